@@ -1,0 +1,65 @@
+// Checksums on kept libraries: OpenSSL (SHA-256 with the CPU's SHA instructions), xxHash, Boost.CRC.
+#include "proto/checksum.h"
+
+#include <openssl/sha.h>
+
+#include <boost/crc.hpp>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace kv {
+
+std::string Id::hex() const {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out(64, '0');
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    out[2 * i] = kDigits[bytes[i] >> 4];
+    out[2 * i + 1] = kDigits[bytes[i] & 15];
+  }
+  return out;
+}
+
+Result<Id> id_from_hex(std::string_view hex) {
+  Id id;
+  if (hex.size() != 64) return invalid_argument("id: expected 64 hex digits");
+  for (size_t i = 0; i < 64; ++i) {
+    char c = hex[i];
+    int v = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (v < 0) return invalid_argument("id: expected lower-case hex digits");
+    id.bytes[i / 2] = static_cast<uint8_t>(id.bytes[i / 2] << 4 | v);
+  }
+  return id;
+}
+
+Id sha256(std::span<const uint8_t> bytes) {
+  Id id;
+  SHA256(bytes.data(), bytes.size(), id.bytes.data());
+  return id;
+}
+
+Xxh128 xxh3_128(std::span<const uint8_t> bytes) {
+  XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
+  return {h.low64, h.high64};
+}
+
+Xxh128Stream::Xxh128Stream() : state_(XXH3_createState()) {
+  KV_CHECK(state_ != nullptr);
+  XXH3_128bits_reset(static_cast<XXH3_state_t*>(state_));
+}
+Xxh128Stream::~Xxh128Stream() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }
+void Xxh128Stream::update(std::span<const uint8_t> bytes) {
+  XXH3_128bits_update(static_cast<XXH3_state_t*>(state_), bytes.data(), bytes.size());
+}
+Xxh128 Xxh128Stream::digest() const {
+  XXH128_hash_t h = XXH3_128bits_digest(static_cast<const XXH3_state_t*>(state_));
+  return {h.low64, h.high64};
+}
+
+uint32_t crc32c(std::span<const uint8_t> bytes) {
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
+  crc.process_bytes(bytes.data(), bytes.size());
+  return crc.checksum();
+}
+
+}  // namespace kv

@@ -1,0 +1,204 @@
+// Client: what an engine calls to store and fetch prompt caches, and the values it exchanges.
+//
+// Implemented by the socket client (proto/socket_client.h) and by the tiered cache in process
+// (cachesvc/tiered_cache.h); callers cannot tell which. All calls block, are thread-safe, and end by
+// their deadline. A failed call is a miss for the caller: nothing it stored before is harmed.
+//
+// One store:   reserve -> put each object it names as missing -> commit
+// One fetch:   fetch -> use the lease's planes -> destroy the lease
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/identity.h"
+#include "proto/model.h"
+#include "proto/plane.h"
+#include "proto/profile.h"
+#include "proto/status.h"
+
+namespace kv {
+
+using Deadline = std::chrono::steady_clock::time_point;
+inline Deadline deadline_in(std::chrono::milliseconds ms) {
+  return std::chrono::steady_clock::now() + ms;
+}
+
+/// What a codec setting means for one part: requested against active, and why they differ.
+struct PartReport {
+  uint16_t layer = 0;
+  uint16_t part = 0;
+  PartKind kind = PartKind::full;
+  uint8_t requested_k_bits = 0, requested_v_bits = 0;
+  uint8_t active_k_bits = 0, active_v_bits = 0;
+  std::string reason;  ///< empty if active is what was requested
+};
+
+struct OpenRequest {
+  ModelSpec model;
+  /// The profile to put in force if the model is new in this namespace; without one, the plain one.
+  std::shared_ptr<const Profile> profile;
+  bool replace = false;  ///< put `profile` in force even if another one is
+  PrefillMode prefill = PrefillMode::exact;  ///< refused if the profile in force has another
+};
+struct OpenReply {
+  uint32_t model = 0;  ///< handle for later calls of this client
+  Realm realm;
+  std::shared_ptr<const Profile> profile;  ///< in force
+  std::vector<PartReport> parts;
+};
+
+/// A token sequence as a question or as a key. `extras` positions are absolute.
+struct Query {
+  std::vector<Token> tokens;
+  std::vector<Extra> extras;
+};
+
+enum class Tier : uint8_t { none = 0, ram = 1, ssd = 2, mixed = 3 };
+const char* to_string(Tier tier);
+/// In which form the last rows of a hit came: a tail as given, or coded blocks only.
+enum class HitForm : uint8_t { none = 0, exact_tail = 1, coded = 2 };
+const char* to_string(HitForm form);
+
+struct LookupReply {
+  uint32_t tokens = 0;  ///< n: the largest restorable length <= min(common prefix, query - 1)
+  uint32_t common = 0;  ///< longest common prefix with anything stored
+  Tier tier = Tier::none;
+  HitForm form = HitForm::none;
+  std::string reason;   ///< why n < common, if it is and not by the query - 1 rule
+};
+
+/// One thing that a store lacks. block_index counts from 0; the tail has the highest.
+struct Need {
+  ObjectKind kind = ObjectKind::block;
+  uint32_t block_index = 0;
+  uint16_t group = 0;                       ///< supplement: part group
+  uint32_t first_row = 0, end_row = 0;      ///< row range (absolute)
+  bool required = true;                     ///< needed for coverage; else welcome
+};
+struct ReserveRequest {
+  uint32_t model = 0;
+  Id profile;        ///< must be the one in force, else profile_changed
+  Query query;       ///< the whole sequence to be stored; its length is N
+};
+struct ReserveReply {
+  uint64_t reservation = 0;
+  std::vector<Need> needs;
+};
+
+/// Rows of a plane that need not travel: copied by the service from a stored object's codes.
+struct CopyRows {
+  ObjectName source;
+  uint32_t first_row = 0, end_row = 0;
+};
+/// One object for a reservation. Planes are all exact (a complete block's are then coded by the
+/// service) or already coded under the profile. With `copies`, planes begin where the last one ends.
+struct PutRequest {
+  uint64_t reservation = 0;
+  Object object;  ///< name.id may be zero: the service stamps it
+  std::vector<CopyRows> copies;
+};
+
+enum class Durability : uint8_t { none = 0, accepted = 1, spilled = 2, durable = 3 };
+const char* to_string(Durability level);
+struct CommitReply {
+  Durability level = Durability::none;    ///< the lowest over the whole path
+  std::vector<ObjectName> foreign;        ///< another commit's bytes are stored under these names
+  std::vector<ObjectName> lost;           ///< gone since reserve: they and all after them aren't stored
+};
+
+enum class FetchForm : uint8_t { stored = 0, f32 = 1, f16 = 2, bf16 = 3 };
+struct FetchRequest {
+  uint32_t model = 0;
+  Query query;
+  FetchForm form = FetchForm::stored;
+  bool wait = true;           ///< false: answer "pending" instead of waiting for a promotion
+  uint32_t max_tokens = UINT32_MAX;  ///< serve at most so many
+  bool round_to_block = false;       ///< n down to a block end
+};
+
+/// An object of a hit and the part of it that the hit may use: rows of positions [0, end_token).
+struct FetchedObject {
+  ObjectPtr object;
+  uint32_t end_token = 0;  ///< clip: rows at positions >= end_token are another sequence's
+};
+
+/// A stored prefix as a value: copying shares the planes, trimming changes only lengths.
+struct Prefix {
+  uint32_t tokens = 0;  ///< n
+  std::vector<FetchedObject> objects;  ///< blocks in order, the tail, then supplements and snapshots
+  /// The first n tokens of this prefix; only for models whose parts are all row-complete
+  /// (full, latent). Returns: invalid_argument, unsupported (other part kinds: fetch again).
+  Result<Prefix> trimmed(uint32_t n) const;
+};
+
+/// A client's right to read planes in place; ends when destroyed. Move-only: it releases once.
+class Lease {
+ public:
+  Lease() = default;
+  Lease(Prefix prefix, std::shared_ptr<const void> hold)
+      : prefix_(std::move(prefix)), hold_(std::move(hold)) {}
+  Lease(Lease&&) = default;
+  Lease& operator=(Lease&&) = default;
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  const Prefix& prefix() const { return prefix_; }
+  /// Asked after the last read: false if the service took the memory back (mapped leases only).
+  bool valid() const { return true; }
+
+ private:
+  Prefix prefix_;
+  std::shared_ptr<const void> hold_;
+};
+
+struct FetchReply {
+  uint32_t tokens = 0;     ///< n; 0 is a miss
+  uint32_t common = 0;
+  bool pending = false;    ///< a promotion is under way; ask again
+  Tier tier = Tier::none;  ///< where the objects lay when the call came
+  HitForm form = HitForm::none;
+  std::string reason;
+  Lease lease;
+};
+
+/// Named counters and gauges; names are stable and listed in PROTOCOL.md.
+struct StatsReply {
+  std::vector<std::pair<std::string, uint64_t>> values;
+  std::vector<std::pair<std::string, std::vector<PartReport>>> models;  ///< by model name
+};
+
+class Client {
+ public:
+  virtual ~Client() = default;
+
+  /// Returns: invalid_argument (geometry, profile), unsupported (by name), busy.
+  virtual Result<OpenReply> open(const OpenRequest& request, Deadline deadline) = 0;
+  /// Advice only: fetch decides anew. Returns: invalid_argument (handle).
+  virtual Result<LookupReply> lookup(uint32_t model, const Query& query, Deadline deadline) = 0;
+  /// Pins what exists and says what is missing. Returns: profile_changed, resource_exhausted (the
+  /// message names the largest length that would fit), busy, invalid_argument.
+  virtual Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) = 0;
+  /// Returns: invalid_argument (shape, coverage, finiteness), not_found (reservation or copy source).
+  virtual Status put(PutRequest request, Deadline deadline) = 0;
+  /// Makes the entry visible and ends the reservation. Returns: invalid_argument (coverage), io_error
+  /// (accepted, but the level asked for was not reached: the reply's level says so), not_found.
+  virtual Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
+                                     Deadline deadline) = 0;
+  virtual Status abort(uint64_t reservation, Deadline deadline) = 0;
+  /// Returns: ok with tokens 0 on a miss; invalid_argument; busy; deadline_exceeded.
+  virtual Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) = 0;
+  /// Starts promoting what a fetch of `query` would use. Returns: what lookup returns.
+  virtual Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) = 0;
+  /// Removes every entry that begins with `query` from all tiers; an empty query: all of the model.
+  /// Returns the number of objects removed; acked after unlink and directory sync.
+  virtual Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) = 0;
+  virtual Result<StatsReply> stats(Deadline deadline) = 0;
+};
+
+}  // namespace kv

@@ -1,0 +1,189 @@
+// Validation, encoding and part groups of ModelSpec. Encoding: FORMAT.md, "Model".
+#include "proto/model.h"
+
+namespace kv {
+namespace {
+
+std::string at(size_t layer, size_t part) {
+  return "layer " + std::to_string(layer) + " part " + std::to_string(part) + ": ";
+}
+
+Status validate_rows(const PartSpec& p, const std::string& where) {
+  if (p.heads == 0 || p.heads > kMaxHeads) {
+    return invalid_argument(where + "heads " + std::to_string(p.heads) + " outside 1.." +
+                            std::to_string(kMaxHeads));
+  }
+  if (p.k_dim == 0 || p.k_dim > kMaxDim || p.v_dim > kMaxDim) {
+    return invalid_argument(where + "k_dim " + std::to_string(p.k_dim) + " or v_dim " +
+                            std::to_string(p.v_dim) + " outside 1.." + std::to_string(kMaxDim));
+  }
+  return {};
+}
+
+Status validate_part(const PartSpec& p, const std::string& where, uint32_t block_tokens) {
+  if (p.has_rows()) KV_RETURN_IF_ERROR(validate_rows(p, where));
+  if (p.kind == PartKind::window && p.window == 0) {
+    return invalid_argument(where + "window 0, expected at least 1");
+  }
+  if (p.kind == PartKind::chunk && p.chunk == 0) {
+    return invalid_argument(where + "chunk 0, expected at least 1");
+  }
+  if (p.kind == PartKind::pooled && (p.rate == 0 || block_tokens % p.rate != 0)) {
+    return unsupported(where + "pooled rate " + std::to_string(p.rate) +
+                       " does not divide block_tokens " + std::to_string(block_tokens));
+  }
+  if (p.label.size() > kMaxLabelBytes) return invalid_argument(where + "label over its limit");
+  return {};
+}
+
+void encode_part(const PartSpec& p, ByteWriter& out) {
+  out.u8(static_cast<uint8_t>(p.kind));
+  out.u8(static_cast<uint8_t>(p.dtype));
+  out.u8(p.overlap ? 1 : 0);
+  out.u8(static_cast<uint8_t>(p.snapshot));
+  for (uint32_t v : {p.heads, p.k_dim, p.v_dim, p.window, p.keep, p.chunk, p.rate}) out.u32(v);
+  out.string(p.label);
+}
+
+PartSpec decode_part(ByteReader& in) {
+  PartSpec p;
+  uint8_t kind = in.u8(), dtype = in.u8(), overlap = in.u8(), snapshot = in.u8();
+  if (kind < 1 || kind > 7 || dtype < 1 || dtype > 3 || overlap > 1 || snapshot > 1) in.fail();
+  p.kind = static_cast<PartKind>(kind);
+  p.dtype = static_cast<DType>(dtype);
+  p.overlap = overlap == 1;
+  p.snapshot = static_cast<SnapshotPlace>(snapshot);
+  for (uint32_t* v : {&p.heads, &p.k_dim, &p.v_dim, &p.window, &p.keep, &p.chunk, &p.rate}) {
+    *v = in.u32();
+  }
+  p.label = in.string(kMaxLabelBytes);
+  return p;
+}
+
+}  // namespace
+
+uint32_t dtype_bytes(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
+
+const char* to_string(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "f32";
+    case DType::f16: return "f16";
+    case DType::bf16: return "bf16";
+  }
+  return "unknown";
+}
+
+const char* to_string(PartKind kind) {
+  switch (kind) {
+    case PartKind::full: return "full";
+    case PartKind::window: return "window";
+    case PartKind::chunk: return "chunk";
+    case PartKind::latent: return "latent";
+    case PartKind::pooled: return "pooled";
+    case PartKind::state: return "state";
+    case PartKind::opaque: return "opaque";
+  }
+  return "unknown";
+}
+
+const char* to_string(Side side) {
+  switch (side) {
+    case Side::k: return "K";
+    case Side::v: return "V";
+    case Side::other: return "other";
+  }
+  return "unknown";
+}
+
+std::vector<SideSpec> sides_of(const PartSpec& part) {
+  if (!part.has_rows()) return {};
+  if (part.v_dim == 0) return {{Side::other, part.heads, part.k_dim}};
+  return {{Side::k, part.heads, part.k_dim}, {Side::v, part.heads, part.v_dim}};
+}
+
+Status validate(const ModelSpec& model, uint32_t block_tokens) {
+  if (model.name.size() > kMaxModelNameBytes) {
+    return invalid_argument("model name over " + std::to_string(kMaxModelNameBytes) + " bytes");
+  }
+  if (model.fingerprint.is_zero()) return invalid_argument("model fingerprint is all zero");
+  if (model.layers.empty() || model.layers.size() > kMaxLayers) {
+    return invalid_argument("layers " + std::to_string(model.layers.size()) + " outside 1.." +
+                            std::to_string(kMaxLayers));
+  }
+  bool any = false;
+  for (size_t l = 0; l < model.layers.size(); ++l) {
+    const auto& parts = model.layers[l].parts;
+    if (parts.size() > kMaxPartsPerLayer) {
+      return invalid_argument("layer " + std::to_string(l) + ": more than " +
+                              std::to_string(kMaxPartsPerLayer) + " parts");
+    }
+    for (size_t p = 0; p < parts.size(); ++p) {
+      KV_RETURN_IF_ERROR(validate_part(parts[p], at(l, p), block_tokens));
+      any = true;
+    }
+  }
+  if (!any) return invalid_argument("model has no parts: nothing to store");
+  return {};
+}
+
+void encode(const ModelSpec& model, ByteWriter& out) {
+  out.string(model.name);
+  out.raw(model.fingerprint.bytes);
+  out.u32(static_cast<uint32_t>(model.layers.size()));
+  for (const auto& layer : model.layers) {
+    out.u32(static_cast<uint32_t>(layer.parts.size()));
+    for (const auto& part : layer.parts) encode_part(part, out);
+  }
+}
+
+Result<ModelSpec> decode_model(ByteReader& in) {
+  ModelSpec model;
+  model.name = in.string(kMaxModelNameBytes);
+  auto fp = in.raw(32);
+  if (!in.failed()) std::copy(fp.begin(), fp.end(), model.fingerprint.bytes.begin());
+  uint32_t layers = in.u32();
+  if (layers > kMaxLayers) in.fail();
+  for (uint32_t l = 0; l < layers && !in.failed(); ++l) {
+    LayerSpec layer;
+    uint32_t parts = in.u32();
+    if (parts > kMaxPartsPerLayer) in.fail();
+    for (uint32_t p = 0; p < parts && !in.failed(); ++p) layer.parts.push_back(decode_part(in));
+    model.layers.push_back(std::move(layer));
+  }
+  if (in.failed()) return corruption("model: truncated or a field out of range");
+  return model;
+}
+
+std::vector<PartGroup> part_groups(const ModelSpec& model) {
+  std::vector<PartGroup> groups;
+  for (size_t l = 0; l < model.layers.size(); ++l) {
+    const auto& parts = model.layers[l].parts;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      PartGroup::Member member{static_cast<uint16_t>(l), static_cast<uint16_t>(p)};
+      bool found = false;
+      for (auto& group : groups) {
+        if (group.spec == parts[p]) {
+          group.members.push_back(member);
+          found = true;
+          break;
+        }
+      }
+      if (!found) groups.push_back({parts[p], {member}});
+    }
+  }
+  return groups;
+}
+
+uint64_t fp16_bytes_per_token(const ModelSpec& model) {
+  uint64_t bytes = 0;
+  for (const auto& layer : model.layers) {
+    for (const auto& part : layer.parts) {
+      uint64_t row = 0;
+      for (const auto& side : sides_of(part)) row += uint64_t{side.heads} * side.dim * 2;
+      bytes += part.kind == PartKind::pooled ? row / part.rate : row;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace kv
