@@ -1,7 +1,7 @@
 // ModelSpec: what a model's cache looks like, described by values and never by class names.
 //
 // A model is its identity (name, fingerprint) and its geometry: one LayerSpec per layer, each with
-// zero or more parts (HOUSE words: a plain layer has one; one that shares another's KV has none).
+// zero or more parts (a plain layer has one; one that shares another's KV has none).
 // Specs are plain immutable values: any thread. Encoded form: FORMAT.md, "Model".
 #pragma once
 

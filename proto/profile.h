@@ -15,7 +15,7 @@
 
 namespace kv {
 
-/// HOUSE: exact prefill, or prefill that runs block by block on the codes of the blocks before.
+/// Exact prefill, or prefill that runs block by block on the codes of the blocks before.
 enum class PrefillMode : uint8_t { exact = 0, coded = 1 };
 
 /// Bits per value of one side: 0 raw, 2/3/4 TurboQuant, 8 rotated int8.
@@ -48,7 +48,7 @@ struct Profile {
 void encode(const Profile& profile, ByteWriter& out);
 /// Any bytes are safe input. Returns: corruption.
 Result<Profile> decode_profile(ByteReader& in);
-/// Shapes against the model's geometry; bits only where the kind may be coded (HOUSE "What is coded").
+/// Shapes against the model's geometry; bits only where the kind may be coded (README, "What is coded").
 /// Returns: invalid_argument naming layer, part, expected and given.
 Status validate(const Profile& profile, const ModelSpec& model);
 
