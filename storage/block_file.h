@@ -1,0 +1,90 @@
+// One stored object as one file: encoding, and decoding that trusts nothing. FORMAT.md, "Object file".
+//
+// A FileImage holds planes and states as they lie on disk: already packed by the caller (storage knows
+// no compression). Decoding checks lengths before allocating, then the checksum over every byte, then
+// that the id follows from the content; what passes is exactly what was encoded. Pure functions, any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "proto/bytes.h"
+#include "proto/plane.h"
+#include "proto/status.h"
+#include "storage/file_names.h"
+
+namespace kv {
+
+/// How a piece's bytes are stored. FORMAT.md, "Packing".
+enum class Packing : uint8_t { raw = 0, zstd = 1 };
+
+/// The bytes of one plane or state as stored.
+struct Piece {
+  Packing packing = Packing::raw;
+  uint64_t unpacked_bytes = 0;  ///< raw: bytes.size()
+  Bytes bytes;                  ///< at most unpacked_bytes
+};
+
+/// One object, packed. `header` is an Object whose planes carry no bytes and whose states carry only
+/// their length (as decode_header leaves them; an Object with its bytes will do for encoding too).
+struct FileImage {
+  Object header;
+  std::vector<Piece> pieces;  ///< one per plane, then one per state, in the header's order
+
+  uint64_t stored_bytes() const;    ///< sum of the pieces as stored
+  uint64_t unpacked_bytes() const;  ///< sum of the pieces in memory
+};
+
+/// Packs every piece raw; shares the object's bytes.
+FileImage raw_image(const Object& object);
+/// Turns stored bytes into memory bytes: `piece.unpacked_bytes` of them, or corruption.
+using Unpack = std::function<Result<Bytes>(const Piece& piece)>;
+/// The object with its planes and states in place. Raw pieces share the image's bytes; `unpack` is
+/// called for the others. Returns: corruption (from unpack, or if a size differs).
+Result<Object> to_object(const FileImage& image, const Unpack& unpack);
+
+/// A file ready to be written: `head` (prefix and header), then `payload` piece by piece.
+struct EncodedFile {
+  std::vector<uint8_t> head;
+  std::vector<Bytes> payload;
+  uint64_t bytes() const;                ///< length of the file
+  std::vector<uint8_t> flatten() const;  ///< the file's bytes in one run
+};
+
+/// Returns: invalid_argument if pieces don't match planes and states, a size is over its limit, or the
+/// id does not follow from the content (proto/identity.h).
+Result<EncodedFile> encode_file(const FileImage& image);
+/// Any bytes are safe input. The image's pieces share `file`.
+/// Returns: corruption with the reason; unsupported (another format version).
+Result<FileImage> decode_file(const Bytes& file);
+
+/// The fixed first bytes of every file. FORMAT.md, "Prefix".
+inline constexpr size_t kPrefixBytes = 56;
+inline constexpr uint16_t kFileVersion = 1;
+
+struct FilePrefix {
+  FileKind kind = FileKind::block;
+  uint32_t header_bytes = 0;
+  uint64_t payload_bytes = 0;
+  Xxh128 header_hash;  ///< over bytes [0, 24) and the header
+  Xxh128 file_hash;    ///< over bytes [0, 40), the header and the payload
+  uint64_t file_bytes() const { return kPrefixBytes + header_bytes + payload_bytes; }
+};
+/// Reads the prefix of a file that is `file_bytes` long; lengths are capped and agree with it.
+/// Returns: corruption; unsupported (another format version).
+Result<FilePrefix> decode_prefix(std::span<const uint8_t> prefix, uint64_t file_bytes);
+
+/// What a header alone says: enough for recovery and listings, payload unread.
+struct HeaderView {
+  Object header;  ///< planes without bytes, states with lengths only
+  uint64_t unpacked_bytes = 0;
+  std::vector<Piece> pieces;  ///< packing and sizes; `bytes` are empty slices with a length
+};
+/// `head` is the prefix and the header, at least kPrefixBytes + header_bytes long. Verifies the header
+/// hash and the id. Returns: corruption; unsupported (another version, or a record file).
+Result<HeaderView> decode_head(std::span<const uint8_t> head, uint64_t file_bytes);
+
+}  // namespace kv

@@ -1,0 +1,65 @@
+// inspect: a store's directory read from outside, for cachectl. Never writes, locks or creates.
+//
+// Works on the files alone (the catalog adds nothing but recency), through the same decoders as the
+// tier. Safe beside a running owner: a file that vanishes meanwhile is skipped. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "storage/block_file.h"
+#include "storage/files.h"
+#include "storage/record_file.h"
+
+namespace kv {
+
+enum class InspectDepth : uint8_t {
+  headers,  ///< prefix and header of each file
+  verify,   ///< every byte
+};
+
+/// One file under one of the 16 folders.
+struct InspectedFile {
+  std::string path;  ///< relative to the directory
+  Status status;     ///< ok; corruption with the reason; unsupported (foreign name or version); io_error
+  FileKind kind = FileKind::block;
+  ObjectName name;   ///< from the file name; records: id only
+  uint64_t serial = 0;             ///< model records
+  uint64_t file_bytes = 0;
+  uint64_t allocated_bytes = 0;
+  uint64_t unpacked_bytes = 0;     ///< objects: planes and states in memory
+  Object header;                   ///< objects, if ok: planes without bytes
+  std::vector<Piece> pieces;       ///< objects, if ok: packing and sizes, no bytes
+  std::shared_ptr<const Profile> profile;    ///< profile files, if ok
+  std::shared_ptr<const ModelRecord> model;  ///< model records, if ok
+};
+
+struct InspectTotals {
+  struct PerKind {
+    uint64_t files = 0, file_bytes = 0, allocated_bytes = 0, unpacked_bytes = 0;
+  };
+  std::map<std::string, PerKind> kinds;  ///< by to_string(FileKind); damaged files are not in here
+  uint64_t damaged_files = 0;
+  uint64_t unknown_files = 0;      ///< foreign names and other versions
+  uint64_t temporary_files = 0;
+  uint64_t quarantine_files = 0, quarantine_bytes = 0;
+  uint64_t directory_bytes = 0;    ///< allocated, of everything in the directory
+};
+
+struct Inspection {
+  std::vector<InspectedFile> files;  ///< sorted by path
+  InspectTotals totals;
+};
+
+/// Returns: not_found (no such directory), invalid_argument (it holds no store), io_error.
+Result<Inspection> inspect_directory(const std::string& directory, InspectDepth depth,
+                                     Files& files = posix_files());
+/// One object, every byte verified; nothing is quarantined. Returns: not_found, corruption,
+/// unsupported, io_error.
+Result<FileImage> inspect_object(const std::string& directory, const ObjectName& name,
+                                 Files& files = posix_files());
+
+}  // namespace kv
