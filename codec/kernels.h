@@ -1,0 +1,67 @@
+// Kernels: the codec's inner loops as a table of functions, a scalar reference and AVX2.
+//
+// The scalar table is the specification: every other one gives the same bits for the same input
+// (fixed order of float operations, integers elsewhere; built with -ffp-contract=off). Functions are
+// pure and check nothing: pointers may be unaligned, dims are 32, 64, 128 or 256 where a vector is
+// coded, and multiples of 8 elsewhere. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "proto/status.h"
+
+namespace kv {
+
+/// Rows of values are taken in tiles of this many, aligned to absolute positions.
+inline constexpr uint32_t kTileRows = 32;
+
+/// What became of one vector in encode_rows.
+enum class VectorState : uint8_t { ok = 0, scale_overflow = 1, not_finite = 2 };
+
+struct Kernels {
+  const char* name;
+
+  // n values; f32_to_f16 and f32_to_bf16 round to nearest even.
+  void (*f16_to_f32)(const uint16_t* in, float* out, size_t n);
+  void (*bf16_to_f32)(const uint16_t* in, float* out, size_t n);
+  void (*f32_to_f16)(const float* in, uint16_t* out, size_t n);
+  void (*f32_to_bf16)(const float* in, uint16_t* out, size_t n);
+
+  /// In place, (rows, dim): x = H (signs * x), unnormalised Sylvester order.
+  void (*rotate)(float* x, size_t rows, uint32_t dim, const float* signs);
+  /// In place, (rows, dim): x = signs * (H x).
+  void (*unrotate)(float* x, size_t rows, uint32_t dim, const float* signs);
+
+  /// One vector: x (dim) is destroyed. Writes code_bytes(dim, bits) to `codes` and the fp16 scale.
+  VectorState (*encode)(float* x, uint32_t dim, const float* signs, uint8_t bits, uint8_t* codes,
+                        uint16_t* scale);
+  /// `rows` adjacent code vectors → (rows, dim) code values: units of 1/512 (2, 3, 4 bit) or 1 (8).
+  void (*unpack)(const uint8_t* codes, size_t rows, uint32_t dim, uint8_t bits, int16_t* out);
+
+  /// out[r] = sum over dim of q * k[r], exact in int32. k is (rows, dim).
+  void (*dot_codes)(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim, int32_t* out);
+  /// out[r] = q * k[r] in f32: 8 lanes of fused multiply-add, then a fixed tree. (rows, dim).
+  void (*dot_exact)(const float* q, const float* k, size_t rows, uint32_t dim, float* out);
+  /// acc[j] += factor * sum over kTileRows rows of weights[r] * v[r][j], the sum exact in int32.
+  void (*add_codes)(const int16_t* weights, const int16_t* v, uint32_t dim, float factor,
+                    float* acc);
+  /// acc[j] = fma(weights[r], v[r][j], acc[j]) for r = 0 … rows - 1.
+  void (*add_exact)(const float* weights, const float* v, size_t rows, uint32_t dim, float* acc);
+
+  /// x[i] = exp(x[i] - max), 0 below max - 87, over n (a multiple of 8) values; returns their sum in
+  /// 8 lanes and a fixed tree. `max` is finite.
+  float (*exp_weights)(float* x, size_t n, float max);
+  /// out[r] = round(w[r] * 32767 / max w) over kTileRows values >= 0; returns max w / 32767, or 0
+  /// (out all zero) if max w < 1e-30.
+  float (*quantize_weights)(const float* w, int16_t* out);
+};
+
+const Kernels& scalar_kernels();
+/// Null if this machine lacks AVX2, FMA or F16C.
+const Kernels* avx2_kernels();
+/// The best of this machine, or the one that the environment variable KV_KERNELS names (scalar,
+/// avx2). Returns: invalid_argument for an unknown name, unsupported for one this machine lacks.
+Result<const Kernels*> select_kernels();
+
+}  // namespace kv

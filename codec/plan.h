@@ -1,0 +1,55 @@
+// Plan: from a person's settings to a profile, and what became of them, part by part.
+//
+// Pure functions, any thread. What may be coded: README, "What is coded".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/model.h"
+#include "proto/profile.h"
+#include "proto/status.h"
+
+namespace kv {
+
+/// Other bits for one layer than the model-wide ones.
+struct LayerBits {
+  uint32_t layer = 0;
+  uint8_t k_bits = 0;
+  uint8_t v_bits = 0;
+};
+
+struct CodingSettings {
+  uint8_t k_bits = 4;  ///< 0 raw, 2, 3, 4 or 8
+  uint8_t v_bits = 4;
+  uint32_t exact_tokens = 4;
+  uint32_t block_tokens = 256;
+  uint32_t raw_first_layers = 0;  ///< counted over layers that have a codable part
+  uint32_t raw_last_layers = 0;
+  DType raw_dtype = DType::f16;
+  PrefillMode prefill = PrefillMode::exact;
+  std::vector<LayerBits> layers;  ///< win over the model-wide bits and over raw first/last layers
+};
+
+/// The plain profile: means 0, gains 1. Full, window and chunk parts with separate K and V get the
+/// settings' bits, everything else stays raw.
+/// Returns: invalid_argument naming the setting and its limit; unsupported naming layer, part, side
+/// and head_dim where bits were asked for and the codec lacks that dim.
+Result<Profile> plain_profile(const ModelSpec& model, const CodingSettings& settings);
+
+/// What was asked for and what is in force, for one side of one part.
+struct PartReport {
+  uint32_t layer = 0;
+  uint32_t part = 0;
+  PartKind kind = PartKind::full;
+  Side side = Side::k;
+  uint8_t requested_bits = 0;
+  uint8_t active_bits = 0;  ///< 0: raw
+  std::string reason;       ///< empty where the two agree, else why, e.g. "latent: never coded"
+};
+/// One line per layer, part and side (state and opaque parts: one line, side `other`).
+/// `profile` fits `model` (validate).
+std::vector<PartReport> report(const ModelSpec& model, const Profile& profile);
+
+}  // namespace kv
