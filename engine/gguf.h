@@ -1,0 +1,70 @@
+// GgufFile: a read-only view of a GGUF version 3 model file: its metadata and its packed tensors.
+//
+// Any bytes are safe input: every count and length is capped and checked against what is left before
+// anything is allocated, and every tensor's byte range lies inside the file. Tensors and strings are
+// views into the mapped file and live as long as the GgufFile (or a copy of its `bytes()`).
+// Immutable after open: any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "proto/bytes.h"
+#include "proto/status.h"
+
+namespace kv {
+
+/// ggml's numbers of the tensor types that the engine can multiply with.
+enum class TensorType : uint32_t { f32 = 0, f16 = 1, q4_1 = 3, q8_0 = 8 };
+const char* to_string(TensorType type);
+/// Bytes of one row of `columns` values. `columns` is a multiple of the type's group (1 or 32).
+uint64_t row_bytes(TensorType type, uint64_t columns);
+
+/// One tensor: dims[0] is the fastest-running axis, as GGUF has it.
+struct GgufTensor {
+  std::string_view name;
+  TensorType type = TensorType::f32;
+  std::vector<uint64_t> dims;
+  std::span<const uint8_t> data;
+};
+
+/// A metadata value. Integers and bools widen; arrays of numbers are kept only as int32 or float.
+using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view,
+                               std::vector<std::string_view>, std::vector<int32_t>,
+                               std::vector<float>>;
+
+class GgufFile {
+ public:
+  /// Maps the file. Returns: io_error (names the path), corruption, unsupported (tensor type or
+  /// version, by name).
+  static Result<GgufFile> open(const std::string& path);
+  /// The same over bytes in memory. Returns: corruption, unsupported.
+  static Result<GgufFile> parse(Bytes bytes);
+
+  /// Typed metadata. Returns: corruption naming the key if it is absent or of another type.
+  Result<uint64_t> integer(std::string_view key) const;
+  Result<double> number(std::string_view key) const;
+  Result<std::string_view> text(std::string_view key) const;
+  Result<std::span<const std::string_view>> texts(std::string_view key) const;
+  Result<std::span<const int32_t>> integers(std::string_view key) const;
+  bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
+
+  /// The tensor of this name, or nullptr.
+  const GgufTensor* tensor(std::string_view name) const;
+  const std::vector<GgufTensor>& tensors() const { return tensors_; }  ///< in file order
+  const Bytes& bytes() const { return bytes_; }
+
+ private:
+  friend class GgufParser;
+  Bytes bytes_;
+  std::map<std::string_view, GgufValue, std::less<>> values_;
+  std::vector<GgufTensor> tensors_;
+  std::map<std::string_view, size_t, std::less<>> by_name_;
+};
+
+}  // namespace kv

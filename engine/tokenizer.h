@@ -1,0 +1,45 @@
+// Tokenizer: text <-> token ids for GGUF's `gpt2` byte-level BPE with the pre-tokenizer `smollm`.
+//
+// Ids equal llama.cpp's: special tokens are cut out first, the rest is split by the pre-tokenizer's
+// regular expressions (each \p{N} alone, then GPT-2's), and each piece is merged by rank.
+// Immutable after load: any thread. Spec: llama.cpp's llm_tokenizer_bpe (LLAMA_VOCAB_PRE_TYPE_SMOLLM).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/gguf.h"
+#include "proto/plane.h"
+#include "proto/status.h"
+
+namespace kv {
+
+inline constexpr size_t kMaxTextBytes = size_t{64} << 20;  ///< of one encode call
+
+class Tokenizer {
+ public:
+  /// Returns: unsupported (tokenizer model or pre-tokenizer, by name), corruption (vocabulary).
+  static Result<Tokenizer> load(const GgufFile& file);
+
+  /// Token ids of `text`; special tokens that stand in it (such as "<|im_start|>") become their ids
+  /// where `parse_special`. Returns: invalid_argument (text over kMaxTextBytes). Text that is not
+  /// UTF-8 is split byte by byte where it is broken, never refused.
+  Result<std::vector<Token>> encode(std::string_view text, bool parse_special = true) const;
+  /// The bytes of `tokens`, special tokens as their text. Returns: invalid_argument naming the first
+  /// id outside the vocabulary.
+  Result<std::string> decode(std::span<const Token> tokens) const;
+
+  uint32_t vocab_size() const;
+  Token eos() const;  ///< -1 if the file names none
+
+ private:
+  struct Tables;
+  explicit Tokenizer(std::shared_ptr<const Tables> tables) : tables_(std::move(tables)) {}
+  std::shared_ptr<const Tables> tables_;
+};
+
+}  // namespace kv
