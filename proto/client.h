@@ -30,7 +30,7 @@ inline Deadline deadline_in(std::chrono::milliseconds ms) {
 }
 
 /// What a codec setting means for one part: requested against active, and why they differ.
-struct PartReport {
+struct CodingReport {
   uint16_t layer = 0;
   uint16_t part = 0;
   PartKind kind = PartKind::full;
@@ -50,7 +50,7 @@ struct OpenReply {
   uint32_t model = 0;  ///< handle for later calls of this client
   Realm realm;
   std::shared_ptr<const Profile> profile;  ///< in force
-  std::vector<PartReport> parts;
+  std::vector<CodingReport> parts;
 };
 
 /// A token sequence as a question or as a key. `extras` positions are absolute.
@@ -170,7 +170,7 @@ struct FetchReply {
 /// Named counters and gauges; names are stable and listed in PROTOCOL.md.
 struct StatsReply {
   std::vector<std::pair<std::string, uint64_t>> values;
-  std::vector<std::pair<std::string, std::vector<PartReport>>> models;  ///< by model name
+  std::vector<std::pair<std::string, std::vector<CodingReport>>> models;  ///< by model name
 };
 
 class Client {
