@@ -1,0 +1,119 @@
+// CacheCore: the tiered cache as one owner on one loop thread; sockets and TieredCache drive it.
+//
+// The life of an object (block, tail, supplement, snapshot):
+//
+//   put ──> encoding ──> finished ──commit──> in RAM, dirty ──spill──> in RAM and on SSD (clean)
+//             (worker)   invisible,             │      ▲                  │            ▲
+//                        pinned                 │      └─ write failed    │ evict:     │ promote
+//                          │                    │ evict under pressure,   │ a drop     │ (worker,
+//                          │ abort, timeout     │ counted                 ▼            │ verified)
+//                          ▼                    ▼                       on SSD only ───┘
+//                         gone <──────────────gone <── erase, SSD eviction, damage (quarantine)
+//
+// Threads: every call, and every callback, on the loop thread; only pool() may be used from others.
+// Pure jobs on immutable input (codec, packing, SSD files) run on the worker executor; nothing blocks
+// the loop. A callback runs exactly once, possibly before the call returns.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cachesvc/cache_options.h"
+#include "cachesvc/ram_pool.h"
+#include "proto/client.h"
+
+namespace kv {
+
+template <typename T>
+using Done = std::function<void(T)>;
+
+/// Who has charged the planes of a put to the pool.
+enum class PutInput : uint8_t {
+  caller_owns,  ///< nobody yet: the core charges them while it holds them
+  charged,      ///< they lie in a buffer from allocate_staging
+};
+
+/// Stats have these names; they are stable. Tokens count served or asked prompt tokens; bytes of RAM
+/// are charged bytes, bytes of SSD allocated bytes.
+///   counters  lookups fetches stores commits aborts reservations_expired
+///             hit_tokens_ram hit_tokens_ssd miss_tokens fetch_misses
+///             puts_duplicate copies objects_committed objects_lost commits_foreign
+///             encoded_planes encode_raw_fallbacks
+///             spills_queued spills_written spills_failed spills_dropped
+///             spill_raw_bytes spill_packed_bytes
+///             promotions promotion_joins promotion_failures
+///             ram_evicted_clean ram_evicted_dirty ssd_evicted erased_objects superseded_tails
+///             quarantined read_io_errors busy
+///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
+///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
+///             ram_recycled_bytes
+///             ram_objects ssd_objects ssd_limit_bytes ssd_used_bytes ssd_quarantine_bytes
+///             spill_queue_bytes spill_queue_limit_bytes reservations sessions waiting_calls pins
+///             recovered_objects recovered_skipped
+class CacheCore {
+ public:
+  /// Opens and recovers the SSD directory on the calling thread, before anything is served. `loop`
+  /// runs one handler at a time (an io_context with one run(), or a test's); `workers` may be the same.
+  /// Returns: invalid_argument (an option), and what SsdTier::open and recover return.
+  static Result<std::unique_ptr<CacheCore>> create(CacheOptions options,
+                                                   boost::asio::any_io_executor loop,
+                                                   boost::asio::any_io_executor workers);
+  /// On the loop thread or after it ended. Jobs still on workers finish on their own; their results
+  /// are dropped. Calls that wait get `unavailable`.
+  ~CacheCore();
+  CacheCore(const CacheCore&) = delete;  // handlers point here
+  CacheCore& operator=(const CacheCore&) = delete;
+
+  /// A session: one client, bound to one namespace, owner of its reservations and waiting calls.
+  /// Returns: invalid_argument (namespace empty or over kMaxNamespaceBytes), busy (max_sessions),
+  /// unavailable (draining).
+  Result<uint64_t> connect(const std::string& ns);
+  /// Frees the session's reservations and pins; its waiting calls get `unavailable`.
+  void disconnect(uint64_t session);
+
+  /// The verbs of Client (proto/client.h), with the same values and errors; also not_found (session),
+  /// deadline_exceeded, unavailable (draining: only commit, abort, fetch and stats go on).
+  void open(uint64_t session, OpenRequest request, Deadline deadline,
+            Done<Result<OpenReply>> done);
+  void lookup(uint64_t session, uint32_t model, Query query, Deadline deadline,
+              Done<Result<LookupReply>> done);
+  void reserve(uint64_t session, ReserveRequest request, Deadline deadline,
+               Done<Result<ReserveReply>> done);
+  void put(uint64_t session, PutRequest request, PutInput input, Deadline deadline,
+           Done<Status> done);
+  void commit(uint64_t session, uint64_t reservation, Durability wait_for, Deadline deadline,
+              Done<Result<CommitReply>> done);
+  void abort(uint64_t session, uint64_t reservation, Deadline deadline, Done<Status> done);
+  void fetch(uint64_t session, FetchRequest request, Deadline deadline,
+             Done<Result<FetchReply>> done);
+  void prefetch(uint64_t session, uint32_t model, Query query, Deadline deadline,
+                Done<Result<LookupReply>> done);
+  void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
+             Done<Result<uint64_t>> done);
+  void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
+
+  /// A buffer for `bytes` that are about to arrive from a client (one whole put frame): makes room,
+  /// waits for it, allocates. Slices of its frozen bytes may be the planes of a put with
+  /// PutInput::charged. Returns: resource_exhausted (more than the staging limit), busy,
+  /// deadline_exceeded.
+  void allocate_staging(uint64_t session, uint64_t bytes, Deadline deadline,
+                        Done<Result<PoolBuffer>> done);
+
+  /// SIGTERM: new sessions, stores and opens get `unavailable`; the spill queue is written, the SSD
+  /// tier synced and its catalog checkpointed, by the deadline. Returns: deadline_exceeded or io_error
+  /// with what is left; the state on disk is valid in any case.
+  void drain(Deadline deadline, Done<Status> done);
+
+  const std::shared_ptr<RamPool>& pool() const;
+  const CacheOptions& options() const;
+
+ private:
+  class Impl;  // cachesvc/cache_core_impl.h
+  explicit CacheCore(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace kv

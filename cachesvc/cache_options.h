@@ -1,0 +1,66 @@
+// CacheOptions: every limit of the cache by name. Plain values; checked once, when a cache is created.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "codec/plan.h"
+#include "proto/status.h"
+#include "storage/ssd_tier.h"
+
+namespace kv {
+
+using Milliseconds = std::chrono::milliseconds;
+
+/// When new objects enter the write queue of the SSD tier.
+enum class SpillWhen : uint8_t {
+  commit,  ///< as soon as they are committed
+  evict,   ///< only when RAM is short: less wear, and a crash loses what was never evicted
+};
+
+struct CacheOptions {
+  // RAM
+  uint64_t ram_budget_bytes = 0;   ///< 0: ram_fraction of the memory available at start
+  double ram_fraction = 0.5;       ///< of MemAvailable, or of the cgroup's limit if that is lower
+  double staging_fraction = 0.25;  ///< of the budget: bytes in transit or in encoding
+  double index_fraction = 0.25;    ///< of the budget: tokens and names of everything in both tiers
+
+  // SSD
+  std::string ssd_dir;             ///< empty: no SSD tier
+  uint64_t ssd_limit_bytes = 32ull << 30;
+  uint64_t ssd_min_free_bytes = 1ull << 30;
+  uint64_t ssd_quarantine_bytes = 64ull << 20;
+  Files* ssd_files = nullptr;      ///< for tests; null: the operating system
+  StepObserver ssd_observer;       ///< for tests
+
+  // Spilling
+  SpillWhen spill_when = SpillWhen::commit;
+  uint64_t spill_queue_bytes = 1ull << 30;  ///< waiting or being written; more are dropped, counted
+  uint32_t spill_batch_files = 16;          ///< written by one job: one fsync of each touched folder
+  Milliseconds durable_group_delay{20};     ///< the longest a durable commit waits for companions
+
+  // Work
+  uint32_t workers = 2;
+  uint32_t max_sessions = 1024;
+  uint32_t max_models = 256;         ///< (namespace, model) pairs open at a time
+  uint32_t max_reservations = 256;   ///< of all sessions
+  uint32_t max_waiting_calls = 4096; ///< calls that wait for room or for a promotion; more get busy
+  Milliseconds reservation_timeout{120'000};  ///< without a put, commit or abort
+  Milliseconds room_wait{5'000};     ///< the longest a call waits for spills and leases to free RAM
+  Milliseconds io_backoff{30'000};   ///< an object whose read failed stays out of the index so long
+  Milliseconds drain_timeout{10'000};///< TieredCache's destructor; 0: nothing more is written
+
+  // Coding and serving
+  CodingSettings coding;             ///< of the plain profile, for models opened without a profile
+  uint32_t min_prefix_tokens = 1;    ///< shorter hits are misses
+};
+
+/// Returns: invalid_argument naming the option and its limits.
+Status validate(const CacheOptions& options);
+
+/// The RAM budget in bytes that `options` mean on this machine now: absolute, or the fraction of the
+/// smaller of MemAvailable (/proc/meminfo) and what the cgroup v2 limit leaves. Returns: io_error.
+Result<uint64_t> ram_budget(const CacheOptions& options);
+
+}  // namespace kv

@@ -1,0 +1,136 @@
+// RamPool: one ledger over all live bytes of the service, and the buffers that they lie in.
+//
+// Every byte that the service owns is charged before it is allocated, and the charge goes back when
+// the last reference dies, on whatever thread that is. used_bytes() <= budget_bytes(), always.
+// Buffers are plain heap slabs, recycled by size class; a pool of mapped segments would replace
+// SlabStore (ram_pool.cc) and nothing else.
+// Any thread may call anything here.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "proto/bytes.h"
+#include "proto/status.h"
+
+namespace kv {
+
+/// What bytes are for. Gauges in stats have these names.
+enum class ChargeKind : uint8_t {
+  stored = 0,   ///< planes and states of objects, visible or finished and waiting for their commit
+  staging,      ///< bytes in transit or in encoding; together at most the staging limit
+  promotion,    ///< file bytes being read and unpacked
+  spill,        ///< packed bytes on their way to the SSD
+  reply,        ///< planes decoded for a client
+  index,        ///< tokens, names and tree nodes of objects in any tier
+};
+inline constexpr size_t kChargeKinds = 6;
+const char* to_string(ChargeKind kind);
+
+class RamPool;
+
+/// A right to `bytes()` bytes of the budget; gives them back when destroyed. Move-only: counted once.
+class Charge {
+ public:
+  Charge() = default;
+  Charge(Charge&& other) noexcept { *this = std::move(other); }
+  Charge& operator=(Charge&& other) noexcept;
+  Charge(const Charge&) = delete;
+  Charge& operator=(const Charge&) = delete;
+  ~Charge() { release(); }
+
+  uint64_t bytes() const { return bytes_; }
+  ChargeKind kind() const { return kind_; }
+  void release();
+  /// Gives back all but `bytes`; no effect if there is less.
+  void shrink_to(uint64_t bytes);
+  /// Takes `bytes` of this charge out into one of its own. `bytes` <= bytes().
+  Charge split(uint64_t bytes);
+  /// Adds `other`'s bytes, of the same kind and pool.
+  void merge(Charge other);
+  /// Moves the charge to another account of the same ledger; the total stays.
+  void become(ChargeKind kind);
+
+ private:
+  friend class RamPool;
+  Charge(std::shared_ptr<RamPool> pool, ChargeKind kind, uint64_t bytes)
+      : pool_(std::move(pool)), kind_(kind), bytes_(bytes) {}
+  std::shared_ptr<RamPool> pool_;
+  ChargeKind kind_ = ChargeKind::stored;
+  uint64_t bytes_ = 0;
+};
+
+/// Writable bytes with their charge; frozen once they are complete. Move-only: one writer.
+class PoolBuffer {
+ public:
+  PoolBuffer() = default;
+  uint8_t* data() { return data_; }
+  size_t size() const { return size_; }
+  /// The bytes as an immutable value; the charge lives as long as any slice of it.
+  Bytes freeze() &&;
+  /// As freeze, and charges the bytes to another account from now on.
+  Bytes freeze_as(ChargeKind kind) &&;
+
+ private:
+  friend class RamPool;
+  struct Slab;
+  std::shared_ptr<Slab> slab_;
+  uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+class RamPool : public std::enable_shared_from_this<RamPool> {
+ public:
+  /// `staging_bytes` caps the staging account. 0 < staging_bytes <= budget_bytes.
+  static std::shared_ptr<RamPool> create(uint64_t budget_bytes, uint64_t staging_bytes);
+  ~RamPool();
+  RamPool(const RamPool&) = delete;  // charges point here
+  RamPool& operator=(const RamPool&) = delete;
+
+  /// nullopt if the budget (or the staging limit) has no room for all of it.
+  std::optional<Charge> try_charge(ChargeKind kind, uint64_t bytes);
+  /// `size` bytes, uninitialised, paid for out of `charge` (which has at least slab_bytes(size)).
+  PoolBuffer allocate(size_t size, Charge& charge);
+  /// What a buffer of `size` bytes takes from the ledger.
+  static uint64_t slab_bytes(size_t size);
+  /// Keeps foreign bytes alive with a charge for them: for input that the caller allocated.
+  static Bytes adopt(Bytes bytes, Charge charge);
+
+  uint64_t budget_bytes() const { return budget_; }
+  uint64_t staging_limit_bytes() const { return staging_limit_; }
+  uint64_t used_bytes() const { return used_.load(std::memory_order_relaxed); }
+  uint64_t peak_bytes() const { return peak_.load(std::memory_order_relaxed); }
+  uint64_t used_bytes(ChargeKind kind) const {
+    return accounts_[static_cast<size_t>(kind)].load(std::memory_order_relaxed);
+  }
+  /// Slabs kept for reuse, uncharged: freed bytes that the process still holds.
+  uint64_t recycled_bytes() const;
+
+  /// `released` is called once after the next release of bytes, on the releasing thread. It may not
+  /// touch the pool: post somewhere.
+  void notify_on_release(std::function<void()> released);
+
+ private:
+  friend class Charge;
+  friend class PoolBuffer;
+  class SlabStore;
+  RamPool(uint64_t budget_bytes, uint64_t staging_bytes);
+  void give_back(ChargeKind kind, uint64_t bytes);
+  void move_account(ChargeKind from, ChargeKind to, uint64_t bytes);
+
+  const uint64_t budget_;
+  const uint64_t staging_limit_;
+  std::atomic<uint64_t> used_{0};
+  std::atomic<uint64_t> peak_{0};
+  std::array<std::atomic<uint64_t>, kChargeKinds> accounts_{};
+  std::atomic<bool> notify_armed_{false};
+  struct Notify;
+  std::unique_ptr<Notify> notify_;
+  std::unique_ptr<SlabStore> slabs_;
+};
+
+}  // namespace kv

@@ -1,0 +1,49 @@
+// TieredCache: the cache in process, behind the blocking, thread-safe Client interface.
+//
+// Owns a CacheCore with its loop thread and workers, bound to one namespace. Any thread may call; the
+// destructor drains (CacheOptions::drain_timeout) and joins. Leases stay valid after it: they own
+// their bytes.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cachesvc/cache_core.h"
+#include "proto/client.h"
+
+namespace kv {
+
+class TieredCache final : public Client {
+ public:
+  /// Opens and recovers the SSD directory before it returns. Returns: as CacheCore::create.
+  static Result<std::unique_ptr<TieredCache>> create(CacheOptions options, const std::string& ns);
+  ~TieredCache() override;
+  TieredCache(const TieredCache&) = delete;  // owns threads
+  TieredCache& operator=(const TieredCache&) = delete;
+
+  Result<OpenReply> open(const OpenRequest& request, Deadline deadline) override;
+  Result<LookupReply> lookup(uint32_t model, const Query& query, Deadline deadline) override;
+  Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) override;
+  Status put(PutRequest request, Deadline deadline) override;
+  Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
+                             Deadline deadline) override;
+  Status abort(uint64_t reservation, Deadline deadline) override;
+  Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) override;
+  Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) override;
+  Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) override;
+  Result<StatsReply> stats(Deadline deadline) override;
+
+  /// Writes everything that waits for the SSD. Returns: as CacheCore::drain.
+  Status drain(Deadline deadline);
+  /// Another client of the same cache in another namespace; it may not outlive this one.
+  Result<std::unique_ptr<Client>> connect(const std::string& ns);
+
+ private:
+  class Threads;
+  class Session;
+  TieredCache(std::shared_ptr<Threads> threads, std::unique_ptr<Session> session);
+  std::shared_ptr<Threads> threads_;
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace kv
