@@ -1,0 +1,108 @@
+// EvictionOrder: which entries of one tier go first when bytes are needed: leaf-first LRU with charges
+// and pins. One object per tier; entries of all trees share it.
+//
+// An entry is a victim only while it has no resident child and no pin. Supplements and snapshots are
+// entries too, with their block as parent: so they go before it, and apart from it. Recency is a
+// counter, never the clock on the wall. All operations are O(log n). One thread at a time (the loop).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace kv {
+
+/// Chosen by the caller, for example realm << 32 | NodeId.
+using EntryKey = uint64_t;
+inline constexpr EntryKey kNoEntry = UINT64_MAX;
+
+/// Among entries that may go, all `early` ones go before any `normal` one: orphans, window rows far
+/// from any end.
+enum class DropOrder : uint8_t { early = 0, normal = 1 };
+
+struct EntryOptions {
+  EntryKey parent = kNoEntry;  ///< need not be resident, now or ever
+  uint64_t charge_bytes = 0;
+  bool dirty = false;  ///< not yet in the tier below: dropping it loses it
+  DropOrder order = DropOrder::normal;
+  /// Set at load, so that a restart keeps the order; below 2^62. Without it: newest.
+  std::optional<uint64_t> recency;
+};
+
+class EvictionOrder {
+ public:
+  /// False if `key` is already resident or is kNoEntry or its own parent: nothing changes.
+  bool insert(EntryKey key, const EntryOptions& options);
+  /// Also legal with resident children (a lost interior block). False if not resident or pinned.
+  bool erase(EntryKey key);
+
+  // Each returns false if `key` is not resident (unpin: or not pinned).
+  bool touch(EntryKey key);
+  bool set_charge(EntryKey key, uint64_t charge_bytes);
+  bool set_dirty(EntryKey key, bool dirty);
+  bool set_order(EntryKey key, DropOrder order);
+  /// Counted: as many unpins as pins. A pin keeps all resident ancestors too, as they have a child.
+  bool pin(EntryKey key);
+  bool unpin(EntryKey key);
+  /// One tick for all: within a path the deepest still goes first, as it is the leaf.
+  void touch_all(std::span<const EntryKey> keys);
+
+  /// The entries to drop, in this order (a parent after its last child), until their charges reach
+  /// `bytes_needed`: clean ones; dirty ones too, after all clean ones that are free at that moment, if
+  /// `dirty_too`. Changes nothing: the caller erases what it drops.
+  /// Returns: fewer bytes than needed if no more may go; the sum is in `bytes`.
+  struct Victims {
+    std::vector<EntryKey> keys;
+    uint64_t bytes = 0;
+  };
+  Victims next_victims(uint64_t bytes_needed, bool dirty_too) const;
+
+  bool resident(EntryKey key) const;
+  // 0 or false if not resident.
+  uint64_t charge_bytes(EntryKey key) const;
+  uint64_t recency(EntryKey key) const;
+  uint32_t pins(EntryKey key) const;
+  bool dirty(EntryKey key) const;
+  uint32_t resident_children(EntryKey key) const;
+
+  size_t size() const { return resident_; }
+  uint64_t total_bytes() const { return total_bytes_; }    ///< charges of all entries
+  uint64_t pinned_bytes() const { return pinned_bytes_; }  ///< of those with a pin
+  uint64_t dirty_bytes() const { return dirty_bytes_; }
+  uint64_t clock() const { return clock_; }
+  /// Memory held, for the RAM ledger (an estimate).
+  uint64_t memory_bytes() const;
+
+ private:
+  struct Entry {
+    EntryKey parent = kNoEntry;
+    uint64_t charge = 0;
+    uint64_t recency = 0;
+    uint32_t children = 0;  // resident ones
+    uint32_t pins = 0;
+    bool resident = false;  // false: only remembers that resident children name it as parent
+    bool dirty = false;
+    DropOrder order = DropOrder::normal;
+  };
+  /// (dirty, order, recency) in one word, then the key: the smallest goes first.
+  using Rank = std::pair<uint64_t, EntryKey>;
+
+  static bool free_to_go(const Entry& e) { return e.resident && e.children == 0 && e.pins == 0; }
+  static Rank rank(EntryKey key, const Entry& e);
+  Entry* find(EntryKey key);
+  const Entry* find(EntryKey key) const;
+  template <typename Change>
+  void change(EntryKey key, Entry& e, Change&& apply);
+
+  std::unordered_map<EntryKey, Entry> entries_;
+  std::set<Rank> victims_;  // exactly the entries that are free to go
+  size_t resident_ = 0;
+  uint64_t total_bytes_ = 0, pinned_bytes_ = 0, dirty_bytes_ = 0;
+  uint64_t clock_ = 0;
+};
+
+}  // namespace kv

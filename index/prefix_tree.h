@@ -1,0 +1,159 @@
+// PrefixTree: which stored blocks and tails share a prefix with a query, for one realm (namespace,
+// model, profile). It holds tokens and structure only; what data a node has, and in which tier, is
+// the caller's business.
+//
+// Invariants: a block has exactly block_tokens tokens, a tail fewer and no children; siblings are
+// ordered by (token, extras) symbol by symbol, so the siblings nearest to a query are those that share
+// most with it. One thread at a time (the service's loop thread); nothing here blocks.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "proto/plane.h"
+#include "proto/status.h"
+
+namespace kv {
+
+/// A node's handle: valid from insertion until the node is removed, then used again for another one.
+using NodeId = uint32_t;
+inline constexpr NodeId kRootNode = 0;
+inline constexpr NodeId kNoNode = UINT32_MAX;
+
+/// Nodes of one tree, the root included.
+inline constexpr uint32_t kMaxTreeNodes = 1u << 26;
+/// Side candidates per level: the best by common prefix. Tails that the query matches wholly come in
+/// addition (at most block_tokens - 1 of them).
+inline constexpr size_t kMaxCandidatesPerLevel = 64;
+/// Side candidates of a whole match; beyond it the levels nearest to the root lose theirs first.
+inline constexpr size_t kMaxCandidates = 1u << 16;
+
+/// A node beside the matched path that shares at least one token with the query below its parent.
+struct SideCandidate {
+  NodeId node = kNoNode;
+  /// The node's whole sequence (from the root) equals the query's in tokens [0, common), and not in
+  /// token `common` (or one of the two ends there).
+  uint32_t common = 0;
+  bool operator==(const SideCandidate&) const = default;
+};
+
+struct PrefixMatch {
+  std::vector<NodeId> path;               ///< blocks that the query matches wholly, from the root on
+  std::vector<SideCandidate> candidates;  ///< level by level; within one, the best first
+  uint32_t common = 0;                    ///< longest common prefix with any node, in tokens
+};
+
+class PrefixTree {
+ public:
+  /// `block_tokens` in [1, kMaxBlockTokens].
+  explicit PrefixTree(uint32_t block_tokens);
+  PrefixTree(const PrefixTree&) = delete;  // siblings' order refers to this object
+  PrefixTree& operator=(const PrefixTree&) = delete;
+
+  struct Inserted {
+    NodeId node = kNoNode;
+    bool is_new = false;
+  };
+  /// The child of `parent` with exactly these tokens and extras, made if there is none: a block if it
+  /// has block_tokens tokens, else a tail. A hollow node found here is hollow no longer.
+  /// `extras` positions are absolute, ascending, within the child's tokens.
+  /// Returns: invalid_argument (parent, number of tokens, extras), resource_exhausted (nodes).
+  Result<Inserted> find_or_insert(NodeId parent, std::span<const Token> tokens,
+                                  std::span<const Extra> extras);
+  /// kNoNode if there is no such child.
+  NodeId find_child(NodeId parent, std::span<const Token> tokens,
+                    std::span<const Extra> extras) const;
+  /// The nodes (blocks, then perhaps one tail) that together spell `tokens` from the root, as far as
+  /// they exist: all of them if the sum of their tokens is tokens.size().
+  std::vector<NodeId> find_path(std::span<const Token> tokens, std::span<const Extra> extras) const;
+
+  /// A node without children is removed, and with it every hollow ancestor that has no child left. A
+  /// node with children becomes hollow: it stays as a step of the walk. Root and dead handles: no-op.
+  /// Returns: the number of nodes removed.
+  size_t erase(NodeId node);
+
+  /// `tokens` is the whole query; `extras` positions are absolute and ascending.
+  /// Returns: invalid_argument (extras, kMaxTokens).
+  Result<PrefixMatch> match(std::span<const Token> tokens, std::span<const Extra> extras) const;
+
+  /// All nodes below `node` and itself (the root excepted), children before parents.
+  std::vector<NodeId> subtree(NodeId node) const;
+  /// All nodes whose whole sequence begins with `tokens`, children before parents; for an empty query
+  /// all nodes. Same input rules as match().
+  Result<std::vector<NodeId>> beginning_with(std::span<const Token> tokens,
+                                             std::span<const Extra> extras) const;
+
+  bool alive(NodeId node) const { return node < nodes_.size() && nodes_[node].alive; }
+  // All below: `node` is alive.
+  NodeId parent(NodeId node) const { return nodes_[node].parent; }
+  /// In the siblings' order. The root's are those of the first level.
+  std::vector<NodeId> children(NodeId node) const;
+  size_t child_count(NodeId node) const { return nodes_[node].children.size(); }
+  bool is_tail(NodeId node) const;
+  bool is_hollow(NodeId node) const { return nodes_[node].hollow; }
+  /// Number of nodes from the root's child to this one: 1 for a child of the root, 0 for the root.
+  uint32_t depth(NodeId node) const { return nodes_[node].depth; }
+  uint32_t first_token(NodeId node) const;
+  uint32_t end_token(NodeId node) const;
+  /// Valid while the node lives.
+  std::span<const Token> tokens(NodeId node) const { return nodes_[node].tokens; }
+  std::span<const Extra> extras(NodeId node) const { return nodes_[node].extras; }
+  /// The caller's value; 0 in a new node.
+  uint64_t user(NodeId node) const { return nodes_[node].user; }
+  void set_user(NodeId node, uint64_t value) { nodes_[node].user = value; }
+
+  uint32_t block_tokens() const { return block_tokens_; }
+  /// Without the root.
+  size_t size() const { return live_nodes_; }
+  /// Memory held, for the RAM ledger: an estimate within a few per cent of the allocations.
+  uint64_t memory_bytes() const;
+
+ private:
+  /// Tokens and extras of a node or of what is left of a query, from position `first` on.
+  struct Symbols {
+    uint32_t first;
+    std::span<const Token> tokens;
+    std::span<const Extra> extras;
+  };
+  struct Order {
+    using is_transparent = void;
+    const PrefixTree* tree;
+    bool operator()(NodeId a, NodeId b) const { return less(tree->symbols(a), tree->symbols(b)); }
+    bool operator()(NodeId a, const Symbols& b) const { return less(tree->symbols(a), b); }
+    bool operator()(const Symbols& a, NodeId b) const { return less(a, tree->symbols(b)); }
+  };
+  using Children = std::set<NodeId, Order>;
+  struct Node {
+    explicit Node(const PrefixTree* tree) : children(Order{tree}) {}
+    std::vector<Token> tokens;
+    std::vector<Extra> extras;
+    Children children;
+    std::map<uint32_t, uint32_t> tail_lengths;  ///< tokens of a child tail -> number of such tails
+    uint64_t user = 0;
+    NodeId parent = kNoNode;
+    uint32_t depth = 0;
+    bool hollow = false;
+    bool alive = false;
+  };
+
+  static uint32_t common_symbols(const Symbols& a, const Symbols& b);
+  static bool less(const Symbols& a, const Symbols& b);
+  Symbols symbols(NodeId node) const;
+  NodeId take_slot();
+  void remove_leaf(NodeId node);
+  NodeId match_level(NodeId parent, const Symbols& rest, PrefixMatch& out) const;
+  void add_whole_tails(const Node& parent, const Symbols& rest, uint32_t longest, size_t level_begin,
+                       PrefixMatch& out) const;
+
+  uint32_t block_tokens_;
+  std::deque<Node> nodes_;  // [kRootNode] is the root
+  std::vector<NodeId> free_slots_;
+  size_t live_nodes_ = 0;
+  uint64_t payload_bytes_ = 0;  // tokens and extras of live nodes
+};
+
+}  // namespace kv
