@@ -1,0 +1,142 @@
+// demo_step: one engine process of tools/demo. Reads one JSON command a line, answers one JSON line.
+//
+//   {"cmd":"tokenize","file":PATH}                         -> {"tokens":[…]}
+//   {"cmd":"run","tokens":[…],"lookup":bool,"logits":PATH} -> one generation (keys: see run())
+// Every run commits, and waits at its end until the prompt's whole entry is `spilled`, so that the
+// caller may kill this process (embedded) or the daemon (socket) at once. One thread.
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cachesvc/tiered_cache.h"
+#include "engine/generator.h"
+#include "proto/socket_client.h"
+
+namespace kv {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string model, mode, place, ns, calibration;
+  uint32_t new_tokens = 64;
+  uint32_t threads = 2;
+};
+
+Deadline soon() { return deadline_in(std::chrono::minutes(10)); }
+
+Result<std::unique_ptr<Client>> make_client(const Options& options) {
+  if (options.mode == "socket") {
+    KV_ASSIGN_OR_RETURN(auto client, SocketClient::connect(options.place, options.ns, {}));
+    return std::unique_ptr<Client>(std::move(client));
+  }
+  CacheOptions cache;
+  cache.ssd_dir = options.place;
+  KV_ASSIGN_OR_RETURN(auto client, TieredCache::create(cache, options.ns));
+  return std::unique_ptr<Client>(std::move(client));
+}
+
+json error(const Status& status) { return {{"error", status.to_string()}}; }
+
+// Blocks until the prompt's first N-1 tokens are spilled: an empty store of what is there already.
+Status wait_spilled(Client& client, const OpenReply& opened, const std::vector<Token>& prompt) {
+  ReserveRequest request{opened.model, opened.realm.profile, {}};
+  request.query.tokens.assign(prompt.begin(), prompt.end() - 1);
+  KV_ASSIGN_OR_RETURN(auto reserved, client.reserve(request, soon()));
+  KV_ASSIGN_OR_RETURN(auto commit,
+                      client.commit(reserved.reservation, Durability::spilled, soon()));
+  if (commit.level >= Durability::spilled) return {};
+  return {StatusCode::io_error, "the prompt's entry did not reach the SSD"};
+}
+
+json run(Generator& generator, Client& client, const Options& options, const json& command) {
+  auto prompt = command.at("tokens").get<std::vector<Token>>();
+  if (prompt.size() < 2) return error(invalid_argument("a prompt of at least 2 tokens"));
+  GenerateOptions how;
+  how.max_new_tokens = options.new_tokens;
+  how.use_lookup = command.at("lookup").get<bool>();
+  how.keep_logits = true;
+  how.stop_at_eos = false;
+  auto result = generator.generate(prompt, how);
+  if (!result.ok()) return error(result.status());
+  if (!result->cache_error.empty()) return {{"error", "cache: " + result->cache_error}};
+  if (Status s = wait_spilled(client, generator.opened(), prompt); !s.ok()) return error(s);
+  std::ofstream logits(command.at("logits").get<std::string>(), std::ios::binary);
+  logits.write(reinterpret_cast<const char*>(result->logits.data()),
+               static_cast<std::streamsize>(result->logits.size() * sizeof(float)));
+  json objects = json::array();
+  for (const auto& name : result->prompt_objects) objects.push_back(name.id.hex());
+  return {{"tier", to_string(result->tier)},
+          {"form", to_string(result->form)},
+          {"reused_tokens", result->reused_tokens},
+          {"ttft_ms", result->ttft_ms},
+          {"fetch_ms", result->fetch_ms},
+          {"prefill_ms", result->prefill_ms},
+          {"store_ms", result->store_ms},
+          {"decode_ms_per_token", result->decode_ms_per_token},
+          {"tokens", result->tokens},
+          {"objects", objects},
+          {"block_bytes", result->block_bytes},
+          {"fp16_bytes", result->fp16_bytes}};
+}
+
+json tokenize(const Model& model, const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  if (!in) return error({StatusCode::io_error, "cannot read " + path});
+  return {{"tokens", model.tokenizer().encode(text.str())}};
+}
+
+int serve(const Options& options) {
+  auto model = Model::load(options.model);
+  if (!model.ok()) {
+    std::cout << error(model.status()) << std::endl;
+    return 1;
+  }
+  std::unique_ptr<Client> client;
+  std::unique_ptr<Generator> generator;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    json command = json::parse(line);
+    if (command.at("cmd") == "tokenize") {
+      std::cout << tokenize(**model, command.at("file")) << std::endl;
+      continue;
+    }
+    if (!generator) {
+      auto made = make_client(options);
+      if (made.ok()) {
+        client = std::move(*made);
+        CodingOptions coding;
+        coding.calibration_file = options.calibration;
+        auto opened = Generator::open(*model, *client, coding, options.threads, soon());
+        if (opened.ok()) generator = std::move(*opened);
+        else std::cout << error(opened.status()) << std::endl;
+      } else {
+        std::cout << error(made.status()) << std::endl;
+      }
+      if (!generator) return 1;
+    }
+    std::cout << run(*generator, *client, options, command) << std::endl;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace kv
+
+int main(int argc, char** argv) {
+  kv::Options options;
+  CLI::App app{"one engine process of tools/demo"};
+  app.add_option("--model", options.model, "GGUF file")->required();
+  app.add_option("--mode", options.mode)->required()->check(CLI::IsMember({"embedded", "socket"}));
+  app.add_option("--place", options.place, "cache directory (embedded) or socket path")->required();
+  app.add_option("--namespace", options.ns)->required();
+  app.add_option("--new", options.new_tokens, "tokens to generate");
+  app.add_option("--threads", options.threads);
+  app.add_option("--calibration", options.calibration, "file that keeps the calibrated profile");
+  CLI11_PARSE(app, argc, argv);
+  return kv::serve(options);
+}
