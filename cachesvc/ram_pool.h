@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "proto/bytes.h"
 #include "proto/status.h"

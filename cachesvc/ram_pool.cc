@@ -1,0 +1,242 @@
+// The ledger is four atomics; the slabs behind it stand under one short mutex.
+#include "cachesvc/ram_pool.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <new>
+#include <vector>
+
+namespace kv {
+namespace {
+
+constexpr size_t kSmallAlign = 64;      // below a page: one cache line
+constexpr size_t kPageBytes = 4096;
+constexpr uint64_t kRecycledShare = 8;  // at most budget / 8 bytes wait for reuse
+
+size_t round_up(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
+
+}  // namespace
+
+const char* to_string(ChargeKind kind) {
+  switch (kind) {
+    case ChargeKind::stored: return "stored";
+    case ChargeKind::staging: return "staging";
+    case ChargeKind::promotion: return "promotion";
+    case ChargeKind::spill: return "spill";
+    case ChargeKind::reply: return "reply";
+    case ChargeKind::index: return "index";
+  }
+  return "unknown";
+}
+
+// Freed slabs by exact size: objects of one model have few sizes, so most allocations find one.
+class RamPool::SlabStore {
+ public:
+  ~SlabStore() { trim(0); }
+
+  uint8_t* take(size_t size) {
+    {
+      std::lock_guard lock(mutex_);
+      auto it = free_.find(size);
+      if (it != free_.end()) {
+        uint8_t* slab = it->second.back();
+        it->second.pop_back();
+        if (it->second.empty()) free_.erase(it);
+        bytes_.fetch_sub(size, std::memory_order_relaxed);
+        return slab;
+      }
+    }
+    return static_cast<uint8_t*>(::operator new(size, std::align_val_t{kSmallAlign}));
+  }
+  void give(uint8_t* slab, size_t size, uint64_t keep_bytes) {
+    if (size >= kPageBytes && bytes_.load(std::memory_order_relaxed) + size <= keep_bytes) {
+      std::lock_guard lock(mutex_);
+      free_[size].push_back(slab);
+      bytes_.fetch_add(size, std::memory_order_relaxed);
+      return;
+    }
+    ::operator delete(slab, std::align_val_t{kSmallAlign});
+  }
+  // Frees slabs, largest first, until at most `keep_bytes` wait.
+  void trim(uint64_t keep_bytes) {
+    if (bytes_.load(std::memory_order_relaxed) <= keep_bytes) return;
+    std::lock_guard lock(mutex_);
+    while (bytes_.load(std::memory_order_relaxed) > keep_bytes && !free_.empty()) {
+      auto largest = std::prev(free_.end());
+      ::operator delete(largest->second.back(), std::align_val_t{kSmallAlign});
+      bytes_.fetch_sub(largest->first, std::memory_order_relaxed);
+      largest->second.pop_back();
+      if (largest->second.empty()) free_.erase(largest);
+    }
+  }
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  std::mutex mutex_;
+  std::map<size_t, std::vector<uint8_t*>> free_;
+  std::atomic<uint64_t> bytes_{0};
+};
+
+struct RamPool::Notify {
+  std::mutex mutex;
+  std::function<void()> released;
+};
+
+// One buffer's memory and its charge; the last Bytes that points here frees both.
+struct PoolBuffer::Slab {
+  Slab(std::shared_ptr<RamPool> owner, Charge paid, size_t size)
+      : pool(std::move(owner)), charge(std::move(paid)), bytes(size) {
+    data = pool->slabs_->take(bytes);
+  }
+  Slab(const Slab&) = delete;  // owns the memory
+  Slab& operator=(const Slab&) = delete;
+  ~Slab() {
+    uint64_t used = pool->used_bytes(), budget = pool->budget_;
+    uint64_t headroom = budget - std::min(budget, used);
+    pool->slabs_->give(data, bytes, std::min(headroom, budget / kRecycledShare));
+  }
+  std::shared_ptr<RamPool> pool;
+  Charge charge;
+  size_t bytes;
+  uint8_t* data;
+};
+
+Charge& Charge::operator=(Charge&& other) noexcept {
+  if (this != &other) {
+    release();
+    pool_ = std::move(other.pool_);
+    kind_ = other.kind_;
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+void Charge::release() {
+  if (pool_ && bytes_ > 0) pool_->give_back(kind_, bytes_);
+  bytes_ = 0;
+  pool_.reset();
+}
+
+void Charge::shrink_to(uint64_t bytes) {
+  if (bytes >= bytes_) return;
+  pool_->give_back(kind_, bytes_ - bytes);
+  bytes_ = bytes;
+}
+
+Charge Charge::split(uint64_t bytes) {
+  KV_CHECK(bytes <= bytes_);
+  bytes_ -= bytes;
+  return Charge(pool_, kind_, bytes);
+}
+
+void Charge::merge(Charge other) {
+  if (other.bytes_ == 0) return;
+  if (bytes_ == 0) {
+    *this = std::move(other);
+    return;
+  }
+  KV_CHECK(pool_ == other.pool_ && kind_ == other.kind_);
+  bytes_ += std::exchange(other.bytes_, 0);
+}
+
+void Charge::become(ChargeKind kind) {
+  KV_CHECK(kind != ChargeKind::staging || kind_ == kind);  // staging has a limit: charge it anew
+  if (pool_) pool_->move_account(kind_, kind, bytes_);
+  kind_ = kind;
+}
+
+Bytes PoolBuffer::freeze() && {
+  std::shared_ptr<const void> owner = std::move(slab_);
+  return {std::move(owner), data_, size_};
+}
+
+Bytes PoolBuffer::freeze_as(ChargeKind kind) && {
+  if (slab_) slab_->charge.become(kind);
+  return std::move(*this).freeze();
+}
+
+RamPool::RamPool(uint64_t budget_bytes, uint64_t staging_bytes)
+    : budget_(budget_bytes),
+      staging_limit_(staging_bytes),
+      notify_(std::make_unique<Notify>()),
+      slabs_(std::make_unique<SlabStore>()) {}
+
+RamPool::~RamPool() = default;
+
+std::shared_ptr<RamPool> RamPool::create(uint64_t budget_bytes, uint64_t staging_bytes) {
+  KV_CHECK(staging_bytes > 0 && staging_bytes <= budget_bytes);
+  return std::shared_ptr<RamPool>(new RamPool(budget_bytes, staging_bytes));
+}
+
+std::optional<Charge> RamPool::try_charge(ChargeKind kind, uint64_t bytes) {
+  auto& account = accounts_[static_cast<size_t>(kind)];
+  uint64_t cap = kind == ChargeKind::staging ? staging_limit_ : budget_;
+  uint64_t have = account.load();
+  do {
+    if (bytes > cap || have > cap - bytes) return std::nullopt;
+  } while (!account.compare_exchange_weak(have, have + bytes));
+  uint64_t used = used_.load();
+  do {
+    if (bytes > budget_ || used > budget_ - bytes) {
+      account.fetch_sub(bytes);
+      return std::nullopt;
+    }
+  } while (!used_.compare_exchange_weak(used, used + bytes));
+  uint64_t now = used + bytes, peak = peak_.load();
+  while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
+  }
+  return Charge(shared_from_this(), kind, bytes);
+}
+
+uint64_t RamPool::slab_bytes(size_t size) {
+  return round_up(std::max<size_t>(size, 1), size < kPageBytes ? kSmallAlign : kPageBytes);
+}
+
+PoolBuffer RamPool::allocate(size_t size, Charge& charge) {
+  uint64_t bytes = slab_bytes(size);
+  PoolBuffer out;
+  out.slab_ = std::make_shared<PoolBuffer::Slab>(shared_from_this(), charge.split(bytes), bytes);
+  // What waits for reuse is held by the process too: together never over the budget.
+  slabs_->trim(budget_ - std::min(budget_, used_bytes()));
+  out.data_ = out.slab_->data;
+  out.size_ = size;
+  return out;
+}
+
+Bytes RamPool::adopt(Bytes bytes, Charge charge) {
+  struct Owner {
+    Charge charge;  // given back after the bytes are freed
+    Bytes bytes;
+  };
+  auto owner = std::make_shared<const Owner>(Owner{std::move(charge), std::move(bytes)});
+  return {owner, owner->bytes.data(), owner->bytes.size()};
+}
+
+uint64_t RamPool::recycled_bytes() const { return slabs_->bytes(); }
+
+void RamPool::notify_on_release(std::function<void()> released) {
+  std::lock_guard lock(notify_->mutex);
+  notify_->released = std::move(released);
+  notify_armed_.store(true);
+}
+
+void RamPool::give_back(ChargeKind kind, uint64_t bytes) {
+  accounts_[static_cast<size_t>(kind)].fetch_sub(bytes);
+  used_.fetch_sub(bytes);
+  if (!notify_armed_.load()) return;
+  std::function<void()> released;
+  {
+    std::lock_guard lock(notify_->mutex);
+    notify_armed_.store(false);
+    released = std::exchange(notify_->released, nullptr);
+  }
+  if (released) released();
+}
+
+void RamPool::move_account(ChargeKind from, ChargeKind to, uint64_t bytes) {
+  accounts_[static_cast<size_t>(to)].fetch_add(bytes);
+  accounts_[static_cast<size_t>(from)].fetch_sub(bytes);
+}
+
+}  // namespace kv
