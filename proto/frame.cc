@@ -1,0 +1,259 @@
+// Header encoding and the frame parser. A body lives in a malloc'ed buffer that grows by steps with
+// what has arrived (realloc of a large buffer moves pages, not bytes) and becomes a Bytes at its end.
+#include "proto/frame.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "proto/checksum.h"
+
+namespace kv {
+
+const char* to_string(FrameType type) {
+  switch (type) {
+    case FrameType::hello: return "hello";
+    case FrameType::open: return "open";
+    case FrameType::lookup: return "lookup";
+    case FrameType::reserve: return "reserve";
+    case FrameType::put: return "put";
+    case FrameType::commit: return "commit";
+    case FrameType::abort: return "abort";
+    case FrameType::fetch: return "fetch";
+    case FrameType::prefetch: return "prefetch";
+    case FrameType::erase: return "erase";
+    case FrameType::stats: return "stats";
+    case FrameType::hello_ok: return "hello_ok";
+    case FrameType::open_ok: return "open_ok";
+    case FrameType::lookup_ok: return "lookup_ok";
+    case FrameType::reserve_ok: return "reserve_ok";
+    case FrameType::put_ok: return "put_ok";
+    case FrameType::commit_ok: return "commit_ok";
+    case FrameType::abort_ok: return "abort_ok";
+    case FrameType::fetch_header: return "fetch_header";
+    case FrameType::prefetch_ok: return "prefetch_ok";
+    case FrameType::erase_ok: return "erase_ok";
+    case FrameType::stats_ok: return "stats_ok";
+    case FrameType::fetch_object: return "fetch_object";
+    case FrameType::fetch_done: return "fetch_done";
+    case FrameType::error: return "error";
+  }
+  return "unknown";
+}
+
+uint64_t max_body_bytes(FrameType type, bool greeted, uint64_t object_bytes) {
+  if (!greeted) return kMaxHelloBytes;
+  switch (type) {
+    case FrameType::open:
+    case FrameType::open_ok:
+      return kMaxOpenBytes;
+    case FrameType::put:
+    case FrameType::fetch_object:
+      return std::min(object_bytes, kMaxObjectFrameBytes);
+    case FrameType::lookup:
+    case FrameType::reserve:
+    case FrameType::reserve_ok:
+    case FrameType::commit_ok:
+    case FrameType::fetch:
+    case FrameType::prefetch:
+    case FrameType::erase:
+    case FrameType::stats_ok:
+      return kMaxQueryBytes;
+    default:
+      return kMaxControlBytes;
+  }
+}
+
+std::array<uint8_t, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header) {
+  ByteWriter out;
+  out.u32(kFrameMagic);
+  out.u16(header.version);
+  out.u16(static_cast<uint16_t>(header.type));
+  out.u64(header.request);
+  out.u64(header.length);
+  out.u32(header.flags);
+  out.u32(crc32c(out.span()));
+  std::array<uint8_t, kFrameHeaderBytes> bytes;
+  std::copy(out.span().begin(), out.span().end(), bytes.begin());
+  return bytes;
+}
+
+Result<FrameHeader> decode_frame_header(std::span<const uint8_t, kFrameHeaderBytes> bytes) {
+  ByteReader in(bytes);
+  uint32_t magic = in.u32();
+  if (magic != kFrameMagic) return corruption("frame: bad magic, expected \"KVC1\"");
+  FrameHeader h;
+  h.version = in.u16();
+  h.type = static_cast<FrameType>(in.u16());
+  h.request = in.u64();
+  h.length = in.u64();
+  h.flags = in.u32();
+  if (in.u32() != crc32c(bytes.first<28>())) return corruption("frame: header checksum differs");
+  if (h.version != kProtocolVersion) {
+    return unsupported("frame: version " + std::to_string(h.version) + ", expected " +
+                       std::to_string(kProtocolVersion));
+  }
+  if (h.flags != 0) return unsupported("frame: flags " + std::to_string(h.flags) + ", expected 0");
+  return h;
+}
+
+// The growing body; `release` hands its memory to a Bytes.
+class FrameParser::Body {
+ public:
+  ~Body() { std::free(data_); }
+  uint8_t* data() { return data_; }
+  size_t capacity() const { return capacity_; }
+  void grow_to(size_t bytes) {
+    if (bytes <= capacity_) return;
+    void* grown = std::realloc(data_, bytes);
+    if (grown == nullptr) throw std::bad_alloc();
+    data_ = static_cast<uint8_t*>(grown);
+    capacity_ = bytes;
+  }
+  Bytes release(size_t size) {
+    if (size == 0) return {};
+    std::shared_ptr<const void> owner(data_, [](const void* p) { std::free(const_cast<void*>(p)); });
+    Bytes out(owner, data_, size);
+    data_ = nullptr;
+    capacity_ = 0;
+    return out;
+  }
+
+ private:
+  uint8_t* data_ = nullptr;
+  size_t capacity_ = 0;
+};
+
+FrameParser::FrameParser() : body_(std::make_unique<Body>()), stage_(kReadAheadBytes) {}
+FrameParser::~FrameParser() = default;
+
+size_t FrameParser::body_capacity() const { return body_->capacity(); }
+
+Status FrameParser::fail(Status status) {
+  state_ = State::failed;
+  error_ = std::move(status);
+  return error_;
+}
+
+std::span<uint8_t> FrameParser::prepare() {
+  uint64_t left = header_.length - got_;
+  switch (state_) {
+    case State::body: {
+      // Never more than a step beyond what has arrived.
+      body_->grow_to(std::min<uint64_t>(header_.length, got_ + kBodyStepBytes));
+      return {body_->data() + got_, body_->capacity() - got_};
+    }
+    case State::external:
+      return external_.subspan(got_);
+    case State::skip:
+      return {stage_.data(), std::min<uint64_t>(left, stage_.size())};
+    case State::header:
+      if (stage_begin_ > 0) {
+        std::copy(stage_.begin() + stage_begin_, stage_.begin() + stage_end_, stage_.begin());
+        stage_end_ -= stage_begin_;
+        stage_begin_ = 0;
+      }
+      return std::span(stage_).subspan(stage_end_);
+    default:
+      return {};
+  }
+}
+
+Status FrameParser::commit(size_t bytes) {
+  switch (state_) {
+    case State::failed: return error_;
+    case State::header: stage_end_ += bytes; break;
+    default: got_ += bytes; break;
+  }
+  return advance();
+}
+
+Result<size_t> FrameParser::feed(std::span<const uint8_t> bytes) {
+  size_t taken = 0;
+  if (state_ == State::failed) return error_;
+  while (taken < bytes.size()) {
+    auto to = prepare();
+    if (to.empty()) break;
+    size_t n = std::min(to.size(), bytes.size() - taken);
+    std::copy_n(bytes.begin() + taken, n, to.begin());
+    taken += n;
+    KV_RETURN_IF_ERROR(commit(n));
+  }
+  return taken;
+}
+
+Status FrameParser::advance() {
+  if (state_ == State::header && stage_end_ - stage_begin_ >= kFrameHeaderBytes) {
+    KV_RETURN_IF_ERROR(take_header());
+  }
+  bool in_body = state_ == State::body || state_ == State::external || state_ == State::skip;
+  if (in_body && got_ == header_.length) state_ = State::ready;
+  return {};
+}
+
+Status FrameParser::take_header() {
+  auto bytes = std::span<const uint8_t>(stage_).subspan(stage_begin_).first<kFrameHeaderBytes>();
+  auto header = decode_frame_header(bytes);
+  if (!header.ok()) return fail(header.status());
+  uint64_t cap = max_body_bytes(header->type, greeted_, object_bytes_);
+  if (header->length > cap) {
+    return fail(invalid_argument("frame: length " + std::to_string(header->length) + " of type " +
+                                 to_string(header->type) + " over its limit " +
+                                 std::to_string(cap)));
+  }
+  stage_begin_ += kFrameHeaderBytes;
+  header_ = *header;
+  got_ = 0;
+  if (external_puts_ && greeted_ && header_.type == FrameType::put) {
+    state_ = State::awaiting;
+    return {};
+  }
+  state_ = State::body;
+  uint64_t here = std::min<uint64_t>(header_.length, stage_end_ - stage_begin_);
+  body_->grow_to(here);
+  if (here > 0) std::copy_n(stage_.begin() + stage_begin_, here, body_->data());
+  stage_begin_ += here;
+  got_ = here;
+  return {};
+}
+
+void FrameParser::use_buffer(std::span<uint8_t> buffer) {
+  KV_CHECK(state_ == State::awaiting && buffer.size() == header_.length);
+  state_ = State::external;
+  external_ = buffer;
+  uint64_t here = std::min<uint64_t>(header_.length, stage_end_ - stage_begin_);
+  std::copy_n(stage_.begin() + stage_begin_, here, external_.begin());
+  stage_begin_ += here;
+  got_ = here;
+  if (got_ == header_.length) state_ = State::ready;
+}
+
+void FrameParser::skip_body() {
+  KV_CHECK(state_ == State::awaiting);
+  state_ = State::skip;
+  uint64_t here = std::min<uint64_t>(header_.length, stage_end_ - stage_begin_);
+  stage_begin_ += here;
+  got_ = here;
+  if (got_ == header_.length) state_ = State::ready;
+}
+
+std::optional<Frame> FrameParser::next() {
+  // Frames that were read ahead are parsed here, once the one before them is taken.
+  if (state_ == State::header && !advance().ok()) return std::nullopt;
+  if (state_ != State::ready) return std::nullopt;
+  Frame frame{header_, {}};
+  if (body_->capacity() > 0) frame.body = body_->release(header_.length);
+  external_ = {};
+  header_ = {};
+  got_ = 0;
+  state_ = State::header;
+  return frame;
+}
+
+uint64_t OutFrame::bytes() const {
+  uint64_t n = head.size();
+  for (const auto& p : pieces) n += p.size();
+  return n;
+}
+
+}  // namespace kv

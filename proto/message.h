@@ -1,0 +1,177 @@
+// Messages: the bodies of frames, one for every request and reply of Client (proto/client.h).
+//
+// encode appends a body's fields; decode takes any bytes safely: every count is capped by
+// proto/limits.h or by the constants here before anything is allocated. A request's body begins with
+// a u32 timeout in milliseconds (request_frame writes it, decode_request reads it).
+// Pure functions, any thread. PROTOCOL.md, "Messages".
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/client.h"
+#include "proto/frame.h"
+
+namespace kv {
+
+inline constexpr uint32_t kMaxMessageBytes = 4096;   ///< text of an error or a reason
+inline constexpr uint32_t kMaxProgramBytes = 128;    ///< name and version of a peer
+inline constexpr uint32_t kMaxNeeds = 1u << 20;      ///< in one reply
+inline constexpr uint32_t kMaxNames = 1u << 18;      ///< in one list of object names
+inline constexpr uint32_t kMaxCopies = 4096;         ///< in one put
+inline constexpr uint32_t kMaxStatValues = 4096;
+inline constexpr uint32_t kMaxStatNameBytes = 256;
+inline constexpr uint32_t kMaxFetchObjects = 1u << 20;
+inline constexpr size_t kPayloadAlignment = 64;      ///< of a payload within its body
+
+/// The first frame of a connection.
+struct HelloRequest {
+  uint16_t min_version = kProtocolVersion, max_version = kProtocolVersion;
+  uint32_t features = 0;  ///< what the client can do beyond version 1: none so far
+  std::string ns;         ///< namespace of every later call
+  std::string program;    ///< for logs
+  bool operator==(const HelloRequest&) const = default;
+};
+struct HelloReply {
+  uint16_t version = kProtocolVersion;
+  uint32_t features = 0;  ///< the client's features that the service has too
+  uint32_t max_in_flight = 0;    ///< requests of this connection without their last reply frame
+  uint64_t max_put_bytes = 0;    ///< longest body of a put
+  std::string ns;
+  std::string program;
+  bool operator==(const HelloReply&) const = default;
+};
+struct ErrorReply {
+  StatusCode code = StatusCode::internal;
+  std::string message;
+  bool operator==(const ErrorReply&) const = default;
+};
+/// lookup, prefetch, erase
+struct QueryRequest {
+  uint32_t model = 0;
+  Query query;
+};
+struct CommitRequest {
+  uint64_t reservation = 0;
+  Durability wait_for = Durability::accepted;
+};
+struct AbortRequest {
+  uint64_t reservation = 0;
+};
+struct FetchCall {
+  FetchRequest request;
+  uint64_t max_reply_bytes = UINT64_MAX;  ///< of all object frames; more is resource_exhausted
+};
+/// Answers a fetch; `objects` fetch_object frames and a fetch_done follow.
+struct FetchHeader {
+  uint32_t tokens = 0, common = 0;
+  bool pending = false;
+  Tier tier = Tier::none;
+  HitForm form = HitForm::none;
+  std::string reason;
+  uint32_t objects = 0;
+  uint64_t object_bytes = 0;  ///< lengths of the fetch_object frames together
+  bool operator==(const FetchHeader&) const = default;
+};
+struct FetchDone {
+  uint32_t objects = 0;
+};
+struct EraseReply {
+  uint64_t objects = 0;
+};
+struct Empty {};  ///< put_ok, abort_ok; stats has nothing but its timeout
+
+void encode(const HelloRequest& m, ByteWriter& out);
+void encode(const HelloReply& m, ByteWriter& out);
+void encode(const ErrorReply& m, ByteWriter& out);
+void encode(const OpenRequest& m, ByteWriter& out);
+void encode(const OpenReply& m, ByteWriter& out);
+void encode(const QueryRequest& m, ByteWriter& out);
+void encode(const LookupReply& m, ByteWriter& out);
+void encode(const ReserveRequest& m, ByteWriter& out);
+void encode(const ReserveReply& m, ByteWriter& out);
+void encode(const CommitRequest& m, ByteWriter& out);
+void encode(const CommitReply& m, ByteWriter& out);
+void encode(const AbortRequest& m, ByteWriter& out);
+void encode(const FetchCall& m, ByteWriter& out);
+void encode(const FetchHeader& m, ByteWriter& out);
+void encode(const FetchDone& m, ByteWriter& out);
+void encode(const EraseReply& m, ByteWriter& out);
+void encode(const StatsReply& m, ByteWriter& out);
+inline void encode(const Empty&, ByteWriter&) {}
+
+// Each fills `m` or fails `in`. Fields that are not sizes (dims, rows) are checked by whoever uses
+// them: validate() of model, profile and object.
+void decode(ByteReader& in, HelloRequest& m);
+void decode(ByteReader& in, HelloReply& m);
+void decode(ByteReader& in, ErrorReply& m);
+void decode(ByteReader& in, OpenRequest& m);
+void decode(ByteReader& in, OpenReply& m);
+void decode(ByteReader& in, QueryRequest& m);
+void decode(ByteReader& in, LookupReply& m);
+void decode(ByteReader& in, ReserveRequest& m);
+void decode(ByteReader& in, ReserveReply& m);
+void decode(ByteReader& in, CommitRequest& m);
+void decode(ByteReader& in, CommitReply& m);
+void decode(ByteReader& in, AbortRequest& m);
+void decode(ByteReader& in, FetchCall& m);
+void decode(ByteReader& in, FetchHeader& m);
+void decode(ByteReader& in, FetchDone& m);
+void decode(ByteReader& in, EraseReply& m);
+void decode(ByteReader& in, StatsReply& m);
+inline void decode(ByteReader&, Empty&) {}
+
+/// A message of this type whose body can't be read.
+Status bad_body(FrameType type);
+
+/// The body of a reply, or of a hello. Returns: corruption.
+template <typename T>
+Result<T> decode_reply(FrameType type, std::span<const uint8_t> body) {
+  ByteReader in(body);
+  T m;
+  decode(in, m);
+  if (!in.done()) return bad_body(type);
+  return m;
+}
+/// The body of a request. Returns: corruption.
+template <typename T>
+Result<T> decode_request(FrameType type, std::span<const uint8_t> body, uint32_t& timeout_ms) {
+  ByteReader in(body);
+  timeout_ms = in.u32();
+  T m;
+  decode(in, m);
+  if (!in.done()) return bad_body(type);
+  return m;
+}
+
+/// Room for the frame header, and its completion once the body is there.
+ByteWriter start_frame();
+OutFrame finish_frame(FrameType type, uint64_t request, ByteWriter body,
+                      std::vector<Bytes> pieces = {});
+
+template <typename T>
+OutFrame reply_frame(FrameType type, uint64_t request, const T& m) {
+  ByteWriter out = start_frame();
+  encode(m, out);
+  return finish_frame(type, request, std::move(out));
+}
+template <typename T>
+OutFrame request_frame(FrameType type, uint64_t request, uint32_t timeout_ms, const T& m) {
+  ByteWriter out = start_frame();
+  out.u32(timeout_ms);
+  encode(m, out);
+  return finish_frame(type, request, std::move(out));
+}
+/// The status is not ok; its message is cut at kMaxMessageBytes.
+OutFrame error_frame(uint64_t request, const Status& status);
+
+// Frames with a payload: planes and states are sent from where they lie and, received, point into
+// the one body (proto/plane.h, attach_payload).
+OutFrame put_frame(uint64_t request, uint32_t timeout_ms, const PutRequest& m);
+/// Planes of the result are slices of `body`. Returns: corruption.
+Result<PutRequest> decode_put(const Bytes& body, uint32_t& timeout_ms);
+OutFrame fetch_object_frame(uint64_t request, const FetchedObject& m);
+/// Planes of the result are slices of `body`. Returns: corruption.
+Result<FetchedObject> decode_fetch_object(const Bytes& body);
+
+}  // namespace kv
