@@ -18,6 +18,7 @@
 #include "proto/plane.h"
 #include "proto/status.h"
 #include "storage/block_file.h"
+#include "storage/catalog.h"
 #include "storage/files.h"
 #include "storage/record_file.h"
 
@@ -49,15 +50,6 @@ struct SsdOptions {
   StepObserver observer;                    ///< called inside put and erase; may not call the tier
 };
 
-/// An object that recover() found: everything but its payload.
-struct KnownObject {
-  Object header;  ///< identity and tokens; planes and states are empty
-  uint64_t unpacked_bytes = 0;   ///< of its planes and states in memory
-  uint64_t file_bytes = 0;
-  uint64_t allocated_bytes = 0;  ///< freed by erasing it
-  uint64_t recency = 0;          ///< higher: used later
-};
-
 struct Recovery {
   std::vector<KnownObject> objects;  ///< in no order; a parent may be missing (orphans are kept)
   std::vector<std::shared_ptr<const Profile>> profiles;
@@ -69,6 +61,7 @@ struct Recovery {
   uint64_t quarantined = 0;      ///< damaged files
   uint64_t unreadable = 0;       ///< I/O errors: left alone, not listed
   uint64_t unknown_files = 0;    ///< foreign names or other format versions: left alone, counted
+  uint64_t unknown_bytes = 0;    ///< allocated by them
   std::string catalog_rebuilt;   ///< why the catalog was started anew; empty if it was good
 };
 

@@ -1,0 +1,396 @@
+// The catalog's schema and statements. Columns: FORMAT.md, "Catalog".
+#include "storage/catalog.h"
+
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "proto/identity.h"
+#include "storage/file_names.h"
+
+namespace kv {
+namespace {
+
+constexpr int kApplicationId = 0x6b766373;  // "kvcs"
+constexpr int kUserVersion = 1;
+constexpr uint64_t kPageBytes = 4096;
+
+constexpr const char* kSchema = R"(
+CREATE TABLE objects (
+  file TEXT NOT NULL UNIQUE,
+  kind INTEGER NOT NULL,
+  id BLOB NOT NULL,
+  part_group INTEGER NOT NULL,
+  first_row INTEGER NOT NULL,
+  end_row INTEGER NOT NULL,
+  parent BLOB NOT NULL,
+  profile BLOB NOT NULL,
+  namespace TEXT NOT NULL,
+  fingerprint BLOB NOT NULL,
+  first_token INTEGER NOT NULL,
+  tokens BLOB NOT NULL,
+  extras BLOB NOT NULL,
+  unpacked_bytes INTEGER NOT NULL,
+  file_bytes INTEGER NOT NULL,
+  allocated_bytes INTEGER NOT NULL,
+  recency INTEGER NOT NULL
+) STRICT;
+)";
+
+// Columns in the order of kSchema; load() and bind_row() follow it.
+constexpr const char* kSelect = R"(
+SELECT file, kind, id, part_group, first_row, end_row, parent, profile, namespace, fingerprint,
+  first_token, tokens, extras, unpacked_bytes, file_bytes, allocated_bytes, recency FROM objects)";
+constexpr const char* kUpsert = R"(
+INSERT OR REPLACE INTO objects VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?))";
+constexpr const char* kRemove = "DELETE FROM objects WHERE file = ?";
+constexpr const char* kTouch = "UPDATE objects SET recency = ? WHERE file = ?";
+
+StatusCode code_of(int rc) {
+  switch (rc & 0xff) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB: return StatusCode::corruption;
+    case SQLITE_FULL: return StatusCode::resource_exhausted;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: return StatusCode::busy;
+    default: return StatusCode::io_error;
+  }
+}
+
+// Binds values to ?1, ?2, … in order; a failure shows when the statement is stepped.
+class Binder {
+ public:
+  explicit Binder(sqlite3_stmt* stmt) : stmt_(stmt) {
+    sqlite3_reset(stmt);
+    sqlite3_clear_bindings(stmt);
+  }
+  Binder& integer(uint64_t v) {
+    sqlite3_bind_int64(stmt_, ++at_, static_cast<sqlite3_int64>(v));
+    return *this;
+  }
+  Binder& text(const std::string& v) {
+    sqlite3_bind_text64(stmt_, ++at_, v.data(), v.size(), SQLITE_STATIC, SQLITE_UTF8);
+    return *this;
+  }
+  Binder& blob(std::span<const uint8_t> v) {
+    // A null pointer would bind NULL where an empty blob is meant.
+    sqlite3_bind_blob64(stmt_, ++at_, v.empty() ? "" : static_cast<const void*>(v.data()), v.size(),
+                        SQLITE_TRANSIENT);
+    return *this;
+  }
+
+ private:
+  sqlite3_stmt* stmt_;
+  int at_ = 0;
+};
+
+// Reads columns 0, 1, … in order.
+class Columns {
+ public:
+  explicit Columns(sqlite3_stmt* stmt) : stmt_(stmt) {}
+  uint64_t integer() { return static_cast<uint64_t>(sqlite3_column_int64(stmt_, at_++)); }
+  template <typename T>
+  T number() {
+    uint64_t v = integer();
+    if (v > std::numeric_limits<T>::max()) ok_ = false;
+    return static_cast<T>(v);
+  }
+  std::span<const uint8_t> blob() {
+    auto* data = static_cast<const uint8_t*>(sqlite3_column_blob(stmt_, at_));
+    auto size = static_cast<size_t>(sqlite3_column_bytes(stmt_, at_++));
+    return {data, data == nullptr ? 0 : size};
+  }
+  std::string text() {
+    auto b = blob();
+    return {reinterpret_cast<const char*>(b.data()), b.size()};
+  }
+  Id id() {
+    Id out;
+    auto b = blob();
+    if (b.size() == out.bytes.size()) {
+      std::copy(b.begin(), b.end(), out.bytes.begin());
+    } else {
+      ok_ = false;
+    }
+    return out;
+  }
+  void fail() { ok_ = false; }
+  bool ok() const { return ok_; }
+
+ private:
+  sqlite3_stmt* stmt_;
+  int at_ = 0;
+  bool ok_ = true;
+};
+
+void read_tokens(std::span<const uint8_t> blob, Columns& columns, std::vector<Token>& out) {
+  if (blob.size() % sizeof(Token) != 0 || blob.size() > kMaxBlockTokens * sizeof(Token)) {
+    columns.fail();
+    return;
+  }
+  out.resize(blob.size() / sizeof(Token));
+  if (!out.empty()) std::memcpy(out.data(), blob.data(), blob.size());
+}
+
+// The same encoding as in an object header: count, then position and bytes of each.
+std::vector<uint8_t> encode_extras(const std::vector<Extra>& extras) {
+  ByteWriter out;
+  out.u32(static_cast<uint32_t>(extras.size()));
+  for (const auto& e : extras) {
+    out.u32(e.position);
+    out.blob(e.bytes);
+  }
+  return out.take();
+}
+
+void read_extras(std::span<const uint8_t> blob, Columns& columns, std::vector<Extra>& out) {
+  ByteReader in(blob);
+  uint32_t count = in.u32();
+  if (count > kMaxExtras) in.fail();
+  for (uint32_t i = 0; i < count && !in.failed(); ++i) {
+    uint32_t position = in.u32();
+    auto bytes = in.blob(kMaxExtraBytes);
+    out.push_back({position, {bytes.begin(), bytes.end()}});
+  }
+  if (!in.done()) columns.fail();
+}
+
+// False if the row contradicts itself; `file` is set in any case.
+bool read_row(sqlite3_stmt* stmt, std::string& file, KnownObject& out) {
+  Columns columns(stmt);
+  Object& o = out.header;
+  file = columns.text();
+  auto kind = columns.number<uint8_t>();
+  if (kind < 1 || kind > 4) return false;
+  o.name.kind = static_cast<ObjectKind>(kind);
+  o.name.id = columns.id();
+  o.name.group = columns.number<uint16_t>();
+  o.name.first_row = columns.number<uint32_t>();
+  o.name.end_row = columns.number<uint32_t>();
+  o.parent = columns.id();
+  o.profile = columns.id();
+  o.ns = columns.text();
+  o.fingerprint = columns.id();
+  o.first_token = columns.number<uint32_t>();
+  read_tokens(columns.blob(), columns, o.tokens);
+  read_extras(columns.blob(), columns, o.extras);
+  out.unpacked_bytes = columns.integer();
+  out.file_bytes = columns.integer();
+  out.allocated_bytes = columns.integer();
+  out.recency = columns.integer();
+  return columns.ok() && o.ns.size() <= kMaxNamespaceBytes && o.first_token <= kMaxTokens &&
+         out.unpacked_bytes <= kMaxObjectBytes && file_name(o.name) == file && id_matches(o);
+}
+
+void bind_row(sqlite3_stmt* stmt, const std::string& file, const KnownObject& row) {
+  const Object& o = row.header;
+  Binder(stmt)
+      .text(file)
+      .integer(static_cast<uint64_t>(o.name.kind))
+      .blob(o.name.id.bytes)
+      .integer(o.name.group)
+      .integer(o.name.first_row)
+      .integer(o.name.end_row)
+      .blob(o.parent.bytes)
+      .blob(o.profile.bytes)
+      .text(o.ns)
+      .blob(o.fingerprint.bytes)
+      .integer(o.first_token)
+      .blob({reinterpret_cast<const uint8_t*>(o.tokens.data()), o.tokens.size() * sizeof(Token)})
+      .blob(encode_extras(o.extras))
+      .integer(row.unpacked_bytes)
+      .integer(row.file_bytes)
+      .integer(row.allocated_bytes)
+      .integer(row.recency);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, Files& files) {
+  // SQLite gives its log the mode of the database, so creating that one 0600 settles both.
+  auto existing = files.stat(path);
+  if (!existing.ok() && existing.status().code() != StatusCode::not_found) return existing.status();
+  if (!existing.ok()) {
+    KV_ASSIGN_OR_RETURN(Fd fd, files.create(path));
+    files.close(fd);
+  } else if (!existing->is_file) {
+    return unsupported("catalog: " + path + " is no regular file");
+  }
+  std::unique_ptr<Catalog> catalog(new Catalog());
+  int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+  if (sqlite3_open_v2(path.c_str(), &catalog->db_, flags, nullptr) != SQLITE_OK) {
+    return catalog->failure("open");
+  }
+  KV_RETURN_IF_ERROR(catalog->configure());
+  bool fresh = false;
+  KV_RETURN_IF_ERROR(catalog->check_identity(fresh));
+  if (fresh) KV_RETURN_IF_ERROR(catalog->create_schema());
+  KV_RETURN_IF_ERROR(catalog->prepare(kUpsert, &catalog->upsert_));
+  KV_RETURN_IF_ERROR(catalog->prepare(kRemove, &catalog->remove_));
+  KV_RETURN_IF_ERROR(catalog->prepare(kTouch, &catalog->touch_));
+  return catalog;
+}
+
+Catalog::~Catalog() {
+  for (sqlite3_stmt* stmt : {upsert_, remove_, touch_}) sqlite3_finalize(stmt);
+  sqlite3_close(db_);
+}
+
+Status Catalog::failure(const char* what) const {
+  int rc = db_ == nullptr ? SQLITE_NOMEM : sqlite3_extended_errcode(db_);
+  return {code_of(rc), std::string("catalog: ") + what + ": " +
+                           (db_ == nullptr ? "out of memory" : sqlite3_errmsg(db_))};
+}
+
+Status Catalog::exec(const char* sql) {
+  if (sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) == SQLITE_OK) return {};
+  return failure(sql);
+}
+
+Status Catalog::prepare(const char* sql, sqlite3_stmt** out) {
+  if (sqlite3_prepare_v2(db_, sql, -1, out, nullptr) == SQLITE_OK) return {};
+  // A schema that lacks our columns is as good as a damaged one.
+  Status status = failure("prepare");
+  return status.code() == StatusCode::io_error ? corruption(status.message()) : status;
+}
+
+Status Catalog::configure() {
+  sqlite3_extended_result_codes(db_, 1);
+  sqlite3_limit(db_, SQLITE_LIMIT_LENGTH, 16 << 20);
+  sqlite3_db_config(db_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(db_, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  sqlite3_db_config(db_, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+  sqlite3_db_config(db_, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+  // Exclusive before WAL: the log's index then lives in memory and there is no -shm file.
+  return exec(
+      "PRAGMA page_size=4096; PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
+      "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA mmap_size=0;"
+      "PRAGMA temp_store=MEMORY; PRAGMA cell_size_check=ON; PRAGMA secure_delete=ON;");
+}
+
+namespace {
+// First column of the first row, as text; empty on any error.
+std::string query_one(sqlite3* db, const char* sql) {
+  std::string out;
+  auto keep = [](void* to, int columns, char** values, char**) {
+    auto& text = *static_cast<std::string*>(to);
+    if (columns > 0 && values[0] != nullptr && text.empty()) text = values[0];
+    return 0;
+  };
+  if (sqlite3_exec(db, sql, keep, &out, nullptr) != SQLITE_OK) out.clear();
+  return out;
+}
+}  // namespace
+
+Status Catalog::check_identity(bool& fresh) {
+  if (query_one(db_, "PRAGMA quick_check(1)") != "ok") return corruption("catalog: quick_check failed");
+  std::string application = query_one(db_, "PRAGMA application_id");
+  std::string version = query_one(db_, "PRAGMA user_version");
+  fresh = application == "0" && version == "0" &&
+          query_one(db_, "SELECT count(*) FROM sqlite_schema") == "0";
+  if (fresh) return {};
+  if (application != std::to_string(kApplicationId)) {
+    return unsupported("catalog: application id " + application + ", expected " +
+                       std::to_string(kApplicationId));
+  }
+  if (version != std::to_string(kUserVersion)) {
+    return unsupported("catalog: schema version " + version + ", this program reads " +
+                       std::to_string(kUserVersion));
+  }
+  return {};
+}
+
+Status Catalog::create_schema() {
+  std::string sql = "BEGIN;" + std::string(kSchema) +
+                    "PRAGMA application_id=" + std::to_string(kApplicationId) +
+                    ";PRAGMA user_version=" + std::to_string(kUserVersion) + ";COMMIT;";
+  return exec(sql.c_str());
+}
+
+Result<Catalog::Rows> Catalog::load() {
+  sqlite3_stmt* stmt = nullptr;
+  KV_RETURN_IF_ERROR(prepare(kSelect, &stmt));
+  Rows rows;
+  int rc;
+  while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+    std::string file;
+    KnownObject object;
+    if (read_row(stmt, file, object)) {
+      rows.good.push_back(std::move(object));
+    } else {
+      rows.bad.push_back(std::move(file));
+    }
+  }
+  Status status = rc == SQLITE_DONE ? Status() : failure("load");
+  sqlite3_finalize(stmt);
+  if (!status.ok()) return status;
+  return rows;
+}
+
+template <typename Body>
+Status Catalog::transaction(Body body) {
+  KV_RETURN_IF_ERROR(exec("BEGIN IMMEDIATE"));
+  Status status = body();
+  if (status.ok()) status = exec("COMMIT");
+  if (!status.ok() && sqlite3_get_autocommit(db_) == 0) {
+    (void)exec("ROLLBACK");  // the first error is the one to report
+  }
+  return status;
+}
+
+Status Catalog::upsert(std::span<const KnownObject> objects) {
+  if (objects.empty()) return {};
+  return transaction([&]() -> Status {
+    for (const auto& object : objects) {
+      std::string file = file_name(object.header.name);
+      bind_row(upsert_, file, object);
+      int rc = sqlite3_step(upsert_);
+      sqlite3_reset(upsert_);
+      if (rc != SQLITE_DONE) return failure("upsert");
+    }
+    return {};
+  });
+}
+
+Status Catalog::remove(std::span<const std::string> files) {
+  if (files.empty()) return {};
+  return transaction([&]() -> Status {
+    for (const auto& file : files) {
+      Binder(remove_).text(file);
+      int rc = sqlite3_step(remove_);
+      sqlite3_reset(remove_);
+      if (rc != SQLITE_DONE) return failure("remove");
+    }
+    return {};
+  });
+}
+
+Status Catalog::set_recency(std::span<const std::pair<std::string, uint64_t>> recency) {
+  if (recency.empty()) return {};
+  return transaction([&]() -> Status {
+    for (const auto& [file, value] : recency) {
+      Binder(touch_).integer(value).text(file);
+      int rc = sqlite3_step(touch_);
+      sqlite3_reset(touch_);
+      if (rc != SQLITE_DONE) return failure("set_recency");
+    }
+    return {};
+  });
+}
+
+Status Catalog::checkpoint() {
+  int rc = sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+  return rc == SQLITE_OK ? Status() : failure("checkpoint");
+}
+
+uint64_t Catalog::growth_bound(const Object& header) {
+  uint64_t row = 768 + header.tokens.size() * sizeof(Token);
+  for (const auto& e : header.extras) row += 8 + e.bytes.size();
+  // The row's own pages, and at most ten more of the two trees that splits and merges touch.
+  uint64_t pages = row / (kPageBytes - 64) + 1 + 10;
+  return pages * (kPageBytes + 24);  // 24: a log frame's header
+}
+
+}  // namespace kv

@@ -1,0 +1,79 @@
+// Catalog: a SQLite mirror of the files, so that a restart knows every object without opening files.
+//
+// Disposable: losing it costs time, never an object, and nothing it says is believed without the id
+// that follows from it. The only user of SQLite in the project, with one connection in exclusive mode
+// (so there is no -shm file and a second opener is refused). Not thread-safe: the tier serialises.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/plane.h"
+#include "proto/status.h"
+#include "storage/files.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace kv {
+
+/// An object as the catalog and a recovery know it: everything but its payload.
+struct KnownObject {
+  Object header;  ///< identity and tokens; planes and states are empty
+  uint64_t unpacked_bytes = 0;   ///< of its planes and states in memory
+  uint64_t file_bytes = 0;       ///< length of its file
+  uint64_t allocated_bytes = 0;  ///< freed by erasing it
+  uint64_t recency = 0;          ///< higher: used later
+};
+
+class Catalog {
+ public:
+  /// Opens `path`, or creates it if it does not exist or is empty.
+  /// Returns: corruption (damaged), unsupported (another application's or version's: in both cases
+  /// move it aside and open again), io_error, resource_exhausted.
+  static Result<std::unique_ptr<Catalog>> open(const std::string& path, Files& files);
+  ~Catalog();
+  Catalog(const Catalog&) = delete;  // owns the connection
+  Catalog& operator=(const Catalog&) = delete;
+
+  struct Rows {
+    std::vector<KnownObject> good;
+    std::vector<std::string> bad;  ///< file names of rows whose id doesn't follow from their content
+  };
+  /// Every row, verified. Returns: corruption, io_error.
+  Result<Rows> load();
+
+  /// Each call is one transaction: all of it or nothing. Return: io_error, resource_exhausted (disk
+  /// full), corruption.
+  Status upsert(std::span<const KnownObject> objects);
+  Status remove(std::span<const std::string> files);
+  Status set_recency(std::span<const std::pair<std::string, uint64_t>> recency);
+  /// Moves the log into the database and empties it. Returns: as above.
+  Status checkpoint();
+
+  /// Upper bound on the growth of the log, and as much again of the database at the next checkpoint,
+  /// by an upsert or removal of this object.
+  static uint64_t growth_bound(const Object& header);
+
+ private:
+  Catalog() = default;
+  Status exec(const char* sql);
+  Status prepare(const char* sql, sqlite3_stmt** out);
+  Status configure();
+  Status check_identity(bool& fresh);
+  Status create_schema();
+  Status failure(const char* what) const;
+  template <typename Body>
+  Status transaction(Body body);
+
+  sqlite3* db_ = nullptr;
+  sqlite3_stmt* upsert_ = nullptr;
+  sqlite3_stmt* remove_ = nullptr;
+  sqlite3_stmt* touch_ = nullptr;
+};
+
+}  // namespace kv

@@ -1,0 +1,252 @@
+// Reads, erases, records and bookkeeping of the SSD tier. Puts: directory_put.cc.
+#include "storage/directory_tier.h"
+
+#include <algorithm>
+
+#include "proto/identity.h"
+#include "storage/file_reader.h"
+#include "storage/recovery.h"
+
+namespace kv {
+namespace {
+
+constexpr size_t kMaxPendingTouches = 256;
+constexpr uint64_t kQuarantineShare = 8;  // at most limit_bytes / 8 of damaged files
+constexpr size_t kEraseBatch = 64;        // rows that go before their files do
+
+}  // namespace
+
+DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, Files& files,
+                             Fd lock)
+    : options_(std::move(options)),
+      ledger_(options_.limit_bytes, kHeadroomBytes),
+      dir_(directory, files, ledger_),
+      publisher_(dir_, options_.observer, options_.min_free_bytes),
+      quarantine_(dir_, std::min(options_.quarantine_bytes, options_.limit_bytes / kQuarantineShare)),
+      catalog_(dir_, quarantine_),
+      lock_(lock) {
+  dir_.mark_all_dirty();  // who knows what the last owner synced
+}
+
+DirectoryTier::~DirectoryTier() {
+  std::lock_guard lock(writer_mutex_);
+  flush_touches();
+  dir_.files().close(lock_);
+}
+
+Result<Recovery> DirectoryTier::recover() {
+  std::lock_guard lock(writer_mutex_);
+  if (recovered_) return Status(StatusCode::internal, "recover() was called twice");
+  RecoveryScan scan(dir_, catalog_, quarantine_);
+  KV_ASSIGN_OR_RETURN(Recovery found, scan.run());
+  for (const auto& object : found.objects) recency_ = std::max(recency_, object.recency);
+  unknown_bytes_ = found.unknown_bytes;
+  recovered_ = true;
+  return found;
+}
+
+Result<FileImage> DirectoryTier::read(const ObjectName& name) {
+  std::string path = dir_.file_path(name.id, file_name(name));
+  reads_.fetch_add(1, std::memory_order_relaxed);
+  auto image = read_object(dir_.files(), path, name);
+  if (!image.ok() && image.status().code() == StatusCode::corruption) {
+    std::lock_guard lock(writer_mutex_);
+    image = read_again(name, path);
+  }
+  if (image.ok()) {
+    bytes_read_.fetch_add(image->stored_bytes(), std::memory_order_relaxed);
+  } else if (image.status().code() == StatusCode::io_error) {
+    read_errors_.fetch_add(1, std::memory_order_relaxed);
+  }
+  return image;
+}
+
+// The second and last try: a transient error in between disk and memory is over by now. As a writer,
+// so that the file that fails is the file that is moved away.
+Result<FileImage> DirectoryTier::read_again(const ObjectName& name, const std::string& path) {
+  auto image = read_object(dir_.files(), path, name);
+  if (image.ok()) {
+    ++counters_.rereads_saved;
+    return image;
+  }
+  if (image.status().code() != StatusCode::corruption) return image;
+  ++counters_.corruptions;
+  std::string file = file_name(name);
+  catalog_.remove(std::span(&file, 1));
+  touches_.erase(file);
+  Status moved = quarantine_.take(path, file);
+  dir_.mark_dirty(folder_of(name.id));
+  dir_.measure_all();
+  if (!moved.ok()) {
+    return corruption(image.status().message() + "; not quarantined: " + moved.message());
+  }
+  return image;
+}
+
+Status DirectoryTier::remove_file(const Id& id, const std::string& name, EraseReply& reply) {
+  std::string path = dir_.file_path(id, name);
+  KV_ASSIGN_OR_RETURN(FileInfo info, dir_.files().stat(path));
+  KV_RETURN_IF_ERROR(dir_.files().unlink(path));
+  ledger_.remove(info.allocated_bytes);
+  dir_.mark_dirty(folder_of(id));
+  ++reply.erased;
+  reply.freed_bytes += info.allocated_bytes;
+  ++counters_.erased;
+  publisher_.observe(Step::unlinked, name);
+  return {};
+}
+
+Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names) {
+  std::lock_guard lock(writer_mutex_);
+  EraseReply reply;
+  Status first_error;
+  while (!names.empty()) {
+    auto batch = names.first(std::min(names.size(), kEraseBatch));
+    names = names.subspan(batch.size());
+    std::vector<std::string> files;
+    for (const auto& name : batch) {
+      files.push_back(file_name(name));
+      touches_.erase(files.back());
+    }
+    catalog_.remove(files);
+    publisher_.observe(Step::row_removed, files.front());
+    for (size_t i = 0; i < batch.size(); ++i) {
+      Status status = remove_file(batch[i].id, files[i], reply);
+      if (!status.ok() && status.code() != StatusCode::not_found && first_error.ok()) {
+        first_error = std::move(status);
+      }
+    }
+  }
+  Status synced = dir_.sync_folders();
+  dir_.measure_all();
+  if (!first_error.ok()) return first_error;
+  if (!synced.ok()) return synced;
+  return reply;
+}
+
+void DirectoryTier::touch(std::span<const ObjectName> names) {
+  std::lock_guard lock(writer_mutex_);
+  for (const auto& name : names) touches_[file_name(name)] = ++recency_;
+  if (touches_.size() >= kMaxPendingTouches) flush_touches();
+}
+
+void DirectoryTier::flush_touches() {
+  if (touches_.empty()) return;
+  std::vector<std::pair<std::string, uint64_t>> recency(touches_.begin(), touches_.end());
+  touches_.clear();
+  catalog_.set_recency(recency);
+}
+
+Status DirectoryTier::sync() {
+  std::lock_guard lock(writer_mutex_);
+  return dir_.sync_folders();
+}
+
+Status DirectoryTier::checkpoint() {
+  std::lock_guard lock(writer_mutex_);
+  flush_touches();
+  return catalog_.checkpoint();
+}
+
+Status DirectoryTier::put_record(const EncodedFile& file, const Id& id, const std::string& name) {
+  PendingFile pending;
+  pending.id = id;
+  pending.name = name;
+  KV_RETURN_IF_ERROR(publisher_.write_temp(file, 0, pending));
+  KV_RETURN_IF_ERROR(publisher_.sync_temp(pending));
+  Status status = publisher_.publish(pending);
+  if (!status.ok()) return status;
+  publisher_.settle(pending);
+  return dir_.sync_folder(folder_of(id));
+}
+
+Status DirectoryTier::put_profile(const Profile& profile) {
+  KV_ASSIGN_OR_RETURN(EncodedFile file, encode_profile_file(profile));
+  Id id = profile.id();
+  std::lock_guard lock(writer_mutex_);
+  auto there = read_file(dir_.files(), dir_.file_path(id, profile_file_name(id)));
+  if (there.ok() && decode_profile_file(*there).ok()) return dir_.sync_folder(folder_of(id));
+  return put_record(file, id, profile_file_name(id));
+}
+
+Result<std::shared_ptr<const Profile>> DirectoryTier::read_profile(const Id& id) {
+  KV_ASSIGN_OR_RETURN(Bytes file,
+                      read_file(dir_.files(), dir_.file_path(id, profile_file_name(id))));
+  KV_ASSIGN_OR_RETURN(Profile profile, decode_profile_file(file));
+  if (profile.id() != id) return corruption("the file holds another profile than its name says");
+  return std::make_shared<const Profile>(std::move(profile));
+}
+
+Status DirectoryTier::erase_profile(const Id& id) {
+  std::lock_guard lock(writer_mutex_);
+  EraseReply reply;
+  Status status = remove_file(id, profile_file_name(id), reply);
+  if (!status.ok() && status.code() != StatusCode::not_found) return status;
+  return dir_.sync_folder(folder_of(id));
+}
+
+// File names and serials of a model's records.
+std::vector<std::pair<std::string, uint64_t>> DirectoryTier::serials_of(const Id& model,
+                                                                         Status& status) const {
+  std::vector<std::pair<std::string, uint64_t>> out;
+  auto listed = dir_.files().list(dir_.folder_path(folder_of(model)));
+  status = listed.ok() ? Status() : listed.status();
+  if (!listed.ok()) return out;
+  for (const auto& entry : *listed) {
+    auto name = parse_file_name(entry.name);
+    if (name && name->kind == FileKind::model_record && name->object.id == model) {
+      out.emplace_back(entry.name, name->serial);
+    }
+  }
+  return out;
+}
+
+Status DirectoryTier::put_model_record(const ModelRecord& record) {
+  KV_ASSIGN_OR_RETURN(EncodedFile file, encode_model_record(record));
+  Id id = model_id(record.ns, record.model.fingerprint);
+  std::lock_guard lock(writer_mutex_);
+  Status status;
+  auto serials = serials_of(id, status);
+  KV_RETURN_IF_ERROR(status);
+  for (const auto& [name, serial] : serials) {
+    if (serial < record.serial) continue;
+    return invalid_argument("model record serial " + std::to_string(record.serial) + ": " +
+                            std::to_string(serial) + " is there already");
+  }
+  KV_RETURN_IF_ERROR(put_record(file, id, model_record_file_name(id, record.serial)));
+  EraseReply reply;
+  // The new one is durable and outranks them: whether they go now or later changes nothing.
+  for (const auto& [name, serial] : serials) (void)remove_file(id, name, reply);
+  return {};
+}
+
+Status DirectoryTier::erase_model_records(const Id& model) {
+  std::lock_guard lock(writer_mutex_);
+  Status status;
+  auto serials = serials_of(model, status);
+  KV_RETURN_IF_ERROR(status);
+  // Lowest first: if this stops half way, the record in force is still the highest.
+  std::sort(serials.begin(), serials.end(),
+            [](const auto& a, const auto& b) { return a.second < b.second; });
+  EraseReply reply;
+  for (const auto& [name, serial] : serials) KV_RETURN_IF_ERROR(remove_file(model, name, reply));
+  return dir_.sync_folder(folder_of(model));
+}
+
+SsdStats DirectoryTier::stats() const {
+  std::lock_guard lock(writer_mutex_);
+  SsdStats out = counters_;
+  out.limit_bytes = ledger_.limit();
+  out.used_bytes = ledger_.used();
+  out.reserved_bytes = ledger_.reserved();
+  out.quarantine_bytes = quarantine_.bytes();
+  out.quarantine_files = quarantine_.files();
+  out.unknown_bytes = unknown_bytes_;
+  out.reads = reads_.load(std::memory_order_relaxed);
+  out.bytes_read = bytes_read_.load(std::memory_order_relaxed);
+  out.read_errors = read_errors_.load(std::memory_order_relaxed);
+  out.catalog_failures = catalog_.failures();
+  return out;
+}
+
+}  // namespace kv

@@ -1,0 +1,94 @@
+// DirectoryTier: SsdTier over one locked directory. Internal to storage/: callers see SsdTier.
+//
+// Lock order: writer_mutex_ before the ledger's. Reads take neither, except when a file fails to
+// verify: then the second read and the move to quarantine run as a writer.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "storage/catalog_mirror.h"
+#include "storage/ledger.h"
+#include "storage/publisher.h"
+#include "storage/quarantine.h"
+#include "storage/ssd_tier.h"
+#include "storage/store_dir.h"
+
+namespace kv {
+
+class DirectoryTier final : public SsdTier {
+ public:
+  DirectoryTier(const std::string& directory, SsdOptions options, Files& files, Fd lock);
+  ~DirectoryTier() override;
+
+  Result<Recovery> recover() override;
+  std::vector<PutResult> put(std::span<const FileImage> images, Durability level) override;
+  uint64_t room_needed(const FileImage& image) const override;
+  uint64_t room_left() const override { return ledger_.left(); }
+  Result<FileImage> read(const ObjectName& name) override;
+  Result<EraseReply> erase(std::span<const ObjectName> names) override;
+  void touch(std::span<const ObjectName> names) override;
+  Status sync() override;
+  Status checkpoint() override;
+  Status put_profile(const Profile& profile) override;
+  Result<std::shared_ptr<const Profile>> read_profile(const Id& id) override;
+  Status erase_profile(const Id& id) override;
+  Status put_model_record(const ModelRecord& record) override;
+  Status erase_model_records(const Id& model) override;
+  SsdStats stats() const override;
+
+  StoreDir& dir() { return dir_; }
+
+ private:
+  /// One object of a put on its way through the steps.
+  struct Item {
+    const FileImage* image = nullptr;
+    PutResult* result = nullptr;
+    PendingFile pending;
+    bool alive = false;  ///< not failed, and not there before
+  };
+  /// Ids whose object failed in this put: what depends on them fails too.
+  using FailedIds = std::map<Id, Status>;
+
+  void put_batch(std::span<const FileImage> images, Durability level, std::span<PutResult> results,
+                 FailedIds& failed);
+  void write_item(Item& item, FailedIds& failed);
+  void publish_item(Item& item, FailedIds& failed);
+  void sync_items(std::span<Item> items);
+  void mirror_items(std::span<Item> items);
+  void fail(Item& item, Status status, FailedIds& failed);
+  /// An intact-looking file of that name is there. Its payload is not read.
+  bool stored(const std::string& path) const;
+
+  Status put_record(const EncodedFile& file, const Id& id, const std::string& name);
+  /// Unlinks, and takes its bytes off the ledger. Returns: not_found, io_error.
+  Status remove_file(const Id& id, const std::string& name, EraseReply& reply);
+  Result<FileImage> read_again(const ObjectName& name, const std::string& path);
+  void flush_touches();
+  std::vector<std::pair<std::string, uint64_t>> serials_of(const Id& model, Status& status) const;
+
+  const SsdOptions options_;
+  Ledger ledger_;
+  StoreDir dir_;
+  Publisher publisher_;
+  Quarantine quarantine_;
+  CatalogMirror catalog_;
+  const Fd lock_;
+
+  mutable std::mutex writer_mutex_;  // guards everything below and the parts above but the ledger
+  bool recovered_ = false;
+  uint64_t recency_ = 0;
+  uint64_t unknown_bytes_ = 0;
+  std::map<std::string, uint64_t> touches_;  // by file name, not yet in the catalog
+  SsdStats counters_;
+
+  // Counted by readers.
+  std::atomic<uint64_t> reads_{0}, bytes_read_{0}, read_errors_{0};
+};
+
+}  // namespace kv

@@ -1,0 +1,116 @@
+// Framing and verification common to all files. FORMAT.md, "Prefix".
+#include "storage/file_frame.h"
+
+#include <cstring>
+
+namespace kv {
+namespace {
+
+constexpr char kMagic[8] = {'c', 'a', 'c', 'h', 'e', 's', 'v', 'c'};
+constexpr size_t kHeaderHashAt = 24;  // what stands before it is what it covers of the prefix
+constexpr size_t kFileHashAt = 40;
+
+void write_hash(ByteWriter& out, const Xxh128& hash) {
+  out.u64(hash.low);
+  out.u64(hash.high);
+}
+
+Xxh128 read_hash(ByteReader& in) {
+  Xxh128 hash;
+  hash.low = in.u64();
+  hash.high = in.u64();
+  return hash;
+}
+
+Xxh128 hash_header(std::span<const uint8_t> prefix, std::span<const uint8_t> header) {
+  Xxh128Stream stream;
+  stream.update(prefix.first(kHeaderHashAt));
+  stream.update(header);
+  return stream.digest();
+}
+
+bool is_record(FileKind kind) { return kind > FileKind::snapshot; }
+
+bool is_kind(uint8_t kind) { return (kind >= 1 && kind <= 4) || kind == 16 || kind == 17; }
+
+uint64_t max_payload(FileKind kind) { return is_record(kind) ? kMaxProfileBytes : kMaxObjectBytes; }
+
+}  // namespace
+
+Result<EncodedFile> frame_file(FileKind kind, std::span<const uint8_t> header,
+                               std::vector<Bytes> payload) {
+  uint64_t payload_bytes = 0;
+  for (const auto& piece : payload) payload_bytes += piece.size();
+  if (header.size() > kMaxObjectHeaderBytes || payload_bytes > max_payload(kind)) {
+    return invalid_argument("file of " + std::to_string(header.size()) + " header and " +
+                            std::to_string(payload_bytes) + " payload bytes is over its limit");
+  }
+  ByteWriter out;
+  out.bytes().reserve(kPrefixBytes + header.size());
+  out.raw({reinterpret_cast<const uint8_t*>(kMagic), sizeof(kMagic)});
+  out.u16(kFileVersion);
+  out.u8(static_cast<uint8_t>(kind));
+  out.u8(0);
+  out.u32(static_cast<uint32_t>(header.size()));
+  out.u64(payload_bytes);
+  write_hash(out, hash_header(out.span(), header));
+  Xxh128Stream stream;
+  stream.update(out.span());
+  stream.update(header);
+  for (const auto& piece : payload) stream.update(piece.span());
+  write_hash(out, stream.digest());
+  KV_CHECK(out.size() == kPrefixBytes);
+  out.raw(header);
+  return EncodedFile{out.take(), std::move(payload)};
+}
+
+Result<FilePrefix> decode_prefix(std::span<const uint8_t> prefix, uint64_t file_bytes) {
+  if (prefix.size() < kPrefixBytes || file_bytes < kPrefixBytes) {
+    return corruption("file of " + std::to_string(file_bytes) + " bytes is shorter than a prefix");
+  }
+  if (std::memcmp(prefix.data(), kMagic, sizeof(kMagic)) != 0) return corruption("wrong magic");
+  ByteReader in(prefix.first(kPrefixBytes));
+  in.raw(sizeof(kMagic));
+  uint16_t version = in.u16();
+  if (version != kFileVersion) {
+    return unsupported("format version " + std::to_string(version) + ", this program reads " +
+                       std::to_string(kFileVersion));
+  }
+  FilePrefix out;
+  uint8_t kind = in.u8(), zero = in.u8();
+  if (!is_kind(kind) || zero != 0) return corruption("unknown file kind " + std::to_string(kind));
+  out.kind = static_cast<FileKind>(kind);
+  out.header_bytes = in.u32();
+  out.payload_bytes = in.u64();
+  out.header_hash = read_hash(in);
+  out.file_hash = read_hash(in);
+  if (out.header_bytes > kMaxObjectHeaderBytes || out.payload_bytes > max_payload(out.kind)) {
+    return corruption("header or payload length is over its limit");
+  }
+  if (out.file_bytes() != file_bytes) {
+    return corruption("file length: expected " + std::to_string(out.file_bytes()) + ", given " +
+                      std::to_string(file_bytes));
+  }
+  return out;
+}
+
+Status check_header_hash(std::span<const uint8_t> prefix_bytes, std::span<const uint8_t> header,
+                         const FilePrefix& prefix) {
+  if (hash_header(prefix_bytes, header) == prefix.header_hash) return {};
+  return corruption("header checksum differs");
+}
+
+Result<Frame> unframe_file(const Bytes& file) {
+  KV_ASSIGN_OR_RETURN(FilePrefix prefix, decode_prefix(file.span(), file.size()));
+  Bytes header = file.slice(kPrefixBytes, prefix.header_bytes);
+  Bytes payload = file.slice(kPrefixBytes + prefix.header_bytes, prefix.payload_bytes);
+  Xxh128Stream stream;
+  stream.update(file.span().first(kFileHashAt));
+  stream.update(header.span());
+  stream.update(payload.span());
+  if (stream.digest() != prefix.file_hash) return corruption("file checksum differs");
+  KV_RETURN_IF_ERROR(check_header_hash(file.span(), header.span(), prefix));
+  return Frame{prefix, header, payload};
+}
+
+}  // namespace kv

@@ -1,0 +1,32 @@
+// The frame around every file: prefix, header section, payload, two checksums. FORMAT.md, "Prefix".
+//
+// Knows nothing of what header and payload mean. Pure functions, any thread.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "proto/bytes.h"
+#include "proto/status.h"
+#include "storage/block_file.h"
+
+namespace kv {
+
+/// Returns: invalid_argument if header or payload is over its limit.
+Result<EncodedFile> frame_file(FileKind kind, std::span<const uint8_t> header,
+                               std::vector<Bytes> payload);
+
+/// A file taken apart, every byte verified. Header and payload share the file's owner.
+struct Frame {
+  FilePrefix prefix;
+  Bytes header;
+  Bytes payload;
+};
+/// Any bytes are safe input. Returns: corruption; unsupported (another format version).
+Result<Frame> unframe_file(const Bytes& file);
+
+/// Returns: corruption if the header hash in the prefix is not that of its bytes.
+Status check_header_hash(std::span<const uint8_t> prefix_bytes, std::span<const uint8_t> header,
+                         const FilePrefix& prefix);
+
+}  // namespace kv

@@ -1,0 +1,163 @@
+// Inspection of a directory through the tier's own decoders. Read-only.
+#include "storage/inspect.h"
+
+#include <algorithm>
+
+#include "proto/identity.h"
+#include "storage/file_reader.h"
+
+namespace kv {
+namespace {
+
+constexpr int kMaxDepth = 16;  // of foreign folders
+
+class Inspector {
+ public:
+  Inspector(const std::string& directory, InspectDepth depth, Files& files)
+      : directory_(directory), depth_(depth), files_(files) {}
+
+  Result<Inspection> run() {
+    KV_ASSIGN_OR_RETURN(auto top, files_.list(directory_));
+    bool store = std::any_of(top.begin(), top.end(),
+                             [](const DirEntry& e) { return e.name == kLockFile; });
+    if (!store) return invalid_argument(directory_ + " holds no store (no " + kLockFile + ")");
+    for (uint32_t f = 0; f < kFolders; ++f) KV_RETURN_IF_ERROR(folder(folder_name(f)));
+    count_folder(kTempFolder, out_.totals.temporary_files, nullptr);
+    count_folder(kQuarantineFolder, out_.totals.quarantine_files, &out_.totals.quarantine_bytes);
+    out_.totals.directory_bytes = allocated(directory_, 0);
+    std::sort(out_.files.begin(), out_.files.end(),
+              [](const InspectedFile& a, const InspectedFile& b) { return a.path < b.path; });
+    return std::move(out_);
+  }
+
+ private:
+  Status folder(const std::string& name) {
+    auto listed = files_.list(directory_ + "/" + name);
+    if (!listed.ok() && listed.status().code() == StatusCode::not_found) return {};
+    if (!listed.ok()) return listed.status();
+    for (const auto& entry : *listed) file(name, entry.name);
+    return {};
+  }
+
+  void file(const std::string& folder, const std::string& name) {
+    InspectedFile f;
+    f.path = folder + "/" + name;
+    std::string path = directory_ + "/" + f.path;
+    auto info = files_.stat(path);
+    if (!info.ok() && info.status().code() == StatusCode::not_found) return;
+    auto parsed = parse_file_name(name);
+    if (!info.ok()) {
+      f.status = info.status();
+    } else if (!parsed || folder_name(folder_of(parsed->object.id)) != folder) {
+      f.status = unsupported("foreign name");
+    } else {
+      f.status = read(path, *parsed, f);
+      if (f.status.code() == StatusCode::not_found) return;  // gone since it was listed
+    }
+    if (info.ok()) {
+      f.file_bytes = info->bytes;
+      f.allocated_bytes = info->allocated_bytes;
+    }
+    count(f);
+    out_.files.push_back(std::move(f));
+  }
+
+  Status read(const std::string& path, const ParsedName& parsed, InspectedFile& f) {
+    f.kind = parsed.kind;
+    f.name = parsed.object;
+    f.serial = parsed.serial;
+    if (f.kind == FileKind::profile) return read_profile(path, f);
+    if (f.kind == FileKind::model_record) return read_model(path, f);
+    if (depth_ == InspectDepth::verify) {
+      KV_ASSIGN_OR_RETURN(FileImage image, read_object(files_, path, f.name));
+      f.unpacked_bytes = image.unpacked_bytes();
+      f.header = std::move(image.header);
+      for (const auto& piece : image.pieces) {
+        f.pieces.push_back({piece.packing, piece.unpacked_bytes,
+                            Bytes(nullptr, nullptr, piece.bytes.size())});
+      }
+      return {};
+    }
+    KV_ASSIGN_OR_RETURN(HeaderView view, read_head(files_, path));
+    if (view.header.name != f.name) {
+      return corruption("the file holds another object than its name says");
+    }
+    f.unpacked_bytes = view.unpacked_bytes;
+    f.header = std::move(view.header);
+    f.pieces = std::move(view.pieces);
+    return {};
+  }
+
+  Status read_profile(const std::string& path, InspectedFile& f) {
+    KV_ASSIGN_OR_RETURN(Bytes file, read_file(files_, path));
+    KV_ASSIGN_OR_RETURN(Profile profile, decode_profile_file(file));
+    if (profile.id() != f.name.id) return corruption("another profile than its name says");
+    f.profile = std::make_shared<const Profile>(std::move(profile));
+    return {};
+  }
+
+  Status read_model(const std::string& path, InspectedFile& f) {
+    KV_ASSIGN_OR_RETURN(Bytes file, read_file(files_, path));
+    KV_ASSIGN_OR_RETURN(ModelRecord record, decode_model_record(file));
+    if (model_id(record.ns, record.model.fingerprint) != f.name.id || record.serial != f.serial) {
+      return corruption("another model record than its name says");
+    }
+    f.model = std::make_shared<const ModelRecord>(std::move(record));
+    return {};
+  }
+
+  void count(const InspectedFile& f) {
+    if (f.status.ok()) {
+      auto& kind = out_.totals.kinds[to_string(f.kind)];
+      ++kind.files;
+      kind.file_bytes += f.file_bytes;
+      kind.allocated_bytes += f.allocated_bytes;
+      kind.unpacked_bytes += f.unpacked_bytes;
+    } else if (f.status.code() == StatusCode::unsupported) {
+      ++out_.totals.unknown_files;
+    } else {
+      ++out_.totals.damaged_files;
+    }
+  }
+
+  void count_folder(const char* name, uint64_t& number, uint64_t* bytes) {
+    auto listed = files_.list(directory_ + "/" + name);
+    if (!listed.ok()) return;
+    for (const auto& entry : *listed) {
+      auto info = files_.stat(directory_ + "/" + name + "/" + entry.name);
+      if (!info.ok()) continue;
+      ++number;
+      if (bytes != nullptr) *bytes += info->allocated_bytes;
+    }
+  }
+
+  uint64_t allocated(const std::string& path, int depth) {
+    auto info = files_.stat(path);
+    if (!info.ok()) return 0;
+    uint64_t bytes = info->allocated_bytes;
+    if (!info->is_dir || depth == kMaxDepth) return bytes;
+    auto listed = files_.list(path);
+    if (!listed.ok()) return bytes;
+    for (const auto& entry : *listed) bytes += allocated(path + "/" + entry.name, depth + 1);
+    return bytes;
+  }
+
+  std::string directory_;
+  InspectDepth depth_;
+  Files& files_;
+  Inspection out_;
+};
+
+}  // namespace
+
+Result<Inspection> inspect_directory(const std::string& directory, InspectDepth depth,
+                                     Files& files) {
+  return Inspector(directory, depth, files).run();
+}
+
+Result<FileImage> inspect_object(const std::string& directory, const ObjectName& name,
+                                 Files& files) {
+  return read_object(files, directory + "/" + relative_path(name), name);
+}
+
+}  // namespace kv

@@ -1,0 +1,152 @@
+// Temporary files: written in 1 MiB runs, synced, renamed.
+#include "storage/publisher.h"
+
+#include <algorithm>
+
+namespace kv {
+namespace {
+
+constexpr size_t kRunBytes = 1 << 20;  // of one pwrite; smaller pieces are gathered into runs
+constexpr uint64_t kBlockBytes = 4096;
+
+// Gathers small pieces and passes large ones through.
+class RunWriter {
+ public:
+  RunWriter(Files& files, Fd fd) : files_(files), fd_(fd) {}
+  Status append(std::span<const uint8_t> bytes) {
+    if (run_.size() + bytes.size() > kRunBytes) KV_RETURN_IF_ERROR(flush());
+    if (bytes.size() >= kRunBytes) return write(bytes);
+    run_.insert(run_.end(), bytes.begin(), bytes.end());
+    return {};
+  }
+  Status flush() {
+    Status status = write(run_);
+    run_.clear();
+    return status;
+  }
+
+ private:
+  Status write(std::span<const uint8_t> bytes) {
+    KV_RETURN_IF_ERROR(write_all(files_, fd_, bytes, at_));
+    at_ += bytes.size();
+    return {};
+  }
+  Files& files_;
+  Fd fd_;
+  std::vector<uint8_t> run_;
+  uint64_t at_ = 0;
+};
+
+}  // namespace
+
+uint64_t file_room(uint64_t bytes) {
+  uint64_t blocks = (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+  // Extents: a 4 KiB index block holds 340 of them; even single-block extents stay below 1/256.
+  return blocks + blocks / 256 + kBlockBytes + kFolderGrowthBytes;
+}
+
+Status Publisher::check_room(uint64_t room) {
+  if (!dir_.ledger().reserve(room)) {
+    const Ledger& ledger = dir_.ledger();
+    return {StatusCode::resource_exhausted,
+            "ssd limit: " + std::to_string(room) + " bytes needed, " +
+                std::to_string(ledger.left()) + " left of limit_bytes " +
+                std::to_string(ledger.limit())};
+  }
+  if (min_free_bytes_ == 0) return {};
+  auto free = dir_.files().free_bytes(dir_.path());
+  Status status = free.ok() ? Status() : free.status();
+  if (free.ok() && (*free < min_free_bytes_ || *free - min_free_bytes_ < room)) {
+    status = {StatusCode::resource_exhausted,
+              "file system: " + std::to_string(room) + " bytes needed, " + std::to_string(*free) +
+                  " free, of which min_free_bytes " + std::to_string(min_free_bytes_) + " are kept"};
+  }
+  if (!status.ok()) dir_.ledger().unreserve(room);
+  return status;
+}
+
+Status Publisher::write_pieces(const EncodedFile& file, const PendingFile& pending) {
+  // Space first: a full disk shows before any byte is written, and extents stay few.
+  KV_RETURN_IF_ERROR(dir_.files().allocate(pending.fd, pending.bytes));
+  RunWriter writer(dir_.files(), pending.fd);
+  KV_RETURN_IF_ERROR(writer.append(file.head));
+  if (observer_) {
+    KV_RETURN_IF_ERROR(writer.flush());
+    observe(Step::temp_first_byte, pending.name);
+  }
+  for (const auto& piece : file.payload) KV_RETURN_IF_ERROR(writer.append(piece.span()));
+  return writer.flush();
+}
+
+Status Publisher::write_temp(const EncodedFile& file, uint64_t extra_room, PendingFile& pending) {
+  pending.bytes = file.bytes();
+  uint64_t room = file_room(pending.bytes) + extra_room;
+  KV_RETURN_IF_ERROR(check_room(room));
+  pending.reserved = room;
+  std::string path = dir_.temp_folder() + "/" + std::to_string(next_temp_++) + kTempSuffix;
+  auto fd = dir_.files().create(path);
+  if (!fd.ok()) {
+    settle(pending);
+    return fd.status();
+  }
+  pending.fd = *fd;
+  pending.temp_path = path;
+  observe(Step::temp_created, pending.name);
+  Status status = write_pieces(file, pending);
+  if (!status.ok()) abandon(pending);
+  return status;
+}
+
+Status Publisher::sync_temp(PendingFile& pending) {
+  Status status = dir_.files().fdatasync(pending.fd);
+  if (status.ok()) {
+    auto info = dir_.files().stat(pending.fd);
+    // Unmeasurable: charge the bound, which is never too low.
+    pending.allocated_bytes = info.ok() ? info->allocated_bytes : file_room(pending.bytes);
+  }
+  dir_.files().close(pending.fd);
+  pending.fd = -1;
+  if (!status.ok()) {
+    abandon(pending);
+    return status;
+  }
+  observe(Step::temp_synced, pending.name);
+  return {};
+}
+
+Status Publisher::publish(PendingFile& pending) {
+  std::string path = dir_.file_path(pending.id, pending.name);
+  auto replaced = dir_.files().stat(path);
+  Status status = dir_.files().rename(pending.temp_path, path);
+  if (!status.ok()) {
+    abandon(pending);
+    return status;
+  }
+  pending.temp_path.clear();
+  uint32_t folder = folder_of(pending.id);
+  dir_.mark_dirty(folder);
+  dir_.ledger().replace(replaced.ok() ? replaced->allocated_bytes : 0, pending.allocated_bytes);
+  dir_.measure(folder);
+  observe(Step::renamed, pending.name);
+  return {};
+}
+
+void Publisher::settle(PendingFile& pending) {
+  dir_.ledger().unreserve(pending.reserved);
+  pending.reserved = 0;
+}
+
+void Publisher::abandon(PendingFile& pending) {
+  if (pending.fd >= 0) dir_.files().close(pending.fd);
+  pending.fd = -1;
+  if (!pending.temp_path.empty()) {
+    Status status = dir_.files().unlink(pending.temp_path);
+    // It may still be there: its bytes stay charged until the next start removes it.
+    if (!status.ok()) dir_.ledger().add(file_room(pending.bytes));
+    pending.temp_path.clear();
+  }
+  dir_.measure(folder_of(pending.id));
+  settle(pending);
+}
+
+}  // namespace kv

@@ -1,0 +1,63 @@
+// Publisher: the steps that turn bytes into a visible file. FORMAT.md, "Publish and delete".
+//
+//   write_temp  room in the ledger -> tmp/N.tmp with every byte
+//   sync_temp   fdatasync: only now may it become visible
+//   publish     rename to its name; the ledger's promise becomes its measured size
+// A temporary file that fails or is dropped leaves neither bytes nor promises behind (an unlink that
+// fails stays charged). Internal to storage/; called under the tier's writer lock.
+#pragma once
+
+#include <string>
+
+#include "storage/block_file.h"
+#include "storage/ssd_tier.h"
+#include "storage/store_dir.h"
+
+namespace kv {
+
+/// One file on its way. Filled by write_temp; every one must end in publish or abandon.
+struct PendingFile {
+  std::string name;       ///< its file name
+  Id id;                  ///< decides its folder
+  std::string temp_path;  ///< empty before write_temp and after publish or abandon
+  Fd fd = -1;
+  uint64_t reserved = 0;  ///< promised by the ledger
+  uint64_t bytes = 0;
+  uint64_t allocated_bytes = 0;  ///< after publish
+};
+
+/// Upper bound of what a file of `bytes` takes while it is being published: whole blocks, extents,
+/// growth of folders.
+uint64_t file_room(uint64_t bytes);
+
+class Publisher {
+ public:
+  Publisher(StoreDir& dir, StepObserver observer, uint64_t min_free_bytes)
+      : dir_(dir), observer_(std::move(observer)), min_free_bytes_(min_free_bytes) {}
+
+  /// `extra_room`: promised to whatever else the caller does for this file (its catalog row); given
+  /// back with the rest. Returns: resource_exhausted (limit or disk; names needed and limit), io_error.
+  Status write_temp(const EncodedFile& file, uint64_t extra_room, PendingFile& pending);
+  Status sync_temp(PendingFile& pending);
+  /// Replaces a file of that name. The promise stays until settle().
+  Status publish(PendingFile& pending);
+  /// Ends the promise: the file's own bytes are counted by then.
+  void settle(PendingFile& pending);
+  /// Removes what is there of it. Harmless after settle().
+  void abandon(PendingFile& pending);
+
+  void observe(Step step, const std::string& name) const {
+    if (observer_) observer_(step, name);
+  }
+
+ private:
+  Status check_room(uint64_t room);
+  Status write_pieces(const EncodedFile& file, const PendingFile& pending);
+
+  StoreDir& dir_;
+  StepObserver observer_;
+  uint64_t min_free_bytes_;
+  uint64_t next_temp_ = 0;
+};
+
+}  // namespace kv

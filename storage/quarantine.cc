@@ -1,0 +1,68 @@
+// Quarantine: a folder with a bound.
+#include "storage/quarantine.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace kv {
+namespace {
+
+// The number that take() put at the end of a name; 0 for foreign names.
+uint64_t number_of(const std::string& name) {
+  uint64_t number = 0;
+  size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return 0;
+  std::from_chars(name.data() + dot + 1, name.data() + name.size(), number);
+  return number;
+}
+
+}  // namespace
+
+Status Quarantine::load() {
+  KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list(dir_.quarantine_folder()));
+  for (const auto& entry : listed) {
+    auto info = dir_.files().stat(dir_.quarantine_folder() + "/" + entry.name);
+    if (!info.ok() || !info->is_file) continue;
+    entries_.push_back({entry.name, info->allocated_bytes});
+    bytes_ += info->allocated_bytes;
+    next_ = std::max(next_, number_of(entry.name) + 1);
+  }
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+    return number_of(a.name) < number_of(b.name);
+  });
+  dir_.ledger().add(bytes_);
+  trim(0);
+  return {};
+}
+
+Status Quarantine::take(const std::string& path, const std::string& name) {
+  auto info = dir_.files().stat(path);
+  if (!info.ok()) return info.status().code() == StatusCode::not_found ? Status() : info.status();
+  uint64_t size = info->allocated_bytes;
+  if (size > limit_bytes_) {
+    KV_RETURN_IF_ERROR(dir_.files().unlink(path));
+    dir_.ledger().remove(size);
+    return {};
+  }
+  trim(size);
+  std::string kept = name + "." + std::to_string(next_++);
+  KV_RETURN_IF_ERROR(dir_.files().rename(path, dir_.quarantine_folder() + "/" + kept));
+  entries_.push_back({kept, size});
+  bytes_ += size;
+  return {};
+}
+
+void Quarantine::trim(uint64_t incoming_bytes) {
+  size_t room = incoming_bytes > 0 ? 1 : 0;
+  while (!entries_.empty() && (bytes_ + incoming_bytes > limit_bytes_ ||
+                               entries_.size() + room > kMaxQuarantineFiles)) {
+    Entry oldest = entries_.front();
+    Status status = dir_.files().unlink(dir_.quarantine_folder() + "/" + oldest.name);
+    if (!status.ok() && status.code() != StatusCode::not_found) return;  // still there, still counted
+    dir_.ledger().remove(oldest.allocated_bytes);
+    bytes_ -= oldest.allocated_bytes;
+    entries_.pop_front();
+  }
+}
+
+}  // namespace kv

@@ -1,0 +1,43 @@
+// Quarantine: damaged files, kept for a while so that a person can look at them.
+//
+// Bounded in bytes and number: the oldest go first. Its bytes stay in the ledger. Internal to
+// storage/; called under the tier's writer lock.
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "storage/store_dir.h"
+
+namespace kv {
+
+inline constexpr size_t kMaxQuarantineFiles = 256;
+
+class Quarantine {
+ public:
+  Quarantine(StoreDir& dir, uint64_t limit_bytes) : dir_(dir), limit_bytes_(limit_bytes) {}
+
+  /// Counts what an earlier owner left, into the ledger too. Returns: io_error.
+  Status load();
+  /// Moves the file at `path` here under a new name, or removes it if it is larger than the whole
+  /// quarantine. Its bytes are in the ledger already. Returns: io_error (it is still there).
+  Status take(const std::string& path, const std::string& name);
+
+  uint64_t bytes() const { return bytes_; }
+  size_t files() const { return entries_.size(); }
+
+ private:
+  void trim(uint64_t incoming_bytes);
+
+  struct Entry {
+    std::string name;
+    uint64_t allocated_bytes;
+  };
+  StoreDir& dir_;
+  uint64_t limit_bytes_;
+  std::deque<Entry> entries_;  // oldest first
+  uint64_t bytes_ = 0;
+  uint64_t next_ = 0;
+};
+
+}  // namespace kv

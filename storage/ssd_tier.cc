@@ -1,0 +1,55 @@
+// Opening a store's directory: what it must be, and the lock that makes it ours.
+#include "storage/ssd_tier.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "storage/directory_tier.h"
+
+namespace kv {
+namespace {
+
+// A directory that is no store must be empty: the limit counts all that is in it.
+Status check_directory(Files& files, const std::string& directory) {
+  KV_ASSIGN_OR_RETURN(FileInfo info, files.stat(directory));
+  if (!info.is_dir) return invalid_argument("ssd directory " + directory + " is no directory");
+  if (info.owner != ::geteuid()) {
+    return invalid_argument("ssd directory " + directory + " belongs to user " +
+                            std::to_string(info.owner) + ", this process runs as " +
+                            std::to_string(::geteuid()));
+  }
+  KV_ASSIGN_OR_RETURN(auto listed, files.list(directory));
+  bool store = std::any_of(listed.begin(), listed.end(),
+                           [](const DirEntry& e) { return e.name == kLockFile; });
+  for (const auto& entry : listed) {
+    if (store || entry.name == "lost+found") continue;
+    return invalid_argument("ssd directory " + directory + " holds " + entry.name +
+                            " and no store: give an empty directory");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SsdTier>> SsdTier::open(const std::string& directory, SsdOptions options) {
+  if (options.limit_bytes < kMinLimitBytes) {
+    return invalid_argument("ssd limit_bytes " + std::to_string(options.limit_bytes) +
+                            " is below " + std::to_string(kMinLimitBytes));
+  }
+  Files& files = options.files != nullptr ? *options.files : posix_files();
+  KV_RETURN_IF_ERROR(files.make_dir(directory));
+  KV_RETURN_IF_ERROR(check_directory(files, directory));
+  auto lock = files.lock(directory + "/" + kLockFile);
+  if (!lock.ok() && lock.status().code() == StatusCode::busy) {
+    return Status(StatusCode::busy,
+                  "ssd directory " + directory + " is in use by another process (it holds " +
+                      kLockFile + ")");
+  }
+  if (!lock.ok()) return lock.status();
+  auto tier = std::make_unique<DirectoryTier>(directory, std::move(options), files, *lock);
+  KV_RETURN_IF_ERROR(tier->dir().make_folders());
+  return std::unique_ptr<SsdTier>(std::move(tier));
+}
+
+}  // namespace kv

@@ -1,0 +1,63 @@
+// StoreDir: paths of one store's directory, and the allocated bytes of its folders in the ledger.
+//
+// Internal to storage/. Folders grow as names are added to them; they are measured again after every
+// batch of changes. Not thread-safe except for the path functions: writers hold the tier's lock.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "storage/file_names.h"
+#include "storage/files.h"
+#include "storage/ledger.h"
+
+namespace kv {
+
+/// What a batch may add to the folders it touches, per file: two blocks in tmp/ and up to three in the
+/// target when a directory leaf splits, of 4 KiB each.
+inline constexpr uint64_t kFolderGrowthBytes = 5 * 4096;
+
+class StoreDir {
+ public:
+  StoreDir(std::string path, Files& files, Ledger& ledger)
+      : path_(std::move(path)), files_(files), ledger_(ledger) {
+    sizes_.fill(0);
+  }
+
+  const std::string& path() const { return path_; }
+  Files& files() const { return files_; }
+  Ledger& ledger() const { return ledger_; }
+  std::string folder_path(uint32_t folder) const { return path_ + "/" + folder_name(folder); }
+  std::string file_path(const Id& id, const std::string& name) const {
+    return folder_path(folder_of(id)) + "/" + name;
+  }
+  std::string temp_folder() const { return path_ + "/" + kTempFolder; }
+  std::string quarantine_folder() const { return path_ + "/" + kQuarantineFolder; }
+  std::string catalog_path() const { return path_ + "/" + kCatalogFile; }
+
+  /// Creates the folders that are missing.
+  Status make_folders();
+  /// Measures folders again: all of them, or those that a change of names in `folder` touched.
+  void measure_all();
+  void measure(uint32_t folder);
+
+  /// Names were added to or removed from `folder` since it was last synced.
+  void mark_dirty(uint32_t folder) { dirty_[folder] = true; }
+  void mark_all_dirty() { dirty_.fill(true); }
+  bool dirty(uint32_t folder) const { return dirty_[folder]; }
+  /// fsync of `folder` if it is dirty. Returns: io_error; it stays dirty then.
+  Status sync_folder(uint32_t folder);
+  /// sync_folder for all. Returns the first error after trying each.
+  Status sync_folders();
+
+ private:
+  void measure_path(const std::string& path, uint64_t& size);
+
+  std::string path_;
+  Files& files_;
+  Ledger& ledger_;
+  std::array<uint64_t, kFolders + 3> sizes_;  // the 16 folders, tmp, quarantine, the directory itself
+  std::array<bool, kFolders> dirty_{};
+};
+
+}  // namespace kv

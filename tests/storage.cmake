@@ -1,0 +1,5 @@
+# tests of storage/
+kv_test(storage_block_file_test LABELS storage DEPS kv_storage)
+target_compile_definitions(storage_block_file_test
+                           PRIVATE KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/storage")
+kv_test(storage_tier_test LABELS storage DEPS kv_storage)

@@ -1,0 +1,468 @@
+// SsdTier: what goes in comes out, what is erased is gone, and the directory stays in its limit.
+#include "storage/ssd_tier.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "tests/storage_testing.h"
+
+namespace kv {
+namespace {
+
+using namespace kv::testing;
+namespace fs = std::filesystem;
+
+std::unique_ptr<SsdTier> open_tier(const TempDir& dir, SsdOptions options, Recovery* found = nullptr) {
+  auto tier = SsdTier::open(dir.store(), std::move(options));
+  EXPECT_TRUE(tier.ok()) << tier.status().to_string();
+  if (!tier.ok()) return nullptr;
+  auto recovery = (*tier)->recover();
+  EXPECT_TRUE(recovery.ok()) << recovery.status().to_string();
+  if (found != nullptr && recovery.ok()) *found = std::move(*recovery);
+  return std::move(*tier);
+}
+
+void put_all(SsdTier& tier, const std::vector<FileImage>& images,
+             Durability level = Durability::spilled) {
+  for (const auto& result : tier.put(images, level)) {
+    EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+    EXPECT_EQ(result.reached, level);
+  }
+}
+
+std::set<ObjectName> names_of(const Recovery& found) {
+  std::set<ObjectName> names;
+  for (const auto& object : found.objects) names.insert(object.header.name);
+  return names;
+}
+
+std::set<ObjectName> names_of(const std::vector<FileImage>& images) {
+  std::set<ObjectName> names;
+  for (const auto& image : images) names.insert(image.header.name);
+  return names;
+}
+
+std::string path_of(const TempDir& dir, const ObjectName& name) {
+  return dir.store() + "/" + relative_path(name);
+}
+
+void flip_byte(const std::string& path, long offset) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(offset);
+  char c = static_cast<char>(file.get());
+  file.seekp(offset);
+  file.put(static_cast<char>(c ^ 0x40));
+}
+
+TEST(SsdTier, PutReadReopenErase) {
+  TempDir dir;
+  std::mt19937_64 rng(1);
+  auto images = sample_chain(rng, 6);
+  images.push_back(raw_image(sample_supplement(rng, images[2].header, 1, 40, 48)));
+  images.push_back(raw_image(sample_snapshot(rng, images[5].header, 2)));
+  {
+    auto tier = open_tier(dir, small_options());
+    put_all(*tier, images);
+    for (const auto& image : images) {
+      auto read = tier->read(image.header.name);
+      ASSERT_TRUE(read.ok()) << read.status().to_string();
+      expect_same(image, *read);
+    }
+    EXPECT_EQ(tier->stats().files_written, images.size());
+    EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+    auto again = tier->put(images, Durability::durable);
+    for (const auto& result : again) {
+      EXPECT_TRUE(result.existed);
+      EXPECT_EQ(result.reached, Durability::durable);
+    }
+    EXPECT_EQ(tier->stats().files_written, images.size()) << "clean objects aren't rewritten";
+  }
+  Recovery found;
+  auto tier = open_tier(dir, small_options(), &found);
+  EXPECT_EQ(names_of(found), names_of(images));
+  EXPECT_EQ(found.rows_used, images.size());
+  EXPECT_EQ(found.adopted, 0u);
+  EXPECT_EQ(found.catalog_rebuilt, "");
+  for (const auto& object : found.objects) {
+    auto image = std::find_if(images.begin(), images.end(), [&](const FileImage& i) {
+      return i.header.name == object.header.name;
+    });
+    EXPECT_EQ(object.header.tokens, image->header.tokens);
+    EXPECT_EQ(object.header.parent, image->header.parent);
+    EXPECT_EQ(object.unpacked_bytes, image->unpacked_bytes());
+    EXPECT_GT(object.allocated_bytes, 0u);
+    EXPECT_TRUE(object.header.planes.empty());
+  }
+  std::vector<ObjectName> gone = {images[6].header.name, images[5].header.name};
+  auto erased = tier->erase(gone);
+  ASSERT_TRUE(erased.ok());
+  EXPECT_EQ(erased->erased, 2u);
+  EXPECT_EQ(tier->erase(gone)->erased, 0u);
+  EXPECT_EQ(tier->read(gone[0]).status().code(), StatusCode::not_found);
+  EXPECT_FALSE(fs::exists(path_of(dir, gone[1])));
+  EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+  tier.reset();
+  open_tier(dir, small_options(), &found);
+  EXPECT_EQ(found.objects.size(), images.size() - 2);
+}
+
+TEST(SsdTier, RecencySurvivesARestart) {
+  TempDir dir;
+  std::mt19937_64 rng(2);
+  auto images = sample_chain(rng, 5);
+  {
+    auto tier = open_tier(dir, small_options());
+    put_all(*tier, images);
+    std::vector<ObjectName> used = {images[3].header.name, images[0].header.name};
+    tier->touch(used);
+  }
+  Recovery found;
+  open_tier(dir, small_options(), &found);
+  std::sort(found.objects.begin(), found.objects.end(),
+            [](const auto& a, const auto& b) { return a.recency < b.recency; });
+  std::vector<ObjectName> order;
+  for (const auto& object : found.objects) order.push_back(object.header.name);
+  std::vector<ObjectName> expected;
+  for (size_t i : {1, 2, 4, 3, 0}) expected.push_back(images[i].header.name);
+  EXPECT_EQ(order, expected);
+}
+
+TEST(SsdTier, OneOwner) {
+  TempDir dir;
+  auto tier = open_tier(dir, small_options());
+  auto second = SsdTier::open(dir.store(), small_options());
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::busy);
+  EXPECT_THAT(second.status().message(), ::testing::HasSubstr("in use by another process"));
+  tier.reset();
+  EXPECT_TRUE(SsdTier::open(dir.store(), small_options()).ok());
+}
+
+TEST(SsdTier, RefusesWhatIsNoStoreAndTooSmallALimit) {
+  TempDir dir;
+  std::ofstream(dir.path() + "/mine.txt") << "keep";
+  auto foreign = SsdTier::open(dir.path(), small_options());
+  EXPECT_EQ(foreign.status().code(), StatusCode::invalid_argument);
+  EXPECT_THAT(foreign.status().message(), ::testing::HasSubstr("mine.txt"));
+  auto small = SsdTier::open(dir.store(), small_options(nullptr, 1 << 20));
+  EXPECT_EQ(small.status().code(), StatusCode::invalid_argument);
+  EXPECT_THAT(small.status().message(), ::testing::HasSubstr("limit_bytes"));
+  EXPECT_FALSE(SsdTier::open(dir.path() + "/no/such/parent", small_options()).ok());
+}
+
+TEST(SsdTier, ModesArePrivateUnderAnyUmask) {
+  TempDir dir;
+  std::mt19937_64 rng(3);
+  mode_t before = ::umask(022);
+  auto tier = open_tier(dir, small_options());
+  put_all(*tier, sample_chain(rng, 20));
+  ASSERT_TRUE(tier->put_profile(sample_profile(1)).ok());
+  ::umask(before);
+  size_t files = 0;
+  EXPECT_EQ(posix_files().stat(dir.store())->mode & 0777, 0700u);
+  for (const auto& entry : fs::recursive_directory_iterator(dir.store())) {
+    auto info = posix_files().stat(entry.path());
+    EXPECT_EQ(info->mode & 0777, info->is_dir ? 0700u : 0600u) << entry.path();
+    files += info->is_file;
+  }
+  EXPECT_GE(files, 20u + 1 + 1 + 2);  // blocks, profile, LOCK, catalog.db and its log
+}
+
+TEST(SsdTier, AFailedParentFailsItsChildrenOnly) {
+  TempDir dir;
+  FaultFiles files;
+  std::mt19937_64 rng(4);
+  auto images = sample_chain(rng, 3);
+  images.push_back(raw_image(sample_block(rng)));
+  images.push_back(raw_image(sample_supplement(rng, images[1].header, 0, 16, 20)));
+  auto tier = open_tier(dir, small_options(&files));
+  std::string victim = file_name(images[1].header.name);
+  files.script = [&](const char* call, const std::string& path) -> Status {
+    bool hit = std::string(call) == "rename" && path.ends_with(victim);
+    return hit ? Status(StatusCode::io_error, "injected") : Status();
+  };
+  auto results = tier->put(images, Durability::spilled);
+  EXPECT_TRUE(results[0].status.ok());
+  EXPECT_EQ(results[1].status.code(), StatusCode::io_error);
+  EXPECT_EQ(results[2].status.code(), StatusCode::io_error);
+  EXPECT_TRUE(results[3].status.ok());
+  EXPECT_EQ(results[4].status.code(), StatusCode::io_error);
+  EXPECT_TRUE(fs::is_empty(dir.store() + "/tmp"));
+  EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+  files.script = nullptr;
+  for (const auto& result : tier->put(images, Durability::spilled)) EXPECT_TRUE(result.status.ok());
+}
+
+TEST(SsdTier, TheLimitHoldsThroughChurn) {
+  TempDir dir;
+  uint64_t seed = 11, limit = 8 << 20;
+  std::mt19937_64 rng(seed);
+  SsdOptions options = small_options(nullptr, limit);
+  uint64_t samples = 0, highest = 0;
+  options.observer = [&](Step, const std::string&) {
+    ++samples;
+    highest = std::max(highest, du(dir.store()));
+  };
+  auto tier = open_tier(dir, options);
+  std::vector<FileImage> live;
+  uint64_t refused = 0;
+  for (int round = 0; round < 60; ++round) {
+    std::vector<FileImage> batch;
+    for (uint64_t i = 0; i < 1 + rng() % 4; ++i) {
+      batch.push_back(raw_image(sample_block(rng, {}, 0, 16, 8u << (rng() % 11))));
+    }
+    auto results = tier->put(batch, rng() % 2 == 0 ? Durability::spilled : Durability::durable);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (results[i].status.ok()) {
+        live.push_back(batch[i]);
+        continue;
+      }
+      ++refused;
+      ASSERT_EQ(results[i].status.code(), StatusCode::resource_exhausted);
+      EXPECT_THAT(results[i].status.message(),
+                  ::testing::HasSubstr("limit_bytes " + std::to_string(limit)));
+      EXPECT_GT(tier->room_needed(batch[i]), 0u);
+    }
+    while (live.size() > 4 && rng() % 3 != 0) {
+      tier->touch(std::vector<ObjectName>{live.back().header.name});
+      std::vector<ObjectName> victim = {live.front().header.name};
+      ASSERT_TRUE(tier->erase(victim).ok());
+      live.erase(live.begin());
+    }
+    ASSERT_LE(tier->stats().used_bytes + tier->stats().reserved_bytes, limit);
+    ASSERT_EQ(tier->stats().used_bytes, du(dir.store())) << "seed " << seed;
+  }
+  EXPECT_GT(refused, 0u) << "the limit was never met: the test proves nothing";
+  EXPECT_GT(samples, 500u);
+  EXPECT_LE(highest, limit);
+  for (const auto& image : live) EXPECT_TRUE(tier->read(image.header.name).ok());
+}
+
+TEST(SsdTier, RoomPromisedIsRoomFound) {
+  TempDir dir;
+  std::mt19937_64 rng(12);
+  auto tier = open_tier(dir, small_options(nullptr, 8 << 20));
+  for (int i = 0; i < 200; ++i) {
+    FileImage image = raw_image(sample_block(rng, {}, 0, 16, 1024));
+    bool fits = tier->room_needed(image) <= tier->room_left();
+    auto results = tier->put(std::span(&image, 1), Durability::spilled);
+    if (fits) {
+      ASSERT_TRUE(results[0].status.ok()) << results[0].status.to_string();
+    } else {
+      return;  // it filled up
+    }
+  }
+  FAIL() << "8 MiB took 200 blocks of 128 KiB";
+}
+
+TEST(SsdTier, MinFreeBytesIsKept) {
+  TempDir dir;
+  std::mt19937_64 rng(13);
+  SsdOptions options = small_options();
+  options.min_free_bytes = uint64_t{1} << 60;
+  auto tier = open_tier(dir, options);
+  FileImage image = raw_image(sample_block(rng));
+  auto results = tier->put(std::span(&image, 1), Durability::spilled);
+  EXPECT_EQ(results[0].status.code(), StatusCode::resource_exhausted);
+  EXPECT_THAT(results[0].status.message(), ::testing::HasSubstr("min_free_bytes"));
+}
+
+TEST(SsdTier, AFullDiskIsARefusalAndLeavesNothing) {
+  TempDir dir;
+  FaultFiles files;
+  std::mt19937_64 rng(14);
+  auto tier = open_tier(dir, small_options(&files));
+  auto images = sample_chain(rng, 3);
+  for (const char* call : {"allocate", "pwrite", "fdatasync", "create"}) {
+    files.script = [call](const char* now, const std::string&) -> Status {
+      bool hit = std::string(now) == call;
+      return hit ? Status(StatusCode::resource_exhausted, "No space left on device") : Status();
+    };
+    for (const auto& result : tier->put(images, Durability::spilled)) {
+      EXPECT_EQ(result.status.code(), StatusCode::resource_exhausted) << call;
+    }
+    files.script = nullptr;
+    EXPECT_TRUE(fs::is_empty(dir.store() + "/tmp")) << call;
+    EXPECT_EQ(tier->stats().used_bytes, du(dir.store())) << call;
+  }
+  put_all(*tier, images);
+}
+
+TEST(SsdTier, ACorruptFileIsAMissQuarantinedWithinItsBound) {
+  TempDir dir;
+  std::mt19937_64 rng(15);
+  auto images = sample_chain(rng, 30, 64);
+  FileImage good = raw_image(sample_block(rng));
+  SsdOptions options = small_options();
+  options.quarantine_bytes = 128 << 10;
+  auto tier = open_tier(dir, options);
+  put_all(*tier, images);
+  put_all(*tier, {good});
+  for (size_t i = 0; i < images.size(); ++i) {
+    const ObjectName& name = images[i].header.name;
+    std::string path = path_of(dir, name);
+    if (i % 3 == 0) fs::resize_file(path, fs::file_size(path) - 1 - i);
+    if (i % 3 == 1) flip_byte(path, static_cast<long>(fs::file_size(path)) - 5);
+    if (i % 3 == 2) {
+      fs::copy_file(path_of(dir, good.header.name), path, fs::copy_options::overwrite_existing);
+    }
+    EXPECT_EQ(tier->read(name).status().code(), StatusCode::corruption) << i;
+    EXPECT_EQ(tier->read(name).status().code(), StatusCode::not_found) << i;
+    EXPECT_LE(tier->stats().quarantine_bytes, 128u << 10);
+  }
+  SsdStats stats = tier->stats();
+  EXPECT_EQ(stats.corruptions, images.size());
+  EXPECT_GT(stats.quarantine_files, 1u);
+  put_all(*tier, images);  // the names are free again
+  put_all(*tier, {good});
+  flip_byte(path_of(dir, images[0].header.name), 100);
+  EXPECT_EQ(tier->read(images[0].header.name).status().code(), StatusCode::corruption) << "twice";
+  tier.reset();
+  Recovery found;
+  tier = open_tier(dir, options, &found);
+  EXPECT_EQ(found.objects.size(), images.size());
+  EXPECT_EQ(tier->stats().quarantine_files, stats.quarantine_files);
+  EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+}
+
+TEST(SsdTier, OneBadReadIsReadAgainAndAnIoErrorKeepsTheFile) {
+  TempDir dir;
+  FaultFiles files;
+  std::mt19937_64 rng(16);
+  FileImage image = raw_image(sample_block(rng));
+  auto tier = open_tier(dir, small_options(&files));
+  put_all(*tier, {image});
+  int left = 1;
+  files.script = [&](const char* call, const std::string&) -> Status {
+    bool hit = std::string(call) == "pread" && left > 0 && left-- > 0;
+    return hit ? corruption("injected") : Status();
+  };
+  EXPECT_TRUE(tier->read(image.header.name).ok());
+  EXPECT_EQ(tier->stats().rereads_saved, 1u);
+  left = 1;
+  files.script = [&](const char* call, const std::string&) -> Status {
+    bool hit = std::string(call) == "pread" && left > 0 && left-- > 0;
+    return hit ? Status(StatusCode::io_error, "injected") : Status();
+  };
+  EXPECT_EQ(tier->read(image.header.name).status().code(), StatusCode::io_error);
+  EXPECT_TRUE(tier->read(image.header.name).ok()) << "the file stayed";
+  SsdStats stats = tier->stats();
+  EXPECT_EQ(stats.read_errors, 1u);
+  EXPECT_EQ(stats.corruptions, 0u);
+  EXPECT_EQ(stats.quarantine_files, 0u);
+}
+
+TEST(SsdTier, ShortReadsAndWritesAreCarriedThrough) {
+  TempDir dir;
+  FaultFiles files;
+  files.short_io = true;
+  std::mt19937_64 rng(17);
+  FileImage image = raw_image(sample_block(rng));
+  auto tier = open_tier(dir, small_options(&files));
+  put_all(*tier, {image}, Durability::durable);
+  auto read = tier->read(image.header.name);
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  expect_same(image, *read);
+}
+
+TEST(SsdTier, RecordsAreKeptTheHighestSerialCounts) {
+  TempDir dir;
+  Profile one = sample_profile(1), two = sample_profile(2);
+  {
+    auto tier = open_tier(dir, small_options());
+    ASSERT_TRUE(tier->put_profile(one).ok());
+    ASSERT_TRUE(tier->put_profile(two).ok());
+    ASSERT_TRUE(tier->put_profile(one).ok());
+    ASSERT_TRUE(tier->put_model_record(sample_record(1)).ok());
+    ASSERT_TRUE(tier->put_model_record(sample_record(2)).ok());
+    EXPECT_EQ(tier->put_model_record(sample_record(2)).code(), StatusCode::invalid_argument);
+    EXPECT_EQ(**tier->read_profile(two.id()), two);
+    EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+  }
+  // A record that a kill left beside its successor.
+  Id model = model_id("tenant", sample_realm().fingerprint);
+  std::string folder = dir.store() + "/" + folder_name(folder_of(model)) + "/";
+  auto old = encode_model_record(sample_record(1))->flatten();
+  std::ofstream(folder + model_record_file_name(model, 1), std::ios::binary)
+      .write(reinterpret_cast<const char*>(old.data()), static_cast<long>(old.size()));
+  Recovery found;
+  auto tier = open_tier(dir, small_options(), &found);
+  EXPECT_EQ(found.profiles.size(), 2u);
+  ASSERT_EQ(found.models.size(), 1u);
+  EXPECT_EQ(found.models[0], sample_record(2));
+  ASSERT_TRUE(tier->erase_profile(two.id()).ok());
+  EXPECT_EQ(tier->read_profile(two.id()).status().code(), StatusCode::not_found);
+  tier.reset();
+  flip_byte(folder + model_record_file_name(model, 2), 60);
+  tier = open_tier(dir, small_options(), &found);
+  EXPECT_EQ(found.profiles.size(), 1u);
+  EXPECT_EQ(found.quarantined, 1u);
+  ASSERT_EQ(found.models.size(), 1u);
+  EXPECT_EQ(found.models[0].serial, 1u) << "the best that is left";
+  ASSERT_TRUE(tier->erase_model_records(model).ok());
+  tier.reset();
+  open_tier(dir, small_options(), &found);
+  EXPECT_TRUE(found.models.empty());
+}
+
+TEST(SsdTier, ErasedTokensAreGoneFromEveryByteAfterACheckpoint) {
+  TempDir dir;
+  std::mt19937_64 rng(18);
+  Object canary = sample_block(rng);
+  for (auto& token : canary.tokens) token = 0x4b434e41;  // "ANCK"
+  stamp(canary, sample_realm());
+  auto tier = open_tier(dir, small_options());
+  put_all(*tier, {raw_image(canary)});
+  std::vector<ObjectName> names = {canary.name};
+  ASSERT_TRUE(tier->erase(names).ok());
+  ASSERT_TRUE(tier->checkpoint().ok());
+  for (const auto& entry : fs::recursive_directory_iterator(dir.store())) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream in(entry.path(), std::ios::binary);
+    std::string bytes((std::istreambuf_iterator<char>(in)), {});
+    EXPECT_EQ(bytes.find("ANCKANCK"), std::string::npos) << entry.path();
+  }
+}
+
+// Readers beside one writer: every read is whole or a miss. TSan runs this one too.
+TEST(SsdTier, ReadsRunBesideAWriter) {
+  TempDir dir;
+  std::mt19937_64 rng(19);
+  auto images = sample_chain(rng, 8, 64);
+  auto tier = open_tier(dir, small_options());
+  put_all(*tier, images);
+  std::vector<std::thread> readers;
+  std::atomic<uint64_t> hits{0};
+  for (int t = 0; t < 3; ++t) {
+    readers.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        const FileImage& image = images[static_cast<size_t>(i + t) % images.size()];
+        auto read = tier->read(image.header.name);
+        if (!read.ok()) {
+          EXPECT_EQ(read.status().code(), StatusCode::not_found);
+          continue;
+        }
+        ++hits;
+        EXPECT_TRUE(read->pieces[0].bytes == image.pieces[0].bytes);
+      }
+    });
+  }
+  for (int round = 0; round < 20; ++round) {
+    std::vector<ObjectName> names = {images[7].header.name};
+    EXPECT_TRUE(tier->erase(names).ok());
+    put_all(*tier, {images[7]});
+  }
+  for (auto& reader : readers) reader.join();
+  EXPECT_GT(hits.load(), 400u);
+  EXPECT_EQ(tier->stats().corruptions, 0u);
+}
+
+}  // namespace
+}  // namespace kv
