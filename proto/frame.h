@@ -66,7 +66,7 @@ struct FrameHeader {
   bool operator==(const FrameHeader&) const = default;
 };
 
-inline constexpr uint64_t kMaxHelloBytes = 4096;         ///< any frame before the hello is answered
+inline constexpr uint64_t kMaxHelloBytes = 8192;         ///< any frame before the hello is answered
 inline constexpr uint64_t kMaxControlBytes = 64u << 10;  ///< frames without tokens or lists
 inline constexpr uint64_t kMaxQueryBytes = 24u << 20;    ///< frames with a token sequence or a list
 inline constexpr uint64_t kMaxOpenBytes = kMaxProfileBytes + (4u << 20);
