@@ -22,12 +22,11 @@ void in_batches(std::span<const T> all, Body body) {
 
 }  // namespace
 
-Catalog::Rows CatalogMirror::open(std::string& why) {
+Status CatalogMirror::open(Catalog::Rows& rows, std::string& why) {
   why.clear();
   auto present = dir_.files().stat(dir_.catalog_path());
   if (!present.ok()) why = "catalog: missing";
   auto opened = Catalog::open(dir_.catalog_path(), dir_.files());
-  Catalog::Rows rows;
   Status status = opened.ok() ? Status() : opened.status();
   if (opened.ok()) {
     auto loaded = (*opened)->load();
@@ -41,8 +40,7 @@ Catalog::Rows CatalogMirror::open(std::string& why) {
     if (opened.ok()) (*opened).reset();
     start_anew();
   }
-  measure();
-  return rows;
+  return measure(0);
 }
 
 void CatalogMirror::start_anew() {
@@ -63,7 +61,10 @@ void CatalogMirror::start_anew() {
 }
 
 void CatalogMirror::upsert(std::span<const KnownObject> objects) {
-  if (catalog_) after(catalog_->upsert(objects));
+  if (!catalog_) return;
+  uint64_t bound = 0;
+  for (const auto& object : objects) bound += Catalog::growth_bound(object.header);
+  after(catalog_->upsert(objects), bound);
 }
 
 void CatalogMirror::adopt(std::span<const KnownObject> objects) {
@@ -78,13 +79,13 @@ void CatalogMirror::adopt(std::span<const KnownObject> objects) {
 
 void CatalogMirror::remove(std::span<const std::string> files) {
   in_batches(files, [&](std::span<const std::string> batch) {
-    if (catalog_) after(catalog_->remove(batch));
+    if (catalog_) after(catalog_->remove(batch), batch.size() * Catalog::growth_bound({}));
   });
 }
 
 void CatalogMirror::set_recency(std::span<const std::pair<std::string, uint64_t>> recency) {
   in_batches(recency, [&](std::span<const std::pair<std::string, uint64_t>> batch) {
-    if (catalog_) after(catalog_->set_recency(batch));
+    if (catalog_) after(catalog_->set_recency(batch), batch.size() * Catalog::growth_bound({}));
   });
 }
 
@@ -92,29 +93,33 @@ Status CatalogMirror::checkpoint() {
   if (!catalog_) return {};
   Status status = catalog_->checkpoint();
   if (!status.ok()) ++failures_;
-  measure();
+  (void)measure(log_bytes_);
   return status;
 }
 
-void CatalogMirror::after(const Status& status) {
+void CatalogMirror::after(const Status& status, uint64_t growth_bound) {
   if (!status.ok()) ++failures_;
-  measure();
-  if (growth_bytes_ > kLogBytes) (void)checkpoint();  // a failure is counted there
+  (void)measure(growth_bound);
+  if (log_bytes_ > kLogBytes) (void)checkpoint();  // a failure is counted there
 }
 
-void CatalogMirror::measure() {
-  auto size_of = [&](const std::string& path) -> uint64_t {
+Status CatalogMirror::measure(uint64_t growth_bound) {
+  Status first;
+  auto size_of = [&](const std::string& path, uint64_t known) -> uint64_t {
     auto info = dir_.files().stat(path);
-    return info.ok() ? info->allocated_bytes : 0;
+    if (info.ok()) return info->allocated_bytes;
+    if (info.status().code() == StatusCode::not_found) return 0;
+    if (first.ok()) first = info.status();
+    return known + growth_bound;
   };
-  std::string path = dir_.catalog_path();
-  uint64_t log = size_of(path + "-wal");
-  uint64_t total = size_of(path) + log;
-  dir_.ledger().replace(measured_bytes_, total);
+  uint64_t database = size_of(dir_.catalog_path(), database_bytes_);
+  uint64_t log = size_of(dir_.catalog_path() + "-wal", log_bytes_);
+  dir_.ledger().replace(database_bytes_ + log_bytes_, database + log);
   dir_.ledger().reserve_always(log);
-  dir_.ledger().unreserve(growth_bytes_);
-  measured_bytes_ = total;
-  growth_bytes_ = log;
+  dir_.ledger().unreserve(log_bytes_);
+  database_bytes_ = database;
+  log_bytes_ = log;
+  return first;
 }
 
 }  // namespace kv

@@ -19,8 +19,9 @@ class CatalogMirror {
  public:
   CatalogMirror(StoreDir& dir, Quarantine& quarantine) : dir_(dir), quarantine_(quarantine) {}
 
-  /// Opens the catalog and returns its rows; none if it had to be started anew, `why` then says why.
-  Catalog::Rows open(std::string& why);
+  /// Opens the catalog and gives its rows; none if it had to be started anew, `why` then says why.
+  /// Returns: io_error if its size can't be told.
+  Status open(Catalog::Rows& rows, std::string& why);
 
   /// Adds rows. Room for them (row_room each) is already promised by the ledger.
   void upsert(std::span<const KnownObject> objects);
@@ -37,15 +38,16 @@ class CatalogMirror {
 
  private:
   void start_anew();
-  void after(const Status& status);
-  void measure();
+  void after(const Status& status, uint64_t growth_bound);
+  /// `growth_bound`: what database and log may have grown by, charged where they can't be measured.
+  Status measure(uint64_t growth_bound);
 
   StoreDir& dir_;
   Quarantine& quarantine_;
   std::unique_ptr<Catalog> catalog_;  // null if not even a new one could be made
   uint64_t failures_ = 0;
-  uint64_t measured_bytes_ = 0;  // of database and log, in the ledger
-  uint64_t growth_bytes_ = 0;    // promised for the next checkpoint: the log's size
+  uint64_t database_bytes_ = 0, log_bytes_ = 0;  // in the ledger; the log's size is promised once
+                                                 // more, for the next checkpoint
 };
 
 }  // namespace kv

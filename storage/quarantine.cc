@@ -22,7 +22,7 @@ Status Quarantine::load() {
   KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list(dir_.quarantine_folder()));
   for (const auto& entry : listed) {
     auto info = dir_.files().stat(dir_.quarantine_folder() + "/" + entry.name);
-    if (!info.ok() || !info->is_file) continue;
+    if (!info.ok()) return info.status();
     entries_.push_back({entry.name, info->allocated_bytes});
     bytes_ += info->allocated_bytes;
     next_ = std::max(next_, number_of(entry.name) + 1);

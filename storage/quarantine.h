@@ -17,7 +17,8 @@ class Quarantine {
  public:
   Quarantine(StoreDir& dir, uint64_t limit_bytes) : dir_(dir), limit_bytes_(limit_bytes) {}
 
-  /// Counts what an earlier owner left, into the ledger too. Returns: io_error.
+  /// Counts what an earlier owner left, into the ledger too. Returns: io_error (also if the size of
+  /// one can't be told).
   Status load();
   /// Moves the file at `path` here under a new name, or removes it if it is larger than the whole
   /// quarantine. Its bytes are in the ledger already. Returns: io_error (it is still there).

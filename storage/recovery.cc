@@ -18,18 +18,19 @@ bool is_temp(const DirEntry& entry) { return entry.name.ends_with(kTempSuffix); 
 Result<Recovery> RecoveryScan::run() {
   KV_RETURN_IF_ERROR(quarantine_.load());
   KV_RETURN_IF_ERROR(remove_temps());
-  auto rows = catalog_.open(out_.catalog_rebuilt);
+  Catalog::Rows rows;
+  KV_RETURN_IF_ERROR(catalog_.open(rows, out_.catalog_rebuilt));
   for (auto& row : rows.good) {
     max_recency_ = std::max(max_recency_, row.recency);
     rows_.emplace(row.header.name, std::move(row));
   }
   for (uint32_t f = 0; f < kFolders; ++f) KV_RETURN_IF_ERROR(scan_folder(f));
   KV_RETURN_IF_ERROR(scan_top());
-  dir_.measure_all();
+  KV_RETURN_IF_ERROR(dir_.measure_all());
 
   std::vector<std::string> gone = std::move(rows.bad);
   for (const auto& [name, row] : rows_) gone.push_back(file_name(name));
-  out_.rows_dropped = gone.size();
+  out_.rows_dropped += gone.size();
   catalog_.remove(gone);
   mirror_adopted();
   return std::move(out_);
@@ -173,7 +174,10 @@ Status RecoveryScan::scan_top() {
 
 void RecoveryScan::count_unknown(const std::string& path, int depth) {
   auto info = dir_.files().stat(path);
-  if (!info.ok()) return;
+  if (!info.ok()) {
+    ++out_.unreadable;
+    return;
+  }
   dir_.ledger().add(info->allocated_bytes);
   out_.unknown_bytes += info->allocated_bytes;
   if (!info->is_dir) {

@@ -59,7 +59,8 @@ struct Recovery {
   uint64_t rows_dropped = 0;     ///< rows without a file, or that contradict their own id
   uint64_t temps_removed = 0;    ///< temporary files of a dead process
   uint64_t quarantined = 0;      ///< damaged files
-  uint64_t unreadable = 0;       ///< I/O errors: left alone, not listed
+  uint64_t unreadable = 0;       ///< I/O errors: left alone, not listed (nor counted, if even
+                                 ///< their size can't be told)
   uint64_t unknown_files = 0;    ///< foreign names or other format versions: left alone, counted
   uint64_t unknown_bytes = 0;    ///< allocated by them
   std::string catalog_rebuilt;   ///< why the catalog was started anew; empty if it was good
@@ -107,7 +108,7 @@ class SsdTier {
 
   /// Reads what is there and makes the catalog agree with the files. Call it once, before any other
   /// call. Deletes nothing but temporary files and rows; damaged files go to quarantine.
-  /// Returns: io_error if a folder can't be listed.
+  /// Returns: io_error if a folder can't be listed or measured: close the tier and open it again.
   virtual Result<Recovery> recover() = 0;
 
   /// Publishes objects in the given order (parents first): one result each. `level` is spilled or

@@ -12,23 +12,30 @@ Status StoreDir::make_folders() {
   return files_.sync_dir(path_);
 }
 
-void StoreDir::measure_path(const std::string& path, uint64_t& size) {
+Status StoreDir::measure_path(const std::string& path, uint64_t& size) {
   auto info = files_.stat(path);
-  if (!info.ok()) return;  // the old figure stands until the next change
-  ledger_.replace(size, info->allocated_bytes);
-  size = info->allocated_bytes;
+  uint64_t now = info.ok() ? info->allocated_bytes : size + kFolderGrowthBytes;
+  ledger_.replace(size, now);
+  size = now;
+  return info.ok() ? Status() : info.status();
 }
 
-void StoreDir::measure_all() {
-  for (uint32_t f = 0; f < kFolders; ++f) measure_path(folder_path(f), sizes_[f]);
-  measure_path(quarantine_folder(), sizes_[kFolders + 1]);
-  measure_path(path_, sizes_[kFolders + 2]);
-  measure_path(temp_folder(), sizes_[kFolders]);
+Status StoreDir::measure_all() {
+  Status first = measure_path(path_, sizes_[kFolders + 2]);
+  for (uint32_t f = 0; f < kFolders; ++f) {
+    Status status = measure_path(folder_path(f), sizes_[f]);
+    if (first.ok()) first = std::move(status);
+  }
+  Status status = measure_path(quarantine_folder(), sizes_[kFolders + 1]);
+  if (first.ok()) first = std::move(status);
+  status = measure_path(temp_folder(), sizes_[kFolders]);
+  return first.ok() ? status : first;
 }
 
 void StoreDir::measure(uint32_t folder) {
-  measure_path(folder_path(folder), sizes_[folder]);
-  measure_path(temp_folder(), sizes_[kFolders]);
+  // An error is charged for; the next measurement corrects it.
+  (void)measure_path(folder_path(folder), sizes_[folder]);
+  (void)measure_path(temp_folder(), sizes_[kFolders]);
 }
 
 Status StoreDir::sync_folder(uint32_t folder) {

@@ -37,8 +37,9 @@ class StoreDir {
 
   /// Creates the folders that are missing.
   Status make_folders();
-  /// Measures folders again: all of them, or those that a change of names in `folder` touched.
-  void measure_all();
+  /// Measures folders again: all of them, or those that a change of names in `folder` touched. One
+  /// that can't be measured is charged what a batch may have added. Returns: the first error.
+  Status measure_all();
   void measure(uint32_t folder);
 
   /// Names were added to or removed from `folder` since it was last synced.
@@ -51,7 +52,7 @@ class StoreDir {
   Status sync_folders();
 
  private:
-  void measure_path(const std::string& path, uint64_t& size);
+  Status measure_path(const std::string& path, uint64_t& size);
 
   std::string path_;
   Files& files_;
