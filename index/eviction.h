@@ -30,7 +30,7 @@ struct EntryOptions {
   bool dirty = false;  ///< not yet in the tier below: dropping it loses it
   DropOrder order = DropOrder::normal;
   /// Set at load, so that a restart keeps the order; below 2^62. Without it: newest.
-  std::optional<uint64_t> recency;
+  std::optional<uint64_t> recency = std::nullopt;
 };
 
 class EvictionOrder {

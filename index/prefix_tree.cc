@@ -1,0 +1,337 @@
+// PrefixTree: ordered siblings, so that a level costs one binary search plus its candidates.
+//
+// Siblings are compared as strings of symbols (token, extras at that position). In that order the
+// strings that share most with a query are the neighbours of its upper bound, on either side.
+#include "index/prefix_tree.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "proto/limits.h"
+
+namespace kv {
+namespace {
+
+constexpr size_t kCompareChunk = 64;  // tokens per memcmp when looking for a difference
+
+size_t common_tokens(std::span<const Token> a, std::span<const Token> b) {
+  const size_t n = std::min(a.size(), b.size());
+  if (n == 0 || std::memcmp(a.data(), b.data(), n * sizeof(Token)) == 0) return n;
+  size_t i = 0;
+  while (i + kCompareChunk <= n &&
+         std::memcmp(a.data() + i, b.data() + i, kCompareChunk * sizeof(Token)) == 0) {
+    i += kCompareChunk;
+  }
+  while (i < n && a[i] == b[i]) ++i;
+  return i;
+}
+
+/// Index of the first extra that differs between two ascending lists.
+size_t first_other_extra(std::span<const Extra> a, std::span<const Extra> b) {
+  size_t i = 0;
+  while (i < a.size() && i < b.size() && a[i] == b[i]) ++i;
+  return i;
+}
+
+uint32_t position_or_end(std::span<const Extra> extras, size_t i) {
+  return i < extras.size() ? extras[i].position : UINT32_MAX;
+}
+
+/// Those of `extras` (ascending) in [first, end).
+std::span<const Extra> extras_in(std::span<const Extra> extras, uint32_t first, uint32_t end) {
+  auto below = [](const Extra& e, uint32_t position) { return e.position < position; };
+  auto from = std::lower_bound(extras.begin(), extras.end(), first, below);
+  auto to = std::lower_bound(from, extras.end(), end, below);
+  return {from, to};
+}
+
+Status check_sequence(uint64_t first, uint64_t tokens, std::span<const Extra> extras) {
+  if (first + tokens > kMaxTokens) {
+    return invalid_argument("tokens: the sequence has " + std::to_string(first + tokens) +
+                            ", limit " + std::to_string(kMaxTokens));
+  }
+  if (extras.size() > kMaxExtras) {
+    return invalid_argument("extras: " + std::to_string(extras.size()) + " of them, limit " +
+                            std::to_string(kMaxExtras));
+  }
+  for (size_t i = 0; i < extras.size(); ++i) {
+    const Extra& e = extras[i];
+    if (e.position < first || e.position >= first + tokens) {
+      return invalid_argument("extras[" + std::to_string(i) + "].position: " +
+                              std::to_string(e.position) + " is not in [" + std::to_string(first) +
+                              ", " + std::to_string(first + tokens) + ")");
+    }
+    if (i > 0 && e.position < extras[i - 1].position) {
+      return invalid_argument("extras[" + std::to_string(i) + "].position: must be ascending");
+    }
+    if (e.bytes.size() > kMaxExtraBytes) {
+      return invalid_argument("extras[" + std::to_string(i) + "].bytes: " +
+                              std::to_string(e.bytes.size()) + " bytes, limit " +
+                              std::to_string(kMaxExtraBytes));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+PrefixTree::PrefixTree(uint32_t block_tokens) : block_tokens_(block_tokens) {
+  KV_CHECK(block_tokens >= 1 && block_tokens <= kMaxBlockTokens);
+  nodes_.emplace_back(this);
+  nodes_[kRootNode].alive = true;
+}
+
+PrefixTree::Symbols PrefixTree::symbols(NodeId node) const {
+  return {first_token(node), nodes_[node].tokens, nodes_[node].extras};
+}
+
+uint32_t PrefixTree::first_token(NodeId node) const {
+  return node == kRootNode ? 0 : (nodes_[node].depth - 1) * block_tokens_;
+}
+
+uint32_t PrefixTree::end_token(NodeId node) const {
+  return first_token(node) + static_cast<uint32_t>(nodes_[node].tokens.size());
+}
+
+bool PrefixTree::is_tail(NodeId node) const {
+  return node != kRootNode && nodes_[node].tokens.size() < block_tokens_;
+}
+
+uint32_t PrefixTree::common_symbols(const Symbols& a, const Symbols& b) {
+  const size_t tokens = common_tokens(a.tokens, b.tokens);
+  if (a.extras.empty() && b.extras.empty()) return static_cast<uint32_t>(tokens);
+  const size_t i = first_other_extra(a.extras, b.extras);
+  const uint32_t other = std::min(position_or_end(a.extras, i), position_or_end(b.extras, i));
+  return static_cast<uint32_t>(std::min<size_t>(tokens, other - a.first));
+}
+
+bool PrefixTree::less(const Symbols& a, const Symbols& b) {
+  const uint32_t c = common_symbols(a, b);
+  if (c == a.tokens.size() || c == b.tokens.size()) return a.tokens.size() < b.tokens.size();
+  if (a.tokens[c] != b.tokens[c]) return a.tokens[c] < b.tokens[c];
+  // Same token at c, so the extras at c differ: fewer of them is less, then their bytes.
+  const size_t i = first_other_extra(a.extras, b.extras);
+  const uint32_t at_a = position_or_end(a.extras, i), at_b = position_or_end(b.extras, i);
+  if (at_a != at_b) return at_a > at_b;
+  return a.extras[i].bytes < b.extras[i].bytes;
+}
+
+NodeId PrefixTree::take_slot() {
+  if (!free_slots_.empty()) {
+    const NodeId slot = free_slots_.back();
+    free_slots_.pop_back();
+    return slot;
+  }
+  if (nodes_.size() >= kMaxTreeNodes) return kNoNode;
+  nodes_.emplace_back(this);
+  return static_cast<NodeId>(nodes_.size() - 1);
+}
+
+Result<PrefixTree::Inserted> PrefixTree::find_or_insert(NodeId parent,
+                                                        std::span<const Token> tokens,
+                                                        std::span<const Extra> extras) {
+  if (!alive(parent)) return invalid_argument("parent: no such node");
+  if (is_tail(parent)) return invalid_argument("parent: a tail has no children");
+  if (tokens.empty() || tokens.size() > block_tokens_) {
+    return invalid_argument("tokens: " + std::to_string(tokens.size()) + " of them, not 1 to " +
+                            std::to_string(block_tokens_));
+  }
+  const uint32_t first = end_token(parent);
+  KV_RETURN_IF_ERROR(check_sequence(first, tokens.size(), extras));
+  if (NodeId found = find_child(parent, tokens, extras); found != kNoNode) {
+    nodes_[found].hollow = false;
+    return Inserted{found, false};
+  }
+  const NodeId id = take_slot();
+  if (id == kNoNode) {
+    return Status(StatusCode::resource_exhausted,
+                  "prefix tree: limit of " + std::to_string(kMaxTreeNodes) + " nodes");
+  }
+  Node& node = nodes_[id];
+  node.tokens.assign(tokens.begin(), tokens.end());
+  node.extras.assign(extras.begin(), extras.end());
+  node.parent = parent;
+  node.depth = nodes_[parent].depth + 1;
+  node.user = 0;
+  node.hollow = false;
+  node.alive = true;
+  nodes_[parent].children.insert(id);
+  if (is_tail(id)) ++nodes_[parent].tail_lengths[static_cast<uint32_t>(tokens.size())];
+  ++live_nodes_;
+  payload_bytes_ += tokens.size_bytes();
+  for (const Extra& e : extras) payload_bytes_ += sizeof(Extra) + e.bytes.size();
+  return Inserted{id, true};
+}
+
+NodeId PrefixTree::find_child(NodeId parent, std::span<const Token> tokens,
+                              std::span<const Extra> extras) const {
+  if (!alive(parent)) return kNoNode;
+  const auto& children = nodes_[parent].children;
+  auto it = children.find(Symbols{end_token(parent), tokens, extras});
+  return it == children.end() ? kNoNode : *it;
+}
+
+std::vector<NodeId> PrefixTree::find_path(std::span<const Token> tokens,
+                                          std::span<const Extra> extras) const {
+  std::vector<NodeId> path;
+  NodeId node = kRootNode;
+  for (size_t first = 0; first < tokens.size(); first += block_tokens_) {
+    const auto run = tokens.subspan(first, std::min<size_t>(block_tokens_, tokens.size() - first));
+    const auto end = static_cast<uint32_t>(first + run.size());
+    node = find_child(node, run, extras_in(extras, static_cast<uint32_t>(first), end));
+    if (node == kNoNode) break;
+    path.push_back(node);
+  }
+  return path;
+}
+
+void PrefixTree::remove_leaf(NodeId id) {
+  Node& node = nodes_[id];
+  Node& parent = nodes_[node.parent];
+  parent.children.erase(id);
+  if (is_tail(id)) {
+    auto length = parent.tail_lengths.find(static_cast<uint32_t>(node.tokens.size()));
+    if (--length->second == 0) parent.tail_lengths.erase(length);
+  }
+  payload_bytes_ -= node.tokens.size() * sizeof(Token);
+  for (const Extra& e : node.extras) payload_bytes_ -= sizeof(Extra) + e.bytes.size();
+  node.tokens = {};
+  node.extras = {};
+  node.alive = false;
+  --live_nodes_;
+  free_slots_.push_back(id);
+}
+
+size_t PrefixTree::erase(NodeId id) {
+  if (!alive(id) || id == kRootNode) return 0;
+  if (!nodes_[id].children.empty()) {
+    nodes_[id].hollow = true;
+    return 0;
+  }
+  size_t removed = 0;
+  do {
+    const NodeId up = nodes_[id].parent;
+    remove_leaf(id);
+    ++removed;
+    id = up;
+  } while (id != kRootNode && nodes_[id].hollow && nodes_[id].children.empty());
+  return removed;
+}
+
+void PrefixTree::add_whole_tails(const Node& parent, const Symbols& rest, uint32_t longest,
+                                 size_t level_begin, PrefixMatch& out) const {
+  for (auto it = parent.tail_lengths.rbegin(); it != parent.tail_lengths.rend(); ++it) {
+    const uint32_t length = it->first;
+    if (length > longest) continue;
+    const Symbols prefix{rest.first, rest.tokens.first(length),
+                         extras_in(rest.extras, rest.first, rest.first + length)};
+    auto tail = parent.children.find(prefix);
+    if (tail == parent.children.end()) continue;
+    const SideCandidate candidate{*tail, rest.first + length};
+    if (std::find(out.candidates.begin() + static_cast<ptrdiff_t>(level_begin),
+                  out.candidates.end(), candidate) == out.candidates.end()) {
+      out.candidates.push_back(candidate);
+    }
+  }
+}
+
+NodeId PrefixTree::match_level(NodeId parent_id, const Symbols& rest, PrefixMatch& out) const {
+  const Node& parent = nodes_[parent_id];
+  const auto& children = parent.children;
+  if (children.empty() || rest.tokens.empty()) return kNoNode;
+  const size_t level_begin = out.candidates.size();
+  // A single child needs no search: its comparison below is the only one.
+  auto right = children.size() == 1 ? children.end() : children.upper_bound(rest);
+  auto left = right;
+  auto common_left = [&] {
+    return left == children.begin() ? 0 : common_symbols(symbols(*std::prev(left)), rest);
+  };
+  auto common_right = [&] {
+    return right == children.end() ? 0 : common_symbols(symbols(*right), rest);
+  };
+  NodeId matched = kNoNode;
+  uint32_t l = common_left(), r = common_right();
+  if (l == block_tokens_) {
+    matched = *--left;
+    out.common = std::max(out.common, rest.first + l);
+    l = common_left();
+  }
+  while ((l > 0 || r > 0) && out.candidates.size() - level_begin < kMaxCandidatesPerLevel) {
+    const bool take_left = l >= r;
+    out.candidates.push_back({take_left ? *--left : *right++, rest.first + std::max(l, r)});
+    out.common = std::max(out.common, out.candidates.back().common);
+    (take_left ? l : r) = take_left ? common_left() : common_right();
+  }
+  if (l > 0) add_whole_tails(parent, rest, l, level_begin, out);
+  return matched;
+}
+
+Result<PrefixMatch> PrefixTree::match(std::span<const Token> tokens,
+                                      std::span<const Extra> extras) const {
+  KV_RETURN_IF_ERROR(check_sequence(0, tokens.size(), extras));
+  PrefixMatch out;
+  auto keep_deepest = [&out](size_t limit) {
+    if (out.candidates.size() <= limit) return;
+    out.candidates.erase(out.candidates.begin(),
+                         out.candidates.end() - static_cast<ptrdiff_t>(kMaxCandidates));
+  };
+  Symbols rest{0, tokens, extras};
+  NodeId node = kRootNode;
+  while (true) {
+    node = match_level(node, rest, out);
+    keep_deepest(2 * kMaxCandidates);
+    if (node == kNoNode) break;
+    out.path.push_back(node);
+    rest.first += block_tokens_;
+    rest.tokens = rest.tokens.subspan(block_tokens_);
+    rest.extras = extras_in(rest.extras, rest.first, UINT32_MAX);
+  }
+  keep_deepest(kMaxCandidates);
+  return out;
+}
+
+std::vector<NodeId> PrefixTree::subtree(NodeId node) const {
+  std::vector<NodeId> order;
+  if (!alive(node)) return order;
+  order.push_back(node);
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto& children = nodes_[order[i]].children;
+    order.insert(order.end(), children.begin(), children.end());
+  }
+  if (node == kRootNode) order.erase(order.begin());
+  std::reverse(order.begin(), order.end());
+  return order;
+}
+
+Result<std::vector<NodeId>> PrefixTree::beginning_with(std::span<const Token> tokens,
+                                                       std::span<const Extra> extras) const {
+  KV_RETURN_IF_ERROR(check_sequence(0, tokens.size(), extras));
+  const size_t blocks = tokens.size() / block_tokens_;
+  const auto whole = static_cast<uint32_t>(blocks * block_tokens_);
+  const auto path = find_path(tokens.first(whole), extras_in(extras, 0, whole));
+  std::vector<NodeId> out;
+  if (path.size() < blocks) return out;
+  const NodeId last = path.empty() ? kRootNode : path.back();
+  const Symbols rest{whole, tokens.subspan(whole), extras_in(extras, whole, UINT32_MAX)};
+  if (rest.tokens.empty()) return subtree(last);
+  const auto& children = nodes_[last].children;
+  for (auto it = children.lower_bound(rest);
+       it != children.end() && common_symbols(symbols(*it), rest) == rest.tokens.size(); ++it) {
+    const auto below = subtree(*it);
+    out.insert(out.end(), below.begin(), below.end());
+  }
+  return out;
+}
+
+std::vector<NodeId> PrefixTree::children(NodeId node) const {
+  return {nodes_[node].children.begin(), nodes_[node].children.end()};
+}
+
+uint64_t PrefixTree::memory_bytes() const {
+  constexpr uint64_t kSetNodeBytes = 48;  // libstdc++: 32-byte header, the id, malloc's own
+  return nodes_.size() * sizeof(Node) + payload_bytes_ + live_nodes_ * kSetNodeBytes +
+         free_slots_.capacity() * sizeof(NodeId);
+}
+
+}  // namespace kv

@@ -1,0 +1,211 @@
+// EvictionOrder against an oracle that scans all entries for the next victim.
+#include "index/eviction.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <random>
+#include <string>
+#include <tuple>
+
+namespace kv {
+namespace {
+
+using Rng = std::mt19937_64;
+
+struct Oracle {
+  struct Entry {
+    EntryKey parent;
+    uint64_t charge, recency;
+    uint32_t pins;
+    bool dirty;
+    DropOrder order;
+  };
+  std::map<EntryKey, Entry> entries;
+
+  bool has_child(EntryKey key) const {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const auto& e) { return e.second.parent == key; });
+  }
+  /// kNoEntry if nothing may go.
+  EntryKey next(bool dirty_too) const {
+    EntryKey best = kNoEntry;
+    std::tuple<bool, DropOrder, uint64_t, EntryKey> least;
+    for (const auto& [key, e] : entries) {
+      if (e.pins > 0 || (e.dirty && !dirty_too) || has_child(key)) continue;
+      const std::tuple rank(e.dirty, e.order, e.recency, key);
+      if (best == kNoEntry || rank < least) std::tie(best, least) = std::pair(key, rank);
+    }
+    return best;
+  }
+  EvictionOrder::Victims victims(uint64_t bytes, bool dirty_too) const {
+    Oracle copy = *this;
+    EvictionOrder::Victims out;
+    while (out.bytes < bytes) {
+      const EntryKey key = copy.next(dirty_too);
+      if (key == kNoEntry) break;
+      out.keys.push_back(key);
+      out.bytes += copy.entries.at(key).charge;
+      copy.entries.erase(key);
+    }
+    return out;
+  }
+};
+
+void check_sums(const EvictionOrder& order, const Oracle& oracle) {
+  uint64_t total = 0, pinned = 0, dirty = 0;
+  for (const auto& [key, e] : oracle.entries) {
+    total += e.charge;
+    if (e.pins > 0) pinned += e.charge;
+    if (e.dirty) dirty += e.charge;
+    ASSERT_EQ(order.charge_bytes(key), e.charge);
+    ASSERT_EQ(order.recency(key), e.recency);
+    ASSERT_EQ(order.pins(key), e.pins);
+    ASSERT_EQ(order.dirty(key), e.dirty);
+  }
+  ASSERT_EQ(order.size(), oracle.entries.size());
+  ASSERT_EQ(order.total_bytes(), total);
+  ASSERT_EQ(order.pinned_bytes(), pinned);
+  ASSERT_EQ(order.dirty_bytes(), dirty);
+}
+
+void random_step(EvictionOrder& order, Oracle& oracle, Rng& rng) {
+  const EntryKey key = rng() % 40;
+  auto it = oracle.entries.find(key);
+  const bool there = it != oracle.entries.end();
+  switch (rng() % 9) {
+    case 0:
+    case 1:
+    case 2: {
+      EntryOptions o;
+      // A parent has a smaller key (no cycles), and is often not resident.
+      o.parent = key == 0 || rng() % 3 == 0 ? kNoEntry : rng() % key;
+      o.charge_bytes = rng() % 100;
+      o.dirty = rng() % 3 == 0;
+      o.order = rng() % 4 == 0 ? DropOrder::early : DropOrder::normal;
+      if (rng() % 4 == 0) o.recency = rng() % 50;
+      ASSERT_EQ(order.insert(key, o), !there);
+      if (!there) {
+        oracle.entries[key] = {o.parent, o.charge_bytes, order.recency(key), 0, o.dirty, o.order};
+        if (o.recency) {
+          ASSERT_EQ(order.recency(key), *o.recency);
+        }
+      }
+      break;
+    }
+    case 3:
+      ASSERT_EQ(order.erase(key), there && it->second.pins == 0);
+      if (there && it->second.pins == 0) oracle.entries.erase(it);
+      break;
+    case 4:
+      ASSERT_EQ(order.touch(key), there);
+      if (there) it->second.recency = order.clock();
+      break;
+    case 5:
+      ASSERT_EQ(order.pin(key), there);
+      if (there) ++it->second.pins;
+      break;
+    case 6:
+      ASSERT_EQ(order.unpin(key), there && it->second.pins > 0);
+      if (there && it->second.pins > 0) --it->second.pins;
+      break;
+    case 7: {
+      const uint64_t charge = rng() % 100;
+      ASSERT_EQ(order.set_charge(key, charge), there);
+      if (there) it->second.charge = charge;
+      break;
+    }
+    default: {
+      const bool dirty = rng() % 2 == 0;
+      ASSERT_EQ(order.set_dirty(key, dirty), there);
+      const DropOrder drop = rng() % 2 == 0 ? DropOrder::early : DropOrder::normal;
+      ASSERT_EQ(order.set_order(key, drop), there);
+      if (there) {
+        it->second.dirty = dirty;
+        it->second.order = drop;
+      }
+    }
+  }
+}
+
+TEST(EvictionOrder, EqualsOracle) {
+  size_t compared = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Rng rng(seed);
+    EvictionOrder order;
+    Oracle oracle;
+    for (int step = 0; step < 1500; ++step) {
+      ASSERT_NO_FATAL_FAILURE(random_step(order, oracle, rng));
+      if (step % 5 != 0) continue;
+      ASSERT_NO_FATAL_FAILURE(check_sums(order, oracle));
+      const uint64_t bytes = rng() % 1500;
+      const bool dirty_too = rng() % 2 == 0;
+      const auto want = oracle.victims(bytes, dirty_too);
+      const auto got = order.next_victims(bytes, dirty_too);
+      ASSERT_EQ(got.keys, want.keys);
+      ASSERT_EQ(got.bytes, want.bytes);
+      ++compared;
+    }
+  }
+  std::cout << "seeds 1-20, victim lists compared: " << compared << "\n";
+}
+
+TEST(EvictionOrder, PathGoesLeafFirstAndSupplementsBeforeTheirBlock) {
+  EvictionOrder order;
+  order.insert(1, {.charge_bytes = 10});
+  order.insert(2, {.parent = 1, .charge_bytes = 10});
+  order.insert(3, {.parent = 2, .charge_bytes = 10});
+  order.insert(100, {.parent = 1, .charge_bytes = 5});  // a supplement of block 1
+  const std::vector<EntryKey> path{1, 2, 3};
+  order.touch_all(path);
+  EXPECT_EQ(order.next_victims(100, false).keys, (std::vector<EntryKey>{100, 3, 2, 1}));
+  order.pin(3);
+  EXPECT_EQ(order.next_victims(100, true).keys, (std::vector<EntryKey>{100}));
+}
+
+TEST(EvictionOrder, OnlyTheShortfallIsTaken) {
+  EvictionOrder order;
+  for (EntryKey key = 0; key < 10; ++key) order.insert(key, {.charge_bytes = 100});
+  EXPECT_TRUE(order.next_victims(0, true).keys.empty());
+  EXPECT_EQ(order.next_victims(1, true).keys.size(), 1u);
+  EXPECT_EQ(order.next_victims(101, true).keys, (std::vector<EntryKey>{0, 1}));
+}
+
+TEST(EvictionOrder, RecencySetAtLoadSurvivesAndNewEntriesAreNewer) {
+  EvictionOrder order;
+  order.insert(1, {.charge_bytes = 1, .recency = 900});
+  order.insert(2, {.charge_bytes = 1, .recency = 100});
+  order.insert(3, {.charge_bytes = 1});
+  EXPECT_EQ(order.next_victims(9, false).keys, (std::vector<EntryKey>{2, 1, 3}));
+}
+
+TEST(EvictionOrder, ChildThatCameBeforeItsParentHoldsIt) {
+  EvictionOrder order;
+  order.insert(2, {.parent = 1, .charge_bytes = 1});
+  order.insert(1, {.charge_bytes = 1, .recency = 0});
+  EXPECT_EQ(order.resident_children(1), 1u);
+  EXPECT_EQ(order.next_victims(1, false).keys, std::vector<EntryKey>{2});
+  EXPECT_TRUE(order.erase(1));  // a lost interior block
+  EXPECT_EQ(order.next_victims(9, false).keys, std::vector<EntryKey>{2});
+  EXPECT_TRUE(order.erase(2));
+  EXPECT_EQ(order.next_victims(9, true).bytes, 0u);
+}
+
+TEST(EvictionOrder, MemoryDoesNotGrowWithTurnover) {
+  EvictionOrder order;
+  uint64_t at_start = 0;
+  for (EntryKey key = 0; key < 200000; ++key) {  // chains of 100, 1,000 resident at a time
+    order.insert(key, {.parent = key % 100 == 0 ? kNoEntry : key - 1, .charge_bytes = 1});
+    if (key == 1000) at_start = order.memory_bytes();
+    if (order.size() > 1000) {
+      ASSERT_TRUE(order.erase(order.next_victims(1, false).keys.at(0)));
+    }
+  }
+  EXPECT_LE(order.memory_bytes(), 2 * at_start);
+}
+
+}  // namespace
+}  // namespace kv
