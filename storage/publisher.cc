@@ -12,7 +12,11 @@ constexpr uint64_t kBlockBytes = 4096;
 // Gathers small pieces and passes large ones through.
 class RunWriter {
  public:
-  RunWriter(Files& files, Fd fd) : files_(files), fd_(fd) {}
+  /// `run` is scratch memory that outlives the writer, so that its pages are touched only once.
+  RunWriter(Files& files, Fd fd, std::vector<uint8_t>& run) : files_(files), fd_(fd), run_(run) {
+    run_.clear();
+    run_.reserve(kRunBytes);
+  }
   Status append(std::span<const uint8_t> bytes) {
     if (run_.size() + bytes.size() > kRunBytes) KV_RETURN_IF_ERROR(flush());
     if (bytes.size() >= kRunBytes) return write(bytes);
@@ -33,7 +37,7 @@ class RunWriter {
   }
   Files& files_;
   Fd fd_;
-  std::vector<uint8_t> run_;
+  std::vector<uint8_t>& run_;
   uint64_t at_ = 0;
 };
 
@@ -68,7 +72,7 @@ Status Publisher::check_room(uint64_t room) {
 Status Publisher::write_pieces(const EncodedFile& file, const PendingFile& pending) {
   // Space first: a full disk shows before any byte is written, and extents stay few.
   KV_RETURN_IF_ERROR(dir_.files().allocate(pending.fd, pending.bytes));
-  RunWriter writer(dir_.files(), pending.fd);
+  RunWriter writer(dir_.files(), pending.fd, run_);
   KV_RETURN_IF_ERROR(writer.append(file.head));
   if (observer_) {
     KV_RETURN_IF_ERROR(writer.flush());

@@ -58,6 +58,7 @@ class Publisher {
   StepObserver observer_;
   uint64_t min_free_bytes_;
   uint64_t next_temp_ = 0;
+  std::vector<uint8_t> run_;  // of writes under way
 };
 
 }  // namespace kv
