@@ -87,7 +87,9 @@ class PreparedQueries {
   uint32_t count() const { return count_; }
 
  private:
-  friend class AttentionTask;
+  friend class ChunkTask;
+  friend class ChunkMerger;
+  const Codec* codec_ = nullptr;
   uint32_t count_ = 0, layer_ = 0, part_ = 0, kv_head_ = 0;
   uint32_t k_stride_ = 0;          // k_dim rounded up to 8
   std::vector<float> exact_;       // (count, k_stride): scaled queries for exact rows
@@ -100,9 +102,10 @@ class PreparedQueries {
 
 /// Working memory of one thread. Reuse it: it grows to the largest call.
 struct AttentionScratch {
-  std::vector<float> floats;
-  std::vector<int16_t> shorts;
-  std::vector<int32_t> ints;
+  std::vector<float> floats;    // scores, one tile of rows
+  std::vector<int16_t> shorts;  // one tile of code values, weights
+  std::vector<float> partial;   // of one chunk
+  std::vector<float> merged;    // of the chunks so far
 };
 
 /// out (count, v_dim) f32 = softmax(scores) V over all rows. A query that sees no row gets zeros.

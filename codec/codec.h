@@ -51,11 +51,15 @@ class Codec {
   /// The stored form of `rows`: rows before profile().exact_tokens stay exact (rounded to the raw
   /// dtype), the others become codes. Exact runs are in the side's raw dtype or f32; runs that are
   /// codes already are copied as they are. With bits 0 the plane stays raw.
-  /// If the scale of a vector does not fit fp16, all rows that came exact stay exact; the caller sees
-  /// `result.bits == 0` (or a trailing exact run) and counts it.
+  /// If the scale of a vector does not fit fp16, all rows that came exact stay exact: the caller sees
+  /// an exact run beyond exact_tokens and counts it.
   /// Returns: invalid_argument naming layer, part, side for a wrong shape, dtype or size, for a value
   /// that is not finite (naming row and head), or for one that the raw dtype cannot hold.
   Result<Plane> encode(const Plane& rows) const;
+
+  /// All rows exact in the side's raw dtype, nothing coded: for tails. Takes and refuses what encode
+  /// does, and refuses code runs.
+  Result<Plane> raw(const Plane& rows) const;
 
   /// Rows [first_row, end_row) (absolute) as (rows, heads, dim) of `out`, token-major, into `dst`,
   /// which has exactly that size. f16 results are clamped to its finite range.

@@ -22,39 +22,58 @@ enum class VectorState : uint8_t { ok = 0, scale_overflow = 1, not_finite = 2 };
 struct Kernels {
   const char* name;
 
-  // n values; f32_to_f16 and f32_to_bf16 round to nearest even.
-  void (*f16_to_f32)(const uint16_t* in, float* out, size_t n);
-  void (*bf16_to_f32)(const uint16_t* in, float* out, size_t n);
-  void (*f32_to_f16)(const float* in, uint16_t* out, size_t n);
-  void (*f32_to_bf16)(const float* in, uint16_t* out, size_t n);
+  // n values; the 16-bit ones as bytes of any alignment. The roundings go to nearest even;
+  // f32_to_f16 clamps to fp16's finite range first.
+  void (*f16_to_f32)(const uint8_t* in, float* out, size_t n);
+  void (*bf16_to_f32)(const uint8_t* in, float* out, size_t n);
+  void (*f32_to_f16)(const float* in, uint8_t* out, size_t n);
+  void (*f32_to_bf16)(const float* in, uint8_t* out, size_t n);
 
-  /// In place, (rows, dim): x = H (signs * x), unnormalised Sylvester order.
-  void (*rotate)(float* x, size_t rows, uint32_t dim, const float* signs);
-  /// In place, (rows, dim): x = signs * (H x).
-  void (*unrotate)(float* x, size_t rows, uint32_t dim, const float* signs);
+  /// In place: x[i] = (x[i] - mean[i]) * gain[i]. n is a multiple of 8.
+  void (*center)(float* x, const float* mean, const float* gain, size_t n);
+  /// In place: x[i] = x[i] * inverse_gain[i] + mean[i], rounded twice. n is a multiple of 8.
+  void (*uncenter)(float* x, const float* mean, const float* inverse_gain, size_t n);
 
-  /// One vector: x (dim) is destroyed. Writes code_bytes(dim, bits) to `codes` and the fp16 scale.
+  /// In place, one vector: x = H (signs * x), unnormalised, Sylvester order.
+  void (*rotate)(float* x, uint32_t dim, const float* signs);
+  /// In place, one vector: x = signs * (H x).
+  void (*unrotate)(float* x, uint32_t dim, const float* signs);
+
+  /// One vector; x (dim) is destroyed. Writes code_bytes(dim, bits) to `codes` and the fp16 scale,
+  /// unless the state returned says otherwise.
   VectorState (*encode)(float* x, uint32_t dim, const float* signs, uint8_t bits, uint8_t* codes,
                         uint16_t* scale);
   /// `rows` adjacent code vectors → (rows, dim) code values: units of 1/512 (2, 3, 4 bit) or 1 (8).
   void (*unpack)(const uint8_t* codes, size_t rows, uint32_t dim, uint8_t bits, int16_t* out);
+  /// One vector: out = signs * (H values) * factor, the transform exact, one rounding at the end.
+  void (*decode)(const int16_t* values, uint32_t dim, const float* signs, float factor, float* out);
 
   /// out[r] = sum over dim of q * k[r], exact in int32. k is (rows, dim).
   void (*dot_codes)(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim, int32_t* out);
-  /// out[r] = q * k[r] in f32: 8 lanes of fused multiply-add, then a fixed tree. (rows, dim).
+  /// scores[r] = fma(dots[r], factor * scales[r], offset), scales as fp16 bytes.
+  void (*score_codes)(const int32_t* dots, const uint8_t* scales, size_t rows, float factor,
+                      float offset, float* scores);
+  /// out[r] = q * k[r] in f32: 8 lanes of fused multiply-add, then a fixed tree. k is (rows, dim).
   void (*dot_exact)(const float* q, const float* k, size_t rows, uint32_t dim, float* out);
-  /// acc[j] += factor * sum over kTileRows rows of weights[r] * v[r][j], the sum exact in int32.
-  void (*add_codes)(const int16_t* weights, const int16_t* v, uint32_t dim, float factor,
-                    float* acc);
-  /// acc[j] = fma(weights[r], v[r][j], acc[j]) for r = 0 … rows - 1.
+  /// For each of `count` queries i: acc[i][j] = fma(sum over kTileRows rows r of
+  /// weights[i][r] * v[r][j], factors[i], acc[i][j]), the sum exact in int32.
+  /// weights (count, kTileRows), v (kTileRows, dim), acc (count, dim).
+  void (*add_codes)(const int16_t* weights, const float* factors, size_t count, const int16_t* v,
+                    uint32_t dim, float* acc);
+  /// acc[j] = fma(weights[r], v[r][j], acc[j]) for r = 0 … rows - 1 in order. v is (rows, dim).
   void (*add_exact)(const float* weights, const float* v, size_t rows, uint32_t dim, float* acc);
 
+  /// acc[j] = fma(x[j], b, acc[j] * a). n is a multiple of 8.
+  void (*merge)(float* acc, float a, const float* x, float b, size_t n);
+
+  /// The largest of n (a multiple of 8) values.
+  float (*largest)(const float* x, size_t n);
   /// x[i] = exp(x[i] - max), 0 below max - 87, over n (a multiple of 8) values; returns their sum in
   /// 8 lanes and a fixed tree. `max` is finite.
   float (*exp_weights)(float* x, size_t n, float max);
-  /// out[r] = round(w[r] * 32767 / max w) over kTileRows values >= 0; returns max w / 32767, or 0
-  /// (out all zero) if max w < 1e-30.
-  float (*quantize_weights)(const float* w, int16_t* out);
+  /// With p = w * scales over kTileRows values >= 0: out[r] = round(p[r] * 32767 / max p); returns
+  /// max p / 32767, or 0 (out all zero) if max p < kWeightMin.
+  float (*quantize_weights)(const float* w, const float* scales, int16_t* out);
 };
 
 const Kernels& scalar_kernels();

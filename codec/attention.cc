@@ -1,0 +1,475 @@
+// Attention on stored rows: scores, chunk-wise softmax, weighted sums, merging.
+//
+// Arithmetic and its order: codec/TURBOQUANT.md, "Attention". Nothing here is shared between threads
+// but the rows and queries, which are only read.
+#include "codec/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "codec/float16.h"
+#include "codec/turboquant.h"
+
+namespace kv {
+namespace {
+
+/// Rotated queries are rounded to int16, and scaled so that no sum of their products with code values
+/// leaves int32: |sum| <= |query| * sqrt(dim) * largest code value (Cauchy-Schwarz, also for every
+/// part of the sum). 2.1e9 leaves room for the rounding.
+constexpr float kQueryMax = 32767.0f;
+constexpr double kDotMax = 2.1e9;
+constexpr int kCodeMax8 = 128;  // of damaged 8-bit codes; sound ones stop at 127
+/// Weights are rounded to 32767 steps per tile.
+static_assert(int64_t{kTileRows} * 32767 * code_max(4) < (int64_t{1} << 31));
+static_assert(kAttentionChunk % kTileRows == 0);
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+uint32_t round_up8(uint32_t n) { return (n + 7) / 8 * 8; }
+
+// Grows only, so that steady calls never allocate.
+template <typename T>
+T* at_least(std::vector<T>& v, size_t n) {
+  if (v.size() < n) v.resize(n);
+  return v.data();
+}
+
+using Run = AttentionRows::Run;
+
+// Rounds a rotated query to int16; returns the value of one step, NaN if the query isn't finite.
+float round_query(const std::vector<float>& query, uint8_t bits, int16_t* out) {
+  float top = 0;
+  double square = 0;
+  for (float x : query) {
+    top = std::max(top, std::fabs(x));
+    square += double{x} * x;
+  }
+  if (!std::isfinite(square)) return std::numeric_limits<float>::quiet_NaN();
+  if (top < 1e-30f) return 0;  // out is zero
+  const double code = bits == 8 ? kCodeMax8 : code_max(bits);
+  const double norm_max = kDotMax / (std::sqrt(static_cast<double>(query.size())) * code);
+  const float to_int = std::min(kQueryMax / top, static_cast<float>(norm_max / std::sqrt(square)));
+  for (size_t j = 0; j < query.size(); ++j) {
+    out[j] = static_cast<int16_t>(std::min<long>(std::lrint(query[j] * to_int), 32767));
+  }
+  return 1.0f / to_int;
+}
+
+// The first run that ends after `row`.
+const Run* first_run_after(const std::vector<Run>& runs, uint32_t row) {
+  auto it = std::partition_point(runs.begin(), runs.end(),
+                                 [row](const Run& run) { return run.end <= row; });
+  return runs.data() + (it - runs.begin());
+}
+
+void cut_runs(std::vector<Run>& runs, uint32_t row) {
+  while (!runs.empty() && runs.back().first >= row) runs.pop_back();
+  if (!runs.empty()) runs.back().end = std::min(runs.back().end, row);
+}
+
+// Appends what [first, end) takes of the plane's runs.
+void append_runs(const Plane& plane, uint32_t first, uint32_t end, std::vector<Run>& out) {
+  const uint8_t* data = plane.bytes.data();
+  uint32_t row = plane.first_row;
+  for (const RowRun& run : plane.runs) {
+    const uint32_t a = std::max(row, first), b = std::min(row + run.rows, end);
+    if (a < b) {
+      Run r;
+      r.first = a;
+      r.end = b;
+      r.form = run.form;
+      r.dtype = plane.dtype;
+      r.run_rows = run.rows;
+      if (run.form == RunForm::exact) {
+        r.data = data + (a - row) * run_bytes(plane, RunForm::exact, 1);
+      } else {
+        r.data = data;
+        r.scales = data + uint64_t{plane.heads} * run.rows * code_bytes(plane.dim, plane.bits);
+        r.run_offset = a - row;
+      }
+      out.push_back(r);
+    }
+    row += run.rows;
+    data += run_bytes(plane, run.form, run.rows);
+  }
+}
+
+}  // namespace
+
+// ---- AttentionRows
+
+AttentionRows::AttentionRows(std::shared_ptr<const Codec> codec, uint32_t layer, uint32_t part)
+    : codec_(std::move(codec)),
+      layer_(layer),
+      part_(part),
+      k_side_(codec_->side(layer, part, Side::k)),
+      v_side_(codec_->side(layer, part, Side::v)) {}
+
+Status AttentionRows::add(const Plane& k, const Plane& v, uint32_t first, uint32_t end) {
+  KV_RETURN_IF_ERROR(codec_->check_shape(k));
+  KV_RETURN_IF_ERROR(codec_->check_shape(v));
+  for (const Plane* plane : {&k, &v}) {
+    const Side side = plane == &k ? Side::k : Side::v;
+    if (plane->layer != layer_ || plane->part != part_ || plane->side != side) {
+      return invalid_argument("attention: a plane of layer " + std::to_string(plane->layer) +
+                              " part " + std::to_string(plane->part) + " " +
+                              to_string(plane->side) + " given for layer " +
+                              std::to_string(layer_) + " part " + std::to_string(part_) + " " +
+                              to_string(side));
+    }
+    if (first > end || first < plane->first_row || end > plane->end_row()) {
+      return invalid_argument("attention: a plane lacks rows of [" + std::to_string(first) + ", " +
+                              std::to_string(end) + ")");
+    }
+  }
+  if (first < end_row()) return invalid_argument("attention: rows must ascend");
+  append_runs(k, first, end, k_runs_);
+  append_runs(v, first, end, v_runs_);
+  return {};
+}
+
+Status AttentionRows::add_exact(DType dtype, const void* k, const void* v, uint32_t first_row,
+                                uint32_t rows) {
+  if (k_side_ == nullptr || v_side_ == nullptr) {
+    return unsupported("attention: layer " + std::to_string(layer_) + " part " +
+                       std::to_string(part_) + " has no separate K and V");
+  }
+  if (first_row < end_row()) return invalid_argument("attention: rows must ascend");
+  if (uint64_t{first_row} + rows > kMaxTokens) {
+    return invalid_argument("attention: rows beyond " + std::to_string(kMaxTokens));
+  }
+  if (rows == 0) return {};
+  Run run;
+  run.first = first_row;
+  run.end = first_row + rows;
+  run.dtype = dtype;
+  run.run_rows = rows;
+  run.data = static_cast<const uint8_t*>(k);
+  k_runs_.push_back(run);
+  run.data = static_cast<const uint8_t*>(v);
+  v_runs_.push_back(run);
+  return {};
+}
+
+void AttentionRows::drop_from(uint32_t row) {
+  cut_runs(k_runs_, row);
+  cut_runs(v_runs_, row);
+}
+
+void AttentionRows::clear() {
+  k_runs_.clear();
+  v_runs_.clear();
+}
+
+uint32_t AttentionRows::end_row() const { return k_runs_.empty() ? 0 : k_runs_.back().end; }
+uint32_t AttentionRows::first_chunk() const {
+  return k_runs_.empty() ? 0 : k_runs_.front().first / kAttentionChunk;
+}
+uint32_t AttentionRows::end_chunk() const {
+  return (end_row() + kAttentionChunk - 1) / kAttentionChunk;
+}
+
+// ---- PreparedQueries
+
+void PreparedQueries::prepare(const Codec& codec, uint32_t layer, uint32_t part, uint32_t kv_head,
+                              std::span<const float> queries, float scale,
+                              std::span<const RowLimit> limits) {
+  const SideCoding* side = codec.side(layer, part, Side::k);
+  KV_CHECK(side != nullptr && kv_head < side->heads && queries.size() % side->dim == 0);
+  const uint32_t dim = side->dim;
+  codec_ = &codec;
+  count_ = static_cast<uint32_t>(queries.size() / dim);
+  layer_ = layer;
+  part_ = part;
+  kv_head_ = kv_head;
+  k_stride_ = round_up8(dim);
+  KV_CHECK(limits.empty() || limits.size() == count_);
+  limits_.assign(limits.begin(), limits.end());
+  exact_.assign(size_t{count_} * k_stride_, 0.0f);
+  rotated_.assign(side->bits != 0 ? size_t{count_} * dim : 0, 0);
+  factor_.assign(count_, 0.0f);
+  mean_score_.assign(count_, 0.0f);
+  work_.resize(dim);
+  const float unit = code_unit(side->bits) / std::sqrt(static_cast<float>(dim));
+  for (uint32_t i = 0; i < count_; ++i) {
+    float* exact = exact_.data() + size_t{i} * k_stride_;
+    for (uint32_t j = 0; j < dim; ++j) exact[j] = queries[size_t{i} * dim + j] * scale;
+    if (side->bits == 0) continue;
+    std::copy_n(exact, dim, work_.begin());
+    if (!side->mean.empty()) {
+      const float* mean = side->mean.data() + size_t{kv_head} * dim;
+      const float* inverse_gain = side->inverse_gain.data() + size_t{kv_head} * dim;
+      double mean_score = 0;
+      for (uint32_t j = 0; j < dim; ++j) {
+        mean_score += double{exact[j]} * mean[j];
+        work_[j] *= inverse_gain[j];
+      }
+      mean_score_[i] = static_cast<float>(mean_score);
+    }
+    codec.kernels().rotate(work_.data(), dim, side->signs->data());
+    factor_[i] = unit * round_query(work_, side->bits, rotated_.data() + size_t{i} * dim);
+  }
+}
+
+// ---- one chunk
+
+size_t partial_floats(const PreparedQueries& queries, const AttentionRows& rows) {
+  return size_t{queries.count()} * (2 + 2 * size_t{round_up8(rows.v_side().dim)});
+}
+
+/// A partial: largest score (count), sum of weights (count), then per query the weighted sums of
+/// coded rows in rotated space and of exact rows, v_stride floats each.
+struct PartialView {
+  PartialView(float* p, uint32_t query_count, uint32_t stride)
+      : top(p), sum(p + query_count), rotated(p + 2 * size_t{query_count}),
+        exact(rotated + size_t{query_count} * stride) {}
+  float *top, *sum, *rotated, *exact;
+};
+
+class ChunkTask {
+ public:
+  ChunkTask(const PreparedQueries& queries, const AttentionRows& rows, AttentionScratch& scratch)
+      : queries_(queries), rows_(rows), k_(rows.k_side()), v_(rows.v_side()),
+        kernels_(rows.codec().kernels()), count_(queries.count_), head_(queries.kv_head_),
+        v_stride_(round_up8(v_.dim)) {
+    KV_CHECK(queries.codec_ == &rows.codec() && queries.layer_ == rows.layer() &&
+             queries.part_ == rows.part());
+    const size_t tile_width = std::max(queries.k_stride_, v_stride_);
+    scores_ = at_least(scratch.floats, size_t{count_} * (kAttentionChunk + 1) +
+                                           kTileRows * (tile_width + 1));
+    factors_ = scores_ + size_t{count_} * kAttentionChunk;
+    tile_ = factors_ + count_;
+    tile_scales_ = tile_ + kTileRows * tile_width;
+    codes_ = at_least(scratch.shorts, kTileRows * (tile_width + count_));
+    weights_ = codes_ + kTileRows * tile_width;
+  }
+
+  void run(uint32_t chunk, float* partial) {
+    first_ = chunk * kAttentionChunk;
+    PartialView out(partial, count_, v_stride_);
+    std::fill_n(scores_, size_t{count_} * kAttentionChunk, kMinusInfinity);
+    const Run* end = rows_.k_runs().data() + rows_.k_runs().size();
+    for (const Run* r = first_run_after(rows_.k_runs(), first_); r != end && r->first < last(); ++r) {
+      r->form == RunForm::codes ? score_codes(*r) : score_exact(*r);
+    }
+    apply_limits();
+    bool any = false;
+    for (uint32_t i = 0; i < count_; ++i) {
+      float* scores = scores_ + size_t{i} * kAttentionChunk;
+      out.top[i] = kernels_.largest(scores, kAttentionChunk);
+      const bool seen = out.top[i] != kMinusInfinity;
+      any |= seen;
+      if (seen) {
+        out.sum[i] = kernels_.exp_weights(scores, kAttentionChunk, out.top[i]);
+      } else {
+        out.sum[i] = 0;
+        std::fill_n(scores, kAttentionChunk, 0.0f);
+      }
+    }
+    std::fill_n(out.rotated, 2 * size_t{count_} * v_stride_, 0.0f);
+    if (any) sum_values(out);
+  }
+
+ private:
+  uint32_t last() const { return first_ + kAttentionChunk; }
+
+  void score_codes(const Run& run) {
+    const size_t bytes = code_bytes(k_.dim, k_.bits);
+    const uint32_t from = std::max(run.first, first_), to = std::min(run.end, last());
+    for (uint32_t row = from; row < to;) {
+      const uint32_t n = std::min(kTileRows, to - row);
+      const size_t at = size_t{head_} * run.run_rows + run.run_offset + (row - run.first);
+      kernels_.unpack(run.data + at * bytes, n, k_.dim, k_.bits, codes_);
+      for (uint32_t i = 0; i < count_; ++i) {
+        int32_t dots[kTileRows];
+        kernels_.dot_codes(queries_.rotated_.data() + size_t{i} * k_.dim, codes_, n, k_.dim, dots);
+        kernels_.score_codes(dots, run.scales + 2 * at, n, queries_.factor_[i],
+                             queries_.mean_score_[i],
+                             scores_ + size_t{i} * kAttentionChunk + (row - first_));
+      }
+      row += n;
+    }
+  }
+
+  // `n` exact rows from absolute `row` as f32, (n, stride) with zeros beyond dim.
+  void load_exact(const Run& run, const SideCoding& side, uint32_t stride, uint32_t row,
+                  uint32_t n) {
+    const size_t row_bytes = size_t{side.heads} * side.dim * dtype_bytes(run.dtype);
+    const uint8_t* data = run.data + (row - run.first) * row_bytes +
+                          size_t{head_} * side.dim * dtype_bytes(run.dtype);
+    float* out = tile_;
+    for (uint32_t r = 0; r < n; ++r, data += row_bytes, out += stride) {
+      switch (run.dtype) {
+        case DType::f32: std::memcpy(out, data, side.dim * sizeof(float)); break;
+        case DType::f16: kernels_.f16_to_f32(data, out, side.dim); break;
+        case DType::bf16: kernels_.bf16_to_f32(data, out, side.dim); break;
+      }
+      std::fill(out + side.dim, out + stride, 0.0f);
+    }
+  }
+
+  void score_exact(const Run& run) {
+    const uint32_t from = std::max(run.first, first_), to = std::min(run.end, last());
+    const uint32_t stride = queries_.k_stride_;
+    for (uint32_t row = from; row < to;) {
+      const uint32_t n = std::min(kTileRows, to - row);
+      load_exact(run, k_, stride, row, n);
+      for (uint32_t i = 0; i < count_; ++i) {
+        kernels_.dot_exact(queries_.exact_.data() + size_t{i} * stride, tile_, n, stride,
+                           scores_ + size_t{i} * kAttentionChunk + (row - first_));
+      }
+      row += n;
+    }
+  }
+
+  void apply_limits() {
+    if (queries_.limits_.empty()) return;
+    for (uint32_t i = 0; i < count_; ++i) {
+      const RowLimit& limit = queries_.limits_[i];
+      if (limit.end >= last() && limit.first <= first_) continue;
+      float* scores = scores_ + size_t{i} * kAttentionChunk;
+      for (uint32_t row = first_; row < last(); ++row) {
+        const bool seen = row < limit.end && (row >= limit.first || row < limit.keep);
+        if (!seen) scores[row - first_] = kMinusInfinity;
+      }
+    }
+  }
+
+  void sum_values(const PartialView& out) {
+    const Run* run = first_run_after(rows_.v_runs(), first_);
+    const Run* end = rows_.v_runs().data() + rows_.v_runs().size();
+    for (uint32_t tile = first_; tile < last(); tile += kTileRows) {
+      while (run != end && run->end <= tile) ++run;
+      bool coded = false;
+      for (const Run* r = run; r != end && r->first < tile + kTileRows; ++r) {
+        const uint32_t from = std::max(r->first, tile), to = std::min(r->end, tile + kTileRows);
+        if (r->form == RunForm::exact) {
+          add_exact(*r, from, to, out.exact);
+          continue;
+        }
+        if (!coded) std::fill_n(tile_scales_, kTileRows, 0.0f);
+        coded = true;
+        const size_t at = size_t{head_} * r->run_rows + r->run_offset + (from - r->first);
+        kernels_.unpack(r->data + at * code_bytes(v_.dim, v_.bits), to - from, v_.dim, v_.bits,
+                        codes_ + size_t{from - tile} * v_.dim);
+        kernels_.f16_to_f32(r->scales + 2 * at, tile_scales_ + (from - tile), to - from);
+      }
+      if (coded) add_codes(tile, out.rotated);
+    }
+  }
+
+  void add_exact(const Run& run, uint32_t from, uint32_t to, float* sums) {
+    load_exact(run, v_, v_stride_, from, to - from);
+    for (uint32_t i = 0; i < count_; ++i) {
+      kernels_.add_exact(scores_ + size_t{i} * kAttentionChunk + (from - first_), tile_, to - from,
+                         v_stride_, sums + size_t{i} * v_stride_);
+    }
+  }
+
+  void add_codes(uint32_t tile, float* sums) {
+    for (uint32_t i = 0; i < count_; ++i) {
+      factors_[i] = kernels_.quantize_weights(
+          scores_ + size_t{i} * kAttentionChunk + (tile - first_), tile_scales_,
+          weights_ + size_t{i} * kTileRows);
+    }
+    kernels_.add_codes(weights_, factors_, count_, codes_, v_.dim, sums);
+  }
+
+  const PreparedQueries& queries_;
+  const AttentionRows& rows_;
+  const SideCoding& k_;
+  const SideCoding& v_;
+  const Kernels& kernels_;
+  const uint32_t count_, head_, v_stride_;
+  uint32_t first_ = 0;   // row of the chunk
+  float* scores_;        // (count, kAttentionChunk); weights after the softmax
+  float* factors_;       // (count)
+  float* tile_;          // (kTileRows, stride) exact rows
+  float* tile_scales_;   // (kTileRows), 0 where the row is not coded
+  int16_t* codes_;       // (kTileRows, dim) code values
+  int16_t* weights_;     // (count, kTileRows)
+};
+
+// ---- merging
+
+class ChunkMerger {
+ public:
+  ChunkMerger(const PreparedQueries& queries, const AttentionRows& rows, AttentionScratch& scratch)
+      : count_(queries.count_), v_(rows.v_side()), kernels_(rows.codec().kernels()),
+        stride_(round_up8(v_.dim)),
+        sums_(at_least(scratch.merged, partial_floats(queries, rows)), count_, stride_) {
+    std::fill_n(sums_.top, partial_floats(queries, rows), 0.0f);
+    std::fill_n(sums_.top, count_, kMinusInfinity);
+  }
+
+  void add(const float* partial) {
+    PartialView p(const_cast<float*>(partial), count_, stride_);  // only read
+    for (uint32_t i = 0; i < count_; ++i) {
+      if (p.sum[i] == 0) continue;
+      const float top = std::max(sums_.top[i], p.top[i]);
+      float shrink[8] = {sums_.top[i], p.top[i], top, top, top, top, top, top};
+      kernels_.exp_weights(shrink, 8, top);
+      const size_t at = size_t{i} * stride_;
+      sums_.sum[i] = sums_.sum[i] * shrink[0] + p.sum[i] * shrink[1];
+      sums_.top[i] = top;
+      kernels_.merge(sums_.exact + at, shrink[0], p.exact + at, shrink[1], stride_);
+      if (v_.bits != 0) {
+        kernels_.merge(sums_.rotated + at, shrink[0], p.rotated + at, shrink[1], stride_);
+      }
+    }
+  }
+
+  void finish(float* out) {
+    const float unit = code_unit(v_.bits) / std::sqrt(static_cast<float>(v_.dim));
+    for (uint32_t i = 0; i < count_; ++i, out += v_.dim) {
+      float* rotated = sums_.rotated + size_t{i} * stride_;
+      const float* exact = sums_.exact + size_t{i} * stride_;
+      if (v_.bits != 0) kernels_.unrotate(rotated, v_.dim, v_.signs->data());
+      for (uint32_t j = 0; j < v_.dim; ++j) {
+        out[j] = sums_.sum[i] == 0 ? 0.0f : (rotated[j] * unit + exact[j]) / sums_.sum[i];
+      }
+    }
+  }
+
+ private:
+  const uint32_t count_;
+  const SideCoding& v_;
+  const Kernels& kernels_;
+  const uint32_t stride_;
+  PartialView sums_;
+};
+
+void attend_chunk(const PreparedQueries& queries, const AttentionRows& rows, uint32_t chunk,
+                  AttentionScratch& scratch, std::span<float> partial) {
+  KV_CHECK(partial.size() == partial_floats(queries, rows));
+  ChunkTask(queries, rows, scratch).run(chunk, partial.data());
+}
+
+void merge_chunks(const PreparedQueries& queries, const AttentionRows& rows,
+                  std::span<const float> partials, AttentionScratch& scratch,
+                  std::span<float> out) {
+  const size_t floats = partial_floats(queries, rows);
+  const size_t chunks = rows.end_chunk() - rows.first_chunk();
+  KV_CHECK(partials.size() == chunks * floats);
+  KV_CHECK(out.size() == size_t{queries.count()} * rows.v_side().dim);
+  ChunkMerger merger(queries, rows, scratch);
+  for (size_t c = 0; c < chunks; ++c) merger.add(partials.data() + c * floats);
+  merger.finish(out.data());
+}
+
+void attend(const PreparedQueries& queries, const AttentionRows& rows, AttentionScratch& scratch,
+            std::span<float> out) {
+  KV_CHECK(out.size() == size_t{queries.count()} * rows.v_side().dim);
+  float* partial = at_least(scratch.partial, partial_floats(queries, rows));
+  ChunkTask task(queries, rows, scratch);
+  ChunkMerger merger(queries, rows, scratch);
+  for (uint32_t chunk = rows.first_chunk(); chunk < rows.end_chunk(); ++chunk) {
+    task.run(chunk, partial);
+    merger.add(partial);
+  }
+  merger.finish(out.data());
+}
+
+}  // namespace kv

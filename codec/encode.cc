@@ -1,0 +1,229 @@
+// Codec::encode and Codec::raw: exact rows → the stored form of a plane.
+//
+// A plane is laid out first (which rows stay exact, which become codes), then filled run by run. Any
+// thread: the codec is const, everything written belongs to the call.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "codec/codec.h"
+#include "codec/float16.h"
+#include "codec/turboquant.h"
+
+namespace kv {
+namespace {
+
+std::string where(const Plane& p) {
+  return "layer " + std::to_string(p.layer) + " part " + std::to_string(p.part) + " " +
+         to_string(p.side) + ": ";
+}
+
+// Rows [first, first + rows) of an input run, going to rows [out_first, …) of an output run.
+struct Piece {
+  RunForm in_form;
+  size_t in_offset;      // of the input run in the input's bytes
+  uint32_t in_run_rows;  // rows of the input run
+  uint32_t first, rows;  // within the input run
+  size_t out_run;
+  uint32_t out_first;
+};
+
+struct Layout {
+  std::vector<RowRun> runs;
+  std::vector<Piece> pieces;
+};
+
+void add_piece(Layout& layout, Piece piece, RunForm form) {
+  if (piece.rows == 0) return;
+  if (layout.runs.empty() || layout.runs.back().form != form) layout.runs.push_back({form, 0});
+  piece.out_run = layout.runs.size() - 1;
+  piece.out_first = layout.runs.back().rows;
+  layout.runs.back().rows += piece.rows;
+  layout.pieces.push_back(piece);
+}
+
+// Exact rows at positions >= `first_coded` become codes; code runs stay codes.
+Layout lay_out(const Plane& in, uint64_t first_coded) {
+  Layout layout;
+  uint64_t row = in.first_row;
+  size_t offset = 0;
+  for (const RowRun& run : in.runs) {
+    const uint32_t exact_rows =
+        first_coded <= row ? 0 : static_cast<uint32_t>(std::min<uint64_t>(run.rows, first_coded - row));
+    Piece whole{run.form, offset, run.rows, 0, run.rows, 0, 0};
+    if (run.form == RunForm::codes) {
+      add_piece(layout, whole, RunForm::codes);
+    } else {
+      Piece head = whole, rest = whole;
+      head.rows = exact_rows;
+      rest.first = exact_rows;
+      rest.rows = run.rows - exact_rows;
+      add_piece(layout, head, RunForm::exact);
+      add_piece(layout, rest, RunForm::codes);
+    }
+    row += run.rows;
+    offset += run_bytes(in, run.form, run.rows);
+  }
+  return layout;
+}
+
+class PlaneEncoder {
+ public:
+  PlaneEncoder(const Kernels& kernels, const SideCoding& side, const Plane& in)
+      : kernels_(kernels), side_(side), in_(in), width_(size_t{in.heads} * in.dim), row_(width_) {}
+
+  /// The plane under `layout`; sets overflow() and returns an unusable plane if a scale doesn't fit.
+  Result<Plane> run(const Layout& layout) {
+    out_ = in_;
+    out_.dtype = side_.raw_dtype;
+    out_.runs = layout.runs;
+    out_.bits = 0;
+    for (const RowRun& r : layout.runs) {
+      if (r.form == RunForm::codes) out_.bits = side_.bits;
+    }
+    bytes_.assign(plane_bytes(out_), 0);
+    std::vector<size_t> offsets;
+    size_t offset = 0;
+    for (const RowRun& r : layout.runs) {
+      offsets.push_back(offset);
+      offset += run_bytes(out_, r.form, r.rows);
+    }
+    for (const Piece& piece : layout.pieces) {
+      const RowRun& target = layout.runs[piece.out_run];
+      uint8_t* to = bytes_.data() + offsets[piece.out_run];
+      if (target.form == RunForm::exact) {
+        KV_RETURN_IF_ERROR(round_rows(piece, to));
+      } else if (piece.in_form == RunForm::codes) {
+        copy_codes(piece, target.rows, to);
+      } else {
+        KV_RETURN_IF_ERROR(code_rows(piece, target.rows, to));
+        if (overflow_) break;
+      }
+    }
+    out_.bytes = Bytes::adopt(std::move(bytes_));
+    return std::move(out_);
+  }
+  bool overflow() const { return overflow_; }
+
+ private:
+  // Row `r` of an exact input run as floats in row_.
+  void load_row(const Piece& piece, uint32_t r) {
+    const uint8_t* data = in_.bytes.data() + piece.in_offset +
+                          (size_t{piece.first} + r) * width_ * dtype_bytes(in_.dtype);
+    switch (in_.dtype) {
+      case DType::f32: std::memcpy(row_.data(), data, width_ * sizeof(float)); return;
+      case DType::f16: kernels_.f16_to_f32(data, row_.data(), width_); return;
+      case DType::bf16: kernels_.bf16_to_f32(data, row_.data(), width_); return;
+    }
+  }
+
+  Status bad_value(const Piece& piece, uint32_t r, size_t channel, const std::string& what) const {
+    return invalid_argument(where(in_) + "row " + std::to_string(position(piece, r)) + " head " +
+                            std::to_string(channel / in_.dim) + ": " + what);
+  }
+  uint64_t position(const Piece& piece, uint32_t r) const {
+    uint64_t row = in_.first_row;
+    size_t offset = 0;
+    for (const RowRun& run : in_.runs) {
+      if (offset == piece.in_offset) break;
+      row += run.rows;
+      offset += run_bytes(in_, run.form, run.rows);
+    }
+    return row + piece.first + r;
+  }
+
+  Status round_rows(const Piece& piece, uint8_t* out) {
+    const float overflow = side_.raw_dtype == DType::f16    ? kHalfOverflow
+                           : side_.raw_dtype == DType::bf16 ? kBf16Overflow
+                                                            : INFINITY;
+    const size_t row_bytes = width_ * dtype_bytes(side_.raw_dtype);
+    out += piece.out_first * row_bytes;
+    for (uint32_t r = 0; r < piece.rows; ++r, out += row_bytes) {
+      load_row(piece, r);
+      for (size_t i = 0; i < width_; ++i) {
+        if (std::fabs(row_[i]) < overflow) continue;
+        return bad_value(piece, r, i,
+                         std::isfinite(row_[i]) ? std::string("a value is too large for ") +
+                                                      to_string(side_.raw_dtype)
+                                                : "a value is not finite");
+      }
+      store_row(out);
+    }
+    return {};
+  }
+  void store_row(uint8_t* out) {
+    switch (side_.raw_dtype) {
+      case DType::f32: std::memcpy(out, row_.data(), width_ * sizeof(float)); return;
+      case DType::f16: kernels_.f32_to_f16(row_.data(), out, width_); return;
+      case DType::bf16: kernels_.f32_to_bf16(row_.data(), out, width_); return;
+    }
+  }
+
+  void copy_codes(const Piece& piece, uint32_t out_rows, uint8_t* out) const {
+    const size_t bytes = code_bytes(in_.dim, side_.bits), in_rows = piece.in_run_rows;
+    const uint8_t* in = in_.bytes.data() + piece.in_offset;
+    for (size_t h = 0; h < in_.heads; ++h) {
+      std::memcpy(out + (h * out_rows + piece.out_first) * bytes, in + h * in_rows * bytes,
+                  in_rows * bytes);
+      std::memcpy(out + size_t{in_.heads} * out_rows * bytes + (h * out_rows + piece.out_first) * 2,
+                  in + in_.heads * in_rows * bytes + h * in_rows * 2, in_rows * 2);
+    }
+  }
+
+  Status code_rows(const Piece& piece, uint32_t out_rows, uint8_t* out) {
+    const size_t bytes = code_bytes(in_.dim, side_.bits);
+    uint8_t* scales = out + size_t{in_.heads} * out_rows * bytes;
+    for (uint32_t r = 0; r < piece.rows; ++r) {
+      load_row(piece, r);
+      if (!side_.mean.empty()) {
+        kernels_.center(row_.data(), side_.mean.data(), side_.gain.data(), width_);
+      }
+      for (size_t h = 0; h < in_.heads; ++h) {
+        const size_t at = h * out_rows + piece.out_first + r;
+        uint16_t scale = 0;
+        VectorState state = kernels_.encode(row_.data() + h * in_.dim, in_.dim, side_.signs->data(),
+                                            side_.bits, out + at * bytes, &scale);
+        if (state == VectorState::not_finite) {
+          return bad_value(piece, r, h * in_.dim, "a value is not finite");
+        }
+        if (state == VectorState::scale_overflow) overflow_ = true;
+        std::memcpy(scales + 2 * at, &scale, 2);
+      }
+    }
+    return {};
+  }
+
+  const Kernels& kernels_;
+  const SideCoding& side_;
+  const Plane& in_;
+  const size_t width_;
+  std::vector<float> row_;
+  Plane out_;
+  std::vector<uint8_t> bytes_;
+  bool overflow_ = false;
+};
+
+constexpr uint64_t kNever = UINT64_MAX;
+
+}  // namespace
+
+Result<Plane> Codec::encode(const Plane& rows) const {
+  KV_RETURN_IF_ERROR(check_shape(rows));
+  const SideCoding& s = *side(rows.layer, rows.part, rows.side);
+  if (s.bits != 0) {
+    PlaneEncoder encoder(*kernels_, s, rows);
+    Result<Plane> coded = encoder.run(lay_out(rows, profile_->exact_tokens));
+    if (!coded.ok() || !encoder.overflow()) return coded;
+  }
+  return PlaneEncoder(*kernels_, s, rows).run(lay_out(rows, kNever));
+}
+
+Result<Plane> Codec::raw(const Plane& rows) const {
+  KV_RETURN_IF_ERROR(check_shape(rows));
+  if (rows.bits != 0) return invalid_argument(where(rows) + "code runs can't be made exact");
+  return PlaneEncoder(*kernels_, *side(rows.layer, rows.part, rows.side), rows)
+      .run(lay_out(rows, kNever));
+}
+
+}  // namespace kv

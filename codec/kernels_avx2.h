@@ -1,0 +1,55 @@
+// Shared by the two AVX2 kernel files only: small helpers, and the attention half's functions.
+//
+// Include it last: it opens an AVX2 region for its own inline functions. Pure functions, any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+
+namespace kv::avx2 {
+
+#define KV_INLINE inline __attribute__((always_inline))
+
+KV_INLINE __m256i load(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+KV_INLINE __m128i load_half(const void* p) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(p));
+}
+KV_INLINE void store(void* p, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
+
+// ((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7)), as sum_lanes.
+KV_INLINE float sum_register(__m256 v) {
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+KV_INLINE uint16_t read_half(const uint8_t* p) {
+  uint16_t v;
+  std::memcpy(&v, p, 2);
+  return v;
+}
+
+// kernels_avx2_attention.cc; what they do: codec/kernels.h.
+void dot_codes(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim, int32_t* out);
+void score_codes(const int32_t* dots, const uint8_t* scales, size_t rows, float factor,
+                 float offset, float* scores);
+void dot_exact(const float* q, const float* k, size_t rows, uint32_t dim, float* out);
+void add_codes(const int16_t* weights, const float* factors, size_t count, const int16_t* v,
+               uint32_t dim, float* acc);
+void add_exact(const float* weights, const float* v, size_t rows, uint32_t dim, float* acc);
+void merge(float* acc, float a, const float* x, float b, size_t n);
+float largest(const float* x, size_t n);
+float exp_weights(float* x, size_t n, float max);
+float quantize_weights(const float* w, const float* scales, int16_t* out);
+
+}  // namespace kv::avx2
+
+#pragma GCC pop_options

@@ -1,0 +1,72 @@
+// Packing of one vector's code indices into bytes: codec/TURBOQUANT.md, "Code layouts".
+//
+// Shared by all kernel sets. Eight bytes are handled as one word: an index shifted by at most
+// 8 - bits never leaves its byte. Pure functions, any thread; dim is a multiple of 32.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace kv {
+
+/// Byte j holds dims j, j + dim/4, j + dim/2, j + 3 dim/4 at bits 0, 2, 4, 6: the low two bits of each
+/// index. Writes dim / 4 bytes.
+inline void pack_two_bits(const uint8_t* index, uint32_t dim, uint8_t* out) {
+  uint32_t slice = dim / 4;
+  for (uint32_t j = 0; j < slice; j += 8) {
+    uint64_t packed = 0;
+    for (uint32_t s = 0; s < 4; ++s) {
+      uint64_t word;
+      std::memcpy(&word, index + s * slice + j, 8);
+      packed |= (word & 0x0303030303030303ull) << (2 * s);
+    }
+    std::memcpy(out + j, &packed, 8);
+  }
+}
+
+/// Byte j holds bit 2 of the indices of dims j + b dim/8 at bit b. Writes dim / 8 bytes.
+inline void pack_third_bit(const uint8_t* index, uint32_t dim, uint8_t* out) {
+  uint32_t slice = dim / 8;
+  for (uint32_t j = 0; j < slice; j += 4) {
+    uint32_t packed = 0;
+    for (uint32_t s = 0; s < 8; ++s) {
+      uint32_t word;
+      std::memcpy(&word, index + s * slice + j, 4);
+      packed |= ((word >> 2) & 0x01010101u) << s;
+    }
+    std::memcpy(out + j, &packed, 4);
+  }
+}
+
+/// Byte j holds dim j in the low nibble and dim j + dim/2 in the high one. Writes dim / 2 bytes.
+inline void pack_nibbles(const uint8_t* index, uint32_t dim, uint8_t* out) {
+  uint32_t slice = dim / 2;
+  for (uint32_t j = 0; j < slice; j += 8) {
+    uint64_t low, high;
+    std::memcpy(&low, index + j, 8);
+    std::memcpy(&high, index + slice + j, 8);
+    uint64_t packed = low | (high << 4);
+    std::memcpy(out + j, &packed, 8);
+  }
+}
+
+/// `bits` is 2, 3 or 4.
+inline void pack_indices(const uint8_t* index, uint32_t dim, uint8_t bits, uint8_t* out) {
+  if (bits == 4) return pack_nibbles(index, dim, out);
+  pack_two_bits(index, dim, out);
+  if (bits == 3) pack_third_bit(index, dim, out + dim / 4);
+}
+
+/// Index of dim j in a packed vector: the layouts, read one value at a time.
+inline uint32_t index_at(const uint8_t* codes, uint32_t dim, uint8_t bits, uint32_t j) {
+  if (bits == 4) {
+    uint32_t half = dim / 2;
+    return j < half ? codes[j] & 15u : codes[j - half] >> 4;
+  }
+  uint32_t quarter = dim / 4, eighth = dim / 8;
+  uint32_t index = (codes[j % quarter] >> (2 * (j / quarter))) & 3u;
+  if (bits == 3) index |= ((codes[quarter + j % eighth] >> (j / eighth)) & 1u) << 2;
+  return index;
+}
+
+}  // namespace kv

@@ -1,0 +1,7 @@
+# tests of codec/
+kv_test(codec_golden_test LABELS codec DEPS kv_codec)
+kv_test(codec_kernels_test LABELS codec DEPS kv_codec)
+kv_test(codec_plane_test LABELS codec DEPS kv_codec)
+kv_test(codec_attention_test LABELS codec DEPS kv_codec)
+kv_test(codec_plan_test LABELS codec DEPS kv_codec)
+kv_test(codec_lossless_test LABELS codec DEPS kv_codec)
