@@ -1,7 +1,8 @@
-// storage/ against its yardsticks: the bare system calls and SQLite's bare SELECT on the same bytes.
+// storage/ against its yardsticks: the bare system calls and SQLite's bare SELECT on the same
+// bytes.
 //
-// One entry is shaped as 3,000 tokens of a 30-layer model at 4 bit: 12 files of 60 planes, 1.6 MB each.
-// Rows named yard_* are the yardsticks. KV_BENCH_DIR chooses the directory (default /tmp).
+// One entry is shaped as 3,000 tokens of a 30-layer model at 4 bit: 12 files of 60 planes, 1.6 MB
+// each. Rows named yard_* are the yardsticks. KV_BENCH_DIR chooses the directory (default /tmp).
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -129,7 +130,11 @@ void yard_write_sync_rename(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * store.bytes));
 }
 BENCHMARK(yard_write_sync_rename)
-    ->Arg(0)->Arg(1)->ArgName("durable")->UseRealTime()->Unit(benchmark::kMillisecond);
+    ->Arg(0)
+    ->Arg(1)
+    ->ArgName("durable")
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 void drop_cached(const Store& store) {
   for (size_t i = 0; i < kBlocks; ++i) {
@@ -157,8 +162,12 @@ void read_verified(benchmark::State& state) {
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * store.bytes));
 }
-BENCHMARK(read_verified)->Arg(0)->Arg(1)->ArgName("cold")->UseRealTime()->Unit(
-    benchmark::kMillisecond);
+BENCHMARK(read_verified)
+    ->Arg(0)
+    ->Arg(1)
+    ->ArgName("cold")
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 // One pread per file into a fresh buffer, unverified; cold: past the page cache with O_DIRECT.
 void yard_pread(benchmark::State& state) {
@@ -185,8 +194,12 @@ void yard_pread(benchmark::State& state) {
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * store.bytes));
 }
-BENCHMARK(yard_pread)->Arg(0)->Arg(1)->ArgName("cold")->UseRealTime()->Unit(
-    benchmark::kMillisecond);
+BENCHMARK(yard_pread)
+    ->Arg(0)
+    ->Arg(1)
+    ->ArgName("cold")
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 constexpr int64_t kRows = 20000;
 

@@ -48,7 +48,8 @@ Result<Piece> decode_piece(ByteReader& in, uint64_t expected, size_t index) {
   return Piece{static_cast<Packing>(packing), unpacked, Bytes(nullptr, nullptr, stored)};
 }
 
-Result<HeaderView> decode_header_section(std::span<const uint8_t> section, const FilePrefix& prefix) {
+Result<HeaderView> decode_header_section(std::span<const uint8_t> section,
+                                         const FilePrefix& prefix) {
   ByteReader in(section);
   HeaderView view;
   KV_ASSIGN_OR_RETURN(view.header, decode_header(in));

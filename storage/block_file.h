@@ -1,9 +1,10 @@
-// One stored object as one file: encoding, and decoding that trusts nothing. FORMAT.md, "Object file".
+// One stored object as one file: encoding, and decoding that trusts nothing. FORMAT.md, "Object
+// file".
 //
-// A FileImage holds planes and states as they lie on disk: already packed by the caller (storage knows
-// no compression). Decoding checks lengths before allocating, then the checksum over every byte, then
-// that the id follows from the content; what passes is exactly what was encoded. Pure functions, any
-// thread.
+// A FileImage holds planes and states as they lie on disk: already packed by the caller (storage
+// knows no compression). Decoding checks lengths before allocating, then the checksum over every
+// byte, then that the id follows from the content; what passes is exactly what was encoded. Pure
+// functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,9 @@ struct Piece {
   Bytes bytes;                  ///< at most unpacked_bytes
 };
 
-/// One object, packed. `header` is an Object whose planes carry no bytes and whose states carry only
-/// their length (as decode_header leaves them; an Object with its bytes will do for encoding too).
+/// One object, packed. `header` is an Object whose planes carry no bytes and whose states carry
+/// only their length (as decode_header leaves them; an Object with its bytes will do for encoding
+/// too).
 struct FileImage {
   Object header;
   std::vector<Piece> pieces;  ///< one per plane, then one per state, in the header's order
@@ -54,8 +56,8 @@ struct EncodedFile {
   std::vector<uint8_t> flatten() const;  ///< the file's bytes in one run
 };
 
-/// Returns: invalid_argument if pieces don't match planes and states, a size is over its limit, or the
-/// id does not follow from the content (proto/identity.h).
+/// Returns: invalid_argument if pieces don't match planes and states, a size is over its limit, or
+/// the id does not follow from the content (proto/identity.h).
 Result<EncodedFile> encode_file(const FileImage& image);
 /// Any bytes are safe input. The image's pieces share `file`.
 /// Returns: corruption with the reason; unsupported (another format version).
@@ -83,8 +85,8 @@ struct HeaderView {
   uint64_t unpacked_bytes = 0;
   std::vector<Piece> pieces;  ///< packing and sizes; `bytes` are empty slices with a length
 };
-/// `head` is the prefix and the header, at least kPrefixBytes + header_bytes long. Verifies the header
-/// hash and the id. Returns: corruption; unsupported (another version, or a record file).
+/// `head` is the prefix and the header, at least kPrefixBytes + header_bytes long. Verifies the
+/// header hash and the id. Returns: corruption; unsupported (another version, or a record file).
 Result<HeaderView> decode_head(std::span<const uint8_t> head, uint64_t file_bytes);
 
 }  // namespace kv

@@ -51,11 +51,15 @@ constexpr const char* kTouch = "UPDATE objects SET recency = ? WHERE file = ?";
 StatusCode code_of(int rc) {
   switch (rc & 0xff) {
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB: return StatusCode::corruption;
-    case SQLITE_FULL: return StatusCode::resource_exhausted;
+    case SQLITE_NOTADB:
+      return StatusCode::corruption;
+    case SQLITE_FULL:
+      return StatusCode::resource_exhausted;
     case SQLITE_BUSY:
-    case SQLITE_LOCKED: return StatusCode::busy;
-    default: return StatusCode::io_error;
+    case SQLITE_LOCKED:
+      return StatusCode::busy;
+    default:
+      return StatusCode::io_error;
   }
 }
 
@@ -285,7 +289,8 @@ std::string query_one(sqlite3* db, const char* sql) {
 }  // namespace
 
 Status Catalog::check_identity(bool& fresh) {
-  if (query_one(db_, "PRAGMA quick_check(1)") != "ok") return corruption("catalog: quick_check failed");
+  if (query_one(db_, "PRAGMA quick_check(1)") != "ok")
+    return corruption("catalog: quick_check failed");
   std::string application = query_one(db_, "PRAGMA application_id");
   std::string version = query_one(db_, "PRAGMA user_version");
   fresh = application == "0" && version == "0" &&

@@ -1,8 +1,10 @@
-// Catalog: a SQLite mirror of the files, so that a restart knows every object without opening files.
+// Catalog: a SQLite mirror of the files, so that a restart knows every object without opening
+// files.
 //
 // Disposable: losing it costs time, never an object, and nothing it says is believed without the id
-// that follows from it. The only user of SQLite in the project, with one connection in exclusive mode
-// (so there is no -shm file and a second opener is refused). Not thread-safe: the tier serialises.
+// that follows from it. The only user of SQLite in the project, with one connection in exclusive
+// mode (so there is no -shm file and a second opener is refused). Not thread-safe: the tier
+// serialises.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,7 @@ namespace kv {
 
 /// An object as the catalog and a recovery know it: everything but its payload.
 struct KnownObject {
-  Object header;  ///< identity and tokens; planes and states are empty
+  Object header;                 ///< identity and tokens; planes and states are empty
   uint64_t unpacked_bytes = 0;   ///< of its planes and states in memory
   uint64_t file_bytes = 0;       ///< length of its file
   uint64_t allocated_bytes = 0;  ///< freed by erasing it
@@ -42,7 +44,8 @@ class Catalog {
 
   struct Rows {
     std::vector<KnownObject> good;
-    std::vector<std::string> bad;  ///< file names of rows whose id doesn't follow from their content
+    std::vector<std::string>
+        bad;  ///< file names of rows whose id doesn't follow from their content
   };
   /// Every row, verified. Returns: corruption, io_error.
   Result<Rows> load();
@@ -55,8 +58,8 @@ class Catalog {
   /// Moves the log into the database and empties it. Returns: as above.
   Status checkpoint();
 
-  /// Upper bound on the growth of the log, and as much again of the database at the next checkpoint,
-  /// by an upsert or removal of this object.
+  /// Upper bound on the growth of the log, and as much again of the database at the next
+  /// checkpoint, by an upsert or removal of this object.
   static uint64_t growth_bound(const Object& header);
 
  private:

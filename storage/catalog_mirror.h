@@ -1,8 +1,8 @@
 // CatalogMirror: keeps a Catalog in step with the files, within the ledger, and survives its loss.
 //
-// A catalog that is missing, damaged or foreign is moved to quarantine and started anew. No call fails
-// for the caller: what the catalog could not follow is counted, and the next recovery repairs it.
-// Internal to storage/; called under the tier's writer lock.
+// A catalog that is missing, damaged or foreign is moved to quarantine and started anew. No call
+// fails for the caller: what the catalog could not follow is counted, and the next recovery repairs
+// it. Internal to storage/; called under the tier's writer lock.
 #pragma once
 
 #include <memory>

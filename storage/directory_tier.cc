@@ -22,7 +22,8 @@ DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, F
       ledger_(options_.limit_bytes, kHeadroomBytes),
       dir_(directory, files, ledger_),
       publisher_(dir_, options_.observer, options_.min_free_bytes),
-      quarantine_(dir_, std::min(options_.quarantine_bytes, options_.limit_bytes / kQuarantineShare)),
+      quarantine_(dir_,
+                  std::min(options_.quarantine_bytes, options_.limit_bytes / kQuarantineShare)),
       catalog_(dir_, quarantine_),
       lock_(lock) {
   dir_.mark_all_dirty();  // who knows what the last owner synced
@@ -61,8 +62,8 @@ Result<FileImage> DirectoryTier::read(const ObjectName& name) {
   return image;
 }
 
-// The second and last try: a transient error in between disk and memory is over by now. As a writer,
-// so that the file that fails is the file that is moved away.
+// The second and last try: a transient error in between disk and memory is over by now. As a
+// writer, so that the file that fails is the file that is moved away.
 Result<FileImage> DirectoryTier::read_again(const ObjectName& name, const std::string& path) {
   auto image = read_object(dir_.files(), path, name);
   if (image.ok()) {
@@ -187,7 +188,7 @@ Status DirectoryTier::erase_profile(const Id& id) {
 
 // File names and serials of a model's records.
 std::vector<std::pair<std::string, uint64_t>> DirectoryTier::serials_of(const Id& model,
-                                                                         Status& status) const {
+                                                                        Status& status) const {
   std::vector<std::pair<std::string, uint64_t>> out;
   auto listed = dir_.files().list(dir_.folder_path(folder_of(model)));
   status = listed.ok() ? Status() : listed.status();

@@ -42,12 +42,18 @@ std::optional<ParsedName> parse_supplement(ParsedName parsed, std::string_view r
 
 const char* to_string(FileKind kind) {
   switch (kind) {
-    case FileKind::block: return "block";
-    case FileKind::tail: return "tail";
-    case FileKind::supplement: return "supplement";
-    case FileKind::snapshot: return "snapshot";
-    case FileKind::profile: return "profile";
-    case FileKind::model_record: return "model";
+    case FileKind::block:
+      return "block";
+    case FileKind::tail:
+      return "tail";
+    case FileKind::supplement:
+      return "supplement";
+    case FileKind::snapshot:
+      return "snapshot";
+    case FileKind::profile:
+      return "profile";
+    case FileKind::model_record:
+      return "model";
   }
   return "unknown";
 }

@@ -1,8 +1,8 @@
 // File names of the store, and the names of its folders. FORMAT.md, "Names".
 //
-// A name follows from an id and vice versa, so a directory listing alone says which objects there are.
-// Names are made of hex digits, decimal numbers and fixed words only: no input can form a path.
-// Pure functions.
+// A name follows from an id and vice versa, so a directory listing alone says which objects there
+// are. Names are made of hex digits, decimal numbers and fixed words only: no input can form a
+// path. Pure functions.
 #pragma once
 
 #include <cstdint>

@@ -55,7 +55,8 @@ Result<HeaderView> read_head(Files& files, const std::string& path) {
 Result<FileImage> read_object(Files& files, const std::string& path, const ObjectName& name) {
   KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path));
   KV_ASSIGN_OR_RETURN(FileImage image, decode_file(file));
-  if (image.header.name != name) return corruption("the file holds another object than its name says");
+  if (image.header.name != name)
+    return corruption("the file holds another object than its name says");
   return image;
 }
 

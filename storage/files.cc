@@ -18,13 +18,18 @@ Status error(const char* call, const std::string& path) {
   int number = errno;
   StatusCode code = StatusCode::io_error;
   switch (number) {
-    case ENOENT: code = StatusCode::not_found; break;
+    case ENOENT:
+      code = StatusCode::not_found;
+      break;
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
     case EMFILE:
-    case ENFILE: code = StatusCode::resource_exhausted; break;
-    default: break;
+    case ENFILE:
+      code = StatusCode::resource_exhausted;
+      break;
+    default:
+      break;
   }
   char text[128];
   const char* reason = strerror_r(number, text, sizeof(text));
@@ -71,8 +76,8 @@ class PosixFiles final : public Files {
   }
 
   Result<size_t> pwrite(Fd fd, std::span<const uint8_t> bytes, uint64_t offset) override {
-    ssize_t n = retry(
-        [&] { return ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
+    ssize_t n =
+        retry([&] { return ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
     if (n < 0) return error("pwrite", fd_path(fd));
     return static_cast<size_t>(n);
   }
@@ -125,8 +130,8 @@ class PosixFiles final : public Files {
     while (dirent* e = ::readdir(dir)) {
       std::string name = e->d_name;
       if (name == "." || name == "..") continue;
-      entries.push_back({std::move(name), e->d_type == DT_REG, e->d_type == DT_DIR,
-                         e->d_type != DT_UNKNOWN});
+      entries.push_back(
+          {std::move(name), e->d_type == DT_REG, e->d_type == DT_DIR, e->d_type != DT_UNKNOWN});
       errno = 0;
     }
     Status status = errno == 0 ? Status() : error("readdir", path);

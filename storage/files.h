@@ -1,7 +1,7 @@
 // Files: the one seam through which the SSD tier touches the file system.
 //
-// Every system call of storage/ goes through here (SQLite's own excepted), so that tests can fail, cut
-// short or kill at any single call. PosixFiles is the real one; it holds no state: any thread.
+// Every system call of storage/ goes through here (SQLite's own excepted), so that tests can fail,
+// cut short or kill at any single call. PosixFiles is the real one; it holds no state: any thread.
 // Created files are 0600 and directories 0700 from their first moment; nothing follows a symlink in
 // its last component. No call retries except on EINTR.
 #pragma once
@@ -35,7 +35,8 @@ struct DirEntry {
 using Fd = int;
 
 /// Errors of every call: not_found (ENOENT), resource_exhausted (ENOSPC, EDQUOT, EFBIG, EMFILE,
-/// ENFILE), busy (a lock that another holds), else io_error; the message names call, path and errno.
+/// ENFILE), busy (a lock that another holds), else io_error; the message names call, path and
+/// errno.
 class Files {
  public:
   virtual ~Files() = default;
@@ -71,7 +72,8 @@ Files& posix_files();
 
 /// All of `bytes` from `offset`, through short writes. Returns: what pwrite returns.
 Status write_all(Files& files, Fd fd, std::span<const uint8_t> bytes, uint64_t offset);
-/// Fills `into` from `offset`. Returns: corruption if the file ends before, else what pread returns.
+/// Fills `into` from `offset`. Returns: corruption if the file ends before, else what pread
+/// returns.
 Status read_all(Files& files, Fd fd, std::span<uint8_t> into, uint64_t offset);
 
 /// Closes a descriptor at the end of a scope.

@@ -18,8 +18,8 @@ class Inspector {
 
   Result<Inspection> run() {
     KV_ASSIGN_OR_RETURN(auto top, files_.list(directory_));
-    bool store = std::any_of(top.begin(), top.end(),
-                             [](const DirEntry& e) { return e.name == kLockFile; });
+    bool store =
+        std::any_of(top.begin(), top.end(), [](const DirEntry& e) { return e.name == kLockFile; });
     if (!store) return invalid_argument(directory_ + " holds no store (no " + kLockFile + ")");
     for (uint32_t f = 0; f < kFolders; ++f) KV_RETURN_IF_ERROR(folder(folder_name(f)));
     count_folder(kTempFolder, out_.totals.temporary_files, nullptr);
@@ -73,8 +73,8 @@ class Inspector {
       f.unpacked_bytes = image.unpacked_bytes();
       f.header = std::move(image.header);
       for (const auto& piece : image.pieces) {
-        f.pieces.push_back({piece.packing, piece.unpacked_bytes,
-                            Bytes(nullptr, nullptr, piece.bytes.size())});
+        f.pieces.push_back(
+            {piece.packing, piece.unpacked_bytes, Bytes(nullptr, nullptr, piece.bytes.size())});
       }
       return {};
     }

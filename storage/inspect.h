@@ -24,15 +24,16 @@ enum class InspectDepth : uint8_t {
 /// One file under one of the 16 folders.
 struct InspectedFile {
   std::string path;  ///< relative to the directory
-  Status status;     ///< ok; corruption with the reason; unsupported (foreign name or version); io_error
+  Status
+      status;  ///< ok; corruption with the reason; unsupported (foreign name or version); io_error
   FileKind kind = FileKind::block;
-  ObjectName name;   ///< from the file name; records: id only
-  uint64_t serial = 0;             ///< model records
+  ObjectName name;      ///< from the file name; records: id only
+  uint64_t serial = 0;  ///< model records
   uint64_t file_bytes = 0;
   uint64_t allocated_bytes = 0;
-  uint64_t unpacked_bytes = 0;     ///< objects: planes and states in memory
-  Object header;                   ///< objects, if ok: planes without bytes
-  std::vector<Piece> pieces;       ///< objects, if ok: packing and sizes, no bytes
+  uint64_t unpacked_bytes = 0;               ///< objects: planes and states in memory
+  Object header;                             ///< objects, if ok: planes without bytes
+  std::vector<Piece> pieces;                 ///< objects, if ok: packing and sizes, no bytes
   std::shared_ptr<const Profile> profile;    ///< profile files, if ok
   std::shared_ptr<const ModelRecord> model;  ///< model records, if ok
 };
@@ -43,10 +44,10 @@ struct InspectTotals {
   };
   std::map<std::string, PerKind> kinds;  ///< by to_string(FileKind); damaged files are not in here
   uint64_t damaged_files = 0;
-  uint64_t unknown_files = 0;      ///< foreign names and other versions
+  uint64_t unknown_files = 0;  ///< foreign names and other versions
   uint64_t temporary_files = 0;
   uint64_t quarantine_files = 0, quarantine_bytes = 0;
-  uint64_t directory_bytes = 0;    ///< allocated, of everything in the directory
+  uint64_t directory_bytes = 0;  ///< allocated, of everything in the directory
 };
 
 struct Inspection {

@@ -52,18 +52,19 @@ uint64_t file_room(uint64_t bytes) {
 Status Publisher::check_room(uint64_t room) {
   if (!dir_.ledger().reserve(room)) {
     const Ledger& ledger = dir_.ledger();
-    return {StatusCode::resource_exhausted,
-            "ssd limit: " + std::to_string(room) + " bytes needed, " +
-                std::to_string(ledger.left()) + " left of limit_bytes " +
-                std::to_string(ledger.limit())};
+    return {StatusCode::resource_exhausted, "ssd limit: " + std::to_string(room) +
+                                                " bytes needed, " + std::to_string(ledger.left()) +
+                                                " left of limit_bytes " +
+                                                std::to_string(ledger.limit())};
   }
   if (min_free_bytes_ == 0) return {};
   auto free = dir_.files().free_bytes(dir_.path());
   Status status = free.ok() ? Status() : free.status();
   if (free.ok() && (*free < min_free_bytes_ || *free - min_free_bytes_ < room)) {
-    status = {StatusCode::resource_exhausted,
-              "file system: " + std::to_string(room) + " bytes needed, " + std::to_string(*free) +
-                  " free, of which min_free_bytes " + std::to_string(min_free_bytes_) + " are kept"};
+    status = {StatusCode::resource_exhausted, "file system: " + std::to_string(room) +
+                                                  " bytes needed, " + std::to_string(*free) +
+                                                  " free, of which min_free_bytes " +
+                                                  std::to_string(min_free_bytes_) + " are kept"};
   }
   if (!status.ok()) dir_.ledger().unreserve(room);
   return status;

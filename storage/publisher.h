@@ -3,8 +3,8 @@
 //   write_temp  room in the ledger -> tmp/N.tmp with every byte
 //   sync_temp   fdatasync: only now may it become visible
 //   publish     rename to its name; the ledger's promise becomes its measured size
-// A temporary file that fails or is dropped leaves neither bytes nor promises behind (an unlink that
-// fails stays charged). Internal to storage/; called under the tier's writer lock.
+// A temporary file that fails or is dropped leaves neither bytes nor promises behind (an unlink
+// that fails stays charged). Internal to storage/; called under the tier's writer lock.
 #pragma once
 
 #include <string>
@@ -36,7 +36,8 @@ class Publisher {
       : dir_(dir), observer_(std::move(observer)), min_free_bytes_(min_free_bytes) {}
 
   /// `extra_room`: promised to whatever else the caller does for this file (its catalog row); given
-  /// back with the rest. Returns: resource_exhausted (limit or disk; names needed and limit), io_error.
+  /// back with the rest. Returns: resource_exhausted (limit or disk; names needed and limit),
+  /// io_error.
   Status write_temp(const EncodedFile& file, uint64_t extra_room, PendingFile& pending);
   Status sync_temp(PendingFile& pending);
   /// Replaces a file of that name. The promise stays until settle().

@@ -27,9 +27,8 @@ Status Quarantine::load() {
     bytes_ += info->allocated_bytes;
     next_ = std::max(next_, number_of(entry.name) + 1);
   }
-  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-    return number_of(a.name) < number_of(b.name);
-  });
+  std::sort(entries_.begin(), entries_.end(),
+            [](const Entry& a, const Entry& b) { return number_of(a.name) < number_of(b.name); });
   dir_.ledger().add(bytes_);
   trim(0);
   return {};
@@ -54,11 +53,12 @@ Status Quarantine::take(const std::string& path, const std::string& name) {
 
 void Quarantine::trim(uint64_t incoming_bytes) {
   size_t room = incoming_bytes > 0 ? 1 : 0;
-  while (!entries_.empty() && (bytes_ + incoming_bytes > limit_bytes_ ||
-                               entries_.size() + room > kMaxQuarantineFiles)) {
+  while (!entries_.empty() &&
+         (bytes_ + incoming_bytes > limit_bytes_ || entries_.size() + room > kMaxQuarantineFiles)) {
     Entry oldest = entries_.front();
     Status status = dir_.files().unlink(dir_.quarantine_folder() + "/" + oldest.name);
-    if (!status.ok() && status.code() != StatusCode::not_found) return;  // still there, still counted
+    if (!status.ok() && status.code() != StatusCode::not_found)
+      return;  // still there, still counted
     dir_.ledger().remove(oldest.allocated_bytes);
     bytes_ -= oldest.allocated_bytes;
     entries_.pop_front();

@@ -1,7 +1,7 @@
 // Profiles and model records as files. FORMAT.md, "Record files".
 //
-// A profile file is named by the hash of its payload. A model record says which profile is in force for
-// a (namespace, model); of several the highest serial counts. Pure functions, any thread.
+// A profile file is named by the hash of its payload. A model record says which profile is in force
+// for a (namespace, model); of several the highest serial counts. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 namespace kv {
 
 struct ModelRecord {
-  std::string ns;        ///< namespace
+  std::string ns;  ///< namespace
   ModelSpec model;
-  Id profile;            ///< in force
-  uint64_t serial = 0;   ///< the highest one counts
+  Id profile;           ///< in force
+  uint64_t serial = 0;  ///< the highest one counts
   bool operator==(const ModelRecord&) const = default;
 };
 

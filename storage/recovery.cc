@@ -162,9 +162,11 @@ Status RecoveryScan::scan_top() {
   KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list(dir_.path()));
   for (const auto& entry : listed) {
     const std::string& name = entry.name;
-    bool folder = name.size() == 1 && std::string("0123456789abcdef").find(name) != std::string::npos;
+    bool folder =
+        name.size() == 1 && std::string("0123456789abcdef").find(name) != std::string::npos;
     bool catalog = name == kCatalogFile || name == std::string(kCatalogFile) + "-wal";
-    if (folder || catalog || name == kTempFolder || name == kQuarantineFolder || name == kLockFile) {
+    if (folder || catalog || name == kTempFolder || name == kQuarantineFolder ||
+        name == kLockFile) {
       continue;
     }
     count_unknown(dir_.path() + "/" + name, 0);
@@ -190,12 +192,11 @@ void RecoveryScan::count_unknown(const std::string& path, int depth) {
   for (const auto& entry : *listed) count_unknown(path + "/" + entry.name, depth + 1);
 }
 
-// Files without rows are the newest (their writer died before the row) or all there is: the order in
-// which they were written is the best recency there is.
+// Files without rows are the newest (their writer died before the row) or all there is: the order
+// in which they were written is the best recency there is.
 void RecoveryScan::mirror_adopted() {
-  std::sort(adopted_.begin(), adopted_.end(), [](const Found& a, const Found& b) {
-    return a.modified_ns < b.modified_ns;
-  });
+  std::sort(adopted_.begin(), adopted_.end(),
+            [](const Found& a, const Found& b) { return a.modified_ns < b.modified_ns; });
   std::vector<KnownObject> objects;
   for (auto& found : adopted_) {
     found.object.recency = ++max_recency_;

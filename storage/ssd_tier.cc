@@ -42,9 +42,9 @@ Result<std::unique_ptr<SsdTier>> SsdTier::open(const std::string& directory, Ssd
   KV_RETURN_IF_ERROR(check_directory(files, directory));
   auto lock = files.lock(directory + "/" + kLockFile);
   if (!lock.ok() && lock.status().code() == StatusCode::busy) {
-    return Status(StatusCode::busy,
-                  "ssd directory " + directory + " is in use by another process (it holds " +
-                      kLockFile + ")");
+    return Status(StatusCode::busy, "ssd directory " + directory +
+                                        " is in use by another process (it holds " + kLockFile +
+                                        ")");
   }
   if (!lock.ok()) return lock.status();
   auto tier = std::make_unique<DirectoryTier>(directory, std::move(options), files, *lock);

@@ -1,10 +1,11 @@
 // SsdTier: the store's directory: durable, verified, bounded. FORMAT.md says what lies on disk.
 //
-// Files are the truth; the catalog is a disposable mirror of them. No file is visible under its name
-// before its bytes are on the device, and no byte is written before the ledger has room for it: the
-// directory (everything in it) never exceeds limit_bytes. A damaged file is a miss, never wrong bytes.
-// Threads: any thread may call; all calls block. read() runs in parallel with reads and with one
-// writer; put, erase, touch, sync, checkpoint, recover and the record calls wait for each other.
+// Files are the truth; the catalog is a disposable mirror of them. No file is visible under its
+// name before its bytes are on the device, and no byte is written before the ledger has room for
+// it: the directory (everything in it) never exceeds limit_bytes. A damaged file is a miss, never
+// wrong bytes. Threads: any thread may call; all calls block. read() runs in parallel with reads
+// and with one writer; put, erase, touch, sync, checkpoint, recover and the record calls wait for
+// each other.
 #pragma once
 
 #include <cstdint>
@@ -53,24 +54,25 @@ struct SsdOptions {
 struct Recovery {
   std::vector<KnownObject> objects;  ///< in no order; a parent may be missing (orphans are kept)
   std::vector<std::shared_ptr<const Profile>> profiles;
-  std::vector<ModelRecord> models;   ///< the highest valid serial of each (namespace, model)
-  uint64_t rows_used = 0;        ///< objects whose catalog row was good
-  uint64_t adopted = 0;          ///< files that had no good row
-  uint64_t rows_dropped = 0;     ///< rows without a file, or that contradict their own id
-  uint64_t temps_removed = 0;    ///< temporary files of a dead process
-  uint64_t quarantined = 0;      ///< damaged files
-  uint64_t unreadable = 0;       ///< I/O errors: left alone, not listed (nor counted, if even
-                                 ///< their size can't be told)
-  uint64_t unknown_files = 0;    ///< foreign names or other format versions: left alone, counted
-  uint64_t unknown_bytes = 0;    ///< allocated by them
-  std::string catalog_rebuilt;   ///< why the catalog was started anew; empty if it was good
+  std::vector<ModelRecord> models;  ///< the highest valid serial of each (namespace, model)
+  uint64_t rows_used = 0;           ///< objects whose catalog row was good
+  uint64_t adopted = 0;             ///< files that had no good row
+  uint64_t rows_dropped = 0;        ///< rows without a file, or that contradict their own id
+  uint64_t temps_removed = 0;       ///< temporary files of a dead process
+  uint64_t quarantined = 0;         ///< damaged files
+  uint64_t unreadable = 0;          ///< I/O errors: left alone, not listed (nor counted, if even
+                                    ///< their size can't be told)
+  uint64_t unknown_files = 0;       ///< foreign names or other format versions: left alone, counted
+  uint64_t unknown_bytes = 0;       ///< allocated by them
+  std::string catalog_rebuilt;      ///< why the catalog was started anew; empty if it was good
 };
 
 struct PutResult {
   Status status;
-  /// What was reached even if status is an error: none, spilled (renamed) or durable (folder synced).
+  /// What was reached even if status is an error: none, spilled (renamed) or durable (folder
+  /// synced).
   Durability reached = Durability::none;
-  bool existed = false;          ///< an object of this name was there: the given bytes were dropped
+  bool existed = false;  ///< an object of this name was there: the given bytes were dropped
   uint64_t allocated_bytes = 0;
 };
 
@@ -85,12 +87,12 @@ struct SsdStats {
   uint64_t used_bytes = 0;      ///< everything in the directory
   uint64_t reserved_bytes = 0;  ///< promised to writes under way and to the catalog's growth
   uint64_t quarantine_bytes = 0, quarantine_files = 0;
-  uint64_t unknown_bytes = 0;   ///< as of recover()
+  uint64_t unknown_bytes = 0;                     ///< as of recover()
   uint64_t files_written = 0, bytes_written = 0;  ///< lengths of published files
   uint64_t reads = 0, bytes_read = 0;
-  uint64_t read_errors = 0;     ///< I/O errors
-  uint64_t corruptions = 0;     ///< files that failed twice and left the store
-  uint64_t rereads_saved = 0;   ///< files that failed once and then verified
+  uint64_t read_errors = 0;    ///< I/O errors
+  uint64_t corruptions = 0;    ///< files that failed twice and left the store
+  uint64_t rereads_saved = 0;  ///< files that failed once and then verified
   uint64_t put_failures = 0;
   uint64_t erased = 0;
   uint64_t catalog_failures = 0;  ///< the catalog could not follow; the next recover() repairs it
@@ -99,8 +101,8 @@ struct SsdStats {
 class SsdTier {
  public:
   /// Creates the directory (its parent must exist) or takes over an existing store, and locks it.
-  /// Returns: busy (another process or tier owns it), invalid_argument (limit too small, directory of
-  /// another user, or neither empty nor a store), io_error, resource_exhausted.
+  /// Returns: busy (another process or tier owns it), invalid_argument (limit too small, directory
+  /// of another user, or neither empty nor a store), io_error, resource_exhausted.
   static Result<std::unique_ptr<SsdTier>> open(const std::string& directory, SsdOptions options);
   virtual ~SsdTier() = default;
   SsdTier(const SsdTier&) = delete;  // owns the directory's lock
@@ -112,8 +114,9 @@ class SsdTier {
   virtual Result<Recovery> recover() = 0;
 
   /// Publishes objects in the given order (parents first): one result each. `level` is spilled or
-  /// durable. An object fails with its parent's status if its parent (or a supplement's block) failed
-  /// in this batch. resource_exhausted names the bytes needed and the limit: evict and put again.
+  /// durable. An object fails with its parent's status if its parent (or a supplement's block)
+  /// failed in this batch. resource_exhausted names the bytes needed and the limit: evict and put
+  /// again.
   virtual std::vector<PutResult> put(std::span<const FileImage> images, Durability level) = 0;
   /// An upper bound on what publishing `image` takes from the limit while under way.
   virtual uint64_t room_needed(const FileImage& image) const = 0;
@@ -125,8 +128,8 @@ class SsdTier {
   /// quarantined and forgotten); unsupported (another format version; it stays).
   virtual Result<FileImage> read(const ObjectName& name) = 0;
 
-  /// Rows, then files, then fsync of the folders: on return they are gone for good. Names that aren't
-  /// there are skipped. Returns: io_error (some may remain; calling again is right).
+  /// Rows, then files, then fsync of the folders: on return they are gone for good. Names that
+  /// aren't there are skipped. Returns: io_error (some may remain; calling again is right).
   virtual Result<EraseReply> erase(std::span<const ObjectName> names) = 0;
   /// Marks objects as used now, the last one latest. Reaches the catalog in batches.
   virtual void touch(std::span<const ObjectName> names) = 0;
@@ -140,7 +143,8 @@ class SsdTier {
   virtual Status put_profile(const Profile& profile) = 0;
   virtual Result<std::shared_ptr<const Profile>> read_profile(const Id& id) = 0;
   virtual Status erase_profile(const Id& id) = 0;
-  /// Replaces records of lower serial. Returns: invalid_argument if a higher or equal serial is there.
+  /// Replaces records of lower serial. Returns: invalid_argument if a higher or equal serial is
+  /// there.
   virtual Status put_model_record(const ModelRecord& record) = 0;
   /// Every serial of this (namespace, model), see model_id().
   virtual Status erase_model_records(const Id& model) = 0;

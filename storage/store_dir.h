@@ -1,7 +1,8 @@
 // StoreDir: paths of one store's directory, and the allocated bytes of its folders in the ledger.
 //
-// Internal to storage/. Folders grow as names are added to them; they are measured again after every
-// batch of changes. Not thread-safe except for the path functions: writers hold the tier's lock.
+// Internal to storage/. Folders grow as names are added to them; they are measured again after
+// every batch of changes. Not thread-safe except for the path functions: writers hold the tier's
+// lock.
 #pragma once
 
 #include <array>
@@ -13,8 +14,8 @@
 
 namespace kv {
 
-/// What a batch may add to the folders it touches, per file: two blocks in tmp/ and up to three in the
-/// target when a directory leaf splits, of 4 KiB each.
+/// What a batch may add to the folders it touches, per file: two blocks in tmp/ and up to three in
+/// the target when a directory leaf splits, of 4 KiB each.
 inline constexpr uint64_t kFolderGrowthBytes = 5 * 4096;
 
 class StoreDir {
@@ -57,7 +58,8 @@ class StoreDir {
   std::string path_;
   Files& files_;
   Ledger& ledger_;
-  std::array<uint64_t, kFolders + 3> sizes_;  // the 16 folders, tmp, quarantine, the directory itself
+  std::array<uint64_t, kFolders + 3>
+      sizes_;  // the 16 folders, tmp, quarantine, the directory itself
   std::array<bool, kFolders> dirty_{};
 };
 

@@ -1,10 +1,10 @@
 // Object and record files: round trips, and no damage that passes. Format: storage/FORMAT.md.
-#include "storage/block_file.h"
-
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <sstream>
 
+#include "storage/block_file.h"
 #include "storage/record_file.h"
 #include "tests/storage_testing.h"
 
@@ -88,8 +88,8 @@ TEST(BlockFile, EncodingRefusesWhatDecodingWould) {
   EXPECT_EQ(refused(image), StatusCode::invalid_argument) << "plane over the object limit";
 }
 
-// Damage to any byte or length is told, with the decoder that reads everything and with the one that
-// reads heads only (which can't see the payload).
+// Damage to any byte or length is told, with the decoder that reads everything and with the one
+// that reads heads only (which can't see the payload).
 TEST(BlockFile, EveryTruncationAndEveryFlippedBitIsTold) {
   std::mt19937_64 rng(4);
   Object block = sample_block(rng, {}, 0, 4, 2);
@@ -214,8 +214,8 @@ TEST(FileNames, RoundTripAndRefuseForeignNames) {
   }
 }
 
-// One file of each kind, byte for byte: a change here is a change of the format on disk, which needs
-// a new version. KV_WRITE_GOLDEN=1 writes them.
+// One file of each kind, byte for byte: a change here is a change of the format on disk, which
+// needs a new version. KV_WRITE_GOLDEN=1 writes them.
 TEST(BlockFile, GoldenFiles) {
   std::mt19937_64 rng(99);
   Object block = sample_block(rng, {}, 0, 4, 2);
@@ -243,6 +243,47 @@ TEST(BlockFile, GoldenFiles) {
     std::vector<uint8_t> golden((std::istreambuf_iterator<char>(in)), {});
     EXPECT_EQ(golden, bytes) << name;
   }
+}
+
+// The worked example of FORMAT.md is a file that this program writes and reads: the hex digits
+// after each four-digit offset.
+TEST(BlockFile, TheExampleInTheFormatIsTrue) {
+  Object tail;
+  tail.name.kind = ObjectKind::tail;
+  tail.tokens = {7};
+  Plane plane;
+  plane.heads = 1;
+  plane.dim = 2;
+  plane.runs = {{RunForm::exact, 1}};
+  plane.bytes = Bytes::adopt({0x00, 0x3c, 0x00, 0xc0});  // 1.0, -2.0
+  tail.planes = {plane};
+  Realm realm;
+  realm.ns = "a";
+  realm.fingerprint.bytes.fill(0x11);
+  realm.profile.bytes.fill(0x22);
+  stamp(tail, realm);
+  std::vector<uint8_t> expected = bytes_of(raw_image(tail));
+
+  std::ifstream in(KV_FORMAT_FILE);
+  std::vector<uint8_t> given;
+  bool named = false;
+  for (std::string line; std::getline(in, line);) {
+    named = named || line.find(relative_path(tail.name)) != std::string::npos;
+    std::istringstream words(line);
+    std::string word;
+    if (!(words >> word) || word.size() != 5 || word.back() != ':') continue;
+    EXPECT_EQ(std::stoul(word.substr(0, 4), nullptr, 16), given.size()) << line;
+    auto hex = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
+    while (words >> word && word.size() == 2 && hex(word[0]) && hex(word[1])) {
+      given.push_back(static_cast<uint8_t>(std::stoul(word, nullptr, 16)));
+    }
+  }
+  EXPECT_TRUE(named) << relative_path(tail.name);
+  if (given != expected) {
+    for (size_t i = 0; i < expected.size(); ++i) std::printf("%02x ", expected[i]);
+    std::printf("\n");
+  }
+  EXPECT_EQ(given, expected);
 }
 
 }  // namespace

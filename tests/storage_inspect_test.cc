@@ -1,12 +1,11 @@
 // Inspection: names what is there and what is damaged, and never changes a byte.
-#include "storage/inspect.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <map>
 
+#include "storage/inspect.h"
 #include "storage/ssd_tier.h"
 #include "tests/storage_testing.h"
 

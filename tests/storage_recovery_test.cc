@@ -300,7 +300,10 @@ TEST_F(CatalogDamage, DeletedEmptiedTruncatedOrForeignIsRebuilt) {
       {"other application", [&] { sql("PRAGMA application_id=77"); }},
       {"other columns", [&] { sql("ALTER TABLE objects RENAME COLUMN tokens TO words"); }},
       {"no table", [&] { sql("DROP TABLE objects"); }},
-      {"a directory", [&] { fs::remove(catalog()); fs::create_directory(catalog()); }}};
+      {"a directory", [&] {
+         fs::remove(catalog());
+         fs::create_directory(catalog());
+       }}};
   for (const auto& [name, damage] : cases) {
     SCOPED_TRACE(name);
     damage();

@@ -1,4 +1,5 @@
-// Shared by the tests of storage/: sample objects, a temporary directory, and Files that fail or kill.
+// Shared by the tests of storage/: sample objects, a temporary directory, and Files that fail or
+// kill.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -170,9 +171,9 @@ class FaultFiles final : public Files {
  public:
   enum class Mode { off, fail_once, fail_for_ever, kill };
   Mode mode = Mode::off;
-  uint64_t at = 0;                        ///< the call, counted from 1
-  StatusCode code = StatusCode::io_error; ///< of the failure
-  bool short_io = false;                  ///< every read and write moves at most 7 bytes
+  uint64_t at = 0;                         ///< the call, counted from 1
+  StatusCode code = StatusCode::io_error;  ///< of the failure
+  bool short_io = false;                   ///< every read and write moves at most 7 bytes
   uint64_t calls = 0;
   /// Asked first, if set: fails the call when it returns an error.
   std::function<Status(const char* call, const std::string& path)> script;

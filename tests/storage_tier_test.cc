@@ -1,6 +1,4 @@
 // SsdTier: what goes in comes out, what is erased is gone, and the directory stays in its limit.
-#include "storage/ssd_tier.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "storage/ssd_tier.h"
 #include "tests/storage_testing.h"
 
 namespace kv {
@@ -19,7 +18,8 @@ namespace {
 using namespace kv::testing;
 namespace fs = std::filesystem;
 
-std::unique_ptr<SsdTier> open_tier(const TempDir& dir, SsdOptions options, Recovery* found = nullptr) {
+std::unique_ptr<SsdTier> open_tier(const TempDir& dir, SsdOptions options,
+                                   Recovery* found = nullptr) {
   auto tier = SsdTier::open(dir.store(), std::move(options));
   EXPECT_TRUE(tier.ok()) << tier.status().to_string();
   if (!tier.ok()) return nullptr;
@@ -198,6 +198,53 @@ TEST(SsdTier, AFailedParentFailsItsChildrenOnly) {
   EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
   files.script = nullptr;
   for (const auto& result : tier->put(images, Durability::spilled)) EXPECT_TRUE(result.status.ok());
+}
+
+// What no kill can show: a power cut keeps only what was synced. So the order of calls is the
+// promise.
+TEST(SsdTier, BytesAreSyncedBeforeTheNameAndTheNameBeforeTheAck) {
+  TempDir dir;
+  FaultFiles files;
+  std::mt19937_64 rng(5);
+  auto images = sample_chain(rng, 5);
+  auto tier = open_tier(dir, small_options(&files));
+  ASSERT_TRUE(tier->sync().ok());
+  std::vector<std::pair<std::string, std::string>> calls;
+  files.script = [&](const char* call, const std::string& path) -> Status {
+    calls.emplace_back(call, path);
+    return {};
+  };
+  put_all(*tier, images, Durability::durable);
+  files.script = nullptr;
+  auto last = [&](const std::string& call, const std::string& path) {
+    size_t at = 0;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      if (calls[i].first == call && calls[i].second == path) at = i + 1;
+    }
+    return at;
+  };
+  size_t before = 0;
+  for (size_t i = 0; i < images.size(); ++i) {
+    std::string temp = dir.store() + "/tmp/" + std::to_string(i) + ".tmp";
+    std::string path = path_of(dir, images[i].header.name);
+    size_t renamed = last("rename", path);
+    EXPECT_LT(0u, last("pwrite", temp));
+    EXPECT_LT(last("pwrite", temp), last("fdatasync", temp));
+    EXPECT_LT(last("fdatasync", temp), renamed);
+    EXPECT_LT(renamed, last("sync_dir", fs::path(path).parent_path()));
+    EXPECT_LT(before, renamed) << "parents first";
+    before = renamed;
+  }
+  calls.clear();
+  files.script = [&](const char* call, const std::string& path) -> Status {
+    calls.emplace_back(call, path);
+    return {};
+  };
+  std::vector<ObjectName> names = {images[4].header.name};
+  ASSERT_TRUE(tier->erase(names).ok());
+  std::string path = path_of(dir, names[0]);
+  EXPECT_LT(0u, last("unlink", path));
+  EXPECT_LT(last("unlink", path), last("sync_dir", fs::path(path).parent_path()));
 }
 
 TEST(SsdTier, TheLimitHoldsThroughChurn) {
