@@ -256,4 +256,22 @@ uint64_t OutFrame::bytes() const {
   return n;
 }
 
+size_t gather(const OutFrame& frame, uint64_t at, iovec* pieces, size_t max) {
+  size_t n = 0;
+  auto add = [&](std::span<const uint8_t> piece) {
+    if (at >= piece.size()) {
+      at -= piece.size();
+      return;
+    }
+    pieces[n++] = {const_cast<uint8_t*>(piece.data()) + at, piece.size() - at};
+    at = 0;
+  };
+  add(frame.head);
+  for (const auto& piece : frame.pieces) {
+    if (n == max) break;
+    add(piece.span());
+  }
+  return n;
+}
+
 }  // namespace kv

@@ -7,6 +7,8 @@
 // PROTOCOL.md, "Frames".
 #pragma once
 
+#include <sys/uio.h>
+
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -158,5 +160,9 @@ struct OutFrame {
   std::shared_ptr<const void> hold;  ///< kept until the frame is sent
   uint64_t bytes() const;            ///< header and body
 };
+
+/// The frame's bytes from offset `at` on, as pieces for one gathered write: at most `max` of them.
+/// Returns how many were set.
+size_t gather(const OutFrame& frame, uint64_t at, iovec* pieces, size_t max);
 
 }  // namespace kv

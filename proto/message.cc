@@ -343,8 +343,8 @@ void decode(ByteReader& in, FetchHeader& m) {
 void encode(const FetchDone& m, ByteWriter& out) { out.u32(m.objects); }
 void decode(ByteReader& in, FetchDone& m) { m.objects = in.u32(); }
 
-void encode(const EraseReply& m, ByteWriter& out) { out.u64(m.objects); }
-void decode(ByteReader& in, EraseReply& m) { m.objects = in.u64(); }
+void encode(const EraseCount& m, ByteWriter& out) { out.u64(m.objects); }
+void decode(ByteReader& in, EraseCount& m) { m.objects = in.u64(); }
 
 void encode(const StatsReply& m, ByteWriter& out) {
   out.u32(static_cast<uint32_t>(m.values.size()));

@@ -76,7 +76,7 @@ struct FetchHeader {
 struct FetchDone {
   uint32_t objects = 0;
 };
-struct EraseReply {
+struct EraseCount {
   uint64_t objects = 0;
 };
 struct Empty {};  ///< put_ok, abort_ok; stats has nothing but its timeout
@@ -96,7 +96,7 @@ void encode(const AbortRequest& m, ByteWriter& out);
 void encode(const FetchCall& m, ByteWriter& out);
 void encode(const FetchHeader& m, ByteWriter& out);
 void encode(const FetchDone& m, ByteWriter& out);
-void encode(const EraseReply& m, ByteWriter& out);
+void encode(const EraseCount& m, ByteWriter& out);
 void encode(const StatsReply& m, ByteWriter& out);
 inline void encode(const Empty&, ByteWriter&) {}
 
@@ -117,7 +117,7 @@ void decode(ByteReader& in, AbortRequest& m);
 void decode(ByteReader& in, FetchCall& m);
 void decode(ByteReader& in, FetchHeader& m);
 void decode(ByteReader& in, FetchDone& m);
-void decode(ByteReader& in, EraseReply& m);
+void decode(ByteReader& in, EraseCount& m);
 void decode(ByteReader& in, StatsReply& m);
 inline void decode(ByteReader&, Empty&) {}
 

@@ -262,7 +262,7 @@ Result<LookupReply> SocketClient::prefetch(uint32_t model, const Query& query, D
 Result<uint64_t> SocketClient::erase(uint32_t model, const Query& query, Deadline deadline) {
   KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
   KV_ASSIGN_OR_RETURN(uint32_t remote, pool_->remote_model(use, model, deadline));
-  KV_ASSIGN_OR_RETURN(auto reply, exchange<EraseReply>(use, FrameType::erase, FrameType::erase_ok,
+  KV_ASSIGN_OR_RETURN(auto reply, exchange<EraseCount>(use, FrameType::erase, FrameType::erase_ok,
                                                        QueryRequest{remote, query}, deadline));
   return reply.objects;
 }

@@ -28,25 +28,6 @@ int64_t left_ms(Deadline deadline) {
   return std::clamp<int64_t>(ms, 0, 24 * 3600 * 1000);
 }
 
-// The pieces of a frame from byte `at` on, as many as one sendmsg takes.
-size_t gather(const OutFrame& frame, uint64_t at, iovec* iov) {
-  size_t n = 0;
-  auto add = [&](std::span<const uint8_t> piece) {
-    if (at >= piece.size()) {
-      at -= piece.size();
-      return;
-    }
-    iov[n++] = {const_cast<uint8_t*>(piece.data()) + at, piece.size() - at};
-    at = 0;
-  };
-  add(frame.head);
-  for (const auto& piece : frame.pieces) {
-    if (n == kMaxPieces) break;
-    add(piece.span());
-  }
-  return n;
-}
-
 Result<int> connect_socket(const std::string& path, Deadline deadline) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -137,7 +118,7 @@ Status SocketConnection::send(const OutFrame& frame, Deadline deadline) {
   for (uint64_t sent = 0; sent < total;) {
     msghdr message{};
     message.msg_iov = iov;
-    message.msg_iovlen = gather(frame, sent, iov);
+    message.msg_iovlen = gather(frame, sent, iov, kMaxPieces);
     ssize_t n = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
     if (n >= 0) {
       sent += static_cast<uint64_t>(n);

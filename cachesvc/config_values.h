@@ -1,0 +1,42 @@
+// The values that a configuration may hold, as people write them: sizes, shares, durations, lists.
+//
+// Pure functions, any thread. Every parser takes the whole text or refuses it with a message that
+// says what was expected; nothing is rounded silently.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace kv {
+
+/// Bytes, or a share of something that is known later (memory, file system).
+struct Amount {
+  uint64_t bytes = 0;
+  double fraction = 0;  ///< over 0: the share; bytes is 0 then
+};
+
+/// A whole number. Returns: invalid_argument.
+Result<uint64_t> parse_count(std::string_view text, uint64_t low, uint64_t high);
+/// "0", "8GiB", "1.5GiB", "512MB", "4096": B, K, KB, KiB … TiB; one letter means the power of two.
+Result<uint64_t> parse_size(std::string_view text);
+/// As parse_size, or "20%".
+Result<Amount> parse_amount(std::string_view text);
+/// "250ms", "20s", "5m", "1h", "0".
+Result<std::chrono::milliseconds> parse_duration(std::string_view text);
+/// "1000,1001" or nothing.
+Result<std::vector<uint32_t>> parse_uids(std::string_view text);
+
+/// The shortest exact text that the parsers read back.
+std::string format_size(uint64_t bytes);
+std::string format_amount(const Amount& amount);
+std::string format_duration(std::chrono::milliseconds ms);
+
+/// The candidate that needs the fewest edits, or empty if none is near.
+std::string nearest(std::string_view given, const std::vector<std::string>& candidates);
+
+}  // namespace kv

@@ -1,0 +1,252 @@
+// cachesvc: the program. Command line, start-up, signals, drain, exit codes:
+// 0 ok, 1 runtime error, 2 usage, 75 store or socket held by another process, 78 configuration.
+#include <fcntl.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+
+#include "cachesvc/cache_core.h"
+#include "cachesvc/config.h"
+#include "cachesvc/log.h"
+#include "cachesvc/server.h"
+
+namespace kv {
+namespace {
+
+constexpr char kVersion[] = "0.1.0";
+enum ExitCode { kOk = 0, kRuntime = 1, kUsage = 2, kTemporary = 75, kConfig = 78 };
+
+int exit_code(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::busy: return kTemporary;
+    case StatusCode::invalid_argument: return kConfig;
+    default: return kRuntime;
+  }
+}
+
+int complain(const Status& status, int code) {
+  std::fprintf(stderr, "cachesvc: %s\n", status.message().c_str());
+  return code;
+}
+
+void log_start(const Config& config, const CacheCore& core) {
+  const CacheOptions& cache = core.options();
+  spdlog::info("cachesvc {} pid {}", kVersion, ::getpid());
+  spdlog::info("config {}", config.file.empty() ? "defaults (no file)" : config.file);
+  spdlog::info("socket {} (at most {} connections)", config.server.socket,
+               config.server.max_connections);
+  spdlog::info("ram budget {} bytes, staging at most {}", core.pool()->budget_bytes(),
+               core.pool()->staging_limit_bytes());
+  if (cache.ssd_dir.empty()) {
+    spdlog::info("ssd off");
+  } else {
+    spdlog::info("ssd {} limit {} bytes, min free {} bytes", cache.ssd_dir, cache.ssd_limit_bytes,
+                 cache.ssd_min_free_bytes);
+  }
+  spdlog::info("codec K {} bits, V {} bits, {} exact tokens, blocks of {} tokens; {} workers",
+               cache.coding.k_bits, cache.coding.v_bits, cache.coding.exact_tokens,
+               cache.coding.block_tokens, cache.workers);
+}
+
+// What recovery found, from the core's own stats.
+void log_recovery(CacheCore& core) {
+  auto session = core.connect("start-up");
+  if (!session.ok()) return;
+  core.stats(*session, deadline_in(Milliseconds(1000)), [](Result<StatsReply> stats) {
+    if (!stats.ok()) return;
+    for (const auto& [name, value] : stats->values) {
+      if (name == "ssd_objects" || name == "recovered_objects" || name == "recovered_skipped" ||
+          name == "quarantined") {
+        spdlog::info("{} {}", name, value);
+      }
+    }
+  });
+  core.disconnect(*session);
+}
+
+Status write_ready(int fd) {
+  static constexpr char kReady[] = "ready\n";
+  ssize_t n = ::write(fd, kReady, sizeof(kReady) - 1);
+  ::close(fd);
+  if (n == sizeof(kReady) - 1) return {};
+  return {StatusCode::io_error, "--ready-fd: cannot write to descriptor " + std::to_string(fd)};
+}
+
+// Makes missing parents of the store, 0700: the tier makes the last one.
+Status make_parents(const std::string& directory) {
+  std::error_code ec;
+  auto parent = std::filesystem::absolute(directory).parent_path();
+  std::filesystem::create_directories(parent, ec);
+  if (ec) return invalid_argument("tier.ssd.dir: " + parent.string() + ": " + ec.message());
+  return {};
+}
+
+// First signal: drain by the limit, then the loop ends. Second: out, as a crash would.
+class Drainer {
+ public:
+  Drainer(boost::asio::io_context& io, CacheCore& core, Server& server, Milliseconds limit)
+      : io_(io), core_(core), server_(server), limit_(limit), signals_(io, SIGTERM, SIGINT) {
+    wait();
+  }
+
+ private:
+  void wait() {
+    signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
+      if (ec) return;
+      if (draining_) {
+        spdlog::warn("second signal: exit now");
+        ::_exit(kRuntime);
+      }
+      draining_ = true;
+      spdlog::info("signal {}: draining, at most {} ms", signal, limit_.count());
+      drain();
+      wait();
+    });
+  }
+  void drain() {
+    Deadline deadline = deadline_in(limit_);
+    server_.stop_accepting();
+    core_.drain(deadline, [this, deadline](Status status) {
+      if (status.ok()) spdlog::info("drained");
+      else spdlog::warn("drain incomplete: {}", status.to_string());
+      // Answers that are ready still go out.
+      Deadline last = std::max(deadline, deadline_in(Milliseconds(100)));
+      server_.finish(last, [this] { io_.stop(); });
+    });
+  }
+
+  boost::asio::io_context& io_;
+  CacheCore& core_;
+  Server& server_;
+  const Milliseconds limit_;
+  boost::asio::signal_set signals_;
+  bool draining_ = false;
+};
+
+int serve(const Config& config, int ready_fd) {
+  if (ready_fd >= 0 && ::fcntl(ready_fd, F_SETFD, FD_CLOEXEC) != 0) {
+    return complain(invalid_argument("--ready-fd: descriptor " + std::to_string(ready_fd) +
+                                     " is not open"), kUsage);
+  }
+  ::umask(0077);
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
+  set_up_log(config.log);
+  if (!config.cache.ssd_dir.empty()) {
+    Status status = make_parents(config.cache.ssd_dir);
+    if (!status.ok()) return complain(status, kConfig);
+  }
+
+  boost::asio::io_context io(1);
+  boost::asio::thread_pool workers(config.cache.workers);
+  auto core = CacheCore::create(config.cache, io.get_executor(), workers.get_executor());
+  if (!core.ok()) return complain(core.status(), exit_code(core.status()));
+  int code = kOk;
+  {
+    Server server(io, **core, config.server);
+    Drainer drainer(io, **core, server, config.server.drain_timeout);
+    Status status = server.listen();
+    if (!status.ok()) return complain(status, exit_code(status));
+    log_start(config, **core);
+    log_recovery(**core);
+    spdlog::info("ready");
+    if (ready_fd >= 0) {
+      status = write_ready(ready_fd);
+      if (!status.ok()) return complain(status, kRuntime);
+    }
+    io.run();
+  }
+  (*core).reset();
+  workers.join();
+  spdlog::info("stopped");
+  return code;
+}
+
+struct CommandLine {
+  ConfigSources sources;
+  std::string file, check_file;
+  std::map<std::string, std::string> values;  // key -> text, of flags
+  std::vector<std::string> sets;              // KEY=VALUE
+  int ready_fd = -1;
+};
+
+void add_options(CLI::App* command, CommandLine& line) {
+  command->add_option("--config", line.file, "TOML file (default: $XDG_CONFIG_HOME/cachesvc/"
+                      "cachesvc.toml, if it exists)");
+  for (const auto& key : config_keys()) {
+    if (!key.flag.empty()) {
+      command->add_option(key.flag, line.values[key.key], key.help + " [" + key.key + "]");
+    }
+  }
+  command->add_option("--set", line.sets, "KEY=VALUE for any key of print-config");
+}
+
+// Flags as settings; --set wins over a short flag.
+Status collect(const CLI::App* command, CommandLine& line) {
+  if (command->count("--config") > 0) line.sources.file = line.file;
+  for (const auto& key : config_keys()) {
+    if (!key.flag.empty() && command->count(key.flag) > 0) {
+      line.sources.flags.push_back({key.key, line.values[key.key], key.flag});
+    }
+  }
+  for (const auto& set : line.sets) {
+    size_t equals = set.find('=');
+    if (equals == set.npos) return invalid_argument("--set " + set + ": expected KEY=VALUE");
+    line.sources.flags.push_back({set.substr(0, equals), set.substr(equals + 1), "--set"});
+  }
+  return {};
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"cachesvc: a cache of prompts' KV for inference servers"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("cachesvc ") + kVersion + ", protocol " +
+                                        std::to_string(kProtocolVersion) + ", g++ " __VERSION__);
+  CommandLine line;
+  CLI::App* serve_command = app.add_subcommand("serve", "run the service in the foreground");
+  add_options(serve_command, line);
+  serve_command->add_option("--ready-fd", line.ready_fd,
+                            "write a line to this inherited descriptor once connections are taken");
+  CLI::App* check = app.add_subcommand("check-config", "read a configuration and say what is wrong");
+  check->add_option("FILE", line.check_file, "default: what serve would read");
+  CLI::App* print = app.add_subcommand("print-config", "every key, its value and where it came from");
+  add_options(print, line);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kOk : kUsage;
+  }
+
+  const CLI::App* command = serve_command->parsed() ? serve_command : print;
+  if (check->parsed()) {
+    if (!line.check_file.empty()) line.sources.file = line.check_file;
+  } else {
+    Status status = collect(command, line);
+    if (!status.ok()) return complain(status, kUsage);
+  }
+  auto config = load_config(line.sources);
+  if (!config.ok()) return complain(config.status(), kConfig);
+  if (check->parsed()) {
+    std::cout << "ok: " << (config->file.empty() ? "defaults (no file)" : config->file) << "\n";
+    return kOk;
+  }
+  if (print->parsed()) {
+    std::cout << print_config(*config);
+    return kOk;
+  }
+  return serve(*config, line.ready_fd);
+}
+
+}  // namespace
+}  // namespace kv
+
+int main(int argc, char** argv) { return kv::run(argc, argv); }

@@ -1,0 +1,207 @@
+// Taking the socket's place safely, admitting peers, sweeping time limits.
+#include "cachesvc/server.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace kv {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status errno_status(const std::string& what) {
+  return {StatusCode::io_error, what + ": " + std::strerror(errno)};
+}
+
+// The socket's directory: made 0700 with its parents, or one that only we (or root) can write.
+Status prepare_directory(const fs::path& directory) {
+  for (fs::path part; const auto& name : fs::absolute(directory)) {
+    part /= name;
+    if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST && errno != EROFS && errno != EACCES) {
+      return errno_status("server.socket: mkdir " + part.string());
+    }
+  }
+  struct stat st;
+  if (::stat(directory.c_str(), &st) != 0) {
+    return errno_status("server.socket: directory " + directory.string());
+  }
+  bool ours = st.st_uid == ::geteuid() || st.st_uid == 0;
+  if (!S_ISDIR(st.st_mode) || !ours || (st.st_mode & 0022) != 0) {
+    return invalid_argument("server.socket: " + directory.string() +
+                            " must be a directory of this user that nobody else can write");
+  }
+  return {};
+}
+
+// Removes a socket that nobody listens on. Only called with the lock held.
+Status remove_stale(const std::string& path) {
+  struct stat st;
+  if (::lstat(path.c_str(), &st) != 0) {
+    return errno == ENOENT ? Status() : errno_status("server.socket: " + path);
+  }
+  if (!S_ISSOCK(st.st_mode) || st.st_uid != ::geteuid()) {
+    return invalid_argument("server.socket: " + path + " exists and is no socket of this user");
+  }
+  boost::asio::io_context io;
+  boost::asio::local::stream_protocol::socket probe(io);
+  boost::system::error_code ec;
+  probe.connect(boost::asio::local::stream_protocol::endpoint(path), ec);
+  if (!ec) return {StatusCode::busy, "server.socket: another program listens on " + path};
+  if (::unlink(path.c_str()) != 0) return errno_status("server.socket: unlink " + path);
+  return {};
+}
+
+}  // namespace
+
+Server::Server(boost::asio::io_context& io, CacheCore& core, ServerOptions options)
+    : io_(io),
+      options_(std::move(options)),
+      host_{core, options_,
+            [this](Session& session, const std::string& why) { session_closed(session, why); }},
+      acceptor_(io),
+      sweep_timer_(io) {}
+
+Server::~Server() {
+  finished_ = nullptr;
+  stop_accepting();
+  sweep_timer_.cancel();
+  while (!sessions_.empty()) sessions_.begin()->second->close("the service is closing");
+  if (lock_fd_ >= 0) ::close(lock_fd_);
+}
+
+Status Server::listen() {
+  const std::string& path = options_.socket;
+  if (path.size() > 107) {
+    return invalid_argument("server.socket: " + std::to_string(path.size()) +
+                            " bytes, expected at most 107");
+  }
+  KV_RETURN_IF_ERROR(prepare_directory(fs::absolute(path).parent_path()));
+  lock_fd_ = ::open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (lock_fd_ < 0) return errno_status("server.socket: " + path + ".lock");
+  if (::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+    return {StatusCode::busy, "server.socket: another service holds " + path};
+  }
+  KV_RETURN_IF_ERROR(remove_stale(path));
+  boost::system::error_code ec;
+  acceptor_.open(Protocol(), ec);
+  mode_t before = ::umask(0177);  // the socket is 0600 from its first moment
+  if (!ec) acceptor_.bind(Protocol::endpoint(path), ec);
+  ::umask(before);
+  if (!ec) acceptor_.listen(boost::asio::socket_base::max_listen_connections, ec);
+  if (ec) return {StatusCode::io_error, "server.socket: " + path + ": " + ec.message()};
+  listening_ = true;
+  accept();
+  sweep();
+  return {};
+}
+
+void Server::stop_accepting() {
+  if (!listening_) return;
+  listening_ = false;
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  ::unlink(options_.socket.c_str());
+}
+
+void Server::accept() {
+  acceptor_.async_accept([this](const boost::system::error_code& ec, Protocol::socket socket) {
+    if (!listening_) return;
+    if (!ec) {
+      admit(std::move(socket));
+      return accept();
+    }
+    // Out of descriptors, most likely: try again when the next sweep comes.
+    spdlog::warn("accept failed: {}", ec.message());
+    auto timer = std::make_shared<boost::asio::steady_timer>(io_, Milliseconds(100));
+    timer->async_wait([this, timer](const boost::system::error_code& cancelled) {
+      if (!cancelled && listening_) accept();
+    });
+  });
+}
+
+Status Server::check_peer(int fd) const {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return errno_status("SO_PEERCRED");
+  }
+  const auto& allowed = options_.allow_uids;
+  if (peer.uid != ::geteuid() && peer.uid != 0 &&
+      std::find(allowed.begin(), allowed.end(), peer.uid) == allowed.end()) {
+    return invalid_argument("user " + std::to_string(peer.uid) + " may not connect");
+  }
+  if (sessions_.size() >= options_.max_connections) {
+    return {StatusCode::busy, "server.max_connections " +
+                                  std::to_string(options_.max_connections) + " reached"};
+  }
+  return {};
+}
+
+void Server::admit(Protocol::socket socket) {
+  Status status = check_peer(socket.native_handle());
+  if (!status.ok()) {
+    OutFrame frame = error_frame(0, status);
+    // A fresh socket's buffer takes these few bytes; if not, the peer sees a closed connection.
+    (void)!::send(socket.native_handle(), frame.head.data(), frame.head.size(),
+                  MSG_NOSIGNAL | MSG_DONTWAIT);
+    spdlog::warn("connection refused: {}", status.message());
+    return;
+  }
+  uint64_t number = ++last_session_;
+  auto session = std::make_shared<Session>(host_, std::move(socket), number);
+  sessions_[number] = session;
+  spdlog::debug("connection {}: accepted", number);
+  session->start();
+}
+
+void Server::session_closed(Session& session, const std::string& why) {
+  spdlog::debug("connection {} ({}): {}", session.number(), session.peer(), why);
+  sessions_.erase(session.number());
+  check_finished();
+}
+
+// Looks at every session's time limits, often enough for the shortest of them.
+void Server::sweep() {
+  auto shortest = std::min(options_.handshake_timeout, options_.progress_timeout);
+  if (options_.idle_timeout.count() > 0) shortest = std::min(shortest, options_.idle_timeout);
+  sweep_timer_.expires_after(std::clamp(shortest / 4, Milliseconds(5), Milliseconds(1000)));
+  sweep_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec) return;
+    auto now = Session::Clock::now();
+    auto sessions = sessions_;  // check() may close and erase
+    for (auto& [number, session] : sessions) session->check(now);
+    sweep();
+  });
+}
+
+void Server::finish(Deadline deadline, std::function<void()> done) {
+  stop_accepting();
+  finished_ = std::move(done);
+  auto sessions = sessions_;
+  for (auto& [number, session] : sessions) session->finish();
+  auto timer = std::make_shared<boost::asio::steady_timer>(io_, deadline);
+  timer->async_wait([this, timer](const boost::system::error_code& ec) {
+    if (ec || !finished_) return;
+    auto left = sessions_;
+    for (auto& [number, session] : left) session->close("the service is closing");
+  });
+  check_finished();
+}
+
+void Server::check_finished() {
+  if (!finished_ || !sessions_.empty()) return;
+  auto done = std::move(finished_);
+  finished_ = nullptr;
+  done();
+}
+
+}  // namespace kv

@@ -1,0 +1,58 @@
+// Server: the Unix socket of the service and its connections.
+//
+// The socket is 0600 in a directory that nobody else may write, a lock file beside it says whose it
+// is, and a peer must be our own user, root, or on the list. Bounded: connections, and everything that
+// Session bounds. Loop thread only; the io_context has one run().
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "cachesvc/session.h"
+
+namespace kv {
+
+class Server {
+ public:
+  /// `io` and `core` outlive the server.
+  Server(boost::asio::io_context& io, CacheCore& core, ServerOptions options);
+  ~Server();
+  Server(const Server&) = delete;  // handlers point here
+  Server& operator=(const Server&) = delete;
+
+  /// Takes the socket's place and listens. A socket file that nobody listens on is replaced if it is
+  /// ours. Returns: busy (another service is there), invalid_argument (path, directory), io_error.
+  Status listen();
+  /// Takes no more connections and removes the socket file.
+  void stop_accepting();
+  /// Lets sessions send what they owe and closes them; `done` once, when none is left or at `deadline`.
+  void finish(Deadline deadline, std::function<void()> done);
+
+  size_t connections() const { return sessions_.size(); }
+
+ private:
+  using Protocol = boost::asio::local::stream_protocol;
+  void accept();
+  void admit(Protocol::socket socket);
+  Status check_peer(int fd) const;
+  void sweep();
+  void session_closed(Session& session, const std::string& why);
+  void check_finished();
+
+  boost::asio::io_context& io_;
+  const ServerOptions options_;
+  SessionHost host_;
+  Protocol::acceptor acceptor_;
+  boost::asio::steady_timer sweep_timer_;
+  std::map<uint64_t, std::shared_ptr<Session>> sessions_;
+  uint64_t last_session_ = 0;
+  int lock_fd_ = -1;
+  bool listening_ = false;
+  std::function<void()> finished_;
+};
+
+}  // namespace kv

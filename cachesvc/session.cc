@@ -1,0 +1,275 @@
+// The connection's two halves: reading frames within limits, writing replies from where they lie.
+#include "cachesvc/session.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+
+namespace kv {
+namespace {
+
+constexpr size_t kMaxPieces = 256;  // per sendmsg
+constexpr int kSocketBufferBytes = 4 << 20;
+
+Milliseconds time_for(Milliseconds progress, uint64_t bytes) {
+  return progress + Milliseconds(bytes * 1000 / kMinBytesPerSecond);
+}
+
+}  // namespace
+
+Session::Session(SessionHost& host, Socket socket, uint64_t number)
+    : host_(host), socket_(std::move(socket)), number_(number) {
+  accepted_ = last_read_ = last_write_ = frame_begun_ = front_begun_ = Clock::now();
+  parser_.set_external_puts(true);
+  parser_.set_object_bytes(host.options.max_put_bytes);
+}
+
+Session::~Session() = default;
+
+void Session::start() {
+  int fd = socket_.native_handle();
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof(kSocketBufferBytes));
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kSocketBufferBytes, sizeof(kSocketBufferBytes));
+  boost::system::error_code ec;
+  socket_.native_non_blocking(true, ec);
+  if (ec) return close("cannot make the socket non-blocking");
+  pump();
+}
+
+void Session::close(const std::string& why) {
+  if (closed_) return;
+  closed_ = true;
+  auto self = shared_from_this();  // the host lets go of us
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  out_.clear();
+  unsent_bytes_ = 0;
+  staging_ = PoolBuffer();
+  if (greeted_) host_.core.disconnect(session_);
+  host_.closed(*this, why);
+}
+
+void Session::finish() {
+  if (closed_) return;
+  finishing_ = true;
+  if (in_flight_ == 0 && out_.empty()) close("the service is closing");
+}
+
+void Session::check(Clock::time_point now) {
+  if (closed_) return;
+  const ServerOptions& o = host_.options;
+  if (!greeted_ && now - accepted_ > o.handshake_timeout) return close("no hello in time");
+  if (!out_.empty()) {
+    auto limit = time_for(o.progress_timeout, out_.front().frame.bytes());
+    if (now - last_write_ > o.progress_timeout || now - front_begun_ > limit) {
+      return close("the peer does not read");
+    }
+  }
+  bool mid_frame = !parser_.at_boundary() && parser_.awaiting() == nullptr && may_read();
+  if (mid_frame) {
+    auto limit = time_for(o.progress_timeout, host_.options.max_put_bytes);
+    if (now - last_read_ > o.progress_timeout || now - frame_begun_ > limit) {
+      return close("a frame stopped half way");
+    }
+  }
+  bool idle = greeted_ && in_flight_ == 0 && out_.empty() && parser_.at_boundary();
+  if (idle && o.idle_timeout.count() > 0 &&
+      now - std::max(last_read_, last_write_) > o.idle_timeout) {
+    close("idle");
+  }
+}
+
+// ---- reading
+
+bool Session::may_read() const {
+  return !closed_ && !finishing_ && in_flight_ < host_.options.max_in_flight &&
+         unsent_bytes_ <= host_.options.max_unsent_bytes;
+}
+
+// Goes on reading after something that stopped it; never recurses into pump.
+void Session::resume() {
+  if (closed_ || pumping_ || read_armed_ || !may_read()) return;
+  read_armed_ = true;
+  last_read_ = frame_begun_ = Clock::now();  // the pause was ours
+  boost::asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->read_armed_ = false;
+    self->pump();
+  });
+}
+
+void Session::pump() {
+  if (closed_ || pumping_) return;
+  pumping_ = true;
+  size_t budget = kTurnBytes;
+  bool more = true;
+  while (more && may_read()) {
+    pump_frames();
+    if (!may_read()) break;
+    if (!parser_.error().ok()) {
+      refuse_connection(0, parser_.error());
+      break;
+    }
+    if (parser_.awaiting() != nullptr) {
+      if (!asking_) ask_for_staging();
+      if (parser_.awaiting() != nullptr) break;  // resumed by the answer
+      continue;
+    }
+    more = read_some(budget);
+  }
+  pumping_ = false;
+}
+
+void Session::pump_frames() {
+  while (may_read()) {
+    auto frame = parser_.next();
+    if (!frame) return;
+    frame_begun_ = Clock::now();
+    handle(std::move(*frame));
+  }
+}
+
+// False if reading goes on later, by itself or by resume().
+bool Session::read_some(size_t& budget) {
+  auto self = shared_from_this();
+  if (budget == 0) {
+    pumping_ = false;  // resume() posts only when nobody pumps
+    resume();
+    return false;
+  }
+  auto to = parser_.prepare();
+  ssize_t n = ::recv(socket_.native_handle(), to.data(), std::min(to.size(), budget), 0);
+  if (n > 0) {
+    budget -= static_cast<size_t>(n);
+    last_read_ = Clock::now();
+    if (parser_.at_boundary()) frame_begun_ = last_read_;
+    Status status = parser_.commit(static_cast<size_t>(n));
+    if (!status.ok()) refuse_connection(0, status);
+    return status.ok();
+  }
+  if (n == 0) {
+    close(parser_.at_boundary() ? "the peer closed" : "the peer closed within a frame");
+    return false;
+  }
+  if (errno == EINTR) return true;
+  if (errno != EAGAIN && errno != EWOULDBLOCK) {
+    close(std::string("recv: ") + std::strerror(errno));
+    return false;
+  }
+  read_armed_ = true;
+  socket_.async_wait(Socket::wait_read, [self](const boost::system::error_code& ec) {
+    self->read_armed_ = false;
+    if (!ec) self->pump();
+  });
+  return false;
+}
+
+// A put's body is charged to the RAM ledger before its bytes are taken; without room it is read and
+// dropped, and the put is answered with the reason.
+void Session::ask_for_staging() {
+  uint64_t length = parser_.awaiting()->length;
+  staging_error_ = {};
+  if (length == 0) {
+    staging_error_ = bad_body(FrameType::put);
+    return parser_.skip_body();
+  }
+  asking_ = true;
+  host_.core.allocate_staging(
+      session_, length, deadline_of(0), [self = shared_from_this()](Result<PoolBuffer> buffer) {
+        self->asking_ = false;
+        if (self->closed_ || self->parser_.awaiting() == nullptr) return;
+        self->last_read_ = self->frame_begun_ = Clock::now();
+        if (buffer.ok()) {
+          self->staging_ = std::move(*buffer);
+          self->parser_.use_buffer({self->staging_.data(), self->staging_.size()});
+        } else {
+          self->staging_error_ = buffer.status();
+          self->parser_.skip_body();
+        }
+        self->resume();
+      });
+}
+
+// ---- writing
+
+void Session::send_error(uint64_t request, const Status& status) {
+  send(error_frame(request, status), true);
+}
+
+// The stream is out of step or the peer is not welcome: say why, then close.
+void Session::refuse_connection(uint64_t request, const Status& status) {
+  if (closed_) return;
+  finishing_ = true;
+  ++in_flight_;
+  send_error(request, status);
+}
+
+void Session::send(OutFrame frame, bool last) {
+  if (closed_) return;
+  if (out_.empty()) last_write_ = front_begun_ = Clock::now();
+  unsent_bytes_ += frame.bytes();
+  out_.push_back({std::move(frame), last});
+  flush();
+}
+
+void Session::flush() {
+  if (closed_ || write_armed_ || flushing_) return;
+  write_turn();
+}
+
+void Session::write_turn() {
+  auto self = shared_from_this();
+  flushing_ = true;
+  size_t budget = kTurnBytes;
+  while (!closed_ && !out_.empty() && write_some(budget)) {
+  }
+  flushing_ = false;
+  if (closed_) return;
+  if (out_.empty() && finishing_ && in_flight_ == 0) return close("finished");
+  resume();
+}
+
+// False if writing goes on later.
+bool Session::write_some(size_t& budget) {
+  auto self = shared_from_this();
+  if (budget == 0) {
+    write_armed_ = true;
+    boost::asio::post(socket_.get_executor(), [self] {
+      self->write_armed_ = false;
+      if (!self->closed_) self->write_turn();
+    });
+    return false;
+  }
+  iovec pieces[kMaxPieces];
+  msghdr message{};
+  message.msg_iov = pieces;
+  message.msg_iovlen = gather(out_.front().frame, front_sent_, pieces, kMaxPieces);
+  ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL);
+  if (n > 0) {
+    uint64_t sent = static_cast<uint64_t>(n);
+    budget -= std::min<uint64_t>(budget, sent);
+    front_sent_ += sent;
+    unsent_bytes_ -= sent;
+    last_write_ = Clock::now();
+    if (front_sent_ < out_.front().frame.bytes()) return true;
+    if (out_.front().last) --in_flight_;
+    out_.pop_front();
+    front_sent_ = 0;
+    front_begun_ = last_write_;
+    return true;
+  }
+  if (n < 0 && errno == EINTR) return true;
+  if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+    close(std::string("send: ") + std::strerror(errno));
+    return false;
+  }
+  write_armed_ = true;
+  socket_.async_wait(Socket::wait_write, [self](const boost::system::error_code& ec) {
+    self->write_armed_ = false;
+    if (!ec && !self->closed_) self->write_turn();
+  });
+  return false;
+}
+
+}  // namespace kv
