@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""The checker: rules of the house that a compiler doesn't know, as a test.
+
+usage: tidy.py [ROOT]   prints one line per finding, "FILE:LINE: RULE: what"; exit 1 if there are any.
+
+Rules: the floors of README "Architecture" (which room may include which), third-party headers only in
+the rooms that own them, line, function and file lengths, an opening comment, #pragma once, every
+source in a CMake list, every test registered, co_await (g++ 12 destroys a lambda's or a braced
+temporary's copy twice), no leftover markers, no paths of one machine, no util/ or common/.
+"""
+import os
+import re
+import sys
+
+ROOMS = {  # room: rooms that it may include besides itself
+    "proto": set(),
+    "codec": {"proto"},
+    "index": {"proto"},
+    "storage": {"proto"},
+    "engine": {"proto", "codec"},
+    "cachesvc": {"proto", "codec", "index", "storage"},
+    "tools": {"proto", "codec", "index", "storage", "engine", "cachesvc"},
+    "bench": {"proto", "codec", "index", "storage", "engine", "cachesvc", "tests"},
+    "tests": {"proto", "codec", "index", "storage", "engine", "cachesvc", "tools"},
+}
+THIRD_PARTY = {  # header prefix: files or rooms that may include it
+    "zstd": ("codec/lossless.cc",),
+    "sqlite3.h": ("storage/catalog.cc", "tests/storage"),
+    "boost/asio": ("cachesvc/", "tests/cachesvc", "bench/cachesvc"),
+    "boost/crc": ("proto/checksum.cc",),
+    "xxhash.h": ("proto/checksum.cc", "bench/"),
+    "openssl": ("proto/checksum.cc",),
+    "spdlog": ("cachesvc/", "tools/"),
+    "cblas": ("engine/",),
+    "pcre2": ("engine/tokenizer",),
+    "toml++": ("cachesvc/config",),
+    "CLI/": ("cachesvc/", "tools/"),
+    "nlohmann": ("tools/", "tests/"),
+}
+MAX_COLUMNS, MAX_FILE_LINES, MAX_FUNCTION_LINES = 100, 600, 70
+SOURCE = (".h", ".cc")
+SCRIPT = (".py", ".sh")
+MARKERS = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
+MACHINE = re.compile(r"(?<![\w.])/(work|home|root)/\w")
+
+
+def source_files(root):
+    """Paths relative to root, of the rooms' files only."""
+    for room in sorted(os.listdir(root)):
+        if room.startswith(".") or room == "build" or not os.path.isdir(os.path.join(root, room)):
+            continue
+        for folder, dirs, names in os.walk(os.path.join(root, room)):
+            dirs[:] = sorted(d for d in dirs if d not in ("__pycache__", "golden", "corpus"))
+            for name in sorted(names):
+                yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def strip_code(text):
+    """The text with comments and literals blanked, line structure kept."""
+    pattern = r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
+
+    def blank(match):
+        return re.sub(r"[^\n]", " ", match.group(0))
+    return re.sub(pattern, blank, text, flags=re.S)
+
+
+def check_includes(path, text):
+    room = path.split(os.sep)[0]
+    for number, line in enumerate(text.splitlines(), 1):
+        quoted = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        angled = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
+        if quoted:
+            target = quoted.group(1).split("/")[0]
+            if "/" not in quoted.group(1):
+                yield number, "include", f'"{quoted.group(1)}" is not root-relative'
+            elif target in ROOMS and target != room and target not in ROOMS.get(room, set()):
+                yield number, "floors", f"{room} may not include {target}"
+        name = (quoted or angled).group(1) if quoted or angled else ""
+        for prefix, owners in THIRD_PARTY.items():
+            if name.startswith(prefix) and not path.startswith(owners):
+                yield number, "third-party", f"<{name}> belongs to {', '.join(owners)}"
+
+
+def check_functions(code):
+    """Bodies that open at column 0 or one namespace level: from the line with '{' to its '}'."""
+    lines = code.splitlines()
+    start = None
+    for number, line in enumerate(lines, 1):
+        if start is None and re.match(r"^\S.*\)\s*(const)?\s*(noexcept)?\s*(override)?\s*\{$", line):
+            start = number
+        elif start is None and re.match(r"^ {4}\S.*\)\s*(const)?\s*\{$", line) and number > 1 \
+                and not line.lstrip().startswith(("if", "for", "while", "switch", "}")):
+            start = number
+        elif start is not None and re.match(r"^\}", line):
+            if number - start > MAX_FUNCTION_LINES:
+                yield start, "function", f"{number - start} lines, at most {MAX_FUNCTION_LINES}"
+            start = None
+        elif start is not None and not line.startswith((" ", "#")) and line.strip():
+            start = None
+
+
+def check_co_await(code):
+    for match in re.finditer(r"\bco_await\b", code):
+        i, depth, bad = match.end(), 0, None
+        while i < len(code) and bad is None:
+            c = code[i]
+            depth += (c == "(") - (c == ")")
+            if depth < 0 or (c == ";" and depth == 0):
+                break
+            if c == "{":
+                bad = "a braced temporary"
+            elif c == "[" and depth > 0 and re.search(r"[(,=\s]$", code[:i]):
+                bad = "a lambda"
+            i += 1
+        if bad:
+            yield code.count("\n", 0, match.start()) + 1, "co_await", f"{bad} in the expression"
+
+
+def check_text(path, text):
+    lines = text.splitlines()
+    if len(lines) > MAX_FILE_LINES:
+        yield 1, "file", f"{len(lines)} lines, at most {MAX_FILE_LINES}"
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_COLUMNS and not path.endswith(".md") and "http" not in line:
+            yield number, "columns", f"{len(line)}, at most {MAX_COLUMNS}"
+        if MARKERS.search(line) and not path.endswith("tidy.py"):
+            yield number, "marker", "a leftover marker: finish it or file an issue"
+        if MACHINE.search(line) and not path.endswith("tidy.py"):
+            yield number, "machine", "a path of one machine"
+
+
+def check_source(path, text):
+    if not text.startswith("//"):
+        yield 1, "opening", "no opening comment"
+    if path.endswith(".h") and "#pragma once" not in text:
+        yield 1, "pragma", "no #pragma once"
+    yield from check_includes(path, text)
+    code = strip_code(text)
+    yield from check_functions(code)
+    yield from check_co_await(code)
+
+
+def check_lists(root, files):
+    """Every .cc in its room's CMake list, every test registered."""
+    lists = ""
+    for path in files:
+        if path.endswith(("CMakeLists.txt", ".cmake")):
+            with open(os.path.join(root, path), encoding="utf-8") as f:
+                lists += f.read()
+    for path in files:
+        name = os.path.basename(path)
+        if not path.endswith(".cc"):
+            continue
+        stem = name[:-3]
+        if not re.search(rf"(?<![\w]){re.escape(stem)}(\.cc)?(?![\w])", lists):
+            yield path, 1, "unlisted", "in no CMakeLists.txt or .cmake file: it is never built"
+
+
+def findings(root):
+    files = list(source_files(root))
+    for path in files:
+        if set(path.split(os.sep)[:-1]) & {"util", "common"}:
+            yield path, 1, "folder", "no util/ or common/: name the room after what it does"
+        script = path.endswith(SCRIPT) or path.split(os.sep)[0] == "tools"
+        if not (path.endswith(SOURCE) or script or path.endswith((".md", ".cmake", ".txt"))):
+            continue
+        try:
+            with open(os.path.join(root, path), encoding="utf-8") as f:
+                text = f.read()
+        except UnicodeDecodeError:
+            yield path, 1, "encoding", "not UTF-8"
+            continue
+        for number, rule, what in check_text(path, text):
+            yield path, number, rule, what
+        if path.endswith(SOURCE):
+            for number, rule, what in check_source(path, text):
+                yield path, number, rule, what
+    yield from check_lists(root, files)
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.dirname(
+        os.path.abspath(__file__)))
+    count = 0
+    for path, number, rule, what in findings(root):
+        print(f"{path}:{number}: {rule}: {what}")
+        count += 1
+    print(f"tidy: {count} findings" if count else "tidy: ok")
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
