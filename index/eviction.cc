@@ -17,7 +17,8 @@ constexpr int kRecencyBits = 62;
 }  // namespace
 
 EvictionOrder::Rank EvictionOrder::rank(EntryKey key, const Entry& e) {
-  return {uint64_t{e.dirty} << 63 | static_cast<uint64_t>(e.order) << kRecencyBits | e.recency, key};
+  const uint64_t order = static_cast<uint64_t>(e.order) << kRecencyBits;
+  return {uint64_t{e.dirty} << 63 | order | e.recency, key};
 }
 
 EvictionOrder::Entry* EvictionOrder::find(EntryKey key) {
@@ -178,7 +179,7 @@ uint32_t EvictionOrder::resident_children(EntryKey key) const {
 }
 
 uint64_t EvictionOrder::memory_bytes() const {
-  constexpr uint64_t kMapNodeBytes = sizeof(Entry) + 32, kSetNodeBytes = 64;  // libstdc++ and malloc
+  constexpr uint64_t kMapNodeBytes = sizeof(Entry) + 32, kSetNodeBytes = 64;  // with malloc
   return entries_.size() * kMapNodeBytes + entries_.bucket_count() * sizeof(void*) +
          victims_.size() * kSetNodeBytes;
 }

@@ -1,9 +1,10 @@
-// EvictionOrder: which entries of one tier go first when bytes are needed: leaf-first LRU with charges
-// and pins. One object per tier; entries of all trees share it.
+// EvictionOrder: which entries of one tier go first when bytes are needed: leaf-first LRU with
+// charges and pins. One object per tier; entries of all trees share it.
 //
-// An entry is a victim only while it has no resident child and no pin. Supplements and snapshots are
-// entries too, with their block as parent: so they go before it, and apart from it. Recency is a
-// counter, never the clock on the wall. All operations are O(log n). One thread at a time (the loop).
+// An entry is a victim only while it has no resident child and no pin. Supplements and snapshots
+// are entries too, with their block as parent: so they go before it, and apart from it. Recency is
+// a counter, never the clock on the wall. All operations are O(log n). One thread at a time (the
+// loop).
 #pragma once
 
 #include <cstdint>
@@ -52,8 +53,8 @@ class EvictionOrder {
   void touch_all(std::span<const EntryKey> keys);
 
   /// The entries to drop, in this order (a parent after its last child), until their charges reach
-  /// `bytes_needed`: clean ones; dirty ones too, after all clean ones that are free at that moment, if
-  /// `dirty_too`. Changes nothing: the caller erases what it drops.
+  /// `bytes_needed`: clean ones; dirty ones too, after all clean ones that are free at that moment,
+  /// if `dirty_too`. Changes nothing: the caller erases what it drops.
   /// Returns: fewer bytes than needed if no more may go; the sum is in `bytes`.
   struct Victims {
     std::vector<EntryKey> keys;

@@ -3,8 +3,8 @@
 // the caller's business.
 //
 // Invariants: a block has exactly block_tokens tokens, a tail fewer and no children; siblings are
-// ordered by (token, extras) symbol by symbol, so the siblings nearest to a query are those that share
-// most with it. One thread at a time (the service's loop thread); nothing here blocks.
+// ordered by (token, extras) symbol by symbol, so the siblings nearest to a query are those that
+// share most with it. One thread at a time (the service's loop thread); nothing here blocks.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,16 @@
 
 namespace kv {
 
-/// A node's handle: valid from insertion until the node is removed, then used again for another one.
+/// A node's handle: valid from insertion until the node is removed, then used again for another
+/// one.
 using NodeId = uint32_t;
 inline constexpr NodeId kRootNode = 0;
 inline constexpr NodeId kNoNode = UINT32_MAX;
 
 /// Nodes of one tree, the root included.
 inline constexpr uint32_t kMaxTreeNodes = 1u << 26;
-/// Side candidates per level: the best by common prefix. Tails that the query matches wholly come in
-/// addition (at most block_tokens - 1 of them).
+/// Side candidates per level: the best by common prefix. Tails that the query matches wholly come
+/// in addition (at most block_tokens - 1 of them).
 inline constexpr size_t kMaxCandidatesPerLevel = 64;
 /// Side candidates of a whole match; beyond it the levels nearest to the root lose theirs first.
 inline constexpr size_t kMaxCandidates = 1u << 16;
@@ -42,7 +43,7 @@ struct SideCandidate {
 };
 
 struct PrefixMatch {
-  std::vector<NodeId> path;               ///< blocks that the query matches wholly, from the root on
+  std::vector<NodeId> path;               ///< blocks that the query matches wholly, root first
   std::vector<SideCandidate> candidates;  ///< level by level; within one, the best first
   uint32_t common = 0;                    ///< longest common prefix with any node, in tokens
 };
@@ -58,8 +59,8 @@ class PrefixTree {
     NodeId node = kNoNode;
     bool is_new = false;
   };
-  /// The child of `parent` with exactly these tokens and extras, made if there is none: a block if it
-  /// has block_tokens tokens, else a tail. A hollow node found here is hollow no longer.
+  /// The child of `parent` with exactly these tokens and extras, made if there is none: a block if
+  /// it has block_tokens tokens, else a tail. A hollow node found here is hollow no longer.
   /// `extras` positions are absolute, ascending, within the child's tokens.
   /// Returns: invalid_argument (parent, number of tokens, extras), resource_exhausted (nodes).
   Result<Inserted> find_or_insert(NodeId parent, std::span<const Token> tokens,
@@ -67,12 +68,13 @@ class PrefixTree {
   /// kNoNode if there is no such child.
   NodeId find_child(NodeId parent, std::span<const Token> tokens,
                     std::span<const Extra> extras) const;
-  /// The nodes (blocks, then perhaps one tail) that together spell `tokens` from the root, as far as
-  /// they exist: all of them if the sum of their tokens is tokens.size().
+  /// The nodes (blocks, then perhaps one tail) that together spell `tokens` from the root, as far
+  /// as they exist: all of them if the sum of their tokens is tokens.size().
   std::vector<NodeId> find_path(std::span<const Token> tokens, std::span<const Extra> extras) const;
 
-  /// A node without children is removed, and with it every hollow ancestor that has no child left. A
-  /// node with children becomes hollow: it stays as a step of the walk. Root and dead handles: no-op.
+  /// A node without children is removed, and with it every hollow ancestor that has no child left.
+  /// A node with children becomes hollow: it stays as a step of the walk. Root and dead handles:
+  /// no-op.
   /// Returns: the number of nodes removed.
   size_t erase(NodeId node);
 
@@ -82,8 +84,8 @@ class PrefixTree {
 
   /// All nodes below `node` and itself (the root excepted), children before parents.
   std::vector<NodeId> subtree(NodeId node) const;
-  /// All nodes whose whole sequence begins with `tokens`, children before parents; for an empty query
-  /// all nodes. Same input rules as match().
+  /// All nodes whose whole sequence begins with `tokens`, children before parents; for an empty
+  /// query all nodes. Same input rules as match().
   Result<std::vector<NodeId>> beginning_with(std::span<const Token> tokens,
                                              std::span<const Extra> extras) const;
 
@@ -146,8 +148,8 @@ class PrefixTree {
   NodeId take_slot();
   void remove_leaf(NodeId node);
   NodeId match_level(NodeId parent, const Symbols& rest, PrefixMatch& out) const;
-  void add_whole_tails(const Node& parent, const Symbols& rest, uint32_t longest, size_t level_begin,
-                       PrefixMatch& out) const;
+  void add_whole_tails(const Node& parent, const Symbols& rest, uint32_t longest,
+                       size_t level_begin, PrefixMatch& out) const;
 
   uint32_t block_tokens_;
   std::deque<Node> nodes_;  // [kRootNode] is the root

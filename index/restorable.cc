@@ -1,6 +1,6 @@
-// restorable(n): each group answers "what is the largest length <= n that you can serve"; asking all of
-// them in turn until nobody objects gives the largest common one. Answers jump over whole gaps, so the
-// search is downwards and exact without trying every length.
+// restorable(n): each group answers "what is the largest length <= n that you can serve"; asking
+// all of them in turn until nobody objects gives the largest common one. Answers jump over whole
+// gaps, so the search is downwards and exact without trying every length.
 #include "index/restorable.h"
 
 #include <algorithm>
@@ -149,6 +149,7 @@ class Wanted {
   /// Calls take(first, end) for each wanted run inside `rows` and wants it no longer.
   template <typename Take>
   void serve(const RowRange& rows, Take&& take) {
+    if (rows.empty()) return;
     auto it = open_.upper_bound(rows.first);
     if (it != open_.begin() && std::prev(it)->second > rows.first) --it;
     while (it != open_.end() && it->first < rows.end) {
@@ -165,8 +166,8 @@ class Wanted {
   std::map<uint32_t, uint32_t> open_;
 };
 
-/// Smaller goes first: tails that match through n, the shortest first; the path; others. A tail that
-/// diverges before n is one of the others.
+/// Smaller goes first: tails that match through n, the shortest first; the path; others. A tail
+/// that diverges before n is one of the others.
 auto preference(const Holding& h, uint32_t n) {
   const bool serving_tail = h.place == HoldingPlace::tail && h.common >= n;
   const int place = serving_tail ? 0 : h.place == HoldingPlace::path ? 1 : 2;
@@ -262,7 +263,8 @@ std::string describe(const PartGroup& group, uint16_t index) {
   std::string text = "part group " + std::to_string(index) + " (" + to_string(group.spec.kind);
   if (!group.members.empty()) {
     text += ", layer " + std::to_string(group.members.front().layer);
-    if (group.members.size() > 1) text += " and " + std::to_string(group.members.size() - 1) + " more";
+    const size_t more = group.members.size() - 1;
+    if (more > 0) text += " and " + std::to_string(more) + " more";
   }
   return text + ")";
 }
@@ -386,7 +388,8 @@ RestorePlan plan_restore(std::span<const PartGroup> groups, const RestorableQuer
   if (plan.tokens > 0 && plan.tokens < query.min_tokens) {
     plan.shortfall.reason = ShortReason::min_tokens;
     plan.shortfall.wanted = cap;
-    plan.shortfall.text = std::to_string(plan.tokens) + " tokens are restorable, fewer than min_tokens = " +
+    plan.shortfall.text = std::to_string(plan.tokens) +
+                          " tokens are restorable, fewer than min_tokens = " +
                           std::to_string(query.min_tokens);
     plan.tokens = 0;
   }

@@ -1,12 +1,9 @@
-// restorable(n): the one rule that says which prefix lengths of a query may be served, and from which
-// objects (README, "Architecture"). For every part group the rows, carry or snapshot that a cache of
-// exactly n tokens needs must be present:
-//   full, latent        rows [0, n)
-//   window{W, keep}     rows [max(0, n-W+1), n) and [0, min(keep, n))
-//   chunk{C}            rows [floor(n/C)*C, n)
-//   pooled{r, overlap}  rows [0, floor(n/r)) and the carry at n (empty, so present, where r divides n
-//                       and there is no overlap or n < r)
-//   state, opaque       a snapshot at n
+// restorable(n): the one rule that says which prefix lengths of a query may be served, and from
+// which objects. For every part group, what a cache of n tokens needs must be present:
+//   full, latent: rows [0, n)         window{W, keep}: rows [max(0, n-W+1), n), [0, min(keep, n))
+//   chunk{C}: rows [floor(n/C)*C, n)  state, opaque: a snapshot at n
+//   pooled{r, overlap}: rows [0, floor(n/r)) and the carry at n (empty, so present, where r divides
+//   n and there is no overlap or n < r)
 // Servable lengths are no interval. Pure functions, any thread.
 #pragma once
 
@@ -72,7 +69,7 @@ struct Shortfall {
   ShortReason reason = ShortReason::none;
   uint16_t group = 0;
   uint32_t wanted = 0;         ///< the largest length that the request allowed
-  uint32_t first = 0, end = 0; ///< missing_rows: the first gap; carry, snapshot: end is the position
+  uint32_t first = 0, end = 0; ///< missing_rows: the first gap; else end is the position
   std::string text;            ///< for people; empty if reason is none
 };
 
@@ -85,17 +82,17 @@ struct Served {
 struct RestorePlan {
   uint32_t tokens = 0;  ///< n
   /// Sorted by group, then by first; the rows of one group don't overlap and are all that it needs.
-  /// Each row comes from the shortest tail that matches through n, else from the path's blocks, else
-  /// from others (exact before coded, then in the order given). Tiers have no say.
+  /// Each row comes from the shortest tail that matches through n, else from the path's blocks,
+  /// else from others (exact before coded, then in the order given). Tiers have no say.
   std::vector<Served> served;
   Tier tier = Tier::none;        ///< of all that is served
   HitForm form = HitForm::none;  ///< exact_tail if the newest row of every group comes from such
   Shortfall shortfall;
 };
 
-/// The largest restorable n <= min(L, len - 1, max_tokens), and what serves it. `groups` come from a
-/// validated model. O(h log h) for h holdings and O(log h) per length tried.
-/// Holdings of an unknown group or with an empty range are ignored.
+/// The largest restorable n <= min(L, len - 1, max_tokens), and what serves it. `groups` come from
+/// a validated model. O(h log h) for h holdings and O(log h) per length tried. Holdings of an
+/// unknown group or with an empty range are ignored.
 RestorePlan plan_restore(std::span<const PartGroup> groups, const RestorableQuery& query,
                          std::span<const Holding> holdings);
 

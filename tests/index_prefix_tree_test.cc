@@ -1,5 +1,5 @@
-// PrefixTree against a map of whole sequences, searched by brute force. The alphabet is tiny, so common
-// prefixes end anywhere inside blocks; extras make equal tokens differ.
+// PrefixTree against a map of whole sequences, searched by brute force. The alphabet is tiny, so
+// common prefixes end anywhere inside blocks; extras make equal tokens differ.
 #include "index/prefix_tree.h"
 
 #include <gmock/gmock.h>
@@ -50,8 +50,8 @@ Symbol random_symbol(Rng& rng, uint32_t alphabet) {
   return s;
 }
 
-/// The tree under test beside the oracle: a node is its whole sequence (a tail's length is no multiple
-/// of the block).
+/// The tree under test beside the oracle: a node is its whole sequence (a tail's length is no
+/// multiple of the block).
 class TreeAndOracle {
  public:
   TreeAndOracle(uint32_t block, uint64_t seed, uint32_t alphabet)
@@ -174,7 +174,7 @@ class TreeAndOracle {
       ASSERT_NE(std::find(want.begin(), want.end(), c), want.end());
       ASSERT_EQ(std::count(have.begin(), have.end(), c), 1);
     }
-    auto better = [](const SideCandidate& a, const SideCandidate& b) { return a.common > b.common; };
+    auto better = [](const auto& a, const auto& b) { return a.common > b.common; };
     const size_t kept = std::min(want.size(), kMaxCandidatesPerLevel);
     ASSERT_GE(have.size(), kept);
     ASSERT_TRUE(std::is_sorted(have.begin(), have.begin() + static_cast<ptrdiff_t>(kept), better));

@@ -1,6 +1,7 @@
-// restorable(n) against simulated caches. Each toy cache is fed token by token, as an engine does it;
-// what it holds when it has seen n tokens is what a hit at n must bring back. A value is the hash of all
-// tokens that it was computed from, so another sequence's row can't pass for the right one.
+// restorable(n) against simulated caches. Each toy cache is fed token by token, as an engine does
+// it; what it holds when it has seen n tokens is what a hit at n must bring back. A value is the
+// hash of all tokens that it was computed from, so another sequence's row can't pass for the right
+// one.
 #include "index/restorable.h"
 
 #include <gmock/gmock.h>
@@ -35,8 +36,9 @@ struct Item {
 };
 using Items = std::set<Item>;
 
-/// mlx-lm's RotatingKVCache(max_size, keep) in decode: grows to max_size, then overwrites the oldest slot
-/// that is not a sink. The newest query sees all that is in the ring, its own row included.
+/// mlx-lm's RotatingKVCache(max_size, keep) in decode: grows to max_size, then overwrites the
+/// oldest slot that is not a sink. The newest query sees all that is in the ring, its own row
+/// included.
 std::vector<uint32_t> rotating_ring(uint32_t max_size, uint32_t keep, uint32_t appended) {
   std::vector<uint32_t> ring;
   uint32_t index = 0;
@@ -52,7 +54,8 @@ std::vector<uint32_t> rotating_ring(uint32_t max_size, uint32_t keep, uint32_t a
   return ring;
 }
 
-/// What a cache of this part holds after the first n of `t`, as far as token n will ever look at it.
+/// What a cache of this part holds after the first n of `t`, as far as token n will ever look at
+/// it.
 Items simulate(const PartSpec& p, const Tokens& t, uint32_t n) {
   Items out;
   auto row = [&](uint32_t q, uint32_t depends_on) {
@@ -126,7 +129,7 @@ class World {
     for (int i = 0; i < 6; ++i) add_sequence();
     query = sequences[below(rng, static_cast<uint32_t>(sequences.size()))];
     query.resize(1 + below(rng, static_cast<uint32_t>(query.size())));
-    for (uint32_t i = below(rng, 3); i > 0; --i) query.push_back(static_cast<uint8_t>(below(rng, 2)));
+    for (uint32_t i = below(rng, 3); i > 0; --i) query.push_back(random_token());
     keep_percent_ = 60 + below(rng, 41);
     for (const Tokens& s : sequences) store(s);
     for (const Stored& o : objects) {
@@ -154,9 +157,10 @@ class World {
       s = sequences[below(rng, static_cast<uint32_t>(sequences.size()))];
       s.resize(below(rng, static_cast<uint32_t>(s.size()) + 1));
     }
-    for (uint32_t i = 1 + below(rng, 70); i > 0; --i) s.push_back(static_cast<uint8_t>(below(rng, 2)));
+    for (uint32_t i = 1 + below(rng, 70); i > 0; --i) s.push_back(random_token());
     sequences.push_back(std::move(s));
   }
+  uint8_t random_token() { return static_cast<uint8_t>(below(rng, 2)); }
   bool kept() { return below(rng, 100) < keep_percent_; }
 
   void store(const Tokens& s) {
@@ -183,7 +187,9 @@ class World {
       h.place = tail ? HoldingPlace::tail
                      : (shared == end ? HoldingPlace::path : HoldingPlace::other);
       hold_rows(o, h, s, first, end);
-      if (groups[g].spec.kind == PartKind::pooled && kept()) hold_position(o, h, s, HoldingKind::carry);
+      if (groups[g].spec.kind == PartKind::pooled && kept()) {
+        hold_position(o, h, s, HoldingKind::carry);
+      }
       if (!groups[g].spec.has_rows()) {
         for (uint32_t at = first + 1; at <= end; ++at) {
           h.end_token = at;
@@ -225,7 +231,8 @@ struct Counts {
   size_t lengths = 0, servable = 0, wrong = 0, missed = 0;
 };
 
-/// All that is served is what the simulated cache holds: nothing else, nothing twice, nothing absent.
+/// All that is served is what the simulated cache holds: nothing else, nothing twice, nothing
+/// absent.
 void check_served(const World& w, const RestorePlan& plan) {
   for (uint16_t g = 0; g < w.groups.size(); ++g) {
     Items served;
@@ -316,7 +323,8 @@ PartGroup group_of(PartKind kind) {
   g.members = {{3, 0}, {4, 0}};
   return g;
 }
-Holding rows_of(uint64_t object, HoldingPlace place, uint32_t first, uint32_t end, uint32_t common) {
+Holding rows_of(uint64_t object, HoldingPlace place, uint32_t first, uint32_t end,
+                uint32_t common) {
   Holding h;
   h.object = object;
   h.place = place;
