@@ -24,6 +24,7 @@ constexpr int kCodeMax8 = 128;  // of damaged 8-bit codes; sound ones stop at 12
 /// Weights are rounded to 32767 steps per tile.
 static_assert(int64_t{kTileRows} * 32767 * code_max(4) < (int64_t{1} << 31));
 static_assert(kAttentionChunk % kTileRows == 0);
+constexpr size_t kPrefetchRows = 12;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
@@ -297,10 +298,14 @@ class ChunkTask {
   void load_exact(const Run& run, const SideCoding& side, uint32_t stride, uint32_t row,
                   uint32_t n) {
     const size_t row_bytes = size_t{side.heads} * side.dim * dtype_bytes(run.dtype);
-    const uint8_t* data = run.data + (row - run.first) * row_bytes +
-                          size_t{head_} * side.dim * dtype_bytes(run.dtype);
+    const size_t head_bytes = size_t{side.dim} * dtype_bytes(run.dtype);
+    const uint8_t* data = run.data + (row - run.first) * row_bytes + head_ * head_bytes;
     float* out = tile_;
     for (uint32_t r = 0; r < n; ++r, data += row_bytes, out += stride) {
+      // Other heads' rows lie in between: too far apart for the machine to guess.
+      for (size_t i = 0; i < head_bytes; i += 64) {
+        __builtin_prefetch(data + kPrefetchRows * row_bytes + i);
+      }
       switch (run.dtype) {
         case DType::f32: std::memcpy(out, data, side.dim * sizeof(float)); break;
         case DType::f16: kernels_.f16_to_f32(data, out, side.dim); break;

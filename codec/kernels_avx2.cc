@@ -427,6 +427,8 @@ KV_INLINE void unpack_rows(const uint8_t* codes, size_t rows, int16_t* out) {
     static constexpr ByteTable kLow = value_table<bits>(0), kHigh = value_table<bits>(8);
     const ValueTables tables{kLow.load_both(), kHigh.load_both()};
     for (size_t row = 0; row < rows; ++row, codes += kBytes, out += dim) {
+      // A head's rows are one stream, read tile by tile with other work in between.
+      _mm_prefetch(reinterpret_cast<const char*>(codes) + 2 * kTileRows * kBytes, _MM_HINT_T0);
       if constexpr (bits == 4) {
         unpack4<dim>(codes, tables, out);
       } else {

@@ -143,6 +143,8 @@ TEST_P(CodecAttention, AgreesWithSoftmaxOverDecodedRows) {
     c.k_bits = k_bits;
     c.v_bits = v_bits;
     c.group = group;
+    c.rows = 420;
+    c.coded_rows = 320;
     c.seed = dim + group * 1000;
     const Stored s = store(c);
     const AttentionRows rows = whole(s);

@@ -80,7 +80,9 @@ TEST(CodecPlane, SlicingCommutesWithDecoding) {
       EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + a * kHeads * kDim));
       std::vector<uint8_t> dst(part.size() * 4);
       ASSERT_TRUE(codec->decode_rows(coded, a, b, DType::f32, dst).ok());
-      EXPECT_EQ(std::memcmp(dst.data(), part.data(), dst.size()), 0);
+      if (!dst.empty()) {
+        EXPECT_EQ(std::memcmp(dst.data(), part.data(), dst.size()), 0);
+      }
     }
   }
 }

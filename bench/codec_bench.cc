@@ -1,0 +1,197 @@
+// Benchmarks of codec/: encode and decode against memcpy, attention on codes against exact fp16.
+//
+// Names: BM_<verb>/<shape>/<kernel>. Counters: GB/s of fp16 in or out, of bytes copied, or of stored
+// bytes read. The exact yardstick is the same code on raw fp16 planes, one pass over K and V for all
+// queries of a kv head: `fp16` as planes are stored (token-major), `fp16_head_major` on planes of one
+// head each, the best layout for it.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codec/attention.h"
+#include "codec/codec.h"
+#include "codec/float16.h"
+#include "codec/plan.h"
+
+namespace kv {
+namespace {
+
+// Sums of uniform bytes: near enough to a Gaussian for speed.
+std::vector<uint8_t> random_halves(size_t n) {
+  uint64_t state = 42;
+  std::vector<uint8_t> out(2 * n);
+  for (size_t i = 0; i < n; ++i) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    int sum = -510;
+    for (int b = 0; b < 4; ++b) sum += static_cast<int>((state >> (32 + 8 * b)) & 255);
+    const uint16_t h = float_to_half(static_cast<float>(sum) / 150);
+    std::memcpy(&out[2 * i], &h, 2);
+  }
+  return out;
+}
+
+struct Shape {
+  uint32_t rows, heads, dim, group;
+};
+
+std::shared_ptr<const Codec> make_codec(const Shape& shape, uint8_t k_bits, uint8_t v_bits,
+                                        const Kernels* kernels) {
+  ModelSpec model;
+  model.fingerprint.bytes[0] = 1;
+  PartSpec part;
+  part.heads = shape.heads;
+  part.k_dim = part.v_dim = shape.dim;
+  model.layers = {LayerSpec{{part}}};
+  CodingSettings settings;
+  settings.k_bits = k_bits;
+  settings.v_bits = v_bits;
+  settings.exact_tokens = 0;
+  auto codec = Codec::create(model, std::make_shared<const Profile>(*plain_profile(model, settings)),
+                             kernels);
+  KV_CHECK(codec.ok());
+  return *codec;
+}
+
+Plane raw_plane(const Shape& shape, Side side, uint32_t first_row) {
+  Plane plane;
+  plane.side = side;
+  plane.heads = shape.heads;
+  plane.dim = shape.dim;
+  plane.first_row = first_row;
+  plane.runs = {{RunForm::exact, shape.rows}};
+  plane.bytes = Bytes::adopt(random_halves(size_t{shape.rows} * shape.heads * shape.dim));
+  return plane;
+}
+
+void bytes_rate(benchmark::State& state, size_t bytes) {
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(bytes) * 1e-9,
+                                              benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void copy_bytes(benchmark::State& state, const Shape& shape) {
+  const auto in = random_halves(size_t{shape.rows} * shape.heads * shape.dim);
+  std::vector<uint8_t> out(in.size());
+  for (auto _ : state) {
+    std::memcpy(out.data(), in.data(), in.size());
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+  bytes_rate(state, in.size());
+}
+
+void encode(benchmark::State& state, const Shape& shape, uint8_t bits, const Kernels* kernels) {
+  auto codec = make_codec(shape, bits, bits, kernels);
+  const Plane plane = raw_plane(shape, Side::k, 0);
+  for (auto _ : state) {
+    auto coded = codec->encode(plane);
+    benchmark::DoNotOptimize(coded.ok());
+  }
+  bytes_rate(state, plane.bytes.size());
+}
+
+void decode(benchmark::State& state, const Shape& shape, uint8_t bits, const Kernels* kernels) {
+  auto codec = make_codec(shape, bits, bits, kernels);
+  const Plane coded = *codec->encode(raw_plane(shape, Side::k, 0));
+  std::vector<uint8_t> out(size_t{shape.rows} * shape.heads * shape.dim * 2);
+  for (auto _ : state) {
+    auto status = codec->decode_rows(coded, 0, shape.rows, DType::f16, out);
+    benchmark::DoNotOptimize(status.ok());
+  }
+  bytes_rate(state, out.size());
+}
+
+struct Context {
+  std::shared_ptr<const Codec> codec;
+  std::vector<Plane> planes;
+  size_t bytes = 0;
+};
+
+AttentionRows fill(Context& context, const Shape& shape, uint32_t tokens) {
+  AttentionRows rows(context.codec, 0, 0);
+  for (uint32_t first = 0; first < tokens; first += shape.rows) {
+    for (Side side : {Side::k, Side::v}) {
+      context.planes.push_back(*context.codec->encode(raw_plane(shape, side, first)));
+      context.bytes += context.planes.back().bytes.size();
+    }
+    const Plane &k = *(context.planes.end() - 2), &v = context.planes.back();
+    KV_CHECK(rows.add(k, v, first, first + shape.rows).ok());
+  }
+  return rows;
+}
+
+// One token's attention over `tokens` rows in blocks of shape.rows, all kv heads.
+void attention(benchmark::State& state, Shape shape, uint32_t tokens, uint8_t k_bits,
+               uint8_t v_bits, bool head_major, const Kernels* kernels) {
+  const uint32_t heads = shape.heads, contexts = head_major ? heads : 1;
+  if (head_major) shape.heads = 1;
+  Context context{make_codec(shape, k_bits, v_bits, kernels), {}, 0};
+  context.planes.reserve(size_t{2} * contexts * tokens / shape.rows);
+  std::vector<AttentionRows> rows;
+  for (uint32_t i = 0; i < contexts; ++i) rows.push_back(fill(context, shape, tokens));
+  std::vector<float> q(size_t{shape.group} * shape.dim), out(q.size());
+  for (size_t i = 0; i < q.size(); ++i) q[i] = std::sin(static_cast<float>(i));
+  PreparedQueries queries;
+  AttentionScratch scratch;
+  for (auto _ : state) {
+    for (uint32_t head = 0; head < heads; ++head) {
+      queries.prepare(*context.codec, 0, 0, head_major ? 0 : head, q,
+                      1 / std::sqrt(static_cast<float>(shape.dim)));
+      attend(queries, rows[head_major ? head : 0], scratch, out);
+      benchmark::DoNotOptimize(out.data());
+    }
+  }
+  bytes_rate(state, context.bytes);
+}
+
+void register_all() {
+  const Shape d128{256, 8, 128, 4}, d64{256, 3, 64, 3};
+  using benchmark::RegisterBenchmark;
+  for (const Shape& s : {d128, d64}) {
+    const std::string shape = "d" + std::to_string(s.dim) + "h" + std::to_string(s.heads) + "r256";
+    RegisterBenchmark(("BM_copy/" + shape + "/memcpy").c_str(), copy_bytes, s);
+    for (const Kernels* kernels : {avx2_kernels(), &scalar_kernels()}) {
+      if (kernels == nullptr) continue;
+      const std::string name = kernels->name;
+      for (int bits : {2, 3, 4, 8}) {
+        const auto b = static_cast<uint8_t>(bits);
+        const std::string coded = "fp16_to_" + std::to_string(bits) + "bit_" + shape + "/" + name;
+        RegisterBenchmark(("BM_encode/" + coded).c_str(), encode, s, b, kernels);
+        const std::string back = std::to_string(bits) + "bit_to_fp16_" + shape + "/" + name;
+        RegisterBenchmark(("BM_decode/" + back).c_str(), decode, s, b, kernels);
+      }
+    }
+  }
+  for (const Shape& s : {d128, d64}) {
+    const std::string shape = "d" + std::to_string(s.dim) + "h" + std::to_string(s.heads) + "g" +
+                              std::to_string(s.group) + "_32K_";
+    for (auto [k, v] : {std::pair{0, 0}, {4, 4}, {8, 4}, {3, 3}, {2, 2}, {8, 8}}) {
+      const std::string what = k == 0 ? "fp16" : "k" + std::to_string(k) + "v" + std::to_string(v);
+      for (const Kernels* kernels : {avx2_kernels(), &scalar_kernels()}) {
+        if (kernels == nullptr || (kernels == &scalar_kernels() && k != 4)) continue;
+        const std::string tail = std::string("/") + kernels->name;
+        const auto kb = static_cast<uint8_t>(k), vb = static_cast<uint8_t>(v);
+        RegisterBenchmark(("BM_attend/" + shape + what + tail).c_str(), attention, s, 32768u, kb, vb,
+                          false, kernels)
+            ->Unit(benchmark::kMillisecond);
+        if (k != 0) continue;
+        RegisterBenchmark(("BM_attend/" + shape + what + "_head_major" + tail).c_str(), attention, s,
+                          32768u, kb, vb, true, kernels)
+            ->Unit(benchmark::kMillisecond);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kv
+
+int main(int argc, char** argv) {
+  kv::register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+}
