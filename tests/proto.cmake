@@ -1,1 +1,20 @@
 # tests of proto/
+kv_test(proto_frame_test LABELS proto DEPS kv_proto)
+kv_test(proto_message_test LABELS proto DEPS kv_proto)
+target_compile_definitions(proto_message_test
+                           PRIVATE KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/proto"
+                                   KV_CORPUS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus"
+                                   KV_PROTOCOL_FILE="${CMAKE_SOURCE_DIR}/proto/PROTOCOL.md")
+
+# Fuzz targets, replayed over a small corpus and mutations of it.
+function(kv_fuzz_replay name)
+  add_executable(fuzz_${name} fuzz/${name}.cc fuzz/replay_main.cc)
+  target_link_libraries(fuzz_${name} PRIVATE kv_proto)
+  add_test(NAME fuzz_${name} COMMAND fuzz_${name} ${ARGN})
+  set_tests_properties(fuzz_${name} PROPERTIES LABELS proto TIMEOUT 600)
+endfunction()
+kv_fuzz_replay(frame_stream ${CMAKE_CURRENT_SOURCE_DIR}/golden/proto)
+kv_fuzz_replay(message ${CMAKE_CURRENT_SOURCE_DIR}/golden/proto)
+kv_fuzz_replay(object_header ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/object)
+kv_fuzz_replay(profile ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/profile)
+kv_fuzz_replay(model ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/model)
