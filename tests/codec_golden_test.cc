@@ -100,6 +100,28 @@ TEST(CodecGolden, CodesScalesAndError) {
   }
 }
 
+TEST(CodecGolden, WorkedExample) {
+  const std::tuple<uint8_t, const char*, uint16_t> expected[] = {
+      {2, "a7b61bbe1d5a42d8", 0x5aeb},
+      {3, "4a2961693bf0c4f1595b07dd", 0x5ab0},
+      {4, "8bca4bda76792862a59538ac1c7863d9", 0x5b38},
+      {8, "422a3d27ec11099ad7d60154430fac120d57c766faf294eb3011af2581f1ed6c", 0x433e}};
+  for (const Kernels* kernels : all_kernels()) {
+    for (auto [bits, hex, scale] : expected) {
+      auto x = golden_input(32, 1000);
+      std::vector<uint8_t> codes(code_bytes(32, bits));
+      uint16_t given = 0;
+      kernels->encode(x.data(), 32, rotation_signs(42, 32).data(), bits, codes.data(), &given);
+      std::string text;
+      for (uint8_t c : codes) {
+        for (int nibble : {c >> 4, c & 15}) text += "0123456789abcdef"[nibble];
+      }
+      EXPECT_EQ(text, hex) << int{bits} << kernels->name;
+      EXPECT_EQ(given, scale);
+    }
+  }
+}
+
 class CodecDistortion : public testing::TestWithParam<std::tuple<uint32_t, uint8_t>> {};
 
 TEST_P(CodecDistortion, WithinTwoPercentOfLloydMax) {
