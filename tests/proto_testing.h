@@ -1,0 +1,271 @@
+// Shared by the tests of frames and messages: fixed samples of every frame, and random messages.
+#pragma once
+
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "proto/message.h"
+
+namespace kv::testing {
+
+inline std::vector<uint8_t> flatten(const OutFrame& frame) {
+  std::vector<uint8_t> out = frame.head;
+  for (const auto& p : frame.pieces) out.insert(out.end(), p.span().begin(), p.span().end());
+  return out;
+}
+
+inline Id id_of(uint8_t n) {
+  Id id;
+  for (size_t i = 0; i < id.bytes.size(); ++i) id.bytes[i] = static_cast<uint8_t>(n + i);
+  return id;
+}
+
+/// Values of one seed; every field that has a range gets all of it.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : rng(seed) {}
+  uint64_t below(uint64_t n) { return std::uniform_int_distribution<uint64_t>(0, n - 1)(rng); }
+  template <typename E>
+  E pick(int first, int last) {
+    return static_cast<E>(first + static_cast<int>(below(static_cast<uint64_t>(last - first + 1))));
+  }
+  uint32_t u32() { return static_cast<uint32_t>(rng()); }
+  bool coin() { return below(2) == 1; }
+  std::vector<uint8_t> bytes(size_t n) {
+    std::vector<uint8_t> out(n);
+    for (auto& b : out) b = static_cast<uint8_t>(rng());
+    return out;
+  }
+  std::string text(size_t max) {
+    std::string s(below(max + 1), ' ');
+    for (auto& c : s) c = static_cast<char>(rng());
+    return s;
+  }
+  Id id() {
+    Id id;
+    for (auto& b : id.bytes) b = static_cast<uint8_t>(rng());
+    return id;
+  }
+  Query query() {
+    Query q;
+    q.tokens.resize(below(200));
+    for (auto& t : q.tokens) t = static_cast<Token>(rng());
+    q.extras.resize(below(4));
+    for (auto& e : q.extras) e = {u32(), bytes(below(40))};
+    return q;
+  }
+  ObjectName name() {
+    return {pick<ObjectKind>(1, 4), id(), static_cast<uint16_t>(rng()), u32(), u32()};
+  }
+  std::vector<CodingReport> reports() {
+    std::vector<CodingReport> out(below(5));
+    for (auto& r : out) {
+      r = {static_cast<uint16_t>(rng()), static_cast<uint16_t>(rng()), pick<PartKind>(1, 7), 4, 3,
+           static_cast<uint8_t>(below(9)), 0, text(30)};
+    }
+    return out;
+  }
+  ModelSpec model() {
+    ModelSpec m;
+    m.name = text(20);
+    m.fingerprint = id();
+    m.layers.resize(1 + below(4));
+    for (auto& layer : m.layers) {
+      layer.parts.resize(below(3));
+      for (auto& p : layer.parts) {
+        p = {pick<PartKind>(1, 7), pick<DType>(1, 3), u32(), u32(), u32(), u32(), u32(), u32(),
+             u32(), coin(), pick<SnapshotPlace>(0, 1), text(10)};
+      }
+    }
+    return m;
+  }
+  Profile profile() {
+    Profile p;
+    p.block_tokens = 1 + static_cast<uint32_t>(below(kMaxBlockTokens));
+    p.prefill = pick<PrefillMode>(0, 1);
+    p.raw_dtype = pick<DType>(1, 3);
+    p.rotation_seed = rng();
+    p.exact_tokens = u32();
+    p.parts.resize(1 + below(3));
+    for (auto& layer : p.parts) {
+      layer.resize(below(3));
+      for (auto& c : layer) {
+        c.k_bits = coin() ? 4 : 8;
+        c.v_bits = coin() ? 0 : 3;
+        c.key_mean.assign(below(6), 0.25f);
+        c.key_gain.assign(below(6), 2.0f);
+      }
+    }
+    return p;
+  }
+  Object object() {
+    Object o;
+    o.name = name();
+    o.parent = id();
+    o.profile = id();
+    o.ns = text(10);
+    o.fingerprint = id();
+    o.first_token = 256 * static_cast<uint32_t>(below(100));
+    o.tokens.resize(below(64));
+    for (auto& t : o.tokens) t = static_cast<Token>(rng());
+    o.extras.resize(below(3));
+    for (auto& e : o.extras) e = {u32(), bytes(below(9))};
+    o.planes.resize(below(4));
+    for (auto& p : o.planes) {
+      p.layer = static_cast<uint16_t>(below(30));
+      p.side = pick<Side>(0, 2);
+      p.dtype = pick<DType>(1, 3);
+      p.bits = coin() ? 4 : 0;
+      p.heads = 1 + static_cast<uint32_t>(below(3));
+      p.dim = 8 * (1 + static_cast<uint32_t>(below(4)));
+      p.first_row = static_cast<uint32_t>(below(1000));
+      p.runs = {{RunForm::exact, 1 + static_cast<uint32_t>(below(5))}};
+      if (p.bits != 0) p.runs.push_back({RunForm::codes, 1 + static_cast<uint32_t>(below(9))});
+      p.bytes = Bytes::adopt(bytes(plane_bytes(p)));
+    }
+    o.states.resize(below(3));
+    for (auto& s : o.states) s = {1, 2, Bytes::adopt(bytes(below(50)))};
+    return o;
+  }
+  std::mt19937_64 rng;
+};
+
+inline ModelSpec sample_model() {
+  ModelSpec m;
+  m.name = "sample";
+  m.fingerprint = id_of(1);
+  PartSpec part;
+  part.heads = 1;
+  part.k_dim = part.v_dim = 8;
+  m.layers.push_back({{part}});
+  return m;
+}
+
+inline Profile sample_profile() {
+  Profile p;
+  p.block_tokens = 4;
+  p.exact_tokens = 2;
+  p.requested_k_bits = p.requested_v_bits = 4;
+  PartCoding coding;
+  coding.k_bits = coding.v_bits = 4;
+  coding.key_mean = {0, 0.5, 0, 0, 0, 0, 0, 0};
+  coding.key_gain = {1, 1, 1, 2, 1, 1, 1, 1};
+  p.parts = {{coding}};
+  return p;
+}
+
+inline Object sample_object() {
+  Object o;
+  o.name.kind = ObjectKind::tail;
+  o.name.id = id_of(2);
+  o.parent = id_of(3);
+  o.profile = id_of(4);
+  o.ns = "tenant";
+  o.fingerprint = id_of(1);
+  o.first_token = 4;
+  o.tokens = {11, -12, 13};
+  o.extras = {{5, {0xaa, 0xbb}}};
+  Plane k;
+  k.heads = 1;
+  k.dim = 8;
+  k.first_row = 4;
+  k.bits = 4;
+  k.runs = {{RunForm::codes, 2}, {RunForm::exact, 1}};
+  std::vector<uint8_t> bytes(plane_bytes(k));
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i);
+  k.bytes = Bytes::adopt(bytes);
+  o.planes = {k};
+  o.states = {{0, 0, Bytes::adopt({7, 8, 9})}};
+  return o;
+}
+
+/// One fixed frame of every type, by name: tests/golden/proto/NAME.bin.
+inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
+  using T = FrameType;
+  Query query{{1, 2, 3, 70000}, {{2, {0xde, 0xad}}}};
+  ObjectName name{ObjectKind::supplement, id_of(5), 1, 16, 32};
+  CodingReport report{3, 1, PartKind::latent, 4, 4, 0, 0, "latent: never coded"};
+  auto profile = std::make_shared<const Profile>(sample_profile());
+  std::map<std::string, OutFrame> frames;
+  frames["hello"] = reply_frame(T::hello, 1, HelloRequest{1, 1, 0, "tenant", "engine 1.0"});
+  frames["hello_ok"] =
+      reply_frame(T::hello_ok, 1, HelloReply{1, 0, 16, 1 << 20, "tenant", "cachesvc 0.1.0"});
+  frames["error"] = reply_frame(T::error, 9, ErrorReply{StatusCode::busy, "no room"});
+  frames["open"] = request_frame(
+      T::open, 2, 5000, OpenRequest{sample_model(), profile, true, PrefillMode::exact});
+  frames["open_ok"] = reply_frame(
+      T::open_ok, 2, OpenReply{7, {"tenant", id_of(1), id_of(4)}, profile, {report}});
+  frames["lookup"] = request_frame(T::lookup, 3, 100, QueryRequest{7, query});
+  frames["lookup_ok"] = reply_frame(
+      T::lookup_ok, 3, LookupReply{3, 4, Tier::mixed, HitForm::exact_tail, "a carry is missing"});
+  frames["prefetch"] = request_frame(T::prefetch, 4, 100, QueryRequest{7, query});
+  frames["prefetch_ok"] =
+      reply_frame(T::prefetch_ok, 4, LookupReply{3, 3, Tier::ssd, HitForm::coded, ""});
+  frames["reserve"] = request_frame(T::reserve, 5, 100, ReserveRequest{7, id_of(4), query});
+  frames["reserve_ok"] = reply_frame(
+      T::reserve_ok, 5,
+      ReserveReply{42, {{ObjectKind::block, 0, 0, 0, 4, true},
+                        {ObjectKind::supplement, 1, 2, 5, 8, false}}});
+  frames["put"] = put_frame(6, 100, PutRequest{42, sample_object(), {{name, 16, 20}}});
+  frames["put_ok"] = reply_frame(T::put_ok, 6, Empty{});
+  frames["commit"] = request_frame(T::commit, 7, 100, CommitRequest{42, Durability::spilled});
+  frames["commit_ok"] =
+      reply_frame(T::commit_ok, 7, CommitReply{Durability::spilled, {name}, {name, name}});
+  frames["abort"] = request_frame(T::abort, 8, 100, AbortRequest{42});
+  frames["abort_ok"] = reply_frame(T::abort_ok, 8, Empty{});
+  FetchRequest fetch{7, query, FetchForm::f16, false, 1000, true};
+  frames["fetch"] = request_frame(T::fetch, 10, 100, FetchCall{fetch, 1 << 30});
+  frames["fetch_header"] = reply_frame(
+      T::fetch_header, 10,
+      FetchHeader{3, 4, false, Tier::ram, HitForm::coded, "tail gone", 1, 300});
+  frames["fetch_object"] = fetch_object_frame(
+      10, FetchedObject{std::make_shared<const Object>(sample_object()), 6});
+  frames["fetch_done"] = reply_frame(T::fetch_done, 10, FetchDone{1});
+  frames["erase"] = request_frame(T::erase, 11, 100, QueryRequest{7, {}});
+  frames["erase_ok"] = reply_frame(T::erase_ok, 11, EraseCount{12});
+  frames["stats"] = request_frame(T::stats, 12, 100, Empty{});
+  frames["stats_ok"] =
+      reply_frame(T::stats_ok, 12, StatsReply{{{"lookups", 5}, {"busy", 0}}, {{"sample", {report}}}});
+  std::map<std::string, std::vector<uint8_t>> out;
+  for (const auto& [key, frame] : frames) out[key] = flatten(frame);
+  return out;
+}
+
+/// Decodes a frame's body by its type, as a peer would. Returns: corruption, or ok.
+inline Status decode_any(const Frame& frame) {
+  using T = FrameType;
+  uint32_t ms = 0;
+  auto body = frame.body.span();
+  switch (frame.header.type) {
+    case T::hello: return decode_reply<HelloRequest>(T::hello, body).status();
+    case T::hello_ok: return decode_reply<HelloReply>(T::hello_ok, body).status();
+    case T::error: return decode_reply<ErrorReply>(T::error, body).status();
+    case T::open: return decode_request<OpenRequest>(T::open, body, ms).status();
+    case T::open_ok: return decode_reply<OpenReply>(T::open_ok, body).status();
+    case T::lookup:
+    case T::prefetch:
+    case T::erase: return decode_request<QueryRequest>(frame.header.type, body, ms).status();
+    case T::lookup_ok:
+    case T::prefetch_ok: return decode_reply<LookupReply>(frame.header.type, body).status();
+    case T::reserve: return decode_request<ReserveRequest>(T::reserve, body, ms).status();
+    case T::reserve_ok: return decode_reply<ReserveReply>(T::reserve_ok, body).status();
+    case T::put: return decode_put(frame.body, ms).status();
+    case T::put_ok:
+    case T::abort_ok: return decode_reply<Empty>(frame.header.type, body).status();
+    case T::commit: return decode_request<CommitRequest>(T::commit, body, ms).status();
+    case T::commit_ok: return decode_reply<CommitReply>(T::commit_ok, body).status();
+    case T::abort: return decode_request<AbortRequest>(T::abort, body, ms).status();
+    case T::fetch: return decode_request<FetchCall>(T::fetch, body, ms).status();
+    case T::fetch_header: return decode_reply<FetchHeader>(T::fetch_header, body).status();
+    case T::fetch_object: return decode_fetch_object(frame.body).status();
+    case T::fetch_done: return decode_reply<FetchDone>(T::fetch_done, body).status();
+    case T::erase_ok: return decode_reply<EraseCount>(T::erase_ok, body).status();
+    case T::stats: return decode_request<Empty>(T::stats, body, ms).status();
+    case T::stats_ok: return decode_reply<StatsReply>(T::stats_ok, body).status();
+  }
+  return unsupported("unknown frame type");
+}
+
+}  // namespace kv::testing
