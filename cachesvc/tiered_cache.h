@@ -1,8 +1,8 @@
 // TieredCache: the cache in process, behind the blocking, thread-safe Client interface.
 //
 // Owns a CacheCore with its loop thread and workers, bound to one namespace. Any thread may call; the
-// destructor drains (CacheOptions::drain_timeout) and joins. Leases stay valid after it: they own
-// their bytes.
+// destructor of the last client drains (CacheOptions::drain_timeout) and joins. Leases stay valid
+// after it: they own their bytes.
 #pragma once
 
 #include <memory>
@@ -35,15 +35,14 @@ class TieredCache final : public Client {
 
   /// Writes everything that waits for the SSD. Returns: as CacheCore::drain.
   Status drain(Deadline deadline);
-  /// Another client of the same cache in another namespace; it may not outlive this one.
+  /// Another client of the same cache, perhaps in another namespace. The cache ends with the last.
   Result<std::unique_ptr<Client>> connect(const std::string& ns);
 
  private:
   class Threads;
-  class Session;
-  TieredCache(std::shared_ptr<Threads> threads, std::unique_ptr<Session> session);
+  TieredCache(std::shared_ptr<Threads> threads, uint64_t session);
   std::shared_ptr<Threads> threads_;
-  std::unique_ptr<Session> session_;
+  uint64_t session_;
 };
 
 }  // namespace kv

@@ -1,0 +1,148 @@
+// erase, stats and drain.
+#include <algorithm>
+
+#include "cachesvc/cache_core_impl.h"
+
+namespace kv {
+
+// Every object of the model, in any profile, whose entry begins with the query.
+std::vector<Record*> CacheCore::Impl::erase_targets(const ModelState& model, const Query& query) {
+  std::vector<Record*> out;
+  for (RealmState* realm : index_.realms_of(model.ns, model.spec->fingerprint)) {
+    auto nodes = realm->tree.beginning_with(query.tokens, query.extras);
+    if (!nodes.ok()) continue;
+    if (query.tokens.empty()) nodes->push_back(kRootNode);
+    for (NodeId id : *nodes) {
+      RealmState::Node& node = realm->nodes.at(id);
+      out.insert(out.end(), node.attached.begin(), node.attached.end());
+      if (node.main) out.push_back(node.main);
+    }
+    // Snapshots after the last block that the query matches wholly belong to entries too.
+    auto match = realm->tree.match(query.tokens, query.extras);
+    if (!match.ok() || query.tokens.empty()) continue;
+    NodeId last = match->path.empty() ? kRootNode : match->path.back();
+    for (Record* r : realm->nodes.at(last).attached) {
+      if (r->name.kind != ObjectKind::snapshot || r->position < query.tokens.size()) continue;
+      uint32_t first = r->position - static_cast<uint32_t>(r->tokens.size());
+      bool begins = first <= query.tokens.size() &&
+                    std::equal(query.tokens.begin() + first, query.tokens.end(), r->tokens.begin());
+      if (begins && std::find(out.begin(), out.end(), r) == out.end()) out.push_back(r);
+    }
+  }
+  return out;
+}
+
+void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
+                            Done<Result<uint64_t>> done) {
+  auto call = begin<Result<uint64_t>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  auto state = model_of(session, model);
+  if (!state.ok()) return call->fail(state.status());
+  std::vector<ObjectName> names;
+  for (Record* r : erase_targets(**state, query)) {
+    names.push_back(r->name);
+    if (r->spill_queued) spill_queue_bytes_ -= r->payload_bytes;
+    index_.remove(*r);
+  }
+  uint64_t removed = names.size();
+  count_.erased_objects += removed;
+  check_commit_waits();
+  pump_room();
+  if (!ssd_) return call->finish(removed);
+  // Behind every write under way, so that nothing comes back; then the catalog forgets the tokens.
+  on_ssd([ssd = ssd_, names]() -> Status {
+    if (names.empty()) return {};
+    KV_ASSIGN_OR_RETURN(EraseReply reply, ssd->erase(names));
+    (void)reply;
+    return ssd->checkpoint();
+  }, [call, removed](Status status) {
+    if (status.ok()) call->finish(removed);
+    else call->fail(status);
+  });
+}
+
+StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
+  StatsReply out;
+  auto add = [&out](const char* name, uint64_t value) { out.values.emplace_back(name, value); };
+#define KV_COUNTER(name) add(#name, count_.name);
+  KV_CACHE_COUNTERS(KV_COUNTER)
+#undef KV_COUNTER
+  add("ram_budget_bytes", pool_->budget_bytes());
+  add("ram_used_bytes", pool_->used_bytes());
+  add("ram_peak_bytes", pool_->peak_bytes());
+  for (size_t i = 0; i < kChargeKinds; ++i) {
+    auto kind = static_cast<ChargeKind>(i);
+    out.values.emplace_back(std::string("ram_") + to_string(kind) + "_bytes",
+                            pool_->used_bytes(kind));
+  }
+  add("ram_recycled_bytes", pool_->recycled_bytes());
+  auto& index = const_cast<ObjectIndex&>(index_);
+  add("ram_objects", index.ram().size());
+  add("ssd_objects", index.ssd().size());
+  add("ssd_limit_bytes", ssd.limit_bytes);
+  add("ssd_used_bytes", ssd.used_bytes);
+  add("ssd_quarantine_bytes", ssd.quarantine_bytes);
+  add("spill_queue_bytes", spill_queue_bytes_);
+  add("spill_queue_limit_bytes", options_.spill_queue_bytes);
+  add("reservations", reservations_.size());
+  add("sessions", sessions_.size());
+  add("waiting_calls", calls_.size());
+  add("pins", index_.pins());
+  add("recovered_objects", recovered_objects_);
+  add("recovered_skipped", recovered_skipped_);
+  for (const auto& [key, model] : models_) {
+    if (model->opened) out.models.emplace_back(model->spec->name, model->reports);
+  }
+  return out;
+}
+
+void CacheCore::Impl::stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done) {
+  auto call = begin<Result<StatsReply>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  if (!ssd_) {
+    StatsReply reply = stats_now({});
+    return call->finish(std::move(reply));
+  }
+  on_worker([ssd = ssd_] { return ssd->stats(); }, [this, call](SsdStats ssd) {
+    if (!call->finished()) call->finish(stats_now(ssd));
+  });
+}
+
+// Stops accepting, writes what waits, then one sync and one checkpoint.
+void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
+  auto call = begin<Status>(0, deadline, std::move(done));
+  draining_ = true;
+  if (call->finished()) return;
+  if (!ssd_) return call->finish(Status());
+  for (const auto& [key, model] : models_) {
+    bool retry = model->realm && !model->records_durable && !model->records_writing;
+    if (retry) write_records(*model);
+  }
+  if (options_.spill_when == SpillWhen::evict) {
+    for (EntryKey key : index_.ram().next_victims(UINT64_MAX, true).keys) {
+      Record* r = index_.find_key(key);
+      if (r && r->dirty() && !r->spill_refused) enqueue_spill(*r);
+    }
+  }
+  flush_touches();
+  drain_checks_.push_back([this, call] {
+    on_ssd([ssd = ssd_]() -> Status {
+      KV_RETURN_IF_ERROR(ssd->sync());
+      return ssd->checkpoint();
+    }, [call](Status status) { call->finish(status); });
+  });
+  pump_spill();
+  check_drained();
+}
+
+void CacheCore::Impl::check_drained() {
+  if (drain_checks_.empty() || packing_ || writing_) return;
+  if (!spill_queue_.empty()) {
+    pump_spill();
+    if (packing_) return;
+  }
+  auto checks = std::exchange(drain_checks_, {});
+  for (auto& check : checks) check();
+}
+
+}  // namespace kv

@@ -1,0 +1,324 @@
+// CacheCore::Impl: the state behind the verbs, and how they share it. Internal to cachesvc/cache_core*.
+//
+// Everything runs on the loop executor unless a comment says "worker"; a worker gets values and
+// returns values. Files: _open, _reserve, _put (+ _encode), _commit, _fetch, _promote, _spill, _room,
+// _erase, _stats, each with the verbs of that name.
+#pragma once
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <deque>
+#include <list>
+#include <map>
+#include <set>
+
+#include "cachesvc/cache_core.h"
+#include "cachesvc/cache_core_call.h"
+#include "cachesvc/cache_core_index.h"
+#include "storage/ssd_tier.h"
+
+namespace kv {
+
+using Clock = std::chrono::steady_clock;
+
+/// Counters of stats, by the names in cache_core.h.
+#define KV_CACHE_COUNTERS(X)                                                                      \
+  X(lookups) X(fetches) X(stores) X(commits) X(aborts) X(reservations_expired) X(hit_tokens_ram)  \
+  X(hit_tokens_ssd) X(miss_tokens) X(fetch_misses) X(puts_duplicate) X(copies)                    \
+  X(objects_committed) X(objects_lost) X(commits_foreign) X(encoded_planes)                       \
+  X(encode_raw_fallbacks) X(spills_queued) X(spills_written) X(spills_failed) X(spills_dropped)   \
+  X(spill_raw_bytes) X(spill_packed_bytes) X(promotions) X(promotion_joins)                       \
+  X(promotion_failures) X(ram_evicted_clean) X(ram_evicted_dirty) X(ssd_evicted)                  \
+  X(erased_objects) X(superseded_tails) X(quarantined) X(read_io_errors) X(busy)
+struct Counters {
+#define KV_COUNTER(name) uint64_t name = 0;
+  KV_CACHE_COUNTERS(KV_COUNTER)
+#undef KV_COUNTER
+};
+
+/// A model as some namespace has it.
+struct ModelState {
+  std::string ns;
+  std::shared_ptr<const ModelSpec> spec;
+  RealmState* realm = nullptr;  ///< of the profile in force; null: recovered without its profile
+  uint64_t serial = 0;          ///< of its newest model record
+  bool records_durable = false; ///< profile and model record are on the SSD
+  bool records_writing = false; ///< a second attempt is under way
+  bool opened = false;          ///< realm has its codec and reports are made
+  std::vector<CodingReport> reports;
+};
+
+/// A pin that knows which record it is for, even after that one is gone.
+struct PinnedName {
+  ObjectName name;
+  uint64_t serial;
+};
+
+struct Session {
+  std::string ns;
+  std::vector<ModelState*> models;  ///< handle - 1
+  std::set<uint64_t> reservations;
+};
+
+struct Reservation {
+  uint64_t id = 0;
+  uint64_t session = 0;
+  ModelState* model = nullptr;
+  RealmState* realm = nullptr;
+  Query query;
+  std::vector<Id> blocks;       ///< ids of the complete blocks
+  Id tail;                      ///< zero if the length is a multiple of block_tokens
+  std::set<ObjectName> existed; ///< of blocks and tail: there at reserve, so pinned
+  bool tail_covered = false;    ///< a longer tail with these tokens was there at reserve
+  std::map<ObjectName, ObjectPtr> finished;
+  std::map<ObjectName, Charge> index_charges;
+  std::set<ObjectName> foreign; ///< put, but another commit's bytes were there first
+  std::set<ObjectName> encoding; ///< puts under way
+  std::vector<std::function<void()>> when_idle;
+  Charge stored, index;         ///< what its missing objects will need
+  std::vector<PinnedName> pins;
+  std::unique_ptr<boost::asio::steady_timer> timer;
+};
+
+/// Bytes that a request needs all at once, in up to three accounts.
+struct Room {
+  uint64_t stored = 0, staging = 0, promotion = 0, reply = 0, index = 0;
+  uint64_t total() const { return stored + staging + promotion + reply + index; }
+};
+struct RoomCharges {
+  Charge stored, staging, promotion, reply, index;
+};
+using RoomDone = std::function<void(Result<std::shared_ptr<RoomCharges>>)>;
+
+/// Lets leases release their pins from any thread, also after the core is gone.
+class LoopGate;
+
+class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
+ public:
+  Impl(CacheOptions o, boost::asio::any_io_executor loop, boost::asio::any_io_executor workers,
+       std::shared_ptr<RamPool> pool);
+  void close();
+
+  // start (_recover)
+  Status open_ssd();
+  void adopt(Recovery recovery);
+
+  // calls (_call)
+  Result<uint64_t> connect(const std::string& ns);
+  void disconnect(uint64_t session);
+  Result<ModelState*> model_of(uint64_t session, uint32_t handle);
+  template <typename T>
+  std::shared_ptr<Call<T>> begin(uint64_t session, Deadline deadline, Done<T> done);
+  void add_call(uint64_t session, std::shared_ptr<CallBase> call, Deadline deadline);
+  void forget_call(CallBase* call);
+
+  // _open
+  void open(uint64_t session, OpenRequest request, Deadline deadline, Done<Result<OpenReply>> done);
+  void next_open();
+  void open_done();
+  void run_open(uint64_t session, OpenRequest request, std::shared_ptr<Call<Result<OpenReply>>> call);
+  struct OpenPlan;
+  Result<OpenPlan> plan_open(const std::string& ns, const OpenRequest& request);
+  OpenReply open_reply(Session& session, ModelState& model);
+  void write_records(ModelState& model);
+
+  // _reserve
+  void reserve(uint64_t session, ReserveRequest request, Deadline deadline,
+               Done<Result<ReserveReply>> done);
+  std::vector<Need> needs_of(Reservation& r);
+  Room room_of(const Reservation& r, const std::vector<Need>& needs);
+  Status fits(const Reservation& r, const Room& room);
+  void arm(Reservation& r);
+  Reservation* find_reservation(uint64_t session, uint64_t id);
+  void end_reservation(uint64_t id);
+
+  // _put
+  struct PutJob;
+  void put(uint64_t session, PutRequest request, PutInput input, Deadline deadline,
+           Done<Status> done);
+  Status identify(Reservation& r, Object& object);
+  Status identify_supplement(Reservation& r, Object& object);
+  Status identify_snapshot(Reservation& r, Object& object);
+  uint64_t put_bytes(const Reservation& r, const PutJob& job) const;
+  void gather_sources(std::shared_ptr<PutJob> job);
+  void charge_put(std::shared_ptr<PutJob> job);
+  void run_put(std::shared_ptr<PutJob> job);
+  void finish_put(std::shared_ptr<PutJob> job, Result<ObjectPtr> result);
+
+  // _commit
+  struct CommitWait;
+  void commit(uint64_t session, uint64_t id, Durability wait_for, Deadline deadline,
+              Done<Result<CommitReply>> done);
+  void commit_now(uint64_t session, uint64_t id, Durability wait_for,
+                  std::shared_ptr<Call<Result<CommitReply>>> call);
+  Status check_coverage(Reservation& r, uint32_t tokens, CommitReply& reply, uint32_t* covered);
+  uint32_t find_lost(Reservation& r, CommitReply& reply);
+  std::vector<Record*> publish(Reservation& r, uint32_t tokens, CommitReply& reply);
+  std::vector<Record*> path_of(Reservation& r, uint32_t tokens);
+  void supersede_tails(Reservation& r, uint32_t tokens);
+  Durability level_of(const CommitWait& wait);
+  bool stuck(const CommitWait& wait);
+  void check_commit_waits();
+  void abort(uint64_t session, uint64_t id, Deadline deadline, Done<Status> done);
+
+  // _fetch
+  struct FetchCall;
+  void lookup(uint64_t session, uint32_t model, Query query, bool start, Deadline deadline,
+              Done<Result<LookupReply>> done);
+  void fetch(uint64_t session, FetchRequest request, Deadline deadline,
+             Done<Result<FetchReply>> done);
+  void fetch_step(std::shared_ptr<FetchCall> call);
+  void fetch_promote(std::shared_ptr<FetchCall> call, std::vector<Record*> missing);
+  void fetch_reply(std::shared_ptr<FetchCall> call, const Hit& hit);
+  void fetch_decode(std::shared_ptr<FetchCall> call, FetchReply reply);
+  void count_fetch(const FetchCall& call, const Hit& hit, const Query& query);
+  std::shared_ptr<const void> lease_hold(std::vector<PinnedName> pins);
+
+  // _promote
+  void promote(Record& record, Charge stored, Charge promotion, std::function<void(Status)> done);
+  void join_promotion(Record& record, std::function<void(Status)> done);
+  bool promoting(const Record& record) const;
+  void promoted(const ObjectName& name, uint64_t serial, Result<ObjectPtr> result);
+  void lose(Record& record);
+  Room room_to_promote(const Record& record) const;
+
+  // _room
+  void with_room(Room room, Deadline deadline, RoomDone done);
+  std::shared_ptr<RoomCharges> try_room(const Room& room);
+  std::shared_ptr<RoomCharges> make_room(const Room& room, bool dirty_too);
+  void evict(Record& record);
+  void pump_room();
+  void room_timeout(uint64_t id);
+  bool spill_for_room(uint64_t bytes);
+
+  // _spill
+  struct SpillBatch;
+  struct SpillItem;
+  bool enqueue_spill(Record& record);
+  void pump_spill();
+  void pack_batch(std::shared_ptr<SpillBatch> batch);
+  void write_batch(std::shared_ptr<SpillBatch> batch);
+  std::vector<ObjectName> ssd_victims(uint64_t bytes);
+  void batch_written(std::shared_ptr<SpillBatch> batch, std::vector<PutResult> results);
+  void finish_batch(std::shared_ptr<SpillBatch> batch);
+  void spill_failed(Record& record, bool dropped);
+  void schedule_sync();
+  void run_sync();
+  void flush_touches();
+  void note_touches(const std::vector<Record*>& records);
+
+  // _erase, _stats, drain
+  void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
+             Done<Result<uint64_t>> done);
+  std::vector<Record*> erase_targets(const ModelState& model, const Query& query);
+  void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
+  StatsReply stats_now(const SsdStats& ssd) const;
+  void drain(Deadline deadline, Done<Status> done);
+  void check_drained();
+
+  // shared
+  std::vector<PinnedName> pin_all(const std::vector<Record*>& records);
+  void unpin_all(const std::vector<PinnedName>& pins);
+  Record* find_pinned(const PinnedName& pinned);
+  Record* find_usable(const ObjectName& name);  ///< null also for one whose reads failed lately
+  /// Runs `job` on a worker, then `then(result)` on the loop, unless the core is gone by then.
+  template <typename Job, typename Then>
+  void on_worker(Job job, Then then) {
+    run_on(workers_, std::move(job), std::move(then));
+  }
+  /// As on_worker, one after another in the order of the calls: everything that changes the SSD.
+  template <typename Job, typename Then>
+  void on_ssd(Job job, Then then) {
+    run_on(ssd_strand_, std::move(job), std::move(then));
+  }
+  template <typename Executor, typename Job, typename Then>
+  void run_on(Executor& executor, Job job, Then then) {
+    auto shared_job = std::make_shared<Job>(std::move(job));
+    boost::asio::post(executor, [weak = weak_from_this(), loop = loop_, job = std::move(shared_job),
+                                 then = std::move(then)]() mutable {
+      auto result = std::make_shared<decltype((*job)())>((*job)());
+      job.reset();  // its input is freed here, on the worker
+      boost::asio::post(loop, [weak, result = std::move(result), then = std::move(then)]() mutable {
+        if (auto self = weak.lock(); self && !self->closed_) then(std::move(*result));
+      });
+    });
+  }
+  /// `handler` later on the loop, unless the core is gone by then.
+  template <typename Handler>
+  void later(Handler handler) {
+    boost::asio::post(loop_, [weak = weak_from_this(), handler = std::move(handler)]() mutable {
+      if (auto self = weak.lock(); self && !self->closed_) handler();
+    });
+  }
+
+  CacheOptions options_;
+  boost::asio::any_io_executor loop_, workers_;
+  boost::asio::strand<boost::asio::any_io_executor> ssd_strand_;
+  std::shared_ptr<RamPool> pool_;
+  std::shared_ptr<SsdTier> ssd_;  ///< null: no SSD tier
+  std::shared_ptr<LoopGate> gate_;
+  bool closed_ = false;
+  ObjectIndex index_;
+  Counters count_;
+  uint64_t recovered_objects_ = 0, recovered_skipped_ = 0;
+
+  std::map<uint64_t, Session> sessions_;
+  uint64_t next_session_ = 1;
+  std::map<std::pair<std::string, Id>, std::unique_ptr<ModelState>> models_;
+  std::map<uint64_t, Reservation> reservations_;
+  uint64_t next_reservation_ = 1;
+  std::map<CallBase*, std::shared_ptr<CallBase>> calls_;
+
+  std::deque<std::function<void()>> opens_;
+  bool opening_ = false;
+
+  struct RoomWaiter {
+    uint64_t id;
+    Room room;
+    Deadline deadline;
+    RoomDone done;
+    std::unique_ptr<boost::asio::steady_timer> timer;
+  };
+  std::list<RoomWaiter> room_waiters_;
+  uint64_t next_waiter_ = 1;
+  bool pumping_room_ = false;
+
+  struct Promotion {
+    uint64_t serial;
+    std::vector<PinnedName> pins;
+    std::vector<std::function<void(Status)>> waiters;
+  };
+  std::map<ObjectName, Promotion> promotions_;
+
+  std::deque<PinnedName> spill_queue_;
+  uint64_t spill_queue_bytes_ = 0;   ///< queued and in flight
+  std::shared_ptr<SpillBatch> packing_, writing_;
+  std::vector<PinnedName> unsynced_; ///< spilled, folders not yet synced
+  bool syncing_ = false;
+  uint64_t failed_syncs_ = 0;
+  std::unique_ptr<boost::asio::steady_timer> sync_timer_;
+  std::vector<ObjectName> touched_;
+  std::list<CommitWait> commit_waits_;
+
+  bool draining_ = false;
+  std::vector<std::function<void()>> drain_checks_;
+};
+
+struct CacheCore::Impl::CommitWait {
+  std::vector<PinnedName> path;
+  ModelState* model = nullptr;
+  Durability wait_for = Durability::accepted;
+  uint64_t failed_syncs = 0;  ///< of the core, when the wait began
+  CommitReply reply;
+  std::shared_ptr<Call<Result<CommitReply>>> call;
+};
+
+template <typename T>
+std::shared_ptr<Call<T>> CacheCore::Impl::begin(uint64_t session, Deadline deadline, Done<T> done) {
+  auto call = std::make_shared<Call<T>>(std::move(done));
+  add_call(session, call, deadline);
+  return call;
+}
+
+}  // namespace kv

@@ -1,0 +1,265 @@
+// Records, their nodes and their places in the two eviction orders.
+#include "cachesvc/cache_core_index.h"
+
+#include <algorithm>
+
+namespace kv {
+namespace {
+
+// Estimates of what containers take beside the tokens; checked against malloc in the bench.
+constexpr uint64_t kIndexBytesPerObject = 768;
+constexpr EntryKey kAttachedKey = 1ull << 63;  // supplements and snapshots: not named by a node
+
+EntryKey node_key(const RealmState& realm, NodeId node) {
+  return (uint64_t{realm.index} << 32) | node;
+}
+
+}  // namespace
+
+uint64_t ObjectIndex::index_bytes(size_t tokens) {
+  return kIndexBytesPerObject + tokens * sizeof(Token);
+}
+
+RealmState& ObjectIndex::realm(const Realm& realm, std::shared_ptr<const ModelSpec> model,
+                               std::shared_ptr<const Profile> profile) {
+  if (RealmState* found = find_realm(realm)) return *found;
+  realms_.push_back(std::make_unique<RealmState>(realm, static_cast<uint32_t>(realms_.size()),
+                                                 std::move(model), std::move(profile)));
+  RealmState& made = *realms_.back();
+  made.nodes[kRootNode] = {};
+  return made;
+}
+
+RealmState* ObjectIndex::find_realm(const Realm& realm) {
+  for (auto& r : realms_) {
+    if (r->realm == realm) return r.get();
+  }
+  return nullptr;
+}
+
+std::vector<RealmState*> ObjectIndex::realms_of(const std::string& ns, const Id& fingerprint) {
+  std::vector<RealmState*> out;
+  for (auto& r : realms_) {
+    if (r->realm.ns == ns && r->realm.fingerprint == fingerprint) out.push_back(r.get());
+  }
+  return out;
+}
+
+Record* ObjectIndex::find(const ObjectName& name) {
+  auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : it->second.get();
+}
+
+Record* ObjectIndex::find_key(EntryKey key) {
+  auto it = by_key_.find(key);
+  return it == by_key_.end() ? nullptr : it->second;
+}
+
+NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
+  NodeId parent = kRootNode;
+  if (!object.parent.is_zero()) {
+    auto it = realm.node_of.find(object.parent);
+    if (it == realm.node_of.end()) return kNoNode;
+    parent = it->second;
+  }
+  // A parent block ends where its child begins: a file that says otherwise is no child of it.
+  if (realm.tree.end_token(parent) != object.first_token) return kNoNode;
+  if (object.name.kind == ObjectKind::snapshot) return parent;
+  auto inserted = realm.tree.find_or_insert(parent, object.tokens, object.extras);
+  if (!inserted.ok()) return kNoNode;
+  RealmState::Node& node = realm.nodes[inserted->node];
+  if (node.id.is_zero()) {
+    node.id = object.name.id;
+    realm.node_of[node.id] = inserted->node;
+  }
+  return inserted->node;
+}
+
+Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge index_charge) {
+  if (Record* found = find(object.name)) return found;
+  bool supplement = object.name.kind == ObjectKind::supplement;
+  if (supplement && object.name.group >= realm.groups.size()) return nullptr;
+  NodeId node = owner_node(realm, object);
+  if (node == kNoNode) return nullptr;
+  return link(realm, node, object, std::move(index_charge));
+}
+
+Record* ObjectIndex::link(RealmState& realm, NodeId node, const Object& object,
+                          Charge index_charge) {
+  auto made = std::make_unique<Record>();
+  Record& r = *made;
+  r.name = object.name;
+  r.realm = &realm;
+  r.node = node;
+  r.serial = next_serial_++;
+  r.index_charge = std::move(index_charge);
+  RealmState::Node& n = realm.nodes[node];
+  if (r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail) {
+    r.key = node_key(realm, node);
+    n.main = &r;
+  } else {
+    r.key = kAttachedKey | r.serial;
+    n.attached.push_back(&r);
+  }
+  if (r.name.kind == ObjectKind::snapshot) {
+    r.tokens = object.tokens;
+    r.extras = object.extras;
+    r.position = object.end_token();
+  }
+  by_key_[r.key] = &r;
+  by_name_[r.name] = std::move(made);
+  return &r;
+}
+
+Record* ObjectIndex::add_unreachable(const Object& object, Charge index_charge) {
+  if (find(object.name)) return nullptr;
+  auto made = std::make_unique<Record>();
+  Record& r = *made;
+  r.name = object.name;
+  r.serial = next_serial_++;
+  r.key = kAttachedKey | r.serial;
+  r.index_charge = std::move(index_charge);
+  by_key_[r.key] = &r;
+  by_name_[r.name] = std::move(made);
+  return &r;
+}
+
+void ObjectIndex::remove(Record& record) {
+  while (record.pins > 0) unpin(record);
+  drop_ram(record);
+  drop_ssd(record);
+  by_key_.erase(record.key);
+  if (record.realm) {
+    RealmState& realm = *record.realm;
+    auto it = realm.nodes.find(record.node);
+    if (it->second.main == &record) it->second.main = nullptr;
+    std::erase(it->second.attached, &record);
+    prune(realm, record.node);
+  }
+  by_name_.erase(ObjectName(record.name));  // a copy: the key lives inside what is erased
+}
+
+// Removes a node that nothing hangs on; the tree may remove hollow ancestors with it.
+void ObjectIndex::prune(RealmState& realm, NodeId node) {
+  const RealmState::Node& n = realm.nodes[node];
+  if (node == kRootNode || n.main || !n.attached.empty()) return;
+  std::vector<NodeId> chain;
+  for (NodeId at = node; at != kRootNode; at = realm.tree.parent(at)) chain.push_back(at);
+  realm.tree.erase(node);
+  for (NodeId at : chain) {
+    if (realm.tree.alive(at)) break;
+    auto it = realm.nodes.find(at);
+    realm.node_of.erase(it->second.id);
+    realm.nodes.erase(it);
+  }
+}
+
+EntryOptions ObjectIndex::entry_options(const Record& record, uint64_t charge_bytes) const {
+  EntryOptions options;
+  options.charge_bytes = charge_bytes;
+  bool early = !record.realm || !record.realm->in_force || record.superseded;
+  options.order = early ? DropOrder::early : DropOrder::normal;
+  if (record.realm) {
+    bool main = record.name.kind == ObjectKind::block || record.name.kind == ObjectKind::tail;
+    NodeId parent = main ? record.realm->tree.parent(record.node) : record.node;
+    if (parent != kRootNode) options.parent = node_key(*record.realm, parent);
+  }
+  return options;
+}
+
+void ObjectIndex::set_ram(Record& record, ObjectPtr object) {
+  record.payload_bytes = object->payload_bytes();
+  record.ram = std::move(object);
+  EntryOptions options = entry_options(record, RamPool::slab_bytes(record.payload_bytes));
+  options.dirty = !record.on_ssd();
+  if (ram_.insert(record.key, options) && record.pins > 0) ram_.pin(record.key);
+}
+
+void ObjectIndex::drop_ram(Record& record) {
+  if (!record.ram) return;
+  if (record.pins > 0) ram_.unpin(record.key);
+  KV_CHECK(ram_.erase(record.key));
+  record.ram.reset();
+}
+
+void ObjectIndex::set_ssd(Record& record, Durability level, uint64_t file_bytes,
+                          uint64_t allocated_bytes, std::optional<uint64_t> recency) {
+  bool was = record.on_ssd();
+  record.disk = level;
+  record.file_bytes = file_bytes;
+  if (record.ram) ram_.set_dirty(record.key, false);
+  if (was) return;
+  EntryOptions options = entry_options(record, allocated_bytes);
+  options.recency = recency;
+  if (ssd_.insert(record.key, options) && record.pins > 0) ssd_.pin(record.key);
+}
+
+void ObjectIndex::drop_ssd(Record& record) {
+  if (!record.on_ssd()) return;
+  if (record.pins > 0) ssd_.unpin(record.key);
+  KV_CHECK(ssd_.erase(record.key));
+  record.disk = Durability::none;
+  record.file_bytes = 0;
+  if (record.ram) ram_.set_dirty(record.key, true);
+}
+
+void ObjectIndex::pin(Record& record) {
+  ++pins_;
+  if (++record.pins > 1) return;
+  if (record.ram) ram_.pin(record.key);
+  if (record.on_ssd()) ssd_.pin(record.key);
+}
+
+void ObjectIndex::unpin(Record& record) {
+  KV_CHECK(record.pins > 0);
+  --pins_;
+  if (--record.pins > 0) return;
+  if (record.ram) ram_.unpin(record.key);
+  if (record.on_ssd()) ssd_.unpin(record.key);
+}
+
+void ObjectIndex::touch(const std::vector<Record*>& records) {
+  std::vector<EntryKey> keys;
+  for (Record* r : records) keys.push_back(r->key);
+  ram_.touch_all(keys);
+  ssd_.touch_all(keys);
+}
+
+void ObjectIndex::supersede(Record& tail) {
+  tail.superseded = true;
+  ram_.set_order(tail.key, DropOrder::early);
+  ssd_.set_order(tail.key, DropOrder::early);
+}
+
+void ObjectIndex::set_in_force(RealmState& realm, bool in_force) {
+  realm.in_force = in_force;
+  for (auto& [name, record] : by_name_) {
+    if (record->realm != &realm) continue;
+    DropOrder order = entry_options(*record, 0).order;
+    ram_.set_order(record->key, order);
+    ssd_.set_order(record->key, order);
+  }
+}
+
+Record* ObjectIndex::parent_of(Record& record) {
+  if (!record.realm) return nullptr;
+  RealmState& realm = *record.realm;
+  bool main = record.name.kind == ObjectKind::block || record.name.kind == ObjectKind::tail;
+  NodeId node = main ? realm.tree.parent(record.node) : record.node;
+  return node == kRootNode ? nullptr : realm.nodes.at(node).main;
+}
+
+std::vector<Record*> ObjectIndex::path_to(Record& record) {
+  std::vector<Record*> path{&record};
+  if (!record.realm) return path;
+  RealmState& realm = *record.realm;
+  bool main = record.name.kind == ObjectKind::block || record.name.kind == ObjectKind::tail;
+  NodeId at = main ? realm.tree.parent(record.node) : record.node;
+  for (; at != kRootNode; at = realm.tree.parent(at)) {
+    if (Record* r = realm.nodes.at(at).main) path.push_back(r);
+  }
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+}  // namespace kv

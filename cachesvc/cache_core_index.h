@@ -1,0 +1,161 @@
+// ObjectIndex: everything stored in both tiers, by name and by prefix; which rows a query could use,
+// and which objects go first when bytes are short.
+//
+// A Record exists exactly while its object is in RAM or on the SSD (or both). A tree node exists while
+// a record hangs on it or below it. No I/O, no waiting; one thread at a time (the loop).
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cachesvc/ram_pool.h"
+#include "codec/codec.h"
+#include "index/eviction.h"
+#include "index/prefix_tree.h"
+#include "index/restorable.h"
+#include "proto/client.h"
+
+namespace kv {
+
+struct RealmState;
+
+/// One object in some tier.
+struct Record {
+  ObjectName name;
+  RealmState* realm = nullptr;  ///< null: of an unknown model or profile; only ever evicted
+  NodeId node = kNoNode;        ///< block, tail: its own; supplement: its block's; snapshot: its parent's
+  EntryKey key = kNoEntry;
+  uint64_t serial = 0;          ///< tells two records of one name apart in time
+  std::vector<Token> tokens;    ///< snapshots only: those after the parent's end
+  std::vector<Extra> extras;    ///< snapshots only
+  uint32_t position = 0;        ///< snapshots only
+
+  ObjectPtr ram;                ///< null: not in RAM
+  Durability disk = Durability::none;  ///< none, spilled or durable
+  uint64_t payload_bytes = 0;   ///< planes and states in memory
+  uint64_t file_bytes = 0;      ///< at most; 0 while not on the SSD
+  uint32_t pins = 0;
+  bool spill_queued = false;    ///< waits for the SSD or is being written
+  bool spill_refused = false;   ///< the SSD had no room or failed: not tried again before an eviction
+  bool superseded = false;      ///< a tail whose tokens a longer tail or a block holds too
+  std::chrono::steady_clock::time_point blocked_until{};  ///< reads failed: absent until then
+  Charge index_charge;
+
+  bool on_ssd() const { return disk != Durability::none; }
+  bool dirty() const { return ram && !on_ssd(); }
+};
+
+/// One (namespace, model, profile): a tree and how to read what hangs on it.
+struct RealmState {
+  RealmState(Realm r, uint32_t number, std::shared_ptr<const ModelSpec> m,
+             std::shared_ptr<const Profile> p)
+      : realm(std::move(r)), index(number), model(std::move(m)), profile(std::move(p)),
+        groups(part_groups(*model)), tree(profile->block_tokens) {}
+  struct Node {
+    Id id;
+    Record* main = nullptr;
+    std::vector<Record*> attached;  ///< supplements of this node, snapshots after it
+  };
+  Realm realm;
+  uint32_t index;
+  std::shared_ptr<const ModelSpec> model;
+  std::shared_ptr<const Profile> profile;
+  std::shared_ptr<const Codec> codec;  ///< null until the model is opened
+  std::vector<PartGroup> groups;
+  PrefixTree tree;
+  std::unordered_map<NodeId, Node> nodes;
+  std::unordered_map<Id, NodeId, IdHash> node_of;
+  bool in_force = true;
+  uint32_t block_tokens() const { return profile->block_tokens; }
+};
+
+/// What a query would get.
+struct Hit {
+  PrefixMatch match;
+  uint32_t common = 0;
+  RestorePlan plan;
+  struct Use {
+    Record* record;
+    uint32_t end_token;
+  };
+  std::vector<Use> uses;  ///< each object once: blocks, tails, supplements, snapshots
+};
+
+class ObjectIndex {
+ public:
+  /// Index bytes that one object of `tokens` tokens is charged: its node, record and map entries.
+  static uint64_t index_bytes(size_t tokens);
+
+  /// The realm, made if it is new.
+  RealmState& realm(const Realm& realm, std::shared_ptr<const ModelSpec> model,
+                    std::shared_ptr<const Profile> profile);
+  RealmState* find_realm(const Realm& realm);
+  std::vector<RealmState*> realms_of(const std::string& ns, const Id& fingerprint);
+
+  Record* find(const ObjectName& name);
+  Record* find_key(EntryKey key);
+  /// The record of this object, made if it is new; null if its parent has no node (an orphan) or the
+  /// tree or the geometry refuses it. `object` needs no planes.
+  Record* add(RealmState& realm, const Object& object, Charge index_charge);
+  /// A record that hangs on no tree: it can only be evicted.
+  Record* add_unreachable(const Object& object, Charge index_charge);
+  /// Forgets the object in both tiers. Pinned or not.
+  void remove(Record& record);
+
+  void set_ram(Record& record, ObjectPtr object);
+  void drop_ram(Record& record);  ///< keeps the record, even one that is in no tier now
+  void set_ssd(Record& record, Durability level, uint64_t file_bytes, uint64_t allocated_bytes,
+               std::optional<uint64_t> recency = {});
+  void drop_ssd(Record& record);
+  void pin(Record& record);
+  void unpin(Record& record);
+  void touch(const std::vector<Record*>& records);
+  void supersede(Record& tail);
+  /// Objects of a realm that is not in force go before others.
+  void set_in_force(RealmState& realm, bool in_force);
+
+  /// `now` decides which failed reads are tried again. `more`: holdings of objects that aren't stored
+  /// yet (Holding::object == 0). `ram_only`: as if the SSD were empty.
+  struct PlanOptions {
+    RestorableQuery limits;
+    std::chrono::steady_clock::time_point now;
+    bool ram_only = false;
+    const std::vector<Holding>* more = nullptr;
+  };
+  Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& options);
+  /// What `query` could use, as holdings, and the longest common prefix in `hit`.
+  Result<std::vector<Holding>> holdings(RealmState& realm, const Query& query,
+                                        const PlanOptions& options, Hit& hit);
+  /// The record and the blocks above it, root first; missing ones are left out.
+  std::vector<Record*> path_to(Record& record);
+  Record* parent_of(Record& record);  ///< the block that must be on the SSD before it; or null
+
+  EvictionOrder& ram() { return ram_; }
+  EvictionOrder& ssd() { return ssd_; }
+  size_t size() const { return by_name_.size(); }
+  uint64_t pins() const { return pins_; }
+  const std::vector<std::unique_ptr<RealmState>>& realms() const { return realms_; }
+
+ private:
+  NodeId owner_node(RealmState& realm, const Object& object);
+  Record* link(RealmState& realm, NodeId node, const Object& object, Charge index_charge);
+  void prune(RealmState& realm, NodeId node);
+  EntryOptions entry_options(const Record& record, uint64_t charge_bytes) const;
+
+  std::vector<std::unique_ptr<RealmState>> realms_;
+  std::unordered_map<ObjectName, std::unique_ptr<Record>, ObjectNameHash> by_name_;
+  std::unordered_map<EntryKey, Record*> by_key_;
+  EvictionOrder ram_, ssd_;
+  uint64_t next_serial_ = 1;
+  uint64_t pins_ = 0;
+};
+
+/// What an object holds for a model's part groups, as holdings of the given place and common prefix.
+void append_holdings(const RealmState& realm, const ObjectName& name, uint32_t first_token,
+                     uint32_t end_token, const Holding& like, std::vector<Holding>& out);
+
+}  // namespace kv

@@ -1,0 +1,33 @@
+// What a store of n tokens must and may bring beside blocks and tail, and how many bytes objects take.
+// Pure functions.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "index/restorable.h"
+#include "proto/client.h"
+
+namespace kv {
+
+/// Supplements and the snapshot that a store of `n` tokens lacks, given what is held already.
+/// Required: what a cache of exactly n demands (restorable.h). Welcome: what makes the newest block
+/// end and n - 1 (a repeat of the same prompt) servable too, and small carries at every block end.
+std::vector<Need> attached_needs(std::span<const PartGroup> groups, uint32_t block_tokens,
+                                 uint32_t n, const std::vector<Holding>& held);
+
+/// Bytes of planes that an object for this need takes when stored (states: 0, their size is unknown).
+uint64_t need_bytes(const ModelSpec& model, const Profile& profile,
+                    std::span<const PartGroup> groups, const Need& need);
+
+/// Bytes that rows [first, end) of one side take when they are stored in coded form.
+uint64_t stored_rows_bytes(const SideSpec& side, DType raw, uint8_t bits, uint32_t exact_tokens,
+                           uint32_t first, uint32_t end);
+
+/// The part's raw dtype under the profile.
+DType raw_dtype(const PartSpec& part, const Profile& profile);
+
+std::span<const Extra> extras_between(const Query& query, uint32_t first, uint32_t end);
+std::span<const Token> tokens_between(const Query& query, uint32_t first, uint32_t end);
+
+}  // namespace kv

@@ -1,0 +1,212 @@
+// open: which profile is in force, the model's records on the SSD, the codec. One open that changes
+// something at a time, so that two clients can't put two profiles in force.
+#include "cachesvc/cache_core_impl.h"
+#include "codec/plan.h"
+
+namespace kv {
+
+struct CacheCore::Impl::OpenPlan {
+  std::string ns;
+  std::shared_ptr<const ModelSpec> spec;
+  std::shared_ptr<const Profile> profile;
+  uint64_t serial = 0;
+  bool write_records = false;
+};
+
+namespace {
+
+const char* to_text(PrefillMode mode) { return mode == PrefillMode::exact ? "exact" : "coded"; }
+
+// The codec reports side by side; clients see one line per part.
+std::vector<CodingReport> part_reports(const ModelSpec& model, const Profile& profile) {
+  std::vector<CodingReport> out;
+  for (const auto& side : report(model, profile)) {
+    if (out.empty() || out.back().layer != side.layer || out.back().part != side.part) {
+      CodingReport line;
+      line.layer = static_cast<uint16_t>(side.layer);
+      line.part = static_cast<uint16_t>(side.part);
+      line.kind = side.kind;
+      out.push_back(line);
+    }
+    CodingReport& line = out.back();
+    bool k = side.side != Side::v, v = side.side != Side::k;
+    if (k) line.requested_k_bits = side.requested_bits;
+    if (k) line.active_k_bits = side.active_bits;
+    if (v) line.requested_v_bits = side.requested_bits;
+    if (v) line.active_v_bits = side.active_bits;
+    if (line.reason.empty()) line.reason = side.reason;
+  }
+  return out;
+}
+
+bool same_geometry(const ModelSpec& a, const ModelSpec& b) { return a.layers == b.layers; }
+
+struct Opened {
+  Status status;
+  std::shared_ptr<const Codec> codec;
+  std::vector<CodingReport> reports;
+  Status records;  // of writing them
+};
+
+}  // namespace
+
+void CacheCore::Impl::open(uint64_t session, OpenRequest request, Deadline deadline,
+                           Done<Result<OpenReply>> done) {
+  auto call = begin<Result<OpenReply>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  auto shared = std::make_shared<OpenRequest>(std::move(request));
+  opens_.push_back([this, session, shared, call] {
+    if (call->finished()) return open_done();
+    run_open(session, std::move(*shared), call);
+  });
+  next_open();
+}
+
+void CacheCore::Impl::next_open() {
+  if (opening_ || opens_.empty()) return;
+  opening_ = true;
+  auto run = std::move(opens_.front());
+  opens_.pop_front();
+  run();
+}
+
+void CacheCore::Impl::open_done() {
+  opening_ = false;
+  if (!opens_.empty()) later([this] { next_open(); });
+}
+
+Result<CacheCore::Impl::OpenPlan> CacheCore::Impl::plan_open(const std::string& ns,
+                                                             const OpenRequest& request) {
+  OpenPlan plan;
+  plan.ns = ns;
+  auto it = models_.find({ns, request.model.fingerprint});
+  ModelState* known = it == models_.end() ? nullptr : it->second.get();
+  if (!known && models_.size() >= options_.max_models) {
+    return Status(StatusCode::busy, "max_models " + std::to_string(options_.max_models));
+  }
+  if (known && !same_geometry(*known->spec, request.model)) {
+    return invalid_argument("model " + request.model.name +
+                            ": other layers than stored under the same fingerprint");
+  }
+  plan.spec = known ? known->spec : std::make_shared<const ModelSpec>(request.model);
+  plan.serial = known ? known->serial : 0;
+  bool in_force = known && known->realm;
+  if (request.replace && !request.profile) {
+    return invalid_argument("replace: the request brings no profile");
+  }
+  if (in_force && !request.replace) {
+    plan.profile = known->realm->profile;
+  } else if (request.profile) {
+    plan.profile = request.profile;
+  } else {
+    CodingSettings settings = options_.coding;
+    settings.prefill = request.prefill;
+    KV_RETURN_IF_ERROR(validate(*plan.spec, settings.block_tokens));
+    KV_ASSIGN_OR_RETURN(Profile plain, plain_profile(*plan.spec, settings));
+    plan.profile = std::make_shared<const Profile>(std::move(plain));
+  }
+  if (plan.profile->prefill != request.prefill) {
+    return unsupported("model " + request.model.name + " in namespace " + ns +
+                       ": the profile in force has prefill = " + to_text(plan.profile->prefill) +
+                       ", the engine is set to " + to_text(request.prefill) +
+                       "; use another namespace");
+  }
+  if (plan.profile->block_tokens == 0 || plan.profile->block_tokens > kMaxBlockTokens) {
+    return invalid_argument("profile: block_tokens " + std::to_string(plan.profile->block_tokens) +
+                            " outside 1.." + std::to_string(kMaxBlockTokens));
+  }
+  KV_RETURN_IF_ERROR(validate(*plan.spec, plan.profile->block_tokens));
+  KV_RETURN_IF_ERROR(validate(*plan.profile, *plan.spec));
+  bool same = in_force && known->realm->realm.profile == plan.profile->id();
+  plan.write_records = !same || (ssd_ && !known->records_durable);
+  if (plan.write_records) ++plan.serial;
+  return plan;
+}
+
+OpenReply CacheCore::Impl::open_reply(Session& session, ModelState& model) {
+  auto& models = session.models;
+  auto at = std::find(models.begin(), models.end(), &model);
+  auto handle = static_cast<uint32_t>(at - models.begin()) + 1;
+  if (at == models.end()) models.push_back(&model);
+  return {handle, model.realm->realm, model.realm->profile, model.reports};
+}
+
+void CacheCore::Impl::run_open(uint64_t session, OpenRequest request,
+                               std::shared_ptr<Call<Result<OpenReply>>> call) {
+  auto it = sessions_.find(session);
+  Status refused;
+  if (it == sessions_.end()) refused = {StatusCode::not_found, "no such session"};
+  if (draining_) refused = {StatusCode::unavailable, "the cache is draining"};
+  Result<OpenPlan> planned = refused.ok() ? plan_open(it->second.ns, request) : refused;
+  if (!planned.ok()) {
+    call->fail(planned.status());
+    return open_done();
+  }
+  OpenPlan plan = std::move(*planned);
+  ModelState* known = nullptr;
+  if (auto m = models_.find({plan.ns, plan.spec->fingerprint}); m != models_.end()) {
+    known = m->second.get();
+  }
+  if (known && known->opened && !plan.write_records) {
+    call->finish(open_reply(it->second, *known));
+    return open_done();
+  }
+  auto job = [plan, ssd = ssd_]() -> Opened {
+    Opened out;
+    auto codec = Codec::create(*plan.spec, plan.profile);
+    if (!codec.ok()) return {codec.status(), nullptr, {}, {}};
+    out.codec = *codec;
+    out.reports = part_reports(*plan.spec, *plan.profile);
+    if (ssd && plan.write_records) {
+      out.records = ssd->put_profile(*plan.profile);
+      ModelRecord record{plan.ns, *plan.spec, plan.profile->id(), plan.serial};
+      if (out.records.ok()) out.records = ssd->put_model_record(record);
+    }
+    return out;
+  };
+  auto then = [this, plan, session, call](Opened opened) {
+    if (opened.status.ok()) {
+      auto& slot = models_[{plan.ns, plan.spec->fingerprint}];
+      if (!slot) slot = std::make_unique<ModelState>();
+      Realm realm{plan.ns, plan.spec->fingerprint, plan.profile->id()};
+      RealmState& state = index_.realm(realm, plan.spec, plan.profile);
+      for (RealmState* other : index_.realms_of(plan.ns, plan.spec->fingerprint)) {
+        if (other->in_force != (other == &state)) index_.set_in_force(*other, other == &state);
+      }
+      state.codec = opened.codec;
+      slot->ns = plan.ns;
+      slot->spec = plan.spec;
+      slot->realm = &state;
+      slot->serial = plan.serial;
+      slot->opened = true;
+      slot->reports = std::move(opened.reports);
+      if (plan.write_records) slot->records_durable = ssd_ && opened.records.ok();
+      auto its = sessions_.find(session);
+      if (its != sessions_.end()) call->finish(open_reply(its->second, *slot));
+    } else {
+      call->fail(opened.status);
+    }
+    open_done();
+  };
+  on_ssd(std::move(job), std::move(then));
+}
+
+// A model whose records could not be written at open: tried again before anything of it is spilled.
+void CacheCore::Impl::write_records(ModelState& model) {
+  ModelRecord record{model.ns, *model.spec, model.realm->realm.profile, ++model.serial};
+  auto key = std::pair(model.ns, model.spec->fingerprint);
+  model.records_writing = true;
+  on_ssd([ssd = ssd_, record, profile = model.realm->profile]() -> Status {
+    KV_RETURN_IF_ERROR(ssd->put_profile(*profile));
+    return ssd->put_model_record(record);
+  }, [this, key, serial = model.serial](Status status) {
+    auto it = models_.find(key);
+    if (it == models_.end()) return;
+    it->second->records_writing = false;
+    if (it->second->serial == serial) it->second->records_durable = status.ok();
+    check_commit_waits();
+    pump_spill();
+  });
+}
+
+}  // namespace kv

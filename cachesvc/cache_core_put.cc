@@ -1,0 +1,299 @@
+// put: one object of a reservation, from arrival to finished and invisible.
+#include <algorithm>
+
+#include "cachesvc/cache_core_encode.h"
+#include "cachesvc/cache_core_impl.h"
+#include "cachesvc/cache_core_needs.h"
+
+namespace kv {
+
+struct CacheCore::Impl::PutJob {
+  std::shared_ptr<Call<Status>> call;
+  uint64_t session = 0, reservation = 0;
+  PutInput input = PutInput::caller_owns;
+  Deadline deadline;
+  ObjectName name;
+  std::shared_ptr<EncodeWork> work = std::make_shared<EncodeWork>();
+  Charge index;
+  size_t runners = 0;
+};
+
+namespace {
+
+constexpr size_t kPlanesPerRunner = 4;  // fewer aren't worth another worker
+
+Status wrong(const std::string& what, uint64_t expected, uint64_t given) {
+  return invalid_argument(what + ": expected " + std::to_string(expected) + ", given " +
+                          std::to_string(given));
+}
+
+Status set_tokens(Object& o, const Query& query, uint32_t first, uint32_t end) {
+  auto tokens = tokens_between(query, first, end);
+  auto extras = extras_between(query, first, end);
+  if (!o.tokens.empty() && !std::equal(o.tokens.begin(), o.tokens.end(), tokens.begin(),
+                                       tokens.end())) {
+    return invalid_argument(std::string(to_string(o.name.kind)) + " at token " +
+                            std::to_string(first) + ": its tokens are not the reservation's");
+  }
+  o.tokens.assign(tokens.begin(), tokens.end());
+  o.extras.assign(extras.begin(), extras.end());
+  return {};
+}
+
+}  // namespace
+
+// Which object of the reservation this is; fills what the client may leave out.
+Status CacheCore::Impl::identify(Reservation& r, Object& o) {
+  uint32_t block = r.realm->block_tokens();
+  auto n = static_cast<uint32_t>(r.query.tokens.size());
+  if (o.name.kind == ObjectKind::snapshot) return identify_snapshot(r, o);
+  if (o.first_token % block != 0 || o.first_token >= n) {
+    return invalid_argument("first_token " + std::to_string(o.first_token) +
+                            ": no block of this reservation begins there");
+  }
+  uint32_t index = o.first_token / block;
+  bool complete = index < r.blocks.size();
+  if (o.name.kind != ObjectKind::supplement && (o.name.kind == ObjectKind::block) != complete) {
+    return invalid_argument("tokens from " + std::to_string(o.first_token) + " are a " +
+                            (complete ? "block" : "tail") + ", given as a " +
+                            to_string(o.name.kind));
+  }
+  uint32_t end = complete ? o.first_token + block : n;
+  KV_RETURN_IF_ERROR(set_tokens(o, r.query, o.first_token, end));
+  o.parent = index == 0 ? Id{} : r.blocks[index - 1];
+  ObjectName name = o.name;
+  stamp(o, r.realm->realm);  // a supplement gets its block's id below
+  o.name = name;
+  Id id = complete ? r.blocks[index] : r.tail;
+  if (!name.id.is_zero() && name.id != id) {
+    return invalid_argument("object at token " + std::to_string(o.first_token) +
+                            ": its id is not the reservation's");
+  }
+  o.name.id = id;
+  if (name.kind == ObjectKind::supplement) return identify_supplement(r, o);
+  o.name = {name.kind, id, 0, 0, 0};
+  return {};
+}
+
+Status CacheCore::Impl::identify_supplement(Reservation& r, Object& o) {
+  if (o.name.group >= r.realm->groups.size()) {
+    return wrong("supplement: group below", r.realm->groups.size(), o.name.group);
+  }
+  const PartSpec& spec = r.realm->groups[o.name.group].spec;
+  bool rows = spec.has_rows() && !spec.rows_in_block();
+  if (o.name.first_row == 0 && o.name.end_row == 0 && !o.planes.empty()) {
+    o.name.first_row = o.planes[0].first_row;
+    o.name.end_row = o.planes[0].end_row();
+  }
+  uint32_t a = o.name.first_row, b = o.name.end_row;
+  bool carry = !rows && (spec.kind == PartKind::pooled ||
+                         (!spec.has_rows() && spec.snapshot == SnapshotPlace::block_end));
+  if (!rows && !carry) {
+    return invalid_argument(std::string("a ") + to_string(spec.kind) +
+                            " part's rows belong in the block, its state in a snapshot");
+  }
+  bool inside = rows ? a < b && a >= o.first_token : a == b && a > o.first_token;
+  if (!inside || b > o.end_token()) {
+    return invalid_argument("supplement of group " + std::to_string(o.name.group) + " rows [" +
+                            std::to_string(a) + ", " + std::to_string(b) +
+                            "): expected inside tokens [" + std::to_string(o.first_token) + ", " +
+                            std::to_string(o.end_token()) + ")" + (rows ? "" : " and empty"));
+  }
+  auto node = r.realm->node_of.find(o.name.id);
+  if (!rows || node == r.realm->node_of.end()) return {};
+  // Rows that are there already are cut from both ends.
+  for (Record* other : r.realm->nodes.at(node->second).attached) {
+    if (other->name.kind != ObjectKind::supplement || other->name.group != o.name.group) continue;
+    uint32_t c = other->name.first_row, d = other->name.end_row;
+    if (c <= a && d >= b) {
+      o.name = other->name;  // nothing is left: a duplicate of this one
+      return {};
+    }
+    if (c <= a && d > a) a = d;
+    if (c < b && d >= b) b = c;
+  }
+  o.name.first_row = a;
+  o.name.end_row = b;
+  return {};
+}
+
+Status CacheCore::Impl::identify_snapshot(Reservation& r, Object& o) {
+  uint32_t block = r.realm->block_tokens();
+  uint32_t at = o.tokens.empty() && o.name.end_row > 0 ? o.name.end_row : o.end_token();
+  if (at == 0 || at > r.query.tokens.size()) {
+    return wrong("snapshot: position at most", r.query.tokens.size(), at);
+  }
+  uint32_t index = at / block;
+  o.first_token = index * block;
+  KV_RETURN_IF_ERROR(set_tokens(o, r.query, o.first_token, at));
+  o.parent = index == 0 ? Id{} : r.blocks[index - 1];
+  o.name = {ObjectKind::snapshot, {}, 0, 0, 0};
+  stamp(o, r.realm->realm);
+  return {};
+}
+
+void CacheCore::Impl::put(uint64_t session, PutRequest request, PutInput input, Deadline deadline,
+                          Done<Status> done) {
+  auto call = begin<Status>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  Reservation* r = find_reservation(session, request.reservation);
+  if (!r) return call->fail({StatusCode::not_found, "no such reservation"});
+  arm(*r);
+  Object& o = request.object;
+  if (o.planes.size() > kMaxPlanesPerObject || request.copies.size() > kMaxRunsPerPlane) {
+    return call->fail(invalid_argument("planes or copies of one object over their limit"));
+  }
+  if (Status s = identify(*r, o); !s.ok()) return call->fail(s);
+  if (find_usable(o.name)) {
+    r->foreign.insert(o.name);
+    ++count_.puts_duplicate;
+    return call->finish(Status());
+  }
+  if (r->finished.count(o.name) || !r->encoding.insert(o.name).second) {
+    ++count_.puts_duplicate;
+    return call->finish(Status());
+  }
+  auto job = std::make_shared<PutJob>();
+  job->call = call;
+  job->session = session;
+  job->reservation = request.reservation;
+  job->input = input;
+  job->deadline = deadline;
+  job->name = o.name;
+  EncodeWork& w = *job->work;
+  w.keep = {o.name.first_row, o.name.end_row};
+  bool whole = o.tokens.size() == r->realm->block_tokens();
+  w.encode = whole && (o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::supplement);
+  w.object = std::move(o);
+  w.copies = std::move(request.copies);
+  w.codec = r->realm->codec;
+  w.groups = r->realm->groups;
+  w.pool = pool_;
+  if (Status s = prepare(w); !s.ok()) return finish_put(job, s);
+  gather_sources(job);
+}
+
+// Copies read their sources from RAM: what is on the SSD comes first.
+void CacheCore::Impl::gather_sources(std::shared_ptr<PutJob> job) {
+  Reservation* r = find_reservation(job->session, job->reservation);
+  if (!r || job->call->finished()) return finish_put(job, Status(StatusCode::not_found, "ended"));
+  EncodeWork& w = *job->work;
+  w.sources.clear();
+  for (const CopyRows& copy : w.copies) {
+    Record* source = index_.find(copy.source);
+    if (!source || source->realm != r->realm) {
+      return finish_put(job, Status(StatusCode::not_found,
+                                    "copy source " + copy.source.id.hex() + " is not stored"));
+    }
+    if (source->ram) {
+      w.sources.push_back(source->ram);
+      continue;
+    }
+    auto again = [this, job](Status status) {
+      status.ok() ? gather_sources(job) : finish_put(job, status);
+    };
+    if (promoting(*source)) return join_promotion(*source, again);
+    PinnedName which{source->name, source->serial};
+    with_room(room_to_promote(*source), job->deadline,
+              [this, job, which, again](Result<std::shared_ptr<RoomCharges>> room) {
+      Record* found = find_pinned(which);
+      if (!room.ok() || !found || found->ram) return again(room.ok() ? Status() : room.status());
+      promote(*found, std::move((*room)->stored), std::move((*room)->promotion), again);
+    });
+    return;
+  }
+  count_.copies += w.copies.size();
+  charge_put(job);
+}
+
+// An upper estimate of the object's stored payload.
+uint64_t CacheCore::Impl::put_bytes(const Reservation& r, const PutJob& job) const {
+  const EncodeWork& w = *job.work;
+  const Object& o = w.object;
+  uint64_t bytes = 0;
+  for (const auto& s : o.states) bytes += s.bytes.size();
+  Need need{o.name.kind, 0, o.name.group, o.first_token, o.end_token(), true};
+  if (o.name.kind == ObjectKind::supplement) {
+    need.first_row = w.keep.first;
+    need.end_row = w.keep.end;
+    // Rows of a tail are kept as given.
+    if (!w.encode) need.kind = ObjectKind::tail;
+    if (!w.encode) return bytes + [&] {
+      uint64_t given = 0;
+      for (const auto& p : o.planes) given += p.bytes.size();
+      return given;
+    }();
+  }
+  return bytes + need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);
+}
+
+void CacheCore::Impl::charge_put(std::shared_ptr<PutJob> job) {
+  Reservation* r = find_reservation(job->session, job->reservation);
+  if (!r) return finish_put(job, Status(StatusCode::not_found, "the reservation ended"));
+  EncodeWork& w = *job->work;
+  uint64_t out = put_bytes(*r, *job);
+  Room room;
+  room.stored = RamPool::slab_bytes(out);
+  room.index = ObjectIndex::index_bytes(w.object.tokens.size());
+  room.staging = out;
+  if (job->input == PutInput::caller_owns) room.staging += w.object.payload_bytes();
+  if (r->stored.bytes() >= room.stored) {
+    w.stored = r->stored.split(room.stored);
+    room.stored = 0;
+  }
+  if (r->index.bytes() >= room.index) {
+    job->index = r->index.split(room.index);
+    room.index = 0;
+  }
+  with_room(room, job->deadline, [this, job](Result<std::shared_ptr<RoomCharges>> charges) {
+    if (!charges.ok()) return finish_put(job, charges.status());
+    EncodeWork& work = *job->work;
+    work.stored.merge(std::move((*charges)->stored));
+    job->index.merge(std::move((*charges)->index));
+    work.staging = std::move((*charges)->staging);
+    run_put(job);
+  });
+}
+
+void CacheCore::Impl::run_put(std::shared_ptr<PutJob> job) {
+  size_t planes = job->work->slots.size();
+  job->runners = std::clamp<size_t>(planes / kPlanesPerRunner, 1, options_.workers);
+  count_.encoded_planes += job->work->encode ? planes : 0;
+  for (size_t i = 0, runners = job->runners; i < runners; ++i) {
+    on_worker([work = job->work] {
+      encode_planes(*work);
+      return true;
+    }, [this, job](bool) {
+      if (--job->runners > 0) return;
+      on_worker([work = job->work] { return assemble(*work); },
+                [this, job](Result<ObjectPtr> object) { finish_put(job, std::move(object)); });
+    });
+  }
+}
+
+void CacheCore::Impl::finish_put(std::shared_ptr<PutJob> job, Result<ObjectPtr> result) {
+  count_.encode_raw_fallbacks += job->work->raw_fallbacks.load();
+  Charge left = std::move(job->work->stored);
+  job->work.reset();
+  Reservation* r = find_reservation(job->session, job->reservation);
+  Status status = result.status();
+  if (!r) {
+    status = {StatusCode::not_found, "the reservation ended"};
+  } else {
+    r->encoding.erase(job->name);
+    r->stored.merge(std::move(left));
+    if (result.ok()) {
+      r->index_charges[(*result)->name] = std::move(job->index);
+      r->finished[(*result)->name] = *result;
+    } else {
+      r->index.merge(std::move(job->index));
+    }
+  }
+  job->call->finish(status);
+  r = find_reservation(job->session, job->reservation);  // the callback may have ended it
+  if (!r || !r->encoding.empty()) return;
+  auto waiting = std::exchange(r->when_idle, {});
+  for (auto& wake : waiting) wake();
+}
+
+}  // namespace kv

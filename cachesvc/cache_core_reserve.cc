@@ -1,0 +1,200 @@
+// reserve: what a store lacks, object by object; its pins, and the RAM that it will need.
+#include <algorithm>
+
+#include "cachesvc/cache_core_impl.h"
+#include "cachesvc/cache_core_needs.h"
+
+namespace kv {
+namespace {
+
+Status check_query(const Query& query) {
+  if (query.tokens.empty() || query.tokens.size() > kMaxTokens) {
+    return invalid_argument("tokens " + std::to_string(query.tokens.size()) + " outside 1.." +
+                            std::to_string(kMaxTokens));
+  }
+  if (query.extras.size() > kMaxExtras) {
+    return invalid_argument("extras " + std::to_string(query.extras.size()) + " over " +
+                            std::to_string(kMaxExtras));
+  }
+  for (const auto& e : query.extras) {
+    if (e.position >= query.tokens.size() || e.bytes.size() > kMaxExtraBytes) {
+      return invalid_argument("extra at position " + std::to_string(e.position) +
+                              ": outside the tokens, or over " + std::to_string(kMaxExtraBytes) +
+                              " bytes");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::span<const Extra> extras_between(const Query& query, uint32_t first, uint32_t end) {
+  auto before = [](const Extra& e, uint32_t p) { return e.position < p; };
+  auto a = std::lower_bound(query.extras.begin(), query.extras.end(), first, before);
+  auto b = std::lower_bound(a, query.extras.end(), end, before);
+  return {a, b};
+}
+
+std::span<const Token> tokens_between(const Query& query, uint32_t first, uint32_t end) {
+  return std::span<const Token>(query.tokens).subspan(first, end - first);
+}
+
+void CacheCore::Impl::reserve(uint64_t session, ReserveRequest request, Deadline deadline,
+                              Done<Result<ReserveReply>> done) {
+  auto call = begin<Result<ReserveReply>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  auto model = model_of(session, request.model);
+  if (!model.ok()) return call->fail(model.status());
+  if (draining_) return call->fail({StatusCode::unavailable, "the cache is draining"});
+  if (Status s = check_query(request.query); !s.ok()) return call->fail(s);
+  if (request.profile != (*model)->realm->realm.profile) {
+    return call->fail({StatusCode::profile_changed,
+                       "profile in force is " + (*model)->realm->realm.profile.hex()});
+  }
+  if (reservations_.size() >= options_.max_reservations) {
+    ++count_.busy;
+    return call->fail({StatusCode::busy, "max_reservations " +
+                                             std::to_string(options_.max_reservations)});
+  }
+  auto r = std::make_shared<Reservation>();
+  r->session = session;
+  r->model = *model;
+  r->realm = (*model)->realm;
+  r->query = std::move(request.query);
+  auto needs = std::make_shared<std::vector<Need>>(needs_of(*r));
+  Room room = room_of(*r, *needs);
+  if (Status s = fits(*r, room); !s.ok()) {
+    unpin_all(r->pins);
+    return call->fail(s);
+  }
+  with_room(room, deadline, [this, call, r, needs](Result<std::shared_ptr<RoomCharges>> charges) {
+    bool gone = call->finished() || !sessions_.count(r->session);
+    if (!charges.ok() || gone) {
+      unpin_all(r->pins);
+      return call->fail(charges.ok() ? Status(StatusCode::unavailable, "the session was closed")
+                                     : charges.status());
+    }
+    r->stored = std::move((*charges)->stored);
+    r->index = std::move((*charges)->index);
+    uint64_t id = next_reservation_++;
+    r->id = id;
+    Reservation& kept = reservations_[id] = std::move(*r);
+    sessions_[kept.session].reservations.insert(id);
+    arm(kept);
+    ++count_.stores;
+    call->finish(ReserveReply{id, std::move(*needs)});
+  });
+}
+
+// Fills the ids and pins of `r` and lists what is missing.
+std::vector<Need> CacheCore::Impl::needs_of(Reservation& r) {
+  const RealmState& realm = *r.realm;
+  uint32_t block = realm.block_tokens(), n = static_cast<uint32_t>(r.query.tokens.size());
+  std::vector<Need> needs;
+  std::vector<Record*> present;
+  Id parent;
+  auto look = [&](ObjectKind kind, uint32_t index, uint32_t first, uint32_t end, const Id& id) {
+    if (Record* found = find_usable({kind, id, 0, 0, 0})) {
+      present.push_back(found);
+      r.existed.insert(found->name);
+    } else {
+      needs.push_back({kind, index, 0, first, end, true});
+    }
+  };
+  for (uint32_t i = 0; i < n / block; ++i) {
+    Id id = block_id(realm.realm, parent, tokens_between(r.query, i * block, (i + 1) * block),
+                     extras_between(r.query, i * block, (i + 1) * block), ObjectKind::block);
+    look(ObjectKind::block, i, i * block, (i + 1) * block, id);
+    r.blocks.push_back(id);
+    parent = id;
+  }
+  Hit hit;
+  ObjectIndex::PlanOptions options{{}, Clock::now()};
+  auto held = index_.holdings(*r.realm, r.query, options, hit);
+  std::vector<Holding> holdings = held.ok() ? std::move(*held) : std::vector<Holding>{};
+  if (n % block != 0) {
+    uint32_t first = n / block * block;
+    r.tail = block_id(realm.realm, parent, tokens_between(r.query, first, n),
+                      extras_between(r.query, first, n), ObjectKind::tail);
+    for (const SideCandidate& c : hit.match.candidates) {
+      Record* longer = realm.nodes.at(c.node).main;
+      if (c.common < n || !longer || longer->name.kind != ObjectKind::tail) continue;
+      if (longer->name.id == r.tail) continue;
+      r.tail_covered = true;
+      present.push_back(longer);
+    }
+    if (!r.tail_covered) look(ObjectKind::tail, n / block, first, n, r.tail);
+  }
+  for (Need& need : attached_needs(realm.groups, block, n, holdings)) needs.push_back(need);
+  for (const Holding& h : holdings) {
+    auto* record = reinterpret_cast<Record*>(h.object);
+    if (record->name.kind >= ObjectKind::supplement) present.push_back(record);
+  }
+  r.pins = pin_all(present);
+  return needs;
+}
+
+Room CacheCore::Impl::room_of(const Reservation& r, const std::vector<Need>& needs) {
+  Room room;
+  for (const Need& need : needs) {
+    if (!need.required) continue;
+    uint64_t bytes = need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);
+    room.stored += RamPool::slab_bytes(bytes);
+    room.index += ObjectIndex::index_bytes(r.realm->block_tokens());
+  }
+  return room;
+}
+
+// Refuses what can never fit: more than the budget without staging.
+Status CacheCore::Impl::fits(const Reservation& r, const Room& room) {
+  uint64_t most = pool_->budget_bytes() - pool_->staging_limit_bytes();
+  if (room.total() <= most) return {};
+  uint64_t tokens = r.query.tokens.size(), block = r.realm->block_tokens();
+  uint64_t per_block = std::max<uint64_t>(1, room.total() / std::max<uint64_t>(1, tokens / block));
+  uint64_t largest = std::min(tokens - 1, most / per_block * block);
+  return {StatusCode::resource_exhausted,
+          "a store of " + std::to_string(tokens) + " tokens needs " +
+              std::to_string(room.total()) + " bytes of RAM, it may have " + std::to_string(most) +
+              "; the largest length that fits is " + std::to_string(largest)};
+}
+
+void CacheCore::Impl::arm(Reservation& r) {
+  if (!r.timer) r.timer = std::make_unique<boost::asio::steady_timer>(loop_);
+  r.timer->expires_after(options_.reservation_timeout);
+  r.timer->async_wait([weak = weak_from_this(), id = r.id](boost::system::error_code error) {
+    auto self = weak.lock();
+    if (error || !self || self->closed_) return;
+    ++self->count_.reservations_expired;
+    self->end_reservation(id);
+  });
+}
+
+Reservation* CacheCore::Impl::find_reservation(uint64_t session, uint64_t id) {
+  auto it = reservations_.find(id);
+  return it != reservations_.end() && it->second.session == session ? &it->second : nullptr;
+}
+
+void CacheCore::Impl::end_reservation(uint64_t id) {
+  auto it = reservations_.find(id);
+  if (it == reservations_.end()) return;
+  Reservation r = std::move(it->second);
+  reservations_.erase(it);
+  if (auto s = sessions_.find(r.session); s != sessions_.end()) {
+    s->second.reservations.erase(id);
+  }
+  unpin_all(r.pins);
+  for (auto& waiting : r.when_idle) waiting();
+}
+
+void CacheCore::Impl::abort(uint64_t session, uint64_t id, Deadline deadline, Done<Status> done) {
+  auto call = begin<Status>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  if (!find_reservation(session, id)) {
+    return call->fail({StatusCode::not_found, "no such reservation"});
+  }
+  ++count_.aborts;
+  end_reservation(id);
+  call->finish(Status());
+}
+
+}  // namespace kv

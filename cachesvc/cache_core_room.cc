@@ -1,0 +1,134 @@
+// Making room in RAM: drop clean leaves, wait a bounded time for spills and leases, drop dirty leaves
+// (counted), then busy. Whoever waits holds nothing yet; waiters are served in order.
+#include <algorithm>
+
+#include "cachesvc/cache_core_gate.h"
+#include "cachesvc/cache_core_impl.h"
+
+namespace kv {
+
+// All charges or none.
+std::shared_ptr<RoomCharges> CacheCore::Impl::try_room(const Room& room) {
+  auto out = std::make_shared<RoomCharges>();
+  struct {
+    ChargeKind kind;
+    uint64_t bytes;
+    Charge* into;
+  } parts[] = {{ChargeKind::stored, room.stored, &out->stored},
+               {ChargeKind::staging, room.staging, &out->staging},
+               {ChargeKind::promotion, room.promotion, &out->promotion},
+               {ChargeKind::reply, room.reply, &out->reply},
+               {ChargeKind::index, room.index, &out->index}};
+  for (auto& p : parts) {
+    if (p.bytes == 0) continue;
+    auto charge = pool_->try_charge(p.kind, p.bytes);
+    if (!charge) return nullptr;
+    *p.into = std::move(*charge);
+  }
+  return out;
+}
+
+void CacheCore::Impl::evict(Record& record) {
+  bool dirty = record.dirty();
+  ++(dirty ? count_.ram_evicted_dirty : count_.ram_evicted_clean);
+  if (record.spill_queued) spill_queue_bytes_ -= record.payload_bytes;
+  index_.drop_ram(record);
+  if (dirty) index_.remove(record);
+}
+
+std::shared_ptr<RoomCharges> CacheCore::Impl::make_room(const Room& room, bool dirty_too) {
+  if (auto charges = try_room(room)) return charges;
+  while (true) {
+    uint64_t used = pool_->used_bytes(), budget = pool_->budget_bytes();
+    uint64_t needed = room.total() > budget - used ? room.total() - (budget - used) : 1;
+    auto victims = index_.ram().next_victims(needed, dirty_too);
+    if (victims.keys.empty()) return nullptr;
+    if (used + room.total() <= budget) return nullptr;  // it is the staging account that is full
+    for (EntryKey key : victims.keys) {
+      Record* r = index_.find_key(key);
+      KV_CHECK(r && r->ram);
+      evict(*r);
+    }
+    if (auto charges = try_room(room)) return charges;
+  }
+}
+
+// Sends dirty objects on their way to the SSD, so that their bytes can be dropped afterwards. True if
+// something is on its way.
+bool CacheCore::Impl::spill_for_room(uint64_t bytes) {
+  if (!ssd_) return false;
+  for (EntryKey key : index_.ram().next_victims(bytes, true).keys) {
+    Record* r = index_.find_key(key);
+    if (r && r->dirty() && !r->spill_refused) enqueue_spill(*r);
+  }
+  pump_spill();
+  return spill_queue_bytes_ > 0;
+}
+
+void CacheCore::Impl::with_room(Room room, Deadline deadline, RoomDone done) {
+  if (room.total() > pool_->budget_bytes() || room.staging > pool_->staging_limit_bytes()) {
+    bool staging = room.staging > pool_->staging_limit_bytes();
+    done(Status(StatusCode::resource_exhausted,
+                staging ? "needs " + std::to_string(room.staging) +
+                              " bytes in transit, staging limit " +
+                              std::to_string(pool_->staging_limit_bytes())
+                        : "needs " + std::to_string(room.total()) + " bytes of RAM, budget " +
+                              std::to_string(pool_->budget_bytes())));
+    return;
+  }
+  if (room_waiters_.empty()) {
+    if (auto charges = make_room(room, false)) return done(charges);
+    if (!spill_for_room(room.total())) {
+      if (auto charges = make_room(room, true)) return done(charges);
+    }
+  }
+  uint64_t id = next_waiter_++;
+  auto end = std::min<Deadline>(deadline, Clock::now() + options_.room_wait);
+  auto timer = std::make_unique<boost::asio::steady_timer>(loop_, end);
+  timer->async_wait([weak = weak_from_this(), id](boost::system::error_code error) {
+    auto self = weak.lock();
+    if (!error && self && !self->closed_) self->room_timeout(id);
+  });
+  room_waiters_.push_back({id, room, end, std::move(done), std::move(timer)});
+  pump_room();
+}
+
+// Serves waiters in order, as long as there is room; called whenever bytes or pins were released.
+void CacheCore::Impl::pump_room() {
+  if (pumping_room_ || closed_) return;
+  pumping_room_ = true;
+  while (!room_waiters_.empty()) {
+    // Armed before the attempt, so that no release falls between attempt and wait.
+    pool_->notify_on_release([gate = gate_, weak = weak_from_this()] {
+      gate->post([weak] {
+        if (auto self = weak.lock()) self->pump_room();
+      });
+    });
+    RoomWaiter& first = room_waiters_.front();
+    auto charges = make_room(first.room, false);
+    if (!charges && !spill_for_room(first.room.total())) charges = make_room(first.room, true);
+    if (!charges) break;
+    RoomDone done = std::move(first.done);
+    room_waiters_.pop_front();
+    done(charges);
+  }
+  pumping_room_ = false;
+}
+
+void CacheCore::Impl::room_timeout(uint64_t id) {
+  auto it = std::find_if(room_waiters_.begin(), room_waiters_.end(),
+                         [id](const RoomWaiter& w) { return w.id == id; });
+  if (it == room_waiters_.end()) return;
+  RoomWaiter waiter = std::move(*it);
+  room_waiters_.erase(it);
+  if (auto charges = make_room(waiter.room, true)) {
+    waiter.done(charges);
+  } else {
+    ++count_.busy;
+    waiter.done(Status(StatusCode::busy, "no RAM for " + std::to_string(waiter.room.total()) +
+                                             " bytes now: all of it is pinned, leased or in use"));
+  }
+  later([this] { pump_room(); });
+}
+
+}  // namespace kv

@@ -1,0 +1,269 @@
+// spill: RAM to SSD, root first, in batches: packed on workers, written one batch at a time, the next
+// one packed meanwhile. An object is written only when its parent is on the SSD or earlier in the batch.
+#include <algorithm>
+
+#include "cachesvc/cache_core_impl.h"
+#include "codec/lossless.h"
+
+namespace kv {
+
+struct CacheCore::Impl::SpillItem {
+  PinnedName which;
+  ObjectPtr object;
+  FileImage image;
+  bool raw = false;  ///< no room to pack it
+};
+
+struct CacheCore::Impl::SpillBatch {
+  std::vector<SpillItem> items;
+  std::vector<PinnedName> pins;
+  Charge scratch;        ///< for packed bytes
+  size_t unpacked = 0;   ///< items whose packing is under way
+  bool retried = false;  ///< the SSD was full once
+};
+
+namespace {
+
+// Worker. Planes and states one by one, packed where it pays.
+FileImage packed_image(const Object& object) {
+  FileImage image = raw_image(object);
+  for (Piece& piece : image.pieces) {
+    auto packed = pack(piece.bytes.span());
+    if (!packed) continue;
+    piece.packing = Packing::zstd;
+    piece.bytes = Bytes::adopt(std::move(*packed));
+  }
+  return image;
+}
+
+}  // namespace
+
+bool CacheCore::Impl::enqueue_spill(Record& record) {
+  if (!ssd_ || !record.realm) return false;
+  if (record.on_ssd() || record.spill_queued) return true;
+  // Its ancestors first; a hole among them means that nobody could ever reach it.
+  std::vector<Record*> way;
+  Record* at = &record;
+  while (at && !at->on_ssd() && !at->spill_queued) {
+    if (!at->ram) return false;
+    way.push_back(at);
+    bool root = at->realm->tree.parent(at->node) == kRootNode &&
+                at->name.kind != ObjectKind::supplement;
+    if (at->name.kind == ObjectKind::snapshot) root = at->node == kRootNode;
+    if (root) break;
+    at = index_.parent_of(*at);
+    if (!at) {
+      ++count_.spills_dropped;
+      return false;
+    }
+  }
+  for (auto it = way.rbegin(); it != way.rend(); ++it) {
+    Record& r = **it;
+    if (spill_queue_bytes_ + r.payload_bytes > options_.spill_queue_bytes) {
+      ++count_.spills_dropped;
+      return false;
+    }
+    r.spill_queued = true;
+    spill_queue_bytes_ += r.payload_bytes;
+    spill_queue_.push_back({r.name, r.serial});
+    ++count_.spills_queued;
+  }
+  return true;
+}
+
+void CacheCore::Impl::spill_failed(Record& record, bool dropped) {
+  ++(dropped ? count_.spills_dropped : count_.spills_failed);
+  record.spill_refused = true;
+  record.spill_queued = false;
+}
+
+void CacheCore::Impl::pump_spill() {
+  if (closed_ || packing_ || spill_queue_.empty()) return;
+  auto batch = std::make_shared<SpillBatch>();
+  std::vector<Record*> keep;
+  uint64_t bytes = 0;
+  while (!spill_queue_.empty() && batch->items.size() < options_.spill_batch_files) {
+    PinnedName which = spill_queue_.front();
+    Record* r = find_pinned(which);
+    spill_queue_.pop_front();
+    if (!r || !r->ram) continue;  // erased or evicted meanwhile; their bytes were taken off then
+    batch->items.push_back({which, r->ram, {}, false});
+    bytes += r->payload_bytes;
+    keep.push_back(r);
+    if (Record* parent = index_.parent_of(*r)) keep.push_back(parent);
+  }
+  if (batch->items.empty()) return;
+  batch->pins = pin_all(keep);
+  packing_ = batch;
+  auto scratch = pool_->try_charge(ChargeKind::spill, bytes);
+  if (scratch) batch->scratch = std::move(*scratch);
+  for (auto& item : batch->items) item.raw = !scratch;
+  pack_batch(batch);
+}
+
+void CacheCore::Impl::pack_batch(std::shared_ptr<SpillBatch> batch) {
+  batch->unpacked = batch->items.size();
+  for (size_t i = 0; i < batch->items.size(); ++i) {
+    const SpillItem& item = batch->items[i];
+    on_worker([object = item.object, raw = item.raw] {
+      return raw ? raw_image(*object) : packed_image(*object);
+    }, [this, batch, i](FileImage image) {
+      batch->items[i].image = std::move(image);
+      if (--batch->unpacked == 0 && !writing_) write_batch(batch);
+    });
+  }
+}
+
+// The batch is packed: from here on it is the one being written, and the next may be packed.
+void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
+  if (packing_ == batch) {
+    packing_.reset();
+    writing_ = batch;
+    later([this] { pump_spill(); });
+  }
+  std::vector<SpillItem> items;
+  std::set<Record*> earlier;
+  for (SpillItem& item : batch->items) {
+    Record* r = find_pinned(item.which);
+    if (!r) continue;  // erased
+    Record* parent = index_.parent_of(*r);
+    ModelState* model = models_.at({r->realm->realm.ns, r->realm->realm.fingerprint}).get();
+    bool reachable = !parent || parent->on_ssd() || earlier.count(parent);
+    if (!reachable || !model->records_durable) {
+      spill_queue_bytes_ -= r->payload_bytes;
+      spill_failed(*r, false);
+      continue;
+    }
+    earlier.insert(r);
+    items.push_back(std::move(item));
+  }
+  batch->items = std::move(items);
+  if (batch->items.empty()) return finish_batch(batch);
+  auto images = std::make_shared<std::vector<FileImage>>();
+  for (const SpillItem& item : batch->items) images->push_back(item.image);
+  struct Attempt {
+    uint64_t short_by = 0;
+    std::vector<PutResult> results;
+  };
+  on_ssd([ssd = ssd_, images]() -> Attempt {
+    uint64_t needed = 0, left = ssd->room_left();
+    for (const FileImage& image : *images) needed += ssd->room_needed(image);
+    if (needed > left) return {needed - left, {}};
+    return {0, ssd->put(*images, Durability::spilled)};
+  }, [this, batch, images](Attempt attempt) {
+    if (attempt.short_by == 0) return batch_written(batch, std::move(attempt.results));
+    auto victims = ssd_victims(attempt.short_by);
+    on_ssd([ssd = ssd_, images, victims] {
+      if (!victims.empty()) (void)ssd->erase(victims);
+      return ssd->put(*images, Durability::spilled);
+    }, [this, batch](std::vector<PutResult> results) { batch_written(batch, std::move(results)); });
+  });
+}
+
+// Takes at least `bytes` of least recently used leaves off the SSD's index; the caller unlinks them.
+std::vector<ObjectName> CacheCore::Impl::ssd_victims(uint64_t bytes) {
+  std::vector<ObjectName> names;
+  for (EntryKey key : index_.ssd().next_victims(bytes, true).keys) {
+    Record* r = index_.find_key(key);
+    KV_CHECK(r && r->on_ssd());
+    names.push_back(r->name);
+    ++count_.ssd_evicted;
+    r->spill_refused = true;  // what had to go is not written again at once
+    lose(*r);
+  }
+  return names;
+}
+
+void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
+                                    std::vector<PutResult> results) {
+  std::vector<SpillItem> again;
+  uint64_t needed = 0;
+  for (size_t i = 0; i < batch->items.size(); ++i) {
+    SpillItem& item = batch->items[i];
+    const PutResult& result = results[i];
+    Record* r = find_pinned(item.which);
+    if (!r) continue;  // erased meanwhile: its unlink is queued behind this write
+    if (result.reached != Durability::none) {
+      spill_queue_bytes_ -= r->payload_bytes;
+      r->spill_queued = false;
+      index_.set_ssd(*r, result.reached, result.allocated_bytes, result.allocated_bytes);
+      ++count_.spills_written;
+      count_.spill_raw_bytes += item.image.unpacked_bytes();
+      count_.spill_packed_bytes += item.image.stored_bytes();
+      if (result.reached == Durability::spilled) unsynced_.push_back(item.which);
+    } else if (result.status.code() == StatusCode::resource_exhausted && !batch->retried) {
+      needed += ssd_->room_needed(item.image);
+      again.push_back(std::move(item));
+    } else {
+      spill_queue_bytes_ -= r->payload_bytes;
+      spill_failed(*r, false);
+    }
+  }
+  batch->items = std::move(again);
+  if (batch->items.empty()) return finish_batch(batch);
+  batch->retried = true;
+  auto victims = ssd_victims(needed);
+  on_ssd([ssd = ssd_, victims] { return victims.empty() || ssd->erase(victims).ok(); },
+         [this, batch](bool) { write_batch(batch); });
+}
+
+void CacheCore::Impl::finish_batch(std::shared_ptr<SpillBatch> batch) {
+  unpin_all(batch->pins);
+  batch->items.clear();
+  batch->scratch.release();
+  writing_.reset();
+  if (unsynced_.size() > kMaxBatchFiles * 64) run_sync();
+  check_commit_waits();
+  if (packing_ && packing_->unpacked == 0) write_batch(packing_);
+  pump_spill();
+  pump_room();
+  check_drained();
+}
+
+void CacheCore::Impl::schedule_sync() {
+  if (syncing_ || sync_timer_) return;
+  sync_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, options_.durable_group_delay);
+  sync_timer_->async_wait([weak = weak_from_this()](boost::system::error_code error) {
+    auto self = weak.lock();
+    if (error || !self || self->closed_) return;
+    self->sync_timer_.reset();
+    self->run_sync();
+  });
+}
+
+// One sync for all that was spilled until now.
+void CacheCore::Impl::run_sync() {
+  if (syncing_ || !ssd_) return;
+  syncing_ = true;
+  auto names = std::make_shared<std::vector<PinnedName>>(std::exchange(unsynced_, {}));
+  on_ssd([ssd = ssd_] { return ssd->sync(); }, [this, names](Status status) {
+    syncing_ = false;
+    if (!status.ok()) ++failed_syncs_;
+    for (const PinnedName& p : *names) {
+      Record* r = find_pinned(p);
+      if (!r || !r->on_ssd()) continue;
+      if (status.ok()) r->disk = Durability::durable;
+      else unsynced_.push_back(p);
+    }
+    check_commit_waits();
+    check_drained();
+  });
+}
+
+void CacheCore::Impl::note_touches(const std::vector<Record*>& records) {
+  if (!ssd_) return;
+  for (Record* r : records) {
+    if (r->on_ssd()) touched_.push_back(r->name);
+  }
+  if (touched_.size() >= 1024) flush_touches();
+}
+
+void CacheCore::Impl::flush_touches() {
+  if (touched_.empty()) return;
+  on_ssd([ssd = ssd_, names = std::exchange(touched_, {})] {
+    ssd->touch(names);
+    return true;
+  }, [](bool) {});
+}
+
+}  // namespace kv

@@ -1,0 +1,160 @@
+// Blocking calls over CacheCore: each posts to the loop and waits for its callback, which the core
+// runs by the call's deadline.
+#include "cachesvc/tiered_cache.h"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <future>
+#include <thread>
+
+namespace kv {
+
+// The loop, its thread and the workers. Shared by all clients of one cache, never by handlers.
+class TieredCache::Threads {
+ public:
+  static Result<std::shared_ptr<Threads>> start(CacheOptions options) {
+    KV_RETURN_IF_ERROR(validate(options));
+    auto threads = std::shared_ptr<Threads>(new Threads(options));
+    KV_ASSIGN_OR_RETURN(threads->core_, CacheCore::create(std::move(options),
+                                                          threads->loop_.get_executor(),
+                                                          threads->workers_.get_executor()));
+    threads->thread_ = std::thread([loop = &threads->loop_] { loop->run(); });
+    return threads;
+  }
+  ~Threads() {
+    if (core_ && thread_.joinable()) {
+      if (drain_timeout_.count() > 0) (void)drain(deadline_in(drain_timeout_));
+      call<bool>([this](auto done) {
+        core_.reset();
+        done(true);
+      });
+    }
+    if (drain_timeout_.count() == 0) workers_.stop();
+    workers_.join();
+    guard_.reset();
+    loop_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+  Threads(const Threads&) = delete;  // owns threads
+  Threads& operator=(const Threads&) = delete;
+
+  CacheCore& core() { return *core_; }
+  /// Runs `start(done)` on the loop and waits until `done` was called.
+  template <typename T, typename Start>
+  T call(Start start) {
+    auto promise = std::make_shared<std::promise<T>>();
+    auto result = promise->get_future();
+    boost::asio::post(loop_, [start = std::move(start), promise]() mutable {
+      start([promise](T value) { promise->set_value(std::move(value)); });
+    });
+    return result.get();
+  }
+  Status drain(Deadline deadline) {
+    return call<Status>([this, deadline](auto done) { core_->drain(deadline, done); });
+  }
+
+ private:
+  explicit Threads(const CacheOptions& options)
+      : drain_timeout_(options.drain_timeout),
+        guard_(boost::asio::make_work_guard(loop_)),
+        workers_(options.workers) {}
+  Milliseconds drain_timeout_;
+  boost::asio::io_context loop_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_;
+  boost::asio::thread_pool workers_;
+  std::unique_ptr<CacheCore> core_;
+  std::thread thread_;
+};
+
+Result<std::unique_ptr<TieredCache>> TieredCache::create(CacheOptions options,
+                                                         const std::string& ns) {
+  KV_ASSIGN_OR_RETURN(auto threads, Threads::start(std::move(options)));
+  KV_ASSIGN_OR_RETURN(uint64_t session, threads->call<Result<uint64_t>>([&](auto done) {
+    done(threads->core().connect(ns));
+  }));
+  return std::unique_ptr<TieredCache>(new TieredCache(std::move(threads), session));
+}
+
+TieredCache::TieredCache(std::shared_ptr<Threads> threads, uint64_t session)
+    : threads_(std::move(threads)), session_(session) {}
+
+TieredCache::~TieredCache() {
+  threads_->call<bool>([this](auto done) {
+    threads_->core().disconnect(session_);
+    done(true);
+  });
+}
+
+Result<std::unique_ptr<Client>> TieredCache::connect(const std::string& ns) {
+  KV_ASSIGN_OR_RETURN(uint64_t session, threads_->call<Result<uint64_t>>([&](auto done) {
+    done(threads_->core().connect(ns));
+  }));
+  return std::unique_ptr<Client>(new TieredCache(threads_, session));
+}
+
+Result<OpenReply> TieredCache::open(const OpenRequest& request, Deadline deadline) {
+  return threads_->call<Result<OpenReply>>([&](auto done) {
+    threads_->core().open(session_, request, deadline, done);
+  });
+}
+
+Result<LookupReply> TieredCache::lookup(uint32_t model, const Query& query, Deadline deadline) {
+  return threads_->call<Result<LookupReply>>([&](auto done) {
+    threads_->core().lookup(session_, model, query, deadline, done);
+  });
+}
+
+Result<ReserveReply> TieredCache::reserve(const ReserveRequest& request, Deadline deadline) {
+  return threads_->call<Result<ReserveReply>>([&](auto done) {
+    threads_->core().reserve(session_, request, deadline, done);
+  });
+}
+
+Status TieredCache::put(PutRequest request, Deadline deadline) {
+  return threads_->call<Status>([&](auto done) {
+    threads_->core().put(session_, std::move(request), PutInput::caller_owns, deadline, done);
+  });
+}
+
+Result<CommitReply> TieredCache::commit(uint64_t reservation, Durability wait_for,
+                                        Deadline deadline) {
+  return threads_->call<Result<CommitReply>>([&](auto done) {
+    threads_->core().commit(session_, reservation, wait_for, deadline, done);
+  });
+}
+
+Status TieredCache::abort(uint64_t reservation, Deadline deadline) {
+  return threads_->call<Status>([&](auto done) {
+    threads_->core().abort(session_, reservation, deadline, done);
+  });
+}
+
+Result<FetchReply> TieredCache::fetch(const FetchRequest& request, Deadline deadline) {
+  return threads_->call<Result<FetchReply>>([&](auto done) {
+    threads_->core().fetch(session_, request, deadline, done);
+  });
+}
+
+Result<LookupReply> TieredCache::prefetch(uint32_t model, const Query& query, Deadline deadline) {
+  return threads_->call<Result<LookupReply>>([&](auto done) {
+    threads_->core().prefetch(session_, model, query, deadline, done);
+  });
+}
+
+Result<uint64_t> TieredCache::erase(uint32_t model, const Query& query, Deadline deadline) {
+  return threads_->call<Result<uint64_t>>([&](auto done) {
+    threads_->core().erase(session_, model, query, deadline, done);
+  });
+}
+
+Result<StatsReply> TieredCache::stats(Deadline deadline) {
+  return threads_->call<Result<StatsReply>>([&](auto done) {
+    threads_->core().stats(session_, deadline, done);
+  });
+}
+
+Status TieredCache::drain(Deadline deadline) { return threads_->drain(deadline); }
+
+}  // namespace kv
