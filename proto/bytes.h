@@ -46,7 +46,9 @@ class Bytes {
     return {owner_, data_ + offset, size};
   }
   bool operator==(const Bytes& other) const {
-    return size_ == other.size_ && (size_ == 0 || std::memcmp(data_, other.data_, size_) == 0);
+    if (size_ != other.size_) return false;
+    if (size_ == 0 || data_ == other.data_) return true;
+    return data_ && other.data_ && std::memcmp(data_, other.data_, size_) == 0;
   }
 
  private:

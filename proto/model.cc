@@ -180,7 +180,7 @@ uint64_t fp16_bytes_per_token(const ModelSpec& model) {
     for (const auto& part : layer.parts) {
       uint64_t row = 0;
       for (const auto& side : sides_of(part)) row += uint64_t{side.heads} * side.dim * 2;
-      bytes += part.kind == PartKind::pooled ? row / part.rate : row;
+      bytes += part.kind == PartKind::pooled && part.rate > 0 ? row / part.rate : row;
     }
   }
   return bytes;

@@ -80,13 +80,16 @@ Status validate_coverage(const Object& o, const ModelSpec& model) {
       auto [a, b] = rows_of(part, o.first_token, o.end_token());
       if (a == b) continue;
       for (const auto& side : sides_of(part)) {
-        auto it = std::find_if(o.planes.begin(), o.planes.end(), [&](const Plane& p) {
+        auto same = [&](const Plane& p) {
           return p.layer == l && p.part == i && p.side == side.side;
-        });
+        };
+        auto it = std::find_if(o.planes.begin(), o.planes.end(), same);
+        auto again = it == o.planes.end() ? it : std::find_if(it + 1, o.planes.end(), same);
         std::string at = "layer " + std::to_string(l) + " part " + std::to_string(i) + " side " +
                          to_string(side.side) + ": ";
         std::string need = "expected rows [" + std::to_string(a) + ", " + std::to_string(b) + ")";
         if (it == o.planes.end()) return invalid_argument(at + need + ", given no plane");
+        if (again != o.planes.end()) return invalid_argument(at + need + " once, given two planes");
         if (it->first_row != a || it->end_row() != b) {
           return invalid_argument(at + need + ", given [" + std::to_string(it->first_row) + ", " +
                                   std::to_string(it->end_row()) + ")");
@@ -166,6 +169,7 @@ Plane decode_plane(ByteReader& in) {
   p.first_row = in.u32();
   uint32_t runs = in.u32();
   bool bits_ok = p.bits == 0 || p.bits == 2 || p.bits == 3 || p.bits == 4 || p.bits == 8;
+  if (p.bits != 0 && p.dim % 8 != 0) in.fail();
   if (side > 2 || dtype < 1 || dtype > 3 || !bits_ok || zero != 0 || p.heads == 0 ||
       p.heads > kMaxHeads || p.dim == 0 || p.dim > kMaxDim || runs > kMaxRunsPerPlane) {
     in.fail();
@@ -253,7 +257,12 @@ Result<Object> decode_header(ByteReader& in) {
   }
   uint32_t planes = in.u32();
   if (planes > kMaxPlanesPerObject) in.fail();
-  for (uint32_t i = 0; i < planes && !in.failed(); ++i) o.planes.push_back(decode_plane(in));
+  uint64_t payload = 0;  // capped as it grows: at most 2^50 are added at a time
+  for (uint32_t i = 0; i < planes && !in.failed(); ++i) {
+    o.planes.push_back(decode_plane(in));
+    payload += in.failed() ? 0 : plane_bytes(o.planes.back());
+    if (payload > kMaxObjectBytes) in.fail();
+  }
   uint32_t states = in.u32();
   if (states > kMaxPlanesPerObject) in.fail();
   for (uint32_t i = 0; i < states && !in.failed(); ++i) {
@@ -261,7 +270,8 @@ Result<Object> decode_header(ByteReader& in) {
     s.layer = in.u16();
     s.part = in.u16();
     uint64_t bytes = in.u64();
-    if (bytes > kMaxStateBytes) in.fail();
+    if (bytes > kMaxStateBytes || bytes > kMaxObjectBytes - payload) in.fail();
+    payload += in.failed() ? 0 : bytes;
     // The size is remembered as an unowned length; attach_payload replaces it before any access.
     s.bytes = Bytes(nullptr, nullptr, in.failed() ? 0 : bytes);
     o.states.push_back(std::move(s));

@@ -109,6 +109,10 @@ Result<Plane> slice_rows(const Plane& plane, uint32_t first, uint32_t end) {
                             ") outside the plane's rows [" + std::to_string(plane.first_row) +
                             ", " + std::to_string(plane.end_row()) + ")");
   }
+  if (plane.bytes.size() != plane_bytes(plane)) {
+    return invalid_argument("slice: expected a plane of " + std::to_string(plane_bytes(plane)) +
+                            " bytes, given " + std::to_string(plane.bytes.size()));
+  }
   PlaneBuilder builder(plane);
   builder.add(plane, first, end);
   return builder.finish(first);
@@ -119,15 +123,17 @@ Result<Plane> join_rows(const std::vector<Plane>& planes) {
   const Plane& a = planes.front();
   PlaneBuilder builder(a);
   uint32_t next = a.first_row;
+  uint8_t bits = 0;  // of all code runs; 0 until one is seen
   for (size_t i = 0; i < planes.size(); ++i) {
     const Plane& p = planes[i];
     bool same = p.layer == a.layer && p.part == a.part && p.side == a.side && p.heads == a.heads &&
                 p.dim == a.dim && p.dtype == a.dtype &&
-                (p.bits == a.bits || p.bits == 0 || a.bits == 0);
-    if (!same || p.first_row != next) {
+                (p.bits == bits || p.bits == 0 || bits == 0);
+    if (!same || p.first_row != next || p.bytes.size() != plane_bytes(p)) {
       return invalid_argument("join: plane " + std::to_string(i) + " does not follow the first");
     }
     builder.add(p, p.first_row, p.end_row());
+    if (p.bits != 0) bits = p.bits;
     next = p.end_row();
   }
   return builder.finish(a.first_row);
