@@ -1,0 +1,139 @@
+// ModelSpec: what is encoded comes back, bad bytes are refused, and refusals name the place.
+#include "proto/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/proto_specs.h"
+
+namespace kv {
+namespace {
+
+using namespace kv::testing;
+using ::testing::HasSubstr;
+
+PartSpec full_part() {
+  PartSpec p;
+  p.heads = 2;
+  p.k_dim = p.v_dim = 64;
+  return p;
+}
+ModelSpec two_layers() {
+  ModelSpec m{"m", Id{{1}}, {}};
+  m.layers = {{{full_part()}}, {{full_part()}}};
+  return m;
+}
+
+TEST(Model, DecodesToWhatWasEncoded) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Rng rng(seed);
+    ModelSpec m = random_model(rng);
+    ASSERT_TRUE(validate(m, 16).ok()) << "seed " << seed << ": " << validate(m, 16).to_string();
+    ByteWriter w;
+    encode(m, w);
+    ByteReader r(w.span());
+    auto back = decode_model(r);
+    ASSERT_TRUE(back.ok() && r.done()) << "seed " << seed;
+    EXPECT_EQ(*back, m) << "seed " << seed;
+  }
+}
+
+TEST(Model, EveryTruncationIsRefused) {
+  Rng rng(1);
+  ByteWriter w;
+  encode(random_model(rng), w);
+  for (size_t n = 0; n < w.size(); ++n) {
+    std::vector<uint8_t> cut(w.span().begin(), w.span().begin() + static_cast<ptrdiff_t>(n));
+    cut.shrink_to_fit();
+    ByteReader r(cut);
+    EXPECT_EQ(decode_model(r).status().code(), StatusCode::corruption) << n;
+  }
+}
+
+// Whatever decodes must encode to the same bytes again: no flip is silently repaired.
+TEST(Model, EveryFlippedByteIsRefusedOrAValueOfItsOwn) {
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    Rng rng(seed);
+    ByteWriter w;
+    encode(random_model(rng), w);
+    for (size_t i = 0; i < w.size() * 8; ++i) {
+      std::vector<uint8_t> bytes(w.span().begin(), w.span().end());
+      bytes[i / 8] ^= static_cast<uint8_t>(1u << i % 8);
+      ByteReader r(bytes);
+      auto m = decode_model(r);
+      if (!m.ok()) continue;
+      (void)validate(*m, 16);
+      (void)fp16_bytes_per_token(*m);
+      ByteWriter again;
+      encode(*m, again);
+      std::vector<uint8_t> read(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(r.at()));
+      EXPECT_EQ(again.bytes(), read) << "seed " << seed << " bit " << i;
+    }
+  }
+}
+
+TEST(Model, CountsOverTheirLimitsAreRefusedBeforeTheyAreRead) {
+  ByteWriter w;
+  w.string("m");
+  w.raw(Id{{1}}.bytes);
+  w.u32(kMaxLayers + 1);
+  ByteReader r(w.span());
+  EXPECT_EQ(decode_model(r).status().code(), StatusCode::corruption);
+}
+
+TEST(Model, RefusalsNameLayerPartFieldAndLimit) {
+  auto message = [](auto change) {
+    ModelSpec m = two_layers();
+    change(m);
+    return validate(m, 16).to_string();
+  };
+  auto part = [](ModelSpec& m) -> PartSpec& { return m.layers[1].parts[0]; };
+  EXPECT_EQ(message([](ModelSpec&) {}), "ok");
+  EXPECT_THAT(message([&](ModelSpec& m) { part(m).heads = 2000; }),
+              HasSubstr("invalid_argument: layer 1 part 0: heads 2000 outside 1..1024"));
+  EXPECT_THAT(message([&](ModelSpec& m) { part(m).k_dim = 0; }), HasSubstr("k_dim 0"));
+  EXPECT_THAT(message([&](ModelSpec& m) { part(m).kind = PartKind::window; }),
+              HasSubstr("layer 1 part 0: window 0"));
+  EXPECT_THAT(message([&](ModelSpec& m) { part(m).kind = PartKind::chunk; }),
+              HasSubstr("layer 1 part 0: chunk 0"));
+  EXPECT_THAT(message([&](ModelSpec& m) { part(m).kind = PartKind::pooled, part(m).rate = 3; }),
+              HasSubstr("unsupported: layer 1 part 0: pooled rate 3 does not divide"));
+  EXPECT_THAT(message([&](ModelSpec& m) { part(m).label.assign(kMaxLabelBytes + 1, 'x'); }),
+              HasSubstr("layer 1 part 0: label"));
+  EXPECT_THAT(message([](ModelSpec& m) { m.name.assign(kMaxModelNameBytes + 1, 'x'); }),
+              HasSubstr("model name over 256 bytes"));
+  EXPECT_THAT(message([](ModelSpec& m) { m.fingerprint = {}; }), HasSubstr("fingerprint"));
+  EXPECT_THAT(message([](ModelSpec& m) { m.layers.clear(); }), HasSubstr("layers 0 outside"));
+  EXPECT_THAT(message([](ModelSpec& m) { m.layers.assign(2, {}); }), HasSubstr("no parts"));
+  EXPECT_THAT(message([](ModelSpec& m) { m.layers[0].parts.assign(9, full_part()); }),
+              HasSubstr("layer 0: more than 8 parts"));
+}
+
+TEST(Model, PartGroupsAreNumberedByFirstAppearance) {
+  ModelSpec m = two_layers();
+  PartSpec window = full_part();
+  window.kind = PartKind::window;
+  window.window = 32;
+  m.layers = {{{window}}, {{full_part(), window}}, {}, {{full_part()}}};
+  auto groups = part_groups(m);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].spec, window);
+  ASSERT_EQ(groups[0].members.size(), 2u);
+  EXPECT_EQ(groups[0].members[1].layer, 1);
+  EXPECT_EQ(groups[0].members[1].part, 1);
+  ASSERT_EQ(groups[1].members.size(), 2u);
+  EXPECT_EQ(groups[1].members[1].layer, 3);
+}
+
+TEST(Model, Fp16BytesCountEveryRowOnce) {
+  ModelSpec m = two_layers();
+  EXPECT_EQ(fp16_bytes_per_token(m), 2u * 2 * 2 * 64 * 2);  // layers, sides, heads, dim, bytes
+  m.layers[1].parts[0].kind = PartKind::pooled;
+  m.layers[1].parts[0].rate = 4;
+  EXPECT_EQ(fp16_bytes_per_token(m), 512u + 128u);
+  m.layers[1].parts[0].rate = 0;
+  EXPECT_GT(fp16_bytes_per_token(m), 0u) << "an unchecked model from a file must not trap";
+}
+
+}  // namespace
+}  // namespace kv
