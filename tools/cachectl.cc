@@ -1,0 +1,48 @@
+// cachectl: looks into a store's directory, offline or beside its daemon. This file: the arguments.
+#include "tools/cachectl.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+namespace kv::cachectl {
+namespace {
+
+using Run = Exit (*)(const Request&);
+
+int run(int argc, char** argv) {
+  CLI::App app{"cachectl: looks into a store's directory and never changes it"};
+  app.require_subcommand(1);
+  app.footer("exit codes: 0 ok, 1 damage or runtime error, 2 usage, 4 not found");
+  Request request;
+  Run chosen = nullptr;
+  auto command = [&](const char* name, const char* what, Run function) {
+    CLI::App* sub = app.add_subcommand(name, what);
+    sub->add_option("DIR", request.directory, "the store's directory")->required();
+    sub->add_flag("--json", request.json, "exact values for programs");
+    sub->callback([&chosen, function] { chosen = function; });
+    return sub;
+  };
+  CLI::App* ls = command("ls", "the stored token sequences", run_ls);
+  ls->add_flag("--blocks", request.blocks, "list files instead");
+  CLI::App* show = command("show", "one object: identity, path, planes, coding", run_show);
+  show->add_option("ID", request.id, "its id, or a beginning that no other id has")->required();
+  show->add_flag("--tokens", request.tokens, "also the token ids (they reveal the prompt)");
+  command("verify", "read every byte of every file; name the damaged ones", run_verify);
+  command("stats", "totals of the directory, and per model", run_stats);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(Exit::usage);
+  }
+  Exit code = chosen(request);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::fputs("cachectl: standard output can't be written\n", stderr);
+    return static_cast<int>(Exit::failed);
+  }
+  return static_cast<int>(code);
+}
+
+}  // namespace
+}  // namespace kv::cachectl
+
+int main(int argc, char** argv) { return kv::cachectl::run(argc, argv); }

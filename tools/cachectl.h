@@ -1,0 +1,33 @@
+// cachectl: what its commands share. Each command has a file of its own, cachectl_<command>.cc.
+//
+// cachectl reads a store's directory through storage/inspect.h and never creates, locks or changes
+// anything in it, so it works beside a running daemon. One thread.
+#pragma once
+
+#include <string>
+
+namespace kv::cachectl {
+
+/// The process's exit codes, part of the interface.
+enum class Exit : int {
+  ok = 0,
+  failed = 1,     ///< damage was found, or a runtime error
+  usage = 2,      ///< wrong arguments, an ambiguous id among them
+  not_found = 4,  ///< no such store, or no such id in it
+};
+
+struct Request {
+  std::string directory;
+  std::string id;       ///< show: an id or the beginning of one
+  bool json = false;    ///< exact bytes for programs instead of a table for people
+  bool blocks = false;  ///< ls: files instead of entries
+  bool tokens = false;  ///< show: also the token ids, which reveal the prompt
+};
+
+/// Results go to standard output, errors and remarks to standard error.
+Exit run_ls(const Request& request);
+Exit run_show(const Request& request);
+Exit run_verify(const Request& request);
+Exit run_stats(const Request& request);
+
+}  // namespace kv::cachectl

@@ -1,0 +1,111 @@
+// cachectl ls: the stored sequences of a directory, or its files.
+#include "tools/cachectl_print.h"
+#include "tools/cachectl_store.h"
+
+namespace kv::cachectl {
+namespace {
+
+constexpr size_t kShownIdDigits = 16;  // enough to be unique in any store that fits a disk
+
+std::string short_id(const Id& id) { return id.hex().substr(0, kShownIdDigits); }
+
+Json entry_json(const StoreView& store, const Entry& e) {
+  const Object& leaf = e.leaf->header;
+  return {{"id", leaf.name.id.hex()},
+          {"kind", to_string(e.leaf->kind)},
+          {"model", store.model_name(leaf)},
+          {"fingerprint", leaf.fingerprint.hex()},
+          {"namespace", leaf.ns},
+          {"profile", leaf.profile.hex()},
+          {"tokens", leaf.end_token()},
+          {"complete", e.complete},
+          {"files", e.files.size()},
+          {"stored_bytes", e.stored_bytes},
+          {"fp16_bytes", e.fp16_bytes},
+          {"ratio", json_ratio(e.stored_bytes, e.fp16_bytes)},
+          {"codec", codec_summary(e.files)}};
+}
+
+void list_entries(const StoreView& store, bool json) {
+  Json out = Json::array();
+  Table table({"ID", "KIND", "MODEL", "NAMESPACE", "CODEC", "TOKENS", "STORED", "OF FP16"}, 5);
+  uint64_t broken = 0;
+  for (const Entry& e : store.entries()) {
+    if (json) {
+      out.push_back(entry_json(store, e));
+      continue;
+    }
+    const Object& leaf = e.leaf->header;
+    if (!e.complete) ++broken;
+    table.add({short_id(leaf.name.id), to_string(e.leaf->kind), printable(store.model_name(leaf)),
+               printable(leaf.ns), codec_summary(e.files),
+               std::to_string(leaf.end_token()) + (e.complete ? "" : "*"),
+               human_bytes(e.stored_bytes), human_ratio(e.stored_bytes, e.fp16_bytes)});
+  }
+  if (json) return print_json(out);
+  table.print();
+  if (broken > 0) std::puts("* a block before it is missing: not served until that one returns");
+}
+
+Json file_json(const InspectedFile& f) {
+  Json out = {{"path", f.path},
+              {"kind", to_string(f.kind)},
+              {"id", f.name.id.hex()},
+              {"status", f.status.ok() ? "ok" : to_string(f.status.code())},
+              {"file_bytes", f.file_bytes},
+              {"allocated_bytes", f.allocated_bytes}};
+  if (!f.status.ok()) {
+    out["reason"] = f.status.message();
+    if (f.status.code() == StatusCode::unsupported) out["kind"] = out["id"] = nullptr;
+    return out;
+  }
+  if (!is_object(f)) return out;
+  out["parent"] = f.header.parent.is_zero() ? Json(nullptr) : Json(f.header.parent.hex());
+  out["namespace"] = f.header.ns;
+  out["first_token"] = f.header.first_token;
+  out["end_token"] = f.header.end_token();
+  out["unpacked_bytes"] = f.unpacked_bytes;
+  out["fp16_bytes"] = fp16_bytes(f.header);
+  out["ratio"] = json_ratio(f.file_bytes, fp16_bytes(f.header));
+  out["codec"] = codec_summary({&f});
+  return out;
+}
+
+void list_files(const StoreView& store, bool json) {
+  Json out = Json::array();
+  Table table({"FILE", "KIND", "NAMESPACE", "CODEC", "TOKENS", "BYTES", "OF FP16"}, 4);
+  for (const auto& f : store.inspection().files) {
+    if (json) {
+      out.push_back(file_json(f));
+      continue;
+    }
+    std::string name = printable(f.path);
+    if (!f.status.ok()) {
+      table.add({name, to_string(f.status.code()), "-", "-", "-", human_bytes(f.file_bytes), "-"});
+    } else if (!is_object(f)) {
+      table.add({name, to_string(f.kind), f.model ? printable(f.model->ns) : "-", "-", "-",
+                 human_bytes(f.file_bytes), "-"});
+    } else {
+      table.add({name, to_string(f.kind), printable(f.header.ns), codec_summary({&f}),
+                 std::to_string(f.header.first_token) + "-" + std::to_string(f.header.end_token()),
+                 human_bytes(f.file_bytes), human_ratio(f.file_bytes, fp16_bytes(f.header))});
+    }
+  }
+  if (json) return print_json(out);
+  table.print();
+}
+
+}  // namespace
+
+Exit run_ls(const Request& request) {
+  auto store = StoreView::load(request.directory);
+  if (!store.ok()) return report_error(store.status());
+  request.blocks ? list_files(*store, request.json) : list_entries(*store, request.json);
+  if (uint64_t n = store->inspection().totals.damaged_files; n > 0) {
+    std::fprintf(stderr, "cachectl: %s: see `cachectl verify`\n",
+                 counted(n, "damaged file").c_str());
+  }
+  return Exit::ok;
+}
+
+}  // namespace kv::cachectl

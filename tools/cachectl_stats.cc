@@ -1,0 +1,146 @@
+// cachectl stats: totals of a directory, by kind of file and by model.
+#include <tuple>
+
+#include "tools/cachectl_print.h"
+#include "tools/cachectl_store.h"
+
+namespace kv::cachectl {
+namespace {
+
+/// Sums over one (namespace, model, profile).
+struct RealmTotals {
+  std::string model;
+  uint64_t entries = 0, incomplete_entries = 0;
+  uint64_t files = 0, file_bytes = 0, fp16_bytes = 0;
+  uint64_t tokens = 0;  ///< of blocks and tails; shared blocks count once
+  bool in_force = false;
+};
+using RealmKey = std::tuple<std::string, Id, Id>;  // namespace, fingerprint, profile
+
+struct PackingTotals {
+  uint64_t pieces = 0, unpacked_bytes = 0, stored_bytes = 0;
+};
+
+RealmKey key_of(const Object& o) { return {o.ns, o.fingerprint, o.profile}; }
+
+std::map<RealmKey, RealmTotals> sum_realms(const StoreView& store) {
+  std::map<RealmKey, RealmTotals> realms;
+  for (const auto& file : store.inspection().files) {
+    if (!file.status.ok() || !is_object(file)) continue;
+    auto [at, fresh] = realms.try_emplace(key_of(file.header));
+    RealmTotals& r = at->second;
+    if (fresh) {
+      auto record = store.model_of(file.header);
+      r.model = store.model_name(file.header);
+      r.in_force = record && record->profile == file.header.profile;
+    }
+    ++r.files;
+    r.file_bytes += file.file_bytes;
+    r.fp16_bytes += fp16_bytes(file.header);
+    bool counts = file.kind == FileKind::block || file.kind == FileKind::tail;
+    if (counts) r.tokens += file.header.tokens.size();
+  }
+  for (const Entry& e : store.entries()) {
+    RealmTotals& r = realms[key_of(e.leaf->header)];
+    ++r.entries;
+    if (!e.complete) ++r.incomplete_entries;
+  }
+  return realms;
+}
+
+PackingTotals sum_packing(const Inspection& inspection) {
+  PackingTotals out;
+  for (const auto& file : inspection.files) {
+    for (const auto& piece : file.pieces) {
+      if (piece.packing != Packing::zstd) continue;
+      ++out.pieces;
+      out.unpacked_bytes += piece.unpacked_bytes;
+      out.stored_bytes += piece.bytes.size();
+    }
+  }
+  return out;
+}
+
+Json stats_json(const StoreView& store) {
+  const InspectTotals& t = store.inspection().totals;
+  PackingTotals packing = sum_packing(store.inspection());
+  Json kinds = Json::object(), models = Json::array();
+  for (const auto& [name, k] : t.kinds) {
+    kinds[name] = {{"files", k.files},
+                   {"file_bytes", k.file_bytes},
+                   {"allocated_bytes", k.allocated_bytes},
+                   {"unpacked_bytes", k.unpacked_bytes}};
+  }
+  for (const auto& [key, r] : sum_realms(store)) {
+    models.push_back({{"model", r.model},
+                      {"namespace", std::get<0>(key)},
+                      {"fingerprint", std::get<1>(key).hex()},
+                      {"profile", std::get<2>(key).hex()},
+                      {"profile_in_force", r.in_force},
+                      {"entries", r.entries},
+                      {"incomplete_entries", r.incomplete_entries},
+                      {"files", r.files},
+                      {"tokens", r.tokens},
+                      {"stored_bytes", r.file_bytes},
+                      {"fp16_bytes", r.fp16_bytes},
+                      {"ratio", json_ratio(r.file_bytes, r.fp16_bytes)}});
+  }
+  return {{"directory_bytes", t.directory_bytes},
+          {"kinds", kinds},
+          {"models", models},
+          {"zstd",
+           {{"pieces", packing.pieces},
+            {"unpacked_bytes", packing.unpacked_bytes},
+            {"stored_bytes", packing.stored_bytes}}},
+          {"damaged_files", t.damaged_files},
+          {"foreign_files", t.unknown_files},
+          {"temporary_files", t.temporary_files},
+          {"quarantine_files", t.quarantine_files},
+          {"quarantine_bytes", t.quarantine_bytes}};
+}
+
+void print_stats(const StoreView& store) {
+  const InspectTotals& t = store.inspection().totals;
+  PackingTotals packing = sum_packing(store.inspection());
+  Table models({"NAMESPACE", "MODEL", "PROFILE", "ENTRIES", "TOKENS", "STORED", "OF FP16"}, 3);
+  for (const auto& [key, r] : sum_realms(store)) {
+    models.add({printable(std::get<0>(key)), printable(r.model),
+                std::get<2>(key).hex().substr(0, 12) + (r.in_force ? "" : " (not in force)"),
+                std::to_string(r.entries), std::to_string(r.tokens), human_bytes(r.file_bytes),
+                human_ratio(r.file_bytes, r.fp16_bytes)});
+  }
+  models.print();
+  std::puts("");
+  Table kinds({"KIND", "FILES", "BYTES", "ON DISK", "IN MEMORY"}, 1);
+  for (const auto& [name, k] : t.kinds) {
+    kinds.add({name, std::to_string(k.files), human_bytes(k.file_bytes),
+               human_bytes(k.allocated_bytes), human_bytes(k.unpacked_bytes)});
+  }
+  kinds.print();
+  std::printf("\non disk in all   %s\n", human_bytes(t.directory_bytes).c_str());
+  std::printf("packed by zstd   %s, %s to %s\n", counted(packing.pieces, "piece").c_str(),
+              human_bytes(packing.unpacked_bytes).c_str(),
+              human_bytes(packing.stored_bytes).c_str());
+  auto count = [](unsigned long long n) { return n; };
+  std::printf("damaged          %llu (headers only; `cachectl verify` reads every byte)\n",
+              count(t.damaged_files));
+  std::printf("foreign          %llu\n", count(t.unknown_files));
+  std::printf("temporary        %llu\n", count(t.temporary_files));
+  std::printf("quarantine       %s, %s\n", counted(t.quarantine_files, "file").c_str(),
+              human_bytes(t.quarantine_bytes).c_str());
+}
+
+}  // namespace
+
+Exit run_stats(const Request& request) {
+  auto store = StoreView::load(request.directory);
+  if (!store.ok()) return report_error(store.status());
+  if (request.json) {
+    print_json(stats_json(*store));
+  } else {
+    print_stats(*store);
+  }
+  return Exit::ok;
+}
+
+}  // namespace kv::cachectl

@@ -1,0 +1,185 @@
+// The files of a store put together.
+#include "tools/cachectl_store.h"
+
+#include <algorithm>
+#include <set>
+
+#include "proto/identity.h"
+
+namespace kv::cachectl {
+
+uint64_t fp16_bytes(const Object& object) {
+  uint64_t bytes = 0;
+  for (const auto& plane : object.planes) {
+    bytes += uint64_t{plane.rows()} * plane.heads * plane.dim * dtype_bytes(DType::f16);
+  }
+  for (const auto& state : object.states) bytes += state.bytes.size();
+  return bytes;
+}
+
+std::string coding_name(uint8_t bits) {
+  if (bits == 0) return "raw";
+  return (bits == 8 ? "int" : "tq") + std::to_string(bits);
+}
+
+std::string codec_summary(const std::vector<const InspectedFile*>& files) {
+  std::set<uint8_t, std::greater<>> k, v;  // `other` planes are in both
+  for (const auto* file : files) {
+    if (file->kind == FileKind::tail && files.size() > 1) continue;  // mostly exact by design
+    for (const auto& plane : file->header.planes) {
+      if (plane.side != Side::v) k.insert(plane.bits);
+      if (plane.side != Side::k) v.insert(plane.bits);
+    }
+  }
+  auto join = [](const auto& bits) {
+    std::string text;
+    for (uint8_t b : bits) text += (text.empty() ? "" : "+") + coding_name(b);
+    return text.empty() ? std::string("-") : text;
+  };
+  return k == v ? join(k) : "K " + join(k) + " V " + join(v);
+}
+
+bool is_object(const InspectedFile& file) {
+  return file.kind != FileKind::profile && file.kind != FileKind::model_record;
+}
+
+Result<StoreView> StoreView::load(const std::string& directory) {
+  KV_ASSIGN_OR_RETURN(Inspection inspection, inspect_directory(directory, InspectDepth::headers));
+  StoreView view;
+  view.inspection_ = std::make_shared<const Inspection>(std::move(inspection));
+  for (const auto& file : view.inspection_->files) {
+    if (file.status.ok()) view.add(file);
+  }
+  return view;
+}
+
+void StoreView::add(const InspectedFile& file) {
+  by_id_.emplace(file.name.id, &file);
+  if (file.profile) profiles_[file.name.id] = file.profile;
+  if (file.model) {
+    auto& record = models_[file.name.id];
+    if (!record || record->serial < file.model->serial) record = file.model;
+  }
+  if (is_object(file) && file.kind != FileKind::supplement) {
+    children_.emplace(file.header.parent, &file);
+  }
+}
+
+const InspectedFile* StoreView::block(const Id& id) const {
+  auto [begin, end] = by_id_.equal_range(id);
+  auto found = std::find_if(begin, end, [](auto& e) { return e.second->kind == FileKind::block; });
+  return found == end ? nullptr : found->second;
+}
+
+std::vector<const InspectedFile*> StoreView::with_id(const Id& id) const {
+  std::vector<const InspectedFile*> out;
+  auto [begin, end] = by_id_.equal_range(id);
+  for (auto at = begin; at != end; ++at) out.push_back(at->second);
+  std::sort(out.begin(), out.end(), [](auto* a, auto* b) { return a->path < b->path; });
+  return out;
+}
+
+std::shared_ptr<const ModelRecord> StoreView::model_of(const Object& object) const {
+  auto found = models_.find(model_id(object.ns, object.fingerprint));
+  return found == models_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<const Profile> StoreView::profile(const Id& id) const {
+  auto found = profiles_.find(id);
+  return found == profiles_.end() ? nullptr : found->second;
+}
+
+std::string StoreView::model_name(const Object& object) const {
+  auto record = model_of(object);
+  if (record && !record->model.name.empty()) return record->model.name;
+  return object.fingerprint.hex().substr(0, 12);
+}
+
+std::vector<const InspectedFile*> StoreView::path_to(const InspectedFile& file,
+                                                     bool& complete) const {
+  std::vector<const InspectedFile*> path{&file};
+  // first_token falls with every step, so damaged or hostile files can't make this loop for ever.
+  while (!path.back()->header.parent.is_zero()) {
+    const Object& child = path.back()->header;
+    const InspectedFile* parent = block(child.parent);
+    if (parent == nullptr || parent->header.end_token() != child.first_token ||
+        parent->header.first_token >= child.first_token) {
+      break;
+    }
+    path.push_back(parent);
+  }
+  const Object& first = path.back()->header;
+  complete = first.parent.is_zero() && first.first_token == 0;
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+/// A snapshot that no tail or block ends with: nothing else shows its sequence.
+bool StoreView::stands_alone(const InspectedFile& snapshot) const {
+  const Object& s = snapshot.header;
+  if (s.tokens.empty()) return block(s.parent) == nullptr;
+  auto [begin, end] = children_.equal_range(s.parent);
+  return std::none_of(begin, end, [&](auto& e) {
+    const Object& o = e.second->header;
+    return e.second->kind == FileKind::tail && o.tokens == s.tokens && o.extras == s.extras &&
+           o.ns == s.ns && o.fingerprint == s.fingerprint && o.profile == s.profile;
+  });
+}
+
+std::vector<const InspectedFile*> StoreView::snapshots_at(const InspectedFile& leaf) const {
+  std::vector<const InspectedFile*> out;
+  bool after_block = leaf.kind == FileKind::block;
+  const Object& l = leaf.header;
+  auto [begin, end] = children_.equal_range(after_block ? leaf.name.id : l.parent);
+  for (auto at = begin; at != end; ++at) {
+    const Object& o = at->second->header;
+    if (at->second->kind != FileKind::snapshot || at->second == &leaf) continue;
+    if (after_block ? o.tokens.empty()
+                    : o.tokens == l.tokens && o.extras == l.extras && o.ns == l.ns &&
+                          o.fingerprint == l.fingerprint && o.profile == l.profile) {
+      out.push_back(at->second);
+    }
+  }
+  return out;
+}
+
+Entry StoreView::entry_of(const InspectedFile& leaf) const {
+  Entry entry;
+  entry.leaf = &leaf;
+  entry.path = path_to(leaf, entry.complete);
+  for (const auto* step : entry.path) {
+    for (const auto* file : with_id(step->name.id)) entry.files.push_back(file);
+  }
+  if (leaf.kind != FileKind::snapshot) {
+    for (const auto* snapshot : snapshots_at(leaf)) entry.files.push_back(snapshot);
+  }
+  for (const auto* file : entry.files) {
+    entry.stored_bytes += file->file_bytes;
+    entry.fp16_bytes += fp16_bytes(file->header);
+  }
+  return entry;
+}
+
+std::vector<Entry> StoreView::entries() const {
+  std::vector<Entry> out;
+  for (const auto& file : inspection_->files) {
+    if (!file.status.ok() || !is_object(file) || file.kind == FileKind::supplement) continue;
+    if (file.kind == FileKind::snapshot && !stands_alone(file)) continue;
+    if (file.kind == FileKind::block) {
+      auto [begin, end] = children_.equal_range(file.name.id);
+      if (std::any_of(begin, end, [&](auto& e) {
+            return e.second->kind != FileKind::snapshot || stands_alone(*e.second);
+          })) {
+        continue;
+      }
+    }
+    out.push_back(entry_of(file));
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Entry& a, const Entry& b) {
+    const Object &x = a.leaf->header, &y = b.leaf->header;
+    return std::tie(x.ns, x.fingerprint, x.name.id) < std::tie(y.ns, y.fingerprint, y.name.id);
+  });
+  return out;
+}
+
+}  // namespace kv::cachectl

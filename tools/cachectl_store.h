@@ -1,0 +1,68 @@
+// StoreView: the files of a store's directory put together: paths, entries, models, profiles.
+//
+// Built once from headers, immutable afterwards. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "storage/inspect.h"
+
+namespace kv::cachectl {
+
+/// A stored token sequence: its newest object and all that it rests on.
+struct Entry {
+  const InspectedFile* leaf = nullptr;          ///< a tail, a snapshot, or a block without children
+  std::vector<const InspectedFile*> path;       ///< blocks from the root, then the leaf
+  std::vector<const InspectedFile*> files;      ///< the path with its supplements and snapshots
+  bool complete = false;                        ///< the path reaches the root
+  uint64_t stored_bytes = 0;                    ///< lengths of `files`
+  uint64_t fp16_bytes = 0;                      ///< the same rows in fp16
+};
+
+/// Rows in fp16, states as they are.
+uint64_t fp16_bytes(const Object& object);
+/// "tq4", "int8", "raw".
+std::string coding_name(uint8_t bits);
+/// How the planes of these files are coded, e.g. "tq4", "raw", "K tq4 V tq3", "tq4+raw".
+std::string codec_summary(const std::vector<const InspectedFile*>& files);
+bool is_object(const InspectedFile& file);
+
+class StoreView {
+ public:
+  /// Returns: what inspect_directory returns.
+  static Result<StoreView> load(const std::string& directory);
+
+  const Inspection& inspection() const { return *inspection_; }
+  /// Null if the store lacks it, or its file is damaged.
+  const InspectedFile* block(const Id& id) const;
+  /// Undamaged files with this id: block or tail and its supplements, or a snapshot; or records.
+  std::vector<const InspectedFile*> with_id(const Id& id) const;
+  /// The record in force for the object's (namespace, model); null if there is none.
+  std::shared_ptr<const ModelRecord> model_of(const Object& object) const;
+  std::shared_ptr<const Profile> profile(const Id& id) const;
+  /// The model's name, or the beginning of its fingerprint.
+  std::string model_name(const Object& object) const;
+  /// Blocks from the root down to `file`, itself included, then the path's completeness.
+  std::vector<const InspectedFile*> path_to(const InspectedFile& file, bool& complete) const;
+  Entry entry_of(const InspectedFile& leaf) const;
+  /// Sorted by namespace, model, then id.
+  std::vector<Entry> entries() const;
+
+ private:
+  void add(const InspectedFile& file);
+  bool stands_alone(const InspectedFile& snapshot) const;
+  std::vector<const InspectedFile*> snapshots_at(const InspectedFile& leaf) const;
+
+  std::shared_ptr<const Inspection> inspection_;
+  std::unordered_multimap<Id, const InspectedFile*, IdHash> by_id_;
+  std::unordered_multimap<Id, const InspectedFile*, IdHash> children_;  // blocks, tails, snapshots
+  std::map<Id, std::shared_ptr<const ModelRecord>> models_;  // by model_id, highest serial
+  std::map<Id, std::shared_ptr<const Profile>> profiles_;
+};
+
+}  // namespace kv::cachectl
