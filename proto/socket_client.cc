@@ -184,6 +184,7 @@ class SocketClient::Pool {
   std::vector<OpenRequest> models_;  // handle - 1
 };
 
+SocketClient::SocketClient(std::unique_ptr<Pool> pool) : pool_(std::move(pool)) {}
 SocketClient::~SocketClient() = default;
 
 Result<std::unique_ptr<SocketClient>> SocketClient::connect(const std::string& path,

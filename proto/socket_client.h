@@ -46,7 +46,7 @@ class SocketClient final : public Client {
 
  private:
   class Pool;
-  explicit SocketClient(std::unique_ptr<Pool> pool) : pool_(std::move(pool)) {}
+  explicit SocketClient(std::unique_ptr<Pool> pool);
   std::unique_ptr<Pool> pool_;
 };
 

@@ -9,6 +9,8 @@ target_compile_definitions(proto_message_test
                                    KV_CORPUS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus"
                                    KV_PROTOCOL_FILE="${CMAKE_SOURCE_DIR}/proto/PROTOCOL.md")
 
+kv_test(proto_socket_client_test LABELS proto DEPS kv_proto)
+
 # Fuzz targets, replayed over a small corpus and mutations of it.
 function(kv_fuzz_replay name)
   add_executable(fuzz_${name} fuzz/${name}.cc fuzz/replay_main.cc)
@@ -26,6 +28,6 @@ kv_test(proto_bytes_test LABELS proto DEPS kv_proto)
 kv_test(proto_checksum_test LABELS proto DEPS kv_proto)
 kv_test(proto_model_test LABELS proto DEPS kv_proto)
 kv_test(proto_profile_test LABELS proto DEPS kv_proto)
-kv_test(proto_plane_test LABELS proto DEPS kv_proto)
 kv_test(proto_identity_test LABELS proto DEPS kv_proto)
 kv_test(proto_client_test LABELS proto DEPS kv_proto)
+kv_test(proto_object_test LABELS proto DEPS kv_proto)

@@ -1,0 +1,308 @@
+// SocketClient against peers that misbehave: late, gone, lying, out of step. A real service behind it
+// is tested in cachesvc_server_test.cc.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "proto/socket_client.h"
+#include "tests/proto_testing.h"
+
+namespace kv {
+namespace {
+
+using testing::flatten;
+
+// A listening socket whose connections a script serves, one after the other, on a thread.
+class ScriptedPeer {
+ public:
+  explicit ScriptedPeer(std::function<void(ScriptedPeer&)> script) {
+    std::string pattern = ::testing::TempDir() + "kv_peer_XXXXXX";
+    KV_CHECK(::mkdtemp(pattern.data()) != nullptr);
+    dir_ = pattern;
+    listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path().c_str());
+    KV_CHECK(::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    KV_CHECK(::listen(listener_, 8) == 0);
+    thread_ = std::thread([this, script] { script(*this); });
+  }
+  ~ScriptedPeer() {
+    ::shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    ::close(listener_);
+    if (fd_ >= 0) ::close(fd_);
+    std::filesystem::remove_all(dir_);
+  }
+  std::string path() const { return dir_ + "/peer.sock"; }
+
+  bool accept() {
+    if (fd_ >= 0) ::close(fd_);
+    parser_.reset();
+    fd_ = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    parser_ = std::make_unique<FrameParser>();
+    return fd_ >= 0;
+  }
+  // Accepts and answers the hello.
+  bool greet() {
+    if (!accept()) return false;
+    auto frame = receive();
+    if (!frame) return false;
+    auto hello = decode_reply<HelloRequest>(FrameType::hello, frame->body.span());
+    parser_->set_greeted(true);
+    HelloReply reply;
+    reply.max_in_flight = 4;
+    reply.max_put_bytes = 1 << 20;
+    reply.ns = hello->ns;
+    send(flatten(reply_frame(FrameType::hello_ok, frame->header.request, reply)));
+    return true;
+  }
+  std::optional<Frame> receive() {
+    while (true) {
+      if (auto frame = parser_->next()) return frame;
+      auto to = parser_->prepare();
+      ssize_t n = ::recv(fd_, to.data(), to.size(), 0);
+      if (n <= 0 || !parser_->commit(static_cast<size_t>(n)).ok()) return std::nullopt;
+    }
+  }
+  void send(const std::vector<uint8_t>& bytes) {
+    (void)!::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  void hang_up() {
+    ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  std::string dir_;
+  int listener_ = -1, fd_ = -1;
+  std::unique_ptr<FrameParser> parser_;
+  std::thread thread_;
+};
+
+Deadline soon() { return deadline_in(std::chrono::seconds(20)); }
+
+std::unique_ptr<SocketClient> connect(const ScriptedPeer& peer) {
+  auto client = SocketClient::connect(peer.path(), "tenant", {});
+  EXPECT_TRUE(client.ok()) << client.status().to_string();
+  return client.ok() ? std::move(*client) : nullptr;
+}
+
+TEST(SocketClient, NobodyListens) {
+  auto client = SocketClient::connect("/nowhere/at/all.sock", "tenant", {});
+  EXPECT_EQ(client.status().code(), StatusCode::unavailable);
+  auto longer = SocketClient::connect("/" + std::string(200, 'x'), "tenant", {});
+  EXPECT_EQ(longer.status().code(), StatusCode::invalid_argument);
+}
+
+TEST(SocketClient, ARefusalAtHelloIsTheResult) {
+  ScriptedPeer peer([](ScriptedPeer& p) {
+    if (!p.accept()) return;
+    p.send(flatten(error_frame(0, {StatusCode::busy, "too many"})));
+    p.hang_up();
+  });
+  auto client = SocketClient::connect(peer.path(), "tenant", {});
+  EXPECT_EQ(client.status().code(), StatusCode::busy) << client.status().to_string();
+}
+
+TEST(SocketClient, SilenceEndsAtTheDeadline) {
+  ScriptedPeer peer([](ScriptedPeer& p) {
+    while (p.greet()) {
+      while (p.receive()) {
+      }
+    }
+  });
+  auto client = connect(peer);
+  ASSERT_TRUE(client);
+  auto begin = std::chrono::steady_clock::now();
+  auto stats = client->stats(deadline_in(std::chrono::milliseconds(50)));
+  EXPECT_EQ(stats.status().code(), StatusCode::deadline_exceeded) << stats.status().to_string();
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
+}
+
+TEST(SocketClient, AHangUpIsUnavailableAndTheNextCallReconnects) {
+  ScriptedPeer peer([](ScriptedPeer& p) {
+    if (!p.greet()) return;
+    p.receive();
+    p.hang_up();
+    if (!p.greet()) return;
+    auto frame = p.receive();
+    p.send(flatten(reply_frame(FrameType::stats_ok, frame->header.request, StatsReply{{{"busy", 3}}, {}})));
+    p.receive();
+  });
+  auto client = connect(peer);
+  ASSERT_TRUE(client);
+  EXPECT_EQ(client->stats(soon()).status().code(), StatusCode::unavailable);
+  auto stats = client->stats(soon());
+  ASSERT_TRUE(stats.ok()) << stats.status().to_string();
+  EXPECT_EQ(stats->values.at(0).second, 3u);
+}
+
+TEST(SocketClient, ModelsAreOpenedAgainOnANewConnection) {
+  std::atomic<int> opens{0};
+  ScriptedPeer peer([&](ScriptedPeer& p) {
+    while (p.greet()) {
+      uint32_t handle = 50 + static_cast<uint32_t>(++opens);
+      while (auto frame = p.receive()) {
+        uint64_t id = frame->header.request;
+        if (frame->header.type == FrameType::open) {
+          OpenReply reply{handle, {"tenant", {}, {}},
+                          std::make_shared<const Profile>(testing::sample_profile()), {}};
+          p.send(flatten(reply_frame(FrameType::open_ok, id, reply)));
+        } else {
+          uint32_t ms;
+          auto m = decode_request<QueryRequest>(FrameType::lookup, frame->body.span(), ms);
+          LookupReply reply;
+          reply.tokens = m->model;  // which handle came
+          p.send(flatten(reply_frame(FrameType::lookup_ok, id, reply)));
+          p.hang_up();
+          break;
+        }
+      }
+    }
+  });
+  auto client = connect(peer);
+  ASSERT_TRUE(client);
+  auto opened = client->open({testing::sample_model(), nullptr, false, PrefillMode::exact}, soon());
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  EXPECT_EQ(client->lookup(opened->model + 1, {}, soon()).status().code(), StatusCode::invalid_argument);
+  for (uint32_t connection = 1; connection <= 3; ++connection) {
+    auto reply = client->lookup(opened->model, {}, soon());
+    // A hang-up may be noticed only while the call is under way.
+    if (!reply.ok()) reply = client->lookup(opened->model, {}, soon());
+    ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+    EXPECT_EQ(reply->tokens, 50u + connection);
+  }
+}
+
+TEST(SocketClient, AStoreEndsWithItsConnection) {
+  ScriptedPeer peer([](ScriptedPeer& p) {
+    while (p.greet()) {
+      while (auto frame = p.receive()) {
+        uint64_t id = frame->header.request;
+        if (frame->header.type == FrameType::open) {
+          OpenReply reply{1, {"tenant", {}, {}},
+                          std::make_shared<const Profile>(testing::sample_profile()), {}};
+          p.send(flatten(reply_frame(FrameType::open_ok, id, reply)));
+        } else if (frame->header.type == FrameType::reserve) {
+          p.send(flatten(reply_frame(FrameType::reserve_ok, id, ReserveReply{77, {}})));
+        } else {
+          p.hang_up();
+          break;
+        }
+      }
+    }
+  });
+  auto client = connect(peer);
+  ASSERT_TRUE(client);
+  auto opened = client->open({testing::sample_model(), nullptr, false, PrefillMode::exact}, soon());
+  ASSERT_TRUE(opened.ok());
+  auto reserved = client->reserve({opened->model, {}, {}}, soon());
+  ASSERT_TRUE(reserved.ok());
+  PutRequest put{reserved->reservation, testing::sample_object(), {}};
+  EXPECT_EQ(client->put(put, soon()).code(), StatusCode::unavailable);
+  EXPECT_EQ(client->put(put, soon()).code(), StatusCode::not_found);
+  EXPECT_EQ(client->commit(reserved->reservation, Durability::accepted, soon()).status().code(),
+            StatusCode::not_found);
+}
+
+// What the peer says after a fetch's header does not fit it, or is no frame at all.
+TEST(SocketClient, LiesInAFetchAreTypedErrors) {
+  using Reply = std::function<std::vector<std::vector<uint8_t>>(uint64_t)>;
+  auto object = std::make_shared<const Object>(testing::sample_object());
+  FetchHeader header;
+  header.tokens = 3;
+  header.objects = 1;
+  header.object_bytes = 10'000;
+  struct Lie {
+    Reply reply;
+    StatusCode expected;
+  };
+  std::vector<Lie> lies = {
+      {[&](uint64_t id) {  // fewer objects than announced
+         return std::vector<std::vector<uint8_t>>{flatten(reply_frame(FrameType::fetch_header, id, header)),
+                            flatten(reply_frame(FrameType::fetch_done, id, FetchDone{0}))};
+       }, StatusCode::corruption},
+      {[&](uint64_t id) {  // more bytes than announced
+         FetchHeader small = header;
+         small.object_bytes = 8;
+         return std::vector<std::vector<uint8_t>>{flatten(reply_frame(FrameType::fetch_header, id, small)),
+                            flatten(fetch_object_frame(id, {object, 3}))};
+       }, StatusCode::corruption},
+      {[&](uint64_t id) {  // another request's reply
+         return std::vector<std::vector<uint8_t>>{flatten(reply_frame(FrameType::fetch_header, id + 1, header))};
+       }, StatusCode::corruption},
+      {[&](uint64_t id) {  // another type
+         return std::vector<std::vector<uint8_t>>{flatten(reply_frame(FrameType::lookup_ok, id, LookupReply{}))};
+       }, StatusCode::corruption},
+      {[](uint64_t) { return std::vector<std::vector<uint8_t>>{std::vector<uint8_t>(100, 0x41)}; }, StatusCode::corruption},
+      {[&](uint64_t id) {  // more than the client takes
+         FetchHeader huge = header;
+         huge.object_bytes = UINT64_MAX;
+         return std::vector<std::vector<uint8_t>>{flatten(reply_frame(FrameType::fetch_header, id, huge))};
+       }, StatusCode::resource_exhausted},
+      {[&](uint64_t id) {  // half a frame, then nothing
+         auto frame = flatten(reply_frame(FrameType::fetch_header, id, header));
+         frame.resize(40);
+         return std::vector<std::vector<uint8_t>>{frame};
+       }, StatusCode::unavailable},
+  };
+  for (size_t i = 0; i < lies.size(); ++i) {
+    SCOPED_TRACE(i);
+    ScriptedPeer peer([&](ScriptedPeer& p) {
+      if (!p.greet()) return;
+      while (auto frame = p.receive()) {
+        uint64_t id = frame->header.request;
+        if (frame->header.type == FrameType::open) {
+          OpenReply reply{1, {"tenant", {}, {}},
+                          std::make_shared<const Profile>(testing::sample_profile()), {}};
+          p.send(flatten(reply_frame(FrameType::open_ok, id, reply)));
+          continue;
+        }
+        for (const auto& bytes : lies[i].reply(id)) p.send(bytes);
+        p.hang_up();
+        return;
+      }
+    });
+    auto client = connect(peer);
+    ASSERT_TRUE(client);
+    auto opened = client->open({testing::sample_model(), nullptr, false, PrefillMode::exact}, soon());
+    ASSERT_TRUE(opened.ok());
+    FetchRequest request;
+    request.model = opened->model;
+    auto reply = client->fetch(request, soon());
+    EXPECT_EQ(reply.status().code(), lies[i].expected) << reply.status().to_string();
+  }
+}
+
+TEST(SocketClient, CallsOfManyThreadsShareThePool) {
+  // One connection only: calls wait for each other and all are answered.
+  ScriptedPeer peer([](ScriptedPeer& p) {
+    if (!p.greet()) return;
+    while (auto frame = p.receive()) {
+      p.send(flatten(reply_frame(FrameType::stats_ok, frame->header.request,
+                                 StatsReply{{{"id", frame->header.request}}, {}})));
+    }
+  });
+  SocketClientOptions options;
+  options.max_connections = 1;
+  auto client = SocketClient::connect(peer.path(), "tenant", options);
+  ASSERT_TRUE(client.ok());
+  std::atomic<int> answered{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) answered += (*client)->stats(soon()).ok() ? 1 : 0;
+    });
+  }
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(answered, 200);
+}
+
+}  // namespace
+}  // namespace kv
