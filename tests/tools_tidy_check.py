@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""The checker's own test: each rule broken once in a small tree must be reported, by file and rule.
+
+usage: tools_tidy_check.py PATH_OF_tidy.py
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+GOOD_HEADER = "// A value.\n#pragma once\n"
+GOOD_SOURCE = "// A value's code.\n#include \"proto/a.h\"\n"
+CLEAN = {
+    "proto/CMakeLists.txt": "kv_library(kv_proto SOURCES a.cc)\n",
+    "proto/a.h": GOOD_HEADER,
+    "proto/a.cc": GOOD_SOURCE,
+    "tests/proto.cmake": "kv_test(proto_a_test LABELS proto DEPS kv_proto)\n",
+    "tests/proto_a_test.cc": "// Tests a.\n#include \"proto/a.h\"\n",
+}
+LONG_FUNCTION = "int f() {\n" + "  g();\n" * 71 + "}\n"
+PLANTED = [  # (rule that must speak, file, its content)
+    ("floors", "proto/a.cc", GOOD_SOURCE + '#include "codec/codec.h"\n'),
+    ("floors", "codec/a.h", GOOD_HEADER + '#include "index/prefix_tree.h"\n'),
+    ("floors", "storage/a.h", GOOD_HEADER + '#include "codec/codec.h"\n'),
+    ("floors", "engine/a.h", GOOD_HEADER + '#include "cachesvc/cache_core.h"\n'),
+    ("floors", "cachesvc/a.h", GOOD_HEADER + '#include "engine/model.h"\n'),
+    ("include", "proto/a.cc", GOOD_SOURCE + '#include "a.h"\n'),
+    ("third-party", "codec/a.h", GOOD_HEADER + "#include <zstd.h>\n"),
+    ("third-party", "storage/a.h", GOOD_HEADER + "#include <sqlite3.h>\n"),
+    ("third-party", "tools/a.h", GOOD_HEADER + "#include <boost/asio.hpp>\n"),
+    ("third-party", "storage/a.h", GOOD_HEADER + "#include <spdlog/spdlog.h>\n"),
+    ("third-party", "codec/a.h", GOOD_HEADER + "#include <cblas.h>\n"),
+    ("third-party", "engine/model.h", GOOD_HEADER + "#include <pcre2.h>\n"),
+    ("columns", "proto/a.h", GOOD_HEADER + "// " + "x" * 98 + "\n"),
+    ("file", "proto/a.h", GOOD_HEADER + "int x;\n" * 599),
+    ("function", "proto/a.cc", GOOD_SOURCE + LONG_FUNCTION),
+    ("pragma", "proto/a.h", "// A value.\n"),
+    ("opening", "proto/a.h", "#pragma once\n"),
+    ("unlisted", "proto/b.cc", GOOD_SOURCE),
+    ("unlisted", "tests/proto_b_test.cc", "// Tests b.\n"),
+    ("marker", "proto/a.h", GOOD_HEADER + "// TO" "DO later\n"),
+    ("co_await", "cachesvc/a.h", GOOD_HEADER + "auto f() {\n  co_await g([] { h(); });\n}\n"),
+    ("co_await", "cachesvc/a.h", GOOD_HEADER + "auto f() {\n  co_await g(Name{1});\n}\n"),
+    ("folder", "proto/util/a.h", GOOD_HEADER),
+    ("machine", "proto/a.h", GOOD_HEADER + "// see /ho" "me/me/notes\n"),
+]
+
+
+def run(tidy, changes):
+    """Output and exit code of the checker on the clean tree with `changes` put over it."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in (CLEAN | changes).items():
+            full = os.path.join(root, path)
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, "w", encoding="utf-8") as f:
+                f.write(text)
+        done = subprocess.run([sys.executable, tidy, root], capture_output=True, text=True,
+                              check=False)
+        return done.stdout, done.returncode
+
+
+def main():
+    tidy, bad = sys.argv[1], 0
+    out, code = run(tidy, {})
+    if code != 0:
+        bad += 1
+        print(f"the clean tree is reported:\n{out}")
+    for rule, path, text in PLANTED:
+        out, code = run(tidy, {path: text})
+        named = [line for line in out.splitlines()
+                 if line.startswith(path + ":") and f": {rule}: " in line]
+        if code != 1 or not named:
+            bad += 1
+            print(f"not reported: {rule} in {path} (exit {code}):\n{out}")
+    print(f"{len(PLANTED) + 1 - bad} of {len(PLANTED) + 1} as expected")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
