@@ -1,0 +1,153 @@
+// One step of a Llama-family model. See decoder.h.
+#include "engine/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/kernels.h"
+
+namespace kv {
+namespace {
+
+constexpr uint32_t kStripRows = 64;  // rows of weights in one task: some 20 KB of Q4_1
+constexpr uint32_t kLogitStripRows = 512;
+
+uint32_t strips(uint32_t rows, uint32_t strip) { return (rows + strip - 1) / strip; }
+
+}  // namespace
+
+void rms_norm(const float* x, std::span<const float> weight, float eps, float* out) {
+  double squares = 0;
+  for (size_t i = 0; i < weight.size(); ++i) squares += static_cast<double>(x[i]) * x[i];
+  double mean = squares / static_cast<double>(weight.size());
+  auto scale = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(eps)));
+  for (size_t i = 0; i < weight.size(); ++i) out[i] = x[i] * scale * weight[i];
+}
+
+void apply_rope(float* x, uint32_t heads, std::span<const float> cos_sin) {
+  size_t dim = cos_sin.size();
+  for (uint32_t h = 0; h < heads; ++h, x += dim) {
+    for (size_t i = 0; i < dim; i += 2) {
+      float a = x[i], b = x[i + 1], c = cos_sin[i], s = cos_sin[i + 1];
+      x[i] = a * c - b * s;
+      x[i + 1] = a * s + b * c;
+    }
+  }
+}
+
+// silu(g) = g / (1 + e^-g), from e^-|g| so that nothing overflows.
+void silu_times(float* gate, const float* up, float* work, uint32_t n, const Kernels& kernels) {
+  for (uint32_t i = 0; i < n; ++i) work[i] = -std::fabs(gate[i]);
+  kernels.exp_weights(work, n, 0.0f);
+  for (uint32_t i = 0; i < n; ++i) {
+    float e = work[i];
+    gate[i] = gate[i] * ((gate[i] >= 0 ? 1.0f : e) / (1.0f + e)) * up[i];
+  }
+}
+
+Decoder::Decoder(const Model& model, Threads& threads) : model_(model), threads_(threads) {
+  const ModelShape& s = model.shape();
+  uint32_t q_width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
+  for (auto* v : {&x_, &norm_}) v->resize(s.width);
+  for (auto* v : {&q_, &heads_}) v->resize(q_width);
+  for (auto* v : {&k_, &v_}) v->resize(kv_width);
+  for (auto* v : {&gate_, &up_, &inner_}) v->resize(s.ffn);
+  sums_.resize(std::max({s.width, q_width, s.ffn}) / 32);
+  queries_.resize(s.kv_heads);
+  scratch_.resize(threads.count());
+}
+
+// All products of one input, split into strips over the threads.
+void Decoder::products(std::initializer_list<Product> list, const std::vector<float>& x) {
+  group_sums(x.data(), static_cast<uint32_t>(x.size()), sums_.data());
+  Activations input{x.data(), sums_.data()};
+  uint32_t tasks = 0;
+  for (const Product& p : list) tasks += strips(p.weights->rows, kStripRows);
+  threads_.run(tasks, [&](uint32_t task, uint32_t) {
+    for (const Product& p : list) {
+      uint32_t count = strips(p.weights->rows, kStripRows);
+      if (task >= count) {
+        task -= count;
+        continue;
+      }
+      uint32_t first = task * kStripRows, end = std::min(first + kStripRows, p.weights->rows);
+      matvec(*p.weights, input, first, end, p.out + first);
+      return;
+    }
+  });
+}
+
+// heads_ (heads, head_dim) = attention of q_ over all rows; a task is one chunk of one kv head.
+void Decoder::attend(const AttentionRows& rows) {
+  const ModelShape& s = model_.shape();
+  uint32_t group = s.heads / s.kv_heads, chunks = rows.end_chunk() - rows.first_chunk();
+  size_t group_values = size_t{group} * s.head_dim;
+  float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  for (uint32_t h = 0; h < s.kv_heads; ++h) {
+    queries_[h].prepare(rows.codec(), rows.layer(), rows.part(), h,
+                        std::span<const float>(q_).subspan(h * group_values, group_values), scale);
+  }
+  size_t floats = partial_floats(queries_[0], rows);
+  partials_.resize(floats * chunks * s.kv_heads);
+  std::span<float> partials(partials_);
+  threads_.run(chunks * s.kv_heads, [&](uint32_t task, uint32_t worker) {
+    attend_chunk(queries_[task / chunks], rows, rows.first_chunk() + task % chunks,
+                 scratch_[worker], partials.subspan(task * floats, floats));
+  });
+  for (uint32_t h = 0; h < s.kv_heads; ++h) {
+    merge_chunks(queries_[h], rows, partials.subspan(h * chunks * floats, chunks * floats),
+                 scratch_[0], std::span<float>(heads_).subspan(h * group_values, group_values));
+  }
+}
+
+void Decoder::feed_forward(const LayerWeights& layer) {
+  const ModelShape& s = model_.shape();
+  rms_norm(x_.data(), layer.ffn_norm, s.rms_eps, norm_.data());
+  products({{&layer.gate, gate_.data()}, {&layer.up, up_.data()}}, norm_);
+  silu_times(gate_.data(), up_.data(), inner_.data(), s.ffn, engine_codec_kernels());
+  products({{&layer.down, norm_.data()}}, gate_);
+  for (uint32_t i = 0; i < s.width; ++i) x_[i] += norm_[i];
+}
+
+Status Decoder::step(Token token, KvCache& cache, std::span<float> logits) {
+  const ModelShape& s = model_.shape();
+  uint32_t position = cache.tokens();
+  if (position >= s.context) {
+    return invalid_argument("position " + std::to_string(position) + " beyond the model's context " +
+                            std::to_string(s.context));
+  }
+  if (token < 0 || static_cast<uint32_t>(token) >= s.vocab) {
+    return invalid_argument("token id " + std::to_string(token) + " outside the vocabulary");
+  }
+  dequantise_row(model_.embedding(), static_cast<uint32_t>(token), x_.data());
+  for (uint32_t l = 0; l < s.layers; ++l) {
+    const LayerWeights& layer = model_.layers()[l];
+    rms_norm(x_.data(), layer.attn_norm, s.rms_eps, norm_.data());
+    products({{&layer.q, q_.data()}, {&layer.k, k_.data()}, {&layer.v, v_.data()}}, norm_);
+    apply_rope(q_.data(), s.heads, model_.rope(position));
+    apply_rope(k_.data(), s.kv_heads, model_.rope(position));
+    KV_RETURN_IF_ERROR(cache.append(l, 1, k_.data(), v_.data()));
+    attend(cache.rows(l));
+    products({{&layer.o, norm_.data()}}, heads_);
+    for (uint32_t i = 0; i < s.width; ++i) x_[i] += norm_[i];
+    feed_forward(layer);
+  }
+  for (uint32_t l = 0; l < s.layers; ++l) KV_RETURN_IF_ERROR(cache.seal(l));
+  cache.advance({&token, 1});
+  if (!logits.empty()) logits_of(x_.data(), logits);
+  return {};
+}
+
+void Decoder::logits_of(const float* hidden, std::span<float> logits) {
+  const ModelShape& s = model_.shape();
+  KV_CHECK(logits.size() == s.vocab);
+  rms_norm(hidden, model_.output_norm(), s.rms_eps, norm_.data());
+  group_sums(norm_.data(), s.width, sums_.data());
+  Activations input{norm_.data(), sums_.data()};
+  threads_.run(strips(s.vocab, kLogitStripRows), [&](uint32_t task, uint32_t) {
+    uint32_t first = task * kLogitStripRows, end = std::min(first + kLogitStripRows, s.vocab);
+    matvec(model_.output(), input, first, end, logits.data() + first);
+  });
+}
+
+}  // namespace kv

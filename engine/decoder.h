@@ -1,0 +1,53 @@
+// Decoder: one token at a time through the model, on the stored form of the rows before it.
+//
+// Own kernels throughout, whose order of summation is fixed: logits are a function of the token and
+// of the rows in the KvCache, bit for bit, whatever the number of threads. One thread at a time.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "engine/model.h"
+#include "engine/threads.h"
+
+namespace kv {
+
+class Decoder {
+ public:
+  /// Both outlive the decoder.
+  Decoder(const Model& model, Threads& threads);
+
+  /// Computes `token` at position cache.tokens() and appends its rows. `logits`: (vocab), or empty
+  /// where nobody asks. Returns: invalid_argument (context full, token outside the vocabulary,
+  /// values beyond the profile's raw dtype).
+  Status step(Token token, KvCache& cache, std::span<float> logits);
+  /// logits (vocab) of one final hidden row (width).
+  void logits_of(const float* hidden, std::span<float> logits);
+
+ private:
+  struct Product {
+    const Matrix* weights;
+    float* out;
+  };
+  void products(std::initializer_list<Product> list, const std::vector<float>& x);
+  void attend(const AttentionRows& rows);
+  void feed_forward(const LayerWeights& layer);
+
+  const Model& model_;
+  Threads& threads_;
+  std::vector<float> x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_, sums_;
+  std::vector<PreparedQueries> queries_;    // per kv head
+  std::vector<AttentionScratch> scratch_;   // per worker
+  std::vector<float> partials_;
+};
+
+/// out = x / rms(x) * weight, over `width` values.
+void rms_norm(const float* x, std::span<const float> weight, float eps, float* out);
+/// In place: rotates each pair (2i, 2i + 1) of `heads` vectors; cos_sin as Model::rope gives it.
+void apply_rope(float* x, uint32_t heads, std::span<const float> cos_sin);
+/// gate[i] = silu(gate[i]) * up[i]; `work` (n) is scratch, n a multiple of 8.
+void silu_times(float* gate, const float* up, float* work, uint32_t n, const Kernels& kernels);
+
+}  // namespace kv

@@ -1,0 +1,73 @@
+// Prefill: exact computation of many tokens at once, after a prefix in its stored form.
+//
+// Works layer by layer, each over chunks of exactly block_tokens rows aligned to blocks (padded with
+// zero rows at both ends), by matrix products of fixed shapes: every product runs on one thread, so
+// the result depends on the chunk's rows and the rows before it, not on the number of threads.
+// Rows of this prefill are attended to exactly in fp32; those of the prefix as they decode.
+// One thread at a time. OpenBLAS is told once to use no threads of its own.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "engine/model.h"
+#include "engine/threads.h"
+#include "proto/client.h"
+
+namespace kv {
+
+/// Gets each layer's rows in order: K and V (rows, kv_heads, head_dim) after rope.
+using LayerSink = std::function<Status(uint32_t layer, uint32_t rows, const float* k, const float* v)>;
+/// Writes the prefix's rows of one side of one layer: (first, kv_heads, head_dim).
+using LayerSource = std::function<Status(uint32_t layer, Side side, float* out)>;
+
+class Prefill {
+ public:
+  /// Both outlive the prefill.
+  Prefill(const Model& model, Threads& threads, uint32_t block_tokens);
+
+  /// Computes tokens[first …] at their positions and appends their rows to `cache`, which holds
+  /// exactly the first `first` = cache.tokens(). Returns: deadline_exceeded; what append returns.
+  Status extend(std::span<const Token> tokens, KvCache& cache, Deadline deadline);
+  /// The general form. Returns: invalid_argument (context, vocabulary), deadline_exceeded, or what
+  /// source and sink return. With `keep_hidden` the last layer is computed whole, for hidden().
+  Status run(std::span<const Token> tokens, uint32_t first, const LayerSource& source,
+             const LayerSink& sink, Deadline deadline, bool keep_hidden = false);
+  /// Final hidden row (width) of a position of the last run.
+  const float* hidden(uint32_t position) const;
+
+ private:
+  struct Weights {  // one layer dequantised: (rows, columns) fp32
+    std::vector<float> q, k, v, o, gate, up, down;
+  };
+  struct Scratch {  // of one worker
+    std::vector<float> scores, heads, work;
+    std::vector<float> largest, sum;
+  };
+  void start(std::span<const Token> tokens, uint32_t first);
+  void dequantise(const LayerWeights& layer);
+  void widen(const Matrix& w, std::vector<float>& out);
+  void product(const float* in, const std::vector<float>& w, uint32_t rows, uint32_t columns,
+               float* out, uint32_t count);
+  void normalise(std::span<const float> weight);
+  Status keys_and_values(uint32_t layer, const LayerSource& source, bool need_queries);
+  void attention();
+  void attend_tile(uint32_t chunk, uint32_t head, uint32_t tile, Scratch& s);
+  void attend_head(uint32_t chunk, uint32_t head, Scratch& s);
+  void feed_forward(const LayerWeights& layer);
+
+  const Model& model_;
+  Threads& threads_;
+  uint32_t block_;
+  uint32_t base_ = 0;    // position of the first chunk's first row
+  uint32_t first_ = 0, end_ = 0;  // positions computed
+  uint32_t chunks_ = 0;
+  Weights weights_;
+  std::vector<float> x_, norm_, q_, gate_, up_, sum_;  // (chunks * block, …)
+  std::vector<float> k_, v_;                           // (base + chunks * block, kv width)
+  std::vector<Scratch> scratch_;
+};
+
+}  // namespace kv

@@ -1,0 +1,104 @@
+// Views of packed tensors and their dequantisation. See weights.h.
+#include "engine/weights.h"
+
+#include <cstring>
+#include <string>
+
+#include "codec/kernels.h"
+#include "engine/kernels.h"
+
+namespace kv {
+namespace {
+
+std::string shape_of(const GgufTensor& t) {
+  std::string s;
+  for (uint64_t d : t.dims) s += (s.empty() ? "" : " x ") + std::to_string(d);
+  return s;
+}
+
+Result<const GgufTensor*> find(const GgufFile& file, std::string_view name, uint64_t rows,
+                               uint64_t columns) {
+  const GgufTensor* t = file.tensor(name);
+  std::string at = "tensor '" + std::string(name) + "': ";
+  if (t == nullptr) return corruption(at + "missing");
+  uint64_t given_rows = 1;
+  for (size_t i = 1; i < t->dims.size(); ++i) given_rows *= t->dims[i];
+  if (t->dims[0] != columns || given_rows != rows) {
+    return corruption(at + "expected " + std::to_string(columns) + " x " + std::to_string(rows) +
+                      ", given " + shape_of(*t));
+  }
+  return t;
+}
+
+void widen_halves(const uint8_t* in, float* out, size_t n) {
+  const Kernels* fast = avx2_kernels();  // exact conversion: every set gives the same bits
+  (fast != nullptr ? *fast : scalar_kernels()).f16_to_f32(in, out, n);
+}
+
+}  // namespace
+
+Result<Matrix> as_matrix(const GgufFile& file, std::string_view name, uint32_t rows,
+                         uint32_t columns) {
+  KV_ASSIGN_OR_RETURN(const GgufTensor* t, find(file, name, rows, columns));
+  if (columns % 32 != 0) {
+    return unsupported("tensor '" + std::string(name) + "': rows of " + std::to_string(columns) +
+                       " values, expected a multiple of 32");
+  }
+  return Matrix{t->type, rows, columns, t->data.data(), row_bytes(t->type, columns)};
+}
+
+Result<std::span<const float>> as_vector(const GgufFile& file, std::string_view name,
+                                         uint32_t size) {
+  KV_ASSIGN_OR_RETURN(const GgufTensor* t, find(file, name, 1, size));
+  if (t->type != TensorType::f32) {
+    return unsupported("tensor '" + std::string(name) + "': type " + to_string(t->type) +
+                       ", expected F32");
+  }
+  if (reinterpret_cast<uintptr_t>(t->data.data()) % alignof(float) != 0) {
+    return corruption("tensor '" + std::string(name) + "': not aligned");
+  }
+  return std::span<const float>(reinterpret_cast<const float*>(t->data.data()), size);
+}
+
+void dequantise_row(const Matrix& w, uint32_t row, float* out) {
+  const uint8_t* in = w.data + row * w.stride;
+  uint32_t groups = w.columns / 32;
+  switch (w.type) {
+    case TensorType::f32: std::memcpy(out, in, w.columns * sizeof(float)); return;
+    case TensorType::f16: widen_halves(in, out, w.columns); return;
+    case TensorType::q4_1:
+      for (uint32_t g = 0; g < groups; ++g, in += 20, out += 32) {
+        float head[2];
+        widen_halves(in, head, 2);
+        for (uint32_t j = 0; j < 16; ++j) {
+          out[j] = static_cast<float>(in[4 + j] & 15) * head[0] + head[1];
+          out[j + 16] = static_cast<float>(in[4 + j] >> 4) * head[0] + head[1];
+        }
+      }
+      return;
+    case TensorType::q8_0:
+      for (uint32_t g = 0; g < groups; ++g, in += 34, out += 32) {
+        float scale;
+        widen_halves(in, &scale, 1);
+        for (uint32_t j = 0; j < 32; ++j) {
+          out[j] = static_cast<float>(static_cast<int8_t>(in[2 + j])) * scale;
+        }
+      }
+      return;
+  }
+}
+
+void group_sums(const float* x, uint32_t columns, float* out) {
+  engine_kernels().group_sums(x, columns, out);
+}
+
+void matvec(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y) {
+  const EngineKernels& k = engine_kernels();
+  EngineKernels::Rows rows = w.type == TensorType::q4_1   ? k.q4_1
+                             : w.type == TensorType::q8_0 ? k.q8_0
+                             : w.type == TensorType::f16  ? k.f16
+                                                          : k.f32;
+  rows(w.data + first * w.stride, w.stride, end - first, w.columns, x.x, x.group_sums, y);
+}
+
+}  // namespace kv

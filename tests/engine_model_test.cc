@@ -1,0 +1,174 @@
+// The real model (KV_SMOLLM2_GGUF): logits against an independent engine in fp32, both computation
+// paths, and hit == cold at full length. Labelled `model`: more than 64 tokens.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "engine/calibration.h"
+#include "engine/decoder.h"
+#include "engine/generator.h"
+#include "engine/prefill.h"
+#include "codec/plan.h"
+#include "tests/engine_memory_client.h"
+
+namespace kv {
+namespace {
+
+struct Golden {
+  Token token, best, second;
+  float best_logit, second_logit;
+};
+
+std::vector<Golden> read_golden() {
+  std::vector<Golden> rows;
+  std::ifstream in(std::string(KV_GOLDEN_DIR) + "/engine/smollm2_logits.txt");
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    Golden g{};
+    std::istringstream(line) >> g.token >> g.best >> g.second >> g.best_logit >> g.second_logit;
+    rows.push_back(g);
+  }
+  return rows;
+}
+
+std::shared_ptr<const Model> real_model() {
+  static std::shared_ptr<const Model> model = [] {
+    const char* path = std::getenv("KV_SMOLLM2_GGUF");
+    if (path == nullptr) return std::shared_ptr<const Model>();
+    auto loaded = Model::load(path);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    return loaded.ok() ? *loaded : nullptr;
+  }();
+  return model;
+}
+
+#define NEED_MODEL(model) \
+  auto model = real_model(); \
+  if (!model) GTEST_SKIP() << "KV_SMOLLM2_GGUF is not set: no model to run"
+
+// Counts positions whose best id is the reference's; where the reference is sure it must be.
+class Agreement {
+ public:
+  void add(size_t position, const Golden& g, const std::vector<float>& logits) {
+    auto best = static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    ++positions_;
+    if (best == g.best) ++same_;
+    float gap = g.best_logit - g.second_logit;
+    EXPECT_TRUE(best == g.best || gap < 0.2f) << "position " << position << " gap " << gap;
+    worst_ = std::max(worst_, std::fabs(logits[g.best] - g.best_logit));
+  }
+  void finish() const {
+    EXPECT_GE(same_ * 100, positions_ * 99) << same_ << " of " << positions_;
+    EXPECT_LT(worst_, 0.05f);
+    std::printf("same top-1: %zu of %zu; largest difference of a best logit: %g\n", same_,
+                positions_, static_cast<double>(worst_));
+  }
+
+ private:
+  size_t same_ = 0, positions_ = 0;
+  float worst_ = 0;
+};
+
+std::vector<Token> tokens_of(const std::vector<Golden>& golden) {
+  std::vector<Token> out;
+  for (const Golden& g : golden) out.push_back(g.token);
+  return out;
+}
+
+TEST(EngineModel, PrefillAgreesWithTheReference) {
+  NEED_MODEL(model);
+  auto golden = read_golden();
+  ASSERT_EQ(golden.size(), 512u);
+  auto tokens = tokens_of(golden);
+  Threads threads(2);
+  Prefill prefill(*model, threads, 256);
+  auto nothing = [](uint32_t, Side, float*) { return Status(); };
+  auto drop = [](uint32_t, uint32_t, const float*, const float*) { return Status(); };
+  ASSERT_TRUE(prefill.run(tokens, 0, nothing, drop, Deadline::max(), true).ok());
+  Decoder decoder(*model, threads);
+  Agreement agreement;
+  std::vector<float> logits(model->shape().vocab);
+  for (uint32_t i = 0; i < tokens.size(); ++i) {
+    decoder.logits_of(prefill.hidden(i), logits);
+    agreement.add(i, golden[i], logits);
+  }
+  agreement.finish();
+}
+
+TEST(EngineModel, TokenByTokenAgreesWithTheReferenceInExactMode) {
+  NEED_MODEL(model);
+  auto golden = read_golden();
+  CodingSettings exact;
+  exact.k_bits = exact.v_bits = 0;
+  exact.raw_dtype = DType::f32;
+  auto profile = plain_profile(model->spec(), exact);
+  ASSERT_TRUE(profile.ok());
+  auto codec = Codec::create(model->spec(), std::make_shared<const Profile>(*profile));
+  ASSERT_TRUE(codec.ok());
+  KvCache cache(*codec, Realm{"test", model->spec().fingerprint, profile->id()});
+  Threads threads(2);
+  Decoder decoder(*model, threads);
+  Agreement agreement;
+  std::vector<float> logits(model->shape().vocab);
+  for (size_t i = 0; i < golden.size(); ++i) {
+    Status s = decoder.step(golden[i].token, cache, logits);
+    ASSERT_TRUE(s.ok()) << s.to_string();
+    agreement.add(i, golden[i], logits);
+  }
+  agreement.finish();
+}
+
+void expect_hit_equals_cold(const std::shared_ptr<const Model>& model, const CodingOptions& coding) {
+  auto prompt = tokens_of(read_golden());
+  prompt.resize(500);
+  MemoryClient client;
+  auto generator = Generator::open(model, client, coding, 2, Deadline::max());
+  ASSERT_TRUE(generator.ok()) << generator.status().to_string();
+  GenerateOptions options;
+  options.max_new_tokens = 24;  // a block completes at 512
+  options.keep_logits = true;
+  options.stop_at_eos = false;
+  auto cold = (*generator)->generate(prompt, options);
+  ASSERT_TRUE(cold.ok()) << cold.status().to_string();
+  auto hit = (*generator)->generate(prompt, options);
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(cold->reused_tokens, 0u);
+  EXPECT_EQ(hit->reused_tokens, 499u);
+  EXPECT_EQ(hit->tokens, cold->tokens);
+  EXPECT_EQ(hit->logits, cold->logits);
+  EXPECT_EQ(hit->prompt_objects, cold->prompt_objects);
+  std::printf("cold %.0f ms, hit %.1f ms, %.1f ms per token, blocks %.3f of fp16\n", cold->ttft_ms,
+              hit->ttft_ms, hit->decode_ms_per_token,
+              static_cast<double>(cold->block_bytes) / (256 * 23040.0));
+}
+
+TEST(EngineModel, HitEqualsColdOnCodes) {
+  NEED_MODEL(model);
+  expect_hit_equals_cold(model, {});
+}
+
+TEST(EngineModel, HitEqualsColdInExactMode) {
+  NEED_MODEL(model);
+  CodingOptions coding;
+  coding.exact = true;
+  expect_hit_equals_cold(model, coding);
+}
+
+TEST(EngineModel, CalibrationIsTheSameEveryTime) {
+  NEED_MODEL(model);
+  auto base = plain_profile(model->spec(), {});
+  ASSERT_TRUE(base.ok());
+  EXPECT_GE(model->tokenizer().encode(kCalibrationText)->size(), kCalibrationTokens);
+  Threads one(1), two(2);
+  auto a = calibrate(*model, *base, one, Deadline::max());
+  auto b = calibrate(*model, *base, two, Deadline::max());
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_EQ(*a, *b);
+  EXPECT_NE(*a, *base);
+}
+
+}  // namespace
+}  // namespace kv
