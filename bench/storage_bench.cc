@@ -258,6 +258,45 @@ void yard_select(benchmark::State& state) {
 }
 BENCHMARK(yard_select)->UseRealTime()->Unit(benchmark::kMillisecond);
 
+constexpr uint32_t kFiles = 5000;
+
+// A store of kFiles small objects, closed.
+std::string filled_store(const std::string& directory) {
+  std::string path = directory + "/store";
+  SsdOptions options;
+  options.limit_bytes = uint64_t{1} << 30;
+  auto tier = SsdTier::open(path, options);
+  KV_CHECK(tier.ok() && (*tier)->recover().ok());
+  std::mt19937_64 rng(3);
+  std::vector<FileImage> images;
+  for (uint32_t i = 0; i < kFiles; ++i) images.push_back(raw_image(block_of(rng, {}, 0, false)));
+  for (const auto& r : (*tier)->put(images, Durability::spilled)) KV_CHECK(r.status.ok());
+  return path;
+}
+
+// A restart, until every object is known. 1: without the catalog, from the files alone.
+void recover(benchmark::State& state) {
+  std::string directory = fresh_directory();
+  std::string path = filled_store(directory);
+  for (auto _ : state) {
+    if (state.range(0) == 1) {
+      state.PauseTiming();
+      fs::remove(path + "/catalog.db");
+      state.ResumeTiming();
+    }
+    SsdOptions options;
+    options.limit_bytes = uint64_t{1} << 30;
+    auto tier = SsdTier::open(path, options);
+    KV_CHECK(tier.ok());
+    auto found = (*tier)->recover();
+    KV_CHECK(found.ok() && found->objects.size() == kFiles);
+  }
+  state.SetItemsProcessed(state.iterations() * kFiles);
+  fs::remove_all(directory);
+}
+BENCHMARK(recover)->Arg(0)->Arg(1)->ArgName("rebuild")->UseRealTime()->Unit(
+    benchmark::kMillisecond);
+
 }  // namespace
 }  // namespace kv
 

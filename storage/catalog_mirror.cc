@@ -10,11 +10,13 @@ namespace {
 // kHeadroomBytes, so that removals never need to ask the ledger.
 constexpr uint64_t kLogBytes = 1 << 20;
 constexpr size_t kRowsPerBatch = 16;
+// Rows of a rebuild, where the ledger has room for so many: neighbours share the pages they touch.
+constexpr size_t kRowsPerRebuildBatch = 512;
 
 template <typename T, typename Body>
-void in_batches(std::span<const T> all, Body body) {
+void in_batches(std::span<const T> all, size_t rows, Body body) {
   while (!all.empty()) {
-    auto batch = all.first(std::min(all.size(), kRowsPerBatch));
+    auto batch = all.first(std::min(all.size(), rows));
     body(batch);
     all = all.subspan(batch.size());
   }
@@ -68,23 +70,27 @@ void CatalogMirror::upsert(std::span<const KnownObject> objects) {
 }
 
 void CatalogMirror::adopt(std::span<const KnownObject> objects) {
-  in_batches(objects, [&](std::span<const KnownObject> batch) {
+  auto add = [&](std::span<const KnownObject> batch) {
     uint64_t room = 0;
     for (const auto& object : batch) room += row_room(object.header);
-    if (!dir_.ledger().reserve(room)) return;
+    if (!dir_.ledger().reserve(room)) return false;
     upsert(batch);
     dir_.ledger().unreserve(room);
+    return true;
+  };
+  in_batches(objects, kRowsPerRebuildBatch, [&](std::span<const KnownObject> batch) {
+    if (!add(batch)) in_batches(batch, kRowsPerBatch, add);
   });
 }
 
 void CatalogMirror::remove(std::span<const std::string> files) {
-  in_batches(files, [&](std::span<const std::string> batch) {
+  in_batches(files, kRowsPerBatch, [&](std::span<const std::string> batch) {
     if (catalog_) after(catalog_->remove(batch), batch.size() * Catalog::growth_bound({}));
   });
 }
 
 void CatalogMirror::set_recency(std::span<const std::pair<std::string, uint64_t>> recency) {
-  in_batches(recency, [&](std::span<const std::pair<std::string, uint64_t>> batch) {
+  in_batches(recency, kRowsPerBatch, [&](std::span<const std::pair<std::string, uint64_t>> batch) {
     if (catalog_) after(catalog_->set_recency(batch), batch.size() * Catalog::growth_bound({}));
   });
 }

@@ -133,7 +133,7 @@ class Script {
 
 // How many calls the script makes when nothing fails.
 uint64_t count_calls() {
-  TempDir dir;
+  TempDir dir(true);
   FaultFiles files;
   Script().run(dir.store(), &files, [](const std::string&) {});
   return files.calls;
@@ -144,7 +144,7 @@ void fault_loop(FaultFiles::Mode mode, StatusCode code) {
   ASSERT_GT(calls, 200u);
   for (uint64_t at = 1; at <= calls; ++at) {
     SCOPED_TRACE("failing call " + std::to_string(at));
-    TempDir dir;
+    TempDir dir(true);
     FaultFiles files;
     files.mode = mode;
     files.at = at;
@@ -204,7 +204,7 @@ TEST(Recovery, AKillAtEveryCall) {
   uint64_t calls = count_calls();
   for (uint64_t at = 1; at <= calls; ++at) {
     SCOPED_TRACE("killed at call " + std::to_string(at));
-    TempDir dir;
+    TempDir dir(true);
     std::set<std::string> promises;
     ASSERT_TRUE(run_until_kill(dir.store(), at, promises));
     Script().check(dir.store(), promises);
@@ -215,13 +215,13 @@ TEST(Recovery, AKillAtEveryCall) {
 // The recovery after a kill is itself killed at every call, then runs to its end.
 TEST(Recovery, AKillAtEveryCallOfTheRecovery) {
   uint64_t calls = count_calls();
-  TempDir torn;
+  TempDir torn(true);
   std::set<std::string> promises;
   ASSERT_TRUE(run_until_kill(torn.store(), calls * 3 / 5, promises));
   fs::remove(torn.store() + "/catalog.db");
   for (uint64_t at = 1;; ++at) {
     SCOPED_TRACE("killed at call " + std::to_string(at));
-    TempDir dir;
+    TempDir dir(true);
     fs::copy(torn.store(), dir.store(), fs::copy_options::recursive);
     pid_t child = ::fork();
     KV_CHECK(child >= 0);

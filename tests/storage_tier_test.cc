@@ -342,6 +342,29 @@ TEST(SsdTier, AFullDiskIsARefusalAndLeavesNothing) {
   put_all(*tier, images);
 }
 
+TEST(SsdTier, ATemporaryFileThatCannotBeRemovedStaysCharged) {
+  TempDir dir;
+  FaultFiles files;
+  std::mt19937_64 rng(20);
+  auto tier = open_tier(dir, small_options(&files));
+  auto images = sample_chain(rng, 3, 1024);
+  files.script = [](const char* call, const std::string&) -> Status {
+    bool hit = std::string(call) == "fdatasync" || std::string(call) == "unlink";
+    return hit ? Status(StatusCode::io_error, "injected") : Status();
+  };
+  for (const auto& result : tier->put(images, Durability::spilled)) {
+    EXPECT_EQ(result.status.code(), StatusCode::io_error);
+  }
+  EXPECT_GT(du(dir.store()), 3u * 128 * 1024);
+  EXPECT_GE(tier->stats().used_bytes, du(dir.store()));
+  files.script = nullptr;
+  tier.reset();
+  Recovery found;
+  tier = open_tier(dir, small_options(&files), &found);
+  EXPECT_EQ(found.temps_removed, 3u);
+  EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+}
+
 TEST(SsdTier, ACorruptFileIsAMissQuarantinedWithinItsBound) {
   TempDir dir;
   std::mt19937_64 rng(15);
@@ -427,32 +450,34 @@ TEST(SsdTier, RecordsAreKeptTheHighestSerialCounts) {
     ASSERT_TRUE(tier->put_profile(one).ok());
     ASSERT_TRUE(tier->put_profile(two).ok());
     ASSERT_TRUE(tier->put_profile(one).ok());
-    ASSERT_TRUE(tier->put_model_record(sample_record(1)).ok());
-    ASSERT_TRUE(tier->put_model_record(sample_record(2)).ok());
-    EXPECT_EQ(tier->put_model_record(sample_record(2)).code(), StatusCode::invalid_argument);
+    ASSERT_TRUE(tier->put_model_record(sample_record(11)).ok());
+    ASSERT_TRUE(tier->put_model_record(sample_record(12)).ok());
+    EXPECT_EQ(tier->put_model_record(sample_record(12)).code(), StatusCode::invalid_argument);
     EXPECT_EQ(**tier->read_profile(two.id()), two);
     EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
   }
-  // A record that a kill left beside its successor.
+  // Records that kills left beside their successor: whichever is listed last, the highest counts.
   Id model = model_id("tenant", sample_realm().fingerprint);
   std::string folder = dir.store() + "/" + folder_name(folder_of(model)) + "/";
-  auto old = encode_model_record(sample_record(1))->flatten();
-  std::ofstream(folder + model_record_file_name(model, 1), std::ios::binary)
-      .write(reinterpret_cast<const char*>(old.data()), static_cast<long>(old.size()));
+  for (uint64_t serial = 0; serial < 12; ++serial) {
+    auto old = encode_model_record(sample_record(serial))->flatten();
+    std::ofstream(folder + model_record_file_name(model, serial), std::ios::binary)
+        .write(reinterpret_cast<const char*>(old.data()), static_cast<long>(old.size()));
+  }
   Recovery found;
   auto tier = open_tier(dir, small_options(), &found);
   EXPECT_EQ(found.profiles.size(), 2u);
   ASSERT_EQ(found.models.size(), 1u);
-  EXPECT_EQ(found.models[0], sample_record(2));
+  EXPECT_EQ(found.models[0], sample_record(12));
   ASSERT_TRUE(tier->erase_profile(two.id()).ok());
   EXPECT_EQ(tier->read_profile(two.id()).status().code(), StatusCode::not_found);
   tier.reset();
-  flip_byte(folder + model_record_file_name(model, 2), 60);
+  flip_byte(folder + model_record_file_name(model, 12), 60);
   tier = open_tier(dir, small_options(), &found);
   EXPECT_EQ(found.profiles.size(), 1u);
   EXPECT_EQ(found.quarantined, 1u);
   ASSERT_EQ(found.models.size(), 1u);
-  EXPECT_EQ(found.models[0].serial, 1u) << "the best that is left";
+  EXPECT_EQ(found.models[0].serial, 11u) << "the best that is left";
   ASSERT_TRUE(tier->erase_model_records(model).ok());
   tier.reset();
   open_tier(dir, small_options(), &found);
