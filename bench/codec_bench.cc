@@ -1,9 +1,9 @@
 // Benchmarks of codec/: encode and decode against memcpy, attention on codes against exact fp16.
 //
-// Names: BM_<verb>/<shape>/<kernel>. Counters: GB/s of fp16 in or out, of bytes copied, or of stored
-// bytes read. The exact yardstick is the same code on raw fp16 planes, one pass over K and V for all
-// queries of a kv head: `fp16` as planes are stored (token-major), `fp16_head_major` on planes of one
-// head each, the best layout for it.
+// Names: BM_<verb>/<shape>/<kernel>. Counters: GB/s of fp16 in or out, of bytes copied, or of
+// stored bytes read. The exact yardstick is the same code on raw fp16 planes, one pass over K and V
+// for all queries of a kv head: `fp16` as planes are stored (token-major), `fp16_head_major` on
+// planes of one head each, the best layout for it.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -50,8 +50,8 @@ std::shared_ptr<const Codec> make_codec(const Shape& shape, uint8_t k_bits, uint
   settings.k_bits = k_bits;
   settings.v_bits = v_bits;
   settings.exact_tokens = 0;
-  auto codec = Codec::create(model, std::make_shared<const Profile>(*plain_profile(model, settings)),
-                             kernels);
+  auto codec = Codec::create(
+      model, std::make_shared<const Profile>(*plain_profile(model, settings)), kernels);
   KV_CHECK(codec.ok());
   return *codec;
 }
@@ -174,12 +174,12 @@ void register_all() {
         if (kernels == nullptr || (kernels == &scalar_kernels() && k != 4)) continue;
         const std::string tail = std::string("/") + kernels->name;
         const auto kb = static_cast<uint8_t>(k), vb = static_cast<uint8_t>(v);
-        RegisterBenchmark(("BM_attend/" + shape + what + tail).c_str(), attention, s, 32768u, kb, vb,
-                          false, kernels)
+        RegisterBenchmark(("BM_attend/" + shape + what + tail).c_str(), attention, s, 32768u, kb,
+                          vb, false, kernels)
             ->Unit(benchmark::kMillisecond);
         if (k != 0) continue;
-        RegisterBenchmark(("BM_attend/" + shape + what + "_head_major" + tail).c_str(), attention, s,
-                          32768u, kb, vb, true, kernels)
+        RegisterBenchmark(("BM_attend/" + shape + what + "_head_major" + tail).c_str(), attention,
+                          s, 32768u, kb, vb, true, kernels)
             ->Unit(benchmark::kMillisecond);
       }
     }

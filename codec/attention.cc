@@ -1,7 +1,7 @@
 // Attention on stored rows: scores, chunk-wise softmax, weighted sums, merging.
 //
-// Arithmetic and its order: codec/TURBOQUANT.md, "Attention". Nothing here is shared between threads
-// but the rows and queries, which are only read.
+// Arithmetic and its order: codec/TURBOQUANT.md, "Attention". Nothing here is shared between
+// threads but the rows and queries, which are only read.
 #include "codec/attention.h"
 
 #include <algorithm>
@@ -15,9 +15,9 @@
 namespace kv {
 namespace {
 
-/// Rotated queries are rounded to int16, and scaled so that no sum of their products with code values
-/// leaves int32: |sum| <= |query| * sqrt(dim) * largest code value (Cauchy-Schwarz, also for every
-/// part of the sum). 2.1e9 leaves room for the rounding.
+/// Rotated queries are rounded to int16, and scaled so that no sum of their products with code
+/// values leaves int32: |sum| <= |query| * sqrt(dim) * largest code value (Cauchy-Schwarz, also for
+/// every part of the sum). 2.1e9 leaves room for the rounding.
 constexpr float kQueryMax = 32767.0f;
 constexpr double kDotMax = 2.1e9;
 constexpr int kCodeMax8 = 128;  // of damaged 8-bit codes; sound ones stop at 127
@@ -114,11 +114,10 @@ Status AttentionRows::add(const Plane& k, const Plane& v, uint32_t first, uint32
   for (const Plane* plane : {&k, &v}) {
     const Side side = plane == &k ? Side::k : Side::v;
     if (plane->layer != layer_ || plane->part != part_ || plane->side != side) {
-      return invalid_argument("attention: a plane of layer " + std::to_string(plane->layer) +
-                              " part " + std::to_string(plane->part) + " " +
-                              to_string(plane->side) + " given for layer " +
-                              std::to_string(layer_) + " part " + std::to_string(part_) + " " +
-                              to_string(side));
+      return invalid_argument(
+          "attention: a plane of layer " + std::to_string(plane->layer) + " part " +
+          std::to_string(plane->part) + " " + to_string(plane->side) + " given for layer " +
+          std::to_string(layer_) + " part " + std::to_string(part_) + " " + to_string(side));
     }
     if (first > end || first < plane->first_row || end > plane->end_row()) {
       return invalid_argument("attention: a plane lacks rows of [" + std::to_string(first) + ", " +
@@ -224,7 +223,9 @@ size_t partial_floats(const PreparedQueries& queries, const AttentionRows& rows)
 /// coded rows in rotated space and of exact rows, v_stride floats each.
 struct PartialView {
   PartialView(float* p, uint32_t query_count, uint32_t stride)
-      : top(p), sum(p + query_count), rotated(p + 2 * size_t{query_count}),
+      : top(p),
+        sum(p + query_count),
+        rotated(p + 2 * size_t{query_count}),
         exact(rotated + size_t{query_count} * stride) {}
   float *top, *sum, *rotated, *exact;
 };
@@ -232,14 +233,19 @@ struct PartialView {
 class ChunkTask {
  public:
   ChunkTask(const PreparedQueries& queries, const AttentionRows& rows, AttentionScratch& scratch)
-      : queries_(queries), rows_(rows), k_(rows.k_side()), v_(rows.v_side()),
-        kernels_(rows.codec().kernels()), count_(queries.count_), head_(queries.kv_head_),
+      : queries_(queries),
+        rows_(rows),
+        k_(rows.k_side()),
+        v_(rows.v_side()),
+        kernels_(rows.codec().kernels()),
+        count_(queries.count_),
+        head_(queries.kv_head_),
         v_stride_(round_up8(v_.dim)) {
     KV_CHECK(queries.codec_ == &rows.codec() && queries.layer_ == rows.layer() &&
              queries.part_ == rows.part());
     const size_t tile_width = std::max(queries.k_stride_, v_stride_);
-    scores_ = at_least(scratch.floats, size_t{count_} * (kAttentionChunk + 1) +
-                                           kTileRows * (tile_width + 1));
+    scores_ = at_least(scratch.floats,
+                       size_t{count_} * (kAttentionChunk + 1) + kTileRows * (tile_width + 1));
     factors_ = scores_ + size_t{count_} * kAttentionChunk;
     tile_ = factors_ + count_;
     tile_scales_ = tile_ + kTileRows * tile_width;
@@ -252,7 +258,8 @@ class ChunkTask {
     PartialView out(partial, count_, v_stride_);
     std::fill_n(scores_, size_t{count_} * kAttentionChunk, kMinusInfinity);
     const Run* end = rows_.k_runs().data() + rows_.k_runs().size();
-    for (const Run* r = first_run_after(rows_.k_runs(), first_); r != end && r->first < last(); ++r) {
+    for (const Run* r = first_run_after(rows_.k_runs(), first_); r != end && r->first < last();
+         ++r) {
       r->form == RunForm::codes ? score_codes(*r) : score_exact(*r);
     }
     apply_limits();
@@ -307,9 +314,15 @@ class ChunkTask {
         __builtin_prefetch(data + kPrefetchRows * row_bytes + i);
       }
       switch (run.dtype) {
-        case DType::f32: std::memcpy(out, data, side.dim * sizeof(float)); break;
-        case DType::f16: kernels_.f16_to_f32(data, out, side.dim); break;
-        case DType::bf16: kernels_.bf16_to_f32(data, out, side.dim); break;
+        case DType::f32:
+          std::memcpy(out, data, side.dim * sizeof(float));
+          break;
+        case DType::f16:
+          kernels_.f16_to_f32(data, out, side.dim);
+          break;
+        case DType::bf16:
+          kernels_.bf16_to_f32(data, out, side.dim);
+          break;
       }
       std::fill(out + side.dim, out + stride, 0.0f);
     }
@@ -375,9 +388,9 @@ class ChunkTask {
 
   void add_codes(uint32_t tile, float* sums) {
     for (uint32_t i = 0; i < count_; ++i) {
-      factors_[i] = kernels_.quantize_weights(
-          scores_ + size_t{i} * kAttentionChunk + (tile - first_), tile_scales_,
-          weights_ + size_t{i} * kTileRows);
+      factors_[i] =
+          kernels_.quantize_weights(scores_ + size_t{i} * kAttentionChunk + (tile - first_),
+                                    tile_scales_, weights_ + size_t{i} * kTileRows);
     }
     kernels_.add_codes(weights_, factors_, count_, codes_, v_.dim, sums);
   }
@@ -388,13 +401,13 @@ class ChunkTask {
   const SideCoding& v_;
   const Kernels& kernels_;
   const uint32_t count_, head_, v_stride_;
-  uint32_t first_ = 0;   // row of the chunk
-  float* scores_;        // (count, kAttentionChunk); weights after the softmax
-  float* factors_;       // (count)
-  float* tile_;          // (kTileRows, stride) exact rows
-  float* tile_scales_;   // (kTileRows), 0 where the row is not coded
-  int16_t* codes_;       // (kTileRows, dim) code values
-  int16_t* weights_;     // (count, kTileRows)
+  uint32_t first_ = 0;  // row of the chunk
+  float* scores_;       // (count, kAttentionChunk); weights after the softmax
+  float* factors_;      // (count)
+  float* tile_;         // (kTileRows, stride) exact rows
+  float* tile_scales_;  // (kTileRows), 0 where the row is not coded
+  int16_t* codes_;      // (kTileRows, dim) code values
+  int16_t* weights_;    // (count, kTileRows)
 };
 
 // ---- merging
@@ -402,7 +415,9 @@ class ChunkTask {
 class ChunkMerger {
  public:
   ChunkMerger(const PreparedQueries& queries, const AttentionRows& rows, AttentionScratch& scratch)
-      : count_(queries.count_), v_(rows.v_side()), kernels_(rows.codec().kernels()),
+      : count_(queries.count_),
+        v_(rows.v_side()),
+        kernels_(rows.codec().kernels()),
         stride_(round_up8(v_.dim)),
         sums_(at_least(scratch.merged, partial_floats(queries, rows)), count_, stride_) {
     std::fill_n(sums_.top, partial_floats(queries, rows), 0.0f);

@@ -1,10 +1,11 @@
 // Attention of a group of queries over the stored rows of one kv head: scores and weighted sums are
 // taken straight from the codes (codec/TURBOQUANT.md, "Attention").
 //
-// The result depends on the rows and the queries only: not on how rows are cut into planes, how many
-// queries are computed together, how chunks are split over threads, or the kernel set (bit for bit).
-// Rows are read by any number of threads; queries, scratch and partials belong to one thread each.
-// Nothing here spawns a thread or fails on a hot path: shapes are checked when rows are added.
+// The result depends on the rows and the queries only: not on how rows are cut into planes, how
+// many queries are computed together, how chunks are split over threads, or the kernel set (bit for
+// bit). Rows are read by any number of threads; queries, scratch and partials belong to one thread
+// each. Nothing here spawns a thread or fails on a hot path: shapes are checked when rows are
+// added.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +32,16 @@ class AttentionRows {
   /// Rows [first, end) of `k` and `v`, each of any mix of exact and code runs.
   /// Returns: invalid_argument if a plane doesn't fit the part, lacks a row, or rows don't ascend.
   Status add(const Plane& k, const Plane& v, uint32_t first, uint32_t end);
-  /// `rows` exact rows from the engine's own buffers, K (rows, heads, k_dim), V (rows, heads, v_dim).
-  /// Returns: invalid_argument if rows don't ascend; unsupported for a part without separate K and V.
+  /// `rows` exact rows from the engine's own buffers, K (rows, heads, k_dim), V (rows, heads,
+  /// v_dim). Returns: invalid_argument if rows don't ascend; unsupported for a part without
+  /// separate K and V.
   Status add_exact(DType dtype, const void* k, const void* v, uint32_t first_row, uint32_t rows);
   /// Forgets rows >= `row`, so that a growing tail can be added again.
   void drop_from(uint32_t row);
   void clear();
 
-  uint32_t end_row() const;       ///< one past the last row, 0 if there are none
-  uint32_t first_chunk() const;   ///< chunks [first_chunk(), end_chunk()) hold all rows
+  uint32_t end_row() const;      ///< one past the last row, 0 if there are none
+  uint32_t first_chunk() const;  ///< chunks [first_chunk(), end_chunk()) hold all rows
   uint32_t end_chunk() const;
   uint32_t layer() const { return layer_; }
   uint32_t part() const { return part_; }
@@ -51,12 +53,12 @@ class AttentionRows {
   struct Run {
     uint32_t first = 0, end = 0;  ///< absolute rows
     RunForm form = RunForm::exact;
-    DType dtype = DType::f16;     ///< of an exact run
+    DType dtype = DType::f16;  ///< of an exact run
     /// exact: row `first` of head 0, (rows, heads, dim). codes: the run's codes, (heads, run_rows).
     const uint8_t* data = nullptr;
     const uint8_t* scales = nullptr;  ///< codes: (heads, run_rows) f16
-    uint32_t run_rows = 0;        ///< codes: rows of the whole run
-    uint32_t run_offset = 0;      ///< codes: index of row `first` within the run
+    uint32_t run_rows = 0;            ///< codes: rows of the whole run
+    uint32_t run_offset = 0;          ///< codes: index of row `first` within the run
   };
   const std::vector<Run>& k_runs() const { return k_runs_; }
   const std::vector<Run>& v_runs() const { return v_runs_; }
@@ -79,8 +81,8 @@ struct RowLimit {
 /// Queries of one kv head, rotated once. Reuse it: prepare() allocates only to grow.
 class PreparedQueries {
  public:
-  /// `queries` is (count, k_dim) f32, all of kv head `kv_head`: a group, or rows x group. `scale` is
-  /// the softmax scale (usually 1/sqrt(k_dim)). `limits` is empty (all rows) or one per query.
+  /// `queries` is (count, k_dim) f32, all of kv head `kv_head`: a group, or rows x group. `scale`
+  /// is the softmax scale (usually 1/sqrt(k_dim)). `limits` is empty (all rows) or one per query.
   /// The part has separate K and V, kv_head < heads: KV_CHECK.
   void prepare(const Codec& codec, uint32_t layer, uint32_t part, uint32_t kv_head,
                std::span<const float> queries, float scale, std::span<const RowLimit> limits = {});

@@ -85,8 +85,8 @@ Status KeyStatistics::add_queries(uint32_t layer, uint32_t part, uint32_t first_
   return {};
 }
 
-// Per head: mean = E k; gain = (E q^2 / Var k)^(1/4) (E q^2 = 1 without queries), divided by its root
-// mean square over the head: only the ratios matter, and this keeps scales in fp16's range.
+// Per head: mean = E k; gain = (E q^2 / Var k)^(1/4) (E q^2 = 1 without queries), divided by its
+// root mean square over the head: only the ratios matter, and this keeps scales in fp16's range.
 void KeyStatistics::fill(const Part& part, PartCoding& coding) {
   const size_t dim = part.dim, channels = part.heads * dim;
   coding.key_mean.resize(channels);
@@ -108,7 +108,8 @@ void KeyStatistics::fill(const Part& part, PartCoding& coding) {
     const double query_floor = kVarianceFloor * query_total / static_cast<double>(dim);
     if (!(floor > 0)) continue;  // keys of this head never change
     for (size_t j = 0; j < dim; ++j) {
-      const double q = query_total > 0 ? std::max(part.query_square_sum[h * dim + j], query_floor) : 1;
+      const double q =
+          query_total > 0 ? std::max(part.query_square_sum[h * dim + j], query_floor) : 1;
       gain[j] = fourth_root(q / std::max(variance[h * dim + j], floor));
       square_sum += gain[j] * gain[j];
     }

@@ -24,8 +24,8 @@ class KeyStatistics {
   /// Returns: invalid_argument for an unknown part, a size that is no whole number of rows, or a
   /// value that is not finite (nothing is added then).
   Status add_keys(uint32_t layer, uint32_t part, uint32_t first_row, std::span<const float> rows);
-  /// Adds query rows, optional: `rows` is (n, heads * group, k_dim), the `group` query heads of one kv
-  /// head adjacent. Returns: as add_keys.
+  /// Adds query rows, optional: `rows` is (n, heads * group, k_dim), the `group` query heads of one
+  /// kv head adjacent. Returns: as add_keys.
   Status add_queries(uint32_t layer, uint32_t part, uint32_t first_row, uint32_t group,
                      std::span<const float> rows);
 

@@ -25,9 +25,15 @@ Status mismatch(const Plane& p, const std::string& field, uint64_t expected, uin
 // Writes n floats as `out` to dst.
 void write_values(const Kernels& kernels, const float* values, size_t n, DType out, uint8_t* dst) {
   switch (out) {
-    case DType::f32: std::memcpy(dst, values, n * sizeof(float)); return;
-    case DType::f16: kernels.f32_to_f16(values, dst, n); return;
-    case DType::bf16: kernels.f32_to_bf16(values, dst, n); return;
+    case DType::f32:
+      std::memcpy(dst, values, n * sizeof(float));
+      return;
+    case DType::f16:
+      kernels.f32_to_f16(values, dst, n);
+      return;
+    case DType::bf16:
+      kernels.f32_to_bf16(values, dst, n);
+      return;
   }
 }
 
@@ -79,8 +85,8 @@ Status Codec::add_side(uint32_t layer, uint32_t part, const SideSpec& spec) {
     return unsupported(where(layer, part, spec.side) + "head_dim " + std::to_string(spec.dim) +
                        " can't be coded (32, 64, 128 or 256); set its bits to 0");
   }
-  side.signs = std::make_shared<const std::vector<float>>(
-      rotation_signs(profile_->rotation_seed, spec.dim));
+  side.signs =
+      std::make_shared<const std::vector<float>>(rotation_signs(profile_->rotation_seed, spec.dim));
   if (spec.side == Side::k && (!coding.key_mean.empty() || !coding.key_gain.empty())) {
     const size_t channels = size_t{spec.heads} * spec.dim;
     side.mean = coding.key_mean;
@@ -129,7 +135,8 @@ const SideCoding* Codec::side(uint32_t layer, uint32_t part, Side side) const {
 Status Codec::check_shape(const Plane& plane) const {
   const SideCoding* s = side(plane.layer, plane.part, plane.side);
   if (s == nullptr) {
-    return invalid_argument(where(plane.layer, plane.part, plane.side) + "the model has no such side");
+    return invalid_argument(where(plane.layer, plane.part, plane.side) +
+                            "the model has no such side");
   }
   if (plane.heads != s->heads) return mismatch(plane, "heads", s->heads, plane.heads);
   if (plane.dim != s->dim) return mismatch(plane, "dim", s->dim, plane.dim);
@@ -214,9 +221,15 @@ void convert_exact(const Kernels& kernels, const uint8_t* data, size_t n, DType 
     const size_t count = std::min(kStep, n - i);
     const uint8_t* halves = data + 2 * i;
     switch (in) {
-      case DType::f32: std::memcpy(values, data + i * sizeof(float), count * sizeof(float)); break;
-      case DType::f16: kernels.f16_to_f32(halves, values, count); break;
-      case DType::bf16: kernels.bf16_to_f32(halves, values, count); break;
+      case DType::f32:
+        std::memcpy(values, data + i * sizeof(float), count * sizeof(float));
+        break;
+      case DType::f16:
+        kernels.f16_to_f32(halves, values, count);
+        break;
+      case DType::bf16:
+        kernels.bf16_to_f32(halves, values, count);
+        break;
     }
     write_values(kernels, values, count, out, dst + i * dtype_bytes(out));
   }

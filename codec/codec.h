@@ -1,8 +1,8 @@
 // Codec: exact rows ↔ stored rows of one model under one profile (codec/TURBOQUANT.md).
 //
-// A Codec is immutable after create and shared as shared_ptr<const Codec>: any thread, any number of
-// them. It works per token and head: coding one row or many, slicing before or after, gives the same
-// bytes, with every kernel set.
+// A Codec is immutable after create and shared as shared_ptr<const Codec>: any thread, any number
+// of them. It works per token and head: coding one row or many, slicing before or after, gives the
+// same bytes, with every kernel set.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +23,21 @@ bool codable_dim(uint32_t dim);
 
 /// How one side of one part is coded; the vectors are empty where the side has none.
 struct SideCoding {
-  uint8_t bits = 0;          ///< 0: kept raw
-  uint32_t heads = 0;        ///< 0: the part has no such side
-  uint32_t dim = 0;          ///< values per row and head
-  DType raw_dtype = DType::f16;          ///< of exact rows in the stored form
-  std::vector<float> mean;               ///< (heads, dim), K only
-  std::vector<float> gain;               ///< (heads, dim), K only
-  std::vector<float> inverse_gain;       ///< (heads, dim), K only: 1 / gain
+  uint8_t bits = 0;                                 ///< 0: kept raw
+  uint32_t heads = 0;                               ///< 0: the part has no such side
+  uint32_t dim = 0;                                 ///< values per row and head
+  DType raw_dtype = DType::f16;                     ///< of exact rows in the stored form
+  std::vector<float> mean;                          ///< (heads, dim), K only
+  std::vector<float> gain;                          ///< (heads, dim), K only
+  std::vector<float> inverse_gain;                  ///< (heads, dim), K only: 1 / gain
   std::shared_ptr<const std::vector<float>> signs;  ///< (dim) of +1 and -1; null if bits == 0
 };
 
 class Codec {
  public:
   /// `kernels` null: those that the machine supports, or that KV_KERNELS names.
-  /// Returns: unsupported for a head_dim that can't be coded (naming layer, part, side) or an unknown
-  /// or unsupported KV_KERNELS; invalid_argument if the profile doesn't fit the model.
+  /// Returns: unsupported for a head_dim that can't be coded (naming layer, part, side) or an
+  /// unknown or unsupported KV_KERNELS; invalid_argument if the profile doesn't fit the model.
   static Result<std::shared_ptr<const Codec>> create(const ModelSpec& model,
                                                      std::shared_ptr<const Profile> profile,
                                                      const Kernels* kernels = nullptr);
@@ -51,19 +51,20 @@ class Codec {
   /// The stored form of `rows`: rows before profile().exact_tokens stay exact (rounded to the raw
   /// dtype), the others become codes. Exact runs are in the side's raw dtype or f32; runs that are
   /// codes already are copied as they are. With bits 0 the plane stays raw.
-  /// If the scale of a vector does not fit fp16, all rows that came exact stay exact: the caller sees
-  /// an exact run beyond exact_tokens and counts it.
-  /// Returns: invalid_argument naming layer, part, side for a wrong shape, dtype or size, for a value
-  /// that is not finite (naming row and head), or for one that the raw dtype cannot hold.
+  /// If the scale of a vector does not fit fp16, all rows that came exact stay exact: the caller
+  /// sees an exact run beyond exact_tokens and counts it. Returns: invalid_argument naming layer,
+  /// part, side for a wrong shape, dtype or size, for a value that is not finite (naming row and
+  /// head), or for one that the raw dtype cannot hold.
   Result<Plane> encode(const Plane& rows) const;
 
-  /// All rows exact in the side's raw dtype, nothing coded: for tails. Takes and refuses what encode
-  /// does, and refuses code runs.
+  /// All rows exact in the side's raw dtype, nothing coded: for tails. Takes and refuses what
+  /// encode does, and refuses code runs.
   Result<Plane> raw(const Plane& rows) const;
 
   /// Rows [first_row, end_row) (absolute) as (rows, heads, dim) of `out`, token-major, into `dst`,
   /// which has exactly that size. f16 results are clamped to its finite range.
-  /// Returns: invalid_argument for a wrong shape or range, corruption for a scale that is not finite.
+  /// Returns: invalid_argument for a wrong shape or range, corruption for a scale that is not
+  /// finite.
   Status decode_rows(const Plane& plane, uint32_t first_row, uint32_t end_row, DType out,
                      std::span<uint8_t> dst) const;
   /// The whole plane as one exact run of dtype `out`. Returns: as decode_rows.

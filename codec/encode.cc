@@ -1,7 +1,7 @@
 // Codec::encode and Codec::raw: exact rows → the stored form of a plane.
 //
-// A plane is laid out first (which rows stay exact, which become codes), then filled run by run. Any
-// thread: the codec is const, everything written belongs to the call.
+// A plane is laid out first (which rows stay exact, which become codes), then filled run by run.
+// Any thread: the codec is const, everything written belongs to the call.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -50,7 +50,8 @@ Layout lay_out(const Plane& in, uint64_t first_coded) {
   size_t offset = 0;
   for (const RowRun& run : in.runs) {
     const uint32_t exact_rows =
-        first_coded <= row ? 0 : static_cast<uint32_t>(std::min<uint64_t>(run.rows, first_coded - row));
+        first_coded <= row ? 0
+                           : static_cast<uint32_t>(std::min<uint64_t>(run.rows, first_coded - row));
     Piece whole{run.form, offset, run.rows, 0, run.rows, 0, 0};
     if (run.form == RunForm::codes) {
       add_piece(layout, whole, RunForm::codes);
@@ -73,7 +74,8 @@ class PlaneEncoder {
   PlaneEncoder(const Kernels& kernels, const SideCoding& side, const Plane& in)
       : kernels_(kernels), side_(side), in_(in), width_(size_t{in.heads} * in.dim), row_(width_) {}
 
-  /// The plane under `layout`; sets overflow() and returns an unusable plane if a scale doesn't fit.
+  /// The plane under `layout`; sets overflow() and returns an unusable plane if a scale doesn't
+  /// fit.
   Result<Plane> run(const Layout& layout) {
     out_ = in_;
     out_.dtype = side_.raw_dtype;
@@ -112,9 +114,15 @@ class PlaneEncoder {
     const uint8_t* data = in_.bytes.data() + piece.in_offset +
                           (size_t{piece.first} + r) * width_ * dtype_bytes(in_.dtype);
     switch (in_.dtype) {
-      case DType::f32: std::memcpy(row_.data(), data, width_ * sizeof(float)); return;
-      case DType::f16: kernels_.f16_to_f32(data, row_.data(), width_); return;
-      case DType::bf16: kernels_.bf16_to_f32(data, row_.data(), width_); return;
+      case DType::f32:
+        std::memcpy(row_.data(), data, width_ * sizeof(float));
+        return;
+      case DType::f16:
+        kernels_.f16_to_f32(data, row_.data(), width_);
+        return;
+      case DType::bf16:
+        kernels_.bf16_to_f32(data, row_.data(), width_);
+        return;
     }
   }
 
@@ -144,9 +152,9 @@ class PlaneEncoder {
       for (size_t i = 0; i < width_; ++i) {
         if (std::fabs(row_[i]) < overflow) continue;
         return bad_value(piece, r, i,
-                         std::isfinite(row_[i]) ? std::string("a value is too large for ") +
-                                                      to_string(side_.raw_dtype)
-                                                : "a value is not finite");
+                         std::isfinite(row_[i])
+                             ? std::string("a value is too large for ") + to_string(side_.raw_dtype)
+                             : "a value is not finite");
       }
       store_row(out);
     }
@@ -154,9 +162,15 @@ class PlaneEncoder {
   }
   void store_row(uint8_t* out) {
     switch (side_.raw_dtype) {
-      case DType::f32: std::memcpy(out, row_.data(), width_ * sizeof(float)); return;
-      case DType::f16: kernels_.f32_to_f16(row_.data(), out, width_); return;
-      case DType::bf16: kernels_.f32_to_bf16(row_.data(), out, width_); return;
+      case DType::f32:
+        std::memcpy(out, row_.data(), width_ * sizeof(float));
+        return;
+      case DType::f16:
+        kernels_.f32_to_f16(row_.data(), out, width_);
+        return;
+      case DType::bf16:
+        kernels_.f32_to_bf16(row_.data(), out, width_);
+        return;
     }
   }
 

@@ -6,8 +6,8 @@
 
 namespace kv {
 
-inline constexpr float kHalfMax = 65504.0f;       ///< largest finite fp16
-inline constexpr float kHalfOverflow = 65520.0f;  ///< the smallest that rounds to infinity
+inline constexpr float kHalfMax = 65504.0f;          ///< largest finite fp16
+inline constexpr float kHalfOverflow = 65520.0f;     ///< the smallest that rounds to infinity
 inline constexpr float kBf16Overflow = 0x1.ffp127f;  ///< the smallest that rounds to infinity
 
 inline float half_to_float(uint16_t h) {

@@ -16,7 +16,8 @@ Result<const Kernels*> select_kernels() {
   if (std::strcmp(wanted, "scalar") == 0) return &scalar_kernels();
   if (std::strcmp(wanted, "avx2") == 0) {
     const Kernels* avx2 = avx2_kernels();
-    if (avx2 == nullptr) return unsupported("KV_KERNELS=avx2: this machine lacks AVX2, FMA or F16C");
+    if (avx2 == nullptr)
+      return unsupported("KV_KERNELS=avx2: this machine lacks AVX2, FMA or F16C");
     return avx2;
   }
   return invalid_argument(std::string("KV_KERNELS=") + wanted + ": expected scalar or avx2");

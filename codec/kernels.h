@@ -1,9 +1,9 @@
 // Kernels: the codec's inner loops as a table of functions, a scalar reference and AVX2.
 //
 // The scalar table is the specification: every other one gives the same bits for the same input
-// (fixed order of float operations, integers elsewhere; built with -ffp-contract=off). Functions are
-// pure and check nothing: pointers may be unaligned, dims are 32, 64, 128 or 256 where a vector is
-// coded, and multiples of 8 elsewhere. Any thread.
+// (fixed order of float operations, integers elsewhere; built with -ffp-contract=off). Functions
+// are pure and check nothing: pointers may be unaligned, dims are 32, 64, 128 or 256 where a vector
+// is coded, and multiples of 8 elsewhere. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -68,8 +68,8 @@ struct Kernels {
 
   /// The largest of n (a multiple of 8) values.
   float (*largest)(const float* x, size_t n);
-  /// x[i] = exp(x[i] - max), 0 below max - 87, over n (a multiple of 8) values; returns their sum in
-  /// 8 lanes and a fixed tree. `max` is finite.
+  /// x[i] = exp(x[i] - max), 0 below max - 87, over n (a multiple of 8) values; returns their sum
+  /// in 8 lanes and a fixed tree. `max` is finite.
   float (*exp_weights)(float* x, size_t n, float max);
   /// With p = w * scales over kTileRows values >= 0: out[r] = round(p[r] * 32767 / max p); returns
   /// max p / 32767, or 0 (out all zero) if max p < kWeightMin.

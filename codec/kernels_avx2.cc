@@ -1,20 +1,20 @@
 // The AVX2 + FMA + F16C kernels: the same bits as the scalar ones, in the same order of operations.
 //
 // Includes come first: everything after the pragma is compiled for AVX2 and must only run after
-// avx2_kernels() has asked the machine. Vector names say what a register holds; "lane" is one of its
-// 8 floats. Pure functions, any thread.
-#include <cmath>
-#include <cstring>
+// avx2_kernels() has asked the machine. Vector names say what a register holds; "lane" is one of
+// its 8 floats. Pure functions, any thread.
+#include "codec/kernels_avx2.h"
 
 #include <immintrin.h>
+
+#include <cmath>
+#include <cstring>
 
 #include "codec/float16.h"
 #include "codec/kernels.h"
 #include "codec/packing.h"
 #include "codec/turboquant.h"
 #include "codec/vector_scale.h"
-
-#include "codec/kernels_avx2.h"
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
@@ -139,10 +139,14 @@ KV_INLINE void signed_hadamard(float* x, const float* signs) {
 
 void rotate(float* x, uint32_t dim, const float* signs) {
   switch (dim) {
-    case 32: return signed_hadamard<32>(x, signs);
-    case 64: return signed_hadamard<64>(x, signs);
-    case 128: return signed_hadamard<128>(x, signs);
-    default: return signed_hadamard<256>(x, signs);
+    case 32:
+      return signed_hadamard<32>(x, signs);
+    case 64:
+      return signed_hadamard<64>(x, signs);
+    case 128:
+      return signed_hadamard<128>(x, signs);
+    default:
+      return signed_hadamard<256>(x, signs);
   }
 }
 
@@ -174,10 +178,14 @@ KV_INLINE void decode_dim(const int16_t* values, const float* signs, float facto
 
 void decode(const int16_t* values, uint32_t dim, const float* signs, float factor, float* out) {
   switch (dim) {
-    case 32: return decode_dim<32>(values, signs, factor, out);
-    case 64: return decode_dim<64>(values, signs, factor, out);
-    case 128: return decode_dim<128>(values, signs, factor, out);
-    default: return decode_dim<256>(values, signs, factor, out);
+    case 32:
+      return decode_dim<32>(values, signs, factor, out);
+    case 64:
+      return decode_dim<64>(values, signs, factor, out);
+    case 128:
+      return decode_dim<128>(values, signs, factor, out);
+    default:
+      return decode_dim<256>(values, signs, factor, out);
   }
 }
 
@@ -193,8 +201,8 @@ KV_INLINE float square_norm(const float* x) {
       lanes[i] = _mm256_fmadd_ps(v, v, lanes[i]);
     }
   }
-  return sum_register(_mm256_add_ps(_mm256_add_ps(lanes[0], lanes[1]),
-                                    _mm256_add_ps(lanes[2], lanes[3])));
+  return sum_register(
+      _mm256_add_ps(_mm256_add_ps(lanes[0], lanes[1]), _mm256_add_ps(lanes[2], lanes[3])));
 }
 
 // 16 values on the grid, saturated, in the order that packs gives: 0-3, 8-11, 4-7, 12-15.
@@ -210,8 +218,8 @@ KV_INLINE __m256i cells16(__m256i grid) {
   constexpr const HalfCodebook& book = half_codebook(bits);
   __m256i magnitude = _mm256_abs_epi16(grid), cell = _mm256_setzero_si256();
   for (int k = 0; k + 1 < book.cells; ++k) {
-    cell = _mm256_sub_epi16(cell,
-                            _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(book.threshold[k])));
+    cell =
+        _mm256_sub_epi16(cell, _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(book.threshold[k])));
   }
   return cell;
 }
@@ -282,8 +290,8 @@ KV_INLINE VectorState encode_int8(const float* z, uint8_t* codes, uint16_t* scal
     for (int i = 0; i < 4; ++i) {
       g[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(z + j + 8 * i), to_code));
     }
-    __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(g[0], g[1]),
-                                        _mm256_packs_epi32(g[2], g[3]));
+    __m256i packed =
+        _mm256_packs_epi16(_mm256_packs_epi32(g[0], g[1]), _mm256_packs_epi32(g[2], g[3]));
     packed = _mm256_max_epi8(packed, _mm256_set1_epi8(-127));
     store(codes + j, _mm256_permutevar8x32_epi32(packed, order));
   }
@@ -320,10 +328,14 @@ KV_INLINE VectorState encode_dim(float* x, const float* signs, uint8_t bits, uin
 VectorState encode(float* x, uint32_t dim, const float* signs, uint8_t bits, uint8_t* codes,
                    uint16_t* scale) {
   switch (dim) {
-    case 32: return encode_dim<32>(x, signs, bits, codes, scale);
-    case 64: return encode_dim<64>(x, signs, bits, codes, scale);
-    case 128: return encode_dim<128>(x, signs, bits, codes, scale);
-    default: return encode_dim<256>(x, signs, bits, codes, scale);
+    case 32:
+      return encode_dim<32>(x, signs, bits, codes, scale);
+    case 64:
+      return encode_dim<64>(x, signs, bits, codes, scale);
+    case 128:
+      return encode_dim<128>(x, signs, bits, codes, scale);
+    default:
+      return encode_dim<256>(x, signs, bits, codes, scale);
   }
 }
 
@@ -409,8 +421,8 @@ KV_INLINE __m256i third_bit(const uint8_t* plane, uint32_t r) {
     int32_t word;
     std::memcpy(&word, plane, 4);
     bytes = _mm256_set1_epi32(word);
-    mask = _mm256_sllv_epi32(_mm256_set1_epi32(0x01010101),
-                             _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    mask =
+        _mm256_sllv_epi32(_mm256_set1_epi32(0x01010101), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
   __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, mask), mask);
   return _mm256_and_si256(set, _mm256_set1_epi8(4));
@@ -447,26 +459,34 @@ KV_INLINE void unpack_rows(const uint8_t* codes, size_t rows, int16_t* out) {
 template <uint32_t dim>
 KV_INLINE void unpack_dim(const uint8_t* codes, size_t rows, uint8_t bits, int16_t* out) {
   switch (bits) {
-    case 2: return unpack_rows<dim, 2>(codes, rows, out);
-    case 3: return unpack_rows<dim, 3>(codes, rows, out);
-    case 4: return unpack_rows<dim, 4>(codes, rows, out);
-    default: return unpack_rows<dim, 8>(codes, rows, out);
+    case 2:
+      return unpack_rows<dim, 2>(codes, rows, out);
+    case 3:
+      return unpack_rows<dim, 3>(codes, rows, out);
+    case 4:
+      return unpack_rows<dim, 4>(codes, rows, out);
+    default:
+      return unpack_rows<dim, 8>(codes, rows, out);
   }
 }
 
 void unpack(const uint8_t* codes, size_t rows, uint32_t dim, uint8_t bits, int16_t* out) {
   switch (dim) {
-    case 32: return unpack_dim<32>(codes, rows, bits, out);
-    case 64: return unpack_dim<64>(codes, rows, bits, out);
-    case 128: return unpack_dim<128>(codes, rows, bits, out);
-    default: return unpack_dim<256>(codes, rows, bits, out);
+    case 32:
+      return unpack_dim<32>(codes, rows, bits, out);
+    case 64:
+      return unpack_dim<64>(codes, rows, bits, out);
+    case 128:
+      return unpack_dim<128>(codes, rows, bits, out);
+    default:
+      return unpack_dim<256>(codes, rows, bits, out);
   }
 }
 
-constexpr Kernels kAvx2 = {
-    "avx2",    f16_to_f32, bf16_to_f32, f32_to_f16, f32_to_bf16, center,      uncenter,
-    rotate,    unrotate,   encode,      unpack,     decode,      dot_codes,   score_codes,
-    dot_exact, add_codes,  add_exact,   merge,      largest,     exp_weights, quantize_weights};
+constexpr Kernels kAvx2 = {"avx2",    f16_to_f32,  bf16_to_f32,     f32_to_f16, f32_to_bf16, center,
+                           uncenter,  rotate,      unrotate,        encode,     unpack,      decode,
+                           dot_codes, score_codes, dot_exact,       add_codes,  add_exact,   merge,
+                           largest,   exp_weights, quantize_weights};
 
 }  // namespace
 }  // namespace kv

@@ -1,13 +1,14 @@
 // Shared by the two AVX2 kernel files only: small helpers, and the attention half's functions.
 //
-// Include it last: it opens an AVX2 region for its own inline functions. Pure functions, any thread.
+// Include it last: it opens an AVX2 region for its own inline functions. Pure functions, any
+// thread.
 #pragma once
+
+#include <immintrin.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-
-#include <immintrin.h>
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
@@ -16,9 +17,7 @@ namespace kv::avx2 {
 
 #define KV_INLINE inline __attribute__((always_inline))
 
-KV_INLINE __m256i load(const void* p) {
-  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
-}
+KV_INLINE __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 KV_INLINE __m128i load_half(const void* p) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }

@@ -2,14 +2,14 @@
 //
 // Everything after the pragma must only run after avx2_kernels() has asked the machine. Pure
 // functions, any thread.
-#include <cstring>
-
 #include <immintrin.h>
+
+#include <cstring>
 
 #include "codec/float16.h"
 #include "codec/kernels.h"
-#include "codec/turboquant.h"
 #include "codec/kernels_avx2.h"
+#include "codec/turboquant.h"
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
@@ -74,8 +74,8 @@ void dot_exact(const float* q, const float* k, size_t rows, uint32_t dim, float*
     for (uint32_t j = 0; j < dim; j += 8) {
       const __m256 qj = _mm256_loadu_ps(q + j);
       for (int i = 0; i < 8; ++i) {
-        sums[i] = _mm256_fmadd_ps(qj, _mm256_loadu_ps(k + static_cast<uint32_t>(i) * dim + j),
-                                  sums[i]);
+        sums[i] =
+            _mm256_fmadd_ps(qj, _mm256_loadu_ps(k + static_cast<uint32_t>(i) * dim + j), sums[i]);
       }
     }
     for (int i = 0; i < 8; ++i) out[r + static_cast<size_t>(i)] = sum_register(sums[i]);
@@ -125,10 +125,17 @@ void add_codes(const int16_t* weights, const float* factors, size_t count, const
   while (count > 0) {
     const size_t n = count < 4 ? count : 4;
     switch (n) {
-      case 1: add_codes_group<1>(weights, factors, v, dim, acc); break;
-      case 2: add_codes_group<2>(weights, factors, v, dim, acc); break;
-      case 3: add_codes_group<3>(weights, factors, v, dim, acc); break;
-      default: add_codes_group<4>(weights, factors, v, dim, acc);
+      case 1:
+        add_codes_group<1>(weights, factors, v, dim, acc);
+        break;
+      case 2:
+        add_codes_group<2>(weights, factors, v, dim, acc);
+        break;
+      case 3:
+        add_codes_group<3>(weights, factors, v, dim, acc);
+        break;
+      default:
+        add_codes_group<4>(weights, factors, v, dim, acc);
     }
     weights += n * kTileRows;
     factors += n;

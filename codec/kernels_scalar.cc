@@ -256,9 +256,9 @@ float quantize_weights(const float* w, const float* scales, int16_t* out) {
 }
 
 constexpr Kernels kScalar = {
-    "scalar", f16_to_f32, bf16_to_f32, f32_to_f16,  f32_to_bf16, center,  uncenter,
-    rotate,   unrotate,   encode,      unpack,      decode,      dot_codes, score_codes,
-    dot_exact, add_codes, add_exact,   merge,       largest,     exp_weights, quantize_weights};
+    "scalar",  f16_to_f32, bf16_to_f32, f32_to_f16, f32_to_bf16, center,      uncenter,
+    rotate,    unrotate,   encode,      unpack,     decode,      dot_codes,   score_codes,
+    dot_exact, add_codes,  add_exact,   merge,      largest,     exp_weights, quantize_weights};
 
 }  // namespace
 

@@ -22,7 +22,8 @@ std::optional<std::vector<uint8_t>> pack(std::span<const uint8_t> bytes) {
 }
 
 Result<std::vector<uint8_t>> unpack(std::span<const uint8_t> packed, uint64_t expected_bytes) {
-  if (expected_bytes > kMaxObjectBytes) return corruption("packed bytes: expected size over the limit");
+  if (expected_bytes > kMaxObjectBytes)
+    return corruption("packed bytes: expected size over the limit");
   const unsigned long long size = ZSTD_getFrameContentSize(packed.data(), packed.size());
   if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN) {
     return corruption("packed bytes: no frame with a content size");

@@ -9,8 +9,8 @@
 
 namespace kv {
 
-/// Byte j holds dims j, j + dim/4, j + dim/2, j + 3 dim/4 at bits 0, 2, 4, 6: the low two bits of each
-/// index. Writes dim / 4 bytes.
+/// Byte j holds dims j, j + dim/4, j + dim/2, j + 3 dim/4 at bits 0, 2, 4, 6: the low two bits of
+/// each index. Writes dim / 4 bytes.
 inline void pack_two_bits(const uint8_t* index, uint32_t dim, uint8_t* out) {
   uint32_t slice = dim / 4;
   for (uint32_t j = 0; j < slice; j += 8) {

@@ -57,8 +57,8 @@ constexpr HalfCodebook make(const std::array<double, N>& centroids,
     book.value[i] = static_cast<int16_t>(centroids[i] * 512 + 0.5);
     book.square[i] = static_cast<uint16_t>(centroids[i] * centroids[i] * 8192 + 0.5);
   }
-  // A value u > floor(t * 8192) on the rounded grid means |z| >= floor(t * 8192) + 1/2: at most half
-  // a grid step from t.
+  // A value u > floor(t * 8192) on the rounded grid means |z| >= floor(t * 8192) + 1/2: at most
+  // half a grid step from t.
   for (size_t i = 0; i + 1 < N; ++i) {
     book.threshold[i] = static_cast<int16_t>(thresholds[i] * 8192);
   }

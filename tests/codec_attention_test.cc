@@ -1,8 +1,9 @@
 // Attention on stored rows against a double-precision softmax over the decoded planes.
 //
-// Tolerance: rotated queries are rounded to about 1/6000 of their standard deviation or finer, which
-// moves a logit by 1e-4 of the logits' spread (code noise: 1e-1 at 4 bit, 6e-3 at 8 bit), and weights
-// to 1/32767 of their tile's largest. With logits of spread up to 5 that is 5e-4 of the output.
+// Tolerance: rotated queries are rounded to about 1/6000 of their standard deviation or finer,
+// which moves a logit by 1e-4 of the logits' spread (code noise: 1e-1 at 4 bit, 6e-3 at 8 bit), and
+// weights to 1/32767 of their tile's largest. With logits of spread up to 5 that is 5e-4 of the
+// output.
 #include <gtest/gtest.h>
 
 #include "codec/attention.h"
@@ -24,9 +25,9 @@ struct Case {
 
 struct Stored {
   std::shared_ptr<const Codec> codec;
-  Plane k, v;                          // coded prefix, exact tail
-  std::vector<float> k_rows, v_rows;   // decoded, (rows, heads, dim)
-  std::vector<float> queries;          // (group, k_dim)
+  Plane k, v;                         // coded prefix, exact tail
+  std::vector<float> k_rows, v_rows;  // decoded, (rows, heads, dim)
+  std::vector<float> queries;         // (group, k_dim)
 };
 
 Profile profile_of(const Case& c, const ModelSpec& model) {
@@ -216,7 +217,8 @@ TEST(CodecAttentionRows, CutsThreadsAndGroupsDoNotChangeABit) {
   AttentionScratch scratch;
   for (uint32_t i = 0; i < chunks; ++i) {
     const uint32_t chunk = static_cast<uint32_t>(chunks) - 1 - i;
-    attend_chunk(queries, rows, chunk, scratch, std::span(partials).subspan(chunk * floats, floats));
+    attend_chunk(queries, rows, chunk, scratch,
+                 std::span(partials).subspan(chunk * floats, floats));
   }
   merge_chunks(queries, rows, partials, scratch, out);
   EXPECT_EQ(out, expected);
@@ -255,8 +257,8 @@ TEST(CodecAttentionRows, LimitsPerQuery) {
   Case c;
   c.group = 6;
   const Stored s = store(c);
-  const std::vector<RowLimit> limits = {{700, 0, 0}, {650, 300, 4}, {1, 0, 0},
-                                        {513, 512, 0}, {0, 0, 0}, {699, 698, 2}};
+  const std::vector<RowLimit> limits = {{700, 0, 0},   {650, 300, 4}, {1, 0, 0},
+                                        {513, 512, 0}, {0, 0, 0},     {699, 698, 2}};
   expect_close(c, s, 0, run(c, s, whole(s), 0, limits), limits);
 }
 

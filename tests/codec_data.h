@@ -25,7 +25,8 @@ struct SplitMix64 {
   }
   double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1p-53; }
   float gaussian() {  // Box-Muller: good tails, which the distortion depends on
-    return static_cast<float>(std::sqrt(-2 * std::log(uniform())) * std::cos(6.283185307179586 * uniform()));
+    return static_cast<float>(std::sqrt(-2 * std::log(uniform())) *
+                              std::cos(6.283185307179586 * uniform()));
   }
   uint32_t below(uint32_t n) { return static_cast<uint32_t>(next() % n); }
 };

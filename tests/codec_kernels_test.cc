@@ -210,7 +210,8 @@ TEST(CodecHalf, RoundingAndClamping) {
   for (int i = 0; i < 4000; ++i) {
     in.push_back(static_cast<float>(random.gaussian() * std::exp2(random.uniform() * 60 - 40)));
   }
-  for (float x : {65504.0f, 65519.0f, 65520.0f, 1e9f, -1e9f, 0x1p-25f, 0x1.8p-25f, -0.0f, 2049.0f}) {
+  for (float x :
+       {65504.0f, 65519.0f, 65520.0f, 1e9f, -1e9f, 0x1p-25f, 0x1.8p-25f, -0.0f, 2049.0f}) {
     in.push_back(x);
   }
   std::vector<uint8_t> a(2 * in.size()), b(a.size());
@@ -221,7 +222,8 @@ TEST(CodecHalf, RoundingAndClamping) {
   for (size_t i = 0; i < in.size(); ++i) {
     uint16_t h;
     std::memcpy(&h, &a[2 * i], 2);
-    const double back = half_to_float(h), ulp = std::max(std::fabs(double{in[i]}) * 0x1p-11, 0x1p-25);
+    const double back = half_to_float(h),
+                 ulp = std::max(std::fabs(double{in[i]}) * 0x1p-11, 0x1p-25);
     if (std::fabs(in[i]) < 65504) {
       EXPECT_LE(std::fabs(back - in[i]), ulp) << in[i];
     } else {

@@ -34,7 +34,8 @@ TEST(CodecLossless, FourBitCodesSaveAboutFivePercent) {
   ASSERT_TRUE(coded.ok());
   auto packed = pack(coded->bytes.span());
   ASSERT_TRUE(packed.has_value());
-  const double ratio = static_cast<double>(packed->size()) / static_cast<double>(coded->bytes.size());
+  const double ratio =
+      static_cast<double>(packed->size()) / static_cast<double>(coded->bytes.size());
   EXPECT_LT(ratio, .955);
   EXPECT_GT(ratio, .93);
 }

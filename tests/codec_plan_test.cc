@@ -44,9 +44,9 @@ TEST(CodecPlan, CodesEligiblePartsAndReportsTheRest) {
   ASSERT_TRUE(Codec::create(model, std::make_shared<const Profile>(*profile)).ok());
   std::string lines;
   for (const PartReport& r : report(model, *profile)) {
-    lines += std::to_string(r.layer) + "." + std::to_string(r.part) + " " + to_string(r.side) + " " +
-             std::to_string(r.requested_bits) + ">" + std::to_string(r.active_bits) + " " + r.reason +
-             "\n";
+    lines += std::to_string(r.layer) + "." + std::to_string(r.part) + " " + to_string(r.side) +
+             " " + std::to_string(r.requested_bits) + ">" + std::to_string(r.active_bits) + " " +
+             r.reason + "\n";
   }
   EXPECT_EQ(lines,
             "0.0 K 8>8 \n0.0 V 4>4 \n1.0 K 8>8 \n1.0 V 4>4 \n1.1 other 8>0 pooled: never coded\n"
@@ -65,7 +65,8 @@ TEST(CodecPlan, RawLayersAndOverrides) {
   ASSERT_TRUE(profile.ok());
   std::vector<std::pair<int, int>> bits;
   for (const auto& layer : profile->parts) bits.emplace_back(layer[0].k_bits, layer[0].v_bits);
-  EXPECT_EQ(bits, (std::vector<std::pair<int, int>>{{0, 0}, {4, 4}, {8, 3}, {4, 4}, {0, 0}, {4, 0}}));
+  EXPECT_EQ(bits,
+            (std::vector<std::pair<int, int>>{{0, 0}, {4, 4}, {8, 3}, {4, 4}, {0, 0}, {4, 0}}));
   auto lines = report(model, *profile);
   EXPECT_EQ(lines[0].reason, "this layer is kept raw");
   EXPECT_EQ(lines[4].reason, "this layer has bits of its own");
@@ -97,7 +98,8 @@ TEST(CodecPlan, RefusalsNameWhatIsWrong) {
   profile.parts[0][0].k_bits = 4;
   auto codec = Codec::create(model_of(2, 80, 64), std::make_shared<const Profile>(profile));
   EXPECT_THAT(codec.status().message(), testing::HasSubstr("layer 0 part 0 K: head_dim 80"));
-  EXPECT_FALSE(Codec::create(model_of(2, 64, 64, 2), std::make_shared<const Profile>(profile)).ok());
+  EXPECT_FALSE(
+      Codec::create(model_of(2, 64, 64, 2), std::make_shared<const Profile>(profile)).ok());
 }
 
 TEST(CodecCalibrate, MeanAndGainOfKnownKeys) {
@@ -111,7 +113,8 @@ TEST(CodecCalibrate, MeanAndGainOfKnownKeys) {
     const size_t c = i % 64;
     keys[i] = i / 64 < 4 ? 1e6f : static_cast<float>(c) - 30 + sigma(c) * random.gaussian();
   }
-  for (size_t i = 0; i < queries.size(); ++i) queries[i] = (i % 32 < 16 ? 4.0f : 1.0f) * random.gaussian();
+  for (size_t i = 0; i < queries.size(); ++i)
+    queries[i] = (i % 32 < 16 ? 4.0f : 1.0f) * random.gaussian();
   // In pieces or at once: the same.
   ASSERT_TRUE(statistics.add_keys(0, 0, 0, std::span(keys).first(64 * 7)).ok());
   ASSERT_TRUE(statistics.add_keys(0, 0, 7, std::span(keys).subspan(64 * 7)).ok());
@@ -119,7 +122,8 @@ TEST(CodecCalibrate, MeanAndGainOfKnownKeys) {
   auto profile = statistics.calibrated(base);
   ASSERT_TRUE(profile.ok());
   const PartCoding& keys_only = profile->parts[0][0];
-  for (size_t c = 0; c < 64; ++c) EXPECT_NEAR(keys_only.key_mean[c], static_cast<float>(c) - 30, .15);
+  for (size_t c = 0; c < 64; ++c)
+    EXPECT_NEAR(keys_only.key_mean[c], static_cast<float>(c) - 30, .15);
   // (1 / Var)^(1/4) = sigma^(-1/2): ratio 2 between the halves.
   EXPECT_NEAR(keys_only.key_gain[3] / keys_only.key_gain[20], 2, .1);
   EXPECT_NEAR(keys_only.key_gain[35] / keys_only.key_gain[60], 2, .1);

@@ -54,7 +54,8 @@ TEST(CodecPlane, OneRowOrManyGivesTheSameBytes) {
       const Plane whole = encode(*codec, exact);
       EXPECT_EQ(encode(*scalar, exact), whole);
       std::vector<Plane> single;
-      for (uint32_t r = 0; r < 13; ++r) single.push_back(encode(*codec, *slice_rows(exact, r, r + 1)));
+      for (uint32_t r = 0; r < 13; ++r)
+        single.push_back(encode(*codec, *slice_rows(exact, r, r + 1)));
       auto joined = join_rows(single);
       ASSERT_TRUE(joined.ok());
       EXPECT_EQ(*joined, whole) << "bits " << int{bits} << " dim " << dim;
@@ -171,9 +172,9 @@ TEST(CodecPlane, RefusesNonFiniteValuesByName) {
         for (Side side : {Side::k, Side::v}) {
           auto refused = codec->encode(plane_of(side, kHeads, kDim, 0, values));
           ASSERT_FALSE(refused.ok());
-          EXPECT_EQ(refused.status().message(),
-                    std::string("layer 0 part 0 ") + to_string(side) + ": row " +
-                        std::to_string(row) + " head 1: a value is not finite");
+          EXPECT_EQ(refused.status().message(), std::string("layer 0 part 0 ") + to_string(side) +
+                                                    ": row " + std::to_string(row) +
+                                                    " head 1: a value is not finite");
         }
       }
     }
@@ -243,7 +244,9 @@ TEST(CodecPlane, RandomPlanesGiveAStatusNeverACrash) {
     p.dtype = static_cast<DType>(1 + random.below(3));
     p.heads = random.below(8) == 0 ? random.below(5) : kHeads;
     p.dim = random.below(8) == 0 ? random.below(300) : p.side == Side::k ? kDim : 32;
-    p.bits = static_cast<uint8_t>(random.below(8) == 0 ? random.below(256) : p.side == Side::k ? 4 : 3);
+    p.bits = static_cast<uint8_t>(random.below(8) == 0 ? random.below(256)
+                                  : p.side == Side::k  ? 4
+                                                       : 3);
     p.first_row = random.below(8) == 0 ? static_cast<uint32_t>(random.next()) : random.below(300);
     for (uint32_t i = random.below(4); i > 0; --i) {
       p.runs.push_back({static_cast<RunForm>(random.below(2)), random.below(40)});
