@@ -1,7 +1,6 @@
 // Shared by the two AVX2 kernel files only: small helpers, and the attention half's functions.
 //
-// Include it last: it opens an AVX2 region for its own inline functions. Pure functions, any
-// thread.
+// Its inline functions are compiled for AVX2 wherever it is included. Pure functions, any thread.
 #pragma once
 
 #include <immintrin.h>
