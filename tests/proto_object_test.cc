@@ -28,7 +28,8 @@ std::vector<Row> rows_of(const Plane& p) {
   std::vector<Row> out;
   size_t at = 0;
   for (const RowRun& run : p.runs) {
-    size_t code = size_t{p.dim} * p.bits / 8, exact = size_t{p.heads} * p.dim * dtype_bytes(p.dtype);
+    size_t code = size_t{p.dim} * p.bits / 8;
+    size_t exact = size_t{p.heads} * p.dim * dtype_bytes(p.dtype);
     for (size_t r = 0; r < run.rows; ++r) {
       Row row{run.form, {}};
       auto take = [&](size_t offset, size_t size) {
@@ -280,7 +281,8 @@ TEST(Object, RefusalsNameLayerPartSideExpectedAndGiven) {
               HasSubstr("layer 1 part 0 side V: expected rows [0, 16), given [0, 15)"));
   EXPECT_THAT(message([](Object& o) { o.tokens.pop_back(); }),
               HasSubstr("tokens of a block: expected 16, given 15"));
-  EXPECT_THAT(message([](Object& o) { o.first_token = 8; }), HasSubstr("no multiple of block_tokens"));
+  EXPECT_THAT(message([](Object& o) { o.first_token = 8; }),
+              HasSubstr("no multiple of block_tokens"));
   EXPECT_THAT(message([](Object& o) { o.extras.push_back({16, {}}); }),
               HasSubstr("extra at position 16"));
   EXPECT_THAT(message([](Object& o) { o.states.push_back({0, 0, {}}); }),
