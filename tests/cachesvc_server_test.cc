@@ -1,0 +1,522 @@
+// The real daemon over its real socket: round trips through every tier, restarts, limits, and peers
+// that misbehave. Nothing here waits for time to pass but the daemon's own short limits.
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "proto/frame.h"
+#include "proto/socket_client.h"
+#include "tests/cachesvc_testing.h"
+#include "tests/daemon_process.h"
+#include "tests/proto_testing.h"
+
+namespace kv {
+namespace {
+
+using testing::flatten;
+namespace fs = std::filesystem;
+
+// A connection that sends whatever it is told to.
+class RawPeer {
+ public:
+  explicit RawPeer(const std::string& path) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path.c_str());
+    connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  }
+  ~RawPeer() { close(); }
+  RawPeer(const RawPeer&) = delete;  // owns the descriptor
+  RawPeer& operator=(const RawPeer&) = delete;
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+  bool connected() const { return connected_; }
+  // False once the daemon has closed.
+  bool send(std::span<const uint8_t> bytes) {
+    while (!bytes.empty()) {
+      ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      bytes = bytes.subspan(static_cast<size_t>(n));
+    }
+    return true;
+  }
+  // The next frame; nullopt once the daemon has closed.
+  std::optional<Frame> receive() {
+    while (true) {
+      if (auto frame = parser_.next()) return frame;
+      auto to = parser_.prepare();
+      ssize_t n = ::recv(fd_, to.data(), to.size(), 0);
+      if (n <= 0 || !parser_.commit(static_cast<size_t>(n)).ok()) return std::nullopt;
+    }
+  }
+  void hello() {
+    HelloRequest m;
+    m.ns = "raw";
+    send(flatten(reply_frame(FrameType::hello, 1, m)));
+    auto frame = receive();
+    ASSERT_TRUE(frame.has_value());
+    ASSERT_EQ(frame->header.type, FrameType::hello_ok);
+    parser_.set_greeted(true);
+  }
+  StatusCode receive_error() {
+    auto frame = receive();
+    if (!frame || frame->header.type != FrameType::error) return StatusCode::ok;
+    auto error = decode_reply<ErrorReply>(FrameType::error, frame->body.span());
+    return error.ok() ? error->code : StatusCode::ok;
+  }
+  void shut_writes() { ::shutdown(fd_, SHUT_WR); }
+
+ private:
+  int fd_;
+  bool connected_ = false;
+  FrameParser parser_;
+};
+
+class ServerTest : public ::testing::Test {
+ protected:
+  std::string socket() const { return dir_.store() + "-run/cachesvc.sock"; }
+  void start(std::vector<std::string> more = {}) {
+    std::vector<std::string> args = {"--dir", dir_.store(), "--socket", socket(), "--ram", "64MiB",
+                                     "--ssd", "64MiB", "--codec", "raw",
+                                     "--set", "tier.ssd.min_free=0", "--set", "codec.block_tokens=16"};
+    args.insert(args.end(), more.begin(), more.end());
+    daemon_ = DaemonProcess::start(args);
+    ASSERT_TRUE(daemon_) << "the daemon did not become ready";
+  }
+  std::unique_ptr<SocketClient> connect(const std::string& ns = "test") {
+    auto client = SocketClient::connect(socket(), ns, {});
+    EXPECT_TRUE(client.ok()) << client.status().to_string();
+    return client.ok() ? std::move(*client) : nullptr;
+  }
+  uint64_t stat(const std::string& name) {
+    auto client = connect();
+    auto reply = client->stats(soon());
+    for (const auto& [key, value] : reply->values) {
+      if (key == name) return value;
+    }
+    ADD_FAILURE() << "no counter " << name;
+    return 0;
+  }
+  // Waits for the daemon's own accounts to say so; each look is a call that it answers.
+  void wait_for(const std::string& name, uint64_t value) {
+    Deadline deadline = soon();
+    while (stat(name) != value) ASSERT_LT(std::chrono::steady_clock::now(), deadline) << name;
+  }
+  // Exit code of `cachesvc ARGS`, its stderr in `said`.
+  int run(const std::vector<std::string>& args, std::string* said = nullptr) {
+    std::string command = KV_CACHESVC_BIN, file = dir_.store() + ".said";
+    for (const auto& a : args) command += " '" + a + "'";
+    int status = std::system((command + " >" + file + " 2>&1").c_str());
+    if (said != nullptr) {
+      std::ifstream in(file);
+      said->assign(std::istreambuf_iterator<char>(in), {});
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  TempDir dir_;
+  std::unique_ptr<DaemonProcess> daemon_;
+  std::mt19937 rng_{11};
+};
+
+TEST_F(ServerTest, StoreFetchKillRestartFetchFromSsd) {
+  start();
+  auto tokens = random_tokens(rng_, 75);
+  ModelSpec model = plain_model(3);
+  {
+    auto client = connect();
+    auto b = Bench::open(*client, model, make_profile(model, 4));
+    auto stored = b.store(tokens, Durability::spilled);
+    ASSERT_TRUE(stored.ok()) << stored.status().to_string();
+    EXPECT_EQ(stored->level, Durability::spilled);
+    auto hit = b.fetch(tokens);
+    ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+    EXPECT_EQ(hit->tokens, 74u);
+    EXPECT_EQ(hit->tier, Tier::ram);
+    b.expect_serves(tokens, *hit);
+    auto decoded = b.fetch(tokens, FetchForm::f32);
+    ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+    EXPECT_EQ(decoded->tokens, 74u);
+  }
+  daemon_->kill();
+  start();
+  auto client = connect();
+  auto b = Bench::open(*client, model);
+  auto hit = b.fetch(tokens);
+  ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+  EXPECT_EQ(hit->tokens, 74u);
+  EXPECT_EQ(hit->tier, Tier::ssd);
+  b.expect_serves(tokens, *hit);
+  EXPECT_EQ(connect("other")->lookup(1, {}, soon()).status().code(), StatusCode::invalid_argument);
+  auto foreign = connect("other");
+  auto other = Bench::open(*foreign, model);
+  auto miss = other.fetch(tokens);
+  ASSERT_TRUE(miss.ok());
+  EXPECT_EQ(miss->tokens, 0u) << "another namespace sees nothing";
+}
+
+TEST_F(ServerTest, AClientOutlivesTheDaemon) {
+  start();
+  auto client = connect();
+  auto b = Bench::open(*client, plain_model());
+  auto tokens = random_tokens(rng_, 40);
+  ASSERT_TRUE(b.store(tokens, Durability::spilled).ok());
+  auto reserved = b.reserve(random_tokens(rng_, 40));
+  ASSERT_TRUE(reserved.ok());
+  daemon_->kill();
+  EXPECT_EQ(b.fetch(tokens).status().code(), StatusCode::unavailable);
+  start();
+  auto hit = b.fetch(tokens);
+  ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+  EXPECT_EQ(hit->tokens, 39u);
+  EXPECT_EQ(client->commit(reserved->reservation, Durability::accepted, soon()).status().code(),
+            StatusCode::not_found);
+}
+
+TEST_F(ServerTest, EveryVerbOverTheSocket) {
+  start();
+  auto client = connect();
+  auto b = Bench::open(*client, plain_model());
+  auto tokens = random_tokens(rng_, 40);
+  ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
+  Query query;
+  query.tokens = tokens;
+  auto looked = client->lookup(b.opened.model, query, soon());
+  ASSERT_TRUE(looked.ok());
+  EXPECT_EQ(looked->tokens, 39u);
+  EXPECT_TRUE(client->prefetch(b.opened.model, query, soon()).ok());
+  auto reserved = b.reserve(random_tokens(rng_, 20));
+  ASSERT_TRUE(reserved.ok());
+  EXPECT_FALSE(reserved->needs.empty());
+  EXPECT_TRUE(client->abort(reserved->reservation, soon()).ok());
+  EXPECT_EQ(client->abort(reserved->reservation, soon()).code(), StatusCode::not_found);
+  query.tokens.resize(10);  // every object of the entry begins with these
+  auto erased = client->erase(b.opened.model, query, soon());
+  ASSERT_TRUE(erased.ok()) << erased.status().to_string();
+  EXPECT_GT(*erased, 0u);
+  EXPECT_EQ(b.fetch(tokens)->tokens, 0u);
+  EXPECT_GT(b.stat("commits"), 0u);
+}
+
+TEST_F(ServerTest, SigtermDrainsAndNothingIsLost) {
+  start();
+  auto tokens = random_tokens(rng_, 400);
+  {
+    auto client = connect();
+    auto b = Bench::open(*client, plain_model());
+    ASSERT_TRUE(b.store(tokens, Durability::accepted).ok());
+  }
+  EXPECT_EQ(daemon_->stop(), 0);
+  EXPECT_FALSE(fs::exists(socket()));
+  start();
+  auto client = connect();
+  auto b = Bench::open(*client, plain_model());
+  auto hit = b.fetch(tokens);
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->tokens, 399u) << "what was only accepted is spilled by the drain";
+  b.expect_serves(tokens, *hit);
+}
+
+TEST_F(ServerTest, ModesOfSocketAndDirectories) {
+  start();
+  struct stat st;
+  ASSERT_EQ(::stat(socket().c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0600u);
+  ASSERT_EQ(::stat(fs::path(socket()).parent_path().c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0700u);
+  ASSERT_EQ(::stat(dir_.store().c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0700u);
+}
+
+TEST_F(ServerTest, ASecondDaemonExits75) {
+  start();
+  std::string said;
+  EXPECT_EQ(run({"serve", "--dir", dir_.store(), "--socket", dir_.store() + "-two/s.sock"}, &said), 75) << said;
+  EXPECT_NE(said.find(dir_.store()), std::string::npos) << said;
+  EXPECT_EQ(run({"serve", "--dir", dir_.store() + "2", "--ssd", "64MiB", "--socket", socket()}, &said), 75) << said;
+  EXPECT_TRUE(RawPeer(socket()).connected()) << "the first one's socket is untouched";
+}
+
+TEST_F(ServerTest, StaleAndForeignFilesAtTheSocketsPlace) {
+  start();
+  daemon_->kill();
+  ASSERT_TRUE(fs::exists(socket())) << "a killed daemon leaves its socket";
+  start();
+  daemon_->stop();
+  std::ofstream(socket()) << "precious";
+  std::string said;
+  EXPECT_EQ(run({"serve", "--dir", dir_.store(), "--ssd", "64MiB", "--socket", socket()}, &said), 78) << said;
+  EXPECT_EQ(fs::file_size(socket()), 8u);
+  fs::create_directory(dir_.store() + "-open");
+  fs::permissions(dir_.store() + "-open", fs::perms::all);
+  EXPECT_EQ(run({"serve", "--ssd", "0", "--socket", dir_.store() + "-open/s.sock"}, &said), 78) << said;
+}
+
+TEST_F(ServerTest, CommandLineExitCodes) {
+  std::string said;
+  EXPECT_EQ(run({"--version"}), 0);
+  EXPECT_EQ(run({}), 2);
+  EXPECT_EQ(run({"serve", "--nonsense"}), 2);
+  EXPECT_EQ(run({"serve", "--ram", "lots"}, &said), 78);
+  EXPECT_NE(said.find("--ram"), std::string::npos);
+  EXPECT_EQ(run({"serve", "--ssd", "0", "--ready-fd", "77"}, &said), 2) << said;
+  std::string file = dir_.store() + ".toml";
+  std::ofstream(file) << "[server]\nsockett = \"x\"\n";
+  EXPECT_EQ(run({"check-config", file}, &said), 78);
+  EXPECT_NE(said.find(file + ":2: unknown key"), std::string::npos) << said;
+  std::ofstream(file) << "[limits]\nworkers = 3\n";
+  EXPECT_EQ(run({"check-config", file}), 0);
+  EXPECT_EQ(run({"print-config", "--config", file}, &said), 0);
+  EXPECT_NE(said.find("# " + file + ":2"), std::string::npos) << said;
+}
+
+TEST_F(ServerTest, TheFirstFrameMustBeAHello) {
+  start();
+  RawPeer early(socket());
+  early.send(flatten(request_frame(FrameType::stats, 4, 0, Empty{})));
+  EXPECT_EQ(early.receive_error(), StatusCode::invalid_argument);
+  EXPECT_FALSE(early.receive().has_value()) << "closed";
+  RawPeer future(socket());
+  HelloRequest hello;
+  hello.min_version = hello.max_version = 2;
+  hello.ns = "raw";
+  future.send(flatten(reply_frame(FrameType::hello, 1, hello)));
+  EXPECT_EQ(future.receive_error(), StatusCode::unsupported);
+  RawPeer nameless(socket());
+  nameless.send(flatten(reply_frame(FrameType::hello, 1, HelloRequest{})));
+  EXPECT_EQ(nameless.receive_error(), StatusCode::invalid_argument);
+}
+
+TEST_F(ServerTest, FramingErrorsAreNamedAndClose) {
+  start({"--set", "server.max_put=1MiB"});
+  auto closes_with = [&](const FrameHeader& header, StatusCode expected, bool flip = false) {
+    RawPeer peer(socket());
+    peer.hello();
+    auto bytes = encode_frame_header(header);
+    if (flip) bytes[9] ^= 1;
+    peer.send(bytes);
+    EXPECT_EQ(peer.receive_error(), expected);
+    EXPECT_FALSE(peer.receive().has_value());
+  };
+  closes_with({1, FrameType::put, 7, (1u << 20) + 1, 0}, StatusCode::invalid_argument);
+  closes_with({1, FrameType::put, 7, 4ull << 30, 0}, StatusCode::invalid_argument);
+  closes_with({1, FrameType::stats, 7, UINT64_MAX, 0}, StatusCode::invalid_argument);
+  closes_with({9, FrameType::stats, 7, 4, 0}, StatusCode::unsupported);
+  closes_with({1, FrameType::stats, 7, 4, 0}, StatusCode::corruption, true);
+}
+
+TEST_F(ServerTest, BadBodiesAndUnknownTypesLeaveTheConnectionOpen) {
+  start();
+  RawPeer peer(socket());
+  peer.hello();
+  for (auto type : {FrameType::open, FrameType::lookup, FrameType::reserve, FrameType::put,
+                    FrameType::commit, FrameType::fetch, FrameType::erase, FrameType::stats}) {
+    ByteWriter body = start_frame();
+    body.u16(3);
+    peer.send(flatten(finish_frame(type, 5, std::move(body))));
+    EXPECT_EQ(peer.receive_error(), StatusCode::corruption) << to_string(type);
+  }
+  peer.send(flatten(finish_frame(FrameType::put, 6, start_frame())));
+  EXPECT_EQ(peer.receive_error(), StatusCode::corruption);
+  for (uint16_t type : {uint16_t{0x40}, uint16_t{0x1234}, uint16_t{0x8003}}) {
+    peer.send(flatten(finish_frame(static_cast<FrameType>(type), 8, start_frame())));
+    EXPECT_EQ(peer.receive_error(), StatusCode::unsupported);
+  }
+  peer.send(flatten(request_frame(FrameType::stats, 9, 0, Empty{})));
+  auto frame = peer.receive();
+  ASSERT_TRUE(frame.has_value());
+  EXPECT_EQ(frame->header.type, FrameType::stats_ok);
+}
+
+TEST_F(ServerTest, EveryPrefixOfEveryGoldenFrameIsACleanEnd) {
+  start();
+  for (const auto& [name, bytes] : testing::sample_frames()) {
+    size_t step = 1 + bytes.size() / 24;
+    for (size_t n = 1; n < bytes.size(); n += step) {
+      RawPeer peer(socket());
+      peer.hello();
+      peer.send(std::span(bytes).first(n));
+      peer.shut_writes();
+      while (peer.receive()) {
+      }
+    }
+  }
+  wait_for("sessions", 1);
+  EXPECT_EQ(stat("ram_staging_bytes"), 0u);
+  EXPECT_EQ(stat("reservations"), 0u);
+}
+
+TEST_F(ServerTest, RandomBytesNeverHarmTheDaemon) {
+  start();
+  testing::Random random(99);
+  auto samples = testing::sample_frames();
+  for (int i = 0; i < 300; ++i) {
+    RawPeer peer(socket());
+    if (random.coin()) peer.hello();
+    std::vector<uint8_t> bytes = random.bytes(1 + random.below(300));
+    if (random.coin()) {  // a real header in front of a broken body
+      auto it = samples.begin();
+      std::advance(it, static_cast<long>(random.below(samples.size())));
+      bytes = it->second;
+      if (bytes.size() > kFrameHeaderBytes) {
+        bytes[kFrameHeaderBytes + random.below(bytes.size() - kFrameHeaderBytes)] ^= 0x55;
+      }
+    }
+    peer.send(bytes);
+    peer.shut_writes();
+    while (peer.receive()) {
+    }
+  }
+  wait_for("sessions", 1);
+  EXPECT_EQ(stat("ram_staging_bytes"), 0u);
+  auto client = connect();
+  auto b = Bench::open(*client, plain_model());
+  EXPECT_TRUE(b.store(random_tokens(rng_, 20)).ok());
+}
+
+TEST_F(ServerTest, APeerGoneInTheMiddleOfAPutFreesEverything) {
+  start();
+  uint64_t before = stat("ram_used_bytes");
+  {
+    RawPeer peer(socket());
+    peer.hello();
+    ModelSpec model = plain_model();
+    peer.send(flatten(request_frame(FrameType::open, 2, 0, OpenRequest{model, nullptr, false, PrefillMode::exact})));
+    auto opened = decode_reply<OpenReply>(FrameType::open_ok, peer.receive()->body.span());
+    ASSERT_TRUE(opened.ok());
+    auto tokens = random_tokens(rng_, 32);
+    ReserveRequest request{opened->model, opened->realm.profile, {tokens, {}}};
+    peer.send(flatten(request_frame(FrameType::reserve, 3, 0, request)));
+    auto reserved = decode_reply<ReserveReply>(FrameType::reserve_ok, peer.receive()->body.span());
+    ASSERT_TRUE(reserved.ok());
+    PutRequest put = make_put(model, 16, tokens, reserved->needs.at(0), reserved->reservation);
+    auto bytes = flatten(put_frame(4, 0, put));
+    peer.send(std::span(bytes).first(bytes.size() / 2));
+    wait_for("reservations", 1);
+    Deadline deadline = soon();
+    while (stat("ram_staging_bytes") == 0) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  }
+  wait_for("reservations", 0);
+  wait_for("ram_staging_bytes", 0);
+  EXPECT_LE(stat("ram_used_bytes"), before + (64u << 10));
+}
+
+TEST_F(ServerTest, TooManyConnectionsAreToldSo) {
+  start({"--set", "server.max_connections=3"});
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (int i = 0; i < 3; ++i) {
+    peers.push_back(std::make_unique<RawPeer>(socket()));
+    peers.back()->hello();
+  }
+  RawPeer late(socket());
+  EXPECT_EQ(late.receive_error(), StatusCode::busy);
+  EXPECT_FALSE(late.receive().has_value());
+  peers.pop_back();
+  Deadline deadline = soon();
+  while (!SocketClient::connect(socket(), "test", {}).ok()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  }
+}
+
+TEST_F(ServerTest, SilentPeersAreCut) {
+  start({"--set", "server.handshake_timeout=50ms", "--set", "server.progress_timeout=50ms",
+         "--set", "server.idle_timeout=100ms"});
+  RawPeer mute(socket());
+  EXPECT_FALSE(mute.receive().has_value()) << "no hello in time";
+  RawPeer half(socket());
+  half.hello();
+  auto bytes = testing::sample_frames()["lookup"];
+  half.send(std::span(bytes).first(40));
+  EXPECT_FALSE(half.receive().has_value()) << "half a frame";
+  RawPeer idle(socket());
+  idle.hello();
+  EXPECT_FALSE(idle.receive().has_value()) << "idle";
+}
+
+TEST_F(ServerTest, AReaderThatNeverReadsIsCut) {
+  start({"--set", "server.progress_timeout=200ms", "--set", "server.max_unsent=64KiB"});
+  auto client = connect("raw");
+  ModelSpec model = model_of(std::vector<LayerSpec>(8, LayerSpec{{full_part(8, 128)}}));
+  auto b = Bench::open(*client, model);
+  auto tokens = random_tokens(rng_, 128);  // 4 MiB of rows
+  ASSERT_TRUE(b.store(tokens).ok());
+  RawPeer peer(socket());
+  peer.hello();
+  peer.send(flatten(request_frame(FrameType::open, 2, 0, OpenRequest{model, nullptr, false, PrefillMode::exact})));
+  auto opened = decode_reply<OpenReply>(FrameType::open_ok, peer.receive()->body.span());
+  FetchCall call;
+  call.request.model = opened->model;
+  call.request.query.tokens = tokens;
+  for (uint64_t id = 3; id < 40; ++id) {
+    if (!peer.send(flatten(request_frame(FrameType::fetch, id, 0, call)))) break;
+  }
+  wait_for("sessions", 2);  // ours and the one that asks
+  EXPECT_TRUE(b.fetch(tokens).ok()) << "others go on";
+}
+
+TEST_F(ServerTest, ManyRequestsOfOneConnectionAreAllAnswered) {
+  start({"--set", "server.max_in_flight=2"});
+  RawPeer peer(socket());
+  peer.hello();
+  std::vector<uint8_t> burst;
+  for (uint64_t id = 100; id < 200; ++id) {
+    auto frame = flatten(request_frame(FrameType::stats, id, 0, Empty{}));
+    burst.insert(burst.end(), frame.begin(), frame.end());
+  }
+  ASSERT_TRUE(peer.send(burst));
+  std::set<uint64_t> ids;
+  for (int i = 0; i < 100; ++i) {
+    auto frame = peer.receive();
+    ASSERT_TRUE(frame.has_value());
+    ASSERT_EQ(frame->header.type, FrameType::stats_ok);
+    ids.insert(frame->header.request);
+  }
+  EXPECT_EQ(ids.size(), 100u);
+}
+
+TEST_F(ServerTest, AReplyOverTheClientsLimitIsRefusedWhole) {
+  start();
+  auto client = connect("raw");
+  auto b = Bench::open(*client, plain_model());
+  auto tokens = random_tokens(rng_, 64);
+  ASSERT_TRUE(b.store(tokens).ok());
+  SocketClientOptions options;
+  options.max_reply_bytes = 1000;
+  auto small = SocketClient::connect(socket(), "raw", options);
+  ASSERT_TRUE(small.ok());
+  auto b2 = Bench::open(**small, plain_model());
+  EXPECT_EQ(b2.fetch(tokens).status().code(), StatusCode::resource_exhausted);
+  EXPECT_TRUE((*small)->stats(soon()).ok()) << "the connection goes on";
+}
+
+TEST_F(ServerTest, ClientsInParallel) {
+  start();
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([this, t] {
+      auto client = connect("ns" + std::to_string(t % 2));
+      auto b = Bench::open(*client, plain_model());
+      std::mt19937 rng(t);
+      for (int i = 0; i < 10; ++i) {
+        auto tokens = random_tokens(rng, 30 + rng() % 60);
+        auto stored = b.store(tokens, i % 2 ? Durability::spilled : Durability::accepted);
+        EXPECT_TRUE(stored.ok()) << stored.status().to_string();
+        auto hit = b.fetch(tokens);
+        ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+        EXPECT_EQ(hit->tokens, tokens.size() - 1);
+        b.expect_serves(tokens, *hit);
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+}
+
+}  // namespace
+}  // namespace kv
