@@ -225,6 +225,36 @@ TEST(Object, RandomBytesAreNeverAHeaderThatOverflows) {
   }
 }
 
+TEST(Object, HeadersThatCallForMoreThanTheLimitAreRefusedEvenIfTheirSumWrapsAround) {
+  Plane huge;  // 2^22 rows of 2^10 heads and 2^16 f32: 2^50 bytes
+  huge.heads = kMaxHeads;
+  huge.dim = kMaxDim;
+  huge.dtype = DType::f32;
+  huge.runs = {{RunForm::exact, kMaxTokens}};
+  for (uint32_t planes : {1u, kMaxPlanesPerObject}) {  // 2^14 of them add up to 0 in 64 bits
+    Object o;
+    o.tokens = {1};
+    o.planes.assign(planes, huge);
+    ByteWriter w;
+    encode_header(o, w);
+    ByteReader r(w.span());
+    EXPECT_EQ(decode_header(r).status().code(), StatusCode::corruption) << planes;
+  }
+}
+
+TEST(Object, CodedDimensionsThatFillNoWholeBytesAreRefused) {
+  Object o;
+  o.tokens = {1};
+  o.planes.resize(1);
+  Plane& p = o.planes[0];
+  p.heads = 1, p.dim = 12, p.bits = 3;
+  p.runs = {{RunForm::codes, 1}};
+  ByteWriter w;
+  encode_header(o, w);
+  ByteReader r(w.span());
+  EXPECT_EQ(decode_header(r).status().code(), StatusCode::corruption);
+}
+
 // A model of one full part (2 heads, K 8, V 16), 4-bit keys, 4 exact tokens, and a valid block.
 struct OneBlock {
   ModelSpec model{"m", Id{{1}}, {{{}}, {{PartSpec{}}}}};
