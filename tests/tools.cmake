@@ -1,0 +1,11 @@
+# tests of tools/
+kv_test(tools_cachectl_test LABELS tools DEPS kv_storage kv_codec nlohmann_json::nlohmann_json)
+target_compile_definitions(tools_cachectl_test PRIVATE KV_CACHECTL_BIN="$<TARGET_FILE:cachectl>")
+add_dependencies(tools_cachectl_test cachectl)
+
+# The checker over this tree, and the checker's own test.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+add_test(NAME tidy COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tools/tidy.py)
+add_test(NAME tidy_check COMMAND Python3::Interpreter
+         ${CMAKE_CURRENT_SOURCE_DIR}/tools_tidy_check.py ${CMAKE_SOURCE_DIR}/tools/tidy.py)
+set_tests_properties(tidy tidy_check PROPERTIES LABELS tidy)

@@ -1,0 +1,415 @@
+// cachectl: the real program on real directories, whole and damaged in several ways. Every run must
+// leave the directory as it found it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <map>
+
+#include "codec/codec.h"
+#include "codec/lossless.h"
+#include "codec/plan.h"
+#include "storage/ssd_tier.h"
+#include "tests/storage_testing.h"
+
+namespace kv {
+namespace {
+
+using namespace kv::testing;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+namespace fs = std::filesystem;
+
+constexpr uint32_t kBlockTokens = 16;
+constexpr Token kSecretToken = 987654321;
+
+std::string slurp(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(in)), {});
+}
+
+void spew(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+/// Everything that cachectl might disturb: names, contents, sizes, modes, times of change.
+std::map<std::string, std::string> listing(const std::string& directory) {
+  std::map<std::string, std::string> out;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    struct stat s;
+    if (::lstat(entry.path().c_str(), &s) != 0) continue;
+    out[entry.path()] = std::to_string(s.st_mtim.tv_sec) + "." + std::to_string(s.st_mtim.tv_nsec) +
+                        " " + std::to_string(s.st_ctim.tv_nsec) + " " + std::to_string(s.st_mode) +
+                        " " + (entry.is_regular_file() ? slurp(entry.path()) : "");
+  }
+  return out;
+}
+
+struct Ran {
+  int code = -1;
+  std::string out, err;
+  json parsed() const { return json::parse(out); }
+};
+
+/// One full layer at 4 bit and one latent layer, which is never coded.
+ModelSpec two_layer_model() {
+  ModelSpec model;
+  model.name = "two-layers";
+  model.fingerprint = sha256(std::vector<uint8_t>{9});
+  PartSpec full, latent;
+  full.heads = 2;
+  full.k_dim = full.v_dim = 32;
+  latent.kind = PartKind::latent;
+  latent.heads = 1;
+  latent.k_dim = 64;
+  model.layers = {LayerSpec{{full}}, LayerSpec{{latent}}};
+  return model;
+}
+
+class Cachectl : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    model_ = two_layer_model();
+    CodingSettings settings;
+    settings.block_tokens = kBlockTokens;
+    auto profile = plain_profile(model_, settings);
+    ASSERT_TRUE(profile.ok()) << profile.status().to_string();
+    profile_ = std::make_shared<const Profile>(*profile);
+    auto codec = Codec::create(model_, profile_);
+    ASSERT_TRUE(codec.ok()) << codec.status().to_string();
+    codec_ = *codec;
+    realm_ = {"tenant\x1b[31m", model_.fingerprint, profile_->id()};
+    // root - first - second - tail, and a branch: first - other
+    first_ = make({}, 0, kBlockTokens, ObjectKind::block);
+    second_ = make(first_.name.id, 16, kBlockTokens, ObjectKind::block);
+    tail_ = make(second_.name.id, 32, 5, ObjectKind::tail);
+    other_ = make(first_.name.id, 16, kBlockTokens, ObjectKind::block);
+    write();
+  }
+
+  Plane plane(uint16_t layer, const SideSpec& side, uint32_t first, uint32_t rows) {
+    Plane p;
+    p.layer = layer;
+    p.side = side.side;
+    p.heads = side.heads;
+    p.dim = side.dim;
+    p.dtype = DType::f32;
+    p.first_row = first;
+    p.runs = {{RunForm::exact, rows}};
+    // The latent layer repeats itself, so that zstd has something to pack.
+    std::vector<float> values(size_t{rows} * side.heads * side.dim, 0.5f);
+    std::normal_distribution<float> normal;
+    if (layer == 0) {
+      for (float& v : values) v = normal(rng_);
+    }
+    auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+    p.bytes = Bytes::copy_of({bytes, values.size() * sizeof(float)});
+    return p;
+  }
+
+  Object make(const Id& parent, uint32_t first, uint32_t rows, ObjectKind kind) {
+    Object o;
+    o.name.kind = kind;
+    o.parent = parent;
+    o.first_token = first;
+    for (uint32_t i = 0; i < rows; ++i) o.tokens.push_back(static_cast<Token>(rng_() % 50000));
+    o.tokens[0] = kSecretToken;
+    for (uint16_t layer = 0; layer < 2; ++layer) {
+      for (const auto& side : sides_of(model_.layers[layer].parts[0])) {
+        Plane p = plane(layer, side, first, rows);
+        auto stored = kind == ObjectKind::tail ? codec_->raw(p) : codec_->encode(p);
+        EXPECT_TRUE(stored.ok()) << stored.status().to_string();
+        o.planes.push_back(*stored);
+      }
+    }
+    stamp(o, realm_);
+    EXPECT_TRUE(validate(o, model_, *profile_).ok());
+    return o;
+  }
+
+  FileImage packed(const Object& object) {
+    FileImage image = raw_image(object);
+    for (auto& piece : image.pieces) {
+      auto small = pack(piece.bytes.span());
+      if (!small) continue;
+      piece.packing = Packing::zstd;
+      piece.bytes = Bytes::adopt(std::move(*small));
+      ++zstd_pieces_;
+    }
+    return image;
+  }
+
+  void write() {
+    auto opened = SsdTier::open(dir_.store(), small_options());
+    ASSERT_TRUE(opened.ok() && (*opened)->recover().ok());
+    tier_ = std::move(*opened);
+    ASSERT_TRUE(tier_->put_profile(*profile_).ok());
+    ASSERT_TRUE(tier_->put_model_record({realm_.ns, model_, profile_->id(), 1}).ok());
+    std::vector<FileImage> images{packed(first_), packed(second_), packed(tail_), packed(other_)};
+    for (const auto& r : tier_->put(images, Durability::spilled)) {
+      ASSERT_TRUE(r.status.ok()) << r.status.to_string();
+    }
+    ASSERT_GT(zstd_pieces_, 0u);
+  }
+
+  /// Runs cachectl, with the tier still open unless closed by the test.
+  Ran run(const std::string& arguments) {
+    auto before = listing(dir_.path());
+    TempDir scratch;
+    std::string out = scratch.path() + "/out", err = scratch.path() + "/err";
+    std::string command =
+        std::string(KV_CACHECTL_BIN) + " " + arguments + " >" + out + " 2>" + err + " </dev/null";
+    int status = std::system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(status)) << arguments;
+    Ran ran{WEXITSTATUS(status), slurp(out), slurp(err)};
+    EXPECT_EQ(before, listing(dir_.path())) << arguments << " changed the directory";
+    return ran;
+  }
+  std::string store() const { return dir_.store(); }
+  fs::path path(const Object& o) const { return store() + "/" + relative_path(o.name); }
+  static std::string hex(const Object& o) { return o.name.id.hex(); }
+
+  /// verify must exit 1 and name exactly `o`'s file, with `reason`.
+  void expect_damaged(const Object& o, const std::string& reason) {
+    Ran text = run("verify " + store());
+    EXPECT_EQ(text.code, 1);
+    EXPECT_THAT(text.out, HasSubstr("damaged  " + relative_path(o.name)));
+    EXPECT_THAT(text.out, HasSubstr(reason));
+    Ran ran = run("verify --json " + store());
+    EXPECT_EQ(ran.code, 1);
+    ASSERT_EQ(ran.parsed()["damaged"].size(), 1u) << ran.out;
+    EXPECT_EQ(ran.parsed()["damaged"][0]["path"], relative_path(o.name));
+    EXPECT_EQ(ran.parsed()["damaged"][0]["code"], "corruption");
+  }
+
+  TempDir dir_;
+  std::mt19937_64 rng_{7};
+  ModelSpec model_;
+  std::shared_ptr<const Profile> profile_;
+  std::shared_ptr<const Codec> codec_;
+  Realm realm_;
+  Object first_, second_, tail_, other_;
+  std::unique_ptr<SsdTier> tier_;
+  uint64_t zstd_pieces_ = 0;
+};
+
+TEST_F(Cachectl, LsShowsLeavesOnlyWithExactBytes) {
+  Ran ran = run("ls --json " + store());
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  json entries = ran.parsed();
+  ASSERT_EQ(entries.size(), 2u) << ran.out;
+  for (const auto& e : entries) {
+    bool tail = e["id"] == hex(tail_);
+    EXPECT_TRUE(tail || e["id"] == hex(other_));
+    std::vector<const Object*> path = tail ? std::vector<const Object*>{&first_, &second_, &tail_}
+                                           : std::vector<const Object*>{&first_, &other_};
+    uint64_t bytes = 0;
+    for (const Object* o : path) bytes += fs::file_size(this->path(*o));
+    uint64_t tokens = tail ? 37 : 32;
+    EXPECT_EQ(e["stored_bytes"], bytes);
+    EXPECT_EQ(e["fp16_bytes"], tokens * fp16_bytes_per_token(model_));
+    EXPECT_DOUBLE_EQ(e["ratio"], static_cast<double>(bytes) /
+                                     static_cast<double>(tokens * fp16_bytes_per_token(model_)));
+    EXPECT_EQ(e["tokens"], tokens);
+    EXPECT_EQ(e["model"], "two-layers");
+    EXPECT_EQ(e["namespace"], realm_.ns);
+    EXPECT_EQ(e["complete"], true);
+  }
+}
+
+TEST_F(Cachectl, PeoplesOutputHasNoControlCharactersAndNoTokens) {
+  for (const std::string command : {"ls", "ls --blocks", "stats", "verify"}) {
+    Ran ran = run(command + " " + store());
+    EXPECT_EQ(ran.code, 0) << command << ran.err;
+    EXPECT_THAT(ran.out, Not(HasSubstr("\x1b"))) << command;
+    EXPECT_THAT(ran.out + run(command + " --json " + store()).out,
+                Not(HasSubstr(std::to_string(kSecretToken))));
+  }
+  EXPECT_THAT(run("ls " + store()).out,
+              AllOf(HasSubstr("tenant\\x1b[31m"), HasSubstr(hex(tail_).substr(0, 16))));
+}
+
+TEST_F(Cachectl, LsBlocksListsEveryFile) {
+  json files = run("ls --blocks --json " + store()).parsed();
+  ASSERT_EQ(files.size(), 6u);  // four objects, profile, model record
+  std::map<std::string, int> kinds;
+  for (const auto& f : files) ++kinds[f["kind"]];
+  EXPECT_EQ(kinds["block"], 3);
+  EXPECT_EQ(kinds["tail"], 1);
+  EXPECT_EQ(kinds["profile"], 1);
+}
+
+TEST_F(Cachectl, ShowGivesIdentityPathPlanesAndCoding) {
+  Ran ran = run("show --json " + store() + " " + hex(second_).substr(0, 20));
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  json shown = ran.parsed();
+  EXPECT_EQ(shown["id"], hex(second_));
+  EXPECT_EQ(shown["parent"], hex(first_));
+  EXPECT_EQ(shown["path"][0]["id"], hex(first_));
+  EXPECT_EQ(shown["first_token"], 16);
+  EXPECT_EQ(shown["end_token"], 32);
+  EXPECT_EQ(shown["profile"], profile_->id().hex());
+  EXPECT_EQ(shown["profile_in_force"], true);
+  EXPECT_FALSE(shown.contains("tokens"));
+  const json& planes = shown["files"][0]["planes"];
+  ASSERT_EQ(planes.size(), second_.planes.size());
+  EXPECT_EQ(planes[0]["bits"], 4);
+  EXPECT_EQ(planes[0]["heads"], 2);
+  EXPECT_EQ(planes[0]["runs"], json::parse(R"([{"form":"codes","rows":16}])"));
+  EXPECT_EQ(planes[2]["side"], "other");
+  EXPECT_EQ(planes[2]["packing"], "zstd");
+  EXPECT_EQ(planes[2]["unpacked_bytes"], second_.planes[2].bytes.size());
+  EXPECT_LT(planes[2]["stored_bytes"], planes[2]["unpacked_bytes"]);
+  Ran text = run("show " + store() + " " + hex(second_));
+  EXPECT_THAT(text.out, HasSubstr("requested tq4, active raw: latent: never coded"));
+  EXPECT_THAT(text.out, HasSubstr("layers 0 part 0 full K: requested tq4, active tq4"));
+  EXPECT_THAT(text.out, Not(HasSubstr(std::to_string(kSecretToken))));
+  EXPECT_THAT(run("show --tokens " + store() + " " + hex(second_)).out,
+              HasSubstr(std::to_string(kSecretToken)));
+  EXPECT_EQ(run("show --json --tokens " + store() + " " + hex(tail_)).parsed()["tokens"],
+            json(tail_.tokens));
+}
+
+TEST_F(Cachectl, ShowRefusesAmbiguousAndUnknownIds) {
+  while (true) {  // blocks until two begin with the same digit
+    Object more = make(first_.name.id, 16, kBlockTokens, ObjectKind::block);
+    ASSERT_TRUE(tier_->put(std::vector{packed(more)}, Durability::spilled)[0].status.ok());
+    if (hex(more)[0] != hex(first_)[0]) continue;
+    Ran ran = run("show " + store() + " " + hex(more).substr(0, 1));
+    EXPECT_EQ(ran.code, 2);
+    EXPECT_THAT(ran.err, AllOf(HasSubstr("ambiguous"), HasSubstr(hex(more)),
+                               HasSubstr(hex(first_))));
+    break;
+  }
+  std::string unknown(64, hex(first_)[63] == '0' ? '1' : '0');
+  Ran ran = run("show " + store() + " " + unknown);
+  EXPECT_EQ(ran.code, 4);
+  EXPECT_EQ(run("show " + store() + " ../../etc").code, 2);
+}
+
+TEST_F(Cachectl, StatsAddUp) {
+  json stats = run("stats --json " + store()).parsed();
+  EXPECT_EQ(stats["kinds"]["block"]["files"], 3);
+  EXPECT_EQ(stats["kinds"]["tail"]["file_bytes"], fs::file_size(path(tail_)));
+  EXPECT_EQ(stats["directory_bytes"], du(store()));
+  ASSERT_EQ(stats["models"].size(), 1u);
+  EXPECT_EQ(stats["models"][0]["entries"], 2);
+  EXPECT_EQ(stats["models"][0]["tokens"], 16 * 3 + 5);
+  EXPECT_EQ(stats["zstd"]["pieces"], zstd_pieces_);
+  EXPECT_EQ(stats["damaged_files"], 0);
+}
+
+TEST_F(Cachectl, VerifyReadsACleanStoreBesideItsOwner) {
+  Ran ran = run("verify --json " + store());
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  EXPECT_EQ(ran.parsed()["files"], 6);
+  EXPECT_EQ(ran.parsed()["unpacked_pieces"], zstd_pieces_);
+  EXPECT_EQ(ran.parsed()["content_not_checked"], 0);
+  EXPECT_EQ(ran.err, "");  // progress is for terminals
+}
+
+TEST_F(Cachectl, VerifyNamesAFlippedPayloadByte) {
+  std::string bytes = slurp(path(second_));
+  bytes[bytes.size() - 3] ^= 1;
+  spew(path(second_), bytes);
+  expect_damaged(second_, "");
+}
+
+TEST_F(Cachectl, VerifyNamesAFlippedHeaderByteAndLsGoesOn) {
+  std::string bytes = slurp(path(second_));
+  bytes[100] ^= 1;
+  spew(path(second_), bytes);
+  expect_damaged(second_, "");
+  Ran ran = run("ls --json " + store());
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_THAT(ran.err, HasSubstr("1 damaged file"));
+  for (const auto& e : ran.parsed()) EXPECT_EQ(e["complete"], e["id"] != hex(tail_));
+  Ran shown = run("show " + store() + " " + hex(second_));
+  EXPECT_EQ(shown.code, 1);
+  EXPECT_THAT(shown.err, HasSubstr("damaged: " + relative_path(second_.name)));
+}
+
+TEST_F(Cachectl, VerifyNamesATruncatedFile) {
+  std::string bytes = slurp(path(tail_));
+  for (size_t size : {bytes.size() - 1, bytes.size() / 2, size_t{56}, size_t{1}, size_t{0}}) {
+    SCOPED_TRACE(size);
+    spew(path(tail_), bytes.substr(0, size));
+    expect_damaged(tail_, "");
+  }
+}
+
+TEST_F(Cachectl, VerifyNamesForeignBytesUnderABlocksName) {
+  spew(path(first_), std::string(4096, 'x'));
+  expect_damaged(first_, "");
+}
+
+TEST_F(Cachectl, VerifyNamesAGoodFileUnderAnothersName) {
+  spew(path(second_), slurp(path(other_)));
+  expect_damaged(second_, "another object");
+}
+
+TEST_F(Cachectl, VerifyListsStrangersWithoutCallingThemDamage) {
+  spew(store() + "/0/notes.txt", "hello");
+  Ran ran = run("verify " + store());
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("foreign  0/notes.txt"));
+}
+
+/// `image` under `o`'s name, its checksums right: only a look at the content can tell.
+TEST_F(Cachectl, VerifyUnpacksEveryPiece) {
+  FileImage image = packed(second_);
+  auto piece = std::find_if(image.pieces.begin(), image.pieces.end(),
+                            [](const Piece& p) { return p.packing == Packing::zstd; });
+  ASSERT_NE(piece, image.pieces.end());
+  piece->bytes = random_bytes(rng_, piece->bytes.size());
+  auto head = encode_file(image);
+  ASSERT_TRUE(head.ok());
+  auto bytes = head->flatten();
+  spew(path(second_), std::string(bytes.begin(), bytes.end()));
+  expect_damaged(second_, "");
+}
+
+TEST_F(Cachectl, VerifyChecksContentAgainstTheProfile) {
+  Object bad = second_;
+  std::vector<uint8_t> raw(bad.planes[0].bytes.span().begin(), bad.planes[0].bytes.span().end());
+  raw[raw.size() - 1] = 0x7e;  // the last scale becomes a NaN (f16 0x7eXX)
+  bad.planes[0].bytes = Bytes::adopt(raw);
+  auto bytes = encode_file(raw_image(bad))->flatten();
+  spew(path(second_), std::string(bytes.begin(), bytes.end()));
+  expect_damaged(second_, "content: ");
+}
+
+TEST_F(Cachectl, AMissingProfileIsSaidAndIsNoDamage) {
+  std::string hex_id = profile_->id().hex();
+  fs::remove(store() + "/" + hex_id.substr(0, 1) + "/" + hex_id + ".profile");
+  Ran ran = run("verify --json " + store());
+  EXPECT_EQ(ran.code, 0) << ran.out;
+  EXPECT_EQ(ran.parsed()["content_not_checked"], 4);
+  EXPECT_EQ(run("show " + store() + " " + hex(first_)).code, 0);
+}
+
+TEST_F(Cachectl, DirectoriesThatAreNoStoreAreNotTouched) {
+  fs::create_directory(dir_.path() + "/empty");
+  for (const std::string command : {"ls", "verify", "stats"}) {
+    EXPECT_EQ(run(command + " " + dir_.path() + "/empty").code, 4) << command;
+    EXPECT_EQ(run(command + " " + dir_.path() + "/missing").code, 4) << command;
+  }
+  EXPECT_FALSE(fs::exists(dir_.path() + "/missing"));
+}
+
+TEST_F(Cachectl, WrongArgumentsExitWithTwo) {
+  const std::vector<std::string> wrong{"", "ls", "wipe " + store(), "ls --frobnicate " + store(),
+                                       "show " + store()};
+  for (const auto& arguments : wrong) {
+    EXPECT_EQ(run(arguments).code, 2) << arguments;
+  }
+  EXPECT_EQ(run("--help").code, 0);
+}
+
+}  // namespace
+}  // namespace kv
