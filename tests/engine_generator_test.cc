@@ -1,0 +1,223 @@
+// Generation on a tiny random model: what is attended to is what is stored, at every cut.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/generator.h"
+#include "tests/engine_memory_client.h"
+#include "tests/tiny_gguf.h"
+
+namespace kv {
+namespace {
+
+std::shared_ptr<const Model> tiny_model() {
+  static std::shared_ptr<const Model> model = [] {
+    auto file = GgufFile::parse(Bytes::adopt(TinyGguf().write()));
+    KV_CHECK(file.ok());
+    auto loaded = Model::load(std::move(*file));
+    KV_CHECK(loaded.ok());
+    return *loaded;
+  }();
+  return model;
+}
+
+std::vector<Token> prompt_of(size_t n, uint32_t seed = 1) {
+  std::mt19937 random(seed);
+  std::vector<Token> out(n);
+  for (Token& t : out) t = static_cast<Token>(random() % 256);
+  return out;
+}
+
+CodingOptions coded(uint8_t k_bits = 4, uint8_t v_bits = 4) {
+  CodingOptions options;
+  options.k_bits = k_bits;
+  options.v_bits = v_bits;
+  options.calibrate = false;
+  return options;
+}
+
+CodingOptions exact() {
+  CodingOptions options;
+  options.exact = true;
+  return options;
+}
+
+GenerateOptions eight_tokens() {
+  GenerateOptions options;
+  options.max_new_tokens = 8;
+  options.keep_logits = true;
+  options.stop_at_eos = false;
+  return options;
+}
+
+std::unique_ptr<Generator> open(Client& client, const CodingOptions& coding, uint32_t threads = 1) {
+  auto made = Generator::open(tiny_model(), client, coding, threads, Deadline::max());
+  KV_CHECK(made.ok());
+  return std::move(*made);
+}
+
+GenerateResult run(Generator& g, const std::vector<Token>& prompt, const GenerateOptions& options) {
+  auto result = g.generate(prompt, options);
+  EXPECT_TRUE(result.ok()) << result.status().to_string();
+  return result.ok() ? std::move(*result) : GenerateResult();
+}
+
+// Lengths round the block's and the short path's edges.
+const size_t kLengths[] = {1, 2, 3, 5, 6, 33, 34, 35, 250, 255, 256, 257, 258, 300, 505, 512, 513, 600};
+
+void expect_every_hit_equals_cold(const CodingOptions& coding) {
+  for (size_t n : kLengths) {
+    MemoryClient client;
+    auto generator = open(client, coding, 2);
+    auto prompt = prompt_of(n, static_cast<uint32_t>(n));
+    auto cold = run(*generator, prompt, eight_tokens());
+    EXPECT_EQ(cold.reused_tokens, 0u);
+    EXPECT_EQ(cold.cache_error, "");
+    auto single = open(client, coding, 1);
+    auto hit = run(*single, prompt, eight_tokens());
+    EXPECT_EQ(hit.reused_tokens, n - 1);
+    EXPECT_EQ(hit.tokens, cold.tokens) << n;
+    EXPECT_EQ(hit.logits, cold.logits) << n;
+    EXPECT_EQ(hit.prompt_objects, cold.prompt_objects) << n;
+    EXPECT_EQ(hit.stored_bytes, cold.stored_bytes) << n;
+  }
+}
+
+TEST(EngineGenerator, HitEqualsColdOnCodes) { expect_every_hit_equals_cold(coded()); }
+TEST(EngineGenerator, HitEqualsColdOnMixedBits) { expect_every_hit_equals_cold(coded(8, 0)); }
+TEST(EngineGenerator, HitEqualsColdRawHalf) { expect_every_hit_equals_cold(coded(0, 0)); }
+TEST(EngineGenerator, HitEqualsColdExact) { expect_every_hit_equals_cold(exact()); }
+
+TEST(EngineGenerator, TheProfileIsAttendedTo) {
+  MemoryClient a, b;
+  auto prompt = prompt_of(600);
+  auto x = run(*open(a, coded(2, 2)), prompt, eight_tokens());
+  auto y = run(*open(b, exact()), prompt, eight_tokens());
+  EXPECT_NE(x.logits, y.logits);  // else nothing was coded
+  EXPECT_LT(x.block_bytes * 4, y.block_bytes);
+}
+
+// In exact mode a shorter hit changes nothing but the order of summation.
+TEST(EngineGenerator, EveryShorterHitIsCloseInExactMode) {
+  auto prompt = prompt_of(300);
+  MemoryClient client;
+  auto generator = open(client, exact());
+  auto cold = run(*generator, prompt, eight_tokens());
+  for (uint32_t n : {1u, 31u, 128u, 255u, 256u, 257u, 270u, 298u}) {
+    client.max_tokens = n;
+    GenerateOptions options = eight_tokens();
+    options.commit = false;
+    auto hit = run(*generator, prompt, options);
+    EXPECT_EQ(hit.reused_tokens, n);
+    for (size_t i = 0; i < 267; ++i) EXPECT_NEAR(hit.logits[i], cold.logits[i], 1e-3);
+  }
+}
+
+// A prompt that branches off inside a block begins its own block with the other's code rows.
+TEST(EngineGenerator, ABranchCopiesCodesAndThenHitsItself) {
+  for (const CodingOptions& coding : {coded(), coded(4, 0), exact()}) {
+    MemoryClient client;
+    auto generator = open(client, coding);
+    auto first = prompt_of(520, 1);
+    run(*generator, first, eight_tokens());
+    for (size_t shared : {2u, 100u, 300u}) {
+      auto second = first;
+      auto other = prompt_of(520, 9);
+      std::copy(other.begin() + static_cast<ptrdiff_t>(shared), other.end(),
+                second.begin() + static_cast<ptrdiff_t>(shared));
+      second[shared] = (first[shared] + 1) % 256;
+      auto cold = run(*generator, second, eight_tokens());
+      EXPECT_EQ(cold.reused_tokens, shared);
+      EXPECT_EQ(cold.cache_error, "");
+      auto hit = run(*generator, second, eight_tokens());
+      EXPECT_EQ(hit.reused_tokens, 519u);
+      EXPECT_EQ(hit.tokens, cold.tokens);
+      EXPECT_EQ(hit.logits, cold.logits);
+    }
+  }
+}
+
+TEST(EngineGenerator, TheAnswerIsStoredForTheNextTurn) {
+  MemoryClient client;
+  auto generator = open(client, coded());
+  auto prompt = prompt_of(250);
+  auto options = eight_tokens();
+  options.max_new_tokens = 20;  // the first block completes while generating
+  auto first = run(*generator, prompt, options);
+  prompt.insert(prompt.end(), first.tokens.begin(), first.tokens.end());
+  auto next = run(*generator, prompt, eight_tokens());
+  EXPECT_EQ(next.reused_tokens, 269u);  // all rows that were computed
+}
+
+// What another run stored under the same names is what this one goes on with.
+TEST(EngineGenerator, ForeignObjectsAreTaken) {
+  MemoryClient client;
+  auto generator = open(client, coded());
+  auto base = prompt_of(400);
+  run(*generator, base, eight_tokens());          // blocks computed after exact rows
+  auto grown = base;
+  for (Token t : prompt_of(200, 5)) grown.push_back(t);
+  auto after_codes = run(*generator, grown, eight_tokens());
+  EXPECT_EQ(after_codes.reused_tokens, 400u);
+  auto options = eight_tokens();
+  options.use_lookup = false;                     // computes all rows exactly, finds others' stored
+  auto cold = run(*generator, grown, options);
+  EXPECT_EQ(cold.logits, after_codes.logits);
+  EXPECT_EQ(cold.tokens, after_codes.tokens);
+}
+
+TEST(EngineGenerator, AFailingCacheIsAMiss) {
+  MemoryClient good, bad;
+  auto prompt = prompt_of(300);
+  auto expected = run(*open(good, coded()), prompt, eight_tokens());
+  auto generator = open(bad, coded());
+  bad.fail = true;
+  auto result = run(*generator, prompt, eight_tokens());
+  EXPECT_EQ(result.tokens, expected.tokens);
+  EXPECT_EQ(result.logits, expected.logits);
+  EXPECT_THAT(result.cache_error, ::testing::HasSubstr("the test's cache is down"));
+}
+
+TEST(EngineGenerator, CalibrationIsPartOfTheProfile) {
+  MemoryClient client;
+  CodingOptions options = coded();
+  options.calibrate = true;
+  options.calibration_file = ::testing::TempDir() + "/engine_generator_calibration";
+  std::remove(options.calibration_file.c_str());
+  auto first = open(client, options)->opened().profile;
+  EXPECT_FALSE(first->parts[0][0].key_mean.empty());
+  MemoryClient other;
+  auto kept = open(other, options)->opened().profile;  // from the file
+  EXPECT_EQ(*kept, *first);
+  FILE* f = std::fopen(options.calibration_file.c_str(), "r+b");
+  ASSERT_NE(f, nullptr);
+  std::fseek(f, 300, SEEK_SET);
+  std::fputc('x', f);
+  std::fclose(f);
+  MemoryClient third;
+  EXPECT_EQ(*open(third, options)->opened().profile, *first);  // damaged: made again
+  std::remove(options.calibration_file.c_str());
+}
+
+TEST(EngineGenerator, RefusesBadInput) {
+  MemoryClient client;
+  auto generator = open(client, coded());
+  auto code = [&](const std::vector<Token>& p, uint32_t most) {
+    GenerateOptions options;
+    options.max_new_tokens = most;
+    return generator->generate(p, options).status().code();
+  };
+  EXPECT_EQ(code({}, 4), StatusCode::invalid_argument);
+  EXPECT_EQ(code({1, -1}, 4), StatusCode::invalid_argument);
+  EXPECT_EQ(code({1, 100000}, 4), StatusCode::invalid_argument);
+  EXPECT_EQ(code(prompt_of(2047), 2), StatusCode::invalid_argument);  // context 2048
+  EXPECT_EQ(code(prompt_of(2047), 1), StatusCode::ok);
+  GenerateOptions late;
+  late.deadline = std::chrono::steady_clock::now();
+  EXPECT_EQ(generator->generate(prompt_of(400), late).status().code(),
+            StatusCode::deadline_exceeded);
+  EXPECT_FALSE(Generator::open(tiny_model(), client, coded(), 0, Deadline::max()).ok());
+  EXPECT_FALSE(Generator::open(tiny_model(), client, coded(5), 1, Deadline::max()).ok());
+}
+
+}  // namespace
+}  // namespace kv

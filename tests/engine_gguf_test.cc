@@ -1,0 +1,98 @@
+// GGUF reader and model loading: what is refused, by name, and that any bytes are safe.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/model.h"
+#include "tests/tiny_gguf.h"
+
+namespace kv {
+namespace {
+
+using ::testing::HasSubstr;
+
+Result<std::shared_ptr<const Model>> load(std::vector<uint8_t> bytes) {
+  auto file = GgufFile::parse(Bytes::adopt(std::move(bytes)));
+  if (!file.ok()) return file.status();
+  return Model::load(std::move(*file));
+}
+
+TEST(EngineGguf, LoadsWhatTheWriterWrote) {
+  TinyGguf tiny;
+  auto model = load(tiny.write());
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  const ModelShape& s = (*model)->shape();
+  EXPECT_EQ(s.layers, 2u);
+  EXPECT_EQ(s.head_dim, 32u);
+  EXPECT_EQ(s.vocab, tiny.tokens.size());
+  EXPECT_EQ((*model)->spec().layers.size(), 2u);
+  EXPECT_TRUE(validate((*model)->spec(), 256).ok());
+}
+
+TEST(EngineGguf, FingerprintFollowsTheWeights) {
+  TinyGguf a, same, other;
+  other.seed = 2;
+  auto x = load(a.write()), y = load(same.write()), z = load(other.write());
+  ASSERT_TRUE(x.ok() && y.ok() && z.ok());
+  EXPECT_EQ((*x)->spec().fingerprint, (*y)->spec().fingerprint);
+  EXPECT_NE((*x)->spec().fingerprint, (*z)->spec().fingerprint);
+}
+
+TEST(EngineGguf, RefusesByName) {
+  TinyGguf type;
+  type.embedding_type = 12;
+  Status s = load(type.write()).status();
+  EXPECT_EQ(s.code(), StatusCode::unsupported);
+  EXPECT_THAT(s.message(), HasSubstr("token_embd.weight"));
+  EXPECT_THAT(s.message(), HasSubstr("Q4_K"));
+  TinyGguf unknown;
+  unknown.embedding_type = 99;
+  EXPECT_THAT(load(unknown.write()).status().message(), HasSubstr("number 99"));
+  TinyGguf arch;
+  arch.architecture = "mamba2";
+  s = load(arch.write()).status();
+  EXPECT_EQ(s.code(), StatusCode::unsupported);
+  EXPECT_THAT(s.message(), HasSubstr("mamba2"));
+  TinyGguf scaled;
+  scaled.rope_scaling = "yarn";
+  EXPECT_THAT(load(scaled.write()).status().message(), HasSubstr("yarn"));
+  TinyGguf extra;
+  extra.extra_tensor = "blk.0.attn_q.bias";
+  s = load(extra.write()).status();
+  EXPECT_EQ(s.code(), StatusCode::unsupported);
+  EXPECT_THAT(s.message(), HasSubstr("attn_q.bias"));
+}
+
+TEST(EngineGguf, MissingFileAndWrongVersion) {
+  EXPECT_EQ(GgufFile::open("/nonexistent/model.gguf").status().code(), StatusCode::io_error);
+  auto bytes = TinyGguf().write();
+  bytes[4] = 2;
+  EXPECT_EQ(load(bytes).status().code(), StatusCode::unsupported);
+}
+
+// Every truncation is refused: the last tensor's data ends with the file.
+TEST(EngineGguf, EveryTruncationIsAStatus) {
+  auto bytes = TinyGguf().write();
+  for (size_t size = 0; size + 64 < bytes.size(); size += size < 12000 ? 7 : 997) {
+    auto cut = std::vector<uint8_t>(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size));
+    EXPECT_FALSE(GgufFile::parse(Bytes::adopt(std::move(cut))).ok()) << size;
+  }
+}
+
+// Damage gives a Status or a model that loads; never a crash, never unbounded memory.
+TEST(EngineGguf, BitFlipsAreSafe) {
+  auto bytes = TinyGguf().write();
+  std::mt19937 random(7);
+  int refused = 0;
+  for (int i = 0; i < 1500; ++i) {
+    auto damaged = bytes;
+    size_t header = 9000;  // metadata and tensor table
+    for (int flips = 0; flips < 1 + i % 3; ++flips) {
+      damaged[random() % header] ^= static_cast<uint8_t>(1u << random() % 8);
+    }
+    if (!load(std::move(damaged)).ok()) ++refused;
+  }
+  EXPECT_GT(refused, 300);
+}
+
+}  // namespace
+}  // namespace kv

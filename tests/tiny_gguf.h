@@ -1,0 +1,202 @@
+// tiny_gguf: writes a GGUF file of a tiny random llama into memory, for tests that need a whole model
+// and no download: 2 layers, width 64, 2 heads over 1 kv head of 32, 300 tokens, all tensor types.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/gguf.h"
+
+namespace kv {
+
+struct TinyGguf {
+  std::string architecture = "llama";
+  uint32_t layers = 2, width = 64, heads = 2, kv_heads = 1, ffn = 96, context = 2048;
+  uint32_t seed = 1;
+  uint32_t embedding_type = 8;   ///< ggml's number, also an unknown one
+  std::string rope_scaling;      ///< written if not empty
+  std::string extra_tensor;      ///< an F32 vector of `width` under this name, if not empty
+
+  /// Byte tokens 0 … 255, merges 256 …, then specials; eos is "<|end|>".
+  std::vector<std::string> tokens, merges;
+  std::vector<int32_t> types;
+
+  std::vector<uint8_t> write() {
+    make_vocabulary();
+    meta_.clear();
+    values_ = 0;
+    text("general.architecture", architecture);
+    text("general.name", "tiny");
+    number("llama.block_count", layers);
+    number("llama.context_length", context);
+    number("llama.embedding_length", width);
+    number("llama.feed_forward_length", ffn);
+    number("llama.attention.head_count", heads);
+    number("llama.attention.head_count_kv", kv_heads);
+    real("llama.rope.freq_base", 10000.0f);
+    real("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    if (!rope_scaling.empty()) text("llama.rope.scaling.type", rope_scaling);
+    text("tokenizer.ggml.model", "gpt2");
+    text("tokenizer.ggml.pre", "smollm");
+    texts("tokenizer.ggml.tokens", tokens);
+    key("tokenizer.ggml.token_type", 9);
+    u32(5);
+    u64(types.size());
+    for (int32_t t : types) u32(static_cast<uint32_t>(t));
+    texts("tokenizer.ggml.merges", merges);
+    number("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(tokens.size() - 1));
+    make_tensors();
+    return finish();
+  }
+
+ private:
+  struct Tensor {
+    std::string name;
+    std::vector<uint64_t> dims;
+    uint32_t type;
+    std::vector<uint8_t> data;
+  };
+
+  static std::string symbol(uint32_t c) {
+    if (c < 0x80) return {static_cast<char>(c)};
+    return {static_cast<char>(0xC0 | (c >> 6)), static_cast<char>(0x80 | (c & 63))};
+  }
+  void make_vocabulary() {
+    tokens.clear();
+    merges.clear();
+    uint32_t next = 256;
+    for (uint32_t b = 0; b < 256; ++b) {
+      bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+      tokens.push_back(symbol(printable ? b : next++));
+    }
+    std::string space = symbol(0x120);
+    for (auto [a, b] : std::vector<std::pair<std::string, std::string>>{
+             {"t", "h"}, {"th", "e"}, {space, "a"}, {space, "the"}, {"i", "n"}, {"in", "g"},
+             {"a", "n"}, {"e", "r"}, {space, space}}) {
+      merges.push_back(a + " " + b);
+      tokens.push_back(a + b);
+    }
+    types.assign(tokens.size(), 1);
+    for (const char* special : {"<|start|>", "<|end|>"}) {
+      tokens.push_back(special);
+      types.push_back(3);
+    }
+  }
+
+  void u32(uint32_t v) { append(meta_, &v, 4); }
+  void u64(uint64_t v) { append(meta_, &v, 8); }
+  static void append(std::vector<uint8_t>& to, const void* data, size_t size) {
+    auto* p = static_cast<const uint8_t*>(data);
+    to.insert(to.end(), p, p + size);
+  }
+  void raw_text(const std::string& s) {
+    u64(s.size());
+    append(meta_, s.data(), s.size());
+  }
+  void key(const std::string& name, uint32_t type) {
+    raw_text(name);
+    u32(type);
+    ++values_;
+  }
+  void text(const std::string& name, const std::string& value) {
+    key(name, 8);
+    raw_text(value);
+  }
+  void number(const std::string& name, uint32_t value) {
+    key(name, 4);
+    u32(value);
+  }
+  void real(const std::string& name, float value) {
+    key(name, 6);
+    append(meta_, &value, 4);
+  }
+  void texts(const std::string& name, const std::vector<std::string>& values) {
+    key(name, 9);
+    u32(8);
+    u64(values.size());
+    for (const auto& v : values) raw_text(v);
+  }
+
+  // Random packed rows; the scale keeps activations near 1.
+  void tensor(const std::string& name, uint64_t columns, uint64_t rows, uint32_t type) {
+    Tensor t{name, rows == 0 ? std::vector<uint64_t>{columns} : std::vector<uint64_t>{columns, rows},
+             type, {}};
+    uint64_t values = columns * std::max<uint64_t>(rows, 1);
+    std::normal_distribution<float> normal(0, 1.0f / std::sqrt(static_cast<float>(columns)));
+    auto half = [&](float v) {
+      auto h = static_cast<_Float16>(v);
+      append(t.data, &h, 2);
+    };
+    if (type == 0) {
+      for (uint64_t i = 0; i < values; ++i) {
+        float v = rows == 0 ? 1.0f + normal(random_) : normal(random_);
+        append(t.data, &v, 4);
+      }
+    } else if (type == 1) {
+      for (uint64_t i = 0; i < values; ++i) half(normal(random_));
+    } else {
+      for (uint64_t g = 0; g < values / 32; ++g) {
+        float step = 0.2f / std::sqrt(static_cast<float>(columns));
+        if (type == 3) half(step), half(-7.5f * step);
+        else half(step / 16);
+        for (int i = 0; i < (type == 3 ? 16 : 32); ++i) {
+          t.data.push_back(static_cast<uint8_t>(random_()));
+        }
+      }
+    }
+    t.data.resize((t.data.size() + 31) / 32 * 32);
+    tensors_.push_back(std::move(t));
+  }
+  void make_tensors() {
+    random_.seed(seed);
+    tensors_.clear();
+    uint32_t head_dim = width / heads;
+    tensor("token_embd.weight", width, tokens.size(), embedding_type);
+    tensor("output_norm.weight", width, 0, 0);
+    for (uint32_t l = 0; l < layers; ++l) {
+      std::string at = "blk." + std::to_string(l) + ".";
+      tensor(at + "attn_norm.weight", width, 0, 0);
+      tensor(at + "ffn_norm.weight", width, 0, 0);
+      tensor(at + "attn_q.weight", width, width, 3);
+      tensor(at + "attn_k.weight", width, kv_heads * head_dim, 0);
+      tensor(at + "attn_v.weight", width, kv_heads * head_dim, 1);
+      tensor(at + "attn_output.weight", width, width, 8);
+      tensor(at + "ffn_gate.weight", width, ffn, 3);
+      tensor(at + "ffn_up.weight", width, ffn, 3);
+      tensor(at + "ffn_down.weight", ffn, width, 8);
+    }
+    if (!extra_tensor.empty()) tensor(extra_tensor, width, 0, 0);
+  }
+  std::vector<uint8_t> finish() {
+    std::vector<uint8_t> values = std::move(meta_);
+    meta_.clear();
+    u32(0x46554747);
+    u32(3);
+    u64(tensors_.size());
+    u64(values_);
+    append(meta_, values.data(), values.size());
+    uint64_t offset = 0;
+    for (const Tensor& t : tensors_) {
+      raw_text(t.name);
+      u32(static_cast<uint32_t>(t.dims.size()));
+      for (uint64_t d : t.dims) u64(d);
+      u32(t.type);
+      u64(offset);
+      offset += t.data.size();
+    }
+    meta_.resize((meta_.size() + 31) / 32 * 32);
+    for (const Tensor& t : tensors_) append(meta_, t.data.data(), t.data.size());
+    return std::move(meta_);
+  }
+
+  std::mt19937 random_;
+  std::vector<uint8_t> meta_;
+  uint64_t values_ = 0;
+  std::vector<Tensor> tensors_;
+};
+
+}  // namespace kv
