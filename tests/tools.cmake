@@ -9,3 +9,19 @@ add_test(NAME tidy COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tools/tidy.p
 add_test(NAME tidy_check COMMAND Python3::Interpreter
          ${CMAKE_CURRENT_SOURCE_DIR}/tools_tidy_check.py ${CMAKE_SOURCE_DIR}/tools/tidy.py)
 set_tests_properties(tidy tidy_check PROPERTIES LABELS tidy)
+
+# Every benchmark that tools/bench names exists.
+if(KV_BENCHES)
+  add_test(NAME tools_bench_check
+           COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools_bench_check.py
+                   ${CMAKE_SOURCE_DIR}/tools/bench ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+  set_tests_properties(tools_bench_check PROPERTIES LABELS tools)
+endif()
+# tools/demo runs the programs of build/release, so its check belongs to that build alone.
+if(CMAKE_BINARY_DIR STREQUAL "${CMAKE_SOURCE_DIR}/build/release" AND TARGET demo_step)
+  add_test(NAME tools_demo_check
+           COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools_demo_check.py
+                   ${CMAKE_SOURCE_DIR}/tools/demo)
+  set_tests_properties(tools_demo_check PROPERTIES LABELS tools-model SKIP_RETURN_CODE 77
+                       TIMEOUT 600 RUN_SERIAL ON)
+endif()
