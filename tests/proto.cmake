@@ -1,7 +1,4 @@
 # tests of proto/
-kv_test(proto_values_test LABELS proto DEPS kv_proto)
-kv_test(proto_codec_test LABELS proto DEPS kv_proto)
-kv_test(proto_plane_test LABELS proto DEPS kv_proto)
 kv_test(proto_frame_test LABELS proto DEPS kv_proto)
 kv_test(proto_message_test LABELS proto DEPS kv_proto)
 target_compile_definitions(proto_message_test
