@@ -60,10 +60,8 @@ uint32_t CacheCore::Impl::find_lost(Reservation& r, CommitReply& reply) {
   return n / block * block;
 }
 
-// What will be visible must serve exactly `tokens`. `covered`: fewer, if a longer tail that stood in
-// for this one is gone.
-Status CacheCore::Impl::check_coverage(Reservation& r, uint32_t tokens, CommitReply& reply,
-                                       uint32_t* covered) {
+// What will be visible must serve exactly `tokens`.
+Status CacheCore::Impl::check_coverage(Reservation& r, uint32_t tokens) {
   const RealmState& realm = *r.realm;
   uint32_t block = realm.block_tokens();
   auto given = [&](const ObjectName& name) { return r.finished.count(name) || find_usable(name); };
@@ -74,7 +72,7 @@ Status CacheCore::Impl::check_coverage(Reservation& r, uint32_t tokens, CommitRe
                             "), given none");
   }
   ObjectName tail{ObjectKind::tail, r.tail, 0, 0, 0};
-  if (!r.tail.is_zero() && !r.tail_covered && !given(tail)) {
+  if (!r.tail.is_zero() && !given(tail)) {
     return invalid_argument("store of " + std::to_string(tokens) + " tokens: expected the tail " +
                             range(tokens / block * block, tokens) + ", given none");
   }
@@ -90,11 +88,6 @@ Status CacheCore::Impl::check_coverage(Reservation& r, uint32_t tokens, CommitRe
   options.limits.max_tokens = tokens;
   KV_ASSIGN_OR_RETURN(Hit hit, index_.plan(*r.realm, r.query, options));
   if (hit.plan.tokens == tokens) return {};
-  if (r.tail_covered && hit.common < tokens) {
-    reply.lost.push_back(tail);
-    *covered = tokens / block * block;
-    return {};
-  }
   return coverage_error(realm, hit.plan.shortfall, tokens);
 }
 
@@ -171,9 +164,7 @@ void CacheCore::Impl::commit_now(uint64_t session, uint64_t id, Durability wait_
   auto n = static_cast<uint32_t>(r.query.tokens.size());
   uint32_t tokens = find_lost(r, reply);
   if (tokens == n) {
-    uint32_t covered = n;
-    if (Status s = check_coverage(r, n, reply, &covered); !s.ok()) return call->fail(s);
-    tokens = covered;
+    if (Status s = check_coverage(r, n); !s.ok()) return call->fail(s);
   }
   std::vector<Record*> fresh = publish(r, tokens, reply);
   supersede_tails(r, tokens);

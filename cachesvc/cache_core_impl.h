@@ -70,7 +70,6 @@ struct Reservation {
   std::vector<Id> blocks;       ///< ids of the complete blocks
   Id tail;                      ///< zero if the length is a multiple of block_tokens
   std::set<ObjectName> existed; ///< of blocks and tail: there at reserve, so pinned
-  bool tail_covered = false;    ///< a longer tail with these tokens was there at reserve
   std::map<ObjectName, ObjectPtr> finished;
   std::map<ObjectName, Charge> index_charges;
   std::set<ObjectName> foreign; ///< put, but another commit's bytes were there first
@@ -152,7 +151,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
               Done<Result<CommitReply>> done);
   void commit_now(uint64_t session, uint64_t id, Durability wait_for,
                   std::shared_ptr<Call<Result<CommitReply>>> call);
-  Status check_coverage(Reservation& r, uint32_t tokens, CommitReply& reply, uint32_t* covered);
+  Status check_coverage(Reservation& r, uint32_t tokens);
   uint32_t find_lost(Reservation& r, CommitReply& reply);
   std::vector<Record*> publish(Reservation& r, uint32_t tokens, CommitReply& reply);
   std::vector<Record*> path_of(Reservation& r, uint32_t tokens);

@@ -116,14 +116,7 @@ std::vector<Need> CacheCore::Impl::needs_of(Reservation& r) {
     uint32_t first = n / block * block;
     r.tail = block_id(realm.realm, parent, tokens_between(r.query, first, n),
                       extras_between(r.query, first, n), ObjectKind::tail);
-    for (const SideCandidate& c : hit.match.candidates) {
-      Record* longer = realm.nodes.at(c.node).main;
-      if (c.common < n || !longer || longer->name.kind != ObjectKind::tail) continue;
-      if (longer->name.id == r.tail) continue;
-      r.tail_covered = true;
-      present.push_back(longer);
-    }
-    if (!r.tail_covered) look(ObjectKind::tail, n / block, first, n, r.tail);
+    look(ObjectKind::tail, n / block, first, n, r.tail);
   }
   for (Need& need : attached_needs(realm.groups, block, n, holdings)) needs.push_back(need);
   for (const Holding& h : holdings) {
