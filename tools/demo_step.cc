@@ -87,7 +87,8 @@ json tokenize(const Model& model, const std::string& path) {
   std::stringstream text;
   text << in.rdbuf();
   if (!in) return error({StatusCode::io_error, "cannot read " + path});
-  return {{"tokens", model.tokenizer().encode(text.str())}};
+  auto ids = model.tokenizer().encode(text.str());
+  return ids.ok() ? json{{"tokens", *ids}} : error(ids.status());
 }
 
 int serve(const Options& options) {
