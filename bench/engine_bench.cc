@@ -1,5 +1,6 @@
-// Speed of the engine on the real model (KV_SMOLLM2_GGUF), 2 threads: prefill in tokens/s, decode in
-// ms per token on coded rows, loading, tokenizing, calibrating. Yardstick: tests/scripts/llama_speed.py.
+// Speed of the engine on the real model (KV_SMOLLM2_GGUF), 2 threads: prefill in tokens/s, decode
+// in ms per token on coded rows, loading, tokenizing, calibrating. Yardstick:
+// tests/scripts/llama_speed.py.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -17,7 +18,8 @@ constexpr uint32_t kThreads = 2;
 std::shared_ptr<const Model> real_model() {
   static std::shared_ptr<const Model> model = [] {
     const char* path = std::getenv("KV_SMOLLM2_GGUF");
-    auto loaded = path == nullptr ? Result<std::shared_ptr<const Model>>(Status(StatusCode::not_found, "KV_SMOLLM2_GGUF is not set"))
+    auto loaded = path == nullptr ? Result<std::shared_ptr<const Model>>(
+                                        Status(StatusCode::not_found, "KV_SMOLLM2_GGUF is not set"))
                                   : Model::load(path);
     return loaded.ok() ? *loaded : nullptr;
   }();
@@ -52,7 +54,12 @@ void BM_Prefill(benchmark::State& state) {
   state.counters["tokens/s"] = benchmark::Counter(
       static_cast<double>(state.iterations() * state.range(0)), benchmark::Counter::kIsRate);
 }
-BENCHMARK(BM_Prefill)->Arg(512)->Arg(3000)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
+BENCHMARK(BM_Prefill)
+    ->Arg(512)
+    ->Arg(3000)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->Iterations(1);
 
 void BM_DecodeOnCodes(benchmark::State& state) {
   auto model = real_model();
@@ -68,7 +75,12 @@ void BM_DecodeOnCodes(benchmark::State& state) {
     if (!decoder.step(tokens[0], cache, logits).ok()) state.SkipWithError("step");
   }
 }
-BENCHMARK(BM_DecodeOnCodes)->Arg(128)->Arg(4096)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(32);
+BENCHMARK(BM_DecodeOnCodes)
+    ->Arg(128)
+    ->Arg(4096)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->Iterations(32);
 
 void BM_LoadModel(benchmark::State& state) {
   const char* path = std::getenv("KV_SMOLLM2_GGUF");

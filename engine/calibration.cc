@@ -63,7 +63,8 @@ void write_file(const std::string& path, const Model& model, const Id& base, con
 Result<Profile> calibrate(const Model& model, const Profile& base, Threads& threads,
                           Deadline deadline) {
   KV_ASSIGN_OR_RETURN(auto tokens, model.tokenizer().encode(kCalibrationText));
-  tokens.resize(std::min({tokens.size(), size_t{kCalibrationTokens}, size_t{model.shape().context}}));
+  tokens.resize(
+      std::min({tokens.size(), size_t{kCalibrationTokens}, size_t{model.shape().context}}));
   KeyStatistics statistics(model.spec());
   const ModelShape& s = model.shape();
   auto source = [](uint32_t, Side, float*) { return Status(); };

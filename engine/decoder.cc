@@ -113,8 +113,8 @@ Status Decoder::step(Token token, KvCache& cache, std::span<float> logits) {
   const ModelShape& s = model_.shape();
   uint32_t position = cache.tokens();
   if (position >= s.context) {
-    return invalid_argument("position " + std::to_string(position) + " beyond the model's context " +
-                            std::to_string(s.context));
+    return invalid_argument("position " + std::to_string(position) +
+                            " beyond the model's context " + std::to_string(s.context));
   }
   if (token < 0 || static_cast<uint32_t>(token) >= s.vocab) {
     return invalid_argument("token id " + std::to_string(token) + " outside the vocabulary");

@@ -38,8 +38,8 @@ class Decoder {
   const Model& model_;
   Threads& threads_;
   std::vector<float> x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_, sums_;
-  std::vector<PreparedQueries> queries_;    // per kv head
-  std::vector<AttentionScratch> scratch_;   // per worker
+  std::vector<PreparedQueries> queries_;   // per kv head
+  std::vector<AttentionScratch> scratch_;  // per worker
   std::vector<float> partials_;
 };
 

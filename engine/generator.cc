@@ -14,7 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Remainders up to this length are computed token by token: a padded chunk costs as much as some 60.
+// Remainders up to this length are computed token by token: a padded chunk costs as much as
+// some 60.
 constexpr uint32_t kShortRemainder = 32;
 constexpr std::chrono::minutes kLongestCacheCall{5};
 
@@ -79,10 +80,10 @@ Status Generator::Impl::open(const CodingOptions& coding, Deadline deadline) {
   const ModelSpec& spec = model_->spec();
   KV_ASSIGN_OR_RETURN(Profile profile, plain_profile(spec, settings_of(coding)));
   if (coding.calibrate && profile.requested_k_bits != 0) {
-    auto made = coding.calibration_file.empty()
-                    ? kv::calibrate(*model_, profile, threads_, deadline)
-                    : calibrate_with_file(*model_, profile, threads_, coding.calibration_file,
-                                          deadline);
+    auto made =
+        coding.calibration_file.empty()
+            ? kv::calibrate(*model_, profile, threads_, deadline)
+            : calibrate_with_file(*model_, profile, threads_, coding.calibration_file, deadline);
     KV_ASSIGN_OR_RETURN(profile, std::move(made));
   }
   OpenRequest request;

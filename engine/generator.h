@@ -1,10 +1,10 @@
 // Generator: greedy generation through a cache: what is attended to is what is stored.
 //
 // The prompt's first N-1 tokens are fetched or computed exactly, committed, and taken over in their
-// stored form; the last prompt token and all later ones are computed on that form with kernels whose
-// order of summation is fixed. So a hit at N-1 gives the cold run's tokens and logits bit for bit.
-// A failed cache call is a miss: generation goes on. One thread at a time per Generator; its own
-// worker threads live as long as it does. `Client` and what it returns may be shared.
+// stored form; the last prompt token and all later ones are computed on that form with kernels
+// whose order of summation is fixed. So a hit at N-1 gives the cold run's tokens and logits bit for
+// bit. A failed cache call is a miss: generation goes on. One thread at a time per Generator; its
+// own worker threads live as long as it does. `Client` and what it returns may be shared.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,20 @@ namespace kv {
 /// How the engine wants its cache coded. Only the first open of a model in a namespace decides;
 /// later ones get the profile in force (OpenReply::profile).
 struct CodingOptions {
-  bool exact = false;   ///< raw planes in fp32: for comparisons with other implementations
-  uint8_t k_bits = 4;   ///< 0 (raw fp16), 2, 3, 4 or 8
+  bool exact = false;  ///< raw planes in fp32: for comparisons with other implementations
+  uint8_t k_bits = 4;  ///< 0 (raw fp16), 2, 3, 4 or 8
   uint8_t v_bits = 4;
-  bool calibrate = true;         ///< key means and gains from the engine's own text
-  std::string calibration_file;  ///< kept calibration: read if it fits, else made and written; may be empty
-  bool replace = false;          ///< put this profile in force even if another one is
+  bool calibrate = true;  ///< key means and gains from the engine's own text
+  std::string
+      calibration_file;  ///< kept calibration: read if it fits, else made and written; may be empty
+  bool replace = false;  ///< put this profile in force even if another one is
 };
 
 struct GenerateOptions {
   uint32_t max_new_tokens = 64;
-  bool use_lookup = true;    ///< false: a cold run; what is stored is not asked for
-  bool commit = true;        ///< store prompt and, at the end, prompt + answer
-  bool commit_answer = true; ///< the second of the two commits
+  bool use_lookup = true;     ///< false: a cold run; what is stored is not asked for
+  bool commit = true;         ///< store prompt and, at the end, prompt + answer
+  bool commit_answer = true;  ///< the second of the two commits
   Durability wait_for = Durability::accepted;  ///< of the first commit
   bool keep_logits = false;
   bool stop_at_eos = true;
@@ -41,22 +42,22 @@ struct GenerateOptions {
 };
 
 struct GenerateResult {
-  std::vector<Token> tokens;    ///< generated ids; with stop_at_eos the eos is the last
-  std::vector<float> logits;    ///< (tokens.size(), vocab) if keep_logits
+  std::vector<Token> tokens;  ///< generated ids; with stop_at_eos the eos is the last
+  std::vector<float> logits;  ///< (tokens.size(), vocab) if keep_logits
   uint32_t prompt_tokens = 0;
-  uint32_t reused_tokens = 0;   ///< n of the fetch
+  uint32_t reused_tokens = 0;  ///< n of the fetch
   Tier tier = Tier::none;
   HitForm form = HitForm::none;
-  double ttft_ms = 0;           ///< ids in hand -> first generated id; the first commit included
+  double ttft_ms = 0;  ///< ids in hand -> first generated id; the first commit included
   double fetch_ms = 0, prefill_ms = 0, store_ms = 0;  ///< shares of ttft_ms
   double decode_ms_per_token = 0;                     ///< of the tokens after the first
   /// What covers the prompt's first N-1 tokens: its blocks and tail, by name.
   std::vector<ObjectName> prompt_objects;
-  uint64_t stored_bytes = 0;    ///< payload bytes of prompt_objects
-  uint64_t block_bytes = 0;     ///< … of its complete blocks only
-  uint64_t fp16_bytes = 0;      ///< the same N-1 rows in fp16
+  uint64_t stored_bytes = 0;            ///< payload bytes of prompt_objects
+  uint64_t block_bytes = 0;             ///< … of its complete blocks only
+  uint64_t fp16_bytes = 0;              ///< the same N-1 rows in fp16
   Durability level = Durability::none;  ///< reached by the first commit
-  std::string cache_error;      ///< the first failed cache call, if any; generation went on
+  std::string cache_error;              ///< the first failed cache call, if any; generation went on
 };
 
 class Generator {
@@ -64,15 +65,15 @@ class Generator {
   /// Opens the model at the cache. `client` outlives the generator. `threads`: 1 … 64.
   /// Returns: invalid_argument, unsupported (profile in force that the engine cannot run, by name),
   /// and what Client::open returns: without an open model there is no profile to compute under.
-  static Result<std::unique_ptr<Generator>> open(std::shared_ptr<const Model> model,
-                                                 Client& client, const CodingOptions& coding,
-                                                 uint32_t threads, Deadline deadline);
+  static Result<std::unique_ptr<Generator>> open(std::shared_ptr<const Model> model, Client& client,
+                                                 const CodingOptions& coding, uint32_t threads,
+                                                 Deadline deadline);
   ~Generator();
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
-  /// Returns: invalid_argument (empty prompt, id outside the vocabulary, prompt + max_new_tokens over
-  /// the model's context), deadline_exceeded (also for an overrun inside prefill).
+  /// Returns: invalid_argument (empty prompt, id outside the vocabulary, prompt + max_new_tokens
+  /// over the model's context), deadline_exceeded (also for an overrun inside prefill).
   Result<GenerateResult> generate(std::span<const Token> prompt, const GenerateOptions& options);
 
   const OpenReply& opened() const;

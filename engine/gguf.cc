@@ -27,22 +27,27 @@ enum : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kText, kArray, 
 
 // ggml's names of tensor types, for refusals. Index: ggml's number.
 const char* const kTypeNames[] = {
-    "F32",     "F16",    "Q4_0",    "Q4_1",   "Q4_2",    "Q4_3",   "Q5_0",  "Q5_1",
-    "Q8_0",    "Q8_1",   "Q2_K",    "Q3_K",   "Q4_K",    "Q5_K",   "Q6_K",  "Q8_K",
-    "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S",  "IQ4_NL",  "IQ3_S",  "IQ2_S", "IQ4_XS",
-    "I8",      "I16",    "I32",     "I64",    "F64",     "IQ1_M",  "BF16"};
+    "F32",     "F16",    "Q4_0",    "Q4_1",  "Q4_2",   "Q4_3",  "Q5_0",  "Q5_1",
+    "Q8_0",    "Q8_1",   "Q2_K",    "Q3_K",  "Q4_K",   "Q5_K",  "Q6_K",  "Q8_K",
+    "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS",
+    "I8",      "I16",    "I32",     "I64",   "F64",    "IQ1_M", "BF16"};
 
 std::string type_name(uint32_t type) {
   if (type < std::size(kTypeNames)) return kTypeNames[type];
   return "number " + std::to_string(type);
 }
 
-bool known_type(uint32_t type) {
-  return type == 0 || type == 1 || type == 3 || type == 8;
-}
+bool known_type(uint32_t type) { return type == 0 || type == 1 || type == 3 || type == 8; }
 
 uint32_t group_values(TensorType type) {
   return type == TensorType::f32 || type == TensorType::f16 ? 1 : 32;
+}
+
+template <typename T>
+std::vector<T> items_of(std::span<const uint8_t> bytes) {
+  std::vector<T> items(bytes.size() / sizeof(T));
+  if (!items.empty()) std::memcpy(items.data(), bytes.data(), bytes.size());
+  return items;
 }
 
 }  // namespace
@@ -51,10 +56,14 @@ const char* to_string(TensorType type) { return kTypeNames[static_cast<uint32_t>
 
 uint64_t row_bytes(TensorType type, uint64_t columns) {
   switch (type) {
-    case TensorType::f32: return columns * 4;
-    case TensorType::f16: return columns * 2;
-    case TensorType::q4_1: return columns / 32 * 20;
-    case TensorType::q8_0: return columns / 32 * 34;
+    case TensorType::f32:
+      return columns * 4;
+    case TensorType::f16:
+      return columns * 2;
+    case TensorType::q4_1:
+      return columns / 32 * 20;
+    case TensorType::q8_0:
+      return columns / 32 * 34;
   }
   return 0;
 }
@@ -67,7 +76,8 @@ class GgufParser {
   Result<GgufFile> run() {
     if (in_.u32() != kMagic) return corruption("GGUF: no magic at the start");
     uint32_t version = in_.u32();
-    if (version != 3) return unsupported("GGUF: version " + std::to_string(version) + ", expected 3");
+    if (version != 3)
+      return unsupported("GGUF: version " + std::to_string(version) + ", expected 3");
     uint64_t tensors = in_.u64(), values = in_.u64();
     if (in_.failed()) return corruption("GGUF: truncated header");
     if (tensors > kMaxTensors) return over("tensors", tensors, kMaxTensors);
@@ -110,19 +120,44 @@ class GgufParser {
   Status read_scalar(std::string_view key, uint32_t type, GgufValue& value) {
     auto as_signed = [](auto v) { return static_cast<int64_t>(v); };
     switch (type) {
-      case kU8: value = uint64_t{in_.u8()}; return {};
-      case kI8: value = as_signed(static_cast<int8_t>(in_.u8())); return {};
-      case kU16: value = uint64_t{in_.u16()}; return {};
-      case kI16: value = as_signed(static_cast<int16_t>(in_.u16())); return {};
-      case kU32: value = uint64_t{in_.u32()}; return {};
-      case kI32: value = as_signed(in_.i32()); return {};
-      case kF32: value = double{in_.f32()}; return {};
-      case kBool: value = in_.u8() != 0; return {};
-      case kText: value = string(kMaxStringBytes); return {};
-      case kU64: value = in_.u64(); return {};
-      case kI64: value = as_signed(in_.u64()); return {};
-      case kF64: value = std::bit_cast<double>(in_.u64()); return {};
-      default: break;
+      case kU8:
+        value = uint64_t{in_.u8()};
+        return {};
+      case kI8:
+        value = as_signed(static_cast<int8_t>(in_.u8()));
+        return {};
+      case kU16:
+        value = uint64_t{in_.u16()};
+        return {};
+      case kI16:
+        value = as_signed(static_cast<int16_t>(in_.u16()));
+        return {};
+      case kU32:
+        value = uint64_t{in_.u32()};
+        return {};
+      case kI32:
+        value = as_signed(in_.i32());
+        return {};
+      case kF32:
+        value = double{in_.f32()};
+        return {};
+      case kBool:
+        value = in_.u8() != 0;
+        return {};
+      case kText:
+        value = string(kMaxStringBytes);
+        return {};
+      case kU64:
+        value = in_.u64();
+        return {};
+      case kI64:
+        value = as_signed(in_.u64());
+        return {};
+      case kF64:
+        value = std::bit_cast<double>(in_.u64());
+        return {};
+      default:
+        break;
     }
     return corruption("GGUF: metadata '" + std::string(key) + "': unknown type " +
                       std::to_string(type));
@@ -147,12 +182,8 @@ class GgufParser {
     }
     auto bytes = in_.raw(count * kSizes[type]);
     if (in_.failed()) return {};
-    auto fill = [&](auto items) {
-      if (!items.empty()) std::memcpy(items.data(), bytes.data(), bytes.size());
-      value = std::move(items);
-    };
-    if (type == kI32 || type == kU32) fill(std::vector<int32_t>(count));
-    if (type == kF32) fill(std::vector<float>(count));
+    if (type == kI32 || type == kU32) value = items_of<int32_t>(bytes);
+    if (type == kF32) value = items_of<float>(bytes);
     return {};
   }
 
@@ -167,8 +198,10 @@ class GgufParser {
     uint64_t rows = 1;
     for (uint32_t i = 0; i < dims; ++i) {
       t.dims.push_back(in_.u64());
-      if (t.dims[i] == 0 || t.dims[i] > kMaxDimSize) return corruption(name + "a dimension of " + std::to_string(t.dims[i]));
-      if (i > 0 && __builtin_mul_overflow(rows, t.dims[i], &rows)) return corruption(name + "too large");
+      if (t.dims[i] == 0 || t.dims[i] > kMaxDimSize)
+        return corruption(name + "a dimension of " + std::to_string(t.dims[i]));
+      if (i > 0 && __builtin_mul_overflow(rows, t.dims[i], &rows))
+        return corruption(name + "too large");
     }
     uint32_t type = in_.u32();
     uint64_t offset = in_.u64();
@@ -178,13 +211,15 @@ class GgufParser {
     }
     t.type = static_cast<TensorType>(type);
     if (t.dims[0] % group_values(t.type) != 0) {
-      return corruption(name + "row of " + std::to_string(t.dims[0]) + " values, expected a multiple of " +
-                        std::to_string(group_values(t.type)));
+      return corruption(name + "row of " + std::to_string(t.dims[0]) +
+                        " values, expected a multiple of " + std::to_string(group_values(t.type)));
     }
     uint64_t size = 0;
-    if (__builtin_mul_overflow(rows, row_bytes(t.type, t.dims[0]), &size)) return corruption(name + "too large");
+    if (__builtin_mul_overflow(rows, row_bytes(t.type, t.dims[0]), &size))
+      return corruption(name + "too large");
     places_.push_back({offset, size});
-    if (!file_.by_name_.emplace(t.name, file_.tensors_.size()).second) return corruption(name + "twice");
+    if (!file_.by_name_.emplace(t.name, file_.tensors_.size()).second)
+      return corruption(name + "twice");
     file_.tensors_.push_back(std::move(t));
     return {};
   }
@@ -225,7 +260,8 @@ Result<GgufFile> GgufFile::parse(Bytes bytes) { return GgufParser(std::move(byte
 
 Result<GgufFile> GgufFile::open(const std::string& path) {
   auto failed = [&path](const char* what) {
-    return Status(StatusCode::io_error, std::string(what) + " " + path + ": " + std::strerror(errno));
+    return Status(StatusCode::io_error,
+                  std::string(what) + " " + path + ": " + std::strerror(errno));
   };
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return failed("open");
@@ -290,7 +326,8 @@ Result<std::span<const std::string_view>> GgufFile::texts(std::string_view key) 
 Result<std::span<const int32_t>> GgufFile::integers(std::string_view key) const {
   auto it = values_.find(key);
   if (it != values_.end()) {
-    if (auto* v = std::get_if<std::vector<int32_t>>(&it->second)) return std::span<const int32_t>(*v);
+    if (auto* v = std::get_if<std::vector<int32_t>>(&it->second))
+      return std::span<const int32_t>(*v);
   }
   return wrong_type(key, "array of 32-bit integers");
 }

@@ -1,9 +1,9 @@
 // GgufFile: a read-only view of a GGUF version 3 model file: its metadata and its packed tensors.
 //
-// Any bytes are safe input: every count and length is capped and checked against what is left before
-// anything is allocated, and every tensor's byte range lies inside the file. Tensors and strings are
-// views into the mapped file and live as long as the GgufFile (or a copy of its `bytes()`).
-// Immutable after open: any thread.
+// Any bytes are safe input: every count and length is capped and checked against what is left
+// before anything is allocated, and every tensor's byte range lies inside the file. Tensors and
+// strings are views into the mapped file and live as long as the GgufFile (or a copy of its
+// `bytes()`). Immutable after open: any thread.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ struct GgufTensor {
 };
 
 /// A metadata value. Integers and bools widen; arrays of numbers are kept only as int32 or float.
-using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view,
-                               std::vector<std::string_view>, std::vector<int32_t>,
-                               std::vector<float>>;
+using GgufValue =
+    std::variant<uint64_t, int64_t, double, bool, std::string_view, std::vector<std::string_view>,
+                 std::vector<int32_t>, std::vector<float>>;
 
 class GgufFile {
  public:

@@ -85,8 +85,8 @@ void sums_of_groups(const float* x, uint32_t columns, float* out) {
   }
 }
 
-constexpr EngineKernels kScalar = {"scalar", rows_q4_1, rows_q8_0, rows_f32, rows_f16,
-                                   sums_of_groups};
+constexpr EngineKernels kScalar = {"scalar", rows_q4_1, rows_q8_0,
+                                   rows_f32, rows_f16,  sums_of_groups};
 
 }  // namespace
 

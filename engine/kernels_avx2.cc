@@ -59,8 +59,8 @@ KV_AVX2 void rows_q8_0(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_
       __m256 part = _mm256_setzero_ps();
       for (uint32_t j = 0; j < 32; j += 8) {
         __m128i q = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block + 2 + j));
-        part = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)),
-                               _mm256_loadu_ps(xg + j), part);
+        part = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)), _mm256_loadu_ps(xg + j),
+                               part);
       }
       acc = _mm256_fmadd_ps(_mm256_set1_ps(_cvtsh_ss(head)), part, acc);
     }

@@ -29,7 +29,8 @@ uint32_t codes_end(const Plane& p) {
 }  // namespace
 
 KvCache::KvCache(std::shared_ptr<const Codec> codec, Realm realm)
-    : codec_(std::move(codec)), realm_(std::move(realm)),
+    : codec_(std::move(codec)),
+      realm_(std::move(realm)),
       block_tokens_(codec_->profile().block_tokens) {
   const PartSpec& part = codec_->model().layers.at(0).parts.at(0);
   row_bytes_ = uint64_t{part.heads} * part.k_dim * dtype_bytes(codec_->profile().raw_dtype);
@@ -72,7 +73,8 @@ Status KvCache::adopt_objects(const Prefix& prefix) {
     const Object& o = *f.object;
     uint32_t end = std::min({f.end_token, o.end_token(), prefix.tokens});
     if (end <= covered) continue;
-    if (o.first_token > covered) return corruption("fetch: a gap before row " + std::to_string(o.first_token));
+    if (o.first_token > covered)
+      return corruption("fetch: a gap before row " + std::to_string(o.first_token));
     KV_RETURN_IF_ERROR(validate(o, codec_->model(), codec_->profile()));
     if (o.name.kind == ObjectKind::block && open.empty() && o.first_token == covered &&
         end == o.end_token()) {
@@ -201,8 +203,8 @@ Status KvCache::seal(uint32_t layer) {
       open.head = Plane();
     }
     rows_[layer].drop_from(begin(layer));
-    KV_RETURN_IF_ERROR(rows_[layer].add(coded[0], coded[1], begin(layer),
-                                        begin(layer) + block_tokens_));
+    KV_RETURN_IF_ERROR(
+        rows_[layer].add(coded[0], coded[1], begin(layer), begin(layer) + block_tokens_));
     ++sealed_[layer];
     for (Plane& p : coded) growing_[index].push_back(std::move(p));
   }
@@ -224,7 +226,8 @@ void KvCache::advance(std::span<const Token> tokens) {
   for (auto& planes : growing_) {
     KV_CHECK(planes.size() == 2 * rows_.size());
     auto first = static_cast<uint32_t>(blocks_.size()) * block_tokens_;
-    auto object = std::make_shared<Object>(new_object(ObjectKind::block, first, first + block_tokens_));
+    auto object =
+        std::make_shared<Object>(new_object(ObjectKind::block, first, first + block_tokens_));
     object->planes = std::move(planes);
     blocks_.push_back(std::move(object));
   }

@@ -1,9 +1,10 @@
 // KvCache: the running sequence of one generation, in the very form in which it is stored.
 //
 // Leading rows lie in complete blocks, coded under the profile; the rest, the open rows, is a tail:
-// perhaps code runs taken over from a clipped block, then exact rows rounded to the raw dtype. A block that becomes complete is coded once, from its rounded rows, and attended to as
-// codes from the next token on. So the same rows give the same bytes whether the engine computed
-// them or fetched them. One thread at a time; rows() may be read by many meanwhile.
+// perhaps code runs taken over from a clipped block, then exact rows rounded to the raw dtype. A
+// block that becomes complete is coded once, from its rounded rows, and attended to as codes from
+// the next token on. So the same rows give the same bytes whether the engine computed them or
+// fetched them. One thread at a time; rows() may be read by many meanwhile.
 #pragma once
 
 #include <memory>
@@ -37,8 +38,8 @@ class KvCache {
   /// dtype here. They are attended to at once. Returns: invalid_argument (a value not finite or
   /// beyond the raw dtype); the sequence is then unusable.
   Status append(uint32_t layer, uint32_t count, const float* k, const float* v);
-  /// Codes the layer's open rows that now fill blocks. Layers are sealed in order, each once between
-  /// its appends and advance(). Returns: as append.
+  /// Codes the layer's open rows that now fill blocks. Layers are sealed in order, each once
+  /// between its appends and advance(). Returns: as append.
   Status seal(uint32_t layer);
   /// After all layers got and sealed the rows of `tokens`: they are part of the sequence.
   void advance(std::span<const Token> tokens);
@@ -54,8 +55,8 @@ class KvCache {
   const std::vector<ObjectPtr>& fetched() const { return fetched_; }
 
  private:
-  struct Open {             // one side of the open rows
-    Plane head;             // leading rows taken over as they are; no runs if there are none
+  struct Open {                  // one side of the open rows
+    Plane head;                  // leading rows taken over as they are; no runs if there are none
     std::vector<uint8_t> exact;  // rows after them, (rows, heads, dim) of the raw dtype
   };
   void clear();
@@ -71,15 +72,15 @@ class KvCache {
   std::shared_ptr<const Codec> codec_;
   Realm realm_;
   uint32_t block_tokens_;
-  uint64_t row_bytes_ = 0;             // of one exact row, same for K and V
+  uint64_t row_bytes_ = 0;  // of one exact row, same for K and V
   Lease lease_;
   std::vector<Token> tokens_;
   std::vector<ObjectPtr> blocks_;
   std::vector<std::vector<Plane>> growing_;  // planes of blocks beyond blocks_, until advance()
   std::vector<ObjectPtr> fetched_;
-  std::vector<std::vector<Open>> open_;      // [layer][k, v]
-  std::vector<uint32_t> sealed_;             // [layer]: complete blocks
-  std::vector<AttentionRows> rows_;          // [layer]
+  std::vector<std::vector<Open>> open_;  // [layer][k, v]
+  std::vector<uint32_t> sealed_;         // [layer]: complete blocks
+  std::vector<AttentionRows> rows_;      // [layer]
 };
 
 }  // namespace kv

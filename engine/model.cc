@@ -93,7 +93,8 @@ Status Model::read_shape() {
 Status Model::read_weights() {
   const ModelShape& s = shape_;
   std::set<std::string, std::less<>> used;
-  auto matrix = [&](const std::string& name, uint32_t rows, uint32_t columns, Matrix& out) -> Status {
+  auto matrix = [&](const std::string& name, uint32_t rows, uint32_t columns,
+                    Matrix& out) -> Status {
     used.insert(name);
     KV_ASSIGN_OR_RETURN(out, as_matrix(file_, name, rows, columns));
     return {};

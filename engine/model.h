@@ -1,7 +1,7 @@
 // Model: a Llama-family model as loaded from its GGUF: shape, packed weights, tokenizer, identity.
 //
-// Immutable after load and shared as shared_ptr<const Model>: any thread. Weights stay packed in the
-// mapped file.
+// Immutable after load and shared as shared_ptr<const Model>: any thread. Weights stay packed in
+// the mapped file.
 #pragma once
 
 #include <memory>
@@ -19,27 +19,27 @@ namespace kv {
 /// Sizes of a Llama-family model; every count is at least 1.
 struct ModelShape {
   uint32_t layers = 0;
-  uint32_t width = 0;       ///< values per token between layers
-  uint32_t ffn = 0;         ///< inner width of the feed-forward part
-  uint32_t heads = 0;       ///< query heads
-  uint32_t kv_heads = 0;    ///< divides heads
-  uint32_t head_dim = 0;    ///< 32, 64, 128 or 256
+  uint32_t width = 0;     ///< values per token between layers
+  uint32_t ffn = 0;       ///< inner width of the feed-forward part
+  uint32_t heads = 0;     ///< query heads
+  uint32_t kv_heads = 0;  ///< divides heads
+  uint32_t head_dim = 0;  ///< 32, 64, 128 or 256
   uint32_t vocab = 0;
-  uint32_t context = 0;     ///< most positions of one sequence
+  uint32_t context = 0;  ///< most positions of one sequence
   float rope_base = 0;
   float rms_eps = 0;
 };
 
 struct LayerWeights {
   std::span<const float> attn_norm, ffn_norm;  // (width)
-  Matrix q, k, v, o;                           // (heads*head_dim | kv_heads*head_dim, width), o: (width, heads*head_dim)
-  Matrix gate, up, down;                       // (ffn, width), (ffn, width), (width, ffn)
+  Matrix q, k, v, o;      // (heads*head_dim | kv_heads*head_dim, width), o: (width, heads*head_dim)
+  Matrix gate, up, down;  // (ffn, width), (ffn, width), (width, ffn)
 };
 
 class Model {
  public:
-  /// Returns: io_error, corruption (file, names the tensor), unsupported (architecture, tensor type,
-  /// tokenizer, rope scaling; by name).
+  /// Returns: io_error, corruption (file, names the tensor), unsupported (architecture, tensor
+  /// type, tokenizer, rope scaling; by name).
   static Result<std::shared_ptr<const Model>> load(const std::string& path);
   static Result<std::shared_ptr<const Model>> load(GgufFile file);
 

@@ -29,7 +29,9 @@ Prefill::Prefill(const Model& model, Threads& threads, uint32_t block_tokens)
 
 Status Prefill::extend(std::span<const Token> tokens, KvCache& cache, Deadline deadline) {
   uint32_t first = cache.tokens();
-  auto source = [&](uint32_t layer, Side side, float* out) { return cache.decode(layer, side, out); };
+  auto source = [&](uint32_t layer, Side side, float* out) {
+    return cache.decode(layer, side, out);
+  };
   auto sink = [&](uint32_t layer, uint32_t rows, const float* k, const float* v) -> Status {
     KV_RETURN_IF_ERROR(cache.append(layer, rows, k, v));
     return cache.seal(layer);
@@ -84,8 +86,8 @@ void Prefill::dequantise(const LayerWeights& layer) {
 }
 
 // out (count * block, rows) = in (count * block, columns) times w^T, for `count` whole chunks.
-void Prefill::product(const float* in, const std::vector<float>& w, uint32_t rows,
-                      uint32_t columns, float* out, uint32_t count) {
+void Prefill::product(const float* in, const std::vector<float>& w, uint32_t rows, uint32_t columns,
+                      float* out, uint32_t count) {
   uint32_t tiles = (rows + kTileColumns - 1) / kTileColumns;
   threads_.run(count * tiles, [&](uint32_t task, uint32_t) {
     size_t row = size_t{task / tiles} * block_;
@@ -112,8 +114,10 @@ Status Prefill::keys_and_values(uint32_t layer, const LayerSource& source, bool 
   const ModelShape& s = model_.shape();
   uint32_t kv_width = s.kv_heads * s.head_dim, q_width = s.heads * s.head_dim;
   normalise(model_.layers()[layer].attn_norm);
-  product(norm_.data(), weights_.k, kv_width, s.width, k_.data() + size_t{base_} * kv_width, chunks_);
-  product(norm_.data(), weights_.v, kv_width, s.width, v_.data() + size_t{base_} * kv_width, chunks_);
+  product(norm_.data(), weights_.k, kv_width, s.width, k_.data() + size_t{base_} * kv_width,
+          chunks_);
+  product(norm_.data(), weights_.v, kv_width, s.width, v_.data() + size_t{base_} * kv_width,
+          chunks_);
   if (need_queries) product(norm_.data(), weights_.q, q_width, s.width, q_.data(), chunks_);
   threads_.run(chunks_, [&](uint32_t task, uint32_t) {
     uint32_t from = std::max(first_, base_ + task * block_);

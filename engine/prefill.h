@@ -1,10 +1,10 @@
 // Prefill: exact computation of many tokens at once, after a prefix in its stored form.
 //
-// Works layer by layer, each over chunks of exactly block_tokens rows aligned to blocks (padded with
-// zero rows at both ends), by matrix products of fixed shapes: every product runs on one thread, so
-// the result depends on the chunk's rows and the rows before it, not on the number of threads.
-// Rows of this prefill are attended to exactly in fp32; those of the prefix as they decode.
-// One thread at a time. OpenBLAS is told once to use no threads of its own.
+// Works layer by layer, each over chunks of exactly block_tokens rows aligned to blocks (padded
+// with zero rows at both ends), by matrix products of fixed shapes: every product runs on one
+// thread, so the result depends on the chunk's rows and the rows before it, not on the number of
+// threads. Rows of this prefill are attended to exactly in fp32; those of the prefix as they
+// decode. One thread at a time. OpenBLAS is told once to use no threads of its own.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,8 @@
 namespace kv {
 
 /// Gets each layer's rows in order: K and V (rows, kv_heads, head_dim) after rope.
-using LayerSink = std::function<Status(uint32_t layer, uint32_t rows, const float* k, const float* v)>;
+using LayerSink =
+    std::function<Status(uint32_t layer, uint32_t rows, const float* k, const float* v)>;
 /// Writes the prefix's rows of one side of one layer: (first, kv_heads, head_dim).
 using LayerSource = std::function<Status(uint32_t layer, Side side, float* out)>;
 
@@ -61,7 +62,7 @@ class Prefill {
   const Model& model_;
   Threads& threads_;
   uint32_t block_;
-  uint32_t base_ = 0;    // position of the first chunk's first row
+  uint32_t base_ = 0;             // position of the first chunk's first row
   uint32_t first_ = 0, end_ = 0;  // positions computed
   uint32_t chunks_ = 0;
   Weights weights_;

@@ -175,7 +175,8 @@ Result<Tokenizer> Tokenizer::load(const GgufFile& file) {
   KV_ASSIGN_OR_RETURN(auto kind, file.text("tokenizer.ggml.model"));
   if (kind != "gpt2") return unsupported("tokenizer '" + std::string(kind) + "' (known: gpt2)");
   KV_ASSIGN_OR_RETURN(auto pre, file.text("tokenizer.ggml.pre"));
-  if (pre != "smollm") return unsupported("pre-tokenizer '" + std::string(pre) + "' (known: smollm)");
+  if (pre != "smollm")
+    return unsupported("pre-tokenizer '" + std::string(pre) + "' (known: smollm)");
   KV_ASSIGN_OR_RETURN(auto texts, file.texts("tokenizer.ggml.tokens"));
   KV_ASSIGN_OR_RETURN(auto types, file.integers("tokenizer.ggml.token_type"));
   KV_ASSIGN_OR_RETURN(auto merges, file.texts("tokenizer.ggml.merges"));
@@ -217,8 +218,10 @@ Result<Tokenizer> Tokenizer::load(const GgufFile& file) {
     for (size_t at = 0; at < texts[i].size();) {
       size_t step = std::max<size_t>(1, valid_character(texts[i], at));
       auto it = byte_of.find(texts[i].substr(at, step));
-      if (it == byte_of.end()) bytes += texts[i].substr(at, step);
-      else bytes += it->second;
+      if (it == byte_of.end())
+        bytes += texts[i].substr(at, step);
+      else
+        bytes += it->second;
       at += step;
     }
     tables->texts.push_back(std::move(bytes));
@@ -265,8 +268,10 @@ Result<std::vector<Token>> Tokenizer::encode(std::string_view text, bool parse_s
   }
   std::vector<Token> out;
   for (const Fragment& f : fragments) {
-    if (f.token >= 0) out.push_back(f.token);
-    else tables_->encode_plain(f.text, out);
+    if (f.token >= 0)
+      out.push_back(f.token);
+    else
+      tables_->encode_plain(f.text, out);
   }
   return out;
 }

@@ -2,7 +2,8 @@
 //
 // Ids equal llama.cpp's: special tokens are cut out first, the rest is split by the pre-tokenizer's
 // regular expressions (each \p{N} alone, then GPT-2's), and each piece is merged by rank.
-// Immutable after load: any thread. Spec: llama.cpp's llm_tokenizer_bpe (LLAMA_VOCAB_PRE_TYPE_SMOLLM).
+// Immutable after load: any thread. Spec: llama.cpp's llm_tokenizer_bpe
+// (LLAMA_VOCAB_PRE_TYPE_SMOLLM).
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ class Tokenizer {
   /// where `parse_special`. Returns: invalid_argument (text over kMaxTextBytes). Text that is not
   /// UTF-8 is split byte by byte where it is broken, never refused.
   Result<std::vector<Token>> encode(std::string_view text, bool parse_special = true) const;
-  /// The bytes of `tokens`, special tokens as their text. Returns: invalid_argument naming the first
-  /// id outside the vocabulary.
+  /// The bytes of `tokens`, special tokens as their text. Returns: invalid_argument naming the
+  /// first id outside the vocabulary.
   Result<std::string> decode(std::span<const Token> tokens) const;
 
   uint32_t vocab_size() const;

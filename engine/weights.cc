@@ -64,8 +64,12 @@ void dequantise_row(const Matrix& w, uint32_t row, float* out) {
   const uint8_t* in = w.data + row * w.stride;
   uint32_t groups = w.columns / 32;
   switch (w.type) {
-    case TensorType::f32: std::memcpy(out, in, w.columns * sizeof(float)); return;
-    case TensorType::f16: widen_halves(in, out, w.columns); return;
+    case TensorType::f32:
+      std::memcpy(out, in, w.columns * sizeof(float));
+      return;
+    case TensorType::f16:
+      widen_halves(in, out, w.columns);
+      return;
     case TensorType::q4_1:
       for (uint32_t g = 0; g < groups; ++g, in += 20, out += 32) {
         float head[2];

@@ -18,7 +18,7 @@ struct Matrix {
   uint32_t rows = 0;     ///< outputs
   uint32_t columns = 0;  ///< inputs; a multiple of 32
   const uint8_t* data = nullptr;
-  uint64_t stride = 0;   ///< bytes of one row
+  uint64_t stride = 0;  ///< bytes of one row
 };
 
 /// The tensor as a matrix of these sizes. Returns: corruption naming tensor, expected and given.

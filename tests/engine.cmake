@@ -1,9 +1,12 @@
-# tests of engine/. The real model: KV_SMOLLM2_GGUF; a Python with xllamacpp: KV_PYTHON (else skipped)
-foreach(subject gguf tokenizer kernels generator)
-  kv_test(engine_${subject}_test LABELS engine tiny DEPS kv_engine)
-endforeach()
+# tests of engine/. KV_SMOLLM2_GGUF names the real model, KV_PYTHON an interpreter with xllamacpp;
+# what needs an unset one is skipped.
+kv_test(engine_gguf_test LABELS engine tiny DEPS kv_engine)
+kv_test(engine_tokenizer_test LABELS engine tiny DEPS kv_engine)
+kv_test(engine_kernels_test LABELS engine tiny DEPS kv_engine)
+kv_test(engine_generator_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_model_test LABELS engine model DEPS kv_engine)
 foreach(subject tokenizer model)
   target_compile_definitions(engine_${subject}_test PRIVATE
-    KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden" KV_SCRIPTS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/scripts")
+    KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden"
+    KV_SCRIPTS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/scripts")
 endforeach()

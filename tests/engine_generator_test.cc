@@ -62,7 +62,8 @@ GenerateResult run(Generator& g, const std::vector<Token>& prompt, const Generat
 }
 
 // Lengths round the block's and the short path's edges.
-const size_t kLengths[] = {1, 2, 3, 5, 6, 33, 34, 35, 250, 255, 256, 257, 258, 300, 505, 512, 513, 600};
+const size_t kLengths[] = {1,   2,   3,   5,   6,   33,  34,  35,  250,
+                           255, 256, 257, 258, 300, 505, 512, 513, 600};
 
 void expect_every_hit_equals_cold(const CodingOptions& coding) {
   for (size_t n : kLengths) {
@@ -153,13 +154,13 @@ TEST(EngineGenerator, ForeignObjectsAreTaken) {
   MemoryClient client;
   auto generator = open(client, coded());
   auto base = prompt_of(400);
-  run(*generator, base, eight_tokens());          // blocks computed after exact rows
+  run(*generator, base, eight_tokens());  // blocks computed after exact rows
   auto grown = base;
   for (Token t : prompt_of(200, 5)) grown.push_back(t);
   auto after_codes = run(*generator, grown, eight_tokens());
   EXPECT_EQ(after_codes.reused_tokens, 400u);
   auto options = eight_tokens();
-  options.use_lookup = false;                     // computes all rows exactly, finds others' stored
+  options.use_lookup = false;  // computes all rows exactly, finds others' stored
   auto cold = run(*generator, grown, options);
   EXPECT_EQ(cold.logits, after_codes.logits);
   EXPECT_EQ(cold.tokens, after_codes.tokens);

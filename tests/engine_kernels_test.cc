@@ -1,4 +1,5 @@
-// Kernels against a double-precision sum over dequantised rows; order independence; the thread pool.
+// Kernels against a double-precision sum over dequantised rows; order independence; the thread
+// pool.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -47,7 +48,8 @@ TEST(EngineKernels, EveryTypeAgreesWithDequantisedDoubles) {
       if (k == nullptr) continue;
       k->group_sums(x.data(), w->columns, sums.data());
       std::vector<float> y(w->rows);
-      rows_of(*k, w->type)(w->data, w->stride, w->rows, w->columns, x.data(), sums.data(), y.data());
+      rows_of(*k, w->type)(w->data, w->stride, w->rows, w->columns, x.data(), sums.data(),
+                           y.data());
       for (uint32_t r = 0; r < w->rows; ++r) {
         dequantise_row(*w, r, row.data());
         double expected = 0, size = 0;

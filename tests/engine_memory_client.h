@@ -13,7 +13,7 @@ namespace kv {
 
 class MemoryClient : public Client {
  public:
-  bool fail = false;             ///< every call but open answers busy
+  bool fail = false;                 ///< every call but open answers busy
   uint32_t max_tokens = UINT32_MAX;  ///< a fetch serves at most so many
   uint64_t puts = 0;
   std::map<Id, ObjectPtr> objects;
@@ -36,8 +36,8 @@ class MemoryClient : public Client {
     for (size_t i = 0; i < ids.size(); ++i) {
       if (objects.count(ids[i]) > 0) continue;
       bool block = (i + 1) * block_tokens() <= query_.size();
-      reply.needs.push_back({block ? ObjectKind::block : ObjectKind::tail,
-                             static_cast<uint32_t>(i), 0, 0, 0, true});
+      reply.needs.push_back(
+          {block ? ObjectKind::block : ObjectKind::tail, static_cast<uint32_t>(i), 0, 0, 0, true});
     }
     return reply;
   }
@@ -75,8 +75,8 @@ class MemoryClient : public Client {
     Prefix prefix;
     Id parent;
     while (prefix.tokens + block_tokens() <= limit) {
-      auto it = objects.find(block_id(realm_, parent, span(query, prefix.tokens, block_tokens()), {},
-                                      ObjectKind::block));
+      auto it = objects.find(block_id(realm_, parent, span(query, prefix.tokens, block_tokens()),
+                                      {}, ObjectKind::block));
       if (it == objects.end()) break;
       prefix.tokens += block_tokens();
       prefix.objects.push_back({it->second, prefix.tokens});
@@ -88,8 +88,8 @@ class MemoryClient : public Client {
       if (o->parent != parent || o->first_token != prefix.tokens) continue;
       uint32_t same = 0, most = std::min<uint32_t>(limit - prefix.tokens, o->tokens.size());
       while (same < most && o->tokens[same] == query[prefix.tokens + same]) ++same;
-      bool better = same > best_rows || (same == best_rows && same > 0 &&
-                    o->tokens.size() < best->tokens.size());
+      bool better = same > best_rows ||
+                    (same == best_rows && same > 0 && o->tokens.size() < best->tokens.size());
       if (better) best = o, best_rows = same;
     }
     if (best) {

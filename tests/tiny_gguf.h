@@ -1,5 +1,6 @@
-// tiny_gguf: writes a GGUF file of a tiny random llama into memory, for tests that need a whole model
-// and no download: 2 layers, width 64, 2 heads over 1 kv head of 32, 300 tokens, all tensor types.
+// tiny_gguf: writes a GGUF file of a tiny random llama into memory, for tests that need a whole
+// model and no download: 2 layers, width 64, 2 heads over 1 kv head of 32, 300 tokens, all tensor
+// types.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +18,9 @@ struct TinyGguf {
   std::string architecture = "llama";
   uint32_t layers = 2, width = 64, heads = 2, kv_heads = 1, ffn = 96, context = 2048;
   uint32_t seed = 1;
-  uint32_t embedding_type = 8;   ///< ggml's number, also an unknown one
-  std::string rope_scaling;      ///< written if not empty
-  std::string extra_tensor;      ///< an F32 vector of `width` under this name, if not empty
+  uint32_t embedding_type = 8;  ///< ggml's number, also an unknown one
+  std::string rope_scaling;     ///< written if not empty
+  std::string extra_tensor;     ///< an F32 vector of `width` under this name, if not empty
 
   /// Byte tokens 0 … 255, merges 256 …, then specials; eos is "<|end|>".
   std::vector<std::string> tokens, merges;
@@ -74,9 +75,15 @@ struct TinyGguf {
       tokens.push_back(symbol(printable ? b : next++));
     }
     std::string space = symbol(0x120);
-    for (auto [a, b] : std::vector<std::pair<std::string, std::string>>{
-             {"t", "h"}, {"th", "e"}, {space, "a"}, {space, "the"}, {"i", "n"}, {"in", "g"},
-             {"a", "n"}, {"e", "r"}, {space, space}}) {
+    for (auto [a, b] : std::vector<std::pair<std::string, std::string>>{{"t", "h"},
+                                                                        {"th", "e"},
+                                                                        {space, "a"},
+                                                                        {space, "the"},
+                                                                        {"i", "n"},
+                                                                        {"in", "g"},
+                                                                        {"a", "n"},
+                                                                        {"e", "r"},
+                                                                        {space, space}}) {
       merges.push_back(a + " " + b);
       tokens.push_back(a + b);
     }
@@ -121,28 +128,30 @@ struct TinyGguf {
     for (const auto& v : values) raw_text(v);
   }
 
+  static void append_half(std::vector<uint8_t>& to, float value) {
+    auto half = static_cast<_Float16>(value);
+    append(to, &half, 2);
+  }
   // Random packed rows; the scale keeps activations near 1.
   void tensor(const std::string& name, uint64_t columns, uint64_t rows, uint32_t type) {
-    Tensor t{name, rows == 0 ? std::vector<uint64_t>{columns} : std::vector<uint64_t>{columns, rows},
-             type, {}};
+    Tensor t{name,
+             rows == 0 ? std::vector<uint64_t>{columns} : std::vector<uint64_t>{columns, rows},
+             type,
+             {}};
     uint64_t values = columns * std::max<uint64_t>(rows, 1);
     std::normal_distribution<float> normal(0, 1.0f / std::sqrt(static_cast<float>(columns)));
-    auto half = [&](float v) {
-      auto h = static_cast<_Float16>(v);
-      append(t.data, &h, 2);
-    };
     if (type == 0) {
       for (uint64_t i = 0; i < values; ++i) {
         float v = rows == 0 ? 1.0f + normal(random_) : normal(random_);
         append(t.data, &v, 4);
       }
     } else if (type == 1) {
-      for (uint64_t i = 0; i < values; ++i) half(normal(random_));
+      for (uint64_t i = 0; i < values; ++i) append_half(t.data, normal(random_));
     } else {
       for (uint64_t g = 0; g < values / 32; ++g) {
         float step = 0.2f / std::sqrt(static_cast<float>(columns));
-        if (type == 3) half(step), half(-7.5f * step);
-        else half(step / 16);
+        append_half(t.data, type == 3 ? step : step / 16);
+        if (type == 3) append_half(t.data, -7.5f * step);
         for (int i = 0; i < (type == 3 ? 16 : 32); ++i) {
           t.data.push_back(static_cast<uint8_t>(random_()));
         }

@@ -2,7 +2,8 @@
 """Token ids of real texts as llama.cpp gives them, for tests/engine_tokenizer_test.cc.
 
 usage: llama_ids.py MODEL.gguf OUT
-OUT gets, per text: "<bytes> <ids>", newline, the text, newline, the ids in one line. Needs xllamacpp.
+OUT gets, per text: "<bytes> <ids>", newline, the text, newline, the ids in one
+line. Needs xllamacpp.
 """
 import glob
 import json
@@ -15,7 +16,8 @@ import xllamacpp
 HARD = ["", " ", "\n\n  \t x", "2024-11-05: 3.14159, 1,000,000 and ½ or ²³ or Ⅷ",
         "don't we'll I'M they've 'tis", "naïve café — “quotes” … 日本語のテキスト, Привет мир, مرحبا",
         "emoji 👩‍👩‍👧‍👦 🇩🇪 ✓", "<|im_start|>user\nHi<|im_end|>\n<|endoftext|>",
-        "   leading and trailing   ", "a\u00a0b\u2003c\u3000d", "x" * 3000, "\r\n\r\n\tif (a<b) { return c; }"]
+        "   leading and trailing   ", "a\u00a0b\u2003c\u3000d", "x" * 3000,
+        "\r\n\r\n\tif (a<b) { return c; }"]
 
 
 def main():
@@ -38,7 +40,8 @@ def main():
             with urllib.request.urlopen(request) as reply:
                 ids = json.load(reply)["tokens"]
             data = text.encode()
-            f.write(b"%d %d\n%s\n%s\n" % (len(data), len(ids), data, b" ".join(b"%d" % i for i in ids)))
+            line = " ".join(map(str, ids)).encode()
+            f.write(b"%d %d\n%s\n%s\n" % (len(data), len(ids), data, line))
     os._exit(0)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """llama.cpp's speed on the same model: the yardstick of bench/engine_bench.cc.
 
-usage: llama_speed.py MODEL.gguf [THREADS] -> prefill tokens/s and decode ms per token. Needs xllamacpp.
+usage: llama_speed.py MODEL.gguf [THREADS]
+Prints prefill tokens/s and decode ms per token at four lengths. Needs xllamacpp.
 """
 import json
 import os
