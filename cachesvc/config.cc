@@ -2,12 +2,12 @@
 #include "cachesvc/config.h"
 
 #include <sys/statvfs.h>
+#include <toml++/toml.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <toml++/toml.h>
 
 namespace kv {
 namespace {
@@ -143,7 +143,8 @@ Status set_bits(const std::string& v, std::initializer_list<uint8_t*> bits) {
       return {};
     }
   }
-  return invalid_argument("\"" + v + "\": expected raw, tq2, tq3, tq4 or int8 (0, 2, 3, 4, 8 bits)");
+  return invalid_argument("\"" + v +
+                          "\": expected raw, tq2, tq3, tq4 or int8 (0, 2, 3, 4, 8 bits)");
 }
 
 std::string bits_text(uint8_t bits) {
@@ -153,20 +154,23 @@ std::string bits_text(uint8_t bits) {
   return "?";
 }
 
-#define FIELD(path) [](Config & c) -> auto& { return c.path; }
+#define FIELD(path) \
+  [](Config & c) -> auto& { return c.path; }
 
 void add_server_keys(std::vector<Key>& keys) {
   using namespace std::chrono_literals;
-  keys.push_back(with_flag(text_key("server.socket", "path of the Unix socket",
-                                    FIELD(server.socket), {}), "--socket"));
+  keys.push_back(with_flag(
+      text_key("server.socket", "path of the Unix socket", FIELD(server.socket), {}), "--socket"));
   keys.push_back(count_key("server.max_connections", "connections at a time",
                            FIELD(server.max_connections), 1, 65'536));
   keys.push_back(count_key("server.max_in_flight", "unanswered requests per connection",
                            FIELD(server.max_in_flight), 1, 1'024));
   keys.push_back(size_key("server.max_put", "longest put frame", FIELD(server.max_put_bytes),
                           64u << 10, kMaxObjectFrameBytes));
-  keys.push_back(size_key("server.max_unsent", "queued reply bytes per connection before it is not "
-                          "read any more", FIELD(server.max_unsent_bytes), 64u << 10, 1ull << 40));
+  keys.push_back(size_key("server.max_unsent",
+                          "queued reply bytes per connection before it is not "
+                          "read any more",
+                          FIELD(server.max_unsent_bytes), 64u << 10, 1ull << 40));
   keys.push_back(duration_key("server.handshake_timeout", "accept to hello",
                               FIELD(server.handshake_timeout), 1ms));
   keys.push_back(duration_key("server.progress_timeout", "a frame half read or written, no byte",
@@ -175,8 +179,9 @@ void add_server_keys(std::vector<Key>& keys) {
                               FIELD(server.idle_timeout), 0ms));
   keys.push_back(duration_key("server.request_timeout", "longest wait of one request",
                               FIELD(server.request_timeout), 1ms));
-  keys.push_back(with_flag(duration_key("server.drain_timeout", "SIGTERM to exit",
-                                        FIELD(server.drain_timeout), 0ms), "--drain-timeout"));
+  keys.push_back(with_flag(
+      duration_key("server.drain_timeout", "SIGTERM to exit", FIELD(server.drain_timeout), 0ms),
+      "--drain-timeout"));
   keys.push_back({"server.allow_uids", "", "user ids beside the service's own and root",
                   [](Config& c, const std::string& v) -> Status {
                     KV_ASSIGN_OR_RETURN(c.server.allow_uids, parse_uids(v));
@@ -193,25 +198,29 @@ void add_server_keys(std::vector<Key>& keys) {
 
 void add_tier_keys(std::vector<Key>& keys) {
   using namespace std::chrono_literals;
-  keys.push_back(with_flag(amount_key("tier.ram.budget", "all RAM of the cache: a size, or a share "
-                                      "of the memory available at start", FIELD(ram_budget)),
+  keys.push_back(with_flag(amount_key("tier.ram.budget",
+                                      "all RAM of the cache: a size, or a share "
+                                      "of the memory available at start",
+                                      FIELD(ram_budget)),
                            "--ram"));
   keys.push_back(fraction_key("tier.ram.staging", "share of the budget for bytes in transit",
                               FIELD(cache.staging_fraction)));
   keys.push_back(fraction_key("tier.ram.index", "share of the budget for the index",
                               FIELD(cache.index_fraction)));
-  keys.push_back(with_flag(text_key("tier.ssd.dir", "directory of the store",
-                                    FIELD(cache.ssd_dir), {}), "--dir"));
-  keys.push_back(with_flag(amount_key("tier.ssd.limit", "allocated bytes in the directory, or a share "
-                                      "of its file system; 0: no SSD tier", FIELD(ssd_limit)),
+  keys.push_back(with_flag(
+      text_key("tier.ssd.dir", "directory of the store", FIELD(cache.ssd_dir), {}), "--dir"));
+  keys.push_back(with_flag(amount_key("tier.ssd.limit",
+                                      "allocated bytes in the directory, or a share "
+                                      "of its file system; 0: no SSD tier",
+                                      FIELD(ssd_limit)),
                            "--ssd"));
-  keys.push_back(amount_key("tier.ssd.min_free", "left free on the file system",
-                            FIELD(ssd_min_free)));
+  keys.push_back(
+      amount_key("tier.ssd.min_free", "left free on the file system", FIELD(ssd_min_free)));
   keys.push_back(size_key("tier.ssd.quarantine", "damaged files kept for inspection",
                           FIELD(cache.ssd_quarantine_bytes), 0, 1ull << 50));
-  keys.push_back(choice_key<SpillWhen>("tier.ssd.spill", "when objects are written",
-                                       FIELD(cache.spill_when),
-                                       {{"commit", SpillWhen::commit}, {"evict", SpillWhen::evict}}));
+  keys.push_back(
+      choice_key<SpillWhen>("tier.ssd.spill", "when objects are written", FIELD(cache.spill_when),
+                            {{"commit", SpillWhen::commit}, {"evict", SpillWhen::evict}}));
   keys.push_back(size_key("tier.ssd.spill_queue", "bytes waiting to be written; more are dropped",
                           FIELD(cache.spill_queue_bytes), 1u << 20, 1ull << 40));
   keys.push_back(count_key("tier.ssd.spill_batch_files", "files written by one job",
@@ -229,16 +238,14 @@ void add_codec_keys(std::vector<Key>& keys) {
                     const auto& s = c.cache.coding;
                     return s.k_bits == s.v_bits ? bits_text(s.k_bits) : std::string();
                   }});
-  keys.push_back({"codec.k_bits", "", "K alone",
-                  [](Config& c, const std::string& v) {
-                    return set_bits(v, {&c.cache.coding.k_bits});
-                  },
-                  [](const Config& c) { return bits_text(c.cache.coding.k_bits); }});
-  keys.push_back({"codec.v_bits", "", "V alone",
-                  [](Config& c, const std::string& v) {
-                    return set_bits(v, {&c.cache.coding.v_bits});
-                  },
-                  [](const Config& c) { return bits_text(c.cache.coding.v_bits); }});
+  keys.push_back(
+      {"codec.k_bits", "", "K alone",
+       [](Config& c, const std::string& v) { return set_bits(v, {&c.cache.coding.k_bits}); },
+       [](const Config& c) { return bits_text(c.cache.coding.k_bits); }});
+  keys.push_back(
+      {"codec.v_bits", "", "V alone",
+       [](Config& c, const std::string& v) { return set_bits(v, {&c.cache.coding.v_bits}); },
+       [](const Config& c) { return bits_text(c.cache.coding.v_bits); }});
   keys.push_back(count_key("codec.exact_tokens", "first tokens that are never coded",
                            FIELD(cache.coding.exact_tokens), 0, kMaxBlockTokens));
   keys.push_back(count_key("codec.block_tokens", "tokens per block",
@@ -247,8 +254,9 @@ void add_codec_keys(std::vector<Key>& keys) {
                            FIELD(cache.coding.raw_first_layers), 0, kMaxLayers));
   keys.push_back(count_key("codec.raw_last_layers", "last layers left raw",
                            FIELD(cache.coding.raw_last_layers), 0, kMaxLayers));
-  keys.push_back(choice_key<DType>("codec.raw_dtype", "of exact rows", FIELD(cache.coding.raw_dtype),
-                                   {{"f16", DType::f16}, {"bf16", DType::bf16}, {"f32", DType::f32}}));
+  keys.push_back(
+      choice_key<DType>("codec.raw_dtype", "of exact rows", FIELD(cache.coding.raw_dtype),
+                        {{"f16", DType::f16}, {"bf16", DType::bf16}, {"f32", DType::f32}}));
   keys.push_back(choice_key<PrefillMode>(
       "codec.prefill", "what prefill attends to", FIELD(cache.coding.prefill),
       {{"exact", PrefillMode::exact}, {"coded", PrefillMode::coded}}));
@@ -257,25 +265,27 @@ void add_codec_keys(std::vector<Key>& keys) {
 void add_limit_keys(std::vector<Key>& keys) {
   using namespace std::chrono_literals;
   keys.push_back(count_key("limits.workers", "worker threads", FIELD(cache.workers), 1, 256));
-  keys.push_back(count_key("limits.max_models", "models open at a time", FIELD(cache.max_models), 1,
-                           65'536));
+  keys.push_back(
+      count_key("limits.max_models", "models open at a time", FIELD(cache.max_models), 1, 65'536));
   keys.push_back(count_key("limits.max_reservations", "stores under way",
                            FIELD(cache.max_reservations), 1, 1u << 20));
   keys.push_back(count_key("limits.max_waiting_calls", "calls waiting for room or a promotion",
                            FIELD(cache.max_waiting_calls), 1, 1u << 20));
   keys.push_back(duration_key("limits.reservation_timeout", "a store without a call",
                               FIELD(cache.reservation_timeout), 1ms));
-  keys.push_back(duration_key("limits.room_wait", "longest wait for RAM", FIELD(cache.room_wait),
-                              0ms));
+  keys.push_back(
+      duration_key("limits.room_wait", "longest wait for RAM", FIELD(cache.room_wait), 0ms));
   keys.push_back(duration_key("limits.io_backoff", "an unreadable object stays out of the index",
                               FIELD(cache.io_backoff), 0ms));
   keys.push_back(count_key("policy.min_prefix_tokens", "shorter hits are misses",
                            FIELD(cache.min_prefix_tokens), 1, kMaxTokens));
-  keys.push_back(with_flag(text_key("log.level", "trace, debug, info, warn, error, critical, off",
-                                    FIELD(log.level), {"trace", "debug", "info", "warn", "error",
-                                                       "critical", "off"}), "--log-level"));
+  keys.push_back(with_flag(
+      text_key("log.level", "trace, debug, info, warn, error, critical, off", FIELD(log.level),
+               {"trace", "debug", "info", "warn", "error", "critical", "off"}),
+      "--log-level"));
   keys.push_back(with_flag(text_key("log.format", "text, json, or auto: text on a terminal",
-                                    FIELD(log.format), {"auto", "text", "json"}), "--log-format"));
+                                    FIELD(log.format), {"auto", "text", "json"}),
+                           "--log-format"));
 }
 
 #undef FIELD
@@ -303,8 +313,8 @@ Status unknown_key(const std::string& where, const std::string& key) {
 // Applies settings in the table's order, so that codec.default comes before codec.k_bits.
 Status apply_settings(Config& config, const std::vector<Setting>& settings) {
   for (const auto& s : settings) {
-    bool known = std::any_of(keys().begin(), keys().end(),
-                             [&](const Key& k) { return k.name == s.key; });
+    bool known =
+        std::any_of(keys().begin(), keys().end(), [&](const Key& k) { return k.name == s.key; });
     if (!known) return unknown_key(s.where, s.key);
   }
   for (const Key& key : keys()) {
@@ -344,8 +354,8 @@ Status flatten(const toml::table& table, const std::string& prefix, const std::s
       }
       out.push_back({key, list, where});
     } else {
-      bool known = std::any_of(keys().begin(), keys().end(),
-                               [&](const Key& x) { return x.name == key; });
+      bool known =
+          std::any_of(keys().begin(), keys().end(), [&](const Key& x) { return x.name == key; });
       if (!known) return unknown_key(where, key);
       return invalid_argument(where + ": " + key + ": expected a string or a whole number");
     }
@@ -446,7 +456,8 @@ Result<Config> load_config(const ConfigSources& sources) {
 
   std::string file = sources.file.value_or("");
   if (!sources.file && sources.read_default_file) {
-    std::string usual = place(env, "XDG_CONFIG_HOME", "/.config", "/etc") + "/cachesvc/cachesvc.toml";
+    std::string usual =
+        place(env, "XDG_CONFIG_HOME", "/.config", "/etc") + "/cachesvc/cachesvc.toml";
     std::error_code ec;
     if (std::filesystem::exists(usual, ec)) file = usual;
   }

@@ -1,9 +1,10 @@
 // Config: every setting of the service, where it came from, and how it is read.
 //
-// Flags win over the environment (CACHESVC_*), the environment over the TOML file, the file over the
-// defaults. With nothing given the defaults serve: the socket in the user's runtime directory, the
-// store in the user's cache directory. An unknown key or a value that can't be honoured is an error
-// that names its place (file:line, variable or flag). Read once at start; plain values afterwards.
+// Flags win over the environment (CACHESVC_*), the environment over the TOML file, the file over
+// the defaults. With nothing given the defaults serve: the socket in the user's runtime directory,
+// the store in the user's cache directory. An unknown key or a value that can't be honoured is an
+// error that names its place (file:line, variable or flag). Read once at start; plain values
+// afterwards.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,15 @@
 namespace kv {
 
 struct ServerOptions {
-  std::string socket;                    ///< path; its directory is created 0700
+  std::string socket;  ///< path; its directory is created 0700
   uint32_t max_connections = 128;
-  uint32_t max_in_flight = 16;           ///< requests per connection without their last reply byte
-  uint64_t max_put_bytes = 256ull << 20; ///< body of one put frame
-  uint64_t max_unsent_bytes = 64ull << 20;  ///< queued replies over this: no request is read meanwhile
+  uint32_t max_in_flight = 16;            ///< requests per connection without their last reply byte
+  uint64_t max_put_bytes = 256ull << 20;  ///< body of one put frame
+  uint64_t max_unsent_bytes = 64ull
+                              << 20;  ///< queued replies over this: no request is read meanwhile
   Milliseconds handshake_timeout{5'000};  ///< accept to hello
-  Milliseconds progress_timeout{30'000};  ///< a frame half read, or a reply half written, without a byte
+  Milliseconds progress_timeout{
+      30'000};  ///< a frame half read, or a reply half written, without a byte
   Milliseconds idle_timeout{3'600'000};   ///< nothing asked, nothing owed; 0: never
   Milliseconds request_timeout{600'000};  ///< the longest that a request may wait
   Milliseconds drain_timeout{20'000};     ///< SIGTERM to exit

@@ -13,11 +13,20 @@ struct Unit {
   uint64_t factor;
 };
 constexpr Unit kSizeUnits[] = {
-    {"", 1},           {"B", 1},
-    {"K", 1ull << 10}, {"KiB", 1ull << 10}, {"KB", 1'000ull},
-    {"M", 1ull << 20}, {"MiB", 1ull << 20}, {"MB", 1'000'000ull},
-    {"G", 1ull << 30}, {"GiB", 1ull << 30}, {"GB", 1'000'000'000ull},
-    {"T", 1ull << 40}, {"TiB", 1ull << 40}, {"TB", 1'000'000'000'000ull},
+    {"", 1},
+    {"B", 1},
+    {"K", 1ull << 10},
+    {"KiB", 1ull << 10},
+    {"KB", 1'000ull},
+    {"M", 1ull << 20},
+    {"MiB", 1ull << 20},
+    {"MB", 1'000'000ull},
+    {"G", 1ull << 30},
+    {"GiB", 1ull << 30},
+    {"GB", 1'000'000'000ull},
+    {"T", 1ull << 40},
+    {"TiB", 1ull << 40},
+    {"TB", 1'000'000'000'000ull},
 };
 constexpr Unit kDurationUnits[] = {{"ms", 1}, {"s", 1'000}, {"m", 60'000}, {"h", 3'600'000}};
 constexpr double kMaxValue = 9.0e18;
@@ -29,8 +38,8 @@ Status bad(std::string_view text, const char* expected) {
 // The number that `text` begins with; `rest` is what follows it. NaN if there is none.
 double leading_number(std::string_view text, std::string_view& rest) {
   double value = 0;
-  auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value,
-                                   std::chars_format::fixed);
+  auto [end, ec] =
+      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   if (ec != std::errc() || text[0] == '-') return std::nan("");
   rest = text.substr(static_cast<size_t>(end - text.data()));
   while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
@@ -105,8 +114,8 @@ Result<std::vector<uint32_t>> parse_uids(std::string_view text) {
 }
 
 std::string format_size(uint64_t bytes) {
-  constexpr Unit kBinary[] = {{"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20},
-                              {"KiB", 1ull << 10}};
+  constexpr Unit kBinary[] = {
+      {"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"KiB", 1ull << 10}};
   for (const Unit& unit : kBinary) {
     if (bytes > 0 && bytes % unit.factor == 0) {
       return std::to_string(bytes / unit.factor) + std::string(unit.name);
@@ -141,8 +150,8 @@ std::string nearest(std::string_view given, const std::vector<std::string>& cand
       size_t diagonal = row[0];
       row[0] = i;
       for (size_t j = 1; j <= candidate.size(); ++j) {
-        size_t edits = std::min({row[j] + 1, row[j - 1] + 1,
-                                 diagonal + (given[i - 1] == candidate[j - 1] ? 0u : 1u)});
+        size_t edits = std::min(
+            {row[j] + 1, row[j - 1] + 1, diagonal + (given[i - 1] == candidate[j - 1] ? 0u : 1u)});
         diagonal = row[j];
         row[j] = edits;
       }

@@ -33,9 +33,10 @@ class JsonMessage final : public spdlog::custom_flag_formatter {
 }  // namespace
 
 void set_up_log(const LogOptions& options) {
-  auto logger = std::make_shared<spdlog::logger>(
-      "cachesvc", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  bool json = options.format == "json" || (options.format == "auto" && ::isatty(STDERR_FILENO) == 0);
+  auto logger = std::make_shared<spdlog::logger>("cachesvc",
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  bool json =
+      options.format == "json" || (options.format == "auto" && ::isatty(STDERR_FILENO) == 0);
   if (json) {
     auto formatter = std::make_unique<spdlog::pattern_formatter>();
     formatter->add_flag<JsonMessage>('*').set_pattern(

@@ -27,9 +27,12 @@ enum ExitCode { kOk = 0, kRuntime = 1, kUsage = 2, kTemporary = 75, kConfig = 78
 
 int exit_code(const Status& status) {
   switch (status.code()) {
-    case StatusCode::busy: return kTemporary;
-    case StatusCode::invalid_argument: return kConfig;
-    default: return kRuntime;
+    case StatusCode::busy:
+      return kTemporary;
+    case StatusCode::invalid_argument:
+      return kConfig;
+    default:
+      return kRuntime;
   }
 }
 
@@ -116,8 +119,10 @@ class Drainer {
     Deadline deadline = deadline_in(limit_);
     server_.stop_accepting();
     core_.drain(deadline, [this, deadline](Status status) {
-      if (status.ok()) spdlog::info("drained");
-      else spdlog::warn("drain incomplete: {}", status.to_string());
+      if (status.ok())
+        spdlog::info("drained");
+      else
+        spdlog::warn("drain incomplete: {}", status.to_string());
       // Answers that are ready still go out.
       Deadline last = std::max(deadline, deadline_in(Milliseconds(100)));
       server_.finish(last, [this] { io_.stop(); });
@@ -134,8 +139,9 @@ class Drainer {
 
 int serve(const Config& config, int ready_fd) {
   if (ready_fd >= 0 && ::fcntl(ready_fd, F_SETFD, FD_CLOEXEC) != 0) {
-    return complain(invalid_argument("--ready-fd: descriptor " + std::to_string(ready_fd) +
-                                     " is not open"), kUsage);
+    return complain(
+        invalid_argument("--ready-fd: descriptor " + std::to_string(ready_fd) + " is not open"),
+        kUsage);
   }
   ::umask(0077);
   ::signal(SIGPIPE, SIG_IGN);
@@ -180,7 +186,8 @@ struct CommandLine {
 };
 
 void add_options(CLI::App* command, CommandLine& line) {
-  command->add_option("--config", line.file, "TOML file (default: $XDG_CONFIG_HOME/cachesvc/"
+  command->add_option("--config", line.file,
+                      "TOML file (default: $XDG_CONFIG_HOME/cachesvc/"
                       "cachesvc.toml, if it exists)");
   for (const auto& key : config_keys()) {
     if (!key.flag.empty()) {
@@ -216,9 +223,11 @@ int run(int argc, char** argv) {
   add_options(serve_command, line);
   serve_command->add_option("--ready-fd", line.ready_fd,
                             "write a line to this inherited descriptor once connections are taken");
-  CLI::App* check = app.add_subcommand("check-config", "read a configuration and say what is wrong");
+  CLI::App* check =
+      app.add_subcommand("check-config", "read a configuration and say what is wrong");
   check->add_option("FILE", line.check_file, "default: what serve would read");
-  CLI::App* print = app.add_subcommand("print-config", "every key, its value and where it came from");
+  CLI::App* print =
+      app.add_subcommand("print-config", "every key, its value and where it came from");
   add_options(print, line);
   try {
     app.parse(argc, argv);

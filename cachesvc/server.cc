@@ -140,8 +140,8 @@ Status Server::check_peer(int fd) const {
     return invalid_argument("user " + std::to_string(peer.uid) + " may not connect");
   }
   if (sessions_.size() >= options_.max_connections) {
-    return {StatusCode::busy, "server.max_connections " +
-                                  std::to_string(options_.max_connections) + " reached"};
+    return {StatusCode::busy,
+            "server.max_connections " + std::to_string(options_.max_connections) + " reached"};
   }
   return {};
 }

@@ -1,8 +1,8 @@
 // Server: the Unix socket of the service and its connections.
 //
 // The socket is 0600 in a directory that nobody else may write, a lock file beside it says whose it
-// is, and a peer must be our own user, root, or on the list. Bounded: connections, and everything that
-// Session bounds. Loop thread only; the io_context has one run().
+// is, and a peer must be our own user, root, or on the list. Bounded: connections, and everything
+// that Session bounds. Loop thread only; the io_context has one run().
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -24,12 +24,14 @@ class Server {
   Server(const Server&) = delete;  // handlers point here
   Server& operator=(const Server&) = delete;
 
-  /// Takes the socket's place and listens. A socket file that nobody listens on is replaced if it is
-  /// ours. Returns: busy (another service is there), invalid_argument (path, directory), io_error.
+  /// Takes the socket's place and listens. A socket file that nobody listens on is replaced if it
+  /// is ours. Returns: busy (another service is there), invalid_argument (path, directory),
+  /// io_error.
   Status listen();
   /// Takes no more connections and removes the socket file.
   void stop_accepting();
-  /// Lets sessions send what they owe and closes them; `done` once, when none is left or at `deadline`.
+  /// Lets sessions send what they owe and closes them; `done` once, when none is left or at
+  /// `deadline`.
   void finish(Deadline deadline, std::function<void()> done);
 
   size_t connections() const { return sessions_.size(); }

@@ -1,9 +1,10 @@
 // Session: one connection of the service: frames in, calls to the core, frames out.
 //
-// Requests are answered in the order in which the core finishes them, each frame under its request's
-// id. Bounded: length of every frame, requests in flight, unsent bytes, time without progress. Planes
-// are received into a charged buffer and sent from where they lie. When it closes, for whatever
-// reason, the core forgets its reservations. Loop thread only. PROTOCOL.md, "Connections".
+// Requests are answered in the order in which the core finishes them, each frame under its
+// request's id. Bounded: length of every frame, requests in flight, unsent bytes, time without
+// progress. Planes are received into a charged buffer and sent from where they lie. When it closes,
+// for whatever reason, the core forgets its reservations. Loop thread only. PROTOCOL.md,
+// "Connections".
 #pragma once
 
 #include <boost/asio/local/stream_protocol.hpp>
@@ -103,9 +104,9 @@ class Session : public std::enable_shared_from_this<Session> {
   uint64_t session_ = 0;  ///< of the core, once greeted
   size_t in_flight_ = 0;
 
-  bool asking_ = false;     ///< allocate_staging is under way
-  PoolBuffer staging_;      ///< the body that is arriving
-  Status staging_error_;    ///< why it is dropped instead
+  bool asking_ = false;   ///< allocate_staging is under way
+  PoolBuffer staging_;    ///< the body that is arriving
+  Status staging_error_;  ///< why it is dropped instead
 
   std::deque<Outgoing> out_;
   uint64_t unsent_bytes_ = 0, front_sent_ = 0;

@@ -50,16 +50,26 @@ void Session::handle(Frame frame) {
     return send_error(frame.header.request, invalid_argument("the first frame must be a hello"));
   }
   switch (type) {
-    case FrameType::open: return handle_open(frame);
-    case FrameType::lookup: return handle_lookup(frame, FrameType::lookup_ok);
-    case FrameType::prefetch: return handle_lookup(frame, FrameType::prefetch_ok);
-    case FrameType::reserve: return handle_reserve(frame);
-    case FrameType::put: return handle_put(frame);
-    case FrameType::commit: return handle_commit(frame);
-    case FrameType::abort: return handle_abort(frame);
-    case FrameType::fetch: return handle_fetch(frame);
-    case FrameType::erase: return handle_erase(frame);
-    case FrameType::stats: return handle_stats(frame);
+    case FrameType::open:
+      return handle_open(frame);
+    case FrameType::lookup:
+      return handle_lookup(frame, FrameType::lookup_ok);
+    case FrameType::prefetch:
+      return handle_lookup(frame, FrameType::prefetch_ok);
+    case FrameType::reserve:
+      return handle_reserve(frame);
+    case FrameType::put:
+      return handle_put(frame);
+    case FrameType::commit:
+      return handle_commit(frame);
+    case FrameType::abort:
+      return handle_abort(frame);
+    case FrameType::fetch:
+      return handle_fetch(frame);
+    case FrameType::erase:
+      return handle_erase(frame);
+    case FrameType::stats:
+      return handle_stats(frame);
     default:
       return send_error(frame.header.request,
                         unsupported("frame type " + std::to_string(static_cast<uint16_t>(type)) +
@@ -71,16 +81,20 @@ void Session::handle_hello(const Frame& frame) {
   uint64_t id = frame.header.request;
   auto hello = decode_reply<HelloRequest>(FrameType::hello, frame.body.span());
   Status refused;
-  if (greeted_) refused = invalid_argument("a second hello");
-  else if (!hello.ok()) refused = hello.status();
+  if (greeted_)
+    refused = invalid_argument("a second hello");
+  else if (!hello.ok())
+    refused = hello.status();
   else if (hello->min_version > kProtocolVersion || hello->max_version < kProtocolVersion) {
     refused = unsupported("versions " + std::to_string(hello->min_version) + " to " +
                           std::to_string(hello->max_version) + ", this service speaks " +
                           std::to_string(kProtocolVersion));
   } else {
     auto session = host_.core.connect(hello->ns);
-    if (session.ok()) session_ = *session;
-    else refused = session.status();
+    if (session.ok())
+      session_ = *session;
+    else
+      refused = session.status();
   }
   if (!refused.ok()) {
     finishing_ = true;
@@ -182,8 +196,8 @@ void Session::handle_fetch(const Frame& frame) {
 // Header, objects, done. The lease lives until the last of its frames is sent.
 void Session::send_fetch(uint64_t id, FetchReply reply, uint64_t max_reply_bytes) {
   auto lease = std::make_shared<Lease>(std::move(reply.lease));
-  FetchHeader header{reply.tokens, reply.common, reply.pending, reply.tier,
-                     reply.form,   reply.reason, 0,             0};
+  FetchHeader header{
+      reply.tokens, reply.common, reply.pending, reply.tier, reply.form, reply.reason, 0, 0};
   std::vector<OutFrame> objects;
   for (const auto& object : lease->prefix().objects) {
     objects.push_back(fetch_object_frame(id, object));
@@ -191,10 +205,10 @@ void Session::send_fetch(uint64_t id, FetchReply reply, uint64_t max_reply_bytes
     uint64_t body = objects.back().bytes() - kFrameHeaderBytes;
     header.object_bytes += body;
     if (body > kMaxObjectFrameBytes || header.object_bytes > max_reply_bytes) {
-      return send_error(id, {StatusCode::resource_exhausted,
-                             "fetch: the reply is over max_reply_bytes " +
-                                 std::to_string(max_reply_bytes) +
-                                 " or an object over its frame: ask for fewer tokens"});
+      return send_error(
+          id, {StatusCode::resource_exhausted,
+               "fetch: the reply is over max_reply_bytes " + std::to_string(max_reply_bytes) +
+                   " or an object over its frame: ask for fewer tokens"});
     }
   }
   header.objects = static_cast<uint32_t>(objects.size());
@@ -219,7 +233,8 @@ void Session::handle_stats(const Frame& frame) {
   Empty m;
   Deadline deadline;
   if (!decode_or_refuse(frame, m, deadline)) return;
-  host_.core.stats(session_, deadline, answer<StatsReply>(frame.header.request, FrameType::stats_ok));
+  host_.core.stats(session_, deadline,
+                   answer<StatsReply>(frame.header.request, FrameType::stats_ok));
 }
 
 }  // namespace kv

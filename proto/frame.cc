@@ -1,5 +1,6 @@
 // Header encoding and the frame parser. A body lives in a malloc'ed buffer that grows by steps with
-// what has arrived (realloc of a large buffer moves pages, not bytes) and becomes a Bytes at its end.
+// what has arrived (realloc of a large buffer moves pages, not bytes) and becomes a Bytes at its
+// end.
 #include "proto/frame.h"
 
 #include <algorithm>
@@ -12,31 +13,56 @@ namespace kv {
 
 const char* to_string(FrameType type) {
   switch (type) {
-    case FrameType::hello: return "hello";
-    case FrameType::open: return "open";
-    case FrameType::lookup: return "lookup";
-    case FrameType::reserve: return "reserve";
-    case FrameType::put: return "put";
-    case FrameType::commit: return "commit";
-    case FrameType::abort: return "abort";
-    case FrameType::fetch: return "fetch";
-    case FrameType::prefetch: return "prefetch";
-    case FrameType::erase: return "erase";
-    case FrameType::stats: return "stats";
-    case FrameType::hello_ok: return "hello_ok";
-    case FrameType::open_ok: return "open_ok";
-    case FrameType::lookup_ok: return "lookup_ok";
-    case FrameType::reserve_ok: return "reserve_ok";
-    case FrameType::put_ok: return "put_ok";
-    case FrameType::commit_ok: return "commit_ok";
-    case FrameType::abort_ok: return "abort_ok";
-    case FrameType::fetch_header: return "fetch_header";
-    case FrameType::prefetch_ok: return "prefetch_ok";
-    case FrameType::erase_ok: return "erase_ok";
-    case FrameType::stats_ok: return "stats_ok";
-    case FrameType::fetch_object: return "fetch_object";
-    case FrameType::fetch_done: return "fetch_done";
-    case FrameType::error: return "error";
+    case FrameType::hello:
+      return "hello";
+    case FrameType::open:
+      return "open";
+    case FrameType::lookup:
+      return "lookup";
+    case FrameType::reserve:
+      return "reserve";
+    case FrameType::put:
+      return "put";
+    case FrameType::commit:
+      return "commit";
+    case FrameType::abort:
+      return "abort";
+    case FrameType::fetch:
+      return "fetch";
+    case FrameType::prefetch:
+      return "prefetch";
+    case FrameType::erase:
+      return "erase";
+    case FrameType::stats:
+      return "stats";
+    case FrameType::hello_ok:
+      return "hello_ok";
+    case FrameType::open_ok:
+      return "open_ok";
+    case FrameType::lookup_ok:
+      return "lookup_ok";
+    case FrameType::reserve_ok:
+      return "reserve_ok";
+    case FrameType::put_ok:
+      return "put_ok";
+    case FrameType::commit_ok:
+      return "commit_ok";
+    case FrameType::abort_ok:
+      return "abort_ok";
+    case FrameType::fetch_header:
+      return "fetch_header";
+    case FrameType::prefetch_ok:
+      return "prefetch_ok";
+    case FrameType::erase_ok:
+      return "erase_ok";
+    case FrameType::stats_ok:
+      return "stats_ok";
+    case FrameType::fetch_object:
+      return "fetch_object";
+    case FrameType::fetch_done:
+      return "fetch_done";
+    case FrameType::error:
+      return "error";
   }
   return "unknown";
 }
@@ -112,7 +138,8 @@ class FrameParser::Body {
   }
   Bytes release(size_t size) {
     if (size == 0) return {};
-    std::shared_ptr<const void> owner(data_, [](const void* p) { std::free(const_cast<void*>(p)); });
+    std::shared_ptr<const void> owner(data_,
+                                      [](const void* p) { std::free(const_cast<void*>(p)); });
     Bytes out(owner, data_, size);
     data_ = nullptr;
     capacity_ = 0;
@@ -161,9 +188,14 @@ std::span<uint8_t> FrameParser::prepare() {
 
 Status FrameParser::commit(size_t bytes) {
   switch (state_) {
-    case State::failed: return error_;
-    case State::header: stage_end_ += bytes; break;
-    default: got_ += bytes; break;
+    case State::failed:
+      return error_;
+    case State::header:
+      stage_end_ += bytes;
+      break;
+    default:
+      got_ += bytes;
+      break;
   }
   return advance();
 }

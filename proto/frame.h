@@ -113,17 +113,18 @@ class FrameParser {
   /// `bytes` of the span from prepare() were filled. Returns: as decode_frame_header, and
   /// invalid_argument for a length over its cap. An error repeats for good.
   Status commit(size_t bytes);
-  /// prepare and commit for bytes that lie elsewhere; takes at most `bytes`, returns how many it took.
-  /// Fewer only if a frame is ready or awaiting(). Errors as commit.
+  /// prepare and commit for bytes that lie elsewhere; takes at most `bytes`, returns how many it
+  /// took. Fewer only if a frame is ready or awaiting(). Errors as commit.
   Result<size_t> feed(std::span<const uint8_t> bytes);
 
-  /// The next complete frame. A body read into an external buffer is not in it. Taking one parses the
-  /// header of the next: after nullopt, ask error().
+  /// The next complete frame. A body read into an external buffer is not in it. Taking one parses
+  /// the header of the next: after nullopt, ask error().
   std::optional<Frame> next();
   const Status& error() const { return error_; }
   /// The header of a put whose body needs a place, or nullptr.
   const FrameHeader* awaiting() const { return state_ == State::awaiting ? &header_ : nullptr; }
-  /// The place for the body that is awaited: header.length bytes, alive until next() gives its frame.
+  /// The place for the body that is awaited: header.length bytes, alive until next() gives its
+  /// frame.
   void use_buffer(std::span<uint8_t> buffer);
   /// The awaited body is read and dropped; next() gives its frame without a body.
   void skip_body();
@@ -144,7 +145,7 @@ class FrameParser {
   bool greeted_ = false, external_puts_ = false;
   uint64_t object_bytes_ = kMaxObjectFrameBytes;
   FrameHeader header_;
-  uint64_t got_ = 0;            // bytes of the body that have arrived
+  uint64_t got_ = 0;  // bytes of the body that have arrived
   std::unique_ptr<Body> body_;
   std::span<uint8_t> external_;
   std::vector<uint8_t> stage_;  // read ahead: [stage_begin_, stage_end_)
@@ -152,8 +153,8 @@ class FrameParser {
   Status error_;
 };
 
-/// A frame on its way out: `head` is the header and the body's first bytes, `pieces` the rest of the
-/// body, sent from where they lie.
+/// A frame on its way out: `head` is the header and the body's first bytes, `pieces` the rest of
+/// the body, sent from where they lie.
 struct OutFrame {
   std::vector<uint8_t> head;
   std::vector<Bytes> pieces;

@@ -34,7 +34,9 @@ uint32_t get_count(ByteReader& in, uint32_t max) {
 }
 
 // Cut at a limit: texts for people never make a frame that the peer refuses.
-std::string_view clip(const std::string& s, size_t max) { return std::string_view(s).substr(0, max); }
+std::string_view clip(const std::string& s, size_t max) {
+  return std::string_view(s).substr(0, max);
+}
 
 void put_query(const Query& q, ByteWriter& out) {
   out.array(std::span<const Token>(q.tokens));

@@ -1,9 +1,9 @@
 // Messages: the bodies of frames, one for every request and reply of Client (proto/client.h).
 //
 // encode appends a body's fields; decode takes any bytes safely: every count is capped by
-// proto/limits.h or by the constants here before anything is allocated. A request's body begins with
-// a u32 timeout in milliseconds (request_frame writes it, decode_request reads it).
-// Pure functions, any thread. PROTOCOL.md, "Messages".
+// proto/limits.h or by the constants here before anything is allocated. A request's body begins
+// with a u32 timeout in milliseconds (request_frame writes it, decode_request reads it). Pure
+// functions, any thread. PROTOCOL.md, "Messages".
 #pragma once
 
 #include <string>
@@ -14,15 +14,15 @@
 
 namespace kv {
 
-inline constexpr uint32_t kMaxMessageBytes = 4096;   ///< text of an error or a reason
-inline constexpr uint32_t kMaxProgramBytes = 128;    ///< name and version of a peer
-inline constexpr uint32_t kMaxNeeds = 1u << 20;      ///< in one reply
-inline constexpr uint32_t kMaxNames = 1u << 18;      ///< in one list of object names
-inline constexpr uint32_t kMaxCopies = 4096;         ///< in one put
+inline constexpr uint32_t kMaxMessageBytes = 4096;  ///< text of an error or a reason
+inline constexpr uint32_t kMaxProgramBytes = 128;   ///< name and version of a peer
+inline constexpr uint32_t kMaxNeeds = 1u << 20;     ///< in one reply
+inline constexpr uint32_t kMaxNames = 1u << 18;     ///< in one list of object names
+inline constexpr uint32_t kMaxCopies = 4096;        ///< in one put
 inline constexpr uint32_t kMaxStatValues = 4096;
 inline constexpr uint32_t kMaxStatNameBytes = 256;
 inline constexpr uint32_t kMaxFetchObjects = 1u << 20;
-inline constexpr size_t kPayloadAlignment = 64;      ///< of a payload within its body
+inline constexpr size_t kPayloadAlignment = 64;  ///< of a payload within its body
 
 /// The first frame of a connection.
 struct HelloRequest {
@@ -34,9 +34,9 @@ struct HelloRequest {
 };
 struct HelloReply {
   uint16_t version = kProtocolVersion;
-  uint32_t features = 0;  ///< the client's features that the service has too
-  uint32_t max_in_flight = 0;    ///< requests of this connection without their last reply frame
-  uint64_t max_put_bytes = 0;    ///< longest body of a put
+  uint32_t features = 0;       ///< the client's features that the service has too
+  uint32_t max_in_flight = 0;  ///< requests of this connection without their last reply frame
+  uint64_t max_put_bytes = 0;  ///< longest body of a put
   std::string ns;
   std::string program;
   bool operator==(const HelloReply&) const = default;

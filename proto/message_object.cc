@@ -110,7 +110,8 @@ OutFrame fetch_object_frame(uint64_t request, const FetchedObject& m) {
   ByteWriter out = start_frame();
   out.u32(m.end_token);
   auto pieces = put_object(*m.object, out);
-  OutFrame frame = finish_frame(FrameType::fetch_object, request, std::move(out), std::move(pieces));
+  OutFrame frame =
+      finish_frame(FrameType::fetch_object, request, std::move(out), std::move(pieces));
   frame.hold = m.object;
   return frame;
 }

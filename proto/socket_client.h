@@ -1,9 +1,9 @@
 // SocketClient: the Client interface over the service's Unix socket (PROTOCOL.md).
 //
-// A small pool of connections, one request at a time on each; a store's calls stay on the connection
-// that reserved it. A connection that fails is dropped and the next call makes another: models are
-// opened there again, reservations of the lost one are gone (not_found). Nothing is retried.
-// Planes of a fetch point into one received buffer per object. Any thread may call.
+// A small pool of connections, one request at a time on each; a store's calls stay on the
+// connection that reserved it. A connection that fails is dropped and the next call makes another:
+// models are opened there again, reservations of the lost one are gone (not_found). Nothing is
+// retried. Planes of a fetch point into one received buffer per object. Any thread may call.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,23 @@
 
 namespace kv {
 
+class SocketPool;
+
 struct SocketClientOptions {
-  std::chrono::milliseconds connect_timeout{5'000};  ///< connect and hello, within the call's deadline
-  uint32_t max_connections = 4;   ///< at least 1; calls beyond wait
+  std::chrono::milliseconds connect_timeout{
+      5'000};                    ///< connect and hello, within the call's deadline
+  uint32_t max_connections = 4;  ///< at least 1; calls beyond wait
   uint32_t max_reservations = 256;
-  uint64_t max_reply_bytes = 16ull << 30;  ///< of one fetch; more is resource_exhausted
+  uint64_t max_reply_bytes = 16ull << 30;       ///< of one fetch; more is resource_exhausted
   std::string program = "cachesvc-client 0.1";  ///< for the service's log
 };
 
 class SocketClient final : public Client {
  public:
-  /// Makes the first connection. Returns: unavailable (nobody listens), invalid_argument (namespace,
-  /// path), busy (too many connections), deadline_exceeded (connect_timeout).
-  static Result<std::unique_ptr<SocketClient>> connect(const std::string& path, const std::string& ns,
+  /// Makes the first connection. Returns: unavailable (nobody listens), invalid_argument
+  /// (namespace, path), busy (too many connections), deadline_exceeded (connect_timeout).
+  static Result<std::unique_ptr<SocketClient>> connect(const std::string& path,
+                                                       const std::string& ns,
                                                        SocketClientOptions options);
   ~SocketClient() override;
   SocketClient(const SocketClient&) = delete;  // owns connections
@@ -36,8 +40,7 @@ class SocketClient final : public Client {
   Result<LookupReply> lookup(uint32_t model, const Query& query, Deadline deadline) override;
   Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) override;
   Status put(PutRequest request, Deadline deadline) override;
-  Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
-                             Deadline deadline) override;
+  Result<CommitReply> commit(uint64_t reservation, Durability wait_for, Deadline deadline) override;
   Status abort(uint64_t reservation, Deadline deadline) override;
   Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) override;
   Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) override;
@@ -45,9 +48,8 @@ class SocketClient final : public Client {
   Result<StatsReply> stats(Deadline deadline) override;
 
  private:
-  class Pool;
-  explicit SocketClient(std::unique_ptr<Pool> pool);
-  std::unique_ptr<Pool> pool_;
+  explicit SocketClient(std::unique_ptr<SocketPool> pool);
+  std::unique_ptr<SocketPool> pool_;
 };
 
 }  // namespace kv

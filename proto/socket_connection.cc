@@ -50,10 +50,10 @@ Result<int> connect_socket(const std::string& path, Deadline deadline) {
     rc = ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
   } while (rc != 0 && errno == EINTR);
   if (rc != 0) {
-    Status status = errno == EAGAIN
-                        ? Status(StatusCode::deadline_exceeded, "connect: " + path + " is full")
-                        : Status(StatusCode::unavailable,
-                                 "connect " + path + ": " + std::strerror(errno));
+    Status status =
+        errno == EAGAIN
+            ? Status(StatusCode::deadline_exceeded, "connect: " + path + " is full")
+            : Status(StatusCode::unavailable, "connect " + path + ": " + std::strerror(errno));
     ::close(fd);
     return status;
   }

@@ -16,7 +16,8 @@ class SocketConnection {
  public:
   /// Connects and says hello. Returns: unavailable (nobody listens), deadline_exceeded, what the
   /// service answered, or what decoding found.
-  static Result<std::shared_ptr<SocketConnection>> open(const std::string& path, const std::string& ns,
+  static Result<std::shared_ptr<SocketConnection>> open(const std::string& path,
+                                                        const std::string& ns,
                                                         const std::string& program,
                                                         Deadline deadline);
   ~SocketConnection();
@@ -35,7 +36,8 @@ class SocketConnection {
   /// deadline_exceeded, unavailable, corruption, what FrameParser says, or the service's error.
   Result<Frame> receive(uint64_t request, Deadline deadline);
   /// send, then receive of one frame of type `expected`.
-  Result<Frame> call(const OutFrame& frame, uint64_t request, FrameType expected, Deadline deadline);
+  Result<Frame> call(const OutFrame& frame, uint64_t request, FrameType expected,
+                     Deadline deadline);
   /// Breaks the connection, because what it said can't be used.
   Status give_up(Status status);
 

@@ -54,12 +54,14 @@ TEST(ConfigValues, Sizes) {
   EXPECT_EQ(*parse_size("8G"), 8ull << 30);
   EXPECT_EQ(*parse_size("512MB"), 512'000'000u);
   EXPECT_EQ(*parse_size("1.5 KiB"), 1536u);
-  for (const char* bad : {"", "x", "-1", "8GB8", "1.0001KiB", "99999999TiB", "nan", "8 gib", "1e3"}) {
+  for (const char* bad :
+       {"", "x", "-1", "8GB8", "1.0001KiB", "99999999TiB", "nan", "8 gib", "1e3"}) {
     EXPECT_FALSE(parse_size(bad).ok()) << bad;
   }
   EXPECT_DOUBLE_EQ(parse_amount("20%")->fraction, 0.2);
   EXPECT_EQ(parse_amount("1MiB")->bytes, 1u << 20);
-  for (const char* bad : {"0%", "101%", "%", "-5%", "5%%"}) EXPECT_FALSE(parse_amount(bad).ok()) << bad;
+  for (const char* bad : {"0%", "101%", "%", "-5%", "5%%"})
+    EXPECT_FALSE(parse_amount(bad).ok()) << bad;
 }
 
 TEST(ConfigValues, DurationsCountsAndLists) {
@@ -101,7 +103,8 @@ TEST_F(ConfigTest, NothingGivenServes) {
 }
 
 TEST_F(ConfigTest, FlagsWinOverEnvironmentOverFileOverDefaults) {
-  auto file = write("[tier.ram]\nbudget = \"1GiB\"\n[limits]\nworkers = 3\n[log]\nlevel = \"warn\"\n");
+  auto file =
+      write("[tier.ram]\nbudget = \"1GiB\"\n[limits]\nworkers = 3\n[log]\nlevel = \"warn\"\n");
   EXPECT_EQ(load(file)->cache.ram_budget_bytes, 1ull << 30);
   EXPECT_EQ(load(file)->cache.workers, 3u);
   env_["CACHESVC_TIER_RAM_BUDGET"] = "2GiB";
@@ -131,7 +134,8 @@ TEST_F(ConfigTest, ErrorsNameTheirLine) {
   EXPECT_NE(error("[limits]\n\nworkers = \"many\"\n").find(file + ":3: limits.workers = \"many\""),
             std::string::npos);
   EXPECT_NE(error("[limits]\nworkers = 0\n").find(file + ":2: "), std::string::npos);
-  EXPECT_NE(error("[limits]\nworkers = 2.5\n").find(file + ":2: limits.workers"), std::string::npos);
+  EXPECT_NE(error("[limits]\nworkers = 2.5\n").find(file + ":2: limits.workers"),
+            std::string::npos);
   EXPECT_NE(error("[server\n").find(file + ":1"), std::string::npos);
   EXPECT_NE(error("[server]\nallow_uids = [\"root\"]\n").find(":2"), std::string::npos);
   EXPECT_FALSE(load(dir_ + "/absent.toml").ok());

@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 // A connection that sends whatever it is told to.
 class RawPeer {
  public:
-  explicit RawPeer(const std::string& path) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit RawPeer(const std::string& path)
+      : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path.c_str());
@@ -83,9 +84,13 @@ class ServerTest : public ::testing::Test {
  protected:
   std::string socket() const { return dir_.store() + "-run/cachesvc.sock"; }
   void start(std::vector<std::string> more = {}) {
-    std::vector<std::string> args = {"--dir", dir_.store(), "--socket", socket(), "--ram", "64MiB",
-                                     "--ssd", "64MiB", "--codec", "raw",
-                                     "--set", "tier.ssd.min_free=0", "--set", "codec.block_tokens=16"};
+    std::vector<std::string> args = {"--dir",    dir_.store(),
+                                     "--socket", socket(),
+                                     "--ram",    "64MiB",
+                                     "--ssd",    "64MiB",
+                                     "--codec",  "raw",
+                                     "--set",    "tier.ssd.min_free=0",
+                                     "--set",    "codec.block_tokens=16"};
     args.insert(args.end(), more.begin(), more.end());
     daemon_ = DaemonProcess::start(args);
     ASSERT_TRUE(daemon_) << "the daemon did not become ready";
@@ -238,9 +243,14 @@ TEST_F(ServerTest, ModesOfSocketAndDirectories) {
 TEST_F(ServerTest, ASecondDaemonExits75) {
   start();
   std::string said;
-  EXPECT_EQ(run({"serve", "--dir", dir_.store(), "--socket", dir_.store() + "-two/s.sock"}, &said), 75) << said;
+  EXPECT_EQ(run({"serve", "--dir", dir_.store(), "--socket", dir_.store() + "-two/s.sock"}, &said),
+            75)
+      << said;
   EXPECT_NE(said.find(dir_.store()), std::string::npos) << said;
-  EXPECT_EQ(run({"serve", "--dir", dir_.store() + "2", "--ssd", "64MiB", "--socket", socket()}, &said), 75) << said;
+  EXPECT_EQ(
+      run({"serve", "--dir", dir_.store() + "2", "--ssd", "64MiB", "--socket", socket()}, &said),
+      75)
+      << said;
   EXPECT_TRUE(RawPeer(socket()).connected()) << "the first one's socket is untouched";
 }
 
@@ -252,11 +262,14 @@ TEST_F(ServerTest, StaleAndForeignFilesAtTheSocketsPlace) {
   daemon_->stop();
   std::ofstream(socket()) << "precious";
   std::string said;
-  EXPECT_EQ(run({"serve", "--dir", dir_.store(), "--ssd", "64MiB", "--socket", socket()}, &said), 78) << said;
+  EXPECT_EQ(run({"serve", "--dir", dir_.store(), "--ssd", "64MiB", "--socket", socket()}, &said),
+            78)
+      << said;
   EXPECT_EQ(fs::file_size(socket()), 8u);
   fs::create_directory(dir_.store() + "-open");
   fs::permissions(dir_.store() + "-open", fs::perms::all);
-  EXPECT_EQ(run({"serve", "--ssd", "0", "--socket", dir_.store() + "-open/s.sock"}, &said), 78) << said;
+  EXPECT_EQ(run({"serve", "--ssd", "0", "--socket", dir_.store() + "-open/s.sock"}, &said), 78)
+      << said;
 }
 
 TEST_F(ServerTest, CommandLineExitCodes) {
@@ -388,7 +401,8 @@ TEST_F(ServerTest, APeerGoneInTheMiddleOfAPutFreesEverything) {
     RawPeer peer(socket());
     peer.hello();
     ModelSpec model = plain_model();
-    peer.send(flatten(request_frame(FrameType::open, 2, 0, OpenRequest{model, nullptr, false, PrefillMode::exact})));
+    peer.send(flatten(request_frame(FrameType::open, 2, 0,
+                                    OpenRequest{model, nullptr, false, PrefillMode::exact})));
     auto opened = decode_reply<OpenReply>(FrameType::open_ok, peer.receive()->body.span());
     ASSERT_TRUE(opened.ok());
     auto tokens = random_tokens(rng_, 32);
@@ -426,8 +440,8 @@ TEST_F(ServerTest, TooManyConnectionsAreToldSo) {
 }
 
 TEST_F(ServerTest, SilentPeersAreCut) {
-  start({"--set", "server.handshake_timeout=50ms", "--set", "server.progress_timeout=50ms",
-         "--set", "server.idle_timeout=100ms"});
+  start({"--set", "server.handshake_timeout=50ms", "--set", "server.progress_timeout=50ms", "--set",
+         "server.idle_timeout=100ms"});
   RawPeer mute(socket());
   EXPECT_FALSE(mute.receive().has_value()) << "no hello in time";
   RawPeer half(socket());
@@ -449,7 +463,8 @@ TEST_F(ServerTest, AReaderThatNeverReadsIsCut) {
   ASSERT_TRUE(b.store(tokens).ok());
   RawPeer peer(socket());
   peer.hello();
-  peer.send(flatten(request_frame(FrameType::open, 2, 0, OpenRequest{model, nullptr, false, PrefillMode::exact})));
+  peer.send(flatten(request_frame(FrameType::open, 2, 0,
+                                  OpenRequest{model, nullptr, false, PrefillMode::exact})));
   auto opened = decode_reply<OpenReply>(FrameType::open_ok, peer.receive()->body.span());
   FetchCall call;
   call.request.model = opened->model;

@@ -1,7 +1,7 @@
 // DaemonProcess: the real `cachesvc serve` as a child, for tests that kill it.
 //
-// KV_CACHESVC_BIN (a compile definition) names the program. start() returns once the daemon has said
-// on its ready descriptor that it serves; no sleeping. One thread at a time.
+// KV_CACHESVC_BIN (a compile definition) names the program. start() returns once the daemon has
+// said on its ready descriptor that it serves; no sleeping. One thread at a time.
 #pragma once
 
 #include <fcntl.h>

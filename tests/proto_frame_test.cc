@@ -1,5 +1,5 @@
-// The frame parser: whole frames out of any cut of the stream, typed errors, memory that follows what
-// has arrived.
+// The frame parser: whole frames out of any cut of the stream, typed errors, memory that follows
+// what has arrived.
 #include <gtest/gtest.h>
 
 #include "proto/checksum.h"
@@ -79,14 +79,16 @@ TEST(FrameParser, AnyCutOfTheStreamGivesTheSameFrames) {
   std::vector<uint8_t> stream;
   auto samples = testing::sample_frames();
   for (int repeat = 0; repeat < 20; ++repeat) {
-    for (const auto& [name, bytes] : samples) stream.insert(stream.end(), bytes.begin(), bytes.end());
+    for (const auto& [name, bytes] : samples)
+      stream.insert(stream.end(), bytes.begin(), bytes.end());
   }
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     Status status;
     uint64_t largest = uint64_t{1} << (seed % 18);  // seed 0: byte by byte
-    auto frames = parse(stream, [&] { return 1 + random.below(largest); }, status);
+    auto frames = parse(
+        stream, [&] { return 1 + random.below(largest); }, status);
     ASSERT_TRUE(status.ok()) << status.to_string();
     ASSERT_EQ(frames.size(), samples.size() * 20);
     auto it = samples.begin();
@@ -153,7 +155,8 @@ TEST(FrameParser, LargeBodiesArriveWhole) {
   auto stream = header_bytes({1, FrameType::put, 8, body.size(), 0});
   stream.insert(stream.end(), body.begin(), body.end());
   Status status;
-  auto frames = parse(stream, [&] { return 1 + random.below(3u << 20); }, status);
+  auto frames = parse(
+      stream, [&] { return 1 + random.below(3u << 20); }, status);
   ASSERT_TRUE(status.ok());
   ASSERT_EQ(frames.size(), 1u);
   EXPECT_TRUE(std::equal(body.begin(), body.end(), frames[0].body.span().begin(),
@@ -198,7 +201,8 @@ TEST(FrameParser, PutsWaitForAnExternalBufferOrAreSkipped) {
       }
     }
     EXPECT_EQ(types, (std::vector{FrameType::put, FrameType::put, FrameType::stats}));
-    EXPECT_TRUE(std::equal(buffer.begin(), buffer.end(), put.begin() + kFrameHeaderBytes, put.end()));
+    EXPECT_TRUE(
+        std::equal(buffer.begin(), buffer.end(), put.begin() + kFrameHeaderBytes, put.end()));
     EXPECT_TRUE(parser.at_boundary());
     EXPECT_EQ(parser.body_capacity(), 0u);
   }

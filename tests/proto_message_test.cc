@@ -24,7 +24,8 @@ std::vector<uint8_t> read_file(const std::string& path) {
 void write_file(const std::string& path, std::span<const uint8_t> bytes) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   std::ofstream out(path, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  out.write(reinterpret_cast<const char*>(bytes.data()),
+            static_cast<std::streamsize>(bytes.size()));
 }
 
 // The body of one frame, as received.
@@ -82,7 +83,8 @@ TEST(Golden, TheWorkedExampleInTheProtocolIsReal) {
   while (std::getline(in, line)) {
     if (line.rfind("<!-- hex ", 0) == 0) name = line.substr(9, line.find(" -->") - 9);
     if (line.rfind("<!-- end", 0) == 0) name.clear();
-    if (name.empty() || line.empty() || !std::isxdigit(static_cast<unsigned char>(line[0]))) continue;
+    if (name.empty() || line.empty() || !std::isxdigit(static_cast<unsigned char>(line[0])))
+      continue;
     std::stringstream hex(line.substr(0, line.find('|')));
     for (std::string byte; hex >> byte;) {
       examples[name].push_back(static_cast<uint8_t>(std::stoul(byte, nullptr, 16)));
@@ -155,7 +157,8 @@ TEST(Decoders, RandomBytesAreSafe) {
     std::vector<uint8_t> body;
     if (random.coin() && !frame.body.empty()) {  // half: a real body with a few random bytes
       body.assign(frame.body.span().begin(), frame.body.span().end());
-      for (int i = 0; i < 4; ++i) body[random.below(body.size())] = static_cast<uint8_t>(random.u32());
+      for (int i = 0; i < 4; ++i)
+        body[random.below(body.size())] = static_cast<uint8_t>(random.u32());
     } else {
       body = random.bytes(random.below(400));
     }
@@ -215,7 +218,8 @@ TEST(RoundTrip, RequestsComeBackEqual) {
     EXPECT_TRUE(commit2.reservation == commit.reservation && commit2.wait_for == commit.wait_for);
     AbortRequest abort{r.rng()};
     EXPECT_EQ(round_trip(abort).reservation, abort.reservation);
-    FetchCall fetch{{r.u32(), r.query(), r.pick<FetchForm>(0, 3), r.coin(), r.u32(), r.coin()}, r.rng()};
+    FetchCall fetch{{r.u32(), r.query(), r.pick<FetchForm>(0, 3), r.coin(), r.u32(), r.coin()},
+                    r.rng()};
     auto fetch2 = round_trip(fetch);
     EXPECT_TRUE(fetch2.request.model == fetch.request.model &&
                 same(fetch2.request.query, fetch.request.query) &&
@@ -231,12 +235,15 @@ TEST(RoundTrip, RepliesComeBackEqual) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     Random r(seed);
-    HelloReply hello{static_cast<uint16_t>(r.u32()), r.u32(), r.u32(), r.rng(), r.text(60), r.text(100)};
+    HelloReply hello{
+        static_cast<uint16_t>(r.u32()), r.u32(), r.u32(), r.rng(), r.text(60), r.text(100)};
     EXPECT_EQ(round_trip(hello), hello);
     ErrorReply error{r.pick<StatusCode>(1, 11), r.text(200)};
     EXPECT_EQ(round_trip(error), error);
-    OpenReply open{r.u32(), {r.text(20), r.id(), r.id()},
-                   std::make_shared<const Profile>(r.profile()), r.reports()};
+    OpenReply open{r.u32(),
+                   {r.text(20), r.id(), r.id()},
+                   std::make_shared<const Profile>(r.profile()),
+                   r.reports()};
     auto open2 = round_trip(open);
     EXPECT_TRUE(open2.model == open.model && open2.realm == open.realm && open2.profile &&
                 *open2.profile == *open.profile && same(open2.parts, open.parts));
@@ -247,7 +254,12 @@ TEST(RoundTrip, RepliesComeBackEqual) {
                 lookup2.reason == lookup.reason);
     ReserveReply reserve{r.rng(), std::vector<Need>(r.below(5))};
     for (auto& n : reserve.needs) {
-      n = {r.pick<ObjectKind>(1, 4), r.u32(), static_cast<uint16_t>(r.u32()), r.u32(), r.u32(), r.coin()};
+      n = {r.pick<ObjectKind>(1, 4),
+           r.u32(),
+           static_cast<uint16_t>(r.u32()),
+           r.u32(),
+           r.u32(),
+           r.coin()};
     }
     auto reserve2 = round_trip(reserve);
     EXPECT_EQ(reserve2.reservation, reserve.reservation);
@@ -261,8 +273,14 @@ TEST(RoundTrip, RepliesComeBackEqual) {
     auto commit2 = round_trip(commit);
     EXPECT_TRUE(commit2.level == commit.level && commit2.foreign == commit.foreign &&
                 commit2.lost == commit.lost);
-    FetchHeader fetch{r.u32(), r.u32(), r.coin(), r.pick<Tier>(0, 3), r.pick<HitForm>(0, 2), r.text(30),
-                      static_cast<uint32_t>(r.below(kMaxFetchObjects)), r.rng()};
+    FetchHeader fetch{r.u32(),
+                      r.u32(),
+                      r.coin(),
+                      r.pick<Tier>(0, 3),
+                      r.pick<HitForm>(0, 2),
+                      r.text(30),
+                      static_cast<uint32_t>(r.below(kMaxFetchObjects)),
+                      r.rng()};
     EXPECT_EQ(round_trip(fetch), fetch);
     FetchDone done{r.u32()};
     EXPECT_EQ(round_trip(done).objects, done.objects);

@@ -1,5 +1,5 @@
-// SocketClient against peers that misbehave: late, gone, lying, out of step. A real service behind it
-// is tested in cachesvc_server_test.cc.
+// SocketClient against peers that misbehave: late, gone, lying, out of step. A real service behind
+// it is tested in cachesvc_server_test.cc.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -132,7 +132,8 @@ TEST(SocketClient, AHangUpIsUnavailableAndTheNextCallReconnects) {
     p.hang_up();
     if (!p.greet()) return;
     auto frame = p.receive();
-    p.send(flatten(reply_frame(FrameType::stats_ok, frame->header.request, StatsReply{{{"busy", 3}}, {}})));
+    p.send(flatten(
+        reply_frame(FrameType::stats_ok, frame->header.request, StatsReply{{{"busy", 3}}, {}})));
     p.receive();
   });
   auto client = connect(peer);
@@ -151,8 +152,10 @@ TEST(SocketClient, ModelsAreOpenedAgainOnANewConnection) {
       while (auto frame = p.receive()) {
         uint64_t id = frame->header.request;
         if (frame->header.type == FrameType::open) {
-          OpenReply reply{handle, {"tenant", {}, {}},
-                          std::make_shared<const Profile>(testing::sample_profile()), {}};
+          OpenReply reply{handle,
+                          {"tenant", {}, {}},
+                          std::make_shared<const Profile>(testing::sample_profile()),
+                          {}};
           p.send(flatten(reply_frame(FrameType::open_ok, id, reply)));
         } else {
           uint32_t ms;
@@ -170,7 +173,8 @@ TEST(SocketClient, ModelsAreOpenedAgainOnANewConnection) {
   ASSERT_TRUE(client);
   auto opened = client->open({testing::sample_model(), nullptr, false, PrefillMode::exact}, soon());
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
-  EXPECT_EQ(client->lookup(opened->model + 1, {}, soon()).status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(client->lookup(opened->model + 1, {}, soon()).status().code(),
+            StatusCode::invalid_argument);
   for (uint32_t connection = 1; connection <= 3; ++connection) {
     auto reply = client->lookup(opened->model, {}, soon());
     // A hang-up may be noticed only while the call is under way.
@@ -186,8 +190,10 @@ TEST(SocketClient, AStoreEndsWithItsConnection) {
       while (auto frame = p.receive()) {
         uint64_t id = frame->header.request;
         if (frame->header.type == FrameType::open) {
-          OpenReply reply{1, {"tenant", {}, {}},
-                          std::make_shared<const Profile>(testing::sample_profile()), {}};
+          OpenReply reply{1,
+                          {"tenant", {}, {}},
+                          std::make_shared<const Profile>(testing::sample_profile()),
+                          {}};
           p.send(flatten(reply_frame(FrameType::open_ok, id, reply)));
         } else if (frame->header.type == FrameType::reserve) {
           p.send(flatten(reply_frame(FrameType::reserve_ok, id, ReserveReply{77, {}})));
@@ -211,72 +217,84 @@ TEST(SocketClient, AStoreEndsWithItsConnection) {
             StatusCode::not_found);
 }
 
-// What the peer says after a fetch's header does not fit it, or is no frame at all.
-TEST(SocketClient, LiesInAFetchAreTypedErrors) {
-  using Reply = std::function<std::vector<std::vector<uint8_t>>(uint64_t)>;
+// What a peer may say wrongly in answer to a fetch, and what the client makes of it.
+struct Lie {
+  std::function<std::vector<OutFrame>(uint64_t)> reply;
+  StatusCode expected;
+};
+
+std::vector<OutFrame> just(OutFrame frame) {
+  std::vector<OutFrame> frames;
+  frames.push_back(std::move(frame));
+  return frames;
+}
+
+std::vector<Lie> fetch_lies() {
   auto object = std::make_shared<const Object>(testing::sample_object());
-  FetchHeader header;
-  header.tokens = 3;
-  header.objects = 1;
-  header.object_bytes = 10'000;
-  struct Lie {
-    Reply reply;
-    StatusCode expected;
+  auto header = [](uint64_t id, uint64_t object_bytes) {
+    FetchHeader h;
+    h.tokens = 3;
+    h.objects = 1;
+    h.object_bytes = object_bytes;
+    return reply_frame(FrameType::fetch_header, id, h);
   };
-  std::vector<Lie> lies = {
-      {[&](uint64_t id) {  // fewer objects than announced
-         return std::vector<std::vector<uint8_t>>{flatten(reply_frame(FrameType::fetch_header, id, header)),
-                            flatten(reply_frame(FrameType::fetch_done, id, FetchDone{0}))};
-       }, StatusCode::corruption},
-      {[&](uint64_t id) {  // more bytes than announced
-         FetchHeader small = header;
-         small.object_bytes = 8;
-         return std::vector<std::vector<uint8_t>>{flatten(reply_frame(FrameType::fetch_header, id, small)),
-                            flatten(fetch_object_frame(id, {object, 3}))};
-       }, StatusCode::corruption},
-      {[&](uint64_t id) {  // another request's reply
-         return std::vector<std::vector<uint8_t>>{flatten(reply_frame(FrameType::fetch_header, id + 1, header))};
-       }, StatusCode::corruption},
-      {[&](uint64_t id) {  // another type
-         return std::vector<std::vector<uint8_t>>{flatten(reply_frame(FrameType::lookup_ok, id, LookupReply{}))};
-       }, StatusCode::corruption},
-      {[](uint64_t) { return std::vector<std::vector<uint8_t>>{std::vector<uint8_t>(100, 0x41)}; }, StatusCode::corruption},
-      {[&](uint64_t id) {  // more than the client takes
-         FetchHeader huge = header;
-         huge.object_bytes = UINT64_MAX;
-         return std::vector<std::vector<uint8_t>>{flatten(reply_frame(FrameType::fetch_header, id, huge))};
-       }, StatusCode::resource_exhausted},
-      {[&](uint64_t id) {  // half a frame, then nothing
-         auto frame = flatten(reply_frame(FrameType::fetch_header, id, header));
-         frame.resize(40);
-         return std::vector<std::vector<uint8_t>>{frame};
-       }, StatusCode::unavailable},
+  auto fewer_objects = [=](uint64_t id) {
+    auto frames = just(header(id, 10'000));
+    frames.push_back(reply_frame(FrameType::fetch_done, id, FetchDone{0}));
+    return frames;
   };
-  for (size_t i = 0; i < lies.size(); ++i) {
-    SCOPED_TRACE(i);
-    ScriptedPeer peer([&](ScriptedPeer& p) {
-      if (!p.greet()) return;
-      while (auto frame = p.receive()) {
-        uint64_t id = frame->header.request;
-        if (frame->header.type == FrameType::open) {
-          OpenReply reply{1, {"tenant", {}, {}},
-                          std::make_shared<const Profile>(testing::sample_profile()), {}};
-          p.send(flatten(reply_frame(FrameType::open_ok, id, reply)));
-          continue;
-        }
-        for (const auto& bytes : lies[i].reply(id)) p.send(bytes);
-        p.hang_up();
-        return;
-      }
-    });
+  auto more_bytes = [=](uint64_t id) {
+    auto frames = just(header(id, 8));
+    frames.push_back(fetch_object_frame(id, {object, 3}));
+    return frames;
+  };
+  auto other_request = [=](uint64_t id) { return just(header(id + 1, 10'000)); };
+  auto other_type = [](uint64_t id) {
+    return just(reply_frame(FrameType::lookup_ok, id, LookupReply{}));
+  };
+  auto no_frame = [](uint64_t) {
+    return just(OutFrame{std::vector<uint8_t>(100, 0x41), {}, nullptr});
+  };
+  auto too_large = [=](uint64_t id) { return just(header(id, UINT64_MAX)); };
+  auto half_a_frame = [=](uint64_t id) {
+    auto frames = just(header(id, 10'000));
+    frames[0].head.resize(40);
+    return frames;
+  };
+  return {{fewer_objects, StatusCode::corruption}, {more_bytes, StatusCode::corruption},
+          {other_request, StatusCode::corruption}, {other_type, StatusCode::corruption},
+          {no_frame, StatusCode::corruption},      {too_large, StatusCode::resource_exhausted},
+          {half_a_frame, StatusCode::unavailable}};
+}
+
+// Answers an open, then tells the lie and hangs up.
+void tell(ScriptedPeer& p, const Lie& lie) {
+  if (!p.greet()) return;
+  while (auto frame = p.receive()) {
+    uint64_t id = frame->header.request;
+    if (frame->header.type == FrameType::open) {
+      OpenReply reply{
+          1, {"tenant", {}, {}}, std::make_shared<const Profile>(testing::sample_profile()), {}};
+      p.send(flatten(reply_frame(FrameType::open_ok, id, reply)));
+      continue;
+    }
+    for (const auto& out : lie.reply(id)) p.send(flatten(out));
+    return p.hang_up();
+  }
+}
+
+TEST(SocketClient, LiesInAFetchAreTypedErrors) {
+  for (const Lie& lie : fetch_lies()) {
+    ScriptedPeer peer([&](ScriptedPeer& p) { tell(p, lie); });
     auto client = connect(peer);
     ASSERT_TRUE(client);
-    auto opened = client->open({testing::sample_model(), nullptr, false, PrefillMode::exact}, soon());
+    auto opened =
+        client->open({testing::sample_model(), nullptr, false, PrefillMode::exact}, soon());
     ASSERT_TRUE(opened.ok());
     FetchRequest request;
     request.model = opened->model;
     auto reply = client->fetch(request, soon());
-    EXPECT_EQ(reply.status().code(), lies[i].expected) << reply.status().to_string();
+    EXPECT_EQ(reply.status().code(), lie.expected) << reply.status().to_string();
   }
 }
 

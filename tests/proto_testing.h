@@ -62,8 +62,14 @@ class Random {
   std::vector<CodingReport> reports() {
     std::vector<CodingReport> out(below(5));
     for (auto& r : out) {
-      r = {static_cast<uint16_t>(rng()), static_cast<uint16_t>(rng()), pick<PartKind>(1, 7), 4, 3,
-           static_cast<uint8_t>(below(9)), 0, text(30)};
+      r = {static_cast<uint16_t>(rng()),
+           static_cast<uint16_t>(rng()),
+           pick<PartKind>(1, 7),
+           4,
+           3,
+           static_cast<uint8_t>(below(9)),
+           0,
+           text(30)};
     }
     return out;
   }
@@ -75,8 +81,18 @@ class Random {
     for (auto& layer : m.layers) {
       layer.parts.resize(below(3));
       for (auto& p : layer.parts) {
-        p = {pick<PartKind>(1, 7), pick<DType>(1, 3), u32(), u32(), u32(), u32(), u32(), u32(),
-             u32(), coin(), pick<SnapshotPlace>(0, 1), text(10)};
+        p = {pick<PartKind>(1, 7),
+             pick<DType>(1, 3),
+             u32(),
+             u32(),
+             u32(),
+             u32(),
+             u32(),
+             u32(),
+             u32(),
+             coin(),
+             pick<SnapshotPlace>(0, 1),
+             text(10)};
       }
     }
     return m;
@@ -193,10 +209,10 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   frames["hello_ok"] =
       reply_frame(T::hello_ok, 1, HelloReply{1, 0, 16, 1 << 20, "tenant", "cachesvc 0.1.0"});
   frames["error"] = reply_frame(T::error, 9, ErrorReply{StatusCode::busy, "no room"});
-  frames["open"] = request_frame(
-      T::open, 2, 5000, OpenRequest{sample_model(), profile, true, PrefillMode::exact});
-  frames["open_ok"] = reply_frame(
-      T::open_ok, 2, OpenReply{7, {"tenant", id_of(1), id_of(4)}, profile, {report}});
+  frames["open"] = request_frame(T::open, 2, 5000,
+                                 OpenRequest{sample_model(), profile, true, PrefillMode::exact});
+  frames["open_ok"] =
+      reply_frame(T::open_ok, 2, OpenReply{7, {"tenant", id_of(1), id_of(4)}, profile, {report}});
   frames["lookup"] = request_frame(T::lookup, 3, 100, QueryRequest{7, query});
   frames["lookup_ok"] = reply_frame(
       T::lookup_ok, 3, LookupReply{3, 4, Tier::mixed, HitForm::exact_tail, "a carry is missing"});
@@ -204,10 +220,10 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   frames["prefetch_ok"] =
       reply_frame(T::prefetch_ok, 4, LookupReply{3, 3, Tier::ssd, HitForm::coded, ""});
   frames["reserve"] = request_frame(T::reserve, 5, 100, ReserveRequest{7, id_of(4), query});
-  frames["reserve_ok"] = reply_frame(
-      T::reserve_ok, 5,
-      ReserveReply{42, {{ObjectKind::block, 0, 0, 0, 4, true},
-                        {ObjectKind::supplement, 1, 2, 5, 8, false}}});
+  frames["reserve_ok"] = reply_frame(T::reserve_ok, 5,
+                                     ReserveReply{42,
+                                                  {{ObjectKind::block, 0, 0, 0, 4, true},
+                                                   {ObjectKind::supplement, 1, 2, 5, 8, false}}});
   frames["put"] = put_frame(6, 100, PutRequest{42, sample_object(), {{name, 16, 20}}});
   frames["put_ok"] = reply_frame(T::put_ok, 6, Empty{});
   frames["commit"] = request_frame(T::commit, 7, 100, CommitRequest{42, Durability::spilled});
@@ -217,17 +233,17 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   frames["abort_ok"] = reply_frame(T::abort_ok, 8, Empty{});
   FetchRequest fetch{7, query, FetchForm::f16, false, 1000, true};
   frames["fetch"] = request_frame(T::fetch, 10, 100, FetchCall{fetch, 1 << 30});
-  frames["fetch_header"] = reply_frame(
-      T::fetch_header, 10,
-      FetchHeader{3, 4, false, Tier::ram, HitForm::coded, "tail gone", 1, 300});
-  frames["fetch_object"] = fetch_object_frame(
-      10, FetchedObject{std::make_shared<const Object>(sample_object()), 6});
+  frames["fetch_header"] =
+      reply_frame(T::fetch_header, 10,
+                  FetchHeader{3, 4, false, Tier::ram, HitForm::coded, "tail gone", 1, 300});
+  frames["fetch_object"] =
+      fetch_object_frame(10, FetchedObject{std::make_shared<const Object>(sample_object()), 6});
   frames["fetch_done"] = reply_frame(T::fetch_done, 10, FetchDone{1});
   frames["erase"] = request_frame(T::erase, 11, 100, QueryRequest{7, {}});
   frames["erase_ok"] = reply_frame(T::erase_ok, 11, EraseCount{12});
   frames["stats"] = request_frame(T::stats, 12, 100, Empty{});
-  frames["stats_ok"] =
-      reply_frame(T::stats_ok, 12, StatsReply{{{"lookups", 5}, {"busy", 0}}, {{"sample", {report}}}});
+  frames["stats_ok"] = reply_frame(
+      T::stats_ok, 12, StatsReply{{{"lookups", 5}, {"busy", 0}}, {{"sample", {report}}}});
   std::map<std::string, std::vector<uint8_t>> out;
   for (const auto& [key, frame] : frames) out[key] = flatten(frame);
   return out;
@@ -239,31 +255,52 @@ inline Status decode_any(const Frame& frame) {
   uint32_t ms = 0;
   auto body = frame.body.span();
   switch (frame.header.type) {
-    case T::hello: return decode_reply<HelloRequest>(T::hello, body).status();
-    case T::hello_ok: return decode_reply<HelloReply>(T::hello_ok, body).status();
-    case T::error: return decode_reply<ErrorReply>(T::error, body).status();
-    case T::open: return decode_request<OpenRequest>(T::open, body, ms).status();
-    case T::open_ok: return decode_reply<OpenReply>(T::open_ok, body).status();
+    case T::hello:
+      return decode_reply<HelloRequest>(T::hello, body).status();
+    case T::hello_ok:
+      return decode_reply<HelloReply>(T::hello_ok, body).status();
+    case T::error:
+      return decode_reply<ErrorReply>(T::error, body).status();
+    case T::open:
+      return decode_request<OpenRequest>(T::open, body, ms).status();
+    case T::open_ok:
+      return decode_reply<OpenReply>(T::open_ok, body).status();
     case T::lookup:
     case T::prefetch:
-    case T::erase: return decode_request<QueryRequest>(frame.header.type, body, ms).status();
+    case T::erase:
+      return decode_request<QueryRequest>(frame.header.type, body, ms).status();
     case T::lookup_ok:
-    case T::prefetch_ok: return decode_reply<LookupReply>(frame.header.type, body).status();
-    case T::reserve: return decode_request<ReserveRequest>(T::reserve, body, ms).status();
-    case T::reserve_ok: return decode_reply<ReserveReply>(T::reserve_ok, body).status();
-    case T::put: return decode_put(frame.body, ms).status();
+    case T::prefetch_ok:
+      return decode_reply<LookupReply>(frame.header.type, body).status();
+    case T::reserve:
+      return decode_request<ReserveRequest>(T::reserve, body, ms).status();
+    case T::reserve_ok:
+      return decode_reply<ReserveReply>(T::reserve_ok, body).status();
+    case T::put:
+      return decode_put(frame.body, ms).status();
     case T::put_ok:
-    case T::abort_ok: return decode_reply<Empty>(frame.header.type, body).status();
-    case T::commit: return decode_request<CommitRequest>(T::commit, body, ms).status();
-    case T::commit_ok: return decode_reply<CommitReply>(T::commit_ok, body).status();
-    case T::abort: return decode_request<AbortRequest>(T::abort, body, ms).status();
-    case T::fetch: return decode_request<FetchCall>(T::fetch, body, ms).status();
-    case T::fetch_header: return decode_reply<FetchHeader>(T::fetch_header, body).status();
-    case T::fetch_object: return decode_fetch_object(frame.body).status();
-    case T::fetch_done: return decode_reply<FetchDone>(T::fetch_done, body).status();
-    case T::erase_ok: return decode_reply<EraseCount>(T::erase_ok, body).status();
-    case T::stats: return decode_request<Empty>(T::stats, body, ms).status();
-    case T::stats_ok: return decode_reply<StatsReply>(T::stats_ok, body).status();
+    case T::abort_ok:
+      return decode_reply<Empty>(frame.header.type, body).status();
+    case T::commit:
+      return decode_request<CommitRequest>(T::commit, body, ms).status();
+    case T::commit_ok:
+      return decode_reply<CommitReply>(T::commit_ok, body).status();
+    case T::abort:
+      return decode_request<AbortRequest>(T::abort, body, ms).status();
+    case T::fetch:
+      return decode_request<FetchCall>(T::fetch, body, ms).status();
+    case T::fetch_header:
+      return decode_reply<FetchHeader>(T::fetch_header, body).status();
+    case T::fetch_object:
+      return decode_fetch_object(frame.body).status();
+    case T::fetch_done:
+      return decode_reply<FetchDone>(T::fetch_done, body).status();
+    case T::erase_ok:
+      return decode_reply<EraseCount>(T::erase_ok, body).status();
+    case T::stats:
+      return decode_request<Empty>(T::stats, body, ms).status();
+    case T::stats_ok:
+      return decode_reply<StatsReply>(T::stats_ok, body).status();
   }
   return unsupported("unknown frame type");
 }

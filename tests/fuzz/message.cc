@@ -1,5 +1,5 @@
-// Fuzz target: one body, of the type that the input's header (or its first two bytes) names; no CRC in
-// the way. What decodes must encode.
+// Fuzz target: one body, of the type that the input's header (or its first two bytes) names; no CRC
+// in the way. What decodes must encode.
 #include "tests/proto_testing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

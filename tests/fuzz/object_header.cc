@@ -8,6 +8,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)kv::expected_payload_bytes(*object);
   kv::ByteWriter out;
   kv::encode_header(*object, out);
-  if (out.size() != in.at() || std::memcmp(out.span().data(), data, out.size()) != 0) __builtin_trap();
+  if (out.size() != in.at() || std::memcmp(out.span().data(), data, out.size()) != 0)
+    __builtin_trap();
   return 0;
 }

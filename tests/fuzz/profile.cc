@@ -7,6 +7,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!profile.ok()) return 0;
   kv::ByteWriter out;
   kv::encode(*profile, out);
-  if (out.size() != in.at() || std::memcmp(out.span().data(), data, out.size()) != 0) __builtin_trap();
+  if (out.size() != in.at() || std::memcmp(out.span().data(), data, out.size()) != 0)
+    __builtin_trap();
   return 0;
 }

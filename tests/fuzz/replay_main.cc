@@ -15,8 +15,12 @@ constexpr int kMutationsPerFile = 10'000;
 
 void mutate(std::vector<uint8_t>& bytes, std::mt19937_64& rng) {
   switch (rng() % 5) {
-    case 0: bytes.resize(rng() % (bytes.size() + 1)); break;
-    case 1: bytes.insert(bytes.begin() + static_cast<long>(rng() % (bytes.size() + 1)), 0xff); break;
+    case 0:
+      bytes.resize(rng() % (bytes.size() + 1));
+      break;
+    case 1:
+      bytes.insert(bytes.begin() + static_cast<long>(rng() % (bytes.size() + 1)), 0xff);
+      break;
     case 2:
       if (bytes.size() > 4) bytes.erase(bytes.begin() + static_cast<long>(rng() % bytes.size()));
       break;

@@ -1,0 +1,143 @@
+// Waiting, reuse and loss of connections.
+#include "proto/socket_pool.h"
+
+#include <algorithm>
+
+namespace kv {
+
+uint32_t timeout_ms(Deadline deadline) {
+  using std::chrono::milliseconds;
+  auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+  int64_t ms = std::clamp<int64_t>(left.count(), 1, 24 * 3600 * 1000);
+  return static_cast<uint32_t>(ms - std::min<int64_t>(ms / 10, 100));
+}
+
+SocketPool::SocketPool(std::string path, std::string ns, SocketClientOptions options)
+    : path_(std::move(path)), ns_(std::move(ns)), options_(std::move(options)) {}
+
+SocketPool::Use::~Use() {
+  if (c_) pool_->release(c_);
+}
+
+Result<SocketPool::Use> SocketPool::acquire(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    while (!idle_.empty()) {
+      ConnectionPtr c = idle_.back();
+      idle_.pop_back();
+      if (!c->stale()) return Use(*this, c);
+      forget(c);
+    }
+    if (connections_ < options_.max_connections) break;
+    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
+      return Status(StatusCode::deadline_exceeded, "every connection is in use");
+    }
+  }
+  ++connections_;
+  lock.unlock();
+  auto c = SocketConnection::open(path_, ns_, options_.program,
+                                  std::min(deadline, deadline_in(options_.connect_timeout)));
+  if (c.ok()) return Use(*this, *c);
+  lock.lock();
+  --connections_;
+  changed_.notify_all();
+  return c.status();
+}
+
+Result<SocketPool::Use> SocketPool::acquire_for(uint64_t id, Deadline deadline, uint64_t& remote) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    auto it = reservations_.find(id);
+    if (it == reservations_.end()) {
+      return Status(StatusCode::not_found, "reservation " + std::to_string(id) +
+                                               " is not there, or went with its connection");
+    }
+    remote = it->second.remote;
+    auto idle = std::find(idle_.begin(), idle_.end(), it->second.connection);
+    if (idle != idle_.end()) {
+      ConnectionPtr c = *idle;
+      idle_.erase(idle);
+      return Use(*this, c);
+    }
+    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
+      return Status(StatusCode::deadline_exceeded, "the reservation's connection is in use");
+    }
+  }
+}
+
+bool SocketPool::reservations_full() {
+  std::lock_guard lock(mutex_);
+  return reservations_.size() >= options_.max_reservations;
+}
+
+uint64_t SocketPool::add_reservation(const ConnectionPtr& c, uint64_t remote) {
+  std::lock_guard lock(mutex_);
+  reservations_[++last_reservation_] = {c, remote};
+  return last_reservation_;
+}
+
+void SocketPool::end_reservation(uint64_t id) {
+  std::lock_guard lock(mutex_);
+  reservations_.erase(id);
+}
+
+Result<OpenReply> SocketPool::open_on(const Use& use, const OpenRequest& request,
+                                      Deadline deadline) {
+  uint64_t id = use->next_request();
+  OutFrame out = request_frame(FrameType::open, id, timeout_ms(deadline), request);
+  KV_ASSIGN_OR_RETURN(Frame frame, use->call(out, id, FrameType::open_ok, deadline));
+  auto reply = decode_reply<OpenReply>(FrameType::open_ok, frame.body.span());
+  if (!reply.ok()) return use->give_up(reply.status());
+  return reply;
+}
+
+uint32_t SocketPool::remember(const Use& use, const OpenRequest& request, const OpenReply& reply) {
+  OpenRequest again{request.model, reply.profile, false, request.prefill};
+  std::lock_guard lock(mutex_);
+  auto it = std::find_if(models_.begin(), models_.end(), [&](const OpenRequest& r) {
+    return r.model.fingerprint == request.model.fingerprint;
+  });
+  if (it == models_.end()) {
+    models_.push_back(again);
+    it = models_.end() - 1;
+  } else {
+    *it = again;
+  }
+  uint32_t model = static_cast<uint32_t>(it - models_.begin()) + 1;
+  use->models[model] = reply.model;
+  return model;
+}
+
+Result<uint32_t> SocketPool::remote_model(const Use& use, uint32_t model, Deadline deadline) {
+  auto known = use->models.find(model);
+  if (known != use->models.end()) return known->second;
+  OpenRequest request;
+  {
+    std::lock_guard lock(mutex_);
+    if (model == 0 || model > models_.size()) {
+      return invalid_argument("model handle " + std::to_string(model) + " was not opened here");
+    }
+    request = models_[model - 1];
+  }
+  KV_ASSIGN_OR_RETURN(OpenReply reply, open_on(use, request, deadline));
+  use->models[model] = reply.model;
+  return reply.model;
+}
+
+void SocketPool::release(const ConnectionPtr& c) {
+  std::lock_guard lock(mutex_);
+  if (c->broken()) {
+    forget(c);
+  } else {
+    idle_.push_back(c);
+  }
+  changed_.notify_all();
+}
+
+// With mutex_ held: the connection and its reservations are gone.
+void SocketPool::forget(const ConnectionPtr& c) {
+  --connections_;
+  std::erase_if(reservations_, [&](const auto& r) { return r.second.connection == c; });
+}
+
+}  // namespace kv

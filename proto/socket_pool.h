@@ -1,0 +1,81 @@
+// SocketPool: the connections of a SocketClient, and what is bound to them.
+//
+// A call takes a connection for itself (Use) and gives it back; a broken one is dropped and the
+// next call makes another. A reservation names the connection that holds it. Handles of models are
+// the client's own; each connection has its own for the service. Any thread may call.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "proto/socket_client.h"
+#include "proto/socket_connection.h"
+
+namespace kv {
+
+/// What the service gets to answer within: a little less than the caller has, so that its answer
+/// wins.
+uint32_t timeout_ms(Deadline deadline);
+
+class SocketPool {
+ public:
+  using ConnectionPtr = std::shared_ptr<SocketConnection>;
+
+  SocketPool(std::string path, std::string ns, SocketClientOptions options);
+  const SocketClientOptions& options() const { return options_; }
+
+  /// A connection of the caller's own until this ends.
+  class Use {
+   public:
+    Use(SocketPool& pool, ConnectionPtr c) : pool_(&pool), c_(std::move(c)) {}
+    Use(Use&& other) noexcept : pool_(other.pool_), c_(std::move(other.c_)) {}
+    Use& operator=(Use&&) = delete;
+    ~Use();
+    SocketConnection* operator->() const { return c_.get(); }
+    const ConnectionPtr& get() const { return c_; }
+
+   private:
+    SocketPool* pool_;
+    ConnectionPtr c_;
+  };
+
+  /// Returns: deadline_exceeded (all in use), and what SocketConnection::open returns.
+  Result<Use> acquire(Deadline deadline);
+  /// The connection that holds reservation `id`, once it is idle; `remote`: the service's number.
+  /// Returns: not_found (ended, or its connection did), deadline_exceeded.
+  Result<Use> acquire_for(uint64_t id, Deadline deadline, uint64_t& remote);
+
+  bool reservations_full();
+  uint64_t add_reservation(const ConnectionPtr& c, uint64_t remote);
+  void end_reservation(uint64_t id);
+
+  static Result<OpenReply> open_on(const Use& use, const OpenRequest& request, Deadline deadline);
+  /// The client's handle for a model that was opened on `use`: one per fingerprint.
+  uint32_t remember(const Use& use, const OpenRequest& request, const OpenReply& reply);
+  /// The model's handle on this connection; opened there first if need be.
+  Result<uint32_t> remote_model(const Use& use, uint32_t model, Deadline deadline);
+
+ private:
+  struct Reservation {
+    ConnectionPtr connection;
+    uint64_t remote = 0;
+  };
+  void release(const ConnectionPtr& c);
+  void forget(const ConnectionPtr& c);
+
+  const std::string path_, ns_;
+  const SocketClientOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<ConnectionPtr> idle_;
+  uint32_t connections_ = 0;  // idle, in use, or being made
+  uint64_t last_reservation_ = 0;
+  std::map<uint64_t, Reservation> reservations_;
+  std::vector<OpenRequest> models_;  // handle - 1
+};
+
+}  // namespace kv
