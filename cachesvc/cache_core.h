@@ -11,8 +11,8 @@
 //                         gone <──────────────gone <── erase, SSD eviction, damage (quarantine)
 //
 // Threads: every call, and every callback, on the loop thread; only pool() may be used from others.
-// Pure jobs on immutable input (codec, packing, SSD files) run on the worker executor; nothing blocks
-// the loop. A callback runs exactly once, possibly before the call returns.
+// Pure jobs on immutable input (codec, packing, SSD files) run on the worker executor; nothing
+// blocks the loop. A callback runs exactly once, possibly before the call returns.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -36,8 +36,8 @@ enum class PutInput : uint8_t {
   charged,      ///< they lie in a buffer from allocate_staging
 };
 
-/// Stats have these names; they are stable. Tokens count served or asked prompt tokens; bytes of RAM
-/// are charged bytes, bytes of SSD allocated bytes.
+/// Stats have these names; they are stable. Tokens count served or asked prompt tokens; bytes of
+/// RAM are charged bytes, bytes of SSD allocated bytes.
 ///   counters  lookups fetches stores commits aborts reservations_expired
 ///             hit_tokens_ram hit_tokens_ssd miss_tokens fetch_misses
 ///             puts_duplicate copies objects_committed objects_lost commits_foreign
@@ -56,8 +56,8 @@ enum class PutInput : uint8_t {
 class CacheCore {
  public:
   /// Opens and recovers the SSD directory on the calling thread, before anything is served. `loop`
-  /// runs one handler at a time (an io_context with one run(), or a test's); `workers` may be the same.
-  /// Returns: invalid_argument (an option), and what SsdTier::open and recover return.
+  /// runs one handler at a time (an io_context with one run(), or a test's); `workers` may be the
+  /// same. Returns: invalid_argument (an option), and what SsdTier::open and recover return.
   static Result<std::unique_ptr<CacheCore>> create(CacheOptions options,
                                                    boost::asio::any_io_executor loop,
                                                    boost::asio::any_io_executor workers);
@@ -74,8 +74,9 @@ class CacheCore {
   /// Frees the session's reservations and pins; its waiting calls get `unavailable`.
   void disconnect(uint64_t session);
 
-  /// The verbs of Client (proto/client.h), with the same values and errors; also not_found (session),
-  /// deadline_exceeded, unavailable (draining: only commit, abort, fetch and stats go on).
+  /// The verbs of Client (proto/client.h), with the same values and errors; also not_found
+  /// (session), deadline_exceeded, unavailable (draining: only commit, abort, fetch and stats go
+  /// on).
   void open(uint64_t session, OpenRequest request, Deadline deadline,
             Done<Result<OpenReply>> done);
   void lookup(uint64_t session, uint32_t model, Query query, Deadline deadline,
@@ -103,8 +104,8 @@ class CacheCore {
                         Done<Result<PoolBuffer>> done);
 
   /// SIGTERM: new sessions, stores and opens get `unavailable`; the spill queue is written, the SSD
-  /// tier synced and its catalog checkpointed, by the deadline. Returns: deadline_exceeded or io_error
-  /// with what is left; the state on disk is valid in any case.
+  /// tier synced and its catalog checkpointed, by the deadline. Returns: deadline_exceeded or
+  /// io_error with what is left; the state on disk is valid in any case.
   void drain(Deadline deadline, Done<Status> done);
 
   const std::shared_ptr<RamPool>& pool() const;

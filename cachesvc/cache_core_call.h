@@ -1,5 +1,5 @@
-// Call: one request under way; its callback runs exactly once, whoever ends it first: the result, the
-// deadline, the end of its session, or the end of the core. Loop thread only.
+// Call: one request under way; its callback runs exactly once, whoever ends it first: the result,
+// the deadline, the end of its session, or the end of the core. Loop thread only.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>

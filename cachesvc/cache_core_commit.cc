@@ -18,7 +18,9 @@ Status coverage_error(const RealmState& realm, const Shortfall& s, uint32_t toke
                    std::to_string(group.members[0].part) + " (" + to_string(group.spec.kind) +
                    "): a store of " + std::to_string(tokens) + " tokens, expected ";
   if (s.reason == ShortReason::missing_rows) {
-    for (const RowRange& r : demanded_rows(group.spec, tokens)) at += "rows " + range(r.first, r.end) + " ";
+    for (const RowRange& r : demanded_rows(group.spec, tokens)) {
+      at += "rows " + range(r.first, r.end) + " ";
+    }
     return invalid_argument(at + "given all but " + range(s.first, s.end));
   }
   const char* what = s.reason == ShortReason::missing_carry ? "the carry" : "the snapshot";

@@ -1,7 +1,7 @@
 // EncodeWork: from what a client put to a finished object in the pool. Runs on workers.
 //
-// Several workers may call encode_planes on one work; assemble comes after the last of them. Input is
-// immutable and freed plane by plane; output planes lie in one pool buffer.
+// Several workers may call encode_planes on one work; assemble comes after the last of them. Input
+// is immutable and freed plane by plane; output planes lie in one pool buffer.
 #pragma once
 
 #include <atomic>
@@ -53,8 +53,8 @@ void encode_planes(EncodeWork& work);
 /// larger than `stored` and the pool has no more.
 Result<ObjectPtr> assemble(EncodeWork& work);
 
-/// An object like `header` whose payload lies in one new pool buffer, paid by `charge` (and the pool,
-/// if that is too small). `parts`: the bytes of planes, then states, in order. Returns: busy.
+/// An object like `header` whose payload lies in one new pool buffer, paid by `charge` (and the
+/// pool, if that is too small). `parts`: the bytes of planes, then states, in order. Returns: busy.
 Result<Object> into_pool(Object header, const std::vector<std::span<const uint8_t>>& parts,
                          RamPool& pool, Charge& charge);
 

@@ -1,5 +1,5 @@
-// LoopGate: a way to the loop for values that may outlive it, as leases do. Any thread may post; after
-// close() handlers are dropped, so nothing touches an executor that is gone.
+// LoopGate: a way to the loop for values that may outlive it, as leases do. Any thread may post;
+// after close() handlers are dropped, so nothing touches an executor that is gone.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

@@ -1,8 +1,9 @@
-// CacheCore::Impl: the state behind the verbs, and how they share it. Internal to cachesvc/cache_core*.
+// CacheCore::Impl: the state behind the verbs, and how they share it. Internal to
+// cachesvc/cache_core*.
 //
 // Everything runs on the loop executor unless a comment says "worker"; a worker gets values and
-// returns values. Files: _open, _reserve, _put (+ _encode), _commit, _fetch, _promote, _spill, _room,
-// _erase, _stats, each with the verbs of that name.
+// returns values. Files: _open, _reserve, _put (+ _encode), _commit, _fetch, _promote, _spill,
+// _room, _erase, _stats, each with the verbs of that name.
 #pragma once
 
 #include <boost/asio/post.hpp>
@@ -116,7 +117,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void open(uint64_t session, OpenRequest request, Deadline deadline, Done<Result<OpenReply>> done);
   void next_open();
   void open_done();
-  void run_open(uint64_t session, OpenRequest request, std::shared_ptr<Call<Result<OpenReply>>> call);
+  void run_open(uint64_t session, OpenRequest request,
+                std::shared_ptr<Call<Result<OpenReply>>> call);
   struct OpenPlan;
   Result<OpenPlan> plan_open(const std::string& ns, const OpenRequest& request);
   OpenReply open_reply(Session& session, ModelState& model);

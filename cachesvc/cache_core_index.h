@@ -1,8 +1,8 @@
-// ObjectIndex: everything stored in both tiers, by name and by prefix; which rows a query could use,
-// and which objects go first when bytes are short.
+// ObjectIndex: everything stored in both tiers, by name and by prefix; which rows a query could
+// use, and which objects go first when bytes are short.
 //
-// A Record exists exactly while its object is in RAM or on the SSD (or both). A tree node exists while
-// a record hangs on it or below it. No I/O, no waiting; one thread at a time (the loop).
+// A Record exists exactly while its object is in RAM or on the SSD (or both). A tree node exists
+// while a record hangs on it or below it. No I/O, no waiting; one thread at a time (the loop).
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ struct RealmState;
 struct Record {
   ObjectName name;
   RealmState* realm = nullptr;  ///< null: of an unknown model or profile; only ever evicted
-  NodeId node = kNoNode;        ///< block, tail: its own; supplement: its block's; snapshot: its parent's
+  NodeId node = kNoNode;  ///< block, tail: own; supplement: its block's; snapshot: its parent's
   EntryKey key = kNoEntry;
   uint64_t serial = 0;          ///< tells two records of one name apart in time
   std::vector<Token> tokens;    ///< snapshots only: those after the parent's end
@@ -40,7 +40,7 @@ struct Record {
   uint64_t file_bytes = 0;      ///< at most; 0 while not on the SSD
   uint32_t pins = 0;
   bool spill_queued = false;    ///< waits for the SSD or is being written
-  bool spill_refused = false;   ///< the SSD had no room or failed: not tried again before an eviction
+  bool spill_refused = false;   ///< no room there, or it failed: tried again only on request
   bool superseded = false;      ///< a tail whose tokens a longer tail or a block holds too
   std::chrono::steady_clock::time_point blocked_until{};  ///< reads failed: absent until then
   Charge index_charge;
@@ -98,8 +98,8 @@ class ObjectIndex {
 
   Record* find(const ObjectName& name);
   Record* find_key(EntryKey key);
-  /// The record of this object, made if it is new; null if its parent has no node (an orphan) or the
-  /// tree or the geometry refuses it. `object` needs no planes.
+  /// The record of this object, made if it is new; null if its parent has no node (an orphan) or
+  /// the tree or the geometry refuses it. `object` needs no planes.
   Record* add(RealmState& realm, const Object& object, Charge index_charge);
   /// A record that hangs on no tree: it can only be evicted.
   Record* add_unreachable(const Object& object, Charge index_charge);
@@ -118,8 +118,8 @@ class ObjectIndex {
   /// Objects of a realm that is not in force go before others.
   void set_in_force(RealmState& realm, bool in_force);
 
-  /// `now` decides which failed reads are tried again. `more`: holdings of objects that aren't stored
-  /// yet (Holding::object == 0). `ram_only`: as if the SSD were empty.
+  /// `now` decides which failed reads are tried again. `more`: holdings of objects that aren't
+  /// stored yet (Holding::object == 0). `ram_only`: as if the SSD were empty.
   struct PlanOptions {
     RestorableQuery limits;
     std::chrono::steady_clock::time_point now;
@@ -154,7 +154,8 @@ class ObjectIndex {
   uint64_t pins_ = 0;
 };
 
-/// What an object holds for a model's part groups, as holdings of the given place and common prefix.
+/// What an object holds for a model's part groups, as holdings of the given place and common
+/// prefix.
 void append_holdings(const RealmState& realm, const ObjectName& name, uint32_t first_token,
                      uint32_t end_token, const Holding& like, std::vector<Holding>& out);
 

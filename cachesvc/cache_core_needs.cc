@@ -135,14 +135,17 @@ uint64_t need_bytes(const ModelSpec& model, const Profile& profile,
     const PartSpec& part = model.layers[layer].parts[index];
     const PartCoding& coding = profile.coding(layer, index);
     for (const SideSpec& side : sides_of(part)) {
-      uint8_t bits = side.side == Side::k ? coding.k_bits : side.side == Side::v ? coding.v_bits : 0;
+      uint8_t bits = side.side == Side::k   ? coding.k_bits
+                     : side.side == Side::v ? coding.v_bits : 0;
       bool coded = need.kind == ObjectKind::block || need.kind == ObjectKind::supplement;
       bytes += stored_rows_bytes(side, raw_dtype(part, profile), coded ? bits : 0,
                                  profile.exact_tokens, first, end);
     }
   };
   if (need.kind == ObjectKind::supplement) {
-    for (auto m : groups[need.group].members) add_part(m.layer, m.part, need.first_row, need.end_row);
+    for (auto m : groups[need.group].members) {
+      add_part(m.layer, m.part, need.first_row, need.end_row);
+    }
   } else if (need.kind != ObjectKind::snapshot) {
     for (size_t l = 0; l < model.layers.size(); ++l) {
       for (size_t p = 0; p < model.layers[l].parts.size(); ++p) {

@@ -1,5 +1,5 @@
-// What a store of n tokens must and may bring beside blocks and tail, and how many bytes objects take.
-// Pure functions.
+// What a store of n tokens must and may bring beside blocks and tail, and how many bytes objects
+// take. Pure functions.
 #pragma once
 
 #include <span>
@@ -16,7 +16,8 @@ namespace kv {
 std::vector<Need> attached_needs(std::span<const PartGroup> groups, uint32_t block_tokens,
                                  uint32_t n, const std::vector<Holding>& held);
 
-/// Bytes of planes that an object for this need takes when stored (states: 0, their size is unknown).
+/// Bytes of planes that an object for this need takes when stored (states: 0, their size is
+/// unknown).
 uint64_t need_bytes(const ModelSpec& model, const Profile& profile,
                     std::span<const PartGroup> groups, const Need& need);
 

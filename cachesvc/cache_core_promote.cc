@@ -96,7 +96,7 @@ void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<O
       ++count_.quarantined;
       // The tier has quarantined a file that does not verify; one that verifies and still does not
       // fit its model is removed here.
-      if (ssd_) on_ssd([ssd = ssd_, name] { return ssd->erase(std::span(&name, 1)).ok(); }, [](bool) {});
+      on_ssd([ssd = ssd_, name] { return ssd->erase(std::span(&name, 1)).ok(); }, [](bool) {});
       lose(*record);
     } else if (status.code() == StatusCode::not_found) {
       lose(*record);

@@ -1,5 +1,5 @@
-// Making room in RAM: drop clean leaves, wait a bounded time for spills and leases, drop dirty leaves
-// (counted), then busy. Whoever waits holds nothing yet; waiters are served in order.
+// Making room in RAM: drop clean leaves, wait a bounded time for spills and leases, drop dirty
+// leaves (counted), then busy. Whoever waits holds nothing yet; waiters are served in order.
 #include <algorithm>
 
 #include "cachesvc/cache_core_gate.h"
@@ -53,8 +53,8 @@ std::shared_ptr<RoomCharges> CacheCore::Impl::make_room(const Room& room, bool d
   }
 }
 
-// Sends dirty objects on their way to the SSD, so that their bytes can be dropped afterwards. True if
-// something is on its way.
+// Sends dirty objects on their way to the SSD, so that their bytes can be dropped afterwards. True
+// if something is on its way.
 bool CacheCore::Impl::spill_for_room(uint64_t bytes) {
   if (!ssd_) return false;
   for (EntryKey key : index_.ram().next_victims(bytes, true).keys) {

@@ -1,5 +1,6 @@
-// spill: RAM to SSD, root first, in batches: packed on workers, written one batch at a time, the next
-// one packed meanwhile. An object is written only when its parent is on the SSD or earlier in the batch.
+// spill: RAM to SSD, root first, in batches: packed on workers, written one batch at a time, the
+// next one packed meanwhile. An object is written only when its parent is on the SSD or earlier in
+// the batch.
 #include <algorithm>
 
 #include "cachesvc/cache_core_impl.h"
@@ -160,7 +161,8 @@ void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
   });
 }
 
-// Takes at least `bytes` of least recently used leaves off the SSD's index; the caller unlinks them.
+// Takes at least `bytes` of least recently used leaves off the SSD's index; the caller unlinks
+// them.
 std::vector<ObjectName> CacheCore::Impl::ssd_victims(uint64_t bytes) {
   std::vector<ObjectName> names;
   for (EntryKey key : index_.ssd().next_victims(bytes, true).keys) {

@@ -1,4 +1,5 @@
-// CacheOptions: every limit of the cache by name. Plain values; checked once, when a cache is created.
+// CacheOptions: every limit of the cache by name. Plain values; checked once, when a cache is
+// created.
 #pragma once
 
 #include <chrono>
@@ -37,7 +38,7 @@ struct CacheOptions {
   // Spilling
   SpillWhen spill_when = SpillWhen::commit;
   uint64_t spill_queue_bytes = 1ull << 30;  ///< waiting or being written; more are dropped, counted
-  uint32_t spill_batch_files = 16;          ///< written by one job: one fsync of each touched folder
+  uint32_t spill_batch_files = 16;          ///< written by one job
   Milliseconds durable_group_delay{20};     ///< the longest a durable commit waits for companions
 
   // Work
@@ -59,8 +60,9 @@ struct CacheOptions {
 /// Returns: invalid_argument naming the option and its limits.
 Status validate(const CacheOptions& options);
 
-/// The RAM budget in bytes that `options` mean on this machine now: absolute, or the fraction of the
-/// smaller of MemAvailable (/proc/meminfo) and what the cgroup v2 limit leaves. Returns: io_error.
+/// The RAM budget in bytes that `options` mean on this machine now: absolute, or the fraction of
+/// the smaller of MemAvailable (/proc/meminfo) and what the cgroup v2 limit leaves. Returns:
+/// io_error.
 Result<uint64_t> ram_budget(const CacheOptions& options);
 
 }  // namespace kv

@@ -34,7 +34,8 @@ const char* to_string(ChargeKind kind);
 
 class RamPool;
 
-/// A right to `bytes()` bytes of the budget; gives them back when destroyed. Move-only: counted once.
+/// A right to `bytes()` bytes of the budget; gives them back when destroyed. Move-only: counted
+/// once.
 class Charge {
  public:
   Charge() = default;

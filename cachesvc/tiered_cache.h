@@ -1,8 +1,8 @@
 // TieredCache: the cache in process, behind the blocking, thread-safe Client interface.
 //
-// Owns a CacheCore with its loop thread and workers, bound to one namespace. Any thread may call; the
-// destructor of the last client drains (CacheOptions::drain_timeout) and joins. Leases stay valid
-// after it: they own their bytes.
+// Owns a CacheCore with its loop thread and workers, bound to one namespace. Any thread may call;
+// the destructor of the last client drains (CacheOptions::drain_timeout) and joins. Leases stay
+// valid after it: they own their bytes.
 #pragma once
 
 #include <memory>

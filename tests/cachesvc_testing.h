@@ -258,7 +258,8 @@ struct Bench {
     return 0;
   }
 
-  /// Every row, carry and state that a cache of reply.tokens needs is there and has the right bytes.
+  /// Every row, carry and state that a cache of reply.tokens needs is there and has the right
+  /// bytes.
   void expect_serves(const std::vector<Token>& tokens, const FetchReply& reply) {
     auto hashes = prefix_hashes(tokens);
     uint32_t n = reply.tokens;

@@ -1,5 +1,5 @@
-// Windows, chunks, pooled rows, states: stored and fetched at exactly the lengths that a simple oracle
-// of the demands allows, from RAM and after a restart from SSD.
+// Windows, chunks, pooled rows, states: stored and fetched at exactly the lengths that a simple
+// oracle of the demands allows, from RAM and after a restart from SSD.
 #include <set>
 
 #include "tests/cachesvc_testing.h"

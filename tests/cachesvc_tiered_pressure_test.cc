@@ -148,8 +148,32 @@ TEST(TieredPressure, DamagedFileIsAMissQuarantinedAndCounted) {
   b.expect_serves(tokens, *healed);
 }
 
-// Entries branch off each other; the oracle knows every token sequence stored and not erased. What is
-// served never exceeds it, always has the right bytes, and is all of it while nothing was evicted.
+// Entries branch off each other; the oracle knows every token sequence stored and not erased. What
+// is served never exceeds it, always has the right bytes, and is all of it while nothing was
+// evicted.
+using Entries = std::vector<std::vector<Token>>;
+
+uint32_t longest(const Entries& entries, const std::vector<Token>& query) {
+  uint32_t best = 0;
+  for (auto& e : entries) {
+    uint32_t n = 0;
+    while (n < e.size() && n < query.size() && e[n] == query[n]) ++n;
+    best = std::max(best, n);
+  }
+  return std::min<uint32_t>(best, static_cast<uint32_t>(query.size()) - 1);
+}
+
+std::vector<Token> make_query(const Entries& entries, std::mt19937& rng) {
+  std::vector<Token> query;
+  if (!entries.empty() && rng() % 4) {
+    query = entries[rng() % entries.size()];
+    query.resize(1 + rng() % query.size());
+  }
+  auto more = random_tokens(rng, 1 + rng() % 60, 3);
+  query.insert(query.end(), more.begin(), more.end());
+  return query;
+}
+
 void random_walk(uint32_t seed, bool small) {
   SCOPED_TRACE("seed " + std::to_string(seed) + (small ? ", small budgets" : ""));
   TempDir dir;
@@ -162,29 +186,10 @@ void random_walk(uint32_t seed, bool small) {
   auto profile = make_profile(model, seed % 2 ? 4 : 0);
   auto cache = open_cache(options);
   auto b = std::make_unique<Bench>(Bench::open(*cache, model, profile));
-  std::vector<std::vector<Token>> entries;
-  auto longest = [&](const std::vector<Token>& query) {
-    uint32_t best = 0;
-    for (auto& e : entries) {
-      uint32_t n = 0;
-      while (n < e.size() && n < query.size() && e[n] == query[n]) ++n;
-      best = std::max(best, n);
-    }
-    return std::min<uint32_t>(best, static_cast<uint32_t>(query.size()) - 1);
-  };
-  auto make_query = [&] {
-    std::vector<Token> query;
-    if (!entries.empty() && rng() % 4) {
-      query = entries[rng() % entries.size()];
-      query.resize(1 + rng() % query.size());
-    }
-    auto more = random_tokens(rng, 1 + rng() % 60, 3);
-    query.insert(query.end(), more.begin(), more.end());
-    return query;
-  };
+  Entries entries;
   for (int step = 0; step < 100 && !testing::Test::HasFailure(); ++step) {
     uint32_t action = rng() % 20;
-    auto query = make_query();
+    auto query = make_query(entries, rng);
     if (action < 8) {
       auto level = static_cast<Durability>(1 + rng() % 3);
       auto s = b->store(query, level);
@@ -198,7 +203,7 @@ void random_walk(uint32_t seed, bool small) {
     } else if (action < 18) {
       auto hit = b->fetch(query, FetchForm::stored);
       ASSERT_TRUE(hit.ok()) << hit.status().to_string();
-      uint32_t best = longest(query);
+      uint32_t best = longest(entries, query);
       ASSERT_LE(hit->tokens, best);
       ASSERT_TRUE(small || hit->tokens == best) << hit->tokens << " of " << best;
       b->expect_serves(query, *hit);
@@ -206,7 +211,7 @@ void random_walk(uint32_t seed, bool small) {
       auto prefix = entries[rng() % entries.size()];
       ASSERT_TRUE(b->client.erase(b->opened.model, {prefix, {}}, soon()).ok());
       // What began with it is gone from its last token on; its blocks before may be others' too.
-      std::vector<std::vector<Token>> left;
+      Entries left;
       for (auto& e : entries) {
         bool begins = e.size() >= prefix.size() &&
                       std::equal(prefix.begin(), prefix.end(), e.begin());
@@ -223,7 +228,9 @@ void random_walk(uint32_t seed, bool small) {
   }
   EXPECT_LE(b->stat("ram_peak_bytes"), options.ram_budget_bytes);
   EXPECT_LE(b->stat("ssd_used_bytes"), options.ssd_limit_bytes);
+  ASSERT_TRUE(cache->drain(soon()).ok());  // batches under way hold pins
   EXPECT_EQ(b->stat("pins"), 0u);
+  EXPECT_EQ(b->stat("spill_queue_bytes"), 0u);
   EXPECT_EQ(b->stat("waiting_calls"), 1u);  // this one
 }
 

@@ -51,7 +51,8 @@ TEST(Tiered, CodedRoundTripAndForms) {
   for (FetchForm form : {FetchForm::f32, FetchForm::f16, FetchForm::bf16}) {
     auto decoded = b.fetch(plus(tokens, {5}), form);
     ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
-    DType out = form == FetchForm::f32 ? DType::f32 : form == FetchForm::f16 ? DType::f16 : DType::bf16;
+    DType out = form == FetchForm::f32   ? DType::f32
+                : form == FetchForm::f16 ? DType::f16 : DType::bf16;
     for (size_t i = 0; i < hit->lease.prefix().objects.size(); ++i) {
       const Object& coded = *hit->lease.prefix().objects[i].object;
       const Object& plain = *decoded->lease.prefix().objects[i].object;
@@ -271,8 +272,8 @@ TEST(Tiered, CoverageIsChecked) {
   bad.object.planes[1] = exact_rows(model, prefix_hashes(tokens), 0, 0, {Side::v, 2, 32}, 16, 31);
   Status short_plane = b.client.put(std::move(bad), soon());
   EXPECT_EQ(short_plane.code(), StatusCode::invalid_argument);
-  EXPECT_NE(short_plane.message().find("layer 0 part 0 side V: expected rows [16, 32), given [16, 31)"),
-            std::string::npos) << short_plane.message();
+  const char* text = "layer 0 part 0 side V: expected rows [16, 32), given [16, 31)";
+  EXPECT_NE(short_plane.message().find(text), std::string::npos) << short_plane.message();
   PutRequest wide = make_put(model, 16, tokens, reserved->needs[1], reserved->reservation);
   wide.object.planes[0] = exact_rows(model, prefix_hashes(tokens), 0, 0, {Side::k, 2, 64}, 16, 32);
   Status shape = b.client.put(std::move(wide), soon());
@@ -280,7 +281,8 @@ TEST(Tiered, CoverageIsChecked) {
   EXPECT_NE(shape.message().find("layer 0"), std::string::npos) << shape.message();
   for (const Need& need : reserved->needs) {
     if (need.kind == ObjectKind::supplement) continue;
-    ASSERT_TRUE(b.client.put(make_put(model, 16, tokens, need, reserved->reservation), soon()).ok());
+    auto put = make_put(model, 16, tokens, need, reserved->reservation);
+    ASSERT_TRUE(b.client.put(std::move(put), soon()).ok());
   }
   auto refused = b.client.commit(reserved->reservation, Durability::accepted, soon());
   EXPECT_EQ(refused.status().code(), StatusCode::invalid_argument);
@@ -289,7 +291,8 @@ TEST(Tiered, CoverageIsChecked) {
   EXPECT_EQ(b.fetch(tokens)->tokens, 0u);
   for (const Need& need : reserved->needs) {  // the reservation lives on: bring what lacked
     if (need.kind != ObjectKind::supplement) continue;
-    ASSERT_TRUE(b.client.put(make_put(model, 16, tokens, need, reserved->reservation), soon()).ok());
+    auto put = make_put(model, 16, tokens, need, reserved->reservation);
+    ASSERT_TRUE(b.client.put(std::move(put), soon()).ok());
   }
   EXPECT_TRUE(b.client.commit(reserved->reservation, Durability::accepted, soon()).ok());
   EXPECT_EQ(b.fetch(tokens)->tokens, 39u);
@@ -307,8 +310,8 @@ TEST(Tiered, NotFiniteIsRefused) {
     ASSERT_TRUE(reserved.ok());
     for (const Need& need : reserved->needs) {
       PutRequest put = make_put(own, 16, tokens, need, reserved->reservation);
-      std::vector<uint8_t> bytes(put.object.planes[2].bytes.data(),
-                                 put.object.planes[2].bytes.data() + put.object.planes[2].bytes.size());
+      auto given = put.object.planes[2].bytes.span();
+      std::vector<uint8_t> bytes(given.begin(), given.end());
       bytes[7 * 2] = 0x00;
       bytes[7 * 2 + 1] = 0x7E;  // f16 NaN
       put.object.planes[2].bytes = Bytes::adopt(std::move(bytes));
