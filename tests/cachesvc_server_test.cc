@@ -440,10 +440,11 @@ TEST_F(ServerTest, TooManyConnectionsAreToldSo) {
 }
 
 TEST_F(ServerTest, SilentPeersAreCut) {
-  start({"--set", "server.handshake_timeout=50ms", "--set", "server.progress_timeout=50ms", "--set",
-         "server.idle_timeout=100ms"});
+  start({"--set", "server.handshake_timeout=50ms"});
   RawPeer mute(socket());
   EXPECT_FALSE(mute.receive().has_value()) << "no hello in time";
+  daemon_->stop();
+  start({"--set", "server.progress_timeout=50ms", "--set", "server.idle_timeout=100ms"});
   RawPeer half(socket());
   half.hello();
   auto bytes = testing::sample_frames()["lookup"];
@@ -455,7 +456,7 @@ TEST_F(ServerTest, SilentPeersAreCut) {
 }
 
 TEST_F(ServerTest, AReaderThatNeverReadsIsCut) {
-  start({"--set", "server.progress_timeout=200ms", "--set", "server.max_unsent=64KiB"});
+  start({"--set", "server.progress_timeout=1s", "--set", "server.max_unsent=64KiB"});
   auto client = connect("raw");
   ModelSpec model = model_of(std::vector<LayerSpec>(8, LayerSpec{{full_part(8, 128)}}));
   auto b = Bench::open(*client, model);
