@@ -263,6 +263,7 @@ struct Bench {
   void expect_serves(const std::vector<Token>& tokens, const FetchReply& reply) {
     auto hashes = prefix_hashes(tokens);
     uint32_t n = reply.tokens;
+    for (const FetchedObject& o : reply.lease.prefix().objects) expect_clipped(o, n, hashes);
     auto groups = part_groups(model);
     for (size_t g = 0; g < groups.size(); ++g) {
       for (auto m : groups[g].members) {
@@ -277,6 +278,22 @@ struct Bench {
   }
 
  private:
+  // Whatever a client may use of an object is this query's.
+  void expect_clipped(const FetchedObject& o, uint32_t n, const std::vector<uint64_t>& hashes) {
+    ASSERT_LE(o.end_token, n);
+    for (const Plane& p : o.object->planes) {
+      const PartSpec& spec = model.layers[p.layer].parts[p.part];
+      uint32_t rate = spec.kind == PartKind::pooled ? spec.rate : 1;
+      for (const SideSpec& side : sides_of(spec)) {
+        if (side.side != p.side) continue;
+        for (uint32_t row = p.first_row; row < p.end_row(); ++row) {
+          if ((row + 1) * rate > o.end_token) break;
+          expect_plane_row(p, row, exact_rows(model, hashes, p.layer, p.part, side, row, row + 1));
+          if (testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  }
   void expect_row(PartGroup::Member m, uint32_t row, const std::vector<uint64_t>& hashes,
                   const FetchReply& reply) {
     const PartSpec& spec = model.layers[m.layer].parts[m.part];

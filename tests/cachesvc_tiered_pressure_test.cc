@@ -88,6 +88,9 @@ TEST(TieredPressure, PinnedByLeasesIsBusyThenFreed) {
     ASSERT_TRUE(hit.ok());
     ASSERT_EQ(hit->tokens, 999u);
     EXPECT_EQ(b.store(two).status().code(), StatusCode::busy);
+    auto kept = b.fetch(one);  // dropping it would have freed nothing
+    ASSERT_TRUE(kept.ok());
+    EXPECT_EQ(kept->tokens, 999u);
     b.expect_serves(one, *hit);
   }
   auto again = b.store(two);
