@@ -1,4 +1,5 @@
 # cachesvc: the core and the tiered cache
+kv_test(cachesvc_core_test LABELS cachesvc DEPS kv_cachesvc)
 kv_test(cachesvc_tiered_test LABELS cachesvc DEPS kv_cachesvc)
 kv_test(cachesvc_kill_test LABELS cachesvc DEPS kv_proto kv_storage)
 target_compile_definitions(cachesvc_kill_test PRIVATE KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")

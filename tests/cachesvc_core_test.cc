@@ -1,0 +1,304 @@
+// CacheCore step by step: loop and workers are two contexts that the test pumps, so each order of
+// events is chosen, not hoped for.
+#include <boost/asio/io_context.hpp>
+
+#include "tests/cachesvc_testing.h"
+
+namespace kv {
+namespace {
+
+/// A Client whose every call pumps both contexts until it is answered.
+class Stepped final : public Client {
+ public:
+  explicit Stepped(const CacheOptions& options) {
+    auto made = CacheCore::create(options, loop.get_executor(), workers.get_executor());
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    core = std::move(*made);
+    session = *core->connect("test");
+  }
+  ~Stepped() override {
+    core.reset();
+    run();
+  }
+  /// Handlers of the loop that are ready, and no job.
+  void run_loop() {
+    loop.restart();
+    loop.poll();
+  }
+  void run_workers() {
+    workers.restart();
+    workers.poll();
+  }
+  bool run_once() {
+    loop.restart();
+    workers.restart();
+    return loop.poll() + workers.poll() > 0;
+  }
+  void run() {
+    while (run_once()) {
+    }
+  }
+  template <typename T, typename Start>
+  T call(Start start) {
+    std::optional<T> out;
+    start([&out](T value) { out.emplace(std::move(value)); });
+    while (!out) {
+      if (!run_once()) loop.run_one();  // only a timer is left
+    }
+    return std::move(*out);
+  }
+  Result<OpenReply> open(const OpenRequest& r, Deadline d) override {
+    return call<Result<OpenReply>>([&](auto done) { core->open(session, r, d, done); });
+  }
+  Result<LookupReply> lookup(uint32_t m, const Query& q, Deadline d) override {
+    return call<Result<LookupReply>>([&](auto done) { core->lookup(session, m, q, d, done); });
+  }
+  Result<ReserveReply> reserve(const ReserveRequest& r, Deadline d) override {
+    return call<Result<ReserveReply>>([&](auto done) { core->reserve(session, r, d, done); });
+  }
+  Status put(PutRequest r, Deadline d) override {
+    return call<Status>([&](auto done) {
+      core->put(session, std::move(r), PutInput::caller_owns, d, done);
+    });
+  }
+  Result<CommitReply> commit(uint64_t id, Durability level, Deadline d) override {
+    return call<Result<CommitReply>>([&](auto done) { core->commit(session, id, level, d, done); });
+  }
+  Status abort(uint64_t id, Deadline d) override {
+    return call<Status>([&](auto done) { core->abort(session, id, d, done); });
+  }
+  Result<FetchReply> fetch(const FetchRequest& r, Deadline d) override {
+    return call<Result<FetchReply>>([&](auto done) { core->fetch(session, r, d, done); });
+  }
+  Result<LookupReply> prefetch(uint32_t m, const Query& q, Deadline d) override {
+    return call<Result<LookupReply>>([&](auto done) { core->prefetch(session, m, q, d, done); });
+  }
+  Result<uint64_t> erase(uint32_t m, const Query& q, Deadline d) override {
+    return call<Result<uint64_t>>([&](auto done) { core->erase(session, m, q, d, done); });
+  }
+  Result<StatsReply> stats(Deadline d) override {
+    return call<Result<StatsReply>>([&](auto done) { core->stats(session, d, done); });
+  }
+
+  boost::asio::io_context loop, workers;
+  std::unique_ptr<CacheCore> core;
+  uint64_t session = 0;
+};
+
+FetchRequest fetch_of(const Bench& b, const std::vector<Token>& tokens) {
+  FetchRequest r;
+  r.model = b.opened.model;
+  r.query.tokens = tokens;
+  return r;
+}
+
+// A directory that holds one entry of 70 tokens: four blocks and a tail.
+std::vector<Token> stored_entry(const std::string& dir) {
+  std::mt19937 rng(1);
+  auto tokens = random_tokens(rng, 70);
+  Stepped client(small_options(dir));
+  auto b = Bench::open(client, plain_model());
+  EXPECT_TRUE(b.store(tokens, Durability::spilled).ok());
+  return tokens;
+}
+
+TEST(Core, SixtyFourWaitersShareOneReadPerObject) {
+  TempDir dir;
+  auto tokens = stored_entry(dir.store());
+  Stepped client(small_options(dir.store()));
+  auto b = Bench::open(client, plain_model());
+  int good = 0;
+  for (int i = 0; i < 64; ++i) {
+    client.core->fetch(client.session, fetch_of(b, tokens), soon(), [&](Result<FetchReply> hit) {
+      good += hit.ok() && hit->tokens == 69 && hit->tier == Tier::ssd;
+    });
+  }
+  client.run_loop();
+  EXPECT_EQ(good, 0) << "nothing was read yet";
+  client.run();
+  EXPECT_EQ(good, 64);
+  EXPECT_EQ(b.stat("promotions"), 5u);
+  EXPECT_EQ(b.stat("promotion_joins"), 63 * 5u);
+  EXPECT_EQ(b.stat("pins"), 0u);
+}
+
+TEST(Core, EraseDuringAPromotionLeavesNothing) {
+  TempDir dir;
+  auto tokens = stored_entry(dir.store());
+  Stepped client(small_options(dir.store()));
+  auto b = Bench::open(client, plain_model());
+  std::optional<uint32_t> served;
+  client.core->fetch(client.session, fetch_of(b, tokens), soon(), [&](Result<FetchReply> hit) {
+    served = hit.ok() ? hit->tokens : 9999;
+  });
+  std::optional<uint64_t> erased;
+  client.core->erase(client.session, b.opened.model, {}, soon(), [&](Result<uint64_t> n) {
+    erased = *n;
+  });
+  client.run();
+  EXPECT_EQ(served, 0u);
+  EXPECT_EQ(erased, 5u);
+  EXPECT_EQ(b.stat("ram_objects"), 0u);
+  EXPECT_EQ(b.stat("ram_stored_bytes"), 0u);
+}
+
+TEST(Core, EraseBetweenPackingAndWritingLeavesNothingOnTheSsd) {
+  TempDir dir;
+  std::mt19937 rng(2);
+  auto tokens = random_tokens(rng, 40);
+  {
+    Stepped client(small_options(dir.store()));
+    auto b = Bench::open(client, plain_model());
+    for (int steps = 0; steps < 6; ++steps) {  // stop the spill at each of its first steps
+      ASSERT_TRUE(b.store(tokens).ok());
+      for (int i = 0; i < steps; ++i) i % 2 ? client.run_loop() : client.run_workers();
+      ASSERT_TRUE(client.erase(b.opened.model, {}, soon()).ok());
+      client.run();
+      EXPECT_EQ(b.stat("ssd_objects") + b.stat("ram_objects"), 0u) << steps;
+      EXPECT_EQ(b.stat("spill_queue_bytes"), 0u) << steps;
+    }
+  }
+  Stepped client(small_options(dir.store()));
+  auto b = Bench::open(client, plain_model());
+  EXPECT_EQ(b.stat("recovered_objects"), 0u);
+}
+
+TEST(Core, CommitLevelsFollowTheSpill) {
+  TempDir dir;
+  std::mt19937 rng(3);
+  auto tokens = random_tokens(rng, 40);
+  Stepped client(small_options(dir.store()));
+  auto b = Bench::open(client, plain_model());
+  auto reserved = b.reserve(tokens);
+  ASSERT_TRUE(reserved.ok());
+  for (const Need& need : reserved->needs) {
+    auto put = make_put(b.model, 16, tokens, need, reserved->reservation);
+    ASSERT_TRUE(client.put(std::move(put), soon()).ok());
+  }
+  std::optional<CommitReply> reply;
+  client.core->commit(client.session, reserved->reservation, Durability::spilled, soon(),
+                      [&](Result<CommitReply> r) {
+                        if (r.ok()) reply = std::move(*r);
+                      });
+  client.run_loop();
+  EXPECT_FALSE(reply.has_value()) << "no worker ran";
+  EXPECT_EQ(client.fetch(fetch_of(b, tokens), soon())->tokens, 39u) << "visible in RAM already";
+  client.run();
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->level, Durability::spilled);
+  auto durable = b.store(tokens, Durability::durable);
+  ASSERT_TRUE(durable.ok());
+  EXPECT_EQ(durable->level, Durability::durable);
+}
+
+TEST(Core, WithoutAnSsdTheLevelSaysSo) {
+  Stepped client(small_options());
+  auto b = Bench::open(client, plain_model());
+  std::mt19937 rng(4);
+  auto reply = b.store(random_tokens(rng, 40), Durability::durable);
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->level, Durability::accepted);
+}
+
+TEST(Core, DisconnectEndsWaitingCallsOnce) {
+  TempDir dir;
+  auto tokens = stored_entry(dir.store());
+  Stepped client(small_options(dir.store()));
+  auto b = Bench::open(client, plain_model());
+  int calls = 0;
+  StatusCode code = StatusCode::ok;
+  client.core->fetch(client.session, fetch_of(b, tokens), soon(), [&](Result<FetchReply> hit) {
+    ++calls;
+    code = hit.status().code();
+  });
+  client.core->disconnect(client.session);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(code, StatusCode::unavailable);
+  client.run();
+  EXPECT_EQ(calls, 1);
+  client.session = *client.core->connect("test");
+  EXPECT_EQ(b.stat("pins"), 0u);
+}
+
+TEST(Core, PassedDeadlineAndUnknownHandles) {
+  Stepped client(small_options());
+  auto b = Bench::open(client, plain_model());
+  std::mt19937 rng(5);
+  auto tokens = random_tokens(rng, 40);
+  auto late = client.fetch(fetch_of(b, tokens), deadline_in(std::chrono::milliseconds(-1)));
+  EXPECT_EQ(late.status().code(), StatusCode::deadline_exceeded);
+  FetchRequest unknown = fetch_of(b, tokens);
+  unknown.model = 77;
+  EXPECT_EQ(client.fetch(unknown, soon()).status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(client.commit(99, Durability::accepted, soon()).status().code(),
+            StatusCode::not_found);
+  EXPECT_EQ(client.core->connect("").status().code(), StatusCode::invalid_argument);
+}
+
+TEST(Core, DrainWritesWhatWaits) {
+  TempDir dir;
+  std::mt19937 rng(6);
+  auto tokens = random_tokens(rng, 70);
+  for (SpillWhen when : {SpillWhen::commit, SpillWhen::evict}) {
+    CacheOptions options = small_options(dir.store());
+    options.spill_when = when;
+    Stepped client(options);
+    auto b = Bench::open(client, plain_model());
+    ASSERT_TRUE(client.erase(b.opened.model, {}, soon()).ok());
+    ASSERT_TRUE(b.store(tokens).ok());
+    auto drained = client.call<Status>([&](auto done) { client.core->drain(soon(), done); });
+    EXPECT_TRUE(drained.ok()) << drained.to_string();
+    EXPECT_EQ(b.stat("ssd_objects"), 5u);
+    EXPECT_EQ(b.reserve(tokens).status().code(), StatusCode::unavailable);
+    EXPECT_EQ(client.core->connect("other").status().code(), StatusCode::unavailable);
+  }
+  Stepped client(small_options(dir.store()));
+  auto b = Bench::open(client, plain_model());
+  EXPECT_EQ(client.fetch(fetch_of(b, tokens), soon())->tokens, 69u);
+}
+
+TEST(Core, OptionsAreChecked) {
+  boost::asio::io_context io;
+  CacheOptions options;
+  options.ram_budget_bytes = 5;
+  auto refused = CacheCore::create(options, io.get_executor(), io.get_executor());
+  EXPECT_EQ(refused.status().code(), StatusCode::invalid_argument);
+  EXPECT_NE(refused.status().message().find("ram_budget_bytes"), std::string::npos);
+  options = {};
+  auto budget = ram_budget(options);
+  ASSERT_TRUE(budget.ok());
+  EXPECT_GE(*budget, 1u << 20);
+}
+
+TEST(RamPool, ChargesComeBackFromAnyReference) {
+  auto pool = RamPool::create(1 << 20, 1 << 18);
+  EXPECT_FALSE(pool->try_charge(ChargeKind::stored, (1 << 20) + 1));
+  EXPECT_FALSE(pool->try_charge(ChargeKind::staging, (1 << 18) + 1)) << "the staging limit";
+  auto charge = pool->try_charge(ChargeKind::staging, RamPool::slab_bytes(10'000));
+  ASSERT_TRUE(charge);
+  PoolBuffer buffer = pool->allocate(10'000, *charge);
+  std::memset(buffer.data(), 7, buffer.size());
+  Bytes all = std::move(buffer).freeze_as(ChargeKind::stored);
+  EXPECT_EQ(pool->used_bytes(ChargeKind::staging), 0u);
+  EXPECT_EQ(pool->used_bytes(ChargeKind::stored), RamPool::slab_bytes(10'000));
+  Bytes part = all.slice(5, 10);
+  all = {};
+  EXPECT_EQ(pool->used_bytes(), RamPool::slab_bytes(10'000)) << "a slice keeps the slab";
+  bool told = false;
+  pool->notify_on_release([&] { told = true; });
+  part = {};
+  EXPECT_TRUE(told);
+  EXPECT_EQ(pool->used_bytes(), 0u);
+  EXPECT_EQ(pool->recycled_bytes(), RamPool::slab_bytes(10'000));
+  EXPECT_EQ(pool->peak_bytes(), RamPool::slab_bytes(10'000));
+  auto rest = pool->try_charge(ChargeKind::stored, 1 << 20);
+  ASSERT_TRUE(rest);
+  auto some = rest->split(1 << 19);
+  rest->release();
+  EXPECT_EQ(pool->used_bytes(), 1u << 19);
+  some.become(ChargeKind::reply);
+  EXPECT_EQ(pool->used_bytes(ChargeKind::reply), 1u << 19);
+}
+
+}  // namespace
+}  // namespace kv
