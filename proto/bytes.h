@@ -2,8 +2,8 @@
 // encoding that every frame, file and id is written in.
 //
 // A Bytes is a small value: copying it counts a reference, slicing it shares the owner. Nothing can
-// write through it, so a stored plane may be handed to any thread. ByteReader never throws and never
-// reads past its end: after the first short read it stays failed and returns zeros.
+// write through it, so a stored plane may be handed to any thread. ByteReader never throws and
+// never reads past its end: after the first short read it stays failed and returns zeros.
 #pragma once
 
 #include <bit>
@@ -19,7 +19,8 @@
 
 namespace kv {
 
-static_assert(std::endian::native == std::endian::little, "cachesvc runs on little-endian machines");
+static_assert(std::endian::native == std::endian::little,
+              "cachesvc runs on little-endian machines");
 
 class Bytes {
  public:
@@ -72,9 +73,7 @@ class ByteWriter {
     u32(static_cast<uint32_t>(v.size()));
     raw(v);
   }
-  void string(std::string_view v) {
-    blob({reinterpret_cast<const uint8_t*>(v.data()), v.size()});
-  }
+  void string(std::string_view v) { blob({reinterpret_cast<const uint8_t*>(v.data()), v.size()}); }
   /// u32 count, then the values, `T` trivially copyable without padding.
   template <typename T>
   void array(std::span<const T> v) {

@@ -1,4 +1,5 @@
-// Checksums on kept libraries: OpenSSL (SHA-256 with the CPU's SHA instructions), xxHash, Boost.CRC.
+// Checksums on kept libraries: OpenSSL (SHA-256 with the CPU's SHA instructions), xxHash,
+// Boost.CRC.
 #include "proto/checksum.h"
 
 #include <openssl/sha.h>

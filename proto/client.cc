@@ -7,29 +7,40 @@ namespace kv {
 
 const char* to_string(Tier tier) {
   switch (tier) {
-    case Tier::none: return "none";
-    case Tier::ram: return "ram";
-    case Tier::ssd: return "ssd";
-    case Tier::mixed: return "mixed";
+    case Tier::none:
+      return "none";
+    case Tier::ram:
+      return "ram";
+    case Tier::ssd:
+      return "ssd";
+    case Tier::mixed:
+      return "mixed";
   }
   return "unknown";
 }
 
 const char* to_string(HitForm form) {
   switch (form) {
-    case HitForm::none: return "none";
-    case HitForm::exact_tail: return "exact_tail";
-    case HitForm::coded: return "coded";
+    case HitForm::none:
+      return "none";
+    case HitForm::exact_tail:
+      return "exact_tail";
+    case HitForm::coded:
+      return "coded";
   }
   return "unknown";
 }
 
 const char* to_string(Durability level) {
   switch (level) {
-    case Durability::none: return "none";
-    case Durability::accepted: return "accepted";
-    case Durability::spilled: return "spilled";
-    case Durability::durable: return "durable";
+    case Durability::none:
+      return "none";
+    case Durability::accepted:
+      return "accepted";
+    case Durability::spilled:
+      return "spilled";
+    case Durability::durable:
+      return "durable";
   }
   return "unknown";
 }

@@ -1,8 +1,8 @@
 // Client: what an engine calls to store and fetch prompt caches, and the values it exchanges.
 //
 // Implemented by the socket client (proto/socket_client.h) and by the tiered cache in process
-// (cachesvc/tiered_cache.h); callers cannot tell which. All calls block, are thread-safe, and end by
-// their deadline. A failed call is a miss for the caller: nothing it stored before is harmed.
+// (cachesvc/tiered_cache.h); callers cannot tell which. All calls block, are thread-safe, and end
+// by their deadline. A failed call is a miss for the caller: nothing it stored before is harmed.
 //
 // One store:   reserve -> put each object it names as missing -> commit
 // One fetch:   fetch -> use the lease's planes -> destroy the lease
@@ -43,7 +43,7 @@ struct OpenRequest {
   ModelSpec model;
   /// The profile to put in force if the model is new in this namespace; without one, the plain one.
   std::shared_ptr<const Profile> profile;
-  bool replace = false;  ///< put `profile` in force even if another one is
+  bool replace = false;                      ///< put `profile` in force even if another one is
   PrefillMode prefill = PrefillMode::exact;  ///< refused if the profile in force has another
 };
 struct OpenReply {
@@ -70,21 +70,21 @@ struct LookupReply {
   uint32_t common = 0;  ///< longest common prefix with anything stored
   Tier tier = Tier::none;
   HitForm form = HitForm::none;
-  std::string reason;   ///< why n < common, if it is and not by the query - 1 rule
+  std::string reason;  ///< why n < common, if it is and not by the query - 1 rule
 };
 
 /// One thing that a store lacks. block_index counts from 0; the tail has the highest.
 struct Need {
   ObjectKind kind = ObjectKind::block;
   uint32_t block_index = 0;
-  uint16_t group = 0;                       ///< supplement: part group
-  uint32_t first_row = 0, end_row = 0;      ///< row range (absolute)
-  bool required = true;                     ///< needed for coverage; else welcome
+  uint16_t group = 0;                   ///< supplement: part group
+  uint32_t first_row = 0, end_row = 0;  ///< row range (absolute)
+  bool required = true;                 ///< needed for coverage; else welcome
 };
 struct ReserveRequest {
   uint32_t model = 0;
-  Id profile;        ///< must be the one in force, else profile_changed
-  Query query;       ///< the whole sequence to be stored; its length is N
+  Id profile;   ///< must be the one in force, else profile_changed
+  Query query;  ///< the whole sequence to be stored; its length is N
 };
 struct ReserveReply {
   uint64_t reservation = 0;
@@ -97,7 +97,8 @@ struct CopyRows {
   uint32_t first_row = 0, end_row = 0;
 };
 /// One object for a reservation. Planes are all exact (a complete block's are then coded by the
-/// service) or already coded under the profile. With `copies`, planes begin where the last one ends.
+/// service) or already coded under the profile. With `copies`, planes begin where the last one
+/// ends.
 struct PutRequest {
   uint64_t reservation = 0;
   Object object;  ///< name.id may be zero: the service stamps it
@@ -107,9 +108,9 @@ struct PutRequest {
 enum class Durability : uint8_t { none = 0, accepted = 1, spilled = 2, durable = 3 };
 const char* to_string(Durability level);
 struct CommitReply {
-  Durability level = Durability::none;    ///< the lowest over the whole path
-  std::vector<ObjectName> foreign;        ///< another commit's bytes are stored under these names
-  std::vector<ObjectName> lost;           ///< gone since reserve: they and all after them aren't stored
+  Durability level = Durability::none;  ///< the lowest over the whole path
+  std::vector<ObjectName> foreign;      ///< another commit's bytes are stored under these names
+  std::vector<ObjectName> lost;         ///< gone since reserve: these and all after aren't stored
 };
 
 enum class FetchForm : uint8_t { stored = 0, f32 = 1, f16 = 2, bf16 = 3 };
@@ -117,7 +118,7 @@ struct FetchRequest {
   uint32_t model = 0;
   Query query;
   FetchForm form = FetchForm::stored;
-  bool wait = true;           ///< false: answer "pending" instead of waiting for a promotion
+  bool wait = true;                  ///< false: answer "pending" instead of waiting for a promotion
   uint32_t max_tokens = UINT32_MAX;  ///< serve at most so many
   bool round_to_block = false;       ///< n down to a block end
 };
@@ -131,7 +132,8 @@ struct FetchedObject {
 /// A stored prefix as a value: copying shares the planes, trimming changes only lengths.
 struct Prefix {
   uint32_t tokens = 0;  ///< n
-  std::vector<FetchedObject> objects;  ///< blocks in order, the tail, then supplements and snapshots
+  std::vector<FetchedObject>
+      objects;  ///< blocks in order, the tail, then supplements and snapshots
   /// The first n tokens of this prefix; only for models whose parts are all row-complete
   /// (full, latent). Returns: invalid_argument, unsupported (other part kinds: fetch again).
   Result<Prefix> trimmed(uint32_t n) const;
@@ -158,7 +160,7 @@ class Lease {
 };
 
 struct FetchReply {
-  uint32_t tokens = 0;     ///< n; 0 is a miss
+  uint32_t tokens = 0;  ///< n; 0 is a miss
   uint32_t common = 0;
   bool pending = false;    ///< a promotion is under way; ask again
   Tier tier = Tier::none;  ///< where the objects lay when the call came
@@ -184,10 +186,12 @@ class Client {
   /// Pins what exists and says what is missing. Returns: profile_changed, resource_exhausted (the
   /// message names the largest length that would fit), busy, invalid_argument.
   virtual Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) = 0;
-  /// Returns: invalid_argument (shape, coverage, finiteness), not_found (reservation or copy source).
+  /// Returns: invalid_argument (shape, coverage, finiteness), not_found (reservation or copy
+  /// source).
   virtual Status put(PutRequest request, Deadline deadline) = 0;
-  /// Makes the entry visible and ends the reservation. Returns: invalid_argument (coverage), io_error
-  /// (accepted, but the level asked for was not reached: the reply's level says so), not_found.
+  /// Makes the entry visible and ends the reservation. Returns: invalid_argument (coverage),
+  /// io_error (accepted, but the level asked for was not reached: the reply's level says so),
+  /// not_found.
   virtual Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
                                      Deadline deadline) = 0;
   virtual Status abort(uint64_t reservation, Deadline deadline) = 0;
@@ -196,6 +200,8 @@ class Client {
   /// Starts promoting what a fetch of `query` would use. Returns: what lookup returns.
   virtual Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) = 0;
   /// Removes every entry that begins with `query` from all tiers; an empty query: all of the model.
+  /// Blocks that end inside `query` stay, since other entries may share them: a shorter query (or
+  /// the empty one) removes those too.
   /// Returns the number of objects removed; acked after unlink and directory sync.
   virtual Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) = 0;
   virtual Result<StatsReply> stats(Deadline deadline) = 0;

@@ -66,31 +66,44 @@ uint32_t dtype_bytes(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 
 const char* to_string(DType dtype) {
   switch (dtype) {
-    case DType::f32: return "f32";
-    case DType::f16: return "f16";
-    case DType::bf16: return "bf16";
+    case DType::f32:
+      return "f32";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
   }
   return "unknown";
 }
 
 const char* to_string(PartKind kind) {
   switch (kind) {
-    case PartKind::full: return "full";
-    case PartKind::window: return "window";
-    case PartKind::chunk: return "chunk";
-    case PartKind::latent: return "latent";
-    case PartKind::pooled: return "pooled";
-    case PartKind::state: return "state";
-    case PartKind::opaque: return "opaque";
+    case PartKind::full:
+      return "full";
+    case PartKind::window:
+      return "window";
+    case PartKind::chunk:
+      return "chunk";
+    case PartKind::latent:
+      return "latent";
+    case PartKind::pooled:
+      return "pooled";
+    case PartKind::state:
+      return "state";
+    case PartKind::opaque:
+      return "opaque";
   }
   return "unknown";
 }
 
 const char* to_string(Side side) {
   switch (side) {
-    case Side::k: return "K";
-    case Side::v: return "V";
-    case Side::other: return "other";
+    case Side::k:
+      return "K";
+    case Side::v:
+      return "V";
+    case Side::other:
+      return "other";
   }
   return "unknown";
 }

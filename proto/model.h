@@ -52,7 +52,7 @@ struct PartSpec {
   uint32_t rate = 0;         ///< pooled: tokens per row
   bool overlap = false;      ///< pooled: a group also takes from the previous one
   SnapshotPlace snapshot = SnapshotPlace::checkpoint;  ///< state, opaque
-  std::string label;         ///< the engine's own class name: kept for round trips, never interpreted
+  std::string label;  ///< the engine's own class name, kept for round trips only
   bool operator==(const PartSpec&) const = default;
 
   bool has_rows() const { return kind != PartKind::state && kind != PartKind::opaque; }
@@ -77,14 +77,14 @@ struct SideSpec {
 std::vector<SideSpec> sides_of(const PartSpec& part);
 
 struct ModelSpec {
-  std::string name;      ///< for people; not part of the identity
-  Id fingerprint;        ///< SHA-256 over weights, dtype, rope, adapter: the identity
+  std::string name;  ///< for people; not part of the identity
+  Id fingerprint;    ///< SHA-256 over weights, dtype, rope, adapter: the identity
   std::vector<LayerSpec> layers;
   bool operator==(const ModelSpec&) const = default;
 };
 
-/// Returns: invalid_argument naming layer, part, field and limit; unsupported for a cache that is no
-/// function of the prefix, or a pooled rate that does not divide `block_tokens`.
+/// Returns: invalid_argument naming layer, part, field and limit; unsupported for a cache that is
+/// no function of the prefix, or a pooled rate that does not divide `block_tokens`.
 Status validate(const ModelSpec& model, uint32_t block_tokens);
 
 void encode(const ModelSpec& model, ByteWriter& out);

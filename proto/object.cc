@@ -26,7 +26,8 @@ std::optional<SideSpec> find_side(const PartSpec& part, Side side) {
 
 Status validate_shape(const Plane& p, const PartSpec& part, const Profile& profile) {
   auto side = find_side(part, p.side);
-  if (!side) return invalid_argument(where(p) + "a " + to_string(part.kind) + " part has no such side");
+  if (!side)
+    return invalid_argument(where(p) + "a " + to_string(part.kind) + " part has no such side");
   if (p.heads != side->heads) return mismatch(where(p), "heads", side->heads, p.heads);
   if (p.dim != side->dim) return mismatch(where(p), "dim", side->dim, p.dim);
   bool codable = part.v_dim > 0 && part.kind != PartKind::latent && part.kind != PartKind::pooled;

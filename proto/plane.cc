@@ -141,10 +141,14 @@ Result<Plane> join_rows(const std::vector<Plane>& planes) {
 
 const char* to_string(ObjectKind kind) {
   switch (kind) {
-    case ObjectKind::block: return "block";
-    case ObjectKind::tail: return "tail";
-    case ObjectKind::supplement: return "supplement";
-    case ObjectKind::snapshot: return "snapshot";
+    case ObjectKind::block:
+      return "block";
+    case ObjectKind::tail:
+      return "tail";
+    case ObjectKind::supplement:
+      return "supplement";
+    case ObjectKind::snapshot:
+      return "snapshot";
   }
   return "unknown";
 }

@@ -1,8 +1,8 @@
 // Plane, StateBlob and Object: what is stored, in memory, on the wire and on disk.
 //
-// A plane is the bytes of one side (K, V or other) of one part over a row range: a list of row runs,
-// each `exact` (rows as given) or `codes`. An object is one unit of storage: a block, a tail, a
-// supplement or a snapshot. Both are immutable once built and shared by reference: any thread.
+// A plane is the bytes of one side (K, V or other) of one part over a row range: a list of row
+// runs, each `exact` (rows as given) or `codes`. An object is one unit of storage: a block, a tail,
+// a supplement or a snapshot. Both are immutable once built and shared by reference: any thread.
 //
 // Run layouts (FORMAT.md, "Plane payload"), R rows, H heads, D dim:
 //   exact  (R, H, D) of dtype, row-major by position: token-major
@@ -87,9 +87,9 @@ const char* to_string(ObjectKind kind);
 /// Names one stored object within a directory or pool; also its file name (FORMAT.md, "Names").
 struct ObjectName {
   ObjectKind kind = ObjectKind::block;
-  Id id;                    ///< block, tail: its id; supplement: its block's id; snapshot: its own
-  uint16_t group = 0;       ///< supplement: part group
-  uint32_t first_row = 0;   ///< supplement: row range; carries have first_row == end_row
+  Id id;                   ///< block, tail: its id; supplement: its block's id; snapshot: its own
+  uint16_t group = 0;      ///< supplement: part group
+  uint32_t first_row = 0;  ///< supplement: row range; carries have first_row == end_row
   uint32_t end_row = 0;
   auto operator<=>(const ObjectName&) const = default;
 };
@@ -102,15 +102,15 @@ struct ObjectNameHash {
 
 struct Object {
   ObjectName name;
-  Id parent;        ///< the block before this one (snapshot: before its position); zero at the root
+  Id parent;  ///< the block before this one (snapshot: before its position); zero at the root
   Id profile;
-  std::string ns;   ///< namespace
-  Id fingerprint;   ///< of the model
-  uint32_t first_token = 0;    ///< absolute position of tokens[0]
+  std::string ns;            ///< namespace
+  Id fingerprint;            ///< of the model
+  uint32_t first_token = 0;  ///< absolute position of tokens[0]
   /// block: block_tokens of them; tail: 1 … block_tokens − 1; snapshot: those from its parent's end
   /// up to its position (0 … block_tokens − 1); supplement: its block's.
   std::vector<Token> tokens;
-  std::vector<Extra> extras;   ///< positions in [first_token, first_token + tokens.size())
+  std::vector<Extra> extras;  ///< positions in [first_token, first_token + tokens.size())
   std::vector<Plane> planes;
   std::vector<StateBlob> states;
 
@@ -133,7 +133,8 @@ void encode_header(const Object& object, ByteWriter& out);
 Result<Object> decode_header(ByteReader& in);
 /// Payload bytes that a decoded header calls for (states' sizes are kept in their empty slices).
 uint64_t expected_payload_bytes(const Object& object);
-/// Points planes and states into `payload` (shared, not copied). Returns: corruption if sizes differ.
+/// Points planes and states into `payload` (shared, not copied). Returns: corruption if sizes
+/// differ.
 Status attach_payload(Object& object, const Bytes& payload);
 
 }  // namespace kv

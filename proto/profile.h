@@ -1,7 +1,8 @@
 // Profile: how a model's planes are coded, one immutable value; its id is the SHA-256 of its bytes.
 //
-// Two clients may share stored bytes only under one profile, so everything that changes a coded byte
-// is in here. A profile is shared as shared_ptr<const Profile>: any thread. FORMAT.md, "Profile".
+// Two clients may share stored bytes only under one profile, so everything that changes a coded
+// byte is in here. A profile is shared as shared_ptr<const Profile>: any thread. FORMAT.md,
+// "Profile".
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,8 @@ struct Profile {
 void encode(const Profile& profile, ByteWriter& out);
 /// Any bytes are safe input. Returns: corruption.
 Result<Profile> decode_profile(ByteReader& in);
-/// Shapes against the model's geometry; bits only where the kind may be coded (README, "What is coded").
+/// Shapes against the model's geometry; bits only where the kind may be coded (README, "What is
+/// coded").
 /// Returns: invalid_argument naming layer, part, expected and given.
 Status validate(const Profile& profile, const ModelSpec& model);
 

@@ -53,8 +53,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                 // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) {          // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {  // NOLINT: implicit on purpose
     if (status_.ok()) status_ = Status(StatusCode::internal, "ok Status in an empty Result");
   }
   bool ok() const { return value_.has_value(); }
@@ -91,18 +91,18 @@ inline Status unsupported(std::string message) {
 }  // namespace kv
 
 /// Our own invariants only, on in every build; never for input.
-#define KV_CHECK(cond) \
-  do {                 \
+#define KV_CHECK(cond)                                          \
+  do {                                                          \
     if (!(cond)) ::kv::check_failed(#cond, __FILE__, __LINE__); \
   } while (false)
 
 #define KV_CONCAT_INNER(a, b) a##b
 #define KV_CONCAT(a, b) KV_CONCAT_INNER(a, b)
 /// KV_RETURN_IF_ERROR(status_expr);
-#define KV_RETURN_IF_ERROR(expr)                 \
-  do {                                           \
-    ::kv::Status kv_status = (expr);             \
-    if (!kv_status.ok()) return kv_status;       \
+#define KV_RETURN_IF_ERROR(expr)           \
+  do {                                     \
+    ::kv::Status kv_status = (expr);       \
+    if (!kv_status.ok()) return kv_status; \
   } while (false)
 /// KV_ASSIGN_OR_RETURN(auto x, result_expr);
 #define KV_ASSIGN_OR_RETURN(decl, expr) \

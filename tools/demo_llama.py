@@ -3,7 +3,7 @@
 
 usage: demo_llama.py MODEL.gguf TOKENS.json WORK_DIR NEW_TOKENS THREADS
 TOKENS.json is a list of token ids. Prints one JSON row per run on standard output (keys as in
-`tools/demo --json`). Every server listens on the loopback interface only and ends with this process.
+`tools/demo --json`). The server listens on the loopback interface only and ends with this process.
 """
 import json
 import os

@@ -1,4 +1,5 @@
-// demo_step: one engine process of tools/demo. Reads one JSON command a line, answers one JSON line.
+// demo_step: one engine process of tools/demo. Reads one JSON command a line, answers one JSON
+// line.
 //
 //   {"cmd":"tokenize","file":PATH}                         -> {"tokens":[…]}
 //   {"cmd":"run","tokens":[…],"lookup":bool,"logits":PATH} -> one generation (keys: see run())
@@ -113,8 +114,10 @@ int serve(const Options& options) {
         CodingOptions coding;
         coding.calibration_file = options.calibration;
         auto opened = Generator::open(*model, *client, coding, options.threads, soon());
-        if (opened.ok()) generator = std::move(*opened);
-        else std::cout << error(opened.status()) << std::endl;
+        if (opened.ok())
+          generator = std::move(*opened);
+        else
+          std::cout << error(opened.status()) << std::endl;
       } else {
         std::cout << error(made.status()) << std::endl;
       }
