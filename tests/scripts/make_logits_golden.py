@@ -4,7 +4,7 @@
 usage: make_logits_golden.py MODEL.gguf > tests/golden/engine/smollm2_logits.txt
 Needs transformers, torch, gguf, accelerate and xllamacpp. MODEL is SmolLM2-135M-Instruct.Q4_1.
 Token ids are llama.cpp's (transformers' GGUF tokenizer misses the digit split); logits are those of
-of transformers in fp32 on the CPU, all positions in one forward pass without a cache. Run once
+transformers in fp32 on the CPU, all positions in one forward pass without a cache. Run once
 by hand; the test run needs only the result.
 """
 import json
