@@ -189,9 +189,9 @@ class Client {
   /// Returns: invalid_argument (shape, coverage, finiteness), not_found (reservation or copy
   /// source).
   virtual Status put(PutRequest request, Deadline deadline) = 0;
-  /// Makes the entry visible and ends the reservation. Returns: invalid_argument (coverage),
-  /// io_error (accepted, but the level asked for was not reached: the reply's level says so),
-  /// not_found.
+  /// Makes the entry visible and ends the reservation. If the level asked for could not be reached
+  /// (the device failed, the spill queue is full), the call is ok and the reply's level says what
+  /// was. Returns: invalid_argument (coverage), not_found (reservation).
   virtual Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
                                      Deadline deadline) = 0;
   virtual Status abort(uint64_t reservation, Deadline deadline) = 0;
