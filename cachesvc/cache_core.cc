@@ -110,6 +110,7 @@ Record* CacheCore::Impl::find_pinned(const PinnedName& pinned) {
 
 Record* CacheCore::Impl::find_usable(const ObjectName& name) {
   Record* r = index_.find(name);
+  if (r && !r->realm) return nullptr;  // an orphan on the SSD: it serves nothing
   return r && (r->ram || r->blocked_until <= Clock::now()) ? r : nullptr;
 }
 

@@ -76,7 +76,10 @@ NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
 }
 
 Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge index_charge) {
-  if (Record* found = find(object.name)) return found;
+  if (Record* found = find(object.name)) {
+    if (found->realm) return found;
+    remove(*found);  // an orphan whose parent is back: from now on it has its place
+  }
   bool supplement = object.name.kind == ObjectKind::supplement;
   if (supplement && object.name.group >= realm.groups.size()) return nullptr;
   NodeId node = owner_node(realm, object);

@@ -62,9 +62,12 @@ void DirectoryTier::write_item(Item& item, FailedIds& failed) {
   item.pending.id = o.name.id;
   auto file = encode_file(*item.image);
   if (!file.ok()) return fail(item, file.status(), failed);
-  if (stored(dir_.file_path(o.name.id, item.pending.name))) {
+  std::string path = dir_.file_path(o.name.id, item.pending.name);
+  if (stored(path)) {
     item.result->existed = true;
     item.result->reached = Durability::spilled;
+    auto info = dir_.files().stat(path);
+    if (info.ok()) item.result->allocated_bytes = info->allocated_bytes;
     return;
   }
   bool depends = o.name.kind == ObjectKind::supplement;

@@ -1,4 +1,5 @@
 // Small budgets, damaged files, and random sequences against a simple oracle.
+#include <filesystem>
 #include <fstream>
 
 #include "storage/inspect.h"
@@ -149,6 +150,41 @@ TEST(TieredPressure, DamagedFileIsAMissQuarantinedAndCounted) {
   ASSERT_TRUE(healed.ok());
   EXPECT_EQ(healed->tokens, 69u);
   b.expect_serves(tokens, *healed);
+}
+
+// A block lost before a start leaves the rest of its entry as orphans: they must neither be served
+// nor keep the entry from being stored again, and the next start serves the whole.
+TEST(TieredPressure, AnEntryWithALostBlockIsStoredAnewAfterARestart) {
+  TempDir dir;
+  ModelSpec model = plain_model();
+  std::mt19937 rng(8);
+  auto tokens = random_tokens(rng, 110);
+  {
+    auto cache = open_cache(small_options(dir.store()));
+    auto b = Bench::open(*cache, model);
+    ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
+  }
+  auto files = inspect_directory(dir.store(), InspectDepth::headers);
+  ASSERT_TRUE(files.ok());
+  for (const InspectedFile& f : files->files) {
+    if (f.kind != FileKind::block || f.header.first_token != 32) continue;
+    std::filesystem::resize_file(dir.store() + "/" + f.path, f.file_bytes / 2);
+  }
+  std::filesystem::remove(dir.store() + "/catalog.db");
+  for (int start = 0; start < 2; ++start) {
+    auto cache = open_cache(small_options(dir.store()));
+    auto b = Bench::open(*cache, model);
+    auto hit = b.fetch(tokens);
+    ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+    EXPECT_EQ(hit->tokens, start == 0 ? 32u : 109u) << "start " << start;
+    b.expect_serves(tokens, *hit);
+    auto stored = b.store(tokens, Durability::spilled);
+    ASSERT_TRUE(stored.ok()) << stored.status().to_string();
+    auto healed = b.fetch(tokens);
+    ASSERT_TRUE(healed.ok());
+    EXPECT_EQ(healed->tokens, 109u);
+    b.expect_serves(tokens, *healed);
+  }
 }
 
 // Entries branch off each other; the oracle knows every token sequence stored and not erased. What
