@@ -153,6 +153,11 @@ void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
     return {0, ssd->put(*images, Durability::spilled)};
   }, [this, batch, images](Attempt attempt) {
     if (attempt.short_by == 0) return batch_written(batch, std::move(attempt.results));
+    // What was erased meanwhile must not be written after its unlink.
+    std::erase_if(batch->items, [this](const SpillItem& item) { return !find_pinned(item.which); });
+    if (batch->items.empty()) return finish_batch(batch);
+    images->clear();
+    for (const SpillItem& item : batch->items) images->push_back(item.image);
     auto victims = ssd_victims(attempt.short_by);
     on_ssd([ssd = ssd_, images, victims] {
       if (!victims.empty()) (void)ssd->erase(victims);

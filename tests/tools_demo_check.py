@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Runs tools/demo on a real prompt and checks its table: every hit must reuse N-1 tokens and give the
-cold run's very tokens and logits, in both modes, before and after kill -9, and the entry's files
-must take at most 0.33 of its fp16 rows.
+"""Runs tools/demo on a real prompt and checks its table.
+
+Every hit must reuse N-1 tokens and give the cold run's very tokens and logits, in both modes,
+before and after kill -9, and the entry's files must take at most 0.33 of its fp16 rows.
 
 usage: tools_demo_check.py PATH_TO_DEMO   (exit 77: skipped, no model file; 0: good; 1: not)
 """
