@@ -118,18 +118,25 @@ TEST(TieredPressure, SsdLimitEvictsLeastRecentlyUsedLeaves) {
   EXPECT_EQ(b.stat("spills_failed"), 0u);
 }
 
+// Stores `tokens` durably and closes the cache; the files that it left, to be damaged.
+Result<Inspection> store_and_inspect(const TempDir& dir, const ModelSpec& model,
+                                     const std::vector<Token>& tokens) {
+  {
+    auto cache = open_cache(small_options(dir.store()));
+    auto b = Bench::open(*cache, model);
+    KV_ASSIGN_OR_RETURN(auto stored, b.store(tokens, Durability::durable));
+    (void)stored;
+  }
+  return inspect_directory(dir.store(), InspectDepth::headers);
+}
+
 TEST(TieredPressure, DamagedFileIsAMissQuarantinedAndCounted) {
   TempDir dir;
   ModelSpec model = plain_model();
   std::mt19937 rng(6);
   auto tokens = random_tokens(rng, 70);
-  {
-    auto cache = open_cache(small_options(dir.store()));
-    auto b = Bench::open(*cache, model);
-    ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
-  }
-  auto files = inspect_directory(dir.store(), InspectDepth::headers);
-  ASSERT_TRUE(files.ok());
+  auto files = store_and_inspect(dir, model, tokens);
+  ASSERT_TRUE(files.ok()) << files.status().to_string();
   for (const InspectedFile& f : files->files) {
     if (f.kind != FileKind::block || f.header.first_token != 32) continue;
     std::fstream file(dir.store() + "/" + f.path, std::ios::in | std::ios::out | std::ios::binary);
@@ -159,13 +166,8 @@ TEST(TieredPressure, AnEntryWithALostBlockIsStoredAnewAfterARestart) {
   ModelSpec model = plain_model();
   std::mt19937 rng(8);
   auto tokens = random_tokens(rng, 110);
-  {
-    auto cache = open_cache(small_options(dir.store()));
-    auto b = Bench::open(*cache, model);
-    ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
-  }
-  auto files = inspect_directory(dir.store(), InspectDepth::headers);
-  ASSERT_TRUE(files.ok());
+  auto files = store_and_inspect(dir, model, tokens);
+  ASSERT_TRUE(files.ok()) << files.status().to_string();
   for (const InspectedFile& f : files->files) {
     if (f.kind != FileKind::block || f.header.first_token != 32) continue;
     std::filesystem::resize_file(dir.store() + "/" + f.path, f.file_bytes / 2);
