@@ -37,10 +37,28 @@ std::string type_name(uint32_t type) {
   return "number " + std::to_string(type);
 }
 
-bool known_type(uint32_t type) { return type == 0 || type == 1 || type == 3 || type == 8; }
-
-uint32_t group_values(TensorType type) {
-  return type == TensorType::f32 || type == TensorType::f16 ? 1 : 32;
+// How many values of a type are packed together, and in how many bytes; none for unknown types.
+struct Group {
+  uint32_t values = 0, bytes = 0;
+};
+Group group_of(uint32_t type) {
+  switch (static_cast<TensorType>(type)) {
+    case TensorType::f32:
+      return {1, 4};
+    case TensorType::f16:
+      return {1, 2};
+    case TensorType::q4_1:
+      return {32, 20};
+    case TensorType::q5_0:
+      return {32, 22};
+    case TensorType::q8_0:
+      return {32, 34};
+    case TensorType::q4_k:
+      return {256, 144};
+    case TensorType::q6_k:
+      return {256, 210};
+  }
+  return {};
 }
 
 template <typename T>
@@ -55,17 +73,8 @@ std::vector<T> items_of(std::span<const uint8_t> bytes) {
 const char* to_string(TensorType type) { return kTypeNames[static_cast<uint32_t>(type)]; }
 
 uint64_t row_bytes(TensorType type, uint64_t columns) {
-  switch (type) {
-    case TensorType::f32:
-      return columns * 4;
-    case TensorType::f16:
-      return columns * 2;
-    case TensorType::q4_1:
-      return columns / 32 * 20;
-    case TensorType::q8_0:
-      return columns / 32 * 34;
-  }
-  return 0;
+  Group group = group_of(static_cast<uint32_t>(type));
+  return columns / group.values * group.bytes;
 }
 
 // Fills a GgufFile from its bytes; `in_` stays failed after the first short read.
@@ -206,13 +215,15 @@ class GgufParser {
     uint32_t type = in_.u32();
     uint64_t offset = in_.u64();
     if (in_.failed()) return corruption(name + "truncated");
-    if (!known_type(type)) {
-      return unsupported(name + "type " + type_name(type) + " (known: F32, F16, Q4_1, Q8_0)");
+    uint32_t group = group_of(type).values;
+    if (group == 0) {
+      return unsupported(name + "type " + type_name(type) +
+                         " (known: F32, F16, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K)");
     }
     t.type = static_cast<TensorType>(type);
-    if (t.dims[0] % group_values(t.type) != 0) {
+    if (t.dims[0] % group != 0) {
       return corruption(name + "row of " + std::to_string(t.dims[0]) +
-                        " values, expected a multiple of " + std::to_string(group_values(t.type)));
+                        " values, expected a multiple of " + std::to_string(group));
     }
     uint64_t size = 0;
     if (__builtin_mul_overflow(rows, row_bytes(t.type, t.dims[0]), &size))

@@ -20,9 +20,18 @@
 namespace kv {
 
 /// ggml's numbers of the tensor types that the engine can multiply with.
-enum class TensorType : uint32_t { f32 = 0, f16 = 1, q4_1 = 3, q8_0 = 8 };
+enum class TensorType : uint32_t {
+  f32 = 0,
+  f16 = 1,
+  q4_1 = 3,
+  q5_0 = 6,
+  q8_0 = 8,
+  q4_k = 12,
+  q6_k = 14
+};
 const char* to_string(TensorType type);
-/// Bytes of one row of `columns` values. `columns` is a multiple of the type's group (1 or 32).
+/// Bytes of one row of `columns` values. `columns` is a multiple of the type's group (1, 32 or
+/// 256).
 uint64_t row_bytes(TensorType type, uint64_t columns);
 
 /// One tensor: dims[0] is the fastest-running axis, as GGUF has it.

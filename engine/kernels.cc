@@ -1,57 +1,46 @@
-// Scalar kernels and the choice of a set. See kernels.h; Q4_1 and Q8_0: ggml's block layouts.
+// Scalar kernels and the choice of a set. See kernels.h.
 #include "engine/kernels.h"
 
 #include <cstring>
 #include <string_view>
 
 #include "codec/kernels.h"
+#include "engine/packed.h"
 
 namespace kv {
 namespace {
-
-float half(const uint8_t* p) {
-  float value;
-  scalar_kernels().f16_to_f32(p, &value, 1);
-  return value;
-}
 
 float lanes_sum(const float* s) {
   return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-// 20 bytes for 32 values: f16 scale, f16 offset, 16 bytes of nibbles (value j low, j + 16 high).
-void rows_q4_1(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns, const float* x,
-               const float* sums, float* y) {
+template <TensorType type>
+void rows_packed(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns, const float* x,
+                 const float* sums, float* y) {
   for (uint32_t r = 0; r < rows; ++r, w += stride) {
     float acc[8] = {}, offset = 0;
     for (uint32_t g = 0; g < columns / 32; ++g) {
-      const uint8_t* block = w + g * 20;
-      float part[8] = {}, scale = half(block);
-      for (uint32_t j = 0; j < 32; ++j) {
-        uint8_t q = j < 16 ? block[4 + j] & 15 : block[4 + j - 16] >> 4;
-        part[j % 8] += static_cast<float>(q) * x[g * 32 + j];
+      PackedGroup group = unpack_group<type>(w, g);
+      for (uint32_t half = 0; half < 2; ++half) {
+        float part[8] = {};
+        for (uint32_t j = half * 16; j < half * 16 + 16; ++j) {
+          part[j % 8] += static_cast<float>(group.q[j]) * x[g * 32 + j];
+        }
+        for (int l = 0; l < 8; ++l) acc[l] += group.scale[half] * part[l];
       }
-      for (int l = 0; l < 8; ++l) acc[l] += scale * part[l];
-      offset += half(block + 2) * sums[g];
+      offset += group.offset * sums[g];
     }
     y[r] = lanes_sum(acc) + offset;
   }
 }
 
-// 34 bytes for 32 values: f16 scale, 32 signed bytes.
-void rows_q8_0(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns, const float* x,
-               const float*, float* y) {
-  for (uint32_t r = 0; r < rows; ++r, w += stride) {
-    float acc[8] = {};
-    for (uint32_t g = 0; g < columns / 32; ++g) {
-      const uint8_t* block = w + g * 34;
-      float part[8] = {}, scale = half(block);
-      for (uint32_t j = 0; j < 32; ++j) {
-        part[j % 8] += static_cast<float>(static_cast<int8_t>(block[2 + j])) * x[g * 32 + j];
-      }
-      for (int l = 0; l < 8; ++l) acc[l] += scale * part[l];
+template <TensorType type>
+void widen_packed(const uint8_t* w, uint32_t columns, float* out) {
+  for (uint32_t g = 0; g < columns / 32; ++g, out += 32) {
+    PackedGroup group = unpack_group<type>(w, g);
+    for (uint32_t j = 0; j < 32; ++j) {
+      out[j] = static_cast<float>(group.q[j]) * group.scale[j / 16] + group.offset;
     }
-    y[r] = lanes_sum(acc);
   }
 }
 
@@ -72,7 +61,7 @@ void rows_f16(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns
               const float*, float* y) {
   for (uint32_t r = 0; r < rows; ++r, w += stride) {
     float acc[8] = {};
-    for (uint32_t j = 0; j < columns; ++j) acc[j % 8] += half(w + j * 2) * x[j];
+    for (uint32_t j = 0; j < columns; ++j) acc[j % 8] += half_at(w + j * 2) * x[j];
     y[r] = lanes_sum(acc);
   }
 }
@@ -85,10 +74,48 @@ void sums_of_groups(const float* x, uint32_t columns, float* out) {
   }
 }
 
-constexpr EngineKernels kScalar = {"scalar", rows_q4_1, rows_q8_0,
-                                   rows_f32, rows_f16,  sums_of_groups};
+void widen_f32(const uint8_t* w, uint32_t columns, float* out) {
+  std::memcpy(out, w, columns * sizeof(float));
+}
+
+void widen_f16(const uint8_t* w, uint32_t columns, float* out) {
+  for (uint32_t j = 0; j < columns; ++j) out[j] = half_at(w + j * 2);
+}
+
+template <TensorType type>
+constexpr TypeKernels kPacked = {rows_packed<type>, widen_packed<type>};
+
+constexpr EngineKernels kScalar = {"scalar",
+                                   {rows_f32, widen_f32},
+                                   {rows_f16, widen_f16},
+                                   kPacked<TensorType::q4_1>,
+                                   kPacked<TensorType::q5_0>,
+                                   kPacked<TensorType::q8_0>,
+                                   kPacked<TensorType::q4_k>,
+                                   kPacked<TensorType::q6_k>,
+                                   sums_of_groups};
 
 }  // namespace
+
+const TypeKernels& EngineKernels::of(TensorType type) const {
+  switch (type) {
+    case TensorType::f32:
+      return f32;
+    case TensorType::f16:
+      return f16;
+    case TensorType::q4_1:
+      return q4_1;
+    case TensorType::q5_0:
+      return q5_0;
+    case TensorType::q8_0:
+      return q8_0;
+    case TensorType::q4_k:
+      return q4_k;
+    case TensorType::q6_k:
+      return q6_k;
+  }
+  return f32;
+}
 
 const EngineKernels& scalar_engine_kernels() { return kScalar; }
 

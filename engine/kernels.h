@@ -7,17 +7,27 @@
 #include <cstdint>
 
 #include "codec/kernels.h"
+#include "engine/gguf.h"
 
 namespace kv {
 
+/// The functions of one tensor type.
+struct TypeKernels {
+  /// y (rows): `rows` weight rows, `stride` bytes apart, times x (columns); columns a multiple of
+  /// 32, of 256 for Q4_K and Q6_K. group_sums: of each 32 values of x.
+  void (*rows)(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns, const float* x,
+               const float* group_sums, float* y);
+  /// One weight row as fp32: out (columns). Every set gives the same bits.
+  void (*widen)(const uint8_t* w, uint32_t columns, float* out);
+};
+
 struct EngineKernels {
   const char* name;
-  /// `rows` weight rows, `stride` bytes apart. x (columns), columns a multiple of 32.
-  using Rows = void (*)(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
-                        const float* x, const float* group_sums, float* y);
-  Rows q4_1, q8_0, f32, f16;
+  TypeKernels f32, f16, q4_1, q5_0, q8_0, q4_k, q6_k;
   /// Sums of each 32 values: out (columns / 32).
   void (*group_sums)(const float* x, uint32_t columns, float* out);
+
+  const TypeKernels& of(TensorType type) const;
 };
 
 const EngineKernels& scalar_engine_kernels();

@@ -1,10 +1,8 @@
 // Views of packed tensors and their dequantisation. See weights.h.
 #include "engine/weights.h"
 
-#include <cstring>
 #include <string>
 
-#include "codec/kernels.h"
 #include "engine/kernels.h"
 
 namespace kv {
@@ -28,11 +26,6 @@ Result<const GgufTensor*> find(const GgufFile& file, std::string_view name, uint
                       ", given " + shape_of(*t));
   }
   return t;
-}
-
-void widen_halves(const uint8_t* in, float* out, size_t n) {
-  const Kernels* fast = avx2_kernels();  // exact conversion: every set gives the same bits
-  (fast != nullptr ? *fast : scalar_kernels()).f16_to_f32(in, out, n);
 }
 
 }  // namespace
@@ -61,35 +54,7 @@ Result<std::span<const float>> as_vector(const GgufFile& file, std::string_view 
 }
 
 void dequantise_row(const Matrix& w, uint32_t row, float* out) {
-  const uint8_t* in = w.data + row * w.stride;
-  uint32_t groups = w.columns / 32;
-  switch (w.type) {
-    case TensorType::f32:
-      std::memcpy(out, in, w.columns * sizeof(float));
-      return;
-    case TensorType::f16:
-      widen_halves(in, out, w.columns);
-      return;
-    case TensorType::q4_1:
-      for (uint32_t g = 0; g < groups; ++g, in += 20, out += 32) {
-        float head[2];
-        widen_halves(in, head, 2);
-        for (uint32_t j = 0; j < 16; ++j) {
-          out[j] = static_cast<float>(in[4 + j] & 15) * head[0] + head[1];
-          out[j + 16] = static_cast<float>(in[4 + j] >> 4) * head[0] + head[1];
-        }
-      }
-      return;
-    case TensorType::q8_0:
-      for (uint32_t g = 0; g < groups; ++g, in += 34, out += 32) {
-        float scale;
-        widen_halves(in, &scale, 1);
-        for (uint32_t j = 0; j < 32; ++j) {
-          out[j] = static_cast<float>(static_cast<int8_t>(in[2 + j])) * scale;
-        }
-      }
-      return;
-  }
+  engine_kernels().of(w.type).widen(w.data + row * w.stride, w.columns, out);
 }
 
 void group_sums(const float* x, uint32_t columns, float* out) {
@@ -97,12 +62,8 @@ void group_sums(const float* x, uint32_t columns, float* out) {
 }
 
 void matvec(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y) {
-  const EngineKernels& k = engine_kernels();
-  EngineKernels::Rows rows = w.type == TensorType::q4_1   ? k.q4_1
-                             : w.type == TensorType::q8_0 ? k.q8_0
-                             : w.type == TensorType::f16  ? k.f16
-                                                          : k.f32;
-  rows(w.data + first * w.stride, w.stride, end - first, w.columns, x.x, x.group_sums, y);
+  engine_kernels().of(w.type).rows(w.data + first * w.stride, w.stride, end - first, w.columns, x.x,
+                                   x.group_sums, y);
 }
 
 }  // namespace kv

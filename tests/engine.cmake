@@ -5,7 +5,7 @@ kv_test(engine_tokenizer_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_kernels_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_generator_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_model_test LABELS engine model DEPS kv_engine)
-foreach(subject tokenizer model)
+foreach(subject tokenizer kernels model)
   target_compile_definitions(engine_${subject}_test PRIVATE
     KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden"
     KV_SCRIPTS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/scripts")

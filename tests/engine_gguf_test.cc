@@ -39,14 +39,17 @@ TEST(EngineGguf, FingerprintFollowsTheWeights) {
 
 TEST(EngineGguf, RefusesByName) {
   TinyGguf type;
-  type.embedding_type = 12;
+  type.embedding_type = 13;
   Status s = load(type.write()).status();
   EXPECT_EQ(s.code(), StatusCode::unsupported);
   EXPECT_THAT(s.message(), HasSubstr("token_embd.weight"));
-  EXPECT_THAT(s.message(), HasSubstr("Q4_K"));
+  EXPECT_THAT(s.message(), HasSubstr("type Q5_K"));
   TinyGguf unknown;
   unknown.embedding_type = 99;
   EXPECT_THAT(load(unknown.write()).status().message(), HasSubstr("number 99"));
+  TinyGguf narrow;  // rows of 64 values, groups of 256
+  narrow.embedding_type = 12;
+  EXPECT_THAT(load(narrow.write()).status().message(), HasSubstr("multiple of 256"));
   TinyGguf arch;
   arch.architecture = "mamba2";
   s = load(arch.write()).status();

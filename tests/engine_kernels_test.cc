@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <bit>
 #include <cmath>
+#include <fstream>
 #include <random>
 
 #include "engine/kernels.h"
@@ -31,11 +33,67 @@ std::vector<float> random_values(size_t n, uint32_t seed) {
   return x;
 }
 
-EngineKernels::Rows rows_of(const EngineKernels& k, TensorType type) {
-  return type == TensorType::q4_1   ? k.q4_1
-         : type == TensorType::q8_0 ? k.q8_0
-         : type == TensorType::f16  ? k.f16
-                                    : k.f32;
+// Rows that gguf's own dequantisation took apart (tests/scripts/make_packed_golden.py).
+struct PackedRow {
+  TensorType type;
+  std::vector<uint8_t> bytes;
+  std::vector<float> values;
+};
+
+std::vector<PackedRow> packed_rows() {
+  std::vector<PackedRow> rows;
+  std::ifstream in(std::string(KV_GOLDEN_DIR) + "/engine/packed_rows.txt");
+  std::string line, word;
+  std::getline(in, line);  // the comment
+  for (uint32_t type = 0; in >> type >> word;) {
+    PackedRow row{static_cast<TensorType>(type), {}, {}};
+    for (size_t i = 0; i < word.size(); i += 2) {
+      row.bytes.push_back(static_cast<uint8_t>(std::stoul(word.substr(i, 2), nullptr, 16)));
+    }
+    for (int i = 0; i < 512 && in >> word; ++i) {
+      row.values.push_back(
+          std::bit_cast<float>(static_cast<uint32_t>(std::stoul(word, nullptr, 16))));
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<const EngineKernels*> kernel_sets() {
+  std::vector<const EngineKernels*> sets = {&scalar_engine_kernels()};
+  if (avx2_engine_kernels() != nullptr) sets.push_back(avx2_engine_kernels());
+  return sets;
+}
+
+TEST(EngineKernels, EveryPackedTypeWidensAsGgufDoes) {
+  auto rows = packed_rows();
+  ASSERT_EQ(rows.size(), 5u);
+  for (const PackedRow& row : rows) {
+    ASSERT_EQ(row.bytes.size(), row_bytes(row.type, 512));
+    for (const EngineKernels* k : kernel_sets()) {
+      std::vector<float> out(512);
+      k->of(row.type).widen(row.bytes.data(), 512, out.data());
+      EXPECT_EQ(out, row.values) << k->name << " " << to_string(row.type);
+    }
+  }
+}
+
+TEST(EngineKernels, EveryPackedTypeMultipliesAsItWidens) {
+  auto x = random_values(512, 8);
+  std::vector<float> sums(512 / 32);
+  for (const PackedRow& row : packed_rows()) {
+    double expected = 0, size = 0;
+    for (size_t j = 0; j < 512; ++j) {
+      expected += static_cast<double>(row.values[j]) * x[j];
+      size += std::fabs(static_cast<double>(row.values[j]) * x[j]);
+    }
+    for (const EngineKernels* k : kernel_sets()) {
+      k->group_sums(x.data(), 512, sums.data());
+      float y = 0;
+      k->of(row.type).rows(row.bytes.data(), 0, 1, 512, x.data(), sums.data(), &y);
+      EXPECT_NEAR(y, expected, 1e-6 * size) << k->name << " " << to_string(row.type);
+    }
+  }
 }
 
 TEST(EngineKernels, EveryTypeAgreesWithDequantisedDoubles) {
@@ -44,12 +102,10 @@ TEST(EngineKernels, EveryTypeAgreesWithDequantisedDoubles) {
   for (const Matrix* w : {&l.q, &l.k, &l.v, &l.o, &l.down, &model->embedding()}) {
     auto x = random_values(w->columns, 5);
     std::vector<float> row(w->columns), sums(w->columns / 32);
-    for (const EngineKernels* k : {&scalar_engine_kernels(), avx2_engine_kernels()}) {
-      if (k == nullptr) continue;
+    for (const EngineKernels* k : kernel_sets()) {
       k->group_sums(x.data(), w->columns, sums.data());
       std::vector<float> y(w->rows);
-      rows_of(*k, w->type)(w->data, w->stride, w->rows, w->columns, x.data(), sums.data(),
-                           y.data());
+      k->of(w->type).rows(w->data, w->stride, w->rows, w->columns, x.data(), sums.data(), y.data());
       for (uint32_t r = 0; r < w->rows; ++r) {
         dequantise_row(*w, r, row.data());
         double expected = 0, size = 0;
