@@ -163,6 +163,50 @@ void AttentionRows::clear() {
   v_runs_.clear();
 }
 
+namespace {
+
+// The part of `run` in [first, end), which it overlaps.
+Run clip(Run run, uint32_t first, uint32_t end, const SideCoding& side) {
+  if (run.first < first) {
+    const uint32_t skipped = first - run.first;
+    if (run.form == RunForm::exact) {
+      run.data += size_t{skipped} * side.heads * side.dim * dtype_bytes(run.dtype);
+    } else {
+      run.run_offset += skipped;
+    }
+    run.first = first;
+  }
+  run.end = std::min(run.end, end);
+  return run;
+}
+
+bool same_bytes(const Run& a, const Run& b) {
+  const bool same = a.first == b.first && a.end == b.end && a.form == b.form && a.data == b.data;
+  if (!same || a.form == RunForm::exact) return same && a.dtype == b.dtype;
+  return a.scales == b.scales && a.run_rows == b.run_rows && a.run_offset == b.run_offset;
+}
+
+bool same_runs(const std::vector<Run>& a, const std::vector<Run>& b, uint32_t first, uint32_t end,
+               const SideCoding& side) {
+  const Run *x = first_run_after(a, first), *y = first_run_after(b, first);
+  const Run *x_end = a.data() + a.size(), *y_end = b.data() + b.size();
+  if (x == x_end || x->first >= end) return false;
+  for (;; ++x, ++y) {
+    const bool more_x = x != x_end && x->first < end, more_y = y != y_end && y->first < end;
+    if (!more_x || !more_y) return more_x == more_y;
+    if (!same_bytes(clip(*x, first, end, side), clip(*y, first, end, side))) return false;
+  }
+}
+
+}  // namespace
+
+bool same_chunk(const AttentionRows& a, const AttentionRows& b, uint32_t chunk) {
+  if (&a.codec() != &b.codec() || a.layer() != b.layer() || a.part() != b.part()) return false;
+  const uint32_t first = chunk * kAttentionChunk, end = first + kAttentionChunk;
+  return same_runs(a.k_runs(), b.k_runs(), first, end, a.k_side()) &&
+         same_runs(a.v_runs(), b.v_runs(), first, end, a.v_side());
+}
+
 uint32_t AttentionRows::end_row() const { return k_runs_.empty() ? 0 : k_runs_.back().end; }
 uint32_t AttentionRows::first_chunk() const {
   return k_runs_.empty() ? 0 : k_runs_.front().first / kAttentionChunk;
@@ -215,8 +259,8 @@ void PreparedQueries::prepare(const Codec& codec, uint32_t layer, uint32_t part,
 
 // ---- one chunk
 
-size_t partial_floats(const PreparedQueries& queries, const AttentionRows& rows) {
-  return size_t{queries.count()} * (2 + 2 * size_t{round_up8(rows.v_side().dim)});
+size_t partial_floats(uint32_t queries, const AttentionRows& rows) {
+  return size_t{queries} * (2 + 2 * size_t{round_up8(rows.v_side().dim)});
 }
 
 /// A partial: largest score (count), sum of weights (count), then per query the weighted sums of
@@ -232,17 +276,20 @@ struct PartialView {
 
 class ChunkTask {
  public:
-  ChunkTask(const PreparedQueries& queries, const AttentionRows& rows, AttentionScratch& scratch)
+  ChunkTask(const PreparedQueries& queries, QueryRange range, const AttentionRows& rows,
+            AttentionScratch& scratch)
       : queries_(queries),
         rows_(rows),
         k_(rows.k_side()),
         v_(rows.v_side()),
         kernels_(rows.codec().kernels()),
-        count_(queries.count_),
+        at_(range.first),
+        count_(range.count),
         head_(queries.kv_head_),
         v_stride_(round_up8(v_.dim)) {
     KV_CHECK(queries.codec_ == &rows.codec() && queries.layer_ == rows.layer() &&
              queries.part_ == rows.part());
+    KV_CHECK(range.first <= queries.count_ && range.count <= queries.count_ - range.first);
     const size_t tile_width = std::max(queries.k_stride_, v_stride_);
     scores_ = at_least(scratch.floats,
                        size_t{count_} * (kAttentionChunk + 1) + kTileRows * (tile_width + 1));
@@ -292,9 +339,10 @@ class ChunkTask {
       kernels_.unpack(run.data + at * bytes, n, k_.dim, k_.bits, codes_);
       for (uint32_t i = 0; i < count_; ++i) {
         int32_t dots[kTileRows];
-        kernels_.dot_codes(queries_.rotated_.data() + size_t{i} * k_.dim, codes_, n, k_.dim, dots);
-        kernels_.score_codes(dots, run.scales + 2 * at, n, queries_.factor_[i],
-                             queries_.mean_score_[i],
+        kernels_.dot_codes(queries_.rotated_.data() + size_t{at_ + i} * k_.dim, codes_, n, k_.dim,
+                           dots);
+        kernels_.score_codes(dots, run.scales + 2 * at, n, queries_.factor_[at_ + i],
+                             queries_.mean_score_[at_ + i],
                              scores_ + size_t{i} * kAttentionChunk + (row - first_));
       }
       row += n;
@@ -335,7 +383,7 @@ class ChunkTask {
       const uint32_t n = std::min(kTileRows, to - row);
       load_exact(run, k_, stride, row, n);
       for (uint32_t i = 0; i < count_; ++i) {
-        kernels_.dot_exact(queries_.exact_.data() + size_t{i} * stride, tile_, n, stride,
+        kernels_.dot_exact(queries_.exact_.data() + size_t{at_ + i} * stride, tile_, n, stride,
                            scores_ + size_t{i} * kAttentionChunk + (row - first_));
       }
       row += n;
@@ -345,7 +393,7 @@ class ChunkTask {
   void apply_limits() {
     if (queries_.limits_.empty()) return;
     for (uint32_t i = 0; i < count_; ++i) {
-      const RowLimit& limit = queries_.limits_[i];
+      const RowLimit& limit = queries_.limits_[at_ + i];
       if (limit.end >= last() && limit.first <= first_) continue;
       float* scores = scores_ + size_t{i} * kAttentionChunk;
       for (uint32_t row = first_; row < last(); ++row) {
@@ -400,7 +448,8 @@ class ChunkTask {
   const SideCoding& k_;
   const SideCoding& v_;
   const Kernels& kernels_;
-  const uint32_t count_, head_, v_stride_;
+  const uint32_t at_, count_;  // the range of queries
+  const uint32_t head_, v_stride_;
   uint32_t first_ = 0;  // row of the chunk
   float* scores_;       // (count, kAttentionChunk); weights after the softmax
   float* factors_;      // (count)
@@ -414,8 +463,8 @@ class ChunkTask {
 
 class ChunkMerger {
  public:
-  ChunkMerger(const PreparedQueries& queries, const AttentionRows& rows, AttentionScratch& scratch)
-      : count_(queries.count_),
+  ChunkMerger(uint32_t queries, const AttentionRows& rows, AttentionScratch& scratch)
+      : count_(queries),
         v_(rows.v_side()),
         kernels_(rows.codec().kernels()),
         stride_(round_up8(v_.dim)),
@@ -424,19 +473,20 @@ class ChunkMerger {
     std::fill_n(sums_.top, count_, kMinusInfinity);
   }
 
-  void add(const float* partial) {
-    PartialView p(const_cast<float*>(partial), count_, stride_);  // only read
+  void add(const ChunkPartial& partial) {
+    PartialView p(const_cast<float*>(partial.floats), partial.queries, stride_);  // only read
     for (uint32_t i = 0; i < count_; ++i) {
-      if (p.sum[i] == 0) continue;
-      const float top = std::max(sums_.top[i], p.top[i]);
-      float shrink[8] = {sums_.top[i], p.top[i], top, top, top, top, top, top};
+      const uint32_t from = partial.first + i;
+      if (p.sum[from] == 0) continue;
+      const float top = std::max(sums_.top[i], p.top[from]);
+      float shrink[8] = {sums_.top[i], p.top[from], top, top, top, top, top, top};
       kernels_.exp_weights(shrink, 8, top);
-      const size_t at = size_t{i} * stride_;
-      sums_.sum[i] = sums_.sum[i] * shrink[0] + p.sum[i] * shrink[1];
+      const size_t at = size_t{i} * stride_, read = size_t{from} * stride_;
+      sums_.sum[i] = sums_.sum[i] * shrink[0] + p.sum[from] * shrink[1];
       sums_.top[i] = top;
-      kernels_.merge(sums_.exact + at, shrink[0], p.exact + at, shrink[1], stride_);
+      kernels_.merge(sums_.exact + at, shrink[0], p.exact + read, shrink[1], stride_);
       if (v_.bits != 0) {
-        kernels_.merge(sums_.rotated + at, shrink[0], p.rotated + at, shrink[1], stride_);
+        kernels_.merge(sums_.rotated + at, shrink[0], p.rotated + read, shrink[1], stride_);
       }
     }
   }
@@ -461,33 +511,56 @@ class ChunkMerger {
   PartialView sums_;
 };
 
+void attend_chunk(const PreparedQueries& queries, QueryRange range, const AttentionRows& rows,
+                  uint32_t chunk, AttentionScratch& scratch, std::span<float> partial) {
+  KV_CHECK(partial.size() == partial_floats(range.count, rows));
+  ChunkTask(queries, range, rows, scratch).run(chunk, partial.data());
+}
+
+void merge_chunks(QueryRange range, const AttentionRows& rows,
+                  std::span<const ChunkPartial> partials, AttentionScratch& scratch,
+                  std::span<float> out) {
+  KV_CHECK(partials.size() == rows.end_chunk() - rows.first_chunk());
+  KV_CHECK(out.size() == size_t{range.count} * rows.v_side().dim);
+  ChunkMerger merger(range.count, rows, scratch);
+  for (const ChunkPartial& partial : partials) {
+    KV_CHECK(partial.first <= partial.queries && range.count <= partial.queries - partial.first);
+    merger.add(partial);
+  }
+  merger.finish(out.data());
+}
+
+size_t partial_floats(const PreparedQueries& queries, const AttentionRows& rows) {
+  return partial_floats(queries.count(), rows);
+}
+
 void attend_chunk(const PreparedQueries& queries, const AttentionRows& rows, uint32_t chunk,
                   AttentionScratch& scratch, std::span<float> partial) {
-  KV_CHECK(partial.size() == partial_floats(queries, rows));
-  ChunkTask(queries, rows, scratch).run(chunk, partial.data());
+  attend_chunk(queries, {0, queries.count()}, rows, chunk, scratch, partial);
 }
 
 void merge_chunks(const PreparedQueries& queries, const AttentionRows& rows,
                   std::span<const float> partials, AttentionScratch& scratch,
                   std::span<float> out) {
   const size_t floats = partial_floats(queries, rows);
-  const size_t chunks = rows.end_chunk() - rows.first_chunk();
-  KV_CHECK(partials.size() == chunks * floats);
-  KV_CHECK(out.size() == size_t{queries.count()} * rows.v_side().dim);
-  ChunkMerger merger(queries, rows, scratch);
-  for (size_t c = 0; c < chunks; ++c) merger.add(partials.data() + c * floats);
-  merger.finish(out.data());
+  std::vector<ChunkPartial> list;
+  for (uint32_t c = rows.first_chunk(); c < rows.end_chunk(); ++c) {
+    list.push_back({partials.data() + list.size() * floats, queries.count(), 0});
+  }
+  KV_CHECK(partials.size() == list.size() * floats);
+  merge_chunks({0, queries.count()}, rows, list, scratch, out);
 }
 
 void attend(const PreparedQueries& queries, const AttentionRows& rows, AttentionScratch& scratch,
             std::span<float> out) {
   KV_CHECK(out.size() == size_t{queries.count()} * rows.v_side().dim);
-  float* partial = at_least(scratch.partial, partial_floats(queries, rows));
-  ChunkTask task(queries, rows, scratch);
-  ChunkMerger merger(queries, rows, scratch);
+  const QueryRange all{0, queries.count()};
+  float* partial = at_least(scratch.partial, partial_floats(all.count, rows));
+  ChunkTask task(queries, all, rows, scratch);
+  ChunkMerger merger(all.count, rows, scratch);
   for (uint32_t chunk = rows.first_chunk(); chunk < rows.end_chunk(); ++chunk) {
     task.run(chunk, partial);
-    merger.add(partial);
+    merger.add({partial, all.count, 0});
   }
   merger.finish(out.data());
 }

@@ -102,6 +102,11 @@ class PreparedQueries {
   std::vector<float> work_;
 };
 
+/// Some of the prepared queries: [first, first + count).
+struct QueryRange {
+  uint32_t first = 0, count = 0;
+};
+
 /// Working memory of one thread. Reuse it: it grows to the largest call.
 struct AttentionScratch {
   std::vector<float> floats;    // scores, one tile of rows
@@ -115,14 +120,35 @@ struct AttentionScratch {
 void attend(const PreparedQueries& queries, const AttentionRows& rows, AttentionScratch& scratch,
             std::span<float> out);
 
-/// For splitting one head's rows over threads: attend() is attend_chunk for every chunk, then
-/// merge_chunks over the partials in chunk order, bit for bit.
-/// Floats that one chunk's partial takes.
+/// For splitting one head's rows over threads, and for sequences that share rows: the result is
+/// that of attend(), bit for bit, if every chunk of a query's rows was attended to once, by
+/// whatever range of queries, over the sequence's own rows or over others that same_chunk() calls
+/// the same.
+///
+/// Whether both, of one part, hold the very same bytes in memory as their rows of `chunk`: then one
+/// attend_chunk serves queries of both. False where both hold none.
+bool same_chunk(const AttentionRows& a, const AttentionRows& b, uint32_t chunk);
+/// Floats that one chunk's partial of so many queries takes.
+size_t partial_floats(uint32_t queries, const AttentionRows& rows);
+void attend_chunk(const PreparedQueries& queries, QueryRange range, const AttentionRows& rows,
+                  uint32_t chunk, AttentionScratch& scratch, std::span<float> partial);
+
+/// … of all queries.
 size_t partial_floats(const PreparedQueries& queries, const AttentionRows& rows);
 void attend_chunk(const PreparedQueries& queries, const AttentionRows& rows, uint32_t chunk,
                   AttentionScratch& scratch, std::span<float> partial);
 /// `partials` holds those of chunks first_chunk() … end_chunk() - 1, one after the other.
 void merge_chunks(const PreparedQueries& queries, const AttentionRows& rows,
                   std::span<const float> partials, AttentionScratch& scratch, std::span<float> out);
+
+/// What attend_chunk wrote for a range of `queries` queries; the merged ones begin at its `first`.
+struct ChunkPartial {
+  const float* floats = nullptr;
+  uint32_t queries = 0, first = 0;
+};
+/// out (range.count, v_dim) of the partials of chunks first_chunk() … end_chunk() - 1, in order.
+void merge_chunks(QueryRange range, const AttentionRows& rows,
+                  std::span<const ChunkPartial> partials, AttentionScratch& scratch,
+                  std::span<float> out);
 
 }  // namespace kv

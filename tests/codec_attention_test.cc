@@ -232,6 +232,72 @@ TEST(CodecAttentionRows, CutsThreadsAndGroupsDoNotChangeABit) {
   }
 }
 
+// Two sequences over one prefix of codes: chunks of the prefix are attended to once for both.
+TEST(CodecAttentionRows, ASharedPassGivesEachSequenceItsOwnResult) {
+  for (uint8_t bits : {0, 2, 3, 4, 8}) {
+    Case c;
+    c.group = 6;  // the first 3 queries are one sequence's, the others the second's
+    c.k_bits = c.v_bits = bits;
+    const Stored s = store(c), other = store([&] {
+                                 Case o = c;
+                                 o.seed = 900;
+                                 return o;
+                               }());
+    const AttentionRows a = whole(s);
+    AttentionRows b(s.codec, 0, 0);
+    ASSERT_TRUE(b.add(s.k, s.v, 0, 300).ok());
+    ASSERT_TRUE(b.add(s.k, s.v, 300, 512).ok());
+    const size_t width = size_t{c.heads} * c.k_dim;
+    ASSERT_TRUE(b.add_exact(DType::f32, other.k_rows.data() + 512 * width,
+                            other.v_rows.data() + 512 * width, 512, 9)
+                    .ok());
+    EXPECT_TRUE(same_chunk(a, a, 1));
+    EXPECT_FALSE(same_chunk(a, a, 3));  // no rows
+    EXPECT_FALSE(same_chunk(a, b, 2));  // own tails
+    const auto expected_a = run(c, s, a, 1), expected_b = run(c, s, b, 1);
+    PreparedQueries queries;
+    AttentionScratch scratch;
+    queries.prepare(*s.codec, 0, 0, 1, s.queries, 1 / std::sqrt(static_cast<float>(c.k_dim)));
+    std::vector<std::vector<float>> partials;
+    std::vector<ChunkPartial> of_a, of_b;
+    for (uint32_t chunk = 0; chunk < 3; ++chunk) {
+      const bool shared = chunk == 0;  // chunk 1 is cut in two for b: the same rows, two runs
+      EXPECT_EQ(same_chunk(a, b, chunk), shared);
+      for (uint32_t half = 0; half < (shared ? 1 : 2); ++half) {
+        const QueryRange range{3 * half, shared ? 6u : 3u};
+        partials.emplace_back(partial_floats(range.count, a));
+        attend_chunk(queries, range, half == 0 ? a : b, chunk, scratch, partials.back());
+        const float* floats = partials.back().data();
+        if (half == 0) of_a.push_back({floats, range.count, 0});
+        if (shared || half == 1) of_b.push_back({floats, range.count, shared ? 3u : 0u});
+      }
+    }
+    std::vector<float> out_a(3 * c.v_dim), out_b(3 * c.v_dim);
+    merge_chunks({0, 3}, a, of_a, scratch, out_a);
+    merge_chunks({3, 3}, b, of_b, scratch, out_b);
+    EXPECT_TRUE(std::equal(out_a.begin(), out_a.end(), expected_a.begin())) << int{bits};
+    EXPECT_TRUE(std::equal(out_b.begin(), out_b.end(), expected_b.begin() + 3 * c.v_dim));
+  }
+}
+
+// The same plane is the same rows wherever it is clipped; a copy of it isn't.
+TEST(CodecAttentionRows, SameChunkMeansTheSameBytes) {
+  Case c;
+  c.rows = c.coded_rows = 768;
+  const Stored s = store(c);
+  const AttentionRows a = whole(s);
+  AttentionRows cut(s.codec, 0, 0), copied(s.codec, 0, 0);
+  ASSERT_TRUE(cut.add(s.k, s.v, 100, 700).ok());
+  EXPECT_FALSE(same_chunk(a, cut, 0));
+  EXPECT_TRUE(same_chunk(a, cut, 1));
+  EXPECT_FALSE(same_chunk(a, cut, 2));
+  const Plane k = *slice_rows(s.k, 0, 512), v = *slice_rows(s.v, 0, 512);
+  ASSERT_TRUE(copied.add(k, v, 0, 512).ok());
+  EXPECT_FALSE(same_chunk(a, copied, 1));
+  ASSERT_TRUE(copied.add(s.k, s.v, 512, 768).ok());
+  EXPECT_TRUE(same_chunk(a, copied, 2));
+}
+
 TEST(CodecAttentionRows, ATailInTheEnginesOwnBuffer) {
   Case c;
   const Stored s = store(c);
