@@ -3,6 +3,7 @@
 kv_test(engine_gguf_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_tokenizer_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_kernels_test LABELS engine tiny DEPS kv_engine)
+kv_test(engine_batch_kernels_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_generator_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_model_test LABELS engine model DEPS kv_engine)
 foreach(subject tokenizer kernels model)
