@@ -343,6 +343,14 @@ Result<std::span<const int32_t>> GgufFile::integers(std::string_view key) const 
   return wrong_type(key, "array of 32-bit integers");
 }
 
+Result<std::span<const float>> GgufFile::floats(std::string_view key) const {
+  auto it = values_.find(key);
+  if (it != values_.end()) {
+    if (auto* v = std::get_if<std::vector<float>>(&it->second)) return std::span<const float>(*v);
+  }
+  return wrong_type(key, "array of 32-bit floats");
+}
+
 const GgufTensor* GgufFile::tensor(std::string_view name) const {
   auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : &tensors_[it->second];

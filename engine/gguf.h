@@ -61,6 +61,7 @@ class GgufFile {
   Result<std::string_view> text(std::string_view key) const;
   Result<std::span<const std::string_view>> texts(std::string_view key) const;
   Result<std::span<const int32_t>> integers(std::string_view key) const;
+  Result<std::span<const float>> floats(std::string_view key) const;
   bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
 
   /// The tensor of this name, or nullptr.

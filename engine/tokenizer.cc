@@ -1,58 +1,45 @@
-// Byte-level BPE. See tokenizer.h; the two expressions are llama.cpp's for pre-tokenizer "smollm".
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
+// Special tokens, and the choice of the vocabulary's rule. See tokenizer.h.
 #include "engine/tokenizer.h"
 
 #include <algorithm>
 #include <array>
-#include <queue>
-#include <unordered_map>
+#include <limits>
+
+#include "engine/tokenizer_pieces.h"
 
 namespace kv {
 namespace {
 
-constexpr char kDigits[] = "\\p{N}";
-constexpr char kWords[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 constexpr uint32_t kMaxVocab = 1u << 20;
-constexpr Token kNoToken = -2;  // of a byte that the vocabulary lacks: dropped, as llama.cpp does
 
-// GGUF token types.
-enum : int32_t { kUnknown = 2, kControl = 3, kUserDefined = 4 };
-
-struct FreeCode {
-  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+// Text, or the special token that stood in its place.
+struct Fragment {
+  std::string_view text;
+  Token token;  // -1: text
 };
-using Pattern = std::unique_ptr<pcre2_code, FreeCode>;
 
-Pattern compile(const char* expression) {
-  int error = 0;
-  PCRE2_SIZE at = 0;
-  Pattern code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression), PCRE2_ZERO_TERMINATED,
-                             PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr));
-  KV_CHECK(code != nullptr);  // a constant of ours
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-  return code;
-}
-
-std::string utf8(uint32_t c) {
-  if (c < 0x80) return {static_cast<char>(c)};
-  return {static_cast<char>(0xC0 | (c >> 6)), static_cast<char>(0x80 | (c & 63))};  // c < 0x800
-}
-
-// GPT-2's stand-ins: printable Latin-1 bytes stand for themselves, the other 68 for U+0100 ….
-std::array<std::string, 256> byte_symbols() {
-  std::array<std::string, 256> out;
-  uint32_t next = 256;
-  for (uint32_t b = 0; b < 256; ++b) {
-    bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-    out[b] = utf8(printable ? b : next++);
+// Cuts every occurrence of `special` out of what is still text.
+std::vector<Fragment> cut_out(const std::vector<Fragment>& fragments, std::string_view special,
+                              Token token) {
+  std::vector<Fragment> out;
+  for (const Fragment& f : fragments) {
+    if (f.token >= 0) {
+      out.push_back(f);
+      continue;
+    }
+    size_t at = 0;
+    for (size_t hit; (hit = f.text.find(special, at)) != std::string_view::npos;) {
+      if (hit > at) out.push_back({f.text.substr(at, hit - at), -1});
+      out.push_back({{}, token});
+      at = hit + special.size();
+    }
+    if (at < f.text.size()) out.push_back({f.text.substr(at), -1});
   }
   return out;
 }
 
-// Length of the valid UTF-8 character at `at`, 0 if there is none.
+}  // namespace
+
 size_t valid_character(std::string_view s, size_t at) {
   auto byte = [&](size_t i) { return i < s.size() ? static_cast<uint8_t>(s[i]) : 0u; };
   auto follows = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
@@ -69,209 +56,146 @@ size_t valid_character(std::string_view s, size_t at) {
   return 4;
 }
 
-// Calls piece(text) for every match and every stretch between matches.
-template <typename Piece>
-void split(const Pattern& pattern, std::string_view text, const Piece& piece) {
-  std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
-      pcre2_match_data_create(1, nullptr), &pcre2_match_data_free);
-  size_t at = 0;
-  while (at < text.size()) {
-    int found = pcre2_match(pattern.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                            at, PCRE2_NO_UTF_CHECK, match.get(), nullptr);
-    if (found < 0) break;
-    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
-    if (range[0] > at) piece(text.substr(at, range[0] - at));
-    piece(text.substr(range[0], range[1] - range[0]));
-    at = range[1];
-  }
-  if (at < text.size()) piece(text.substr(at));
-}
-
-}  // namespace
-
 struct Tokenizer::Tables {
-  struct Merge {
-    uint32_t rank;
-    Token result;
+  struct Special {
+    std::string_view text;
+    Token token;
+    bool control;  // only parsed where asked for
   };
-  std::vector<std::string> texts;  // by id, bytes
-  std::unordered_map<uint64_t, Merge> merges;
-  std::array<Token, 256> bytes;
-  std::vector<std::pair<std::string, Token>> specials;  // longest first
-  std::vector<bool> control;
-  Token eos = -1;
-  Pattern digits = compile(kDigits), words = compile(kWords);
+  Bytes file;                            // what views point into
+  std::vector<std::string> texts;        // by id, bytes
+  std::vector<Special> specials;         // longest first
+  std::vector<uint32_t> by_text;         // indices of specials, by text
+  std::array<bool, 256> begins_special;  // whether one begins with this byte
+  Token eos = -1, bos = -1;
+  bool space_prefix = false;  // a space before text that follows no text
+  std::unique_ptr<PieceEncoder> pieces;
 
-  static uint64_t pair(Token a, Token b) {
-    return (uint64_t{static_cast<uint32_t>(a)} << 32) | static_cast<uint32_t>(b);
-  }
-  void merge(std::string_view piece, std::vector<Token>& out) const;
-  void encode_plain(std::string_view text, std::vector<Token>& out) const;
+  Status read_tokens(const GgufFile& file);
+  Status read_settings(const GgufFile& file, bool sentencepiece);
+  std::vector<uint32_t> specials_in(std::string_view text) const;
 };
 
-// Merges the neighbours of lowest rank first, of equal rank the leftmost, as llama.cpp does.
-void Tokenizer::Tables::merge(std::string_view piece, std::vector<Token>& out) const {
-  struct Symbol {
-    Token token;
-    int32_t previous, next;
-  };
-  struct Candidate {
-    uint32_t rank;
-    int32_t left, right;
-    Token a, b, result;
-    bool operator<(const Candidate& o) const {
-      return rank != o.rank ? rank > o.rank : left > o.left;
+Status Tokenizer::Tables::read_tokens(const GgufFile& from) {
+  KV_ASSIGN_OR_RETURN(auto given, from.texts("tokenizer.ggml.tokens"));
+  KV_ASSIGN_OR_RETURN(auto types, from.integers("tokenizer.ggml.token_type"));
+  if (given.size() > kMaxVocab || types.size() != given.size()) {
+    return corruption("tokenizer: " + std::to_string(given.size()) + " tokens, " +
+                      std::to_string(types.size()) + " types, limit " + std::to_string(kMaxVocab));
+  }
+  begins_special.fill(false);
+  for (size_t i = 0; i < given.size(); ++i) {
+    auto type = static_cast<TokenType>(types[i]);
+    bool control = type == TokenType::unknown || type == TokenType::control;
+    if ((control || type == TokenType::user_defined) && !given[i].empty()) {
+      specials.push_back({given[i], static_cast<Token>(i), control});
+      begins_special[static_cast<uint8_t>(given[i][0])] = true;
+      texts.emplace_back(given[i]);
+    } else {
+      texts.push_back(pieces->bytes_of(given[i], type));
     }
-  };
-  auto count = static_cast<int32_t>(piece.size());
-  std::vector<Symbol> symbols(piece.size());
-  std::priority_queue<Candidate> queue;
-  auto offer = [&](int32_t left, int32_t right) {
-    if (left < 0 || right < 0) return;
-    auto it = merges.find(pair(symbols[left].token, symbols[right].token));
-    if (it == merges.end()) return;
-    queue.push({it->second.rank, left, right, symbols[left].token, symbols[right].token,
-                it->second.result});
-  };
-  for (int32_t i = 0; i < count; ++i) {
-    symbols[i] = {bytes[static_cast<uint8_t>(piece[i])], i - 1, i + 1 < count ? i + 1 : -1};
   }
-  for (int32_t i = 0; i + 1 < count; ++i) offer(i, i + 1);
-  while (!queue.empty()) {
-    Candidate c = queue.top();
-    queue.pop();
-    Symbol &left = symbols[c.left], &right = symbols[c.right];
-    if (left.token != c.a || right.token != c.b || left.next != c.right) continue;  // outdated
-    left.token = c.result;
-    left.next = right.next;
-    right.token = -1;
-    if (right.next >= 0) symbols[right.next].previous = c.left;
-    offer(left.previous, c.left);
-    offer(c.left, left.next);
-  }
-  for (int32_t i = 0; i >= 0 && i < count; i = symbols[i].next) {
-    if (symbols[i].token != kNoToken) out.push_back(symbols[i].token);
-  }
+  std::stable_sort(specials.begin(), specials.end(), [](const Special& a, const Special& b) {
+    return a.text.size() > b.text.size();
+  });
+  for (uint32_t i = 0; i < specials.size(); ++i) by_text.push_back(i);
+  std::sort(by_text.begin(), by_text.end(),
+            [&](uint32_t a, uint32_t b) { return specials[a].text < specials[b].text; });
+  return {};
 }
 
-void Tokenizer::Tables::encode_plain(std::string_view text, std::vector<Token>& out) const {
-  size_t at = 0;
-  while (at < text.size()) {
-    size_t end = at;
-    while (end < text.size()) {
-      size_t step = valid_character(text, end);
-      if (step == 0) break;
-      end += step;
-    }
-    split(digits, text.substr(at, end - at), [&](std::string_view part) {
-      split(words, part, [&](std::string_view piece) { merge(piece, out); });
-    });
-    at = end;
-    if (at < text.size()) merge(text.substr(at++, 1), out);  // broken UTF-8: the byte alone
+Status Tokenizer::Tables::read_settings(const GgufFile& from, bool sentencepiece) {
+  auto token = [&](const char* key, Token& out) -> Status {
+    if (!from.has(key)) return {};
+    KV_ASSIGN_OR_RETURN(uint64_t id, from.integer(key));
+    if (id >= texts.size()) return corruption(std::string(key) + " outside the vocabulary");
+    out = static_cast<Token>(id);
+    return {};
+  };
+  auto flag = [&](const char* key, bool& out) -> Status {
+    if (!from.has(key)) return {};
+    KV_ASSIGN_OR_RETURN(uint64_t value, from.integer(key));
+    out = value != 0;
+    return {};
+  };
+  bool add_bos = sentencepiece, add_eos = false;
+  space_prefix = sentencepiece;
+  KV_RETURN_IF_ERROR(token("tokenizer.ggml.eos_token_id", eos));
+  KV_RETURN_IF_ERROR(flag("tokenizer.ggml.add_bos_token", add_bos));
+  KV_RETURN_IF_ERROR(flag("tokenizer.ggml.add_eos_token", add_eos));
+  if (sentencepiece) {
+    KV_RETURN_IF_ERROR(flag("tokenizer.ggml.add_space_prefix", space_prefix));
   }
+  if (add_eos) return unsupported("tokenizer.ggml.add_eos_token (an end token after every text)");
+  if (!add_bos) return {};
+  KV_RETURN_IF_ERROR(token("tokenizer.ggml.bos_token_id", bos));
+  return bos < 0 ? corruption("tokenizer: add_bos_token without a bos_token_id") : Status();
 }
 
 Result<Tokenizer> Tokenizer::load(const GgufFile& file) {
   KV_ASSIGN_OR_RETURN(auto kind, file.text("tokenizer.ggml.model"));
-  if (kind != "gpt2") return unsupported("tokenizer '" + std::string(kind) + "' (known: gpt2)");
-  KV_ASSIGN_OR_RETURN(auto pre, file.text("tokenizer.ggml.pre"));
-  if (pre != "smollm")
-    return unsupported("pre-tokenizer '" + std::string(pre) + "' (known: smollm)");
-  KV_ASSIGN_OR_RETURN(auto texts, file.texts("tokenizer.ggml.tokens"));
-  KV_ASSIGN_OR_RETURN(auto types, file.integers("tokenizer.ggml.token_type"));
-  KV_ASSIGN_OR_RETURN(auto merges, file.texts("tokenizer.ggml.merges"));
-  if (texts.size() > kMaxVocab || types.size() != texts.size()) {
-    return corruption("tokenizer: " + std::to_string(texts.size()) + " tokens, " +
-                      std::to_string(types.size()) + " types, limit " + std::to_string(kMaxVocab));
-  }
   auto tables = std::make_shared<Tables>();
-  std::unordered_map<std::string_view, Token> ids;
-  for (size_t i = 0; i < texts.size(); ++i) ids.emplace(texts[i], static_cast<Token>(i));
-  auto symbols = byte_symbols();
-  std::unordered_map<std::string_view, char> byte_of;
-  for (size_t b = 0; b < 256; ++b) {
-    byte_of[symbols[b]] = static_cast<char>(b);
-    auto it = ids.find(symbols[b]);
-    tables->bytes[b] = it == ids.end() ? kNoToken : it->second;
+  tables->file = file.bytes();
+  if (kind == "gpt2") {
+    KV_ASSIGN_OR_RETURN(tables->pieces, load_bpe_pieces(file));
+  } else if (kind == "llama") {
+    KV_ASSIGN_OR_RETURN(tables->pieces, load_sentencepiece_pieces(file));
+  } else {
+    return unsupported("tokenizer '" + std::string(kind) + "' (known: gpt2, llama)");
   }
-  for (size_t i = 0; i < merges.size(); ++i) {
-    size_t space = merges[i].find(' ', 1);
-    if (space == std::string_view::npos) return corruption("tokenizer: merge without a space");
-    std::string_view a = merges[i].substr(0, space), b = merges[i].substr(space + 1);
-    auto ia = ids.find(a), ib = ids.find(b), ic = ids.find(std::string(a) + std::string(b));
-    if (ia == ids.end() || ib == ids.end() || ic == ids.end()) {
-      return corruption("tokenizer: merge " + std::to_string(i) + " names no token");
-    }
-    tables->merges.emplace(Tables::pair(ia->second, ib->second),
-                           Tables::Merge{static_cast<uint32_t>(i), ic->second});
-  }
-  tables->control.resize(texts.size());
-  for (size_t i = 0; i < texts.size(); ++i) {
-    bool special = types[i] == kUnknown || types[i] == kControl || types[i] == kUserDefined;
-    tables->control[i] = types[i] == kUnknown || types[i] == kControl;
-    if (special && !texts[i].empty()) {
-      tables->specials.emplace_back(std::string(texts[i]), static_cast<Token>(i));
-      tables->texts.emplace_back(texts[i]);
-      continue;
-    }
-    std::string bytes;
-    for (size_t at = 0; at < texts[i].size();) {
-      size_t step = std::max<size_t>(1, valid_character(texts[i], at));
-      auto it = byte_of.find(texts[i].substr(at, step));
-      if (it == byte_of.end())
-        bytes += texts[i].substr(at, step);
-      else
-        bytes += it->second;
-      at += step;
-    }
-    tables->texts.push_back(std::move(bytes));
-  }
-  std::stable_sort(tables->specials.begin(), tables->specials.end(),
-                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
-  if (file.has("tokenizer.ggml.eos_token_id")) {
-    KV_ASSIGN_OR_RETURN(uint64_t eos, file.integer("tokenizer.ggml.eos_token_id"));
-    if (eos >= texts.size()) return corruption("tokenizer: eos_token_id outside the vocabulary");
-    tables->eos = static_cast<Token>(eos);
-  }
+  KV_RETURN_IF_ERROR(tables->read_tokens(file));
+  KV_RETURN_IF_ERROR(tables->read_settings(file, kind == "llama"));
   return Tokenizer(std::move(tables));
 }
 
-Result<std::vector<Token>> Tokenizer::encode(std::string_view text, bool parse_special) const {
+// Which special tokens occur in the text at all, longest first: thousands exist, few occur.
+std::vector<uint32_t> Tokenizer::Tables::specials_in(std::string_view text) const {
+  std::vector<bool> seen(specials.size());
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (!begins_special[static_cast<uint8_t>(text[at])]) continue;
+    // by_text[first, end): those that begin with text[at, at + depth).
+    auto first = by_text.begin(), end = by_text.end();
+    for (size_t depth = 0; first != end; ++depth) {
+      while (first != end && specials[*first].text.size() == depth) seen[*first++] = true;
+      if (at + depth == text.size()) break;
+      auto next = static_cast<uint8_t>(text[at + depth]);
+      auto byte = [&](uint32_t i) { return static_cast<uint8_t>(specials[i].text[depth]); };
+      first = std::partition_point(first, end, [&](uint32_t i) { return byte(i) < next; });
+      end = std::partition_point(first, end, [&](uint32_t i) { return byte(i) == next; });
+    }
+  }
+  std::vector<uint32_t> out;
+  for (uint32_t i = 0; i < seen.size(); ++i) {
+    if (seen[i]) out.push_back(i);
+  }
+  return out;
+}
+
+Result<std::vector<Token>> Tokenizer::encode(std::string_view text, bool parse_special,
+                                             bool begin) const {
   if (text.size() > kMaxTextBytes) {
     return invalid_argument("text of " + std::to_string(text.size()) + " bytes over the limit " +
                             std::to_string(kMaxTextBytes));
   }
-  // Longest special token first, each cut out of what is still text.
-  struct Fragment {
-    std::string_view text;
-    Token token;  // -1: text
-  };
-  std::vector<Fragment> fragments = {{text, -1}};
-  for (const auto& [special, token] : tables_->specials) {
-    if (!parse_special && tables_->control[token]) continue;
-    if (text.find(special) == std::string_view::npos) continue;
-    std::vector<Fragment> next;
-    for (const Fragment& f : fragments) {
-      if (f.token >= 0) {
-        next.push_back(f);
-        continue;
-      }
-      size_t at = 0;
-      for (size_t hit; (hit = f.text.find(special, at)) != std::string_view::npos;) {
-        if (hit > at) next.push_back({f.text.substr(at, hit - at), -1});
-        next.push_back({{}, token});
-        at = hit + special.size();
-      }
-      if (at < f.text.size()) next.push_back({f.text.substr(at), -1});
-    }
-    fragments = std::move(next);
+  const Tables& t = *tables_;
+  std::vector<Fragment> fragments;
+  if (!text.empty()) fragments.push_back({text, -1});
+  for (uint32_t i : t.specials_in(text)) {
+    const Tables::Special& s = t.specials[i];
+    if (parse_special || !s.control) fragments = cut_out(fragments, s.text, s.token);
   }
   std::vector<Token> out;
+  if (begin && t.bos >= 0) out.push_back(t.bos);
+  bool after_text = false;
   for (const Fragment& f : fragments) {
-    if (f.token >= 0)
+    if (f.token >= 0) {
       out.push_back(f.token);
-    else
-      tables_->encode_plain(f.text, out);
+    } else if (t.space_prefix && !after_text) {
+      t.pieces->encode(" " + std::string(f.text), out);
+    } else {
+      t.pieces->encode(f.text, out);
+    }
+    after_text = f.token < 0;
   }
   return out;
 }
@@ -290,5 +214,6 @@ Result<std::string> Tokenizer::decode(std::span<const Token> tokens) const {
 
 uint32_t Tokenizer::vocab_size() const { return static_cast<uint32_t>(tables_->texts.size()); }
 Token Tokenizer::eos() const { return tables_->eos; }
+Token Tokenizer::bos() const { return tables_->bos; }
 
 }  // namespace kv

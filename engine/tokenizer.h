@@ -1,9 +1,8 @@
-// Tokenizer: text <-> token ids for GGUF's `gpt2` byte-level BPE with the pre-tokenizer `smollm`.
+// Tokenizer: text <-> token ids for GGUF's vocabularies `gpt2` (byte-level BPE with the
+// pre-tokenizer `smollm`) and `llama` (SentencePiece with scores).
 //
-// Ids equal llama.cpp's: special tokens are cut out first, the rest is split by the pre-tokenizer's
-// regular expressions (each \p{N} alone, then GPT-2's), and each piece is merged by rank.
-// Immutable after load: any thread. Spec: llama.cpp's llm_tokenizer_bpe
-// (LLAMA_VOCAB_PRE_TYPE_SMOLLM).
+// Ids equal llama.cpp's: special tokens are cut out first, longest first, and what is left between
+// them is for the vocabulary's own rule (tokenizer_pieces.h). Immutable after load: any thread.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +23,22 @@ inline constexpr size_t kMaxTextBytes = size_t{64} << 20;  ///< of one encode ca
 class Tokenizer {
  public:
   /// Returns: unsupported (tokenizer model or pre-tokenizer, by name), corruption (vocabulary).
+  /// Keeps the file's bytes.
   static Result<Tokenizer> load(const GgufFile& file);
 
   /// Token ids of `text`; special tokens that stand in it (such as "<|im_start|>") become their ids
-  /// where `parse_special`. Returns: invalid_argument (text over kMaxTextBytes). Text that is not
-  /// UTF-8 is split byte by byte where it is broken, never refused.
-  Result<std::vector<Token>> encode(std::string_view text, bool parse_special = true) const;
+  /// where `parse_special`. With `begin` the model's begin token stands first, if it wants one.
+  /// Returns: invalid_argument (text over kMaxTextBytes). Text that is not UTF-8 is split byte by
+  /// byte where it is broken, never refused.
+  Result<std::vector<Token>> encode(std::string_view text, bool parse_special = true,
+                                    bool begin = true) const;
   /// The bytes of `tokens`, special tokens as their text. Returns: invalid_argument naming the
   /// first id outside the vocabulary.
   Result<std::string> decode(std::span<const Token> tokens) const;
 
   uint32_t vocab_size() const;
   Token eos() const;  ///< -1 if the file names none
+  Token bos() const;  ///< what encode() puts first; -1 for a model that wants none
 
  private:
   struct Tables;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <random>
 #include <string>
@@ -21,6 +22,12 @@ struct TinyGguf {
   uint32_t embedding_type = 8;  ///< ggml's number, also an unknown one
   std::string rope_scaling;     ///< written if not empty
   std::string extra_tensor;     ///< an F32 vector of `width` under this name, if not empty
+
+  /// Not empty: a SentencePiece vocabulary instead: specials, 256 bytes, then these pieces with
+  /// scores -1, -2, ….
+  std::vector<std::string> sentencepiece;
+  bool space_prefix = false, add_bos = true;  ///< its settings
+  static constexpr int32_t kTwoLines = 4, kThreeLines = 5, kFirstByte = 6, kFirstPiece = 262;
 
   /// Byte tokens 0 … 255, merges 256 …, then specials; eos is "<|end|>".
   std::vector<std::string> tokens, merges;
@@ -41,15 +48,7 @@ struct TinyGguf {
     real("llama.rope.freq_base", 10000.0f);
     real("llama.attention.layer_norm_rms_epsilon", 1e-5f);
     if (!rope_scaling.empty()) text("llama.rope.scaling.type", rope_scaling);
-    text("tokenizer.ggml.model", "gpt2");
-    text("tokenizer.ggml.pre", "smollm");
-    texts("tokenizer.ggml.tokens", tokens);
-    key("tokenizer.ggml.token_type", 9);
-    u32(5);
-    u64(types.size());
-    for (int32_t t : types) u32(static_cast<uint32_t>(t));
-    texts("tokenizer.ggml.merges", merges);
-    number("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(tokens.size() - 1));
+    write_vocabulary();
     make_tensors();
     return finish();
   }
@@ -94,6 +93,46 @@ struct TinyGguf {
     }
   }
 
+  void make_sentencepiece() {
+    tokens = {"<unk>", "<|end|>", "<|begin|>", "<|start|>", "\n\n", "\n\n\n"};
+    types = {3, 3, 3, 3, 4, 4};
+    for (int b = 0; b < 256; ++b) {
+      char name[8];
+      std::snprintf(name, sizeof(name), "<0x%02X>", b);
+      tokens.push_back(name);
+      types.push_back(6);
+    }
+    tokens.insert(tokens.end(), sentencepiece.begin(), sentencepiece.end());
+    types.resize(tokens.size(), 1);
+  }
+  void write_vocabulary() {
+    bool pieces = !sentencepiece.empty();
+    if (pieces) make_sentencepiece();
+    text("tokenizer.ggml.model", pieces ? "llama" : "gpt2");
+    text("tokenizer.ggml.pre", pieces ? "default" : "smollm");
+    texts("tokenizer.ggml.tokens", tokens);
+    key("tokenizer.ggml.token_type", 9);
+    u32(5);
+    u64(types.size());
+    for (int32_t t : types) u32(static_cast<uint32_t>(t));
+    if (!pieces) {
+      texts("tokenizer.ggml.merges", merges);
+      number("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(tokens.size() - 1));
+      return;
+    }
+    key("tokenizer.ggml.scores", 9);
+    u32(6);
+    u64(tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      float score = i < kFirstPiece ? 0.0f : -static_cast<float>(i - kFirstPiece + 1);
+      append(meta_, &score, 4);
+    }
+    number("tokenizer.ggml.eos_token_id", 1);
+    number("tokenizer.ggml.bos_token_id", 2);
+    flag("tokenizer.ggml.add_bos_token", add_bos);
+    flag("tokenizer.ggml.add_space_prefix", space_prefix);
+  }
+
   void u32(uint32_t v) { append(meta_, &v, 4); }
   void u64(uint64_t v) { append(meta_, &v, 8); }
   static void append(std::vector<uint8_t>& to, const void* data, size_t size) {
@@ -116,6 +155,10 @@ struct TinyGguf {
   void number(const std::string& name, uint32_t value) {
     key(name, 4);
     u32(value);
+  }
+  void flag(const std::string& name, bool value) {
+    key(name, 7);
+    meta_.push_back(value ? 1 : 0);
   }
   void real(const std::string& name, float value) {
     key(name, 6);

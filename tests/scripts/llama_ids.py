@@ -17,7 +17,11 @@ HARD = ["", " ", "\n\n  \t x", "2024-11-05: 3.14159, 1,000,000 and ½ or ²³ or
         "don't we'll I'M they've 'tis", "naïve café — “quotes” … 日本語のテキスト, Привет мир, مرحبا",
         "emoji 👩‍👩‍👧‍👦 🇩🇪 ✓", "<|im_start|>user\nHi<|im_end|>\n<|endoftext|>",
         "   leading and trailing   ", "a\u00a0b\u2003c\u3000d", "x" * 3000,
-        "\r\n\r\n\tif (a<b) { return c; }"]
+        "\r\n\r\n\tif (a<b) { return c; }",
+        "<bos><start_of_turn>user\nHi<end_of_turn>\n<eos><unused7>",
+        "\n" * 40 + "\t" * 33 + " " * 70, "<table><tr><td> <b>x</b></td></tr> <unused <<<unused1>>",
+        "a\u2581b \u2581 c", "\u0000\u0001\u007f\u0085\ufeff\ufffd\U0010ffff", "ﬁ Å e\u0301 ㎏ Ⅳ",
+        "ไทย हिन्दी 한국어 ქართული አማርኛ 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 🏳️‍🌈👍🏽"]
 
 
 def main():
@@ -34,7 +38,7 @@ def main():
         texts.append(open(path, encoding="utf-8", newline="").read())
     with open(out, "wb") as f:
         for text in texts:
-            body = json.dumps({"content": text, "add_special": False}).encode()
+            body = json.dumps({"content": text, "add_special": True}).encode()
             request = urllib.request.Request(server.listening_address + "/tokenize", body,
                                              {"Content-Type": "application/json"})
             with urllib.request.urlopen(request) as reply:

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/engine/smollm2_logits.txt: an independent engine's next-token logits.
+"""Makes tests/golden/engine/{smollm2,gemma3}_logits.txt: an independent engine's next-token logits.
 
-usage: make_logits_golden.py MODEL.gguf > tests/golden/engine/smollm2_logits.txt
-Needs transformers, torch, gguf, accelerate and xllamacpp. MODEL is SmolLM2-135M-Instruct.Q4_1.
-Token ids are llama.cpp's (transformers' GGUF tokenizer misses the digit split); logits are those of
-transformers in fp32 on the CPU, all positions in one forward pass without a cache. Run once
-by hand; the test run needs only the result.
+usage: make_logits_golden.py MODEL.gguf POSITIONS > tests/golden/engine/NAME_logits.txt
+Needs transformers, torch, gguf, accelerate and xllamacpp. smollm2: SmolLM2-135M-Instruct.Q4_1, 512
+positions; gemma3: gemma-3-270m-q4_k_m, 1152 (more than two windows). Token ids are llama.cpp's
+(transformers' GGUF tokenizer misses SmolLM2's digit split), with the begin token where the model
+wants one; logits are those of transformers in fp32 on the CPU, all positions in one forward pass
+without a cache. Run once by hand; the test run needs only the result.
 """
 import json
 import sys
 import urllib.request
 
 TEXT = "/usr/share/common-licenses/GPL-3"
-POSITIONS = 512
 
 
 def llama_ids(model, text):
@@ -21,7 +21,7 @@ def llama_ids(model, text):
     p = xllamacpp.CommonParams()
     p.model.path, p.n_ctx, p.port, p.verbosity = model, 256, 0, -1
     server = xllamacpp.Server(p)
-    body = json.dumps({"content": text, "add_special": False}).encode()
+    body = json.dumps({"content": text, "add_special": True}).encode()
     request = urllib.request.Request(server.listening_address + "/tokenize", body,
                                      {"Content-Type": "application/json"})
     with urllib.request.urlopen(request) as reply:
@@ -29,9 +29,9 @@ def llama_ids(model, text):
 
 
 def main():
-    model = sys.argv[1]
+    model, positions = sys.argv[1], int(sys.argv[2])
     with open(TEXT, encoding="utf-8") as f:
-        ids = llama_ids(model, f.read())[:POSITIONS]
+        ids = llama_ids(model, f.read())[:positions]
     import os
     import torch
     import transformers
@@ -43,7 +43,7 @@ def main():
         logits = net(torch.tensor([ids])).logits[0]
     best = torch.topk(logits, 2, dim=-1)
     print(f"# transformers {transformers.__version__} fp32; {os.path.basename(TEXT)}, "
-          f"first {POSITIONS} tokens")
+          f"first {positions} tokens")
     print("# token best second logit_best logit_second")
     for i, token in enumerate(ids):
         a, b = best.indices[i].tolist()
