@@ -6,6 +6,7 @@
 #include <set>
 
 #include "codec/kernels.h"
+#include "engine/attention_kinds.h"
 
 namespace kv {
 namespace {
@@ -38,7 +39,7 @@ Status refuse_variants(const GgufFile& file) {
     KV_ASSIGN_OR_RETURN(uint64_t experts, file.integer("llama.expert_count"));
     if (experts != 0) return unsupported("mixture of experts");
   }
-  return {};
+  return check_attention_keys(file, arch);
 }
 
 }  // namespace

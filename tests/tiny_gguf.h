@@ -21,6 +21,7 @@ struct TinyGguf {
   uint32_t seed = 1;
   uint32_t embedding_type = 8;  ///< ggml's number, also an unknown one
   std::string rope_scaling;     ///< written if not empty
+  std::string extra_key;        ///< a u32 of 1 under this key, if not empty
   std::string extra_tensor;     ///< an F32 vector of `width` under this name, if not empty
 
   /// Not empty: a SentencePiece vocabulary instead: specials, 256 bytes, then these pieces with
@@ -48,6 +49,7 @@ struct TinyGguf {
     real("llama.rope.freq_base", 10000.0f);
     real("llama.attention.layer_norm_rms_epsilon", 1e-5f);
     if (!rope_scaling.empty()) text("llama.rope.scaling.type", rope_scaling);
+    if (!extra_key.empty()) number(extra_key, 1);
     write_vocabulary();
     make_tensors();
     return finish();

@@ -35,7 +35,7 @@ THIRD_PARTY = {  # header prefix: files or rooms that may include it
     "pcre2": ("engine/tokenizer",),
     "toml++": ("cachesvc/config",),
     "CLI/": ("cachesvc/", "tools/"),
-    "nlohmann": ("tools/", "tests/"),
+    "nlohmann": ("tools/", "tests/", "engine/attention_kinds"),
 }
 MAX_COLUMNS, MAX_FILE_LINES, MAX_FUNCTION_LINES = 100, 600, 70
 SOURCE = (".h", ".cc")

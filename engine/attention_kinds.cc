@@ -1,0 +1,412 @@
+// The families and their layers. See attention_kinds.h; facts: transformers 5.23, models/*.
+#include "engine/attention_kinds.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+namespace kv {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint32_t kMaxTokensOfWindow = 1u << 24;
+constexpr int kMaxNesting = 3;
+
+enum class Attention : uint8_t { plain, latent, deepseek_v4, mamba };
+
+/// How a family's layers are told apart where the configuration has no layer_types.
+struct Family {
+  const char* name;          // model_type
+  const char* architecture;  // up to "For…"
+  Attention attention = Attention::plain;
+  uint32_t full_every = 0;         // local or recurrent layers but each full_every-th; 0: all full
+  bool window_everywhere = false;  // sliding_window, if any, holds in every layer
+  const char* local = "sliding_attention";
+  const char* recurrent = nullptr;                 // layer type of a recurrent layer
+  uint32_t heads = 0, kv_heads = 0, head_dim = 0;  // what its nested configurations leave out
+};
+
+// clang-format off
+const Family kFamilies[] = {
+    {.name = "llama", .architecture = "Llama"},
+    {.name = "mistral", .architecture = "Mistral", .window_everywhere = true},
+    {.name = "mixtral", .architecture = "Mixtral", .window_everywhere = true},
+    {.name = "ministral", .architecture = "Ministral", .window_everywhere = true},
+    {.name = "phi3", .architecture = "Phi3", .window_everywhere = true},
+    {.name = "qwen2", .architecture = "Qwen2"},
+    {.name = "qwen2_moe", .architecture = "Qwen2Moe"},
+    {.name = "qwen3", .architecture = "Qwen3"},
+    {.name = "qwen3_moe", .architecture = "Qwen3Moe"},
+    {.name = "smollm3", .architecture = "SmolLM3"},
+    {.name = "glm", .architecture = "Glm"},
+    {.name = "glm4", .architecture = "Glm4"},
+    {.name = "olmo2", .architecture = "Olmo2"},
+    {.name = "olmo3", .architecture = "Olmo3", .full_every = 4},
+    {.name = "gemma", .architecture = "Gemma"},
+    {.name = "gemma2", .architecture = "Gemma2", .full_every = 2},
+    {.name = "gemma3_text", .architecture = "Gemma3", .full_every = 6,
+     .heads = 8, .kv_heads = 4, .head_dim = 256},
+    {.name = "cohere2", .architecture = "Cohere2", .full_every = 4},
+    {.name = "gpt_oss", .architecture = "GptOss", .full_every = 2},
+    {.name = "llama4_text", .architecture = "Llama4", .full_every = 4,
+     .local = "chunked_attention"},
+    {.name = "deepseek_v2", .architecture = "DeepseekV2", .attention = Attention::latent},
+    {.name = "deepseek_v3", .architecture = "DeepseekV3", .attention = Attention::latent},
+    {.name = "deepseek_v4", .architecture = "DeepseekV4", .attention = Attention::deepseek_v4},
+    {.name = "qwen3_next", .architecture = "Qwen3Next", .full_every = 4,
+     .local = "linear_attention", .recurrent = "linear_attention"},
+    {.name = "jamba", .architecture = "Jamba", .recurrent = "mamba"},
+    {.name = "mamba2", .architecture = "Mamba2", .attention = Attention::mamba,
+     .recurrent = "mamba"},
+};
+// clang-format on
+
+/// Keys that stand for a kind of attention, and which families may have them (null: none).
+struct TellingKey {
+  const char* key;
+  std::optional<Attention> of;
+};
+const TellingKey kTellingKeys[] = {
+    {"kv_lora_rank", Attention::latent},
+    {"compress_rates", Attention::deepseek_v4},
+    {"compress_ratios", Attention::deepseek_v4},
+    {"index_topk", Attention::deepseek_v4},
+    {"state_size", Attention::mamba},
+    {"ssm_cfg", std::nullopt},
+    {"attention_sink_size", std::nullopt},
+    {"cross_attention_layers", std::nullopt},
+};
+
+Status bad_field(const std::string& key, const std::string& what) {
+  return invalid_argument("config: " + key + " " + what);
+}
+
+bool present(const json& c, const char* key) { return c.contains(key) && !c[key].is_null(); }
+
+// A whole number in 1 … most. `otherwise` where it is missing; 0: it must be there.
+Result<uint32_t> number(const json& c, const char* key, uint32_t most, uint32_t otherwise = 0) {
+  if (!present(c, key)) {
+    if (otherwise == 0) return bad_field(key, "is missing");
+    return otherwise;
+  }
+  const json& v = c[key];
+  if (!v.is_number_unsigned() || v.get<uint64_t>() < 1 || v.get<uint64_t>() > most) {
+    return bad_field(key, "is " + v.dump().substr(0, 40) + ", expected a whole number in 1.." +
+                              std::to_string(most));
+  }
+  return v.get<uint32_t>();
+}
+
+// The text model's configuration: the deepest nested one.
+const json& text_model(const json& whole) {
+  const json* c = &whole;
+  for (int depth = 0; depth < kMaxNesting; ++depth) {
+    const json* inner = nullptr;
+    for (const char* key : {"text_config", "llm_config", "language_config", "thinker_config"}) {
+      if (inner == nullptr && c->contains(key) && (*c)[key].is_object()) inner = &(*c)[key];
+    }
+    if (inner == nullptr) break;
+    c = inner;
+  }
+  return *c;
+}
+
+const Family* by_type(const json& c) {
+  if (!c.contains("model_type") || !c["model_type"].is_string()) return nullptr;
+  for (const Family& f : kFamilies) {
+    if (c["model_type"] == f.name) return &f;
+  }
+  return nullptr;
+}
+
+// "DeepseekV3ForCausalLM" is DeepseekV3.
+const Family* by_architecture(const json& c) {
+  if (!c.contains("architectures") || !c["architectures"].is_array()) return nullptr;
+  for (const json& a : c["architectures"]) {
+    if (!a.is_string()) continue;
+    std::string name = a.get<std::string>();
+    size_t end = name.find("For");
+    if (end == name.npos) continue;
+    for (const Family& f : kFamilies) {
+      if (name.compare(0, end, f.architecture) == 0) return &f;
+    }
+  }
+  return nullptr;
+}
+
+std::string claimed(const json& c) {
+  std::string out = "model_type " + c.value("model_type", json()).dump();
+  if (c.contains("architectures")) out += ", architectures " + c["architectures"].dump();
+  return out.substr(0, 200);
+}
+
+Result<const Family*> family_of(const json& whole, const json& c) {
+  const Family *type = by_type(c), *architecture = by_architecture(c);
+  if (type == nullptr && architecture == nullptr) architecture = by_architecture(whole);
+  const Family* f = type != nullptr ? type : architecture;
+  if (f == nullptr) return unsupported("config: unknown kind of attention: " + claimed(c));
+  if (architecture != nullptr && architecture->attention != f->attention) {
+    return unsupported("config: model_type and architecture disagree: " + claimed(c));
+  }
+  for (const TellingKey& t : kTellingKeys) {
+    if ((present(c, t.key) || present(whole, t.key)) && t.of != f->attention) {
+      return unsupported("config: " + std::string(f->name) + " with " + t.key +
+                         ": not its kind of attention");
+    }
+  }
+  return f;
+}
+
+// Rows must be a function of the prefix: no rotation that changes as the sequence grows.
+Status check_rotation(const json& c) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (!c.contains(key) || !c[key].is_object()) continue;
+    for (const char* name : {"rope_type", "type"}) {
+      json type = c[key].value(name, json());
+      if (type == "dynamic" || type == "longrope" || type == "su") {
+        return unsupported("config: " + std::string(key) + " " + type.dump() +
+                           ": rows depend on the sequence's total length");
+      }
+    }
+  }
+  if (c.value("use_bidirectional_attention", json()) == true) {
+    return unsupported("config: use_bidirectional_attention: rows depend on later tokens");
+  }
+  return {};
+}
+
+Result<DType> dtype_of(const json& whole, const json& c) {
+  for (const json* from : {&c, &whole}) {
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      if (!present(*from, key)) continue;
+      if ((*from)[key] == "float32") return DType::f32;
+      if ((*from)[key] == "bfloat16") return DType::bf16;
+      if ((*from)[key] == "float16") return DType::f16;
+      return unsupported("config: " + std::string(key) + " " + (*from)[key].dump().substr(0, 40));
+    }
+  }
+  return DType::f16;
+}
+
+// What the layers of a family without layer_types are called.
+Result<std::string> usual_layer(const Family& f, const json& c, uint32_t layer) {
+  if (f.attention == Attention::mamba) return std::string(f.recurrent);
+  if (f.name == std::string("jamba")) {
+    KV_ASSIGN_OR_RETURN(uint32_t period, number(c, "attn_layer_period", kMaxLayers, 8));
+    uint32_t offset = 4;
+    if (present(c, "attn_layer_offset") && c["attn_layer_offset"] != 0) {
+      KV_ASSIGN_OR_RETURN(offset, number(c, "attn_layer_offset", kMaxLayers));
+    } else if (present(c, "attn_layer_offset")) {
+      offset = 0;
+    }
+    return std::string(layer % period == offset ? "full_attention" : f.recurrent);
+  }
+  uint32_t every = f.full_every;
+  for (const char* key :
+       {"sliding_window_pattern", "full_attention_interval", "no_rope_layer_interval"}) {
+    if (every < 2) break;
+    KV_ASSIGN_OR_RETURN(every, number(c, key, kMaxLayers, every));
+  }
+  if (every > 0) return std::string((layer + 1) % every == 0 ? "full_attention" : f.local);
+  bool window = f.window_everywhere && present(c, "sliding_window");
+  if (c.value("use_sliding_window", json()) == true && present(c, "sliding_window")) {
+    KV_ASSIGN_OR_RETURN(uint32_t full, number(c, "max_window_layers", kMaxLayers));
+    window = layer >= full;
+  }
+  return std::string(window ? "sliding_attention" : "full_attention");
+}
+
+Result<std::vector<std::string>> layer_types(const Family& f, const json& c, uint32_t layers) {
+  std::vector<std::string> out;
+  if (present(c, "layer_types")) {
+    const json& types = c["layer_types"];
+    if (!types.is_array() || types.size() != layers) {
+      return bad_field("layer_types", "is no list of num_hidden_layers " + std::to_string(layers));
+    }
+    for (const json& t : types) {
+      if (!t.is_string()) return bad_field("layer_types", "has an entry that is no text");
+      out.push_back(t.get<std::string>());
+    }
+    return out;
+  }
+  if (present(c, "no_rope_layers") && !c["no_rope_layers"].empty() && f.full_every > 0) {
+    return unsupported("config: no_rope_layers without layer_types");
+  }
+  for (uint32_t l = 0; l < layers; ++l) {
+    KV_ASSIGN_OR_RETURN(std::string type, usual_layer(f, c, l));
+    out.push_back(std::move(type));
+  }
+  return out;
+}
+
+PartSpec state_part(const Family& f) {
+  PartSpec p;
+  p.kind = PartKind::state;
+  p.label = f.name;
+  return p;
+}
+
+// K and V rows of a plain layer.
+Result<PartSpec> plain_part(const Family& f, const json& c) {
+  PartSpec p;
+  KV_ASSIGN_OR_RETURN(uint32_t heads, number(c, "num_attention_heads", kMaxHeads, f.heads));
+  uint32_t other = f.kv_heads > 0 ? f.kv_heads : heads;
+  KV_ASSIGN_OR_RETURN(p.heads, number(c, "num_key_value_heads", kMaxHeads, other));
+  uint32_t dim = f.head_dim;
+  if (dim == 0 && !present(c, "head_dim")) {
+    KV_ASSIGN_OR_RETURN(uint32_t width, number(c, "hidden_size", 1u << 20));
+    if (width % heads != 0) return bad_field("hidden_size", "is no multiple of the heads");
+    dim = width / heads;
+  }
+  KV_ASSIGN_OR_RETURN(p.k_dim, number(c, "head_dim", kMaxDim, dim));
+  p.v_dim = p.k_dim;
+  return p;
+}
+
+Result<LayerSpec> plain_layer(const Family& f, const json& c, const std::string& type) {
+  if (f.recurrent != nullptr && type == f.recurrent) return LayerSpec{{state_part(f)}};
+  KV_ASSIGN_OR_RETURN(PartSpec p, plain_part(f, c));
+  if (type == "sliding_attention") {
+    p.kind = PartKind::window;
+    KV_ASSIGN_OR_RETURN(p.window, number(c, "sliding_window", kMaxTokensOfWindow));
+  } else if (type == "chunked_attention") {
+    p.kind = PartKind::chunk;
+    KV_ASSIGN_OR_RETURN(p.chunk, number(c, "attention_chunk_size", kMaxTokensOfWindow));
+  } else if (type != "full_attention" && type != "attention") {
+    return unsupported("config: " + std::string(f.name) + " with layer type '" +
+                       type.substr(0, 60) + "'");
+  }
+  return LayerSpec{{p}};
+}
+
+Result<LayerSpec> latent_layer(const Family& f, const json& c) {
+  PartSpec p;
+  p.kind = PartKind::latent;
+  p.heads = 1;
+  KV_ASSIGN_OR_RETURN(uint32_t rank, number(c, "kv_lora_rank", kMaxDim / 2));
+  KV_ASSIGN_OR_RETURN(uint32_t rotated, number(c, "qk_rope_head_dim", kMaxDim / 2));
+  p.k_dim = rank + rotated;
+  p.label = f.name;
+  return LayerSpec{{p}};
+}
+
+PartSpec pooled_part(uint32_t dim, uint32_t rate, bool overlap) {
+  PartSpec p;
+  p.kind = PartKind::pooled;
+  p.heads = 1;
+  p.k_dim = dim;
+  p.rate = rate;
+  p.overlap = overlap;
+  return p;
+}
+
+constexpr const char *kSparse = "compressed_sparse_attention",
+                     *kHeavy = "heavily_compressed_attention";
+
+// Layer types of DeepSeek-V4: layer_types, or the rates of compress_ratios (0, 4, 128).
+Result<std::vector<std::string>> compressed_types(const json& c, uint32_t layers) {
+  if (present(c, "layer_types")) return layer_types({"deepseek_v4", ""}, c, layers);
+  if (!present(c, "compress_ratios")) return bad_field("layer_types", "is missing");
+  const json& ratios = c["compress_ratios"];
+  if (!ratios.is_array() || ratios.size() < layers) {
+    return bad_field("compress_ratios", "has no entry for every layer");
+  }
+  std::vector<std::string> out;
+  for (uint32_t l = 0; l < layers; ++l) {
+    const json& r = ratios[l];
+    if (r != 0 && r != 4 && r != 128) return bad_field("compress_ratios", "has " + r.dump());
+    out.push_back(r == 0 ? "sliding_attention" : r == 4 ? kSparse : kHeavy);
+  }
+  return out;
+}
+
+Result<LayerSpec> compressed_layer(const json& c, const std::string& type) {
+  json rates = c.value("compress_rates", json::object());
+  if (!rates.is_object()) return bad_field("compress_rates", "is no object");
+  PartSpec window;
+  window.kind = PartKind::window;
+  window.heads = 1;
+  KV_ASSIGN_OR_RETURN(window.k_dim, number(c, "head_dim", kMaxDim));
+  KV_ASSIGN_OR_RETURN(window.window, number(c, "sliding_window", kMaxTokensOfWindow));
+  LayerSpec layer{{window}};
+  if (type == kHeavy) {
+    KV_ASSIGN_OR_RETURN(uint32_t rate, number(rates, kHeavy, kMaxBlockTokens, 128));
+    layer.parts.push_back(pooled_part(window.k_dim, rate, false));
+  } else if (type == kSparse) {
+    KV_ASSIGN_OR_RETURN(uint32_t rate, number(rates, kSparse, kMaxBlockTokens, 4));
+    KV_ASSIGN_OR_RETURN(uint32_t index, number(c, "index_head_dim", kMaxDim));
+    layer.parts.push_back(pooled_part(window.k_dim, rate, true));
+    layer.parts.push_back(pooled_part(index, rate, true));
+  } else if (type != "sliding_attention") {
+    return unsupported("config: deepseek_v4 with layer type '" + type.substr(0, 60) + "'");
+  }
+  return layer;
+}
+
+Result<LayerSpec> layer_of(const Family& f, const json& c, const std::string& type) {
+  if (f.attention == Attention::latent) return latent_layer(f, c);
+  if (f.attention == Attention::deepseek_v4) return compressed_layer(c, type);
+  return plain_layer(f, c, type);
+}
+
+}  // namespace
+
+Result<ModelSpec> spec_of_config(std::string_view config) {
+  if (config.size() > kMaxConfigBytes) {
+    return invalid_argument("config: over " + std::to_string(kMaxConfigBytes) + " bytes");
+  }
+  json whole = json::parse(config, nullptr, false);
+  if (!whole.is_object()) return invalid_argument("config: no JSON object");
+  const json& c = text_model(whole);
+  KV_ASSIGN_OR_RETURN(const Family* family, family_of(whole, c));
+  KV_RETURN_IF_ERROR(check_rotation(c));
+  KV_ASSIGN_OR_RETURN(DType dtype, dtype_of(whole, c));
+  KV_ASSIGN_OR_RETURN(uint32_t layers, number(c, "num_hidden_layers", kMaxLayers));
+  std::vector<std::string> types(layers, "full_attention");
+  if (family->attention == Attention::deepseek_v4) {
+    KV_ASSIGN_OR_RETURN(types, compressed_types(c, layers));
+  } else if (family->attention != Attention::latent) {
+    KV_ASSIGN_OR_RETURN(types, layer_types(*family, c, layers));
+  }
+  ModelSpec spec;
+  for (const std::string& type : types) {
+    KV_ASSIGN_OR_RETURN(LayerSpec layer, layer_of(*family, c, type));
+    for (PartSpec& p : layer.parts) p.dtype = dtype;
+    spec.layers.push_back(std::move(layer));
+  }
+  return spec;
+}
+
+Result<ModelSpec> AttentionKinds::of(const std::string& name, const Id& fingerprint,
+                                     std::string_view config) {
+  std::lock_guard lock(mutex_);
+  auto it = known_.find(fingerprint);
+  if (it == known_.end()) it = known_.emplace(fingerprint, spec_of_config(config)).first;
+  if (!it->second.ok()) return it->second.status();
+  ModelSpec spec = *it->second;
+  spec.name = name;
+  spec.fingerprint = fingerprint;
+  return spec;
+}
+
+Status check_attention_keys(const GgufFile& file, std::string_view architecture) {
+  for (const char* key :
+       {"attention.kv_lora_rank", "attention.q_lora_rank", "attention.key_length_mla",
+        "attention.indexer.head_count", "attention.indexer.top_k", "attention.chunk_size",
+        "attention.compress_ratios", "attention.recurrent_layers", "attention.shared_kv_layers",
+        "ssm.state_size", "ssm.conv_kernel", "wkv.head_size", "full_attention_interval"}) {
+    std::string whole = std::string(architecture) + "." + key;
+    if (file.has(whole)) {
+      return unsupported("GGUF: key '" + whole + "' stands for a kind of attention that is not " +
+                         std::string(architecture) + "'s");
+    }
+  }
+  if (architecture == "llama" && file.has("llama.attention.sliding_window")) {
+    return unsupported("GGUF: key 'llama.attention.sliding_window': windows of this architecture");
+  }
+  return {};
+}
+
+}  // namespace kv

@@ -1,0 +1,258 @@
+// What a configuration's cache looks like, family by family; what isn't known is refused by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "codec/plan.h"
+#include "engine/attention_kinds.h"
+#include "engine/model.h"
+#include "tests/tiny_gguf.h"
+
+namespace kv {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json plain(const std::string& type) {
+  return {{"model_type", type},       {"num_hidden_layers", 4},   {"hidden_size", 64},
+          {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"dtype", "bfloat16"}};
+}
+
+// Layers as short texts: F full, W7 window, C7 chunk, L latent, P4+ pooled with overlap, S state.
+std::string shape(const Result<ModelSpec>& spec) {
+  if (!spec.ok()) return spec.status().to_string();
+  std::string out;
+  for (const LayerSpec& layer : spec->layers) {
+    if (!out.empty()) out += ' ';
+    for (const PartSpec& p : layer.parts) {
+      switch (p.kind) {
+        case PartKind::full:
+          out += "F";
+          break;
+        case PartKind::window:
+          out += "W" + std::to_string(p.window);
+          break;
+        case PartKind::chunk:
+          out += "C" + std::to_string(p.chunk);
+          break;
+        case PartKind::latent:
+          out += "L";
+          break;
+        case PartKind::pooled:
+          out += "P" + std::to_string(p.rate) + (p.overlap ? "+" : "");
+          break;
+        case PartKind::state:
+          out += "S";
+          break;
+        case PartKind::opaque:
+          out += "O";
+          break;
+      }
+      if (p.has_rows()) out += ":" + std::to_string(p.heads) + "x" + std::to_string(p.k_dim);
+      if (p.v_dim != 0 && p.v_dim != p.k_dim) out += "/" + std::to_string(p.v_dim);
+    }
+  }
+  return out;
+}
+std::string shape(const json& config) { return shape(spec_of_config(config.dump())); }
+
+TEST(AttentionKinds, PlainFamiliesAreFull) {
+  for (const char* type :
+       {"llama", "qwen2", "qwen3", "glm4", "phi3", "gemma", "smollm3", "mistral"}) {
+    EXPECT_EQ(shape(plain(type)), "F:2x16 F:2x16 F:2x16 F:2x16") << type;
+  }
+  json c = plain("llama");
+  c["head_dim"] = 32;
+  c.erase("num_key_value_heads");
+  EXPECT_EQ(shape(c), "F:4x32 F:4x32 F:4x32 F:4x32");
+  EXPECT_EQ(spec_of_config(c.dump())->layers[0].parts[0].dtype, DType::bf16);
+}
+
+TEST(AttentionKinds, WindowsByFamily) {
+  auto with = [](const char* type) {
+    json c = plain(type);
+    c["sliding_window"] = 9;
+    return c;
+  };
+  EXPECT_EQ(shape(with("mistral")), "W9:2x16 W9:2x16 W9:2x16 W9:2x16");
+  EXPECT_EQ(shape(with("phi3")), "W9:2x16 W9:2x16 W9:2x16 W9:2x16");
+  EXPECT_EQ(shape(with("gemma2")), "W9:2x16 F:2x16 W9:2x16 F:2x16");
+  EXPECT_EQ(shape(with("gpt_oss")), "W9:2x16 F:2x16 W9:2x16 F:2x16");
+  EXPECT_EQ(shape(with("cohere2")), "W9:2x16 W9:2x16 W9:2x16 F:2x16");
+  EXPECT_EQ(shape(with("qwen2")), "F:2x16 F:2x16 F:2x16 F:2x16");  // use_sliding_window is off
+  json c = with("qwen2");
+  c["use_sliding_window"] = true;
+  c["max_window_layers"] = 3;
+  EXPECT_EQ(shape(c), "F:2x16 F:2x16 F:2x16 W9:2x16");
+  c = with("gemma3_text");
+  c["sliding_window_pattern"] = 2;
+  c["head_dim"] = 8;
+  EXPECT_EQ(shape(c), "W9:2x8 F:2x8 W9:2x8 F:2x8");
+  c["layer_types"] = {"full_attention", "sliding_attention", "full_attention", "full_attention"};
+  EXPECT_EQ(shape(c), "F:2x8 W9:2x8 F:2x8 F:2x8");
+}
+
+TEST(AttentionKinds, NestedTextConfigsAreFound) {
+  json c = {{"model_type", "gemma3"},
+            {"torch_dtype", "float32"},
+            {"text_config",
+             {{"model_type", "gemma3_text"}, {"num_hidden_layers", 6}, {"sliding_window", 5}}}};
+  EXPECT_EQ(shape(c), "W5:4x256 W5:4x256 W5:4x256 W5:4x256 W5:4x256 F:4x256");
+  EXPECT_EQ(spec_of_config(c.dump())->layers[0].parts[0].dtype, DType::f32);
+  json inner = plain("llama4_text");
+  inner["attention_chunk_size"] = 6;
+  EXPECT_EQ(shape({{"model_type", "llama4"}, {"text_config", inner}}),
+            "C6:2x16 C6:2x16 C6:2x16 F:2x16");
+  json latent = {{"model_type", "deepseek_v3"},
+                 {"num_hidden_layers", 1},
+                 {"kv_lora_rank", 32},
+                 {"qk_rope_head_dim", 16}};
+  EXPECT_EQ(shape({{"model_type", "kimi_vl"},
+                   {"thinker_config", {{"language_config", {{"llm_config", latent}}}}}}),
+            "L:1x48");
+}
+
+TEST(AttentionKinds, LatentsByTypeAndByArchitecture) {
+  json c = plain("deepseek_v3");
+  c["kv_lora_rank"] = 512;
+  c["qk_rope_head_dim"] = 64;
+  EXPECT_EQ(shape(c), "L:1x576 L:1x576 L:1x576 L:1x576");
+  c["model_type"] = "deepseek_v2";
+  EXPECT_EQ(shape(c), "L:1x576 L:1x576 L:1x576 L:1x576");
+  c["model_type"] = "kimi_k2";
+  c["architectures"] = {"DeepseekV3ForCausalLM"};
+  EXPECT_EQ(shape(c), "L:1x576 L:1x576 L:1x576 L:1x576");
+  c["model_type"] = "llama";
+  EXPECT_THAT(shape(c), HasSubstr("disagree"));
+  c.erase("architectures");
+  EXPECT_THAT(shape(c), HasSubstr("llama with kv_lora_rank"));
+  json outer = {{"kv_lora_rank", 512}, {"text_config", plain("llama")}};
+  EXPECT_THAT(shape(outer), HasSubstr("llama with kv_lora_rank"));
+}
+
+TEST(AttentionKinds, LatentsStayRawWhateverIsAskedFor) {
+  json c = plain("deepseek_v3");
+  c["kv_lora_rank"] = 64;
+  c["qk_rope_head_dim"] = 64;  // 128 values: a length that the codec could take
+  auto spec = spec_of_config(c.dump());
+  ASSERT_TRUE(spec.ok());
+  spec->fingerprint.bytes[0] = 1;
+  auto profile = plain_profile(*spec, CodingSettings());
+  ASSERT_TRUE(profile.ok());
+  for (const PartReport& line : report(*spec, *profile)) {
+    EXPECT_EQ(line.requested_bits, 4);
+    EXPECT_EQ(line.active_bits, 0);
+    EXPECT_THAT(line.reason, HasSubstr("latent"));
+  }
+}
+
+TEST(AttentionKinds, CompressedAndRecurrent) {
+  json c = plain("deepseek_v4");
+  c["head_dim"] = 32;
+  c["index_head_dim"] = 16;
+  c["sliding_window"] = 20;
+  c["compress_ratios"] = {0, 4, 128, 4, 0};
+  std::string v4 = "W20:1x32 W20:1x32P4+:1x32P4+:1x16 W20:1x32P128:1x32 W20:1x32P4+:1x32P4+:1x16";
+  EXPECT_EQ(shape(c), v4);
+  c["layer_types"] = {"sliding_attention", "compressed_sparse_attention",
+                      "heavily_compressed_attention", "compressed_sparse_attention"};
+  EXPECT_EQ(shape(c), v4);
+  EXPECT_EQ(shape(plain("qwen3_next")), "S S S F:2x16");
+  EXPECT_EQ(shape(plain("mamba2")), "S S S S");
+  c = plain("jamba");
+  c["attn_layer_period"] = 2;
+  c["attn_layer_offset"] = 0;
+  EXPECT_EQ(shape(c), "F:2x16 S F:2x16 S");
+}
+
+TEST(AttentionKinds, WhatIsNotKnownIsRefusedByName) {
+  auto refused = [](const json& c, const std::string& by) {
+    auto spec = spec_of_config(c.dump());
+    ASSERT_FALSE(spec.ok()) << by;
+    EXPECT_THAT(spec.status().to_string(), HasSubstr(by));
+  };
+  refused(plain("rwkv9"), "rwkv9");
+  json c = plain("deepseek_v32");
+  c["architectures"] = {"DeepseekV32ForCausalLM"};
+  refused(c, "DeepseekV32ForCausalLM");
+  c = plain("llama");
+  c["layer_types"] = {"full_attention", "full_attention", "telepathic_attention", "full_attention"};
+  refused(c, "telepathic_attention");
+  c = plain("llama");
+  c["index_topk"] = 8;
+  refused(c, "index_topk");
+  for (const char* type : {"dynamic", "longrope"}) {
+    c = plain("phi3");
+    c["rope_scaling"] = {{"type", type}};
+    refused(c, type);
+  }
+  refused({{"model_type", "llama"}}, "num_hidden_layers is missing");
+  c = plain("llama");
+  for (const json& bad : {json(0), json(-1), json(1e9), json("4"), json(2.5), json(5000)}) {
+    c["num_hidden_layers"] = bad;
+    refused(c, "num_hidden_layers");
+  }
+  for (const char* text : {"", "[]", "{", "null", "\xff"}) {
+    EXPECT_EQ(spec_of_config(text).status().code(), StatusCode::invalid_argument) << text;
+  }
+}
+
+// Wrong types anywhere: an answer or a refusal, never more.
+TEST(AttentionKinds, AnyShapeOfConfigIsSafe) {
+  std::mt19937 random(11);
+  const json values[] = {nullptr,       0, -3, 1ull << 40, 0.5, "x", json::array({1, "y"}),
+                         json::object()};
+  json whole = plain("gemma3_text");
+  for (const char* key :
+       {"sliding_window", "layer_types", "head_dim", "rope_scaling", "architectures",
+        "compress_ratios", "compress_rates", "text_config", "no_rope_layers"}) {
+    whole[key] = 3;
+  }
+  std::vector<std::string> keys;
+  for (auto& [key, value] : whole.items()) keys.push_back(key);
+  const char* types[] = {"llama",       "gemma3_text", "llama4_text", "deepseek_v3",
+                         "deepseek_v4", "qwen3_next",  "jamba",       "mamba2"};
+  for (int i = 0; i < 4000; ++i) {
+    json c = plain(types[random() % 8]);
+    for (int k = 0; k < 3; ++k) c[keys[random() % keys.size()]] = values[random() % 8];
+    (void)spec_of_config(c.dump());
+  }
+}
+
+TEST(AttentionKinds, AreRememberedPerModel) {
+  AttentionKinds kinds;
+  Id a, b;
+  a.bytes[0] = 1;
+  b.bytes[0] = 2;
+  auto first = kinds.of("one", a, plain("llama").dump());
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(first->name, "one");
+  EXPECT_EQ(first->fingerprint, a);
+  EXPECT_EQ(shape(kinds.of("one", a, "not read again")), shape(first));
+  EXPECT_FALSE(kinds.of("two", b, plain("rwkv9").dump()).ok());
+  EXPECT_FALSE(kinds.of("two", b, plain("llama").dump()).ok());
+}
+
+TEST(AttentionKinds, AGgufWithAnotherKindOfAttentionIsRefused) {
+  for (const char* key :
+       {"llama.attention.kv_lora_rank", "llama.ssm.state_size", "llama.attention.sliding_window"}) {
+    TinyGguf gguf;
+    gguf.extra_key = key;
+    auto file = GgufFile::parse(Bytes::adopt(gguf.write()));
+    ASSERT_TRUE(file.ok());
+    auto model = Model::load(std::move(*file));
+    ASSERT_FALSE(model.ok()) << key;
+    EXPECT_EQ(model.status().code(), StatusCode::unsupported);
+    EXPECT_THAT(model.status().to_string(), HasSubstr(key));
+  }
+  TinyGguf deepseek;
+  deepseek.architecture = "deepseek2";
+  auto file = GgufFile::parse(Bytes::adopt(deepseek.write()));
+  ASSERT_TRUE(file.ok());
+  EXPECT_THAT(Model::load(std::move(*file)).status().to_string(), HasSubstr("deepseek2"));
+}
+
+}  // namespace
+}  // namespace kv
