@@ -274,27 +274,25 @@ Status Catalog::configure() {
       "PRAGMA temp_store=MEMORY; PRAGMA cell_size_check=ON; PRAGMA secure_delete=ON;");
 }
 
-namespace {
-// First column of the first row, as text; empty on any error.
-std::string query_one(sqlite3* db, const char* sql) {
+// First column of the first row, as text.
+Result<std::string> Catalog::query_one(const char* sql) {
   std::string out;
   auto keep = [](void* to, int columns, char** values, char**) {
     auto& text = *static_cast<std::string*>(to);
     if (columns > 0 && values[0] != nullptr && text.empty()) text = values[0];
     return 0;
   };
-  if (sqlite3_exec(db, sql, keep, &out, nullptr) != SQLITE_OK) out.clear();
+  if (sqlite3_exec(db_, sql, keep, &out, nullptr) != SQLITE_OK) return failure(sql);
   return out;
 }
-}  // namespace
 
 Status Catalog::check_identity(bool& fresh) {
-  if (query_one(db_, "PRAGMA quick_check(1)") != "ok")
-    return corruption("catalog: quick_check failed");
-  std::string application = query_one(db_, "PRAGMA application_id");
-  std::string version = query_one(db_, "PRAGMA user_version");
-  fresh = application == "0" && version == "0" &&
-          query_one(db_, "SELECT count(*) FROM sqlite_schema") == "0";
+  KV_ASSIGN_OR_RETURN(std::string check, query_one("PRAGMA quick_check(1)"));
+  if (check != "ok") return corruption("catalog: quick_check: " + check);
+  KV_ASSIGN_OR_RETURN(std::string application, query_one("PRAGMA application_id"));
+  KV_ASSIGN_OR_RETURN(std::string version, query_one("PRAGMA user_version"));
+  KV_ASSIGN_OR_RETURN(std::string tables, query_one("SELECT count(*) FROM sqlite_schema"));
+  fresh = application == "0" && version == "0" && tables == "0";
   if (fresh) return {};
   if (application != std::to_string(kApplicationId)) {
     return unsupported("catalog: application id " + application + ", expected " +

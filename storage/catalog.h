@@ -36,7 +36,8 @@ class Catalog {
  public:
   /// Opens `path`, or creates it if it does not exist or is empty.
   /// Returns: corruption (damaged), unsupported (another application's or version's: in both cases
-  /// move it aside and open again), io_error, resource_exhausted.
+  /// move it aside and open again), busy (another process has it open), io_error,
+  /// resource_exhausted.
   static Result<std::unique_ptr<Catalog>> open(const std::string& path, Files& files);
   ~Catalog();
   Catalog(const Catalog&) = delete;  // owns the connection
@@ -65,6 +66,7 @@ class Catalog {
  private:
   Catalog() = default;
   Status exec(const char* sql);
+  Result<std::string> query_one(const char* sql);
   Status prepare(const char* sql, sqlite3_stmt** out);
   Status configure();
   Status check_identity(bool& fresh);

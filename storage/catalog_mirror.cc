@@ -37,6 +37,9 @@ Status CatalogMirror::open(Catalog::Rows& rows, std::string& why) {
   }
   if (status.ok()) {
     catalog_ = std::move(*opened);
+  } else if (status.code() == StatusCode::busy) {
+    why = status.message();  // sound, but somebody reads it: this run does without
+    ++failures_;
   } else {
     why = status.message();
     if (opened.ok()) (*opened).reset();
@@ -60,6 +63,16 @@ void CatalogMirror::start_anew() {
   } else {
     ++failures_;
   }
+}
+
+Status CatalogMirror::start_empty() {
+  catalog_.reset();
+  for (const char* suffix : {"", "-wal"}) {
+    Status gone = dir_.files().unlink(dir_.catalog_path() + suffix);
+    if (!gone.ok() && gone.code() != StatusCode::not_found) return gone;
+  }
+  KV_ASSIGN_OR_RETURN(catalog_, Catalog::open(dir_.catalog_path(), dir_.files()));
+  return measure(0);
 }
 
 void CatalogMirror::upsert(std::span<const KnownObject> objects) {

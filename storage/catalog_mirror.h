@@ -1,10 +1,12 @@
 // CatalogMirror: keeps a Catalog in step with the files, within the ledger, and survives its loss.
 //
-// A catalog that is missing, damaged or foreign is moved to quarantine and started anew. No call
-// fails for the caller: what the catalog could not follow is counted, and the next recovery repairs
-// it. Internal to storage/; called under the tier's writer lock.
+// A catalog that is missing, damaged or foreign is moved to quarantine and started anew; one that
+// another process has open is left alone. No call fails for the caller: what the catalog could not
+// follow is counted, and the next recovery repairs it. Internal to storage/; called under the
+// tier's writer lock, failures() from any thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +24,10 @@ class CatalogMirror {
   /// Opens the catalog and gives its rows; none if it had to be started anew, `why` then says why.
   /// Returns: io_error if its size can't be told.
   Status open(Catalog::Rows& rows, std::string& why);
+  /// Throws all rows away, with the file. Returns: io_error.
+  Status start_empty();
+  /// Ends the connection. Before the directory's lock is given up.
+  void close() { catalog_.reset(); }
 
   /// Adds rows. Room for them (row_room each) is already promised by the ledger.
   void upsert(std::span<const KnownObject> objects);
@@ -34,7 +40,7 @@ class CatalogMirror {
 
   /// What one object's row may take, log and database together.
   static uint64_t row_room(const Object& header) { return 2 * Catalog::growth_bound(header); }
-  uint64_t failures() const { return failures_; }
+  uint64_t failures() const { return failures_.load(std::memory_order_relaxed); }
 
  private:
   void start_anew();
@@ -45,7 +51,7 @@ class CatalogMirror {
   StoreDir& dir_;
   Quarantine& quarantine_;
   std::unique_ptr<Catalog> catalog_;  // null if not even a new one could be made
-  uint64_t failures_ = 0;
+  std::atomic<uint64_t> failures_{0};
   uint64_t database_bytes_ = 0, log_bytes_ = 0;  // in the ledger; the log's size is promised once
                                                  // more, for the next checkpoint
 };

@@ -32,32 +32,33 @@ DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, F
 DirectoryTier::~DirectoryTier() {
   std::lock_guard lock(writer_mutex_);
   flush_touches();
+  catalog_.close();  // whoever gets the lock next finds it free
   dir_.files().close(lock_);
 }
 
 Result<Recovery> DirectoryTier::recover() {
   std::lock_guard lock(writer_mutex_);
   if (recovered_) return Status(StatusCode::internal, "recover() was called twice");
-  RecoveryScan scan(dir_, catalog_, quarantine_);
+  RecoveryScan scan(dir_, catalog_, quarantine_, options_.reindex);
   KV_ASSIGN_OR_RETURN(Recovery found, scan.run());
   for (const auto& object : found.objects) recency_ = std::max(recency_, object.recency);
-  unknown_bytes_ = found.unknown_bytes;
+  counters_.unknown_bytes = found.unknown_bytes;
   recovered_ = true;
   return found;
 }
 
 Result<FileImage> DirectoryTier::read(const ObjectName& name) {
   std::string path = dir_.file_path(name.id, file_name(name));
-  reads_.fetch_add(1, std::memory_order_relaxed);
+  ++counters_.reads;
   auto image = read_object(dir_.files(), path, name);
   if (!image.ok() && image.status().code() == StatusCode::corruption) {
     std::lock_guard lock(writer_mutex_);
     image = read_again(name, path);
   }
   if (image.ok()) {
-    bytes_read_.fetch_add(image->stored_bytes(), std::memory_order_relaxed);
+    counters_.bytes_read += image->stored_bytes();
   } else if (image.status().code() == StatusCode::io_error) {
-    read_errors_.fetch_add(1, std::memory_order_relaxed);
+    ++counters_.read_errors;
   }
   return image;
 }
@@ -72,16 +73,30 @@ Result<FileImage> DirectoryTier::read_again(const ObjectName& name, const std::s
   }
   if (image.status().code() != StatusCode::corruption) return image;
   ++counters_.corruptions;
+  Status moved = move_away(name, path);
+  if (!moved.ok()) {
+    return corruption(image.status().message() + "; not quarantined: " + moved.message());
+  }
+  return image;
+}
+
+Status DirectoryTier::move_away(const ObjectName& name, const std::string& path) {
   std::string file = file_name(name);
   catalog_.remove(std::span(&file, 1));
   touches_.erase(file);
   Status moved = quarantine_.take(path, file);
   dir_.mark_dirty(folder_of(name.id));
   (void)dir_.measure_all();  // charged for if it fails
-  if (!moved.ok()) {
-    return corruption(image.status().message() + "; not quarantined: " + moved.message());
-  }
-  return image;
+  return moved;
+}
+
+Status DirectoryTier::quarantine(const ObjectName& name) {
+  std::lock_guard lock(writer_mutex_);
+  std::string path = dir_.file_path(name.id, file_name(name));
+  KV_RETURN_IF_ERROR(dir_.files().stat(path).status());
+  ++counters_.corruptions;
+  KV_RETURN_IF_ERROR(move_away(name, path));
+  return dir_.sync_folder(folder_of(name.id));
 }
 
 Status DirectoryTier::remove_file(const Id& id, const std::string& name, EraseReply& reply) {
@@ -235,17 +250,22 @@ Status DirectoryTier::erase_model_records(const Id& model) {
 }
 
 SsdStats DirectoryTier::stats() const {
-  std::lock_guard lock(writer_mutex_);
-  SsdStats out = counters_;
+  SsdStats out;
   out.limit_bytes = ledger_.limit();
   out.used_bytes = ledger_.used();
   out.reserved_bytes = ledger_.reserved();
   out.quarantine_bytes = quarantine_.bytes();
   out.quarantine_files = quarantine_.files();
-  out.unknown_bytes = unknown_bytes_;
-  out.reads = reads_.load(std::memory_order_relaxed);
-  out.bytes_read = bytes_read_.load(std::memory_order_relaxed);
-  out.read_errors = read_errors_.load(std::memory_order_relaxed);
+  out.unknown_bytes = counters_.unknown_bytes;
+  out.files_written = counters_.files_written;
+  out.bytes_written = counters_.bytes_written;
+  out.reads = counters_.reads;
+  out.bytes_read = counters_.bytes_read;
+  out.read_errors = counters_.read_errors;
+  out.corruptions = counters_.corruptions;
+  out.rereads_saved = counters_.rereads_saved;
+  out.put_failures = counters_.put_failures;
+  out.erased = counters_.erased;
   out.catalog_failures = catalog_.failures();
   return out;
 }

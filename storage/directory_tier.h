@@ -1,7 +1,8 @@
 // DirectoryTier: SsdTier over one locked directory. Internal to storage/: callers see SsdTier.
 //
 // Lock order: writer_mutex_ before the ledger's. Reads take neither, except when a file fails to
-// verify: then the second read and the move to quarantine run as a writer.
+// verify: then the second read and the move to quarantine run as a writer. stats(), room_needed()
+// and room_left() never wait for a writer.
 #pragma once
 
 #include <atomic>
@@ -32,6 +33,7 @@ class DirectoryTier final : public SsdTier {
   uint64_t room_left() const override { return ledger_.left(); }
   Result<FileImage> read(const ObjectName& name) override;
   Result<EraseReply> erase(std::span<const ObjectName> names) override;
+  Status quarantine(const ObjectName& name) override;
   void touch(std::span<const ObjectName> names) override;
   Status sync() override;
   Status checkpoint() override;
@@ -69,6 +71,8 @@ class DirectoryTier final : public SsdTier {
   /// Unlinks, and takes its bytes off the ledger. Returns: not_found, io_error.
   Status remove_file(const Id& id, const std::string& name, EraseReply& reply);
   Result<FileImage> read_again(const ObjectName& name, const std::string& path);
+  /// The row, then the file. Returns: io_error; not_found.
+  Status move_away(const ObjectName& name, const std::string& path);
   void flush_touches();
   std::vector<std::pair<std::string, uint64_t>> serials_of(const Id& model, Status& status) const;
 
@@ -80,15 +84,18 @@ class DirectoryTier final : public SsdTier {
   CatalogMirror catalog_;
   const Fd lock_;
 
-  mutable std::mutex writer_mutex_;  // guards everything below and the parts above but the ledger
+  std::mutex writer_mutex_;  // guards what follows but the counters, and the parts above but the
+                             // ledger
   bool recovered_ = false;
   uint64_t recency_ = 0;
-  uint64_t unknown_bytes_ = 0;
   std::map<std::string, uint64_t> touches_;  // by file name, not yet in the catalog
-  SsdStats counters_;
 
-  // Counted by readers.
-  std::atomic<uint64_t> reads_{0}, bytes_read_{0}, read_errors_{0};
+  // SsdStats' counters of these names: written under any lock or none, read under none.
+  struct Counters {
+    std::atomic<uint64_t> unknown_bytes{0}, files_written{0}, bytes_written{0}, reads{0},
+        bytes_read{0}, read_errors{0}, corruptions{0}, rereads_saved{0}, put_failures{0}, erased{0};
+  };
+  Counters counters_;
 };
 
 }  // namespace kv

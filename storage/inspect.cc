@@ -5,11 +5,30 @@
 
 #include "proto/identity.h"
 #include "storage/file_reader.h"
+#include "storage/quarantine.h"
 
 namespace kv {
 namespace {
 
 constexpr int kMaxDepth = 16;  // of foreign folders
+
+Status read_profile(Files& files, const std::string& path, InspectedFile& f) {
+  KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path));
+  KV_ASSIGN_OR_RETURN(Profile profile, decode_profile_file(file));
+  if (profile.id() != f.name.id) return corruption("another profile than its name says");
+  f.profile = std::make_shared<const Profile>(std::move(profile));
+  return {};
+}
+
+Status read_model(Files& files, const std::string& path, InspectedFile& f) {
+  KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path));
+  KV_ASSIGN_OR_RETURN(ModelRecord record, decode_model_record(file));
+  if (model_id(record.ns, record.model.fingerprint) != f.name.id || record.serial != f.serial) {
+    return corruption("another model record than its name says");
+  }
+  f.model = std::make_shared<const ModelRecord>(std::move(record));
+  return {};
+}
 
 class Inspector {
  public:
@@ -22,8 +41,12 @@ class Inspector {
         std::any_of(top.begin(), top.end(), [](const DirEntry& e) { return e.name == kLockFile; });
     if (!store) return invalid_argument(directory_ + " holds no store (no " + kLockFile + ")");
     for (uint32_t f = 0; f < kFolders; ++f) KV_RETURN_IF_ERROR(folder(folder_name(f)));
-    count_folder(kTempFolder, out_.totals.temporary_files, nullptr);
-    count_folder(kQuarantineFolder, out_.totals.quarantine_files, &out_.totals.quarantine_bytes);
+    list_strays(kTempFolder, out_.temporary);
+    list_strays(kQuarantineFolder, out_.quarantined);
+    std::stable_sort(out_.quarantined.begin(), out_.quarantined.end(),
+                     [](const StrayFile& a, const StrayFile& b) {
+                       return quarantine_number(a.path) < quarantine_number(b.path);
+                     });
     out_.totals.directory_bytes = allocated(directory_, 0);
     std::sort(out_.files.begin(), out_.files.end(),
               [](const InspectedFile& a, const InspectedFile& b) { return a.path < b.path; });
@@ -66,8 +89,8 @@ class Inspector {
     f.kind = parsed.kind;
     f.name = parsed.object;
     f.serial = parsed.serial;
-    if (f.kind == FileKind::profile) return read_profile(path, f);
-    if (f.kind == FileKind::model_record) return read_model(path, f);
+    if (f.kind == FileKind::profile) return read_profile(files_, path, f);
+    if (f.kind == FileKind::model_record) return read_model(files_, path, f);
     if (depth_ == InspectDepth::verify) {
       KV_ASSIGN_OR_RETURN(FileImage image, read_object(files_, path, f.name));
       f.unpacked_bytes = image.unpacked_bytes();
@@ -88,24 +111,6 @@ class Inspector {
     return {};
   }
 
-  Status read_profile(const std::string& path, InspectedFile& f) {
-    KV_ASSIGN_OR_RETURN(Bytes file, read_file(files_, path));
-    KV_ASSIGN_OR_RETURN(Profile profile, decode_profile_file(file));
-    if (profile.id() != f.name.id) return corruption("another profile than its name says");
-    f.profile = std::make_shared<const Profile>(std::move(profile));
-    return {};
-  }
-
-  Status read_model(const std::string& path, InspectedFile& f) {
-    KV_ASSIGN_OR_RETURN(Bytes file, read_file(files_, path));
-    KV_ASSIGN_OR_RETURN(ModelRecord record, decode_model_record(file));
-    if (model_id(record.ns, record.model.fingerprint) != f.name.id || record.serial != f.serial) {
-      return corruption("another model record than its name says");
-    }
-    f.model = std::make_shared<const ModelRecord>(std::move(record));
-    return {};
-  }
-
   void count(const InspectedFile& f) {
     if (f.status.ok()) {
       auto& kind = out_.totals.kinds[to_string(f.kind)];
@@ -120,14 +125,13 @@ class Inspector {
     }
   }
 
-  void count_folder(const char* name, uint64_t& number, uint64_t* bytes) {
-    auto listed = files_.list(directory_ + "/" + name);
+  void list_strays(const char* folder, std::vector<StrayFile>& out) {
+    auto listed = files_.list(directory_ + "/" + folder);
     if (!listed.ok()) return;
     for (const auto& entry : *listed) {
-      auto info = files_.stat(directory_ + "/" + name + "/" + entry.name);
-      if (!info.ok()) continue;
-      ++number;
-      if (bytes != nullptr) *bytes += info->allocated_bytes;
+      std::string path = std::string(folder) + "/" + entry.name;
+      auto info = files_.stat(directory_ + "/" + path);
+      if (info.ok()) out.push_back({path, info->bytes, info->allocated_bytes});
     }
   }
 
@@ -153,6 +157,21 @@ class Inspector {
 Result<Inspection> inspect_directory(const std::string& directory, InspectDepth depth,
                                      Files& files) {
   return Inspector(directory, depth, files).run();
+}
+
+Status inspect_quarantined(const std::string& directory, const StrayFile& file, Files& files) {
+  std::string name = file.path.substr(file.path.find('/') + 1);
+  name = name.substr(0, name.rfind('.'));
+  if (name.starts_with(kCatalogFile)) return corruption("a catalog that was replaced by a new one");
+  auto parsed = parse_file_name(name);
+  if (!parsed) return unsupported("foreign name");
+  std::string path = directory + "/" + file.path;
+  InspectedFile read;
+  read.name = parsed->object;
+  read.serial = parsed->serial;
+  if (parsed->kind == FileKind::profile) return read_profile(files, path, read);
+  if (parsed->kind == FileKind::model_record) return read_model(files, path, read);
+  return read_object(files, path, parsed->object).status();
 }
 
 Result<FileImage> inspect_object(const std::string& directory, const ObjectName& name,

@@ -38,26 +38,38 @@ struct InspectedFile {
   std::shared_ptr<const ModelRecord> model;  ///< model records, if ok
 };
 
+/// A file that is no part of the store: in tmp/ or quarantine/.
+struct StrayFile {
+  std::string path;  ///< relative to the directory
+  uint64_t file_bytes = 0;
+  uint64_t allocated_bytes = 0;
+};
+
 struct InspectTotals {
   struct PerKind {
     uint64_t files = 0, file_bytes = 0, allocated_bytes = 0, unpacked_bytes = 0;
   };
   std::map<std::string, PerKind> kinds;  ///< by to_string(FileKind); damaged files are not in here
   uint64_t damaged_files = 0;
-  uint64_t unknown_files = 0;  ///< foreign names and other versions
-  uint64_t temporary_files = 0;
-  uint64_t quarantine_files = 0, quarantine_bytes = 0;
+  uint64_t unknown_files = 0;    ///< foreign names and other versions
   uint64_t directory_bytes = 0;  ///< allocated, of everything in the directory
 };
 
 struct Inspection {
-  std::vector<InspectedFile> files;  ///< sorted by path
+  std::vector<InspectedFile> files;    ///< sorted by path
+  std::vector<StrayFile> temporary;    ///< of a write under way, or of a dead process
+  std::vector<StrayFile> quarantined;  ///< oldest first
   InspectTotals totals;
 };
 
 /// Returns: not_found (no such directory), invalid_argument (it holds no store), io_error.
 Result<Inspection> inspect_directory(const std::string& directory, InspectDepth depth,
                                      Files& files = posix_files());
+/// What is wrong with a file of Inspection::quarantined, by reading it again.
+/// Returns: corruption with the reason; ok if it verifies (its content was found wrong); not_found;
+/// unsupported (not the store's); io_error.
+Status inspect_quarantined(const std::string& directory, const StrayFile& file,
+                           Files& files = posix_files());
 /// One object, every byte verified; nothing is quarantined. Returns: not_found, corruption,
 /// unsupported, io_error.
 Result<FileImage> inspect_object(const std::string& directory, const ObjectName& name,

@@ -5,10 +5,8 @@
 #include <charconv>
 
 namespace kv {
-namespace {
 
-// The number that take() put at the end of a name; 0 for foreign names.
-uint64_t number_of(const std::string& name) {
+uint64_t quarantine_number(const std::string& name) {
   uint64_t number = 0;
   size_t dot = name.rfind('.');
   if (dot == std::string::npos) return 0;
@@ -16,20 +14,18 @@ uint64_t number_of(const std::string& name) {
   return number;
 }
 
-}  // namespace
-
 Status Quarantine::load() {
   KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list(dir_.quarantine_folder()));
   for (const auto& entry : listed) {
     auto info = dir_.files().stat(dir_.quarantine_folder() + "/" + entry.name);
     if (!info.ok()) return info.status();
-    entries_.push_back({entry.name, info->allocated_bytes});
-    bytes_ += info->allocated_bytes;
-    next_ = std::max(next_, number_of(entry.name) + 1);
+    push(entry.name, info->allocated_bytes);
+    next_ = std::max(next_, quarantine_number(entry.name) + 1);
   }
-  std::sort(entries_.begin(), entries_.end(),
-            [](const Entry& a, const Entry& b) { return number_of(a.name) < number_of(b.name); });
-  dir_.ledger().add(bytes_);
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+    return quarantine_number(a.name) < quarantine_number(b.name);
+  });
+  dir_.ledger().add(bytes());
   trim(0);
   return {};
 }
@@ -46,15 +42,21 @@ Status Quarantine::take(const std::string& path, const std::string& name) {
   trim(size);
   std::string kept = name + "." + std::to_string(next_++);
   KV_RETURN_IF_ERROR(dir_.files().rename(path, dir_.quarantine_folder() + "/" + kept));
-  entries_.push_back({kept, size});
-  bytes_ += size;
+  push(std::move(kept), size);
   return {};
+}
+
+void Quarantine::push(std::string name, uint64_t allocated_bytes) {
+  entries_.push_back({std::move(name), allocated_bytes});
+  bytes_ += allocated_bytes;
+  ++files_;
 }
 
 void Quarantine::trim(uint64_t incoming_bytes) {
   size_t room = incoming_bytes > 0 ? 1 : 0;
+  size_t max_files = limit_bytes_ == 0 ? 0 : kMaxQuarantineFiles;
   while (!entries_.empty() &&
-         (bytes_ + incoming_bytes > limit_bytes_ || entries_.size() + room > kMaxQuarantineFiles)) {
+         (bytes_ + incoming_bytes > limit_bytes_ || entries_.size() + room > max_files)) {
     Entry oldest = entries_.front();
     Status status = dir_.files().unlink(dir_.quarantine_folder() + "/" + oldest.name);
     if (!status.ok() && status.code() != StatusCode::not_found)
@@ -62,6 +64,7 @@ void Quarantine::trim(uint64_t incoming_bytes) {
     dir_.ledger().remove(oldest.allocated_bytes);
     bytes_ -= oldest.allocated_bytes;
     entries_.pop_front();
+    --files_;
   }
 }
 

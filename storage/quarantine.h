@@ -1,9 +1,10 @@
 // Quarantine: damaged files, kept for a while so that a person can look at them.
 //
 // Bounded in bytes and number: the oldest go first. Its bytes stay in the ledger. Internal to
-// storage/; called under the tier's writer lock.
+// storage/; called under the tier's writer lock, bytes() and files() from any thread.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <string>
 
@@ -12,6 +13,8 @@
 namespace kv {
 
 inline constexpr size_t kMaxQuarantineFiles = 256;
+/// The number at the end of a quarantined file's name: higher is newer. 0 for foreign names.
+uint64_t quarantine_number(const std::string& name);
 
 class Quarantine {
  public:
@@ -24,11 +27,12 @@ class Quarantine {
   /// quarantine. Its bytes are in the ledger already. Returns: io_error (it is still there).
   Status take(const std::string& path, const std::string& name);
 
-  uint64_t bytes() const { return bytes_; }
-  size_t files() const { return entries_.size(); }
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  uint64_t files() const { return files_.load(std::memory_order_relaxed); }
 
  private:
   void trim(uint64_t incoming_bytes);
+  void push(std::string name, uint64_t allocated_bytes);
 
   struct Entry {
     std::string name;
@@ -36,8 +40,8 @@ class Quarantine {
   };
   StoreDir& dir_;
   uint64_t limit_bytes_;
-  std::deque<Entry> entries_;  // oldest first
-  uint64_t bytes_ = 0;
+  std::deque<Entry> entries_;                  // oldest first
+  std::atomic<uint64_t> bytes_{0}, files_{0};  // of entries_
   uint64_t next_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #include "storage/recovery.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "proto/identity.h"
 #include "storage/file_reader.h"
@@ -16,10 +17,20 @@ bool is_temp(const DirEntry& entry) { return entry.name.ends_with(kTempSuffix); 
 }  // namespace
 
 Result<Recovery> RecoveryScan::run() {
+  auto start = std::chrono::steady_clock::now();
+  KV_ASSIGN_OR_RETURN(Recovery out, scan());
+  auto took = std::chrono::steady_clock::now() - start;
+  out.milliseconds =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(took).count());
+  return out;
+}
+
+Result<Recovery> RecoveryScan::scan() {
   KV_RETURN_IF_ERROR(quarantine_.load());
   KV_RETURN_IF_ERROR(remove_temps());
   Catalog::Rows rows;
   KV_RETURN_IF_ERROR(catalog_.open(rows, out_.catalog_rebuilt));
+  if (reindex_) KV_RETURN_IF_ERROR(catalog_.start_empty());
   for (auto& row : rows.good) {
     max_recency_ = std::max(max_recency_, row.recency);
     rows_.emplace(row.header.name, std::move(row));
@@ -79,7 +90,7 @@ Status RecoveryScan::scan_folder(uint32_t folder) {
 void RecoveryScan::scan_object(const ParsedName& name, const std::string& path,
                                const FileInfo& info) {
   auto row = rows_.find(name.object);
-  if (row != rows_.end() && row->second.file_bytes == info.bytes) {
+  if (!reindex_ && row != rows_.end() && row->second.file_bytes == info.bytes) {
     row->second.allocated_bytes = info.allocated_bytes;
     out_.objects.push_back(std::move(row->second));
     rows_.erase(row);
@@ -103,8 +114,10 @@ void RecoveryScan::scan_object(const ParsedName& name, const std::string& path,
   object.file_bytes = info.bytes;
   object.allocated_bytes = info.allocated_bytes;
   if (row != rows_.end()) {
+    object.recency = row->second.recency;
+    // Replaced below by one that agrees with the file.
+    if (row->second.file_bytes != info.bytes) ++out_.rows_dropped;
     rows_.erase(row);
-    ++out_.rows_dropped;  // replaced below by one that agrees with the file
   }
   adopted_.push_back({std::move(object), info.modified_ns});
 }
@@ -146,6 +159,7 @@ void RecoveryScan::scan_model_record(const ParsedName& name, const std::string& 
 
 void RecoveryScan::reject(const std::string& path, const std::string& name, const Status& status,
                           uint64_t allocated_bytes) {
+  if (out_.rejected.size() < kMaxRejectedNames) out_.rejected.push_back({name, status});
   if (status.code() == StatusCode::corruption) {
     Status moved = quarantine_.take(path, name);
     ++(moved.ok() ? out_.quarantined : out_.unreadable);
@@ -193,13 +207,14 @@ void RecoveryScan::count_unknown(const std::string& path, int depth) {
 }
 
 // Files without rows are the newest (their writer died before the row) or all there is: the order
-// in which they were written is the best recency there is.
+// in which they were written is the best recency there is. Bad rows still tell theirs.
 void RecoveryScan::mirror_adopted() {
   std::sort(adopted_.begin(), adopted_.end(),
             [](const Found& a, const Found& b) { return a.modified_ns < b.modified_ns; });
   std::vector<KnownObject> objects;
   for (auto& found : adopted_) {
-    found.object.recency = ++max_recency_;
+    if (found.object.recency == 0) found.object.recency = ++max_recency_;
+    out_.adopted_bytes += found.object.file_bytes;
     objects.push_back(std::move(found.object));
   }
   out_.adopted = objects.size();

@@ -17,8 +17,9 @@ namespace kv {
 
 class RecoveryScan {
  public:
-  RecoveryScan(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine)
-      : dir_(dir), catalog_(catalog), quarantine_(quarantine) {}
+  /// `reindex`: no row is believed, every header is read and the catalog written anew.
+  RecoveryScan(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine, bool reindex)
+      : dir_(dir), catalog_(catalog), quarantine_(quarantine), reindex_(reindex) {}
   /// Returns: io_error if a folder can't be listed.
   Result<Recovery> run();
 
@@ -27,6 +28,7 @@ class RecoveryScan {
     KnownObject object;
     int64_t modified_ns;
   };
+  Result<Recovery> scan();
   Status remove_temps();
   Status scan_folder(uint32_t folder);
   Status scan_top();
@@ -42,6 +44,7 @@ class RecoveryScan {
   StoreDir& dir_;
   CatalogMirror& catalog_;
   Quarantine& quarantine_;
+  bool reindex_;
   Recovery out_;
   std::unordered_map<ObjectName, KnownObject, ObjectNameHash> rows_;
   std::vector<Found> adopted_;

@@ -5,7 +5,7 @@
 // it: the directory (everything in it) never exceeds limit_bytes. A damaged file is a miss, never
 // wrong bytes. Threads: any thread may call; all calls block. read() runs in parallel with reads
 // and with one writer; put, erase, touch, sync, checkpoint, recover and the record calls wait for
-// each other.
+// each other; stats and the room calls wait for nobody.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,18 @@ struct SsdOptions {
   uint64_t limit_bytes = 0;                 ///< of allocated bytes in the directory
   uint64_t min_free_bytes = 0;              ///< left free on the file system by puts
   uint64_t quarantine_bytes = 64ull << 20;  ///< of damaged files kept for inspection; 0: none
-  Files* files = nullptr;                   ///< nullptr: the operating system
-  StepObserver observer;                    ///< called inside put and erase; may not call the tier
+  bool reindex = false;    ///< recover() reads every header and writes the catalog anew; of the old
+                           ///< one only recency counts
+  Files* files = nullptr;  ///< nullptr: the operating system
+  StepObserver observer;   ///< called inside put and erase; may not call the tier
+};
+
+inline constexpr size_t kMaxRejectedNames = 1000;  ///< named one by one in a Recovery
+
+/// A file that a recovery did not take, and why.
+struct RejectedFile {
+  std::string file;
+  Status reason;
 };
 
 struct Recovery {
@@ -57,6 +67,7 @@ struct Recovery {
   std::vector<ModelRecord> models;  ///< the highest valid serial of each (namespace, model)
   uint64_t rows_used = 0;           ///< objects whose catalog row was good
   uint64_t adopted = 0;             ///< files that had no good row
+  uint64_t adopted_bytes = 0;       ///< length of those files
   uint64_t rows_dropped = 0;        ///< rows without a file, or that contradict their own id
   uint64_t temps_removed = 0;       ///< temporary files of a dead process
   uint64_t quarantined = 0;         ///< damaged files
@@ -64,7 +75,11 @@ struct Recovery {
                                     ///< their size can't be told)
   uint64_t unknown_files = 0;       ///< foreign names or other format versions: left alone, counted
   uint64_t unknown_bytes = 0;       ///< allocated by them
-  std::string catalog_rebuilt;      ///< why the catalog was started anew; empty if it was good
+  std::string catalog_rebuilt;      ///< why the catalog was started anew or left out; empty if it
+                                    ///< was good
+  std::vector<RejectedFile> rejected;  ///< the first kMaxRejectedNames of `quarantined`,
+                                       ///< `unreadable` and files of another version
+  uint64_t milliseconds = 0;           ///< that it took
 };
 
 struct PutResult {
@@ -131,6 +146,9 @@ class SsdTier {
   /// Rows, then files, then fsync of the folders: on return they are gone for good. Names that
   /// aren't there are skipped. Returns: io_error (some may remain; calling again is right).
   virtual Result<EraseReply> erase(std::span<const ObjectName> names) = 0;
+  /// Takes an object out of the store whose content the caller found wrong: its row goes, its file
+  /// moves to quarantine, durably. Returns: not_found, io_error.
+  virtual Status quarantine(const ObjectName& name) = 0;
   /// Marks objects as used now, the last one latest. Reaches the catalog in batches.
   virtual void touch(std::span<const ObjectName> names) = 0;
 

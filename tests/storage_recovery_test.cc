@@ -317,6 +317,56 @@ TEST_F(CatalogDamage, DeletedEmptiedTruncatedOrForeignIsRebuilt) {
   }
 }
 
+// Somebody looks into it with a tool of his own: no reason to throw it away.
+TEST_F(CatalogDamage, ACatalogInUseElsewhereIsLeftAloneAndTheFilesServe) {
+  sqlite3* reader = nullptr;
+  ASSERT_EQ(sqlite3_open(catalog().c_str(), &reader), SQLITE_OK);
+  auto exec = [&](const char* text) {
+    return sqlite3_exec(reader, text, nullptr, nullptr, nullptr);
+  };
+  ASSERT_EQ(exec("BEGIN; SELECT count(*) FROM objects"), SQLITE_OK);
+  {
+    auto tier = SsdTier::open(dir_.store(), small_options());
+    ASSERT_TRUE(tier.ok());
+    auto found = (*tier)->recover();
+    ASSERT_TRUE(found.ok()) << found.status().to_string();
+    EXPECT_THAT(found->catalog_rebuilt, ::testing::HasSubstr("locked"));
+    EXPECT_EQ((*tier)->stats().quarantine_files, 0u);
+    EXPECT_GT((*tier)->stats().catalog_failures, 0u);
+    expect_all(*found);
+  }
+  sqlite3_close(reader);
+  Recovery found = reopen();
+  EXPECT_EQ(found.catalog_rebuilt, "");
+  EXPECT_EQ(found.rows_used, images_.size());
+}
+
+// What a lying row says, the headers correct; what only rows tell, stays.
+TEST_F(CatalogDamage, ReindexReadsEveryHeaderAndKeepsTheOrderOfUse) {
+  Recovery before = reopen();
+  std::map<ObjectName, uint64_t> recency;
+  for (const auto& o : before.objects) recency[o.header.name] = o.recency;
+  sql("UPDATE objects SET unpacked_bytes = 1 WHERE rowid = 3; DELETE FROM objects WHERE rowid = 4");
+  SsdOptions options = small_options();
+  options.reindex = true;
+  auto tier = SsdTier::open(dir_.store(), options);
+  ASSERT_TRUE(tier.ok());
+  auto found = (*tier)->recover();
+  ASSERT_TRUE(found.ok()) << found.status().to_string();
+  EXPECT_EQ(found->rows_used, 0u);
+  EXPECT_EQ(found->adopted, images_.size());
+  expect_all(*found);
+  uint64_t kept = 0;
+  for (const auto& o : found->objects) {
+    EXPECT_EQ(o.unpacked_bytes, images_[0].unpacked_bytes());
+    kept += recency[o.header.name] == o.recency;
+  }
+  EXPECT_EQ(kept, images_.size() - 1);
+  EXPECT_EQ((*tier)->stats().used_bytes, du(dir_.store()));
+  (*tier).reset();
+  EXPECT_EQ(reopen().rows_used, images_.size());
+}
+
 TEST_F(CatalogDamage, AnEmptiedCatalogIsFilledAgain) {
   fs::resize_file(catalog(), 0);
   Recovery found = reopen();
@@ -365,6 +415,9 @@ TEST_F(CatalogDamage, RowsWithoutFilesGoAndDamagedFilesAreQuarantined) {
   Recovery found = reopen();
   EXPECT_EQ(found.rows_dropped, 2u);
   EXPECT_EQ(found.quarantined, 1u);
+  ASSERT_EQ(found.rejected.size(), 1u);
+  EXPECT_EQ(found.rejected[0].file, file_name(images_[1].header.name));
+  EXPECT_THAT(found.rejected[0].reason.message(), ::testing::HasSubstr("file length: expected"));
   EXPECT_EQ(found.objects.size(), images_.size() - 2);
   EXPECT_FALSE(fs::is_empty(store + "quarantine"));
 }

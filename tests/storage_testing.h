@@ -180,6 +180,7 @@ class FaultFiles final : public Files {
   uint64_t calls = 0;
   /// Asked first, if set: fails the call when it returns an error.
   std::function<Status(const char* call, const std::string& path)> script;
+  std::function<void(const std::string& path)> before_close;
 
   Result<Fd> create(const std::string& p) override {
     KV_RETURN_IF_ERROR(step("create", p));
@@ -210,6 +211,7 @@ class FaultFiles final : public Files {
     return real_.sync_dir(p);
   }
   void close(Fd fd) override {
+    if (before_close) before_close(paths_[fd]);
     paths_.erase(fd);
     real_.close(fd);
   }
@@ -243,7 +245,7 @@ class FaultFiles final : public Files {
   }
   Result<Fd> lock(const std::string& p) override {
     KV_RETURN_IF_ERROR(step("lock", p));
-    return real_.lock(p);
+    return remember(real_.lock(p), p);
   }
 
  private:

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <fstream>
+#include <future>
 #include <set>
 #include <thread>
 
@@ -143,6 +145,66 @@ TEST(SsdTier, OneOwner) {
   EXPECT_THAT(second.status().message(), ::testing::HasSubstr("in use by another process"));
   tier.reset();
   EXPECT_TRUE(SsdTier::open(dir.store(), small_options()).ok());
+}
+
+// Whoever takes the lock next must find the catalog free.
+TEST(SsdTier, TheCatalogIsClosedBeforeTheLockIsGivenUp) {
+  TempDir dir;
+  FaultFiles files;
+  auto tier = open_tier(dir, small_options(&files));
+  std::vector<std::string> seen;
+  files.before_close = [&](const std::string& path) {
+    if (!path.ends_with("/LOCK")) return;
+    auto catalog = Catalog::open(dir.store() + "/catalog.db", posix_files());
+    seen.push_back(catalog.status().to_string());
+  };
+  tier.reset();
+  EXPECT_EQ(seen, std::vector<std::string>{"ok"});
+}
+
+// A caller that must never block asks for them: they don't wait for a write under way.
+TEST(SsdTier, StatsAndRoomDoNotWaitForASyncUnderWay) {
+  TempDir dir;
+  FaultFiles files;
+  std::mt19937_64 rng(6);
+  auto images = sample_chain(rng, 3);
+  auto tier = open_tier(dir, small_options(&files));
+  std::promise<void> in_sync, asked;
+  bool waited = false;
+  int syncs = 0;
+  files.script = [&](const char* call, const std::string&) -> Status {
+    if (std::string(call) != "fdatasync" || ++syncs > 1) return {};
+    in_sync.set_value();
+    waited = asked.get_future().wait_for(std::chrono::seconds(10)) != std::future_status::ready;
+    return {};
+  };
+  std::thread writer([&] { put_all(*tier, images); });
+  in_sync.get_future().wait();
+  SsdStats stats = tier->stats();
+  EXPECT_GT(tier->room_left() + tier->room_needed(images[0]), 0u);
+  asked.set_value();
+  writer.join();
+  EXPECT_FALSE(waited) << "stats() came back only when the sync was over";
+  EXPECT_EQ(stats.files_written, 0u);
+  EXPECT_EQ(tier->stats().files_written, 3u);
+}
+
+TEST(SsdTier, WhatACallerFindsWrongGoesToQuarantineForGood) {
+  TempDir dir;
+  std::mt19937_64 rng(8);
+  auto images = sample_chain(rng, 3);
+  auto tier = open_tier(dir, small_options());
+  put_all(*tier, images);
+  ASSERT_TRUE(tier->quarantine(images[1].header.name).ok());
+  EXPECT_EQ(tier->quarantine(images[1].header.name).code(), StatusCode::not_found);
+  EXPECT_EQ(tier->read(images[1].header.name).status().code(), StatusCode::not_found);
+  EXPECT_EQ(tier->stats().quarantine_files, 1u);
+  EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+  tier.reset();
+  Recovery found;
+  tier = open_tier(dir, small_options(), &found);
+  EXPECT_EQ(found.objects.size(), 2u);
+  EXPECT_EQ(found.rows_dropped, 0u) << "the row went too";
 }
 
 TEST(SsdTier, RefusesWhatIsNoStoreAndTooSmallALimit) {

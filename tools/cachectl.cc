@@ -1,4 +1,5 @@
-// cachectl: looks into a store's directory, offline or beside its daemon. This file: the arguments.
+// cachectl: looks into a store's directory, offline or beside its daemon, and mends it offline.
+// This file: the arguments.
 #include "tools/cachectl.h"
 
 #include <CLI/CLI.hpp>
@@ -10,7 +11,8 @@ namespace {
 using Run = Exit (*)(const Request&);
 
 int run(int argc, char** argv) {
-  CLI::App app{"cachectl: looks into a store's directory and never changes it"};
+  CLI::App app{
+      "cachectl: looks into a store's directory; only verify --repair, reindex and gc change it"};
   app.require_subcommand(1);
   app.footer("exit codes: 0 ok, 1 damage or runtime error, 2 usage, 4 not found");
   Request request;
@@ -27,7 +29,19 @@ int run(int argc, char** argv) {
   CLI::App* show = command("show", "one object: identity, path, planes, coding", run_show);
   show->add_option("ID", request.id, "its id, or a beginning that no other id has")->required();
   show->add_flag("--tokens", request.tokens, "also the token ids (they reveal the prompt)");
-  command("verify", "read every byte of every file; name the damaged ones", run_verify);
+  CLI::App* verify =
+      command("verify", "read every byte of every file; name the damaged ones", run_verify);
+  verify->add_flag("--deep", request.deep, "also unpack everything and check every value");
+  verify->add_flag(
+      "--repair", request.repair,
+      "move damaged files to quarantine and make the catalog agree (no daemon may run)");
+  command("reindex", "write the catalog anew from the files' headers (no daemon may run)",
+          run_reindex);
+  CLI::App* gc = command("gc",
+                         "remove what serves nothing: quarantine, leftovers, unreachable "
+                         "objects, unused profiles (no daemon may run)",
+                         run_gc);
+  gc->add_flag("--dry-run", request.dry_run, "only name it; safe beside a daemon");
   command("stats", "totals of the directory, and per model", run_stats);
   try {
     app.parse(argc, argv);

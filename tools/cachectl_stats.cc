@@ -21,6 +21,12 @@ struct PackingTotals {
   uint64_t pieces = 0, unpacked_bytes = 0, stored_bytes = 0;
 };
 
+uint64_t allocated_bytes(const std::vector<StrayFile>& files) {
+  uint64_t bytes = 0;
+  for (const auto& f : files) bytes += f.allocated_bytes;
+  return bytes;
+}
+
 RealmKey key_of(const Object& o) { return {o.ns, o.fingerprint, o.profile}; }
 
 std::map<RealmKey, RealmTotals> sum_realms(const StoreView& store) {
@@ -94,9 +100,9 @@ Json stats_json(const StoreView& store) {
             {"stored_bytes", packing.stored_bytes}}},
           {"damaged_files", t.damaged_files},
           {"foreign_files", t.unknown_files},
-          {"temporary_files", t.temporary_files},
-          {"quarantine_files", t.quarantine_files},
-          {"quarantine_bytes", t.quarantine_bytes}};
+          {"temporary_files", store.inspection().temporary.size()},
+          {"quarantine_files", store.inspection().quarantined.size()},
+          {"quarantine_bytes", allocated_bytes(store.inspection().quarantined)}};
 }
 
 void print_stats(const StoreView& store) {
@@ -125,9 +131,10 @@ void print_stats(const StoreView& store) {
   std::printf("damaged          %llu (headers only; `cachectl verify` reads every byte)\n",
               count(t.damaged_files));
   std::printf("foreign          %llu\n", count(t.unknown_files));
-  std::printf("temporary        %llu\n", count(t.temporary_files));
-  std::printf("quarantine       %s, %s\n", counted(t.quarantine_files, "file").c_str(),
-              human_bytes(t.quarantine_bytes).c_str());
+  std::printf("temporary        %zu\n", store.inspection().temporary.size());
+  const auto& quarantined = store.inspection().quarantined;
+  std::printf("quarantine       %s, %s\n", counted(quarantined.size(), "file").c_str(),
+              human_bytes(allocated_bytes(quarantined)).c_str());
 }
 
 }  // namespace

@@ -43,6 +43,13 @@ bool is_object(const InspectedFile& file) {
   return file.kind != FileKind::profile && file.kind != FileKind::model_record;
 }
 
+Result<std::unique_ptr<SsdTier>> own_store(const std::string& directory, SsdOptions options) {
+  auto lock = posix_files().stat(directory + "/" + kLockFile);
+  if (!lock.ok()) return invalid_argument(directory + " holds no store (no LOCK)");
+  options.limit_bytes = UINT64_MAX / 2;  // the store's own limit is its daemon's to keep
+  return SsdTier::open(directory, std::move(options));
+}
+
 Result<StoreView> StoreView::load(const std::string& directory) {
   KV_ASSIGN_OR_RETURN(Inspection inspection, inspect_directory(directory, InspectDepth::headers));
   StoreView view;

@@ -11,17 +11,18 @@
 #include <vector>
 
 #include "storage/inspect.h"
+#include "storage/ssd_tier.h"
 
 namespace kv::cachectl {
 
 /// A stored token sequence: its newest object and all that it rests on.
 struct Entry {
-  const InspectedFile* leaf = nullptr;          ///< a tail, a snapshot, or a block without children
-  std::vector<const InspectedFile*> path;       ///< blocks from the root, then the leaf
-  std::vector<const InspectedFile*> files;      ///< the path with its supplements and snapshots
-  bool complete = false;                        ///< the path reaches the root
-  uint64_t stored_bytes = 0;                    ///< lengths of `files`
-  uint64_t fp16_bytes = 0;                      ///< the same rows in fp16
+  const InspectedFile* leaf = nullptr;      ///< a tail, a snapshot, or a block without children
+  std::vector<const InspectedFile*> path;   ///< blocks from the root, then the leaf
+  std::vector<const InspectedFile*> files;  ///< the path with its supplements and snapshots
+  bool complete = false;                    ///< the path reaches the root
+  uint64_t stored_bytes = 0;                ///< lengths of `files`
+  uint64_t fp16_bytes = 0;                  ///< the same rows in fp16
 };
 
 /// Rows in fp16, states as they are.
@@ -31,6 +32,10 @@ std::string coding_name(uint8_t bits);
 /// How the planes of these files are coded, e.g. "tq4", "raw", "K tq4 V tq3", "tq4+raw".
 std::string codec_summary(const std::vector<const InspectedFile*>& files);
 bool is_object(const InspectedFile& file);
+
+/// Takes an existing store over, exclusively, with no limit on its bytes; never creates one.
+/// Returns: busy (a daemon has it), not_found or invalid_argument (no store), io_error.
+Result<std::unique_ptr<SsdTier>> own_store(const std::string& directory, SsdOptions options);
 
 class StoreView {
  public:

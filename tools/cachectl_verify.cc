@@ -1,8 +1,12 @@
-// cachectl verify: reads every byte of every file and names each damaged one.
+// cachectl verify: reads every byte of every file and names each damaged one, those in quarantine
+// too.
 //
-// Three depths per object: the file (checksum, id, name), its packing (every piece unpacks to its
-// size), its content (shapes against model and profile, finite values). A file is read twice before
-// it is called damaged when the first read fails, as the tier does.
+// Of each object the file is checked: checksum, id, name. With --deep also its packing (every piece
+// unpacks to its size) and its content (shapes against model and profile, finite values). A file is
+// read twice before it is called damaged when the first read fails, as the tier does. With --repair
+// the store is owned meanwhile, and what is damaged moves to quarantine.
+#include <optional>
+
 #include "codec/codec.h"
 #include "codec/lossless.h"
 #include "tools/cachectl_print.h"
@@ -18,16 +22,18 @@ struct Finding {
 
 struct Report {
   uint64_t files = 0, bytes = 0;
-  uint64_t unpacked_pieces = 0;   ///< zstd pieces
-  uint64_t undecodable = 0;       ///< objects whose profile or model record is not there
-  std::vector<Finding> damaged;   ///< including files that could not be read
-  std::vector<Finding> foreign;   ///< strangers and other format versions: left alone by the tier
+  uint64_t unpacked_pieces = 0;           ///< zstd pieces
+  uint64_t undecodable = 0;               ///< objects whose profile or model record is not there
+  std::vector<Finding> damaged;           ///< including files that could not be read
+  std::vector<ObjectName> moved_objects;  ///< of `damaged`: objects that a repair moves
+  std::vector<Finding> quarantined;       ///< by earlier reads or repairs
+  std::vector<Finding> foreign;  ///< strangers and other format versions: left alone by the tier
 };
 
 class Verifier {
  public:
-  Verifier(const StoreView& store, std::string directory)
-      : store_(store), directory_(std::move(directory)) {}
+  Verifier(const StoreView& store, const Request& request)
+      : store_(store), directory_(request.directory), deep_(request.deep) {}
 
   Report run() {
     const auto& files = store_.inspection().files;
@@ -35,6 +41,12 @@ class Verifier {
     for (const auto& file : files) {
       verify(file);
       progress.step(report_.files, report_.bytes);
+    }
+    for (const auto& file : store_.inspection().quarantined) {
+      Status why = inspect_quarantined(directory_, file);
+      if (why.code() == StatusCode::not_found) continue;  // made room for a newer one
+      if (why.ok()) why = corruption("content that does not fit its model and profile");
+      report_.quarantined.push_back({file.path, why});
     }
     return std::move(report_);
   }
@@ -52,17 +64,21 @@ class Verifier {
     if (status.ok()) return;
     bool foreign = status.code() == StatusCode::unsupported;
     (foreign ? report_.foreign : report_.damaged).push_back({file.path, status});
+    if (status.code() == StatusCode::corruption && is_object(file)) {
+      report_.moved_objects.push_back(file.name);
+    }
   }
 
   Status verify_object(const InspectedFile& file) {
     KV_ASSIGN_OR_RETURN(FileImage image, inspect_object(directory_, file.name));
+    if (!deep_) return {};
     uint64_t unpacked = 0;
     KV_ASSIGN_OR_RETURN(Object object, to_object(image, [&](const Piece& piece) {
-      auto bytes = unpack(piece.bytes.span(), piece.unpacked_bytes);
-      if (!bytes.ok()) return Result<Bytes>(bytes.status());
-      ++unpacked;
-      return Result<Bytes>(Bytes::adopt(std::move(*bytes)));
-    }));
+                          auto bytes = unpack(piece.bytes.span(), piece.unpacked_bytes);
+                          if (!bytes.ok()) return Result<Bytes>(bytes.status());
+                          ++unpacked;
+                          return Result<Bytes>(Bytes::adopt(std::move(*bytes)));
+                        }));
     report_.unpacked_pieces += unpacked;
     return verify_content(object);
   }
@@ -95,6 +111,7 @@ class Verifier {
 
   const StoreView& store_;
   std::string directory_;
+  bool deep_;
   Report report_;
   std::map<std::pair<const ModelRecord*, const Profile*>, std::shared_ptr<const Codec>> codecs_;
 };
@@ -102,9 +119,8 @@ class Verifier {
 Json findings_json(const std::vector<Finding>& findings) {
   Json out = Json::array();
   for (const auto& f : findings) {
-    out.push_back({{"path", f.path},
-                   {"code", to_string(f.status.code())},
-                   {"reason", f.status.message()}});
+    out.push_back(
+        {{"path", f.path}, {"code", to_string(f.status.code())}, {"reason", f.status.message()}});
   }
   return out;
 }
@@ -116,40 +132,90 @@ void print_findings(const char* what, const std::vector<Finding>& findings) {
   }
 }
 
-void print_report(const Report& r, const InspectTotals& totals) {
+struct Repair {
+  uint64_t moved = 0;  ///< files to quarantine
+  uint64_t rows_adopted = 0, rows_dropped = 0, temps_removed = 0;
+  std::string catalog_rebuilt;
+};
+
+/// The tier's own recovery takes away what shows in headers and records, and mends the catalog; the
+/// rest goes by name.
+Result<Repair> repair(SsdTier& tier, const Report& report) {
+  KV_ASSIGN_OR_RETURN(Recovery found, tier.recover());
+  Repair out{found.quarantined, found.adopted, found.rows_dropped, found.temps_removed,
+             found.catalog_rebuilt};
+  for (const auto& name : report.moved_objects) {
+    Status moved = tier.quarantine(name);
+    if (moved.code() == StatusCode::not_found) continue;
+    KV_RETURN_IF_ERROR(moved);
+    ++out.moved;
+  }
+  return out;
+}
+
+Json repair_json(const Repair& r) {
+  return {{"moved_to_quarantine", r.moved},
+          {"rows_adopted", r.rows_adopted},
+          {"rows_dropped", r.rows_dropped},
+          {"temporary_files_removed", r.temps_removed},
+          {"catalog_rebuilt", r.catalog_rebuilt}};
+}
+
+void print_repair(const Repair& r) {
+  if (!r.catalog_rebuilt.empty()) {
+    std::printf("catalog started anew: %s\n", printable(r.catalog_rebuilt).c_str());
+  }
+  auto count = [](unsigned long long n) { return n; };
+  std::printf("repaired: %s moved to quarantine, %llu rows adopted, %llu dropped, %s removed\n",
+              counted(r.moved, "file").c_str(), count(r.rows_adopted), count(r.rows_dropped),
+              counted(r.temps_removed, "temporary file").c_str());
+}
+
+void print_report(const Report& r) {
   print_findings("damaged", r.damaged);
+  print_findings("quarantined", r.quarantined);
   print_findings("foreign", r.foreign);
   if (r.undecodable > 0) {
     std::printf("%s: checksums good, content not checked (model record or profile missing)\n",
                 counted(r.undecodable, "object").c_str());
   }
-  if (totals.quarantine_files > 0) {
-    std::printf("%s in quarantine, not checked again\n",
-                counted(totals.quarantine_files, "file").c_str());
-  }
-  std::printf("%s read (%s), %zu damaged\n", counted(r.files, "file").c_str(),
-              human_bytes(r.bytes).c_str(), r.damaged.size());
+  std::printf("%s read (%s), %zu damaged, %zu in quarantine\n", counted(r.files, "file").c_str(),
+              human_bytes(r.bytes).c_str(), r.damaged.size(), r.quarantined.size());
 }
 
 }  // namespace
 
 Exit run_verify(const Request& request) {
+  std::unique_ptr<SsdTier> tier;
+  if (request.repair) {
+    auto owned = own_store(request.directory, {});
+    if (!owned.ok()) return report_error(owned.status());
+    tier = std::move(*owned);
+  }
   auto store = StoreView::load(request.directory);
   if (!store.ok()) return report_error(store.status());
-  Report r = Verifier(*store, request.directory).run();
-  const InspectTotals& totals = store->inspection().totals;
+  Report r = Verifier(*store, request).run();
+  std::optional<Repair> repaired;
+  if (tier) {
+    auto done = repair(*tier, r);
+    if (!done.ok()) return report_error(done.status());
+    repaired = *done;
+  }
   if (request.json) {
-    print_json({{"files", r.files},
+    Json out = {{"files", r.files},
                 {"bytes", r.bytes},
                 {"unpacked_pieces", r.unpacked_pieces},
                 {"content_not_checked", r.undecodable},
-                {"quarantine_files", totals.quarantine_files},
                 {"damaged", findings_json(r.damaged)},
-                {"foreign", findings_json(r.foreign)}});
+                {"quarantined", findings_json(r.quarantined)},
+                {"foreign", findings_json(r.foreign)}};
+    if (repaired) out["repaired"] = repair_json(*repaired);
+    print_json(out);
   } else {
-    print_report(r, totals);
+    print_report(r);
+    if (repaired) print_repair(*repaired);
   }
-  return r.damaged.empty() ? Exit::ok : Exit::failed;
+  return r.damaged.empty() && r.quarantined.empty() ? Exit::ok : Exit::failed;
 }
 
 }  // namespace kv::cachectl
