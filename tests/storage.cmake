@@ -6,3 +6,6 @@ target_compile_definitions(storage_block_file_test
 kv_test(storage_tier_test LABELS storage DEPS kv_storage)
 kv_test(storage_recovery_test LABELS storage DEPS kv_storage SQLite::SQLite3)
 kv_test(storage_inspect_test LABELS storage DEPS kv_storage)
+kv_test(storage_damage_test LABELS storage DEPS kv_storage)
+kv_test(storage_fault_test LABELS storage DEPS kv_storage)
+kv_test(storage_kill_test LABELS storage DEPS kv_storage)

@@ -8,9 +8,11 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -271,6 +273,50 @@ inline SsdOptions small_options(Files* files = nullptr, uint64_t limit_bytes = 6
   options.limit_bytes = limit_bytes;
   options.files = files;
   return options;
+}
+
+/// Open and recovered; null after a failed expectation.
+inline std::unique_ptr<SsdTier> open_tier(const TempDir& dir, SsdOptions options,
+                                          Recovery* found = nullptr) {
+  auto tier = SsdTier::open(dir.store(), std::move(options));
+  EXPECT_TRUE(tier.ok()) << tier.status().to_string();
+  if (!tier.ok()) return nullptr;
+  auto recovery = (*tier)->recover();
+  EXPECT_TRUE(recovery.ok()) << recovery.status().to_string();
+  if (found != nullptr && recovery.ok()) *found = std::move(*recovery);
+  return std::move(*tier);
+}
+
+inline void put_all(SsdTier& tier, const std::vector<FileImage>& images,
+                    Durability level = Durability::spilled) {
+  for (const auto& result : tier.put(images, level)) {
+    EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+    EXPECT_EQ(result.reached, level);
+  }
+}
+
+inline std::set<ObjectName> names_of(const Recovery& found) {
+  std::set<ObjectName> names;
+  for (const auto& object : found.objects) names.insert(object.header.name);
+  return names;
+}
+
+inline std::set<ObjectName> names_of(const std::vector<FileImage>& images) {
+  std::set<ObjectName> names;
+  for (const auto& image : images) names.insert(image.header.name);
+  return names;
+}
+
+inline std::string path_of(const TempDir& dir, const ObjectName& name) {
+  return dir.store() + "/" + relative_path(name);
+}
+
+inline void flip_byte(const std::string& path, long offset) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(offset);
+  char c = static_cast<char>(file.get());
+  file.seekp(offset);
+  file.put(static_cast<char>(c ^ 0x40));
 }
 
 }  // namespace kv::testing

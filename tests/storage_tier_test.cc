@@ -20,49 +20,6 @@ namespace {
 using namespace kv::testing;
 namespace fs = std::filesystem;
 
-std::unique_ptr<SsdTier> open_tier(const TempDir& dir, SsdOptions options,
-                                   Recovery* found = nullptr) {
-  auto tier = SsdTier::open(dir.store(), std::move(options));
-  EXPECT_TRUE(tier.ok()) << tier.status().to_string();
-  if (!tier.ok()) return nullptr;
-  auto recovery = (*tier)->recover();
-  EXPECT_TRUE(recovery.ok()) << recovery.status().to_string();
-  if (found != nullptr && recovery.ok()) *found = std::move(*recovery);
-  return std::move(*tier);
-}
-
-void put_all(SsdTier& tier, const std::vector<FileImage>& images,
-             Durability level = Durability::spilled) {
-  for (const auto& result : tier.put(images, level)) {
-    EXPECT_TRUE(result.status.ok()) << result.status.to_string();
-    EXPECT_EQ(result.reached, level);
-  }
-}
-
-std::set<ObjectName> names_of(const Recovery& found) {
-  std::set<ObjectName> names;
-  for (const auto& object : found.objects) names.insert(object.header.name);
-  return names;
-}
-
-std::set<ObjectName> names_of(const std::vector<FileImage>& images) {
-  std::set<ObjectName> names;
-  for (const auto& image : images) names.insert(image.header.name);
-  return names;
-}
-
-std::string path_of(const TempDir& dir, const ObjectName& name) {
-  return dir.store() + "/" + relative_path(name);
-}
-
-void flip_byte(const std::string& path, long offset) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(offset);
-  char c = static_cast<char>(file.get());
-  file.seekp(offset);
-  file.put(static_cast<char>(c ^ 0x40));
-}
-
 TEST(SsdTier, PutReadReopenErase) {
   TempDir dir;
   std::mt19937_64 rng(1);
@@ -187,24 +144,6 @@ TEST(SsdTier, StatsAndRoomDoNotWaitForASyncUnderWay) {
   EXPECT_FALSE(waited) << "stats() came back only when the sync was over";
   EXPECT_EQ(stats.files_written, 0u);
   EXPECT_EQ(tier->stats().files_written, 3u);
-}
-
-TEST(SsdTier, WhatACallerFindsWrongGoesToQuarantineForGood) {
-  TempDir dir;
-  std::mt19937_64 rng(8);
-  auto images = sample_chain(rng, 3);
-  auto tier = open_tier(dir, small_options());
-  put_all(*tier, images);
-  ASSERT_TRUE(tier->quarantine(images[1].header.name).ok());
-  EXPECT_EQ(tier->quarantine(images[1].header.name).code(), StatusCode::not_found);
-  EXPECT_EQ(tier->read(images[1].header.name).status().code(), StatusCode::not_found);
-  EXPECT_EQ(tier->stats().quarantine_files, 1u);
-  EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
-  tier.reset();
-  Recovery found;
-  tier = open_tier(dir, small_options(), &found);
-  EXPECT_EQ(found.objects.size(), 2u);
-  EXPECT_EQ(found.rows_dropped, 0u) << "the row went too";
 }
 
 TEST(SsdTier, RefusesWhatIsNoStoreAndTooSmallALimit) {
@@ -425,70 +364,6 @@ TEST(SsdTier, ATemporaryFileThatCannotBeRemovedStaysCharged) {
   tier = open_tier(dir, small_options(&files), &found);
   EXPECT_EQ(found.temps_removed, 3u);
   EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
-}
-
-TEST(SsdTier, ACorruptFileIsAMissQuarantinedWithinItsBound) {
-  TempDir dir;
-  std::mt19937_64 rng(15);
-  auto images = sample_chain(rng, 30, 64);
-  FileImage good = raw_image(sample_block(rng));
-  SsdOptions options = small_options();
-  options.quarantine_bytes = 128 << 10;
-  auto tier = open_tier(dir, options);
-  put_all(*tier, images);
-  put_all(*tier, {good});
-  for (size_t i = 0; i < images.size(); ++i) {
-    const ObjectName& name = images[i].header.name;
-    std::string path = path_of(dir, name);
-    if (i % 3 == 0) fs::resize_file(path, fs::file_size(path) - 1 - i);
-    if (i % 3 == 1) flip_byte(path, static_cast<long>(fs::file_size(path)) - 5);
-    if (i % 3 == 2) {
-      fs::copy_file(path_of(dir, good.header.name), path, fs::copy_options::overwrite_existing);
-    }
-    EXPECT_EQ(tier->read(name).status().code(), StatusCode::corruption) << i;
-    EXPECT_EQ(tier->read(name).status().code(), StatusCode::not_found) << i;
-    EXPECT_LE(tier->stats().quarantine_bytes, 128u << 10);
-  }
-  SsdStats stats = tier->stats();
-  EXPECT_EQ(stats.corruptions, images.size());
-  EXPECT_GT(stats.quarantine_files, 1u);
-  put_all(*tier, images);  // the names are free again
-  put_all(*tier, {good});
-  flip_byte(path_of(dir, images[0].header.name), 100);
-  EXPECT_EQ(tier->read(images[0].header.name).status().code(), StatusCode::corruption) << "twice";
-  tier.reset();
-  Recovery found;
-  tier = open_tier(dir, options, &found);
-  EXPECT_EQ(found.objects.size(), images.size());
-  EXPECT_EQ(tier->stats().quarantine_files, stats.quarantine_files);
-  EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
-}
-
-TEST(SsdTier, OneBadReadIsReadAgainAndAnIoErrorKeepsTheFile) {
-  TempDir dir;
-  FaultFiles files;
-  std::mt19937_64 rng(16);
-  FileImage image = raw_image(sample_block(rng));
-  auto tier = open_tier(dir, small_options(&files));
-  put_all(*tier, {image});
-  int left = 1;
-  files.script = [&](const char* call, const std::string&) -> Status {
-    bool hit = std::string(call) == "pread" && left > 0 && left-- > 0;
-    return hit ? corruption("injected") : Status();
-  };
-  EXPECT_TRUE(tier->read(image.header.name).ok());
-  EXPECT_EQ(tier->stats().rereads_saved, 1u);
-  left = 1;
-  files.script = [&](const char* call, const std::string&) -> Status {
-    bool hit = std::string(call) == "pread" && left > 0 && left-- > 0;
-    return hit ? Status(StatusCode::io_error, "injected") : Status();
-  };
-  EXPECT_EQ(tier->read(image.header.name).status().code(), StatusCode::io_error);
-  EXPECT_TRUE(tier->read(image.header.name).ok()) << "the file stayed";
-  SsdStats stats = tier->stats();
-  EXPECT_EQ(stats.read_errors, 1u);
-  EXPECT_EQ(stats.corruptions, 0u);
-  EXPECT_EQ(stats.quarantine_files, 0u);
 }
 
 TEST(SsdTier, ShortReadsAndWritesAreCarriedThrough) {

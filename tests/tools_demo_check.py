@@ -6,7 +6,8 @@ before and after kill -9. The entry's files must take at most 0.33 of its fp16 r
 complete blocks together at most 0.27 of theirs. Whatever the figures, the demo must say whether its
 speeds are what is promised.
 
-usage: tools_demo_check.py PATH_TO_DEMO PATH_TO_CACHECTL   (exit 77: skipped, no model file; 0: good; 1: not)
+usage: tools_demo_check.py PATH_TO_DEMO PATH_TO_CACHECTL
+       (exit 77: skipped, no model file; 0: good; 1: not)
 """
 import json
 import os

@@ -1,6 +1,6 @@
 # Sourced by install, quickstart and test, in the checkout's root: under sudo only Debian's packages
 # are root's business. All else goes on as the user who called sudo, so that build/ and .cache/ are
-# theirs (also what an earlier run left to root). A checkout that this user can't write stays root's.
+# theirs, what an earlier run left to root too. A checkout that this user can't write stays root's.
 if [ "$(id -u)" = 0 ] && [ "${SUDO_UID:-0}" != 0 ]; then
   drop=(setpriv "--reuid=$SUDO_UID" "--regid=$SUDO_GID" --clear-groups)
   if caller_home=$(getent passwd "$SUDO_UID" | cut -d: -f6) && [ -n "$caller_home" ]; then

@@ -1,0 +1,258 @@
+// Damage: any bit, any length, any file: a miss with a reason, never another answer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "storage/block_file.h"
+#include "storage/ssd_tier.h"
+#include "tests/storage_testing.h"
+
+namespace kv {
+namespace {
+
+using namespace kv::testing;
+namespace fs = std::filesystem;
+
+// Under a sanitizer every so many-th bit is enough: release flips them all.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t kStride = 97;
+#else
+constexpr size_t kStride = 1;
+#endif
+
+// The file of a block: exactly 64 KiB with its header.
+std::vector<uint8_t> sample_file(FileImage& image) {
+  std::mt19937_64 rng(23);
+  Object block = sample_block(rng, {}, 0, 16, 200);
+  image = raw_image(block);
+  size_t head = encode_file(image)->flatten().size() - image.stored_bytes() + 12;
+  block.states = {{0, 0, random_bytes(rng, (64 << 10) - head - 17 - image.stored_bytes())}};
+  image = raw_image(block);
+  return encode_file(image)->flatten();
+}
+
+TEST(Damage, EveryBitOfABlockFileFlippedIsNoticed) {
+  FileImage image;
+  std::vector<uint8_t> bytes = sample_file(image);
+  ASSERT_GE(bytes.size(), (64u << 10) - 64);
+  ASSERT_LE(bytes.size(), (64u << 10) + 64);
+  auto whole = decode_file(Bytes::copy_of(bytes));
+  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  expect_same(image, *whole);
+  auto shared = std::make_shared<std::vector<uint8_t>>(bytes);
+  Bytes file(shared, shared->data(), shared->size());
+  uint64_t flipped = 0;
+  for (size_t bit = 0; bit < bytes.size() * 8; bit += kStride) {
+    (*shared)[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    auto decoded = decode_file(file);
+    ASSERT_FALSE(decoded.ok()) << "bit " << bit << " went unnoticed";
+    (*shared)[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    ++flipped;
+  }
+  if (kStride == 1) {
+    EXPECT_EQ(flipped, bytes.size() * 8);
+  }
+  ASSERT_TRUE(decode_file(file).ok()) << "the test put every bit back";
+}
+
+TEST(Damage, EveryLengthOfABlockFileButItsOwnIsNoticed) {
+  FileImage image;
+  std::vector<uint8_t> bytes = sample_file(image);
+  Bytes longer = [&] {
+    std::vector<uint8_t> more = bytes;
+    more.resize(more.size() + 100, 0);
+    return Bytes::adopt(std::move(more));
+  }();
+  for (size_t size = 0; size <= longer.size(); ++size) {
+    if (size == bytes.size()) continue;
+    ASSERT_FALSE(decode_file(longer.slice(0, size)).ok()) << size;
+  }
+}
+
+// Listings and recovery read headers only: no flip in what they read changes what they say.
+TEST(Damage, EveryBitThatAHeaderIsReadFromFlippedIsNoticed) {
+  FileImage image;
+  std::vector<uint8_t> bytes = sample_file(image);
+  size_t head = bytes.size() - image.stored_bytes();
+  constexpr size_t kFileHashAt = 40;  // of the payload: who reads only the header can't check it
+  for (size_t bit = 0; bit < head * 8; bit += 1) {
+    if (bit / 8 >= kFileHashAt && bit / 8 < kPrefixBytes) continue;
+    bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    ASSERT_FALSE(decode_head(std::span(bytes).first(head), bytes.size()).ok()) << "bit " << bit;
+    bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+  }
+}
+
+// What a disk may do to any file of a store, the catalog and its log included.
+void damage(std::mt19937_64& rng, const fs::path& path, const fs::path& other) {
+  auto size = fs::file_size(path);
+  std::fstream file;
+  switch (rng() % 6) {
+    case 0:  // bits
+      for (uint64_t i = 0; i < 1 + rng() % 3 && size > 0; ++i) {
+        flip_byte(path, static_cast<long>(rng() % size));
+      }
+      return;
+    case 1:
+      return fs::resize_file(path, size == 0 ? 0 : rng() % size);
+    case 2:
+      return fs::resize_file(path, size + 1 + rng() % 9000);
+    case 3:  // a page of zeros
+      file.open(path, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<long>(size == 0 ? 0 : rng() % size / 4096 * 4096));
+      file << std::string(4096, '\0');
+      return;
+    case 4:  // a write that went to the wrong file
+      if (path == other || !fs::exists(other)) return;
+      fs::copy_file(other, path, fs::copy_options::overwrite_existing);
+      return;
+    default:
+      fs::remove(path);
+  }
+}
+
+class RandomDamage : public ::testing::Test {
+ protected:
+  std::vector<fs::path> files_of(const std::string& store) {
+    std::vector<fs::path> out;
+    for (const auto& entry : fs::recursive_directory_iterator(store)) {
+      bool lock = entry.path().filename() == "LOCK";
+      if (entry.is_regular_file() && !lock) out.push_back(entry.path());
+    }
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+};
+
+TEST_F(RandomDamage, NeverChangesAnAnswer) {
+  constexpr uint64_t kSeed = 41;
+  constexpr int kRounds = kStride == 1 ? 300 : 30;
+  std::mt19937_64 rng(kSeed);
+  auto images = sample_chain(rng, 6, 64);
+  images.push_back(raw_image(sample_supplement(rng, images[1].header, 1, 16, 24)));
+  images.push_back(raw_image(sample_snapshot(rng, images[5].header, 2)));
+  uint64_t whole = 0, missed = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(kSeed) + " round " + std::to_string(round));
+    TempDir dir(true);
+    {
+      auto tier = open_tier(dir, small_options());
+      put_all(*tier, images);
+      ASSERT_TRUE(tier->put_profile(sample_profile(1)).ok());
+      ASSERT_TRUE(tier->put_model_record(sample_record(1)).ok());
+      if (round % 2 == 0) {
+        ASSERT_TRUE(tier->checkpoint().ok());
+      }
+    }
+    auto files = files_of(dir.store());
+    for (uint64_t hits = 0; hits < 1 + rng() % 4; ++hits) {
+      fs::path victim = files[rng() % files.size()];
+      if (fs::exists(victim)) damage(rng, victim, files[rng() % files.size()]);
+    }
+    Recovery found;
+    auto tier = open_tier(dir, small_options(), &found);
+    ASSERT_TRUE(tier);
+    for (const auto& object : found.objects) {
+      EXPECT_TRUE(names_of(images).contains(object.header.name)) << "never stored";
+    }
+    for (const auto& profile : found.profiles) EXPECT_EQ(*profile, sample_profile(1));
+    for (const auto& model : found.models) EXPECT_EQ(model, sample_record(1));
+    for (const auto& image : images) {
+      auto read = tier->read(image.header.name);
+      ++(read.ok() ? whole : missed);
+      if (read.ok()) expect_same(image, *read);
+    }
+    EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(whole, missed) << "most files were not touched";
+  EXPECT_GT(missed, 0u);
+}
+
+TEST(SsdTier, WhatACallerFindsWrongGoesToQuarantineForGood) {
+  TempDir dir;
+  std::mt19937_64 rng(8);
+  auto images = sample_chain(rng, 3);
+  auto tier = open_tier(dir, small_options());
+  put_all(*tier, images);
+  ASSERT_TRUE(tier->quarantine(images[1].header.name).ok());
+  EXPECT_EQ(tier->quarantine(images[1].header.name).code(), StatusCode::not_found);
+  EXPECT_EQ(tier->read(images[1].header.name).status().code(), StatusCode::not_found);
+  EXPECT_EQ(tier->stats().quarantine_files, 1u);
+  EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+  tier.reset();
+  Recovery found;
+  tier = open_tier(dir, small_options(), &found);
+  EXPECT_EQ(found.objects.size(), 2u);
+  EXPECT_EQ(found.rows_dropped, 0u) << "the row went too";
+}
+
+TEST(SsdTier, ACorruptFileIsAMissQuarantinedWithinItsBound) {
+  TempDir dir;
+  std::mt19937_64 rng(15);
+  auto images = sample_chain(rng, 30, 64);
+  FileImage good = raw_image(sample_block(rng));
+  SsdOptions options = small_options();
+  options.quarantine_bytes = 128 << 10;
+  auto tier = open_tier(dir, options);
+  put_all(*tier, images);
+  put_all(*tier, {good});
+  for (size_t i = 0; i < images.size(); ++i) {
+    const ObjectName& name = images[i].header.name;
+    std::string path = path_of(dir, name);
+    if (i % 3 == 0) fs::resize_file(path, fs::file_size(path) - 1 - i);
+    if (i % 3 == 1) flip_byte(path, static_cast<long>(fs::file_size(path)) - 5);
+    if (i % 3 == 2) {
+      fs::copy_file(path_of(dir, good.header.name), path, fs::copy_options::overwrite_existing);
+    }
+    EXPECT_EQ(tier->read(name).status().code(), StatusCode::corruption) << i;
+    EXPECT_EQ(tier->read(name).status().code(), StatusCode::not_found) << i;
+    EXPECT_LE(tier->stats().quarantine_bytes, 128u << 10);
+  }
+  SsdStats stats = tier->stats();
+  EXPECT_EQ(stats.corruptions, images.size());
+  EXPECT_GT(stats.quarantine_files, 1u);
+  put_all(*tier, images);  // the names are free again
+  put_all(*tier, {good});
+  flip_byte(path_of(dir, images[0].header.name), 100);
+  EXPECT_EQ(tier->read(images[0].header.name).status().code(), StatusCode::corruption) << "twice";
+  tier.reset();
+  Recovery found;
+  tier = open_tier(dir, options, &found);
+  EXPECT_EQ(found.objects.size(), images.size());
+  EXPECT_EQ(tier->stats().quarantine_files, stats.quarantine_files);
+  EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+}
+
+TEST(SsdTier, OneBadReadIsReadAgainAndAnIoErrorKeepsTheFile) {
+  TempDir dir;
+  FaultFiles files;
+  std::mt19937_64 rng(16);
+  FileImage image = raw_image(sample_block(rng));
+  auto tier = open_tier(dir, small_options(&files));
+  put_all(*tier, {image});
+  int left = 1;
+  files.script = [&](const char* call, const std::string&) -> Status {
+    bool hit = std::string(call) == "pread" && left > 0 && left-- > 0;
+    return hit ? corruption("injected") : Status();
+  };
+  EXPECT_TRUE(tier->read(image.header.name).ok());
+  EXPECT_EQ(tier->stats().rereads_saved, 1u);
+  left = 1;
+  files.script = [&](const char* call, const std::string&) -> Status {
+    bool hit = std::string(call) == "pread" && left > 0 && left-- > 0;
+    return hit ? Status(StatusCode::io_error, "injected") : Status();
+  };
+  EXPECT_EQ(tier->read(image.header.name).status().code(), StatusCode::io_error);
+  EXPECT_TRUE(tier->read(image.header.name).ok()) << "the file stayed";
+  SsdStats stats = tier->stats();
+  EXPECT_EQ(stats.read_errors, 1u);
+  EXPECT_EQ(stats.corruptions, 0u);
+  EXPECT_EQ(stats.quarantine_files, 0u);
+}
+
+}  // namespace
+}  // namespace kv
