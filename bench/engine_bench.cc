@@ -8,6 +8,7 @@
 #include "codec/plan.h"
 #include "engine/calibration.h"
 #include "engine/decoder.h"
+#include "engine/model_network.h"
 #include "engine/prefill.h"
 
 namespace kv {
@@ -92,9 +93,9 @@ BENCHMARK(BM_LoadModel)->Unit(benchmark::kMillisecond)->UseRealTime();
 void BM_Calibrate(benchmark::State& state) {
   auto model = real_model();
   if (!model) return state.SkipWithError("KV_SMOLLM2_GGUF is not set");
-  Threads threads(kThreads);
+  auto network = make_network(model, kThreads);
   auto base = plain_profile(model->spec(), {});
-  for (auto _ : state) benchmark::DoNotOptimize(calibrate(*model, *base, threads, Deadline::max()));
+  for (auto _ : state) benchmark::DoNotOptimize(calibrate(**network, *base, Deadline::max()));
 }
 BENCHMARK(BM_Calibrate)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
 

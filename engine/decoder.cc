@@ -126,8 +126,8 @@ Status Decoder::step(Token token, KvCache& cache, std::span<float> logits) {
     products({{&layer.q, q_.data()}, {&layer.k, k_.data()}, {&layer.v, v_.data()}}, norm_);
     apply_rope(q_.data(), s.heads, model_.rope(position));
     apply_rope(k_.data(), s.kv_heads, model_.rope(position));
-    KV_RETURN_IF_ERROR(cache.append(l, 1, k_.data(), v_.data()));
-    attend(cache.rows(l));
+    KV_RETURN_IF_ERROR(cache.append(l, 0, 1, k_.data(), v_.data()));
+    attend(cache.rows(l, 0));
     products({{&layer.o, norm_.data()}}, heads_);
     for (uint32_t i = 0; i < s.width; ++i) x_[i] += norm_[i];
     feed_forward(layer);

@@ -6,8 +6,7 @@
 #include "codec/codec.h"
 #include "codec/plan.h"
 #include "engine/calibration.h"
-#include "engine/decoder.h"
-#include "engine/prefill.h"
+#include "engine/model_network.h"
 
 namespace kv {
 namespace {
@@ -41,14 +40,14 @@ Token best_of(std::span<const float> logits) {  // of equal ones the lowest id
 
 class Generator::Impl {
  public:
-  Impl(std::shared_ptr<const Model> model, Client& client, uint32_t threads)
-      : model_(std::move(model)), client_(client), threads_(threads), decoder_(*model_, threads_) {}
+  Impl(std::unique_ptr<Network> network, Client& client)
+      : network_(std::move(network)), client_(client) {}
 
   Status open(const CodingOptions& coding, Deadline deadline);
   Result<GenerateResult> generate(std::span<const Token> prompt, const GenerateOptions& options);
 
   const OpenReply& opened() const { return opened_; }
-  const Model& model() const { return *model_; }
+  const Network& network() const { return *network_; }
 
  private:
   // One generation's working values.
@@ -68,22 +67,19 @@ class Generator::Impl {
   void describe(Run& run, const KvCache& cache) const;
   Status decode(Run& run, KvCache& cache, Clock::time_point start);
 
-  std::shared_ptr<const Model> model_;
+  std::unique_ptr<Network> network_;
   Client& client_;
-  Threads threads_;
-  Decoder decoder_;
   OpenReply opened_;
   std::shared_ptr<const Codec> codec_;
 };
 
 Status Generator::Impl::open(const CodingOptions& coding, Deadline deadline) {
-  const ModelSpec& spec = model_->spec();
+  const ModelSpec& spec = network_->spec();
   KV_ASSIGN_OR_RETURN(Profile profile, plain_profile(spec, settings_of(coding)));
   if (coding.calibrate && profile.requested_k_bits != 0) {
-    auto made =
-        coding.calibration_file.empty()
-            ? kv::calibrate(*model_, profile, threads_, deadline)
-            : calibrate_with_file(*model_, profile, threads_, coding.calibration_file, deadline);
+    auto made = coding.calibration_file.empty()
+                    ? kv::calibrate(*network_, profile, deadline)
+                    : calibrate_with_file(*network_, profile, coding.calibration_file, deadline);
     KV_ASSIGN_OR_RETURN(profile, std::move(made));
   }
   OpenRequest request;
@@ -102,14 +98,14 @@ Status Generator::Impl::open(const CodingOptions& coding, Deadline deadline) {
 Status Generator::Impl::check(std::span<const Token> prompt, const GenerateOptions& options) const {
   if (prompt.empty()) return invalid_argument("prompt: no tokens");
   uint64_t most = uint64_t{prompt.size()} + options.max_new_tokens;
-  if (most > model_->shape().context) {
+  if (most > network_->context()) {
     return invalid_argument("prompt of " + std::to_string(prompt.size()) + " tokens + " +
                             std::to_string(options.max_new_tokens) +
                             " new ones over the model's context " +
-                            std::to_string(model_->shape().context));
+                            std::to_string(network_->context()));
   }
   for (size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] < 0 || static_cast<uint32_t>(prompt[i]) >= model_->shape().vocab) {
+    if (prompt[i] < 0 || static_cast<uint32_t>(prompt[i]) >= network_->vocab()) {
       return invalid_argument("prompt: id " + std::to_string(prompt[i]) + " at " +
                               std::to_string(i) + " outside the vocabulary");
     }
@@ -153,11 +149,10 @@ Status Generator::Impl::compute_prompt(Run& run, KvCache& cache) {
   auto tokens = run.prompt.first(run.prompt.size() - 1);
   if (cache.tokens() == tokens.size()) return {};
   if (tokens.size() - cache.tokens() > kShortRemainder) {
-    Prefill prefill(*model_, threads_, codec_->profile().block_tokens);
-    return prefill.extend(tokens, cache, run.options.deadline);
+    return network_->prefill(tokens, cache, run.options.deadline);
   }
   while (cache.tokens() < tokens.size()) {
-    KV_RETURN_IF_ERROR(decoder_.step(tokens[cache.tokens()], cache, {}));
+    KV_RETURN_IF_ERROR(network_->step(tokens[cache.tokens()], cache, {}));
   }
   return {};
 }
@@ -165,23 +160,20 @@ Status Generator::Impl::compute_prompt(Run& run, KvCache& cache) {
 // Puts every object that the reservation lacks. Returns whether nothing of ours was there before.
 Result<bool> Generator::Impl::put_missing(const KvCache& cache, const ReserveReply& reserved,
                                           Deadline deadline) {
-  KV_ASSIGN_OR_RETURN(ObjectPtr tail, cache.tail());
-  std::vector<ObjectPtr> path = cache.blocks();
-  if (tail) path.push_back(tail);
-  std::vector<bool> missing(path.size());
+  bool tail = cache.tokens() % cache.block_tokens() != 0;
+  std::vector<bool> missing(cache.blocks().size() + (tail ? 1 : 0));
   for (const Need& need : reserved.needs) {
-    if (need.block_index >= path.size() || path[need.block_index]->name.kind != need.kind) {
-      return Status(StatusCode::internal, "reserve: asks for an object that the entry lacks");
+    KV_ASSIGN_OR_RETURN(ObjectPtr object, cache.object(need));
+    if (!object && !need.required) continue;
+    bool main = need.kind == ObjectKind::block || need.kind == ObjectKind::tail;
+    if (!object || (main && need.block_index >= missing.size())) {
+      return Status(StatusCode::internal, std::string("reserve: asks for a ") +
+                                              to_string(need.kind) + " that the entry lacks");
     }
-    missing[need.block_index] = true;
+    if (main) missing[need.block_index] = true;
+    KV_RETURN_IF_ERROR(client_.put({reserved.reservation, *object, {}}, deadline));
   }
-  bool all = true;
-  for (size_t i = 0; i < path.size(); ++i) {
-    all = all && missing[i];
-    if (!missing[i]) continue;
-    KV_RETURN_IF_ERROR(client_.put({reserved.reservation, *path[i], {}}, deadline));
-  }
-  return all;
+  return std::count(missing.begin(), missing.end(), false) == 0;
 }
 
 // Stores `tokens`, whose rows `cache` holds. Returns whether what is stored is for certain what
@@ -234,12 +226,12 @@ void Generator::Impl::describe(Run& run, const KvCache& cache) const {
     run.result.stored_bytes += object->payload_bytes();
     if (object->name.kind == ObjectKind::block) run.result.block_bytes += object->payload_bytes();
   }
-  run.result.fp16_bytes = cache.tokens() * fp16_bytes_per_token(model_->spec());
+  run.result.fp16_bytes = cache.tokens() * fp16_bytes_per_token(network_->spec());
 }
 
 // The last prompt token and all that follow, on the stored form.
 Status Generator::Impl::decode(Run& run, KvCache& cache, Clock::time_point start) {
-  uint32_t vocab = model_->shape().vocab;
+  uint32_t vocab = network_->vocab();
   std::vector<float> logits(vocab);
   GenerateResult& r = run.result;
   Token token = run.prompt.back();
@@ -249,7 +241,7 @@ Status Generator::Impl::decode(Run& run, KvCache& cache, Clock::time_point start
       return {StatusCode::deadline_exceeded,
               "decode: after " + std::to_string(r.tokens.size()) + " tokens"};
     }
-    KV_RETURN_IF_ERROR(decoder_.step(token, cache, logits));
+    KV_RETURN_IF_ERROR(network_->step(token, cache, logits));
     token = best_of(logits);
     r.tokens.push_back(token);
     if (r.tokens.size() == 1) {
@@ -257,7 +249,7 @@ Status Generator::Impl::decode(Run& run, KvCache& cache, Clock::time_point start
       first_done = Clock::now();
     }
     if (run.options.keep_logits) r.logits.insert(r.logits.end(), logits.begin(), logits.end());
-    if (run.options.stop_at_eos && token == model_->tokenizer().eos()) break;
+    if (run.options.stop_at_eos && network_->ends(token)) break;
   }
   if (r.tokens.size() > 1) {
     r.decode_ms_per_token = ms_since(first_done) / static_cast<double>(r.tokens.size() - 1);
@@ -293,16 +285,18 @@ Result<GenerateResult> Generator::Impl::generate(std::span<const Token> prompt,
 Generator::Generator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Generator::~Generator() = default;
 
+Result<std::unique_ptr<Generator>> Generator::open(std::unique_ptr<Network> network, Client& client,
+                                                   const CodingOptions& coding, Deadline deadline) {
+  auto impl = std::make_unique<Impl>(std::move(network), client);
+  KV_RETURN_IF_ERROR(impl->open(coding, deadline));
+  return std::unique_ptr<Generator>(new Generator(std::move(impl)));
+}
+
 Result<std::unique_ptr<Generator>> Generator::open(std::shared_ptr<const Model> model,
                                                    Client& client, const CodingOptions& coding,
                                                    uint32_t threads, Deadline deadline) {
-  if (threads < 1 || threads > kMaxEngineThreads) {
-    return invalid_argument("threads " + std::to_string(threads) + " outside 1.." +
-                            std::to_string(kMaxEngineThreads));
-  }
-  auto impl = std::make_unique<Impl>(std::move(model), client, threads);
-  KV_RETURN_IF_ERROR(impl->open(coding, deadline));
-  return std::unique_ptr<Generator>(new Generator(std::move(impl)));
+  KV_ASSIGN_OR_RETURN(auto network, make_network(std::move(model), threads));
+  return open(std::move(network), client, coding, deadline);
 }
 
 Result<GenerateResult> Generator::generate(std::span<const Token> prompt,
@@ -311,6 +305,6 @@ Result<GenerateResult> Generator::generate(std::span<const Token> prompt,
 }
 
 const OpenReply& Generator::opened() const { return impl_->opened(); }
-const Model& Generator::model() const { return impl_->model(); }
+const Network& Generator::network() const { return impl_->network(); }
 
 }  // namespace kv

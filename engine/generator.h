@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/model.h"
+#include "engine/network.h"
 #include "proto/client.h"
 
 namespace kv {
@@ -62,9 +63,12 @@ struct GenerateResult {
 
 class Generator {
  public:
-  /// Opens the model at the cache. `client` outlives the generator. `threads`: 1 … 64.
+  /// Opens the network's model at the cache. `client` outlives the generator.
   /// Returns: invalid_argument, unsupported (profile in force that the engine cannot run, by name),
   /// and what Client::open returns: without an open model there is no profile to compute under.
+  static Result<std::unique_ptr<Generator>> open(std::unique_ptr<Network> network, Client& client,
+                                                 const CodingOptions& coding, Deadline deadline);
+  /// The same with the network of `model`, on `threads` (1 … 64) threads.
   static Result<std::unique_ptr<Generator>> open(std::shared_ptr<const Model> model, Client& client,
                                                  const CodingOptions& coding, uint32_t threads,
                                                  Deadline deadline);
@@ -77,7 +81,7 @@ class Generator {
   Result<GenerateResult> generate(std::span<const Token> prompt, const GenerateOptions& options);
 
   const OpenReply& opened() const;
-  const Model& model() const;
+  const Network& network() const;
 
  private:
   class Impl;

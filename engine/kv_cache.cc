@@ -1,268 +1,291 @@
-// Taking over, growing and sealing of a sequence. See kv_cache.h.
+// Growing, sealing, states, and the objects to store. See kv_cache.h; adopting: kv_cache_adopt.cc.
 #include "engine/kv_cache.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace kv {
-namespace {
 
-constexpr Side kSides[] = {Side::k, Side::v};
-
-const Plane* find_plane(const Object& object, uint32_t layer, Side side) {
-  for (const Plane& p : object.planes) {
-    if (p.layer == layer && p.part == 0 && p.side == side) return &p;
-  }
-  return nullptr;
-}
-
-// One past the last coded row; the plane's first row if there is none.
-uint32_t codes_end(const Plane& p) {
-  uint32_t row = p.first_row, end = p.first_row;
-  for (const RowRun& run : p.runs) {
-    row += run.rows;
-    if (run.form == RunForm::codes) end = row;
-  }
-  return end;
-}
-
-}  // namespace
-
-KvCache::KvCache(std::shared_ptr<const Codec> codec, Realm realm)
+KvCache::KvCache(std::shared_ptr<const Codec> codec, Realm realm, uint32_t checkpoint_interval)
     : codec_(std::move(codec)),
       realm_(std::move(realm)),
-      block_tokens_(codec_->profile().block_tokens) {
-  const PartSpec& part = codec_->model().layers.at(0).parts.at(0);
-  row_bytes_ = uint64_t{part.heads} * part.k_dim * dtype_bytes(codec_->profile().raw_dtype);
+      block_tokens_(codec_->profile().block_tokens),
+      checkpoint_interval_(checkpoint_interval),
+      groups_(part_groups(codec_->model())) {
   clear();
 }
 
 void KvCache::clear() {
-  size_t layers = codec_->model().layers.size();
+  const auto& layers = codec_->model().layers;
   tokens_.clear();
   blocks_.clear();
-  growing_.clear();
   fetched_.clear();
-  open_.assign(layers, std::vector<Open>(2));
-  sealed_.assign(layers, 0);
-  rows_.clear();
-  for (uint32_t l = 0; l < layers; ++l) rows_.emplace_back(codec_, l, 0);
+  parts_.clear();
+  parts_.resize(layers.size());
+  for (uint32_t l = 0; l < layers.size(); ++l) {
+    for (uint32_t p = 0; p < layers[l].parts.size(); ++p) {
+      const PartSpec& spec = layers[l].parts[p];
+      Part part;
+      if (spec.has_rows()) part.rows.emplace(codec_, l, p);
+      part.has_state = !spec.has_rows() || spec.kind == PartKind::pooled;
+      has_states_ = has_states_ || part.has_state;
+      parts_[l].push_back(std::move(part));
+    }
+  }
   lease_ = Lease();
 }
 
-Status KvCache::adopt(Lease lease, std::span<const Token> tokens) {
-  clear();
-  lease_ = std::move(lease);
-  const Prefix& prefix = lease_.prefix();
-  if (prefix.tokens > tokens.size()) return corruption("fetch: more rows than the query has");
-  Status status = adopt_objects(prefix);
-  for (uint32_t l = 0; status.ok() && l < rows_.size(); ++l) status = seal(l);
-  if (!status.ok()) {
-    clear();
-    return status;
-  }
-  advance(tokens.first(prefix.tokens));
-  for (const FetchedObject& f : prefix.objects) fetched_.push_back(f.object);
-  return {};
-}
-
-Status KvCache::adopt_objects(const Prefix& prefix) {
-  uint32_t covered = 0;
-  std::vector<const Object*> open;
-  for (const FetchedObject& f : prefix.objects) {
-    const Object& o = *f.object;
-    uint32_t end = std::min({f.end_token, o.end_token(), prefix.tokens});
-    if (end <= covered) continue;
-    if (o.first_token > covered)
-      return corruption("fetch: a gap before row " + std::to_string(o.first_token));
-    KV_RETURN_IF_ERROR(validate(o, codec_->model(), codec_->profile()));
-    if (o.name.kind == ObjectKind::block && open.empty() && o.first_token == covered &&
-        end == o.end_token()) {
-      for (uint32_t l = 0; l < rows_.size(); ++l) {
-        const Plane *k = find_plane(o, l, Side::k), *v = find_plane(o, l, Side::v);
-        if (k == nullptr || v == nullptr) return corruption("fetch: a plane is missing");
-        KV_RETURN_IF_ERROR(rows_[l].add(*k, *v, covered, end));
-        ++sealed_[l];
-      }
-      blocks_.push_back(f.object);
-    } else {
-      open.push_back(&o);
+template <typename Visit>
+void KvCache::each_part(Visit&& call) const {
+  for (uint32_t l = 0; l < parts_.size(); ++l) {
+    for (uint32_t p = 0; p < parts_[l].size(); ++p) {
+      call(l, p, codec_->model().layers[l].parts[p], parts_[l][p]);
     }
-    covered = end;
   }
-  if (covered < prefix.tokens) return corruption("fetch: rows are missing at the end");
-  for (uint32_t l = 0; l < rows_.size() && !open.empty(); ++l) {
-    KV_RETURN_IF_ERROR(open_with(l, open, covered));
-  }
-  return {};
 }
 
-// The layer's open rows become [begin, end) of `objects`, each up to where the next one begins.
-Status KvCache::open_with(uint32_t layer, const std::vector<const Object*>& objects, uint32_t end) {
-  Plane whole[2];
-  uint32_t split = begin(layer);
-  for (Side side : kSides) {
-    std::vector<Plane> pieces;
-    uint32_t at = begin(layer);
-    for (const Object* o : objects) {
-      const Plane* p = find_plane(*o, layer, side);
-      uint32_t stop = std::min(o->end_token(), end);
-      if (p == nullptr) return corruption("fetch: a plane is missing");
-      KV_ASSIGN_OR_RETURN(Plane piece, slice_rows(*p, at, stop));
-      pieces.push_back(std::move(piece));
-      at = stop;
-    }
-    KV_ASSIGN_OR_RETURN(whole[static_cast<size_t>(side)], join_rows(pieces));
-    split = std::max(split, codes_end(whole[static_cast<size_t>(side)]));
-  }
-  for (Side side : kSides) {
-    const Plane& p = whole[static_cast<size_t>(side)];
-    Open& open = open_[layer][static_cast<size_t>(side)];
-    if (split > p.first_row) {
-      KV_ASSIGN_OR_RETURN(open.head, slice_rows(p, p.first_row, split));
-    }
-    size_t exact = (end - split) * row_bytes_;  // rows after the last code run: the bytes' end
-    open.exact.assign(p.bytes.data() + p.bytes.size() - exact, p.bytes.data() + p.bytes.size());
-  }
-  return show_open(layer);
+const KvCache::Part& KvCache::part(uint32_t layer, uint32_t part) const {
+  KV_CHECK(layer < parts_.size() && part < parts_[layer].size());
+  return parts_[layer][part];
 }
 
-uint32_t KvCache::open_rows(uint32_t layer) const {
-  const Open& open = open_[layer][0];
-  return open.head.rows() + static_cast<uint32_t>(open.exact.size() / row_bytes_);
+PartRows& KvCache::rows_of(uint32_t layer, uint32_t part) {
+  KV_CHECK(layer < parts_.size() && part < parts_[layer].size() && parts_[layer][part].rows);
+  return *parts_[layer][part].rows;
 }
 
-// The first `rows` of the exact open rows, in place of a copy: no one keeps it beyond the call.
-Plane KvCache::exact_plane(uint32_t layer, Side side, uint32_t rows) const {
-  const PartSpec& part = codec_->model().layers[layer].parts[0];
-  const Open& open = open_[layer][static_cast<size_t>(side)];
-  Plane p;
-  p.layer = static_cast<uint16_t>(layer);
-  p.side = side;
-  p.dtype = codec_->profile().raw_dtype;
-  p.heads = part.heads;
-  p.dim = part.k_dim;
-  p.first_row = begin(layer) + open.head.rows();
-  p.runs = {{RunForm::exact, rows}};
-  p.bytes = Bytes(nullptr, open.exact.data(), rows * row_bytes_);
-  return p;
+const AttentionRows& KvCache::rows(uint32_t layer, uint32_t p) const {
+  KV_CHECK(part(layer, p).rows && part(layer, p).rows->spec().v_dim > 0);
+  return part(layer, p).rows->attention();
 }
 
-// The first `rows` open rows as a plane of its own.
-Result<Plane> KvCache::open_plane(uint32_t layer, Side side, uint32_t rows) const {
-  const Plane& head = open_[layer][static_cast<size_t>(side)].head;
-  std::vector<Plane> pieces;
-  if (head.rows() > 0) {
-    KV_CHECK(rows >= head.rows());
-    pieces.push_back(head);
-  }
-  if (rows > head.rows()) pieces.push_back(exact_plane(layer, side, rows - head.rows()));
-  return join_rows(pieces);
+ValueRows KvCache::values(uint32_t layer, uint32_t p) const {
+  KV_CHECK(part(layer, p).rows && part(layer, p).rows->spec().v_dim == 0);
+  return part(layer, p).rows->values();
 }
 
-Status KvCache::show_open(uint32_t layer) {
-  const Open &k = open_[layer][0], &v = open_[layer][1];
-  AttentionRows& rows = rows_[layer];
-  rows.drop_from(begin(layer));
-  uint32_t first = begin(layer) + k.head.rows();
-  if (k.head.rows() > 0) KV_RETURN_IF_ERROR(rows.add(k.head, v.head, begin(layer), first));
-  return rows.add_exact(codec_->profile().raw_dtype, k.exact.data(), v.exact.data(), first,
-                        static_cast<uint32_t>(k.exact.size() / row_bytes_));
+Status KvCache::decode(uint32_t layer, uint32_t p, Side side, RowRange rows, float* out) const {
+  KV_CHECK(part(layer, p).rows);
+  return part(layer, p).rows->decode(side, rows, out);
 }
 
-Status KvCache::append(uint32_t layer, uint32_t count, const float* k, const float* v) {
+Status KvCache::append(uint32_t layer, uint32_t part, uint32_t count, const float* k,
+                       const float* v) {
   fetched_.clear();
-  for (Side side : kSides) {
-    Plane given = exact_plane(layer, side, 0);
-    given.dtype = DType::f32;
-    given.first_row = begin(layer) + open_rows(layer);
-    if (side == Side::v) given.first_row -= count;  // K's rows are in already
-    given.runs = {{RunForm::exact, count}};
-    const float* values = side == Side::k ? k : v;
-    given.bytes = Bytes(nullptr, reinterpret_cast<const uint8_t*>(values),
-                        size_t{count} * given.heads * given.dim * sizeof(float));
-    KV_ASSIGN_OR_RETURN(Plane rounded, codec_->raw(given));
-    auto& exact = open_[layer][static_cast<size_t>(side)].exact;
-    auto bytes = rounded.bytes.span();
-    exact.insert(exact.end(), bytes.begin(), bytes.end());
-  }
-  return show_open(layer);
+  const float* sides[] = {k, v};
+  return rows_of(layer, part).append(count, sides);
+}
+
+Status KvCache::append_rows(uint32_t layer, uint32_t part, uint32_t count, const float* rows) {
+  fetched_.clear();
+  const float* sides[] = {rows};
+  return rows_of(layer, part).append(count, sides);
+}
+
+std::vector<uint8_t>& KvCache::state(uint32_t layer, uint32_t p) {
+  KV_CHECK(part(layer, p).has_state);
+  fetched_.clear();
+  return parts_[layer][p].state;
 }
 
 Status KvCache::seal(uint32_t layer) {
-  while (open_rows(layer) >= block_tokens_) {
-    size_t index = sealed_[layer] - blocks_.size();
-    if (index == growing_.size()) growing_.emplace_back();
-    Plane coded[2];
-    for (Side side : kSides) {
-      KV_ASSIGN_OR_RETURN(Plane rows, open_plane(layer, side, block_tokens_));
-      KV_ASSIGN_OR_RETURN(coded[static_cast<size_t>(side)], codec_->encode(rows));
-      Open& open = open_[layer][static_cast<size_t>(side)];
-      size_t used = (block_tokens_ - open.head.rows()) * row_bytes_;
-      open.exact.erase(open.exact.begin(), open.exact.begin() + static_cast<ptrdiff_t>(used));
-      open.head = Plane();
-    }
-    rows_[layer].drop_from(begin(layer));
-    KV_RETURN_IF_ERROR(
-        rows_[layer].add(coded[0], coded[1], begin(layer), begin(layer) + block_tokens_));
-    ++sealed_[layer];
-    for (Plane& p : coded) growing_[index].push_back(std::move(p));
+  for (Part& part : parts_[layer]) {
+    if (part.rows) KV_RETURN_IF_ERROR(part.rows->seal());
   }
-  return show_open(layer);
+  return {};
+}
+
+uint32_t KvCache::advance_limit() const {
+  if (!has_states_) return kMaxTokens;
+  uint32_t limit = (tokens() / block_tokens_ + 1) * block_tokens_;
+  if (checkpoint_interval_ == 0) return limit;
+  return std::min(limit, (tokens() / checkpoint_interval_ + 1) * checkpoint_interval_);
+}
+
+void KvCache::advance(std::span<const Token> tokens) {
+  KV_CHECK(tokens_.size() + tokens.size() <= advance_limit());
+  fetched_.clear();
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  each_part([&](uint32_t, uint32_t, const PartSpec& spec, const Part& part) {
+    uint32_t rate = spec.kind == PartKind::pooled ? spec.rate : 1;
+    KV_CHECK(!part.rows || part.rows->end_row() == tokens_.size() / rate);
+  });
+  while ((blocks_.size() + 1) * block_tokens_ <= tokens_.size()) {
+    auto block = new_block(blocks_.size());
+    blocks_.push_back(std::move(block));
+  }
+  if (has_states_) keep_states();
+}
+
+// Carries and block-end states stay for the store; checkpoints too where they were asked for, else
+// the newest block end's only, for rewind().
+void KvCache::keep_states() {
+  uint32_t at = tokens();
+  bool block_end = at % block_tokens_ == 0;
+  bool checkpoint = checkpoint_interval_ != 0 && at % checkpoint_interval_ == 0;
+  if (!block_end && !checkpoint) return;
+  for (size_t l = 0; l < parts_.size(); ++l) {
+    for (size_t p = 0; p < parts_[l].size(); ++p) {
+      Part& part = parts_[l][p];
+      if (!part.has_state) continue;
+      const PartSpec& spec = codec_->model().layers[l].parts[p];
+      bool rare = !spec.has_rows() && spec.snapshot == SnapshotPlace::checkpoint;
+      if (!rare && !block_end) continue;
+      bool wanted = checkpoint_interval_ != 0;
+      std::erase_if(part.kept, [&](const auto& k) {
+        return rare && (!wanted || k.first % checkpoint_interval_ != 0);
+      });
+      part.kept[at] = Bytes::copy_of(part.state);
+    }
+  }
+}
+
+std::optional<Bytes> KvCache::state_at(const Part& part, uint32_t position) const {
+  if (position == tokens()) return Bytes::copy_of(part.state);
+  auto it = part.kept.find(position);
+  return it == part.kept.end() ? std::nullopt : std::optional(it->second);
+}
+
+Status KvCache::rewind(uint32_t position) {
+  KV_CHECK(position % block_tokens_ == 0 && position <= blocks_.size() * block_tokens_);
+  fetched_.clear();
+  for (auto& layer : parts_) {
+    for (Part& part : layer) {
+      if (part.has_state) {
+        auto state = position == 0 ? Bytes() : state_at(part, position);
+        if (!state) return invalid_argument("no state kept at " + std::to_string(position));
+        part.state.assign(state->data(), state->data() + state->size());
+        std::erase_if(part.kept, [&](const auto& k) { return k.first > position; });
+      }
+      if (part.rows) KV_RETURN_IF_ERROR(part.rows->rewind(position));
+    }
+  }
+  tokens_.resize(position);
+  blocks_.resize(position / block_tokens_);
+  return {};
 }
 
 Object KvCache::new_object(ObjectKind kind, uint32_t first, uint32_t end) const {
   Object o;
   o.name.kind = kind;
-  if (!blocks_.empty()) o.parent = blocks_.back()->name.id;
+  uint32_t index = first / block_tokens_;
+  if (index > 0) o.parent = blocks_[index - 1]->name.id;
   o.first_token = first;
   o.tokens.assign(tokens_.begin() + first, tokens_.begin() + end);
   stamp(o, realm_);
   return o;
 }
 
-void KvCache::advance(std::span<const Token> tokens) {
-  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  for (auto& planes : growing_) {
-    KV_CHECK(planes.size() == 2 * rows_.size());
-    auto first = static_cast<uint32_t>(blocks_.size()) * block_tokens_;
-    auto object =
-        std::make_shared<Object>(new_object(ObjectKind::block, first, first + block_tokens_));
-    object->planes = std::move(planes);
-    blocks_.push_back(std::move(object));
-  }
-  growing_.clear();
-  KV_CHECK(begin(0) + open_rows(0) == tokens_.size());
-}
-
-Status KvCache::decode(uint32_t layer, Side side, float* out) const {
-  const PartSpec& part = codec_->model().layers[layer].parts[0];
-  size_t row_values = size_t{part.heads} * part.k_dim;
-  auto decode_one = [&](const Plane& p) {
-    auto* dst = reinterpret_cast<uint8_t*>(out + p.first_row * row_values);
-    return codec_->decode_rows(p, p.first_row, p.end_row(), DType::f32,
-                               {dst, p.rows() * row_values * sizeof(float)});
-  };
-  for (const ObjectPtr& block : blocks_) {
-    KV_RETURN_IF_ERROR(decode_one(*find_plane(*block, layer, side)));
-  }
-  const Open& open = open_[layer][static_cast<size_t>(side)];
-  if (open.head.rows() > 0) KV_RETURN_IF_ERROR(decode_one(open.head));
-  auto exact = static_cast<uint32_t>(open.exact.size() / row_bytes_);
-  return exact > 0 ? decode_one(exact_plane(layer, side, exact)) : Status();
+// Block `index`, the next after blocks_, from the sealed rows.
+std::shared_ptr<Object> KvCache::new_block(size_t index) const {
+  auto first = static_cast<uint32_t>(index) * block_tokens_;
+  auto object =
+      std::make_shared<Object>(new_object(ObjectKind::block, first, first + block_tokens_));
+  each_part([&](uint32_t, uint32_t, const PartSpec& spec, const Part& part) {
+    if (!part.rows || !spec.rows_in_block()) return;
+    auto planes = part.rows->block(index);
+    object->planes.insert(object->planes.end(), planes.begin(), planes.end());
+  });
+  return object;
 }
 
 Result<ObjectPtr> KvCache::tail() const {
   auto first = static_cast<uint32_t>(blocks_.size()) * block_tokens_;
   if (first == tokens()) return ObjectPtr();
   auto object = std::make_shared<Object>(new_object(ObjectKind::tail, first, tokens()));
-  for (uint32_t l = 0; l < rows_.size(); ++l) {
-    for (Side side : kSides) {
-      KV_ASSIGN_OR_RETURN(Plane p, open_plane(l, side, open_rows(l)));
+  for (const auto& layer : parts_) {
+    for (const Part& part : layer) {
+      if (!part.rows || !part.rows->spec().rows_in_block()) continue;
+      const PartSpec& spec = part.rows->spec();
+      uint32_t rate = spec.kind == PartKind::pooled ? spec.rate : 1;
+      RowRange rows{first / rate, tokens() / rate};
+      if (rows.empty()) continue;
+      for (const SideSpec& side : sides_of(spec)) {
+        KV_ASSIGN_OR_RETURN(Plane p, part.rows->cut(side.side, rows));
+        object->planes.push_back(std::move(p));
+      }
+    }
+  }
+  return ObjectPtr(std::move(object));
+}
+
+Result<ObjectPtr> KvCache::object(const Need& need) const {
+  switch (need.kind) {
+    case ObjectKind::block:
+      return need.block_index < blocks_.size() ? blocks_[need.block_index] : ObjectPtr();
+    case ObjectKind::tail:
+      return tail();
+    case ObjectKind::snapshot:
+      return snapshot(need.end_row);
+    case ObjectKind::supplement:
+      return supplement(need);
+  }
+  return ObjectPtr();
+}
+
+Result<ObjectPtr> KvCache::supplement(const Need& need) const {
+  uint32_t first = need.block_index * block_tokens_;
+  uint32_t end = std::min(first + block_tokens_, tokens());
+  if (need.group >= groups_.size() || need.end_row > end) return ObjectPtr();
+  bool block = end == first + block_tokens_;
+  auto object = std::make_shared<Object>(
+      new_object(block ? ObjectKind::block : ObjectKind::tail, first, end));
+  object->name = {ObjectKind::supplement, object->name.id, need.group, need.first_row,
+                  need.end_row};
+  RowRange rows{need.first_row, need.end_row};
+  for (auto m : groups_[need.group].members) {
+    const Part& part = parts_[m.layer][m.part];
+    if (rows.empty()) {
+      auto state = part.has_state ? state_at(part, need.end_row) : std::nullopt;
+      if (!state) return ObjectPtr();
+      object->states.push_back({m.layer, m.part, *state});
+      continue;
+    }
+    if (!part.rows || !part.rows->holds(rows)) return ObjectPtr();
+    for (const SideSpec& side : sides_of(part.rows->spec())) {
+      KV_ASSIGN_OR_RETURN(Plane p, part.rows->cut(side.side, rows));
       object->planes.push_back(std::move(p));
     }
   }
   return ObjectPtr(std::move(object));
+}
+
+// All checkpoint parts' bytes at `position`.
+ObjectPtr KvCache::snapshot(uint32_t position) const {
+  if (position > tokens()) return nullptr;
+  uint32_t first = position / block_tokens_ * block_tokens_;
+  auto object = std::make_shared<Object>(new_object(ObjectKind::snapshot, first, position));
+  bool all = true;
+  each_part([&](uint32_t l, uint32_t p, const PartSpec& spec, const Part& part) {
+    if (spec.has_rows() || spec.snapshot != SnapshotPlace::checkpoint) return;
+    auto state = state_at(part, position);
+    all = all && state.has_value();
+    if (state)
+      object->states.push_back({static_cast<uint16_t>(l), static_cast<uint16_t>(p), *state});
+  });
+  return all ? object : nullptr;
+}
+
+std::vector<uint32_t> KvCache::checkpoints() const {
+  std::vector<uint32_t> out;
+  if (checkpoint_interval_ == 0) return out;
+  each_part([&](uint32_t, uint32_t, const PartSpec& spec, const Part& part) {
+    if (spec.has_rows() || spec.snapshot != SnapshotPlace::checkpoint || !out.empty()) return;
+    for (const auto& [position, bytes] : part.kept) {
+      if (position % checkpoint_interval_ == 0) out.push_back(position);
+    }
+  });
+  return out;
+}
+
+uint64_t KvCache::payload_bytes() const {
+  uint64_t total = 0;
+  each_part([&](uint32_t, uint32_t, const PartSpec& spec, const Part& part) {
+    for (RowRange rows : demanded_rows(spec, tokens())) total += part.rows->bytes(rows);
+    if (demands_carry(spec, tokens()) || demands_snapshot(spec, tokens())) {
+      total += part.state.size();
+    }
+  });
+  return total;
 }
 
 }  // namespace kv

@@ -1,18 +1,24 @@
 // KvCache: the running sequence of one generation, in the very form in which it is stored.
 //
-// Leading rows lie in complete blocks, coded under the profile; the rest, the open rows, is a tail:
-// perhaps code runs taken over from a clipped block, then exact rows rounded to the raw dtype. A
-// block that becomes complete is coded once, from its rounded rows, and attended to as codes from
-// the next token on. So the same rows give the same bytes whether the engine computed them or
-// fetched them. One thread at a time; rows() may be read by many meanwhile.
+// A layer has zero or more parts of any kind. Rows of complete blocks are coded once, when the
+// block becomes complete, and attended to as codes from the next token on; the open rows behind
+// them are exact, rounded to the raw dtype (part_rows.h). So the same rows give the same bytes
+// whether the engine computed them or fetched them. Carries of pooled parts and the bytes of state
+// and opaque parts belong to exactly the position tokens(); the cache keeps copies of them at block
+// ends and checkpoints.
+//
+// One step of a network, or one stretch of its prefill:
+//   for every layer: append its rows, update its states; seal(layer) for every layer; advance()
+// One thread at a time; views may be read by many meanwhile.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "codec/attention.h"
-#include "codec/codec.h"
+#include "engine/part_rows.h"
 #include "proto/client.h"
 #include "proto/identity.h"
 
@@ -20,67 +26,115 @@ namespace kv {
 
 class KvCache {
  public:
-  /// The profile and model are the codec's; every layer has one `full` part.
-  KvCache(std::shared_ptr<const Codec> codec, Realm realm);
+  /// The profile and model are the codec's. `checkpoint_interval`: every so many tokens the states
+  /// of checkpoint parts are kept for a store; 0: never.
+  KvCache(std::shared_ptr<const Codec> codec, Realm realm, uint32_t checkpoint_interval = 0);
   KvCache(KvCache&&) = default;
   KvCache& operator=(KvCache&&) = default;
 
   /// Takes over a fetched prefix in place of everything here; `tokens` are the query's, at least
   /// prefix.tokens of them. Holds the lease until the next adopt or the end.
-  /// Returns: corruption (a gap, a plane missing, a wrong shape); the cache is empty then.
+  /// Returns: corruption (rows missing or of other tokens, a wrong shape), not_found (no carry or
+  /// snapshot at exactly prefix.tokens); the cache is empty then.
   Status adopt(Lease lease, std::span<const Token> tokens);
+  /// Asked after the last read: false if the lease's memory was taken back meanwhile.
+  bool valid() const { return lease_.valid(); }
 
   uint32_t tokens() const { return static_cast<uint32_t>(tokens_.size()); }
-  const AttentionRows& rows(uint32_t layer) const { return rows_[layer]; }
   const Codec& codec() const { return *codec_; }
+  uint32_t block_tokens() const { return block_tokens_; }
 
-  /// Appends rows of one layer after its last: K and V (count, heads, dim) f32, rounded to the raw
-  /// dtype here. They are attended to at once. Returns: invalid_argument (a value not finite or
-  /// beyond the raw dtype); the sequence is then unusable.
-  Status append(uint32_t layer, uint32_t count, const float* k, const float* v);
-  /// Codes the layer's open rows that now fill blocks. Layers are sealed in order, each once
-  /// between its appends and advance(). Returns: as append.
+  // ---- what a network reads
+
+  /// Rows of a part with separate K and V (full, window, chunk): all that the next token may see,
+  /// perhaps more. Limit each query by RowLimit{end, first, keep}; the result does not depend on
+  /// how many older rows are still in it.
+  const AttentionRows& rows(uint32_t layer, uint32_t part) const;
+  /// Rows of a part with one storage (latent, pooled, window with v_dim 0), in f32. Valid until the
+  /// next change of the cache.
+  ValueRows values(uint32_t layer, uint32_t part) const;
+  /// Rows of one side as (rows, heads, dim) f32. Returns: invalid_argument if one isn't held; those
+  /// that a cache of tokens() holds (proto/demand.h) always are.
+  Status decode(uint32_t layer, uint32_t part, Side side, RowRange rows, float* out) const;
+
+  // ---- what a network writes
+
+  /// Appends rows after the part's last: K and V (count, heads, dim) f32, rounded to the raw dtype
+  /// here. They are attended to at once. Returns: invalid_argument (a value not finite or beyond
+  /// the raw dtype); the sequence is then unusable.
+  Status append(uint32_t layer, uint32_t part, uint32_t count, const float* k, const float* v);
+  /// The same for a part with one storage: (count, heads, k_dim). Pooled: complete groups only.
+  Status append_rows(uint32_t layer, uint32_t part, uint32_t count, const float* rows);
+  /// The carry of a pooled part, or the bytes of a state or opaque part, at tokens(); updated in
+  /// place by the step that ends with advance(). Empty at the start, and where no carry is demanded
+  /// (proto/demand.h) perhaps empty after a fetch.
+  std::vector<uint8_t>& state(uint32_t layer, uint32_t part);
+  /// Codes the layer's open rows that now fill blocks. Each layer once between its appends and
+  /// advance(). Returns: as append.
   Status seal(uint32_t layer);
-  /// After all layers got and sealed the rows of `tokens`: they are part of the sequence.
+  /// After all layers got and sealed the rows of `tokens`: they are part of the sequence. Must not
+  /// go beyond advance_limit().
   void advance(std::span<const Token> tokens);
+  /// How far the next advance() may go, in tokens from the start: for models with carries, states
+  /// or opaque parts the next block end or checkpoint, so that their bytes there can be kept; else
+  /// no limit.
+  uint32_t advance_limit() const;
 
-  /// All rows of one side of one layer as (tokens(), heads, dim) f32, before any append.
-  Status decode(uint32_t layer, Side side, float* out) const;
+  // ---- what is stored
 
   /// Complete blocks, in order.
   const std::vector<ObjectPtr>& blocks() const { return blocks_; }
-  /// The open rows as a tail; nullptr if there are none.
+  /// The open tokens as a tail; nullptr if there are none.
   Result<ObjectPtr> tail() const;
-  /// The stored objects that this sequence was taken over from, if nothing was appended since.
+  /// What answers a need of a store of a prefix of this sequence; nullptr if it is not held (rows
+  /// out of a window, a carry or snapshot of a position that was not kept).
+  Result<ObjectPtr> object(const Need& need) const;
+  /// Positions at which checkpoints were kept since adopt, ascending.
+  std::vector<uint32_t> checkpoints() const;
+  /// The blocks and the tail that this sequence was taken over from, if nothing was appended since.
   const std::vector<ObjectPtr>& fetched() const { return fetched_; }
+  /// Payload bytes of all that a cache of tokens() holds, as it lies here.
+  uint64_t payload_bytes() const;
+  /// Back to `position`, a block end at or after the adopted prefix, the newest at most.
+  /// Returns: invalid_argument where the states of that position were not kept.
+  Status rewind(uint32_t position);
 
  private:
-  struct Open {                  // one side of the open rows
-    Plane head;                  // leading rows taken over as they are; no runs if there are none
-    std::vector<uint8_t> exact;  // rows after them, (rows, heads, dim) of the raw dtype
+  struct Part {
+    std::optional<PartRows> rows;    // all but state and opaque
+    bool has_state = false;          // pooled, state, opaque
+    std::vector<uint8_t> state;      // at tokens()
+    std::map<uint32_t, Bytes> kept;  // by position
   };
+  struct Piece;  // rows of one stored plane that a fetch may use
   void clear();
-  Status adopt_objects(const Prefix& prefix);
-  Status open_with(uint32_t layer, const std::vector<const Object*>& objects, uint32_t end);
-  Status show_open(uint32_t layer);
-  uint32_t begin(uint32_t layer) const { return sealed_[layer] * block_tokens_; }
-  uint32_t open_rows(uint32_t layer) const;
-  Result<Plane> open_plane(uint32_t layer, Side side, uint32_t rows) const;
-  Plane exact_plane(uint32_t layer, Side side, uint32_t rows) const;
+  Status adopt_all(const Prefix& prefix, std::span<const Token> tokens);
+  Status adopt_blocks(const Prefix& prefix);
+  Status adopt_rows(const Prefix& prefix);
+  Status adopt_part(uint32_t layer, uint32_t part, std::vector<Piece>& pieces, uint32_t n);
+  Status adopt_states(const Prefix& prefix);
+  void keep_states();
   Object new_object(ObjectKind kind, uint32_t first, uint32_t end) const;
+  std::shared_ptr<Object> new_block(size_t index) const;
+  Result<ObjectPtr> supplement(const Need& need) const;
+  ObjectPtr snapshot(uint32_t position) const;
+  std::optional<Bytes> state_at(const Part& part, uint32_t position) const;
+  const Part& part(uint32_t layer, uint32_t part) const;
+  PartRows& rows_of(uint32_t layer, uint32_t part);
+  template <typename Visit>
+  void each_part(Visit&& call) const;
 
   std::shared_ptr<const Codec> codec_;
   Realm realm_;
   uint32_t block_tokens_;
-  uint64_t row_bytes_ = 0;  // of one exact row, same for K and V
+  uint32_t checkpoint_interval_;
+  bool has_states_ = false;  // some part has carries, state or opaque bytes
+  std::vector<PartGroup> groups_;
   Lease lease_;
   std::vector<Token> tokens_;
   std::vector<ObjectPtr> blocks_;
-  std::vector<std::vector<Plane>> growing_;  // planes of blocks beyond blocks_, until advance()
   std::vector<ObjectPtr> fetched_;
-  std::vector<std::vector<Open>> open_;  // [layer][k, v]
-  std::vector<uint32_t> sealed_;         // [layer]: complete blocks
-  std::vector<AttentionRows> rows_;      // [layer]
+  std::vector<std::vector<Part>> parts_;  // [layer][part]
 };
 
 }  // namespace kv

@@ -30,10 +30,10 @@ Prefill::Prefill(const Model& model, Threads& threads, uint32_t block_tokens)
 Status Prefill::extend(std::span<const Token> tokens, KvCache& cache, Deadline deadline) {
   uint32_t first = cache.tokens();
   auto source = [&](uint32_t layer, Side side, float* out) {
-    return cache.decode(layer, side, out);
+    return cache.decode(layer, 0, side, {0, first}, out);
   };
   auto sink = [&](uint32_t layer, uint32_t rows, const float* k, const float* v) -> Status {
-    KV_RETURN_IF_ERROR(cache.append(layer, rows, k, v));
+    KV_RETURN_IF_ERROR(cache.append(layer, 0, rows, k, v));
     return cache.seal(layer);
   };
   KV_RETURN_IF_ERROR(run(tokens, first, source, sink, deadline));

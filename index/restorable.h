@@ -1,9 +1,5 @@
 // restorable(n): the one rule that says which prefix lengths of a query may be served, and from
-// which objects. For every part group, what a cache of n tokens needs must be present:
-//   full, latent: rows [0, n)         window{W, keep}: rows [max(0, n-W+1), n), [0, min(keep, n))
-//   chunk{C}: rows [floor(n/C)*C, n)  state, opaque: a snapshot at n
-//   pooled{r, overlap}: rows [0, floor(n/r)) and the carry at n (empty, so present, where r divides
-//   n and there is no overlap or n < r)
+// which objects: those at which all that a cache of n tokens holds (proto/demand.h) is present.
 // Servable lengths are no interval. Pure functions, any thread.
 #pragma once
 
@@ -13,6 +9,7 @@
 #include <vector>
 
 #include "proto/client.h"
+#include "proto/demand.h"
 #include "proto/model.h"
 
 namespace kv {
@@ -95,19 +92,5 @@ struct RestorePlan {
 /// unknown group or with an empty range are ignored.
 RestorePlan plan_restore(std::span<const PartGroup> groups, const RestorableQuery& query,
                          std::span<const Holding> holdings);
-
-/// A row range that a cache of exactly n tokens needs (pooled: in rows of `rate` tokens).
-struct RowRange {
-  uint32_t first = 0, end = 0;
-  bool empty() const { return first >= end; }
-  bool operator==(const RowRange&) const = default;
-};
-/// What `part` needs at n: for windows the sinks first, then the newest rows, not overlapping; none
-/// for state and opaque. Also what a store at n must cover.
-std::vector<RowRange> demanded_rows(const PartSpec& part, uint32_t n);
-/// True if `part` needs a carry with bytes at n (pooled only).
-bool demands_carry(const PartSpec& part, uint32_t n);
-/// True if `part` needs a snapshot at n (state and opaque, n > 0).
-bool demands_snapshot(const PartSpec& part, uint32_t n);
 
 }  // namespace kv

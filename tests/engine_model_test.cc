@@ -12,6 +12,7 @@
 #include "engine/calibration.h"
 #include "engine/decoder.h"
 #include "engine/generator.h"
+#include "engine/model_network.h"
 #include "engine/prefill.h"
 #include "tests/engine_memory_client.h"
 
@@ -210,9 +211,10 @@ TEST(EngineModel, CalibrationIsTheSameEveryTime) {
   auto base = plain_profile(model->spec(), {});
   ASSERT_TRUE(base.ok());
   EXPECT_GE(model->tokenizer().encode(kCalibrationText)->size(), kCalibrationTokens);
-  Threads one(1), two(2);
-  auto a = calibrate(*model, *base, one, Deadline::max());
-  auto b = calibrate(*model, *base, two, Deadline::max());
+  auto one = make_network(model, 1), two = make_network(model, 2);
+  ASSERT_TRUE(one.ok() && two.ok());
+  auto a = calibrate(**one, *base, Deadline::max());
+  auto b = calibrate(**two, *base, Deadline::max());
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_EQ(*a, *b);
   EXPECT_NE(*a, *base);

@@ -1,0 +1,187 @@
+// Taking over a fetched prefix: which object each row comes from, and the states at its end.
+#include <algorithm>
+#include <map>
+
+#include "engine/kv_cache.h"
+
+namespace kv {
+namespace {
+
+std::string where(uint32_t layer, uint32_t part) {
+  return "fetch: layer " + std::to_string(layer) + " part " + std::to_string(part) + ": ";
+}
+
+bool is_main(const Object& o) {
+  return o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::tail;
+}
+
+}  // namespace
+
+// The planes of one object of one part, and which of their rows are the query's.
+struct KvCache::Piece {
+  std::vector<const Plane*> sides;
+  RowRange rows;
+  /// Order of preference: a block that the query holds wholly, then tails (those that reach its end
+  /// first, of these the shortest), then others.
+  std::pair<uint32_t, uint32_t> rank;
+  bool coded = true;  ///< of a block, not of a tail
+};
+
+Status KvCache::adopt(Lease lease, std::span<const Token> tokens) {
+  clear();
+  lease_ = std::move(lease);
+  Status status = adopt_all(lease_.prefix(), tokens);
+  if (!status.ok()) {
+    clear();
+    return status;
+  }
+  for (const FetchedObject& f : lease_.prefix().objects) {
+    if (is_main(*f.object)) fetched_.push_back(f.object);
+  }
+  return {};
+}
+
+Status KvCache::adopt_all(const Prefix& prefix, std::span<const Token> tokens) {
+  if (prefix.tokens > tokens.size()) return corruption("fetch: more rows than the query has");
+  for (const FetchedObject& f : prefix.objects) {
+    const Object& o = *f.object;
+    KV_RETURN_IF_ERROR(validate(o, codec_->model(), codec_->profile()));
+    uint32_t end = std::min({f.end_token, o.end_token(), prefix.tokens});
+    bool same = end <= o.first_token ||
+                std::equal(tokens.begin() + o.first_token, tokens.begin() + end, o.tokens.begin());
+    if (!same) return corruption("fetch: an object of other tokens");
+  }
+  tokens_.assign(tokens.begin(), tokens.begin() + prefix.tokens);
+  KV_RETURN_IF_ERROR(adopt_rows(prefix));
+  KV_RETURN_IF_ERROR(adopt_blocks(prefix));
+  return adopt_states(prefix);
+}
+
+// The complete blocks: as fetched, or made of the rows (none) where a model keeps nothing in them.
+Status KvCache::adopt_blocks(const Prefix& prefix) {
+  std::map<uint32_t, ObjectPtr> fetched;
+  for (const FetchedObject& f : prefix.objects) {
+    bool whole = f.object->name.kind == ObjectKind::block && f.end_token >= f.object->end_token();
+    if (whole) fetched[f.object->first_token] = f.object;
+  }
+  bool in_blocks = std::any_of(groups_.begin(), groups_.end(), [](const PartGroup& g) {
+    return g.spec.has_rows() && g.spec.rows_in_block();
+  });
+  for (uint32_t at = 0; at + block_tokens_ <= tokens(); at += block_tokens_) {
+    auto it = fetched.find(at);
+    if (it == fetched.end() && in_blocks) {
+      return corruption("fetch: the block at " + std::to_string(at) + " is missing");
+    }
+    if (it == fetched.end()) {
+      blocks_.push_back(new_block(blocks_.size()));
+      continue;
+    }
+    Id parent = blocks_.empty() ? Id{} : blocks_.back()->name.id;
+    if (it->second->parent != parent) return corruption("fetch: a block of another path");
+    blocks_.push_back(it->second);
+  }
+  return {};
+}
+
+Status KvCache::adopt_rows(const Prefix& prefix) {
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<Piece>> found;
+  for (const FetchedObject& f : prefix.objects) {
+    const Object& o = *f.object;
+    bool tail = o.tokens.size() < block_tokens_;
+    bool path = !tail && f.end_token >= o.end_token();
+    auto length = static_cast<uint32_t>(o.tokens.size());
+    for (const Plane& p : o.planes) {
+      const PartSpec& spec = codec_->model().layers[p.layer].parts[p.part];
+      uint32_t rate = spec.kind == PartKind::pooled ? spec.rate : 1;
+      auto& pieces = found[{p.layer, p.part}];
+      bool other_side = p.side == Side::v;
+      if (other_side) {
+        bool follows = !pieces.empty() && pieces.back().sides.size() == 1 &&
+                       pieces.back().sides[0]->first_row == p.first_row &&
+                       pieces.back().sides[0]->end_row() == p.end_row();
+        if (!follows) return corruption(where(p.layer, p.part) + "a V plane without its K plane");
+        pieces.back().sides.push_back(&p);
+        continue;
+      }
+      Piece piece;
+      piece.sides = {&p};
+      piece.rows = {p.first_row, std::min({p.end_row(), f.end_token / rate, tokens() / rate})};
+      piece.rank = path                              ? std::pair(0u, 0u)
+                   : tail && f.end_token >= tokens() ? std::pair(1u, length)
+                   : tail                            ? std::pair(2u, length)
+                                                     : std::pair(3u, 0u);
+      piece.coded = !tail;
+      pieces.push_back(std::move(piece));
+    }
+  }
+  for (uint32_t l = 0; l < parts_.size(); ++l) {
+    for (uint32_t p = 0; p < parts_[l].size(); ++p) {
+      if (parts_[l][p].rows) KV_RETURN_IF_ERROR(adopt_part(l, p, found[{l, p}], tokens()));
+    }
+  }
+  return {};
+}
+
+// Every demanded row from the best piece that has it.
+Status KvCache::adopt_part(uint32_t layer, uint32_t part, std::vector<Piece>& pieces, uint32_t n) {
+  PartRows& rows = *parts_[layer][part].rows;
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [](const Piece& a, const Piece& b) { return a.rank < b.rank; });
+  std::vector<RowRange> open = demanded_rows(rows.spec(), n);
+  std::vector<PartRows::Source> sources;
+  for (const Piece& piece : pieces) {
+    std::vector<RowRange> left;
+    for (RowRange r : open) {
+      RowRange take{std::max(r.first, piece.rows.first), std::min(r.end, piece.rows.end)};
+      if (take.empty()) {
+        left.push_back(r);
+        continue;
+      }
+      size_t sides = sides_of(rows.spec()).size();
+      if (piece.sides.size() != sides) return corruption(where(layer, part) + "a plane is missing");
+      sources.push_back({piece.sides, take, piece.coded});
+      if (r.first < take.first) left.push_back({r.first, take.first});
+      if (take.end < r.end) left.push_back({take.end, r.end});
+    }
+    open = std::move(left);
+  }
+  if (!open.empty()) {
+    return corruption(where(layer, part) + "row " + std::to_string(open[0].first) + " is missing");
+  }
+  std::sort(sources.begin(), sources.end(),
+            [](const auto& a, const auto& b) { return a.rows.first < b.rows.first; });
+  return rows.take(sources, n);
+}
+
+Status KvCache::adopt_states(const Prefix& prefix) {
+  uint32_t n = tokens();
+  for (uint32_t l = 0; l < parts_.size(); ++l) {
+    for (uint32_t p = 0; p < parts_[l].size(); ++p) {
+      const PartSpec& spec = codec_->model().layers[l].parts[p];
+      if (!demands_carry(spec, n) && !demands_snapshot(spec, n)) continue;
+      bool in_snapshot = !spec.has_rows() && spec.snapshot == SnapshotPlace::checkpoint;
+      const StateBlob* found = nullptr;
+      for (const FetchedObject& f : prefix.objects) {
+        const ObjectName& name = f.object->name;
+        bool here = in_snapshot ? name.kind == ObjectKind::snapshot && f.object->end_token() == n
+                                : name.kind == ObjectKind::supplement && name.first_row == n &&
+                                      name.end_row == n;
+        if (!here || f.end_token < n) continue;
+        for (const StateBlob& s : f.object->states) {
+          if (s.layer == l && s.part == p) found = &s;
+        }
+      }
+      if (found == nullptr) {
+        return {StatusCode::not_found, where(l, p) + "no " +
+                                           (spec.has_rows() ? "carry" : "snapshot") + " at " +
+                                           std::to_string(n)};
+      }
+      Part& part = parts_[l][p];
+      part.state.assign(found->bytes.data(), found->bytes.data() + found->bytes.size());
+    }
+  }
+  if (has_states_) keep_states();
+  return {};
+}
+
+}  // namespace kv

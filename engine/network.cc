@@ -1,0 +1,10 @@
+// What a network has when its architecture says nothing else.
+#include "engine/network.h"
+
+namespace kv {
+
+Result<std::vector<Token>> Network::encode(std::string_view) const {
+  return unsupported("the network of model " + spec().name + " has no tokenizer");
+}
+
+}  // namespace kv

@@ -1,0 +1,49 @@
+// Network: what one architecture computes, behind one seam: the generator, batches and tests see
+// only this.
+//
+// A network keeps weights and scratch memory of its own; everything of a sequence lives in the
+// KvCache, so one network serves any number of sequences, one after the other. One thread at a time
+// calls it; it may use threads of its own. Results are a function of the tokens and of what the
+// cache holds, bit for bit, whatever the number of threads.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "proto/client.h"
+#include "proto/model.h"
+
+namespace kv {
+
+class Network {
+ public:
+  virtual ~Network() = default;
+
+  /// Layers and parts as in the cache; the fingerprint covers all that changes a row.
+  virtual const ModelSpec& spec() const = 0;
+  virtual uint32_t vocab() const = 0;    ///< token ids are 0 … vocab - 1
+  virtual uint32_t context() const = 0;  ///< most positions of one sequence
+  /// True for the tokens that end an answer.
+  virtual bool ends(Token) const { return false; }
+  /// Ids of a text, for calibration. Returns: unsupported for a network without a tokenizer.
+  virtual Result<std::vector<Token>> encode(std::string_view text) const;
+
+  /// Computes `token` at position cache.tokens(), appends its rows and states to every part and
+  /// advances by one. `logits`: (vocab), or empty where nobody asks. Own kernels, whose order of
+  /// summation is fixed: the result does not depend on what is computed beside it. Returns:
+  /// invalid_argument (context full, token outside the vocabulary, values beyond the raw dtype, a
+  /// state of a wrong size); the cache is then unusable.
+  virtual Status step(Token token, KvCache& cache, std::span<float> logits) = 0;
+  /// Computes tokens[cache.tokens() …) and advances to their end: rows of this call are attended to
+  /// exactly, those before it as they are held. A network with carries or states advances to
+  /// cache.advance_limit() at most at a time. Returns: as step; deadline_exceeded.
+  virtual Status prefill(std::span<const Token> tokens, KvCache& cache, Deadline deadline) = 0;
+  /// Whether the states of a cache that was taken over fit: sizes, and what else can be seen.
+  /// Returns: invalid_argument; the fetch is then a miss.
+  virtual Status check(KvCache&) const { return {}; }
+};
+
+}  // namespace kv

@@ -1,0 +1,327 @@
+// Taking over, growing, sealing and cutting of one part's rows. See part_rows.h.
+#include "engine/part_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace kv {
+namespace {
+
+std::string text(RowRange r) {
+  return "[" + std::to_string(r.first) + ", " + std::to_string(r.end) + ")";
+}
+
+// One past the last coded row; the plane's first row if there is none.
+uint32_t codes_end(const Plane& p) {
+  uint32_t row = p.first_row, end = p.first_row;
+  for (const RowRun& run : p.runs) {
+    row += run.rows;
+    if (run.form == RunForm::codes) end = row;
+  }
+  return end;
+}
+
+// Bytes of rows [first, end) of a plane that has them.
+uint64_t bytes_between(const Plane& p, RowRange rows) {
+  uint64_t bytes = 0;
+  uint32_t row = p.first_row;
+  for (const RowRun& run : p.runs) {
+    uint32_t a = std::max(row, rows.first), b = std::min(row + run.rows, rows.end);
+    if (a < b) bytes += run_bytes(p, run.form, b - a);
+    row += run.rows;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+PartRows::PartRows(std::shared_ptr<const Codec> codec, uint32_t layer, uint32_t part)
+    : codec_(std::move(codec)),
+      spec_(&codec_->model().layers[layer].parts[part]),
+      layer_(static_cast<uint16_t>(layer)),
+      part_(static_cast<uint16_t>(part)),
+      sides_(sides_of(*spec_)),
+      raw_(codec_->side(layer, part, sides_[0].side)->raw_dtype),
+      rate_(spec_->kind == PartKind::pooled ? spec_->rate : 1),
+      block_rows_(codec_->profile().block_tokens / rate_),
+      exact_(sides_.size()),
+      attention_(codec_, layer, part) {
+  for (const SideSpec& s : sides_) {
+    row_bytes_.push_back(uint64_t{s.heads} * s.dim * dtype_bytes(raw_));
+  }
+}
+
+uint32_t PartRows::end_row() const {
+  return exact_first_ + static_cast<uint32_t>(exact_[0].size() / row_bytes_[0]);
+}
+
+// Exact open rows in place of a copy: no one keeps the plane beyond the next change.
+Plane PartRows::exact_plane(size_t side, RowRange rows) const {
+  Plane p;
+  p.layer = layer_;
+  p.part = part_;
+  p.side = sides_[side].side;
+  p.dtype = raw_;
+  p.heads = sides_[side].heads;
+  p.dim = sides_[side].dim;
+  p.first_row = rows.first;
+  if (!rows.empty()) p.runs = {{RunForm::exact, rows.end - rows.first}};
+  p.bytes = Bytes(nullptr, exact_[side].data() + (rows.first - exact_first_) * row_bytes_[side],
+                  (rows.end - rows.first) * row_bytes_[side]);
+  return p;
+}
+
+// Calls call(plane, rows) for the stretches that make up `rows`, in order.
+template <typename Visit>
+Status PartRows::visit(size_t side, RowRange rows, Visit&& call) const {
+  uint32_t at = rows.first;
+  auto in = [&](const Plane& p) -> Status {
+    if (p.first_row > at || p.end_row() <= at || at >= rows.end) return {};
+    RowRange part{at, std::min(p.end_row(), rows.end)};
+    at = part.end;
+    return call(p, part);
+  };
+  for (const Piece& p : sealed_) KV_RETURN_IF_ERROR(in(p.sides[side]));
+  for (const Piece& p : heads_) KV_RETURN_IF_ERROR(in(p.sides[side]));
+  KV_RETURN_IF_ERROR(in(exact_plane(side, {exact_first_, end_row()})));
+  if (at >= rows.end) return {};
+  return invalid_argument("layer " + std::to_string(layer_) + " part " + std::to_string(part_) +
+                          ": rows " + text(rows) + " are not all held");
+}
+
+bool PartRows::holds(RowRange rows) const {
+  return visit(0, rows, [](const Plane&, RowRange) { return Status(); }).ok();
+}
+
+Status PartRows::decode(Side side, RowRange rows, float* out) const {
+  for (size_t s = 0; s < sides_.size(); ++s) {
+    if (sides_[s].side != side) continue;
+    size_t width = size_t{sides_[s].heads} * sides_[s].dim;
+    return visit(s, rows, [&](const Plane& p, RowRange r) {
+      auto* dst = reinterpret_cast<uint8_t*>(out + (r.first - rows.first) * width);
+      return codec_->decode_rows(p, r.first, r.end, DType::f32,
+                                 {dst, (r.end - r.first) * width * sizeof(float)});
+    });
+  }
+  return invalid_argument("layer " + std::to_string(layer_) + " part " + std::to_string(part_) +
+                          " has no side " + to_string(side));
+}
+
+Result<PartRows::Piece> PartRows::cut_piece(RowRange rows) const {
+  Piece out;
+  for (size_t s = 0; s < sides_.size(); ++s) {
+    std::vector<Plane> pieces;
+    KV_RETURN_IF_ERROR(visit(s, rows, [&](const Plane& p, RowRange r) -> Status {
+      KV_ASSIGN_OR_RETURN(Plane piece, slice_rows(p, r.first, r.end));
+      pieces.push_back(std::move(piece));
+      return {};
+    }));
+    if (pieces.size() == 1) {
+      out.sides.push_back(std::move(pieces[0]));
+      continue;
+    }
+    KV_ASSIGN_OR_RETURN(Plane joined, join_rows(pieces));
+    out.sides.push_back(std::move(joined));
+  }
+  return out;
+}
+
+Result<Plane> PartRows::cut(Side side, RowRange rows) const {
+  KV_ASSIGN_OR_RETURN(Piece piece, cut_piece(rows));
+  for (Plane& p : piece.sides) {
+    if (p.side == side) return std::move(p);
+  }
+  return invalid_argument(std::string("no side ") + to_string(side));
+}
+
+uint64_t PartRows::bytes(RowRange rows) const {
+  uint64_t total = 0;
+  for (size_t s = 0; s < sides_.size(); ++s) {
+    Status held = visit(s, rows, [&](const Plane& p, RowRange r) {
+      total += bytes_between(p, r);
+      return Status();
+    });
+    KV_CHECK(held.ok());
+  }
+  return total;
+}
+
+Status PartRows::append(uint32_t count, std::span<const float* const> sides) {
+  KV_CHECK(sides.size() == sides_.size());
+  uint32_t first = end_row();
+  for (size_t s = 0; s < sides_.size(); ++s) {
+    Plane given = exact_plane(s, {exact_first_, exact_first_});
+    given.dtype = DType::f32;
+    given.first_row = first;
+    given.runs = {{RunForm::exact, count}};
+    given.bytes = Bytes(nullptr, reinterpret_cast<const uint8_t*>(sides[s]),
+                        size_t{count} * given.heads * given.dim * sizeof(float));
+    KV_ASSIGN_OR_RETURN(Plane rounded, codec_->raw(given));
+    auto bytes = rounded.bytes.span();
+    exact_[s].insert(exact_[s].end(), bytes.begin(), bytes.end());
+  }
+  if (sides_.size() == 2) return show_open();
+  return show_values({first, first + count}, values_);
+}
+
+Status PartRows::seal() {
+  if (end_row() < begin_ + block_rows_) return {};
+  while (end_row() >= begin_ + block_rows_) {
+    uint32_t limit = begin_ + block_rows_;
+    std::vector<RowRange> stretches;
+    for (const Piece& p : heads_) {
+      bool follows = !stretches.empty() && stretches.back().end == p.rows().first;
+      if (follows)
+        stretches.back().end = p.rows().end;
+      else
+        stretches.push_back(p.rows());
+    }
+    uint32_t from = std::max(exact_first_, begin_);
+    bool follows = !stretches.empty() && stretches.back().end == from;
+    if (follows)
+      stretches.back().end = limit;
+    else if (from < limit)
+      stretches.push_back({from, limit});
+    for (RowRange r : stretches) {
+      KV_ASSIGN_OR_RETURN(Piece piece, cut_piece(r));
+      for (Plane& p : piece.sides) {
+        KV_ASSIGN_OR_RETURN(p, codec_->encode(p));
+      }
+      sealed_.push_back(std::move(piece));
+    }
+    heads_.clear();
+    begin_ = limit;
+  }
+  for (size_t s = 0; s < sides_.size(); ++s) {
+    auto used = static_cast<ptrdiff_t>((begin_ - exact_first_) * row_bytes_[s]);
+    exact_[s].erase(exact_[s].begin(), exact_[s].begin() + used);
+  }
+  exact_first_ = begin_;
+  return show();
+}
+
+Status PartRows::take(std::span<const Source> sources, uint32_t tokens) {
+  KV_RETURN_IF_ERROR(rewind(0));
+  uint32_t end = tokens / rate_;
+  begin_ = end / block_rows_ * block_rows_;
+  exact_first_ = end;
+  std::vector<Piece> open;
+  for (const Source& source : sources) {
+    Piece piece;
+    for (const Plane* p : source.sides) {
+      bool whole = p->first_row == source.rows.first && p->end_row() == source.rows.end;
+      if (whole) {
+        piece.sides.push_back(*p);
+      } else {
+        KV_ASSIGN_OR_RETURN(Plane slice, slice_rows(*p, source.rows.first, source.rows.end));
+        piece.sides.push_back(std::move(slice));
+      }
+    }
+    if (source.rows.first >= begin_) {
+      open.push_back(std::move(piece));
+      continue;
+    }
+    // A complete block's rows are coded, wherever they come from.
+    for (size_t s = 0; s < sides_.size() && !source.coded; ++s) {
+      KV_ASSIGN_OR_RETURN(piece.sides[s], codec_->encode(piece.sides[s]));
+    }
+    sealed_.push_back(std::move(piece));
+  }
+  KV_RETURN_IF_ERROR(take_open(std::move(open)));
+  return show();
+}
+
+// The exact rows at the end go where new ones are appended, all else is kept as it came.
+Status PartRows::take_open(std::vector<Piece> open) {
+  while (!open.empty() && open.back().rows().end == exact_first_) {
+    Piece& last = open.back();
+    uint32_t split = last.rows().first;
+    for (const Plane& p : last.sides) split = std::max(split, codes_end(p));
+    for (size_t s = 0; s < sides_.size(); ++s) {
+      const Bytes& bytes = last.sides[s].bytes;
+      const uint8_t* end = bytes.data() + bytes.size();
+      const uint8_t* from = end - (exact_first_ - split) * row_bytes_[s];
+      exact_[s].insert(exact_[s].begin(), from, end);
+    }
+    exact_first_ = split;
+    if (split > last.rows().first) {
+      for (Plane& p : last.sides) {
+        KV_ASSIGN_OR_RETURN(p, slice_rows(p, p.first_row, split));
+      }
+      break;
+    }
+    open.pop_back();
+  }
+  heads_ = std::move(open);
+  return {};
+}
+
+Status PartRows::rewind(uint32_t tokens) {
+  uint32_t row = tokens / rate_;
+  while (!sealed_.empty() && sealed_.back().rows().first >= row) sealed_.pop_back();
+  heads_.clear();
+  for (auto& bytes : exact_) bytes.clear();
+  begin_ = exact_first_ = row;
+  return show();
+}
+
+// The rows, sinks apart, that a token at end_row() or later may see.
+RowRange PartRows::seen() const {
+  uint32_t end = end_row();
+  if (spec_->kind == PartKind::window) {
+    return {end + 1 > spec_->window ? end + 1 - spec_->window : 0, end};
+  }
+  if (spec_->kind == PartKind::chunk) return {end / spec_->chunk * spec_->chunk, end};
+  return {0, end};
+}
+
+// Both kinds of view, from scratch.
+Status PartRows::show() {
+  RowRange rows = seen();
+  if (sides_.size() == 2) {
+    attention_.clear();
+    for (const Piece& p : sealed_) {
+      RowRange r = p.rows();
+      if (r.end <= rows.first && r.first >= spec_->keep) continue;
+      KV_RETURN_IF_ERROR(attention_.add(p.sides[0], p.sides[1], r.first, r.end));
+    }
+    return show_open();
+  }
+  sink_values_.clear();
+  values_.clear();
+  uint32_t sinks = std::min(spec_->keep, rows.first);
+  KV_RETURN_IF_ERROR(show_values({0, sinks}, sink_values_));
+  values_first_ = rows.first;
+  return show_values(rows, values_);
+}
+
+// Appends decoded rows to `out`.
+Status PartRows::show_values(RowRange rows, std::vector<float>& out) const {
+  if (rows.empty()) return {};
+  size_t at = out.size(), width = size_t{sides_[0].heads} * sides_[0].dim;
+  out.resize(at + (rows.end - rows.first) * width);
+  return decode(sides_[0].side, rows, out.data() + at);
+}
+
+Status PartRows::show_open() {
+  attention_.drop_from(begin_);
+  for (const Piece& p : heads_) {
+    RowRange r = p.rows();
+    KV_RETURN_IF_ERROR(attention_.add(p.sides[0], p.sides[1], r.first, r.end));
+  }
+  return attention_.add_exact(raw_, exact_[0].data(), exact_[1].data(), exact_first_,
+                              end_row() - exact_first_);
+}
+
+ValueRows PartRows::values() const {
+  ValueRows v;
+  v.width = sides_[0].heads * sides_[0].dim;
+  v.first = values_first_;
+  v.end = end_row();
+  v.sinks = static_cast<uint32_t>(sink_values_.size() / v.width);
+  v.values = values_.data();
+  v.sink_values = sink_values_.data();
+  return v;
+}
+
+}  // namespace kv

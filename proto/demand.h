@@ -1,0 +1,33 @@
+// What a cache of exactly n tokens holds, part by part: the demands behind restorable(n)
+// (index/restorable.h), what a store at n must cover, and what an engine takes over at n.
+//
+//   full, latent: rows [0, n)         window{W, keep}: rows [max(0, n-W+1), n), [0, min(keep, n))
+//   chunk{C}: rows [floor(n/C)*C, n)  state, opaque: a snapshot at n
+//   pooled{r, overlap}: rows [0, floor(n/r)) and the carry at n (empty, so present, where r divides
+//   n and there is no overlap or n < r)
+// Pure functions, any thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/model.h"
+
+namespace kv {
+
+/// Rows [first, end), absolute (pooled: in rows of `rate` tokens).
+struct RowRange {
+  uint32_t first = 0, end = 0;
+  bool empty() const { return first >= end; }
+  bool operator==(const RowRange&) const = default;
+};
+
+/// What `part` needs at n: for windows the sinks first, then the newest rows, not overlapping; none
+/// for state and opaque.
+std::vector<RowRange> demanded_rows(const PartSpec& part, uint32_t n);
+/// True if `part` needs a carry with bytes at n (pooled only).
+bool demands_carry(const PartSpec& part, uint32_t n);
+/// True if `part` needs a snapshot at n (state and opaque, n > 0).
+bool demands_snapshot(const PartSpec& part, uint32_t n);
+
+}  // namespace kv
