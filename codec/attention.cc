@@ -236,7 +236,7 @@ void PreparedQueries::prepare(const Codec& codec, uint32_t layer, uint32_t part,
   factor_.assign(count_, 0.0f);
   mean_score_.assign(count_, 0.0f);
   work_.resize(dim);
-  const float unit = code_unit(side->bits) / std::sqrt(static_cast<float>(dim));
+  const float unit = code_unit(side->bits) / rotation_norm(dim);
   for (uint32_t i = 0; i < count_; ++i) {
     float* exact = exact_.data() + size_t{i} * k_stride_;
     for (uint32_t j = 0; j < dim; ++j) exact[j] = queries[size_t{i} * dim + j] * scale;
@@ -440,7 +440,14 @@ class ChunkTask {
           kernels_.quantize_weights(scores_ + size_t{i} * kAttentionChunk + (tile - first_),
                                     tile_scales_, weights_ + size_t{i} * kTileRows);
     }
-    kernels_.add_codes(weights_, factors_, count_, codes_, v_.dim, sums);
+    if (v_stride_ == v_.dim) {
+      kernels_.add_codes(weights_, factors_, count_, codes_, v_.dim, sums);
+      return;
+    }
+    for (uint32_t i = 0; i < count_; ++i) {
+      kernels_.add_codes(weights_ + size_t{i} * kTileRows, factors_ + i, 1, codes_, v_.dim,
+                         sums + size_t{i} * v_stride_);
+    }
   }
 
   const PreparedQueries& queries_;
@@ -492,7 +499,7 @@ class ChunkMerger {
   }
 
   void finish(float* out) {
-    const float unit = code_unit(v_.bits) / std::sqrt(static_cast<float>(v_.dim));
+    const float unit = code_unit(v_.bits) / rotation_norm(v_.dim);
     for (uint32_t i = 0; i < count_; ++i, out += v_.dim) {
       float* rotated = sums_.rotated + size_t{i} * stride_;
       const float* exact = sums_.exact + size_t{i} * stride_;

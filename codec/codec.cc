@@ -69,7 +69,13 @@ bool valid_scales(const uint8_t* data, size_t n) {
 
 }  // namespace
 
-bool codable_dim(uint32_t dim) { return dim == 32 || dim == 64 || dim == 128 || dim == 256; }
+bool codable_dim(uint32_t dim) {
+  if (dim < kMinCodedDim || dim > kMaxCodedDim || dim % 4 != 0) return false;
+  bool spreads = true;
+  for_each_odd_factor(rotation_shape(dim),
+                      [&](uint32_t p, uint32_t) { spreads &= p <= kMaxOddFactor; });
+  return spreads;
+}
 
 Status Codec::add_side(uint32_t layer, uint32_t part, const SideSpec& spec) {
   const PartCoding& coding = profile_->coding(layer, part);
@@ -83,7 +89,7 @@ Status Codec::add_side(uint32_t layer, uint32_t part, const SideSpec& spec) {
   if (side.bits == 0) return {};
   if (!codable_dim(spec.dim)) {
     return unsupported(where(layer, part, spec.side) + "head_dim " + std::to_string(spec.dim) +
-                       " can't be coded (32, 64, 128 or 256); set its bits to 0");
+                       " can't be coded (" + kCodableDims + "); set its bits to 0");
   }
   side.signs =
       std::make_shared<const std::vector<float>>(rotation_signs(profile_->rotation_seed, spec.dim));
@@ -185,7 +191,7 @@ Status decode_codes(const Kernels& kernels, const SideCoding& side, const Plane&
   const uint32_t heads = plane.heads, dim = plane.dim;
   const size_t vector_bytes = code_bytes(dim, plane.bits), width = size_t{heads} * dim;
   const uint8_t* scales = data + size_t{heads} * run_rows * vector_bytes;
-  const float unit = code_unit(plane.bits) / std::sqrt(static_cast<float>(dim));
+  const float unit = code_unit(plane.bits) / rotation_norm(dim);
   std::vector<float> row(width);
   std::vector<int16_t> values(dim);
   for (uint32_t r = first; r < end; ++r, dst += width * dtype_bytes(out)) {

@@ -18,8 +18,10 @@
 
 namespace kv {
 
-/// True for the vector lengths that can be coded: 32, 64, 128, 256.
+/// True for the vector lengths that can be coded: see kCodableDims.
 bool codable_dim(uint32_t dim);
+inline constexpr const char* kCodableDims =
+    "multiples of 4 from 32 to 512 without a prime factor above 7";
 
 /// How one side of one part is coded; the vectors are empty where the side has none.
 struct SideCoding {

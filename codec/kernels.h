@@ -2,7 +2,7 @@
 //
 // The scalar table is the specification: every other one gives the same bits for the same input
 // (fixed order of float operations, integers elsewhere; built with -ffp-contract=off). Functions
-// are pure and check nothing: pointers may be unaligned, dims are 32, 64, 128 or 256 where a vector
+// are pure and check nothing: pointers may be unaligned, dims are codable (codec.h) where a vector
 // is coded, and multiples of 8 elsewhere. Any thread.
 #pragma once
 
@@ -29,14 +29,14 @@ struct Kernels {
   void (*f32_to_f16)(const float* in, uint8_t* out, size_t n);
   void (*f32_to_bf16)(const float* in, uint8_t* out, size_t n);
 
-  /// In place: x[i] = (x[i] - mean[i]) * gain[i]. n is a multiple of 8.
+  /// In place: x[i] = (x[i] - mean[i]) * gain[i].
   void (*center)(float* x, const float* mean, const float* gain, size_t n);
-  /// In place: x[i] = x[i] * inverse_gain[i] + mean[i], rounded twice. n is a multiple of 8.
+  /// In place: x[i] = x[i] * inverse_gain[i] + mean[i], rounded twice.
   void (*uncenter)(float* x, const float* mean, const float* inverse_gain, size_t n);
 
-  /// In place, one vector: x = H (signs * x), unnormalised, Sylvester order.
+  /// In place, one vector: x = M (signs * x), the unnormalised rotation of TURBOQUANT.md.
   void (*rotate)(float* x, uint32_t dim, const float* signs);
-  /// In place, one vector: x = signs * (H x).
+  /// In place, one vector: x = signs * (M x).
   void (*unrotate)(float* x, uint32_t dim, const float* signs);
 
   /// One vector; x (dim) is destroyed. Writes code_bytes(dim, bits) to `codes` and the fp16 scale,
@@ -45,7 +45,7 @@ struct Kernels {
                         uint16_t* scale);
   /// `rows` adjacent code vectors → (rows, dim) code values: units of 1/512 (2, 3, 4 bit) or 1 (8).
   void (*unpack)(const uint8_t* codes, size_t rows, uint32_t dim, uint8_t bits, int16_t* out);
-  /// One vector: out = signs * (H values) * factor, the transform exact, one rounding at the end.
+  /// One vector: out = signs * (M values) * factor, the transform exact, one rounding at the end.
   void (*decode)(const int16_t* values, uint32_t dim, const float* signs, float factor, float* out);
 
   /// out[r] = sum over dim of q * k[r], exact in int32. k is (rows, dim).

@@ -7,14 +7,17 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "codec/float16.h"
 #include "codec/kernels.h"
 #include "codec/packing.h"
 #include "codec/turboquant.h"
 #include "codec/vector_scale.h"
+#include "proto/plane.h"
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
@@ -62,17 +65,21 @@ void f32_to_bf16(const float* in, uint8_t* out, size_t n) {
 }
 
 void center(float* x, const float* mean, const float* gain, size_t n) {
-  for (size_t i = 0; i < n; i += 8) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
     __m256 d = _mm256_sub_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(mean + i));
     _mm256_storeu_ps(x + i, _mm256_mul_ps(d, _mm256_loadu_ps(gain + i)));
   }
+  for (; i < n; ++i) x[i] = (x[i] - mean[i]) * gain[i];
 }
 
 void uncenter(float* x, const float* mean, const float* inverse_gain, size_t n) {
-  for (size_t i = 0; i < n; i += 8) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
     __m256 p = _mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(inverse_gain + i));
     _mm256_storeu_ps(x + i, _mm256_add_ps(p, _mm256_loadu_ps(mean + i)));
   }
+  for (; i < n; ++i) x[i] = x[i] * inverse_gain[i] + mean[i];
 }
 
 // ---- rotation
@@ -93,23 +100,27 @@ KV_INLINE void butterfly(__m256& a, __m256& b) {
   a = sum;
 }
 
-// All strides within `n` registers (n = 4 or 8).
+// All strides within `n` registers (1, 2, 4 or 8).
 template <int n>
 KV_INLINE void hadamard_registers(__m256* v) {
   for (int i = 0; i < n; ++i) v[i] = hadamard8(v[i]);
-  for (int i = 0; i < n; i += 2) butterfly(v[i], v[i + 1]);
-  for (int i = 0; i < n; i += 4) {
-    butterfly(v[i], v[i + 2]);
-    butterfly(v[i + 1], v[i + 3]);
+  if constexpr (n >= 2) {
+    for (int i = 0; i < n; i += 2) butterfly(v[i], v[i + 1]);
+  }
+  if constexpr (n >= 4) {
+    for (int i = 0; i < n; i += 4) {
+      butterfly(v[i], v[i + 2]);
+      butterfly(v[i + 1], v[i + 3]);
+    }
   }
   if constexpr (n == 8) {
     for (int i = 0; i < 4; ++i) butterfly(v[i], v[i + 4]);
   }
 }
 
-// Strides of 64 and more, over memory.
-KV_INLINE void hadamard_memory(float* x, uint32_t dim) {
-  for (uint32_t stride = 64; stride < dim; stride *= 2) {
+// Butterflies of `first_stride` and more, over memory.
+KV_INLINE void butterflies(float* x, uint32_t dim, uint32_t first_stride) {
+  for (uint32_t stride = first_stride; stride < dim; stride *= 2) {
     for (uint32_t block = 0; block < dim; block += 2 * stride) {
       for (uint32_t j = block; j < block + stride; j += 8) {
         __m256 a = _mm256_loadu_ps(x + j), b = _mm256_loadu_ps(x + j + stride);
@@ -121,86 +132,124 @@ KV_INLINE void hadamard_memory(float* x, uint32_t dim) {
   }
 }
 
-// x = H (signs * x): signs null stands for ones.
-template <uint32_t dim>
-KV_INLINE void signed_hadamard(float* x, const float* signs) {
-  constexpr int n = dim >= 64 ? 8 : 4;
-  for (uint32_t block = 0; block < dim; block += 8 * n) {
-    __m256 v[n];
-    for (int i = 0; i < n; ++i) {
-      v[i] = _mm256_loadu_ps(x + block + 8 * i);
-      if (signs != nullptr) v[i] = _mm256_mul_ps(v[i], _mm256_loadu_ps(signs + block + 8 * i));
+// x = H load(j): the Walsh-Hadamard part of the rotation, `n` registers of one stripe number at a
+// time. `load(j)` gives values j … j + 7.
+template <int n, typename Load>
+KV_INLINE void hadamard(float* x, uint32_t dim, uint32_t odd, Load load) {
+  for (uint32_t block = 0; block < dim; block += 8 * n * odd) {
+    for (uint32_t first = block; first < block + 8 * odd; first += 8) {
+      __m256 v[n];
+      for (int i = 0; i < n; ++i) v[i] = load(first + static_cast<uint32_t>(i) * 8 * odd);
+      hadamard_registers<n>(v);
+      for (int i = 0; i < n; ++i) {
+        _mm256_storeu_ps(x + first + static_cast<uint32_t>(i) * 8 * odd, v[i]);
+      }
     }
-    hadamard_registers<n>(v);
-    for (int i = 0; i < n; ++i) _mm256_storeu_ps(x + block + 8 * i, v[i]);
   }
-  hadamard_memory(x, dim);
+  butterflies(x, dim, 8 * n * odd);
+}
+
+KV_INLINE void mix_odd_factor(float* x, uint32_t dim, uint32_t p, uint32_t stride) {
+  const __m256 factor = _mm256_set1_ps(static_cast<float>(p));
+  for (uint32_t block = 0; block < dim; block += p * stride) {
+    for (uint32_t j = block; j < block + stride; j += 8) {
+      __m256 sum = _mm256_loadu_ps(x + j);
+      for (uint32_t i = 1; i < p; ++i) {
+        sum = _mm256_add_ps(sum, _mm256_loadu_ps(x + j + i * stride));
+      }
+      const __m256 twice = _mm256_add_ps(sum, sum);
+      for (uint32_t i = 0; i < p; ++i) {
+        float* at = x + j + i * stride;
+        _mm256_storeu_ps(at, _mm256_fmsub_ps(_mm256_loadu_ps(at), factor, twice));
+      }
+    }
+  }
+}
+
+// x = M load(j), M as the scalar kernels' transform. A constant dim unrolls into registers.
+template <typename Load>
+KV_INLINE void transform(float* x, uint32_t dim, Load load) {
+  const RotationShape shape = rotation_shape(dim);
+  const uint32_t stripes = dim / (8 * shape.odd);
+  if (stripes >= 8) {
+    hadamard<8>(x, dim, shape.odd, load);
+  } else if (stripes == 4) {
+    hadamard<4>(x, dim, shape.odd, load);
+  } else if (stripes == 2) {
+    hadamard<2>(x, dim, shape.odd, load);
+  } else {
+    hadamard<1>(x, dim, shape.odd, load);
+  }
+  for_each_odd_factor(shape,
+                      [&](uint32_t p, uint32_t stride) { mix_odd_factor(x, dim, p, stride); });
+}
+
+// Calls f with dim, as a constant for the common lengths.
+template <typename F>
+KV_INLINE auto with_dim(uint32_t dim, F f) {
+  switch (dim) {
+    case 32:
+      return f(std::integral_constant<uint32_t, 32>());
+    case 64:
+      return f(std::integral_constant<uint32_t, 64>());
+    case 128:
+      return f(std::integral_constant<uint32_t, 128>());
+    case 256:
+      return f(std::integral_constant<uint32_t, 256>());
+    default:
+      return f(dim);
+  }
+}
+
+KV_INLINE void signed_transform(float* x, uint32_t dim, const float* signs) {
+  transform(x, dim, [=](uint32_t j) {
+    return _mm256_mul_ps(_mm256_loadu_ps(x + j), _mm256_loadu_ps(signs + j));
+  });
 }
 
 void rotate(float* x, uint32_t dim, const float* signs) {
-  switch (dim) {
-    case 32:
-      return signed_hadamard<32>(x, signs);
-    case 64:
-      return signed_hadamard<64>(x, signs);
-    case 128:
-      return signed_hadamard<128>(x, signs);
-    default:
-      return signed_hadamard<256>(x, signs);
-  }
+  if (dim % 8 != 0) return scalar_kernels().rotate(x, dim, signs);
+  with_dim(dim, [=](auto d) { signed_transform(x, d, signs); });
 }
 
 void unrotate(float* x, uint32_t dim, const float* signs) {
-  rotate(x, dim, nullptr);
-  for (uint32_t j = 0; j < dim; j += 8) {
-    _mm256_storeu_ps(x + j, _mm256_mul_ps(_mm256_loadu_ps(x + j), _mm256_loadu_ps(signs + j)));
-  }
-}
-
-template <uint32_t dim>
-KV_INLINE void decode_dim(const int16_t* values, const float* signs, float factor, float* out) {
-  constexpr int n = dim >= 64 ? 8 : 4;
-  for (uint32_t block = 0; block < dim; block += 8 * n) {
-    __m256 v[n];
-    for (int i = 0; i < n; ++i) {
-      v[i] = _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(load_half(values + block + 8 * i)));
+  if (dim % 8 != 0) return scalar_kernels().unrotate(x, dim, signs);
+  with_dim(dim, [=](auto d) {
+    transform(x, d, [=](uint32_t j) { return _mm256_loadu_ps(x + j); });
+    for (uint32_t j = 0; j < d; j += 8) {
+      _mm256_storeu_ps(x + j, _mm256_mul_ps(_mm256_loadu_ps(x + j), _mm256_loadu_ps(signs + j)));
     }
-    hadamard_registers<n>(v);
-    for (int i = 0; i < n; ++i) _mm256_storeu_ps(out + block + 8 * i, v[i]);
-  }
-  hadamard_memory(out, dim);
-  const __m256 f = _mm256_set1_ps(factor);
-  for (uint32_t j = 0; j < dim; j += 8) {
-    __m256 signed_factor = _mm256_mul_ps(_mm256_loadu_ps(signs + j), f);
-    _mm256_storeu_ps(out + j, _mm256_mul_ps(_mm256_loadu_ps(out + j), signed_factor));
-  }
+  });
 }
 
 void decode(const int16_t* values, uint32_t dim, const float* signs, float factor, float* out) {
-  switch (dim) {
-    case 32:
-      return decode_dim<32>(values, signs, factor, out);
-    case 64:
-      return decode_dim<64>(values, signs, factor, out);
-    case 128:
-      return decode_dim<128>(values, signs, factor, out);
-    default:
-      return decode_dim<256>(values, signs, factor, out);
-  }
+  if (dim % 8 != 0) return scalar_kernels().decode(values, dim, signs, factor, out);
+  with_dim(dim, [=](auto d) {
+    transform(out, d, [=](uint32_t j) {
+      return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(load_half(values + j)));
+    });
+    const __m256 f = _mm256_set1_ps(factor);
+    for (uint32_t j = 0; j < d; j += 8) {
+      __m256 signed_factor = _mm256_mul_ps(_mm256_loadu_ps(signs + j), f);
+      _mm256_storeu_ps(out + j, _mm256_mul_ps(_mm256_loadu_ps(out + j), signed_factor));
+    }
+  });
 }
 
 // ---- encode
 
-template <uint32_t dim>
-KV_INLINE float square_norm(const float* x) {
+KV_INLINE float square_norm(const float* x, uint32_t dim) {
   __m256 lanes[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(),
                      _mm256_setzero_ps()};
-  for (uint32_t j = 0; j < dim; j += 32) {
-    for (int i = 0; i < 4; ++i) {
-      __m256 v = _mm256_loadu_ps(x + j + 8 * i);
-      lanes[i] = _mm256_fmadd_ps(v, v, lanes[i]);
-    }
+  auto add = [&lanes](const float* at, uint32_t i) {
+    __m256 v = _mm256_loadu_ps(at);
+    lanes[i] = _mm256_fmadd_ps(v, v, lanes[i]);
+  };
+  uint32_t j = 0;
+  for (; j + 32 <= dim; j += 32) {
+    for (uint32_t i = 0; i < 4; ++i) add(x + j + 8 * i, i);
   }
+  for (uint32_t i = 0; j + 8 * i < dim; ++i) add(x + j + 8 * i, i);
   return sum_register(
       _mm256_add_ps(_mm256_add_ps(lanes[0], lanes[1]), _mm256_add_ps(lanes[2], lanes[3])));
 }
@@ -224,14 +273,6 @@ KV_INLINE __m256i cells16(__m256i grid) {
   return cell;
 }
 
-// A table of 16 bytes, in both halves of a register.
-struct ByteTable {
-  alignas(16) uint8_t bytes[16];
-  KV_INLINE __m256i load_both() const {
-    return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
-  }
-};
-
 template <uint8_t bits>
 constexpr ByteTable square_table(int shift) {
   ByteTable t{};
@@ -241,33 +282,46 @@ constexpr ByteTable square_table(int shift) {
   return t;
 }
 
-// Indices of `dim` rotated values; returns the sum of their squared centroids.
-template <uint32_t dim, uint8_t bits>
-KV_INLINE uint32_t quantize(const float* z, float norm, uint8_t* index) {
+// Calls step(values, j) for each 32 values from j; the last may be a copy that ends in zeros.
+template <typename Step>
+KV_INLINE void for_each_32(const float* z, uint32_t dim, Step step) {
+  uint32_t j = 0;
+  for (; j + 32 <= dim; j += 32) step(z + j, j);
+  if (j == dim) return;
+  alignas(32) float rest[32] = {};
+  std::memcpy(rest, z + j, (dim - j) * sizeof(float));
+  step(rest, j);
+}
+constexpr uint32_t round_up32(uint32_t n) { return (n + 31) / 32 * 32; }
+
+// Indices of `dim` rotated values, and some more up to a multiple of 32; returns the sum of their
+// squared centroids.
+template <uint8_t bits>
+KV_INLINE uint32_t quantize(const float* z, uint32_t dim, float norm, uint8_t* index) {
   static constexpr ByteTable kLow = square_table<bits>(0), kHigh = square_table<bits>(8);
   const __m256i low = kLow.load_both(), high = kHigh.load_both();
-  const __m256 to_grid = _mm256_set1_ps(kGrid / norm);
+  const __m256 to_grid = _mm256_set1_ps(kGrid / (norm * rotation_spread(dim)));
   const __m256i half = _mm256_set1_epi8(1 << (bits - 1)), all = _mm256_set1_epi8((1 << bits) - 1);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), zero = _mm256_setzero_si256();
   __m256i low_sum = zero, high_sum = zero;
-  for (uint32_t j = 0; j < dim; j += 32) {
-    __m256i g0 = grid16(z + j, to_grid), g1 = grid16(z + j + 16, to_grid);
+  for_each_32(z, dim, [&](const float* values, uint32_t j) KV_LAMBDA_INLINE {
+    __m256i g0 = grid16(values, to_grid), g1 = grid16(values + 16, to_grid);
     __m256i cell = _mm256_packus_epi16(cells16<bits>(g0), cells16<bits>(g1));
     low_sum = _mm256_add_epi64(low_sum, _mm256_sad_epu8(_mm256_shuffle_epi8(low, cell), zero));
     high_sum = _mm256_add_epi64(high_sum, _mm256_sad_epu8(_mm256_shuffle_epi8(high, cell), zero));
     __m256i negative = _mm256_packs_epi16(_mm256_srai_epi16(g0, 15), _mm256_srai_epi16(g1, 15));
     __m256i value = _mm256_xor_si256(_mm256_or_si256(cell, half), _mm256_and_si256(negative, all));
     store(index + j, _mm256_permutevar8x32_epi32(value, order));
-  }
+  });
   __m256i sum = _mm256_add_epi64(low_sum, _mm256_slli_epi64(high_sum, 8));
   __m128i s = _mm_add_epi64(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
   s = _mm_add_epi64(s, _mm_unpackhi_epi64(s, s));
-  return static_cast<uint32_t>(_mm_cvtsi128_si32(s));
+  const uint32_t padding = round_up32(dim) - dim;  // zeros: in the innermost cell
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(s)) - padding * half_codebook(bits).square[0];
 }
 
-template <uint32_t dim>
-KV_INLINE VectorState encode_int8(const float* z, uint8_t* codes, uint16_t* scale) {
-  const float sqrt_dim = std::sqrt(static_cast<float>(dim));
+KV_INLINE VectorState encode_int8(const float* z, uint32_t dim, uint8_t* codes, uint16_t* scale) {
+  const float length = rotation_norm(dim);
   const __m256 magnitude_mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
   __m256 largest = _mm256_setzero_ps();
   for (uint32_t j = 0; j < dim; j += 8) {
@@ -277,48 +331,51 @@ KV_INLINE VectorState encode_int8(const float* z, uint8_t* codes, uint16_t* scal
   _mm256_store_ps(lanes, largest);
   float absmax = 0;
   for (float lane : lanes) absmax = lane > absmax ? lane : absmax;
-  *scale = int8_scale(absmax, sqrt_dim);
+  *scale = int8_scale(absmax, length);
   if (!scale_fits(*scale)) return VectorState::scale_overflow;
   if (*scale == 0) {
     std::memset(codes, 0, dim);
     return VectorState::ok;
   }
-  const __m256 to_code = _mm256_set1_ps(1.0f / (half_to_float(*scale) * sqrt_dim));
+  const __m256 to_code = _mm256_set1_ps(1.0f / (half_to_float(*scale) * length));
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  for (uint32_t j = 0; j < dim; j += 32) {
+  for_each_32(z, dim, [&](const float* values, uint32_t j) KV_LAMBDA_INLINE {
     __m256i g[4];
     for (int i = 0; i < 4; ++i) {
-      g[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(z + j + 8 * i), to_code));
+      g[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(values + 8 * i), to_code));
     }
     __m256i packed =
         _mm256_packs_epi16(_mm256_packs_epi32(g[0], g[1]), _mm256_packs_epi32(g[2], g[3]));
     packed = _mm256_max_epi8(packed, _mm256_set1_epi8(-127));
-    store(codes + j, _mm256_permutevar8x32_epi32(packed, order));
-  }
+    packed = _mm256_permutevar8x32_epi32(packed, order);
+    if (j + 32 <= dim) return store(codes + j, packed);
+    alignas(32) uint8_t rest[32];
+    store(rest, packed);
+    std::memcpy(codes + j, rest, dim - j);
+  });
   return VectorState::ok;
 }
 
-template <uint32_t dim>
-KV_INLINE VectorState encode_dim(float* x, const float* signs, uint8_t bits, uint8_t* codes,
-                                 uint16_t* scale) {
-  const float square = square_norm<dim>(x);
+KV_INLINE VectorState encode_dim(float* x, uint32_t dim, const float* signs, uint8_t bits,
+                                 uint8_t* codes, uint16_t* scale) {
+  const float square = square_norm(x, dim);
   if (!std::isfinite(square)) return classify(x, dim);
   const float norm = std::sqrt(square);
   *scale = 0;
   if (norm < kNormMin) {
-    std::memset(codes, 0, size_t{dim} * bits / 8);
+    std::memset(codes, 0, code_bytes(dim, bits));
     return VectorState::ok;
   }
-  signed_hadamard<dim>(x, signs);
-  if (bits == 8) return encode_int8<dim>(x, codes, scale);
-  alignas(32) uint8_t index[dim];
-  uint32_t square_sum = bits == 4   ? quantize<dim, 4>(x, norm, index)
-                        : bits == 3 ? quantize<dim, 3>(x, norm, index)
-                                    : quantize<dim, 2>(x, norm, index);
+  signed_transform(x, dim, signs);
+  if (bits == 8) return encode_int8(x, dim, codes, scale);
+  alignas(32) uint8_t index[kMaxCodedDim + 32];
+  uint32_t square_sum = bits == 4   ? quantize<4>(x, dim, norm, index)
+                        : bits == 3 ? quantize<3>(x, dim, norm, index)
+                                    : quantize<2>(x, dim, norm, index);
   *scale = corrected_scale(norm, square_sum);
   if (!scale_fits(*scale)) return VectorState::scale_overflow;
   if (*scale == 0) {
-    std::memset(codes, 0, size_t{dim} * bits / 8);
+    std::memset(codes, 0, code_bytes(dim, bits));
   } else {
     pack_indices(index, dim, bits, codes);
   }
@@ -327,160 +384,8 @@ KV_INLINE VectorState encode_dim(float* x, const float* signs, uint8_t bits, uin
 
 VectorState encode(float* x, uint32_t dim, const float* signs, uint8_t bits, uint8_t* codes,
                    uint16_t* scale) {
-  switch (dim) {
-    case 32:
-      return encode_dim<32>(x, signs, bits, codes, scale);
-    case 64:
-      return encode_dim<64>(x, signs, bits, codes, scale);
-    case 128:
-      return encode_dim<128>(x, signs, bits, codes, scale);
-    default:
-      return encode_dim<256>(x, signs, bits, codes, scale);
-  }
-}
-
-// ---- unpack
-
-template <uint8_t bits>
-constexpr ByteTable value_table(int shift) {
-  ByteTable t{};
-  for (uint32_t i = 0; i < 1u << bits; ++i) {
-    t.bytes[i] = static_cast<uint8_t>(static_cast<uint16_t>(code_value(bits, i)) >> shift);
-  }
-  return t;
-}
-
-struct ValueTables {
-  __m256i low, high;
-};
-
-// 32 indices in order → 32 code values.
-KV_INLINE void look_up(const ValueTables& t, __m256i index, int16_t* out) {
-  index = _mm256_permute4x64_epi64(index, 0xD8);  // so that the unpacks give 0-15 and 16-31
-  __m256i low = _mm256_shuffle_epi8(t.low, index), high = _mm256_shuffle_epi8(t.high, index);
-  store(out, _mm256_unpacklo_epi8(low, high));
-  store(out + 16, _mm256_unpackhi_epi8(low, high));
-}
-
-template <uint32_t dim>
-KV_INLINE void unpack4(const uint8_t* codes, const ValueTables& t, int16_t* out) {
-  const __m256i nibble = _mm256_set1_epi8(15);
-  if constexpr (dim == 32) {
-    __m128i c = load_half(codes);
-    __m256i both = _mm256_set_m128i(_mm_srli_epi16(c, 4), c);
-    look_up(t, _mm256_and_si256(both, nibble), out);
-  } else {
-    for (uint32_t j = 0; j < dim / 2; j += 32) {
-      __m256i c = load(codes + j);
-      look_up(t, _mm256_and_si256(c, nibble), out + j);
-      look_up(t, _mm256_and_si256(_mm256_srli_epi16(c, 4), nibble), out + dim / 2 + j);
-    }
-  }
-}
-
-// The low two bits of dims 32 r … 32 r + 31, one per byte.
-template <uint32_t dim>
-KV_INLINE __m256i two_bits(const uint8_t* codes, uint32_t r) {
-  const __m256i mask = _mm256_set1_epi8(3);
-  const int shift = static_cast<int>(2 * (32 * r / (dim / 4)));  // of the first dim
-  if constexpr (dim >= 128) {
-    __m256i c = load(codes + 32 * r % (dim / 4));
-    return _mm256_and_si256(_mm256_srl_epi16(c, _mm_cvtsi32_si128(shift)), mask);
-  } else if constexpr (dim == 64) {
-    __m256i c = _mm256_broadcastsi128_si256(load_half(codes));
-    const int next = shift + 2;
-    __m256i shifts = _mm256_setr_epi32(shift, shift, shift, shift, next, next, next, next);
-    return _mm256_and_si256(_mm256_srlv_epi32(c, shifts), mask);
-  } else {
-    int64_t word;
-    std::memcpy(&word, codes, 8);
-    __m256i shifts = _mm256_setr_epi64x(0, 2, 4, 6);
-    return _mm256_and_si256(_mm256_srlv_epi64(_mm256_set1_epi64x(word), shifts), mask);
-  }
-}
-
-// Bit 2 of dims 32 r … 32 r + 31 at its place, from the third plane.
-template <uint32_t dim>
-KV_INLINE __m256i third_bit(const uint8_t* plane, uint32_t r) {
-  const int bit = static_cast<int>(32 * r / (dim / 8));  // bit of the first dim
-  __m256i bytes, mask;
-  if constexpr (dim == 256) {
-    bytes = load(plane);
-    mask = _mm256_set1_epi8(static_cast<char>(1 << bit));
-  } else if constexpr (dim == 128) {
-    bytes = _mm256_broadcastsi128_si256(load_half(plane));
-    mask = _mm256_set_m128i(_mm_set1_epi8(static_cast<char>(2 << bit)),
-                            _mm_set1_epi8(static_cast<char>(1 << bit)));
-  } else if constexpr (dim == 64) {
-    int64_t word;
-    std::memcpy(&word, plane, 8);
-    bytes = _mm256_set1_epi64x(word);
-    const int64_t one = int64_t{0x0101010101010101} << bit;
-    mask = _mm256_setr_epi64x(one, one << 1, one << 2, one << 3);
-  } else {
-    int32_t word;
-    std::memcpy(&word, plane, 4);
-    bytes = _mm256_set1_epi32(word);
-    mask =
-        _mm256_sllv_epi32(_mm256_set1_epi32(0x01010101), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-  }
-  __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, mask), mask);
-  return _mm256_and_si256(set, _mm256_set1_epi8(4));
-}
-
-template <uint32_t dim, uint8_t bits>
-KV_INLINE void unpack_rows(const uint8_t* codes, size_t rows, int16_t* out) {
-  constexpr size_t kBytes = dim * bits / 8;
-  if constexpr (bits == 8) {
-    for (size_t i = 0; i < rows * dim; i += 16) {
-      store(out + i, _mm256_cvtepi8_epi16(load_half(codes + i)));
-    }
-  } else {
-    static constexpr ByteTable kLow = value_table<bits>(0), kHigh = value_table<bits>(8);
-    const ValueTables tables{kLow.load_both(), kHigh.load_both()};
-    for (size_t row = 0; row < rows; ++row, codes += kBytes, out += dim) {
-      // A head's rows are one stream, read tile by tile with other work in between.
-      _mm_prefetch(reinterpret_cast<const char*>(codes) + 2 * kTileRows * kBytes, _MM_HINT_T0);
-      if constexpr (bits == 4) {
-        unpack4<dim>(codes, tables, out);
-      } else {
-        for (uint32_t r = 0; r < dim / 32; ++r) {
-          __m256i index = two_bits<dim>(codes, r);
-          if constexpr (bits == 3) {
-            index = _mm256_or_si256(index, third_bit<dim>(codes + dim / 4, r));
-          }
-          look_up(tables, index, out + 32 * r);
-        }
-      }
-    }
-  }
-}
-
-template <uint32_t dim>
-KV_INLINE void unpack_dim(const uint8_t* codes, size_t rows, uint8_t bits, int16_t* out) {
-  switch (bits) {
-    case 2:
-      return unpack_rows<dim, 2>(codes, rows, out);
-    case 3:
-      return unpack_rows<dim, 3>(codes, rows, out);
-    case 4:
-      return unpack_rows<dim, 4>(codes, rows, out);
-    default:
-      return unpack_rows<dim, 8>(codes, rows, out);
-  }
-}
-
-void unpack(const uint8_t* codes, size_t rows, uint32_t dim, uint8_t bits, int16_t* out) {
-  switch (dim) {
-    case 32:
-      return unpack_dim<32>(codes, rows, bits, out);
-    case 64:
-      return unpack_dim<64>(codes, rows, bits, out);
-    case 128:
-      return unpack_dim<128>(codes, rows, bits, out);
-    default:
-      return unpack_dim<256>(codes, rows, bits, out);
-  }
+  if (dim % 8 != 0) return scalar_kernels().encode(x, dim, signs, bits, codes, scale);
+  return with_dim(dim, [=](auto d) { return encode_dim(x, d, signs, bits, codes, scale); });
 }
 
 constexpr Kernels kAvx2 = {"avx2",    f16_to_f32,  bf16_to_f32,     f32_to_f16, f32_to_bf16, center,

@@ -1,4 +1,4 @@
-// Shared by the two AVX2 kernel files only: small helpers, and the attention half's functions.
+// Shared by the AVX2 kernel files only: small helpers, and the other files' functions.
 //
 // Its inline functions are compiled for AVX2 wherever it is included. Pure functions, any thread.
 #pragma once
@@ -15,6 +15,7 @@
 namespace kv::avx2 {
 
 #define KV_INLINE inline __attribute__((always_inline))
+#define KV_LAMBDA_INLINE __attribute__((always_inline))
 
 KV_INLINE __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 KV_INLINE __m128i load_half(const void* p) {
@@ -35,7 +36,16 @@ KV_INLINE uint16_t read_half(const uint8_t* p) {
   return v;
 }
 
-// kernels_avx2_attention.cc; what they do: codec/kernels.h.
+// A table of 16 bytes, in both halves of a register.
+struct ByteTable {
+  alignas(16) uint8_t bytes[16];
+  KV_INLINE __m256i load_both() const {
+    return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
+  }
+};
+
+// kernels_avx2_unpack.cc and kernels_avx2_attention.cc; what they do: codec/kernels.h.
+void unpack(const uint8_t* codes, size_t rows, uint32_t dim, uint8_t bits, int16_t* out);
 void dot_codes(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim, int32_t* out);
 void score_codes(const int32_t* dots, const uint8_t* scales, size_t rows, float factor,
                  float offset, float* scores);

@@ -27,6 +27,7 @@ KV_INLINE __m256i sum_eight(const __m256i* s) {
 }
 
 void dot_codes(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim, int32_t* out) {
+  if (dim % 16 != 0) return scalar_kernels().dot_codes(q, k, rows, dim, out);
   size_t r = 0;
   for (; r + 8 <= rows; r += 8, k += 8 * size_t{dim}) {
     __m256i sums[8];
@@ -122,6 +123,7 @@ KV_INLINE void add_codes_group(const int16_t* weights, const float* factors, con
 
 void add_codes(const int16_t* weights, const float* factors, size_t count, const int16_t* v,
                uint32_t dim, float* acc) {
+  if (dim % 16 != 0) return scalar_kernels().add_codes(weights, factors, count, v, dim, acc);
   while (count > 0) {
     const size_t n = count < 4 ? count : 4;
     switch (n) {

@@ -11,11 +11,10 @@
 #include "codec/packing.h"
 #include "codec/turboquant.h"
 #include "codec/vector_scale.h"
+#include "proto/plane.h"
 
 namespace kv {
 namespace {
-
-constexpr uint32_t kMaxCodedDim = 256;
 
 uint16_t read_half(const uint8_t* p) {
   uint16_t v;
@@ -54,9 +53,12 @@ void uncenter(float* x, const float* mean, const float* inverse_gain, size_t n) 
   for (size_t i = 0; i < n; ++i) x[i] = x[i] * inverse_gain[i] + mean[i];
 }
 
-// Unnormalised Walsh-Hadamard transform, strides 1, 2, 4, … dim / 2.
-void hadamard(float* x, uint32_t dim) {
-  for (uint32_t stride = 1; stride < dim; stride *= 2) {
+// x = M x: a butterfly per stride of the power of two, then p x - 2 (sum of the p values) for every
+// odd prime factor p. M is symmetric; for powers of two it is Walsh-Hadamard in Sylvester order.
+void transform(float* x, uint32_t dim) {
+  const RotationShape shape = rotation_shape(dim);
+  for (uint32_t stride = 1; stride < dim;
+       stride *= stride == shape.stripe / 2 ? 2 * shape.odd : 2) {
     for (uint32_t block = 0; block < dim; block += 2 * stride) {
       for (uint32_t j = block; j < block + stride; ++j) {
         float a = x[j], b = x[j + stride];
@@ -65,15 +67,27 @@ void hadamard(float* x, uint32_t dim) {
       }
     }
   }
+  for_each_odd_factor(shape, [&](uint32_t p, uint32_t stride) {
+    for (uint32_t block = 0; block < dim; block += p * stride) {
+      for (uint32_t j = block; j < block + stride; ++j) {
+        float sum = x[j];
+        for (uint32_t i = 1; i < p; ++i) sum += x[j + i * stride];
+        const float twice = sum + sum, factor = static_cast<float>(p);
+        for (uint32_t i = 0; i < p; ++i) {
+          x[j + i * stride] = std::fma(x[j + i * stride], factor, -twice);
+        }
+      }
+    }
+  });
 }
 
 void rotate(float* x, uint32_t dim, const float* signs) {
   for (uint32_t j = 0; j < dim; ++j) x[j] *= signs[j];
-  hadamard(x, dim);
+  transform(x, dim);
 }
 
 void unrotate(float* x, uint32_t dim, const float* signs) {
-  hadamard(x, dim);
+  transform(x, dim);
   for (uint32_t j = 0; j < dim; ++j) x[j] *= signs[j];
 }
 
@@ -92,7 +106,7 @@ float square_norm(const float* x, uint32_t dim) {
 // Indices of rotated values; returns the sum of their squared centroids.
 uint32_t quantize(const float* z, uint32_t dim, float norm, uint8_t bits, uint8_t* index) {
   const HalfCodebook& book = half_codebook(bits);
-  const float to_grid = kGrid / norm;
+  const float to_grid = kGrid / (norm * rotation_spread(dim));
   const uint32_t half = static_cast<uint32_t>(book.cells);
   uint32_t square_sum = 0;
   for (uint32_t j = 0; j < dim; ++j) {
@@ -108,16 +122,16 @@ uint32_t quantize(const float* z, uint32_t dim, float norm, uint8_t bits, uint8_
 }
 
 VectorState encode_int8(const float* z, uint32_t dim, uint8_t* codes, uint16_t* scale) {
-  const float sqrt_dim = std::sqrt(static_cast<float>(dim));
+  const float length = rotation_norm(dim);
   float absmax = 0;
   for (uint32_t j = 0; j < dim; ++j) absmax = std::max(absmax, std::fabs(z[j]));
-  *scale = int8_scale(absmax, sqrt_dim);
+  *scale = int8_scale(absmax, length);
   if (!scale_fits(*scale)) return VectorState::scale_overflow;
   if (*scale == 0) {
     std::memset(codes, 0, dim);
     return VectorState::ok;
   }
-  const float to_code = 1.0f / (half_to_float(*scale) * sqrt_dim);
+  const float to_code = 1.0f / (half_to_float(*scale) * length);
   for (uint32_t j = 0; j < dim; ++j) {
     int32_t code = static_cast<int32_t>(std::lrint(z[j] * to_code));
     codes[j] = static_cast<uint8_t>(std::clamp(code, -127, 127));
@@ -127,7 +141,7 @@ VectorState encode_int8(const float* z, uint32_t dim, uint8_t* codes, uint16_t* 
 
 VectorState encode(float* x, uint32_t dim, const float* signs, uint8_t bits, uint8_t* codes,
                    uint16_t* scale) {
-  const size_t bytes = size_t{dim} * bits / 8;
+  const size_t bytes = code_bytes(dim, bits);
   const float square = square_norm(x, dim);
   if (!std::isfinite(square)) return classify(x, dim);
   const float norm = std::sqrt(square);
@@ -138,7 +152,7 @@ VectorState encode(float* x, uint32_t dim, const float* signs, uint8_t bits, uin
   }
   rotate(x, dim, signs);
   if (bits == 8) return encode_int8(x, dim, codes, scale);
-  uint8_t index[kMaxCodedDim];
+  uint8_t index[kMaxCodedDim + kIndexSlack] = {};
   const uint32_t square_sum = quantize(x, dim, norm, bits, index);
   *scale = corrected_scale(norm, square_sum);
   if (!scale_fits(*scale)) return VectorState::scale_overflow;
@@ -151,7 +165,7 @@ VectorState encode(float* x, uint32_t dim, const float* signs, uint8_t bits, uin
 }
 
 void unpack(const uint8_t* codes, size_t rows, uint32_t dim, uint8_t bits, int16_t* out) {
-  const size_t bytes = size_t{dim} * bits / 8;
+  const size_t bytes = code_bytes(dim, bits);
   for (size_t r = 0; r < rows; ++r, codes += bytes, out += dim) {
     for (uint32_t j = 0; j < dim; ++j) {
       out[j] = bits == 8 ? static_cast<int8_t>(codes[j])
@@ -162,7 +176,7 @@ void unpack(const uint8_t* codes, size_t rows, uint32_t dim, uint8_t bits, int16
 
 void decode(const int16_t* values, uint32_t dim, const float* signs, float factor, float* out) {
   for (uint32_t j = 0; j < dim; ++j) out[j] = values[j];
-  hadamard(out, dim);
+  transform(out, dim);
   for (uint32_t j = 0; j < dim; ++j) out[j] = out[j] * (signs[j] * factor);
 }
 

@@ -55,7 +55,7 @@ Status check_dim(uint8_t bits, uint32_t dim, uint32_t layer, size_t part, Side s
   if (bits == 0 || codable_dim(dim)) return {};
   return unsupported("coding: layer " + std::to_string(layer) + " part " + std::to_string(part) +
                      " " + to_string(side) + ": head_dim " + std::to_string(dim) +
-                     " can't be coded (32, 64, 128 or 256); set its bits to 0");
+                     " can't be coded (" + kCodableDims + "); set its bits to 0");
 }
 
 std::string reason_for(const PartSpec& part, uint8_t requested, uint8_t active) {

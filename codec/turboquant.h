@@ -5,6 +5,8 @@
 #pragma once
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -91,6 +93,41 @@ constexpr float code_unit(uint8_t bits) { return bits == 8 ? 1.0f : kCodeUnit; }
 /// The largest magnitude of an unpacked code.
 constexpr int32_t code_max(uint8_t bits) {
   return bits == 8 ? 127 : half_codebook(bits).value[half_codebook(bits).cells - 1];
+}
+
+/// Lengths of coded vectors are within these, and a multiple of 4 (codable_dim).
+inline constexpr uint32_t kMinCodedDim = 32;
+inline constexpr uint32_t kMaxCodedDim = 512;
+/// A larger prime factor of the length would mix too little (TURBOQUANT.md, "Rotation").
+inline constexpr uint32_t kMaxOddFactor = 7;
+
+/// How the values of a vector are rotated: value (a * odd + g) * stripe + b, with b < stripe, takes
+/// part in a Walsh-Hadamard transform over b and a, and in one over g with a small orthogonal
+/// matrix for every prime factor of `odd`.
+struct RotationShape {
+  uint32_t odd;     ///< the odd part of the vector's length; 1: Walsh-Hadamard alone
+  uint32_t stripe;  ///< 8, or the length's power of two where that is less
+};
+constexpr RotationShape rotation_shape(uint32_t dim) {
+  const uint32_t power = dim & (0 - dim);
+  return {dim / power, power < 8 ? power : 8};
+}
+/// The matrix of the rotation is integer: |M x| = rotation_norm(dim) * |x|.
+inline float rotation_norm(uint32_t dim) {
+  return std::sqrt(static_cast<float>(dim * rotation_shape(dim).odd));
+}
+/// The root mean square of M x over the norm of x: 1 for powers of two.
+inline float rotation_spread(uint32_t dim) {
+  return std::sqrt(static_cast<float>(rotation_shape(dim).odd));
+}
+/// Calls step(p, stride) for every prime factor p of `odd`, ascending, with the distance between
+/// the values that it mixes.
+template <typename Step>
+constexpr void for_each_odd_factor(RotationShape shape, Step step) {
+  uint32_t rest = shape.odd, stride = shape.stripe;
+  for (uint32_t p = 3; rest > 1; p += 2) {
+    for (; rest % p == 0; rest /= p, stride *= p) step(p, stride);
+  }
 }
 
 /// +1 or -1 per dim, from SplitMix64 with state rotation_seed ^ (dim << 32): bits are taken lowest

@@ -25,9 +25,9 @@ inline uint16_t corrected_scale(float norm, uint32_t square_sum) {
   return float_to_half(norm / std::sqrt(static_cast<float>(square_sum) * kSquareUnit));
 }
 
-/// absmax / 127 / sqrt(dim) as fp16.
-inline uint16_t int8_scale(float absmax, float sqrt_dim) {
-  return float_to_half(absmax / (127.0f * sqrt_dim));
+/// absmax / 127 / rotation_norm as fp16.
+inline uint16_t int8_scale(float absmax, float length) {
+  return float_to_half(absmax / (127.0f * length));
 }
 
 inline bool scale_fits(uint16_t scale) { return scale < 0x7C00u; }

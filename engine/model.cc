@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "codec/codec.h"
 #include "codec/kernels.h"
 #include "engine/attention_kinds.h"
 
@@ -61,10 +62,10 @@ Status Model::read_shape() {
   if (s.vocab == 0 || s.vocab > kMaxVocab) return corruption("GGUF: vocabulary size");
   s.head_dim = s.width / s.heads;
   if (file_.has("llama.attention.key_length")) {
-    KV_RETURN_IF_ERROR(read_count(file_, "llama.attention.key_length", 256, s.head_dim));
+    KV_RETURN_IF_ERROR(read_count(file_, "llama.attention.key_length", 512, s.head_dim));
   }
-  if (s.head_dim != 32 && s.head_dim != 64 && s.head_dim != 128 && s.head_dim != 256) {
-    return unsupported("head_dim " + std::to_string(s.head_dim) + " (known: 32, 64, 128, 256)");
+  if (!codable_dim(s.head_dim)) {
+    return unsupported("head_dim " + std::to_string(s.head_dim) + " (known: " + kCodableDims + ")");
   }
   if (s.heads % s.kv_heads != 0) {
     return corruption("GGUF: head_count " + std::to_string(s.heads) +

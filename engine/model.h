@@ -23,7 +23,7 @@ struct ModelShape {
   uint32_t ffn = 0;       ///< inner width of the feed-forward part
   uint32_t heads = 0;     ///< query heads
   uint32_t kv_heads = 0;  ///< divides heads
-  uint32_t head_dim = 0;  ///< 32, 64, 128 or 256
+  uint32_t head_dim = 0;  ///< a codable one (codec/codec.h)
   uint32_t vocab = 0;
   uint32_t context = 0;  ///< most positions of one sequence
   float rope_base = 0;

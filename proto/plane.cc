@@ -89,7 +89,7 @@ uint32_t Plane::rows() const {
   return n;
 }
 
-uint64_t code_bytes(uint32_t dim, uint8_t bits) { return uint64_t{dim} * bits / 8; }
+uint64_t code_bytes(uint32_t dim, uint8_t bits) { return (uint64_t{dim} * bits + 7) / 8; }
 
 uint64_t run_bytes(const Plane& plane, RunForm form, uint64_t rows) {
   uint64_t vectors = rows * plane.heads;

@@ -155,13 +155,19 @@ TEST_P(CodecAttention, AgreesWithSoftmaxOverDecodedRows) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, CodecAttention,
-    testing::Combine(testing::Values(32u, 64u, 128u, 256u),
+    testing::Combine(testing::Values(32u, 40u, 64u, 72u, 96u, 100u, 128u, 160u, 256u),
                      testing::Values(uint8_t{0}, uint8_t{2}, uint8_t{3}, uint8_t{4}, uint8_t{8}),
                      testing::Values(uint8_t{0}, uint8_t{2}, uint8_t{3}, uint8_t{4}, uint8_t{8})));
 
-TEST(CodecAttentionRows, DimsThatAreNeverCodedAndUnequalOnes) {
-  for (auto [k_dim, v_dim, k_bits, v_bits] :
-       {std::tuple{80u, 80u, 0, 0}, {96u, 64u, 0, 4}, {64u, 20u, 4, 0}, {33u, 7u, 0, 0}}) {
+TEST(CodecAttentionRows, UnequalDimsAndOnesThatAreNeverCoded) {
+  for (auto [k_dim, v_dim, k_bits, v_bits] : {std::tuple{80u, 80u, 0, 0},
+                                              {96u, 64u, 0, 4},
+                                              {64u, 20u, 4, 0},
+                                              {33u, 7u, 0, 0},
+                                              {192u, 128u, 4, 4},
+                                              {80u, 120u, 3, 2},
+                                              {100u, 112u, 2, 3},
+                                              {72u, 512u, 8, 4}}) {
     Case c;
     c.k_dim = k_dim;
     c.v_dim = v_dim;
@@ -174,7 +180,7 @@ TEST(CodecAttentionRows, DimsThatAreNeverCodedAndUnequalOnes) {
 
 TEST(CodecAttentionRows, ScalarAndAvx2GiveTheSameBits) {
   if (avx2_kernels() == nullptr) GTEST_SKIP() << "no AVX2";
-  for (uint32_t dim : {32u, 64u, 128u, 256u}) {
+  for (uint32_t dim : kHeadDims) {
     for (uint8_t bits : {0, 2, 3, 4, 8}) {
       Case c;
       c.k_dim = c.v_dim = dim;

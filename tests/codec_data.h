@@ -31,6 +31,11 @@ struct SplitMix64 {
   uint32_t below(uint32_t n) { return static_cast<uint32_t>(next() % n); }
 };
 
+/// Head dims of models in use, and one of every kind of rotation, slice and byte alignment.
+inline const std::vector<uint32_t> kHeadDims = {32,  36,  40,  48,  64,  72,  80,  96,
+                                                100, 112, 120, 128, 144, 160, 192, 224,
+                                                240, 256, 320, 384, 480, 512};
+
 inline ModelSpec model_of(uint32_t heads, uint32_t k_dim, uint32_t v_dim, uint32_t layers = 1) {
   ModelSpec model;
   model.name = "test";

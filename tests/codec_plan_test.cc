@@ -78,11 +78,16 @@ TEST(CodecPlan, RefusalsNameWhatIsWrong) {
     return profile.ok() ? "ok" : profile.status().to_string();
   };
   CodingSettings settings;
-  EXPECT_THAT(message(model_of(2, 64, 80), settings),
-              testing::HasSubstr("layer 0 part 0 V: head_dim 80 can't be coded"));
-  EXPECT_EQ(plain_profile(model_of(2, 64, 80), settings).status().code(), StatusCode::unsupported);
+  for (uint32_t dim : {1u, 16u, 28u, 33u, 50u, 66u, 68u, 88u, 104u, 127u, 136u, 514u, 1024u}) {
+    EXPECT_THAT(message(model_of(2, 64, dim), settings),
+                testing::HasSubstr("layer 0 part 0 V: head_dim " + std::to_string(dim) +
+                                   " can't be coded"));
+    EXPECT_EQ(plain_profile(model_of(2, 64, dim), settings).status().code(),
+              StatusCode::unsupported);
+  }
+  for (uint32_t dim : kHeadDims) EXPECT_EQ(message(model_of(2, 64, dim), settings), "ok") << dim;
   settings.v_bits = 0;
-  EXPECT_EQ(message(model_of(2, 64, 80), settings), "ok");
+  EXPECT_EQ(message(model_of(2, 64, 66), settings), "ok");
   settings.k_bits = 5;
   EXPECT_THAT(message(model_of(2, 64, 64), settings), testing::HasSubstr("k_bits 5"));
   settings = {};
@@ -94,10 +99,10 @@ TEST(CodecPlan, RefusalsNameWhatIsWrong) {
   // A profile from elsewhere meets the same refusal when the codec is made.
   settings = {};
   settings.k_bits = 0;
-  Profile profile = *plain_profile(model_of(2, 80, 64), settings);
+  Profile profile = *plain_profile(model_of(2, 66, 64), settings);
   profile.parts[0][0].k_bits = 4;
-  auto codec = Codec::create(model_of(2, 80, 64), std::make_shared<const Profile>(profile));
-  EXPECT_THAT(codec.status().message(), testing::HasSubstr("layer 0 part 0 K: head_dim 80"));
+  auto codec = Codec::create(model_of(2, 66, 64), std::make_shared<const Profile>(profile));
+  EXPECT_THAT(codec.status().message(), testing::HasSubstr("layer 0 part 0 K: head_dim 66"));
   EXPECT_FALSE(
       Codec::create(model_of(2, 64, 64, 2), std::make_shared<const Profile>(profile)).ok());
 }

@@ -46,7 +46,7 @@ TEST(CodecPlane, ZeroBitsKeepsThePlaneRaw) {
 
 TEST(CodecPlane, OneRowOrManyGivesTheSameBytes) {
   for (uint8_t bits : {2, 3, 4, 8}) {
-    for (uint32_t dim : {32u, 64u, 128u, 256u}) {
+    for (uint32_t dim : kHeadDims) {
       auto model = model_of(3, dim, dim);
       auto codec = plain_codec(model, bits, bits);
       auto scalar = plain_codec(model, bits, bits, &scalar_kernels());
