@@ -146,7 +146,8 @@ struct ChunkPartial {
   const float* floats = nullptr;
   uint32_t queries = 0, first = 0;
 };
-/// out (range.count, v_dim) of the partials of chunks first_chunk() … end_chunk() - 1, in order.
+/// out (range.count, v_dim) of the partials of all chunks in ascending order; chunks of which no
+/// query of the range sees a row may be left out.
 void merge_chunks(QueryRange range, const AttentionRows& rows,
                   std::span<const ChunkPartial> partials, AttentionScratch& scratch,
                   std::span<float> out);

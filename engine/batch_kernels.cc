@@ -26,27 +26,27 @@ void row_by_row(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t colum
 
 }  // namespace
 
-void BatchActivations::pack(const float* x, uint32_t rows, uint32_t columns) {
-  const uint32_t groups = columns / 32, panels = (rows + kBatchRows - 1) / kBatchRows;
+void BatchActivations::start(uint32_t rows, uint32_t columns) {
+  const size_t groups = columns / 32, panels = (rows + kBatchRows - 1) / kBatchRows;
   rows_ = rows;
   columns_ = columns;
   if (x_.size() < size_t{rows} * columns) x_.resize(size_t{rows} * columns);
-  sums_.assign(size_t{panels} * groups * kBatchRows, 0.0f);
-  row_sums_.resize(groups);
+  sums_.assign(panels * groups * kBatchRows, 0.0f);
   panels_.clear();
-  for (uint32_t p = 0; p < panels; ++p) {
-    const uint32_t first = p * kBatchRows, count = std::min(kBatchRows, rows - first);
-    float* out = x_.data() + size_t{first} * columns;
-    float* sums = sums_.data() + size_t{p} * groups * kBatchRows;
-    for (uint32_t b = 0; b < count; ++b) {
-      const float* row = x + size_t{first + b} * columns;
-      group_sums(row, columns, row_sums_.data());
-      for (uint32_t g = 0; g < groups; ++g) {
-        std::copy_n(row + g * 32, 32, out + (size_t{g} * count + b) * 32);
-        sums[g * kBatchRows + b] = row_sums_[g];
-      }
-    }
-    panels_.push_back({count, out, sums});
+  for (uint32_t first = 0; first < rows; first += kBatchRows) {
+    panels_.push_back({std::min(kBatchRows, rows - first), x_.data() + size_t{first} * columns,
+                       sums_.data() + first * groups});
+  }
+}
+
+void BatchActivations::put(uint32_t row, const float* x) {
+  const Panel& panel = panels_[row / kBatchRows];
+  const size_t b = row % kBatchRows;
+  float* out = x_.data() + (panel.x - x_.data());
+  float* sums = sums_.data() + (panel.sums - sums_.data());
+  for (uint32_t g = 0; g < columns_ / 32; ++g, x += 32) {
+    std::copy_n(x, 32, out + (size_t{g} * panel.rows + b) * 32);
+    group_sums(x, 32, sums + g * kBatchRows + b);
   }
 }
 

@@ -19,8 +19,10 @@ inline constexpr uint32_t kBatchRows = 8;
 /// Rows beyond kBatchRows begin a second panel of the same form. Grows only.
 class BatchActivations {
  public:
-  /// x (rows, columns), columns a multiple of 32.
-  void pack(const float* x, uint32_t rows, uint32_t columns);
+  /// Room for `rows` rows of `columns` values, a multiple of 32, in place of those before.
+  void start(uint32_t rows, uint32_t columns);
+  /// Row `row` is x (columns). Rows may be put on different threads.
+  void put(uint32_t row, const float* x);
 
   /// Up to kBatchRows rows.
   struct Panel {
@@ -34,7 +36,7 @@ class BatchActivations {
 
  private:
   uint32_t rows_ = 0, columns_ = 0;
-  std::vector<float> x_, sums_, row_sums_;
+  std::vector<float> x_, sums_;
   std::vector<Panel> panels_;
 };
 

@@ -76,10 +76,12 @@ KV_AVX2 void rows_of(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t 
                      const BatchActivations::Panel& x, float* y, size_t y_stride) {
   for (uint32_t r = 0; r < rows; ++r, w += stride) {
     __m256 acc[count], offset = _mm256_setzero_ps();  // offset: one lane per row of the panel
+#pragma GCC unroll 8  // so that `acc` is registers
     for (uint32_t b = 0; b < count; ++b) acc[b] = _mm256_setzero_ps();
     const float* xg = x.x;
     for (uint32_t g = 0; g < columns / 32; ++g, xg += count * 32) {
       const Weights<type> weights(w, g);
+#pragma GCC unroll 8
       for (uint32_t b = 0; b < count; ++b) acc[b] = weights.add(xg + b * 32, acc[b]);
       if constexpr (Weights<type>::kOffsets) {
         __m256 sums = _mm256_loadu_ps(x.sums + g * kBatchRows);
@@ -88,6 +90,7 @@ KV_AVX2 void rows_of(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t 
     }
     float offsets[8];
     _mm256_storeu_ps(offsets, offset);
+#pragma GCC unroll 8
     for (uint32_t b = 0; b < count; ++b) {
       const float sum = lanes_sum(acc[b]);
       const bool plain = type == TensorType::f32 || type == TensorType::f16;

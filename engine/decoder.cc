@@ -109,16 +109,22 @@ void Decoder::feed_forward(const LayerWeights& layer) {
   for (uint32_t i = 0; i < s.width; ++i) x_[i] += norm_[i];
 }
 
-Status Decoder::step(Token token, KvCache& cache, std::span<float> logits) {
-  const ModelShape& s = model_.shape();
-  uint32_t position = cache.tokens();
-  if (position >= s.context) {
-    return invalid_argument("position " + std::to_string(position) +
+Status check_step(const Model& model, Token token, const KvCache& cache) {
+  const ModelShape& s = model.shape();
+  if (cache.tokens() >= s.context) {
+    return invalid_argument("position " + std::to_string(cache.tokens()) +
                             " beyond the model's context " + std::to_string(s.context));
   }
   if (token < 0 || static_cast<uint32_t>(token) >= s.vocab) {
     return invalid_argument("token id " + std::to_string(token) + " outside the vocabulary");
   }
+  return {};
+}
+
+Status Decoder::step(Token token, KvCache& cache, std::span<float> logits) {
+  const ModelShape& s = model_.shape();
+  uint32_t position = cache.tokens();
+  KV_RETURN_IF_ERROR(check_step(model_, token, cache));
   dequantise_row(model_.embedding(), static_cast<uint32_t>(token), x_.data());
   for (uint32_t l = 0; l < s.layers; ++l) {
     const LayerWeights& layer = model_.layers()[l];

@@ -43,6 +43,8 @@ class Decoder {
   std::vector<float> partials_;
 };
 
+/// What a step refuses: context full, token outside the vocabulary (invalid_argument).
+Status check_step(const Model& model, Token token, const KvCache& cache);
 /// out = x / rms(x) * weight, over `width` values.
 void rms_norm(const float* x, std::span<const float> weight, float eps, float* out);
 /// In place: rotates each pair (2i, 2i + 1) of `heads` vectors; cos_sin as Model::rope gives it.

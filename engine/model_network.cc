@@ -1,6 +1,7 @@
 // See model_network.h.
 #include "engine/model_network.h"
 
+#include "engine/batch_decoder.h"
 #include "engine/decoder.h"
 #include "engine/prefill.h"
 #include "engine/threads.h"
@@ -11,7 +12,10 @@ namespace {
 class ModelNetwork : public Network {
  public:
   ModelNetwork(std::shared_ptr<const Model> model, uint32_t threads)
-      : model_(std::move(model)), threads_(threads), decoder_(*model_, threads_) {}
+      : model_(std::move(model)),
+        threads_(threads),
+        decoder_(*model_, threads_),
+        batch_(*model_, threads_) {}
 
   const ModelSpec& spec() const override { return model_->spec(); }
   uint32_t vocab() const override { return model_->shape().vocab; }
@@ -23,6 +27,7 @@ class ModelNetwork : public Network {
   Status step(Token token, KvCache& cache, std::span<float> logits) override {
     return decoder_.step(token, cache, logits);
   }
+  void step_rows(std::span<StepRow> rows) override { batch_.step(rows); }
   Status prefill(std::span<const Token> tokens, KvCache& cache, Deadline deadline) override {
     Prefill prefill(*model_, threads_, cache.block_tokens());
     return prefill.extend(tokens, cache, deadline);
@@ -32,6 +37,7 @@ class ModelNetwork : public Network {
   std::shared_ptr<const Model> model_;
   Threads threads_;
   Decoder decoder_;
+  BatchDecoder batch_;
 };
 
 }  // namespace

@@ -18,6 +18,15 @@
 
 namespace kv {
 
+/// One sequence's share of a step of several.
+struct StepRow {
+  Token token = 0;
+  KvCache* cache = nullptr;
+  std::span<float> logits;  ///< (vocab), or empty where nobody asks
+  Status status;            ///< out: what step() would have returned
+};
+inline constexpr uint32_t kMaxBatchRows = 16;
+
 class Network {
  public:
   virtual ~Network() = default;
@@ -37,6 +46,11 @@ class Network {
   /// invalid_argument (context full, token outside the vocabulary, values beyond the raw dtype, a
   /// state of a wrong size); the cache is then unusable.
   virtual Status step(Token token, KvCache& cache, std::span<float> logits) = 0;
+  /// step() of up to kMaxBatchRows sequences, of which no two have the same cache: each row's
+  /// cache, logits and status are those of a step by itself, bit for bit, whatever rows stand
+  /// beside it. A network may share work between rows; unless it does, they are computed one by
+  /// one.
+  virtual void step_rows(std::span<StepRow> rows);
   /// Computes tokens[cache.tokens() …) and advances to their end: rows of this call are attended to
   /// exactly, those before it as they are held. A network with carries or states advances to
   /// cache.advance_limit() at most at a time. Returns: as step; deadline_exceeded.

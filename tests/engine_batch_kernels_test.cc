@@ -53,7 +53,8 @@ void expect_rows_of_their_own(const EngineKernels& single, RowsOf batch, TensorT
   auto w = random_weights(type, kRows, columns, 100 + count);
   auto x = random_values(size_t{count} * columns, count);
   BatchActivations packed;
-  packed.pack(x.data(), count, columns);
+  packed.start(count, columns);
+  for (uint32_t b = 0; b < count; ++b) packed.put(b, x.data() + b * columns);
   std::vector<float> sums(columns / 32), expected(kRows), given(kRows * count, 77.0f);
   uint32_t at = 0;
   for (auto panel : packed.panels()) {
@@ -98,7 +99,8 @@ TEST(EngineBatchKernels, TheChosenSetIsThatOfSingleProducts) {
     Matrix matrix{type, kRows, kColumns, w.data(), row_bytes(type, kColumns)};
     auto x = random_values(kCount * kColumns, 8);
     BatchActivations packed;
-    packed.pack(x.data(), kCount, kColumns);
+    packed.start(kCount, kColumns);
+    for (uint32_t b = 0; b < kCount; ++b) packed.put(b, x.data() + b * kColumns);
     std::vector<float> given(kCount * kRows), expected(kCount * kRows), sums(kColumns / 32);
     matvec_batch(matrix, packed, 0, 4, given.data(), kRows);
     matvec_batch(matrix, packed, 4, kRows, given.data() + 4, kRows);

@@ -1,0 +1,182 @@
+// See batch_decoder.h; what is computed: decoder.cc.
+#include "engine/batch_decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "engine/decoder.h"
+#include "engine/kernels.h"
+
+namespace kv {
+namespace {
+
+constexpr uint32_t kStripRows = 16;  // rows of weights in one task
+constexpr uint32_t kLogitStripRows = 128;
+
+uint32_t strips(uint32_t rows, uint32_t strip) { return (rows + strip - 1) / strip; }
+
+}  // namespace
+
+BatchDecoder::BatchDecoder(const Model& model, Threads& threads)
+    : model_(model), threads_(threads), attention_(threads), strips_(threads.count()) {}
+
+template <typename Body>
+void BatchDecoder::each_row(const Body& body) {
+  threads_.run(static_cast<uint32_t>(rows_.size()), [&](uint32_t row, uint32_t) { body(row); });
+}
+
+// Refuses what Decoder::step would, and gives each other row its place. Returns whether one is
+// left.
+bool BatchDecoder::start(std::span<StepRow> rows) {
+  const ModelShape& s = model_.shape();
+  KV_CHECK(rows.size() <= kMaxBatchRows);
+  rows_.clear();
+  std::vector<const AttentionRows*> held;
+  for (StepRow& row : rows) {
+    KV_CHECK(row.logits.empty() || row.logits.size() == s.vocab);
+    row.status = check_step(model_, row.token, *row.cache);
+    if (!row.status.ok()) continue;
+    rows_.push_back(&row);
+    held.push_back(&row.cache->rows(0, 0));
+  }
+  attention_.arrange(held);
+  attended_.assign(rows_.size(), {});
+  const size_t count = rows_.size(), q_width = size_t{s.heads} * s.head_dim;
+  for (auto* v : {&x_, &norm_, &out_}) v->resize(count * s.width);
+  for (auto* v : {&q_, &heads_}) v->resize(count * q_width);
+  for (auto* v : {&k_, &v_}) v->resize(count * s.kv_heads * s.head_dim);
+  for (auto* v : {&gate_, &up_, &inner_}) v->resize(count * s.ffn);
+  return count > 0;
+}
+
+// All products of input_, split into strips over the threads.
+void BatchDecoder::products(std::initializer_list<Product> list) {
+  uint32_t tasks = 0;
+  for (const Product& p : list) tasks += strips(p.weights->rows, kStripRows);
+  threads_.run(tasks, [&](uint32_t task, uint32_t) {
+    for (const Product& p : list) {
+      const uint32_t count = strips(p.weights->rows, kStripRows);
+      if (task >= count) {
+        task -= count;
+        continue;
+      }
+      const uint32_t first = task * kStripRows, end = std::min(first + kStripRows, p.weights->rows);
+      matvec_batch(*p.weights, input_, first, end, p.out->data() + first, p.weights->rows);
+      return;
+    }
+  });
+}
+
+// input_ = normed x_, to which out_ is added first.
+void BatchDecoder::norm(std::span<const float> weight, bool add) {
+  const size_t width = model_.shape().width;
+  input_.start(static_cast<uint32_t>(rows_.size()), model_.shape().width);
+  each_row([&](uint32_t row) {
+    float *x = x_.data() + row * width, *norm = norm_.data() + row * width;
+    for (size_t i = 0; add && i < width; ++i) x[i] += out_[row * width + i];
+    rms_norm(x, weight, model_.shape().rms_eps, norm);
+    input_.put(row, norm);
+  });
+}
+
+// Rotates the rows' q and k and appends their keys and values: what each of them attends to.
+void BatchDecoder::append(uint32_t layer) {
+  const ModelShape& s = model_.shape();
+  const size_t q_width = size_t{s.heads} * s.head_dim, kv_width = size_t{s.kv_heads} * s.head_dim;
+  each_row([&](uint32_t row) {
+    StepRow& r = *rows_[row];
+    attended_[row] = {};
+    if (!r.status.ok()) return;
+    float *q = q_.data() + row * q_width, *k = k_.data() + row * kv_width;
+    const auto rope = model_.rope(r.cache->tokens());
+    apply_rope(q, s.heads, rope);
+    apply_rope(k, s.kv_heads, rope);
+    r.status = r.cache->append(layer, 0, 1, k, v_.data() + row * kv_width);
+    if (!r.status.ok()) return;
+    attended_[row] = {&r.cache->rows(layer, 0), q, heads_.data() + row * q_width, {}};
+  });
+}
+
+// input_ = attention of the rows that append() left.
+void BatchDecoder::attend() {
+  const ModelShape& s = model_.shape();
+  const uint32_t q_width = s.heads * s.head_dim;
+  input_.start(static_cast<uint32_t>(rows_.size()), q_width);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  attention_.run(attended_, s.heads, scale,
+                 [&](uint32_t row) { input_.put(row, heads_.data() + size_t{row} * q_width); });
+}
+
+void BatchDecoder::feed_forward(const LayerWeights& layer) {
+  const uint32_t ffn = model_.shape().ffn;
+  norm(layer.ffn_norm, true);
+  products({{&layer.gate, &gate_}, {&layer.up, &up_}});
+  input_.start(static_cast<uint32_t>(rows_.size()), ffn);
+  each_row([&](uint32_t row) {
+    const size_t at = size_t{row} * ffn;
+    silu_times(gate_.data() + at, up_.data() + at, inner_.data() + at, ffn, engine_codec_kernels());
+    input_.put(row, gate_.data() + at);
+  });
+  products({{&layer.down, &out_}});
+}
+
+void BatchDecoder::step(std::span<StepRow> rows) {
+  if (!start(rows)) return;
+  each_row([&](uint32_t row) {
+    dequantise_row(model_.embedding(), static_cast<uint32_t>(rows_[row]->token),
+                   x_.data() + size_t{row} * model_.shape().width);
+  });
+  for (uint32_t l = 0; l < model_.shape().layers; ++l) {
+    const LayerWeights& layer = model_.layers()[l];
+    norm(layer.attn_norm, l > 0);
+    products({{&layer.q, &q_}, {&layer.k, &k_}, {&layer.v, &v_}});
+    append(l);
+    attend();
+    products({{&layer.o, &out_}});
+    feed_forward(layer);
+  }
+  finish();
+  logits();
+}
+
+// Seals what each row appended and makes the token part of its sequence.
+void BatchDecoder::finish() {
+  each_row([&](uint32_t row) {
+    StepRow& r = *rows_[row];
+    for (uint32_t l = 0; r.status.ok() && l < model_.shape().layers; ++l) {
+      r.status = r.cache->seal(l);
+    }
+    if (r.status.ok()) r.cache->advance({&r.token, 1});
+  });
+}
+
+// The logits of the rows that ask for them.
+void BatchDecoder::logits() {
+  const size_t width = model_.shape().width;
+  std::vector<uint32_t> asking;
+  for (uint32_t row = 0; row < rows_.size(); ++row) {
+    if (rows_[row]->status.ok() && !rows_[row]->logits.empty()) asking.push_back(row);
+  }
+  const auto count = static_cast<uint32_t>(asking.size());
+  input_.start(count, model_.shape().width);
+  threads_.run(count, [&](uint32_t i, uint32_t) {
+    float *x = x_.data() + asking[i] * width, *norm = norm_.data() + asking[i] * width;
+    for (size_t j = 0; j < width; ++j) x[j] += out_[asking[i] * width + j];
+    rms_norm(x, model_.output_norm(), model_.shape().rms_eps, norm);
+    input_.put(i, norm);
+  });
+  const uint32_t vocab = model_.shape().vocab;
+  threads_.run(
+      count == 0 ? 0 : strips(vocab, kLogitStripRows), [&](uint32_t task, uint32_t worker) {
+        const uint32_t first = task * kLogitStripRows, n = std::min(kLogitStripRows, vocab - first);
+        std::vector<float>& strip = strips_[worker];
+        strip.resize(size_t{count} * kLogitStripRows);
+        matvec_batch(model_.output(), input_, first, first + n, strip.data(), n);
+        for (uint32_t i = 0; i < count; ++i) {
+          std::copy_n(strip.data() + size_t{i} * n, n, rows_[asking[i]]->logits.data() + first);
+        }
+      });
+}
+
+}  // namespace kv
