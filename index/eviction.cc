@@ -17,8 +17,7 @@ constexpr int kRecencyBits = 62;
 }  // namespace
 
 EvictionOrder::Rank EvictionOrder::rank(EntryKey key, const Entry& e) {
-  const uint64_t order = static_cast<uint64_t>(e.order) << kRecencyBits;
-  return {uint64_t{e.dirty} << 63 | order | e.recency, key};
+  return {uint64_t{e.dirty} << 32 | (UINT32_MAX - e.urgency), e.recency, key};
 }
 
 EvictionOrder::Entry* EvictionOrder::find(EntryKey key) {
@@ -63,7 +62,7 @@ bool EvictionOrder::insert(EntryKey key, const EntryOptions& options) {
     e.pins = 0;
     e.resident = true;
     e.dirty = options.dirty;
-    e.order = options.order;
+    e.urgency = options.urgency;
   });
   ++resident_;
   return true;
@@ -108,9 +107,9 @@ bool EvictionOrder::set_dirty(EntryKey key, bool dirty) {
   return e != nullptr;
 }
 
-bool EvictionOrder::set_order(EntryKey key, DropOrder order) {
+bool EvictionOrder::set_urgency(EntryKey key, DropUrgency urgency) {
   Entry* e = find(key);
-  if (e != nullptr) change(key, *e, [&](Entry& x) { x.order = order; });
+  if (e != nullptr) change(key, *e, [&](Entry& x) { x.urgency = urgency; });
   return e != nullptr;
 }
 
@@ -137,7 +136,7 @@ EvictionOrder::Victims EvictionOrder::next_victims(uint64_t bytes_needed, bool d
     const bool from_parents =
         !parents.empty() && (next == victims_.end() || *parents.begin() < *next);
     if (!from_parents && next == victims_.end()) break;
-    const EntryKey key = from_parents ? parents.begin()->second : next->second;
+    const EntryKey key = from_parents ? parents.begin()->key : next->key;
     const Entry& e = entries_.at(key);
     if (e.dirty && !dirty_too) break;  // dirty ones come last in both orders
     if (from_parents) {
@@ -177,9 +176,13 @@ uint32_t EvictionOrder::resident_children(EntryKey key) const {
   const Entry* e = find(key);
   return e != nullptr ? e->children : 0;
 }
+DropUrgency EvictionOrder::urgency(EntryKey key) const {
+  const Entry* e = find(key);
+  return e != nullptr ? e->urgency : kDropLast;
+}
 
 uint64_t EvictionOrder::memory_bytes() const {
-  constexpr uint64_t kMapNodeBytes = sizeof(Entry) + 32, kSetNodeBytes = 64;  // with malloc
+  constexpr uint64_t kMapNodeBytes = sizeof(Entry) + 32, kSetNodeBytes = 72;  // with malloc
   return entries_.size() * kMapNodeBytes + entries_.bucket_count() * sizeof(void*) +
          victims_.size() * kSetNodeBytes;
 }

@@ -7,12 +7,12 @@
 // loop).
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <span>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace kv {
@@ -21,15 +21,19 @@ namespace kv {
 using EntryKey = uint64_t;
 inline constexpr EntryKey kNoEntry = UINT64_MAX;
 
-/// Among entries that may go, all `early` ones go before any `normal` one: orphans, window rows far
-/// from any end.
-enum class DropOrder : uint8_t { early = 0, normal = 1 };
+/// Among entries that may go, those of a higher urgency go before all of a lower one; equal ones by
+/// recency. 0: like everything else; in between, supplements far from an entry's end by their
+/// distance.
+using DropUrgency = uint32_t;
+inline constexpr DropUrgency kDropLast = 0;
+inline constexpr DropUrgency kDropSuperseded = UINT32_MAX - 1;  ///< a longer one holds its tokens
+inline constexpr DropUrgency kDropFirst = UINT32_MAX;           ///< serves nothing: orphans
 
 struct EntryOptions {
   EntryKey parent = kNoEntry;  ///< need not be resident, now or ever
   uint64_t charge_bytes = 0;
   bool dirty = false;  ///< not yet in the tier below: dropping it loses it
-  DropOrder order = DropOrder::normal;
+  DropUrgency urgency = kDropLast;
   /// Set at load, so that a restart keeps the order; below 2^62. Without it: newest.
   std::optional<uint64_t> recency = std::nullopt;
 };
@@ -45,7 +49,7 @@ class EvictionOrder {
   bool touch(EntryKey key);
   bool set_charge(EntryKey key, uint64_t charge_bytes);
   bool set_dirty(EntryKey key, bool dirty);
-  bool set_order(EntryKey key, DropOrder order);
+  bool set_urgency(EntryKey key, DropUrgency urgency);
   /// Counted: as many unpins as pins. A pin keeps all resident ancestors too, as they have a child.
   bool pin(EntryKey key);
   bool unpin(EntryKey key);
@@ -69,6 +73,7 @@ class EvictionOrder {
   uint32_t pins(EntryKey key) const;
   bool dirty(EntryKey key) const;
   uint32_t resident_children(EntryKey key) const;
+  DropUrgency urgency(EntryKey key) const;
 
   size_t size() const { return resident_; }
   uint64_t total_bytes() const { return total_bytes_; }    ///< charges of all entries
@@ -87,10 +92,15 @@ class EvictionOrder {
     uint32_t pins = 0;
     bool resident = false;  // false: only remembers that resident children name it as parent
     bool dirty = false;
-    DropOrder order = DropOrder::normal;
+    DropUrgency urgency = kDropLast;
   };
-  /// (dirty, order, recency) in one word, then the key: the smallest goes first.
-  using Rank = std::pair<uint64_t, EntryKey>;
+  /// The smallest goes first.
+  struct Rank {
+    uint64_t dirty_and_calm;  ///< dirty in the high half, the least urgent highest in the low one
+    uint64_t recency;
+    EntryKey key;
+    auto operator<=>(const Rank&) const = default;
+  };
 
   static bool free_to_go(const Entry& e) { return e.resident && e.children == 0 && e.pins == 0; }
   static Rank rank(EntryKey key, const Entry& e);

@@ -96,6 +96,10 @@ class PrefixTree {
   std::vector<NodeId> children(NodeId node) const;
   size_t child_count(NodeId node) const { return nodes_[node].children.size(); }
   bool is_tail(NodeId node) const;
+  /// True if `node`'s own tokens and extras begin with those of its sibling `other`.
+  bool begins_with(NodeId node, NodeId other) const {
+    return common_symbols(symbols(node), symbols(other)) == nodes_[other].tokens.size();
+  }
   bool is_hollow(NodeId node) const { return nodes_[node].hollow; }
   /// Number of nodes from the root's child to this one: 1 for a child of the root, 0 for the root.
   uint32_t depth(NodeId node) const { return nodes_[node].depth; }

@@ -21,7 +21,7 @@ struct Oracle {
     uint64_t charge, recency;
     uint32_t pins;
     bool dirty;
-    DropOrder order;
+    DropUrgency urgency;
   };
   std::map<EntryKey, Entry> entries;
 
@@ -32,10 +32,10 @@ struct Oracle {
   /// kNoEntry if nothing may go.
   EntryKey next(bool dirty_too) const {
     EntryKey best = kNoEntry;
-    std::tuple<bool, DropOrder, uint64_t, EntryKey> least;
+    std::tuple<bool, DropUrgency, uint64_t, EntryKey> least;
     for (const auto& [key, e] : entries) {
       if (e.pins > 0 || (e.dirty && !dirty_too) || has_child(key)) continue;
-      const std::tuple rank(e.dirty, e.order, e.recency, key);
+      const std::tuple rank(e.dirty, kDropFirst - e.urgency, e.recency, key);
       if (best == kNoEntry || rank < least) std::tie(best, least) = std::pair(key, rank);
     }
     return best;
@@ -64,11 +64,18 @@ void check_sums(const EvictionOrder& order, const Oracle& oracle) {
     ASSERT_EQ(order.recency(key), e.recency);
     ASSERT_EQ(order.pins(key), e.pins);
     ASSERT_EQ(order.dirty(key), e.dirty);
+    ASSERT_EQ(order.urgency(key), e.urgency);
   }
   ASSERT_EQ(order.size(), oracle.entries.size());
   ASSERT_EQ(order.total_bytes(), total);
   ASSERT_EQ(order.pinned_bytes(), pinned);
   ASSERT_EQ(order.dirty_bytes(), dirty);
+}
+
+DropUrgency random_urgency(Rng& rng) {
+  constexpr DropUrgency kSome[] = {kDropLast, kDropLast, kDropLast, 1, 2, kDropSuperseded,
+                                   kDropFirst};
+  return kSome[rng() % std::size(kSome)];
 }
 
 void random_step(EvictionOrder& order, Oracle& oracle, Rng& rng) {
@@ -84,11 +91,11 @@ void random_step(EvictionOrder& order, Oracle& oracle, Rng& rng) {
       o.parent = key == 0 || rng() % 3 == 0 ? kNoEntry : rng() % key;
       o.charge_bytes = rng() % 100;
       o.dirty = rng() % 3 == 0;
-      o.order = rng() % 4 == 0 ? DropOrder::early : DropOrder::normal;
+      o.urgency = random_urgency(rng);
       if (rng() % 4 == 0) o.recency = rng() % 50;
       ASSERT_EQ(order.insert(key, o), !there);
       if (!there) {
-        oracle.entries[key] = {o.parent, o.charge_bytes, order.recency(key), 0, o.dirty, o.order};
+        oracle.entries[key] = {o.parent, o.charge_bytes, order.recency(key), 0, o.dirty, o.urgency};
         if (o.recency) {
           ASSERT_EQ(order.recency(key), *o.recency);
         }
@@ -120,11 +127,11 @@ void random_step(EvictionOrder& order, Oracle& oracle, Rng& rng) {
     default: {
       const bool dirty = rng() % 2 == 0;
       ASSERT_EQ(order.set_dirty(key, dirty), there);
-      const DropOrder drop = rng() % 2 == 0 ? DropOrder::early : DropOrder::normal;
-      ASSERT_EQ(order.set_order(key, drop), there);
+      const DropUrgency drop = random_urgency(rng);
+      ASSERT_EQ(order.set_urgency(key, drop), there);
       if (there) {
         it->second.dirty = dirty;
-        it->second.order = drop;
+        it->second.urgency = drop;
       }
     }
   }
