@@ -46,7 +46,7 @@ enum class PutInput : uint8_t {
 ///             spill_raw_bytes spill_packed_bytes
 ///             promotions promotion_joins promotion_failures
 ///             ram_evicted_clean ram_evicted_dirty ssd_evicted erased_objects superseded_tails
-///             quarantined read_io_errors busy
+///             adopted_supplements quarantined read_io_errors busy
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_recycled_bytes

@@ -36,6 +36,9 @@ void CacheCore::Impl::commit(uint64_t session, uint64_t id, Durability wait_for,
   if (call->finished()) return;
   Reservation* r = find_reservation(session, id);
   if (!r) return call->fail({StatusCode::not_found, "no such reservation"});
+  adopt_rows(*r, deadline);
+  r = find_reservation(session, id);
+  if (!r) return call->fail({StatusCode::not_found, "the reservation ended"});
   if (r->encoding.empty()) return commit_now(session, id, wait_for, call);
   r->when_idle.push_back([this, session, id, wait_for, call] {
     if (!call->finished()) commit_now(session, id, wait_for, call);
@@ -88,6 +91,7 @@ Status CacheCore::Impl::check_coverage(Reservation& r, uint32_t tokens) {
   ObjectIndex::PlanOptions options{{}, Clock::now(), false, &finished};
   options.limits.query_tokens = tokens + 1;
   options.limits.max_tokens = tokens;
+  options.limits.common = tokens;  // blocks and tail are there, even if they hold no rows
   KV_ASSIGN_OR_RETURN(Hit hit, index_.plan(*r.realm, r.query, options));
   if (hit.plan.tokens == tokens) return {};
   return coverage_error(realm, hit.plan.shortfall, tokens);
@@ -170,6 +174,8 @@ void CacheCore::Impl::commit_now(uint64_t session, uint64_t id, Durability wait_
   }
   std::vector<Record*> fresh = publish(r, tokens, reply);
   supersede_tails(r, tokens);
+  auto query = std::span<const Token>(r.query.tokens).first(tokens);
+  index_.mark_end(*r.realm, r.realm->tree.find_path(query, r.query.extras), tokens);
   std::vector<Record*> path = path_of(r, tokens);
   index_.touch(path);
   reply.foreign.assign(r.foreign.begin(), r.foreign.end());

@@ -118,10 +118,9 @@ void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
     bool retry = model->realm && !model->records_durable && !model->records_writing;
     if (retry) write_records(*model);
   }
-  // Whatever waits for eviction, or found the queue full when it was committed.
-  for (EntryKey key : index_.ram().next_victims(UINT64_MAX, true).keys) {
-    Record* r = index_.find_key(key);
-    if (r && r->dirty() && !r->spill_queued && !r->spill_refused) enqueue_spill(*r);
+  // Whatever waits for eviction, is leased, or found the queue full when it was committed.
+  for (Record* r : index_.dirty_records()) {
+    if (!r->spill_queued && !r->spill_refused) enqueue_spill(*r);
   }
   flush_touches();
   drain_checks_.push_back([this, call] {

@@ -258,8 +258,8 @@ void CacheCore::Impl::fetch_reply(std::shared_ptr<FetchCall> f, const Hit& hit) 
                : promoted == 0 ? Tier::ram
                : promoted == used.size() ? Tier::ssd : Tier::mixed;
   count_fetch(*f, hit, f->request.query);
-  if (used.empty()) return f->call->finish(std::move(reply));
-  reply.lease = Lease(std::move(prefix), lease_hold(pin_all(used)));
+  reply.lease = Lease(std::move(prefix), used.empty() ? nullptr : lease_hold(pin_all(used)));
+  if (used.empty()) return f->call->finish(std::move(reply));  // a length that demands nothing
   if (f->request.form == FetchForm::stored) return f->call->finish(std::move(reply));
   fetch_decode(f, std::move(reply));
 }

@@ -2,8 +2,8 @@
 // cachesvc/cache_core*.
 //
 // Everything runs on the loop executor unless a comment says "worker"; a worker gets values and
-// returns values. Files: _open, _reserve, _put (+ _encode), _commit, _fetch, _promote, _spill,
-// _room, _erase, _stats, each with the verbs of that name.
+// returns values. Files: _open, _reserve, _put (+ _encode), _adopt, _commit, _fetch, _promote,
+// _spill, _room, _erase, _stats, each with the verbs of that name.
 #pragma once
 
 #include <boost/asio/post.hpp>
@@ -31,7 +31,8 @@ using Clock = std::chrono::steady_clock;
   X(encode_raw_fallbacks) X(spills_queued) X(spills_written) X(spills_failed) X(spills_dropped)   \
   X(spill_raw_bytes) X(spill_packed_bytes) X(promotions) X(promotion_joins)                       \
   X(promotion_failures) X(ram_evicted_clean) X(ram_evicted_dirty) X(ssd_evicted)                  \
-  X(erased_objects) X(superseded_tails) X(quarantined) X(read_io_errors) X(busy)
+  X(erased_objects) X(superseded_tails) X(adopted_supplements)                                    \
+  X(quarantined) X(read_io_errors) X(busy)
 struct Counters {
 #define KV_COUNTER(name) uint64_t name = 0;
   KV_CACHE_COUNTERS(KV_COUNTER)
@@ -138,6 +139,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   struct PutJob;
   void put(uint64_t session, PutRequest request, PutInput input, Deadline deadline,
            Done<Status> done);
+  void start_put(Reservation& r, PutRequest request, PutInput input, Deadline deadline,
+                 std::shared_ptr<Call<Status>> call);
   Status identify(Reservation& r, Object& object);
   Status identify_supplement(Reservation& r, Object& object);
   Status identify_snapshot(Reservation& r, Object& object);
@@ -146,6 +149,12 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void charge_put(std::shared_ptr<PutJob> job);
   void run_put(std::shared_ptr<PutJob> job);
   void finish_put(std::shared_ptr<PutJob> job, Result<ObjectPtr> result);
+
+  // _adopt
+  struct RowSource;
+  std::vector<RowSource> row_sources(Reservation& r, std::vector<Holding>& own);
+  void adopt_rows(Reservation& r, Deadline deadline);
+  uint32_t block_end_interval(const RealmState& realm) const;
 
   // _commit
   struct CommitWait;

@@ -160,8 +160,7 @@ void ObjectIndex::prune(RealmState& realm, NodeId node) {
 EntryOptions ObjectIndex::entry_options(const Record& record, uint64_t charge_bytes) const {
   EntryOptions options;
   options.charge_bytes = charge_bytes;
-  bool early = !record.realm || !record.realm->in_force || record.superseded;
-  options.order = early ? DropOrder::early : DropOrder::normal;
+  options.urgency = urgency(record);
   if (record.realm) {
     bool main = record.name.kind == ObjectKind::block || record.name.kind == ObjectKind::tail;
     NodeId parent = main ? record.realm->tree.parent(record.node) : record.node;
@@ -228,20 +227,20 @@ void ObjectIndex::touch(const std::vector<Record*>& records) {
   ssd_.touch_all(keys);
 }
 
-void ObjectIndex::supersede(Record& tail) {
-  tail.superseded = true;
-  ram_.set_order(tail.key, DropOrder::early);
-  ssd_.set_order(tail.key, DropOrder::early);
-}
-
 void ObjectIndex::set_in_force(RealmState& realm, bool in_force) {
   realm.in_force = in_force;
   for (auto& [name, record] : by_name_) {
     if (record->realm != &realm) continue;
-    DropOrder order = entry_options(*record, 0).order;
-    ram_.set_order(record->key, order);
-    ssd_.set_order(record->key, order);
+    reorder(*record);
   }
+}
+
+std::vector<Record*> ObjectIndex::dirty_records() {
+  std::vector<Record*> out;
+  for (auto& [name, record] : by_name_) {
+    if (record->dirty()) out.push_back(record.get());
+  }
+  return out;
 }
 
 Record* ObjectIndex::parent_of(Record& record) {

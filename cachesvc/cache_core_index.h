@@ -42,6 +42,9 @@ struct Record {
   bool spill_queued = false;    ///< waits for the SSD or is being written
   bool spill_refused = false;   ///< no room there, or it failed: tried again only on request
   bool superseded = false;      ///< a tail whose tokens a longer tail or a block holds too
+  uint32_t end_distance = 0;    ///< supplements: blocks to an entry's end; 0: it serves one
+  EntryKey end_key = kNoEntry;  ///< supplements: the last object of the entry whose end it serves
+  uint64_t end_serial = 0;
   std::chrono::steady_clock::time_point blocked_until{};  ///< reads failed: absent until then
   Charge index_charge;
 
@@ -70,6 +73,7 @@ struct RealmState {
   std::unordered_map<NodeId, Node> nodes;
   std::unordered_map<Id, NodeId, IdHash> node_of;
   bool in_force = true;
+  bool has_supplements() const;  ///< some part's rows, carries or states come apart from blocks
   uint32_t block_tokens() const { return profile->block_tokens; }
 };
 
@@ -84,6 +88,9 @@ struct Hit {
   };
   std::vector<Use> uses;  ///< each object once: blocks, tails, supplements, snapshots
 };
+
+/// True if an entry of n tokens needs this supplement to be restorable at one of its own ends.
+bool serves_end(const Record& supplement, uint32_t n);
 
 class ObjectIndex {
  public:
@@ -115,6 +122,12 @@ class ObjectIndex {
   void unpin(Record& record);
   void touch(const std::vector<Record*>& records);
   void supersede(Record& tail);
+  /// An entry of n tokens ends with `path` (its blocks and perhaps a tail, root first): supplements
+  /// that serve it stay like everything else, the path's others go the earlier the farther away
+  /// they are.
+  void mark_end(RealmState& realm, const std::vector<NodeId>& path, uint32_t n);
+  /// After recovery: which tails are superseded, and how far supplements are from an end.
+  void find_ends();
   /// Objects of a realm that is not in force go before others.
   void set_in_force(RealmState& realm, bool in_force);
 
@@ -134,6 +147,8 @@ class ObjectIndex {
   std::vector<Record*> path_to(Record& record);
   Record* parent_of(Record& record);  ///< the block that must be on the SSD before it; or null
 
+  std::vector<Record*> dirty_records();  ///< in RAM only, in no order
+
   EvictionOrder& ram() { return ram_; }
   EvictionOrder& ssd() { return ssd_; }
   size_t size() const { return by_name_.size(); }
@@ -144,6 +159,10 @@ class ObjectIndex {
   NodeId owner_node(RealmState& realm, const Object& object);
   Record* link(RealmState& realm, NodeId node, const Object& object, Charge index_charge);
   void prune(RealmState& realm, NodeId node);
+  DropUrgency urgency(const Record& record) const;
+  void reorder(const Record& record);
+  bool end_lives(const Record& supplement);
+  void find_ends(RealmState& realm);
   EntryOptions entry_options(const Record& record, uint64_t charge_bytes) const;
 
   std::vector<std::unique_ptr<RealmState>> realms_;

@@ -6,29 +6,6 @@
 namespace kv {
 namespace {
 
-// Rows of [first, end) that no holding of the group has, ascending.
-std::vector<RowRange> missing_rows(RowRange wanted, uint16_t group,
-                                   const std::vector<Holding>& held) {
-  std::vector<RowRange> have;
-  for (const Holding& h : held) {
-    uint32_t end = std::min(h.end, h.common);
-    if (h.group == group && h.kind == HoldingKind::rows && h.first < end) {
-      have.push_back({h.first, end});
-    }
-  }
-  std::sort(have.begin(), have.end(),
-            [](const RowRange& a, const RowRange& b) { return a.first < b.first; });
-  std::vector<RowRange> out;
-  uint32_t at = wanted.first;
-  for (const RowRange& h : have) {
-    if (h.end <= at || h.first >= wanted.end) continue;
-    if (h.first > at) out.push_back({at, h.first});
-    at = h.end;
-  }
-  if (at < wanted.end) out.push_back({at, wanted.end});
-  return out;
-}
-
 bool held_at(HoldingKind kind, uint16_t group, uint32_t n, const std::vector<Holding>& held) {
   return std::any_of(held.begin(), held.end(), [&](const Holding& h) {
     return h.kind == kind && h.group == group && h.end == n && h.common >= n;
@@ -55,11 +32,14 @@ class Needs {
     if (n == 0 || held_at(kind, group, n, held_)) return;
     add({ObjectKind::supplement, (n - 1) / block_, group, n, n, required}, kind);
   }
-  void snapshot(uint16_t group, uint32_t n) {
+  // All checkpoint parts at once: another group may have asked already.
+  void snapshot(uint16_t group, uint32_t n, bool required) {
     if (held_at(HoldingKind::snapshot, group, n, held_)) return;
-    auto same = [](const Need& need) { return need.kind == ObjectKind::snapshot; };
+    auto same = [n](const Need& need) {
+      return need.kind == ObjectKind::snapshot && need.end_row == n;
+    };
     if (std::any_of(needs_.begin(), needs_.end(), same)) return;
-    needs_.push_back({ObjectKind::snapshot, n / block_, 0, n, n, true});
+    needs_.push_back({ObjectKind::snapshot, n / block_, 0, n, n, required});
   }
   std::vector<Need> take() { return std::move(needs_); }
 
@@ -79,37 +59,73 @@ class Needs {
   std::vector<Need> needs_;
 };
 
-void group_needs(const PartSpec& spec, uint16_t group, uint32_t block, uint32_t n, Needs& needs) {
-  uint32_t block_end = n / block * block;
-  struct Target {
-    uint32_t n;
-    bool required;
-  };
-  for (Target t : {Target{n, true}, Target{n - 1, false}, Target{block_end, false}}) {
-    if (t.n == 0) continue;
+void group_needs(const PartSpec& spec, uint16_t group, uint32_t block, uint32_t n,
+                 uint32_t interval, Needs& needs) {
+  for (EndPosition at : end_positions(block, n, interval)) {
     if (spec.has_rows() && !spec.rows_in_block()) {
-      for (const RowRange& range : demanded_rows(spec, t.n)) needs.rows(group, range, t.required);
+      for (const RowRange& range : demanded_rows(spec, at.n)) {
+        needs.rows(group, range, at.required);
+      }
     }
-    if (demands_carry(spec, t.n)) needs.at(group, HoldingKind::carry, t.n, t.required);
+    if (demands_carry(spec, at.n)) needs.at(group, HoldingKind::carry, at.n, at.required);
   }
   if (spec.has_rows()) return;
   if (spec.snapshot == SnapshotPlace::checkpoint) {
-    needs.snapshot(group, n);
+    needs.snapshot(group, n, true);
+    for (uint32_t at = interval * block; interval > 0 && at < n; at += interval * block) {
+      needs.snapshot(group, at, false);
+    }
     return;
   }
   needs.at(group, HoldingKind::snapshot, n, true);
-  for (uint32_t end = block; end <= block_end; end += block) {
+  for (uint32_t end = block; end <= n; end += block) {
     needs.at(group, HoldingKind::snapshot, end, false);
   }
 }
 
 }  // namespace
 
+std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, uint32_t interval) {
+  std::vector<EndPosition> out{{n, true}};
+  uint32_t block_end = n / block_tokens * block_tokens;
+  if (n > 1) out.push_back({n - 1, false});
+  if (block_end > 0) out.push_back({block_end, false});
+  uint64_t step = uint64_t{interval} * block_tokens;
+  if (step == 0) return out;
+  for (uint64_t at = n / step * step; at > 0; at -= step) {
+    out.push_back({static_cast<uint32_t>(at), false});
+  }
+  return out;
+}
+
+// Rows of [first, end) that no holding of the group has, ascending.
+std::vector<RowRange> missing_rows(RowRange wanted, uint16_t group,
+                                   const std::vector<Holding>& held) {
+  std::vector<RowRange> have;
+  for (const Holding& h : held) {
+    uint32_t end = std::min(h.end, h.common);
+    if (h.group == group && h.kind == HoldingKind::rows && h.first < end) {
+      have.push_back({h.first, end});
+    }
+  }
+  std::sort(have.begin(), have.end(),
+            [](const RowRange& a, const RowRange& b) { return a.first < b.first; });
+  std::vector<RowRange> out;
+  uint32_t at = wanted.first;
+  for (const RowRange& h : have) {
+    if (h.end <= at || h.first >= wanted.end) continue;
+    if (h.first > at) out.push_back({at, h.first});
+    at = h.end;
+  }
+  if (at < wanted.end) out.push_back({at, wanted.end});
+  return out;
+}
+
 std::vector<Need> attached_needs(std::span<const PartGroup> groups, uint32_t block_tokens,
-                                 uint32_t n, const std::vector<Holding>& held) {
+                                 uint32_t n, uint32_t interval, const std::vector<Holding>& held) {
   Needs needs(block_tokens, held);
   for (size_t g = 0; g < groups.size(); ++g) {
-    group_needs(groups[g].spec, static_cast<uint16_t>(g), block_tokens, n, needs);
+    group_needs(groups[g].spec, static_cast<uint16_t>(g), block_tokens, n, interval, needs);
   }
   return needs.take();
 }

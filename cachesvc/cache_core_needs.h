@@ -10,11 +10,23 @@
 
 namespace kv {
 
-/// Supplements and the snapshot that a store of `n` tokens lacks, given what is held already.
-/// Required: what a cache of exactly n demands (restorable.h). Welcome: what makes the newest block
-/// end and n - 1 (a repeat of the same prompt) servable too, and small carries at every block end.
+/// A length that an entry shall be restorable at.
+struct EndPosition {
+  uint32_t n = 0;
+  bool required = false;  ///< a store that can't serve it is refused; else it is only welcome
+};
+/// The entry's own ends: n, n - 1 (a repeat of the same prompt) and the newest block end; then, as
+/// the setting says, every `interval` blocks (0: none) from the newest backwards.
+std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, uint32_t interval);
+
+/// Rows of [first, end) that no holding of the group has, ascending.
+std::vector<RowRange> missing_rows(RowRange wanted, uint16_t group,
+                                   const std::vector<Holding>& held);
+
+/// Supplements and snapshots that a store of `n` tokens lacks, given what is held already: what
+/// each of its end_positions demands (restorable.h), and block-end states at every block end.
 std::vector<Need> attached_needs(std::span<const PartGroup> groups, uint32_t block_tokens,
-                                 uint32_t n, const std::vector<Holding>& held);
+                                 uint32_t n, uint32_t interval, const std::vector<Holding>& held);
 
 /// Bytes of planes that an object for this need takes when stored (states: 0, their size is
 /// unknown).

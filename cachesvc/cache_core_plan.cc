@@ -138,6 +138,7 @@ Result<Hit> ObjectIndex::plan(RealmState& realm, const Query& query, const PlanO
     }
   }
   RestorableQuery limits = options.limits;
+  hit.common = std::max(hit.common, limits.common);
   limits.block_tokens = realm.block_tokens();
   limits.common = hit.common;
   hit.plan = plan_restore(realm.groups, limits, held);

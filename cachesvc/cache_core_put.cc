@@ -144,30 +144,37 @@ void CacheCore::Impl::put(uint64_t session, PutRequest request, PutInput input, 
     return call->fail(invalid_argument("planes or copies of one object over their limit"));
   }
   if (Status s = identify(*r, o); !s.ok()) return call->fail(s);
+  start_put(*r, std::move(request), input, deadline, call);
+}
+
+// `request.object` is identified.
+void CacheCore::Impl::start_put(Reservation& r, PutRequest request, PutInput input,
+                                Deadline deadline, std::shared_ptr<Call<Status>> call) {
+  Object& o = request.object;
   if (find_usable(o.name)) {
-    r->foreign.insert(o.name);
+    r.foreign.insert(o.name);
     ++count_.puts_duplicate;
     return call->finish(Status());
   }
-  if (r->finished.count(o.name) || !r->encoding.insert(o.name).second) {
+  if (r.finished.count(o.name) || !r.encoding.insert(o.name).second) {
     ++count_.puts_duplicate;
     return call->finish(Status());
   }
   auto job = std::make_shared<PutJob>();
   job->call = call;
-  job->session = session;
-  job->reservation = request.reservation;
+  job->session = r.session;
+  job->reservation = r.id;
   job->input = input;
   job->deadline = deadline;
   job->name = o.name;
   EncodeWork& w = *job->work;
   w.keep = {o.name.first_row, o.name.end_row};
-  bool whole = o.tokens.size() == r->realm->block_tokens();
+  bool whole = o.tokens.size() == r.realm->block_tokens();
   w.encode = whole && (o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::supplement);
   w.object = std::move(o);
   w.copies = std::move(request.copies);
-  w.codec = r->realm->codec;
-  w.groups = r->realm->groups;
+  w.codec = r.realm->codec;
+  w.groups = r.realm->groups;
   w.pool = pool_;
   if (Status s = prepare(w); !s.ok()) return finish_put(job, s);
   gather_sources(job);

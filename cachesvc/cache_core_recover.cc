@@ -82,6 +82,7 @@ void CacheCore::Impl::adopt(Recovery recovery) {
                    known.recency);
     unsynced_.push_back({r->name, r->serial});
   }
+  index_.find_ends();
 }
 
 }  // namespace kv

@@ -118,7 +118,17 @@ std::vector<Need> CacheCore::Impl::needs_of(Reservation& r) {
                       extras_between(r.query, first, n), ObjectKind::tail);
     look(ObjectKind::tail, n / block, first, n, r.tail);
   }
-  for (Need& need : attached_needs(realm.groups, block, n, holdings)) needs.push_back(need);
+  // Rows that other entries hold are adopted at commit; their carries can't be and are no help.
+  std::vector<Holding> own;
+  for (const Holding& h : holdings) {
+    const ObjectName& name = reinterpret_cast<Record*>(h.object)->name;
+    bool carry = name.kind == ObjectKind::supplement && h.kind != HoldingKind::rows;
+    uint32_t index = carry ? (h.end - 1) / block : 0;
+    const Id& id = index < r.blocks.size() ? r.blocks[index] : r.tail;
+    if (!carry || name.id == id) own.push_back(h);
+  }
+  uint32_t interval = block_end_interval(realm);
+  for (Need& need : attached_needs(realm.groups, block, n, interval, own)) needs.push_back(need);
   for (const Holding& h : holdings) {
     auto* record = reinterpret_cast<Record*>(h.object);
     if (record->name.kind >= ObjectKind::supplement) present.push_back(record);

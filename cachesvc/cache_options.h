@@ -55,6 +55,10 @@ struct CacheOptions {
   // Coding and serving
   CodingSettings coding;             ///< of the plain profile, for models opened without a profile
   uint32_t min_prefix_tokens = 1;    ///< shorter hits are misses
+  /// Window and chunk rows, pooled carries and checkpoints are welcome at every so many block ends
+  /// beside an entry's own ends, and go first when bytes are short; 0: at its own ends only. With
+  /// coded prefill, which resumes at block ends only, 0 means 1.
+  uint32_t block_end_interval = 0;
 };
 
 /// Returns: invalid_argument naming the option and its limits.

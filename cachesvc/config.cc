@@ -280,6 +280,12 @@ void add_limit_keys(std::vector<Key>& keys) {
   keys.push_back(count_key("policy.min_prefix_tokens", "shorter hits are misses",
                            FIELD(cache.min_prefix_tokens), 1, kMaxTokens));
   keys.push_back(with_flag(
+      count_key("policy.block_end_interval",
+                "window rows, carries and checkpoints are kept at every so many block ends; "
+                "0: at an entry's own ends only",
+                FIELD(cache.block_end_interval), 0, kMaxBlockTokens),
+      "--block-end-interval"));
+  keys.push_back(with_flag(
       text_key("log.level", "trace, debug, info, warn, error, critical, off", FIELD(log.level),
                {"trace", "debug", "info", "warn", "error", "critical", "off"}),
       "--log-level"));
