@@ -12,3 +12,5 @@ target_compile_definitions(cachesvc_server_test PRIVATE KV_CACHESVC_BIN="$<TARGE
 add_dependencies(cachesvc_server_test cachesvc)
 kv_test(cachesvc_tiered_parts_test LABELS cachesvc DEPS kv_cachesvc)
 kv_test(cachesvc_tiered_pressure_test LABELS cachesvc DEPS kv_cachesvc)
+kv_test(cachesvc_property_test LABELS cachesvc DEPS kv_cachesvc)
+kv_test(cachesvc_ends_test LABELS cachesvc DEPS kv_cachesvc)

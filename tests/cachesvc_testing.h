@@ -154,11 +154,11 @@ inline StateBlob state_at(const std::vector<uint64_t>& hashes, uint16_t layer, u
   return {layer, part, Bytes::adopt(std::move(bytes))};
 }
 
-/// What `need` asks for.
+/// What `need` asks for; hashes[i] stands for tokens [0, i].
 inline PutRequest make_put(const ModelSpec& model, uint32_t block_tokens,
-                           const std::vector<Token>& tokens, const Need& need,
+                           const std::vector<Token>& tokens,
+                           const std::vector<uint64_t>& hashes, const Need& need,
                            uint64_t reservation) {
-  auto hashes = prefix_hashes(tokens);
   auto groups = part_groups(model);
   PutRequest put;
   put.reservation = reservation;
@@ -197,6 +197,12 @@ inline PutRequest make_put(const ModelSpec& model, uint32_t block_tokens,
     }
   }
   return put;
+}
+
+inline PutRequest make_put(const ModelSpec& model, uint32_t block_tokens,
+                           const std::vector<Token>& tokens, const Need& need,
+                           uint64_t reservation) {
+  return make_put(model, block_tokens, tokens, prefix_hashes(tokens), need, reservation);
 }
 
 /// A client with one model open, and the checks.

@@ -1,0 +1,243 @@
+// Where entries end: which supplements a store is asked for, what a growing conversation adopts,
+// and what goes first when bytes are short.
+#include "cachesvc/cache_core_index.h"
+#include "cachesvc/cache_core_needs.h"
+#include "proto/identity.h"
+#include "tests/cachesvc_testing.h"
+
+namespace kv {
+namespace {
+
+ModelSpec window_model(uint32_t window = 10, uint32_t keep = 3) {
+  return model_of({LayerSpec{{full_part()}}, LayerSpec{{window_part(window, keep)}}});
+}
+
+using Range = std::tuple<ObjectKind, uint32_t, uint32_t, bool>;  // kind, rows, required
+std::vector<Range> needs_of(const ModelSpec& model, uint32_t n, uint32_t interval) {
+  std::vector<Range> out;
+  for (const Need& need : attached_needs(part_groups(model), 16, n, interval, {})) {
+    out.emplace_back(need.kind, need.first_row, need.end_row, need.required);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+TEST(Ends, AStoreIsAskedForItsOwnEndsAndEveryIntervalsBlockEnd) {
+  constexpr auto kRows = ObjectKind::supplement, kState = ObjectKind::snapshot;
+  ModelSpec window = model_of({LayerSpec{{window_part(6, 2)}}});
+  // Sinks, the last 5 rows before 70, the one more that 69 sees, those before the block end 64.
+  std::vector<Range> own{
+      {kRows, 0, 2, true}, {kRows, 59, 64, false}, {kRows, 64, 65, false}, {kRows, 65, 70, true}};
+  EXPECT_EQ(needs_of(window, 70, 0), own);
+  std::vector<Range> every_second = own;
+  every_second.insert(every_second.begin() + 1, {kRows, 27, 32, false});
+  EXPECT_EQ(needs_of(window, 70, 2), every_second);
+  EXPECT_EQ(needs_of(window, 70, 1).size(), own.size() + 3) << "16, 32 and 48";
+  ModelSpec pooled = model_of({LayerSpec{{pooled_part(4, true)}}});
+  EXPECT_EQ(
+      needs_of(pooled, 40, 0),
+      (std::vector<Range>{{kRows, 32, 32, false}, {kRows, 39, 39, false}, {kRows, 40, 40, true}}));
+  EXPECT_EQ(needs_of(pooled, 40, 1).size(), 4u) << "and at 16";
+  ModelSpec state = model_of({LayerSpec{{state_part(SnapshotPlace::checkpoint)}}});
+  EXPECT_EQ(needs_of(state, 40, 0), (std::vector<Range>{{kState, 40, 40, true}}));
+  EXPECT_EQ(needs_of(state, 40, 2),
+            (std::vector<Range>{{kState, 32, 32, false}, {kState, 40, 40, true}}));
+}
+
+TEST(Ends, TheSettingReachesReserveAndCodedPrefillMeansEveryBlockEnd) {
+  ModelSpec model = window_model();
+  std::mt19937 rng(1);
+  auto tokens = random_tokens(rng, 70);
+  auto welcome = [&](uint32_t interval, PrefillMode prefill) {
+    CacheOptions options = small_options();
+    options.block_end_interval = interval;
+    auto cache = open_cache(options);
+    OpenRequest request;
+    request.model = model;
+    request.prefill = prefill;
+    auto opened = cache->open(request, soon());
+    EXPECT_TRUE(opened.ok()) << opened.status().to_string();
+    auto reserved = cache->reserve({opened->model, opened->realm.profile, {tokens, {}}}, soon());
+    EXPECT_TRUE(reserved.ok());
+    return std::count_if(reserved->needs.begin(), reserved->needs.end(),
+                         [](const Need& n) { return !n.required; });
+  };
+  auto own = welcome(0, PrefillMode::exact);
+  EXPECT_EQ(welcome(2, PrefillMode::exact), own + 1);
+  EXPECT_EQ(welcome(1, PrefillMode::exact), own + 3);
+  EXPECT_EQ(welcome(0, PrefillMode::coded), own + 3);
+}
+
+TEST(Ends, AGrownConversationServesEveryTurnsEndWithoutItsTails) {
+  for (uint8_t bits : {uint8_t{0}, uint8_t{4}}) {
+    CacheOptions options = small_options();
+    auto cache = open_cache(options);
+    ModelSpec model = window_model();
+    auto b = Bench::open(*cache, model, make_profile(model, bits));
+    std::mt19937 rng(2);
+    auto tokens = random_tokens(rng, 100);
+    std::vector<uint32_t> turns{21, 26, 40, 73, 100};
+    for (uint32_t n : turns) {
+      ASSERT_TRUE(b.store({tokens.begin(), tokens.begin() + n}).ok());
+    }
+    EXPECT_EQ(b.stat("superseded_tails"), 4u) << "one each";
+    EXPECT_GT(b.stat("adopted_supplements"), 0u);
+    for (uint32_t n : turns) {
+      std::vector<Token> query(tokens.begin(), tokens.begin() + n);
+      query.push_back(-1);
+      auto hit = b.fetch(query);
+      ASSERT_TRUE(hit.ok());
+      EXPECT_EQ(hit->tokens, n) << hit->reason;
+      EXPECT_EQ(hit->form, HitForm::exact_tail);
+      b.expect_serves(query, *hit);
+    }
+  }
+}
+
+// Pressure that takes the superseded tails and no more leaves every turn's end servable.
+TEST(Ends, SupersededTailsAreTheFirstVictimsAndTheirLengthsStay) {
+  CacheOptions options = small_options();
+  options.ram_budget_bytes = 4ull << 20;
+  options.room_wait = Milliseconds(10);
+  auto cache = open_cache(options);
+  ModelSpec model = window_model();
+  auto b = Bench::open(*cache, model, make_profile(model, 4));
+  std::mt19937 rng(3);
+  auto tokens = random_tokens(rng, 90), other = random_tokens(rng, 60);
+  auto prefix = [&](uint32_t n) { return std::vector<Token>(tokens.begin(), tokens.begin() + n); };
+  ASSERT_TRUE(b.store(other).ok());
+  ASSERT_TRUE(b.store(prefix(30)).ok());
+  ASSERT_TRUE(b.store(prefix(90)).ok());
+  auto query = prefix(30);
+  query.push_back(-1);
+  ASSERT_EQ(b.fetch(query)->form, HitForm::exact_tail) << "the most recently used of all";
+  uint64_t before = b.stat("ram_evicted_dirty");
+  for (int i = 0; i < 4000 && b.stat("ram_evicted_dirty") == before; ++i) {
+    ASSERT_TRUE(b.store(random_tokens(rng, 15)).ok());
+  }
+  ASSERT_GT(b.stat("ram_evicted_dirty"), before);
+  auto hit = b.fetch(query);
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->form, HitForm::coded) << "the superseded tail went first";
+  EXPECT_EQ(hit->tokens, 30u) << "its window rows are the block's now: " << hit->reason;
+  b.expect_serves(query, *hit);
+  other.push_back(-1);
+  EXPECT_EQ(b.fetch(other)->tokens, 60u) << "older, but superseded by nobody";
+}
+
+// The index alone: one entry's path, what hangs on it, and the order in which it would go.
+struct Shelf {
+  ObjectIndex index;
+  RealmState* realm;
+  std::mt19937 rng{5};
+
+  explicit Shelf(const ModelSpec& model) {
+    auto spec = std::make_shared<const ModelSpec>(model);
+    auto profile = make_profile(model, 0);
+    realm = &index.realm({"test", model.fingerprint, profile->id()}, spec, profile);
+  }
+  Object object(ObjectKind kind, const std::vector<Token>& tokens, uint32_t index_in_path) {
+    Object o;
+    Id parent;
+    auto n = static_cast<uint32_t>(tokens.size());
+    for (uint32_t i = 0; i <= index_in_path; ++i) {
+      o.parent = parent;
+      o.first_token = i * 16;
+      o.tokens.assign(tokens.begin() + i * 16, tokens.begin() + std::min(n, i * 16 + 16));
+      o.name.kind = o.tokens.size() == 16 ? ObjectKind::block : ObjectKind::tail;
+      stamp(o, realm->realm);
+      parent = o.name.id;
+    }
+    o.name.kind = kind;
+    return o;
+  }
+  Record* add(Object o) {
+    Record* r = index.add(*realm, o, Charge());
+    if (!r) return nullptr;
+    index.set_ram(*r, std::make_shared<const Object>(std::move(o)));
+    index.set_ssd(*r, Durability::spilled, 4096, 4096);
+    return r;
+  }
+  /// An entry with its path; then `n` is an end.
+  void store(const std::vector<Token>& tokens) {
+    auto n = static_cast<uint32_t>(tokens.size());
+    for (uint32_t i = 0; i * 16 < n; ++i) {
+      add(object(n - i * 16 < 16 ? ObjectKind::tail : ObjectKind::block, tokens, i));
+    }
+  }
+  Record* supplement(const std::vector<Token>& tokens, uint32_t first, uint32_t end) {
+    Object o = object(ObjectKind::supplement, tokens, (end - 1) / 16);
+    o.name.group = 1;  // the window's
+    o.name.first_row = first;
+    o.name.end_row = end;
+    return add(std::move(o));
+  }
+  void end(const std::vector<Token>& tokens) {
+    index.mark_end(*realm, realm->tree.find_path(tokens, {}), static_cast<uint32_t>(tokens.size()));
+  }
+  /// Names of the first victims of a tier.
+  std::vector<ObjectName> victims(EvictionOrder& order, size_t count) {
+    std::vector<ObjectName> out;
+    for (EntryKey key : order.next_victims(UINT64_MAX, true).keys) {
+      if (out.size() < count) out.push_back(index.find_key(key)->name);
+    }
+    return out;
+  }
+};
+
+TEST(Ends, FarSupplementsGoFirstTheFarthestFirstInBothTiersAndAfterARestart) {
+  for (bool restart : {false, true}) {
+    Shelf shelf(model_of({LayerSpec{{full_part()}}, LayerSpec{{window_part(10, 3)}}}));
+    auto tokens = random_tokens(shelf.rng, 16 * 5 + 7);
+    auto branch = tokens;
+    branch.resize(16 * 2);
+    branch.push_back(-7);
+    std::vector<Token> turn(tokens.begin(), tokens.begin() + 40);
+    shelf.store(turn);
+    Record* turns_rows = shelf.supplement(turn, 32, 40);
+    shelf.store(tokens);
+    Record* sinks = shelf.supplement(tokens, 0, 3);
+    Record* far = shelf.supplement(tokens, 7, 16);
+    Record* nearer = shelf.supplement(tokens, 39, 48);
+    Record* newest_block_end = shelf.supplement(tokens, 71, 80);
+    Record* last = shelf.supplement(tokens, 80, 87);
+    shelf.store(branch);
+    Record* branchs = shelf.supplement(branch, 24, 32);
+    if (restart) {
+      shelf.index.find_ends();
+    } else {
+      shelf.end(turn);
+      shelf.end(branch);
+      NodeId tail = shelf.realm->node_of.at(shelf.object(ObjectKind::tail, turn, 2).name.id);
+      shelf.index.supersede(*shelf.realm->nodes.at(tail).main);
+      shelf.end(tokens);
+    }
+    shelf.index.touch({far, nearer, turns_rows});  // recency does not help them
+    ObjectName tail = shelf.object(ObjectKind::tail, turn, 2).name;
+    std::vector<ObjectName> first{turns_rows->name, tail, far->name, nearer->name};
+    if (restart) first = {turns_rows->name, tail, nearer->name, far->name};
+    EXPECT_EQ(nearer->end_distance, 3u);
+    // The nearest end below the first block is the branch's, two blocks away; at run time it is the
+    // entry stored last.
+    EXPECT_EQ(far->end_distance, restart ? 2u : 5u);
+    EXPECT_EQ(shelf.victims(shelf.index.ram(), 4), first);
+    EXPECT_EQ(shelf.victims(shelf.index.ssd(), 4), first);
+    for (Record* r : {sinks, newest_block_end, last, branchs}) EXPECT_EQ(r->end_distance, 0u);
+  }
+}
+
+TEST(Ends, ASupplementOfAnEndThatGrewIsFarFromThenOn) {
+  Shelf shelf(window_model());
+  auto tokens = random_tokens(shelf.rng, 16 * 4);
+  std::vector<Token> turn(tokens.begin(), tokens.begin() + 32);
+  shelf.store(turn);
+  Record* rows = shelf.supplement(turn, 22, 32);
+  shelf.end(turn);
+  EXPECT_EQ(rows->end_distance, 0u);
+  shelf.store(tokens);
+  shelf.end(tokens);
+  EXPECT_EQ(rows->end_distance, 2u);
+}
+
+}  // namespace
+}  // namespace kv

@@ -1,0 +1,395 @@
+// Every part kind through the real cache and its SSD tier: random stores, extensions, branches,
+// trims, erasures, spills, promotions, evictions and restarts, of several models in several
+// namespaces at once, against a brute-force oracle (tests/cachesvc_oracle.h).
+//
+// With ample budgets every length that the oracle calls restorable is served, and nothing longer.
+// With small ones it may be shorter, but every row, carry and snapshot is still the right one.
+// Leases taken on the way are read again at the end: what others stored since has changed nothing.
+// KV_SEEDS=first-last runs other seeds than the fixed ones.
+#include <cstdlib>
+#include <iostream>
+
+#include "proto/identity.h"
+#include "tests/cachesvc_oracle.h"
+
+namespace kv {
+namespace {
+
+PartSpec latent_part() {
+  PartSpec p;
+  p.kind = PartKind::latent;
+  p.heads = 1;
+  p.k_dim = 24;
+  return p;
+}
+
+struct Shape {
+  const char* name;
+  uint32_t block_tokens;
+  std::vector<LayerSpec> layers;
+};
+/// `scale` times as many heads in parts with separate K and V: entries that fill a small store.
+std::vector<Shape> shapes(uint32_t scale) {
+  auto layer = [](std::vector<PartSpec> parts) { return LayerSpec{std::move(parts)}; };
+  LayerSpec full = layer({full_part()});
+  LayerSpec checkpoints = layer({state_part(SnapshotPlace::checkpoint)});
+  LayerSpec block_ends = layer({state_part(SnapshotPlace::block_end)});
+  PartSpec near = window_part(12, 0), sparse = pooled_part(4, true);
+  LayerSpec latent = layer({latent_part()}), pooled = layer({pooled_part(4, false)});
+  LayerSpec mixed =
+      layer({window_part(6, 2), pooled_part(4, true), state_part(SnapshotPlace::checkpoint)});
+  std::vector<Shape> all = {
+      {"full", 16, {full, full}},
+      {"window with sinks + full", 16, {full, layer({window_part(10, 3)})}},
+      {"windows only",
+       16,
+       {layer({window_part(20, 0)}), layer({window_part(33, 5)}), layer({window_part(1, 0)})}},
+      {"chunk + full", 16, {full, layer({chunk_part(24)})}},
+      {"chunk only", 16, {layer({chunk_part(8)}), layer({chunk_part(40)})}},
+      {"latent", 16, {latent, latent}},
+      {"state at checkpoints + full", 16, {full, checkpoints}},
+      {"state at block ends + full", 16, {full, block_ends}},
+      {"states only", 16, {checkpoints, block_ends}},
+      {"pooled", 16, {pooled, pooled}},
+      {"pooled, overlap", 16, {layer({pooled_part(8, true)}), layer({pooled_part(16, false)})}},
+      {"deepseek-v4",
+       32,
+       {layer({near}), layer({near, pooled_part(32, false)}), layer({near, sparse, sparse})}},
+      {"all of it", 16, {mixed, full, layer({chunk_part(8), latent_part()}), layer({})}},
+  };
+  for (Shape& shape : all) {
+    for (LayerSpec& own : shape.layers) {
+      for (PartSpec& part : own.parts) part.heads *= part.v_dim > 0 ? scale : 1;
+    }
+  }
+  return all;
+}
+
+struct Budgets {
+  const char* name;
+  uint64_t ram, ssd;
+  uint32_t scale;  // of the entries
+  bool ample() const { return scale == 1; }
+};
+constexpr Budgets kAmple{"ample", 64ull << 20, 256ull << 20, 1};
+constexpr Budgets kSmall{"small", 2ull << 20, kMinLimitBytes, 8};
+
+// One model in one namespace, as a client has it.
+struct Tenant {
+  std::string ns;
+  Shape shape;
+  ModelSpec model;
+  std::shared_ptr<const Profile> profile;
+  Oracle::Model known;
+  OpenReply opened;
+  std::shared_ptr<const Codec> codec;
+  std::vector<Query> stored;
+};
+
+class Walk {
+ public:
+  Walk(uint32_t seed, const Budgets& budgets) : rng_(seed), budgets_(budgets) {
+    options_ = small_options(dir_.store());
+    options_.ram_budget_bytes = budgets.ram;
+    options_.ssd_limit_bytes = budgets.ssd;
+    options_.room_wait = Milliseconds(20);
+    if (below(2)) options_.spill_when = SpillWhen::evict;
+    auto all = shapes(budgets.scale);
+    // Two models in two namespaces; the second namespace has the first one's fingerprint too.
+    add_tenant("a", all[seed % all.size()], 1);
+    add_tenant("b", all[seed % all.size()], 1);
+    add_tenant("b", all[below(static_cast<uint32_t>(all.size()))], 2);
+    start();
+  }
+
+  void run(int steps) {
+    for (int step = 0; step < steps && !testing::Test::HasFailure(); ++step) {
+      SCOPED_TRACE("step " + std::to_string(step));
+      Tenant& t = tenants_[below(static_cast<uint32_t>(tenants_.size()))];
+      SCOPED_TRACE(std::string(t.shape.name) + " in namespace " + t.ns);
+      uint32_t action = below(100);
+      if (action < 30) {
+        store(t, sequence(t));
+      } else if (action < 90) {
+        fetch(t);
+      } else if (action < 93) {
+        erase(t);
+      } else if (action < 97 && !t.stored.empty()) {
+        spill(t);
+      } else {
+        restart();
+      }
+    }
+    check_leases();
+    if (!testing::Test::HasFailure()) check_gauges();
+  }
+
+  uint64_t fetches = 0, hits = 0, evicted = 0;
+
+ private:
+  struct Held {
+    FetchReply reply;
+    std::vector<uint64_t> hashes;
+    size_t tenant;
+  };
+
+  uint32_t below(uint32_t n) { return static_cast<uint32_t>(rng_() % n); }
+
+  void add_tenant(const std::string& ns, const Shape& shape, uint8_t fingerprint) {
+    Tenant t;
+    t.ns = ns;
+    t.shape = shape;
+    t.model = model_of(shape.layers, fingerprint);
+    t.profile = make_profile(t.model, below(2) ? 4 : 0, shape.block_tokens);
+    t.known = {static_cast<uint32_t>(tenants_.size()), shape.block_tokens, part_groups(t.model)};
+    tenants_.push_back(std::move(t));
+  }
+
+  void start() {
+    cache_ = open_cache(options_, "unused");
+    ASSERT_TRUE(cache_);
+    clients_.clear();
+    for (Tenant& t : tenants_) {
+      auto client = cache_->connect(t.ns);
+      ASSERT_TRUE(client.ok());
+      clients_.push_back(std::move(*client));
+      OpenRequest request;
+      request.model = t.model;
+      request.profile = t.profile;
+      auto opened = clients_.back()->open(request, soon());
+      ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+      t.opened = *opened;
+      auto codec = Codec::create(t.model, opened->profile);
+      ASSERT_TRUE(codec.ok());
+      t.codec = *codec;
+    }
+  }
+  void restart() {
+    clients_.clear();
+    cache_.reset();
+    start();
+  }
+  Client& client(const Tenant& t) { return *clients_[t.known.realm]; }
+
+  static void cut(Query& q, size_t length) {
+    q.tokens.resize(length);
+    std::erase_if(q.extras, [&](const Extra& e) { return e.position >= length; });
+  }
+  // A stored sequence (of any tenant: equal tokens in other realms must not meet), or its prefix.
+  Query base(const Tenant& t) {
+    const Tenant& from = below(4) ? t : tenants_[below(static_cast<uint32_t>(tenants_.size()))];
+    if (from.stored.empty() || below(8) == 0) return {};
+    Query q = from.stored[below(static_cast<uint32_t>(from.stored.size()))];
+    if (below(3) == 0) cut(q, 1 + below(static_cast<uint32_t>(q.tokens.size())));
+    return q;
+  }
+  void grow(Query& q, uint32_t more) {
+    bool media = below(4) == 0;
+    for (; more > 0; --more) {
+      auto at = static_cast<uint32_t>(q.tokens.size());
+      q.tokens.push_back(static_cast<Token>(below(3)));
+      if (media && below(8) == 0) q.extras.push_back({at, {static_cast<uint8_t>(below(2))}});
+    }
+  }
+  Query sequence(const Tenant& t) {
+    Query q = base(t);
+    uint32_t room = 6 * t.shape.block_tokens;
+    if (q.tokens.size() >= room) cut(q, 1 + below(room));
+    grow(q, 1 + below(t.shape.block_tokens * 2));
+    return q;
+  }
+
+  // The store of a growing conversation may say where a block's first rows lie already: in a tail.
+  void copy_from_tail(const Tenant& t, const Query& query, const Need& need, PutRequest& put) {
+    uint32_t first = need.first_row;
+    std::vector<const Query*> tails;
+    for (const Query& q : t.stored) {
+      bool begins = q.tokens.size() > first && q.tokens.size() < need.end_row &&
+                    std::equal(q.tokens.begin(), q.tokens.end(), query.tokens.begin());
+      if (begins && q.extras.empty() && query.extras.empty()) tails.push_back(&q);
+    }
+    if (tails.empty()) return;
+    const Query& tail = *tails[below(static_cast<uint32_t>(tails.size()))];
+    uint32_t block = t.shape.block_tokens, end = static_cast<uint32_t>(tail.tokens.size());
+    Id parent;
+    std::span<const Token> tokens(tail.tokens);
+    for (uint32_t i = 0; i < first / block; ++i) {
+      parent =
+          block_id(t.opened.realm, parent, tokens.subspan(i * block, block), {}, ObjectKind::block);
+    }
+    ObjectName name{ObjectKind::tail, {}, 0, 0, 0};
+    name.id = block_id(t.opened.realm, parent, tokens.subspan(first), {}, ObjectKind::tail);
+    put.copies.push_back({name, first, end});
+    std::vector<Plane> planes;
+    for (const Plane& p : put.object.planes) {
+      const PartSpec& spec = t.model.layers[p.layer].parts[p.part];
+      uint32_t from = end / (spec.kind == PartKind::pooled ? spec.rate : 1);
+      if (p.end_row() > from) planes.push_back(*slice_rows(p, from, p.end_row()));
+    }
+    put.object.planes = std::move(planes);
+  }
+
+  bool refused(const Status& status) const {
+    return !budgets_.ample() &&
+           (status.code() == StatusCode::busy || status.code() == StatusCode::resource_exhausted);
+  }
+
+  void store(Tenant& t, const Query& query) {
+    SCOPED_TRACE("store of " + std::to_string(query.tokens.size()));
+    auto hashes = query_hashes(query);
+    ReserveRequest request{t.opened.model, t.opened.realm.profile, query};
+    auto reserved = client(t).reserve(request, soon());
+    ASSERT_TRUE(reserved.ok() || refused(reserved.status())) << reserved.status().to_string();
+    if (!reserved.ok()) return;
+    bool welcome = below(3) > 0, copies = below(2) == 0;
+    std::vector<Need> put;
+    for (const Need& need : reserved->needs) {
+      if (!need.required && !welcome) continue;
+      PutRequest p = make_put(t.model, t.shape.block_tokens, query.tokens, hashes, need,
+                              reserved->reservation);
+      PutRequest whole = p;
+      bool main = need.kind == ObjectKind::block || need.kind == ObjectKind::tail;
+      if (main && copies) copy_from_tail(t, query, need, p);
+      Status s = client(t).put(p, soon());
+      bool gone = s.code() == StatusCode::not_found && !p.copies.empty();  // its source was erased
+      if (gone) s = client(t).put(whole, soon());
+      ASSERT_TRUE(s.ok() || refused(s)) << s.to_string();
+      if (!s.ok()) {
+        ASSERT_TRUE(client(t).abort(reserved->reservation, soon()).ok());
+        return;
+      }
+      put.push_back(need);
+    }
+    auto level = below(8) ? Durability::accepted : static_cast<Durability>(2 + below(2));
+    auto reply = client(t).commit(reserved->reservation, level, soon());
+    ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+    if (budgets_.ample()) {
+      ASSERT_TRUE(reply->lost.empty());
+      ASSERT_GE(reply->level, level);
+    }
+    for (const Need& need : put) oracle_.add(t.known, hashes, need);
+    oracle_.adopt(t.known, hashes);
+    t.stored.push_back(query);
+  }
+
+  // What is stored already, now to the SSD.
+  void spill(Tenant& t) {
+    const Query& query = t.stored[below(static_cast<uint32_t>(t.stored.size()))];
+    ReserveRequest request{t.opened.model, t.opened.realm.profile, query};
+    auto reserved = client(t).reserve(request, soon());
+    ASSERT_TRUE(reserved.ok() || refused(reserved.status()));
+    if (!reserved.ok()) return;
+    bool there = reserved->needs.empty();
+    auto reply = client(t).commit(reserved->reservation, Durability::durable, soon());
+    if (!reply.ok()) (void)client(t).abort(reserved->reservation, soon());
+    if (!there)
+      return;  // a part of it was erased or evicted: an error, or stored as far as it went
+    ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+    if (budgets_.ample()) {
+      ASSERT_EQ(reply->level, Durability::durable);
+    }
+  }
+
+  void erase(Tenant& t) {
+    Query query = base(t);
+    if (query.tokens.empty() && below(4)) return;
+    auto reply = client(t).erase(t.opened.model, query, soon());
+    ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+    oracle_.erase(t.known, query_hashes(query));
+  }
+
+  void fetch(Tenant& t) {
+    FetchRequest request;
+    request.model = t.opened.model;
+    request.query = base(t);
+    if (request.query.tokens.empty() || below(3)) grow(request.query, 1 + below(20));
+    if (below(16) == 0 && !request.query.extras.empty()) request.query.extras[0].bytes[0] ^= 4;
+    auto length = static_cast<uint32_t>(request.query.tokens.size());
+    if (below(2)) request.max_tokens = below(length + 1);
+    request.round_to_block = below(5) == 0;
+    if (below(4) == 0) request.form = static_cast<FetchForm>(below(4));
+    auto hashes = query_hashes(request.query);
+    uint32_t step = request.round_to_block ? t.shape.block_tokens : 1;
+    uint32_t truth =
+        oracle_.restorable(t.known, hashes, std::min(length - 1, request.max_tokens), step);
+    SCOPED_TRACE("query of " + std::to_string(length) + ", at most " +
+                 std::to_string(request.max_tokens) + (step > 1 ? ", whole blocks" : ""));
+    auto reply = client(t).fetch(request, soon());
+    ASSERT_TRUE(reply.ok() || refused(reply.status())) << reply.status().to_string();
+    if (!reply.ok()) return;
+    ASSERT_LE(reply->tokens, truth) << "served what was never stored for it";
+    if (budgets_.ample()) {
+      ASSERT_EQ(reply->tokens, truth) << reply->reason;
+    }
+    ReplyCheck(t.model, *t.codec, hashes).expect(*reply, request.form);
+    ++fetches;
+    hits += reply->tokens > 0;
+    bool keep = request.form == FetchForm::stored && held_.size() < (budgets_.ample() ? 40 : 3);
+    if (keep && below(4) == 0) held_.push_back({std::move(*reply), hashes, t.known.realm});
+  }
+
+  // Aliasing: what a lease points to is as it was when it was given.
+  void check_leases() {
+    for (const Held& h : held_) {
+      if (testing::Test::HasFailure()) return;
+      SCOPED_TRACE("a lease read again");
+      const Tenant& t = tenants_[h.tenant];
+      ReplyCheck(t.model, *t.codec, h.hashes).expect(h.reply, FetchForm::stored);
+    }
+    held_.clear();
+  }
+
+  void check_gauges() {
+    ASSERT_TRUE(cache_->drain(soon()).ok());
+    auto stats = cache_->stats(soon());
+    ASSERT_TRUE(stats.ok());
+    std::map<std::string, uint64_t> value(stats->values.begin(), stats->values.end());
+    EXPECT_LE(value["ram_peak_bytes"], options_.ram_budget_bytes);
+    EXPECT_LE(value["ssd_used_bytes"], options_.ssd_limit_bytes);
+    EXPECT_EQ(value["pins"], 0u);
+    EXPECT_EQ(value["reservations"], 0u);
+    EXPECT_EQ(value["spill_queue_bytes"], 0u);
+    EXPECT_EQ(value["ram_staging_bytes"], 0u);
+    EXPECT_EQ(value["quarantined"], 0u);
+    EXPECT_EQ(value["promotion_failures"], 0u);
+    evicted += value["ram_evicted_clean"] + value["ram_evicted_dirty"] + value["ssd_evicted"];
+  }
+
+  std::mt19937 rng_;
+  const Budgets& budgets_;
+  TempDir dir_;
+  CacheOptions options_;
+  std::vector<Tenant> tenants_;
+  std::unique_ptr<TieredCache> cache_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  Oracle oracle_;
+  std::vector<Held> held_;
+};
+
+void walk_all(const Budgets& budgets, uint32_t first, uint32_t last, int steps) {
+  if (const char* seeds = std::getenv("KV_SEEDS")) std::sscanf(seeds, "%u-%u", &first, &last);
+  uint64_t fetches = 0, hits = 0, evicted = 0;
+  for (uint32_t seed = first; seed <= last; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", " + budgets.name + " budgets");
+    Walk walk(seed, budgets);
+    walk.run(steps);
+    fetches += walk.fetches;
+    hits += walk.hits;
+    evicted += walk.evicted;
+    if (testing::Test::HasFailure()) {
+      std::cout << "seed " << seed << " failed\n";
+      return;
+    }
+  }
+  std::cout << "seeds " << first << "-" << last << ", " << budgets.name << " budgets: " << fetches
+            << " fetches, " << hits << " hits, " << evicted << " evictions\n";
+  EXPECT_GT(hits, fetches / 4);
+  EXPECT_EQ(evicted == 0, budgets.ample());
+}
+
+TEST(Property, EveryRestorableLengthIsServedWithItsOwnBytes) { walk_all(kAmple, 1, 26, 150); }
+
+TEST(Property, UnderPressureWhatIsServedIsStillRight) { walk_all(kSmall, 1, 26, 150); }
+
+}  // namespace
+}  // namespace kv
