@@ -33,15 +33,16 @@ Status coverage_error(const RealmState& realm, const Shortfall& s, uint32_t toke
 void CacheCore::Impl::commit(uint64_t session, uint64_t id, Durability wait_for, Deadline deadline,
                              Done<Result<CommitReply>> done) {
   auto call = begin<Result<CommitReply>>(session, deadline, std::move(done));
-  if (call->finished()) return;
   Reservation* r = find_reservation(session, id);
+  if (call->finished()) return r ? end_reservation(id) : void();
   if (!r) return call->fail({StatusCode::not_found, "no such reservation"});
   adopt_rows(*r, deadline);
   r = find_reservation(session, id);
   if (!r) return call->fail({StatusCode::not_found, "the reservation ended"});
   if (r->encoding.empty()) return commit_now(session, id, wait_for, call);
   r->when_idle.push_back([this, session, id, wait_for, call] {
-    if (!call->finished()) commit_now(session, id, wait_for, call);
+    if (call->finished()) return end_reservation(id);
+    commit_now(session, id, wait_for, call);
   });
 }
 
@@ -123,6 +124,10 @@ std::vector<Record*> CacheCore::Impl::publish(Reservation& r, uint32_t tokens, C
     fresh.push_back(record);
     ++count_.objects_committed;
   }
+  // Not before all of them have their place: what the client gave is better than an unread file.
+  for (Record* record : fresh) {
+    if (record->name.kind != ObjectKind::snapshot) index_.relink(*r.realm, record->name.id);
+  }
   return fresh;
 }
 
@@ -170,7 +175,10 @@ void CacheCore::Impl::commit_now(uint64_t session, uint64_t id, Durability wait_
   auto n = static_cast<uint32_t>(r.query.tokens.size());
   uint32_t tokens = find_lost(r, reply);
   if (tokens == n) {
-    if (Status s = check_coverage(r, n); !s.ok()) return call->fail(s);
+    if (Status s = check_coverage(r, n); !s.ok()) {
+      end_reservation(id);
+      return call->fail(s);
+    }
   }
   std::vector<Record*> fresh = publish(r, tokens, reply);
   supersede_tails(r, tokens);

@@ -5,14 +5,15 @@
 
 namespace kv {
 
-// Every object of the model, in any profile, whose entry begins with the query.
-std::vector<Record*> CacheCore::Impl::erase_targets(const ModelState& model, const Query& query) {
-  std::vector<Record*> out;
+// Every object of the model, in any profile, whose entry begins with the query, or may do so.
+Result<std::vector<Record*>> CacheCore::Impl::erase_targets(const ModelState& model,
+                                                            const Query& query) {
+  std::vector<Record*> out =
+      index_.orphans_beginning_with(model.ns, model.spec->fingerprint, query);
   for (RealmState* realm : index_.realms_of(model.ns, model.spec->fingerprint)) {
-    auto nodes = realm->tree.beginning_with(query.tokens, query.extras);
-    if (!nodes.ok()) continue;
-    if (query.tokens.empty()) nodes->push_back(kRootNode);
-    for (NodeId id : *nodes) {
+    KV_ASSIGN_OR_RETURN(auto nodes, realm->tree.beginning_with(query.tokens, query.extras));
+    if (query.tokens.empty()) nodes.push_back(kRootNode);
+    for (NodeId id : nodes) {
       RealmState::Node& node = realm->nodes.at(id);
       out.insert(out.end(), node.attached.begin(), node.attached.end());
       if (node.main) out.push_back(node.main);
@@ -38,8 +39,10 @@ void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadl
   if (call->finished()) return;
   auto state = model_of(session, model);
   if (!state.ok()) return call->fail(state.status());
+  auto targets = erase_targets(**state, query);
+  if (!targets.ok()) return call->fail(targets.status());
   std::vector<ObjectName> names;
-  for (Record* r : erase_targets(**state, query)) {
+  for (Record* r : *targets) {
     names.push_back(r->name);
     if (r->spill_queued) spill_queue_bytes_ -= r->payload_bytes;
     index_.remove(*r);

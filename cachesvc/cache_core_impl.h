@@ -221,7 +221,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   // _erase, _stats, drain
   void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
              Done<Result<uint64_t>> done);
-  std::vector<Record*> erase_targets(const ModelState& model, const Query& query);
+  Result<std::vector<Record*>> erase_targets(const ModelState& model, const Query& query);
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
   StatsReply stats_now(const SsdStats& ssd) const;
   void drain(Deadline deadline, Done<Status> done);

@@ -75,27 +75,33 @@ NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
   return inserted->node;
 }
 
-Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge index_charge) {
+Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index_charge) {
   if (Record* found = find(object.name)) {
     if (found->realm) return found;
-    remove(*found);  // an orphan whose parent is back: from now on it has its place
+    remove(*found);  // an orphan whose parent is back: the given bytes take its place
   }
   bool supplement = object.name.kind == ObjectKind::supplement;
   if (supplement && object.name.group >= realm.groups.size()) return nullptr;
   NodeId node = owner_node(realm, object);
   if (node == kNoNode) return nullptr;
-  return link(realm, node, object, std::move(index_charge));
+  Record* r = make(object.name, std::move(index_charge));
+  link(*r, realm, node, object);
+  return r;
 }
 
-Record* ObjectIndex::link(RealmState& realm, NodeId node, const Object& object,
-                          Charge index_charge) {
+Record* ObjectIndex::make(const ObjectName& name, Charge index_charge) {
   auto made = std::make_unique<Record>();
   Record& r = *made;
-  r.name = object.name;
-  r.realm = &realm;
-  r.node = node;
+  r.name = name;
   r.serial = next_serial_++;
   r.index_charge = std::move(index_charge);
+  by_name_[name] = std::move(made);
+  return &r;
+}
+
+void ObjectIndex::link(Record& r, RealmState& realm, NodeId node, const Object& object) {
+  r.realm = &realm;
+  r.node = node;
   RealmState::Node& n = realm.nodes[node];
   if (r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail) {
     r.key = node_key(realm, node);
@@ -110,21 +116,23 @@ Record* ObjectIndex::link(RealmState& realm, NodeId node, const Object& object,
     r.position = object.end_token();
   }
   by_key_[r.key] = &r;
-  by_name_[r.name] = std::move(made);
-  return &r;
 }
 
-Record* ObjectIndex::add_unreachable(const Object& object, Charge index_charge) {
+Record* ObjectIndex::add_orphan(const Object& object, Charge index_charge) {
   if (find(object.name)) return nullptr;
-  auto made = std::make_unique<Record>();
-  Record& r = *made;
-  r.name = object.name;
-  r.serial = next_serial_++;
-  r.key = kAttachedKey | r.serial;
-  r.index_charge = std::move(index_charge);
-  by_key_[r.key] = &r;
-  by_name_[r.name] = std::move(made);
-  return &r;
+  auto orphan = std::make_unique<Orphan>();
+  orphan->header = object;
+  orphan->whole = index_charge.bytes() > 0;
+  if (!orphan->whole) {
+    orphan->header.tokens = {};
+    orphan->header.extras = {};
+  }
+  Record* r = make(object.name, std::move(index_charge));
+  r->orphan = std::move(orphan);
+  r->key = kAttachedKey | r->serial;
+  by_key_[r->key] = r;
+  orphans_.emplace(object.parent, r);
+  return r;
 }
 
 void ObjectIndex::remove(Record& record) {
@@ -132,6 +140,7 @@ void ObjectIndex::remove(Record& record) {
   drop_ram(record);
   drop_ssd(record);
   by_key_.erase(record.key);
+  if (record.orphan) forget_orphan(record);
   if (record.realm) {
     RealmState& realm = *record.realm;
     auto it = realm.nodes.find(record.node);

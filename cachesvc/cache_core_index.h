@@ -23,10 +23,18 @@ namespace kv {
 
 struct RealmState;
 
+/// What is known of an object that hangs on no tree: enough to erase it, and to link it when its
+/// parent returns.
+struct Orphan {
+  Object header;      ///< identity and tokens; no planes
+  bool whole = true;  ///< false: tokens and extras are left out, the index had no room for them
+};
+
 /// One object in some tier.
 struct Record {
   ObjectName name;
-  RealmState* realm = nullptr;  ///< null: of an unknown model or profile; only ever evicted
+  RealmState* realm = nullptr;  ///< null: an orphan, on the SSD only; it serves nothing
+  std::unique_ptr<const Orphan> orphan;  ///< set exactly while realm is null
   NodeId node = kNoNode;  ///< block, tail: own; supplement: its block's; snapshot: its parent's
   EntryKey key = kNoEntry;
   uint64_t serial = 0;          ///< tells two records of one name apart in time
@@ -107,9 +115,19 @@ class ObjectIndex {
   Record* find_key(EntryKey key);
   /// The record of this object, made if it is new; null if its parent has no node (an orphan) or
   /// the tree or the geometry refuses it. `object` needs no planes.
-  Record* add(RealmState& realm, const Object& object, Charge index_charge);
-  /// A record that hangs on no tree: it can only be evicted.
-  Record* add_unreachable(const Object& object, Charge index_charge);
+  /// Takes the charge only if it is made.
+  Record* add(RealmState& realm, const Object& object, Charge&& index_charge);
+  /// A record that hangs on no tree: it can only be evicted, erased or linked. Without a charge its
+  /// tokens are not kept. Null if there is a record of that name.
+  Record* add_orphan(const Object& object, Charge index_charge);
+  /// Gives orphans of this realm whose parent block is `parent` (zero: the root) their place, and
+  /// then theirs. Call it when a parent's node or a realm is new.
+  void relink(RealmState& realm, const Id& parent);
+  /// The orphans of a model, in any profile, of which it can't be excluded that their entry begins
+  /// with `query`: tokens are compared as far as they are known, and the id of a lost block with
+  /// what the query would give it. Those that end inside `query` are not among them.
+  std::vector<Record*> orphans_beginning_with(const std::string& ns, const Id& fingerprint,
+                                              const Query& query);
   /// Forgets the object in both tiers. Pinned or not.
   void remove(Record& record);
 
@@ -157,7 +175,11 @@ class ObjectIndex {
 
  private:
   NodeId owner_node(RealmState& realm, const Object& object);
-  Record* link(RealmState& realm, NodeId node, const Object& object, Charge index_charge);
+  Record* make(const ObjectName& name, Charge index_charge);
+  void link(Record& record, RealmState& realm, NodeId node, const Object& object);
+  bool link_orphan(Record& record, RealmState& realm);
+  void forget_orphan(Record& record);
+  class OrphanMatch;
   void prune(RealmState& realm, NodeId node);
   DropUrgency urgency(const Record& record) const;
   void reorder(const Record& record);
@@ -168,6 +190,7 @@ class ObjectIndex {
   std::vector<std::unique_ptr<RealmState>> realms_;
   std::unordered_map<ObjectName, std::unique_ptr<Record>, ObjectNameHash> by_name_;
   std::unordered_map<EntryKey, Record*> by_key_;
+  std::unordered_multimap<Id, Record*, IdHash> orphans_;  // by parent
   EvictionOrder ram_, ssd_;
   uint64_t next_serial_ = 1;
   uint64_t pins_ = 0;

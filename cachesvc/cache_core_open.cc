@@ -170,6 +170,7 @@ void CacheCore::Impl::run_open(uint64_t session, OpenRequest request,
       if (!slot) slot = std::make_unique<ModelState>();
       Realm realm{plan.ns, plan.spec->fingerprint, plan.profile->id()};
       RealmState& state = index_.realm(realm, plan.spec, plan.profile);
+      index_.relink(state, Id{});  // stored before its profile or model record was lost
       for (RealmState* other : index_.realms_of(plan.ns, plan.spec->fingerprint)) {
         if (other->in_force != (other == &state)) index_.set_in_force(*other, other == &state);
       }

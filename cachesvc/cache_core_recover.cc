@@ -69,11 +69,11 @@ void CacheCore::Impl::adopt(Recovery recovery) {
     Record* r = nullptr;
     if (state && charge) r = index_.add(*state, o, std::move(*charge));
     // Without its parent, model, profile or room in the index it serves nothing, but stays on the
-    // SSD until bytes are needed there.
+    // SSD until that returns or bytes are needed there.
     if (!r) {
       ++recovered_skipped_;
       Charge none;
-      r = index_.add_unreachable(o, charge ? std::move(*charge) : std::move(none));
+      r = index_.add_orphan(o, charge ? std::move(*charge) : std::move(none));
       if (!r) continue;
     }
     ++recovered_objects_;

@@ -189,9 +189,9 @@ class Client {
   /// Returns: invalid_argument (shape, coverage, finiteness), not_found (reservation or copy
   /// source).
   virtual Status put(PutRequest request, Deadline deadline) = 0;
-  /// Makes the entry visible and ends the reservation. If the level asked for could not be reached
-  /// (the device failed, the spill queue is full), the call is ok and the reply's level says what
-  /// was. Returns: invalid_argument (coverage), not_found (reservation).
+  /// Makes the entry visible and ends the reservation, whatever it returns. If the level asked for
+  /// could not be reached (the device failed, the spill queue is full), the call is ok and the
+  /// reply's level says what was. Returns: invalid_argument (coverage), not_found (reservation).
   virtual Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
                                      Deadline deadline) = 0;
   virtual Status abort(uint64_t reservation, Deadline deadline) = 0;
@@ -201,8 +201,11 @@ class Client {
   virtual Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) = 0;
   /// Removes every entry that begins with `query` from all tiers; an empty query: all of the model.
   /// Blocks that end inside `query` stay, since other entries may share them: a shorter query (or
-  /// the empty one) removes those too.
-  /// Returns the number of objects removed; acked after unlink and directory sync.
+  /// the empty one) removes those too. An object on the SSD that lost a block before it is removed
+  /// too unless what is left proves that its entry does not begin with `query`: rather one too many
+  /// than tokens that were to be deleted. Damaged files in quarantine are not searched.
+  /// Returns the number of objects removed; acked after unlink and directory sync. Also
+  /// invalid_argument (extras, length).
   virtual Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) = 0;
   virtual Result<StatsReply> stats(Deadline deadline) = 0;
 };

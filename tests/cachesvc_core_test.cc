@@ -1,89 +1,9 @@
 // CacheCore step by step: loop and workers are two contexts that the test pumps, so each order of
 // events is chosen, not hoped for.
-#include <boost/asio/io_context.hpp>
-
-#include "tests/cachesvc_testing.h"
+#include "tests/cachesvc_stepped.h"
 
 namespace kv {
 namespace {
-
-/// A Client whose every call pumps both contexts until it is answered.
-class Stepped final : public Client {
- public:
-  explicit Stepped(const CacheOptions& options) {
-    auto made = CacheCore::create(options, loop.get_executor(), workers.get_executor());
-    EXPECT_TRUE(made.ok()) << made.status().to_string();
-    core = std::move(*made);
-    session = *core->connect("test");
-  }
-  ~Stepped() override {
-    core.reset();
-    run();
-  }
-  /// Handlers of the loop that are ready, and no job.
-  void run_loop() {
-    loop.restart();
-    loop.poll();
-  }
-  void run_workers() {
-    workers.restart();
-    workers.poll();
-  }
-  bool run_once() {
-    loop.restart();
-    workers.restart();
-    return loop.poll() + workers.poll() > 0;
-  }
-  void run() {
-    while (run_once()) {
-    }
-  }
-  template <typename T, typename Start>
-  T call(Start start) {
-    std::optional<T> out;
-    start([&out](T value) { out.emplace(std::move(value)); });
-    while (!out) {
-      if (!run_once()) loop.run_one();  // only a timer is left
-    }
-    return std::move(*out);
-  }
-  Result<OpenReply> open(const OpenRequest& r, Deadline d) override {
-    return call<Result<OpenReply>>([&](auto done) { core->open(session, r, d, done); });
-  }
-  Result<LookupReply> lookup(uint32_t m, const Query& q, Deadline d) override {
-    return call<Result<LookupReply>>([&](auto done) { core->lookup(session, m, q, d, done); });
-  }
-  Result<ReserveReply> reserve(const ReserveRequest& r, Deadline d) override {
-    return call<Result<ReserveReply>>([&](auto done) { core->reserve(session, r, d, done); });
-  }
-  Status put(PutRequest r, Deadline d) override {
-    return call<Status>([&](auto done) {
-      core->put(session, std::move(r), PutInput::caller_owns, d, done);
-    });
-  }
-  Result<CommitReply> commit(uint64_t id, Durability level, Deadline d) override {
-    return call<Result<CommitReply>>([&](auto done) { core->commit(session, id, level, d, done); });
-  }
-  Status abort(uint64_t id, Deadline d) override {
-    return call<Status>([&](auto done) { core->abort(session, id, d, done); });
-  }
-  Result<FetchReply> fetch(const FetchRequest& r, Deadline d) override {
-    return call<Result<FetchReply>>([&](auto done) { core->fetch(session, r, d, done); });
-  }
-  Result<LookupReply> prefetch(uint32_t m, const Query& q, Deadline d) override {
-    return call<Result<LookupReply>>([&](auto done) { core->prefetch(session, m, q, d, done); });
-  }
-  Result<uint64_t> erase(uint32_t m, const Query& q, Deadline d) override {
-    return call<Result<uint64_t>>([&](auto done) { core->erase(session, m, q, d, done); });
-  }
-  Result<StatsReply> stats(Deadline d) override {
-    return call<Result<StatsReply>>([&](auto done) { core->stats(session, d, done); });
-  }
-
-  boost::asio::io_context loop, workers;
-  std::unique_ptr<CacheCore> core;
-  uint64_t session = 0;
-};
 
 FetchRequest fetch_of(const Bench& b, const std::vector<Token>& tokens) {
   FetchRequest r;

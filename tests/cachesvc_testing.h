@@ -236,9 +236,7 @@ struct Bench {
         return s;
       }
     }
-    auto reply = client.commit(reserved.reservation, wait_for, soon());
-    if (!reply.ok()) (void)client.abort(reserved.reservation, soon());
-    return reply;
+    return client.commit(reserved.reservation, wait_for, soon());
   }
   Result<ReserveReply> reserve(const std::vector<Token>& tokens) {
     ReserveRequest request;

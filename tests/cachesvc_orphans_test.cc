@@ -1,0 +1,176 @@
+// Objects whose parent block, profile or model record is gone: erased with what they may belong to,
+// linked at once when what they lack returns, never served before.
+#include <filesystem>
+#include <fstream>
+
+#include "storage/inspect.h"
+#include "tests/cachesvc_testing.h"
+
+namespace kv {
+namespace {
+
+namespace fs = std::filesystem;
+using Sequence = std::vector<Token>;
+
+class Orphans : public ::testing::Test {
+ protected:
+  void store(const std::vector<Sequence>& entries) {
+    auto cache = open_cache(small_options(dir_.store()));
+    auto b = Bench::open(*cache, model_);
+    for (const Sequence& tokens : entries) {
+      ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
+    }
+  }
+  // Of the entry with these tokens (any: all of them), the block that begins at `first`.
+  void lose_block(uint32_t first, const Sequence& entry) {
+    int lost = 0;
+    for (const InspectedFile& f : files()) {
+      if (f.kind != FileKind::block || f.header.first_token != first) continue;
+      bool same = std::equal(f.header.tokens.begin(), f.header.tokens.end(),
+                             entry.begin() + first);
+      if (same && fs::remove(dir_.store() + "/" + f.path)) ++lost;
+    }
+    ASSERT_EQ(lost, 1);
+  }
+  std::vector<InspectedFile> files() {
+    auto found = inspect_directory(dir_.store(), InspectDepth::headers);
+    EXPECT_TRUE(found.ok()) << found.status().to_string();
+    return found.ok() ? found->files : std::vector<InspectedFile>{};
+  }
+  size_t objects() {
+    auto all = files();
+    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](const InspectedFile& f) {
+      return f.kind <= FileKind::snapshot;
+    }));
+  }
+  // True if these tokens lie in any file of the directory, the catalog and its log included.
+  bool on_disk(const Sequence& tokens) {
+    std::string wanted(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(Token));
+    for (const auto& entry : fs::recursive_directory_iterator(dir_.store())) {
+      if (!entry.is_regular_file()) continue;
+      std::ifstream in(entry.path(), std::ios::binary);
+      std::string bytes(std::istreambuf_iterator<char>(in), {});
+      if (bytes.find(wanted) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  TempDir dir_;
+  ModelSpec model_ = plain_model();
+  std::mt19937 rng_{21};
+};
+
+Sequence slice(const Sequence& tokens, size_t first, size_t end) {
+  return {tokens.begin() + static_cast<long>(first), tokens.begin() + static_cast<long>(end)};
+}
+Sequence join(Sequence a, const Sequence& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST_F(Orphans, AnEraseOfTheModelTakesThem) {
+  auto tokens = random_tokens(rng_, 110);
+  store({tokens});
+  lose_block(32, tokens);
+  {
+    auto cache = open_cache(small_options(dir_.store()));
+    auto b = Bench::open(*cache, model_);
+    EXPECT_EQ(b.fetch(tokens)->tokens, 32u);
+    auto other = cache->connect("other");
+    ASSERT_TRUE(other.ok());
+    auto stranger = Bench::open(**other, model_);
+    EXPECT_EQ(*stranger.client.erase(stranger.opened.model, {}, soon()), 0u) << "not its own";
+    auto erased = b.client.erase(b.opened.model, {}, soon());
+    ASSERT_TRUE(erased.ok()) << erased.status().to_string();
+    EXPECT_EQ(*erased, 6u);  // blocks 0, 1, 3, 4, 5 and the tail
+    EXPECT_EQ(b.stat("ssd_objects"), 0u);
+    EXPECT_EQ(b.stat("ram_index_bytes"), 0u);
+    EXPECT_FALSE(on_disk(slice(tokens, 48, 64)));
+  }
+  EXPECT_EQ(objects(), 0u);
+}
+
+// Lost blocks before the end of the query: what they were follows from their ids, so an entry that
+// differs from the query in a lost block only stays.
+TEST_F(Orphans, AnEraseTakesExactlyThoseWhoseLostBlocksWereTheQuerys) {
+  auto mine = random_tokens(rng_, 110);
+  auto same_end = join(random_tokens(rng_, 16), slice(mine, 16, 110));  // differs in block 0
+  auto same_begin = join(slice(mine, 0, 70), random_tokens(rng_, 40));  // differs after the query
+  auto stranger = random_tokens(rng_, 110);
+  store({mine, same_end, same_begin, stranger});
+  for (const auto* entry : {&mine, &same_end, &stranger}) lose_block(0, *entry);
+  size_t before = objects();
+  {
+    auto cache = open_cache(small_options(dir_.store()));
+    auto b = Bench::open(*cache, model_);
+    auto erased = b.client.erase(b.opened.model, {slice(mine, 0, 68), {}}, soon());
+    ASSERT_TRUE(erased.ok());
+    EXPECT_EQ(*erased, 3u + 3u);  // blocks 4, 5 and the tail of `mine` and of `same_begin`
+    EXPECT_EQ(*b.client.erase(b.opened.model, {slice(mine, 0, 68), {}}, soon()), 0u);
+  }
+  EXPECT_EQ(objects(), before - 6);
+  EXPECT_FALSE(on_disk(slice(same_begin, 80, 96)));
+  EXPECT_TRUE(on_disk(slice(same_end, 80, 96)));
+  EXPECT_TRUE(on_disk(slice(stranger, 80, 96)));
+}
+
+// The query ends inside the lost block, so nothing proves whose children they are.
+TEST_F(Orphans, AnEraseTakesThoseThatMayBeginWithTheQuery) {
+  auto mine = random_tokens(rng_, 60), stranger = random_tokens(rng_, 60);
+  auto known = random_tokens(rng_, 60);
+  store({mine, stranger, known});
+  lose_block(0, mine);
+  lose_block(0, stranger);
+  lose_block(16, known);  // its first block says that it begins otherwise
+  {
+    auto cache = open_cache(small_options(dir_.store()));
+    auto b = Bench::open(*cache, model_);
+    auto erased = b.client.erase(b.opened.model, {slice(mine, 0, 10), {}}, soon());
+    ASSERT_TRUE(erased.ok());
+    EXPECT_EQ(*erased, 3u + 3u + 2u);  // blocks 1 and 2 and the tail; block 2 and the tail
+  }
+  EXPECT_FALSE(on_disk(slice(mine, 32, 48)));
+  EXPECT_EQ(objects(), 1u);
+}
+
+TEST_F(Orphans, AreLinkedAtOnceWhenTheirParentReturns) {
+  auto tokens = random_tokens(rng_, 110);
+  store({tokens});
+  lose_block(32, tokens);
+  auto cache = open_cache(small_options(dir_.store()));
+  auto b = Bench::open(*cache, model_);
+  EXPECT_EQ(b.fetch(tokens)->tokens, 32u);
+  // Another entry brings the lost block back; nothing after it travels.
+  auto other = join(slice(tokens, 0, 48), random_tokens(rng_, 5));
+  ASSERT_TRUE(b.store(other, Durability::spilled).ok());
+  auto hit = b.fetch(tokens);
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->tokens, 109u);
+  EXPECT_EQ(hit->tier, Tier::mixed);
+  b.expect_serves(tokens, *hit);
+  auto again = b.reserve(tokens);
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->needs.empty());
+  auto durable = b.client.commit(again->reservation, Durability::durable, soon());
+  ASSERT_TRUE(durable.ok());
+  EXPECT_EQ(durable->level, Durability::durable) << "the sync at start knows it";
+  EXPECT_EQ(*b.client.erase(b.opened.model, {tokens, {}}, soon()), 1u) << "its tail";
+}
+
+TEST_F(Orphans, AreLinkedWhenTheirProfileReturns) {
+  auto tokens = random_tokens(rng_, 110);
+  store({tokens});
+  for (const InspectedFile& f : files()) {
+    if (f.kind >= FileKind::profile) fs::remove(dir_.store() + "/" + f.path);
+  }
+  auto cache = open_cache(small_options(dir_.store()));
+  auto b = Bench::open(*cache, model_);
+  EXPECT_EQ(b.stat("recovered_skipped"), 7u);
+  auto hit = b.fetch(tokens);
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->tokens, 109u);
+  b.expect_serves(tokens, *hit);
+}
+
+}  // namespace
+}  // namespace kv
