@@ -4,6 +4,7 @@
 #include <array>
 
 #include "storage/directory_tier.h"
+#include "storage/file_reader.h"
 
 namespace kv {
 
@@ -62,11 +63,10 @@ void DirectoryTier::write_item(Item& item, FailedIds& failed) {
   item.pending.id = o.name.id;
   auto file = encode_file(*item.image);
   if (!file.ok()) return fail(item, file.status(), failed);
-  std::string path = dir_.file_path(o.name.id, item.pending.name);
-  if (stored(path)) {
+  if (stored(o.name)) {
     item.result->existed = true;
     item.result->reached = Durability::spilled;
-    auto info = dir_.files().stat(path);
+    auto info = dir_.files().stat(dir_.file_path(o.name.id, item.pending.name));
     if (info.ok()) item.result->allocated_bytes = info->allocated_bytes;
     return;
   }
@@ -86,7 +86,7 @@ void DirectoryTier::publish_item(Item& item, FailedIds& failed) {
     publisher_.abandon(item.pending);
     return fail(item, parent->second, failed);
   }
-  if (stored(dir_.file_path(o.name.id, item.pending.name))) {  // twice in one batch
+  if (stored(o.name)) {  // twice in one batch
     publisher_.abandon(item.pending);
     item.alive = false;
     item.result->existed = true;
@@ -157,14 +157,11 @@ void DirectoryTier::fail(Item& item, Status status, FailedIds& failed) {
   ++counters_.put_failures;
 }
 
-bool DirectoryTier::stored(const std::string& path) const {
-  auto fd = dir_.files().open_read(path);
-  if (!fd.ok()) return false;
-  FdGuard guard(dir_.files(), *fd);
-  auto info = dir_.files().stat(*fd);
-  std::array<uint8_t, kPrefixBytes> prefix{};
-  if (!info.ok() || !read_all(dir_.files(), *fd, prefix, 0).ok()) return false;
-  return decode_prefix(prefix, info->bytes).ok();
+bool DirectoryTier::stored(const ObjectName& name) {
+  std::string path = dir_.file_path(name.id, file_name(name));
+  auto image = read_object(dir_.files(), path, name);
+  bool damaged = !image.ok() && image.status().code() == StatusCode::corruption;
+  return image.ok() || (damaged && read_again(name, path).ok());
 }
 
 }  // namespace kv

@@ -64,8 +64,8 @@ class DirectoryTier final : public SsdTier {
   void sync_items(std::span<Item> items);
   void mirror_items(std::span<Item> items);
   void fail(Item& item, Status status, FailedIds& failed);
-  /// An intact-looking file of that name is there. Its payload is not read.
-  bool stored(const std::string& path) const;
+  /// An intact file of that name is there, every byte verified; a damaged one goes to quarantine.
+  bool stored(const ObjectName& name);
 
   Status put_record(const EncodedFile& file, const Id& id, const std::string& name);
   /// Unlinks, and takes its bytes off the ledger. Returns: not_found, io_error.

@@ -87,7 +87,7 @@ struct PutResult {
   /// What was reached even if status is an error: none, spilled (renamed) or durable (folder
   /// synced).
   Durability reached = Durability::none;
-  bool existed = false;  ///< an object of this name was there: the given bytes were dropped
+  bool existed = false;  ///< an intact object of this name was there: the given bytes were dropped
   uint64_t allocated_bytes = 0;
 };
 
