@@ -42,7 +42,7 @@ enum class PutInput : uint8_t {
 ///             hit_tokens_ram hit_tokens_ssd miss_tokens fetch_misses
 ///             puts_duplicate copies objects_committed objects_lost commits_foreign
 ///             encoded_planes encode_raw_fallbacks
-///             spills_queued spills_written spills_failed spills_dropped
+///             spills_queued spills_deferred spills_written spills_failed spills_dropped
 ///             spill_raw_bytes spill_packed_bytes
 ///             promotions promotion_joins promotion_failures
 ///             ram_evicted_clean ram_evicted_dirty ssd_evicted erased_objects superseded_tails

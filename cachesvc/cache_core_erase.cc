@@ -138,10 +138,8 @@ void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
 
 void CacheCore::Impl::check_drained() {
   if (drain_checks_.empty() || packing_ || writing_) return;
-  if (!spill_queue_.empty()) {
-    pump_spill();
-    if (packing_) return;
-  }
+  pump_spill();
+  if (packing_) return;
   auto checks = std::exchange(drain_checks_, {});
   for (auto& check : checks) check();
 }

@@ -28,10 +28,10 @@ using Clock = std::chrono::steady_clock;
   X(lookups) X(fetches) X(stores) X(commits) X(aborts) X(reservations_expired) X(hit_tokens_ram)  \
   X(hit_tokens_ssd) X(miss_tokens) X(fetch_misses) X(puts_duplicate) X(copies)                    \
   X(objects_committed) X(objects_lost) X(commits_foreign) X(encoded_planes)                       \
-  X(encode_raw_fallbacks) X(spills_queued) X(spills_written) X(spills_failed) X(spills_dropped)   \
-  X(spill_raw_bytes) X(spill_packed_bytes) X(promotions) X(promotion_joins)                       \
-  X(promotion_failures) X(ram_evicted_clean) X(ram_evicted_dirty) X(ssd_evicted)                  \
-  X(erased_objects) X(superseded_tails) X(adopted_supplements)                                    \
+  X(encode_raw_fallbacks) X(spills_queued) X(spills_deferred) X(spills_written)                   \
+  X(spills_failed) X(spills_dropped) X(spill_raw_bytes) X(spill_packed_bytes) X(promotions)       \
+  X(promotion_joins) X(promotion_failures) X(ram_evicted_clean) X(ram_evicted_dirty)              \
+  X(ssd_evicted) X(erased_objects) X(superseded_tails) X(adopted_supplements)                     \
   X(quarantined) X(read_io_errors) X(busy)
 struct Counters {
 #define KV_COUNTER(name) uint64_t name = 0;
@@ -46,7 +46,7 @@ struct ModelState {
   RealmState* realm = nullptr;  ///< of the profile in force; null: recovered without its profile
   uint64_t serial = 0;          ///< of its newest model record
   bool records_durable = false; ///< profile and model record are on the SSD
-  bool records_writing = false; ///< a second attempt is under way
+  bool records_writing = false; ///< an attempt is under way: spills of the model wait for it
   bool opened = false;          ///< realm has its codec and reports are made
   std::vector<CodingReport> reports;
 };
@@ -123,7 +123,11 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   struct OpenPlan;
   Result<OpenPlan> plan_open(const std::string& ns, const OpenRequest& request);
   OpenReply open_reply(Session& session, ModelState& model);
+  void finish_open(const OpenPlan& plan, uint64_t session,
+                   std::shared_ptr<Call<Result<OpenReply>>> call);
   void write_records(ModelState& model);
+  void put_records(ModelRecord record, std::shared_ptr<const Profile> profile,
+                   std::function<void(Status)> done);
 
   // _reserve
   void reserve(uint64_t session, ReserveRequest request, Deadline deadline,
@@ -206,6 +210,10 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   struct SpillBatch;
   struct SpillItem;
   bool enqueue_spill(Record& record);
+  void defer_spill(Record& record);
+  void refill_spill_queue();
+  bool wait_for_records(SpillBatch& batch);
+  void records_written();
   void pump_spill();
   void pack_batch(std::shared_ptr<SpillBatch> batch);
   void write_batch(std::shared_ptr<SpillBatch> batch);
@@ -303,6 +311,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
   std::deque<PinnedName> spill_queue_;
   uint64_t spill_queue_bytes_ = 0;   ///< queued and in flight
+  std::deque<PinnedName> spill_backlog_;  ///< found the queue full: each enters it when it can
   std::shared_ptr<SpillBatch> packing_, writing_;
   std::vector<PinnedName> unsynced_; ///< spilled, folders not yet synced
   bool syncing_ = false;

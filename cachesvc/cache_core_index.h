@@ -48,6 +48,7 @@ struct Record {
   uint64_t file_bytes = 0;      ///< at most; 0 while not on the SSD
   uint32_t pins = 0;
   bool spill_queued = false;    ///< waits for the SSD or is being written
+  bool spill_deferred = false;  ///< the queue was full: waits to enter it
   bool spill_refused = false;   ///< no room there, or it failed: tried again only on request
   bool superseded = false;      ///< a tail whose tokens a longer tail or a block holds too
   uint32_t end_distance = 0;    ///< supplements: blocks to an entry's end; 0: it serves one

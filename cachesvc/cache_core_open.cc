@@ -11,6 +11,10 @@ struct CacheCore::Impl::OpenPlan {
   std::shared_ptr<const Profile> profile;
   uint64_t serial = 0;
   bool write_records = false;
+  // Made on the way.
+  std::shared_ptr<const Codec> codec;
+  std::vector<CodingReport> reports;
+  bool records_durable = false;
 };
 
 namespace {
@@ -41,12 +45,24 @@ std::vector<CodingReport> part_reports(const ModelSpec& model, const Profile& pr
 
 bool same_geometry(const ModelSpec& a, const ModelSpec& b) { return a.layers == b.layers; }
 
-struct Opened {
+// Beside their encoded bytes: whole blocks, extents and folder growth of two files.
+constexpr uint64_t kRecordSlackBytes = 128u << 10;
+
+struct PutRecords {
   Status status;
-  std::shared_ptr<const Codec> codec;
-  std::vector<CodingReport> reports;
-  Status records;  // of writing them
+  uint64_t needed = 0;  // upper bound of what they take on the SSD
 };
+
+// Worker.
+PutRecords put_both(SsdTier& ssd, const ModelRecord& record, const Profile& profile) {
+  PutRecords out;
+  auto files = {encode_profile_file(profile), encode_model_record(record)};
+  for (const auto& file : files) out.needed += file.ok() ? file->bytes() : 0;
+  out.needed += kRecordSlackBytes;
+  out.status = ssd.put_profile(profile);
+  if (out.status.ok()) out.status = ssd.put_model_record(record);
+  return out;
+}
 
 }  // namespace
 
@@ -151,62 +167,86 @@ void CacheCore::Impl::run_open(uint64_t session, OpenRequest request,
     call->finish(open_reply(it->second, *known));
     return open_done();
   }
-  auto job = [plan, ssd = ssd_]() -> Opened {
-    Opened out;
-    auto codec = Codec::create(*plan.spec, plan.profile);
-    if (!codec.ok()) return {codec.status(), nullptr, {}, {}};
-    out.codec = *codec;
-    out.reports = part_reports(*plan.spec, *plan.profile);
-    if (ssd && plan.write_records) {
-      out.records = ssd->put_profile(*plan.profile);
-      ModelRecord record{plan.ns, *plan.spec, plan.profile->id(), plan.serial};
-      if (out.records.ok()) out.records = ssd->put_model_record(record);
-    }
-    return out;
+  struct Coder {
+    Result<std::shared_ptr<const Codec>> codec;
+    std::vector<CodingReport> reports;
   };
-  auto then = [this, plan, session, call](Opened opened) {
-    if (opened.status.ok()) {
-      auto& slot = models_[{plan.ns, plan.spec->fingerprint}];
-      if (!slot) slot = std::make_unique<ModelState>();
-      Realm realm{plan.ns, plan.spec->fingerprint, plan.profile->id()};
-      RealmState& state = index_.realm(realm, plan.spec, plan.profile);
-      index_.relink(state, Id{});  // stored before its profile or model record was lost
-      for (RealmState* other : index_.realms_of(plan.ns, plan.spec->fingerprint)) {
-        if (other->in_force != (other == &state)) index_.set_in_force(*other, other == &state);
-      }
-      state.codec = opened.codec;
-      slot->ns = plan.ns;
-      slot->spec = plan.spec;
-      slot->realm = &state;
-      slot->serial = plan.serial;
-      slot->opened = true;
-      slot->reports = std::move(opened.reports);
-      if (plan.write_records) slot->records_durable = ssd_ && opened.records.ok();
-      auto its = sessions_.find(session);
-      if (its != sessions_.end()) call->finish(open_reply(its->second, *slot));
-    } else {
-      call->fail(opened.status);
+  on_worker([plan] {
+    return Coder{Codec::create(*plan.spec, plan.profile), part_reports(*plan.spec, *plan.profile)};
+  }, [this, plan, session, call](Coder coder) mutable {
+    if (!coder.codec.ok()) {
+      call->fail(coder.codec.status());
+      return open_done();
     }
-    open_done();
-  };
-  on_ssd(std::move(job), std::move(then));
+    plan.codec = *coder.codec;
+    plan.reports = std::move(coder.reports);
+    if (!ssd_ || !plan.write_records) return finish_open(plan, session, call);
+    auto stored = models_.find({plan.ns, plan.spec->fingerprint});
+    if (stored != models_.end()) stored->second->records_writing = true;
+    ModelRecord record{plan.ns, *plan.spec, plan.profile->id(), plan.serial};
+    put_records(std::move(record), plan.profile, [this, plan, session, call](Status s) mutable {
+      plan.records_durable = s.ok();
+      finish_open(plan, session, call);
+      records_written();
+    });
+  });
+}
+
+void CacheCore::Impl::finish_open(const OpenPlan& plan, uint64_t session,
+                                  std::shared_ptr<Call<Result<OpenReply>>> call) {
+  auto& slot = models_[{plan.ns, plan.spec->fingerprint}];
+  if (!slot) slot = std::make_unique<ModelState>();
+  Realm realm{plan.ns, plan.spec->fingerprint, plan.profile->id()};
+  RealmState& state = index_.realm(realm, plan.spec, plan.profile);
+  index_.relink(state, Id{});  // stored before its profile or model record was lost
+  for (RealmState* other : index_.realms_of(plan.ns, plan.spec->fingerprint)) {
+    if (other->in_force != (other == &state)) index_.set_in_force(*other, other == &state);
+  }
+  state.codec = plan.codec;
+  slot->ns = plan.ns;
+  slot->spec = plan.spec;
+  slot->realm = &state;
+  slot->serial = std::max(slot->serial, plan.serial);
+  slot->opened = true;
+  slot->reports = plan.reports;
+  slot->records_writing = false;
+  if (plan.write_records) slot->records_durable = plan.records_durable;
+  auto its = sessions_.find(session);
+  if (its != sessions_.end()) call->finish(open_reply(its->second, *slot));
+  open_done();
 }
 
 // A model whose records could not be written at open: tried again before anything of it is spilled.
+// One attempt at a time, so that the newest record names the profile in force.
 void CacheCore::Impl::write_records(ModelState& model) {
   ModelRecord record{model.ns, *model.spec, model.realm->realm.profile, ++model.serial};
   auto key = std::pair(model.ns, model.spec->fingerprint);
   model.records_writing = true;
-  on_ssd([ssd = ssd_, record, profile = model.realm->profile]() -> Status {
-    KV_RETURN_IF_ERROR(ssd->put_profile(*profile));
-    return ssd->put_model_record(record);
-  }, [this, key, serial = model.serial](Status status) {
+  put_records(std::move(record), model.realm->profile,
+              [this, key, serial = model.serial](Status status) {
     auto it = models_.find(key);
-    if (it == models_.end()) return;
-    it->second->records_writing = false;
-    if (it->second->serial == serial) it->second->records_durable = status.ok();
-    check_commit_waits();
-    pump_spill();
+    if (it != models_.end()) {
+      it->second->records_writing = false;
+      if (it->second->serial == serial) it->second->records_durable = status.ok();
+    }
+    records_written();
+  });
+}
+
+// A full SSD makes room for them once, as it does for objects.
+void CacheCore::Impl::put_records(ModelRecord record, std::shared_ptr<const Profile> profile,
+                                  std::function<void(Status)> done) {
+  auto put = [ssd = ssd_, record = std::move(record), profile] {
+    return put_both(*ssd, record, *profile);
+  };
+  on_ssd(put, [this, put, done = std::move(done)](PutRecords first) {
+    bool full = first.status.code() == StatusCode::resource_exhausted;
+    auto victims = full ? ssd_victims(first.needed) : std::vector<ObjectName>{};
+    if (victims.empty()) return done(first.status);
+    on_ssd([ssd = ssd_, put, victims] {
+      (void)ssd->erase(victims);
+      return put();
+    }, [done](PutRecords second) { done(second.status); });
   });
 }
 

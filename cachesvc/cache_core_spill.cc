@@ -21,6 +21,8 @@ struct CacheCore::Impl::SpillBatch {
   Charge scratch;        ///< for packed bytes
   size_t unpacked = 0;   ///< items whose packing is under way
   bool retried = false;  ///< the SSD was full once
+  bool waiting = false;  ///< for a profile and model record that are being written
+  std::set<ModelState*> records_tried;
 };
 
 namespace {
@@ -60,8 +62,10 @@ bool CacheCore::Impl::enqueue_spill(Record& record) {
   }
   for (auto it = way.rbegin(); it != way.rend(); ++it) {
     Record& r = **it;
-    if (spill_queue_bytes_ + r.payload_bytes > options_.spill_queue_bytes) {
-      ++count_.spills_dropped;
+    // Into an empty queue anything goes, so that nothing waits for ever.
+    if (spill_queue_bytes_ > 0 &&
+        spill_queue_bytes_ + r.payload_bytes > options_.spill_queue_bytes) {
+      defer_spill(record);
       return false;
     }
     r.spill_queued = true;
@@ -72,6 +76,23 @@ bool CacheCore::Impl::enqueue_spill(Record& record) {
   return true;
 }
 
+void CacheCore::Impl::defer_spill(Record& record) {
+  if (std::exchange(record.spill_deferred, true)) return;
+  ++count_.spills_deferred;
+  spill_backlog_.push_back({record.name, record.serial});
+}
+
+void CacheCore::Impl::refill_spill_queue() {
+  while (!spill_backlog_.empty()) {
+    Record* r = find_pinned(spill_backlog_.front());
+    spill_backlog_.pop_front();
+    if (!r) continue;  // erased or evicted
+    r->spill_deferred = false;
+    if (!r->dirty() || r->spill_refused) continue;
+    if (!enqueue_spill(*r) && r->spill_deferred) return;  // still full
+  }
+}
+
 void CacheCore::Impl::spill_failed(Record& record, bool dropped) {
   ++(dropped ? count_.spills_dropped : count_.spills_failed);
   record.spill_refused = true;
@@ -79,7 +100,9 @@ void CacheCore::Impl::spill_failed(Record& record, bool dropped) {
 }
 
 void CacheCore::Impl::pump_spill() {
-  if (closed_ || packing_ || spill_queue_.empty()) return;
+  if (closed_ || packing_) return;
+  refill_spill_queue();
+  if (spill_queue_.empty()) return;
   auto batch = std::make_shared<SpillBatch>();
   std::vector<Record*> keep;
   uint64_t bytes = 0;
@@ -115,6 +138,29 @@ void CacheCore::Impl::pack_batch(std::shared_ptr<SpillBatch> batch) {
   }
 }
 
+// A profile and a model record are on the SSD before the first object that names them. True if they
+// are being written: whoever writes them goes on with the batch. Tried once for each batch.
+bool CacheCore::Impl::wait_for_records(SpillBatch& batch) {
+  batch.waiting = false;
+  for (const SpillItem& item : batch.items) {
+    Record* r = find_pinned(item.which);
+    if (!r) continue;
+    ModelState* model = models_.at({r->realm->realm.ns, r->realm->realm.fingerprint}).get();
+    if (model->records_durable) continue;
+    if (!model->records_writing && batch.records_tried.insert(model).second) write_records(*model);
+    batch.waiting |= model->records_writing;
+  }
+  return batch.waiting;
+}
+
+// Whether they could be written or not: what waited for them goes on.
+void CacheCore::Impl::records_written() {
+  if (writing_ && writing_->waiting) write_batch(writing_);
+  check_commit_waits();
+  pump_spill();
+  check_drained();
+}
+
 // The batch is packed: from here on it is the one being written, and the next may be packed.
 void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
   if (packing_ == batch) {
@@ -122,6 +168,7 @@ void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
     writing_ = batch;
     later([this] { pump_spill(); });
   }
+  if (wait_for_records(*batch)) return;
   std::vector<SpillItem> items;
   std::set<Record*> earlier;
   for (SpillItem& item : batch->items) {

@@ -37,7 +37,7 @@ struct CacheOptions {
 
   // Spilling
   SpillWhen spill_when = SpillWhen::commit;
-  uint64_t spill_queue_bytes = 1ull << 30;  ///< waiting or being written; more are dropped, counted
+  uint64_t spill_queue_bytes = 1ull << 30;  ///< waiting or being written; more waits in RAM, dirty
   uint32_t spill_batch_files = 16;          ///< written by one job
   Milliseconds durable_group_delay{20};     ///< the longest a durable commit waits for companions
 

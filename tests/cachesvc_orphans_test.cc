@@ -1,10 +1,7 @@
 // Objects whose parent block, profile or model record is gone: erased with what they may belong to,
 // linked at once when what they lack returns, never served before.
-#include <filesystem>
-#include <fstream>
-
 #include "storage/inspect.h"
-#include "tests/cachesvc_testing.h"
+#include "tests/cachesvc_stepped.h"
 
 namespace kv {
 namespace {
@@ -43,17 +40,7 @@ class Orphans : public ::testing::Test {
       return f.kind <= FileKind::snapshot;
     }));
   }
-  // True if these tokens lie in any file of the directory, the catalog and its log included.
-  bool on_disk(const Sequence& tokens) {
-    std::string wanted(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(Token));
-    for (const auto& entry : fs::recursive_directory_iterator(dir_.store())) {
-      if (!entry.is_regular_file()) continue;
-      std::ifstream in(entry.path(), std::ios::binary);
-      std::string bytes(std::istreambuf_iterator<char>(in), {});
-      if (bytes.find(wanted) != std::string::npos) return true;
-    }
-    return false;
-  }
+  bool on_disk(const Sequence& tokens) { return kv::on_disk(dir_.store(), tokens); }
 
   TempDir dir_;
   ModelSpec model_ = plain_model();
@@ -155,6 +142,33 @@ TEST_F(Orphans, AreLinkedAtOnceWhenTheirParentReturns) {
   ASSERT_TRUE(durable.ok());
   EXPECT_EQ(durable->level, Durability::durable) << "the sync at start knows it";
   EXPECT_EQ(*b.client.erase(b.opened.model, {tokens, {}}, soon()), 1u) << "its tail";
+}
+
+// The client gives its bytes again; that an old file of the same name is there must not be enough.
+TEST_F(Orphans, ADamagedOneDoesNotStandForWhatTheClientStores) {
+  auto tokens = random_tokens(rng_, 110);
+  store({tokens});
+  lose_block(32, tokens);
+  for (const InspectedFile& f : files()) {
+    if (f.kind != FileKind::block || f.header.first_token != 48) continue;
+    std::fstream file(dir_.store() + "/" + f.path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<long>(f.file_bytes - 100));
+    file.put('\x5A').put('\x5A').put('\x5A');
+  }
+  {
+    auto cache = open_cache(small_options(dir_.store()));
+    auto b = Bench::open(*cache, model_);
+    auto stored = b.store(tokens, Durability::spilled);
+    ASSERT_TRUE(stored.ok());
+    EXPECT_EQ(stored->level, Durability::spilled);
+    EXPECT_GT(b.stat("ssd_quarantine_bytes"), 0u) << "kept for inspection";
+  }
+  auto cache = open_cache(small_options(dir_.store()));
+  auto b = Bench::open(*cache, model_);
+  auto hit = b.fetch(tokens);
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->tokens, 109u);
+  b.expect_serves(tokens, *hit);
 }
 
 TEST_F(Orphans, AreLinkedWhenTheirProfileReturns) {

@@ -1,8 +1,9 @@
-// Stepped: a CacheCore whose loop and workers are two contexts that the test pumps, so each order of
-// events is chosen, not hoped for.
+// Stepped: a CacheCore whose loop and workers are two contexts that the test pumps, so each order
+// of events is chosen, not hoped for. And what tests ask of a store's directory.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <fstream>
 
 #include "tests/cachesvc_testing.h"
 
@@ -85,5 +86,17 @@ class Stepped final : public Client {
   std::unique_ptr<CacheCore> core;
   uint64_t session = 0;
 };
+
+/// True if these tokens lie in any file of the directory, the catalog and its log included.
+inline bool on_disk(const std::string& directory, const std::vector<Token>& tokens) {
+  std::string wanted(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(Token));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream in(entry.path(), std::ios::binary);
+    std::string bytes(std::istreambuf_iterator<char>(in), {});
+    if (bytes.find(wanted) != std::string::npos) return true;
+  }
+  return false;
+}
 
 }  // namespace kv
