@@ -2,11 +2,11 @@
 #include "engine/batch_decoder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "engine/decoder.h"
 #include "engine/kernels.h"
+#include "engine/layer_ops.h"
 
 namespace kv {
 namespace {
@@ -47,6 +47,7 @@ bool BatchDecoder::start(std::span<StepRow> rows) {
   for (auto* v : {&q_, &heads_}) v->resize(count * q_width);
   for (auto* v : {&k_, &v_}) v->resize(count * s.kv_heads * s.head_dim);
   for (auto* v : {&gate_, &up_, &inner_}) v->resize(count * s.ffn);
+  for (auto& rope : rope_) rope.resize(count * s.head_dim);
   return count > 0;
 }
 
@@ -68,13 +69,14 @@ void BatchDecoder::products(std::initializer_list<Product> list) {
   });
 }
 
-// input_ = normed x_, to which out_ is added first.
-void BatchDecoder::norm(std::span<const float> weight, bool add) {
+// input_ = normed x_, to which out_, the branch before, is added first.
+void BatchDecoder::norm(std::span<const float> weight, std::span<const float> branch_norm,
+                        bool add) {
   const size_t width = model_.shape().width;
   input_.start(static_cast<uint32_t>(rows_.size()), model_.shape().width);
   each_row([&](uint32_t row) {
     float *x = x_.data() + row * width, *norm = norm_.data() + row * width;
-    for (size_t i = 0; add && i < width; ++i) x[i] += out_[row * width + i];
+    if (add) add_branch(model_.shape(), branch_norm, out_.data() + row * width, x);
     rms_norm(x, weight, model_.shape().rms_eps, norm);
     input_.put(row, norm);
   });
@@ -89,12 +91,15 @@ void BatchDecoder::append(uint32_t layer) {
     attended_[row] = {};
     if (!r.status.ok()) return;
     float *q = q_.data() + row * q_width, *k = k_.data() + row * kv_width;
-    const auto rope = model_.rope(r.cache->tokens());
-    apply_rope(q, s.heads, rope);
-    apply_rope(k, s.kv_heads, rope);
+    const LayerWeights& weights = model_.layers()[layer];
+    const auto rope = std::span<const float>(rope_[s.windowed(layer) ? 1 : 0])
+                          .subspan(size_t{row} * s.head_dim, s.head_dim);
+    finish_heads(s, weights.q_norm, rope, s.heads, q);
+    finish_heads(s, weights.k_norm, rope, s.kv_heads, k);
     r.status = r.cache->append(layer, 0, 1, k, v_.data() + row * kv_width);
     if (!r.status.ok()) return;
-    attended_[row] = {&r.cache->rows(layer, 0), q, heads_.data() + row * q_width, {}};
+    attended_[row] = {&r.cache->rows(layer, 0), q, heads_.data() + row * q_width,
+                      row_limit(s, layer, r.cache->tokens())};
   });
 }
 
@@ -103,19 +108,19 @@ void BatchDecoder::attend() {
   const ModelShape& s = model_.shape();
   const uint32_t q_width = s.heads * s.head_dim;
   input_.start(static_cast<uint32_t>(rows_.size()), q_width);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
-  attention_.run(attended_, s.heads, scale,
+  attention_.run(attended_, s.heads, attention_scale(s),
                  [&](uint32_t row) { input_.put(row, heads_.data() + size_t{row} * q_width); });
 }
 
 void BatchDecoder::feed_forward(const LayerWeights& layer) {
   const uint32_t ffn = model_.shape().ffn;
-  norm(layer.ffn_norm, true);
+  norm(layer.ffn_norm, layer.post_attention_norm, true);
   products({{&layer.gate, &gate_}, {&layer.up, &up_}});
   input_.start(static_cast<uint32_t>(rows_.size()), ffn);
   each_row([&](uint32_t row) {
     const size_t at = size_t{row} * ffn;
-    silu_times(gate_.data() + at, up_.data() + at, inner_.data() + at, ffn, engine_codec_kernels());
+    gate_times(model_.shape(), gate_.data() + at, up_.data() + at, inner_.data() + at,
+               engine_codec_kernels());
     input_.put(row, gate_.data() + at);
   });
   products({{&layer.down, &out_}});
@@ -124,12 +129,15 @@ void BatchDecoder::feed_forward(const LayerWeights& layer) {
 void BatchDecoder::step(std::span<StepRow> rows) {
   if (!start(rows)) return;
   each_row([&](uint32_t row) {
-    dequantise_row(model_.embedding(), static_cast<uint32_t>(rows_[row]->token),
-                   x_.data() + size_t{row} * model_.shape().width);
+    embed(model_, rows_[row]->token, x_.data() + size_t{row} * model_.shape().width);
+    for (int kind = 0; kind < 2; ++kind) {
+      model_.rope(kind != 0, rows_[row]->cache->tokens(),
+                  rope_[kind].data() + size_t{row} * model_.shape().head_dim);
+    }
   });
   for (uint32_t l = 0; l < model_.shape().layers; ++l) {
     const LayerWeights& layer = model_.layers()[l];
-    norm(layer.attn_norm, l > 0);
+    norm(layer.attn_norm, model_.layers()[l > 0 ? l - 1 : 0].post_ffn_norm, l > 0);
     products({{&layer.q, &q_}, {&layer.k, &k_}, {&layer.v, &v_}});
     append(l);
     attend();
@@ -162,7 +170,8 @@ void BatchDecoder::logits() {
   input_.start(count, model_.shape().width);
   threads_.run(count, [&](uint32_t i, uint32_t) {
     float *x = x_.data() + asking[i] * width, *norm = norm_.data() + asking[i] * width;
-    for (size_t j = 0; j < width; ++j) x[j] += out_[asking[i] * width + j];
+    add_branch(model_.shape(), model_.layers().back().post_ffn_norm,
+               out_.data() + asking[i] * width, x);
     rms_norm(x, model_.output_norm(), model_.shape().rms_eps, norm);
     input_.put(i, norm);
   });

@@ -32,7 +32,7 @@ class BatchDecoder {
   };
   bool start(std::span<StepRow> rows);
   void products(std::initializer_list<Product> list);
-  void norm(std::span<const float> weight, bool add);
+  void norm(std::span<const float> weight, std::span<const float> branch_norm, bool add);
   void append(uint32_t layer);
   void attend();
   void feed_forward(const LayerWeights& layer);
@@ -47,6 +47,7 @@ class BatchDecoder {
   std::vector<StepRow*> rows_;  // of this step, without those that it refused
   BatchActivations input_;
   std::vector<float> x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_, out_;  // (rows, …)
+  std::vector<float> rope_[2];  // (rows, head_dim): of full and of windowed layers
   std::vector<BatchAttention::Row> attended_;
   std::vector<std::vector<float>> strips_;  // per worker
 };

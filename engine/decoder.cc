@@ -1,10 +1,10 @@
-// One step of a Llama-family model. See decoder.h.
+// One step of a model. See decoder.h.
 #include "engine/decoder.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "engine/kernels.h"
+#include "engine/layer_ops.h"
 
 namespace kv {
 namespace {
@@ -16,35 +16,6 @@ uint32_t strips(uint32_t rows, uint32_t strip) { return (rows + strip - 1) / str
 
 }  // namespace
 
-void rms_norm(const float* x, std::span<const float> weight, float eps, float* out) {
-  double squares = 0;
-  for (size_t i = 0; i < weight.size(); ++i) squares += static_cast<double>(x[i]) * x[i];
-  double mean = squares / static_cast<double>(weight.size());
-  auto scale = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(eps)));
-  for (size_t i = 0; i < weight.size(); ++i) out[i] = x[i] * scale * weight[i];
-}
-
-void apply_rope(float* x, uint32_t heads, std::span<const float> cos_sin) {
-  size_t dim = cos_sin.size();
-  for (uint32_t h = 0; h < heads; ++h, x += dim) {
-    for (size_t i = 0; i < dim; i += 2) {
-      float a = x[i], b = x[i + 1], c = cos_sin[i], s = cos_sin[i + 1];
-      x[i] = a * c - b * s;
-      x[i + 1] = a * s + b * c;
-    }
-  }
-}
-
-// silu(g) = g / (1 + e^-g), from e^-|g| so that nothing overflows.
-void silu_times(float* gate, const float* up, float* work, uint32_t n, const Kernels& kernels) {
-  for (uint32_t i = 0; i < n; ++i) work[i] = -std::fabs(gate[i]);
-  kernels.exp_weights(work, n, 0.0f);
-  for (uint32_t i = 0; i < n; ++i) {
-    float e = work[i];
-    gate[i] = gate[i] * ((gate[i] >= 0 ? 1.0f : e) / (1.0f + e)) * up[i];
-  }
-}
-
 Decoder::Decoder(const Model& model, Threads& threads) : model_(model), threads_(threads) {
   const ModelShape& s = model.shape();
   uint32_t q_width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
@@ -53,7 +24,9 @@ Decoder::Decoder(const Model& model, Threads& threads) : model_(model), threads_
   for (auto* v : {&k_, &v_}) v->resize(kv_width);
   for (auto* v : {&gate_, &up_, &inner_}) v->resize(s.ffn);
   sums_.resize(std::max({s.width, q_width, s.ffn}) / 32);
+  for (auto& rope : rope_) rope.resize(s.head_dim);
   queries_.resize(s.kv_heads);
+  limits_.resize(s.heads / s.kv_heads);
   scratch_.resize(threads.count());
 }
 
@@ -77,15 +50,16 @@ void Decoder::products(std::initializer_list<Product> list, const std::vector<fl
   });
 }
 
-// heads_ (heads, head_dim) = attention of q_ over all rows; a task is one chunk of one kv head.
-void Decoder::attend(const AttentionRows& rows) {
+// heads_ (heads, head_dim) = attention of q_ over the rows; a task is one chunk of one kv head.
+void Decoder::attend(const AttentionRows& rows, const RowLimit& limit) {
   const ModelShape& s = model_.shape();
   uint32_t group = s.heads / s.kv_heads, chunks = rows.end_chunk() - rows.first_chunk();
   size_t group_values = size_t{group} * s.head_dim;
-  float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  std::fill(limits_.begin(), limits_.end(), limit);
   for (uint32_t h = 0; h < s.kv_heads; ++h) {
     queries_[h].prepare(rows.codec(), rows.layer(), rows.part(), h,
-                        std::span<const float>(q_).subspan(h * group_values, group_values), scale);
+                        std::span<const float>(q_).subspan(h * group_values, group_values),
+                        attention_scale(s), limits_);
   }
   size_t floats = partial_floats(queries_[0], rows);
   partials_.resize(floats * chunks * s.kv_heads);
@@ -104,9 +78,24 @@ void Decoder::feed_forward(const LayerWeights& layer) {
   const ModelShape& s = model_.shape();
   rms_norm(x_.data(), layer.ffn_norm, s.rms_eps, norm_.data());
   products({{&layer.gate, gate_.data()}, {&layer.up, up_.data()}}, norm_);
-  silu_times(gate_.data(), up_.data(), inner_.data(), s.ffn, engine_codec_kernels());
+  gate_times(s, gate_.data(), up_.data(), inner_.data(), engine_codec_kernels());
   products({{&layer.down, norm_.data()}}, gate_);
-  for (uint32_t i = 0; i < s.width; ++i) x_[i] += norm_[i];
+  add_branch(s, layer.post_ffn_norm, norm_.data(), x_.data());
+}
+
+Status Decoder::attention(uint32_t l, KvCache& cache) {
+  const ModelShape& s = model_.shape();
+  const LayerWeights& layer = model_.layers()[l];
+  rms_norm(x_.data(), layer.attn_norm, s.rms_eps, norm_.data());
+  products({{&layer.q, q_.data()}, {&layer.k, k_.data()}, {&layer.v, v_.data()}}, norm_);
+  const std::vector<float>& rope = rope_[s.windowed(l) ? 1 : 0];
+  finish_heads(s, layer.q_norm, rope, s.heads, q_.data());
+  finish_heads(s, layer.k_norm, rope, s.kv_heads, k_.data());
+  KV_RETURN_IF_ERROR(cache.append(l, 0, 1, k_.data(), v_.data()));
+  attend(cache.rows(l, 0), row_limit(s, l, cache.tokens()));
+  products({{&layer.o, norm_.data()}}, heads_);
+  add_branch(s, layer.post_attention_norm, norm_.data(), x_.data());
+  return {};
 }
 
 Status check_step(const Model& model, Token token, const KvCache& cache) {
@@ -125,18 +114,12 @@ Status Decoder::step(Token token, KvCache& cache, std::span<float> logits) {
   const ModelShape& s = model_.shape();
   uint32_t position = cache.tokens();
   KV_RETURN_IF_ERROR(check_step(model_, token, cache));
-  dequantise_row(model_.embedding(), static_cast<uint32_t>(token), x_.data());
+  embed(model_, token, x_.data());
+  model_.rope(false, position, rope_[0].data());
+  model_.rope(true, position, rope_[1].data());
   for (uint32_t l = 0; l < s.layers; ++l) {
-    const LayerWeights& layer = model_.layers()[l];
-    rms_norm(x_.data(), layer.attn_norm, s.rms_eps, norm_.data());
-    products({{&layer.q, q_.data()}, {&layer.k, k_.data()}, {&layer.v, v_.data()}}, norm_);
-    apply_rope(q_.data(), s.heads, model_.rope(position));
-    apply_rope(k_.data(), s.kv_heads, model_.rope(position));
-    KV_RETURN_IF_ERROR(cache.append(l, 0, 1, k_.data(), v_.data()));
-    attend(cache.rows(l, 0));
-    products({{&layer.o, norm_.data()}}, heads_);
-    for (uint32_t i = 0; i < s.width; ++i) x_[i] += norm_[i];
-    feed_forward(layer);
+    KV_RETURN_IF_ERROR(attention(l, cache));
+    feed_forward(model_.layers()[l]);
   }
   for (uint32_t l = 0; l < s.layers; ++l) KV_RETURN_IF_ERROR(cache.seal(l));
   cache.advance({&token, 1});

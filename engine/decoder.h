@@ -32,24 +32,21 @@ class Decoder {
     float* out;
   };
   void products(std::initializer_list<Product> list, const std::vector<float>& x);
-  void attend(const AttentionRows& rows);
+  void attend(const AttentionRows& rows, const RowLimit& limit);
+  Status attention(uint32_t layer, KvCache& cache);
   void feed_forward(const LayerWeights& layer);
 
   const Model& model_;
   Threads& threads_;
   std::vector<float> x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_, sums_;
+  std::vector<float> rope_[2];             // of the step's position: full, windowed layers
   std::vector<PreparedQueries> queries_;   // per kv head
   std::vector<AttentionScratch> scratch_;  // per worker
+  std::vector<RowLimit> limits_;
   std::vector<float> partials_;
 };
 
 /// What a step refuses: context full, token outside the vocabulary (invalid_argument).
 Status check_step(const Model& model, Token token, const KvCache& cache);
-/// out = x / rms(x) * weight, over `width` values.
-void rms_norm(const float* x, std::span<const float> weight, float eps, float* out);
-/// In place: rotates each pair (2i, 2i + 1) of `heads` vectors; cos_sin as Model::rope gives it.
-void apply_rope(float* x, uint32_t heads, std::span<const float> cos_sin);
-/// gate[i] = silu(gate[i]) * up[i]; `work` (n) is scratch, n a multiple of 8.
-void silu_times(float* gate, const float* up, float* work, uint32_t n, const Kernels& kernels);
 
 }  // namespace kv

@@ -351,6 +351,12 @@ Result<std::span<const float>> GgufFile::floats(std::string_view key) const {
   return wrong_type(key, "array of 32-bit floats");
 }
 
+std::vector<std::string_view> GgufFile::keys() const {
+  std::vector<std::string_view> out;
+  for (const auto& [key, value] : values_) out.push_back(key);
+  return out;
+}
+
 const GgufTensor* GgufFile::tensor(std::string_view name) const {
   auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : &tensors_[it->second];

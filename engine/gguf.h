@@ -64,6 +64,8 @@ class GgufFile {
   Result<std::span<const float>> floats(std::string_view key) const;
   bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
 
+  std::vector<std::string_view> keys() const;  ///< of all metadata, ascending
+
   /// The tensor of this name, or nullptr.
   const GgufTensor* tensor(std::string_view name) const;
   const std::vector<GgufTensor>& tensors() const { return tensors_; }  ///< in file order

@@ -1,9 +1,11 @@
-// Model: a Llama-family model as loaded from its GGUF: shape, packed weights, tokenizer, identity.
+// Model: a Llama- or Gemma-3-family model as loaded from its GGUF: shape, packed weights,
+// tokenizer, identity.
 //
 // Immutable after load and shared as shared_ptr<const Model>: any thread. Weights stay packed in
-// the mapped file.
+// the mapped file. How a layer computes: layer_ops.h.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,8 +18,12 @@
 
 namespace kv {
 
-/// Sizes of a Llama-family model; every count is at least 1.
+enum class Architecture : uint8_t { llama, gemma3 };
+const char* to_string(Architecture architecture);  ///< GGUF's name
+
+/// Sizes and settings of a model; every count is at least 1.
 struct ModelShape {
+  Architecture architecture = Architecture::llama;
   uint32_t layers = 0;
   uint32_t width = 0;     ///< values per token between layers
   uint32_t ffn = 0;       ///< inner width of the feed-forward part
@@ -28,12 +34,29 @@ struct ModelShape {
   uint32_t context = 0;  ///< most positions of one sequence
   float rope_base = 0;
   float rms_eps = 0;
+
+  // Gemma-3 only.
+  uint32_t window = 0;        ///< newest positions that a windowed layer's query sees; 0: none is
+  uint32_t full_every = 1;    ///< layers full_every - 1, 2 * full_every - 1, … see all positions
+  float local_rope_base = 0;  ///< of windowed layers
+
+  bool windowed(uint32_t layer) const { return window != 0 && (layer + 1) % full_every != 0; }
 };
+
+/// What the file says, all keys checked. `vocab` is the tokenizer's size.
+/// Returns: corruption, unsupported (architecture, or a key that the engine doesn't honour; by
+/// name).
+Result<ModelShape> read_shape(const GgufFile& file, uint32_t vocab);
+/// Whether the architecture is one of ours: asked before anything else of the file is read.
+Result<Architecture> read_architecture(const GgufFile& file);
 
 struct LayerWeights {
   std::span<const float> attn_norm, ffn_norm;  // (width)
   Matrix q, k, v, o;      // (heads*head_dim | kv_heads*head_dim, width), o: (width, heads*head_dim)
   Matrix gate, up, down;  // (ffn, width), (ffn, width), (width, ffn)
+  // Empty where the architecture has none.
+  std::span<const float> q_norm, k_norm;                      // (head_dim)
+  std::span<const float> post_attention_norm, post_ffn_norm;  // (width)
 };
 
 class Model {
@@ -44,7 +67,8 @@ class Model {
   static Result<std::shared_ptr<const Model>> load(GgufFile file);
 
   const ModelShape& shape() const { return shape_; }
-  /// One `full` part per layer. The fingerprint is SHA-256 over shape, rope and all tensors.
+  /// One part per layer: `window` where the layer is windowed, else `full`. The fingerprint is
+  /// SHA-256 over shape, rope and all tensors.
   const ModelSpec& spec() const { return spec_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
@@ -52,13 +76,14 @@ class Model {
   const Matrix& embedding() const { return embedding_; }  ///< (vocab, width)
   const Matrix& output() const { return output_; }        ///< (vocab, width); often the embedding
   std::span<const float> output_norm() const { return output_norm_; }
-  /// cos and sin of every position's rotation: (context, head_dim/2) pairs {cos, sin}.
-  std::span<const float> rope(uint32_t position) const;
+  /// The rotation of a position in a kind of layer: out (head_dim), pairs {cos, sin} of the angles
+  /// position * base^(-2i / head_dim), i < head_dim / 2.
+  void rope(bool windowed, uint32_t position, float* out) const;
 
  private:
   explicit Model(GgufFile file) : file_(std::move(file)) {}
-  Status read_shape();
   Status read_weights();
+  Status read_layer(uint32_t index, std::vector<std::string>& used);
   void make_rope();
   void make_spec();
 
@@ -69,7 +94,8 @@ class Model {
   std::vector<LayerWeights> layers_;
   Matrix embedding_, output_;
   std::span<const float> output_norm_;
-  std::vector<float> rope_;
+  std::array<std::vector<double>, 2>
+      rope_steps_;  // angle per position of each pair: full, windowed
 };
 
 }  // namespace kv

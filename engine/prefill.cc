@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "codec/kernels.h"
-#include "engine/decoder.h"
 #include "engine/kernels.h"
+#include "engine/layer_ops.h"
 
 namespace kv {
 namespace {
@@ -29,8 +29,8 @@ Prefill::Prefill(const Model& model, Threads& threads, uint32_t block_tokens)
 
 Status Prefill::extend(std::span<const Token> tokens, KvCache& cache, Deadline deadline) {
   uint32_t first = cache.tokens();
-  auto source = [&](uint32_t layer, Side side, float* out) {
-    return cache.decode(layer, 0, side, {0, first}, out);
+  auto source = [&](uint32_t layer, Side side, uint32_t from, float* out) {
+    return cache.decode(layer, 0, side, {from, first}, out);
   };
   auto sink = [&](uint32_t layer, uint32_t rows, const float* k, const float* v) -> Status {
     KV_RETURN_IF_ERROR(cache.append(layer, 0, rows, k, v));
@@ -59,10 +59,16 @@ void Prefill::start(std::span<const Token> tokens, uint32_t first) {
   gate_.resize(inner);
   up_.resize(inner);
   sum_.resize(rows * s.width);
-  for (uint32_t p = first_; p < end_; ++p) {
-    dequantise_row(model_.embedding(), static_cast<uint32_t>(tokens[p]),
-                   x_.data() + size_t{p - base_} * s.width);
-  }
+  for (auto& rope : rope_) rope.resize(size_t{end_ - first_} * s.head_dim);
+  threads_.run(chunks_, [&](uint32_t task, uint32_t) {
+    uint32_t from = std::max(first_, base_ + task * block_);
+    for (uint32_t p = from; p < std::min(end_, base_ + (task + 1) * block_); ++p) {
+      embed(model_, tokens[p], x_.data() + size_t{p - base_} * s.width);
+      for (int kind = 0; kind < 2; ++kind) {
+        model_.rope(kind != 0, p, rope_[kind].data() + size_t{p - first_} * s.head_dim);
+      }
+    }
+  });
 }
 
 void Prefill::widen(const Matrix& w, std::vector<float>& out) {
@@ -119,18 +125,30 @@ Status Prefill::keys_and_values(uint32_t layer, const LayerSource& source, bool 
   product(norm_.data(), weights_.v, kv_width, s.width, v_.data() + size_t{base_} * kv_width,
           chunks_);
   if (need_queries) product(norm_.data(), weights_.q, q_width, s.width, q_.data(), chunks_);
+  rotate(layer, need_queries);
+  if (first_ == 0) return {};
+  // Also over the first chunk's padding. What a window no longer reaches is masked.
+  uint32_t from = window_ != 0 && first_ >= window_ ? first_ + 1 - window_ : 0;
+  size_t at = size_t{from} * kv_width;
+  KV_RETURN_IF_ERROR(source(layer, Side::k, from, k_.data() + at));
+  return source(layer, Side::v, from, v_.data() + at);
+}
+
+// Norms and rotations of the computed rows' heads.
+void Prefill::rotate(uint32_t layer, bool need_queries) {
+  const ModelShape& s = model_.shape();
+  const LayerWeights& weights = model_.layers()[layer];
+  size_t kv_width = size_t{s.kv_heads} * s.head_dim, q_width = size_t{s.heads} * s.head_dim;
+  std::span<const float> rope(rope_[s.windowed(layer) ? 1 : 0]);
   threads_.run(chunks_, [&](uint32_t task, uint32_t) {
     uint32_t from = std::max(first_, base_ + task * block_);
     for (uint32_t p = from; p < std::min(end_, base_ + (task + 1) * block_); ++p) {
-      apply_rope(k_.data() + size_t{p} * kv_width, s.kv_heads, model_.rope(p));
-      if (need_queries) {
-        apply_rope(q_.data() + size_t{p - base_} * q_width, s.heads, model_.rope(p));
-      }
+      auto at = rope.subspan(size_t{p - first_} * s.head_dim, s.head_dim);
+      finish_heads(s, weights.k_norm, at, s.kv_heads, k_.data() + p * kv_width);
+      if (!need_queries) continue;
+      finish_heads(s, weights.q_norm, at, s.heads, q_.data() + (p - base_) * q_width);
     }
   });
-  if (first_ == 0) return {};
-  KV_RETURN_IF_ERROR(source(layer, Side::k, k_.data()));  // also over the first chunk's padding
-  return source(layer, Side::v, v_.data());
 }
 
 // One tile of block x block scores of one head, folded into the running softmax.
@@ -142,15 +160,14 @@ void Prefill::attend_tile(uint32_t chunk, uint32_t head, uint32_t tile, Scratch&
   int kv_width = static_cast<int>(s.kv_heads * s.head_dim);
   size_t kv_at = size_t{tile} * block_ * kv_width + head / (s.heads / s.kv_heads) * s.head_dim;
   const float* q = q_.data() + size_t{chunk} * block_ * q_width + head * s.head_dim;
-  float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, block, block, dim, scale, q, q_width,
-              k_.data() + kv_at, kv_width, 0.0f, t.scores.data(), block);
-  bool diagonal = tile * block_ == base_ + chunk * block_;
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, block, block, dim, attention_scale(s), q,
+              q_width, k_.data() + kv_at, kv_width, 0.0f, t.scores.data(), block);
+  mask(base_ + chunk * block_, tile, t);
   for (uint32_t r = 0; r < block_; ++r) {
     float* row = t.scores.data() + size_t{r} * block_;
-    if (diagonal) std::fill(row + r + 1, row + block_, kMasked);
     float largest = std::max(t.largest[r], kernels.largest(row, block_));
-    float keep = tile == 0 ? 0.0f : std::exp(t.largest[r] - largest);
+    // 0 after tiles that were all masked: what they left in sum and heads vanishes.
+    float keep = std::exp(t.largest[r] - largest);
     t.sum[r] = t.sum[r] * keep + kernels.exp_weights(row, block_, largest);
     t.largest[r] = largest;
     float* out = t.heads.data() + size_t{r} * s.head_dim;
@@ -162,13 +179,29 @@ void Prefill::attend_tile(uint32_t chunk, uint32_t head, uint32_t tile, Scratch&
               block, v_.data() + kv_at, kv_width, 1.0f, t.heads.data(), dim);
 }
 
+// Columns of a tile's scores that the rows from first_position on don't see.
+void Prefill::mask(uint32_t first_position, uint32_t tile, Scratch& t) const {
+  uint32_t first_column = tile * block_;
+  bool diagonal = first_column == first_position;
+  if (!diagonal && (window_ == 0 || first_column + window_ >= first_position + block_)) return;
+  for (uint32_t r = 0; r < block_; ++r) {
+    float* row = t.scores.data() + size_t{r} * block_;
+    if (diagonal) std::fill(row + r + 1, row + block_, kMasked);
+    uint32_t seen = window_ == 0 ? 0 : std::max(first_position + r + 1, window_) - window_;
+    if (seen > first_column) std::fill_n(row, std::min(seen - first_column, block_), kMasked);
+  }
+}
+
 void Prefill::attend_head(uint32_t chunk, uint32_t head, Scratch& t) {
   const ModelShape& s = model_.shape();
   t.scores.resize(size_t{block_} * block_);
   t.heads.assign(size_t{block_} * s.head_dim, 0.0f);
   t.largest.assign(block_, kMasked);
   t.sum.assign(block_, 0.0f);
-  for (uint32_t tile = 0; tile <= base_ / block_ + chunk; ++tile) attend_tile(chunk, head, tile, t);
+  uint32_t last = base_ / block_ + chunk;
+  uint32_t oldest = last * block_ + 1;  // what the first row sees begins a window before this
+  uint32_t first = window_ != 0 && oldest > window_ ? (oldest - window_) / block_ : 0;
+  for (uint32_t tile = first; tile <= last; ++tile) attend_tile(chunk, head, tile, t);
   size_t q_width = size_t{s.heads} * s.head_dim;
   for (uint32_t r = 0; r < block_; ++r) {
     float* out = norm_.data() + (size_t{chunk} * block_ + r) * q_width + head * s.head_dim;
@@ -179,13 +212,24 @@ void Prefill::attend_head(uint32_t chunk, uint32_t head, Scratch& t) {
 }
 
 // x += attention of all rows; the last chunks, which have most tiles, go first.
-void Prefill::attention() {
+void Prefill::attention(uint32_t layer) {
   const ModelShape& s = model_.shape();
   threads_.run(chunks_ * s.heads, [&](uint32_t task, uint32_t worker) {
     attend_head(chunks_ - 1 - task / s.heads, task % s.heads, scratch_[worker]);
   });
   product(norm_.data(), weights_.o, s.width, s.heads * s.head_dim, sum_.data(), chunks_);
-  for (size_t i = 0; i < x_.size(); ++i) x_[i] += sum_[i];
+  add_branches(model_.layers()[layer].post_attention_norm);
+}
+
+void Prefill::add_branches(std::span<const float> norm) {
+  const ModelShape& s = model_.shape();
+  threads_.run(chunks_ * 4, [&](uint32_t task, uint32_t) {
+    size_t rows = size_t{chunks_} * block_, share = rows / (chunks_ * 4);
+    size_t end = task + 1 == chunks_ * 4 ? rows : (task + 1) * share;
+    for (size_t r = task * share; r < end; ++r) {
+      add_branch(s, norm, sum_.data() + r * s.width, x_.data() + r * s.width);
+    }
+  });
 }
 
 void Prefill::feed_forward(const LayerWeights& layer) {
@@ -199,13 +243,13 @@ void Prefill::feed_forward(const LayerWeights& layer) {
     threads_.run(count * block_, [&](uint32_t row, uint32_t worker) {
       auto& work = scratch_[worker].work;
       work.resize(s.ffn);
-      silu_times(gate_.data() + size_t{row} * s.ffn, up_.data() + size_t{row} * s.ffn, work.data(),
-                 s.ffn, engine_codec_kernels());
+      gate_times(s, gate_.data() + size_t{row} * s.ffn, up_.data() + size_t{row} * s.ffn,
+                 work.data(), engine_codec_kernels());
     });
     product(gate_.data(), weights_.down, s.width, s.ffn,
             sum_.data() + size_t{chunk} * block_ * s.width, count);
   }
-  for (size_t i = 0; i < x_.size(); ++i) x_[i] += sum_[i];
+  add_branches(layer.post_ffn_norm);
 }
 
 Status Prefill::run(std::span<const Token> tokens, uint32_t first, const LayerSource& source,
@@ -228,11 +272,12 @@ Status Prefill::run(std::span<const Token> tokens, uint32_t first, const LayerSo
       return {StatusCode::deadline_exceeded, "prefill: at layer " + std::to_string(l)};
     }
     bool whole = l + 1 < s.layers || keep_hidden;  // the last layer's outputs nobody needs
+    window_ = s.windowed(l) ? s.window : 0;
     dequantise(model_.layers()[l]);
     KV_RETURN_IF_ERROR(keys_and_values(l, source, whole));
     KV_RETURN_IF_ERROR(sink(l, end_ - first_, k_.data() + kv_at, v_.data() + kv_at));
     if (!whole) break;
-    attention();
+    attention(l);
     feed_forward(model_.layers()[l]);
   }
   return {};

@@ -21,8 +21,9 @@ namespace kv {
 /// Gets each layer's rows in order: K and V (rows, kv_heads, head_dim) after rope.
 using LayerSink =
     std::function<Status(uint32_t layer, uint32_t rows, const float* k, const float* v)>;
-/// Writes the prefix's rows of one side of one layer: (first, kv_heads, head_dim).
-using LayerSource = std::function<Status(uint32_t layer, Side side, float* out)>;
+/// Writes rows [from, first) of the prefix, of one side of one layer: (first - from, kv_heads,
+/// head_dim). A windowed layer needs no older ones.
+using LayerSource = std::function<Status(uint32_t layer, Side side, uint32_t from, float* out)>;
 
 class Prefill {
  public:
@@ -54,10 +55,13 @@ class Prefill {
                float* out, uint32_t count);
   void normalise(std::span<const float> weight);
   Status keys_and_values(uint32_t layer, const LayerSource& source, bool need_queries);
-  void attention();
+  void rotate(uint32_t layer, bool need_queries);
+  void attention(uint32_t layer);
   void attend_tile(uint32_t chunk, uint32_t head, uint32_t tile, Scratch& s);
+  void mask(uint32_t first_position, uint32_t tile, Scratch& s) const;
   void attend_head(uint32_t chunk, uint32_t head, Scratch& s);
   void feed_forward(const LayerWeights& layer);
+  void add_branches(std::span<const float> norm);
 
   const Model& model_;
   Threads& threads_;
@@ -65,8 +69,10 @@ class Prefill {
   uint32_t base_ = 0;             // position of the first chunk's first row
   uint32_t first_ = 0, end_ = 0;  // positions computed
   uint32_t chunks_ = 0;
+  uint32_t window_ = 0;  // of the layer at work; 0: all rows are seen
   Weights weights_;
   std::vector<float> x_, norm_, q_, gate_, up_, sum_;  // (chunks * block, …)
+  std::vector<float> rope_[2];                         // (end - first, head_dim): full, windowed
   std::vector<float> k_, v_;                           // (base + chunks * block, kv width)
   std::vector<Scratch> scratch_;
 };

@@ -154,7 +154,7 @@ TEST(EnginePrefill, ThreadsDoNotChangeABit) {
   for (uint32_t count : {1u, 2u}) {
     Threads threads(count);
     Prefill prefill(*model, threads, 256);
-    auto source = [](uint32_t, Side, float*) { return Status(); };
+    auto source = [](uint32_t, Side, uint32_t, float*) { return Status(); };
     auto sink = [&](uint32_t, uint32_t rows, const float* k, const float* v) {
       auto& out = results[count - 1];
       out.insert(out.end(), k, k + rows * 32);
