@@ -1,6 +1,5 @@
 // The real models: logits against an independent engine in fp32, both computation paths, greedy
-// continuations against llama.cpp's, and hit == cold at full length. Labelled `model`: more than 64
-// tokens.
+// continuations against llama.cpp's. Labelled `model`: more than 64 tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -133,38 +132,6 @@ TEST_P(EngineModel, TokenByTokenAgreesWithTheReferenceInExactMode) {
     if (asked) agreement.add(i, golden_[i], logits);
   }
   agreement.finish();
-}
-
-void expect_hit_equals_cold(const std::shared_ptr<const Model>& model, std::vector<Token> prompt,
-                            const CodingOptions& coding) {
-  prompt.resize(500);
-  MemoryClient client;
-  auto generator = Generator::open(model, client, coding, 2, Deadline::max());
-  ASSERT_TRUE(generator.ok()) << generator.status().to_string();
-  GenerateOptions options;
-  options.max_new_tokens = 24;  // a block completes at 512
-  options.keep_logits = true;
-  options.stop_at_eos = false;
-  auto cold = (*generator)->generate(prompt, options);
-  ASSERT_TRUE(cold.ok()) << cold.status().to_string();
-  auto hit = (*generator)->generate(prompt, options);
-  ASSERT_TRUE(hit.ok());
-  EXPECT_EQ(cold->reused_tokens, 0u);
-  EXPECT_EQ(hit->reused_tokens, 499u);
-  EXPECT_EQ(hit->tokens, cold->tokens);
-  EXPECT_EQ(hit->logits, cold->logits);
-  EXPECT_EQ(hit->prompt_objects, cold->prompt_objects);
-  std::printf("cold %.0f ms, hit %.1f ms, %.1f ms per token, blocks %.3f of fp16\n", cold->ttft_ms,
-              hit->ttft_ms, hit->decode_ms_per_token,
-              static_cast<double>(cold->block_bytes) / (256 * 23040.0));
-}
-
-TEST_P(EngineModel, HitEqualsColdOnCodes) { expect_hit_equals_cold(model_, tokens_, {}); }
-
-TEST_P(EngineModel, HitEqualsColdInExactMode) {
-  CodingOptions coding;
-  coding.exact = true;
-  expect_hit_equals_cold(model_, tokens_, coding);
 }
 
 std::vector<Token> read_line(std::istream& in) {
