@@ -170,9 +170,12 @@ void register_all() {
                               std::to_string(s.group) + "_32K_";
     for (auto [k, v] : {std::pair{0, 0}, {4, 4}, {8, 4}, {3, 3}, {2, 2}, {8, 8}}) {
       const std::string what = k == 0 ? "fp16" : "k" + std::to_string(k) + "v" + std::to_string(v);
-      for (const Kernels* kernels : {avx2_kernels(), &scalar_kernels()}) {
+      auto chosen = select_kernels();
+      const Kernels* best = chosen.ok() ? *chosen : &scalar_kernels();
+      for (auto [name, kernels] : {std::pair{"best", best}, std::pair{"avx2", avx2_kernels()},
+                                   std::pair{"scalar", &scalar_kernels()}}) {
         if (kernels == nullptr || (kernels == &scalar_kernels() && k != 4)) continue;
-        const std::string tail = std::string("/") + kernels->name;
+        const std::string tail = std::string("/") + name;
         const auto kb = static_cast<uint8_t>(k), vb = static_cast<uint8_t>(v);
         RegisterBenchmark(("BM_attend/" + shape + what + tail).c_str(), attention, s, 32768u, kb,
                           vb, false, kernels)

@@ -298,6 +298,7 @@ class ChunkTask {
     tile_scales_ = tile_ + kTileRows * tile_width;
     codes_ = at_least(scratch.shorts, kTileRows * (tile_width + count_));
     weights_ = codes_ + kTileRows * tile_width;
+    dots_ = at_least(scratch.dots, kTileRows * size_t{count_});
   }
 
   void run(uint32_t chunk, float* partial) {
@@ -337,12 +338,11 @@ class ChunkTask {
       const uint32_t n = std::min(kTileRows, to - row);
       const size_t at = size_t{head_} * run.run_rows + run.run_offset + (row - run.first);
       kernels_.unpack(run.data + at * bytes, n, k_.dim, k_.bits, codes_);
+      kernels_.dot_codes(queries_.rotated_.data() + size_t{at_} * k_.dim, count_, codes_, n, k_.dim,
+                         dots_);
       for (uint32_t i = 0; i < count_; ++i) {
-        int32_t dots[kTileRows];
-        kernels_.dot_codes(queries_.rotated_.data() + size_t{at_ + i} * k_.dim, codes_, n, k_.dim,
-                           dots);
-        kernels_.score_codes(dots, run.scales + 2 * at, n, queries_.factor_[at_ + i],
-                             queries_.mean_score_[at_ + i],
+        kernels_.score_codes(dots_ + size_t{i} * n, run.scales + 2 * at, n,
+                             queries_.factor_[at_ + i], queries_.mean_score_[at_ + i],
                              scores_ + size_t{i} * kAttentionChunk + (row - first_));
       }
       row += n;
@@ -464,6 +464,7 @@ class ChunkTask {
   float* tile_scales_;  // (kTileRows), 0 where the row is not coded
   int16_t* codes_;      // (kTileRows, dim) code values
   int16_t* weights_;    // (count, kTileRows)
+  int32_t* dots_;       // (count, rows of the tile)
 };
 
 // ---- merging

@@ -111,6 +111,7 @@ struct QueryRange {
 struct AttentionScratch {
   std::vector<float> floats;    // scores, one tile of rows
   std::vector<int16_t> shorts;  // one tile of code values, weights
+  std::vector<int32_t> dots;    // one tile of products
   std::vector<float> partial;   // of one chunk
   std::vector<float> merged;    // of the chunks so far
 };

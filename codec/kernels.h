@@ -1,4 +1,4 @@
-// Kernels: the codec's inner loops as a table of functions, a scalar reference and AVX2.
+// Kernels: the codec's inner loops as a table of functions: a scalar reference, AVX2, AVX-512.
 //
 // The scalar table is the specification: every other one gives the same bits for the same input
 // (fixed order of float operations, integers elsewhere; built with -ffp-contract=off). Functions
@@ -48,8 +48,10 @@ struct Kernels {
   /// One vector: out = signs * (M values) * factor, the transform exact, one rounding at the end.
   void (*decode)(const int16_t* values, uint32_t dim, const float* signs, float factor, float* out);
 
-  /// out[r] = sum over dim of q * k[r], exact in int32. k is (rows, dim).
-  void (*dot_codes)(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim, int32_t* out);
+  /// out[i][r] = sum over dim of q[i] * k[r], exact in int32. q is (count, dim), k (rows, dim), out
+  /// (count, rows).
+  void (*dot_codes)(const int16_t* q, size_t count, const int16_t* k, size_t rows, uint32_t dim,
+                    int32_t* out);
   /// scores[r] = fma(dots[r], factor * scales[r], offset), scales as fp16 bytes.
   void (*score_codes)(const int32_t* dots, const uint8_t* scales, size_t rows, float factor,
                       float offset, float* scores);
@@ -79,8 +81,10 @@ struct Kernels {
 const Kernels& scalar_kernels();
 /// Null if this machine lacks AVX2, FMA or F16C.
 const Kernels* avx2_kernels();
+/// The AVX2 set with the inner products of attention in AVX-512 VNNI. Null if this machine lacks it.
+const Kernels* avx512_kernels();
 /// The best of this machine, or the one that the environment variable KV_KERNELS names (scalar,
-/// avx2). Returns: invalid_argument for an unknown name, unsupported for one this machine lacks.
+/// avx2, avx512). Returns: invalid_argument for an unknown name, unsupported for one this machine lacks.
 Result<const Kernels*> select_kernels();
 
 }  // namespace kv

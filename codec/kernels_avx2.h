@@ -46,7 +46,8 @@ struct ByteTable {
 
 // kernels_avx2_unpack.cc and kernels_avx2_attention.cc; what they do: codec/kernels.h.
 void unpack(const uint8_t* codes, size_t rows, uint32_t dim, uint8_t bits, int16_t* out);
-void dot_codes(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim, int32_t* out);
+void dot_codes(const int16_t* q, size_t count, const int16_t* k, size_t rows, uint32_t dim,
+               int32_t* out);
 void score_codes(const int32_t* dots, const uint8_t* scales, size_t rows, float factor,
                  float offset, float* scores);
 void dot_exact(const float* q, const float* k, size_t rows, uint32_t dim, float* out);

@@ -26,8 +26,8 @@ KV_INLINE __m256i sum_eight(const __m256i* s) {
                           _mm256_permute2x128_si256(a, b, 0x31));
 }
 
-void dot_codes(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim, int32_t* out) {
-  if (dim % 16 != 0) return scalar_kernels().dot_codes(q, k, rows, dim, out);
+KV_INLINE void dot_codes_one(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim,
+                             int32_t* out) {
   size_t r = 0;
   for (; r + 8 <= rows; r += 8, k += 8 * size_t{dim}) {
     __m256i sums[8];
@@ -50,6 +50,12 @@ void dot_codes(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim, in
     s = _mm_add_epi32(s, _mm_unpackhi_epi64(s, s));
     out[r] = _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_srli_si128(s, 4)));
   }
+}
+
+void dot_codes(const int16_t* q, size_t count, const int16_t* k, size_t rows, uint32_t dim,
+               int32_t* out) {
+  if (dim % 16 != 0) return scalar_kernels().dot_codes(q, count, k, rows, dim, out);
+  for (size_t i = 0; i < count; ++i) dot_codes_one(q + i * dim, k, rows, dim, out + i * rows);
 }
 
 void score_codes(const int32_t* dots, const uint8_t* scales, size_t rows, float factor,

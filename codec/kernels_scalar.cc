@@ -180,11 +180,15 @@ void decode(const int16_t* values, uint32_t dim, const float* signs, float facto
   for (uint32_t j = 0; j < dim; ++j) out[j] = out[j] * (signs[j] * factor);
 }
 
-void dot_codes(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim, int32_t* out) {
-  for (size_t r = 0; r < rows; ++r, k += dim) {
-    int32_t sum = 0;
-    for (uint32_t j = 0; j < dim; ++j) sum += int32_t{q[j]} * k[j];
-    out[r] = sum;
+void dot_codes(const int16_t* q, size_t count, const int16_t* k, size_t rows, uint32_t dim,
+               int32_t* out) {
+  for (size_t i = 0; i < count; ++i, q += dim) {
+    const int16_t* row = k;
+    for (size_t r = 0; r < rows; ++r, row += dim) {
+      int32_t sum = 0;
+      for (uint32_t j = 0; j < dim; ++j) sum += int32_t{q[j]} * row[j];
+      *out++ = sum;
+    }
   }
 }
 

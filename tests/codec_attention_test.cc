@@ -178,17 +178,19 @@ TEST(CodecAttentionRows, UnequalDimsAndOnesThatAreNeverCoded) {
   }
 }
 
-TEST(CodecAttentionRows, ScalarAndAvx2GiveTheSameBits) {
-  if (avx2_kernels() == nullptr) GTEST_SKIP() << "no AVX2";
-  for (uint32_t dim : kHeadDims) {
-    for (uint8_t bits : {0, 2, 3, 4, 8}) {
-      Case c;
-      c.k_dim = c.v_dim = dim;
-      c.k_bits = c.v_bits = bits;
-      c.group = 5;
-      const Stored a = store(c, &scalar_kernels()), b = store(c, avx2_kernels());
-      ASSERT_EQ(a.k, b.k);
-      ASSERT_EQ(run(c, a, whole(a), 0), run(c, b, whole(b), 0)) << dim << " " << int{bits};
+TEST(CodecAttentionRows, EveryKernelSetGivesTheSameBits) {
+  for (const Kernels* fast : all_kernels()) {
+    for (uint32_t dim : kHeadDims) {
+      for (uint8_t bits : {0, 2, 3, 4, 8}) {
+        Case c;
+        c.k_dim = c.v_dim = dim;
+        c.k_bits = c.v_bits = bits;
+        c.group = 5;
+        const Stored a = store(c, &scalar_kernels()), b = store(c, fast);
+        ASSERT_EQ(a.k, b.k);
+        ASSERT_EQ(run(c, a, whole(a), 0), run(c, b, whole(b), 0))
+            << fast->name << " " << dim << " " << int{bits};
+      }
     }
   }
 }

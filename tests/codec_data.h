@@ -101,7 +101,9 @@ inline std::vector<float> values_of(const Codec& codec, const Plane& plane) {
 
 inline std::vector<const Kernels*> all_kernels() {
   std::vector<const Kernels*> out{&scalar_kernels()};
-  if (avx2_kernels() != nullptr) out.push_back(avx2_kernels());
+  for (const Kernels* fast : {avx2_kernels(), avx512_kernels()}) {
+    if (fast != nullptr) out.push_back(fast);
+  }
   return out;
 }
 
