@@ -6,16 +6,22 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/weights.h"
 
 namespace kv {
 
+/// Where row `row`'s columns 8 k … of a group begin in Panel::x, of so many rows.
+constexpr size_t panel_offset(uint32_t rows, size_t group, size_t row, size_t k) {
+  return ((group * ((rows + 1) / 2) + row / 2) * 4 + k) * 16 + row % 2 * 8;
+}
+
 /// Rows of activations that one pass over the weights serves.
 inline constexpr uint32_t kBatchRows = 8;
 
-/// Activations of `rows` sequences, laid out for products: by group of 32 columns, then by row.
+/// Activations of `rows` sequences, laid out for products: by group of 32 columns, then two by two.
 /// Rows beyond kBatchRows begin a second panel of the same form. Grows only.
 class BatchActivations {
  public:
@@ -27,15 +33,19 @@ class BatchActivations {
   /// Up to kBatchRows rows.
   struct Panel {
     uint32_t rows = 0;
-    const float* x = nullptr;     ///< (columns / 32, rows, 32)
+    /// (columns / 32, pairs, 4, 2, 8): row 2 p + i of pair p has its columns 8 k … at [p][k][i]. An
+    /// odd last row stands beside zeros. 64-byte aligned.
+    const float* x = nullptr;
     const float* sums = nullptr;  ///< (columns / 32, kBatchRows): sums of the 32, then zeros
   };
-  const std::vector<Panel>& panels() const { return panels_; }
+  std::span<const Panel> panels() const { return panels_; }
   uint32_t rows() const { return rows_; }
   uint32_t columns() const { return columns_; }
 
  private:
   uint32_t rows_ = 0, columns_ = 0;
+  float* start_of(size_t panel) const;
+
   std::vector<float> x_, sums_;
   std::vector<Panel> panels_;
 };
@@ -47,6 +57,8 @@ using BatchRows = void (*)(const uint8_t* w, uint64_t stride, uint32_t rows, uin
 BatchRows scalar_batch_rows(TensorType type);
 /// … of avx2_engine_kernels(), which this machine has.
 BatchRows avx2_batch_rows(TensorType type);
+/// … with two rows of the panel in a register of AVX-512, if this machine has avx512_kernels().
+BatchRows avx512_batch_rows(TensorType type);
 
 /// y[b * y_stride + row - first] = weight row . row b of x, for weight rows [first, end): as matvec
 /// of each row of x, bit for bit.

@@ -15,7 +15,7 @@ using namespace avx2;
 #define KV_AVX2_INLINE KV_AVX2 __attribute__((always_inline)) inline
 
 // 32 weights of a row, ready for any number of products. add(x, acc): acc plus their product with
-// 32 activations, in 8 lanes.
+// 32 activations in a panel, in 8 lanes.
 template <TensorType type>
 struct Weights {
   static constexpr bool kOffsets = type == TensorType::q4_1 || type == TensorType::q4_k;
@@ -34,9 +34,9 @@ struct Weights {
   }
   KV_AVX2_INLINE __m256 add(const float* x, __m256 acc) const {
     __m256 a = _mm256_mul_ps(w[0], _mm256_loadu_ps(x));
-    a = _mm256_fmadd_ps(w[1], _mm256_loadu_ps(x + 8), a);
-    __m256 b = _mm256_mul_ps(w[2], _mm256_loadu_ps(x + 16));
-    b = _mm256_fmadd_ps(w[3], _mm256_loadu_ps(x + 24), b);
+    a = _mm256_fmadd_ps(w[1], _mm256_loadu_ps(x + 16), a);
+    __m256 b = _mm256_mul_ps(w[2], _mm256_loadu_ps(x + 32));
+    b = _mm256_fmadd_ps(w[3], _mm256_loadu_ps(x + 48), b);
     if constexpr (kHalves) return _mm256_fmadd_ps(high, b, _mm256_fmadd_ps(low, a, acc));
     return _mm256_fmadd_ps(low, _mm256_add_ps(a, b), acc);
   }
@@ -47,7 +47,7 @@ struct PlainWeights {
   static constexpr bool kOffsets = false;
   __m256 w[4], offset;
   KV_AVX2_INLINE __m256 add(const float* x, __m256 acc) const {
-    for (int i = 0; i < 4; ++i) acc = _mm256_fmadd_ps(w[i], _mm256_loadu_ps(x + 8 * i), acc);
+    for (int i = 0; i < 4; ++i) acc = _mm256_fmadd_ps(w[i], _mm256_loadu_ps(x + 16 * i), acc);
     return acc;
   }
 };
@@ -76,13 +76,14 @@ KV_AVX2 void rows_of(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t 
                      const BatchActivations::Panel& x, float* y, size_t y_stride) {
   for (uint32_t r = 0; r < rows; ++r, w += stride) {
     __m256 acc[count], offset = _mm256_setzero_ps();  // offset: one lane per row of the panel
-#pragma GCC unroll 8  // so that `acc` is registers
+#pragma GCC unroll 8                                  // so that `acc` is registers
     for (uint32_t b = 0; b < count; ++b) acc[b] = _mm256_setzero_ps();
     const float* xg = x.x;
-    for (uint32_t g = 0; g < columns / 32; ++g, xg += count * 32) {
+    for (uint32_t g = 0; g < columns / 32; ++g, xg += (count + 1) / 2 * 64) {
       const Weights<type> weights(w, g);
 #pragma GCC unroll 8
-      for (uint32_t b = 0; b < count; ++b) acc[b] = weights.add(xg + b * 32, acc[b]);
+      for (uint32_t b = 0; b < count; ++b)
+        acc[b] = weights.add(xg + panel_offset(count, 0, b, 0), acc[b]);
       if constexpr (Weights<type>::kOffsets) {
         __m256 sums = _mm256_loadu_ps(x.sums + g * kBatchRows);
         offset = _mm256_add_ps(offset, _mm256_mul_ps(weights.offset, sums));

@@ -87,6 +87,8 @@ TEST(EngineBatchKernels, EveryTypeAndRowCountGivesTheBitsOfSingleProducts) {
         expect_rows_of_their_own(scalar_engine_kernels(), scalar_batch_rows, type, count, columns);
         if (avx2_engine_kernels() == nullptr) continue;
         expect_rows_of_their_own(*avx2_engine_kernels(), avx2_batch_rows, type, count, columns);
+        if (avx512_kernels() == nullptr) continue;
+        expect_rows_of_their_own(*avx2_engine_kernels(), avx512_batch_rows, type, count, columns);
       }
     }
   }
