@@ -1,0 +1,53 @@
+// What may happen between reserve and commit: nothing at all, until the time is up, and an erase.
+#include "tests/cachesvc_stepped.h"
+
+namespace kv {
+namespace {
+
+using Sequence = std::vector<Token>;
+
+TEST(Reservation, AReservationWithoutACallEndsInTime) {
+  CacheOptions options = small_options();
+  options.reservation_timeout = Milliseconds(1);
+  Stepped client(options);
+  auto b = Bench::open(client, plain_model());
+  std::mt19937 rng(5);
+  auto tokens = random_tokens(rng, 40);
+  auto reserved = b.reserve(tokens);
+  ASSERT_TRUE(reserved.ok());
+  Deadline deadline = soon();
+  while (b.stat("reservations_expired") == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    client.run();
+  }
+  auto put = make_put(b.model, 16, tokens, reserved->needs[0], reserved->reservation);
+  EXPECT_EQ(client.put(std::move(put), soon()).code(), StatusCode::not_found);
+  EXPECT_EQ(b.stat("reservations"), 0u);
+  EXPECT_EQ(b.stat("ram_stored_bytes"), 0u);
+}
+
+TEST(Reservation, ACommitNamesWhatWasErasedSinceItsReserve) {
+  Stepped client(small_options());
+  auto b = Bench::open(client, plain_model());
+  std::mt19937 rng(6);
+  auto base = random_tokens(rng, 48), longer = base;
+  for (Token t : random_tokens(rng, 10)) longer.push_back(t);
+  ASSERT_TRUE(b.store(base).ok());
+  auto reserved = b.reserve(longer);
+  ASSERT_TRUE(reserved.ok());
+  ASSERT_EQ(reserved->needs.size(), 1u);
+  auto put = make_put(b.model, 16, longer, reserved->needs[0], reserved->reservation);
+  ASSERT_TRUE(client.put(std::move(put), soon()).ok());
+  Sequence two_blocks(base.begin(), base.begin() + 20);
+  ASSERT_EQ(*client.erase(b.opened.model, {two_blocks, {}}, soon()), 2u);
+  auto commit = client.commit(reserved->reservation, Durability::accepted, soon());
+  ASSERT_TRUE(commit.ok()) << commit.status().to_string();
+  ASSERT_EQ(commit->lost.size(), 1u);
+  EXPECT_EQ(b.fetch(longer)->tokens, 16u);
+  client.run();  // the lease's end
+  EXPECT_EQ(b.stat("ram_objects"), 1u);
+  EXPECT_EQ(b.stat("pins"), 0u);
+}
+
+}  // namespace
+}  // namespace kv
