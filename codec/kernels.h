@@ -81,10 +81,12 @@ struct Kernels {
 const Kernels& scalar_kernels();
 /// Null if this machine lacks AVX2, FMA or F16C.
 const Kernels* avx2_kernels();
-/// The AVX2 set with the inner products of attention in AVX-512 VNNI. Null if this machine lacks it.
+/// The AVX2 set with attention's inner products and softmax in AVX-512 VNNI. Null if this machine
+/// lacks it.
 const Kernels* avx512_kernels();
 /// The best of this machine, or the one that the environment variable KV_KERNELS names (scalar,
-/// avx2, avx512). Returns: invalid_argument for an unknown name, unsupported for one this machine lacks.
+/// avx2, avx512). Returns: invalid_argument for an unknown name, unsupported for one this machine
+/// lacks.
 Result<const Kernels*> select_kernels();
 
 }  // namespace kv
