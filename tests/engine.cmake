@@ -14,3 +14,9 @@ foreach(subject tokenizer kernels model)
     KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden"
     KV_SCRIPTS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/scripts")
 endforeach()
+kv_test(engine_tiny_models_test LABELS engine tiny DEPS kv_engine_tiny kv_cachesvc)
+kv_test(engine_tiny_sweep_test LABELS engine model DEPS kv_engine_tiny kv_cachesvc)
+foreach(subject models sweep)
+  target_compile_definitions(engine_tiny_${subject}_test PRIVATE
+    KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden")
+endforeach()
