@@ -18,6 +18,7 @@ namespace kv {
 struct TinyGguf {
   std::string architecture = "llama";
   uint32_t layers = 2, width = 64, heads = 2, kv_heads = 1, ffn = 96, context = 2048;
+  uint32_t window = 40, full_every = 3;  ///< of architecture "gemma3" only
   uint32_t seed = 1;
   uint32_t embedding_type = 8;  ///< ggml's number, also an unknown one
   std::string rope_scaling;     ///< written if not empty
@@ -40,16 +41,20 @@ struct TinyGguf {
     values_ = 0;
     text("general.architecture", architecture);
     text("general.name", "tiny");
-    number("llama.block_count", layers);
-    number("llama.context_length", context);
-    number("llama.embedding_length", width);
-    number("llama.feed_forward_length", ffn);
-    number("llama.attention.head_count", heads);
-    number("llama.attention.head_count_kv", kv_heads);
-    real("llama.rope.freq_base", 10000.0f);
-    real("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    if (!rope_scaling.empty()) text("llama.rope.scaling.type", rope_scaling);
+    number(architecture + ".block_count", layers);
+    number(architecture + ".context_length", context);
+    number(architecture + ".embedding_length", width);
+    number(architecture + ".feed_forward_length", ffn);
+    number(architecture + ".attention.head_count", heads);
+    number(architecture + ".attention.head_count_kv", kv_heads);
+    real(architecture + ".rope.freq_base", 10000.0f);
+    real(architecture + ".attention.layer_norm_rms_epsilon", 1e-5f);
+    if (!rope_scaling.empty()) text(architecture + ".rope.scaling.type", rope_scaling);
     if (!extra_key.empty()) number(extra_key, 1);
+    if (gemma()) {
+      number("gemma3.attention.sliding_window", window);
+      number("gemma3.attention.sliding_window_pattern", full_every);
+    }
     write_vocabulary();
     make_tensors();
     return finish();
@@ -63,6 +68,7 @@ struct TinyGguf {
     std::vector<uint8_t> data;
   };
 
+  bool gemma() const { return architecture == "gemma3"; }
   static std::string symbol(uint32_t c) {
     if (c < 0x80) return {static_cast<char>(c)};
     return {static_cast<char>(0xC0 | (c >> 6)), static_cast<char>(0x80 | (c & 63))};
@@ -222,6 +228,11 @@ struct TinyGguf {
       tensor(at + "ffn_gate.weight", width, ffn, 3);
       tensor(at + "ffn_up.weight", width, ffn, 3);
       tensor(at + "ffn_down.weight", ffn, width, 8);
+      if (!gemma()) continue;
+      tensor(at + "attn_q_norm.weight", head_dim, 0, 0);
+      tensor(at + "attn_k_norm.weight", head_dim, 0, 0);
+      tensor(at + "post_attention_norm.weight", width, 0, 0);
+      tensor(at + "post_ffw_norm.weight", width, 0, 0);
     }
     if (!extra_tensor.empty()) tensor(extra_tensor, width, 0, 0);
   }
