@@ -31,6 +31,8 @@ Result<Recovery> RecoveryScan::scan() {
   Catalog::Rows rows;
   KV_RETURN_IF_ERROR(catalog_.open(rows, out_.catalog_rebuilt));
   if (reindex_) KV_RETURN_IF_ERROR(catalog_.start_empty());
+  rows_.reserve(rows.good.size());
+  out_.objects.reserve(rows.good.size());
   for (auto& row : rows.good) {
     max_recency_ = std::max(max_recency_, row.recency);
     rows_.emplace(row.header.name, std::move(row));

@@ -343,6 +343,39 @@ TEST(SsdTier, AFullDiskIsARefusalAndLeavesNothing) {
   put_all(*tier, images);
 }
 
+// After a failed sync the kernel may call pages clean that never reached the device: a second one
+// would lie.
+TEST(SsdTier, AFailedSyncIsNeverRepeatedAndItsFileNeverNamed) {
+  TempDir dir;
+  FaultFiles files;
+  std::mt19937_64 rng(22);
+  auto images = sample_chain(rng, 3);
+  auto tier = open_tier(dir, small_options(&files));
+  std::map<std::string, int> syncs;
+  int renames = 0;
+  files.script = [&](const char* call, const std::string& path) -> Status {
+    renames += std::string(call) == "rename";
+    if (std::string(call) != "fdatasync") return {};
+    ++syncs[path];
+    return {StatusCode::io_error, "injected"};
+  };
+  for (const auto& result : tier->put(images, Durability::durable)) {
+    EXPECT_EQ(result.status.code(), StatusCode::io_error);
+    EXPECT_EQ(result.reached, Durability::none);
+  }
+  EXPECT_EQ(renames, 0);
+  EXPECT_GE(syncs.size(), 1u);
+  for (const auto& [path, count] : syncs) EXPECT_EQ(count, 1) << path;
+  EXPECT_TRUE(fs::is_empty(dir.store() + "/tmp"));
+  syncs.clear();
+  files.script = [&](const char* call, const std::string& path) -> Status {
+    if (std::string(call) == "fdatasync") ++syncs[path];
+    return {};
+  };
+  put_all(*tier, images, Durability::durable);
+  EXPECT_EQ(syncs.size(), images.size()) << "new files, written anew";
+}
+
 TEST(SsdTier, ATemporaryFileThatCannotBeRemovedStaysCharged) {
   TempDir dir;
   FaultFiles files;
