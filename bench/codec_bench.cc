@@ -3,13 +3,15 @@
 // Names: BM_<verb>/<shape>/<kernel>. Counters: GB/s of fp16 in or out, of bytes copied, or of
 // stored bytes read. The exact yardstick is the same code on raw fp16 planes, one pass over K and V
 // for all queries of a kv head: `fp16` as planes are stored (token-major), `fp16_head_major` on
-// planes of one head each, the best layout for it.
+// planes of one head each, the best layout for it. `_2_threads`: every other kv head on the second.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "codec/attention.h"
@@ -123,31 +125,91 @@ AttentionRows fill(Context& context, const Shape& shape, uint32_t tokens) {
   return rows;
 }
 
+// Mean squared error per coordinate of Gaussian rows, in units of their variance: "D". What a
+// Lloyd-Max quantizer of N(0, 1) has, for comparison.
+void distortion(benchmark::State& state, uint32_t dim, uint8_t bits) {
+  const Shape shape{4096, 1, dim, 1};
+  auto codec = make_codec(shape, bits, bits, nullptr);
+  std::mt19937_64 rng(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(size_t{shape.rows} * dim), decoded(values.size());
+  for (float& v : values) v = normal(rng);
+  Plane plane = raw_plane({shape.rows, 1, dim, 1}, Side::v, 0);
+  plane.dtype = DType::f32;
+  auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+  plane.bytes = Bytes::copy_of({bytes, values.size() * sizeof(float)});
+  double error = 0, power = 0;
+  for (auto _ : state) {
+    auto coded = codec->encode(plane);
+    KV_CHECK(coded.ok());
+    std::span<uint8_t> out(reinterpret_cast<uint8_t*>(decoded.data()), 4 * decoded.size());
+    KV_CHECK(codec->decode_rows(*coded, 0, shape.rows, DType::f32, out).ok());
+    error = power = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      error += std::pow(values[i] - decoded[i], 2);
+      power += std::pow(values[i], 2);
+    }
+  }
+  state.counters["D"] = error / power;
+}
+
+void lloyd_max(benchmark::State& state, double d) {
+  for (auto _ : state) benchmark::DoNotOptimize(d);
+  state.counters["D"] = d;
+}
+
 // One token's attention over `tokens` rows in blocks of shape.rows, all kv heads.
 void attention(benchmark::State& state, Shape shape, uint32_t tokens, uint8_t k_bits,
-               uint8_t v_bits, bool head_major, const Kernels* kernels) {
+               uint8_t v_bits, bool head_major, const Kernels* kernels, uint32_t threads) {
   const uint32_t heads = shape.heads, contexts = head_major ? heads : 1;
   if (head_major) shape.heads = 1;
   Context context{make_codec(shape, k_bits, v_bits, kernels), {}, 0};
   context.planes.reserve(size_t{2} * contexts * tokens / shape.rows);
   std::vector<AttentionRows> rows;
   for (uint32_t i = 0; i < contexts; ++i) rows.push_back(fill(context, shape, tokens));
-  std::vector<float> q(size_t{shape.group} * shape.dim), out(q.size());
+  std::vector<float> q(size_t{shape.group} * shape.dim);
   for (size_t i = 0; i < q.size(); ++i) q[i] = std::sin(static_cast<float>(i));
-  PreparedQueries queries;
-  AttentionScratch scratch;
-  for (auto _ : state) {
-    for (uint32_t head = 0; head < heads; ++head) {
-      queries.prepare(*context.codec, 0, 0, head_major ? 0 : head, q,
-                      1 / std::sqrt(static_cast<float>(shape.dim)));
-      attend(queries, rows[head_major ? head : 0], scratch, out);
-      benchmark::DoNotOptimize(out.data());
+  struct Worker {
+    PreparedQueries queries;
+    AttentionScratch scratch;
+    std::vector<float> out;
+  };
+  std::vector<Worker> workers(threads);
+  auto run = [&](uint32_t thread) {
+    Worker& w = workers[thread];
+    w.out.resize(q.size());
+    for (uint32_t head = thread; head < heads; head += threads) {
+      w.queries.prepare(*context.codec, 0, 0, head_major ? 0 : head, q,
+                        1 / std::sqrt(static_cast<float>(shape.dim)));
+      attend(w.queries, rows[head_major ? head : 0], w.scratch, w.out);
+      benchmark::DoNotOptimize(w.out.data());
     }
+  };
+  for (auto _ : state) {
+    std::vector<std::thread> others;
+    for (uint32_t t = 1; t < threads; ++t) others.emplace_back(run, t);
+    run(0);
+    for (auto& t : others) t.join();
   }
   bytes_rate(state, context.bytes);
 }
 
+// Distortion for the dims whose models are many; the codec's tests look at every one.
+void register_distortion() {
+  using benchmark::RegisterBenchmark;
+  for (auto [bits, d] : {std::pair{2, .1175}, {3, .03455}, {4, .0095}}) {
+    const std::string name = std::to_string(bits) + "bit";
+    RegisterBenchmark(("BM_distortion/lloyd_max_" + name).c_str(), lloyd_max, d);
+    for (uint32_t dim : {64u, 128u, 256u}) {
+      RegisterBenchmark(("BM_distortion/" + name + "_d" + std::to_string(dim)).c_str(), distortion,
+                        dim, static_cast<uint8_t>(bits))
+          ->Unit(benchmark::kMillisecond);
+    }
+  }
+}
+
 void register_all() {
+  register_distortion();
   const Shape d128{256, 8, 128, 4}, d64{256, 3, 64, 3};
   using benchmark::RegisterBenchmark;
   for (const Shape& s : {d128, d64}) {
@@ -178,11 +240,17 @@ void register_all() {
         const std::string tail = std::string("/") + name;
         const auto kb = static_cast<uint8_t>(k), vb = static_cast<uint8_t>(v);
         RegisterBenchmark(("BM_attend/" + shape + what + tail).c_str(), attention, s, 32768u, kb,
-                          vb, false, kernels)
+                          vb, false, kernels, 1u)
             ->Unit(benchmark::kMillisecond);
+        if (name == std::string("best")) {
+          RegisterBenchmark(("BM_attend/" + shape + what + tail + "_2_threads").c_str(), attention,
+                            s, 32768u, kb, vb, false, kernels, 2u)
+              ->Unit(benchmark::kMillisecond)
+              ->UseRealTime();
+        }
         if (k != 0) continue;
         RegisterBenchmark(("BM_attend/" + shape + what + "_head_major" + tail).c_str(), attention,
-                          s, 32768u, kb, vb, true, kernels)
+                          s, 32768u, kb, vb, true, kernels, 1u)
             ->Unit(benchmark::kMillisecond);
       }
     }

@@ -201,7 +201,7 @@ BENCHMARK(yard_pread)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 
-constexpr int64_t kRows = 20000;
+constexpr int64_t kRows = 100'000;
 
 // A catalog of kRows blocks with their 256 tokens each.
 std::string filled_catalog(const std::string& directory) {

@@ -1,0 +1,207 @@
+// The service at the sizes of its targets: 100 MiB read in place and over the socket beside bare
+// reads and a bare Unix socket, and a restart that finds 100,000 small blocks on the SSD.
+//
+// The entry: 3,072 tokens of 32 layers, 8 kv heads of 128, at 4 bit. Times are of wall clocks. The
+// directory is made under TMPDIR.
+#include <benchmark/benchmark.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "proto/socket_client.h"
+#include "storage/ssd_tier.h"
+#include "tests/cachesvc_testing.h"
+#include "tests/daemon_process.h"
+
+namespace kv {
+namespace {
+
+constexpr uint32_t kTokens = 3072;
+constexpr uint64_t kEntryBytes = 104'198'144;  // what its planes take: 99.4 MiB
+
+ModelSpec large_model() {
+  return model_of(std::vector<LayerSpec>(32, LayerSpec{{full_part(8, 128)}}));
+}
+std::vector<Token> prompt() {
+  std::mt19937 rng(1);
+  return random_tokens(rng, kTokens + 1);
+}
+// Stores the prompt but its last token, so that a fetch of all of it serves kTokens.
+Status store_prompt(Bench& b) {
+  auto tokens = prompt();
+  tokens.pop_back();
+  return b.store(tokens).status();
+}
+uint64_t stored_bytes(const Prefix& prefix) {
+  uint64_t bytes = 0;
+  for (const auto& o : prefix.objects) {
+    for (const auto& p : o.object->planes) bytes += p.bytes.size();
+  }
+  return bytes;
+}
+uint64_t sum(std::span<const uint8_t> bytes) {
+  uint64_t total = 0;
+  size_t words = bytes.size() / 8;
+  for (size_t i = 0; i < words; ++i) {
+    uint64_t word;
+    std::memcpy(&word, bytes.data() + 8 * i, 8);
+    total += word;
+  }
+  return total;
+}
+// A RAM hit in process, every byte of its planes read where it lies.
+void BM_ReadInPlace(benchmark::State& state) {
+  CacheOptions options;
+  options.ram_budget_bytes = 1ull << 30;
+  auto cache = open_cache(options);
+  auto b = Bench::open(*cache, large_model());
+  Status stored = store_prompt(b);
+  if (!stored.ok()) return state.SkipWithError(stored.to_string().c_str());
+  auto tokens = prompt();
+  uint64_t bytes = 0;
+  for (auto _ : state) {
+    auto hit = b.fetch(tokens);
+    if (!hit.ok() || hit->tokens != kTokens) return state.SkipWithError("miss");
+    uint64_t total = 0;
+    for (const auto& o : hit->lease.prefix().objects) {
+      for (const auto& p : o.object->planes) total += sum(p.bytes.span());
+    }
+    benchmark::DoNotOptimize(total);
+    bytes = stored_bytes(hit->lease.prefix());
+  }
+  if (bytes != kEntryBytes) return state.SkipWithError("the yardsticks have other sizes");
+}
+BENCHMARK(BM_ReadInPlace)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// As many bytes in one run.
+void BM_ReadPlain(benchmark::State& state) {
+  std::vector<uint8_t> bytes(kEntryBytes, 3);
+  for (auto _ : state) benchmark::DoNotOptimize(sum(bytes));
+}
+BENCHMARK(BM_ReadPlain)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// A RAM hit of the daemon, received whole.
+void BM_FetchSocket(benchmark::State& state) {
+  TempDir dir;
+  std::string socket = dir.store() + "-run/cachesvc.sock";
+  auto daemon = DaemonProcess::start({"--dir", dir.store(), "--socket", socket, "--ram", "1GiB",
+                                      "--ssd", "1GiB", "--set", "tier.ssd.min_free=0"});
+  if (!daemon) return state.SkipWithError("the daemon did not start");
+  auto client = SocketClient::connect(socket, "bench", {});
+  if (!client.ok()) return state.SkipWithError(client.status().to_string().c_str());
+  auto b = Bench::open(**client, large_model());
+  Status stored = store_prompt(b);
+  if (!stored.ok()) return state.SkipWithError(stored.to_string().c_str());
+  auto tokens = prompt();
+  uint64_t bytes = 0;
+  for (auto _ : state) {
+    auto hit = b.fetch(tokens);
+    if (!hit.ok() || hit->tokens != kTokens) return state.SkipWithError("miss");
+    bytes = stored_bytes(hit->lease.prefix());
+  }
+  if (bytes != kEntryBytes) return state.SkipWithError("the yardsticks have other sizes");
+}
+BENCHMARK(BM_FetchSocket)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// 100 MiB from one thread to another through a Unix stream socket, into recycled memory.
+void BM_UnixSocket(benchmark::State& state) {
+  int ends[2];
+  KV_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  std::vector<uint8_t> from(kEntryBytes, 1), to(kEntryBytes, 2);
+  for (auto _ : state) {
+    std::thread writer([&] {
+      for (size_t at = 0; at < from.size();) {
+        ssize_t n = ::write(ends[0], from.data() + at, from.size() - at);
+        KV_CHECK(n > 0);
+        at += static_cast<size_t>(n);
+      }
+    });
+    for (size_t at = 0; at < to.size();) {
+      ssize_t n = ::read(ends[1], to.data() + at, to.size() - at);
+      KV_CHECK(n > 0);
+      at += static_cast<size_t>(n);
+    }
+    writer.join();
+  }
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+BENCHMARK(BM_UnixSocket)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+constexpr uint32_t kSmallBlocks = 100'000;
+constexpr uint32_t kSmallTokens = 16;
+
+CacheOptions many_blocks(const std::string& dir) {
+  CacheOptions o;
+  o.ram_budget_bytes = 1ull << 30;
+  o.ssd_dir = dir;
+  o.ssd_limit_bytes = 4ull << 30;
+  o.ssd_min_free_bytes = 0;
+  o.coding.block_tokens = kSmallTokens;
+  return o;
+}
+
+// kSmallBlocks files of 100 blocks a sequence, written by hand: without syncs, which are not what
+// is measured here.
+void write_blocks(const std::string& dir, const Realm& realm) {
+  std::mt19937_64 rng(5);
+  Id parent;
+  for (uint32_t i = 0; i < kSmallBlocks; ++i) {
+    Object o;
+    o.parent = i % 100 == 0 ? Id{} : parent;
+    o.first_token = i % 100 * kSmallTokens;
+    for (uint32_t t = 0; t < kSmallTokens; ++t) {
+      o.tokens.push_back(static_cast<Token>(rng() % 49152));
+    }
+    for (Side side : {Side::k, Side::v}) {
+      Plane p;
+      p.side = side;
+      p.bits = 4;
+      p.heads = 1;
+      p.dim = 32;
+      p.first_row = o.first_token;
+      p.runs = {{RunForm::codes, kSmallTokens}};
+      p.bytes = Bytes::adopt(std::vector<uint8_t>(plane_bytes(p), static_cast<uint8_t>(rng())));
+      o.planes.push_back(std::move(p));
+    }
+    stamp(o, realm);
+    parent = o.name.id;
+    auto bytes = encode_file(raw_image(o))->flatten();
+    std::ofstream(dir + "/" + relative_path(o.name), std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<long>(bytes.size()));
+  }
+}
+
+// From nothing to a service that answers: directory, catalog, index. The page cache is warm, as
+// after a crash of the process.
+void BM_Ready(benchmark::State& state) {
+  TempDir dir;
+  ModelSpec model = model_of({LayerSpec{{full_part(1, 32)}}});
+  {
+    auto cache = open_cache(many_blocks(dir.store()));
+    auto b = Bench::open(*cache, model);
+    std::mt19937 rng(1);
+    if (!b.store(random_tokens(rng, kSmallTokens), Durability::spilled).ok()) {
+      return state.SkipWithError("store");
+    }
+    write_blocks(dir.store(), b.opened.realm);
+  }
+  open_cache(many_blocks(dir.store()));  // adopts them all
+  for (auto _ : state) {
+    auto cache = open_cache(many_blocks(dir.store()));
+    state.PauseTiming();
+    auto b = Bench::open(*cache, model);
+    if (b.stat("ssd_objects") != kSmallBlocks + 1) return state.SkipWithError("blocks are missing");
+    cache.reset();
+    state.ResumeTiming();
+  }
+  state.counters["blocks"] = kSmallBlocks;
+}
+BENCHMARK(BM_Ready)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+}  // namespace
+}  // namespace kv
+
+BENCHMARK_MAIN();
