@@ -31,7 +31,7 @@ constexpr uint64_t kImageBytes = 320ull << 20;  // XFS wants as much
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kCuts = 20;
 #else
-constexpr int kCuts = 300;
+constexpr int kCuts = 100;
 #endif
 int cuts() {
   const char* text = std::getenv("KV_POWER_CUTS");
