@@ -10,3 +10,10 @@ kv_test(storage_damage_test LABELS storage DEPS kv_storage)
 kv_test(storage_fault_test LABELS storage DEPS kv_storage)
 kv_test(storage_kill_test LABELS storage DEPS kv_storage)
 kv_test(storage_power_test LABELS storage DEPS kv_storage)
+
+# Every test that FORMAT.md names beside a promise exists.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+add_test(NAME storage_promises_check
+         COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/storage_promises_check.py
+                 ${CMAKE_SOURCE_DIR}/storage/FORMAT.md ${CMAKE_CURRENT_SOURCE_DIR})
+set_tests_properties(storage_promises_check PROPERTIES LABELS storage)
