@@ -311,6 +311,20 @@ TEST_F(Cachectl, StatsAddUp) {
   EXPECT_EQ(stats["damaged_files"], 0);
 }
 
+TEST_F(Cachectl, StatsSayWhatIsCodedAndWhatCannotBe) {
+  json stats = run("stats --json " + store()).parsed();
+  json parts = stats["models"][0]["parts"];
+  ASSERT_EQ(parts.size(), 3u) << "K and V of layer 0, the one storage of layer 1";
+  EXPECT_EQ(parts[0]["active"], "tq4");
+  EXPECT_EQ(parts[2]["kind"], "latent");
+  EXPECT_EQ(parts[2]["requested"], "tq4");
+  EXPECT_EQ(parts[2]["active"], "raw");
+  EXPECT_THAT(run("stats " + store()).out,
+              AllOf(HasSubstr("coding of two-layers in tenant\\x1b[31m"),
+                    HasSubstr("layers 0 part 0 full K: requested tq4, active tq4"),
+                    HasSubstr("layers 1 part 0 latent other: requested tq4, active raw: latent")));
+}
+
 TEST_F(Cachectl, VerifyReadsACleanStoreBesideItsOwner) {
   Ran ran = run("verify --deep --json " + store());
   EXPECT_EQ(ran.code, 0) << ran.out << ran.err;

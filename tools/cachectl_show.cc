@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "codec/plan.h"
+#include "tools/cachectl_coding.h"
 #include "tools/cachectl_print.h"
 #include "tools/cachectl_store.h"
 
@@ -67,20 +67,6 @@ Json states_json(const InspectedFile& file) {
   return out;
 }
 
-Json report_json(const Shown& s) {
-  Json out = Json::array();
-  for (const auto& line : s.report) {
-    out.push_back({{"layer", line.layer},
-                   {"part", line.part},
-                   {"kind", to_string(line.kind)},
-                   {"side", to_string(line.side)},
-                   {"requested", coding_name(line.requested_bits)},
-                   {"active", coding_name(line.active_bits)},
-                   {"reason", line.reason}});
-  }
-  return out;
-}
-
 Json profile_json(const Shown& s) {
   if (!s.profile) return nullptr;
   const Profile& p = *s.profile;
@@ -93,7 +79,7 @@ Json profile_json(const Shown& s) {
           {"exact_tokens", p.exact_tokens},
           {"requested_k", coding_name(p.requested_k_bits)},
           {"requested_v", coding_name(p.requested_v_bits)},
-          {"parts", report_json(s)}};
+          {"parts", report_json(s.report)}};
 }
 
 Json show_json(const StoreView& store, const Shown& s, const Request& request) {
@@ -198,36 +184,6 @@ void print_file(const InspectedFile& file) {
   table.print();
 }
 
-/// One line for each run of layers that say the same.
-void print_report(const std::vector<PartReport>& report) {
-  struct Group {
-    std::string text;
-    std::vector<uint32_t> layers;
-  };
-  std::vector<Group> groups;
-  for (const auto& line : report) {
-    std::string text = "part " + std::to_string(line.part) + " " + to_string(line.kind) + " " +
-                       to_string(line.side) + ": requested " + coding_name(line.requested_bits) +
-                       ", active " + coding_name(line.active_bits) +
-                       (line.reason.empty() ? "" : ": " + line.reason);
-    auto same = std::find_if(groups.begin(), groups.end(),
-                             [&](const Group& g) { return g.text == text; });
-    if (same == groups.end()) same = groups.insert(groups.end(), Group{text, {}});
-    same->layers.push_back(line.layer);
-  }
-  for (const auto& g : groups) {
-    std::string layers;
-    for (size_t i = 0; i < g.layers.size();) {
-      size_t last = i;
-      while (last + 1 < g.layers.size() && g.layers[last + 1] == g.layers[last] + 1) ++last;
-      layers += (layers.empty() ? "" : ",") + std::to_string(g.layers[i]);
-      if (last > i) layers += "-" + std::to_string(g.layers[last]);
-      i = last + 1;
-    }
-    std::printf("  layers %s %s\n", layers.c_str(), g.text.c_str());
-  }
-}
-
 void print_coding(const Shown& s) {
   if (!s.profile) {
     std::puts("\ncoding: the profile is not in this store");
@@ -238,7 +194,7 @@ void print_coding(const Shown& s) {
               p.block_tokens, p.exact_tokens, to_string(p.raw_dtype), name_of(p.prefill),
               coding_name(p.requested_k_bits).c_str(), coding_name(p.requested_v_bits).c_str());
   if (s.report.empty()) std::puts("  no model record that fits it is in this store");
-  print_report(s.report);
+  for (const std::string& line : report_lines(s.report)) std::printf("  %s\n", line.c_str());
 }
 
 void print_shown(const StoreView& store, const Shown& s, const Request& request) {
@@ -275,9 +231,7 @@ Shown collect(const StoreView& store, const Id& id) {
   s.entry = store.entry_of(*s.main);
   s.record = store.model_of(s.main->header);
   s.profile = store.profile(s.main->header.profile);
-  if (s.record && s.profile && validate(*s.profile, s.record->model).ok()) {
-    s.report = report(s.record->model, *s.profile);
-  }
+  if (s.record && s.profile) s.report = coding_report(*s.record, *s.profile);
   return s;
 }
 

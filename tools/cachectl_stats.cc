@@ -1,6 +1,7 @@
 // cachectl stats: totals of a directory, by kind of file and by model.
 #include <tuple>
 
+#include "tools/cachectl_coding.h"
 #include "tools/cachectl_print.h"
 #include "tools/cachectl_store.h"
 
@@ -14,6 +15,7 @@ struct RealmTotals {
   uint64_t files = 0, file_bytes = 0, fp16_bytes = 0;
   uint64_t tokens = 0;  ///< of blocks and tails; shared blocks count once
   bool in_force = false;
+  std::vector<PartReport> report;  ///< empty without model record and profile
 };
 using RealmKey = std::tuple<std::string, Id, Id>;  // namespace, fingerprint, profile
 
@@ -31,15 +33,19 @@ RealmKey key_of(const Object& o) { return {o.ns, o.fingerprint, o.profile}; }
 
 std::map<RealmKey, RealmTotals> sum_realms(const StoreView& store) {
   std::map<RealmKey, RealmTotals> realms;
+  // A model of which nothing is stored, or only damage, is shown too.
+  for (const auto& file : store.inspection().files) {
+    if (!file.status.ok() || !file.model) continue;
+    Object o;
+    o.ns = file.model->ns;
+    o.fingerprint = file.model->model.fingerprint;
+    o.profile = file.model->profile;
+    auto record = store.model_of(o);
+    if (record && record->serial == file.model->serial) realms.try_emplace(key_of(o));
+  }
   for (const auto& file : store.inspection().files) {
     if (!file.status.ok() || !is_object(file)) continue;
-    auto [at, fresh] = realms.try_emplace(key_of(file.header));
-    RealmTotals& r = at->second;
-    if (fresh) {
-      auto record = store.model_of(file.header);
-      r.model = store.model_name(file.header);
-      r.in_force = record && record->profile == file.header.profile;
-    }
+    RealmTotals& r = realms[key_of(file.header)];
     ++r.files;
     r.file_bytes += file.file_bytes;
     r.fp16_bytes += fp16_bytes(file.header);
@@ -50,6 +56,15 @@ std::map<RealmKey, RealmTotals> sum_realms(const StoreView& store) {
     RealmTotals& r = realms[key_of(e.leaf->header)];
     ++r.entries;
     if (!e.complete) ++r.incomplete_entries;
+  }
+  for (auto& [key, r] : realms) {
+    Object o;
+    std::tie(o.ns, o.fingerprint, o.profile) = key;
+    auto record = store.model_of(o);
+    auto profile = store.profile(o.profile);
+    r.model = store.model_name(o);
+    r.in_force = record && record->profile == o.profile;
+    if (record && profile) r.report = coding_report(*record, *profile);
   }
   return realms;
 }
@@ -89,7 +104,8 @@ Json stats_json(const StoreView& store) {
                       {"tokens", r.tokens},
                       {"stored_bytes", r.file_bytes},
                       {"fp16_bytes", r.fp16_bytes},
-                      {"ratio", json_ratio(r.file_bytes, r.fp16_bytes)}});
+                      {"ratio", json_ratio(r.file_bytes, r.fp16_bytes)},
+                      {"parts", report_json(r.report)}});
   }
   return {{"directory_bytes", t.directory_bytes},
           {"kinds", kinds},
@@ -109,13 +125,20 @@ void print_stats(const StoreView& store) {
   const InspectTotals& t = store.inspection().totals;
   PackingTotals packing = sum_packing(store.inspection());
   Table models({"NAMESPACE", "MODEL", "PROFILE", "ENTRIES", "TOKENS", "STORED", "OF FP16"}, 3);
-  for (const auto& [key, r] : sum_realms(store)) {
+  auto realms = sum_realms(store);
+  for (const auto& [key, r] : realms) {
     models.add({printable(std::get<0>(key)), printable(r.model),
                 std::get<2>(key).hex().substr(0, 12) + (r.in_force ? "" : " (not in force)"),
                 std::to_string(r.entries), std::to_string(r.tokens), human_bytes(r.file_bytes),
                 human_ratio(r.file_bytes, r.fp16_bytes)});
   }
   models.print();
+  for (const auto& [key, r] : realms) {
+    if (!r.in_force) continue;
+    std::printf("\ncoding of %s in %s\n", printable(r.model).c_str(),
+                printable(std::get<0>(key)).c_str());
+    for (const std::string& line : report_lines(r.report)) std::printf("  %s\n", line.c_str());
+  }
   std::puts("");
   Table kinds({"KIND", "FILES", "BYTES", "ON DISK", "IN MEMORY"}, 1);
   for (const auto& [name, k] : t.kinds) {

@@ -1,0 +1,20 @@
+// What a profile does with each part of a model, for people and as JSON. Pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codec/plan.h"
+#include "tools/cachectl_print.h"
+#include "tools/cachectl_store.h"
+
+namespace kv::cachectl {
+
+/// Empty if the profile does not fit the model.
+std::vector<PartReport> coding_report(const ModelRecord& record, const Profile& profile);
+/// One text for all layers that say the same: "layers 0-3 part 0 latent other: requested tq4,
+/// active raw: latent: never coded".
+std::vector<std::string> report_lines(const std::vector<PartReport>& report);
+Json report_json(const std::vector<PartReport>& report);
+
+}  // namespace kv::cachectl
