@@ -140,6 +140,7 @@ Result<std::unique_ptr<CacheCore>> CacheCore::create(CacheOptions options,
   auto impl = std::make_shared<Impl>(std::move(options), std::move(loop), std::move(workers),
                                      RamPool::create(budget, staging));
   KV_RETURN_IF_ERROR(impl->open_ssd());
+  impl->later([self = impl.get()] { self->warm_start(); });
   return std::unique_ptr<CacheCore>(new CacheCore(std::move(impl)));
 }
 

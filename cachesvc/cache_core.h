@@ -41,12 +41,12 @@ enum class PutInput : uint8_t {
 ///   counters  lookups fetches stores commits aborts reservations_expired
 ///             hit_tokens_ram hit_tokens_ssd miss_tokens fetch_misses
 ///             puts_duplicate copies objects_committed objects_lost commits_foreign
-///             encoded_planes encode_raw_fallbacks
+///             encoded_planes encode_raw_fallbacks nonfinite_planes
 ///             spills_queued spills_deferred spills_written spills_failed spills_dropped
 ///             spill_raw_bytes spill_packed_bytes
 ///             promotions promotion_joins promotion_failures
 ///             ram_evicted_clean ram_evicted_dirty ssd_evicted erased_objects superseded_tails
-///             adopted_supplements quarantined read_io_errors busy
+///             adopted_supplements warm_objects quarantined read_io_errors busy
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_recycled_bytes

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <tuple>
 
+#include "codec/finite.h"
+
 namespace kv {
 namespace {
 
@@ -34,6 +36,28 @@ std::vector<PartGroup::Member> expected_states(const EncodeWork& w) {
   return out;
 }
 
+// A state part's bytes are values of its dtype; carries and opaque bytes are the engine's own.
+Status check_state(EncodeWork& w, const StateBlob& s) {
+  const PartSpec& spec = w.codec->model().layers[s.layer].parts[s.part];
+  std::string at = "layer " + std::to_string(s.layer) + " part " + std::to_string(s.part) +
+                   " (" + to_string(spec.kind) + "): state of ";
+  if (s.bytes.size() > kMaxStateBytes) {
+    return invalid_argument(at + std::to_string(s.bytes.size()) + " bytes over " +
+                            std::to_string(kMaxStateBytes));
+  }
+  if (spec.kind != PartKind::state) return {};
+  uint32_t unit = dtype_bytes(spec.dtype);
+  if (s.bytes.size() % unit != 0) {
+    return invalid_argument(at + "values of " + to_string(spec.dtype) +
+                            ": expected a multiple of " + std::to_string(unit) +
+                            " bytes, given " + std::to_string(s.bytes.size()));
+  }
+  if (finite_values(s.bytes.data(), s.bytes.size() / unit, spec.dtype)) return {};
+  w.nonfinite.fetch_add(1);
+  if (w.keep_nonfinite) return {};
+  return invalid_argument(at + "values of " + to_string(spec.dtype) + ": one is not finite");
+}
+
 Status check_states(const EncodeWork& w) {
   auto expected = expected_states(w);
   const auto& given = w.object.states;
@@ -44,12 +68,6 @@ Status check_states(const EncodeWork& w) {
       return invalid_argument("layer " + std::to_string(m.layer) + " part " +
                               std::to_string(m.part) + ": expected 1 state, given " +
                               std::to_string(count));
-    }
-  }
-  for (const auto& s : given) {
-    if (s.bytes.size() > kMaxStateBytes) {
-      return invalid_argument("layer " + std::to_string(s.layer) + ": state over " +
-                              std::to_string(kMaxStateBytes) + " bytes");
     }
   }
   if (given.size() != expected.size()) {
@@ -138,6 +156,26 @@ bool fell_back(const Plane& p, const Codec& codec) {
   return false;
 }
 
+// True if nothing is wrong with an exact plane of the stored dtype but a value that isn't finite.
+bool only_not_finite(const Plane& p, const Codec& codec) {
+  const SideCoding* side = codec.side(p.layer, p.part, p.side);
+  bool exact = std::all_of(p.runs.begin(), p.runs.end(),
+                           [](const RowRun& r) { return r.form == RunForm::exact; });
+  return side && exact && p.dtype == side->raw_dtype && codec.check_shape(p).ok() &&
+         !finite_values(p.bytes.data(), p.bytes.size() / dtype_bytes(p.dtype), p.dtype);
+}
+
+// Complete blocks in the profile's codes, tails as given.
+Result<Plane> stored_form(EncodeWork& w, const Plane& plane) {
+  bool coded = std::any_of(plane.runs.begin(), plane.runs.end(),
+                           [](const RowRun& r) { return r.form == RunForm::codes; });
+  if (!w.encode || coded) KV_RETURN_IF_ERROR(w.codec->check(plane));
+  if (!w.encode) return plane;
+  KV_ASSIGN_OR_RETURN(Plane encoded, w.codec->encode(plane));
+  if (fell_back(encoded, *w.codec)) w.raw_fallbacks.fetch_add(1);
+  return encoded;
+}
+
 Result<Plane> finished_plane(EncodeWork& w, const EncodeWork::Slot& slot) {
   KV_ASSIGN_OR_RETURN(Plane plane, with_copies(w, slot));
   const Object& o = w.object;
@@ -152,13 +190,11 @@ Result<Plane> finished_plane(EncodeWork& w, const EncodeWork::Slot& slot) {
       KV_ASSIGN_OR_RETURN(plane, slice_rows(plane, w.keep.first, w.keep.end));
     }
   }
-  bool coded = std::any_of(plane.runs.begin(), plane.runs.end(),
-                           [](const RowRun& r) { return r.form == RunForm::codes; });
-  if (!w.encode || coded) KV_RETURN_IF_ERROR(w.codec->check(plane));
-  if (!w.encode) return plane;
-  KV_ASSIGN_OR_RETURN(Plane encoded, w.codec->encode(plane));
-  if (fell_back(encoded, *w.codec)) w.raw_fallbacks.fetch_add(1);
-  return encoded;
+  auto stored = stored_form(w, plane);
+  if (stored.ok() || !only_not_finite(plane, *w.codec)) return stored;
+  w.nonfinite.fetch_add(1);
+  if (!w.keep_nonfinite) return stored;
+  return plane;
 }
 
 }  // namespace
@@ -234,6 +270,7 @@ Result<ObjectPtr> assemble(EncodeWork& w) {
     object.name.first_row = w.keep.first;
     object.name.end_row = w.keep.end;
   }
+  for (const StateBlob& s : object.states) KV_RETURN_IF_ERROR(check_state(w, s));
   KV_RETURN_IF_ERROR(validate(object, w.codec->model(), w.codec->profile()));
   if (object.payload_bytes() > kMaxObjectBytes) {
     return invalid_argument("object of " + std::to_string(object.payload_bytes()) +

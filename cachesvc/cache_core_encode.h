@@ -23,6 +23,7 @@ struct EncodeWork {
   std::vector<ObjectPtr> sources;    ///< one per copy, resident
   RowRange keep;                     ///< supplements with rows: cut to these
   bool encode = false;               ///< a complete block, or a supplement of one
+  bool keep_nonfinite = false;       ///< planes and states with NaN or Inf are stored as given
   std::shared_ptr<const Codec> codec;
   std::vector<PartGroup> groups;
   std::shared_ptr<RamPool> pool;
@@ -39,6 +40,7 @@ struct EncodeWork {
   std::vector<Plane> planes;         ///< results, by slot
   std::atomic<size_t> next{0};
   std::atomic<uint64_t> raw_fallbacks{0};
+  std::atomic<uint64_t> nonfinite{0};  ///< planes and states with such values, kept or refused
   std::mutex mutex;
   Status error;                      ///< the first one
   std::atomic<bool> failed{false};

@@ -24,22 +24,32 @@ Result<std::vector<Record*>> CacheCore::Impl::erase_targets(const ModelState& mo
     NodeId last = match->path.empty() ? kRootNode : match->path.back();
     for (Record* r : realm->nodes.at(last).attached) {
       if (r->name.kind != ObjectKind::snapshot || r->position < query.tokens.size()) continue;
-      uint32_t first = r->position - static_cast<uint32_t>(r->tokens.size());
-      bool begins = first <= query.tokens.size() &&
-                    std::equal(query.tokens.begin() + first, query.tokens.end(), r->tokens.begin());
+      bool begins = snapshot_common(*r, query) == query.tokens.size();
       if (begins && std::find(out.begin(), out.end(), r) == out.end()) out.push_back(r);
     }
   }
   return out;
 }
 
+// Handle 0: everything in the session's namespace, orphans and models not opened included.
+Result<std::vector<Record*>> CacheCore::Impl::namespace_targets(uint64_t session,
+                                                                const Query& query) {
+  auto it = sessions_.find(session);
+  if (it == sessions_.end()) return Status(StatusCode::not_found, "no such session");
+  if (!query.tokens.empty()) {
+    return invalid_argument("erase: model 0 means the whole namespace: expected no tokens, given " +
+                            std::to_string(query.tokens.size()));
+  }
+  return index_.all_of(it->second.ns);
+}
+
 void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
                             Done<Result<uint64_t>> done) {
   auto call = begin<Result<uint64_t>>(session, deadline, std::move(done));
   if (call->finished()) return;
-  auto state = model_of(session, model);
+  auto state = model == 0 ? Result<ModelState*>(nullptr) : model_of(session, model);
   if (!state.ok()) return call->fail(state.status());
-  auto targets = erase_targets(**state, query);
+  auto targets = *state ? erase_targets(**state, query) : namespace_targets(session, query);
   if (!targets.ok()) return call->fail(targets.status());
   std::vector<ObjectName> names;
   for (Record* r : *targets) {
@@ -51,9 +61,18 @@ void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadl
   count_.erased_objects += removed;
   check_commit_waits();
   pump_room();
-  if (!ssd_) return call->finish(removed);
+  // All of a model or namespace: its memory goes back to the system, not only to the pool.
+  bool trim = query.tokens.empty();
+  if (!ssd_) {
+    on_worker([pool = pool_, trim] {
+      if (trim) pool->trim();
+      return true;
+    }, [call, removed](bool) { call->finish(removed); });
+    return;
+  }
   // Behind every write under way, so that nothing comes back; then the catalog forgets the tokens.
-  on_ssd([ssd = ssd_, names]() -> Status {
+  on_ssd([ssd = ssd_, names, pool = pool_, trim]() -> Status {
+    if (trim) pool->trim();
     if (names.empty()) return {};
     KV_ASSIGN_OR_RETURN(EraseReply reply, ssd->erase(names));
     (void)reply;

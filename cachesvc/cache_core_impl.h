@@ -28,10 +28,11 @@ using Clock = std::chrono::steady_clock;
   X(lookups) X(fetches) X(stores) X(commits) X(aborts) X(reservations_expired) X(hit_tokens_ram)  \
   X(hit_tokens_ssd) X(miss_tokens) X(fetch_misses) X(puts_duplicate) X(copies)                    \
   X(objects_committed) X(objects_lost) X(commits_foreign) X(encoded_planes)                       \
-  X(encode_raw_fallbacks) X(spills_queued) X(spills_deferred) X(spills_written)                   \
-  X(spills_failed) X(spills_dropped) X(spill_raw_bytes) X(spill_packed_bytes) X(promotions)       \
-  X(promotion_joins) X(promotion_failures) X(ram_evicted_clean) X(ram_evicted_dirty)              \
-  X(ssd_evicted) X(erased_objects) X(superseded_tails) X(adopted_supplements)                     \
+  X(encode_raw_fallbacks) X(nonfinite_planes) X(spills_queued) X(spills_deferred)                 \
+  X(spills_written) X(spills_failed) X(spills_dropped) X(spill_raw_bytes) X(spill_packed_bytes)   \
+  X(promotions) X(promotion_joins) X(promotion_failures) X(ram_evicted_clean)                     \
+  X(ram_evicted_dirty) X(ssd_evicted) X(erased_objects) X(superseded_tails)                       \
+  X(adopted_supplements) X(warm_objects)                                                          \
   X(quarantined) X(read_io_errors) X(busy)
 struct Counters {
 #define KV_COUNTER(name) uint64_t name = 0;
@@ -103,6 +104,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
   // start (_recover)
   Status open_ssd();
+  void warm_start();
+  void warm_next(std::shared_ptr<std::deque<PinnedName>> left);
   void adopt(Recovery recovery);
 
   // calls (_call)
@@ -229,6 +232,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   // _erase, _stats, drain
   void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
              Done<Result<uint64_t>> done);
+  Result<std::vector<Record*>> namespace_targets(uint64_t session, const Query& query);
   Result<std::vector<Record*>> erase_targets(const ModelState& model, const Query& query);
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
   StatsReply stats_now(const SsdStats& ssd) const;

@@ -244,6 +244,15 @@ void ObjectIndex::set_in_force(RealmState& realm, bool in_force) {
   }
 }
 
+std::vector<Record*> ObjectIndex::all_of(const std::string& ns) {
+  std::vector<Record*> out;
+  for (auto& [name, record] : by_name_) {
+    const std::string& own = record->realm ? record->realm->realm.ns : record->orphan->header.ns;
+    if (own == ns) out.push_back(record.get());
+  }
+  return out;
+}
+
 std::vector<Record*> ObjectIndex::dirty_records() {
   std::vector<Record*> out;
   for (auto& [name, record] : by_name_) {

@@ -98,6 +98,10 @@ struct Hit {
   std::vector<Use> uses;  ///< each object once: blocks, tails, supplements, snapshots
 };
 
+/// Tokens that a snapshot shares with the query, counted from the root; the query matches its
+/// parent wholly.
+uint32_t snapshot_common(const Record& snapshot, const Query& query);
+
 /// True if an entry of n tokens needs this supplement to be restorable at one of its own ends.
 bool serves_end(const Record& supplement, uint32_t n);
 
@@ -166,6 +170,7 @@ class ObjectIndex {
   std::vector<Record*> path_to(Record& record);
   Record* parent_of(Record& record);  ///< the block that must be on the SSD before it; or null
 
+  std::vector<Record*> all_of(const std::string& ns);  ///< of this namespace, orphans included
   std::vector<Record*> dirty_records();  ///< in RAM only, in no order
 
   EvictionOrder& ram() { return ram_; }

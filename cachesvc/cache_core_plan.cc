@@ -13,28 +13,6 @@ bool usable(const Record& r, const ObjectIndex::PlanOptions& options) {
   return !options.ram_only && r.on_ssd() && r.blocked_until <= options.now;
 }
 
-// Tokens that a snapshot shares with the query, counted from the root; its parent matches wholly.
-uint32_t snapshot_common(const Record& r, const Query& query) {
-  uint32_t first = r.position - static_cast<uint32_t>(r.tokens.size());
-  uint32_t at = first;
-  while (at < r.position && at < query.tokens.size() &&
-         r.tokens[at - first] == query.tokens[at]) {
-    ++at;
-  }
-  // The first position at which the two lists of extras differ cuts the common prefix.
-  auto own = r.extras.begin();
-  auto its = std::lower_bound(query.extras.begin(), query.extras.end(), first,
-                              [](const Extra& e, uint32_t p) { return e.position < p; });
-  for (; own != r.extras.end() || its != query.extras.end(); ++own, ++its) {
-    uint32_t a = own != r.extras.end() ? own->position : UINT32_MAX;
-    uint32_t b = its != query.extras.end() ? its->position : UINT32_MAX;
-    if (std::min(a, b) >= at) break;
-    if (a == b && *own == *its) continue;
-    return std::min(a, b);
-  }
-  return at;
-}
-
 struct Gather {
   RealmState& realm;
   const ObjectIndex::PlanOptions& options;
@@ -68,6 +46,27 @@ struct Gather {
 };
 
 }  // namespace
+
+uint32_t snapshot_common(const Record& r, const Query& query) {
+  uint32_t first = r.position - static_cast<uint32_t>(r.tokens.size());
+  uint32_t at = first;
+  while (at < r.position && at < query.tokens.size() &&
+         r.tokens[at - first] == query.tokens[at]) {
+    ++at;
+  }
+  // The first position at which the two lists of extras differ cuts the common prefix.
+  auto own = r.extras.begin();
+  auto its = std::lower_bound(query.extras.begin(), query.extras.end(), first,
+                              [](const Extra& e, uint32_t p) { return e.position < p; });
+  for (; own != r.extras.end() || its != query.extras.end(); ++own, ++its) {
+    uint32_t a = own != r.extras.end() ? own->position : UINT32_MAX;
+    uint32_t b = its != query.extras.end() ? its->position : UINT32_MAX;
+    if (std::min(a, b) >= at) break;
+    if (a == b && *own == *its) continue;
+    return std::min(a, b);
+  }
+  return at;
+}
 
 void append_holdings(const RealmState& realm, const ObjectName& name, uint32_t first_token,
                      uint32_t end_token, const Holding& like, std::vector<Holding>& out) {

@@ -173,6 +173,7 @@ void CacheCore::Impl::start_put(Reservation& r, PutRequest request, PutInput inp
   w.encode = whole && (o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::supplement);
   w.object = std::move(o);
   w.copies = std::move(request.copies);
+  w.keep_nonfinite = options_.nonfinite == Nonfinite::raw;
   w.codec = r.realm->codec;
   w.groups = r.realm->groups;
   w.pool = pool_;
@@ -280,6 +281,7 @@ void CacheCore::Impl::run_put(std::shared_ptr<PutJob> job) {
 
 void CacheCore::Impl::finish_put(std::shared_ptr<PutJob> job, Result<ObjectPtr> result) {
   count_.encode_raw_fallbacks += job->work->raw_fallbacks.load();
+  count_.nonfinite_planes += job->work->nonfinite.load();
   Charge left = std::move(job->work->stored);
   job->work.reset();
   Reservation* r = find_reservation(job->session, job->reservation);

@@ -16,6 +16,13 @@ Status check_query(const Query& query) {
     return invalid_argument("extras " + std::to_string(query.extras.size()) + " over " +
                             std::to_string(kMaxExtras));
   }
+  for (size_t i = 1; i < query.extras.size(); ++i) {
+    if (query.extras[i].position < query.extras[i - 1].position) {
+      return invalid_argument("extras[" + std::to_string(i) + "].position " +
+                              std::to_string(query.extras[i].position) +
+                              ": positions must be ascending");
+    }
+  }
   for (const auto& e : query.extras) {
     if (e.position >= query.tokens.size() || e.bytes.size() > kMaxExtraBytes) {
       return invalid_argument("extra at position " + std::to_string(e.position) +

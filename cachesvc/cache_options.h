@@ -20,11 +20,18 @@ enum class SpillWhen : uint8_t {
   evict,   ///< only when RAM is short: less wear, and a crash loses what was never evicted
 };
 
+/// What becomes of planes and states that hold NaN or infinite values.
+enum class Nonfinite : uint8_t {
+  refuse,  ///< the put fails, naming layer and part
+  raw,     ///< stored as given, uncoded: the engine gets back what it had
+};
+
 struct CacheOptions {
   // RAM
   uint64_t ram_budget_bytes = 0;   ///< 0: ram_fraction of the memory available at start
   double ram_fraction = 0.5;       ///< of MemAvailable, or of the cgroup's limit if that is lower
   double staging_fraction = 0.25;  ///< of the budget: bytes in transit or in encoding
+  uint64_t warm_start_bytes = 0;   ///< the most recently used objects to promote at start; 0: none
   double index_fraction = 0.25;    ///< of the budget: tokens and names of everything in both tiers
 
   // SSD
@@ -54,6 +61,7 @@ struct CacheOptions {
 
   // Coding and serving
   CodingSettings coding;             ///< of the plain profile, for models opened without a profile
+  Nonfinite nonfinite = Nonfinite::refuse;
   uint32_t min_prefix_tokens = 1;    ///< shorter hits are misses
   /// Window and chunk rows, pooled carries and checkpoints are welcome at every so many block ends
   /// beside an entry's own ends, and go first when bytes are short; 0: at its own ends only. With

@@ -207,6 +207,9 @@ void add_tier_keys(std::vector<Key>& keys) {
                               FIELD(cache.staging_fraction)));
   keys.push_back(fraction_key("tier.ram.index", "share of the budget for the index",
                               FIELD(cache.index_fraction)));
+  keys.push_back(size_key("tier.ram.warm_start",
+                          "most recently used prompts promoted at start, in the background",
+                          FIELD(cache.warm_start_bytes), 0, 1ull << 50));
   keys.push_back(with_flag(
       text_key("tier.ssd.dir", "directory of the store", FIELD(cache.ssd_dir), {}), "--dir"));
   keys.push_back(with_flag(amount_key("tier.ssd.limit",
@@ -277,6 +280,9 @@ void add_limit_keys(std::vector<Key>& keys) {
       duration_key("limits.room_wait", "longest wait for RAM", FIELD(cache.room_wait), 0ms));
   keys.push_back(duration_key("limits.io_backoff", "an unreadable object stays out of the index",
                               FIELD(cache.io_backoff), 0ms));
+  keys.push_back(choice_key<Nonfinite>("policy.nonfinite", "NaN or infinite values in a store",
+                                       FIELD(cache.nonfinite),
+                                       {{"refuse", Nonfinite::refuse}, {"raw", Nonfinite::raw}}));
   keys.push_back(count_key("policy.min_prefix_tokens", "shorter hits are misses",
                            FIELD(cache.min_prefix_tokens), 1, kMaxTokens));
   keys.push_back(with_flag(

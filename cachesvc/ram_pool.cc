@@ -1,6 +1,8 @@
 // The ledger is four atomics; the slabs behind it stand under one short mutex.
 #include "cachesvc/ram_pool.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -211,6 +213,11 @@ Bytes RamPool::adopt(Bytes bytes, Charge charge) {
   };
   auto owner = std::make_shared<const Owner>(Owner{std::move(charge), std::move(bytes)});
   return {owner, owner->bytes.data(), owner->bytes.size()};
+}
+
+void RamPool::trim() {
+  slabs_->trim(0);
+  (void)::malloc_trim(0);
 }
 
 uint64_t RamPool::recycled_bytes() const { return slabs_->bytes(); }

@@ -111,6 +111,8 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   }
   /// Slabs kept for reuse, uncharged: freed bytes that the process still holds.
   uint64_t recycled_bytes() const;
+  /// Gives recycled slabs, and what the allocator keeps, back to the system. May take milliseconds.
+  void trim();
 
   /// `released` is called once after the next release of bytes, on the releasing thread. It may not
   /// touch the pool: post somewhere.

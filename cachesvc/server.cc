@@ -66,7 +66,8 @@ Server::Server(boost::asio::io_context& io, CacheCore& core, ServerOptions optio
     : io_(io),
       options_(std::move(options)),
       host_{core, options_,
-            [this](Session& session, const std::string& why) { session_closed(session, why); }},
+            [this](Session& session, const std::string& why) { session_closed(session, why); },
+            {}},
       acceptor_(io),
       sweep_timer_(io) {}
 

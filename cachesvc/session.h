@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "cachesvc/cache_core.h"
@@ -28,6 +29,7 @@ struct SessionHost {
   const ServerOptions& options;
   /// Once, when the session closes; `why` is for the log.
   std::function<void(Session&, const std::string& why)> closed;
+  std::set<std::string> reported;  ///< models (namespace and profile) whose coding is in the log
 };
 
 /// Bytes that one session may move before others get their turn.
@@ -73,6 +75,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void handle_hello(const Frame& frame);
   void handle_put(const Frame& frame);
   void handle_open(const Frame& frame);
+  void log_coding(const std::string& model, const OpenReply& reply);
   void handle_reserve(const Frame& frame);
   void handle_commit(const Frame& frame);
   void handle_abort(const Frame& frame);

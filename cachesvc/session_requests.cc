@@ -1,6 +1,9 @@
 // Each request of a session: decode, call the core, answer. PROTOCOL.md, "Messages".
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
+#include "cachesvc/log.h"
 #include "cachesvc/session.h"
 
 namespace kv {
@@ -115,8 +118,23 @@ void Session::handle_open(const Frame& frame) {
   OpenRequest m;
   Deadline deadline;
   if (!decode_or_refuse(frame, m, deadline)) return;
+  auto done = answer<OpenReply>(frame.header.request, FrameType::open_ok);
+  std::string name = m.model.name;
   host_.core.open(session_, std::move(m), deadline,
-                  answer<OpenReply>(frame.header.request, FrameType::open_ok));
+                  [self = shared_from_this(), name, done = std::move(done)](Result<OpenReply> r) {
+                    if (r.ok() && !self->closed_) self->log_coding(name, *r);
+                    done(std::move(r));
+                  });
+}
+
+// Once for each model and profile: what is coded, and what can't be.
+void Session::log_coding(const std::string& model, const OpenReply& reply) {
+  if (!host_.reported.insert(reply.realm.ns + " " + reply.realm.profile.hex()).second) return;
+  spdlog::info("model {} in namespace {}: blocks of {} tokens, profile {}", model, reply.realm.ns,
+               reply.profile->block_tokens, reply.realm.profile.hex().substr(0, 12));
+  for (const std::string& line : coding_lines(reply.parts)) {
+    spdlog::info("model {}: {}", model, line);
+  }
 }
 
 void Session::handle_lookup(const Frame& frame, FrameType reply) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "codec/finite.h"
 #include "codec/float16.h"
 #include "codec/turboquant.h"
 
@@ -35,25 +36,6 @@ void write_values(const Kernels& kernels, const float* values, size_t n, DType o
       kernels.f32_to_bf16(values, dst, n);
       return;
   }
-}
-
-bool finite_values(const uint8_t* data, size_t n, DType dtype) {
-  uint32_t bad = 0;
-  if (dtype == DType::f32) {
-    for (size_t i = 0; i < n; ++i) {
-      uint32_t v;
-      std::memcpy(&v, data + 4 * i, 4);
-      bad |= (v & 0x7F800000u) == 0x7F800000u;
-    }
-  } else {
-    const uint16_t exponent = dtype == DType::f16 ? 0x7C00 : 0x7F80;
-    for (size_t i = 0; i < n; ++i) {
-      uint16_t v;
-      std::memcpy(&v, data + 2 * i, 2);
-      bad |= (v & exponent) == exponent;
-    }
-  }
-  return bad == 0;
 }
 
 // Scales are finite and not negative: a set sign or full exponent is damage.

@@ -199,7 +199,8 @@ class Client {
   virtual Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) = 0;
   /// Starts promoting what a fetch of `query` would use. Returns: what lookup returns.
   virtual Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) = 0;
-  /// Removes every entry that begins with `query` from all tiers; an empty query: all of the model.
+  /// Removes every entry that begins with `query` from all tiers; an empty query: all of the model;
+  /// `model` 0 and an empty query: everything in the namespace, models never opened included.
   /// Blocks that end inside `query` stay, since other entries may share them: a shorter query (or
   /// the empty one) removes those too. An object on the SSD that lost a block before it is removed
   /// too unless what is left proves that its entry does not begin with `query`: rather one too many

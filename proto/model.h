@@ -28,7 +28,7 @@ enum class PartKind : uint8_t {
   chunk = 3,   ///< rows since the last multiple of `chunk`
   latent = 4,  ///< MLA: rows [0, n), never coded
   pooled = 5,  ///< one row per `rate` tokens, and a carry
-  state = 6,   ///< recurrent state or compressor carry: a snapshot at exactly n
+  state = 6,   ///< recurrent state: a snapshot at exactly n, whose bytes are values of its dtype
   opaque = 7,  ///< bytes that only the engine understands: a snapshot at exactly n
 };
 const char* to_string(PartKind kind);

@@ -83,7 +83,10 @@ Result<LookupReply> SocketClient::prefetch(uint32_t model, const Query& query, D
 
 Result<uint64_t> SocketClient::erase(uint32_t model, const Query& query, Deadline deadline) {
   KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
-  KV_ASSIGN_OR_RETURN(uint32_t remote, pool_->remote_model(use, model, deadline));
+  uint32_t remote = 0;  // 0: the whole namespace
+  if (model != 0) {
+    KV_ASSIGN_OR_RETURN(remote, pool_->remote_model(use, model, deadline));
+  }
   KV_ASSIGN_OR_RETURN(auto reply, exchange<EraseCount>(use, FrameType::erase, FrameType::erase_ok,
                                                        QueryRequest{remote, query}, deadline));
   return reply.objects;

@@ -59,13 +59,16 @@ class Oracle {
 
   /// A store of this sequence holds the window and chunk rows that it needs by itself: those that
   /// others had are in objects of its own now, and all those of the tails that it supersedes.
-  void adopt(const Model& m, const std::vector<uint64_t>& hashes) {
+  /// `interval`: the rows before every so many block ends are needed too; 0: none.
+  void adopt(const Model& m, const std::vector<uint64_t>& hashes, uint32_t interval) {
     auto n = static_cast<uint32_t>(hashes.size());
+    std::set<uint32_t> ends{n, n - 1, n / m.block_tokens * m.block_tokens};
+    for (uint32_t at = 0; interval > 0 && at <= n; at += interval * m.block_tokens) ends.insert(at);
     std::set<std::pair<uint16_t, uint32_t>> rows;  // group, row
     for (uint16_t g = 0; g < m.groups.size(); ++g) {
       const PartSpec& s = m.groups[g].spec;
       if (!s.has_rows() || s.rows_in_block()) continue;
-      for (uint32_t at : {n, n - 1, n / m.block_tokens * m.block_tokens}) {
+      for (uint32_t at : ends) {
         for (const RowRange& r : demanded_rows(s, at)) {
           for (uint32_t row = r.first; row < r.end; ++row) rows.insert({g, row});
         }

@@ -208,6 +208,57 @@ TEST_F(ServerTest, EveryVerbOverTheSocket) {
   EXPECT_GT(*erased, 0u);
   EXPECT_EQ(b.fetch(tokens)->tokens, 0u);
   EXPECT_GT(b.stat("commits"), 0u);
+  ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
+  auto all = client->erase(0, {}, soon());  // the whole namespace
+  ASSERT_TRUE(all.ok()) << all.status().to_string();
+  EXPECT_EQ(*all, 3u);
+  EXPECT_EQ(b.fetch(tokens)->tokens, 0u);
+}
+
+TEST_F(ServerTest, WhatCannotBeCodedIsInTheLogOncePerModel) {
+  std::string file = dir_.store() + ".log";
+  int own = ::dup(STDERR_FILENO);
+  int log = ::open(file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  ASSERT_GE(::dup2(log, STDERR_FILENO), 0);  // the daemon inherits it
+  start({"--set", "log.level=info", "--set", "log.format=text", "--set", "codec.default=tq4"});
+  ::dup2(own, STDERR_FILENO);
+  ::close(own);
+  ::close(log);
+  PartSpec latent, shared = window_part(8, 0);
+  latent.kind = PartKind::latent;
+  latent.heads = 1;
+  latent.k_dim = 24;
+  shared.v_dim = 0;
+  ModelSpec model = model_of({LayerSpec{{full_part()}}, LayerSpec{{latent}}, LayerSpec{{latent}},
+                              LayerSpec{{shared, pooled_part(4, true)}},
+                              LayerSpec{{state_part(SnapshotPlace::checkpoint)}}});
+  for (int i = 0; i < 3; ++i) {
+    auto client = connect();
+    auto b = Bench::open(*client, model);
+    auto stats = client->stats(soon());
+    ASSERT_TRUE(stats.ok());
+    ASSERT_EQ(stats->models.size(), 1u);
+    for (const auto& parts : {stats->models[0].second, b.opened.parts}) {
+      ASSERT_EQ(parts.size(), 6u);
+      EXPECT_EQ(parts[0].active_k_bits, 4);
+      for (size_t i = 1; i < 6; ++i) {
+        EXPECT_EQ(parts[i].requested_k_bits, 4) << i;
+        EXPECT_EQ(parts[i].active_k_bits, 0) << i;
+        EXPECT_FALSE(parts[i].reason.empty()) << i;
+      }
+    }
+  }
+  ASSERT_EQ(daemon_->stop(), 0);
+  std::ifstream in(file);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  for (std::string line : {"layers 1-2 latent: requested tq4, active raw: latent",
+                           "layers 3 window: requested tq4, active raw: K and V in one storage",
+                           "layers 3 pooled: requested tq4, active raw: pooled",
+                           "layers 4 state: requested tq4, active raw: state"}) {
+    size_t at = text.find(line);
+    ASSERT_NE(at, text.npos) << line << " in " << text;
+    EXPECT_EQ(text.find(line, at + 1), text.npos) << line << " twice in " << text;
+  }
 }
 
 TEST_F(ServerTest, SigtermDrainsAndNothingIsLost) {

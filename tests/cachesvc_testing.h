@@ -148,8 +148,9 @@ inline Plane exact_rows(const ModelSpec& model, const std::vector<uint64_t>& has
 inline StateBlob state_at(const std::vector<uint64_t>& hashes, uint16_t layer, uint16_t part,
                           uint32_t n) {
   std::vector<uint8_t> bytes(48);
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<uint8_t>(mix(hashes[n - 1], layer, part, 9, i));
+  for (size_t i = 0; i < bytes.size(); i += 2) {
+    uint16_t value = half_value(mix(hashes[n - 1], layer, part, 9, i));
+    std::memcpy(&bytes[i], &value, 2);
   }
   return {layer, part, Bytes::adopt(std::move(bytes))};
 }

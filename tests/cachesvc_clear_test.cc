@@ -1,0 +1,131 @@
+// What comes back after a restart before anybody asks, and what is gone after an erase: objects,
+// files, and the memory that they took.
+#include <malloc.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "storage/inspect.h"
+#include "tests/cachesvc_testing.h"
+
+namespace kv {
+namespace {
+
+uint64_t resident_bytes() {
+  uint64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::vector<Token> plus_one(std::vector<Token> tokens) {
+  tokens.push_back(-1);
+  return tokens;
+}
+
+TEST(Erase, OfANamespaceTakesAllItsModelsAndNothingElse) {
+  TempDir dir;
+  auto cache = open_cache(small_options(dir.store()), "mine");
+  std::mt19937 rng(1);
+  auto tokens = random_tokens(rng, 40);
+  {
+    auto unopened = Bench::open(*cache, plain_model(2, 3));
+    ASSERT_TRUE(unopened.store(tokens, Durability::durable).ok());
+  }
+  cache.reset();
+  cache = open_cache(small_options(dir.store()), "mine");
+  auto yours = cache->connect("yours");
+  ASSERT_TRUE(yours.ok());
+  auto one = Bench::open(*cache, plain_model(2, 1));
+  auto two = Bench::open(*cache, plain_model(2, 2));
+  auto other = Bench::open(**yours, plain_model(2, 1));
+  for (Bench* b : {&one, &two, &other}) ASSERT_TRUE(b->store(tokens, Durability::durable).ok());
+  auto refused = cache->erase(0, {tokens, {}}, soon());
+  EXPECT_EQ(refused.status().code(), StatusCode::invalid_argument);
+  auto erased = cache->erase(0, {}, soon());
+  ASSERT_TRUE(erased.ok()) << erased.status().to_string();
+  EXPECT_EQ(*erased, 9u) << "two blocks and a tail of three models, one of them not opened since";
+  EXPECT_EQ(one.fetch(plus_one(tokens))->tokens, 0u);
+  EXPECT_EQ(two.fetch(plus_one(tokens))->tokens, 0u);
+  EXPECT_EQ(other.fetch(plus_one(tokens))->tokens, 40u);
+  auto left = inspect_directory(dir.store(), InspectDepth::headers);
+  ASSERT_TRUE(left.ok());
+  for (const auto& f : left->files) {
+    bool object = f.kind == FileKind::block || f.kind == FileKind::tail;
+    if (object) EXPECT_EQ(f.header.ns, "yours") << f.path;
+  }
+  ASSERT_TRUE(one.store(tokens).ok()) << "the models stay open";
+  EXPECT_EQ(one.fetch(plus_one(tokens))->tokens, 40u);
+}
+
+TEST(Erase, OfEverythingGivesTheMemoryBackToTheSystem) {
+  CacheOptions options = small_options();
+  options.ram_budget_bytes = 256ull << 20;
+  auto cache = open_cache(options);
+  ModelSpec model = model_of(std::vector<LayerSpec>(8, LayerSpec{{full_part(4, 128)}}));
+  auto b = Bench::open(*cache, model, make_profile(model, 0, 64));
+  std::mt19937 rng(2);
+  uint64_t empty = b.stat("ram_used_bytes");
+  for (int i = 0; i < 24; ++i) {
+    ASSERT_TRUE(b.store(random_tokens(rng, 256)).ok());  // 16 KiB a token: 4 MiB each
+  }
+  ::malloc_trim(0);  // what the test itself freed
+  uint64_t full = resident_bytes();
+  EXPECT_GT(b.stat("ram_stored_bytes"), 90ull << 20);
+  auto erased = cache->erase(b.opened.model, {}, soon());
+  ASSERT_TRUE(erased.ok());
+  EXPECT_EQ(*erased, 24u * 4);
+  EXPECT_EQ(b.stat("ram_used_bytes"), empty);
+  EXPECT_EQ(b.stat("ram_recycled_bytes"), 0u) << "no slab waits for reuse";
+  EXPECT_LT(resident_bytes() + (80ull << 20), full);
+}
+
+TEST(WarmStart, BringsTheMostRecentlyUsedBackBeforeAnybodyAsks) {
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  ModelSpec model = plain_model();
+  std::mt19937 rng(3);
+  auto old = random_tokens(rng, 160), recent = random_tokens(rng, 160);
+  {
+    auto cache = open_cache(options);
+    auto b = Bench::open(*cache, model);
+    ASSERT_TRUE(b.store(recent, Durability::durable).ok());
+    ASSERT_TRUE(b.store(old, Durability::durable).ok());
+    ASSERT_EQ(b.fetch(plus_one(recent))->tokens, 160u);  // used last
+  }
+  // Blocks of 16 tokens x 512 bytes: room for the ten of one entry and a little more.
+  options.warm_start_bytes = 10 * RamPool::slab_bytes(16 * 512) + 1000;
+  auto cache = open_cache(options);
+  auto b = Bench::open(*cache, model);
+  for (int i = 0; i < 2000 && b.stat("warm_objects") < 10; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(b.stat("warm_objects"), 10u);
+  EXPECT_EQ(b.fetch(plus_one(recent))->tier, Tier::ram);
+  EXPECT_EQ(b.fetch(plus_one(old))->tier, Tier::ssd);
+  EXPECT_EQ(b.fetch(plus_one(old))->tokens, 160u);
+}
+
+TEST(WarmStart, TakesNoMoreThanItsBytes) {
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  std::mt19937 rng(4);
+  {
+    auto cache = open_cache(options);
+    auto b = Bench::open(*cache, plain_model());
+    for (int i = 0; i < 8; ++i) {
+      ASSERT_TRUE(b.store(random_tokens(rng, 64), Durability::durable).ok());
+    }
+  }
+  options.warm_start_bytes = 4 * RamPool::slab_bytes(16 * 512) + 1000;
+  auto cache = open_cache(options);
+  auto b = Bench::open(*cache, plain_model());
+  for (int i = 0; i < 2000 && b.stat("warm_objects") < 4; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(b.stat("promotions"), 4u) << "and none is under way";
+  EXPECT_LE(b.stat("ram_stored_bytes"), options.warm_start_bytes);
+}
+
+}  // namespace
+}  // namespace kv
