@@ -3,8 +3,9 @@
 // The prompt's first N-1 tokens are fetched or computed exactly, committed, and taken over in their
 // stored form; the last prompt token and all later ones are computed on that form with kernels
 // whose order of summation is fixed. So a hit at N-1 gives the cold run's tokens and logits bit for
-// bit. A failed cache call is a miss: generation goes on. One thread at a time per Generator; its
-// own worker threads live as long as it does. `Client` and what it returns may be shared.
+// bit; with coded prefill (prompt.h) so does a hit of any length. A failed cache call is a miss:
+// generation goes on. One thread at a time per Generator; its network's worker threads live as long
+// as it does. `Client` and what it returns may be shared.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +16,10 @@
 
 #include "engine/model.h"
 #include "engine/network.h"
+#include "engine/stored_prompts.h"
 #include "proto/client.h"
 
 namespace kv {
-
-/// How the engine wants its cache coded. Only the first open of a model in a namespace decides;
-/// later ones get the profile in force (OpenReply::profile).
-struct CodingOptions {
-  bool exact = false;  ///< raw planes in fp32: for comparisons with other implementations
-  uint8_t k_bits = 4;  ///< 0 (raw fp16), 2, 3, 4 or 8
-  uint8_t v_bits = 4;
-  bool calibrate = true;  ///< key means and gains from the engine's own text
-  std::string
-      calibration_file;  ///< kept calibration: read if it fits, else made and written; may be empty
-  bool replace = false;  ///< put this profile in force even if another one is
-};
 
 struct GenerateOptions {
   uint32_t max_new_tokens = 64;
@@ -37,6 +27,9 @@ struct GenerateOptions {
   bool commit = true;         ///< store prompt and, at the end, prompt + answer
   bool commit_answer = true;  ///< the second of the two commits
   Durability wait_for = Durability::accepted;  ///< of the first commit
+  /// Every so many tokens the states of checkpoint parts are stored too; 0: only before the last
+  /// prompt token and at the end.
+  uint32_t checkpoint_interval = 0;
   bool keep_logits = false;
   bool stop_at_eos = true;
   Deadline deadline = Deadline::max();  ///< checked between layers and tokens
@@ -52,10 +45,10 @@ struct GenerateResult {
   double ttft_ms = 0;  ///< ids in hand -> first generated id; the first commit included
   double fetch_ms = 0, prefill_ms = 0, store_ms = 0;  ///< shares of ttft_ms
   double decode_ms_per_token = 0;                     ///< of the tokens after the first
-  /// What covers the prompt's first N-1 tokens: its blocks and tail, by name.
+  /// Blocks and tail of the prompt's first N-1 tokens (with coded prefill: blocks), by name.
   std::vector<ObjectName> prompt_objects;
-  uint64_t stored_bytes = 0;            ///< payload bytes of prompt_objects
-  uint64_t block_bytes = 0;             ///< … of its complete blocks only
+  uint64_t stored_bytes = 0;            ///< payload bytes that a cache of these N-1 tokens holds
+  uint64_t block_bytes = 0;             ///< of its complete blocks only, without supplements
   uint64_t fp16_bytes = 0;              ///< the same N-1 rows in fp16
   Durability level = Durability::none;  ///< reached by the first commit
   std::string cache_error;              ///< the first failed cache call, if any; generation went on

@@ -117,7 +117,7 @@ void KvCache::advance(std::span<const Token> tokens) {
 }
 
 // Carries and block-end states stay for the store; checkpoints too where they were asked for, else
-// the newest block end's only, for rewind().
+// the two newest block ends' only, for rewind().
 void KvCache::keep_states() {
   uint32_t at = tokens();
   bool block_end = at % block_tokens_ == 0;
@@ -132,7 +132,8 @@ void KvCache::keep_states() {
       if (!rare && !block_end) continue;
       bool wanted = checkpoint_interval_ != 0;
       std::erase_if(part.kept, [&](const auto& k) {
-        return rare && (!wanted || k.first % checkpoint_interval_ != 0);
+        return rare && k.first + block_tokens_ < at &&
+               (!wanted || k.first % checkpoint_interval_ != 0);
       });
       part.kept[at] = Bytes::copy_of(part.state);
     }

@@ -40,7 +40,13 @@ class KvCache {
   /// Asked after the last read: false if the lease's memory was taken back meanwhile.
   bool valid() const { return lease_.valid(); }
 
+  /// An empty sequence of the same kind.
+  KvCache fresh() const { return KvCache(codec_, realm_, checkpoint_interval_); }
+
   uint32_t tokens() const { return static_cast<uint32_t>(tokens_.size()); }
+  std::span<const Token> sequence() const { return tokens_; }
+  /// Length of the prefix that was taken over.
+  uint32_t adopted_tokens() const { return lease_.prefix().tokens; }
   const Codec& codec() const { return *codec_; }
   uint32_t block_tokens() const { return block_tokens_; }
 
@@ -95,8 +101,8 @@ class KvCache {
   const std::vector<ObjectPtr>& fetched() const { return fetched_; }
   /// Payload bytes of all that a cache of tokens() holds, as it lies here.
   uint64_t payload_bytes() const;
-  /// Back to `position`, a block end at or after the adopted prefix, the newest at most.
-  /// Returns: invalid_argument where the states of that position were not kept.
+  /// Back to `position`, a block end at or after the adopted prefix; for models with checkpoint
+  /// parts one of the two newest. Returns: invalid_argument where its states were not kept.
   Status rewind(uint32_t position);
 
  private:

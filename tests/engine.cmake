@@ -8,9 +8,11 @@ kv_test(engine_batch_kernels_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_batch_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_generator_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_gemma_test LABELS engine tiny DEPS kv_engine)
+kv_test(engine_parts_test LABELS engine tiny DEPS kv_engine kv_cachesvc)
 kv_test(engine_model_test LABELS engine model DEPS kv_engine)
 kv_test(engine_restore_test LABELS engine model DEPS kv_engine kv_cachesvc)
-foreach(subject tokenizer kernels model)
+kv_test(engine_coded_test LABELS engine model DEPS kv_engine kv_cachesvc)
+foreach(subject tokenizer kernels model coded)
   target_compile_definitions(engine_${subject}_test PRIVATE
     KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden"
     KV_SCRIPTS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/scripts")

@@ -1,0 +1,182 @@
+// open, fetch and store. See stored_prompts.h.
+#include "engine/stored_prompts.h"
+
+#include <algorithm>
+#include <set>
+
+#include "codec/plan.h"
+#include "engine/calibration.h"
+
+namespace kv {
+namespace {
+
+constexpr std::chrono::minutes kLongestCacheCall{5};
+
+Deadline cache_deadline(Deadline given) { return std::min(given, deadline_in(kLongestCacheCall)); }
+
+CodingSettings settings_of(const CodingOptions& coding) {
+  CodingSettings settings;
+  settings.k_bits = coding.exact ? 0 : coding.k_bits;
+  settings.v_bits = coding.exact ? 0 : coding.v_bits;
+  settings.raw_dtype = coding.exact ? DType::f32 : DType::f16;
+  settings.block_tokens = coding.block_tokens;
+  settings.prefill = coding.prefill;
+  return settings;
+}
+
+const char* to_text(PrefillMode mode) { return mode == PrefillMode::exact ? "exact" : "coded"; }
+
+bool is_main(ObjectKind kind) { return kind == ObjectKind::block || kind == ObjectKind::tail; }
+
+}  // namespace
+
+// What one store put beside the needs that every store of this length has.
+struct StoredPrompts::Puts {
+  std::set<ObjectName> extra;  // checkpoints before the end
+};
+
+Result<StoredPrompts> StoredPrompts::open(Network& network, Client& client,
+                                          const CodingOptions& coding, Deadline deadline) {
+  const ModelSpec& spec = network.spec();
+  KV_ASSIGN_OR_RETURN(Profile profile, plain_profile(spec, settings_of(coding)));
+  if (coding.calibrate && profile.requested_k_bits != 0) {
+    auto made = coding.calibration_file.empty()
+                    ? calibrate(network, profile, deadline)
+                    : calibrate_with_file(network, profile, coding.calibration_file, deadline);
+    KV_ASSIGN_OR_RETURN(profile, std::move(made));
+  }
+  OpenRequest request;
+  request.model = spec;
+  request.profile = std::make_shared<const Profile>(std::move(profile));
+  request.replace = coding.replace;
+  request.prefill = coding.prefill;
+  StoredPrompts out(client);
+  KV_ASSIGN_OR_RETURN(out.opened_, client.open(request, cache_deadline(deadline)));
+  if (!out.opened_.profile) return Status(StatusCode::internal, "open: no profile in the reply");
+  if (PrefillMode in_force = out.opened_.profile->prefill; in_force != coding.prefill) {
+    return unsupported(std::string("the profile in force has prefill = ") + to_text(in_force) +
+                       ", the engine is set to " + to_text(coding.prefill) +
+                       "; use another namespace");
+  }
+  KV_ASSIGN_OR_RETURN(out.codec_, Codec::create(spec, out.opened_.profile));
+  return out;
+}
+
+KvCache StoredPrompts::new_cache(uint32_t checkpoint_interval) const {
+  uint32_t block = codec_->profile().block_tokens;
+  if (coded_prefill()) checkpoint_interval = (checkpoint_interval + block - 1) / block * block;
+  return KvCache(codec_, opened_.realm, checkpoint_interval);
+}
+
+uint32_t StoredPrompts::storable(uint32_t tokens) const {
+  return coded_prefill() ? tokens - tokens % codec_->profile().block_tokens : tokens;
+}
+
+Result<StoredPrompts::Hit> StoredPrompts::fetch(std::span<const Token> tokens,
+                                                const Network& network, uint32_t at_least,
+                                                KvCache& cache, Deadline deadline) const {
+  FetchRequest request;
+  request.model = opened_.model;
+  request.query.tokens.assign(tokens.begin(), tokens.end());
+  request.round_to_block = coded_prefill();
+  KV_ASSIGN_OR_RETURN(FetchReply reply, client_->fetch(request, cache_deadline(deadline)));
+  if (reply.tokens == 0 || reply.tokens < at_least) return Hit{};
+  if (reply.tokens >= tokens.size() || storable(reply.tokens) != reply.tokens) {
+    return Status(StatusCode::internal, "fetch: more than was asked for");
+  }
+  KvCache taken = cache.fresh();
+  KV_RETURN_IF_ERROR(taken.adopt(std::move(reply.lease), tokens));
+  KV_RETURN_IF_ERROR(network.check(taken));
+  if (taken.tokens() != reply.tokens) return corruption("fetch: another length than it says");
+  cache = std::move(taken);
+  return Hit{reply.tokens, reply.tier, reply.form};
+}
+
+// Puts every object that the reservation lacks, and the checkpoints on the way.
+Status StoredPrompts::put_all(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
+                              Deadline deadline, Puts& puts) const {
+  for (const Need& need : reserved.needs) {
+    KV_ASSIGN_OR_RETURN(ObjectPtr object, cache.object(need));
+    if (object) {
+      KV_RETURN_IF_ERROR(client_->put({reserved.reservation, *object, {}}, deadline));
+    } else if (need.required) {
+      return {StatusCode::internal,
+              std::string("reserve: asks for a ") + to_string(need.kind) + " that the entry lacks"};
+    }
+  }
+  for (uint32_t at : cache.checkpoints()) {
+    if (at <= cache.adopted_tokens() || at >= tokens) continue;
+    KV_ASSIGN_OR_RETURN(ObjectPtr object,
+                        cache.object({ObjectKind::snapshot, 0, 0, at, at, false}));
+    if (!object) continue;
+    KV_RETURN_IF_ERROR(client_->put({reserved.reservation, *object, {}}, deadline));
+    puts.extra.insert(object->name);
+  }
+  return {};
+}
+
+// True if nothing beyond the rows that were taken over was there before.
+bool StoredPrompts::all_ours(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
+                             const CommitReply& commit, const Puts& puts) const {
+  for (const ObjectName& name : commit.foreign) {
+    if (puts.extra.count(name) == 0) return false;
+  }
+  uint32_t block = cache.block_tokens(), taken = cache.adopted_tokens();
+  if (!commit.lost.empty() || taken > tokens) return false;
+  size_t expected = (tokens + block - 1) / block - taken / block, given = 0;
+  auto groups = part_groups(codec_->model());
+  std::vector<uint32_t> rows(groups.size());
+  std::vector<bool> position(groups.size());
+  bool snapshot = false;
+  for (const Need& need : reserved.needs) {
+    given += is_main(need.kind) && need.block_index >= taken / block;
+    snapshot = snapshot || (need.kind == ObjectKind::snapshot && need.end_row == tokens);
+    if (need.kind != ObjectKind::supplement || !need.required) continue;
+    uint32_t from = std::max(need.first_row, taken);
+    if (need.first_row == need.end_row)
+      position[need.group] = true;
+    else if (from < need.end_row)
+      rows[need.group] += need.end_row - from;
+  }
+  bool ours = given == expected;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const PartSpec& spec = groups[g].spec;
+    if (spec.has_rows() && !spec.rows_in_block()) {
+      uint32_t demanded = 0;
+      for (RowRange r : demanded_rows(spec, tokens)) {
+        demanded += r.end - std::min(r.end, std::max(r.first, taken));
+      }
+      ours = ours && rows[g] == demanded;
+    }
+    bool checkpoint = !spec.has_rows() && spec.snapshot == SnapshotPlace::checkpoint;
+    if (demands_carry(spec, tokens) || demands_snapshot(spec, tokens)) {
+      ours = ours && (checkpoint ? snapshot : position[g]);
+    }
+  }
+  return ours;
+}
+
+Result<StoredPrompts::Stored> StoredPrompts::store(const KvCache& cache, Durability wait_for,
+                                                   Deadline deadline) const {
+  deadline = cache_deadline(deadline);
+  uint32_t tokens = storable(cache.tokens());
+  KV_CHECK(tokens > 0);
+  ReserveRequest request;
+  request.model = opened_.model;
+  request.profile = opened_.realm.profile;
+  request.query.tokens.assign(cache.sequence().begin(), cache.sequence().begin() + tokens);
+  KV_ASSIGN_OR_RETURN(ReserveReply reserved, client_->reserve(request, deadline));
+  Puts puts;
+  if (Status s = put_all(cache, tokens, reserved, deadline, puts); !s.ok()) {
+    (void)client_->abort(reserved.reservation, deadline);
+    return s;
+  }
+  auto commit = client_->commit(reserved.reservation, wait_for, deadline);
+  if (!commit.ok()) {
+    (void)client_->abort(reserved.reservation, deadline);
+    return commit.status();
+  }
+  return Stored{commit->level, all_ours(cache, tokens, reserved, *commit, puts)};
+}
+
+}  // namespace kv

@@ -1,0 +1,82 @@
+// StoredPrompts: one model opened at a cache, as an engine uses it: what is stored of a sequence
+// into a KvCache, and a KvCache's rows, carries and snapshots into the store.
+//
+// Every failure is the caller's miss: nothing here changes what was computed. One thread at a time;
+// the client may be shared.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "engine/kv_cache.h"
+#include "engine/network.h"
+#include "proto/client.h"
+
+namespace kv {
+
+/// How the engine wants its cache coded. Only the first open of a model in a namespace decides;
+/// later ones get the profile in force (OpenReply::profile).
+struct CodingOptions {
+  bool exact = false;  ///< raw planes in fp32: for comparisons with other implementations
+  uint8_t k_bits = 4;  ///< 0 (raw fp16), 2, 3, 4 or 8
+  uint8_t v_bits = 4;
+  uint32_t block_tokens = 256;
+  /// coded: the prompt runs block by block on the codes of the blocks before, so that stored bytes
+  /// and tokens are a function of the tokens alone. A profile in force with another mode is
+  /// refused.
+  PrefillMode prefill = PrefillMode::exact;
+  bool calibrate = true;  ///< key means and gains from the engine's own text
+  std::string
+      calibration_file;  ///< kept calibration: read if it fits, else made and written; may be empty
+  bool replace = false;  ///< put this profile in force even if another one is
+};
+
+class StoredPrompts {
+ public:
+  /// `client` outlives it. Returns: invalid_argument, unsupported (profile in force that the engine
+  /// cannot run, by name), what calibrate and Client::open return.
+  static Result<StoredPrompts> open(Network& network, Client& client, const CodingOptions& coding,
+                                    Deadline deadline);
+
+  const OpenReply& opened() const { return opened_; }
+  const Codec& codec() const { return *codec_; }
+  bool coded_prefill() const { return opened_.profile->prefill == PrefillMode::coded; }
+  /// An empty sequence under the profile in force.
+  KvCache new_cache(uint32_t checkpoint_interval) const;
+  /// How many of a sequence's first `tokens` tokens are stored: all, or with coded prefill the
+  /// complete blocks'.
+  uint32_t storable(uint32_t tokens) const;
+
+  struct Hit {
+    uint32_t tokens = 0;  ///< n; 0: `cache` is untouched
+    Tier tier = Tier::none;
+    HitForm form = HitForm::none;
+  };
+  /// Puts the longest stored prefix of `tokens` less the last one in place of what `cache` holds,
+  /// if it has `at_least` tokens and `network` takes its states.
+  Result<Hit> fetch(std::span<const Token> tokens, const Network& network, uint32_t at_least,
+                    KvCache& cache, Deadline deadline) const;
+
+  struct Stored {
+    Durability level = Durability::none;
+    /// What is stored is for certain what `cache` holds; false: perhaps another run's, fetch it.
+    bool same = true;
+  };
+  /// Stores the storable tokens of `cache`, at least one.
+  Result<Stored> store(const KvCache& cache, Durability wait_for, Deadline deadline) const;
+
+ private:
+  explicit StoredPrompts(Client& client) : client_(&client) {}
+  struct Puts;
+  Status put_all(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
+                 Deadline deadline, Puts& puts) const;
+  bool all_ours(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
+                const CommitReply& commit, const Puts& puts) const;
+
+  Client* client_;
+  OpenReply opened_;
+  std::shared_ptr<const Codec> codec_;
+};
+
+}  // namespace kv

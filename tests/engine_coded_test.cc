@@ -1,0 +1,185 @@
+// The real model (KV_SMOLLM2_GGUF) on the real cache: with coded prefill a hit of any length gives
+// the cold run's bytes and tokens; with exact prefill what a hit on a shorter prefix changes, as
+// figures.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "engine/generator.h"
+#include "engine/model_network.h"
+#include "engine/prompt.h"
+#include "tests/cachesvc_testing.h"
+
+namespace kv {
+namespace {
+
+std::shared_ptr<const Model> real_model() {
+  static std::shared_ptr<const Model> model = [] {
+    const char* path = std::getenv("KV_SMOLLM2_GGUF");
+    if (path == nullptr) return std::shared_ptr<const Model>();
+    auto loaded = Model::load(path);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    return loaded.ok() ? *loaded : nullptr;
+  }();
+  return model;
+}
+
+#define NEED_MODEL(model)    \
+  auto model = real_model(); \
+  if (!model) GTEST_SKIP() << "KV_SMOLLM2_GGUF is not set: no model to run"
+
+// 512 tokens of a text that is not the calibration's.
+std::vector<Token> text_tokens() {
+  std::vector<Token> out;
+  std::ifstream in(std::string(KV_GOLDEN_DIR) + "/engine/smollm2_logits.txt");
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    out.emplace_back();
+    std::istringstream(line) >> out.back();
+  }
+  return out;
+}
+
+CodingOptions coding_of(PrefillMode mode, uint32_t block_tokens) {
+  CodingOptions coding;
+  coding.prefill = mode;
+  coding.block_tokens = block_tokens;
+  coding.calibration_file =
+      testing::TempDir() + "/engine_coded_test_" + std::to_string(block_tokens);
+  return coding;
+}
+
+CacheOptions large_options() {
+  CacheOptions o = small_options();
+  o.ram_budget_bytes = 512ull << 20;
+  return o;
+}
+
+// The blocks of `tokens` as they are stored.
+std::vector<ObjectPtr> stored_blocks(Client& client, uint32_t model, std::vector<Token> tokens) {
+  FetchRequest request;
+  request.model = model;
+  tokens.push_back(0);
+  request.query.tokens = std::move(tokens);
+  request.round_to_block = true;
+  auto reply = client.fetch(request, soon());
+  EXPECT_TRUE(reply.ok()) << reply.status().to_string();
+  std::vector<ObjectPtr> out;
+  if (!reply.ok()) return out;
+  for (const FetchedObject& f : reply->lease.prefix().objects) out.push_back(f.object);
+  return out;
+}
+
+TEST(EngineCoded, AHitOfAnyLengthGivesTheColdRunsBytesAndTokens) {
+  NEED_MODEL(model);
+  constexpr uint32_t kBlock = 64;
+  CodingOptions coding = coding_of(PrefillMode::coded, kBlock);
+  auto prompt = text_tokens();
+  prompt.resize(300);
+  GenerateOptions options;
+  options.max_new_tokens = 24;  // the block that ends at 320 completes on the way
+  options.keep_logits = true;
+  options.stop_at_eos = false;
+  auto open = [&](Client& client) {
+    auto made = Generator::open(model, client, coding, 2, Deadline::max());
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    return std::move(*made);
+  };
+  auto cold_cache = open_cache(large_options());
+  auto generator = open(*cold_cache);
+  auto cold = generator->generate(prompt, options);
+  ASSERT_TRUE(cold.ok()) << cold.status().to_string();
+  EXPECT_EQ(cold->reused_tokens, 0u);
+  auto all = prompt;
+  all.insert(all.end(), cold->tokens.begin(), cold->tokens.end());
+  auto expected = stored_blocks(*cold_cache, generator->opened().model, all);
+  EXPECT_EQ(expected.size(), 5u);
+  std::mt19937 rng(20);
+  GenerateOptions first_options;
+  first_options.max_new_tokens = 8;
+  for (int round = 0; round < 20; ++round) {
+    size_t cut = 1 + rng() % prompt.size();
+    SCOPED_TRACE("cut at " + std::to_string(cut));
+    auto cache = open_cache(large_options());
+    auto other = open(*cache);
+    auto first = prompt;
+    first.resize(cut);
+    ASSERT_TRUE(other->generate(first, first_options).ok());
+    auto hit = other->generate(prompt, options);
+    ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+    EXPECT_EQ(hit->cache_error, "");
+    EXPECT_EQ(hit->reused_tokens % kBlock, 0u);
+    EXPECT_GE(hit->reused_tokens, std::min(cut, prompt.size() - 1) / kBlock * kBlock);
+    EXPECT_EQ(hit->tokens, cold->tokens);
+    EXPECT_EQ(hit->logits, cold->logits);
+    auto blocks = stored_blocks(*cache, other->opened().model, all);
+    ASSERT_EQ(blocks.size(), expected.size());
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      EXPECT_EQ(blocks[i]->name, expected[i]->name);
+      EXPECT_EQ(blocks[i]->planes, expected[i]->planes) << "block " << i;
+    }
+  }
+}
+
+std::vector<double> log_probabilities(const std::vector<float>& logits) {
+  double top = *std::max_element(logits.begin(), logits.end()), sum = 0;
+  for (float l : logits) sum += std::exp(double{l} - top);
+  std::vector<double> out;
+  for (float l : logits) out.push_back(double{l} - top - std::log(sum));
+  return out;
+}
+
+// Logits of the 32 tokens after `length`, on a cache of the first `length`.
+std::vector<std::vector<float>> forced(Network& network, KvCache& cache,
+                                       std::span<const Token> tokens, size_t length) {
+  EXPECT_TRUE(compute_prompt(network, tokens.first(length), cache, Deadline::max()).ok());
+  std::vector<std::vector<float>> out;
+  for (size_t i = length; i < length + 32; ++i) {
+    out.emplace_back(network.vocab());
+    EXPECT_TRUE(network.step(tokens[i], cache, out.back()).ok());
+  }
+  return out;
+}
+
+TEST(EngineCoded, WithExactPrefillAShorterHitChangesLittle) {
+  NEED_MODEL(model);
+  auto tokens = text_tokens();
+  auto network = make_network(model, 2);
+  ASSERT_TRUE(network.ok());
+  auto cache = open_cache(large_options());
+  auto stored =
+      StoredPrompts::open(**network, *cache, coding_of(PrefillMode::exact, 256), Deadline::max());
+  ASSERT_TRUE(stored.ok()) << stored.status().to_string();
+  constexpr size_t kLength = 480;
+  KvCache whole = stored->new_cache(0);
+  auto cold = forced(**network, whole, tokens, kLength);
+  ASSERT_TRUE(stored->store(whole, Durability::accepted, soon()).ok());
+  for (uint32_t cut : {100u, 256u, 300u, 420u}) {
+    std::vector<Token> query(tokens.begin(), tokens.begin() + cut);
+    query.push_back(tokens[cut]);
+    KvCache taken = stored->new_cache(0);
+    auto hit = stored->fetch(query, **network, 1, taken, soon());
+    ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+    ASSERT_EQ(hit->tokens, cut);
+    auto logits = forced(**network, taken, tokens, kLength);
+    double divergence = 0;
+    int same = 0;
+    for (size_t i = 0; i < cold.size(); ++i) {
+      auto p = log_probabilities(cold[i]), q = log_probabilities(logits[i]);
+      for (size_t t = 0; t < p.size(); ++t) divergence += std::exp(p[t]) * (p[t] - q[t]);
+      same += std::max_element(p.begin(), p.end()) - p.begin() ==
+              std::max_element(q.begin(), q.end()) - q.begin();
+    }
+    divergence /= static_cast<double>(cold.size());
+    std::printf("hit of %u of %zu tokens: KLD %.6f, same top-1 %d of %zu\n", cut, kLength,
+                divergence, same, cold.size());
+    EXPECT_LT(divergence, 0.02);
+    EXPECT_GE(same, 29);
+  }
+}
+
+}  // namespace
+}  // namespace kv
