@@ -21,8 +21,9 @@ bool is_main(const Object& o) {
 struct KvCache::Piece {
   std::vector<const Plane*> sides;
   RowRange rows;
-  /// Order of preference: a block that the query holds wholly, then tails (those that reach its end
-  /// first, of these the shortest), then others.
+  /// Order of preference: a block that the query holds wholly, then tails that reach its end (the
+  /// shortest first), then other blocks, then other tails: so codes of an open block stand before
+  /// its exact rows, as in a tail they must.
   std::pair<uint32_t, uint32_t> rank;
   bool coded = true;  ///< of a block, not of a tail
 };
@@ -106,10 +107,11 @@ Status KvCache::adopt_rows(const Prefix& prefix) {
       Piece piece;
       piece.sides = {&p};
       piece.rows = {p.first_row, std::min({p.end_row(), f.end_token / rate, tokens() / rate})};
+      uint32_t shorter = kMaxTokens - f.end_token;
       piece.rank = path                              ? std::pair(0u, 0u)
                    : tail && f.end_token >= tokens() ? std::pair(1u, length)
-                   : tail                            ? std::pair(2u, length)
-                                                     : std::pair(3u, 0u);
+                   : !tail                           ? std::pair(2u, shorter)
+                                                     : std::pair(3u, shorter);
       piece.coded = !tail;
       pieces.push_back(std::move(piece));
     }

@@ -26,6 +26,25 @@ CodingSettings settings_of(const CodingOptions& coding) {
 
 const char* to_text(PrefillMode mode) { return mode == PrefillMode::exact ? "exact" : "coded"; }
 
+OpenRequest request_of(const Network& network, const CodingOptions& coding, Profile profile) {
+  OpenRequest request;
+  request.model = network.spec();
+  request.profile = std::make_shared<const Profile>(std::move(profile));
+  request.replace = coding.replace;
+  request.prefill = coding.prefill;
+  return request;
+}
+
+// Opens the model if a profile is in force that the engine may use, so that none need be
+// calibrated. The profile that it brings can't be put in force, since its mode is not the
+// request's: a model that is new stays so.
+Result<OpenReply> open_known(const Network& network, Client& client, const CodingOptions& coding,
+                             Profile profile, Deadline deadline) {
+  bool exact = coding.prefill == PrefillMode::exact;
+  profile.prefill = exact ? PrefillMode::coded : PrefillMode::exact;
+  return client.open(request_of(network, coding, std::move(profile)), deadline);
+}
+
 bool is_main(ObjectKind kind) { return kind == ObjectKind::block || kind == ObjectKind::tail; }
 
 }  // namespace
@@ -39,19 +58,22 @@ Result<StoredPrompts> StoredPrompts::open(Network& network, Client& client,
                                           const CodingOptions& coding, Deadline deadline) {
   const ModelSpec& spec = network.spec();
   KV_ASSIGN_OR_RETURN(Profile profile, plain_profile(spec, settings_of(coding)));
-  if (coding.calibrate && profile.requested_k_bits != 0) {
+  StoredPrompts out(client);
+  bool calibrated = coding.calibrate && profile.requested_k_bits != 0;
+  Result<OpenReply> known = Status(StatusCode::not_found, "not asked");
+  if (calibrated && !coding.replace) {
+    known = open_known(network, client, coding, profile, cache_deadline(deadline));
+  }
+  if (calibrated && !known.ok()) {
     auto made = coding.calibration_file.empty()
                     ? calibrate(network, profile, deadline)
                     : calibrate_with_file(network, profile, coding.calibration_file, deadline);
     KV_ASSIGN_OR_RETURN(profile, std::move(made));
   }
-  OpenRequest request;
-  request.model = spec;
-  request.profile = std::make_shared<const Profile>(std::move(profile));
-  request.replace = coding.replace;
-  request.prefill = coding.prefill;
-  StoredPrompts out(client);
-  KV_ASSIGN_OR_RETURN(out.opened_, client.open(request, cache_deadline(deadline)));
+  if (!known.ok()) {
+    known = client.open(request_of(network, coding, std::move(profile)), cache_deadline(deadline));
+  }
+  KV_ASSIGN_OR_RETURN(out.opened_, std::move(known));
   if (!out.opened_.profile) return Status(StatusCode::internal, "open: no profile in the reply");
   if (PrefillMode in_force = out.opened_.profile->prefill; in_force != coding.prefill) {
     return unsupported(std::string("the profile in force has prefill = ") + to_text(in_force) +

@@ -26,7 +26,8 @@ struct CodingOptions {
   /// and tokens are a function of the tokens alone. A profile in force with another mode is
   /// refused.
   PrefillMode prefill = PrefillMode::exact;
-  bool calibrate = true;  ///< key means and gains from the engine's own text
+  /// Key means and gains from the engine's own text; not computed where a profile is in force.
+  bool calibrate = true;
   std::string
       calibration_file;  ///< kept calibration: read if it fits, else made and written; may be empty
   bool replace = false;  ///< put this profile in force even if another one is

@@ -21,7 +21,9 @@ class MemoryClient : public Client {
   Result<OpenReply> open(const OpenRequest& request, Deadline) override {
     KV_CHECK(request.profile != nullptr);
     KV_RETURN_IF_ERROR(kv::validate(*request.profile, request.model));
-    if (!profile_ || request.replace) profile_ = request.profile;
+    auto profile = profile_ && !request.replace ? profile_ : request.profile;
+    if (profile->prefill != request.prefill) return unsupported("another prefill mode in force");
+    profile_ = profile;
     model_ = request.model;
     realm_ = {"test", model_.fingerprint, profile_->id()};
     KV_ASSIGN_OR_RETURN(codec_, Codec::create(model_, profile_));

@@ -243,6 +243,36 @@ TEST(EngineParts, TheSamePromptGivesTheSameTokensColdFromRamAndFromSsd) {
   }
 }
 
+// Turns of a conversation and a branch of it go on from what earlier ones stored; asked again, each
+// gives the tokens of its first time.
+TEST(EngineParts, ConversationsAndBranchesHitThemselves) {
+  for (const Shape& shape : shapes()) {
+    for (uint8_t bits : {uint8_t{0}, uint8_t{4}}) {
+      SCOPED_TRACE(std::string(shape.name) + " bits " + std::to_string(bits));
+      ModelSpec model = model_of(shape.layers);
+      auto cache = open_cache(small_options());
+      auto generator = open_generator(*cache, model, coding_of(bits));
+      std::vector<std::vector<Token>> prompts;
+      auto turn = random_prompt(27, 8);
+      for (int i = 0; i < 4; ++i) {
+        prompts.push_back(turn);
+        auto branch = turn;
+        branch.back() = (branch.back() + 1) % SyntheticNetwork::kVocab;
+        prompts.push_back(branch);
+        for (Token t : random_prompt(5 + 9 * i, i)) turn.push_back(t);
+      }
+      for (const auto& prompt : prompts) {
+        auto first = run(*generator, prompt, answer(9));
+        auto again = run(*generator, prompt, answer(9));
+        EXPECT_EQ(again.reused_tokens, prompt.size() - 1);
+        EXPECT_EQ(again.tokens, first.tokens) << prompt.size();
+        EXPECT_EQ(again.logits, first.logits) << prompt.size();
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
 // Everything that a fetch of `tokens` has, cut to single rows: by (layer, part, side, row), states
 // by (layer, part, 9, position).
 using Rows = std::map<std::array<uint32_t, 4>, std::vector<uint8_t>>;
@@ -356,6 +386,28 @@ TEST(EngineParts, AnotherPrefillModeThanInForceIsRefusedByName) {
       Generator::open(std::make_unique<SyntheticNetwork>(model), *cache, coding_of(4), soon());
   EXPECT_EQ(other.status().code(), StatusCode::unsupported);
   EXPECT_THAT(other.status().message(), ::testing::HasSubstr("prefill = coded"));
+}
+
+// This network has no tokenizer: whoever calibrates it fails.
+TEST(EngineParts, OnlyANewModelIsCalibrated) {
+  for (PrefillMode mode : {PrefillMode::exact, PrefillMode::coded}) {
+    auto cache = open_cache(small_options());
+    SyntheticNetwork network(plain_model());
+    CodingOptions calibrated = coding_of(4, mode);
+    calibrated.calibrate = true;
+    auto code = [&](const CodingOptions& coding) {
+      return StoredPrompts::open(network, *cache, coding, soon()).status().code();
+    };
+    EXPECT_EQ(code(calibrated), StatusCode::unsupported);
+    auto first = StoredPrompts::open(network, *cache, coding_of(2, mode), soon());
+    ASSERT_TRUE(first.ok());
+    EXPECT_EQ(first->opened().profile->requested_k_bits, 2) << "nothing was put in force before";
+    auto known = StoredPrompts::open(network, *cache, calibrated, soon());
+    ASSERT_TRUE(known.ok()) << known.status().to_string();
+    EXPECT_EQ(known->opened().realm, first->opened().realm);
+    calibrated.replace = true;
+    EXPECT_EQ(code(calibrated), StatusCode::unsupported);
+  }
 }
 
 // A conversation of a hybrid resumes from where its last answer ended, another one that shares a
