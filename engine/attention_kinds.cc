@@ -383,7 +383,10 @@ Result<ModelSpec> AttentionKinds::of(const std::string& name, const Id& fingerpr
                                      std::string_view config) {
   std::lock_guard lock(mutex_);
   auto it = known_.find(fingerprint);
-  if (it == known_.end()) it = known_.emplace(fingerprint, spec_of_config(config)).first;
+  if (it == known_.end()) {
+    if (known_.size() >= kMaxRememberedModels) known_.clear();
+    it = known_.emplace(fingerprint, spec_of_config(config)).first;
+  }
   if (!it->second.ok()) return it->second.status();
   ModelSpec spec = *it->second;
   spec.name = name;

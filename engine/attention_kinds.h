@@ -19,6 +19,7 @@
 namespace kv {
 
 inline constexpr size_t kMaxConfigBytes = 1u << 20;
+inline constexpr size_t kMaxRememberedModels = 1024;  ///< one more, and all are forgotten
 
 /// The parts of every layer; name and fingerprint are left to the caller. Row dtypes are those of
 /// the configuration's dtype (f16 if it has none).

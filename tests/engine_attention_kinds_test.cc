@@ -233,6 +233,13 @@ TEST(AttentionKinds, AreRememberedPerModel) {
   EXPECT_EQ(shape(kinds.of("one", a, "not read again")), shape(first));
   EXPECT_FALSE(kinds.of("two", b, plain("rwkv9").dump()).ok());
   EXPECT_FALSE(kinds.of("two", b, plain("llama").dump()).ok());
+  for (uint32_t i = 0; i < kMaxRememberedModels; ++i) {
+    Id other;
+    other.bytes[2] = static_cast<uint8_t>(i >> 8);
+    other.bytes[3] = static_cast<uint8_t>(i);
+    EXPECT_TRUE(kinds.of("more", other, plain("llama").dump()).ok());
+  }
+  EXPECT_TRUE(kinds.of("two", b, plain("llama").dump()).ok());  // forgotten: read again
 }
 
 TEST(AttentionKinds, AGgufWithAnotherKindOfAttentionIsRefused) {
