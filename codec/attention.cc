@@ -15,12 +15,6 @@
 namespace kv {
 namespace {
 
-/// Rotated queries are rounded to int16, and scaled so that no sum of their products with code
-/// values leaves int32: |sum| <= |query| * sqrt(dim) * largest code value (Cauchy-Schwarz, also for
-/// every part of the sum). 2.1e9 leaves room for the rounding.
-constexpr float kQueryMax = 32767.0f;
-constexpr double kDotMax = 2.1e9;
-constexpr int kCodeMax8 = 128;  // of damaged 8-bit codes; sound ones stop at 127
 /// Weights are rounded to 32767 steps per tile.
 static_assert(int64_t{kTileRows} * 32767 * code_max(4) < (int64_t{1} << 31));
 static_assert(kAttentionChunk % kTileRows == 0);
@@ -38,25 +32,6 @@ T* at_least(std::vector<T>& v, size_t n) {
 }
 
 using Run = AttentionRows::Run;
-
-// Rounds a rotated query to int16; returns the value of one step, NaN if the query isn't finite.
-float round_query(const std::vector<float>& query, uint8_t bits, int16_t* out) {
-  float top = 0;
-  double square = 0;
-  for (float x : query) {
-    top = std::max(top, std::fabs(x));
-    square += double{x} * x;
-  }
-  if (!std::isfinite(square)) return std::numeric_limits<float>::quiet_NaN();
-  if (top < 1e-30f) return 0;  // out is zero
-  const double code = bits == 8 ? kCodeMax8 : code_max(bits);
-  const double norm_max = kDotMax / (std::sqrt(static_cast<double>(query.size())) * code);
-  const float to_int = std::min(kQueryMax / top, static_cast<float>(norm_max / std::sqrt(square)));
-  for (size_t j = 0; j < query.size(); ++j) {
-    out[j] = static_cast<int16_t>(std::min<long>(std::lrint(query[j] * to_int), 32767));
-  }
-  return 1.0f / to_int;
-}
 
 // The first run that ends after `row`.
 const Run* first_run_after(const std::vector<Run>& runs, uint32_t row) {
@@ -87,6 +62,7 @@ void append_runs(const Plane& plane, uint32_t first, uint32_t end, std::vector<R
         r.data = data + (a - row) * run_bytes(plane, RunForm::exact, 1);
       } else {
         r.data = data;
+        r.data_end = plane.bytes.data() + plane.bytes.size();
         r.scales = data + uint64_t{plane.heads} * run.rows * code_bytes(plane.dim, plane.bits);
         r.run_offset = a - row;
       }
@@ -215,48 +191,6 @@ uint32_t AttentionRows::end_chunk() const {
   return (end_row() + kAttentionChunk - 1) / kAttentionChunk;
 }
 
-// ---- PreparedQueries
-
-void PreparedQueries::prepare(const Codec& codec, uint32_t layer, uint32_t part, uint32_t kv_head,
-                              std::span<const float> queries, float scale,
-                              std::span<const RowLimit> limits) {
-  const SideCoding* side = codec.side(layer, part, Side::k);
-  KV_CHECK(side != nullptr && kv_head < side->heads && queries.size() % side->dim == 0);
-  const uint32_t dim = side->dim;
-  codec_ = &codec;
-  count_ = static_cast<uint32_t>(queries.size() / dim);
-  layer_ = layer;
-  part_ = part;
-  kv_head_ = kv_head;
-  k_stride_ = round_up8(dim);
-  KV_CHECK(limits.empty() || limits.size() == count_);
-  limits_.assign(limits.begin(), limits.end());
-  exact_.assign(size_t{count_} * k_stride_, 0.0f);
-  rotated_.assign(side->bits != 0 ? size_t{count_} * dim : 0, 0);
-  factor_.assign(count_, 0.0f);
-  mean_score_.assign(count_, 0.0f);
-  work_.resize(dim);
-  const float unit = code_unit(side->bits) / rotation_norm(dim);
-  for (uint32_t i = 0; i < count_; ++i) {
-    float* exact = exact_.data() + size_t{i} * k_stride_;
-    for (uint32_t j = 0; j < dim; ++j) exact[j] = queries[size_t{i} * dim + j] * scale;
-    if (side->bits == 0) continue;
-    std::copy_n(exact, dim, work_.begin());
-    if (!side->mean.empty()) {
-      const float* mean = side->mean.data() + size_t{kv_head} * dim;
-      const float* inverse_gain = side->inverse_gain.data() + size_t{kv_head} * dim;
-      double mean_score = 0;
-      for (uint32_t j = 0; j < dim; ++j) {
-        mean_score += double{exact[j]} * mean[j];
-        work_[j] *= inverse_gain[j];
-      }
-      mean_score_[i] = static_cast<float>(mean_score);
-    }
-    codec.kernels().rotate(work_.data(), dim, side->signs->data());
-    factor_[i] = unit * round_query(work_, side->bits, rotated_.data() + size_t{i} * dim);
-  }
-}
-
 // ---- one chunk
 
 size_t partial_floats(uint32_t queries, const AttentionRows& rows) {
@@ -296,9 +230,9 @@ class ChunkTask {
     factors_ = scores_ + size_t{count_} * kAttentionChunk;
     tile_ = factors_ + count_;
     tile_scales_ = tile_ + kTileRows * tile_width;
-    codes_ = at_least(scratch.shorts, kTileRows * (tile_width + count_));
-    weights_ = codes_ + kTileRows * tile_width;
-    dots_ = at_least(scratch.dots, kTileRows * size_t{count_});
+    weights_ = at_least(scratch.shorts, kTileRows * count_);
+    const size_t vector_bytes = std::max(code_bytes(k_.dim, k_.bits), code_bytes(v_.dim, v_.bits));
+    codes_ = at_least(scratch.bytes, kTileRows * vector_bytes + kCodeSlack);
   }
 
   void run(uint32_t chunk, float* partial) {
@@ -331,19 +265,50 @@ class ChunkTask {
  private:
   uint32_t last() const { return first_ + kAttentionChunk; }
 
+  // Index of absolute `row` among the vectors of a code run.
+  size_t vector_at(const Run& run, uint32_t row) const {
+    return size_t{head_} * run.run_rows + run.run_offset + (row - run.first);
+  }
+
+  // `n` code vectors from index `at` of a run, with the kernels' slack behind them: in place
+  // wherever the plane goes on for long enough, as all but tiny ones do.
+  const uint8_t* code_vectors(const Run& run, size_t at, uint32_t n, size_t vector_bytes) {
+    const uint8_t* codes = run.data + at * vector_bytes;
+    const size_t size = n * vector_bytes;
+    if (static_cast<size_t>(run.data_end - codes) >= size + kCodeSlack) return codes;
+    std::memcpy(codes_, codes, size);
+    return codes_;
+  }
+
+  // Asks for a tile of the other side, to be read half a chunk later: blocks lie anywhere in
+  // memory, so the machine does not see the next one coming.
+  void prefetch_tile(const std::vector<Run>& runs, const SideCoding& side, uint32_t row) const {
+    const Run* run = first_run_after(runs, row);
+    if (run == runs.data() + runs.size() || run->first > row || run->form == RunForm::exact) return;
+    const size_t bytes = code_bytes(side.dim, side.bits);
+    const uint8_t* codes = run->data + vector_at(*run, row) * bytes;
+    const size_t size = std::min(kTileRows, run->end - row) * bytes;
+    for (size_t i = 0; i < size; i += 64) __builtin_prefetch(codes + i);
+  }
+
   void score_codes(const Run& run) {
-    const size_t bytes = code_bytes(k_.dim, k_.bits);
+    const size_t bytes = code_bytes(k_.dim, k_.bits), width = query_width(k_.dim);
     const uint32_t from = std::max(run.first, first_), to = std::min(run.end, last());
     for (uint32_t row = from; row < to;) {
       const uint32_t n = std::min(kTileRows, to - row);
-      const size_t at = size_t{head_} * run.run_rows + run.run_offset + (row - run.first);
-      kernels_.unpack(run.data + at * bytes, n, k_.dim, k_.bits, codes_);
-      kernels_.dot_codes(queries_.rotated_.data() + size_t{at_} * k_.dim, count_, codes_, n, k_.dim,
-                         dots_);
-      for (uint32_t i = 0; i < count_; ++i) {
-        kernels_.score_codes(dots_ + size_t{i} * n, run.scales + 2 * at, n,
-                             queries_.factor_[at_ + i], queries_.mean_score_[at_ + i],
-                             scores_ + size_t{i} * kAttentionChunk + (row - first_));
+      const size_t at = vector_at(run, row);
+      const uint8_t* codes = code_vectors(run, at, n, bytes);
+      prefetch_tile(rows_.v_runs(), v_, row);
+      for (uint32_t i = 0; i < count_; i += kQueryGroup) {
+        int32_t dots[kQueryGroup * kTileRows];
+        const uint32_t group = std::min(kQueryGroup, count_ - i);
+        kernels_.dot_codes(queries_.rotated_.data() + (at_ + i) * width, group, codes, n, k_.dim,
+                           k_.bits, dots);
+        for (uint32_t g = 0; g < group; ++g) {
+          kernels_.score_codes(dots + g * kTileRows, run.scales + 2 * at, n,
+                               queries_.factor_[at_ + i + g], queries_.mean_score_[at_ + i + g],
+                               scores_ + size_t{i + g} * kAttentionChunk + (row - first_));
+        }
       }
       row += n;
     }
@@ -404,25 +369,30 @@ class ChunkTask {
   }
 
   void sum_values(const PartialView& out) {
+    const size_t bytes = code_bytes(v_.dim, v_.bits);
     const Run* run = first_run_after(rows_.v_runs(), first_);
     const Run* end = rows_.v_runs().data() + rows_.v_runs().size();
     for (uint32_t tile = first_; tile < last(); tile += kTileRows) {
       while (run != end && run->end <= tile) ++run;
-      bool coded = false;
+      const uint8_t* codes = nullptr;
+      prefetch_tile(rows_.k_runs(), k_, tile + kAttentionChunk);
       for (const Run* r = run; r != end && r->first < tile + kTileRows; ++r) {
         const uint32_t from = std::max(r->first, tile), to = std::min(r->end, tile + kTileRows);
         if (r->form == RunForm::exact) {
           add_exact(*r, from, to, out.exact);
           continue;
         }
-        if (!coded) std::fill_n(tile_scales_, kTileRows, 0.0f);
-        coded = true;
-        const size_t at = size_t{head_} * r->run_rows + r->run_offset + (from - r->first);
-        kernels_.unpack(r->data + at * code_bytes(v_.dim, v_.bits), to - from, v_.dim, v_.bits,
-                        codes_ + size_t{from - tile} * v_.dim);
+        const size_t at = vector_at(*r, from);
+        if (to - from == kTileRows) {
+          codes = code_vectors(*r, at, kTileRows, bytes);
+        } else {  // gathered from several runs; rows of none have weight 0
+          if (codes == nullptr) std::fill_n(tile_scales_, kTileRows, 0.0f);
+          codes = codes_;
+          std::memcpy(codes_ + (from - tile) * bytes, r->data + at * bytes, (to - from) * bytes);
+        }
         kernels_.f16_to_f32(r->scales + 2 * at, tile_scales_ + (from - tile), to - from);
       }
-      if (coded) add_codes(tile, out.rotated);
+      if (codes != nullptr) add_codes(tile, codes, out.rotated);
     }
   }
 
@@ -434,19 +404,16 @@ class ChunkTask {
     }
   }
 
-  void add_codes(uint32_t tile, float* sums) {
+  void add_codes(uint32_t tile, const uint8_t* codes, float* sums) {
     for (uint32_t i = 0; i < count_; ++i) {
       factors_[i] =
           kernels_.quantize_weights(scores_ + size_t{i} * kAttentionChunk + (tile - first_),
                                     tile_scales_, weights_ + size_t{i} * kTileRows);
     }
-    if (v_stride_ == v_.dim) {
-      kernels_.add_codes(weights_, factors_, count_, codes_, v_.dim, sums);
-      return;
-    }
-    for (uint32_t i = 0; i < count_; ++i) {
-      kernels_.add_codes(weights_ + size_t{i} * kTileRows, factors_ + i, 1, codes_, v_.dim,
-                         sums + size_t{i} * v_stride_);
+    for (uint32_t i = 0; i < count_; i += kQueryGroup) {
+      kernels_.add_codes(weights_ + size_t{i} * kTileRows, factors_ + i,
+                         std::min(kQueryGroup, count_ - i), codes, v_.dim, v_.bits,
+                         sums + size_t{i} * v_stride_, v_stride_);
     }
   }
 
@@ -462,9 +429,8 @@ class ChunkTask {
   float* factors_;      // (count)
   float* tile_;         // (kTileRows, stride) exact rows
   float* tile_scales_;  // (kTileRows), 0 where the row is not coded
-  int16_t* codes_;      // (kTileRows, dim) code values
   int16_t* weights_;    // (count, kTileRows)
-  int32_t* dots_;       // (count, rows of the tile)
+  uint8_t* codes_;      // (kTileRows) code vectors and kCodeSlack bytes
 };
 
 // ---- merging

@@ -56,9 +56,10 @@ class AttentionRows {
     DType dtype = DType::f16;  ///< of an exact run
     /// exact: row `first` of head 0, (rows, heads, dim). codes: the run's codes, (heads, run_rows).
     const uint8_t* data = nullptr;
-    const uint8_t* scales = nullptr;  ///< codes: (heads, run_rows) f16
-    uint32_t run_rows = 0;            ///< codes: rows of the whole run
-    uint32_t run_offset = 0;          ///< codes: index of row `first` within the run
+    const uint8_t* data_end = nullptr;  ///< codes: of what may be read from `data` on
+    const uint8_t* scales = nullptr;    ///< codes: (heads, run_rows) f16
+    uint32_t run_rows = 0;              ///< codes: rows of the whole run
+    uint32_t run_offset = 0;            ///< codes: index of row `first` within the run
   };
   const std::vector<Run>& k_runs() const { return k_runs_; }
   const std::vector<Run>& v_runs() const { return v_runs_; }
@@ -95,11 +96,12 @@ class PreparedQueries {
   uint32_t count_ = 0, layer_ = 0, part_ = 0, kv_head_ = 0;
   uint32_t k_stride_ = 0;          // k_dim rounded up to 8
   std::vector<float> exact_;       // (count, k_stride): scaled queries for exact rows
-  std::vector<int16_t> rotated_;   // (count, k_dim): fixed point, for coded rows
+  std::vector<int16_t> rotated_;   // (count, query_width): fixed point, for coded rows
   std::vector<float> factor_;      // (count): value of one unit of rotated_ times one code unit
   std::vector<float> mean_score_;  // (count): query times the removed key mean
   std::vector<RowLimit> limits_;   // (count), or empty
   std::vector<float> work_;
+  std::vector<int16_t> rounded_;
 };
 
 /// Some of the prepared queries: [first, first + count).
@@ -110,8 +112,8 @@ struct QueryRange {
 /// Working memory of one thread. Reuse it: it grows to the largest call.
 struct AttentionScratch {
   std::vector<float> floats;    // scores, one tile of rows
-  std::vector<int16_t> shorts;  // one tile of code values, weights
-  std::vector<int32_t> dots;    // one tile of products
+  std::vector<int16_t> shorts;  // one tile of weights
+  std::vector<uint8_t> bytes;   // one tile of codes
   std::vector<float> partial;   // of one chunk
   std::vector<float> merged;    // of the chunks so far
 };

@@ -2,33 +2,30 @@
 #include "codec/kernels.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 namespace kv {
 
+std::vector<const Kernels*> available_kernels() {
+  std::vector<const Kernels*> out;
+  for (const Kernels* set : {&scalar_kernels(), avx2_kernels(), avx512_kernels()}) {
+    if (set != nullptr) out.push_back(set);
+  }
+  return out;
+}
+
 Result<const Kernels*> select_kernels() {
-  const char* wanted = std::getenv("KV_KERNELS");
-  if (wanted == nullptr || *wanted == '\0') {
-    for (const Kernels* best : {avx512_kernels(), avx2_kernels()}) {
-      if (best != nullptr) return best;
-    }
-    return &scalar_kernels();
+  const char* variable = std::getenv("KV_KERNELS");
+  const std::string wanted = variable == nullptr ? "" : variable;
+  if (wanted.empty()) return available_kernels().back();
+  for (const Kernels* set : available_kernels()) {
+    if (wanted == set->name) return set;
   }
-  if (std::strcmp(wanted, "scalar") == 0) return &scalar_kernels();
-  if (std::strcmp(wanted, "avx2") == 0) {
-    const Kernels* avx2 = avx2_kernels();
-    if (avx2 == nullptr)
-      return unsupported("KV_KERNELS=avx2: this machine lacks AVX2, FMA or F16C");
-    return avx2;
+  if (wanted == "avx2") return unsupported("KV_KERNELS=avx2: this machine lacks AVX2, FMA or F16C");
+  if (wanted == "avx512") {
+    return unsupported("KV_KERNELS=avx512: this machine lacks AVX-512 with VBMI and VNNI");
   }
-  if (std::strcmp(wanted, "avx512") == 0) {
-    const Kernels* avx512 = avx512_kernels();
-    if (avx512 == nullptr) return unsupported("KV_KERNELS=avx512: this machine lacks AVX-512 VNNI");
-    return avx512;
-  }
-  return invalid_argument(std::string("KV_KERNELS=") + wanted +
-                          ": expected scalar, avx2 or avx512");
+  return invalid_argument("KV_KERNELS=" + wanted + ": expected scalar, avx2 or avx512");
 }
 
 }  // namespace kv

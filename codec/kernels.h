@@ -1,4 +1,4 @@
-// Kernels: the codec's inner loops as a table of functions: a scalar reference, AVX2, AVX-512.
+// Kernels: the codec's inner loops as a table of functions: a scalar reference, AVX2 and AVX-512.
 //
 // The scalar table is the specification: every other one gives the same bits for the same input
 // (fixed order of float operations, integers elsewhere; built with -ffp-contract=off). Functions
@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "proto/status.h"
 
@@ -15,6 +16,13 @@ namespace kv {
 
 /// Rows of values are taken in tiles of this many, aligned to absolute positions.
 inline constexpr uint32_t kTileRows = 32;
+
+/// As many queries share one unpacking of a row.
+inline constexpr uint32_t kQueryGroup = 4;
+/// Kernels read whole registers: up to this many bytes past the codes that they are given.
+inline constexpr size_t kCodeSlack = 128;
+/// Values of a query in a kernel set's order: whole registers per slice of a row.
+constexpr uint32_t query_width(uint32_t dim) { return dim + 128; }
 
 /// What became of one vector in encode_rows.
 enum class VectorState : uint8_t { ok = 0, scale_overflow = 1, not_finite = 2 };
@@ -48,20 +56,25 @@ struct Kernels {
   /// One vector: out = signs * (M values) * factor, the transform exact, one rounding at the end.
   void (*decode)(const int16_t* values, uint32_t dim, const float* signs, float factor, float* out);
 
-  /// out[i][r] = sum over dim of q[i] * k[r], exact in int32. q is (count, dim), k (rows, dim), out
-  /// (count, rows).
-  void (*dot_codes)(const int16_t* q, size_t count, const int16_t* k, size_t rows, uint32_t dim,
-                    int32_t* out);
+  /// A query as dot_codes takes it: out (query_width(dim)) holds q's values in the order in which
+  /// this set unpacks codes, with zeros in between.
+  void (*order_query)(const int16_t* q, uint32_t dim, uint8_t bits, int16_t* out);
+  /// dots[i][r] = sum over dim of query i times the code values of row r, exact in int32. queries
+  /// (count, query_width(dim)), `count` at most kQueryGroup; codes: `rows` (at most kTileRows)
+  /// adjacent code vectors and kCodeSlack readable bytes; dots (count, kTileRows).
+  void (*dot_codes)(const int16_t* queries, size_t count, const uint8_t* codes, size_t rows,
+                    uint32_t dim, uint8_t bits, int32_t* dots);
   /// scores[r] = fma(dots[r], factor * scales[r], offset), scales as fp16 bytes.
   void (*score_codes)(const int32_t* dots, const uint8_t* scales, size_t rows, float factor,
                       float offset, float* scores);
   /// out[r] = q * k[r] in f32: 8 lanes of fused multiply-add, then a fixed tree. k is (rows, dim).
   void (*dot_exact)(const float* q, const float* k, size_t rows, uint32_t dim, float* out);
-  /// For each of `count` queries i: acc[i][j] = fma(sum over kTileRows rows r of
-  /// weights[i][r] * v[r][j], factors[i], acc[i][j]), the sum exact in int32.
-  /// weights (count, kTileRows), v (kTileRows, dim), acc (count, dim).
-  void (*add_codes)(const int16_t* weights, const float* factors, size_t count, const int16_t* v,
-                    uint32_t dim, float* acc);
+  /// For each of `count` (at most kQueryGroup) queries i: acc[i][j] = fma(sum over kTileRows rows r
+  /// of weights[i][r] * value j of row r, factors[i], acc[i][j]), the sum exact in int32. weights
+  /// (count, kTileRows), codes: kTileRows adjacent code vectors and kCodeSlack readable bytes,
+  /// acc (count, stride).
+  void (*add_codes)(const int16_t* weights, const float* factors, size_t count,
+                    const uint8_t* codes, uint32_t dim, uint8_t bits, float* acc, size_t stride);
   /// acc[j] = fma(weights[r], v[r][j], acc[j]) for r = 0 … rows - 1 in order. v is (rows, dim).
   void (*add_exact)(const float* weights, const float* v, size_t rows, uint32_t dim, float* acc);
 
@@ -81,9 +94,10 @@ struct Kernels {
 const Kernels& scalar_kernels();
 /// Null if this machine lacks AVX2, FMA or F16C.
 const Kernels* avx2_kernels();
-/// The AVX2 set with attention's inner products and softmax in AVX-512 VNNI. Null if this machine
-/// lacks it.
+/// Null if this machine lacks AVX-512 F, BW, DQ, VL, VBMI or VNNI, or what the AVX2 set needs.
 const Kernels* avx512_kernels();
+/// Every set that this machine can run, the scalar one first.
+std::vector<const Kernels*> available_kernels();
 /// The best of this machine, or the one that the environment variable KV_KERNELS names (scalar,
 /// avx2, avx512). Returns: invalid_argument for an unknown name, unsupported for one this machine
 /// lacks.

@@ -388,10 +388,11 @@ VectorState encode(float* x, uint32_t dim, const float* signs, uint8_t bits, uin
   return with_dim(dim, [=](auto d) { return encode_dim(x, d, signs, bits, codes, scale); });
 }
 
-constexpr Kernels kAvx2 = {"avx2",    f16_to_f32,  bf16_to_f32,     f32_to_f16, f32_to_bf16, center,
-                           uncenter,  rotate,      unrotate,        encode,     unpack,      decode,
-                           dot_codes, score_codes, dot_exact,       add_codes,  add_exact,   merge,
-                           largest,   exp_weights, quantize_weights};
+constexpr Kernels kAvx2 = {"avx2",      f16_to_f32,      bf16_to_f32, f32_to_f16, f32_to_bf16,
+                           center,      uncenter,        rotate,      unrotate,   encode,
+                           unpack,      decode,          order_query, dot_codes,  score_codes,
+                           dot_exact,   add_codes,       add_exact,   merge,      largest,
+                           exp_weights, quantize_weights};
 
 }  // namespace
 }  // namespace kv

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "codec/turboquant.h"
+
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
 
@@ -44,15 +46,31 @@ struct ByteTable {
   }
 };
 
-// kernels_avx2_unpack.cc and kernels_avx2_attention.cc; what they do: codec/kernels.h.
+// Low or high bytes of the code values.
+template <uint8_t bits>
+constexpr ByteTable value_table(int shift) {
+  ByteTable t{};
+  for (uint32_t i = 0; i < 1u << bits; ++i) {
+    t.bytes[i] = static_cast<uint8_t>(static_cast<uint16_t>(code_value(bits, i)) >> shift);
+  }
+  return t;
+}
+
+struct ValueTables {
+  __m256i low, high;
+};
+
+// kernels_avx2_unpack.cc, kernels_avx2_codes.cc, kernels_avx2_attention.cc; what they do:
+// codec/kernels.h.
 void unpack(const uint8_t* codes, size_t rows, uint32_t dim, uint8_t bits, int16_t* out);
-void dot_codes(const int16_t* q, size_t count, const int16_t* k, size_t rows, uint32_t dim,
-               int32_t* out);
+void order_query(const int16_t* q, uint32_t dim, uint8_t bits, int16_t* out);
+void dot_codes(const int16_t* queries, size_t count, const uint8_t* codes, size_t rows,
+               uint32_t dim, uint8_t bits, int32_t* dots);
 void score_codes(const int32_t* dots, const uint8_t* scales, size_t rows, float factor,
                  float offset, float* scores);
 void dot_exact(const float* q, const float* k, size_t rows, uint32_t dim, float* out);
-void add_codes(const int16_t* weights, const float* factors, size_t count, const int16_t* v,
-               uint32_t dim, float* acc);
+void add_codes(const int16_t* weights, const float* factors, size_t count, const uint8_t* codes,
+               uint32_t dim, uint8_t bits, float* acc, size_t stride);
 void add_exact(const float* weights, const float* v, size_t rows, uint32_t dim, float* acc);
 void merge(float* acc, float a, const float* x, float b, size_t n);
 float largest(const float* x, size_t n);

@@ -18,46 +18,6 @@ namespace kv::avx2 {
 
 // ---- scores
 
-// 8 registers of 8 int32 → their 8 sums.
-KV_INLINE __m256i sum_eight(const __m256i* s) {
-  __m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(s[0], s[1]), _mm256_hadd_epi32(s[2], s[3]));
-  __m256i b = _mm256_hadd_epi32(_mm256_hadd_epi32(s[4], s[5]), _mm256_hadd_epi32(s[6], s[7]));
-  return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
-                          _mm256_permute2x128_si256(a, b, 0x31));
-}
-
-KV_INLINE void dot_codes_one(const int16_t* q, const int16_t* k, size_t rows, uint32_t dim,
-                             int32_t* out) {
-  size_t r = 0;
-  for (; r + 8 <= rows; r += 8, k += 8 * size_t{dim}) {
-    __m256i sums[8];
-    for (auto& s : sums) s = _mm256_setzero_si256();
-    for (uint32_t j = 0; j < dim; j += 16) {
-      const __m256i qj = load(q + j);
-      for (int i = 0; i < 8; ++i) {
-        sums[i] = _mm256_add_epi32(
-            sums[i], _mm256_madd_epi16(qj, load(k + static_cast<uint32_t>(i) * dim + j)));
-      }
-    }
-    store(out + r, sum_eight(sums));
-  }
-  for (; r < rows; ++r, k += dim) {
-    __m256i sum = _mm256_setzero_si256();
-    for (uint32_t j = 0; j < dim; j += 16) {
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(load(q + j), load(k + j)));
-    }
-    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-    s = _mm_add_epi32(s, _mm_unpackhi_epi64(s, s));
-    out[r] = _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_srli_si128(s, 4)));
-  }
-}
-
-void dot_codes(const int16_t* q, size_t count, const int16_t* k, size_t rows, uint32_t dim,
-               int32_t* out) {
-  if (dim % 16 != 0) return scalar_kernels().dot_codes(q, count, k, rows, dim, out);
-  for (size_t i = 0; i < count; ++i) dot_codes_one(q + i * dim, k, rows, dim, out + i * rows);
-}
-
 void score_codes(const int32_t* dots, const uint8_t* scales, size_t rows, float factor,
                  float offset, float* scores) {
   const __m256 f = _mm256_set1_ps(factor), o = _mm256_set1_ps(offset);
@@ -97,60 +57,6 @@ void dot_exact(const float* q, const float* k, size_t rows, uint32_t dim, float*
 }
 
 // ---- weighted sums
-
-// `queries` (1 to 4) queries over one tile: for every 16 dims, rows are taken in pairs.
-template <int queries>
-KV_INLINE void add_codes_group(const int16_t* weights, const float* factors, const int16_t* v,
-                               uint32_t dim, float* acc) {
-  for (uint32_t j = 0; j < dim; j += 16) {
-    __m256i low[queries], high[queries];  // dims 0-3, 8-11 and 4-7, 12-15
-    for (int i = 0; i < queries; ++i) low[i] = high[i] = _mm256_setzero_si256();
-    for (uint32_t r = 0; r < kTileRows; r += 2) {
-      const __m256i a = load(v + r * dim + j), b = load(v + (r + 1) * dim + j);
-      const __m256i ab_low = _mm256_unpacklo_epi16(a, b), ab_high = _mm256_unpackhi_epi16(a, b);
-      for (int i = 0; i < queries; ++i) {
-        int32_t pair;
-        std::memcpy(&pair, weights + static_cast<uint32_t>(i) * kTileRows + r, 4);
-        const __m256i w = _mm256_set1_epi32(pair);
-        low[i] = _mm256_add_epi32(low[i], _mm256_madd_epi16(w, ab_low));
-        high[i] = _mm256_add_epi32(high[i], _mm256_madd_epi16(w, ab_high));
-      }
-    }
-    for (int i = 0; i < queries; ++i) {
-      float* out = acc + static_cast<uint32_t>(i) * dim + j;
-      const __m256 f = _mm256_set1_ps(factors[i]);
-      __m256 s0 = _mm256_cvtepi32_ps(_mm256_permute2x128_si256(low[i], high[i], 0x20));
-      __m256 s1 = _mm256_cvtepi32_ps(_mm256_permute2x128_si256(low[i], high[i], 0x31));
-      _mm256_storeu_ps(out, _mm256_fmadd_ps(s0, f, _mm256_loadu_ps(out)));
-      _mm256_storeu_ps(out + 8, _mm256_fmadd_ps(s1, f, _mm256_loadu_ps(out + 8)));
-    }
-  }
-}
-
-void add_codes(const int16_t* weights, const float* factors, size_t count, const int16_t* v,
-               uint32_t dim, float* acc) {
-  if (dim % 16 != 0) return scalar_kernels().add_codes(weights, factors, count, v, dim, acc);
-  while (count > 0) {
-    const size_t n = count < 4 ? count : 4;
-    switch (n) {
-      case 1:
-        add_codes_group<1>(weights, factors, v, dim, acc);
-        break;
-      case 2:
-        add_codes_group<2>(weights, factors, v, dim, acc);
-        break;
-      case 3:
-        add_codes_group<3>(weights, factors, v, dim, acc);
-        break;
-      default:
-        add_codes_group<4>(weights, factors, v, dim, acc);
-    }
-    weights += n * kTileRows;
-    factors += n;
-    acc += n * dim;
-    count -= n;
-  }
-}
 
 template <int registers>
 KV_INLINE void add_exact_slab(const float* weights, const float* v, size_t rows, uint32_t dim,

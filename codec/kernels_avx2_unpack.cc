@@ -18,19 +18,6 @@
 namespace kv::avx2 {
 namespace {
 
-template <uint8_t bits>
-constexpr ByteTable value_table(int shift) {
-  ByteTable t{};
-  for (uint32_t i = 0; i < 1u << bits; ++i) {
-    t.bytes[i] = static_cast<uint8_t>(static_cast<uint16_t>(code_value(bits, i)) >> shift);
-  }
-  return t;
-}
-
-struct ValueTables {
-  __m256i low, high;
-};
-
 // 32 indices in order → 32 code values.
 KV_INLINE void look_up(const ValueTables& t, __m256i index, int16_t* out) {
   index = _mm256_permute4x64_epi64(index, 0xD8);  // so that the unpacks give 0-15 and 16-31

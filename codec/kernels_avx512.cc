@@ -1,138 +1,264 @@
-// The AVX-512 kernels: the inner products of attention on codes by VNNI and the softmax; the rest
-// is AVX2. Same bits as the scalar ones: products are exact integers, lanes are summed eight by
-// eight.
+// The AVX-512 kernels: products with packed codes and weighted sums by VBMI and VNNI, and the
+// softmax; the rest is AVX2.
 //
+// A permutation of words turns 32 codes into code values at once, in the order of code_order.h.
+// Sums are exact integers, softmax sums run in eight lanes: the same bits as the scalar kernels.
 // Everything after the pragma must only run after avx512_kernels() has asked the machine. Pure
 // functions, any thread.
 #include <immintrin.h>
 
 #include <cstring>
+#include <utility>
 
+#include "codec/code_order.h"
 #include "codec/kernels.h"
 #include "codec/kernels_avx2.h"
 #include "codec/turboquant.h"
+#include "proto/plane.h"
 
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")
 
 namespace kv {
 namespace {
 
 #define KV_UNROLL _Pragma("GCC unroll 16")
 
-inline __m512i load512(const void* p) { return _mm512_loadu_si512(p); }
-
-inline __m512i pair_of(const int16_t* p) {  // two neighbours, in every lane
+KV_INLINE __m512i load512(const void* p) { return _mm512_loadu_si512(p); }
+KV_INLINE __m512i pair_of(const int16_t* p) {  // two neighbours, in every lane
   int32_t pair;
   std::memcpy(&pair, p, 4);
   return _mm512_set1_epi32(pair);
 }
 
-// ---- scores
+constexpr uint8_t kPieces[4] = {0, 1, 2, 3};  // groups in order: one register of 32 values
 
-// 16 rows of 16 dwords → 16 columns of 16 dwords.
-inline void transpose16(const int16_t* in, size_t stride, __m512i* out, size_t out_stride) {
-  __m512i a[16], b[16];
-  KV_UNROLL for (int r = 0; r < 16; ++r) a[r] = load512(in + static_cast<size_t>(r) * stride);
-  KV_UNROLL for (int r = 0; r < 16; r += 2) {
-    b[r] = _mm512_unpacklo_epi32(a[r], a[r + 1]);
-    b[r + 1] = _mm512_unpackhi_epi32(a[r], a[r + 1]);
-  }
-  // a[4 k + c]: column c of each quarter, rows 4 k … 4 k + 3.
-  KV_UNROLL for (int r = 0; r < 16; r += 4) {
-    a[r] = _mm512_unpacklo_epi64(b[r], b[r + 2]);
-    a[r + 1] = _mm512_unpackhi_epi64(b[r], b[r + 2]);
-    a[r + 2] = _mm512_unpacklo_epi64(b[r + 1], b[r + 3]);
-    a[r + 3] = _mm512_unpackhi_epi64(b[r + 1], b[r + 3]);
-  }
-  KV_UNROLL for (int c = 0; c < 4; ++c) {
-    const __m512i even_low = _mm512_shuffle_i32x4(a[c], a[c + 4], 0x88);  // quarters 0, 2
-    const __m512i odd_low = _mm512_shuffle_i32x4(a[c], a[c + 4], 0xdd);   // quarters 1, 3
-    const __m512i even_high = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0x88);
-    const __m512i odd_high = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0xdd);
-    const auto at = static_cast<size_t>(c);
-    out[at * out_stride] = _mm512_shuffle_i32x4(even_low, even_high, 0x88);
-    out[(at + 4) * out_stride] = _mm512_shuffle_i32x4(odd_low, odd_high, 0x88);
-    out[(at + 8) * out_stride] = _mm512_shuffle_i32x4(even_low, even_high, 0xdd);
-    out[(at + 12) * out_stride] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xdd);
-  }
-}
+// One instance of a kernel: bits are constant, dims are not. Words hold one byte of a plane each.
+template <uint8_t bits>
+struct Codes {
+  static constexpr int kSlices = static_cast<int>(code_plane(32, bits).slices);
+  static constexpr int kShift = static_cast<int>(code_plane(32, bits).shift);
 
-// `queries` queries with a tile in columns: pairs of dims (dim / 2) of kTileRows rows.
-template <int queries>
-inline void dot_columns(const int16_t* q, const __m512i* columns, uint32_t dim, int32_t* out) {
-  __m512i low[queries], high[queries];
-  KV_UNROLL for (int i = 0; i < queries; ++i) low[i] = high[i] = _mm512_setzero_si512();
-  for (uint32_t j = 0; j < dim; j += 2, columns += 2) {
-    KV_UNROLL for (int i = 0; i < queries; ++i) {
-      const __m512i pair = pair_of(q + static_cast<uint32_t>(i) * dim + j);
-      low[i] = _mm512_dpwssd_epi32(low[i], pair, columns[0]);
-      high[i] = _mm512_dpwssd_epi32(high[i], pair, columns[1]);
+  __m512i table;  // code values, repeated: what stands above an index does not matter
+  KV_INLINE Codes() {
+    if constexpr (bits != 8) {
+      alignas(64) int16_t values[32];
+      for (uint32_t i = 0; i < 32; ++i) values[i] = code_value(bits, i % (1u << bits));
+      table = _mm512_load_si512(values);
     }
   }
-  KV_UNROLL for (int i = 0; i < queries; ++i) {
-    _mm512_storeu_si512(out + i * int{kTileRows}, low[i]);
-    _mm512_storeu_si512(out + i * int{kTileRows} + 16, high[i]);
+
+  // Third bits of a chunk: of slice s at bit 2 s of each byte.
+  static KV_INLINE __m256i third_bits(const uint8_t* row, uint32_t dim, uint32_t at) {
+    const uint8_t* plane = row + dim / 4;
+    const uint32_t even_bytes = at < dim / 8 ? dim / 8 - at : 0;
+    const auto is_even = static_cast<__mmask32>(even_bytes >= 32 ? ~0u : (1u << even_bytes) - 1);
+    const __m256i odd = _mm256_srli_epi16(avx2::load(plane + at - dim / 8), 1);
+    return _mm256_mask_loadu_epi8(odd, is_even, plane + at);
+  }
+  // The values of slice s of 32 words; `third` has their third bits.
+  template <int s>
+  KV_INLINE __m512i values(__m512i words, __m512i third) const {
+    if constexpr (bits == 8) return words;
+    __m512i index = _mm512_srli_epi16(words, kShift * s);
+    if constexpr (bits == 3) {
+      const __m512i bit =
+          s == 0 ? _mm512_slli_epi16(third, 2) : _mm512_srli_epi16(third, 2 * s - 2);
+      index = _mm512_ternarylogic_epi32(_mm512_set1_epi16(3), index, bit, 0xCA);
+    }
+    return _mm512_permutexvar_epi16(index, table);
+  }
+};
+
+// Calls f with 0 … n - 1 as constants.
+template <int n, typename F>
+KV_INLINE void unrolled(F f) {
+  [&]<int... i>(std::integer_sequence<int, i...>) KV_LAMBDA_INLINE {
+    (f(std::integral_constant<int, i>()), ...);
+  }
+  (std::make_integer_sequence<int, n>());
+}
+
+// ---- scores
+
+// a[0 … 3] → in each quarter, the sums of the four registers' quarters.
+KV_INLINE __m512i sum_quarters(const __m512i* a) {
+  const __m512i ab =
+      _mm512_add_epi32(_mm512_unpacklo_epi32(a[0], a[1]), _mm512_unpackhi_epi32(a[0], a[1]));
+  const __m512i cd =
+      _mm512_add_epi32(_mm512_unpacklo_epi32(a[2], a[3]), _mm512_unpackhi_epi32(a[2], a[3]));
+  return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+}
+KV_INLINE __m512i add_halves(__m512i a, __m512i b) {
+  return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+// Four rows with `count` queries; row r of them is at codes + min(r, last) * row_bytes.
+template <uint8_t bits, int count>
+KV_INLINE void dot_rows(const Codes<bits>& set, const int16_t* queries, size_t width,
+                        const uint8_t* codes, size_t row_bytes, size_t rows, uint32_t dim,
+                        int32_t* dots) {
+  const uint8_t* row[4];
+  KV_UNROLL for (size_t r = 0; r < 4; ++r) row[r] = codes + (r < rows ? r : rows - 1) * row_bytes;
+  __m512i sums[4][4];
+  KV_UNROLL for (int i = 0; i < 16; ++i) sums[i / 4][i % 4] = _mm512_setzero_si512();
+  const int16_t* q = queries;
+  for (uint32_t at = 0; at < code_plane(dim, bits).bytes; at += 32) {
+    __m512i words[4], third[4];
+    KV_UNROLL for (int r = 0; r < 4; ++r) {
+      const __m256i chunk = avx2::load(row[r] + at);
+      words[r] = bits == 8 ? _mm512_cvtepi8_epi16(chunk) : _mm512_cvtepu8_epi16(chunk);
+      third[r] = bits == 3 ? _mm512_cvtepu8_epi16(set.third_bits(row[r], dim, at)) : words[r];
+    }
+    unrolled<Codes<bits>::kSlices>([&](auto s) KV_LAMBDA_INLINE {
+      __m512i k[4];
+      KV_UNROLL for (int r = 0; r < 4; ++r) k[r] = set.template values<s()>(words[r], third[r]);
+      KV_UNROLL for (int i = 0; i < count; ++i) {
+        const __m512i part = load512(q + static_cast<size_t>(i) * width);
+        KV_UNROLL for (int r = 0; r < 4; ++r) {
+          sums[i][r] = _mm512_dpwssd_epi32(sums[i][r], k[r], part);
+        }
+      }
+      q += 32;
+    });
+  }
+  alignas(64) int32_t out[16];
+  const __m512i low = add_halves(sum_quarters(sums[0]), sum_quarters(sums[1]));
+  const __m512i high = add_halves(sum_quarters(sums[2]), sum_quarters(sums[3]));
+  _mm512_store_si512(out, add_halves(low, high));
+  for (int i = 0; i < count; ++i) {
+    std::memcpy(dots + i * int{kTileRows}, out + 4 * i, (rows < 4 ? rows : 4) * sizeof(int32_t));
   }
 }
 
-// Whole tiles are turned so that a lane is a row: then no sum runs across lanes.
-void dot_codes(const int16_t* q, size_t count, const int16_t* k, size_t rows, uint32_t dim,
-               int32_t* out) {
-  if (rows != kTileRows || dim % 32 != 0) return avx2::dot_codes(q, count, k, rows, dim, out);
-  __m512i columns[kMaxCodedDim];  // (dim / 2, 2)
-  for (uint32_t j = 0; j < dim; j += 32) {
-    transpose16(k + j, dim, columns + j, 2);
-    transpose16(k + 16 * dim + j, dim, columns + j + 1, 2);
+template <uint8_t bits, int count>
+void dot_tile(const int16_t* queries, const uint8_t* codes, size_t rows, uint32_t dim,
+              int32_t* dots) {
+  const Codes<bits> set;
+  const size_t row_bytes = code_bytes(dim, bits), width = query_width(dim);
+  size_t r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    dot_rows<bits, count>(set, queries, width, codes + r * row_bytes, row_bytes, 4, dim, dots + r);
   }
-  for (; count >= 4; count -= 4, q += 4 * dim, out += 4 * kTileRows) {
-    dot_columns<4>(q, columns, dim, out);
-  }
-  if (count == 3) return dot_columns<3>(q, columns, dim, out);
-  if (count == 2) return dot_columns<2>(q, columns, dim, out);
-  if (count == 1) dot_columns<1>(q, columns, dim, out);
+  if (r == rows) return;
+  dot_rows<bits, count>(set, queries, width, codes + r * row_bytes, row_bytes, rows - r, dim,
+                        dots + r);
 }
 
 // ---- weighted sums
 
-// `queries` queries over one tile: for every 32 dims, rows are taken in pairs.
-template <int queries>
-inline void add_codes_group(const int16_t* weights, const float* factors, const int16_t* v,
-                            uint32_t dim, float* acc) {
-  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-  for (uint32_t j = 0; j < dim; j += 32) {
-    __m512i low[queries], high[queries];  // dims 0-3, 8-11, 16-19, 24-27 and the others
-    KV_UNROLL for (int i = 0; i < queries; ++i) low[i] = high[i] = _mm512_setzero_si512();
-    for (uint32_t r = 0; r < kTileRows; r += 2) {
-      const __m512i a = load512(v + r * dim + j), b = load512(v + (r + 1) * dim + j);
-      const __m512i ab_low = _mm512_unpacklo_epi16(a, b), ab_high = _mm512_unpackhi_epi16(a, b);
-      KV_UNROLL for (int i = 0; i < queries; ++i) {
-        const __m512i w = pair_of(weights + static_cast<uint32_t>(i) * kTileRows + r);
-        low[i] = _mm512_dpwssd_epi32(low[i], w, ab_low);
-        high[i] = _mm512_dpwssd_epi32(high[i], w, ab_high);
+// Bytes 16 h … 16 h + 15 of two rows' chunks as pairs of words, each byte in both of its word's.
+KV_INLINE __m512i pair_rows(__m256i a, __m256i b, __m512i order) {
+  const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+  return _mm512_permutexvar_epi8(order, both);
+}
+
+// 16 dims of each slice of a chunk, from its byte `half`, over a tile of rows.
+template <uint8_t bits, int count>
+KV_INLINE void add_half_chunk(const Codes<bits>& set, const int16_t* weights, const float* factors,
+                              const uint8_t* codes, uint32_t dim, uint32_t at, uint32_t half,
+                              float* acc, size_t stride) {
+  constexpr int kSlices = Codes<bits>::kSlices;
+  const size_t row_bytes = code_bytes(dim, bits);
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i order =
+      _mm512_add_epi32(_mm512_mullo_epi32(lane, _mm512_set1_epi32(0x01010101)),
+                       _mm512_set1_epi32(static_cast<int>(0x20200000u + 0x01010101u * half)));
+  __m512i sums[kSlices][count];
+  KV_UNROLL for (int s = 0; s < kSlices; ++s) {
+    KV_UNROLL for (int i = 0; i < count; ++i) sums[s][i] = _mm512_setzero_si512();
+  }
+  for (uint32_t r = 0; r < kTileRows; r += 2, codes += 2 * row_bytes) {
+    __m512i words = pair_rows(avx2::load(codes + at), avx2::load(codes + row_bytes + at), order);
+    __m512i third = words;
+    if constexpr (bits == 8) words = _mm512_srai_epi16(words, 8);
+    if constexpr (bits == 3) {
+      third = pair_rows(set.third_bits(codes, dim, at), set.third_bits(codes + row_bytes, dim, at),
+                        order);
+    }
+    __m512i v[kSlices];
+    unrolled<kSlices>([&](auto s)
+                          KV_LAMBDA_INLINE { v[s] = set.template values<s()>(words, third); });
+    KV_UNROLL for (int i = 0; i < count; ++i) {
+      const __m512i w = pair_of(weights + static_cast<uint32_t>(i) * kTileRows + r);
+      KV_UNROLL for (int s = 0; s < kSlices; ++s) {
+        sums[s][i] = _mm512_dpwssd_epi32(sums[s][i], v[s], w);
       }
     }
-    KV_UNROLL for (int i = 0; i < queries; ++i) {
-      float* out = acc + static_cast<uint32_t>(i) * dim + j;
-      const __m512 f = _mm512_set1_ps(factors[i]);
-      const __m512 s0 = _mm512_cvtepi32_ps(_mm512_permutex2var_epi32(low[i], first, high[i]));
-      const __m512 s1 = _mm512_cvtepi32_ps(_mm512_permutex2var_epi32(low[i], second, high[i]));
-      _mm512_storeu_ps(out, _mm512_fmadd_ps(s0, f, _mm512_loadu_ps(out)));
-      _mm512_storeu_ps(out + 16, _mm512_fmadd_ps(s1, f, _mm512_loadu_ps(out + 16)));
+  }
+  const uint32_t bytes = code_plane(dim, bits).bytes, left = bytes - at - half;
+  const auto mask = static_cast<__mmask16>(left >= 16 ? 0xFFFF : (1u << left) - 1);
+  KV_UNROLL for (int s = 0; s < kSlices; ++s) {
+    KV_UNROLL for (int i = 0; i < count; ++i) {
+      float* to =
+          acc + static_cast<size_t>(i) * stride + static_cast<uint32_t>(s) * bytes + at + half;
+      const __m512 old = _mm512_maskz_loadu_ps(mask, to), f = _mm512_set1_ps(factors[i]);
+      _mm512_mask_storeu_ps(to, mask, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[s][i]), f, old));
     }
   }
 }
 
-void add_codes(const int16_t* weights, const float* factors, size_t count, const int16_t* v,
-               uint32_t dim, float* acc) {
-  if (dim % 32 != 0) return avx2::add_codes(weights, factors, count, v, dim, acc);
-  for (; count >= 4; count -= 4, weights += 4 * kTileRows, factors += 4, acc += 4 * dim) {
-    add_codes_group<4>(weights, factors, v, dim, acc);
+template <uint8_t bits, int count>
+void add_tile(const int16_t* weights, const float* factors, const uint8_t* codes, uint32_t dim,
+              float* acc, size_t stride) {
+  const Codes<bits> set;
+  const uint32_t bytes = code_plane(dim, bits).bytes;
+  for (uint32_t at = 0; at < bytes; at += 32) {
+    for (uint32_t half = 0; half < 32 && at + half < bytes; half += 16) {
+      add_half_chunk<bits, count>(set, weights, factors, codes, dim, at, half, acc, stride);
+    }
   }
-  if (count == 3) return add_codes_group<3>(weights, factors, v, dim, acc);
-  if (count == 2) return add_codes_group<2>(weights, factors, v, dim, acc);
-  if (count == 1) add_codes_group<1>(weights, factors, v, dim, acc);
+}
+
+// Calls f with bits and count as constants.
+template <uint8_t bits, typename F>
+KV_INLINE void with_count(size_t count, F f) {
+  using Bits = std::integral_constant<uint8_t, bits>;
+  switch (count) {
+    case 1:
+      return f(Bits(), std::integral_constant<int, 1>());
+    case 2:
+      return f(Bits(), std::integral_constant<int, 2>());
+    case 3:
+      return f(Bits(), std::integral_constant<int, 3>());
+    default:
+      return f(Bits(), std::integral_constant<int, 4>());
+  }
+}
+template <typename F>
+KV_INLINE void with_shape(uint8_t bits, size_t count, F f) {
+  switch (bits) {
+    case 2:
+      return with_count<2>(count, f);
+    case 3:
+      return with_count<3>(count, f);
+    case 4:
+      return with_count<4>(count, f);
+    default:
+      return with_count<8>(count, f);
+  }
+}
+
+void order_query(const int16_t* q, uint32_t dim, uint8_t bits, int16_t* out) {
+  if (dim % 8 != 0) return scalar_kernels().order_query(q, dim, bits, out);
+  order_by_groups(q, dim, bits, false, kPieces, out);
+}
+
+void dot_codes(const int16_t* queries, size_t count, const uint8_t* codes, size_t rows,
+               uint32_t dim, uint8_t bits, int32_t* dots) {
+  if (dim % 8 != 0) return scalar_kernels().dot_codes(queries, count, codes, rows, dim, bits, dots);
+  with_shape(bits, count,
+             [=](auto b, auto n) { dot_tile<b(), n()>(queries, codes, rows, dim, dots); });
+}
+
+void add_codes(const int16_t* weights, const float* factors, size_t count, const uint8_t* codes,
+               uint32_t dim, uint8_t bits, float* acc, size_t stride) {
+  if (dim % 8 != 0) {
+    return scalar_kernels().add_codes(weights, factors, count, codes, dim, bits, acc, stride);
+  }
+  with_shape(bits, count, [=](auto b, auto n) {
+    add_tile<b(), n()>(weights, factors, codes, dim, acc, stride);
+  });
 }
 
 // ---- softmax
@@ -190,6 +316,7 @@ const Kernels* avx512_kernels() {
   static const Kernels kernels = [] {
     Kernels k = avx2_kernels() != nullptr ? *avx2_kernels() : scalar_kernels();
     k.name = "avx512";
+    k.order_query = order_query;
     k.dot_codes = dot_codes;
     k.add_codes = add_codes;
     k.exp_weights = exp_weights;
@@ -198,7 +325,8 @@ const Kernels* avx512_kernels() {
   static const bool supported =
       avx2_kernels() != nullptr && __builtin_cpu_supports("avx512f") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
+      __builtin_cpu_supports("avx512vnni");
   return supported ? &kernels : nullptr;
 }
 

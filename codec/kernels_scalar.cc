@@ -180,14 +180,21 @@ void decode(const int16_t* values, uint32_t dim, const float* signs, float facto
   for (uint32_t j = 0; j < dim; ++j) out[j] = out[j] * (signs[j] * factor);
 }
 
-void dot_codes(const int16_t* q, size_t count, const int16_t* k, size_t rows, uint32_t dim,
-               int32_t* out) {
-  for (size_t i = 0; i < count; ++i, q += dim) {
-    const int16_t* row = k;
-    for (size_t r = 0; r < rows; ++r, row += dim) {
+void order_query(const int16_t* q, uint32_t dim, uint8_t, int16_t* out) {
+  std::copy_n(q, dim, out);
+  std::fill_n(out + dim, query_width(dim) - dim, int16_t{0});
+}
+
+void dot_codes(const int16_t* queries, size_t count, const uint8_t* codes, size_t rows,
+               uint32_t dim, uint8_t bits, int32_t* dots) {
+  int16_t k[kMaxCodedDim];
+  for (size_t r = 0; r < rows; ++r, codes += code_bytes(dim, bits)) {
+    unpack(codes, 1, dim, bits, k);
+    for (size_t i = 0; i < count; ++i) {
+      const int16_t* q = queries + i * query_width(dim);
       int32_t sum = 0;
-      for (uint32_t j = 0; j < dim; ++j) sum += int32_t{q[j]} * row[j];
-      *out++ = sum;
+      for (uint32_t j = 0; j < dim; ++j) sum += int32_t{q[j]} * k[j];
+      dots[i * kTileRows + r] = sum;
     }
   }
 }
@@ -208,9 +215,11 @@ void dot_exact(const float* q, const float* k, size_t rows, uint32_t dim, float*
   }
 }
 
-void add_codes(const int16_t* weights, const float* factors, size_t count, const int16_t* v,
-               uint32_t dim, float* acc) {
-  for (size_t i = 0; i < count; ++i, weights += kTileRows, acc += dim) {
+void add_codes(const int16_t* weights, const float* factors, size_t count, const uint8_t* codes,
+               uint32_t dim, uint8_t bits, float* acc, size_t stride) {
+  int16_t v[kTileRows * kMaxCodedDim];
+  unpack(codes, kTileRows, dim, bits, v);
+  for (size_t i = 0; i < count; ++i, weights += kTileRows, acc += stride) {
     for (uint32_t j = 0; j < dim; ++j) {
       int32_t sum = 0;
       for (uint32_t r = 0; r < kTileRows; ++r) sum += int32_t{weights[r]} * v[r * dim + j];
@@ -273,10 +282,11 @@ float quantize_weights(const float* w, const float* scales, int16_t* out) {
   return top * (1.0f / 32767.0f);
 }
 
-constexpr Kernels kScalar = {
-    "scalar",  f16_to_f32, bf16_to_f32, f32_to_f16, f32_to_bf16, center,      uncenter,
-    rotate,    unrotate,   encode,      unpack,     decode,      dot_codes,   score_codes,
-    dot_exact, add_codes,  add_exact,   merge,      largest,     exp_weights, quantize_weights};
+constexpr Kernels kScalar = {"scalar",    f16_to_f32,      bf16_to_f32, f32_to_f16, f32_to_bf16,
+                             center,      uncenter,        rotate,      unrotate,   encode,
+                             unpack,      decode,          order_query, dot_codes,  score_codes,
+                             dot_exact,   add_codes,       add_exact,   merge,      largest,
+                             exp_weights, quantize_weights};
 
 }  // namespace
 

@@ -99,13 +99,7 @@ inline std::vector<float> values_of(const Codec& codec, const Plane& plane) {
   return out;
 }
 
-inline std::vector<const Kernels*> all_kernels() {
-  std::vector<const Kernels*> out{&scalar_kernels()};
-  for (const Kernels* fast : {avx2_kernels(), avx512_kernels()}) {
-    if (fast != nullptr) out.push_back(fast);
-  }
-  return out;
-}
+inline std::vector<const Kernels*> all_kernels() { return available_kernels(); }
 
 /// |a - b|^2 / |a|^2.
 inline double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
