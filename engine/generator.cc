@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/batch.h"
 #include "engine/model_network.h"
 #include "engine/prompt.h"
 
@@ -27,6 +28,8 @@ class Generator::Impl {
       : network_(std::move(network)), stored_(std::move(stored)) {}
 
   Result<GenerateResult> generate(std::span<const Token> prompt, const GenerateOptions& options);
+  std::vector<Result<GenerateResult>> generate_all(std::span<const std::vector<Token>> prompts,
+                                                   const GenerateOptions& options, uint32_t rows);
 
   const OpenReply& opened() const { return stored_.opened(); }
   const Network& network() const { return *network_; }
@@ -37,6 +40,7 @@ class Generator::Impl {
     std::span<const Token> prompt;
     const GenerateOptions& options;
     GenerateResult result;
+    Clock::time_point start = Clock::now(), first_done{};
 
     std::span<const Token> before_last() const { return prompt.first(prompt.size() - 1); }
     void note(const Status& status) {
@@ -47,7 +51,9 @@ class Generator::Impl {
   void look_up(Run& run, KvCache& cache);
   Status take_stored(Run& run, KvCache& cache);
   void describe(Run& run, const KvCache& cache) const;
-  Status decode(Run& run, KvCache& cache, Clock::time_point start);
+  Result<KvCache> begin(Run& run);
+  Result<bool> take(Run& run, std::span<const float> logits, KvCache& cache);
+  Result<GenerateResult> finish(Run& run, const KvCache& cache);
 
   std::unique_ptr<Network> network_;
   StoredPrompts stored_;
@@ -115,61 +121,112 @@ void Generator::Impl::describe(Run& run, const KvCache& cache) const {
   run.result.fp16_bytes = cache.tokens() * fp16_bytes_per_token(network_->spec());
 }
 
-// The last prompt token and all that follow, on the stored form.
-Status Generator::Impl::decode(Run& run, KvCache& cache, Clock::time_point start) {
-  uint32_t vocab = network_->vocab();
-  std::vector<float> logits(vocab);
+// Everything before the last prompt token: its rows, as they are stored.
+Result<KvCache> Generator::Impl::begin(Run& run) {
+  KV_RETURN_IF_ERROR(check(run.prompt, run.options));
   GenerateResult& r = run.result;
-  Token token = run.prompt.back();
-  Clock::time_point first_done = start;
-  while (r.tokens.size() < run.options.max_new_tokens) {
-    if (Clock::now() >= run.options.deadline) {
-      return {StatusCode::deadline_exceeded,
-              "decode: after " + std::to_string(r.tokens.size()) + " tokens"};
-    }
-    KV_RETURN_IF_ERROR(network_->step(token, cache, logits));
-    KV_RETURN_IF_ERROR(settle_block(*network_, cache, run.options.deadline));
-    token = best_of(logits);
-    r.tokens.push_back(token);
-    if (r.tokens.size() == 1) {
-      r.ttft_ms = ms_since(start);
-      first_done = Clock::now();
-    }
-    if (run.options.keep_logits) r.logits.insert(r.logits.end(), logits.begin(), logits.end());
-    if (run.options.stop_at_eos && network_->ends(token)) break;
+  r.prompt_tokens = static_cast<uint32_t>(run.prompt.size());
+  KvCache cache = stored_.new_cache(run.options.checkpoint_interval);
+  if (run.options.use_lookup) look_up(run, cache);
+  r.fetch_ms = ms_since(run.start);
+  KV_RETURN_IF_ERROR(compute_prompt(*network_, run.before_last(), cache, run.options.deadline));
+  r.prefill_ms = ms_since(run.start) - r.fetch_ms;
+  KV_RETURN_IF_ERROR(take_stored(run, cache));
+  r.store_ms = ms_since(run.start) - r.fetch_ms - r.prefill_ms;
+  describe(run, cache);
+  if (Clock::now() < run.options.deadline) return cache;
+  return Status(StatusCode::deadline_exceeded, "prompt: done, no time for a token");
+}
+
+// The token that a step's logits say. Returns whether another one is to follow.
+Result<bool> Generator::Impl::take(Run& run, std::span<const float> logits, KvCache& cache) {
+  KV_RETURN_IF_ERROR(settle_block(*network_, cache, run.options.deadline));
+  GenerateResult& r = run.result;
+  const Token token = best_of(logits);
+  r.tokens.push_back(token);
+  if (run.options.keep_logits) r.logits.insert(r.logits.end(), logits.begin(), logits.end());
+  if (r.tokens.size() == 1) {
+    r.ttft_ms = ms_since(run.start);
+    run.first_done = Clock::now();
+  } else {
+    r.decode_ms_per_token = ms_since(run.first_done) / static_cast<double>(r.tokens.size() - 1);
   }
-  if (r.tokens.size() > 1) {
-    r.decode_ms_per_token = ms_since(first_done) / static_cast<double>(r.tokens.size() - 1);
+  if (run.options.stop_at_eos && network_->ends(token)) return false;
+  if (r.tokens.size() == run.options.max_new_tokens) return false;
+  if (Clock::now() < run.options.deadline) return true;
+  return Status(StatusCode::deadline_exceeded,
+                "decode: after " + std::to_string(r.tokens.size()) + " tokens");
+}
+
+// After the last token: the second commit.
+Result<GenerateResult> Generator::Impl::finish(Run& run, const KvCache& cache) {
+  if (!cache.valid()) {  // the lease's memory went while it was read: as if it had been a miss
+    GenerateOptions again = run.options;
+    again.use_lookup = again.commit = false;
+    return generate(run.prompt, again);
   }
-  return {};
+  bool answered = cache.tokens() > run.prompt.size() && stored_.storable(cache.tokens()) > 0;
+  if (run.options.commit && run.options.commit_answer && answered) {
+    run.note(stored_.store(cache, Durability::accepted, run.options.deadline).status());
+  }
+  return std::move(run.result);
 }
 
 Result<GenerateResult> Generator::Impl::generate(std::span<const Token> prompt,
                                                  const GenerateOptions& options) {
-  auto start = Clock::now();
-  KV_RETURN_IF_ERROR(check(prompt, options));
   Run run{prompt, options, {}};
-  GenerateResult& r = run.result;
-  r.prompt_tokens = static_cast<uint32_t>(prompt.size());
-  KvCache cache = stored_.new_cache(options.checkpoint_interval);
-  if (options.use_lookup) look_up(run, cache);
-  r.fetch_ms = ms_since(start);
-  KV_RETURN_IF_ERROR(compute_prompt(*network_, run.before_last(), cache, options.deadline));
-  r.prefill_ms = ms_since(start) - r.fetch_ms;
-  KV_RETURN_IF_ERROR(take_stored(run, cache));
-  r.store_ms = ms_since(start) - r.fetch_ms - r.prefill_ms;
-  describe(run, cache);
-  KV_RETURN_IF_ERROR(decode(run, cache, start));
-  if (!cache.valid()) {  // the lease's memory went while it was read: as if it had been a miss
-    GenerateOptions again = options;
-    again.use_lookup = again.commit = false;
-    return generate(prompt, again);
+  KV_ASSIGN_OR_RETURN(KvCache cache, begin(run));
+  std::vector<float> logits(network_->vocab());
+  Token token = prompt.back();
+  for (bool more = options.max_new_tokens > 0; more; token = run.result.tokens.back()) {
+    KV_RETURN_IF_ERROR(network_->step(token, cache, logits));
+    KV_ASSIGN_OR_RETURN(more, take(run, logits, cache));
   }
-  bool answered = cache.tokens() > prompt.size() && stored_.storable(cache.tokens()) > 0;
-  if (options.commit && options.commit_answer && answered) {
-    run.note(stored_.store(cache, Durability::accepted, options.deadline).status());
+  return finish(run, cache);
+}
+
+std::vector<Result<GenerateResult>> Generator::Impl::generate_all(
+    std::span<const std::vector<Token>> prompts, const GenerateOptions& options, uint32_t rows) {
+  std::vector<Result<GenerateResult>> out(prompts.size(),
+                                          Status(StatusCode::internal, "not begun"));
+  struct Decoding {
+    size_t index;
+    Run run;
+    Batch::Row* row;
+  };
+  std::vector<std::unique_ptr<Decoding>> decoding;
+  Batch batch(*network_);
+  for (size_t next = 0; next < prompts.size() || !decoding.empty();) {
+    if (next < prompts.size() && decoding.size() < rows) {  // a row is free
+      auto d = std::make_unique<Decoding>(Decoding{next, {prompts[next], options, {}}, nullptr});
+      auto cache = begin(d->run);
+      if (!cache.ok() || options.max_new_tokens == 0) {
+        out[next] = cache.ok() ? finish(d->run, *cache) : cache.status();
+      } else {
+        auto row =
+            batch.join(std::make_unique<Batch::Row>(std::move(*cache), prompts[next].back()));
+        KV_CHECK(row.ok());
+        d->row = *row;
+        decoding.push_back(std::move(d));
+      }
+      ++next;
+      continue;
+    }
+    batch.step();
+    std::erase_if(decoding, [&](const auto& d) {
+      Batch::Row& row = *d->row;
+      Result<bool> more =
+          row.status.ok() ? take(d->run, row.logits, row.cache) : Result<bool>(row.status);
+      if (more.ok() && *more) {
+        row.token = d->run.result.tokens.back();
+        return false;
+      }
+      auto left = batch.leave(d->row);
+      out[d->index] = more.ok() ? finish(d->run, left->cache) : more.status();
+      return true;
+    });
   }
-  return std::move(r);
+  return out;
 }
 
 Generator::Generator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -193,6 +250,11 @@ Result<std::unique_ptr<Generator>> Generator::open(std::shared_ptr<const Model> 
 Result<GenerateResult> Generator::generate(std::span<const Token> prompt,
                                            const GenerateOptions& options) {
   return impl_->generate(prompt, options);
+}
+
+std::vector<Result<GenerateResult>> Generator::generate_all(
+    std::span<const std::vector<Token>> prompts, const GenerateOptions& options, uint32_t rows) {
+  return impl_->generate_all(prompts, options, std::clamp(rows, 1u, kMaxBatchRows));
 }
 
 const OpenReply& Generator::opened() const { return impl_->opened(); }

@@ -73,6 +73,14 @@ class Generator {
   /// over the model's context), deadline_exceeded (also for an overrun inside prefill).
   Result<GenerateResult> generate(std::span<const Token> prompt, const GenerateOptions& options);
 
+  /// generate() of every prompt, in order of `prompts`; up to `rows` (at most kMaxBatchRows) of
+  /// them decode together: a row leaves when it ends, and the next prompt takes its place. Each
+  /// gets the tokens and logits of generate() with what was stored when it began, bit for bit; of
+  /// the times, `ttft_ms` and `decode_ms_per_token` hold what was done for the rows beside it.
+  std::vector<Result<GenerateResult>> generate_all(std::span<const std::vector<Token>> prompts,
+                                                   const GenerateOptions& options,
+                                                   uint32_t rows = kMaxBatchRows);
+
   const OpenReply& opened() const;
   const Network& network() const;
 

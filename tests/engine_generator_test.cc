@@ -178,6 +178,37 @@ TEST(EngineGenerator, AFailingCacheIsAMiss) {
   EXPECT_THAT(result.cache_error, ::testing::HasSubstr("the test's cache is down"));
 }
 
+// More prompts than rows, of lengths round block ends, with shared beginnings, one of them bad.
+TEST(EngineGenerator, PromptsThatDecodeTogetherGetTheirOwnTokens) {
+  for (const CodingOptions& coding : {coded(), exact()}) {
+    std::vector<std::vector<Token>> prompts;
+    for (size_t n : {1u, 250u, 256u, 300u, 513u, 2u, 520u, 600u}) {
+      prompts.push_back(prompt_of(n, n > 500 ? 3 : static_cast<uint32_t>(n)));
+    }
+    prompts.push_back({1, 100000});
+    MemoryClient together, alone;
+    auto options = eight_tokens();
+    options.commit_answer = false;  // else what a prompt finds depends on which rows have ended
+    auto batched = open(together, coding, 2);
+    auto single = open(alone, coding);
+    for (int round = 0; round < 2; ++round) {  // the second one hits what the first one stored
+      auto results = batched->generate_all(prompts, options, 3);
+      ASSERT_EQ(results.size(), prompts.size());
+      for (size_t i = 0; i + 1 < prompts.size(); ++i) {
+        auto own = run(*single, prompts[i], options);
+        ASSERT_TRUE(results[i].ok()) << results[i].status().to_string();
+        EXPECT_EQ(results[i]->reused_tokens, own.reused_tokens) << i;
+        EXPECT_EQ(results[i]->tokens, own.tokens) << i;
+        EXPECT_EQ(results[i]->logits, own.logits) << i;
+        EXPECT_EQ(results[i]->prompt_objects, own.prompt_objects) << i;
+        EXPECT_EQ(results[i]->cache_error, "");
+      }
+      EXPECT_EQ(results.back().status().code(), StatusCode::invalid_argument);
+    }
+    EXPECT_EQ(together.objects.size(), alone.objects.size());
+  }
+}
+
 TEST(EngineGenerator, CalibrationIsPartOfTheProfile) {
   MemoryClient client;
   CodingOptions options = coded();

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-TOKENS, SHARED, NEW = 3000, 1500, 64
+TOKENS, SHARED, NEW, BATCH = 3000, 1500, 64, 8
 
 
 def fail(text):
@@ -58,6 +58,18 @@ def check_blocks(cachectl, store):
         fail(f"{store}: complete blocks/fp16 {ratio}")
 
 
+def check_batch(rows):
+    for row in rows[:-1]:
+        if row["tokens_equal"] is not True or row["logits_equal"] is not True:
+            fail(f"a row of the batch is not its single run's: {row}")
+        if row["reused_tokens"] != row["prompt_tokens"] - 1:
+            fail(f"a row of the batch reused {row['reused_tokens']} of {row['prompt_tokens']}")
+    if len(rows) != BATCH + 1 or not rows[-1]["batch_tokens_per_s"] > 0:
+        fail(f"no throughput of {BATCH} rows: {rows[-1]}")
+    if not 0.25 < rows[-1]["blocks_of_fp16"] <= 0.28:
+        fail(f"complete blocks take {rows[-1]['blocks_of_fp16']} of fp16")
+
+
 def main():
     if not os.environ.get("KV_SMOLLM2_GGUF"):
         print("skipped: KV_SMOLLM2_GGUF names no model file (tools/install downloads one)")
@@ -74,6 +86,11 @@ def main():
             fail("tools/demo does not say how its speeds compare with what is promised")
         with open(out, encoding="utf-8") as f:
             check_rows(json.load(f))
+        command += ["--batch", str(BATCH), "--dir", os.path.join(scratch, "batch")]
+        if subprocess.run(command, check=False).returncode != 0:
+            fail("tools/demo --batch failed")
+        with open(out, encoding="utf-8") as f:
+            check_batch(json.load(f))
         for mode in ("embedded", "socket"):
             check_blocks(sys.argv[2], os.path.join(store, mode))
     print("demo check: ok")

@@ -3,6 +3,7 @@
 //
 //   {"cmd":"tokenize","file":PATH}                         -> {"tokens":[…]}
 //   {"cmd":"run","tokens":[…],"lookup":bool,"logits":PATH} -> one generation (keys: see run())
+//   {"cmd":"batch","prompts":[[…],…],"logits":[PATH,…]}    -> {"rows":[…]}, decoded together
 // Every run commits, and waits at its end until the prompt's whole entry is `spilled`, so that the
 // caller may kill this process (embedded) or the daemon (socket) at once. One thread.
 #include <CLI/CLI.hpp>
@@ -52,35 +53,59 @@ Status wait_spilled(Client& client, const OpenReply& opened, const std::vector<T
   return {StatusCode::io_error, "the prompt's entry did not reach the SSD"};
 }
 
+GenerateOptions how_to(const Options& options) {
+  GenerateOptions how;
+  how.max_new_tokens = options.new_tokens;
+  how.keep_logits = true;
+  how.stop_at_eos = false;
+  return how;
+}
+
+// What is said of one generation; its logits go to a file.
+json describe(const GenerateResult& result, const std::string& logits_path) {
+  if (!result.cache_error.empty()) return {{"error", "cache: " + result.cache_error}};
+  std::ofstream logits(logits_path, std::ios::binary);
+  logits.write(reinterpret_cast<const char*>(result.logits.data()),
+               static_cast<std::streamsize>(result.logits.size() * sizeof(float)));
+  json objects = json::array();
+  for (const auto& name : result.prompt_objects) objects.push_back(name.id.hex());
+  return {{"tier", to_string(result.tier)},
+          {"form", to_string(result.form)},
+          {"reused_tokens", result.reused_tokens},
+          {"ttft_ms", result.ttft_ms},
+          {"fetch_ms", result.fetch_ms},
+          {"prefill_ms", result.prefill_ms},
+          {"store_ms", result.store_ms},
+          {"decode_ms_per_token", result.decode_ms_per_token},
+          {"tokens", result.tokens},
+          {"objects", objects},
+          {"block_bytes", result.block_bytes},
+          {"fp16_bytes", result.fp16_bytes}};
+}
+
 json run(Generator& generator, Client& client, const Options& options, const json& command) {
   auto prompt = command.at("tokens").get<std::vector<Token>>();
   if (prompt.size() < 2) return error(invalid_argument("a prompt of at least 2 tokens"));
-  GenerateOptions how;
-  how.max_new_tokens = options.new_tokens;
+  GenerateOptions how = how_to(options);
   how.use_lookup = command.at("lookup").get<bool>();
-  how.keep_logits = true;
-  how.stop_at_eos = false;
   auto result = generator.generate(prompt, how);
   if (!result.ok()) return error(result.status());
-  if (!result->cache_error.empty()) return {{"error", "cache: " + result->cache_error}};
   if (Status s = wait_spilled(client, generator.opened(), prompt); !s.ok()) return error(s);
-  std::ofstream logits(command.at("logits").get<std::string>(), std::ios::binary);
-  logits.write(reinterpret_cast<const char*>(result->logits.data()),
-               static_cast<std::streamsize>(result->logits.size() * sizeof(float)));
-  json objects = json::array();
-  for (const auto& name : result->prompt_objects) objects.push_back(name.id.hex());
-  return {{"tier", to_string(result->tier)},
-          {"form", to_string(result->form)},
-          {"reused_tokens", result->reused_tokens},
-          {"ttft_ms", result->ttft_ms},
-          {"fetch_ms", result->fetch_ms},
-          {"prefill_ms", result->prefill_ms},
-          {"store_ms", result->store_ms},
-          {"decode_ms_per_token", result->decode_ms_per_token},
-          {"tokens", result->tokens},
-          {"objects", objects},
-          {"block_bytes", result->block_bytes},
-          {"fp16_bytes", result->fp16_bytes}};
+  return describe(*result, command.at("logits").get<std::string>());
+}
+
+json run_batch(Generator& generator, const Options& options, const json& command) {
+  auto prompts = command.at("prompts").get<std::vector<std::vector<Token>>>();
+  auto paths = command.at("logits").get<std::vector<std::string>>();
+  if (paths.size() != prompts.size()) return error(invalid_argument("a logits path per prompt"));
+  json rows = json::array();
+  auto results = generator.generate_all(prompts, how_to(options));
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].ok()) return error(results[i].status());
+    rows.push_back(describe(*results[i], paths[i]));
+    if (rows.back().contains("error")) return rows.back();
+  }
+  return {{"rows", rows}};
 }
 
 json tokenize(const Model& model, const std::string& path) {
@@ -123,7 +148,9 @@ int serve(const Options& options) {
       }
       if (!generator) return 1;
     }
-    std::cout << run(*generator, *client, options, command) << std::endl;
+    std::cout << (command.at("cmd") == "batch" ? run_batch(*generator, options, command)
+                                               : run(*generator, *client, options, command))
+              << std::endl;
   }
   return 0;
 }
