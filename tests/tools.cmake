@@ -10,6 +10,11 @@ add_test(NAME tidy_check COMMAND Python3::Interpreter
          ${CMAKE_CURRENT_SOURCE_DIR}/tools_tidy_check.py ${CMAKE_SOURCE_DIR}/tools/tidy.py)
 set_tests_properties(tidy tidy_check PROPERTIES LABELS tidy)
 
+# The list of known features and defects names tests that exist.
+add_test(NAME seeds_check COMMAND Python3::Interpreter
+         ${CMAKE_CURRENT_SOURCE_DIR}/seeds_check.py ${CMAKE_CURRENT_SOURCE_DIR})
+set_tests_properties(seeds_check PROPERTIES LABELS tools)
+
 # Every benchmark that tools/bench names exists.
 if(KV_BENCHES)
   add_test(NAME tools_bench_check
