@@ -3,9 +3,9 @@
 
 #include <cstdlib>
 
+#include "cachesvc/tiered_cache.h"
 #include "engine/calibration.h"
 #include "engine/generator.h"
-#include "tests/engine_memory_client.h"
 
 namespace kv {
 namespace {
@@ -31,8 +31,11 @@ TEST_P(EngineBatchModel, RowsOverOneBeginningGetTheirOwnTokensAndLogits) {
   options.max_new_tokens = 12;
   options.keep_logits = true;
   options.stop_at_eos = false;
-  MemoryClient client;
-  auto generator = Generator::open(*model, client, coding, 2, Deadline::max());
+  CacheOptions in_ram;
+  in_ram.ram_budget_bytes = 512u << 20;
+  auto cache = TieredCache::create(in_ram, "batch");
+  ASSERT_TRUE(cache.ok()) << cache.status().to_string();
+  auto generator = Generator::open(*model, **cache, coding, 2, Deadline::max());
   ASSERT_TRUE(generator.ok()) << generator.status().to_string();
   std::vector<GenerateResult> own;
   for (const auto& prompt : prompts) {

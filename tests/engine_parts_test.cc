@@ -21,6 +21,11 @@ struct Shape {
   const char* name;
   std::vector<LayerSpec> layers;
 };
+PartSpec float_state(SnapshotPlace place) {  // what the synthetic network's states are
+  PartSpec p = state_part(place);
+  p.dtype = DType::f32;
+  return p;
+}
 PartSpec one_storage(PartKind kind, uint32_t window) {
   PartSpec p = pooled_part(0, false);
   p.kind = kind;
@@ -28,8 +33,8 @@ PartSpec one_storage(PartKind kind, uint32_t window) {
   return p;
 }
 std::vector<Shape> shapes() {
-  auto checkpoint = state_part(SnapshotPlace::checkpoint);
-  auto block_end = state_part(SnapshotPlace::block_end);
+  auto checkpoint = float_state(SnapshotPlace::checkpoint);
+  auto block_end = float_state(SnapshotPlace::block_end);
   PartSpec opaque = checkpoint;
   opaque.kind = PartKind::opaque;
   return {
@@ -414,7 +419,7 @@ TEST(EngineParts, OnlyANewModelIsCalibrated) {
 // part of it from the longest checkpoint.
 TEST(EngineParts, HybridsResumeFromTheLongestCheckpoint) {
   ModelSpec model =
-      model_of({LayerSpec{{state_part(SnapshotPlace::checkpoint)}}, LayerSpec{{full_part()}}});
+      model_of({LayerSpec{{float_state(SnapshotPlace::checkpoint)}}, LayerSpec{{full_part()}}});
   for (uint32_t interval : {0u, 30u}) {
     auto cache = open_cache(small_options());
     auto generator = open_generator(*cache, model, coding_of(4));
@@ -439,7 +444,7 @@ TEST(EngineParts, HybridsResumeFromTheLongestCheckpoint) {
 
 // A carry or snapshot of another position, rows of other tokens: a miss, and nothing is kept.
 TEST(EngineParts, WhatDoesNotFitIsRefused) {
-  ModelSpec model = model_of({LayerSpec{{full_part(), state_part(SnapshotPlace::checkpoint)}},
+  ModelSpec model = model_of({LayerSpec{{full_part(), float_state(SnapshotPlace::checkpoint)}},
                               LayerSpec{{window_part(10, 2), pooled_part(8, true)}}});
   SyntheticNetwork network(model);
   auto cache = open_cache(small_options());
