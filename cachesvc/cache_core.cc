@@ -1,6 +1,8 @@
 // The facade, sessions, and the list of calls under way.
 #include "cachesvc/cache_core.h"
 
+#include <algorithm>
+
 #include "cachesvc/cache_core_gate.h"
 #include "cachesvc/cache_core_impl.h"
 
@@ -161,9 +163,9 @@ void CacheCore::reserve(uint64_t session, ReserveRequest request, Deadline deadl
                         Done<Result<ReserveReply>> done) {
   impl_->reserve(session, std::move(request), deadline, std::move(done));
 }
-void CacheCore::put(uint64_t session, PutRequest request, PutInput input, Deadline deadline,
-                    Done<Status> done) {
-  impl_->put(session, std::move(request), input, deadline, std::move(done));
+void CacheCore::put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
+                    Deadline deadline, Done<Status> done) {
+  impl_->put(session, std::move(request), std::move(room), deadline, std::move(done));
 }
 void CacheCore::commit(uint64_t session, uint64_t reservation, Durability wait_for,
                        Deadline deadline, Done<Result<CommitReply>> done) {
@@ -189,17 +191,25 @@ void CacheCore::stats(uint64_t session, Deadline deadline, Done<Result<StatsRepl
   impl_->stats(session, deadline, std::move(done));
 }
 
-void CacheCore::allocate_staging(uint64_t session, uint64_t bytes, Deadline deadline,
-                                 Done<Result<PoolBuffer>> done) {
-  auto call = impl_->begin<Result<PoolBuffer>>(session, deadline, std::move(done));
+void CacheCore::allocate_staging(uint64_t session, uint64_t bytes, StagingFor what,
+                                 Deadline deadline, Done<Result<Staging>> done) {
+  auto call = impl_->begin<Result<Staging>>(session, deadline, std::move(done));
   if (call->finished()) return;
-  Room room;
-  room.staging = RamPool::slab_bytes(bytes);
   auto pool = impl_->pool_;
+  uint64_t body = RamPool::slab_bytes(bytes), limit = pool->staging_limit_bytes();
+  Room room;
+  room.staging = 2 * body;
+  if (what == StagingFor::put) {
+    // Codes are smaller than what they are made of; rows copied from elsewhere are reserved for.
+    room.staging = std::max(body, std::min(2 * body, limit));
+    room.index = ObjectIndex::index_bytes(kMaxBlockTokens);
+    uint64_t rest = pool->budget_bytes() - std::min(pool->budget_bytes(), room.total());
+    room.stored = std::min(body, rest);
+  }
   impl_->with_room(room, deadline, [call, pool, bytes](Result<std::shared_ptr<RoomCharges>> got) {
     if (call->finished()) return;
     if (!got.ok()) return call->fail(got.status());
-    call->finish(pool->allocate(bytes, (*got)->staging));
+    call->finish(Staging{pool->allocate(bytes, (*got)->staging), *got});
   });
 }
 

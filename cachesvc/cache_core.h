@@ -30,10 +30,18 @@ namespace kv {
 template <typename T>
 using Done = std::function<void(T)>;
 
-/// Who has charged the planes of a put to the pool.
-enum class PutInput : uint8_t {
-  caller_owns,  ///< nobody yet: the core charges them while it holds them
-  charged,      ///< they lie in a buffer from allocate_staging
+/// Bytes of the ledger that a request holds until it is answered.
+struct RoomCharges;
+
+/// A body that is about to arrive from a client, and what working on it will need. All of it is
+/// reserved at once: whoever waits for room holds none.
+struct Staging {
+  PoolBuffer body;
+  std::shared_ptr<RoomCharges> room;
+};
+enum class StagingFor : uint8_t {
+  put,      ///< scratch to encode it, the stored result
+  request,  ///< the decoded message
 };
 
 /// Stats have these names; they are stable. Tokens count served or asked prompt tokens; bytes of
@@ -83,8 +91,10 @@ class CacheCore {
               Done<Result<LookupReply>> done);
   void reserve(uint64_t session, ReserveRequest request, Deadline deadline,
                Done<Result<ReserveReply>> done);
-  void put(uint64_t session, PutRequest request, PutInput input, Deadline deadline,
-           Done<Status> done);
+  /// `room`: of the Staging whose body's slices are the object's planes; the put then waits for no
+  /// more (busy). Null: the planes are the caller's, charged while the core holds them.
+  void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
+           Deadline deadline, Done<Status> done);
   void commit(uint64_t session, uint64_t reservation, Durability wait_for, Deadline deadline,
               Done<Result<CommitReply>> done);
   void abort(uint64_t session, uint64_t reservation, Deadline deadline, Done<Status> done);
@@ -96,12 +106,10 @@ class CacheCore {
              Done<Result<uint64_t>> done);
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
 
-  /// A buffer for `bytes` that are about to arrive from a client (one whole put frame): makes room,
-  /// waits for it, allocates. Slices of its frozen bytes may be the planes of a put with
-  /// PutInput::charged. Returns: resource_exhausted (more than the staging limit), busy,
-  /// deadline_exceeded.
-  void allocate_staging(uint64_t session, uint64_t bytes, Deadline deadline,
-                        Done<Result<PoolBuffer>> done);
+  /// For a frame of `bytes` that is about to arrive: makes room, waits for it, allocates.
+  /// Returns: resource_exhausted (more than the staging limit), busy, deadline_exceeded.
+  void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, Deadline deadline,
+                        Done<Result<Staging>> done);
 
   /// SIGTERM: new sessions, stores and opens get `unavailable`; the spill queue is written, the SSD
   /// tier synced and its catalog checkpointed, by the deadline. Returns: deadline_exceeded or

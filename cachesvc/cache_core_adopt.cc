@@ -103,7 +103,7 @@ void CacheCore::Impl::adopt_rows(Reservation& r, Deadline deadline) {
         own.push_back(held_rows(source.group, gap));
         ++count_.adopted_supplements;
         // What can't be adopted now stays where it is: the commit checks what is there.
-        start_put(*still, std::move(put), PutInput::caller_owns, deadline,
+        start_put(*still, std::move(put), nullptr, deadline,
                   begin<Status>(session, deadline, [](Status) {}));
       }
     }

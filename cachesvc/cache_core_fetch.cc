@@ -13,7 +13,9 @@ struct CacheCore::Impl::FetchCall {
   FetchRequest request;
   Deadline deadline;
   uint32_t max_tokens = UINT32_MAX;   ///< what RAM has room for
+  bool fit_now = false;               ///< only what there is room for now: no waiting for more
   bool ram_only = false;              ///< no room for a promotion now
+  uint64_t window_bytes = 0;          ///< of file and unpacked bytes while the hit is read
   std::string limit_reason;
   std::set<ObjectName> promoted;      ///< were not in RAM when the call came
   uint32_t rounds = 0;
@@ -22,6 +24,8 @@ struct CacheCore::Impl::FetchCall {
 namespace {
 
 constexpr uint32_t kMaxFetchRounds = 16;  // each follows a lost object or a tighter limit
+constexpr uint32_t kMaxFitRounds = 64;    // of planning within one of those; each is shorter
+constexpr uint64_t kWindowShare = 8;      // one fetch reads at most budget / 8 at a time
 
 Status check_lengths(const Query& query) {
   if (query.tokens.size() <= kMaxTokens && query.extras.size() <= kMaxExtras) return {};
@@ -89,12 +93,11 @@ void CacheCore::Impl::lookup(uint64_t session, uint32_t model, Query query, bool
     auto background = std::make_shared<FetchCall>();
     background->realm = (*state)->realm;
     background->request.query = std::move(query);
+    background->fit_now = true;
     background->deadline = deadline;
-    std::vector<Record*> missing;
-    for (const Hit::Use& u : hit->uses) {
-      if (!u.record->ram) missing.push_back(u.record);
-    }
-    if (!missing.empty()) fetch_promote(background, missing);
+    auto fit = plan_fetch(*background);
+    background->request.query = {};
+    if (fit.ok()) fetch_promote(background, *fit);
   }
   call->finish(std::move(reply));
 }
@@ -111,19 +114,97 @@ void CacheCore::Impl::fetch(uint64_t session, FetchRequest request, Deadline dea
   f->call = call;
   f->realm = (*state)->realm;
   f->request = std::move(request);
+  f->fit_now = !f->request.wait;
   f->deadline = deadline;
   fetch_step(f);
 }
 
+// What a hit takes of RAM. Its objects are read a few at a time, so one that is being read counts
+// once. The same for a hit that is in RAM already: what fits does not change while it is read.
+struct CacheCore::Impl::FetchCost {
+  uint64_t all = 0;      ///< every object as it lies in RAM
+  uint64_t missing = 0;  ///< those that don't, and that nobody reads
+  uint64_t reading = 0;  ///< file and unpacked bytes of the missing ones
+  uint64_t largest = 0;  ///< such bytes of any one
+};
+
+CacheCore::Impl::FetchCost CacheCore::Impl::cost_of(const Hit& hit) const {
+  FetchCost cost;
+  for (const Hit::Use& u : hit.uses) {
+    Room one = room_to_promote(*u.record);
+    cost.all += one.stored;
+    cost.largest = std::max(cost.largest, one.promotion);
+    if (u.record->ram || promoting(*u.record)) continue;
+    cost.missing += one.stored;
+    cost.reading += one.promotion;
+  }
+  return cost;
+}
+
+// A length less than the hit's own: without as many of its last blocks as leave at most `bytes` of
+// `needed`, where one takes what `cost` says. What hangs on the blocks is taken as constant.
+uint32_t CacheCore::Impl::shorter(const FetchCall& f, const Hit& hit, uint64_t needed,
+                                  uint64_t bytes, bool missing_only) const {
+  uint32_t end = hit.plan.tokens;
+  for (auto u = hit.uses.rbegin(); u != hit.uses.rend() && needed > bytes; ++u) {
+    const Record& r = *u->record;
+    if (r.name.kind != ObjectKind::block && r.name.kind != ObjectKind::tail) continue;
+    bool counted = !missing_only || (!r.ram && !promoting(r));
+    if (counted) needed -= room_to_promote(r).stored;
+    end = std::min(end, f.realm->tree.first_token(r.node));
+  }
+  if (end < hit.plan.tokens) return end;
+  uint32_t block = f.realm->block_tokens();  // no block: the next state before this one
+  return end == 0 ? 0 : (end - 1) / block * block;
+}
+
+// Plans until what the hit needs fits: all of it together into the budget, and for one who does not
+// wait, what is missing into what is free or may be dropped now.
+Result<Hit> CacheCore::Impl::plan_fetch(FetchCall& f) {
+  ObjectIndex::PlanOptions options{{}, Clock::now()};
+  options.limits.query_tokens = static_cast<uint32_t>(f.request.query.tokens.size());
+  options.limits.min_tokens = options_.min_prefix_tokens;
+  options.limits.round_to_block = f.request.round_to_block;
+  for (uint32_t round = 0;; ++round) {
+    options.limits.max_tokens = std::min(f.request.max_tokens, f.max_tokens);
+    options.ram_only = f.ram_only || f.rounds > kMaxFetchRounds || round > kMaxFitRounds;
+    KV_ASSIGN_OR_RETURN(Hit hit, index_.plan(*f.realm, f.request.query, options));
+    FetchCost cost = cost_of(hit);
+    if (cost.missing == 0) return hit;
+    uint64_t ideal = std::max(cost.largest,
+                              std::min(cost.reading, pool_->budget_bytes() / kWindowShare));
+    uint64_t most = pool_->budget_bytes() - pool_->used_bytes(ChargeKind::index);
+    uint64_t now = f.fit_now ? room_beside(hit, cost.missing + ideal) : UINT64_MAX;
+    bool never = cost.all + cost.largest > most;
+    if (!never && cost.missing + cost.largest <= now) {
+      f.window_bytes = std::min({ideal, most - cost.all, now - cost.missing});
+      return hit;
+    }
+    uint64_t needed = never ? cost.all : cost.missing, has = never ? most : now;
+    f.limit_reason = std::to_string(hit.plan.tokens) + " tokens need " +
+                     std::to_string(needed + cost.largest) + " bytes of RAM, it has " +
+                     std::to_string(has) + (never ? "" : " now");
+    f.max_tokens = shorter(f, hit, needed, has - std::min(has, cost.largest), !never);
+  }
+}
+
+// Bytes that are free, or would be after dropping what may go and the hit does not use; counted up
+// to `wanted`.
+uint64_t CacheCore::Impl::room_beside(const Hit& hit, uint64_t wanted) {
+  uint64_t free = pool_->budget_bytes() - pool_->used_bytes();
+  if (free >= wanted) return free;
+  std::vector<Record*> used;
+  for (const Hit::Use& u : hit.uses) used.push_back(u.record);
+  auto pins = pin_all(used);
+  free += index_.ram().next_victims(wanted - free, true).bytes;
+  unpin_all(pins);
+  return free;
+}
+
 void CacheCore::Impl::fetch_step(std::shared_ptr<FetchCall> f) {
   if (!f->call || f->call->finished()) return;
-  ObjectIndex::PlanOptions options{{}, Clock::now()};
-  options.limits.query_tokens = static_cast<uint32_t>(f->request.query.tokens.size());
-  options.limits.max_tokens = std::min(f->request.max_tokens, f->max_tokens);
-  options.limits.min_tokens = options_.min_prefix_tokens;
-  options.limits.round_to_block = f->request.round_to_block;
-  options.ram_only = f->ram_only || ++f->rounds > kMaxFetchRounds;
-  auto hit = index_.plan(*f->realm, f->request.query, options);
+  ++f->rounds;
+  auto hit = plan_fetch(*f);
   if (!hit.ok()) return f->call->fail(hit.status());
   std::vector<Record*> missing, path;
   for (const Hit::Use& u : hit->uses) {
@@ -138,90 +219,83 @@ void CacheCore::Impl::fetch_step(std::shared_ptr<FetchCall> f) {
   note_touches(path);
   if (missing.empty()) return fetch_reply(f, *hit);
   for (Record* r : missing) f->promoted.insert(r->name);
-  if (!f->request.wait) {
-    FetchReply reply;
-    reply.tokens = hit->plan.tokens;
-    reply.common = hit->common;
-    reply.pending = true;
-    reply.tier = hit->plan.tier;
-    reply.form = hit->plan.form;
-    reply.reason = "being promoted";
-    auto call = std::exchange(f->call, nullptr);  // the rest goes on without a caller
-    f->deadline = Clock::now() + options_.room_wait;
-    fetch_promote(f, std::move(missing));
-    return call->finish(std::move(reply));
-  }
-  fetch_promote(f, std::move(missing));
+  if (f->request.wait) return fetch_promote(f, *hit);
+  FetchReply reply;
+  reply.tokens = hit->plan.tokens;
+  reply.common = hit->common;
+  reply.pending = true;
+  reply.tier = hit->plan.tier;
+  reply.form = hit->plan.form;
+  reply.reason = "being promoted";
+  auto call = std::exchange(f->call, nullptr);  // the rest goes on without a caller
+  f->deadline = Clock::now() + options_.room_wait;
+  f->request.query = {};
+  fetch_promote(f, *hit);
+  call->finish(std::move(reply));
 }
 
-// Reads all of `missing` at once: room for all first, then one job each; then the next step.
-void CacheCore::Impl::fetch_promote(std::shared_ptr<FetchCall> f, std::vector<Record*> missing) {
-  struct Batch {
-    std::vector<PinnedName> pins;
-    size_t left = 1;
-  };
-  auto batch = std::make_shared<Batch>();
-  std::vector<Record*> path;
-  Room room;
-  for (Record* r : missing) {
-    auto way = index_.path_to(*r);
-    path.insert(path.end(), way.begin(), way.end());
-    if (promoting(*r)) continue;
-    Room one = room_to_promote(*r);
-    room.stored += one.stored;
-    room.promotion += one.promotion;
+// Reads what is missing, a window at a time: room for all first, then the jobs; then the next step.
+struct CacheCore::Impl::FetchBatch {
+  std::vector<PinnedName> pins;    // what is in RAM already makes no room for the rest
+  std::vector<PinnedName> wanted;  // from `next` on: not begun
+  size_t next = 0;
+  size_t left = 0;                 // jobs of this window that run, and the window itself
+  std::shared_ptr<RoomCharges> room;
+};
+
+void CacheCore::Impl::fetch_promote(std::shared_ptr<FetchCall> f, const Hit& hit) {
+  auto batch = std::make_shared<FetchBatch>();
+  std::vector<Record*> used;
+  for (const Hit::Use& u : hit.uses) {
+    used.push_back(u.record);
+    if (!u.record->ram) batch->wanted.push_back({u.record->name, u.record->serial});
   }
-  std::sort(path.begin(), path.end());
-  path.erase(std::unique(path.begin(), path.end()), path.end());
-  batch->pins = pin_all(path);
+  batch->pins = pin_all(used);
+  Room room;
+  room.stored = cost_of(hit).missing;
+  room.promotion = room.stored > 0 ? f->window_bytes : 0;
+  with_room(room, f->deadline, [this, f, batch](Result<std::shared_ptr<RoomCharges>> room_or) {
+    if (room_or.ok()) {
+      batch->room = *room_or;
+      return promote_window(f, batch);
+    }
+    // Not the whole path, then, but what there is room for by now; in the end what RAM holds.
+    f->limit_reason = room_or.status().message();
+    f->ram_only = std::exchange(f->fit_now, true);
+    unpin_all(batch->pins);
+    fetch_step(f);
+  });
+}
+
+void CacheCore::Impl::promote_window(std::shared_ptr<FetchCall> f,
+                                     std::shared_ptr<FetchBatch> batch) {
   auto one_done = [this, f, batch](Status) {
     if (--batch->left > 0) return;
+    bool gone = f->call && f->call->finished();
+    if (batch->next < batch->wanted.size() && !gone) return promote_window(f, batch);
+    batch->room.reset();
     unpin_all(batch->pins);
     fetch_step(f);
   };
-  std::vector<PinnedName> wanted;
-  for (Record* r : missing) wanted.push_back({r->name, r->serial});
-  with_room(room, f->deadline, [this, f, batch, wanted, one_done](
-                                   Result<std::shared_ptr<RoomCharges>> charges) {
-    if (!charges.ok()) {
-      // Not the whole path, then: half as long if it can never fit, else what RAM holds already.
-      bool never = charges.status().code() == StatusCode::resource_exhausted;
-      f->limit_reason = charges.status().message();
-      if (never) {
-        uint32_t longest = 0;
-        for (const PinnedName& w : wanted) {
-          Record* r = find_pinned(w);
-          if (r && r->name.kind != ObjectKind::snapshot) {
-            longest = std::max(longest, f->realm->tree.end_token(r->node));
-          }
-        }
-        f->max_tokens = std::min(f->max_tokens, longest) / 2;
-      }
-      f->ram_only = !never || f->max_tokens == 0;
-      return one_done(charges.status());
-    }
-    for (const PinnedName& w : wanted) {
-      Record* r = find_pinned(w);
-      if (!r || r->ram || !r->on_ssd()) continue;
+  batch->left = 1;
+  uint64_t window = batch->room->promotion.bytes();
+  for (; batch->next < batch->wanted.size(); ++batch->next) {
+    Record* r = find_pinned(batch->wanted[batch->next]);
+    if (!r || r->ram || !r->on_ssd()) continue;
+    if (promoting(*r)) {
       ++batch->left;
-      if (promoting(*r)) {
-        join_promotion(*r, one_done);
-        continue;
-      }
-      // One that was being read when the room was counted may have failed meanwhile: next round.
-      Room need = room_to_promote(*r);
-      if ((*charges)->stored.bytes() < need.stored ||
-          (*charges)->promotion.bytes() < need.promotion) {
-        --batch->left;
-        continue;
-      }
-      promote(*r, (*charges)->stored.split(need.stored),
-              (*charges)->promotion.split(need.promotion), one_done);
+      join_promotion(*r, one_done);
+      continue;
     }
-    (*charges)->stored.release();
-    (*charges)->promotion.release();
-    one_done(Status());
-  });
+    Room need = room_to_promote(*r);
+    bool fits = need.promotion <= window && need.stored <= batch->room->stored.bytes();
+    if (!fits && batch->left > 1) break;  // the next window's
+    if (!fits) continue;  // somebody else's read of it had failed: the next step plans for it
+    ++batch->left;
+    window -= need.promotion;
+    promote(*r, batch->room->stored.split(need.stored), Charge(), one_done);  // the window pays
+  }
+  one_done(Status());
 }
 
 void CacheCore::Impl::count_fetch(const FetchCall& f, const Hit& hit, const Query& query) {

@@ -58,7 +58,7 @@ struct PinnedName {
   uint64_t serial;
 };
 
-struct Session {
+struct SessionState {
   std::string ns;
   std::vector<ModelState*> models;  ///< handle - 1
   std::set<uint64_t> reservations;
@@ -79,6 +79,7 @@ struct Reservation {
   std::set<ObjectName> encoding; ///< puts under way
   std::vector<std::function<void()>> when_idle;
   Charge stored, index;         ///< what its missing objects will need
+  Charge query_charge;          ///< for `query` and `blocks`
   std::vector<PinnedName> pins;
   std::unique_ptr<boost::asio::steady_timer> timer;
 };
@@ -125,7 +126,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
                 std::shared_ptr<Call<Result<OpenReply>>> call);
   struct OpenPlan;
   Result<OpenPlan> plan_open(const std::string& ns, const OpenRequest& request);
-  OpenReply open_reply(Session& session, ModelState& model);
+  OpenReply open_reply(SessionState& session, ModelState& model);
   void finish_open(const OpenPlan& plan, uint64_t session,
                    std::shared_ptr<Call<Result<OpenReply>>> call);
   void write_records(ModelState& model);
@@ -144,16 +145,17 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
   // _put
   struct PutJob;
-  void put(uint64_t session, PutRequest request, PutInput input, Deadline deadline,
-           Done<Status> done);
-  void start_put(Reservation& r, PutRequest request, PutInput input, Deadline deadline,
-                 std::shared_ptr<Call<Status>> call);
+  void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
+           Deadline deadline, Done<Status> done);
+  void start_put(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges> room,
+                 Deadline deadline, std::shared_ptr<Call<Status>> call);
   Status identify(Reservation& r, Object& object);
   Status identify_supplement(Reservation& r, Object& object);
   Status identify_snapshot(Reservation& r, Object& object);
   uint64_t put_bytes(const Reservation& r, const PutJob& job) const;
   void gather_sources(std::shared_ptr<PutJob> job);
   void charge_put(std::shared_ptr<PutJob> job);
+  void put_room(const PutJob& job, Room room, RoomDone done);
   void run_put(std::shared_ptr<PutJob> job);
   void finish_put(std::shared_ptr<PutJob> job, Result<ObjectPtr> result);
 
@@ -181,12 +183,20 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
   // _fetch
   struct FetchCall;
+  struct FetchCost;
+  struct FetchBatch;
   void lookup(uint64_t session, uint32_t model, Query query, bool start, Deadline deadline,
               Done<Result<LookupReply>> done);
   void fetch(uint64_t session, FetchRequest request, Deadline deadline,
              Done<Result<FetchReply>> done);
   void fetch_step(std::shared_ptr<FetchCall> call);
-  void fetch_promote(std::shared_ptr<FetchCall> call, std::vector<Record*> missing);
+  Result<Hit> plan_fetch(FetchCall& call);
+  FetchCost cost_of(const Hit& hit) const;
+  uint32_t shorter(const FetchCall& call, const Hit& hit, uint64_t needed, uint64_t bytes,
+                   bool missing_only) const;
+  uint64_t room_beside(const Hit& hit, uint64_t wanted);
+  void fetch_promote(std::shared_ptr<FetchCall> call, const Hit& hit);
+  void promote_window(std::shared_ptr<FetchCall> call, std::shared_ptr<FetchBatch> batch);
   void fetch_reply(std::shared_ptr<FetchCall> call, const Hit& hit);
   void fetch_decode(std::shared_ptr<FetchCall> call, FetchReply reply);
   void count_fetch(const FetchCall& call, const Hit& hit, const Query& query);
@@ -285,7 +295,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   Counters count_;
   uint64_t recovered_objects_ = 0, recovered_skipped_ = 0;
 
-  std::map<uint64_t, Session> sessions_;
+  std::map<uint64_t, SessionState> sessions_;
   uint64_t next_session_ = 1;
   std::map<std::pair<std::string, Id>, std::unique_ptr<ModelState>> models_;
   std::map<uint64_t, Reservation> reservations_;

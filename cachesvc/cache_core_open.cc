@@ -139,7 +139,7 @@ Result<CacheCore::Impl::OpenPlan> CacheCore::Impl::plan_open(const std::string& 
   return plan;
 }
 
-OpenReply CacheCore::Impl::open_reply(Session& session, ModelState& model) {
+OpenReply CacheCore::Impl::open_reply(SessionState& session, ModelState& model) {
   auto& models = session.models;
   auto at = std::find(models.begin(), models.end(), &model);
   auto handle = static_cast<uint32_t>(at - models.begin()) + 1;

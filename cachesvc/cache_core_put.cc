@@ -10,7 +10,7 @@ namespace kv {
 struct CacheCore::Impl::PutJob {
   std::shared_ptr<Call<Status>> call;
   uint64_t session = 0, reservation = 0;
-  PutInput input = PutInput::caller_owns;
+  std::shared_ptr<RoomCharges> room;  ///< that came with its frame; null: the caller's planes
   Deadline deadline;
   ObjectName name;
   std::shared_ptr<EncodeWork> work = std::make_shared<EncodeWork>();
@@ -132,8 +132,8 @@ Status CacheCore::Impl::identify_snapshot(Reservation& r, Object& o) {
   return {};
 }
 
-void CacheCore::Impl::put(uint64_t session, PutRequest request, PutInput input, Deadline deadline,
-                          Done<Status> done) {
+void CacheCore::Impl::put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
+                          Deadline deadline, Done<Status> done) {
   auto call = begin<Status>(session, deadline, std::move(done));
   if (call->finished()) return;
   Reservation* r = find_reservation(session, request.reservation);
@@ -144,12 +144,13 @@ void CacheCore::Impl::put(uint64_t session, PutRequest request, PutInput input, 
     return call->fail(invalid_argument("planes or copies of one object over their limit"));
   }
   if (Status s = identify(*r, o); !s.ok()) return call->fail(s);
-  start_put(*r, std::move(request), input, deadline, call);
+  start_put(*r, std::move(request), std::move(room), deadline, call);
 }
 
 // `request.object` is identified.
-void CacheCore::Impl::start_put(Reservation& r, PutRequest request, PutInput input,
-                                Deadline deadline, std::shared_ptr<Call<Status>> call) {
+void CacheCore::Impl::start_put(Reservation& r, PutRequest request,
+                                std::shared_ptr<RoomCharges> room, Deadline deadline,
+                                std::shared_ptr<Call<Status>> call) {
   Object& o = request.object;
   if (find_usable(o.name)) {
     r.foreign.insert(o.name);
@@ -164,7 +165,7 @@ void CacheCore::Impl::start_put(Reservation& r, PutRequest request, PutInput inp
   job->call = call;
   job->session = r.session;
   job->reservation = r.id;
-  job->input = input;
+  job->room = std::move(room);
   job->deadline = deadline;
   job->name = o.name;
   EncodeWork& w = *job->work;
@@ -202,8 +203,8 @@ void CacheCore::Impl::gather_sources(std::shared_ptr<PutJob> job) {
     };
     if (promoting(*source)) return join_promotion(*source, again);
     PinnedName which{source->name, source->serial};
-    with_room(room_to_promote(*source), job->deadline,
-              [this, job, which, again](Result<std::shared_ptr<RoomCharges>> room) {
+    put_room(*job, room_to_promote(*source),
+             [this, job, which, again](Result<std::shared_ptr<RoomCharges>> room) {
       Record* found = find_pinned(which);
       if (!room.ok() || !found || found->ram) return again(room.ok() ? Status() : room.status());
       promote(*found, std::move((*room)->stored), std::move((*room)->promotion), again);
@@ -244,23 +245,40 @@ void CacheCore::Impl::charge_put(std::shared_ptr<PutJob> job) {
   room.stored = RamPool::slab_bytes(out);
   room.index = ObjectIndex::index_bytes(w.object.tokens.size());
   room.staging = out;
-  if (job->input == PutInput::caller_owns) room.staging += w.object.payload_bytes();
-  if (r->stored.bytes() >= room.stored) {
-    w.stored = r->stored.split(room.stored);
-    room.stored = 0;
+  if (!job->room) room.staging += w.object.payload_bytes();
+  auto take = [](Charge& from, uint64_t& wanted, Charge& into) {
+    uint64_t part = std::min(from.bytes(), wanted);
+    if (part > 0) into.merge(from.split(part));
+    wanted -= part;
+  };
+  // What the reservation set aside, then what came with the frame.
+  take(r->stored, room.stored, w.stored);
+  take(r->index, room.index, job->index);
+  if (job->room) {
+    take(job->room->stored, room.stored, w.stored);
+    take(job->room->index, room.index, job->index);
+    take(job->room->staging, room.staging, w.staging);
   }
-  if (r->index.bytes() >= room.index) {
-    job->index = r->index.split(room.index);
-    room.index = 0;
-  }
-  with_room(room, job->deadline, [this, job](Result<std::shared_ptr<RoomCharges>> charges) {
+  put_room(*job, room, [this, job](Result<std::shared_ptr<RoomCharges>> charges) {
     if (!charges.ok()) return finish_put(job, charges.status());
     EncodeWork& work = *job->work;
     work.stored.merge(std::move((*charges)->stored));
     job->index.merge(std::move((*charges)->index));
-    work.staging = std::move((*charges)->staging);
+    work.staging.merge(std::move((*charges)->staging));
+    job->room.reset();
     run_put(job);
   });
+}
+
+// A put whose body lies in the pool holds a part already, so it does not wait for more.
+void CacheCore::Impl::put_room(const PutJob& job, Room room, RoomDone done) {
+  if (!job.room) return with_room(room, job.deadline, std::move(done));
+  auto charges = make_room(room, false);
+  if (!charges && !spill_for_room(room.total())) charges = make_room(room, true);
+  if (charges) return done(charges);
+  ++count_.busy;
+  done(Status(StatusCode::busy, "no RAM for " + std::to_string(room.total()) +
+                                    " bytes more than the put's frame had reserved"));
 }
 
 void CacheCore::Impl::run_put(std::shared_ptr<PutJob> job) {

@@ -33,6 +33,13 @@ Status check_query(const Query& query) {
   return {};
 }
 
+// Of its query and the names made of it: two for each block, as an id and among what existed.
+uint64_t bytes_of(const Reservation& r) {
+  uint64_t bytes = r.query.tokens.size() * sizeof(Token);
+  for (const Extra& e : r.query.extras) bytes += sizeof(Extra) + e.bytes.size();
+  return bytes + r.blocks.size() * (sizeof(Id) + 2 * sizeof(ObjectName));
+}
+
 }  // namespace
 
 std::span<const Extra> extras_between(const Query& query, uint32_t first, uint32_t end) {
@@ -70,11 +77,14 @@ void CacheCore::Impl::reserve(uint64_t session, ReserveRequest request, Deadline
   r->query = std::move(request.query);
   auto needs = std::make_shared<std::vector<Need>>(needs_of(*r));
   Room room = room_of(*r, *needs);
+  uint64_t query_bytes = bytes_of(*r);
+  room.index += query_bytes;
   if (Status s = fits(*r, room); !s.ok()) {
     unpin_all(r->pins);
     return call->fail(s);
   }
-  with_room(room, deadline, [this, call, r, needs](Result<std::shared_ptr<RoomCharges>> charges) {
+  with_room(room, deadline, [this, call, r, needs,
+                             query_bytes](Result<std::shared_ptr<RoomCharges>> charges) {
     bool gone = call->finished() || !sessions_.count(r->session);
     if (!charges.ok() || gone) {
       unpin_all(r->pins);
@@ -83,6 +93,7 @@ void CacheCore::Impl::reserve(uint64_t session, ReserveRequest request, Deadline
     }
     r->stored = std::move((*charges)->stored);
     r->index = std::move((*charges)->index);
+    r->query_charge = r->index.split(query_bytes);
     uint64_t id = next_reservation_++;
     r->id = id;
     Reservation& kept = reservations_[id] = std::move(*r);

@@ -7,8 +7,12 @@
 
 namespace kv {
 
-// All charges or none.
+// All charges or none. Looks first: giving back a part would count as a release, and wake whoever
+// waits for this very room to try again, for ever.
 std::shared_ptr<RoomCharges> CacheCore::Impl::try_room(const Room& room) {
+  uint64_t staging = pool_->used_bytes(ChargeKind::staging) + room.staging;
+  if (pool_->used_bytes() + room.total() > pool_->budget_bytes()) return nullptr;
+  if (room.staging > 0 && staging > pool_->staging_limit_bytes()) return nullptr;
   auto out = std::make_shared<RoomCharges>();
   struct {
     ChargeKind kind;
@@ -81,6 +85,10 @@ void CacheCore::Impl::with_room(Room room, Deadline deadline, RoomDone done) {
     if (!spill_for_room(room.total())) {
       if (auto charges = make_room(room, true)) return done(charges);
     }
+  }
+  if (room_waiters_.size() >= options_.max_waiting_calls) {
+    ++count_.busy;
+    return done(Status(StatusCode::busy, "max_waiting_calls reached"));
   }
   uint64_t id = next_waiter_++;
   auto end = std::min<Deadline>(deadline, Clock::now() + options_.room_wait);

@@ -182,7 +182,10 @@ void add_server_keys(std::vector<Key>& keys) {
   keys.push_back(with_flag(
       duration_key("server.drain_timeout", "SIGTERM to exit", FIELD(server.drain_timeout), 0ms),
       "--drain-timeout"));
-  keys.push_back({"server.allow_uids", "", "user ids beside the service's own and root",
+  keys.push_back({"server.allow_uids", "",
+                  "user ids that may connect beside the service's own and root; with any, the "
+                  "socket is 0666 (others are refused by their id) and its directory, if made "
+                  "here, 0711",
                   [](Config& c, const std::string& v) -> Status {
                     KV_ASSIGN_OR_RETURN(c.server.allow_uids, parse_uids(v));
                     return {};

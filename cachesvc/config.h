@@ -21,7 +21,7 @@
 namespace kv {
 
 struct ServerOptions {
-  std::string socket;  ///< path; its directory is created 0700
+  std::string socket;  ///< path; its directory is created 0700 (allow_uids: 0711)
   uint32_t max_connections = 128;
   uint32_t max_in_flight = 16;            ///< requests per connection without their last reply byte
   uint64_t max_put_bytes = 256ull << 20;  ///< body of one put frame
@@ -33,7 +33,7 @@ struct ServerOptions {
   Milliseconds idle_timeout{3'600'000};   ///< nothing asked, nothing owed; 0: never
   Milliseconds request_timeout{600'000};  ///< the longest that a request may wait
   Milliseconds drain_timeout{20'000};     ///< SIGTERM to exit
-  std::vector<uint32_t> allow_uids;       ///< beside the service's own user and root
+  std::vector<uint32_t> allow_uids;       ///< beside its own user and root; any: the socket is 0666
 };
 
 struct LogOptions {

@@ -22,12 +22,23 @@ Status errno_status(const std::string& what) {
   return {StatusCode::io_error, what + ": " + std::strerror(errno)};
 }
 
-// The socket's directory: made 0700 with its parents, or one that only we (or root) can write.
-Status prepare_directory(const fs::path& directory) {
+// The socket's directory: made 0700 with its parents (0711 if `others` shall reach the socket), or
+// one that only we (or root) can write.
+Status prepare_directory(const fs::path& directory, bool others) {
   for (fs::path part; const auto& name : fs::absolute(directory)) {
     part /= name;
-    if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST && errno != EROFS && errno != EACCES) {
+    bool made = ::mkdir(part.c_str(), 0700) == 0;
+    if (!made && errno != EEXIST && errno != EROFS && errno != EACCES) {
       return errno_status("server.socket: mkdir " + part.string());
+    }
+    if (made && others && ::chmod(part.c_str(), 0711) != 0) {
+      return errno_status("server.socket: chmod " + part.string());
+    }
+    // It isn't ours to open: a group or an access list may let the right users through, too.
+    struct stat st;
+    if (others && ::stat(part.c_str(), &st) == 0 && (st.st_mode & 0001) == 0) {
+      spdlog::warn("server.allow_uids: {} is closed to other users (mode {:o})", part.string(),
+                   st.st_mode & 07777);
     }
   }
   struct stat st;
@@ -85,7 +96,8 @@ Status Server::listen() {
     return invalid_argument("server.socket: " + std::to_string(path.size()) +
                             " bytes, expected at most 107");
   }
-  KV_RETURN_IF_ERROR(prepare_directory(fs::absolute(path).parent_path()));
+  bool others = !options_.allow_uids.empty();
+  KV_RETURN_IF_ERROR(prepare_directory(fs::absolute(path).parent_path(), others));
   lock_fd_ = ::open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (lock_fd_ < 0) return errno_status("server.socket: " + path + ".lock");
   if (::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
@@ -97,6 +109,10 @@ Status Server::listen() {
   mode_t before = ::umask(0177);  // the socket is 0600 from its first moment
   if (!ec) acceptor_.bind(Protocol::endpoint(path), ec);
   ::umask(before);
+  // Anybody may connect then; who stays is check_peer's to say.
+  if (!ec && others && ::chmod(path.c_str(), 0666) != 0) {
+    return errno_status("server.socket: chmod " + path);
+  }
   if (!ec) acceptor_.listen(boost::asio::socket_base::max_listen_connections, ec);
   if (ec) return {StatusCode::io_error, "server.socket: " + path + ": " + ec.message()};
   listening_ = true;

@@ -1,8 +1,9 @@
 // Server: the Unix socket of the service and its connections.
 //
 // The socket is 0600 in a directory that nobody else may write, a lock file beside it says whose it
-// is, and a peer must be our own user, root, or on the list. Bounded: connections, and everything
-// that Session bounds. Loop thread only; the io_context has one run().
+// is, and a peer must be our own user, root, or on the list (allow_uids; the socket is 0666 then:
+// the kernel's word on the peer's user is the gate, not the mode). Bounded: connections, and
+// everything that Session bounds. Loop thread only; the io_context has one run().
 #pragma once
 
 #include <boost/asio/io_context.hpp>

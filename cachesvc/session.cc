@@ -23,6 +23,7 @@ Session::Session(SessionHost& host, Socket socket, uint64_t number)
     : host_(host), socket_(std::move(socket)), number_(number) {
   accepted_ = last_read_ = last_write_ = frame_begun_ = front_begun_ = Clock::now();
   parser_.set_external_puts(true);
+  parser_.set_external_above(kMaxUnchargedBytes);
   parser_.set_object_bytes(host.options.max_put_bytes);
 }
 
@@ -46,7 +47,7 @@ void Session::close(const std::string& why) {
   socket_.close(ignored);
   out_.clear();
   unsent_bytes_ = 0;
-  staging_ = PoolBuffer();
+  staging_ = {};
   if (greeted_) host_.core.disconnect(session_);
   host_.closed(*this, why);
 }
@@ -165,24 +166,27 @@ bool Session::read_some(size_t& budget) {
   return false;
 }
 
-// A put's body is charged to the RAM ledger before its bytes are taken; without room it is read and
-// dropped, and the put is answered with the reason.
+// The body of a put or of a long request is charged to the RAM ledger before its bytes are taken;
+// without room it is read and dropped, and the request is answered with the reason.
 void Session::ask_for_staging() {
   uint64_t length = parser_.awaiting()->length;
   staging_error_ = {};
+  bool put = parser_.awaiting()->type == FrameType::put;
   if (length == 0) {
     staging_error_ = bad_body(FrameType::put);
     return parser_.skip_body();
   }
   asking_ = true;
   host_.core.allocate_staging(
-      session_, length, deadline_of(0), [self = shared_from_this()](Result<PoolBuffer> buffer) {
+      session_, length, put ? StagingFor::put : StagingFor::request, deadline_of(0),
+      [self = shared_from_this()](Result<Staging> buffer) {
         self->asking_ = false;
         if (self->closed_ || self->parser_.awaiting() == nullptr) return;
         self->last_read_ = self->frame_begun_ = Clock::now();
         if (buffer.ok()) {
           self->staging_ = std::move(*buffer);
-          self->parser_.use_buffer({self->staging_.data(), self->staging_.size()});
+          PoolBuffer& body = self->staging_.body;
+          self->parser_.use_buffer({body.data(), body.size()});
         } else {
           self->staging_error_ = buffer.status();
           self->parser_.skip_body();

@@ -34,6 +34,9 @@ struct SessionHost {
 
 /// Bytes that one session may move before others get their turn.
 inline constexpr size_t kTurnBytes = 4u << 20;
+/// Bodies of requests above this are charged to the RAM ledger before they are taken. Below it a
+/// session holds at most max_in_flight times as much.
+inline constexpr uint64_t kMaxUnchargedBytes = kMaxControlBytes;
 /// A frame that moves slower than this (after progress_timeout) is cut.
 inline constexpr uint64_t kMinBytesPerSecond = 1u << 20;
 
@@ -72,6 +75,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void ask_for_staging();
 
   void handle(Frame frame);
+  void dispatch(const Frame& frame);
   void handle_hello(const Frame& frame);
   void handle_put(const Frame& frame);
   void handle_open(const Frame& frame);
@@ -108,7 +112,7 @@ class Session : public std::enable_shared_from_this<Session> {
   size_t in_flight_ = 0;
 
   bool asking_ = false;   ///< allocate_staging is under way
-  PoolBuffer staging_;    ///< the body that is arriving
+  Staging staging_;       ///< the body that is arriving
   Status staging_error_;  ///< why it is dropped instead
 
   std::deque<Outgoing> out_;

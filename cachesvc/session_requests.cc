@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cachesvc/log.h"
 #include "cachesvc/session.h"
@@ -30,7 +31,7 @@ bool Session::decode_or_refuse(const Frame& frame, T& message, Deadline& deadlin
 // The callback of a call whose reply is one frame.
 template <typename T>
 Done<Result<T>> Session::answer(uint64_t request, FrameType type) {
-  return [self = shared_from_this(), request, type](Result<T> result) {
+  return [self = shared_from_this(), request, type, room = staging_.room](Result<T> result) {
     if (self->closed_) return;
     if (!result.ok()) return self->send_error(request, result.status());
     OutFrame frame = reply_frame(type, request, *result);
@@ -46,6 +47,16 @@ Done<Result<T>> Session::answer(uint64_t request, FrameType type) {
 
 void Session::handle(Frame frame) {
   ++in_flight_;
+  if (!staging_error_.ok()) {
+    send_error(frame.header.request, std::exchange(staging_error_, {}));
+  } else {
+    if (staging_.body.size() > 0) frame.body = std::move(staging_.body).freeze();
+    dispatch(frame);
+  }
+  staging_ = {};  // who goes on with the request holds its room
+}
+
+void Session::dispatch(const Frame& frame) {
   FrameType type = frame.header.type;
   if (type == FrameType::hello) return handle_hello(frame);
   if (!greeted_) {
@@ -159,17 +170,10 @@ void Session::handle_reserve(const Frame& frame) {
 
 void Session::handle_put(const Frame& frame) {
   uint64_t id = frame.header.request;
-  if (!staging_error_.ok()) {
-    Status status = std::move(staging_error_);
-    staging_error_ = {};
-    return send_error(id, status);
-  }
-  Bytes body = std::move(staging_).freeze();
-  staging_ = PoolBuffer();
   uint32_t timeout_ms = 0;
-  auto put = decode_put(body, timeout_ms);
+  auto put = decode_put(frame.body, timeout_ms);
   if (!put.ok()) return send_error(id, put.status());
-  host_.core.put(session_, std::move(*put), PutInput::charged, deadline_of(timeout_ms),
+  host_.core.put(session_, std::move(*put), staging_.room, deadline_of(timeout_ms),
                  [self = shared_from_this(), id](Status status) {
                    if (self->closed_) return;
                    if (!status.ok()) return self->send_error(id, status);
@@ -204,7 +208,8 @@ void Session::handle_fetch(const Frame& frame) {
   if (!decode_or_refuse(frame, m, deadline)) return;
   uint64_t id = frame.header.request, max = m.max_reply_bytes;
   host_.core.fetch(session_, std::move(m.request), deadline,
-                   [self = shared_from_this(), id, max](Result<FetchReply> reply) {
+                   [self = shared_from_this(), id, max,
+                    room = staging_.room](Result<FetchReply> reply) {
                      if (self->closed_) return;
                      if (!reply.ok()) return self->send_error(id, reply.status());
                      self->send_fetch(id, std::move(*reply), max);

@@ -114,7 +114,7 @@ Result<ReserveReply> TieredCache::reserve(const ReserveRequest& request, Deadlin
 
 Status TieredCache::put(PutRequest request, Deadline deadline) {
   return threads_->call<Status>([&](auto done) {
-    threads_->core().put(session_, std::move(request), PutInput::caller_owns, deadline, done);
+    threads_->core().put(session_, std::move(request), nullptr, deadline, done);
   });
 }
 

@@ -236,7 +236,9 @@ Status FrameParser::take_header() {
   stage_begin_ += kFrameHeaderBytes;
   header_ = *header;
   got_ = 0;
-  if (external_puts_ && greeted_ && header_.type == FrameType::put) {
+  bool external = header_.length > external_above_ ||
+                  (external_puts_ && header_.type == FrameType::put);
+  if (greeted_ && external) {
     state_ = State::awaiting;
     return {};
   }

@@ -107,6 +107,8 @@ class FrameParser {
   /// put bodies wait for use_buffer or skip_body: awaiting() names them. For a server that charges
   /// them before it takes them.
   void set_external_puts(bool external) { external_puts_ = external; }
+  /// So do all other bodies of more than `bytes`, once greeted.
+  void set_external_above(uint64_t bytes) { external_above_ = bytes; }
 
   /// Where received bytes go next; never empty unless a frame is ready, awaiting() or failed.
   std::span<uint8_t> prepare();
@@ -121,7 +123,7 @@ class FrameParser {
   /// the header of the next: after nullopt, ask error().
   std::optional<Frame> next();
   const Status& error() const { return error_; }
-  /// The header of a put whose body needs a place, or nullptr.
+  /// The header of a frame whose body needs a place, or nullptr.
   const FrameHeader* awaiting() const { return state_ == State::awaiting ? &header_ : nullptr; }
   /// The place for the body that is awaited: header.length bytes, alive until next() gives its
   /// frame.
@@ -143,7 +145,7 @@ class FrameParser {
 
   State state_ = State::header;
   bool greeted_ = false, external_puts_ = false;
-  uint64_t object_bytes_ = kMaxObjectFrameBytes;
+  uint64_t object_bytes_ = kMaxObjectFrameBytes, external_above_ = UINT64_MAX;
   FrameHeader header_;
   uint64_t got_ = 0;  // bytes of the body that have arrived
   std::unique_ptr<Body> body_;

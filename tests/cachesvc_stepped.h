@@ -60,7 +60,7 @@ class Stepped final : public Client {
   }
   Status put(PutRequest r, Deadline d) override {
     return call<Status>([&](auto done) {
-      core->put(session, std::move(r), PutInput::caller_owns, d, done);
+      core->put(session, std::move(r), nullptr, d, done);
     });
   }
   Result<CommitReply> commit(uint64_t id, Durability level, Deadline d) override {

@@ -1,0 +1,110 @@
+// Over the real socket: what a request may take of the ledger, how reservations and the daemon
+// itself end, and who may connect.
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "tests/cachesvc_server.h"
+
+namespace kv {
+namespace {
+
+using testing::flatten;
+
+
+TEST_F(ServerTest, AFailedCommitEndsItsReservation) {
+  start();
+  auto client = connect();
+  auto b = Bench::open(*client, plain_model());
+  auto reserved = b.reserve(random_tokens(rng_, 40));
+  ASSERT_TRUE(reserved.ok());
+  EXPECT_EQ(stat("reservations"), 1u);
+  auto commit = client->commit(reserved->reservation, Durability::accepted, soon());
+  EXPECT_EQ(commit.status().code(), StatusCode::invalid_argument) << "nothing was put";
+  EXPECT_EQ(stat("reservations"), 0u);
+  EXPECT_EQ(stat("ram_stored_bytes"), 0u);
+}
+
+TEST_F(ServerTest, LongRequestsArePaidForOrRefused) {
+  start({"--set", "tier.ram.budget=8MiB"});  // a quarter of it for bytes in transit
+  auto client = connect();
+  auto b = Bench::open(*client, plain_model());
+  auto fits = random_tokens(rng_, 200'000), over = random_tokens(rng_, 400'000);
+  EXPECT_TRUE(client->lookup(b.opened.model, {fits, {}}, soon()).ok());
+  EXPECT_EQ(client->lookup(b.opened.model, {over, {}}, soon()).status().code(),
+            StatusCode::resource_exhausted);
+  EXPECT_EQ(b.fetch(over).status().code(), StatusCode::resource_exhausted);
+  EXPECT_EQ(b.fetch(fits)->tokens, 0u);
+  EXPECT_GE(stat("ram_peak_bytes"), 2 * 200'000 * sizeof(Token));
+  EXPECT_EQ(stat("ram_staging_bytes"), 0u);
+}
+
+// A peer that is owed more than its socket takes and reads nothing holds up the end of the drain.
+void owe_replies(RawPeer& peer, Client& client, std::mt19937& rng) {
+  ModelSpec model = model_of(std::vector<LayerSpec>(8, LayerSpec{{full_part(8, 128)}}));
+  auto b = Bench::open(client, model);
+  auto tokens = random_tokens(rng, 128);  // 4 MiB of rows
+  ASSERT_TRUE(b.store(tokens).ok());
+  peer.hello();
+  ASSERT_TRUE(peer.send(flatten(request_frame(
+      FrameType::open, 2, 0, OpenRequest{model, nullptr, false, PrefillMode::exact}))));
+  auto opened = decode_reply<OpenReply>(FrameType::open_ok, peer.receive()->body.span());
+  ASSERT_TRUE(opened.ok());
+  FetchCall call;
+  call.request.model = opened->model;
+  call.request.query.tokens = tokens;
+  for (uint64_t id = 3; id < 12; ++id) {
+    ASSERT_TRUE(peer.send(flatten(request_frame(FrameType::fetch, id, 0, call))));
+  }
+  Deadline deadline = soon();
+  while (b.stat("fetches") < 9) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+}
+
+TEST_F(ServerTest, ADrainEndsByItsLimit) {
+  start({"--set", "server.drain_timeout=200ms", "--set", "server.progress_timeout=1h"});
+  auto client = connect("raw");
+  RawPeer peer(socket());
+  ASSERT_NO_FATAL_FAILURE(owe_replies(peer, *client, rng_));
+  EXPECT_EQ(daemon_->stop(), 0);  // the test's own time limit says that it ended
+}
+
+// 'c': connected, 'r': refused by the daemon, 'p': the file system lets nobody near.
+char connect_as(uid_t uid, const std::string& path) {
+  pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(uid, uid, uid) != 0) ::_exit('?');
+    RawPeer peer(path);
+    if (!peer.connected()) ::_exit(errno == EACCES ? 'p' : '?');
+    peer.hello();
+    ::_exit(::testing::Test::HasFailure() ? 'r' : 'c');
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return static_cast<char>(WEXITSTATUS(status));
+}
+
+// Only root can be several users.
+TEST_F(ServerTest, OtherUsersNeedToBeOnTheList) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  fs::path top = fs::path(dir_.store()).parent_path();
+  fs::permissions(top, fs::perms(0711));  // the daemon opens its own directory, not this one
+  constexpr uid_t kListed = 4321, kOther = 4322;
+  start();
+  EXPECT_EQ(connect_as(kListed, socket()), 'p');
+  EXPECT_EQ(connect_as(0, socket()), 'c');
+  EXPECT_EQ(daemon_->stop(), 0);
+  fs::remove_all(fs::path(socket()).parent_path());
+  start({"--set", "server.allow_uids=4321"});
+  EXPECT_EQ(connect_as(kListed, socket()), 'c');
+  EXPECT_EQ(connect_as(kOther, socket()), 'r');
+  struct stat st;
+  ASSERT_EQ(::stat(dir_.store().c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0700u) << "what is stored stays closed";
+  ASSERT_EQ(::stat((socket() + ".lock").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600u);
+  ASSERT_EQ(::stat(fs::path(socket()).parent_path().c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0711u);
+}
+
+}  // namespace
+}  // namespace kv

@@ -1,0 +1,165 @@
+// What happens when RAM has no room for all that is asked: the largest length that fits, at once
+// and with the reason, never a promise that nobody keeps.
+#include "cachesvc/cache_core_index.h"
+#include "storage/inspect.h"
+#include "tests/cachesvc_stepped.h"
+
+namespace kv {
+namespace {
+
+constexpr uint64_t kSmallRam = 1ull << 20;
+using Sequence = std::vector<Token>;
+
+FetchRequest fetch_of(const Bench& b, const Sequence& tokens, bool wait) {
+  FetchRequest r;
+  r.model = b.opened.model;
+  r.query.tokens = tokens;
+  r.wait = wait;
+  return r;
+}
+
+Sequence store_long_entry(const std::string& dir, std::mt19937& rng) {
+  Stepped client(small_options(dir));
+  auto b = Bench::open(client, plain_model(4));
+  auto tokens = random_tokens(rng, 1000);  // 1 KiB each
+  EXPECT_EQ(b.store(tokens, Durability::durable)->level, Durability::durable);
+  return tokens;
+}
+
+// The blocks that fit beside the index and the largest of all while it is read and unpacked.
+uint32_t largest_length(const std::string& dir, uint64_t room) {
+  constexpr uint64_t kPayload = 16 * 1024;
+  auto found = inspect_directory(dir, InspectDepth::headers);
+  EXPECT_TRUE(found.ok());
+  uint64_t largest = 0;
+  for (const InspectedFile& f : found->files) {
+    if (f.kind == FileKind::block) largest = std::max(largest, f.file_bytes + kPayload);
+  }
+  return static_cast<uint32_t>((room - largest) / RamPool::slab_bytes(kPayload) * 16);
+}
+
+TEST(Room, APathThatCanNeverFitIsServedAtTheLargestLengthThatDoes) {
+  for (bool wait : {true, false}) {
+    SCOPED_TRACE(wait);
+    TempDir dir;
+    std::mt19937 rng(1);
+    auto tokens = store_long_entry(dir.store(), rng);
+    CacheOptions options = small_options(dir.store());
+    options.ram_budget_bytes = kSmallRam;
+    Stepped client(options);
+    auto b = Bench::open(client, plain_model(4));
+    uint32_t expected = largest_length(dir.store(), kSmallRam - b.stat("ram_index_bytes"));
+    ASSERT_GT(expected, 256u);
+    auto hit = client.fetch(fetch_of(b, tokens, wait), soon());
+    ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+    EXPECT_EQ(hit->pending, !wait);
+    EXPECT_EQ(hit->tokens, expected);
+    if (!wait) {  // what was promised is what comes, however often it is asked
+      client.run();
+      hit = client.fetch(fetch_of(b, tokens, false), soon());
+      ASSERT_TRUE(hit.ok());
+      EXPECT_FALSE(hit->pending);
+      EXPECT_EQ(hit->tokens, expected);
+    }
+    EXPECT_NE(hit->reason.find("bytes of RAM"), std::string::npos) << hit->reason;
+    b.expect_serves(tokens, *hit);
+    EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
+  }
+}
+
+TEST(Room, WhatLeasesHoldIsNoRoomAndNobodyIsToldToWaitForIt) {
+  for (bool wait : {true, false}) {
+    SCOPED_TRACE(wait);
+    TempDir dir;
+    std::mt19937 rng(2);
+    auto tokens = store_long_entry(dir.store(), rng);
+    CacheOptions options = small_options(dir.store());
+    options.ram_budget_bytes = kSmallRam;
+    options.room_wait = Milliseconds(1);
+    Stepped client(options);
+    auto b = Bench::open(client, plain_model(4));
+    auto other = random_tokens(rng, 640);
+    ASSERT_TRUE(b.store(other, Durability::spilled).ok());
+    auto lease = client.fetch(fetch_of(b, other, true), soon());
+    ASSERT_TRUE(lease.ok());
+    ASSERT_EQ(lease->tokens, 639u);
+    uint32_t expected = largest_length(dir.store(), kSmallRam - b.stat("ram_used_bytes"));
+    ASSERT_GT(expected, 32u);
+    auto hit = client.fetch(fetch_of(b, tokens, wait), soon());
+    ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+    EXPECT_EQ(hit->pending, !wait);
+    EXPECT_EQ(hit->tokens, expected);
+    if (!wait) {
+      client.run();
+      hit = client.fetch(fetch_of(b, tokens, false), soon());
+      ASSERT_TRUE(hit.ok());
+      EXPECT_FALSE(hit->pending);
+      EXPECT_EQ(hit->tokens, expected);
+    }
+    EXPECT_FALSE(hit->reason.empty());
+    b.expect_serves(tokens, *hit);
+    EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
+  }
+}
+
+// Two puts whose bodies together leave no room to encode either: the second waits before it takes
+// anything, and a put that holds its body never waits.
+TEST(Room, APutReservesAllThatItNeedsBeforeItsBodyArrives) {
+  CacheOptions options = small_options();
+  options.ram_budget_bytes = kSmallRam;  // a quarter of it for bytes in transit
+  options.room_wait = Milliseconds(60'000);
+  Stepped client(options);
+  ModelSpec model = model_of({LayerSpec{{full_part(8, 128)}}, LayerSpec{{full_part(8, 128)}}});
+  auto b = Bench::open(client, model);
+  std::mt19937 rng(3);
+  auto one = random_tokens(rng, 16), two = random_tokens(rng, 16);
+  auto r1 = b.reserve(one), r2 = b.reserve(two);
+  ASSERT_TRUE(r1.ok() && r2.ok());
+  std::optional<Staging> first, second;
+  auto ask = [&](std::optional<Staging>& into) {
+    client.core->allocate_staging(client.session, 100 * 1024, StagingFor::put, soon(),
+                                  [&into](Result<Staging> got) {
+                                    ASSERT_TRUE(got.ok()) << got.status().to_string();
+                                    into = std::move(*got);
+                                  });
+  };
+  ask(first);
+  ask(second);
+  client.run();
+  ASSERT_TRUE(first.has_value());
+  EXPECT_FALSE(second.has_value()) << "its scratch would not fit beside the first";
+  auto put = [&](std::optional<Staging>& staging, const ReserveReply& r, const Sequence& tokens) {
+    auto room = std::move(staging->room);
+    Status status = client.call<Status>([&](auto done) {
+      client.core->put(client.session, make_put(model, 16, tokens, r.needs[0], r.reservation),
+                       std::move(room), soon(), done);
+    });
+    staging.reset();
+    return status;
+  };
+  Status done = put(first, *r1, one);
+  EXPECT_TRUE(done.ok()) << done.to_string();
+  client.run();
+  ASSERT_TRUE(second.has_value());
+  done = put(second, *r2, two);
+  EXPECT_TRUE(done.ok()) << done.to_string();
+  EXPECT_EQ(b.stat("ram_staging_bytes"), 0u);
+  EXPECT_EQ(b.stat("busy"), 0u);
+}
+
+TEST(Room, AReservationPaysForItsQuery) {
+  Stepped client(small_options());
+  auto b = Bench::open(client, plain_model());
+  std::mt19937 rng(4);
+  auto tokens = random_tokens(rng, 4000);
+  uint64_t before = b.stat("ram_index_bytes");
+  auto reserved = b.reserve(tokens);
+  ASSERT_TRUE(reserved.ok());
+  uint64_t names = 250 * ObjectIndex::index_bytes(16);
+  EXPECT_GE(b.stat("ram_index_bytes"), before + names + 4000 * sizeof(Token));
+  ASSERT_TRUE(client.abort(reserved->reservation, soon()).ok());
+  EXPECT_EQ(b.stat("ram_index_bytes"), before);
+}
+
+}  // namespace
+}  // namespace kv
