@@ -70,14 +70,16 @@ TEST(Erase, OfEverythingGivesTheMemoryBackToTheSystem) {
     ASSERT_TRUE(b.store(random_tokens(rng, 256)).ok());  // 16 KiB a token: 4 MiB each
   }
   ::malloc_trim(0);  // what the test itself freed
-  uint64_t full = resident_bytes();
+  [[maybe_unused]] uint64_t full = resident_bytes();
   EXPECT_GT(b.stat("ram_stored_bytes"), 90ull << 20);
   auto erased = cache->erase(b.opened.model, {}, soon());
   ASSERT_TRUE(erased.ok());
   EXPECT_EQ(*erased, 24u * 4);
   EXPECT_EQ(b.stat("ram_used_bytes"), empty);
   EXPECT_EQ(b.stat("ram_recycled_bytes"), 0u) << "no slab waits for reuse";
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what is freed
   EXPECT_LT(resident_bytes() + (80ull << 20), full);
+#endif
 }
 
 TEST(WarmStart, BringsTheMostRecentlyUsedBackBeforeAnybodyAsks) {
