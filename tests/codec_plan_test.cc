@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "codec/bit_plan.h"
 #include "codec/calibrate.h"
+#include "codec/preset.h"
 #include "tests/codec_data.h"
 
 namespace kv {
@@ -105,6 +107,117 @@ TEST(CodecPlan, RefusalsNameWhatIsWrong) {
   EXPECT_THAT(codec.status().message(), testing::HasSubstr("layer 0 part 0 K: head_dim 66"));
   EXPECT_FALSE(
       Codec::create(model_of(2, 64, 64, 2), std::make_shared<const Profile>(profile)).ok());
+}
+
+TEST(CodecPreset, NamesStandForBits) {
+  std::string all;
+  for (const Preset& p : presets()) {
+    all += std::string(p.name) + " " + std::to_string(p.k_bits) + std::to_string(p.v_bits) + ",";
+    EXPECT_EQ(find_preset(p.name)->k_bits, p.k_bits);
+    EXPECT_EQ(find_preset(p.name)->v_bits, p.v_bits);
+  }
+  EXPECT_EQ(all, "lossless 00,tq8 88,tq84 84,tq4 44,tq3 33,tq2 22,auto 84,");
+  EXPECT_EQ(find_preset("raw")->k_bits, 0);
+  EXPECT_EQ(find_preset("int8")->v_bits, 8);
+  for (const char* bad : {"", "tq5", "TQ4", "tq4 "}) {
+    EXPECT_THAT(find_preset(bad).status().message(), testing::HasSubstr("lossless, tq8, tq84"));
+  }
+  EXPECT_EQ(preset_name(8, 4), "tq84");
+  EXPECT_EQ(preset_name(0, 0), "lossless");
+  EXPECT_EQ(preset_name(3, 0), "K tq3 V lossless");
+  EXPECT_EQ(preset_name(5, 4), "K 5 bits V tq4");
+}
+
+// By the planes that the codec really makes.
+TEST(CodecPreset, StoredRatioIsThatOfRealPlanes) {
+  for (auto [k, v] : std::vector<std::pair<uint8_t, uint8_t>>{{4, 4}, {8, 3}, {0, 2}}) {
+    const ModelSpec model = model_of(2, 64, 128, 1);
+    CodingSettings settings;
+    settings.k_bits = k;
+    settings.v_bits = v;
+    const Profile profile = *plain_profile(model, settings);
+    auto codec = *Codec::create(model, std::make_shared<const Profile>(profile));
+    for (uint32_t rows : {3u, 40u}) {
+      double stored = 0;
+      for (Side side : {Side::k, Side::v}) {
+        Plane plane;
+        plane.side = side;
+        plane.dtype = DType::f32;
+        plane.heads = 2;
+        plane.dim = side == Side::k ? 64 : 128;
+        plane.runs = {{RunForm::exact, rows}};
+        plane.bytes = Bytes::adopt(std::vector<uint8_t>(plane_bytes(plane), 1));
+        stored += static_cast<double>(codec->encode(plane)->bytes.size());
+      }
+      EXPECT_DOUBLE_EQ(stored_ratio(model, profile, rows), stored / (rows * 2 * (64 + 128) * 2));
+    }
+  }
+}
+
+// All combinations, tried one by one.
+TEST(CodecBitPlan, IsTheBestOfAllCombinations) {
+  SplitMix64 random{11};
+  for (int round = 0; round < 300; ++round) {
+    SCOPED_TRACE("seed 11, round " + std::to_string(round));
+    std::vector<std::vector<BitChoice>> items(1 + random.next() % 5);
+    const uint64_t unit = round % 3 == 0 ? 6 : 1;
+    for (auto& item : items) {
+      item.resize(1 + random.next() % 4);
+      for (BitChoice& c : item) {
+        c = {unit * (random.next() % 40), static_cast<double>(random.next() % 1000)};
+      }
+    }
+    const uint64_t budget = random.next() % (unit * 120);
+    double best = -1;
+    std::vector<size_t> at(items.size());
+    for (bool more = true; more;) {
+      uint64_t bytes = 0;
+      double sum = 0;
+      for (size_t i = 0; i < items.size(); ++i) {
+        bytes += items[i][at[i]].bytes;
+        sum += items[i][at[i]].divergence;
+      }
+      if (bytes <= budget && (best < 0 || sum < best)) best = sum;
+      size_t i = 0;
+      while (i < items.size() && ++at[i] == items[i].size()) at[i++] = 0;
+      more = i < items.size();
+    }
+    auto got = best_choices(items, budget);
+    ASSERT_EQ(got.ok(), best >= 0) << got.status().to_string();
+    if (!got.ok()) {
+      EXPECT_EQ(got.status().code(), StatusCode::resource_exhausted);
+      continue;
+    }
+    uint64_t bytes = 0;
+    double sum = 0;
+    for (size_t i = 0; i < items.size(); ++i) {
+      bytes += items[i][(*got)[i]].bytes;
+      sum += items[i][(*got)[i]].divergence;
+    }
+    EXPECT_LE(bytes, budget);
+    EXPECT_EQ(sum, best);
+  }
+}
+
+TEST(CodecBitPlan, HugeSizesAreRoundedUpNeverOverTheBudget) {
+  SplitMix64 random{12};
+  std::vector<std::vector<BitChoice>> items(64);
+  uint64_t budget = 0;
+  for (auto& item : items) {
+    for (uint64_t bits : {2, 4, 8}) {
+      const double noise = 1.0 / static_cast<double>(1u << (2 * bits));
+      item.push_back({bits * 1'000'000'007 + random.next() % 1000, noise});
+    }
+    budget += item[1].bytes;
+  }
+  auto got = best_choices(items, budget);
+  ASSERT_TRUE(got.ok());
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < items.size(); ++i) bytes += items[i][(*got)[i]].bytes;
+  EXPECT_LE(bytes, budget);
+  EXPECT_GT(bytes, budget / 100 * 95) << "the budget is used";
+  items.emplace_back();
+  EXPECT_EQ(best_choices(items, budget).status().code(), StatusCode::invalid_argument);
 }
 
 TEST(CodecCalibrate, MeanAndGainOfKnownKeys) {
