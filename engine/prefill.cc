@@ -275,6 +275,8 @@ Status Prefill::run(std::span<const Token> tokens, uint32_t first, const LayerSo
     window_ = s.windowed(l) ? s.window : 0;
     dequantise(model_.layers()[l]);
     KV_RETURN_IF_ERROR(keys_and_values(l, source, whole));
+    size_t q_at = size_t{first_ - base_} * s.heads * s.head_dim;
+    if (watch_ && whole) watch_(l, q_.data() + q_at);
     KV_RETURN_IF_ERROR(sink(l, end_ - first_, k_.data() + kv_at, v_.data() + kv_at));
     if (!whole) break;
     attention(l);

@@ -18,9 +18,11 @@
 
 namespace kv {
 
-/// Gets each layer's rows in order: K and V (rows, kv_heads, head_dim) after rope.
-using LayerSink =
-    std::function<Status(uint32_t layer, uint32_t rows, const float* k, const float* v)>;
+/// Gets each layer's rows in order: K and V (rows, kv_heads, head_dim) after rope. What it leaves
+/// there is attended to.
+using LayerSink = std::function<Status(uint32_t layer, uint32_t rows, float* k, float* v)>;
+/// Gets each layer's queries of all computed rows: (rows, heads, head_dim) after rope.
+using QueryWatch = std::function<void(uint32_t layer, const float* q)>;
 /// Writes rows [from, first) of the prefix, of one side of one layer: (first - from, kv_heads,
 /// head_dim). A windowed layer needs no older ones.
 using LayerSource = std::function<Status(uint32_t layer, Side side, uint32_t from, float* out)>;
@@ -37,6 +39,8 @@ class Prefill {
   /// source and sink return. With `keep_hidden` the last layer is computed whole, for hidden().
   Status run(std::span<const Token> tokens, uint32_t first, const LayerSource& source,
              const LayerSink& sink, Deadline deadline, bool keep_hidden = false);
+  /// Called by run() for every layer that is computed whole, before its sink.
+  void watch_queries(QueryWatch watch) { watch_ = std::move(watch); }
   /// Final hidden row (width) of a position of the last run.
   const float* hidden(uint32_t position) const;
 
@@ -75,6 +79,7 @@ class Prefill {
   std::vector<float> rope_[2];                         // (end - first, head_dim): full, windowed
   std::vector<float> k_, v_;                           // (base + chunks * block, kv width)
   std::vector<Scratch> scratch_;
+  QueryWatch watch_;
 };
 
 }  // namespace kv

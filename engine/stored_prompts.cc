@@ -5,6 +5,7 @@
 #include <set>
 
 #include "codec/plan.h"
+#include "codec/profile_file.h"
 #include "engine/calibration.h"
 
 namespace kv {
@@ -58,8 +59,14 @@ Result<StoredPrompts> StoredPrompts::open(Network& network, Client& client,
                                           const CodingOptions& coding, Deadline deadline) {
   const ModelSpec& spec = network.spec();
   KV_ASSIGN_OR_RETURN(Profile profile, plain_profile(spec, settings_of(coding)));
+  const bool from_file = !coding.profile_file.empty() && !coding.exact;
+  if (from_file) {
+    KV_ASSIGN_OR_RETURN(profile, read_profile_file(coding.profile_file, spec, nullptr));
+    profile.block_tokens = coding.block_tokens;
+    profile.prefill = coding.prefill;
+  }
   StoredPrompts out(client);
-  bool calibrated = coding.calibrate && profile.requested_k_bits != 0;
+  bool calibrated = coding.calibrate && !from_file && profile.requested_k_bits != 0;
   Result<OpenReply> known = Status(StatusCode::not_found, "not asked");
   if (calibrated && !coding.replace) {
     known = open_known(network, client, coding, profile, cache_deadline(deadline));

@@ -30,13 +30,16 @@ struct CodingOptions {
   bool calibrate = true;
   std::string
       calibration_file;  ///< kept calibration: read if it fits, else made and written; may be empty
+  /// A profile file (codec/profile_file.h), as `cachectl tune` writes: its bits, means and gains
+  /// instead of k_bits, v_bits and a calibration; may be empty.
+  std::string profile_file;
   bool replace = false;  ///< put this profile in force even if another one is
 };
 
 class StoredPrompts {
  public:
   /// `client` outlives it. Returns: invalid_argument, unsupported (profile in force that the engine
-  /// cannot run, by name), what calibrate and Client::open return.
+  /// cannot run, by name), what calibrate, read_profile_file and Client::open return.
   static Result<StoredPrompts> open(Network& network, Client& client, const CodingOptions& coding,
                                     Deadline deadline);
 
