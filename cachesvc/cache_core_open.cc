@@ -114,6 +114,12 @@ Result<CacheCore::Impl::OpenPlan> CacheCore::Impl::plan_open(const std::string& 
     plan.profile = known->realm->profile;
   } else if (request.profile) {
     plan.profile = request.profile;
+  } else if (auto made = options_.profiles.find(request.model.fingerprint);
+             made != options_.profiles.end()) {
+    Profile profile = *made->second;
+    profile.block_tokens = options_.coding.block_tokens;
+    profile.prefill = request.prefill;
+    plan.profile = std::make_shared<const Profile>(std::move(profile));
   } else {
     CodingSettings settings = options_.coding;
     settings.prefill = request.prefill;

@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 
 #include "codec/plan.h"
@@ -61,6 +63,8 @@ struct CacheOptions {
 
   // Coding and serving
   CodingSettings coding;             ///< of the plain profile, for models opened without a profile
+  /// By model fingerprint: instead of the plain profile.
+  std::map<Id, std::shared_ptr<const Profile>> profiles;
   Nonfinite nonfinite = Nonfinite::refuse;
   uint32_t min_prefix_tokens = 1;    ///< shorter hits are misses
   /// Window and chunk rows, pooled carries and checkpoints are welcome at every so many block ends

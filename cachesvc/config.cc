@@ -8,6 +8,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
+
+#include "codec/preset.h"
+#include "codec/profile_file.h"
 
 namespace kv {
 namespace {
@@ -132,26 +136,30 @@ Key with_flag(Key key, const char* flag) {
   return key;
 }
 
-const std::vector<std::pair<std::string, uint8_t>> kPresets = {
-    {"raw", 0}, {"tq2", 2}, {"tq3", 3}, {"tq4", 4}, {"int8", 8}};
-
-// "tq4" or "4", for one side or both.
-Status set_bits(const std::string& v, std::initializer_list<uint8_t*> bits) {
-  for (const auto& [name, value] : kPresets) {
-    if (v == name || v == std::to_string(value)) {
-      for (uint8_t* b : bits) *b = value;
-      return {};
-    }
+// A preset, or a number of bits for both sides.
+Result<Preset> parse_coding(const std::string& v) {
+  if (auto bits = parse_count(v, 0, 8); bits.ok()) {
+    const auto n = static_cast<uint8_t>(*bits);
+    if (n == 0 || n == 2 || n == 3 || n == 4 || n == 8) return Preset{"", n, n};
   }
-  return invalid_argument("\"" + v +
-                          "\": expected raw, tq2, tq3, tq4 or int8 (0, 2, 3, 4, 8 bits)");
+  return find_preset(v);
 }
 
-std::string bits_text(uint8_t bits) {
-  for (const auto& [name, value] : kPresets) {
-    if (value == bits) return name;
+Status set_side(const std::string& v, uint8_t& bits) {
+  KV_ASSIGN_OR_RETURN(Preset preset, parse_coding(v));
+  if (preset.k_bits != preset.v_bits) {
+    return invalid_argument("\"" + v + "\": K and V differ in it, give it as codec.default");
   }
-  return "?";
+  bits = preset.k_bits;
+  return {};
+}
+
+// Said only where it says all: one coding on both sides, or a preset that was asked for.
+std::string default_coding(const Config& c) {
+  const auto& s = c.cache.coding;
+  const std::string name = preset_name(s.k_bits, s.v_bits);
+  if (s.k_bits == s.v_bits) return name;
+  return find_preset(name).ok() && c.source.at("codec.default") != "default" ? name : "";
 }
 
 #define FIELD(path) \
@@ -236,22 +244,28 @@ void add_tier_keys(std::vector<Key>& keys) {
 }
 
 void add_codec_keys(std::vector<Key>& keys) {
-  keys.push_back({"codec.default", "--codec", "raw, tq2, tq3, tq4 or int8 for K and V",
-                  [](Config& c, const std::string& v) {
-                    return set_bits(v, {&c.cache.coding.k_bits, &c.cache.coding.v_bits});
+  keys.push_back({"codec.default", "--codec",
+                  "lossless, tq8, tq84, tq4, tq3, tq2 or auto, for models that come without a "
+                  "profile; what is stored keeps the one it has",
+                  [](Config& c, const std::string& v) -> Status {
+                    KV_ASSIGN_OR_RETURN(Preset preset, parse_coding(v));
+                    c.cache.coding.k_bits = preset.k_bits;
+                    c.cache.coding.v_bits = preset.v_bits;
+                    return {};
                   },
-                  [](const Config& c) {
-                    const auto& s = c.cache.coding;
-                    return s.k_bits == s.v_bits ? bits_text(s.k_bits) : std::string();
-                  }});
+                  default_coding});
   keys.push_back(
       {"codec.k_bits", "", "K alone",
-       [](Config& c, const std::string& v) { return set_bits(v, {&c.cache.coding.k_bits}); },
-       [](const Config& c) { return bits_text(c.cache.coding.k_bits); }});
+       [](Config& c, const std::string& v) { return set_side(v, c.cache.coding.k_bits); },
+       [](const Config& c) { return preset_name(c.cache.coding.k_bits, c.cache.coding.k_bits); }});
   keys.push_back(
       {"codec.v_bits", "", "V alone",
-       [](Config& c, const std::string& v) { return set_bits(v, {&c.cache.coding.v_bits}); },
-       [](const Config& c) { return bits_text(c.cache.coding.v_bits); }});
+       [](Config& c, const std::string& v) { return set_side(v, c.cache.coding.v_bits); },
+       [](const Config& c) { return preset_name(c.cache.coding.v_bits, c.cache.coding.v_bits); }});
+  keys.push_back(text_key("codec.profiles",
+                          "profile files of `cachectl tune`, separated by commas: for the models "
+                          "they were made for, where the client brings none",
+                          FIELD(profile_files), {}));
   keys.push_back(count_key("codec.exact_tokens", "first tokens that are never coded",
                            FIELD(cache.coding.exact_tokens), 0, kMaxBlockTokens));
   keys.push_back(count_key("codec.block_tokens", "tokens per block",
@@ -434,6 +448,17 @@ Result<uint64_t> resolve(const Amount& amount, const std::string& path) {
   return static_cast<uint64_t>(amount.fraction * static_cast<double>(whole));
 }
 
+Status read_profiles(Config& config) {
+  std::stringstream list(config.profile_files);
+  for (std::string path; std::getline(list, path, ',');) {
+    auto file = read_profile_file(path);
+    if (!file.ok()) return invalid_argument("codec.profiles: " + file.status().message());
+    config.cache.profiles[file->fingerprint] =
+        std::make_shared<const Profile>(std::move(file->profile));
+  }
+  return {};
+}
+
 Status finish(Config& config) {
   CacheOptions& cache = config.cache;
   cache.ram_budget_bytes = config.ram_budget.bytes;
@@ -450,6 +475,7 @@ Status finish(Config& config) {
     cache.ssd_dir.clear();
   }
   if (config.server.socket.empty()) return invalid_argument("server.socket is empty");
+  KV_RETURN_IF_ERROR(read_profiles(config));
   cache.max_sessions = config.server.max_connections;
   cache.drain_timeout = config.server.drain_timeout;
   return validate(cache);

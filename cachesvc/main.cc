@@ -18,6 +18,7 @@
 #include "cachesvc/config.h"
 #include "cachesvc/log.h"
 #include "cachesvc/server.h"
+#include "codec/preset.h"
 
 namespace kv {
 namespace {
@@ -55,9 +56,11 @@ void log_start(const Config& config, const CacheCore& core) {
     spdlog::info("ssd {} limit {} bytes, min free {} bytes", cache.ssd_dir, cache.ssd_limit_bytes,
                  cache.ssd_min_free_bytes);
   }
-  spdlog::info("codec K {} bits, V {} bits, {} exact tokens, blocks of {} tokens; {} workers",
-               cache.coding.k_bits, cache.coding.v_bits, cache.coding.exact_tokens,
-               cache.coding.block_tokens, cache.workers);
+  spdlog::info(
+      "codec {} (K {} bits, V {} bits), {} exact tokens, blocks of {} tokens, for models "
+      "without a profile; what is stored keeps the one it has; {} workers",
+      preset_name(cache.coding.k_bits, cache.coding.v_bits), cache.coding.k_bits,
+      cache.coding.v_bits, cache.coding.exact_tokens, cache.coding.block_tokens, cache.workers);
 }
 
 // What recovery found, from the core's own stats.

@@ -6,6 +6,7 @@
 
 #include "cachesvc/log.h"
 #include "cachesvc/session.h"
+#include "codec/preset.h"
 
 namespace kv {
 
@@ -141,8 +142,16 @@ void Session::handle_open(const Frame& frame) {
 // Once for each model and profile: what is coded, and what can't be.
 void Session::log_coding(const std::string& model, const OpenReply& reply) {
   if (!host_.reported.insert(reply.realm.ns + " " + reply.realm.profile.hex()).second) return;
-  spdlog::info("model {} in namespace {}: blocks of {} tokens, profile {}", model, reply.realm.ns,
-               reply.profile->block_tokens, reply.realm.profile.hex().substr(0, 12));
+  const Profile& profile = *reply.profile;
+  const CodingSettings& own = host_.core.options().coding;
+  const bool kept =
+      profile.requested_k_bits != own.k_bits || profile.requested_v_bits != own.v_bits;
+  spdlog::info("model {} in namespace {}: {}{}, blocks of {} tokens, profile {}", model,
+               reply.realm.ns, preset_name(profile.requested_k_bits, profile.requested_v_bits),
+               kept ? " (the profile in force, kept until it is replaced; codec.default is " +
+                          preset_name(own.k_bits, own.v_bits) + ")"
+                    : "",
+               profile.block_tokens, reply.realm.profile.hex().substr(0, 12));
   for (const std::string& line : coding_lines(reply.parts)) {
     spdlog::info("model {}: {}", model, line);
   }

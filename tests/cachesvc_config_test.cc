@@ -166,6 +166,30 @@ TEST_F(ConfigTest, TiersAndCodec) {
   EXPECT_FALSE(load({}, {{"codec.default", "tq5", "--codec"}}).ok());
 }
 
+TEST_F(ConfigTest, PresetsAreCodings) {
+  auto bits = [&](const std::string& preset) {
+    auto config = load({}, {{"codec.default", preset, "--codec"}});
+    EXPECT_TRUE(config.ok()) << config.status().to_string();
+    return std::pair<int, int>(config->cache.coding.k_bits, config->cache.coding.v_bits);
+  };
+  EXPECT_EQ(bits("lossless"), std::pair(0, 0));
+  EXPECT_EQ(bits("tq8"), std::pair(8, 8));
+  EXPECT_EQ(bits("tq84"), std::pair(8, 4));
+  EXPECT_EQ(bits("auto"), std::pair(8, 4));
+  EXPECT_EQ(bits("3"), std::pair(3, 3));
+  EXPECT_EQ(bits("int8"), std::pair(8, 8)) << "an older name";
+  auto printed = load({}, {{"codec.default", "tq84", "--codec"}});
+  EXPECT_NE(print_config(*printed).find("codec.default = \"tq84\""), std::string::npos);
+  auto sides = load({}, {{"codec.k_bits", "tq8", "--set"}});
+  EXPECT_EQ(print_config(*sides).find("codec.default"), std::string::npos) << "nobody set it";
+  auto one_side = load({}, {{"codec.k_bits", "tq84", "--set"}});
+  EXPECT_NE(one_side.status().message().find("codec.k_bits = \"tq84\": K and V differ"),
+            std::string::npos);
+  auto unknown = load({}, {{"codec.default", "tq5", "--codec"}});
+  EXPECT_NE(unknown.status().message().find("lossless, tq8, tq84, tq4, tq3, tq2, auto"),
+            std::string::npos);
+}
+
 TEST_F(ConfigTest, ThePrintedConfigurationIsAConfiguration) {
   auto config = load({}, {{"tier.ram.budget", "37%", "--ram"}, {"codec.k_bits", "8", "--set"}});
   ASSERT_TRUE(config.ok());

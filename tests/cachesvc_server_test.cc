@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "codec/profile_file.h"
 #include "tests/cachesvc_server.h"
 
 namespace kv {
@@ -95,6 +96,56 @@ TEST_F(ServerTest, EveryVerbOverTheSocket) {
   ASSERT_TRUE(all.ok()) << all.status().to_string();
   EXPECT_EQ(*all, 3u);
   EXPECT_EQ(b.fetch(tokens)->tokens, 0u);
+}
+
+// A directory keeps the profile that it has, and the log says so.
+TEST_F(ServerTest, AnotherCodingIsForNewModelsOnly) {
+  std::string file = dir_.store() + ".log";
+  int own = ::dup(STDERR_FILENO);
+  int log = ::open(file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  for (const char* coding : {"codec.default=tq4", "codec.default=tq84"}) {
+    ASSERT_GE(::dup2(log, STDERR_FILENO), 0);  // the daemon inherits it
+    start({"--set", "log.level=info", "--set", "log.format=text", "--set", coding});
+    ::dup2(own, STDERR_FILENO);
+    auto client = connect();
+    auto known = Bench::open(*client, model_of({LayerSpec{{full_part()}}}));
+    EXPECT_EQ(known.opened.parts[0].active_k_bits, 4) << coding;
+    ASSERT_EQ(daemon_->stop(), 0);
+  }
+  ::close(own);
+  ::close(log);
+  std::ifstream in(file);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  EXPECT_NE(text.find("codec tq84 (K 8 bits, V 4 bits)"), text.npos) << text;
+  std::string kept = "tq4 (the profile in force, kept until it is replaced; codec.default is tq84)";
+  size_t at = text.find(kept);
+  ASSERT_NE(at, text.npos) << text;
+  EXPECT_EQ(text.find(kept, at + 1), text.npos) << "said of the first start too: " << text;
+}
+
+TEST_F(ServerTest, AProfileFileIsForItsModel) {
+  ModelSpec model = model_of({LayerSpec{{full_part()}}, LayerSpec{{full_part()}}}), other = model;
+  other.fingerprint.bytes[5] ^= 1;
+  CodingSettings settings;
+  settings.layers = {{0, 8, 3}};
+  auto profile = plain_profile(model, settings);
+  ASSERT_TRUE(profile.ok()) << profile.status().to_string();
+  const std::string file = dir_.store() + ".profile";
+  ASSERT_TRUE(write_profile_file(file, model, Id{}, *profile).ok());
+  start({"--set", "codec.profiles=" + file});
+  auto client = connect();
+  auto tuned = Bench::open(*client, model);
+  ASSERT_EQ(tuned.opened.parts.size(), 2u);
+  EXPECT_EQ(tuned.opened.parts[0].active_k_bits, 8);
+  EXPECT_EQ(tuned.opened.parts[0].active_v_bits, 3);
+  EXPECT_EQ(tuned.opened.parts[1].active_k_bits, 4);
+  EXPECT_EQ(tuned.opened.profile->block_tokens, 16u) << "the server's, not the file's";
+  auto plain = Bench::open(*client, other);
+  EXPECT_EQ(plain.opened.parts[0].active_k_bits, 0) << "the daemon's own coding";
+  ASSERT_EQ(daemon_->stop(), 0);
+  std::string said;
+  EXPECT_NE(run({"serve", "--set", "codec.profiles=" + file + ".no"}, &said), 0);
+  EXPECT_NE(said.find("codec.profiles: no profile file " + file + ".no"), said.npos) << said;
 }
 
 TEST_F(ServerTest, WhatCannotBeCodedIsInTheLogOncePerModel) {
