@@ -2,6 +2,14 @@
 kv_test(tools_cachectl_test LABELS tools DEPS kv_storage kv_codec nlohmann_json::nlohmann_json)
 target_compile_definitions(tools_cachectl_test PRIVATE KV_CACHECTL_BIN="$<TARGET_FILE:cachectl>")
 add_dependencies(tools_cachectl_test cachectl)
+kv_test(tools_quality_test LABELS tools
+        DEPS kv_quality nlohmann_json::nlohmann_json)
+kv_test(tools_quality_model_test LABELS tools model DEPS kv_options nlohmann_json::nlohmann_json)
+foreach(subject quality quality_model)
+  target_compile_definitions(tools_${subject}_test PRIVATE
+    KV_CACHECTL_BIN="$<TARGET_FILE:cachectl>")
+  add_dependencies(tools_${subject}_test cachectl)
+endforeach()
 
 # The checker over this tree, and the checker's own test.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

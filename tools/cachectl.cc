@@ -1,9 +1,12 @@
-// cachectl: looks into a store's directory, offline or beside its daemon, and mends it offline.
-// This file: the arguments.
+// cachectl: looks into a store's directory, offline or beside its daemon, and mends it offline;
+// measures codings on a model. This file: the arguments.
 #include "tools/cachectl.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <functional>
+
+#include "tools/cachectl_quality.h"
 
 namespace kv::cachectl {
 namespace {
@@ -12,16 +15,19 @@ using Run = Exit (*)(const Request&);
 
 int run(int argc, char** argv) {
   CLI::App app{
-      "cachectl: looks into a store's directory; only verify --repair, reindex and gc change it"};
+      "cachectl: looks into a store's directory (only verify --repair, reindex and gc change it), "
+      "and measures codings on a model"};
   app.require_subcommand(1);
   app.footer("exit codes: 0 ok, 1 damage or runtime error, 2 usage, 4 not found");
   Request request;
-  Run chosen = nullptr;
+  std::function<Exit()> chosen;
   auto command = [&](const char* name, const char* what, Run function) {
     CLI::App* sub = app.add_subcommand(name, what);
     sub->add_option("DIR", request.directory, "the store's directory")->required();
     sub->add_flag("--json", request.json, "exact values for programs");
-    sub->callback([&chosen, function] { chosen = function; });
+    sub->callback([&chosen, &request, function] {
+      chosen = [&request, function] { return function(request); };
+    });
     return sub;
   };
   CLI::App* ls = command("ls", "the stored token sequences", run_ls);
@@ -43,12 +49,14 @@ int run(int argc, char** argv) {
                          run_gc);
   gc->add_flag("--dry-run", request.dry_run, "only name it; safe beside a daemon");
   command("stats", "totals of the directory, and per model", run_stats);
+  add_quality(app, chosen);
+  add_tune(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(Exit::usage);
   }
-  Exit code = chosen(request);
+  Exit code = chosen();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     std::fputs("cachectl: standard output can't be written\n", stderr);
     return static_cast<int>(Exit::failed);

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "cachesvc/tiered_cache.h"
+#include "codec/preset.h"
 #include "engine/generator.h"
 #include "proto/socket_client.h"
 
@@ -22,7 +23,7 @@ namespace {
 using nlohmann::json;
 
 struct Options {
-  std::string model, mode, place, ns, calibration;
+  std::string model, mode, place, ns, calibration, coding = "tq4";
   uint32_t new_tokens = 64;
   uint32_t threads = 2;
 };
@@ -38,6 +39,20 @@ Result<std::unique_ptr<Client>> make_client(const Options& options) {
   cache.ssd_dir = options.place;
   KV_ASSIGN_OR_RETURN(auto client, TieredCache::create(cache, options.ns));
   return std::unique_ptr<Client>(std::move(client));
+}
+
+// A preset, or the path of a profile file.
+Result<CodingOptions> coding_of(const Options& options) {
+  CodingOptions coding;
+  coding.calibration_file = options.calibration;
+  if (options.coding.find('/') != std::string::npos) {
+    coding.profile_file = options.coding;
+    return coding;
+  }
+  KV_ASSIGN_OR_RETURN(Preset preset, find_preset(options.coding));
+  coding.k_bits = preset.k_bits;
+  coding.v_bits = preset.v_bits;
+  return coding;
 }
 
 json error(const Status& status) { return {{"error", status.to_string()}}; }
@@ -136,9 +151,10 @@ int serve(const Options& options) {
       auto made = make_client(options);
       if (made.ok()) {
         client = std::move(*made);
-        CodingOptions coding;
-        coding.calibration_file = options.calibration;
-        auto opened = Generator::open(*model, *client, coding, options.threads, soon());
+        auto coding = coding_of(options);
+        auto opened = coding.ok()
+                          ? Generator::open(*model, *client, *coding, options.threads, soon())
+                          : coding.status();
         if (opened.ok())
           generator = std::move(*opened);
         else
@@ -167,6 +183,7 @@ int main(int argc, char** argv) {
   app.add_option("--namespace", options.ns)->required();
   app.add_option("--new", options.new_tokens, "tokens to generate");
   app.add_option("--threads", options.threads);
+  app.add_option("--coding", options.coding, "a preset, or the path of a profile file (with a /)");
   app.add_option("--calibration", options.calibration, "file that keeps the calibrated profile");
   CLI11_PARSE(app, argc, argv);
   return kv::serve(options);

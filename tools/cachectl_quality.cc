@@ -1,0 +1,256 @@
+// cachectl quality MODEL.gguf: divergence from the exact cache, setting by setting.
+//
+// Every text is computed exactly once; then for each setting its prefix is coded (hit), the whole
+// of it runs on coded rows (whole), and attention outputs are compared layer by layer. See
+// engine/teacher.h for both protocols.
+#include "tools/cachectl_quality.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "tools/cachectl_quality_settings.h"
+#include "tools/quality_texts/texts.h"
+
+namespace kv::cachectl {
+namespace {
+
+constexpr uint32_t kMinTokens = 2 * kTeacherBlock;
+constexpr uint32_t kMaxQualityTokens = 32'768;
+
+struct Options {
+  std::string model, settings = kDefaultSettings, json, svg;
+  std::vector<std::string> texts;
+  uint32_t tokens = 4096;
+  uint32_t threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxEngineThreads);
+  bool hit_only = false;
+};
+
+struct Text {
+  std::string name;
+  std::vector<Token> tokens;
+};
+
+// The first `tokens` ids of each text; too short a text is refused.
+Result<std::vector<Text>> load_texts(const Options& options, const Model& model) {
+  std::vector<std::pair<std::string, std::string>> given;
+  for (const std::string& path : options.texts) {
+    KV_ASSIGN_OR_RETURN(std::string text, read_text(path));
+    given.emplace_back(path, std::move(text));
+  }
+  if (given.empty()) {
+    given = {{"story", std::string(kStoryText)},
+             {"play", std::string(kPlayText)},
+             {"code", std::string(kCodeText)},
+             {"manual", std::string(kManualText)}};
+  }
+  std::vector<Text> out;
+  for (const auto& [name, text] : given) {
+    KV_ASSIGN_OR_RETURN(auto ids, model.tokenizer().encode(text));
+    if (ids.size() < options.tokens) {
+      return invalid_argument("text " + name + " has " + std::to_string(ids.size()) +
+                              " tokens, --tokens asks for " + std::to_string(options.tokens));
+    }
+    ids.resize(options.tokens);
+    out.push_back({name, std::move(ids)});
+  }
+  return out;
+}
+
+Result<std::vector<QualitySetting>> load_settings(const Options& options,
+                                                  const CalibratedModel& model, uint32_t prefix) {
+  std::vector<QualitySetting> out;
+  for (size_t at = 0; at <= options.settings.size();) {
+    const size_t end = std::min(options.settings.find(',', at), options.settings.size());
+    KV_ASSIGN_OR_RETURN(QualitySetting setting,
+                        make_setting(options.settings.substr(at, end - at), model, prefix));
+    out.push_back(std::move(setting));
+    at = end + 1;
+  }
+  return out;
+}
+
+// Three quarters of a text are restored by a hit, in whole blocks.
+uint32_t prefix_of(uint32_t tokens) { return tokens * 3 / 4 / kTeacherBlock * kTeacherBlock; }
+
+void add_layers(SettingResult& result, std::span<const AttentionError> errors, double share) {
+  result.layers.resize(errors.size());
+  for (size_t l = 0; l < errors.size(); ++l) {
+    result.layers[l].k += share * errors[l].k;
+    result.layers[l].v += share * errors[l].v;
+    result.layers[l].both += share * errors[l].both;
+  }
+}
+
+Status measure_text(Teacher& teacher, const Text& text, const Options& options,
+                    std::span<const QualitySetting> settings, double share, StatusLine& line,
+                    std::vector<SettingResult>& results) {
+  line.show(text.name + ": exact");
+  KV_ASSIGN_OR_RETURN(ExactText exact, teacher.exact(text.tokens, prefix_of(options.tokens)));
+  std::vector<std::vector<float>> hits, wholes;
+  for (size_t i = 0; i < settings.size(); ++i) {
+    const QualitySetting& setting = settings[i];
+    line.show(text.name + ": " + setting.name + " (" + std::to_string(i + 1) + " of " +
+              std::to_string(settings.size()) + ")");
+    KV_ASSIGN_OR_RETURN(LayerRows coded, Teacher::coded_prefix(exact, setting.coder));
+    KV_ASSIGN_OR_RETURN(auto errors, teacher.attention_errors(exact, coded));
+    add_layers(results[i], errors, share);
+    KV_ASSIGN_OR_RETURN(auto hit, teacher.hit(exact, coded));
+    hits.push_back(std::move(hit));
+    if (options.hit_only) continue;
+    auto whole = setting.by_rows ? teacher.whole_by_rows(exact, setting.coder)
+                                 : teacher.whole_by_blocks(exact, setting.coder);
+    KV_RETURN_IF_ERROR(whole.status());
+    wholes.push_back(std::move(*whole));
+  }
+  line.show(text.name + ": predictions");
+  auto compared = teacher.compare(exact, exact.prefix, hits);
+  for (size_t i = 0; i < compared.size(); ++i) results[i].hit.add(compared[i]);
+  compared = teacher.compare(exact, kTeacherBlock, wholes);
+  for (size_t i = 0; i < compared.size(); ++i) results[i].whole.add(compared[i]);
+  return {};
+}
+
+void add_columns(std::vector<std::string>& row, const ProtocolResult& r) {
+  row.push_back(number(r.mean_kld(), "%.5f"));
+  row.push_back(number(r.p99_kld(), "%.4f"));
+  row.push_back(number(r.agreement(), "%.4f"));
+  row.push_back(number(100 * (r.coded_perplexity() / r.exact_perplexity() - 1), "%+.2f%%"));
+}
+
+void print_table(std::span<const SettingResult> results, bool hit_only) {
+  std::vector<std::string> head = {"setting", "x fp16",     "hit: KLD", "p99",        "agree",
+                                   "ppl",     "attn err K", "V",        "worst layer"};
+  if (!hit_only) head.insert(head.begin() + 6, {"whole: KLD", "p99", "agree", "ppl"});
+  Table table(head, 1);
+  for (const SettingResult& r : results) {
+    std::vector<std::string> row = {r.name, number(r.ratio, "%.4f")};
+    add_columns(row, r.hit);
+    if (!hit_only) add_columns(row, r.whole);
+    double k = 0, v = 0;
+    size_t worst = 0;
+    for (size_t l = 0; l < r.layers.size(); ++l) {
+      k += r.layers[l].k / static_cast<double>(r.layers.size());
+      v += r.layers[l].v / static_cast<double>(r.layers.size());
+      if (r.layers[l].both > r.layers[worst].both) worst = l;
+    }
+    row.push_back(number(k, "%.4f"));
+    row.push_back(number(v, "%.4f"));
+    row.push_back(std::to_string(worst) + ": " + number(r.layers[worst].both, "%.3f"));
+    table.add(std::move(row));
+  }
+  table.print();
+}
+
+Json json_of(const ProtocolResult& r) {
+  return {{"kld", r.mean_kld()},
+          {"kld_p99", r.p99_kld()},
+          {"agreement", r.agreement()},
+          {"perplexity_exact", r.exact_perplexity()},
+          {"perplexity", r.coded_perplexity()}};
+}
+
+Json json_of(std::span<const SettingResult> results, const Options& options,
+             const CalibratedModel& model, std::span<const Text> texts) {
+  Json out = {{"model", model.model->spec().name},
+              {"tokens", options.tokens},
+              {"prefix", prefix_of(options.tokens)},
+              {"texts", Json::array()},
+              {"settings", Json::array()}};
+  for (const Text& text : texts) out["texts"].push_back(text.name);
+  for (const SettingResult& r : results) {
+    Json layers = Json::array();
+    for (const AttentionError& e : r.layers) {
+      layers.push_back({{"k", e.k}, {"v", e.v}, {"both", e.both}});
+    }
+    Json one = {{"name", r.name}, {"ratio", r.ratio}, {"hit", json_of(r.hit)}};
+    if (r.whole.texts > 0) one["whole"] = json_of(r.whole);
+    one["attention_error"] = std::move(layers);
+    out["settings"].push_back(std::move(one));
+  }
+  return out;
+}
+
+Status check(const Options& options) {
+  if (options.tokens < kMinTokens || options.tokens > kMaxQualityTokens) {
+    return invalid_argument("--tokens " + std::to_string(options.tokens) + ": expected " +
+                            std::to_string(kMinTokens) + " to " +
+                            std::to_string(kMaxQualityTokens));
+  }
+  return {};
+}
+
+Status measure(const Options& options) {
+  KV_RETURN_IF_ERROR(check(options));
+  StatusLine line;
+  line.show("loading and calibrating");
+  KV_ASSIGN_OR_RETURN(CalibratedModel model, load_calibrated(options.model, options.threads));
+  KV_ASSIGN_OR_RETURN(auto texts, load_texts(options, *model.model));
+  KV_ASSIGN_OR_RETURN(auto settings, load_settings(options, model, prefix_of(options.tokens)));
+  std::vector<SettingResult> results;
+  for (const QualitySetting& s : settings) results.push_back({s.name, s.ratio, {}, {}, {}});
+  Teacher teacher(model.model, options.threads);
+  const double share = 1.0 / static_cast<double>(texts.size());
+  for (const Text& text : texts) {
+    KV_RETURN_IF_ERROR(measure_text(teacher, text, options, settings, share, line, results));
+  }
+  line.show("");
+  print_table(results, options.hit_only);
+  if (!options.json.empty()) {
+    const Json json = json_of(results, options, model, texts);
+    KV_RETURN_IF_ERROR(write_text(options.json, json.dump(1) + "\n"));
+  }
+  if (options.svg.empty()) return {};
+  return write_text(options.svg, quality_svg(model.model->spec().name, results));
+}
+
+}  // namespace
+
+void ProtocolResult::add(const Divergence& d) {
+  double sum = 0;
+  for (float x : d.kld) sum += static_cast<double>(x);
+  kld.insert(kld.end(), d.kld.begin(), d.kld.end());
+  const auto positions = static_cast<double>(d.kld.size());
+  kld_of_texts += sum / positions;
+  agreement_of_texts += d.agreements / positions;
+  exact_nll += d.exact_nll;
+  coded_nll += d.coded_nll;
+  predicted += d.predicted;
+  ++texts;
+}
+
+double ProtocolResult::p99_kld() const {
+  std::vector<float> sorted = kld;
+  auto at = sorted.begin() + static_cast<ptrdiff_t>((sorted.size() * 99 + 99) / 100 - 1);
+  std::nth_element(sorted.begin(), at, sorted.end());
+  return static_cast<double>(*at);
+}
+
+double ProtocolResult::exact_perplexity() const {
+  return std::exp(exact_nll / static_cast<double>(predicted));
+}
+double ProtocolResult::coded_perplexity() const {
+  return std::exp(coded_nll / static_cast<double>(predicted));
+}
+
+void add_quality(CLI::App& app, std::function<Exit()>& chosen) {
+  CLI::App* sub = app.add_subcommand(
+      "quality", "what codings of keys and values do to a model's predictions, measured");
+  auto options = std::make_shared<Options>();
+  sub->add_option("MODEL", options->model, "a GGUF file")->required();
+  sub->add_option("--text", options->texts,
+                  "text files, each of --tokens tokens or more; else four of our own");
+  sub->add_option("--tokens", options->tokens,
+                  "of each text; three quarters of them are the prefix of a hit")
+      ->capture_default_str();
+  sub->add_option("--settings", options->settings,
+                  "presets, PRESET-mean, PRESET-plain, q8_0, q4_0, words3, profile files")
+      ->capture_default_str();
+  sub->add_option("--json", options->json, "write everything to this file");
+  sub->add_option("--svg", options->svg, "write plots to this file");
+  sub->add_option("--threads", options->threads)->check(CLI::Range(1u, kMaxEngineThreads));
+  sub->add_flag("--hit-only", options->hit_only, "leave out the slower protocol, whole");
+  sub->callback([options, &chosen] { chosen = [options] { return exit_of(measure(*options)); }; });
+}
+
+}  // namespace kv::cachectl

@@ -1,0 +1,499 @@
+// C++ of this project, as it stood when the text was chosen.
+// Changing one byte changes what `cachectl quality` measures.
+#include "tools/quality_texts/texts.h"
+
+namespace kv::cachectl {
+
+const std::string_view kCodeText = R"TEXT(
+// restorable(n): each group answers "what is the largest length <= n that you can serve"; asking
+// all of them in turn until nobody objects gives the largest common one. Answers jump over whole
+// gaps, so the search is downwards and exact without trying every length.
+#include "index/restorable.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <tuple>
+
+#include "proto/status.h"
+
+namespace kv {
+namespace {
+
+/// What all holdings together have for one group, clipped to the query.
+class GroupCover {
+ public:
+  explicit GroupCover(const PartSpec& part) : part_(&part) {}
+
+  void add_rows(RowRange rows) { rows_.push_back(rows); }
+  void add_position(uint32_t at) { positions_.push_back(at); }
+  /// Once, after the last add.
+  void finish() {
+    std::sort(positions_.begin(), positions_.end());
+    std::sort(rows_.begin(), rows_.end(),
+              [](const RowRange& a, const RowRange& b) { return a.first < b.first; });
+    std::vector<RowRange> merged;
+    for (const RowRange& r : rows_) {
+      if (!merged.empty() && r.first <= merged.back().end) {
+        merged.back().end = std::max(merged.back().end, r.end);
+      } else {
+        merged.push_back(r);
+      }
+    }
+    rows_ = std::move(merged);
+  }
+
+  /// The largest length <= n that this group can serve; 0 always can be.
+  uint32_t largest_at_most(uint32_t n) const {
+    switch (part_->kind) {
+      case PartKind::full:
+      case PartKind::latent: return std::min(n, reach());
+      case PartKind::window: return window_at_most(n);
+      case PartKind::chunk: return chunk_at_most(n);
+      case PartKind::pooled: return pooled_at_most(n);
+      case PartKind::state:
+      case PartKind::opaque: return position_at_most(n);
+    }
+    return 0;
+  }
+
+  /// The first rows of `wanted` that are absent.
+  std::optional<RowRange> first_gap(const RowRange& wanted) const {
+    uint32_t at = wanted.first;
+    for (auto it = run_after(at); at < wanted.end; ++it) {
+      if (it == rows_.end() || it->first > at) {
+        return RowRange{at, it == rows_.end() ? wanted.end : std::min(wanted.end, it->first)};
+      }
+      at = it->end;
+    }
+    return std::nullopt;
+  }
+
+  bool has_position(uint32_t n) const {
+    return std::binary_search(positions_.begin(), positions_.end(), n);
+  }
+
+ private:
+  using Run = std::vector<RowRange>::const_iterator;
+
+  /// The first run that ends beyond `row`: it holds `row`, or else no run does.
+  Run run_after(uint32_t row) const {
+    return std::upper_bound(rows_.begin(), rows_.end(), row,
+                            [](uint32_t value, const RowRange& r) { return value < r.end; });
+  }
+  /// Rows [0, reach) are present.
+  uint32_t reach() const {
+    return !rows_.empty() && rows_.front().first == 0 ? rows_.front().end : 0;
+  }
+  /// The largest position of a carry or snapshot <= n, else 0.
+  uint32_t position_at_most(uint32_t n) const {
+    auto it = std::upper_bound(positions_.begin(), positions_.end(), n);
+    return it == positions_.begin() ? 0 : *std::prev(it);
+  }
+
+  /// The largest end of present rows <= n, and the first row of their run: {0, 0} if there is none.
+  RowRange newest_run(uint32_t n) const {
+    if (n == 0) return {};
+    const Run it = run_after(n - 1);
+    if (it != rows_.end() && it->first < n) return {it->first, n};
+    return it == rows_.begin() ? RowRange{} : *std::prev(it);
+  }
+
+  uint32_t window_at_most(uint32_t n) const {
+    if (reach() < part_->keep) n = std::min(n, reach());
+    if (part_->window <= 1) return n;
+    while (n > 0) {
+      const RowRange run = newest_run(n);
+      const uint32_t from = run.end + 1 > part_->window ? run.end + 1 - part_->window : 0;
+      if (run.first <= from) return run.end;
+      n = run.first;  // a shorter n in this run demands rows still farther back
+    }
+    return 0;
+  }
+
+  uint32_t chunk_at_most(uint32_t n) const {
+    const uint32_t start = n - n % part_->chunk;  // may be served whatever is present
+    while (n > start) {
+      const RowRange run = newest_run(n);
+      if (run.end <= start) break;
+      if (run.first <= start) return run.end;
+      n = run.first;
+    }
+    return start;
+  }
+
+  uint32_t pooled_at_most(uint32_t n) const {
+    const uint64_t rows_allow = (uint64_t{reach()} + 1) * part_->rate - 1;
+    n = static_cast<uint32_t>(std::min<uint64_t>(n, rows_allow));
+    const uint32_t multiple = n - n % part_->rate;
+    const uint32_t without_carry = !part_->overlap ? multiple : 0;
+    return std::max(without_carry, position_at_most(n));
+  }
+
+  const PartSpec* part_;
+  std::vector<RowRange> rows_;       // after finish(): disjoint, not adjacent, ascending
+  std::vector<uint32_t> positions_;  // of carries or snapshots
+};
+
+/// The rows that a holding has of this query.
+RowRange clipped_rows(const Holding& h, const PartSpec& part) {
+  const uint32_t limit = part.kind == PartKind::pooled ? h.common / part.rate : h.common;
+  return {h.first, std::min(h.end, limit)};
+}
+
+bool holds_position(const Holding& h) {
+  return h.kind != HoldingKind::rows && h.end <= h.common;
+}
+
+/// Rows still to be served, as first -> end.
+class Wanted {
+ public:
+  explicit Wanted(const std::vector<RowRange>& ranges) {
+    for (const RowRange& r : ranges) open_.emplace(r.first, r.end);
+  }
+  bool done() const { return open_.empty(); }
+  /// Calls take(first, end) for each wanted run inside `rows` and wants it no longer.
+  template <typename Take>
+  void serve(const RowRange& rows, Take&& take) {
+    if (rows.empty()) return;
+    auto it = open_.upper_bound(rows.first);
+    if (it != open_.begin() && std::prev(it)->second > rows.first) --it;
+    while (it != open_.end() && it->first < rows.end) {
+      const auto [first, end] = *it;
+      const RowRange run{std::max(first, rows.first), std::min(end, rows.end)};
+      it = open_.erase(it);
+      if (first < run.first) open_.emplace(first, run.first);
+      if (run.end < end) it = open_.emplace(run.end, end).first;
+      take(run.first, run.end);
+    }
+  }
+
+ private:
+  std::map<uint32_t, uint32_t> open_;
+};
+
+/// Smaller goes first: tails that match through n, the shortest first; the path; others. A tail
+/// that diverges before n is one of the others.
+auto preference(const Holding& h, uint32_t n) {
+  const bool serving_tail = h.place == HoldingPlace::tail && h.common >= n;
+  const int place = serving_tail ? 0 : h.place == HoldingPlace::path ? 1 : 2;
+  return std::tuple(place, serving_tail ? h.end_token : 0, h.form != HitForm::exact_tail);
+}
+
+std::vector<GroupCover> cover_of(std::span<const PartGroup> groups,
+                                 std::span<const Holding> holdings) {
+  std::vector<GroupCover> covers;
+  covers.reserve(groups.size());
+  for (const PartGroup& g : groups) covers.emplace_back(g.spec);
+  for (const Holding& h : holdings) {
+    if (h.group >= groups.size()) continue;
+    if (h.kind == HoldingKind::rows) {
+      const RowRange rows = clipped_rows(h, groups[h.group].spec);
+      if (!rows.empty()) covers[h.group].add_rows(rows);
+    } else if (holds_position(h)) {
+      covers[h.group].add_position(h.end);
+    }
+  }
+  for (GroupCover& c : covers) c.finish();
+  return covers;
+}
+
+uint32_t largest_common(const std::vector<GroupCover>& covers, const RestorableQuery& query,
+                        uint32_t n) {
+  const uint32_t step = query.round_to_block ? query.block_tokens : 1;
+  for (bool settled = false; !settled;) {
+    n -= n % step;
+    const uint32_t before = n;
+    for (const GroupCover& c : covers) n = c.largest_at_most(n);
+    settled = n == before;
+  }
+  return n;
+}
+
+/// Fills plan.served, tier and form for plan.tokens.
+void choose(std::span<const PartGroup> groups, std::span<const Holding> holdings,
+            RestorePlan& plan) {
+  const uint32_t n = plan.tokens;
+  std::vector<uint32_t> order(holdings.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return std::tuple(holdings[a].group, preference(holdings[a], n)) <
+           std::tuple(holdings[b].group, preference(holdings[b], n));
+  });
+  auto at = order.begin();
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const PartSpec& part = groups[g].spec;
+    Wanted wanted(demanded_rows(part, n));
+    bool position = demands_carry(part, n) || demands_snapshot(part, n);
+    const size_t begin = plan.served.size();
+    for (; at != order.end() && holdings[*at].group == g; ++at) {
+      const Holding& h = holdings[*at];
+      if (h.kind == HoldingKind::rows) {
+        if (wanted.done()) continue;
+        wanted.serve(clipped_rows(h, part), [&](uint32_t first, uint32_t end) {
+          plan.served.push_back({*at, first, end});
+        });
+      } else if (position && h.end == n && holds_position(h)) {
+        plan.served.push_back({*at, n, n});
+        position = false;
+      }
+    }
+    KV_CHECK(wanted.done() && !position);  // the covers said that n can be served
+    std::sort(plan.served.begin() + static_cast<ptrdiff_t>(begin), plan.served.end(),
+              [&](const Served& a, const Served& b) {
+                return std::tuple(holdings[a.holding].kind, a.first) <
+                       std::tuple(holdings[b.holding].kind, b.first);
+              });
+  }
+}
+
+/// Tier over all that is served; form from each group's newest rows (of models without rows: from
+/// their snapshots).
+void summarize(std::span<const Holding> holdings, RestorePlan& plan) {
+  bool any_rows = false;
+  for (const Served& s : plan.served) any_rows |= holdings[s.holding].kind == HoldingKind::rows;
+  plan.form = HitForm::exact_tail;
+  for (size_t i = 0; i < plan.served.size(); ++i) {
+    const Holding& h = holdings[plan.served[i].holding];
+    plan.tier = plan.tier == Tier::none || plan.tier == h.tier ? h.tier : Tier::mixed;
+    const Holding* next =
+        i + 1 < plan.served.size() ? &holdings[plan.served[i + 1].holding] : nullptr;
+    const bool newest = next == nullptr || next->group != h.group || next->kind != h.kind;
+    const bool counts = !any_rows || (h.kind == HoldingKind::rows && newest);
+    if (counts && h.form != HitForm::exact_tail) plan.form = HitForm::coded;
+  }
+  if (plan.served.empty()) plan.form = HitForm::none;
+}
+
+std::string describe(const PartGroup& group, uint16_t index) {
+  std::string text = "part group " + std::to_string(index) + " (" + to_string(group.spec.kind);
+  if (!group.members.empty()) {
+    text += ", layer " + std::to_string(group.members.front().layer);
+    const size_t more = group.members.size() - 1;
+    if (more > 0) text += " and " + std::to_string(more) + " more";
+  }
+  return text + ")";
+}
+
+/// The group that limits n most, and what it lacks at `wanted`.
+Shortfall missing_at(std::span<const PartGroup> groups, const std::vector<GroupCover>& covers,
+                     uint32_t wanted) {
+  Shortfall s;
+  uint32_t least = wanted;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const uint32_t can = covers[g].largest_at_most(wanted);
+    if (can < least) {
+      least = can;
+      s.group = static_cast<uint16_t>(g);
+    }
+  }
+  s.wanted = wanted;
+  if (least == wanted) return s;
+  const PartSpec& part = groups[s.group].spec;
+  const std::string who = describe(groups[s.group], s.group) + " lacks ";
+  const std::string at = " at length " + std::to_string(wanted);
+  for (const RowRange& rows : demanded_rows(part, wanted)) {
+    if (auto gap = covers[s.group].first_gap(rows)) {
+      s.reason = ShortReason::missing_rows;
+      s.first = gap->first;
+      s.end = gap->end;
+      s.text = who + "rows [" + std::to_string(s.first) + ", " + std::to_string(s.end) + ")" + at;
+      return s;
+    }
+  }
+  s.first = s.end = wanted;
+  s.reason = part.has_rows() ? ShortReason::missing_carry : ShortReason::missing_snapshot;
+  s.text = who + (part.has_rows() ? "the carry" : "a snapshot") + at;
+  return s;
+}
+
+Shortfall explain(std::span<const PartGroup> groups, const std::vector<GroupCover>& covers,
+                  const RestorableQuery& query, uint32_t cap, uint32_t n) {
+  Shortfall s;
+  s.wanted = cap;
+  const std::string block = std::to_string(query.block_tokens);
+  if (n < cap && n != 0 && n == cap - cap % query.block_tokens && query.round_to_block) {
+    s.reason = ShortReason::round_to_block;
+    s.text = "rounded down to a multiple of block_tokens = " + block;
+  } else if (n < cap) {
+    const uint32_t wanted = query.round_to_block ? cap - cap % query.block_tokens : cap;
+    s = missing_at(groups, covers, wanted);
+    if (s.reason == ShortReason::none) {
+      s.reason = ShortReason::round_to_block;
+      s.text = "rounded down to a multiple of block_tokens = " + block;
+    }
+  } else if (cap < query.common && cap == query.max_tokens) {
+    s.reason = ShortReason::max_tokens;
+    s.text = "the request allows " + std::to_string(cap) + " tokens";
+  } else if (cap < query.common) {
+    s.reason = ShortReason::query_minus_one;
+    s.text = "the last token of a query is always computed";
+  }
+  return s;
+}
+
+}  // namespace
+
+const char* to_string(ShortReason reason) {
+  switch (reason) {
+    case ShortReason::none: return "none";
+    case ShortReason::query_minus_one: return "query_minus_one";
+    case ShortReason::max_tokens: return "max_tokens";
+    case ShortReason::round_to_block: return "round_to_block";
+    case ShortReason::min_tokens: return "min_tokens";
+    case ShortReason::missing_rows: return "missing_rows";
+    case ShortReason::missing_carry: return "missing_carry";
+    case ShortReason::missing_snapshot: return "missing_snapshot";
+  }
+  return "unknown";
+}
+
+RestorePlan plan_restore(std::span<const PartGroup> groups, const RestorableQuery& query,
+                         std::span<const Holding> holdings) {
+  KV_CHECK(query.block_tokens > 0);
+  const auto covers = cover_of(groups, holdings);
+  const uint32_t longest = query.query_tokens > 0 ? query.query_tokens - 1 : 0;
+  const uint32_t cap = std::min({query.common, longest, query.max_tokens});
+  RestorePlan plan;
+  plan.tokens = largest_common(covers, query, cap);
+  plan.shortfall = explain(groups, covers, query, cap, plan.tokens);
+  if (plan.tokens > 0 && plan.tokens < query.min_tokens) {
+    plan.shortfall.reason = ShortReason::min_tokens;
+    plan.shortfall.wanted = cap;
+    plan.shortfall.text = std::to_string(plan.tokens) +
+                          " tokens are restorable, fewer than min_tokens = " +
+                          std::to_string(query.min_tokens);
+    plan.tokens = 0;
+  }
+  if (plan.tokens > 0) choose(groups, holdings, plan);
+  summarize(holdings, plan);
+  return plan;
+}
+
+}  // namespace kv
+// PrefixTree: ordered siblings, so that a level costs one binary search plus its candidates.
+//
+// Siblings are compared as strings of symbols (token, extras at that position). In that order the
+// strings that share most with a query are the neighbours of its upper bound, on either side.
+#include "index/prefix_tree.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "proto/limits.h"
+
+namespace kv {
+namespace {
+
+constexpr size_t kCompareChunk = 64;  // tokens per memcmp when looking for a difference
+
+size_t common_tokens(std::span<const Token> a, std::span<const Token> b) {
+  const size_t n = std::min(a.size(), b.size());
+  if (n == 0 || std::memcmp(a.data(), b.data(), n * sizeof(Token)) == 0) return n;
+  size_t i = 0;
+  while (i + kCompareChunk <= n &&
+         std::memcmp(a.data() + i, b.data() + i, kCompareChunk * sizeof(Token)) == 0) {
+    i += kCompareChunk;
+  }
+  while (i < n && a[i] == b[i]) ++i;
+  return i;
+}
+
+/// Index of the first extra that differs between two ascending lists.
+size_t first_other_extra(std::span<const Extra> a, std::span<const Extra> b) {
+  size_t i = 0;
+  while (i < a.size() && i < b.size() && a[i] == b[i]) ++i;
+  return i;
+}
+
+uint32_t position_or_end(std::span<const Extra> extras, size_t i) {
+  return i < extras.size() ? extras[i].position : UINT32_MAX;
+}
+
+/// Those of `extras` (ascending) in [first, end).
+std::span<const Extra> extras_in(std::span<const Extra> extras, uint32_t first, uint32_t end) {
+  auto below = [](const Extra& e, uint32_t position) { return e.position < position; };
+  auto from = std::lower_bound(extras.begin(), extras.end(), first, below);
+  auto to = std::lower_bound(from, extras.end(), end, below);
+  return {from, to};
+}
+
+Status check_sequence(uint64_t first, uint64_t tokens, std::span<const Extra> extras) {
+  if (first + tokens > kMaxTokens) {
+    return invalid_argument("tokens: the sequence has " + std::to_string(first + tokens) +
+                            ", limit " + std::to_string(kMaxTokens));
+  }
+  if (extras.size() > kMaxExtras) {
+    return invalid_argument("extras: " + std::to_string(extras.size()) + " of them, limit " +
+                            std::to_string(kMaxExtras));
+  }
+  for (size_t i = 0; i < extras.size(); ++i) {
+    const Extra& e = extras[i];
+    if (e.position < first || e.position >= first + tokens) {
+      return invalid_argument("extras[" + std::to_string(i) + "].position: " +
+                              std::to_string(e.position) + " is not in [" + std::to_string(first) +
+                              ", " + std::to_string(first + tokens) + ")");
+    }
+    if (i > 0 && e.position < extras[i - 1].position) {
+      return invalid_argument("extras[" + std::to_string(i) + "].position: must be ascending");
+    }
+    if (e.bytes.size() > kMaxExtraBytes) {
+      return invalid_argument("extras[" + std::to_string(i) + "].bytes: " +
+                              std::to_string(e.bytes.size()) + " bytes, limit " +
+                              std::to_string(kMaxExtraBytes));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+PrefixTree::PrefixTree(uint32_t block_tokens) : block_tokens_(block_tokens) {
+  KV_CHECK(block_tokens >= 1 && block_tokens <= kMaxBlockTokens);
+  nodes_.emplace_back(this);
+  nodes_[kRootNode].alive = true;
+}
+
+PrefixTree::Symbols PrefixTree::symbols(NodeId node) const {
+  return {first_token(node), nodes_[node].tokens, nodes_[node].extras};
+}
+
+uint32_t PrefixTree::first_token(NodeId node) const {
+  return node == kRootNode ? 0 : (nodes_[node].depth - 1) * block_tokens_;
+}
+
+uint32_t PrefixTree::end_token(NodeId node) const {
+  return first_token(node) + static_cast<uint32_t>(nodes_[node].tokens.size());
+}
+
+bool PrefixTree::is_tail(NodeId node) const {
+  return node != kRootNode && nodes_[node].tokens.size() < block_tokens_;
+}
+
+uint32_t PrefixTree::common_symbols(const Symbols& a, const Symbols& b) {
+  const size_t tokens = common_tokens(a.tokens, b.tokens);
+  if (a.extras.empty() && b.extras.empty()) return static_cast<uint32_t>(tokens);
+  const size_t i = first_other_extra(a.extras, b.extras);
+  const uint32_t other = std::min(position_or_end(a.extras, i), position_or_end(b.extras, i));
+  return static_cast<uint32_t>(std::min<size_t>(tokens, other - a.first));
+}
+
+bool PrefixTree::less(const Symbols& a, const Symbols& b) {
+  const uint32_t c = common_symbols(a, b);
+  if (c == a.tokens.size() || c == b.tokens.size()) return a.tokens.size() < b.tokens.size();
+  if (a.tokens[c] != b.tokens[c]) return a.tokens[c] < b.tokens[c];
+  // Same token at c, so the extras at c differ: fewer of them is less, then their bytes.
+  const size_t i = first_other_extra(a.extras, b.extras);
+  const uint32_t at_a = position_or_end(a.extras, i), at_b = position_or_end(b.extras, i);
+  if (at_a != at_b) return at_a > at_b;
+  return a.extras[i].bytes < b.extras[i].bytes;
+}
+
+NodeId PrefixTree::take_slot() {
+  if (!free_slots_.empty()) {
+    const NodeId slot = free_slots_.back();
+)TEXT";
+
+}  // namespace kv::cachectl
