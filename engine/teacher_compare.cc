@@ -14,7 +14,7 @@
 namespace kv {
 namespace {
 
-constexpr uint32_t kTile = 256;      // rows of the output matrix widened at a time
+constexpr uint32_t kTile = 128;      // rows of the output matrix widened at a time
 constexpr uint32_t kPositions = 64;  // rows of one product task
 constexpr float kNoLogit = -1e30f;   // fills a tile up to whole registers
 constexpr uint32_t kLanes = 8;
