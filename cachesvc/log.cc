@@ -6,7 +6,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include "codec/plan.h"
 
 namespace kv {
 namespace {
@@ -33,39 +33,20 @@ class JsonMessage final : public spdlog::custom_flag_formatter {
 };
 
 std::string bits_name(uint8_t k, uint8_t v) {
-  auto name = [](uint8_t bits) {
-    return bits == 0 ? std::string("raw") : (bits == 8 ? "int" : "tq") + std::to_string(bits);
-  };
-  return k == v ? name(k) : "K " + name(k) + " V " + name(v);
+  return k == v ? coding_name(k) : "K " + coding_name(k) + " V " + coding_name(v);
 }
 
 }  // namespace
 
 std::vector<std::string> coding_lines(const std::vector<CodingReport>& reports) {
-  std::vector<std::pair<std::string, std::vector<uint16_t>>> groups;
+  std::vector<LayerLine> said;
   for (const CodingReport& r : reports) {
     if (r.reason.empty()) continue;
-    std::string text = std::string(to_string(r.kind)) + ": requested " +
-                       bits_name(r.requested_k_bits, r.requested_v_bits) + ", active " +
-                       bits_name(r.active_k_bits, r.active_v_bits) + ": " + r.reason;
-    auto same = std::find_if(groups.begin(), groups.end(),
-                             [&](const auto& g) { return g.first == text; });
-    if (same == groups.end()) same = groups.insert(groups.end(), {text, {}});
-    if (same->second.empty() || same->second.back() != r.layer) same->second.push_back(r.layer);
+    said.push_back({r.layer, std::string(to_string(r.kind)) + ": requested " +
+                                 bits_name(r.requested_k_bits, r.requested_v_bits) + ", active " +
+                                 bits_name(r.active_k_bits, r.active_v_bits) + ": " + r.reason});
   }
-  std::vector<std::string> lines;
-  for (const auto& [text, layers] : groups) {
-    std::string list;
-    for (size_t i = 0; i < layers.size();) {
-      size_t last = i;
-      while (last + 1 < layers.size() && layers[last + 1] == layers[last] + 1) ++last;
-      list += (list.empty() ? "" : ", ") + std::to_string(layers[i]);
-      if (last > i) list += "-" + std::to_string(layers[last]);
-      i = last + 1;
-    }
-    lines.push_back("layers " + list + " " + text);
-  }
-  return lines;
+  return lines_by_text(said);
 }
 
 void set_up_log(const LogOptions& options) {

@@ -12,7 +12,7 @@ namespace kv {
 /// Sends spdlog's default logger to stderr as `options` say. Never prompt content, never token ids.
 void set_up_log(const LogOptions& options);
 /// Layers whose active codec is not the requested one, one text for each reason:
-/// "layers 0, 2-5 latent: requested K tq4 V tq4, active raw: latent: never coded".
+/// "layers 0,2-5 latent: requested tq4, active raw: latent: never coded".
 std::vector<std::string> coding_lines(const std::vector<CodingReport>& reports);
 
 }  // namespace kv

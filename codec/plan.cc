@@ -125,4 +125,37 @@ std::vector<PartReport> report(const ModelSpec& model, const Profile& profile) {
   return lines;
 }
 
+std::string coding_name(uint8_t bits) {
+  if (bits == 0) return "raw";
+  return (bits == 8 ? "int" : "tq") + std::to_string(bits);
+}
+
+std::vector<std::string> lines_by_text(const std::vector<LayerLine>& said) {
+  struct Group {
+    std::string text;
+    std::vector<uint32_t> layers;
+  };
+  std::vector<Group> groups;
+  for (const LayerLine& line : said) {
+    auto same = std::ranges::find(groups, line.text, &Group::text);
+    if (same == groups.end()) same = groups.insert(groups.end(), Group{line.text, {}});
+    if (same->layers.empty() || same->layers.back() != line.layer) {
+      same->layers.push_back(line.layer);
+    }
+  }
+  std::vector<std::string> lines;
+  for (const Group& g : groups) {
+    std::string list;
+    for (size_t i = 0; i < g.layers.size();) {
+      size_t last = i;
+      while (last + 1 < g.layers.size() && g.layers[last + 1] == g.layers[last] + 1) ++last;
+      list += (list.empty() ? "" : ",") + std::to_string(g.layers[i]);
+      if (last > i) list += "-" + std::to_string(g.layers[last]);
+      i = last + 1;
+    }
+    lines.push_back("layers " + list + " " + g.text);
+  }
+  return lines;
+}
+
 }  // namespace kv

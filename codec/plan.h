@@ -52,4 +52,14 @@ struct PartReport {
 /// `profile` fits `model` (validate).
 std::vector<PartReport> report(const ModelSpec& model, const Profile& profile);
 
+/// "raw", "tq4", "int8".
+std::string coding_name(uint8_t bits);
+/// What a layer has to say, by ascending layer.
+struct LayerLine {
+  uint32_t layer = 0;
+  std::string text;
+};
+/// Each text once, with all layers that say it: "layers 0,2-5 TEXT", in order of first appearance.
+std::vector<std::string> lines_by_text(const std::vector<LayerLine>& said);
+
 }  // namespace kv

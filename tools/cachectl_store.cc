@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "codec/plan.h"
 #include "proto/identity.h"
 
 namespace kv::cachectl {
@@ -15,11 +16,6 @@ uint64_t fp16_bytes(const Object& object) {
   }
   for (const auto& state : object.states) bytes += state.bytes.size();
   return bytes;
-}
-
-std::string coding_name(uint8_t bits) {
-  if (bits == 0) return "raw";
-  return (bits == 8 ? "int" : "tq") + std::to_string(bits);
 }
 
 std::string codec_summary(const std::vector<const InspectedFile*>& files) {

@@ -27,8 +27,6 @@ struct Entry {
 
 /// Rows in fp16, states as they are.
 uint64_t fp16_bytes(const Object& object);
-/// "tq4", "int8", "raw".
-std::string coding_name(uint8_t bits);
 /// How the planes of these files are coded, e.g. "tq4", "raw", "K tq4 V tq3", "tq4+raw".
 std::string codec_summary(const std::vector<const InspectedFile*>& files);
 bool is_object(const InspectedFile& file);
