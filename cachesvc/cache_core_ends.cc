@@ -28,6 +28,16 @@ bool serves_end(const Record& supplement, uint32_t n) {
   return false;
 }
 
+namespace {
+
+void serve_end(Record& supplement, const Record& end) {
+  supplement.end_distance = 0;
+  supplement.end_key = end.key;
+  supplement.end_serial = end.serial;
+}
+
+}  // namespace
+
 DropUrgency ObjectIndex::urgency(const Record& record) const {
   if (!record.realm || !record.realm->in_force) return kDropFirst;
   if (record.superseded) return kDropSuperseded;
@@ -63,9 +73,7 @@ void ObjectIndex::mark_end(RealmState& realm, const std::vector<NodeId>& path, u
     for (Record* r : realm.nodes.at(path[i]).attached) {
       if (r->name.kind != ObjectKind::supplement) continue;
       if (end && serves_end(*r, n)) {
-        r->end_distance = 0;
-        r->end_key = end->key;
-        r->end_serial = end->serial;
+        serve_end(*r, *end);
       } else if (r->end_distance > 0 || !end_lives(*r)) {
         r->end_distance = std::max<uint32_t>(1, static_cast<uint32_t>(path.size() - 1 - i));
       }
@@ -119,9 +127,7 @@ void ObjectIndex::find_ends(RealmState& realm) {
       for (Record* r : realm.nodes.at(at).attached) {
         if (r->name.kind != ObjectKind::supplement) continue;
         if (!serves_end(*r, realm.tree.end_token(node))) continue;
-        r->end_distance = 0;
-        r->end_key = end->key;
-        r->end_serial = end->serial;
+        serve_end(*r, *end);
         reorder(*r);
       }
     }

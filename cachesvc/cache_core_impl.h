@@ -214,6 +214,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void with_room(Room room, Deadline deadline, RoomDone done);
   std::shared_ptr<RoomCharges> try_room(const Room& room);
   std::shared_ptr<RoomCharges> make_room(const Room& room, bool dirty_too);
+  std::shared_ptr<RoomCharges> room_now(const Room& room);
   void evict(Record& record);
   void pump_room();
   void room_timeout(uint64_t id);

@@ -223,15 +223,9 @@ uint64_t CacheCore::Impl::put_bytes(const Reservation& r, const PutJob& job) con
   for (const auto& s : o.states) bytes += s.bytes.size();
   Need need{o.name.kind, 0, o.name.group, o.first_token, o.end_token(), true};
   if (o.name.kind == ObjectKind::supplement) {
+    if (!w.encode) return o.payload_bytes();  // rows of a tail are kept as given
     need.first_row = w.keep.first;
     need.end_row = w.keep.end;
-    // Rows of a tail are kept as given.
-    if (!w.encode) need.kind = ObjectKind::tail;
-    if (!w.encode) return bytes + [&] {
-      uint64_t given = 0;
-      for (const auto& p : o.planes) given += p.bytes.size();
-      return given;
-    }();
   }
   return bytes + need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);
 }
@@ -273,9 +267,7 @@ void CacheCore::Impl::charge_put(std::shared_ptr<PutJob> job) {
 // A put whose body lies in the pool holds a part already, so it does not wait for more.
 void CacheCore::Impl::put_room(const PutJob& job, Room room, RoomDone done) {
   if (!job.room) return with_room(room, job.deadline, std::move(done));
-  auto charges = make_room(room, false);
-  if (!charges && !spill_for_room(room.total())) charges = make_room(room, true);
-  if (charges) return done(charges);
+  if (auto charges = room_now(room)) return done(charges);
   ++count_.busy;
   done(Status(StatusCode::busy, "no RAM for " + std::to_string(room.total()) +
                                     " bytes more than the put's frame had reserved"));

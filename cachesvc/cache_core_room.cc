@@ -69,6 +69,13 @@ bool CacheCore::Impl::spill_for_room(uint64_t bytes) {
   return spill_queue_bytes_ > 0;
 }
 
+// What there is without waiting: dirty leaves go only where no spill can save them.
+std::shared_ptr<RoomCharges> CacheCore::Impl::room_now(const Room& room) {
+  auto charges = make_room(room, false);
+  if (!charges && !spill_for_room(room.total())) charges = make_room(room, true);
+  return charges;
+}
+
 void CacheCore::Impl::with_room(Room room, Deadline deadline, RoomDone done) {
   if (room.total() > pool_->budget_bytes() || room.staging > pool_->staging_limit_bytes()) {
     bool staging = room.staging > pool_->staging_limit_bytes();
@@ -81,10 +88,7 @@ void CacheCore::Impl::with_room(Room room, Deadline deadline, RoomDone done) {
     return;
   }
   if (room_waiters_.empty()) {
-    if (auto charges = make_room(room, false)) return done(charges);
-    if (!spill_for_room(room.total())) {
-      if (auto charges = make_room(room, true)) return done(charges);
-    }
+    if (auto charges = room_now(room)) return done(charges);
   }
   if (room_waiters_.size() >= options_.max_waiting_calls) {
     ++count_.busy;
@@ -113,8 +117,7 @@ void CacheCore::Impl::pump_room() {
       });
     });
     RoomWaiter& first = room_waiters_.front();
-    auto charges = make_room(first.room, false);
-    if (!charges && !spill_for_room(first.room.total())) charges = make_room(first.room, true);
+    auto charges = room_now(first.room);
     if (!charges) break;
     RoomDone done = std::move(first.done);
     room_waiters_.pop_front();
