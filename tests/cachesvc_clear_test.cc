@@ -52,7 +52,9 @@ TEST(Erase, OfANamespaceTakesAllItsModelsAndNothingElse) {
   ASSERT_TRUE(left.ok());
   for (const auto& f : left->files) {
     bool object = f.kind == FileKind::block || f.kind == FileKind::tail;
-    if (object) EXPECT_EQ(f.header.ns, "yours") << f.path;
+    if (object) {
+      EXPECT_EQ(f.header.ns, "yours") << f.path;
+    }
   }
   ASSERT_TRUE(one.store(tokens).ok()) << "the models stay open";
   EXPECT_EQ(one.fetch(plus_one(tokens))->tokens, 40u);

@@ -133,7 +133,7 @@ TEST_P(EngineCoded, AHitOfAnyLengthGivesTheColdRunsBytesAndTokens) {
 INSTANTIATE_TEST_SUITE_P(Models, EngineCoded,
                          testing::Values(Subject{"smollm2", "KV_SMOLLM2_GGUF", 300},
                                          Subject{"gemma3", "KV_GEMMA3_GGUF", 684}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& made) { return std::string(made.param.name); });
 
 std::vector<double> log_probabilities(const std::vector<float>& logits) {
   double top = *std::max_element(logits.begin(), logits.end()), sum = 0;
