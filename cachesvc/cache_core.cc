@@ -59,9 +59,11 @@ void CacheCore::Impl::disconnect(uint64_t session) {
   }
   for (auto& call : waiting) call->fail({StatusCode::unavailable, "the session was closed"});
   for (uint64_t id : reservations) end_reservation(id);
+  if (!opening_) release_realms();
 }
 
-Result<ModelState*> CacheCore::Impl::model_of(uint64_t session, uint32_t handle) {
+Result<std::shared_ptr<ModelState>> CacheCore::Impl::model_of(uint64_t session,
+                                                              uint32_t handle) {
   auto it = sessions_.find(session);
   if (it == sessions_.end()) return Status(StatusCode::not_found, "no such session");
   auto& models = it->second.models;

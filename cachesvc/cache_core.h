@@ -59,8 +59,8 @@ enum class StagingFor : uint8_t {
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_recycled_bytes
 ///             ram_objects ssd_objects ssd_limit_bytes ssd_used_bytes ssd_quarantine_bytes
-///             spill_queue_bytes spill_queue_limit_bytes reservations sessions waiting_calls pins
-///             recovered_objects recovered_skipped
+///             spill_queue_bytes spill_queue_limit_bytes reservations sessions models
+///             waiting_calls pins recovered_objects recovered_skipped
 class CacheCore {
  public:
   /// Opens and recovers the SSD directory on the calling thread, before anything is served. `loop`

@@ -239,10 +239,12 @@ void CacheCore::Impl::check_commit_waits() {
   std::vector<std::pair<std::shared_ptr<Call<Result<CommitReply>>>, CommitReply>> done;
   bool wants_sync = false;
   for (auto it = commit_waits_.begin(); it != commit_waits_.end();) {
-    Durability level = level_of(*it);
     if (it->call->finished()) {
       it = commit_waits_.erase(it);
-    } else if (level >= it->wait_for || stuck(*it)) {
+      continue;
+    }
+    Durability level = level_of(*it);
+    if (level >= it->wait_for || stuck(*it)) {
       it->reply.level = level;
       done.emplace_back(it->call, std::move(it->reply));
       it = commit_waits_.erase(it);

@@ -47,7 +47,8 @@ void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadl
                             Done<Result<uint64_t>> done) {
   auto call = begin<Result<uint64_t>>(session, deadline, std::move(done));
   if (call->finished()) return;
-  auto state = model == 0 ? Result<ModelState*>(nullptr) : model_of(session, model);
+  Result<std::shared_ptr<ModelState>> state = std::shared_ptr<ModelState>();
+  if (model != 0) state = model_of(session, model);
   if (!state.ok()) return call->fail(state.status());
   auto targets = *state ? erase_targets(**state, query) : namespace_targets(session, query);
   if (!targets.ok()) return call->fail(targets.status());
@@ -68,6 +69,7 @@ void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadl
       if (trim) pool->trim();
       return true;
     }, [call, removed](bool) { call->finish(removed); });
+    if (!opening_) release_realms();
     return;
   }
   // Behind every write under way, so that nothing comes back; then the catalog forgets the tokens.
@@ -81,6 +83,7 @@ void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadl
     if (status.ok()) call->finish(removed);
     else call->fail(status);
   });
+  if (!opening_) release_realms();
 }
 
 StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
@@ -108,6 +111,7 @@ StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
   add("spill_queue_limit_bytes", options_.spill_queue_bytes);
   add("reservations", reservations_.size());
   add("sessions", sessions_.size());
+  add("models", models_.size());
   add("waiting_calls", calls_.size());
   add("pins", index_.pins());
   add("recovered_objects", recovered_objects_);

@@ -9,7 +9,7 @@ namespace kv {
 
 struct CacheCore::Impl::FetchCall {
   std::shared_ptr<Call<Result<FetchReply>>> call;
-  RealmState* realm = nullptr;
+  std::shared_ptr<RealmState> realm;
   FetchRequest request;
   Deadline deadline;
   uint32_t max_tokens = UINT32_MAX;   ///< what RAM has room for

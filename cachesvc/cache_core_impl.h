@@ -40,11 +40,12 @@ struct Counters {
 #undef KV_COUNTER
 };
 
-/// A model as some namespace has it.
+/// A model as some namespace has it. Sessions, reservations and waiting commits hold it; one that
+/// nobody holds and nothing is stored of makes room for others.
 struct ModelState {
   std::string ns;
   std::shared_ptr<const ModelSpec> spec;
-  RealmState* realm = nullptr;  ///< of the profile in force; null: recovered without its profile
+  std::shared_ptr<RealmState> realm;  ///< of the profile in force; null: recovered without it
   uint64_t serial = 0;          ///< of its newest model record
   bool records_durable = false; ///< profile and model record are on the SSD
   bool records_writing = false; ///< an attempt is under way: spills of the model wait for it
@@ -60,15 +61,15 @@ struct PinnedName {
 
 struct SessionState {
   std::string ns;
-  std::vector<ModelState*> models;  ///< handle - 1
+  std::vector<std::shared_ptr<ModelState>> models;  ///< handle - 1
   std::set<uint64_t> reservations;
 };
 
 struct Reservation {
   uint64_t id = 0;
   uint64_t session = 0;
-  ModelState* model = nullptr;
-  RealmState* realm = nullptr;
+  std::shared_ptr<ModelState> model;
+  std::shared_ptr<RealmState> realm;
   Query query;
   std::vector<Id> blocks;       ///< ids of the complete blocks
   Id tail;                      ///< zero if the length is a multiple of block_tokens
@@ -112,7 +113,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   // calls (_call)
   Result<uint64_t> connect(const std::string& ns);
   void disconnect(uint64_t session);
-  Result<ModelState*> model_of(uint64_t session, uint32_t handle);
+  Result<std::shared_ptr<ModelState>> model_of(uint64_t session, uint32_t handle);
   template <typename T>
   std::shared_ptr<Call<T>> begin(uint64_t session, Deadline deadline, Done<T> done);
   void add_call(uint64_t session, std::shared_ptr<CallBase> call, Deadline deadline);
@@ -126,12 +127,15 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
                 std::shared_ptr<Call<Result<OpenReply>>> call);
   struct OpenPlan;
   Result<OpenPlan> plan_open(const std::string& ns, const OpenRequest& request);
-  OpenReply open_reply(SessionState& session, ModelState& model);
+  OpenReply open_reply(SessionState& session, const std::shared_ptr<ModelState>& model);
   void finish_open(const OpenPlan& plan, uint64_t session,
                    std::shared_ptr<Call<Result<OpenReply>>> call);
   void write_records(ModelState& model);
   void put_records(ModelRecord record, std::shared_ptr<const Profile> profile,
                    std::function<void(Status)> done);
+  bool unused(const std::shared_ptr<ModelState>& model) const;
+  void release_models();
+  void release_realms(std::vector<Id> gone_models = {});
 
   // _reserve
   void reserve(uint64_t session, ReserveRequest request, Deadline deadline,
@@ -298,7 +302,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
   std::map<uint64_t, SessionState> sessions_;
   uint64_t next_session_ = 1;
-  std::map<std::pair<std::string, Id>, std::unique_ptr<ModelState>> models_;
+  std::map<std::pair<std::string, Id>, std::shared_ptr<ModelState>> models_;
   std::map<uint64_t, Reservation> reservations_;
   uint64_t next_reservation_ = 1;
   std::map<CallBase*, std::shared_ptr<CallBase>> calls_;
@@ -341,7 +345,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
 struct CacheCore::Impl::CommitWait {
   std::vector<PinnedName> path;
-  ModelState* model = nullptr;
+  std::shared_ptr<ModelState> model;
   Durability wait_for = Durability::accepted;
   uint64_t failed_syncs = 0;  ///< of the core, when the wait began
   CommitReply reply;

@@ -20,14 +20,16 @@ uint64_t ObjectIndex::index_bytes(size_t tokens) {
   return kIndexBytesPerObject + tokens * sizeof(Token);
 }
 
-RealmState& ObjectIndex::realm(const Realm& realm, std::shared_ptr<const ModelSpec> model,
-                               std::shared_ptr<const Profile> profile) {
-  if (RealmState* found = find_realm(realm)) return *found;
-  realms_.push_back(std::make_unique<RealmState>(realm, static_cast<uint32_t>(realms_.size()),
-                                                 std::move(model), std::move(profile)));
-  RealmState& made = *realms_.back();
-  made.nodes[kRootNode] = {};
-  return made;
+std::shared_ptr<RealmState> ObjectIndex::realm(const Realm& realm,
+                                               std::shared_ptr<const ModelSpec> model,
+                                               std::shared_ptr<const Profile> profile) {
+  for (auto& r : realms_) {
+    if (r->realm == realm) return r;
+  }
+  realms_.push_back(std::make_shared<RealmState>(realm, next_realm_++, std::move(model),
+                                                 std::move(profile)));
+  realms_.back()->nodes[kRootNode] = {};
+  return realms_.back();
 }
 
 RealmState* ObjectIndex::find_realm(const Realm& realm) {
@@ -45,7 +47,23 @@ std::vector<RealmState*> ObjectIndex::realms_of(const std::string& ns, const Id&
   return out;
 }
 
-Record* ObjectIndex::find(const ObjectName& name) {
+std::vector<Id> ObjectIndex::release_realms() {
+  std::vector<Id> profiles;
+  std::erase_if(realms_, [&](const std::shared_ptr<RealmState>& r) {
+    if (r.use_count() > 1 || !r->empty()) return false;
+    profiles.push_back(r->realm.profile);
+    return true;
+  });
+  std::erase_if(profiles, [&](const Id& id) {
+    return std::any_of(realms_.begin(), realms_.end(),
+                       [&](const auto& r) { return r->realm.profile == id; }) ||
+           std::any_of(orphans_.begin(), orphans_.end(),
+                       [&](const auto& o) { return o.second->orphan->header.profile == id; });
+  });
+  return profiles;
+}
+
+Record* ObjectIndex::find(const ObjectName& name) const {
   auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : it->second.get();
 }

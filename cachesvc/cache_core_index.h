@@ -82,6 +82,7 @@ struct RealmState {
   std::unordered_map<NodeId, Node> nodes;
   std::unordered_map<Id, NodeId, IdHash> node_of;
   bool in_force = true;
+  bool empty() const { return nodes.size() == 1 && nodes.at(kRootNode).attached.empty(); }
   bool has_supplements() const;  ///< some part's rows, carries or states come apart from blocks
   uint32_t block_tokens() const { return profile->block_tokens; }
 };
@@ -110,13 +111,17 @@ class ObjectIndex {
   /// Index bytes that one object of `tokens` tokens is charged: its node, record and map entries.
   static uint64_t index_bytes(size_t tokens);
 
-  /// The realm, made if it is new.
-  RealmState& realm(const Realm& realm, std::shared_ptr<const ModelSpec> model,
-                    std::shared_ptr<const Profile> profile);
+  /// The realm, made if it is new. Whoever adds to it later holds it meanwhile.
+  std::shared_ptr<RealmState> realm(const Realm& realm, std::shared_ptr<const ModelSpec> model,
+                                    std::shared_ptr<const Profile> profile);
   RealmState* find_realm(const Realm& realm);
   std::vector<RealmState*> realms_of(const std::string& ns, const Id& fingerprint);
+  bool has_orphans(const std::string& ns, const Id& fingerprint) const;
+  /// Forgets realms that hold nothing and that nobody else holds. Returns: the ids of their
+  /// profiles, less those that a realm or an orphan still names.
+  std::vector<Id> release_realms();
 
-  Record* find(const ObjectName& name);
+  Record* find(const ObjectName& name) const;
   Record* find_key(EntryKey key);
   /// The record of this object, made if it is new; null if its parent has no node (an orphan) or
   /// the tree or the geometry refuses it. `object` needs no planes.
@@ -177,7 +182,7 @@ class ObjectIndex {
   EvictionOrder& ssd() { return ssd_; }
   size_t size() const { return by_name_.size(); }
   uint64_t pins() const { return pins_; }
-  const std::vector<std::unique_ptr<RealmState>>& realms() const { return realms_; }
+  const std::vector<std::shared_ptr<RealmState>>& realms() const { return realms_; }
 
  private:
   NodeId owner_node(RealmState& realm, const Object& object);
@@ -193,7 +198,8 @@ class ObjectIndex {
   void find_ends(RealmState& realm);
   EntryOptions entry_options(const Record& record, uint64_t charge_bytes) const;
 
-  std::vector<std::unique_ptr<RealmState>> realms_;
+  std::vector<std::shared_ptr<RealmState>> realms_;
+  uint32_t next_realm_ = 0;  // below 2^31: in the upper half of its nodes' keys
   std::unordered_map<ObjectName, std::unique_ptr<Record>, ObjectNameHash> by_name_;
   std::unordered_map<EntryKey, Record*> by_key_;
   std::unordered_multimap<Id, Record*, IdHash> orphans_;  // by parent

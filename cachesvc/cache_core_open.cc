@@ -97,8 +97,11 @@ Result<CacheCore::Impl::OpenPlan> CacheCore::Impl::plan_open(const std::string& 
   plan.ns = ns;
   auto it = models_.find({ns, request.model.fingerprint});
   ModelState* known = it == models_.end() ? nullptr : it->second.get();
+  if (!known && models_.size() >= options_.max_models) release_models();
   if (!known && models_.size() >= options_.max_models) {
-    return Status(StatusCode::busy, "max_models " + std::to_string(options_.max_models));
+    ++count_.busy;
+    return Status(StatusCode::busy, "max_models " + std::to_string(options_.max_models) +
+                                        ": so many are open, or have something stored");
   }
   if (known && !same_geometry(*known->spec, request.model)) {
     return invalid_argument("model " + request.model.name +
@@ -145,12 +148,13 @@ Result<CacheCore::Impl::OpenPlan> CacheCore::Impl::plan_open(const std::string& 
   return plan;
 }
 
-OpenReply CacheCore::Impl::open_reply(SessionState& session, ModelState& model) {
+OpenReply CacheCore::Impl::open_reply(SessionState& session,
+                                      const std::shared_ptr<ModelState>& model) {
   auto& models = session.models;
-  auto at = std::find(models.begin(), models.end(), &model);
+  auto at = std::find(models.begin(), models.end(), model);
   auto handle = static_cast<uint32_t>(at - models.begin()) + 1;
-  if (at == models.end()) models.push_back(&model);
-  return {handle, model.realm->realm, model.realm->profile, model.reports};
+  if (at == models.end()) models.push_back(model);
+  return {handle, model->realm->realm, model->realm->profile, model->reports};
 }
 
 void CacheCore::Impl::run_open(uint64_t session, OpenRequest request,
@@ -165,12 +169,12 @@ void CacheCore::Impl::run_open(uint64_t session, OpenRequest request,
     return open_done();
   }
   OpenPlan plan = std::move(*planned);
-  ModelState* known = nullptr;
+  std::shared_ptr<ModelState> known;
   if (auto m = models_.find({plan.ns, plan.spec->fingerprint}); m != models_.end()) {
-    known = m->second.get();
+    known = m->second;
   }
   if (known && known->opened && !plan.write_records) {
-    call->finish(open_reply(it->second, *known));
+    call->finish(open_reply(it->second, known));
     return open_done();
   }
   struct Coder {
@@ -201,24 +205,27 @@ void CacheCore::Impl::run_open(uint64_t session, OpenRequest request,
 void CacheCore::Impl::finish_open(const OpenPlan& plan, uint64_t session,
                                   std::shared_ptr<Call<Result<OpenReply>>> call) {
   auto& slot = models_[{plan.ns, plan.spec->fingerprint}];
-  if (!slot) slot = std::make_unique<ModelState>();
+  if (!slot) slot = std::make_shared<ModelState>();
   Realm realm{plan.ns, plan.spec->fingerprint, plan.profile->id()};
-  RealmState& state = index_.realm(realm, plan.spec, plan.profile);
-  index_.relink(state, Id{});  // stored before its profile or model record was lost
+  auto state = index_.realm(realm, plan.spec, plan.profile);
+  index_.relink(*state, Id{});  // stored before its profile or model record was lost
   for (RealmState* other : index_.realms_of(plan.ns, plan.spec->fingerprint)) {
-    if (other->in_force != (other == &state)) index_.set_in_force(*other, other == &state);
+    if (other->in_force != (other == state.get())) {
+      index_.set_in_force(*other, other == state.get());
+    }
   }
-  state.codec = plan.codec;
+  state->codec = plan.codec;
   slot->ns = plan.ns;
   slot->spec = plan.spec;
-  slot->realm = &state;
+  slot->realm = std::move(state);
   slot->serial = std::max(slot->serial, plan.serial);
   slot->opened = true;
   slot->reports = plan.reports;
   slot->records_writing = false;
   if (plan.write_records) slot->records_durable = plan.records_durable;
   auto its = sessions_.find(session);
-  if (its != sessions_.end()) call->finish(open_reply(its->second, *slot));
+  if (its != sessions_.end()) call->finish(open_reply(its->second, slot));
+  release_realms();  // the profile that is in force no more, if nothing is stored under it
   open_done();
 }
 
@@ -254,6 +261,43 @@ void CacheCore::Impl::put_records(ModelRecord record, std::shared_ptr<const Prof
       return put();
     }, [done](PutRecords second) { done(second.status); });
   });
+}
+
+// True if nobody holds the model, and nothing is stored of it in any profile.
+bool CacheCore::Impl::unused(const std::shared_ptr<ModelState>& model) const {
+  const Id& fingerprint = model->spec->fingerprint;
+  if (model.use_count() > 1 || model->records_writing) return false;
+  for (const auto& realm : index_.realms()) {
+    if (realm->realm.ns != model->ns || realm->realm.fingerprint != fingerprint) continue;
+    long own = realm == model->realm ? 2 : 1;  // the index's, and the model's
+    if (!realm->empty() || realm.use_count() > own) return false;
+  }
+  return !index_.has_orphans(model->ns, fingerprint);
+}
+
+// All unused models make room together.
+void CacheCore::Impl::release_models() {
+  std::vector<Id> gone;
+  std::erase_if(models_, [&](const auto& entry) {
+    if (!unused(entry.second)) return false;
+    gone.push_back(model_id(entry.first.first, entry.first.second));
+    return true;
+  });
+  release_realms(std::move(gone));
+}
+
+// Realms without objects that no model has in force go, and with them the profiles that nothing
+// names any more. Not while an open is between its records and its realm: nothing names its profile
+// yet.
+void CacheCore::Impl::release_realms(std::vector<Id> gone_models) {
+  auto profiles = index_.release_realms();
+  if (!ssd_ || (profiles.empty() && gone_models.empty())) return;
+  // What fails leaves records of no use: a later open writes newer ones.
+  on_ssd([ssd = ssd_, models = std::move(gone_models), profiles = std::move(profiles)] {
+    for (const Id& id : models) (void)ssd->erase_model_records(id);
+    for (const Id& id : profiles) (void)ssd->erase_profile(id);
+    return true;
+  }, [](bool) {});
 }
 
 }  // namespace kv

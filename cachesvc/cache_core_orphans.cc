@@ -84,6 +84,13 @@ class ObjectIndex::OrphanMatch {
   std::map<const RealmState*, std::vector<Id>> ids_;
 };
 
+bool ObjectIndex::has_orphans(const std::string& ns, const Id& fingerprint) const {
+  return std::any_of(orphans_.begin(), orphans_.end(), [&](const auto& o) {
+    const Object& header = o.second->orphan->header;
+    return header.ns == ns && header.fingerprint == fingerprint;
+  });
+}
+
 std::vector<Record*> ObjectIndex::orphans_beginning_with(const std::string& ns,
                                                          const Id& fingerprint,
                                                          const Query& query) {

@@ -190,7 +190,7 @@ void CacheCore::Impl::gather_sources(std::shared_ptr<PutJob> job) {
   w.sources.clear();
   for (const CopyRows& copy : w.copies) {
     Record* source = index_.find(copy.source);
-    if (!source || source->realm != r->realm) {
+    if (!source || source->realm != r->realm.get()) {
       return finish_put(job, Status(StatusCode::not_found,
                                     "copy source " + copy.source.id.hex() + " is not stored"));
     }

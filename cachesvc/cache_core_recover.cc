@@ -28,14 +28,14 @@ void CacheCore::Impl::adopt(Recovery recovery) {
   std::map<std::pair<std::string, Id>, std::shared_ptr<const ModelSpec>> specs;
   for (auto& record : recovery.models) {
     auto spec = std::make_shared<const ModelSpec>(std::move(record.model));
-    auto state = std::make_unique<ModelState>();
+    auto state = std::make_shared<ModelState>();
     state->ns = record.ns;
     state->spec = spec;
     state->serial = record.serial;
     auto profile = profiles.find(record.profile);
     if (profile != profiles.end() && validate(*profile->second, *spec).ok()) {
       Realm realm{record.ns, spec->fingerprint, record.profile};
-      state->realm = &index_.realm(realm, spec, profile->second);
+      state->realm = index_.realm(realm, spec, profile->second);
       state->records_durable = true;
     }
     specs[{record.ns, spec->fingerprint}] = spec;
@@ -63,7 +63,7 @@ void CacheCore::Impl::adopt(Recovery recovery) {
     auto profile = profiles.find(o.profile);
     if (!state && spec != specs.end() && profile != profiles.end() &&
         validate(*profile->second, *spec->second).ok()) {
-      state = &index_.realm(realm, spec->second, profile->second);
+      state = index_.realm(realm, spec->second, profile->second).get();
       state->in_force = false;  // the model record names another profile
     }
     Record* r = nullptr;

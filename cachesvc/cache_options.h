@@ -53,7 +53,7 @@ struct CacheOptions {
   // Work
   uint32_t workers = 2;
   uint32_t max_sessions = 1024;
-  uint32_t max_models = 256;         ///< (namespace, model) pairs open at a time
+  uint32_t max_models = 256;         ///< (namespace, model) pairs that are open or stored of
   uint32_t max_reservations = 256;   ///< of all sessions
   uint32_t max_waiting_calls = 4096; ///< calls that wait for room or for a promotion; more get busy
   Milliseconds reservation_timeout{120'000};  ///< without a put, commit or abort

@@ -134,7 +134,7 @@ struct Shelf {
   explicit Shelf(const ModelSpec& model) {
     auto spec = std::make_shared<const ModelSpec>(model);
     auto profile = make_profile(model, 0);
-    realm = &index.realm({"test", model.fingerprint, profile->id()}, spec, profile);
+    realm = index.realm({"test", model.fingerprint, profile->id()}, spec, profile).get();
   }
   Object object(ObjectKind kind, const std::vector<Token>& tokens, uint32_t index_in_path) {
     Object o;
