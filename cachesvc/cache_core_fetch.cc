@@ -4,6 +4,7 @@
 
 #include "cachesvc/cache_core_encode.h"
 #include "cachesvc/cache_core_impl.h"
+#include "cachesvc/cache_core_needs.h"
 
 namespace kv {
 
@@ -18,6 +19,7 @@ struct CacheCore::Impl::FetchCall {
   uint64_t window_bytes = 0;          ///< of file and unpacked bytes while the hit is read
   std::string limit_reason;
   std::set<ObjectName> promoted;      ///< were not in RAM when the call came
+  uint64_t ssd_tokens = 0;            ///< of the hit: those of promoted blocks and tails
   uint32_t rounds = 0;
 };
 
@@ -33,7 +35,7 @@ Status check_lengths(const Query& query) {
                           std::to_string(kMaxExtras) + " extras");
 }
 
-uint64_t decoded_bytes(const Object& object, DType out) {
+uint64_t decoded_slab_bytes(const Object& object, DType out) {
   uint64_t bytes = 0;
   for (const Plane& p : object.planes) {
     bytes += uint64_t{p.rows()} * p.heads * p.dim * dtype_bytes(out);
@@ -126,11 +128,35 @@ struct CacheCore::Impl::FetchCost {
   uint64_t missing = 0;  ///< those that don't, and that nobody reads
   uint64_t reading = 0;  ///< file and unpacked bytes of the missing ones
   uint64_t largest = 0;  ///< such bytes of any one
+  uint64_t decoded = 0;  ///< every object as the client wants it; 0: as it is stored
+  /// Beside the objects: what is missing is read, and then all is decoded.
+  uint64_t beside() const { return std::max(missing > 0 ? largest : 0, decoded); }
 };
 
-CacheCore::Impl::FetchCost CacheCore::Impl::cost_of(const Hit& hit) const {
+// What the object takes when it is decoded for this call, also of one that is on the SSD only.
+uint64_t CacheCore::Impl::decoded_bytes_of(const FetchCall& f, const Record& r) const {
+  if (f.request.form == FetchForm::stored) return 0;
+  const RealmState& realm = *f.realm;
+  Need need{r.name.kind, 0, r.name.group, r.name.first_row, r.name.end_row, true};
+  bool states = r.name.kind == ObjectKind::snapshot ||
+                (r.name.kind == ObjectKind::supplement && need.first_row == need.end_row);
+  if (states) return RamPool::slab_bytes(r.payload_bytes);
+  if (r.name.kind != ObjectKind::supplement) {
+    need.first_row = realm.tree.first_token(r.node);
+    need.end_row = realm.tree.end_token(r.node);
+  }
+  return RamPool::slab_bytes(
+      decoded_bytes(*realm.model, realm.groups, need, dtype_of(f.request.form)));
+}
+
+CacheCore::Impl::FetchCost CacheCore::Impl::cost_of(const FetchCall& f, const Hit& hit) const {
   FetchCost cost;
+  uint64_t block = 0;  // all complete blocks are alike
   for (const Hit::Use& u : hit.uses) {
+    bool is_block = u.record->name.kind == ObjectKind::block;
+    uint64_t decoded = is_block && block > 0 ? block : decoded_bytes_of(f, *u.record);
+    if (is_block) block = decoded;
+    cost.decoded += decoded;
     Room one = room_to_promote(*u.record);
     cost.all += one.stored;
     cost.largest = std::max(cost.largest, one.promotion);
@@ -142,7 +168,7 @@ CacheCore::Impl::FetchCost CacheCore::Impl::cost_of(const Hit& hit) const {
 }
 
 // A length less than the hit's own: without as many of its last blocks as leave at most `bytes` of
-// `needed`, where one takes what `cost` says. What hangs on the blocks is taken as constant.
+// `needed`. What hangs on the blocks is taken as constant.
 uint32_t CacheCore::Impl::shorter(const FetchCall& f, const Hit& hit, uint64_t needed,
                                   uint64_t bytes, bool missing_only) const {
   uint32_t end = hit.plan.tokens;
@@ -150,7 +176,7 @@ uint32_t CacheCore::Impl::shorter(const FetchCall& f, const Hit& hit, uint64_t n
     const Record& r = *u->record;
     if (r.name.kind != ObjectKind::block && r.name.kind != ObjectKind::tail) continue;
     bool counted = !missing_only || (!r.ram && !promoting(r));
-    if (counted) needed -= room_to_promote(r).stored;
+    needed -= (counted ? room_to_promote(r).stored : 0) + decoded_bytes_of(f, r);
     end = std::min(end, f.realm->tree.first_token(r.node));
   }
   if (end < hit.plan.tokens) return end;
@@ -158,8 +184,9 @@ uint32_t CacheCore::Impl::shorter(const FetchCall& f, const Hit& hit, uint64_t n
   return end == 0 ? 0 : (end - 1) / block * block;
 }
 
-// Plans until what the hit needs fits: all of it together into the budget, and for one who does not
-// wait, what is missing into what is free or may be dropped now.
+// Plans until what the hit needs fits: all of it together, decoded if the client wants it so, into
+// the budget, and for one who does not wait, what is missing into what is free or may be dropped
+// now.
 Result<Hit> CacheCore::Impl::plan_fetch(FetchCall& f) {
   ObjectIndex::PlanOptions options{{}, Clock::now()};
   options.limits.query_tokens = static_cast<uint32_t>(f.request.query.tokens.size());
@@ -169,22 +196,22 @@ Result<Hit> CacheCore::Impl::plan_fetch(FetchCall& f) {
     options.limits.max_tokens = std::min(f.request.max_tokens, f.max_tokens);
     options.ram_only = f.ram_only || f.rounds > kMaxFetchRounds || round > kMaxFitRounds;
     KV_ASSIGN_OR_RETURN(Hit hit, index_.plan(*f.realm, f.request.query, options));
-    FetchCost cost = cost_of(hit);
-    if (cost.missing == 0) return hit;
+    FetchCost cost = cost_of(f, hit);
+    if (cost.missing + cost.decoded == 0) return hit;
     uint64_t ideal = std::max(cost.largest,
                               std::min(cost.reading, pool_->budget_bytes() / kWindowShare));
     uint64_t most = pool_->budget_bytes() - pool_->used_bytes(ChargeKind::index);
-    uint64_t now = f.fit_now ? room_beside(hit, cost.missing + ideal) : UINT64_MAX;
-    bool never = cost.all + cost.largest > most;
-    if (!never && cost.missing + cost.largest <= now) {
+    uint64_t wanted = cost.missing + std::max(ideal, cost.decoded);
+    uint64_t now = f.fit_now ? room_beside(hit, wanted) : UINT64_MAX;
+    bool never = cost.all + cost.beside() > most;
+    if (!never && cost.missing + cost.beside() <= now) {
       f.window_bytes = std::min({ideal, most - cost.all, now - cost.missing});
       return hit;
     }
-    uint64_t needed = never ? cost.all : cost.missing, has = never ? most : now;
-    f.limit_reason = std::to_string(hit.plan.tokens) + " tokens need " +
-                     std::to_string(needed + cost.largest) + " bytes of RAM, it has " +
-                     std::to_string(has) + (never ? "" : " now");
-    f.max_tokens = shorter(f, hit, needed, has - std::min(has, cost.largest), !never);
+    uint64_t needed = (never ? cost.all : cost.missing) + cost.beside(), has = never ? most : now;
+    f.limit_reason = std::to_string(hit.plan.tokens) + " tokens need " + std::to_string(needed) +
+                     " bytes of RAM, it has " + std::to_string(has) + (never ? "" : " now");
+    f.max_tokens = shorter(f, hit, needed, has, !never);
   }
 }
 
@@ -252,7 +279,7 @@ void CacheCore::Impl::fetch_promote(std::shared_ptr<FetchCall> f, const Hit& hit
   }
   batch->pins = pin_all(used);
   Room room;
-  room.stored = cost_of(hit).missing;
+  room.stored = cost_of(*f, hit).missing;
   room.promotion = room.stored > 0 ? f->window_bytes : 0;
   with_room(room, f->deadline, [this, f, batch](Result<std::shared_ptr<RoomCharges>> room_or) {
     if (room_or.ok()) {
@@ -298,18 +325,13 @@ void CacheCore::Impl::promote_window(std::shared_ptr<FetchCall> f,
   one_done(Status());
 }
 
-void CacheCore::Impl::count_fetch(const FetchCall& f, const Hit& hit, const Query& query) {
-  uint64_t n = hit.plan.tokens, ssd = 0;
-  for (const Hit::Use& u : hit.uses) {
-    bool main = u.record->name.kind == ObjectKind::block || u.record->name.kind == ObjectKind::tail;
-    if (!main || !f.promoted.count(u.record->name)) continue;
-    ssd += u.end_token - std::min(u.end_token, f.realm->tree.first_token(u.record->node));
-  }
-  ssd = std::min(ssd, n);
-  count_.hit_tokens_ssd += ssd;
-  count_.hit_tokens_ram += n - ssd;
-  count_.miss_tokens += query.tokens.size() - n;
+void CacheCore::Impl::finish_fetch(const FetchCall& f, FetchReply reply) {
+  uint64_t n = reply.tokens;
+  count_.hit_tokens_ssd += f.ssd_tokens;
+  count_.hit_tokens_ram += n - f.ssd_tokens;
+  count_.miss_tokens += f.request.query.tokens.size() - n;
   if (n == 0) ++count_.fetch_misses;
+  f.call->finish(std::move(reply));
 }
 
 void CacheCore::Impl::fetch_reply(std::shared_ptr<FetchCall> f, const Hit& hit) {
@@ -323,18 +345,24 @@ void CacheCore::Impl::fetch_reply(std::shared_ptr<FetchCall> f, const Hit& hit) 
   prefix.tokens = reply.tokens;
   std::vector<Record*> used;
   size_t promoted = 0;
+  uint64_t ssd_tokens = 0;
   for (const Hit::Use& u : hit.uses) {
-    prefix.objects.push_back({u.record->ram, u.end_token});
+    const Record& r = *u.record;
+    prefix.objects.push_back({r.ram, u.end_token});
     used.push_back(u.record);
-    promoted += f->promoted.count(u.record->name);
+    if (!f->promoted.count(r.name)) continue;
+    ++promoted;
+    bool main = r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail;
+    uint32_t first = main ? f->realm->tree.first_token(r.node) : u.end_token;
+    ssd_tokens += u.end_token - std::min(u.end_token, first);
   }
+  f->ssd_tokens = std::min<uint64_t>(ssd_tokens, reply.tokens);
   reply.tier = used.empty() ? Tier::none
                : promoted == 0 ? Tier::ram
                : promoted == used.size() ? Tier::ssd : Tier::mixed;
-  count_fetch(*f, hit, f->request.query);
   reply.lease = Lease(std::move(prefix), used.empty() ? nullptr : lease_hold(pin_all(used)));
-  if (used.empty()) return f->call->finish(std::move(reply));  // a length that demands nothing
-  if (f->request.form == FetchForm::stored) return f->call->finish(std::move(reply));
+  bool as_stored = f->request.form == FetchForm::stored || used.empty();  // n may demand nothing
+  if (as_stored) return finish_fetch(*f, std::move(reply));
   fetch_decode(f, std::move(reply));
 }
 
@@ -350,24 +378,30 @@ void CacheCore::Impl::fetch_decode(std::shared_ptr<FetchCall> f, FetchReply repl
   state->reply = std::move(reply);
   state->out = state->reply.lease.prefix();
   Room room;
-  for (const auto& o : state->out.objects) room.reply += decoded_bytes(*o.object, out);
+  for (const auto& o : state->out.objects) room.reply += decoded_slab_bytes(*o.object, out);
   with_room(room, f->deadline, [this, f, state, out](Result<std::shared_ptr<RoomCharges>> got) {
     if (f->call->finished()) return;
-    if (!got.ok()) return f->call->fail(got.status());
+    if (!got.ok()) {  // as without room to promote: what there is room for by now, in the end none
+      state->reply.lease = Lease();
+      f->limit_reason = got.status().message();
+      if (f->ram_only) f->max_tokens = 0;
+      f->ram_only = std::exchange(f->fit_now, true);
+      return later([this, f] { fetch_step(f); });  // its pins are gone by then
+    }
     state->left = state->out.objects.size();
     for (size_t i = 0; i < state->out.objects.size(); ++i) {
       ObjectPtr object = state->out.objects[i].object;
-      auto charge = std::make_shared<Charge>((*got)->reply.split(decoded_bytes(*object, out)));
+      auto charge = std::make_shared<Charge>((*got)->reply.split(decoded_slab_bytes(*object, out)));
       on_worker([object, out, charge, codec = f->realm->codec, pool = pool_] {
         return decode_object(*object, *codec, out, *pool, std::move(*charge));
-      }, [f, state, i](Result<ObjectPtr> decoded) {
+      }, [this, f, state, i](Result<ObjectPtr> decoded) {
         if (decoded.ok()) state->out.objects[i].object = *decoded;
         else state->error = decoded.status();
         if (--state->left > 0) return;
         if (!state->error.ok()) return f->call->fail(state->error);
         // The decoded objects own their bytes: the stored ones need no pin any more.
         state->reply.lease = Lease(std::move(state->out), nullptr);
-        f->call->finish(std::move(state->reply));
+        finish_fetch(*f, std::move(state->reply));
       });
     }
   });

@@ -195,7 +195,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
              Done<Result<FetchReply>> done);
   void fetch_step(std::shared_ptr<FetchCall> call);
   Result<Hit> plan_fetch(FetchCall& call);
-  FetchCost cost_of(const Hit& hit) const;
+  FetchCost cost_of(const FetchCall& call, const Hit& hit) const;
+  uint64_t decoded_bytes_of(const FetchCall& call, const Record& record) const;
   uint32_t shorter(const FetchCall& call, const Hit& hit, uint64_t needed, uint64_t bytes,
                    bool missing_only) const;
   uint64_t room_beside(const Hit& hit, uint64_t wanted);
@@ -203,7 +204,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void promote_window(std::shared_ptr<FetchCall> call, std::shared_ptr<FetchBatch> batch);
   void fetch_reply(std::shared_ptr<FetchCall> call, const Hit& hit);
   void fetch_decode(std::shared_ptr<FetchCall> call, FetchReply reply);
-  void count_fetch(const FetchCall& call, const Hit& hit, const Query& query);
+  void finish_fetch(const FetchCall& call, FetchReply reply);
   std::shared_ptr<const void> lease_hold(std::vector<PinnedName> pins);
 
   // _promote

@@ -144,35 +144,57 @@ uint64_t stored_rows_bytes(const SideSpec& side, DType raw, uint8_t bits, uint32
   return exact * values * dtype_bytes(raw) + coded * side.heads * (code_bytes(side.dim, bits) + 2);
 }
 
+namespace {
+
+// Each side of each plane of an object for this need, with its rows.
+template <typename Each>
+void each_side(const ModelSpec& model, std::span<const PartGroup> groups, const Need& need,
+               Each each) {
+  auto each_of = [&](uint16_t layer, uint16_t index, uint32_t first, uint32_t end) {
+    const PartSpec& part = model.layers[layer].parts[index];
+    for (const SideSpec& side : sides_of(part)) each(layer, index, side, first, end);
+  };
+  if (need.kind == ObjectKind::snapshot) return;
+  if (need.kind == ObjectKind::supplement) {
+    for (auto m : groups[need.group].members) {
+      each_of(m.layer, m.part, need.first_row, need.end_row);
+    }
+    return;
+  }
+  for (size_t l = 0; l < model.layers.size(); ++l) {
+    for (size_t p = 0; p < model.layers[l].parts.size(); ++p) {
+      const PartSpec& part = model.layers[l].parts[p];
+      if (!part.has_rows() || !part.rows_in_block()) continue;
+      uint32_t rate = part.kind == PartKind::pooled ? part.rate : 1;
+      each_of(static_cast<uint16_t>(l), static_cast<uint16_t>(p), need.first_row / rate,
+              need.end_row / rate);
+    }
+  }
+}
+
+}  // namespace
+
 uint64_t need_bytes(const ModelSpec& model, const Profile& profile,
                     std::span<const PartGroup> groups, const Need& need) {
   uint64_t bytes = 0;
-  auto add_part = [&](uint16_t layer, uint16_t index, uint32_t first, uint32_t end) {
-    const PartSpec& part = model.layers[layer].parts[index];
-    const PartCoding& coding = profile.coding(layer, index);
-    for (const SideSpec& side : sides_of(part)) {
-      uint8_t bits = side.side == Side::k   ? coding.k_bits
-                     : side.side == Side::v ? coding.v_bits : 0;
-      bool coded = need.kind == ObjectKind::block || need.kind == ObjectKind::supplement;
-      bytes += stored_rows_bytes(side, raw_dtype(part, profile), coded ? bits : 0,
-                                 profile.exact_tokens, first, end);
-    }
-  };
-  if (need.kind == ObjectKind::supplement) {
-    for (auto m : groups[need.group].members) {
-      add_part(m.layer, m.part, need.first_row, need.end_row);
-    }
-  } else if (need.kind != ObjectKind::snapshot) {
-    for (size_t l = 0; l < model.layers.size(); ++l) {
-      for (size_t p = 0; p < model.layers[l].parts.size(); ++p) {
-        const PartSpec& part = model.layers[l].parts[p];
-        if (!part.has_rows() || !part.rows_in_block()) continue;
-        uint32_t rate = part.kind == PartKind::pooled ? part.rate : 1;
-        add_part(static_cast<uint16_t>(l), static_cast<uint16_t>(p), need.first_row / rate,
-                 need.end_row / rate);
-      }
-    }
-  }
+  bool coded = need.kind == ObjectKind::block || need.kind == ObjectKind::supplement;
+  each_side(model, groups, need,
+            [&](uint16_t l, uint16_t p, const SideSpec& side, uint32_t first, uint32_t end) {
+    const PartCoding& coding = profile.coding(l, p);
+    uint8_t bits = side.side == Side::k ? coding.k_bits : side.side == Side::v ? coding.v_bits : 0;
+    bytes += stored_rows_bytes(side, raw_dtype(model.layers[l].parts[p], profile),
+                               coded ? bits : 0, profile.exact_tokens, first, end);
+  });
+  return bytes;
+}
+
+uint64_t decoded_bytes(const ModelSpec& model, std::span<const PartGroup> groups, const Need& need,
+                       DType out) {
+  uint64_t bytes = 0;
+  each_side(model, groups, need,
+            [&](uint16_t, uint16_t, const SideSpec& side, uint32_t first, uint32_t end) {
+    bytes += uint64_t{end - first} * side.heads * side.dim * dtype_bytes(out);
+  });
   return bytes;
 }
 

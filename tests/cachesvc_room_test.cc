@@ -102,6 +102,104 @@ TEST(Room, WhatLeasesHoldIsNoRoomAndNobodyIsToldToWaitForIt) {
   }
 }
 
+// Blocks as stored (16 KiB each) and as wanted fit together; the rest is not served.
+uint32_t largest_decoded(uint64_t room, FetchForm form) {
+  uint64_t block = 16 * 1024, decoded = form == FetchForm::f32 ? 2 * block : block;
+  return static_cast<uint32_t>(room / (block + decoded) * 16);
+}
+
+void expect_decoded(const FetchReply& hit, FetchForm form) {
+  for (const FetchedObject& o : hit.lease.prefix().objects) {
+    for (const Plane& p : o.object->planes) {
+      ASSERT_EQ(p.dtype, form == FetchForm::f32 ? DType::f32 : DType::f16);
+      ASSERT_EQ(p.runs.size(), 1u);
+      ASSERT_EQ(p.runs[0].form, RunForm::exact);
+    }
+  }
+}
+
+TEST(Room, ADecodedFetchIsServedAtTheLargestLengthWhoseRowsFitToo) {
+  for (FetchForm form : {FetchForm::f16, FetchForm::f32}) {
+    for (bool from_ssd : {false, true}) {
+      for (bool wait : {true, false}) {
+        SCOPED_TRACE(testing::Message() << "form " << static_cast<int>(form) << " ssd " << from_ssd
+                                        << " wait " << wait);
+        TempDir dir;
+        std::mt19937 rng(5);
+        Sequence tokens;
+        if (from_ssd) tokens = store_long_entry(dir.store(), rng);
+        CacheOptions options = small_options(from_ssd ? dir.store() : "");
+        options.ram_budget_bytes = kSmallRam;
+        Stepped client(options);
+        auto b = Bench::open(client, plain_model(4));
+        if (!from_ssd) {
+          tokens = random_tokens(rng, 641);
+          ASSERT_TRUE(b.store({tokens.begin(), tokens.end() - 1}).ok());
+        }
+        uint32_t expected = largest_decoded(kSmallRam - b.stat("ram_index_bytes"), form);
+        ASSERT_GT(expected, 128u);
+        FetchRequest request = fetch_of(b, tokens, wait);
+        request.form = form;
+        auto hit = client.fetch(request, soon());
+        ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+        if (hit->pending) {
+          EXPECT_TRUE(from_ssd && !wait);
+          EXPECT_EQ(hit->tokens, expected);
+          client.run();
+          hit = client.fetch(request, soon());
+          ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+        }
+        EXPECT_EQ(hit->tokens, expected);
+        EXPECT_NE(hit->reason.find("bytes of RAM"), std::string::npos) << hit->reason;
+        expect_decoded(*hit, form);
+        b.expect_serves(tokens, *hit);
+        EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
+        EXPECT_EQ(b.stat("hit_tokens_ram") + b.stat("hit_tokens_ssd"), expected);
+      }
+    }
+  }
+}
+
+TEST(Room, ADecodedFetchWithoutRoomBesideLeasesIsShorterAndThenAMissButNoError) {
+  for (bool wait : {true, false}) {
+    for (uint32_t second : {416u, 480u}) {
+      SCOPED_TRACE(testing::Message() << "wait " << wait << " leased 448 and " << second);
+      CacheOptions options = small_options();
+      options.ram_budget_bytes = kSmallRam;
+      options.room_wait = Milliseconds(1);
+      Stepped client(options);
+      auto b = Bench::open(client, plain_model(4));
+      std::mt19937 rng(6);
+      std::vector<FetchReply> leases;
+      Sequence tokens;
+      for (uint32_t n : {448u, second}) {
+        tokens = random_tokens(rng, n + 1);
+        ASSERT_TRUE(b.store({tokens.begin(), tokens.end() - 1}).ok());
+        auto lease = client.fetch(fetch_of(b, tokens, true), soon());
+        ASSERT_TRUE(lease.ok());
+        ASSERT_EQ(lease->tokens, n);
+        leases.push_back(std::move(*lease));
+      }
+      tokens.resize(81);  // of what is leased
+      for (int again = 0; again < 2; ++again) {
+        uint64_t room = kSmallRam - b.stat("ram_used_bytes"), before = b.stat("hit_tokens_ram");
+        FetchRequest request = fetch_of(b, tokens, wait);
+        request.form = FetchForm::f32;
+        auto hit = client.fetch(request, soon());
+        ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+        EXPECT_EQ(hit->tokens, room / (32 * 1024) * 16);
+        EXPECT_EQ(hit->tokens > 0, again == 0) << "the first one's rows take the room";
+        EXPECT_FALSE(hit->reason.empty());
+        expect_decoded(*hit, FetchForm::f32);
+        b.expect_serves(tokens, *hit);
+        EXPECT_EQ(b.stat("hit_tokens_ram"), before + hit->tokens) << "counted once";
+        leases.push_back(std::move(*hit));
+      }
+      EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
+    }
+  }
+}
+
 // Two puts whose bodies together leave no room to encode either: the second waits before it takes
 // anything, and a put that holds its body never waits.
 TEST(Room, APutReservesAllThatItNeedsBeforeItsBodyArrives) {
