@@ -132,6 +132,30 @@ void BM_CopyEntry(benchmark::State& state) {
 }
 BENCHMARK(BM_CopyEntry)->Unit(benchmark::kMillisecond)->UseRealTime();
 
+// One token more of a conversation that has left a tail at each of so many lengths of its block.
+void BM_StoreBesideTails(benchmark::State& state) {
+  auto cache = open_cache(bench_options(""));
+  ModelSpec model = model_of({LayerSpec{{full_part()}}, LayerSpec{{window_part(512, 4)}},
+                              LayerSpec{{pooled_part(4, true)}},
+                              LayerSpec{{state_part(SnapshotPlace::checkpoint)}}});
+  auto b = Bench::open(*cache, model);
+  std::mt19937 rng(1);
+  auto tokens = random_tokens(rng, 255);
+  auto n = static_cast<uint32_t>(state.range(0));
+  auto store_next = [&](uint32_t length) {
+    return b.store({tokens.begin(), tokens.begin() + length}).ok();
+  };
+  for (uint32_t length = 1; length <= n; ++length) {
+    if (!store_next(length)) return state.SkipWithError("store");
+  }
+  for (auto _ : state) {
+    if (!store_next(++n)) return state.SkipWithError("store");
+  }
+  state.counters["objects"] = static_cast<double>(b.stat("ram_objects"));
+}
+BENCHMARK(BM_StoreBesideTails)->Arg(1)->Arg(100)->Arg(230)->Iterations(20)
+    ->Unit(benchmark::kMillisecond)->UseRealTime();
+
 }  // namespace
 }  // namespace kv
 

@@ -36,7 +36,7 @@ void CacheCore::Impl::commit(uint64_t session, uint64_t id, Durability wait_for,
   Reservation* r = find_reservation(session, id);
   if (call->finished()) return r ? end_reservation(id) : void();
   if (!r) return call->fail({StatusCode::not_found, "no such reservation"});
-  adopt_rows(*r, deadline);
+  adopt_from_others(*r, deadline);
   r = find_reservation(session, id);
   if (!r) return call->fail({StatusCode::not_found, "the reservation ended"});
   if (r->encoding.empty()) return commit_now(session, id, wait_for, call);

@@ -164,9 +164,12 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void finish_put(std::shared_ptr<PutJob> job, Result<ObjectPtr> result);
 
   // _adopt
-  struct RowSource;
-  std::vector<RowSource> row_sources(Reservation& r, std::vector<Holding>& own);
-  void adopt_rows(Reservation& r, Deadline deadline);
+  struct Sources;
+  Sources sources_of(Reservation& r, std::vector<Holding>& own);
+  std::vector<PutRequest> row_puts(const Reservation& r, const Sources& sources,
+                                   std::vector<Holding>& own) const;
+  std::vector<PutRequest> point_puts(const Reservation& r, const Sources& sources) const;
+  void adopt_from_others(Reservation& r, Deadline deadline);
   uint32_t block_end_interval(const RealmState& realm) const;
 
   // _commit

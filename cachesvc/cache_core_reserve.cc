@@ -136,7 +136,7 @@ std::vector<Need> CacheCore::Impl::needs_of(Reservation& r) {
                       extras_between(r.query, first, n), ObjectKind::tail);
     look(ObjectKind::tail, n / block, first, n, r.tail);
   }
-  // Rows that other entries hold are adopted at commit; their carries can't be and are no help.
+  // Rows that other entries hold are adopted at commit; their carries only where they have one.
   std::vector<Holding> own;
   for (const Holding& h : holdings) {
     const ObjectName& name = reinterpret_cast<Record*>(h.object)->name;

@@ -94,13 +94,30 @@ TEST(Ends, AGrownConversationServesEveryTurnsEndWithoutItsTails) {
   }
 }
 
+// Each turn takes over what its predecessor has in one piece, however often that was done before.
+TEST(Ends, AConversationThatGrowsByATokenAdoptsOneRunATurn) {
+  ModelSpec model = window_model(200, 0);
+  auto cache = open_cache(small_options());
+  auto b = Bench::open(*cache, model, make_profile(model, 4, 64));
+  std::mt19937 rng(7);
+  auto tokens = random_tokens(rng, 60);
+  for (uint32_t n = 21; n <= 60; ++n) {
+    ASSERT_TRUE(b.store({tokens.begin(), tokens.begin() + n}).ok());
+  }
+  EXPECT_EQ(b.stat("adopted_supplements"), 39u);
+  EXPECT_EQ(b.stat("ram_objects"), 40u + 40u + 39u) << "tails, each one's own rows, adopted ones";
+  tokens.push_back(-1);
+  auto hit = b.fetch(tokens);
+  ASSERT_EQ(hit->tokens, 60u) << hit->reason;
+  b.expect_serves(tokens, *hit);
+}
+
 // Pressure that takes the superseded tails and no more leaves every turn's end servable.
-TEST(Ends, SupersededTailsAreTheFirstVictimsAndTheirLengthsStay) {
+void expect_lengths_outlive_tails(const ModelSpec& model) {
   CacheOptions options = small_options();
   options.ram_budget_bytes = 4ull << 20;
   options.room_wait = Milliseconds(10);
   auto cache = open_cache(options);
-  ModelSpec model = window_model();
   auto b = Bench::open(*cache, model, make_profile(model, 4));
   std::mt19937 rng(3);
   auto tokens = random_tokens(rng, 90), other = random_tokens(rng, 60);
@@ -113,16 +130,25 @@ TEST(Ends, SupersededTailsAreTheFirstVictimsAndTheirLengthsStay) {
   ASSERT_EQ(b.fetch(query)->form, HitForm::exact_tail) << "the most recently used of all";
   uint64_t before = b.stat("ram_evicted_dirty");
   for (int i = 0; i < 4000 && b.stat("ram_evicted_dirty") == before; ++i) {
-    ASSERT_TRUE(b.store(random_tokens(rng, 15)).ok());
+    ASSERT_TRUE(b.store(random_tokens(rng, 3)).ok());
   }
   ASSERT_GT(b.stat("ram_evicted_dirty"), before);
   auto hit = b.fetch(query);
   ASSERT_TRUE(hit.ok());
   EXPECT_EQ(hit->form, HitForm::coded) << "the superseded tail went first";
-  EXPECT_EQ(hit->tokens, 30u) << "its window rows are the block's now: " << hit->reason;
+  EXPECT_EQ(hit->tokens, 30u) << "what hung on it is the block's now: " << hit->reason;
   b.expect_serves(query, *hit);
   other.push_back(-1);
   EXPECT_EQ(b.fetch(other)->tokens, 60u) << "older, but superseded by nobody";
+}
+
+TEST(Ends, SupersededTailsAreTheFirstVictimsAndTheirLengthsStay) {
+  expect_lengths_outlive_tails(window_model());
+}
+TEST(Ends, CarriesAndBlockEndStatesOfSupersededTailsOutliveThem) {
+  LayerSpec full{{full_part(8)}};  // a tail is worth more than what one small store takes
+  expect_lengths_outlive_tails(model_of({full, LayerSpec{{pooled_part(4, true)}}}));
+  expect_lengths_outlive_tails(model_of({full, LayerSpec{{state_part(SnapshotPlace::block_end)}}}));
 }
 
 // The index alone: one entry's path, what hangs on it, and the order in which it would go.
