@@ -4,15 +4,11 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <map>
 #include <mutex>
-#include <new>
-#include <vector>
 
 namespace kv {
 namespace {
 
-constexpr size_t kSmallAlign = 64;      // below a page: one cache line
 constexpr size_t kPageBytes = 4096;
 constexpr uint64_t kRecycledShare = 8;  // at most budget / 8 bytes wait for reuse
 
@@ -31,54 +27,6 @@ const char* to_string(ChargeKind kind) {
   }
   return "unknown";
 }
-
-// Freed slabs by exact size: objects of one model have few sizes, so most allocations find one.
-class RamPool::SlabStore {
- public:
-  ~SlabStore() { trim(0); }
-
-  uint8_t* take(size_t size) {
-    {
-      std::lock_guard lock(mutex_);
-      auto it = free_.find(size);
-      if (it != free_.end()) {
-        uint8_t* slab = it->second.back();
-        it->second.pop_back();
-        if (it->second.empty()) free_.erase(it);
-        bytes_.fetch_sub(size, std::memory_order_relaxed);
-        return slab;
-      }
-    }
-    return static_cast<uint8_t*>(::operator new(size, std::align_val_t{kSmallAlign}));
-  }
-  void give(uint8_t* slab, size_t size, uint64_t keep_bytes) {
-    if (size >= kPageBytes && bytes_.load(std::memory_order_relaxed) + size <= keep_bytes) {
-      std::lock_guard lock(mutex_);
-      free_[size].push_back(slab);
-      bytes_.fetch_add(size, std::memory_order_relaxed);
-      return;
-    }
-    ::operator delete(slab, std::align_val_t{kSmallAlign});
-  }
-  // Frees slabs, largest first, until at most `keep_bytes` wait.
-  void trim(uint64_t keep_bytes) {
-    if (bytes_.load(std::memory_order_relaxed) <= keep_bytes) return;
-    std::lock_guard lock(mutex_);
-    while (bytes_.load(std::memory_order_relaxed) > keep_bytes && !free_.empty()) {
-      auto largest = std::prev(free_.end());
-      ::operator delete(largest->second.back(), std::align_val_t{kSmallAlign});
-      bytes_.fetch_sub(largest->first, std::memory_order_relaxed);
-      largest->second.pop_back();
-      if (largest->second.empty()) free_.erase(largest);
-    }
-  }
-  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-
- private:
-  std::mutex mutex_;
-  std::map<size_t, std::vector<uint8_t*>> free_;
-  std::atomic<uint64_t> bytes_{0};
-};
 
 struct RamPool::Notify {
   std::mutex mutex;
@@ -192,7 +140,7 @@ std::optional<Charge> RamPool::try_charge(ChargeKind kind, uint64_t bytes) {
 }
 
 uint64_t RamPool::slab_bytes(size_t size) {
-  return round_up(std::max<size_t>(size, 1), size < kPageBytes ? kSmallAlign : kPageBytes);
+  return round_up(std::max<size_t>(size, 1), size < kPageBytes ? kSlabAlign : kPageBytes);
 }
 
 PoolBuffer RamPool::allocate(size_t size, Charge& charge) {

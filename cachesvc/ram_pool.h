@@ -2,8 +2,8 @@
 //
 // Every byte that the service owns is charged before it is allocated, and the charge goes back when
 // the last reference dies, on whatever thread that is. used_bytes() <= budget_bytes(), always.
-// Buffers are plain heap slabs, recycled by size class; a pool of mapped segments would replace
-// SlabStore (ram_pool.cc) and nothing else.
+// Buffers are plain heap slabs, recycled by size; a pool of mapped segments would replace SlabStore
+// and nothing else.
 // Any thread may call anything here.
 #pragma once
 
@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "proto/bytes.h"
+#include "proto/slab_store.h"
 #include "proto/status.h"
 
 namespace kv {
@@ -121,7 +122,6 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
  private:
   friend class Charge;
   friend class PoolBuffer;
-  class SlabStore;
   RamPool(uint64_t budget_bytes, uint64_t staging_bytes);
   void give_back(ChargeKind kind, uint64_t bytes);
   void move_account(ChargeKind from, ChargeKind to, uint64_t bytes);

@@ -21,6 +21,7 @@ struct SocketClientOptions {
   uint32_t max_connections = 4;  ///< at least 1; calls beyond wait
   uint32_t max_reservations = 256;
   uint64_t max_reply_bytes = 16ull << 30;       ///< of one fetch; more is resource_exhausted
+  uint64_t recycle_bytes = 256ull << 20;        ///< memory of ended leases kept for later replies
   std::string program = "cachesvc-client 0.1";  ///< for the service's log
 };
 

@@ -16,7 +16,8 @@ namespace kv {
 namespace {
 
 constexpr int kSocketBufferBytes = 4 << 20;
-constexpr size_t kMaxPieces = 256;  // per sendmsg; the kernel takes up to 1024
+constexpr size_t kMaxPieces = 256;         // per sendmsg; the kernel takes up to 1024
+constexpr uint64_t kBodyUnit = 64u << 10;  // replies of nearly one size share their buffers
 
 Status errno_status(const char* call) {
   return {StatusCode::unavailable, std::string(call) + ": " + std::strerror(errno)};
@@ -63,14 +64,23 @@ Result<int> connect_socket(const std::string& path, Deadline deadline) {
 
 }  // namespace
 
+std::shared_ptr<uint8_t> ReplyBodies::take(uint64_t size) {
+  size = (size + kBodyUnit - 1) / kBodyUnit * kBodyUnit;
+  auto give = [self = shared_from_this(), size](uint8_t* slab) {
+    uint64_t keep = self->keep_bytes_;
+    self->store_.trim(keep - std::min(keep, size));  // the newest is what is asked for next
+    self->store_.give(slab, size, keep);
+  };
+  return {store_.take(size), give};
+}
+
 SocketConnection::~SocketConnection() { ::close(fd_); }
 
-Result<std::shared_ptr<SocketConnection>> SocketConnection::open(const std::string& path,
-                                                                 const std::string& ns,
-                                                                 const std::string& program,
-                                                                 Deadline deadline) {
+Result<std::shared_ptr<SocketConnection>> SocketConnection::open(
+    const std::string& path, const std::string& ns, const std::string& program,
+    std::shared_ptr<ReplyBodies> bodies, Deadline deadline) {
   KV_ASSIGN_OR_RETURN(int fd, connect_socket(path, deadline));
-  std::shared_ptr<SocketConnection> connection(new SocketConnection(fd));
+  std::shared_ptr<SocketConnection> connection(new SocketConnection(fd, std::move(bodies)));
   HelloRequest hello;
   hello.ns = ns;
   hello.program = program;
@@ -85,6 +95,7 @@ Result<std::shared_ptr<SocketConnection>> SocketConnection::open(const std::stri
   }
   connection->hello_ = *reply;
   connection->parser_.set_greeted(true);
+  connection->parser_.set_external_above(kMaxControlBytes);
   return connection;
 }
 
@@ -156,6 +167,8 @@ Status SocketConnection::read_some(Deadline deadline) {
 Result<Frame> SocketConnection::receive(uint64_t request, Deadline deadline) {
   while (true) {
     if (auto frame = parser_.next()) {
+      if (body_) frame->body = Bytes(body_, body_.get(), frame->header.length);
+      body_.reset();
       if (frame->header.type == FrameType::error) {
         auto error = decode_reply<ErrorReply>(FrameType::error, frame->body.span());
         if (!error.ok()) return give_up(error.status());
@@ -169,6 +182,11 @@ Result<Frame> SocketConnection::receive(uint64_t request, Deadline deadline) {
       return std::move(*frame);
     }
     if (!parser_.error().ok()) return give_up(parser_.error());
+    if (const FrameHeader* large = parser_.awaiting()) {
+      body_ = bodies_->take(large->length);
+      parser_.use_buffer({body_.get(), large->length});
+      continue;
+    }
     KV_RETURN_IF_ERROR(read_some(deadline));
   }
 }

@@ -9,8 +9,24 @@
 #include <string>
 
 #include "proto/message.h"
+#include "proto/slab_store.h"
 
 namespace kv {
+
+/// Memory of large replies, used again once nobody holds their bytes: fresh pages would cost a
+/// fetch more than the socket does. Shared by a client's connections; any thread.
+class ReplyBodies : public std::enable_shared_from_this<ReplyBodies> {
+ public:
+  /// At most `keep_bytes` wait for reuse.
+  explicit ReplyBodies(uint64_t keep_bytes) : keep_bytes_(keep_bytes) {}
+  /// At least `size` bytes, uninitialised, back here when the last copy of the owner goes.
+  std::shared_ptr<uint8_t> take(uint64_t size);
+  uint64_t waiting_bytes() const { return store_.bytes(); }
+
+ private:
+  const uint64_t keep_bytes_;
+  SlabStore store_;
+};
 
 class SocketConnection {
  public:
@@ -19,6 +35,7 @@ class SocketConnection {
   static Result<std::shared_ptr<SocketConnection>> open(const std::string& path,
                                                         const std::string& ns,
                                                         const std::string& program,
+                                                        std::shared_ptr<ReplyBodies> bodies,
                                                         Deadline deadline);
   ~SocketConnection();
   SocketConnection(const SocketConnection&) = delete;  // owns the descriptor
@@ -45,7 +62,8 @@ class SocketConnection {
   std::map<uint32_t, uint32_t> models;
 
  private:
-  explicit SocketConnection(int fd) : fd_(fd) {}
+  SocketConnection(int fd, std::shared_ptr<ReplyBodies> bodies)
+      : fd_(fd), bodies_(std::move(bodies)) {}
   Status wait(short events, Deadline deadline);
   Status read_some(Deadline deadline);
 
@@ -54,6 +72,8 @@ class SocketConnection {
   uint64_t last_request_ = 0;
   HelloReply hello_;
   FrameParser parser_;
+  const std::shared_ptr<ReplyBodies> bodies_;
+  std::shared_ptr<uint8_t> body_;  // of the large frame that is arriving
 };
 
 }  // namespace kv

@@ -13,7 +13,10 @@ uint32_t timeout_ms(Deadline deadline) {
 }
 
 SocketPool::SocketPool(std::string path, std::string ns, SocketClientOptions options)
-    : path_(std::move(path)), ns_(std::move(ns)), options_(std::move(options)) {}
+    : path_(std::move(path)),
+      ns_(std::move(ns)),
+      options_(std::move(options)),
+      bodies_(std::make_shared<ReplyBodies>(options_.recycle_bytes)) {}
 
 SocketPool::Use::~Use() {
   if (c_) pool_->release(c_);
@@ -35,7 +38,7 @@ Result<SocketPool::Use> SocketPool::acquire(Deadline deadline) {
   }
   ++connections_;
   lock.unlock();
-  auto c = SocketConnection::open(path_, ns_, options_.program,
+  auto c = SocketConnection::open(path_, ns_, options_.program, bodies_,
                                   std::min(deadline, deadline_in(options_.connect_timeout)));
   if (c.ok()) return Use(*this, *c);
   lock.lock();

@@ -69,6 +69,7 @@ class SocketPool {
 
   const std::string path_, ns_;
   const SocketClientOptions options_;
+  const std::shared_ptr<ReplyBodies> bodies_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<ConnectionPtr> idle_;

@@ -499,6 +499,30 @@ TEST_F(ServerTest, AReplyOverTheClientsLimitIsRefusedWhole) {
 TEST_F(ServerTest, ClientsInParallel) {
   start();
   std::vector<std::thread> threads;
+// Large bodies lie in memory that later replies use again, but never while somebody holds them.
+TEST_F(ServerTest, LeasesOfLargeRepliesKeepTheirBytes) {
+  start();
+  auto client = connect();
+  ModelSpec model = model_of(std::vector<LayerSpec>(4, LayerSpec{{full_part(8, 128)}}));
+  auto b = Bench::open(*client, model);
+  std::vector<std::vector<Token>> prompts;
+  for (int i = 0; i < 3; ++i) {
+    prompts.push_back(random_tokens(rng_, 33));  // blocks of 256 KiB
+    ASSERT_TRUE(b.store(prompts.back()).ok());
+  }
+  std::vector<std::pair<size_t, FetchReply>> held;
+  for (size_t i = 0; i < 12; ++i) {
+    size_t which = rng_() % prompts.size();
+    auto hit = b.fetch(prompts[which]);
+    ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+    ASSERT_EQ(hit->tokens, 32u);
+    held.emplace_back(which, std::move(*hit));
+    if (held.size() > 3) held.erase(held.begin() + static_cast<long>(rng_() % 4));
+    if (i == 11) client.reset();
+    for (const auto& [prompt, reply] : held) b.expect_serves(prompts[prompt], reply);
+  }
+}
+
   for (uint32_t t = 0; t < 4; ++t) {
     threads.emplace_back([this, t] {
       auto client = connect("ns" + std::to_string(t % 2));

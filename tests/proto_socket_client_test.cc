@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "proto/socket_client.h"
+#include "proto/socket_connection.h"
 #include "tests/proto_testing.h"
 
 namespace kv {
@@ -320,6 +321,45 @@ TEST(SocketClient, CallsOfManyThreadsShareThePool) {
   }
   for (auto& t : threads) t.join();
   EXPECT_EQ(answered, 200);
+}
+
+TEST(ReplyBodies, AreUsedAgainOnceTheLastOwnerIsGone) {
+  auto bodies = std::make_shared<ReplyBodies>(1u << 20);
+  auto owner = bodies->take(100'000);
+  uint8_t* place = owner.get();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(place) % kSlabAlign, 0u);
+  Bytes slice = Bytes(owner, owner.get(), 100'000).slice(10, 20);
+  owner.reset();
+  EXPECT_EQ(bodies->waiting_bytes(), 0u) << "a slice holds it";
+  EXPECT_NE(bodies->take(100'000).get(), place);
+  slice = {};
+  EXPECT_EQ(bodies->waiting_bytes(), 2 * 128u * 1024) << "both, in units of 64 KiB";
+  auto one = bodies->take(90'000), two = bodies->take(130'000);
+  EXPECT_EQ(bodies->waiting_bytes(), 0u) << "of nearly one size";
+  std::weak_ptr<ReplyBodies> gone = bodies;
+  bodies.reset();
+  two.reset();
+  EXPECT_FALSE(gone.expired()) << "a lease outlives its client";
+  one.reset();
+  EXPECT_TRUE(gone.expired());
+}
+
+TEST(ReplyBodies, KeepTheNewestWithinTheirLimit) {
+  constexpr uint64_t kUnit = 64u << 10;
+  auto bodies = std::make_shared<ReplyBodies>(4 * kUnit);
+  std::vector<std::shared_ptr<uint8_t>> held;
+  for (uint64_t units : {1, 2, 2, 1, 3, 5}) held.push_back(bodies->take(units * kUnit));
+  uint8_t* newest = held[4].get();
+  for (size_t i = 0; i < 5; ++i) {
+    held[i].reset();
+    EXPECT_LE(bodies->waiting_bytes(), 4 * kUnit);
+  }
+  EXPECT_EQ(bodies->take(3 * kUnit).get(), newest);
+  held[5].reset();
+  EXPECT_LE(bodies->waiting_bytes(), 4 * kUnit) << "larger than all that may wait";
+  auto none = std::make_shared<ReplyBodies>(0);
+  none->take(kUnit);
+  EXPECT_EQ(none->waiting_bytes(), 0u);
 }
 
 }  // namespace

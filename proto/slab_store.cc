@@ -1,0 +1,45 @@
+// The lists of free buffers stand under one short mutex; allocation is outside of it.
+#include "proto/slab_store.h"
+
+#include <new>
+
+namespace kv {
+
+uint8_t* SlabStore::take(size_t size) {
+  {
+    std::lock_guard lock(mutex_);
+    auto it = free_.find(size);
+    if (it != free_.end()) {
+      uint8_t* slab = it->second.back();
+      it->second.pop_back();
+      if (it->second.empty()) free_.erase(it);
+      bytes_.fetch_sub(size, std::memory_order_relaxed);
+      return slab;
+    }
+  }
+  return static_cast<uint8_t*>(::operator new (size, std::align_val_t{kSlabAlign}));
+}
+
+void SlabStore::give(uint8_t* slab, size_t size, uint64_t keep_bytes) {
+  if (size >= kMinKeptBytes && bytes() + size <= keep_bytes) {
+    std::lock_guard lock(mutex_);
+    free_[size].push_back(slab);
+    bytes_.fetch_add(size, std::memory_order_relaxed);
+    return;
+  }
+  ::operator delete (slab, std::align_val_t{kSlabAlign});
+}
+
+void SlabStore::trim(uint64_t keep_bytes) {
+  if (bytes() <= keep_bytes) return;
+  std::lock_guard lock(mutex_);
+  while (bytes() > keep_bytes && !free_.empty()) {
+    auto largest = std::prev(free_.end());
+    ::operator delete (largest->second.back(), std::align_val_t{kSlabAlign});
+    bytes_.fetch_sub(largest->first, std::memory_order_relaxed);
+    largest->second.pop_back();
+    if (largest->second.empty()) free_.erase(largest);
+  }
+}
+
+}  // namespace kv
