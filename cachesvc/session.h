@@ -29,8 +29,10 @@ struct SessionHost {
   const ServerOptions& options;
   /// Once, when the session closes; `why` is for the log.
   std::function<void(Session&, const std::string& why)> closed;
-  std::set<std::string> reported;  ///< models (namespace and profile) whose coding is in the log
+  /// Models (namespace, fingerprint, profile) whose coding is in the log: the last kMaxReported.
+  std::set<std::string> reported;
 };
+inline constexpr size_t kMaxReported = 4096;
 
 /// Bytes that one session may move before others get their turn.
 inline constexpr size_t kTurnBytes = 4u << 20;

@@ -141,7 +141,10 @@ void Session::handle_open(const Frame& frame) {
 
 // Once for each model and profile: what is coded, and what can't be.
 void Session::log_coding(const std::string& model, const OpenReply& reply) {
-  if (!host_.reported.insert(reply.realm.ns + " " + reply.realm.profile.hex()).second) return;
+  if (host_.reported.size() >= kMaxReported) host_.reported.clear();
+  const Realm& realm = reply.realm;
+  std::string what = realm.ns + " " + realm.fingerprint.hex() + " " + realm.profile.hex();
+  if (!host_.reported.insert(what).second) return;
   const Profile& profile = *reply.profile;
   const CodingSettings& own = host_.core.options().coding;
   const bool kept =

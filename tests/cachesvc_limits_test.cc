@@ -11,7 +11,6 @@ namespace {
 
 using testing::flatten;
 
-
 TEST_F(ServerTest, AFailedCommitEndsItsReservation) {
   start();
   auto client = connect();
@@ -58,6 +57,33 @@ void owe_replies(RawPeer& peer, Client& client, std::mt19937& rng) {
   }
   Deadline deadline = soon();
   while (b.stat("fetches") < 9) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+}
+
+// What was acked is there afterwards, what was only accepted perhaps; nothing is half written.
+TEST_F(ServerTest, ASecondSignalEndsTheDrainAtOnceAndHarmsNothing) {
+  start({"--set", "server.drain_timeout=1h", "--set", "server.progress_timeout=1h", "--set",
+         "tier.ssd.spill=evict"});
+  auto client = connect("raw");
+  auto b = Bench::open(*client, plain_model(2, 8));
+  auto durable = random_tokens(rng_, 100), accepted = random_tokens(rng_, 4000);
+  ASSERT_EQ(b.store(durable, Durability::durable)->level, Durability::durable);
+  ASSERT_TRUE(b.store(accepted).ok());  // the drain has 250 blocks to write
+  RawPeer peer(socket());
+  ASSERT_NO_FATAL_FAILURE(owe_replies(peer, *client, rng_));
+  ASSERT_EQ(::kill(daemon_->pid(), SIGTERM), 0);
+  Deadline deadline = soon();
+  while (fs::exists(socket())) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  EXPECT_EQ(daemon_->stop(), 1) << "a second SIGTERM; the drain alone would take an hour";
+  start();
+  client = connect("raw");
+  auto again = Bench::open(*client, plain_model(2, 8));
+  for (const auto& tokens : {durable, accepted}) {
+    auto hit = again.fetch(tokens);
+    ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+    again.expect_serves(tokens, *hit);
+    EXPECT_GE(hit->tokens, tokens == durable ? 99u : 0u);
+  }
+  EXPECT_EQ(stat("quarantined"), 0u);
 }
 
 TEST_F(ServerTest, ADrainEndsByItsLimit) {

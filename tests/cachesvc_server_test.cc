@@ -174,20 +174,23 @@ TEST_F(ServerTest, WhatCannotBeCodedIsInTheLogOncePerModel) {
     for (const auto& parts : {stats->models[0].second, b.opened.parts}) {
       ASSERT_EQ(parts.size(), 6u);
       EXPECT_EQ(parts[0].active_k_bits, 4);
-      for (size_t i = 1; i < 6; ++i) {
-        EXPECT_EQ(parts[i].requested_k_bits, 4) << i;
-        EXPECT_EQ(parts[i].active_k_bits, 0) << i;
-        EXPECT_FALSE(parts[i].reason.empty()) << i;
+      for (size_t p = 1; p < 6; ++p) {
+        EXPECT_EQ(parts[p].requested_k_bits, 4) << p;
+        EXPECT_EQ(parts[p].active_k_bits, 0) << p;
+        EXPECT_FALSE(parts[p].reason.empty()) << p;
       }
     }
   }
+  Bench::open(*connect(), model_of(model.layers, 9));  // another model of the same profile
   ASSERT_EQ(daemon_->stop(), 0);
   std::ifstream in(file);
   std::string text(std::istreambuf_iterator<char>(in), {});
+  EXPECT_NE(text.find("model test-9: layers 1-2 latent"), text.npos) << text;
   for (std::string line : {"layers 1-2 latent: requested tq4, active raw: latent",
                            "layers 3 window: requested tq4, active raw: K and V in one storage",
                            "layers 3 pooled: requested tq4, active raw: pooled",
                            "layers 4 state: requested tq4, active raw: state"}) {
+    line = "model test-7: " + line;
     size_t at = text.find(line);
     ASSERT_NE(at, text.npos) << line << " in " << text;
     EXPECT_EQ(text.find(line, at + 1), text.npos) << line << " twice in " << text;
@@ -496,9 +499,6 @@ TEST_F(ServerTest, AReplyOverTheClientsLimitIsRefusedWhole) {
   EXPECT_TRUE((*small)->stats(soon()).ok()) << "the connection goes on";
 }
 
-TEST_F(ServerTest, ClientsInParallel) {
-  start();
-  std::vector<std::thread> threads;
 // Large bodies lie in memory that later replies use again, but never while somebody holds them.
 TEST_F(ServerTest, LeasesOfLargeRepliesKeepTheirBytes) {
   start();
@@ -523,6 +523,9 @@ TEST_F(ServerTest, LeasesOfLargeRepliesKeepTheirBytes) {
   }
 }
 
+TEST_F(ServerTest, ClientsInParallel) {
+  start();
+  std::vector<std::thread> threads;
   for (uint32_t t = 0; t < 4; ++t) {
     threads.emplace_back([this, t] {
       auto client = connect("ns" + std::to_string(t % 2));
