@@ -299,9 +299,9 @@ class ChunkTask {
       const size_t at = vector_at(run, row);
       const uint8_t* codes = code_vectors(run, at, n, bytes);
       prefetch_tile(rows_.v_runs(), v_, row);
-      for (uint32_t i = 0; i < count_; i += kQueryGroup) {
-        int32_t dots[kQueryGroup * kTileRows];
-        const uint32_t group = std::min(kQueryGroup, count_ - i);
+      for (uint32_t i = 0; i < count_; i += kScoreGroup) {
+        int32_t dots[kScoreGroup * kTileRows];
+        const uint32_t group = std::min(kScoreGroup, count_ - i);
         kernels_.dot_codes(queries_.rotated_.data() + (at_ + i) * width, group, codes, n, k_.dim,
                            k_.bits, dots);
         for (uint32_t g = 0; g < group; ++g) {

@@ -19,6 +19,8 @@ inline constexpr uint32_t kTileRows = 32;
 
 /// As many queries share one unpacking of a row.
 inline constexpr uint32_t kQueryGroup = 4;
+/// As many queries are scored together.
+inline constexpr uint32_t kScoreGroup = 16;
 /// Kernels read whole registers: up to this many bytes past the codes that they are given.
 inline constexpr size_t kCodeSlack = 128;
 /// Values of a query in a kernel set's order: whole registers per slice of a row.
@@ -60,8 +62,9 @@ struct Kernels {
   /// this set unpacks codes, with zeros in between.
   void (*order_query)(const int16_t* q, uint32_t dim, uint8_t bits, int16_t* out);
   /// dots[i][r] = sum over dim of query i times the code values of row r, exact in int32. queries
-  /// (count, query_width(dim)), `count` at most kQueryGroup; codes: `rows` (at most kTileRows)
-  /// adjacent code vectors and kCodeSlack readable bytes; dots (count, kTileRows).
+  /// (count, query_width(dim)), `count` at most kScoreGroup; codes: `rows` (at most kTileRows)
+  /// adjacent code vectors and kCodeSlack readable bytes; dots (count, kTileRows), of which what
+  /// follows `rows` is undefined.
   void (*dot_codes)(const int16_t* queries, size_t count, const uint8_t* codes, size_t rows,
                     uint32_t dim, uint8_t bits, int32_t* dots);
   /// scores[r] = fma(dots[r], factor * scales[r], offset), scales as fp16 bytes.

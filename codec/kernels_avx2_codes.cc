@@ -326,9 +326,13 @@ void order_query(const int16_t* q, uint32_t dim, uint8_t bits, int16_t* out) {
 void dot_codes(const int16_t* queries, size_t count, const uint8_t* codes, size_t rows,
                uint32_t dim, uint8_t bits, int32_t* dots) {
   if (dim % 8 != 0) return scalar_kernels().dot_codes(queries, count, codes, rows, dim, bits, dots);
-  with_shape(dim, bits, count, [=](auto b, auto paired, auto n) {
-    dot_tile<b(), paired(), n()>(queries, codes, rows, dim, dots);
-  });
+  for (size_t i = 0; i < count; i += kQueryGroup) {
+    const int16_t* q = queries + i * query_width(dim);
+    int32_t* out = dots + i * kTileRows;
+    with_shape(dim, bits, count - i, [=](auto b, auto paired, auto n) {
+      dot_tile<b(), paired(), n()>(q, codes, rows, dim, out);
+    });
+  }
 }
 
 void add_codes(const int16_t* weights, const float* factors, size_t count, const uint8_t* codes,

@@ -145,6 +145,85 @@ void dot_tile(const int16_t* queries, const uint8_t* codes, size_t rows, uint32_
                         dots + r);
 }
 
+// ---- scores of many queries: a lane of the register for each of them
+
+// a[i] lane j ↔ a[j] lane i.
+KV_INLINE void transpose(__m512i (&a)[16]) {
+  __m512i b[16];
+  KV_UNROLL for (int i = 0; i < 16; i += 2) {
+    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+  }
+  KV_UNROLL for (int i = 0; i < 16; i += 4) {
+    a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+    a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+    a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+    a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+  }
+  KV_UNROLL for (int i = 0; i < 4; ++i) {  // quarter j of a[4 r + i]: column 4 j + i of rows 4 r …
+    const __m512i low_01 = _mm512_shuffle_i32x4(a[i], a[4 + i], 0x44);
+    const __m512i high_01 = _mm512_shuffle_i32x4(a[i], a[4 + i], 0xee);
+    const __m512i low_23 = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0x44);
+    const __m512i high_23 = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0xee);
+    a[i] = _mm512_shuffle_i32x4(low_01, low_23, 0x88);
+    a[4 + i] = _mm512_shuffle_i32x4(low_01, low_23, 0xdd);
+    a[8 + i] = _mm512_shuffle_i32x4(high_01, high_23, 0x88);
+    a[12 + i] = _mm512_shuffle_i32x4(high_01, high_23, 0xdd);
+  }
+}
+
+// One row's code values in the order of a query: whole groups of 32.
+template <uint8_t bits>
+KV_INLINE void unpack_row(const Codes<bits>& set, const uint8_t* row, uint32_t dim, int16_t* out) {
+  for (uint32_t at = 0; at < code_plane(dim, bits).bytes; at += 32) {
+    const __m256i chunk = avx2::load(row + at);
+    const __m512i words = bits == 8 ? _mm512_cvtepi8_epi16(chunk) : _mm512_cvtepu8_epi16(chunk);
+    const __m512i third = bits == 3 ? _mm512_cvtepu8_epi16(set.third_bits(row, dim, at)) : words;
+    unrolled<Codes<bits>::kSlices>([&](auto s) KV_LAMBDA_INLINE {
+      _mm512_storeu_si512(out, set.template values<s()>(words, third));
+      out += 32;
+    });
+  }
+}
+
+// dot_codes of up to 16 queries: no sum runs across lanes, whatever dim is.
+template <uint8_t bits>
+void dot_many(const int16_t* queries, size_t count, const uint8_t* codes, size_t rows, uint32_t dim,
+              int32_t* dots) {
+  constexpr size_t kWidth = query_width(kMaxCodedDim);
+  const Codes<bits> set;
+  const size_t row_bytes = code_bytes(dim, bits);
+  const size_t words = (code_plane(dim, bits).bytes + 31) / 32 * Codes<bits>::kSlices * 32;
+  alignas(64) int16_t q[kWidth * 16],
+      k[16][kWidth];  // q: words 2 j, 2 j + 1 of all queries at 32 j
+  for (size_t at = 0; at < words; at += 32) {
+    __m512i group[16];
+    KV_UNROLL for (size_t i = 0; i < 16; ++i) {
+      group[i] = i < count ? load512(queries + i * query_width(dim) + at) : _mm512_setzero_si512();
+    }
+    transpose(group);
+    KV_UNROLL for (size_t i = 0; i < 16; ++i) _mm512_store_si512(q + (at + 2 * i) * 16, group[i]);
+  }
+  for (size_t first = 0; first < rows; first += 16) {
+    for (size_t r = 0; r < 16; ++r) {
+      const size_t row = first + r < rows ? first + r : rows - 1;
+      unpack_row<bits>(set, codes + row * row_bytes, dim, k[r]);
+    }
+    __m512i sums[16];
+    KV_UNROLL for (int r = 0; r < 16; ++r) sums[r] = _mm512_setzero_si512();
+    for (size_t at = 0; at < words; at += 2) {
+      const __m512i part = _mm512_load_si512(q + at * 16);
+      KV_UNROLL for (int r = 0; r < 16; ++r) {
+        sums[r] = _mm512_dpwssd_epi32(sums[r], pair_of(k[r] + at), part);
+      }
+    }
+    transpose(sums);
+    KV_UNROLL for (size_t i = 0; i < 16; ++i) {
+      if (i < count) _mm512_storeu_si512(dots + i * kTileRows + first, sums[i]);
+    }
+  }
+}
+
 // ---- weighted sums
 
 // Bytes 16 h … 16 h + 15 of two rows' chunks as pairs of words, each byte in both of its word's.
@@ -247,6 +326,10 @@ void order_query(const int16_t* q, uint32_t dim, uint8_t bits, int16_t* out) {
 void dot_codes(const int16_t* queries, size_t count, const uint8_t* codes, size_t rows,
                uint32_t dim, uint8_t bits, int32_t* dots) {
   if (dim % 8 != 0) return scalar_kernels().dot_codes(queries, count, codes, rows, dim, bits, dots);
+  if (count > kQueryGroup) {
+    return with_shape(bits, 1,
+                      [=](auto b, auto) { dot_many<b()>(queries, count, codes, rows, dim, dots); });
+  }
   with_shape(bits, count,
              [=](auto b, auto n) { dot_tile<b(), n()>(queries, codes, rows, dim, dots); });
 }
