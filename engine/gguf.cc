@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -287,7 +288,27 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
   ::close(fd);
   KV_RETURN_IF_ERROR(mapped);
   std::shared_ptr<const void> owner(data, [size](void* p) { ::munmap(p, size); });
-  return parse(Bytes(std::move(owner), static_cast<const uint8_t*>(data), size));
+  auto file = parse(Bytes(std::move(owner), static_cast<const uint8_t*>(data), size));
+  if (file.ok()) file->copy_tensors();
+  return file;
+}
+
+void GgufFile::copy_tensors() {
+  if (tensors_.empty()) return;
+  auto before = [](const GgufTensor& a, const GgufTensor& b) {
+    return a.data.data() < b.data.data();
+  };
+  const uint8_t* first = std::min_element(tensors_.begin(), tensors_.end(), before)->data.data();
+  const auto size = static_cast<size_t>(bytes_.data() + bytes_.size() - first);
+  void* copy = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (copy == MAP_FAILED) return;
+  ::madvise(copy, size, MADV_HUGEPAGE);  // advice: what it answers changes nothing
+  std::memcpy(copy, first, size);
+  ::mprotect(copy, size, PROT_READ);
+  copied_.reset(copy, [size](void* p) { ::munmap(p, size); });
+  for (GgufTensor& t : tensors_) {
+    t.data = {static_cast<const uint8_t*>(copy) + (t.data.data() - first), t.data.size()};
+  }
 }
 
 namespace {

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "engine/model.h"
 #include "tests/tiny_gguf.h"
 
@@ -70,6 +73,25 @@ TEST(EngineGguf, MissingFileAndWrongVersion) {
   auto bytes = TinyGguf().write();
   bytes[4] = 2;
   EXPECT_EQ(load(bytes).status().code(), StatusCode::unsupported);
+}
+
+// Tensors are copied when a file is opened: what happens to the file later does not reach them.
+TEST(EngineGguf, TensorsOutliveTheirFile) {
+  const auto bytes = TinyGguf().write();
+  const std::string path = testing::TempDir() + "/engine_gguf_test.gguf";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  auto opened = GgufFile::open(path), parsed = GgufFile::parse(Bytes::copy_of(bytes));
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  ASSERT_TRUE(parsed.ok());
+  ASSERT_EQ(opened->tensors().size(), parsed->tensors().size());
+  std::filesystem::resize_file(path, 0);
+  for (size_t i = 0; i < parsed->tensors().size(); ++i) {
+    const GgufTensor &a = opened->tensors()[i], &b = parsed->tensors()[i];
+    EXPECT_TRUE(std::equal(a.data.begin(), a.data.end(), b.data.begin(), b.data.end())) << b.name;
+  }
+  std::filesystem::remove(path);
 }
 
 // Every truncation is refused: the last tensor's data ends with the file.
