@@ -5,6 +5,8 @@
 #include <iterator>
 #include <string>
 
+#include "engine/prompt.h"
+
 namespace kv {
 namespace {
 
@@ -38,7 +40,7 @@ Status Batch::merge(Batch& other) {
   return {};
 }
 
-size_t Batch::step() {
+size_t Batch::step(Deadline deadline) {
   steps_.clear();
   std::vector<Row*> taking;
   for (const auto& row : rows_) {
@@ -50,8 +52,10 @@ size_t Batch::step() {
   network_.step_rows(steps_);
   size_t good = 0;
   for (size_t i = 0; i < taking.size(); ++i) {
-    taking[i]->status = steps_[i].status;
-    good += steps_[i].status.ok() ? 1 : 0;
+    Status& status = taking[i]->status;
+    status = steps_[i].status;
+    if (status.ok()) status = settle_block(network_, taking[i]->cache, deadline);
+    good += status.ok() ? 1 : 0;
   }
   return good;
 }

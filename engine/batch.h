@@ -1,7 +1,8 @@
 // Batch: up to 16 sequences that a network decodes together, one token each per step.
 //
 // Rows join and leave between steps, and whole batches merge; each row's tokens and logits are
-// those of its own run, bit for bit (network.h, step_rows). A batch owns its rows; a Row's address
+// those of its own run, bit for bit (network.h, step_rows), with coded prefill too: a block that a
+// step completed is settled before the next one (prompt.h). A batch owns its rows; a Row's address
 // stays the same from join to leave, through merges. One thread at a time.
 #pragma once
 
@@ -39,8 +40,9 @@ class Batch {
   /// In order of joining.
   const std::vector<std::unique_ptr<Row>>& rows() const { return rows_; }
 
-  /// Computes every row's token. Returns how many rows took part without failing.
-  size_t step();
+  /// Computes every row's token. Returns how many rows took part without failing. `deadline`: of
+  /// settling blocks; a row that it ends has deadline_exceeded as its status.
+  size_t step(Deadline deadline = Deadline::max());
 
  private:
   Network& network_;

@@ -52,7 +52,7 @@ class Generator::Impl {
   Status take_stored(Run& run, KvCache& cache);
   void describe(Run& run, const KvCache& cache) const;
   Result<KvCache> begin(Run& run);
-  Result<bool> take(Run& run, std::span<const float> logits, KvCache& cache);
+  Result<bool> take(Run& run, std::span<const float> logits) const;
   Result<GenerateResult> finish(Run& run, const KvCache& cache);
 
   std::unique_ptr<Network> network_;
@@ -139,8 +139,7 @@ Result<KvCache> Generator::Impl::begin(Run& run) {
 }
 
 // The token that a step's logits say. Returns whether another one is to follow.
-Result<bool> Generator::Impl::take(Run& run, std::span<const float> logits, KvCache& cache) {
-  KV_RETURN_IF_ERROR(settle_block(*network_, cache, run.options.deadline));
+Result<bool> Generator::Impl::take(Run& run, std::span<const float> logits) const {
   GenerateResult& r = run.result;
   const Token token = best_of(logits);
   r.tokens.push_back(token);
@@ -180,7 +179,8 @@ Result<GenerateResult> Generator::Impl::generate(std::span<const Token> prompt,
   Token token = prompt.back();
   for (bool more = options.max_new_tokens > 0; more; token = run.result.tokens.back()) {
     KV_RETURN_IF_ERROR(network_->step(token, cache, logits));
-    KV_ASSIGN_OR_RETURN(more, take(run, logits, cache));
+    KV_RETURN_IF_ERROR(settle_block(*network_, cache, options.deadline));
+    KV_ASSIGN_OR_RETURN(more, take(run, logits));
   }
   return finish(run, cache);
 }
@@ -212,11 +212,10 @@ std::vector<Result<GenerateResult>> Generator::Impl::generate_all(
       ++next;
       continue;
     }
-    batch.step();
+    batch.step(options.deadline);
     std::erase_if(decoding, [&](const auto& d) {
       Batch::Row& row = *d->row;
-      Result<bool> more =
-          row.status.ok() ? take(d->run, row.logits, row.cache) : Result<bool>(row.status);
+      Result<bool> more = row.status.ok() ? take(d->run, row.logits) : Result<bool>(row.status);
       if (more.ok() && *more) {
         row.token = d->run.result.tokens.back();
         return false;

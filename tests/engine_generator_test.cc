@@ -180,7 +180,9 @@ TEST(EngineGenerator, AFailingCacheIsAMiss) {
 
 // More prompts than rows, of lengths round block ends, with shared beginnings, one of them bad.
 TEST(EngineGenerator, PromptsThatDecodeTogetherGetTheirOwnTokens) {
-  for (const CodingOptions& coding : {coded(), exact()}) {
+  CodingOptions coded_prefill = coded();
+  coded_prefill.prefill = PrefillMode::coded;
+  for (const CodingOptions& coding : {coded(), exact(), coded_prefill}) {
     std::vector<std::vector<Token>> prompts;
     for (size_t n : {1u, 250u, 256u, 300u, 513u, 2u, 520u, 600u}) {
       prompts.push_back(prompt_of(n, n > 500 ? 3 : static_cast<uint32_t>(n)));
