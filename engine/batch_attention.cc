@@ -138,6 +138,12 @@ bool BatchAttention::score(std::span<const Row> rows, uint32_t heads, float scal
   return true;
 }
 
+void BatchAttention::run(std::span<const Row> rows, uint32_t heads, float scale) {
+  if (!score(rows, heads, scale)) return;
+  threads_.run(static_cast<uint32_t>(placed_.size()),
+               [&](uint32_t place, uint32_t worker) { merge(place, worker); });
+}
+
 void BatchAttention::merge(uint32_t place, uint32_t worker) {
   const Row& row = rows_[placed_[place]];
   const size_t floats = size_t{group_} * row.rows->v_side().dim;

@@ -32,15 +32,7 @@ class BatchAttention {
   void arrange(std::span<const AttentionRows* const> rows);
   /// All rows are of one codec, layer and part; row i is sequence i of arrange(). Row `rows` null:
   /// skipped. `heads`: query heads, a multiple of the kv heads. `scale`: of the softmax.
-  /// `done(i)` runs on some thread once out of row i is written, for what follows per row.
-  template <typename Done>
-  void run(std::span<const Row> rows, uint32_t heads, float scale, const Done& done) {
-    if (!score(rows, heads, scale)) return;
-    threads_.run(static_cast<uint32_t>(placed_.size()), [&](uint32_t place, uint32_t worker) {
-      merge(place, worker);
-      done(placed_[place]);
-    });
-  }
+  void run(std::span<const Row> rows, uint32_t heads, float scale);
   /// Passes over a chunk of stored rows that the last run took, per kv head.
   size_t passes() const { return groups_.size(); }
 

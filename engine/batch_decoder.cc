@@ -51,8 +51,10 @@ bool BatchDecoder::start(std::span<StepRow> rows) {
   return count > 0;
 }
 
-// All products of input_, split into strips over the threads.
-void BatchDecoder::products(std::initializer_list<Product> list) {
+// All products of one input, split into strips over the threads.
+void BatchDecoder::products(std::initializer_list<Product> list, const std::vector<float>& x) {
+  const size_t columns = list.begin()->weights->columns;
+  const Activations input{x.data(), columns, static_cast<uint32_t>(rows_.size())};
   uint32_t tasks = 0;
   for (const Product& p : list) tasks += strips(p.weights->rows, kStripRows);
   threads_.run(tasks, [&](uint32_t task, uint32_t) {
@@ -63,22 +65,20 @@ void BatchDecoder::products(std::initializer_list<Product> list) {
         continue;
       }
       const uint32_t first = task * kStripRows, end = std::min(first + kStripRows, p.weights->rows);
-      matvec_batch(*p.weights, input_, first, end, p.out->data() + first, p.weights->rows);
+      multiply(*p.weights, input, first, end, p.out->data() + first, p.weights->rows);
       return;
     }
   });
 }
 
-// input_ = normed x_, to which out_, the branch before, is added first.
+// norm_ = normed x_, to which out_, the branch before, is added first.
 void BatchDecoder::norm(std::span<const float> weight, std::span<const float> branch_norm,
                         bool add) {
   const size_t width = model_.shape().width;
-  input_.start(static_cast<uint32_t>(rows_.size()), model_.shape().width);
   each_row([&](uint32_t row) {
-    float *x = x_.data() + row * width, *norm = norm_.data() + row * width;
+    float* x = x_.data() + row * width;
     if (add) add_branch(model_.shape(), branch_norm, out_.data() + row * width, x);
-    rms_norm(x, weight, model_.shape().rms_eps, norm);
-    input_.put(row, norm);
+    rms_norm(x, weight, model_.shape().rms_eps, norm_.data() + row * width);
   });
 }
 
@@ -103,27 +103,16 @@ void BatchDecoder::append(uint32_t layer) {
   });
 }
 
-// input_ = attention of the rows that append() left.
-void BatchDecoder::attend() {
-  const ModelShape& s = model_.shape();
-  const uint32_t q_width = s.heads * s.head_dim;
-  input_.start(static_cast<uint32_t>(rows_.size()), q_width);
-  attention_.run(attended_, s.heads, attention_scale(s),
-                 [&](uint32_t row) { input_.put(row, heads_.data() + size_t{row} * q_width); });
-}
-
 void BatchDecoder::feed_forward(const LayerWeights& layer) {
   const uint32_t ffn = model_.shape().ffn;
   norm(layer.ffn_norm, layer.post_attention_norm, true);
-  products({{&layer.gate, &gate_}, {&layer.up, &up_}});
-  input_.start(static_cast<uint32_t>(rows_.size()), ffn);
+  products({{&layer.gate, &gate_}, {&layer.up, &up_}}, norm_);
   each_row([&](uint32_t row) {
     const size_t at = size_t{row} * ffn;
     gate_times(model_.shape(), gate_.data() + at, up_.data() + at, inner_.data() + at,
                engine_codec_kernels());
-    input_.put(row, gate_.data() + at);
   });
-  products({{&layer.down, &out_}});
+  products({{&layer.down, &out_}}, gate_);
 }
 
 void BatchDecoder::step(std::span<StepRow> rows) {
@@ -138,10 +127,10 @@ void BatchDecoder::step(std::span<StepRow> rows) {
   for (uint32_t l = 0; l < model_.shape().layers; ++l) {
     const LayerWeights& layer = model_.layers()[l];
     norm(layer.attn_norm, model_.layers()[l > 0 ? l - 1 : 0].post_ffn_norm, l > 0);
-    products({{&layer.q, &q_}, {&layer.k, &k_}, {&layer.v, &v_}});
+    products({{&layer.q, &q_}, {&layer.k, &k_}, {&layer.v, &v_}}, norm_);
     append(l);
-    attend();
-    products({{&layer.o, &out_}});
+    attention_.run(attended_, model_.shape().heads, attention_scale(model_.shape()));
+    products({{&layer.o, &out_}}, heads_);
     feed_forward(layer);
   }
   finish();
@@ -167,21 +156,20 @@ void BatchDecoder::logits() {
     if (rows_[row]->status.ok() && !rows_[row]->logits.empty()) asking.push_back(row);
   }
   const auto count = static_cast<uint32_t>(asking.size());
-  input_.start(count, model_.shape().width);
   threads_.run(count, [&](uint32_t i, uint32_t) {
-    float *x = x_.data() + asking[i] * width, *norm = norm_.data() + asking[i] * width;
+    float* x = x_.data() + asking[i] * width;
     add_branch(model_.shape(), model_.layers().back().post_ffn_norm,
                out_.data() + asking[i] * width, x);
-    rms_norm(x, model_.output_norm(), model_.shape().rms_eps, norm);
-    input_.put(i, norm);
+    rms_norm(x, model_.output_norm(), model_.shape().rms_eps, norm_.data() + i * width);
   });
+  const Activations input{norm_.data(), width, count};
   const uint32_t vocab = model_.shape().vocab;
   threads_.run(
       count == 0 ? 0 : strips(vocab, kLogitStripRows), [&](uint32_t task, uint32_t worker) {
         const uint32_t first = task * kLogitStripRows, n = std::min(kLogitStripRows, vocab - first);
         std::vector<float>& strip = strips_[worker];
         strip.resize(size_t{count} * kLogitStripRows);
-        matvec_batch(model_.output(), input_, first, first + n, strip.data(), n);
+        multiply(model_.output(), input, first, first + n, strip.data(), n);
         for (uint32_t i = 0; i < count; ++i) {
           std::copy_n(strip.data() + size_t{i} * n, n, rows_[asking[i]]->logits.data() + first);
         }

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "engine/batch_attention.h"
-#include "engine/batch_kernels.h"
 #include "engine/model.h"
 #include "engine/network.h"
 #include "engine/threads.h"
@@ -31,10 +30,9 @@ class BatchDecoder {
     std::vector<float>* out;  // (rows, weights->rows)
   };
   bool start(std::span<StepRow> rows);
-  void products(std::initializer_list<Product> list);
+  void products(std::initializer_list<Product> list, const std::vector<float>& x);
   void norm(std::span<const float> weight, std::span<const float> branch_norm, bool add);
   void append(uint32_t layer);
-  void attend();
   void feed_forward(const LayerWeights& layer);
   void finish();
   void logits();
@@ -45,7 +43,6 @@ class BatchDecoder {
   Threads& threads_;
   BatchAttention attention_;
   std::vector<StepRow*> rows_;  // of this step, without those that it refused
-  BatchActivations input_;
   std::vector<float> x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_, out_;  // (rows, …)
   std::vector<float> rope_[2];  // (rows, head_dim): of full and of windowed layers
   std::vector<BatchAttention::Row> attended_;

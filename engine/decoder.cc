@@ -23,7 +23,6 @@ Decoder::Decoder(const Model& model, Threads& threads) : model_(model), threads_
   for (auto* v : {&q_, &heads_}) v->resize(q_width);
   for (auto* v : {&k_, &v_}) v->resize(kv_width);
   for (auto* v : {&gate_, &up_, &inner_}) v->resize(s.ffn);
-  sums_.resize(std::max({s.width, q_width, s.ffn}) / 32);
   for (auto& rope : rope_) rope.resize(s.head_dim);
   queries_.resize(s.kv_heads);
   limits_.resize(s.heads / s.kv_heads);
@@ -32,8 +31,7 @@ Decoder::Decoder(const Model& model, Threads& threads) : model_(model), threads_
 
 // All products of one input, split into strips over the threads.
 void Decoder::products(std::initializer_list<Product> list, const std::vector<float>& x) {
-  group_sums(x.data(), static_cast<uint32_t>(x.size()), sums_.data());
-  Activations input{x.data(), sums_.data()};
+  const Activations input{x.data()};
   uint32_t tasks = 0;
   for (const Product& p : list) tasks += strips(p.weights->rows, kStripRows);
   threads_.run(tasks, [&](uint32_t task, uint32_t) {
@@ -44,7 +42,7 @@ void Decoder::products(std::initializer_list<Product> list, const std::vector<fl
         continue;
       }
       uint32_t first = task * kStripRows, end = std::min(first + kStripRows, p.weights->rows);
-      matvec(*p.weights, input, first, end, p.out + first);
+      multiply(*p.weights, input, first, end, p.out + first, 0);
       return;
     }
   });
@@ -131,11 +129,10 @@ void Decoder::logits_of(const float* hidden, std::span<float> logits) {
   const ModelShape& s = model_.shape();
   KV_CHECK(logits.size() == s.vocab);
   rms_norm(hidden, model_.output_norm(), s.rms_eps, norm_.data());
-  group_sums(norm_.data(), s.width, sums_.data());
-  Activations input{norm_.data(), sums_.data()};
+  const Activations input{norm_.data()};
   threads_.run(strips(s.vocab, kLogitStripRows), [&](uint32_t task, uint32_t) {
     uint32_t first = task * kLogitStripRows, end = std::min(first + kLogitStripRows, s.vocab);
-    matvec(model_.output(), input, first, end, logits.data() + first);
+    multiply(model_.output(), input, first, end, logits.data() + first, 0);
   });
 }
 

@@ -38,7 +38,7 @@ class Decoder {
 
   const Model& model_;
   Threads& threads_;
-  std::vector<float> x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_, sums_;
+  std::vector<float> x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_;
   std::vector<float> rope_[2];             // of the step's position: full, windowed layers
   std::vector<PreparedQueries> queries_;   // per kv head
   std::vector<AttentionScratch> scratch_;  // per worker

@@ -1,9 +1,14 @@
-// EngineKernels: the products of packed weight rows with float activations, scalar and AVX2.
+// EngineKernels: products of packed weight rows with rows of float activations: scalar, AVX2 and
+// AVX-512.
 //
-// y[r] of row r sums in an order fixed by the kernel set: groups of 32 in ascending order, 8 lanes,
-// one tree at the end. Pure, unaligned pointers allowed, nothing checked. Any thread.
+// An output depends on its weight row and its row of activations alone, bit for bit, however many
+// of either are computed together: every weight as fp32, its product added to lane column % 16 in
+// ascending order of columns, one tree over the lanes at the end. AVX2 and AVX-512 fuse
+// multiplication and addition and agree bit for bit; the scalar set fuses nothing. Pure, unaligned
+// pointers allowed, nothing checked. Any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "codec/kernels.h"
@@ -11,28 +16,33 @@
 
 namespace kv {
 
+/// `count` rows of fp32 values, at least 1, `stride` values apart.
+struct Activations {
+  const float* x = nullptr;
+  size_t stride = 0;
+  uint32_t count = 1;
+};
+
 /// The functions of one tensor type.
 struct TypeKernels {
-  /// y (rows): `rows` weight rows, `stride` bytes apart, times x (columns); columns a multiple of
-  /// 32, of 256 for Q4_K and Q6_K. group_sums: of each 32 values of x.
-  void (*rows)(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns, const float* x,
-               const float* group_sums, float* y);
+  /// y[b * y_stride + r] = weight row r times row b of x, for `rows` weight rows `stride` bytes
+  /// apart; columns a multiple of 32, of 256 for Q4_K and Q6_K.
+  void (*multiply)(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
+                   const Activations& x, float* y, size_t y_stride);
   /// One weight row as fp32: out (columns). Every set gives the same bits.
   void (*widen)(const uint8_t* w, uint32_t columns, float* out);
 };
 
 struct EngineKernels {
   const char* name;
-  TypeKernels f32, f16, q4_1, q5_0, q8_0, q4_k, q6_k;
-  /// Sums of each 32 values: out (columns / 32).
-  void (*group_sums)(const float* x, uint32_t columns, float* out);
-
-  const TypeKernels& of(TensorType type) const;
+  TypeKernels (*of)(TensorType type);
 };
 
 const EngineKernels& scalar_engine_kernels();
 /// Null if this machine lacks AVX2, FMA or F16C.
 const EngineKernels* avx2_engine_kernels();
+/// Null if it lacks those, or what avx512_kernels() of the codec wants.
+const EngineKernels* avx512_engine_kernels();
 /// The set that goes with the codec's choice (KV_KERNELS, codec/kernels.h); chosen once.
 const EngineKernels& engine_kernels();
 /// The codec's kernels of the same choice.

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "engine/kernels.h"
+#include "engine/kernel_tiles.h"
 #include "engine/packed_avx2.h"
 
 namespace kv {
@@ -11,111 +11,112 @@ namespace {
 
 using namespace avx2;
 
+constexpr bool has_offsets(TensorType type) {
+  return type == TensorType::q4_1 || type == TensorType::q4_k;
+}
+
+// 32 weights of a row: columns 8 k … in w[k].
 template <TensorType type>
-KV_AVX2 void rows_packed(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
-                         const float* x, const float* sums, float* y) {
-  constexpr bool offsets = type == TensorType::q4_1 || type == TensorType::q4_k;
-  constexpr bool halves = type == TensorType::q6_k;
-  for (uint32_t r = 0; r < rows; ++r, w += stride) {
-    __m256 acc = _mm256_setzero_ps();
-    float offset = 0;
+KV_AVX2_INLINE void weights_of(const uint8_t* row, uint32_t g, __m256 (&w)[4]) {
+  if constexpr (type == TensorType::f32) {
+#pragma GCC unroll 4  // here and below so that arrays are registers
+    for (uint32_t k = 0; k < 4; ++k) {
+      w[k] = _mm256_loadu_ps(reinterpret_cast<const float*>(row + g * 128 + k * 32));
+    }
+  } else if constexpr (type == TensorType::f16) {
+#pragma GCC unroll 4
+    for (uint32_t k = 0; k < 4; ++k) w[k] = _mm256_cvtph_ps(load16(row + g * 64 + k * 16));
+  } else {
+    const Group group = unpack<type>(row, g);
+    const __m256 low = _mm256_set1_ps(group.scale[0]);
+    const __m256 high = type == TensorType::q6_k ? _mm256_set1_ps(group.scale[1]) : low;
+    const __m256 q[4] = {floats<0>(group.q), floats<1>(group.q), floats<2>(group.q),
+                         floats<3>(group.q)};
+    const __m256 offset = _mm256_set1_ps(group.offset);
+#pragma GCC unroll 4
+    for (uint32_t k = 0; k < 4; ++k) {
+      const __m256 scale = k < 2 ? low : high;
+      w[k] = has_offsets(type) ? _mm256_fmadd_ps(q[k], scale, offset) : _mm256_mul_ps(q[k], scale);
+    }
+  }
+}
+
+struct Avx2 {
+  static constexpr uint32_t kMostRows = 4;
+  static constexpr uint32_t weight_rows(uint32_t count) { return std::max(4 / count, 1u); }
+
+  template <TensorType type, uint32_t many, uint32_t count>
+  KV_AVX2 static void tile(const uint8_t* w, uint64_t stride, uint32_t columns, const float* x,
+                           size_t x_stride, float* y, size_t y_stride) {
+    __m256 acc[many][count][2];  // lanes 0-7 and 8-15
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < many; ++r) {
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) acc[r][b][0] = acc[r][b][1] = _mm256_setzero_ps();
+    }
+    const size_t part = many * stride * 32 / columns;
     for (uint32_t g = 0; g < columns / 32; ++g) {
-      const float* xg = x + g * 32;
-      Group group = unpack<type>(w, g);
-      __m256 a = _mm256_mul_ps(floats<0>(group.q), _mm256_loadu_ps(xg));
-      a = _mm256_fmadd_ps(floats<1>(group.q), _mm256_loadu_ps(xg + 8), a);
-      __m256 b = _mm256_mul_ps(floats<2>(group.q), _mm256_loadu_ps(xg + 16));
-      b = _mm256_fmadd_ps(floats<3>(group.q), _mm256_loadu_ps(xg + 24), b);
-      if constexpr (halves) {
-        acc = _mm256_fmadd_ps(_mm256_set1_ps(group.scale[0]), a, acc);
-        acc = _mm256_fmadd_ps(_mm256_set1_ps(group.scale[1]), b, acc);
-      } else {
-        acc = _mm256_fmadd_ps(_mm256_set1_ps(group.scale[0]), _mm256_add_ps(a, b), acc);
+      prefetch_weights(w + g * part, part);
+#pragma GCC unroll 4
+      for (uint32_t r = 0; r < many; ++r) {
+        __m256 weights[4];
+        weights_of<type>(w + r * stride, g, weights);
+#pragma GCC unroll 4
+        for (uint32_t b = 0; b < count; ++b) {
+          const float* xb = x + b * x_stride + g * 32;
+#pragma GCC unroll 4
+          for (uint32_t k = 0; k < 4; ++k) {
+            acc[r][b][k % 2] =
+                _mm256_fmadd_ps(weights[k], _mm256_loadu_ps(xb + k * 8), acc[r][b][k % 2]);
+          }
+        }
       }
-      if constexpr (offsets) offset += group.offset * sums[g];
     }
-    y[r] = lanes_sum(acc) + offset;
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < many; ++r) {
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) {
+        y[b * y_stride + r] = lanes_sum(_mm256_add_ps(acc[r][b][0], acc[r][b][1]));
+      }
+    }
   }
-}
+};
 
 template <TensorType type>
-KV_AVX2 void widen_packed(const uint8_t* w, uint32_t columns, float* out) {
-  for (uint32_t g = 0; g < columns / 32; ++g, out += 32) {
-    Group group = unpack<type>(w, g);
-    __m256 low = _mm256_set1_ps(group.scale[0]), high = _mm256_set1_ps(group.scale[1]);
-    __m256 offset = _mm256_set1_ps(group.offset);
-    auto store = [&](float* at, __m256 q, __m256 scale) KV_AVX2 {
-      _mm256_storeu_ps(at, _mm256_add_ps(_mm256_mul_ps(q, scale), offset));
-    };
-    store(out, floats<0>(group.q), low);
-    store(out + 8, floats<1>(group.q), low);
-    store(out + 16, floats<2>(group.q), high);
-    store(out + 24, floats<3>(group.q), high);
-  }
-}
-
-KV_AVX2 void rows_f32(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
-                      const float* x, const float*, float* y) {
-  for (uint32_t r = 0; r < rows; ++r, w += stride) {
-    __m256 acc = _mm256_setzero_ps();
+KV_AVX2 void widen(const uint8_t* w, uint32_t columns, float* out) {
+  if constexpr (type == TensorType::f32) {
+    std::memcpy(out, w, columns * sizeof(float));
+  } else if constexpr (type == TensorType::f16) {
     for (uint32_t j = 0; j < columns; j += 8) {
-      __m256 v = _mm256_loadu_ps(reinterpret_cast<const float*>(w + j * 4));
-      acc = _mm256_fmadd_ps(v, _mm256_loadu_ps(x + j), acc);
+      _mm256_storeu_ps(out + j, _mm256_cvtph_ps(load16(w + j * 2)));
     }
-    y[r] = lanes_sum(acc);
-  }
-}
-
-KV_AVX2 void rows_f16(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
-                      const float* x, const float*, float* y) {
-  for (uint32_t r = 0; r < rows; ++r, w += stride) {
-    __m256 acc = _mm256_setzero_ps();
-    for (uint32_t j = 0; j < columns; j += 8) {
-      __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(w + j * 2));
-      acc = _mm256_fmadd_ps(_mm256_cvtph_ps(h), _mm256_loadu_ps(x + j), acc);
+  } else {
+    for (uint32_t g = 0; g < columns / 32; ++g, out += 32) {
+      const Group group = unpack<type>(w, g);
+      const __m256 low = _mm256_set1_ps(group.scale[0]), high = _mm256_set1_ps(group.scale[1]);
+      const __m256 offset = _mm256_set1_ps(group.offset);
+      auto store = [&](float* at, __m256 q, __m256 scale) KV_AVX2 {
+        _mm256_storeu_ps(at, _mm256_add_ps(_mm256_mul_ps(q, scale), offset));
+      };
+      store(out, floats<0>(group.q), low);
+      store(out + 8, floats<1>(group.q), low);
+      store(out + 16, floats<2>(group.q), high);
+      store(out + 24, floats<3>(group.q), high);
     }
-    y[r] = lanes_sum(acc);
   }
 }
 
-KV_AVX2 void sums_of_groups(const float* x, uint32_t columns, float* out) {
-  for (uint32_t g = 0; g < columns / 32; ++g, x += 32) {
-    __m256 a = _mm256_add_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8));
-    __m256 b = _mm256_add_ps(_mm256_loadu_ps(x + 16), _mm256_loadu_ps(x + 24));
-    out[g] = lanes_sum(_mm256_add_ps(a, b));
-  }
+TypeKernels kernels_of(TensorType type) {
+  return with_type(type, []<TensorType t>() {
+    return TypeKernels{multiply_by_tiles<Avx2, t>, widen<t>};
+  });
 }
-
-KV_AVX2 void widen_f16(const uint8_t* w, uint32_t columns, float* out) {
-  for (uint32_t j = 0; j < columns; j += 8) {
-    __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(w + j * 2));
-    _mm256_storeu_ps(out + j, _mm256_cvtph_ps(h));
-  }
-}
-
-void widen_f32(const uint8_t* w, uint32_t columns, float* out) {
-  std::memcpy(out, w, columns * sizeof(float));
-}
-
-template <TensorType type>
-constexpr TypeKernels kPacked = {rows_packed<type>, widen_packed<type>};
-
-constexpr EngineKernels kAvx2 = {"avx2",
-                                 {rows_f32, widen_f32},
-                                 {rows_f16, widen_f16},
-                                 kPacked<TensorType::q4_1>,
-                                 kPacked<TensorType::q5_0>,
-                                 kPacked<TensorType::q8_0>,
-                                 kPacked<TensorType::q4_k>,
-                                 kPacked<TensorType::q6_k>,
-                                 sums_of_groups};
 
 }  // namespace
 
 const EngineKernels* avx2_engine_kernels() {
-  static const bool supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                                __builtin_cpu_supports("f16c");
-  return supported ? &kAvx2 : nullptr;
+  static constexpr EngineKernels kAvx2 = {"avx2", kernels_of};
+  return avx2_kernels() == nullptr ? nullptr : &kAvx2;
 }
 
 }  // namespace kv

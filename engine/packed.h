@@ -13,6 +13,28 @@
 
 namespace kv {
 
+/// call.operator()<type>() for a type that is known only at run time.
+template <typename Call>
+auto with_type(TensorType type, const Call& call) {
+  switch (type) {
+    case TensorType::f32:
+      break;
+    case TensorType::f16:
+      return call.template operator()<TensorType::f16>();
+    case TensorType::q4_1:
+      return call.template operator()<TensorType::q4_1>();
+    case TensorType::q5_0:
+      return call.template operator()<TensorType::q5_0>();
+    case TensorType::q8_0:
+      return call.template operator()<TensorType::q8_0>();
+    case TensorType::q4_k:
+      return call.template operator()<TensorType::q4_k>();
+    case TensorType::q6_k:
+      return call.template operator()<TensorType::q6_k>();
+  }
+  return call.template operator()<TensorType::f32>();
+}
+
 /// 32 values: q[j] * scale[j / 16] + offset.
 struct PackedGroup {
   int8_t q[32];

@@ -1,4 +1,5 @@
-// Shared by the AVX2 kernel files only: packed groups (packed.h) as vectors of small integers.
+// For the AVX2 and AVX-512 kernel files only: packed groups (packed.h) as vectors of small
+// integers.
 //
 // Only functions marked KV_AVX2 may run these instructions: after avx2_engine_kernels() has asked
 // the machine. Pure functions, any thread.
@@ -12,6 +13,7 @@
 #include "engine/packed.h"
 
 #define KV_AVX2 __attribute__((target("avx2,fma,f16c")))
+#define KV_AVX2_INLINE KV_AVX2 __attribute__((always_inline)) inline
 
 namespace kv::avx2 {
 
@@ -34,13 +36,17 @@ KV_AVX2 inline float half(const uint8_t* p) {
   return _cvtsh_ss(h);
 }
 
+KV_AVX2 inline __m128i load16(const uint8_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+
 KV_AVX2 inline __m256i load32(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 
 // 16 bytes: the low nibbles, then the high ones.
 KV_AVX2 inline __m256i nibbles_of_16(const uint8_t* p) {
-  __m128i q = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  __m128i q = load16(p);
   return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(q, 4), q), _mm256_set1_epi8(15));
 }
 

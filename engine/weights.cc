@@ -3,8 +3,6 @@
 
 #include <string>
 
-#include "engine/kernels.h"
-
 namespace kv {
 namespace {
 
@@ -57,13 +55,10 @@ void dequantise_row(const Matrix& w, uint32_t row, float* out) {
   engine_kernels().of(w.type).widen(w.data + row * w.stride, w.columns, out);
 }
 
-void group_sums(const float* x, uint32_t columns, float* out) {
-  engine_kernels().group_sums(x, columns, out);
-}
-
-void matvec(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y) {
-  engine_kernels().of(w.type).rows(w.data + first * w.stride, w.stride, end - first, w.columns, x.x,
-                                   x.group_sums, y);
+void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
+              size_t y_stride) {
+  engine_kernels().of(w.type).multiply(w.data + first * w.stride, w.stride, end - first, w.columns,
+                                       x, y, y_stride);
 }
 
 }  // namespace kv

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "engine/gguf.h"
+#include "engine/kernels.h"
 #include "proto/status.h"
 
 namespace kv {
@@ -31,16 +32,8 @@ Result<std::span<const float>> as_vector(const GgufFile& file, std::string_view 
 /// One weight row as fp32: out (columns).
 void dequantise_row(const Matrix& w, uint32_t row, float* out);
 
-/// Activations ready for products: the values and the sum of each 32 of them (Q4_1's offsets).
-/// x (columns), group_sums (columns / 32); both outlive the struct's use.
-struct Activations {
-  const float* x = nullptr;
-  const float* group_sums = nullptr;
-};
-/// out (columns / 32): sums of each 32 values, in a fixed order.
-void group_sums(const float* x, uint32_t columns, float* out);
-
-/// y[row - first] = weight row . x for rows [first, end).
-void matvec(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y);
+/// y[b * y_stride + row - first] = weight row . row b of x, for weight rows [first, end).
+void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
+              size_t y_stride);
 
 }  // namespace kv

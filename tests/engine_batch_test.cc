@@ -6,6 +6,7 @@
 #include "engine/batch.h"
 #include "engine/batch_attention.h"
 #include "engine/model_network.h"
+#include "engine/prompt.h"
 #include "tests/tiny_gguf.h"
 
 namespace kv {
@@ -48,6 +49,7 @@ struct Coding {
   const char* name;
   uint8_t k_bits, v_bits;
   DType raw = DType::f16;
+  PrefillMode prefill = PrefillMode::exact;
 };
 constexpr Coding kCodings[] = {{"raw f32", 0, 0, DType::f32},
                                {"raw f16", 0, 0},
@@ -55,13 +57,15 @@ constexpr Coding kCodings[] = {{"raw f32", 0, 0, DType::f32},
                                {"tq3", 3, 3},
                                {"tq2", 2, 2},
                                {"k8v4", 8, 4},
-                               {"k4 v raw", 4, 0}};
+                               {"k4 v raw", 4, 0},
+                               {"tq4 coded prefill", 4, 4, DType::f16, PrefillMode::coded}};
 
 std::shared_ptr<const Codec> codec_of(const Coding& coding) {
   CodingSettings settings;
   settings.k_bits = coding.k_bits;
   settings.v_bits = coding.v_bits;
   settings.raw_dtype = coding.raw;
+  settings.prefill = coding.prefill;
   auto profile = std::make_shared<const Profile>(*plain_profile(tiny_model()->spec(), settings));
   auto codec = Codec::create(tiny_model()->spec(), profile);
   KV_CHECK(codec.ok());
@@ -96,7 +100,7 @@ KvCache cache_of(const std::shared_ptr<const Codec>& codec, const Stored& stored
 }
 
 Stored store(Network& network, KvCache cache, std::vector<Token> tokens) {
-  KV_CHECK(tokens.empty() || network.prefill(tokens, cache, Deadline::max()).ok());
+  KV_CHECK(compute_prompt(network, tokens, cache, Deadline::max()).ok());
   Stored stored{std::move(tokens), cache.blocks()};
   auto tail = cache.tail();
   KV_CHECK(tail.ok());
@@ -151,6 +155,7 @@ void expect_own_run(Network& network, const std::shared_ptr<const Codec>& codec,
   std::vector<float> logits(network.vocab());
   for (size_t i = 0; i < life.fed.size(); ++i) {
     ASSERT_TRUE(network.step(life.fed[i], own, logits).ok());
+    ASSERT_TRUE(settle_block(network, own, Deadline::max()).ok());
     if (!life.logits[i].empty()) {
       ASSERT_EQ(life.logits[i], known(logits))
           << "token " << i << " after " << life.prefix->tokens.size();
@@ -360,10 +365,10 @@ TEST(EngineBatchRows, SharedBlocksAreReadOnce) {
     rows.push_back({held.back(), q.data(), out[i].data(), {}});
   }
   attention.arrange(held);
-  attention.run(rows, shape.heads, 1.0f, [](uint32_t) {});
+  attention.run(rows, shape.heads, 1.0f);
   EXPECT_EQ(attention.passes(), 4u + 2u + 6u);  // of a, of b, own ones
   rows[0].rows = nullptr;
-  attention.run(rows, shape.heads, 1.0f, [](uint32_t) {});
+  attention.run(rows, shape.heads, 1.0f);
   EXPECT_EQ(attention.passes(), 4u + 2u + 5u);
 }
 

@@ -1,5 +1,5 @@
-// Kernels against a double-precision sum over dequantised rows; order independence; the thread
-// pool.
+// Kernels against a double-precision sum over dequantised rows; outputs don't depend on what is
+// computed beside them, nor on the SIMD set; the thread pool.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -61,7 +61,9 @@ std::vector<PackedRow> packed_rows() {
 
 std::vector<const EngineKernels*> kernel_sets() {
   std::vector<const EngineKernels*> sets = {&scalar_engine_kernels()};
-  if (avx2_engine_kernels() != nullptr) sets.push_back(avx2_engine_kernels());
+  for (auto* set : {avx2_engine_kernels(), avx512_engine_kernels()}) {
+    if (set != nullptr) sets.push_back(set);
+  }
   return sets;
 }
 
@@ -78,55 +80,122 @@ TEST(EngineKernels, EveryPackedTypeWidensAsGgufDoes) {
   }
 }
 
+// What a product may differ from the exact sum of `row` times `x`.
+double tolerance(const std::vector<float>& row, const float* x, double& exact) {
+  double size = 0;
+  exact = 0;
+  for (size_t j = 0; j < row.size(); ++j) {
+    exact += static_cast<double>(row[j]) * x[j];
+    size += std::fabs(static_cast<double>(row[j]) * x[j]);
+  }
+  return 1e-6 * size;
+}
+
 TEST(EngineKernels, EveryPackedTypeMultipliesAsItWidens) {
   auto x = random_values(512, 8);
-  std::vector<float> sums(512 / 32);
   for (const PackedRow& row : packed_rows()) {
-    double expected = 0, size = 0;
-    for (size_t j = 0; j < 512; ++j) {
-      expected += static_cast<double>(row.values[j]) * x[j];
-      size += std::fabs(static_cast<double>(row.values[j]) * x[j]);
-    }
+    double exact, near = tolerance(row.values, x.data(), exact);
     for (const EngineKernels* k : kernel_sets()) {
-      k->group_sums(x.data(), 512, sums.data());
       float y = 0;
-      k->of(row.type).rows(row.bytes.data(), 0, 1, 512, x.data(), sums.data(), &y);
-      EXPECT_NEAR(y, expected, 1e-6 * size) << k->name << " " << to_string(row.type);
+      k->of(row.type).multiply(row.bytes.data(), 0, 1, 512, {x.data()}, &y, 0);
+      EXPECT_NEAR(y, exact, near) << k->name << " " << to_string(row.type);
     }
   }
 }
 
-TEST(EngineKernels, EveryTypeAgreesWithDequantisedDoubles) {
-  auto model = tiny_model();
-  const LayerWeights& l = model->layers()[0];
-  for (const Matrix* w : {&l.q, &l.k, &l.v, &l.o, &l.down, &model->embedding()}) {
-    auto x = random_values(w->columns, 5);
-    std::vector<float> row(w->columns), sums(w->columns / 32);
-    for (const EngineKernels* k : kernel_sets()) {
-      k->group_sums(x.data(), w->columns, sums.data());
-      std::vector<float> y(w->rows);
-      k->of(w->type).rows(w->data, w->stride, w->rows, w->columns, x.data(), sums.data(), y.data());
-      for (uint32_t r = 0; r < w->rows; ++r) {
-        dequantise_row(*w, r, row.data());
-        double expected = 0, size = 0;
-        for (uint32_t j = 0; j < w->columns; ++j) {
-          expected += static_cast<double>(row[j]) * x[j];
-          size += std::fabs(static_cast<double>(row[j]) * x[j]);
+constexpr TensorType kTypes[] = {TensorType::f32,  TensorType::f16,  TensorType::q4_1,
+                                 TensorType::q5_0, TensorType::q8_0, TensorType::q4_k,
+                                 TensorType::q6_k};
+
+// Random bytes are valid weights of every type but for exponents of all ones.
+std::vector<uint8_t> random_weights(TensorType type, uint32_t rows, uint32_t columns,
+                                    uint32_t seed) {
+  std::mt19937 random(seed);
+  const uint64_t stride = row_bytes(type, columns);
+  std::vector<uint8_t> w(stride * rows);
+  std::vector<float> values(columns);
+  for (uint8_t* row = w.data(); row != w.data() + w.size(); row += stride) {
+    do {
+      for (size_t i = 0; i < stride; ++i) row[i] = static_cast<uint8_t>(random());
+      if (type == TensorType::f32) {
+        auto floats = random_values(columns, static_cast<uint32_t>(random()));
+        std::memcpy(row, floats.data(), columns * sizeof(float));
+      } else if (type == TensorType::f16) {
+        for (uint32_t j = 0; j < columns; ++j) row[2 * j + 1] &= 0xbf;
+      }
+      scalar_engine_kernels().of(type).widen(row, columns, values.data());
+    } while (!std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); }));
+  }
+  return w;
+}
+
+// Up to 9 weight rows with up to 17 rows of activations that lie apart, as in any split of a
+// product: every output is what its two rows give alone.
+TEST(EngineKernels, AnOutputIsWhatItsTwoRowsGiveAlone) {
+  for (uint32_t columns : {256u, 768u}) {
+    for (TensorType type : kTypes) {
+      const uint32_t rows = 9, count = 17;
+      const uint64_t stride = row_bytes(type, columns);
+      auto w = random_weights(type, rows, columns, columns);
+      const size_t x_stride = columns + 3;
+      auto x = random_values(count * x_stride, 6);
+      for (const EngineKernels* k : kernel_sets()) {
+        auto multiply = k->of(type).multiply;
+        std::vector<float> alone(count * rows), row(columns);
+        for (uint32_t b = 0; b < count; ++b) {
+          for (uint32_t r = 0; r < rows; ++r) {
+            multiply(w.data() + r * stride, stride, 1, columns, {x.data() + b * x_stride},
+                     &alone[b * rows + r], 0);
+            k->of(type).widen(w.data() + r * stride, columns, row.data());
+            double exact, near = tolerance(row, x.data() + b * x_stride, exact);
+            ASSERT_NEAR(alone[b * rows + r], exact, near) << k->name << " " << to_string(type);
+          }
         }
-        EXPECT_NEAR(y[r], expected, 3e-6 * (size + 1)) << k->name << " " << to_string(w->type);
+        for (uint32_t n = 1; n <= count; ++n) {
+          for (uint32_t m = 1; m <= rows; ++m) {
+            const uint32_t b = count - n, r = rows - m;
+            std::vector<float> y(n * (m + 2), 77.0f), expected = y;
+            for (uint32_t i = 0; i < n; ++i) {
+              std::copy_n(&alone[(b + i) * rows + r], m, &expected[i * (m + 2)]);
+            }
+            multiply(w.data() + r * stride, stride, m, columns,
+                     {x.data() + b * x_stride, x_stride, n}, y.data(), m + 2);
+            ASSERT_EQ(y, expected) << k->name << " " << to_string(type) << " " << m << " x " << n;
+          }
+        }
       }
     }
   }
 }
 
-TEST(EngineKernels, OneRowAtATimeGivesTheSameBits) {
+TEST(EngineKernels, Avx2AndAvx512GiveTheSameBits) {
+  if (avx512_engine_kernels() == nullptr) GTEST_SKIP() << "this machine lacks AVX-512";
+  constexpr uint32_t kColumns = 512, kRows = 300;
+  auto x = random_values(kColumns, 4);
+  for (TensorType type : kTypes) {
+    const uint64_t stride = row_bytes(type, kColumns);
+    auto w = random_weights(type, kRows, kColumns, 3);
+    std::vector<float> of_avx2(kRows), of_avx512(kRows);
+    avx2_engine_kernels()->of(type).multiply(w.data(), stride, kRows, kColumns, {x.data()},
+                                             of_avx2.data(), 0);
+    avx512_engine_kernels()->of(type).multiply(w.data(), stride, kRows, kColumns, {x.data()},
+                                               of_avx512.data(), 0);
+    EXPECT_EQ(of_avx2, of_avx512) << to_string(type);
+  }
+}
+
+TEST(EngineKernels, AMatrixMultipliesTheRowsAskedFor) {
   auto model = tiny_model();
   for (const Matrix* w : {&model->layers()[0].gate, &model->embedding()}) {
     auto x = random_values(w->columns, 6);
-    std::vector<float> sums(w->columns / 32), all(w->rows), one(w->rows);
-    group_sums(x.data(), w->columns, sums.data());
-    matvec(*w, {x.data(), sums.data()}, 0, w->rows, all.data());
-    for (uint32_t r = 0; r < w->rows; ++r) matvec(*w, {x.data(), sums.data()}, r, r + 1, &one[r]);
+    std::vector<float> all(w->rows), one(w->rows), row(w->columns);
+    multiply(*w, {x.data()}, 0, w->rows, all.data(), 0);
+    for (uint32_t r = 0; r < w->rows; ++r) {
+      multiply(*w, {x.data()}, r, r + 1, &one[r], 0);
+      dequantise_row(*w, r, row.data());
+      double exact, near = tolerance(row, x.data(), exact);
+      ASSERT_NEAR(one[r], exact, near) << r;
+    }
     EXPECT_EQ(all, one);
   }
 }
