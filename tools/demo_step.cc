@@ -76,12 +76,14 @@ GenerateOptions how_to(const Options& options) {
   return how;
 }
 
-// What is said of one generation; its logits go to a file.
+// What is said of one generation; its logits, if they were kept, go to a file.
 json describe(const GenerateResult& result, const std::string& logits_path) {
   if (!result.cache_error.empty()) return {{"error", "cache: " + result.cache_error}};
-  std::ofstream logits(logits_path, std::ios::binary);
-  logits.write(reinterpret_cast<const char*>(result.logits.data()),
-               static_cast<std::streamsize>(result.logits.size() * sizeof(float)));
+  if (!result.logits.empty()) {
+    std::ofstream logits(logits_path, std::ios::binary);
+    logits.write(reinterpret_cast<const char*>(result.logits.data()),
+                 static_cast<std::streamsize>(result.logits.size() * sizeof(float)));
+  }
   json objects = json::array();
   for (const auto& name : result.prompt_objects) objects.push_back(name.id.hex());
   return {{"tier", to_string(result.tier)},
@@ -103,10 +105,12 @@ json run(Generator& generator, Client& client, const Options& options, const jso
   if (prompt.size() < 2) return error(invalid_argument("a prompt of at least 2 tokens"));
   GenerateOptions how = how_to(options);
   how.use_lookup = command.at("lookup").get<bool>();
+  const auto logits_path = command.value("logits", std::string());
+  how.keep_logits = !logits_path.empty();
   auto result = generator.generate(prompt, how);
   if (!result.ok()) return error(result.status());
   if (Status s = wait_spilled(client, generator.opened(), prompt); !s.ok()) return error(s);
-  return describe(*result, command.at("logits").get<std::string>());
+  return describe(*result, logits_path);
 }
 
 json run_batch(Generator& generator, const Options& options, const json& command) {
