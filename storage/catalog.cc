@@ -388,6 +388,17 @@ Status Catalog::checkpoint() {
   return rc == SQLITE_OK ? Status() : failure("checkpoint");
 }
 
+Status Catalog::compact() {
+  KV_RETURN_IF_ERROR(exec("VACUUM"));
+  return checkpoint();
+}
+
+uint64_t Catalog::bytes_written() const {
+  int pages = 0, highest = 0;
+  sqlite3_db_status(db_, SQLITE_DBSTATUS_CACHE_WRITE, &pages, &highest, 0);
+  return 2 * static_cast<uint64_t>(pages) * kPageBytes;
+}
+
 uint64_t Catalog::growth_bound(const Object& header) {
   uint64_t row = 768 + header.tokens.size() * sizeof(Token);
   for (const auto& e : header.extras) row += 8 + e.bytes.size();

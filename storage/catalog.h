@@ -58,6 +58,13 @@ class Catalog {
   Status set_recency(std::span<const std::pair<std::string, uint64_t>> recency);
   /// Moves the log into the database and empties it. Returns: as above.
   Status checkpoint();
+  /// Writes the database anew, through the log, and empties that: no byte of an earlier row is left
+  /// (a page that was split may keep stale ones otherwise). Takes the database's size in memory, in
+  /// the log, and in time. Returns: as above.
+  Status compact();
+
+  /// Pages written to the log since open, and as many again for the database.
+  uint64_t bytes_written() const;
 
   /// Upper bound on the growth of the log, and as much again of the database at the next
   /// checkpoint, by an upsert or removal of this object.

@@ -116,6 +116,30 @@ Status CatalogMirror::checkpoint() {
   return status;
 }
 
+Status CatalogMirror::compact() {
+  if (!catalog_) {
+    return {StatusCode::busy, "catalog: open in another process or unusable: not compacted"};
+  }
+  KV_RETURN_IF_ERROR(checkpoint());  // the log's promise covers the database's growth from here on
+  // A frame of the log is a page and its header; as much again is promised for the database.
+  uint64_t room = 2 * (database_bytes_ + database_bytes_ / 64 + kLogBytes);
+  if (!dir_.ledger().reserve(room)) {
+    return {StatusCode::resource_exhausted, "ssd limit: " + std::to_string(room) +
+                                                " bytes needed to compact the catalog, " +
+                                                std::to_string(dir_.ledger().left()) + " left"};
+  }
+  Status status = catalog_->compact();
+  if (!status.ok()) ++failures_;
+  (void)measure(room / 2);
+  dir_.ledger().unreserve(room);
+  if (status.ok() && failures() > 0) {
+    status = {StatusCode::io_error, "catalog: " + std::to_string(failures()) +
+                                        " changes failed since the start: restart to drop what "
+                                        "is left of them"};
+  }
+  return status;
+}
+
 void CatalogMirror::after(const Status& status, uint64_t growth_bound) {
   if (!status.ok()) ++failures_;
   (void)measure(growth_bound);
@@ -123,6 +147,7 @@ void CatalogMirror::after(const Status& status, uint64_t growth_bound) {
 }
 
 Status CatalogMirror::measure(uint64_t growth_bound) {
+  if (catalog_) bytes_written_ = catalog_->bytes_written();
   Status first;
   auto size_of = [&](const std::string& path, uint64_t known) -> uint64_t {
     auto info = dir_.files().stat(path);

@@ -37,10 +37,16 @@ class CatalogMirror {
   void set_recency(std::span<const std::pair<std::string, uint64_t>> recency);
   /// Returns: io_error and others of Catalog::checkpoint.
   Status checkpoint();
+  /// No byte of a row that is gone stays in database and log. Returns: resource_exhausted (no room
+  /// for the log), busy (another process has the catalog open), io_error (some row could not be
+  /// removed since the start: the next one drops it), and others of Catalog::compact.
+  Status compact();
 
   /// What one object's row may take, log and database together.
   static uint64_t row_room(const Object& header) { return 2 * Catalog::growth_bound(header); }
   uint64_t failures() const { return failures_.load(std::memory_order_relaxed); }
+  /// By the catalog in use, any thread.
+  uint64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
 
  private:
   void start_anew();
@@ -51,7 +57,7 @@ class CatalogMirror {
   StoreDir& dir_;
   Quarantine& quarantine_;
   std::unique_ptr<Catalog> catalog_;  // null if not even a new one could be made
-  std::atomic<uint64_t> failures_{0};
+  std::atomic<uint64_t> failures_{0}, bytes_written_{0};
   uint64_t database_bytes_ = 0, log_bytes_ = 0;  // in the ledger; the log's size is promised once
                                                  // more, for the next checkpoint
 };

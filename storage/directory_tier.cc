@@ -2,6 +2,7 @@
 #include "storage/directory_tier.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "proto/identity.h"
 #include "storage/file_reader.h"
@@ -25,6 +26,7 @@ DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, F
       quarantine_(dir_,
                   std::min(options_.quarantine_bytes, options_.limit_bytes / kQuarantineShare)),
       catalog_(dir_, quarantine_),
+      adoption_(dir_, catalog_, quarantine_),
       lock_(lock) {
   dir_.mark_all_dirty();  // who knows what the last owner synced
 }
@@ -39,12 +41,25 @@ DirectoryTier::~DirectoryTier() {
 Result<Recovery> DirectoryTier::recover() {
   std::lock_guard lock(writer_mutex_);
   if (recovered_) return Status(StatusCode::internal, "recover() was called twice");
-  RecoveryScan scan(dir_, catalog_, quarantine_, options_.reindex);
+  RecoveryScan scan(dir_, catalog_, quarantine_, adoption_, options_.reindex,
+                    options_.adopt_at_start);
   KV_ASSIGN_OR_RETURN(Recovery found, scan.run());
-  for (const auto& object : found.objects) recency_ = std::max(recency_, object.recency);
+  recency_ = scan.max_recency();
   counters_.unknown_bytes = found.unknown_bytes;
   recovered_ = true;
   return found;
+}
+
+Recovery DirectoryTier::adopt_more(uint64_t max_files) {
+  auto start = std::chrono::steady_clock::now();
+  std::lock_guard lock(writer_mutex_);
+  Recovery out;
+  adoption_.run(max_files, out);
+  counters_.unknown_bytes += out.unknown_bytes;
+  auto took = std::chrono::steady_clock::now() - start;
+  out.milliseconds =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(took).count());
+  return out;
 }
 
 Result<FileImage> DirectoryTier::read(const ObjectName& name) {
@@ -164,6 +179,28 @@ Status DirectoryTier::checkpoint() {
   return catalog_.checkpoint();
 }
 
+// No put is under way: what is there could not be unlinked when its put failed.
+Status DirectoryTier::remove_temps() {
+  KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list(dir_.temp_folder()));
+  for (const auto& entry : listed) {
+    if (!entry.name.ends_with(kTempSuffix)) continue;
+    KV_RETURN_IF_ERROR(dir_.files().unlink(dir_.temp_folder() + "/" + entry.name));
+  }
+  return dir_.files().sync_dir(dir_.temp_folder());  // they stay charged until the next start
+}
+
+Status DirectoryTier::scrub() {
+  std::lock_guard lock(writer_mutex_);
+  flush_touches();
+  Status status = remove_temps();
+  Status cleared = quarantine_.clear();
+  if (status.ok()) status = cleared;
+  Status compacted = catalog_.compact();
+  if (status.ok()) status = compacted;
+  (void)dir_.measure_all();  // charged for if it fails
+  return status;
+}
+
 Status DirectoryTier::put_record(const EncodedFile& file, const Id& id, const std::string& name) {
   PendingFile pending;
   pending.id = id;
@@ -259,6 +296,8 @@ SsdStats DirectoryTier::stats() const {
   out.unknown_bytes = counters_.unknown_bytes;
   out.files_written = counters_.files_written;
   out.bytes_written = counters_.bytes_written;
+  out.catalog_bytes_written = catalog_.bytes_written();
+  out.device_bytes_written = publisher_.bytes_written() + out.catalog_bytes_written;
   out.reads = counters_.reads;
   out.bytes_read = counters_.bytes_read;
   out.read_errors = counters_.read_errors;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "storage/adoption.h"
 #include "storage/catalog_mirror.h"
 #include "storage/ledger.h"
 #include "storage/publisher.h"
@@ -28,6 +29,7 @@ class DirectoryTier final : public SsdTier {
   ~DirectoryTier() override;
 
   Result<Recovery> recover() override;
+  Recovery adopt_more(uint64_t max_files) override;
   std::vector<PutResult> put(std::span<const FileImage> images, Durability level) override;
   uint64_t room_needed(const FileImage& image) const override;
   uint64_t room_left() const override { return ledger_.left(); }
@@ -37,6 +39,7 @@ class DirectoryTier final : public SsdTier {
   void touch(std::span<const ObjectName> names) override;
   Status sync() override;
   Status checkpoint() override;
+  Status scrub() override;
   Status put_profile(const Profile& profile) override;
   Result<std::shared_ptr<const Profile>> read_profile(const Id& id) override;
   Status erase_profile(const Id& id) override;
@@ -74,6 +77,7 @@ class DirectoryTier final : public SsdTier {
   /// The row, then the file. Returns: io_error; not_found.
   Status move_away(const ObjectName& name, const std::string& path);
   void flush_touches();
+  Status remove_temps();
   std::vector<std::pair<std::string, uint64_t>> serials_of(const Id& model, Status& status) const;
 
   const SsdOptions options_;
@@ -82,6 +86,7 @@ class DirectoryTier final : public SsdTier {
   Publisher publisher_;
   Quarantine quarantine_;
   CatalogMirror catalog_;
+  Adoption adoption_;
   const Fd lock_;
 
   std::mutex writer_mutex_;  // guards what follows but the counters, and the parts above but the

@@ -24,8 +24,6 @@ Status error(const char* call, const std::string& path) {
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-    case EMFILE:
-    case ENFILE:
       code = StatusCode::resource_exhausted;
       break;
     default:
@@ -43,6 +41,22 @@ auto retry(Call call) {
   auto result = call();
   while (result == -1 && errno == EINTR) result = call();
   return result;
+}
+
+// Every entry but the folder itself and its parent, in no order.
+template <typename Visit>
+Status walk(const std::string& path, Visit visit) {
+  DIR* dir = ::opendir(path.c_str());
+  if (dir == nullptr) return error("opendir", path);
+  errno = 0;
+  while (dirent* e = ::readdir(dir)) {
+    std::string_view name = e->d_name;
+    if (name != "." && name != "..") visit(::dirfd(dir), *e);
+    errno = 0;
+  }
+  Status status = errno == 0 ? Status() : error("readdir", path);
+  ::closedir(dir);
+  return status;
 }
 
 FileInfo info_of(const struct stat& st) {
@@ -123,21 +137,23 @@ class PosixFiles final : public Files {
   }
 
   Result<std::vector<DirEntry>> list(const std::string& path) override {
-    DIR* dir = ::opendir(path.c_str());
-    if (dir == nullptr) return error("opendir", path);
     std::vector<DirEntry> entries;
-    errno = 0;
-    while (dirent* e = ::readdir(dir)) {
-      std::string name = e->d_name;
-      if (name == "." || name == "..") continue;
-      entries.push_back(
-          {std::move(name), e->d_type == DT_REG, e->d_type == DT_DIR, e->d_type != DT_UNKNOWN});
-      errno = 0;
-    }
-    Status status = errno == 0 ? Status() : error("readdir", path);
-    ::closedir(dir);
-    if (!status.ok()) return status;
+    KV_RETURN_IF_ERROR(walk(path, [&](int, const dirent& e) {
+      entries.push_back({e.d_name, e.d_type == DT_REG, e.d_type == DT_DIR, e.d_type != DT_UNKNOWN});
+    }));
     return entries;
+  }
+
+  Result<std::vector<ListedFile>> list_files(const std::string& path) override {
+    std::vector<ListedFile> files;
+    KV_RETURN_IF_ERROR(walk(path, [&](int folder, const dirent& e) {
+      ListedFile& file = files.emplace_back();
+      file.name = e.d_name;
+      struct stat st;
+      file.readable = ::fstatat(folder, e.d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+      if (file.readable) file.info = info_of(st);
+    }));
+    return files;
   }
 
   Result<FileInfo> stat(const std::string& path) override {

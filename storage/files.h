@@ -31,12 +31,19 @@ struct DirEntry {
   bool is_file = false, is_dir = false, type_known = false;
 };
 
+/// A directory entry with its stat, in one walk of the folder.
+struct ListedFile {
+  std::string name;
+  FileInfo info;
+  bool readable = false;  ///< false: its stat failed, `info` says nothing
+};
+
 /// An open descriptor, or -1. The caller closes it through Files::close.
 using Fd = int;
 
-/// Errors of every call: not_found (ENOENT), resource_exhausted (ENOSPC, EDQUOT, EFBIG, EMFILE,
-/// ENFILE), busy (a lock that another holds), else io_error; the message names call, path and
-/// errno.
+/// Errors of every call: not_found (ENOENT), resource_exhausted (ENOSPC, EDQUOT, EFBIG: making
+/// room may help), busy (a lock that another holds), else io_error; the message names call, path
+/// and errno.
 class Files {
  public:
   virtual ~Files() = default;
@@ -56,6 +63,7 @@ class Files {
   virtual Status rename(const std::string& from, const std::string& to) = 0;
   virtual Status unlink(const std::string& path) = 0;
   virtual Result<std::vector<DirEntry>> list(const std::string& path) = 0;
+  virtual Result<std::vector<ListedFile>> list_files(const std::string& path) = 0;
   virtual Result<FileInfo> stat(const std::string& path) = 0;
   virtual Result<FileInfo> stat(Fd fd) = 0;
   /// Bytes that this user may still allocate on the file system of `path`.

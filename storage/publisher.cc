@@ -73,6 +73,7 @@ Status Publisher::check_room(uint64_t room) {
 Status Publisher::write_pieces(const EncodedFile& file, const PendingFile& pending) {
   // Space first: a full disk shows before any byte is written, and extents stay few.
   KV_RETURN_IF_ERROR(dir_.files().allocate(pending.fd, pending.bytes));
+  bytes_written_ += pending.bytes;
   RunWriter writer(dir_.files(), pending.fd, run_);
   KV_RETURN_IF_ERROR(writer.append(file.head));
   if (observer_) {

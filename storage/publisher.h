@@ -7,6 +7,7 @@
 // that fails stays charged). Internal to storage/; called under the tier's writer lock.
 #pragma once
 
+#include <atomic>
 #include <string>
 
 #include "storage/block_file.h"
@@ -47,6 +48,9 @@ class Publisher {
   /// Removes what is there of it. Harmless after settle().
   void abandon(PendingFile& pending);
 
+  /// Of all temporary files, any thread.
+  uint64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
+
   void observe(Step step, const std::string& name) const {
     if (observer_) observer_(step, name);
   }
@@ -59,6 +63,7 @@ class Publisher {
   StepObserver observer_;
   uint64_t min_free_bytes_;
   uint64_t next_temp_ = 0;
+  std::atomic<uint64_t> bytes_written_{0};
   std::vector<uint8_t> run_;  // of writes under way
 };
 

@@ -57,15 +57,24 @@ void Quarantine::trim(uint64_t incoming_bytes) {
   size_t max_files = limit_bytes_ == 0 ? 0 : kMaxQuarantineFiles;
   while (!entries_.empty() &&
          (bytes_ + incoming_bytes > limit_bytes_ || entries_.size() + room > max_files)) {
-    Entry oldest = entries_.front();
-    Status status = dir_.files().unlink(dir_.quarantine_folder() + "/" + oldest.name);
-    if (!status.ok() && status.code() != StatusCode::not_found)
-      return;  // still there, still counted
-    dir_.ledger().remove(oldest.allocated_bytes);
-    bytes_ -= oldest.allocated_bytes;
-    entries_.pop_front();
-    --files_;
+    if (!remove_oldest().ok()) return;  // still there, still counted
   }
+}
+
+Status Quarantine::remove_oldest() {
+  const Entry& oldest = entries_.front();
+  Status status = dir_.files().unlink(dir_.quarantine_folder() + "/" + oldest.name);
+  if (!status.ok() && status.code() != StatusCode::not_found) return status;
+  dir_.ledger().remove(oldest.allocated_bytes);
+  bytes_ -= oldest.allocated_bytes;
+  entries_.pop_front();
+  --files_;
+  return {};
+}
+
+Status Quarantine::clear() {
+  while (!entries_.empty()) KV_RETURN_IF_ERROR(remove_oldest());
+  return dir_.files().sync_dir(dir_.quarantine_folder());
 }
 
 }  // namespace kv

@@ -27,11 +27,15 @@ class Quarantine {
   /// quarantine. Its bytes are in the ledger already. Returns: io_error (it is still there).
   Status take(const std::string& path, const std::string& name);
 
+  /// Removes every file. Returns: io_error (some are left, and counted).
+  Status clear();
+
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
   uint64_t files() const { return files_.load(std::memory_order_relaxed); }
 
  private:
   void trim(uint64_t incoming_bytes);
+  Status remove_oldest();
   void push(std::string name, uint64_t allocated_bytes);
 
   struct Entry {

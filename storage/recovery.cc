@@ -31,22 +31,36 @@ Result<Recovery> RecoveryScan::scan() {
   Catalog::Rows rows;
   KV_RETURN_IF_ERROR(catalog_.open(rows, out_.catalog_rebuilt));
   if (reindex_) KV_RETURN_IF_ERROR(catalog_.start_empty());
-  rows_.reserve(rows.good.size());
-  out_.objects.reserve(rows.good.size());
-  for (auto& row : rows.good) {
-    max_recency_ = std::max(max_recency_, row.recency);
-    rows_.emplace(row.header.name, std::move(row));
-  }
+  take_rows(std::move(rows.good));
   for (uint32_t f = 0; f < kFolders; ++f) KV_RETURN_IF_ERROR(scan_folder(f));
   KV_RETURN_IF_ERROR(scan_top());
   KV_RETURN_IF_ERROR(dir_.measure_all());
-
-  std::vector<std::string> gone = std::move(rows.bad);
-  for (const auto& [name, row] : rows_) gone.push_back(file_name(name));
-  out_.rows_dropped += gone.size();
-  catalog_.remove(gone);
-  mirror_adopted();
+  give_rows(std::move(rows.bad));
+  max_recency_ = adoption_.settle(max_recency_);
+  adoption_.run(adopt_at_start_, out_);
   return std::move(out_);
+}
+
+void RecoveryScan::take_rows(std::vector<KnownObject> rows) {
+  rows_ = std::move(rows);
+  fate_.assign(rows_.size(), Row::without_file);
+  row_of_.reserve(rows_.size());
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    max_recency_ = std::max(max_recency_, rows_[i].recency);
+    // Two rows of one name: a damaged catalog, the first one counts.
+    if (!row_of_.emplace(rows_[i].header.name, i).second) fate_[i] = Row::left_out;
+  }
+}
+
+// The good rows are the objects known so far; the others are dropped.
+void RecoveryScan::give_rows(std::vector<std::string> bad) {
+  out_.objects.reserve(out_.rows_used);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    if (fate_[i] == Row::used) out_.objects.push_back(std::move(rows_[i]));
+    if (fate_[i] == Row::without_file) bad.push_back(file_name(rows_[i].header.name));
+  }
+  out_.rows_dropped += bad.size();
+  catalog_.remove(bad);
 }
 
 // The lock is ours, so whoever wrote them is dead.
@@ -64,64 +78,43 @@ Status RecoveryScan::remove_temps() {
 }
 
 Status RecoveryScan::scan_folder(uint32_t folder) {
-  KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list(dir_.folder_path(folder)));
-  for (const auto& entry : listed) {
-    std::string path = dir_.folder_path(folder) + "/" + entry.name;
-    auto name = parse_file_name(entry.name);
-    auto info = dir_.files().stat(path);
-    if (!info.ok()) {
+  KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list_files(dir_.folder_path(folder)));
+  for (const ListedFile& file : listed) {
+    if (!file.readable) {
       ++out_.unreadable;
       continue;
     }
-    if (!name || folder_of(name->object.id) != folder || !info->is_file) {
-      count_unknown(path, 0);
+    auto name = parse_file_name(file.name);
+    if (!name || folder_of(name->object.id) != folder || !file.info.is_file) {
+      count_unknown(dir_.folder_path(folder) + "/" + file.name, 0);
       continue;
     }
-    dir_.ledger().add(info->allocated_bytes);
+    dir_.ledger().add(file.info.allocated_bytes);
     if (name->kind == FileKind::profile) {
-      scan_profile(*name, path);
+      scan_profile(*name, dir_.folder_path(folder) + "/" + file.name);
     } else if (name->kind == FileKind::model_record) {
-      scan_model_record(*name, path);
+      scan_model_record(*name, dir_.folder_path(folder) + "/" + file.name);
     } else {
-      scan_object(*name, path, *info);
+      scan_object(*name, file.info);
     }
   }
   return {};
 }
 
-void RecoveryScan::scan_object(const ParsedName& name, const std::string& path,
-                               const FileInfo& info) {
-  auto row = rows_.find(name.object);
-  if (!reindex_ && row != rows_.end() && row->second.file_bytes == info.bytes) {
-    row->second.allocated_bytes = info.allocated_bytes;
-    out_.objects.push_back(std::move(row->second));
-    rows_.erase(row);
+void RecoveryScan::scan_object(const ParsedName& name, const FileInfo& info) {
+  auto found = row_of_.find(name.object);
+  if (found == row_of_.end()) return adoption_.add({name.object, info.modified_ns, 0, false});
+  KnownObject& row = rows_[found->second];
+  bool same_length = row.file_bytes == info.bytes;
+  if (!reindex_ && same_length) {
+    row.allocated_bytes = info.allocated_bytes;
+    fate_[found->second] = Row::used;
     ++out_.rows_used;
     return;
   }
-  auto view = read_head(dir_.files(), path);
-  Status status = view.ok() ? Status() : view.status();
-  if (status.ok() && view->header.name != name.object) {
-    status = corruption("the file holds another object than its name says");
-  }
-  if (!status.ok()) {
-    reject(path, file_name(name.object), status, info.allocated_bytes);
-    return;  // its row, if any, stays in rows_ and is dropped
-  }
-  KnownObject object;
-  object.header = std::move(view->header);
-  object.header.planes.clear();
-  object.header.states.clear();
-  object.unpacked_bytes = view->unpacked_bytes;
-  object.file_bytes = info.bytes;
-  object.allocated_bytes = info.allocated_bytes;
-  if (row != rows_.end()) {
-    object.recency = row->second.recency;
-    // Replaced below by one that agrees with the file.
-    if (row->second.file_bytes != info.bytes) ++out_.rows_dropped;
-    rows_.erase(row);
-  }
-  adopted_.push_back({std::move(object), info.modified_ns});
+  fate_[found->second] = Row::left_out;  // replaced by one that agrees with the file
+  if (!same_length) ++out_.rows_dropped;
+  adoption_.add({name.object, info.modified_ns, row.recency, true});
 }
 
 void RecoveryScan::scan_profile(const ParsedName& name, const std::string& path) {
@@ -134,7 +127,8 @@ void RecoveryScan::scan_profile(const ParsedName& name, const std::string& path)
     return;
   }
   auto info = dir_.files().stat(path);
-  reject(path, profile_file_name(name.object.id), status, info.ok() ? info->allocated_bytes : 0);
+  adoption_.reject(path, profile_file_name(name.object.id), status,
+                   info.ok() ? info->allocated_bytes : 0, out_);
 }
 
 void RecoveryScan::scan_model_record(const ParsedName& name, const std::string& path) {
@@ -147,8 +141,8 @@ void RecoveryScan::scan_model_record(const ParsedName& name, const std::string& 
   }
   if (!status.ok()) {
     auto info = dir_.files().stat(path);
-    reject(path, model_record_file_name(name.object.id, name.serial), status,
-           info.ok() ? info->allocated_bytes : 0);
+    adoption_.reject(path, model_record_file_name(name.object.id, name.serial), status,
+                     info.ok() ? info->allocated_bytes : 0, out_);
     return;
   }
   for (auto& known : out_.models) {
@@ -157,20 +151,6 @@ void RecoveryScan::scan_model_record(const ParsedName& name, const std::string& 
     return;
   }
   out_.models.push_back(std::move(*record));
-}
-
-void RecoveryScan::reject(const std::string& path, const std::string& name, const Status& status,
-                          uint64_t allocated_bytes) {
-  if (out_.rejected.size() < kMaxRejectedNames) out_.rejected.push_back({name, status});
-  if (status.code() == StatusCode::corruption) {
-    Status moved = quarantine_.take(path, name);
-    ++(moved.ok() ? out_.quarantined : out_.unreadable);
-  } else if (status.code() == StatusCode::unsupported) {
-    ++out_.unknown_files;
-    out_.unknown_bytes += allocated_bytes;
-  } else {
-    ++out_.unreadable;
-  }
 }
 
 // The directory itself: everything but the folders and files that have their own accounts.
@@ -206,22 +186,6 @@ void RecoveryScan::count_unknown(const std::string& path, int depth) {
   auto listed = dir_.files().list(path);
   if (!listed.ok()) return;
   for (const auto& entry : *listed) count_unknown(path + "/" + entry.name, depth + 1);
-}
-
-// Files without rows are the newest (their writer died before the row) or all there is: the order
-// in which they were written is the best recency there is. Bad rows still tell theirs.
-void RecoveryScan::mirror_adopted() {
-  std::sort(adopted_.begin(), adopted_.end(),
-            [](const Found& a, const Found& b) { return a.modified_ns < b.modified_ns; });
-  std::vector<KnownObject> objects;
-  for (auto& found : adopted_) {
-    if (found.object.recency == 0) found.object.recency = ++max_recency_;
-    out_.adopted_bytes += found.object.file_bytes;
-    objects.push_back(std::move(found.object));
-  }
-  out_.adopted = objects.size();
-  catalog_.adopt(objects);
-  std::move(objects.begin(), objects.end(), std::back_inserter(out_.objects));
 }
 
 }  // namespace kv

@@ -9,45 +9,50 @@
 #include <unordered_map>
 #include <vector>
 
-#include "storage/catalog_mirror.h"
-#include "storage/ssd_tier.h"
-#include "storage/store_dir.h"
+#include "storage/adoption.h"
 
 namespace kv {
 
 class RecoveryScan {
  public:
-  /// `reindex`: no row is believed, every header is read and the catalog written anew.
-  RecoveryScan(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine, bool reindex)
-      : dir_(dir), catalog_(catalog), quarantine_(quarantine), reindex_(reindex) {}
+  /// `reindex`: no row is believed, every header is read and the catalog written anew. `adoption`
+  /// gets the files without a good row; at most `adopt_at_start` of them are read at once.
+  RecoveryScan(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine, Adoption& adoption,
+               bool reindex, uint64_t adopt_at_start)
+      : dir_(dir),
+        catalog_(catalog),
+        quarantine_(quarantine),
+        adoption_(adoption),
+        reindex_(reindex),
+        adopt_at_start_(adopt_at_start) {}
   /// Returns: io_error if a folder can't be listed.
   Result<Recovery> run();
+  /// No object, known or unread, has a higher one.
+  uint64_t max_recency() const { return max_recency_; }
 
  private:
-  struct Found {  // a file without a good row
-    KnownObject object;
-    int64_t modified_ns;
-  };
+  enum class Row : uint8_t { without_file, used, left_out };
   Result<Recovery> scan();
   Status remove_temps();
   Status scan_folder(uint32_t folder);
   Status scan_top();
-  void scan_object(const ParsedName& name, const std::string& path, const FileInfo& info);
+  void scan_object(const ParsedName& name, const FileInfo& info);
   void scan_profile(const ParsedName& name, const std::string& path);
   void scan_model_record(const ParsedName& name, const std::string& path);
-  /// Files a failed file by what is wrong with it.
-  void reject(const std::string& path, const std::string& name, const Status& status,
-              uint64_t allocated_bytes);
   void count_unknown(const std::string& path, int depth);
-  void mirror_adopted();
+  void take_rows(std::vector<KnownObject> rows);
+  void give_rows(std::vector<std::string> bad);
 
   StoreDir& dir_;
   CatalogMirror& catalog_;
   Quarantine& quarantine_;
+  Adoption& adoption_;
   bool reindex_;
+  uint64_t adopt_at_start_;
   Recovery out_;
-  std::unordered_map<ObjectName, KnownObject, ObjectNameHash> rows_;
-  std::vector<Found> adopted_;
+  std::vector<KnownObject> rows_;
+  std::vector<Row> fate_;  // of each row
+  std::unordered_map<ObjectName, size_t, ObjectNameHash> row_of_;
   uint64_t max_recency_ = 0;
 };
 

@@ -47,6 +47,8 @@ struct SsdOptions {
   uint64_t limit_bytes = 0;                 ///< of allocated bytes in the directory
   uint64_t min_free_bytes = 0;              ///< left free on the file system by puts
   uint64_t quarantine_bytes = 64ull << 20;  ///< of damaged files kept for inspection; 0: none
+  /// Files without a good row whose headers recover() reads; adopt_more() reads the others.
+  uint64_t adopt_at_start = UINT64_MAX;
   bool reindex = false;    ///< recover() reads every header and writes the catalog anew; of the old
                            ///< one only recency counts
   Files* files = nullptr;  ///< nullptr: the operating system
@@ -79,6 +81,7 @@ struct Recovery {
                                     ///< was good
   std::vector<RejectedFile> rejected;  ///< the first kMaxRejectedNames of `quarantined`,
                                        ///< `unreadable` and files of another version
+  uint64_t unread = 0;                 ///< files left to adopt_more(): counted, not yet known
   uint64_t milliseconds = 0;           ///< that it took
 };
 
@@ -104,6 +107,9 @@ struct SsdStats {
   uint64_t quarantine_bytes = 0, quarantine_files = 0;
   uint64_t unknown_bytes = 0;                     ///< as of recover()
   uint64_t files_written = 0, bytes_written = 0;  ///< lengths of published files
+  /// What the device was given: file bytes, also of files that failed, and the catalog's pages (to
+  /// its log, and at most as many to the database).
+  uint64_t device_bytes_written = 0, catalog_bytes_written = 0;
   uint64_t reads = 0, bytes_read = 0;
   uint64_t read_errors = 0;    ///< I/O errors
   uint64_t corruptions = 0;    ///< files that failed twice and left the store
@@ -127,6 +133,10 @@ class SsdTier {
   /// call. Deletes nothing but temporary files and rows; damaged files go to quarantine.
   /// Returns: io_error if a folder can't be listed or measured: close the tier and open it again.
   virtual Result<Recovery> recover() = 0;
+  /// Reads the headers of at most `max_files` of the files that recover() left unread, the oldest
+  /// first, and tells what it found: objects (some may be known by now: a put found their file),
+  /// adopted, quarantined, unreadable, foreign versions, and how many are unread still.
+  virtual Recovery adopt_more(uint64_t max_files) = 0;
 
   /// Publishes objects in the given order (parents first): one result each. `level` is spilled or
   /// durable. An object fails with its parent's status if its parent (or a supplement's block)
@@ -156,6 +166,11 @@ class SsdTier {
   virtual Status sync() = 0;
   /// Writes pending touches and empties the catalog's log, so that erased tokens are gone from it.
   virtual Status checkpoint() = 0;
+  /// After an erase: no byte of what was erased stays in any file. Removes every temporary and
+  /// quarantined file (whose a damaged one is nobody can tell) and writes the catalog anew; takes
+  /// room and memory of the catalog's size. Returns: resource_exhausted, busy (another process has
+  /// the catalog open), io_error: something may be left.
+  virtual Status scrub() = 0;
 
   /// Records are durable on return, before the first block that names them.
   virtual Status put_profile(const Profile& profile) = 0;

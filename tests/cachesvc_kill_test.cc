@@ -21,16 +21,17 @@
 #include "proto/socket_client.h"
 #include "storage/ssd_tier.h"
 #include "tests/daemon_process.h"
+#include "tests/soak.h"
 
 namespace kv {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int kKills = 200;
-constexpr int kKillsInWindow = 150;
+const int kKills = soaked(200);
+const int kKillsInWindow = kKills * 3 / 4;
 constexpr uint64_t kLimitBytes = 24ull << 20;
 constexpr uint64_t kTightLimitBytes = 12ull << 20;
-constexpr int kKillsUnderPressure = 10;
+const int kKillsUnderPressure = soaked(10);
 constexpr uint32_t kBlockTokens = 256;
 constexpr uint32_t kDim = 64;
 constexpr uint32_t kBlocksPerEntry = 6;

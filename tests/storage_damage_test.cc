@@ -8,6 +8,7 @@
 
 #include "storage/block_file.h"
 #include "storage/ssd_tier.h"
+#include "tests/soak.h"
 #include "tests/storage_testing.h"
 
 namespace kv {
@@ -129,7 +130,7 @@ class RandomDamage : public ::testing::Test {
 
 TEST_F(RandomDamage, NeverChangesAnAnswer) {
   constexpr uint64_t kSeed = 41;
-  constexpr int kRounds = kStride == 1 ? 300 : 30;
+  const int kRounds = soaked(kStride == 1 ? 300 : 30);
   std::mt19937_64 rng(kSeed);
   auto images = sample_chain(rng, 6, 64);
   images.push_back(raw_image(sample_supplement(rng, images[1].header, 1, 16, 24)));

@@ -17,7 +17,7 @@ constexpr uint64_t kStride = 1;
 
 struct Fault {
   FaultFiles::Mode mode;
-  StatusCode code;  ///< io_error: EIO, EROFS; resource_exhausted: ENOSPC, EDQUOT, EMFILE
+  StatusCode code;  ///< io_error: EIO, EROFS, EMFILE; resource_exhausted: ENOSPC, EDQUOT
 };
 constexpr Fault kFaults[] = {
     {FaultFiles::Mode::fail_once, StatusCode::io_error},

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "storage/ssd_tier.h"
+#include "tests/soak.h"
 #include "tests/storage_testing.h"
 
 namespace kv {
@@ -35,7 +36,7 @@ constexpr int kCuts = 100;
 #endif
 int cuts() {
   const char* text = std::getenv("KV_POWER_CUTS");
-  return text != nullptr ? std::atoi(text) : kCuts;
+  return text != nullptr ? std::atoi(text) : soaked(kCuts);
 }
 
 bool shell(const std::string& command) {

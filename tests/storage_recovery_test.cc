@@ -197,6 +197,48 @@ TEST_F(CatalogDamage, RowsWithoutFilesGoAndDamagedFilesAreQuarantined) {
 }
 
 // Orphans stay; files of strangers and of other versions stay and count; stale temporaries go.
+// Puts and erases go on meanwhile; what is damaged goes to quarantine with its reason.
+TEST_F(CatalogDamage, FilesBeyondTheFirstAreReadLaterTheOldestFirst) {
+  fs::remove(dir_.store() + "/catalog.db");
+  auto written = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  for (const auto& image : images_) {
+    fs::last_write_time(path_of(dir_, image.header.name), written += std::chrono::seconds(1));
+  }
+  flip_byte(path_of(dir_, images_[30].header.name), 60);
+  SsdOptions options = small_options();
+  options.adopt_at_start = 10;
+  auto tier = SsdTier::open(dir_.store(), options);
+  ASSERT_TRUE(tier.ok());
+  auto found = (*tier)->recover();
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->objects.size(), 10u);
+  EXPECT_EQ(found->unread, 30u);
+  EXPECT_EQ((*tier)->stats().used_bytes, du(dir_.store())) << "what is unread counts";
+  EXPECT_TRUE((*tier)->put({&images_[20], 1}, Durability::spilled)[0].existed);
+  ASSERT_TRUE((*tier)->erase({&images_[39].header.name, 1}).ok());
+  for (uint64_t unread = found->unread; unread > 0;) {
+    Recovery more = (*tier)->adopt_more(7);
+    EXPECT_EQ(more.unread, unread - std::min<uint64_t>(unread, 7));
+    EXPECT_EQ(more.rejected.size(), more.quarantined);
+    found->quarantined += more.quarantined;
+    unread = more.unread;
+    std::move(more.objects.begin(), more.objects.end(), std::back_inserter(found->objects));
+  }
+  EXPECT_EQ(found->quarantined, 1u);
+  std::sort(found->objects.begin(), found->objects.end(),
+            [](const auto& a, const auto& b) { return a.recency < b.recency; });
+  std::vector<ObjectName> order, expected;
+  for (const auto& object : found->objects) order.push_back(object.header.name);
+  for (size_t i = 0; i < images_.size(); ++i) {
+    if (i != 30 && i != 39) expected.push_back(images_[i].header.name);
+  }
+  EXPECT_EQ(order, expected) << "as they were written";
+  tier->reset();
+  Recovery again = reopen();
+  EXPECT_EQ(again.rows_used, 38u);
+  EXPECT_EQ(again.adopted, 0u);
+}
+
 TEST_F(CatalogDamage, NothingValidOrForeignIsDeleted) {
   std::string store = dir_.store() + "/";
   fs::remove(store + relative_path(images_[0].header.name));  // the root of the chain

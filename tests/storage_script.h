@@ -25,7 +25,8 @@ class Script {
   enum class Kind {
     fresh,    ///< a new directory: two batches, records, a touch, an erase, a read
     restart,  ///< a used directory with a damaged and a stale file: reads, erases, puts again
-    rebuild,  ///< the same without its catalog, and a limit that the puts reach
+    rebuild,  ///< the same without its catalog, and a limit that the puts reach; some files are
+              ///< read between the puts
   };
   static constexpr Kind kKinds[] = {Kind::fresh, Kind::restart, Kind::rebuild};
   using Events = std::vector<std::string>;
@@ -70,6 +71,11 @@ class Script {
       if (tier.put_model_record(sample_record(serial)).ok()) tell("R " + std::to_string(serial));
     }
     put(tier, second_, Durability::durable, tell);
+    while (recovered->unread > 0) {
+      Recovery more = tier.adopt_more(1);
+      recovered->unread = more.unread;
+      recovered->unreadable += more.unreadable;
+    }
     std::vector<ObjectName> used = {first_[0].header.name};
     tier.touch(used);
     read(tier, first_[0]);
@@ -134,7 +140,9 @@ class Script {
   }
 
   SsdOptions options(Files* files) const {
-    return small_options(files, kind_ == Kind::rebuild ? kMinLimitBytes : 64 << 20);
+    auto options = small_options(files, kind_ == Kind::rebuild ? kMinLimitBytes : 64 << 20);
+    if (kind_ == Kind::rebuild && files != nullptr) options.adopt_at_start = 2;
+    return options;
   }
 
  private:

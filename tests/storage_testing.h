@@ -229,6 +229,15 @@ class FaultFiles final : public Files {
     KV_RETURN_IF_ERROR(step("list", p));
     return real_.list(p);
   }
+  Result<std::vector<ListedFile>> list_files(const std::string& p) override {
+    KV_ASSIGN_OR_RETURN(auto entries, list(p));
+    std::vector<ListedFile> files;
+    for (const DirEntry& entry : entries) {
+      auto info = stat(p + "/" + entry.name);
+      files.push_back({entry.name, info.ok() ? *info : FileInfo{}, info.ok()});
+    }
+    return files;
+  }
   Result<FileInfo> stat(const std::string& p) override {
     KV_RETURN_IF_ERROR(step("stat", p));
     return real_.stat(p);

@@ -431,11 +431,12 @@ TEST_F(Cachectl, VerifyNamesQuarantinedFilesWithTheirReasons) {
 }
 
 TEST_F(Cachectl, CommandsThatChangeAreRefusedBesideAnOwner) {
-  for (const std::string command : {"verify --repair", "reindex", "gc"}) {
-    Ran ran = run(command + " " + store());
+  for (const std::string command : {"verify --repair", "reindex", "gc", "purge"}) {
+    std::string more = command == "purge" ? " tenant" : "";
+    Ran ran = run(command + " " + store() + more);
     EXPECT_EQ(ran.code, 1) << command;
     EXPECT_THAT(ran.err, HasSubstr("in use by another process")) << command;
-    EXPECT_EQ(run(command + " " + dir_.path() + "/missing").code, 4) << command;
+    EXPECT_EQ(run(command + " " + dir_.path() + "/missing" + more).code, 4) << command;
   }
   EXPECT_EQ(run("gc --dry-run " + store()).code, 0);
   EXPECT_FALSE(fs::exists(dir_.path() + "/missing"));
@@ -493,6 +494,37 @@ TEST_F(Cachectl, GcRemovesOnlyWhatServesNothing) {
   EXPECT_TRUE(fs::exists(store() + "/0/notes.txt"));
   EXPECT_EQ(run("gc --dry-run --json " + store()).parsed()["files"].size(), 0u);
   EXPECT_EQ(run("ls --json " + store()).parsed().size(), 1u);
+}
+
+TEST_F(Cachectl, PurgeLeavesNoTraceOfItsNamespaceAndAllOfTheOthers) {
+  Object kept = first_;
+  stamp(kept, {"other", model_.fingerprint, profile_->id()});
+  put_all(*tier_, {raw_image(kept)});
+  ModelRecord record{"other", model_, profile_->id(), 1};
+  ASSERT_TRUE(tier_->put_model_record(record).ok());
+  std::string bytes = slurp(path(second_));
+  bytes[bytes.size() - 3] ^= 1;
+  spew(path(second_), bytes);
+  EXPECT_FALSE(tier_->read(second_.name).ok());  // to quarantine
+  tier_.reset();
+  std::string ns = realm_.ns;
+  Ran dry = run_changing("purge --dry-run --json " + store() + " '" + ns + "'");
+  EXPECT_EQ(dry.parsed()["objects"], 3u) << dry.out << dry.err;
+  EXPECT_TRUE(fs::exists(path(first_)));
+  Ran ran = run_changing("purge " + store() + " '" + ns + "'");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("removed 3 objects, 1 model, 0 profiles and 1 file in quaran"));
+  std::vector<std::string> traces = {ns, hex(first_)};
+  for (const Object* o : {&first_, &second_, &tail_, &other_}) {
+    if (o == &first_) continue;  // the other namespace has these tokens too
+    traces.emplace_back(reinterpret_cast<const char*>(o->tokens.data()), o->tokens.size() * 4);
+  }
+  for (const auto& [name, content] : listing(store())) {
+    for (const auto& t : traces) EXPECT_EQ(content.find(t), std::string::npos) << name;
+  }
+  EXPECT_EQ(run("verify --deep " + store()).code, 0);
+  EXPECT_TRUE(fs::exists(path(kept)));
+  EXPECT_EQ(run("gc --dry-run --json " + store()).parsed()["files"].size(), 0u);
 }
 
 TEST_F(Cachectl, GcRemovesNothingWhereAFileIsDamaged) {

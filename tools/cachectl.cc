@@ -15,8 +15,8 @@ using Run = Exit (*)(const Request&);
 
 int run(int argc, char** argv) {
   CLI::App app{
-      "cachectl: looks into a store's directory (only verify --repair, reindex and gc change it), "
-      "and measures codings on a model"};
+      "cachectl: looks into a store's directory (only verify --repair, reindex, gc and purge "
+      "change it), and measures codings on a model"};
   app.require_subcommand(1);
   app.footer("exit codes: 0 ok, 1 damage or runtime error, 2 usage, 4 not found");
   Request request;
@@ -48,6 +48,11 @@ int run(int argc, char** argv) {
                          "objects, unused profiles (no daemon may run)",
                          run_gc);
   gc->add_flag("--dry-run", request.dry_run, "only name it; safe beside a daemon");
+  CLI::App* purge = command(
+      "purge", "remove every trace of a namespace, and all of quarantine (no daemon may run)",
+      run_purge);
+  purge->add_option("NAMESPACE", request.ns, "whose objects, records and rows go")->required();
+  purge->add_flag("--dry-run", request.dry_run, "only say how much it is");
   command("stats", "totals of the directory, and per model", run_stats);
   add_quality(app, chosen);
   add_tune(app, chosen);

@@ -1,9 +1,9 @@
 // cachectl: what its commands share. Each command has a file of its own, cachectl_<command>.cc.
 //
 // cachectl reads a store's directory through storage/inspect.h and never creates, locks or changes
-// anything in it, so it works beside a running daemon. Three commands change it: `verify --repair`,
-// `reindex` and `gc` without --dry-run. They take the directory's lock and are refused beside a
-// daemon. One thread.
+// anything in it, so it works beside a running daemon. Four commands change it: `verify --repair`,
+// `reindex`, `purge`, and `gc` without --dry-run. They take the directory's lock and are refused
+// beside a daemon. One thread.
 #pragma once
 
 #include <string>
@@ -21,12 +21,13 @@ enum class Exit : int {
 struct Request {
   std::string directory;
   std::string id;        ///< show: an id or the beginning of one
+  std::string ns;        ///< purge: the namespace
   bool json = false;     ///< exact bytes for programs instead of a table for people
   bool blocks = false;   ///< ls: files instead of entries
   bool tokens = false;   ///< show: also the token ids, which reveal the prompt
   bool deep = false;     ///< verify: unpack and check values too
   bool repair = false;   ///< verify: move damaged files to quarantine
-  bool dry_run = false;  ///< gc: only say what would go
+  bool dry_run = false;  ///< gc, purge: only say what would go
 };
 
 /// Results go to standard output, errors and remarks to standard error.
@@ -35,6 +36,7 @@ Exit run_show(const Request& request);
 Exit run_verify(const Request& request);
 Exit run_reindex(const Request& request);
 Exit run_gc(const Request& request);
+Exit run_purge(const Request& request);
 Exit run_stats(const Request& request);
 
 }  // namespace kv::cachectl

@@ -1,0 +1,81 @@
+// Adoption: header by header, the oldest file first.
+#include "storage/adoption.h"
+
+#include <algorithm>
+
+#include "storage/file_reader.h"
+
+namespace kv {
+namespace {
+
+constexpr uint64_t kFilesAtATime = 512;  // rows that wait for one transaction
+
+}  // namespace
+
+uint64_t Adoption::settle(uint64_t max_recency) {
+  std::sort(unread_.begin(), unread_.end(),
+            [](const UnreadFile& a, const UnreadFile& b) { return a.modified_ns < b.modified_ns; });
+  for (UnreadFile& file : unread_) {
+    if (file.recency == 0) file.recency = ++max_recency;
+  }
+  return max_recency;
+}
+
+void Adoption::run(uint64_t max_files, Recovery& out) {
+  while (max_files > 0 && !unread_.empty()) {
+    uint64_t count = std::min({max_files, kFilesAtATime, uint64_t{unread_.size()}});
+    max_files -= count;
+    std::vector<KnownObject> adopted;
+    for (; count > 0; --count) {
+      UnreadFile file = unread_.front();
+      unread_.pop_front();
+      read(file, adopted, out);
+    }
+    out.adopted += adopted.size();
+    catalog_.adopt(adopted);
+    std::move(adopted.begin(), adopted.end(), std::back_inserter(out.objects));
+  }
+  out.unread = unread_.size();
+}
+
+void Adoption::read(const UnreadFile& file, std::vector<KnownObject>& adopted, Recovery& out) {
+  std::string name = file_name(file.name), path = dir_.file_path(file.name.id, name);
+  auto info = dir_.files().stat(path);
+  auto view = info.ok() ? read_head(dir_.files(), path) : Result<HeaderView>(info.status());
+  Status status = view.ok() ? Status() : view.status();
+  if (status.code() == StatusCode::not_found) return;  // erased since it was listed
+  if (status.ok() && view->header.name != file.name) {
+    status = corruption("the file holds another object than its name says");
+  }
+  if (!status.ok()) {
+    reject(path, name, status, info.ok() ? info->allocated_bytes : 0, out);
+    if (file.has_row) catalog_.remove(std::span(&name, 1));
+    return;
+  }
+  KnownObject object;
+  object.header = std::move(view->header);
+  object.header.planes.clear();
+  object.header.states.clear();
+  object.unpacked_bytes = view->unpacked_bytes;
+  object.file_bytes = info->bytes;
+  object.allocated_bytes = info->allocated_bytes;
+  object.recency = file.recency;
+  out.adopted_bytes += object.file_bytes;
+  adopted.push_back(std::move(object));
+}
+
+void Adoption::reject(const std::string& path, const std::string& name, const Status& status,
+                      uint64_t allocated_bytes, Recovery& out) {
+  if (out.rejected.size() < kMaxRejectedNames) out.rejected.push_back({name, status});
+  if (status.code() == StatusCode::corruption) {
+    Status moved = quarantine_.take(path, name);
+    ++(moved.ok() ? out.quarantined : out.unreadable);
+  } else if (status.code() == StatusCode::unsupported) {
+    ++out.unknown_files;
+    out.unknown_bytes += allocated_bytes;
+  } else {
+    ++out.unreadable;
+  }
+}
+
+}  // namespace kv

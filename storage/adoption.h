@@ -1,0 +1,51 @@
+// Adoption: files that no good catalog row describes are read, checked, and given a row.
+//
+// After a crash these are the last batch's; after the loss of the catalog all there are, and then
+// they are read in the background, some at a time, while puts, reads and erases go on. The ledger
+// counts them from the start. Internal to storage/; called under the tier's writer lock.
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "storage/catalog_mirror.h"
+#include "storage/ssd_tier.h"
+#include "storage/store_dir.h"
+
+namespace kv {
+
+/// A file that is there and not yet known.
+struct UnreadFile {
+  ObjectName name;
+  int64_t modified_ns = 0;
+  uint64_t recency = 0;  ///< of its bad row; 0: none, by age then
+  bool has_row = false;  ///< a row that contradicts it: goes if the file is not taken
+};
+
+class Adoption {
+ public:
+  Adoption(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine)
+      : dir_(dir), catalog_(catalog), quarantine_(quarantine) {}
+
+  void add(UnreadFile file) { unread_.push_back(file); }
+  /// All are added: orders them by age and gives those without a row their recency, above
+  /// `max_recency`. Files without rows are the newest (their writer died before the row) or all
+  /// there is: the order in which they were written is the best that there is. Returns: the highest
+  /// recency.
+  uint64_t settle(uint64_t max_recency);
+  /// Reads at most `max_files`, the oldest first, and adds what it finds to `out`.
+  void run(uint64_t max_files, Recovery& out);
+  /// Files a failed file by what is wrong with it.
+  void reject(const std::string& path, const std::string& name, const Status& status,
+              uint64_t allocated_bytes, Recovery& out);
+
+ private:
+  void read(const UnreadFile& file, std::vector<KnownObject>& adopted, Recovery& out);
+
+  StoreDir& dir_;
+  CatalogMirror& catalog_;
+  Quarantine& quarantine_;
+  std::deque<UnreadFile> unread_;
+};
+
+}  // namespace kv
