@@ -100,8 +100,8 @@ CacheCore::Impl::Sources CacheCore::Impl::sources_of(Reservation& r, std::vector
 std::vector<PutRequest> CacheCore::Impl::row_puts(const Reservation& r, const Sources& sources,
                                                   std::vector<Holding>& own) const {
   const RealmState& realm = *r.realm;
-  auto ends = end_positions(realm.block_tokens(), static_cast<uint32_t>(r.query.tokens.size()),
-                            block_end_interval(realm));
+  auto n = static_cast<uint32_t>(r.query.tokens.size());
+  auto ends = end_positions(realm.block_tokens(), n, r.ends);
   std::vector<Sources::Rows> taken;
   for (const Sources::Rows& source : sources.rows) {
     auto wanted = source.superseded
@@ -171,10 +171,10 @@ void CacheCore::Impl::adopt_from_others(Reservation& r, Deadline deadline) {
   for (PutRequest& put : puts) {
     Reservation* still = find_reservation(session, id);
     if (!still || !identify(*still, put.object).ok()) return;
-    ++count_.adopted_supplements;
     // What can't be adopted now stays where it is: the commit checks what is there.
+    auto adopted = [this](Status s) { count_.adopted_supplements += s.ok(); };
     start_put(*still, std::move(put), nullptr, deadline,
-              begin<Status>(session, deadline, [](Status) {}));
+              begin<Status>(session, deadline, adopted));
   }
 }
 

@@ -19,7 +19,7 @@ bool RealmState::has_supplements() const {
 bool serves_end(const Record& supplement, uint32_t n) {
   const PartSpec& spec = supplement.realm->groups[supplement.name.group].spec;
   uint32_t first = supplement.name.first_row, end = supplement.name.end_row;
-  for (EndPosition at : end_positions(supplement.realm->block_tokens(), n, 0)) {
+  for (EndPosition at : end_positions(supplement.realm->block_tokens(), n, {})) {
     if (first == end && end == at.n) return true;
     for (const RowRange& rows : demanded_rows(spec, at.n)) {
       if (first < end && rows.first < end && first < rows.end) return true;

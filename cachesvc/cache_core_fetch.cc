@@ -242,6 +242,8 @@ void CacheCore::Impl::fetch_step(std::shared_ptr<FetchCall> f) {
   for (NodeId node : hit->match.path) {
     if (Record* r = f->realm->nodes.at(node).main) path.push_back(r);
   }
+  std::sort(path.begin(), path.end());
+  path.erase(std::unique(path.begin(), path.end()), path.end());
   index_.touch(path);
   note_touches(path);
   if (missing.empty()) return fetch_reply(f, *hit);
@@ -339,7 +341,7 @@ void CacheCore::Impl::fetch_reply(std::shared_ptr<FetchCall> f, const Hit& hit) 
   reply.tokens = hit.plan.tokens;
   reply.common = hit.common;
   reply.form = hit.plan.form;
-  bool limited = !f->limit_reason.empty() && reply.tokens < hit.common;
+  bool limited = !f->limit_reason.empty() && (f->max_tokens < UINT32_MAX || f->ram_only);
   reply.reason = limited ? f->limit_reason : hit.plan.shortfall.text;
   Prefix prefix;
   prefix.tokens = reply.tokens;

@@ -2,8 +2,9 @@
 // cachesvc/cache_core*.
 //
 // Everything runs on the loop executor unless a comment says "worker"; a worker gets values and
-// returns values. Files: _open, _reserve, _put (+ _encode), _adopt, _commit, _fetch, _promote,
-// _spill, _room, _erase, _stats, each with the verbs of that name.
+// returns values. Files: _recover, _warm, _open, _reserve, _put (+ _encode, _needs), _adopt,
+// _commit, _fetch, _promote, _spill, _room, _erase, each with the verbs of that name; _index
+// (+ _plan, _ends, _orphans): ObjectIndex.
 #pragma once
 
 #include <boost/asio/post.hpp>
@@ -17,6 +18,7 @@
 #include "cachesvc/cache_core.h"
 #include "cachesvc/cache_core_call.h"
 #include "cachesvc/cache_core_index.h"
+#include "cachesvc/cache_core_needs.h"
 #include "storage/ssd_tier.h"
 
 namespace kv {
@@ -73,6 +75,7 @@ struct Reservation {
   Query query;
   std::vector<Id> blocks;       ///< ids of the complete blocks
   Id tail;                      ///< zero if the length is a multiple of block_tokens
+  EndRules ends;                ///< which block ends beside its own are welcome
   std::set<ObjectName> existed; ///< of blocks and tail: there at reserve, so pinned
   std::map<ObjectName, ObjectPtr> finished;
   std::map<ObjectName, Charge> index_charges;
@@ -104,13 +107,13 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
        std::shared_ptr<RamPool> pool);
   void close();
 
-  // start (_recover)
+  // start (_recover, _warm)
   Status open_ssd();
   void warm_start();
   void warm_next(std::shared_ptr<std::deque<PinnedName>> left);
   void adopt(Recovery recovery);
 
-  // calls (_call)
+  // calls
   Result<uint64_t> connect(const std::string& ns);
   void disconnect(uint64_t session);
   Result<std::shared_ptr<ModelState>> model_of(uint64_t session, uint32_t handle);
@@ -242,13 +245,13 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::vector<ObjectName> ssd_victims(uint64_t bytes);
   void batch_written(std::shared_ptr<SpillBatch> batch, std::vector<PutResult> results);
   void finish_batch(std::shared_ptr<SpillBatch> batch);
-  void spill_failed(Record& record, bool dropped);
+  void spill_failed(Record& record);
   void schedule_sync();
   void run_sync();
   void flush_touches();
   void note_touches(const std::vector<Record*>& records);
 
-  // _erase, _stats, drain
+  // _erase
   void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
              Done<Result<uint64_t>> done);
   Result<std::vector<Record*>> namespace_targets(uint64_t session, const Query& query);

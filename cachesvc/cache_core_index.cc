@@ -94,15 +94,15 @@ NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
 }
 
 Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index_charge) {
-  if (Record* found = find(object.name)) {
-    if (found->realm) return found;
-    remove(*found);  // an orphan whose parent is back: the given bytes take its place
-  }
+  Record* orphan = find(object.name);
+  if (orphan && orphan->realm) return orphan;
+  if (orphan) remove(*orphan);  // its parent is back: the given bytes take its place
   bool supplement = object.name.kind == ObjectKind::supplement;
   if (supplement && object.name.group >= realm.groups.size()) return nullptr;
   NodeId node = owner_node(realm, object);
   if (node == kNoNode) return nullptr;
   Record* r = make(object.name, std::move(index_charge));
+  r->replaces_file = orphan != nullptr;
   link(*r, realm, node, object);
   return r;
 }

@@ -60,8 +60,8 @@ class Needs {
 };
 
 void group_needs(const PartSpec& spec, uint16_t group, uint32_t block, uint32_t n,
-                 uint32_t interval, Needs& needs) {
-  for (EndPosition at : end_positions(block, n, interval)) {
+                 EndRules rules, Needs& needs) {
+  for (EndPosition at : end_positions(block, n, rules)) {
     if (spec.has_rows() && !spec.rows_in_block()) {
       for (const RowRange& range : demanded_rows(spec, at.n)) {
         needs.rows(group, range, at.required);
@@ -71,9 +71,11 @@ void group_needs(const PartSpec& spec, uint16_t group, uint32_t block, uint32_t 
   }
   if (spec.has_rows()) return;
   if (spec.snapshot == SnapshotPlace::checkpoint) {
+    uint64_t step = uint64_t{rules.interval} * block;
     needs.snapshot(group, n, true);
-    for (uint32_t at = interval * block; interval > 0 && at < n; at += interval * block) {
-      needs.snapshot(group, at, false);
+    if (rules.branch > 0) needs.snapshot(group, rules.branch, false);
+    for (uint64_t at = step; step > 0 && at < n; at += step) {
+      needs.snapshot(group, static_cast<uint32_t>(at), false);
     }
     return;
   }
@@ -85,12 +87,13 @@ void group_needs(const PartSpec& spec, uint16_t group, uint32_t block, uint32_t 
 
 }  // namespace
 
-std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, uint32_t interval) {
+std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, EndRules rules) {
   std::vector<EndPosition> out{{n, true}};
   uint32_t block_end = n / block_tokens * block_tokens;
   if (n > 1) out.push_back({n - 1, false});
   if (block_end > 0) out.push_back({block_end, false});
-  uint64_t step = uint64_t{interval} * block_tokens;
+  if (rules.branch > 0) out.push_back({rules.branch, false});
+  uint64_t step = uint64_t{rules.interval} * block_tokens;
   if (step == 0) return out;
   for (uint64_t at = n / step * step; at > 0; at -= step) {
     out.push_back({static_cast<uint32_t>(at), false});
@@ -122,10 +125,10 @@ std::vector<RowRange> missing_rows(RowRange wanted, uint16_t group,
 }
 
 std::vector<Need> attached_needs(std::span<const PartGroup> groups, uint32_t block_tokens,
-                                 uint32_t n, uint32_t interval, const std::vector<Holding>& held) {
+                                 uint32_t n, EndRules rules, const std::vector<Holding>& held) {
   Needs needs(block_tokens, held);
   for (size_t g = 0; g < groups.size(); ++g) {
-    group_needs(groups[g].spec, static_cast<uint16_t>(g), block_tokens, n, interval, needs);
+    group_needs(groups[g].spec, static_cast<uint16_t>(g), block_tokens, n, rules, needs);
   }
   return needs.take();
 }

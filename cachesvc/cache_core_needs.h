@@ -15,18 +15,24 @@ struct EndPosition {
   uint32_t n = 0;
   bool required = false;  ///< a store that can't serve it is refused; else it is only welcome
 };
-/// The entry's own ends: n, n - 1 (a repeat of the same prompt) and the newest block end; then, as
-/// the setting says, every `interval` blocks (0: none) from the newest backwards.
-std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, uint32_t interval);
+/// What makes a block end one beside an entry's own.
+struct EndRules {
+  uint32_t interval = 0;  ///< every so many blocks from the root; 0: none
+  uint32_t branch = 0;    ///< the last block end that another entry shares; 0: none
+};
+/// The entry's own ends: n, n - 1 (a repeat of the same prompt) and the newest block end; then the
+/// branch, and every `interval` blocks, the newest first.
+std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, EndRules rules);
 
 /// Rows of [first, end) that no holding of the group has, ascending.
 std::vector<RowRange> missing_rows(RowRange wanted, uint16_t group,
                                    const std::vector<Holding>& held);
 
-/// Supplements and snapshots that a store of `n` tokens lacks, given what is held already: what
-/// each of its end_positions demands (restorable.h), and block-end states at every block end.
+/// Supplements and snapshots that a store of `n` tokens lacks, given what is held already: rows and
+/// carries that each of its end_positions demands (restorable.h), block-end states at every block
+/// end, checkpoints at n and where the rules say.
 std::vector<Need> attached_needs(std::span<const PartGroup> groups, uint32_t block_tokens,
-                                 uint32_t n, uint32_t interval, const std::vector<Holding>& held);
+                                 uint32_t n, EndRules rules, const std::vector<Holding>& held);
 
 /// Bytes of planes that an object for this need takes when stored (states: 0, their size is
 /// unknown).
@@ -44,7 +50,6 @@ uint64_t stored_rows_bytes(const SideSpec& side, DType raw, uint8_t bits, uint32
 /// The part's raw dtype under the profile.
 DType raw_dtype(const PartSpec& part, const Profile& profile);
 
-std::span<const Extra> extras_between(const Query& query, uint32_t first, uint32_t end);
 std::span<const Token> tokens_between(const Query& query, uint32_t first, uint32_t end);
 
 }  // namespace kv

@@ -7,16 +7,8 @@
 namespace kv {
 namespace {
 
-// Those of `extras` (ascending) in [first, end).
-std::span<const Extra> extras_in(const std::vector<Extra>& extras, uint32_t first, uint32_t end) {
-  auto before = [](const Extra& e, uint32_t p) { return e.position < p; };
-  auto a = std::lower_bound(extras.begin(), extras.end(), first, before);
-  auto b = std::lower_bound(a, extras.end(), end, before);
-  return {a, b};
-}
-
 // True if tokens and extras from position `first` on are the query's, as far as both go.
-bool agrees(std::span<const Token> tokens, const std::vector<Extra>& extras, uint32_t first,
+bool agrees(std::span<const Token> tokens, std::span<const Extra> extras, uint32_t first,
             const Query& query) {
   auto n = static_cast<uint32_t>(query.tokens.size());
   if (first >= n) return true;
@@ -57,11 +49,8 @@ class ObjectIndex::OrphanMatch {
  private:
   bool node_begins(const RealmState& realm, NodeId node) const {
     for (; node != kRootNode; node = realm.tree.parent(node)) {
-      auto extras = realm.tree.extras(node);
-      if (!agrees(realm.tree.tokens(node), {extras.begin(), extras.end()},
-                  realm.tree.first_token(node), query_)) {
-        return false;
-      }
+      uint32_t first = realm.tree.first_token(node);
+      if (!agrees(realm.tree.tokens(node), realm.tree.extras(node), first, query_)) return false;
     }
     return true;
   }

@@ -94,9 +94,9 @@ void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<O
     ++count_.promotion_failures;
     if (status.code() == StatusCode::corruption) {
       ++count_.quarantined;
-      // The tier has quarantined a file that does not verify; one that verifies and still does not
-      // fit its model is removed here.
-      on_ssd([ssd = ssd_, name] { return ssd->erase(std::span(&name, 1)).ok(); }, [](bool) {});
+      // A file that does not verify is in quarantine already; one that verifies and still does not
+      // fit its model goes there now.
+      on_ssd([ssd = ssd_, name] { return ssd->quarantine(name); }, [](Status) {});
       lose(*record);
     } else if (status.code() == StatusCode::not_found) {
       lose(*record);

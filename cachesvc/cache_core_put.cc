@@ -29,7 +29,7 @@ Status wrong(const std::string& what, uint64_t expected, uint64_t given) {
 
 Status set_tokens(Object& o, const Query& query, uint32_t first, uint32_t end) {
   auto tokens = tokens_between(query, first, end);
-  auto extras = extras_between(query, first, end);
+  auto extras = extras_in(query.extras, first, end);
   if (!o.tokens.empty() && !std::equal(o.tokens.begin(), o.tokens.end(), tokens.begin(),
                                        tokens.end())) {
     return invalid_argument(std::string(to_string(o.name.kind)) + " at token " +
@@ -223,7 +223,16 @@ uint64_t CacheCore::Impl::put_bytes(const Reservation& r, const PutJob& job) con
   for (const auto& s : o.states) bytes += s.bytes.size();
   Need need{o.name.kind, 0, o.name.group, o.first_token, o.end_token(), true};
   if (o.name.kind == ObjectKind::supplement) {
-    if (!w.encode) return o.payload_bytes();  // rows of a tail are kept as given
+    if (!w.encode) {  // rows of a tail are kept as given, or as they lie in their sources
+      bytes = o.payload_bytes();
+      for (size_t i = 0; i < w.sources.size(); ++i) {
+        const ObjectName& from = w.sources[i]->name;
+        uint64_t all = w.sources[i]->payload_bytes(), rows = from.end_row - from.first_row;
+        uint64_t copied = w.copies[i].end_row - w.copies[i].first_row;
+        bytes += rows > copied ? (all * copied + rows - 1) / rows : all;
+      }
+      return bytes;
+    }
     need.first_row = w.keep.first;
     need.end_row = w.keep.end;
   }

@@ -40,14 +40,21 @@ uint64_t bytes_of(const Reservation& r) {
   return bytes + r.blocks.size() * (sizeof(Id) + 2 * sizeof(ObjectName));
 }
 
-}  // namespace
-
-std::span<const Extra> extras_between(const Query& query, uint32_t first, uint32_t end) {
-  auto before = [](const Extra& e, uint32_t p) { return e.position < p; };
-  auto a = std::lower_bound(query.extras.begin(), query.extras.end(), first, before);
-  auto b = std::lower_bound(a, query.extras.end(), end, before);
-  return {a, b};
+// The last block end before the place where n tokens leave another entry's path; 0 if they only
+// continue one. Two entries that share a prefix show that a third may.
+uint32_t branch_of(const PrefixTree& tree, const PrefixMatch& match, uint32_t n) {
+  NodeId last = match.path.empty() ? kRootNode : match.path.back();
+  bool at_block_end = match.common == tree.end_token(last);
+  bool continues = at_block_end ? tree.child_count(last) == 0
+                                : std::any_of(match.candidates.begin(), match.candidates.end(),
+                                              [&](const SideCandidate& c) {
+                                                return tree.end_token(c.node) == match.common &&
+                                                       c.common == match.common;
+                                              });
+  return continues || match.common >= n ? 0 : tree.end_token(last);
 }
+
+}  // namespace
 
 std::span<const Token> tokens_between(const Query& query, uint32_t first, uint32_t end) {
   return std::span<const Token>(query.tokens).subspan(first, end - first);
@@ -121,7 +128,7 @@ std::vector<Need> CacheCore::Impl::needs_of(Reservation& r) {
   };
   for (uint32_t i = 0; i < n / block; ++i) {
     Id id = block_id(realm.realm, parent, tokens_between(r.query, i * block, (i + 1) * block),
-                     extras_between(r.query, i * block, (i + 1) * block), ObjectKind::block);
+                     extras_in(r.query.extras, i * block, (i + 1) * block), ObjectKind::block);
     look(ObjectKind::block, i, i * block, (i + 1) * block, id);
     r.blocks.push_back(id);
     parent = id;
@@ -133,7 +140,7 @@ std::vector<Need> CacheCore::Impl::needs_of(Reservation& r) {
   if (n % block != 0) {
     uint32_t first = n / block * block;
     r.tail = block_id(realm.realm, parent, tokens_between(r.query, first, n),
-                      extras_between(r.query, first, n), ObjectKind::tail);
+                      extras_in(r.query.extras, first, n), ObjectKind::tail);
     look(ObjectKind::tail, n / block, first, n, r.tail);
   }
   // Rows that other entries hold are adopted at commit; their carries only where they have one.
@@ -145,8 +152,8 @@ std::vector<Need> CacheCore::Impl::needs_of(Reservation& r) {
     const Id& id = index < r.blocks.size() ? r.blocks[index] : r.tail;
     if (!carry || name.id == id) own.push_back(h);
   }
-  uint32_t interval = block_end_interval(realm);
-  for (Need& need : attached_needs(realm.groups, block, n, interval, own)) needs.push_back(need);
+  r.ends = {block_end_interval(realm), branch_of(realm.tree, hit.match, n)};
+  for (Need& need : attached_needs(realm.groups, block, n, r.ends, own)) needs.push_back(need);
   for (const Holding& h : holdings) {
     auto* record = reinterpret_cast<Record*>(h.object);
     if (record->name.kind >= ObjectKind::supplement) present.push_back(record);

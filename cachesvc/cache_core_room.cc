@@ -36,6 +36,10 @@ void CacheCore::Impl::evict(Record& record) {
   bool dirty = record.dirty();
   ++(dirty ? count_.ram_evicted_dirty : count_.ram_evicted_clean);
   if (record.spill_queued) spill_queue_bytes_ -= record.payload_bytes;
+  if (dirty && record.replaces_file) {  // which nobody would know of afterwards, nor erase
+    on_ssd([ssd = ssd_, name = record.name] { return ssd->erase(std::span(&name, 1)).ok(); },
+           [](bool) {});
+  }
   index_.drop_ram(record);
   if (dirty) index_.remove(record);
 }

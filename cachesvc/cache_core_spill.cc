@@ -93,8 +93,9 @@ void CacheCore::Impl::refill_spill_queue() {
   }
 }
 
-void CacheCore::Impl::spill_failed(Record& record, bool dropped) {
-  ++(dropped ? count_.spills_dropped : count_.spills_failed);
+void CacheCore::Impl::spill_failed(Record& record) {
+  ++count_.spills_failed;
+  spill_queue_bytes_ -= record.payload_bytes;
   record.spill_refused = true;
   record.spill_queued = false;
 }
@@ -178,8 +179,7 @@ void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
     ModelState* model = models_.at({r->realm->realm.ns, r->realm->realm.fingerprint}).get();
     bool reachable = !parent || parent->on_ssd() || earlier.count(parent);
     if (!reachable || !model->records_durable) {
-      spill_queue_bytes_ -= r->payload_bytes;
-      spill_failed(*r, false);
+      spill_failed(*r);
       continue;
     }
     earlier.insert(r);
@@ -249,8 +249,7 @@ void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
       needed += ssd_->room_needed(item.image);
       again.push_back(std::move(item));
     } else {
-      spill_queue_bytes_ -= r->payload_bytes;
-      spill_failed(*r, false);
+      spill_failed(*r);
     }
   }
   batch->items = std::move(again);

@@ -68,8 +68,8 @@ struct CacheOptions {
   Nonfinite nonfinite = Nonfinite::refuse;
   uint32_t min_prefix_tokens = 1;    ///< shorter hits are misses
   /// Window and chunk rows, pooled carries and checkpoints are welcome at every so many block ends
-  /// beside an entry's own ends, and go first when bytes are short; 0: at its own ends only. With
-  /// coded prefill, which resumes at block ends only, 0 means 1.
+  /// (0: none) beside an entry's own ends and the place where it leaves another entry, and go first
+  /// when bytes are short. With coded prefill, which resumes at block ends only, 0 means 1.
   uint32_t block_end_interval = 0;
 };
 

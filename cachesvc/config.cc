@@ -305,7 +305,7 @@ void add_limit_keys(std::vector<Key>& keys) {
   keys.push_back(with_flag(
       count_key("policy.block_end_interval",
                 "window rows, carries and checkpoints are kept at every so many block ends; "
-                "0: at an entry's own ends only",
+                "0: only at an entry's own ends and where entries part",
                 FIELD(cache.block_end_interval), 0, kMaxBlockTokens),
       "--block-end-interval"));
   keys.push_back(with_flag(

@@ -116,13 +116,17 @@ void KvCache::advance(std::span<const Token> tokens) {
   if (has_states_) keep_states();
 }
 
+bool KvCache::checkpoint_wanted(uint32_t position) const {
+  return (checkpoint_interval_ != 0 && position % checkpoint_interval_ == 0) ||
+         (extra_checkpoint_ != 0 && position == extra_checkpoint_);
+}
+
 // Carries and block-end states stay for the store; checkpoints too where they were asked for, else
 // the two newest block ends' only, for rewind().
 void KvCache::keep_states() {
   uint32_t at = tokens();
   bool block_end = at % block_tokens_ == 0;
-  bool checkpoint = checkpoint_interval_ != 0 && at % checkpoint_interval_ == 0;
-  if (!block_end && !checkpoint) return;
+  if (!block_end && !checkpoint_wanted(at)) return;
   for (size_t l = 0; l < parts_.size(); ++l) {
     for (size_t p = 0; p < parts_[l].size(); ++p) {
       Part& part = parts_[l][p];
@@ -130,10 +134,8 @@ void KvCache::keep_states() {
       const PartSpec& spec = codec_->model().layers[l].parts[p];
       bool rare = !spec.has_rows() && spec.snapshot == SnapshotPlace::checkpoint;
       if (!rare && !block_end) continue;
-      bool wanted = checkpoint_interval_ != 0;
       std::erase_if(part.kept, [&](const auto& k) {
-        return rare && k.first + block_tokens_ < at &&
-               (!wanted || k.first % checkpoint_interval_ != 0);
+        return rare && k.first + block_tokens_ < at && !checkpoint_wanted(k.first);
       });
       part.kept[at] = Bytes::copy_of(part.state);
     }
@@ -268,11 +270,10 @@ ObjectPtr KvCache::snapshot(uint32_t position) const {
 
 std::vector<uint32_t> KvCache::checkpoints() const {
   std::vector<uint32_t> out;
-  if (checkpoint_interval_ == 0) return out;
   each_part([&](uint32_t, uint32_t, const PartSpec& spec, const Part& part) {
     if (spec.has_rows() || spec.snapshot != SnapshotPlace::checkpoint || !out.empty()) return;
     for (const auto& [position, bytes] : part.kept) {
-      if (position % checkpoint_interval_ == 0) out.push_back(position);
+      if (checkpoint_wanted(position)) out.push_back(position);
     }
   });
   return out;

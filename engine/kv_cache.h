@@ -40,6 +40,10 @@ class KvCache {
   /// Asked after the last read: false if the lease's memory was taken back meanwhile.
   bool valid() const { return lease_.valid(); }
 
+  /// The states of checkpoint parts at `position`, a block end after tokens(), are kept for a store
+  /// too, in place of an earlier such wish.
+  void keep_checkpoint(uint32_t position) { extra_checkpoint_ = position; }
+
   /// An empty sequence of the same kind.
   KvCache fresh() const { return KvCache(codec_, realm_, checkpoint_interval_); }
 
@@ -120,6 +124,7 @@ class KvCache {
   Status adopt_part(uint32_t layer, uint32_t part, std::vector<Piece>& pieces, uint32_t n);
   Status adopt_states(const Prefix& prefix);
   void keep_states();
+  bool checkpoint_wanted(uint32_t position) const;
   Object new_object(ObjectKind kind, uint32_t first, uint32_t end) const;
   std::shared_ptr<Object> new_block(size_t index) const;
   Result<ObjectPtr> supplement(const Need& need) const;
@@ -134,6 +139,7 @@ class KvCache {
   Realm realm_;
   uint32_t block_tokens_;
   uint32_t checkpoint_interval_;
+  uint32_t extra_checkpoint_ = 0;
   bool has_states_ = false;  // some part has carries, state or opaque bytes
   std::vector<PartGroup> groups_;
   Lease lease_;

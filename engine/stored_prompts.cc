@@ -109,7 +109,12 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch(std::span<const Token> tokens,
   request.query.tokens.assign(tokens.begin(), tokens.end());
   request.round_to_block = coded_prefill();
   KV_ASSIGN_OR_RETURN(FetchReply reply, client_->fetch(request, cache_deadline(deadline)));
-  if (reply.tokens == 0 || reply.tokens < at_least) return Hit{};
+  uint32_t branch = std::min<size_t>(reply.common, tokens.size() - 1) / cache.block_tokens() *
+                    cache.block_tokens();
+  if (reply.tokens == 0 || reply.tokens < at_least) {
+    if (branch > cache.tokens()) cache.keep_checkpoint(branch);
+    return Hit{};
+  }
   if (reply.tokens >= tokens.size() || storable(reply.tokens) != reply.tokens) {
     return Status(StatusCode::internal, "fetch: more than was asked for");
   }
@@ -118,13 +123,16 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch(std::span<const Token> tokens,
   KV_RETURN_IF_ERROR(network.check(taken));
   if (taken.tokens() != reply.tokens) return corruption("fetch: another length than it says");
   cache = std::move(taken);
+  if (branch > cache.tokens()) cache.keep_checkpoint(branch);
   return Hit{reply.tokens, reply.tier, reply.form};
 }
 
 // Puts every object that the reservation lacks, and the checkpoints on the way.
 Status StoredPrompts::put_all(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
                               Deadline deadline, Puts& puts) const {
+  std::set<uint32_t> given;
   for (const Need& need : reserved.needs) {
+    if (need.kind == ObjectKind::snapshot) given.insert(need.end_row);
     KV_ASSIGN_OR_RETURN(ObjectPtr object, cache.object(need));
     if (object) {
       KV_RETURN_IF_ERROR(client_->put({reserved.reservation, *object, {}}, deadline));
@@ -134,7 +142,7 @@ Status StoredPrompts::put_all(const KvCache& cache, uint32_t tokens, const Reser
     }
   }
   for (uint32_t at : cache.checkpoints()) {
-    if (at <= cache.adopted_tokens() || at >= tokens) continue;
+    if (at <= cache.adopted_tokens() || at >= tokens || given.count(at) > 0) continue;
     KV_ASSIGN_OR_RETURN(ObjectPtr object,
                         cache.object({ObjectKind::snapshot, 0, 0, at, at, false}));
     if (!object) continue;

@@ -53,12 +53,13 @@ class StoredPrompts {
   uint32_t storable(uint32_t tokens) const;
 
   struct Hit {
-    uint32_t tokens = 0;  ///< n; 0: `cache` is untouched
+    uint32_t tokens = 0;  ///< n; 0: `cache` holds what it held
     Tier tier = Tier::none;
     HitForm form = HitForm::none;
   };
   /// Puts the longest stored prefix of `tokens` less the last one in place of what `cache` holds,
-  /// if it has `at_least` tokens and `network` takes its states.
+  /// if it has `at_least` tokens and `network` takes its states. Where more tokens are shared than
+  /// that, the cache keeps the checkpoint of the last block end among them.
   Result<Hit> fetch(std::span<const Token> tokens, const Network& network, uint32_t at_least,
                     KvCache& cache, Deadline deadline) const;
 

@@ -38,14 +38,6 @@ uint32_t position_or_end(std::span<const Extra> extras, size_t i) {
   return i < extras.size() ? extras[i].position : UINT32_MAX;
 }
 
-/// Those of `extras` (ascending) in [first, end).
-std::span<const Extra> extras_in(std::span<const Extra> extras, uint32_t first, uint32_t end) {
-  auto below = [](const Extra& e, uint32_t position) { return e.position < position; };
-  auto from = std::lower_bound(extras.begin(), extras.end(), first, below);
-  auto to = std::lower_bound(from, extras.end(), end, below);
-  return {from, to};
-}
-
 Status check_sequence(uint64_t first, uint64_t tokens, std::span<const Extra> extras) {
   if (first + tokens > kMaxTokens) {
     return invalid_argument("tokens: the sequence has " + std::to_string(first + tokens) +
@@ -75,6 +67,13 @@ Status check_sequence(uint64_t first, uint64_t tokens, std::span<const Extra> ex
 }
 
 }  // namespace
+
+std::span<const Extra> extras_in(std::span<const Extra> extras, uint32_t first, uint32_t end) {
+  auto below = [](const Extra& e, uint32_t position) { return e.position < position; };
+  auto from = std::lower_bound(extras.begin(), extras.end(), first, below);
+  auto to = std::lower_bound(from, extras.end(), end, below);
+  return {from, to};
+}
 
 PrefixTree::PrefixTree(uint32_t block_tokens) : block_tokens_(block_tokens) {
   KV_CHECK(block_tokens >= 1 && block_tokens <= kMaxBlockTokens);

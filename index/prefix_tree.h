@@ -33,6 +33,9 @@ inline constexpr size_t kMaxCandidatesPerLevel = 64;
 /// Side candidates of a whole match; beyond it the levels nearest to the root lose theirs first.
 inline constexpr size_t kMaxCandidates = 1u << 16;
 
+/// Those of `extras` (ascending by position) in [first, end).
+std::span<const Extra> extras_in(std::span<const Extra> extras, uint32_t first, uint32_t end);
+
 /// A node beside the matched path that shares at least one token with the query below its parent.
 struct SideCandidate {
   NodeId node = kNoNode;

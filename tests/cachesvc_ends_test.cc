@@ -13,9 +13,10 @@ ModelSpec window_model(uint32_t window = 10, uint32_t keep = 3) {
 }
 
 using Range = std::tuple<ObjectKind, uint32_t, uint32_t, bool>;  // kind, rows, required
-std::vector<Range> needs_of(const ModelSpec& model, uint32_t n, uint32_t interval) {
+std::vector<Range> needs_of(const ModelSpec& model, uint32_t n, uint32_t interval,
+                            uint32_t branch = 0) {
   std::vector<Range> out;
-  for (const Need& need : attached_needs(part_groups(model), 16, n, interval, {})) {
+  for (const Need& need : attached_needs(part_groups(model), 16, n, {interval, branch}, {})) {
     out.emplace_back(need.kind, need.first_row, need.end_row, need.required);
   }
   std::sort(out.begin(), out.end());
@@ -32,6 +33,8 @@ TEST(Ends, AStoreIsAskedForItsOwnEndsAndEveryIntervalsBlockEnd) {
   std::vector<Range> every_second = own;
   every_second.insert(every_second.begin() + 1, {kRows, 27, 32, false});
   EXPECT_EQ(needs_of(window, 70, 2), every_second);
+  EXPECT_EQ(needs_of(window, 70, 0, 32), every_second) << "where another entry leaves its path";
+  EXPECT_EQ(needs_of(window, 70, 0, 64), own);
   EXPECT_EQ(needs_of(window, 70, 1).size(), own.size() + 3) << "16, 32 and 48";
   ModelSpec pooled = model_of({LayerSpec{{pooled_part(4, true)}}});
   EXPECT_EQ(
@@ -40,8 +43,9 @@ TEST(Ends, AStoreIsAskedForItsOwnEndsAndEveryIntervalsBlockEnd) {
   EXPECT_EQ(needs_of(pooled, 40, 1).size(), 4u) << "and at 16";
   ModelSpec state = model_of({LayerSpec{{state_part(SnapshotPlace::checkpoint)}}});
   EXPECT_EQ(needs_of(state, 40, 0), (std::vector<Range>{{kState, 40, 40, true}}));
-  EXPECT_EQ(needs_of(state, 40, 2),
-            (std::vector<Range>{{kState, 32, 32, false}, {kState, 40, 40, true}}));
+  std::vector<Range> at_32_too{{kState, 32, 32, false}, {kState, 40, 40, true}};
+  EXPECT_EQ(needs_of(state, 40, 2), at_32_too);
+  EXPECT_EQ(needs_of(state, 40, 0, 32), at_32_too);
 }
 
 TEST(Ends, TheSettingReachesReserveAndCodedPrefillMeansEveryBlockEnd) {
@@ -66,6 +70,30 @@ TEST(Ends, TheSettingReachesReserveAndCodedPrefillMeansEveryBlockEnd) {
   EXPECT_EQ(welcome(2, PrefillMode::exact), own + 1);
   EXPECT_EQ(welcome(1, PrefillMode::exact), own + 3);
   EXPECT_EQ(welcome(0, PrefillMode::coded), own + 3);
+}
+
+// One system prompt, many questions: the second one shows that it is shared, the third one profits.
+TEST(Ends, ThePlaceWhereTwoEntriesPartServesTheThird) {
+  auto cache = open_cache(small_options());
+  ModelSpec model = window_model();
+  auto b = Bench::open(*cache, model);
+  std::mt19937 rng(6);
+  auto shared = random_tokens(rng, 55);
+  auto question = [&](size_t length) {
+    auto tokens = shared, end = random_tokens(rng, length);
+    tokens.insert(tokens.end(), end.begin(), end.end());
+    return tokens;
+  };
+  ASSERT_TRUE(b.store(question(40)).ok());
+  auto second = question(60);
+  EXPECT_EQ(b.fetch(second)->tokens, 3u) << "the sinks: the first one had no end there";
+  EXPECT_EQ(b.fetch(second)->common, 55u);
+  ASSERT_TRUE(b.store(second).ok());
+  auto third = question(30);
+  auto hit = b.fetch(third);
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->tokens, 48u) << hit->reason;
+  b.expect_serves(third, *hit);
 }
 
 TEST(Ends, AGrownConversationServesEveryTurnsEndWithoutItsTails) {
@@ -149,6 +177,30 @@ TEST(Ends, CarriesAndBlockEndStatesOfSupersededTailsOutliveThem) {
   LayerSpec full{{full_part(8)}};  // a tail is worth more than what one small store takes
   expect_lengths_outlive_tails(model_of({full, LayerSpec{{pooled_part(4, true)}}}));
   expect_lengths_outlive_tails(model_of({full, LayerSpec{{state_part(SnapshotPlace::block_end)}}}));
+}
+
+// Room for the copies is made like any other: a full RAM is its usual state.
+TEST(Ends, ATailAdoptsRowsInAFullRam) {
+  CacheOptions options = small_options();
+  options.ram_budget_bytes = 4ull << 20;
+  options.room_wait = Milliseconds(10);
+  auto cache = open_cache(options);
+  auto small = Bench::open(*cache, plain_model(2, 8));
+  ModelSpec model = window_model();  // a row of its window is larger than the other's objects
+  PartSpec& window = model.layers[1].parts[0];
+  window.heads = 8;
+  window.k_dim = window.v_dim = 256;
+  auto b = Bench::open(*cache, model, make_profile(model, 4));
+  std::mt19937 rng(5);
+  auto tokens = random_tokens(rng, 30);
+  for (int i = 0; i < 4000 && b.stat("ram_evicted_dirty") < 4; ++i) {
+    ASSERT_TRUE(small.store(random_tokens(rng, 2)).ok());
+  }
+  uint64_t before = b.stat("adopted_supplements");
+  for (uint32_t n : {20u, 26u, 30u}) {
+    ASSERT_TRUE(b.store({tokens.begin(), tokens.begin() + n}).ok());
+  }
+  EXPECT_EQ(b.stat("adopted_supplements") - before, 2u) << "16-19, then these and 20-25";
 }
 
 // The index alone: one entry's path, what hangs on it, and the order in which it would go.

@@ -2,6 +2,7 @@
 // linked at once when what they lack returns, never served before.
 #include "storage/inspect.h"
 #include "tests/cachesvc_stepped.h"
+#include "tests/storage_testing.h"
 
 namespace kv {
 namespace {
@@ -169,6 +170,34 @@ TEST_F(Orphans, ADamagedOneDoesNotStandForWhatTheClientStores) {
   ASSERT_TRUE(hit.ok());
   EXPECT_EQ(hit->tokens, 109u);
   b.expect_serves(tokens, *hit);
+}
+
+// Its parent can't be written, so nor can it; then pressure drops it from RAM.
+TEST_F(Orphans, OneThatWasReplacedAndDroppedUnwrittenLeavesNoFile) {
+  auto tokens = random_tokens(rng_, 110);
+  store({tokens});
+  lose_block(0, tokens);
+  testing::FaultFiles faults;
+  faults.script = [](const char* call, const std::string&) -> Status {
+    if (std::string(call) != "rename") return {};
+    return {StatusCode::io_error, "injected"};
+  };
+  CacheOptions options = small_options(dir_.store());
+  options.ssd_files = &faults;
+  options.spill_batch_files = 1;  // its parent fails before it is tried
+  options.ram_budget_bytes = 4ull << 20;
+  options.room_wait = Milliseconds(10);
+  auto cache = open_cache(options);
+  auto b = Bench::open(*cache, model_);
+  ASSERT_TRUE(b.store(tokens).ok());
+  for (int i = 0; i < 4000 && b.stat("ram_evicted_dirty") < 7; ++i) {
+    ASSERT_TRUE(b.store(random_tokens(rng_, 15)).ok());
+  }
+  ASSERT_EQ(b.fetch(tokens)->tokens, 0u) << "blocks 0 to 5 and the tail are gone";
+  ASSERT_EQ(b.stat("ssd_objects"), 0u);
+  ASSERT_TRUE(b.client.erase(b.opened.model, {}, soon()).ok());
+  EXPECT_FALSE(on_disk(slice(tokens, 48, 64)));
+  EXPECT_EQ(objects(), 0u);
 }
 
 TEST_F(Orphans, AreLinkedWhenTheirProfileReturns) {

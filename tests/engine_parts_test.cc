@@ -431,6 +431,10 @@ TEST(EngineParts, HybridsResumeFromTheLongestCheckpoint) {
     branch[75] = (branch[75] + 1) % 64;
     auto other = run(*generator, branch, options);
     EXPECT_EQ(other.reused_tokens, interval == 0 ? 0u : 60u);
+    // Where the second prompt left the first one it kept a checkpoint for a third.
+    auto third = turn;
+    third[70] = (third[70] + 1) % 64;
+    EXPECT_EQ(run(*generator, third, options).reused_tokens, 64u);
     turn.insert(turn.end(), first.tokens.begin(), first.tokens.end());
     turn.push_back(3);
     EXPECT_EQ(run(*generator, turn, options).reused_tokens, 109u);
