@@ -8,14 +8,6 @@
 namespace kv {
 namespace {
 
-PartSpec latent_part() {
-  PartSpec p;
-  p.kind = PartKind::latent;
-  p.heads = 1;
-  p.k_dim = 24;
-  return p;
-}
-
 // One put of the first need of `kind`, spoilt by `spoil`; what the service says.
 template <typename Spoil>
 Status spoilt_put(const PartSpec& part, ObjectKind kind, Spoil spoil) {

@@ -27,7 +27,11 @@ namespace kv {
 namespace {
 
 namespace fs = std::filesystem;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+const int kKills = soaked(40);
+#else
 const int kKills = soaked(200);
+#endif
 const int kKillsInWindow = kKills * 3 / 4;
 constexpr uint64_t kLimitBytes = 24ull << 20;
 constexpr uint64_t kTightLimitBytes = 12ull << 20;

@@ -16,14 +16,6 @@
 namespace kv {
 namespace {
 
-PartSpec latent_part() {
-  PartSpec p;
-  p.kind = PartKind::latent;
-  p.heads = 1;
-  p.k_dim = 24;
-  return p;
-}
-
 struct Shape {
   const char* name;
   uint32_t block_tokens;

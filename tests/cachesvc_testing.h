@@ -33,6 +33,14 @@ class TempDir {
   std::string path_;
 };
 
+inline PartSpec latent_part() {
+  PartSpec p;
+  p.kind = PartKind::latent;
+  p.heads = 1;
+  p.k_dim = 24;
+  return p;
+}
+
 inline PartSpec full_part(uint32_t heads = 2, uint32_t dim = 32) {
   PartSpec p;
   p.heads = heads;

@@ -36,5 +36,5 @@ if(CMAKE_BINARY_DIR STREQUAL "${CMAKE_SOURCE_DIR}/build/release" AND TARGET demo
            COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools_demo_check.py
                    ${CMAKE_SOURCE_DIR}/tools/demo $<TARGET_FILE:cachectl>)
   set_tests_properties(tools_demo_check PROPERTIES LABELS tools-model SKIP_RETURN_CODE 77
-                       TIMEOUT 600 RUN_SERIAL ON)
+                       TIMEOUT 600 PROCESSORS 2)
 endif()

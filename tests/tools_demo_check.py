@@ -46,6 +46,15 @@ def check_rows(rows):
             fail(f"{mode}: stored/fp16 {ratio}")
 
 
+def check_llama(rows):
+    """The comparison that the README's table needs, where its Python package is installed."""
+    seen = {r["run"]: r for r in rows if r["mode"] == "llama.cpp"}
+    for run, reused in (("cold", 0), ("ssd", TOKENS - 1)):
+        row = seen.get(run) or fail(f"no row llama.cpp {run}")
+        if row["reused_tokens"] != reused or not row["ttft_ms"] > 0:
+            fail(f"bad row {row}")
+
+
 def check_blocks(cachectl, store):
     """Sizes of files and rows come from the store itself, not from the demo."""
     out = subprocess.run([cachectl, "ls", "--blocks", "--json", store], capture_output=True,
@@ -85,7 +94,10 @@ def main():
         if ran.stdout.count("sooner than cold") != 2:
             fail("tools/demo does not say how its speeds compare with what is promised")
         with open(out, encoding="utf-8") as f:
-            check_rows(json.load(f))
+            rows = json.load(f)
+        check_rows(rows)
+        if os.environ.get("KV_PYTHON"):
+            check_llama(rows)
         command += ["--batch", str(BATCH), "--dir", os.path.join(scratch, "batch")]
         if subprocess.run(command, check=False).returncode != 0:
             fail("tools/demo --batch failed")

@@ -96,24 +96,27 @@ class Verifier {
     return fits.ok() ? fits : corruption("content: " + fits.message());
   }
 
+  using CodecPtr = std::shared_ptr<const Codec>;
   /// Null if model record or profile is missing. Returns: unsupported, if this build can't decode.
-  Result<std::shared_ptr<const Codec>> codec_for(const Object& object) {
+  Result<CodecPtr> codec_for(const Object& object) {
     auto record = store_.model_of(object);
     auto profile = store_.profile(object.profile);
-    if (!record || !profile) return std::shared_ptr<const Codec>();
-    auto [at, fresh] = codecs_.try_emplace({record.get(), profile.get()});
-    if (!fresh) return at->second;
-    auto codec = Codec::create(record->model, profile);
-    if (codec.ok()) at->second = *codec;
-    if (codec.status().code() == StatusCode::unsupported) return codec.status();
-    return at->second;  // a profile that doesn't fit the model decodes nothing
+    if (!record || !profile) return CodecPtr();
+    auto at = codecs_.find({record.get(), profile.get()});
+    if (at == codecs_.end()) {
+      auto made = Codec::create(record->model, profile);
+      // A profile that doesn't fit the model decodes nothing.
+      if (!made.ok() && made.status().code() != StatusCode::unsupported) made = CodecPtr();
+      at = codecs_.emplace(std::pair(record.get(), profile.get()), std::move(made)).first;
+    }
+    return at->second;
   }
 
   const StoreView& store_;
   std::string directory_;
   bool deep_;
   Report report_;
-  std::map<std::pair<const ModelRecord*, const Profile*>, std::shared_ptr<const Codec>> codecs_;
+  std::map<std::pair<const ModelRecord*, const Profile*>, Result<CodecPtr>> codecs_;
 };
 
 Json findings_json(const std::vector<Finding>& findings) {
