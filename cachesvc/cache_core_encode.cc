@@ -165,12 +165,15 @@ bool only_not_finite(const Plane& p, const Codec& codec) {
          !finite_values(p.bytes.data(), p.bytes.size() / dtype_bytes(p.dtype), p.dtype);
 }
 
-// Complete blocks in the profile's codes, tails as given.
+// Complete blocks in the profile's codes, tails exact in the raw dtype.
 Result<Plane> stored_form(EncodeWork& w, const Plane& plane) {
   bool coded = std::any_of(plane.runs.begin(), plane.runs.end(),
                            [](const RowRun& r) { return r.form == RunForm::codes; });
   if (!w.encode || coded) KV_RETURN_IF_ERROR(w.codec->check(plane));
-  if (!w.encode) return plane;
+  if (!w.encode) {
+    const SideCoding* side = w.codec->side(plane.layer, plane.part, plane.side);
+    return coded || plane.dtype == side->raw_dtype ? plane : w.codec->raw(plane);
+  }
   KV_ASSIGN_OR_RETURN(Plane encoded, w.codec->encode(plane));
   if (fell_back(encoded, *w.codec)) w.raw_fallbacks.fetch_add(1);
   return encoded;

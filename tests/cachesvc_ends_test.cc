@@ -2,6 +2,7 @@
 // and what goes first when bytes are short.
 #include "cachesvc/cache_core_index.h"
 #include "cachesvc/cache_core_needs.h"
+#include "codec/float16.h"
 #include "proto/identity.h"
 #include "tests/cachesvc_testing.h"
 
@@ -20,6 +21,22 @@ std::vector<Range> needs_of(const ModelSpec& model, uint32_t n, uint32_t interva
     out.emplace_back(need.kind, need.first_row, need.end_row, need.required);
   }
   std::sort(out.begin(), out.end());
+  return out;
+}
+
+// The same rows in f32.
+Plane widened(const Plane& p) {
+  std::vector<float> values(p.bytes.size() / 2);
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint16_t half;
+    std::memcpy(&half, p.bytes.data() + 2 * i, sizeof(half));
+    values[i] = half_to_float(half);
+  }
+  Plane out = p;
+  std::vector<uint8_t> bytes(values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  out.dtype = DType::f32;
+  out.bytes = Bytes::adopt(std::move(bytes));
   return out;
 }
 
@@ -138,6 +155,34 @@ TEST(Ends, AConversationThatGrowsByATokenAdoptsOneRunATurn) {
   auto hit = b.fetch(tokens);
   ASSERT_EQ(hit->tokens, 60u) << hit->reason;
   b.expect_serves(tokens, *hit);
+}
+
+// A client may give exact rows in f32, also those that stay exact; they are stored in the raw dtype,
+// so that other entries' rows go with them.
+TEST(Ends, RowsGivenInF32AreStoredLikeAllOthers) {
+  auto cache = open_cache(small_options());
+  auto b = Bench::open(*cache, window_model());
+  std::mt19937 rng(8);
+  auto tokens = random_tokens(rng, 30);
+  std::vector<Token> second(tokens.begin(), tokens.begin() + 26);
+  ASSERT_TRUE(b.store({tokens.begin(), tokens.begin() + 20}).ok());
+  auto reserved = b.reserve(second);
+  ASSERT_TRUE(reserved.ok());
+  for (const Need& need : reserved->needs) {
+    PutRequest put = make_put(b.model, 16, second, need, reserved->reservation);
+    for (Plane& p : put.object.planes) p = widened(p);
+    Status s = b.client.put(std::move(put), soon());
+    ASSERT_TRUE(s.ok()) << s.to_string();
+  }
+  ASSERT_TRUE(b.client.commit(reserved->reservation, Durability::accepted, soon()).ok());
+  second.push_back(-1);
+  auto hit = b.fetch(second);
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->tokens, 26u) << hit->reason;
+  b.expect_serves(second, *hit);
+  uint64_t before = b.stat("adopted_supplements");
+  ASSERT_TRUE(b.store(tokens).ok());
+  EXPECT_EQ(b.stat("adopted_supplements") - before, 1u) << "16-25 in one piece";
 }
 
 // Pressure that takes the superseded tails and no more leaves every turn's end servable.
