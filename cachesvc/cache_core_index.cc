@@ -96,13 +96,14 @@ NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
 Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index_charge) {
   Record* orphan = find(object.name);
   if (orphan && orphan->realm) return orphan;
-  if (orphan) remove(*orphan);  // its parent is back: the given bytes take its place
   bool supplement = object.name.kind == ObjectKind::supplement;
   if (supplement && object.name.group >= realm.groups.size()) return nullptr;
   NodeId node = owner_node(realm, object);
   if (node == kNoNode) return nullptr;
+  bool replaces = orphan != nullptr;
+  if (replaces) remove(*orphan);  // its parent is back: the given bytes take its place
   Record* r = make(object.name, std::move(index_charge));
-  r->replaces_file = orphan != nullptr;
+  r->replaces_file = replaces;
   link(*r, realm, node, object);
   return r;
 }

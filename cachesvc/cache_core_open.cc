@@ -292,7 +292,7 @@ void CacheCore::Impl::release_models() {
 void CacheCore::Impl::release_realms(std::vector<Id> gone_models) {
   auto profiles = index_.release_realms();
   if (!ssd_ || (profiles.empty() && gone_models.empty())) return;
-  // What fails leaves records of no use: a later open writes newer ones.
+  // What fails leaves records of no use, until a later open has written a newer one in their place.
   on_ssd([ssd = ssd_, models = std::move(gone_models), profiles = std::move(profiles)] {
     for (const Id& id : models) (void)ssd->erase_model_records(id);
     for (const Id& id : profiles) (void)ssd->erase_profile(id);

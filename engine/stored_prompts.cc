@@ -136,6 +136,8 @@ Status StoredPrompts::put_all(const KvCache& cache, uint32_t tokens, const Reser
     KV_ASSIGN_OR_RETURN(ObjectPtr object, cache.object(need));
     if (object) {
       KV_RETURN_IF_ERROR(client_->put({reserved.reservation, *object, {}}, deadline));
+      bool on_the_way = need.kind == ObjectKind::snapshot && need.end_row != tokens;
+      if (on_the_way) puts.extra.insert(object->name);
     } else if (need.required) {
       return {StatusCode::internal,
               std::string("reserve: asks for a ") + to_string(need.kind) + " that the entry lacks"};

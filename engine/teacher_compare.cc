@@ -100,6 +100,7 @@ std::vector<float> Teacher::normed(std::span<const float> hidden) const {
 
 std::vector<Divergence> Teacher::compare(const ExactText& text, uint32_t first,
                                          std::span<const std::vector<float>> coded) {
+  if (coded.empty()) return {};
   const ModelShape& s = model_->shape();
   const Matrix& output = model_->output();
   const size_t runs = coded.size() + 1;

@@ -68,7 +68,7 @@ std::shared_ptr<uint8_t> ReplyBodies::take(uint64_t size) {
   size = (size + kBodyUnit - 1) / kBodyUnit * kBodyUnit;
   auto give = [self = shared_from_this(), size](uint8_t* slab) {
     uint64_t keep = self->keep_bytes_;
-    self->store_.trim(keep - std::min(keep, size));  // the newest is what is asked for next
+    if (size <= keep) self->store_.trim(keep - size);  // the newest is what is asked for next
     self->store_.give(slab, size, keep);
   };
   return {store_.take(size), give};

@@ -157,8 +157,8 @@ TEST(Ends, AConversationThatGrowsByATokenAdoptsOneRunATurn) {
   b.expect_serves(tokens, *hit);
 }
 
-// A client may give exact rows in f32, also those that stay exact; they are stored in the raw dtype,
-// so that other entries' rows go with them.
+// A client may give exact rows in f32, also those that stay exact; they are stored in the raw
+// dtype, so that other entries' rows go with them.
 TEST(Ends, RowsGivenInF32AreStoredLikeAllOthers) {
   auto cache = open_cache(small_options());
   auto b = Bench::open(*cache, window_model());
