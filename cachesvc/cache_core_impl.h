@@ -306,6 +306,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   ObjectIndex index_;
   Counters count_;
   uint64_t recovered_objects_ = 0, recovered_skipped_ = 0;
+  bool files_unknown_ = false;  ///< valid files may belong to a model or profile that seems unused
 
   std::map<uint64_t, SessionState> sessions_;
   uint64_t next_session_ = 1;

@@ -275,8 +275,10 @@ bool CacheCore::Impl::unused(const std::shared_ptr<ModelState>& model) const {
   return !index_.has_orphans(model->ns, fingerprint);
 }
 
-// All unused models make room together.
+// All unused models make room together. None while some file is unknown: without its record and
+// profile it could never be served again.
 void CacheCore::Impl::release_models() {
+  if (files_unknown_) return;
   std::vector<Id> gone;
   std::erase_if(models_, [&](const auto& entry) {
     if (!unused(entry.second)) return false;
@@ -290,6 +292,7 @@ void CacheCore::Impl::release_models() {
 // names any more. Not while an open is between its records and its realm: nothing names its profile
 // yet.
 void CacheCore::Impl::release_realms(std::vector<Id> gone_models) {
+  if (files_unknown_) return;
   auto profiles = index_.release_realms();
   if (!ssd_ || (profiles.empty() && gone_models.empty())) return;
   // What fails leaves records of no use, until a later open has written a newer one in their place.

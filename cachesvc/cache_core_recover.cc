@@ -18,6 +18,10 @@ Status CacheCore::Impl::open_ssd() {
   KV_ASSIGN_OR_RETURN(Recovery recovery, tier->recover());
   ssd_ = std::move(tier);
   count_.quarantined += recovery.quarantined;
+  files_unknown_ = recovery.unreadable + recovery.unread > 0 ||
+                   std::any_of(recovery.rejected.begin(), recovery.rejected.end(), [](auto& file) {
+                     return file.reason.code() == StatusCode::unsupported;
+                   });
   adopt(std::move(recovery));
   return {};
 }

@@ -4,6 +4,7 @@
 
 #include "storage/inspect.h"
 #include "tests/cachesvc_stepped.h"
+#include "tests/storage_testing.h"
 
 namespace kv {
 namespace {
@@ -96,6 +97,40 @@ TEST_F(Models, WhatIsOpenOrStoredOfStays) {
   EXPECT_TRUE(open_status(*other, third).ok());
   EXPECT_EQ(held.stat("models"), 2u);
   EXPECT_EQ(held.fetch(plus_one(tokens_))->tokens, 40u);
+}
+
+// An I/O error at the start must not cost a valid file the records that it needs.
+TEST_F(Models, AFileThatCouldNotBeReadKeepsItsModel) {
+  ModelSpec stored = plain_model(2, 2);
+  {
+    auto cache = open_cache(options(1));
+    auto c = client(*cache);
+    auto b = Bench::open(*c, stored, make_profile(stored, 4));
+    ASSERT_TRUE(b.store(tokens_, Durability::durable).ok());
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.store())) {
+    if (entry.path().filename().string().starts_with("catalog")) {
+      std::filesystem::remove(entry.path());
+    }
+  }
+  {
+    testing::FaultFiles faults;
+    faults.script = [](const char* call, const std::string& path) -> Status {
+      bool object = path.ends_with(".block") || path.ends_with(".tail");
+      if (std::string(call) != "open_read" || !object) return {};
+      return {StatusCode::io_error, "injected"};
+    };
+    CacheOptions o = options(1);
+    o.ssd_files = &faults;
+    auto cache = open_cache(o);
+    auto c = client(*cache);
+    EXPECT_EQ(open_status(*c, plain_model(3, 3)).code(), StatusCode::busy);
+  }
+  auto cache = open_cache(options(1));
+  auto c = client(*cache);
+  auto b = Bench::open(*c, stored);
+  EXPECT_EQ(b.opened.profile->requested_k_bits, 4);
+  EXPECT_EQ(b.fetch(plus_one(tokens_))->tokens, 40u);
 }
 
 TEST_F(Models, AProfileGoesWithTheLastThatNamesIt) {
