@@ -9,13 +9,16 @@
 namespace kv {
 
 CacheCore::Impl::Impl(CacheOptions o, boost::asio::any_io_executor loop,
-                      boost::asio::any_io_executor workers, std::shared_ptr<RamPool> pool)
+                      boost::asio::any_io_executor workers, boost::asio::any_io_executor disk,
+                      std::shared_ptr<RamPool> pool)
     : options_(std::move(o)),
       loop_(std::move(loop)),
       workers_(std::move(workers)),
-      ssd_strand_(boost::asio::make_strand(workers_)),
+      disk_(disk ? std::move(disk) : workers_),
+      ssd_strand_(boost::asio::make_strand(disk_)),
       pool_(std::move(pool)),
-      gate_(std::make_shared<LoopGate>(loop_)) {}
+      gate_(std::make_shared<LoopGate>(loop_)),
+      budget_(options_.write_bytes_per_second, options_.write_bytes_per_day) {}
 
 void CacheCore::Impl::close() {
   gate_->close();
@@ -30,6 +33,10 @@ void CacheCore::Impl::close() {
   commit_waits_.clear();
   reservations_.clear();
   sync_timer_.reset();
+  reconcile_timer_.reset();
+  ssd_watch_.reset();
+  budget_timer_.reset();
+  after_reconcile_.clear();
 }
 
 Result<uint64_t> CacheCore::Impl::connect(const std::string& ns) {
@@ -137,14 +144,15 @@ std::shared_ptr<const void> CacheCore::Impl::lease_hold(std::vector<PinnedName> 
 
 Result<std::unique_ptr<CacheCore>> CacheCore::create(CacheOptions options,
                                                      boost::asio::any_io_executor loop,
-                                                     boost::asio::any_io_executor workers) {
+                                                     boost::asio::any_io_executor workers,
+                                                     boost::asio::any_io_executor disk) {
   KV_RETURN_IF_ERROR(validate(options));
   KV_ASSIGN_OR_RETURN(uint64_t budget, ram_budget(options));
   auto staging = static_cast<uint64_t>(static_cast<double>(budget) * options.staging_fraction);
   auto impl = std::make_shared<Impl>(std::move(options), std::move(loop), std::move(workers),
-                                     RamPool::create(budget, staging));
+                                     std::move(disk), RamPool::create(budget, staging));
   KV_RETURN_IF_ERROR(impl->open_ssd());
-  impl->later([self = impl.get()] { self->warm_start(); });
+  if (impl->recovery_.unread == 0) impl->later([self = impl.get()] { self->warm_start(); });
   return std::unique_ptr<CacheCore>(new CacheCore(std::move(impl)));
 }
 

@@ -50,25 +50,33 @@ enum class StagingFor : uint8_t {
 ///             hit_tokens_ram hit_tokens_ssd miss_tokens fetch_misses
 ///             puts_duplicate copies objects_committed objects_lost commits_foreign
 ///             encoded_planes encode_raw_fallbacks nonfinite_planes
-///             spills_queued spills_deferred spills_written spills_failed spills_dropped
-///             spill_raw_bytes spill_packed_bytes
+///             spills_queued spills_deferred spills_held spills_written spills_failed
+///             spills_dropped spill_raw_bytes spill_packed_bytes
 ///             promotions promotion_joins promotion_failures
 ///             ram_evicted_clean ram_evicted_dirty ssd_evicted erased_objects superseded_tails
-///             adopted_supplements warm_objects quarantined read_io_errors busy
+///             adopted_supplements warm_objects quarantined read_io_errors io_timeouts
+///             busy
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_recycled_bytes
 ///             ram_objects ssd_objects ssd_limit_bytes ssd_used_bytes ssd_quarantine_bytes
 ///             spill_queue_bytes spill_queue_limit_bytes reservations sessions models
-///             waiting_calls pins recovered_objects recovered_skipped
+///             waiting_calls pins
+///             ssd_written_bytes ssd_catalog_written_bytes ssd_written_day_bytes
+///             ssd_write_percent (of spill_raw_bytes) ssd_hangs (1: it is not waited for)
+///             recovered_objects recovered_skipped recovery_adopted recovery_adopted_bytes
+///             recovery_rows_dropped recovery_quarantined recovery_unreadable recovery_unread
+///             recovery_ms
 class CacheCore {
  public:
   /// Opens and recovers the SSD directory on the calling thread, before anything is served. `loop`
-  /// runs one handler at a time (an io_context with one run(), or a test's); `workers` may be the
-  /// same. Returns: invalid_argument (an option), and what SsdTier::open and recover return.
+  /// runs one handler at a time (an io_context with one run(), or a test's); `workers` compute and
+  /// may be the same; `disk` (none: the workers) runs what a device that hangs may block for ever.
+  /// Returns: invalid_argument (an option), and what SsdTier::open and recover return.
   static Result<std::unique_ptr<CacheCore>> create(CacheOptions options,
                                                    boost::asio::any_io_executor loop,
-                                                   boost::asio::any_io_executor workers);
+                                                   boost::asio::any_io_executor workers,
+                                                   boost::asio::any_io_executor disk = {});
   /// On the loop thread or after it ended. Jobs still on workers finish on their own; their results
   /// are dropped. Calls that wait get `unavailable`.
   ~CacheCore();

@@ -226,11 +226,11 @@ Durability CacheCore::Impl::level_of(const CommitWait& wait) {
 
 // True if nothing under way can raise the level.
 bool CacheCore::Impl::stuck(const CommitWait& wait) {
-  if (!ssd_ || wait.failed_syncs != failed_syncs_) return true;
+  if (!ssd_ || writes_hang() || wait.failed_syncs != failed_syncs_) return true;
   if (!wait.model->records_durable && !wait.model->records_writing) return true;
   for (const PinnedName& p : wait.path) {
     Record* r = find_pinned(p);
-    if (!r || (!r->on_ssd() && !r->spill_queued)) return true;
+    if (!r || (!r->on_ssd() && (!r->spill_queued || held_up()))) return true;
   }
   return false;
 }

@@ -47,6 +47,13 @@ void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadl
                             Done<Result<uint64_t>> done) {
   auto call = begin<Result<uint64_t>>(session, deadline, std::move(done));
   if (call->finished()) return;
+  when_all_known([this, session, model, query = std::move(query), call] {
+    if (!call->finished()) erase_now(session, model, query, call);
+  });
+}
+
+void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& query,
+                                std::shared_ptr<Call<Result<uint64_t>>> call) {
   Result<std::shared_ptr<ModelState>> state = std::shared_ptr<ModelState>();
   if (model != 0) state = model_of(session, model);
   if (!state.ok()) return call->fail(state.status());
@@ -63,7 +70,7 @@ void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadl
   check_commit_waits();
   pump_room();
   // All of a model or namespace: its memory goes back to the system, not only to the pool.
-  bool trim = query.tokens.empty();
+  bool trim = query.tokens.empty(), whole_namespace = model == 0;
   if (!ssd_) {
     on_worker([pool = pool_, trim] {
       if (trim) pool->trim();
@@ -73,12 +80,11 @@ void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadl
     return;
   }
   // Behind every write under way, so that nothing comes back; then the catalog forgets the tokens.
-  on_ssd([ssd = ssd_, names, pool = pool_, trim]() -> Status {
+  on_ssd([ssd = ssd_, names, pool = pool_, trim, whole_namespace]() -> Status {
     if (trim) pool->trim();
-    if (names.empty()) return {};
-    KV_ASSIGN_OR_RETURN(EraseReply reply, ssd->erase(names));
-    (void)reply;
-    return ssd->checkpoint();
+    if (names.empty() && !whole_namespace) return {};
+    KV_RETURN_IF_ERROR(ssd->erase(names).status());
+    return whole_namespace ? ssd->scrub() : ssd->checkpoint();
   }, [call, removed](Status status) {
     if (status.ok()) call->finish(removed);
     else call->fail(status);
@@ -109,6 +115,13 @@ StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
   add("ssd_quarantine_bytes", ssd.quarantine_bytes);
   add("spill_queue_bytes", spill_queue_bytes_);
   add("spill_queue_limit_bytes", options_.spill_queue_bytes);
+  add("ssd_written_bytes", ssd.device_bytes_written);
+  add("ssd_catalog_written_bytes", ssd.catalog_bytes_written);
+  add("ssd_written_day_bytes", budget_.spent_in_day(Clock::now()));
+  // Physical bytes over those of the objects as they lie in RAM.
+  add("ssd_write_percent", 100 * ssd.device_bytes_written /
+                               std::max<uint64_t>(1, count_.spill_raw_bytes));
+  add("ssd_hangs", reads_hang() || writes_hang());
   add("reservations", reservations_.size());
   add("sessions", sessions_.size());
   add("models", models_.size());
@@ -116,6 +129,13 @@ StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
   add("pins", index_.pins());
   add("recovered_objects", recovered_objects_);
   add("recovered_skipped", recovered_skipped_);
+  add("recovery_adopted", recovery_.adopted);
+  add("recovery_adopted_bytes", recovery_.adopted_bytes);
+  add("recovery_rows_dropped", recovery_.rows_dropped);
+  add("recovery_quarantined", recovery_.quarantined);
+  add("recovery_unreadable", recovery_.unreadable);
+  add("recovery_unread", recovery_.unread);
+  add("recovery_ms", recovery_.milliseconds);
   for (const auto& [key, model] : models_) {
     if (model->opened) out.models.emplace_back(model->spec->name, model->reports);
   }
@@ -150,10 +170,15 @@ void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
   }
   flush_touches();
   drain_checks_.push_back([this, call] {
+    Status unwritten;
+    if (uint64_t bytes = spill_queue_bytes_; bytes > 0 && budget_.limited()) {
+      unwritten = {StatusCode::resource_exhausted,
+                   "the write budget leaves " + std::to_string(bytes) + " bytes unwritten"};
+    }
     on_ssd([ssd = ssd_]() -> Status {
       KV_RETURN_IF_ERROR(ssd->sync());
       return ssd->checkpoint();
-    }, [call](Status status) { call->finish(status); });
+    }, [call, unwritten](Status status) { call->finish(status.ok() ? unwritten : status); });
   });
   pump_spill();
   check_drained();
@@ -162,7 +187,7 @@ void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
 void CacheCore::Impl::check_drained() {
   if (drain_checks_.empty() || packing_ || writing_) return;
   pump_spill();
-  if (packing_) return;
+  if (packing_ || (budget_timer_ && !held_up())) return;
   auto checks = std::exchange(drain_checks_, {});
   for (auto& check : checks) check();
 }

@@ -194,7 +194,8 @@ Result<Hit> CacheCore::Impl::plan_fetch(FetchCall& f) {
   options.limits.round_to_block = f.request.round_to_block;
   for (uint32_t round = 0;; ++round) {
     options.limits.max_tokens = std::min(f.request.max_tokens, f.max_tokens);
-    options.ram_only = f.ram_only || f.rounds > kMaxFetchRounds || round > kMaxFitRounds;
+    options.ram_only =
+        f.ram_only || reads_hang() || f.rounds > kMaxFetchRounds || round > kMaxFitRounds;
     KV_ASSIGN_OR_RETURN(Hit hit, index_.plan(*f.realm, f.request.query, options));
     FetchCost cost = cost_of(f, hit);
     if (cost.missing + cost.decoded == 0) return hit;
@@ -322,7 +323,8 @@ void CacheCore::Impl::promote_window(std::shared_ptr<FetchCall> f,
     if (!fits) continue;  // somebody else's read of it had failed: the next step plans for it
     ++batch->left;
     window -= need.promotion;
-    promote(*r, batch->room->stored.split(need.stored), Charge(), one_done);  // the window pays
+    // The window pays.
+    promote(*r, batch->room->stored.split(need.stored), Charge(), one_done, batch->room);
   }
   one_done(Status());
 }
@@ -352,6 +354,7 @@ void CacheCore::Impl::fetch_reply(std::shared_ptr<FetchCall> f, const Hit& hit) 
     const Record& r = *u.record;
     prefix.objects.push_back({r.ram, u.end_token});
     used.push_back(u.record);
+    ++u.record->uses;
     if (!f->promoted.count(r.name)) continue;
     ++promoted;
     bool main = r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail;

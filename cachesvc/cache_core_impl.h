@@ -19,6 +19,7 @@
 #include "cachesvc/cache_core_call.h"
 #include "cachesvc/cache_core_index.h"
 #include "cachesvc/cache_core_needs.h"
+#include "cachesvc/write_budget.h"
 #include "storage/ssd_tier.h"
 
 namespace kv {
@@ -31,11 +32,12 @@ using Clock = std::chrono::steady_clock;
   X(hit_tokens_ssd) X(miss_tokens) X(fetch_misses) X(puts_duplicate) X(copies)                    \
   X(objects_committed) X(objects_lost) X(commits_foreign) X(encoded_planes)                       \
   X(encode_raw_fallbacks) X(nonfinite_planes) X(spills_queued) X(spills_deferred)                 \
-  X(spills_written) X(spills_failed) X(spills_dropped) X(spill_raw_bytes) X(spill_packed_bytes)   \
+  X(spills_held) X(spills_written) X(spills_failed) X(spills_dropped) X(spill_raw_bytes)          \
+  X(spill_packed_bytes)                                                                           \
   X(promotions) X(promotion_joins) X(promotion_failures) X(ram_evicted_clean)                     \
   X(ram_evicted_dirty) X(ssd_evicted) X(erased_objects) X(superseded_tails)                       \
   X(adopted_supplements) X(warm_objects)                                                          \
-  X(quarantined) X(read_io_errors) X(busy)
+  X(quarantined) X(read_io_errors) X(io_timeouts) X(busy)
 struct Counters {
 #define KV_COUNTER(name) uint64_t name = 0;
   KV_CACHE_COUNTERS(KV_COUNTER)
@@ -104,14 +106,23 @@ class LoopGate;
 class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
  public:
   Impl(CacheOptions o, boost::asio::any_io_executor loop, boost::asio::any_io_executor workers,
-       std::shared_ptr<RamPool> pool);
+       boost::asio::any_io_executor disk, std::shared_ptr<RamPool> pool);
   void close();
 
   // start (_recover, _warm)
   Status open_ssd();
   void warm_start();
   void warm_next(std::shared_ptr<std::deque<PinnedName>> left);
-  void adopt(Recovery recovery);
+  void add_recovery(const Recovery& part);
+  void adopt_models(Recovery& recovery);
+  RealmState* recovered_realm(const Object& object);
+  void adopt_objects(std::vector<KnownObject> objects);
+  void reconcile();
+  void reconciled();
+  /// Valid files may belong to a model or profile that seems unused.
+  bool files_unknown() const { return recovery_.unread > 0 || some_unreadable_; }
+  /// At once, or when every file has been read: what erases must reach is known then.
+  void when_all_known(std::function<void()> then);
 
   // calls
   Result<uint64_t> connect(const std::string& ns);
@@ -214,7 +225,13 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::shared_ptr<const void> lease_hold(std::vector<PinnedName> pins);
 
   // _promote
-  void promote(Record& record, Charge stored, Charge promotion, std::function<void(Status)> done);
+  struct ReadJob;
+  struct Promotion;
+  /// `held`: what else the read keeps reserved, until it returns.
+  void promote(Record& record, Charge stored, Charge promotion, std::function<void(Status)> done,
+               std::shared_ptr<const void> held = nullptr);
+  void watch_promotion(const ObjectName& name, Promotion& promotion, Milliseconds limit);
+  void promotion_timeout(const ObjectName& name, uint64_t serial, uint64_t ended_reads);
   void join_promotion(Record& record, std::function<void(Status)> done);
   bool promoting(const Record& record) const;
   void promoted(const ObjectName& name, uint64_t serial, Result<ObjectPtr> result);
@@ -240,20 +257,34 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   bool wait_for_records(SpillBatch& batch);
   void records_written();
   void pump_spill();
+  bool hold_spills();
+  bool held_up() const;
+  void order_by_use();
   void pack_batch(std::shared_ptr<SpillBatch> batch);
   void write_batch(std::shared_ptr<SpillBatch> batch);
   std::vector<ObjectName> ssd_victims(uint64_t bytes);
   void batch_written(std::shared_ptr<SpillBatch> batch, std::vector<PutResult> results);
   void finish_batch(std::shared_ptr<SpillBatch> batch);
   void spill_failed(Record& record);
+  void charge_writes();
   void schedule_sync();
   void run_sync();
   void flush_touches();
   void note_touches(const std::vector<Record*>& records);
 
+  // _hang
+  void watch_ssd();
+  void ssd_returned();
+  /// Reads that were given up have not returned: nothing more is read until they do.
+  bool reads_hang() const { return late_reads_ > 0; }
+  /// What changes the SSD has not moved for io_timeout: nobody waits for it.
+  bool writes_hang() const { return writes_hang_; }
+
   // _erase
   void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
              Done<Result<uint64_t>> done);
+  void erase_now(uint64_t session, uint32_t model, const Query& query,
+                 std::shared_ptr<Call<Result<uint64_t>>> call);
   Result<std::vector<Record*>> namespace_targets(uint64_t session, const Query& query);
   Result<std::vector<Record*>> erase_targets(const ModelState& model, const Query& query);
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
@@ -274,7 +305,12 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   /// As on_worker, one after another in the order of the calls: everything that changes the SSD.
   template <typename Job, typename Then>
   void on_ssd(Job job, Then then) {
-    run_on(ssd_strand_, std::move(job), std::move(then));
+    ++ssd_jobs_;
+    watch_ssd();
+    run_on(ssd_strand_, std::move(job), [this, then = std::move(then)](auto result) mutable {
+      ssd_returned();
+      then(std::move(result));
+    });
   }
   template <typename Executor, typename Job, typename Then>
   void run_on(Executor& executor, Job job, Then then) {
@@ -297,7 +333,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   }
 
   CacheOptions options_;
-  boost::asio::any_io_executor loop_, workers_;
+  boost::asio::any_io_executor loop_, workers_, disk_;
   boost::asio::strand<boost::asio::any_io_executor> ssd_strand_;
   std::shared_ptr<RamPool> pool_;
   std::shared_ptr<SsdTier> ssd_;  ///< null: no SSD tier
@@ -306,7 +342,13 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   ObjectIndex index_;
   Counters count_;
   uint64_t recovered_objects_ = 0, recovered_skipped_ = 0;
-  bool files_unknown_ = false;  ///< valid files may belong to a model or profile that seems unused
+  Recovery recovery_;  ///< sums so far, without objects; `unread`: files still to be read
+  bool some_unreadable_ = false;        ///< valid files may be among what could not be read
+  bool reading_files_ = false;          ///< a part of those unread; its objects come to the loop
+  std::set<ObjectName> lost_meanwhile_; ///< since then: their files are gone, or going
+  std::map<Id, std::shared_ptr<const Profile>> recovered_profiles_;  ///< until all is read
+  std::unique_ptr<boost::asio::steady_timer> reconcile_timer_;
+  std::vector<std::function<void()>> after_reconcile_;
 
   std::map<uint64_t, SessionState> sessions_;
   uint64_t next_session_ = 1;
@@ -329,12 +371,18 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   uint64_t next_waiter_ = 1;
   bool pumping_room_ = false;
 
-  struct Promotion {
-    uint64_t serial;
-    std::vector<PinnedName> pins;
-    std::vector<std::function<void(Status)>> waiters;
-  };
   std::map<ObjectName, Promotion> promotions_;
+
+  uint64_t late_reads_ = 0;   ///< given up, not returned
+  uint64_t ended_reads_ = 0;
+  uint64_t ssd_jobs_ = 0, ssd_jobs_ended_ = 0;
+  bool writes_hang_ = false;
+  std::unique_ptr<boost::asio::steady_timer> ssd_watch_;
+  std::function<void()> open_anyway_;  ///< ends the open under way without its records
+
+  WriteBudget budget_;
+  uint64_t charged_writes_ = 0;  ///< of what the device was given
+  std::unique_ptr<boost::asio::steady_timer> budget_timer_;
 
   std::deque<PinnedName> spill_queue_;
   uint64_t spill_queue_bytes_ = 0;   ///< queued and in flight
@@ -349,6 +397,14 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
   bool draining_ = false;
   std::vector<std::function<void()>> drain_checks_;
+};
+
+struct CacheCore::Impl::Promotion {
+  uint64_t serial = 0;
+  std::vector<PinnedName> pins;
+  std::vector<std::function<void(Status)>> waiters;
+  std::shared_ptr<ReadJob> job;
+  std::unique_ptr<boost::asio::steady_timer> timer;  ///< io_timeout
 };
 
 struct CacheCore::Impl::CommitWait {

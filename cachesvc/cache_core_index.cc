@@ -108,6 +108,11 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
   return r;
 }
 
+void ObjectIndex::expect(size_t objects) {
+  by_name_.reserve(by_name_.size() + objects);
+  by_key_.reserve(by_key_.size() + objects);
+}
+
 Record* ObjectIndex::make(const ObjectName& name, Charge index_charge) {
   auto made = std::make_unique<Record>();
   Record& r = *made;

@@ -47,6 +47,7 @@ struct Record {
   uint64_t payload_bytes = 0;   ///< planes and states in memory
   uint64_t file_bytes = 0;      ///< at most; 0 while not on the SSD
   uint32_t pins = 0;
+  uint32_t uses = 0;            ///< fetches that it served
   bool spill_queued = false;    ///< waits for the SSD or is being written
   bool spill_deferred = false;  ///< the queue was full: waits to enter it
   bool spill_refused = false;   ///< no room there, or it failed: tried again only on request
@@ -128,6 +129,8 @@ class ObjectIndex {
   /// the tree or the geometry refuses it. `object` needs no planes.
   /// Takes the charge only if it is made.
   Record* add(RealmState& realm, const Object& object, Charge&& index_charge);
+  /// So many more objects are about to be added.
+  void expect(size_t objects);
   /// A record that hangs on no tree: it can only be evicted, erased or linked. Without a charge its
   /// tokens are not kept. Null if there is a record of that name.
   Record* add_orphan(const Object& object, Charge index_charge);

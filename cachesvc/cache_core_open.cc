@@ -190,15 +190,20 @@ void CacheCore::Impl::run_open(uint64_t session, OpenRequest request,
     }
     plan.codec = *coder.codec;
     plan.reports = std::move(coder.reports);
-    if (!ssd_ || !plan.write_records) return finish_open(plan, session, call);
+    if (!ssd_ || !plan.write_records || writes_hang()) return finish_open(plan, session, call);
     auto stored = models_.find({plan.ns, plan.spec->fingerprint});
     if (stored != models_.end()) stored->second->records_writing = true;
     ModelRecord record{plan.ns, *plan.spec, plan.profile->id(), plan.serial};
-    put_records(std::move(record), plan.profile, [this, plan, session, call](Status s) mutable {
+    auto ended = std::make_shared<bool>(false);
+    auto end = [this, plan, session, call, ended](Status s) mutable {
+      if (std::exchange(*ended, true)) return;
+      open_anyway_ = nullptr;
       plan.records_durable = s.ok();
       finish_open(plan, session, call);
       records_written();
-    });
+    };
+    open_anyway_ = [end]() mutable { end(Status(StatusCode::io_error, "the SSD hangs")); };
+    put_records(std::move(record), plan.profile, end);
   });
 }
 
@@ -278,7 +283,7 @@ bool CacheCore::Impl::unused(const std::shared_ptr<ModelState>& model) const {
 // All unused models make room together. None while some file is unknown: without its record and
 // profile it could never be served again.
 void CacheCore::Impl::release_models() {
-  if (files_unknown_) return;
+  if (files_unknown()) return;
   std::vector<Id> gone;
   std::erase_if(models_, [&](const auto& entry) {
     if (!unused(entry.second)) return false;
@@ -292,7 +297,7 @@ void CacheCore::Impl::release_models() {
 // names any more. Not while an open is between its records and its realm: nothing names its profile
 // yet.
 void CacheCore::Impl::release_realms(std::vector<Id> gone_models) {
-  if (files_unknown_) return;
+  if (files_unknown()) return;
   auto profiles = index_.release_realms();
   if (!ssd_ || (profiles.empty() && gone_models.empty())) return;
   // What fails leaves records of no use, until a later open has written a newer one in their place.

@@ -1,22 +1,42 @@
 // promote: one verified read per object, however many wait for it.
+#include <atomic>
+
 #include "cachesvc/cache_core_encode.h"
 #include "cachesvc/cache_core_impl.h"
 #include "codec/lossless.h"
 
 namespace kv {
-namespace {
 
-struct ReadJob {
+struct CacheCore::Impl::ReadJob {
+  enum class State : uint8_t { waiting, running, given_up };
   std::shared_ptr<SsdTier> ssd;
   std::shared_ptr<const ModelSpec> model;
   std::shared_ptr<const Profile> profile;
   std::shared_ptr<RamPool> pool;
   ObjectName name;
   Charge stored, promotion;
+  std::shared_ptr<const void> held;
+  std::atomic<State> state{State::waiting};
+  std::atomic<Clock::time_point> began{};  ///< once running
+  bool late = false;  ///< loop only: its promotion has ended without it
+
+  /// True for the first who asks: the reader, or whoever gives it up before it began.
+  bool take(State next) {
+    State expected = State::waiting;
+    return state.compare_exchange_strong(expected, next);
+  }
+  void release() {
+    stored.release();
+    promotion.release();
+    held.reset();
+  }
 };
 
-// Worker. Reads, unpacks into one pool buffer, checks against the geometry.
-Result<ObjectPtr> read_object(ReadJob& job) {
+namespace {
+
+// Disk. Reads, unpacks into one pool buffer, checks against the geometry.
+template <typename Job>
+Result<ObjectPtr> read_object(Job& job) {
   KV_ASSIGN_OR_RETURN(FileImage image, job.ssd->read(job.name));
   std::vector<std::vector<uint8_t>> unpacked;
   std::vector<std::span<const uint8_t>> parts;
@@ -58,7 +78,8 @@ void CacheCore::Impl::join_promotion(Record& record, std::function<void(Status)>
 }
 
 void CacheCore::Impl::promote(Record& record, Charge stored, Charge promotion,
-                              std::function<void(Status)> done) {
+                              std::function<void(Status)> done,
+                              std::shared_ptr<const void> held) {
   KV_CHECK(record.on_ssd() && !record.ram && record.realm);
   if (promoting(record)) return join_promotion(record, std::move(done));
   ++count_.promotions;
@@ -66,17 +87,64 @@ void CacheCore::Impl::promote(Record& record, Charge stored, Charge promotion,
   p.serial = record.serial;
   p.pins = pin_all(index_.path_to(record));
   p.waiters.push_back(std::move(done));
-  auto job = std::make_shared<ReadJob>();
-  *job = {ssd_, record.realm->model, record.realm->profile, pool_, record.name, std::move(stored),
-          std::move(promotion)};
-  on_worker([job] {
+  auto job = p.job = std::make_shared<ReadJob>();
+  job->ssd = ssd_;
+  job->model = record.realm->model;
+  job->profile = record.realm->profile;
+  job->pool = pool_;
+  job->name = record.name;
+  job->stored = std::move(stored);
+  job->promotion = std::move(promotion);
+  job->held = std::move(held);
+  watch_promotion(record.name, p, options_.io_timeout);
+  run_on(disk_, [job] {
+    job->began = Clock::now();
+    if (!job->take(ReadJob::State::running)) {
+      return Result<ObjectPtr>(Status(StatusCode::deadline_exceeded, "given up"));
+    }
     auto result = read_object(*job);
-    job->stored.release();
-    job->promotion.release();
+    job->release();
     return result;
-  }, [this, name = record.name, serial = record.serial](Result<ObjectPtr> result) {
-    promoted(name, serial, std::move(result));
+  }, [this, job, serial = record.serial](Result<ObjectPtr> result) {
+    ++ended_reads_;
+    if (!job->late) return promoted(job->name, serial, std::move(result));
+    --late_reads_;  // its waiters were answered
   });
+}
+
+void CacheCore::Impl::watch_promotion(const ObjectName& name, Promotion& p, Milliseconds limit) {
+  p.timer = std::make_unique<boost::asio::steady_timer>(loop_, limit);
+  p.timer->async_wait([weak = weak_from_this(), name, serial = p.serial, ended = ended_reads_](
+                          boost::system::error_code error) {
+    auto self = weak.lock();
+    if (!error && self && !self->closed_) self->promotion_timeout(name, serial, ended);
+  });
+}
+
+// Its waiters go on without it, if it has run for io_timeout, or waits and no other has ended
+// meanwhile. One that has begun keeps what it reserved: its memory is in use.
+void CacheCore::Impl::promotion_timeout(const ObjectName& name, uint64_t serial,
+                                        uint64_t ended_reads) {
+  auto it = promotions_.find(name);
+  if (it == promotions_.end() || it->second.serial != serial) return;
+  ReadJob& job = *it->second.job;
+  if (job.state == ReadJob::State::waiting && ended_reads != ended_reads_) {
+    return watch_promotion(name, it->second, options_.io_timeout);
+  }
+  if (job.take(ReadJob::State::given_up)) {
+    job.release();
+  } else {
+    auto ran = std::chrono::duration_cast<Milliseconds>(Clock::now() - job.began.load());
+    if (ran < options_.io_timeout) {
+      return watch_promotion(name, it->second, options_.io_timeout - ran);
+    }
+  }
+  job.late = true;
+  ++late_reads_;
+  ++count_.io_timeouts;
+  promoted(name, serial,
+           Status(StatusCode::io_error, "the read took longer than io_timeout, " +
+                                            std::to_string(options_.io_timeout.count()) + " ms"));
 }
 
 void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<ObjectPtr> result) {
@@ -111,6 +179,7 @@ void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<O
 
 // The SSD has it no longer; without a copy in RAM it is gone.
 void CacheCore::Impl::lose(Record& record) {
+  if (reading_files_) lost_meanwhile_.insert(record.name);
   index_.drop_ssd(record);
   if (!record.ram) index_.remove(record);
 }

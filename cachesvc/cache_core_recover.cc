@@ -1,10 +1,17 @@
-// Start: the directory is opened and read, and the index learns what is on the SSD. Runs before the
-// loop serves anything; nothing is deleted here.
+// Start: the directory is opened and read, and the index learns what is on the SSD, before anything
+// is served. Files that the catalog doesn't know, beyond the first adopt_at_start, are read in the
+// background afterwards, at reconcile_rate: until then they are misses, and erases wait for them.
+// Nothing is deleted here.
 #include <algorithm>
 
 #include "cachesvc/cache_core_impl.h"
 
 namespace kv {
+namespace {
+
+constexpr uint64_t kReadAtATime = 256;  // of the background; the SSD's other work goes in between
+
+}  // namespace
 
 Status CacheCore::Impl::open_ssd() {
   if (options_.ssd_dir.empty()) return {};
@@ -12,81 +19,162 @@ Status CacheCore::Impl::open_ssd() {
   ssd.limit_bytes = options_.ssd_limit_bytes;
   ssd.min_free_bytes = options_.ssd_min_free_bytes;
   ssd.quarantine_bytes = options_.ssd_quarantine_bytes;
+  ssd.adopt_at_start = options_.adopt_at_start;
   ssd.files = options_.ssd_files;
   ssd.observer = options_.ssd_observer;
+  auto start = Clock::now();
   KV_ASSIGN_OR_RETURN(auto tier, SsdTier::open(options_.ssd_dir, std::move(ssd)));
   KV_ASSIGN_OR_RETURN(Recovery recovery, tier->recover());
   ssd_ = std::move(tier);
-  count_.quarantined += recovery.quarantined;
-  files_unknown_ = recovery.unreadable + recovery.unread > 0 ||
-                   std::any_of(recovery.rejected.begin(), recovery.rejected.end(), [](auto& file) {
-                     return file.reason.code() == StatusCode::unsupported;
-                   });
-  adopt(std::move(recovery));
+  adopt_models(recovery);
+  adopt_objects(std::exchange(recovery.objects, {}));
+  index_.find_ends();
+  auto took = std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
+  recovery.milliseconds = static_cast<uint64_t>(took.count());
+  add_recovery(recovery);
+  if (options_.on_recovered) options_.on_recovered(recovery_);
+  if (recovery_.unread > 0) later([this] { reconcile(); });
   return {};
 }
 
-void CacheCore::Impl::adopt(Recovery recovery) {
-  std::map<Id, std::shared_ptr<const Profile>> profiles;
-  for (auto& p : recovery.profiles) profiles[p->id()] = p;
-  std::map<std::pair<std::string, Id>, std::shared_ptr<const ModelSpec>> specs;
+// Sums up; the catalog's state is as the first part said.
+void CacheCore::Impl::add_recovery(const Recovery& part) {
+  Recovery& all = recovery_;
+  all.rows_used += part.rows_used;
+  all.adopted += part.adopted;
+  all.adopted_bytes += part.adopted_bytes;
+  all.rows_dropped += part.rows_dropped;
+  all.temps_removed += part.temps_removed;
+  all.quarantined += part.quarantined;
+  all.unreadable += part.unreadable;
+  all.unknown_files += part.unknown_files;
+  all.unknown_bytes += part.unknown_bytes;
+  all.milliseconds += part.milliseconds;
+  all.unread = part.unread;
+  if (all.catalog_rebuilt.empty()) all.catalog_rebuilt = part.catalog_rebuilt;
+  for (const RejectedFile& file : part.rejected) {
+    if (all.rejected.size() < kMaxRejectedNames) all.rejected.push_back(file);
+  }
+  count_.quarantined += part.quarantined;
+  bool newer = std::any_of(part.rejected.begin(), part.rejected.end(), [](const auto& file) {
+    return file.reason.code() == StatusCode::unsupported;
+  });
+  some_unreadable_ |= part.unreadable > 0 || newer || part.rejected.size() == kMaxRejectedNames;
+}
+
+void CacheCore::Impl::adopt_models(Recovery& recovery) {
+  for (auto& p : recovery.profiles) recovered_profiles_[p->id()] = p;
   for (auto& record : recovery.models) {
     auto spec = std::make_shared<const ModelSpec>(std::move(record.model));
     auto state = std::make_shared<ModelState>();
     state->ns = record.ns;
     state->spec = spec;
     state->serial = record.serial;
-    auto profile = profiles.find(record.profile);
-    if (profile != profiles.end() && validate(*profile->second, *spec).ok()) {
+    auto profile = recovered_profiles_.find(record.profile);
+    if (profile != recovered_profiles_.end() && validate(*profile->second, *spec).ok()) {
       Realm realm{record.ns, spec->fingerprint, record.profile};
       state->realm = index_.realm(realm, spec, profile->second);
       state->records_durable = true;
     }
-    specs[{record.ns, spec->fingerprint}] = spec;
     models_[{record.ns, spec->fingerprint}] = std::move(state);
   }
-  auto& objects = recovery.objects;
+}
+
+// The realm of an object that was found; null without its model record or profile.
+RealmState* CacheCore::Impl::recovered_realm(const Object& o) {
+  Realm realm{o.ns, o.fingerprint, o.profile};
+  if (RealmState* known = index_.find_realm(realm)) return known;
+  auto model = models_.find({o.ns, o.fingerprint});
+  auto profile = recovered_profiles_.find(o.profile);
+  if (model == models_.end() || profile == recovered_profiles_.end()) return nullptr;
+  const auto& spec = model->second->spec;
+  if (!validate(*profile->second, *spec).ok()) return nullptr;
+  RealmState* made = index_.realm(realm, spec, profile->second).get();
+  made->in_force = false;  // the model record names another profile
+  return made;
+}
+
+void CacheCore::Impl::adopt_objects(std::vector<KnownObject> objects) {
   // Parents before children, blocks and tails before what hangs on them.
-  std::sort(objects.begin(), objects.end(), [](const KnownObject& a, const KnownObject& b) {
+  std::vector<const KnownObject*> order;
+  order.reserve(objects.size());
+  for (const KnownObject& known : objects) order.push_back(&known);
+  std::sort(order.begin(), order.end(), [](const KnownObject* a, const KnownObject* b) {
     auto attached = [](const Object& o) { return o.name.kind >= ObjectKind::supplement; };
-    return std::tuple(attached(a.header), a.header.first_token) <
-           std::tuple(attached(b.header), b.header.first_token);
+    return std::tuple(attached(a->header), a->header.first_token) <
+           std::tuple(attached(b->header), b->header.first_token);
   });
-  auto index_limit = static_cast<uint64_t>(options_.index_fraction *
-                                           static_cast<double>(pool_->budget_bytes()));
-  for (auto& known : objects) {
-    const Object& o = known.header;
-    Realm realm{o.ns, o.fingerprint, o.profile};
+  index_.expect(objects.size());
+  auto index_limit =
+      static_cast<uint64_t>(options_.index_fraction * static_cast<double>(pool_->budget_bytes()));
+  for (const KnownObject* known : order) {
+    const Object& o = known->header;
+    if (lost_meanwhile_.count(o.name)) continue;
+    if (Record* stored = index_.find(o.name)) {  // a client's bytes came first
+      stored->replaces_file |= !stored->on_ssd();
+      continue;
+    }
     uint64_t bytes = ObjectIndex::index_bytes(o.tokens.size());
     std::optional<Charge> charge;
     if (pool_->used_bytes(ChargeKind::index) + bytes <= index_limit) {
       charge = pool_->try_charge(ChargeKind::index, bytes);
     }
-    RealmState* state = index_.find_realm(realm);
-    auto spec = specs.find({o.ns, o.fingerprint});
-    auto profile = profiles.find(o.profile);
-    if (!state && spec != specs.end() && profile != profiles.end() &&
-        validate(*profile->second, *spec->second).ok()) {
-      state = index_.realm(realm, spec->second, profile->second).get();
-      state->in_force = false;  // the model record names another profile
-    }
-    Record* r = nullptr;
-    if (state && charge) r = index_.add(*state, o, std::move(*charge));
+    RealmState* realm = recovered_realm(o);
+    Record* r = realm && charge ? index_.add(*realm, o, std::move(*charge)) : nullptr;
     // Without its parent, model, profile or room in the index it serves nothing, but stays on the
     // SSD until that returns or bytes are needed there.
-    if (!r) {
+    bool linked = r != nullptr;
+    if (!linked) {
       ++recovered_skipped_;
       Charge none;
       r = index_.add_orphan(o, charge ? std::move(*charge) : std::move(none));
-      if (!r) continue;
     }
     ++recovered_objects_;
-    r->payload_bytes = known.unpacked_bytes;
-    index_.set_ssd(*r, Durability::spilled, known.file_bytes, known.allocated_bytes,
-                   known.recency);
+    r->payload_bytes = known->unpacked_bytes;
+    index_.set_ssd(*r, Durability::spilled, known->file_bytes, known->allocated_bytes,
+                   known->recency);
     unsynced_.push_back({r->name, r->serial});
+    if (linked && o.name.kind != ObjectKind::snapshot) index_.relink(*realm, o.name.id);
   }
+}
+
+// A part of the files that are unread, then a pause by the rate; none while an erase waits.
+void CacheCore::Impl::reconcile() {
+  if (draining_) return;
+  uint64_t rate = options_.reconcile_rate;
+  uint64_t files = rate == 0 ? kReadAtATime : std::clamp<uint64_t>(rate / 10, 1, kReadAtATime);
+  reading_files_ = true;
+  on_ssd([ssd = ssd_, files] { return ssd->adopt_more(files); },
+         [this, files](Recovery part) {
+           reading_files_ = false;
+           adopt_objects(std::exchange(part.objects, {}));
+           lost_meanwhile_.clear();
+           add_recovery(part);
+           if (part.unread == 0) return reconciled();
+           if (options_.reconcile_rate == 0 || !after_reconcile_.empty()) return reconcile();
+           auto pause = std::chrono::microseconds(files * 1'000'000 / options_.reconcile_rate);
+           reconcile_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, pause);
+           reconcile_timer_->async_wait([weak = weak_from_this()](boost::system::error_code) {
+             auto self = weak.lock();
+             if (!self || self->closed_) return;
+             self->reconcile_timer_.reset();
+             self->reconcile();  // also when an erase has cut the pause short
+           });
+         });
+}
+
+void CacheCore::Impl::reconciled() {
+  recovered_profiles_.clear();
   index_.find_ends();
+  if (options_.on_recovered) options_.on_recovered(recovery_);
+  for (auto& waiting : std::exchange(after_reconcile_, {})) waiting();
+  warm_start();
+}
+
+void CacheCore::Impl::when_all_known(std::function<void()> then) {
+  if (recovery_.unread == 0) return then();
+  after_reconcile_.push_back(std::move(then));
+  if (reconcile_timer_) reconcile_timer_->cancel();
 }
 
 }  // namespace kv

@@ -64,7 +64,7 @@ std::shared_ptr<RoomCharges> CacheCore::Impl::make_room(const Room& room, bool d
 // Sends dirty objects on their way to the SSD, so that their bytes can be dropped afterwards. True
 // if something is on its way.
 bool CacheCore::Impl::spill_for_room(uint64_t bytes) {
-  if (!ssd_) return false;
+  if (!ssd_ || held_up()) return false;
   for (EntryKey key : index_.ram().next_victims(bytes, true).keys) {
     Record* r = index_.find_key(key);
     if (r && r->dirty() && !r->spill_refused) enqueue_spill(*r);

@@ -103,7 +103,7 @@ void CacheCore::Impl::spill_failed(Record& record) {
 void CacheCore::Impl::pump_spill() {
   if (closed_ || packing_) return;
   refill_spill_queue();
-  if (spill_queue_.empty()) return;
+  if (spill_queue_.empty() || hold_spills()) return;
   auto batch = std::make_shared<SpillBatch>();
   std::vector<Record*> keep;
   uint64_t bytes = 0;
@@ -230,6 +230,7 @@ std::vector<ObjectName> CacheCore::Impl::ssd_victims(uint64_t bytes) {
 
 void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
                                     std::vector<PutResult> results) {
+  charge_writes();
   std::vector<SpillItem> again;
   uint64_t needed = 0;
   for (size_t i = 0; i < batch->items.size(); ++i) {
@@ -313,6 +314,7 @@ void CacheCore::Impl::note_touches(const std::vector<Record*>& records) {
 
 void CacheCore::Impl::flush_touches() {
   if (touched_.empty()) return;
+  if (writes_hang()) return touched_.clear();  // only recency: nothing waits for a device for that
   on_ssd([ssd = ssd_, names = std::exchange(touched_, {})] {
     ssd->touch(names);
     return true;

@@ -45,7 +45,7 @@ void CacheCore::Impl::warm_start() {
 }
 
 void CacheCore::Impl::warm_next(std::shared_ptr<std::deque<PinnedName>> left) {
-  while (!left->empty()) {
+  while (!left->empty() && !reads_hang()) {
     Record* r = find_pinned(left->front());
     left->pop_front();
     if (!r || r->ram || !r->on_ssd() || promoting(*r)) continue;

@@ -84,6 +84,8 @@ Status validate(const CacheOptions& o) {
       within<int64_t>("durable_group_delay", o.durable_group_delay.count(), 0, 60'000));
   KV_RETURN_IF_ERROR(positive("reservation_timeout", o.reservation_timeout));
   KV_RETURN_IF_ERROR(positive("room_wait", o.room_wait));
+  KV_RETURN_IF_ERROR(positive("io_timeout", o.io_timeout));
+  KV_RETURN_IF_ERROR(within<uint32_t>("disk_threads", o.disk_threads, 1, kMaxWorkers));
   KV_RETURN_IF_ERROR(positive("io_backoff", o.io_backoff));
   KV_RETURN_IF_ERROR(within<int64_t>("drain_timeout", o.drain_timeout.count(), 0, 86'400'000));
   KV_RETURN_IF_ERROR(

@@ -41,12 +41,23 @@ struct CacheOptions {
   uint64_t ssd_limit_bytes = 32ull << 30;
   uint64_t ssd_min_free_bytes = 1ull << 30;
   uint64_t ssd_quarantine_bytes = 64ull << 20;
+  /// After a start: files that the catalog doesn't know. So many of them are read before anything
+  /// is served, the others in the background, so many a second (0: as fast as can be).
+  uint64_t adopt_at_start = 2048;
+  uint64_t reconcile_rate = 20'000;
+  /// What a start found, without its objects: on return from create(), and once more when the
+  /// background has read the rest. On the loop; may not call the cache.
+  std::function<void(const Recovery& found)> on_recovered;
   Files* ssd_files = nullptr;      ///< for tests; null: the operating system
   StepObserver ssd_observer;       ///< for tests
 
   // Spilling
   SpillWhen spill_when = SpillWhen::commit;
   uint64_t spill_queue_bytes = 1ull << 30;  ///< waiting or being written; more waits in RAM, dirty
+  /// Of everything written to the SSD, the catalog too; 0: no limit. While they hold spills up,
+  /// what was reused most is written first, and what leaves RAM before its turn is not written.
+  uint64_t write_bytes_per_second = 0;
+  uint64_t write_bytes_per_day = 0;  ///< in any 24 hours since the start
   uint32_t spill_batch_files = 16;          ///< written by one job
   Milliseconds durable_group_delay{20};     ///< the longest a durable commit waits for companions
 
@@ -58,6 +69,10 @@ struct CacheOptions {
   uint32_t max_waiting_calls = 4096; ///< calls that wait for room or for a promotion; more get busy
   Milliseconds reservation_timeout{120'000};  ///< without a put, commit or abort
   Milliseconds room_wait{5'000};     ///< the longest a call waits for spills and leases to free RAM
+  /// A read that takes longer is a miss, and until it returns nothing more is read from the SSD; a
+  /// write that does is given up by whoever waits for it. RAM goes on.
+  Milliseconds io_timeout{10'000};
+  uint32_t disk_threads = 4;         ///< reads and writes of the SSD at a time
   Milliseconds io_backoff{30'000};   ///< an object whose read failed stays out of the index so long
   Milliseconds drain_timeout{10'000};///< TieredCache's destructor; 0: nothing more is written
 

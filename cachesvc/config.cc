@@ -232,13 +232,28 @@ void add_tier_keys(std::vector<Key>& keys) {
       amount_key("tier.ssd.min_free", "left free on the file system", FIELD(ssd_min_free)));
   keys.push_back(size_key("tier.ssd.quarantine", "damaged files kept for inspection",
                           FIELD(cache.ssd_quarantine_bytes), 0, 1ull << 50));
+  keys.push_back(count_key("tier.ssd.adopt_at_start",
+                           "files without a catalog row that are read before serving",
+                           FIELD(cache.adopt_at_start), 0, 1u << 30));
+  keys.push_back(count_key("tier.ssd.reconcile_rate",
+                           "the others: files a second read in the background; 0: no limit",
+                           FIELD(cache.reconcile_rate), 0, 10'000'000));
   keys.push_back(
       choice_key<SpillWhen>("tier.ssd.spill", "when objects are written", FIELD(cache.spill_when),
                             {{"commit", SpillWhen::commit}, {"evict", SpillWhen::evict}}));
   keys.push_back(size_key("tier.ssd.spill_queue", "bytes waiting to be written; more are dropped",
                           FIELD(cache.spill_queue_bytes), 1u << 20, 1ull << 40));
+  keys.push_back(size_key("tier.ssd.write_rate", "bytes written a second; 0: no limit",
+                          FIELD(cache.write_bytes_per_second), 0, 1ull << 50));
+  keys.push_back(size_key("tier.ssd.write_per_day", "bytes written in 24 hours; 0: no limit",
+                          FIELD(cache.write_bytes_per_day), 0, 1ull << 60));
   keys.push_back(count_key("tier.ssd.spill_batch_files", "files written by one job",
                            FIELD(cache.spill_batch_files), 1, kMaxBatchFiles));
+  keys.push_back(duration_key("tier.ssd.io_timeout",
+                              "a slower read is a miss, a slower write is waited for no longer",
+                              FIELD(cache.io_timeout), 1ms));
+  keys.push_back(count_key("tier.ssd.threads", "reads and writes at a time",
+                           FIELD(cache.disk_threads), 1, 256));
   keys.push_back(duration_key("tier.ssd.durable_group_delay", "longest wait for a shared fsync",
                               FIELD(cache.durable_group_delay), 0ms));
 }

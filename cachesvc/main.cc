@@ -12,7 +12,9 @@
 #include <boost/asio/thread_pool.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <future>
 #include <iostream>
+#include <thread>
 
 #include "cachesvc/cache_core.h"
 #include "cachesvc/config.h"
@@ -24,6 +26,7 @@ namespace kv {
 namespace {
 
 constexpr char kVersion[] = "0.1.0";
+constexpr size_t kRejectedInLog = 20;
 enum ExitCode { kOk = 0, kRuntime = 1, kUsage = 2, kTemporary = 75, kConfig = 78 };
 
 int exit_code(const Status& status) {
@@ -63,20 +66,20 @@ void log_start(const Config& config, const CacheCore& core) {
       cache.coding.v_bits, cache.coding.exact_tokens, cache.coding.block_tokens, cache.workers);
 }
 
-// What recovery found, from the core's own stats.
-void log_recovery(CacheCore& core) {
-  auto session = core.connect("start-up");
-  if (!session.ok()) return;
-  core.stats(*session, deadline_in(Milliseconds(1000)), [](Result<StatsReply> stats) {
-    if (!stats.ok()) return;
-    for (const auto& [name, value] : stats->values) {
-      if (name == "ssd_objects" || name == "recovered_objects" || name == "recovered_skipped" ||
-          name == "quarantined") {
-        spdlog::info("{} {}", name, value);
-      }
-    }
-  });
-  core.disconnect(*session);
+// Once when serving begins, once more when the background has read the rest.
+void log_recovery(const Recovery& r) {
+  spdlog::info(
+      "ssd recovered: {} objects by the catalog, {} adopted ({} bytes), {} rows dropped, {} "
+      "quarantined, {} unreadable, {} foreign, {} left to the background, {} ms",
+      r.rows_used, r.adopted, r.adopted_bytes, r.rows_dropped, r.quarantined, r.unreadable,
+      r.unknown_files, r.unread, r.milliseconds);
+  if (r.unread == 0 && !r.catalog_rebuilt.empty()) spdlog::warn("{}", r.catalog_rebuilt);
+  if (r.unread > 0) return;
+  size_t named = std::min(r.rejected.size(), kRejectedInLog);
+  for (size_t i = 0; i < named; ++i) {
+    spdlog::warn("left out {}: {}", r.rejected[i].file, r.rejected[i].reason.to_string());
+  }
+  if (named < r.rejected.size()) spdlog::warn("left out {} more", r.rejected.size() - named);
 }
 
 Status write_ready(int fd) {
@@ -140,6 +143,20 @@ class Drainer {
   bool draining_ = false;
 };
 
+// A device that hangs holds its thread for ever: out, as a crash would, after `limit`.
+void join_disk(boost::asio::thread_pool& disk, Milliseconds limit) {
+  std::promise<void> joined;
+  std::thread watch([ended = joined.get_future(), limit] {
+    if (ended.wait_for(limit) == std::future_status::ready) return;
+    spdlog::error("the SSD hangs: exit without it");
+    spdlog::shutdown();
+    ::_exit(kRuntime);
+  });
+  disk.join();
+  joined.set_value();
+  watch.join();
+}
+
 int serve(const Config& config, int ready_fd) {
   if (ready_fd >= 0 && ::fcntl(ready_fd, F_SETFD, FD_CLOEXEC) != 0) {
     return complain(
@@ -156,8 +173,11 @@ int serve(const Config& config, int ready_fd) {
   }
 
   boost::asio::io_context io(1);
-  boost::asio::thread_pool workers(config.cache.workers);
-  auto core = CacheCore::create(config.cache, io.get_executor(), workers.get_executor());
+  boost::asio::thread_pool workers(config.cache.workers), disk(config.cache.disk_threads);
+  CacheOptions options = config.cache;
+  options.on_recovered = log_recovery;
+  auto core = CacheCore::create(options, io.get_executor(), workers.get_executor(),
+                                disk.get_executor());
   if (!core.ok()) return complain(core.status(), exit_code(core.status()));
   int code = kOk;
   {
@@ -166,7 +186,6 @@ int serve(const Config& config, int ready_fd) {
     Status status = server.listen();
     if (!status.ok()) return complain(status, exit_code(status));
     log_start(config, **core);
-    log_recovery(**core);
     spdlog::info("ready");
     if (ready_fd >= 0) {
       status = write_ready(ready_fd);
@@ -176,6 +195,7 @@ int serve(const Config& config, int ready_fd) {
   }
   (*core).reset();
   workers.join();
+  join_disk(disk, config.cache.io_timeout);
   spdlog::info("stopped");
   return code;
 }

@@ -17,10 +17,11 @@ class TieredCache::Threads {
   static Result<std::shared_ptr<Threads>> start(CacheOptions options) {
     KV_RETURN_IF_ERROR(validate(options));
     auto threads = std::shared_ptr<Threads>(new Threads(options));
-    KV_ASSIGN_OR_RETURN(threads->core_, CacheCore::create(std::move(options),
-                                                          threads->loop_.get_executor(),
-                                                          threads->workers_.get_executor()));
-    threads->thread_ = std::thread([loop = &threads->loop_] { loop->run(); });
+    Contexts& c = *threads->contexts_;
+    KV_ASSIGN_OR_RETURN(threads->core_,
+                        CacheCore::create(std::move(options), c.loop.get_executor(),
+                                          c.workers.get_executor(), c.disk.get_executor()));
+    threads->thread_ = std::thread([loop = &c.loop] { loop->run(); });
     return threads;
   }
   ~Threads() {
@@ -31,10 +32,12 @@ class TieredCache::Threads {
         done(true);
       });
     }
-    if (drain_timeout_.count() == 0) workers_.stop();
-    workers_.join();
+    if (drain_timeout_.count() == 0) contexts_->workers.stop();
+    if (drain_timeout_.count() == 0) contexts_->disk.stop();
+    contexts_->workers.join();
+    join_disk();
     guard_.reset();
-    loop_.stop();
+    contexts_->loop.stop();
     if (thread_.joinable()) thread_.join();
   }
   Threads(const Threads&) = delete;  // owns threads
@@ -46,7 +49,7 @@ class TieredCache::Threads {
   T call(Start start) {
     auto promise = std::make_shared<std::promise<T>>();
     auto result = promise->get_future();
-    boost::asio::post(loop_, [start = std::move(start), promise]() mutable {
+    boost::asio::post(contexts_->loop, [start = std::move(start), promise]() mutable {
       start([promise](T value) { promise->set_value(std::move(value)); });
     });
     return result.get();
@@ -58,12 +61,33 @@ class TieredCache::Threads {
  private:
   explicit Threads(const CacheOptions& options)
       : drain_timeout_(options.drain_timeout),
-        guard_(boost::asio::make_work_guard(loop_)),
-        workers_(options.workers) {}
-  Milliseconds drain_timeout_;
-  boost::asio::io_context loop_{1};
+        io_timeout_(options.io_timeout),
+        contexts_(std::make_shared<Contexts>(options)),
+        guard_(boost::asio::make_work_guard(contexts_->loop)) {}
+
+  // A device that hangs holds its thread for ever: after io_timeout that thread, and what it still
+  // needs, is left to itself.
+  void join_disk() {
+    std::promise<void> promise;
+    auto joined = promise.get_future();
+    std::thread reaper([contexts = contexts_, promise = std::move(promise)]() mutable {
+      contexts->disk.join();
+      promise.set_value();
+    });
+    bool hangs = joined.wait_for(io_timeout_) != std::future_status::ready;
+    if (hangs) return reaper.detach();
+    reaper.join();
+  }
+
+  struct Contexts {
+    explicit Contexts(const CacheOptions& options)
+        : workers(options.workers), disk(options.disk_threads) {}
+    boost::asio::io_context loop{1};
+    boost::asio::thread_pool workers, disk;
+  };
+  Milliseconds drain_timeout_, io_timeout_;
+  std::shared_ptr<Contexts> contexts_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_;
-  boost::asio::thread_pool workers_;
   std::unique_ptr<CacheCore> core_;
   std::thread thread_;
 };

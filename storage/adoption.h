@@ -1,9 +1,8 @@
 // Adoption: files that no good catalog row describes are read, checked, and given a row.
 //
-// After a crash these are the last batch's; after the loss of the catalog all there are. They may
-// be read some at a time while puts, reads and erases go on (SsdTier::adopt_more; the service reads
-// all of them at its start). The ledger counts them from the start. Internal to storage/; called
-// under the tier's writer lock.
+// After a crash these are the last batch's; after the loss of the catalog all there are, and then
+// they are read in the background, some at a time, while puts, reads and erases go on. The ledger
+// counts them from the start. Internal to storage/; called under the tier's writer lock.
 #pragma once
 
 #include <deque>

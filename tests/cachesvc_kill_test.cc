@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,6 +19,7 @@
 
 #include "proto/socket_client.h"
 #include "storage/ssd_tier.h"
+#include "tests/allocated_bytes.h"
 #include "tests/daemon_process.h"
 #include "tests/soak.h"
 
@@ -36,6 +36,7 @@ const int kKillsInWindow = kKills * 3 / 4;
 constexpr uint64_t kLimitBytes = 24ull << 20;
 constexpr uint64_t kTightLimitBytes = 12ull << 20;
 const int kKillsUnderPressure = soaked(10);
+const int kKillsInBackground = soaked(20);
 constexpr uint32_t kBlockTokens = 256;
 constexpr uint32_t kDim = 64;
 constexpr uint32_t kBlocksPerEntry = 6;
@@ -86,20 +87,6 @@ Query make_query(uint64_t seed) {
                               : static_cast<Token>((seed * 31 + i) % 997));
   }
   return q;
-}
-
-uint64_t allocated_bytes(const std::string& dir) {
-  uint64_t total = 0;
-  std::error_code ec;
-  auto add = [&total](const fs::path& path) {
-    struct stat st;
-    if (::lstat(path.c_str(), &st) == 0) total += static_cast<uint64_t>(st.st_blocks) * 512;
-  };
-  add(dir);
-  for (fs::recursive_directory_iterator it(dir, ec), end; !ec && it != end; it.increment(ec)) {
-    add(it->path());
-  }
-  return total;
 }
 
 // Samples the directory's size until destroyed; keeps the highest sum.
@@ -195,8 +182,10 @@ class KillTest : public ::testing::Test {
   ~KillTest() override { fs::remove_all(root_); }
 
   void start() {
-    daemon_ = DaemonProcess::start(
-        {"--dir", dir_, "--socket", socket_, "--ssd", std::to_string(limit_bytes_)});
+    std::vector<std::string> arguments{"--dir", dir_,    "--socket",
+                                       socket_, "--ssd", std::to_string(limit_bytes_)};
+    arguments.insert(arguments.end(), more_arguments_.begin(), more_arguments_.end());
+    daemon_ = DaemonProcess::start(arguments);
     ASSERT_TRUE(daemon_ != nullptr);
     auto client = SocketClient::connect(socket_, "kill", {});
     ASSERT_TRUE(client.ok()) << client.status().to_string();
@@ -261,6 +250,7 @@ class KillTest : public ::testing::Test {
 
   std::string root_, dir_, socket_;
   uint64_t limit_bytes_ = kLimitBytes;
+  std::vector<std::string> more_arguments_;
   std::unique_ptr<DaemonProcess> daemon_;
   std::unique_ptr<SocketClient> client_;
   Realm realm_;
@@ -356,6 +346,44 @@ TEST_F(KillTest, NoSampleIsOverTheLimitWhenStoresPressAgainstIt) {
               static_cast<double>(limit_bytes_) / (1 << 20));
   EXPECT_LE(sampler.highest(), limit_bytes_);
   EXPECT_GT(sampler.highest(), limit_bytes_ / 2) << "the stores never pressed against the limit";
+}
+
+// Every start has lost its catalog and is killed while the background reads the files and more is
+// stored: every other time something that is being read.
+TEST_F(KillTest, KillsDuringTheBackgroundRecoveryLoseNothing) {
+  constexpr uint64_t kEntries = 6;
+  std::mt19937_64 random(11);
+  std::vector<uint64_t> journal;
+  ASSERT_NO_FATAL_FAILURE(start());
+  for (uint64_t entry = 1; entry <= kEntries; ++entry) {
+    ASSERT_TRUE(store(entry, *client_));
+    journal.push_back(entry);
+  }
+  more_arguments_ = {"--set", "tier.ssd.adopt_at_start=0", "--set", "tier.ssd.reconcile_rate=300"};
+  Sampler sampler(dir_);
+  int unread = 0;
+  for (int kill = 0; kill < kKillsInBackground; ++kill) {
+    daemon_->kill();
+    fs::remove(dir_ + "/" + kCatalogFile);
+    fs::remove(dir_ + "/" + kCatalogFile + "-wal");
+    ASSERT_NO_FATAL_FAILURE(start());
+    uint64_t again = kill % 2 == 0 ? 1 + random() % kEntries : kEntries + 1 + random() % 3;
+    if (store(again, *client_)) journal.push_back(again);
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
+    auto stats = client_->stats(deadline());
+    ASSERT_TRUE(stats.ok());
+    for (const auto& [name, value] : stats->values) unread += name == "recovery_unread" && value;
+  }
+  daemon_->kill();
+  EXPECT_GT(unread, kKillsInBackground / 4) << "most were killed after the background had ended";
+  more_arguments_.clear();
+  ASSERT_NO_FATAL_FAILURE(start());
+  for (uint64_t entry : journal) ASSERT_NO_FATAL_FAILURE(check(entry, true));
+  auto stats = client_->stats(deadline());
+  std::map<std::string, uint64_t> value(stats->values.begin(), stats->values.end());
+  EXPECT_EQ(value["recovery_quarantined"], 0u);
+  EXPECT_EQ(value["ssd_used_bytes"], allocated_bytes(dir_));
+  EXPECT_LE(sampler.highest(), limit_bytes_);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Stepped: a CacheCore whose loop and workers are two contexts that the test pumps, so each order
+// Stepped: a CacheCore whose loop, workers and disk are contexts that the test pumps, so each order
 // of events is chosen, not hoped for. And what tests ask of a store's directory.
 #pragma once
 
@@ -9,17 +9,19 @@
 
 namespace kv {
 
-/// A Client whose every call pumps both contexts until it is answered.
+/// A Client whose every call pumps all contexts until it is answered.
 class Stepped final : public Client {
  public:
   explicit Stepped(const CacheOptions& options) {
-    auto made = CacheCore::create(options, loop.get_executor(), workers.get_executor());
+    auto made = CacheCore::create(options, loop.get_executor(), workers.get_executor(),
+                                  disk.get_executor());
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     core = std::move(*made);
     session = *core->connect("test");
   }
   ~Stepped() override {
     core.reset();
+    hangs = false;
     run();
   }
   /// Handlers of the loop that are ready, and no job.
@@ -30,11 +32,14 @@ class Stepped final : public Client {
   void run_workers() {
     workers.restart();
     workers.poll();
+    disk.restart();
+    if (!hangs) disk.poll();
   }
   bool run_once() {
     loop.restart();
     workers.restart();
-    return loop.poll() + workers.poll() > 0;
+    disk.restart();
+    return loop.poll() + workers.poll() + (hangs ? 0 : disk.poll()) > 0;
   }
   void run() {
     while (run_once()) {
@@ -82,7 +87,8 @@ class Stepped final : public Client {
     return call<Result<StatsReply>>([&](auto done) { core->stats(session, d, done); });
   }
 
-  boost::asio::io_context loop, workers;
+  boost::asio::io_context loop, workers, disk;
+  bool hangs = false;  ///< the disk: no job of it runs
   std::unique_ptr<CacheCore> core;
   uint64_t session = 0;
 };

@@ -1,0 +1,62 @@
+// The write budget: spills wait for it, and while they do, what was reused goes first.
+#include <algorithm>
+
+#include "cachesvc/cache_core_impl.h"
+
+namespace kv {
+
+// True if nothing may be written now; whoever asked is called again when something may.
+bool CacheCore::Impl::hold_spills() {
+  if (!budget_.limited()) return false;
+  auto at = budget_.next(Clock::now());
+  if (at <= Clock::now()) {
+    order_by_use();
+    return false;
+  }
+  if (budget_timer_) return true;
+  ++count_.spills_held;
+  budget_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, at);
+  budget_timer_->async_wait([weak = weak_from_this()](boost::system::error_code error) {
+    auto self = weak.lock();
+    if (error || !self || self->closed_) return;
+    self->budget_timer_.reset();
+    self->pump_spill();
+    self->check_drained();
+  });
+  later([this] { check_commit_waits(); });
+  return true;
+}
+
+// Nothing will be written for as long as anybody may be made to wait for room.
+bool CacheCore::Impl::held_up() const {
+  auto soon = Clock::now() + options_.room_wait;
+  return writes_hang() || (budget_.limited() && budget_.next(Clock::now()) > soon);
+}
+
+// An object counts as much as the most used one that rests on it, so parents stay before children.
+void CacheCore::Impl::order_by_use() {
+  std::map<const Record*, uint32_t> uses;
+  for (const PinnedName& which : spill_queue_) {
+    Record* r = find_pinned(which);
+    uint32_t own = r ? r->uses : 0;
+    for (Record* at = r; at && at->spill_queued; at = index_.parent_of(*at)) {
+      auto [it, fresh] = uses.try_emplace(at, own);
+      if (!fresh && it->second >= own) break;
+      it->second = own;
+    }
+  }
+  auto used = [&](const PinnedName& which) {
+    auto it = uses.find(find_pinned(which));
+    return it == uses.end() ? 0 : it->second;
+  };
+  std::stable_sort(spill_queue_.begin(), spill_queue_.end(),
+                   [&](const PinnedName& a, const PinnedName& b) { return used(a) > used(b); });
+}
+
+void CacheCore::Impl::charge_writes() {
+  uint64_t written = ssd_->stats().device_bytes_written;
+  budget_.spent(written - std::min(written, charged_writes_), Clock::now());
+  charged_writes_ = written;
+}
+
+}  // namespace kv

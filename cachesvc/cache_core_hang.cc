@@ -1,0 +1,36 @@
+// A device that hangs: what changes the SSD runs in order, one job at a time, so one that never
+// returns holds up all behind it. When none has ended for io_timeout, whoever waits for the SSD is
+// answered without it; when one ends, all goes on. Reads have their own time limits (_promote).
+#include "cachesvc/cache_core_impl.h"
+
+namespace kv {
+
+void CacheCore::Impl::watch_ssd() {
+  if (ssd_watch_ || writes_hang_) return;
+  ssd_watch_ = std::make_unique<boost::asio::steady_timer>(loop_, options_.io_timeout);
+  ssd_watch_->async_wait(
+      [weak = weak_from_this(), ended = ssd_jobs_ended_](boost::system::error_code error) {
+        auto self = weak.lock();
+        if (error || !self || self->closed_) return;
+        self->ssd_watch_.reset();
+        if (self->ssd_jobs_ended_ == self->ssd_jobs_) return;  // idle
+        if (self->ssd_jobs_ended_ != ended) return self->watch_ssd();
+        self->writes_hang_ = true;
+        ++self->count_.io_timeouts;
+        if (auto open = std::exchange(self->open_anyway_, nullptr)) open();
+        self->check_commit_waits();
+        self->pump_room();
+      });
+}
+
+void CacheCore::Impl::ssd_returned() {
+  ++ssd_jobs_ended_;
+  if (!std::exchange(writes_hang_, false)) return;
+  if (ssd_jobs_ended_ < ssd_jobs_) watch_ssd();
+  later([this] {
+    pump_spill();
+    check_commit_waits();
+  });
+}
+
+}  // namespace kv

@@ -1,0 +1,239 @@
+// A device that fails or hangs (no call to it returns): what needs it is a miss or answers with the
+// level reached, RAM goes on, nobody's end waits for it, and all of it works again when it is over.
+#include <sys/resource.h>
+
+#include <future>
+
+#include "tests/cachesvc_stepped.h"
+#include "tests/storage_testing.h"
+
+namespace kv {
+namespace {
+
+using testing::FaultFiles;
+using Sequence = std::vector<Token>;
+
+Sequence plus_one(Sequence tokens) {
+  tokens.push_back(-1);
+  return tokens;
+}
+
+CacheOptions impatient(const std::string& dir) {
+  CacheOptions o = small_options(dir);
+  o.io_timeout = Milliseconds(30);
+  o.io_backoff = Milliseconds(1);
+  return o;
+}
+
+class Disk : public ::testing::Test {
+ protected:
+  // One entry on the SSD alone.
+  void SetUp() override {
+    for (Sequence* s : {&on_ssd_, &in_ram_, &later_, &last_}) *s = random_tokens(rng_, 64);
+    auto cache = open_cache(small_options(dir_.store()));
+    auto b = Bench::open(*cache, model_);
+    ASSERT_TRUE(b.store(on_ssd_, Durability::durable).ok());
+  }
+  uint32_t served(Bench& b, const Sequence& tokens) { return b.fetch(plus_one(tokens))->tokens; }
+
+  TempDir dir_;
+  ModelSpec model_ = plain_model();
+  std::mt19937 rng_{41};
+  Sequence on_ssd_, in_ram_, later_, last_;
+};
+
+using Hang = Disk;
+
+// Every call of one kind fails, until it doesn't: EIO, EROFS or ENOSPC, at each step of a write.
+TEST_F(Disk, AFailingStepCostsTheLevelAndNothingElse) {
+  for (StatusCode code : {StatusCode::io_error, StatusCode::resource_exhausted}) {
+    for (const char* failing :
+         {"create", "allocate", "pwrite", "fdatasync", "rename", "sync_dir", "stat", "fstat"}) {
+      SCOPED_TRACE(std::string(failing) + " " + to_string(code));
+      FaultFiles faults;
+      CacheOptions options = impatient(dir_.store());
+      options.ssd_files = &faults;
+      Stepped client(options);
+      auto b = Bench::open(client, model_);
+      bool failed = false;
+      faults.script = [&](const char* call, const std::string&) -> Status {
+        if (std::string(call) != failing) return {};
+        failed = true;
+        return {code, "injected"};
+      };
+      Sequence tokens = random_tokens(rng_, 64);
+      auto stored = b.store(tokens, Durability::durable);
+      ASSERT_TRUE(stored.ok()) << stored.status().to_string();
+      EXPECT_TRUE(failed);
+      EXPECT_EQ(served(b, tokens), 64u);
+      Sequence during = random_tokens(rng_, 64);
+      ASSERT_TRUE(b.store(during).ok());
+      EXPECT_EQ(served(b, during), 64u);
+      faults.script = nullptr;
+      EXPECT_EQ(b.store(tokens, Durability::durable)->level, Durability::durable);
+      EXPECT_EQ(b.store(during, Durability::durable)->level, Durability::durable);
+      // A full device makes room at the expense of what was used least; others take nothing.
+      if (code == StatusCode::io_error) {
+        EXPECT_EQ(served(b, on_ssd_), 64u);
+      }
+    }
+  }
+}
+
+// The real thing: the process has no descriptor left.
+TEST_F(Disk, WithoutADescriptorNothingIsEvictedOrLost) {
+  Stepped client(impatient(dir_.store()));
+  auto b = Bench::open(client, model_);
+  ASSERT_TRUE(b.store(in_ram_, Durability::durable).ok());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  uint32_t missed = served(b, on_ssd_), kept = served(b, in_ram_);
+  auto stored = b.store(later_, Durability::durable);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(missed, 0u);
+  EXPECT_EQ(kept, 64u);
+  ASSERT_TRUE(stored.ok());
+  EXPECT_EQ(stored->level, Durability::accepted);
+  EXPECT_EQ(b.stat("ssd_evicted"), 0u) << "room was not what was missing";
+  EXPECT_EQ(b.stat("quarantined"), 0u);
+  EXPECT_EQ(b.store(later_, Durability::durable)->level, Durability::durable);
+  Deadline deadline = soon();
+  while (served(b, on_ssd_) < 64) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+}
+
+TEST_F(Hang, ReadsAreMissesAndRamGoesOn) {
+  Stepped client(impatient(dir_.store()));
+  auto b = Bench::open(client, model_);
+  ASSERT_TRUE(b.store(in_ram_, Durability::spilled).ok());
+  client.hangs = true;
+  EXPECT_EQ(served(b, on_ssd_), 0u) << "after io_timeout";
+  EXPECT_GT(b.stat("io_timeouts"), 0u);
+  EXPECT_EQ(b.stat("ssd_hangs"), 1u);
+  EXPECT_EQ(b.stat("ram_promotion_bytes"), 0u) << "what never began holds nothing";
+  EXPECT_EQ(served(b, in_ram_), 64u);
+  uint64_t reads = b.stat("promotions");
+  EXPECT_EQ(served(b, on_ssd_), 0u);
+  EXPECT_EQ(b.stat("promotions"), reads) << "no more is asked of it until it returns";
+  client.hangs = false;
+  Deadline deadline = soon();
+  while (served(b, on_ssd_) < 64) {
+    client.run();
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  }
+  EXPECT_EQ(b.stat("pins"), 0u);
+  EXPECT_EQ(b.stat("ssd_hangs"), 0u);
+}
+
+TEST_F(Hang, WritesAreWaitedForNoLonger) {
+  Stepped client(impatient(dir_.store()));
+  auto b = Bench::open(client, model_);
+  client.hangs = true;
+  auto stored = b.store(in_ram_, Durability::durable);
+  ASSERT_TRUE(stored.ok()) << stored.status().to_string();
+  EXPECT_EQ(stored->level, Durability::accepted);
+  EXPECT_EQ(b.stat("ssd_hangs"), 1u);
+  EXPECT_EQ(served(b, in_ram_), 64u);
+  auto other = Bench::open(client, plain_model(2, 9));
+  EXPECT_EQ(other.store(later_)->level, Durability::accepted) << "a new model";
+  auto erased = client.erase(b.opened.model, {on_ssd_, {}}, deadline_in(Milliseconds(50)));
+  EXPECT_EQ(erased.status().code(), StatusCode::deadline_exceeded);
+  client.hangs = false;
+  client.run();
+  EXPECT_EQ(b.stat("ssd_hangs"), 0u);
+  EXPECT_EQ(b.stat("ssd_objects"), 3u + 4 + 4) << "what waited was written; the erase happened";
+  EXPECT_EQ(b.store(last_, Durability::durable)->level, Durability::durable);
+  EXPECT_EQ(other.store(later_, Durability::durable)->level, Durability::durable);
+}
+
+TEST_F(Hang, AFullRamDropsWhatCannotBeWritten) {
+  CacheOptions options = impatient(dir_.store());
+  options.ram_budget_bytes = 4ull << 20;
+  options.room_wait = Milliseconds(3'600'000);
+  Stepped client(options);
+  auto b = Bench::open(client, model_);
+  client.hangs = true;
+  Sequence tokens;
+  while (b.stat("ram_evicted_dirty") == 0) {
+    tokens = random_tokens(rng_, 160);
+    ASSERT_TRUE(b.store(tokens).ok()) << "nobody waits for room_wait";
+  }
+  EXPECT_EQ(served(b, tokens), 160u);
+}
+
+TEST_F(Hang, ADrainEndsAtItsDeadline) {
+  Stepped client(impatient(dir_.store()));
+  auto b = Bench::open(client, model_);
+  client.hangs = true;
+  ASSERT_TRUE(b.store(in_ram_).ok());
+  auto drained = client.call<Status>(
+      [&](auto done) { client.core->drain(deadline_in(Milliseconds(20)), done); });
+  EXPECT_EQ(drained.code(), StatusCode::deadline_exceeded);
+}
+
+// A slow device is no hung one: as long as some read ends, the others wait their turn. Each read
+// takes more than half of io_timeout; a run in which this test itself was held up longer says
+// nothing and is made again.
+TEST_F(Hang, ReadsThatWaitBehindOthersAreNotGivenUp) {
+  CacheOptions options = impatient(dir_.store());
+  options.io_timeout = Milliseconds(160);
+  bool held_up = true;
+  while (held_up) {
+    held_up = false;
+    Stepped client(options);
+    auto b = Bench::open(client, model_);
+    std::optional<Result<FetchReply>> reply;
+    FetchRequest request;
+    request.model = b.opened.model;
+    request.query.tokens = plus_one(on_ssd_);
+    client.hangs = true;
+    client.core->fetch(client.session, request, soon(),
+                       [&](Result<FetchReply> r) { reply.emplace(std::move(r)); });
+    for (int read = 0; read < 4; ++read) {
+      auto from = std::chrono::steady_clock::now();
+      while (std::chrono::steady_clock::now() < from + Milliseconds(90)) client.run_loop();
+      held_up |= std::chrono::steady_clock::now() > from + Milliseconds(140);
+      client.disk.restart();
+      client.disk.poll_one();
+    }
+    client.hangs = false;
+    client.run();
+    if (held_up) continue;
+    ASSERT_TRUE(reply.has_value() && reply->ok());
+    EXPECT_EQ((*reply)->tokens, 64u);
+    EXPECT_EQ(b.stat("io_timeouts"), 0u);
+  }
+}
+
+// Real threads, and a read that holds its own for good: the end of the cache leaves it behind.
+TEST_F(Hang, TheEndOfACacheDoesNotWaitForADeviceThatHangs) {
+  static auto& faults = *new FaultFiles;  // outlives the thread that is left behind
+  static auto& gone = *new std::promise<void>;
+  std::promise<void> release;
+  auto released = release.get_future().share();
+  faults.script = [released](const char* call, const std::string& path) -> Status {
+    if (std::string(call) == "pread" && path.ends_with(".block")) released.wait();
+    return {};
+  };
+  faults.before_close = [](const std::string& path) {
+    if (path.ends_with("/LOCK")) gone.set_value();
+  };
+  CacheOptions options = impatient(dir_.store());
+  options.ssd_files = &faults;
+  options.disk_threads = 1;
+  options.drain_timeout = Milliseconds(50);
+  {
+    auto cache = open_cache(options);
+    auto b = Bench::open(*cache, model_);
+    EXPECT_EQ(served(b, on_ssd_), 0u);
+    EXPECT_GT(b.stat("ram_promotion_bytes"), 0u) << "the read that runs has its memory";
+    ASSERT_TRUE(b.store(in_ram_).ok());
+    EXPECT_EQ(served(b, in_ram_), 64u);
+  }
+  release.set_value();
+  gone.get_future().wait();
+}
+
+}  // namespace
+}  // namespace kv

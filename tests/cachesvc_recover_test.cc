@@ -1,0 +1,208 @@
+// A start that finds files which the catalog doesn't know: the first are read before anything is
+// served, the others in the background; nothing is lost, nothing erased comes back.
+#include <fstream>
+
+#include "storage/inspect.h"
+#include "tests/cachesvc_stepped.h"
+#include "tests/storage_testing.h"
+
+namespace kv {
+namespace {
+
+namespace fs = std::filesystem;
+using Sequence = std::vector<Token>;
+
+Sequence plus_one(Sequence tokens) {
+  tokens.push_back(-1);
+  return tokens;
+}
+
+// Two entries of five blocks each, and no catalog.
+class Recover : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    first_ = random_tokens(rng_, 80);
+    second_ = random_tokens(rng_, 80);
+    auto cache = open_cache(small_options(dir_.store()));
+    auto b = Bench::open(*cache, model_);
+    for (const auto& tokens : {first_, second_}) {
+      ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
+    }
+    cache.reset();
+    ASSERT_TRUE(fs::remove(dir_.store() + "/catalog.db"));
+  }
+  CacheOptions options(uint64_t at_start, uint64_t rate) {
+    CacheOptions o = small_options(dir_.store());
+    o.adopt_at_start = at_start;
+    o.reconcile_rate = rate;
+    o.on_recovered = [this](const Recovery& r) { reports_.push_back(r); };
+    return o;
+  }
+  uint32_t served(Bench& b, const Sequence& tokens) { return b.fetch(plus_one(tokens))->tokens; }
+
+  TempDir dir_;
+  ModelSpec model_ = plain_model();
+  std::mt19937 rng_{31};
+  Sequence first_, second_;
+  std::vector<Recovery> reports_;
+};
+
+TEST_F(Recover, FewUnknownFilesAreServedAtOnce) {
+  Stepped client(options(10, 1));
+  auto b = Bench::open(client, model_);
+  EXPECT_EQ(b.stat("recovery_unread"), 0u);
+  EXPECT_EQ(b.stat("recovery_adopted"), 10u);
+  EXPECT_EQ(served(b, first_), 80u);
+  EXPECT_EQ(served(b, second_), 80u);
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].adopted, 10u);
+  EXPECT_EQ(reports_[0].catalog_rebuilt, "catalog: missing");
+}
+
+// One file a second: the test never waits for the last.
+TEST_F(Recover, ManyAreMissesUntilTheyAreReadAndThenServed) {
+  Stepped client(options(0, 1));
+  auto b = Bench::open(client, model_);
+  EXPECT_GE(b.stat("recovery_unread"), 8u);
+  EXPECT_LT(served(b, first_), 80u);
+  auto listed = inspect_directory(dir_.store(), InspectDepth::headers);
+  uint64_t files = listed->files.size(), bytes = listed->totals.kinds["block"].file_bytes;
+  ASSERT_TRUE(b.store(first_, Durability::spilled).ok());
+  EXPECT_EQ(served(b, first_), 80u) << "a store doesn't wait for the background";
+  EXPECT_EQ(inspect_directory(dir_.store(), InspectDepth::headers)->files.size(), files)
+      << "and finds its files there";
+  // An erase does, and lifts the rate: else this would be done in eight seconds.
+  auto erased = client.erase(b.opened.model, {second_, {}}, soon());
+  ASSERT_TRUE(erased.ok()) << erased.status().to_string();
+  EXPECT_EQ(*erased, 1u) << "the last block: the others are the beginning of longer entries";
+  EXPECT_EQ(b.stat("recovery_unread"), 0u);
+  EXPECT_EQ(served(b, first_), 80u);
+  EXPECT_EQ(served(b, second_), 64u);
+  ASSERT_EQ(reports_.size(), 2u);
+  EXPECT_EQ(reports_[0].unread, 10u);
+  EXPECT_EQ(reports_[1].adopted, 10u);
+  EXPECT_EQ(reports_[1].adopted_bytes, bytes);
+}
+
+TEST_F(Recover, WhatIsErasedBeforeItIsReadDoesNotReturn) {
+  for (int start = 0; start < 2; ++start) {
+    Stepped client(options(0, start == 0 ? 1 : 0));
+    auto b = Bench::open(client, model_);
+    if (start == 0) {
+      ASSERT_TRUE(client.erase(b.opened.model, {}, soon()).ok());
+    }
+    client.run();
+    EXPECT_EQ(b.stat("ssd_objects"), 0u);
+    EXPECT_EQ(served(b, first_), 0u);
+    EXPECT_EQ(served(b, second_), 0u);
+  }
+}
+
+TEST_F(Recover, TheBackgroundEndsByItselfAndNamesWhatItLeftOut) {
+  auto files = inspect_directory(dir_.store(), InspectDepth::headers);
+  std::string damaged;
+  for (const auto& f : files->files) {
+    if (f.kind == FileKind::block && f.header.first_token == 64) damaged = f.path;
+  }
+  std::fstream(dir_.store() + "/" + damaged, std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(70)
+      .put('x');
+  Stepped client(options(0, 0));
+  client.run();
+  ASSERT_EQ(reports_.size(), 2u);
+  EXPECT_EQ(reports_[1].unread, 0u);
+  EXPECT_EQ(reports_[1].adopted, 9u);
+  ASSERT_EQ(reports_[1].rejected.size(), 1u);
+  EXPECT_EQ("/" + reports_[1].rejected[0].file, damaged.substr(1));
+  EXPECT_EQ(reports_[1].rejected[0].reason.code(), StatusCode::corruption);
+  auto b = Bench::open(client, model_);
+  EXPECT_EQ(b.stat("ssd_objects"), 9u);
+  EXPECT_EQ(b.stat("recovery_quarantined"), 1u);
+  EXPECT_EQ(served(b, first_) + served(b, second_), 144u);
+}
+
+// A model of which nothing is known yet may be a file's that is read later.
+TEST_F(Recover, NoModelIsReleasedBeforeAllIsRead) {
+  CacheOptions limited = options(0, 0);
+  limited.max_models = 1;
+  {
+    Stepped client(limited);
+    client.hangs = true;
+    OpenRequest other;
+    other.model = plain_model(3, 3);
+    EXPECT_EQ(client.open(other, soon()).status().code(), StatusCode::busy);
+  }
+  Stepped client(limited);
+  client.run();
+  auto b = Bench::open(client, model_);
+  EXPECT_EQ(served(b, first_), 80u);
+  EXPECT_EQ(*client.erase(b.opened.model, {}, soon()), 10u);
+  client.core->disconnect(client.session);
+  client.session = *client.core->connect("test");
+  OpenRequest other;
+  other.model = plain_model(3, 3);
+  EXPECT_TRUE(client.open(other, soon()).ok()) << "known to be unused";
+}
+
+// Given again, it lies in RAM with a file of the same name that was read meanwhile. When it leaves
+// RAM unwritten nobody would know of that file, and no erase would reach it.
+TEST_F(Recover, WhatIsGivenAgainAndLeavesRamTakesItsFileAlong) {
+  CacheOptions small = options(0, 0);
+  small.ram_budget_bytes = 4ull << 20;
+  small.spill_when = SpillWhen::evict;
+  small.io_timeout = Milliseconds(20);
+  Stepped client(small);
+  client.hangs = true;
+  auto b = Bench::open(client, model_);
+  ASSERT_TRUE(b.store(first_).ok());
+  client.hangs = false;
+  client.run();
+  EXPECT_EQ(b.stat("recovery_unread"), 0u);
+  EXPECT_EQ(b.stat("ssd_objects"), 5u);
+  client.hangs = true;
+  EXPECT_EQ(b.store(random_tokens(rng_, 16), Durability::spilled)->level, Durability::accepted);
+  while (b.stat("ram_evicted_dirty") < 5) ASSERT_TRUE(b.store(random_tokens(rng_, 160)).ok());
+  client.hangs = false;
+  client.run();
+  EXPECT_EQ(served(b, first_), 0u);
+  auto found = inspect_directory(dir_.store(), InspectDepth::headers);
+  EXPECT_EQ(b.stat("ssd_objects"), found->totals.kinds["block"].files) << "one is not known";
+  EXPECT_EQ(served(b, second_), 80u);
+}
+
+// The device is full once: what was used least goes. The background has read one of those files
+// just before, and the loop hears of that afterwards.
+TEST_F(Recover, WhatIsEvictedWhileItIsReadDoesNotReturn) {
+  testing::FaultFiles faults;
+  CacheOptions slow = options(0, 3);  // one file at a time
+  slow.ram_budget_bytes = 4ull << 20;
+  slow.spill_when = SpillWhen::evict;
+  slow.io_timeout = Milliseconds(20);
+  slow.ssd_files = &faults;
+  Stepped client(slow);
+  auto b = Bench::open(client, model_);
+  ASSERT_TRUE(b.store(first_, Durability::spilled).ok());
+  while (b.stat("ram_evicted_clean") < 5) ASSERT_TRUE(b.store(random_tokens(rng_, 160)).ok());
+  client.hangs = true;
+  EXPECT_EQ(b.store(random_tokens(rng_, 16), Durability::spilled)->level, Durability::accepted);
+  client.loop.run_for(Milliseconds(400));  // the next file is asked for, behind the write
+  bool full = false;
+  faults.script = [&](const char* call, const std::string&) -> Status {
+    if (full || std::string(call) != "allocate") return {};
+    full = true;
+    return {StatusCode::resource_exhausted, "injected"};
+  };
+  client.hangs = false;
+  client.run_workers();
+  ASSERT_TRUE(full);
+  client.run();
+  EXPECT_GE(b.stat("ssd_evicted"), 5u);
+  client.session = *client.core->connect("other");
+  ASSERT_TRUE(client.erase(0, {}, soon()).ok());  // nothing there, but it waits for all
+  EXPECT_EQ(b.stat("recovery_unread"), 0u);
+  auto found = inspect_directory(dir_.store(), InspectDepth::headers);
+  EXPECT_EQ(b.stat("ssd_objects"), found->totals.kinds["block"].files) << "one has no file";
+}
+
+}  // namespace
+}  // namespace kv
