@@ -238,12 +238,15 @@ class ChunkTask {
   void run(uint32_t chunk, float* partial) {
     first_ = chunk * kAttentionChunk;
     PartialView out(partial, count_, v_stride_);
-    std::fill_n(scores_, size_t{count_} * kAttentionChunk, kMinusInfinity);
     const Run* end = rows_.k_runs().data() + rows_.k_runs().size();
+    uint32_t scored = first_;
     for (const Run* r = first_run_after(rows_.k_runs(), first_); r != end && r->first < last();
          ++r) {
+      hide_rows(scored, r->first);
       r->form == RunForm::codes ? score_codes(*r) : score_exact(*r);
+      scored = r->end;
     }
+    hide_rows(scored, last());
     apply_limits();
     bool any = false;
     for (uint32_t i = 0; i < count_; ++i) {
@@ -258,12 +261,21 @@ class ChunkTask {
         std::fill_n(scores, kAttentionChunk, 0.0f);
       }
     }
-    std::fill_n(out.rotated, 2 * size_t{count_} * v_stride_, 0.0f);
+    std::memset(out.rotated, 0, 2 * size_t{count_} * v_stride_ * sizeof(float));
     if (any) sum_values(out);
   }
 
  private:
   uint32_t last() const { return first_ + kAttentionChunk; }
+
+  // No query sees rows [from, end), which no run has.
+  void hide_rows(uint32_t from, uint32_t end) {
+    if (from >= end) return;
+    for (uint32_t i = 0; i < count_; ++i) {
+      std::fill_n(scores_ + size_t{i} * kAttentionChunk + (from - first_), end - from,
+                  kMinusInfinity);
+    }
+  }
 
   // Index of absolute `row` among the vectors of a code run.
   size_t vector_at(const Run& run, uint32_t row) const {
@@ -410,9 +422,9 @@ class ChunkTask {
           kernels_.quantize_weights(scores_ + size_t{i} * kAttentionChunk + (tile - first_),
                                     tile_scales_, weights_ + size_t{i} * kTileRows);
     }
-    for (uint32_t i = 0; i < count_; i += kQueryGroup) {
+    for (uint32_t i = 0; i < count_; i += kSumGroup) {
       kernels_.add_codes(weights_ + size_t{i} * kTileRows, factors_ + i,
-                         std::min(kQueryGroup, count_ - i), codes, v_.dim, v_.bits,
+                         std::min(kSumGroup, count_ - i), codes, v_.dim, v_.bits,
                          sums + size_t{i} * v_stride_, v_stride_);
     }
   }

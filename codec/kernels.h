@@ -20,7 +20,9 @@ inline constexpr uint32_t kTileRows = 32;
 /// As many queries share one unpacking of a row.
 inline constexpr uint32_t kQueryGroup = 4;
 /// As many queries are scored together.
-inline constexpr uint32_t kScoreGroup = 16;
+inline constexpr uint32_t kScoreGroup = 32;
+/// As many queries' weighted sums are taken together.
+inline constexpr uint32_t kSumGroup = 8;
 /// Kernels read whole registers: up to this many bytes past the codes that they are given.
 inline constexpr size_t kCodeSlack = 128;
 /// Values of a query in a kernel set's order: whole registers per slice of a row.
@@ -72,7 +74,7 @@ struct Kernels {
                       float offset, float* scores);
   /// out[r] = q * k[r] in f32: 8 lanes of fused multiply-add, then a fixed tree. k is (rows, dim).
   void (*dot_exact)(const float* q, const float* k, size_t rows, uint32_t dim, float* out);
-  /// For each of `count` (at most kQueryGroup) queries i: acc[i][j] = fma(sum over kTileRows rows r
+  /// For each of `count` (at most kSumGroup) queries i: acc[i][j] = fma(sum over kTileRows rows r
   /// of weights[i][r] * value j of row r, factors[i], acc[i][j]), the sum exact in int32. weights
   /// (count, kTileRows), codes: kTileRows adjacent code vectors and kCodeSlack readable bytes,
   /// acc (count, stride).

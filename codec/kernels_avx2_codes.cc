@@ -340,9 +340,12 @@ void add_codes(const int16_t* weights, const float* factors, size_t count, const
   if (dim % 8 != 0) {
     return scalar_kernels().add_codes(weights, factors, count, codes, dim, bits, acc, stride);
   }
-  with_shape(dim, bits, count, [=](auto b, auto paired, auto n) {
-    add_tile<b(), paired(), n()>(weights, factors, codes, dim, acc, stride);
-  });
+  for (size_t i = 0; i < count; i += kQueryGroup) {
+    with_shape(dim, bits, count - i, [=](auto b, auto paired, auto n) {
+      add_tile<b(), paired(), n()>(weights + i * kTileRows, factors + i, codes, dim,
+                                   acc + i * stride, stride);
+    });
+  }
 }
 
 }  // namespace kv::avx2

@@ -7,6 +7,7 @@
 // functions, any thread.
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -186,16 +187,14 @@ KV_INLINE void unpack_row(const Codes<bits>& set, const uint8_t* row, uint32_t d
   }
 }
 
-// dot_codes of up to 16 queries: no sum runs across lanes, whatever dim is.
-template <uint8_t bits>
-void dot_many(const int16_t* queries, size_t count, const uint8_t* codes, size_t rows, uint32_t dim,
-              int32_t* dots) {
-  constexpr size_t kWidth = query_width(kMaxCodedDim);
-  const Codes<bits> set;
-  const size_t row_bytes = code_bytes(dim, bits);
-  const size_t words = (code_plane(dim, bits).bytes + 31) / 32 * Codes<bits>::kSlices * 32;
-  alignas(64) int16_t q[kWidth * 16],
-      k[16][kWidth];  // q: words 2 j, 2 j + 1 of all queries at 32 j
+// Code values of 16 rows, and words 2 j, 2 j + 1 of 16 queries at 32 j, or words 4 j … 4 j + 3
+// of 8.
+constexpr size_t kManyWidth = query_width(kMaxCodedDim);
+using ManyRows = int16_t[16][kManyWidth];
+using ManyQueries = int16_t[kManyWidth * 16];
+
+KV_INLINE void place_sixteen(const int16_t* queries, size_t count, uint32_t dim, size_t words,
+                             ManyQueries& q) {
   for (size_t at = 0; at < words; at += 32) {
     __m512i group[16];
     KV_UNROLL for (size_t i = 0; i < 16; ++i) {
@@ -204,22 +203,80 @@ void dot_many(const int16_t* queries, size_t count, const uint8_t* codes, size_t
     transpose(group);
     KV_UNROLL for (size_t i = 0; i < 16; ++i) _mm512_store_si512(q + (at + 2 * i) * 16, group[i]);
   }
+}
+
+KV_INLINE void place_eight(const int16_t* queries, size_t count, uint32_t dim, size_t words,
+                           ManyQueries& q) {
+  std::memset(q, 0, words * 16);
+  for (size_t i = 0; i < count; ++i, queries += query_width(dim)) {
+    for (size_t at = 0; at < words; at += 4) std::memcpy(q + at * 8 + 4 * i, queries + at, 8);
+  }
+}
+
+// sums[r] lane i: row r with query i.
+KV_INLINE void sum_sixteen(const ManyQueries& q, const ManyRows& k, size_t words,
+                           __m512i (&sums)[16]) {
+  KV_UNROLL for (int r = 0; r < 16; ++r) sums[r] = _mm512_setzero_si512();
+  for (size_t at = 0; at < words; at += 2) {
+    const __m512i part = _mm512_load_si512(q + at * 16);
+    KV_UNROLL for (int r = 0; r < 16; ++r) {
+      sums[r] = _mm512_dpwssd_epi32(sums[r], pair_of(k[r] + at), part);
+    }
+  }
+}
+
+// sums[r] lanes 2 i and 2 i + 1: two parts of row r with query i.
+KV_INLINE void sum_eight(const ManyQueries& q, const ManyRows& k, size_t words,
+                         __m512i (&sums)[16]) {
+  KV_UNROLL for (int r = 0; r < 16; ++r) sums[r] = _mm512_setzero_si512();
+  for (size_t at = 0; at < words; at += 4) {
+    const __m512i part = _mm512_load_si512(q + at * 8);
+    KV_UNROLL for (int r = 0; r < 16; ++r) {
+      int64_t four;
+      std::memcpy(&four, k[r] + at, 8);
+      sums[r] = _mm512_dpwssd_epi32(sums[r], _mm512_set1_epi64(four), part);
+    }
+  }
+}
+
+// dot_codes of up to 32 queries: no sum runs across lanes, whatever dim is.
+template <uint8_t bits>
+void dot_many(const int16_t* queries, size_t count, const uint8_t* codes, size_t rows, uint32_t dim,
+              int32_t* dots) {
+  const Codes<bits> set;
+  const size_t row_bytes = code_bytes(dim, bits);
+  const size_t words = (code_plane(dim, bits).bytes + 31) / 32 * Codes<bits>::kSlices * 32;
+  alignas(64) ManyQueries sixteen[2], eight;
+  alignas(64) ManyRows k;
+  const size_t left = count % 16, whole = count / 16 + (left > 8 ? 1 : 0);
+  const size_t by_sixteen = std::min(whole * 16, count);
+  for (size_t i = 0; i < whole; ++i) {
+    place_sixteen(queries + 16 * i * query_width(dim), count - 16 * i, dim, words, sixteen[i]);
+  }
+  if (by_sixteen < count) {
+    place_eight(queries + by_sixteen * query_width(dim), count - by_sixteen, dim, words, eight);
+  }
   for (size_t first = 0; first < rows; first += 16) {
     for (size_t r = 0; r < 16; ++r) {
       const size_t row = first + r < rows ? first + r : rows - 1;
       unpack_row<bits>(set, codes + row * row_bytes, dim, k[r]);
     }
     __m512i sums[16];
-    KV_UNROLL for (int r = 0; r < 16; ++r) sums[r] = _mm512_setzero_si512();
-    for (size_t at = 0; at < words; at += 2) {
-      const __m512i part = _mm512_load_si512(q + at * 16);
-      KV_UNROLL for (int r = 0; r < 16; ++r) {
-        sums[r] = _mm512_dpwssd_epi32(sums[r], pair_of(k[r] + at), part);
+    for (size_t i = 0; i < by_sixteen; i += 16) {
+      sum_sixteen(sixteen[i / 16], k, words, sums);
+      transpose(sums);
+      KV_UNROLL for (size_t j = 0; j < 16; ++j) {
+        if (i + j < count) _mm512_storeu_si512(dots + (i + j) * kTileRows + first, sums[j]);
       }
     }
+    if (by_sixteen == count) continue;
+    sum_eight(eight, k, words, sums);
     transpose(sums);
-    KV_UNROLL for (size_t i = 0; i < 16; ++i) {
-      if (i < count) _mm512_storeu_si512(dots + i * kTileRows + first, sums[i]);
+    KV_UNROLL for (size_t j = 0; j < 8; ++j) {
+      if (by_sixteen + j < count) {
+        _mm512_storeu_si512(dots + (by_sixteen + j) * kTileRows + first,
+                            _mm512_add_epi32(sums[2 * j], sums[2 * j + 1]));
+      }
     }
   }
 }
@@ -339,9 +396,18 @@ void add_codes(const int16_t* weights, const float* factors, size_t count, const
   if (dim % 8 != 0) {
     return scalar_kernels().add_codes(weights, factors, count, codes, dim, bits, acc, stride);
   }
-  with_shape(bits, count, [=](auto b, auto n) {
-    add_tile<b(), n()>(weights, factors, codes, dim, acc, stride);
-  });
+  size_t i = 0;
+  if (bits == 4) {  // its two slices leave registers for eight queries
+    for (; i + 8 <= count; i += 8) {
+      add_tile<4, 8>(weights + i * kTileRows, factors + i, codes, dim, acc + i * stride, stride);
+    }
+  }
+  for (; i < count; i += kQueryGroup) {
+    with_shape(bits, count - i, [=](auto b, auto n) {
+      add_tile<b(), n()>(weights + i * kTileRows, factors + i, codes, dim, acc + i * stride,
+                         stride);
+    });
+  }
 }
 
 // ---- softmax

@@ -162,7 +162,7 @@ TEST_P(CodecKernels, ProductsAndSumsOfCodes) {
           ASSERT_TRUE(std::equal(x.begin() + from, x.begin() + to, y.begin() + from));
         }
       }
-      if (count > kQueryGroup) continue;
+      if (count > kSumGroup) continue;
       std::vector<int16_t> weights(count * kTileRows);
       for (auto& w : weights) w = static_cast<int16_t>(random.below(32768));
       const size_t stride = dim + 5;
