@@ -27,10 +27,10 @@ class BatchDecoder {
  private:
   struct Product {
     const Matrix* weights;
-    std::vector<float>* out;  // (rows, weights->rows)
+    float* out;  // (rows, weights->rows)
   };
   bool start(std::span<StepRow> rows);
-  void products(std::initializer_list<Product> list, const std::vector<float>& x);
+  void products(std::initializer_list<Product> list, const Inputs& x);
   void norm(std::span<const float> weight, std::span<const float> branch_norm, bool add);
   void append(uint32_t layer);
   void feed_forward(const LayerWeights& layer);
@@ -42,11 +42,12 @@ class BatchDecoder {
   const Model& model_;
   Threads& threads_;
   BatchAttention attention_;
-  std::vector<StepRow*> rows_;  // of this step, without those that it refused
-  std::vector<float> x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_, out_;  // (rows, …)
-  std::vector<float> rope_[2];  // (rows, head_dim): of full and of windowed layers
+  std::vector<StepRow*> rows_;               // of this step, without those that it refused
+  Floats x_, q_, k_, v_, up_, inner_, out_;  // (rows, …)
+  Inputs norm_, heads_, gate_;               // a row each
+  Floats rope_[2];                           // (rows, head_dim): of full and of windowed layers
   std::vector<BatchAttention::Row> attended_;
-  std::vector<std::vector<float>> strips_;  // per worker
+  std::vector<Floats> strips_;  // per worker
 };
 
 }  // namespace kv

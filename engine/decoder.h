@@ -31,19 +31,21 @@ class Decoder {
     const Matrix* weights;
     float* out;
   };
-  void products(std::initializer_list<Product> list, const std::vector<float>& x);
+  void products(std::initializer_list<Product> list, const Inputs& x);
+  void norm(const float* x, std::span<const float> weight);
   void attend(const AttentionRows& rows, const RowLimit& limit);
   Status attention(uint32_t layer, KvCache& cache);
   void feed_forward(const LayerWeights& layer);
 
   const Model& model_;
   Threads& threads_;
-  std::vector<float> x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_;
-  std::vector<float> rope_[2];             // of the step's position: full, windowed layers
+  Floats x_, q_, k_, v_, up_, inner_, out_;
+  Inputs norm_, heads_, gate_;             // one row each
+  Floats rope_[2];                         // of the step's position: full, windowed layers
   std::vector<PreparedQueries> queries_;   // per kv head
   std::vector<AttentionScratch> scratch_;  // per worker
   std::vector<RowLimit> limits_;
-  std::vector<float> partials_;
+  Floats partials_;
 };
 
 /// What a step refuses: context full, token outside the vocabulary (invalid_argument).

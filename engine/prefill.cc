@@ -93,7 +93,7 @@ void Prefill::start(std::span<const Token> tokens, uint32_t first) {
   });
 }
 
-void Prefill::widen(const Matrix& w, std::vector<float>& out) {
+void Prefill::widen(const Matrix& w, Floats& out) {
   out.resize(size_t{w.rows} * w.columns);
   constexpr uint32_t kRows = 64;
   threads_.run((w.rows + kRows - 1) / kRows, [&](uint32_t task, uint32_t) {
@@ -114,7 +114,7 @@ void Prefill::dequantise(const LayerWeights& layer) {
 }
 
 // out (count * block, rows) = in (count * block, columns) times w^T, for `count` whole chunks.
-void Prefill::product(const float* in, const std::vector<float>& w, uint32_t rows, uint32_t columns,
+void Prefill::product(const float* in, const Floats& w, uint32_t rows, uint32_t columns,
                       float* out, uint32_t count) {
   uint32_t tiles = (rows + kTileColumns - 1) / kTileColumns;
   threads_.run(count * tiles, [&](uint32_t task, uint32_t) {

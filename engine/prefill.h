@@ -46,17 +46,17 @@ class Prefill {
 
  private:
   struct Weights {  // one layer dequantised: (rows, columns) fp32
-    std::vector<float> q, k, v, o, gate, up, down;
+    Floats q, k, v, o, gate, up, down;
   };
   struct Scratch {  // of one worker
-    std::vector<float> scores, heads, work;
-    std::vector<float> largest, sum;
+    Floats scores, heads, work;
+    Floats largest, sum;
   };
   void start(std::span<const Token> tokens, uint32_t first);
   void dequantise(const LayerWeights& layer);
-  void widen(const Matrix& w, std::vector<float>& out);
-  void product(const float* in, const std::vector<float>& w, uint32_t rows, uint32_t columns,
-               float* out, uint32_t count);
+  void widen(const Matrix& w, Floats& out);
+  void product(const float* in, const Floats& w, uint32_t rows, uint32_t columns, float* out,
+               uint32_t count);
   void normalise(std::span<const float> weight);
   Status keys_and_values(uint32_t layer, const LayerSource& source, bool need_queries);
   void rotate(uint32_t layer, bool need_queries);
@@ -75,9 +75,9 @@ class Prefill {
   uint32_t chunks_ = 0;
   uint32_t window_ = 0;  // of the layer at work; 0: all rows are seen
   Weights weights_;
-  std::vector<float> x_, norm_, q_, gate_, up_, sum_;  // (chunks * block, …)
-  std::vector<float> rope_[2];                         // (end - first, head_dim): full, windowed
-  std::vector<float> k_, v_;                           // (base + chunks * block, kv width)
+  Floats x_, norm_, q_, gate_, up_, sum_;  // (chunks * block, …)
+  Floats rope_[2];                         // (end - first, head_dim): full, windowed
+  Floats k_, v_;                           // (base + chunks * block, kv width)
   std::vector<Scratch> scratch_;
   QueryWatch watch_;
 };
