@@ -2,7 +2,8 @@
 // bytes.
 //
 // One entry is shaped as 3,000 tokens of a 30-layer model at 4 bit: 12 files of 60 planes, 1.6 MB
-// each. Rows named yard_* are the yardsticks. KV_BENCH_DIR chooses the directory (default /tmp).
+// each. Rows named yard_* are the yardsticks, *_sealed the same work with a key. KV_BENCH_DIR
+// chooses the directory (default /tmp).
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -63,8 +64,9 @@ Object block_of(std::mt19937_64& rng, const Id& parent, uint32_t index, bool pla
 
 // An open tier and one entry; the directory goes at the end.
 struct Store {
-  Store() : directory(fresh_directory()) {
+  explicit Store(bool sealed = false) : directory(fresh_directory()) {
     SsdOptions options;
+    if (sealed) options.key = *SealKey::make_ephemeral();
     options.limit_bytes = uint64_t{4} << 30;
     auto opened = SsdTier::open(directory + "/store", options);
     KV_CHECK(opened.ok() && (*opened)->recover().ok());
@@ -92,8 +94,8 @@ struct Store {
   uint64_t bytes = 0;
 };
 
-void put(benchmark::State& state) {
-  Store store;
+void run_put(benchmark::State& state, bool sealed) {
+  Store store(sealed);
   auto level = state.range(0) == 0 ? Durability::spilled : Durability::durable;
   for (auto _ : state) {
     for (const auto& r : store.tier->put(store.images, level)) KV_CHECK(r.status.ok());
@@ -103,7 +105,15 @@ void put(benchmark::State& state) {
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * store.bytes));
 }
+void put(benchmark::State& state) { run_put(state, false); }
+void put_sealed(benchmark::State& state) { run_put(state, true); }
 BENCHMARK(put)->Arg(0)->Arg(1)->ArgName("durable")->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(put_sealed)
+    ->Arg(0)
+    ->Arg(1)
+    ->ArgName("durable")
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 // The same files by hand: write, fdatasync, rename each, then one fsync of their directory.
 void yard_write_sync_rename(benchmark::State& state) {
@@ -145,8 +155,8 @@ void drop_cached(const Store& store) {
   }
 }
 
-void read_verified(benchmark::State& state) {
-  Store store;
+void run_read(benchmark::State& state, bool sealed) {
+  Store store(sealed);
   for (const auto& r : store.tier->put(store.images, Durability::durable)) KV_CHECK(r.status.ok());
   for (auto _ : state) {
     if (state.range(0) == 1) {
@@ -162,7 +172,15 @@ void read_verified(benchmark::State& state) {
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * store.bytes));
 }
+void read_verified(benchmark::State& state) { run_read(state, false); }
+void read_sealed(benchmark::State& state) { run_read(state, true); }
 BENCHMARK(read_verified)
+    ->Arg(0)
+    ->Arg(1)
+    ->ArgName("cold")
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(read_sealed)
     ->Arg(0)
     ->Arg(1)
     ->ArgName("cold")
@@ -206,7 +224,7 @@ constexpr int64_t kRows = 100'000;
 // A catalog of kRows blocks with their 256 tokens each.
 std::string filled_catalog(const std::string& directory) {
   std::string path = directory + "/catalog.db";
-  auto catalog = Catalog::open(path, posix_files());
+  auto catalog = Catalog::open(path, posix_files(), nullptr);
   KV_CHECK(catalog.ok());
   std::mt19937_64 rng(2);
   std::vector<KnownObject> rows(kRows);
@@ -224,7 +242,7 @@ std::string filled_catalog(const std::string& directory) {
 void catalog_load(benchmark::State& state) {
   std::string directory = fresh_directory();
   std::string path = filled_catalog(directory);
-  auto catalog = Catalog::open(path, posix_files());
+  auto catalog = Catalog::open(path, posix_files(), nullptr);
   for (auto _ : state) {
     auto rows = (*catalog)->load();
     KV_CHECK(rows.ok() && rows->good.size() == kRows);

@@ -60,13 +60,14 @@ enum class StagingFor : uint8_t {
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_recycled_bytes
 ///             ram_objects ssd_objects ssd_limit_bytes ssd_used_bytes ssd_quarantine_bytes
+///             ssd_other_key_files ssd_other_key_bytes ssd_other_key_dropped
 ///             spill_queue_bytes spill_queue_limit_bytes reservations sessions models
 ///             waiting_calls pins
 ///             ssd_written_bytes ssd_catalog_written_bytes ssd_written_day_bytes
 ///             ssd_write_percent (of spill_raw_bytes) ssd_hangs (1: it is not waited for)
 ///             recovered_objects recovered_skipped recovery_adopted recovery_adopted_bytes
 ///             recovery_rows_dropped recovery_quarantined recovery_unreadable recovery_unread
-///             recovery_ms
+///             recovery_ms recovery_ephemeral_dropped
 class CacheCore {
  public:
   /// Opens and recovers the SSD directory on the calling thread, before anything is served. `loop`

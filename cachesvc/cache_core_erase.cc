@@ -113,6 +113,9 @@ StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
   add("ssd_limit_bytes", ssd.limit_bytes);
   add("ssd_used_bytes", ssd.used_bytes);
   add("ssd_quarantine_bytes", ssd.quarantine_bytes);
+  add("ssd_other_key_files", ssd.other_key_files);
+  add("ssd_other_key_bytes", ssd.other_key_bytes);
+  add("ssd_other_key_dropped", ssd.other_key_dropped);
   add("spill_queue_bytes", spill_queue_bytes_);
   add("spill_queue_limit_bytes", options_.spill_queue_bytes);
   add("ssd_written_bytes", ssd.device_bytes_written);
@@ -136,6 +139,7 @@ StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
   add("recovery_unreadable", recovery_.unreadable);
   add("recovery_unread", recovery_.unread);
   add("recovery_ms", recovery_.milliseconds);
+  add("recovery_ephemeral_dropped", recovery_.ephemeral_dropped);
   for (const auto& [key, model] : models_) {
     if (model->opened) out.models.emplace_back(model->spec->name, model->reports);
   }

@@ -123,6 +123,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   bool files_unknown() const { return recovery_.unread > 0 || some_unreadable_; }
   /// At once, or when every file has been read: what erases must reach is known then.
   void when_all_known(std::function<void()> then);
+  /// The highest serial of this model's records that another key sealed; 0: none.
+  uint64_t other_key_serial(const std::string& ns, const Id& fingerprint) const;
 
   // calls
   Result<uint64_t> connect(const std::string& ns);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cachesvc/cache_core_impl.h"
+#include "proto/identity.h"
 
 namespace kv {
 namespace {
@@ -20,12 +21,14 @@ Status CacheCore::Impl::open_ssd() {
   ssd.min_free_bytes = options_.ssd_min_free_bytes;
   ssd.quarantine_bytes = options_.ssd_quarantine_bytes;
   ssd.adopt_at_start = options_.adopt_at_start;
+  ssd.key = options_.ssd_key;
   ssd.files = options_.ssd_files;
   ssd.observer = options_.ssd_observer;
   auto start = Clock::now();
   KV_ASSIGN_OR_RETURN(auto tier, SsdTier::open(options_.ssd_dir, std::move(ssd)));
   KV_ASSIGN_OR_RETURN(Recovery recovery, tier->recover());
   ssd_ = std::move(tier);
+  recovery_.other_key_serials = std::move(recovery.other_key_serials);
   adopt_models(recovery);
   adopt_objects(std::exchange(recovery.objects, {}));
   index_.find_ends();
@@ -49,6 +52,9 @@ void CacheCore::Impl::add_recovery(const Recovery& part) {
   all.unreadable += part.unreadable;
   all.unknown_files += part.unknown_files;
   all.unknown_bytes += part.unknown_bytes;
+  all.other_key_files += part.other_key_files;
+  all.other_key_bytes += part.other_key_bytes;
+  all.ephemeral_dropped += part.ephemeral_dropped;
   all.milliseconds += part.milliseconds;
   all.unread = part.unread;
   if (all.catalog_rebuilt.empty()) all.catalog_rebuilt = part.catalog_rebuilt;
@@ -62,6 +68,11 @@ void CacheCore::Impl::add_recovery(const Recovery& part) {
   some_unreadable_ |= part.unreadable > 0 || newer || part.rejected.size() == kMaxRejectedNames;
 }
 
+uint64_t CacheCore::Impl::other_key_serial(const std::string& ns, const Id& fingerprint) const {
+  auto found = recovery_.other_key_serials.find(model_id(ns, fingerprint));
+  return found == recovery_.other_key_serials.end() ? 0 : found->second;
+}
+
 void CacheCore::Impl::adopt_models(Recovery& recovery) {
   for (auto& p : recovery.profiles) recovered_profiles_[p->id()] = p;
   for (auto& record : recovery.models) {
@@ -69,7 +80,7 @@ void CacheCore::Impl::adopt_models(Recovery& recovery) {
     auto state = std::make_shared<ModelState>();
     state->ns = record.ns;
     state->spec = spec;
-    state->serial = record.serial;
+    state->serial = std::max(record.serial, other_key_serial(record.ns, spec->fingerprint));
     auto profile = recovered_profiles_.find(record.profile);
     if (profile != recovered_profiles_.end() && validate(*profile->second, *spec).ok()) {
       Realm realm{record.ns, spec->fingerprint, record.profile};

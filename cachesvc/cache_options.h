@@ -41,6 +41,7 @@ struct CacheOptions {
   uint64_t ssd_limit_bytes = 32ull << 30;
   uint64_t ssd_min_free_bytes = 1ull << 30;
   uint64_t ssd_quarantine_bytes = 64ull << 20;
+  std::shared_ptr<const SealKey> ssd_key;  ///< seals what is written; null: it is plain
   /// After a start: files that the catalog doesn't know. So many of them are read before anything
   /// is served, the others in the background, so many a second (0: as fast as can be).
   uint64_t adopt_at_start = 2048;

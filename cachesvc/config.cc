@@ -230,6 +230,10 @@ void add_tier_keys(std::vector<Key>& keys) {
                            "--ssd"));
   keys.push_back(
       amount_key("tier.ssd.min_free", "left free on the file system", FIELD(ssd_min_free)));
+  keys.push_back(text_key("tier.ssd.key_file",
+                          "seals what is written: a private file of 32 bytes or 64 hex digits, or "
+                          "ephemeral (a key in memory, gone with the process)",
+                          FIELD(key_file), {}));
   keys.push_back(size_key("tier.ssd.quarantine", "damaged files kept for inspection",
                           FIELD(cache.ssd_quarantine_bytes), 0, 1ull << 50));
   keys.push_back(count_key("tier.ssd.adopt_at_start",
@@ -486,6 +490,9 @@ Status finish(Config& config) {
   if (ssd) {
     KV_ASSIGN_OR_RETURN(cache.ssd_limit_bytes, resolve(config.ssd_limit, cache.ssd_dir));
     KV_ASSIGN_OR_RETURN(cache.ssd_min_free_bytes, resolve(config.ssd_min_free, cache.ssd_dir));
+    auto key = seal_key_of(config.key_file);
+    if (!key.ok()) return invalid_argument("tier.ssd.key_file: " + key.status().message());
+    cache.ssd_key = *key;
   } else {
     cache.ssd_dir.clear();
   }

@@ -48,6 +48,7 @@ struct Config {
   Amount ram_budget{0, 0.5};  ///< resolved into `cache` at the end of load_config
   Amount ssd_limit{32ull << 30, 0};
   Amount ssd_min_free{1ull << 30, 0};
+  std::string key_file;       ///< or "ephemeral"; read into `cache` at the end
   std::string profile_files;  ///< separated by commas; read into `cache` at the end
   std::string file;                           ///< that was read; empty: none
   std::map<std::string, std::string> source;  ///< key -> "default", "file:line", variable or flag

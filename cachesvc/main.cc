@@ -58,6 +58,10 @@ void log_start(const Config& config, const CacheCore& core) {
   } else {
     spdlog::info("ssd {} limit {} bytes, min free {} bytes", cache.ssd_dir, cache.ssd_limit_bytes,
                  cache.ssd_min_free_bytes);
+    spdlog::info("ssd {}", cache.ssd_key == nullptr
+                               ? "not sealed: prompts are plain at rest"
+                               : "sealed, key id " + to_hex(cache.ssd_key->id()) +
+                                     (cache.ssd_key->ephemeral() ? ", in memory only" : ""));
   }
   spdlog::info(
       "codec {} (K {} bits, V {} bits), {} exact tokens, blocks of {} tokens, for models "
@@ -70,9 +74,10 @@ void log_start(const Config& config, const CacheCore& core) {
 void log_recovery(const Recovery& r) {
   spdlog::info(
       "ssd recovered: {} objects by the catalog, {} adopted ({} bytes), {} rows dropped, {} "
-      "quarantined, {} unreadable, {} foreign, {} left to the background, {} ms",
+      "quarantined, {} unreadable, {} foreign, {} of other keys, {} of keys that are gone, {} left "
+      "to the background, {} ms",
       r.rows_used, r.adopted, r.adopted_bytes, r.rows_dropped, r.quarantined, r.unreadable,
-      r.unknown_files, r.unread, r.milliseconds);
+      r.unknown_files, r.other_key_files, r.ephemeral_dropped, r.unread, r.milliseconds);
   if (r.unread == 0 && !r.catalog_rebuilt.empty()) spdlog::warn("{}", r.catalog_rebuilt);
   if (r.unread > 0) return;
   size_t named = std::min(r.rejected.size(), kRejectedInLog);

@@ -41,14 +41,16 @@ void Adoption::run(uint64_t max_files, Recovery& out) {
 void Adoption::read(const UnreadFile& file, std::vector<KnownObject>& adopted, Recovery& out) {
   std::string name = file_name(file.name), path = dir_.file_path(file.name.id, name);
   auto info = dir_.files().stat(path);
-  auto view = info.ok() ? read_head(dir_.files(), path) : Result<HeaderView>(info.status());
+  auto view =
+      info.ok() ? read_head(dir_.files(), path, dir_.key()) : Result<HeaderView>(info.status());
   Status status = view.ok() ? Status() : view.status();
   if (status.code() == StatusCode::not_found) return;  // erased since it was listed
   if (status.ok() && view->header.name != file.name) {
     status = corruption("the file holds another object than its name says");
   }
   if (!status.ok()) {
-    reject(path, name, status, info.ok() ? info->allocated_bytes : 0, out);
+    ParsedName parsed{static_cast<FileKind>(file.name.kind), file.name};
+    reject(path, parsed, status, info.ok() ? *info : FileInfo{}, out);
     if (file.has_row) catalog_.remove(std::span(&name, 1));
     return;
   }
@@ -64,18 +66,42 @@ void Adoption::read(const UnreadFile& file, std::vector<KnownObject>& adopted, R
   adopted.push_back(std::move(object));
 }
 
-void Adoption::reject(const std::string& path, const std::string& name, const Status& status,
-                      uint64_t allocated_bytes, Recovery& out) {
-  if (out.rejected.size() < kMaxRejectedNames) out.rejected.push_back({name, status});
+// Nobody will ever open what another key that was in memory only sealed.
+bool Adoption::drop_dead(const std::string& path, const FileInfo& info) {
+  if (!dir_.files().unlink(path).ok()) return false;
+  dir_.ledger().remove(info.allocated_bytes);
+  return true;
+}
+
+bool Adoption::reject(const std::string& path, const ParsedName& name, const Status& status,
+                      const FileInfo& info, Recovery& out) {
+  std::string file = path.substr(path.rfind('/') + 1);
+  Status reason = status;
+  bool stays = false;
   if (status.code() == StatusCode::corruption) {
-    Status moved = quarantine_.take(path, name);
+    Status moved = quarantine_.take(path, file);
     ++(moved.ok() ? out.quarantined : out.unreadable);
   } else if (status.code() == StatusCode::unsupported) {
-    ++out.unknown_files;
-    out.unknown_bytes += allocated_bytes;
+    auto seal = sealed_by_other(dir_.files(), path, dir_.key());
+    bool dead = seal && seal->ephemeral && dir_.key() != nullptr && dir_.key()->ephemeral();
+    if (dead && drop_dead(path, info)) {
+      reason = {StatusCode::not_found, "sealed with a key that was in memory only and is gone"};
+      ++out.ephemeral_dropped;
+      dir_.mark_dirty(folder_of(name.object.id));
+    } else if (seal) {
+      stays = true;
+      ++out.other_key_files;
+      out.other_key_bytes += info.allocated_bytes;
+      others_.add(folder_of(name.object.id), file, info);
+    } else {
+      ++out.unknown_files;
+      out.unknown_bytes += info.allocated_bytes;
+    }
   } else {
     ++out.unreadable;
   }
+  if (out.rejected.size() < kMaxRejectedNames) out.rejected.push_back({file, reason});
+  return stays;
 }
 
 }  // namespace kv

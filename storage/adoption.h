@@ -9,6 +9,7 @@
 #include <string>
 
 #include "storage/catalog_mirror.h"
+#include "storage/other_keys.h"
 #include "storage/ssd_tier.h"
 #include "storage/store_dir.h"
 
@@ -24,8 +25,8 @@ struct UnreadFile {
 
 class Adoption {
  public:
-  Adoption(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine)
-      : dir_(dir), catalog_(catalog), quarantine_(quarantine) {}
+  Adoption(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine, OtherKeys& others)
+      : dir_(dir), catalog_(catalog), quarantine_(quarantine), others_(others) {}
 
   void add(UnreadFile file) { unread_.push_back(file); }
   /// All are added: orders them by age and gives those without a row their recency, above
@@ -35,16 +36,19 @@ class Adoption {
   uint64_t settle(uint64_t max_recency);
   /// Reads at most `max_files`, the oldest first, and adds what it finds to `out`.
   void run(uint64_t max_files, Recovery& out);
-  /// Files a failed file by what is wrong with it.
-  void reject(const std::string& path, const std::string& name, const Status& status,
-              uint64_t allocated_bytes, Recovery& out);
+  /// Files a failed file by what is wrong with it. Returns true if another key sealed it and it
+  /// stays.
+  bool reject(const std::string& path, const ParsedName& name, const Status& status,
+              const FileInfo& info, Recovery& out);
 
  private:
+  bool drop_dead(const std::string& path, const FileInfo& info);
   void read(const UnreadFile& file, std::vector<KnownObject>& adopted, Recovery& out);
 
   StoreDir& dir_;
   CatalogMirror& catalog_;
   Quarantine& quarantine_;
+  OtherKeys& others_;
   std::deque<UnreadFile> unread_;
 };
 

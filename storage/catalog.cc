@@ -16,6 +16,7 @@ namespace {
 constexpr int kApplicationId = 0x6b766373;  // "kvcs"
 constexpr int kUserVersion = 1;
 constexpr uint64_t kPageBytes = 4096;
+const std::string kNothing;
 
 constexpr const char* kSchema = R"(
 CREATE TABLE objects (
@@ -120,6 +121,7 @@ class Columns {
     }
     return out;
   }
+  void skip(int columns) { at_ += columns; }
   void fail() { ok_ = false; }
   bool ok() const { return ok_; }
 
@@ -161,58 +163,30 @@ void read_extras(std::span<const uint8_t> blob, Columns& columns, std::vector<Ex
   if (!in.done()) columns.fail();
 }
 
-// False if the row contradicts itself; `file` is set in any case.
-bool read_row(sqlite3_stmt* stmt, std::string& file, KnownObject& out) {
-  Columns columns(stmt);
-  Object& o = out.header;
-  file = columns.text();
-  auto kind = columns.number<uint8_t>();
-  if (kind < 1 || kind > 4) return false;
-  o.name.kind = static_cast<ObjectKind>(kind);
-  o.name.id = columns.id();
-  o.name.group = columns.number<uint16_t>();
-  o.name.first_row = columns.number<uint32_t>();
-  o.name.end_row = columns.number<uint32_t>();
-  o.parent = columns.id();
-  o.profile = columns.id();
-  o.ns = columns.text();
-  o.fingerprint = columns.id();
-  o.first_token = columns.number<uint32_t>();
-  read_tokens(columns.blob(), columns, o.tokens);
-  read_extras(columns.blob(), columns, o.extras);
-  out.unpacked_bytes = columns.integer();
-  out.file_bytes = columns.integer();
-  out.allocated_bytes = columns.integer();
-  out.recency = columns.integer();
-  return columns.ok() && o.ns.size() <= kMaxNamespaceBytes && o.first_token <= kMaxTokens &&
-         out.unpacked_bytes <= kMaxObjectBytes && file_name(o.name) == file && id_matches(o);
-}
-
-void bind_row(sqlite3_stmt* stmt, const std::string& file, const KnownObject& row) {
-  const Object& o = row.header;
-  Binder(stmt)
-      .text(file)
-      .integer(static_cast<uint64_t>(o.name.kind))
-      .blob(o.name.id.bytes)
-      .integer(o.name.group)
-      .integer(o.name.first_row)
-      .integer(o.name.end_row)
-      .blob(o.parent.bytes)
-      .blob(o.profile.bytes)
-      .text(o.ns)
-      .blob(o.fingerprint.bytes)
-      .integer(o.first_token)
-      .blob({reinterpret_cast<const uint8_t*>(o.tokens.data()), o.tokens.size() * sizeof(Token)})
-      .blob(encode_extras(o.extras))
-      .integer(row.unpacked_bytes)
-      .integer(row.file_bytes)
-      .integer(row.allocated_bytes)
-      .integer(row.recency);
+// Parent to extras. A sealed row has its value in place of the tokens, and nothing in place of the
+// extras, of which a plain row has a count at least.
+void read_fields(Columns& columns, Object& o, SealedRows* sealed, const std::string& file) {
+  Columns plain = columns;
+  columns.skip(5);
+  auto tokens = columns.blob(), extras = columns.blob();
+  if (extras.empty()) {
+    if (sealed == nullptr || !sealed->open(file, tokens, o).ok()) columns.fail();
+    return;
+  }
+  o.parent = plain.id();
+  o.profile = plain.id();
+  o.ns = plain.text();
+  o.fingerprint = plain.id();
+  o.first_token = plain.number<uint32_t>();
+  read_tokens(tokens, plain, o.tokens);
+  read_extras(extras, plain, o.extras);
+  if (!plain.ok()) columns.fail();
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, Files& files) {
+Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, Files& files,
+                                               const SealKey* key) {
   // SQLite gives its log the mode of the database, so creating that one 0600 settles both.
   auto existing = files.stat(path);
   if (!existing.ok() && existing.status().code() != StatusCode::not_found) return existing.status();
@@ -223,6 +197,7 @@ Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, Files& f
     return unsupported("catalog: " + path + " is no regular file");
   }
   std::unique_ptr<Catalog> catalog(new Catalog());
+  if (key != nullptr) catalog->sealed_.emplace(*key);
   int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
   if (sqlite3_open_v2(path.c_str(), &catalog->db_, flags, nullptr) != SQLITE_OK) {
     return catalog->failure("open");
@@ -312,6 +287,55 @@ Status Catalog::create_schema() {
   return exec(sql.c_str());
 }
 
+// False if the row contradicts itself or can't be opened; `file` is set in any case.
+bool Catalog::read_row(sqlite3_stmt* stmt, std::string& file, KnownObject& out) {
+  Columns columns(stmt);
+  Object& o = out.header;
+  file = columns.text();
+  auto kind = columns.number<uint8_t>();
+  if (kind < 1 || kind > 4) return false;
+  o.name.kind = static_cast<ObjectKind>(kind);
+  o.name.id = columns.id();
+  o.name.group = columns.number<uint16_t>();
+  o.name.first_row = columns.number<uint32_t>();
+  o.name.end_row = columns.number<uint32_t>();
+  read_fields(columns, o, sealed_ ? &*sealed_ : nullptr, file);
+  out.unpacked_bytes = columns.integer();
+  out.file_bytes = columns.integer();
+  out.allocated_bytes = columns.integer();
+  out.recency = columns.integer();
+  return columns.ok() && o.ns.size() <= kMaxNamespaceBytes && o.first_token <= kMaxTokens &&
+         out.unpacked_bytes <= kMaxObjectBytes && file_name(o.name) == file && id_matches(o);
+}
+
+Status Catalog::bind_row(const std::string& file, const KnownObject& row) {
+  const Object& o = row.header;
+  Binder binder(upsert_);
+  binder.text(file)
+      .integer(static_cast<uint64_t>(o.name.kind))
+      .blob(o.name.id.bytes)
+      .integer(o.name.group)
+      .integer(o.name.first_row)
+      .integer(o.name.end_row);
+  if (sealed_) {
+    KV_ASSIGN_OR_RETURN(auto sealed, sealed_->seal(file, o));
+    binder.blob({}).blob({}).text(kNothing).blob({}).integer(0).blob(sealed).blob({});
+  } else {
+    binder.blob(o.parent.bytes)
+        .blob(o.profile.bytes)
+        .text(o.ns)
+        .blob(o.fingerprint.bytes)
+        .integer(o.first_token)
+        .blob({reinterpret_cast<const uint8_t*>(o.tokens.data()), o.tokens.size() * sizeof(Token)})
+        .blob(encode_extras(o.extras));
+  }
+  binder.integer(row.unpacked_bytes)
+      .integer(row.file_bytes)
+      .integer(row.allocated_bytes)
+      .integer(row.recency);
+  return {};
+}
+
 Result<Catalog::Rows> Catalog::load() {
   sqlite3_stmt* stmt = nullptr;
   KV_RETURN_IF_ERROR(prepare(kSelect, &stmt));
@@ -348,7 +372,7 @@ Status Catalog::upsert(std::span<const KnownObject> objects) {
   return transaction([&]() -> Status {
     for (const auto& object : objects) {
       std::string file = file_name(object.header.name);
-      bind_row(upsert_, file, object);
+      KV_RETURN_IF_ERROR(bind_row(file, object));
       int rc = sqlite3_step(upsert_);
       sqlite3_reset(upsert_);
       if (rc != SQLITE_DONE) return failure("upsert");

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "proto/plane.h"
 #include "proto/status.h"
 #include "storage/files.h"
+#include "storage/sealed_rows.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -38,15 +40,17 @@ class Catalog {
   /// Returns: corruption (damaged), unsupported (another application's or version's: in both cases
   /// move it aside and open again), busy (another process has it open), io_error,
   /// resource_exhausted.
-  static Result<std::unique_ptr<Catalog>> open(const std::string& path, Files& files);
+  /// `key`: seals what rows tell about prompts, and outlives the catalog; null: they are plain.
+  static Result<std::unique_ptr<Catalog>> open(const std::string& path, Files& files,
+                                               const SealKey* key);
   ~Catalog();
   Catalog(const Catalog&) = delete;  // owns the connection
   Catalog& operator=(const Catalog&) = delete;
 
   struct Rows {
     std::vector<KnownObject> good;
-    std::vector<std::string>
-        bad;  ///< file names of rows whose id doesn't follow from their content
+    std::vector<std::string> bad;  ///< file names of rows whose id doesn't follow from their
+                                   ///< content, or that another key sealed
   };
   /// Every row, verified. Returns: corruption, io_error.
   Result<Rows> load();
@@ -72,6 +76,8 @@ class Catalog {
 
  private:
   Catalog() = default;
+  bool read_row(sqlite3_stmt* stmt, std::string& file, KnownObject& out);
+  Status bind_row(const std::string& file, const KnownObject& row);
   Status exec(const char* sql);
   Result<std::string> query_one(const char* sql);
   Status prepare(const char* sql, sqlite3_stmt** out);
@@ -82,6 +88,7 @@ class Catalog {
   template <typename Body>
   Status transaction(Body body);
 
+  std::optional<SealedRows> sealed_;  // none without a key
   sqlite3* db_ = nullptr;
   sqlite3_stmt* upsert_ = nullptr;
   sqlite3_stmt* remove_ = nullptr;

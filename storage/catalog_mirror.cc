@@ -28,7 +28,7 @@ Status CatalogMirror::open(Catalog::Rows& rows, std::string& why) {
   why.clear();
   auto present = dir_.files().stat(dir_.catalog_path());
   if (!present.ok()) why = "catalog: missing";
-  auto opened = Catalog::open(dir_.catalog_path(), dir_.files());
+  auto opened = Catalog::open(dir_.catalog_path(), dir_.files(), dir_.key());
   Status status = opened.ok() ? Status() : opened.status();
   if (opened.ok()) {
     auto loaded = (*opened)->load();
@@ -57,7 +57,7 @@ void CatalogMirror::start_anew() {
     Status moved = quarantine_.take(path + suffix, std::string(kCatalogFile) + suffix);
     if (!moved.ok()) ++failures_;
   }
-  auto opened = Catalog::open(path, dir_.files());
+  auto opened = Catalog::open(path, dir_.files(), dir_.key());
   if (opened.ok()) {
     catalog_ = std::move(*opened);
   } else {
@@ -71,7 +71,7 @@ Status CatalogMirror::start_empty() {
     Status gone = dir_.files().unlink(dir_.catalog_path() + suffix);
     if (!gone.ok() && gone.code() != StatusCode::not_found) return gone;
   }
-  KV_ASSIGN_OR_RETURN(catalog_, Catalog::open(dir_.catalog_path(), dir_.files()));
+  KV_ASSIGN_OR_RETURN(catalog_, Catalog::open(dir_.catalog_path(), dir_.files(), dir_.key()));
   return measure(0);
 }
 

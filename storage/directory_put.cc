@@ -15,7 +15,9 @@ uint64_t DirectoryTier::room_needed(const FileImage& image) const {
   for (const auto& e : o.extras) head += 8 + e.bytes.size();
   for (const auto& p : o.planes) head += 24 + p.runs.size() * 5;
   head += o.states.size() * 12 + image.pieces.size() * 17;
-  return file_room(head + image.stored_bytes()) + CatalogMirror::row_room(o);
+  uint64_t bytes = head + image.stored_bytes();
+  if (dir_.key() != nullptr) bytes = sealed_file_bytes(head, image.stored_bytes());
+  return file_room(bytes) + CatalogMirror::row_room(o);
 }
 
 std::vector<PutResult> DirectoryTier::put(std::span<const FileImage> images, Durability level) {
@@ -73,7 +75,7 @@ void DirectoryTier::write_item(Item& item, FailedIds& failed) {
   bool depends = o.name.kind == ObjectKind::supplement;
   auto parent = failed.find(depends ? o.name.id : o.parent);
   if (parent != failed.end()) return fail(item, parent->second, failed);
-  Status status = publisher_.write_temp(*file, CatalogMirror::row_room(o), item.pending);
+  Status status = write_temp(*file, CatalogMirror::row_room(o), item.pending);
   if (!status.ok()) return fail(item, std::move(status), failed);
   item.alive = true;
 }
@@ -95,6 +97,7 @@ void DirectoryTier::publish_item(Item& item, FailedIds& failed) {
   }
   Status status = publisher_.publish(item.pending);
   if (!status.ok()) return fail(item, std::move(status), failed);
+  other_keys_.forget(item.pending.name);
   item.result->reached = Durability::spilled;
   item.result->allocated_bytes = item.pending.allocated_bytes;
   ++counters_.files_written;
@@ -159,7 +162,7 @@ void DirectoryTier::fail(Item& item, Status status, FailedIds& failed) {
 
 bool DirectoryTier::stored(const ObjectName& name) {
   std::string path = dir_.file_path(name.id, file_name(name));
-  auto image = read_object(dir_.files(), path, name);
+  auto image = read_object(dir_.files(), path, name, dir_.key());
   bool damaged = !image.ok() && image.status().code() == StatusCode::corruption;
   return image.ok() || (damaged && read_again(name, path).ok());
 }

@@ -21,12 +21,13 @@ DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, F
                              Fd lock)
     : options_(std::move(options)),
       ledger_(options_.limit_bytes, kHeadroomBytes),
-      dir_(directory, files, ledger_),
+      dir_(directory, files, ledger_, options_.key),
       publisher_(dir_, options_.observer, options_.min_free_bytes),
       quarantine_(dir_,
                   std::min(options_.quarantine_bytes, options_.limit_bytes / kQuarantineShare)),
       catalog_(dir_, quarantine_),
-      adoption_(dir_, catalog_, quarantine_),
+      other_keys_(dir_),
+      adoption_(dir_, catalog_, quarantine_, other_keys_),
       lock_(lock) {
   dir_.mark_all_dirty();  // who knows what the last owner synced
 }
@@ -65,7 +66,7 @@ Recovery DirectoryTier::adopt_more(uint64_t max_files) {
 Result<FileImage> DirectoryTier::read(const ObjectName& name) {
   std::string path = dir_.file_path(name.id, file_name(name));
   ++counters_.reads;
-  auto image = read_object(dir_.files(), path, name);
+  auto image = read_object(dir_.files(), path, name, dir_.key());
   if (!image.ok() && image.status().code() == StatusCode::corruption) {
     std::lock_guard lock(writer_mutex_);
     image = read_again(name, path);
@@ -74,6 +75,9 @@ Result<FileImage> DirectoryTier::read(const ObjectName& name) {
     counters_.bytes_read += image->stored_bytes();
   } else if (image.status().code() == StatusCode::io_error) {
     ++counters_.read_errors;
+  } else if (image.status().code() == StatusCode::unsupported &&
+             sealed_by_other(dir_.files(), path, dir_.key())) {
+    ++counters_.other_key_reads;
   }
   return image;
 }
@@ -81,7 +85,7 @@ Result<FileImage> DirectoryTier::read(const ObjectName& name) {
 // The second and last try: a transient error in between disk and memory is over by now. As a
 // writer, so that the file that fails is the file that is moved away.
 Result<FileImage> DirectoryTier::read_again(const ObjectName& name, const std::string& path) {
-  auto image = read_object(dir_.files(), path, name);
+  auto image = read_object(dir_.files(), path, name, dir_.key());
   if (image.ok()) {
     ++counters_.rereads_saved;
     return image;
@@ -201,15 +205,26 @@ Status DirectoryTier::scrub() {
   return status;
 }
 
+Status DirectoryTier::write_temp(const EncodedFile& file, uint64_t extra_room,
+                                 PendingFile& pending) {
+  Status status = publisher_.write_temp(file, extra_room, pending);
+  while (status.code() == StatusCode::resource_exhausted &&
+         other_keys_.make_room(file_room(file.bytes()) + extra_room)) {
+    status = publisher_.write_temp(file, extra_room, pending);
+  }
+  return status;
+}
+
 Status DirectoryTier::put_record(const EncodedFile& file, const Id& id, const std::string& name) {
   PendingFile pending;
   pending.id = id;
   pending.name = name;
-  KV_RETURN_IF_ERROR(publisher_.write_temp(file, 0, pending));
+  KV_RETURN_IF_ERROR(write_temp(file, 0, pending));
   KV_RETURN_IF_ERROR(publisher_.sync_temp(pending));
   Status status = publisher_.publish(pending);
   if (!status.ok()) return status;
   publisher_.settle(pending);
+  other_keys_.forget(name);
   return dir_.sync_folder(folder_of(id));
 }
 
@@ -217,14 +232,14 @@ Status DirectoryTier::put_profile(const Profile& profile) {
   KV_ASSIGN_OR_RETURN(EncodedFile file, encode_profile_file(profile));
   Id id = profile.id();
   std::lock_guard lock(writer_mutex_);
-  auto there = read_file(dir_.files(), dir_.file_path(id, profile_file_name(id)));
+  auto there = read_file(dir_.files(), dir_.file_path(id, profile_file_name(id)), dir_.key());
   if (there.ok() && decode_profile_file(*there).ok()) return dir_.sync_folder(folder_of(id));
   return put_record(file, id, profile_file_name(id));
 }
 
 Result<std::shared_ptr<const Profile>> DirectoryTier::read_profile(const Id& id) {
-  KV_ASSIGN_OR_RETURN(Bytes file,
-                      read_file(dir_.files(), dir_.file_path(id, profile_file_name(id))));
+  std::string path = dir_.file_path(id, profile_file_name(id));
+  KV_ASSIGN_OR_RETURN(Bytes file, read_file(dir_.files(), path, dir_.key()));
   KV_ASSIGN_OR_RETURN(Profile profile, decode_profile_file(file));
   if (profile.id() != id) return corruption("the file holds another profile than its name says");
   return std::make_shared<const Profile>(std::move(profile));
@@ -269,7 +284,10 @@ Status DirectoryTier::put_model_record(const ModelRecord& record) {
   KV_RETURN_IF_ERROR(put_record(file, id, model_record_file_name(id, record.serial)));
   EraseReply reply;
   // The new one is durable and outranks them: whether they go now or later changes nothing.
-  for (const auto& [name, serial] : serials) (void)remove_file(id, name, reply);
+  for (const auto& [name, serial] : serials) {
+    if (sealed_by_other(dir_.files(), dir_.file_path(id, name), dir_.key())) continue;
+    (void)remove_file(id, name, reply);
+  }
   return {};
 }
 
@@ -282,7 +300,10 @@ Status DirectoryTier::erase_model_records(const Id& model) {
   std::sort(serials.begin(), serials.end(),
             [](const auto& a, const auto& b) { return a.second < b.second; });
   EraseReply reply;
-  for (const auto& [name, serial] : serials) KV_RETURN_IF_ERROR(remove_file(model, name, reply));
+  for (const auto& [name, serial] : serials) {
+    if (sealed_by_other(dir_.files(), dir_.file_path(model, name), dir_.key())) continue;
+    KV_RETURN_IF_ERROR(remove_file(model, name, reply));
+  }
   return dir_.sync_folder(folder_of(model));
 }
 
@@ -294,6 +315,10 @@ SsdStats DirectoryTier::stats() const {
   out.quarantine_bytes = quarantine_.bytes();
   out.quarantine_files = quarantine_.files();
   out.unknown_bytes = counters_.unknown_bytes;
+  out.other_key_files = other_keys_.files();
+  out.other_key_bytes = other_keys_.bytes();
+  out.other_key_dropped = other_keys_.dropped();
+  out.other_key_reads = counters_.other_key_reads;
   out.files_written = counters_.files_written;
   out.bytes_written = counters_.bytes_written;
   out.catalog_bytes_written = catalog_.bytes_written();

@@ -16,6 +16,7 @@
 #include "storage/adoption.h"
 #include "storage/catalog_mirror.h"
 #include "storage/ledger.h"
+#include "storage/other_keys.h"
 #include "storage/publisher.h"
 #include "storage/quarantine.h"
 #include "storage/ssd_tier.h"
@@ -32,7 +33,7 @@ class DirectoryTier final : public SsdTier {
   Recovery adopt_more(uint64_t max_files) override;
   std::vector<PutResult> put(std::span<const FileImage> images, Durability level) override;
   uint64_t room_needed(const FileImage& image) const override;
-  uint64_t room_left() const override { return ledger_.left(); }
+  uint64_t room_left() const override { return ledger_.left() + other_keys_.bytes(); }
   Result<FileImage> read(const ObjectName& name) override;
   Result<EraseReply> erase(std::span<const ObjectName> names) override;
   Status quarantine(const ObjectName& name) override;
@@ -70,6 +71,8 @@ class DirectoryTier final : public SsdTier {
   /// An intact file of that name is there, every byte verified; a damaged one goes to quarantine.
   bool stored(const ObjectName& name);
 
+  /// Publisher::write_temp, with room from files of other keys if need be.
+  Status write_temp(const EncodedFile& file, uint64_t extra_room, PendingFile& pending);
   Status put_record(const EncodedFile& file, const Id& id, const std::string& name);
   /// Unlinks, and takes its bytes off the ledger. Returns: not_found, io_error.
   Status remove_file(const Id& id, const std::string& name, EraseReply& reply);
@@ -86,6 +89,7 @@ class DirectoryTier final : public SsdTier {
   Publisher publisher_;
   Quarantine quarantine_;
   CatalogMirror catalog_;
+  OtherKeys other_keys_;
   Adoption adoption_;
   const Fd lock_;
 
@@ -98,7 +102,8 @@ class DirectoryTier final : public SsdTier {
   // SsdStats' counters of these names: written under any lock or none, read under none.
   struct Counters {
     std::atomic<uint64_t> unknown_bytes{0}, files_written{0}, bytes_written{0}, reads{0},
-        bytes_read{0}, read_errors{0}, corruptions{0}, rereads_saved{0}, put_failures{0}, erased{0};
+        bytes_read{0}, read_errors{0}, other_key_reads{0}, corruptions{0}, rereads_saved{0},
+        put_failures{0}, erased{0};
   };
   Counters counters_;
 };

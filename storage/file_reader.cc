@@ -8,10 +8,11 @@
 namespace kv {
 namespace {
 
+constexpr uint64_t kStepBytes = 256 << 10;  // of a sealed payload: read, then opened
+
 struct OpenFile {
-  FilePrefix prefix;
   uint64_t bytes = 0;
-  std::array<uint8_t, kPrefixBytes> head{};
+  std::array<uint8_t, kPrefixBytes> head{};  // zeros beyond the file's end
 };
 
 Result<OpenFile> read_prefix(Files& files, Fd fd) {
@@ -20,44 +21,122 @@ Result<OpenFile> read_prefix(Files& files, Fd fd) {
   OpenFile out;
   out.bytes = info.bytes;
   if (info.bytes >= kPrefixBytes) KV_RETURN_IF_ERROR(read_all(files, fd, out.head, 0));
-  KV_ASSIGN_OR_RETURN(out.prefix, decode_prefix(out.head, info.bytes));
   return out;
 }
 
 // [0, bytes) of the file, of which the prefix is known.
-Result<Bytes> read_front(Files& files, Fd fd, const OpenFile& file, uint64_t bytes) {
+Result<std::shared_ptr<uint8_t[]>> read_front(Files& files, Fd fd, const OpenFile& file,
+                                              uint64_t bytes) {
   auto buffer = std::make_shared_for_overwrite<uint8_t[]>(bytes);
   std::copy(file.head.begin(), file.head.end(), buffer.get());
   std::span<uint8_t> rest(buffer.get() + kPrefixBytes, bytes - kPrefixBytes);
   KV_RETURN_IF_ERROR(read_all(files, fd, rest, kPrefixBytes));
-  const uint8_t* data = buffer.get();
-  return Bytes(std::move(buffer), data, bytes);
+  return buffer;
+}
+
+Result<Envelope> read_envelope(Files& files, Fd fd, const OpenFile& file) {
+  std::array<uint8_t, kEnvelopeBytes> front{};
+  if (file.bytes < kEnvelopeBytes) return corruption("shorter than the envelope of a sealed file");
+  std::copy(file.head.begin(), file.head.end(), front.begin());
+  KV_RETURN_IF_ERROR(read_all(files, fd, std::span(front).subspan(kPrefixBytes), kPrefixBytes));
+  return decode_envelope(front);
+}
+
+bool is_of(const Envelope& envelope, const SealKey* key) {
+  return key != nullptr && envelope.key_id == key->id();
+}
+
+// Opens [at, bytes.size()) of a file step by step, so that the device works on what follows.
+Status open_steps(Files& files, Fd fd, FileOpener& opener, std::span<uint8_t> bytes, uint64_t at) {
+  while (at < bytes.size()) {
+    auto step = bytes.subspan(at, std::min(bytes.size() - at, kStepBytes));
+    KV_RETURN_IF_ERROR(read_all(files, fd, step, at));
+    KV_RETURN_IF_ERROR(opener.open(step));
+    at += step.size();
+  }
+  return {};
+}
+
+// A sealed file's head, or all of it, opened in one buffer.
+Result<Bytes> read_sealed(Files& files, Fd fd, const OpenFile& file, const SealKey* key,
+                          std::string_view name, bool all, uint64_t& plain_bytes) {
+  KV_ASSIGN_OR_RETURN(Envelope envelope, read_envelope(files, fd, file));
+  if (!is_of(envelope, key)) {
+    return unsupported("sealed with another key (key id " + to_hex(envelope.key_id) + ")");
+  }
+  KV_RETURN_IF_ERROR(check_lengths(envelope, file.bytes));
+  if (all) files.read_ahead(fd, file.bytes);
+  plain_bytes = envelope.plain_bytes();
+  uint64_t head_at = envelope.head_at(), head_end = head_at + envelope.head_bytes;
+  uint64_t wanted = all ? file.bytes : head_end;
+  auto buffer = std::make_shared_for_overwrite<uint8_t[]>(wanted);
+  std::span<uint8_t> bytes(buffer.get(), wanted);
+  KV_RETURN_IF_ERROR(read_all(files, fd, bytes.first(head_end), 0));
+  FileOpener opener;
+  KV_RETURN_IF_ERROR(opener.start(*key, name, bytes.first(head_at), envelope));
+  KV_RETURN_IF_ERROR(opener.open(bytes.subspan(head_at, envelope.head_bytes)));
+  KV_RETURN_IF_ERROR(open_steps(files, fd, opener, bytes, head_end));
+  KV_CHECK(opener.done() == (wanted == file.bytes));
+  const uint8_t* plain = buffer.get() + head_at;
+  return Bytes(std::move(buffer), plain, wanted - head_at);
+}
+
+std::string_view name_in(const std::string& path) {
+  return std::string_view(path).substr(path.rfind('/') + 1);
 }
 
 }  // namespace
 
-Result<Bytes> read_file(Files& files, const std::string& path) {
+Result<Bytes> read_file(Files& files, const std::string& path, const SealKey* key,
+                        std::string_view sealed_as) {
   KV_ASSIGN_OR_RETURN(Fd fd, files.open_read(path));
   FdGuard guard(files, fd);
   KV_ASSIGN_OR_RETURN(OpenFile file, read_prefix(files, fd));
-  return read_front(files, fd, file, file.bytes);
+  uint64_t plain_bytes = 0;
+  if (is_sealed(file.head)) {
+    std::string_view name = sealed_as.empty() ? name_in(path) : sealed_as;
+    return read_sealed(files, fd, file, key, name, true, plain_bytes);
+  }
+  KV_RETURN_IF_ERROR(decode_prefix(file.head, file.bytes).status());
+  KV_ASSIGN_OR_RETURN(auto buffer, read_front(files, fd, file, file.bytes));
+  const uint8_t* data = buffer.get();
+  return Bytes(std::move(buffer), data, file.bytes);
 }
 
-Result<HeaderView> read_head(Files& files, const std::string& path) {
+Result<HeaderView> read_head(Files& files, const std::string& path, const SealKey* key) {
   KV_ASSIGN_OR_RETURN(Fd fd, files.open_read(path));
   FdGuard guard(files, fd);
   KV_ASSIGN_OR_RETURN(OpenFile file, read_prefix(files, fd));
-  KV_ASSIGN_OR_RETURN(Bytes head,
-                      read_front(files, fd, file, kPrefixBytes + file.prefix.header_bytes));
-  return decode_head(head.span(), file.bytes);
+  if (is_sealed(file.head)) {
+    uint64_t plain_bytes = 0;
+    KV_ASSIGN_OR_RETURN(Bytes head,
+                        read_sealed(files, fd, file, key, name_in(path), false, plain_bytes));
+    return decode_head(head.span(), plain_bytes);
+  }
+  KV_ASSIGN_OR_RETURN(FilePrefix prefix, decode_prefix(file.head, file.bytes));
+  uint64_t bytes = kPrefixBytes + prefix.header_bytes;
+  KV_ASSIGN_OR_RETURN(auto buffer, read_front(files, fd, file, bytes));
+  return decode_head({buffer.get(), bytes}, file.bytes);
 }
 
-Result<FileImage> read_object(Files& files, const std::string& path, const ObjectName& name) {
-  KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path));
+Result<FileImage> read_object(Files& files, const std::string& path, const ObjectName& name,
+                              const SealKey* key, std::string_view sealed_as) {
+  KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path, key, sealed_as));
   KV_ASSIGN_OR_RETURN(FileImage image, decode_file(file));
   if (image.header.name != name)
     return corruption("the file holds another object than its name says");
   return image;
+}
+
+std::optional<Envelope> sealed_by_other(Files& files, const std::string& path, const SealKey* key) {
+  auto fd = files.open_read(path);
+  if (!fd.ok()) return std::nullopt;
+  FdGuard guard(files, *fd);
+  auto file = read_prefix(files, *fd);
+  if (!file.ok() || !is_sealed(file->head)) return std::nullopt;
+  auto envelope = read_envelope(files, *fd, *file);
+  if (!envelope.ok() || is_of(*envelope, key)) return std::nullopt;
+  return *envelope;
 }
 
 }  // namespace kv

@@ -1,22 +1,36 @@
 // Reading whole files and headers through Files, sizes checked before memory is taken. Any thread.
+//
+// What is read may be sealed (sealed_file.h): it is opened here, and all that follows sees the
+// plain file. Without `key`, or with another, a sealed file is `unsupported` and stays as it is;
+// sealed_by() tells it from a file of another version.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "proto/bytes.h"
 #include "storage/block_file.h"
 #include "storage/files.h"
+#include "storage/sealed_file.h"
 
 namespace kv {
 
-/// A file's bytes, its prefix plausible and of its length, otherwise unverified.
-/// Returns: not_found; io_error; corruption (no regular file, or the prefix says so); unsupported.
-Result<Bytes> read_file(Files& files, const std::string& path);
+/// A file's bytes, opened if it is sealed, its prefix plausible and of its length, otherwise
+/// unverified. `sealed_as`: the name under which it was sealed; empty: that of `path`.
+/// Returns: not_found; io_error; corruption (no regular file, the prefix says so, or sealed bytes
+/// don't verify); unsupported.
+Result<Bytes> read_file(Files& files, const std::string& path, const SealKey* key,
+                        std::string_view sealed_as = {});
 /// Prefix and header section only, the header's hash verified.
 /// Returns: as read_file.
-Result<HeaderView> read_head(Files& files, const std::string& path);
+Result<HeaderView> read_head(Files& files, const std::string& path, const SealKey* key);
 
 /// read_file and decode_file, and the content is what the name says.
-Result<FileImage> read_object(Files& files, const std::string& path, const ObjectName& name);
+Result<FileImage> read_object(Files& files, const std::string& path, const ObjectName& name,
+                              const SealKey* key, std::string_view sealed_as = {});
+
+/// The envelope of a file that is sealed with another key than `key`; else nullopt.
+std::optional<Envelope> sealed_by_other(Files& files, const std::string& path, const SealKey* key);
 
 }  // namespace kv

@@ -12,16 +12,19 @@ namespace {
 
 constexpr int kMaxDepth = 16;  // of foreign folders
 
-Status read_profile(Files& files, const std::string& path, InspectedFile& f) {
-  KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path));
+// `sealed_as`: the file's name in its own folder.
+Status read_profile(Files& files, const std::string& path, const SealKey* key,
+                    std::string_view sealed_as, InspectedFile& f) {
+  KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path, key, sealed_as));
   KV_ASSIGN_OR_RETURN(Profile profile, decode_profile_file(file));
   if (profile.id() != f.name.id) return corruption("another profile than its name says");
   f.profile = std::make_shared<const Profile>(std::move(profile));
   return {};
 }
 
-Status read_model(Files& files, const std::string& path, InspectedFile& f) {
-  KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path));
+Status read_model(Files& files, const std::string& path, const SealKey* key,
+                  std::string_view sealed_as, InspectedFile& f) {
+  KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path, key, sealed_as));
   KV_ASSIGN_OR_RETURN(ModelRecord record, decode_model_record(file));
   if (model_id(record.ns, record.model.fingerprint) != f.name.id || record.serial != f.serial) {
     return corruption("another model record than its name says");
@@ -32,8 +35,8 @@ Status read_model(Files& files, const std::string& path, InspectedFile& f) {
 
 class Inspector {
  public:
-  Inspector(const std::string& directory, InspectDepth depth, Files& files)
-      : directory_(directory), depth_(depth), files_(files) {}
+  Inspector(const std::string& directory, InspectDepth depth, const SealKey* key, Files& files)
+      : directory_(directory), depth_(depth), key_(key), files_(files) {}
 
   Result<Inspection> run() {
     KV_ASSIGN_OR_RETURN(auto top, files_.list(directory_));
@@ -76,6 +79,10 @@ class Inspector {
     } else {
       f.status = read(path, *parsed, f);
       if (f.status.code() == StatusCode::not_found) return;  // gone since it was listed
+      if (f.status.code() == StatusCode::unsupported) {
+        auto seal = sealed_by_other(files_, path, key_);
+        if (seal) f.other_key = seal->key_id;
+      }
     }
     if (info.ok()) {
       f.file_bytes = info->bytes;
@@ -89,10 +96,10 @@ class Inspector {
     f.kind = parsed.kind;
     f.name = parsed.object;
     f.serial = parsed.serial;
-    if (f.kind == FileKind::profile) return read_profile(files_, path, f);
-    if (f.kind == FileKind::model_record) return read_model(files_, path, f);
+    if (f.kind == FileKind::profile) return read_profile(files_, path, key_, {}, f);
+    if (f.kind == FileKind::model_record) return read_model(files_, path, key_, {}, f);
     if (depth_ == InspectDepth::verify) {
-      KV_ASSIGN_OR_RETURN(FileImage image, read_object(files_, path, f.name));
+      KV_ASSIGN_OR_RETURN(FileImage image, read_object(files_, path, f.name, key_));
       f.unpacked_bytes = image.unpacked_bytes();
       f.header = std::move(image.header);
       for (const auto& piece : image.pieces) {
@@ -101,7 +108,7 @@ class Inspector {
       }
       return {};
     }
-    KV_ASSIGN_OR_RETURN(HeaderView view, read_head(files_, path));
+    KV_ASSIGN_OR_RETURN(HeaderView view, read_head(files_, path, key_));
     if (view.header.name != f.name) {
       return corruption("the file holds another object than its name says");
     }
@@ -118,6 +125,9 @@ class Inspector {
       kind.file_bytes += f.file_bytes;
       kind.allocated_bytes += f.allocated_bytes;
       kind.unpacked_bytes += f.unpacked_bytes;
+    } else if (f.other_key) {
+      ++out_.totals.other_key_files;
+      out_.totals.other_key_bytes += f.allocated_bytes;
     } else if (f.status.code() == StatusCode::unsupported) {
       ++out_.totals.unknown_files;
     } else {
@@ -148,6 +158,7 @@ class Inspector {
 
   std::string directory_;
   InspectDepth depth_;
+  const SealKey* key_;
   Files& files_;
   Inspection out_;
 };
@@ -155,11 +166,12 @@ class Inspector {
 }  // namespace
 
 Result<Inspection> inspect_directory(const std::string& directory, InspectDepth depth,
-                                     Files& files) {
-  return Inspector(directory, depth, files).run();
+                                     const SealKey* key, Files& files) {
+  return Inspector(directory, depth, key, files).run();
 }
 
-Status inspect_quarantined(const std::string& directory, const StrayFile& file, Files& files) {
+Status inspect_quarantined(const std::string& directory, const StrayFile& file, const SealKey* key,
+                           Files& files) {
   std::string name = file.path.substr(file.path.find('/') + 1);
   name = name.substr(0, name.rfind('.'));
   if (name.starts_with(kCatalogFile)) return corruption("a catalog that was replaced by a new one");
@@ -169,14 +181,14 @@ Status inspect_quarantined(const std::string& directory, const StrayFile& file, 
   InspectedFile read;
   read.name = parsed->object;
   read.serial = parsed->serial;
-  if (parsed->kind == FileKind::profile) return read_profile(files, path, read);
-  if (parsed->kind == FileKind::model_record) return read_model(files, path, read);
-  return read_object(files, path, parsed->object).status();
+  if (parsed->kind == FileKind::profile) return read_profile(files, path, key, name, read);
+  if (parsed->kind == FileKind::model_record) return read_model(files, path, key, name, read);
+  return read_object(files, path, parsed->object, key, name).status();
 }
 
 Result<FileImage> inspect_object(const std::string& directory, const ObjectName& name,
-                                 Files& files) {
-  return read_object(files, directory + "/" + relative_path(name), name);
+                                 const SealKey* key, Files& files) {
+  return read_object(files, directory + "/" + relative_path(name), name, key);
 }
 
 }  // namespace kv

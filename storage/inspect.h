@@ -1,18 +1,21 @@
 // inspect: a store's directory read from outside, for cachectl. Never writes, locks or creates.
 //
 // Works on the files alone (the catalog adds nothing but recency), through the same decoders as the
-// tier. Safe beside a running owner: a file that vanishes meanwhile is skipped. Any thread.
+// tier. `key` opens sealed files; null: none. Safe beside a running owner: a file that vanishes
+// meanwhile is skipped. Any thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "storage/block_file.h"
 #include "storage/files.h"
 #include "storage/record_file.h"
+#include "storage/seal_key.h"
 
 namespace kv {
 
@@ -29,6 +32,7 @@ struct InspectedFile {
   FileKind kind = FileKind::block;
   ObjectName name;      ///< from the file name; records: id only
   uint64_t serial = 0;  ///< model records
+  std::optional<KeyId> other_key;  ///< sealed with it, and that is not the given one: unsupported
   uint64_t file_bytes = 0;
   uint64_t allocated_bytes = 0;
   uint64_t unpacked_bytes = 0;               ///< objects: planes and states in memory
@@ -52,6 +56,8 @@ struct InspectTotals {
   std::map<std::string, PerKind> kinds;  ///< by to_string(FileKind); damaged files are not in here
   uint64_t damaged_files = 0;
   uint64_t unknown_files = 0;    ///< foreign names and other versions
+  uint64_t other_key_files = 0;  ///< sealed with another key than the given one
+  uint64_t other_key_bytes = 0;  ///< allocated by them
   uint64_t directory_bytes = 0;  ///< allocated, of everything in the directory
 };
 
@@ -64,15 +70,15 @@ struct Inspection {
 
 /// Returns: not_found (no such directory), invalid_argument (it holds no store), io_error.
 Result<Inspection> inspect_directory(const std::string& directory, InspectDepth depth,
-                                     Files& files = posix_files());
+                                     const SealKey* key = nullptr, Files& files = posix_files());
 /// What is wrong with a file of Inspection::quarantined, by reading it again.
 /// Returns: corruption with the reason; ok if it verifies (its content was found wrong); not_found;
-/// unsupported (not the store's); io_error.
+/// unsupported (not the store's, or sealed with another key); io_error.
 Status inspect_quarantined(const std::string& directory, const StrayFile& file,
-                           Files& files = posix_files());
+                           const SealKey* key = nullptr, Files& files = posix_files());
 /// One object, every byte verified; nothing is quarantined. Returns: not_found, corruption,
 /// unsupported, io_error.
 Result<FileImage> inspect_object(const std::string& directory, const ObjectName& name,
-                                 Files& files = posix_files());
+                                 const SealKey* key = nullptr, Files& files = posix_files());
 
 }  // namespace kv

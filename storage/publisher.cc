@@ -23,6 +23,18 @@ class RunWriter {
     run_.insert(run_.end(), bytes.begin(), bytes.end());
     return {};
   }
+  /// As append, of what `sealer` makes of `bytes`.
+  Status append_sealed(FileSealer& sealer, std::span<const uint8_t> bytes) {
+    while (!bytes.empty()) {
+      if (run_.size() == kRunBytes) KV_RETURN_IF_ERROR(flush());
+      size_t at = run_.size();
+      auto part = bytes.first(std::min(bytes.size(), kRunBytes - at));
+      run_.resize(at + part.size());
+      KV_RETURN_IF_ERROR(sealer.seal(part, run_.data() + at));
+      bytes = bytes.subspan(part.size());
+    }
+    return {};
+  }
   Status flush() {
     Status status = write(run_);
     run_.clear();
@@ -40,6 +52,8 @@ class RunWriter {
   std::vector<uint8_t>& run_;
   uint64_t at_ = 0;
 };
+
+uint64_t payload_bytes(const EncodedFile& file) { return file.bytes() - file.head.size(); }
 
 }  // namespace
 
@@ -75,17 +89,32 @@ Status Publisher::write_pieces(const EncodedFile& file, const PendingFile& pendi
   KV_RETURN_IF_ERROR(dir_.files().allocate(pending.fd, pending.bytes));
   bytes_written_ += pending.bytes;
   RunWriter writer(dir_.files(), pending.fd, run_);
-  KV_RETURN_IF_ERROR(writer.append(file.head));
+  FileSealer sealer;
+  if (dir_.key() != nullptr) {
+    SealSalt salt;
+    KV_RETURN_IF_ERROR(random_fill(salt));
+    KV_RETURN_IF_ERROR(
+        sealer.start(*dir_.key(), pending.name, payload_bytes(file), file.head, salt));
+  }
+  KV_RETURN_IF_ERROR(writer.append(dir_.key() != nullptr ? sealer.front() : file.head));
   if (observer_) {
     KV_RETURN_IF_ERROR(writer.flush());
     observe(Step::temp_first_byte, pending.name);
   }
-  for (const auto& piece : file.payload) KV_RETURN_IF_ERROR(writer.append(piece.span()));
-  return writer.flush();
+  for (const auto& piece : file.payload) {
+    KV_RETURN_IF_ERROR(dir_.key() != nullptr ? writer.append_sealed(sealer, piece.span())
+                                             : writer.append(piece.span()));
+  }
+  KV_RETURN_IF_ERROR(writer.flush());
+  if (dir_.key() == nullptr) return {};
+  KV_RETURN_IF_ERROR(write_all(dir_.files(), pending.fd, sealer.tags(), kEnvelopeBytes));
+  dir_.files().write_behind(pending.fd);  // while the next file is sealed
+  return {};
 }
 
 Status Publisher::write_temp(const EncodedFile& file, uint64_t extra_room, PendingFile& pending) {
-  pending.bytes = file.bytes();
+  pending.bytes = dir_.key() == nullptr ? file.bytes()
+                                        : sealed_file_bytes(file.head.size(), payload_bytes(file));
   uint64_t room = file_room(pending.bytes) + extra_room;
   KV_RETURN_IF_ERROR(check_room(room));
   pending.reserved = room;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "storage/block_file.h"
+#include "storage/sealed_file.h"
 #include "storage/ssd_tier.h"
 #include "storage/store_dir.h"
 

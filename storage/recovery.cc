@@ -118,7 +118,7 @@ void RecoveryScan::scan_object(const ParsedName& name, const FileInfo& info) {
 }
 
 void RecoveryScan::scan_profile(const ParsedName& name, const std::string& path) {
-  auto file = read_file(dir_.files(), path);
+  auto file = read_file(dir_.files(), path, dir_.key());
   auto profile = file.ok() ? decode_profile_file(*file) : Result<Profile>(file.status());
   Status status = profile.ok() ? Status() : profile.status();
   if (status.ok() && profile->id() != name.object.id) status = corruption("another profile");
@@ -127,12 +127,11 @@ void RecoveryScan::scan_profile(const ParsedName& name, const std::string& path)
     return;
   }
   auto info = dir_.files().stat(path);
-  adoption_.reject(path, profile_file_name(name.object.id), status,
-                   info.ok() ? info->allocated_bytes : 0, out_);
+  adoption_.reject(path, name, status, info.ok() ? *info : FileInfo{}, out_);
 }
 
 void RecoveryScan::scan_model_record(const ParsedName& name, const std::string& path) {
-  auto file = read_file(dir_.files(), path);
+  auto file = read_file(dir_.files(), path, dir_.key());
   auto record = file.ok() ? decode_model_record(*file) : Result<ModelRecord>(file.status());
   Status status = record.ok() ? Status() : record.status();
   if (status.ok() && (model_id(record->ns, record->model.fingerprint) != name.object.id ||
@@ -141,8 +140,10 @@ void RecoveryScan::scan_model_record(const ParsedName& name, const std::string& 
   }
   if (!status.ok()) {
     auto info = dir_.files().stat(path);
-    adoption_.reject(path, model_record_file_name(name.object.id, name.serial), status,
-                     info.ok() ? info->allocated_bytes : 0, out_);
+    if (adoption_.reject(path, name, status, info.ok() ? *info : FileInfo{}, out_)) {
+      uint64_t& serial = out_.other_key_serials[name.object.id];
+      serial = std::max(serial, name.serial);
+    }
     return;
   }
   for (auto& known : out_.models) {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@
 #include "storage/catalog.h"
 #include "storage/files.h"
 #include "storage/record_file.h"
+#include "storage/seal_key.h"
 
 namespace kv {
 
@@ -51,6 +53,9 @@ struct SsdOptions {
   uint64_t adopt_at_start = UINT64_MAX;
   bool reindex = false;    ///< recover() reads every header and writes the catalog anew; of the old
                            ///< one only recency counts
+  /// Every file and row that is written is sealed with it; null: they are plain. Plain files are
+  /// read in any case.
+  std::shared_ptr<const SealKey> key;
   Files* files = nullptr;  ///< nullptr: the operating system
   StepObserver observer;   ///< called inside put and erase; may not call the tier
 };
@@ -77,10 +82,18 @@ struct Recovery {
                                     ///< their size can't be told)
   uint64_t unknown_files = 0;       ///< foreign names or other format versions: left alone, counted
   uint64_t unknown_bytes = 0;       ///< allocated by them
+  uint64_t other_key_files = 0;     ///< sealed with another key: left alone, counted, and removed
+                                    ///< when a write needs their room
+  uint64_t other_key_bytes = 0;     ///< allocated by them
+  uint64_t ephemeral_dropped = 0;   ///< sealed with a dead owner's key in memory: removed, if this
+                                    ///< owner's key is such a one too
+  std::map<Id, uint64_t> other_key_serials;  ///< by model_id(): the highest serial of its records
+                                             ///< that another key sealed
   std::string catalog_rebuilt;      ///< why the catalog was started anew or left out; empty if it
                                     ///< was good
   std::vector<RejectedFile> rejected;  ///< the first kMaxRejectedNames of `quarantined`,
-                                       ///< `unreadable` and files of another version
+                                       ///< `unreadable`, `ephemeral_dropped`, and files of other
+                                       ///< versions and keys
   uint64_t unread = 0;                 ///< files left to adopt_more(): counted, not yet known
   uint64_t milliseconds = 0;           ///< that it took
 };
@@ -106,6 +119,9 @@ struct SsdStats {
   uint64_t reserved_bytes = 0;  ///< promised to writes under way and to the catalog's growth
   uint64_t quarantine_bytes = 0, quarantine_files = 0;
   uint64_t unknown_bytes = 0;                     ///< as of recover()
+  uint64_t other_key_files = 0, other_key_bytes = 0;  ///< sealed with another key
+  uint64_t other_key_dropped = 0;                     ///< of these, removed to make room
+  uint64_t other_key_reads = 0;                       ///< reads that found such a file
   uint64_t files_written = 0, bytes_written = 0;  ///< lengths of published files
   /// What the device was given: file bytes, also of files that failed, and the catalog's pages (to
   /// its log, and at most as many to the database).
@@ -145,12 +161,13 @@ class SsdTier {
   virtual std::vector<PutResult> put(std::span<const FileImage> images, Durability level) = 0;
   /// An upper bound on what publishing `image` takes from the limit while under way.
   virtual uint64_t room_needed(const FileImage& image) const = 0;
-  /// limit - used - reserved - headroom: puts whose room_needed fits will find it.
+  /// limit - used - reserved - headroom, and what files of other keys give back when asked: puts
+  /// whose room_needed fits will find it.
   virtual uint64_t room_left() const = 0;
 
   /// Every byte verified. The pieces share one buffer of the file's length.
   /// Returns: not_found; io_error (the file stays; try again later); corruption (read twice, then
-  /// quarantined and forgotten); unsupported (another format version; it stays).
+  /// quarantined and forgotten); unsupported (another format version or key; it stays).
   virtual Result<FileImage> read(const ObjectName& name) = 0;
 
   /// Rows, then files, then fsync of the folders: on return they are gone for good. Names that
@@ -176,8 +193,8 @@ class SsdTier {
   virtual Status put_profile(const Profile& profile) = 0;
   virtual Result<std::shared_ptr<const Profile>> read_profile(const Id& id) = 0;
   virtual Status erase_profile(const Id& id) = 0;
-  /// Replaces records of lower serial. Returns: invalid_argument if a higher or equal serial is
-  /// there.
+  /// Replaces records of lower serial but those that another key sealed. Returns: invalid_argument
+  /// if a higher or equal serial is there.
   virtual Status put_model_record(const ModelRecord& record) = 0;
   /// Every serial of this (namespace, model), see model_id().
   virtual Status erase_model_records(const Id& model) = 0;

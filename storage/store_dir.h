@@ -1,4 +1,5 @@
-// StoreDir: paths of one store's directory, and the allocated bytes of its folders in the ledger.
+// StoreDir: paths of one store's directory, its key, and the allocated bytes of its folders in the
+// ledger.
 //
 // Internal to storage/. Folders grow as names are added to them; they are measured again after
 // every batch of changes. Not thread-safe except for the path functions: writers hold the tier's
@@ -6,11 +7,13 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <string>
 
 #include "storage/file_names.h"
 #include "storage/files.h"
 #include "storage/ledger.h"
+#include "storage/seal_key.h"
 
 namespace kv {
 
@@ -20,14 +23,16 @@ inline constexpr uint64_t kFolderGrowthBytes = 5 * 4096;
 
 class StoreDir {
  public:
-  StoreDir(std::string path, Files& files, Ledger& ledger)
-      : path_(std::move(path)), files_(files), ledger_(ledger) {
+  /// `key`: what is written is sealed with; null: nothing is.
+  StoreDir(std::string path, Files& files, Ledger& ledger, std::shared_ptr<const SealKey> key)
+      : path_(std::move(path)), files_(files), ledger_(ledger), key_(std::move(key)) {
     sizes_.fill(0);
   }
 
   const std::string& path() const { return path_; }
   Files& files() const { return files_; }
   Ledger& ledger() const { return ledger_; }
+  const SealKey* key() const { return key_.get(); }
   std::string folder_path(uint32_t folder) const { return path_ + "/" + folder_name(folder); }
   std::string file_path(const Id& id, const std::string& name) const {
     return folder_path(folder_of(id)) + "/" + name;
@@ -58,6 +63,7 @@ class StoreDir {
   std::string path_;
   Files& files_;
   Ledger& ledger_;
+  const std::shared_ptr<const SealKey> key_;
   std::array<uint64_t, kFolders + 3>
       sizes_;  // the 16 folders, tmp, quarantine, the directory itself
   std::array<bool, kFolders> dirty_{};

@@ -119,6 +119,22 @@ TEST_F(ConfigTest, FlagsWinOverEnvironmentOverFileOverDefaults) {
   EXPECT_EQ(load(file)->source.at("tier.ram.budget"), "CACHESVC_TIER_RAM_BUDGET");
 }
 
+TEST_F(ConfigTest, AKeyFileIsReadOrRefusedAtTheStart) {
+  std::string path = dir_ + "/key", file = write("[tier.ssd]\nkey_file = \"" + path + "\"\n");
+  EXPECT_EQ(load()->cache.ssd_key, nullptr);
+  std::ofstream(path) << std::string(32, 'k');
+  std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+  auto config = load(file);
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  ASSERT_NE(config->cache.ssd_key, nullptr);
+  EXPECT_FALSE(config->cache.ssd_key->ephemeral());
+  std::filesystem::permissions(path, std::filesystem::perms::others_read,
+                               std::filesystem::perm_options::add);
+  std::string refused = load(file).status().message();
+  EXPECT_NE(refused.find("tier.ssd.key_file: key file " + path), std::string::npos) << refused;
+  EXPECT_TRUE(load(write("[tier.ssd]\nkey_file = \"ephemeral\"\n"))->cache.ssd_key->ephemeral());
+}
+
 TEST_F(ConfigTest, TheDefaultFileIsReadIfItIsThere) {
   std::filesystem::create_directories(dir_ + "/config/cachesvc");
   std::ofstream(dir_ + "/config/cachesvc/cachesvc.toml") << "[limits]\nworkers = 5\n";

@@ -99,6 +99,36 @@ TEST_F(Models, WhatIsOpenOrStoredOfStays) {
   EXPECT_EQ(held.fetch(plus_one(tokens_))->tokens, 40u);
 }
 
+// One directory under two keys and none: each owner finds its own again, whatever the others wrote.
+TEST_F(Models, EachKeyFindsItsOwnModelsAndPromptsAgain) {
+  ModelSpec model = plain_model(2, 2);
+  std::vector<std::shared_ptr<const SealKey>> keys = {kv::testing::sample_key(1),
+                                                      kv::testing::sample_key(2), nullptr};
+  std::vector<Sequence> prompts;
+  for (size_t i = 0; i < keys.size(); ++i) prompts.push_back(random_tokens(rng_, 40));
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      SCOPED_TRACE("round " + std::to_string(round) + " key " + std::to_string(i));
+      CacheOptions o = options(4);
+      o.ssd_key = keys[i];
+      auto cache = open_cache(o);
+      auto c = client(*cache);
+      auto b = Bench::open(*c, model);
+      for (size_t of = 0; of < keys.size(); ++of) {
+        // Plain ones can be read by all.
+        bool there = round == 1 && (of == i || keys[of] == nullptr);
+        EXPECT_EQ(b.fetch(plus_one(prompts[of]))->tokens, there ? 40u : 0u) << of;
+      }
+      EXPECT_EQ(b.stat("ssd_other_key_files") > 0, round + i > 0);
+      if (round == 0) {
+        ASSERT_EQ(b.store(prompts[i], Durability::durable)->level, Durability::durable);
+      }
+      EXPECT_EQ(b.fetch(plus_one(prompts[i]))->tokens, 40u);
+      EXPECT_EQ(b.stat("quarantined"), 0u);
+    }
+  }
+}
+
 // An I/O error at the start must not cost a valid file the records that it needs.
 TEST_F(Models, AFileThatCouldNotBeReadKeepsItsModel) {
   ModelSpec stored = plain_model(2, 2);

@@ -3,6 +3,12 @@ kv_test(storage_block_file_test LABELS storage DEPS kv_storage)
 target_compile_definitions(storage_block_file_test
                            PRIVATE KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/storage"
                                    KV_FORMAT_FILE="${CMAKE_SOURCE_DIR}/storage/FORMAT.md")
+kv_test(storage_seal_test LABELS storage DEPS kv_storage)
+target_compile_definitions(storage_seal_test
+                           PRIVATE KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/storage"
+                                   KV_CORPUS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus")
+kv_fuzz_replay(storage sealed_file ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/sealed)
+kv_test(storage_sealed_tier_test LABELS storage DEPS kv_storage)
 kv_test(storage_tier_test LABELS storage DEPS kv_storage)
 kv_test(storage_recovery_test LABELS storage DEPS kv_storage SQLite::SQLite3)
 kv_test(storage_inspect_test LABELS storage DEPS kv_storage)

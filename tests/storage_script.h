@@ -28,11 +28,22 @@ class Script {
     rebuild,  ///< the same without its catalog, and a limit that the puts reach; some files are
               ///< read between the puts
   };
-  static constexpr Kind kKinds[] = {Kind::fresh, Kind::restart, Kind::rebuild};
+  /// A script on a plain or a sealed directory; sealed ones at every so many-th call only.
+  struct Case {
+    Kind kind;
+    bool sealed;
+    uint64_t stride;
+  };
+  static constexpr Case kCases[] = {{Kind::fresh, false, 1},
+                                    {Kind::restart, false, 1},
+                                    {Kind::rebuild, false, 1},
+                                    {Kind::fresh, true, 23},
+                                    {Kind::rebuild, true, 23}};
   using Events = std::vector<std::string>;
   using Tell = std::function<void(const std::string& event)>;
 
-  explicit Script(Kind kind) : kind_(kind) {
+  explicit Script(const Case& which)
+      : kind_(which.kind), key_(which.sealed ? sample_key(1) : nullptr) {
     std::mt19937_64 rng(7);
     first_ = sample_chain(rng, 4);
     first_.push_back(raw_image(sample_supplement(rng, first_[3].header, 1, 60, 64)));
@@ -142,6 +153,7 @@ class Script {
   SsdOptions options(Files* files) const {
     auto options = small_options(files, kind_ == Kind::rebuild ? kMinLimitBytes : 64 << 20);
     if (kind_ == Kind::rebuild && files != nullptr) options.adopt_at_start = 2;
+    options.key = key_;
     return options;
   }
 
@@ -213,6 +225,7 @@ class Script {
   }
 
   Kind kind_;
+  std::shared_ptr<const SealKey> key_;
   std::vector<FileImage> first_, second_;
 };
 

@@ -204,6 +204,8 @@ class FaultFiles final : public Files {
     KV_RETURN_IF_ERROR(step("allocate", paths_[fd]));
     return real_.allocate(fd, bytes);
   }
+  void read_ahead(Fd fd, uint64_t bytes) override { real_.read_ahead(fd, bytes); }
+  void write_behind(Fd fd) override { real_.write_behind(fd); }
   Status fdatasync(Fd fd) override {
     KV_RETURN_IF_ERROR(step("fdatasync", paths_[fd]));
     return real_.fdatasync(fd);
@@ -276,6 +278,13 @@ class FaultFiles final : public Files {
   Files& real_ = posix_files();
   std::map<Fd, std::string> paths_;
 };
+
+/// The key of 32 equal bytes.
+inline std::shared_ptr<const SealKey> sample_key(uint8_t byte) {
+  std::array<uint8_t, kSealKeyBytes> secret;
+  secret.fill(byte);
+  return *SealKey::create(secret);
+}
 
 inline SsdOptions small_options(Files* files = nullptr, uint64_t limit_bytes = 64 << 20) {
   SsdOptions options;

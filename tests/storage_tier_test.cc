@@ -114,7 +114,7 @@ TEST(SsdTier, TheCatalogIsClosedBeforeTheLockIsGivenUp) {
   std::vector<std::string> seen;
   files.before_close = [&](const std::string& path) {
     if (!path.ends_with("/LOCK")) return;
-    auto catalog = Catalog::open(dir.store() + "/catalog.db", posix_files());
+    auto catalog = Catalog::open(dir.store() + "/catalog.db", posix_files(), nullptr);
     seen.push_back(catalog.status().to_string());
   };
   tier.reset();
@@ -480,7 +480,7 @@ TEST(SsdTier, ErasedTokensAreGoneFromEveryByteAfterACheckpoint) {
 TEST(Catalog, CompactionLeavesNoByteOfARemovedRow) {
   TempDir dir(true);
   std::string path = dir.path() + "/catalog.db";
-  auto catalog = Catalog::open(path, posix_files());
+  auto catalog = Catalog::open(path, posix_files(), nullptr);
   ASSERT_TRUE(catalog.ok());
   std::mt19937_64 rng(1);
   std::vector<KnownObject> live;

@@ -1,209 +1,13 @@
-// cachectl: the real program on real directories, whole and damaged in several ways. Every run but
-// those that mend must leave the directory as it found it.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
-
-#include "codec/codec.h"
-#include "codec/lossless.h"
-#include "codec/plan.h"
-#include "storage/ssd_tier.h"
-#include "tests/storage_testing.h"
+// cachectl: the real program on real directories, whole and damaged in several ways, plain and
+// sealed. Every run but those that mend must leave the directory as it found it.
+#include "tests/cachectl_store.h"
 
 namespace kv {
 namespace {
 
 using namespace kv::testing;
-using nlohmann::json;
 using ::testing::AllOf;
-using ::testing::HasSubstr;
 using ::testing::Not;
-namespace fs = std::filesystem;
-
-constexpr uint32_t kBlockTokens = 16;
-constexpr Token kSecretToken = 987654321;
-
-std::string slurp(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(in)), {});
-}
-
-void spew(const fs::path& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
-
-/// Everything that cachectl might disturb: names, contents, sizes, modes, times of change.
-std::map<std::string, std::string> listing(const std::string& directory) {
-  std::map<std::string, std::string> out;
-  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-    struct stat s;
-    if (::lstat(entry.path().c_str(), &s) != 0) continue;
-    out[entry.path()] = std::to_string(s.st_mtim.tv_sec) + "." + std::to_string(s.st_mtim.tv_nsec) +
-                        " " + std::to_string(s.st_ctim.tv_nsec) + " " + std::to_string(s.st_mode) +
-                        " " + (entry.is_regular_file() ? slurp(entry.path()) : "");
-  }
-  return out;
-}
-
-struct Ran {
-  int code = -1;
-  std::string out, err;
-  json parsed() const { return json::parse(out); }
-};
-
-/// One full layer at 4 bit and one latent layer, which is never coded.
-ModelSpec two_layer_model() {
-  ModelSpec model;
-  model.name = "two-layers";
-  model.fingerprint = sha256(std::vector<uint8_t>{9});
-  PartSpec full, latent;
-  full.heads = 2;
-  full.k_dim = full.v_dim = 32;
-  latent.kind = PartKind::latent;
-  latent.heads = 1;
-  latent.k_dim = 64;
-  model.layers = {LayerSpec{{full}}, LayerSpec{{latent}}};
-  return model;
-}
-
-class Cachectl : public ::testing::Test {
- protected:
-  void SetUp() override {
-    model_ = two_layer_model();
-    CodingSettings settings;
-    settings.block_tokens = kBlockTokens;
-    auto profile = plain_profile(model_, settings);
-    ASSERT_TRUE(profile.ok()) << profile.status().to_string();
-    profile_ = std::make_shared<const Profile>(*profile);
-    auto codec = Codec::create(model_, profile_);
-    ASSERT_TRUE(codec.ok()) << codec.status().to_string();
-    codec_ = *codec;
-    realm_ = {"tenant\x1b[31m", model_.fingerprint, profile_->id()};
-    // root - first - second - tail, and a branch: first - other
-    first_ = make({}, 0, kBlockTokens, ObjectKind::block);
-    second_ = make(first_.name.id, 16, kBlockTokens, ObjectKind::block);
-    tail_ = make(second_.name.id, 32, 5, ObjectKind::tail);
-    other_ = make(first_.name.id, 16, kBlockTokens, ObjectKind::block);
-    write();
-  }
-
-  Plane plane(uint16_t layer, const SideSpec& side, uint32_t first, uint32_t rows) {
-    Plane p;
-    p.layer = layer;
-    p.side = side.side;
-    p.heads = side.heads;
-    p.dim = side.dim;
-    p.dtype = DType::f32;
-    p.first_row = first;
-    p.runs = {{RunForm::exact, rows}};
-    // The latent layer repeats itself, so that zstd has something to pack.
-    std::vector<float> values(size_t{rows} * side.heads * side.dim, 0.5f);
-    std::normal_distribution<float> normal;
-    if (layer == 0) {
-      for (float& v : values) v = normal(rng_);
-    }
-    auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
-    p.bytes = Bytes::copy_of({bytes, values.size() * sizeof(float)});
-    return p;
-  }
-
-  Object make(const Id& parent, uint32_t first, uint32_t rows, ObjectKind kind) {
-    Object o;
-    o.name.kind = kind;
-    o.parent = parent;
-    o.first_token = first;
-    for (uint32_t i = 0; i < rows; ++i) o.tokens.push_back(static_cast<Token>(rng_() % 50000));
-    o.tokens[0] = kSecretToken;
-    for (uint16_t layer = 0; layer < 2; ++layer) {
-      for (const auto& side : sides_of(model_.layers[layer].parts[0])) {
-        Plane p = plane(layer, side, first, rows);
-        auto stored = kind == ObjectKind::tail ? codec_->raw(p) : codec_->encode(p);
-        EXPECT_TRUE(stored.ok()) << stored.status().to_string();
-        o.planes.push_back(*stored);
-      }
-    }
-    stamp(o, realm_);
-    EXPECT_TRUE(validate(o, model_, *profile_).ok());
-    return o;
-  }
-
-  FileImage packed(const Object& object) {
-    FileImage image = raw_image(object);
-    for (auto& piece : image.pieces) {
-      auto small = pack(piece.bytes.span());
-      if (!small) continue;
-      piece.packing = Packing::zstd;
-      piece.bytes = Bytes::adopt(std::move(*small));
-      ++zstd_pieces_;
-    }
-    return image;
-  }
-
-  void write() {
-    auto opened = SsdTier::open(dir_.store(), small_options());
-    ASSERT_TRUE(opened.ok() && (*opened)->recover().ok());
-    tier_ = std::move(*opened);
-    ASSERT_TRUE(tier_->put_profile(*profile_).ok());
-    ASSERT_TRUE(tier_->put_model_record({realm_.ns, model_, profile_->id(), 1}).ok());
-    std::vector<FileImage> images{packed(first_), packed(second_), packed(tail_), packed(other_)};
-    for (const auto& r : tier_->put(images, Durability::spilled)) {
-      ASSERT_TRUE(r.status.ok()) << r.status.to_string();
-    }
-    ASSERT_GT(zstd_pieces_, 0u);
-  }
-
-  /// Runs cachectl, with the tier still open unless closed by the test.
-  Ran run(const std::string& arguments) {
-    auto before = listing(dir_.path());
-    Ran ran = run_changing(arguments);
-    EXPECT_EQ(before, listing(dir_.path())) << arguments << " changed the directory";
-    return ran;
-  }
-  Ran run_changing(const std::string& arguments) {
-    TempDir scratch;
-    std::string out = scratch.path() + "/out", err = scratch.path() + "/err";
-    std::string command =
-        std::string(KV_CACHECTL_BIN) + " " + arguments + " >" + out + " 2>" + err + " </dev/null";
-    int status = std::system(command.c_str());
-    EXPECT_TRUE(WIFEXITED(status)) << arguments;
-    return {WEXITSTATUS(status), slurp(out), slurp(err)};
-  }
-  std::string store() const { return dir_.store(); }
-  fs::path path(const Object& o) const { return store() + "/" + relative_path(o.name); }
-  static std::string hex(const Object& o) { return o.name.id.hex(); }
-
-  /// verify must exit 1 and name exactly `o`'s file, with `reason`.
-  void expect_damaged(const Object& o, const std::string& reason, bool deep = false) {
-    std::string verify = deep ? "verify --deep " : "verify ";
-    if (deep) {
-      EXPECT_EQ(run("verify " + store()).code, 0) << "the checksums are right";
-    }
-    Ran text = run(verify + store());
-    EXPECT_EQ(text.code, 1);
-    EXPECT_THAT(text.out, HasSubstr("damaged  " + relative_path(o.name)));
-    EXPECT_THAT(text.out, HasSubstr(reason));
-    Ran ran = run(verify + "--json " + store());
-    EXPECT_EQ(ran.code, 1);
-    ASSERT_EQ(ran.parsed()["damaged"].size(), 1u) << ran.out;
-    EXPECT_EQ(ran.parsed()["damaged"][0]["path"], relative_path(o.name));
-    EXPECT_EQ(ran.parsed()["damaged"][0]["code"], "corruption");
-  }
-
-  TempDir dir_;
-  std::mt19937_64 rng_{7};
-  ModelSpec model_;
-  std::shared_ptr<const Profile> profile_;
-  std::shared_ptr<const Codec> codec_;
-  Realm realm_;
-  Object first_, second_, tail_, other_;
-  std::unique_ptr<SsdTier> tier_;
-  uint64_t zstd_pieces_ = 0;
-};
 
 TEST_F(Cachectl, LsShowsLeavesOnlyWithExactBytes) {
   Ran ran = run("ls --json " + store());
@@ -540,6 +344,94 @@ TEST_F(Cachectl, GcRemovesNothingWhereAFileIsDamaged) {
                 AllOf(HasSubstr(relative_path(first_.name)), HasSubstr("verify --repair")));
     EXPECT_EQ(fs::file_size(path(second_)), before);
   }
+}
+
+// A sealed store beside the tests' plain one, and its key file.
+class SealedCachectl : public Cachectl {
+ protected:
+  void SetUp() override {
+    Cachectl::SetUp();
+    tier_.reset();
+    fs::remove_all(store());
+    SsdOptions options = small_options();
+    options.key = sample_key('k');
+    write(options);
+    key_file_ = dir_.path() + "/key";
+    spew(key_file_, std::string(32, 'k'));
+    fs::permissions(key_file_, fs::perms::owner_read | fs::perms::owner_write);
+    with_key_ = " --key-file " + key_file_;
+    id_ = to_hex(options.key->id());
+  }
+  std::string key_file_, with_key_, id_;
+};
+
+TEST_F(SealedCachectl, WithItsKeyASealedStoreIsAsAPlainOne) {
+  Ran ran = run("verify --deep --json " + store() + with_key_);
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  EXPECT_EQ(ran.parsed()["files"], 6);
+  EXPECT_EQ(ran.parsed()["sealed"].size(), 0u);
+  EXPECT_EQ(ran.parsed()["content_not_checked"], 0);
+  EXPECT_EQ(ran.err, "");
+  EXPECT_EQ(run("ls --json " + store() + with_key_).parsed().size(), 2u);
+  EXPECT_EQ(run("show " + store() + " " + hex(tail_) + with_key_).code, 0);
+  std::string bytes = slurp(path(second_));
+  bytes[bytes.size() - 3] ^= 1;
+  spew(path(second_), bytes);
+  tier_.reset();
+  ran = run_changing("verify --repair --json " + store() + with_key_);
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_EQ(ran.parsed()["damaged"].size(), 1u) << ran.out;
+  EXPECT_EQ(ran.parsed()["repaired"]["moved_to_quarantine"], 1u);
+  EXPECT_EQ(run_changing("gc " + store() + with_key_).code, 0);
+  EXPECT_FALSE(fs::exists(path(tail_))) << "a block of its path is missing";
+  EXPECT_TRUE(fs::exists(path(other_)));
+  ran = run_changing("reindex --json " + store() + with_key_);
+  EXPECT_EQ(ran.parsed()["objects"], 2u) << ran.out;
+  ran = run_changing("purge --json " + store() + " '" + realm_.ns + "'" + with_key_);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.parsed()["objects"], 2u) << ran.out;
+  EXPECT_FALSE(fs::exists(path(other_)));
+}
+
+TEST_F(SealedCachectl, WithoutItsKeySealedFilesAreCountedAndLeftAlone) {
+  Ran ran = run("ls --blocks --json " + store());
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_THAT(ran.err, HasSubstr("6 files sealed (key id " + id_ + ")"));
+  for (const auto& file : ran.parsed()) EXPECT_EQ(file["status"], "sealed") << ran.out;
+  EXPECT_EQ(run("stats --json " + store()).parsed()["sealed_files"], 6u);
+  EXPECT_EQ(run("show " + store() + " " + hex(tail_)).code, 4);
+  tier_.reset();
+  auto sealed = [&] {
+    std::map<std::string, std::string> out;
+    for (const auto& [name, content] : listing(store())) {
+      if (name.find("catalog.db") == std::string::npos && fs::is_regular_file(name)) {
+        out[name] = content;
+      }
+    }
+    return out;
+  };
+  auto before = sealed();
+  ASSERT_EQ(before.size(), 7u) << "and the lock";
+  for (const std::string command : {"verify --deep", "verify --repair", "reindex"}) {
+    ran = run_changing(command + " --json " + store());
+    EXPECT_EQ(ran.code, 0) << command << ran.out;
+    json count = ran.parsed()["sealed"];
+    EXPECT_EQ(count.is_array() ? count.size() : count.get<size_t>(), 6u) << ran.out;
+    if (ran.parsed().contains("damaged")) {
+      EXPECT_EQ(ran.parsed()["damaged"].size(), 0u);
+    }
+  }
+  for (const std::string command : {"gc", "gc --dry-run"}) {
+    ran = run_changing(command + " " + store());
+    EXPECT_EQ(ran.code, 1);
+    EXPECT_THAT(ran.err, AllOf(HasSubstr(id_), HasSubstr("without its --key-file")));
+  }
+  ran = run_changing("purge --json " + store() + " '" + realm_.ns + "'");
+  EXPECT_EQ(ran.code, 1) << "they may be the namespace's";
+  EXPECT_EQ(ran.parsed()["sealed"], 6u);
+  EXPECT_EQ(sealed(), before) << "not a byte of them changed";
+  fs::permissions(key_file_, fs::perms::group_read, fs::perm_options::add);
+  EXPECT_EQ(run("ls " + store() + with_key_).code, 2) << "others may read the key";
 }
 
 TEST_F(Cachectl, ReindexWritesTheCatalogFromTheFiles) {

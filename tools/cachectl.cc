@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "storage/seal_key.h"
 #include "tools/cachectl_quality.h"
 
 namespace kv::cachectl {
@@ -25,6 +26,7 @@ int run(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(name, what);
     sub->add_option("DIR", request.directory, "the store's directory")->required();
     sub->add_flag("--json", request.json, "exact values for programs");
+    sub->add_option("--key-file", request.key_file, "the key of sealed files");
     sub->callback([&chosen, &request, function] {
       chosen = [&request, function] { return function(request); };
     });
@@ -60,6 +62,14 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(Exit::usage);
+  }
+  if (!request.key_file.empty()) {
+    auto key = read_key_file(request.key_file);
+    if (!key.ok()) {
+      std::fprintf(stderr, "cachectl: %s\n", key.status().message().c_str());
+      return static_cast<int>(Exit::usage);
+    }
+    request.key = *key;
   }
   Exit code = chosen();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

@@ -6,7 +6,12 @@
 // beside a daemon. One thread.
 #pragma once
 
+#include <memory>
 #include <string>
+
+namespace kv {
+class SealKey;
+}
 
 namespace kv::cachectl {
 
@@ -22,6 +27,8 @@ struct Request {
   std::string directory;
   std::string id;        ///< show: an id or the beginning of one
   std::string ns;        ///< purge: the namespace
+  std::string key_file;  ///< opens sealed files; empty: they are counted and left alone
+  std::shared_ptr<const SealKey> key;  ///< from key_file
   bool json = false;     ///< exact bytes for programs instead of a table for people
   bool blocks = false;   ///< ls: files instead of entries
   bool tokens = false;   ///< show: also the token ids, which reveal the prompt

@@ -2,9 +2,9 @@
 //
 // Garbage: quarantined files; temporary files of a dead process; objects without their path to the
 // root, their model record or their profile; profiles that nothing names. Strangers stay. Where any
-// file is damaged, unreadable or of another version nothing is called garbage: what seems to miss
-// it may be whole. Beside a running daemon a listing is no snapshot, so --dry-run looks a second
-// time for what seemed missing.
+// file is damaged, unreadable, of another version or key nothing is called garbage: what seems to
+// miss it may be whole. Beside a running daemon a listing is no snapshot, so --dry-run looks a
+// second time for what seemed missing.
 #include <algorithm>
 #include <set>
 
@@ -41,8 +41,9 @@ Result<std::vector<Garbage>> find_garbage(const StoreView& store) {
   std::vector<Garbage> out;
   for (const auto& f : store.inspection().files) {
     if (f.status.ok() || f.name.id.is_zero()) continue;  // good, or a stranger
-    return corruption(f.path + ": " + f.status.message() +
-                      "; nothing is removed before `verify --repair` or the version that wrote it");
+    return corruption(f.path + ": " + f.status.message() + "; nothing is removed " +
+                      (f.other_key ? "without its --key-file"
+                                   : "before `verify --repair` or the version that wrote it"));
   }
   for (const auto& f : store.inspection().quarantined) {
     out.push_back({f.path, "quarantined", f.allocated_bytes});
@@ -114,11 +115,11 @@ void print(const Request& request, const std::vector<Garbage>& garbage) {
 }
 
 Exit run_dry(const Request& request) {
-  auto store = StoreView::load(request.directory);
+  auto store = StoreView::load(request);
   if (!store.ok()) return report_error(store.status());
   auto garbage = find_garbage(*store);
   if (!garbage.ok()) return report_error(garbage.status());
-  auto again = StoreView::load(request.directory);
+  auto again = StoreView::load(request);
   if (!again.ok()) return report_error(again.status());
   auto later = find_garbage(*again);
   if (!later.ok()) return report_error(later.status());
@@ -133,9 +134,9 @@ Exit run_gc(const Request& request) {
   if (request.dry_run) return run_dry(request);
   SsdOptions options;
   options.quarantine_bytes = 0;  // recover() empties it
-  auto tier = own_store(request.directory, std::move(options));
+  auto tier = own_store(request, std::move(options));
   if (!tier.ok()) return report_error(tier.status());
-  auto store = StoreView::load(request.directory);
+  auto store = StoreView::load(request);
   if (!store.ok()) return report_error(store.status());
   auto garbage = find_garbage(*store);
   if (!garbage.ok()) return report_error(garbage.status());

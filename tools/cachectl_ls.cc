@@ -47,16 +47,23 @@ void list_entries(const StoreView& store, bool json) {
   if (broken > 0) std::puts("* a block before it is missing: not served until that one returns");
 }
 
+const char* status_word(const InspectedFile& f) {
+  if (f.other_key) return "sealed";
+  return f.status.ok() ? "ok" : to_string(f.status.code());
+}
+
 Json file_json(const InspectedFile& f) {
   Json out = {{"path", f.path},
               {"kind", to_string(f.kind)},
               {"id", f.name.id.hex()},
-              {"status", f.status.ok() ? "ok" : to_string(f.status.code())},
+              {"status", status_word(f)},
               {"file_bytes", f.file_bytes},
               {"allocated_bytes", f.allocated_bytes}};
   if (!f.status.ok()) {
     out["reason"] = f.status.message();
-    if (f.status.code() == StatusCode::unsupported) out["kind"] = out["id"] = nullptr;
+    if (f.status.code() == StatusCode::unsupported && !f.other_key) {
+      out["kind"] = out["id"] = nullptr;
+    }
     return out;
   }
   if (!is_object(f)) return out;
@@ -81,7 +88,7 @@ void list_files(const StoreView& store, bool json) {
     }
     std::string name = printable(f.path);
     if (!f.status.ok()) {
-      table.add({name, to_string(f.status.code()), "-", "-", "-", human_bytes(f.file_bytes), "-"});
+      table.add({name, status_word(f), "-", "-", "-", human_bytes(f.file_bytes), "-"});
     } else if (!is_object(f)) {
       table.add({name, to_string(f.kind), f.model ? printable(f.model->ns) : "-", "-", "-",
                  human_bytes(f.file_bytes), "-"});
@@ -98,13 +105,14 @@ void list_files(const StoreView& store, bool json) {
 }  // namespace
 
 Exit run_ls(const Request& request) {
-  auto store = StoreView::load(request.directory);
+  auto store = StoreView::load(request);
   if (!store.ok()) return report_error(store.status());
   request.blocks ? list_files(*store, request.json) : list_entries(*store, request.json);
   if (uint64_t n = store->inspection().totals.damaged_files; n > 0) {
     std::fprintf(stderr, "cachectl: %s: see `cachectl verify`\n",
                  counted(n, "damaged file").c_str());
   }
+  remark_sealed(store->inspection());
   return Exit::ok;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 namespace kv::cachectl {
 
@@ -79,6 +80,17 @@ Exit report_error(const Status& status) {
   bool missing = status.code() == StatusCode::not_found ||
                  status.code() == StatusCode::invalid_argument;
   return missing ? Exit::not_found : Exit::failed;
+}
+
+void remark_sealed(const Inspection& inspection) {
+  std::map<std::string, uint64_t> files;  // by key id
+  for (const auto& file : inspection.files) {
+    if (file.other_key) ++files[to_hex(*file.other_key)];
+  }
+  for (const auto& [id, n] : files) {
+    std::fprintf(stderr, "cachectl: %s sealed (key id %s): --key-file opens them\n",
+                 counted(n, "file").c_str(), id.c_str());
+  }
 }
 
 std::string counted(uint64_t n, const std::string& noun) {

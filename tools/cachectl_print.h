@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "proto/status.h"
+#include "storage/inspect.h"
 #include "tools/cachectl.h"
 
 namespace kv::cachectl {
@@ -42,6 +43,8 @@ void print_json(const Json& json);
 /// Prints "cachectl: message" on standard error. Returns: not_found for a missing store, else
 /// failed.
 Exit report_error(const Status& status);
+/// Says on standard error how many files another key than the request's sealed, if there are any.
+void remark_sealed(const Inspection& inspection);
 /// "1 file", "2 files".
 std::string counted(uint64_t n, const std::string& noun);
 

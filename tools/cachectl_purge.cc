@@ -46,13 +46,13 @@ Status remove(SsdTier& tier, const Traces& traces) {
 }  // namespace
 
 Exit run_purge(const Request& request) {
-  auto tier = own_store(request.directory, {});
+  auto tier = own_store(request, {});
   if (!tier.ok()) return report_error(tier.status());
   auto found = (*tier)->recover();
   if (!found.ok()) return report_error(found.status());
   Traces traces = traces_of(request.ns, *found);
   uint64_t quarantined = (*tier)->stats().quarantine_files;
-  uint64_t not_understood = found->unreadable + found->unknown_files;
+  uint64_t not_understood = found->unreadable + found->unknown_files + found->other_key_files;
   if (!request.dry_run) {
     Status removed = remove(**tier, traces);
     if (!removed.ok()) return report_error(removed);
@@ -63,7 +63,8 @@ Exit run_purge(const Request& request) {
                 {"models", traces.models.size()},
                 {"profiles", traces.profiles.size()},
                 {"quarantined", quarantined},
-                {"not_understood", not_understood}});
+                {"not_understood", not_understood},
+                {"sealed", found->other_key_files}});
   } else {
     std::printf(
         "%s %s, %s, %s and %s in quarantine\n", request.dry_run ? "would remove" : "removed",
@@ -74,6 +75,10 @@ Exit run_purge(const Request& request) {
   if (not_understood > 0) {
     std::fprintf(stderr, "cachectl: %s can't be understood and may be the namespace's\n",
                  counted(not_understood, "file").c_str());
+  }
+  if (found->other_key_files > 0) {
+    std::fprintf(stderr, "cachectl: %s of these sealed with another key than --key-file's\n",
+                 counted(found->other_key_files, "file").c_str());
   }
   return not_understood == 0 ? Exit::ok : Exit::failed;
 }

@@ -8,7 +8,7 @@ namespace kv::cachectl {
 Exit run_reindex(const Request& request) {
   SsdOptions options;
   options.reindex = true;
-  auto tier = own_store(request.directory, std::move(options));
+  auto tier = own_store(request, std::move(options));
   if (!tier.ok()) return report_error(tier.status());
   auto found = (*tier)->recover();
   if (!found.ok()) return report_error(found.status());
@@ -26,6 +26,7 @@ Exit run_reindex(const Request& request) {
                 {"rows_dropped", found->rows_dropped},
                 {"quarantined", found->quarantined},
                 {"unreadable", found->unreadable},
+                {"sealed", found->other_key_files},
                 {"rejected", rejected},
                 {"catalog_failures", failures},
                 {"milliseconds", found->milliseconds}});

@@ -260,11 +260,12 @@ Exit run_show(const Request& request) {
     std::fputs("cachectl: ID must be 1 to 64 hex digits\n", stderr);
     return Exit::usage;
   }
-  auto store = StoreView::load(request.directory);
+  auto store = StoreView::load(request);
   if (!store.ok()) return report_error(store.status());
   std::set<Id> ids = matches(*store, prefix);
   if (ids.empty()) {
     std::fprintf(stderr, "cachectl: no object's id begins with %s\n", prefix.c_str());
+    remark_sealed(store->inspection());
     return Exit::not_found;
   }
   if (ids.size() > 1) return report_ambiguous(*store, ids);

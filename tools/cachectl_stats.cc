@@ -116,6 +116,8 @@ Json stats_json(const StoreView& store) {
             {"stored_bytes", packing.stored_bytes}}},
           {"damaged_files", t.damaged_files},
           {"foreign_files", t.unknown_files},
+          {"sealed_files", t.other_key_files},
+          {"sealed_bytes", t.other_key_bytes},
           {"temporary_files", store.inspection().temporary.size()},
           {"quarantine_files", store.inspection().quarantined.size()},
           {"quarantine_bytes", allocated_bytes(store.inspection().quarantined)}};
@@ -154,6 +156,8 @@ void print_stats(const StoreView& store) {
   std::printf("damaged          %llu (headers only; `cachectl verify` reads every byte)\n",
               count(t.damaged_files));
   std::printf("foreign          %llu\n", count(t.unknown_files));
+  std::printf("sealed           %s, %s (with another key than --key-file's)\n",
+              counted(t.other_key_files, "file").c_str(), human_bytes(t.other_key_bytes).c_str());
   std::printf("temporary        %zu\n", store.inspection().temporary.size());
   const auto& quarantined = store.inspection().quarantined;
   std::printf("quarantine       %s, %s\n", counted(quarantined.size(), "file").c_str(),
@@ -163,13 +167,14 @@ void print_stats(const StoreView& store) {
 }  // namespace
 
 Exit run_stats(const Request& request) {
-  auto store = StoreView::load(request.directory);
+  auto store = StoreView::load(request);
   if (!store.ok()) return report_error(store.status());
   if (request.json) {
     print_json(stats_json(*store));
   } else {
     print_stats(*store);
   }
+  remark_sealed(store->inspection());
   return Exit::ok;
 }
 

@@ -39,15 +39,18 @@ bool is_object(const InspectedFile& file) {
   return file.kind != FileKind::profile && file.kind != FileKind::model_record;
 }
 
-Result<std::unique_ptr<SsdTier>> own_store(const std::string& directory, SsdOptions options) {
-  auto lock = posix_files().stat(directory + "/" + kLockFile);
-  if (!lock.ok()) return invalid_argument(directory + " holds no store (no LOCK)");
+Result<std::unique_ptr<SsdTier>> own_store(const Request& request, SsdOptions options) {
+  auto lock = posix_files().stat(request.directory + "/" + kLockFile);
+  if (!lock.ok()) return invalid_argument(request.directory + " holds no store (no LOCK)");
+  options.key = request.key;
   options.limit_bytes = UINT64_MAX / 2;  // the store's own limit is its daemon's to keep
-  return SsdTier::open(directory, std::move(options));
+  return SsdTier::open(request.directory, std::move(options));
 }
 
-Result<StoreView> StoreView::load(const std::string& directory) {
-  KV_ASSIGN_OR_RETURN(Inspection inspection, inspect_directory(directory, InspectDepth::headers));
+Result<StoreView> StoreView::load(const Request& request) {
+  KV_ASSIGN_OR_RETURN(
+      Inspection inspection,
+      inspect_directory(request.directory, InspectDepth::headers, request.key.get()));
   StoreView view;
   view.inspection_ = std::make_shared<const Inspection>(std::move(inspection));
   for (const auto& file : view.inspection_->files) {

@@ -12,6 +12,7 @@
 
 #include "storage/inspect.h"
 #include "storage/ssd_tier.h"
+#include "tools/cachectl.h"
 
 namespace kv::cachectl {
 
@@ -31,14 +32,14 @@ uint64_t fp16_bytes(const Object& object);
 std::string codec_summary(const std::vector<const InspectedFile*>& files);
 bool is_object(const InspectedFile& file);
 
-/// Takes an existing store over, exclusively, with no limit on its bytes; never creates one.
+/// Takes the request's store over, exclusively, with no limit on its bytes; never creates one.
 /// Returns: busy (a daemon has it), not_found or invalid_argument (no store), io_error.
-Result<std::unique_ptr<SsdTier>> own_store(const std::string& directory, SsdOptions options);
+Result<std::unique_ptr<SsdTier>> own_store(const Request& request, SsdOptions options);
 
 class StoreView {
  public:
   /// Returns: what inspect_directory returns.
-  static Result<StoreView> load(const std::string& directory);
+  static Result<StoreView> load(const Request& request);
 
   const Inspection& inspection() const { return *inspection_; }
   /// Null if the store lacks it, or its file is damaged.

@@ -28,12 +28,16 @@ struct Report {
   std::vector<ObjectName> moved_objects;  ///< of `damaged`: objects that a repair moves
   std::vector<Finding> quarantined;       ///< by earlier reads or repairs
   std::vector<Finding> foreign;  ///< strangers and other format versions: left alone by the tier
+  std::vector<Finding> sealed;   ///< with another key than the given one: left alone too
 };
 
 class Verifier {
  public:
   Verifier(const StoreView& store, const Request& request)
-      : store_(store), directory_(request.directory), deep_(request.deep) {}
+      : store_(store),
+        directory_(request.directory),
+        key_(request.key.get()),
+        deep_(request.deep) {}
 
   Report run() {
     const auto& files = store_.inspection().files;
@@ -43,7 +47,7 @@ class Verifier {
       progress.step(report_.files, report_.bytes);
     }
     for (const auto& file : store_.inspection().quarantined) {
-      Status why = inspect_quarantined(directory_, file);
+      Status why = inspect_quarantined(directory_, file, key_);
       if (why.code() == StatusCode::not_found) continue;  // made room for a newer one
       if (why.ok()) why = corruption("content that does not fit its model and profile");
       report_.quarantined.push_back({file.path, why});
@@ -62,6 +66,7 @@ class Verifier {
     ++report_.files;
     report_.bytes += file.file_bytes;
     if (status.ok()) return;
+    if (file.other_key) return report_.sealed.push_back({file.path, status});
     bool foreign = status.code() == StatusCode::unsupported;
     (foreign ? report_.foreign : report_.damaged).push_back({file.path, status});
     if (status.code() == StatusCode::corruption && is_object(file)) {
@@ -70,7 +75,7 @@ class Verifier {
   }
 
   Status verify_object(const InspectedFile& file) {
-    KV_ASSIGN_OR_RETURN(FileImage image, inspect_object(directory_, file.name));
+    KV_ASSIGN_OR_RETURN(FileImage image, inspect_object(directory_, file.name, key_));
     if (!deep_) return {};
     uint64_t unpacked = 0;
     KV_ASSIGN_OR_RETURN(Object object, to_object(image, [&](const Piece& piece) {
@@ -114,6 +119,7 @@ class Verifier {
 
   const StoreView& store_;
   std::string directory_;
+  const SealKey* key_;
   bool deep_;
   Report report_;
   std::map<std::pair<const ModelRecord*, const Profile*>, Result<CodecPtr>> codecs_;
@@ -178,6 +184,7 @@ void print_report(const Report& r) {
   print_findings("damaged", r.damaged);
   print_findings("quarantined", r.quarantined);
   print_findings("foreign", r.foreign);
+  print_findings("sealed", r.sealed);
   if (r.undecodable > 0) {
     std::printf("%s: checksums good, content not checked (model record or profile missing)\n",
                 counted(r.undecodable, "object").c_str());
@@ -191,11 +198,11 @@ void print_report(const Report& r) {
 Exit run_verify(const Request& request) {
   std::unique_ptr<SsdTier> tier;
   if (request.repair) {
-    auto owned = own_store(request.directory, {});
+    auto owned = own_store(request, {});
     if (!owned.ok()) return report_error(owned.status());
     tier = std::move(*owned);
   }
-  auto store = StoreView::load(request.directory);
+  auto store = StoreView::load(request);
   if (!store.ok()) return report_error(store.status());
   Report r = Verifier(*store, request).run();
   std::optional<Repair> repaired;
@@ -211,13 +218,15 @@ Exit run_verify(const Request& request) {
                 {"content_not_checked", r.undecodable},
                 {"damaged", findings_json(r.damaged)},
                 {"quarantined", findings_json(r.quarantined)},
-                {"foreign", findings_json(r.foreign)}};
+                {"foreign", findings_json(r.foreign)},
+                {"sealed", findings_json(r.sealed)}};
     if (repaired) out["repaired"] = repair_json(*repaired);
     print_json(out);
   } else {
     print_report(r);
     if (repaired) print_repair(*repaired);
   }
+  remark_sealed(store->inspection());
   return r.damaged.empty() && r.quarantined.empty() ? Exit::ok : Exit::failed;
 }
 

@@ -29,7 +29,7 @@ THIRD_PARTY = {  # header prefix: files or rooms that may include it
     "boost/asio": ("cachesvc/", "tests/cachesvc", "bench/cachesvc"),
     "boost/crc": ("proto/checksum.cc",),
     "xxhash.h": ("proto/checksum.cc", "bench/"),
-    "openssl": ("proto/checksum.cc",),
+    "openssl": ("proto/checksum.cc", "storage/seal_key.cc", "tests/storage_seal"),
     "spdlog": ("cachesvc/", "tools/"),
     "cblas": ("engine/",),
     "pcre2": ("engine/tokenizer",),

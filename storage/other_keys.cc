@@ -1,0 +1,44 @@
+// Files of other keys: a list by age.
+#include "storage/other_keys.h"
+
+#include "storage/file_reader.h"
+
+namespace kv {
+
+void OtherKeys::add(uint32_t folder, const std::string& name, const FileInfo& info) {
+  forget(name);
+  auto at = by_age_.emplace(info.modified_ns, File{folder, name, info.allocated_bytes});
+  by_name_.emplace(name, at);
+  ++files_;
+  bytes_ += info.allocated_bytes;
+}
+
+void OtherKeys::take_out(Files::iterator file) {
+  --files_;
+  bytes_ -= file->second.allocated_bytes;
+  by_name_.erase(file->second.name);
+  by_age_.erase(file);
+}
+
+void OtherKeys::forget(const std::string& name) {
+  auto at = by_name_.find(name);
+  if (at != by_name_.end()) take_out(at->second);
+}
+
+bool OtherKeys::make_room(uint64_t bytes) {
+  uint64_t freed = 0;
+  while (freed < bytes && !by_age_.empty()) {
+    File file = by_age_.begin()->second;
+    take_out(by_age_.begin());
+    std::string path = dir_.folder_path(file.folder) + "/" + file.name;
+    if (!sealed_by_other(dir_.files(), path, dir_.key())) continue;  // not what was listed
+    if (!dir_.files().unlink(path).ok()) continue;  // stays, and stays counted in the ledger
+    dir_.ledger().remove(file.allocated_bytes);
+    dir_.mark_dirty(file.folder);
+    freed += file.allocated_bytes;
+    ++dropped_;
+  }
+  return freed > 0;
+}
+
+}  // namespace kv

@@ -1,0 +1,46 @@
+// OtherKeys: the files here that are sealed with a key which is not this owner's.
+//
+// They serve nothing as long as this owner runs, so they make room when a write needs some, the
+// oldest first; else they stay. Their bytes are in the ledger. Internal to storage/; called under
+// the tier's writer lock, bytes() and the counts from any thread.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <string>
+
+#include "storage/store_dir.h"
+
+namespace kv {
+
+class OtherKeys {
+ public:
+  explicit OtherKeys(StoreDir& dir) : dir_(dir) {}
+
+  /// A file in `folder`, by its name, that sealed_by_other() told of.
+  void add(uint32_t folder, const std::string& name, const FileInfo& info);
+  /// A file of this owner's took that name.
+  void forget(const std::string& name);
+  /// Unlinks files until `bytes` are free or none is left. False if nothing was freed.
+  bool make_room(uint64_t bytes);
+
+  uint64_t files() const { return files_.load(std::memory_order_relaxed); }
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }      ///< allocated
+  uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }  ///< by make_room
+
+ private:
+  struct File {
+    uint32_t folder;
+    std::string name;
+    uint64_t allocated_bytes;
+  };
+  using Files = std::multimap<int64_t, File>;  // by age
+  void take_out(Files::iterator file);
+
+  StoreDir& dir_;
+  Files by_age_;
+  std::map<std::string, Files::iterator> by_name_;
+  std::atomic<uint64_t> files_{0}, bytes_{0}, dropped_{0};
+};
+
+}  // namespace kv
