@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -172,6 +173,10 @@ int serve(const Config& config, int ready_fd) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
   set_up_log(config.log);
+  if (config.cache.ssd_key != nullptr) {
+    rlimit none{0, 0};
+    (void)::setrlimit(RLIMIT_CORE, &none);  // a core would hold the key and what it seals
+  }
   if (!config.cache.ssd_dir.empty()) {
     Status status = make_parents(config.cache.ssd_dir);
     if (!status.ok()) return complain(status, kConfig);

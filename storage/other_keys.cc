@@ -7,6 +7,7 @@ namespace kv {
 
 void OtherKeys::add(uint32_t folder, const std::string& name, const FileInfo& info) {
   forget(name);
+  if (by_age_.size() == kMaxListedOthers) return;
   auto at = by_age_.emplace(info.modified_ns, File{folder, name, info.allocated_bytes});
   by_name_.emplace(name, at);
   ++files_;

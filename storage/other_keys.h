@@ -13,11 +13,14 @@
 
 namespace kv {
 
+inline constexpr size_t kMaxListedOthers = 100'000;  ///< some 300 bytes of memory each
+
 class OtherKeys {
  public:
   explicit OtherKeys(StoreDir& dir) : dir_(dir) {}
 
-  /// A file in `folder`, by its name, that sealed_by_other() told of.
+  /// A file in `folder`, by its name, that sealed_by_other() told of. Beyond kMaxListedOthers it is
+  /// counted in the ledger only, and makes room after another start.
   void add(uint32_t folder, const std::string& name, const FileInfo& info);
   /// A file of this owner's took that name.
   void forget(const std::string& name);

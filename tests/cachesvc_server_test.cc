@@ -197,6 +197,55 @@ TEST_F(ServerTest, WhatCannotBeCodedIsInTheLogOncePerModel) {
   }
 }
 
+TEST_F(ServerTest, WithAKeyNothingLiesInPlainAndAnotherKeyServesNothing) {
+  std::string key = dir_.store() + "-key";
+  std::ofstream(key) << std::string(32, 'k');
+  ASSERT_EQ(::chmod(key.c_str(), 0600), 0);
+  std::vector<Token> canary(75, 0x4e4b4f54);  // "TOKN"
+  auto plain_files = [&] {
+    size_t found = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(dir_.store())) {
+      if (!entry.is_regular_file()) continue;
+      std::ifstream in(entry.path(), std::ios::binary);
+      std::string bytes((std::istreambuf_iterator<char>(in)), {});
+      found += bytes.find("TOKNTOKN") != bytes.npos || bytes.find("a-tenant") != bytes.npos;
+    }
+    return found;
+  };
+  auto tokens_of = [&] {
+    auto client = connect("a-tenant");
+    auto hit = Bench::open(*client, plain_model()).fetch(canary);
+    EXPECT_TRUE(hit.ok()) << hit.status().to_string();
+    return hit.ok() ? hit->tokens : 0;
+  };
+  std::vector<std::string> with_key = {"--set", "tier.ssd.key_file=" + key};
+  for (const auto& args : {with_key, std::vector<std::string>()}) {
+    start(args);
+    {
+      auto client = connect("a-tenant");
+      auto b = Bench::open(*client, plain_model());
+      ASSERT_EQ(b.store(canary, Durability::durable)->level, Durability::durable);
+    }
+    EXPECT_EQ(plain_files() > 0, args.empty());
+    std::ifstream limits("/proc/" + std::to_string(daemon_->pid()) + "/limits");
+    std::string text((std::istreambuf_iterator<char>(limits)), {});
+    std::string core = text.substr(text.find("Max core file size") + 18, 30);
+    if (!args.empty()) {
+      EXPECT_EQ(core[core.find_first_not_of(' ')], '0') << core;
+    }
+    daemon_->kill();
+    start(args);
+    EXPECT_EQ(tokens_of(), 74u) << "what it wrote itself";
+    daemon_->kill();
+    if (args.empty()) break;
+    start({"--set", "tier.ssd.key_file=ephemeral"});
+    EXPECT_EQ(tokens_of(), 0u);
+    EXPECT_GT(stat("ssd_other_key_files"), 0u);
+    EXPECT_EQ(stat("quarantined"), 0u);
+    daemon_->kill();
+  }
+}
+
 TEST_F(ServerTest, SigtermDrainsAndNothingIsLost) {
   start();
   auto tokens = random_tokens(rng_, 400);
