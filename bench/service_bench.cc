@@ -1,9 +1,11 @@
 // The service at the sizes of its targets: 100 MiB read in place and over the socket beside bare
-// reads and a bare Unix socket, and a restart that finds 100,000 small blocks on the SSD.
+// reads and a bare Unix socket, and a restart that finds 100,000 small blocks on the SSD
+// (KV_READY_BLOCKS: as many).
 //
 // The entry: 3,072 tokens of 32 layers, 8 kv heads of 128, at 4 bit. Times are of wall clocks. The
 // directory is made under TMPDIR.
 #include <benchmark/benchmark.h>
+#include <malloc.h>
 #include <sys/socket.h>
 
 #include <filesystem>
@@ -130,25 +132,29 @@ void BM_UnixSocket(benchmark::State& state) {
 }
 BENCHMARK(BM_UnixSocket)->Unit(benchmark::kMillisecond)->UseRealTime();
 
-constexpr uint32_t kSmallBlocks = 100'000;
 constexpr uint32_t kSmallTokens = 16;
+
+uint32_t small_blocks() {
+  const char* text = std::getenv("KV_READY_BLOCKS");
+  return text != nullptr ? static_cast<uint32_t>(std::atoi(text)) : 100'000;
+}
 
 CacheOptions many_blocks(const std::string& dir) {
   CacheOptions o;
-  o.ram_budget_bytes = 1ull << 30;
+  o.ram_budget_bytes = 4ull << 30;  // a quarter of it for the index
   o.ssd_dir = dir;
-  o.ssd_limit_bytes = 4ull << 30;
+  o.ssd_limit_bytes = 64ull << 30;
   o.ssd_min_free_bytes = 0;
   o.coding.block_tokens = kSmallTokens;
   return o;
 }
 
-// kSmallBlocks files of 100 blocks a sequence, written by hand: without syncs, which are not what
+// small_blocks() files of 100 blocks a sequence, written by hand: without syncs, which are not what
 // is measured here.
 void write_blocks(const std::string& dir, const Realm& realm) {
   std::mt19937_64 rng(5);
   Id parent;
-  for (uint32_t i = 0; i < kSmallBlocks; ++i) {
+  for (uint32_t i = 0; i < small_blocks(); ++i) {
     Object o;
     o.parent = i % 100 == 0 ? Id{} : parent;
     o.first_token = i % 100 * kSmallTokens;
@@ -174,32 +180,77 @@ void write_blocks(const std::string& dir, const Realm& realm) {
   }
 }
 
+// A store of one block more than small_blocks(), and its catalog.
+Status fill(const std::string& dir, const ModelSpec& model) {
+  {
+    auto cache = open_cache(many_blocks(dir));
+    auto b = Bench::open(*cache, model);
+    std::mt19937 rng(1);
+    Status stored = b.store(random_tokens(rng, kSmallTokens), Durability::spilled).status();
+    if (!stored.ok()) return stored;
+    write_blocks(dir, b.opened.realm);
+  }
+  CacheOptions options = many_blocks(dir);
+  options.adopt_at_start = UINT64_MAX;
+  open_cache(options);
+  return {};
+}
+
 // From nothing to a service that answers: directory, catalog, index. The page cache is warm, as
 // after a crash of the process.
 void BM_Ready(benchmark::State& state) {
   TempDir dir;
   ModelSpec model = model_of({LayerSpec{{full_part(1, 32)}}});
-  {
-    auto cache = open_cache(many_blocks(dir.store()));
-    auto b = Bench::open(*cache, model);
-    std::mt19937 rng(1);
-    if (!b.store(random_tokens(rng, kSmallTokens), Durability::spilled).ok()) {
-      return state.SkipWithError("store");
-    }
-    write_blocks(dir.store(), b.opened.realm);
-  }
-  open_cache(many_blocks(dir.store()));  // adopts them all
+  Status filled = fill(dir.store(), model);
+  if (!filled.ok()) return state.SkipWithError(filled.to_string().c_str());
+  double bytes = 0;
   for (auto _ : state) {
+    size_t before = ::mallinfo2().uordblks;
     auto cache = open_cache(many_blocks(dir.store()));
     state.PauseTiming();
+    bytes = static_cast<double>(::mallinfo2().uordblks - before);
     auto b = Bench::open(*cache, model);
-    if (b.stat("ssd_objects") != kSmallBlocks + 1) return state.SkipWithError("blocks are missing");
+    if (b.stat("ssd_objects") != small_blocks() + 1) {
+      return state.SkipWithError("blocks are missing");
+    }
     cache.reset();
     state.ResumeTiming();
   }
-  state.counters["blocks"] = kSmallBlocks;
+  state.counters["blocks"] = small_blocks();
+  state.counters["bytes_per_block"] = bytes / small_blocks();
 }
 BENCHMARK(BM_Ready)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// The same without a catalog: the files are counted, most of them read in the background
+// (`background_s`, at the rate of the settings).
+void BM_ReadyWithoutCatalog(benchmark::State& state) {
+  TempDir dir;
+  ModelSpec model = model_of({LayerSpec{{full_part(1, 32)}}});
+  Status filled = fill(dir.store(), model);
+  if (!filled.ok()) return state.SkipWithError(filled.to_string().c_str());
+  double seconds = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    std::filesystem::remove(dir.store() + "/catalog.db");
+    state.ResumeTiming();
+    auto cache = open_cache(many_blocks(dir.store()));
+    state.PauseTiming();
+    auto start = std::chrono::steady_clock::now();
+    auto b = Bench::open(*cache, model);
+    while (b.stat("recovery_unread") > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (b.stat("ssd_objects") != small_blocks() + 1) {
+      return state.SkipWithError("blocks are missing");
+    }
+    cache.reset();
+    state.ResumeTiming();
+  }
+  state.counters["blocks"] = small_blocks();
+  state.counters["background_s"] = seconds;
+}
+BENCHMARK(BM_ReadyWithoutCatalog)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
 
 }  // namespace
 }  // namespace kv
