@@ -1,7 +1,8 @@
 # tests of tools/
 kv_test(tools_cachectl_test LABELS tools DEPS kv_storage kv_codec nlohmann_json::nlohmann_json)
-target_compile_definitions(tools_cachectl_test PRIVATE KV_CACHECTL_BIN="$<TARGET_FILE:cachectl>")
-add_dependencies(tools_cachectl_test cachectl)
+target_compile_definitions(tools_cachectl_test PRIVATE
+  KV_CACHECTL_BIN="$<TARGET_FILE:cachectl>" KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
+add_dependencies(tools_cachectl_test cachectl cachesvc)
 kv_test(tools_quality_test LABELS tools
         DEPS kv_quality nlohmann_json::nlohmann_json)
 kv_test(tools_quality_model_test LABELS tools model DEPS kv_options nlohmann_json::nlohmann_json)

@@ -1,6 +1,7 @@
 // cachectl: the real program on real directories, whole and damaged in several ways, plain and
 // sealed. Every run but those that mend must leave the directory as it found it.
 #include "tests/cachectl_store.h"
+#include "tests/daemon_process.h"
 
 namespace kv {
 namespace {
@@ -455,6 +456,23 @@ TEST_F(Cachectl, DirectoriesThatAreNoStoreAreNotTouched) {
     EXPECT_EQ(run(command + " " + dir_.path() + "/missing").code, 4) << command;
   }
   EXPECT_FALSE(fs::exists(dir_.path() + "/missing"));
+}
+
+TEST_F(Cachectl, CountersAreThoseOfTheRunningDaemon) {
+  std::string socket = dir_.path() + "/run/cachesvc.sock";
+  auto daemon = DaemonProcess::start(
+      {"--dir", dir_.path() + "/served", "--socket", socket, "--ssd", "64MiB"});
+  ASSERT_TRUE(daemon);
+  Ran ran = run_changing("counters --json " + socket);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.parsed()["ssd_limit_bytes"], 64u << 20);
+  for (const char* name : {"ssd_written_bytes", "ssd_written_day_bytes", "ssd_write_percent",
+                           "spills_held", "recovery_ms", "ssd_hangs"}) {
+    EXPECT_TRUE(ran.parsed().contains(name)) << name;
+  }
+  EXPECT_THAT(run_changing("counters " + socket).out, HasSubstr("ssd_write_percent"));
+  daemon->kill();
+  EXPECT_EQ(run_changing("counters " + socket).code, 1);
 }
 
 TEST_F(Cachectl, WrongArgumentsExitWithTwo) {

@@ -56,6 +56,11 @@ int run(int argc, char** argv) {
   purge->add_option("NAMESPACE", request.ns, "whose objects, records and rows go")->required();
   purge->add_flag("--dry-run", request.dry_run, "only say how much it is");
   command("stats", "totals of the directory, and per model", run_stats);
+  CLI::App* counters = app.add_subcommand(
+      "counters", "what a running daemon counts: hits, spills, bytes written, recovery");
+  counters->add_option("SOCKET", request.socket, "where it listens")->required();
+  counters->add_flag("--json", request.json, "for programs");
+  counters->callback([&] { chosen = [&request] { return run_counters(request); }; });
   add_quality(app, chosen);
   add_tune(app, chosen);
   try {

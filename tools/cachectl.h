@@ -25,6 +25,7 @@ enum class Exit : int {
 
 struct Request {
   std::string directory;
+  std::string socket;    ///< counters: of the daemon
   std::string id;        ///< show: an id or the beginning of one
   std::string ns;        ///< purge: the namespace
   std::string key_file;  ///< opens sealed files; empty: they are counted and left alone
@@ -45,5 +46,7 @@ Exit run_reindex(const Request& request);
 Exit run_gc(const Request& request);
 Exit run_purge(const Request& request);
 Exit run_stats(const Request& request);
+/// Asks the daemon, not its directory.
+Exit run_counters(const Request& request);
 
 }  // namespace kv::cachectl
