@@ -117,6 +117,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void adopt_models(Recovery& recovery);
   RealmState* recovered_realm(const Object& object);
   void adopt_objects(std::vector<KnownObject> objects);
+  bool adopt_object(const KnownObject& known, bool last);
   void reconcile();
   void reconciled();
   /// Valid files may belong to a model or profile that seems unused.

@@ -111,6 +111,10 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
 void ObjectIndex::expect(size_t objects) {
   by_name_.reserve(by_name_.size() + objects);
   by_key_.reserve(by_key_.size() + objects);
+  for (auto& r : realms_) {  // as if each had the same share of them
+    r->nodes.reserve(r->nodes.size() + objects / realms_.size());
+    r->node_of.reserve(r->node_of.size() + objects / realms_.size());
+  }
 }
 
 Record* ObjectIndex::make(const ObjectName& name, Charge index_charge) {

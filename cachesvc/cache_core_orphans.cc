@@ -124,6 +124,7 @@ bool ObjectIndex::link_orphan(Record& record, RealmState& realm) {
 }
 
 void ObjectIndex::relink(RealmState& realm, const Id& parent) {
+  if (orphans_.empty()) return;
   std::vector<Id> parents{parent};
   while (!parents.empty() && !orphans_.empty()) {
     auto [it, end] = orphans_.equal_range(parents.back());

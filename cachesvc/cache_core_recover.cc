@@ -30,6 +30,7 @@ Status CacheCore::Impl::open_ssd() {
   ssd_ = std::move(tier);
   recovery_.other_key_serials = std::move(recovery.other_key_serials);
   adopt_models(recovery);
+  index_.expect(recovery.objects.size() + recovery.unread);
   adopt_objects(std::exchange(recovery.objects, {}));
   index_.find_ends();
   auto took = std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
@@ -105,48 +106,48 @@ RealmState* CacheCore::Impl::recovered_realm(const Object& o) {
   return made;
 }
 
+// Most come in the order in which they were written, parents first and near their children. The
+// others wait: parents before children, blocks and tails before what hangs on them.
 void CacheCore::Impl::adopt_objects(std::vector<KnownObject> objects) {
-  // Parents before children, blocks and tails before what hangs on them.
-  std::vector<const KnownObject*> order;
-  order.reserve(objects.size());
-  for (const KnownObject& known : objects) order.push_back(&known);
-  std::sort(order.begin(), order.end(), [](const KnownObject* a, const KnownObject* b) {
+  std::vector<const KnownObject*> others;
+  for (const KnownObject& known : objects) {
+    if (!adopt_object(known, false)) others.push_back(&known);
+  }
+  std::sort(others.begin(), others.end(), [](const KnownObject* a, const KnownObject* b) {
     auto attached = [](const Object& o) { return o.name.kind >= ObjectKind::supplement; };
     return std::tuple(attached(a->header), a->header.first_token) <
            std::tuple(attached(b->header), b->header.first_token);
   });
-  index_.expect(objects.size());
+  for (const KnownObject* known : others) adopt_object(*known, true);
+}
+
+// False if it has no place (yet). Then, if it is its `last` chance: without its parent, model,
+// profile or room in the index it serves nothing, but stays on the SSD until that returns or bytes
+// are needed there.
+bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last) {
+  const Object& o = known.header;
   auto index_limit =
       static_cast<uint64_t>(options_.index_fraction * static_cast<double>(pool_->budget_bytes()));
-  for (const KnownObject* known : order) {
-    const Object& o = known->header;
-    if (lost_meanwhile_.count(o.name)) continue;
-    if (Record* stored = index_.find(o.name)) {  // a client's bytes came first
-      stored->replaces_file |= !stored->on_ssd();
-      continue;
-    }
-    uint64_t bytes = ObjectIndex::index_bytes(o.tokens.size());
-    std::optional<Charge> charge;
-    if (pool_->used_bytes(ChargeKind::index) + bytes <= index_limit) {
-      charge = pool_->try_charge(ChargeKind::index, bytes);
-    }
-    RealmState* realm = recovered_realm(o);
-    Record* r = realm && charge ? index_.add(*realm, o, std::move(*charge)) : nullptr;
-    // Without its parent, model, profile or room in the index it serves nothing, but stays on the
-    // SSD until that returns or bytes are needed there.
-    bool linked = r != nullptr;
-    if (!linked) {
-      ++recovered_skipped_;
-      Charge none;
-      r = index_.add_orphan(o, charge ? std::move(*charge) : std::move(none));
-    }
-    ++recovered_objects_;
-    r->payload_bytes = known->unpacked_bytes;
-    index_.set_ssd(*r, Durability::spilled, known->file_bytes, known->allocated_bytes,
-                   known->recency);
-    unsynced_.push_back({r->name, r->serial});
-    if (linked && o.name.kind != ObjectKind::snapshot) index_.relink(*realm, o.name.id);
+  uint64_t bytes = ObjectIndex::index_bytes(o.tokens.size());
+  std::optional<Charge> charge;
+  if (pool_->used_bytes(ChargeKind::index) + bytes <= index_limit) {
+    charge = pool_->try_charge(ChargeKind::index, bytes);
   }
+  RealmState* realm = recovered_realm(o);
+  Record* r = realm && charge ? index_.add(*realm, o, std::move(*charge)) : nullptr;
+  bool linked = r != nullptr;
+  if (!linked) {
+    if (!last) return false;
+    ++recovered_skipped_;
+    Charge none;
+    r = index_.add_orphan(o, charge ? std::move(*charge) : std::move(none));
+  }
+  ++recovered_objects_;
+  r->payload_bytes = known.unpacked_bytes;
+  index_.set_ssd(*r, Durability::spilled, known.file_bytes, known.allocated_bytes, known.recency);
+  unsynced_.push_back({r->name, r->serial});
+  if (linked && o.name.kind != ObjectKind::snapshot) index_.relink(*realm, o.name.id);
+  return linked;
 }
 
 // A part of the files that are unread, then a pause by the rate; none while an erase waits.
@@ -158,8 +159,14 @@ void CacheCore::Impl::reconcile() {
   on_ssd([ssd = ssd_, files] { return ssd->adopt_more(files); },
          [this, files](Recovery part) {
            reading_files_ = false;
-           adopt_objects(std::exchange(part.objects, {}));
+           std::erase_if(part.objects, [this](const KnownObject& known) {
+             const ObjectName& name = known.header.name;
+             Record* stored = index_.find(name);  // a client's bytes came first
+             if (stored) stored->replaces_file |= !stored->on_ssd();
+             return stored || lost_meanwhile_.count(name);
+           });
            lost_meanwhile_.clear();
+           adopt_objects(std::exchange(part.objects, {}));
            add_recovery(part);
            if (part.unread == 0) return reconciled();
            if (options_.reconcile_rate == 0 || !after_reconcile_.empty()) return reconcile();
