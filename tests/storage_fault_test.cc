@@ -49,7 +49,7 @@ TEST_P(Faults, EveryCallFailsOnceAndForEverWithEachError) {
   uint64_t calls = Script(GetParam()).count_calls(), injected = 0;
   ASSERT_GT(calls, 400u);
   for (const Fault& fault : kFaults) {
-    for (uint64_t at = 1; at <= calls; at += kStride * GetParam().stride) {
+    for (uint64_t at = 1; at <= calls; at += kStride * GetParam().step()) {
       SCOPED_TRACE("failing call " + std::to_string(at) + " mode " +
                    std::to_string(static_cast<int>(fault.mode)) + " with " + to_string(fault.code));
       inject(GetParam(), fault, at);
@@ -58,7 +58,7 @@ TEST_P(Faults, EveryCallFailsOnceAndForEverWithEachError) {
     }
   }
   RecordProperty("injected", static_cast<int>(injected));
-  if (kStride * GetParam().stride == 1) {
+  if (kStride * GetParam().step() == 1) {
     EXPECT_GT(injected, 1666u) << "three scripts must make 5,000";
   }
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "storage/ssd_tier.h"
+#include "tests/soak.h"
 #include "tests/storage_testing.h"
 
 namespace kv::testing {
@@ -28,16 +29,19 @@ class Script {
     rebuild,  ///< the same without its catalog, and a limit that the puts reach; some files are
               ///< read between the puts
   };
-  /// A script on a plain or a sealed directory; sealed ones at every so many-th call only.
+  /// A script on a plain or a sealed directory; sealed ones at every so many-th call only, but in a
+  /// soak.
   struct Case {
     Kind kind;
     bool sealed;
     uint64_t stride;
+    uint64_t step() const { return soaked_stride(stride); }
   };
   static constexpr Case kCases[] = {{Kind::fresh, false, 1},
                                     {Kind::restart, false, 1},
                                     {Kind::rebuild, false, 1},
                                     {Kind::fresh, true, 23},
+                                    {Kind::restart, true, 23},
                                     {Kind::rebuild, true, 23}};
   using Events = std::vector<std::string>;
   using Tell = std::function<void(const std::string& event)>;

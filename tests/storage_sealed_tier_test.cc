@@ -122,6 +122,25 @@ TEST(SealedTier, NothingOfAPromptLiesInPlainInAnyFile) {
   EXPECT_EQ(canaries_found(sample_key(1)), Found()) << "with a key there is none";
 }
 
+// The same object, the same name, the same key: the salts are all that differs.
+TEST(SealedTier, EveryFileHasASaltOfItsOwn) {
+  std::mt19937_64 rng(78);
+  auto images = sample_chain(rng, 3);
+  std::set<std::string> salts, heads;
+  for (int store : {1, 2}) {
+    TempDir dir;
+    put_all(*open_tier(dir, options_with(sample_key(1))), images);
+    for (const auto& image : images) {
+      std::ifstream in(path_of(dir, image.header.name), std::ios::binary);
+      std::string bytes((std::istreambuf_iterator<char>(in)), {});
+      salts.insert(bytes.substr(40, 32));
+      heads.insert(bytes.substr(72));  // tags and what is encrypted
+    }
+    EXPECT_EQ(salts.size(), static_cast<size_t>(store) * images.size());
+  }
+  EXPECT_EQ(heads.size(), 2 * images.size());
+}
+
 TEST(SealedTier, ARestartKnowsAllByItsSealedRowsOrFromTheFiles) {
   TempDir dir;
   std::mt19937_64 rng(72);

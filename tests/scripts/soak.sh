@@ -1,8 +1,8 @@
 #!/bin/sh
 # The tests of chance at KV_SOAK times their size in CI (10), one after another: kills of the
 # daemon, power cuts, random damage, random sequences against an oracle. What CI tries exhaustively
-# (kill points, injected errors, flipped bits) runs once. The build's target `soak` runs it; by
-# hand: soak.sh BIN [FILTER].
+# (kill points, injected errors, flipped bits) runs once, kills and errors on sealed directories
+# too. The build's target `soak` runs it; by hand: soak.sh BIN [FILTER].
 set -u
 bin=$1 filter=${2:-.}
 export KV_SOAK="${KV_SOAK:-10}" failed=0
