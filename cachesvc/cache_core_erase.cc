@@ -85,7 +85,12 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
     if (names.empty() && !whole_namespace) return {};
     KV_RETURN_IF_ERROR(ssd->erase(names).status());
     return whole_namespace ? ssd->scrub() : ssd->checkpoint();
-  }, [call, removed](Status status) {
+  }, [this, call, removed](Status status) {
+    if (uint64_t files = recovery_.unreadable_objects; status.ok() && files > 0) {
+      status = {StatusCode::io_error, std::to_string(files) +
+                                          " files could not be read since the start: what they "
+                                          "hold may be there after the next one"};
+    }
     if (status.ok()) call->finish(removed);
     else call->fail(status);
   });

@@ -51,6 +51,7 @@ void CacheCore::Impl::add_recovery(const Recovery& part) {
   all.temps_removed += part.temps_removed;
   all.quarantined += part.quarantined;
   all.unreadable += part.unreadable;
+  all.unreadable_objects += part.unreadable_objects;
   all.unknown_files += part.unknown_files;
   all.unknown_bytes += part.unknown_bytes;
   all.other_key_files += part.other_key_files;

@@ -9,6 +9,7 @@ namespace kv {
 namespace {
 
 constexpr uint64_t kFilesAtATime = 512;  // rows that wait for one transaction
+constexpr uint32_t kMaxReads = 5;        // each in another run
 
 }  // namespace
 
@@ -22,6 +23,7 @@ uint64_t Adoption::settle(uint64_t max_recency) {
 }
 
 void Adoption::run(uint64_t max_files, Recovery& out) {
+  std::vector<UnreadFile> again;
   while (max_files > 0 && !unread_.empty()) {
     uint64_t count = std::min({max_files, kFilesAtATime, uint64_t{unread_.size()}});
     max_files -= count;
@@ -29,30 +31,36 @@ void Adoption::run(uint64_t max_files, Recovery& out) {
     for (; count > 0; --count) {
       UnreadFile file = unread_.front();
       unread_.pop_front();
-      read(file, adopted, out);
+      if (!read(file, adopted, out)) again.push_back(file);
     }
     out.adopted += adopted.size();
     catalog_.adopt(adopted);
     std::move(adopted.begin(), adopted.end(), std::back_inserter(out.objects));
   }
+  unread_.insert(unread_.end(), again.begin(), again.end());
   out.unread = unread_.size();
 }
 
-void Adoption::read(const UnreadFile& file, std::vector<KnownObject>& adopted, Recovery& out) {
+bool Adoption::read(UnreadFile& file, std::vector<KnownObject>& adopted, Recovery& out) {
   std::string name = file_name(file.name), path = dir_.file_path(file.name.id, name);
   auto info = dir_.files().stat(path);
   auto view =
       info.ok() ? read_head(dir_.files(), path, dir_.key()) : Result<HeaderView>(info.status());
   Status status = view.ok() ? Status() : view.status();
-  if (status.code() == StatusCode::not_found) return;  // erased since it was listed
+  if (status.code() == StatusCode::not_found) return true;  // erased since it was listed
   if (status.ok() && view->header.name != file.name) {
     status = corruption("the file holds another object than its name says");
   }
+  bool about_file =
+      status.code() == StatusCode::corruption || status.code() == StatusCode::unsupported;
+  if (!status.ok() && !about_file && ++file.failures < kMaxReads) return false;
   if (!status.ok()) {
+    uint64_t unreadable = out.unreadable;
     ParsedName parsed{static_cast<FileKind>(file.name.kind), file.name};
     reject(path, parsed, status, info.ok() ? *info : FileInfo{}, out);
+    out.unreadable_objects += out.unreadable - unreadable;
     if (file.has_row) catalog_.remove(std::span(&name, 1));
-    return;
+    return true;
   }
   KnownObject object;
   object.header = std::move(view->header);
@@ -64,6 +72,7 @@ void Adoption::read(const UnreadFile& file, std::vector<KnownObject>& adopted, R
   object.recency = file.recency;
   out.adopted_bytes += object.file_bytes;
   adopted.push_back(std::move(object));
+  return true;
 }
 
 // Nobody will ever open what another key that was in memory only sealed.

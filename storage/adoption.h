@@ -21,6 +21,7 @@ struct UnreadFile {
   int64_t modified_ns = 0;
   uint64_t recency = 0;  ///< of its bad row; 0: none, by age then
   bool has_row = false;  ///< a row that contradicts it: goes if the file is not taken
+  uint32_t failures = 0; ///< reads that said nothing about the file: no descriptor, an I/O error
 };
 
 class Adoption {
@@ -34,7 +35,8 @@ class Adoption {
   /// there is: the order in which they were written is the best that there is. Returns: the highest
   /// recency.
   uint64_t settle(uint64_t max_recency);
-  /// Reads at most `max_files`, the oldest first, and adds what it finds to `out`.
+  /// Reads at most `max_files`, the oldest first, and adds what it finds to `out`. What can't be
+  /// read just now stays unread, behind the others, until it has failed kMaxReads times.
   void run(uint64_t max_files, Recovery& out);
   /// Files a failed file by what is wrong with it. Returns true if another key sealed it and it
   /// stays.
@@ -43,7 +45,8 @@ class Adoption {
 
  private:
   bool drop_dead(const std::string& path, const FileInfo& info);
-  void read(const UnreadFile& file, std::vector<KnownObject>& adopted, Recovery& out);
+  /// False: to be read again.
+  bool read(UnreadFile& file, std::vector<KnownObject>& adopted, Recovery& out);
 
   StoreDir& dir_;
   CatalogMirror& catalog_;

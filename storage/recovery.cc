@@ -37,7 +37,9 @@ Result<Recovery> RecoveryScan::scan() {
   KV_RETURN_IF_ERROR(dir_.measure_all());
   give_rows(std::move(rows.bad));
   max_recency_ = adoption_.settle(max_recency_);
-  adoption_.run(adopt_at_start_, out_);
+  do {
+    adoption_.run(adopt_at_start_, out_);
+  } while (out_.unread > 0 && adopt_at_start_ == UINT64_MAX);
   return std::move(out_);
 }
 
@@ -80,11 +82,14 @@ Status RecoveryScan::remove_temps() {
 Status RecoveryScan::scan_folder(uint32_t folder) {
   KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list_files(dir_.folder_path(folder)));
   for (const ListedFile& file : listed) {
+    auto name = parse_file_name(file.name);
     if (!file.readable) {
       ++out_.unreadable;
+      bool record = name && (name->kind == FileKind::profile ||
+                             name->kind == FileKind::model_record);
+      if (name && !record) ++out_.unreadable_objects;
       continue;
     }
-    auto name = parse_file_name(file.name);
     if (!name || folder_of(name->object.id) != folder || !file.info.is_file) {
       count_unknown(dir_.folder_path(folder) + "/" + file.name, 0);
       continue;

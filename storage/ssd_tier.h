@@ -80,6 +80,7 @@ struct Recovery {
   uint64_t quarantined = 0;         ///< damaged files
   uint64_t unreadable = 0;          ///< I/O errors: left alone, not listed (nor counted, if even
                                     ///< their size can't be told)
+  uint64_t unreadable_objects = 0;  ///< of these, files of objects: they may be there again later
   uint64_t unknown_files = 0;       ///< foreign names or other format versions: left alone, counted
   uint64_t unknown_bytes = 0;       ///< allocated by them
   uint64_t other_key_files = 0;     ///< sealed with another key: left alone, counted, and removed

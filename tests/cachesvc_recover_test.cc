@@ -121,6 +121,36 @@ TEST_F(Recover, TheBackgroundEndsByItselfAndNamesWhatItLeftOut) {
   EXPECT_EQ(served(b, first_) + served(b, second_), 144u);
 }
 
+// One that can't be read for a while is read later; one that never can may hold what is erased, and
+// no erase says that it is gone.
+TEST_F(Recover, NoEraseMissesAFileThatFailedToBeRead) {
+  for (int failures : {1000, 2}) {
+    SCOPED_TRACE(failures);
+    testing::FaultFiles faults;
+    int left = failures;
+    std::string which;
+    faults.script = [&](const char* call, const std::string& path) -> Status {
+      if (std::string(call) != "open_read" || !path.ends_with(".block")) return {};
+      if (which.empty()) which = path;
+      if (path != which || left == 0) return {};
+      --left;
+      return {StatusCode::io_error, "injected"};
+    };
+    CacheOptions o = options(4, 0);
+    o.ssd_files = &faults;
+    Stepped client(o);
+    auto b = Bench::open(client, model_);
+    auto erased = client.erase(b.opened.model, {}, soon());
+    EXPECT_EQ(b.stat("recovery_unread"), 0u);
+    EXPECT_EQ(b.stat("recovery_unreadable"), failures == 2 ? 0u : 1u);
+    EXPECT_EQ(fs::exists(which), failures != 2);
+    ASSERT_EQ(erased.ok(), failures == 2) << erased.status().to_string();
+    if (!erased.ok()) EXPECT_EQ(erased.status().code(), StatusCode::io_error);
+    EXPECT_EQ(inspect_directory(dir_.store(), InspectDepth::headers)->totals.kinds["block"].files,
+              failures == 2 ? 0u : 1u);
+  }
+}
+
 // A model of which nothing is known yet may be a file's that is read later.
 TEST_F(Recover, NoModelIsReleasedBeforeAllIsRead) {
   CacheOptions limited = options(0, 0);
