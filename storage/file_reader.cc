@@ -8,7 +8,7 @@
 namespace kv {
 namespace {
 
-constexpr uint64_t kStepBytes = 256 << 10;  // of a sealed payload: read, then opened
+constexpr uint64_t kStepBytes = 4 << 20;  // of a sealed file: read, then opened
 
 struct OpenFile {
   uint64_t bytes = 0;
@@ -46,17 +46,6 @@ bool is_of(const Envelope& envelope, const SealKey* key) {
   return key != nullptr && envelope.key_id == key->id();
 }
 
-// Opens [at, bytes.size()) of a file step by step, so that the device works on what follows.
-Status open_steps(Files& files, Fd fd, FileOpener& opener, std::span<uint8_t> bytes, uint64_t at) {
-  while (at < bytes.size()) {
-    auto step = bytes.subspan(at, std::min(bytes.size() - at, kStepBytes));
-    KV_RETURN_IF_ERROR(read_all(files, fd, step, at));
-    KV_RETURN_IF_ERROR(opener.open(step));
-    at += step.size();
-  }
-  return {};
-}
-
 // A sealed file's head, or all of it, opened in one buffer.
 Result<Bytes> read_sealed(Files& files, Fd fd, const OpenFile& file, const SealKey* key,
                           std::string_view name, bool all, uint64_t& plain_bytes) {
@@ -65,17 +54,22 @@ Result<Bytes> read_sealed(Files& files, Fd fd, const OpenFile& file, const SealK
     return unsupported("sealed with another key (key id " + to_hex(envelope.key_id) + ")");
   }
   KV_RETURN_IF_ERROR(check_lengths(envelope, file.bytes));
-  if (all) files.read_ahead(fd, file.bytes);
   plain_bytes = envelope.plain_bytes();
   uint64_t head_at = envelope.head_at(), head_end = head_at + envelope.head_bytes;
   uint64_t wanted = all ? file.bytes : head_end;
   auto buffer = std::make_shared_for_overwrite<uint8_t[]>(wanted);
   std::span<uint8_t> bytes(buffer.get(), wanted);
-  KV_RETURN_IF_ERROR(read_all(files, fd, bytes.first(head_end), 0));
+  uint64_t end = std::min(wanted, std::max(head_end, kStepBytes));
+  KV_RETURN_IF_ERROR(read_all(files, fd, bytes.first(end), 0));
   FileOpener opener;
   KV_RETURN_IF_ERROR(opener.start(*key, name, bytes.first(head_at), envelope));
-  KV_RETURN_IF_ERROR(opener.open(bytes.subspan(head_at, envelope.head_bytes)));
-  KV_RETURN_IF_ERROR(open_steps(files, fd, opener, bytes, head_end));
+  KV_RETURN_IF_ERROR(opener.open(bytes.subspan(head_at, end - head_at)));
+  while (end < wanted) {
+    auto step = bytes.subspan(end, std::min(wanted - end, kStepBytes));
+    KV_RETURN_IF_ERROR(read_all(files, fd, step, end));
+    KV_RETURN_IF_ERROR(opener.open(step));
+    end += step.size();
+  }
   KV_CHECK(opener.done() == (wanted == file.bytes));
   const uint8_t* plain = buffer.get() + head_at;
   return Bytes(std::move(buffer), plain, wanted - head_at);

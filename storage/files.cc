@@ -110,10 +110,6 @@ class PosixFiles final : public Files {
     return error("fallocate", fd_path(fd));
   }
 
-  void read_ahead(Fd fd, uint64_t bytes) override {
-    (void)::posix_fadvise(fd, 0, static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
-  }
-
   void write_behind(Fd fd) override {
     (void)::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);  // fdatasync tells what fails
   }

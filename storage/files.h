@@ -57,9 +57,8 @@ class Files {
   virtual Result<size_t> pread(Fd fd, std::span<uint8_t> into, uint64_t offset) = 0;
   /// Blocks for [0, bytes) before they are written; ok where the file system can't.
   virtual Status allocate(Fd fd, uint64_t bytes) = 0;
-  /// Hints that all of [0, bytes) is about to be read, and that what was written may go to the
-  /// device by now: neither waits for it, and doing nothing is right too.
-  virtual void read_ahead(Fd, uint64_t /*bytes*/) {}
+  /// A hint that what was written may go to the device by now: waits for nothing, and doing nothing
+  /// is right too.
   virtual void write_behind(Fd) {}
   virtual Status fdatasync(Fd fd) = 0;
   virtual Status sync_dir(const std::string& path) = 0;

@@ -154,7 +154,7 @@ class SealedFile : public ::testing::Test {
 TEST_F(SealedFile, EverySizeOfPayloadComesBack) {
   std::mt19937_64 rng(61);
   for (size_t size : {0ul, 1ul, kSealedChunkBytes - 1, kSealedChunkBytes, kSealedChunkBytes + 1,
-                      3 * kSealedChunkBytes, 3 * kSealedChunkBytes + 5}) {
+                      3 * kSealedChunkBytes, 9 * kSealedChunkBytes + 5}) {
     Object o = sample_block(rng, {}, 0, 4, 2);
     o.planes.clear();
     o.states = {{0, 0, random_bytes(rng, size / 3)}, {1, 0, random_bytes(rng, size - size / 3)}};

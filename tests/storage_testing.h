@@ -204,7 +204,6 @@ class FaultFiles final : public Files {
     KV_RETURN_IF_ERROR(step("allocate", paths_[fd]));
     return real_.allocate(fd, bytes);
   }
-  void read_ahead(Fd fd, uint64_t bytes) override { real_.read_ahead(fd, bytes); }
   void write_behind(Fd fd) override { real_.write_behind(fd); }
   Status fdatasync(Fd fd) override {
     KV_RETURN_IF_ERROR(step("fdatasync", paths_[fd]));
