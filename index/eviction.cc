@@ -1,11 +1,13 @@
 // EvictionOrder: a map of entries and the ordered set of those that are free to go.
 //
-// Every change of an entry takes it out of the set, applies, and puts it back if it is still free.
+// Every change of an entry takes it out of the set, applies, and puts it back if it is still free:
+// the same node of the set each time, so that no change but an insert needs memory.
 // An entry that is gone stays in the map, not resident, while resident children name it as parent:
 // so there are never more such than resident entries, and a parent that returns knows its children.
 #include "index/eviction.h"
 
 #include <algorithm>
+#include <new>
 
 #include "proto/status.h"
 
@@ -32,7 +34,7 @@ const EvictionOrder::Entry* EvictionOrder::find(EntryKey key) const {
 
 template <typename Change>
 void EvictionOrder::change(EntryKey key, Entry& e, Change&& apply) {
-  if (free_to_go(e)) victims_.erase(rank(key, e));
+  if (free_to_go(e)) e.place = victims_.extract(rank(key, e));
   if (e.resident) {
     total_bytes_ -= e.charge;
     if (e.pins > 0) pinned_bytes_ -= e.charge;
@@ -44,18 +46,28 @@ void EvictionOrder::change(EntryKey key, Entry& e, Change&& apply) {
     if (e.pins > 0) pinned_bytes_ += e.charge;
     if (e.dirty) dirty_bytes_ += e.charge;
   }
-  if (free_to_go(e)) victims_.insert(rank(key, e));
+  if (!free_to_go(e)) return;
+  e.place.value() = rank(key, e);
+  victims_.insert(std::move(e.place));
 }
 
 bool EvictionOrder::insert(EntryKey key, const EntryOptions& options) {
   if (key == kNoEntry || options.parent == key || find(key) != nullptr) return false;
-  if (options.parent != kNoEntry) {
-    change(options.parent, entries_[options.parent], [](Entry& e) { ++e.children; });
+  Ranks one{Rank{0, 0, key}};
+  Entry& own = entries_[key];
+  Entry* parent = nullptr;
+  try {
+    if (options.parent != kNoEntry) parent = &entries_[options.parent];
+  } catch (const std::bad_alloc&) {
+    if (own.children == 0) entries_.erase(key);
+    throw;
   }
+  own.place = one.extract(one.begin());
+  if (parent != nullptr) change(options.parent, *parent, [](Entry& e) { ++e.children; });
   const uint64_t newest = (uint64_t{1} << kRecencyBits) - 1;
   const uint64_t recency = std::min(options.recency.value_or(clock_ + 1), newest);
   clock_ = std::max(clock_, recency);
-  change(key, entries_[key], [&](Entry& e) {
+  change(key, own, [&](Entry& e) {
     e.parent = options.parent;
     e.charge = options.charge_bytes;
     e.recency = recency;
@@ -73,6 +85,7 @@ bool EvictionOrder::erase(EntryKey key) {
   if (e == nullptr || e->pins > 0) return false;
   const EntryKey parent = e->parent;
   change(key, *e, [](Entry& gone) { gone.resident = false; });
+  e->place = {};
   if (e->children == 0) entries_.erase(key);
   --resident_;
   if (parent == kNoEntry) return true;
@@ -113,6 +126,16 @@ bool EvictionOrder::set_urgency(EntryKey key, DropUrgency urgency) {
   return e != nullptr;
 }
 
+bool EvictionOrder::set_parent(EntryKey key, EntryKey parent) {
+  Entry* e = find(key);
+  if (e == nullptr || e->parent != kNoEntry || parent == key) return false;
+  if (parent == kNoEntry) return true;
+  Entry& up = entries_[parent];  // e stays where it is
+  e->parent = parent;
+  change(parent, up, [](Entry& p) { ++p.children; });
+  return true;
+}
+
 bool EvictionOrder::pin(EntryKey key) {
   Entry* e = find(key);
   if (e == nullptr || e->pins == UINT32_MAX) return false;
@@ -129,7 +152,7 @@ bool EvictionOrder::unpin(EntryKey key) {
 
 EvictionOrder::Victims EvictionOrder::next_victims(uint64_t bytes_needed, bool dirty_too) const {
   Victims out;
-  std::set<Rank> parents;                             // that the victims chosen so far set free
+  std::set<Rank> parents;  // that the victims chosen so far set free
   std::unordered_map<EntryKey, uint32_t> children_left;
   auto next = victims_.begin();
   while (out.bytes < bytes_needed) {
@@ -184,7 +207,7 @@ DropUrgency EvictionOrder::urgency(EntryKey key) const {
 uint64_t EvictionOrder::memory_bytes() const {
   constexpr uint64_t kMapNodeBytes = sizeof(Entry) + 32, kSetNodeBytes = 72;  // with malloc
   return entries_.size() * kMapNodeBytes + entries_.bucket_count() * sizeof(void*) +
-         victims_.size() * kSetNodeBytes;
+         resident_ * kSetNodeBytes;
 }
 
 }  // namespace kv

@@ -4,7 +4,8 @@
 // An entry is a victim only while it has no resident child and no pin. Supplements and snapshots
 // are entries too, with their block as parent: so they go before it, and apart from it. Recency is
 // a counter, never the clock on the wall. All operations are O(log n). One thread at a time (the
-// loop).
+// loop). Only insert, set_parent and next_victims take memory; those that find none (bad_alloc)
+// change nothing.
 #pragma once
 
 #include <compare>
@@ -50,6 +51,8 @@ class EvictionOrder {
   bool set_charge(EntryKey key, uint64_t charge_bytes);
   bool set_dirty(EntryKey key, bool dirty);
   bool set_urgency(EntryKey key, DropUrgency urgency);
+  /// For one without a parent. Takes memory, as insert does.
+  bool set_parent(EntryKey key, EntryKey parent);
   /// Counted: as many unpins as pins. A pin keeps all resident ancestors too, as they have a child.
   bool pin(EntryKey key);
   bool unpin(EntryKey key);
@@ -84,6 +87,14 @@ class EvictionOrder {
   uint64_t memory_bytes() const;
 
  private:
+  /// The smallest goes first.
+  struct Rank {
+    uint64_t dirty_and_calm;  ///< dirty in the high half, the least urgent highest in the low one
+    uint64_t recency;
+    EntryKey key;
+    auto operator<=>(const Rank&) const = default;
+  };
+  using Ranks = std::set<Rank>;
   struct Entry {
     EntryKey parent = kNoEntry;
     uint64_t charge = 0;
@@ -93,13 +104,7 @@ class EvictionOrder {
     bool resident = false;  // false: only remembers that resident children name it as parent
     bool dirty = false;
     DropUrgency urgency = kDropLast;
-  };
-  /// The smallest goes first.
-  struct Rank {
-    uint64_t dirty_and_calm;  ///< dirty in the high half, the least urgent highest in the low one
-    uint64_t recency;
-    EntryKey key;
-    auto operator<=>(const Rank&) const = default;
+    Ranks::node_type place;  // in victims_ exactly while free to go; else here, if resident
   };
 
   static bool free_to_go(const Entry& e) { return e.resident && e.children == 0 && e.pins == 0; }
@@ -110,7 +115,7 @@ class EvictionOrder {
   void change(EntryKey key, Entry& e, Change&& apply);
 
   std::unordered_map<EntryKey, Entry> entries_;
-  std::set<Rank> victims_;  // exactly the entries that are free to go
+  Ranks victims_;  // exactly the entries that are free to go
   size_t resident_ = 0;
   uint64_t total_bytes_ = 0, pinned_bytes_ = 0, dirty_bytes_ = 0;
   uint64_t clock_ = 0;

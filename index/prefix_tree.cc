@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string>
+#include <utility>
 
 #include "proto/limits.h"
 
@@ -50,16 +52,16 @@ Status check_sequence(uint64_t first, uint64_t tokens, std::span<const Extra> ex
   for (size_t i = 0; i < extras.size(); ++i) {
     const Extra& e = extras[i];
     if (e.position < first || e.position >= first + tokens) {
-      return invalid_argument("extras[" + std::to_string(i) + "].position: " +
-                              std::to_string(e.position) + " is not in [" + std::to_string(first) +
-                              ", " + std::to_string(first + tokens) + ")");
+      return invalid_argument("extras[" + std::to_string(i) +
+                              "].position: " + std::to_string(e.position) + " is not in [" +
+                              std::to_string(first) + ", " + std::to_string(first + tokens) + ")");
     }
     if (i > 0 && e.position < extras[i - 1].position) {
       return invalid_argument("extras[" + std::to_string(i) + "].position: must be ascending");
     }
     if (e.bytes.size() > kMaxExtraBytes) {
-      return invalid_argument("extras[" + std::to_string(i) + "].bytes: " +
-                              std::to_string(e.bytes.size()) + " bytes, limit " +
+      return invalid_argument("extras[" + std::to_string(i) +
+                              "].bytes: " + std::to_string(e.bytes.size()) + " bytes, limit " +
                               std::to_string(kMaxExtraBytes));
     }
   }
@@ -117,11 +119,7 @@ bool PrefixTree::less(const Symbols& a, const Symbols& b) {
 }
 
 NodeId PrefixTree::take_slot() {
-  if (!free_slots_.empty()) {
-    const NodeId slot = free_slots_.back();
-    free_slots_.pop_back();
-    return slot;
-  }
+  if (free_slots_ != kNoNode) return std::exchange(free_slots_, nodes_[free_slots_].parent);
   if (nodes_.size() >= kMaxTreeNodes) return kNoNode;
   nodes_.emplace_back(this);
   return static_cast<NodeId>(nodes_.size() - 1);
@@ -142,25 +140,52 @@ Result<PrefixTree::Inserted> PrefixTree::find_or_insert(NodeId parent,
     nodes_[found].hollow = false;
     return Inserted{found, false};
   }
+  std::vector<Token> own_tokens(tokens.begin(), tokens.end());
+  std::vector<Extra> own_extras(extras.begin(), extras.end());
   const NodeId id = take_slot();
   if (id == kNoNode) {
     return Status(StatusCode::resource_exhausted,
                   "prefix tree: limit of " + std::to_string(kMaxTreeNodes) + " nodes");
   }
   Node& node = nodes_[id];
-  node.tokens.assign(tokens.begin(), tokens.end());
-  node.extras.assign(extras.begin(), extras.end());
+  node.tokens = std::move(own_tokens);
+  node.extras = std::move(own_extras);
   node.parent = parent;
   node.depth = nodes_[parent].depth + 1;
   node.user = 0;
   node.hollow = false;
   node.alive = true;
-  nodes_[parent].children.insert(id);
-  if (is_tail(id)) ++nodes_[parent].tail_lengths[static_cast<uint32_t>(tokens.size())];
+  try {
+    insert_child(parent, id);
+  } catch (const std::bad_alloc&) {
+    give_slot(id);
+    throw;
+  }
   ++live_nodes_;
   payload_bytes_ += tokens.size_bytes();
   for (const Extra& e : extras) payload_bytes_ += sizeof(Extra) + e.bytes.size();
   return Inserted{id, true};
+}
+
+void PrefixTree::give_slot(NodeId id) {
+  Node& node = nodes_[id];
+  node.tokens = {};
+  node.extras = {};
+  node.alive = false;
+  node.parent = std::exchange(free_slots_, id);
+}
+
+// Both places or none.
+void PrefixTree::insert_child(NodeId parent, NodeId id) {
+  Node& p = nodes_[parent];
+  auto place = p.children.insert(id).first;
+  if (!is_tail(id)) return;
+  try {
+    ++p.tail_lengths[static_cast<uint32_t>(nodes_[id].tokens.size())];
+  } catch (const std::bad_alloc&) {
+    p.children.erase(place);
+    throw;
+  }
 }
 
 NodeId PrefixTree::find_child(NodeId parent, std::span<const Token> tokens,
@@ -195,11 +220,8 @@ void PrefixTree::remove_leaf(NodeId id) {
   }
   payload_bytes_ -= node.tokens.size() * sizeof(Token);
   for (const Extra& e : node.extras) payload_bytes_ -= sizeof(Extra) + e.bytes.size();
-  node.tokens = {};
-  node.extras = {};
-  node.alive = false;
+  give_slot(id);
   --live_nodes_;
-  free_slots_.push_back(id);
 }
 
 size_t PrefixTree::erase(NodeId id) {
@@ -329,8 +351,7 @@ std::vector<NodeId> PrefixTree::children(NodeId node) const {
 
 uint64_t PrefixTree::memory_bytes() const {
   constexpr uint64_t kSetNodeBytes = 48;  // libstdc++: 32-byte header, the id, malloc's own
-  return nodes_.size() * sizeof(Node) + payload_bytes_ + live_nodes_ * kSetNodeBytes +
-         free_slots_.capacity() * sizeof(NodeId);
+  return nodes_.size() * sizeof(Node) + payload_bytes_ + live_nodes_ * kSetNodeBytes;
 }
 
 }  // namespace kv

@@ -65,6 +65,7 @@ class PrefixTree {
   /// The child of `parent` with exactly these tokens and extras, made if there is none: a block if
   /// it has block_tokens tokens, else a tail. A hollow node found here is hollow no longer.
   /// `extras` positions are absolute, ascending, within the child's tokens.
+  /// Without memory (bad_alloc) nothing changes.
   /// Returns: invalid_argument (parent, number of tokens, extras), resource_exhausted (nodes).
   Result<Inserted> find_or_insert(NodeId parent, std::span<const Token> tokens,
                                   std::span<const Extra> extras);
@@ -78,7 +79,7 @@ class PrefixTree {
   /// A node without children is removed, and with it every hollow ancestor that has no child left.
   /// A node with children becomes hollow: it stays as a step of the walk. Root and dead handles:
   /// no-op.
-  /// Returns: the number of nodes removed.
+  /// Takes no memory. Returns: the number of nodes removed.
   size_t erase(NodeId node);
 
   /// `tokens` is the whole query; `extras` positions are absolute and ascending.
@@ -143,7 +144,7 @@ class PrefixTree {
     Children children;
     std::map<uint32_t, uint32_t> tail_lengths;  ///< tokens of a child tail -> number of such tails
     uint64_t user = 0;
-    NodeId parent = kNoNode;
+    NodeId parent = kNoNode;  ///< of a dead node: the next free slot
     uint32_t depth = 0;
     bool hollow = false;
     bool alive = false;
@@ -153,14 +154,16 @@ class PrefixTree {
   static bool less(const Symbols& a, const Symbols& b);
   Symbols symbols(NodeId node) const;
   NodeId take_slot();
+  void give_slot(NodeId node);
+  void insert_child(NodeId parent, NodeId node);
   void remove_leaf(NodeId node);
   NodeId match_level(NodeId parent, const Symbols& rest, PrefixMatch& out) const;
   void add_whole_tails(const Node& parent, const Symbols& rest, uint32_t longest,
                        size_t level_begin, PrefixMatch& out) const;
 
   uint32_t block_tokens_;
-  std::deque<Node> nodes_;  // [kRootNode] is the root
-  std::vector<NodeId> free_slots_;
+  std::deque<Node> nodes_;       // [kRootNode] is the root
+  NodeId free_slots_ = kNoNode;  // the first of them
   size_t live_nodes_ = 0;
   uint64_t payload_bytes_ = 0;  // tokens and extras of live nodes
 };
