@@ -21,13 +21,23 @@ uint8_t* SlabStore::take(size_t size) {
 }
 
 void SlabStore::give(uint8_t* slab, size_t size, uint64_t keep_bytes) {
-  if (size >= kMinKeptBytes && bytes() + size <= keep_bytes) {
-    std::lock_guard lock(mutex_);
-    free_[size].push_back(slab);
-    bytes_.fetch_add(size, std::memory_order_relaxed);
-    return;
-  }
+  if (size >= kMinKeptBytes && bytes() + size <= keep_bytes && keep(slab, size)) return;
   ::operator delete (slab, std::align_val_t{kSlabAlign});
+}
+
+// False without memory for the list.
+bool SlabStore::keep(uint8_t* slab, size_t size) {
+  std::lock_guard lock(mutex_);
+  auto it = free_.end();
+  try {
+    it = free_.try_emplace(size).first;
+    it->second.push_back(slab);
+  } catch (const std::bad_alloc&) {
+    if (it != free_.end() && it->second.empty()) free_.erase(it);
+    return false;
+  }
+  bytes_.fetch_add(size, std::memory_order_relaxed);
+  return true;
 }
 
 void SlabStore::trim(uint64_t keep_bytes) {

@@ -33,6 +33,8 @@ class SlabStore {
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
+  bool keep(uint8_t* slab, size_t size);
+
   std::mutex mutex_;
   std::map<size_t, std::vector<uint8_t*>> free_;
   std::atomic<uint64_t> bytes_{0};
