@@ -58,6 +58,7 @@ StatusCode code_of(int rc) {
       return StatusCode::resource_exhausted;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
+    case SQLITE_NOMEM:
       return StatusCode::busy;
     default:
       return StatusCode::io_error;
@@ -339,6 +340,7 @@ Status Catalog::bind_row(const std::string& file, const KnownObject& row) {
 Result<Catalog::Rows> Catalog::load() {
   sqlite3_stmt* stmt = nullptr;
   KV_RETURN_IF_ERROR(prepare(kSelect, &stmt));
+  std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> owned(stmt, sqlite3_finalize);
   Rows rows;
   int rc;
   while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
@@ -350,21 +352,20 @@ Result<Catalog::Rows> Catalog::load() {
       rows.bad.push_back(std::move(file));
     }
   }
-  Status status = rc == SQLITE_DONE ? Status() : failure("load");
-  sqlite3_finalize(stmt);
-  if (!status.ok()) return status;
+  if (rc != SQLITE_DONE) return failure("load");
   return rows;
 }
 
 template <typename Body>
 Status Catalog::transaction(Body body) {
   KV_RETURN_IF_ERROR(exec("BEGIN IMMEDIATE"));
-  Status status = body();
-  if (status.ok()) status = exec("COMMIT");
-  if (!status.ok() && sqlite3_get_autocommit(db_) == 0) {
-    (void)exec("ROLLBACK");  // the first error is the one to report
-  }
-  return status;
+  // Whatever ends it before the commit; the first error is the one to report.
+  std::shared_ptr<void> end(nullptr, [db = db_](void*) {
+    if (sqlite3_get_autocommit(db) != 0) return;
+    (void)sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
+  });
+  KV_RETURN_IF_ERROR(body());
+  return exec("COMMIT");
 }
 
 Status Catalog::upsert(std::span<const KnownObject> objects) {

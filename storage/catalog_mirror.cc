@@ -2,6 +2,8 @@
 #include "storage/catalog_mirror.h"
 
 #include <algorithm>
+#include <memory>
+#include <new>
 
 namespace kv {
 namespace {
@@ -79,7 +81,7 @@ void CatalogMirror::upsert(std::span<const KnownObject> objects) {
   if (!catalog_) return;
   uint64_t bound = 0;
   for (const auto& object : objects) bound += Catalog::growth_bound(object.header);
-  after(catalog_->upsert(objects), bound);
+  after([&] { return catalog_->upsert(objects); }, bound);
 }
 
 void CatalogMirror::adopt(std::span<const KnownObject> objects) {
@@ -87,8 +89,8 @@ void CatalogMirror::adopt(std::span<const KnownObject> objects) {
     uint64_t room = 0;
     for (const auto& object : batch) room += row_room(object.header);
     if (!dir_.ledger().reserve(room)) return false;
+    std::shared_ptr<void> end(nullptr, [&](void*) { dir_.ledger().unreserve(room); });
     upsert(batch);
-    dir_.ledger().unreserve(room);
     return true;
   };
   in_batches(objects, kRowsPerRebuildBatch, [&](std::span<const KnownObject> batch) {
@@ -98,19 +100,25 @@ void CatalogMirror::adopt(std::span<const KnownObject> objects) {
 
 void CatalogMirror::remove(std::span<const std::string> files) {
   in_batches(files, kRowsPerBatch, [&](std::span<const std::string> batch) {
-    if (catalog_) after(catalog_->remove(batch), batch.size() * Catalog::growth_bound({}));
+    if (!catalog_) return;
+    after([&] { return catalog_->remove(batch); }, batch.size() * Catalog::growth_bound({}));
   });
 }
 
 void CatalogMirror::set_recency(std::span<const std::pair<std::string, uint64_t>> recency) {
   in_batches(recency, kRowsPerBatch, [&](std::span<const std::pair<std::string, uint64_t>> batch) {
-    if (catalog_) after(catalog_->set_recency(batch), batch.size() * Catalog::growth_bound({}));
+    if (!catalog_) return;
+    after([&] { return catalog_->set_recency(batch); }, batch.size() * Catalog::growth_bound({}));
   });
 }
 
 Status CatalogMirror::checkpoint() {
   if (!catalog_) return {};
-  Status status = catalog_->checkpoint();
+  Status status = {StatusCode::busy, "out of memory"};
+  try {
+    status = catalog_->checkpoint();
+  } catch (const std::bad_alloc&) {
+  }
   if (!status.ok()) ++failures_;
   (void)measure(log_bytes_);
   return status;
@@ -140,24 +148,34 @@ Status CatalogMirror::compact() {
   return status;
 }
 
-void CatalogMirror::after(const Status& status, uint64_t growth_bound) {
-  if (!status.ok()) ++failures_;
+template <typename Change>
+void CatalogMirror::after(Change change, uint64_t growth_bound) {
+  bool done = false;
+  try {
+    done = change().ok();
+  } catch (const std::bad_alloc&) {
+  }
+  if (!done) ++failures_;
   (void)measure(growth_bound);
   if (log_bytes_ > kLogBytes) (void)checkpoint();  // a failure is counted there
 }
 
-Status CatalogMirror::measure(uint64_t growth_bound) {
+Status CatalogMirror::measure(uint64_t growth_bound) noexcept {
   if (catalog_) bytes_written_ = catalog_->bytes_written();
   Status first;
-  auto size_of = [&](const std::string& path, uint64_t known) -> uint64_t {
-    auto info = dir_.files().stat(path);
-    if (info.ok()) return info->allocated_bytes;
-    if (info.status().code() == StatusCode::not_found) return 0;
-    if (first.ok()) first = info.status();
+  auto size_of = [&](const char* suffix, uint64_t known) -> uint64_t {
+    try {
+      auto info = dir_.files().stat(dir_.catalog_path() + suffix);
+      if (info.ok()) return info->allocated_bytes;
+      if (info.status().code() == StatusCode::not_found) return 0;
+      if (first.ok()) first = info.status();
+    } catch (const std::bad_alloc&) {
+      first = {StatusCode::busy, "out of memory"};
+    }
     return known + growth_bound;
   };
-  uint64_t database = size_of(dir_.catalog_path(), database_bytes_);
-  uint64_t log = size_of(dir_.catalog_path() + "-wal", log_bytes_);
+  uint64_t database = size_of("", database_bytes_);
+  uint64_t log = size_of("-wal", log_bytes_);
   dir_.ledger().replace(database_bytes_ + log_bytes_, database + log);
   dir_.ledger().reserve_always(log);
   dir_.ledger().unreserve(log_bytes_);

@@ -50,9 +50,10 @@ class CatalogMirror {
 
  private:
   void start_anew();
-  void after(const Status& status, uint64_t growth_bound);
+  template <typename Change>
+  void after(Change change, uint64_t growth_bound);
   /// `growth_bound`: what database and log may have grown by, charged where they can't be measured.
-  Status measure(uint64_t growth_bound);
+  Status measure(uint64_t growth_bound) noexcept;
 
   StoreDir& dir_;
   Quarantine& quarantine_;

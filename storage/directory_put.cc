@@ -1,7 +1,7 @@
 // Puts: temp files of a batch are all written, then all synced, then renamed in the caller's order,
 // then their folders synced (durable), then their rows written. FORMAT.md, "Publish and delete".
 #include <algorithm>
-#include <array>
+#include <new>
 
 #include "storage/directory_tier.h"
 #include "storage/file_reader.h"
@@ -44,8 +44,22 @@ void DirectoryTier::put_batch(std::span<const FileImage> images, Durability leve
   for (size_t i = 0; i < items.size(); ++i) {
     items[i].image = &images[i];
     items[i].result = &results[i];
-    write_item(items[i], failed);
   }
+  try {
+    put_items(items, level, failed);
+  } catch (const std::bad_alloc&) {
+    // What is published stays; its row is missing until the next start.
+    for (auto& item : items) {
+      if (item.result->reached == Durability::none) {
+        item.result->status = Status(StatusCode::busy, "out of memory");
+      }
+      publisher_.abandon(item.pending);
+    }
+  }
+}
+
+void DirectoryTier::put_items(std::span<Item> items, Durability level, FailedIds& failed) {
+  for (auto& item : items) write_item(item, failed);
   for (auto& item : items) {
     if (!item.alive) continue;
     Status status = publisher_.sync_temp(item.pending);
@@ -105,13 +119,8 @@ void DirectoryTier::publish_item(Item& item, FailedIds& failed) {
 }
 
 void DirectoryTier::sync_items(std::span<Item> items) {
-  std::array<Status, kFolders> synced;
   // All dirty folders, not only this batch's: then the path to the root is durable as well.
-  Status any;
-  for (uint32_t f = 0; f < kFolders; ++f) {
-    synced[f] = dir_.sync_folder(f);
-    if (any.ok()) any = synced[f];
-  }
+  Status any = dir_.sync_folders();
   for (auto& item : items) {
     if (item.result->reached != Durability::spilled) continue;
     if (any.ok()) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 #include "proto/identity.h"
 #include "storage/file_reader.h"
@@ -34,7 +35,10 @@ DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, F
 
 DirectoryTier::~DirectoryTier() {
   std::lock_guard lock(writer_mutex_);
-  flush_touches();
+  try {
+    flush_touches();
+  } catch (const std::bad_alloc&) {  // only recency
+  }
   catalog_.close();  // whoever gets the lock next finds it free
   dir_.files().close(lock_);
 }
@@ -186,11 +190,17 @@ Status DirectoryTier::checkpoint() {
 // No put is under way: what is there could not be unlinked when its put failed.
 Status DirectoryTier::remove_temps() {
   KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list(dir_.temp_folder()));
+  Status first;
+  size_t left = 0;
   for (const auto& entry : listed) {
     if (!entry.name.ends_with(kTempSuffix)) continue;
-    KV_RETURN_IF_ERROR(dir_.files().unlink(dir_.temp_folder() + "/" + entry.name));
+    Status status = dir_.files().unlink(dir_.temp_folder() + "/" + entry.name);
+    left += !status.ok();
+    if (first.ok()) first = std::move(status);
   }
-  return dir_.files().sync_dir(dir_.temp_folder());  // they stay charged until the next start
+  Status synced = dir_.files().sync_dir(dir_.temp_folder());
+  if (first.ok()) return synced;  // what is gone stays charged until the next start
+  return {first.code(), std::to_string(left) + " temporary files are left: " + first.message()};
 }
 
 Status DirectoryTier::scrub() {
@@ -219,10 +229,14 @@ Status DirectoryTier::put_record(const EncodedFile& file, const Id& id, const st
   PendingFile pending;
   pending.id = id;
   pending.name = name;
-  KV_RETURN_IF_ERROR(write_temp(file, 0, pending));
-  KV_RETURN_IF_ERROR(publisher_.sync_temp(pending));
-  Status status = publisher_.publish(pending);
-  if (!status.ok()) return status;
+  try {
+    KV_RETURN_IF_ERROR(write_temp(file, 0, pending));
+    KV_RETURN_IF_ERROR(publisher_.sync_temp(pending));
+    KV_RETURN_IF_ERROR(publisher_.publish(pending));
+  } catch (const std::bad_alloc&) {
+    publisher_.abandon(pending);
+    throw;
+  }
   publisher_.settle(pending);
   other_keys_.forget(name);
   return dir_.sync_folder(folder_of(id));

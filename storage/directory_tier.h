@@ -63,6 +63,7 @@ class DirectoryTier final : public SsdTier {
 
   void put_batch(std::span<const FileImage> images, Durability level, std::span<PutResult> results,
                  FailedIds& failed);
+  void put_items(std::span<Item> items, Durability level, FailedIds& failed);
   void write_item(Item& item, FailedIds& failed);
   void publish_item(Item& item, FailedIds& failed);
   void sync_items(std::span<Item> items);

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 namespace kv {
 namespace {
@@ -46,7 +47,8 @@ auto retry(Call call) {
 // Every entry but the folder itself and its parent, in no order.
 template <typename Visit>
 Status walk(const std::string& path, Visit visit) {
-  DIR* dir = ::opendir(path.c_str());
+  std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(path.c_str()), ::closedir);
+  DIR* dir = open.get();
   if (dir == nullptr) return error("opendir", path);
   errno = 0;
   while (dirent* e = ::readdir(dir)) {
@@ -54,9 +56,7 @@ Status walk(const std::string& path, Visit visit) {
     if (name != "." && name != "..") visit(::dirfd(dir), *e);
     errno = 0;
   }
-  Status status = errno == 0 ? Status() : error("readdir", path);
-  ::closedir(dir);
-  return status;
+  return errno == 0 ? Status() : error("readdir", path);
 }
 
 FileInfo info_of(const struct stat& st) {
@@ -123,9 +123,8 @@ class PosixFiles final : public Files {
   Status sync_dir(const std::string& path) override {
     Fd fd = retry([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
     if (fd < 0) return error("open", path);
-    Status status = ::fsync(fd) == 0 ? Status() : error("fsync", path);
-    ::close(fd);
-    return status;
+    FdGuard guard(*this, fd);
+    return ::fsync(fd) == 0 ? Status() : error("fsync", path);
   }
 
   void close(Fd fd) override { ::close(fd); }
@@ -187,12 +186,13 @@ class PosixFiles final : public Files {
     int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
     Fd fd = retry([&] { return ::open(path.c_str(), flags, 0600); });
     if (fd < 0) return error("open", path);
-    if (retry([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) == 0) return fd;
-    Status status = errno == EWOULDBLOCK
-                        ? Status(StatusCode::busy, path + " is locked by another process")
-                        : error("flock", path);
-    ::close(fd);
-    return status;
+    FdGuard guard(*this, fd);
+    if (retry([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) == 0) {
+      guard.release();
+      return fd;
+    }
+    return errno == EWOULDBLOCK ? Status(StatusCode::busy, path + " is locked by another process")
+                                : error("flock", path);
   }
 };
 

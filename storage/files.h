@@ -97,6 +97,7 @@ class FdGuard {
   FdGuard(const FdGuard&) = delete;  // owns the descriptor
   FdGuard& operator=(const FdGuard&) = delete;
   Fd get() const { return fd_; }
+  void release() { fd_ = -1; }  ///< somebody else closes it
 
  private:
   Files& files_;

@@ -2,6 +2,7 @@
 #include "storage/publisher.h"
 
 #include <algorithm>
+#include <new>
 
 namespace kv {
 namespace {
@@ -125,7 +126,7 @@ Status Publisher::write_temp(const EncodedFile& file, uint64_t extra_room, Pendi
     return fd.status();
   }
   pending.fd = *fd;
-  pending.temp_path = path;
+  pending.temp_path = std::move(path);
   observe(Step::temp_created, pending.name);
   Status status = write_pieces(file, pending);
   if (!status.ok()) abandon(pending);
@@ -171,13 +172,17 @@ void Publisher::settle(PendingFile& pending) {
   pending.reserved = 0;
 }
 
-void Publisher::abandon(PendingFile& pending) {
+void Publisher::abandon(PendingFile& pending) noexcept {
   if (pending.fd >= 0) dir_.files().close(pending.fd);
   pending.fd = -1;
   if (!pending.temp_path.empty()) {
-    Status status = dir_.files().unlink(pending.temp_path);
+    bool gone = false;
+    try {
+      gone = dir_.files().unlink(pending.temp_path).ok();
+    } catch (const std::bad_alloc&) {  // for the text of its error
+    }
     // It may still be there: its bytes stay charged until the next start removes it.
-    if (!status.ok()) dir_.ledger().add(file_room(pending.bytes));
+    if (!gone) dir_.ledger().add(file_room(pending.bytes));
     pending.temp_path.clear();
   }
   dir_.measure(folder_of(pending.id));

@@ -17,7 +17,8 @@
 
 namespace kv {
 
-/// One file on its way. Filled by write_temp; every one must end in publish or abandon.
+/// One file on its way. Filled by write_temp; every one must end in publish or abandon, also where
+/// a step has thrown std::bad_alloc.
 struct PendingFile {
   std::string name;       ///< its file name
   Id id;                  ///< decides its folder
@@ -47,7 +48,7 @@ class Publisher {
   /// Ends the promise: the file's own bytes are counted by then.
   void settle(PendingFile& pending);
   /// Removes what is there of it. Harmless after settle().
-  void abandon(PendingFile& pending);
+  void abandon(PendingFile& pending) noexcept;
 
   /// Of all temporary files, any thread.
   uint64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <new>
 
 namespace kv {
 
@@ -19,7 +20,9 @@ Status Quarantine::load() {
   for (const auto& entry : listed) {
     auto info = dir_.files().stat(dir_.quarantine_folder() + "/" + entry.name);
     if (!info.ok()) return info.status();
-    push(entry.name, info->allocated_bytes);
+    entries_.push_back({entry.name, info->allocated_bytes});
+    bytes_ += info->allocated_bytes;
+    ++files_;
     next_ = std::max(next_, quarantine_number(entry.name) + 1);
   }
   std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
@@ -41,15 +44,22 @@ Status Quarantine::take(const std::string& path, const std::string& name) {
   }
   trim(size);
   std::string kept = name + "." + std::to_string(next_++);
-  KV_RETURN_IF_ERROR(dir_.files().rename(path, dir_.quarantine_folder() + "/" + kept));
-  push(std::move(kept), size);
-  return {};
-}
-
-void Quarantine::push(std::string name, uint64_t allocated_bytes) {
-  entries_.push_back({std::move(name), allocated_bytes});
-  bytes_ += allocated_bytes;
+  std::string target = dir_.quarantine_folder() + "/" + kept;
+  entries_.push_back({std::move(kept), size});
+  Status status;
+  try {
+    status = dir_.files().rename(path, target);
+  } catch (const std::bad_alloc&) {  // for the text of its error
+    entries_.pop_back();
+    throw;
+  }
+  if (!status.ok()) {
+    entries_.pop_back();
+    return status;
+  }
+  bytes_ += size;
   ++files_;
+  return {};
 }
 
 void Quarantine::trim(uint64_t incoming_bytes) {
@@ -62,19 +72,32 @@ void Quarantine::trim(uint64_t incoming_bytes) {
 }
 
 Status Quarantine::remove_oldest() {
-  const Entry& oldest = entries_.front();
-  Status status = dir_.files().unlink(dir_.quarantine_folder() + "/" + oldest.name);
-  if (!status.ok() && status.code() != StatusCode::not_found) return status;
-  dir_.ledger().remove(oldest.allocated_bytes);
-  bytes_ -= oldest.allocated_bytes;
+  KV_RETURN_IF_ERROR(remove_file(entries_.front()));
   entries_.pop_front();
+  return {};
+}
+
+Status Quarantine::remove_file(const Entry& entry) {
+  Status status = dir_.files().unlink(dir_.quarantine_folder() + "/" + entry.name);
+  if (!status.ok() && status.code() != StatusCode::not_found) return status;
+  dir_.ledger().remove(entry.allocated_bytes);
+  bytes_ -= entry.allocated_bytes;
   --files_;
   return {};
 }
 
 Status Quarantine::clear() {
-  while (!entries_.empty()) KV_RETURN_IF_ERROR(remove_oldest());
-  return dir_.files().sync_dir(dir_.quarantine_folder());
+  Status first;
+  for (size_t i = entries_.size(); i > 0; --i) {  // each once; what stays is the newest last again
+    Status status = remove_file(entries_.front());
+    if (!status.ok()) entries_.push_back(std::move(entries_.front()));
+    entries_.pop_front();
+    if (first.ok()) first = std::move(status);
+  }
+  Status synced = dir_.files().sync_dir(dir_.quarantine_folder());
+  if (first.ok()) return synced;
+  return {first.code(), std::to_string(entries_.size()) + " quarantined files are left: " +
+                            first.message()};
 }
 
 }  // namespace kv

@@ -27,7 +27,8 @@ class Quarantine {
   /// quarantine. Its bytes are in the ledger already. Returns: io_error (it is still there).
   Status take(const std::string& path, const std::string& name);
 
-  /// Removes every file. Returns: io_error (some are left, and counted).
+  /// Removes every file that it can. Returns: io_error (how many are left, still counted, and why
+  /// the first of them).
   Status clear();
 
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
@@ -35,13 +36,13 @@ class Quarantine {
 
  private:
   void trim(uint64_t incoming_bytes);
-  Status remove_oldest();
-  void push(std::string name, uint64_t allocated_bytes);
-
   struct Entry {
     std::string name;
     uint64_t allocated_bytes;
   };
+  Status remove_oldest();
+  Status remove_file(const Entry& entry);
+
   StoreDir& dir_;
   uint64_t limit_bytes_;
   std::deque<Entry> entries_;                  // oldest first

@@ -47,7 +47,9 @@ Result<std::unique_ptr<SsdTier>> SsdTier::open(const std::string& directory, Ssd
                                         ")");
   }
   if (!lock.ok()) return lock.status();
+  FdGuard ours(files, *lock);  // until the tier has it
   auto tier = std::make_unique<DirectoryTier>(directory, std::move(options), files, *lock);
+  ours.release();
   KV_RETURN_IF_ERROR(tier->dir().make_folders());
   return std::unique_ptr<SsdTier>(std::move(tier));
 }

@@ -1,6 +1,8 @@
 // Folders: creation, sizes and syncs.
 #include "storage/store_dir.h"
 
+#include <new>
+
 namespace kv {
 
 Status StoreDir::make_folders() {
@@ -12,30 +14,43 @@ Status StoreDir::make_folders() {
   return files_.sync_dir(path_);
 }
 
-Status StoreDir::measure_path(const std::string& path, uint64_t& size) {
-  auto info = files_.stat(path);
-  uint64_t now = info.ok() ? info->allocated_bytes : size + kFolderGrowthBytes;
+std::string StoreDir::measured_path(uint32_t place) const {
+  if (place < kFolders) return folder_path(place);
+  if (place == kTempPlace) return temp_folder();
+  return place == kQuarantinePlace ? quarantine_folder() : path_;
+}
+
+Status StoreDir::measure_place(uint32_t place) noexcept {
+  uint64_t& size = sizes_[place];
+  uint64_t now = size + kFolderGrowthBytes;
+  Status status;
+  try {
+    auto info = files_.stat(measured_path(place));
+    if (info.ok())
+      now = info->allocated_bytes;
+    else
+      status = info.status();
+  } catch (const std::bad_alloc&) {
+    status = {StatusCode::busy, "out of memory"};
+  }
   ledger_.replace(size, now);
   size = now;
-  return info.ok() ? Status() : info.status();
+  return status;
 }
 
-Status StoreDir::measure_all() {
-  Status first = measure_path(path_, sizes_[kFolders + 2]);
-  for (uint32_t f = 0; f < kFolders; ++f) {
-    Status status = measure_path(folder_path(f), sizes_[f]);
+Status StoreDir::measure_all() noexcept {
+  Status first;
+  for (uint32_t place = 0; place < sizes_.size(); ++place) {
+    Status status = measure_place(place);
     if (first.ok()) first = std::move(status);
   }
-  Status status = measure_path(quarantine_folder(), sizes_[kFolders + 1]);
-  if (first.ok()) first = std::move(status);
-  status = measure_path(temp_folder(), sizes_[kFolders]);
-  return first.ok() ? status : first;
+  return first;
 }
 
-void StoreDir::measure(uint32_t folder) {
+void StoreDir::measure(uint32_t folder) noexcept {
   // An error is charged for; the next measurement corrects it.
-  (void)measure_path(folder_path(folder), sizes_[folder]);
-  (void)measure_path(temp_folder(), sizes_[kFolders]);
+  (void)measure_place(folder);
+  (void)measure_place(kTempPlace);
 }
 
 Status StoreDir::sync_folder(uint32_t folder) {

@@ -45,27 +45,29 @@ class StoreDir {
   Status make_folders();
   /// Measures folders again: all of them, or those that a change of names in `folder` touched. One
   /// that can't be measured is charged what a batch may have added. Returns: the first error.
-  Status measure_all();
-  void measure(uint32_t folder);
+  Status measure_all() noexcept;
+  void measure(uint32_t folder) noexcept;
 
   /// Names were added to or removed from `folder` since it was last synced.
   void mark_dirty(uint32_t folder) { dirty_[folder] = true; }
   void mark_all_dirty() { dirty_.fill(true); }
-  bool dirty(uint32_t folder) const { return dirty_[folder]; }
   /// fsync of `folder` if it is dirty. Returns: io_error; it stays dirty then.
   Status sync_folder(uint32_t folder);
   /// sync_folder for all. Returns the first error after trying each.
   Status sync_folders();
 
  private:
-  Status measure_path(const std::string& path, uint64_t& size);
+  // Behind the 16 folders.
+  static constexpr uint32_t kTempPlace = kFolders, kQuarantinePlace = kFolders + 1,
+                            kOwnPlace = kFolders + 2;
+  std::string measured_path(uint32_t place) const;
+  Status measure_place(uint32_t place) noexcept;
 
   std::string path_;
   Files& files_;
   Ledger& ledger_;
   const std::shared_ptr<const SealKey> key_;
-  std::array<uint64_t, kFolders + 3>
-      sizes_;  // the 16 folders, tmp, quarantine, the directory itself
+  std::array<uint64_t, kOwnPlace + 1> sizes_;  // by place
   std::array<bool, kFolders> dirty_{};
 };
 

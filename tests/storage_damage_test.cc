@@ -255,5 +255,40 @@ TEST(SsdTier, OneBadReadIsReadAgainAndAnIoErrorKeepsTheFile) {
   EXPECT_EQ(stats.quarantine_files, 0u);
 }
 
+TEST(Damage, AScrubGoesOnBehindWhatItCannotRemoveAndSaysHowMuchIsLeft) {
+  TempDir dir;
+  FaultFiles files;
+  std::mt19937_64 rng(24);
+  auto images = sample_chain(rng, 4);
+  auto tier = open_tier(dir, small_options(&files));
+  put_all(*tier, images);
+  for (const auto& image : images) {
+    flip_byte(path_of(dir, image.header.name), 300);
+    EXPECT_FALSE(tier->read(image.header.name).ok());
+  }
+  for (const char* name : {"/tmp/1000.tmp", "/tmp/1001.tmp", "/tmp/1002.tmp"}) {
+    std::ofstream(dir.store() + name) << "left over";
+  }
+  int temps = 0, moved = 0;  // the first of each is in the way
+  files.script = [&](const char* call, const std::string& path) -> Status {
+    bool temp = path.find("/tmp/") != path.npos, bad = path.find("/quarantine/") != path.npos;
+    bool hit = std::string(call) == "unlink" && ((temp && temps++ == 0) || (bad && moved++ == 0));
+    return hit ? Status(StatusCode::io_error, "injected") : Status();
+  };
+  Status scrubbed = tier->scrub();
+  EXPECT_EQ(scrubbed.code(), StatusCode::io_error);
+  EXPECT_NE(scrubbed.message().find("1 temporary files are left: injected"), std::string::npos)
+      << scrubbed.message();
+  auto count = [](const std::string& folder) {
+    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+  };
+  EXPECT_EQ(count(dir.store() + "/tmp"), 1);
+  EXPECT_EQ(count(dir.store() + "/quarantine"), 1);
+  EXPECT_EQ(tier->stats().quarantine_files, 1u);
+  files.script = nullptr;
+  EXPECT_TRUE(tier->scrub().ok());
+  EXPECT_EQ(count(dir.store() + "/tmp") + count(dir.store() + "/quarantine"), 0);
+}
+
 }  // namespace
 }  // namespace kv
