@@ -122,6 +122,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void reconciled();
   /// Valid files may belong to a model or profile that seems unused.
   bool files_unknown() const { return recovery_.unread > 0 || some_unreadable_; }
+  /// Plain records and profiles may be those of files that another key sealed.
+  bool others_may_name_records() const { return recovery_.other_key_files > 0; }
   /// At once, or when every file has been read: what erases must reach is known then.
   void when_all_known(std::function<void()> then);
   /// The highest serial of this model's records that another key sealed; 0: none.

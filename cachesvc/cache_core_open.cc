@@ -299,6 +299,7 @@ void CacheCore::Impl::release_models() {
 void CacheCore::Impl::release_realms(std::vector<Id> gone_models) {
   if (files_unknown()) return;
   auto profiles = index_.release_realms();
+  if (others_may_name_records()) return;
   if (!ssd_ || (profiles.empty() && gone_models.empty())) return;
   // What fails leaves records of no use, until a later open has written a newer one in their place.
   on_ssd([ssd = ssd_, models = std::move(gone_models), profiles = std::move(profiles)] {

@@ -166,7 +166,9 @@ void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<O
       // fit its model goes there now.
       on_ssd([ssd = ssd_, name] { return ssd->quarantine(name); }, [](Status) {});
       lose(*record);
-    } else if (status.code() == StatusCode::not_found) {
+    } else if (status.code() == StatusCode::not_found ||
+               status.code() == StatusCode::unsupported) {
+      // Of another version or key by now: what is stored anew takes its name.
       lose(*record);
     } else if (status.code() != StatusCode::busy) {
       ++count_.read_io_errors;

@@ -54,6 +54,7 @@ void CacheCore::Impl::add_recovery(const Recovery& part) {
   all.unreadable_objects += part.unreadable_objects;
   all.unknown_files += part.unknown_files;
   all.unknown_bytes += part.unknown_bytes;
+  all.newer_files += part.newer_files;
   all.other_key_files += part.other_key_files;
   all.other_key_bytes += part.other_key_bytes;
   all.ephemeral_dropped += part.ephemeral_dropped;
@@ -64,10 +65,7 @@ void CacheCore::Impl::add_recovery(const Recovery& part) {
     if (all.rejected.size() < kMaxRejectedNames) all.rejected.push_back(file);
   }
   count_.quarantined += part.quarantined;
-  bool newer = std::any_of(part.rejected.begin(), part.rejected.end(), [](const auto& file) {
-    return file.reason.code() == StatusCode::unsupported;
-  });
-  some_unreadable_ |= part.unreadable > 0 || newer || part.rejected.size() == kMaxRejectedNames;
+  some_unreadable_ |= part.unreadable > 0 || part.newer_files > 0;
 }
 
 uint64_t CacheCore::Impl::other_key_serial(const std::string& ns, const Id& fingerprint) const {

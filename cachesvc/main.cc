@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,6 +82,10 @@ void log_recovery(const Recovery& r) {
       r.unknown_files, r.other_key_files, r.ephemeral_dropped, r.unread, r.milliseconds);
   if (r.unread == 0 && !r.catalog_rebuilt.empty()) spdlog::warn("{}", r.catalog_rebuilt);
   if (r.unread > 0) return;
+  if (r.other_key_files > 0) {
+    spdlog::warn("ssd: {} files need another key than tier.ssd.key_file names: they serve nothing",
+                 r.other_key_files);
+  }
   size_t named = std::min(r.rejected.size(), kRejectedInLog);
   for (size_t i = 0; i < named; ++i) {
     spdlog::warn("left out {}: {}", r.rejected[i].file, r.rejected[i].reason.to_string());
@@ -176,6 +181,7 @@ int serve(const Config& config, int ready_fd) {
   if (config.cache.ssd_key != nullptr) {
     rlimit none{0, 0};
     (void)::setrlimit(RLIMIT_CORE, &none);  // a core would hold the key and what it seals
+    (void)::prctl(PR_SET_DUMPABLE, 0);      // the limit does not hold where cores go to a program
   }
   if (!config.cache.ssd_dir.empty()) {
     Status status = make_parents(config.cache.ssd_dir);

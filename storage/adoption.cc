@@ -85,7 +85,6 @@ bool Adoption::drop_dead(const std::string& path, const FileInfo& info) {
 bool Adoption::reject(const std::string& path, const ParsedName& name, const Status& status,
                       const FileInfo& info, Recovery& out) {
   std::string file = path.substr(path.rfind('/') + 1);
-  Status reason = status;
   bool stays = false;
   if (status.code() == StatusCode::corruption) {
     Status moved = quarantine_.take(path, file);
@@ -94,9 +93,9 @@ bool Adoption::reject(const std::string& path, const ParsedName& name, const Sta
     auto seal = sealed_by_other(dir_.files(), path, dir_.key());
     bool dead = seal && seal->ephemeral && dir_.key() != nullptr && dir_.key()->ephemeral();
     if (dead && drop_dead(path, info)) {
-      reason = {StatusCode::not_found, "sealed with a key that was in memory only and is gone"};
       ++out.ephemeral_dropped;
       dir_.mark_dirty(folder_of(name.object.id));
+      return stays;
     } else if (seal) {
       stays = true;
       ++out.other_key_files;
@@ -104,12 +103,13 @@ bool Adoption::reject(const std::string& path, const ParsedName& name, const Sta
       others_.add(folder_of(name.object.id), file, info);
     } else {
       ++out.unknown_files;
+      ++out.newer_files;
       out.unknown_bytes += info.allocated_bytes;
     }
   } else {
     ++out.unreadable;
   }
-  if (out.rejected.size() < kMaxRejectedNames) out.rejected.push_back({file, reason});
+  if (out.rejected.size() < kMaxRejectedNames) out.rejected.push_back({file, status});
   return stays;
 }
 

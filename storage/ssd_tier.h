@@ -83,6 +83,7 @@ struct Recovery {
   uint64_t unreadable_objects = 0;  ///< of these, files of objects: they may be there again later
   uint64_t unknown_files = 0;       ///< foreign names or other format versions: left alone, counted
   uint64_t unknown_bytes = 0;       ///< allocated by them
+  uint64_t newer_files = 0;         ///< of `unknown_files`, those with names of ours
   uint64_t other_key_files = 0;     ///< sealed with another key: left alone, counted, and removed
                                     ///< when a write needs their room
   uint64_t other_key_bytes = 0;     ///< allocated by them
@@ -93,8 +94,7 @@ struct Recovery {
   std::string catalog_rebuilt;      ///< why the catalog was started anew or left out; empty if it
                                     ///< was good
   std::vector<RejectedFile> rejected;  ///< the first kMaxRejectedNames of `quarantined`,
-                                       ///< `unreadable`, `ephemeral_dropped`, and files of other
-                                       ///< versions and keys
+                                       ///< `unreadable`, and files of other versions and keys
   uint64_t unread = 0;                 ///< files left to adopt_more(): counted, not yet known
   uint64_t milliseconds = 0;           ///< that it took
 };

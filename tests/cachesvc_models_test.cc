@@ -1,5 +1,6 @@
 // Models, profiles and realms come and go: what is open or stored of stays, what nothing names any
 // more makes room, on the SSD too.
+#include <fstream>
 #include <set>
 
 #include "storage/inspect.h"
@@ -126,6 +127,64 @@ TEST_F(Models, EachKeyFindsItsOwnModelsAndPromptsAgain) {
       EXPECT_EQ(b.fetch(plus_one(prompts[i]))->tokens, 40u);
       EXPECT_EQ(b.stat("quarantined"), 0u);
     }
+  }
+}
+
+// What another key sealed holds no model in memory, and keeps the plain records that it needs.
+TEST_F(Models, FilesOfAnotherKeyHoldNoModelAndLoseNoRecord) {
+  ModelSpec stored = plain_model(2, 2);
+  CacheOptions plain = options(1), sealed = options(1), other = options(1);
+  sealed.ssd_key = kv::testing::sample_key(1);
+  other.ssd_key = kv::testing::sample_key(2);
+  for (const CacheOptions* o : {&plain, &sealed}) {  // plain records, a sealed entry
+    auto cache = open_cache(*o);
+    auto c = client(*cache);
+    auto b = Bench::open(*c, stored, make_profile(stored, 4));
+    if (o == &sealed) {
+      ASSERT_TRUE(b.store(tokens_, Durability::durable).ok());
+    }
+  }
+  {
+    auto cache = open_cache(other);
+    for (uint8_t i = 3; i < 6; ++i) {
+      EXPECT_TRUE(open_status(*client(*cache), plain_model(i, i)).ok()) << +i;
+    }
+  }
+  {
+    auto cache = open_cache(sealed);
+    auto c = client(*cache);
+    auto b = Bench::open(*c, stored);
+    EXPECT_EQ(b.fetch(plus_one(tokens_))->tokens, 40u);
+  }
+  auto cache = open_cache(other);
+  EXPECT_TRUE(open_status(*client(*cache), plain_model(6, 6)).ok());
+  auto c = client(*cache);
+  auto b = Bench::open(*c, stored);  // whose plain record is there still
+  EXPECT_EQ(b.store(tokens_, Durability::durable)->level, Durability::durable);
+}
+
+// A file that changed its key id under its record is a miss, and gives way to what is stored anew.
+TEST_F(Models, AFileThatCanNoLongerBeOpenedIsStoredAnew) {
+  ModelSpec model = plain_model(2, 2);
+  CacheOptions sealed = options(1);
+  sealed.ssd_key = kv::testing::sample_key(1);
+  for (int round = 0; round < 3; ++round) {
+    auto cache = open_cache(sealed);
+    auto c = client(*cache);
+    auto b = Bench::open(*c, model);
+    if (round == 1) {
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(dir_.store())) {
+        if (entry.path().extension() != ".tail") continue;
+        std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+        file.seekp(24);  // FORMAT.md, "Sealed files": the key id
+        file.put('?');
+      }
+      EXPECT_LT(b.fetch(plus_one(tokens_))->tokens, 40u);
+    }
+    if (round < 2) {
+      EXPECT_EQ(b.store(tokens_, Durability::durable)->level, Durability::durable);
+    }
+    EXPECT_EQ(b.fetch(plus_one(tokens_))->tokens, 40u) << round;
   }
 }
 
