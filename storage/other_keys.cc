@@ -1,14 +1,19 @@
-// Files of other keys: a list by age.
+// Files of other keys: a list in the order in which they make room.
 #include "storage/other_keys.h"
 
+#include "storage/file_names.h"
 #include "storage/file_reader.h"
 
 namespace kv {
 
 void OtherKeys::add(uint32_t folder, const std::string& name, const FileInfo& info) {
   forget(name);
-  if (by_age_.size() == kMaxListedOthers) return;
-  auto at = by_age_.emplace(info.modified_ns, File{folder, name, info.allocated_bytes});
+  if (order_.size() == kMaxListedOthers) return;
+  auto parsed = parse_file_name(name);
+  bool record =
+      parsed && (parsed->kind == FileKind::profile || parsed->kind == FileKind::model_record);
+  auto at = order_.emplace(std::pair(record, -info.modified_ns),
+                           File{folder, name, info.allocated_bytes});
   by_name_.emplace(name, at);
   ++files_;
   bytes_ += info.allocated_bytes;
@@ -18,7 +23,7 @@ void OtherKeys::take_out(Files::iterator file) {
   --files_;
   bytes_ -= file->second.allocated_bytes;
   by_name_.erase(file->second.name);
-  by_age_.erase(file);
+  order_.erase(file);
 }
 
 void OtherKeys::forget(const std::string& name) {
@@ -28,9 +33,9 @@ void OtherKeys::forget(const std::string& name) {
 
 bool OtherKeys::make_room(uint64_t bytes) {
   uint64_t freed = 0;
-  while (freed < bytes && !by_age_.empty()) {
-    File file = by_age_.begin()->second;
-    take_out(by_age_.begin());
+  while (freed < bytes && !order_.empty()) {
+    File file = order_.begin()->second;
+    take_out(order_.begin());
     std::string path = dir_.folder_path(file.folder) + "/" + file.name;
     if (!sealed_by_other(dir_.files(), path, dir_.key())) continue;  // not what was listed
     if (!dir_.files().unlink(path).ok()) continue;  // stays, and stays counted in the ledger

@@ -1,13 +1,16 @@
 // OtherKeys: the files here that are sealed with a key which is not this owner's.
 //
 // They serve nothing as long as this owner runs, so they make room when a write needs some, the
-// oldest first; else they stay. Their bytes are in the ledger. Internal to storage/; called under
-// the tier's writer lock, bytes() and the counts from any thread.
+// newest first, so that what is left when their key returns has its parents; model records and
+// profiles last, without which nothing is served. Else they stay. Their bytes are in the ledger.
+// Internal to storage/; called under the tier's writer lock, bytes() and the counts from any
+// thread.
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "storage/store_dir.h"
 
@@ -37,11 +40,11 @@ class OtherKeys {
     std::string name;
     uint64_t allocated_bytes;
   };
-  using Files = std::multimap<int64_t, File>;  // by age
+  using Files = std::multimap<std::pair<bool, int64_t>, File>;  // a record or profile; minus time
   void take_out(Files::iterator file);
 
   StoreDir& dir_;
-  Files by_age_;
+  Files order_;
   std::map<std::string, Files::iterator> by_name_;
   std::atomic<uint64_t> files_{0}, bytes_{0}, dropped_{0};
 };

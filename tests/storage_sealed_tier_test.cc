@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 
 #include "storage/file_reader.h"
@@ -225,26 +226,40 @@ TEST(SealedTier, PlainAndSealedFilesAndThoseOfOtherKeysLieSideBySide) {
   EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
 }
 
-TEST(SealedTier, FilesOfOtherKeysMakeRoomTheOldestFirst) {
+TEST(SealedTier, FilesOfOtherKeysMakeRoomTheNewestFirstAndRecordsLast) {
+  constexpr uint64_t kLimitBytes = kMinLimitBytes + (2 << 20);  // for one or two of the first
   TempDir dir;
   std::mt19937_64 rng(74);
   auto first = sample_chain(rng, 4, 1 << 13), second = sample_chain(rng, 4, 1 << 13);  // 1 MiB each
   {
-    auto tier = open_tier(dir, options_with(sample_key(1), kMinLimitBytes));
+    auto tier = open_tier(dir, options_with(sample_key(1), kLimitBytes));
     put_all(*tier, first);
+    ASSERT_TRUE(tier->put_profile(sample_profile(1)).ok());
+    ASSERT_TRUE(tier->put_model_record(sample_record(1)).ok());  // the newest
   }
-  auto tier = open_tier(dir, options_with(sample_key(2), kMinLimitBytes));
+  auto time = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  for (const auto& image : first) {
+    fs::last_write_time(path_of(dir, image.header.name), time += std::chrono::seconds(1));
+  }
+  auto tier = open_tier(dir, options_with(sample_key(2), kLimitBytes));
   EXPECT_GE(tier->room_left(), 4u << 20) << "their room counts as left";
   put_all(*tier, {second.begin(), second.begin() + 1});
   put_all(*tier, {first[3]});  // one of them becomes this owner's own
   put_all(*tier, {second.begin() + 1, second.end()});
-  EXPECT_FALSE(fs::exists(path_of(dir, first[0].header.name))) << "the oldest goes first";
-  EXPECT_EQ(tier->stats().other_key_dropped + tier->stats().other_key_files, 3u);
+  EXPECT_FALSE(fs::exists(path_of(dir, first[2].header.name))) << "the newest goes first";
+  EXPECT_TRUE(fs::exists(path_of(dir, first[0].header.name))) << "the root last";
+  EXPECT_EQ(tier->stats().other_key_dropped + tier->stats().other_key_files, 5u);
   EXPECT_GT(tier->stats().other_key_dropped, 0u);
   EXPECT_TRUE(tier->read(first[3].header.name).ok()) << "and never what took its name";
   for (const auto& image : second) EXPECT_TRUE(tier->read(image.header.name).ok());
   EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
-  EXPECT_LE(du(dir.store()), kMinLimitBytes);
+  EXPECT_LE(du(dir.store()), kLimitBytes);
+  tier.reset();
+  Recovery found;
+  (void)open_tier(dir, options_with(sample_key(1), kLimitBytes), &found);
+  EXPECT_EQ(found.profiles.size(), 1u) << "its key is back";
+  EXPECT_EQ(found.models.size(), 1u);
+  EXPECT_TRUE(names_of(found).contains(first[0].header.name));
 }
 
 // Somebody put another file in the place of one that was listed: it is not this owner's to remove.
@@ -253,6 +268,8 @@ TEST(SealedTier, OnlyWhatIsStillOfAnotherKeyMakesRoom) {
   std::mt19937_64 rng(77);
   auto first = sample_chain(rng, 4, 1 << 13), second = sample_chain(rng, 4, 1 << 13);
   put_all(*open_tier(dir, options_with(sample_key(1), kMinLimitBytes)), first);
+  fs::last_write_time(path_of(dir, first[0].header.name),  // so that it is the first to go
+                      fs::file_time_type::clock::now() + std::chrono::hours(1));
   auto tier = open_tier(dir, options_with(sample_key(2), kMinLimitBytes));
   auto plain = encode_file(first[0])->flatten();
   std::ofstream(path_of(dir, first[0].header.name), std::ios::binary)
