@@ -127,6 +127,7 @@ Status DirectoryTier::remove_file(const Id& id, const std::string& name, EraseRe
   KV_ASSIGN_OR_RETURN(FileInfo info, dir_.files().stat(path));
   KV_RETURN_IF_ERROR(dir_.files().unlink(path));
   ledger_.remove(info.allocated_bytes);
+  other_keys_.forget(name);
   dir_.mark_dirty(folder_of(id));
   ++reply.erased;
   reply.freed_bytes += info.allocated_bytes;
@@ -261,8 +262,10 @@ Result<std::shared_ptr<const Profile>> DirectoryTier::read_profile(const Id& id)
 
 Status DirectoryTier::erase_profile(const Id& id) {
   std::lock_guard lock(writer_mutex_);
+  std::string name = profile_file_name(id);
+  if (sealed_by_other(dir_.files(), dir_.file_path(id, name), dir_.key())) return {};
   EraseReply reply;
-  Status status = remove_file(id, profile_file_name(id), reply);
+  Status status = remove_file(id, name, reply);
   if (!status.ok() && status.code() != StatusCode::not_found) return status;
   return dir_.sync_folder(folder_of(id));
 }

@@ -193,6 +193,7 @@ class SsdTier {
   /// Records are durable on return, before the first block that names them.
   virtual Status put_profile(const Profile& profile) = 0;
   virtual Result<std::shared_ptr<const Profile>> read_profile(const Id& id) = 0;
+  /// One that another key sealed stays: so do the files that name it. So do such model records.
   virtual Status erase_profile(const Id& id) = 0;
   /// Replaces records of lower serial but those that another key sealed. Returns: invalid_argument
   /// if a higher or equal serial is there.

@@ -279,6 +279,36 @@ TEST(SealedTier, OnlyWhatIsStillOfAnotherKeyMakesRoom) {
   EXPECT_GT(tier->stats().other_key_dropped, 0u);
 }
 
+TEST(SealedTier, ProfilesAndRecordsOfAnotherKeyAreNotErasedWhatIsErasedByNameIsCountedNoMore) {
+  TempDir dir;
+  std::mt19937_64 rng(79);
+  auto images = sample_chain(rng, 2);
+  Id profile = sample_profile(1).id(), model = model_id("tenant", sample_realm().fingerprint);
+  {
+    auto tier = open_tier(dir, options_with(sample_key(1)));
+    put_all(*tier, images);
+    ASSERT_TRUE(tier->put_profile(sample_profile(1)).ok());
+    ASSERT_TRUE(tier->put_model_record(sample_record(1)).ok());
+  }
+  {
+    auto tier = open_tier(dir, options_with(sample_key(2)));
+    EXPECT_TRUE(tier->erase_profile(profile).ok());
+    EXPECT_TRUE(tier->erase_model_records(model).ok());
+    EXPECT_EQ(tier->stats().other_key_files, 4u);
+    std::vector<ObjectName> name = {images[1].header.name};
+    ASSERT_TRUE(tier->erase(name).ok());
+    EXPECT_EQ(tier->stats().other_key_files, 3u);
+    EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+  }
+  Recovery found;
+  auto tier = open_tier(dir, options_with(sample_key(1)), &found);
+  EXPECT_EQ(found.profiles.size(), 1u);
+  EXPECT_EQ(found.models.size(), 1u);
+  EXPECT_EQ(found.objects.size(), 1u);
+  EXPECT_TRUE(tier->erase_profile(profile).ok());
+  EXPECT_FALSE(tier->read_profile(profile).ok()) << "its owner erases it";
+}
+
 TEST(SealedTier, WhatAKeyInMemorySealedIsDroppedByTheNextOne) {
   TempDir dir;
   std::mt19937_64 rng(75);

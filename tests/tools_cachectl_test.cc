@@ -313,8 +313,9 @@ TEST_F(Cachectl, PurgeLeavesNoTraceOfItsNamespaceAndAllOfTheOthers) {
   EXPECT_FALSE(tier_->read(second_.name).ok());  // to quarantine
   tier_.reset();
   std::string ns = realm_.ns;
-  Ran dry = run_changing("purge --dry-run --json " + store() + " '" + ns + "'");
+  Ran dry = run("purge --dry-run --json " + store() + " '" + ns + "'");
   EXPECT_EQ(dry.parsed()["objects"], 3u) << dry.out << dry.err;
+  EXPECT_EQ(dry.parsed()["quarantined"], 1u);
   EXPECT_TRUE(fs::exists(path(first_)));
   Ran ran = run_changing("purge " + store() + " '" + ns + "'");
   EXPECT_EQ(ran.code, 0) << ran.err;
@@ -330,6 +331,36 @@ TEST_F(Cachectl, PurgeLeavesNoTraceOfItsNamespaceAndAllOfTheOthers) {
   EXPECT_EQ(run("verify --deep " + store()).code, 0);
   EXPECT_TRUE(fs::exists(path(kept)));
   EXPECT_EQ(run("gc --dry-run --json " + store()).parsed()["files"].size(), 0u);
+}
+
+// A sealed file may need any of them, and nobody without the key can tell.
+TEST_F(Cachectl, PurgeKeepsTheProfilesWhereAFileIsSealed) {
+  tier_.reset();
+  Object sealed = first_;
+  stamp(sealed, {"another", realm_.fingerprint, realm_.profile});
+  SsdOptions options = small_options();
+  options.key = sample_key('k');
+  tier_ = *SsdTier::open(store(), options);
+  ASSERT_TRUE(tier_->recover().ok());
+  ASSERT_TRUE(tier_->put(std::vector{packed(sealed)}, Durability::spilled)[0].status.ok());
+  tier_.reset();
+  spew(store() + "/tmp/7.tmp", "left by a dead process");
+  std::string hex_id = profile_->id().hex();
+  std::string profile = store() + "/" + hex_id.substr(0, 1) + "/" + hex_id + ".profile";
+  ASSERT_TRUE(fs::exists(profile));
+  for (bool dry : {true, false}) {
+    std::string command = "purge --json " + store() + " '" + realm_.ns + "'";
+    Ran ran = dry ? run(command + " --dry-run") : run_changing(command);
+    EXPECT_EQ(ran.code, 1) << ran.out;
+    EXPECT_EQ(ran.parsed()["objects"], 4u) << ran.out;
+    EXPECT_EQ(ran.parsed()["models"], 1u) << ran.out;
+    EXPECT_EQ(ran.parsed()["profiles"], 0u) << ran.out;
+    EXPECT_EQ(ran.parsed()["sealed"], 1u) << ran.out;
+    EXPECT_THAT(ran.err, HasSubstr("the profiles stay"));
+    EXPECT_TRUE(fs::exists(profile));
+  }
+  EXPECT_FALSE(fs::exists(path(first_)));
+  EXPECT_TRUE(fs::exists(path(sealed)));
 }
 
 TEST_F(Cachectl, GcRemovesNothingWhereAFileIsDamaged) {

@@ -54,7 +54,7 @@ int run(int argc, char** argv) {
       "purge", "remove every trace of a namespace, and all of quarantine (no daemon may run)",
       run_purge);
   purge->add_option("NAMESPACE", request.ns, "whose objects, records and rows go")->required();
-  purge->add_flag("--dry-run", request.dry_run, "only say how much it is");
+  purge->add_flag("--dry-run", request.dry_run, "only say how much it is; safe beside a daemon");
   command("stats", "totals of the directory, and per model", run_stats);
   CLI::App* counters = app.add_subcommand(
       "counters", "what a running daemon counts: hits, spills, bytes written, recovery");

@@ -2,7 +2,7 @@
 //
 // cachectl reads a store's directory through storage/inspect.h and never creates, locks or changes
 // anything in it, so it works beside a running daemon. Four commands change it: `verify --repair`,
-// `reindex`, `purge`, and `gc` without --dry-run. They take the directory's lock and are refused
+// `reindex`, `purge` and `gc` without --dry-run. They take the directory's lock and are refused
 // beside a daemon. One thread.
 #pragma once
 

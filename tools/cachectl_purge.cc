@@ -2,7 +2,8 @@
 //
 // Its objects, model records and the profiles that only it named; all temporary and quarantined
 // files, as nobody can tell whose a damaged one was; and the catalog's pages, which are written
-// anew. A file that can't be understood stays and is told: it may be the namespace's.
+// anew. A file that can't be understood stays and is told: it may be the namespace's. So do all
+// profiles then: it may need one of them. --dry-run only reads, and is safe beside a daemon.
 #include <set>
 
 #include "proto/identity.h"
@@ -15,25 +16,65 @@ namespace {
 struct Traces {
   std::vector<ObjectName> objects;
   std::set<Id> models;    ///< ids of its model records
-  std::set<Id> profiles;  ///< that nothing outside names
+  std::set<Id> profiles;  ///< that nothing else names
+  uint64_t quarantined = 0;
+  uint64_t not_understood = 0;  ///< files that may be the namespace's
+  uint64_t sealed = 0;          ///< of these, with another key
 };
 
-Traces traces_of(const std::string& ns, const Recovery& found) {
-  Traces out;
-  std::set<Id> others;
-  auto take = [&](const std::string& own, const Id& profile) {
-    (own == ns ? out.profiles : others).insert(profile);
-    return own == ns;
-  };
-  for (const KnownObject& known : found.objects) {
-    const Object& o = known.header;
+class Search {
+ public:
+  explicit Search(const std::string& ns) : ns_(ns) {}
+  void add(const Object& o) {
     if (take(o.ns, o.profile)) out.objects.push_back(o.name);
   }
-  for (const ModelRecord& m : found.models) {
+  void add(const ModelRecord& m) {
     if (take(m.ns, m.profile)) out.models.insert(model_id(m.ns, m.model.fingerprint));
   }
-  for (const Id& id : others) out.profiles.erase(id);
-  return out;
+  Traces finish() {
+    for (const Id& id : others_) out.profiles.erase(id);
+    // One of them may name any profile.
+    if (out.not_understood > 0) out.profiles.clear();
+    return std::move(out);
+  }
+  Traces out;
+
+ private:
+  bool take(const std::string& own, const Id& profile) {
+    (own == ns_ ? out.profiles : others_).insert(profile);
+    return own == ns_;
+  }
+  const std::string& ns_;
+  std::set<Id> others_;
+};
+
+Traces traces_of(const std::string& ns, const Recovery& found, uint64_t quarantined) {
+  Search search(ns);
+  for (const KnownObject& known : found.objects) search.add(known.header);
+  for (const ModelRecord& record : found.models) search.add(record);
+  search.out.quarantined = quarantined;
+  search.out.not_understood = found.unreadable + found.unknown_files + found.other_key_files;
+  search.out.sealed = found.other_key_files;
+  return search.finish();
+}
+
+// The same from outside: a recovery would mend the directory.
+Traces traces_of(const std::string& ns, const Inspection& seen) {
+  Search search(ns);
+  search.out.quarantined = seen.quarantined.size();
+  for (const InspectedFile& file : seen.files) {
+    if (file.status.code() == StatusCode::corruption) {
+      ++search.out.quarantined;
+    } else if (!file.status.ok()) {
+      ++search.out.not_understood;
+    } else if (file.model) {
+      search.add(*file.model);
+    } else if (is_object(file)) {
+      search.add(file.header);
+    }
+  }
+  search.out.sealed = seen.totals.other_key_files;
+  return search.finish();
 }
 
 Status remove(SsdTier& tier, const Traces& traces) {
@@ -43,44 +84,50 @@ Status remove(SsdTier& tier, const Traces& traces) {
   return tier.scrub();
 }
 
+Result<Traces> purge(const Request& request) {
+  if (request.dry_run) {
+    KV_ASSIGN_OR_RETURN(Inspection seen, inspect_directory(request.directory, InspectDepth::headers,
+                                                           request.key.get()));
+    return traces_of(request.ns, seen);
+  }
+  KV_ASSIGN_OR_RETURN(auto tier, own_store(request, {}));
+  KV_ASSIGN_OR_RETURN(Recovery found, tier->recover());
+  Traces traces = traces_of(request.ns, found, tier->stats().quarantine_files);
+  KV_RETURN_IF_ERROR(remove(*tier, traces));
+  return traces;
+}
+
 }  // namespace
 
 Exit run_purge(const Request& request) {
-  auto tier = own_store(request, {});
-  if (!tier.ok()) return report_error(tier.status());
-  auto found = (*tier)->recover();
-  if (!found.ok()) return report_error(found.status());
-  Traces traces = traces_of(request.ns, *found);
-  uint64_t quarantined = (*tier)->stats().quarantine_files;
-  uint64_t not_understood = found->unreadable + found->unknown_files + found->other_key_files;
-  if (!request.dry_run) {
-    Status removed = remove(**tier, traces);
-    if (!removed.ok()) return report_error(removed);
-  }
+  auto traces = purge(request);
+  if (!traces.ok()) return report_error(traces.status());
   if (request.json) {
     print_json({{"dry_run", request.dry_run},
-                {"objects", traces.objects.size()},
-                {"models", traces.models.size()},
-                {"profiles", traces.profiles.size()},
-                {"quarantined", quarantined},
-                {"not_understood", not_understood},
-                {"sealed", found->other_key_files}});
+                {"objects", traces->objects.size()},
+                {"models", traces->models.size()},
+                {"profiles", traces->profiles.size()},
+                {"quarantined", traces->quarantined},
+                {"not_understood", traces->not_understood},
+                {"sealed", traces->sealed}});
   } else {
-    std::printf(
-        "%s %s, %s, %s and %s in quarantine\n", request.dry_run ? "would remove" : "removed",
-        counted(traces.objects.size(), "object").c_str(),
-        counted(traces.models.size(), "model").c_str(),
-        counted(traces.profiles.size(), "profile").c_str(), counted(quarantined, "file").c_str());
+    std::printf("%s %s, %s, %s and %s in quarantine\n",
+                request.dry_run ? "would remove" : "removed",
+                counted(traces->objects.size(), "object").c_str(),
+                counted(traces->models.size(), "model").c_str(),
+                counted(traces->profiles.size(), "profile").c_str(),
+                counted(traces->quarantined, "file").c_str());
   }
-  if (not_understood > 0) {
-    std::fprintf(stderr, "cachectl: %s can't be understood and may be the namespace's\n",
-                 counted(not_understood, "file").c_str());
+  if (traces->not_understood > 0) {
+    std::fprintf(stderr,
+                 "cachectl: %s can't be understood and may be the namespace's; the profiles stay\n",
+                 counted(traces->not_understood, "file").c_str());
   }
-  if (found->other_key_files > 0) {
+  if (traces->sealed > 0) {
     std::fprintf(stderr, "cachectl: %s of these sealed with another key than --key-file's\n",
-                 counted(found->other_key_files, "file").c_str());
+                 counted(traces->sealed, "file").c_str());
   }
-  return not_understood == 0 ? Exit::ok : Exit::failed;
+  return traces->not_understood == 0 ? Exit::ok : Exit::failed;
 }
 
 }  // namespace kv::cachectl
