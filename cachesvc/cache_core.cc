@@ -37,6 +37,8 @@ void CacheCore::Impl::close() {
   ssd_watch_.reset();
   budget_timer_.reset();
   after_reconcile_.clear();
+  // Its end waits for the device, so it comes where the device's other work is done.
+  if (ssd_) boost::asio::post(ssd_strand_, [ssd = std::move(ssd_)] {});
 }
 
 Result<uint64_t> CacheCore::Impl::connect(const std::string& ns) {
@@ -103,7 +105,10 @@ void CacheCore::Impl::add_call(uint64_t session, std::shared_ptr<CallBase> call,
   });
 }
 
-void CacheCore::Impl::forget_call(CallBase* call) { calls_.erase(call); }
+void CacheCore::Impl::forget_call(CallBase* call) {
+  calls_.erase(call);
+  std::erase_if(after_reconcile_, [&](const auto& waiting) { return waiting.first.get() == call; });
+}
 
 std::vector<PinnedName> CacheCore::Impl::pin_all(const std::vector<Record*>& records) {
   std::vector<PinnedName> pins;

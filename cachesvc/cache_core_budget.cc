@@ -8,6 +8,7 @@ namespace kv {
 // True if nothing may be written now; whoever asked is called again when something may.
 bool CacheCore::Impl::hold_spills() {
   if (!budget_.limited()) return false;
+  if (writing_) return true;  // what it writes counts first
   auto at = budget_.next(Clock::now());
   if (at <= Clock::now()) {
     order_by_use();

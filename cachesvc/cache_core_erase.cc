@@ -4,6 +4,11 @@
 #include "cachesvc/cache_core_impl.h"
 
 namespace kv {
+namespace {
+
+constexpr size_t kErasedAtATime = 256;  // files of one job
+
+}  // namespace
 
 // Every object of the model, in any profile, whose entry begins with the query, or may do so.
 Result<std::vector<Record*>> CacheCore::Impl::erase_targets(const ModelState& model,
@@ -47,8 +52,8 @@ void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadl
                             Done<Result<uint64_t>> done) {
   auto call = begin<Result<uint64_t>>(session, deadline, std::move(done));
   if (call->finished()) return;
-  when_all_known([this, session, model, query = std::move(query), call] {
-    if (!call->finished()) erase_now(session, model, query, call);
+  when_all_known(call, [this, session, model, query = std::move(query), call] {
+    erase_now(session, model, query, call);
   });
 }
 
@@ -79,13 +84,7 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
     if (!opening_) release_realms();
     return;
   }
-  // Behind every write under way, so that nothing comes back; then the catalog forgets the tokens.
-  on_ssd([ssd = ssd_, names, pool = pool_, trim, whole_namespace]() -> Status {
-    if (trim) pool->trim();
-    if (names.empty() && !whole_namespace) return {};
-    KV_RETURN_IF_ERROR(ssd->erase(names).status());
-    return whole_namespace ? ssd->scrub() : ssd->checkpoint();
-  }, [this, call, removed](Status status) {
+  auto finish = [this, call, removed](Status status) {
     if (uint64_t files = recovery_.unreadable_objects; status.ok() && files > 0) {
       status = {StatusCode::io_error, std::to_string(files) +
                                           " files could not be read since the start: what they "
@@ -93,8 +92,58 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
     }
     if (status.ok()) call->finish(removed);
     else call->fail(status);
-  });
+  };
+  if (trim) {
+    on_ssd([pool = pool_] {
+      pool->trim();
+      return true;
+    }, [](bool) {});
+  }
+  erase_files(std::move(names), whole_namespace, std::move(finish));
   if (!opening_) release_realms();
+}
+
+// The files, then the catalog forgets the tokens. All is queued at once, behind every write under
+// way and before any later one, so that nothing comes back; in parts, so that what takes long is
+// not taken for a device that hangs.
+void CacheCore::Impl::erase_files(std::vector<ObjectName> names, bool and_scrub,
+                                  std::function<void(Status)> done) {
+  auto first_error = std::make_shared<Status>();
+  for (size_t at = 0; at < names.size(); at += kErasedAtATime) {
+    auto from = names.begin() + static_cast<ptrdiff_t>(at);
+    auto count = static_cast<ptrdiff_t>(std::min(kErasedAtATime, names.size() - at));
+    on_ssd([ssd = ssd_, part = std::vector<ObjectName>(from, from + count)] {
+      return ssd->erase(part).status();
+    }, [first_error](Status status) {
+      if (first_error->ok()) *first_error = std::move(status);
+    });
+  }
+  auto end = [done = std::move(done), first_error](Status status) {
+    done(first_error->ok() ? status : *first_error);
+  };
+  if (and_scrub) return scrub(std::move(end));
+  on_ssd([ssd = ssd_, none = names.empty()] { return none ? Status() : ssd->checkpoint(); },
+         std::move(end));
+}
+
+// A full SSD makes room for the new catalog once, as it does for objects.
+void CacheCore::Impl::scrub(std::function<void(Status)> done) {
+  struct Attempt {
+    Status status;
+    uint64_t needed;
+  };
+  on_ssd([ssd = ssd_]() -> Attempt {
+    Status status = ssd->scrub();
+    return {std::move(status), ssd->scrub_room()};
+  }, [this, done = std::move(done)](Attempt first) {
+    bool full = first.status.code() == StatusCode::resource_exhausted;
+    auto victims = full ? ssd_victims(first.needed) : std::vector<ObjectName>{};
+    if (victims.empty()) return done(first.status);
+    on_ssd([ssd = ssd_, victims]() -> Status {
+      KV_RETURN_IF_ERROR(ssd->erase(victims).status());
+      return ssd->scrub();
+    }, done);
+  });
 }
 
 StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {

@@ -301,15 +301,16 @@ void CacheCore::Impl::promote_window(std::shared_ptr<FetchCall> f,
                                      std::shared_ptr<FetchBatch> batch) {
   auto one_done = [this, f, batch](Status) {
     if (--batch->left > 0) return;
-    bool gone = f->call && f->call->finished();
-    if (batch->next < batch->wanted.size() && !gone) return promote_window(f, batch);
+    bool stop = reads_hang() || (f->call && f->call->finished());
+    if (batch->next < batch->wanted.size() && !stop) return promote_window(f, batch);
+    batch->room->stored.release();  // a read that hangs keeps the window, not the rest of the path
     batch->room.reset();
     unpin_all(batch->pins);
     fetch_step(f);
   };
   batch->left = 1;
   uint64_t window = batch->room->promotion.bytes();
-  for (; batch->next < batch->wanted.size(); ++batch->next) {
+  for (; batch->next < batch->wanted.size() && !reads_hang(); ++batch->next) {
     Record* r = find_pinned(batch->wanted[batch->next]);
     if (!r || r->ram || !r->on_ssd()) continue;
     if (promoting(*r)) {

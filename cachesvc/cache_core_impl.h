@@ -119,13 +119,17 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void adopt_objects(std::vector<KnownObject> objects);
   bool adopt_object(const KnownObject& known, bool last);
   void reconcile();
+  void place(std::vector<KnownObject> objects, std::chrono::microseconds pause);
+  bool room_in_index(const std::vector<KnownObject>& objects);
+  uint64_t index_limit() const;
   void reconciled();
   /// Valid files may belong to a model or profile that seems unused.
   bool files_unknown() const { return recovery_.unread > 0 || some_unreadable_; }
   /// Plain records and profiles may be those of files that another key sealed.
   bool others_may_name_records() const { return recovery_.other_key_files > 0; }
-  /// At once, or when every file has been read: what erases must reach is known then.
-  void when_all_known(std::function<void()> then);
+  /// At once, or when every file has been read: what erases must reach is known then. Not at all
+  /// if the call has ended by then.
+  void when_all_known(std::shared_ptr<CallBase> call, std::function<void()> then);
   /// The highest serial of this model's records that another key sealed; 0: none.
   uint64_t other_key_serial(const std::string& ns, const Id& fingerprint) const;
 
@@ -240,6 +244,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void join_promotion(Record& record, std::function<void(Status)> done);
   bool promoting(const Record& record) const;
   void promoted(const ObjectName& name, uint64_t serial, Result<ObjectPtr> result);
+  bool lose_file(Record& record, const Status& status);
   void lose(Record& record);
   Room room_to_promote(const Record& record) const;
 
@@ -249,6 +254,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::shared_ptr<RoomCharges> make_room(const Room& room, bool dirty_too);
   std::shared_ptr<RoomCharges> room_now(const Room& room);
   void evict(Record& record);
+  void keep_file(Record& record);
   void pump_room();
   void room_timeout(uint64_t id);
   bool spill_for_room(uint64_t bytes);
@@ -269,6 +275,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void write_batch(std::shared_ptr<SpillBatch> batch);
   std::vector<ObjectName> ssd_victims(uint64_t bytes);
   void batch_written(std::shared_ptr<SpillBatch> batch, std::vector<PutResult> results);
+  void drop_known_file(Record& record);
   void finish_batch(std::shared_ptr<SpillBatch> batch);
   void spill_failed(Record& record);
   void charge_writes();
@@ -290,6 +297,9 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
              Done<Result<uint64_t>> done);
   void erase_now(uint64_t session, uint32_t model, const Query& query,
                  std::shared_ptr<Call<Result<uint64_t>>> call);
+  void erase_files(std::vector<ObjectName> names, bool and_scrub,
+                   std::function<void(Status)> done);
+  void scrub(std::function<void(Status)> done);
   Result<std::vector<Record*>> namespace_targets(uint64_t session, const Query& query);
   Result<std::vector<Record*>> erase_targets(const ModelState& model, const Query& query);
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
@@ -350,10 +360,11 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   Recovery recovery_;  ///< sums so far, without objects; `unread`: files still to be read
   bool some_unreadable_ = false;        ///< valid files may be among what could not be read
   bool reading_files_ = false;          ///< a part of those unread; its objects come to the loop
+  std::vector<KnownObject> unplaced_;   ///< read, and RAM had no room for them in the index yet
   std::set<ObjectName> lost_meanwhile_; ///< since then: their files are gone, or going
   std::map<Id, std::shared_ptr<const Profile>> recovered_profiles_;  ///< until all is read
   std::unique_ptr<boost::asio::steady_timer> reconcile_timer_;
-  std::vector<std::function<void()>> after_reconcile_;
+  std::vector<std::pair<std::shared_ptr<CallBase>, std::function<void()>>> after_reconcile_;
 
   std::map<uint64_t, SessionState> sessions_;
   uint64_t next_session_ = 1;

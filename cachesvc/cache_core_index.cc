@@ -100,10 +100,15 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
   if (supplement && object.name.group >= realm.groups.size()) return nullptr;
   NodeId node = owner_node(realm, object);
   if (node == kNoNode) return nullptr;
-  bool replaces = orphan != nullptr;
-  if (replaces) remove(*orphan);  // its parent is back: the given bytes take its place
+  uint64_t file_bytes = 0, allocated_bytes = 0;
+  if (orphan) {  // its parent is back: the given bytes take its place
+    file_bytes = orphan->file_bytes;
+    allocated_bytes = ssd_.charge_bytes(orphan->key);
+    remove(*orphan);
+  }
   Record* r = make(object.name, std::move(index_charge));
-  r->replaces_file = replaces;
+  r->known_file_bytes = file_bytes;
+  r->known_allocated_bytes = allocated_bytes;
   link(*r, realm, node, object);
   return r;
 }
@@ -226,6 +231,7 @@ void ObjectIndex::set_ssd(Record& record, Durability level, uint64_t file_bytes,
   bool was = record.on_ssd();
   record.disk = level;
   record.file_bytes = file_bytes;
+  record.known_file_bytes = record.known_allocated_bytes = 0;
   if (record.ram) ram_.set_dirty(record.key, false);
   if (was) return;
   EntryOptions options = entry_options(record, allocated_bytes);

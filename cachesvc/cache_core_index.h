@@ -51,7 +51,9 @@ struct Record {
   bool spill_queued = false;    ///< waits for the SSD or is being written
   bool spill_deferred = false;  ///< the queue was full: waits to enter it
   bool spill_refused = false;   ///< no room there, or it failed: tried again only on request
-  bool replaces_file = false;   ///< it took the place of an orphan whose file is still there
+  /// While it is in RAM only: a file of its name is there all the same, of so many bytes and so
+  /// many allocated ones; 0: none is known. A spill checks it, and writes it only if it is wrong.
+  uint64_t known_file_bytes = 0, known_allocated_bytes = 0;
   bool superseded = false;      ///< a tail whose tokens a longer tail or a block holds too
   uint32_t end_distance = 0;    ///< supplements: blocks to an entry's end; 0: it serves one
   EntryKey end_key = kNoEntry;  ///< supplements: the last object of the entry whose end it serves

@@ -29,6 +29,7 @@ struct CacheCore::Impl::ReadJob {
     stored.release();
     promotion.release();
     held.reset();
+    ssd.reset();
   }
 };
 
@@ -108,7 +109,9 @@ void CacheCore::Impl::promote(Record& record, Charge stored, Charge promotion,
   }, [this, job, serial = record.serial](Result<ObjectPtr> result) {
     ++ended_reads_;
     if (!job->late) return promoted(job->name, serial, std::move(result));
-    --late_reads_;  // its waiters were answered
+    --late_reads_;  // its waiters were answered; what it says about the file holds all the same
+    Record* known = find_pinned({job->name, serial});
+    if (known && !result.ok()) lose_file(*known, result.status());
   });
 }
 
@@ -160,17 +163,7 @@ void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<O
     if (!record->ram) index_.set_ram(*record, *result);
   } else {
     ++count_.promotion_failures;
-    if (status.code() == StatusCode::corruption) {
-      ++count_.quarantined;
-      // A file that does not verify is in quarantine already; one that verifies and still does not
-      // fit its model goes there now.
-      on_ssd([ssd = ssd_, name] { return ssd->quarantine(name); }, [](Status) {});
-      lose(*record);
-    } else if (status.code() == StatusCode::not_found ||
-               status.code() == StatusCode::unsupported) {
-      // Of another version or key by now: what is stored anew takes its name.
-      lose(*record);
-    } else if (status.code() != StatusCode::busy) {
+    if (!lose_file(*record, status) && status.code() != StatusCode::busy) {
       ++count_.read_io_errors;
       record->blocked_until = Clock::now() + options_.io_backoff;
     }
@@ -179,9 +172,23 @@ void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<O
   for (auto& waiter : p.waiters) waiter(status);
 }
 
+// True if the read has found that the SSD has no such file, or one that is wrong.
+bool CacheCore::Impl::lose_file(Record& record, const Status& status) {
+  if (status.code() == StatusCode::corruption) {
+    ++count_.quarantined;
+    // A file that does not verify is in quarantine already; one that verifies and still does not
+    // fit its model goes there now.
+    on_ssd([ssd = ssd_, name = record.name] { return ssd->quarantine(name); }, [](Status) {});
+  } else if (status.code() != StatusCode::not_found && status.code() != StatusCode::unsupported) {
+    return false;  // unsupported: of another version or key; what is stored anew takes its name
+  }
+  lose(record);
+  return true;
+}
+
 // The SSD has it no longer; without a copy in RAM it is gone.
 void CacheCore::Impl::lose(Record& record) {
-  if (reading_files_) lost_meanwhile_.insert(record.name);
+  if (reading_files_ || !unplaced_.empty()) lost_meanwhile_.insert(record.name);
   index_.drop_ssd(record);
   if (!record.ram) index_.remove(record);
 }

@@ -201,12 +201,17 @@ void CacheCore::Impl::gather_sources(std::shared_ptr<PutJob> job) {
     auto again = [this, job](Status status) {
       status.ok() ? gather_sources(job) : finish_put(job, status);
     };
+    if (reads_hang()) {
+      return finish_put(job, Status(StatusCode::io_error, "copy source " + copy.source.id.hex() +
+                                                              " is on an SSD that hangs"));
+    }
     if (promoting(*source)) return join_promotion(*source, again);
     PinnedName which{source->name, source->serial};
     put_room(*job, room_to_promote(*source),
              [this, job, which, again](Result<std::shared_ptr<RoomCharges>> room) {
       Record* found = find_pinned(which);
-      if (!room.ok() || !found || found->ram) return again(room.ok() ? Status() : room.status());
+      bool read = room.ok() && found && !found->ram && !reads_hang();
+      if (!read) return again(room.ok() ? Status() : room.status());
       promote(*found, std::move((*room)->stored), std::move((*room)->promotion), again);
     });
     return;

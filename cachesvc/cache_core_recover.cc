@@ -11,6 +11,7 @@ namespace kv {
 namespace {
 
 constexpr uint64_t kReadAtATime = 256;  // of the background; the SSD's other work goes in between
+constexpr Milliseconds kRoomPause{100}; // until what found no room in RAM looks for it again
 
 }  // namespace
 
@@ -38,6 +39,7 @@ Status CacheCore::Impl::open_ssd() {
   add_recovery(recovery);
   if (options_.on_recovered) options_.on_recovered(recovery_);
   if (recovery_.unread > 0) later([this] { reconcile(); });
+  else recovered_profiles_.clear();
   return {};
 }
 
@@ -120,16 +122,19 @@ void CacheCore::Impl::adopt_objects(std::vector<KnownObject> objects) {
   for (const KnownObject* known : others) adopt_object(*known, true);
 }
 
+uint64_t CacheCore::Impl::index_limit() const {
+  return static_cast<uint64_t>(options_.index_fraction *
+                               static_cast<double>(pool_->budget_bytes()));
+}
+
 // False if it has no place (yet). Then, if it is its `last` chance: without its parent, model,
 // profile or room in the index it serves nothing, but stays on the SSD until that returns or bytes
 // are needed there.
 bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last) {
   const Object& o = known.header;
-  auto index_limit =
-      static_cast<uint64_t>(options_.index_fraction * static_cast<double>(pool_->budget_bytes()));
   uint64_t bytes = ObjectIndex::index_bytes(o.tokens.size());
   std::optional<Charge> charge;
-  if (pool_->used_bytes(ChargeKind::index) + bytes <= index_limit) {
+  if (pool_->used_bytes(ChargeKind::index) + bytes <= index_limit()) {
     charge = pool_->try_charge(ChargeKind::index, bytes);
   }
   RealmState* realm = recovered_realm(o);
@@ -149,48 +154,80 @@ bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last) {
   return linked;
 }
 
-// A part of the files that are unread, then a pause by the rate; none while an erase waits.
+// A part of the files that are unread, then a pause by the rate; none while an erase waits. Nothing
+// more is read while what was read waits for room in RAM.
 void CacheCore::Impl::reconcile() {
   if (draining_) return;
+  if (!unplaced_.empty()) return place(std::exchange(unplaced_, {}), {});
   uint64_t rate = options_.reconcile_rate;
   uint64_t files = rate == 0 ? kReadAtATime : std::clamp<uint64_t>(rate / 10, 1, kReadAtATime);
+  std::chrono::microseconds pause(rate == 0 ? 0 : files * 1'000'000 / rate);
   reading_files_ = true;
   on_ssd([ssd = ssd_, files] { return ssd->adopt_more(files); },
-         [this, files](Recovery part) {
+         [this, pause](Recovery part) {
            reading_files_ = false;
-           std::erase_if(part.objects, [this](const KnownObject& known) {
-             const ObjectName& name = known.header.name;
-             Record* stored = index_.find(name);  // a client's bytes came first
-             if (stored) stored->replaces_file |= !stored->on_ssd();
-             return stored || lost_meanwhile_.count(name);
-           });
-           lost_meanwhile_.clear();
-           adopt_objects(std::exchange(part.objects, {}));
+           auto objects = std::exchange(part.objects, {});
            add_recovery(part);
-           if (part.unread == 0) return reconciled();
-           if (options_.reconcile_rate == 0 || !after_reconcile_.empty()) return reconcile();
-           auto pause = std::chrono::microseconds(files * 1'000'000 / options_.reconcile_rate);
-           reconcile_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, pause);
-           reconcile_timer_->async_wait([weak = weak_from_this()](boost::system::error_code) {
-             auto self = weak.lock();
-             if (!self || self->closed_) return;
-             self->reconcile_timer_.reset();
-             self->reconcile();  // also when an erase has cut the pause short
-           });
+           recovery_.unread += objects.size();
+           place(std::move(objects), pause);
          });
+}
+
+// Gives what was read its place in the index, or keeps it until there is room: without its tokens
+// it would serve nothing for the rest of the run, and be the first to go. Then the next part.
+void CacheCore::Impl::place(std::vector<KnownObject> objects, std::chrono::microseconds pause) {
+  if (room_in_index(objects)) {
+    recovery_.unread -= objects.size();
+    std::erase_if(objects, [this](const KnownObject& known) {
+      const ObjectName& name = known.header.name;
+      Record* stored = index_.find(name);  // a client's bytes came first
+      if (stored && !stored->on_ssd()) {
+        stored->known_file_bytes = known.file_bytes;
+        stored->known_allocated_bytes = known.allocated_bytes;
+      }
+      return stored || lost_meanwhile_.count(name);
+    });
+    lost_meanwhile_.clear();
+    adopt_objects(std::move(objects));
+    if (recovery_.unread == 0) return reconciled();
+    if (pause.count() == 0 || !after_reconcile_.empty()) return reconcile();
+  } else {
+    unplaced_ = std::move(objects);
+    pause = kRoomPause;
+  }
+  reconcile_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, pause);
+  reconcile_timer_->async_wait([weak = weak_from_this()](boost::system::error_code) {
+    auto self = weak.lock();
+    if (!self || self->closed_) return;
+    self->reconcile_timer_.reset();
+    self->reconcile();  // also when an erase has cut the pause short
+  });
+}
+
+// Makes room for these objects, as far as the index may grow. Returns: false if RAM has none now.
+bool CacheCore::Impl::room_in_index(const std::vector<KnownObject>& objects) {
+  uint64_t limit = index_limit(), used = pool_->used_bytes(ChargeKind::index);
+  Room room;
+  for (const KnownObject& known : objects) {
+    room.index += ObjectIndex::index_bytes(known.header.tokens.size());
+  }
+  room.index = std::min(room.index, limit - std::min(limit, used));
+  return room.index == 0 || room_now(room);  // given back at once, for adopt_object to take
 }
 
 void CacheCore::Impl::reconciled() {
   recovered_profiles_.clear();
   index_.find_ends();
   if (options_.on_recovered) options_.on_recovered(recovery_);
-  for (auto& waiting : std::exchange(after_reconcile_, {})) waiting();
+  for (auto& [call, then] : std::exchange(after_reconcile_, {})) {
+    if (!call->finished()) then();
+  }
   warm_start();
 }
 
-void CacheCore::Impl::when_all_known(std::function<void()> then) {
+void CacheCore::Impl::when_all_known(std::shared_ptr<CallBase> call, std::function<void()> then) {
   if (recovery_.unread == 0) return then();
-  after_reconcile_.push_back(std::move(then));
+  after_reconcile_.emplace_back(std::move(call), std::move(then));
   if (reconcile_timer_) reconcile_timer_->cancel();
 }
 

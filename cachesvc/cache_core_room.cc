@@ -33,15 +33,22 @@ std::shared_ptr<RoomCharges> CacheCore::Impl::try_room(const Room& room) {
 }
 
 void CacheCore::Impl::evict(Record& record) {
+  if (record.spill_queued) spill_queue_bytes_ -= record.payload_bytes;
+  if (record.dirty() && record.known_file_bytes > 0) keep_file(record);
   bool dirty = record.dirty();
   ++(dirty ? count_.ram_evicted_dirty : count_.ram_evicted_clean);
-  if (record.spill_queued) spill_queue_bytes_ -= record.payload_bytes;
-  if (dirty && record.replaces_file) {  // which nobody would know of afterwards, nor erase
-    on_ssd([ssd = ssd_, name = record.name] { return ssd->erase(std::span(&name, 1)).ok(); },
-           [](bool) {});
-  }
   index_.drop_ram(record);
   if (dirty) index_.remove(record);
+}
+
+// Its bytes were not written in time, but a file of its name is there: that one serves instead.
+void CacheCore::Impl::keep_file(Record& record) {
+  if (std::exchange(record.spill_queued, false)) {
+    std::erase_if(spill_queue_, [&](const PinnedName& p) { return p.serial == record.serial; });
+  }
+  index_.set_ssd(record, Durability::spilled, record.known_file_bytes,
+                 record.known_allocated_bytes);
+  unsynced_.push_back({record.name, record.serial});
 }
 
 std::shared_ptr<RoomCharges> CacheCore::Impl::make_room(const Room& room, bool dirty_too) {

@@ -124,13 +124,17 @@ Status CatalogMirror::checkpoint() {
   return status;
 }
 
+// A frame of the log is a page and its header; as much again is promised for the database.
+uint64_t CatalogMirror::room_to_compact() const {
+  return 2 * (database_bytes_ + database_bytes_ / 64 + kLogBytes);
+}
+
 Status CatalogMirror::compact() {
   if (!catalog_) {
     return {StatusCode::busy, "catalog: open in another process or unusable: not compacted"};
   }
   KV_RETURN_IF_ERROR(checkpoint());  // the log's promise covers the database's growth from here on
-  // A frame of the log is a page and its header; as much again is promised for the database.
-  uint64_t room = 2 * (database_bytes_ + database_bytes_ / 64 + kLogBytes);
+  uint64_t room = room_to_compact();
   if (!dir_.ledger().reserve(room)) {
     return {StatusCode::resource_exhausted, "ssd limit: " + std::to_string(room) +
                                                 " bytes needed to compact the catalog, " +

@@ -41,6 +41,8 @@ class CatalogMirror {
   /// for the log), busy (another process has the catalog open), io_error (some row could not be
   /// removed since the start: the next one drops it), and others of Catalog::compact.
   Status compact();
+  /// Of the limit, while compact() is under way.
+  uint64_t room_to_compact() const;
 
   /// What one object's row may take, log and database together.
   static uint64_t row_room(const Object& header) { return 2 * Catalog::growth_bound(header); }

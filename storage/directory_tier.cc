@@ -211,9 +211,18 @@ Status DirectoryTier::scrub() {
   Status cleared = quarantine_.clear();
   if (status.ok()) status = cleared;
   Status compacted = catalog_.compact();
+  while (compacted.code() == StatusCode::resource_exhausted &&
+         other_keys_.make_room(catalog_.room_to_compact())) {
+    compacted = catalog_.compact();
+  }
   if (status.ok()) status = compacted;
   (void)dir_.measure_all();  // charged for if it fails
   return status;
+}
+
+uint64_t DirectoryTier::scrub_room() {
+  std::lock_guard lock(writer_mutex_);
+  return catalog_.room_to_compact();
 }
 
 Status DirectoryTier::write_temp(const EncodedFile& file, uint64_t extra_room,

@@ -41,6 +41,7 @@ class DirectoryTier final : public SsdTier {
   Status sync() override;
   Status checkpoint() override;
   Status scrub() override;
+  uint64_t scrub_room() override;
   Status put_profile(const Profile& profile) override;
   Result<std::shared_ptr<const Profile>> read_profile(const Id& id) override;
   Status erase_profile(const Id& id) override;

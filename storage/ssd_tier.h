@@ -189,6 +189,8 @@ class SsdTier {
   /// room and memory of the catalog's size. Returns: resource_exhausted, busy (another process has
   /// the catalog open), io_error: something may be left.
   virtual Status scrub() = 0;
+  /// What scrub() needs of the limit: one that is exhausted can be made room for.
+  virtual uint64_t scrub_room() = 0;
 
   /// Records are durable on return, before the first block that names them.
   virtual Status put_profile(const Profile& profile) = 0;

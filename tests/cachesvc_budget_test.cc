@@ -87,6 +87,20 @@ TEST(WriteBudget, ASpentDayEndsSpillsAndNothingElse) {
   EXPECT_EQ(b.stat("ssd_written_day_bytes"), written);
 }
 
+TEST(WriteBudget, OneBatchOverdrawsItNotTheNextToo) {
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  options.write_bytes_per_day = 1;
+  options.spill_batch_files = 4;
+  Stepped client(options);
+  auto b = Bench::open(client, plain_model());
+  std::mt19937 rng(53);
+  auto tokens = random_tokens(rng, 192);
+  EXPECT_EQ(b.store(tokens, Durability::spilled)->level, Durability::accepted);
+  client.run();
+  EXPECT_EQ(b.stat("ssd_objects"), 4u);
+}
+
 TEST(WriteBudget, WhatWasReusedIsWrittenFirstAndParentsBeforeChildren) {
   TempDir dir;
   std::vector<std::string> order;

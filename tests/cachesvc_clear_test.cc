@@ -8,6 +8,7 @@
 
 #include "storage/inspect.h"
 #include "tests/cachesvc_stepped.h"
+#include "tests/storage_testing.h"
 
 namespace kv {
 namespace {
@@ -86,6 +87,56 @@ TEST(Erase, OfANamespaceLeavesNoTokenInAnyByteOfTheDirectory) {
   auto erased = cache->erase(0, {}, soon());
   ASSERT_TRUE(erased.ok()) << erased.status().to_string();
   for (size_t i : {0, 1, 2}) EXPECT_FALSE(on_disk(dir.store(), block(i)));
+}
+
+// The catalog is written anew, so for a while there are two.
+TEST(Erase, OfANamespaceMakesRoomForItselfOnAFullSsd) {
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  options.ssd_limit_bytes = kMinLimitBytes;
+  options.spill_batch_files = 1;  // a batch's room is evicted at once
+  std::mt19937 rng(6);
+  auto fill = [&](Stepped& client) {
+    auto yours = Bench::open(client, plain_model());
+    while (yours.stat("ssd_evicted") == 0) {
+      ASSERT_TRUE(yours.store(random_tokens(rng, 320), Durability::spilled).ok());
+    }
+  };
+  { Stepped first(options); fill(first); }
+  Stepped client(options);
+  fill(client);  // to the brim: the catalog's log is short now
+  client.session = *client.core->connect("mine");
+  auto mine = Bench::open(client, plain_model());
+  auto tokens = random_tokens(rng, 16);
+  ASSERT_TRUE(mine.store(tokens, Durability::durable).ok());
+  uint64_t evicted = mine.stat("ssd_evicted");
+  auto erased = client.erase(0, {}, soon());
+  ASSERT_TRUE(erased.ok()) << erased.status().to_string();
+  EXPECT_EQ(*erased, 1u);
+  EXPECT_GT(mine.stat("ssd_evicted"), evicted);
+  EXPECT_FALSE(on_disk(dir.store(), tokens));
+}
+
+// Its files go in several jobs: between them the SSD shows that it moves.
+TEST(Erase, OfManyFilesIsNotOneJob) {
+  TempDir dir;
+  testing::FaultFiles faults;
+  CacheOptions options = small_options(dir.store());
+  options.ssd_files = &faults;
+  Stepped client(options);
+  auto b = Bench::open(client, plain_model(1));
+  std::mt19937 rng(7);
+  ASSERT_TRUE(b.store(random_tokens(rng, 300 * 16), Durability::spilled).ok());
+  client.run();
+  int unlinked = 0, before_sync = 0;
+  faults.script = [&](const char* call, const std::string&) -> Status {
+    if (std::string(call) == "unlink") ++unlinked;
+    if (std::string(call) == "sync_dir" && before_sync == 0) before_sync = unlinked;
+    return {};
+  };
+  EXPECT_EQ(*client.erase(b.opened.model, {}, soon()), 300u);
+  EXPECT_EQ(unlinked, 300);
+  EXPECT_LT(before_sync, 300);
 }
 
 TEST(Erase, OfEverythingGivesTheMemoryBackToTheSystem) {

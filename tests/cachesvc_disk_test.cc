@@ -4,6 +4,7 @@
 
 #include <future>
 
+#include "storage/inspect.h"
 #include "tests/cachesvc_stepped.h"
 #include "tests/storage_testing.h"
 
@@ -209,6 +210,87 @@ TEST_F(Hang, ReadsThatWaitBehindOthersAreNotGivenUp) {
   }
 }
 
+// A read that has begun, is given up, and returns later: `late` runs in between.
+class LateRead {
+ public:
+  LateRead(FaultFiles& faults, const Sequence& tokens) : tokens_(plus_one(tokens)) {
+    faults.script = [this](const char* call, const std::string& path) -> Status {
+      if (!client_ || std::string(call) != "open_read" || !path.ends_with(".block")) return {};
+      Stepped* client = std::exchange(client_, nullptr);
+      client->hangs = true;
+      client->meanwhile([this] { return reply_.has_value(); });
+      late_();
+      client->hangs = false;
+      return {};
+    };
+  }
+  uint32_t served(Stepped& client, const Bench& b, std::function<void()> late) {
+    client_ = &client;
+    late_ = std::move(late);
+    FetchRequest request;
+    request.model = b.opened.model;
+    request.query.tokens = tokens_;
+    client.core->fetch(client.session, request, soon(),
+                       [this](Result<FetchReply> r) { reply_.emplace(std::move(r)); });
+    client.run();
+    return reply_ && reply_->ok() ? (*reply_)->tokens : UINT32_MAX;
+  }
+
+ private:
+  Sequence tokens_;
+  Stepped* client_ = nullptr;
+  std::function<void()> late_;
+  std::optional<Result<FetchReply>> reply_;
+};
+
+TEST_F(Hang, WhatALateReadFindsOutIsNotForgotten) {
+  auto files = inspect_directory(dir_.store(), InspectDepth::headers);
+  for (const auto& f : files->files) {
+    if (f.kind != FileKind::block) continue;
+    std::fstream file(dir_.store() + "/" + f.path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end).put('x');
+  }
+  FaultFiles faults;
+  CacheOptions options = impatient(dir_.store());
+  options.ssd_files = &faults;
+  {
+    Stepped client(options);
+    auto b = Bench::open(client, model_);
+    LateRead read(faults, on_ssd_);
+    EXPECT_EQ(read.served(client, b, [] {}), 0u);
+    EXPECT_EQ(b.stat("quarantined"), 1u);
+    EXPECT_EQ(b.stat("ssd_objects"), 3u);
+    EXPECT_EQ(b.store(on_ssd_, Durability::durable)->level, Durability::durable);
+  }
+  Stepped client(impatient(dir_.store()));
+  auto b = Bench::open(client, model_);
+  EXPECT_GT(served(b, on_ssd_), 0u) << "the first block was acknowledged";
+}
+
+TEST_F(Hang, OneReadThatHangsHoldsNeitherItsCallNorTheRoomOfAPath) {
+  Sequence path = random_tokens(rng_, 1600);  // 100 blocks; a window has room for about 30
+  {
+    auto cache = open_cache(small_options(dir_.store()));
+    auto b = Bench::open(*cache, model_);
+    ASSERT_TRUE(b.store(path, Durability::durable).ok());
+  }
+  FaultFiles faults;
+  CacheOptions options = impatient(dir_.store());
+  options.ram_budget_bytes = 4ull << 20;
+  options.ssd_files = &faults;
+  Stepped client(options);
+  auto b = Bench::open(client, model_);
+  LateRead read(faults, path);
+  uint64_t reads = 0, stored = 0;
+  EXPECT_EQ(read.served(client, b, [&] {
+    stored = client.core->pool()->used_bytes(ChargeKind::stored);
+    reads = b.stat("promotions");
+  }), 0u);
+  EXPECT_LE(stored, RamPool::slab_bytes(16 * 512)) << "of the one that runs";
+  EXPECT_GE(reads, 1u);
+  EXPECT_LE(reads, 50u) << "only its window was asked for";
+}
+
 // Real threads, and a read that holds its own for good: the end of the cache leaves it behind.
 TEST_F(Hang, TheEndOfACacheDoesNotWaitForADeviceThatHangs) {
   static auto& faults = *new FaultFiles;  // outlives the thread that is left behind
@@ -233,6 +315,27 @@ TEST_F(Hang, TheEndOfACacheDoesNotWaitForADeviceThatHangs) {
     EXPECT_GT(b.stat("ram_promotion_bytes"), 0u) << "the read that runs has its memory";
     ASSERT_TRUE(b.store(in_ram_).ok());
     EXPECT_EQ(served(b, in_ram_), 64u);
+  }
+  release.set_value();
+  gone.get_future().wait();
+}
+
+// It hangs after the last call: nothing runs, and only the lock is still to be given back.
+TEST_F(Hang, TheEndOfAnIdleCacheDoesNotWaitForADeviceThatHangs) {
+  static auto& faults = *new FaultFiles;
+  static auto& gone = *new std::promise<void>;
+  std::promise<void> release;
+  faults.before_close = [released = release.get_future().share()](const std::string& path) {
+    if (!path.ends_with("/LOCK")) return;
+    released.wait();
+    gone.set_value();
+  };
+  CacheOptions options = impatient(dir_.store());
+  options.ssd_files = &faults;
+  {
+    auto cache = open_cache(options);
+    auto b = Bench::open(*cache, model_);
+    EXPECT_EQ(served(b, on_ssd_), 64u);
   }
   release.set_value();
   gone.get_future().wait();

@@ -145,7 +145,9 @@ TEST_F(Recover, NoEraseMissesAFileThatFailedToBeRead) {
     EXPECT_EQ(b.stat("recovery_unreadable"), failures == 2 ? 0u : 1u);
     EXPECT_EQ(fs::exists(which), failures != 2);
     ASSERT_EQ(erased.ok(), failures == 2) << erased.status().to_string();
-    if (!erased.ok()) EXPECT_EQ(erased.status().code(), StatusCode::io_error);
+    if (!erased.ok()) {
+      EXPECT_EQ(erased.status().code(), StatusCode::io_error);
+    }
     EXPECT_EQ(inspect_directory(dir_.store(), InspectDepth::headers)->totals.kinds["block"].files,
               failures == 2 ? 0u : 1u);
   }
@@ -175,8 +177,8 @@ TEST_F(Recover, NoModelIsReleasedBeforeAllIsRead) {
 }
 
 // Given again, it lies in RAM with a file of the same name that was read meanwhile. When it leaves
-// RAM unwritten nobody would know of that file, and no erase would reach it.
-TEST_F(Recover, WhatIsGivenAgainAndLeavesRamTakesItsFileAlong) {
+// RAM unwritten that file serves, and erases know of it.
+TEST_F(Recover, WhatIsGivenAgainAndLeavesRamHasItsFile) {
   CacheOptions small = options(0, 0);
   small.ram_budget_bytes = 4ull << 20;
   small.spill_when = SpillWhen::evict;
@@ -192,12 +194,66 @@ TEST_F(Recover, WhatIsGivenAgainAndLeavesRamTakesItsFileAlong) {
   client.hangs = true;
   EXPECT_EQ(b.store(random_tokens(rng_, 16), Durability::spilled)->level, Durability::accepted);
   while (b.stat("ram_evicted_dirty") < 5) ASSERT_TRUE(b.store(random_tokens(rng_, 160)).ok());
+  EXPECT_GE(b.stat("ssd_objects"), 10u);
   client.hangs = false;
   client.run();
-  EXPECT_EQ(served(b, first_), 0u);
+  EXPECT_EQ(served(b, first_), 80u);
   auto found = inspect_directory(dir_.store(), InspectDepth::headers);
   EXPECT_EQ(b.stat("ssd_objects"), found->totals.kinds["block"].files) << "one is not known";
   EXPECT_EQ(served(b, second_), 80u);
+}
+
+// The index has room for what the background reads as soon as RAM can give it.
+TEST_F(Recover, AFullRamCostsNoFile) {
+  CacheOptions o = options(0, 1);  // one file at a time
+  o.ram_budget_bytes = 4ull << 20;
+  Stepped client(o);
+  auto b = Bench::open(client, model_);
+  auto pool = client.core->pool();
+  auto most = pool->try_charge(ChargeKind::reply, 3ull << 20);
+  while (b.stat("ram_evicted_clean") == 0) {
+    ASSERT_TRUE(b.store(random_tokens(rng_, 160), Durability::spilled).ok());
+  }
+  auto rest = pool->try_charge(ChargeKind::reply, pool->budget_bytes() - pool->used_bytes());
+  ASSERT_TRUE(most && rest);
+  uint64_t own = std::exchange(client.session, *client.core->connect("other"));
+  ASSERT_TRUE(client.erase(0, {}, soon()).ok());  // nothing there, but it waits for all
+  client.session = own;
+  EXPECT_EQ(b.stat("recovery_unread"), 0u);
+  EXPECT_EQ(b.stat("recovered_objects"), 10u);
+  most->release();
+  rest->release();
+  EXPECT_EQ(served(b, first_) + served(b, second_), 160u);
+}
+
+TEST_F(Recover, WhatIsReadWaitsForRamThatIsInUse) {
+  Stepped client(options(0, 0));
+  auto pool = client.core->pool();
+  auto all = pool->try_charge(ChargeKind::reply, pool->budget_bytes() - pool->used_bytes());
+  ASSERT_TRUE(all);
+  client.run();
+  client.loop.run_one();  // its pause: there is no room yet
+  client.run();
+  EXPECT_EQ(reports_.size(), 1u) << "not all is known";
+  all->release();
+  auto b = Bench::open(client, model_);
+  client.session = *client.core->connect("other");
+  ASSERT_TRUE(client.erase(0, {}, soon()).ok());
+  client.session = *client.core->connect("test");
+  auto again = Bench::open(client, model_);
+  EXPECT_EQ(served(again, first_) + served(again, second_), 160u);
+}
+
+// An erase that has ended lifts no rate, and nothing is kept of it.
+TEST_F(Recover, NothingWaitsForAnEraseWhoseDeadlineHasPassed) {
+  Stepped client(options(0, 1));
+  auto b = Bench::open(client, model_);
+  client.hangs = true;
+  auto erased = client.erase(b.opened.model, {}, deadline_in(Milliseconds(50)));
+  EXPECT_EQ(erased.status().code(), StatusCode::deadline_exceeded);
+  client.hangs = false;
+  client.run();
+  EXPECT_GE(b.stat("recovery_unread"), 1u);
 }
 
 // The device is full once: what was used least goes. The background has read one of those files

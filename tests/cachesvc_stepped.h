@@ -45,6 +45,16 @@ class Stepped final : public Client {
     while (run_once()) {
     }
   }
+  /// Called inside a job of the disk, from its files: that job has begun, and returns only when
+  /// `done()`; loop and workers go on meanwhile.
+  template <typename Done>
+  void meanwhile(Done done) {
+    while (!done()) {
+      loop.restart();
+      workers.restart();
+      if (loop.poll() + workers.poll() == 0) loop.run_one();
+    }
+  }
   template <typename T, typename Start>
   T call(Start start) {
     std::optional<T> out;
