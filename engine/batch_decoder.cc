@@ -42,21 +42,19 @@ bool BatchDecoder::start(std::span<StepRow> rows) {
   }
   attention_.arrange(held);
   attended_.assign(rows_.size(), {});
-  const auto count = static_cast<uint32_t>(rows_.size());
-  const uint32_t q_width = s.heads * s.head_dim;
-  for (auto* v : {&x_, &out_}) v->resize(count * s.width);
-  q_.resize(count * q_width);
+  const size_t count = rows_.size(), q_width = size_t{s.heads} * s.head_dim;
+  for (auto* v : {&x_, &norm_, &out_}) v->resize(count * s.width);
+  for (auto* v : {&q_, &heads_}) v->resize(count * q_width);
   for (auto* v : {&k_, &v_}) v->resize(count * s.kv_heads * s.head_dim);
-  for (auto* v : {&up_, &inner_}) v->resize(count * s.ffn);
-  norm_.resize(count, s.width);
-  heads_.resize(count, q_width);
-  gate_.resize(count, s.ffn);
+  for (auto* v : {&gate_, &up_, &inner_}) v->resize(count * s.ffn);
   for (auto& rope : rope_) rope.resize(count * s.head_dim);
   return count > 0;
 }
 
 // All products of one input, split into strips over the threads.
-void BatchDecoder::products(std::initializer_list<Product> list, const Inputs& x) {
+void BatchDecoder::products(std::initializer_list<Product> list, const Floats& x) {
+  const size_t columns = list.begin()->weights->columns;
+  const Activations input{x.data(), columns, static_cast<uint32_t>(rows_.size())};
   uint32_t tasks = 0;
   for (const Product& p : list) tasks += strips(p.weights->rows, kStripRows);
   threads_.run(tasks, [&](uint32_t task, uint32_t) {
@@ -67,7 +65,7 @@ void BatchDecoder::products(std::initializer_list<Product> list, const Inputs& x
         continue;
       }
       const uint32_t first = task * kStripRows, end = std::min(first + kStripRows, p.weights->rows);
-      multiply(*p.weights, x, first, end, p.out + first, p.weights->rows);
+      multiply(*p.weights, input, first, end, p.out->data() + first, p.weights->rows);
       return;
     }
   });
@@ -80,8 +78,7 @@ void BatchDecoder::norm(std::span<const float> weight, std::span<const float> br
   each_row([&](uint32_t row) {
     float* x = x_.data() + row * width;
     if (add) add_branch(model_.shape(), branch_norm, out_.data() + row * width, x);
-    rms_norm(x, weight, model_.shape().rms_eps, norm_.row(row));
-    norm_.finish(row);
+    rms_norm(x, weight, model_.shape().rms_eps, norm_.data() + row * width);
   });
 }
 
@@ -101,7 +98,7 @@ void BatchDecoder::append(uint32_t layer) {
     finish_heads(s, weights.k_norm, rope, s.kv_heads, k);
     r.status = r.cache->append(layer, 0, 1, k, v_.data() + row * kv_width);
     if (!r.status.ok()) return;
-    attended_[row] = {&r.cache->rows(layer, 0), q, heads_.row(row),
+    attended_[row] = {&r.cache->rows(layer, 0), q, heads_.data() + row * q_width,
                       row_limit(s, layer, r.cache->tokens())};
   });
 }
@@ -109,14 +106,13 @@ void BatchDecoder::append(uint32_t layer) {
 void BatchDecoder::feed_forward(const LayerWeights& layer) {
   const uint32_t ffn = model_.shape().ffn;
   norm(layer.ffn_norm, layer.post_attention_norm, true);
-  products({{&layer.gate, gate_.row(0)}, {&layer.up, up_.data()}}, norm_);
+  products({{&layer.gate, &gate_}, {&layer.up, &up_}}, norm_);
   each_row([&](uint32_t row) {
     const size_t at = size_t{row} * ffn;
-    gate_times(model_.shape(), gate_.row(row), up_.data() + at, inner_.data() + at,
+    gate_times(model_.shape(), gate_.data() + at, up_.data() + at, inner_.data() + at,
                engine_codec_kernels());
-    gate_.finish(row);
   });
-  products({{&layer.down, out_.data()}}, gate_);
+  products({{&layer.down, &out_}}, gate_);
 }
 
 void BatchDecoder::step(std::span<StepRow> rows) {
@@ -131,11 +127,10 @@ void BatchDecoder::step(std::span<StepRow> rows) {
   for (uint32_t l = 0; l < model_.shape().layers; ++l) {
     const LayerWeights& layer = model_.layers()[l];
     norm(layer.attn_norm, model_.layers()[l > 0 ? l - 1 : 0].post_ffn_norm, l > 0);
-    products({{&layer.q, q_.data()}, {&layer.k, k_.data()}, {&layer.v, v_.data()}}, norm_);
+    products({{&layer.q, &q_}, {&layer.k, &k_}, {&layer.v, &v_}}, norm_);
     append(l);
     attention_.run(attended_, model_.shape().heads, attention_scale(model_.shape()));
-    for (uint32_t row = 0; row < rows_.size(); ++row) heads_.finish(row);
-    products({{&layer.o, out_.data()}}, heads_);
+    products({{&layer.o, &out_}}, heads_);
     feed_forward(layer);
   }
   finish();
@@ -161,21 +156,20 @@ void BatchDecoder::logits() {
     if (rows_[row]->status.ok() && !rows_[row]->logits.empty()) asking.push_back(row);
   }
   const auto count = static_cast<uint32_t>(asking.size());
-  norm_.resize(count, model_.shape().width);
   threads_.run(count, [&](uint32_t i, uint32_t) {
     float* x = x_.data() + asking[i] * width;
     add_branch(model_.shape(), model_.layers().back().post_ffn_norm,
                out_.data() + asking[i] * width, x);
-    rms_norm(x, model_.output_norm(), model_.shape().rms_eps, norm_.row(i));
-    norm_.finish(i);
+    rms_norm(x, model_.output_norm(), model_.shape().rms_eps, norm_.data() + i * width);
   });
+  const Activations input{norm_.data(), width, count};
   const uint32_t vocab = model_.shape().vocab;
   threads_.run(
       count == 0 ? 0 : strips(vocab, kLogitStripRows), [&](uint32_t task, uint32_t worker) {
         const uint32_t first = task * kLogitStripRows, n = std::min(kLogitStripRows, vocab - first);
         Floats& strip = strips_[worker];
         strip.resize(size_t{count} * kLogitStripRows);
-        multiply(model_.output(), norm_, first, first + n, strip.data(), n);
+        multiply(model_.output(), input, first, first + n, strip.data(), n);
         for (uint32_t i = 0; i < count; ++i) {
           std::copy_n(strip.data() + size_t{i} * n, n, rows_[asking[i]]->logits.data() + first);
         }

@@ -27,10 +27,10 @@ class BatchDecoder {
  private:
   struct Product {
     const Matrix* weights;
-    float* out;  // (rows, weights->rows)
+    Floats* out;  // (rows, weights->rows)
   };
   bool start(std::span<StepRow> rows);
-  void products(std::initializer_list<Product> list, const Inputs& x);
+  void products(std::initializer_list<Product> list, const Floats& x);
   void norm(std::span<const float> weight, std::span<const float> branch_norm, bool add);
   void append(uint32_t layer);
   void feed_forward(const LayerWeights& layer);
@@ -42,10 +42,9 @@ class BatchDecoder {
   const Model& model_;
   Threads& threads_;
   BatchAttention attention_;
-  std::vector<StepRow*> rows_;               // of this step, without those that it refused
-  Floats x_, q_, k_, v_, up_, inner_, out_;  // (rows, …)
-  Inputs norm_, heads_, gate_;               // a row each
-  Floats rope_[2];                           // (rows, head_dim): of full and of windowed layers
+  std::vector<StepRow*> rows_;  // of this step, without those that it refused
+  Floats x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_, out_;  // (rows, …)
+  Floats rope_[2];  // (rows, head_dim): of full and of windowed layers
   std::vector<BatchAttention::Row> attended_;
   std::vector<Floats> strips_;  // per worker
 };

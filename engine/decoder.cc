@@ -19,13 +19,10 @@ uint32_t strips(uint32_t rows, uint32_t strip) { return (rows + strip - 1) / str
 Decoder::Decoder(const Model& model, Threads& threads) : model_(model), threads_(threads) {
   const ModelShape& s = model.shape();
   uint32_t q_width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
-  for (auto* v : {&x_, &out_}) v->resize(s.width);
-  q_.resize(q_width);
+  for (auto* v : {&x_, &norm_}) v->resize(s.width);
+  for (auto* v : {&q_, &heads_}) v->resize(q_width);
   for (auto* v : {&k_, &v_}) v->resize(kv_width);
-  for (auto* v : {&up_, &inner_}) v->resize(s.ffn);
-  norm_.resize(1, s.width);
-  heads_.resize(1, q_width);
-  gate_.resize(1, s.ffn);
+  for (auto* v : {&gate_, &up_, &inner_}) v->resize(s.ffn);
   for (auto& rope : rope_) rope.resize(s.head_dim);
   queries_.resize(s.kv_heads);
   limits_.resize(s.heads / s.kv_heads);
@@ -33,7 +30,8 @@ Decoder::Decoder(const Model& model, Threads& threads) : model_(model), threads_
 }
 
 // All products of one input, split into strips over the threads.
-void Decoder::products(std::initializer_list<Product> list, const Inputs& x) {
+void Decoder::products(std::initializer_list<Product> list, const Floats& x) {
+  const Activations input{x.data()};
   uint32_t tasks = 0;
   for (const Product& p : list) tasks += strips(p.weights->rows, kStripRows);
   threads_.run(tasks, [&](uint32_t task, uint32_t) {
@@ -44,15 +42,10 @@ void Decoder::products(std::initializer_list<Product> list, const Inputs& x) {
         continue;
       }
       uint32_t first = task * kStripRows, end = std::min(first + kStripRows, p.weights->rows);
-      multiply(*p.weights, x, first, end, p.out + first, 0);
+      multiply(*p.weights, input, first, end, p.out + first, 0);
       return;
     }
   });
-}
-
-void Decoder::norm(const float* x, std::span<const float> weight) {
-  rms_norm(x, weight, model_.shape().rms_eps, norm_.row(0));
-  norm_.finish(0);
 }
 
 // heads_ (heads, head_dim) = attention of q_ over the rows; a task is one chunk of one kv head.
@@ -75,33 +68,31 @@ void Decoder::attend(const AttentionRows& rows, const RowLimit& limit) {
   });
   for (uint32_t h = 0; h < s.kv_heads; ++h) {
     merge_chunks(queries_[h], rows, partials.subspan(h * chunks * floats, chunks * floats),
-                 scratch_[0], {heads_.row(0) + h * group_values, group_values});
+                 scratch_[0], std::span<float>(heads_).subspan(h * group_values, group_values));
   }
-  heads_.finish(0);
 }
 
 void Decoder::feed_forward(const LayerWeights& layer) {
   const ModelShape& s = model_.shape();
-  norm(x_.data(), layer.ffn_norm);
-  products({{&layer.gate, gate_.row(0)}, {&layer.up, up_.data()}}, norm_);
-  gate_times(s, gate_.row(0), up_.data(), inner_.data(), engine_codec_kernels());
-  gate_.finish(0);
-  products({{&layer.down, out_.data()}}, gate_);
-  add_branch(s, layer.post_ffn_norm, out_.data(), x_.data());
+  rms_norm(x_.data(), layer.ffn_norm, s.rms_eps, norm_.data());
+  products({{&layer.gate, gate_.data()}, {&layer.up, up_.data()}}, norm_);
+  gate_times(s, gate_.data(), up_.data(), inner_.data(), engine_codec_kernels());
+  products({{&layer.down, norm_.data()}}, gate_);
+  add_branch(s, layer.post_ffn_norm, norm_.data(), x_.data());
 }
 
 Status Decoder::attention(uint32_t l, KvCache& cache) {
   const ModelShape& s = model_.shape();
   const LayerWeights& layer = model_.layers()[l];
-  norm(x_.data(), layer.attn_norm);
+  rms_norm(x_.data(), layer.attn_norm, s.rms_eps, norm_.data());
   products({{&layer.q, q_.data()}, {&layer.k, k_.data()}, {&layer.v, v_.data()}}, norm_);
   const Floats& rope = rope_[s.windowed(l) ? 1 : 0];
   finish_heads(s, layer.q_norm, rope, s.heads, q_.data());
   finish_heads(s, layer.k_norm, rope, s.kv_heads, k_.data());
   KV_RETURN_IF_ERROR(cache.append(l, 0, 1, k_.data(), v_.data()));
   attend(cache.rows(l, 0), row_limit(s, l, cache.tokens()));
-  products({{&layer.o, out_.data()}}, heads_);
-  add_branch(s, layer.post_attention_norm, out_.data(), x_.data());
+  products({{&layer.o, norm_.data()}}, heads_);
+  add_branch(s, layer.post_attention_norm, norm_.data(), x_.data());
   return {};
 }
 
@@ -137,10 +128,11 @@ Status Decoder::step(Token token, KvCache& cache, std::span<float> logits) {
 void Decoder::logits_of(const float* hidden, std::span<float> logits) {
   const ModelShape& s = model_.shape();
   KV_CHECK(logits.size() == s.vocab);
-  norm(hidden, model_.output_norm());
+  rms_norm(hidden, model_.output_norm(), s.rms_eps, norm_.data());
+  const Activations input{norm_.data()};
   threads_.run(strips(s.vocab, kLogitStripRows), [&](uint32_t task, uint32_t) {
     uint32_t first = task * kLogitStripRows, end = std::min(first + kLogitStripRows, s.vocab);
-    multiply(model_.output(), norm_, first, end, logits.data() + first, 0);
+    multiply(model_.output(), input, first, end, logits.data() + first, 0);
   });
 }
 

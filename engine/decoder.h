@@ -31,16 +31,14 @@ class Decoder {
     const Matrix* weights;
     float* out;
   };
-  void products(std::initializer_list<Product> list, const Inputs& x);
-  void norm(const float* x, std::span<const float> weight);
+  void products(std::initializer_list<Product> list, const Floats& x);
   void attend(const AttentionRows& rows, const RowLimit& limit);
   Status attention(uint32_t layer, KvCache& cache);
   void feed_forward(const LayerWeights& layer);
 
   const Model& model_;
   Threads& threads_;
-  Floats x_, q_, k_, v_, up_, inner_, out_;
-  Inputs norm_, heads_, gate_;             // one row each
+  Floats x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_;
   Floats rope_[2];                         // of the step's position: full, windowed layers
   std::vector<PreparedQueries> queries_;   // per kv head
   std::vector<AttentionScratch> scratch_;  // per worker

@@ -4,7 +4,6 @@
 // marked KV_AVX512 may run these instructions. See kernels.h.
 #include <immintrin.h>
 
-#include "engine/integers.h"
 #include "engine/kernel_tiles.h"
 #include "engine/packed_avx2.h"
 
@@ -145,15 +144,14 @@ struct Avx512 {
 
 TypeKernels kernels_of(TensorType type) {
   return with_type(type, [type]<TensorType t>() {
-    return TypeKernels{multiply_by_tiles<Avx512, t>, avx2_engine_kernels()->of(type).widen,
-                       avx512_multiply_integers(t)};
+    return TypeKernels{multiply_by_tiles<Avx512, t>, avx2_engine_kernels()->of(type).widen};
   });
 }
 
 }  // namespace
 
 const EngineKernels* avx512_engine_kernels() {
-  static constexpr EngineKernels kAvx512 = {"avx512", kernels_of, avx512_to_integers};
+  static constexpr EngineKernels kAvx512 = {"avx512", kernels_of};
   return avx512_kernels() == nullptr ? nullptr : &kAvx512;
 }
 

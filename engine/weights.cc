@@ -55,33 +55,10 @@ void dequantise_row(const Matrix& w, uint32_t row, float* out) {
   engine_kernels().of(w.type).widen(w.data + row * w.stride, w.columns, out);
 }
 
-void Inputs::resize(uint32_t count, uint32_t columns) {
-  count_ = count;
-  columns_ = columns;
-  const size_t values = size_t{count} * columns;
-  x_.resize(values);
-  if (engine_kernels().to_integers == nullptr) return;
-  q_.resize(values);
-  for (Floats* v : {&scale_, &sum_}) v->resize(values / 32);
-}
-
-void Inputs::finish(uint32_t i) {
-  if (engine_kernels().to_integers == nullptr) return;
-  const size_t at = size_t{i} * columns_;
-  engine_kernels().to_integers(x_.data() + at, columns_, q_.data() + at, scale_.data() + at / 32,
-                               sum_.data() + at / 32);
-}
-
-void multiply(const Matrix& w, const Inputs& x, uint32_t first, uint32_t end, float* y,
+void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
               size_t y_stride) {
-  KV_CHECK(x.columns() == w.columns);
-  const TypeKernels kernels = engine_kernels().of(w.type);
-  const uint8_t* rows = w.data + first * w.stride;
-  if (kernels.multiply_integers != nullptr) {
-    kernels.multiply_integers(rows, w.stride, end - first, w.columns, x.integers(), y, y_stride);
-  } else {
-    kernels.multiply(rows, w.stride, end - first, w.columns, x.floats(), y, y_stride);
-  }
+  engine_kernels().of(w.type).multiply(w.data + first * w.stride, w.stride, end - first, w.columns,
+                                       x, y, y_stride);
 }
 
 }  // namespace kv

@@ -1,13 +1,12 @@
 // Matrix: a packed weight matrix of a GGUF file, and what the engine does with it.
 //
-// A Matrix is a view (the file must outlive it) and immutable: any thread. Weights are dequantised
-// on the fly. The order of summation of one output depends only on its row
+// A Matrix is a view (the file must outlive it) and immutable: any thread. Activations are float;
+// weights are dequantised on the fly. The order of summation of one output depends only on its row
 // of weights and its own activations: not on the number of rows, their order, or the thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "engine/gguf.h"
 #include "engine/kernels.h"
@@ -33,31 +32,8 @@ Result<std::span<const float>> as_vector(const GgufFile& file, std::string_view 
 /// One weight row as fp32: out (columns).
 void dequantise_row(const Matrix& w, uint32_t row, float* out);
 
-/// Rows of activations that products take: fp32, and as integers where the kernels want those,
-/// made once for all products of the input. One thread at a time, but finish() of different rows.
-class Inputs {
- public:
-  /// Rows stay what they were if the number of columns does.
-  void resize(uint32_t count, uint32_t columns);
-  float* row(uint32_t i) { return x_.data() + size_t{i} * columns_; }  ///< (columns)
-  /// To be called between a change of row i and the products that read it.
-  void finish(uint32_t i);
-
-  uint32_t count() const { return count_; }
-  uint32_t columns() const { return columns_; }
-  Activations floats() const { return {x_.data(), columns_, count_}; }
-  IntegerActivations integers() const { return {q_.data(), scale_.data(), sum_.data(), count_}; }
-
- private:
-  uint32_t count_ = 0, columns_ = 0;
-  Floats x_;                // (count, columns)
-  std::vector<int16_t> q_;  // (count, columns)
-  Floats scale_, sum_;      // (count, columns / 32)
-};
-
 /// y[b * y_stride + row - first] = weight row . row b of x, for weight rows [first, end).
-/// x.columns() is w.columns.
-void multiply(const Matrix& w, const Inputs& x, uint32_t first, uint32_t end, float* y,
+void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
               size_t y_stride);
 
 }  // namespace kv

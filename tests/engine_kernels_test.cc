@@ -8,7 +8,6 @@
 #include <fstream>
 #include <random>
 
-#include "engine/integers.h"
 #include "engine/kernels.h"
 #include "engine/model.h"
 #include "engine/prefill.h"
@@ -185,160 +184,17 @@ TEST(EngineKernels, Avx2AndAvx512GiveTheSameBits) {
   }
 }
 
-// Activations as integers: `count` rows of `columns`.
-struct Integers {
-  Integers(ToIntegers make, const std::vector<float>& x, uint32_t columns)
-      : q(x.size()), scale(x.size() / 32), sum(x.size() / 32) {
-    for (size_t at = 0; at < x.size(); at += columns) {
-      make(x.data() + at, columns, q.data() + at, scale.data() + at / 32, sum.data() + at / 32);
-    }
-  }
-  IntegerActivations view(uint32_t count) const {
-    return {q.data(), scale.data(), sum.data(), count};
-  }
-  std::vector<int16_t> q;
-  std::vector<float> scale, sum;
-};
-
-void integers_by_definition(const float* x, uint32_t columns, int16_t* q, float* scale,
-                            float* sum) {
-  for (uint32_t g = 0; g < columns / 32; ++g) {
-    group_to_integers(x + g * 32, q + g * 32, scale[g], sum[g]);
-  }
-}
-
-// What a product may differ because activations are rounded to 16 bits.
-double rounded_away(const std::vector<float>& row, const float* x) {
-  double sum = 0;
-  for (size_t g = 0; g < row.size(); g += 32) {
-    float largest = 0, weights = 0;
-    for (size_t j = g; j < g + 32; ++j) {
-      largest = std::max(largest, std::fabs(x[j]));
-      weights += std::fabs(row[j]);
-    }
-    sum += static_cast<double>(largest) * static_cast<double>(weights) / 65534 * 1.001;
-  }
-  return sum;
-}
-
-float defined_product(TensorType type, const uint8_t* row, uint32_t columns,
-                      const IntegerActivations& x, uint32_t b) {
-  switch (type) {
-    case TensorType::q4_1:
-      return integer_product<TensorType::q4_1>(row, columns, x, b);
-    case TensorType::q5_0:
-      return integer_product<TensorType::q5_0>(row, columns, x, b);
-    default:
-      return integer_product<TensorType::q8_0>(row, columns, x, b);
-  }
-}
-
-std::vector<uint32_t> bits_of(const std::vector<float>& v) {
-  std::vector<uint32_t> bits;
-  for (float x : v) bits.push_back(std::bit_cast<uint32_t>(x));
-  return bits;
-}
-
-TEST(EngineIntegers, AGroupHasTheNearestMultiplesOfItsScale) {
-  if (avx512_engine_kernels() == nullptr) GTEST_SKIP() << "this machine lacks AVX-512";
-  constexpr uint32_t kColumns = 32 * 12;
-  auto x = random_values(kColumns, 5);
-  const float sizes[] = {1, 0, 1e-30f, 1e-38f, 1e-44f, 3e38f, 1e6f, NAN, INFINITY, -INFINITY};
-  for (size_t g = 0; g < std::size(sizes); ++g) {
-    for (int j = 0; j < 32; ++j) x[g * 32 + j] *= std::isfinite(sizes[g]) ? sizes[g] / 8 : 1;
-    if (!std::isfinite(sizes[g])) x[g * 32 + 3 * g - 1] = sizes[g];
-  }
-  const Integers made(avx512_engine_kernels()->to_integers, x, kColumns);
-  const Integers defined(integers_by_definition, x, kColumns);
-  EXPECT_EQ(made.q, defined.q);
-  EXPECT_EQ(bits_of(made.scale), bits_of(defined.scale));
-  EXPECT_EQ(bits_of(made.sum), bits_of(defined.sum));
-  for (uint32_t i = 0; i < kColumns; ++i) {
-    const uint32_t g = i / 32;
-    const double scale = made.scale[g], q = made.q[g * 32 + activation_order(i % 32)];
-    if (g < std::size(sizes) && !std::isfinite(sizes[g])) {
-      EXPECT_TRUE(std::isnan(scale) && std::isnan(made.sum[g])) << g;
-    } else {
-      const double near = std::max(scale * 0.5001, static_cast<double>(kLeastActivation));
-      EXPECT_NEAR(q * scale, static_cast<double>(x[i]), near) << i;
-    }
-  }
-}
-
-// Up to 35 weight rows with up to 17 rows of activations: each output is what the definition gives
-// for its two rows, and near the exact product.
-TEST(EngineIntegers, AProductIsItsDefinitionBitForBit) {
-  if (avx512_engine_kernels() == nullptr) GTEST_SKIP() << "this machine lacks AVX-512";
-  const EngineKernels& set = *avx512_engine_kernels();
-  int types = 0;
-  for (TensorType type : kTypes) {
-    const auto multiply = set.of(type).multiply_integers;
-    if (multiply == nullptr) continue;
-    ++types;
-    constexpr uint32_t kColumns = 32 * 7, kRows = 35, kCount = 17;
-    const uint64_t stride = row_bytes(type, kColumns);
-    auto w = random_weights(type, kRows, kColumns, 11);
-    auto x = random_values(kCount * kColumns, 12);
-    x[3 * kColumns + 40] = 1000;
-    const Integers integers(set.to_integers, x, kColumns);
-    std::vector<float> expected(kRows * kCount), row(kColumns);
-    for (uint32_t r = 0; r < kRows; ++r) {
-      set.of(type).widen(w.data() + r * stride, kColumns, row.data());
-      for (uint32_t b = 0; b < kCount; ++b) {
-        expected[b * kRows + r] =
-            defined_product(type, w.data() + r * stride, kColumns, integers.view(kCount), b);
-        double exact, near = tolerance(row, x.data() + b * kColumns, exact);
-        near += rounded_away(row, x.data() + b * kColumns);
-        ASSERT_NEAR(expected[b * kRows + r], exact, near) << to_string(type);
-      }
-    }
-    for (uint32_t rows : {1u, 15u, 16u, kRows}) {
-      for (uint32_t count = 1; count <= kCount; ++count) {
-        std::vector<float> y(count * (rows + 2), 77.0f), wanted = y;
-        for (uint32_t b = 0; b < count; ++b) {
-          std::copy_n(&expected[b * kRows], rows, &wanted[b * (rows + 2)]);
-        }
-        multiply(w.data(), stride, rows, kColumns, integers.view(count), y.data(), rows + 2);
-        ASSERT_EQ(bits_of(y), bits_of(wanted)) << to_string(type) << " " << rows << " x " << count;
-      }
-    }
-  }
-  EXPECT_EQ(types, 3);
-}
-
-TEST(EngineIntegers, WhatIsNotFiniteStaysSo) {
-  Inputs x;
-  x.resize(2, 64);
-  std::fill_n(x.row(0), 128, 1.0f);
-  x.row(1)[40] = NAN;
-  x.finish(0);
-  x.finish(1);
-  for (TensorType type : {TensorType::f32, TensorType::q4_1, TensorType::q5_0, TensorType::q8_0}) {
-    auto w = random_weights(type, 16, 64, 9);
-    std::vector<float> y(32);
-    multiply({type, 16, 64, w.data(), row_bytes(type, 64)}, x, 0, 16, y.data(), 16);
-    for (uint32_t r = 0; r < 16; ++r) {
-      EXPECT_TRUE(std::isfinite(y[r])) << to_string(type);
-      EXPECT_TRUE(std::isnan(y[16 + r])) << to_string(type);
-    }
-  }
-}
-
 TEST(EngineKernels, AMatrixMultipliesTheRowsAskedFor) {
   auto model = tiny_model();
   for (const Matrix* w : {&model->layers()[0].gate, &model->embedding()}) {
-    auto values = random_values(w->columns, 6);
-    Inputs x;
-    x.resize(1, w->columns);
-    std::copy(values.begin(), values.end(), x.row(0));
-    x.finish(0);
+    auto x = random_values(w->columns, 6);
     std::vector<float> all(w->rows), one(w->rows), row(w->columns);
-    multiply(*w, x, 0, w->rows, all.data(), 0);
+    multiply(*w, {x.data()}, 0, w->rows, all.data(), 0);
     for (uint32_t r = 0; r < w->rows; ++r) {
-      multiply(*w, x, r, r + 1, &one[r], 0);
+      multiply(*w, {x.data()}, r, r + 1, &one[r], 0);
       dequantise_row(*w, r, row.data());
-      double exact, near = tolerance(row, values.data(), exact);
-      ASSERT_NEAR(one[r], exact, near + rounded_away(row, values.data())) << r;
+      double exact, near = tolerance(row, x.data(), exact);
+      ASSERT_NEAR(one[r], exact, near) << r;
     }
     EXPECT_EQ(all, one);
   }
