@@ -67,7 +67,7 @@ struct Budgets {
   bool ample() const { return scale == 1; }
 };
 constexpr Budgets kAmple{"ample", 64ull << 20, 256ull << 20, 1};
-constexpr Budgets kSmall{"small", 2ull << 20, kMinLimitBytes, 8};
+constexpr Budgets kSmall{"small", 2ull << 20, kMinLimitBytes, 24};
 
 // One model in one namespace, as a client has it.
 struct Tenant {
