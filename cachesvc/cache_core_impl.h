@@ -116,8 +116,13 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void add_recovery(const Recovery& part);
   void adopt_models(Recovery& recovery);
   RealmState* recovered_realm(const Object& object);
+  /// A record that has its place in the index, and what is on the SSD of it.
+  struct Adopted {
+    Record* record;
+    const KnownObject* known;
+  };
   void adopt_objects(std::vector<KnownObject> objects);
-  bool adopt_object(const KnownObject& known, bool last);
+  bool adopt_object(const KnownObject& known, bool last, std::vector<Adopted>& linked);
   void reconcile();
   void place(std::vector<KnownObject> objects, std::chrono::microseconds pause);
   bool room_in_index(const std::vector<KnownObject>& objects);

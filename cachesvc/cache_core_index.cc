@@ -8,7 +8,7 @@ namespace {
 
 // Estimates of what containers take beside the tokens; checked against malloc in the bench.
 constexpr uint64_t kIndexBytesPerObject = 768;
-constexpr EntryKey kAttachedKey = 1ull << 63;  // supplements and snapshots: not named by a node
+constexpr EntryKey kAttachedKey = 1ull << 63;  // not named by a node: a serial follows
 
 EntryKey node_key(const RealmState& realm, NodeId node) {
   return (uint64_t{realm.index} << 32) | node;
@@ -28,7 +28,6 @@ std::shared_ptr<RealmState> ObjectIndex::realm(const Realm& realm,
   }
   realms_.push_back(std::make_shared<RealmState>(realm, next_realm_++, std::move(model),
                                                  std::move(profile)));
-  realms_.back()->nodes[kRootNode] = {};
   return realms_.back();
 }
 
@@ -63,14 +62,26 @@ std::vector<Id> ObjectIndex::release_realms() {
   return profiles;
 }
 
-Record* ObjectIndex::find(const ObjectName& name) const {
+Record* ObjectIndex::find(const ObjectName& name) {
   auto it = by_name_.find(name);
-  return it == by_name_.end() ? nullptr : it->second.get();
+  return it == by_name_.end() ? nullptr : &it->second;
+}
+
+const Record* ObjectIndex::find(const ObjectName& name) const {
+  auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : &it->second;
 }
 
 Record* ObjectIndex::find_key(EntryKey key) {
-  auto it = by_key_.find(key);
-  return it == by_key_.end() ? nullptr : it->second;
+  if (key & kAttachedKey) {
+    auto it = by_key_.find(key);
+    return it == by_key_.end() ? nullptr : it->second;
+  }
+  auto realm = std::lower_bound(realms_.begin(), realms_.end(), key >> 32,
+                                [](const auto& r, uint64_t index) { return r->index < index; });
+  auto node = static_cast<NodeId>(key);
+  bool known = realm != realms_.end() && (*realm)->index == key >> 32;
+  return known && node < (*realm)->nodes.size() ? (*realm)->nodes[node].main : nullptr;
 }
 
 NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
@@ -85,6 +96,7 @@ NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
   if (object.name.kind == ObjectKind::snapshot) return parent;
   auto inserted = realm.tree.find_or_insert(parent, object.tokens, object.extras);
   if (!inserted.ok()) return kNoNode;
+  if (realm.nodes.size() <= inserted->node) realm.nodes.resize(inserted->node + 1);
   RealmState::Node& node = realm.nodes[inserted->node];
   if (node.id.is_zero()) {
     node.id = object.name.id;
@@ -115,20 +127,17 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
 
 void ObjectIndex::expect(size_t objects) {
   by_name_.reserve(by_name_.size() + objects);
-  by_key_.reserve(by_key_.size() + objects);
+  ssd_.expect(objects);
   for (auto& r : realms_) {  // as if each had the same share of them
-    r->nodes.reserve(r->nodes.size() + objects / realms_.size());
     r->node_of.reserve(r->node_of.size() + objects / realms_.size());
   }
 }
 
 Record* ObjectIndex::make(const ObjectName& name, Charge index_charge) {
-  auto made = std::make_unique<Record>();
-  Record& r = *made;
+  Record& r = by_name_[name];
   r.name = name;
   r.serial = next_serial_++;
   r.index_charge = std::move(index_charge);
-  by_name_[name] = std::move(made);
   return &r;
 }
 
@@ -142,13 +151,13 @@ void ObjectIndex::link(Record& r, RealmState& realm, NodeId node, const Object& 
   } else {
     r.key = kAttachedKey | r.serial;
     n.attached.push_back(&r);
+    by_key_[r.key] = &r;
   }
   if (r.name.kind == ObjectKind::snapshot) {
     r.tokens = object.tokens;
     r.extras = object.extras;
     r.position = object.end_token();
   }
-  by_key_[r.key] = &r;
 }
 
 Record* ObjectIndex::add_orphan(const Object& object, Charge index_charge) {
@@ -176,9 +185,9 @@ void ObjectIndex::remove(Record& record) {
   if (record.orphan) forget_orphan(record);
   if (record.realm) {
     RealmState& realm = *record.realm;
-    auto it = realm.nodes.find(record.node);
-    if (it->second.main == &record) it->second.main = nullptr;
-    std::erase(it->second.attached, &record);
+    RealmState::Node& node = realm.nodes[record.node];
+    if (node.main == &record) node.main = nullptr;
+    std::erase(node.attached, &record);
     prune(realm, record.node);
   }
   by_name_.erase(ObjectName(record.name));  // a copy: the key lives inside what is erased
@@ -193,9 +202,8 @@ void ObjectIndex::prune(RealmState& realm, NodeId node) {
   realm.tree.erase(node);
   for (NodeId at : chain) {
     if (realm.tree.alive(at)) break;
-    auto it = realm.nodes.find(at);
-    realm.node_of.erase(it->second.id);
-    realm.nodes.erase(it);
+    realm.node_of.erase(realm.nodes[at].id);
+    realm.nodes[at] = {};
   }
 }
 
@@ -273,16 +281,15 @@ void ObjectIndex::touch(const std::vector<Record*>& records) {
 void ObjectIndex::set_in_force(RealmState& realm, bool in_force) {
   realm.in_force = in_force;
   for (auto& [name, record] : by_name_) {
-    if (record->realm != &realm) continue;
-    reorder(*record);
+    if (record.realm == &realm) reorder(record);
   }
 }
 
 std::vector<Record*> ObjectIndex::all_of(const std::string& ns) {
   std::vector<Record*> out;
   for (auto& [name, record] : by_name_) {
-    const std::string& own = record->realm ? record->realm->realm.ns : record->orphan->header.ns;
-    if (own == ns) out.push_back(record.get());
+    const std::string& own = record.realm ? record.realm->realm.ns : record.orphan->header.ns;
+    if (own == ns) out.push_back(&record);
   }
   return out;
 }
@@ -290,7 +297,7 @@ std::vector<Record*> ObjectIndex::all_of(const std::string& ns) {
 std::vector<Record*> ObjectIndex::dirty_records() {
   std::vector<Record*> out;
   for (auto& [name, record] : by_name_) {
-    if (record->dirty()) out.push_back(record.get());
+    if (record.dirty()) out.push_back(&record);
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -70,7 +71,7 @@ struct RealmState {
   RealmState(Realm r, uint32_t number, std::shared_ptr<const ModelSpec> m,
              std::shared_ptr<const Profile> p)
       : realm(std::move(r)), index(number), model(std::move(m)), profile(std::move(p)),
-        groups(part_groups(*model)), tree(profile->block_tokens) {}
+        groups(part_groups(*model)), tree(profile->block_tokens), nodes(1) {}
   struct Node {
     Id id;
     Record* main = nullptr;
@@ -83,10 +84,10 @@ struct RealmState {
   std::shared_ptr<const Codec> codec;  ///< null until the model is opened
   std::vector<PartGroup> groups;
   PrefixTree tree;
-  std::unordered_map<NodeId, Node> nodes;
+  std::deque<Node> nodes;  ///< by NodeId, from the root's; one that the tree doesn't have is empty
   std::unordered_map<Id, NodeId, IdHash> node_of;
   bool in_force = true;
-  bool empty() const { return nodes.size() == 1 && nodes.at(kRootNode).attached.empty(); }
+  bool empty() const { return tree.size() == 0 && nodes[kRootNode].attached.empty(); }
   bool has_supplements() const;  ///< some part's rows, carries or states come apart from blocks
   uint32_t block_tokens() const { return profile->block_tokens; }
 };
@@ -125,13 +126,14 @@ class ObjectIndex {
   /// profiles, less those that a realm or an orphan still names.
   std::vector<Id> release_realms();
 
-  Record* find(const ObjectName& name) const;
+  Record* find(const ObjectName& name);
+  const Record* find(const ObjectName& name) const;
   Record* find_key(EntryKey key);
   /// The record of this object, made if it is new; null if its parent has no node (an orphan) or
   /// the tree or the geometry refuses it. `object` needs no planes.
   /// Takes the charge only if it is made.
   Record* add(RealmState& realm, const Object& object, Charge&& index_charge);
-  /// So many more objects are about to be added.
+  /// So many more objects are about to be added, and put on the SSD.
   void expect(size_t objects);
   /// A record that hangs on no tree: it can only be evicted, erased or linked. Without a charge its
   /// tokens are not kept. Null if there is a record of that name.
@@ -205,9 +207,9 @@ class ObjectIndex {
   EntryOptions entry_options(const Record& record, uint64_t charge_bytes) const;
 
   std::vector<std::shared_ptr<RealmState>> realms_;
-  uint32_t next_realm_ = 0;  // below 2^31: in the upper half of its nodes' keys
-  std::unordered_map<ObjectName, std::unique_ptr<Record>, ObjectNameHash> by_name_;
-  std::unordered_map<EntryKey, Record*> by_key_;
+  uint32_t next_realm_ = 0;  // below 2^31: in the upper half of its nodes' keys; ascends in realms_
+  std::unordered_map<ObjectName, Record, ObjectNameHash> by_name_;
+  std::unordered_map<EntryKey, Record*> by_key_;  // but blocks and tails: nodes have those
   std::unordered_multimap<Id, Record*, IdHash> orphans_;  // by parent
   EvictionOrder ram_, ssd_;
   uint64_t next_serial_ = 1;

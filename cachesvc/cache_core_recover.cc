@@ -32,6 +32,7 @@ Status CacheCore::Impl::open_ssd() {
   recovery_.other_key_serials = std::move(recovery.other_key_serials);
   adopt_models(recovery);
   index_.expect(recovery.objects.size() + recovery.unread);
+  unsynced_.reserve(recovery.objects.size());
   adopt_objects(std::exchange(recovery.objects, {}));
   index_.find_ends();
   auto took = std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
@@ -108,18 +109,25 @@ RealmState* CacheCore::Impl::recovered_realm(const Object& o) {
 }
 
 // Most come in the order in which they were written, parents first and near their children. The
-// others wait: parents before children, blocks and tails before what hangs on them.
+// others wait: parents before children, blocks and tails before what hangs on them. The SSD's order
+// learns of them afterwards, and of children first.
 void CacheCore::Impl::adopt_objects(std::vector<KnownObject> objects) {
   std::vector<const KnownObject*> others;
+  std::vector<Adopted> linked;
+  linked.reserve(objects.size());
   for (const KnownObject& known : objects) {
-    if (!adopt_object(known, false)) others.push_back(&known);
+    if (!adopt_object(known, false, linked)) others.push_back(&known);
   }
   std::sort(others.begin(), others.end(), [](const KnownObject* a, const KnownObject* b) {
     auto attached = [](const Object& o) { return o.name.kind >= ObjectKind::supplement; };
     return std::tuple(attached(a->header), a->header.first_token) <
            std::tuple(attached(b->header), b->header.first_token);
   });
-  for (const KnownObject* known : others) adopt_object(*known, true);
+  for (const KnownObject* known : others) adopt_object(*known, true, linked);
+  for (auto it = linked.rbegin(); it != linked.rend(); ++it) {
+    const KnownObject& k = *it->known;
+    index_.set_ssd(*it->record, Durability::spilled, k.file_bytes, k.allocated_bytes, k.recency);
+  }
 }
 
 uint64_t CacheCore::Impl::index_limit() const {
@@ -130,7 +138,8 @@ uint64_t CacheCore::Impl::index_limit() const {
 // False if it has no place (yet). Then, if it is its `last` chance: without its parent, model,
 // profile or room in the index it serves nothing, but stays on the SSD until that returns or bytes
 // are needed there.
-bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last) {
+bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last,
+                                   std::vector<Adopted>& linked) {
   const Object& o = known.header;
   uint64_t bytes = ObjectIndex::index_bytes(o.tokens.size());
   std::optional<Charge> charge;
@@ -139,8 +148,8 @@ bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last) {
   }
   RealmState* realm = recovered_realm(o);
   Record* r = realm && charge ? index_.add(*realm, o, std::move(*charge)) : nullptr;
-  bool linked = r != nullptr;
-  if (!linked) {
+  bool orphan = r == nullptr;
+  if (orphan) {
     if (!last) return false;
     ++recovered_skipped_;
     Charge none;
@@ -148,10 +157,15 @@ bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last) {
   }
   ++recovered_objects_;
   r->payload_bytes = known.unpacked_bytes;
-  index_.set_ssd(*r, Durability::spilled, known.file_bytes, known.allocated_bytes, known.recency);
   unsynced_.push_back({r->name, r->serial});
-  if (linked && o.name.kind != ObjectKind::snapshot) index_.relink(*realm, o.name.id);
-  return linked;
+  if (orphan) {
+    index_.set_ssd(*r, Durability::spilled, known.file_bytes, known.allocated_bytes,
+                   known.recency);
+    return false;
+  }
+  linked.push_back({r, &known});
+  if (o.name.kind != ObjectKind::snapshot) index_.relink(*realm, o.name.id);
+  return true;
 }
 
 // A part of the files that are unread, then a pause by the rate; none while an erase waits. Nothing

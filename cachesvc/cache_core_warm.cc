@@ -16,7 +16,7 @@ void CacheCore::Impl::warm_start() {
   std::vector<std::pair<uint64_t, Record*>> recent;  // a heap: the most recent first
   for (auto& realm : index_.realms()) {
     if (!realm->in_force) continue;
-    for (auto& [id, node] : realm->nodes) {
+    for (const RealmState::Node& node : realm->nodes) {
       std::vector<Record*> own = node.attached;
       if (node.main) own.push_back(node.main);
       for (Record* r : own) {

@@ -43,6 +43,9 @@ class EvictionOrder {
  public:
   /// False if `key` is already resident or is kNoEntry or its own parent: nothing changes.
   bool insert(EntryKey key, const EntryOptions& options);
+  /// So many more are about to be inserted. Children before their parents take the least time: only
+  /// what may go has a place to be found.
+  void expect(size_t entries) { entries_.reserve(entries_.size() + entries); }
   /// Also legal with resident children (a lost interior block). False if not resident or pinned.
   bool erase(EntryKey key);
 

@@ -4,6 +4,7 @@
 
 #include <openssl/evp.h>
 
+#include <array>
 #include <boost/crc.hpp>
 
 #define XXH_INLINE_ALL
@@ -21,15 +22,25 @@ std::string Id::hex() const {
   return out;
 }
 
+// The value of each hex digit, -1 for other characters.
+constexpr auto kDigitValues = [] {
+  std::array<int8_t, 256> values;
+  values.fill(-1);
+  for (int8_t i = 0; i < 16; ++i) values["0123456789abcdef"[i]] = i;
+  return values;
+}();
+
 Result<Id> id_from_hex(std::string_view hex) {
   Id id;
   if (hex.size() != 64) return invalid_argument("id: expected 64 hex digits");
-  for (size_t i = 0; i < 64; ++i) {
-    char c = hex[i];
-    int v = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (v < 0) return invalid_argument("id: expected lower-case hex digits");
-    id.bytes[i / 2] = static_cast<uint8_t>(id.bytes[i / 2] << 4 | v);
+  int bad = 0;  // negative once a digit is none
+  for (size_t i = 0; i < 64; i += 2) {
+    int high = kDigitValues[static_cast<uint8_t>(hex[i])];
+    int low = kDigitValues[static_cast<uint8_t>(hex[i + 1])];
+    bad |= high | low;
+    id.bytes[i / 2] = static_cast<uint8_t>(high << 4 | low);
   }
+  if (bad < 0) return invalid_argument("id: expected lower-case hex digits");
   return id;
 }
 

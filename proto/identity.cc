@@ -5,6 +5,7 @@ namespace kv {
 namespace {
 
 constexpr uint8_t kFormatVersion = 1;
+constexpr size_t kUsualBytes = 256;  // of all fields but namespace, tokens and extras
 
 // One field: tag, u64 length, bytes.
 void field(ByteWriter& out, char tag, std::span<const uint8_t> bytes) {
@@ -33,6 +34,7 @@ void field_extras(ByteWriter& out, std::span<const Extra> extras) {
 Id hash_sequence(const Realm& realm, std::string_view kind, const Id& parent,
                  std::span<const Token> tokens, std::span<const Extra> extras) {
   ByteWriter out;
+  out.bytes().reserve(kUsualBytes + realm.ns.size() + tokens.size_bytes());
   uint8_t version[1] = {kFormatVersion};
   field(out, 'v', version);
   field(out, 'n', as_bytes(realm.ns));

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -16,6 +17,7 @@ namespace {
 constexpr int kApplicationId = 0x6b766373;  // "kvcs"
 constexpr int kUserVersion = 1;
 constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kMinRowBytes = 256;  // of database, with its place in the index
 const std::string kNothing;
 
 constexpr const char* kSchema = R"(
@@ -108,9 +110,9 @@ class Columns {
     auto size = static_cast<size_t>(sqlite3_column_bytes(stmt_, at_++));
     return {data, data == nullptr ? 0 : size};
   }
-  std::string text() {
+  void text(std::string& out) {
     auto b = blob();
-    return {reinterpret_cast<const char*>(b.data()), b.size()};
+    out.assign(reinterpret_cast<const char*>(b.data()), b.size());
   }
   Id id() {
     Id out;
@@ -176,7 +178,7 @@ void read_fields(Columns& columns, Object& o, SealedRows* sealed, const std::str
   }
   o.parent = plain.id();
   o.profile = plain.id();
-  o.ns = plain.text();
+  plain.text(o.ns);
   o.fingerprint = plain.id();
   o.first_token = plain.number<uint32_t>();
   read_tokens(tokens, plain, o.tokens);
@@ -292,7 +294,7 @@ Status Catalog::create_schema() {
 bool Catalog::read_row(sqlite3_stmt* stmt, std::string& file, KnownObject& out) {
   Columns columns(stmt);
   Object& o = out.header;
-  file = columns.text();
+  columns.text(file);
   auto kind = columns.number<uint8_t>();
   if (kind < 1 || kind > 4) return false;
   o.name.kind = static_cast<ObjectKind>(kind);
@@ -341,15 +343,17 @@ Result<Catalog::Rows> Catalog::load() {
   sqlite3_stmt* stmt = nullptr;
   KV_RETURN_IF_ERROR(prepare(kSelect, &stmt));
   std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> owned(stmt, sqlite3_finalize);
+  KV_ASSIGN_OR_RETURN(std::string pages, query_one("PRAGMA page_count"));
   Rows rows;
+  rows.good.reserve(std::strtoull(pages.c_str(), nullptr, 10) * (kPageBytes / kMinRowBytes));
   int rc;
+  std::string file;
   while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-    std::string file;
     KnownObject object;
     if (read_row(stmt, file, object)) {
       rows.good.push_back(std::move(object));
     } else {
-      rows.bad.push_back(std::move(file));
+      rows.bad.push_back(file);
     }
   }
   if (rc != SQLITE_DONE) return failure("load");

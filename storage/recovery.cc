@@ -2,6 +2,7 @@
 #include "storage/recovery.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 
 #include "proto/identity.h"
@@ -11,6 +12,7 @@ namespace kv {
 namespace {
 
 constexpr int kMaxUnknownDepth = 16;  // of foreign folders that are measured
+constexpr size_t kPlacesPerRow = 2;   // in the table, at least
 
 bool is_temp(const DirEntry& entry) { return entry.name.ends_with(kTempSuffix); }
 
@@ -46,21 +48,38 @@ Result<Recovery> RecoveryScan::scan() {
 void RecoveryScan::take_rows(std::vector<KnownObject> rows) {
   rows_ = std::move(rows);
   fate_.assign(rows_.size(), Row::without_file);
-  row_of_.reserve(rows_.size());
-  for (size_t i = 0; i < rows_.size(); ++i) {
+  row_at_.assign(std::bit_ceil(kPlacesPerRow * rows_.size() + 1), 0);
+  for (uint32_t i = 0; i < rows_.size(); ++i) {
     max_recency_ = std::max(max_recency_, rows_[i].recency);
-    // Two rows of one name: a damaged catalog, the first one counts.
-    if (!row_of_.emplace(rows_[i].header.name, i).second) fate_[i] = Row::left_out;
+    uint32_t& place = place_of(rows_[i].header.name);
+    if (place == 0) {
+      place = i + 1;
+    } else {
+      fate_[i] = Row::left_out;  // two rows of one name: a damaged catalog, the first one counts
+    }
+  }
+}
+
+uint32_t& RecoveryScan::place_of(const ObjectName& name) {
+  size_t at = ObjectNameHash{}(name);
+  while (true) {
+    uint32_t& place = row_at_[at & (row_at_.size() - 1)];
+    if (place == 0 || rows_[place - 1].header.name == name) return place;
+    ++at;
   }
 }
 
 // The good rows are the objects known so far; the others are dropped.
 void RecoveryScan::give_rows(std::vector<std::string> bad) {
-  out_.objects.reserve(out_.rows_used);
+  size_t kept = 0;
   for (size_t i = 0; i < rows_.size(); ++i) {
-    if (fate_[i] == Row::used) out_.objects.push_back(std::move(rows_[i]));
     if (fate_[i] == Row::without_file) bad.push_back(file_name(rows_[i].header.name));
+    if (fate_[i] != Row::used) continue;
+    if (kept < i) rows_[kept] = std::move(rows_[i]);
+    ++kept;
   }
+  rows_.resize(kept);
+  out_.objects = std::move(rows_);
   out_.rows_dropped += bad.size();
   catalog_.remove(bad);
 }
@@ -107,17 +126,17 @@ Status RecoveryScan::scan_folder(uint32_t folder) {
 }
 
 void RecoveryScan::scan_object(const ParsedName& name, const FileInfo& info) {
-  auto found = row_of_.find(name.object);
-  if (found == row_of_.end()) return adoption_.add({name.object, info.modified_ns, 0, false});
-  KnownObject& row = rows_[found->second];
+  uint32_t number = place_of(name.object);
+  if (number == 0) return adoption_.add({name.object, info.modified_ns, 0, false});
+  KnownObject& row = rows_[number - 1];
   bool same_length = row.file_bytes == info.bytes;
   if (!reindex_ && same_length) {
     row.allocated_bytes = info.allocated_bytes;
-    fate_[found->second] = Row::used;
+    fate_[number - 1] = Row::used;
     ++out_.rows_used;
     return;
   }
-  fate_[found->second] = Row::left_out;  // replaced by one that agrees with the file
+  fate_[number - 1] = Row::left_out;  // replaced by one that agrees with the file
   if (!same_length) ++out_.rows_dropped;
   adoption_.add({name.object, info.modified_ns, row.recency, true});
 }

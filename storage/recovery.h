@@ -6,7 +6,6 @@
 #pragma once
 
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "storage/adoption.h"
@@ -41,6 +40,8 @@ class RecoveryScan {
   void scan_model_record(const ParsedName& name, const std::string& path);
   void count_unknown(const std::string& path, int depth);
   void take_rows(std::vector<KnownObject> rows);
+  /// The place of its row's number in row_at_, or where it goes.
+  uint32_t& place_of(const ObjectName& name);
   void give_rows(std::vector<std::string> bad);
 
   StoreDir& dir_;
@@ -52,7 +53,7 @@ class RecoveryScan {
   Recovery out_;
   std::vector<KnownObject> rows_;
   std::vector<Row> fate_;  // of each row
-  std::unordered_map<ObjectName, size_t, ObjectNameHash> row_of_;
+  std::vector<uint32_t> row_at_;  // a hash table of the rows by name: number + 1, or 0
   uint64_t max_recency_ = 0;
 };
 
