@@ -6,6 +6,7 @@
 
 #include "storage/inspect.h"
 #include "tests/cachesvc_stepped.h"
+#include "tests/loop_disk.h"
 #include "tests/storage_testing.h"
 
 namespace kv {
@@ -105,6 +106,48 @@ TEST_F(Disk, WithoutADescriptorNothingIsEvictedOrLost) {
   EXPECT_EQ(b.store(later_, Durability::durable)->level, Durability::durable);
   Deadline deadline = soon();
   while (served(b, on_ssd_) < 64) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+}
+
+// The kernel's own errors: a device that ends too early under a mounted file system, and is whole
+// again later.
+TEST_F(Disk, ErrorsOfARealDeviceAreMissesCostTheLevelAndEndWithIt) {
+  std::string why;
+  auto disk = testing::LoopDisk::make(testing::LoopDisk::without_journal(), why);
+  if (!disk) GTEST_SKIP() << "no failing device: " << why;
+  CacheOptions options = impatient(disk->store());
+  options.ssd_limit_bytes = 16ull << 20;
+  {
+    auto cache = open_cache(options);
+    auto b = Bench::open(*cache, model_);
+    ASSERT_TRUE(b.store(on_ssd_, Durability::durable).ok());
+  }
+  {
+    Stepped client(options);
+    auto b = Bench::open(client, model_);
+    ASSERT_EQ(b.store(in_ram_, Durability::durable)->level, Durability::durable);
+    ASSERT_TRUE(disk->fail());
+    EXPECT_EQ(served(b, on_ssd_), 0u);
+    EXPECT_GT(b.stat("promotion_failures"), 0u);
+    EXPECT_EQ(served(b, in_ram_), 64u);
+    auto stored = b.store(later_, Durability::durable);
+    ASSERT_TRUE(stored.ok()) << stored.status().to_string();
+    EXPECT_EQ(stored->level, Durability::accepted);
+    EXPECT_EQ(served(b, later_), 64u);
+    EXPECT_EQ(b.stat("quarantined") + b.stat("ssd_evicted"), 0u);
+    ASSERT_TRUE(disk->heal());
+    Deadline deadline = soon();
+    while (served(b, on_ssd_) < 64) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    EXPECT_EQ(b.store(later_, Durability::durable)->level, Durability::durable);
+    EXPECT_EQ(b.store(last_, Durability::durable)->level, Durability::durable);
+  }
+  auto cache = open_cache(options);
+  auto b = Bench::open(*cache, model_);
+  for (const Sequence& tokens : {on_ssd_, in_ram_, later_, last_}) {
+    auto reply = b.fetch(plus_one(tokens));
+    ASSERT_EQ(reply->tokens, 64u);
+    b.expect_serves(tokens, *reply);
+  }
+  EXPECT_EQ(b.stat("quarantined"), 0u);
 }
 
 TEST_F(Hang, ReadsAreMissesAndRamGoesOn) {

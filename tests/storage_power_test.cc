@@ -1,21 +1,18 @@
 // Power cuts: a file system of our own on a loop device is shut down without its log at a random
 // moment of a running tier, mounted again, and every durable promise is checked. Skipped where that
 // can't be had: it needs root, a loop device and mkfs. KV_POWER_CUTS sets the number of cuts.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "storage/ssd_tier.h"
+#include "tests/loop_disk.h"
 #include "tests/soak.h"
 #include "tests/storage_testing.h"
 
@@ -23,10 +20,8 @@ namespace kv {
 namespace {
 
 using namespace kv::testing;
-namespace fs = std::filesystem;
 
 constexpr uint64_t kSeed = 51;
-constexpr uint64_t kImageBytes = 320ull << 20;  // XFS wants as much
 
 // Few under a sanitizer: what is tried here is the order of calls, not memory.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -38,51 +33,6 @@ int cuts() {
   const char* text = std::getenv("KV_POWER_CUTS");
   return text != nullptr ? std::atoi(text) : soaked(kCuts);
 }
-
-bool shell(const std::string& command) {
-  return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
-}
-
-/// A file system in a file, mounted; all gone at the end.
-class LoopDisk {
- public:
-  /// Null with the reason in `why` where it can't be had.
-  static std::unique_ptr<LoopDisk> make(const std::string& type, std::string& why) {
-    why.clear();
-    if (::geteuid() != 0) why = "needs root";
-    if (!fs::exists("/dev/loop-control")) why = "needs loop devices";
-    if (!shell("command -v mkfs." + type)) why = "needs mkfs." + type;
-    if (!why.empty()) return nullptr;
-    std::unique_ptr<LoopDisk> disk(new LoopDisk());
-    std::ofstream(disk->image()).close();
-    fs::resize_file(disk->image(), kImageBytes);
-    fs::create_directory(disk->mounted());
-    const char* force = type == "xfs" ? " -qf " : " -qF ";
-    if (!shell("mkfs." + type + force + disk->image())) why = "mkfs." + type + " failed";
-    if (why.empty() && !disk->mount()) why = "mounting a loop device is not allowed here";
-    return why.empty() ? std::move(disk) : nullptr;
-  }
-  ~LoopDisk() {
-    (void)::umount2(mounted().c_str(), MNT_DETACH);  // may be unmounted already
-  }
-  /// Everything that was not on the device is gone, as with the power.
-  bool cut_power() {
-    Fd fd = ::open(mounted().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    uint32_t no_log_flush = 2;
-    bool cut = fd >= 0 && ::ioctl(fd, _IOR('X', 125, uint32_t), &no_log_flush) == 0;
-    ::close(fd);
-    return cut;
-  }
-  bool mount() { return shell("mount -o loop " + image() + " " + mounted()); }
-  bool unmount() { return shell("umount " + mounted()); }
-  std::string store() const { return mounted() + "/store"; }
-
- private:
-  LoopDisk() = default;
-  std::string image() const { return dir_.path() + "/disk"; }
-  std::string mounted() const { return dir_.path() + "/mnt"; }
-  TempDir dir_;
-};
 
 /// What one round of the writer may store, a function of its number.
 std::vector<FileImage> batch_of(uint64_t number) {
@@ -204,7 +154,8 @@ class PowerCut : public ::testing::TestWithParam<const char*> {
 
 TEST_P(PowerCut, DurableIsThereErasedIsGoneNothingIsWrong) {
   std::string why;
-  auto disk = LoopDisk::make(GetParam(), why);
+  bool xfs = GetParam() == std::string("xfs");
+  auto disk = LoopDisk::make(xfs ? LoopDisk::xfs() : LoopDisk::ext4(), why);
   if (!disk) GTEST_SKIP() << "no power cuts on " << GetParam() << ": " << why;
   std::mt19937_64 rng(kSeed);
   for (int cut = 0; cut < cuts(); ++cut) {
