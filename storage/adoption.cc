@@ -57,9 +57,9 @@ bool Adoption::read(UnreadFile& file, std::vector<KnownObject>& adopted, Recover
   if (!status.ok()) {
     uint64_t unreadable = out.unreadable;
     ParsedName parsed{static_cast<FileKind>(file.name.kind), file.name};
-    reject(path, parsed, status, info.ok() ? *info : FileInfo{}, out);
+    bool stays = reject(path, parsed, status, info.ok() ? *info : FileInfo{}, out);
     out.unreadable_objects += out.unreadable - unreadable;
-    if (file.has_row) catalog_.remove(std::span(&name, 1));
+    if (file.has_row && !stays) catalog_.remove(std::span(&name, 1));
     return true;
   }
   KnownObject object;

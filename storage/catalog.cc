@@ -167,14 +167,13 @@ void read_extras(std::span<const uint8_t> blob, Columns& columns, std::vector<Ex
 }
 
 // Parent to extras. A sealed row has its value in place of the tokens, and nothing in place of the
-// extras, of which a plain row has a count at least.
-void read_fields(Columns& columns, Object& o, SealedRows* sealed, const std::string& file) {
+// extras, of which a plain row has a count at least. Returns: false if it can't be opened.
+bool read_fields(Columns& columns, Object& o, SealedRows* sealed, const std::string& file) {
   Columns plain = columns;
   columns.skip(5);
   auto tokens = columns.blob(), extras = columns.blob();
   if (extras.empty()) {
-    if (sealed == nullptr || !sealed->open(file, tokens, o).ok()) columns.fail();
-    return;
+    return sealed != nullptr && sealed->open(file, tokens, o).ok();
   }
   o.parent = plain.id();
   o.profile = plain.id();
@@ -184,6 +183,7 @@ void read_fields(Columns& columns, Object& o, SealedRows* sealed, const std::str
   read_tokens(tokens, plain, o.tokens);
   read_extras(extras, plain, o.extras);
   if (!plain.ok()) columns.fail();
+  return true;
 }
 
 }  // namespace
@@ -290,25 +290,27 @@ Status Catalog::create_schema() {
   return exec(sql.c_str());
 }
 
-// False if the row contradicts itself or can't be opened; `file` is set in any case.
-bool Catalog::read_row(sqlite3_stmt* stmt, std::string& file, KnownObject& out) {
+// Bad: it contradicts itself. `file` is set in any case.
+Catalog::Row Catalog::read_row(sqlite3_stmt* stmt, std::string& file, KnownObject& out) {
   Columns columns(stmt);
   Object& o = out.header;
   columns.text(file);
   auto kind = columns.number<uint8_t>();
-  if (kind < 1 || kind > 4) return false;
+  if (kind < 1 || kind > 4) return Row::bad;
   o.name.kind = static_cast<ObjectKind>(kind);
   o.name.id = columns.id();
   o.name.group = columns.number<uint16_t>();
   o.name.first_row = columns.number<uint32_t>();
   o.name.end_row = columns.number<uint32_t>();
-  read_fields(columns, o, sealed_ ? &*sealed_ : nullptr, file);
+  bool opened = read_fields(columns, o, sealed_ ? &*sealed_ : nullptr, file);
   out.unpacked_bytes = columns.integer();
   out.file_bytes = columns.integer();
   out.allocated_bytes = columns.integer();
   out.recency = columns.integer();
-  return columns.ok() && o.ns.size() <= kMaxNamespaceBytes && o.first_token <= kMaxTokens &&
-         out.unpacked_bytes <= kMaxObjectBytes && file_name(o.name) == file && id_matches(o);
+  bool fits = columns.ok() && o.ns.size() <= kMaxNamespaceBytes && o.first_token <= kMaxTokens &&
+              out.unpacked_bytes <= kMaxObjectBytes && file_name(o.name) == file;
+  if (!fits || (opened && !id_matches(o))) return Row::bad;
+  return opened ? Row::good : Row::sealed;
 }
 
 Status Catalog::bind_row(const std::string& file, const KnownObject& row) {
@@ -350,10 +352,11 @@ Result<Catalog::Rows> Catalog::load() {
   std::string file;
   while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
     KnownObject object;
-    if (read_row(stmt, file, object)) {
-      rows.good.push_back(std::move(object));
-    } else {
+    Row row = read_row(stmt, file, object);
+    if (row == Row::bad) {
       rows.bad.push_back(file);
+    } else {
+      (row == Row::good ? rows.good : rows.sealed).push_back(std::move(object));
     }
   }
   if (rc != SQLITE_DONE) return failure("load");

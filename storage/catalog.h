@@ -49,8 +49,10 @@ class Catalog {
 
   struct Rows {
     std::vector<KnownObject> good;
-    std::vector<std::string> bad;  ///< file names of rows whose id doesn't follow from their
-                                   ///< content, or that another key sealed
+    std::vector<std::string> bad;  ///< file names of rows whose id doesn't follow from their content
+    /// Rows that can't be opened, damaged or of another key: of these only the name and the numbers
+    /// are set.
+    std::vector<KnownObject> sealed;
   };
   /// Every row, verified. Returns: corruption, io_error.
   Result<Rows> load();
@@ -76,7 +78,8 @@ class Catalog {
 
  private:
   Catalog() = default;
-  bool read_row(sqlite3_stmt* stmt, std::string& file, KnownObject& out);
+  enum class Row { good, bad, sealed };
+  Row read_row(sqlite3_stmt* stmt, std::string& file, KnownObject& out);
   Status bind_row(const std::string& file, const KnownObject& row);
   Status exec(const char* sql);
   Result<std::string> query_one(const char* sql);

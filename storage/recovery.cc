@@ -33,7 +33,7 @@ Result<Recovery> RecoveryScan::scan() {
   Catalog::Rows rows;
   KV_RETURN_IF_ERROR(catalog_.open(rows, out_.catalog_rebuilt));
   if (reindex_) KV_RETURN_IF_ERROR(catalog_.start_empty());
-  take_rows(std::move(rows.good));
+  take_rows(rows);
   for (uint32_t f = 0; f < kFolders; ++f) KV_RETURN_IF_ERROR(scan_folder(f));
   KV_RETURN_IF_ERROR(scan_top());
   KV_RETURN_IF_ERROR(dir_.measure_all());
@@ -45,8 +45,10 @@ Result<Recovery> RecoveryScan::scan() {
   return std::move(out_);
 }
 
-void RecoveryScan::take_rows(std::vector<KnownObject> rows) {
-  rows_ = std::move(rows);
+void RecoveryScan::take_rows(Catalog::Rows& rows) {
+  rows_ = std::move(rows.good);
+  good_rows_ = rows_.size();
+  std::move(rows.sealed.begin(), rows.sealed.end(), std::back_inserter(rows_));
   fate_.assign(rows_.size(), Row::without_file);
   row_at_.assign(std::bit_ceil(kPlacesPerRow * rows_.size() + 1), 0);
   for (uint32_t i = 0; i < rows_.size(); ++i) {
@@ -129,15 +131,16 @@ void RecoveryScan::scan_object(const ParsedName& name, const FileInfo& info) {
   uint32_t number = place_of(name.object);
   if (number == 0) return adoption_.add({name.object, info.modified_ns, 0, false});
   KnownObject& row = rows_[number - 1];
-  bool same_length = row.file_bytes == info.bytes;
-  if (!reindex_ && same_length) {
+  // A sealed row: its file, too, may be another key's, and then both stay.
+  bool sealed = number > good_rows_, same_length = row.file_bytes == info.bytes;
+  if (!reindex_ && same_length && !sealed) {
     row.allocated_bytes = info.allocated_bytes;
     fate_[number - 1] = Row::used;
     ++out_.rows_used;
     return;
   }
   fate_[number - 1] = Row::left_out;  // replaced by one that agrees with the file
-  if (!same_length) ++out_.rows_dropped;
+  if (!same_length && !sealed) ++out_.rows_dropped;
   adoption_.add({name.object, info.modified_ns, row.recency, true});
 }
 

@@ -39,7 +39,7 @@ class RecoveryScan {
   void scan_profile(const ParsedName& name, const std::string& path);
   void scan_model_record(const ParsedName& name, const std::string& path);
   void count_unknown(const std::string& path, int depth);
-  void take_rows(std::vector<KnownObject> rows);
+  void take_rows(Catalog::Rows& rows);
   /// The place of its row's number in row_at_, or where it goes.
   uint32_t& place_of(const ObjectName& name);
   void give_rows(std::vector<std::string> bad);
@@ -51,7 +51,8 @@ class RecoveryScan {
   bool reindex_;
   uint64_t adopt_at_start_;
   Recovery out_;
-  std::vector<KnownObject> rows_;
+  std::vector<KnownObject> rows_;  // the sealed ones last
+  size_t good_rows_ = 0;
   std::vector<Row> fate_;  // of each row
   std::vector<uint32_t> row_at_;  // a hash table of the rows by name: number + 1, or 0
   uint64_t max_recency_ = 0;

@@ -226,6 +226,43 @@ TEST(SealedTier, PlainAndSealedFilesAndThoseOfOtherKeysLieSideBySide) {
   EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
 }
 
+// Every start but the first has a key that is wrong for some of the files.
+TEST(SealedTier, RowsOfOtherKeysStayAsLongAsTheirFiles) {
+  TempDir dir;
+  std::mt19937_64 rng(77);
+  std::vector<std::vector<FileImage>> stored{{}, sample_chain(rng, 5), sample_chain(rng, 3)};
+  std::map<ObjectName, uint64_t> recency;
+  for (size_t key : {1, 2}) {
+    auto tier = open_tier(dir, options_with(sample_key(static_cast<uint8_t>(key))));
+    put_all(*tier, stored[key]);
+    tier->touch(std::span(&stored[key][0].header.name, 1));
+  }
+  for (size_t key : {0, 1, 2, 1, 0, 2, 1}) {
+    SCOPED_TRACE("key " + std::to_string(key));
+    Recovery found;
+    auto with = key == 0 ? nullptr : sample_key(static_cast<uint8_t>(key));
+    open_tier(dir, options_with(with), &found);
+    EXPECT_EQ(found.rows_used, stored[key].size());
+    EXPECT_EQ(found.adopted + found.rows_dropped, 0u);
+    EXPECT_EQ(found.other_key_files, 8 - stored[key].size());
+    for (const auto& o : found.objects) {
+      uint64_t first = recency.try_emplace(o.header.name, o.recency).first->second;
+      EXPECT_EQ(o.recency, first);
+    }
+  }
+  ASSERT_TRUE(fs::remove(dir.store() + "/" + relative_path(stored[1][4].header.name)));
+  Recovery found;
+  auto tier = open_tier(dir, options_with(sample_key(2)), &found);
+  EXPECT_EQ(found.rows_dropped, 1u) << "that of the file that went";
+  put_all(*tier, {stored[1][0]});  // in place of the other key's
+  tier.reset();
+  open_tier(dir, options_with(sample_key(2)), &found);
+  EXPECT_EQ(found.rows_used, 4u);
+  tier = open_tier(dir, options_with(sample_key(1)), &found);
+  EXPECT_EQ(found.rows_used, 3u);
+  EXPECT_EQ(found.rows_dropped, 0u);
+}
+
 TEST(SealedTier, FilesOfOtherKeysMakeRoomTheNewestFirstAndRecordsLast) {
   constexpr uint64_t kLimitBytes = kMinLimitBytes + (2 << 20);  // for one or two of the first
   TempDir dir;
