@@ -49,7 +49,8 @@ class Catalog {
 
   struct Rows {
     std::vector<KnownObject> good;
-    std::vector<std::string> bad;  ///< file names of rows whose id doesn't follow from their content
+    std::vector<std::string> bad;  ///< file names of rows whose id doesn't follow from their
+                                   ///< content
     /// Rows that can't be opened, damaged or of another key: of these only the name and the numbers
     /// are set.
     std::vector<KnownObject> sealed;
