@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+
 #include "codec/bit_plan.h"
 #include "codec/calibrate.h"
 #include "codec/preset.h"
@@ -126,6 +129,25 @@ TEST(CodecPreset, NamesStandForBits) {
   EXPECT_EQ(preset_name(0, 0), "lossless");
   EXPECT_EQ(preset_name(3, 0), "K tq3 V lossless");
   EXPECT_EQ(preset_name(5, 4), "K 5 bits V tq4");
+}
+
+// TURBOQUANT.md's table of what was measured, from the most exact to the smallest.
+TEST(CodecPreset, AutoIsTheSmallestThatKeepsNearlyAllBestTokens) {
+  std::ifstream spec(KV_CODEC_SPEC);
+  std::string smallest, line;
+  int rows = 0;
+  while (std::getline(spec, line)) {
+    if (!line.starts_with("| tq")) continue;
+    const std::string cell = line.substr(line.rfind('|', line.size() - 2) + 1);
+    double first = 0, second = 0;
+    ASSERT_EQ(std::sscanf(cell.c_str(), " %lf · %lf |", &first, &second), 2) << line;
+    if (std::min(first, second) >= 0.99) smallest = line.substr(2, line.find(' ', 2) - 2);
+    ++rows;
+  }
+  EXPECT_EQ(rows, 5);
+  ASSERT_TRUE(find_preset(smallest).ok()) << smallest;
+  const Preset taken = *find_preset("auto"), wanted = *find_preset(smallest);
+  EXPECT_EQ(preset_name(taken.k_bits, taken.v_bits), preset_name(wanted.k_bits, wanted.v_bits));
 }
 
 // By the planes that the codec really makes.
