@@ -232,7 +232,7 @@ class ChunkTask {
     tile_scales_ = tile_ + kTileRows * tile_width;
     weights_ = at_least(scratch.shorts, kTileRows * count_);
     const size_t vector_bytes = std::max(code_bytes(k_.dim, k_.bits), code_bytes(v_.dim, v_.bits));
-    codes_ = at_least(scratch.bytes, kTileRows * vector_bytes + kCodeSlack);
+    codes_ = at_least(scratch.bytes, kScoreRows * vector_bytes + kCodeSlack);
   }
 
   void run(uint32_t chunk, float* partial) {
@@ -292,14 +292,16 @@ class ChunkTask {
     return codes_;
   }
 
-  // Asks for a tile of the other side, to be read half a chunk later: blocks lie anywhere in
+  // Asks for `n` rows of the other side, to be read half a chunk later: blocks lie anywhere in
   // memory, so the machine does not see the next one coming.
-  void prefetch_tile(const std::vector<Run>& runs, const SideCoding& side, uint32_t row) const {
+  void prefetch_codes(const std::vector<Run>& runs, const SideCoding& side, uint32_t row,
+                      uint32_t n) const {
     const Run* run = first_run_after(runs, row);
     if (run == runs.data() + runs.size() || run->first > row || run->form == RunForm::exact) return;
-    const size_t bytes = code_bytes(side.dim, side.bits);
-    const uint8_t* codes = run->data + vector_at(*run, row) * bytes;
-    const size_t size = std::min(kTileRows, run->end - row) * bytes;
+    const size_t bytes = code_bytes(side.dim, side.bits), at = vector_at(*run, row);
+    const uint8_t *codes = run->data + at * bytes, *scales = run->scales + 2 * at;
+    const size_t rows = std::min(n, run->end - row), size = rows * bytes;
+    for (size_t i = 0; i < 2 * rows; i += 64) __builtin_prefetch(scales + i);
     for (size_t i = 0; i < size; i += 64) __builtin_prefetch(codes + i);
   }
 
@@ -307,17 +309,17 @@ class ChunkTask {
     const size_t bytes = code_bytes(k_.dim, k_.bits), width = query_width(k_.dim);
     const uint32_t from = std::max(run.first, first_), to = std::min(run.end, last());
     for (uint32_t row = from; row < to;) {
-      const uint32_t n = std::min(kTileRows, to - row);
+      const uint32_t n = std::min(kScoreRows, to - row);
       const size_t at = vector_at(run, row);
       const uint8_t* codes = code_vectors(run, at, n, bytes);
-      prefetch_tile(rows_.v_runs(), v_, row);
+      prefetch_codes(rows_.v_runs(), v_, row, n);
       for (uint32_t i = 0; i < count_; i += kScoreGroup) {
-        int32_t dots[kScoreGroup * kTileRows];
+        int32_t dots[kScoreGroup * kScoreRows];
         const uint32_t group = std::min(kScoreGroup, count_ - i);
         kernels_.dot_codes(queries_.rotated_.data() + (at_ + i) * width, group, codes, n, k_.dim,
                            k_.bits, dots);
         for (uint32_t g = 0; g < group; ++g) {
-          kernels_.score_codes(dots + g * kTileRows, run.scales + 2 * at, n,
+          kernels_.score_codes(dots + g * kScoreRows, run.scales + 2 * at, n,
                                queries_.factor_[at_ + i + g], queries_.mean_score_[at_ + i + g],
                                scores_ + size_t{i + g} * kAttentionChunk + (row - first_));
         }
@@ -387,7 +389,7 @@ class ChunkTask {
     for (uint32_t tile = first_; tile < last(); tile += kTileRows) {
       while (run != end && run->end <= tile) ++run;
       const uint8_t* codes = nullptr;
-      prefetch_tile(rows_.k_runs(), k_, tile + kAttentionChunk);
+      prefetch_codes(rows_.k_runs(), k_, tile + kAttentionChunk, kTileRows);
       for (const Run* r = run; r != end && r->first < tile + kTileRows; ++r) {
         const uint32_t from = std::max(r->first, tile), to = std::min(r->end, tile + kTileRows);
         if (r->form == RunForm::exact) {
@@ -442,7 +444,7 @@ class ChunkTask {
   float* tile_;         // (kTileRows, stride) exact rows
   float* tile_scales_;  // (kTileRows), 0 where the row is not coded
   int16_t* weights_;    // (count, kTileRows)
-  uint8_t* codes_;      // (kTileRows) code vectors and kCodeSlack bytes
+  uint8_t* codes_;      // (kScoreRows) code vectors and kCodeSlack bytes
 };
 
 // ---- merging
@@ -461,18 +463,18 @@ class ChunkMerger {
 
   void add(const ChunkPartial& partial) {
     PartialView p(const_cast<float*>(partial.floats), partial.queries, stride_);  // only read
-    for (uint32_t i = 0; i < count_; ++i) {
-      const uint32_t from = partial.first + i;
-      if (p.sum[from] == 0) continue;
-      const float top = std::max(sums_.top[i], p.top[from]);
-      float shrink[8] = {sums_.top[i], p.top[from], top, top, top, top, top, top};
-      kernels_.exp_weights(shrink, 8, top);
-      const size_t at = size_t{i} * stride_, read = size_t{from} * stride_;
-      sums_.sum[i] = sums_.sum[i] * shrink[0] + p.sum[from] * shrink[1];
-      sums_.top[i] = top;
-      kernels_.merge(sums_.exact + at, shrink[0], p.exact + read, shrink[1], stride_);
-      if (v_.bits != 0) {
-        kernels_.merge(sums_.rotated + at, shrink[0], p.rotated + read, shrink[1], stride_);
+    constexpr uint32_t kAtOnce = 4;
+    for (uint32_t first = 0; first < count_; first += kAtOnce) {
+      const uint32_t end = std::min(first + kAtOnce, count_);
+      float shrink[2 * kAtOnce] = {};  // of the sums so far, and of the partial's
+      for (uint32_t i = first; i < end; ++i) {
+        const float top = std::max(sums_.top[i], p.top[partial.first + i]);
+        shrink[2 * (i - first)] = sums_.top[i] - top;
+        shrink[2 * (i - first) + 1] = p.top[partial.first + i] - top;
+      }
+      kernels_.exp_weights(shrink, 2 * kAtOnce, 0.0f);
+      for (uint32_t i = first; i < end; ++i) {
+        add_query(i, p, partial.first + i, shrink + 2 * (i - first));
       }
     }
   }
@@ -490,6 +492,17 @@ class ChunkMerger {
   }
 
  private:
+  void add_query(uint32_t i, const PartialView& p, uint32_t from, const float* shrink) {
+    if (p.sum[from] == 0) return;
+    const size_t at = size_t{i} * stride_, read = size_t{from} * stride_;
+    sums_.sum[i] = sums_.sum[i] * shrink[0] + p.sum[from] * shrink[1];
+    sums_.top[i] = std::max(sums_.top[i], p.top[from]);
+    kernels_.merge(sums_.exact + at, shrink[0], p.exact + read, shrink[1], stride_);
+    if (v_.bits != 0) {
+      kernels_.merge(sums_.rotated + at, shrink[0], p.rotated + read, shrink[1], stride_);
+    }
+  }
+
   const uint32_t count_;
   const SideCoding& v_;
   const Kernels& kernels_;

@@ -19,8 +19,9 @@ inline constexpr uint32_t kTileRows = 32;
 
 /// As many queries share one unpacking of a row.
 inline constexpr uint32_t kQueryGroup = 4;
-/// As many queries are scored together.
+/// As many queries are scored together, with as many rows at a time.
 inline constexpr uint32_t kScoreGroup = 32;
+inline constexpr uint32_t kScoreRows = 128;
 /// As many queries' weighted sums are taken together.
 inline constexpr uint32_t kSumGroup = 8;
 /// Kernels read whole registers: up to this many bytes past the codes that they are given.
@@ -64,9 +65,9 @@ struct Kernels {
   /// this set unpacks codes, with zeros in between.
   void (*order_query)(const int16_t* q, uint32_t dim, uint8_t bits, int16_t* out);
   /// dots[i][r] = sum over dim of query i times the code values of row r, exact in int32. queries
-  /// (count, query_width(dim)), `count` at most kScoreGroup; codes: `rows` (at most kTileRows)
-  /// adjacent code vectors and kCodeSlack readable bytes; dots (count, kTileRows), of which what
-  /// follows `rows` is undefined.
+  /// (count, query_width(dim)), `count` at most kScoreGroup; codes: `rows` (at most
+  /// kScoreRows) adjacent code vectors and kCodeSlack readable bytes; dots (count, kScoreRows), of
+  /// which what follows `rows` is undefined.
   void (*dot_codes)(const int16_t* queries, size_t count, const uint8_t* codes, size_t rows,
                     uint32_t dim, uint8_t bits, int32_t* dots);
   /// scores[r] = fma(dots[r], factor * scales[r], offset), scales as fp16 bytes.

@@ -183,7 +183,7 @@ KV_INLINE void dot_rows(const Codes<bits, paired>& set, const int16_t* queries, 
   alignas(32) int32_t out[8];
   store(out, sum_eight(sums));
   unrolled<count>([&](auto i) KV_LAMBDA_INLINE {
-    std::memcpy(dots + i * kTileRows, out + i * rows, rows * sizeof(int32_t));
+    std::memcpy(dots + i * kScoreRows, out + i * rows, rows * sizeof(int32_t));
   });
 }
 
@@ -328,7 +328,7 @@ void dot_codes(const int16_t* queries, size_t count, const uint8_t* codes, size_
   if (dim % 8 != 0) return scalar_kernels().dot_codes(queries, count, codes, rows, dim, bits, dots);
   for (size_t i = 0; i < count; i += kQueryGroup) {
     const int16_t* q = queries + i * query_width(dim);
-    int32_t* out = dots + i * kTileRows;
+    int32_t* out = dots + i * kScoreRows;
     with_shape(dim, bits, count - i, [=](auto b, auto paired, auto n) {
       dot_tile<b(), paired(), n()>(q, codes, rows, dim, out);
     });

@@ -32,6 +32,12 @@ KV_INLINE __m512i pair_of(const int16_t* p) {  // two neighbours, in every lane
   return _mm512_set1_epi32(pair);
 }
 
+// sum += the products of a's and b's neighbours, in place: left alone, the compiler copies every
+// sum to and fro in the innermost loops.
+KV_INLINE void add_products(__m512i& sum, __m512i a, __m512i b) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+}
+
 constexpr uint8_t kPieces[4] = {0, 1, 2, 3};  // groups in order: one register of 32 values
 
 // One instance of a kernel: bits are constant, dims are not. Words hold one byte of a plane each.
@@ -116,9 +122,7 @@ KV_INLINE void dot_rows(const Codes<bits>& set, const int16_t* queries, size_t w
       KV_UNROLL for (int r = 0; r < 4; ++r) k[r] = set.template values<s()>(words[r], third[r]);
       KV_UNROLL for (int i = 0; i < count; ++i) {
         const __m512i part = load512(q + static_cast<size_t>(i) * width);
-        KV_UNROLL for (int r = 0; r < 4; ++r) {
-          sums[i][r] = _mm512_dpwssd_epi32(sums[i][r], k[r], part);
-        }
+        KV_UNROLL for (int r = 0; r < 4; ++r) { add_products(sums[i][r], k[r], part); }
       }
       q += 32;
     });
@@ -128,7 +132,7 @@ KV_INLINE void dot_rows(const Codes<bits>& set, const int16_t* queries, size_t w
   const __m512i high = add_halves(sum_quarters(sums[2]), sum_quarters(sums[3]));
   _mm512_store_si512(out, add_halves(low, high));
   for (int i = 0; i < count; ++i) {
-    std::memcpy(dots + i * int{kTileRows}, out + 4 * i, (rows < 4 ? rows : 4) * sizeof(int32_t));
+    std::memcpy(dots + i * int{kScoreRows}, out + 4 * i, (rows < 4 ? rows : 4) * sizeof(int32_t));
   }
 }
 
@@ -216,27 +220,29 @@ KV_INLINE void place_eight(const int16_t* queries, size_t count, uint32_t dim, s
 // sums[r] lane i: row r with query i.
 KV_INLINE void sum_sixteen(const ManyQueries& q, const ManyRows& k, size_t words,
                            __m512i (&sums)[16]) {
-  KV_UNROLL for (int r = 0; r < 16; ++r) sums[r] = _mm512_setzero_si512();
+  __m512i own[16];  // registers: nothing else sees them
+  unrolled<16>([&](auto r) KV_LAMBDA_INLINE { own[r] = _mm512_setzero_si512(); });
   for (size_t at = 0; at < words; at += 2) {
     const __m512i part = _mm512_load_si512(q + at * 16);
-    KV_UNROLL for (int r = 0; r < 16; ++r) {
-      sums[r] = _mm512_dpwssd_epi32(sums[r], pair_of(k[r] + at), part);
-    }
+    unrolled<16>([&](auto r) KV_LAMBDA_INLINE { add_products(own[r], pair_of(k[r] + at), part); });
   }
+  unrolled<16>([&](auto r) KV_LAMBDA_INLINE { sums[r] = own[r]; });
 }
 
 // sums[r] lanes 2 i and 2 i + 1: two parts of row r with query i.
 KV_INLINE void sum_eight(const ManyQueries& q, const ManyRows& k, size_t words,
                          __m512i (&sums)[16]) {
-  KV_UNROLL for (int r = 0; r < 16; ++r) sums[r] = _mm512_setzero_si512();
+  __m512i own[16];
+  unrolled<16>([&](auto r) KV_LAMBDA_INLINE { own[r] = _mm512_setzero_si512(); });
   for (size_t at = 0; at < words; at += 4) {
     const __m512i part = _mm512_load_si512(q + at * 8);
-    KV_UNROLL for (int r = 0; r < 16; ++r) {
+    unrolled<16>([&](auto r) KV_LAMBDA_INLINE {
       int64_t four;
       std::memcpy(&four, k[r] + at, 8);
-      sums[r] = _mm512_dpwssd_epi32(sums[r], _mm512_set1_epi64(four), part);
-    }
+      add_products(own[r], _mm512_set1_epi64(four), part);
+    });
   }
+  unrolled<16>([&](auto r) KV_LAMBDA_INLINE { sums[r] = own[r]; });
 }
 
 // dot_codes of up to 32 queries: no sum runs across lanes, whatever dim is.
@@ -266,7 +272,7 @@ void dot_many(const int16_t* queries, size_t count, const uint8_t* codes, size_t
       sum_sixteen(sixteen[i / 16], k, words, sums);
       transpose(sums);
       KV_UNROLL for (size_t j = 0; j < 16; ++j) {
-        if (i + j < count) _mm512_storeu_si512(dots + (i + j) * kTileRows + first, sums[j]);
+        if (i + j < count) _mm512_storeu_si512(dots + (i + j) * kScoreRows + first, sums[j]);
       }
     }
     if (by_sixteen == count) continue;
@@ -274,7 +280,7 @@ void dot_many(const int16_t* queries, size_t count, const uint8_t* codes, size_t
     transpose(sums);
     KV_UNROLL for (size_t j = 0; j < 8; ++j) {
       if (by_sixteen + j < count) {
-        _mm512_storeu_si512(dots + (by_sixteen + j) * kTileRows + first,
+        _mm512_storeu_si512(dots + (by_sixteen + j) * kScoreRows + first,
                             _mm512_add_epi32(sums[2 * j], sums[2 * j + 1]));
       }
     }
@@ -292,18 +298,15 @@ KV_INLINE __m512i pair_rows(__m256i a, __m256i b, __m512i order) {
 // 16 dims of each slice of a chunk, from its byte `half`, over a tile of rows.
 template <uint8_t bits, int count>
 KV_INLINE void add_half_chunk(const Codes<bits>& set, const int16_t* weights, const float* factors,
-                              const uint8_t* codes, uint32_t dim, uint32_t at, uint32_t half,
-                              float* acc, size_t stride) {
+                              const uint8_t* codes, size_t row_bytes, uint32_t dim, uint32_t at,
+                              uint32_t half, float* acc, size_t stride) {
   constexpr int kSlices = Codes<bits>::kSlices;
-  const size_t row_bytes = code_bytes(dim, bits);
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i order =
       _mm512_add_epi32(_mm512_mullo_epi32(lane, _mm512_set1_epi32(0x01010101)),
                        _mm512_set1_epi32(static_cast<int>(0x20200000u + 0x01010101u * half)));
-  __m512i sums[kSlices][count];
-  KV_UNROLL for (int s = 0; s < kSlices; ++s) {
-    KV_UNROLL for (int i = 0; i < count; ++i) sums[s][i] = _mm512_setzero_si512();
-  }
+  __m512i sums[kSlices * count];  // registers: of query n / kSlices, slice n % kSlices
+  unrolled<kSlices * count>([&](auto n) KV_LAMBDA_INLINE { sums[n] = _mm512_setzero_si512(); });
   for (uint32_t r = 0; r < kTileRows; r += 2, codes += 2 * row_bytes) {
     __m512i words = pair_rows(avx2::load(codes + at), avx2::load(codes + row_bytes + at), order);
     __m512i third = words;
@@ -315,22 +318,20 @@ KV_INLINE void add_half_chunk(const Codes<bits>& set, const int16_t* weights, co
     __m512i v[kSlices];
     unrolled<kSlices>([&](auto s)
                           KV_LAMBDA_INLINE { v[s] = set.template values<s()>(words, third); });
-    KV_UNROLL for (int i = 0; i < count; ++i) {
-      const __m512i w = pair_of(weights + static_cast<uint32_t>(i) * kTileRows + r);
-      KV_UNROLL for (int s = 0; s < kSlices; ++s) {
-        sums[s][i] = _mm512_dpwssd_epi32(sums[s][i], v[s], w);
-      }
-    }
+    unrolled<kSlices * count>([&](auto n) KV_LAMBDA_INLINE {
+      add_products(sums[n], v[n % kSlices], pair_of(weights + n / kSlices * kTileRows + r));
+    });
   }
+  __m512i totals[kSlices * count];  // memory: else each sum is copied to and fro in the loop above
+  unrolled<kSlices * count>([&](auto n) KV_LAMBDA_INLINE { totals[n] = sums[n]; });
+  asm("" : "+m"(totals));
   const uint32_t bytes = code_plane(dim, bits).bytes, left = bytes - at - half;
   const auto mask = static_cast<__mmask16>(left >= 16 ? 0xFFFF : (1u << left) - 1);
-  KV_UNROLL for (int s = 0; s < kSlices; ++s) {
-    KV_UNROLL for (int i = 0; i < count; ++i) {
-      float* to =
-          acc + static_cast<size_t>(i) * stride + static_cast<uint32_t>(s) * bytes + at + half;
-      const __m512 old = _mm512_maskz_loadu_ps(mask, to), f = _mm512_set1_ps(factors[i]);
-      _mm512_mask_storeu_ps(to, mask, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[s][i]), f, old));
-    }
+  for (uint32_t n = 0; n < kSlices * count; ++n) {
+    const uint32_t i = n / kSlices, slice = n % kSlices;
+    float* to = acc + i * stride + slice * bytes + at + half;
+    const __m512 old = _mm512_maskz_loadu_ps(mask, to), f = _mm512_set1_ps(factors[i]);
+    _mm512_mask_storeu_ps(to, mask, _mm512_fmadd_ps(_mm512_cvtepi32_ps(totals[n]), f, old));
   }
 }
 
@@ -339,9 +340,11 @@ void add_tile(const int16_t* weights, const float* factors, const uint8_t* codes
               float* acc, size_t stride) {
   const Codes<bits> set;
   const uint32_t bytes = code_plane(dim, bits).bytes;
+  const size_t row_bytes = code_bytes(dim, bits);
   for (uint32_t at = 0; at < bytes; at += 32) {
     for (uint32_t half = 0; half < 32 && at + half < bytes; half += 16) {
-      add_half_chunk<bits, count>(set, weights, factors, codes, dim, at, half, acc, stride);
+      add_half_chunk<bits, count>(set, weights, factors, codes, row_bytes, dim, at, half, acc,
+                                  stride);
     }
   }
 }

@@ -194,7 +194,7 @@ void dot_codes(const int16_t* queries, size_t count, const uint8_t* codes, size_
       const int16_t* q = queries + i * query_width(dim);
       int32_t sum = 0;
       for (uint32_t j = 0; j < dim; ++j) sum += int32_t{q[j]} * k[j];
-      dots[i * kTileRows + r] = sum;
+      dots[i * kScoreRows + r] = sum;
     }
   }
 }

@@ -123,7 +123,8 @@ struct Avx512 {
       for (uint32_t k = 0; k < 2; ++k) {
 #pragma GCC unroll 8
         for (uint32_t b = 0; b < count; ++b) {
-          const __m512 xb = _mm512_loadu_ps(x + b * x_stride + g * 32 + k * 16);
+          __m512 xb = _mm512_loadu_ps(x + b * x_stride + g * 32 + k * 16);
+          asm("" : "+v"(xb));  // else the compiler loads it anew for every weight row
 #pragma GCC unroll 4
           for (uint32_t r = 0; r < many; ++r) {
             acc[r][b] = _mm512_fmadd_ps(weights[r][k], xb, acc[r][b]);

@@ -141,7 +141,7 @@ TEST_P(CodecKernels, ScoresAndSums) {
 TEST_P(CodecKernels, ProductsAndSumsOfCodes) {
   SplitMix64 random{dim + 12};
   for (uint8_t bits : {2, 3, 4, 8}) {
-    std::vector<uint8_t> codes(kTileRows * code_bytes(dim, bits) + kCodeSlack);
+    std::vector<uint8_t> codes(kScoreRows * code_bytes(dim, bits) + kCodeSlack);
     for (auto& c : codes) c = static_cast<uint8_t>(random.next());
     for (size_t count = 1; count <= kScoreGroup; ++count) {
       SCOPED_TRACE("bits " + std::to_string(bits) + " queries " + std::to_string(count));
@@ -152,12 +152,12 @@ TEST_P(CodecKernels, ProductsAndSumsOfCodes) {
         scalar.order_query(q.data(), dim, bits, a.data() + i * width);
         set.order_query(q.data(), dim, bits, b.data() + i * width);
       }
-      for (size_t rows : {size_t{1}, size_t{29}, size_t{kTileRows}}) {
-        std::vector<int32_t> x(count * kTileRows, 7), y = x;
+      for (size_t rows : {size_t{1}, size_t{29}, size_t{kScoreRows}}) {
+        std::vector<int32_t> x(count * kScoreRows, 7), y = x;
         scalar.dot_codes(a.data(), count, codes.data(), rows, dim, bits, x.data());
         set.dot_codes(b.data(), count, codes.data(), rows, dim, bits, y.data());
         for (size_t i = 0; i < count; ++i) {
-          const auto from = static_cast<std::ptrdiff_t>(i * kTileRows);
+          const auto from = static_cast<std::ptrdiff_t>(i * kScoreRows);
           const auto to = from + static_cast<std::ptrdiff_t>(rows);
           ASSERT_TRUE(std::equal(x.begin() + from, x.begin() + to, y.begin() + from));
         }
