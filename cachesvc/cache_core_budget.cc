@@ -9,8 +9,8 @@ namespace kv {
 bool CacheCore::Impl::hold_spills() {
   if (!budget_.limited()) return false;
   if (writing_) return true;  // what it writes counts first
-  auto at = budget_.next(Clock::now());
-  if (at <= Clock::now()) {
+  auto now = Clock::now(), at = budget_.next(now);
+  if (at <= now) {
     order_by_use();
     return false;
   }
@@ -30,8 +30,8 @@ bool CacheCore::Impl::hold_spills() {
 
 // Nothing will be written for as long as anybody may be made to wait for room.
 bool CacheCore::Impl::held_up() const {
-  auto soon = Clock::now() + options_.room_wait;
-  return writes_hang() || (budget_.limited() && budget_.next(Clock::now()) > soon);
+  auto now = Clock::now();
+  return writes_hang() || (budget_.limited() && budget_.next(now) > now + options_.room_wait);
 }
 
 // An object counts as much as the most used one that rests on it, so parents stay before children.
@@ -46,12 +46,16 @@ void CacheCore::Impl::order_by_use() {
       it->second = own;
     }
   }
-  auto used = [&](const PinnedName& which) {
+  std::vector<std::pair<uint32_t, PinnedName>> ordered;
+  ordered.reserve(spill_queue_.size());
+  for (const PinnedName& which : spill_queue_) {
     auto it = uses.find(find_pinned(which));
-    return it == uses.end() ? 0 : it->second;
-  };
-  std::stable_sort(spill_queue_.begin(), spill_queue_.end(),
-                   [&](const PinnedName& a, const PinnedName& b) { return used(a) > used(b); });
+    ordered.emplace_back(it == uses.end() ? 0 : it->second, which);
+  }
+  std::stable_sort(ordered.begin(), ordered.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::transform(ordered.begin(), ordered.end(), spill_queue_.begin(),
+                 [](const auto& item) { return item.second; });
 }
 
 void CacheCore::Impl::charge_writes() {

@@ -94,7 +94,7 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
     else call->fail(status);
   };
   if (trim) {
-    on_ssd([pool = pool_] {
+    on_worker([pool = pool_] {
       pool->trim();
       return true;
     }, [](bool) {});

@@ -50,7 +50,7 @@ struct ModelState {
   std::string ns;
   std::shared_ptr<const ModelSpec> spec;
   std::shared_ptr<RealmState> realm;  ///< of the profile in force; null: recovered without it
-  uint64_t serial = 0;          ///< of its newest model record
+  uint64_t serial = 0;          ///< of its newest model record; the tier may have raised it
   bool records_durable = false; ///< profile and model record are on the SSD
   bool records_writing = false; ///< an attempt is under way: spills of the model wait for it
   bool opened = false;          ///< realm has its codec and reports are made
@@ -124,6 +124,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void adopt_objects(std::vector<KnownObject> objects);
   bool adopt_object(const KnownObject& known, bool last, std::vector<Adopted>& linked);
   void reconcile();
+  void reconcile_in(std::chrono::microseconds pause);
   void place(std::vector<KnownObject> objects, std::chrono::microseconds pause);
   bool room_in_index(const std::vector<KnownObject>& objects);
   uint64_t index_limit() const;
@@ -135,8 +136,6 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   /// At once, or when every file has been read: what erases must reach is known then. Not at all
   /// if the call has ended by then.
   void when_all_known(std::shared_ptr<CallBase> call, std::function<void()> then);
-  /// The highest serial of this model's records that another key sealed; 0: none.
-  uint64_t other_key_serial(const std::string& ns, const Id& fingerprint) const;
 
   // calls
   Result<uint64_t> connect(const std::string& ns);
@@ -280,7 +279,6 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void write_batch(std::shared_ptr<SpillBatch> batch);
   std::vector<ObjectName> ssd_victims(uint64_t bytes);
   void batch_written(std::shared_ptr<SpillBatch> batch, std::vector<PutResult> results);
-  void drop_known_file(Record& record);
   void finish_batch(std::shared_ptr<SpillBatch> batch);
   void spill_failed(Record& record);
   void charge_writes();

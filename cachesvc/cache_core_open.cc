@@ -108,7 +108,7 @@ Result<CacheCore::Impl::OpenPlan> CacheCore::Impl::plan_open(const std::string& 
                             ": other layers than stored under the same fingerprint");
   }
   plan.spec = known ? known->spec : std::make_shared<const ModelSpec>(request.model);
-  plan.serial = known ? known->serial : other_key_serial(ns, request.model.fingerprint);
+  plan.serial = known ? known->serial : 0;
   bool in_force = known && known->realm;
   if (request.replace && !request.profile) {
     return invalid_argument("replace: the request brings no profile");

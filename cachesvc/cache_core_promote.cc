@@ -20,6 +20,8 @@ struct CacheCore::Impl::ReadJob {
   std::atomic<Clock::time_point> began{};  ///< once running
   bool late = false;  ///< loop only: its promotion has ended without it
 
+  /// Disk. Reads, unpacks into one pool buffer, checks against the geometry.
+  Result<ObjectPtr> read();
   /// True for the first who asks: the reader, or whoever gives it up before it began.
   bool take(State next) {
     State expected = State::waiting;
@@ -33,12 +35,8 @@ struct CacheCore::Impl::ReadJob {
   }
 };
 
-namespace {
-
-// Disk. Reads, unpacks into one pool buffer, checks against the geometry.
-template <typename Job>
-Result<ObjectPtr> read_object(Job& job) {
-  KV_ASSIGN_OR_RETURN(FileImage image, job.ssd->read(job.name));
+Result<ObjectPtr> CacheCore::Impl::ReadJob::read() {
+  KV_ASSIGN_OR_RETURN(FileImage image, ssd->read(name));
   std::vector<std::vector<uint8_t>> unpacked;
   std::vector<std::span<const uint8_t>> parts;
   unpacked.reserve(image.pieces.size());
@@ -52,13 +50,11 @@ Result<ObjectPtr> read_object(Job& job) {
     parts.push_back(unpacked.back());
   }
   KV_ASSIGN_OR_RETURN(Object object,
-                      into_pool(std::move(image.header), parts, *job.pool, job.stored));
-  Status fits = validate(object, *job.model, *job.profile);
+                      into_pool(std::move(image.header), parts, *pool, stored));
+  Status fits = validate(object, *model, *profile);
   if (!fits.ok()) return corruption("does not fit its model: " + fits.message());
   return ObjectPtr(std::make_shared<const Object>(std::move(object)));
 }
-
-}  // namespace
 
 Room CacheCore::Impl::room_to_promote(const Record& record) const {
   Room room;
@@ -103,7 +99,7 @@ void CacheCore::Impl::promote(Record& record, Charge stored, Charge promotion,
     if (!job->take(ReadJob::State::running)) {
       return Result<ObjectPtr>(Status(StatusCode::deadline_exceeded, "given up"));
     }
-    auto result = read_object(*job);
+    auto result = job->read();
     job->release();
     return result;
   }, [this, job, serial = record.serial](Result<ObjectPtr> result) {

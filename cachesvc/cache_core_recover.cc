@@ -1,7 +1,7 @@
 // Start: the directory is opened and read, and the index learns what is on the SSD, before anything
 // is served. Files that the catalog doesn't know, beyond the first adopt_at_start, are read in the
 // background afterwards, at reconcile_rate: until then they are misses, and erases wait for them.
-// Nothing is deleted here.
+// Nothing valid is deleted here.
 #include <algorithm>
 
 #include "cachesvc/cache_core_impl.h"
@@ -11,7 +11,7 @@ namespace kv {
 namespace {
 
 constexpr uint64_t kReadAtATime = 256;  // of the background; the SSD's other work goes in between
-constexpr Milliseconds kRoomPause{100}; // until what found no room in RAM looks for it again
+constexpr Milliseconds kRetryPause{100};  // until what failed, or found no room in RAM, is tried
 
 }  // namespace
 
@@ -29,7 +29,6 @@ Status CacheCore::Impl::open_ssd() {
   KV_ASSIGN_OR_RETURN(auto tier, SsdTier::open(options_.ssd_dir, std::move(ssd)));
   KV_ASSIGN_OR_RETURN(Recovery recovery, tier->recover());
   ssd_ = std::move(tier);
-  recovery_.other_key_serials = std::move(recovery.other_key_serials);
   adopt_models(recovery);
   index_.expect(recovery.objects.size() + recovery.unread);
   unsynced_.reserve(recovery.objects.size());
@@ -71,11 +70,6 @@ void CacheCore::Impl::add_recovery(const Recovery& part) {
   some_unreadable_ |= part.unreadable > 0 || part.newer_files > 0;
 }
 
-uint64_t CacheCore::Impl::other_key_serial(const std::string& ns, const Id& fingerprint) const {
-  auto found = recovery_.other_key_serials.find(model_id(ns, fingerprint));
-  return found == recovery_.other_key_serials.end() ? 0 : found->second;
-}
-
 void CacheCore::Impl::adopt_models(Recovery& recovery) {
   for (auto& p : recovery.profiles) recovered_profiles_[p->id()] = p;
   for (auto& record : recovery.models) {
@@ -83,7 +77,7 @@ void CacheCore::Impl::adopt_models(Recovery& recovery) {
     auto state = std::make_shared<ModelState>();
     state->ns = record.ns;
     state->spec = spec;
-    state->serial = std::max(record.serial, other_key_serial(record.ns, spec->fingerprint));
+    state->serial = record.serial;
     auto profile = recovered_profiles_.find(record.profile);
     if (profile != recovered_profiles_.end() && validate(*profile->second, *spec).ok()) {
       Realm realm{record.ns, spec->fingerprint, record.profile};
@@ -181,8 +175,10 @@ void CacheCore::Impl::reconcile() {
          [this, pause](Recovery part) {
            reading_files_ = false;
            auto objects = std::exchange(part.objects, {});
+           bool stuck = part.unread > 0 && part.unread == recovery_.unread;  // every read failed
            add_recovery(part);
            recovery_.unread += objects.size();
+           if (stuck) return reconcile_in(kRetryPause);
            place(std::move(objects), pause);
          });
 }
@@ -207,8 +203,12 @@ void CacheCore::Impl::place(std::vector<KnownObject> objects, std::chrono::micro
     if (pause.count() == 0 || !after_reconcile_.empty()) return reconcile();
   } else {
     unplaced_ = std::move(objects);
-    pause = kRoomPause;
+    pause = kRetryPause;
   }
+  reconcile_in(pause);
+}
+
+void CacheCore::Impl::reconcile_in(std::chrono::microseconds pause) {
   reconcile_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, pause);
   reconcile_timer_->async_wait([weak = weak_from_this()](boost::system::error_code) {
     auto self = weak.lock();

@@ -228,13 +228,6 @@ std::vector<ObjectName> CacheCore::Impl::ssd_victims(uint64_t bytes) {
   return names;
 }
 
-// Neither verified nor replaced: it must not serve, and no erase would know of it.
-void CacheCore::Impl::drop_known_file(Record& record) {
-  if (std::exchange(record.known_file_bytes, 0) == 0) return;
-  on_ssd([ssd = ssd_, name = record.name] { return ssd->erase(std::span(&name, 1)).ok(); },
-         [](bool) {});
-}
-
 void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
                                     std::vector<PutResult> results) {
   charge_writes();
@@ -257,8 +250,7 @@ void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
       needed += ssd_->room_needed(item.image);
       again.push_back(std::move(item));
     } else {
-      drop_known_file(*r);
-      spill_failed(*r);
+      spill_failed(*r);  // a known file of it stays known: whether it is good, its read will tell
     }
   }
   batch->items = std::move(again);

@@ -245,7 +245,7 @@ void add_tier_keys(std::vector<Key>& keys) {
   keys.push_back(
       choice_key<SpillWhen>("tier.ssd.spill", "when objects are written", FIELD(cache.spill_when),
                             {{"commit", SpillWhen::commit}, {"evict", SpillWhen::evict}}));
-  keys.push_back(size_key("tier.ssd.spill_queue", "bytes waiting to be written; more are dropped",
+  keys.push_back(size_key("tier.ssd.spill_queue", "bytes waiting to be written; more waits in RAM",
                           FIELD(cache.spill_queue_bytes), 1u << 20, 1ull << 40));
   keys.push_back(size_key("tier.ssd.write_rate", "bytes written a second; 0: no limit",
                           FIELD(cache.write_bytes_per_second), 0, 1ull << 50));

@@ -80,8 +80,8 @@ void log_recovery(const Recovery& r) {
       "to the background, {} ms",
       r.rows_used, r.adopted, r.adopted_bytes, r.rows_dropped, r.quarantined, r.unreadable,
       r.unknown_files, r.other_key_files, r.ephemeral_dropped, r.unread, r.milliseconds);
-  if (r.unread == 0 && !r.catalog_rebuilt.empty()) spdlog::warn("{}", r.catalog_rebuilt);
   if (r.unread > 0) return;
+  if (!r.catalog_rebuilt.empty()) spdlog::warn("{}", r.catalog_rebuilt);
   if (r.other_key_files > 0) {
     spdlog::warn("ssd: {} files need another key than tier.ssd.key_file names: they serve nothing",
                  r.other_key_files);

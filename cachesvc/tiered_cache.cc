@@ -32,8 +32,10 @@ class TieredCache::Threads {
         done(true);
       });
     }
-    if (drain_timeout_.count() == 0) contexts_->workers.stop();
-    if (drain_timeout_.count() == 0) contexts_->disk.stop();
+    if (drain_timeout_.count() == 0) {
+      contexts_->workers.stop();
+      contexts_->disk.stop();
+    }
     contexts_->workers.join();
     join_disk();
     guard_.reset();

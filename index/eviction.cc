@@ -126,16 +126,6 @@ bool EvictionOrder::set_urgency(EntryKey key, DropUrgency urgency) {
   return e != nullptr;
 }
 
-bool EvictionOrder::set_parent(EntryKey key, EntryKey parent) {
-  Entry* e = find(key);
-  if (e == nullptr || e->parent != kNoEntry || parent == key) return false;
-  if (parent == kNoEntry) return true;
-  Entry& up = entries_[parent];  // e stays where it is
-  e->parent = parent;
-  change(parent, up, [](Entry& p) { ++p.children; });
-  return true;
-}
-
 bool EvictionOrder::pin(EntryKey key) {
   Entry* e = find(key);
   if (e == nullptr || e->pins == UINT32_MAX) return false;

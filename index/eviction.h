@@ -4,8 +4,8 @@
 // An entry is a victim only while it has no resident child and no pin. Supplements and snapshots
 // are entries too, with their block as parent: so they go before it, and apart from it. Recency is
 // a counter, never the clock on the wall. All operations are O(log n). One thread at a time (the
-// loop). Only insert, set_parent and next_victims take memory; those that find none (bad_alloc)
-// change nothing.
+// loop). Only insert and next_victims take memory; those that find none (bad_alloc) change
+// nothing.
 #pragma once
 
 #include <compare>
@@ -54,8 +54,6 @@ class EvictionOrder {
   bool set_charge(EntryKey key, uint64_t charge_bytes);
   bool set_dirty(EntryKey key, bool dirty);
   bool set_urgency(EntryKey key, DropUrgency urgency);
-  /// For one without a parent. Takes memory, as insert does.
-  bool set_parent(EntryKey key, EntryKey parent);
   /// Counted: as many unpins as pins. A pin keeps all resident ancestors too, as they have a child.
   bool pin(EntryKey key);
   bool unpin(EntryKey key);

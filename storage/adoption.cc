@@ -82,10 +82,9 @@ bool Adoption::drop_dead(const std::string& path, const FileInfo& info) {
   return true;
 }
 
-bool Adoption::reject(const std::string& path, const ParsedName& name, const Status& status,
+void Adoption::reject(const std::string& path, const ParsedName& name, const Status& status,
                       const FileInfo& info, Recovery& out) {
   std::string file = path.substr(path.rfind('/') + 1);
-  bool stays = false;
   if (status.code() == StatusCode::corruption) {
     Status moved = quarantine_.take(path, file);
     ++(moved.ok() ? out.quarantined : out.unreadable);
@@ -95,9 +94,9 @@ bool Adoption::reject(const std::string& path, const ParsedName& name, const Sta
     if (dead && drop_dead(path, info)) {
       ++out.ephemeral_dropped;
       dir_.mark_dirty(folder_of(name.object.id));
-      return stays;
-    } else if (seal) {
-      stays = true;
+      return;
+    }
+    if (seal) {
       ++out.other_key_files;
       out.other_key_bytes += info.allocated_bytes;
       others_.add(folder_of(name.object.id), file, info);
@@ -110,7 +109,6 @@ bool Adoption::reject(const std::string& path, const ParsedName& name, const Sta
     ++out.unreadable;
   }
   if (out.rejected.size() < kMaxRejectedNames) out.rejected.push_back({file, status});
-  return stays;
 }
 
 }  // namespace kv

@@ -367,10 +367,12 @@ template <typename Body>
 Status Catalog::transaction(Body body) {
   KV_RETURN_IF_ERROR(exec("BEGIN IMMEDIATE"));
   // Whatever ends it before the commit; the first error is the one to report.
-  std::shared_ptr<void> end(nullptr, [db = db_](void*) {
-    if (sqlite3_get_autocommit(db) != 0) return;
-    (void)sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
-  });
+  struct End {
+    sqlite3* db;
+    ~End() {
+      if (sqlite3_get_autocommit(db) == 0) sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
+    }
+  } end{db_};
   KV_RETURN_IF_ERROR(body());
   return exec("COMMIT");
 }

@@ -89,7 +89,11 @@ void CatalogMirror::adopt(std::span<const KnownObject> objects) {
     uint64_t room = 0;
     for (const auto& object : batch) room += row_room(object.header);
     if (!dir_.ledger().reserve(room)) return false;
-    std::shared_ptr<void> end(nullptr, [&](void*) { dir_.ledger().unreserve(room); });
+    struct Reserved {
+      Ledger& ledger;
+      uint64_t bytes;
+      ~Reserved() { ledger.unreserve(bytes); }
+    } reserved{dir_.ledger(), room};
     upsert(batch);
     return true;
   };

@@ -79,9 +79,6 @@ Result<FileImage> DirectoryTier::read(const ObjectName& name) {
     counters_.bytes_read += image->stored_bytes();
   } else if (image.status().code() == StatusCode::io_error) {
     ++counters_.read_errors;
-  } else if (image.status().code() == StatusCode::unsupported &&
-             sealed_by_other(dir_.files(), path, dir_.key())) {
-    ++counters_.other_key_reads;
   }
   return image;
 }
@@ -296,18 +293,18 @@ std::vector<std::pair<std::string, uint64_t>> DirectoryTier::serials_of(const Id
 }
 
 Status DirectoryTier::put_model_record(const ModelRecord& record) {
-  KV_ASSIGN_OR_RETURN(EncodedFile file, encode_model_record(record));
   Id id = model_id(record.ns, record.model.fingerprint);
   std::lock_guard lock(writer_mutex_);
   Status status;
   auto serials = serials_of(id, status);
   KV_RETURN_IF_ERROR(status);
+  ModelRecord newest = record;
   for (const auto& [name, serial] : serials) {
-    if (serial < record.serial) continue;
-    return invalid_argument("model record serial " + std::to_string(record.serial) + ": " +
-                            std::to_string(serial) + " is there already");
+    if (serial == UINT64_MAX) return invalid_argument(name + ": no serial is higher");
+    newest.serial = std::max(newest.serial, serial + 1);
   }
-  KV_RETURN_IF_ERROR(put_record(file, id, model_record_file_name(id, record.serial)));
+  KV_ASSIGN_OR_RETURN(EncodedFile file, encode_model_record(newest));
+  KV_RETURN_IF_ERROR(put_record(file, id, model_record_file_name(id, newest.serial)));
   EraseReply reply;
   // The new one is durable and outranks them: whether they go now or later changes nothing.
   for (const auto& [name, serial] : serials) {
@@ -344,7 +341,6 @@ SsdStats DirectoryTier::stats() const {
   out.other_key_files = other_keys_.files();
   out.other_key_bytes = other_keys_.bytes();
   out.other_key_dropped = other_keys_.dropped();
-  out.other_key_reads = counters_.other_key_reads;
   out.files_written = counters_.files_written;
   out.bytes_written = counters_.bytes_written;
   out.catalog_bytes_written = catalog_.bytes_written();

@@ -104,7 +104,7 @@ class DirectoryTier final : public SsdTier {
   // SsdStats' counters of these names: written under any lock or none, read under none.
   struct Counters {
     std::atomic<uint64_t> unknown_bytes{0}, files_written{0}, bytes_written{0}, reads{0},
-        bytes_read{0}, read_errors{0}, other_key_reads{0}, corruptions{0}, rereads_saved{0},
+        bytes_read{0}, read_errors{0}, corruptions{0}, rereads_saved{0},
         put_failures{0}, erased{0};
   };
   Counters counters_;

@@ -29,8 +29,6 @@ Xxh128 hash_header(std::span<const uint8_t> prefix, std::span<const uint8_t> hea
   return stream.digest();
 }
 
-bool is_record(FileKind kind) { return kind > FileKind::snapshot; }
-
 bool is_kind(uint8_t kind) { return (kind >= 1 && kind <= 4) || kind == 16 || kind == 17; }
 
 uint64_t max_payload(FileKind kind) { return is_record(kind) ? kMaxProfileBytes : kMaxObjectBytes; }

@@ -24,6 +24,10 @@ enum class FileKind : uint8_t {
   model_record = 17,
 };
 const char* to_string(FileKind kind);
+/// A profile or model record; all others are objects.
+inline bool is_record(FileKind kind) {
+  return kind == FileKind::profile || kind == FileKind::model_record;
+}
 
 inline constexpr uint32_t kFolders = 16;  ///< one per first hex digit of the id
 inline constexpr const char* kTempFolder = "tmp";

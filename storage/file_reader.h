@@ -2,7 +2,7 @@
 //
 // What is read may be sealed (sealed_file.h): it is opened here, and all that follows sees the
 // plain file. Without `key`, or with another, a sealed file is `unsupported` and stays as it is;
-// sealed_by() tells it from a file of another version.
+// sealed_by_other() tells it from a file of another version.
 #pragma once
 
 #include <optional>

@@ -10,8 +10,7 @@ void OtherKeys::add(uint32_t folder, const std::string& name, const FileInfo& in
   forget(name);
   if (order_.size() == kMaxListedOthers) return;
   auto parsed = parse_file_name(name);
-  bool record =
-      parsed && (parsed->kind == FileKind::profile || parsed->kind == FileKind::model_record);
+  bool record = parsed && is_record(parsed->kind);
   auto at = order_.emplace(std::pair(record, -info.modified_ns),
                            File{folder, name, info.allocated_bytes});
   by_name_.emplace(name, at);

@@ -106,9 +106,7 @@ Status RecoveryScan::scan_folder(uint32_t folder) {
     auto name = parse_file_name(file.name);
     if (!file.readable) {
       ++out_.unreadable;
-      bool record = name && (name->kind == FileKind::profile ||
-                             name->kind == FileKind::model_record);
-      if (name && !record) ++out_.unreadable_objects;
+      if (name && !is_record(name->kind)) ++out_.unreadable_objects;
       continue;
     }
     if (!name || folder_of(name->object.id) != folder || !file.info.is_file) {
@@ -167,10 +165,7 @@ void RecoveryScan::scan_model_record(const ParsedName& name, const std::string& 
   }
   if (!status.ok()) {
     auto info = dir_.files().stat(path);
-    if (adoption_.reject(path, name, status, info.ok() ? *info : FileInfo{}, out_)) {
-      uint64_t& serial = out_.other_key_serials[name.object.id];
-      serial = std::max(serial, name.serial);
-    }
+    adoption_.reject(path, name, status, info.ok() ? *info : FileInfo{}, out_);
     return;
   }
   for (auto& known : out_.models) {

@@ -69,7 +69,7 @@ class SealKey {
 /// Returns: invalid_argument naming what is wrong: no regular file, of another user, readable or
 /// writable by others (mode & 077), of another length; io_error.
 Result<std::shared_ptr<const SealKey>> read_key_file(const std::string& path);
-/// What `tier.ssd.key_file` and --key-file mean: null if empty, a random key for "ephemeral", else
+/// What `tier.ssd.key_file` means: null if empty, a random key for "ephemeral", else
 /// read_key_file. Returns: as they do.
 Result<std::shared_ptr<const SealKey>> seal_key_of(const std::string& setting);
 

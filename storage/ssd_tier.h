@@ -89,8 +89,6 @@ struct Recovery {
   uint64_t other_key_bytes = 0;     ///< allocated by them
   uint64_t ephemeral_dropped = 0;   ///< sealed with a dead owner's key in memory: removed, if this
                                     ///< owner's key is such a one too
-  std::map<Id, uint64_t> other_key_serials;  ///< by model_id(): the highest serial of its records
-                                             ///< that another key sealed
   std::string catalog_rebuilt;      ///< why the catalog was started anew or left out; empty if it
                                     ///< was good
   std::vector<RejectedFile> rejected;  ///< the first kMaxRejectedNames of `quarantined`,
@@ -122,7 +120,6 @@ struct SsdStats {
   uint64_t unknown_bytes = 0;                     ///< as of recover()
   uint64_t other_key_files = 0, other_key_bytes = 0;  ///< sealed with another key
   uint64_t other_key_dropped = 0;                     ///< of these, removed to make room
-  uint64_t other_key_reads = 0;                       ///< reads that found such a file
   uint64_t files_written = 0, bytes_written = 0;  ///< lengths of published files
   /// What the device was given: file bytes, also of files that failed, and the catalog's pages (to
   /// its log, and at most as many to the database).
@@ -197,8 +194,8 @@ class SsdTier {
   virtual Result<std::shared_ptr<const Profile>> read_profile(const Id& id) = 0;
   /// One that another key sealed stays: so do the files that name it. So do such model records.
   virtual Status erase_profile(const Id& id) = 0;
-  /// Replaces records of lower serial but those that another key sealed. Returns: invalid_argument
-  /// if a higher or equal serial is there.
+  /// Becomes the one in force: its serial is raised above those that are there. The others go, but
+  /// for those that another key sealed. Returns: invalid_argument if the highest serial is there.
   virtual Status put_model_record(const ModelRecord& record) = 0;
   /// Every serial of this (namespace, model), see model_id().
   virtual Status erase_model_records(const Id& model) = 0;

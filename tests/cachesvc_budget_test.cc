@@ -8,14 +8,8 @@
 namespace kv {
 namespace {
 
-using Sequence = std::vector<Token>;
 using std::chrono::hours;
 using std::chrono::seconds;
-
-Sequence plus_one(Sequence tokens) {
-  tokens.push_back(-1);
-  return tokens;
-}
 
 // Five simulated days: somebody wants to write in most minutes, more than the budget has.
 TEST(WriteBudget, NoDayExceedsItsLimitByMoreThanABatchAndNoneIsWasted) {

@@ -19,11 +19,6 @@ uint64_t resident_bytes() {
   return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-std::vector<Token> plus_one(std::vector<Token> tokens) {
-  tokens.push_back(-1);
-  return tokens;
-}
-
 TEST(Erase, OfANamespaceTakesAllItsModelsAndNothingElse) {
   TempDir dir;
   auto cache = open_cache(small_options(dir.store()), "mine");

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <future>
+#include <list>
 
 #include "storage/inspect.h"
 #include "tests/cachesvc_stepped.h"
@@ -13,12 +14,6 @@ namespace kv {
 namespace {
 
 using testing::FaultFiles;
-using Sequence = std::vector<Token>;
-
-Sequence plus_one(Sequence tokens) {
-  tokens.push_back(-1);
-  return tokens;
-}
 
 CacheOptions impatient(const std::string& dir) {
   CacheOptions o = small_options(dir);
@@ -221,13 +216,12 @@ TEST_F(Hang, ADrainEndsAtItsDeadline) {
 
 // A slow device is no hung one: as long as some read ends, the others wait their turn. Each read
 // takes more than half of io_timeout; a run in which this test itself was held up longer says
-// nothing and is made again.
+// nothing.
 TEST_F(Hang, ReadsThatWaitBehindOthersAreNotGivenUp) {
   CacheOptions options = impatient(dir_.store());
   options.io_timeout = Milliseconds(160);
-  bool held_up = true;
-  while (held_up) {
-    held_up = false;
+  for (int run = 0; run < 50; ++run) {
+    bool held_up = false;
     Stepped client(options);
     auto b = Bench::open(client, model_);
     std::optional<Result<FetchReply>> reply;
@@ -235,14 +229,16 @@ TEST_F(Hang, ReadsThatWaitBehindOthersAreNotGivenUp) {
     request.model = b.opened.model;
     request.query.tokens = plus_one(on_ssd_);
     client.hangs = true;
+    auto last = std::chrono::steady_clock::now();
     client.core->fetch(client.session, request, soon(),
                        [&](Result<FetchReply> r) { reply.emplace(std::move(r)); });
     for (int read = 0; read < 4; ++read) {
-      auto from = std::chrono::steady_clock::now();
-      while (std::chrono::steady_clock::now() < from + Milliseconds(90)) client.run_loop();
-      held_up |= std::chrono::steady_clock::now() > from + Milliseconds(140);
+      while (std::chrono::steady_clock::now() < last + Milliseconds(90)) client.run_loop();
       client.disk.restart();
       client.disk.poll_one();
+      auto ended = std::chrono::steady_clock::now();
+      held_up |= ended > last + Milliseconds(140);
+      last = ended;
     }
     client.hangs = false;
     client.run();
@@ -250,7 +246,9 @@ TEST_F(Hang, ReadsThatWaitBehindOthersAreNotGivenUp) {
     ASSERT_TRUE(reply.has_value() && reply->ok());
     EXPECT_EQ((*reply)->tokens, 64u);
     EXPECT_EQ(b.stat("io_timeouts"), 0u);
+    return;
   }
+  GTEST_SKIP() << "this machine held up each of 50 runs";
 }
 
 // A read that has begun, is given up, and returns later: `late` runs in between.
@@ -334,17 +332,26 @@ TEST_F(Hang, OneReadThatHangsHoldsNeitherItsCallNorTheRoomOfAPath) {
   EXPECT_LE(reads, 50u) << "only its window was asked for";
 }
 
+// What a thread that is left behind uses: outlives every test.
+struct LeftBehind {
+  FaultFiles faults;
+  std::promise<void> gone;
+};
+LeftBehind& left_behind() {
+  static auto& all = *new std::list<LeftBehind>;
+  return all.emplace_back();
+}
+
 // Real threads, and a read that holds its own for good: the end of the cache leaves it behind.
 TEST_F(Hang, TheEndOfACacheDoesNotWaitForADeviceThatHangs) {
-  static auto& faults = *new FaultFiles;  // outlives the thread that is left behind
-  static auto& gone = *new std::promise<void>;
+  auto& [faults, gone] = left_behind();
   std::promise<void> release;
   auto released = release.get_future().share();
   faults.script = [released](const char* call, const std::string& path) -> Status {
     if (std::string(call) == "pread" && path.ends_with(".block")) released.wait();
     return {};
   };
-  faults.before_close = [](const std::string& path) {
+  faults.before_close = [&gone = gone](const std::string& path) {
     if (path.ends_with("/LOCK")) gone.set_value();
   };
   CacheOptions options = impatient(dir_.store());
@@ -365,10 +372,10 @@ TEST_F(Hang, TheEndOfACacheDoesNotWaitForADeviceThatHangs) {
 
 // It hangs after the last call: nothing runs, and only the lock is still to be given back.
 TEST_F(Hang, TheEndOfAnIdleCacheDoesNotWaitForADeviceThatHangs) {
-  static auto& faults = *new FaultFiles;
-  static auto& gone = *new std::promise<void>;
+  auto& [faults, gone] = left_behind();
   std::promise<void> release;
-  faults.before_close = [released = release.get_future().share()](const std::string& path) {
+  auto released = release.get_future().share();
+  faults.before_close = [&gone = gone, released](const std::string& path) {
     if (!path.ends_with("/LOCK")) return;
     released.wait();
     gone.set_value();

@@ -359,7 +359,7 @@ TEST_F(KillTest, KillsDuringTheBackgroundRecoveryLoseNothing) {
     ASSERT_TRUE(store(entry, *client_));
     journal.push_back(entry);
   }
-  more_arguments_ = {"--set", "tier.ssd.adopt_at_start=0", "--set", "tier.ssd.reconcile_rate=300"};
+  more_arguments_ = {"--set", "tier.ssd.adopt_at_start=0", "--set", "tier.ssd.reconcile_rate=30"};
   Sampler sampler(dir_);
   int unread = 0;
   for (int kill = 0; kill < kKillsInBackground; ++kill) {

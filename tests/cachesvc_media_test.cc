@@ -5,7 +5,6 @@
 namespace kv {
 namespace {
 
-using Sequence = std::vector<Token>;
 
 Query with_image(const Sequence& tokens, const std::string& digest) {
   Query query{tokens, {}};

@@ -10,12 +10,6 @@
 namespace kv {
 namespace {
 
-using Sequence = std::vector<Token>;
-
-Sequence plus_one(Sequence tokens) {
-  tokens.push_back(-1);
-  return tokens;
-}
 
 class Models : public ::testing::Test {
  protected:
@@ -142,6 +136,13 @@ TEST_F(Models, FilesOfAnotherKeyHoldNoModelAndLoseNoRecord) {
     auto b = Bench::open(*c, stored, make_profile(stored, 4));
     if (o == &sealed) {
       ASSERT_TRUE(b.store(tokens_, Durability::durable).ok());
+      for (uint8_t bits : {3, 2, 4}) {  // its records' serials grow
+        OpenRequest replace;
+        replace.model = stored;
+        replace.profile = make_profile(stored, bits);
+        replace.replace = true;
+        ASSERT_TRUE(c->open(replace, soon()).ok());
+      }
     }
   }
   {

@@ -8,7 +8,6 @@ namespace kv {
 namespace {
 
 namespace fs = std::filesystem;
-using Sequence = std::vector<Token>;
 
 class Orphans : public ::testing::Test {
  protected:

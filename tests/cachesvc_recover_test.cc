@@ -10,12 +10,6 @@ namespace kv {
 namespace {
 
 namespace fs = std::filesystem;
-using Sequence = std::vector<Token>;
-
-Sequence plus_one(Sequence tokens) {
-  tokens.push_back(-1);
-  return tokens;
-}
 
 // Two entries of five blocks each, and no catalog.
 class Recover : public ::testing::Test {
@@ -63,7 +57,7 @@ TEST_F(Recover, FewUnknownFilesAreServedAtOnce) {
 TEST_F(Recover, ManyAreMissesUntilTheyAreReadAndThenServed) {
   Stepped client(options(0, 1));
   auto b = Bench::open(client, model_);
-  EXPECT_GE(b.stat("recovery_unread"), 8u);
+  EXPECT_GT(b.stat("recovery_unread"), 0u);
   EXPECT_LT(served(b, first_), 80u);
   auto listed = inspect_directory(dir_.store(), InspectDepth::headers);
   uint64_t files = listed->files.size(), bytes = listed->totals.kinds["block"].file_bytes;
@@ -121,6 +115,35 @@ TEST_F(Recover, TheBackgroundEndsByItselfAndNamesWhatItLeftOut) {
   EXPECT_EQ(served(b, first_) + served(b, second_), 144u);
 }
 
+// What a failing device does not take over leaves the good file that lies there.
+TEST_F(Recover, WhatIsGivenAgainAndCannotBeWrittenKeepsItsFile) {
+  testing::FaultFiles faults;
+  CacheOptions o = options(0, 0);
+  o.spill_when = SpillWhen::evict;
+  o.ssd_files = &faults;
+  {
+    Stepped client(o);
+    client.hangs = true;  // so the background comes second
+    auto b = Bench::open(client, model_);
+    ASSERT_TRUE(b.store(first_).ok());
+    client.hangs = false;
+    client.run();
+    EXPECT_EQ(b.stat("recovery_unread"), 0u);
+    EXPECT_EQ(b.stat("ssd_objects"), 5u) << "those of the other entry";
+    faults.script = [](const char* call, const std::string&) -> Status {
+      bool opens = std::string(call) == "open_read" || std::string(call) == "create";
+      return opens ? Status(StatusCode::io_error, "injected") : Status();
+    };
+    EXPECT_EQ(b.store(first_, Durability::spilled)->level, Durability::accepted);
+    EXPECT_GE(b.stat("spills_failed"), 1u);
+    EXPECT_EQ(served(b, first_), 80u) << "from RAM";
+    faults.script = nullptr;
+  }
+  Stepped client(options(10, 0));
+  auto b = Bench::open(client, model_);
+  EXPECT_EQ(served(b, first_), 80u);
+}
+
 // One that can't be read for a while is read later; one that never can may hold what is erased, and
 // no erase says that it is gone.
 TEST_F(Recover, NoEraseMissesAFileThatFailedToBeRead) {
@@ -129,11 +152,13 @@ TEST_F(Recover, NoEraseMissesAFileThatFailedToBeRead) {
     testing::FaultFiles faults;
     int left = failures;
     std::string which;
+    std::vector<std::chrono::steady_clock::time_point> reads;
     faults.script = [&](const char* call, const std::string& path) -> Status {
       if (std::string(call) != "open_read" || !path.ends_with(".block")) return {};
       if (which.empty()) which = path;
       if (path != which || left == 0) return {};
       --left;
+      reads.push_back(std::chrono::steady_clock::now());
       return {StatusCode::io_error, "injected"};
     };
     CacheOptions o = options(4, 0);
@@ -144,6 +169,10 @@ TEST_F(Recover, NoEraseMissesAFileThatFailedToBeRead) {
     EXPECT_EQ(b.stat("recovery_unread"), 0u);
     EXPECT_EQ(b.stat("recovery_unreadable"), failures == 2 ? 0u : 1u);
     EXPECT_EQ(fs::exists(which), failures != 2);
+    if (failures != 2) {
+      ASSERT_EQ(reads.size(), 5u);
+      EXPECT_GE(reads[4] - reads[3], Milliseconds(100)) << "time for it to pass, erase or not";
+    }
     ASSERT_EQ(erased.ok(), failures == 2) << erased.status().to_string();
     if (!erased.ok()) {
       EXPECT_EQ(erased.status().code(), StatusCode::io_error);
@@ -273,7 +302,9 @@ TEST_F(Recover, WhatIsEvictedWhileItIsReadDoesNotReturn) {
   EXPECT_EQ(b.store(random_tokens(rng_, 16), Durability::spilled)->level, Durability::accepted);
   client.loop.run_for(Milliseconds(400));  // the next file is asked for, behind the write
   bool full = false;
-  faults.script = [&](const char* call, const std::string&) -> Status {
+  int read_after = 0;
+  faults.script = [&](const char* call, const std::string& path) -> Status {
+    read_after += full && std::string(call) == "open_read" && path.ends_with(".block");
     if (full || std::string(call) != "allocate") return {};
     full = true;
     return {StatusCode::resource_exhausted, "injected"};
@@ -281,6 +312,7 @@ TEST_F(Recover, WhatIsEvictedWhileItIsReadDoesNotReturn) {
   client.hangs = false;
   client.run_workers();
   ASSERT_TRUE(full);
+  ASSERT_GE(read_after, 1) << "else nothing raced";
   client.run();
   EXPECT_GE(b.stat("ssd_evicted"), 5u);
   client.session = *client.core->connect("other");

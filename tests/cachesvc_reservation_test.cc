@@ -4,7 +4,6 @@
 namespace kv {
 namespace {
 
-using Sequence = std::vector<Token>;
 
 TEST(Reservation, AReservationWithoutACallEndsInTime) {
   CacheOptions options = small_options();

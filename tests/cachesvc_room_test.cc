@@ -8,7 +8,6 @@ namespace kv {
 namespace {
 
 constexpr uint64_t kSmallRam = 1ull << 20;
-using Sequence = std::vector<Token>;
 
 FetchRequest fetch_of(const Bench& b, const Sequence& tokens, bool wait) {
   FetchRequest r;

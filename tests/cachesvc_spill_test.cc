@@ -7,7 +7,6 @@ namespace kv {
 namespace {
 
 using testing::FaultFiles;
-using Sequence = std::vector<Token>;
 
 FetchRequest fetch_of(const Bench& b, const Sequence& tokens) {
   FetchRequest r;

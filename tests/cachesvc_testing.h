@@ -17,6 +17,14 @@ namespace kv {
 
 inline Deadline soon() { return deadline_in(std::chrono::seconds(60)); }
 
+using Sequence = std::vector<Token>;
+
+/// A query that all of `tokens` can be served for: one more is left to compute.
+inline Sequence plus_one(Sequence tokens) {
+  tokens.push_back(-1);
+  return tokens;
+}
+
 /// A directory of its own, gone with the test.
 class TempDir {
  public:

@@ -1,5 +1,5 @@
-// Sealed files, rows and keys: what is read is what was sealed, by this key, under this name; what
-// another key sealed stays; nothing of a prompt lies in plain anywhere in the directory.
+// Sealed files, rows and keys: what is read is what was sealed, by this key, under this
+// name, and nothing else.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/core_names.h>

@@ -312,8 +312,11 @@ TEST_F(Cachectl, PurgeLeavesNoTraceOfItsNamespaceAndAllOfTheOthers) {
   spew(path(second_), bytes);
   EXPECT_FALSE(tier_->read(second_.name).ok());  // to quarantine
   tier_.reset();
+  for (const std::string place : {"", "0/"}) spew(store() + "/" + place + "notes.txt", "-");
   std::string ns = realm_.ns;
   Ran dry = run("purge --dry-run --json " + store() + " '" + ns + "'");
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_EQ(dry.parsed()["not_understood"], 0u) << "foreign names are nobody's";
   EXPECT_EQ(dry.parsed()["objects"], 3u) << dry.out << dry.err;
   EXPECT_EQ(dry.parsed()["quarantined"], 1u);
   EXPECT_TRUE(fs::exists(path(first_)));

@@ -53,7 +53,7 @@ Traces traces_of(const std::string& ns, const Recovery& found, uint64_t quaranti
   for (const KnownObject& known : found.objects) search.add(known.header);
   for (const ModelRecord& record : found.models) search.add(record);
   search.out.quarantined = quarantined;
-  search.out.not_understood = found.unreadable + found.unknown_files + found.other_key_files;
+  search.out.not_understood = found.unreadable + found.newer_files + found.other_key_files;
   search.out.sealed = found.other_key_files;
   return search.finish();
 }
@@ -65,8 +65,8 @@ Traces traces_of(const std::string& ns, const Inspection& seen) {
   for (const InspectedFile& file : seen.files) {
     if (file.status.code() == StatusCode::corruption) {
       ++search.out.quarantined;
-    } else if (!file.status.ok()) {
-      ++search.out.not_understood;
+    } else if (!file.status.ok()) {  // a foreign name is nobody's
+      if (!file.name.id.is_zero()) ++search.out.not_understood;
     } else if (file.model) {
       search.add(*file.model);
     } else if (is_object(file)) {

@@ -36,7 +36,7 @@ std::string codec_summary(const std::vector<const InspectedFile*>& files) {
 }
 
 bool is_object(const InspectedFile& file) {
-  return file.kind != FileKind::profile && file.kind != FileKind::model_record;
+  return !is_record(file.kind);
 }
 
 Result<std::unique_ptr<SsdTier>> own_store(const Request& request, SsdOptions options) {
