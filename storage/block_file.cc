@@ -189,7 +189,7 @@ Result<EncodedFile> encode_file(const FileImage& image) {
 }
 
 Result<FileImage> decode_file(const Bytes& file) {
-  KV_ASSIGN_OR_RETURN(Frame frame, unframe_file(file));
+  KV_ASSIGN_OR_RETURN(UnframedFile frame, unframe_file(file));
   if (frame.prefix.kind > FileKind::snapshot) return unsupported("a record, not an object file");
   KV_ASSIGN_OR_RETURN(HeaderView view, decode_header_section(frame.header.span(), frame.prefix));
   FileImage image{std::move(view.header), std::move(view.pieces)};

@@ -98,7 +98,7 @@ Status check_header_hash(std::span<const uint8_t> prefix_bytes, std::span<const 
   return corruption("header checksum differs");
 }
 
-Result<Frame> unframe_file(const Bytes& file) {
+Result<UnframedFile> unframe_file(const Bytes& file) {
   KV_ASSIGN_OR_RETURN(FilePrefix prefix, decode_prefix(file.span(), file.size()));
   Bytes header = file.slice(kPrefixBytes, prefix.header_bytes);
   Bytes payload = file.slice(kPrefixBytes + prefix.header_bytes, prefix.payload_bytes);
@@ -108,7 +108,7 @@ Result<Frame> unframe_file(const Bytes& file) {
   stream.update(payload.span());
   if (stream.digest() != prefix.file_hash) return corruption("file checksum differs");
   KV_RETURN_IF_ERROR(check_header_hash(file.span(), header.span(), prefix));
-  return Frame{prefix, header, payload};
+  return UnframedFile{prefix, header, payload};
 }
 
 }  // namespace kv

@@ -17,13 +17,13 @@ Result<EncodedFile> frame_file(FileKind kind, std::span<const uint8_t> header,
                                std::vector<Bytes> payload);
 
 /// A file taken apart, every byte verified. Header and payload share the file's owner.
-struct Frame {
+struct UnframedFile {
   FilePrefix prefix;
   Bytes header;
   Bytes payload;
 };
 /// Any bytes are safe input. Returns: corruption; unsupported (another format version).
-Result<Frame> unframe_file(const Bytes& file);
+Result<UnframedFile> unframe_file(const Bytes& file);
 
 /// Returns: corruption if the header hash in the prefix is not that of its bytes.
 Status check_header_hash(std::span<const uint8_t> prefix_bytes, std::span<const uint8_t> header,

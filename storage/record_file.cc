@@ -13,8 +13,8 @@ void read_id(ByteReader& in, Id& id) {
   if (!in.failed()) std::copy(bytes.begin(), bytes.end(), id.bytes.begin());
 }
 
-Result<Frame> unframe_kind(const Bytes& file, FileKind kind) {
-  KV_ASSIGN_OR_RETURN(Frame frame, unframe_file(file));
+Result<UnframedFile> unframe_kind(const Bytes& file, FileKind kind) {
+  KV_ASSIGN_OR_RETURN(UnframedFile frame, unframe_file(file));
   if (frame.prefix.kind != kind) {
     return corruption(std::string("a ") + to_string(frame.prefix.kind) + " file, expected a " +
                       to_string(kind));
@@ -33,7 +33,7 @@ Result<EncodedFile> encode_profile_file(const Profile& profile) {
 }
 
 Result<Profile> decode_profile_file(const Bytes& file) {
-  KV_ASSIGN_OR_RETURN(Frame frame, unframe_kind(file, FileKind::profile));
+  KV_ASSIGN_OR_RETURN(UnframedFile frame, unframe_kind(file, FileKind::profile));
   ByteReader header(frame.header.span());
   Id id;
   read_id(header, id);
@@ -61,7 +61,7 @@ Result<EncodedFile> encode_model_record(const ModelRecord& record) {
 }
 
 Result<ModelRecord> decode_model_record(const Bytes& file) {
-  KV_ASSIGN_OR_RETURN(Frame frame, unframe_kind(file, FileKind::model_record));
+  KV_ASSIGN_OR_RETURN(UnframedFile frame, unframe_kind(file, FileKind::model_record));
   ByteReader header(frame.header.span());
   ModelRecord record;
   Id id, fingerprint;
