@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #include "proto/checksum.h"
 
@@ -138,12 +139,11 @@ class FrameParser::Body {
   }
   Bytes release(size_t size) {
     if (size == 0) return {};
-    std::shared_ptr<const void> owner(data_,
-                                      [](const void* p) { std::free(const_cast<void*>(p)); });
-    Bytes out(owner, data_, size);
-    data_ = nullptr;
+    uint8_t* data = std::exchange(data_, nullptr);  // its owner frees it, also one half made
     capacity_ = 0;
-    return out;
+    std::shared_ptr<const void> owner(data,
+                                      [](const void* p) { std::free(const_cast<void*>(p)); });
+    return {std::move(owner), data, size};
   }
 
  private:
