@@ -82,9 +82,10 @@ bool Adoption::drop_dead(const std::string& path, const FileInfo& info) {
   return true;
 }
 
-void Adoption::reject(const std::string& path, const ParsedName& name, const Status& status,
+bool Adoption::reject(const std::string& path, const ParsedName& name, const Status& status,
                       const FileInfo& info, Recovery& out) {
   std::string file = path.substr(path.rfind('/') + 1);
+  bool stays = false;
   if (status.code() == StatusCode::corruption) {
     Status moved = quarantine_.take(path, file);
     ++(moved.ok() ? out.quarantined : out.unreadable);
@@ -94,9 +95,10 @@ void Adoption::reject(const std::string& path, const ParsedName& name, const Sta
     if (dead && drop_dead(path, info)) {
       ++out.ephemeral_dropped;
       dir_.mark_dirty(folder_of(name.object.id));
-      return;
+      return false;
     }
-    if (seal) {
+    stays = seal.has_value();
+    if (stays) {
       ++out.other_key_files;
       out.other_key_bytes += info.allocated_bytes;
       others_.add(folder_of(name.object.id), file, info);
@@ -109,6 +111,7 @@ void Adoption::reject(const std::string& path, const ParsedName& name, const Sta
     ++out.unreadable;
   }
   if (out.rejected.size() < kMaxRejectedNames) out.rejected.push_back({file, status});
+  return stays;
 }
 
 }  // namespace kv

@@ -39,8 +39,8 @@ class Adoption {
   /// Reads at most `max_files`, the oldest first, and adds what it finds to `out`. What can't be
   /// read just now stays unread, behind the others, until it has failed kMaxReads times.
   void run(uint64_t max_files, Recovery& out);
-  /// Files a failed file by what is wrong with it.
-  void reject(const std::string& path, const ParsedName& name, const Status& status,
+  /// Files a failed file by what is wrong with it. Returns: true if it stays as another key's.
+  bool reject(const std::string& path, const ParsedName& name, const Status& status,
               const FileInfo& info, Recovery& out);
 
  private:
