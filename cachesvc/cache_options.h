@@ -78,7 +78,7 @@ struct CacheOptions {
   Milliseconds drain_timeout{10'000};///< TieredCache's destructor; 0: nothing more is written
 
   // Coding and serving
-  CodingSettings coding;             ///< of the plain profile, for models opened without a profile
+  CodingSettings coding{8, 4};       ///< (the preset `auto`) for models opened without a profile
   /// By model fingerprint: instead of the plain profile.
   std::map<Id, std::shared_ptr<const Profile>> profiles;
   Nonfinite nonfinite = Nonfinite::refuse;

@@ -154,12 +154,11 @@ Status set_side(const std::string& v, uint8_t& bits) {
   return {};
 }
 
-// Said only where it says all: one coding on both sides, or a preset that was asked for.
+// Said only where it says all: one coding on both sides, or a preset.
 std::string default_coding(const Config& c) {
   const auto& s = c.cache.coding;
   const std::string name = preset_name(s.k_bits, s.v_bits);
-  if (s.k_bits == s.v_bits) return name;
-  return find_preset(name).ok() && c.source.at("codec.default") != "default" ? name : "";
+  return s.k_bits == s.v_bits || find_preset(name).ok() ? name : "";
 }
 
 #define FIELD(path) \

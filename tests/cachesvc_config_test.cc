@@ -196,8 +196,10 @@ TEST_F(ConfigTest, PresetsAreCodings) {
   EXPECT_EQ(bits("int8"), std::pair(8, 8)) << "an older name";
   auto printed = load({}, {{"codec.default", "tq84", "--codec"}});
   EXPECT_NE(print_config(*printed).find("codec.default = \"tq84\""), std::string::npos);
-  auto sides = load({}, {{"codec.k_bits", "tq8", "--set"}});
-  EXPECT_EQ(print_config(*sides).find("codec.default"), std::string::npos) << "nobody set it";
+  auto sides = load({}, {{"codec.k_bits", "tq3", "--set"}});
+  EXPECT_EQ(print_config(*sides).find("codec.default"), std::string::npos) << "no preset is K3 V4";
+  auto none = load();
+  EXPECT_EQ(std::pair(+none->cache.coding.k_bits, +none->cache.coding.v_bits), bits("auto"));
   auto one_side = load({}, {{"codec.k_bits", "tq84", "--set"}});
   EXPECT_NE(one_side.status().message().find("codec.k_bits = \"tq84\": K and V differ"),
             std::string::npos);
