@@ -23,23 +23,21 @@ uint64_t Adoption::settle(uint64_t max_recency) {
 }
 
 void Adoption::run(uint64_t max_files, Recovery& out) {
-  uint64_t left = std::min(max_files, uint64_t{unread_.size()});
-  while (left > 0) {
-    const uint64_t count = std::min(left, kFilesAtATime);
-    left -= count;
-    std::vector<UnreadFile> again;
+  std::vector<UnreadFile> again;
+  while (max_files > 0 && !unread_.empty()) {
+    uint64_t count = std::min({max_files, kFilesAtATime, uint64_t{unread_.size()}});
+    max_files -= count;
     std::vector<KnownObject> adopted;
-    for (uint64_t i = 0; i < count; ++i) {
-      if (!read(unread_[i], adopted, out)) again.push_back(unread_[i]);
+    for (; count > 0; --count) {
+      UnreadFile file = unread_.front();
+      unread_.pop_front();
+      if (!read(file, adopted, out)) again.push_back(file);
     }
-    catalog_.adopt(adopted);
-    out.objects.reserve(out.objects.size() + adopted.size());
-    unread_.insert(unread_.end(), again.begin(), again.end());
-    // Nothing takes memory from here on: without it all of them would still be unread.
     out.adopted += adopted.size();
+    catalog_.adopt(adopted);
     std::move(adopted.begin(), adopted.end(), std::back_inserter(out.objects));
-    unread_.erase(unread_.begin(), unread_.begin() + static_cast<ptrdiff_t>(count));
   }
+  unread_.insert(unread_.end(), again.begin(), again.end());
   out.unread = unread_.size();
 }
 

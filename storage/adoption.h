@@ -31,7 +31,6 @@ class Adoption {
       : dir_(dir), catalog_(catalog), quarantine_(quarantine), others_(others) {}
 
   void add(UnreadFile file) { unread_.push_back(file); }
-  uint64_t unread() const { return unread_.size(); }
   /// All are added: orders them by age and gives those without a row their recency, above
   /// `max_recency`. Files without rows are the newest (their writer died before the row) or all
   /// there is: the order in which they were written is the best that there is. Returns: the highest

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
 
 #include "proto/identity.h"
 #include "storage/file_names.h"
@@ -61,17 +60,11 @@ StatusCode code_of(int rc) {
       return StatusCode::resource_exhausted;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
+    case SQLITE_NOMEM:
       return StatusCode::busy;
     default:
       return StatusCode::io_error;
   }
-}
-
-// Ends a transaction: also one that found no memory to end. SQLite's lack of memory is
-// std::bad_alloc in all that follows.
-bool roll_back(sqlite3* db) {
-  return sqlite3_get_autocommit(db) != 0 ||
-         sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr) == SQLITE_OK;
 }
 
 // Binds values to ?1, ?2, … in order; a failure shows when the statement is stepped.
@@ -229,8 +222,8 @@ Catalog::~Catalog() {
 
 Status Catalog::failure(const char* what) const {
   int rc = db_ == nullptr ? SQLITE_NOMEM : sqlite3_extended_errcode(db_);
-  if ((rc & 0xff) == SQLITE_NOMEM) throw std::bad_alloc();
-  return {code_of(rc), std::string("catalog: ") + what + ": " + sqlite3_errmsg(db_)};
+  return {code_of(rc), std::string("catalog: ") + what + ": " +
+                           (db_ == nullptr ? "out of memory" : sqlite3_errmsg(db_))};
 }
 
 Status Catalog::exec(const char* sql) {
@@ -372,12 +365,13 @@ Result<Catalog::Rows> Catalog::load() {
 
 template <typename Body>
 Status Catalog::transaction(Body body) {
-  if (!roll_back(db_)) return failure("rollback");
   KV_RETURN_IF_ERROR(exec("BEGIN IMMEDIATE"));
   // Whatever ends it before the commit; the first error is the one to report.
   struct End {
     sqlite3* db;
-    ~End() { (void)roll_back(db); }
+    ~End() {
+      if (sqlite3_get_autocommit(db) == 0) sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
+    }
   } end{db_};
   KV_RETURN_IF_ERROR(body());
   return exec("COMMIT");
@@ -424,13 +418,11 @@ Status Catalog::set_recency(std::span<const std::pair<std::string, uint64_t>> re
 }
 
 Status Catalog::checkpoint() {
-  if (!roll_back(db_)) return failure("rollback");
   int rc = sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
   return rc == SQLITE_OK ? Status() : failure("checkpoint");
 }
 
 Status Catalog::compact() {
-  if (!roll_back(db_)) return failure("rollback");
   KV_RETURN_IF_ERROR(exec("VACUUM"));
   return checkpoint();
 }

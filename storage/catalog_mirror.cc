@@ -57,7 +57,7 @@ void CatalogMirror::start_anew() {
     if (!info.ok()) continue;
     dir_.ledger().add(info->allocated_bytes);  // take() expects it to be counted
     Status moved = quarantine_.take(path + suffix, std::string(kCatalogFile) + suffix);
-    if (!moved.ok()) ++failures_, left_rows_ = true;
+    if (!moved.ok()) ++failures_;
   }
   auto opened = Catalog::open(path, dir_.files(), dir_.key());
   if (opened.ok()) {
@@ -81,7 +81,7 @@ void CatalogMirror::upsert(std::span<const KnownObject> objects) {
   if (!catalog_) return;
   uint64_t bound = 0;
   for (const auto& object : objects) bound += Catalog::growth_bound(object.header);
-  (void)after([&] { return catalog_->upsert(objects); }, bound);
+  after([&] { return catalog_->upsert(objects); }, bound);
 }
 
 void CatalogMirror::adopt(std::span<const KnownObject> objects) {
@@ -105,29 +105,26 @@ void CatalogMirror::adopt(std::span<const KnownObject> objects) {
 void CatalogMirror::remove(std::span<const std::string> files) {
   in_batches(files, kRowsPerBatch, [&](std::span<const std::string> batch) {
     if (!catalog_) return;
-    auto gone = after([&] { return catalog_->remove(batch); },
-                      batch.size() * Catalog::growth_bound({}));
-    if (gone == Changed::no_memory) throw std::bad_alloc();
-    left_rows_ |= gone != Changed::yes;
+    after([&] { return catalog_->remove(batch); }, batch.size() * Catalog::growth_bound({}));
   });
 }
 
 void CatalogMirror::set_recency(std::span<const std::pair<std::string, uint64_t>> recency) {
   in_batches(recency, kRowsPerBatch, [&](std::span<const std::pair<std::string, uint64_t>> batch) {
     if (!catalog_) return;
-    (void)after([&] { return catalog_->set_recency(batch); },
-                batch.size() * Catalog::growth_bound({}));
+    after([&] { return catalog_->set_recency(batch); }, batch.size() * Catalog::growth_bound({}));
   });
 }
 
 Status CatalogMirror::checkpoint() {
   if (!catalog_) return {};
-  struct Measured {
-    CatalogMirror& mirror;
-    ~Measured() { (void)mirror.measure(mirror.log_bytes_); }
-  } measured{*this};
-  Status status = catalog_->checkpoint();
+  Status status = {StatusCode::busy, "out of memory"};
+  try {
+    status = catalog_->checkpoint();
+  } catch (const std::bad_alloc&) {
+  }
   if (!status.ok()) ++failures_;
+  (void)measure(log_bytes_);
   return status;
 }
 
@@ -147,37 +144,28 @@ Status CatalogMirror::compact() {
                                                 " bytes needed to compact the catalog, " +
                                                 std::to_string(dir_.ledger().left()) + " left"};
   }
-  struct Reserved {
-    CatalogMirror& mirror;
-    uint64_t bytes;
-    ~Reserved() {
-      (void)mirror.measure(bytes / 2);
-      mirror.dir_.ledger().unreserve(bytes);
-    }
-  } reserved{*this, room};
   Status status = catalog_->compact();
   if (!status.ok()) ++failures_;
-  if (status.ok() && left_rows_) {
-    status = {StatusCode::io_error, "catalog: rows could not be removed since the start: restart "
-                                    "to drop them"};
+  (void)measure(room / 2);
+  dir_.ledger().unreserve(room);
+  if (status.ok() && failures() > 0) {
+    status = {StatusCode::io_error, "catalog: " + std::to_string(failures()) +
+                                        " changes failed since the start: restart to drop what "
+                                        "is left of them"};
   }
   return status;
 }
 
 template <typename Change>
-CatalogMirror::Changed CatalogMirror::after(Change change, uint64_t growth_bound) noexcept {
-  Changed done = Changed::no_memory;
+void CatalogMirror::after(Change change, uint64_t growth_bound) {
+  bool done = false;
   try {
-    done = change().ok() ? Changed::yes : Changed::no;
+    done = change().ok();
   } catch (const std::bad_alloc&) {
   }
-  if (done != Changed::yes) ++failures_;
+  if (!done) ++failures_;
   (void)measure(growth_bound);
-  try {
-    if (log_bytes_ > kLogBytes) (void)checkpoint();  // a failure is counted there
-  } catch (const std::bad_alloc&) {                  // with the next change
-  }
-  return done;
+  if (log_bytes_ > kLogBytes) (void)checkpoint();  // a failure is counted there
 }
 
 Status CatalogMirror::measure(uint64_t growth_bound) noexcept {

@@ -33,7 +33,6 @@ class CatalogMirror {
   void upsert(std::span<const KnownObject> objects);
   /// Adds rows as far as the ledger has room: the rest is adopted again next time.
   void adopt(std::span<const KnownObject> objects);
-  /// Without memory (bad_alloc) some rows may remain: calling again is right.
   void remove(std::span<const std::string> files);
   void set_recency(std::span<const std::pair<std::string, uint64_t>> recency);
   /// Returns: io_error and others of Catalog::checkpoint.
@@ -53,9 +52,8 @@ class CatalogMirror {
 
  private:
   void start_anew();
-  enum class Changed : uint8_t { yes, no, no_memory };
   template <typename Change>
-  Changed after(Change change, uint64_t growth_bound) noexcept;
+  void after(Change change, uint64_t growth_bound);
   /// `growth_bound`: what database and log may have grown by, charged where they can't be measured.
   Status measure(uint64_t growth_bound) noexcept;
 
@@ -63,7 +61,6 @@ class CatalogMirror {
   Quarantine& quarantine_;
   std::unique_ptr<Catalog> catalog_;  // null if not even a new one could be made
   std::atomic<uint64_t> failures_{0}, bytes_written_{0};
-  bool left_rows_ = false;  // what was to be removed is in the catalog still, or in its old file
   uint64_t database_bytes_ = 0, log_bytes_ = 0;  // in the ledger; the log's size is promised once
                                                  // more, for the next checkpoint
 };

@@ -16,8 +16,6 @@ constexpr size_t kMaxPendingTouches = 256;
 constexpr uint64_t kQuarantineShare = 8;  // at most limit_bytes / 8 of damaged files
 constexpr size_t kEraseBatch = 64;        // rows that go before their files do
 
-Status out_of_memory() { return {StatusCode::busy, "out of memory"}; }
-
 }  // namespace
 
 DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, Files& files,
@@ -45,7 +43,7 @@ DirectoryTier::~DirectoryTier() {
   dir_.files().close(lock_);
 }
 
-Result<Recovery> DirectoryTier::recover() try {
+Result<Recovery> DirectoryTier::recover() {
   std::lock_guard lock(writer_mutex_);
   if (recovered_) return Status(StatusCode::internal, "recover() was called twice");
   RecoveryScan scan(dir_, catalog_, quarantine_, adoption_, options_.reindex,
@@ -55,19 +53,13 @@ Result<Recovery> DirectoryTier::recover() try {
   counters_.unknown_bytes = found.unknown_bytes;
   recovered_ = true;
   return found;
-} catch (const std::bad_alloc&) {
-  return out_of_memory();
 }
 
 Recovery DirectoryTier::adopt_more(uint64_t max_files) {
   auto start = std::chrono::steady_clock::now();
   std::lock_guard lock(writer_mutex_);
   Recovery out;
-  try {
-    adoption_.run(max_files, out);
-  } catch (const std::bad_alloc&) {  // what `out` lacks is unread still
-    out.unread = adoption_.unread();
-  }
+  adoption_.run(max_files, out);
   counters_.unknown_bytes += out.unknown_bytes;
   auto took = std::chrono::steady_clock::now() - start;
   out.milliseconds =
@@ -75,7 +67,7 @@ Recovery DirectoryTier::adopt_more(uint64_t max_files) {
   return out;
 }
 
-Result<FileImage> DirectoryTier::read(const ObjectName& name) try {
+Result<FileImage> DirectoryTier::read(const ObjectName& name) {
   std::string path = dir_.file_path(name.id, file_name(name));
   ++counters_.reads;
   auto image = read_object(dir_.files(), path, name, dir_.key());
@@ -89,8 +81,6 @@ Result<FileImage> DirectoryTier::read(const ObjectName& name) try {
     ++counters_.read_errors;
   }
   return image;
-} catch (const std::bad_alloc&) {
-  return out_of_memory();
 }
 
 // The second and last try: a transient error in between disk and memory is over by now. As a
@@ -143,7 +133,7 @@ Status DirectoryTier::remove_file(const Id& id, const std::string& name, EraseRe
   return {};
 }
 
-Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names) try {
+Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names) {
   std::lock_guard lock(writer_mutex_);
   EraseReply reply;
   Status first_error;
@@ -169,8 +159,6 @@ Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names) try {
   if (!first_error.ok()) return first_error;
   if (!synced.ok()) return synced;
   return reply;
-} catch (const std::bad_alloc&) {
-  return out_of_memory();
 }
 
 void DirectoryTier::touch(std::span<const ObjectName> names) {
@@ -191,12 +179,10 @@ Status DirectoryTier::sync() {
   return dir_.sync_folders();
 }
 
-Status DirectoryTier::checkpoint() try {
+Status DirectoryTier::checkpoint() {
   std::lock_guard lock(writer_mutex_);
   flush_touches();
   return catalog_.checkpoint();
-} catch (const std::bad_alloc&) {
-  return out_of_memory();
 }
 
 // No put is under way: what is there could not be unlinked when its put failed.
@@ -215,7 +201,7 @@ Status DirectoryTier::remove_temps() {
   return {first.code(), std::to_string(left) + " temporary files are left: " + first.message()};
 }
 
-Status DirectoryTier::scrub() try {
+Status DirectoryTier::scrub() {
   std::lock_guard lock(writer_mutex_);
   flush_touches();
   Status status = remove_temps();
@@ -229,8 +215,6 @@ Status DirectoryTier::scrub() try {
   if (status.ok()) status = compacted;
   (void)dir_.measure_all();  // charged for if it fails
   return status;
-} catch (const std::bad_alloc&) {
-  return out_of_memory();
 }
 
 uint64_t DirectoryTier::scrub_room() {

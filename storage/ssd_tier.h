@@ -5,9 +5,7 @@
 // it: the directory (everything in it) never exceeds limit_bytes. A damaged file is a miss, never
 // wrong bytes. Threads: any thread may call; all calls block. read() runs in parallel with reads
 // and with one writer; put, erase, touch, sync, checkpoint, recover and the record calls wait for
-// each other; stats and the room calls wait for nobody. Memory: a call that finds none is done or
-// busy, and done when it is repeated; put_profile, put_model_record and the erases of records may
-// throw std::bad_alloc instead.
+// each other; stats and the room calls wait for nobody.
 #pragma once
 
 #include <cstdint>
