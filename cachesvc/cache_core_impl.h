@@ -278,6 +278,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void pack_batch(std::shared_ptr<SpillBatch> batch);
   void write_batch(std::shared_ptr<SpillBatch> batch);
   std::vector<ObjectName> ssd_victims(uint64_t bytes);
+  void check_known_file(const Record& record);
   void batch_written(std::shared_ptr<SpillBatch> batch, std::vector<PutResult> results);
   void finish_batch(std::shared_ptr<SpillBatch> batch);
   void spill_failed(Record& record);

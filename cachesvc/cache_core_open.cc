@@ -254,11 +254,16 @@ void CacheCore::Impl::write_records(ModelState& model) {
 // A full SSD makes room for them once, as it does for objects.
 void CacheCore::Impl::put_records(ModelRecord record, std::shared_ptr<const Profile> profile,
                                   std::function<void(Status)> done) {
+  auto newer = [this, key = std::pair(record.ns, record.model.fingerprint), own = record.serial] {
+    auto model = models_.find(key);
+    return model != models_.end() && model->second->serial > own;
+  };
   auto put = [ssd = ssd_, record = std::move(record), profile] {
     return put_both(*ssd, record, *profile);
   };
-  on_ssd(put, [this, put, done = std::move(done)](PutRecords first) {
-    bool full = first.status.code() == StatusCode::resource_exhausted;
+  on_ssd(put, [this, put, newer, done = std::move(done)](PutRecords first) {
+    // Not again once another profile is in force: the last record that is written names it.
+    bool full = first.status.code() == StatusCode::resource_exhausted && !newer();
     auto victims = full ? ssd_victims(first.needed) : std::vector<ObjectName>{};
     if (victims.empty()) return done(first.status);
     on_ssd([ssd = ssd_, put, victims] {

@@ -228,6 +228,18 @@ std::vector<ObjectName> CacheCore::Impl::ssd_victims(uint64_t bytes) {
   return names;
 }
 
+// Its bytes could not be written anew. The file that was there is as good as before, unless the
+// write found it damaged and moved it away.
+void CacheCore::Impl::check_known_file(const Record& record) {
+  if (record.known_file_bytes == 0) return;
+  PinnedName which{record.name, record.serial};
+  on_ssd([ssd = ssd_, name = record.name] { return ssd->read(name).status(); },
+         [this, which](Status status) {
+    bool gone = status.code() == StatusCode::not_found || status.code() == StatusCode::corruption;
+    if (Record* r = find_pinned(which); r && gone) r->known_file_bytes = 0;
+  });
+}
+
 void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
                                     std::vector<PutResult> results) {
   charge_writes();
@@ -250,7 +262,8 @@ void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
       needed += ssd_->room_needed(item.image);
       again.push_back(std::move(item));
     } else {
-      spill_failed(*r);  // a known file of it stays known: whether it is good, its read will tell
+      check_known_file(*r);
+      spill_failed(*r);
     }
   }
   batch->items = std::move(again);

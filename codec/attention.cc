@@ -283,7 +283,7 @@ class ChunkTask {
   }
 
   // `n` code vectors from index `at` of a run, with the kernels' slack behind them: in place
-  // wherever the plane goes on for long enough, as all but tiny ones do.
+  // wherever the plane goes on for long enough; the last vectors of the last kv head are copied.
   const uint8_t* code_vectors(const Run& run, size_t at, uint32_t n, size_t vector_bytes) {
     const uint8_t* codes = run.data + at * vector_bytes;
     const size_t size = n * vector_bytes;

@@ -17,7 +17,6 @@ namespace {
 constexpr int kApplicationId = 0x6b766373;  // "kvcs"
 constexpr int kUserVersion = 1;
 constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t kMinRowBytes = 256;  // of database, with its place in the index
 const std::string kNothing;
 
 constexpr const char* kSchema = R"(
@@ -345,9 +344,9 @@ Result<Catalog::Rows> Catalog::load() {
   sqlite3_stmt* stmt = nullptr;
   KV_RETURN_IF_ERROR(prepare(kSelect, &stmt));
   std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> owned(stmt, sqlite3_finalize);
-  KV_ASSIGN_OR_RETURN(std::string pages, query_one("PRAGMA page_count"));
+  KV_ASSIGN_OR_RETURN(std::string count, query_one("SELECT count(*) FROM objects"));
   Rows rows;
-  rows.good.reserve(std::strtoull(pages.c_str(), nullptr, 10) * (kPageBytes / kMinRowBytes));
+  rows.good.reserve(std::strtoull(count.c_str(), nullptr, 10));
   int rc;
   std::string file;
   while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {

@@ -5,7 +5,9 @@
 // it: the directory (everything in it) never exceeds limit_bytes. A damaged file is a miss, never
 // wrong bytes. Threads: any thread may call; all calls block. read() runs in parallel with reads
 // and with one writer; put, erase, touch, sync, checkpoint, recover and the record calls wait for
-// each other; stats and the room calls wait for nobody.
+// each other; stats and the room calls wait for nobody. Memory: any call may throw std::bad_alloc,
+// and leaves no lock, temporary file or open transaction behind then; a put that finds none answers
+// busy for what it did not write.
 #pragma once
 
 #include <cstdint>

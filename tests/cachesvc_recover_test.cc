@@ -144,6 +144,38 @@ TEST_F(Recover, WhatIsGivenAgainAndCannotBeWrittenKeepsItsFile) {
   EXPECT_EQ(served(b, first_), 80u);
 }
 
+// One that the write found damaged is gone: nothing counts on it when the bytes leave RAM.
+TEST_F(Recover, WhatIsGivenAgainAndFoundDamagedHasNoFile) {
+  testing::FaultFiles faults;
+  CacheOptions o = options(0, 0);
+  o.ram_budget_bytes = 4ull << 20;
+  o.spill_when = SpillWhen::evict;
+  o.ssd_files = &faults;
+  Stepped client(o);
+  client.hangs = true;
+  auto b = Bench::open(client, model_);
+  ASSERT_TRUE(b.store(first_).ok());
+  client.hangs = false;
+  client.run();
+  auto files = inspect_directory(dir_.store(), InspectDepth::headers);
+  for (const auto& f : files->files) {
+    if (f.kind != FileKind::block || f.header.tokens[0] != first_[f.header.first_token]) continue;
+    std::fstream(dir_.store() + "/" + f.path, std::ios::in | std::ios::out | std::ios::binary)
+        .seekp(static_cast<std::streamoff>(f.file_bytes) - 3)
+        .put('x');
+  }
+  faults.script = [](const char* call, const std::string&) -> Status {
+    return std::string(call) == "create" ? Status(StatusCode::io_error, "injected") : Status();
+  };
+  EXPECT_EQ(b.store(first_, Durability::spilled)->level, Durability::accepted);
+  client.run();
+  while (b.stat("ram_evicted_dirty") < 5) ASSERT_TRUE(b.store(random_tokens(rng_, 160)).ok());
+  auto found = inspect_directory(dir_.store(), InspectDepth::headers);
+  EXPECT_EQ(found->totals.kinds["block"].files, 5u);
+  EXPECT_EQ(b.stat("ssd_objects"), 5u) << "those of the other entry";
+  EXPECT_EQ(served(b, second_), 80u);
+}
+
 // One that can't be read for a while is read later; one that never can may hold what is erased, and
 // no erase says that it is gone.
 TEST_F(Recover, NoEraseMissesAFileThatFailedToBeRead) {

@@ -17,7 +17,7 @@ namespace kv {
 class FailingNew {
  public:
   /// Fails allocation `nth` (from 1) and the `more` that follow it. `of_sqlite`: of SQLite's
-  /// own (failing_sqlite.h), else of operator new.
+  /// own (where a test routes them here), else of operator new.
   static void arm(int64_t nth, int64_t more, bool of_sqlite = false) {
     failures_ = 0;
     last_ = nth + more;
