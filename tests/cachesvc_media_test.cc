@@ -5,7 +5,6 @@
 namespace kv {
 namespace {
 
-
 Query with_image(const Sequence& tokens, const std::string& digest) {
   Query query{tokens, {}};
   if (!digest.empty()) query.extras = {{20, {digest.begin(), digest.end()}}};

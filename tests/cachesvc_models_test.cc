@@ -10,7 +10,6 @@
 namespace kv {
 namespace {
 
-
 class Models : public ::testing::Test {
  protected:
   CacheOptions options(uint32_t max_models) const {

@@ -4,7 +4,6 @@
 namespace kv {
 namespace {
 
-
 TEST(Reservation, AReservationWithoutACallEndsInTime) {
   CacheOptions options = small_options();
   options.reservation_timeout = Milliseconds(1);

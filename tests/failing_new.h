@@ -16,22 +16,19 @@ namespace kv {
 
 class FailingNew {
  public:
-  /// Fails allocation `nth` (from 1) and the `more` that follow it. `of_sqlite`: of SQLite's
-  /// own (where a test routes them here), else of operator new.
-  static void arm(int64_t nth, int64_t more, bool of_sqlite = false) {
+  /// Fails allocation `nth` (from 1) and the `more` that follow it.
+  static void arm(int64_t nth, int64_t more) {
     failures_ = 0;
     last_ = nth + more;
-    of_sqlite_ = of_sqlite;
     nth_ = nth;
     count_ = 0;
     armed_ = true;
   }
   static void disarm() { armed_ = false; }
-  static bool armed() { return armed_; }
   /// Since arm().
   static int64_t failures() { return failures_; }
-  static bool should_fail(bool sqlite = false) {
-    if (!armed_ || !watched || sqlite != of_sqlite_) return false;
+  static bool should_fail() {
+    if (!armed_ || !watched) return false;
     int64_t n = ++count_;
     if (n < nth_ || n > last_) return false;
     ++failures_;
@@ -41,7 +38,7 @@ class FailingNew {
   static inline thread_local bool watched = true;
 
  private:
-  static inline std::atomic<bool> armed_{false}, of_sqlite_{false};
+  static inline std::atomic<bool> armed_{false};
   static inline std::atomic<int64_t> nth_{0}, last_{0}, count_{0}, failures_{0};
 };
 
