@@ -99,23 +99,81 @@ TEST(TieredPressure, PinnedByLeasesIsBusyThenFreed) {
   EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
 }
 
+// One entry of the first ones is used again and again: it stays, with the newest ones, and no more
+// is dropped than the limit asks for.
 TEST(TieredPressure, SsdLimitEvictsLeastRecentlyUsedLeaves) {
+  constexpr size_t kStored = 60, kUsed = 3;
   TempDir dir;
   CacheOptions options = small_options(dir.store());
   options.ssd_limit_bytes = kSmallSsd;
-  auto cache = open_cache(options);
-  auto b = Bench::open(*cache, plain_model(8));
   std::mt19937 rng(5);
-  std::vector<Token> last;
-  for (int i = 0; i < 60; ++i) {  // 128 tokens x 2 KiB: about 300 KiB each
-    last = random_tokens(rng, 128);
-    auto s = b.store(last, Durability::spilled);
-    ASSERT_TRUE(s.ok()) << s.status().to_string();
-    ASSERT_EQ(s->level, Durability::spilled) << i;
+  std::vector<Sequence> stored;
+  uint64_t used = 0;
+  {
+    auto cache = open_cache(options);
+    auto b = Bench::open(*cache, plain_model(8));
+    for (size_t i = 0; i < kStored; ++i) {  // 128 tokens x 2 KiB: about 300 KiB each
+      stored.push_back(random_tokens(rng, 128));
+      auto s = b.store(stored.back(), Durability::spilled);
+      ASSERT_TRUE(s.ok()) << s.status().to_string();
+      ASSERT_EQ(s->level, Durability::spilled) << i;
+      if (i < kUsed) continue;
+      ASSERT_EQ(b.fetch(stored[kUsed])->tokens, 127u) << i;
+    }
+    EXPECT_GT(b.stat("ssd_evicted"), 0u);
+    used = b.stat("ssd_used_bytes");
+    EXPECT_LE(used, kSmallSsd);
+    EXPECT_EQ(b.stat("spills_failed"), 0u);
   }
-  EXPECT_GT(b.stat("ssd_evicted"), 0u);
-  EXPECT_LE(b.stat("ssd_used_bytes"), kSmallSsd);
-  EXPECT_EQ(b.stat("spills_failed"), 0u);
+  auto cache = open_cache(options);  // what it serves now comes from the SSD
+  auto b = Bench::open(*cache, plain_model(8));
+  std::vector<size_t> whole;
+  for (size_t i = 0; i < kStored; ++i) {
+    auto hit = b.fetch(stored[i]);
+    ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+    b.expect_serves(stored[i], *hit);
+    if (hit->tokens == 127) whole.push_back(i);
+  }
+  EXPECT_GT(used, kSmallSsd / 2) << "dropped only as needed";
+  ASSERT_GT(whole.size(), 15u);
+  EXPECT_EQ(whole.front(), kUsed);
+  for (size_t i = 1; i < whole.size(); ++i) {
+    EXPECT_EQ(whole[i], kStored - whole.size() + i) << "an older one outlived a newer one";
+  }
+}
+
+// A working set larger than RAM: an access reads what it lacks once and no more than that is
+// dropped for it, and what every second access uses is read once in all.
+TEST(TieredPressure, AWorkingSetLargerThanRamIsReadOncePerUse) {
+  constexpr uint64_t kEntries = 24, kRounds = 2, kBlocks = 8;  // 128 KiB each
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  options.ram_budget_bytes = kSmallRam;
+  auto cache = open_cache(options);
+  auto b = Bench::open(*cache, plain_model(4));
+  std::mt19937 rng(9);
+  std::vector<Sequence> stored;
+  for (uint64_t i = 0; i < kEntries; ++i) {
+    stored.push_back(random_tokens(rng, 128));
+    ASSERT_TRUE(b.store(stored.back(), Durability::spilled).ok());
+  }
+  auto read_objects = [&] { return b.stat("promotions"); };
+  auto evicted_objects = [&] { return b.stat("ram_evicted_clean"); };
+  uint64_t promoted = read_objects(), evicted = evicted_objects(), hot_reads = 0;
+  for (uint64_t i = 1; i < kRounds * kEntries; ++i) {
+    ASSERT_EQ(b.fetch(stored[i % kEntries])->tokens, 127u) << "access " << i;
+    uint64_t before = read_objects();
+    ASSERT_EQ(b.fetch(stored[0])->tokens, 127u) << "access " << i;
+    hot_reads += read_objects() - before;
+  }
+  promoted = read_objects() - promoted;
+  evicted = evicted_objects() - evicted;
+  EXPECT_EQ(hot_reads, kBlocks) << "what is in use stays";
+  EXPECT_GT(promoted, kEntries * kBlocks) << "RAM is smaller than the working set";
+  EXPECT_LE(promoted, (kRounds * kEntries + 1) * kBlocks) << "an access reads its blocks once";
+  EXPECT_LE(evicted, promoted + promoted / 8) << "a block read costs about one that is dropped";
+  EXPECT_EQ(b.stat("ram_evicted_dirty"), 0u);
+  EXPECT_GT(b.stat("ram_stored_bytes"), kSmallRam / 2) << "and what was read is kept";
 }
 
 // Stores `tokens` durably and closes the cache; the files that it left, to be damaged.
