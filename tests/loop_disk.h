@@ -109,7 +109,7 @@ class LoopDisk {
   }
 
   const Kind kind_;
-  TempDir dir_;
+  TempDir dir_{true};  // of what is cut or failed nothing reaches a real disk
 };
 
 }  // namespace kv::testing

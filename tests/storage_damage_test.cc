@@ -9,6 +9,7 @@
 #include "storage/block_file.h"
 #include "storage/ssd_tier.h"
 #include "tests/soak.h"
+#include "tests/storage_damage.h"
 #include "tests/storage_testing.h"
 
 namespace kv {
@@ -87,48 +88,7 @@ TEST(Damage, EveryBitThatAHeaderIsReadFromFlippedIsNoticed) {
   }
 }
 
-// What a disk may do to any file of a store, the catalog and its log included.
-void damage(std::mt19937_64& rng, const fs::path& path, const fs::path& other) {
-  auto size = fs::file_size(path);
-  std::fstream file;
-  switch (rng() % 6) {
-    case 0:  // bits
-      for (uint64_t i = 0; i < 1 + rng() % 3 && size > 0; ++i) {
-        flip_byte(path, static_cast<long>(rng() % size));
-      }
-      return;
-    case 1:
-      return fs::resize_file(path, size == 0 ? 0 : rng() % size);
-    case 2:
-      return fs::resize_file(path, size + 1 + rng() % 9000);
-    case 3:  // a page of zeros
-      file.open(path, std::ios::in | std::ios::out | std::ios::binary);
-      file.seekp(static_cast<long>(size == 0 ? 0 : rng() % size / 4096 * 4096));
-      file << std::string(4096, '\0');
-      return;
-    case 4:  // a write that went to the wrong file
-      if (path == other || !fs::exists(other)) return;
-      fs::copy_file(other, path, fs::copy_options::overwrite_existing);
-      return;
-    default:
-      fs::remove(path);
-  }
-}
-
-class RandomDamage : public ::testing::Test {
- protected:
-  std::vector<fs::path> files_of(const std::string& store) {
-    std::vector<fs::path> out;
-    for (const auto& entry : fs::recursive_directory_iterator(store)) {
-      bool lock = entry.path().filename() == "LOCK";
-      if (entry.is_regular_file() && !lock) out.push_back(entry.path());
-    }
-    std::sort(out.begin(), out.end());
-    return out;
-  }
-};
-
-TEST_F(RandomDamage, NeverChangesAnAnswer) {
+TEST(RandomDamage, NeverChangesAnAnswer) {
   constexpr uint64_t kSeed = 41;
   const int kRounds = soaked(kStride == 1 ? 300 : 30);
   std::mt19937_64 rng(kSeed);
@@ -148,11 +108,7 @@ TEST_F(RandomDamage, NeverChangesAnAnswer) {
         ASSERT_TRUE(tier->checkpoint().ok());
       }
     }
-    auto files = files_of(dir.store());
-    for (uint64_t hits = 0; hits < 1 + rng() % 4; ++hits) {
-      fs::path victim = files[rng() % files.size()];
-      if (fs::exists(victim)) damage(rng, victim, files[rng() % files.size()]);
-    }
+    damage_some(rng, dir.store());
     Recovery found;
     auto tier = open_tier(dir, small_options(), &found);
     ASSERT_TRUE(tier);
