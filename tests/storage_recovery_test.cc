@@ -365,5 +365,102 @@ TEST_F(CatalogDamage, ALowerLimitDeletesNothing) {
   expect_all(*found);
 }
 
+// Whole directories that earlier builds wrote, plain and sealed: read as they are, catalog and all.
+// A change that breaks this needs a new version. KV_WRITE_GOLDEN=1 writes those that are missing.
+class GoldenStore : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    std::mt19937_64 rng(77);
+    images_ = sample_chain(rng, 3, 2);
+    const Object& last = images_[2].header;
+    Object tail = sample_block(rng, last.name.id, 48, 3, 2);
+    tail.name.kind = ObjectKind::tail;
+    stamp(tail, sample_realm());
+    for (const Object& o : {tail, sample_supplement(rng, last, 1, 40, 48),
+                            sample_snapshot(rng, last, 2)}) {
+      images_.push_back(raw_image(o));
+    }
+    options_ = small_options();
+    if (GetParam() == std::string("sealed_store")) options_.key = sample_key(7);
+    std::string golden = std::string(KV_GOLDEN_DIR) + "/" + GetParam();
+    if (std::getenv("KV_WRITE_GOLDEN") != nullptr && !fs::exists(golden)) write(golden);
+    fs::copy(golden, dir_.store(), fs::copy_options::recursive);
+  }
+  void write(const std::string& golden) {
+    auto tier = *SsdTier::open(golden, options_);
+    ASSERT_TRUE(tier->recover().ok());
+    ASSERT_TRUE(tier->put_profile(sample_profile(1)).ok());
+    ASSERT_TRUE(tier->put_model_record(sample_record(1)).ok());
+    put_all(*tier, images_);
+  }
+  std::map<std::string, std::string> files() {  // but the catalog's
+    std::map<std::string, std::string> out;
+    for (const auto& entry : fs::recursive_directory_iterator(dir_.store())) {
+      std::string name = entry.path().filename();
+      if (!entry.is_regular_file() || name.starts_with("catalog.db") || name == "LOCK") continue;
+      std::ifstream in(entry.path(), std::ios::binary);
+      out[entry.path()] = {std::istreambuf_iterator<char>(in), {}};
+    }
+    return out;
+  }
+
+  TempDir dir_;
+  SsdOptions options_;
+  std::vector<FileImage> images_;
+};
+
+TEST_P(GoldenStore, IsReadWholeByItsCatalogAndWithoutIt) {
+  for (bool catalog : {true, false}) {
+    SCOPED_TRACE(catalog);
+    if (!catalog) fs::remove(dir_.store() + "/catalog.db");
+    Recovery found;
+    auto tier = open_tier(dir_, options_, &found);
+    ASSERT_TRUE(tier);
+    EXPECT_EQ(found.catalog_rebuilt, catalog ? "" : "catalog: missing");
+    EXPECT_EQ(found.rows_used, catalog ? images_.size() : 0);
+    EXPECT_EQ(found.adopted, catalog ? 0 : images_.size());
+    EXPECT_EQ(names_of(found), names_of(images_));
+    ASSERT_EQ(found.profiles.size(), 1u);
+    EXPECT_EQ(*found.profiles[0], sample_profile(1));
+    EXPECT_EQ(found.models, std::vector<ModelRecord>{sample_record(1)});
+    for (const auto& image : images_) {
+      auto read = tier->read(image.header.name);
+      ASSERT_TRUE(read.ok()) << read.status().to_string();
+      expect_same(image, *read);
+    }
+  }
+}
+
+// What a later version would be, to this one: all of it a miss that stays as it is.
+TEST_P(GoldenStore, OfALaterVersionIsAMissAndStays) {
+  for (const auto& [path, bytes] : files()) {
+    std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(8).put(9);
+  }
+  auto before = files();
+  ASSERT_EQ(before.size(), images_.size() + 2);
+  for (bool catalog : {true, false}) {
+    SCOPED_TRACE(catalog);
+    if (!catalog) fs::remove(dir_.store() + "/catalog.db");
+    Recovery found;
+    auto tier = open_tier(dir_, options_, &found);
+    ASSERT_TRUE(tier);
+    EXPECT_TRUE(found.profiles.empty() && found.models.empty());
+    EXPECT_EQ(found.quarantined, 0u);
+    if (!catalog) {
+      EXPECT_TRUE(found.objects.empty());
+      EXPECT_EQ(found.newer_files, before.size());
+    }
+    for (const auto& image : images_) {
+      EXPECT_EQ(tier->read(image.header.name).status().code(), StatusCode::unsupported);
+    }
+    EXPECT_EQ(tier->stats().used_bytes, du(dir_.store()));
+    tier.reset();
+    EXPECT_EQ(files(), before);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, GoldenStore, ::testing::Values("store", "sealed_store"),
+                         [](const auto& of) { return std::string(of.param); });
+
 }  // namespace
 }  // namespace kv
