@@ -56,8 +56,10 @@ struct Record {
   /// many allocated ones; 0: none is known. A spill checks it, and writes it only if it is wrong.
   uint64_t known_file_bytes = 0, known_allocated_bytes = 0;
   bool superseded = false;      ///< a tail whose tokens a longer tail or a block holds too
-  uint32_t end_distance = 0;    ///< supplements: blocks to an entry's end; 0: it serves one
-  EntryKey end_key = kNoEntry;  ///< supplements: the last object of the entry whose end it serves
+  /// Supplements and snapshots: blocks to an entry's end; 0: it serves one, or (snapshots) the
+  /// place where entries part.
+  uint32_t end_distance = 0;
+  EntryKey end_key = kNoEntry;  ///< of these: the last object of the entry whose end it serves
   uint64_t end_serial = 0;
   std::chrono::steady_clock::time_point blocked_until{};  ///< reads failed: absent until then
   Charge index_charge;
@@ -89,6 +91,7 @@ struct RealmState {
   bool in_force = true;
   bool empty() const { return tree.size() == 0 && nodes[kRootNode].attached.empty(); }
   bool has_supplements() const;  ///< some part's rows, carries or states come apart from blocks
+  bool has_snapshots() const;    ///< some part's states are there at checkpoints
   uint32_t block_tokens() const { return profile->block_tokens; }
 };
 
@@ -108,8 +111,9 @@ struct Hit {
 /// parent wholly.
 uint32_t snapshot_common(const Record& snapshot, const Query& query);
 
-/// True if an entry of n tokens needs this supplement to be restorable at one of its own ends.
-bool serves_end(const Record& supplement, uint32_t n);
+/// True if an entry of n tokens needs this supplement or snapshot to be restorable at one of its
+/// own ends.
+bool serves_end(const Record& attached, uint32_t n);
 
 class ObjectIndex {
  public:
@@ -159,10 +163,11 @@ class ObjectIndex {
   void touch(const std::vector<Record*>& records);
   void supersede(Record& tail);
   /// An entry of n tokens ends with `path` (its blocks and perhaps a tail, root first): supplements
-  /// that serve it stay like everything else, the path's others go the earlier the farther away
-  /// they are.
+  /// and snapshots that serve it stay like everything else, the path's others go the earlier the
+  /// farther away they are. Snapshots where entries part stay too.
   void mark_end(RealmState& realm, const std::vector<NodeId>& path, uint32_t n);
-  /// After recovery: which tails are superseded, and how far supplements are from an end.
+  /// After recovery: which tails are superseded, and how far supplements and snapshots are from an
+  /// end.
   void find_ends();
   /// Objects of a realm that is not in force go before others.
   void set_in_force(RealmState& realm, bool in_force);
@@ -202,7 +207,11 @@ class ObjectIndex {
   void prune(RealmState& realm, NodeId node);
   DropUrgency urgency(const Record& record) const;
   void reorder(const Record& record);
-  bool end_lives(const Record& supplement);
+  bool end_lives(const Record& attached);
+  void find_superseded(RealmState& realm);
+  static constexpr uint32_t kNoEnd = UINT32_MAX;  // below it nothing ends that isn't superseded
+  using EndDistances = std::unordered_map<NodeId, uint32_t>;  // in blocks
+  void find_end(Record& snapshot, const EndDistances& distance);
   void find_ends(RealmState& realm);
   EntryOptions entry_options(const Record& record, uint64_t charge_bytes) const;
 

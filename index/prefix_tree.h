@@ -99,6 +99,18 @@ class PrefixTree {
   /// In the siblings' order. The root's are those of the first level.
   std::vector<NodeId> children(NodeId node) const;
   size_t child_count(NodeId node) const { return nodes_[node].children.size(); }
+  /// Calls visit(child) for `node`'s children whose own tokens and extras begin with these, in the
+  /// siblings' order, until it returns false. `extras` positions are absolute. O(log n) and the
+  /// visits.
+  template <typename Visit>
+  void visit_children(NodeId node, std::span<const Token> tokens, std::span<const Extra> extras,
+                      Visit&& visit) const {
+    const Symbols prefix{end_token(node), tokens, extras};
+    const Children& all = nodes_[node].children;
+    for (auto it = all.lower_bound(prefix); it != all.end(); ++it) {
+      if (common_symbols(symbols(*it), prefix) < tokens.size() || !visit(*it)) return;
+    }
+  }
   bool is_tail(NodeId node) const;
   /// True if `node`'s own tokens and extras begin with those of its sibling `other`.
   bool begins_with(NodeId node, NodeId other) const {

@@ -295,6 +295,17 @@ struct Shelf {
     o.name.end_row = end;
     return add(std::move(o));
   }
+  /// Of all checkpoint parts, after these tokens.
+  Record* snapshot(const std::vector<Token>& tokens) {
+    auto whole = static_cast<uint32_t>(tokens.size()) / 16;
+    Object o;
+    o.name.kind = ObjectKind::snapshot;
+    if (whole > 0) o.parent = object(ObjectKind::block, tokens, whole - 1).name.id;
+    o.first_token = whole * 16;
+    o.tokens.assign(tokens.begin() + o.first_token, tokens.end());
+    stamp(o, realm->realm);
+    return add(std::move(o));
+  }
   void end(const std::vector<Token>& tokens) {
     index.mark_end(*realm, realm->tree.find_path(tokens, {}), static_cast<uint32_t>(tokens.size()));
   }
@@ -347,6 +358,113 @@ TEST(Ends, FarSupplementsGoFirstTheFarthestFirstInBothTiersAndAfterARestart) {
     EXPECT_EQ(shelf.victims(shelf.index.ssd(), 4), first);
     for (Record* r : {sinks, newest_block_end, last, branchs}) EXPECT_EQ(r->end_distance, 0u);
   }
+}
+
+// A conversation of two turns with checkpoints on its way, an entry that leaves it at 32, and
+// another conversation: their first snapshots hang on the root alike.
+TEST(Ends, SnapshotsOfSupersededTurnsGoFirstTheFarthestFirstInBothTiersAndAfterARestart) {
+  for (bool restart : {false, true}) {
+    LayerSpec recurrent{{state_part(SnapshotPlace::checkpoint)}};
+    Shelf shelf(model_of({LayerSpec{{full_part()}}, recurrent}));
+    auto tokens = random_tokens(shelf.rng, 16 * 6 + 7), other = random_tokens(shelf.rng, 49);
+    auto prefix = [&](size_t n) {
+      return Sequence(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(n));
+    };
+    auto branch = prefix(32);
+    branch.resize(52, -7);
+    std::vector<Record*> far;
+    shelf.store(prefix(40));
+    for (size_t n : {9u, 16u, 39u, 40u}) far.push_back(shelf.snapshot(prefix(n)));
+    far.push_back(shelf.snapshot({other.begin(), other.begin() + 9}));
+    if (!restart) shelf.end(prefix(40));
+    EXPECT_EQ(far[3]->end_distance, 0u);
+    std::vector<Record*> kept;
+    shelf.store(branch);
+    for (const Sequence& at : {prefix(32), branch}) kept.push_back(shelf.snapshot(at));
+    shelf.store(other);
+    kept.push_back(shelf.snapshot(other));
+    shelf.store(tokens);
+    for (size_t n : {102u, 103u}) kept.push_back(shelf.snapshot(prefix(n)));
+    ObjectName tail = shelf.object(ObjectKind::tail, prefix(40), 2).name;
+    if (restart) {
+      shelf.index.find_ends();
+    } else {
+      shelf.end(branch);
+      shelf.end(other);
+      shelf.index.supersede(*shelf.index.find(tail));
+      shelf.end(tokens);
+    }
+    shelf.index.touch(far);  // recency does not help them
+    // After a restart the first blocks' nearest end is the branch's; before, the one stored last.
+    std::vector<uint32_t> distances{6, 6, 4, 4, 3};
+    std::vector<size_t> order{0, 1, 2, 3, 4};
+    if (restart) {
+      distances = {3, 3, 4, 4, 3};
+      order = {2, 3, 0, 1, 4};
+    }
+    std::vector<ObjectName> first{tail};
+    for (size_t i : order) first.push_back(far[i]->name);
+    for (size_t i = 0; i < far.size(); ++i) EXPECT_EQ(far[i]->end_distance, distances[i]) << i;
+    for (size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(kept[i]->end_distance, 0u) << i;
+    EXPECT_EQ(shelf.victims(shelf.index.ram(), first.size()), first);
+    EXPECT_EQ(shelf.victims(shelf.index.ssd(), first.size()), first);
+  }
+}
+
+// What superseded turns hold goes before what was used longer ago; then the conversation still
+// resumes from its newest checkpoint.
+TEST(Ends, SnapshotsOfSupersededTurnsGoBeforeOlderEntries) {
+  CacheOptions options = small_options();
+  options.ram_budget_bytes = 4ull << 20;
+  options.room_wait = Milliseconds(10);
+  auto cache = open_cache(options);
+  LayerSpec full{{full_part(8)}};  // a turn's share is worth more than what one small store takes
+  LayerSpec recurrent{{state_part(SnapshotPlace::checkpoint)}};
+  auto b = Bench::open(*cache, model_of({full, recurrent}));
+  std::mt19937 rng(9);
+  auto other = random_tokens(rng, 60), tokens = random_tokens(rng, 90);
+  auto prefix = [&](uint32_t n) { return Sequence(tokens.begin(), tokens.begin() + n); };
+  ASSERT_TRUE(b.store(other).ok());
+  for (uint32_t n : {30u, 50u, 90u}) ASSERT_TRUE(b.store(prefix(n)).ok());
+  uint32_t served = 50;
+  for (int i = 0; i < 4000 && served == 50; ++i) {
+    ASSERT_TRUE(b.store(random_tokens(rng, 3)).ok());
+    for (const Sequence& whole : {tokens, other}) {
+      ASSERT_EQ(b.fetch(plus_one(whole))->tokens, whole.size());
+    }
+    served = b.fetch(plus_one(prefix(50)))->tokens;
+  }
+  EXPECT_LT(served, 50u) << "its snapshot went, though it was used last";
+  EXPECT_EQ(b.fetch(plus_one(prefix(30)))->tokens, 0u) << "and the older one's before it";
+  for (const Sequence& whole : {tokens, other}) {
+    auto query = plus_one(whole);
+    auto hit = b.fetch(query);
+    ASSERT_TRUE(hit.ok());
+    EXPECT_EQ(hit->tokens, whole.size()) << hit->reason;
+    b.expect_serves(query, *hit);
+  }
+}
+
+// Beside the whole conversation's bytes, each turn that it has superseded costs one tail.
+TEST(Ends, ASupersededTurnCostsOneTailInBytes) {
+  std::mt19937 rng(10);
+  auto tokens = random_tokens(rng, 100);
+  const std::vector<uint32_t> turns{21, 26, 40, 73, 100};
+  uint64_t tails = 0, grown = 0, whole = 0;
+  for (bool at_once : {false, true}) {
+    auto cache = open_cache(small_options());
+    ModelSpec model = plain_model();
+    auto b = Bench::open(*cache, model);
+    for (uint32_t n : turns) {
+      if (at_once && n != turns.back()) continue;
+      ASSERT_TRUE(b.store({tokens.begin(), tokens.begin() + n}).ok());
+      Need tail{ObjectKind::tail, n / 16, 0, n / 16 * 16, n, true};
+      uint64_t bytes = need_bytes(model, *b.opened.profile, part_groups(model), tail);
+      if (n != turns.back()) tails += RamPool::slab_bytes(bytes);
+    }
+    (at_once ? whole : grown) = b.stat("ram_stored_bytes");
+  }
+  EXPECT_EQ(grown - whole, tails);
 }
 
 TEST(Ends, ASupplementOfAnEndThatGrewIsFarFromThenOn) {

@@ -167,6 +167,22 @@ class TreeAndOracle {
     for (auto& [level, list] : actual) total += list.size();
     ASSERT_EQ(total, got->candidates.size());
     ASSERT_EQ(actual.size(), expected.size());
+    check_children(query, path);
+  }
+
+  /// The children of the query's last whole block, if that is there, that begin with its rest.
+  void check_children(const Sequence& query, const std::vector<NodeId>& path) const {
+    const size_t whole = query.size() / block_ * block_;
+    if (path.size() != whole / block_) return;
+    std::set<NodeId> want, have;
+    for (const auto& [s, id] : nodes) {
+      const bool child = tree.first_token(id) == whole;
+      if (child && common(s, query) == query.size()) want.insert(id);
+    }
+    const Split rest = split(query, whole);
+    auto visit = [&](NodeId child) { return have.insert(child).second; };
+    tree.visit_children(path.empty() ? kRootNode : path.back(), rest.tokens, rest.extras, visit);
+    ASSERT_EQ(have, want);
   }
 
   void check_level(std::vector<SideCandidate> want, std::vector<SideCandidate> have) const {
