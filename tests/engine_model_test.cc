@@ -14,10 +14,8 @@
 #include "codec/plan.h"
 #include "engine/calibration.h"
 #include "engine/decoder.h"
-#include "engine/generator.h"
 #include "engine/model_network.h"
 #include "engine/prefill.h"
-#include "tests/engine_memory_client.h"
 
 namespace kv {
 namespace {
@@ -30,8 +28,9 @@ struct Golden {
 struct RealModel {
   const char* variable;  // names the model file
   const char* golden;
-  size_t positions;  // of the golden file
-  uint32_t step;     // every so many of them are compared
+  size_t positions;      // of the golden file
+  uint32_t step;         // every so many of them are compared
+  size_t greedy_prompt;  // tokens; Gemma's window is 512
 };
 
 std::vector<Golden> read_golden(const char* name) {
@@ -112,15 +111,20 @@ TEST_P(EngineModel, PrefillAgreesWithTheReference) {
   agreement.finish();
 }
 
-TEST_P(EngineModel, TokenByTokenAgreesWithTheReferenceInExactMode) {
+// An empty sequence of raw rows in fp32.
+KvCache exact_cache(const Model& model) {
   CodingSettings exact;
   exact.k_bits = exact.v_bits = 0;
   exact.raw_dtype = DType::f32;
-  auto profile = plain_profile(model_->spec(), exact);
-  ASSERT_TRUE(profile.ok());
-  auto codec = Codec::create(model_->spec(), std::make_shared<const Profile>(*profile));
-  ASSERT_TRUE(codec.ok());
-  KvCache cache(*codec, Realm{"test", model_->spec().fingerprint, profile->id()});
+  auto profile = plain_profile(model.spec(), exact);
+  KV_CHECK(profile.ok());
+  auto codec = Codec::create(model.spec(), std::make_shared<const Profile>(*profile));
+  KV_CHECK(codec.ok());
+  return KvCache(*codec, Realm{"test", model.spec().fingerprint, profile->id()});
+}
+
+TEST_P(EngineModel, TokenByTokenAgreesWithTheReferenceInExactMode) {
+  KvCache cache = exact_cache(*model_);
   Threads threads(2);
   Decoder decoder(*model_, threads);
   Agreement agreement;
@@ -141,45 +145,47 @@ std::vector<Token> read_line(std::istream& in) {
   return {std::istream_iterator<Token>(words), {}};
 }
 
-// llama.cpp rounds activations to 8 bits, so it may choose otherwise where two logits are close;
-// from there on the texts differ. Up to there every id must be equal.
-TEST_P(EngineModel, GreedyContinuationIsLlamaCpps) {
-  const char* python = std::getenv("KV_PYTHON");
-  if (python == nullptr) GTEST_SKIP() << "KV_PYTHON is not set: no interpreter with xllamacpp";
-  std::string out = ::testing::TempDir() + "/engine_llama_greedy.txt";
+// Their prompt (the start of GPL-3) and greedy continuation; both empty if llama.cpp failed.
+std::pair<std::vector<Token>, std::vector<Token>> llama_greedy(const char* python,
+                                                               const RealModel& m) {
+  std::string out = ::testing::TempDir() + "/engine_llama_greedy_" + m.variable + ".txt";
   std::string command = std::string("\"") + python + "\" \"" + KV_SCRIPTS_DIR +
-                        "/llama_greedy.py\" \"" + std::getenv(GetParam().variable) + "\" \"" + out +
-                        "\" 300 48 2>/dev/null";
-  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+                        "/llama_greedy.py\" \"" + std::getenv(m.variable) + "\" \"" + out + "\" " +
+                        std::to_string(m.greedy_prompt) + " 48 2>/dev/null";
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
   std::ifstream in(out);
   auto prompt = read_line(in), theirs = read_line(in);
   std::remove(out.c_str());
-  ASSERT_EQ(prompt.size(), 300u);
+  return {prompt, theirs};
+}
+
+// llama.cpp rounds activations to 8 bits, so it may choose otherwise where two logits are close;
+// after its token the texts are the same again. Everywhere else the ids must be equal.
+TEST_P(EngineModel, GreedyContinuationIsLlamaCpps) {
+  const char* python = std::getenv("KV_PYTHON");
+  if (python == nullptr) GTEST_SKIP() << "KV_PYTHON is not set: no interpreter with xllamacpp";
+  auto [prompt, theirs] = llama_greedy(python, GetParam());
+  ASSERT_EQ(prompt.size(), GetParam().greedy_prompt);
   ASSERT_GE(theirs.size(), 40u);
-  MemoryClient client;
-  CodingOptions coding;
-  coding.exact = true;
-  auto generator = Generator::open(model_, client, coding, 2, Deadline::max());
-  ASSERT_TRUE(generator.ok());
-  GenerateOptions options;
-  options.max_new_tokens = static_cast<uint32_t>(theirs.size());
-  options.keep_logits = true;
-  options.stop_at_eos = false;
-  auto ours = (*generator)->generate(prompt, options);
-  ASSERT_TRUE(ours.ok());
+  auto network = make_network(model_, 2);
+  ASSERT_TRUE(network.ok());
+  KvCache cache = exact_cache(*model_);
+  auto before_last = std::span<const Token>(prompt).first(prompt.size() - 1);
+  ASSERT_TRUE((*network)->prefill(before_last, cache, Deadline::max()).ok());
+  std::vector<float> logits(model_->shape().vocab);
+  size_t different = 0;
+  float widest = 0;  // where the ids differ
   for (size_t i = 0; i < theirs.size(); ++i) {
-    if (ours->tokens[i] == theirs[i]) continue;
-    size_t vocab = model_->shape().vocab;
-    std::vector<float> logits(ours->logits.begin() + static_cast<ptrdiff_t>(i * vocab),
-                              ours->logits.begin() + static_cast<ptrdiff_t>((i + 1) * vocab));
+    ASSERT_TRUE((*network)->step(i == 0 ? prompt.back() : theirs[i - 1], cache, logits).ok());
+    if (std::max_element(logits.begin(), logits.end()) - logits.begin() == theirs[i]) continue;
+    ++different;
     std::nth_element(logits.begin(), logits.begin() + 1, logits.end(), std::greater<>());
-    float gap = logits[0] - logits[1];
-    std::printf("first difference at %zu of %zu, our best two logits %g apart\n", i, theirs.size(),
-                static_cast<double>(gap));
-    EXPECT_LT(gap, 0.2f);
-    return;
+    widest = std::max(widest, logits[0] - logits[1]);
   }
-  std::printf("all %zu ids equal\n", theirs.size());
+  std::printf("%zu of %zu ids differ, our best two logits there at most %g apart\n", different,
+              theirs.size(), static_cast<double>(widest));
+  EXPECT_LT(widest, 0.2f);
+  EXPECT_LE(different, theirs.size() / 6);
 }
 
 TEST_P(EngineModel, CalibrationIsTheSameEveryTime) {
@@ -197,8 +203,8 @@ TEST_P(EngineModel, CalibrationIsTheSameEveryTime) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, EngineModel,
-    ::testing::Values(RealModel{"KV_SMOLLM2_GGUF", "smollm2_logits.txt", 512, 1},
-                      RealModel{"KV_GEMMA3_GGUF", "gemma3_logits.txt", 1152, 2}),
+    ::testing::Values(RealModel{"KV_SMOLLM2_GGUF", "smollm2_logits.txt", 512, 1, 300},
+                      RealModel{"KV_GEMMA3_GGUF", "gemma3_logits.txt", 1152, 2, 600}),
     [](const auto& given) { return std::string(given.param.variable); });
 
 }  // namespace

@@ -33,9 +33,11 @@ if(KV_BENCHES)
 endif()
 # tools/demo runs the programs of build/release, so its check belongs to that build alone.
 if(CMAKE_BINARY_DIR STREQUAL "${CMAKE_SOURCE_DIR}/build/release" AND TARGET demo_step)
-  add_test(NAME tools_demo_check
-           COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools_demo_check.py
-                   ${CMAKE_SOURCE_DIR}/tools/demo $<TARGET_FILE:cachectl>)
-  set_tests_properties(tools_demo_check PROPERTIES LABELS tools-model SKIP_RETURN_CODE 77
-                       TIMEOUT 600 PROCESSORS 2)
+  foreach(subject smollm2 gemma3 tiny)
+    add_test(NAME tools_demo_${subject}
+             COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools_demo_check.py
+                     ${CMAKE_SOURCE_DIR}/tools/demo $<TARGET_FILE:cachectl> ${subject})
+    set_tests_properties(tools_demo_${subject} PROPERTIES LABELS tools-model
+                         SKIP_RETURN_CODE 77 TIMEOUT 600 PROCESSORS 2)
+  endforeach()
 endif()

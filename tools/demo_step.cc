@@ -15,6 +15,8 @@
 #include "cachesvc/tiered_cache.h"
 #include "codec/preset.h"
 #include "engine/generator.h"
+#include "engine/model_network.h"
+#include "engine/tiny/tiny_model.h"
 #include "proto/socket_client.h"
 
 namespace kv {
@@ -22,10 +24,15 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::string_view kTiny = "tiny:";  // before the name of a model of engine/tiny
+
 struct Options {
-  std::string model, mode, place, ns, calibration, coding = "tq4";
+  std::string model, mode, place, ns, calibration, coding = "tq4", prefill = "exact";
   uint32_t new_tokens = 64;
   uint32_t threads = 2;
+  uint32_t checkpoint_interval = 0;
+
+  bool tiny() const { return model.starts_with(kTiny); }
 };
 
 Deadline soon() { return deadline_in(std::chrono::minutes(10)); }
@@ -41,9 +48,17 @@ Result<std::unique_ptr<Client>> make_client(const Options& options) {
   return std::unique_ptr<Client>(std::move(client));
 }
 
+Result<std::unique_ptr<Network>> make_network(const Options& options) {
+  if (options.tiny()) return tiny::make_tiny(options.model.substr(kTiny.size()), 1);
+  KV_ASSIGN_OR_RETURN(auto model, Model::load(options.model));
+  return kv::make_network(std::move(model), options.threads);
+}
+
 // A preset, or the path of a profile file.
 Result<CodingOptions> coding_of(const Options& options) {
   CodingOptions coding;
+  coding.prefill = options.prefill == "coded" ? PrefillMode::coded : PrefillMode::exact;
+  coding.calibrate = !options.tiny();
   coding.calibration_file = options.calibration;
   if (options.coding.find('/') != std::string::npos) {
     coding.profile_file = options.coding;
@@ -57,10 +72,16 @@ Result<CodingOptions> coding_of(const Options& options) {
 
 json error(const Status& status) { return {{"error", status.to_string()}}; }
 
-// Blocks until the prompt's first N-1 tokens are spilled: an empty store of what is there already.
+// Blocks until the prompt's first N-1 tokens, with coded prefill their complete blocks, are
+// spilled: an empty store of what is there already.
 Status wait_spilled(Client& client, const OpenReply& opened, const std::vector<Token>& prompt) {
   ReserveRequest request{opened.model, opened.realm.profile, {}};
   request.query.tokens.assign(prompt.begin(), prompt.end() - 1);
+  auto& tokens = request.query.tokens;
+  if (opened.profile->prefill == PrefillMode::coded) {
+    tokens.resize(tokens.size() - tokens.size() % opened.profile->block_tokens);
+  }
+  if (tokens.empty()) return {};
   KV_ASSIGN_OR_RETURN(auto reserved, client.reserve(request, soon()));
   KV_ASSIGN_OR_RETURN(auto commit,
                       client.commit(reserved.reservation, Durability::spilled, soon()));
@@ -73,6 +94,7 @@ GenerateOptions how_to(const Options& options) {
   how.max_new_tokens = options.new_tokens;
   how.keep_logits = true;
   how.stop_at_eos = false;
+  how.checkpoint_interval = options.checkpoint_interval;
   return how;
 }
 
@@ -127,19 +149,26 @@ json run_batch(Generator& generator, const Options& options, const json& command
   return {{"rows", rows}};
 }
 
-json tokenize(const Model& model, const std::string& path) {
+json tokenize(const Network& network, const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;
   text << in.rdbuf();
   if (!in) return error({StatusCode::io_error, "cannot read " + path});
-  auto ids = model.tokenizer().encode(text.str());
+  auto ids = network.encode(text.str());
   return ids.ok() ? json{{"tokens", *ids}} : error(ids.status());
 }
 
+Result<std::unique_ptr<Generator>> open(std::unique_ptr<Network> network, const Options& options,
+                                        std::unique_ptr<Client>& client) {
+  KV_ASSIGN_OR_RETURN(client, make_client(options));
+  KV_ASSIGN_OR_RETURN(CodingOptions coding, coding_of(options));
+  return Generator::open(std::move(network), *client, coding, soon());
+}
+
 int serve(const Options& options) {
-  auto model = Model::load(options.model);
-  if (!model.ok()) {
-    std::cout << error(model.status()) << std::endl;
+  auto network = make_network(options);
+  if (!network.ok()) {
+    std::cout << error(network.status()) << std::endl;
     return 1;
   }
   std::unique_ptr<Client> client;
@@ -148,25 +177,17 @@ int serve(const Options& options) {
   while (std::getline(std::cin, line)) {
     json command = json::parse(line);
     if (command.at("cmd") == "tokenize") {
-      std::cout << tokenize(**model, command.at("file")) << std::endl;
+      const Network& taught = generator ? generator->network() : **network;
+      std::cout << tokenize(taught, command.at("file")) << std::endl;
       continue;
     }
     if (!generator) {
-      auto made = make_client(options);
-      if (made.ok()) {
-        client = std::move(*made);
-        auto coding = coding_of(options);
-        auto opened = coding.ok()
-                          ? Generator::open(*model, *client, *coding, options.threads, soon())
-                          : coding.status();
-        if (opened.ok())
-          generator = std::move(*opened);
-        else
-          std::cout << error(opened.status()) << std::endl;
-      } else {
-        std::cout << error(made.status()) << std::endl;
+      auto opened = open(std::move(*network), options, client);
+      if (!opened.ok()) {
+        std::cout << error(opened.status()) << std::endl;
+        return 1;
       }
-      if (!generator) return 1;
+      generator = std::move(*opened);
     }
     std::cout << (command.at("cmd") == "batch" ? run_batch(*generator, options, command)
                                                : run(*generator, *client, options, command))
@@ -181,13 +202,17 @@ int serve(const Options& options) {
 int main(int argc, char** argv) {
   kv::Options options;
   CLI::App app{"one engine process of tools/demo"};
-  app.add_option("--model", options.model, "GGUF file")->required();
+  app.add_option("--model", options.model, "GGUF file, or tiny: and a name of engine/tiny")
+      ->required();
   app.add_option("--mode", options.mode)->required()->check(CLI::IsMember({"embedded", "socket"}));
   app.add_option("--place", options.place, "cache directory (embedded) or socket path")->required();
   app.add_option("--namespace", options.ns)->required();
   app.add_option("--new", options.new_tokens, "tokens to generate");
   app.add_option("--threads", options.threads);
   app.add_option("--coding", options.coding, "a preset, or the path of a profile file (with a /)");
+  app.add_option("--prefill", options.prefill)->check(CLI::IsMember({"exact", "coded"}));
+  app.add_option("--checkpoint-interval", options.checkpoint_interval,
+                 "states are stored every so many tokens too; 0: at ends only");
   app.add_option("--calibration", options.calibration, "file that keeps the calibrated profile");
   CLI11_PARSE(app, argc, argv);
   return kv::serve(options);

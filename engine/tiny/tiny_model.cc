@@ -47,6 +47,12 @@ TinyModel::TinyModel(const std::string& name, uint64_t seed) {
   spec_.fingerprint = sha256({reinterpret_cast<const uint8_t*>(identity.data()), identity.size()});
 }
 
+Result<std::vector<Token>> TinyModel::encode(std::string_view text) const {
+  std::vector<Token> ids;
+  for (char c : text) ids.push_back(static_cast<uint8_t>(c));
+  return ids;
+}
+
 Status TinyModel::step(Token token, KvCache& cache, std::span<float> logits) {
   if (token < 0 || static_cast<uint32_t>(token) >= kVocabulary) {
     return invalid_argument("token " + std::to_string(token) + " outside the vocabulary of " +

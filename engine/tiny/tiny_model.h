@@ -25,6 +25,7 @@ class TinyModel : public Network {
   const ModelSpec& spec() const override { return spec_; }
   uint32_t vocab() const override { return kVocabulary; }
   uint32_t context() const override { return kPositions; }
+  Result<std::vector<Token>> encode(std::string_view text) const override;  ///< its bytes
   Status step(Token token, KvCache& cache, std::span<float> logits) override;
   Status prefill(std::span<const Token> tokens, KvCache& cache, Deadline deadline) override;
   Status check(KvCache& cache) const override;
