@@ -445,6 +445,42 @@ TEST(Ends, SnapshotsOfSupersededTurnsGoBeforeOlderEntries) {
   }
 }
 
+// Every block end keeps its window rows until RAM is short; then those between go, the first ones
+// first, whatever was used last, and the entry's own end and its newest block end are still served.
+TEST(Ends, UnderPressureInteriorBlockEndsGoAndTheEntrysOwnStay) {
+  CacheOptions options = small_options();
+  options.ram_budget_bytes = 2ull << 20;
+  options.room_wait = Milliseconds(10);
+  options.block_end_interval = 1;
+  auto cache = open_cache(options);
+  auto b = Bench::open(*cache, window_model());
+  std::mt19937 rng(11);
+  auto tokens = random_tokens(rng, 90);
+  auto expect_served = [&](uint32_t length, uint32_t n) {
+    auto query = plus_one({tokens.begin(), tokens.begin() + length});
+    auto hit = b.fetch(query);
+    ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+    EXPECT_EQ(hit->tokens, n) << "of " << length << ": " << hit->reason;
+    b.expect_serves(query, *hit);
+  };
+  ASSERT_TRUE(b.store(tokens).ok());
+  for (uint32_t end : {16u, 32u, 48u, 64u, 80u, 90u}) expect_served(end, end);
+  auto served = [&](uint32_t n) {
+    return b.fetch(plus_one({tokens.begin(), tokens.begin() + n}))->tokens;
+  };
+  for (int i = 0; i < 2000 && served(16) == 16; ++i) {
+    expect_served(90, 90);
+    ASSERT_TRUE(b.store(random_tokens(rng, 3)).ok());
+  }
+  expect_served(64, 64);  // the nearest to the end goes last
+  for (int i = 0; i < 2000 && served(64) == 64; ++i) {
+    expect_served(90, 90);
+    ASSERT_TRUE(b.store(random_tokens(rng, 3)).ok());
+  }
+  for (uint32_t end : {16u, 32u, 48u, 64u}) expect_served(end, 3);  // the sinks
+  for (uint32_t end : {80u, 89u, 90u}) expect_served(end, end);
+}
+
 // Beside the whole conversation's bytes, each turn that it has superseded costs one tail.
 TEST(Ends, ASupersededTurnCostsOneTailInBytes) {
   std::mt19937 rng(10);
