@@ -58,6 +58,22 @@ Status check_state(EncodeWork& w, const StateBlob& s) {
   return invalid_argument(at + "values of " + to_string(spec.dtype) + ": one is not finite");
 }
 
+// Carries of one group hold the same inputs of parts of the same shape.
+Status check_carry_sizes(const EncodeWork& w) {
+  const auto& given = w.object.states;
+  for (const StateBlob& s : given) {
+    const PartSpec& spec = w.codec->model().layers[s.layer].parts[s.part];
+    if (spec.kind != PartKind::pooled || s.bytes.size() == given[0].bytes.size()) continue;
+    return invalid_argument("layer " + std::to_string(s.layer) + " part " +
+                            std::to_string(s.part) + " (pooled): expected a carry of " +
+                            std::to_string(given[0].bytes.size()) + " bytes, as of layer " +
+                            std::to_string(given[0].layer) + " part " +
+                            std::to_string(given[0].part) + ", given " +
+                            std::to_string(s.bytes.size()));
+  }
+  return {};
+}
+
 Status check_states(const EncodeWork& w) {
   auto expected = expected_states(w);
   const auto& given = w.object.states;
@@ -75,7 +91,7 @@ Status check_states(const EncodeWork& w) {
                             std::to_string(expected.size()) + " states, given " +
                             std::to_string(given.size()));
   }
-  return {};
+  return check_carry_sizes(w);
 }
 
 // The members whose rows this object must hold.

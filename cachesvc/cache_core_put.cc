@@ -94,10 +94,13 @@ Status CacheCore::Impl::identify_supplement(Reservation& r, Object& o) {
   }
   bool inside = rows ? a < b && a >= o.first_token : a == b && a > o.first_token;
   if (!inside || b > o.end_token()) {
-    return invalid_argument("supplement of group " + std::to_string(o.name.group) + " rows [" +
-                            std::to_string(a) + ", " + std::to_string(b) +
-                            "): expected inside tokens [" + std::to_string(o.first_token) + ", " +
-                            std::to_string(o.end_token()) + ")" + (rows ? "" : " and empty"));
+    PartGroup::Member first = r.realm->groups[o.name.group].members[0];
+    std::string at = "layer " + std::to_string(first.layer) + " part " +
+                     std::to_string(first.part) + " (" + to_string(spec.kind) + "): ";
+    at += rows ? "expected rows inside tokens [" : "expected one position inside (";
+    return invalid_argument(at + std::to_string(o.first_token) + ", " +
+                            std::to_string(o.end_token()) + (rows ? ")" : "]") + ", given rows [" +
+                            std::to_string(a) + ", " + std::to_string(b) + ")");
   }
   auto node = r.realm->node_of.find(o.name.id);
   if (!rows || node == r.realm->node_of.end()) return {};

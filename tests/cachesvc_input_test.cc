@@ -83,7 +83,10 @@ TEST(Input, APlaneThatDoesNotFitItsKindIsRefusedWithLayerPartExpectedAndGiven) {
 TEST(Input, ACarryOrStateThatDoesNotFitItsKindIsRefused) {
   auto moved = [](Object& o, const auto&) { o.name.first_row = o.name.end_row = 7; };
   auto sup = ObjectKind::supplement;
-  expect_refused(spoilt_put(pooled_part(4, true), sup, moved), {"rows [7, 7)", "expected inside"});
+  expect_refused(spoilt_put(pooled_part(4, true), sup, moved),
+                 {"layer 1 part 0 (pooled)", "expected one position inside (", "given rows [7, "});
+  expect_refused(spoilt_put(window_part(9, 2), sup, moved),
+                 {"layer 1 part 0 (window)", "expected rows inside tokens [", "given rows [7, 7)"});
   auto absent = [](Object& o, const auto&) { o.states.clear(); };
   auto twice = [](Object& o, const auto&) { o.states.push_back(o.states[0]); };
   auto stranger = [](Object& o, const auto&) { o.states[0].layer = 0; };
@@ -103,6 +106,29 @@ TEST(Input, ACarryOrStateThatDoesNotFitItsKindIsRefused) {
        {std::pair(at_block_end, sup), {at_checkpoint, ObjectKind::snapshot}}) {
     expect_refused(spoilt_put(part, kind, odd),
                    {"layer 1 part 0 (state)", "f16", "expected a multiple of 2", "given 47"});
+  }
+}
+
+TEST(Input, CarriesOfOneGroupHaveOneSize) {
+  LayerSpec pooled{{pooled_part(4, true)}};
+  ModelSpec model = model_of({LayerSpec{{full_part()}}, pooled, pooled});
+  auto cache = open_cache(small_options());
+  auto b = Bench::open(*cache, model);
+  std::mt19937 rng(3);
+  auto tokens = random_tokens(rng, 20);
+  auto reserved = b.reserve(tokens);
+  ASSERT_TRUE(reserved.ok());
+  for (const Need& need : reserved->needs) {
+    PutRequest put = make_put(model, 16, tokens, need, reserved->reservation);
+    if (put.object.states.empty()) continue;
+    ASSERT_EQ(put.object.states.size(), 2u);
+    PutRequest spoilt = make_put(model, 16, tokens, need, reserved->reservation);
+    spoilt.object.states[1].bytes = spoilt.object.states[1].bytes.slice(0, 40);
+    expect_refused(b.client.put(std::move(spoilt), soon()),
+                   {"layer 2 part 0 (pooled)", "expected a carry of 48 bytes, as of layer 1 part 0",
+                    "given 40"});
+    Status good = b.client.put(std::move(put), soon());
+    EXPECT_TRUE(good.ok()) << good.to_string();
   }
 }
 
