@@ -7,17 +7,9 @@
 #include "engine/decoder.h"
 #include "engine/kernels.h"
 #include "engine/layer_ops.h"
+#include "engine/strips.h"
 
 namespace kv {
-namespace {
-
-constexpr uint32_t kStripRows = 16;  // rows of weights in one task
-constexpr uint32_t kLogitStripRows = 128;
-
-uint32_t strips(uint32_t rows, uint32_t strip) { return (rows + strip - 1) / strip; }
-
-}  // namespace
-
 BatchDecoder::BatchDecoder(const Model& model, Threads& threads)
     : model_(model), threads_(threads), attention_(threads), strips_(threads.count()) {}
 
@@ -51,23 +43,12 @@ bool BatchDecoder::start(std::span<StepRow> rows) {
   return count > 0;
 }
 
-// All products of one input, split into strips over the threads.
+// All products of one input.
 void BatchDecoder::products(std::initializer_list<Product> list, const Floats& x) {
   const size_t columns = list.begin()->weights->columns;
   const Activations input{x.data(), columns, static_cast<uint32_t>(rows_.size())};
-  uint32_t tasks = 0;
-  for (const Product& p : list) tasks += strips(p.weights->rows, kStripRows);
-  threads_.run(tasks, [&](uint32_t task, uint32_t) {
-    for (const Product& p : list) {
-      const uint32_t count = strips(p.weights->rows, kStripRows);
-      if (task >= count) {
-        task -= count;
-        continue;
-      }
-      const uint32_t first = task * kStripRows, end = std::min(first + kStripRows, p.weights->rows);
-      multiply(*p.weights, input, first, end, p.out->data() + first, p.weights->rows);
-      return;
-    }
+  each_strip(threads_, list, [&](const Product& p, uint32_t first, uint32_t end, uint32_t) {
+    multiply(*p.weights, input, first, end, p.out->data() + first, p.weights->rows);
   });
 }
 
@@ -163,17 +144,19 @@ void BatchDecoder::logits() {
     rms_norm(x, model_.output_norm(), model_.shape().rms_eps, norm_.data() + i * width);
   });
   const Activations input{norm_.data(), width, count};
-  const uint32_t vocab = model_.shape().vocab;
-  threads_.run(
-      count == 0 ? 0 : strips(vocab, kLogitStripRows), [&](uint32_t task, uint32_t worker) {
-        const uint32_t first = task * kLogitStripRows, n = std::min(kLogitStripRows, vocab - first);
-        Floats& strip = strips_[worker];
-        strip.resize(size_t{count} * kLogitStripRows);
-        multiply(model_.output(), input, first, first + n, strip.data(), n);
-        for (uint32_t i = 0; i < count; ++i) {
-          std::copy_n(strip.data() + size_t{i} * n, n, rows_[asking[i]]->logits.data() + first);
-        }
-      });
+  if (count == 0) return;
+  const Product head = {&model_.output(), nullptr};
+  each_strip(threads_, std::initializer_list<Product>{head},
+             [&](const Product& p, uint32_t first, uint32_t end, uint32_t worker) {
+               const uint32_t n = end - first;
+               Floats& strip = strips_[worker];
+               strip.resize(std::max(strip.size(), size_t{count} * n));
+               multiply(*p.weights, input, first, end, strip.data(), n);
+               for (uint32_t i = 0; i < count; ++i) {
+                 std::copy_n(strip.data() + size_t{i} * n, n,
+                             rows_[asking[i]]->logits.data() + first);
+               }
+             });
 }
 
 }  // namespace kv

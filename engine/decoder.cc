@@ -5,17 +5,9 @@
 
 #include "engine/kernels.h"
 #include "engine/layer_ops.h"
+#include "engine/strips.h"
 
 namespace kv {
-namespace {
-
-constexpr uint32_t kStripRows = 64;  // rows of weights in one task: some 20 KB of Q4_1
-constexpr uint32_t kLogitStripRows = 512;
-
-uint32_t strips(uint32_t rows, uint32_t strip) { return (rows + strip - 1) / strip; }
-
-}  // namespace
-
 Decoder::Decoder(const Model& model, Threads& threads) : model_(model), threads_(threads) {
   const ModelShape& s = model.shape();
   uint32_t q_width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
@@ -29,22 +21,11 @@ Decoder::Decoder(const Model& model, Threads& threads) : model_(model), threads_
   scratch_.resize(threads.count());
 }
 
-// All products of one input, split into strips over the threads.
+// All products of one input.
 void Decoder::products(std::initializer_list<Product> list, const Floats& x) {
   const Activations input{x.data()};
-  uint32_t tasks = 0;
-  for (const Product& p : list) tasks += strips(p.weights->rows, kStripRows);
-  threads_.run(tasks, [&](uint32_t task, uint32_t) {
-    for (const Product& p : list) {
-      uint32_t count = strips(p.weights->rows, kStripRows);
-      if (task >= count) {
-        task -= count;
-        continue;
-      }
-      uint32_t first = task * kStripRows, end = std::min(first + kStripRows, p.weights->rows);
-      multiply(*p.weights, input, first, end, p.out + first, 0);
-      return;
-    }
+  each_strip(threads_, list, [&](const Product& p, uint32_t first, uint32_t end, uint32_t) {
+    multiply(*p.weights, input, first, end, p.out + first, 0);
   });
 }
 
@@ -129,11 +110,7 @@ void Decoder::logits_of(const float* hidden, std::span<float> logits) {
   const ModelShape& s = model_.shape();
   KV_CHECK(logits.size() == s.vocab);
   rms_norm(hidden, model_.output_norm(), s.rms_eps, norm_.data());
-  const Activations input{norm_.data()};
-  threads_.run(strips(s.vocab, kLogitStripRows), [&](uint32_t task, uint32_t) {
-    uint32_t first = task * kLogitStripRows, end = std::min(first + kLogitStripRows, s.vocab);
-    multiply(model_.output(), input, first, end, logits.data() + first, 0);
-  });
+  products({{&model_.output(), logits.data()}}, norm_);
 }
 
 }  // namespace kv

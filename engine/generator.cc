@@ -2,6 +2,7 @@
 #include "engine/generator.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/batch.h"
 #include "engine/model_network.h"
@@ -16,8 +17,18 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-Token best_of(std::span<const float> logits) {  // of equal ones the lowest id
-  return static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+// Of equal ones the lowest id. In lanes, as std::max_element took a tenth of a step over 262,144.
+Token best_of(std::span<const float> logits) {
+  constexpr size_t kLanes = 32;
+  float most[kLanes];
+  std::fill(std::begin(most), std::end(most), -std::numeric_limits<float>::infinity());
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t j = 0; j < kLanes; ++j) most[j] = std::max(most[j], logits[i + j]);
+  }
+  for (; i < logits.size(); ++i) most[0] = std::max(most[0], logits[i]);
+  auto best = std::ranges::find(logits, *std::max_element(std::begin(most), std::end(most)));
+  return best == logits.end() ? 0 : static_cast<Token>(best - logits.begin());
 }
 
 }  // namespace
