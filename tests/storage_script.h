@@ -4,6 +4,8 @@
 // A script tells what it was promised as events, one line each, before its next step:
 //   +NAME  acked: must be there, whole     ?NAME  being erased: either way
 //   -NAME  erased: must be gone            P, R N  profile there, model record at least N
+//   ?P, -P, ?R, -R  the profile and the model records, being erased and gone
+//   S      scrubbed: no token of the first chain in any byte
 #pragma once
 
 #include <algorithm>
@@ -28,6 +30,7 @@ class Script {
     restart,  ///< a used directory with a damaged and a stale file: reads, erases, puts again
     rebuild,  ///< the same without its catalog, and a limit that the puts reach; some files are
               ///< read between the puts
+    purge,    ///< a used directory: one chain, the profile and the model records go, every trace
   };
   /// A script on a plain or a sealed directory; sealed ones at every so many-th call only, but in a
   /// soak.
@@ -36,13 +39,19 @@ class Script {
     bool sealed;
     uint64_t stride;
     uint64_t step() const { return soaked_stride(stride); }
+    /// Recoveries from a torn purge differ little from those from other scripts.
+    uint64_t recovery_step() const { return step() * (kind == Kind::purge ? soaked_stride(5) : 1); }
+    /// Calls that it makes: three scripts have 1,250, for 5,000 injected errors; a purge is short.
+    uint64_t least_calls() const { return kind == Kind::purge ? 200 : 417; }
   };
   static constexpr Case kCases[] = {{Kind::fresh, false, 1},
                                     {Kind::restart, false, 1},
                                     {Kind::rebuild, false, 1},
+                                    {Kind::purge, false, 1},
                                     {Kind::fresh, true, 23},
                                     {Kind::restart, true, 23},
-                                    {Kind::rebuild, true, 23}};
+                                    {Kind::rebuild, true, 23},
+                                    {Kind::purge, true, 23}};
   using Events = std::vector<std::string>;
   using Tell = std::function<void(const std::string& event)>;
 
@@ -61,6 +70,7 @@ class Script {
     auto tier = SsdTier::open(directory, options(nullptr));
     KV_CHECK(tier.ok() && (*tier)->recover().ok());
     put(**tier, first_, Durability::durable, tell);
+    if (kind_ == Kind::purge) put(**tier, second_, Durability::durable, tell);
     KV_CHECK((*tier)->put_profile(sample_profile(1)).ok());
     KV_CHECK((*tier)->put_model_record(sample_record(1)).ok());
     tell("P");
@@ -80,6 +90,7 @@ class Script {
     SsdTier& tier = **opened;
     auto recovered = tier.recover();
     if (!recovered.ok()) return;
+    if (kind_ == Kind::purge) return run_purge(tier, tell, heal);
     if (kind_ == Kind::fresh) put(tier, first_, Durability::spilled, tell);
     if (tier.put_profile(sample_profile(1)).ok()) tell("P");
     for (uint64_t serial : {2, 3}) {
@@ -113,8 +124,19 @@ class Script {
     EXPECT_GE(stats.used_bytes + stats.reserved_bytes, du(directory)) << "the ledger undercounts";
   }
 
+  void run_purge(SsdTier& tier, const Tell& tell, const std::function<void()>& heal) {
+    (void)tier.read(damaged());  // to quarantine
+    bool done = purge(tier, tell);
+    if (heal) {
+      heal();
+      if (!done) purge(tier, tell);
+    }
+    read(tier, second_[0]);
+  }
+
   /// After a restart on the real file system: everything promised is there, whole; nothing else is.
   void check(const std::string& directory, const Events& events) {
+    if (std::count(events.begin(), events.end(), "S") > 0) expect_no_trace(directory);
     Recovery found;
     auto tier = reopen(directory, found);
     ASSERT_TRUE(tier);
@@ -186,10 +208,38 @@ class Script {
     auto got = tier.read(image.header.name);
     if (got.ok()) expect_same(image, *got);
   }
-  static void erase(SsdTier& tier, const std::vector<ObjectName>& names, const Tell& tell) {
+  static bool erase(SsdTier& tier, const std::vector<ObjectName>& names, const Tell& tell) {
     for (const auto& name : names) tell("?" + file_name(name));
-    if (!tier.erase(names).ok()) return;
+    if (!tier.erase(names).ok()) return false;
     for (const auto& name : names) tell("-" + file_name(name));
+    return true;
+  }
+  /// Whether all of it was said to be done.
+  bool purge(SsdTier& tier, const Tell& tell) {
+    std::vector<ObjectName> names;
+    for (const auto& image : first_) names.push_back(image.header.name);
+    bool done = erase(tier, names, tell);
+    tell("?R");
+    Status records = tier.erase_model_records(model_id("tenant", sample_realm().fingerprint));
+    if (records.ok()) tell("-R");
+    tell("?P");
+    Status profile = tier.erase_profile(sample_profile(1).id());
+    if (profile.ok()) tell("-P");
+    bool scrubbed = tier.scrub().ok();
+    if (done && scrubbed) tell("S");
+    return done && records.ok() && profile.ok() && scrubbed;
+  }
+  void expect_no_trace(const std::string& directory) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+      if (!entry.is_regular_file()) continue;
+      std::ifstream in(entry.path(), std::ios::binary);
+      std::string bytes((std::istreambuf_iterator<char>(in)), {});
+      for (const auto& image : first_) {
+        const auto& tokens = image.header.tokens;
+        std::string text(reinterpret_cast<const char*>(tokens.data()), tokens.size() * 4);
+        EXPECT_EQ(bytes.find(text), bytes.npos) << entry.path();
+      }
+    }
   }
   std::unique_ptr<SsdTier> reopen(const std::string& directory, Recovery& found) {
     auto tier = SsdTier::open(directory, options(nullptr));
@@ -207,14 +257,16 @@ class Script {
     std::map<std::string, char> last;
     uint64_t serial = 0;
     for (const auto& event : events) {
-      if (event == "P") {
-        EXPECT_EQ(found.profiles.size(), 1u);
-      } else if (event[0] == 'R') {
-        serial = std::stoull(event.substr(2));
-      } else {
-        last[event.substr(1)] = event[0];
-      }
+      if (event == "S") continue;
+      bool record = event[0] == 'P' || event[0] == 'R';
+      if (event[0] == 'R') serial = std::stoull(event.substr(2));
+      last[record ? event.substr(0, 1) : event.substr(1)] = record ? '+' : event[0];
     }
+    auto profile = last.extract("P"), record = last.extract("R");
+    check_record(profile ? profile.mapped() : '?', found.profiles.size());
+    check_record(record ? record.mapped() : '?', found.models.size());
+    uint64_t given = found.models.empty() ? UINT64_MAX : found.models[0].serial;
+    EXPECT_GE(given, serial);
     if (kind_ != Kind::fresh) last.erase(file_name(damaged()));  // lost to what happened before
     for (const auto& [name, state] : last) {
       if (state == '+') {
@@ -224,8 +276,14 @@ class Script {
         EXPECT_FALSE(present.contains(name)) << "came back: " << name;
       }
     }
-    uint64_t given = found.models.empty() ? 0 : found.models[0].serial;
-    EXPECT_GE(given, serial);
+  }
+  static void check_record(char state, size_t there) {
+    if (state == '+') {
+      EXPECT_EQ(there, 1u) << "profile or model record";
+    }
+    if (state == '-') {
+      EXPECT_EQ(there, 0u) << "profile or model record";
+    }
   }
 
   Kind kind_;
