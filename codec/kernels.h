@@ -1,4 +1,5 @@
-// Kernels: the codec's inner loops as a table of functions: a scalar reference, AVX2 and AVX-512.
+// Kernels: the codec's inner loops as a table of functions: a scalar reference, AVX2, AVX-512
+// and, on AArch64, NEON.
 //
 // The scalar table is the specification: every other one gives the same bits for the same input
 // (fixed order of float operations, integers elsewhere; built with -ffp-contract=off). Functions
@@ -102,11 +103,13 @@ const Kernels& scalar_kernels();
 const Kernels* avx2_kernels();
 /// Null if this machine lacks AVX-512 F, BW, DQ, VL, VBMI or VNNI, or what the AVX2 set needs.
 const Kernels* avx512_kernels();
+/// Null off AArch64, where every processor has them.
+const Kernels* neon_kernels();
 /// Every set that this machine can run, the scalar one first.
 std::vector<const Kernels*> available_kernels();
 /// The best of this machine, or the one that the environment variable KV_KERNELS names (scalar,
-/// avx2, avx512). Returns: invalid_argument for an unknown name, unsupported for one this machine
-/// lacks.
+/// avx2, avx512, neon). Returns: invalid_argument for an unknown name, unsupported for one this
+/// machine lacks.
 Result<const Kernels*> select_kernels();
 
 }  // namespace kv

@@ -58,6 +58,11 @@ TypeKernels kernels_of(TensorType type) {
 
 }  // namespace
 
+#if !defined(__x86_64__)
+const EngineKernels* avx2_engine_kernels() { return nullptr; }
+const EngineKernels* avx512_engine_kernels() { return nullptr; }
+#endif
+
 const EngineKernels& scalar_engine_kernels() {
   static constexpr EngineKernels kScalar = {"scalar", kernels_of};
   return kScalar;

@@ -1,14 +1,21 @@
 // The pool's claim protocol. See threads.h.
 #include "engine/threads.h"
 
-#include <immintrin.h>
-
 #include "proto/status.h"
 
 namespace kv {
 namespace {
 
 constexpr int kSpins = 4000;  // some 50 us: longer than the serial work between two loops of a step
+
+// Tells the processor that this thread waits.
+inline void pause_processor() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 uint64_t make_ticket(uint32_t round, uint32_t next, uint32_t tasks) {
   return (uint64_t{round} << 32) | (uint64_t{next} << 16) | tasks;
@@ -63,7 +70,7 @@ void Threads::run_tasks(uint32_t tasks, Call function, const void* body) {
   }
   for (int spins = 0; done_.load(std::memory_order_acquire) != tasks; ++spins) {
     if (spins > kSpins) std::this_thread::yield();
-    _mm_pause();
+    pause_processor();
   }
 }
 
@@ -71,7 +78,7 @@ void Threads::work(uint32_t worker) {
   uint32_t seen = 0;
   while (true) {
     for (int spins = 0; spins < kSpins && round_.load(std::memory_order_acquire) == seen; ++spins) {
-      _mm_pause();
+      pause_processor();
     }
     round_.wait(seen, std::memory_order_acquire);
     if (stop_.load()) return;
