@@ -6,6 +6,7 @@
 #include <linux/loop.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -35,6 +36,11 @@ class LoopDisk {
   /// Without a journal there is nothing to abort: it goes on where a failure ends.
   static Kind without_journal() {
     return {"ext4", 64ull << 20, "-qF -O ^has_journal", ",errors=continue"};
+  }
+  /// Its journal's first failure makes it read-only until it is mounted anew, as most systems have
+  /// it.
+  static Kind read_only_on_error() {
+    return {"ext4", 64ull << 20, "-qF", ",errors=remount-ro"};
   }
 
   /// Null with the reason in `why` where it can't be had.
@@ -81,12 +87,38 @@ class LoopDisk {
     return limit(kBytesLeft);
   }
   bool heal() { return limit(0); }
+  /// Takes all its free space but `bytes`; give_back() frees it.
+  bool fill(uint64_t bytes) {
+    Fd fd = ::open(ballast().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    off_t end = 0;
+    for (off_t step = 8 << 20; step >= 4096;) {
+      bool room = free_bytes() >= bytes + static_cast<uint64_t>(step);
+      bool taken = room && ::posix_fallocate(fd, end, step) == 0;
+      if (taken) end += step;
+      else step /= 2;
+    }
+    ::close(fd);
+    return fd >= 0 && end > 0;
+  }
+  bool give_back() { return ::unlink(ballast().c_str()) == 0; }
+  /// For users without privileges, as the tier counts.
+  uint64_t free_bytes() const {
+    struct statvfs info{};
+    KV_CHECK(::statvfs(mounted().c_str(), &info) == 0);
+    return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+  }
+  bool read_only() const {
+    struct statvfs info{};
+    KV_CHECK(::statvfs(mounted().c_str(), &info) == 0);
+    return (info.f_flag & ST_RDONLY) != 0 || !std::ofstream(mounted() + "/probe").is_open();
+  }
 
  private:
   static constexpr uint64_t kBytesLeft = 64 << 10;
   explicit LoopDisk(Kind kind) : kind_(std::move(kind)) {}
   std::string image() const { return dir_.path() + "/disk"; }
   std::string mounted() const { return dir_.path() + "/mnt"; }
+  std::string ballast() const { return mounted() + "/ballast"; }
   static void forget(const std::string& file) {
     Fd fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
     (void)::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);

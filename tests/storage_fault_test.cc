@@ -1,6 +1,8 @@
-// Injected faults: any call of any script fails, once or for ever, and no answer is wrong.
+// Faults: any call of any script fails, once or for ever, by injection; and a real file system that
+// is full, short of its reserve, or read-only after a failure. No answer is wrong, nothing is lost.
 #include <gtest/gtest.h>
 
+#include "tests/loop_disk.h"
 #include "tests/storage_script.h"
 
 namespace kv {
@@ -64,6 +66,123 @@ TEST_P(Faults, EveryCallFailsOnceAndForEverWithEachError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Scripts, Faults, ::testing::ValuesIn(Script::kCases));
+
+// The kernel's own answers. Needs root, a loop device and mkfs.
+class RealDisk : public ::testing::Test {
+ protected:
+  void make(const LoopDisk::Kind& kind, uint64_t min_free_bytes = 0) {
+    std::string why;
+    disk_ = LoopDisk::make(kind, why);
+    if (!disk_) GTEST_SKIP() << "no disk of our own: " << why;
+    options_ = small_options();
+    options_.min_free_bytes = min_free_bytes;
+    tier_ = open();
+    ASSERT_TRUE(tier_);
+    kept_ = sample_chain(rng_, 8, 64);
+    put_all(*tier_, kept_, Durability::durable);
+  }
+  std::unique_ptr<SsdTier> open() {
+    auto tier = SsdTier::open(disk_->store(), options_);
+    EXPECT_TRUE(tier.ok()) << tier.status().to_string();
+    if (!tier.ok()) return nullptr;
+    auto found = (*tier)->recover();
+    EXPECT_TRUE(found.ok()) << found.status().to_string();
+    if (!found.ok()) return nullptr;
+    EXPECT_EQ(found->quarantined, 0u);
+    return std::move(*tier);
+  }
+  void expect_kept() {
+    for (const auto& image : kept_) {
+      auto read = tier_->read(image.header.name);
+      ASSERT_TRUE(read.ok()) << read.status().to_string();
+      expect_same(image, *read);
+    }
+  }
+  std::vector<FileImage> mebibytes(size_t count) { return sample_chain(rng_, count, 1 << 13); }
+
+  std::mt19937_64 rng_{61};
+  std::unique_ptr<LoopDisk> disk_;
+  SsdOptions options_;
+  std::unique_ptr<SsdTier> tier_;
+  std::vector<FileImage> kept_;
+};
+
+TEST_F(RealDisk, AFullOneRefusesWritesOnlyUntilThereIsRoom) {
+  make(LoopDisk::without_journal());
+  if (IsSkipped() || HasFailure()) return;
+  ASSERT_TRUE(disk_->fill(2 << 20));
+  auto more = mebibytes(6);
+  size_t refused = 0;
+  for (const auto& result : tier_->put(more, Durability::durable)) {
+    if (result.status.ok()) continue;
+    EXPECT_EQ(result.status.code(), StatusCode::resource_exhausted) << result.status.to_string();
+    EXPECT_EQ(result.reached, Durability::none);
+    ++refused;
+  }
+  EXPECT_GT(refused, 0u);
+  EXPECT_LT(refused, more.size()) << "what has room is taken";
+  expect_kept();
+  EXPECT_TRUE(std::filesystem::is_empty(disk_->store() + "/tmp"));
+  ASSERT_TRUE(tier_->erase({&more[0].header.name, 1}).ok()) << "erasing needs no room";
+  ASSERT_TRUE(disk_->give_back());
+  put_all(*tier_, more, Durability::durable);
+  kept_.insert(kept_.end(), more.begin(), more.end());
+  expect_kept();
+  EXPECT_EQ(tier_->stats().used_bytes, du(disk_->store()));
+  tier_.reset();
+  tier_ = open();
+  expect_kept();
+}
+
+// Everything that the tier writes: files, folders, the catalog, its log.
+TEST_F(RealDisk, ItsReserveIsNeverTouched) {
+  constexpr uint64_t kMinFree = 30 << 20;
+  make(LoopDisk::without_journal(), kMinFree);
+  if (IsSkipped() || HasFailure()) return;
+  bool refused = false;
+  for (int round = 0; !refused; ++round) {
+    ASSERT_LT(round, 200);
+    auto images = sample_chain(rng_, 4, 64 << rng_() % 7);
+    for (const auto& result : tier_->put(images, Durability::durable)) {
+      if (result.status.ok()) continue;
+      EXPECT_EQ(result.status.code(), StatusCode::resource_exhausted) << result.status.to_string();
+      refused = true;
+    }
+    ASSERT_GE(disk_->free_bytes(), kMinFree) << "round " << round;
+  }
+  EXPECT_LT(disk_->free_bytes(), kMinFree + (4 << 20)) << "nothing is wasted";
+  EXPECT_TRUE(tier_->checkpoint().ok());
+  EXPECT_GE(disk_->free_bytes(), kMinFree);
+  expect_kept();
+}
+
+TEST_F(RealDisk, OneThatTurnedReadOnlyStillServesAndLosesNothing) {
+  make(LoopDisk::read_only_on_error());
+  if (IsSkipped() || HasFailure()) return;
+  ASSERT_TRUE(disk_->fail());
+  auto more = mebibytes(3);
+  auto results = tier_->put(more, Durability::durable);
+  for (const auto& result : results) EXPECT_EQ(result.status.code(), StatusCode::io_error);
+  EXPECT_FALSE(shell("sync -f " + disk_->store())) << "the journal fails";
+  ASSERT_TRUE(disk_->heal());
+  ASSERT_TRUE(disk_->read_only());
+  for (const auto& result : tier_->put(more, Durability::durable)) {
+    EXPECT_EQ(result.status.code(), StatusCode::io_error) << result.status.to_string();
+    EXPECT_EQ(result.reached, Durability::none);
+  }
+  EXPECT_EQ(tier_->erase({&kept_[0].header.name, 1}).status().code(), StatusCode::io_error);
+  EXPECT_EQ(tier_->put_profile(sample_profile(1)).code(), StatusCode::io_error);
+  expect_kept();
+  if (HasFailure()) return;
+  tier_.reset();
+  ASSERT_TRUE(disk_->unmount());
+  ASSERT_TRUE(disk_->mount());
+  tier_ = open();
+  ASSERT_TRUE(tier_);
+  expect_kept();
+  put_all(*tier_, more, Durability::durable);
+  EXPECT_EQ(tier_->stats().used_bytes, du(disk_->store()));
+}
 
 }  // namespace
 }  // namespace kv
