@@ -59,6 +59,34 @@ TEST_P(CodecKernels, Encode) {
   }
 }
 
+// Where a multiple of a vector takes its scale to the next fp16 value, the last bit of the norm
+// decides: there its order of summation shows.
+TEST_P(CodecKernels, EncodeSumsTheNormInOneOrder) {
+  const auto signs = rotation_signs(42, dim);
+  for (uint64_t round = 0; round < 4; ++round) {
+    const auto x = gaussians(dim, 100 + round);
+    auto scale_of = [&](const Kernels& kernels, float factor) {
+      auto multiple = x;
+      for (float& v : multiple) v *= factor;
+      std::vector<uint8_t> codes(code_bytes(dim, 4));
+      uint16_t scale = 0;
+      kernels.encode(multiple.data(), dim, signs.data(), 4, codes.data(), &scale);
+      return scale;
+    };
+    float below = 1, above = 1.5f;
+    const uint16_t first = scale_of(scalar, below);
+    ASSERT_NE(scale_of(scalar, above), first);
+    for (float middle = 1.25f; middle != below && middle != above;
+         middle = below + (above - below) / 2) {
+      (scale_of(scalar, middle) == first ? below : above) = middle;
+    }
+    for (int step = -8; step <= 8; ++step) {
+      const float factor = below + static_cast<float>(step) * 0x1p-23f;
+      EXPECT_EQ(scale_of(scalar, factor), scale_of(set, factor)) << round << " " << step;
+    }
+  }
+}
+
 TEST_P(CodecKernels, UnpackEveryByteAndLayout) {
   SplitMix64 random{dim * 3};
   for (uint8_t bits : {2, 3, 4, 8}) {
@@ -93,6 +121,10 @@ TEST_P(CodecKernels, RotateAndDecode) {
   scalar.unrotate(x.data(), dim, signs.data());
   set.unrotate(y.data(), dim, signs.data());
   expect_same_bits(x, y, "unrotate");
+  std::vector<float> zeros(dim), signed_zeros = zeros;  // of either sign from the signs on
+  scalar.rotate(zeros.data(), dim, signs.data());
+  set.rotate(signed_zeros.data(), dim, signs.data());
+  expect_same_bits(zeros, signed_zeros, "rotate zeros");
   const auto original = gaussians(dim, 5, 3.7f);
   for (uint32_t j = 0; j < dim; ++j) {
     EXPECT_NEAR(x[j] / (rotation_norm(dim) * rotation_norm(dim)), original[j], 1e-4);
@@ -283,6 +315,8 @@ TEST(CodecDispatch, EnvironmentNamesTheKernels) {
   setenv("KV_KERNELS", "scalar", 1);
   ASSERT_TRUE(select_kernels().ok());
   EXPECT_STREQ((*select_kernels())->name, "scalar");
+  setenv("KV_KERNELS", neon_kernels() == nullptr ? "neon" : "avx2", 1);
+  EXPECT_EQ(select_kernels().status().code(), StatusCode::unsupported);
   setenv("KV_KERNELS", "sse9", 1);
   EXPECT_EQ(select_kernels().status().code(), StatusCode::invalid_argument);
   unsetenv("KV_KERNELS");
