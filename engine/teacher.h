@@ -63,6 +63,11 @@ struct AttentionError {
 inline constexpr uint32_t kTeacherBlock = 256;  ///< tokens of a block in *whole*
 inline constexpr uint32_t kSampledQueries = 16;
 
+/// Of logits themselves: runs[0] the exact run's, then those of coded ones, each (next.size(),
+/// vocab). next[p]: the token behind position p, or -1. Returns one result per coded run.
+std::vector<Divergence> compare_logits(std::span<const std::vector<float>> runs, uint32_t vocab,
+                                       std::span<const Token> next);
+
 class Teacher {
  public:
   /// `threads`: 1 … kMaxEngineThreads.

@@ -89,6 +89,31 @@ Divergence divergence_of(std::span<const Fold> folds, size_t runs, size_t run,
 
 }  // namespace
 
+std::vector<Divergence> compare_logits(std::span<const std::vector<float>> runs, uint32_t vocab,
+                                       std::span<const Token> next) {
+  for (const auto& run : runs) KV_CHECK(run.size() == next.size() * vocab);
+  std::vector<Fold> folds(next.size() * runs.size());
+  std::vector<float> tiles(runs.size() * kTile), work(kTile);
+  std::vector<float*> at;
+  for (size_t r = 0; r < runs.size(); ++r) at.push_back(tiles.data() + r * kTile);
+  for (size_t p = 0; p < next.size(); ++p) {
+    for (uint32_t tile = 0; tile < vocab; tile += kTile) {
+      const uint32_t count = std::min(kTile, vocab - tile);
+      std::ranges::fill(tiles, kNoLogit);
+      for (size_t r = 0; r < runs.size(); ++r) {
+        std::copy_n(runs[r].data() + p * vocab + tile, count, at[r]);
+      }
+      fold_tile(engine_codec_kernels(), std::span(folds).subspan(p * runs.size(), runs.size()), at,
+                tile, count, kTile, next[p], work.data());
+    }
+  }
+  std::vector<Divergence> out;
+  for (size_t r = 1; r < runs.size(); ++r) {
+    out.push_back(divergence_of(folds, runs.size(), r, next));
+  }
+  return out;
+}
+
 std::vector<float> Teacher::normed(std::span<const float> hidden) const {
   const size_t width = model_->shape().width;
   std::vector<float> out(hidden.size());

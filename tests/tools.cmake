@@ -5,7 +5,8 @@ target_compile_definitions(tools_cachectl_test PRIVATE
 add_dependencies(tools_cachectl_test cachectl cachesvc)
 kv_test(tools_quality_test LABELS tools
         DEPS kv_quality nlohmann_json::nlohmann_json)
-kv_test(tools_quality_model_test LABELS tools model DEPS kv_options nlohmann_json::nlohmann_json)
+kv_test(tools_quality_model_test LABELS tools model DEPS kv_quality nlohmann_json::nlohmann_json)
+target_compile_definitions(tools_quality_model_test PRIVATE KV_TOOLS="${CMAKE_SOURCE_DIR}/tools")
 foreach(subject quality quality_model)
   target_compile_definitions(tools_${subject}_test PRIVATE
     KV_CACHECTL_BIN="$<TARGET_FILE:cachectl>")

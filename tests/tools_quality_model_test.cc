@@ -1,10 +1,14 @@
-// `cachectl quality` on a real model: small, so that what README reports can't fall apart unseen.
+// `cachectl quality` on a real model: small, so that what README reports can't fall apart unseen;
+// and llama.cpp itself beside it.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
 
 #include "tests/cachectl_process.h"
+#include "tools/cachectl_llama.h"
 
 namespace kv::cachectl {
 namespace {
@@ -31,6 +35,36 @@ TEST(QualityModel, OurCodesBeatLlamaCppsAtFewerBytes) {
   EXPECT_LT(kld("tq8"), 0.1 * kld("tq84"));
   EXPECT_GE(found["tq84"]["hit"]["agreement"], 0.97);
   std::filesystem::remove_all(dir);
+}
+
+// Its predictions are of this text, and worse the smaller its cache is.
+TEST(QualityModel, LlamaCppPredictsTheTextOnItsOwnCache) {
+  const char *path = std::getenv("KV_SMOLLM2_GGUF"), *python = std::getenv("KV_PYTHON");
+  if (path == nullptr || python == nullptr) {
+    GTEST_SKIP() << "KV_SMOLLM2_GGUF or KV_PYTHON is not set: no llama.cpp to run";
+  }
+  if (std::system((std::string(python) + " -c 'import xllamacpp'").c_str()) != 0) {
+    GTEST_SKIP() << python << " has no xllamacpp";
+  }
+  auto model = Model::load(path);
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  std::stringstream text;
+  text << std::ifstream("/usr/share/common-licenses/GPL-3").rdbuf();
+  auto tokens = *(*model)->tokenizer().encode(text.str());
+  tokens.resize(kTeacherBlock + 32);
+  const LlamaProgram program{std::string(python) + " " KV_TOOLS "/quality_llama.py", path, 1,
+                             (*model)->shape().vocab};
+  const auto found = llama_divergences(program, tokens);
+  ASSERT_TRUE(found.ok()) << found.status().to_string();
+  const Divergence &q8_0 = (*found)[0], &q4_0 = (*found)[1];
+  EXPECT_EQ(q8_0.kld.size(), 32u);
+  EXPECT_EQ(q8_0.predicted, 31u);
+  EXPECT_LT(q8_0.exact_nll, 3.0 * 31) << "it doesn't predict this text";
+  EXPECT_EQ(q8_0.exact_nll, q4_0.exact_nll);
+  auto sum = [](const Divergence& d) { return std::accumulate(d.kld.begin(), d.kld.end(), 0.0); };
+  EXPECT_GT(sum(q8_0), 0);
+  EXPECT_GT(sum(q4_0), 3 * sum(q8_0));
+  EXPECT_GE(q8_0.agreements, 28u);
 }
 
 }  // namespace

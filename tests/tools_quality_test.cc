@@ -19,6 +19,7 @@
 #include "tests/cachectl_process.h"
 #include "tests/engine_memory_client.h"
 #include "tests/tiny_gguf.h"
+#include "tools/cachectl_llama.h"
 #include "tools/cachectl_quality_settings.h"
 
 namespace kv::cachectl {
@@ -288,6 +289,82 @@ TEST_F(Quality, TheCommandMeasuresEverySetting) {
   for (const auto& [name, setting] : by_name) EXPECT_THAT(drawn, HasSubstr(">" + name + "<"));
 }
 
+// Stands in for tools/quality_llama.py, with figures that can be worked out: every logit is 0 but
+// the next token's in fp16 (A) and q8_0 (B), and its successor's in q4_0 (A). The first block,
+// which doesn't count, is all 0 in fp16.
+constexpr const char* kKnownLogits = R"(
+import array, sys
+A, B, V, BATCH = 3.0, 2.5, int(sys.argv.pop(1)), int(sys.argv[3])
+ids = array.array("i", sys.stdin.buffer.read())
+assert sys.argv[1:] == ["model.gguf", "2", sys.argv[3], "f16", "q8_0", "q4_0"], sys.argv
+out = sys.stdout.buffer
+out.write(array.array("i", [V]).tobytes())
+for first in range(0, len(ids), BATCH):
+    for peak, value in ((0, A), (0, B), (1, A)):
+        for p in range(first, min(first + BATCH, len(ids))):
+            row = array.array("f", bytes(4 * V))
+            if p >= 256 or (peak, value) != (0, A):
+                row[((ids + ids[:1])[p + 1] + peak) % V] = value
+            out.write(row.tobytes())
+)";
+
+TEST_F(Quality, LlamaCppIsMeasuredByItsOwnLogits) {
+  write("known.py", kKnownLogits);
+  const uint32_t vocab = model_->shape().vocab;
+  Ran ran = cachectl(
+      "quality model.gguf --threads 2 --tokens 800 --text text.txt --settings tq8 "
+      "--json out.json --svg out.svg --llama 'python3 known.py " +
+      std::to_string(vocab) + "'");
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  std::ifstream in(path("out.json"));
+  const json found = json::parse(in);
+  ASSERT_EQ(found["settings"].size(), 3u);
+  const json &q8_0 = found["settings"][1], &q4_0 = found["settings"][2];
+  EXPECT_EQ(q8_0["name"], "llama.cpp q8_0");
+  EXPECT_DOUBLE_EQ(q8_0["ratio"], 34.0 / 64);
+  EXPECT_EQ(q4_0["name"], "llama.cpp q4_0");
+  EXPECT_DOUBLE_EQ(q4_0["ratio"], 18.0 / 64);
+  EXPECT_FALSE(q8_0.contains("hit"));
+  const double a = std::exp(3.0), b = std::exp(2.5), za = vocab - 1 + a, zb = vocab - 1 + b;
+  EXPECT_NEAR(q8_0["whole"]["kld"], a / za * 0.5 + std::log(zb / za), 1e-5);
+  EXPECT_EQ(q8_0["whole"]["agreement"], 1);
+  EXPECT_NEAR(q8_0["whole"]["perplexity_exact"], za / a, 1e-4 * za / a);
+  EXPECT_NEAR(q8_0["whole"]["perplexity"], zb / b, 1e-4 * zb / b);
+  EXPECT_NEAR(q4_0["whole"]["kld"], 3 * (a - 1) / za, 1e-5);
+  EXPECT_EQ(q4_0["whole"]["agreement"], 0);
+  EXPECT_NEAR(q4_0["whole"]["perplexity"], za, 1e-4 * za);
+  EXPECT_THAT(ran.out, HasSubstr("llama.cpp q4_0"));
+  std::ifstream svg(path("out.svg"));
+  const std::string drawn(std::istreambuf_iterator<char>(svg), {});
+  EXPECT_THAT(drawn, HasSubstr("llama.cpp q8_0"));
+  EXPECT_THAT(drawn, Not(HasSubstr("nan")));
+}
+
+TEST_F(Quality, LlamaProgramsThatFailAreNamed) {
+  write("known.py", kKnownLogits);
+  const std::string good = "python3 known.py " + std::to_string(model_->shape().vocab);
+  struct Case {
+    std::string command, message;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"exit 3", "\"exit 3\" fails"},
+           {"true", "\"true\" ended early"},
+           {"python3 known.py 7", "logits of 7 tokens, expected"},
+           {"echo; " + good, "llama.cpp: "},
+           {"lead() { " + good + " \"$@\" | head -c 100000; }; lead", "ended early"},
+           {"more() { " + good + " \"$@\"; echo; }; more", "more logits than were asked for"},
+           {"late() { " + good + " \"$@\"; return 5; }; late", "fails"}}) {
+    const LlamaProgram program{c.command, "model.gguf", 2, model_->shape().vocab};
+    const auto from = std::filesystem::current_path();
+    std::filesystem::current_path(dir_);
+    const auto found = llama_divergences(program, tokens());
+    std::filesystem::current_path(from);
+    ASSERT_FALSE(found.ok()) << c.command;
+    EXPECT_EQ(found.status().code(), StatusCode::io_error);
+    EXPECT_THAT(found.status().message(), HasSubstr(c.message)) << c.command;
+  }
+}
+
 TEST_F(Quality, ErrorsNameWhatIsWrong) {
   write("short.txt", "too short");
   TinyGguf other;
@@ -306,6 +383,9 @@ TEST_F(Quality, ErrorsNameWhatIsWrong) {
            {"quality model.gguf --tokens 768 --settings tq4,tq5", "setting \"tq5\"", 2},
            {"quality model.gguf --tokens 768 --settings tq4-x", "setting \"tq4-x\"", 2},
            {"quality model.gguf --tokens 768 --settings ./none", "./none", 4},
+           {"quality model.gguf --hit-only --llama true", "--llama measures", 2},
+           {"quality model.gguf --tokens 768 --text text.txt --settings tq8 --llama 'exit 3'",
+            "\"exit 3\" fails", 1},
            {"quality mamba.gguf", "mamba", 1},
            {"quality", "MODEL", 2},
            {"tune model.gguf --budget 0.1", "--budget 0.1000: this model takes at least 0.1", 2},

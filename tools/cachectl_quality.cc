@@ -9,6 +9,7 @@
 #include <cmath>
 #include <thread>
 
+#include "tools/cachectl_llama.h"
 #include "tools/cachectl_quality_settings.h"
 #include "tools/quality_texts/texts.h"
 
@@ -19,7 +20,7 @@ constexpr uint32_t kMinTokens = 2 * kTeacherBlock;
 constexpr uint32_t kMaxQualityTokens = 32'768;
 
 struct Options {
-  std::string model, settings = kDefaultSettings, json, svg;
+  std::string model, settings = kDefaultSettings, llama, json, svg;
   std::vector<std::string> texts;
   uint32_t tokens = 4096;
   uint32_t threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxEngineThreads);
@@ -111,7 +112,20 @@ Status measure_text(Teacher& teacher, const Text& text, const Options& options,
   return {};
 }
 
+// llama.cpp's own predictions, into the results behind the settings'.
+Status measure_llama(const Text& text, const Options& options, const ModelShape& shape,
+                     std::span<SettingResult> results) {
+  const LlamaProgram program{options.llama, options.model, options.threads, shape.vocab};
+  KV_ASSIGN_OR_RETURN(auto compared, llama_divergences(program, text.tokens));
+  for (size_t i = 0; i < compared.size(); ++i) results[i].whole.add(compared[i]);
+  return {};
+}
+
 void add_columns(std::vector<std::string>& row, const ProtocolResult& r) {
+  if (r.texts == 0) {
+    row.insert(row.end(), 4, "-");
+    return;
+  }
   row.push_back(number(r.mean_kld(), "%.5f"));
   row.push_back(number(r.p99_kld(), "%.4f"));
   row.push_back(number(r.agreement(), "%.4f"));
@@ -127,6 +141,11 @@ void print_table(std::span<const SettingResult> results, bool hit_only) {
     std::vector<std::string> row = {r.name, number(r.ratio, "%.4f")};
     add_columns(row, r.hit);
     if (!hit_only) add_columns(row, r.whole);
+    if (r.layers.empty()) {
+      row.insert(row.end(), 3, "-");
+      table.add(std::move(row));
+      continue;
+    }
     double k = 0, v = 0;
     size_t worst = 0;
     for (size_t l = 0; l < r.layers.size(); ++l) {
@@ -163,7 +182,8 @@ Json json_of(std::span<const SettingResult> results, const Options& options,
     for (const AttentionError& e : r.layers) {
       layers.push_back({{"k", e.k}, {"v", e.v}, {"both", e.both}});
     }
-    Json one = {{"name", r.name}, {"ratio", r.ratio}, {"hit", json_of(r.hit)}};
+    Json one = {{"name", r.name}, {"ratio", r.ratio}};
+    if (r.hit.texts > 0) one["hit"] = json_of(r.hit);
     if (r.whole.texts > 0) one["whole"] = json_of(r.whole);
     one["attention_error"] = std::move(layers);
     out["settings"].push_back(std::move(one));
@@ -177,6 +197,9 @@ Status check(const Options& options) {
                             std::to_string(kMinTokens) + " to " +
                             std::to_string(kMaxQualityTokens));
   }
+  if (options.hit_only && !options.llama.empty()) {
+    return invalid_argument("--llama measures the protocol that --hit-only leaves out");
+  }
   return {};
 }
 
@@ -189,10 +212,19 @@ Status measure(const Options& options) {
   KV_ASSIGN_OR_RETURN(auto settings, load_settings(options, model, prefix_of(options.tokens)));
   std::vector<SettingResult> results;
   for (const QualitySetting& s : settings) results.push_back({s.name, s.ratio, {}, {}, {}});
+  if (!options.llama.empty()) {
+    for (const LlamaType& type : kLlamaTypes) {
+      results.push_back({std::string("llama.cpp ") + type.name, type.ratio, {}, {}, {}});
+    }
+  }
   Teacher teacher(model.model, options.threads);
   const double share = 1.0 / static_cast<double>(texts.size());
   for (const Text& text : texts) {
     KV_RETURN_IF_ERROR(measure_text(teacher, text, options, settings, share, line, results));
+    if (options.llama.empty()) continue;
+    line.show(text.name + ": llama.cpp");
+    KV_RETURN_IF_ERROR(measure_llama(text, options, model.model->shape(),
+                                     std::span(results).subspan(settings.size())));
   }
   line.show("");
   print_table(results, options.hit_only);
@@ -246,6 +278,9 @@ void add_quality(CLI::App& app, std::function<Exit()>& chosen) {
   sub->add_option("--settings", options->settings,
                   "presets, PRESET-mean, PRESET-plain, q8_0, q4_0, words3, profile files")
       ->capture_default_str();
+  sub->add_option("--llama", options->llama,
+                  "also llama.cpp on its own quantised cache, by this program: \"PYTHON "
+                  "tools/quality_llama.py\" with a Python that has xllamacpp");
   sub->add_option("--json", options->json, "write everything to this file");
   sub->add_option("--svg", options->svg, "write plots to this file");
   sub->add_option("--threads", options->threads)->check(CLI::Range(1u, kMaxEngineThreads));

@@ -81,9 +81,13 @@ std::string divergence_panel(std::span<const SettingResult> results) {
   for (size_t i = 0; i < results.size(); ++i) {
     const SettingResult& r = results[i];
     const char* colour = kColours[i % std::size(kColours)];
-    const double x = p.x(std::min(r.ratio, 1.0)), y = p.y(r.hit.mean_kld());
-    out += format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", x, y, colour);
-    out += words(x + 7, y + 4, "start", r.name);
+    const double x = p.x(std::min(r.ratio, 1.0));
+    if (r.hit.texts > 0) {
+      out += format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", x,
+                    p.y(r.hit.mean_kld()), colour);
+    }
+    const ProtocolResult& named = r.hit.texts > 0 ? r.hit : r.whole;
+    out += words(x + 7, p.y(named.mean_kld()) + 4, "start", r.name);
     if (r.whole.texts == 0) continue;
     out += format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"white\" stroke=\"%s\"/>\n", x,
                   p.y(r.whole.mean_kld()), colour);
@@ -106,6 +110,7 @@ std::string layer_panel(std::span<const SettingResult> results) {
       axes(p, std::max(1.0, std::ceil(last / 10)), "layer", "relative error of attention outputs");
   for (size_t i = 0; i < results.size(); ++i) {
     const char* colour = kColours[i % std::size(kColours)];
+    if (results[i].layers.empty()) continue;
     std::string path;
     for (size_t l = 0; l < results[i].layers.size(); ++l) {
       path += format("%s%.1f %.1f", l == 0 ? "M" : "L", p.x(static_cast<double>(l)),
