@@ -137,10 +137,12 @@ json run(Generator& generator, Client& client, const Options& options, const jso
 
 json run_batch(Generator& generator, const Options& options, const json& command) {
   auto prompts = command.at("prompts").get<std::vector<std::vector<Token>>>();
-  auto paths = command.at("logits").get<std::vector<std::string>>();
+  auto paths = command.value("logits", std::vector<std::string>(prompts.size()));
   if (paths.size() != prompts.size()) return error(invalid_argument("a logits path per prompt"));
   json rows = json::array();
-  auto results = generator.generate_all(prompts, how_to(options));
+  GenerateOptions how = how_to(options);
+  how.keep_logits = command.contains("logits");
+  auto results = generator.generate_all(prompts, how);
   for (size_t i = 0; i < results.size(); ++i) {
     if (!results[i].ok()) return error(results[i].status());
     rows.push_back(describe(*results[i], paths[i]));
