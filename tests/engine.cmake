@@ -1,7 +1,7 @@
 # tests of engine/. KV_SMOLLM2_GGUF and KV_GEMMA3_GGUF name the real models, KV_PYTHON a Python with
 # xllamacpp; what needs an unset one is skipped.
 kv_test(engine_gguf_test LABELS engine tiny DEPS kv_engine)
-kv_test(engine_attention_kinds_test LABELS engine tiny DEPS kv_engine)
+kv_test(engine_attention_kinds_test LABELS engine tiny DEPS kv_engine_tiny)
 kv_test(engine_tokenizer_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_kernels_test LABELS engine tiny DEPS kv_engine)
 kv_test(engine_batch_test LABELS engine tiny DEPS kv_engine)

@@ -7,6 +7,7 @@
 #include "codec/plan.h"
 #include "engine/attention_kinds.h"
 #include "engine/model.h"
+#include "engine/tiny/tiny_model.h"
 #include "tests/tiny_gguf.h"
 
 namespace kv {
@@ -218,6 +219,40 @@ TEST(AttentionKinds, AnyShapeOfConfigIsSafe) {
     json c = plain(types[random() % 8]);
     for (int k = 0; k < 3; ++k) c[keys[random() % keys.size()]] = values[random() % 8];
     (void)spec_of_config(c.dump());
+  }
+}
+
+// The tiny models' kinds and sizes are what their configurations say: the ones from which
+// transformers computes what they must give (tests/scripts/make_tiny_golden.py).
+TEST(AttentionKinds, TheTinyModelsAreWhatTheirConfigurationsSay) {
+  json v3 = {{"num_hidden_layers", 4}, {"kv_lora_rank", 32}, {"qk_rope_head_dim", 16}};
+  json v4 = {{"num_hidden_layers", 4}, {"head_dim", 32}, {"sliding_window", 20},
+             {"index_head_dim", 32}, {"index_topk", 8}};
+  v4["layer_types"] = {"compressed_sparse_attention", "sliding_attention",
+                       "heavily_compressed_attention", "compressed_sparse_attention"};
+  json next = {{"num_hidden_layers", 4}, {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+               {"head_dim", 32}};
+  next["layer_types"] = {"linear_attention", "linear_attention", "full_attention",
+                         "linear_attention"};
+  for (auto& [name, config] :
+       {std::pair("deepseek_v3", v3), {"deepseek_v4", v4}, {"qwen3_next", next}}) {
+    json c = config;
+    c["model_type"] = name;
+    c["dtype"] = "float32";
+    auto said = spec_of_config(c.dump());
+    ASSERT_TRUE(said.ok()) << said.status().to_string();
+    auto tiny = tiny::make_tiny(name, 1);
+    ASSERT_TRUE(tiny.ok());
+    ModelSpec own = (*tiny)->spec();
+    for (ModelSpec* spec : {&*said, &own}) {
+      for (LayerSpec& layer : spec->layers) {
+        for (PartSpec& p : layer.parts) {
+          p.label.clear();
+          p.dtype = DType::f32;  // rows that may be coded have the profile's
+        }
+      }
+    }
+    EXPECT_EQ(said->layers, own.layers) << name << ": " << shape(said) << " and " << shape(own);
   }
 }
 

@@ -1,7 +1,9 @@
 // cachectl: the real program on real directories, whole and damaged in several ways, plain and
 // sealed. Every run but those that mend must leave the directory as it found it.
+#include "proto/socket_client.h"
 #include "tests/cachectl_store.h"
 #include "tests/daemon_process.h"
+#include "tests/tiny_gguf.h"
 
 namespace kv {
 namespace {
@@ -504,9 +506,76 @@ TEST_F(Cachectl, CountersAreThoseOfTheRunningDaemon) {
                            "spills_held", "recovery_ms", "ssd_hangs"}) {
     EXPECT_TRUE(ran.parsed().contains(name)) << name;
   }
+  EXPECT_TRUE(ran.parsed()["coding"].empty());
   EXPECT_THAT(run_changing("counters " + socket).out, HasSubstr("ssd_write_percent"));
+  auto client = SocketClient::connect(socket, "tenant", {});
+  ASSERT_TRUE(client.ok()) << client.status().to_string();
+  OpenRequest request;
+  request.model = two_layer_model();
+  ASSERT_TRUE((*client)->open(request, deadline_in(std::chrono::seconds(60))).ok());
+  json coding = run_changing("counters --json " + socket).parsed()["coding"];
+  ASSERT_EQ(coding.size(), 1u);
+  EXPECT_EQ(coding[0]["model"], "two-layers");
+  EXPECT_EQ(coding[0]["parts"][0]["active_k"], "int8");
+  EXPECT_EQ(coding[0]["parts"][0]["active_v"], "tq4");
+  EXPECT_EQ(coding[0]["parts"][1]["kind"], "latent");
+  EXPECT_EQ(coding[0]["parts"][1]["active_k"], "raw");
+  EXPECT_THAT(run_changing("counters " + socket).out,
+              AllOf(HasSubstr("coding of two-layers"),
+                    HasSubstr("layers 0 part 0 full: requested K int8 V tq4, active K int8 V tq4"),
+                    HasSubstr("layers 1 part 0 latent: requested int8, active raw: latent")));
   daemon->kill();
   EXPECT_EQ(run_changing("counters " + socket).code, 1);
+}
+
+// A nested text config of windows and full layers, one of latents, one of a kind that isn't known.
+TEST_F(Cachectl, KindsSaysWhatACacheIsMadeOfBeforeAnythingIsStored) {
+  auto config = [&](const json& c) {
+    spew(dir_.path() + "/config.json", c.dump());
+    return "kinds --coding tq4 " + dir_.path() + "/config.json";
+  };
+  json text = {{"model_type", "gemma3_text"}, {"num_hidden_layers", 6}, {"sliding_window", 512},
+               {"num_attention_heads", 4},    {"num_key_value_heads", 1}, {"head_dim", 256}};
+  std::string command = config({{"model_type", "gemma3"}, {"text_config", text}});
+  EXPECT_THAT(run(command).out,
+              AllOf(HasSubstr("6 layers"),
+                    HasSubstr("layers 0-4 part 0 window of 512, 1 head, K 256 V 256"),
+                    HasSubstr("layers 5 part 0 full, 1 head, K 256 V 256"),
+                    HasSubstr("layers 0-4 part 0 window K: requested tq4, active tq4")));
+  command = config({{"model_type", "deepseek_v3"},
+                    {"num_hidden_layers", 3},
+                    {"kv_lora_rank", 512},
+                    {"qk_rope_head_dim", 64}});
+  EXPECT_THAT(run(command).out,
+              AllOf(HasSubstr("layers 0-2 part 0 latent, 1 head, K and V in one storage of 576"),
+                    HasSubstr("latent other: requested tq4, active raw: latent")));
+  json found = run(command + " --json").parsed();
+  EXPECT_EQ(found["parts"][2]["kind"], "latent");
+  EXPECT_EQ(found["parts"][2]["k_dim"], 576);
+  EXPECT_EQ(found["coding"][2]["active"], "raw");
+  Ran refused = run(config({{"model_type", "rwkv9"}, {"num_hidden_layers", 3}}));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("unknown kind of attention: model_type \"rwkv9\""));
+  EXPECT_EQ(run("kinds " + dir_.path() + "/missing.json").code, 4);
+  EXPECT_EQ(run(config(text) + " --coding tq5").code, 2);
+}
+
+TEST_F(Cachectl, KindsReadsAGgufToo) {
+  TinyGguf gguf;
+  gguf.architecture = "gemma3";
+  gguf.layers = 3;
+  auto kinds = [&] {
+    std::vector<uint8_t> bytes = gguf.write();
+    spew(dir_.path() + "/tiny.gguf", {bytes.begin(), bytes.end()});
+    return run("kinds " + dir_.path() + "/tiny.gguf");
+  };
+  EXPECT_THAT(kinds().out, AllOf(HasSubstr("layers 0-1 part 0 window of 40, 1 head, K 32 V 32"),
+                                 HasSubstr("layers 2 part 0 full, 1 head, K 32 V 32"),
+                                 HasSubstr("layers 0-1 part 0 window K: requested int8")));
+  gguf.extra_key = "gemma3.attention.kv_lora_rank";
+  Ran refused = kinds();
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("gemma3.attention.kv_lora_rank"));
 }
 
 TEST_F(Cachectl, WrongArgumentsExitWithTwo) {

@@ -61,6 +61,7 @@ int run(int argc, char** argv) {
   counters->add_option("SOCKET", request.socket, "where it listens")->required();
   counters->add_flag("--json", request.json, "for programs");
   counters->callback([&] { chosen = [&request] { return run_counters(request); }; });
+  add_kinds(app, chosen);
   add_quality(app, chosen);
   add_tune(app, chosen);
   try {

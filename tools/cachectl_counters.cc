@@ -1,5 +1,7 @@
-// cachectl counters: what a running daemon counts (proto/PROTOCOL.md, "Stats"), over its socket.
+// cachectl counters: what a running daemon counts (proto/PROTOCOL.md, "Stats"), and how it codes
+// the models that are open, over its socket.
 #include "proto/socket_client.h"
+#include "tools/cachectl_coding.h"
 #include "tools/cachectl_print.h"
 
 namespace kv::cachectl {
@@ -26,9 +28,19 @@ Exit run_counters(const Request& request) {
     table.add({printable(name), std::to_string(value)});
   }
   if (request.json) {
+    Json& coding = values["coding"] = Json::array();
+    for (const auto& [model, report] : stats->models) {
+      coding.push_back({{"model", model}, {"parts", report_json(report)}});
+    }
     print_json(values);
-  } else {
-    table.print();
+    return Exit::ok;
+  }
+  table.print();
+  for (const auto& [model, report] : stats->models) {
+    std::printf("\ncoding of %s\n", printable(model).c_str());
+    for (const std::string& line : report_lines(report)) {
+      std::printf("  %s\n", printable(line).c_str());
+    }
   }
   return Exit::ok;
 }

@@ -1,5 +1,6 @@
-// `cachectl quality` and `cachectl tune`: what a coding of keys and values does to a model's
-// predictions, measured on the user's own GGUF. One thread of their own; the engine's beside it.
+// `cachectl kinds`, `cachectl quality` and `cachectl tune`, which read models, not stores: what a
+// model's cache is made of, and what a coding of keys and values does to its predictions, measured
+// on the user's own GGUF. One thread of their own; the engine's beside it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,6 +18,7 @@ namespace kv::cachectl {
 /// Adds the commands to `app`; a chosen one is left in `chosen`.
 void add_quality(CLI::App& app, std::function<Exit()>& chosen);
 void add_tune(CLI::App& app, std::function<Exit()>& chosen);
+void add_kinds(CLI::App& app, std::function<Exit()>& chosen);
 
 /// What one protocol found for one setting, over all texts.
 struct ProtocolResult {

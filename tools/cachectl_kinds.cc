@@ -1,0 +1,115 @@
+// cachectl kinds: which kind of cache each layer of a model has, and what a coding does with it,
+// from its configuration (a Hugging Face config.json) or its GGUF, before anything is stored.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+
+#include "codec/plan.h"
+#include "codec/preset.h"
+#include "engine/attention_kinds.h"
+#include "engine/model.h"
+#include "tools/cachectl_coding.h"
+#include "tools/cachectl_quality.h"
+
+namespace kv::cachectl {
+namespace {
+
+struct Options {
+  std::string path;
+  std::string coding = "auto";
+  bool json = false;
+};
+
+bool is_gguf(const std::string& path) {
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof(magic));
+  return std::string_view(magic, sizeof(magic)) == "GGUF";
+}
+
+Result<ModelSpec> read_spec(const std::string& path) {
+  if (is_gguf(path)) {
+    KV_ASSIGN_OR_RETURN(auto model, Model::load(path));
+    return model->spec();
+  }
+  KV_ASSIGN_OR_RETURN(std::string config, read_text(path));
+  AttentionKinds kinds;
+  Id fingerprint = sha256({reinterpret_cast<const uint8_t*>(config.data()), config.size()});
+  return kinds.of(path, fingerprint, config);
+}
+
+// "window of 512 and the first 4, 1 head, K 256 V 256"
+std::string described(const PartSpec& p) {
+  std::string out = to_string(p.kind);
+  if (p.kind == PartKind::window) out += " of " + std::to_string(p.window);
+  if (p.keep > 0) out += " and the first " + std::to_string(p.keep);
+  if (p.kind == PartKind::chunk) out += " of " + std::to_string(p.chunk);
+  if (p.kind == PartKind::pooled) out += " by " + std::to_string(p.rate);
+  if (p.overlap) out += " with overlap";
+  if (!p.has_rows()) return out + ", at checkpoints";
+  out += ", " + counted(p.heads, "head");
+  std::string k = std::to_string(p.k_dim), v = std::to_string(p.v_dim);
+  return out + (p.v_dim > 0 ? ", K " + k + " V " + v : ", K and V in one storage of " + k);
+}
+
+Json parts_json(const ModelSpec& spec) {
+  Json out = Json::array();
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    for (size_t i = 0; i < spec.layers[l].parts.size(); ++i) {
+      const PartSpec& p = spec.layers[l].parts[i];
+      out.push_back({{"layer", l}, {"part", i}, {"kind", to_string(p.kind)}, {"heads", p.heads},
+                     {"k_dim", p.k_dim}, {"v_dim", p.v_dim}, {"window", p.window},
+                     {"keep", p.keep}, {"chunk", p.chunk}, {"rate", p.rate},
+                     {"overlap", p.overlap}});
+    }
+  }
+  return out;
+}
+
+void print_kinds(const ModelSpec& spec) {
+  std::vector<LayerLine> said;
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    for (size_t i = 0; i < spec.layers[l].parts.size(); ++i) {
+      said.push_back({static_cast<uint32_t>(l), "part " + std::to_string(i) + " " +
+                                                    described(spec.layers[l].parts[i])});
+    }
+  }
+  std::printf("%zu layers\n", spec.layers.size());
+  for (const std::string& line : lines_by_text(said)) std::printf("  %s\n", line.c_str());
+}
+
+Exit run_kinds(const Options& options) {
+  auto preset = find_preset(options.coding);
+  if (!preset.ok()) return exit_of(preset.status());
+  auto spec = read_spec(options.path);
+  if (!spec.ok()) return report_error(spec.status());
+  if (!options.json) print_kinds(*spec);
+  CodingSettings settings;
+  settings.k_bits = preset->k_bits;
+  settings.v_bits = preset->v_bits;
+  auto profile = plain_profile(*spec, settings);
+  if (!profile.ok()) return report_error(profile.status());
+  std::vector<PartReport> coding = report(*spec, *profile);
+  if (options.json) {
+    print_json({{"layers", spec->layers.size()},
+                {"parts", parts_json(*spec)},
+                {"coding", report_json(coding)}});
+    return Exit::ok;
+  }
+  std::printf("coding %s\n", preset->name);
+  for (const std::string& line : report_lines(coding)) std::printf("  %s\n", line.c_str());
+  return Exit::ok;
+}
+
+}  // namespace
+
+void add_kinds(CLI::App& app, std::function<Exit()>& chosen) {
+  CLI::App* sub = app.add_subcommand(
+      "kinds", "which kind of cache each layer of a model has, and how it would be coded");
+  auto options = std::make_shared<Options>();
+  sub->add_option("MODEL", options->path, "its config.json, or a GGUF file")->required();
+  sub->add_option("--coding", options->coding, "a preset")->capture_default_str();
+  sub->add_flag("--json", options->json, "for programs");
+  sub->callback([options, &chosen] { chosen = [options] { return run_kinds(*options); }; });
+}
+
+}  // namespace kv::cachectl
