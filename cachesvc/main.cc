@@ -252,7 +252,15 @@ Status collect(const CLI::App* command, CommandLine& line) {
   return {};
 }
 
+// Closed at the start, 0 to 2 would become files or connections of ours, and messages go there.
+void hold_standard_descriptors() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
+  ::close(fd);
+}
+
 int run(int argc, char** argv) {
+  hold_standard_descriptors();
   CLI::App app{"cachesvc: a cache of prompts' KV for inference servers"};
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("cachesvc ") + kVersion + ", protocol " +

@@ -89,31 +89,6 @@ Query make_query(uint64_t seed) {
   return q;
 }
 
-// Samples the directory's size until destroyed; keeps the highest sum.
-class Sampler {
- public:
-  explicit Sampler(std::string dir) : dir_(std::move(dir)), thread_([this] { run(); }) {}
-  ~Sampler() {
-    stop_ = true;
-    thread_.join();
-  }
-  uint64_t highest() const { return highest_; }
-  uint64_t samples() const { return samples_; }
-
- private:
-  void run() {
-    while (!stop_) {
-      highest_ = std::max<uint64_t>(highest_, allocated_bytes(dir_));
-      ++samples_;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }
-  std::string dir_;
-  std::atomic<bool> stop_{false};
-  std::atomic<uint64_t> highest_{0}, samples_{0};
-  std::thread thread_;
-};
-
 // Waits for the first bytes of new temporary files.
 class TempWatch {
  public:
@@ -346,6 +321,17 @@ TEST_F(KillTest, NoSampleIsOverTheLimitWhenStoresPressAgainstIt) {
               static_cast<double>(limit_bytes_) / (1 << 20));
   EXPECT_LE(sampler.highest(), limit_bytes_);
   EXPECT_GT(sampler.highest(), limit_bytes_ / 2) << "the stores never pressed against the limit";
+}
+
+// Started by something that closed them: what is opened first must not be where messages go.
+TEST_F(KillTest, ADaemonWithoutStandardDescriptorsOpensNothingOfItsOwnInTheirPlace) {
+  auto daemon = DaemonProcess::start({"--dir", dir_, "--socket", socket_}, true);
+  ASSERT_TRUE(daemon != nullptr);
+  for (const char* fd : {"0", "1", "2"}) {
+    std::string link = "/proc/" + std::to_string(daemon->pid()) + "/fd/" + fd;
+    EXPECT_EQ(fs::read_symlink(link), "/dev/null") << fd;
+  }
+  EXPECT_EQ(daemon->stop(), 0);
 }
 
 // Every start has lost its catalog and is killed while the background reads the files and more is

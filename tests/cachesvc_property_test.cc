@@ -97,6 +97,7 @@ class Walk {
     add_tenant("b", all[seed % all.size()], 1);
     add_tenant("b", all[below(static_cast<uint32_t>(all.size()))], 2);
     start();
+    if (!budgets.ample()) sampler_ = std::make_unique<Sampler>(dir_.store());
   }
 
   void run(int steps) {
@@ -119,9 +120,12 @@ class Walk {
     }
     check_leases();
     if (!testing::Test::HasFailure()) check_gauges();
+    if (sampler_) highest = sampler_->highest();
+    EXPECT_LE(highest, options_.ssd_limit_bytes);
   }
 
   uint64_t fetches = 0, hits = 0, evicted = 0, stores_while_reading = 0;
+  uint64_t highest = 0;  ///< of the directory's sampled sizes, with small budgets
 
  private:
   struct Held {
@@ -381,6 +385,7 @@ class Walk {
   CacheOptions options_;
   std::vector<Tenant> tenants_;
   std::unique_ptr<TieredCache> cache_;
+  std::unique_ptr<Sampler> sampler_;
   std::vector<std::unique_ptr<Client>> clients_;
   Oracle oracle_;
   std::vector<Held> held_;
@@ -389,7 +394,7 @@ class Walk {
 
 void walk_all(const Budgets& budgets, uint32_t first, uint32_t last, int steps) {
   if (const char* seeds = std::getenv("KV_SEEDS")) std::sscanf(seeds, "%u-%u", &first, &last);
-  uint64_t fetches = 0, hits = 0, evicted = 0, stores_while_reading = 0;
+  uint64_t fetches = 0, hits = 0, evicted = 0, stores_while_reading = 0, highest = 0;
   for (uint32_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed) + ", " + budgets.name + " budgets");
     Walk walk(seed, budgets);
@@ -398,6 +403,7 @@ void walk_all(const Budgets& budgets, uint32_t first, uint32_t last, int steps) 
     hits += walk.hits;
     evicted += walk.evicted;
     stores_while_reading += walk.stores_while_reading;
+    highest = std::max(highest, walk.highest);
     if (testing::Test::HasFailure()) {
       std::cout << "seed " << seed << " failed\n";
       return;
@@ -405,9 +411,11 @@ void walk_all(const Budgets& budgets, uint32_t first, uint32_t last, int steps) 
   }
   std::cout << "seeds " << first << "-" << last << ", " << budgets.name << " budgets: " << fetches
             << " fetches, " << hits << " hits, " << evicted << " evictions, "
-            << stores_while_reading << " stores beside unread files\n";
+            << stores_while_reading << " stores beside unread files, at most " << highest
+            << " bytes sampled in a store\n";
   EXPECT_GT(hits, fetches / 4);
   EXPECT_EQ(evicted == 0, budgets.ample());
+  EXPECT_EQ(highest > budgets.ssd / 2, !budgets.ample()) << "too little pressed against the limit";
   EXPECT_GT(stores_while_reading, 0u);
 }
 

@@ -18,8 +18,10 @@ namespace kv {
 
 class DaemonProcess {
  public:
-  /// `args` follow `cachesvc serve`. Null if it ended before it was ready.
-  static std::unique_ptr<DaemonProcess> start(std::vector<std::string> args) {
+  /// `args` follow `cachesvc serve`. Null if it ended before it was ready. `closed`: it gets no
+  /// standard input, output and error.
+  static std::unique_ptr<DaemonProcess> start(std::vector<std::string> args,
+                                              bool closed = false) {
     int ready[2];
     if (::pipe2(ready, O_CLOEXEC) != 0) return nullptr;
     args.insert(args.begin(), {KV_CACHESVC_BIN, "serve"});
@@ -30,6 +32,7 @@ class DaemonProcess {
     pid_t pid = ::fork();
     if (pid == 0) {
       ::fcntl(ready[1], F_SETFD, 0);
+      for (int fd = 0; closed && fd <= STDERR_FILENO; ++fd) ::close(fd);
       ::execv(argv[0], argv.data());
       ::_exit(127);
     }
