@@ -317,6 +317,56 @@ TEST(Restorable, DemandsAreExactlyWhatTheSimulatedCacheHolds) {
   }
 }
 
+/// mlx-lm's RotatingKVCache(max_size, keep) in prefill, `step` tokens at a time: it grows beyond
+/// max_size, so that the first token of a step sees all that it may.
+std::vector<uint32_t> prefill_buffer(uint32_t max_size, uint32_t keep, uint32_t step,
+                                     uint32_t steps) {
+  std::vector<uint32_t> rows;
+  for (uint32_t row = 0; row < step * steps;) {
+    const size_t held = rows.size(), least = max_size - 1;
+    if (held > least) rows.erase(rows.begin() + keep, rows.end() - (least - keep));
+    for (uint32_t i = 0; i < step; ++i) rows.push_back(row++);
+  }
+  return rows;
+}
+
+// A store of all rows that such a buffer holds: the lengths through the last step are restorable,
+// its own and `step` before it, and of those that the sinks alone serve, all.
+TEST(Restorable, AnOversizedPrefillBufferServesExactlyItsExtraLengths) {
+  Rng rng(11);
+  for (int i = 0; i < 300; ++i) {
+    PartGroup g = random_group(rng);
+    g.spec.kind = PartKind::window;
+    const uint32_t window = g.spec.window, keep = g.spec.keep, step = 1 + below(rng, 30);
+    const uint32_t steps = 1 + below(rng, 6), n = step * steps;
+    const auto rows = prefill_buffer(window + keep, keep, step, steps);
+    Items held;
+    std::vector<Holding> holdings;
+    for (uint32_t q : rows) {
+      held.insert({HoldingKind::rows, q, 0});
+      Holding& h = holdings.emplace_back();
+      h.object = 1;
+      h.first = q;
+      h.end = q + 1;
+      h.common = h.end_token = n;
+    }
+    uint32_t best = 0, extra = 0;
+    for (uint32_t at = 1; at <= n; ++at) {
+      bool all = true;
+      for (const Item& item : simulate(g.spec, Tokens(n, 1), at)) {
+        all &= held.contains({HoldingKind::rows, item.at, 0});
+      }
+      if (all) best = at;
+      extra += all && at + step >= n && at < n;
+      const RestorableQuery query{.query_tokens = n + 1, .common = n, .max_tokens = at};
+      ASSERT_EQ(plan_restore({&g, 1}, query, holdings).tokens, best)
+          << "window " << window << " keep " << keep << " step " << step << " of " << n;
+    }
+    EXPECT_EQ(best, n);
+    EXPECT_EQ(extra, std::min(step, n - 1)) << "window " << window << " step " << step;
+  }
+}
+
 PartGroup group_of(PartKind kind) {
   PartGroup g;
   g.spec.kind = kind;
