@@ -3,13 +3,12 @@
 // prefill: stored bytes and tokens are a function of the tokens alone.
 #include <gmock/gmock.h>
 
-#include <array>
 #include <functional>
-#include <map>
 
 #include "engine/generator.h"
 #include "engine/prompt.h"
 #include "tests/cachesvc_testing.h"
+#include "tests/engine_stored_rows.h"
 #include "tests/engine_synthetic_network.h"
 
 namespace kv {
@@ -278,49 +277,53 @@ TEST(EngineParts, ConversationsAndBranchesHitThemselves) {
   }
 }
 
-// Everything that a fetch of `tokens` has, cut to single rows: by (layer, part, side, row), states
-// by (layer, part, 9, position).
-using Rows = std::map<std::array<uint32_t, 4>, std::vector<uint8_t>>;
-
-Rows stored_rows(Client& client, const OpenReply& opened, std::vector<Token> tokens) {
-  Rows out;
-  FetchRequest request;
-  request.model = opened.model;
-  tokens.push_back(0);
-  request.query.tokens = std::move(tokens);
-  request.round_to_block = true;
-  auto reply = client.fetch(request, soon());
-  EXPECT_TRUE(reply.ok()) << reply.status().to_string();
-  if (!reply.ok()) return out;
-  EXPECT_GT(reply->tokens, 0u);
-  for (const FetchedObject& f : reply->lease.prefix().objects) {
-    for (const Plane& p : f.object->planes) {
-      for (uint32_t row = p.first_row; row < p.end_row(); ++row) {
-        auto slice = slice_rows(p, row, row + 1);
-        EXPECT_TRUE(slice.ok());
-        auto bytes = slice->bytes.span();
-        out[{p.layer, p.part, static_cast<uint32_t>(p.side), row}].assign(bytes.begin(),
-                                                                          bytes.end());
-      }
-    }
-    for (const StateBlob& s : f.object->states) {
-      auto bytes = s.bytes.span();
-      out[{s.layer, s.part, 9, reply->tokens}].assign(bytes.begin(), bytes.end());
-    }
+std::vector<std::vector<uint8_t>> copied_bytes(const Prefix& prefix) {
+  std::vector<std::vector<uint8_t>> out;
+  auto copy = [&](const Bytes& bytes) {
+    out.emplace_back(bytes.span().begin(), bytes.span().end());
+  };
+  for (const FetchedObject& f : prefix.objects) {
+    for (const Plane& p : f.object->planes) copy(p.bytes);
+    for (const StateBlob& s : f.object->states) copy(s.bytes);
   }
   return out;
 }
 
-// What both stores hold is equal, and that is most of it: one may keep older rows of a window.
-void expect_equal_bytes(const Rows& a, const Rows& b) {
-  size_t shared = 0;
-  for (const auto& [key, bytes] : a) {
-    auto it = b.find(key);
-    if (it == b.end()) continue;
-    ++shared;
-    EXPECT_EQ(bytes, it->second) << "layer " << key[0] << " part " << key[1] << " row " << key[3];
+// Sequences that took a part of a stored one over and went on with other tokens, beyond its end.
+TEST(EngineParts, ATrimmedCopyThatGrowsLeavesTheStoredBytes) {
+  for (const Shape& shape : shapes()) {
+    for (uint8_t bits : {uint8_t{0}, uint8_t{4}}) {
+      SCOPED_TRACE(std::string(shape.name) + " bits " + std::to_string(bits));
+      ModelSpec model = model_of(shape.layers);
+      auto cache = open_cache(small_options());
+      SyntheticNetwork network(model);
+      auto stored = StoredPrompts::open(network, *cache, coding_of(bits), soon());
+      ASSERT_TRUE(stored.ok()) << stored.status().to_string();
+      auto tokens = random_prompt(70, 4);
+      store_run(*stored, network, tokens, 0, Durability::accepted);
+      FetchRequest whole;
+      whole.model = stored->opened().model;
+      whole.query.tokens = plus_one(tokens);
+      auto kept = cache->fetch(whole, soon());
+      ASSERT_TRUE(kept.ok());
+      ASSERT_EQ(kept->tokens, tokens.size());
+      auto before = copied_bytes(kept->lease.prefix());
+      for (uint32_t n : {64u, 69u, 70u}) {
+        std::vector<Token> query(tokens.begin(), tokens.begin() + n);
+        KvCache copy = stored->new_cache(0);
+        auto hit = stored->fetch(plus_one(query), network, 1, copy, soon());
+        ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+        EXPECT_TRUE(n < 70 || hit->tokens == 70) << hit->tokens;
+        for (Token t : random_prompt(100 - copy.tokens(), 9)) {
+          ASSERT_TRUE(network.step(t, copy, {}).ok());
+        }
+        EXPECT_EQ(copied_bytes(kept->lease.prefix()), before) << "copy of " << hit->tokens;
+      }
+      auto again = cache->fetch(whole, soon());
+      ASSERT_TRUE(again.ok());
+      EXPECT_EQ(copied_bytes(again->lease.prefix()), before);
+    }
   }
-  EXPECT_GE(shared * 2, std::min(a.size(), b.size()));
 }
 
 TEST(EngineParts, CodedPrefillIsAFunctionOfTheTokensAlone) {
@@ -351,7 +354,7 @@ TEST(EngineParts, CodedPrefillIsAFunctionOfTheTokensAlone) {
       EXPECT_EQ(hit.tokens, cold.tokens);
       EXPECT_EQ(hit.logits, cold.logits);
       EXPECT_EQ(hit.prompt_objects, cold.prompt_objects);
-      expect_equal_bytes(expected, stored_rows(*cache, generator->opened(), all));
+      expect_equal_bytes(model, expected, stored_rows(*cache, generator->opened(), all));
       if (testing::Test::HasFailure()) return;
     }
   }
@@ -377,7 +380,7 @@ TEST(EngineParts, CodedPrefillRecomputesBlocksOfGeneratedTokens) {
     EXPECT_EQ(cold.reused_tokens, 0u);
     EXPECT_EQ(second.tokens, cold.tokens);
     EXPECT_EQ(second.logits, cold.logits);
-    expect_equal_bytes(stored_rows(*cache, generator->opened(), turn),
+    expect_equal_bytes(model, stored_rows(*cache, generator->opened(), turn),
                        stored_rows(*empty, other->opened(), turn));
     if (testing::Test::HasFailure()) return;
   }

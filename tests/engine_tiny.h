@@ -250,4 +250,45 @@ inline void expect_restores_everywhere(const std::string& name, uint8_t bits, ui
   expect_all(reopened, true);
 }
 
+/// One store of the prompt: exactly the lengths that its rows, carries and states allow are served,
+/// from RAM and, after a restart, from the SSD; every `stride`th of them, the first and the last
+/// ones go on as the run that stored them.
+inline void expect_one_store_serves(const std::string& name, uint32_t stride) {
+  TempDir dir;
+  auto options = tiny_options(dir.store());
+  std::vector<uint32_t> lengths;  // that are restorable
+  TinyRun cold;
+  auto expect_all = [&](TinyBench& bench, bool from_ssd) {
+    size_t next = 0;
+    uint32_t served = 0;
+    for (uint32_t n = 1; n <= kTinyLongest && !testing::Test::HasFailure(); ++n) {
+      bool fits = next < lengths.size() && lengths[next] == n;
+      if (fits) served = n, ++next;
+      FetchReply reply = bench.fetch(n);
+      ASSERT_EQ(reply.tokens, served) << "at most " << n << ": " << reply.reason;
+      if (fits && (next < 9 || next % stride == 0 || n + 5 > kTinyLongest)) {
+        bench.expect_resumes(std::move(reply), cold);
+      }
+    }
+    EXPECT_EQ(served, kTinyLongest) << (from_ssd ? "from SSD" : "from RAM");
+  };
+  {
+    TinyBench bench(name, 0, open_cache(options));
+    KvCache sequence = bench.empty();
+    auto prompt = std::span(bench.golden.tokens).first(kTinyLongest);
+    ASSERT_TRUE(bench.network->prefill(prompt, sequence, soon()).ok());
+    bench.store(sequence);
+    for (uint32_t n = 1; n <= kTinyLongest; ++n) {
+      if (bench.restorable(n)) lengths.push_back(n);
+    }
+    cold = bench.finish(sequence);
+    EXPECT_EQ(cold.tokens, bench.golden.greedy);
+    expect_all(bench, false);
+    Status drained = bench.cache().drain(soon());
+    ASSERT_TRUE(drained.ok()) << drained.to_string();
+  }
+  TinyBench reopened(name, 0, open_cache(options));
+  expect_all(reopened, true);
+}
+
 }  // namespace kv

@@ -56,28 +56,8 @@ TEST_P(TinyModels, OnlyPlainRowsAreCoded) {
   }
 }
 
-// One store of the prompt: exactly the lengths that its rows, carries and states allow are served,
-// and none of them changes a token.
 TEST_P(TinyModels, OneStoreServesExactlyWhatItHolds) {
-  TinyBench bench(GetParam(), 0, open_cache(tiny_options("")));
-  KvCache sequence = bench.empty();
-  auto prompt = std::span(bench.golden.tokens).first(kTinyLongest);
-  ASSERT_TRUE(bench.network->prefill(prompt, sequence, soon()).ok());
-  bench.store(sequence);
-  TinyRun cold = bench.finish(sequence);
-  EXPECT_EQ(cold.tokens, bench.golden.greedy);
-  uint32_t served = 0, lengths = 0;
-  for (uint32_t n = 1; n <= kTinyLongest; ++n) {
-    bool fits = bench.restorable(n);
-    if (fits) served = n;
-    FetchReply reply = bench.fetch(n);
-    ASSERT_EQ(reply.tokens, served) << "at most " << n << ": " << reply.reason;
-    if (fits && (++lengths < 9 || lengths % kStride == 0 || n + 5 > kTinyLongest)) {
-      bench.expect_resumes(std::move(reply), cold);
-    }
-  }
-  RecordProperty("restorable_lengths", static_cast<int>(lengths));
-  EXPECT_EQ(served, kTinyLongest);
+  expect_one_store_serves(GetParam(), kStride);
 }
 
 // A state of another position or size is a miss, by name.
