@@ -75,8 +75,19 @@ const TellingKey kTellingKeys[] = {
     {"index_topk", Attention::deepseek_v4},
     {"state_size", Attention::mamba},
     {"ssm_cfg", std::nullopt},
+    {"ssm_state_size", std::nullopt},
+    {"lru_width", std::nullopt},
+    {"conv_L_cache", std::nullopt},
+    {"linear_attn_config", std::nullopt},
+    {"hybrid_override_pattern", std::nullopt},
+    {"block_types", std::nullopt},
+    {"attn_type_list", std::nullopt},
+    {"sparse_config", std::nullopt},
+    {"sparse_attention_config", std::nullopt},
     {"attention_sink_size", std::nullopt},
     {"cross_attention_layers", std::nullopt},
+    {"cla_share_factor", std::nullopt},
+    {"num_kv_shared_layers", std::nullopt},
 };
 
 Status bad_field(const std::string& key, const std::string& what) {

@@ -5,7 +5,8 @@
 // (text_config, llm_config, language_config, thinker_config, up to three deep). A family is known
 // by model_type or, where that is missing or unknown, by the architecture's name. What is not known
 // is refused by name: a family, a layer type, a key that stands for another kind of attention
-// (latents, an indexer), rotary scaling by total length. Any bytes are safe input.
+// (latents, an indexer; a list, so a family's new key is not known before it is listed), rotary
+// scaling by total length. Any bytes are safe input.
 #pragma once
 
 #include <map>

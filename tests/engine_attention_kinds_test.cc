@@ -256,6 +256,17 @@ TEST(AttentionKinds, TheTinyModelsAreWhatTheirConfigurationsSay) {
   }
 }
 
+TEST(AttentionKinds, KeysOfOtherKindsAreRefusedInAKnownFamily) {
+  for (const char* key :
+       {"ssm_state_size", "lru_width", "conv_L_cache", "linear_attn_config", "block_types",
+        "hybrid_override_pattern", "attn_type_list", "sparse_config", "sparse_attention_config",
+        "attention_sink_size", "cla_share_factor", "num_kv_shared_layers"}) {
+    json c = plain("llama");
+    c[key] = 4;
+    EXPECT_THAT(shape(c), HasSubstr("llama with " + std::string(key)));
+  }
+}
+
 TEST(AttentionKinds, AreRememberedPerModel) {
   AttentionKinds kinds;
   Id a, b;
