@@ -1,5 +1,7 @@
 // The tiny models against transformers, and through the real cache: at every length that what was
 // stored allows, from RAM and from SSD, they go on as the run that stored them.
+#include <array>
+
 #include "engine/batch.h"
 #include "engine/generator.h"
 #include "tests/engine_tiny.h"
@@ -123,32 +125,48 @@ TEST_P(TinyModels, GeneratedTokensAreTransformers) {
   }
 }
 
-// Rows of ragged lengths that join one after the other compute what each computes by itself.
+// Rows that join one after the other, empty or over stored prefixes that share a block, compute
+// what each computes by itself.
 TEST_P(TinyModels, BatchedRowsAreSingleRuns) {
   constexpr uint32_t kRows = 5, kTokens = 150;
   TinyBench bench(GetParam(), 4, open_cache(tiny_options("")));
   std::vector<std::vector<float>> single(kRows);
   Batch batch(*bench.network);
   std::vector<Batch::Row*> rows;
-  auto tokens_of = [&](uint32_t r) { return bench.golden.tokens.begin() + 90 * r; };
+  KvCache sequence = bench.empty();
+  for (uint32_t n : {130u, 198u}) {
+    auto stored = std::span(bench.golden.tokens).first(n);
+    ASSERT_TRUE(bench.network->prefill(stored, sequence, soon()).ok());
+    bench.store(sequence);
+  }
+  auto prefix_of = [](uint32_t r) { return std::array{0u, 130u, 198u}[r % 3]; };
+  auto token_of = [&](uint32_t r, uint32_t at) { return bench.golden.tokens[90 * r + at % 90]; };
+  auto begin = [&](uint32_t r) {
+    KvCache cache = bench.empty();
+    if (prefix_of(r) == 0) return cache;
+    FetchReply reply = bench.fetch(prefix_of(r));
+    EXPECT_EQ(reply.tokens, prefix_of(r));
+    EXPECT_TRUE(cache.adopt(std::move(reply.lease), bench.prompt()).ok());
+    return cache;
+  };
   for (uint32_t r = 0; r < kRows; ++r) {
-    KvCache alone = bench.empty();
+    KvCache alone = begin(r);
     single[r].resize(bench.network->vocab());
-    for (uint32_t i = 0; i < kTokens; ++i) {
-      ASSERT_TRUE(bench.network->step(tokens_of(r)[i], alone, single[r]).ok());
+    while (alone.tokens() < prefix_of(r) + kTokens) {
+      ASSERT_TRUE(bench.network->step(token_of(r, alone.tokens()), alone, single[r]).ok());
     }
   }
   for (uint32_t step = 0, left = kRows; left > 0; ++step) {
     if (step % 20 == 0 && rows.size() < kRows) {
-      auto row = std::make_unique<Batch::Row>(bench.empty(), 0);
+      auto row = std::make_unique<Batch::Row>(begin(static_cast<uint32_t>(rows.size())), 0);
       rows.push_back(*batch.join(std::move(row)));
     }
     for (uint32_t r = 0; r < rows.size(); ++r) {
-      if (rows[r] != nullptr) rows[r]->token = tokens_of(r)[rows[r]->cache.tokens()];
+      if (rows[r] != nullptr) rows[r]->token = token_of(r, rows[r]->cache.tokens());
     }
     batch.step();
     for (uint32_t r = 0; r < rows.size(); ++r) {
-      if (rows[r] == nullptr || rows[r]->cache.tokens() < kTokens) continue;
+      if (rows[r] == nullptr || rows[r]->cache.tokens() < prefix_of(r) + kTokens) continue;
       EXPECT_TRUE(rows[r]->status.ok()) << rows[r]->status.to_string();
       EXPECT_EQ(rows[r]->logits, single[r]) << r;
       batch.leave(rows[r]);
