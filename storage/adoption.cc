@@ -8,8 +8,7 @@
 namespace kv {
 namespace {
 
-constexpr uint64_t kFilesAtATime = 512;  // rows that wait for one transaction
-constexpr uint32_t kMaxReads = 5;        // each in another run
+constexpr uint32_t kMaxReads = 5;  // each in another run
 
 }  // namespace
 
@@ -23,21 +22,23 @@ uint64_t Adoption::settle(uint64_t max_recency) {
 }
 
 void Adoption::run(uint64_t max_files, Recovery& out) {
-  std::vector<UnreadFile> again;
-  while (max_files > 0 && !unread_.empty()) {
-    uint64_t count = std::min({max_files, kFilesAtATime, uint64_t{unread_.size()}});
-    max_files -= count;
+  uint64_t left = std::min(max_files, uint64_t{unread_.size()});
+  while (left > 0) {
+    const uint64_t count = std::min(left, kAdoptedAtATime);
+    left -= count;
+    std::vector<UnreadFile> again;
     std::vector<KnownObject> adopted;
-    for (; count > 0; --count) {
-      UnreadFile file = unread_.front();
-      unread_.pop_front();
-      if (!read(file, adopted, out)) again.push_back(file);
+    for (uint64_t i = 0; i < count; ++i) {
+      if (!read(unread_[i], adopted, out)) again.push_back(unread_[i]);
     }
-    out.adopted += adopted.size();
     catalog_.adopt(adopted);
+    out.objects.reserve(out.objects.size() + adopted.size());
+    unread_.insert(unread_.end(), again.begin(), again.end());
+    // Nothing takes memory from here on: without it all of them would still be unread.
+    out.adopted += adopted.size();
     std::move(adopted.begin(), adopted.end(), std::back_inserter(out.objects));
+    unread_.erase(unread_.begin(), unread_.begin() + static_cast<ptrdiff_t>(count));
   }
-  unread_.insert(unread_.end(), again.begin(), again.end());
   out.unread = unread_.size();
 }
 
@@ -47,7 +48,10 @@ bool Adoption::read(UnreadFile& file, std::vector<KnownObject>& adopted, Recover
   auto view =
       info.ok() ? read_head(dir_.files(), path, dir_.key()) : Result<HeaderView>(info.status());
   Status status = view.ok() ? Status() : view.status();
-  if (status.code() == StatusCode::not_found) return true;  // erased since it was listed
+  if (status.code() == StatusCode::not_found) {  // erased since it was listed, or moved away before
+    if (file.has_row) catalog_.remove(std::span(&name, 1));
+    return true;
+  }
   if (status.ok() && view->header.name != file.name) {
     status = corruption("the file holds another object than its name says");
   }

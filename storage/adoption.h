@@ -25,19 +25,24 @@ struct UnreadFile {
   uint32_t failures = 0; ///< reads that said nothing about the file: no descriptor, an I/O error
 };
 
+inline constexpr uint64_t kAdoptedAtATime = 512;  ///< rows of one transaction
+
 class Adoption {
  public:
   Adoption(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine, OtherKeys& others)
       : dir_(dir), catalog_(catalog), quarantine_(quarantine), others_(others) {}
 
   void add(UnreadFile file) { unread_.push_back(file); }
+  uint64_t unread() const { return unread_.size(); }
   /// All are added: orders them by age and gives those without a row their recency, above
   /// `max_recency`. Files without rows are the newest (their writer died before the row) or all
   /// there is: the order in which they were written is the best that there is. Returns: the highest
   /// recency.
   uint64_t settle(uint64_t max_recency);
   /// Reads at most `max_files`, the oldest first, and adds what it finds to `out`. What can't be
-  /// read just now stays unread, behind the others, until it has failed kMaxReads times.
+  /// read just now stays unread, behind the others, until it has failed kMaxReads times. Without
+  /// memory (bad_alloc) those from the last whole kAdoptedAtATime on are unread still, and `out`
+  /// may have counted some.
   void run(uint64_t max_files, Recovery& out);
   /// Files a failed file by what is wrong with it. Returns: true if it stays as another key's.
   bool reject(const std::string& path, const ParsedName& name, const Status& status,

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "proto/identity.h"
 #include "storage/file_names.h"
@@ -59,11 +60,17 @@ StatusCode code_of(int rc) {
       return StatusCode::resource_exhausted;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-    case SQLITE_NOMEM:
       return StatusCode::busy;
     default:
       return StatusCode::io_error;
   }
+}
+
+// Ends a transaction: also one that found no memory to end. SQLite's lack of memory is
+// std::bad_alloc in all that follows.
+bool roll_back(sqlite3* db) {
+  return sqlite3_get_autocommit(db) != 0 ||
+         sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr) == SQLITE_OK;
 }
 
 // Binds values to ?1, ?2, … in order; a failure shows when the statement is stepped.
@@ -221,8 +228,8 @@ Catalog::~Catalog() {
 
 Status Catalog::failure(const char* what) const {
   int rc = db_ == nullptr ? SQLITE_NOMEM : sqlite3_extended_errcode(db_);
-  return {code_of(rc), std::string("catalog: ") + what + ": " +
-                           (db_ == nullptr ? "out of memory" : sqlite3_errmsg(db_))};
+  if ((rc & 0xff) == SQLITE_NOMEM) throw std::bad_alloc();
+  return {code_of(rc), std::string("catalog: ") + what + ": " + sqlite3_errmsg(db_)};
 }
 
 Status Catalog::exec(const char* sql) {
@@ -362,15 +369,25 @@ Result<Catalog::Rows> Catalog::load() {
   return rows;
 }
 
+Result<std::vector<std::string>> Catalog::files() {
+  sqlite3_stmt* stmt = nullptr;
+  KV_RETURN_IF_ERROR(prepare("SELECT file FROM objects", &stmt));
+  std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> owned(stmt, sqlite3_finalize);
+  std::vector<std::string> files;
+  int rc;
+  while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) Columns(stmt).text(files.emplace_back());
+  if (rc != SQLITE_DONE) return failure("files");
+  return files;
+}
+
 template <typename Body>
 Status Catalog::transaction(Body body) {
+  if (!roll_back(db_)) return failure("rollback");
   KV_RETURN_IF_ERROR(exec("BEGIN IMMEDIATE"));
   // Whatever ends it before the commit; the first error is the one to report.
   struct End {
     sqlite3* db;
-    ~End() {
-      if (sqlite3_get_autocommit(db) == 0) sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
-    }
+    ~End() { (void)roll_back(db); }
   } end{db_};
   KV_RETURN_IF_ERROR(body());
   return exec("COMMIT");
@@ -417,11 +434,13 @@ Status Catalog::set_recency(std::span<const std::pair<std::string, uint64_t>> re
 }
 
 Status Catalog::checkpoint() {
+  if (!roll_back(db_)) return failure("rollback");
   int rc = sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
   return rc == SQLITE_OK ? Status() : failure("checkpoint");
 }
 
 Status Catalog::compact() {
+  if (!roll_back(db_)) return failure("rollback");
   KV_RETURN_IF_ERROR(exec("VACUUM"));
   return checkpoint();
 }

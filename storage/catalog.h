@@ -58,6 +58,9 @@ class Catalog {
   /// Every row, verified. Returns: corruption, io_error.
   Result<Rows> load();
 
+  /// The file names of all rows. Returns: corruption, io_error.
+  Result<std::vector<std::string>> files();
+
   /// Each call is one transaction: all of it or nothing. Return: io_error, resource_exhausted (disk
   /// full), corruption.
   Status upsert(std::span<const KnownObject> objects);

@@ -5,6 +5,8 @@
 #include <memory>
 #include <new>
 
+#include "storage/file_names.h"
+
 namespace kv {
 namespace {
 
@@ -57,7 +59,7 @@ void CatalogMirror::start_anew() {
     if (!info.ok()) continue;
     dir_.ledger().add(info->allocated_bytes);  // take() expects it to be counted
     Status moved = quarantine_.take(path + suffix, std::string(kCatalogFile) + suffix);
-    if (!moved.ok()) ++failures_;
+    if (!moved.ok()) ++failures_, left_old_ = true;
   }
   auto opened = Catalog::open(path, dir_.files(), dir_.key());
   if (opened.ok()) {
@@ -81,7 +83,7 @@ void CatalogMirror::upsert(std::span<const KnownObject> objects) {
   if (!catalog_) return;
   uint64_t bound = 0;
   for (const auto& object : objects) bound += Catalog::growth_bound(object.header);
-  after([&] { return catalog_->upsert(objects); }, bound);
+  (void)after([&] { return catalog_->upsert(objects); }, bound);
 }
 
 void CatalogMirror::adopt(std::span<const KnownObject> objects) {
@@ -105,26 +107,29 @@ void CatalogMirror::adopt(std::span<const KnownObject> objects) {
 void CatalogMirror::remove(std::span<const std::string> files) {
   in_batches(files, kRowsPerBatch, [&](std::span<const std::string> batch) {
     if (!catalog_) return;
-    after([&] { return catalog_->remove(batch); }, batch.size() * Catalog::growth_bound({}));
+    auto gone = after([&] { return catalog_->remove(batch); },
+                      batch.size() * Catalog::growth_bound({}));
+    left_rows_ |= gone != Changed::yes;
+    if (gone == Changed::no_memory) throw std::bad_alloc();
   });
 }
 
 void CatalogMirror::set_recency(std::span<const std::pair<std::string, uint64_t>> recency) {
   in_batches(recency, kRowsPerBatch, [&](std::span<const std::pair<std::string, uint64_t>> batch) {
     if (!catalog_) return;
-    after([&] { return catalog_->set_recency(batch); }, batch.size() * Catalog::growth_bound({}));
+    (void)after([&] { return catalog_->set_recency(batch); },
+                batch.size() * Catalog::growth_bound({}));
   });
 }
 
 Status CatalogMirror::checkpoint() {
   if (!catalog_) return {};
-  Status status = {StatusCode::busy, "out of memory"};
-  try {
-    status = catalog_->checkpoint();
-  } catch (const std::bad_alloc&) {
-  }
+  struct Measured {
+    CatalogMirror& mirror;
+    ~Measured() { (void)mirror.measure(mirror.log_bytes_); }
+  } measured{*this};
+  Status status = catalog_->checkpoint();
   if (!status.ok()) ++failures_;
-  (void)measure(log_bytes_);
   return status;
 }
 
@@ -133,10 +138,29 @@ uint64_t CatalogMirror::room_to_compact() const {
   return 2 * (database_bytes_ + database_bytes_ / 64 + kLogBytes);
 }
 
+// Those whose removal failed are among the rows without a file.
+void CatalogMirror::drop_left_rows() {
+  if (!left_rows_) return;
+  auto files = catalog_->files();
+  if (!files.ok()) return;
+  bool unsure = false;
+  std::erase_if(*files, [&](const std::string& file) {
+    auto name = parse_file_name(file);
+    if (!name) return false;
+    auto info = dir_.files().stat(dir_.file_path(name->object.id, file));
+    bool gone = info.status().code() == StatusCode::not_found;
+    unsure |= !info.ok() && !gone;
+    return !gone;
+  });
+  left_rows_ = unsure;
+  remove(*files);
+}
+
 Status CatalogMirror::compact() {
   if (!catalog_) {
     return {StatusCode::busy, "catalog: open in another process or unusable: not compacted"};
   }
+  drop_left_rows();
   KV_RETURN_IF_ERROR(checkpoint());  // the log's promise covers the database's growth from here on
   uint64_t room = room_to_compact();
   if (!dir_.ledger().reserve(room)) {
@@ -144,28 +168,37 @@ Status CatalogMirror::compact() {
                                                 " bytes needed to compact the catalog, " +
                                                 std::to_string(dir_.ledger().left()) + " left"};
   }
+  struct Reserved {
+    CatalogMirror& mirror;
+    uint64_t bytes;
+    ~Reserved() {
+      (void)mirror.measure(bytes / 2);
+      mirror.dir_.ledger().unreserve(bytes);
+    }
+  } reserved{*this, room};
   Status status = catalog_->compact();
   if (!status.ok()) ++failures_;
-  (void)measure(room / 2);
-  dir_.ledger().unreserve(room);
-  if (status.ok() && failures() > 0) {
-    status = {StatusCode::io_error, "catalog: " + std::to_string(failures()) +
-                                        " changes failed since the start: restart to drop what "
-                                        "is left of them"};
+  if (status.ok() && (left_rows_ || left_old_)) {
+    status = {StatusCode::io_error, left_rows_ ? "catalog: rows could not be removed"
+                                               : "catalog: the old one could not be moved away"};
   }
   return status;
 }
 
 template <typename Change>
-void CatalogMirror::after(Change change, uint64_t growth_bound) {
-  bool done = false;
+CatalogMirror::Changed CatalogMirror::after(Change change, uint64_t growth_bound) noexcept {
+  Changed done = Changed::no_memory;
   try {
-    done = change().ok();
+    done = change().ok() ? Changed::yes : Changed::no;
   } catch (const std::bad_alloc&) {
   }
-  if (!done) ++failures_;
+  if (done != Changed::yes) ++failures_;
   (void)measure(growth_bound);
-  if (log_bytes_ > kLogBytes) (void)checkpoint();  // a failure is counted there
+  try {
+    if (log_bytes_ > kLogBytes) (void)checkpoint();  // a failure is counted there
+  } catch (const std::bad_alloc&) {                  // with the next change
+  }
+  return done;
 }
 
 Status CatalogMirror::measure(uint64_t growth_bound) noexcept {

@@ -33,7 +33,10 @@ class CatalogMirror {
   void upsert(std::span<const KnownObject> objects);
   /// Adds rows as far as the ledger has room: the rest is adopted again next time.
   void adopt(std::span<const KnownObject> objects);
+  /// Without memory (bad_alloc) some rows may remain: calling again is right.
   void remove(std::span<const std::string> files);
+  /// Some rows are there whose files are going: compact() finds them.
+  void leave_rows() { left_rows_ = true; }
   void set_recency(std::span<const std::pair<std::string, uint64_t>> recency);
   /// Returns: io_error and others of Catalog::checkpoint.
   Status checkpoint();
@@ -52,8 +55,10 @@ class CatalogMirror {
 
  private:
   void start_anew();
+  void drop_left_rows();
+  enum class Changed : uint8_t { yes, no, no_memory };
   template <typename Change>
-  void after(Change change, uint64_t growth_bound);
+  Changed after(Change change, uint64_t growth_bound) noexcept;
   /// `growth_bound`: what database and log may have grown by, charged where they can't be measured.
   Status measure(uint64_t growth_bound) noexcept;
 
@@ -61,6 +66,8 @@ class CatalogMirror {
   Quarantine& quarantine_;
   std::unique_ptr<Catalog> catalog_;  // null if not even a new one could be made
   std::atomic<uint64_t> failures_{0}, bytes_written_{0};
+  bool left_rows_ = false;  // what was to be removed is in the catalog still
+  bool left_old_ = false;   // an unusable catalog could not be moved away
   uint64_t database_bytes_ = 0, log_bytes_ = 0;  // in the ledger; the log's size is promised once
                                                  // more, for the next checkpoint
 };

@@ -16,6 +16,8 @@ constexpr size_t kMaxPendingTouches = 256;
 constexpr uint64_t kQuarantineShare = 8;  // at most limit_bytes / 8 of damaged files
 constexpr size_t kEraseBatch = 64;        // rows that go before their files do
 
+Status out_of_memory() { return {StatusCode::busy, "out of memory"}; }
+
 }  // namespace
 
 DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, Files& files,
@@ -43,23 +45,31 @@ DirectoryTier::~DirectoryTier() {
   dir_.files().close(lock_);
 }
 
-Result<Recovery> DirectoryTier::recover() {
+Result<Recovery> DirectoryTier::recover() try {
   std::lock_guard lock(writer_mutex_);
-  if (recovered_) return Status(StatusCode::internal, "recover() was called twice");
+  if (std::exchange(recovered_, true)) {
+    return Status(StatusCode::internal, "recover() was called twice");
+  }
   RecoveryScan scan(dir_, catalog_, quarantine_, adoption_, options_.reindex,
                     options_.adopt_at_start);
   KV_ASSIGN_OR_RETURN(Recovery found, scan.run());
   recency_ = scan.max_recency();
   counters_.unknown_bytes = found.unknown_bytes;
-  recovered_ = true;
   return found;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Recovery DirectoryTier::adopt_more(uint64_t max_files) {
   auto start = std::chrono::steady_clock::now();
   std::lock_guard lock(writer_mutex_);
   Recovery out;
-  adoption_.run(max_files, out);
+  try {
+    adoption_.run(std::min(max_files, kAdoptedAtATime), out);
+  } catch (const std::bad_alloc&) {  // all of them are unread still
+    out = {};
+  }
+  out.unread = adoption_.unread();
   counters_.unknown_bytes += out.unknown_bytes;
   auto took = std::chrono::steady_clock::now() - start;
   out.milliseconds =
@@ -67,7 +77,7 @@ Recovery DirectoryTier::adopt_more(uint64_t max_files) {
   return out;
 }
 
-Result<FileImage> DirectoryTier::read(const ObjectName& name) {
+Result<FileImage> DirectoryTier::read(const ObjectName& name) try {
   std::string path = dir_.file_path(name.id, file_name(name));
   ++counters_.reads;
   auto image = read_object(dir_.files(), path, name, dir_.key());
@@ -81,6 +91,8 @@ Result<FileImage> DirectoryTier::read(const ObjectName& name) {
     ++counters_.read_errors;
   }
   return image;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 // The second and last try: a transient error in between disk and memory is over by now. As a
@@ -133,13 +145,11 @@ Status DirectoryTier::remove_file(const Id& id, const std::string& name, EraseRe
   return {};
 }
 
-Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names) {
-  std::lock_guard lock(writer_mutex_);
-  EraseReply reply;
+// Without memory it goes on with what takes none. Rows first: one without a file is dropped at the
+// next start, or when this is repeated.
+Status DirectoryTier::erase_batch(std::span<const ObjectName> batch, EraseReply& reply) {
   Status first_error;
-  while (!names.empty()) {
-    auto batch = names.first(std::min(names.size(), kEraseBatch));
-    names = names.subspan(batch.size());
+  try {
     std::vector<std::string> files;
     for (const auto& name : batch) {
       files.push_back(file_name(name));
@@ -147,18 +157,40 @@ Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names) {
     }
     catalog_.remove(files);
     publisher_.observe(Step::row_removed, files.front());
-    for (size_t i = 0; i < batch.size(); ++i) {
-      Status status = remove_file(batch[i].id, files[i], reply);
-      if (!status.ok() && status.code() != StatusCode::not_found && first_error.ok()) {
-        first_error = std::move(status);
-      }
+  } catch (const std::bad_alloc&) {
+    catalog_.leave_rows();
+    first_error = out_of_memory();
+  }
+  for (const ObjectName& name : batch) {
+    Status status;
+    try {
+      status = remove_file(name.id, file_name(name), reply);
+    } catch (const std::bad_alloc&) {
+      status = out_of_memory();
     }
+    bool gone = status.ok() || status.code() == StatusCode::not_found;
+    if (!gone && first_error.ok()) first_error = std::move(status);
+  }
+  return first_error;
+}
+
+Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names) try {
+  std::lock_guard lock(writer_mutex_);
+  EraseReply reply;
+  Status first_error;
+  while (!names.empty()) {
+    auto batch = names.first(std::min(names.size(), kEraseBatch));
+    names = names.subspan(batch.size());
+    Status status = erase_batch(batch, reply);
+    if (first_error.ok()) first_error = std::move(status);
   }
   Status synced = dir_.sync_folders();
   (void)dir_.measure_all();  // charged for if it fails
   if (!first_error.ok()) return first_error;
   if (!synced.ok()) return synced;
   return reply;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 void DirectoryTier::touch(std::span<const ObjectName> names) {
@@ -179,10 +211,12 @@ Status DirectoryTier::sync() {
   return dir_.sync_folders();
 }
 
-Status DirectoryTier::checkpoint() {
+Status DirectoryTier::checkpoint() try {
   std::lock_guard lock(writer_mutex_);
   flush_touches();
   return catalog_.checkpoint();
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 // No put is under way: what is there could not be unlinked when its put failed.
@@ -201,7 +235,7 @@ Status DirectoryTier::remove_temps() {
   return {first.code(), std::to_string(left) + " temporary files are left: " + first.message()};
 }
 
-Status DirectoryTier::scrub() {
+Status DirectoryTier::scrub() try {
   std::lock_guard lock(writer_mutex_);
   flush_touches();
   Status status = remove_temps();
@@ -215,6 +249,8 @@ Status DirectoryTier::scrub() {
   if (status.ok()) status = compacted;
   (void)dir_.measure_all();  // charged for if it fails
   return status;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 uint64_t DirectoryTier::scrub_room() {

@@ -78,6 +78,7 @@ class DirectoryTier final : public SsdTier {
   Status put_record(const EncodedFile& file, const Id& id, const std::string& name);
   /// Unlinks, and takes its bytes off the ledger. Returns: not_found, io_error.
   Status remove_file(const Id& id, const std::string& name, EraseReply& reply);
+  Status erase_batch(std::span<const ObjectName> batch, EraseReply& reply);
   Result<FileImage> read_again(const ObjectName& name, const std::string& path);
   /// The row, then the file. Returns: io_error; not_found.
   Status move_away(const ObjectName& name, const std::string& path);

@@ -5,9 +5,9 @@
 // it: the directory (everything in it) never exceeds limit_bytes. A damaged file is a miss, never
 // wrong bytes. Threads: any thread may call; all calls block. read() runs in parallel with reads
 // and with one writer; put, erase, touch, sync, checkpoint, recover and the record calls wait for
-// each other; stats and the room calls wait for nobody. Memory: any call may throw std::bad_alloc,
-// and leaves no lock, temporary file or open transaction behind then; a put that finds none answers
-// busy for what it did not write.
+// each other; stats and the room calls wait for nobody. Memory: a call that finds none is done or
+// busy, and done when it is repeated; put, touch, quarantine and the calls about records may throw
+// std::bad_alloc instead.
 #pragma once
 
 #include <cstdint>
@@ -146,12 +146,14 @@ class SsdTier {
   SsdTier& operator=(const SsdTier&) = delete;
 
   /// Reads what is there and makes the catalog agree with the files. Call it once, before any other
-  /// call. Deletes nothing but temporary files and rows; damaged files go to quarantine.
-  /// Returns: io_error if a folder can't be listed or measured: close the tier and open it again.
+  /// call: one that failed is repeated on a tier opened anew. Deletes nothing but temporary files
+  /// and rows; damaged files go to quarantine.
+  /// Returns: io_error if a folder can't be listed or measured; busy (no memory).
   virtual Result<Recovery> recover() = 0;
-  /// Reads the headers of at most `max_files` of the files that recover() left unread, the oldest
-  /// first, and tells what it found: objects (some may be known by now: a put found their file),
-  /// adopted, quarantined, unreadable, foreign versions, and how many are unread still.
+  /// Reads the headers of at most `max_files` (and 512) of those that recover() left unread, the
+  /// oldest first, and tells what it found: objects (some may be known by now: a put found their
+  /// file), adopted, quarantined, unreadable, foreign versions, and how many are unread still: all
+  /// of them where there was no memory.
   virtual Recovery adopt_more(uint64_t max_files) = 0;
 
   /// Publishes objects in the given order (parents first): one result each. `level` is spilled or

@@ -16,10 +16,12 @@ namespace kv {
 
 class FailingNew {
  public:
-  /// Fails allocation `nth` (from 1) and the `more` that follow it.
-  static void arm(int64_t nth, int64_t more) {
+  /// Fails allocation `nth` (from 1) and the `more` that follow it. `of_sqlite`: of SQLite's
+  /// own (storage_failing_sqlite.h), else of operator new.
+  static void arm(int64_t nth, int64_t more, bool of_sqlite = false) {
     failures_ = 0;
     last_ = nth + more;
+    of_sqlite_ = of_sqlite;
     nth_ = nth;
     count_ = 0;
     armed_ = true;
@@ -27,8 +29,8 @@ class FailingNew {
   static void disarm() { armed_ = false; }
   /// Since arm().
   static int64_t failures() { return failures_; }
-  static bool should_fail() {
-    if (!armed_ || !watched) return false;
+  static bool should_fail(bool sqlite = false) {
+    if (!armed_ || !watched || sqlite != of_sqlite_) return false;
     int64_t n = ++count_;
     if (n < nth_ || n > last_) return false;
     ++failures_;
@@ -38,7 +40,7 @@ class FailingNew {
   static inline thread_local bool watched = true;
 
  private:
-  static inline std::atomic<bool> armed_{false};
+  static inline std::atomic<bool> armed_{false}, of_sqlite_{false};
   static inline std::atomic<int64_t> nth_{0}, last_{0}, count_{0}, failures_{0};
 };
 

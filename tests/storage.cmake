@@ -16,6 +16,7 @@ target_compile_definitions(storage_recovery_test
 kv_test(storage_inspect_test LABELS storage DEPS kv_storage)
 kv_test(storage_damage_test LABELS storage DEPS kv_storage)
 kv_test(storage_fault_test LABELS storage DEPS kv_storage)
+kv_test(storage_memory_test LABELS storage DEPS kv_storage SQLite::SQLite3)
 kv_test(storage_kill_test LABELS storage DEPS kv_storage)
 kv_test(storage_power_test LABELS storage DEPS kv_storage)
 
