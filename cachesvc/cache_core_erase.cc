@@ -99,6 +99,7 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
       return true;
     }, [](bool) {});
   }
+  for (ObjectName& name : take_left_files()) names.push_back(std::move(name));
   erase_files(std::move(names), whole_namespace, std::move(finish));
   if (!opening_) release_realms();
 }
@@ -112,9 +113,7 @@ void CacheCore::Impl::erase_files(std::vector<ObjectName> names, bool and_scrub,
   for (size_t at = 0; at < names.size(); at += kErasedAtATime) {
     auto from = names.begin() + static_cast<ptrdiff_t>(at);
     auto count = static_cast<ptrdiff_t>(std::min(kErasedAtATime, names.size() - at));
-    on_ssd([ssd = ssd_, part = std::vector<ObjectName>(from, from + count)] {
-      return ssd->erase(part).status();
-    }, [first_error](Status status) {
+    unlink({from, from + count}, [first_error](Status status) {
       if (first_error->ok()) *first_error = std::move(status);
     });
   }
@@ -122,8 +121,30 @@ void CacheCore::Impl::erase_files(std::vector<ObjectName> names, bool and_scrub,
     done(first_error->ok() ? status : *first_error);
   };
   if (and_scrub) return scrub(std::move(end));
-  on_ssd([ssd = ssd_, none = names.empty()] { return none ? Status() : ssd->checkpoint(); },
-         std::move(end));
+  on_ssd([ssd = ssd_] { return ssd->checkpoint(); }, std::move(end));
+}
+
+// Of what the index knows no more. Those that stay (an error, no memory) are remembered: an erase
+// that says that it is done has left none. There are never more than files in the directory.
+void CacheCore::Impl::unlink(std::vector<ObjectName> names, std::function<void(Status)> done) {
+  auto shared = std::make_shared<const std::vector<ObjectName>>(std::move(names));
+  on_ssd([ssd = ssd_, shared] { return ssd->erase(*shared).status(); },
+         [this, shared, done = std::move(done)](Status status) {
+    if (!status.ok()) left_files_.insert(shared->begin(), shared->end());
+    done(std::move(status));
+  });
+}
+
+// What was stored anew since then is left no longer: its record tells of its file, or its write is
+// under way.
+std::vector<ObjectName> CacheCore::Impl::take_left_files() {
+  std::vector<ObjectName> names;
+  for (const ObjectName& name : std::exchange(left_files_, {})) {
+    const Record* r = index_.find(name);
+    bool anew = r && (r->on_ssd() || r->spill_queued || r->known_file_bytes > 0);
+    if (!anew) names.push_back(name);
+  }
+  return names;
 }
 
 // A full SSD makes room for the new catalog once, as it does for objects.
@@ -139,10 +160,8 @@ void CacheCore::Impl::scrub(std::function<void(Status)> done) {
     bool full = first.status.code() == StatusCode::resource_exhausted;
     auto victims = full ? ssd_victims(first.needed) : std::vector<ObjectName>{};
     if (victims.empty()) return done(first.status);
-    on_ssd([ssd = ssd_, victims]() -> Status {
-      KV_RETURN_IF_ERROR(ssd->erase(victims).status());
-      return ssd->scrub();
-    }, done);
+    unlink(victims, [](Status) {});
+    on_ssd([ssd = ssd_] { return ssd->scrub(); }, done);
   });
 }
 

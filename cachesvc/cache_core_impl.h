@@ -303,6 +303,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
                  std::shared_ptr<Call<Result<uint64_t>>> call);
   void erase_files(std::vector<ObjectName> names, bool and_scrub,
                    std::function<void(Status)> done);
+  void unlink(std::vector<ObjectName> names, std::function<void(Status)> done);
+  std::vector<ObjectName> take_left_files();
   void scrub(std::function<void(Status)> done);
   Result<std::vector<Record*>> namespace_targets(uint64_t session, const Query& query);
   Result<std::vector<Record*>> erase_targets(const ModelState& model, const Query& query);
@@ -408,6 +410,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   uint64_t spill_queue_bytes_ = 0;   ///< queued and in flight
   std::deque<PinnedName> spill_backlog_;  ///< found the queue full: each enters it when it can
   std::shared_ptr<SpillBatch> packing_, writing_;
+  std::set<ObjectName> left_files_;  ///< were to go and could not: every erase tries them again
   std::vector<PinnedName> unsynced_; ///< spilled, folders not yet synced
   bool syncing_ = false;
   uint64_t failed_syncs_ = 0;

@@ -266,10 +266,8 @@ void CacheCore::Impl::put_records(ModelRecord record, std::shared_ptr<const Prof
     bool full = first.status.code() == StatusCode::resource_exhausted && !newer();
     auto victims = full ? ssd_victims(first.needed) : std::vector<ObjectName>{};
     if (victims.empty()) return done(first.status);
-    on_ssd([ssd = ssd_, put, victims] {
-      (void)ssd->erase(victims);
-      return put();
-    }, [done](PutRecords second) { done(second.status); });
+    unlink(victims, [](Status) {});
+    on_ssd(put, [done](PutRecords second) { done(second.status); });
   });
 }
 

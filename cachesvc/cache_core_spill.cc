@@ -206,8 +206,8 @@ void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
     images->clear();
     for (const SpillItem& item : batch->items) images->push_back(item.image);
     auto victims = ssd_victims(attempt.short_by);
-    on_ssd([ssd = ssd_, images, victims] {
-      if (!victims.empty()) (void)ssd->erase(victims);
+    if (!victims.empty()) unlink(std::move(victims), [](Status) {});
+    on_ssd([ssd = ssd_, images] {
       return ssd->put(*images, Durability::spilled);
     }, [this, batch](std::vector<PutResult> results) { batch_written(batch, std::move(results)); });
   });
@@ -269,9 +269,7 @@ void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
   batch->items = std::move(again);
   if (batch->items.empty()) return finish_batch(batch);
   batch->retried = true;
-  auto victims = ssd_victims(needed);
-  on_ssd([ssd = ssd_, victims] { return victims.empty() || ssd->erase(victims).ok(); },
-         [this, batch](bool) { write_batch(batch); });
+  unlink(ssd_victims(needed), [this, batch](Status) { write_batch(batch); });
 }
 
 void CacheCore::Impl::finish_batch(std::shared_ptr<SpillBatch> batch) {

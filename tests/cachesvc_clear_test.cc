@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <thread>
 
@@ -110,6 +111,75 @@ TEST(Erase, OfANamespaceMakesRoomForItselfOnAFullSsd) {
   EXPECT_EQ(*erased, 1u);
   EXPECT_GT(mine.stat("ssd_evicted"), evicted);
   EXPECT_FALSE(on_disk(dir.store(), tokens));
+}
+
+size_t objects_in(const std::string& directory) {
+  auto found = inspect_directory(directory, InspectDepth::headers);
+  EXPECT_TRUE(found.ok());
+  auto object = [](const auto& f) { return f.status.ok() && !is_record(f.kind); };
+  return static_cast<size_t>(std::count_if(found->files.begin(), found->files.end(), object));
+}
+
+// For FaultFiles: blocks and tails can't be unlinked.
+Status no_unlink(const char* call, const std::string& path) {
+  bool object = path.ends_with(".block") || path.ends_with(".tail");
+  bool fails = object && std::string(call) == "unlink";
+  return fails ? Status(StatusCode::io_error, "injected") : Status();
+}
+
+// The index has forgotten what the first one could not unlink; its repetition knows all the same.
+TEST(Erase, ThatFailedIsDoneWhenItIsRepeated) {
+  for (uint32_t all : {0, 1}) {
+    TempDir dir;
+    testing::FaultFiles faults;
+    CacheOptions options = small_options(dir.store());
+    options.ssd_files = &faults;
+    std::mt19937 rng(8);
+    auto tokens = random_tokens(rng, 40);
+    {
+      Stepped client(options);
+      auto b = Bench::open(client, plain_model());
+      ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
+      ASSERT_EQ(objects_in(dir.store()), 3u);
+      faults.script = no_unlink;
+      auto erase = [&] { return client.erase(all ? 0 : b.opened.model, {}, soon()).status(); };
+      EXPECT_EQ(erase().code(), StatusCode::io_error);
+      EXPECT_EQ(erase().code(), StatusCode::io_error) << "they are still there";
+      EXPECT_EQ(b.fetch(plus_one(tokens))->tokens, 0u);
+      faults.script = nullptr;
+      Status repeated = erase();
+      EXPECT_TRUE(repeated.ok()) << repeated.to_string();
+      EXPECT_EQ(objects_in(dir.store()), 0u);
+    }
+    Stepped client(options);
+    EXPECT_EQ(Bench::open(client, plain_model()).fetch(plus_one(tokens))->tokens, 0u);
+  }
+}
+
+TEST(Erase, ThatFailedTakesNothingThatWasStoredAnewSince) {
+  for (Durability level : {Durability::accepted, Durability::durable}) {
+    TempDir dir;
+    testing::FaultFiles faults;
+    CacheOptions options = small_options(dir.store());
+    options.ssd_files = &faults;
+    std::mt19937 rng(9);
+    auto tokens = random_tokens(rng, 40), other = random_tokens(rng, 40);
+    Stepped client(options);
+    auto b = Bench::open(client, plain_model());
+    ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
+    faults.script = no_unlink;
+    EXPECT_EQ(client.erase(b.opened.model, {}, soon()).status().code(), StatusCode::io_error);
+    faults.script = nullptr;
+    ASSERT_TRUE(b.store(tokens, level).ok());
+    auto erased = client.erase(b.opened.model, {other, {}}, soon());
+    ASSERT_TRUE(erased.ok()) << erased.status().to_string();
+    EXPECT_EQ(*erased, 0u);
+    client.run();
+    client.core.reset();
+    client.run();
+    Stepped again(options);
+    EXPECT_EQ(Bench::open(again, plain_model()).fetch(plus_one(tokens))->tokens, 40u);
+  }
 }
 
 // Its files go in several jobs: between them the SSD shows that it moves.
