@@ -33,6 +33,7 @@ void CacheCore::Impl::close() {
   commit_waits_.clear();
   reservations_.clear();
   sync_timer_.reset();
+  retry_timer_.reset();
   reconcile_timer_.reset();
   ssd_watch_.reset();
   budget_timer_.reset();

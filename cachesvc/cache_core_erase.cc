@@ -90,6 +90,10 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
                                           " files could not be read since the start: what they "
                                           "hold may be there after the next one"};
     }
+    // Of an erase that was queued before this one and has failed since, too.
+    if (size_t files = left_files().size(); status.ok() && files > 0) {
+      status = {StatusCode::io_error, std::to_string(files) + " files could not be removed"};
+    }
     if (status.ok()) call->finish(removed);
     else call->fail(status);
   };
@@ -99,7 +103,9 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
       return true;
     }, [](bool) {});
   }
-  for (ObjectName& name : take_left_files()) names.push_back(std::move(name));
+  auto left = left_files();
+  left_files_.clear();
+  names.insert(names.end(), left.begin(), left.end());
   erase_files(std::move(names), whole_namespace, std::move(finish));
   if (!opening_) release_realms();
 }
@@ -137,9 +143,9 @@ void CacheCore::Impl::unlink(std::vector<ObjectName> names, std::function<void(S
 
 // What was stored anew since then is left no longer: its record tells of its file, or its write is
 // under way.
-std::vector<ObjectName> CacheCore::Impl::take_left_files() {
+std::vector<ObjectName> CacheCore::Impl::left_files() {
   std::vector<ObjectName> names;
-  for (const ObjectName& name : std::exchange(left_files_, {})) {
+  for (const ObjectName& name : left_files_) {
     const Record* r = index_.find(name);
     bool anew = r && (r->on_ssd() || r->spill_queued || r->known_file_bytes > 0);
     if (!anew) names.push_back(name);
@@ -241,6 +247,7 @@ void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
     bool retry = model->realm && !model->records_durable && !model->records_writing;
     if (retry) write_records(*model);
   }
+  retry_spills(SIZE_MAX);
   // Whatever waits for eviction, is leased, or found the queue full when it was committed.
   for (Record* r : index_.dirty_records()) {
     if (!r->spill_queued && !r->spill_refused) enqueue_spill(*r);

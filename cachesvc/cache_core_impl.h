@@ -282,6 +282,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void batch_written(std::shared_ptr<SpillBatch> batch, std::vector<PutResult> results);
   void finish_batch(std::shared_ptr<SpillBatch> batch);
   void spill_failed(Record& record);
+  void schedule_spill_retry();
+  void retry_spills(size_t most);
   void charge_writes();
   void schedule_sync();
   void run_sync();
@@ -304,7 +306,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void erase_files(std::vector<ObjectName> names, bool and_scrub,
                    std::function<void(Status)> done);
   void unlink(std::vector<ObjectName> names, std::function<void(Status)> done);
-  std::vector<ObjectName> take_left_files();
+  std::vector<ObjectName> left_files();
   void scrub(std::function<void(Status)> done);
   Result<std::vector<Record*>> namespace_targets(uint64_t session, const Query& query);
   Result<std::vector<Record*>> erase_targets(const ModelState& model, const Query& query);
@@ -409,6 +411,9 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::deque<PinnedName> spill_queue_;
   uint64_t spill_queue_bytes_ = 0;   ///< queued and in flight
   std::deque<PinnedName> spill_backlog_;  ///< found the queue full: each enters it when it can
+  std::deque<PinnedName> failed_spills_;  ///< to be tried again after io_backoff
+  bool spills_work_ = false;  ///< one was written since the last such try
+  std::unique_ptr<boost::asio::steady_timer> retry_timer_;
   std::shared_ptr<SpillBatch> packing_, writing_;
   std::set<ObjectName> left_files_;  ///< were to go and could not: every erase tries them again
   std::vector<PinnedName> unsynced_; ///< spilled, folders not yet synced

@@ -51,7 +51,8 @@ struct Record {
   uint32_t uses = 0;            ///< fetches that it served
   bool spill_queued = false;    ///< waits for the SSD or is being written
   bool spill_deferred = false;  ///< the queue was full: waits to enter it
-  bool spill_refused = false;   ///< no room there, or it failed: tried again only on request
+  bool spill_refused = false;   ///< it had to make room there, or failed: no spill by itself
+  bool spill_retries = false;   ///< it failed: waits to be tried again
   /// While it is in RAM only: a file of its name is there all the same, of so many bytes and so
   /// many allocated ones; 0: none is known. A spill checks it, and writes it only if it is wrong.
   uint64_t known_file_bytes = 0, known_allocated_bytes = 0;

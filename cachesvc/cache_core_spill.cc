@@ -98,6 +98,38 @@ void CacheCore::Impl::spill_failed(Record& record) {
   spill_queue_bytes_ -= record.payload_bytes;
   record.spill_refused = true;
   record.spill_queued = false;
+  if (!std::exchange(record.spill_retries, true)) {
+    failed_spills_.push_back({record.name, record.serial});
+  }
+  schedule_spill_retry();
+}
+
+// One of those that failed, to see whether the device is well; if others were written meanwhile,
+// all of them.
+void CacheCore::Impl::schedule_spill_retry() {
+  if (closed_ || draining_ || retry_timer_) return;
+  retry_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, options_.io_backoff);
+  retry_timer_->async_wait([weak = weak_from_this()](boost::system::error_code error) {
+    auto self = weak.lock();
+    if (error || !self || self->closed_) return;
+    self->retry_timer_.reset();
+    self->retry_spills(std::exchange(self->spills_work_, false) ? SIZE_MAX : 1);
+    if (!self->failed_spills_.empty()) self->schedule_spill_retry();
+    self->pump_spill();
+  });
+}
+
+void CacheCore::Impl::retry_spills(size_t most) {
+  for (size_t tried = 0; tried < most && !failed_spills_.empty();) {
+    Record* r = find_pinned(failed_spills_.front());
+    failed_spills_.pop_front();
+    if (!r) continue;  // erased or evicted
+    r->spill_retries = false;
+    if (!r->dirty() || r->spill_queued) continue;  // a commit asked for it meanwhile
+    r->spill_refused = false;
+    defer_spill(*r);
+    ++tried;
+  }
 }
 
 void CacheCore::Impl::pump_spill() {
@@ -253,6 +285,7 @@ void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
     if (result.reached != Durability::none) {
       spill_queue_bytes_ -= r->payload_bytes;
       r->spill_queued = false;
+      spills_work_ = true;
       index_.set_ssd(*r, result.reached, result.allocated_bytes, result.allocated_bytes);
       ++count_.spills_written;
       count_.spill_raw_bytes += item.image.unpacked_bytes();
@@ -269,7 +302,9 @@ void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
   batch->items = std::move(again);
   if (batch->items.empty()) return finish_batch(batch);
   batch->retried = true;
-  unlink(ssd_victims(needed), [this, batch](Status) { write_batch(batch); });
+  auto victims = ssd_victims(needed);
+  if (victims.empty()) return write_batch(batch);
+  unlink(std::move(victims), [this, batch](Status) { write_batch(batch); });
 }
 
 void CacheCore::Impl::finish_batch(std::shared_ptr<SpillBatch> batch) {

@@ -74,7 +74,7 @@ struct CacheOptions {
   /// write that does is given up by whoever waits for it. RAM goes on.
   Milliseconds io_timeout{10'000};
   uint32_t disk_threads = 4;         ///< reads and writes of the SSD at a time
-  Milliseconds io_backoff{30'000};   ///< an object whose read failed stays out of the index so long
+  Milliseconds io_backoff{30'000};   ///< after a failed read a miss, after a failed spill no try
   Milliseconds drain_timeout{10'000};///< TieredCache's destructor; 0: nothing more is written
 
   // Coding and serving

@@ -314,7 +314,8 @@ void add_limit_keys(std::vector<Key>& keys) {
                               FIELD(cache.reservation_timeout), 1ms));
   keys.push_back(
       duration_key("limits.room_wait", "longest wait for RAM", FIELD(cache.room_wait), 0ms));
-  keys.push_back(duration_key("limits.io_backoff", "an unreadable object stays out of the index",
+  keys.push_back(duration_key("limits.io_backoff",
+                              "a miss after a failed read, no other try after a failed spill",
                               FIELD(cache.io_backoff), 0ms));
   keys.push_back(choice_key<Nonfinite>("policy.nonfinite", "NaN or infinite values in a store",
                                        FIELD(cache.nonfinite),

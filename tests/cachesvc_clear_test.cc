@@ -156,6 +156,30 @@ TEST(Erase, ThatFailedIsDoneWhenItIsRepeated) {
   }
 }
 
+// A second one that comes while the first is under way finds nothing to remove any more.
+TEST(Erase, BehindOneThatFailsDoesNotSayThatItIsDone) {
+  TempDir dir;
+  testing::FaultFiles faults;
+  CacheOptions options = small_options(dir.store());
+  options.ssd_files = &faults;
+  std::mt19937 rng(10);
+  Stepped client(options);
+  auto b = Bench::open(client, plain_model());
+  ASSERT_TRUE(b.store(random_tokens(rng, 40), Durability::durable).ok());
+  faults.script = no_unlink;
+  std::vector<Status> answers;
+  for (int i = 0; i < 2; ++i) {
+    client.core->erase(client.session, b.opened.model, {}, soon(),
+                       [&](Result<uint64_t> done) { answers.push_back(done.status()); });
+  }
+  client.run();
+  ASSERT_EQ(answers.size(), 2u);
+  for (const Status& s : answers) EXPECT_EQ(s.code(), StatusCode::io_error) << s.to_string();
+  faults.script = nullptr;
+  EXPECT_TRUE(client.erase(b.opened.model, {}, soon()).ok());
+  EXPECT_EQ(objects_in(dir.store()), 0u);
+}
+
 TEST(Erase, ThatFailedTakesNothingThatWasStoredAnewSince) {
   for (Durability level : {Durability::accepted, Durability::durable}) {
     TempDir dir;

@@ -77,6 +77,63 @@ TEST_F(Disk, AFailingStepCostsTheLevelAndNothingElse) {
   }
 }
 
+// What was accepted during a fault reaches the SSD when it is over, though nobody asks again.
+TEST_F(Disk, WhatWasAcceptedDuringAFaultReachesTheSsdAfterIt) {
+  FaultFiles faults;
+  CacheOptions options = impatient(dir_.store());
+  options.ssd_files = &faults;
+  {
+    Stepped client(options);
+    auto b = Bench::open(client, model_);
+    uint64_t before = b.stat("ssd_objects");
+    faults.script = [](const char* call, const std::string&) -> Status {
+      return std::string(call) == "pwrite" ? Status(StatusCode::io_error, "injected") : Status();
+    };
+    for (const Sequence* s : {&in_ram_, &later_, &last_}) ASSERT_TRUE(b.store(*s).ok());
+    client.run();
+    EXPECT_GT(b.stat("spills_failed"), 0u);
+    EXPECT_EQ(b.stat("ssd_objects"), before);
+    faults.script = nullptr;
+    Deadline deadline = soon();
+    while (b.stat("ssd_objects") < before + b.stat("ram_objects")) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    }
+  }
+  auto cache = open_cache(small_options(dir_.store()));
+  auto b = Bench::open(*cache, model_);
+  for (const Sequence& tokens : {in_ram_, later_, last_}) EXPECT_EQ(served(b, tokens), 64u);
+}
+
+// Neither a repeated store nor a fetch has the device tried again; an orderly end does, once.
+TEST_F(Disk, WhatFailedIsNotTriedBeforeItsTimeAndOnceMoreAtAnOrderlyEnd) {
+  FaultFiles faults;
+  CacheOptions options = impatient(dir_.store());
+  options.io_backoff = Milliseconds(3'600'000);
+  options.ssd_files = &faults;
+  {
+    Stepped client(options);
+    auto b = Bench::open(client, model_);
+    uint64_t tried = 0;
+    faults.script = [&tried](const char* call, const std::string&) -> Status {
+      if (std::string(call) != "pwrite") return {};
+      ++tried;
+      return {StatusCode::io_error, "injected"};
+    };
+    for (const Sequence* s : {&in_ram_, &later_, &last_}) ASSERT_TRUE(b.store(*s).ok());
+    client.run();
+    uint64_t once = tried;
+    EXPECT_GT(once, 0u);
+    for (const Sequence* s : {&in_ram_, &later_, &last_}) ASSERT_TRUE(b.store(*s).ok());
+    client.run();
+    EXPECT_EQ(tried, once) << "tried again before its time";
+    faults.script = nullptr;
+    EXPECT_TRUE(client.call<Status>([&](auto done) { client.core->drain(soon(), done); }).ok());
+  }
+  auto cache = open_cache(small_options(dir_.store()));
+  auto b = Bench::open(*cache, model_);
+  for (const Sequence& tokens : {in_ram_, later_, last_}) EXPECT_EQ(served(b, tokens), 64u);
+}
+
 // The real thing: the process has no descriptor left.
 TEST_F(Disk, WithoutADescriptorNothingIsEvictedOrLost) {
 #if defined(__SANITIZE_ADDRESS__)
