@@ -51,13 +51,8 @@ bool is_snapshot(const Record& r) { return r.name.kind == ObjectKind::snapshot; 
 // True if the snapshot, which hangs on the node before, lies on the path that goes on to `next`.
 bool lies_on(const Record& snapshot, NodeId next) {
   if (snapshot.tokens.empty()) return true;
-  bool found = false;
-  snapshot.realm->tree.visit_children(snapshot.node, snapshot.tokens, snapshot.extras,
-                                      [&](NodeId child) {
-    found = child == next;
-    return !found;
-  });
-  return found;
+  return next != kNoNode &&
+         snapshot.realm->tree.begins_with(next, snapshot.tokens, snapshot.extras);
 }
 
 // True if two entries or more go on behind the snapshot, each its own way.
