@@ -25,7 +25,7 @@ void each_strip(Threads& threads, std::initializer_list<Product> products, const
   for (const Product& p : products) bytes += p.weights->rows * p.weights->stride;
   bytes = std::clamp(bytes / (threads.count() * kPerThread), kLeastBytes, kMostBytes);
   auto rows_of = [&](const Product& p) {
-    return static_cast<uint32_t>((bytes / p.weights->stride + kRows) / kRows) * kRows;
+    return static_cast<uint32_t>(bytes / p.weights->stride / kRows + 1) * kRows;
   };
   auto count_of = [&](const Product& p) { return (p.weights->rows - 1) / rows_of(p) + 1; };
   uint32_t tasks = 0;
