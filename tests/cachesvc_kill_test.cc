@@ -288,6 +288,7 @@ TEST_F(KillTest, EverySpilledBlockIsServedAfterEveryKill) {
       static_cast<double>(sampler.highest()) / (1 << 20),
       static_cast<double>(kLimitBytes) / (1 << 20));
   EXPECT_GE(in_window, kKillsInWindow);
+  EXPECT_GT(sampler.samples(), 0u);
   EXPECT_LE(sampler.highest(), kLimitBytes);
   EXPECT_GT(acked, kKills / 4);
 }

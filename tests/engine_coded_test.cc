@@ -146,9 +146,9 @@ struct ShorterHits {
 class EngineExact : public testing::TestWithParam<ShorterHits> {};
 INSTANTIATE_TEST_SUITE_P(
     Models, EngineExact,
-    testing::Values(ShorterHits{{"smollm2", "KV_SMOLLM2_GGUF", 480}, {100, 256, 300, 420}, 0.02},
+    testing::Values(ShorterHits{{"smollm2", "KV_SMOLLM2_GGUF", 480}, {100, 256, 300, 420}, 0.005},
                     ShorterHits{
-                        {"gemma3", "KV_GEMMA3_GGUF", 700}, {100, 300, 512, 560, 650}, 0.02}),
+                        {"gemma3", "KV_GEMMA3_GGUF", 700}, {100, 300, 512, 560, 650}, 0.001}),
     [](const auto& made) { return std::string(made.param.subject.name); });
 
 TEST_P(EngineExact, AShorterHitChangesLittle) {

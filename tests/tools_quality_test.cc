@@ -350,7 +350,7 @@ TEST_F(Quality, LlamaProgramsThatFailAreNamed) {
            {"exit 3", "\"exit 3\" fails"},
            {"true", "\"true\" ended early"},
            {"python3 known.py 7", "logits of 7 tokens, expected"},
-           {"echo; " + good, "llama.cpp: "},
+           {"echo; " + good, "expected " + std::to_string(model_->shape().vocab)},
            {"lead() { " + good + " \"$@\" | head -c 100000; }; lead", "ended early"},
            {"more() { " + good + " \"$@\"; echo; }; more", "more logits than were asked for"},
            {"late() { " + good + " \"$@\"; return 5; }; late", "fails"}}) {

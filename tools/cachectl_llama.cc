@@ -81,9 +81,9 @@ class Child {
     const bool more = std::fgetc(output_.get()) != EOF;
     output_.reset();
     int status = 0;
-    ::waitpid(std::exchange(process_, -1), &status, 0);
+    const pid_t ended = ::waitpid(std::exchange(process_, -1), &status, 0);
     if (more) return failed("\"" + program_.command + "\" gives more logits than were asked for");
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+    if (ended > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
     return failed("\"" + program_.command + "\" fails");
   }
 
