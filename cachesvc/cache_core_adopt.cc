@@ -50,7 +50,7 @@ struct CacheCore::Impl::Sources {
     bool resident = false;    ///< in RAM: no read can fail
   };
   std::vector<Rows> rows;         ///< of superseded tails first
-  std::vector<ObjectPtr> points;  ///< carries and block-end states of superseded tails, in RAM
+  std::vector<RamObject> points;  ///< carries and block-end states of superseded tails, in RAM
 };
 
 uint32_t CacheCore::Impl::block_end_interval(const RealmState& realm) const {
@@ -84,7 +84,7 @@ CacheCore::Impl::Sources CacheCore::Impl::sources_of(Reservation& r, std::vector
     if (record.name.id == id) {
       own.push_back(held_rows(h.group, {h.first, h.end}));
     } else if (h.first < end) {
-      bool resident = record.ram != nullptr;
+      bool resident = static_cast<bool>(record.ram);
       sources.rows.push_back({record.name, h.group, {h.first, end}, superseded, resident});
     }
   }
@@ -139,20 +139,25 @@ std::vector<PutRequest> CacheCore::Impl::row_puts(const Reservation& r, const So
   return puts;
 }
 
+struct CacheCore::Impl::PointPut {
+  PutRequest put;
+  RamObject from;
+};
+
 // Only for blocks: a tail that took over all positions of all tails before it would cost more with
 // every token.
-std::vector<PutRequest> CacheCore::Impl::point_puts(const Reservation& r,
-                                                    const Sources& sources) const {
-  std::vector<PutRequest> puts;
+std::vector<CacheCore::Impl::PointPut> CacheCore::Impl::point_puts(const Reservation& r,
+                                                                   const Sources& sources) const {
+  std::vector<PointPut> puts;
   std::set<ObjectName> taken;
-  for (const ObjectPtr& source : sources.points) {
+  for (const RamObject& source : sources.points) {
     uint32_t index = (source->name.end_row - 1) / r.realm->block_tokens();
     if (index >= r.blocks.size()) continue;
     ObjectName name = source->name;
     name.id = r.blocks[index];
     bool there = index_.find(name) || r.finished.count(name);
     if (there || !taken.insert(name).second) continue;
-    PutRequest& put = puts.emplace_back();
+    PutRequest& put = puts.emplace_back(PointPut{{}, source}).put;
     put.object.name = name;
     put.object.first_token = index * r.realm->block_tokens();
     put.object.states = source->states;
@@ -166,15 +171,15 @@ void CacheCore::Impl::adopt_from_others(Reservation& r, Deadline deadline) {
   Sources sources = sources_of(r, own);
   auto puts = row_puts(r, sources, own);
   auto points = point_puts(r, sources);
-  std::move(points.begin(), points.end(), std::back_inserter(puts));
+  for (PutRequest& put : puts) points.push_back({std::move(put), {}});
   uint64_t session = r.session, id = r.id;
-  for (PutRequest& put : puts) {
+  for (PointPut& point : points) {
     Reservation* still = find_reservation(session, id);
-    if (!still || !identify(*still, put.object).ok()) return;
+    if (!still || !identify(*still, point.put.object).ok()) return;
     // What can't be adopted now stays where it is: the commit checks what is there.
     auto adopted = [this](Status s) { count_.adopted_supplements += s.ok(); };
-    start_put(*still, std::move(put), nullptr, deadline,
-              begin<Status>(session, deadline, adopted));
+    start_put(*still, std::move(point.put), nullptr, deadline,
+              begin<Status>(session, deadline, adopted), std::move(point.from));
   }
 }
 

@@ -100,16 +100,16 @@ Status CacheCore::Impl::check_coverage(Reservation& r, uint32_t tokens) {
 
 // Makes finished objects visible, root first. Returns: the records that are new.
 std::vector<Record*> CacheCore::Impl::publish(Reservation& r, uint32_t tokens, CommitReply& reply) {
-  std::vector<ObjectPtr> objects;
+  std::vector<RamObject> objects;
   for (auto& [name, object] : r.finished) objects.push_back(object);
-  std::sort(objects.begin(), objects.end(), [](const ObjectPtr& a, const ObjectPtr& b) {
+  std::sort(objects.begin(), objects.end(), [](const RamObject& a, const RamObject& b) {
     bool attached_a = a->name.kind >= ObjectKind::supplement;
     bool attached_b = b->name.kind >= ObjectKind::supplement;
     return std::tuple(attached_a, a->first_token, a->name) <
            std::tuple(attached_b, b->first_token, b->name);
   });
   std::vector<Record*> fresh;
-  for (const ObjectPtr& object : objects) {
+  for (const RamObject& object : objects) {
     if (object->end_token() > tokens) continue;
     if (find_usable(object->name)) {
       r.foreign.insert(object->name);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cachesvc/ram_object.h"
 #include "cachesvc/ram_pool.h"
 #include "codec/codec.h"
 #include "index/restorable.h"
@@ -20,7 +21,8 @@ struct EncodeWork {
   // Input, set before the first worker starts.
   Object object;                     ///< stamped; its planes begin where the copies end
   std::vector<CopyRows> copies;
-  std::vector<ObjectPtr> sources;    ///< one per copy, resident
+  std::vector<RamObject> sources;    ///< one per copy, resident
+  RamObject states_of;               ///< whose states the object shares; may be none
   RowRange keep;                     ///< supplements with rows: cut to these
   bool encode = false;               ///< a complete block, or a supplement of one
   bool keep_nonfinite = false;       ///< planes and states with NaN or Inf are stored as given
@@ -44,6 +46,7 @@ struct EncodeWork {
   std::mutex mutex;
   Status error;                      ///< the first one
   std::atomic<bool> failed{false};
+  std::vector<ObjectPtr> damaged;    ///< of what the object is made of: changed in RAM
 };
 
 /// Checks which planes and states there are, against the object's kind; fills `slots`.
@@ -52,12 +55,14 @@ Status prepare(EncodeWork& work);
 /// Takes planes until none is left. Errors go to `work.error`.
 void encode_planes(EncodeWork& work);
 /// Validates the whole and moves it into the pool. Returns: the first error; busy if the result is
-/// larger than `stored` and the pool has no more.
-Result<ObjectPtr> assemble(EncodeWork& work);
+/// larger than `stored` and the pool has no more;
+/// not_found if a source was found damaged, which a copy would have hidden.
+Result<RamObject> assemble(EncodeWork& work);
 
 /// An object like `header` whose payload lies in one new pool buffer, paid by `charge` (and the
-/// pool, if that is too small). `parts`: the bytes of planes, then states, in order. Returns: busy.
-Result<Object> into_pool(Object header, const std::vector<std::span<const uint8_t>>& parts,
-                         RamPool& pool, Charge& charge);
+/// pool, if that is too small), and their sum. `parts`: the bytes of planes, then states, in order.
+/// Returns: busy.
+Result<RamObject> into_pool(Object header, const std::vector<std::span<const uint8_t>>& parts,
+                            RamPool& pool, Charge& charge);
 
 }  // namespace kv

@@ -16,6 +16,7 @@ struct CacheCore::Impl::FetchCall {
   uint32_t max_tokens = UINT32_MAX;   ///< what RAM has room for
   bool fit_now = false;               ///< only what there is room for now: no waiting for more
   bool ram_only = false;              ///< no room for a promotion now
+  bool verified = false;              ///< what was due is
   uint64_t window_bytes = 0;          ///< of file and unpacked bytes while the hit is read
   std::string limit_reason;
   std::set<ObjectName> promoted;      ///< were not in RAM when the call came
@@ -247,7 +248,7 @@ void CacheCore::Impl::fetch_step(std::shared_ptr<FetchCall> f) {
   path.erase(std::unique(path.begin(), path.end()), path.end());
   index_.touch(path);
   note_touches(path);
-  if (missing.empty()) return fetch_reply(f, *hit);
+  if (missing.empty()) return verify_hit(f, *hit);
   for (Record* r : missing) f->promoted.insert(r->name);
   if (f->request.wait) return fetch_promote(f, *hit);
   FetchReply reply;
@@ -262,6 +263,25 @@ void CacheCore::Impl::fetch_step(std::shared_ptr<FetchCall> f) {
   f->request.query = {};
   fetch_promote(f, *hit);
   call->finish(std::move(reply));
+}
+
+// Everything is in RAM. What is due is checked first, and if some of it was damaged, planned anew.
+void CacheCore::Impl::verify_hit(std::shared_ptr<FetchCall> f, const Hit& hit) {
+  std::vector<Record*> used, wanted;
+  for (const Hit::Use& u : hit.uses) {
+    used.push_back(u.record);
+    if (due(*u.record)) wanted.push_back(u.record);
+  }
+  if (wanted.empty() || std::exchange(f->verified, true)) return fetch_reply(f, hit);
+  auto left = std::make_shared<size_t>(wanted.size());
+  auto pins = pin_all(used);
+  for (Record* r : wanted) {
+    verify_ram(*r, [this, f, left, pins] {
+      if (--*left > 0) return;
+      unpin_all(pins);
+      fetch_step(f);
+    });
+  }
 }
 
 // Reads what is missing, a window at a time: room for all first, then the jobs; then the next step.
@@ -353,7 +373,7 @@ void CacheCore::Impl::fetch_reply(std::shared_ptr<FetchCall> f, const Hit& hit) 
   uint64_t ssd_tokens = 0;
   for (const Hit::Use& u : hit.uses) {
     const Record& r = *u.record;
-    prefix.objects.push_back({r.ram, u.end_token});
+    prefix.objects.push_back({r.ram.object, u.end_token});
     used.push_back(u.record);
     ++u.record->uses;
     if (!f->promoted.count(r.name)) continue;

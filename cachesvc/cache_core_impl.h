@@ -3,8 +3,8 @@
 //
 // Everything runs on the loop executor unless a comment says "worker"; a worker gets values and
 // returns values. Files: _recover, _warm, _open, _reserve, _put (+ _encode, _needs), _adopt,
-// _commit, _fetch, _promote, _spill, _room, _erase, each with the verbs of that name; _index
-// (+ _plan, _ends, _orphans): ObjectIndex.
+// _commit, _fetch, _verify, _promote, _spill, _room, _erase, each with the verbs of that name;
+// _index (+ _plan, _ends, _orphans): ObjectIndex.
 #pragma once
 
 #include <boost/asio/post.hpp>
@@ -36,7 +36,7 @@ using Clock = std::chrono::steady_clock;
   X(spill_packed_bytes)                                                                           \
   X(promotions) X(promotion_joins) X(promotion_failures) X(ram_evicted_clean)                     \
   X(ram_evicted_dirty) X(ssd_evicted) X(erased_objects) X(superseded_tails)                       \
-  X(adopted_supplements) X(warm_objects)                                                          \
+  X(adopted_supplements) X(warm_objects) X(ram_verified) X(ram_damaged)                           \
   X(quarantined) X(read_io_errors) X(io_timeouts) X(busy)
 struct Counters {
 #define KV_COUNTER(name) uint64_t name = 0;
@@ -79,7 +79,7 @@ struct Reservation {
   Id tail;                      ///< zero if the length is a multiple of block_tokens
   EndRules ends;                ///< which block ends beside its own are welcome
   std::set<ObjectName> existed; ///< of blocks and tail: there at reserve, so pinned
-  std::map<ObjectName, ObjectPtr> finished;
+  std::map<ObjectName, RamObject> finished;
   std::map<ObjectName, Charge> index_charges;
   std::set<ObjectName> foreign; ///< put, but another commit's bytes were there first
   std::set<ObjectName> encoding; ///< puts under way
@@ -179,7 +179,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
            Deadline deadline, Done<Status> done);
   void start_put(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges> room,
-                 Deadline deadline, std::shared_ptr<Call<Status>> call);
+                 Deadline deadline, std::shared_ptr<Call<Status>> call, RamObject states_of = {});
   Status identify(Reservation& r, Object& object);
   Status identify_supplement(Reservation& r, Object& object);
   Status identify_snapshot(Reservation& r, Object& object);
@@ -188,14 +188,15 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void charge_put(std::shared_ptr<PutJob> job);
   void put_room(const PutJob& job, Room room, RoomDone done);
   void run_put(std::shared_ptr<PutJob> job);
-  void finish_put(std::shared_ptr<PutJob> job, Result<ObjectPtr> result);
+  void finish_put(std::shared_ptr<PutJob> job, Result<RamObject> result);
 
   // _adopt
   struct Sources;
   Sources sources_of(Reservation& r, std::vector<Holding>& own);
   std::vector<PutRequest> row_puts(const Reservation& r, const Sources& sources,
                                    std::vector<Holding>& own) const;
-  std::vector<PutRequest> point_puts(const Reservation& r, const Sources& sources) const;
+  struct PointPut;
+  std::vector<PointPut> point_puts(const Reservation& r, const Sources& sources) const;
   void adopt_from_others(Reservation& r, Deadline deadline);
   uint32_t block_end_interval(const RealmState& realm) const;
 
@@ -237,6 +238,12 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void finish_fetch(const FetchCall& call, FetchReply reply);
   std::shared_ptr<const void> lease_hold(std::vector<PinnedName> pins);
 
+  // _verify
+  bool due(const Record& record) const;
+  void verify_hit(std::shared_ptr<FetchCall> call, const Hit& hit);
+  void verify_ram(const Record& record, std::function<void()> done);
+  void lose_ram(Record& record);
+
   // _promote
   struct ReadJob;
   struct Promotion;
@@ -247,7 +254,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void promotion_timeout(const ObjectName& name, uint64_t serial, uint64_t ended_reads);
   void join_promotion(Record& record, std::function<void(Status)> done);
   bool promoting(const Record& record) const;
-  void promoted(const ObjectName& name, uint64_t serial, Result<ObjectPtr> result);
+  void promoted(const ObjectName& name, uint64_t serial, Result<RamObject> result);
   bool lose_file(Record& record, const Status& status);
   void lose(Record& record);
   Room room_to_promote(const Record& record) const;
@@ -258,6 +265,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::shared_ptr<RoomCharges> make_room(const Room& room, bool dirty_too);
   std::shared_ptr<RoomCharges> room_now(const Room& room);
   void evict(Record& record);
+  bool leave_ram(Record& record);
   void keep_file(Record& record);
   void pump_room();
   void room_timeout(uint64_t id);

@@ -219,7 +219,7 @@ EntryOptions ObjectIndex::entry_options(const Record& record, uint64_t charge_by
   return options;
 }
 
-void ObjectIndex::set_ram(Record& record, ObjectPtr object) {
+void ObjectIndex::set_ram(Record& record, RamObject object) {
   record.payload_bytes = object->payload_bytes();
   record.ram = std::move(object);
   EntryOptions options = entry_options(record, RamPool::slab_bytes(record.payload_bytes));
@@ -231,7 +231,7 @@ void ObjectIndex::drop_ram(Record& record) {
   if (!record.ram) return;
   if (record.pins > 0) ram_.unpin(record.key);
   KV_CHECK(ram_.erase(record.key));
-  record.ram.reset();
+  record.ram = {};
 }
 
 void ObjectIndex::set_ssd(Record& record, Durability level, uint64_t file_bytes,

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cachesvc/ram_object.h"
 #include "cachesvc/ram_pool.h"
 #include "codec/codec.h"
 #include "index/eviction.h"
@@ -43,7 +44,7 @@ struct Record {
   std::vector<Extra> extras;    ///< snapshots only
   uint32_t position = 0;        ///< snapshots only
 
-  ObjectPtr ram;                ///< null: not in RAM
+  RamObject ram;                ///< null: not in RAM
   Durability disk = Durability::none;  ///< none, spilled or durable
   uint64_t payload_bytes = 0;   ///< planes and states in memory
   uint64_t file_bytes = 0;      ///< at most; 0 while not on the SSD
@@ -154,7 +155,7 @@ class ObjectIndex {
   /// Forgets the object in both tiers. Pinned or not.
   void remove(Record& record);
 
-  void set_ram(Record& record, ObjectPtr object);
+  void set_ram(Record& record, RamObject object);
   void drop_ram(Record& record);  ///< keeps the record, even one that is in no tier now
   void set_ssd(Record& record, Durability level, uint64_t file_bytes, uint64_t allocated_bytes,
                std::optional<uint64_t> recency = {});

@@ -21,7 +21,7 @@ struct CacheCore::Impl::ReadJob {
   bool late = false;  ///< loop only: its promotion has ended without it
 
   /// Disk. Reads, unpacks into one pool buffer, checks against the geometry.
-  Result<ObjectPtr> read();
+  Result<RamObject> read();
   /// True for the first who asks: the reader, or whoever gives it up before it began.
   bool take(State next) {
     State expected = State::waiting;
@@ -35,7 +35,7 @@ struct CacheCore::Impl::ReadJob {
   }
 };
 
-Result<ObjectPtr> CacheCore::Impl::ReadJob::read() {
+Result<RamObject> CacheCore::Impl::ReadJob::read() {
   KV_ASSIGN_OR_RETURN(FileImage image, ssd->read(name));
   std::vector<std::vector<uint8_t>> unpacked;
   std::vector<std::span<const uint8_t>> parts;
@@ -49,11 +49,11 @@ Result<ObjectPtr> CacheCore::Impl::ReadJob::read() {
     unpacked.push_back(std::move(bytes));
     parts.push_back(unpacked.back());
   }
-  KV_ASSIGN_OR_RETURN(Object object,
+  KV_ASSIGN_OR_RETURN(RamObject object,
                       into_pool(std::move(image.header), parts, *pool, stored));
-  Status fits = validate(object, *model, *profile);
+  Status fits = validate(*object, *model, *profile);
   if (!fits.ok()) return corruption("does not fit its model: " + fits.message());
-  return ObjectPtr(std::make_shared<const Object>(std::move(object)));
+  return object;
 }
 
 Room CacheCore::Impl::room_to_promote(const Record& record) const {
@@ -97,12 +97,12 @@ void CacheCore::Impl::promote(Record& record, Charge stored, Charge promotion,
   run_on(disk_, [job] {
     job->began = Clock::now();
     if (!job->take(ReadJob::State::running)) {
-      return Result<ObjectPtr>(Status(StatusCode::deadline_exceeded, "given up"));
+      return Result<RamObject>(Status(StatusCode::deadline_exceeded, "given up"));
     }
     auto result = job->read();
     job->release();
     return result;
-  }, [this, job, serial = record.serial](Result<ObjectPtr> result) {
+  }, [this, job, serial = record.serial](Result<RamObject> result) {
     ++ended_reads_;
     if (!job->late) return promoted(job->name, serial, std::move(result));
     --late_reads_;  // its waiters were answered; what it says about the file holds all the same
@@ -146,7 +146,7 @@ void CacheCore::Impl::promotion_timeout(const ObjectName& name, uint64_t serial,
                                             std::to_string(options_.io_timeout.count()) + " ms"));
 }
 
-void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<ObjectPtr> result) {
+void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<RamObject> result) {
   auto it = promotions_.find(name);
   if (it == promotions_.end() || it->second.serial != serial) return;
   Promotion p = std::move(it->second);

@@ -153,7 +153,7 @@ void CacheCore::Impl::put(uint64_t session, PutRequest request, std::shared_ptr<
 // `request.object` is identified.
 void CacheCore::Impl::start_put(Reservation& r, PutRequest request,
                                 std::shared_ptr<RoomCharges> room, Deadline deadline,
-                                std::shared_ptr<Call<Status>> call) {
+                                std::shared_ptr<Call<Status>> call, RamObject states_of) {
   Object& o = request.object;
   if (find_usable(o.name)) {
     r.foreign.insert(o.name);
@@ -177,6 +177,7 @@ void CacheCore::Impl::start_put(Reservation& r, PutRequest request,
   w.encode = whole && (o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::supplement);
   w.object = std::move(o);
   w.copies = std::move(request.copies);
+  w.states_of = std::move(states_of);
   w.keep_nonfinite = options_.nonfinite == Nonfinite::raw;
   w.codec = r.realm->codec;
   w.groups = r.realm->groups;
@@ -301,14 +302,18 @@ void CacheCore::Impl::run_put(std::shared_ptr<PutJob> job) {
     }, [this, job](bool) {
       if (--job->runners > 0) return;
       on_worker([work = job->work] { return assemble(*work); },
-                [this, job](Result<ObjectPtr> object) { finish_put(job, std::move(object)); });
+                [this, job](Result<RamObject> object) { finish_put(job, std::move(object)); });
     });
   }
 }
 
-void CacheCore::Impl::finish_put(std::shared_ptr<PutJob> job, Result<ObjectPtr> result) {
+void CacheCore::Impl::finish_put(std::shared_ptr<PutJob> job, Result<RamObject> result) {
   count_.encode_raw_fallbacks += job->work->raw_fallbacks.load();
   count_.nonfinite_planes += job->work->nonfinite.load();
+  for (const ObjectPtr& damaged : job->work->damaged) {
+    Record* source = index_.find(damaged->name);
+    if (source && source->ram.object == damaged) lose_ram(*source);
+  }
   Charge left = std::move(job->work->stored);
   job->work.reset();
   Reservation* r = find_reservation(job->session, job->reservation);

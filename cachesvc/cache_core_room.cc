@@ -33,12 +33,17 @@ std::shared_ptr<RoomCharges> CacheCore::Impl::try_room(const Room& room) {
 }
 
 void CacheCore::Impl::evict(Record& record) {
+  ++(leave_ram(record) ? count_.ram_evicted_dirty : count_.ram_evicted_clean);
+}
+
+// True if it is gone: no file of it is on the SSD.
+bool CacheCore::Impl::leave_ram(Record& record) {
   if (record.spill_queued) spill_queue_bytes_ -= record.payload_bytes;
   if (record.dirty() && record.known_file_bytes > 0) keep_file(record);
   bool dirty = record.dirty();
-  ++(dirty ? count_.ram_evicted_dirty : count_.ram_evicted_clean);
   index_.drop_ram(record);
   if (dirty) index_.remove(record);
+  return dirty;
 }
 
 // Its bytes were not written in time, but a file of its name is there: that one serves instead.

@@ -10,9 +10,10 @@ namespace kv {
 
 struct CacheCore::Impl::SpillItem {
   PinnedName which;
-  ObjectPtr object;
+  RamObject object;
   FileImage image;
   bool raw = false;  ///< no room to pack it
+  bool damaged = false;
 };
 
 struct CacheCore::Impl::SpillBatch {
@@ -26,6 +27,11 @@ struct CacheCore::Impl::SpillBatch {
 };
 
 namespace {
+
+struct Packed {
+  FileImage image;
+  bool intact = false;
+};
 
 // Worker. Planes and states one by one, packed where it pays.
 FileImage packed_image(const Object& object) {
@@ -144,7 +150,7 @@ void CacheCore::Impl::pump_spill() {
     Record* r = find_pinned(which);
     spill_queue_.pop_front();
     if (!r || !r->ram) continue;  // erased or evicted meanwhile; their bytes were taken off then
-    batch->items.push_back({which, r->ram, {}, false});
+    batch->items.push_back({which, r->ram, {}});
     bytes += r->payload_bytes;
     keep.push_back(r);
     if (Record* parent = index_.parent_of(*r)) keep.push_back(parent);
@@ -162,10 +168,16 @@ void CacheCore::Impl::pack_batch(std::shared_ptr<SpillBatch> batch) {
   batch->unpacked = batch->items.size();
   for (size_t i = 0; i < batch->items.size(); ++i) {
     const SpillItem& item = batch->items[i];
-    on_worker([object = item.object, raw = item.raw] {
-      return raw ? raw_image(*object) : packed_image(*object);
-    }, [this, batch, i](FileImage image) {
-      batch->items[i].image = std::move(image);
+    on_worker([object = item.object, raw = item.raw]() -> Packed {
+      FileImage image = raw ? raw_image(*object) : packed_image(*object);
+      return {std::move(image), intact(object)};  // what was packed was right, if it still is
+    }, [this, batch, i](Packed packed) {
+      SpillItem& packed_item = batch->items[i];
+      ++count_.ram_verified;
+      packed_item.image = std::move(packed.image);
+      packed_item.damaged = !packed.intact;
+      Record* r = packed.intact ? nullptr : find_pinned(packed_item.which);
+      if (r) lose_ram(*r);
       if (--batch->unpacked == 0 && !writing_) write_batch(batch);
     });
   }
@@ -206,7 +218,7 @@ void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
   std::set<Record*> earlier;
   for (SpillItem& item : batch->items) {
     Record* r = find_pinned(item.which);
-    if (!r) continue;  // erased
+    if (!r || item.damaged) continue;  // erased, or its file is to serve
     Record* parent = index_.parent_of(*r);
     ModelState* model = models_.at({r->realm->realm.ns, r->realm->realm.fingerprint}).get();
     bool reachable = !parent || parent->on_ssd() || earlier.count(parent);

@@ -33,6 +33,9 @@ struct CacheOptions {
   uint64_t ram_budget_bytes = 0;   ///< 0: ram_fraction of the memory available at start
   double ram_fraction = 0.5;       ///< of MemAvailable, or of the cgroup's limit if that is lower
   double staging_fraction = 0.25;  ///< of the budget: bytes in transit or in encoding
+  /// An object in RAM is compared with its checksum before one in so many of its uses (1: before
+  /// each; 0: before none), and always before it is written to the SSD or rows are copied from it.
+  uint32_t verify_hits = 64;
   uint64_t warm_start_bytes = 0;   ///< the most recently used objects to promote at start; 0: none
   double index_fraction = 0.25;    ///< of the budget: tokens and names of everything in both tiers
 

@@ -220,6 +220,10 @@ void add_tier_keys(std::vector<Key>& keys) {
   keys.push_back(size_key("tier.ram.warm_start",
                           "most recently used prompts promoted at start, in the background",
                           FIELD(cache.warm_start_bytes), 0, 1ull << 50));
+  keys.push_back(count_key("tier.ram.verify_hits",
+                           "one in so many uses of an object has its checksum compared first; "
+                           "0: only spills and copies have",
+                           FIELD(cache.verify_hits), 0, 1u << 30));
   keys.push_back(with_flag(
       text_key("tier.ssd.dir", "directory of the store", FIELD(cache.ssd_dir), {}), "--dir"));
   keys.push_back(with_flag(amount_key("tier.ssd.limit",

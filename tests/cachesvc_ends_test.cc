@@ -277,7 +277,7 @@ struct Shelf {
   Record* add(Object o) {
     Record* r = index.add(*realm, o, Charge());
     if (!r) return nullptr;
-    index.set_ram(*r, std::make_shared<const Object>(std::move(o)));
+    index.set_ram(*r, {std::make_shared<const Object>(std::move(o)), {}});
     index.set_ssd(*r, Durability::spilled, 4096, 4096);
     return r;
   }
