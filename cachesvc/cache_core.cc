@@ -18,7 +18,8 @@ CacheCore::Impl::Impl(CacheOptions o, boost::asio::any_io_executor loop,
       ssd_strand_(boost::asio::make_strand(disk_)),
       pool_(std::move(pool)),
       gate_(std::make_shared<LoopGate>(loop_)),
-      budget_(options_.write_bytes_per_second, options_.write_bytes_per_day) {}
+      budget_(options_.write_bytes_per_second, options_.write_bytes_per_day),
+      scrub_pace_(options_.scrub_bytes_per_second, 0) {}
 
 void CacheCore::Impl::close() {
   gate_->close();
@@ -35,6 +36,7 @@ void CacheCore::Impl::close() {
   sync_timer_.reset();
   retry_timer_.reset();
   reconcile_timer_.reset();
+  scrub_timer_.reset();
   ssd_watch_.reset();
   budget_timer_.reset();
   after_reconcile_.clear();
@@ -159,6 +161,7 @@ Result<std::unique_ptr<CacheCore>> CacheCore::create(CacheOptions options,
                                      std::move(disk), RamPool::create(budget, staging));
   KV_RETURN_IF_ERROR(impl->open_ssd());
   if (impl->recovery_.unread == 0) impl->later([self = impl.get()] { self->warm_start(); });
+  if (impl->ssd_ && impl->options_.scrub_bytes_per_second > 0) impl->scrub_in({});
   return std::unique_ptr<CacheCore>(new CacheCore(std::move(impl)));
 }
 

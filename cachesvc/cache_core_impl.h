@@ -3,8 +3,8 @@
 //
 // Everything runs on the loop executor unless a comment says "worker"; a worker gets values and
 // returns values. Files: _recover, _warm, _open, _reserve, _put (+ _encode, _needs), _adopt,
-// _commit, _fetch, _verify, _promote, _spill, _room, _erase, each with the verbs of that name;
-// _index (+ _plan, _ends, _orphans): ObjectIndex.
+// _commit, _fetch, _verify, _promote, _spill, _scrub, _room, _erase, each with the verbs of that
+// name; _index (+ _plan, _ends, _orphans): ObjectIndex.
 #pragma once
 
 #include <boost/asio/post.hpp>
@@ -20,6 +20,7 @@
 #include "cachesvc/cache_core_index.h"
 #include "cachesvc/cache_core_needs.h"
 #include "cachesvc/write_budget.h"
+#include "storage/file_names.h"
 #include "storage/ssd_tier.h"
 
 namespace kv {
@@ -37,6 +38,7 @@ using Clock = std::chrono::steady_clock;
   X(promotions) X(promotion_joins) X(promotion_failures) X(ram_evicted_clean)                     \
   X(ram_evicted_dirty) X(ssd_evicted) X(erased_objects) X(superseded_tails)                       \
   X(adopted_supplements) X(warm_objects) X(ram_verified) X(ram_damaged)                           \
+  X(scrubbed_files) X(scrubbed_bytes) X(scrub_passes) X(scrub_damaged)                            \
   X(quarantined) X(read_io_errors) X(io_timeouts) X(busy)
 struct Counters {
 #define KV_COUNTER(name) uint64_t name = 0;
@@ -298,6 +300,13 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void flush_touches();
   void note_touches(const std::vector<Record*>& records);
 
+  // _scrub
+  void scrub_in(Clock::duration pause);
+  void scrub_next();
+  void scrub_list();
+  void scrub_found(FileKind kind, const PinnedName& which);
+  void rewrite_record(FileKind kind, const Id& id);
+
   // _hang
   void watch_ssd();
   void ssd_returned();
@@ -415,6 +424,12 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   WriteBudget budget_;
   uint64_t charged_writes_ = 0;  ///< of what the device was given
   std::unique_ptr<boost::asio::steady_timer> budget_timer_;
+
+  WriteBudget scrub_pace_;              ///< of reads
+  std::deque<ListedFile> scrub_files_;  ///< the next ones
+  std::string scrub_after_;             ///< the last one of those before; empty: a pass begins
+  uint32_t scrub_waited_ = 0;           ///< times for the next one
+  std::unique_ptr<boost::asio::steady_timer> scrub_timer_;
 
   std::deque<PinnedName> spill_queue_;
   uint64_t spill_queue_bytes_ = 0;   ///< queued and in flight

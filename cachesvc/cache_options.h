@@ -52,6 +52,8 @@ struct CacheOptions {
   /// What a start found, without its objects: on return from create(), and once more when the
   /// background has read the rest. On the loop; may not call the cache.
   std::function<void(const Recovery& found)> on_recovered;
+  /// Of files read from the SSD and verified though nobody asks for them; 0: none.
+  uint64_t scrub_bytes_per_second = 1u << 20;
   Files* ssd_files = nullptr;      ///< for tests; null: the operating system
   StepObserver ssd_observer;       ///< for tests
 

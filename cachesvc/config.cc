@@ -245,6 +245,10 @@ void add_tier_keys(std::vector<Key>& keys) {
   keys.push_back(count_key("tier.ssd.reconcile_rate",
                            "the others: files a second read in the background; 0: no limit",
                            FIELD(cache.reconcile_rate), 0, 10'000'000));
+  keys.push_back(size_key("tier.ssd.scrub_rate",
+                          "bytes a second that are read and verified though nobody asks for them; "
+                          "0: none",
+                          FIELD(cache.scrub_bytes_per_second), 0, 1ull << 50));
   keys.push_back(
       choice_key<SpillWhen>("tier.ssd.spill", "when objects are written", FIELD(cache.spill_when),
                             {{"commit", SpillWhen::commit}, {"evict", SpillWhen::evict}}));

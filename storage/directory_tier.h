@@ -35,6 +35,8 @@ class DirectoryTier final : public SsdTier {
   uint64_t room_needed(const FileImage& image) const override;
   uint64_t room_left() const override { return ledger_.left() + other_keys_.bytes(); }
   Result<FileImage> read(const ObjectName& name) override;
+  Result<std::vector<ListedFile>> files_after(const std::string& name, size_t most) override;
+  Status verify(const std::string& name) override;
   Result<EraseReply> erase(std::span<const ObjectName> names) override;
   Status quarantine(const ObjectName& name) override;
   void touch(std::span<const ObjectName> names) override;
@@ -80,6 +82,7 @@ class DirectoryTier final : public SsdTier {
   Status remove_file(const Id& id, const std::string& name, EraseReply& reply);
   Status erase_batch(std::span<const ObjectName> batch, EraseReply& reply);
   Result<FileImage> read_again(const ObjectName& name, const std::string& path);
+  Status verify_record(const ParsedName& name, const std::string& path);
   /// The row, then the file. Returns: io_error; not_found.
   Status move_away(const ObjectName& name, const std::string& path);
   void flush_touches();

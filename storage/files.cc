@@ -114,6 +114,10 @@ class PosixFiles final : public Files {
     (void)::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);  // fdatasync tells what fails
   }
 
+  void drop_cached(Fd fd) override {
+    (void)::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);  // what is not on the device yet stays
+  }
+
   Status fdatasync(Fd fd) override {
     // Never retried: after a failed sync the kernel may have dropped the pages it could not write.
     if (::fdatasync(fd) == 0) return {};

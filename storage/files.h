@@ -60,6 +60,8 @@ class Files {
   /// A hint that what was written may go to the device by now: waits for nothing, and doing nothing
   /// is right too.
   virtual void write_behind(Fd) {}
+  /// A hint that the file's bytes in memory may go, so that the next read asks the device.
+  virtual void drop_cached(Fd) {}
   virtual Status fdatasync(Fd fd) = 0;
   virtual Status sync_dir(const std::string& path) = 0;
   virtual void close(Fd fd) = 0;

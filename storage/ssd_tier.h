@@ -3,8 +3,8 @@
 // Files are the truth; the catalog is a disposable mirror of them. No file is visible under its
 // name before its bytes are on the device, and no byte is written before the ledger has room for
 // it: the directory (everything in it) never exceeds limit_bytes. A damaged file is a miss, never
-// wrong bytes. Threads: any thread may call; all calls block. read() runs in parallel with reads
-// and with one writer; put, erase, touch, sync, checkpoint, recover and the record calls wait for
+// wrong bytes. Threads: any thread may call; all calls block. read() and verify() run beside reads
+// and one writer; put, erase, touch, sync, checkpoint, recover and the record calls wait for
 // each other; stats and the room calls wait for nobody. Memory: a call that finds none is done or
 // busy, and done when it is repeated; put, touch, quarantine and the calls about records may throw
 // std::bad_alloc instead.
@@ -171,6 +171,14 @@ class SsdTier {
   /// Returns: not_found; io_error (the file stays; try again later); corruption (read twice, then
   /// quarantined and forgotten); unsupported (another format version or key; it stays).
   virtual Result<FileImage> read(const ObjectName& name) = 0;
+
+  /// To verify the whole store, file by file: the next files (objects, profiles and model records;
+  /// at least one, at most `most`) in the order of their names after `name`, with their lengths;
+  /// none after the last. An empty `name`: from the first. Returns: io_error, busy.
+  virtual Result<std::vector<ListedFile>> files_after(const std::string& name, size_t most) = 0;
+  /// Reads one of those from the device, every byte verified. Takes memory of its length.
+  /// Returns: as read(); a damaged record is quarantined too: put it again.
+  virtual Status verify(const std::string& name) = 0;
 
   /// Rows, then files, then fsync of the folders: on return they are gone for good. Names that
   /// aren't there are skipped. Returns: io_error (some may remain; calling again is right).

@@ -378,6 +378,7 @@ inline CacheOptions small_options(const std::string& ssd_dir = "") {
   o.ssd_dir = ssd_dir;
   o.ssd_limit_bytes = 64ull << 20;
   o.ssd_min_free_bytes = 0;
+  o.scrub_bytes_per_second = 0;
   o.coding.block_tokens = 16;
   o.coding.k_bits = o.coding.v_bits = 0;
   return o;

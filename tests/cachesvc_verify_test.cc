@@ -1,9 +1,12 @@
-// Bits that flip where nobody looks: in RAM, between a store and a hit, a spill or a copy.
+// Bits that flip where nobody looks: in RAM, between a store and a hit, a spill or a copy; in files
+// that nobody reads.
 #include "tests/cachesvc_stepped.h"
 #include "tests/storage_testing.h"
 
 namespace kv {
 namespace {
+
+using testing::FaultFiles;
 
 // One bit of the payload as it lies in the pool; every reader shares these bytes.
 void flip(const Object& object, size_t bit = 1000) {
@@ -38,6 +41,147 @@ class Verify : public ::testing::Test {
   std::mt19937 rng_{51};
   Sequence tokens_ = random_tokens(rng_, 64);
 };
+
+// The store as an earlier process left it, all of it on the SSD.
+class Scrub : public Verify {
+ protected:
+  void SetUp() override {
+    auto cache = open_cache(options(0, true));
+    auto b = Bench::open(*cache, model_);
+    ASSERT_TRUE(b.store(tokens_, Durability::durable).ok());
+    auto hit = b.fetch(plus_one(tokens_));
+    for (const auto& o : hit->lease.prefix().objects) {
+      names_.push_back(file_name(o.object->name));
+    }
+    ASSERT_EQ(names_.size(), 4u);
+  }
+  std::string the_file(const std::string& ending) {
+    for (const auto& e : std::filesystem::recursive_directory_iterator(dir_.store())) {
+      std::string name = e.path().filename();
+      if (name.ends_with(ending)) return name;
+    }
+    return {};
+  }
+  CacheOptions scrubbing(uint64_t bytes_per_second = 1ull << 40) {
+    CacheOptions o = options(0, true);
+    o.scrub_bytes_per_second = bytes_per_second;
+    return o;
+  }
+  // From its `opening` on the file of this name is damaged; what recovery opens does not count.
+  CacheOptions spoiling(FaultFiles& faults, const std::string& name, int opening) {
+    faults.script = [this, name, opening, opened = 0](const char* call,
+                                                      const std::string& at) mutable -> Status {
+      bool opens = call == std::string("open_read") && at == path(name);
+      if (opens && recovered_ && ++opened == opening) flip_file(name, 3);
+      return {};
+    };
+    CacheOptions o = scrubbing();
+    o.ssd_files = &faults;
+    recovered_ = false;
+    o.on_recovered = [this](const Recovery&) { recovered_ = true; };
+    return o;
+  }
+  std::string path(const std::string& name) { return dir_.store() + "/" + name[0] + "/" + name; }
+  void flip_file(const std::string& name, long before_end = 40) {
+    auto bytes = static_cast<long>(std::filesystem::file_size(path(name)));
+    testing::flip_byte(path(name), bytes - before_end);
+  }
+  void wait_for_a_pass(Stepped& client, Bench& b) {
+    Deadline deadline = soon();
+    while (b.stat("scrub_passes") == 0) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    }
+    client.run();
+  }
+  std::vector<std::string> names_;
+  bool recovered_ = false;
+};
+
+TEST_F(Scrub, AFlippedBitInAFileThatNobodyReadsIsFound) {
+  flip_file(names_[2]);
+  {
+    Stepped client(scrubbing());
+    auto b = Bench::open(client, model_);
+    wait_for_a_pass(client, b);
+    EXPECT_EQ(b.stat("scrubbed_files"), 6u) << "four blocks, a profile, a model record";
+    EXPECT_EQ(b.stat("scrub_damaged"), 1u);
+    EXPECT_EQ(b.stat("quarantined"), 1u);
+    EXPECT_EQ(b.stat("promotions"), 0u);
+    EXPECT_GT(b.stat("ssd_quarantine_bytes"), 0u);
+    EXPECT_EQ(b.stat("ssd_objects"), 3u);
+    EXPECT_FALSE(std::filesystem::exists(path(names_[2])));
+    expect_served(b, tokens_, 32);
+    ASSERT_TRUE(b.store(tokens_, Durability::durable).ok());
+  }
+  auto cache = open_cache(options(0, true));
+  auto b = Bench::open(*cache, model_);
+  expect_served(b, tokens_, 64);
+}
+
+TEST_F(Scrub, WhatIsInRamIsWrittenAnew) {
+  {
+    FaultFiles faults;
+    Stepped client(spoiling(faults, names_[2], 2));  // after its promote
+    client.hangs = true;  // the scrubber too, until there is something to give way to
+    auto b = Bench::open(client, model_);
+    ASSERT_TRUE(b.client.prefetch(b.opened.model, {plus_one(tokens_), {}}, soon()).ok());
+    client.hangs = false;
+    wait_for_a_pass(client, b);
+    EXPECT_EQ(b.stat("scrub_damaged"), 1u);
+    EXPECT_EQ(b.stat("ssd_objects"), 4u);
+    EXPECT_TRUE(std::filesystem::exists(path(names_[2])));
+  }
+  auto cache = open_cache(options(0, true));
+  auto b = Bench::open(*cache, model_);
+  expect_served(b, tokens_, 64);
+}
+
+// Without its profile or model record nothing of a model could be served after the next start.
+TEST_F(Scrub, DamagedRecordsAreWrittenAnew) {
+  for (bool profile : {true, false}) {
+    SCOPED_TRACE(profile ? "profile" : "model record");
+    {
+      FaultFiles faults;
+      std::string name = the_file(profile ? ".profile" : ".model");
+      Stepped client(spoiling(faults, name, 1));
+      auto b = Bench::open(client, model_);
+      wait_for_a_pass(client, b);
+      EXPECT_EQ(b.stat("scrub_damaged"), 1u);
+    }
+    auto cache = open_cache(options(0, true));
+    EXPECT_EQ(Bench::open(*cache, model_).stat("recovered_skipped"), 0u);
+    auto b = Bench::open(*cache, model_);
+    expect_served(b, tokens_, 64);
+  }
+}
+
+TEST_F(Scrub, KeepsItsPace) {
+  Stepped client(scrubbing(1));  // a file in an hour
+  auto b = Bench::open(client, model_);
+  for (int i = 0; i < 10; ++i) client.run();
+  EXPECT_EQ(b.stat("scrubbed_files"), 1u);
+}
+
+TEST_F(Scrub, GivesWayToPromotes) {
+  Stepped client(scrubbing());
+  client.hangs = true;  // its listing comes first, and waits
+  auto b = Bench::open(client, model_);
+  FetchRequest request;
+  request.model = b.opened.model;
+  request.query.tokens = plus_one(tokens_);
+  uint32_t served = 0;
+  client.core->fetch(client.session, request, soon(),
+                     [&served](Result<FetchReply> reply) { served = reply->tokens; });
+  client.run_loop();
+  client.disk.restart();
+  ASSERT_EQ(client.disk.poll_one(), 1u);  // the listing
+  for (int i = 0; i < 10; ++i) client.run_loop();
+  client.disk.restart();
+  EXPECT_EQ(client.disk.poll(), 4u) << "the promotes alone";
+  client.hangs = false;
+  client.run();
+  EXPECT_EQ(served, 64u);
+}
 
 TEST_F(Verify, AFlippedBitInRamIsAMissWhereEveryUseIsVerified) {
   Stepped client(options(1));

@@ -246,5 +246,47 @@ TEST(Damage, AScrubGoesOnBehindWhatItCannotRemoveAndSaysHowMuchIsLeft) {
   EXPECT_EQ(count(dir.store() + "/tmp") + count(dir.store() + "/quarantine"), 0);
 }
 
+// In steps of any size; and what a reader would find, this finds.
+TEST(Damage, EveryFileOfAStoreIsVerifiedInTurn) {
+  TempDir dir;
+  std::mt19937_64 rng(11);
+  auto images = sample_chain(rng, 40);
+  auto tier = open_tier(dir, small_options());
+  put_all(*tier, images);
+  Profile profile = sample_profile(1);
+  ASSERT_TRUE(tier->put_profile(profile).ok());
+  std::ofstream(dir.store() + "/3/a stranger") << "not ours";
+  std::set<std::string> expected{profile_file_name(profile.id())};
+  for (const auto& image : images) expected.insert(file_name(image.header.name));
+  for (size_t most : {1u, 2u, 7u, 1000u}) {
+    std::vector<std::string> seen;
+    while (true) {
+      auto files = tier->files_after(seen.empty() ? "" : seen.back(), most);
+      ASSERT_TRUE(files.ok()) << files.status().to_string();
+      ASSERT_LE(files->size(), most);
+      if (files->empty()) break;
+      for (const ListedFile& f : *files) {
+        EXPECT_EQ(f.info.bytes, fs::file_size(dir.store() + "/" + f.name[0] + "/" + f.name));
+        EXPECT_TRUE(tier->verify(f.name).ok());
+        seen.push_back(f.name);
+      }
+    }
+    EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+    EXPECT_EQ(std::set<std::string>(seen.begin(), seen.end()), expected);
+    EXPECT_EQ(seen.size(), expected.size()) << "each once";
+  }
+  for (const std::string& name : expected) {
+    std::string path = dir.store() + "/" + name[0] + "/" + name;
+    flip_byte(path, static_cast<long>(fs::file_size(path)) - 1);
+    EXPECT_EQ(tier->verify(name).code(), StatusCode::corruption) << name;
+    EXPECT_FALSE(fs::exists(path)) << name << " is in quarantine";
+    EXPECT_EQ(tier->verify(name).code(), StatusCode::not_found);
+  }
+  EXPECT_EQ(tier->stats().corruptions, expected.size());
+  EXPECT_EQ(tier->stats().quarantine_files, expected.size());
+  fs::remove(dir.store() + "/3/a stranger");  // the tier never knew it
+  EXPECT_EQ(tier->stats().used_bytes, du(dir.store()));
+}
+
 }  // namespace
 }  // namespace kv

@@ -205,6 +205,7 @@ class FaultFiles final : public Files {
     return real_.allocate(fd, bytes);
   }
   void write_behind(Fd fd) override { real_.write_behind(fd); }
+  void drop_cached(Fd fd) override { real_.drop_cached(fd); }
   Status fdatasync(Fd fd) override {
     KV_RETURN_IF_ERROR(step("fdatasync", paths_[fd]));
     return real_.fdatasync(fd);
