@@ -2,7 +2,6 @@
 #include "engine/generator.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "engine/batch.h"
 #include "engine/model_network.h"
@@ -15,20 +14,6 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-// Of equal ones the lowest id. In lanes, as std::max_element took a tenth of a step over 262,144.
-Token best_of(std::span<const float> logits) {
-  constexpr size_t kLanes = 32;
-  float most[kLanes];
-  std::fill(std::begin(most), std::end(most), -std::numeric_limits<float>::infinity());
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (size_t j = 0; j < kLanes; ++j) most[j] = std::max(most[j], logits[i + j]);
-  }
-  for (; i < logits.size(); ++i) most[0] = std::max(most[0], logits[i]);
-  auto best = std::ranges::find(logits, *std::max_element(std::begin(most), std::end(most)));
-  return best == logits.end() ? 0 : static_cast<Token>(best - logits.begin());
 }
 
 }  // namespace
@@ -63,7 +48,7 @@ class Generator::Impl {
   Status take_stored(Run& run, KvCache& cache);
   void describe(Run& run, const KvCache& cache) const;
   Result<KvCache> begin(Run& run);
-  Result<bool> take(Run& run, std::span<const float> logits) const;
+  Result<bool> take(Run& run, Token token, std::span<const float> logits) const;
   Result<GenerateResult> finish(Run& run, const KvCache& cache);
 
   std::unique_ptr<Network> network_;
@@ -149,10 +134,10 @@ Result<KvCache> Generator::Impl::begin(Run& run) {
   return Status(StatusCode::deadline_exceeded, "prompt: done, no time for a token");
 }
 
-// The token that a step's logits say. Returns whether another one is to follow.
-Result<bool> Generator::Impl::take(Run& run, std::span<const float> logits) const {
+// The token that a step gave, and its logits where they are kept. Returns whether another one is to
+// follow.
+Result<bool> Generator::Impl::take(Run& run, Token token, std::span<const float> logits) const {
   GenerateResult& r = run.result;
-  const Token token = best_of(logits);
   r.tokens.push_back(token);
   if (run.options.keep_logits) r.logits.insert(r.logits.end(), logits.begin(), logits.end());
   if (r.tokens.size() == 1) {
@@ -186,12 +171,17 @@ Result<GenerateResult> Generator::Impl::generate(std::span<const Token> prompt,
                                                  const GenerateOptions& options) {
   Run run{prompt, options, {}};
   KV_ASSIGN_OR_RETURN(KvCache cache, begin(run));
-  std::vector<float> logits(network_->vocab());
+  std::vector<float> logits(options.keep_logits ? network_->vocab() : 0);
   Token token = prompt.back();
   for (bool more = options.max_new_tokens > 0; more; token = run.result.tokens.back()) {
-    KV_RETURN_IF_ERROR(network_->step(token, cache, logits));
+    if (options.keep_logits) {
+      KV_RETURN_IF_ERROR(network_->step(token, cache, logits));
+      token = best_token(logits);
+    } else {
+      KV_ASSIGN_OR_RETURN(token, network_->next(token, cache));
+    }
     KV_RETURN_IF_ERROR(settle_block(*network_, cache, options.deadline));
-    KV_ASSIGN_OR_RETURN(more, take(run, logits));
+    KV_ASSIGN_OR_RETURN(more, take(run, token, logits));
   }
   return finish(run, cache);
 }
@@ -226,7 +216,8 @@ std::vector<Result<GenerateResult>> Generator::Impl::generate_all(
     batch.step(options.deadline);
     std::erase_if(decoding, [&](const auto& d) {
       Batch::Row& row = *d->row;
-      Result<bool> more = row.status.ok() ? take(d->run, row.logits) : Result<bool>(row.status);
+      Result<bool> more = row.status.ok() ? take(d->run, best_token(row.logits), row.logits)
+                                          : Result<bool>(row.status);
       if (more.ok() && *more) {
         row.token = d->run.result.tokens.back();
         return false;

@@ -1,11 +1,13 @@
 // Scalar kernels and the choice of a set. See kernels.h.
 #include "engine/kernels.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
 #include "codec/kernels.h"
 #include "engine/packed.h"
+#include "engine/panel_tiles.h"
 
 namespace kv {
 namespace {
@@ -53,7 +55,26 @@ void multiply(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns
 }
 
 TypeKernels kernels_of(TensorType type) {
-  return with_type(type, []<TensorType t>() { return TypeKernels{multiply<t>, widen<t>}; });
+  return with_type(type, []<TensorType t>() {
+    return TypeKernels{multiply<t>, scalar_panel_kernel(t), widen<t>};
+  });
+}
+
+float screen(const uint8_t* block, uint32_t groups, const ScreenInput& x, float* out) {
+  float sums[kScreenRows] = {};
+  for (uint32_t g = 0; g < groups; ++g, block += kScreenGroupBytes) {
+    for (uint32_t r = 0; r < kScreenRows; ++r) {
+      int32_t sum = 0;
+      for (uint32_t j = 0; j < 32; ++j) {
+        const uint8_t both = block[j % 16 / 4 * 64 + 4 * r + j % 4];
+        sum += (j < 16 ? both & 15 : both >> 4) * x.codes[g * 32 + j];
+      }
+      const float scale = half_at(block + 256 + size_t{2} * r) * (0.5f * x.scale[g]);
+      sums[r] += static_cast<float>(2 * sum - x.codes_15[g]) * scale;
+    }
+  }
+  std::copy_n(sums, kScreenRows, out);
+  return *std::max_element(out, out + kScreenRows);
 }
 
 }  // namespace
@@ -64,7 +85,7 @@ const EngineKernels* avx512_engine_kernels() { return nullptr; }
 #endif
 
 const EngineKernels& scalar_engine_kernels() {
-  static constexpr EngineKernels kScalar = {"scalar", kernels_of};
+  static constexpr EngineKernels kScalar = {"scalar", kernels_of, screen};
   return kScalar;
 }
 

@@ -2,10 +2,12 @@
 // AVX-512.
 //
 // An output depends on its weight row and its row of activations alone, bit for bit, however many
-// of either are computed together: every weight as fp32, its product added to lane column % 16 in
-// ascending order of columns, one tree over the lanes at the end. AVX2 and AVX-512 fuse
-// multiplication and addition and agree bit for bit; the scalar set fuses nothing. Pure, unaligned
-// pointers allowed, nothing checked. Any thread.
+// of either are computed together. multiply: every weight as fp32, its product added to lane
+// column % 16 in ascending order of columns, one tree over the lanes at the end. multiply_panels:
+// within each group of one scale, integer weights times activations, even columns and odd ones in
+// two sums; these added, times the scale, added to the output, then offset times the group's sum.
+// AVX2 and AVX-512 fuse multiplication and addition and agree bit for bit; the scalar set fuses
+// nothing. Pure, unaligned pointers allowed, nothing checked. Any thread.
 #pragma once
 
 #include <boost/align/aligned_allocator.hpp>
@@ -15,6 +17,7 @@
 
 #include "codec/kernels.h"
 #include "engine/gguf.h"
+#include "engine/screen_block.h"
 
 namespace kv {
 
@@ -35,6 +38,10 @@ struct TypeKernels {
   /// apart; columns a multiple of 32, of 256 for Q4_K and Q6_K.
   void (*multiply)(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
                    const Activations& x, float* y, size_t y_stride);
+  /// The same of panels (engine/panels.h), `stride` bytes apart: 16 outputs each, side by side.
+  /// `sums`: group_sums() of x, for types with offsets. Null for f32 and f16.
+  void (*multiply_panels)(const uint8_t* panels, uint64_t stride, uint32_t count, uint32_t columns,
+                          const Activations& x, const float* sums, float* y, size_t y_stride);
   /// One weight row as fp32: out (columns). Every set gives the same bits.
   void (*widen)(const uint8_t* w, uint32_t columns, float* out);
 };
@@ -42,6 +49,7 @@ struct TypeKernels {
 struct EngineKernels {
   const char* name;
   TypeKernels (*of)(TensorType type);
+  ScreenKernel screen;
 };
 
 const EngineKernels& scalar_engine_kernels();

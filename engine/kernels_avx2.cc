@@ -5,6 +5,7 @@
 
 #include "engine/kernel_tiles.h"
 #include "engine/packed_avx2.h"
+#include "engine/panel_tiles.h"
 
 namespace kv {
 namespace {
@@ -108,14 +109,56 @@ KV_AVX2 void widen(const uint8_t* w, uint32_t columns, float* out) {
 
 TypeKernels kernels_of(TensorType type) {
   return with_type(type, []<TensorType t>() {
-    return TypeKernels{multiply_by_tiles<Avx2, t>, widen<t>};
+    return TypeKernels{multiply_by_tiles<Avx2, t>, avx2_panel_kernel(t), widen<t>};
   });
+}
+
+// 8 rows of a line: the sums of their 4 columns times x (a group's columns 4 k …). At most
+// 2 * 15 * 127 per 16-bit lane.
+KV_AVX2_INLINE __m256i line_sums(__m256i codes, const int8_t* x) {
+  int32_t four;
+  std::memcpy(&four, x, 4);
+  return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, _mm256_set1_epi32(four)),
+                           _mm256_set1_epi16(1));
+}
+
+KV_AVX2 float screen(const uint8_t* block, uint32_t groups, const ScreenInput& x, float* out) {
+  const __m256i nibble = _mm256_set1_epi8(15);
+  __m256 sums[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+  for (uint32_t g = 0; g < groups; ++g, block += kScreenGroupBytes) {
+    prefetch_weights(block, kScreenGroupBytes);
+    const int8_t* xg = x.codes.data() + size_t{g} * 32;
+    const __m256 x_scale = _mm256_set1_ps(0.5f * x.scale[g]);
+    const __m256i x_sum = _mm256_set1_epi32(x.codes_15[g]);
+#pragma GCC unroll 2
+    for (uint32_t half_line = 0; half_line < 2; ++half_line) {
+      __m256i low = _mm256_setzero_si256(), high = low;
+#pragma GCC unroll 4
+      for (uint32_t k = 0; k < 4; ++k) {
+        const __m256i both = load32(block + k * 64 + half_line * 32);
+        low = _mm256_add_epi32(low, line_sums(_mm256_and_si256(both, nibble), xg + k * 4));
+        high = _mm256_add_epi32(
+            high, line_sums(_mm256_and_si256(_mm256_srli_epi16(both, 4), nibble), xg + 16 + k * 4));
+      }
+      const __m256i sum = _mm256_add_epi32(low, high);
+      const __m256 scale =
+          _mm256_mul_ps(_mm256_cvtph_ps(load16(block + 256 + half_line * 16)), x_scale);
+      const __m256 value = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_add_epi32(sum, sum), x_sum));
+      sums[half_line] = _mm256_add_ps(sums[half_line], _mm256_mul_ps(value, scale));
+    }
+  }
+  _mm256_storeu_ps(out, sums[0]);
+  _mm256_storeu_ps(out + 8, sums[1]);
+  __m256 most = _mm256_max_ps(sums[0], sums[1]);
+  most = _mm256_max_ps(most, _mm256_permute2f128_ps(most, most, 1));
+  most = _mm256_max_ps(most, _mm256_shuffle_ps(most, most, 0x4e));
+  return _mm256_cvtss_f32(_mm256_max_ps(most, _mm256_shuffle_ps(most, most, 0xb1)));
 }
 
 }  // namespace
 
 const EngineKernels* avx2_engine_kernels() {
-  static constexpr EngineKernels kAvx2 = {"avx2", kernels_of};
+  static constexpr EngineKernels kAvx2 = {"avx2", kernels_of, screen};
   return avx2_kernels() == nullptr ? nullptr : &kAvx2;
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/kernel_tiles.h"
 #include "engine/packed_avx2.h"
+#include "engine/panel_tiles.h"
 
 #define KV_AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")))
 #define KV_AVX512_INLINE KV_AVX512 __attribute__((always_inline)) inline
@@ -145,15 +146,18 @@ struct Avx512 {
 
 TypeKernels kernels_of(TensorType type) {
   return with_type(type, [type]<TensorType t>() {
-    return TypeKernels{multiply_by_tiles<Avx512, t>, avx2_engine_kernels()->of(type).widen};
+    return TypeKernels{multiply_by_tiles<Avx512, t>, avx512_panel_kernel(t),
+                       avx2_engine_kernels()->of(type).widen};
   });
 }
 
 }  // namespace
 
 const EngineKernels* avx512_engine_kernels() {
-  static constexpr EngineKernels kAvx512 = {"avx512", kernels_of};
-  return avx512_kernels() == nullptr ? nullptr : &kAvx512;
+  if (avx512_kernels() == nullptr) return nullptr;
+  // A screen is read from memory: AVX2 keeps up with that.
+  static const EngineKernels kAvx512 = {"avx512", kernels_of, avx2_engine_kernels()->screen};
+  return &kAvx512;
 }
 
 }  // namespace kv

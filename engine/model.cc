@@ -50,6 +50,11 @@ Status Model::read_weights() {
   KV_ASSIGN_OR_RETURN(output_norm_, as_vector(file_, used[2], s.width));
   layers_.resize(s.layers);
   for (uint32_t i = 0; i < s.layers; ++i) KV_RETURN_IF_ERROR(read_layer(i, used));
+  std::vector<Matrix*> matrices;
+  for (LayerWeights& l : layers_) {
+    matrices.insert(matrices.end(), {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down});
+  }
+  panels_ = make_panels(matrices);
   std::sort(used.begin(), used.end());
   for (const GgufTensor& t : file_.tensors()) {
     if (!std::binary_search(used.begin(), used.end(), t.name)) {

@@ -27,6 +27,7 @@ class ModelNetwork : public Network {
   Status step(Token token, KvCache& cache, std::span<float> logits) override {
     return decoder_.step(token, cache, logits);
   }
+  Result<Token> next(Token token, KvCache& cache) override { return decoder_.next(token, cache); }
   void step_rows(std::span<StepRow> rows) override { batch_.step(rows); }
   Status prefill(std::span<const Token> tokens, KvCache& cache, Deadline deadline) override {
     Prefill prefill(*model_, threads_, cache.block_tokens());

@@ -27,6 +27,9 @@ struct StepRow {
 };
 inline constexpr uint32_t kMaxBatchRows = 16;
 
+/// The token of the highest logit, of equal ones the lowest id; NaN is never the highest.
+Token best_token(std::span<const float> logits);
+
 class Network {
  public:
   virtual ~Network() = default;
@@ -46,6 +49,8 @@ class Network {
   /// invalid_argument (context full, token outside the vocabulary, values beyond the raw dtype, a
   /// state of a wrong size); the cache is then unusable.
   virtual Status step(Token token, KvCache& cache, std::span<float> logits) = 0;
+  /// step() and best_token() of its logits, which need not all be computed. Returns: as step.
+  virtual Result<Token> next(Token token, KvCache& cache);
   /// step() of up to kMaxBatchRows sequences, of which no two have the same cache: each row's
   /// cache, logits and status are those of a step by itself, bit for bit, whatever rows stand
   /// beside it. A network may share work between rows; unless it does, they are computed one by

@@ -1,6 +1,9 @@
 // Views of packed tensors and their dequantisation. See weights.h.
 #include "engine/weights.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <string>
 
 namespace kv {
@@ -55,8 +58,60 @@ void dequantise_row(const Matrix& w, uint32_t row, float* out) {
   engine_kernels().of(w.type).widen(w.data + row * w.stride, w.columns, out);
 }
 
+PanelBytes make_panels(std::span<Matrix* const> matrices) {
+  auto panels_of = [](const Matrix& w) { return (w.rows - 1) / kPanelRows + 1; };
+  uint64_t bytes = 0;
+  for (const Matrix* w : matrices) bytes += panels_of(*w) * panel_bytes(w->type, w->columns);
+  PanelBytes out;
+  out.reserve(bytes);
+  ::madvise(out.data(), out.capacity(), MADV_HUGEPAGE);  // advice: changes no result
+  out.resize(bytes);
+  uint8_t* at = out.data();
+  for (Matrix* w : matrices) {
+    if (!has_panels(w->type)) continue;
+    w->panels = at;
+    for (uint32_t row = 0; row < w->rows; row += kPanelRows) {
+      make_panel(w->type, w->data + row * w->stride, w->stride, std::min(kPanelRows, w->rows - row),
+                 w->columns, at);
+      at += panel_bytes(w->type, w->columns);
+    }
+  }
+  return out;
+}
+
+namespace {
+
+void multiply_panels(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
+                     size_t y_stride) {
+  const auto kernel = engine_kernels().of(w.type).multiply_panels;
+  const uint64_t stride = panel_bytes(w.type, w.columns);
+  std::vector<float> sums(size_t{x.count} * (w.columns / 32));
+  if (panel_offsets(w.type)) group_sums(x, w.columns, sums.data());
+  while (first < end) {
+    const uint32_t lane = first % kPanelRows, whole = lane == 0 ? (end - first) / kPanelRows : 0;
+    const uint8_t* panels = w.panels + first / kPanelRows * stride;
+    if (whole > 0) {
+      kernel(panels, stride, whole, w.columns, x, sums.data(), y, y_stride);
+      y += whole * kPanelRows;
+      first += whole * kPanelRows;
+      continue;
+    }
+    const uint32_t rows = std::min(kPanelRows - lane, end - first);
+    std::vector<float> panel(size_t{x.count} * kPanelRows);
+    kernel(panels, stride, 1, w.columns, x, sums.data(), panel.data(), kPanelRows);
+    for (uint32_t b = 0; b < x.count; ++b) {
+      std::copy_n(panel.data() + size_t{b} * kPanelRows + lane, rows, y + b * y_stride);
+    }
+    y += rows;
+    first += rows;
+  }
+}
+
+}  // namespace
+
 void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
               size_t y_stride) {
+  if (w.panels != nullptr) return multiply_panels(w, x, first, end, y, y_stride);
   engine_kernels().of(w.type).multiply(w.data + first * w.stride, w.stride, end - first, w.columns,
                                        x, y, y_stride);
 }

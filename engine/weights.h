@@ -10,6 +10,7 @@
 
 #include "engine/gguf.h"
 #include "engine/kernels.h"
+#include "engine/panels.h"
 #include "proto/status.h"
 
 namespace kv {
@@ -20,6 +21,7 @@ struct Matrix {
   uint32_t columns = 0;  ///< inputs; a multiple of 32
   const uint8_t* data = nullptr;
   uint64_t stride = 0;  ///< bytes of one row
+  const uint8_t* panels = nullptr;  ///< the same weights for multiply() (panels.h), or null
 };
 
 /// The tensor as a matrix of these sizes. Returns: corruption naming tensor, expected and given.
@@ -29,10 +31,15 @@ Result<Matrix> as_matrix(const GgufFile& file, std::string_view name, uint32_t r
 Result<std::span<const float>> as_vector(const GgufFile& file, std::string_view name,
                                          uint32_t size);
 
+/// Copies `matrices` into panels, those whose type has some, and has them use the copies: products
+/// of one row of activations then run at the speed of memory. Returns the copies' memory.
+PanelBytes make_panels(std::span<Matrix* const> matrices);
+
 /// One weight row as fp32: out (columns).
 void dequantise_row(const Matrix& w, uint32_t row, float* out);
 
-/// y[b * y_stride + row - first] = weight row . row b of x, for weight rows [first, end).
+/// y[b * y_stride + row - first] = weight row . row b of x, for weight rows [first, end); of
+/// panels fastest where both are multiples of kPanelRows.
 void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
               size_t y_stride);
 

@@ -10,6 +10,7 @@
 
 #include "engine/kernels.h"
 #include "engine/model.h"
+#include "engine/panels.h"
 #include "engine/prefill.h"
 #include "engine/threads.h"
 #include "tests/tiny_gguf.h"
@@ -168,6 +169,71 @@ TEST(EngineKernels, AnOutputIsWhatItsTwoRowsGiveAlone) {
   }
 }
 
+// 37 weight rows as three panels, of which the last is not full.
+struct Panels {
+  Panels(TensorType type, uint32_t columns, uint32_t seed)
+      : w(random_weights(type, kRows, columns, seed)), stride(panel_bytes(type, columns)) {
+    const uint64_t row = row_bytes(type, columns);
+    bytes.resize(stride * kPanels);
+    for (uint32_t p = 0; p < kPanels; ++p) {
+      make_panel(type, w.data() + p * kPanelRows * row, row,
+                 std::min(kPanelRows, kRows - p * kPanelRows), columns, bytes.data() + p * stride);
+    }
+  }
+  static constexpr uint32_t kRows = 37, kPanels = 3, kOut = kPanels * kPanelRows;
+  std::vector<uint8_t> w, bytes;
+  uint64_t stride;
+};
+
+std::vector<float> multiply_panels(const EngineKernels& k, TensorType type, const Panels& p,
+                                   uint32_t columns, const Activations& x) {
+  std::vector<float> sums(size_t{x.count} * columns / 32), y(size_t{x.count} * Panels::kOut);
+  group_sums(x, columns, sums.data());
+  k.of(type).multiply_panels(p.bytes.data(), p.stride, Panels::kPanels, columns, x, sums.data(),
+                             y.data(), Panels::kOut);
+  return y;
+}
+
+TEST(EngineKernels, PanelsMultiplyAsTheirRowsWidenWhateverStandsBeside) {
+  constexpr uint32_t kCount = 17;
+  for (uint32_t columns : {256u, 768u}) {
+    for (TensorType type : kTypes) {
+      if (!has_panels(type)) continue;
+      Panels p(type, columns, columns);
+      const size_t x_stride = columns + 3;
+      auto x = random_values(kCount * x_stride, 6);
+      std::vector<float> row(columns);
+      for (const EngineKernels* k : kernel_sets()) {
+        auto all = multiply_panels(*k, type, p, columns, {x.data(), x_stride, kCount});
+        for (uint32_t b = 0; b < kCount; ++b) {
+          auto one = multiply_panels(*k, type, p, columns, {x.data() + b * x_stride});
+          ASSERT_TRUE(std::equal(one.begin(), one.end(), all.begin() + b * Panels::kOut))
+              << k->name << " " << to_string(type) << " row " << b;
+          for (uint32_t r = 0; r < Panels::kOut; ++r) {
+            if (r >= Panels::kRows) {
+              ASSERT_EQ(one[r], 0.0f) << k->name << " " << to_string(type);
+              continue;
+            }
+            k->of(type).widen(p.w.data() + r * row_bytes(type, columns), columns, row.data());
+            double exact, near = tolerance(row, x.data() + b * x_stride, exact);
+            ASSERT_NEAR(one[r], exact, near) << k->name << " " << to_string(type) << " " << r;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(EngineKernels, OnlyFloatsHaveNoPanels) {
+  for (const EngineKernels* k : kernel_sets()) {
+    for (TensorType type : kTypes) {
+      const bool floats = type == TensorType::f32 || type == TensorType::f16;
+      EXPECT_EQ(has_panels(type), !floats);
+      EXPECT_EQ(k->of(type).multiply_panels == nullptr, floats) << k->name;
+    }
+  }
+}
+
 TEST(EngineKernels, Avx2AndAvx512GiveTheSameBits) {
   if (avx512_engine_kernels() == nullptr) GTEST_SKIP() << "this machine lacks AVX-512";
   constexpr uint32_t kColumns = 512, kRows = 300;
@@ -181,12 +247,22 @@ TEST(EngineKernels, Avx2AndAvx512GiveTheSameBits) {
     avx512_engine_kernels()->of(type).multiply(w.data(), stride, kRows, kColumns, {x.data()},
                                                of_avx512.data(), 0);
     EXPECT_EQ(of_avx2, of_avx512) << to_string(type);
+    if (!has_panels(type)) continue;
+    Panels p(type, kColumns, 5);
+    EXPECT_EQ(multiply_panels(*avx2_engine_kernels(), type, p, kColumns, {x.data()}),
+              multiply_panels(*avx512_engine_kernels(), type, p, kColumns, {x.data()}))
+        << to_string(type);
   }
 }
 
 TEST(EngineKernels, AMatrixMultipliesTheRowsAskedFor) {
   auto model = tiny_model();
-  for (const Matrix* w : {&model->layers()[0].gate, &model->embedding()}) {
+  for (const LayerWeights& l : model->layers()) {
+    for (const Matrix* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) {
+      EXPECT_EQ(w->panels != nullptr, has_panels(w->type));
+    }
+  }
+  for (const Matrix* w : {&model->layers()[0].gate, &model->layers()[0].v, &model->embedding()}) {
     auto x = random_values(w->columns, 6);
     std::vector<float> all(w->rows), one(w->rows), row(w->columns);
     multiply(*w, {x.data()}, 0, w->rows, all.data(), 0);

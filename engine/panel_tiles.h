@@ -1,0 +1,59 @@
+// For the kernel files only: products of panels (panels.h) from tiles of one panel times some rows
+// of activations whose sums fit in registers.
+//
+// A Set says how many: kMostRows; its tile<type, count> does one.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/packed.h"
+#include "engine/panels.h"
+
+namespace kv {
+
+/// TypeKernels::multiply_panels.
+using PanelKernel = decltype(TypeKernels::multiply_panels);
+
+/// A scale per 16 columns.
+template <TensorType type>
+inline constexpr bool panel_halves = type == TensorType::q6_k;
+
+/// y[b * y_stride + r] of one panel and `count` rows of activations.
+using PanelTile = void (*)(const uint8_t* panel, uint32_t columns, const float* x, size_t x_stride,
+                           const float* sums, float* y, size_t y_stride);
+
+template <typename Set, TensorType type, size_t... i>
+constexpr std::array<PanelTile, sizeof...(i)> panel_tiles(std::index_sequence<i...>) {
+  return {Set::template tile<type, i + 1>...};
+}
+
+template <typename Set, TensorType type>
+void multiply_panels_by_tiles(const uint8_t* panels, uint64_t stride, uint32_t many,
+                              uint32_t columns, const Activations& x, const float* sums, float* y,
+                              size_t y_stride) {
+  static constexpr auto kTiles = panel_tiles<Set, type>(std::make_index_sequence<Set::kMostRows>());
+  for (uint32_t p = 0; p < many; ++p) {
+    for (uint32_t b = 0; b < x.count; b += Set::kMostRows) {
+      const uint32_t count = std::min(Set::kMostRows, x.count - b);
+      kTiles[count - 1](panels + p * stride, columns, x.x + b * x.stride, x.stride,
+                        sums + size_t{b} * (columns / 32), y + b * y_stride + p * kPanelRows,
+                        y_stride);
+    }
+  }
+}
+
+template <typename Set>
+PanelKernel panel_kernel(TensorType type) {
+  return with_type(type, []<TensorType t>() -> PanelKernel {
+    if constexpr (has_panels(t)) return multiply_panels_by_tiles<Set, t>;
+    return nullptr;
+  });
+}
+
+PanelKernel scalar_panel_kernel(TensorType type);
+PanelKernel avx2_panel_kernel(TensorType type);
+PanelKernel avx512_panel_kernel(TensorType type);
+
+}  // namespace kv

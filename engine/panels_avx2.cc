@@ -1,0 +1,128 @@
+// Products of panels with AVX2: a register is half a column of a panel. See panels.h, kernels.h.
+//
+// Only functions marked KV_AVX2 may run these instructions: after avx2_engine_kernels() has asked
+// the machine.
+#include <immintrin.h>
+
+#include "engine/kernel_tiles.h"
+#include "engine/packed_avx2.h"
+#include "engine/panel_tiles.h"
+
+namespace kv {
+namespace {
+
+using namespace avx2;
+
+KV_AVX2_INLINE __m256 halves(const uint8_t* p) { return _mm256_cvtph_ps(load16(p)); }
+KV_AVX2_INLINE __m128i load8(const uint8_t* p) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+}
+KV_AVX2_INLINE __m256 bytes(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load8(p)));
+}
+KV_AVX2_INLINE __m256 unsigned_bytes(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load8(p)));
+}
+// `bits` with those that begin at `from` moved to `to`, all but those of `mask` cleared.
+KV_AVX2_INLINE __m256i picked(__m256i bits, uint32_t from, uint32_t to, int mask) {
+  const __m256i moved =
+      from < to ? _mm256_slli_epi32(bits, to - from) : _mm256_srli_epi32(bits, from - to);
+  return _mm256_and_si256(moved, _mm256_set1_epi32(mask));
+}
+
+// 8 rows of column j of a group as integers; `group` at their lane.
+template <TensorType type>
+KV_AVX2_INLINE __m256 column(const uint8_t* group, uint32_t j, uint32_t lane) {
+  if constexpr (type == TensorType::q8_0) return bytes(group + j * kPanelRows + lane);
+  const uint8_t* high = group + panel_layout(type).high + lane * 4;
+  __m256i code = picked(load32(group + j / 8 * 64 + lane * 4), j % 8 * 4, 0, 15);
+  if constexpr (type == TensorType::q5_0) {
+    code = _mm256_or_si256(code, picked(load32(high), j, 4, 16));
+    code = _mm256_sub_epi32(code, _mm256_set1_epi32(16));
+  } else if constexpr (type == TensorType::q6_k) {
+    code = _mm256_or_si256(code, picked(load32(high + j / 16 * 64), j % 16 * 2, 4, 48));
+    code = _mm256_sub_epi32(code, _mm256_set1_epi32(32));
+  }
+  return _mm256_cvtepi32_ps(code);
+}
+
+template <TensorType type>
+KV_AVX2_INLINE __m256 scale_of(const uint8_t* scales, const uint8_t* super, uint32_t half_group,
+                               uint32_t lane) {
+  if constexpr (type == TensorType::q4_k) {
+    return _mm256_mul_ps(halves(super + lane * 2), unsigned_bytes(scales + lane));
+  } else if constexpr (type == TensorType::q6_k) {
+    return _mm256_mul_ps(halves(super + lane * 2), bytes(scales + half_group * 16 + lane));
+  } else {
+    return halves(scales + lane * 2);
+  }
+}
+
+template <TensorType type>
+KV_AVX2_INLINE __m256 offset_of(const uint8_t* scales, const uint8_t* super, uint32_t lane) {
+  if constexpr (type == TensorType::q4_1) return halves(scales + 32 + lane * 2);
+  const __m256 minimum =
+      _mm256_mul_ps(halves(super + 32 + lane * 2), unsigned_bytes(scales + 16 + lane));
+  return _mm256_xor_ps(minimum, _mm256_set1_ps(-0.0f));
+}
+
+// 8 rows of one panel.
+template <TensorType type, uint32_t count>
+KV_AVX2_INLINE void half_tile(const uint8_t* panel, uint32_t lane, uint32_t columns, const float* x,
+                              size_t x_stride, const float* sums, float* y, size_t y_stride) {
+  constexpr PanelLayout at = panel_layout(type);
+  __m256 acc[count], s[count][2];
+#pragma GCC unroll 4  // here and below so that the arrays are registers
+  for (uint32_t b = 0; b < count; ++b) acc[b] = _mm256_setzero_ps();
+  for (uint32_t g = 0; g < columns / 32; ++g) {
+    const uint8_t* group = panel + panel_group(type, g);
+    const uint8_t *scales = group + at.scales, *super = panel + panel_super(type, g);
+    if (lane == 0) prefetch_weights(group, at.group);
+#pragma GCC unroll 4
+    for (uint32_t b = 0; b < count; ++b) s[b][0] = s[b][1] = _mm256_setzero_ps();
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < 32; ++j) {
+      const __m256 w = column<type>(group, j, lane);
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) {
+        const __m256 xb = _mm256_broadcast_ss(x + b * x_stride + g * 32 + j);
+        s[b][j % 2] = _mm256_fmadd_ps(w, xb, s[b][j % 2]);
+      }
+      if (j != 31 && !(j == 15 && panel_halves<type>)) continue;
+      const __m256 scale = scale_of<type>(scales, super, j / 16, lane);
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) {
+        acc[b] = _mm256_fmadd_ps(_mm256_add_ps(s[b][0], s[b][1]), scale, acc[b]);
+        s[b][0] = s[b][1] = _mm256_setzero_ps();
+      }
+    }
+    if constexpr (panel_offsets(type)) {
+      const __m256 offset = offset_of<type>(scales, super, lane);
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) {
+        const __m256 sum = _mm256_broadcast_ss(sums + b * (columns / 32) + g);
+        acc[b] = _mm256_fmadd_ps(offset, sum, acc[b]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (uint32_t b = 0; b < count; ++b) _mm256_storeu_ps(y + b * y_stride + lane, acc[b]);
+}
+
+struct Avx2Panels {
+  static constexpr uint32_t kMostRows = 4;
+
+  template <TensorType type, uint32_t count>
+  KV_AVX2 static void tile(const uint8_t* panel, uint32_t columns, const float* x, size_t x_stride,
+                           const float* sums, float* y, size_t y_stride) {
+    for (uint32_t lane = 0; lane < kPanelRows; lane += 8) {
+      half_tile<type, count>(panel, lane, columns, x, x_stride, sums, y, y_stride);
+    }
+  }
+};
+
+}  // namespace
+
+PanelKernel avx2_panel_kernel(TensorType type) { return panel_kernel<Avx2Panels>(type); }
+
+}  // namespace kv

@@ -1,0 +1,122 @@
+// Products of panels with AVX-512: a register is one column of a panel. See panels.h, kernels.h.
+//
+// Only functions marked KV_AVX512 may run these instructions: after avx512_engine_kernels() has
+// asked the machine.
+#include <immintrin.h>
+
+#include "engine/kernel_tiles.h"
+#include "engine/packed_avx2.h"
+#include "engine/panel_tiles.h"
+
+#define KV_AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")))
+#define KV_AVX512_INLINE KV_AVX512 __attribute__((always_inline)) inline
+
+namespace kv {
+namespace {
+
+using namespace avx2;
+
+KV_AVX512_INLINE __m512i line(const uint8_t* p) { return _mm512_loadu_si512(p); }
+KV_AVX512_INLINE __m512 halves(const uint8_t* p) { return _mm512_cvtph_ps(load32(p)); }
+KV_AVX512_INLINE __m512 bytes(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load16(p)));
+}
+KV_AVX512_INLINE __m512 table(float first) {
+  return _mm512_add_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                       _mm512_set1_ps(first));
+}
+// `bits` with bit `from` moved to bit `to`.
+KV_AVX512_INLINE __m512i moved(__m512i bits, uint32_t from, uint32_t to) {
+  return from < to ? _mm512_slli_epi32(bits, to - from) : _mm512_srli_epi32(bits, from - to);
+}
+
+// Column j of a group as integers. A look-up takes an index modulo the table's size.
+template <TensorType type>
+KV_AVX512_INLINE __m512 column(const uint8_t* group, uint32_t j) {
+  if constexpr (type == TensorType::q8_0) return bytes(group + j * kPanelRows);
+  const uint8_t* high = group + panel_layout(type).high;
+  const __m512i low = _mm512_srli_epi32(line(group + j / 8 * 64), j % 8 * 4);
+  if constexpr (type == TensorType::q5_0) {
+    // Bit 4 from the line of fifth bits, the others from the nibble.
+    const __m512i code =
+        _mm512_ternarylogic_epi32(low, moved(line(high), j, 4), _mm512_set1_epi32(16), 0xd8);
+    return _mm512_permutex2var_ps(table(-16), code, table(0));
+  } else if constexpr (type == TensorType::q6_k) {
+    const __m512i pair = moved(line(high + j / 16 * 64), j % 16 * 2, 4);
+    const __m512i code = _mm512_ternarylogic_epi32(low, pair, _mm512_set1_epi32(15), 0xe4);
+    return _mm512_cvtepi32_ps(
+        _mm512_sub_epi32(_mm512_and_si512(code, _mm512_set1_epi32(63)), _mm512_set1_epi32(32)));
+  } else {
+    return _mm512_permutexvar_ps(low, table(0));
+  }
+}
+
+template <TensorType type>
+KV_AVX512_INLINE __m512 scale_of(const uint8_t* scales, const uint8_t* super, uint32_t half_group) {
+  if constexpr (type == TensorType::q4_k) {
+    return _mm512_mul_ps(halves(super), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load16(scales))));
+  } else if constexpr (type == TensorType::q6_k) {
+    return _mm512_mul_ps(halves(super), bytes(scales + half_group * 16));
+  } else {
+    return halves(scales);
+  }
+}
+
+template <TensorType type>
+KV_AVX512_INLINE __m512 offset_of(const uint8_t* scales, const uint8_t* super) {
+  if constexpr (type == TensorType::q4_1) return halves(scales + 32);
+  const __m512 minimum = _mm512_mul_ps(
+      halves(super + 32), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load16(scales + 16))));
+  return _mm512_xor_ps(minimum, _mm512_set1_ps(-0.0f));
+}
+
+struct Avx512Panels {
+  static constexpr uint32_t kMostRows = 8;
+
+  template <TensorType type, uint32_t count>
+  KV_AVX512 static void tile(const uint8_t* panel, uint32_t columns, const float* x,
+                             size_t x_stride, const float* sums, float* y, size_t y_stride) {
+    constexpr PanelLayout at = panel_layout(type);
+    __m512 acc[count], s[count][2];
+#pragma GCC unroll 8  // here and below so that the arrays are registers
+    for (uint32_t b = 0; b < count; ++b) acc[b] = _mm512_setzero_ps();
+    for (uint32_t g = 0; g < columns / 32; ++g) {
+      const uint8_t* group = panel + panel_group(type, g);
+      const uint8_t *scales = group + at.scales, *super = panel + panel_super(type, g);
+      prefetch_weights(group, at.group);
+#pragma GCC unroll 8
+      for (uint32_t b = 0; b < count; ++b) s[b][0] = s[b][1] = _mm512_setzero_ps();
+#pragma GCC unroll 32
+      for (uint32_t j = 0; j < 32; ++j) {
+        const __m512 w = column<type>(group, j);
+#pragma GCC unroll 8
+        for (uint32_t b = 0; b < count; ++b) {
+          s[b][j % 2] =
+              _mm512_fmadd_ps(w, _mm512_set1_ps(x[b * x_stride + g * 32 + j]), s[b][j % 2]);
+        }
+        if (j != 31 && !(j == 15 && panel_halves<type>)) continue;
+        const __m512 scale = scale_of<type>(scales, super, j / 16);
+#pragma GCC unroll 8
+        for (uint32_t b = 0; b < count; ++b) {
+          acc[b] = _mm512_fmadd_ps(_mm512_add_ps(s[b][0], s[b][1]), scale, acc[b]);
+          s[b][0] = s[b][1] = _mm512_setzero_ps();
+        }
+      }
+      if constexpr (panel_offsets(type)) {
+        const __m512 offset = offset_of<type>(scales, super);
+#pragma GCC unroll 8
+        for (uint32_t b = 0; b < count; ++b) {
+          acc[b] = _mm512_fmadd_ps(offset, _mm512_set1_ps(sums[b * (columns / 32) + g]), acc[b]);
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (uint32_t b = 0; b < count; ++b) _mm512_storeu_ps(y + b * y_stride, acc[b]);
+  }
+};
+
+}  // namespace
+
+PanelKernel avx512_panel_kernel(TensorType type) { return panel_kernel<Avx512Panels>(type); }
+
+}  // namespace kv
