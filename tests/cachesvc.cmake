@@ -29,3 +29,10 @@ kv_test(cachesvc_limits_test LABELS cachesvc DEPS kv_cachesvc)
 target_compile_definitions(cachesvc_limits_test PRIVATE KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(cachesvc_limits_test cachesvc)
 kv_test(cachesvc_verify_test LABELS cachesvc DEPS kv_cachesvc)
+
+# The systemd unit, where systemd-analyze is installed.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+add_test(NAME cachesvc_unit_check COMMAND Python3::Interpreter
+         ${CMAKE_CURRENT_SOURCE_DIR}/cachesvc_unit_check.py
+         ${CMAKE_SOURCE_DIR}/cachesvc/cachesvc.service $<TARGET_FILE:cachesvc>)
+set_tests_properties(cachesvc_unit_check PROPERTIES LABELS cachesvc SKIP_RETURN_CODE 77 TIMEOUT 120)
