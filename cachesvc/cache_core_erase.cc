@@ -84,7 +84,12 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
     if (!opening_) release_realms();
     return;
   }
-  auto finish = [this, call, removed](Status status) {
+  auto finish = [this, call, removed, whole_namespace](Status status) {
+    uint64_t unknown = recovery_.other_key_files + recovery_.newer_files;
+    if (whole_namespace && unknown > 0) {
+      event(EventKind::erase_failed, std::to_string(unknown) + " files of another key or version "
+                                     "may hold something of the namespace");
+    }
     if (uint64_t files = recovery_.unreadable_objects; status.ok() && files > 0) {
       status = {StatusCode::io_error, std::to_string(files) +
                                           " files could not be read since the start: what they "
@@ -94,8 +99,9 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
     if (size_t files = left_files().size(); status.ok() && files > 0) {
       status = {StatusCode::io_error, std::to_string(files) + " files could not be removed"};
     }
-    if (status.ok()) call->finish(removed);
-    else call->fail(status);
+    if (status.ok()) return call->finish(removed);
+    event(EventKind::erase_failed, status.message());
+    call->fail(status);
   };
   if (trim) {
     on_worker([pool = pool_] {

@@ -16,6 +16,7 @@ void CacheCore::Impl::watch_ssd() {
         if (self->ssd_jobs_ended_ == self->ssd_jobs_) return;  // idle
         if (self->ssd_jobs_ended_ != ended) return self->watch_ssd();
         self->writes_hang_ = true;
+        self->event(EventKind::hang, "a write");
         ++self->count_.io_timeouts;
         if (auto open = std::exchange(self->open_anyway_, nullptr)) open();
         self->check_commit_waits();
@@ -26,6 +27,7 @@ void CacheCore::Impl::watch_ssd() {
 void CacheCore::Impl::ssd_returned() {
   ++ssd_jobs_ended_;
   if (!std::exchange(writes_hang_, false)) return;
+  event(EventKind::hang_over, "writes");
   if (ssd_jobs_ended_ < ssd_jobs_) watch_ssd();
   later([this] {
     pump_spill();

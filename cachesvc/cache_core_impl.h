@@ -292,6 +292,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void batch_written(std::shared_ptr<SpillBatch> batch, std::vector<PutResult> results);
   void finish_batch(std::shared_ptr<SpillBatch> batch);
   void spill_failed(Record& record);
+  void write_failed(const std::string& what, const Status& status) const;
   void schedule_spill_retry();
   void retry_spills(size_t most);
   void charge_writes();
@@ -304,7 +305,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void scrub_in(Clock::duration pause);
   void scrub_next();
   void scrub_list();
-  void scrub_found(FileKind kind, const PinnedName& which);
+  void scrub_found(FileKind kind, const PinnedName& which, const std::string& reason);
   void rewrite_record(FileKind kind, const Id& id);
 
   // _hang
@@ -333,6 +334,9 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void check_drained();
 
   // shared
+  void event(EventKind kind, std::string text, uint64_t count = 1) const {
+    if (options_.on_event) options_.on_event({kind, std::move(text), count});
+  }
   std::vector<PinnedName> pin_all(const std::vector<Record*>& records);
   void unpin_all(const std::vector<PinnedName>& pins);
   Record* find_pinned(const PinnedName& pinned);

@@ -265,9 +265,13 @@ void CacheCore::Impl::put_records(ModelRecord record, std::shared_ptr<const Prof
     // Not again once another profile is in force: the last record that is written names it.
     bool full = first.status.code() == StatusCode::resource_exhausted && !newer();
     auto victims = full ? ssd_victims(first.needed) : std::vector<ObjectName>{};
-    if (victims.empty()) return done(first.status);
+    auto end = [this, done](const Status& status) {
+      if (!status.ok()) write_failed("profile and model record", status);
+      done(status);
+    };
+    if (victims.empty()) return end(first.status);
     unlink(victims, [](Status) {});
-    on_ssd(put, [done](PutRecords second) { done(second.status); });
+    on_ssd(put, [end](PutRecords second) { end(second.status); });
   });
 }
 

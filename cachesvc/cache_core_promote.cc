@@ -105,7 +105,8 @@ void CacheCore::Impl::promote(Record& record, Charge stored, Charge promotion,
   }, [this, job, serial = record.serial](Result<RamObject> result) {
     ++ended_reads_;
     if (!job->late) return promoted(job->name, serial, std::move(result));
-    --late_reads_;  // its waiters were answered; what it says about the file holds all the same
+    if (--late_reads_ == 0) event(EventKind::hang_over, "reads");
+    // Its waiters were answered; what it says about the file holds all the same
     Record* known = find_pinned({job->name, serial});
     if (known && !result.ok()) lose_file(*known, result.status());
   });
@@ -139,7 +140,7 @@ void CacheCore::Impl::promotion_timeout(const ObjectName& name, uint64_t serial,
     }
   }
   job.late = true;
-  ++late_reads_;
+  if (++late_reads_ == 1) event(EventKind::hang, "a read of " + file_name(name));
   ++count_.io_timeouts;
   promoted(name, serial,
            Status(StatusCode::io_error, "the read took longer than io_timeout, " +
@@ -161,6 +162,7 @@ void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<R
     ++count_.promotion_failures;
     if (!lose_file(*record, status) && status.code() != StatusCode::busy) {
       ++count_.read_io_errors;
+      event(EventKind::read_failed, file_name(name) + ": " + status.message());
       record->blocked_until = Clock::now() + options_.io_backoff;
     }
   }
@@ -172,6 +174,7 @@ void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<R
 bool CacheCore::Impl::lose_file(Record& record, const Status& status) {
   if (status.code() == StatusCode::corruption) {
     ++count_.quarantined;
+    event(EventKind::quarantined, file_name(record.name) + ": " + status.message());
     // A file that does not verify is in quarantine already; one that verifies and still does not
     // fit its model goes there now.
     on_ssd([ssd = ssd_, name = record.name] { return ssd->quarantine(name); }, [](Status) {});

@@ -59,10 +59,12 @@ void CacheCore::Impl::scrub_next() {
         charge->release();
         return status;
       },
-      [this, which, kind = parsed->kind, bytes](Status status) {
+      [this, which, kind = parsed->kind, bytes, name](Status status) {
         ++count_.scrubbed_files;
         count_.scrubbed_bytes += bytes;
-        if (status.code() == StatusCode::corruption) scrub_found(kind, which);
+        std::string reason = name + ": " + status.message();
+        if (status.code() == StatusCode::corruption) scrub_found(kind, which, reason);
+        if (status.code() == StatusCode::io_error) event(EventKind::read_failed, reason);
         auto now = Clock::now();
         scrub_in(scrub_pace_.next(now) - now);
       });
@@ -82,7 +84,9 @@ void CacheCore::Impl::scrub_list() {
 }
 
 // It is in quarantine by now.
-void CacheCore::Impl::scrub_found(FileKind kind, const PinnedName& which) {
+void CacheCore::Impl::scrub_found(FileKind kind, const PinnedName& which,
+                                  const std::string& reason) {
+  event(EventKind::quarantined, reason);
   ++count_.scrub_damaged;
   ++count_.quarantined;
   if (is_record(kind)) return rewrite_record(kind, which.name.id);

@@ -99,6 +99,11 @@ void CacheCore::Impl::refill_spill_queue() {
   }
 }
 
+void CacheCore::Impl::write_failed(const std::string& what, const Status& status) const {
+  bool full = status.code() == StatusCode::resource_exhausted;
+  event(full ? EventKind::ssd_full : EventKind::write_failed, what + ": " + status.message());
+}
+
 void CacheCore::Impl::spill_failed(Record& record) {
   ++count_.spills_failed;
   spill_queue_bytes_ -= record.payload_bytes;
@@ -261,7 +266,10 @@ void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
 // them.
 std::vector<ObjectName> CacheCore::Impl::ssd_victims(uint64_t bytes) {
   std::vector<ObjectName> names;
-  for (EntryKey key : index_.ssd().next_victims(bytes, true).keys) {
+  auto victims = index_.ssd().next_victims(bytes, true);
+  if (victims.keys.empty()) return names;
+  event(EventKind::ssd_evicted, "", victims.keys.size());
+  for (EntryKey key : victims.keys) {
     Record* r = index_.find_key(key);
     KV_CHECK(r && r->on_ssd());
     names.push_back(r->name);
@@ -308,6 +316,7 @@ void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
       again.push_back(std::move(item));
     } else {
       check_known_file(*r);
+      write_failed(file_name(item.which.name), result.status);
       spill_failed(*r);
     }
   }
@@ -350,7 +359,10 @@ void CacheCore::Impl::run_sync() {
   auto names = std::make_shared<std::vector<PinnedName>>(std::exchange(unsynced_, {}));
   on_ssd([ssd = ssd_] { return ssd->sync(); }, [this, names](Status status) {
     syncing_ = false;
-    if (!status.ok()) ++failed_syncs_;
+    if (!status.ok()) {
+      ++failed_syncs_;
+      write_failed("folders", status);
+    }
     for (const PinnedName& p : *names) {
       Record* r = find_pinned(p);
       if (!r || !r->on_ssd()) continue;

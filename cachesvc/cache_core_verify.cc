@@ -24,6 +24,7 @@ void CacheCore::Impl::verify_ram(const Record& record, std::function<void()> don
 
 void CacheCore::Impl::lose_ram(Record& record) {
   ++count_.ram_damaged;
+  event(EventKind::ram_damaged, file_name(record.name));
   leave_ram(record);
 }
 

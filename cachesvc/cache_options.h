@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "cachesvc/cache_event.h"
 #include "codec/plan.h"
 #include "proto/status.h"
 #include "storage/ssd_tier.h"
@@ -52,6 +53,7 @@ struct CacheOptions {
   /// What a start found, without its objects: on return from create(), and once more when the
   /// background has read the rest. On the loop; may not call the cache.
   std::function<void(const Recovery& found)> on_recovered;
+  OnEvent on_event;
   /// Of files read from the SSD and verified though nobody asks for them; 0: none.
   uint64_t scrub_bytes_per_second = 1u << 20;
   Files* ssd_files = nullptr;      ///< for tests; null: the operating system

@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -20,12 +21,15 @@
 
 #include "cachesvc/cache_core.h"
 #include "cachesvc/config.h"
+#include "cachesvc/event_log.h"
 #include "cachesvc/log.h"
 #include "cachesvc/server.h"
 #include "codec/preset.h"
 
 namespace kv {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr char kVersion[] = "0.1.0";
 constexpr size_t kRejectedInLog = 20;
@@ -154,6 +158,27 @@ class Drainer {
   bool draining_ = false;
 };
 
+// Tells what was held back, also if nothing more happens.
+class EventFlush {
+ public:
+  EventFlush(boost::asio::io_context& io, EventLog& events) : events_(events), timer_(io) {
+    wait();
+  }
+
+ private:
+  void wait() {
+    timer_.expires_after(EventLog::kQuiet);
+    timer_.async_wait([this](const boost::system::error_code& ec) {
+      if (ec) return;
+      events_.flush(Clock::now());
+      wait();
+    });
+  }
+
+  EventLog& events_;
+  boost::asio::steady_timer timer_;
+};
+
 // A device that hangs holds its thread for ever: out, as a crash would, after `limit`.
 void join_disk(boost::asio::thread_pool& disk, Milliseconds limit) {
   std::promise<void> joined;
@@ -192,6 +217,8 @@ int serve(const Config& config, int ready_fd) {
   boost::asio::thread_pool workers(config.cache.workers), disk(config.cache.disk_threads);
   CacheOptions options = config.cache;
   options.on_recovered = log_recovery;
+  EventLog events([](const std::string& line) { spdlog::warn("{}", line); });
+  options.on_event = [&events](const CacheEvent& e) { events.on(e, Clock::now()); };
   auto core = CacheCore::create(options, io.get_executor(), workers.get_executor(),
                                 disk.get_executor());
   if (!core.ok()) return complain(core.status(), exit_code(core.status()));
@@ -199,6 +226,7 @@ int serve(const Config& config, int ready_fd) {
   {
     Server server(io, **core, config.server);
     Drainer drainer(io, **core, server, config.server.drain_timeout);
+    EventFlush flush(io, events);
     Status status = server.listen();
     if (!status.ok()) return complain(status, exit_code(status));
     log_start(config, **core);
@@ -210,6 +238,7 @@ int serve(const Config& config, int ready_fd) {
     io.run();
   }
   (*core).reset();
+  events.flush_all();
   workers.join();
   join_disk(disk, config.cache.io_timeout);
   spdlog::info("stopped");

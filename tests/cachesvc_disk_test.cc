@@ -448,5 +448,87 @@ TEST_F(Hang, TheEndOfAnIdleCacheDoesNotWaitForADeviceThatHangs) {
   gone.get_future().wait();
 }
 
+// What is told of it while it runs, with a reason and without what was stored.
+class Told : public Disk {
+ protected:
+  CacheOptions telling(FaultFiles& faults) {
+    CacheOptions o = impatient(dir_.store());
+    o.ssd_files = &faults;
+    o.on_event = [this](const CacheEvent& e) {
+      counts_[e.kind] += e.count;
+      text_ = e.text;
+    };
+    return o;
+  }
+  std::map<EventKind, uint64_t> counts_;
+  std::string text_;  ///< of the last one
+};
+
+TEST_F(Told, AFailedWriteAReadAndAFullDevice) {
+  FaultFiles faults;
+  Stepped client(telling(faults));
+  auto b = Bench::open(client, model_);
+  const char* failing = "pwrite";
+  Status status{StatusCode::io_error, "injected"};
+  faults.script = [&](const char* call, const std::string&) {
+    return std::string(call) == failing ? status : Status();
+  };
+  ASSERT_TRUE(b.store(in_ram_, Durability::spilled).ok());
+  EXPECT_GE(counts_[EventKind::write_failed], 1u);
+  EXPECT_NE(text_.find(".block: injected"), std::string::npos) << text_;
+  failing = "pread";
+  EXPECT_EQ(served(b, on_ssd_), 0u);
+  EXPECT_GE(counts_[EventKind::read_failed], 1u);
+  EXPECT_EQ(counts_[EventKind::ssd_full], 0u);
+  failing = "allocate";
+  status = {StatusCode::resource_exhausted, "injected"};
+  ASSERT_TRUE(b.store(later_, Durability::spilled).ok());
+  EXPECT_GE(counts_[EventKind::ssd_full], 1u);
+}
+
+TEST_F(Told, EveryEvictedObject) {
+  FaultFiles faults;
+  CacheOptions options = telling(faults);
+  options.ssd_limit_bytes = kMinLimitBytes;
+  Stepped client(options);
+  auto b = Bench::open(client, model_);
+  ASSERT_EQ(served(b, on_ssd_), 64u);
+  ASSERT_TRUE(counts_.empty());
+  Deadline deadline = soon();
+  while (b.stat("ssd_evicted") == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    ASSERT_TRUE(b.store(random_tokens(rng_, 480), Durability::spilled).ok());
+  }
+  EXPECT_EQ(counts_[EventKind::ssd_evicted], b.stat("ssd_evicted"));
+}
+
+TEST_F(Told, AQuarantinedFile) {
+  FaultFiles faults;
+  for (const auto& e : std::filesystem::recursive_directory_iterator(dir_.store())) {
+    std::string path = e.path();
+    if (!path.ends_with(".block")) continue;
+    testing::flip_byte(path, static_cast<long>(std::filesystem::file_size(path)) - 9);
+  }
+  Stepped client(telling(faults));
+  auto b = Bench::open(client, model_);
+  EXPECT_EQ(served(b, on_ssd_), 0u);
+  EXPECT_EQ(counts_[EventKind::quarantined], b.stat("quarantined"));
+  EXPECT_GE(counts_[EventKind::quarantined], 1u);
+  EXPECT_NE(text_.find(".block: "), std::string::npos) << text_;
+}
+
+TEST_F(Told, AHangAndItsEnd) {
+  FaultFiles faults;
+  Stepped client(telling(faults));
+  auto b = Bench::open(client, model_);
+  client.hangs = true;
+  ASSERT_TRUE(b.store(in_ram_, Durability::spilled).ok());
+  EXPECT_EQ(counts_[EventKind::hang], 1u);
+  EXPECT_EQ(counts_[EventKind::hang_over], 0u);
+  client.hangs = false;
+  client.run();
+  EXPECT_EQ(counts_[EventKind::hang_over], 1u);
+}
+
 }  // namespace
 }  // namespace kv

@@ -132,5 +132,40 @@ TEST_F(ServerTest, OtherUsersNeedToBeOnTheList) {
   EXPECT_EQ(st.st_mode & 0777, 0711u);
 }
 
+// The daemon's log names what a failing device costs, with the reason, and nothing of the prompt.
+TEST_F(ServerTest, ADamagedFileIsLoggedWithItsReason) {
+  start();
+  auto tokens = random_tokens(rng_, 64);
+  {
+    auto client = connect();
+    auto b = Bench::open(*client, plain_model());
+    ASSERT_EQ(b.store(tokens, Durability::durable)->level, Durability::durable);
+  }
+  daemon_->stop();
+  std::string damaged;
+  for (const auto& e : fs::recursive_directory_iterator(dir_.store())) {
+    if (e.path().extension() == ".block") damaged = e.path();
+  }
+  {
+    std::fstream file(damaged, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-3, std::ios::end);
+    file.put('?');
+  }
+  std::string log = dir_.store() + "-run/log";
+  int to = ::open(log.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600), own = ::dup(STDERR_FILENO);
+  ASSERT_GE(::dup2(to, STDERR_FILENO), 0);
+  start({"--set", "log.level=warn"});
+  ::dup2(own, STDERR_FILENO);
+  ::close(own);
+  ::close(to);
+  wait_for("scrub_damaged", 1);
+  daemon_->stop();
+  std::ifstream in(log);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  std::string name = fs::path(damaged).filename();
+  EXPECT_NE(text.find("ssd: quarantined: " + name + ": "), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+}
+
 }  // namespace
 }  // namespace kv

@@ -1,0 +1,32 @@
+// CacheEvent: what an operator should know of while the cache runs: a device that fails, hangs or
+// is full, and what had to go and why. Told on the loop; nothing of prompts, tokens or namespaces.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace kv {
+
+enum class EventKind : uint8_t {
+  write_failed,  ///< what was to be written stays in RAM
+  read_failed,   ///< a miss; the file stays
+  ssd_full,      ///< limit or device, and nothing that may go makes room
+  ssd_evicted,   ///< `count` objects made room for others
+  quarantined,   ///< a file that does not verify, or does not fit its model
+  ram_damaged,   ///< an object in RAM lost its checksum
+  erase_failed,  ///< something of what was to be erased may be left
+  hang,          ///< an SSD job has run for io_timeout: nobody waits for it
+  hang_over,
+};
+inline constexpr size_t kEventKinds = 9;
+
+struct CacheEvent {
+  EventKind kind = EventKind::write_failed;
+  std::string text;    ///< the reason, perhaps with a file's name
+  uint64_t count = 1;  ///< of objects
+};
+/// May not call the cache.
+using OnEvent = std::function<void(const CacheEvent&)>;
+
+}  // namespace kv
