@@ -21,33 +21,36 @@ KV_AVX512_INLINE __m512 halves(const uint8_t* p) { return _mm512_cvtph_ps(load32
 KV_AVX512_INLINE __m512 bytes(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load16(p)));
 }
-KV_AVX512_INLINE __m512 table(float first) {
-  return _mm512_add_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                       _mm512_set1_ps(first));
+KV_AVX512_INLINE __m512 zero_to_15() {
+  return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 // `bits` with bit `from` moved to bit `to`.
 KV_AVX512_INLINE __m512i moved(__m512i bits, uint32_t from, uint32_t to) {
   return from < to ? _mm512_slli_epi32(bits, to - from) : _mm512_srli_epi32(bits, from - to);
 }
 
-// Column j of a group as integers. A look-up takes an index modulo the table's size.
+// `low` with its bits from 4 on from `high`, those of `mask`, as a float less `least`: the integer
+// becomes the last bits of 2^23's significand, and 2^23 is taken off with `least`.
+KV_AVX512_INLINE __m512 joined(__m512i low, __m512i high, int mask, int least) {
+  const __m512i code = _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi32(15), 0xe4);
+  const __m512i bits =
+      _mm512_ternarylogic_epi32(code, _mm512_set1_epi32(mask), _mm512_set1_epi32(0x4b000000), 0xea);
+  return _mm512_sub_ps(_mm512_castsi512_ps(bits),
+                       _mm512_set1_ps(static_cast<float>(0x800000 + least)));
+}
+
+// Column j of a group as integers. A look-up takes an index modulo 16.
 template <TensorType type>
 KV_AVX512_INLINE __m512 column(const uint8_t* group, uint32_t j) {
   if constexpr (type == TensorType::q8_0) return bytes(group + j * kPanelRows);
   const uint8_t* high = group + panel_layout(type).high;
   const __m512i low = _mm512_srli_epi32(line(group + j / 8 * 64), j % 8 * 4);
   if constexpr (type == TensorType::q5_0) {
-    // Bit 4 from the line of fifth bits, the others from the nibble.
-    const __m512i code =
-        _mm512_ternarylogic_epi32(low, moved(line(high), j, 4), _mm512_set1_epi32(16), 0xd8);
-    return _mm512_permutex2var_ps(table(-16), code, table(0));
+    return joined(low, moved(line(high), j, 4), 31, 16);
   } else if constexpr (type == TensorType::q6_k) {
-    const __m512i pair = moved(line(high + j / 16 * 64), j % 16 * 2, 4);
-    const __m512i code = _mm512_ternarylogic_epi32(low, pair, _mm512_set1_epi32(15), 0xe4);
-    return _mm512_cvtepi32_ps(
-        _mm512_sub_epi32(_mm512_and_si512(code, _mm512_set1_epi32(63)), _mm512_set1_epi32(32)));
+    return joined(low, moved(line(high + j / 16 * 64), j % 16 * 2, 4), 63, 32);
   } else {
-    return _mm512_permutexvar_ps(low, table(0));
+    return _mm512_permutexvar_ps(low, zero_to_15());
   }
 }
 
