@@ -30,21 +30,37 @@ KV_AVX2_INLINE __m256i picked(__m256i bits, uint32_t from, uint32_t to, int mask
   return _mm256_and_si256(moved, _mm256_set1_epi32(mask));
 }
 
-// 8 rows of column j of a group as integers; `group` at their lane.
+// 8 rows, from `lane` on, of columns 8 k … 8 k + 7 of a group.
 template <TensorType type>
-KV_AVX2_INLINE __m256 column(const uint8_t* group, uint32_t j, uint32_t lane) {
-  if constexpr (type == TensorType::q8_0) return bytes(group + j * kPanelRows + lane);
-  const uint8_t* high = group + panel_layout(type).high + lane * 4;
-  __m256i code = picked(load32(group + j / 8 * 64 + lane * 4), j % 8 * 4, 0, 15);
-  if constexpr (type == TensorType::q5_0) {
-    code = _mm256_or_si256(code, picked(load32(high), j, 4, 16));
-    code = _mm256_sub_epi32(code, _mm256_set1_epi32(16));
-  } else if constexpr (type == TensorType::q6_k) {
-    code = _mm256_or_si256(code, picked(load32(high + j / 16 * 64), j % 16 * 2, 4, 48));
-    code = _mm256_sub_epi32(code, _mm256_set1_epi32(32));
+struct Eight {
+  KV_AVX2_INLINE Eight(const uint8_t* group, uint32_t k, uint32_t lane)
+      : at(group + k * 128 + lane) {
+    if constexpr (type == TensorType::q8_0) return;
+    low = load32(group + k * 64 + lane * 4);
+    const uint8_t* highs = group + panel_layout(type).high + lane * 4;
+    if (type == TensorType::q5_0) high = shifted(load32(highs), 8 * k);
+    if (type == TensorType::q6_k) high = shifted(load32(highs + k / 2 * 64), k % 2 * 16);
   }
-  return _mm256_cvtepi32_ps(code);
-}
+  KV_AVX2_INLINE static __m256i shifted(__m256i v, uint32_t bits) {
+    return _mm256_srl_epi32(v, _mm_cvtsi32_si128(static_cast<int>(bits)));
+  }
+  // Column i of them as integers.
+  KV_AVX2_INLINE __m256 column(uint32_t i) const {
+    if constexpr (type == TensorType::q8_0) return bytes(at + i * kPanelRows);
+    __m256i code = picked(low, i * 4, 0, 15);
+    if constexpr (type == TensorType::q5_0) {
+      code = _mm256_or_si256(code, picked(high, i, 4, 16));
+      code = _mm256_sub_epi32(code, _mm256_set1_epi32(16));
+    } else if constexpr (type == TensorType::q6_k) {
+      code = _mm256_or_si256(code, picked(high, i * 2, 4, 48));
+      code = _mm256_sub_epi32(code, _mm256_set1_epi32(32));
+    }
+    return _mm256_cvtepi32_ps(code);
+  }
+
+  const uint8_t* at;
+  __m256i low = {}, high = {};
+};
 
 template <TensorType type>
 KV_AVX2_INLINE __m256 scale_of(const uint8_t* scales, const uint8_t* super, uint32_t half_group,
@@ -80,16 +96,21 @@ KV_AVX2_INLINE void half_tile(const uint8_t* panel, uint32_t lane, uint32_t colu
     if (lane == 0) prefetch_weights(group, at.group);
 #pragma GCC unroll 4
     for (uint32_t b = 0; b < count; ++b) s[b][0] = s[b][1] = _mm256_setzero_ps();
-#pragma GCC unroll 32
-    for (uint32_t j = 0; j < 32; ++j) {
-      const __m256 w = column<type>(group, j, lane);
+#pragma GCC unroll 1  // of 32 columns the code would take long to compile
+    for (uint32_t k = 0; k < 4; ++k) {
+      const Eight<type> eight(group, k, lane);
+      const float* xk = x + g * 32 + k * 8;
+#pragma GCC unroll 8
+      for (uint32_t i = 0; i < 8; ++i) {
+        const __m256 w = eight.column(i);
 #pragma GCC unroll 4
-      for (uint32_t b = 0; b < count; ++b) {
-        const __m256 xb = _mm256_broadcast_ss(x + b * x_stride + g * 32 + j);
-        s[b][j % 2] = _mm256_fmadd_ps(w, xb, s[b][j % 2]);
+        for (uint32_t b = 0; b < count; ++b) {
+          const __m256 xb = _mm256_broadcast_ss(xk + b * x_stride + i);
+          s[b][i % 2] = _mm256_fmadd_ps(w, xb, s[b][i % 2]);
+        }
       }
-      if (j != 31 && !(j == 15 && panel_halves<type>)) continue;
-      const __m256 scale = scale_of<type>(scales, super, j / 16, lane);
+      if (k != 3 && !(k == 1 && panel_halves<type>)) continue;
+      const __m256 scale = scale_of<type>(scales, super, k / 2, lane);
 #pragma GCC unroll 4
       for (uint32_t b = 0; b < count; ++b) {
         acc[b] = _mm256_fmadd_ps(_mm256_add_ps(s[b][0], s[b][1]), scale, acc[b]);

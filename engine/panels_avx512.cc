@@ -39,20 +39,31 @@ KV_AVX512_INLINE __m512 joined(__m512i low, __m512i high, int mask, int least) {
                        _mm512_set1_ps(static_cast<float>(0x800000 + least)));
 }
 
-// Column j of a group as integers. A look-up takes an index modulo 16.
+// Columns 8 k … 8 k + 7 of a group.
 template <TensorType type>
-KV_AVX512_INLINE __m512 column(const uint8_t* group, uint32_t j) {
-  if constexpr (type == TensorType::q8_0) return bytes(group + j * kPanelRows);
-  const uint8_t* high = group + panel_layout(type).high;
-  const __m512i low = _mm512_srli_epi32(line(group + j / 8 * 64), j % 8 * 4);
-  if constexpr (type == TensorType::q5_0) {
-    return joined(low, moved(line(high), j, 4), 31, 16);
-  } else if constexpr (type == TensorType::q6_k) {
-    return joined(low, moved(line(high + j / 16 * 64), j % 16 * 2, 4), 63, 32);
-  } else {
-    return _mm512_permutexvar_ps(low, zero_to_15());
+struct Eight {
+  KV_AVX512_INLINE Eight(const uint8_t* group, uint32_t k) : at(group + k * 128) {
+    if constexpr (type == TensorType::q8_0) return;
+    low = line(group + k * 64);
+    const uint8_t* highs = group + panel_layout(type).high;
+    if (type == TensorType::q5_0) high = shifted(line(highs), 8 * k);
+    if (type == TensorType::q6_k) high = shifted(line(highs + k / 2 * 64), k % 2 * 16);
   }
-}
+  KV_AVX512_INLINE static __m512i shifted(__m512i v, uint32_t bits) {
+    return _mm512_srl_epi32(v, _mm_cvtsi32_si128(static_cast<int>(bits)));
+  }
+  // Column i of them as integers. A look-up takes an index modulo 16.
+  KV_AVX512_INLINE __m512 column(uint32_t i) const {
+    if constexpr (type == TensorType::q8_0) return bytes(at + i * kPanelRows);
+    const __m512i nibble = _mm512_srli_epi32(low, i * 4);
+    if constexpr (type == TensorType::q5_0) return joined(nibble, moved(high, i, 4), 31, 16);
+    if constexpr (type == TensorType::q6_k) return joined(nibble, moved(high, i * 2, 4), 63, 32);
+    return _mm512_permutexvar_ps(nibble, zero_to_15());
+  }
+
+  const uint8_t* at;
+  __m512i low = {}, high = {};
+};
 
 template <TensorType type>
 KV_AVX512_INLINE __m512 scale_of(const uint8_t* scales, const uint8_t* super, uint32_t half_group) {
@@ -89,16 +100,20 @@ struct Avx512Panels {
       prefetch_weights(group, at.group);
 #pragma GCC unroll 8
       for (uint32_t b = 0; b < count; ++b) s[b][0] = s[b][1] = _mm512_setzero_ps();
-#pragma GCC unroll 32
-      for (uint32_t j = 0; j < 32; ++j) {
-        const __m512 w = column<type>(group, j);
+#pragma GCC unroll 1  // of 32 columns the code would take a minute to compile
+      for (uint32_t k = 0; k < 4; ++k) {
+        const Eight<type> eight(group, k);
+        const float* xk = x + g * 32 + k * 8;
 #pragma GCC unroll 8
-        for (uint32_t b = 0; b < count; ++b) {
-          s[b][j % 2] =
-              _mm512_fmadd_ps(w, _mm512_set1_ps(x[b * x_stride + g * 32 + j]), s[b][j % 2]);
+        for (uint32_t i = 0; i < 8; ++i) {
+          const __m512 w = eight.column(i);
+#pragma GCC unroll 8
+          for (uint32_t b = 0; b < count; ++b) {
+            s[b][i % 2] = _mm512_fmadd_ps(w, _mm512_set1_ps(xk[b * x_stride + i]), s[b][i % 2]);
+          }
         }
-        if (j != 31 && !(j == 15 && panel_halves<type>)) continue;
-        const __m512 scale = scale_of<type>(scales, super, j / 16);
+        if (k != 3 && !(k == 1 && panel_halves<type>)) continue;
+        const __m512 scale = scale_of<type>(scales, super, k / 2);
 #pragma GCC unroll 8
         for (uint32_t b = 0; b < count; ++b) {
           acc[b] = _mm512_fmadd_ps(_mm512_add_ps(s[b][0], s[b][1]), scale, acc[b]);
