@@ -90,7 +90,7 @@ void CatalogMirror::adopt(std::span<const KnownObject> objects) {
   auto add = [&](std::span<const KnownObject> batch) {
     uint64_t room = 0;
     for (const auto& object : batch) room += row_room(object.header);
-    if (!dir_.ledger().reserve(room)) return false;
+    if (!dir_.check_free(room).ok() || !dir_.ledger().reserve(room)) return false;
     struct Reserved {
       Ledger& ledger;
       uint64_t bytes;
@@ -163,6 +163,7 @@ Status CatalogMirror::compact() {
   drop_left_rows();
   KV_RETURN_IF_ERROR(checkpoint());  // the log's promise covers the database's growth from here on
   uint64_t room = room_to_compact();
+  KV_RETURN_IF_ERROR(dir_.check_free(room));
   if (!dir_.ledger().reserve(room)) {
     return {StatusCode::resource_exhausted, "ssd limit: " + std::to_string(room) +
                                                 " bytes needed to compact the catalog, " +

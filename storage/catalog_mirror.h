@@ -31,7 +31,7 @@ class CatalogMirror {
 
   /// Adds rows. Room for them (row_room each) is already promised by the ledger.
   void upsert(std::span<const KnownObject> objects);
-  /// Adds rows as far as the ledger has room: the rest is adopted again next time.
+  /// Adds rows as far as ledger and file system have room: the rest is adopted again next time.
   void adopt(std::span<const KnownObject> objects);
   /// Without memory (bad_alloc) some rows may remain: calling again is right.
   void remove(std::span<const std::string> files);

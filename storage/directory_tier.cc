@@ -24,8 +24,8 @@ DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, F
                              Fd lock)
     : options_(std::move(options)),
       ledger_(options_.limit_bytes, kHeadroomBytes),
-      dir_(directory, files, ledger_, options_.key),
-      publisher_(dir_, options_.observer, options_.min_free_bytes),
+      dir_(directory, files, ledger_, options_.key, options_.min_free_bytes),
+      publisher_(dir_, options_.observer),
       quarantine_(dir_,
                   std::min(options_.quarantine_bytes, options_.limit_bytes / kQuarantineShare)),
       catalog_(dir_, quarantine_),

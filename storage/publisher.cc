@@ -72,15 +72,7 @@ Status Publisher::check_room(uint64_t room) {
                                                 " left of limit_bytes " +
                                                 std::to_string(ledger.limit())};
   }
-  if (min_free_bytes_ == 0) return {};
-  auto free = dir_.files().free_bytes(dir_.path());
-  Status status = free.ok() ? Status() : free.status();
-  if (free.ok() && (*free < min_free_bytes_ || *free - min_free_bytes_ < room)) {
-    status = {StatusCode::resource_exhausted, "file system: " + std::to_string(room) +
-                                                  " bytes needed, " + std::to_string(*free) +
-                                                  " free, of which min_free_bytes " +
-                                                  std::to_string(min_free_bytes_) + " are kept"};
-  }
+  Status status = dir_.check_free(room);
   if (!status.ok()) dir_.ledger().unreserve(room);
   return status;
 }

@@ -35,8 +35,7 @@ uint64_t file_room(uint64_t bytes);
 
 class Publisher {
  public:
-  Publisher(StoreDir& dir, StepObserver observer, uint64_t min_free_bytes)
-      : dir_(dir), observer_(std::move(observer)), min_free_bytes_(min_free_bytes) {}
+  Publisher(StoreDir& dir, StepObserver observer) : dir_(dir), observer_(std::move(observer)) {}
 
   /// `extra_room`: promised to whatever else the caller does for this file (its catalog row); given
   /// back with the rest. Returns: resource_exhausted (limit or disk; names needed and limit),
@@ -63,7 +62,6 @@ class Publisher {
 
   StoreDir& dir_;
   StepObserver observer_;
-  uint64_t min_free_bytes_;
   uint64_t next_temp_ = 0;
   std::atomic<uint64_t> bytes_written_{0};
   std::vector<uint8_t> run_;  // of writes under way

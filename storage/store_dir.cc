@@ -5,6 +5,16 @@
 
 namespace kv {
 
+Status StoreDir::check_free(uint64_t room) const {
+  if (min_free_bytes_ == 0) return {};
+  KV_ASSIGN_OR_RETURN(uint64_t free, files_.free_bytes(path_));
+  if (free >= min_free_bytes_ && free - min_free_bytes_ >= room) return {};
+  return {StatusCode::resource_exhausted, "file system: " + std::to_string(room) +
+                                              " bytes needed, " + std::to_string(free) +
+                                              " free, of which min_free_bytes " +
+                                              std::to_string(min_free_bytes_) + " are kept"};
+}
+
 Status StoreDir::make_folders() {
   for (uint32_t f = 0; f < kFolders; ++f) {
     KV_RETURN_IF_ERROR(files_.make_dir(folder_path(f)));

@@ -24,8 +24,13 @@ inline constexpr uint64_t kFolderGrowthBytes = 5 * 4096;
 class StoreDir {
  public:
   /// `key`: what is written is sealed with; null: nothing is.
-  StoreDir(std::string path, Files& files, Ledger& ledger, std::shared_ptr<const SealKey> key)
-      : path_(std::move(path)), files_(files), ledger_(ledger), key_(std::move(key)) {
+  StoreDir(std::string path, Files& files, Ledger& ledger, std::shared_ptr<const SealKey> key,
+           uint64_t min_free_bytes)
+      : path_(std::move(path)),
+        files_(files),
+        ledger_(ledger),
+        key_(std::move(key)),
+        min_free_bytes_(min_free_bytes) {
     sizes_.fill(0);
   }
 
@@ -41,6 +46,9 @@ class StoreDir {
   std::string quarantine_folder() const { return path_ + "/" + kQuarantineFolder; }
   std::string catalog_path() const { return path_ + "/" + kCatalogFile; }
 
+  /// The file system has `room` bytes beside those that are kept free. Returns:
+  /// resource_exhausted (names both), io_error.
+  Status check_free(uint64_t room) const;
   /// Creates the folders that are missing.
   Status make_folders();
   /// Measures folders again: all of them, or those that a change of names in `folder` touched. One
@@ -67,6 +75,7 @@ class StoreDir {
   Files& files_;
   Ledger& ledger_;
   const std::shared_ptr<const SealKey> key_;
+  const uint64_t min_free_bytes_;
   std::array<uint64_t, kOwnPlace + 1> sizes_;  // by place
   std::array<bool, kFolders> dirty_{};
 };

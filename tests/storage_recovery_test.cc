@@ -462,5 +462,30 @@ TEST_P(GoldenStore, OfALaterVersionIsAMissAndStays) {
 INSTANTIATE_TEST_SUITE_P(Formats, GoldenStore, ::testing::Values("store", "sealed_store"),
                          [](const auto& of) { return std::string(of.param); });
 
+// What is kept free for others is kept by the catalog too: its rows wait, a compaction is refused.
+TEST(Recovery, ARebuiltCatalogLeavesMinFreeAlone) {
+  TempDir dir;
+  std::mt19937_64 rng(12);
+  auto images = sample_chain(rng, 12);
+  put_all(*open_tier(dir, small_options()), images);
+  fs::remove(dir.store() + "/catalog.db");
+  SsdOptions full = small_options();
+  full.min_free_bytes = 1ull << 60;
+  Recovery found;
+  {
+    auto tier = open_tier(dir, full, &found);
+    EXPECT_EQ(found.adopted, images.size()) << "all the same";
+    Status refused = tier->scrub();
+    EXPECT_EQ(refused.code(), StatusCode::resource_exhausted);
+    EXPECT_NE(refused.message().find("min_free_bytes"), std::string::npos) << refused.message();
+  }
+  for (uint64_t rows : {size_t{0}, images.size()}) {
+    auto tier = open_tier(dir, small_options(), &found);
+    EXPECT_EQ(found.rows_used, rows);
+    EXPECT_EQ(found.adopted, images.size() - rows);
+    EXPECT_TRUE(tier->scrub().ok());
+  }
+}
+
 }  // namespace
 }  // namespace kv
