@@ -71,6 +71,15 @@ Result<ObjectPtr> decode_object(const Object& object, const Codec& codec, DType 
   return ObjectPtr(std::make_shared<const Object>(std::move(decoded)));
 }
 
+// Why no more is served.
+std::string shortfall_of(const RealmState& realm, const Hit& hit) {
+  std::string text = hit.plan.shortfall.text;
+  if (hit.plan.tokens > 0 || !realm.others_lost) return text;
+  return text + (text.empty() ? "" : "; ") +
+         "of this model there are objects that serve nothing: the profile that they were stored "
+         "under, or their model record, is lost";
+}
+
 DType dtype_of(FetchForm form) {
   return form == FetchForm::f32 ? DType::f32 : form == FetchForm::f16 ? DType::f16 : DType::bf16;
 }
@@ -91,7 +100,7 @@ void CacheCore::Impl::lookup(uint64_t session, uint32_t model, Query query, bool
   if (!hit.ok()) return call->fail(hit.status());
   ++count_.lookups;
   LookupReply reply{hit->plan.tokens, hit->common, hit->plan.tier, hit->plan.form,
-                    hit->plan.shortfall.text};
+                    shortfall_of(*(*state)->realm, *hit)};
   if (start) {
     auto background = std::make_shared<FetchCall>();
     background->realm = (*state)->realm;
@@ -365,7 +374,7 @@ void CacheCore::Impl::fetch_reply(std::shared_ptr<FetchCall> f, const Hit& hit) 
   reply.common = hit.common;
   reply.form = hit.plan.form;
   bool limited = !f->limit_reason.empty() && (f->max_tokens < UINT32_MAX || f->ram_only);
-  reply.reason = limited ? f->limit_reason : hit.plan.shortfall.text;
+  reply.reason = limited ? f->limit_reason : shortfall_of(*f->realm, hit);
   Prefix prefix;
   prefix.tokens = reply.tokens;
   std::vector<Record*> used;

@@ -91,6 +91,7 @@ struct RealmState {
   std::deque<Node> nodes;  ///< by NodeId, from the root's; one that the tree doesn't have is empty
   std::unordered_map<Id, NodeId, IdHash> node_of;
   bool in_force = true;
+  bool others_lost = false;  ///< objects of this model are stored whose profile is lost
   bool empty() const { return tree.size() == 0 && nodes[kRootNode].attached.empty(); }
   bool has_supplements() const;  ///< some part's rows, carries or states come apart from blocks
   bool has_snapshots() const;    ///< some part's states are there at checkpoints
@@ -127,7 +128,8 @@ class ObjectIndex {
                                     std::shared_ptr<const Profile> profile);
   RealmState* find_realm(const Realm& realm);
   std::vector<RealmState*> realms_of(const std::string& ns, const Id& fingerprint);
-  bool has_orphans(const std::string& ns, const Id& fingerprint) const;
+  /// Of any profile but `but`.
+  bool has_orphans(const std::string& ns, const Id& fingerprint, const Id& but = {}) const;
   /// Forgets realms that hold nothing and that nobody else holds. Returns: the ids of their
   /// profiles, less those that a realm or an orphan still names.
   std::vector<Id> release_realms();

@@ -219,6 +219,7 @@ void CacheCore::Impl::finish_open(const OpenPlan& plan, uint64_t session,
       index_.set_in_force(*other, other == state.get());
     }
   }
+  state->others_lost = index_.has_orphans(plan.ns, realm.fingerprint, realm.profile);
   state->codec = plan.codec;
   slot->ns = plan.ns;
   slot->spec = plan.spec;

@@ -73,10 +73,10 @@ class ObjectIndex::OrphanMatch {
   std::map<const RealmState*, std::vector<Id>> ids_;
 };
 
-bool ObjectIndex::has_orphans(const std::string& ns, const Id& fingerprint) const {
+bool ObjectIndex::has_orphans(const std::string& ns, const Id& fingerprint, const Id& but) const {
   return std::any_of(orphans_.begin(), orphans_.end(), [&](const auto& o) {
     const Object& header = o.second->orphan->header;
-    return header.ns == ns && header.fingerprint == fingerprint;
+    return header.ns == ns && header.fingerprint == fingerprint && header.profile != but;
   });
 }
 

@@ -214,5 +214,40 @@ TEST_F(Orphans, AreLinkedWhenTheirProfileReturns) {
   b.expect_serves(tokens, *hit);
 }
 
+TEST_F(Orphans, TheReasonOfAMissNamesALostProfileOrModelRecord) {
+  auto tokens = random_tokens(rng_, 64);
+  for (FileKind lost : {FileKind::profile, FileKind::model_record}) {
+    TempDir dir;
+    {
+      auto cache = open_cache(small_options(dir.store()));
+      auto b = Bench::open(*cache, model_, make_profile(model_, 4));
+      ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
+    }
+    auto found = inspect_directory(dir.store(), InspectDepth::headers);
+    for (const InspectedFile& f : found->files) {
+      if (f.kind == lost) fs::remove(dir.store() + "/" + f.path);
+    }
+    auto cache = open_cache(small_options(dir.store()));
+    auto b = Bench::open(*cache, model_);  // under another profile, then
+    auto looked = b.client.lookup(b.opened.model, {plus_one(tokens), {}}, soon());
+    auto fetched = b.fetch(plus_one(tokens));
+    EXPECT_EQ(looked->tokens + fetched->tokens, 0u);
+    for (const std::string& reason : {looked->reason, fetched->reason}) {
+      EXPECT_NE(reason.find("the profile that they were stored under"), reason.npos) << reason;
+    }
+  }
+}
+
+TEST_F(Orphans, TheReasonOfAMissNamesNoProfileWhereABlockIsLost) {
+  auto tokens = random_tokens(rng_, 64);
+  store({tokens});
+  lose_block(0, tokens);
+  auto cache = open_cache(small_options(dir_.store()));
+  auto b = Bench::open(*cache, model_);
+  auto miss = b.fetch(plus_one(tokens));
+  EXPECT_EQ(miss->tokens, 0u);
+  EXPECT_EQ(miss->reason.find("profile"), std::string::npos) << miss->reason;
+}
+
 }  // namespace
 }  // namespace kv
