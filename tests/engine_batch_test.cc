@@ -7,6 +7,7 @@
 #include "engine/batch_attention.h"
 #include "engine/model_network.h"
 #include "engine/prompt.h"
+#include "proto/demand.h"
 #include "tests/tiny_gguf.h"
 
 namespace kv {
@@ -15,10 +16,18 @@ namespace {
 constexpr uint32_t kBlock = 256;
 constexpr Token kPoison = 299;  // its embedding isn't finite
 
-// The tiny model with one embedding row whose scales are infinite.
-std::shared_ptr<const Model> tiny_model() {
-  static std::shared_ptr<const Model> model = [] {
+// The tiny model with one embedding row whose scales are infinite; with windows of 40 in two of
+// three layers.
+std::shared_ptr<const Model> tiny_model(bool windows = false) {
+  static std::shared_ptr<const Model> models[2];
+  std::shared_ptr<const Model>& model = models[windows ? 1 : 0];
+  if (model) return model;
+  model = [windows] {
     TinyGguf tiny;
+    if (windows) {
+      tiny.architecture = "gemma3";
+      tiny.layers = 3;
+    }
     tiny.kv_heads = 2;
     tiny.heads = 4;
     tiny.width = 128;
@@ -50,6 +59,7 @@ struct Coding {
   uint8_t k_bits, v_bits;
   DType raw = DType::f16;
   PrefillMode prefill = PrefillMode::exact;
+  bool windows = false;
 };
 constexpr Coding kCodings[] = {{"raw f32", 0, 0, DType::f32},
                                {"raw f16", 0, 0},
@@ -58,7 +68,9 @@ constexpr Coding kCodings[] = {{"raw f32", 0, 0, DType::f32},
                                {"tq2", 2, 2},
                                {"k8v4", 8, 4},
                                {"k4 v raw", 4, 0},
-                               {"tq4 coded prefill", 4, 4, DType::f16, PrefillMode::coded}};
+                               {"tq4 coded prefill", 4, 4, DType::f16, PrefillMode::coded},
+                               {"windows raw f32", 0, 0, DType::f32, PrefillMode::exact, true},
+                               {"windows tq4", 4, 4, DType::f16, PrefillMode::exact, true}};
 
 std::shared_ptr<const Codec> codec_of(const Coding& coding) {
   CodingSettings settings;
@@ -66,8 +78,9 @@ std::shared_ptr<const Codec> codec_of(const Coding& coding) {
   settings.v_bits = coding.v_bits;
   settings.raw_dtype = coding.raw;
   settings.prefill = coding.prefill;
-  auto profile = std::make_shared<const Profile>(*plain_profile(tiny_model()->spec(), settings));
-  auto codec = Codec::create(tiny_model()->spec(), profile);
+  const ModelSpec& model = tiny_model(coding.windows)->spec();
+  auto codec =
+      Codec::create(model, std::make_shared<const Profile>(*plain_profile(model, settings)));
   KV_CHECK(codec.ok());
   return *codec;
 }
@@ -84,10 +97,8 @@ struct Stored {
 
 Lease lease_of(const Stored& stored) {
   Prefix prefix;
-  for (const ObjectPtr& o : stored.objects) {
-    prefix.tokens = o->end_token();
-    prefix.objects.push_back({o, prefix.tokens});
-  }
+  prefix.tokens = static_cast<uint32_t>(stored.tokens.size());
+  for (const ObjectPtr& o : stored.objects) prefix.objects.push_back({o, o->end_token()});
   return Lease(std::move(prefix), nullptr);
 }
 
@@ -99,12 +110,31 @@ KvCache cache_of(const std::shared_ptr<const Codec>& codec, const Stored& stored
   return cache;
 }
 
+// The rows of windows that a prefix of n tokens needs, block by block.
+void add_supplements(const KvCache& cache, const ModelSpec& model, uint32_t n,
+                     std::vector<ObjectPtr>& objects) {
+  auto groups = part_groups(model);
+  for (uint16_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].spec.rows_in_block()) continue;
+    for (RowRange rows : demanded_rows(groups[g].spec, n)) {
+      while (!rows.empty()) {
+        const uint32_t block = rows.first / kBlock, end = std::min(rows.end, (block + 1) * kBlock);
+        auto made = cache.object({ObjectKind::supplement, block, g, rows.first, end});
+        KV_CHECK(made.ok() && *made);
+        objects.push_back(*made);
+        rows.first = end;
+      }
+    }
+  }
+}
+
 Stored store(Network& network, KvCache cache, std::vector<Token> tokens) {
   KV_CHECK(compute_prompt(network, tokens, cache, Deadline::max()).ok());
   Stored stored{std::move(tokens), cache.blocks()};
   auto tail = cache.tail();
   KV_CHECK(tail.ok());
   if (*tail) stored.objects.push_back(*tail);
+  add_supplements(cache, network.spec(), cache.tokens(), stored.objects);
   return stored;
 }
 
@@ -238,7 +268,8 @@ class RandomBatch {
 class EngineBatch : public testing::TestWithParam<Coding> {};
 
 TEST_P(EngineBatch, RowsThatJoinAndLeaveGetTheirOwnRunsLogits) {
-  auto network = *make_network(tiny_model(), 2), single = *make_network(tiny_model(), 1);
+  auto model = tiny_model(GetParam().windows);
+  auto network = *make_network(model, 2), single = *make_network(model, 1);
   auto codec = codec_of(GetParam());
   for (uint32_t seed : {1u, 2u}) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -252,6 +283,29 @@ std::string name_of(const testing::TestParamInfo<Coding>& coding) {
   return name;
 }
 INSTANTIATE_TEST_SUITE_P(Codings, EngineBatch, testing::ValuesIn(kCodings), name_of);
+
+TEST(BestToken, IsTheFirstOfTheHighestAndNeverNaN) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (size_t size : {1u, 31u, 32u, 33u, 100u}) {
+    std::vector<float> logits(size, -1.0f);
+    EXPECT_EQ(best_token(logits), 0);
+    for (size_t at : {size_t{0}, size / 2, size - 1}) {
+      auto higher = logits;
+      higher[at] = higher[size - 1] = 2.0f;
+      EXPECT_EQ(best_token(higher), static_cast<Token>(at)) << size;
+      for (size_t nan = 0; nan < size; ++nan) {
+        auto with = higher;
+        if (nan == at || nan == size - 1) continue;
+        with[nan] = NAN;
+        ASSERT_EQ(best_token(with), static_cast<Token>(at)) << size << " NaN at " << nan;
+      }
+      higher[at] = inf;
+      EXPECT_EQ(best_token(higher), static_cast<Token>(at)) << size;
+    }
+    EXPECT_EQ(best_token(std::vector<float>(size, -inf)), 0);
+    EXPECT_EQ(best_token(std::vector<float>(size, NAN)), 0);
+  }
+}
 
 // 16 rows whose open block becomes complete in the same step, half of them over one prefix.
 TEST(EngineBatchRows, BlocksThatEndInTheSameStep) {
