@@ -277,17 +277,21 @@ void encode_planes(EncodeWork& w) {
   }
 }
 
-Result<RamObject> into_pool(Object header, const std::vector<std::span<const uint8_t>>& parts,
-                            RamPool& pool, Charge& charge) {
-  uint64_t total = 0;
-  for (const auto& p : parts) total += p.size();
-  uint64_t needed = RamPool::slab_bytes(total);
+Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge) {
+  uint64_t needed = RamPool::slab_bytes(bytes);
   if (charge.bytes() < needed) {
     auto more = pool.try_charge(ChargeKind::stored, needed - charge.bytes());
     if (!more) return Status(StatusCode::busy, "no RAM for an object larger than expected");
     charge.merge(std::move(*more));
   }
-  PoolBuffer buffer = pool.allocate(total, charge);
+  return pool.allocate(bytes, charge);
+}
+
+Result<RamObject> into_pool(Object header, const std::vector<std::span<const uint8_t>>& parts,
+                            RamPool& pool, Charge& charge) {
+  uint64_t total = 0;
+  for (const auto& p : parts) total += p.size();
+  KV_ASSIGN_OR_RETURN(PoolBuffer buffer, buffer_in_pool(total, pool, charge));
   uint8_t* at = buffer.data();
   Xxh128Stream sum;
   for (auto p : parts) {

@@ -59,9 +59,10 @@ void encode_planes(EncodeWork& work);
 /// not_found if a source was found damaged, which a copy would have hidden.
 Result<RamObject> assemble(EncodeWork& work);
 
-/// An object like `header` whose payload lies in one new pool buffer, paid by `charge` (and the
-/// pool, if that is too small), and their sum. `parts`: the bytes of planes, then states, in order.
-/// Returns: busy.
+/// So many bytes of the pool, paid by `charge` (and the pool, if that is too small). Returns: busy.
+Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge);
+/// An object like `header` whose payload lies in one new pool buffer, paid as in buffer_in_pool,
+/// and their sum. `parts`: the bytes of planes, then states, in order. Returns: busy.
 Result<RamObject> into_pool(Object header, const std::vector<std::span<const uint8_t>>& parts,
                             RamPool& pool, Charge& charge);
 

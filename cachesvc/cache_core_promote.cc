@@ -1,4 +1,5 @@
 // promote: one verified read per object, however many wait for it.
+#include <algorithm>
 #include <atomic>
 
 #include "cachesvc/cache_core_encode.h"
@@ -15,19 +16,27 @@ struct CacheCore::Impl::ReadJob {
   std::shared_ptr<RamPool> pool;
   ObjectName name;
   Charge stored, promotion;
+  PoolBuffer payload;                  ///< of the object, since the header is known
+  std::unique_ptr<uint8_t[]> packed;   ///< paid by `promotion`
   std::shared_ptr<const void> held;
   std::atomic<State> state{State::waiting};
   std::atomic<Clock::time_point> began{};  ///< once running
   bool late = false;  ///< loop only: its promotion has ended without it
 
-  /// Disk. Reads, unpacks into one pool buffer, checks against the geometry.
+  /// Disk. Reads into one pool buffer, unpacks what is packed, checks against the geometry,
+  /// sums.
   Result<RamObject> read();
+  /// Where the file's payload goes: the object's own buffer, or beside it if some of it is packed.
+  Result<std::span<uint8_t>> place(const HeaderView& head);
+  Status unpack_pieces(const std::vector<Piece>& pieces);
   /// True for the first who asks: the reader, or whoever gives it up before it began.
   bool take(State next) {
     State expected = State::waiting;
     return state.compare_exchange_strong(expected, next);
   }
   void release() {
+    payload = {};
+    packed.reset();
     stored.release();
     promotion.release();
     held.reset();
@@ -36,30 +45,52 @@ struct CacheCore::Impl::ReadJob {
 };
 
 Result<RamObject> CacheCore::Impl::ReadJob::read() {
-  KV_ASSIGN_OR_RETURN(FileImage image, ssd->read(name));
-  std::vector<std::vector<uint8_t>> unpacked;
-  std::vector<std::span<const uint8_t>> parts;
-  unpacked.reserve(image.pieces.size());
-  for (const Piece& piece : image.pieces) {
-    if (piece.packing == Packing::raw) {
-      parts.push_back(piece.bytes.span());
-      continue;
-    }
-    KV_ASSIGN_OR_RETURN(auto bytes, unpack(piece.bytes.span(), piece.unpacked_bytes));
-    unpacked.push_back(std::move(bytes));
-    parts.push_back(unpacked.back());
-  }
-  KV_ASSIGN_OR_RETURN(RamObject object,
-                      into_pool(std::move(image.header), parts, *pool, stored));
-  Status fits = validate(*object, *model, *profile);
+  KV_ASSIGN_OR_RETURN(FileImage image,
+                      ssd->read(name, [this](const HeaderView& head) { return place(head); }));
+  if (packed) KV_RETURN_IF_ERROR(unpack_pieces(image.pieces));
+  Object object = std::move(image.header);
+  KV_RETURN_IF_ERROR(attach_payload(object, std::move(payload).freeze()));
+  Status fits = validate(object, *model, *profile);
   if (!fits.ok()) return corruption("does not fit its model: " + fits.message());
-  return object;
+  Xxh128 sum = payload_sum(object);
+  return RamObject{std::make_shared<const Object>(std::move(object)), sum};
+}
+
+Result<std::span<uint8_t>> CacheCore::Impl::ReadJob::place(const HeaderView& head) {
+  bool again = payload.data() != nullptr && payload.size() == head.unpacked_bytes;
+  if (!again) {
+    KV_ASSIGN_OR_RETURN(payload, buffer_in_pool(head.unpacked_bytes, *pool, stored));
+  }
+  uint64_t stored_bytes = 0;
+  bool all_raw = true;
+  for (const Piece& piece : head.pieces) {
+    stored_bytes += piece.bytes.size();
+    all_raw &= piece.packing == Packing::raw;
+  }
+  packed.reset();
+  if (all_raw) return std::span(payload.data(), payload.size());
+  packed = std::make_unique_for_overwrite<uint8_t[]>(stored_bytes);
+  return std::span(packed.get(), stored_bytes);
+}
+
+Status CacheCore::Impl::ReadJob::unpack_pieces(const std::vector<Piece>& pieces) {
+  std::span<uint8_t> rest(payload.data(), payload.size());
+  for (const Piece& piece : pieces) {
+    auto out = rest.first(piece.unpacked_bytes);
+    rest = rest.subspan(out.size());
+    if (piece.packing == Packing::raw) {
+      std::copy_n(piece.bytes.data(), out.size(), out.data());
+    } else {
+      KV_RETURN_IF_ERROR(unpack(piece.bytes.span(), out));
+    }
+  }
+  return {};
 }
 
 Room CacheCore::Impl::room_to_promote(const Record& record) const {
   Room room;
   room.stored = RamPool::slab_bytes(record.payload_bytes);
-  // The file as read, and what its packed pieces unpack to.
+  // At most: what is packed, beside what it unpacks to, and the buffer that it is read through.
   room.promotion = record.file_bytes + record.payload_bytes;
   return room;
 }

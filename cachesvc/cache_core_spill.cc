@@ -33,10 +33,13 @@ struct Packed {
   bool intact = false;
 };
 
-// Worker. Planes and states one by one, packed where it pays.
+// Worker. Planes and states one by one, packed where it pays: never codes (codec/lossless.h), so
+// they are not even tried.
 FileImage packed_image(const Object& object) {
   FileImage image = raw_image(object);
-  for (Piece& piece : image.pieces) {
+  for (size_t i = 0; i < image.pieces.size(); ++i) {
+    if (i < object.planes.size() && object.planes[i].bits > 0) continue;
+    Piece& piece = image.pieces[i];
     auto packed = pack(piece.bytes.span());
     if (!packed) continue;
     piece.packing = Packing::zstd;

@@ -21,27 +21,23 @@ std::optional<std::vector<uint8_t>> pack(std::span<const uint8_t> bytes) {
   return packed;
 }
 
-Result<std::vector<uint8_t>> unpack(std::span<const uint8_t> packed, uint64_t expected_bytes) {
-  if (expected_bytes > kMaxObjectBytes)
-    return corruption("packed bytes: expected size over the limit");
+Status unpack(std::span<const uint8_t> packed, std::span<uint8_t> bytes) {
   const unsigned long long size = ZSTD_getFrameContentSize(packed.data(), packed.size());
   if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN) {
     return corruption("packed bytes: no frame with a content size");
   }
-  if (size != expected_bytes) {
-    return corruption("packed bytes: expected " + std::to_string(expected_bytes) +
+  if (size != bytes.size()) {
+    return corruption("packed bytes: expected " + std::to_string(bytes.size()) +
                       " bytes, the frame says " + std::to_string(size));
   }
   if (ZSTD_findFrameCompressedSize(packed.data(), packed.size()) != packed.size()) {
     return corruption("packed bytes: more or less than one frame");
   }
-  std::vector<uint8_t> bytes(expected_bytes);
   const size_t out = ZSTD_decompress(bytes.data(), bytes.size(), packed.data(), packed.size());
   if (ZSTD_isError(out)) {
     return corruption(std::string("packed bytes: ") + ZSTD_getErrorName(out));
   }
-  if (out != expected_bytes) return corruption("packed bytes: short output");
-  return bytes;
+  return out == bytes.size() ? Status() : corruption("packed bytes: short output");
 }
 
 }  // namespace kv

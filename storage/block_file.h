@@ -85,6 +85,10 @@ struct HeaderView {
   uint64_t unpacked_bytes = 0;
   std::vector<Piece> pieces;  ///< packing and sizes; `bytes` are empty slices with a length
 };
+/// Where a reader puts the stored payload: memory for all pieces, one after the other, that
+/// outlives the image made of them. Called when the header is verified, the payload not; again, if
+/// the file is read again. What it returns as an error ends the read.
+using PlacePayload = std::function<Result<std::span<uint8_t>>(const HeaderView& head)>;
 /// `head` is the prefix and the header, at least kPrefixBytes + header_bytes long. Verifies the
 /// header hash and the id. Returns: corruption; unsupported (another version, or a record file).
 Result<HeaderView> decode_head(std::span<const uint8_t> head, uint64_t file_bytes);

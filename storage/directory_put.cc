@@ -5,6 +5,7 @@
 
 #include "storage/directory_tier.h"
 #include "storage/file_reader.h"
+#include "storage/object_reader.h"
 
 namespace kv {
 
@@ -171,9 +172,9 @@ void DirectoryTier::fail(Item& item, Status status, FailedIds& failed) {
 
 bool DirectoryTier::stored(const ObjectName& name) {
   std::string path = dir_.file_path(name.id, file_name(name));
-  auto image = read_object(dir_.files(), path, name, dir_.key());
+  auto image = read_object(dir_.files(), buffers_, path, name, dir_.key());
   bool damaged = !image.ok() && image.status().code() == StatusCode::corruption;
-  return image.ok() || (damaged && read_again(name, path).ok());
+  return image.ok() || (damaged && read_again(name, path, {}).ok());
 }
 
 }  // namespace kv

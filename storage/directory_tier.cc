@@ -7,6 +7,7 @@
 
 #include "proto/identity.h"
 #include "storage/file_reader.h"
+#include "storage/object_reader.h"
 #include "storage/recovery.h"
 
 namespace kv {
@@ -77,13 +78,13 @@ Recovery DirectoryTier::adopt_more(uint64_t max_files) {
   return out;
 }
 
-Result<FileImage> DirectoryTier::read(const ObjectName& name) try {
+Result<FileImage> DirectoryTier::read(const ObjectName& name, const PlacePayload& place) try {
   std::string path = dir_.file_path(name.id, file_name(name));
   ++counters_.reads;
-  auto image = read_object(dir_.files(), path, name, dir_.key());
+  auto image = read_object(dir_.files(), buffers_, path, name, dir_.key(), {}, place);
   if (!image.ok() && image.status().code() == StatusCode::corruption) {
     std::lock_guard lock(writer_mutex_);
-    image = read_again(name, path);
+    image = read_again(name, path, place);
   }
   if (image.ok()) {
     counters_.bytes_read += image->stored_bytes();
@@ -97,8 +98,9 @@ Result<FileImage> DirectoryTier::read(const ObjectName& name) try {
 
 // The second and last try: a transient error in between disk and memory is over by now. As a
 // writer, so that the file that fails is the file that is moved away.
-Result<FileImage> DirectoryTier::read_again(const ObjectName& name, const std::string& path) {
-  auto image = read_object(dir_.files(), path, name, dir_.key());
+Result<FileImage> DirectoryTier::read_again(const ObjectName& name, const std::string& path,
+                                            const PlacePayload& place) {
+  auto image = read_object(dir_.files(), buffers_, path, name, dir_.key(), {}, place);
   if (image.ok()) {
     ++counters_.rereads_saved;
     return image;
@@ -247,6 +249,7 @@ Status DirectoryTier::scrub() try {
     compacted = catalog_.compact();
   }
   if (status.ok()) status = compacted;
+  buffers_.clear();
   (void)dir_.measure_all();  // charged for if it fails
   return status;
 } catch (const std::bad_alloc&) {

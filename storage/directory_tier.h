@@ -19,6 +19,7 @@
 #include "storage/other_keys.h"
 #include "storage/publisher.h"
 #include "storage/quarantine.h"
+#include "storage/read_buffers.h"
 #include "storage/ssd_tier.h"
 #include "storage/store_dir.h"
 
@@ -34,7 +35,7 @@ class DirectoryTier final : public SsdTier {
   std::vector<PutResult> put(std::span<const FileImage> images, Durability level) override;
   uint64_t room_needed(const FileImage& image) const override;
   uint64_t room_left() const override { return ledger_.left() + other_keys_.bytes(); }
-  Result<FileImage> read(const ObjectName& name) override;
+  Result<FileImage> read(const ObjectName& name, const PlacePayload& place = {}) override;
   Result<std::vector<ListedFile>> files_after(const std::string& name, size_t most) override;
   Status verify(const std::string& name) override;
   Result<EraseReply> erase(std::span<const ObjectName> names) override;
@@ -81,7 +82,8 @@ class DirectoryTier final : public SsdTier {
   /// Unlinks, and takes its bytes off the ledger. Returns: not_found, io_error.
   Status remove_file(const Id& id, const std::string& name, EraseReply& reply);
   Status erase_batch(std::span<const ObjectName> batch, EraseReply& reply);
-  Result<FileImage> read_again(const ObjectName& name, const std::string& path);
+  Result<FileImage> read_again(const ObjectName& name, const std::string& path,
+                               const PlacePayload& place);
   Status verify_record(const ParsedName& name, const std::string& path);
   /// The row, then the file. Returns: io_error; not_found.
   Status move_away(const ObjectName& name, const std::string& path);
@@ -101,6 +103,7 @@ class DirectoryTier final : public SsdTier {
 
   std::mutex writer_mutex_;  // guards what follows but the counters, and the parts above but the
                              // ledger
+  ReadBuffers buffers_;
   bool recovered_ = false;
   uint64_t recency_ = 0;
   std::map<std::string, uint64_t> touches_;  // by file name, not yet in the catalog

@@ -8,7 +8,6 @@ namespace {
 
 constexpr char kMagic[8] = {'c', 'a', 'c', 'h', 'e', 's', 'v', 'c'};
 constexpr size_t kHeaderHashAt = 24;  // what stands before it is what it covers of the prefix
-constexpr size_t kFileHashAt = 40;
 
 void write_hash(ByteWriter& out, const Xxh128& hash) {
   out.u64(hash.low);

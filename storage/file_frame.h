@@ -16,6 +16,9 @@ namespace kv {
 Result<EncodedFile> frame_file(FileKind kind, std::span<const uint8_t> header,
                                std::vector<Bytes> payload);
 
+/// Of the prefix, what the file's hash covers: all before the hash itself.
+inline constexpr size_t kFileHashAt = 40;
+
 /// A file taken apart, every byte verified. Header and payload share the file's owner.
 struct UnframedFile {
   FilePrefix prefix;

@@ -113,15 +113,6 @@ Result<HeaderView> read_head(Files& files, const std::string& path, const SealKe
   return decode_head({buffer.get(), bytes}, file.bytes);
 }
 
-Result<FileImage> read_object(Files& files, const std::string& path, const ObjectName& name,
-                              const SealKey* key, std::string_view sealed_as) {
-  KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path, key, sealed_as));
-  KV_ASSIGN_OR_RETURN(FileImage image, decode_file(file));
-  if (image.header.name != name)
-    return corruption("the file holds another object than its name says");
-  return image;
-}
-
 std::optional<Envelope> sealed_by_other(Files& files, const std::string& path, const SealKey* key) {
   auto fd = files.open_read(path);
   if (!fd.ok()) return std::nullopt;

@@ -1,4 +1,5 @@
 // Reading whole files and headers through Files, sizes checked before memory is taken. Any thread.
+// Objects: object_reader.h.
 //
 // What is read may be sealed (sealed_file.h): it is opened here, and all that follows sees the
 // plain file. Without `key`, or with another, a sealed file is `unsupported` and stays as it is;
@@ -25,10 +26,6 @@ Result<Bytes> read_file(Files& files, const std::string& path, const SealKey* ke
 /// Prefix and header section only, the header's hash verified.
 /// Returns: as read_file.
 Result<HeaderView> read_head(Files& files, const std::string& path, const SealKey* key);
-
-/// read_file and decode_file, and the content is what the name says.
-Result<FileImage> read_object(Files& files, const std::string& path, const ObjectName& name,
-                              const SealKey* key, std::string_view sealed_as = {});
 
 /// The envelope of a file that is sealed with another key than `key`; else nullopt.
 std::optional<Envelope> sealed_by_other(Files& files, const std::string& path, const SealKey* key);

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -72,6 +73,21 @@ FileInfo info_of(const struct stat& st) {
   return info;
 }
 
+// True if the page cache holds the whole file. False where the kernel can't tell (before 6.5).
+bool all_cached(Fd fd) {
+  struct Range {
+    uint64_t offset, length;
+  } range{0, 0};  // to the end
+  struct {
+    uint64_t cached, dirty, writeback, evicted, recently_evicted;
+  } pages{};
+  constexpr long kCachestat = 451;  // the C library has no name for it yet
+  struct stat st;
+  if (::fstat(fd, &st) != 0 || ::syscall(kCachestat, fd, &range, &pages, 0) != 0) return false;
+  auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return pages.cached >= (static_cast<uint64_t>(st.st_size) + page - 1) / page;
+}
+
 class PosixFiles final : public Files {
  public:
   Result<Fd> create(const std::string& path) override {
@@ -96,9 +112,20 @@ class PosixFiles final : public Files {
     return static_cast<size_t>(n);
   }
 
+  Result<Fd> open_stream(const std::string& path) override {
+    KV_ASSIGN_OR_RETURN(Fd fd, open_read(path));
+    if (!all_cached(fd)) (void)::fcntl(fd, F_SETFL, O_NONBLOCK | O_DIRECT);  // not everywhere
+    return fd;
+  }
+
   Result<size_t> pread(Fd fd, std::span<uint8_t> into, uint64_t offset) override {
-    ssize_t n =
-        retry([&] { return ::pread(fd, into.data(), into.size(), static_cast<off_t>(offset)); });
+    auto read = [&] {
+      return retry(
+          [&] { return ::pread(fd, into.data(), into.size(), static_cast<off_t>(offset)); });
+    };
+    ssize_t n = read();
+    // A direct read that is not aligned, or of a file system that has none after all.
+    if (n < 0 && errno == EINVAL && ::fcntl(fd, F_SETFL, O_NONBLOCK) == 0) n = read();
     if (n < 0) return error("pread", fd_path(fd));
     return static_cast<size_t>(n);
   }

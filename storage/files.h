@@ -38,6 +38,8 @@ struct ListedFile {
   bool readable = false;  ///< false: its stat failed, `info` says nothing
 };
 
+inline constexpr size_t kDirectAlign = 4096;  ///< of direct reads; no device asks for more
+
 /// An open descriptor, or -1. The caller closes it through Files::close.
 using Fd = int;
 
@@ -51,6 +53,10 @@ class Files {
   /// A new file for writing; fails if the name exists.
   virtual Result<Fd> create(const std::string& path) = 0;
   virtual Result<Fd> open_read(const std::string& path) = 0;
+  /// As open_read, for one pass over the whole file: past the page cache (which would take longer
+  /// and push out what others need) unless all of it is there. For that, reads keep memory, offset
+  /// and length multiples of kDirectAlign; others work, through the page cache.
+  virtual Result<Fd> open_stream(const std::string& path) { return open_read(path); }
   /// Bytes written: may be fewer than given, never 0 for a non-empty span.
   virtual Result<size_t> pwrite(Fd fd, std::span<const uint8_t> bytes, uint64_t offset) = 0;
   /// Bytes read: may be fewer than asked for; 0 only at the end of the file.

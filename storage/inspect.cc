@@ -5,6 +5,7 @@
 
 #include "proto/identity.h"
 #include "storage/file_reader.h"
+#include "storage/object_reader.h"
 #include "storage/quarantine.h"
 
 namespace kv {
@@ -99,7 +100,7 @@ class Inspector {
     if (f.kind == FileKind::profile) return read_profile(files_, path, key_, {}, f);
     if (f.kind == FileKind::model_record) return read_model(files_, path, key_, {}, f);
     if (depth_ == InspectDepth::verify) {
-      KV_ASSIGN_OR_RETURN(FileImage image, read_object(files_, path, f.name, key_));
+      KV_ASSIGN_OR_RETURN(FileImage image, read_object(files_, buffers_, path, f.name, key_));
       f.unpacked_bytes = image.unpacked_bytes();
       f.header = std::move(image.header);
       for (const auto& piece : image.pieces) {
@@ -160,6 +161,7 @@ class Inspector {
   InspectDepth depth_;
   const SealKey* key_;
   Files& files_;
+  ReadBuffers buffers_;
   Inspection out_;
 };
 
@@ -183,12 +185,14 @@ Status inspect_quarantined(const std::string& directory, const StrayFile& file, 
   read.serial = parsed->serial;
   if (parsed->kind == FileKind::profile) return read_profile(files, path, key, name, read);
   if (parsed->kind == FileKind::model_record) return read_model(files, path, key, name, read);
-  return read_object(files, path, parsed->object, key, name).status();
+  ReadBuffers buffers;
+  return read_object(files, buffers, path, parsed->object, key, name).status();
 }
 
 Result<FileImage> inspect_object(const std::string& directory, const ObjectName& name,
                                  const SealKey* key, Files& files) {
-  return read_object(files, directory + "/" + relative_path(name), name, key);
+  ReadBuffers buffers;
+  return read_object(files, buffers, directory + "/" + relative_path(name), name, key);
 }
 
 }  // namespace kv

@@ -167,10 +167,11 @@ class SsdTier {
   /// whose room_needed fits will find it.
   virtual uint64_t room_left() const = 0;
 
-  /// Every byte verified. The pieces share one buffer of the file's length.
+  /// Every byte verified. The pieces lie where `place` says, or share one buffer.
   /// Returns: not_found; io_error (the file stays; try again later); corruption (read twice, then
-  /// quarantined and forgotten); unsupported (another format version or key; it stays).
-  virtual Result<FileImage> read(const ObjectName& name) = 0;
+  /// quarantined and forgotten); unsupported (another format version or key; it stays); what
+  /// `place` returned (not corruption: that would be the file's).
+  virtual Result<FileImage> read(const ObjectName& name, const PlacePayload& place = {}) = 0;
 
   /// To verify the whole store, file by file: the next files (objects, profiles and model records;
   /// at least one, at most `most`) in the order of their names after `name`, with their lengths;

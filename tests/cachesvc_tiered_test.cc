@@ -143,6 +143,43 @@ TEST(Tiered, RestartServesFromSsdBytewiseEqual) {
   }
 }
 
+// Zeros pack well, random rows don't: files with both kinds of pieces come back as they were.
+TEST(Tiered, PackedAndRawPiecesOfOneFileComeBack) {
+  TempDir dir;
+  std::mt19937 rng(6);
+  auto tokens = random_tokens(rng, 40);
+  std::vector<Object> before;
+  {
+    auto cache = open_cache(small_options(dir.store()));
+    auto b = Bench::open(*cache, plain_model(4));
+    auto reserved = b.reserve(tokens);
+    ASSERT_TRUE(reserved.ok());
+    for (const Need& need : reserved->needs) {
+      PutRequest put = make_put(b.model, 16, tokens, need, reserved->reservation);
+      for (Plane& p : put.object.planes) {
+        if (p.layer % 2 == 1) p.bytes = Bytes::adopt(std::vector<uint8_t>(p.bytes.size()));
+      }
+      ASSERT_TRUE(b.client.put(std::move(put), soon()).ok());
+    }
+    ASSERT_TRUE(b.client.commit(reserved->reservation, Durability::durable, soon()).ok());
+    uint64_t raw = b.stat("spill_raw_bytes"), packed = b.stat("spill_packed_bytes");
+    EXPECT_LT(packed, raw * 6 / 10) << "the zeros";
+    EXPECT_GT(packed, raw * 4 / 10) << "not the rest";
+    auto hit = b.fetch(tokens);
+    ASSERT_TRUE(hit.ok());
+    for (auto& o : hit->lease.prefix().objects) before.push_back(*o.object);
+  }
+  auto cache = open_cache(small_options(dir.store()));
+  auto b = Bench::open(*cache, plain_model(4));
+  auto hit = b.fetch(tokens);
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->tier, Tier::ssd);
+  ASSERT_EQ(hit->lease.prefix().objects.size(), before.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(hit->lease.prefix().objects[i].object->planes, before[i].planes);
+  }
+}
+
 TEST(Tiered, SixtyFourFetchesOneReadPerObject) {
   TempDir dir;
   ModelSpec model = plain_model();

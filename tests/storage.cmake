@@ -10,6 +10,7 @@ target_compile_definitions(storage_seal_test
 kv_fuzz_replay(storage sealed_file ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/sealed)
 kv_test(storage_sealed_tier_test LABELS storage DEPS kv_storage)
 kv_test(storage_tier_test LABELS storage DEPS kv_storage)
+kv_test(storage_read_test LABELS storage DEPS kv_storage)
 kv_test(storage_recovery_test LABELS storage DEPS kv_storage SQLite::SQLite3)
 target_compile_definitions(storage_recovery_test
                            PRIVATE KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/storage")

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "storage/file_reader.h"
+#include "storage/object_reader.h"
 #include "tests/storage_testing.h"
 
 namespace kv {
@@ -136,7 +137,7 @@ class SealedFile : public ::testing::Test {
     spill(path_, bytes_);
   }
   StatusCode read(const std::string& path) {
-    auto image = read_object(posix_files(), path, name_, key_.get());
+    auto image = read_object(posix_files(), buffers_, path, name_, key_.get());
     if (image.ok()) expect_same(image_, *image);
     return image.status().code();
   }
@@ -144,6 +145,7 @@ class SealedFile : public ::testing::Test {
     return read_head(posix_files(), path, key_.get()).status().code();
   }
   TempDir dir_{true};
+  ReadBuffers buffers_;
   std::shared_ptr<const SealKey> key_ = sample_key(1);
   FileImage image_;
   ObjectName name_;
@@ -240,7 +242,7 @@ TEST_F(SealedFile, AnotherKeyIsToldFromDamage) {
   make(raw_image(sample_block(rng, {}, 0, 4, 2)));
   auto other = sample_key(2);
   for (const SealKey* key : {other.get(), static_cast<const SealKey*>(nullptr)}) {
-    auto got = read_object(posix_files(), path_, name_, key);
+    auto got = read_object(posix_files(), buffers_, path_, name_, key);
     EXPECT_EQ(got.status().code(), StatusCode::unsupported);
     EXPECT_THAT(got.status().message(), ::testing::HasSubstr(to_hex(key_->id())));
     ASSERT_TRUE(sealed_by_other(posix_files(), path_, key));
@@ -249,7 +251,7 @@ TEST_F(SealedFile, AnotherKeyIsToldFromDamage) {
   EXPECT_FALSE(sealed_by_other(posix_files(), path_, key_.get()));
   bytes_.resize(100);  // whose key it was still shows, and that nobody else may judge it
   spill(path_, bytes_);
-  EXPECT_EQ(read_object(posix_files(), path_, name_, nullptr).status().code(),
+  EXPECT_EQ(read_object(posix_files(), buffers_, path_, name_, nullptr).status().code(),
             StatusCode::unsupported);
   EXPECT_EQ(read(path_), StatusCode::corruption);
 }

@@ -79,10 +79,11 @@ class Verifier {
     if (!deep_) return {};
     uint64_t unpacked = 0;
     KV_ASSIGN_OR_RETURN(Object object, to_object(image, [&](const Piece& piece) {
-                          auto bytes = unpack(piece.bytes.span(), piece.unpacked_bytes);
-                          if (!bytes.ok()) return Result<Bytes>(bytes.status());
+                          std::vector<uint8_t> bytes(piece.unpacked_bytes);
+                          Status status = unpack(piece.bytes.span(), bytes);
+                          if (!status.ok()) return Result<Bytes>(status);
                           ++unpacked;
-                          return Result<Bytes>(Bytes::adopt(std::move(*bytes)));
+                          return Result<Bytes>(Bytes::adopt(std::move(bytes)));
                         }));
     report_.unpacked_pieces += unpacked;
     return verify_content(object);

@@ -1,0 +1,25 @@
+// Reading one object's file to its end: front to back through a recycled buffer, verified on the
+// way, its payload copied once to where it shall lie. Any thread.
+//
+// What is read may be sealed: it is opened in the buffer, see file_reader.h.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "storage/block_file.h"
+#include "storage/files.h"
+#include "storage/read_buffers.h"
+#include "storage/sealed_file.h"
+
+namespace kv {
+
+/// The object of that name, every byte verified. `sealed_as`: the name under which it was sealed;
+/// empty: that of `path`. `place`: see PlacePayload; null: the pieces share a buffer of their own.
+/// Throws std::bad_alloc. Returns: not_found; io_error; corruption; unsupported (another format
+/// version or key, or a record file); what `place` returned.
+Result<FileImage> read_object(Files& files, ReadBuffers& buffers, const std::string& path,
+                              const ObjectName& name, const SealKey* key,
+                              std::string_view sealed_as = {}, const PlacePayload& place = {});
+
+}  // namespace kv

@@ -1,0 +1,53 @@
+// Buffers are mappings of their own, so that they are whole huge pages where the system has them:
+// direct reads into small pages take about three times as long.
+#include "storage/read_buffers.h"
+
+#include <sys/mman.h>
+
+#include <new>
+
+namespace kv {
+namespace {
+
+constexpr size_t kHugePageBytes = 2 << 20;
+
+uint8_t* map_buffer() {
+  constexpr size_t kMapped = kReadBufferBytes + kHugePageBytes;  // aligned, whatever comes
+  void* map = ::mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) throw std::bad_alloc();
+  auto* begin = static_cast<uint8_t*>(map);
+  size_t before = (kHugePageBytes - reinterpret_cast<uintptr_t>(begin)) % kHugePageBytes;
+  uint8_t* data = begin + before;
+  if (before > 0) ::munmap(begin, before);
+  if (before < kHugePageBytes) ::munmap(data + kReadBufferBytes, kHugePageBytes - before);
+  (void)::madvise(data, kReadBufferBytes, MADV_HUGEPAGE);  // small pages do too
+  return data;
+}
+
+}  // namespace
+
+uint8_t* ReadBuffers::take() {
+  {
+    std::lock_guard lock(mutex_);
+    if (count_ > 0) return waiting_[--count_];
+  }
+  return map_buffer();
+}
+
+void ReadBuffers::give(uint8_t* data) {
+  {
+    std::lock_guard lock(mutex_);
+    if (count_ < kKeptReadBuffers) {
+      waiting_[count_++] = data;
+      return;
+    }
+  }
+  ::munmap(data, kReadBufferBytes);
+}
+
+void ReadBuffers::clear() {
+  std::lock_guard lock(mutex_);
+  while (count_ > 0) ::munmap(waiting_[--count_], kReadBufferBytes);
+}
+
+}  // namespace kv
