@@ -1,5 +1,5 @@
-// EngineKernels: products of packed weight rows with rows of float activations: scalar, AVX2 and
-// AVX-512.
+// EngineKernels: products of packed weight rows with rows of float activations, and the screen's
+// (screen.h): scalar, AVX2 and AVX-512.
 //
 // An output depends on its weight row and its row of activations alone, bit for bit, however many
 // of either are computed together. multiply: every weight as fp32, its product added to lane
@@ -49,7 +49,7 @@ struct TypeKernels {
 struct EngineKernels {
   const char* name;
   TypeKernels (*of)(TensorType type);
-  ScreenKernel screen;
+  ScreenKernel screen;  ///< screen_block.h
 };
 
 const EngineKernels& scalar_engine_kernels();

@@ -50,11 +50,6 @@ Status Model::read_weights() {
   KV_ASSIGN_OR_RETURN(output_norm_, as_vector(file_, used[2], s.width));
   layers_.resize(s.layers);
   for (uint32_t i = 0; i < s.layers; ++i) KV_RETURN_IF_ERROR(read_layer(i, used));
-  std::vector<Matrix*> matrices;
-  for (LayerWeights& l : layers_) {
-    matrices.insert(matrices.end(), {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down});
-  }
-  panels_ = make_panels(matrices);
   std::sort(used.begin(), used.end());
   for (const GgufTensor& t : file_.tensors()) {
     if (!std::binary_search(used.begin(), used.end(), t.name)) {
@@ -63,6 +58,15 @@ Status Model::read_weights() {
     }
   }
   return {};
+}
+
+// Of the layers only: their products of a step are many and small.
+void Model::make_panels() {
+  std::vector<Matrix*> matrices;
+  for (LayerWeights& l : layers_) {
+    matrices.insert(matrices.end(), {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down});
+  }
+  panels_ = kv::make_panels(matrices);
 }
 
 void Model::make_rope() {
@@ -126,6 +130,7 @@ Result<std::shared_ptr<const Model>> Model::load(GgufFile file) {
   model->tokenizer_ = std::make_unique<Tokenizer>(std::move(tokenizer));
   KV_ASSIGN_OR_RETURN(model->shape_, read_shape(model->file_, model->tokenizer_->vocab_size()));
   KV_RETURN_IF_ERROR(model->read_weights());
+  model->make_panels();
   model->make_rope();
   model->make_spec();
   return std::shared_ptr<const Model>(std::move(model));

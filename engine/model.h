@@ -84,6 +84,7 @@ class Model {
   explicit Model(GgufFile file) : file_(std::move(file)) {}
   Status read_weights();
   Status read_layer(uint32_t index, std::vector<std::string>& used);
+  void make_panels();
   void make_rope();
   void make_spec();
 

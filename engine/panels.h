@@ -3,8 +3,8 @@
 //
 // A panel is 16 rows (the last one filled up with zeros), made of groups of 32 columns, one behind
 // the other. A group (sizes in bytes; lane r belongs to row r):
-//   codes   low nibbles  4 lines of 16 32-bit lanes: nibble i of line k is column 8 k + i  (not
-//   Q8_0)
+//   codes   low nibbles  4 lines of 16 32-bit lanes: nibble i of line k is column 8 k + i (all
+//                        but Q8_0)
 //           fifth bits   1 line: bit j is column j's                                       (Q5_0)
 //           high pairs   2 lines: bits 2 i … of line k are column 16 k + i's               (Q6_K)
 //           bytes        32 x 16: column by column                                         (Q8_0)

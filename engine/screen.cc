@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "codec/float16.h"
 #include "proto/status.h"
 
 namespace kv {
@@ -15,8 +16,12 @@ namespace {
 
 constexpr uint64_t kLeastBytes = 64u << 20;
 // The 4-bit range ends at 0.9 of a group's largest weight: of .8, .9 and 1 the one that left fewest
-// rows of Gemma-3's head. kMostWeight's scale is an fp16.
-constexpr float kRange = 0.9f, kMiddle = 7.5f, kMostWeight = 100'000;
+// rows of Gemma-3's head.
+constexpr float kRange = 0.9f, kMiddle = 7.5f;
+// Weights whose scale is an fp16 and whose square an fp32, and lengths |x / s| with which no bound
+// leaves what fp32 holds with all its digits.
+constexpr float kMostWeight = 100'000, kLeastWeight = 1e-15f, kMostInput = 1e25f,
+                kLeastInput = 1e-15f;
 // A sum of n fp32 products is off by less than n * 2^-24 of the sum of their absolute values, in
 // any order; n <= 16,384 in 16 lanes at least, and three such sums meet here.
 constexpr double kSumsLose = 1e-3;
@@ -37,7 +42,7 @@ double to_bytes(const float* x, const float* weight, int8_t* codes, float& scale
 }
 
 // One group of row r into its block; adds |w - w'|^2 and |w'|^2. One that is not finite loses
-// infinitely much, so that its row is always looked at.
+// infinitely much, so that its row is always looked at; so does one whose squares fp32 can't hold.
 void copy_group(const float* w, const float* weight, uint32_t r, uint8_t* group, double& lost,
                 double& held) {
   float most = 0, sum = 0;
@@ -45,12 +50,12 @@ void copy_group(const float* w, const float* weight, uint32_t r, uint8_t* group,
     most = std::max(most, std::fabs(w[j]));
     sum += w[j];
   }
-  if (!std::isfinite(sum) || most > kMostWeight) {
+  if (!std::isfinite(sum) || most > kMostWeight || (most > 0 && most < kLeastWeight)) {
     lost = std::numeric_limits<double>::infinity();
     return;
   }
-  const auto half = static_cast<_Float16>(most * (kRange / kMiddle));
-  const auto scale = static_cast<float>(half);
+  const uint16_t half = float_to_half(most * (kRange / kMiddle));
+  const float scale = half_to_float(half);
   const float over = scale > 0 ? 1 / scale : 0;
   float group_lost = 0, group_held = 0;
   for (uint32_t j = 0; j < 32; ++j) {
@@ -76,6 +81,7 @@ bool Screen::pays(const Matrix& w) {
 Screen::Screen(const Matrix& w, std::span<const float> typical, Threads& threads)
     : w_(w), threads_(threads) {
   KV_CHECK(w.columns % 32 == 0 && w.columns <= kMostColumns && typical.size() == w.columns);
+  KV_CHECK(w.panels == nullptr);  // their sums may lose more
   const float most = *std::max_element(typical.begin(), typical.end());
   for (float v : typical) weight_.push_back(std::sqrt(v > most * 1e-3f ? v / most : 1e-3f));
   const uint32_t blocks = (w.rows - 1) / kScreenRows + 1, groups = w.columns / 32;
@@ -135,9 +141,11 @@ void Screen::estimate(uint32_t block, Best& best) {
   float product[kScreenRows];
   const float most = engine_kernels().screen(
       blocks_.data() + size_t{block} * groups * kScreenGroupBytes, groups, input_, product);
-  if (most > best.value) {
+  if (first + kScreenRows > w_.rows) {
+    for (uint32_t r = 0; r < w_.rows - first; ++r) best.offer(product[r], first + r);
+  } else if (most > best.value) {
     const auto r = static_cast<uint32_t>(std::find(product, product + 15, most) - product);
-    best.offer(most, std::min(first + r, w_.rows - 1));
+    best.offer(most, first + r);
   }
   for (uint32_t r = 0; r < kScreenRows; ++r) {
     upper_[first + r] = product[r] + (lost_[first + r] * per_lost_ + held_[first + r] * per_held_);
@@ -175,7 +183,7 @@ Screen::Best Screen::look_at(std::span<const uint32_t> rows, const float* x) con
   return best;
 }
 
-// Returns whether x is finite.
+// Returns whether x is one that a bound can be given for.
 bool Screen::take_input(const float* x) {
   double lost = 0, all = 0;
   for (uint32_t g = 0; g < w_.columns / 32; ++g) {
@@ -191,12 +199,12 @@ bool Screen::take_input(const float* x) {
   }
   per_lost_ = static_cast<float>(std::sqrt(all) * (1 + kSumsLose));
   per_held_ = static_cast<float>(std::sqrt(lost) + std::sqrt(all) * kSumsLose);
-  return std::isfinite(per_lost_);
+  return per_lost_ >= kLeastInput && per_lost_ <= kMostInput;
 }
 
 std::optional<uint32_t> Screen::best(const float* x) {
-  constexpr uint32_t kMostLeft = 8,
-                     kRest = 64;  // of more rows the look costs what the screen saves
+  constexpr uint32_t kMostLeft = 8;  // of more rows the look costs what the screen saves
+  constexpr uint32_t kRest = 64;
   if (rest_ > 0) return --rest_, std::nullopt;
   if (!take_input(x)) return {};
   const Best likely = each_strip([this](uint32_t first, uint32_t end) {
@@ -206,9 +214,10 @@ std::optional<uint32_t> Screen::best(const float* x) {
   });
   float least;
   multiply(w_, {x}, likely.row, likely.row + 1, &least, 0);
-  if (!std::isfinite(least)) return {};
+  if (!std::isfinite(least)) return rest_ = kRest, std::nullopt;
   const Best best =
       each_strip([&](uint32_t first, uint32_t end) { return look_at(left(first, end, least), x); });
+  KV_CHECK(best.looked_at > 0);  // the likely one
   if (best.looked_at > w_.rows / kMostLeft) rest_ = kRest;
   return best.row;
 }

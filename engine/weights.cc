@@ -85,8 +85,11 @@ void multiply_panels(const Matrix& w, const Activations& x, uint32_t first, uint
                      size_t y_stride) {
   const auto kernel = engine_kernels().of(w.type).multiply_panels;
   const uint64_t stride = panel_bytes(w.type, w.columns);
-  std::vector<float> sums(size_t{x.count} * (w.columns / 32));
-  if (panel_offsets(w.type)) group_sums(x, w.columns, sums.data());
+  std::vector<float> sums;
+  if (panel_offsets(w.type)) {
+    sums.resize(size_t{x.count} * (w.columns / 32));
+    group_sums(x, w.columns, sums.data());
+  }
   while (first < end) {
     const uint32_t lane = first % kPanelRows, whole = lane == 0 ? (end - first) / kPanelRows : 0;
     const uint8_t* panels = w.panels + first / kPanelRows * stride;

@@ -141,6 +141,67 @@ TEST(Screen, EverySetGivesTheSameBits) {
   }
 }
 
+// fp32 rows, 64 columns each, as their values are.
+struct Floats32 {
+  explicit Floats32(std::vector<float> all) : values(std::move(all)) {
+    w = {TensorType::f32, static_cast<uint32_t>(values.size() / 64), 64,
+         reinterpret_cast<const uint8_t*>(values.data()), 256};
+  }
+  std::vector<float> values;
+  Matrix w;
+};
+
+void expect_right(const Matrix& w, const std::vector<float>& x) {
+  Threads threads(1);
+  Screen screen(w, std::vector<float>(w.columns, 1.0f), threads);
+  std::vector<float> y(w.rows);
+  multiply(w, {x.data()}, 0, w.rows, y.data(), 0);
+  auto found = screen.best(x.data());
+  EXPECT_TRUE(!found || static_cast<Token>(*found) == best_token(y)) << *found;
+}
+
+// Weights and inputs whose squares, products or bounds leave the range of fp32.
+TEST(Screen, NeverErrsAtTheEndsOfTheRange) {
+  for (float size : {1e-42f, 1e-25f, 1e-18f, 1e-8f, 1.0f, 1e10f, 1e30f}) {
+    std::vector<float> rows(640 * 64);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = size * (i / 64 == 333 ? 2.0f : 1.0f);
+    Floats32 m(std::move(rows));
+    for (float x : {1e-45f, 1e-40f, 1e-20f, 1.0f, -1.0f, 1e15f, 3.71e37f}) {
+      SCOPED_TRACE(::testing::Message() << size << " times " << x);
+      expect_right(m.w, std::vector<float>(64, x));
+    }
+  }
+  // The estimate overflows where the product doesn't.
+  std::vector<float> rows(128, -0.105f), x(64, 3.71e37f);
+  std::fill(rows.begin() + 64, rows.end(), -0.104f);
+  for (size_t j : {0u, 32u}) rows[j] = rows[64 + j] = 0.833f, x[j] = 0;
+  expect_right(Floats32(std::move(rows)).w, x);
+  // The product is rounded to multiples of the smallest fp32.
+  std::vector<float> codes(128, 0.51f);
+  codes[7] = 0.49f;
+  expect_right(Floats32(std::move(codes)).w, std::vector<float>(64, 0x1p-149f));
+}
+
+// Rows that are not a multiple of 16, all their products below zero: what fills up the last block
+// is no row.
+TEST(Screen, WhatFillsUpTheLastBlockIsNoRow) {
+  Threads threads(1);
+  Weights m(3001, 64, 12);
+  auto x = m.input();
+  for (uint32_t r = 0; r < 3001; ++r) {
+    for (uint32_t g = 0; g < 2; ++g) {
+      for (uint32_t j = 0; j < 32; ++j) {
+        uint8_t& c = m.at(r, g)[2 + j];
+        const int code = std::abs(static_cast<int8_t>(c)) / 2 + 1;
+        c = static_cast<uint8_t>(x[g * 32 + j] > 0 ? -code : code);
+      }
+    }
+  }
+  Screen screen(m.w, std::vector<float>(64, 1.0f), threads);
+  EXPECT_EQ(screen.best(x.data()), static_cast<uint32_t>(m.best(x)));
+  EXPECT_EQ(screen.best(x.data()), static_cast<uint32_t>(m.best(x))) << "rests";
+}
+
 // Where too many rows are left it rests, and tries again.
 TEST(Screen, RestsWhereItDoesNotPay) {
   Threads threads(2);
