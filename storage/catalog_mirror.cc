@@ -49,7 +49,7 @@ Status CatalogMirror::open(Catalog::Rows& rows, std::string& why) {
     if (opened.ok()) (*opened).reset();
     start_anew();
   }
-  return measure(0);
+  return measure(0, 0);
 }
 
 void CatalogMirror::start_anew() {
@@ -76,7 +76,7 @@ Status CatalogMirror::start_empty() {
     if (!gone.ok() && gone.code() != StatusCode::not_found) return gone;
   }
   KV_ASSIGN_OR_RETURN(catalog_, Catalog::open(dir_.catalog_path(), dir_.files(), dir_.key()));
-  return measure(0);
+  return measure(0, 0);
 }
 
 void CatalogMirror::upsert(std::span<const KnownObject> objects) {
@@ -126,7 +126,7 @@ Status CatalogMirror::checkpoint() {
   if (!catalog_) return {};
   struct Measured {
     CatalogMirror& mirror;
-    ~Measured() { (void)mirror.measure(mirror.log_bytes_); }
+    ~Measured() { (void)mirror.measure(mirror.log_bytes_, 0); }
   } measured{*this};
   Status status = catalog_->checkpoint();
   if (!status.ok()) ++failures_;
@@ -173,7 +173,7 @@ Status CatalogMirror::compact() {
     CatalogMirror& mirror;
     uint64_t bytes;
     ~Reserved() {
-      (void)mirror.measure(bytes / 2);
+      (void)mirror.measure(bytes / 2, bytes / 2);
       mirror.dir_.ledger().unreserve(bytes);
     }
   } reserved{*this, room};
@@ -194,7 +194,7 @@ CatalogMirror::Changed CatalogMirror::after(Change change, uint64_t growth_bound
   } catch (const std::bad_alloc&) {
   }
   if (done != Changed::yes) ++failures_;
-  (void)measure(growth_bound);
+  (void)measure(growth_bound, growth_bound);
   try {
     if (log_bytes_ > kLogBytes) (void)checkpoint();  // a failure is counted there
   } catch (const std::bad_alloc&) {                  // with the next change
@@ -202,10 +202,10 @@ CatalogMirror::Changed CatalogMirror::after(Change change, uint64_t growth_bound
   return done;
 }
 
-Status CatalogMirror::measure(uint64_t growth_bound) noexcept {
+Status CatalogMirror::measure(uint64_t database_growth, uint64_t log_growth) noexcept {
   if (catalog_) bytes_written_ = catalog_->bytes_written();
   Status first;
-  auto size_of = [&](const char* suffix, uint64_t known) -> uint64_t {
+  auto size_of = [&](const char* suffix, uint64_t most) -> uint64_t {
     try {
       auto info = dir_.files().stat(dir_.catalog_path() + suffix);
       if (info.ok()) return info->allocated_bytes;
@@ -214,10 +214,10 @@ Status CatalogMirror::measure(uint64_t growth_bound) noexcept {
     } catch (const std::bad_alloc&) {
       first = {StatusCode::busy, "out of memory"};
     }
-    return known + growth_bound;
+    return most;
   };
-  uint64_t database = size_of("", database_bytes_);
-  uint64_t log = size_of("-wal", log_bytes_);
+  uint64_t database = size_of("", database_bytes_ + database_growth);
+  uint64_t log = size_of("-wal", log_bytes_ + log_growth);
   dir_.ledger().replace(database_bytes_ + log_bytes_, database + log);
   dir_.ledger().reserve_always(log);
   dir_.ledger().unreserve(log_bytes_);

@@ -59,8 +59,8 @@ class CatalogMirror {
   enum class Changed : uint8_t { yes, no, no_memory };
   template <typename Change>
   Changed after(Change change, uint64_t growth_bound) noexcept;
-  /// `growth_bound`: what database and log may have grown by, charged where they can't be measured.
-  Status measure(uint64_t growth_bound) noexcept;
+  /// What database and log may have grown by is charged where they can't be measured.
+  Status measure(uint64_t database_growth, uint64_t log_growth) noexcept;
 
   StoreDir& dir_;
   Quarantine& quarantine_;
