@@ -49,7 +49,7 @@ class Decoder {
   std::vector<PreparedQueries> queries_;   // per kv head
   std::vector<AttentionScratch> scratch_;  // per worker
   std::vector<RowLimit> limits_;
-  Floats partials_;
+  Floats partials_, sums_;
   std::optional<Screen> screen_;  // of the output matrix, where it pays
   std::vector<float> logits_;     // where the screen does not know
 };

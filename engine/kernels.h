@@ -30,6 +30,7 @@ struct Activations {
   const float* x = nullptr;
   size_t stride = 0;
   uint32_t count = 1;
+  const float* sums = nullptr;  ///< group_sums() of them (panels.h), or null: found where needed
 };
 
 /// The functions of one tensor type.

@@ -1,7 +1,7 @@
-// For the kernel files only: products of panels (panels.h) from tiles of one panel times some rows
-// of activations whose sums fit in registers.
+// For the kernel files only: products of panels (panels.h) from tiles of some panels times some
+// rows of activations whose sums fit in registers.
 //
-// A Set says how many: kMostRows; its tile<type, count> does one.
+// A Set says how many: kPanels and kMostRows; its tile<type, panels, count> does one.
 #pragma once
 
 #include <algorithm>
@@ -20,27 +20,33 @@ using PanelKernel = decltype(TypeKernels::multiply_panels);
 template <TensorType type>
 inline constexpr bool panel_halves = type == TensorType::q6_k;
 
-/// y[b * y_stride + r] of one panel and `count` rows of activations.
-using PanelTile = void (*)(const uint8_t* panel, uint32_t columns, const float* x, size_t x_stride,
-                           const float* sums, float* y, size_t y_stride);
+/// y[b * y_stride + 16 * p + r] of `panels` panels, `stride` bytes apart, and `count` rows of
+/// activations.
+using PanelTile = void (*)(const uint8_t* panel, uint64_t stride, uint32_t columns, const float* x,
+                           size_t x_stride, const float* sums, float* y, size_t y_stride);
 
-template <typename Set, TensorType type, size_t... i>
+template <typename Set, TensorType type, uint32_t panels, size_t... i>
 constexpr std::array<PanelTile, sizeof...(i)> panel_tiles(std::index_sequence<i...>) {
-  return {Set::template tile<type, i + 1>...};
+  return {Set::template tile<type, panels, i + 1>...};
 }
 
 template <typename Set, TensorType type>
 void multiply_panels_by_tiles(const uint8_t* panels, uint64_t stride, uint32_t many,
                               uint32_t columns, const Activations& x, const float* sums, float* y,
                               size_t y_stride) {
-  static constexpr auto kTiles = panel_tiles<Set, type>(std::make_index_sequence<Set::kMostRows>());
-  for (uint32_t p = 0; p < many; ++p) {
+  constexpr auto counts = std::make_index_sequence<Set::kMostRows>();
+  static constexpr auto kSome = panel_tiles<Set, type, Set::kPanels>(counts);
+  static constexpr auto kOne = panel_tiles<Set, type, 1>(counts);
+  for (uint32_t p = 0; p < many;) {
+    const bool some = many - p >= Set::kPanels;
     for (uint32_t b = 0; b < x.count; b += Set::kMostRows) {
       const uint32_t count = std::min(Set::kMostRows, x.count - b);
-      kTiles[count - 1](panels + p * stride, columns, x.x + b * x.stride, x.stride,
-                        sums + size_t{b} * (columns / 32), y + b * y_stride + p * kPanelRows,
-                        y_stride);
+      const float* of_rows = panel_offsets(type) ? sums + size_t{b} * (columns / 32) : nullptr;
+      (some ? kSome : kOne)[count - 1](panels + p * stride, stride, columns, x.x + b * x.stride,
+                                       x.stride, of_rows, y + b * y_stride + p * kPanelRows,
+                                       y_stride);
     }
+    p += some ? Set::kPanels : 1;
   }
 }
 

@@ -114,10 +114,10 @@ float panel_weight(const uint8_t* group, uint32_t j, uint32_t r) {
 }  // namespace
 
 struct ScalarPanels {
-  static constexpr uint32_t kMostRows = 1;
+  static constexpr uint32_t kMostRows = 1, kPanels = 1;
 
-  template <TensorType type, uint32_t count>
-  static void tile(const uint8_t* panel, uint32_t columns, const float* x, size_t,
+  template <TensorType type, uint32_t panels, uint32_t count>
+  static void tile(const uint8_t* panel, uint64_t, uint32_t columns, const float* x, size_t,
                    const float* sums, float* y, size_t) {
     constexpr PanelLayout at = panel_layout(type);
     for (uint32_t r = 0; r < kPanelRows; ++r) {

@@ -131,11 +131,11 @@ KV_AVX2_INLINE void half_tile(const uint8_t* panel, uint32_t lane, uint32_t colu
 }
 
 struct Avx2Panels {
-  static constexpr uint32_t kMostRows = 4;
+  static constexpr uint32_t kMostRows = 4, kPanels = 1;
 
-  template <TensorType type, uint32_t count>
-  KV_AVX2 static void tile(const uint8_t* panel, uint32_t columns, const float* x, size_t x_stride,
-                           const float* sums, float* y, size_t y_stride) {
+  template <TensorType type, uint32_t panels, uint32_t count>
+  KV_AVX2 static void tile(const uint8_t* panel, uint64_t, uint32_t columns, const float* x,
+                           size_t x_stride, const float* sums, float* y, size_t y_stride) {
     for (uint32_t lane = 0; lane < kPanelRows; lane += 8) {
       half_tile<type, count>(panel, lane, columns, x, x_stride, sums, y, y_stride);
     }

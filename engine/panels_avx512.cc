@@ -84,52 +84,86 @@ KV_AVX512_INLINE __m512 offset_of(const uint8_t* scales, const uint8_t* super) {
   return _mm512_xor_ps(minimum, _mm512_set1_ps(-0.0f));
 }
 
+// Two panels: each row of activations is loaded once for both, and sums enough are under way to
+// hide an addition's latency.
 struct Avx512Panels {
-  static constexpr uint32_t kMostRows = 8;
+  static constexpr uint32_t kMostRows = 4, kPanels = 2;
 
-  template <TensorType type, uint32_t count>
-  KV_AVX512 static void tile(const uint8_t* panel, uint32_t columns, const float* x,
-                             size_t x_stride, const float* sums, float* y, size_t y_stride) {
+  template <TensorType type, uint32_t panels, uint32_t count>
+  KV_AVX512 static void tile(const uint8_t* panel, uint64_t stride, uint32_t columns,
+                             const float* x, size_t x_stride, const float* sums, float* y,
+                             size_t y_stride) {
     constexpr PanelLayout at = panel_layout(type);
-    __m512 acc[count], s[count][2];
-#pragma GCC unroll 8  // here and below so that the arrays are registers
-    for (uint32_t b = 0; b < count; ++b) acc[b] = _mm512_setzero_ps();
+    __m512 acc[panels][count];
+#pragma GCC unroll 2  // here and below so that the arrays are registers
+    for (uint32_t p = 0; p < panels; ++p) {
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) acc[p][b] = _mm512_setzero_ps();
+    }
     for (uint32_t g = 0; g < columns / 32; ++g) {
       const uint8_t* group = panel + panel_group(type, g);
       const uint8_t *scales = group + at.scales, *super = panel + panel_super(type, g);
-      prefetch_weights(group, at.group);
-#pragma GCC unroll 8
-      for (uint32_t b = 0; b < count; ++b) s[b][0] = s[b][1] = _mm512_setzero_ps();
+#pragma GCC unroll 2
+      for (uint32_t p = 0; p < panels; ++p) prefetch_weights(group + p * stride, at.group);
+      __m512 s[panels][count][2];
+#pragma GCC unroll 2
+      for (uint32_t p = 0; p < panels; ++p) {
+#pragma GCC unroll 4
+        for (uint32_t b = 0; b < count; ++b) s[p][b][0] = s[p][b][1] = _mm512_setzero_ps();
+      }
 #pragma GCC unroll 1  // of 32 columns the code would take a minute to compile
       for (uint32_t k = 0; k < 4; ++k) {
-        const Eight<type> eight(group, k);
-        const float* xk = x + g * 32 + k * 8;
-#pragma GCC unroll 8
-        for (uint32_t i = 0; i < 8; ++i) {
-          const __m512 w = eight.column(i);
-#pragma GCC unroll 8
+        add_eight<type, panels, count>(group, stride, k, x + g * 32 + k * 8, x_stride, s);
+        if (k != 3 && !(k == 1 && panel_halves<type>)) continue;
+#pragma GCC unroll 2
+        for (uint32_t p = 0; p < panels; ++p) {
+          const __m512 scale = scale_of<type>(scales + p * stride, super + p * stride, k / 2);
+#pragma GCC unroll 4
           for (uint32_t b = 0; b < count; ++b) {
-            s[b][i % 2] = _mm512_fmadd_ps(w, _mm512_set1_ps(xk[b * x_stride + i]), s[b][i % 2]);
+            acc[p][b] = _mm512_fmadd_ps(_mm512_add_ps(s[p][b][0], s[p][b][1]), scale, acc[p][b]);
+            s[p][b][0] = s[p][b][1] = _mm512_setzero_ps();
           }
         }
-        if (k != 3 && !(k == 1 && panel_halves<type>)) continue;
-        const __m512 scale = scale_of<type>(scales, super, k / 2);
-#pragma GCC unroll 8
-        for (uint32_t b = 0; b < count; ++b) {
-          acc[b] = _mm512_fmadd_ps(_mm512_add_ps(s[b][0], s[b][1]), scale, acc[b]);
-          s[b][0] = s[b][1] = _mm512_setzero_ps();
-        }
       }
-      if constexpr (panel_offsets(type)) {
-        const __m512 offset = offset_of<type>(scales, super);
-#pragma GCC unroll 8
+      if constexpr (!panel_offsets(type)) continue;
+#pragma GCC unroll 2
+      for (uint32_t p = 0; p < panels; ++p) {
+        const __m512 offset = offset_of<type>(scales + p * stride, super + p * stride);
+#pragma GCC unroll 4
         for (uint32_t b = 0; b < count; ++b) {
-          acc[b] = _mm512_fmadd_ps(offset, _mm512_set1_ps(sums[b * (columns / 32) + g]), acc[b]);
+          const __m512 sum = _mm512_set1_ps(sums[b * (columns / 32) + g]);
+          acc[p][b] = _mm512_fmadd_ps(offset, sum, acc[p][b]);
         }
       }
     }
+#pragma GCC unroll 2
+    for (uint32_t p = 0; p < panels; ++p) {
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) {
+        _mm512_storeu_ps(y + b * y_stride + p * kPanelRows, acc[p][b]);
+      }
+    }
+  }
+
+ private:
+  // s += columns 8 k … 8 k + 7 times theirs of x.
+  template <TensorType type, uint32_t panels, uint32_t count>
+  KV_AVX512_INLINE static void add_eight(const uint8_t* group, uint64_t stride, uint32_t k,
+                                         const float* x, size_t x_stride,
+                                         __m512 (&s)[panels][count][2]) {
+    const Eight<type> first(group, k), last(group + (panels - 1) * stride, k);
 #pragma GCC unroll 8
-    for (uint32_t b = 0; b < count; ++b) _mm512_storeu_ps(y + b * y_stride, acc[b]);
+    for (uint32_t i = 0; i < 8; ++i) {
+      const __m512 w[2] = {first.column(i), panels == 2 ? last.column(i) : _mm512_setzero_ps()};
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) {
+        const __m512 xb = _mm512_set1_ps(x[b * x_stride + i]);
+#pragma GCC unroll 2
+        for (uint32_t p = 0; p < panels; ++p) {
+          s[p][b][i % 2] = _mm512_fmadd_ps(w[p], xb, s[p][b][i % 2]);
+        }
+      }
+    }
   }
 };
 

@@ -85,23 +85,25 @@ void multiply_panels(const Matrix& w, const Activations& x, uint32_t first, uint
                      size_t y_stride) {
   const auto kernel = engine_kernels().of(w.type).multiply_panels;
   const uint64_t stride = panel_bytes(w.type, w.columns);
-  std::vector<float> sums;
-  if (panel_offsets(w.type)) {
-    sums.resize(size_t{x.count} * (w.columns / 32));
-    group_sums(x, w.columns, sums.data());
+  std::vector<float> found;
+  const float* sums = x.sums;
+  if (sums == nullptr && panel_offsets(w.type)) {
+    found.resize(size_t{x.count} * (w.columns / 32));
+    group_sums(x, w.columns, found.data());
+    sums = found.data();
   }
   while (first < end) {
     const uint32_t lane = first % kPanelRows, whole = lane == 0 ? (end - first) / kPanelRows : 0;
     const uint8_t* panels = w.panels + first / kPanelRows * stride;
     if (whole > 0) {
-      kernel(panels, stride, whole, w.columns, x, sums.data(), y, y_stride);
+      kernel(panels, stride, whole, w.columns, x, sums, y, y_stride);
       y += whole * kPanelRows;
       first += whole * kPanelRows;
       continue;
     }
     const uint32_t rows = std::min(kPanelRows - lane, end - first);
     std::vector<float> panel(size_t{x.count} * kPanelRows);
-    kernel(panels, stride, 1, w.columns, x, sums.data(), panel.data(), kPanelRows);
+    kernel(panels, stride, 1, w.columns, x, sums, panel.data(), kPanelRows);
     for (uint32_t b = 0; b < x.count; ++b) {
       std::copy_n(panel.data() + size_t{b} * kPanelRows + lane, rows, y + b * y_stride);
     }
