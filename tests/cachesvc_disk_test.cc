@@ -167,10 +167,10 @@ TEST_F(Disk, ErrorsOfARealDeviceAreMissesCostTheLevelAndEndWithIt) {
   std::string why;
   auto disk = testing::LoopDisk::make(testing::LoopDisk::without_journal(), why);
   if (!disk) GTEST_SKIP() << "no failing device: " << why;
-  CacheOptions options = impatient(disk->store());
-  options.ssd_limit_bytes = 16ull << 20;
+  CacheOptions options = impatient(disk->store()), patient = small_options(disk->store());
+  options.ssd_limit_bytes = patient.ssd_limit_bytes = 16ull << 20;
   {
-    auto cache = open_cache(options);
+    auto cache = open_cache(patient);
     auto b = Bench::open(*cache, model_);
     ASSERT_TRUE(b.store(on_ssd_, Durability::durable).ok());
   }
@@ -193,7 +193,7 @@ TEST_F(Disk, ErrorsOfARealDeviceAreMissesCostTheLevelAndEndWithIt) {
     EXPECT_EQ(b.store(later_, Durability::durable)->level, Durability::durable);
     EXPECT_EQ(b.store(last_, Durability::durable)->level, Durability::durable);
   }
-  auto cache = open_cache(options);
+  auto cache = open_cache(patient);
   auto b = Bench::open(*cache, model_);
   for (const Sequence& tokens : {on_ssd_, in_ram_, later_, last_}) {
     auto reply = b.fetch(plus_one(tokens));
