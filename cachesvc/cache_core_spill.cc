@@ -33,13 +33,10 @@ struct Packed {
   bool intact = false;
 };
 
-// Worker. Planes and states one by one, packed where it pays: never codes (codec/lossless.h), so
-// they are not even tried.
+// Worker. Planes and states one by one, packed where it pays.
 FileImage packed_image(const Object& object) {
   FileImage image = raw_image(object);
-  for (size_t i = 0; i < image.pieces.size(); ++i) {
-    if (i < object.planes.size() && object.planes[i].bits > 0) continue;
-    Piece& piece = image.pieces[i];
+  for (Piece& piece : image.pieces) {
     auto packed = pack(piece.bytes.span());
     if (!packed) continue;
     piece.packing = Packing::zstd;

@@ -12,9 +12,8 @@
 
 namespace kv {
 
-/// A packed form must be at least this much smaller to be kept, in percent of the input: unpacking
-/// takes several times as long as reading the bytes that it saves. Codes save 4 to 7.
-inline constexpr uint64_t kMinSavingPercent = 10;
+/// A packed form must be at least this much smaller to be kept, in percent of the input.
+inline constexpr uint64_t kMinSavingPercent = 3;
 
 /// One zstd frame, or nullopt if it would save less than kMinSavingPercent.
 std::optional<std::vector<uint8_t>> pack(std::span<const uint8_t> bytes);

@@ -73,6 +73,8 @@ def check_start(unit, program, folder):
     os.set_inheritable(to, True)
     trace = ["strace", "-f", "-qq", "-o", folder + "/calls"] if shutil.which("strace") else []
     environment = {"PATH": os.environ["PATH"], "XDG_CONFIG_HOME": folder}
+    if trace:
+        environment["ASAN_OPTIONS"] = "detect_leaks=0"  # it can't while another process traces
     started = trace + [program] + args + ["--set", "tier.ssd.min_free=0", "--ram", "64MiB",
                                           "--ssd", "64MiB", "--ready-fd", str(to)]
     with subprocess.Popen(started, pass_fds=[to], env=environment,

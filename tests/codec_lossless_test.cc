@@ -28,24 +28,28 @@ TEST(CodecLossless, RoundTrip) {
     const auto bytes = random_bytes(n, n, 40);
     auto packed = pack(bytes);
     ASSERT_TRUE(packed.has_value()) << n;
-    EXPECT_LE(packed->size(), n * 90 / 100);
+    EXPECT_LE(packed->size(), n * 97 / 100);
     auto back = unpacked(*packed, n);
     ASSERT_TRUE(back.ok()) << back.status().to_string();
     EXPECT_EQ(*back, bytes);
   }
 }
 
-// Which is why they stay as they are.
-TEST(CodecLossless, CodesSaveTooLittle) {
+TEST(CodecLossless, FourBitCodesSaveAboutFivePercent) {
   auto codec = plain_codec(model_of(2, 128, 128), 4, 4, nullptr, 0);
   auto coded = codec->encode(plane_of(Side::v, 2, 128, 0, gaussians(1024 * 256, 3)));
   ASSERT_TRUE(coded.ok());
-  EXPECT_FALSE(pack(coded->bytes.span()).has_value());
+  auto packed = pack(coded->bytes.span());
+  ASSERT_TRUE(packed.has_value());
+  const double ratio =
+      static_cast<double>(packed->size()) / static_cast<double>(coded->bytes.size());
+  EXPECT_LT(ratio, .955);
+  EXPECT_GT(ratio, .93);
 }
 
 TEST(CodecLossless, NotWorthIt) {
   EXPECT_FALSE(pack(random_bytes(100000, 1)).has_value());
-  EXPECT_FALSE(pack(random_bytes(100000, 1, 150)).has_value());
+  EXPECT_FALSE(pack(random_bytes(100000, 1, 252)).has_value());
   EXPECT_FALSE(pack({}).has_value());
 }
 
