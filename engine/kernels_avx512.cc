@@ -4,25 +4,18 @@
 // marked KV_AVX512 may run these instructions. See kernels.h.
 #include <immintrin.h>
 
+#include "engine/avx512.h"
 #include "engine/kernel_tiles.h"
 #include "engine/packed_avx2.h"
 #include "engine/panel_tiles.h"
-
-#define KV_AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")))
-#define KV_AVX512_INLINE KV_AVX512 __attribute__((always_inline)) inline
 
 namespace kv {
 namespace {
 
 using namespace avx2;
+using namespace avx512;
 
 KV_AVX512_INLINE __m512 all_half(const uint8_t* p) { return _mm512_set1_ps(half(p)); }
-KV_AVX512_INLINE __m512 from_bytes(__m128i q) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q));
-}
-KV_AVX512_INLINE __m512 zero_to_15() {
-  return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-}
 // Table entries of the low, or the high, nibbles of 16 bytes. A look-up takes an index modulo 16.
 KV_AVX512_INLINE __m512 low_entries(__m512i bytes, __m512 table) {
   return _mm512_permutexvar_ps(bytes, table);

@@ -93,7 +93,7 @@ class Model {
   ModelSpec spec_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::vector<LayerWeights> layers_;
-  PanelBytes panels_;  // of the layers' matrices
+  LargePages panels_;  // of the layers' matrices
   Matrix embedding_, output_;
   std::span<const float> output_norm_;
   std::array<std::vector<double>, 2>

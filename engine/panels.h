@@ -14,18 +14,13 @@
 // of scales. Weights are those of packed.h. Pure, any thread.
 #pragma once
 
-#include <boost/align/aligned_allocator.hpp>
 #include <cstdint>
-#include <vector>
 
 #include "engine/kernels.h"
 
 namespace kv {
 
 inline constexpr uint32_t kPanelRows = 16;
-
-/// At a 2 MiB boundary, for large pages.
-using PanelBytes = std::vector<uint8_t, boost::alignment::aligned_allocator<uint8_t, 2u << 20>>;
 
 /// Where the parts of a type's group are; `super` is what stands before every 8 groups.
 struct PanelLayout {

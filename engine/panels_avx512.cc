@@ -1,29 +1,19 @@
 // Products of panels with AVX-512: a register is one column of a panel. See panels.h, kernels.h.
-//
-// Only functions marked KV_AVX512 may run these instructions: after avx512_engine_kernels() has
-// asked the machine.
 #include <immintrin.h>
 
+#include "engine/avx512.h"
 #include "engine/kernel_tiles.h"
 #include "engine/packed_avx2.h"
 #include "engine/panel_tiles.h"
-
-#define KV_AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")))
-#define KV_AVX512_INLINE KV_AVX512 __attribute__((always_inline)) inline
 
 namespace kv {
 namespace {
 
 using namespace avx2;
+using namespace avx512;
 
 KV_AVX512_INLINE __m512i line(const uint8_t* p) { return _mm512_loadu_si512(p); }
 KV_AVX512_INLINE __m512 halves(const uint8_t* p) { return _mm512_cvtph_ps(load32(p)); }
-KV_AVX512_INLINE __m512 bytes(const uint8_t* p) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load16(p)));
-}
-KV_AVX512_INLINE __m512 zero_to_15() {
-  return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-}
 // `bits` with bit `from` moved to bit `to`.
 KV_AVX512_INLINE __m512i moved(__m512i bits, uint32_t from, uint32_t to) {
   return from < to ? _mm512_slli_epi32(bits, to - from) : _mm512_srli_epi32(bits, from - to);
@@ -54,7 +44,7 @@ struct Eight {
   }
   // Column i of them as integers. A look-up takes an index modulo 16.
   KV_AVX512_INLINE __m512 column(uint32_t i) const {
-    if constexpr (type == TensorType::q8_0) return bytes(at + i * kPanelRows);
+    if constexpr (type == TensorType::q8_0) return from_bytes(load16(at + i * kPanelRows));
     const __m512i nibble = _mm512_srli_epi32(low, i * 4);
     if constexpr (type == TensorType::q5_0) return joined(nibble, moved(high, i, 4), 31, 16);
     if constexpr (type == TensorType::q6_k) return joined(nibble, moved(high, i * 2, 4), 63, 32);
@@ -70,7 +60,7 @@ KV_AVX512_INLINE __m512 scale_of(const uint8_t* scales, const uint8_t* super, ui
   if constexpr (type == TensorType::q4_k) {
     return _mm512_mul_ps(halves(super), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load16(scales))));
   } else if constexpr (type == TensorType::q6_k) {
-    return _mm512_mul_ps(halves(super), bytes(scales + half_group * 16));
+    return _mm512_mul_ps(halves(super), from_bytes(load16(scales + half_group * 16)));
   } else {
     return halves(scales);
   }

@@ -1,8 +1,6 @@
 // See screen.h.
 #include "engine/screen.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -85,9 +83,7 @@ Screen::Screen(const Matrix& w, std::span<const float> typical, Threads& threads
   const float most = *std::max_element(typical.begin(), typical.end());
   for (float v : typical) weight_.push_back(std::sqrt(v > most * 1e-3f ? v / most : 1e-3f));
   const uint32_t blocks = (w.rows - 1) / kScreenRows + 1, groups = w.columns / 32;
-  blocks_.reserve(size_t{blocks} * groups * kScreenGroupBytes);
-  ::madvise(blocks_.data(), blocks_.capacity(), MADV_HUGEPAGE);  // advice: changes no result
-  blocks_.resize(blocks_.capacity());
+  blocks_ = zeroed_large_pages(uint64_t{blocks} * groups * kScreenGroupBytes);
   for (auto* v : {&lost_, &held_}) v->resize(size_t{blocks} * kScreenRows);
   upper_.resize(size_t{blocks} * kScreenRows);
   input_.codes.resize(w.columns);

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/large_pages.h"
 #include "engine/screen_block.h"
 #include "engine/threads.h"
 #include "engine/weights.h"
@@ -56,7 +57,7 @@ class Screen {
 
   Matrix w_;
   Threads& threads_;
-  ScreenBytes blocks_;
+  LargePages blocks_;
   std::vector<float> weight_;       // s_j
   std::vector<float> lost_, held_;  // |w - w'| and |w'| of each row, of whole blocks
   Floats upper_;                    // of each row's product

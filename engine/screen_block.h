@@ -7,7 +7,6 @@
 // (code - 7.5) * scale.
 #pragma once
 
-#include <boost/align/aligned_allocator.hpp>
 #include <cstdint>
 #include <vector>
 
@@ -15,9 +14,6 @@ namespace kv {
 
 inline constexpr uint32_t kScreenRows = 16;
 inline constexpr uint32_t kScreenGroupBytes = 288;
-
-/// At a 2 MiB boundary, for large pages.
-using ScreenBytes = std::vector<uint8_t, boost::alignment::aligned_allocator<uint8_t, 2u << 20>>;
 
 /// Activations as bytes: group g's values are code * scale[g].
 struct ScreenInput {

@@ -1,8 +1,6 @@
 // Views of packed tensors and their dequantisation. See weights.h.
 #include "engine/weights.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <string>
 
@@ -58,14 +56,11 @@ void dequantise_row(const Matrix& w, uint32_t row, float* out) {
   engine_kernels().of(w.type).widen(w.data + row * w.stride, w.columns, out);
 }
 
-PanelBytes make_panels(std::span<Matrix* const> matrices) {
+LargePages make_panels(std::span<Matrix* const> matrices) {
   auto panels_of = [](const Matrix& w) { return (w.rows - 1) / kPanelRows + 1; };
   uint64_t bytes = 0;
   for (const Matrix* w : matrices) bytes += panels_of(*w) * panel_bytes(w->type, w->columns);
-  PanelBytes out;
-  out.reserve(bytes);
-  ::madvise(out.data(), out.capacity(), MADV_HUGEPAGE);  // advice: changes no result
-  out.resize(bytes);
+  LargePages out = zeroed_large_pages(bytes);
   uint8_t* at = out.data();
   for (Matrix* w : matrices) {
     if (!has_panels(w->type)) continue;

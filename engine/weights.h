@@ -11,6 +11,7 @@
 
 #include "engine/gguf.h"
 #include "engine/kernels.h"
+#include "engine/large_pages.h"
 #include "engine/panels.h"
 #include "proto/status.h"
 
@@ -34,7 +35,7 @@ Result<std::span<const float>> as_vector(const GgufFile& file, std::string_view 
 
 /// Copies `matrices` into panels, those whose type has some, and has them use the copies: products
 /// of one row of activations then run at the speed of memory. Returns the copies' memory.
-PanelBytes make_panels(std::span<Matrix* const> matrices);
+LargePages make_panels(std::span<Matrix* const> matrices);
 
 /// One weight row as fp32: out (columns).
 void dequantise_row(const Matrix& w, uint32_t row, float* out);
