@@ -22,7 +22,7 @@ struct RamObject {
 
 /// XXH3-128 of the payload as it lies in memory now.
 Xxh128 payload_sum(const Object& object);
-/// The payload still has its sum. Reads all of it (about 10 GB/s): not on the loop.
+/// The payload still has its sum. Reads all of it: not on the loop.
 bool intact(const RamObject& object);
 
 }  // namespace kv

@@ -56,9 +56,7 @@ void Decoder::output_norm(const float* hidden) {
 // All products of one input.
 void Decoder::products(std::initializer_list<Product> list, const Floats& x) {
   const uint32_t columns = list.begin()->weights->columns;
-  sums_.resize(columns / 32);
-  group_sums({x.data()}, columns, sums_.data());
-  const Activations input{x.data(), 0, 1, sums_.data()};
+  const Activations input = with_group_sums({x.data()}, columns, sums_);
   each_strip(threads_, list, [&](const Product& p, uint32_t first, uint32_t end, uint32_t) {
     multiply(*p.weights, input, first, end, p.out + first, 0);
   });

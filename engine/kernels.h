@@ -30,7 +30,7 @@ struct Activations {
   const float* x = nullptr;
   size_t stride = 0;
   uint32_t count = 1;
-  const float* sums = nullptr;  ///< group_sums() of them (panels.h), or null: found where needed
+  const float* sums = nullptr;  ///< of with_group_sums() (panels.h), or null
 };
 
 /// The functions of one tensor type.
@@ -40,9 +40,9 @@ struct TypeKernels {
   void (*multiply)(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
                    const Activations& x, float* y, size_t y_stride);
   /// The same of panels (engine/panels.h), `stride` bytes apart: 16 outputs each, side by side.
-  /// `sums`: group_sums() of x, for types with offsets. Null for f32 and f16.
+  /// x.sums: for types with offsets. Null for f32 and f16.
   void (*multiply_panels)(const uint8_t* panels, uint64_t stride, uint32_t count, uint32_t columns,
-                          const Activations& x, const float* sums, float* y, size_t y_stride);
+                          const Activations& x, float* y, size_t y_stride);
   /// One weight row as fp32: out (columns). Every set gives the same bits.
   void (*widen)(const uint8_t* w, uint32_t columns, float* out);
 };

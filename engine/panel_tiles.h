@@ -32,8 +32,7 @@ constexpr std::array<PanelTile, sizeof...(i)> panel_tiles(std::index_sequence<i.
 
 template <typename Set, TensorType type>
 void multiply_panels_by_tiles(const uint8_t* panels, uint64_t stride, uint32_t many,
-                              uint32_t columns, const Activations& x, const float* sums, float* y,
-                              size_t y_stride) {
+                              uint32_t columns, const Activations& x, float* y, size_t y_stride) {
   constexpr auto counts = std::make_index_sequence<Set::kMostRows>();
   static constexpr auto kSome = panel_tiles<Set, type, Set::kPanels>(counts);
   static constexpr auto kOne = panel_tiles<Set, type, 1>(counts);
@@ -41,7 +40,7 @@ void multiply_panels_by_tiles(const uint8_t* panels, uint64_t stride, uint32_t m
     const bool some = many - p >= Set::kPanels;
     for (uint32_t b = 0; b < x.count; b += Set::kMostRows) {
       const uint32_t count = std::min(Set::kMostRows, x.count - b);
-      const float* of_rows = panel_offsets(type) ? sums + size_t{b} * (columns / 32) : nullptr;
+      const float* of_rows = panel_offsets(type) ? x.sums + size_t{b} * (columns / 32) : nullptr;
       (some ? kSome : kOne)[count - 1](panels + p * stride, stride, columns, x.x + b * x.stride,
                                        x.stride, of_rows, y + b * y_stride + p * kPanelRows,
                                        y_stride);

@@ -75,7 +75,9 @@ void make_panel(TensorType type, const uint8_t* w, uint64_t stride, uint32_t row
   });
 }
 
-void group_sums(const Activations& x, uint32_t columns, float* sums) {
+Activations with_group_sums(Activations x, uint32_t columns, Floats& sums) {
+  sums.resize(size_t{x.count} * (columns / 32));
+  float* out = sums.data();
   for (uint32_t b = 0; b < x.count; ++b) {
     for (uint32_t g = 0; g < columns / 32; ++g) {
       const float* v = x.x + b * x.stride + size_t{g} * 32;
@@ -84,9 +86,11 @@ void group_sums(const Activations& x, uint32_t columns, float* sums) {
       for (uint32_t half = 8; half > 0; half /= 2) {
         for (uint32_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
       }
-      *sums++ = lanes[0];
+      *out++ = lanes[0];
     }
   }
+  x.sums = sums.data();
+  return x;
 }
 
 namespace {

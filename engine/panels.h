@@ -66,8 +66,8 @@ constexpr uint64_t panel_super(TensorType type, uint32_t g) {
 void make_panel(TensorType type, const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
                 uint8_t* out);
 
-/// What multiply_panels() needs for types with offsets: sums[b * columns / 32 + g], the sum of
-/// group g of row b.
-void group_sums(const Activations& x, uint32_t columns, float* sums);
+/// `x` with what multiply_panels() needs for types with offsets, in `sums`:
+/// sums[b * columns / 32 + g], the sum of group g of row b.
+Activations with_group_sums(Activations x, uint32_t columns, Floats& sums);
 
 }  // namespace kv

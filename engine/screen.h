@@ -7,9 +7,8 @@
 // themselves. The answer is that of computing them all, for every x: with the copy w' and its
 // activations x' (8 bits), |w x - w' x'| <= |w - w'| |x| + |w'| |x - x'| (Cauchy-Schwarz), plus
 // what fp32 sums lose. Norms are of s_j w_j and x_j / s_j with s_j = sqrt(a typical |x_j|): models
-// have columns whose activations are ten times the others', and the bound of Gemma-3-270M then
-// leaves 1 % of 262,144 rows instead of 6 %. One thread at a time; the matrix and the threads
-// outlive it.
+// have columns whose activations are ten times the others', where plain norms would leave several
+// times the rows. One thread at a time; the matrix and the threads outlive it.
 #pragma once
 
 #include <limits>

@@ -76,29 +76,24 @@ LargePages make_panels(std::span<Matrix* const> matrices) {
 
 namespace {
 
-void multiply_panels(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
+void multiply_panels(const Matrix& w, Activations x, uint32_t first, uint32_t end, float* y,
                      size_t y_stride) {
   const auto kernel = engine_kernels().of(w.type).multiply_panels;
   const uint64_t stride = panel_bytes(w.type, w.columns);
-  std::vector<float> found;
-  const float* sums = x.sums;
-  if (sums == nullptr && panel_offsets(w.type)) {
-    found.resize(size_t{x.count} * (w.columns / 32));
-    group_sums(x, w.columns, found.data());
-    sums = found.data();
-  }
+  Floats sums;
+  if (x.sums == nullptr && panel_offsets(w.type)) x = with_group_sums(x, w.columns, sums);
   while (first < end) {
     const uint32_t lane = first % kPanelRows, whole = lane == 0 ? (end - first) / kPanelRows : 0;
     const uint8_t* panels = w.panels + first / kPanelRows * stride;
     if (whole > 0) {
-      kernel(panels, stride, whole, w.columns, x, sums, y, y_stride);
+      kernel(panels, stride, whole, w.columns, x, y, y_stride);
       y += whole * kPanelRows;
       first += whole * kPanelRows;
       continue;
     }
     const uint32_t rows = std::min(kPanelRows - lane, end - first);
     std::vector<float> panel(size_t{x.count} * kPanelRows);
-    kernel(panels, stride, 1, w.columns, x, sums, panel.data(), kPanelRows);
+    kernel(panels, stride, 1, w.columns, x, panel.data(), kPanelRows);
     for (uint32_t b = 0; b < x.count; ++b) {
       std::copy_n(panel.data() + size_t{b} * kPanelRows + lane, rows, y + b * y_stride);
     }

@@ -1,5 +1,5 @@
 // Buffers are mappings of their own, so that they are whole huge pages where the system has them:
-// direct reads into small pages take about three times as long.
+// the kernel looks up and pins each page that a direct read goes into.
 #include "storage/read_buffers.h"
 
 #include <sys/mman.h>

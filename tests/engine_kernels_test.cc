@@ -187,10 +187,10 @@ struct Panels {
 
 std::vector<float> multiply_panels(const EngineKernels& k, TensorType type, const Panels& p,
                                    uint32_t columns, const Activations& x) {
-  std::vector<float> sums(size_t{x.count} * columns / 32), y(size_t{x.count} * Panels::kOut);
-  group_sums(x, columns, sums.data());
-  k.of(type).multiply_panels(p.bytes.data(), p.stride, Panels::kPanels, columns, x, sums.data(),
-                             y.data(), Panels::kOut);
+  Floats sums;
+  std::vector<float> y(size_t{x.count} * Panels::kOut);
+  k.of(type).multiply_panels(p.bytes.data(), p.stride, Panels::kPanels, columns,
+                             with_group_sums(x, columns, sums), y.data(), Panels::kOut);
   return y;
 }
 
