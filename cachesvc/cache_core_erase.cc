@@ -260,6 +260,7 @@ void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
   }
   flush_touches();
   drain_checks_.push_back([this, call] {
+    charge_writes();
     Status unwritten;
     if (uint64_t bytes = spill_queue_bytes_; bytes > 0 && budget_.limited()) {
       unwritten = {StatusCode::resource_exhausted,

@@ -296,6 +296,9 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void schedule_spill_retry();
   void retry_spills(size_t most);
   void charge_writes();
+  void keep_state();
+  std::chrono::system_clock::time_point wall_now() const;
+  void restore_state(const Recovery& found);
   void schedule_sync();
   void run_sync();
   void flush_touches();

@@ -25,10 +25,12 @@ Status CacheCore::Impl::open_ssd() {
   ssd.key = options_.ssd_key;
   ssd.files = options_.ssd_files;
   ssd.observer = options_.ssd_observer;
+  ssd.hour = WriteBudget::hour_of(wall_now());
   auto start = Clock::now();
   KV_ASSIGN_OR_RETURN(auto tier, SsdTier::open(options_.ssd_dir, std::move(ssd)));
   KV_ASSIGN_OR_RETURN(Recovery recovery, tier->recover());
   ssd_ = std::move(tier);
+  restore_state(recovery);
   adopt_models(recovery);
   index_.expect(recovery.objects.size() + recovery.unread);
   unsynced_.reserve(recovery.objects.size());

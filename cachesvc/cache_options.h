@@ -58,6 +58,8 @@ struct CacheOptions {
   uint64_t scrub_bytes_per_second = 1u << 20;
   Files* ssd_files = nullptr;      ///< for tests; null: the operating system
   StepObserver ssd_observer;       ///< for tests
+  /// The time of day; for tests. Null: the system's.
+  std::function<std::chrono::system_clock::time_point()> wall_clock;
 
   // Spilling
   SpillWhen spill_when = SpillWhen::commit;
@@ -65,7 +67,7 @@ struct CacheOptions {
   /// Of everything written to the SSD, the catalog too; 0: no limit. While they hold spills up,
   /// what was reused most is written first, and what leaves RAM before its turn is not written.
   uint64_t write_bytes_per_second = 0;
-  uint64_t write_bytes_per_day = 0;  ///< in any 24 hours since the start
+  uint64_t write_bytes_per_day = 0;  ///< in any 24 hours, restarts included
   uint32_t spill_batch_files = 16;          ///< written by one job
   Milliseconds durable_group_delay{20};     ///< the longest a durable commit waits for companions
 

@@ -257,7 +257,7 @@ void add_tier_keys(std::vector<Key>& keys) {
   keys.push_back(size_key("tier.ssd.write_rate", "bytes written a second; 0: no limit",
                           FIELD(cache.write_bytes_per_second), 0, 1ull << 50));
   keys.push_back(size_key("tier.ssd.write_per_day",
-                          "bytes written in any 24 hours since the process started; 0: no limit",
+                          "bytes written in any 24 hours, restarts included; 0: no limit",
                           FIELD(cache.write_bytes_per_day), 0, 1ull << 60));
   keys.push_back(count_key("tier.ssd.spill_batch_files", "files written by one job",
                            FIELD(cache.spill_batch_files), 1, kMaxBatchFiles));

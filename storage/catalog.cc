@@ -16,7 +16,8 @@ namespace kv {
 namespace {
 
 constexpr int kApplicationId = 0x6b766373;  // "kvcs"
-constexpr int kUserVersion = 1;
+constexpr int kUserVersion = 2;
+constexpr int kVersionWithoutState = 1;  // read as it is; becomes kUserVersion with its first state
 constexpr uint64_t kPageBytes = 4096;
 const std::string kNothing;
 
@@ -41,6 +42,7 @@ CREATE TABLE objects (
   recency INTEGER NOT NULL
 ) STRICT;
 )";
+constexpr const char* kStateSchema = "CREATE TABLE state (value BLOB NOT NULL) STRICT;";
 
 // Columns in the order of kSchema; load() and bind_row() follow it.
 constexpr const char* kSelect = R"(
@@ -50,6 +52,10 @@ constexpr const char* kUpsert = R"(
 INSERT OR REPLACE INTO objects VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?))";
 constexpr const char* kRemove = "DELETE FROM objects WHERE file = ?";
 constexpr const char* kTouch = "UPDATE objects SET recency = ? WHERE file = ?";
+constexpr const char* kSelectState = "SELECT value FROM state";
+constexpr const char* kInsertState = "INSERT INTO state VALUES (?)";
+
+std::string version_pragma() { return "PRAGMA user_version=" + std::to_string(kUserVersion) + ";"; }
 
 StatusCode code_of(int rc) {
   switch (rc & 0xff) {
@@ -282,7 +288,8 @@ Status Catalog::check_identity(bool& fresh) {
     return unsupported("catalog: application id " + application + ", expected " +
                        std::to_string(kApplicationId));
   }
-  if (version != std::to_string(kUserVersion)) {
+  has_state_ = version != std::to_string(kVersionWithoutState);
+  if (has_state_ && version != std::to_string(kUserVersion)) {
     return unsupported("catalog: schema version " + version + ", this program reads " +
                        std::to_string(kUserVersion));
   }
@@ -290,9 +297,9 @@ Status Catalog::check_identity(bool& fresh) {
 }
 
 Status Catalog::create_schema() {
-  std::string sql = "BEGIN;" + std::string(kSchema) +
-                    "PRAGMA application_id=" + std::to_string(kApplicationId) +
-                    ";PRAGMA user_version=" + std::to_string(kUserVersion) + ";COMMIT;";
+  std::string sql = "BEGIN;" + std::string(kSchema) + kStateSchema +
+                    "PRAGMA application_id=" + std::to_string(kApplicationId) + ";" +
+                    version_pragma() + "COMMIT;";
   return exec(sql.c_str());
 }
 
@@ -431,6 +438,36 @@ Status Catalog::set_recency(std::span<const std::pair<std::string, uint64_t>> re
     }
     return {};
   });
+}
+
+Result<std::optional<KeptState>> Catalog::state() {
+  std::optional<KeptState> state;
+  if (!has_state_) return state;
+  sqlite3_stmt* stmt = nullptr;
+  KV_RETURN_IF_ERROR(prepare(kSelectState, &stmt));
+  std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> owned(stmt, sqlite3_finalize);
+  int rc = sqlite3_step(stmt);
+  if (rc == SQLITE_ROW) {
+    auto read = decode_kept_state(Columns(stmt).blob());
+    if (read.ok()) state = std::move(*read);
+  } else if (rc != SQLITE_DONE) {
+    return failure("state");
+  }
+  return state;
+}
+
+Status Catalog::set_state(const KeptState& state) {
+  Status status = transaction([&]() -> Status {
+    if (!has_state_) KV_RETURN_IF_ERROR(exec((kStateSchema + version_pragma()).c_str()));
+    KV_RETURN_IF_ERROR(exec("DELETE FROM state"));
+    sqlite3_stmt* stmt = nullptr;
+    KV_RETURN_IF_ERROR(prepare(kInsertState, &stmt));
+    std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> owned(stmt, sqlite3_finalize);
+    Binder(stmt).blob(encode_kept_state(state));
+    return sqlite3_step(stmt) == SQLITE_DONE ? Status() : failure("set_state");
+  });
+  has_state_ |= status.ok();
+  return status;
 }
 
 Status Catalog::checkpoint() {

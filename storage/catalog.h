@@ -18,6 +18,7 @@
 #include "proto/plane.h"
 #include "proto/status.h"
 #include "storage/files.h"
+#include "storage/kept_state.h"
 #include "storage/sealed_rows.h"
 
 struct sqlite3;
@@ -66,6 +67,10 @@ class Catalog {
   Status upsert(std::span<const KnownObject> objects);
   Status remove(std::span<const std::string> files);
   Status set_recency(std::span<const std::pair<std::string, uint64_t>> recency);
+  /// What set_state() wrote last; none if nothing did, or it is damaged. Returns: corruption,
+  /// io_error.
+  Result<std::optional<KeptState>> state();
+  Status set_state(const KeptState& state);
   /// Moves the log into the database and empties it. Returns: as above.
   Status checkpoint();
   /// Writes the database anew, through the log, and empties that: no byte of an earlier row is left
@@ -96,6 +101,7 @@ class Catalog {
   Status transaction(Body body);
 
   std::optional<SealedRows> sealed_;  // none without a key
+  bool has_state_ = true;             // false: of a version that had no table for it
   sqlite3* db_ = nullptr;
   sqlite3_stmt* upsert_ = nullptr;
   sqlite3_stmt* remove_ = nullptr;

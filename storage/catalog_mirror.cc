@@ -28,7 +28,8 @@ void in_batches(std::span<const T> all, size_t rows, Body body) {
 
 }  // namespace
 
-Status CatalogMirror::open(Catalog::Rows& rows, std::string& why) {
+Status CatalogMirror::open(Catalog::Rows& rows, std::optional<KeptState>& state,
+                           std::string& why) {
   why.clear();
   auto present = dir_.files().stat(dir_.catalog_path());
   if (!present.ok()) why = "catalog: missing";
@@ -38,6 +39,12 @@ Status CatalogMirror::open(Catalog::Rows& rows, std::string& why) {
     auto loaded = (*opened)->load();
     status = loaded.ok() ? Status() : loaded.status();
     if (loaded.ok()) rows = std::move(*loaded);
+  }
+  if (status.ok()) {
+    auto kept = (*opened)->state();
+    status = kept.ok() ? Status() : kept.status();
+    if (kept.ok()) state = std::move(*kept);
+    if (!status.ok()) rows = {};
   }
   if (status.ok()) {
     catalog_ = std::move(*opened);
@@ -122,8 +129,24 @@ void CatalogMirror::set_recency(std::span<const std::pair<std::string, uint64_t>
   });
 }
 
+void CatalogMirror::keep(const KeptState& state) {
+  std::lock_guard lock(kept_mutex_);
+  kept_ = state;
+}
+
+// Lost if it can't be written: the next one that is kept says more.
+void CatalogMirror::write_state() {
+  std::optional<KeptState> state;
+  {
+    std::lock_guard lock(kept_mutex_);
+    state = std::exchange(kept_, std::nullopt);
+  }
+  if (state && catalog_ && !catalog_->set_state(*state).ok()) ++failures_;
+}
+
 Status CatalogMirror::checkpoint() {
   if (!catalog_) return {};
+  write_state();
   struct Measured {
     CatalogMirror& mirror;
     ~Measured() { (void)mirror.measure(mirror.log_bytes_, 0); }

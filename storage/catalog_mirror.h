@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,11 +23,14 @@ class CatalogMirror {
  public:
   CatalogMirror(StoreDir& dir, Quarantine& quarantine) : dir_(dir), quarantine_(quarantine) {}
 
-  /// Opens the catalog and gives its rows; none if it had to be started anew, `why` then says why.
-  /// Returns: io_error if its size can't be told.
-  Status open(Catalog::Rows& rows, std::string& why);
+  /// Opens the catalog and gives its rows and the state kept in it; none if it had to be started
+  /// anew, `why` then says why. Returns: io_error if its size can't be told.
+  Status open(Catalog::Rows& rows, std::optional<KeptState>& state, std::string& why);
   /// Throws all rows away, with the file. Returns: io_error.
   Status start_empty();
+  /// To be written with the next checkpoint, or by write_state(). Any thread; waits for no I/O.
+  void keep(const KeptState& state);
+  void write_state();
   /// Ends the connection. Before the directory's lock is given up.
   void close() { catalog_.reset(); }
 
@@ -68,6 +73,8 @@ class CatalogMirror {
   std::atomic<uint64_t> failures_{0}, bytes_written_{0};
   bool left_rows_ = false;  // what was to be removed is in the catalog still
   bool left_old_ = false;   // an unusable catalog could not be moved away
+  std::mutex kept_mutex_;
+  std::optional<KeptState> kept_;  // not in the catalog yet
   uint64_t database_bytes_ = 0, log_bytes_ = 0;  // in the ledger; the log's size is promised once
                                                  // more, for the next checkpoint
 };

@@ -40,7 +40,8 @@ DirectoryTier::~DirectoryTier() {
   std::lock_guard lock(writer_mutex_);
   try {
     flush_touches();
-  } catch (const std::bad_alloc&) {  // only recency
+    catalog_.write_state();
+  } catch (const std::bad_alloc&) {  // only recency, and the state of some time before
   }
   catalog_.close();  // whoever gets the lock next finds it free
   dir_.files().close(lock_);
@@ -51,8 +52,7 @@ Result<Recovery> DirectoryTier::recover() try {
   if (std::exchange(recovered_, true)) {
     return Status(StatusCode::internal, "recover() was called twice");
   }
-  RecoveryScan scan(dir_, catalog_, quarantine_, adoption_, options_.reindex,
-                    options_.adopt_at_start);
+  RecoveryScan scan(dir_, catalog_, quarantine_, adoption_, options_);
   KV_ASSIGN_OR_RETURN(Recovery found, scan.run());
   recency_ = scan.max_recency();
   counters_.unknown_bytes = found.unknown_bytes;

@@ -41,6 +41,7 @@ class DirectoryTier final : public SsdTier {
   Result<EraseReply> erase(std::span<const ObjectName> names) override;
   Status quarantine(const ObjectName& name) override;
   void touch(std::span<const ObjectName> names) override;
+  void keep(const KeptState& state) override { catalog_.keep(state); }
   Status sync() override;
   Status checkpoint() override;
   Status scrub() override;

@@ -14,6 +14,10 @@ namespace {
 constexpr int kMaxUnknownDepth = 16;  // of foreign folders that are measured
 constexpr size_t kPlacesPerRow = 2;   // in the table, at least
 
+int64_t hour_of(const FileInfo& info) {
+  return std::chrono::floor<std::chrono::hours>(std::chrono::nanoseconds(info.modified_ns)).count();
+}
+
 bool is_temp(const DirEntry& entry) { return entry.name.ends_with(kTempSuffix); }
 
 }  // namespace
@@ -31,8 +35,11 @@ Result<Recovery> RecoveryScan::scan() {
   KV_RETURN_IF_ERROR(quarantine_.load());
   KV_RETURN_IF_ERROR(remove_temps());
   Catalog::Rows rows;
-  KV_RETURN_IF_ERROR(catalog_.open(rows, out_.catalog_rebuilt));
-  if (reindex_) KV_RETURN_IF_ERROR(catalog_.start_empty());
+  KV_RETURN_IF_ERROR(catalog_.open(rows, out_.state, out_.catalog_rebuilt));
+  if (reindex_) {
+    KV_RETURN_IF_ERROR(catalog_.start_empty());
+    if (out_.state) catalog_.keep(*out_.state);
+  }
   take_rows(rows);
   for (uint32_t f = 0; f < kFolders; ++f) KV_RETURN_IF_ERROR(scan_folder(f));
   KV_RETURN_IF_ERROR(scan_top());
@@ -126,6 +133,9 @@ Status RecoveryScan::scan_folder(uint32_t folder) {
 }
 
 void RecoveryScan::scan_object(const ParsedName& name, const FileInfo& info) {
+  if (int64_t age = hour_ - hour_of(info); age >= 0 && age < int64_t{kKeptHours}) {
+    out_.written[hour_of(info)] += info.bytes;
+  }
   uint32_t number = place_of(name.object);
   if (number == 0) return adoption_.add({name.object, info.modified_ns, 0, false});
   KnownObject& row = rows_[number - 1];

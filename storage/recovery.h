@@ -14,16 +14,16 @@ namespace kv {
 
 class RecoveryScan {
  public:
-  /// `reindex`: no row is believed, every header is read and the catalog written anew. `adoption`
-  /// gets the files without a good row; at most `adopt_at_start` of them are read at once.
+  /// Of the options: reindex, adopt_at_start, hour. `adoption` gets the files without a good row.
   RecoveryScan(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine, Adoption& adoption,
-               bool reindex, uint64_t adopt_at_start)
+               const SsdOptions& options)
       : dir_(dir),
         catalog_(catalog),
         quarantine_(quarantine),
         adoption_(adoption),
-        reindex_(reindex),
-        adopt_at_start_(adopt_at_start) {}
+        reindex_(options.reindex),
+        adopt_at_start_(options.adopt_at_start),
+        hour_(options.hour) {}
   /// Returns: io_error if a folder can't be listed.
   Result<Recovery> run();
   /// No object, known or unread, has a higher one.
@@ -50,6 +50,7 @@ class RecoveryScan {
   Adoption& adoption_;
   bool reindex_;
   uint64_t adopt_at_start_;
+  int64_t hour_;
   Recovery out_;
   std::vector<KnownObject> rows_;  // the sealed ones last
   size_t good_rows_ = 0;

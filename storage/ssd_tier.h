@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,6 +56,7 @@ struct SsdOptions {
   uint64_t adopt_at_start = UINT64_MAX;
   bool reindex = false;    ///< recover() reads every header and writes the catalog anew; of the old
                            ///< one only recency counts
+  int64_t hour = 0;        ///< it is, since 1970 (UTC): recover() tells what was written in the day
   /// Every file and row that is written is sealed with it; null: they are plain. Plain files are
   /// read in any case.
   std::shared_ptr<const SealKey> key;
@@ -96,6 +98,9 @@ struct Recovery {
   std::vector<RejectedFile> rejected;  ///< the first kMaxRejectedNames of `quarantined`,
                                        ///< `unreadable`, and files of other versions and keys
   uint64_t unread = 0;                 ///< files left to adopt_more(): counted, not yet known
+  std::optional<KeptState> state;      ///< of keep(); none: never written, or lost
+  HourBytes written;                   ///< lengths of the object files that are there, by the hour
+                                       ///< of their last change: the last kKeptHours of them
   uint64_t milliseconds = 0;           ///< that it took
 };
 
@@ -189,6 +194,10 @@ class SsdTier {
   virtual Status quarantine(const ObjectName& name) = 0;
   /// Marks objects as used now, the last one latest. Reaches the catalog in batches.
   virtual void touch(std::span<const ObjectName> names) = 0;
+
+  /// What recover() gives back after a restart: the last one before a checkpoint (an own one, or of
+  /// the catalog's log) or the tier's end. Waits for nobody.
+  virtual void keep(const KeptState& state) = 0;
 
   /// Makes everything published so far durable. Returns: io_error.
   virtual Status sync() = 0;

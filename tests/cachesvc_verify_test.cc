@@ -162,6 +162,36 @@ TEST_F(Scrub, KeepsItsPace) {
   EXPECT_EQ(b.stat("scrubbed_files"), 1u);
 }
 
+TEST_F(Scrub, GoesOnWhereAnEarlierProcessWas) {
+  std::vector<std::string> all, opened;
+  for (const auto& e : std::filesystem::recursive_directory_iterator(dir_.store())) {
+    if (e.path().parent_path().filename().string().size() == 1) all.push_back(e.path());
+  }
+  std::sort(all.begin(), all.end());
+  ASSERT_EQ(all.size(), 6u);
+  FaultFiles files;
+  files.script = [&](const char* call, const std::string& at) -> Status {
+    if (call == std::string("open_read") && recovered_) opened.push_back(at);
+    return {};
+  };
+  CacheOptions o = scrubbing();
+  o.ssd_files = &files;
+  o.on_recovered = [this](const Recovery&) { recovered_ = true; };
+  {
+    Stepped client(o);
+    while (opened.empty() || opened.back() < all[3]) client.run_once();
+    auto drained = client.call<Status>([&](auto done) { client.core->drain(soon(), done); });
+    ASSERT_TRUE(drained.ok()) << drained.to_string();
+  }
+  ASSERT_EQ(opened.front(), all[0]);
+  std::string last = opened.back();
+  opened.clear();
+  recovered_ = false;
+  Stepped client(o);
+  while (opened.empty()) client.run_once();
+  EXPECT_EQ(opened.front(), last);
+}
+
 TEST_F(Scrub, GivesWayToPromotes) {
   Stepped client(scrubbing());
   client.hangs = true;  // its listing comes first, and waits

@@ -14,6 +14,7 @@ kv_test(storage_read_test LABELS storage DEPS kv_storage)
 kv_test(storage_recovery_test LABELS storage DEPS kv_storage SQLite::SQLite3)
 target_compile_definitions(storage_recovery_test
                            PRIVATE KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/storage")
+kv_test(storage_state_test LABELS storage DEPS kv_storage SQLite::SQLite3)
 kv_test(storage_inspect_test LABELS storage DEPS kv_storage)
 kv_test(storage_damage_test LABELS storage DEPS kv_storage)
 kv_test(storage_fault_test LABELS storage DEPS kv_storage)

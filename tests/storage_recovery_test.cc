@@ -392,6 +392,7 @@ class GoldenStore : public ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(tier->put_profile(sample_profile(1)).ok());
     ASSERT_TRUE(tier->put_model_record(sample_record(1)).ok());
     put_all(*tier, images_);
+    tier->keep(kept_);
   }
   std::map<std::string, std::string> files() {  // but the catalog's
     std::map<std::string, std::string> out;
@@ -407,6 +408,7 @@ class GoldenStore : public ::testing::TestWithParam<const char*> {
   TempDir dir_;
   SsdOptions options_;
   std::vector<FileImage> images_;
+  KeptState kept_{{{493'000, 1000}, {493'001, 77}}, 0xfedc};
 };
 
 TEST_P(GoldenStore, IsReadWholeByItsCatalogAndWithoutIt) {
@@ -420,6 +422,8 @@ TEST_P(GoldenStore, IsReadWholeByItsCatalogAndWithoutIt) {
     EXPECT_EQ(found.rows_used, catalog ? images_.size() : 0);
     EXPECT_EQ(found.adopted, catalog ? 0 : images_.size());
     EXPECT_EQ(names_of(found), names_of(images_));
+    bool kept = catalog && GetParam() == std::string("store_of_catalog_2");
+    EXPECT_EQ(found.state, kept ? std::optional(kept_) : std::nullopt);
     ASSERT_EQ(found.profiles.size(), 1u);
     EXPECT_EQ(*found.profiles[0], sample_profile(1));
     EXPECT_EQ(found.models, std::vector<ModelRecord>{sample_record(1)});
@@ -459,7 +463,8 @@ TEST_P(GoldenStore, OfALaterVersionIsAMissAndStays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, GoldenStore, ::testing::Values("store", "sealed_store"),
+INSTANTIATE_TEST_SUITE_P(Formats, GoldenStore,
+                         ::testing::Values("store", "sealed_store", "store_of_catalog_2"),
                          [](const auto& of) { return std::string(of.param); });
 
 // What is kept free for others is kept by the catalog too: its rows wait, a compaction is refused.
