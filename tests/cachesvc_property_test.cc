@@ -6,8 +6,17 @@
 // With small ones it may be shorter, but every row, carry and snapshot is still the right one.
 // Leases taken on the way are read again at the end: what others stored since has changed nothing.
 // A restart may have lost its catalog; until the background has read the files, less may be served.
+// In half of the walks some processes end in the middle of their work, nothing is drained, and what
+// they left is a catalog without its last changes, or none, and half a file: what a commit called
+// spilled is served all the same, and still nothing longer than was stored. In half of the walks
+// with small budgets a day's write budget is one of them, and the wall clock jumps back and forward
+// between processes, with the times of the files.
 // KV_SEEDS=first-last runs other seeds than the fixed ones.
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <thread>
 
@@ -17,6 +26,9 @@
 
 namespace kv {
 namespace {
+
+using std::chrono::hours;
+constexpr auto kOverwrite = std::filesystem::copy_options::overwrite_existing;
 
 struct Shape {
   const char* name;
@@ -79,6 +91,7 @@ struct Tenant {
   OpenReply opened;
   std::shared_ptr<const Codec> codec;
   std::vector<Query> stored;
+  std::vector<Query> spilled;  ///< those that a commit said were so, all that they need
 };
 
 class Walk {
@@ -91,6 +104,9 @@ class Walk {
     if (below(2)) options_.spill_when = SpillWhen::evict;
     if (below(2)) options_.warm_start_bytes = budgets.ram / 4;
     options_.block_end_interval = below(3);
+    crashes_ = below(2);
+    if (!budgets.ample() && below(2)) options_.write_bytes_per_day = 2 * budgets.ssd;
+    options_.wall_clock = [this] { return wall_; };
     auto all = shapes(budgets.scale);
     // Two models in two namespaces; the second namespace has the first one's fingerprint too.
     add_tenant("a", all[seed % all.size()], 1);
@@ -125,6 +141,7 @@ class Walk {
   }
 
   uint64_t fetches = 0, hits = 0, evicted = 0, stores_while_reading = 0;
+  uint64_t crashes = 0, held_to_it = 0;  ///< fetches after a crash of what was spilled before it
   uint64_t highest = 0;  ///< of the directory's sampled sizes, with small budgets
 
  private:
@@ -147,6 +164,8 @@ class Walk {
   }
 
   void start() {
+    crash_next_ = crashes_ && below(2);
+    options_.drain_timeout = Milliseconds(crash_next_ ? 0 : 10'000);
     cache_ = open_cache(options_, "unused");
     ASSERT_TRUE(cache_);
     clients_.clear();
@@ -169,10 +188,47 @@ class Walk {
   void restart() {
     clients_.clear();
     cache_.reset();
+    if (crash_next_) leave_as_a_crash_does();
     if (below(2)) std::filesystem::remove(dir_.store() + "/catalog.db");
+    else if (crashes_) std::filesystem::copy(catalog(), older_catalog(), kOverwrite);
+    if (options_.write_bytes_per_day > 0) jump();
     options_.adopt_at_start = below(20);
-    options_.reconcile_rate = below(2) ? 200 : 0;
+    options_.reconcile_rate = below(2) && !crash_next_ ? 200 : 0;
+    bool crashed = crash_next_;
     start();
+    if (crashed && budgets_.ample()) expect_what_was_spilled();
+  }
+  void expect_what_was_spilled() {
+    while (!all_read()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (Tenant& t : tenants_) {
+      for (const Query& q : std::vector(t.spilled)) {
+        FetchRequest request;
+        request.query = q;
+        grow(request.query, 1);
+        fetch(t, request);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+  std::string catalog() const { return dir_.store() + "/catalog.db"; }
+  std::string older_catalog() const { return dir_.store() + "-catalog"; }
+  // Not all that waited was written, and of what was written the catalog may know nothing.
+  void leave_as_a_crash_does() {
+    ++crashes;
+    crashed_ = true;
+    if (below(2) && std::filesystem::exists(older_catalog())) {
+      std::filesystem::copy(older_catalog(), catalog(), kOverwrite);
+    }
+    std::ofstream(dir_.store() + "/tmp/7.tmp") << "the first bytes of a file";
+  }
+  void jump() {
+    auto some = [this] { return std::chrono::seconds(below(4 * 86'400)) - hours(48); };
+    wall_ += some();
+    for (const auto& e : std::filesystem::recursive_directory_iterator(dir_.store())) {
+      if (!e.is_regular_file() || below(2)) continue;
+      timespec at{std::chrono::system_clock::to_time_t(wall_ + some()), 0}, times[] = {at, at};
+      ASSERT_EQ(::utimensat(AT_FDCWD, e.path().c_str(), times, 0), 0);
+    }
   }
   uint64_t stat(const char* name) {
     auto stats = cache_->stats(soon());
@@ -182,7 +238,8 @@ class Walk {
     }
     return 0;
   }
-  bool serves_all() { return budgets_.ample() && !stored_early_ && stat("recovery_unread") == 0; }
+  bool all_read() { return budgets_.ample() && stat("recovery_unread") == 0; }
+  bool serves_all() { return !stored_early_ && !crashed_ && all_read(); }
   Client& client(const Tenant& t) { return *clients_[t.known.realm]; }
 
   static void cut(Query& q, size_t length) {
@@ -285,9 +342,18 @@ class Walk {
     for (const Need& need : put) oracle_.add(t.known, hashes, need);
     oracle_.adopt(t.known, hashes, options_.block_end_interval);
     t.stored.push_back(query);
+    if (welcome || !crashed_) note_spilled(t, query, reply->level);
     if (early) ++stores_while_reading;
     // Window rows that the oracle took over from a tail may have been in an unread file.
     stored_early_ |= early;
+  }
+
+  // From now on this length is served after a crash too.
+  void note_spilled(Tenant& t, const Query& query, Durability level) {
+    if (level >= Durability::spilled && is_whole(t, query)) t.spilled.push_back(query);
+  }
+  bool is_whole(const Tenant& t, const Query& query) const {
+    return oracle_.serves(t.known, query_hashes(query), static_cast<uint32_t>(query.tokens.size()));
   }
 
   // What is stored already, now to the SSD.
@@ -306,6 +372,7 @@ class Walk {
     if (budgets_.ample()) {
       ASSERT_EQ(reply->level, Durability::durable);
     }
+    if (!crashed_) note_spilled(t, query, reply->level);
   }
 
   void erase(Tenant& t) {
@@ -314,11 +381,22 @@ class Walk {
     auto reply = client(t).erase(t.opened.model, query, soon());
     ASSERT_TRUE(reply.ok()) << reply.status().to_string();
     oracle_.erase(t.known, query_hashes(query));
+    // After a crash the oracle doesn't know what else may rest on what was erased.
+    std::erase_if(t.spilled, [&](const Query& own) { return crashed_ || !is_whole(t, own); });
+  }
+
+  // The longest of what was called spilled that this query begins with, and may be served.
+  uint32_t spilled_for(const Tenant& t, const std::vector<uint64_t>& hashes, uint32_t most) const {
+    uint32_t longest = 0;
+    for (const Query& own : t.spilled) {
+      auto n = static_cast<uint32_t>(own.tokens.size());
+      if (n <= most && query_hashes(own).back() == hashes[n - 1]) longest = std::max(longest, n);
+    }
+    return longest;
   }
 
   void fetch(Tenant& t) {
     FetchRequest request;
-    request.model = t.opened.model;
     request.query = base(t);
     if (request.query.tokens.empty() || below(3)) grow(request.query, 1 + below(20));
     if (below(16) == 0 && !request.query.extras.empty()) request.query.extras[0].bytes[0] ^= 4;
@@ -326,13 +404,18 @@ class Walk {
     if (below(2)) request.max_tokens = below(length + 1);
     request.round_to_block = below(5) == 0;
     if (below(4) == 0) request.form = static_cast<FetchForm>(below(4));
+    fetch(t, request);
+  }
+  void fetch(Tenant& t, FetchRequest request) {
+    request.model = t.opened.model;
+    auto length = static_cast<uint32_t>(request.query.tokens.size());
     auto hashes = query_hashes(request.query);
     uint32_t step = request.round_to_block ? t.shape.block_tokens : 1;
     uint32_t truth =
         oracle_.restorable(t.known, hashes, std::min(length - 1, request.max_tokens), step);
     SCOPED_TRACE("query of " + std::to_string(length) + ", at most " +
                  std::to_string(request.max_tokens) + (step > 1 ? ", whole blocks" : ""));
-    bool all = serves_all();
+    bool all = serves_all(), spilled = all_read() && step == 1;
     auto reply = client(t).fetch(request, soon());
     ASSERT_TRUE(reply.ok()) << "without room it is shorter or a miss: "
                             << reply.status().to_string();
@@ -340,6 +423,9 @@ class Walk {
     if (all) {
       ASSERT_EQ(reply->tokens, truth) << reply->reason;
     }
+    uint32_t least = spilled ? spilled_for(t, hashes, std::min(length - 1, request.max_tokens)) : 0;
+    ASSERT_GE(reply->tokens, least) << "what was called spilled is gone: " << reply->reason;
+    held_to_it += crashed_ && least > 0;
     ReplyCheck(t.model, *t.codec, hashes).expect(*reply, request.form);
     ++fetches;
     hits += reply->tokens > 0;
@@ -359,7 +445,8 @@ class Walk {
   }
 
   void check_gauges() {
-    ASSERT_TRUE(cache_->drain(soon()).ok());
+    bool drained = cache_->drain(soon()).ok();
+    ASSERT_TRUE(drained || options_.write_bytes_per_day > 0);
     std::map<std::string, uint64_t> value;
     for (int i = 0; i == 0 || (i < 1000 && value["pins"] > 0); ++i) {
       if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));  // a warm start reads
@@ -371,7 +458,7 @@ class Walk {
     EXPECT_LE(value["ssd_used_bytes"], options_.ssd_limit_bytes);
     EXPECT_EQ(value["pins"], 0u);
     EXPECT_EQ(value["reservations"], 0u);
-    EXPECT_EQ(value["spill_queue_bytes"], 0u);
+    EXPECT_TRUE(!drained || value["spill_queue_bytes"] == 0) << value["spill_queue_bytes"];
     EXPECT_EQ(value["ram_staging_bytes"], 0u);
     EXPECT_EQ(value["quarantined"], 0u);
     EXPECT_EQ(value["promotion_failures"], 0u);
@@ -390,11 +477,15 @@ class Walk {
   Oracle oracle_;
   std::vector<Held> held_;
   bool stored_early_ = false;  ///< something was stored while files were unread
+  bool crashes_ = false, crash_next_ = false;
+  bool crashed_ = false;       ///< the oracle may know more than is left
+  std::chrono::system_clock::time_point wall_{hours(500'000)};
 };
 
 void walk_all(const Budgets& budgets, uint32_t first, uint32_t last, int steps) {
   if (const char* seeds = std::getenv("KV_SEEDS")) std::sscanf(seeds, "%u-%u", &first, &last);
   uint64_t fetches = 0, hits = 0, evicted = 0, stores_while_reading = 0, highest = 0;
+  uint64_t crashes = 0, held_to_it = 0;
   for (uint32_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed) + ", " + budgets.name + " budgets");
     Walk walk(seed, budgets);
@@ -403,6 +494,8 @@ void walk_all(const Budgets& budgets, uint32_t first, uint32_t last, int steps) 
     hits += walk.hits;
     evicted += walk.evicted;
     stores_while_reading += walk.stores_while_reading;
+    crashes += walk.crashes;
+    held_to_it += walk.held_to_it;
     highest = std::max(highest, walk.highest);
     if (testing::Test::HasFailure()) {
       std::cout << "seed " << seed << " failed\n";
@@ -411,12 +504,15 @@ void walk_all(const Budgets& budgets, uint32_t first, uint32_t last, int steps) 
   }
   std::cout << "seeds " << first << "-" << last << ", " << budgets.name << " budgets: " << fetches
             << " fetches, " << hits << " hits, " << evicted << " evictions, "
-            << stores_while_reading << " stores beside unread files, at most " << highest
+            << stores_while_reading << " stores beside unread files, " << crashes << " crashes, "
+            << held_to_it << " fetches of what was spilled before one, at most " << highest
             << " bytes sampled in a store\n";
   EXPECT_GT(hits, fetches / 4);
   EXPECT_EQ(evicted == 0, budgets.ample());
   EXPECT_EQ(highest > budgets.ssd / 2, !budgets.ample()) << "too little pressed against the limit";
   EXPECT_GT(stores_while_reading, 0u);
+  EXPECT_GT(crashes, (last - first) / 2);
+  EXPECT_EQ(held_to_it > 0, budgets.ample());
 }
 
 TEST(Property, EveryRestorableLengthIsServedWithItsOwnBytes) { walk_all(kAmple, 1, 26, 150); }
