@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cachesvc/cache_core_impl.h"
+#include "cachesvc/loop_watch.h"
 
 namespace kv {
 namespace {
@@ -215,6 +216,7 @@ StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
   add("models", models_.size());
   add("waiting_calls", calls_.size());
   add("pins", index_.pins());
+  add("loop_longest_us", LoopWatch::of(loop_).longest_us(Clock::now()));
   add("recovered_objects", recovered_objects_);
   add("recovered_skipped", recovered_skipped_);
   add("recovery_adopted", recovery_.adopted);

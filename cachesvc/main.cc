@@ -23,6 +23,7 @@
 #include "cachesvc/config.h"
 #include "cachesvc/event_log.h"
 #include "cachesvc/log.h"
+#include "cachesvc/loop_watch.h"
 #include "cachesvc/server.h"
 #include "codec/preset.h"
 
@@ -235,7 +236,7 @@ int serve(const Config& config, int ready_fd) {
       status = write_ready(ready_fd);
       if (!status.ok()) return complain(status, kRuntime);
     }
-    io.run();
+    LoopWatch::run(io);
   }
   (*core).reset();
   events.flush_all();

@@ -9,6 +9,8 @@
 #include <future>
 #include <thread>
 
+#include "cachesvc/loop_watch.h"
+
 namespace kv {
 
 // The loop, its thread and the workers. Shared by all clients of one cache, never by handlers.
@@ -21,7 +23,7 @@ class TieredCache::Threads {
     KV_ASSIGN_OR_RETURN(threads->core_,
                         CacheCore::create(std::move(options), c.loop.get_executor(),
                                           c.workers.get_executor(), c.disk.get_executor()));
-    threads->thread_ = std::thread([loop = &c.loop] { loop->run(); });
+    threads->thread_ = std::thread([loop = &c.loop] { LoopWatch::run(*loop); });
     return threads;
   }
   ~Threads() {

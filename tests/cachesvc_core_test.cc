@@ -1,5 +1,11 @@
 // CacheCore step by step: loop and workers are two contexts that the test pumps, so each order of
 // events is chosen, not hoped for.
+#include <time.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "cachesvc/loop_watch.h"
 #include "tests/cachesvc_stepped.h"
 
 namespace kv {
@@ -218,6 +224,52 @@ TEST(RamPool, ChargesComeBackFromAnyReference) {
   EXPECT_EQ(pool->used_bytes(), 1u << 19);
   some.become(ChargeKind::reply);
   EXPECT_EQ(pool->used_bytes(ChargeKind::reply), 1u << 19);
+}
+
+TEST(LoopWatch, TellsTheLongestOfTheLastMinutes) {
+  boost::asio::io_context io;
+  LoopWatch& watch = LoopWatch::of(io);
+  using std::chrono::microseconds, std::chrono::seconds;
+  LoopWatch::Clock::time_point now{std::chrono::hours(9)};
+  EXPECT_EQ(watch.longest_us(now), 0u);
+  watch.note(microseconds(30), now);
+  watch.note(microseconds(500), now + seconds(1));
+  watch.note(microseconds(40), now + seconds(2));
+  EXPECT_EQ(watch.longest_us(now + seconds(2)), 500u);
+  EXPECT_EQ(watch.longest_us(now + seconds(2)), 500u) << "to all who ask";
+  watch.note(microseconds(70), now + seconds(61));
+  EXPECT_EQ(watch.longest_us(now + seconds(119)), 500u);
+  EXPECT_EQ(watch.longest_us(now + seconds(121)), 70u);
+  EXPECT_EQ(watch.longest_us(now + seconds(300)), 0u);
+}
+
+// Both kinds of handlers: one that was ready, and the one that ends a wait for work.
+TEST(LoopWatch, TimesWhatRunsAndEndsWithTheWork) {
+  auto spin = [](clockid_t clock) {  // for 3 ms of it
+    timespec begin{}, now{};
+    ::clock_gettime(clock, &begin);
+    auto us = [&] { return (now.tv_sec - begin.tv_sec) * 1'000'000 +
+                           (now.tv_nsec - begin.tv_nsec) / 1000; };
+    for (now = begin; us() < 3000;) ::clock_gettime(clock, &now);
+  };
+  for (bool ready : {true, false}) {
+    boost::asio::io_context io;
+    boost::asio::any_io_executor executor = io.get_executor();
+    boost::asio::steady_timer timer(executor, Milliseconds(20));
+    auto long_one = [&] { spin(ready ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID); };
+    if (ready) boost::asio::post(io, long_one);
+    else timer.async_wait([&](boost::system::error_code) { long_one(); });
+    LoopWatch::run(io);
+    EXPECT_GE(LoopWatch::of(executor).longest_us(LoopWatch::Clock::now()), 2999u) << ready;
+  }
+}
+
+TEST(LoopWatch, IsAGaugeOfTheCache) {
+  auto cache = open_cache(small_options());
+  auto b = Bench::open(*cache, plain_model());
+  std::mt19937 rng(8);
+  ASSERT_TRUE(b.store(random_tokens(rng, 64)).ok());
+  EXPECT_GT(b.stat("loop_longest_us"), 0u);
 }
 
 }  // namespace
