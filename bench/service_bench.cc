@@ -1,21 +1,23 @@
 // The service at the sizes of its targets: 100 MiB read in place and over the socket beside bare
-// reads and a bare Unix socket, and a restart that finds 100,000 small blocks on the SSD
-// (KV_READY_BLOCKS: as many).
+// reads and a bare Unix socket, a client beside 1,150 that do it no good, and a restart that finds
+// 100,000 small blocks on the SSD (KV_READY_BLOCKS: as many).
 //
 // The entry: 3,072 tokens of 32 layers, 8 kv heads of 128, at 4 bit. Times are of wall clocks. The
 // directory is made under TMPDIR.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "proto/socket_client.h"
 #include "storage/ssd_tier.h"
-#include "tests/cachesvc_testing.h"
-#include "tests/daemon_process.h"
+#include "tests/cachesvc_server.h"
 
 namespace kv {
 namespace {
@@ -131,6 +133,111 @@ void BM_UnixSocket(benchmark::State& state) {
   ::close(ends[1]);
 }
 BENCHMARK(BM_UnixSocket)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// The prompt that the healthy client fetches: 256 KiB. A client that asks and does not read gets
+// more than a socket holds.
+constexpr uint32_t kHealthyTokens = 512;
+
+// 1,000 clients that ask nothing, 50 whose request stops half way, 50 that ask for a prompt four
+// times and read nothing, and 50 that send a byte of a request in 5 ms each.
+class Crowd {
+ public:
+  Crowd(const std::string& socket, const ModelSpec& model, const std::vector<Token>& tokens) {
+    Query query{tokens, {}};
+    QueryRequest lookup{1, {std::vector<Token>(50'000, 7), {}}};
+    half_ = testing::flatten(request_frame(FrameType::lookup, 2, 0, lookup));
+    for (int i = 0; i < 1000; ++i) join(socket);
+    for (int i = 0; i < 50; ++i) join(socket).send(std::span(half_).first(1000));
+    for (int i = 0; i < 50; ++i) {
+      RawPeer& deaf = join(socket);
+      OpenRequest open;
+      open.model = model;
+      deaf.send(testing::flatten(request_frame(FrameType::open, 2, 0, open)));
+      (void)deaf.receive();
+      FetchRequest fetch;
+      fetch.model = 1;
+      fetch.query = query;
+      for (uint64_t id = 3; id < 7; ++id) {
+        FetchCall call{fetch, 1 << 30};
+        deaf.send(testing::flatten(request_frame(FrameType::fetch, id, 0, call)));
+      }
+    }
+    size_t first = peers_.size();
+    for (int i = 0; i < 50; ++i) join(socket);
+    dribbler_ = std::thread([this, first] { dribble(first); });
+  }
+  ~Crowd() {
+    stop_ = true;
+    dribbler_.join();
+  }
+  Crowd(const Crowd&) = delete;  // the thread points here
+  Crowd& operator=(const Crowd&) = delete;
+  size_t size() const { return peers_.size(); }
+
+ private:
+  RawPeer& join(const std::string& socket) {
+    peers_.push_back(std::make_unique<RawPeer>(socket));
+    peers_.back()->hello();
+    return *peers_.back();
+  }
+  void dribble(size_t first) {
+    for (size_t at = 0; !stop_ && at < half_.size() - 1; ++at) {
+      auto byte = std::span(half_).subspan(at, 1);
+      for (size_t i = first; i < peers_.size(); ++i) peers_[i]->send(byte);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  std::vector<uint8_t> half_;
+  std::vector<std::unique_ptr<RawPeer>> peers_;
+  std::thread dribbler_;
+  std::atomic<bool> stop_{false};
+};
+
+double percentile_us(std::vector<double>& us, double share) {
+  auto at = us.begin() + static_cast<ptrdiff_t>(share * static_cast<double>(us.size() - 1));
+  std::nth_element(us.begin(), at, us.end());
+  return *at;
+}
+
+// A client's RAM hits over the socket, alone or beside the crowd.
+void BM_HealthyFetch(benchmark::State& state) {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);  // the daemon's too
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  TempDir dir;
+  std::string socket = dir.store() + "-run/cachesvc.sock";
+  auto daemon = DaemonProcess::start({"--dir", dir.store(), "--socket", socket, "--ram", "1GiB",
+                                      "--ssd", "1GiB", "--set", "tier.ssd.min_free=0", "--set",
+                                      "server.max_connections=2000", "--codec", "raw"});
+  if (!daemon) return state.SkipWithError("the daemon did not start");
+  auto client = SocketClient::connect(socket, "raw", {});
+  if (!client.ok()) return state.SkipWithError(client.status().to_string().c_str());
+  ModelSpec model = model_of(std::vector<LayerSpec>(2, LayerSpec{{full_part(2, 64)}}));
+  auto b = Bench::open(**client, model);
+  std::mt19937 rng(1);
+  auto tokens = random_tokens(rng, kHealthyTokens);
+  if (!b.store(tokens).ok()) return state.SkipWithError("not stored");
+  tokens.push_back(-1);
+  std::unique_ptr<Crowd> crowd;
+  if (state.range(0) != 0) crowd = std::make_unique<Crowd>(socket, model, tokens);
+  if (b.stat("sessions") < (crowd ? crowd->size() : 0)) {
+    return state.SkipWithError("the crowd is not there");
+  }
+  std::vector<double> us;
+  for (auto _ : state) {
+    auto start = std::chrono::steady_clock::now();
+    auto hit = b.fetch(tokens);
+    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+                     .count());
+    if (!hit.ok() || hit->tokens != kHealthyTokens) return state.SkipWithError("miss");
+  }
+  state.counters["p50_us"] = percentile_us(us, 0.5);
+  state.counters["p99_us"] = percentile_us(us, 0.99);
+}
+BENCHMARK(BM_HealthyFetch)->ArgName("crowd")->Arg(0)->Arg(1)->Iterations(5000)
+    ->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 constexpr uint32_t kSmallTokens = 16;
 
