@@ -33,6 +33,14 @@ struct Packed {
   bool intact = false;
 };
 
+// Ends a value there: the system takes milliseconds to get megabytes back.
+template <typename Executor, typename T>
+void free_on(Executor& executor, T value) try {
+  auto shared = std::make_shared<T>(std::move(value));
+  boost::asio::post(executor, [shared = std::move(shared)]() mutable { shared.reset(); });
+} catch (const std::bad_alloc&) {  // here, then
+}
+
 // Worker. Planes and states one by one, packed where it pays.
 FileImage packed_image(const Object& object) {
   FileImage image = raw_image(object);
@@ -248,7 +256,10 @@ void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
     if (needed > left) return {needed - left, {}};
     return {0, ssd->put(*images, Durability::spilled)};
   }, [this, batch, images](Attempt attempt) {
-    if (attempt.short_by == 0) return batch_written(batch, std::move(attempt.results));
+    if (attempt.short_by == 0) {
+      images->clear();  // the batch has them still, and is freed on a worker
+      return batch_written(batch, std::move(attempt.results));
+    }
     // What was erased meanwhile must not be written after its unlink.
     std::erase_if(batch->items, [this](const SpillItem& item) { return !find_pinned(item.which); });
     if (batch->items.empty()) return finish_batch(batch);
@@ -320,8 +331,8 @@ void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
       spill_failed(*r);
     }
   }
+  if (again.empty()) return finish_batch(batch);
   batch->items = std::move(again);
-  if (batch->items.empty()) return finish_batch(batch);
   batch->retried = true;
   auto victims = ssd_victims(needed);
   if (victims.empty()) return write_batch(batch);
@@ -330,8 +341,7 @@ void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
 
 void CacheCore::Impl::finish_batch(std::shared_ptr<SpillBatch> batch) {
   unpin_all(batch->pins);
-  batch->items.clear();
-  batch->scratch.release();
+  free_on(workers_, std::pair(std::move(batch->scratch), std::exchange(batch->items, {})));
   writing_.reset();
   if (unsynced_.size() > kMaxBatchFiles * 64) run_sync();
   check_commit_waits();

@@ -240,5 +240,24 @@ TEST(Spill, AFailedReadStaysOutOfTheIndexForAWhile) {
   }
 }
 
+// Megabytes given back to the system would hold the loop up for milliseconds.
+TEST(Spill, WhatWasWrittenIsFreedByAWorker) {
+  TempDir dir;
+  Stepped client(small_options(dir.store()));
+  auto b = Bench::open(client, plain_model());
+  std::mt19937 rng(61);
+  auto packed = [&] { return client.core->pool()->used_bytes(ChargeKind::spill); };
+  client.hangs = true;
+  ASSERT_TRUE(b.store(random_tokens(rng, 64)).ok());
+  while (packed() == 0) ASSERT_TRUE(client.run_once());
+  client.hangs = false;
+  while (packed() > 0) {
+    client.run_loop();
+    ASSERT_GT(packed(), 0u);
+    client.run_workers();
+  }
+  EXPECT_EQ(b.stat("spills_written"), 4u);
+}
+
 }  // namespace
 }  // namespace kv
