@@ -81,7 +81,8 @@ Status CacheCore::Impl::ReadJob::unpack_pieces(const std::vector<Piece>& pieces)
     if (piece.packing == Packing::raw) {
       std::copy_n(piece.bytes.data(), out.size(), out.data());
     } else {
-      KV_RETURN_IF_ERROR(unpack(piece.bytes.span(), out));
+      auto way = piece.packing == Packing::split ? unpack_split : unpack;
+      KV_RETURN_IF_ERROR(way(piece.bytes.span(), out));
     }
   }
   return {};

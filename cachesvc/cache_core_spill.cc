@@ -41,13 +41,18 @@ void free_on(Executor& executor, T value) try {
 } catch (const std::bad_alloc&) {  // here, then
 }
 
-// Worker. Planes and states one by one, packed where it pays.
+// Worker. Planes and states one by one, packed where it pays. What a state's values are nobody
+// says: of four bytes each, those of two split well too.
 FileImage packed_image(const Object& object) {
   FileImage image = raw_image(object);
-  for (Piece& piece : image.pieces) {
-    auto packed = pack(piece.bytes.span());
+  for (size_t i = 0; i < image.pieces.size(); ++i) {
+    Piece& piece = image.pieces[i];
+    const Plane* plane = i < object.planes.size() ? &object.planes[i] : nullptr;
+    const bool codes = plane != nullptr && plane->bits != 0;
+    auto packed = codes ? pack(piece.bytes.span())
+                        : pack_split(piece.bytes.span(), plane ? dtype_bytes(plane->dtype) : 4);
     if (!packed) continue;
-    piece.packing = Packing::zstd;
+    piece.packing = codes ? Packing::zstd : Packing::split;
     piece.bytes = Bytes::adopt(std::move(*packed));
   }
   return image;

@@ -29,13 +29,16 @@ Result<std::vector<uint64_t>> piece_sizes(const Object& header) {
 }
 
 // Reads one entry of the piece table; its bytes are an empty slice that carries the stored length.
-Result<Piece> decode_piece(ByteReader& in, uint64_t expected, size_t index) {
+Result<Piece> decode_piece(ByteReader& in, uint16_t version, uint64_t expected, size_t index) {
   uint8_t packing = in.u8();
   uint64_t unpacked = in.u64();
   uint64_t stored = in.u64();
   std::string where = "piece " + std::to_string(index) + ": ";
   if (in.failed()) return corruption(where + "table is truncated");
-  if (packing > 1) return corruption(where + "unknown packing " + std::to_string(packing));
+  const Packing last = version == kSplitVersion ? Packing::split : Packing::zstd;
+  if (packing > static_cast<uint8_t>(last)) {
+    return corruption(where + "unknown packing " + std::to_string(packing));
+  }
   if (unpacked != expected) {
     return corruption(where + "unpacked bytes: expected " + std::to_string(expected) + ", given " +
                       std::to_string(unpacked));
@@ -60,7 +63,7 @@ Result<HeaderView> decode_header_section(std::span<const uint8_t> section,
   if (in.u32() != sizes.size() || in.failed()) return corruption("piece table: wrong count");
   uint64_t stored = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    KV_ASSIGN_OR_RETURN(Piece piece, decode_piece(in, sizes[i], i));
+    KV_ASSIGN_OR_RETURN(Piece piece, decode_piece(in, prefix.version, sizes[i], i));
     view.unpacked_bytes += piece.unpacked_bytes;
     stored += piece.bytes.size();
     view.pieces.push_back(std::move(piece));
@@ -103,6 +106,10 @@ Status check_limits(const Object& o) {
 }
 
 }  // namespace
+
+const char* to_string(Packing packing) {
+  return packing == Packing::raw ? "raw" : packing == Packing::zstd ? "zstd" : "split";
+}
 
 uint64_t FileImage::stored_bytes() const {
   uint64_t bytes = 0;
@@ -177,15 +184,17 @@ Result<EncodedFile> encode_file(const FileImage& image) {
   encode_header(o, header);
   header.u32(static_cast<uint32_t>(image.pieces.size()));
   std::vector<Bytes> payload;
+  uint16_t version = kFileVersion;
   for (size_t i = 0; i < image.pieces.size(); ++i) {
     const Piece& piece = image.pieces[i];
     KV_RETURN_IF_ERROR(check_piece(piece, (*sizes)[i], i));
+    if (piece.packing == Packing::split) version = kSplitVersion;
     header.u8(static_cast<uint8_t>(piece.packing));
     header.u64(piece.unpacked_bytes);
     header.u64(piece.bytes.size());
     payload.push_back(piece.bytes);
   }
-  return frame_file(static_cast<FileKind>(o.name.kind), header.span(), std::move(payload));
+  return frame_file(static_cast<FileKind>(o.name.kind), header.span(), std::move(payload), version);
 }
 
 Result<FileImage> decode_file(const Bytes& file) {

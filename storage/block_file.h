@@ -20,7 +20,9 @@
 namespace kv {
 
 /// How a piece's bytes are stored. FORMAT.md, "Packing".
-enum class Packing : uint8_t { raw = 0, zstd = 1 };
+enum class Packing : uint8_t { raw = 0, zstd = 1, split = 2 };
+/// "raw", "zstd", "split".
+const char* to_string(Packing packing);
 
 /// The bytes of one plane or state as stored.
 struct Piece {
@@ -66,8 +68,12 @@ Result<FileImage> decode_file(const Bytes& file);
 /// The fixed first bytes of every file. FORMAT.md, "Prefix".
 inline constexpr size_t kPrefixBytes = 56;
 inline constexpr uint16_t kFileVersion = 1;
+/// Of object files with a split piece; all else is as in kFileVersion. Two bits away from the other
+/// versions: no flipped bit makes one of another.
+inline constexpr uint16_t kSplitVersion = 4;
 
 struct FilePrefix {
+  uint16_t version = kFileVersion;
   FileKind kind = FileKind::block;
   uint32_t header_bytes = 0;
   uint64_t payload_bytes = 0;

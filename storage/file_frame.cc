@@ -35,7 +35,7 @@ uint64_t max_payload(FileKind kind) { return is_record(kind) ? kMaxProfileBytes 
 }  // namespace
 
 Result<EncodedFile> frame_file(FileKind kind, std::span<const uint8_t> header,
-                               std::vector<Bytes> payload) {
+                               std::vector<Bytes> payload, uint16_t version) {
   uint64_t payload_bytes = 0;
   for (const auto& piece : payload) payload_bytes += piece.size();
   if (header.size() > kMaxObjectHeaderBytes || payload_bytes > max_payload(kind)) {
@@ -45,7 +45,7 @@ Result<EncodedFile> frame_file(FileKind kind, std::span<const uint8_t> header,
   ByteWriter out;
   out.bytes().reserve(kPrefixBytes + header.size());
   out.raw({reinterpret_cast<const uint8_t*>(kMagic), sizeof(kMagic)});
-  out.u16(kFileVersion);
+  out.u16(version);
   out.u8(static_cast<uint8_t>(kind));
   out.u8(0);
   out.u32(static_cast<uint32_t>(header.size()));
@@ -68,15 +68,18 @@ Result<FilePrefix> decode_prefix(std::span<const uint8_t> prefix, uint64_t file_
   if (std::memcmp(prefix.data(), kMagic, sizeof(kMagic)) != 0) return corruption("wrong magic");
   ByteReader in(prefix.first(kPrefixBytes));
   in.raw(sizeof(kMagic));
-  uint16_t version = in.u16();
-  if (version != kFileVersion) {
-    return unsupported("format version " + std::to_string(version) + ", this program reads " +
-                       std::to_string(kFileVersion));
-  }
   FilePrefix out;
+  out.version = in.u16();
+  if (out.version != kFileVersion && out.version != kSplitVersion) {
+    return unsupported("format version " + std::to_string(out.version) + ", this program reads " +
+                       std::to_string(kFileVersion) + " and " + std::to_string(kSplitVersion));
+  }
   uint8_t kind = in.u8(), zero = in.u8();
   if (!is_kind(kind) || zero != 0) return corruption("unknown file kind " + std::to_string(kind));
   out.kind = static_cast<FileKind>(kind);
+  if (out.version == kSplitVersion && is_record(out.kind)) {
+    return corruption("a record of the version of split planes");
+  }
   out.header_bytes = in.u32();
   out.payload_bytes = in.u64();
   out.header_hash = read_hash(in);

@@ -14,7 +14,7 @@ namespace kv {
 
 /// Returns: invalid_argument if header or payload is over its limit.
 Result<EncodedFile> frame_file(FileKind kind, std::span<const uint8_t> header,
-                               std::vector<Bytes> payload);
+                               std::vector<Bytes> payload, uint16_t version = kFileVersion);
 
 /// Of the prefix, what the file's hash covers: all before the hash itself.
 inline constexpr size_t kFileHashAt = 40;

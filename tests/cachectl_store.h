@@ -98,7 +98,7 @@ class Cachectl : public ::testing::Test {
     p.dtype = DType::f32;
     p.first_row = first;
     p.runs = {{RunForm::exact, rows}};
-    // The latent layer repeats itself, so that zstd has something to pack.
+    // The latent layer repeats itself, so that there is something to pack.
     std::vector<float> values(size_t{rows} * side.heads * side.dim, 0.5f);
     std::normal_distribution<float> normal;
     if (layer == 0) {
@@ -131,12 +131,14 @@ class Cachectl : public ::testing::Test {
 
   FileImage packed(const Object& object) {
     FileImage image = raw_image(object);
-    for (auto& piece : image.pieces) {
-      auto small = pack(piece.bytes.span());
+    for (size_t i = 0; i < image.pieces.size(); ++i) {
+      Piece& piece = image.pieces[i];
+      const bool codes = object.planes[i].bits != 0;
+      auto small = codes ? pack(piece.bytes.span()) : pack_split(piece.bytes.span(), 2);
       if (!small) continue;
-      piece.packing = Packing::zstd;
+      piece.packing = codes ? Packing::zstd : Packing::split;
       piece.bytes = Bytes::adopt(std::move(*small));
-      ++zstd_pieces_;
+      ++(codes ? zstd_pieces_ : split_pieces_);
     }
     return image;
   }
@@ -151,7 +153,7 @@ class Cachectl : public ::testing::Test {
     for (const auto& r : tier_->put(images, Durability::spilled)) {
       ASSERT_TRUE(r.status.ok()) << r.status.to_string();
     }
-    ASSERT_GT(zstd_pieces_, 0u);
+    ASSERT_GT(split_pieces_, 0u);
   }
 
   /// Runs cachectl, with the tier still open unless closed by the test.
@@ -199,7 +201,7 @@ class Cachectl : public ::testing::Test {
   Realm realm_;
   Object first_, second_, tail_, other_;
   std::unique_ptr<SsdTier> tier_;
-  uint64_t zstd_pieces_ = 0;
+  uint64_t zstd_pieces_ = 0, split_pieces_ = 0;
 };
 
 }  // namespace kv::testing

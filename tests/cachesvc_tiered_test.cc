@@ -1,4 +1,6 @@
 // TieredCache on real tiers and the real codec: what is stored comes back, for every kind of part.
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "tests/cachesvc_testing.h"
@@ -165,6 +167,11 @@ TEST(Tiered, PackedAndRawPiecesOfOneFileComeBack) {
     uint64_t raw = b.stat("spill_raw_bytes"), packed = b.stat("spill_packed_bytes");
     EXPECT_LT(packed, raw * 6 / 10) << "the zeros";
     EXPECT_GT(packed, raw * 4 / 10) << "not the rest";
+    for (const auto& file : std::filesystem::recursive_directory_iterator(dir.store())) {
+      if (file.path().extension() != ".block") continue;
+      std::ifstream in(file.path(), std::ios::binary);
+      EXPECT_EQ(in.seekg(8).get(), 4) << "exact rows are split: the version that says so";
+    }
     auto hit = b.fetch(tokens);
     ASSERT_TRUE(hit.ok());
     for (auto& o : hit->lease.prefix().objects) before.push_back(*o.object);

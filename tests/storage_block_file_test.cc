@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "storage/block_file.h"
+#include "storage/file_frame.h"
 #include "storage/record_file.h"
 #include "tests/storage_testing.h"
 
@@ -61,6 +62,43 @@ TEST(BlockFile, PackedPiecesKeepBothSizes) {
   EXPECT_EQ(object->planes, block.planes);
   auto wrong = to_object(*decoded, [&](const Piece&) { return Result<Bytes>(plain.slice(0, 1)); });
   EXPECT_EQ(wrong.status().code(), StatusCode::corruption);
+}
+
+// An earlier program says "another version" of such a file and leaves it; without split pieces it
+// reads all that this one writes.
+TEST(BlockFile, OnlyASplitPieceMakesTheNextVersion) {
+  std::mt19937_64 rng(7);
+  FileImage image = raw_image(sample_block(rng));
+  const size_t size = image.pieces[1].bytes.size();
+  image.pieces[1] = {Packing::zstd, size, random_bytes(rng, size / 2)};
+  EXPECT_EQ(bytes_of(image)[8], kFileVersion);
+  image.pieces[1].packing = Packing::split;
+  auto bytes = bytes_of(image);
+  EXPECT_EQ(bytes[8], kSplitVersion);
+  auto decoded = decode_file(Bytes::copy_of(bytes));
+  ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+  expect_same(image, *decoded);
+  auto head = decode_head(bytes, bytes.size());
+  ASSERT_TRUE(head.ok()) << head.status().to_string();
+  EXPECT_EQ(head->pieces[1].packing, Packing::split);
+
+  // Right checksums around what this version has no place for.
+  auto rewritten = [&](uint16_t version, FileKind kind, uint8_t packing) {
+    EncodedFile file = *encode_file(image);
+    std::vector<uint8_t> header(file.head.begin() + kPrefixBytes, file.head.end());
+    ByteReader in(header);
+    EXPECT_TRUE(decode_header(in).ok());
+    header[header.size() - in.left() + 4] = packing;  // of the first piece
+    return frame_file(kind, header, std::move(file.payload), version)->flatten();
+  };
+  auto code = [](std::vector<uint8_t> file) {
+    return decode_file(Bytes::adopt(std::move(file))).status().code();
+  };
+  EXPECT_EQ(code(rewritten(kSplitVersion, FileKind::block, 0)), StatusCode::ok);
+  EXPECT_EQ(code(rewritten(kSplitVersion, FileKind::block, 3)), StatusCode::corruption);
+  EXPECT_EQ(code(rewritten(kFileVersion, FileKind::block, 0)), StatusCode::corruption);
+  EXPECT_EQ(code(rewritten(kFileVersion + 2, FileKind::block, 0)), StatusCode::unsupported);
+  EXPECT_EQ(code(rewritten(kSplitVersion, FileKind::profile, 0)), StatusCode::corruption);
 }
 
 TEST(BlockFile, EncodingRefusesWhatDecodingWould) {
@@ -226,9 +264,12 @@ TEST(BlockFile, GoldenFiles) {
   stamp(tail, sample_realm());
   FileImage packed = raw_image(tail);
   packed.pieces[0] = {Packing::zstd, packed.pieces[0].unpacked_bytes, random_bytes(rng, 3)};
+  FileImage split = packed;
+  split.pieces[1] = {Packing::split, split.pieces[1].unpacked_bytes, Bytes::adopt({2, 0, 1})};
   std::vector<std::pair<std::string, std::vector<uint8_t>>> files = {
       {"block", bytes_of(raw_image(block))},
       {"tail", bytes_of(packed)},
+      {"split", bytes_of(split)},
       {"supplement", bytes_of(raw_image(sample_supplement(rng, block, 1, 2, 4)))},
       {"snapshot", bytes_of(raw_image(sample_snapshot(rng, block, 1)))},
       {"profile", encode_profile_file(sample_profile(0.25f))->flatten()},

@@ -76,7 +76,8 @@ TEST_F(Cachectl, ShowGivesIdentityPathPlanesAndCoding) {
   EXPECT_EQ(planes[0]["heads"], 2);
   EXPECT_EQ(planes[0]["runs"], json::parse(R"([{"form":"codes","rows":16}])"));
   EXPECT_EQ(planes[2]["side"], "other");
-  EXPECT_EQ(planes[2]["packing"], "zstd");
+  EXPECT_EQ(planes[0]["packing"], "raw");
+  EXPECT_EQ(planes[2]["packing"], "split");
   EXPECT_EQ(planes[2]["unpacked_bytes"], second_.planes[2].bytes.size());
   EXPECT_LT(planes[2]["stored_bytes"], planes[2]["unpacked_bytes"]);
   Ran text = run("show " + store() + " " + hex(second_));
@@ -115,6 +116,8 @@ TEST_F(Cachectl, StatsAddUp) {
   EXPECT_EQ(stats["models"][0]["entries"], 2);
   EXPECT_EQ(stats["models"][0]["tokens"], 16 * 3 + 5);
   EXPECT_EQ(stats["zstd"]["pieces"], zstd_pieces_);
+  EXPECT_EQ(stats["split"]["pieces"], split_pieces_);
+  EXPECT_LT(stats["split"]["stored_bytes"], stats["split"]["unpacked_bytes"]);
   EXPECT_EQ(stats["damaged_files"], 0);
 }
 
@@ -136,7 +139,7 @@ TEST_F(Cachectl, VerifyReadsACleanStoreBesideItsOwner) {
   Ran ran = run("verify --deep --json " + store());
   EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
   EXPECT_EQ(ran.parsed()["files"], 6);
-  EXPECT_EQ(ran.parsed()["unpacked_pieces"], zstd_pieces_);
+  EXPECT_EQ(ran.parsed()["unpacked_pieces"], zstd_pieces_ + split_pieces_);
   EXPECT_EQ(ran.parsed()["content_not_checked"], 0);
   EXPECT_EQ(ran.err, "");  // progress is for terminals
 }
@@ -192,7 +195,7 @@ TEST_F(Cachectl, VerifyListsStrangersWithoutCallingThemDamage) {
 TEST_F(Cachectl, VerifyUnpacksEveryPiece) {
   FileImage image = packed(second_);
   auto piece = std::find_if(image.pieces.begin(), image.pieces.end(),
-                            [](const Piece& p) { return p.packing == Packing::zstd; });
+                            [](const Piece& p) { return p.packing == Packing::split; });
   ASSERT_NE(piece, image.pieces.end());
   piece->bytes = random_bytes(rng_, piece->bytes.size());
   auto head = encode_file(image);

@@ -46,7 +46,7 @@ Json planes_json(const InspectedFile& file) {
                    {"first_row", p.first_row},
                    {"rows", p.rows()},
                    {"runs", runs},
-                   {"packing", piece.packing == Packing::zstd ? "zstd" : "raw"},
+                   {"packing", to_string(piece.packing)},
                    {"unpacked_bytes", piece.unpacked_bytes},
                    {"stored_bytes", piece.bytes.size()}});
   }
@@ -60,7 +60,7 @@ Json states_json(const InspectedFile& file) {
     const Piece& piece = file.pieces[file.header.planes.size() + i];
     out.push_back({{"layer", s.layer},
                    {"part", s.part},
-                   {"packing", piece.packing == Packing::zstd ? "zstd" : "raw"},
+                   {"packing", to_string(piece.packing)},
                    {"unpacked_bytes", piece.unpacked_bytes},
                    {"stored_bytes", piece.bytes.size()}});
   }
@@ -164,21 +164,20 @@ void print_file(const InspectedFile& file) {
   std::printf("\n%s  %s\n", printable(file.path).c_str(), human_bytes(file.file_bytes).c_str());
   Table table({"LAYER", "PART", "SIDE", "DTYPE", "CODEC", "RUNS", "PACKING", "HEADS", "DIM",
                "BYTES", "STORED"}, 7);
-  auto packing = [](const Piece& p) { return p.packing == Packing::zstd ? "zstd" : "raw"; };
   const auto& planes = file.header.planes;
   for (size_t i = 0; i < planes.size(); ++i) {
     const Plane& p = planes[i];
+    const Piece& piece = file.pieces[i];
     table.add({std::to_string(p.layer), std::to_string(p.part), to_string(p.side),
-               to_string(p.dtype), coding_name(p.bits), runs_text(p), packing(file.pieces[i]),
+               to_string(p.dtype), coding_name(p.bits), runs_text(p), to_string(piece.packing),
                std::to_string(p.heads), std::to_string(p.dim),
-               std::to_string(file.pieces[i].unpacked_bytes),
-               std::to_string(file.pieces[i].bytes.size())});
+               std::to_string(piece.unpacked_bytes), std::to_string(piece.bytes.size())});
   }
   for (size_t i = 0; i < file.header.states.size(); ++i) {
     const StateBlob& s = file.header.states[i];
     const Piece& piece = file.pieces[planes.size() + i];
     table.add({std::to_string(s.layer), std::to_string(s.part), "state", "-", "-", "-",
-               packing(piece), "-", "-", std::to_string(piece.unpacked_bytes),
+               to_string(piece.packing), "-", "-", std::to_string(piece.unpacked_bytes),
                std::to_string(piece.bytes.size())});
   }
   table.print();

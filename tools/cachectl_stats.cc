@@ -69,11 +69,11 @@ std::map<RealmKey, RealmTotals> sum_realms(const StoreView& store) {
   return realms;
 }
 
-PackingTotals sum_packing(const Inspection& inspection) {
+PackingTotals sum_packing(const Inspection& inspection, Packing packing) {
   PackingTotals out;
   for (const auto& file : inspection.files) {
     for (const auto& piece : file.pieces) {
-      if (piece.packing != Packing::zstd) continue;
+      if (piece.packing != packing) continue;
       ++out.pieces;
       out.unpacked_bytes += piece.unpacked_bytes;
       out.stored_bytes += piece.bytes.size();
@@ -82,9 +82,20 @@ PackingTotals sum_packing(const Inspection& inspection) {
   return out;
 }
 
+Json packing_json(const PackingTotals& packing) {
+  return {{"pieces", packing.pieces},
+          {"unpacked_bytes", packing.unpacked_bytes},
+          {"stored_bytes", packing.stored_bytes}};
+}
+
+void print_packing(const char* name, const PackingTotals& packing) {
+  std::printf("%-16s %s, %s to %s\n", name, counted(packing.pieces, "piece").c_str(),
+              human_bytes(packing.unpacked_bytes).c_str(),
+              human_bytes(packing.stored_bytes).c_str());
+}
+
 Json stats_json(const StoreView& store) {
   const InspectTotals& t = store.inspection().totals;
-  PackingTotals packing = sum_packing(store.inspection());
   Json kinds = Json::object(), models = Json::array();
   for (const auto& [name, k] : t.kinds) {
     kinds[name] = {{"files", k.files},
@@ -110,10 +121,8 @@ Json stats_json(const StoreView& store) {
   return {{"directory_bytes", t.directory_bytes},
           {"kinds", kinds},
           {"models", models},
-          {"zstd",
-           {{"pieces", packing.pieces},
-            {"unpacked_bytes", packing.unpacked_bytes},
-            {"stored_bytes", packing.stored_bytes}}},
+          {"zstd", packing_json(sum_packing(store.inspection(), Packing::zstd))},
+          {"split", packing_json(sum_packing(store.inspection(), Packing::split))},
           {"damaged_files", t.damaged_files},
           {"foreign_files", t.unknown_files},
           {"sealed_files", t.other_key_files},
@@ -125,7 +134,6 @@ Json stats_json(const StoreView& store) {
 
 void print_stats(const StoreView& store) {
   const InspectTotals& t = store.inspection().totals;
-  PackingTotals packing = sum_packing(store.inspection());
   Table models({"NAMESPACE", "MODEL", "PROFILE", "ENTRIES", "TOKENS", "STORED", "OF FP16"}, 3);
   auto realms = sum_realms(store);
   for (const auto& [key, r] : realms) {
@@ -149,9 +157,8 @@ void print_stats(const StoreView& store) {
   }
   kinds.print();
   std::printf("\non disk in all   %s\n", human_bytes(t.directory_bytes).c_str());
-  std::printf("packed by zstd   %s, %s to %s\n", counted(packing.pieces, "piece").c_str(),
-              human_bytes(packing.unpacked_bytes).c_str(),
-              human_bytes(packing.stored_bytes).c_str());
+  print_packing("packed by zstd", sum_packing(store.inspection(), Packing::zstd));
+  print_packing("split and packed", sum_packing(store.inspection(), Packing::split));
   auto count = [](unsigned long long n) { return n; };
   std::printf("damaged          %llu (headers only; `cachectl verify` reads every byte)\n",
               count(t.damaged_files));

@@ -22,7 +22,7 @@ struct Finding {
 
 struct Report {
   uint64_t files = 0, bytes = 0;
-  uint64_t unpacked_pieces = 0;           ///< zstd pieces
+  uint64_t unpacked_pieces = 0;           ///< that were packed
   uint64_t undecodable = 0;               ///< objects whose profile or model record is not there
   std::vector<Finding> damaged;           ///< including files that could not be read
   std::vector<ObjectName> moved_objects;  ///< of `damaged`: objects that a repair moves
@@ -80,7 +80,8 @@ class Verifier {
     uint64_t unpacked = 0;
     KV_ASSIGN_OR_RETURN(Object object, to_object(image, [&](const Piece& piece) {
                           std::vector<uint8_t> bytes(piece.unpacked_bytes);
-                          Status status = unpack(piece.bytes.span(), bytes);
+                          auto way = piece.packing == Packing::split ? unpack_split : unpack;
+                          Status status = way(piece.bytes.span(), bytes);
                           if (!status.ok()) return Result<Bytes>(status);
                           ++unpacked;
                           return Result<Bytes>(Bytes::adopt(std::move(bytes)));
