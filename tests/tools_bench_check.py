@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the table of tools/bench: every benchmark it names exists in its program.
+"""Checks tools/bench and bench/instructions: every benchmark they name exists in its program.
 
 usage: tools_bench_check.py PATH_TO_BENCH BIN_FOLDER   (exit 0: good; 1: not)
 """
@@ -10,7 +10,7 @@ import sys
 
 
 def load(path):
-    """tools/bench as a module; it has no .py ending. Leaves no compiled copy beside it."""
+    """A script as a module; it has no .py ending. Leaves no compiled copy beside it."""
     sys.dont_write_bytecode = True
     loader = importlib.machinery.SourceFileLoader("bench", path)
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench", loader))
@@ -34,6 +34,11 @@ def main():
             checked += len(bench.check_names(path, rows))
         except bench.BenchError as error:
             sys.exit(f"bench check: {error}")
+    root = os.path.dirname(os.path.dirname(os.path.abspath(sys.argv[1])))
+    counted = load(os.path.join(root, "bench", "instructions")).names()
+    gone = counted - bench.listed_names(os.path.join(sys.argv[2], "codec_bench"))
+    if gone or not counted:
+        sys.exit(f"bench check: bench/instructions names {sorted(gone) or 'nothing'}")
     for row in bench.ROWS:
         if bool(row.missing) == bool(row.program) or (row.missing and not row.goals):
             sys.exit(f"bench check: row '{row.work}' needs a program, or a reason and a goal")
