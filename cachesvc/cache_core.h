@@ -63,7 +63,7 @@ enum class StagingFor : uint8_t {
 ///             ram_objects ssd_objects ssd_limit_bytes ssd_used_bytes ssd_quarantine_bytes
 ///             ssd_other_key_files ssd_other_key_bytes ssd_other_key_dropped
 ///             spill_queue_bytes spill_queue_limit_bytes reservations sessions models
-///             waiting_calls pins
+///             waiting_calls pins loop_longest_us (a handler of the last one to two minutes)
 ///             ssd_written_bytes ssd_catalog_written_bytes ssd_written_day_bytes
 ///             ssd_write_percent (of spill_raw_bytes) ssd_hangs (1: it is not waited for)
 ///             recovered_objects recovered_skipped recovery_adopted recovery_adopted_bytes
