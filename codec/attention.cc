@@ -194,18 +194,21 @@ uint32_t AttentionRows::end_chunk() const {
 // ---- one chunk
 
 size_t partial_floats(uint32_t queries, const AttentionRows& rows) {
-  return size_t{queries} * (2 + 2 * size_t{round_up8(rows.v_side().dim)});
+  return 2 + size_t{queries} * (2 + 2 * size_t{round_up8(rows.v_side().dim)});
 }
 
 /// A partial: largest score (count), sum of weights (count), then per query the weighted sums of
-/// coded rows in rotated space and of exact rows, v_stride floats each.
+/// coded rows in rotated space and of exact rows, v_stride floats each; and before all that, which
+/// of the two there are (0 or 1): sums of no rows are zeros and need no merging.
 struct PartialView {
   PartialView(float* p, uint32_t query_count, uint32_t stride)
-      : top(p),
-        sum(p + query_count),
-        rotated(p + 2 * size_t{query_count}),
+      : any_rotated(p),
+        any_exact(p + 1),
+        top(p + 2),
+        sum(top + query_count),
+        rotated(sum + query_count),
         exact(rotated + size_t{query_count} * stride) {}
-  float *top, *sum, *rotated, *exact;
+  float *any_rotated, *any_exact, *top, *sum, *rotated, *exact;
 };
 
 class ChunkTask {
@@ -262,6 +265,7 @@ class ChunkTask {
       }
     }
     std::memset(out.rotated, 0, 2 * size_t{count_} * v_stride_ * sizeof(float));
+    *out.any_rotated = *out.any_exact = 0;
     if (any) sum_values(out);
   }
 
@@ -394,6 +398,7 @@ class ChunkTask {
         const uint32_t from = std::max(r->first, tile), to = std::min(r->end, tile + kTileRows);
         if (r->form == RunForm::exact) {
           add_exact(*r, from, to, out.exact);
+          *out.any_exact = 1;
           continue;
         }
         const size_t at = vector_at(*r, from);
@@ -406,7 +411,9 @@ class ChunkTask {
         }
         kernels_.f16_to_f32(r->scales + 2 * at, tile_scales_ + (from - tile), to - from);
       }
-      if (codes != nullptr) add_codes(tile, codes, out.rotated);
+      if (codes == nullptr) continue;
+      add_codes(tile, codes, out.rotated);
+      *out.any_rotated = 1;
     }
   }
 
@@ -457,7 +464,7 @@ class ChunkMerger {
         kernels_(rows.codec().kernels()),
         stride_(round_up8(v_.dim)),
         sums_(at_least(scratch.merged, partial_floats(queries, rows)), count_, stride_) {
-    std::fill_n(sums_.top, partial_floats(queries, rows), 0.0f);
+    std::fill_n(sums_.any_rotated, partial_floats(queries, rows), 0.0f);
     std::fill_n(sums_.top, count_, kMinusInfinity);
   }
 
@@ -484,7 +491,7 @@ class ChunkMerger {
     for (uint32_t i = 0; i < count_; ++i, out += v_.dim) {
       float* rotated = sums_.rotated + size_t{i} * stride_;
       const float* exact = sums_.exact + size_t{i} * stride_;
-      if (v_.bits != 0) kernels_.unrotate(rotated, v_.dim, v_.signs->data());
+      if (*sums_.any_rotated != 0) kernels_.unrotate(rotated, v_.dim, v_.signs->data());
       for (uint32_t j = 0; j < v_.dim; ++j) {
         out[j] = sums_.sum[i] == 0 ? 0.0f : (rotated[j] * unit + exact[j]) / sums_.sum[i];
       }
@@ -494,11 +501,15 @@ class ChunkMerger {
  private:
   void add_query(uint32_t i, const PartialView& p, uint32_t from, const float* shrink) {
     if (p.sum[from] == 0) return;
+    *sums_.any_rotated = std::max(*sums_.any_rotated, *p.any_rotated);
+    *sums_.any_exact = std::max(*sums_.any_exact, *p.any_exact);
     const size_t at = size_t{i} * stride_, read = size_t{from} * stride_;
     sums_.sum[i] = sums_.sum[i] * shrink[0] + p.sum[from] * shrink[1];
     sums_.top[i] = std::max(sums_.top[i], p.top[from]);
-    kernels_.merge(sums_.exact + at, shrink[0], p.exact + read, shrink[1], stride_);
-    if (v_.bits != 0) {
+    if (*sums_.any_exact != 0) {
+      kernels_.merge(sums_.exact + at, shrink[0], p.exact + read, shrink[1], stride_);
+    }
+    if (*sums_.any_rotated != 0) {
       kernels_.merge(sums_.rotated + at, shrink[0], p.rotated + read, shrink[1], stride_);
     }
   }

@@ -295,6 +295,17 @@ KV_INLINE __m512i pair_rows(__m256i a, __m256i b, __m512i order) {
   return _mm512_permutexvar_epi8(order, both);
 }
 
+// to += sums * factor, of the lanes that `mask` has: nearly always all of them.
+KV_INLINE void add_scaled(float* to, __mmask16 mask, __m512i sums, __m512 factor) {
+  const __m512 f = _mm512_cvtepi32_ps(sums);
+  if (mask == 0xFFFF) {
+    _mm512_storeu_ps(to, _mm512_fmadd_ps(f, factor, _mm512_loadu_ps(to)));
+  } else {
+    const __m512 old = _mm512_maskz_loadu_ps(mask, to);
+    _mm512_mask_storeu_ps(to, mask, _mm512_fmadd_ps(f, factor, old));
+  }
+}
+
 // 16 dims of each slice of a chunk, from its byte `half`, over a tile of rows.
 template <uint8_t bits, int count>
 KV_INLINE void add_half_chunk(const Codes<bits>& set, const int16_t* weights, const float* factors,
@@ -327,12 +338,14 @@ KV_INLINE void add_half_chunk(const Codes<bits>& set, const int16_t* weights, co
   asm("" : "+m"(totals));
   const uint32_t bytes = code_plane(dim, bits).bytes, left = bytes - at - half;
   const auto mask = static_cast<__mmask16>(left >= 16 ? 0xFFFF : (1u << left) - 1);
-  for (uint32_t n = 0; n < kSlices * count; ++n) {
-    const uint32_t i = n / kSlices, slice = n % kSlices;
-    float* to = acc + i * stride + slice * bytes + at + half;
-    const __m512 old = _mm512_maskz_loadu_ps(mask, to), f = _mm512_set1_ps(factors[i]);
-    _mm512_mask_storeu_ps(to, mask, _mm512_fmadd_ps(_mm512_cvtepi32_ps(totals[n]), f, old));
-  }
+  float* to = acc + at + half;
+  unrolled<count>([&](auto i) KV_LAMBDA_INLINE {
+    const __m512 factor = _mm512_set1_ps(factors[i]);
+    unrolled<kSlices>([&](auto s) KV_LAMBDA_INLINE {
+      add_scaled(to + size_t{s} * bytes, mask, totals[i * kSlices + s], factor);
+    });
+    to += stride;
+  });
 }
 
 template <uint8_t bits, int count>
@@ -415,10 +428,11 @@ void add_codes(const int16_t* weights, const float* factors, size_t count, const
 
 // ---- softmax
 
-// As exp_eight of the AVX2 kernels.
-inline __m512 exp_sixteen(__m512 x) {
-  __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)),
-                                  _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+// As exp_eight of the AVX2 kernels, 0 where `seen` is not: 2^n is exact there.
+KV_INLINE __m512 exp_sixteen(__mmask16 seen, __m512 x) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  const __m512 n =
+      _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), kNearest);
   __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), x);
   r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
   __m512 p = _mm512_set1_ps(1.9875691500e-4f);
@@ -428,8 +442,7 @@ inline __m512 exp_sixteen(__m512 x) {
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
   p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
-  const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-  return _mm512_mul_ps(p, _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23)));
+  return _mm512_maskz_scalef_ps(seen, p, n);
 }
 
 float exp_weights(float* x, size_t n, float max) {
@@ -438,19 +451,15 @@ float exp_weights(float* x, size_t n, float max) {
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {
     const __m512 d = _mm512_sub_ps(_mm512_loadu_ps(x + i), m);
-    const __mmask16 seen = _mm512_cmp_ps_mask(d, least, _CMP_GE_OQ);
-    const __m512 w = _mm512_maskz_mov_ps(seen, exp_sixteen(_mm512_maskz_mov_ps(seen, d)));
+    const __m512 w = exp_sixteen(_mm512_cmp_ps_mask(d, least, _CMP_GE_OQ), d);
     _mm512_storeu_ps(x + i, w);
     sum = _mm256_add_ps(sum, _mm512_castps512_ps256(w));
     sum = _mm256_add_ps(sum, _mm512_extractf32x8_ps(w, 1));
   }
-  if (i == 0) return avx2::exp_weights(x, n, max);
   if (i < n) {  // eight more
-    const __m256 m8 = _mm256_set1_ps(max);
-    const __m256 d = _mm256_sub_ps(_mm256_loadu_ps(x + i), m8);
-    const __mmask8 seen = _mm256_cmp_ps_mask(d, _mm512_castps512_ps256(least), _CMP_GE_OQ);
-    const __m512 e = exp_sixteen(_mm512_castps256_ps512(_mm256_maskz_mov_ps(seen, d)));
-    const __m256 w = _mm256_maskz_mov_ps(seen, _mm512_castps512_ps256(e));
+    const __m512 d = _mm512_sub_ps(_mm512_castps256_ps512(_mm256_loadu_ps(x + i)), m);
+    const __m256 w = _mm512_castps512_ps256(
+        exp_sixteen(_mm512_cmp_ps_mask(d, least, _CMP_GE_OQ), d));
     _mm256_storeu_ps(x + i, w);
     sum = _mm256_add_ps(sum, w);
   }
