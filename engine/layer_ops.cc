@@ -13,10 +13,29 @@ void embed(const Model& model, Token token, float* x) {
   for (uint32_t i = 0; i < s.width; ++i) x[i] *= scale;
 }
 
+namespace {
+
+// In eight sums, so that additions need not wait for each other, and then by halves.
+double sum_of_squares(const float* x, size_t n) {
+  double sums[8] = {};
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    for (size_t lane = 0; lane < 8; ++lane) {
+      const double value = x[i + lane];
+      sums[lane] += value * value;
+    }
+  }
+  for (; i < n; ++i) sums[i % 8] += static_cast<double>(x[i]) * x[i];
+  for (size_t half = 4; half > 0; half /= 2) {
+    for (size_t lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+  }
+  return sums[0];
+}
+
+}  // namespace
+
 void rms_norm(const float* x, std::span<const float> weight, float eps, float* out) {
-  double squares = 0;
-  for (size_t i = 0; i < weight.size(); ++i) squares += static_cast<double>(x[i]) * x[i];
-  double mean = squares / static_cast<double>(weight.size());
+  const double mean = sum_of_squares(x, weight.size()) / static_cast<double>(weight.size());
   auto scale = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(eps)));
   for (size_t i = 0; i < weight.size(); ++i) out[i] = x[i] * scale * weight[i];
 }
