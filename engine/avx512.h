@@ -6,7 +6,8 @@
 
 #include <immintrin.h>
 
-#define KV_AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")))
+#define KV_AVX512 \
+  __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 #define KV_AVX512_INLINE KV_AVX512 __attribute__((always_inline)) inline
 
 namespace kv::avx512 {

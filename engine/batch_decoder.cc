@@ -46,8 +46,8 @@ bool BatchDecoder::start(std::span<StepRow> rows) {
 // All products of one input.
 void BatchDecoder::products(std::initializer_list<Product> list, const Floats& x) {
   const uint32_t columns = list.begin()->weights->columns;
-  const Activations input =
-      with_group_sums({x.data(), columns, static_cast<uint32_t>(rows_.size())}, columns, sums_);
+  Activations input{x.data(), columns, static_cast<uint32_t>(rows_.size())};
+  if (wants_rounding(list)) input = rounded_.round(input, columns);
   each_strip(threads_, list, [&](const Product& p, uint32_t first, uint32_t end, uint32_t) {
     multiply(*p.weights, input, first, end, p.out->data() + first, p.weights->rows);
   });

@@ -56,7 +56,8 @@ void Decoder::output_norm(const float* hidden) {
 // All products of one input.
 void Decoder::products(std::initializer_list<Product> list, const Floats& x) {
   const uint32_t columns = list.begin()->weights->columns;
-  const Activations input = with_group_sums({x.data()}, columns, sums_);
+  Activations input{x.data()};
+  if (wants_rounding(list)) input = rounded_.round(input, columns);
   each_strip(threads_, list, [&](const Product& p, uint32_t first, uint32_t end, uint32_t) {
     multiply(*p.weights, input, first, end, p.out + first, 0);
   });

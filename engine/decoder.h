@@ -11,6 +11,7 @@
 
 #include "engine/kv_cache.h"
 #include "engine/model.h"
+#include "engine/rounded.h"
 #include "engine/screen.h"
 #include "engine/threads.h"
 
@@ -49,7 +50,8 @@ class Decoder {
   std::vector<PreparedQueries> queries_;   // per kv head
   std::vector<AttentionScratch> scratch_;  // per worker
   std::vector<RowLimit> limits_;
-  Floats partials_, sums_;
+  Floats partials_;
+  RoundedRows rounded_;
   std::optional<Screen> screen_;  // of the output matrix, where it pays
   std::vector<float> logits_;     // where the screen does not know
 };

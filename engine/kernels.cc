@@ -8,6 +8,7 @@
 #include "codec/kernels.h"
 #include "engine/packed.h"
 #include "engine/panel_tiles.h"
+#include "engine/rounded.h"
 
 namespace kv {
 namespace {
@@ -85,7 +86,7 @@ const EngineKernels* avx512_engine_kernels() { return nullptr; }
 #endif
 
 const EngineKernels& scalar_engine_kernels() {
-  static constexpr EngineKernels kScalar = {"scalar", kernels_of, screen};
+  static constexpr EngineKernels kScalar = {"scalar", kernels_of, screen, round_row};
   return kScalar;
 }
 

@@ -5,7 +5,9 @@
 // of either are computed together. multiply: every weight as fp32, its product added to lane
 // column % 16 in ascending order of columns, one tree over the lanes at the end. multiply_panels:
 // within each group of one scale, integer weights times activations, even columns and odd ones in
-// two sums; these added, times the scale, added to the output, then offset times the group's sum.
+// two sums; these added, times the scale, added to the output. Of weights of four bits: the
+// sum of products with rounded activations (rounded.h), rounded once to fp32, times the product of
+// both scales, added to the output, then offset times the group's sum.
 // AVX2 and AVX-512 fuse multiplication and addition and agree bit for bit; the scalar set fuses
 // nothing. Pure, unaligned pointers allowed, nothing checked. Any thread.
 #pragma once
@@ -30,7 +32,9 @@ struct Activations {
   const float* x = nullptr;
   size_t stride = 0;
   uint32_t count = 1;
-  const float* sums = nullptr;  ///< of with_group_sums() (panels.h), or null
+  /// Of RoundedRows::round() (rounded.h), one row behind the other; or null.
+  const int8_t* codes = nullptr;
+  const float *scales = nullptr, *sums = nullptr;
 };
 
 /// The functions of one tensor type.
@@ -40,7 +44,7 @@ struct TypeKernels {
   void (*multiply)(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
                    const Activations& x, float* y, size_t y_stride);
   /// The same of panels (engine/panels.h), `stride` bytes apart: 16 outputs each, side by side.
-  /// x.sums: for types with offsets. Null for f32 and f16.
+  /// Of Q4_1 and Q4_K with the rounded activations, which x then has. Null for f32 and f16.
   void (*multiply_panels)(const uint8_t* panels, uint64_t stride, uint32_t count, uint32_t columns,
                           const Activations& x, float* y, size_t y_stride);
   /// One weight row as fp32: out (columns). Every set gives the same bits.
@@ -51,6 +55,8 @@ struct EngineKernels {
   const char* name;
   TypeKernels (*of)(TensorType type);
   ScreenKernel screen;  ///< screen_block.h
+  /// rounded.h. Every set gives the same bits.
+  void (*round)(const float* x, uint32_t columns, int8_t* codes, float* scales, float* sums);
 };
 
 const EngineKernels& scalar_engine_kernels();

@@ -149,7 +149,8 @@ TypeKernels kernels_of(TensorType type) {
 const EngineKernels* avx512_engine_kernels() {
   if (avx512_kernels() == nullptr) return nullptr;
   // A screen is read from memory: AVX2 keeps up with that.
-  static const EngineKernels kAvx512 = {"avx512", kernels_of, avx2_engine_kernels()->screen};
+  const EngineKernels& avx2 = *avx2_engine_kernels();
+  static const EngineKernels kAvx512 = {"avx512", kernels_of, avx2.screen, avx2.round};
   return &kAvx512;
 }
 

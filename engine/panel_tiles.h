@@ -10,6 +10,7 @@
 
 #include "engine/packed.h"
 #include "engine/panels.h"
+#include "engine/rounded.h"
 
 namespace kv {
 
@@ -21,9 +22,21 @@ template <TensorType type>
 inline constexpr bool panel_halves = type == TensorType::q6_k;
 
 /// y[b * y_stride + 16 * p + r] of `panels` panels, `stride` bytes apart, and `count` rows of
-/// activations.
-using PanelTile = void (*)(const uint8_t* panel, uint64_t stride, uint32_t columns, const float* x,
-                           size_t x_stride, const float* sums, float* y, size_t y_stride);
+/// activations from x's first on.
+using PanelTile = void (*)(const uint8_t* panel, uint64_t stride, uint32_t columns,
+                           const Activations& x, float* y, size_t y_stride);
+
+/// x from its row b on.
+inline Activations rows_from(Activations x, uint32_t b, uint32_t columns) {
+  x.x += b * x.stride;
+  if (x.codes != nullptr) {
+    x.codes += b * rounded_bytes(columns);
+    x.scales += size_t{b} * (columns / 32);
+    x.sums += size_t{b} * (columns / 32);
+  }
+  x.count -= b;
+  return x;
+}
 
 template <typename Set, TensorType type, uint32_t panels, size_t... i>
 constexpr std::array<PanelTile, sizeof...(i)> panel_tiles(std::index_sequence<i...>) {
@@ -40,10 +53,9 @@ void multiply_panels_by_tiles(const uint8_t* panels, uint64_t stride, uint32_t m
     const bool some = many - p >= Set::kPanels;
     for (uint32_t b = 0; b < x.count; b += Set::kMostRows) {
       const uint32_t count = std::min(Set::kMostRows, x.count - b);
-      const float* of_rows = panel_offsets(type) ? x.sums + size_t{b} * (columns / 32) : nullptr;
-      (some ? kSome : kOne)[count - 1](panels + p * stride, stride, columns, x.x + b * x.stride,
-                                       x.stride, of_rows, y + b * y_stride + p * kPanelRows,
-                                       y_stride);
+      (some ? kSome : kOne)[count - 1](panels + p * stride, stride, columns,
+                                       rows_from(x, b, columns),
+                                       y + b * y_stride + p * kPanelRows, y_stride);
     }
     p += some ? Set::kPanels : 1;
   }

@@ -75,29 +75,11 @@ void make_panel(TensorType type, const uint8_t* w, uint64_t stride, uint32_t row
   });
 }
 
-Activations with_group_sums(Activations x, uint32_t columns, Floats& sums) {
-  sums.resize(size_t{x.count} * (columns / 32));
-  float* out = sums.data();
-  for (uint32_t b = 0; b < x.count; ++b) {
-    for (uint32_t g = 0; g < columns / 32; ++g) {
-      const float* v = x.x + b * x.stride + size_t{g} * 32;
-      float lanes[16];
-      for (uint32_t i = 0; i < 16; ++i) lanes[i] = v[i] + v[i + 16];
-      for (uint32_t half = 8; half > 0; half /= 2) {
-        for (uint32_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-      }
-      *out++ = lanes[0];
-    }
-  }
-  x.sums = sums.data();
-  return x;
-}
-
 namespace {
 
 // A column of the row in lane r, as a small integer.
 template <TensorType type>
-float panel_weight(const uint8_t* group, uint32_t j, uint32_t r) {
+int panel_weight(const uint8_t* group, uint32_t j, uint32_t r) {
   auto lane = [r](const uint8_t* line) {
     uint32_t word;
     std::memcpy(&word, line + size_t{4} * r, 4);
@@ -105,14 +87,14 @@ float panel_weight(const uint8_t* group, uint32_t j, uint32_t r) {
   };
   const uint8_t* high = group + panel_layout(type).high;
   if constexpr (type == TensorType::q8_0) {
-    return static_cast<float>(static_cast<int8_t>(group[j * kPanelRows + r]));
+    return static_cast<int8_t>(group[j * kPanelRows + r]);
   }
   auto code = static_cast<int>(lane(group + j / 8 * 64) >> (j % 8 * 4) & 15);
   if (type == TensorType::q5_0) code += static_cast<int>((lane(high) >> j & 1) << 4) - 16;
   if (type == TensorType::q6_k) {
     code += static_cast<int>((lane(high + j / 16 * 64) >> (j % 16 * 2) & 3) << 4) - 32;
   }
-  return static_cast<float>(code);
+  return code;
 }
 
 }  // namespace
@@ -121,35 +103,63 @@ struct ScalarPanels {
   static constexpr uint32_t kMostRows = 1, kPanels = 1;
 
   template <TensorType type, uint32_t panels, uint32_t count>
-  static void tile(const uint8_t* panel, uint64_t, uint32_t columns, const float* x, size_t,
-                   const float* sums, float* y, size_t) {
-    constexpr PanelLayout at = panel_layout(type);
+  static void tile(const uint8_t* panel, uint64_t, uint32_t columns, const Activations& x, float* y,
+                   size_t) {
     for (uint32_t r = 0; r < kPanelRows; ++r) {
       y[r] = 0;
       for (uint32_t g = 0; g < columns / 32; ++g) {
-        const uint8_t* group = panel + panel_group(type, g);
-        const uint8_t *scales = group + at.scales, *super = panel + panel_super(type, g);
-        float s[2] = {}, scale[2], offset = 0;
-        if constexpr (type == TensorType::q4_k) {
-          scale[0] = scale[1] = half_at(super + size_t{2} * r) * static_cast<float>(scales[r]);
-          offset = -(half_at(super + 32 + size_t{2} * r) * static_cast<float>(scales[16 + r]));
-        } else if constexpr (type == TensorType::q6_k) {
-          for (uint32_t h = 0; h < 2; ++h) {
-            scale[h] = half_at(super + size_t{2} * r) *
-                       static_cast<float>(static_cast<int8_t>(scales[16 * h + r]));
-          }
+        if constexpr (panel_integers(type)) {
+          add_integers<type>(panel, r, g, x, y[r]);
         } else {
-          scale[0] = scale[1] = half_at(scales + size_t{2} * r);
-          if (type == TensorType::q4_1) offset = half_at(scales + 32 + size_t{2} * r);
+          add_floats<type>(panel, r, g, x, y[r]);
         }
-        for (uint32_t j = 0; j < 32; ++j) {
-          s[j % 2] += panel_weight<type>(group, j, r) * x[g * 32 + j];
-          if (j != 31 && !(j == 15 && panel_halves<type>)) continue;
-          y[r] += (s[0] + s[1]) * scale[j / 16];
-          s[0] = s[1] = 0;
-        }
-        if (panel_offsets(type)) y[r] += offset * sums[g];
       }
+    }
+  }
+
+ private:
+  template <TensorType type>
+  static void add_integers(const uint8_t* panel, uint32_t r, uint32_t g, const Activations& x,
+                           float& y) {
+    const uint8_t* group = panel + panel_group(type, g);
+    const uint8_t *scales = group + panel_layout(type).scales,
+                  *super = panel + panel_super(type, g);
+    float scale = half_at(scales + size_t{2} * r), offset = half_at(scales + 32 + size_t{2} * r);
+    if constexpr (type == TensorType::q4_k) {
+      scale = half_at(super + size_t{2} * r) * static_cast<float>(scales[r]);
+      offset = -(half_at(super + 32 + size_t{2} * r) * static_cast<float>(scales[16 + r]));
+    }
+    int32_t sums[3] = {};  // of the codes' bytes
+    for (uint32_t j = 0; j < 32; ++j) {
+      const int8_t* code = x.codes + rounded_bytes(g * 32 + j / 8 * 8) + j % 2 * 16 + j % 8 / 2;
+      for (uint32_t d = 0; d < 3; ++d) sums[d] += panel_weight<type>(group, j, r) * code[4 * d];
+    }
+    const float sum =
+        static_cast<float>(sums[0]) * 65536.0f + static_cast<float>(sums[1] * 256 + sums[2]);
+    y += sum * (scale * x.scales[g]);
+    y += offset * x.sums[g];
+  }
+
+  template <TensorType type>
+  static void add_floats(const uint8_t* panel, uint32_t r, uint32_t g, const Activations& x,
+                         float& y) {
+    const uint8_t* group = panel + panel_group(type, g);
+    const uint8_t *scales = group + panel_layout(type).scales,
+                  *super = panel + panel_super(type, g);
+    float s[2] = {}, scale[2];
+    for (uint32_t h = 0; h < 2; ++h) {
+      if constexpr (type == TensorType::q6_k) {
+        scale[h] = half_at(super + size_t{2} * r) *
+                   static_cast<float>(static_cast<int8_t>(scales[16 * h + r]));
+      } else {
+        scale[h] = half_at(scales + size_t{2} * r);
+      }
+    }
+    for (uint32_t j = 0; j < 32; ++j) {
+      s[j % 2] += static_cast<float>(panel_weight<type>(group, j, r)) * x.x[g * 32 + j];
+      if (j != 31 && !(j == 15 && panel_halves<type>)) continue;
+      y += (s[0] + s[1]) * scale[j / 16];
+      s[0] = s[1] = 0;
     }
   }
 };

@@ -43,7 +43,9 @@ constexpr PanelLayout panel_layout(TensorType type) {
   }
 }
 constexpr bool has_panels(TensorType type) { return panel_layout(type).group != 0; }
-constexpr bool panel_offsets(TensorType type) {
+/// Types of four bits: products are of integers, with rounded activations (rounded.h); they
+/// have offsets.
+constexpr bool panel_integers(TensorType type) {
   return type == TensorType::q4_1 || type == TensorType::q4_k;
 }
 
@@ -65,9 +67,5 @@ constexpr uint64_t panel_super(TensorType type, uint32_t g) {
 /// The panel of `rows` (1 … 16) weight rows, `stride` bytes apart: out, panel_bytes() of zeros.
 void make_panel(TensorType type, const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
                 uint8_t* out);
-
-/// `x` with what multiply_panels() needs for types with offsets, in `sums`:
-/// sums[b * columns / 32 + g], the sum of group g of row b.
-Activations with_group_sums(Activations x, uint32_t columns, Floats& sums);
 
 }  // namespace kv

@@ -4,6 +4,8 @@
 // the machine.
 #include <immintrin.h>
 
+#include <cstring>
+
 #include "engine/kernel_tiles.h"
 #include "engine/packed_avx2.h"
 #include "engine/panel_tiles.h"
@@ -82,62 +84,115 @@ KV_AVX2_INLINE __m256 offset_of(const uint8_t* scales, const uint8_t* super, uin
   return _mm256_xor_ps(minimum, _mm256_set1_ps(-0.0f));
 }
 
-// 8 rows of one panel.
+KV_AVX2_INLINE __m256i four_of(const int8_t* codes) {  // four neighbours, in every lane
+  int32_t four;
+  std::memcpy(&four, codes, 4);
+  return _mm256_set1_epi32(four);
+}
+
+// 8 rows of one panel with `count` rows of activations.
 template <TensorType type, uint32_t count>
-KV_AVX2_INLINE void half_tile(const uint8_t* panel, uint32_t lane, uint32_t columns, const float* x,
-                              size_t x_stride, const float* sums, float* y, size_t y_stride) {
-  constexpr PanelLayout at = panel_layout(type);
-  __m256 acc[count], s[count][2];
+struct HalfTile {
+  KV_AVX2_INLINE static void run(const uint8_t* panel, uint32_t lane, uint32_t columns,
+                                 const Activations& x, float* y, size_t y_stride) {
+    __m256 acc[count];
 #pragma GCC unroll 4  // here and below so that the arrays are registers
-  for (uint32_t b = 0; b < count; ++b) acc[b] = _mm256_setzero_ps();
-  for (uint32_t g = 0; g < columns / 32; ++g) {
-    const uint8_t* group = panel + panel_group(type, g);
-    const uint8_t *scales = group + at.scales, *super = panel + panel_super(type, g);
-    if (lane == 0) prefetch_weights(group, at.group);
+    for (uint32_t b = 0; b < count; ++b) acc[b] = _mm256_setzero_ps();
+    for (uint32_t g = 0; g < columns / 32; ++g) {
+      if (lane == 0) prefetch_weights(panel + panel_group(type, g), panel_layout(type).group);
+      if constexpr (panel_integers(type)) {
+        add_integers(panel, lane, g, columns, x, acc);
+      } else {
+        add_floats(panel, lane, g, x, acc);
+      }
+    }
+#pragma GCC unroll 4
+    for (uint32_t b = 0; b < count; ++b) _mm256_storeu_ps(y + b * y_stride + lane, acc[b]);
+  }
+
+ private:
+  KV_AVX2_INLINE static void add_integers(const uint8_t* panel, uint32_t lane, uint32_t g,
+                                          uint32_t columns, const Activations& x,
+                                          __m256 (&acc)[count]) {
+    const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
+    __m256i dots[count][3];  // of each byte of the codes: 16 bits hold the sum of 16 columns
+#pragma GCC unroll 4
+    for (uint32_t b = 0; b < count; ++b) {
+      dots[b][0] = dots[b][1] = dots[b][2] = _mm256_setzero_si256();
+    }
+#pragma GCC unroll 1
+    for (uint32_t k = 0; k < 4; ++k) {
+      const __m256i line = load32(group + k * 64 + lane * 4);
+      const int8_t* codes = x.codes + rounded_bytes(g * 32 + k * 8);
+#pragma GCC unroll 2
+      for (uint32_t odd = 0; odd < 2; ++odd) {
+        const __m256i w = picked(line, odd * 4, 0, 0x0f0f0f0f);
+#pragma GCC unroll 4
+        for (uint32_t b = 0; b < count; ++b) {
+#pragma GCC unroll 3
+          for (uint32_t d = 0; d < 3; ++d) {
+            const __m256i xb = four_of(codes + b * rounded_bytes(columns) + odd * 16 + d * 4);
+            dots[b][d] = _mm256_add_epi16(dots[b][d], _mm256_maddubs_epi16(w, xb));
+          }
+        }
+      }
+    }
+    const uint8_t* scales = group + panel_layout(type).scales;
+    const __m256 scale = scale_of<type>(scales, super, 0, lane);
+    const __m256 offset = offset_of<type>(scales, super, lane);
+#pragma GCC unroll 4
+    for (uint32_t b = 0; b < count; ++b) {
+      const size_t at = b * size_t{columns / 32} + g;
+      const __m256 both = _mm256_mul_ps(scale, _mm256_broadcast_ss(x.scales + at));
+      const __m256i ones = _mm256_set1_epi16(1);
+      const __m256i high = _mm256_madd_epi16(dots[b][0], ones);
+      const __m256i middle = _mm256_slli_epi32(_mm256_madd_epi16(dots[b][1], ones), 8);
+      const __m256i low = _mm256_add_epi32(middle, _mm256_madd_epi16(dots[b][2], ones));
+      const __m256 sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), _mm256_set1_ps(65536.0f),
+                                         _mm256_cvtepi32_ps(low));
+      acc[b] = _mm256_fmadd_ps(sum, both, acc[b]);
+      acc[b] = _mm256_fmadd_ps(offset, _mm256_broadcast_ss(x.sums + at), acc[b]);
+    }
+  }
+
+  KV_AVX2_INLINE static void add_floats(const uint8_t* panel, uint32_t lane, uint32_t g,
+                                        const Activations& x, __m256 (&acc)[count]) {
+    const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
+    __m256 s[count][2];
 #pragma GCC unroll 4
     for (uint32_t b = 0; b < count; ++b) s[b][0] = s[b][1] = _mm256_setzero_ps();
 #pragma GCC unroll 1  // of 32 columns the code would take long to compile
     for (uint32_t k = 0; k < 4; ++k) {
       const Eight<type> eight(group, k, lane);
-      const float* xk = x + g * 32 + k * 8;
+      const float* xk = x.x + g * 32 + k * 8;
 #pragma GCC unroll 8
       for (uint32_t i = 0; i < 8; ++i) {
         const __m256 w = eight.column(i);
 #pragma GCC unroll 4
         for (uint32_t b = 0; b < count; ++b) {
-          const __m256 xb = _mm256_broadcast_ss(xk + b * x_stride + i);
+          const __m256 xb = _mm256_broadcast_ss(xk + b * x.stride + i);
           s[b][i % 2] = _mm256_fmadd_ps(w, xb, s[b][i % 2]);
         }
       }
       if (k != 3 && !(k == 1 && panel_halves<type>)) continue;
-      const __m256 scale = scale_of<type>(scales, super, k / 2, lane);
+      const __m256 scale = scale_of<type>(group + panel_layout(type).scales, super, k / 2, lane);
 #pragma GCC unroll 4
       for (uint32_t b = 0; b < count; ++b) {
         acc[b] = _mm256_fmadd_ps(_mm256_add_ps(s[b][0], s[b][1]), scale, acc[b]);
         s[b][0] = s[b][1] = _mm256_setzero_ps();
       }
     }
-    if constexpr (panel_offsets(type)) {
-      const __m256 offset = offset_of<type>(scales, super, lane);
-#pragma GCC unroll 4
-      for (uint32_t b = 0; b < count; ++b) {
-        const __m256 sum = _mm256_broadcast_ss(sums + b * (columns / 32) + g);
-        acc[b] = _mm256_fmadd_ps(offset, sum, acc[b]);
-      }
-    }
   }
-#pragma GCC unroll 4
-  for (uint32_t b = 0; b < count; ++b) _mm256_storeu_ps(y + b * y_stride + lane, acc[b]);
-}
+};
 
 struct Avx2Panels {
   static constexpr uint32_t kMostRows = 4, kPanels = 1;
 
   template <TensorType type, uint32_t panels, uint32_t count>
-  KV_AVX2 static void tile(const uint8_t* panel, uint64_t, uint32_t columns, const float* x,
-                           size_t x_stride, const float* sums, float* y, size_t y_stride) {
+  KV_AVX2 static void tile(const uint8_t* panel, uint64_t, uint32_t columns, const Activations& x,
+                           float* y, size_t y_stride) {
     for (uint32_t lane = 0; lane < kPanelRows; lane += 8) {
-      half_tile<type, count>(panel, lane, columns, x, x_stride, sums, y, y_stride);
+      HalfTile<type, count>::run(panel, lane, columns, x, y, y_stride);
     }
   }
 };

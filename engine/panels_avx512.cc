@@ -1,6 +1,8 @@
 // Products of panels with AVX-512: a register is one column of a panel. See panels.h, kernels.h.
 #include <immintrin.h>
 
+#include <cstring>
+
 #include "engine/avx512.h"
 #include "engine/kernel_tiles.h"
 #include "engine/packed_avx2.h"
@@ -74,6 +76,18 @@ KV_AVX512_INLINE __m512 offset_of(const uint8_t* scales, const uint8_t* super) {
   return _mm512_xor_ps(minimum, _mm512_set1_ps(-0.0f));
 }
 
+KV_AVX512_INLINE __m512i four_of(const int8_t* codes) {  // four neighbours, in every lane
+  int32_t four;
+  std::memcpy(&four, codes, 4);
+  return _mm512_set1_epi32(four);
+}
+
+// sum += the products of four unsigned bytes and four signed ones, in place: left alone, the
+// compiler copies every sum to and fro in the innermost loop.
+KV_AVX512_INLINE void add_products(__m512i& sum, __m512i weights, __m512i codes) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(codes));
+}
+
 // Two panels: each row of activations is loaded once for both, and sums enough are under way to
 // hide an addition's latency.
 struct Avx512Panels {
@@ -81,9 +95,7 @@ struct Avx512Panels {
 
   template <TensorType type, uint32_t panels, uint32_t count>
   KV_AVX512 static void tile(const uint8_t* panel, uint64_t stride, uint32_t columns,
-                             const float* x, size_t x_stride, const float* sums, float* y,
-                             size_t y_stride) {
-    constexpr PanelLayout at = panel_layout(type);
+                             const Activations& x, float* y, size_t y_stride) {
     __m512 acc[panels][count];
 #pragma GCC unroll 2  // here and below so that the arrays are registers
     for (uint32_t p = 0; p < panels; ++p) {
@@ -91,39 +103,14 @@ struct Avx512Panels {
       for (uint32_t b = 0; b < count; ++b) acc[p][b] = _mm512_setzero_ps();
     }
     for (uint32_t g = 0; g < columns / 32; ++g) {
-      const uint8_t* group = panel + panel_group(type, g);
-      const uint8_t *scales = group + at.scales, *super = panel + panel_super(type, g);
-#pragma GCC unroll 2
-      for (uint32_t p = 0; p < panels; ++p) prefetch_weights(group + p * stride, at.group);
-      __m512 s[panels][count][2];
 #pragma GCC unroll 2
       for (uint32_t p = 0; p < panels; ++p) {
-#pragma GCC unroll 4
-        for (uint32_t b = 0; b < count; ++b) s[p][b][0] = s[p][b][1] = _mm512_setzero_ps();
+        prefetch_weights(panel + panel_group(type, g) + p * stride, panel_layout(type).group);
       }
-#pragma GCC unroll 1  // of 32 columns the code would take a minute to compile
-      for (uint32_t k = 0; k < 4; ++k) {
-        add_eight<type, panels, count>(group, stride, k, x + g * 32 + k * 8, x_stride, s);
-        if (k != 3 && !(k == 1 && panel_halves<type>)) continue;
-#pragma GCC unroll 2
-        for (uint32_t p = 0; p < panels; ++p) {
-          const __m512 scale = scale_of<type>(scales + p * stride, super + p * stride, k / 2);
-#pragma GCC unroll 4
-          for (uint32_t b = 0; b < count; ++b) {
-            acc[p][b] = _mm512_fmadd_ps(_mm512_add_ps(s[p][b][0], s[p][b][1]), scale, acc[p][b]);
-            s[p][b][0] = s[p][b][1] = _mm512_setzero_ps();
-          }
-        }
-      }
-      if constexpr (!panel_offsets(type)) continue;
-#pragma GCC unroll 2
-      for (uint32_t p = 0; p < panels; ++p) {
-        const __m512 offset = offset_of<type>(scales + p * stride, super + p * stride);
-#pragma GCC unroll 4
-        for (uint32_t b = 0; b < count; ++b) {
-          const __m512 sum = _mm512_set1_ps(sums[b * (columns / 32) + g]);
-          acc[p][b] = _mm512_fmadd_ps(offset, sum, acc[p][b]);
-        }
+      if constexpr (panel_integers(type)) {
+        add_integers<type, panels, count>(panel, stride, g, columns, x, acc);
+      } else {
+        add_floats<type, panels, count>(panel, stride, g, x, acc);
       }
     }
 #pragma GCC unroll 2
@@ -136,6 +123,95 @@ struct Avx512Panels {
   }
 
  private:
+  template <TensorType type, uint32_t panels, uint32_t count>
+  KV_AVX512_INLINE static void add_integers(const uint8_t* panel, uint64_t stride, uint32_t g,
+                                            uint32_t columns, const Activations& x,
+                                            __m512 (&acc)[panels][count]) {
+    const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
+    __m512i dots[panels][count][3];  // of each byte of the codes
+#pragma GCC unroll 2
+    for (uint32_t p = 0; p < panels; ++p) {
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) {
+        dots[p][b][0] = dots[p][b][1] = dots[p][b][2] = _mm512_setzero_si512();
+      }
+    }
+#pragma GCC unroll 1
+    for (uint32_t k = 0; k < 4; ++k) {
+      add_eight_integers<panels, count>(group + k * 64, stride,
+                                        x.codes + rounded_bytes(g * 32 + k * 8), columns, dots);
+    }
+    const uint8_t* scales = group + panel_layout(type).scales;
+#pragma GCC unroll 2
+    for (uint32_t p = 0; p < panels; ++p) {
+      const __m512 scale = scale_of<type>(scales + p * stride, super + p * stride, 0);
+      const __m512 offset = offset_of<type>(scales + p * stride, super + p * stride);
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) {
+        const size_t at = b * size_t{columns / 32} + g;
+        const __m512i low = _mm512_add_epi32(_mm512_slli_epi32(dots[p][b][1], 8), dots[p][b][2]);
+        const __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[p][b][0]),
+                                           _mm512_set1_ps(65536.0f), _mm512_cvtepi32_ps(low));
+        const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(x.scales[at]));
+        acc[p][b] = _mm512_fmadd_ps(sum, both, acc[p][b]);
+        acc[p][b] = _mm512_fmadd_ps(offset, _mm512_set1_ps(x.sums[at]), acc[p][b]);
+      }
+    }
+  }
+
+  // dots += a line of each panel times its eight codes of each row.
+  template <uint32_t panels, uint32_t count>
+  KV_AVX512_INLINE static void add_eight_integers(const uint8_t* line_at, uint64_t stride,
+                                                  const int8_t* codes, uint32_t columns,
+                                                  __m512i (&dots)[panels][count][3]) {
+    const __m512i lines[2] = {line(line_at), line(line_at + (panels - 1) * stride)};
+#pragma GCC unroll 2
+    for (uint32_t odd = 0; odd < 2; ++odd) {
+      __m512i w[panels];
+#pragma GCC unroll 2
+      for (uint32_t p = 0; p < panels; ++p) {
+        w[p] =
+            _mm512_and_si512(_mm512_srli_epi32(lines[p], odd * 4), _mm512_set1_epi32(0x0f0f0f0f));
+      }
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) {
+#pragma GCC unroll 3
+        for (uint32_t d = 0; d < 3; ++d) {
+          const __m512i xb = four_of(codes + b * rounded_bytes(columns) + odd * 16 + d * 4);
+#pragma GCC unroll 2
+          for (uint32_t p = 0; p < panels; ++p) add_products(dots[p][b][d], w[p], xb);
+        }
+      }
+    }
+  }
+
+  template <TensorType type, uint32_t panels, uint32_t count>
+  KV_AVX512_INLINE static void add_floats(const uint8_t* panel, uint64_t stride, uint32_t g,
+                                          const Activations& x, __m512 (&acc)[panels][count]) {
+    const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
+    const uint8_t* scales = group + panel_layout(type).scales;
+    __m512 s[panels][count][2];
+#pragma GCC unroll 2
+    for (uint32_t p = 0; p < panels; ++p) {
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) s[p][b][0] = s[p][b][1] = _mm512_setzero_ps();
+    }
+#pragma GCC unroll 1  // of 32 columns the code would take a minute to compile
+    for (uint32_t k = 0; k < 4; ++k) {
+      add_eight<type, panels, count>(group, stride, k, x.x + g * 32 + k * 8, x.stride, s);
+      if (k != 3 && !(k == 1 && panel_halves<type>)) continue;
+#pragma GCC unroll 2
+      for (uint32_t p = 0; p < panels; ++p) {
+        const __m512 scale = scale_of<type>(scales + p * stride, super + p * stride, k / 2);
+#pragma GCC unroll 4
+        for (uint32_t b = 0; b < count; ++b) {
+          acc[p][b] = _mm512_fmadd_ps(_mm512_add_ps(s[p][b][0], s[p][b][1]), scale, acc[p][b]);
+          s[p][b][0] = s[p][b][1] = _mm512_setzero_ps();
+        }
+      }
+    }
+  }
+
   // s += columns 8 k … 8 k + 7 times theirs of x.
   template <TensorType type, uint32_t panels, uint32_t count>
   KV_AVX512_INLINE static void add_eight(const uint8_t* group, uint64_t stride, uint32_t k,

@@ -15,6 +15,13 @@
 
 namespace kv {
 
+/// Whether a product of one of these wants its input rounded (rounded.h).
+template <typename Product>
+bool wants_rounding(std::initializer_list<Product> products) {
+  return std::any_of(products.begin(), products.end(),
+                     [](const Product& p) { return panel_integers(p.weights->type); });
+}
+
 /// Calls body(product, first, end, worker) for every strip, rows first … end - 1 of
 /// product.weights, over the threads (Threads::run); returns when all are done.
 template <typename Product, typename Body>

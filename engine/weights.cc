@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/rounded.h"
+
 namespace kv {
 namespace {
 
@@ -80,8 +82,8 @@ void multiply_panels(const Matrix& w, Activations x, uint32_t first, uint32_t en
                      size_t y_stride) {
   const auto kernel = engine_kernels().of(w.type).multiply_panels;
   const uint64_t stride = panel_bytes(w.type, w.columns);
-  Floats sums;
-  if (x.sums == nullptr && panel_offsets(w.type)) x = with_group_sums(x, w.columns, sums);
+  RoundedRows rounded;
+  if (x.codes == nullptr && panel_integers(w.type)) x = rounded.round(x, w.columns);
   while (first < end) {
     const uint32_t lane = first % kPanelRows, whole = lane == 0 ? (end - first) / kPanelRows : 0;
     const uint8_t* panels = w.panels + first / kPanelRows * stride;

@@ -12,6 +12,7 @@
 #include "engine/model.h"
 #include "engine/panels.h"
 #include "engine/prefill.h"
+#include "engine/rounded.h"
 #include "engine/threads.h"
 #include "tests/tiny_gguf.h"
 
@@ -90,6 +91,23 @@ double tolerance(const std::vector<float>& row, const float* x, double& exact) {
     size += std::fabs(static_cast<double>(row[j]) * x[j]);
   }
   return 1e-6 * size;
+}
+
+// … of panels, whose activations may be rounded (rounded.h).
+double panel_tolerance(TensorType type, const std::vector<float>& row, const float* x,
+                       double& exact) {
+  double near = tolerance(row, x, exact);
+  if (!panel_integers(type)) return near;
+  for (size_t g = 0; g < row.size(); g += 32) {
+    float most = 0;
+    double weights = 0;
+    for (size_t j = g; j < g + 32; ++j) {
+      most = std::max(most, std::fabs(x[j]));
+      weights += std::fabs(static_cast<double>(row[j]));
+    }
+    near += weights * most / (2 * static_cast<double>(kRoundedMost));
+  }
+  return near;
 }
 
 TEST(EngineKernels, EveryPackedTypeMultipliesAsItWidens) {
@@ -187,10 +205,10 @@ struct Panels {
 
 std::vector<float> multiply_panels(const EngineKernels& k, TensorType type, const Panels& p,
                                    uint32_t columns, const Activations& x) {
-  Floats sums;
+  RoundedRows rounded;
   std::vector<float> y(size_t{x.count} * Panels::kOut);
   k.of(type).multiply_panels(p.bytes.data(), p.stride, Panels::kPanels, columns,
-                             with_group_sums(x, columns, sums), y.data(), Panels::kOut);
+                             rounded.round(x, columns), y.data(), Panels::kOut);
   return y;
 }
 
@@ -215,9 +233,75 @@ TEST(EngineKernels, PanelsMultiplyAsTheirRowsWidenWhateverStandsBeside) {
               continue;
             }
             k->of(type).widen(p.w.data() + r * row_bytes(type, columns), columns, row.data());
-            double exact, near = tolerance(row, x.data() + b * x_stride, exact);
+            double exact, near = panel_tolerance(type, row, x.data() + b * x_stride, exact);
             ASSERT_NEAR(one[r], exact, near) << k->name << " " << to_string(type) << " " << r;
           }
+        }
+      }
+    }
+  }
+}
+
+int32_t code_of(const std::vector<int8_t>& codes, uint32_t column) {
+  const int8_t* bytes = &codes[rounded_bytes(column / 8 * 8) + column % 2 * 16 + column % 8 / 2];
+  return bytes[0] * 65536 + bytes[4] * 256 + bytes[8];
+}
+
+TEST(EngineRounded, ACodeTimesItsScaleIsNearItsValueAndTheSumIsTheirs) {
+  constexpr uint32_t kGroups = 64, kN = kGroups * 32;
+  auto x = random_values(kN, 11);
+  for (uint32_t g = 0; g < kGroups; ++g) {  // of any size, and one value that dwarfs the others
+    for (uint32_t j = 0; j < 32; ++j) x[g * 32 + j] *= std::pow(10.0f, static_cast<float>(g) - 28);
+    if (g % 3 == 0) x[g * 32 + g % 32] *= 1e3f;
+  }
+  std::fill_n(x.begin(), 32, 0.0f);
+  for (const EngineKernels* k : kernel_sets()) {
+    std::vector<int8_t> codes(rounded_bytes(kN));
+    std::vector<float> scales(kGroups), sums(kGroups);
+    k->round(x.data(), kN, codes.data(), scales.data(), sums.data());
+    for (uint32_t g = 0; g < kGroups; ++g) {
+      double most = 0, sum = 0;
+      for (uint32_t j = 0; j < 32; ++j) most = std::max<double>(most, std::fabs(x[g * 32 + j]));
+      for (uint32_t j = g * 32; j < g * 32 + 32; ++j) {
+        const double value = code_of(codes, j) * static_cast<double>(scales[g]);
+        // Half a code, and fp32's rounding of the scale, its inverse and their product with x.
+        ASSERT_NEAR(value, x[j], most / 16e6 + std::fabs(x[j]) * 2e-7) << k->name << " " << j;
+        sum += value;
+      }
+      ASSERT_NEAR(sums[g], sum, 1e-6 * std::fabs(sum)) << k->name << " " << g;
+    }
+  }
+}
+
+TEST(EngineRounded, EverySetGivesTheSameBits) {
+  constexpr uint32_t kN = 4096;
+  auto x = random_values(kN, 12);
+  for (uint32_t j = 0; j < 512; ++j) {  // halves of a code
+    x[j] = j % 32 == 0 ? kRoundedMost : std::round(x[j] * 100) + 0.5f;
+  }
+  for (uint32_t j = 512; j < 1024; ++j) x[j] *= 1e-30f;  // some below the least
+  x[2000] = NAN, x[3000] = INFINITY;
+  std::vector<int8_t> expected(rounded_bytes(kN)), codes(expected.size());
+  std::vector<float> scales(2 * kN / 32), other(2 * kN / 32);
+  round_row(x.data(), kN, expected.data(), scales.data(), scales.data() + kN / 32);
+  for (float& s : scales) s = std::isnan(s) ? -77.0f : s;
+  for (const EngineKernels* k : kernel_sets()) {
+    k->round(x.data(), kN, codes.data(), other.data(), other.data() + kN / 32);
+    for (float& s : other) s = std::isnan(s) ? -77.0f : s;
+    EXPECT_EQ(codes, expected) << k->name;
+    EXPECT_EQ(other, scales) << k->name;
+  }
+}
+
+TEST(EngineRounded, WhatIsNotFiniteMakesEveryOutputNaN) {
+  for (float bad : {NAN, INFINITY, -INFINITY}) {
+    for (TensorType type : {TensorType::q4_1, TensorType::q4_k}) {
+      Panels p(type, 256, 9);
+      auto x = random_values(256, 6);
+      x[77] = bad;
+      for (const EngineKernels* k : kernel_sets()) {
+        for (float y : multiply_panels(*k, type, p, 256, {x.data()})) {
+          EXPECT_TRUE(std::isnan(y)) << k->name << " " << to_string(type) << " " << bad;
         }
       }
     }
@@ -269,7 +353,8 @@ TEST(EngineKernels, AMatrixMultipliesTheRowsAskedFor) {
     for (uint32_t r = 0; r < w->rows; ++r) {
       multiply(*w, {x.data()}, r, r + 1, &one[r], 0);
       dequantise_row(*w, r, row.data());
-      double exact, near = tolerance(row, x.data(), exact);
+      const TensorType type = w->panels != nullptr ? w->type : TensorType::f32;
+      double exact, near = panel_tolerance(type, row, x.data(), exact);
       ASSERT_NEAR(one[r], exact, near) << r;
     }
     EXPECT_EQ(all, one);
