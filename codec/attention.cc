@@ -19,6 +19,7 @@ namespace {
 static_assert(int64_t{kTileRows} * 32767 * code_max(4) < (int64_t{1} << 31));
 static_assert(kAttentionChunk % kTileRows == 0);
 constexpr size_t kPrefetchRows = 12;
+constexpr size_t kPartialHead = 16;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
@@ -194,17 +195,18 @@ uint32_t AttentionRows::end_chunk() const {
 // ---- one chunk
 
 size_t partial_floats(uint32_t queries, const AttentionRows& rows) {
-  return 2 + size_t{queries} * (2 + 2 * size_t{round_up8(rows.v_side().dim)});
+  return kPartialHead + size_t{queries} * (2 + 2 * size_t{round_up8(rows.v_side().dim)});
 }
 
-/// A partial: largest score (count), sum of weights (count), then per query the weighted sums of
-/// coded rows in rotated space and of exact rows, v_stride floats each; and before all that, which
-/// of the two there are (0 or 1): sums of no rows are zeros and need no merging.
+/// A partial: which of the two kinds of sums there are (0 or 1; sums of no rows are zeros and need
+/// no merging), a cache line of its own; then largest score (count), sum of weights (count), and
+/// per query the weighted sums of coded rows in rotated space and of exact rows, v_stride floats
+/// each.
 struct PartialView {
   PartialView(float* p, uint32_t query_count, uint32_t stride)
       : any_rotated(p),
         any_exact(p + 1),
-        top(p + 2),
+        top(p + kPartialHead),
         sum(top + query_count),
         rotated(sum + query_count),
         exact(rotated + size_t{query_count} * stride) {}

@@ -91,7 +91,7 @@ struct Kernels {
   /// The largest of n (a multiple of 8) values.
   float (*largest)(const float* x, size_t n);
   /// x[i] = exp(x[i] - max), 0 below max - 87, over n (a multiple of 8) values; returns their sum
-  /// in 8 lanes and a fixed tree. `max` is finite.
+  /// in 8 lanes and a fixed tree. `max` is finite and no x[i] is above it.
   float (*exp_weights)(float* x, size_t n, float max);
   /// With p = w * scales over kTileRows values >= 0: out[r] = round(p[r] * 32767 / max p); returns
   /// max p / 32767, or 0 (out all zero) if max p < kWeightMin.

@@ -428,7 +428,8 @@ void add_codes(const int16_t* weights, const float* factors, size_t count, const
 
 // ---- softmax
 
-// As exp_eight of the AVX2 kernels, 0 where `seen` is not: 2^n is exact there.
+// As exp_eight of the AVX2 kernels; 0 in lanes not `seen`. In the others p 2^n is a normal number,
+// so that vscalefps rounds nothing.
 KV_INLINE __m512 exp_sixteen(__mmask16 seen, __m512 x) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   const __m512 n =
@@ -457,7 +458,7 @@ float exp_weights(float* x, size_t n, float max) {
     sum = _mm256_add_ps(sum, _mm512_extractf32x8_ps(w, 1));
   }
   if (i < n) {  // eight more
-    const __m512 d = _mm512_sub_ps(_mm512_castps256_ps512(_mm256_loadu_ps(x + i)), m);
+    const __m512 d = _mm512_sub_ps(_mm512_zextps256_ps512(_mm256_loadu_ps(x + i)), m);
     const __m256 w = _mm512_castps512_ps256(
         exp_sixteen(_mm512_cmp_ps_mask(d, least, _CMP_GE_OQ), d));
     _mm256_storeu_ps(x + i, w);

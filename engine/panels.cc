@@ -124,8 +124,11 @@ struct ScalarPanels {
     const uint8_t* group = panel + panel_group(type, g);
     const uint8_t *scales = group + panel_layout(type).scales,
                   *super = panel + panel_super(type, g);
-    float scale = half_at(scales + size_t{2} * r), offset = half_at(scales + 32 + size_t{2} * r);
-    if constexpr (type == TensorType::q4_k) {
+    float scale, offset;
+    if constexpr (type == TensorType::q4_1) {
+      scale = half_at(scales + size_t{2} * r);
+      offset = half_at(scales + 32 + size_t{2} * r);
+    } else {
       scale = half_at(super + size_t{2} * r) * static_cast<float>(scales[r]);
       offset = -(half_at(super + 32 + size_t{2} * r) * static_cast<float>(scales[16 + r]));
     }

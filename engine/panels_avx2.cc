@@ -1,4 +1,5 @@
-// Products of panels with AVX2: a register is half a column of a panel. See panels.h, kernels.h.
+// Products of panels with AVX2: a register is half a column of a panel, or of four columns as
+// bytes. See panels.h, kernels.h.
 //
 // Only functions marked KV_AVX2 may run these instructions: after avx2_engine_kernels() has asked
 // the machine.

@@ -1,4 +1,5 @@
-// Products of panels with AVX-512: a register is one column of a panel. See panels.h, kernels.h.
+// Products of panels with AVX-512: a register is one column of a panel, or four as bytes. See
+// panels.h, kernels.h.
 #include <immintrin.h>
 
 #include <cstring>

@@ -46,9 +46,9 @@ void round_row(const float* x, uint32_t columns, int8_t* codes, float* scales, f
 Activations RoundedRows::round(Activations x, uint32_t columns) {
   const size_t groups = columns / 32, bytes = rounded_bytes(columns);
   if (codes_.size() < x.count * bytes) {
-    codes_.resize(x.count * bytes);
     scales_.resize(x.count * groups);
     sums_.resize(x.count * groups);
+    codes_.resize(x.count * bytes);
   }
   for (uint32_t b = 0; b < x.count; ++b) {
     engine_kernels().round(x.x + b * x.stride, columns, codes_.data() + b * bytes,

@@ -3,9 +3,9 @@
 // fp32 that they replace, and unpack the weights with less.
 //
 // A group of 32 columns has one scale, its largest magnitude / kRoundedMost: a value is off by at
-// most half of that, as much as fp32's own rounding of the largest. Groups below 1e-30 are zeros;
-// one with a NaN or an infinity has the scale NaN, and so has every output. Every kernel set gives
-// the same bits. Pure, any thread.
+// most half of that, beside fp32's own rounding, which for the largest is as much. Groups below
+// 1e-20 are zeros; one with a NaN or an infinity has the scale NaN, and so has every output. Every
+// kernel set gives the same bits. Pure, any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace kv {
 
-inline constexpr float kRoundedMost = 127.0f * 65536.0f, kRoundedLeast = 1e-30f;
+inline constexpr float kRoundedMost = 127.0f * 65536.0f, kRoundedLeast = 1e-20f;
 
 /// Bytes of the codes of so many columns.
 constexpr size_t rounded_bytes(uint32_t columns) { return size_t{columns} * 4; }

@@ -18,8 +18,9 @@ namespace kv {
 /// Whether a product of one of these wants its input rounded (rounded.h).
 template <typename Product>
 bool wants_rounding(std::initializer_list<Product> products) {
-  return std::any_of(products.begin(), products.end(),
-                     [](const Product& p) { return panel_integers(p.weights->type); });
+  return std::any_of(products.begin(), products.end(), [](const Product& p) {
+    return p.weights->panels != nullptr && panel_integers(p.weights->type);
+  });
 }
 
 /// Calls body(product, first, end, worker) for every strip, rows first … end - 1 of

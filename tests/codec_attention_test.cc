@@ -20,6 +20,7 @@ struct Case {
   uint32_t group = 3;
   uint64_t seed = 1;
   uint32_t coded_rows = 512;  // whole blocks; the rest is the tail
+  uint32_t exact_first = 0;   // of them, so many from the first on stay exact
   bool mean_and_gain = true;
 };
 
@@ -55,10 +56,11 @@ Plane stored_plane(const Codec& codec, const Case& c, Side side, uint32_t dim, u
     for (size_t i = 0; i < shifted.size(); ++i) shifted[i] += mean[i % mean.size()];
     exact = plane_of(side, c.heads, dim, 0, shifted);
   }
-  auto head = codec.encode(*slice_rows(exact, 0, c.coded_rows));
+  auto first = codec.raw(*slice_rows(exact, 0, c.exact_first));
+  auto head = codec.encode(*slice_rows(exact, c.exact_first, c.coded_rows));
   auto tail = codec.raw(*slice_rows(exact, c.coded_rows, c.rows));
-  KV_CHECK(head.ok() && tail.ok());
-  auto joined = join_rows({*head, *tail});
+  KV_CHECK(first.ok() && head.ok() && tail.ok());
+  auto joined = c.exact_first == 0 ? join_rows({*head, *tail}) : join_rows({*first, *head, *tail});
   KV_CHECK(joined.ok());
   return *joined;
 }
@@ -195,6 +197,38 @@ TEST(CodecAttentionRows, EveryKernelSetGivesTheSameBits) {
         ASSERT_EQ(a.k, b.k);
         ASSERT_EQ(expected, run(c, b, whole(b), 0))
             << kernels->name << " " << dim << " " << int{bits};
+      }
+    }
+  }
+}
+
+// Chunks of exact rows alone, of coded ones alone, and of both, whichever holds the largest score.
+TEST(CodecAttentionRows, ExactRowsBeforeCodedOnesCountAsTheyShould) {
+  for (uint32_t seed : {1u, 2u, 3u, 4u}) {
+    Case c;
+    c.group = 8;
+    c.exact_first = 256;
+    c.coded_rows = 768 + 100;
+    c.rows = 1100;
+    c.seed = seed;
+    const Stored s = store(c);
+    const AttentionRows rows = whole(s);
+    std::vector<RowLimit> limits(c.group);
+    limits[1].end = 256;    // exact rows alone
+    limits[2].end = 700;    // none of the exact tail
+    limits[3].first = 256;  // none of the exact beginning
+    limits[4].first = 900;  // the tail alone
+    for (const auto& some : {std::vector<RowLimit>(c.group), limits}) {
+      const auto together = run(c, s, rows, 1, some);
+      expect_close(c, s, 1, together, some);
+      for (uint32_t i = 0; i < c.group; ++i) {
+        Case one = c;
+        one.group = 1;
+        Stored alone = s;
+        alone.queries.assign(s.queries.begin() + i * c.k_dim,
+                             s.queries.begin() + (i + 1) * c.k_dim);
+        const auto out = run(one, alone, rows, 1, std::span(some).subspan(i, 1));
+        EXPECT_TRUE(std::equal(out.begin(), out.end(), together.begin() + i * c.v_dim)) << i;
       }
     }
   }

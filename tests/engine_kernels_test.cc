@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <random>
 
@@ -251,7 +252,8 @@ TEST(EngineRounded, ACodeTimesItsScaleIsNearItsValueAndTheSumIsTheirs) {
   constexpr uint32_t kGroups = 64, kN = kGroups * 32;
   auto x = random_values(kN, 11);
   for (uint32_t g = 0; g < kGroups; ++g) {  // of any size, and one value that dwarfs the others
-    for (uint32_t j = 0; j < 32; ++j) x[g * 32 + j] *= std::pow(10.0f, static_cast<float>(g) - 28);
+    for (uint32_t j = 0; j < 32; ++j)
+      x[g * 32 + j] *= std::pow(10.0f, static_cast<float>(g % 50) - 18);
     if (g % 3 == 0) x[g * 32 + g % 32] *= 1e3f;
   }
   std::fill_n(x.begin(), 32, 0.0f);
@@ -279,17 +281,49 @@ TEST(EngineRounded, EverySetGivesTheSameBits) {
   for (uint32_t j = 0; j < 512; ++j) {  // halves of a code
     x[j] = j % 32 == 0 ? kRoundedMost : std::round(x[j] * 100) + 0.5f;
   }
-  for (uint32_t j = 512; j < 1024; ++j) x[j] *= 1e-30f;  // some below the least
+  for (uint32_t j = 512; j < 1024; ++j) x[j] *= 1e-20f;  // some below the least
   x[2000] = NAN, x[3000] = INFINITY;
-  std::vector<int8_t> expected(rounded_bytes(kN)), codes(expected.size());
-  std::vector<float> scales(2 * kN / 32), other(2 * kN / 32);
+  std::vector<int8_t> expected(rounded_bytes(kN));
+  std::vector<float> scales(2 * kN / 32);
   round_row(x.data(), kN, expected.data(), scales.data(), scales.data() + kN / 32);
   for (float& s : scales) s = std::isnan(s) ? -77.0f : s;
   for (const EngineKernels* k : kernel_sets()) {
+    std::vector<int8_t> codes(expected.size(), 0x55);
+    std::vector<float> other(scales.size(), 55);
     k->round(x.data(), kN, codes.data(), other.data(), other.data() + kN / 32);
     for (float& s : other) s = std::isnan(s) ? -77.0f : s;
     EXPECT_EQ(codes, expected) << k->name;
     EXPECT_EQ(other, scales) << k->name;
+  }
+}
+
+// Sums as large as 16 bits must hold, in either direction, of every byte of a code.
+TEST(EngineRounded, TheLargestSumsAreExact) {
+  constexpr uint32_t kN = 256;
+  std::vector<std::vector<float>> inputs(4, std::vector<float>(kN, 1.0f));
+  for (uint32_t j = 0; j < kN; ++j) {
+    inputs[1][j] = -1.0f;
+    inputs[2][j] = j % 32 == 0 ? kRoundedMost : -128.0f * 256 - 128;
+    inputs[3][j] = j % 32 == 0 ? kRoundedMost : 127.0f * 256 + 127;
+  }
+  Panels p(TensorType::q4_1, kN, 3);
+  const uint16_t scale = 0x3c00, offset = 0;  // 1, 0: every weight is 15
+  for (uint32_t panel = 0; panel < Panels::kPanels; ++panel) {
+    for (uint32_t g = 0; g < kN / 32; ++g) {
+      uint8_t* group = p.bytes.data() + panel * p.stride + panel_group(TensorType::q4_1, g);
+      std::fill_n(group, 256, uint8_t{0xff});
+      for (uint32_t r = 0; r < 16; ++r) std::memcpy(group + 256 + 2 * r, &scale, 2);
+      for (uint32_t r = 0; r < 16; ++r) std::memcpy(group + 288 + 2 * r, &offset, 2);
+    }
+  }
+  for (const auto& x : inputs) {
+    double exact = 0;
+    for (float v : x) exact += 15.0 * v;
+    for (const EngineKernels* k : kernel_sets()) {
+      for (float y : multiply_panels(*k, TensorType::q4_1, p, kN, {x.data()})) {
+        ASSERT_NEAR(y, exact, 1e-6 * std::fabs(exact)) << k->name << " " << x[1];
+      }
+    }
   }
 }
 
