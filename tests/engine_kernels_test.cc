@@ -10,6 +10,7 @@
 #include <random>
 
 #include "engine/kernels.h"
+#include "engine/layer_ops.h"
 #include "engine/model.h"
 #include "engine/panels.h"
 #include "engine/prefill.h"
@@ -281,7 +282,7 @@ TEST(EngineRounded, EverySetGivesTheSameBits) {
   for (uint32_t j = 0; j < 512; ++j) {  // halves of a code
     x[j] = j % 32 == 0 ? kRoundedMost : std::round(x[j] * 100) + 0.5f;
   }
-  for (uint32_t j = 512; j < 1024; ++j) x[j] *= 1e-20f;  // some below the least
+  for (uint32_t j = 512; j < 1024; ++j) x[j] *= j < 768 ? 1e-21f : 1e-20f;  // below the least
   x[2000] = NAN, x[3000] = INFINITY;
   std::vector<int8_t> expected(rounded_bytes(kN));
   std::vector<float> scales(2 * kN / 32);
@@ -392,6 +393,23 @@ TEST(EngineKernels, AMatrixMultipliesTheRowsAskedFor) {
       ASSERT_NEAR(one[r], exact, near) << r;
     }
     EXPECT_EQ(all, one);
+  }
+}
+
+TEST(EngineLayerOps, ANormOfAnyWidthIsItsDefinition) {
+  for (uint32_t width : {1u, 7u, 8u, 20u, 33u, 576u}) {
+    auto x = random_values(width, width), weight = random_values(width, width + 1);
+    double squares = 0;
+    for (float v : x) squares += double{v} * v;
+    const double scale = 1 / std::sqrt(squares / width + 1e-5);
+    std::vector<float> out(width);
+    rms_norm(x.data(), weight, 1e-5f, out.data());
+    for (uint32_t i = 0; i < width; ++i) {
+      const double expected = x[i] * scale * weight[i];
+      EXPECT_NEAR(out[i], expected, 3e-7 * std::fabs(expected)) << width;
+    }
+    rms_norm(x.data(), weight, 1e-5f, x.data());
+    EXPECT_EQ(x, out) << width;
   }
 }
 
