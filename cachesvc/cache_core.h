@@ -13,6 +13,10 @@
 // Threads: every call, and every callback, on the loop thread; only pool() may be used from others.
 // Pure jobs on immutable input (codec, packing, SSD files) run on the worker executor; nothing
 // blocks the loop. A callback runs exactly once, possibly before the call returns.
+//
+// Memory: where there is none, a call answers `busy` and leaves what is stored as it was. A handler
+// of the loop may throw std::bad_alloc, with its callback run: whoever runs the loop catches it
+// there and goes on.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -74,7 +78,8 @@ class CacheCore {
   /// Opens and recovers the SSD directory on the calling thread, before anything is served. `loop`
   /// runs one handler at a time (an io_context with one run(), or a test's); `workers` compute and
   /// may be the same; `disk` (none: the workers) runs what a device that hangs may block for ever.
-  /// Returns: invalid_argument (an option), and what SsdTier::open and recover return.
+  /// Returns: invalid_argument (an option), busy (no memory), and what SsdTier::open and recover
+  /// return.
   static Result<std::unique_ptr<CacheCore>> create(CacheOptions options,
                                                    boost::asio::any_io_executor loop,
                                                    boost::asio::any_io_executor workers,
@@ -129,8 +134,13 @@ class CacheCore {
   const std::shared_ptr<RamPool>& pool() const;
   const CacheOptions& options() const;
 
- private:
   class Impl;  // cachesvc/cache_core_impl.h
+
+ private:
+  static Result<std::unique_ptr<CacheCore>> make(CacheOptions options,
+                                                 boost::asio::any_io_executor loop,
+                                                 boost::asio::any_io_executor workers,
+                                                 boost::asio::any_io_executor disk);
   explicit CacheCore(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };

@@ -32,16 +32,17 @@ bool CacheCore::Impl::hold_spills() {
     return false;
   }
   if (budget_timer_) return true;
-  ++count_.spills_held;
-  budget_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, at);
-  budget_timer_->async_wait([weak = weak_from_this()](boost::system::error_code error) {
+  auto timer = std::make_unique<boost::asio::steady_timer>(loop_, at);
+  timer->async_wait([weak = weak_from_this()](boost::system::error_code error) {
     auto self = weak.lock();
     if (error || !self || self->closed_) return;
     self->budget_timer_.reset();
     self->pump_spill();
     self->check_drained();
   });
-  later([this] { check_commit_waits(); });
+  budget_timer_ = std::move(timer);
+  ++count_.spills_held;
+  spill_wake_->ask();
   return true;
 }
 

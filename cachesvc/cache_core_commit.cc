@@ -32,18 +32,20 @@ Status coverage_error(const RealmState& realm, const Shortfall& s, uint32_t toke
 
 void CacheCore::Impl::commit(uint64_t session, uint64_t id, Durability wait_for, Deadline deadline,
                              Done<Result<CommitReply>> done) {
-  auto call = begin<Result<CommitReply>>(session, deadline, std::move(done));
   Reservation* r = find_reservation(session, id);
-  if (call->finished()) return r ? end_reservation(id) : void();
+  EndGuard guard(*this, r ? id : 0);  // however it ends, but where it waits for puts
+  auto call = begin<Result<CommitReply>>(session, deadline, std::move(done));
+  if (call->finished()) return;
   if (!r) return call->fail({StatusCode::not_found, "no such reservation"});
   adopt_from_others(*r, deadline);
   r = find_reservation(session, id);
   if (!r) return call->fail({StatusCode::not_found, "the reservation ended"});
   if (r->encoding.empty()) return commit_now(session, id, wait_for, call);
   r->when_idle.push_back([this, session, id, wait_for, call] {
-    if (call->finished()) return end_reservation(id);
-    commit_now(session, id, wait_for, call);
+    EndGuard idle(*this, id);
+    if (!call->finished()) commit_now(session, id, wait_for, call);
   });
+  guard.keep();
 }
 
 // Blocks and tail that were there at reserve and are gone: they and all after them aren't stored.
@@ -109,6 +111,7 @@ std::vector<Record*> CacheCore::Impl::publish(Reservation& r, uint32_t tokens, C
            std::tuple(attached_b, b->first_token, b->name);
   });
   std::vector<Record*> fresh;
+  fresh.reserve(objects.size());
   for (const RamObject& object : objects) {
     if (object->end_token() > tokens) continue;
     if (find_usable(object->name)) {
@@ -120,7 +123,12 @@ std::vector<Record*> CacheCore::Impl::publish(Reservation& r, uint32_t tokens, C
       reply.lost.push_back(object->name);
       continue;
     }
-    index_.set_ram(*record, object);
+    try {
+      index_.set_ram(*record, object);
+    } catch (const std::bad_alloc&) {
+      index_.remove(*record);  // in no tier
+      throw;
+    }
     fresh.push_back(record);
     ++count_.objects_committed;
   }
@@ -176,10 +184,14 @@ void CacheCore::Impl::commit_now(uint64_t session, uint64_t id, Durability wait_
   uint32_t tokens = find_lost(r, reply);
   if (tokens == n) {
     if (Status s = check_coverage(r, n); !s.ok()) {
-      end_reservation(id);
+      end_reservation(id);  // before the client may ask for room anew
       return call->fail(s);
     }
   }
+  Rollback unqueued([&] {
+    some_unqueued_ = options_.spill_when == SpillWhen::commit;
+    spill_wake_->ask();
+  });
   std::vector<Record*> fresh = publish(r, tokens, reply);
   supersede_tails(r, tokens);
   auto query = std::span<const Token>(r.query.tokens).first(tokens);
@@ -205,6 +217,7 @@ void CacheCore::Impl::commit_now(uint64_t session, uint64_t id, Durability wait_
       if (record->dirty() && !record->spill_refused) enqueue_spill(*record);
     }
   }
+  unqueued.done();
   end_reservation(id);
   commit_waits_.push_back(std::move(wait));
   pump_spill();
@@ -235,26 +248,22 @@ bool CacheCore::Impl::stuck(const CommitWait& wait) {
   return false;
 }
 
-void CacheCore::Impl::check_commit_waits() {
-  std::vector<std::pair<std::shared_ptr<Call<Result<CommitReply>>>, CommitReply>> done;
+void CacheCore::Impl::check_commit_waits() noexcept {
+  std::list<CommitWait> done;
   bool wants_sync = false;
   for (auto it = commit_waits_.begin(); it != commit_waits_.end();) {
-    if (it->call->finished()) {
-      it = commit_waits_.erase(it);
-      continue;
-    }
-    Durability level = level_of(*it);
-    if (level >= it->wait_for || stuck(*it)) {
-      it->reply.level = level;
-      done.emplace_back(it->call, std::move(it->reply));
-      it = commit_waits_.erase(it);
+    auto wait = it++;
+    Durability level = level_of(*wait);
+    if (wait->call->finished() || level >= wait->wait_for || stuck(*wait)) {
+      wait->reply.level = level;
+      done.splice(done.end(), commit_waits_, wait);
     } else {
-      wants_sync |= it->wait_for == Durability::durable && level == Durability::spilled;
-      ++it;
+      wants_sync |= wait->wait_for == Durability::durable && level == Durability::spilled;
     }
   }
-  if (wants_sync) schedule_sync();
-  for (auto& [call, reply] : done) call->finish(std::move(reply));
+  // Without memory with the next check, or at the call's time-out.
+  if (wants_sync) (void)if_memory([&] { schedule_sync(); });
+  for (CommitWait& wait : done) wait.call->finish(std::move(wait.reply));
 }
 
 }  // namespace kv

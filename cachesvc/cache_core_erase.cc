@@ -65,31 +65,14 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
   if (!state.ok()) return call->fail(state.status());
   auto targets = *state ? erase_targets(**state, query) : namespace_targets(session, query);
   if (!targets.ok()) return call->fail(targets.status());
-  std::vector<ObjectName> names;
-  for (Record* r : *targets) {
-    names.push_back(r->name);
-    if (r->spill_queued) spill_queue_bytes_ -= r->payload_bytes;
-    index_.remove(*r);
-  }
-  uint64_t removed = names.size();
-  count_.erased_objects += removed;
-  check_commit_waits();
-  pump_room();
-  // All of a model or namespace: its memory goes back to the system, not only to the pool.
-  bool trim = query.tokens.empty(), whole_namespace = model == 0;
-  if (!ssd_) {
-    on_worker([pool = pool_, trim] {
-      if (trim) pool->trim();
-      return true;
-    }, [call, removed](bool) { call->finish(removed); });
-    if (!opening_) release_realms();
-    return;
-  }
-  auto finish = [this, call, removed, whole_namespace](Status status) {
+  uint64_t removed = targets->size();
+  auto finish = [this, call, removed, whole_namespace = model == 0](Status status) {
     uint64_t unknown = recovery_.other_key_files + recovery_.newer_files;
     if (whole_namespace && unknown > 0) {
-      event(EventKind::erase_failed, std::to_string(unknown) + " files of another key or version "
-                                     "may hold something of the namespace");
+      event(EventKind::erase_failed, [&] {
+        return std::to_string(unknown) + " files of another key or version may hold something of "
+                                         "the namespace";
+      });
     }
     if (uint64_t files = recovery_.unreadable_objects; status.ok() && files > 0) {
       status = {StatusCode::io_error, std::to_string(files) +
@@ -97,84 +80,93 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
                                           "hold may be there after the next one"};
     }
     // Of an erase that was queued before this one and has failed since, too.
-    if (size_t files = left_files().size(); status.ok() && files > 0) {
-      status = {StatusCode::io_error, std::to_string(files) + " files could not be removed"};
+    sort_out_left_files({});
+    if (status.ok() && !left_files_.empty()) {
+      status = {StatusCode::io_error, "some files could not be removed"};
     }
     if (status.ok()) return call->finish(removed);
-    event(EventKind::erase_failed, status.message());
+    event(EventKind::erase_failed, [&] { return status.message(); });
     call->fail(status);
   };
-  if (trim) {
-    on_worker([pool = pool_] {
-      pool->trim();
-      return true;
-    }, [](bool) {});
+  // All of a model or namespace: its memory goes back to the system, not only to the pool.
+  auto trim = task([pool = pool_, all = query.tokens.empty()]() -> Status {
+    if (all) pool->trim();
+    return {};
+  }, ssd_ ? std::function<void(Status)>([](Status) {}) : finish);
+  Parts parts = ssd_ ? parts_of(*targets) : Parts{};
+  std::set<const Record*> own;
+  if (!left_files_.empty()) own.insert(targets->begin(), targets->end());
+  std::vector<std::shared_ptr<Unlinks>> unlinks;
+  Tasks tasks;
+  if (ssd_) tasks = erase_tasks(parts.size() + left_files_.size(), unlinks, model == 0, finish);
+  // From here on nothing fails: what the index forgets is unlinked.
+  sort_out_left_files(own);
+  left_files_.splice(left_files_.end(), parts);
+  for (auto& u : unlinks) {
+    if (!left_files_.empty()) u->parts.splice(u->parts.end(), left_files_, left_files_.begin());
   }
-  auto left = left_files();
-  left_files_.clear();
-  names.insert(names.end(), left.begin(), left.end());
-  erase_files(std::move(names), whole_namespace, std::move(finish));
+  for (Record* r : *targets) {
+    if (r->spill_queued) spill_queue_bytes_ -= r->payload_bytes;
+    index_.remove(*r);
+  }
+  count_.erased_objects += removed;
+  trim->submit(workers_);
+  for (auto& t : tasks) ssd_queue_->submit(std::move(t));
+  check_commit_waits();
+  room_wake_->ask();
   if (!opening_) release_realms();
 }
 
-// The files, then the catalog forgets the tokens. All is queued at once, behind every write under
-// way and before any later one, so that nothing comes back; in parts, so that what takes long is
-// not taken for a device that hangs.
-void CacheCore::Impl::erase_files(std::vector<ObjectName> names, bool and_scrub,
-                                  std::function<void(Status)> done) {
-  auto first_error = std::make_shared<Status>();
-  for (size_t at = 0; at < names.size(); at += kErasedAtATime) {
-    auto from = names.begin() + static_cast<ptrdiff_t>(at);
-    auto count = static_cast<ptrdiff_t>(std::min(kErasedAtATime, names.size() - at));
-    unlink({from, from + count}, [first_error](Status status) {
-      if (first_error->ok()) *first_error = std::move(status);
-    });
+CacheCore::Impl::Parts CacheCore::Impl::parts_of(const std::vector<Record*>& records) {
+  Parts parts;
+  for (const Record* r : records) {
+    if (parts.empty() || parts.back().size() == kErasedAtATime) parts.emplace_back();
+    parts.back().push_back(r->name);
   }
+  return parts;
+}
+
+// One for each part of the files, then the catalog forgets the tokens. All is queued at once,
+// behind every write under way and before any later one, so that nothing comes back; in parts, so
+// that what takes long is not taken for a device that hangs.
+CacheCore::Impl::Tasks CacheCore::Impl::erase_tasks(size_t parts,
+                                                    std::vector<std::shared_ptr<Unlinks>>& unlinks,
+                                                    bool and_scrub,
+                                                    std::function<void(Status)> done) {
+  Tasks tasks;
+  auto first_error = std::make_shared<Status>();
   auto end = [done = std::move(done), first_error](Status status) {
     done(first_error->ok() ? status : *first_error);
   };
-  if (and_scrub) return scrub(std::move(end));
-  on_ssd([ssd = ssd_] { return ssd->checkpoint(); }, std::move(end));
-}
-
-// Of what the index knows no more. Those that stay (an error, no memory) are remembered: an erase
-// that says that it is done has left none. There are never more than files in the directory.
-void CacheCore::Impl::unlink(std::vector<ObjectName> names, std::function<void(Status)> done) {
-  auto shared = std::make_shared<const std::vector<ObjectName>>(std::move(names));
-  on_ssd([ssd = ssd_, shared] { return ssd->erase(*shared).status(); },
-         [this, shared, done = std::move(done)](Status status) {
-    if (!status.ok()) left_files_.insert(shared->begin(), shared->end());
-    done(std::move(status));
-  });
-}
-
-// What was stored anew since then is left no longer: its record tells of its file, or its write is
-// under way.
-std::vector<ObjectName> CacheCore::Impl::left_files() {
-  std::vector<ObjectName> names;
-  for (const ObjectName& name : left_files_) {
-    const Record* r = index_.find(name);
-    bool anew = r && (r->on_ssd() || r->spill_queued || r->known_file_bytes > 0);
-    if (!anew) names.push_back(name);
+  for (size_t i = 0; i < parts; ++i) {
+    auto part = std::make_shared<Unlinks>(weak_from_this());
+    tasks.push_back(ssd_task([ssd = ssd_, part] { return part->run(*ssd); },
+                             [part, first_error](Status status) {
+      if (first_error->ok()) *first_error = std::move(status);
+    }));
+    unlinks.push_back(std::move(part));
   }
-  return names;
+  if (and_scrub) {
+    tasks.push_back(scrub_task(std::move(end)));
+  } else {
+    tasks.push_back(ssd_task([ssd = ssd_] { return ssd->checkpoint(); }, std::move(end)));
+  }
+  return tasks;
 }
 
 // A full SSD makes room for the new catalog once, as it does for objects.
-void CacheCore::Impl::scrub(std::function<void(Status)> done) {
+std::shared_ptr<WorkerTask> CacheCore::Impl::scrub_task(std::function<void(Status)> done) {
   struct Attempt {
     Status status;
-    uint64_t needed;
+    uint64_t needed = 0;
   };
-  on_ssd([ssd = ssd_]() -> Attempt {
+  return ssd_task([ssd = ssd_]() -> Result<Attempt> {
     Status status = ssd->scrub();
-    return {std::move(status), ssd->scrub_room()};
-  }, [this, done = std::move(done)](Attempt first) {
-    bool full = first.status.code() == StatusCode::resource_exhausted;
-    auto victims = full ? ssd_victims(first.needed) : std::vector<ObjectName>{};
-    if (victims.empty()) return done(first.status);
-    unlink(victims, [](Status) {});
-    on_ssd([ssd = ssd_] { return ssd->scrub(); }, done);
+    return Attempt{std::move(status), ssd->scrub_room()};
+  }, [this, done = std::move(done)](Result<Attempt> first) {
+    if (!first.ok()) return done(first.status());
+    if (first->status.code() != StatusCode::resource_exhausted) return done(first->status);
+    on_ssd_with_room(first->needed, [ssd = ssd_] { return ssd->scrub(); }, done);
   });
 }
 
@@ -257,9 +249,7 @@ void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
   }
   retry_spills(SIZE_MAX);
   // Whatever waits for eviction, is leased, or found the queue full when it was committed.
-  for (Record* r : index_.dirty_records()) {
-    if (!r->spill_queued && !r->spill_refused) enqueue_spill(*r);
-  }
+  queue_dirty();
   flush_touches();
   drain_checks_.push_back([this, call] {
     charge_writes();
@@ -277,12 +267,12 @@ void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
   check_drained();
 }
 
-void CacheCore::Impl::check_drained() {
+void CacheCore::Impl::check_drained() noexcept {
   if (drain_checks_.empty() || packing_ || writing_) return;
   pump_spill();
-  if (packing_ || (budget_timer_ && !held_up())) return;
+  if (packing_ || (budget_timer_ ? !held_up() : !spill_queue_.empty() && !writes_hang())) return;
   auto checks = std::exchange(drain_checks_, {});
-  for (auto& check : checks) check();
+  for (auto& check : checks) (void)if_memory(check);  // its call answers when it is dropped
 }
 
 }  // namespace kv

@@ -283,11 +283,11 @@ void CacheCore::Impl::verify_hit(std::shared_ptr<FetchCall> f, const Hit& hit) {
   }
   if (wanted.empty() || std::exchange(f->verified, true)) return fetch_reply(f, hit);
   auto left = std::make_shared<size_t>(wanted.size());
-  auto pins = pin_all(used);
+  auto pins = std::make_shared<Pins>(pin_all(used));
   for (Record* r : wanted) {
     verify_ram(*r, [this, f, left, pins] {
       if (--*left > 0) return;
-      unpin_all(pins);
+      pins->release();
       fetch_step(f);
     });
   }
@@ -295,7 +295,7 @@ void CacheCore::Impl::verify_hit(std::shared_ptr<FetchCall> f, const Hit& hit) {
 
 // Reads what is missing, a window at a time: room for all first, then the jobs; then the next step.
 struct CacheCore::Impl::FetchBatch {
-  std::vector<PinnedName> pins;    // what is in RAM already makes no room for the rest
+  Pins pins;                       // what is in RAM already makes no room for the rest
   std::vector<PinnedName> wanted;  // from `next` on: not begun
   size_t next = 0;
   size_t left = 0;                 // jobs of this window that run, and the window itself
@@ -343,18 +343,18 @@ void CacheCore::Impl::promote_window(std::shared_ptr<FetchCall> f,
     Record* r = find_pinned(batch->wanted[batch->next]);
     if (!r || r->ram || !r->on_ssd()) continue;
     if (promoting(*r)) {
-      ++batch->left;
       join_promotion(*r, one_done);
+      ++batch->left;
       continue;
     }
     Room need = room_to_promote(*r);
     bool fits = need.promotion <= window && need.stored <= batch->room->stored.bytes();
     if (!fits && batch->left > 1) break;  // the next window's
     if (!fits) continue;  // somebody else's read of it had failed: the next step plans for it
-    ++batch->left;
     window -= need.promotion;
     // The window pays.
     promote(*r, batch->room->stored.split(need.stored), Charge(), one_done, batch->room);
+    ++batch->left;
   }
   one_done(Status());
 }

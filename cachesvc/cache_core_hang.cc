@@ -7,8 +7,8 @@ namespace kv {
 
 void CacheCore::Impl::watch_ssd() {
   if (ssd_watch_ || writes_hang_) return;
-  ssd_watch_ = std::make_unique<boost::asio::steady_timer>(loop_, options_.io_timeout);
-  ssd_watch_->async_wait(
+  auto timer = std::make_unique<boost::asio::steady_timer>(loop_, options_.io_timeout);
+  timer->async_wait(
       [weak = weak_from_this(), ended = ssd_jobs_ended_](boost::system::error_code error) {
         auto self = weak.lock();
         if (error || !self || self->closed_) return;
@@ -16,23 +16,27 @@ void CacheCore::Impl::watch_ssd() {
         if (self->ssd_jobs_ended_ == self->ssd_jobs_) return;  // idle
         if (self->ssd_jobs_ended_ != ended) return self->watch_ssd();
         self->writes_hang_ = true;
-        self->event(EventKind::hang, "a write");
+        self->event(EventKind::hang, [] { return "a write"; });
         ++self->count_.io_timeouts;
         if (auto open = std::exchange(self->open_anyway_, nullptr)) open();
         self->check_commit_waits();
-        self->pump_room();
+        self->room_wake_->ask();
       });
+  ssd_watch_ = std::move(timer);
 }
 
-void CacheCore::Impl::ssd_returned() {
+void CacheCore::Impl::ssd_returned() noexcept {
   ++ssd_jobs_ended_;
   if (!std::exchange(writes_hang_, false)) return;
-  event(EventKind::hang_over, "writes");
-  if (ssd_jobs_ended_ < ssd_jobs_) watch_ssd();
-  later([this] {
-    pump_spill();
-    check_commit_waits();
-  });
+  event(EventKind::hang_over, [] { return "writes"; });
+  if (ssd_jobs_ended_ < ssd_jobs_) (void)if_memory([&] { watch_ssd(); });  // or with the next job
+  spill_wake_->ask();
+}
+
+void CacheCore::Impl::go_on_spilling() noexcept {
+  pump_spill();
+  check_commit_waits();
+  check_drained();
 }
 
 }  // namespace kv

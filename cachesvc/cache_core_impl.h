@@ -2,14 +2,15 @@
 // cachesvc/cache_core*.
 //
 // Everything runs on the loop executor unless a comment says "worker"; a worker gets values and
-// returns values. Files: _recover, _warm, _open, _reserve, _put (+ _encode, _needs), _adopt,
-// _commit, _fetch, _verify, _promote, _spill, _scrub, _room, _erase, each with the verbs of that
-// name; _index (+ _plan, _ends, _orphans): ObjectIndex.
+// returns values. Each step may throw std::bad_alloc: the process that it belongs to is dropped
+// then, and what it owned ends by itself (cache_core_task.h); what many processes share is left as
+// it was, or as a sound whole with less in it. Files: _recover, _warm, _open, _reserve, _put
+// (+ _encode, _needs), _adopt, _commit, _fetch, _verify, _promote, _spill, _scrub, _hang, _budget,
+// _room, _erase, each with the verbs of that name; _index (+ _plan, _ends, _orphans): ObjectIndex.
 #pragma once
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <deque>
 #include <list>
 #include <map>
@@ -17,6 +18,7 @@
 
 #include "cachesvc/cache_core.h"
 #include "cachesvc/cache_core_call.h"
+#include "cachesvc/cache_core_counters.h"
 #include "cachesvc/cache_core_index.h"
 #include "cachesvc/cache_core_needs.h"
 #include "cachesvc/write_budget.h"
@@ -26,25 +28,6 @@
 namespace kv {
 
 using Clock = std::chrono::steady_clock;
-
-/// Counters of stats, by the names in cache_core.h.
-#define KV_CACHE_COUNTERS(X)                                                                      \
-  X(lookups) X(fetches) X(stores) X(commits) X(aborts) X(reservations_expired) X(hit_tokens_ram)  \
-  X(hit_tokens_ssd) X(miss_tokens) X(fetch_misses) X(puts_duplicate) X(copies)                    \
-  X(objects_committed) X(objects_lost) X(commits_foreign) X(encoded_planes)                       \
-  X(encode_raw_fallbacks) X(nonfinite_planes) X(spills_queued) X(spills_deferred)                 \
-  X(spills_held) X(spills_written) X(spills_failed) X(spills_dropped) X(spill_raw_bytes)          \
-  X(spill_packed_bytes)                                                                           \
-  X(promotions) X(promotion_joins) X(promotion_failures) X(ram_evicted_clean)                     \
-  X(ram_evicted_dirty) X(ssd_evicted) X(erased_objects) X(superseded_tails)                       \
-  X(adopted_supplements) X(warm_objects) X(ram_verified) X(ram_damaged)                           \
-  X(scrubbed_files) X(scrubbed_bytes) X(scrub_passes) X(scrub_damaged)                            \
-  X(quarantined) X(read_io_errors) X(io_timeouts) X(busy)
-struct Counters {
-#define KV_COUNTER(name) uint64_t name = 0;
-  KV_CACHE_COUNTERS(KV_COUNTER)
-#undef KV_COUNTER
-};
 
 /// A model as some namespace has it. Sessions, reservations and waiting commits hold it; one that
 /// nobody holds and nothing is stored of makes room for others.
@@ -63,6 +46,23 @@ struct ModelState {
 struct PinnedName {
   ObjectName name;
   uint64_t serial;
+};
+
+/// Pins of one process, given back when it ends, on the loop.
+class Pins {
+ public:
+  Pins() = default;
+  explicit Pins(std::weak_ptr<CacheCore::Impl> core) : core_(std::move(core)) {}
+  Pins(Pins&& other) noexcept { *this = std::move(other); }
+  Pins& operator=(Pins&& other) noexcept;
+  ~Pins() { release(); }
+  void release() noexcept;
+  void forget() noexcept { core_.reset(); }  ///< the core is closed: nothing to give back
+
+ private:
+  friend class CacheCore::Impl;
+  std::weak_ptr<CacheCore::Impl> core_;
+  std::vector<PinnedName> names_;
 };
 
 struct SessionState {
@@ -88,7 +88,8 @@ struct Reservation {
   std::vector<std::function<void()>> when_idle;
   Charge stored, index;         ///< what its missing objects will need
   Charge query_charge;          ///< for `query` and `blocks`
-  std::vector<PinnedName> pins;
+  Pins pins;
+  Clock::time_point expires;
   std::unique_ptr<boost::asio::steady_timer> timer;
 };
 
@@ -102,14 +103,13 @@ struct RoomCharges {
 };
 using RoomDone = std::function<void(Result<std::shared_ptr<RoomCharges>>)>;
 
-/// Lets leases release their pins from any thread, also after the core is gone.
-class LoopGate;
-
 class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
  public:
   Impl(CacheOptions o, boost::asio::any_io_executor loop, boost::asio::any_io_executor workers,
        boost::asio::any_io_executor disk, std::shared_ptr<RamPool> pool);
-  void close();
+  void start();
+  void close() noexcept;
+  bool closed() const { return closed_; }
 
   // start (_recover, _warm)
   Status open_ssd();
@@ -123,14 +123,15 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
     Record* record;
     const KnownObject* known;
   };
-  void adopt_objects(std::vector<KnownObject> objects);
+  void adopt_objects(const std::vector<KnownObject>& objects);
   bool adopt_object(const KnownObject& known, bool last, std::vector<Adopted>& linked);
-  void reconcile();
-  void reconcile_in(std::chrono::microseconds pause);
-  void place(std::vector<KnownObject> objects, std::chrono::microseconds pause);
+  void reconcile() noexcept;
+  void read_files();
+  void place(std::chrono::microseconds pause) noexcept;
+  void reconcile_after(std::chrono::microseconds pause) noexcept;
   bool room_in_index(const std::vector<KnownObject>& objects);
   uint64_t index_limit() const;
-  void reconciled();
+  void reconciled() noexcept;
   /// Valid files may belong to a model or profile that seems unused.
   bool files_unknown() const { return recovery_.unread > 0 || some_unreadable_; }
   /// Plain records and profiles may be those of files that another key sealed.
@@ -141,7 +142,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
   // calls
   Result<uint64_t> connect(const std::string& ns);
-  void disconnect(uint64_t session);
+  void disconnect(uint64_t session) noexcept;
   Result<std::shared_ptr<ModelState>> model_of(uint64_t session, uint32_t handle);
   template <typename T>
   std::shared_ptr<Call<T>> begin(uint64_t session, Deadline deadline, Done<T> done);
@@ -150,21 +151,20 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
   // _open
   void open(uint64_t session, OpenRequest request, Deadline deadline, Done<Result<OpenReply>> done);
+  struct OpenJob;
   void next_open();
-  void open_done();
-  void run_open(uint64_t session, OpenRequest request,
-                std::shared_ptr<Call<Result<OpenReply>>> call);
+  void run_open(std::shared_ptr<OpenJob> job);
   struct OpenPlan;
   Result<OpenPlan> plan_open(const std::string& ns, const OpenRequest& request);
   OpenReply open_reply(SessionState& session, const std::shared_ptr<ModelState>& model);
-  void finish_open(const OpenPlan& plan, uint64_t session,
-                   std::shared_ptr<Call<Result<OpenReply>>> call);
+  void finish_open(const OpenPlan& plan, OpenJob& job);
   void write_records(ModelState& model);
+  struct RecordsJob;
   void put_records(ModelRecord record, std::shared_ptr<const Profile> profile,
-                   std::function<void(Status)> done);
+                   std::shared_ptr<ModelState> model, std::function<void(Status)> done);
   bool unused(const std::shared_ptr<ModelState>& model) const;
   void release_models();
-  void release_realms(std::vector<Id> gone_models = {});
+  void release_realms(std::vector<Id> gone_models = {}) noexcept;
 
   // _reserve
   void reserve(uint64_t session, ReserveRequest request, Deadline deadline,
@@ -173,8 +173,10 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   Room room_of(const Reservation& r, const std::vector<Need>& needs);
   Status fits(const Reservation& r, const Room& room);
   void arm(Reservation& r);
+  void reservation_timer(uint64_t id, const boost::system::error_code& error);
   Reservation* find_reservation(uint64_t session, uint64_t id);
-  void end_reservation(uint64_t id);
+  void end_reservation(uint64_t id) noexcept;
+  class EndGuard;
 
   // _put
   struct PutJob;
@@ -190,7 +192,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void charge_put(std::shared_ptr<PutJob> job);
   void put_room(const PutJob& job, Room room, RoomDone done);
   void run_put(std::shared_ptr<PutJob> job);
-  void finish_put(std::shared_ptr<PutJob> job, Result<RamObject> result);
+  void finish_put(PutJob& job, Result<RamObject> result) noexcept;
+  void keep_finished(Reservation& r, const RamObject& object, Charge& index);
 
   // _adopt
   struct Sources;
@@ -215,7 +218,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void supersede_tails(Reservation& r, uint32_t tokens);
   Durability level_of(const CommitWait& wait);
   bool stuck(const CommitWait& wait);
-  void check_commit_waits();
+  void check_commit_waits() noexcept;
   void abort(uint64_t session, uint64_t id, Deadline deadline, Done<Status> done);
 
   // _fetch
@@ -238,13 +241,13 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void fetch_reply(std::shared_ptr<FetchCall> call, const Hit& hit);
   void fetch_decode(std::shared_ptr<FetchCall> call, FetchReply reply);
   void finish_fetch(const FetchCall& call, FetchReply reply);
-  std::shared_ptr<const void> lease_hold(std::vector<PinnedName> pins);
+  std::shared_ptr<const void> lease_hold(Pins pins);
 
   // _verify
   bool due(const Record& record) const;
   void verify_hit(std::shared_ptr<FetchCall> call, const Hit& hit);
   void verify_ram(const Record& record, std::function<void()> done);
-  void lose_ram(Record& record);
+  void lose_ram(Record& record) noexcept;
 
   // _promote
   struct ReadJob;
@@ -256,9 +259,10 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void promotion_timeout(const ObjectName& name, uint64_t serial, uint64_t ended_reads);
   void join_promotion(Record& record, std::function<void(Status)> done);
   bool promoting(const Record& record) const;
-  void promoted(const ObjectName& name, uint64_t serial, Result<RamObject> result);
-  bool lose_file(Record& record, const Status& status);
-  void lose(Record& record);
+  void promoted(const ObjectName& name, uint64_t serial, Result<RamObject> result) noexcept;
+  bool lose_file(Record& record, const Status& status) noexcept;
+  void note_loss(const ObjectName& name);
+  void lose(Record& record) noexcept;
   Room room_to_promote(const Record& record) const;
 
   // _room
@@ -278,21 +282,31 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   struct SpillItem;
   bool enqueue_spill(Record& record);
   void defer_spill(Record& record);
+  void queue_dirty();
   void refill_spill_queue();
   bool wait_for_records(SpillBatch& batch);
-  void records_written();
-  void pump_spill();
+  void records_written() noexcept;
+  void pump_spill() noexcept;
+  void pump_later() noexcept;
+  void go_on_spilling() noexcept;
+  void start_batch();
   bool hold_spills();
   bool held_up() const;
   void order_by_use();
   void pack_batch(std::shared_ptr<SpillBatch> batch);
-  void write_batch(std::shared_ptr<SpillBatch> batch);
+  void write_batch(std::shared_ptr<SpillBatch> batch) noexcept;
   std::vector<ObjectName> ssd_victims(uint64_t bytes);
+  void batch_written(std::shared_ptr<SpillBatch> batch,
+                     Result<std::vector<PutResult>> results) noexcept;
+  void item_written(const SpillItem& item, const PutResult& result) noexcept;
   void check_known_file(const Record& record);
-  void batch_written(std::shared_ptr<SpillBatch> batch, std::vector<PutResult> results);
-  void finish_batch(std::shared_ptr<SpillBatch> batch);
-  void spill_failed(Record& record);
-  void write_failed(const std::string& what, const Status& status) const;
+  void finish_batch(std::shared_ptr<SpillBatch> batch) noexcept;
+  void fail_batch(std::shared_ptr<SpillBatch> batch) noexcept;
+  void write_step(std::shared_ptr<SpillBatch> batch);
+  void write_in_place(std::shared_ptr<SpillBatch> batch,
+                      std::shared_ptr<std::vector<FileImage>> images, uint64_t short_by);
+  void spill_failed(Record& record) noexcept;
+  void write_failed(const ObjectName* name, const Status& status) const noexcept;
   void schedule_spill_retry();
   void retry_spills(size_t most);
   void charge_writes();
@@ -305,15 +319,17 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void note_touches(const std::vector<Record*>& records);
 
   // _scrub
-  void scrub_in(Clock::duration pause);
+  void scrub_in(Clock::duration pause) noexcept;
   void scrub_next();
   void scrub_list();
-  void scrub_found(FileKind kind, const PinnedName& which, const std::string& reason);
+  void scrub_found(FileKind kind, const PinnedName& which);
   void rewrite_record(FileKind kind, const Id& id);
 
   // _hang
   void watch_ssd();
-  void ssd_returned();
+  void ssd_returned() noexcept;
+  /// A job of the SSD from its making to its result, or to its end without one.
+  struct SsdTurn;
   /// Reads that were given up have not returned: nothing more is read until they do.
   bool reads_hang() const { return late_reads_ > 0; }
   /// What changes the SSD has not moved for io_timeout: nobody waits for it.
@@ -324,52 +340,57 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
              Done<Result<uint64_t>> done);
   void erase_now(uint64_t session, uint32_t model, const Query& query,
                  std::shared_ptr<Call<Result<uint64_t>>> call);
-  void erase_files(std::vector<ObjectName> names, bool and_scrub,
-                   std::function<void(Status)> done);
-  void unlink(std::vector<ObjectName> names, std::function<void(Status)> done);
-  std::vector<ObjectName> left_files();
-  void scrub(std::function<void(Status)> done);
+  using Tasks = std::vector<std::shared_ptr<WorkerTask>>;
+  struct Unlinks;
+  using Parts = std::list<std::vector<ObjectName>>;
+  Tasks erase_tasks(size_t parts, std::vector<std::shared_ptr<Unlinks>>& unlinks, bool and_scrub,
+                    std::function<void(Status)> done);
+  Parts parts_of(const std::vector<Record*>& records);
+  std::shared_ptr<WorkerTask> scrub_task(std::function<void(Status)> done);
   Result<std::vector<Record*>> namespace_targets(uint64_t session, const Query& query);
   Result<std::vector<Record*>> erase_targets(const ModelState& model, const Query& query);
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
   StatsReply stats_now(const SsdStats& ssd) const;
   void drain(Deadline deadline, Done<Status> done);
-  void check_drained();
+  void check_drained() noexcept;
+
+  // _unlink
+  void sort_out_left_files(const std::set<const Record*>& own) noexcept;
 
   // shared
-  void event(EventKind kind, std::string text, uint64_t count = 1) const {
-    if (options_.on_event) options_.on_event({kind, std::move(text), count});
+  /// `text()`, if somebody listens and there is memory for it.
+  template <typename Text>
+  void event(EventKind kind, Text text, uint64_t count = 1) const noexcept {
+    if (options_.on_event) (void)if_memory([&] { options_.on_event({kind, text(), count}); });
   }
-  std::vector<PinnedName> pin_all(const std::vector<Record*>& records);
-  void unpin_all(const std::vector<PinnedName>& pins);
+  void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, Deadline deadline,
+                        Done<Result<Staging>> done);
+  Pins pin_all(const std::vector<Record*>& records);
+  void unpin_all(Pins& pins) noexcept { pins.release(); }
+  void release_pins(const std::vector<PinnedName>& pins) noexcept;
   Record* find_pinned(const PinnedName& pinned);
   Record* find_usable(const ObjectName& name);  ///< null also for one whose reads failed lately
   /// Runs `job` on a worker, then `then(result)` on the loop, unless the core is gone by then.
   template <typename Job, typename Then>
   void on_worker(Job job, Then then) {
-    run_on(workers_, std::move(job), std::move(then));
+    task(std::move(job), std::move(then))->submit(workers_);
   }
   /// As on_worker, one after another in the order of the calls: everything that changes the SSD.
   template <typename Job, typename Then>
   void on_ssd(Job job, Then then) {
-    ++ssd_jobs_;
-    watch_ssd();
-    run_on(ssd_strand_, std::move(job), [this, then = std::move(then)](auto result) mutable {
-      ssd_returned();
-      then(std::move(result));
-    });
+    ssd_queue_->submit(ssd_task(std::move(job), std::move(then)));
   }
-  template <typename Executor, typename Job, typename Then>
-  void run_on(Executor& executor, Job job, Then then) {
-    auto shared_job = std::make_shared<Job>(std::move(job));
-    boost::asio::post(executor, [weak = weak_from_this(), loop = loop_, job = std::move(shared_job),
-                                 then = std::move(then)]() mutable {
-      auto result = std::make_shared<decltype((*job)())>((*job)());
-      job.reset();  // its input is freed here, on the worker
-      boost::asio::post(loop, [weak, result = std::move(result), then = std::move(then)]() mutable {
-        if (auto self = weak.lock(); self && !self->closed_) then(std::move(*result));
-      });
-    });
+  /// All that can fail of on_ssd: what must not be half done makes its task first, and then
+  /// submits it to ssd_queue_.
+  template <typename Job, typename Then>
+  std::shared_ptr<WorkerTask> ssd_task(Job job, Then then);
+  /// As on_ssd; first the least recently used leaves go, of at least `bytes`.
+  template <typename Job, typename Then>
+  void on_ssd_with_room(uint64_t bytes, Job job, Then then);
+  template <typename Job, typename Then>
+  std::shared_ptr<WorkerTask> task(Job job, Then then) {
+    return std::make_shared<TaskOf<Impl, Job, Then>>(weak_from_this(), loop_, std::move(job),
+                                                     std::move(then));
   }
   /// `handler` later on the loop, unless the core is gone by then.
   template <typename Handler>
@@ -381,10 +402,13 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
   CacheOptions options_;
   boost::asio::any_io_executor loop_, workers_, disk_;
-  boost::asio::strand<boost::asio::any_io_executor> ssd_strand_;
+  std::shared_ptr<SerialQueue> ssd_queue_;
+  std::shared_ptr<WorkerTask> ssd_end_;  ///< the last of the queue
   std::shared_ptr<RamPool> pool_;
   std::shared_ptr<SsdTier> ssd_;  ///< null: no SSD tier
   std::shared_ptr<LoopGate> gate_;
+  std::shared_ptr<Wake> room_wake_, open_wake_, spill_wake_;  ///< pump_room, next_open, and:
+                                                              ///< go_on_spilling
   bool closed_ = false;
   ObjectIndex index_;
   Counters count_;
@@ -392,7 +416,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   Recovery recovery_;  ///< sums so far, without objects; `unread`: files still to be read
   bool some_unreadable_ = false;        ///< valid files may be among what could not be read
   bool reading_files_ = false;          ///< a part of those unread; its objects come to the loop
-  std::vector<KnownObject> unplaced_;   ///< read, and RAM had no room for them in the index yet
+  std::vector<KnownObject> unplaced_;   ///< read, and not yet in the index
   std::set<ObjectName> lost_meanwhile_; ///< since then: their files are gone, or going
   std::map<Id, std::shared_ptr<const Profile>> recovered_profiles_;  ///< until all is read
   std::unique_ptr<boost::asio::steady_timer> reconcile_timer_;
@@ -403,9 +427,9 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::map<std::pair<std::string, Id>, std::shared_ptr<ModelState>> models_;
   std::map<uint64_t, Reservation> reservations_;
   uint64_t next_reservation_ = 1;
-  std::map<CallBase*, std::shared_ptr<CallBase>> calls_;
+  std::map<CallBase*, std::weak_ptr<CallBase>> calls_;
 
-  std::deque<std::function<void()>> opens_;
+  std::deque<std::shared_ptr<OpenJob>> opens_;
   bool opening_ = false;
 
   struct RoomWaiter {
@@ -437,19 +461,21 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::string scrub_after_;             ///< the last one of those before; empty: a pass begins
   uint32_t scrub_waited_ = 0;           ///< times for the next one
   std::unique_ptr<boost::asio::steady_timer> scrub_timer_;
+  bool scrub_stopped_ = false;  ///< no memory for the timer: the next call goes on
 
   std::deque<PinnedName> spill_queue_;
   uint64_t spill_queue_bytes_ = 0;   ///< queued and in flight
   std::deque<PinnedName> spill_backlog_;  ///< found the queue full: each enters it when it can
+  bool some_unqueued_ = false;  ///< dirty, for lack of memory neither queued nor in failed_spills_
   std::deque<PinnedName> failed_spills_;  ///< to be tried again after io_backoff
   bool spills_work_ = false;  ///< one was written since the last such try
   std::unique_ptr<boost::asio::steady_timer> retry_timer_;
   std::shared_ptr<SpillBatch> packing_, writing_;
-  std::set<ObjectName> left_files_;  ///< were to go and could not: every erase tries them again
+  Parts left_files_;  ///< that are to go and could not: every erase tries them again
   std::vector<PinnedName> unsynced_; ///< spilled, folders not yet synced
-  bool syncing_ = false;
+  bool syncing_ = false, spill_timer_armed_ = false;
   uint64_t failed_syncs_ = 0;
-  std::unique_ptr<boost::asio::steady_timer> sync_timer_;
+  std::unique_ptr<boost::asio::steady_timer> sync_timer_, spill_timer_;
   std::vector<ObjectName> touched_;
   std::list<CommitWait> commit_waits_;
 
@@ -459,7 +485,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
 struct CacheCore::Impl::Promotion {
   uint64_t serial = 0;
-  std::vector<PinnedName> pins;
+  Pins pins;
   std::vector<std::function<void(Status)>> waiters;
   std::shared_ptr<ReadJob> job;
   std::unique_ptr<boost::asio::steady_timer> timer;  ///< io_timeout
@@ -474,9 +500,98 @@ struct CacheCore::Impl::CommitWait {
   std::shared_ptr<Call<Result<CommitReply>>> call;
 };
 
+/// Ends a reservation with its scope, unless told to keep it.
+class CacheCore::Impl::EndGuard {
+ public:
+  EndGuard(Impl& core, uint64_t id) : core_(core), id_(id) {}
+  ~EndGuard() {
+    if (!kept_) core_.end_reservation(id_);
+  }
+  EndGuard(const EndGuard&) = delete;  // ends it once
+  EndGuard& operator=(const EndGuard&) = delete;
+  void keep() { kept_ = true; }
+
+ private:
+  Impl& core_;
+  const uint64_t id_;
+  bool kept_ = false;
+};
+
+struct CacheCore::Impl::SsdTurn {
+  explicit SsdTurn(std::weak_ptr<Impl> impl) : core(std::move(impl)) {
+    if (auto self = core.lock()) ++self->ssd_jobs_;
+  }
+  ~SsdTurn() {
+    if (auto self = core.lock()) self->ssd_returned();
+  }
+  SsdTurn(const SsdTurn&) = delete;  // counted once
+  SsdTurn& operator=(const SsdTurn&) = delete;
+  std::weak_ptr<Impl> core;
+};
+
+/// Files on their way to SsdTier::erase; owned by a task's job and by what follows on the loop,
+/// where it ends: what it has not unlinked by then is left over.
+struct CacheCore::Impl::Unlinks {
+  explicit Unlinks(std::weak_ptr<Impl> impl) : core(std::move(impl)) {}
+  ~Unlinks() {
+    if (auto self = core.lock()) self->left_files_.splice(self->left_files_.end(), parts);
+  }
+  Unlinks(const Unlinks&) = delete;  // gives back once
+  Unlinks& operator=(const Unlinks&) = delete;
+  /// Worker. Tries all parts. Returns: the first error of SsdTier::erase.
+  Status run(SsdTier& ssd);
+
+  std::weak_ptr<Impl> core;
+  Parts parts;
+};
+
+template <typename Job, typename Then>
+std::shared_ptr<WorkerTask> CacheCore::Impl::ssd_task(Job job, Then then) {
+  watch_ssd();
+  auto turn = std::make_shared<SsdTurn>(weak_from_this());
+  return task(std::move(job), [turn = std::move(turn), then = std::move(then)](auto out) mutable {
+    turn.reset();
+    then(std::move(out));
+  });
+}
+
+template <typename Job, typename Then>
+void CacheCore::Impl::on_ssd_with_room(uint64_t bytes, Job job, Then then) {
+  auto gone = std::make_shared<Unlinks>(weak_from_this());
+  gone->parts.emplace_back();
+  auto made = ssd_task([ssd = ssd_, gone, job = std::move(job)]() mutable {
+    (void)gone->run(*ssd);
+    return job();
+  }, [gone, then = std::move(then)](auto out) mutable { then(std::move(out)); });
+  gone->parts.front() = ssd_victims(bytes);
+  sort_out_left_files({});
+  gone->parts.splice(gone->parts.end(), left_files_);
+  ssd_queue_->submit(std::move(made));
+}
+
+inline void Pins::release() noexcept {
+  if (auto core = core_.lock(); core && !names_.empty()) core->release_pins(names_);
+  names_.clear();
+}
+
+inline Pins& Pins::operator=(Pins&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  core_ = std::move(other.core_);
+  names_ = std::exchange(other.names_, {});
+  return *this;
+}
+
+/// Without memory `done` has its answer before std::bad_alloc goes on to the caller.
 template <typename T>
 std::shared_ptr<Call<T>> CacheCore::Impl::begin(uint64_t session, Deadline deadline, Done<T> done) {
-  auto call = std::make_shared<Call<T>>(std::move(done));
+  std::shared_ptr<Call<T>> call;
+  try {
+    call = std::make_shared<Call<T>>(std::move(done));
+  } catch (const std::bad_alloc&) {
+    done(T(out_of_memory()));
+    throw;
+  }
   add_call(session, call, deadline);
   return call;
 }

@@ -14,6 +14,10 @@ EntryKey node_key(const RealmState& realm, NodeId node) {
   return (uint64_t{realm.index} << 32) | node;
 }
 
+bool is_main(const Record& r) {
+  return r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail;
+}
+
 }  // namespace
 
 uint64_t ObjectIndex::index_bytes(size_t tokens) {
@@ -26,8 +30,9 @@ std::shared_ptr<RealmState> ObjectIndex::realm(const Realm& realm,
   for (auto& r : realms_) {
     if (r->realm == realm) return r;
   }
-  realms_.push_back(std::make_shared<RealmState>(realm, next_realm_++, std::move(model),
+  realms_.push_back(std::make_shared<RealmState>(realm, next_realm_, std::move(model),
                                                  std::move(profile)));
+  ++next_realm_;
   return realms_.back();
 }
 
@@ -48,6 +53,7 @@ std::vector<RealmState*> ObjectIndex::realms_of(const std::string& ns, const Id&
 
 std::vector<Id> ObjectIndex::release_realms() {
   std::vector<Id> profiles;
+  profiles.reserve(realms_.size());  // what follows can't stop half way
   std::erase_if(realms_, [&](const std::shared_ptr<RealmState>& r) {
     if (r.use_count() > 1 || !r->empty()) return false;
     profiles.push_back(r->realm.profile);
@@ -96,13 +102,14 @@ NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
   if (object.name.kind == ObjectKind::snapshot) return parent;
   auto inserted = realm.tree.find_or_insert(parent, object.tokens, object.extras);
   if (!inserted.ok()) return kNoNode;
-  if (realm.nodes.size() <= inserted->node) realm.nodes.resize(inserted->node + 1);
-  RealmState::Node& node = realm.nodes[inserted->node];
-  if (node.id.is_zero()) {
-    node.id = object.name.id;
-    realm.node_of[node.id] = inserted->node;
-  }
-  return inserted->node;
+  NodeId node = inserted->node;
+  if (!inserted->is_new) return node;
+  Rollback no_node([&] { realm.tree.erase(node); });
+  if (realm.nodes.size() <= node) realm.nodes.resize(node + 1);
+  realm.node_of[object.name.id] = node;
+  realm.nodes[node].id = object.name.id;
+  no_node.done();
+  return node;
 }
 
 Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index_charge) {
@@ -112,17 +119,26 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
   if (supplement && object.name.group >= realm.groups.size()) return nullptr;
   NodeId node = owner_node(realm, object);
   if (node == kNoNode) return nullptr;
-  uint64_t file_bytes = 0, allocated_bytes = 0;
+  Rollback no_node([&] { prune(realm, node); });
+  Record& r = by_name_.try_emplace(object.name).first->second;  // its orphan's, if there is one
+  Rollback no_record([&] {
+    if (!orphan) by_name_.erase(object.name);
+  });
+  r.name = object.name;
+  EntryKey before = link(r, realm, node, object);
+  no_record.done();
+  no_node.done();
   if (orphan) {  // its parent is back: the given bytes take its place
-    file_bytes = orphan->file_bytes;
-    allocated_bytes = ssd_.charge_bytes(orphan->key);
-    remove(*orphan);
+    r.known_file_bytes = r.file_bytes;
+    r.known_allocated_bytes = ssd_.charge_bytes(before);
+    forget_orphan(r, before);
+    ssd_.erase(before);
+    r.disk = Durability::none;
+    r.file_bytes = 0;
   }
-  Record* r = make(object.name, std::move(index_charge));
-  r->known_file_bytes = file_bytes;
-  r->known_allocated_bytes = allocated_bytes;
-  link(*r, realm, node, object);
-  return r;
+  r.serial = next_serial_++;
+  r.index_charge = std::move(index_charge);
+  return &r;
 }
 
 void ObjectIndex::expect(size_t objects) {
@@ -133,31 +149,38 @@ void ObjectIndex::expect(size_t objects) {
   }
 }
 
-Record* ObjectIndex::make(const ObjectName& name, Charge index_charge) {
-  Record& r = by_name_[name];
-  r.name = name;
-  r.serial = next_serial_++;
-  r.index_charge = std::move(index_charge);
-  return &r;
-}
-
-void ObjectIndex::link(Record& r, RealmState& realm, NodeId node, const Object& object) {
-  r.realm = &realm;
-  r.node = node;
+// A place for it in the tree, and a key that it has not had before. Returns: its key until now.
+EntryKey ObjectIndex::link(Record& r, RealmState& realm, NodeId node, const Object& object) {
   RealmState::Node& n = realm.nodes[node];
-  if (r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail) {
-    r.key = node_key(realm, node);
+  bool snapshot = r.name.kind == ObjectKind::snapshot;
+  auto tokens = snapshot ? object.tokens : std::vector<Token>{};
+  auto extras = snapshot ? object.extras : std::vector<Extra>{};
+  EntryKey key = is_main(r) ? node_key(realm, node) : kAttachedKey | next_serial_++;
+  if (is_main(r)) {
     n.main = &r;
   } else {
-    r.key = kAttachedKey | r.serial;
+    by_key_.emplace(key, &r);
+    Rollback no_key([&] { by_key_.erase(key); });
     n.attached.push_back(&r);
-    by_key_[r.key] = &r;
+    no_key.done();
   }
-  if (r.name.kind == ObjectKind::snapshot) {
-    r.tokens = object.tokens;
-    r.extras = object.extras;
+  r.realm = &realm;
+  r.node = node;
+  if (snapshot) {
+    r.tokens = std::move(tokens);
+    r.extras = std::move(extras);
     r.position = object.end_token();
   }
+  return std::exchange(r.key, key);
+}
+
+void ObjectIndex::unlink(Record& record) {
+  RealmState& realm = *std::exchange(record.realm, nullptr);
+  RealmState::Node& node = realm.nodes[record.node];
+  if (node.main == &record) node.main = nullptr;
+  std::erase(node.attached, &record);
+  by_key_.erase(record.key);
+  prune(realm, record.node);
 }
 
 Record* ObjectIndex::add_orphan(const Object& object, Charge index_charge) {
@@ -169,42 +192,45 @@ Record* ObjectIndex::add_orphan(const Object& object, Charge index_charge) {
     orphan->header.tokens = {};
     orphan->header.extras = {};
   }
-  Record* r = make(object.name, std::move(index_charge));
-  r->orphan = std::move(orphan);
-  r->key = kAttachedKey | r->serial;
-  by_key_[r->key] = r;
-  orphans_.emplace(object.parent, r);
-  return r;
+  Record& r = by_name_[object.name];
+  Rollback no_record([&] { by_name_.erase(object.name); });
+  r.name = object.name;
+  r.serial = next_serial_++;
+  r.key = kAttachedKey | r.serial;
+  by_key_.emplace(r.key, &r);
+  Rollback no_key([&] { by_key_.erase(r.key); });
+  orphans_.emplace(object.parent, &r);
+  no_key.done();
+  no_record.done();
+  r.orphan = std::move(orphan);
+  r.index_charge = std::move(index_charge);
+  return &r;
 }
 
 void ObjectIndex::remove(Record& record) {
   while (record.pins > 0) unpin(record);
   drop_ram(record);
   drop_ssd(record);
-  by_key_.erase(record.key);
-  if (record.orphan) forget_orphan(record);
-  if (record.realm) {
-    RealmState& realm = *record.realm;
-    RealmState::Node& node = realm.nodes[record.node];
-    if (node.main == &record) node.main = nullptr;
-    std::erase(node.attached, &record);
-    prune(realm, record.node);
-  }
+  if (record.orphan) forget_orphan(record, record.key);
+  if (record.realm) unlink(record);
   by_name_.erase(ObjectName(record.name));  // a copy: the key lives inside what is erased
 }
 
-// Removes a node that nothing hangs on; the tree may remove hollow ancestors with it.
+// Removes a node that nothing hangs on; the tree removes hollow ancestors without another child
+// with it.
 void ObjectIndex::prune(RealmState& realm, NodeId node) {
   const RealmState::Node& n = realm.nodes[node];
+  const PrefixTree& tree = realm.tree;
   if (node == kRootNode || n.main || !n.attached.empty()) return;
-  std::vector<NodeId> chain;
-  for (NodeId at = node; at != kRootNode; at = realm.tree.parent(at)) chain.push_back(at);
-  realm.tree.erase(node);
-  for (NodeId at : chain) {
-    if (realm.tree.alive(at)) break;
-    realm.node_of.erase(realm.nodes[at].id);
-    realm.nodes[at] = {};
+  if (tree.child_count(node) == 0) {
+    NodeId at = node;
+    do {
+      realm.node_of.erase(realm.nodes[at].id);
+      realm.nodes[at] = {};
+      at = tree.parent(at);
+    } while (at != kRootNode && tree.is_hollow(at) && tree.child_count(at) == 1);
   }
+  realm.tree.erase(node);
 }
 
 EntryOptions ObjectIndex::entry_options(const Record& record, uint64_t charge_bytes) const {
@@ -220,11 +246,12 @@ EntryOptions ObjectIndex::entry_options(const Record& record, uint64_t charge_by
 }
 
 void ObjectIndex::set_ram(Record& record, RamObject object) {
-  record.payload_bytes = object->payload_bytes();
-  record.ram = std::move(object);
-  EntryOptions options = entry_options(record, RamPool::slab_bytes(record.payload_bytes));
+  uint64_t payload_bytes = object->payload_bytes();
+  EntryOptions options = entry_options(record, RamPool::slab_bytes(payload_bytes));
   options.dirty = !record.on_ssd();
   if (ram_.insert(record.key, options) && record.pins > 0) ram_.pin(record.key);
+  record.payload_bytes = payload_bytes;
+  record.ram = std::move(object);
 }
 
 void ObjectIndex::drop_ram(Record& record) {
@@ -236,15 +263,15 @@ void ObjectIndex::drop_ram(Record& record) {
 
 void ObjectIndex::set_ssd(Record& record, Durability level, uint64_t file_bytes,
                           uint64_t allocated_bytes, std::optional<uint64_t> recency) {
-  bool was = record.on_ssd();
+  if (!record.on_ssd()) {
+    EntryOptions options = entry_options(record, allocated_bytes);
+    options.recency = recency;
+    if (ssd_.insert(record.key, options) && record.pins > 0) ssd_.pin(record.key);
+  }
   record.disk = level;
   record.file_bytes = file_bytes;
   record.known_file_bytes = record.known_allocated_bytes = 0;
   if (record.ram) ram_.set_dirty(record.key, false);
-  if (was) return;
-  EntryOptions options = entry_options(record, allocated_bytes);
-  options.recency = recency;
-  if (ssd_.insert(record.key, options) && record.pins > 0) ssd_.pin(record.key);
 }
 
 void ObjectIndex::drop_ssd(Record& record) {

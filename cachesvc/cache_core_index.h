@@ -98,6 +98,23 @@ struct RealmState {
   uint32_t block_tokens() const { return profile->block_tokens; }
 };
 
+/// What was begun is undone if the scope is left before done().
+template <typename Undo>
+class Rollback {
+ public:
+  explicit Rollback(Undo undo) : undo_(std::move(undo)) {}
+  ~Rollback() {
+    if (!done_) undo_();
+  }
+  Rollback(const Rollback&) = delete;  // undoes once
+  Rollback& operator=(const Rollback&) = delete;
+  void done() { done_ = true; }
+
+ private:
+  Undo undo_;
+  bool done_ = false;
+};
+
 /// What a query would get.
 struct Hit {
   PrefixMatch match;
@@ -139,7 +156,8 @@ class ObjectIndex {
   Record* find_key(EntryKey key);
   /// The record of this object, made if it is new; null if its parent has no node (an orphan) or
   /// the tree or the geometry refuses it. `object` needs no planes.
-  /// Takes the charge only if it is made.
+  /// Takes the charge only if it is made. Without memory (bad_alloc), here and below, nothing has
+  /// changed; remove, drop, unpin, pin, supersede and set_in_force take none.
   Record* add(RealmState& realm, const Object& object, Charge&& index_charge);
   /// So many more objects are about to be added, and put on the SSD.
   void expect(size_t objects);
@@ -203,10 +221,10 @@ class ObjectIndex {
 
  private:
   NodeId owner_node(RealmState& realm, const Object& object);
-  Record* make(const ObjectName& name, Charge index_charge);
-  void link(Record& record, RealmState& realm, NodeId node, const Object& object);
+  EntryKey link(Record& record, RealmState& realm, NodeId node, const Object& object);
+  void unlink(Record& record);
   bool link_orphan(Record& record, RealmState& realm);
-  void forget_orphan(Record& record);
+  void forget_orphan(Record& record, EntryKey key);
   class OrphanMatch;
   void prune(RealmState& realm, NodeId node);
   DropUrgency urgency(const Record& record) const;

@@ -17,6 +17,26 @@ struct CacheCore::Impl::OpenPlan {
   bool records_durable = false;
 };
 
+// One open, from the queue to its answer; the next one's turn comes when it is gone.
+struct CacheCore::Impl::OpenJob {
+  OpenJob() = default;
+  OpenJob(const OpenJob&) = delete;  // ends one turn
+  OpenJob& operator=(const OpenJob&) = delete;
+  ~OpenJob() { end_turn(); }
+  void end_turn() {
+    auto self = core.lock();
+    core.reset();
+    if (!self) return;
+    self->opening_ = false;
+    self->open_wake_->ask();
+  }
+  std::weak_ptr<Impl> core;  ///< while it is its turn
+  bool ended = false;        ///< finished, with its records on the SSD or without
+  uint64_t session = 0;
+  OpenRequest request;
+  std::shared_ptr<Call<Result<OpenReply>>> call;
+};
+
 namespace {
 
 const char* to_text(PrefillMode mode) { return mode == PrefillMode::exact ? "exact" : "coded"; }
@@ -70,25 +90,21 @@ void CacheCore::Impl::open(uint64_t session, OpenRequest request, Deadline deadl
                            Done<Result<OpenReply>> done) {
   auto call = begin<Result<OpenReply>>(session, deadline, std::move(done));
   if (call->finished()) return;
-  auto shared = std::make_shared<OpenRequest>(std::move(request));
-  opens_.push_back([this, session, shared, call] {
-    if (call->finished()) return open_done();
-    run_open(session, std::move(*shared), call);
-  });
+  auto job = std::make_shared<OpenJob>();
+  job->session = session;
+  job->request = std::move(request);
+  job->call = call;
+  opens_.push_back(std::move(job));
   next_open();
 }
 
 void CacheCore::Impl::next_open() {
   if (opening_ || opens_.empty()) return;
-  opening_ = true;
-  auto run = std::move(opens_.front());
+  auto job = std::move(opens_.front());
   opens_.pop_front();
-  run();
-}
-
-void CacheCore::Impl::open_done() {
-  opening_ = false;
-  if (!opens_.empty()) later([this] { next_open(); });
+  opening_ = true;
+  job->core = weak_from_this();
+  if (!job->call->finished()) run_open(std::move(job));
 }
 
 Result<CacheCore::Impl::OpenPlan> CacheCore::Impl::plan_open(const std::string& ns,
@@ -157,25 +173,21 @@ OpenReply CacheCore::Impl::open_reply(SessionState& session,
   return {handle, model->realm->realm, model->realm->profile, model->reports};
 }
 
-void CacheCore::Impl::run_open(uint64_t session, OpenRequest request,
-                               std::shared_ptr<Call<Result<OpenReply>>> call) {
-  auto it = sessions_.find(session);
+void CacheCore::Impl::run_open(std::shared_ptr<OpenJob> job) {
+  const auto& call = job->call;
+  auto it = sessions_.find(job->session);
   Status refused;
   if (it == sessions_.end()) refused = {StatusCode::not_found, "no such session"};
   if (draining_) refused = {StatusCode::unavailable, "the cache is draining"};
-  Result<OpenPlan> planned = refused.ok() ? plan_open(it->second.ns, request) : refused;
-  if (!planned.ok()) {
-    call->fail(planned.status());
-    return open_done();
-  }
+  Result<OpenPlan> planned = refused.ok() ? plan_open(it->second.ns, job->request) : refused;
+  if (!planned.ok()) return call->fail(planned.status());
   OpenPlan plan = std::move(*planned);
   std::shared_ptr<ModelState> known;
   if (auto m = models_.find({plan.ns, plan.spec->fingerprint}); m != models_.end()) {
     known = m->second;
   }
   if (known && known->opened && !plan.write_records) {
-    call->finish(open_reply(it->second, known));
-    return open_done();
+    return call->finish(open_reply(it->second, known));
   }
   struct Coder {
     Result<std::shared_ptr<const Codec>> codec;
@@ -183,34 +195,30 @@ void CacheCore::Impl::run_open(uint64_t session, OpenRequest request,
   };
   on_worker([plan] {
     return Coder{Codec::create(*plan.spec, plan.profile), part_reports(*plan.spec, *plan.profile)};
-  }, [this, plan, session, call](Coder coder) mutable {
-    if (!coder.codec.ok()) {
-      call->fail(coder.codec.status());
-      return open_done();
-    }
+  }, [this, plan, job](Coder coder) mutable {
+    if (!coder.codec.ok()) return job->call->fail(coder.codec.status());
     plan.codec = *coder.codec;
     plan.reports = std::move(coder.reports);
-    if (!ssd_ || !plan.write_records || writes_hang()) return finish_open(plan, session, call);
+    if (!ssd_ || !plan.write_records || writes_hang()) return finish_open(plan, *job);
     auto stored = models_.find({plan.ns, plan.spec->fingerprint});
-    if (stored != models_.end()) stored->second->records_writing = true;
+    std::shared_ptr<ModelState> model = stored == models_.end() ? nullptr : stored->second;
     ModelRecord record{plan.ns, *plan.spec, plan.profile->id(), plan.serial};
-    auto ended = std::make_shared<bool>(false);
-    auto end = [this, plan, session, call, ended](Status s) mutable {
-      if (std::exchange(*ended, true)) return;
+    auto end = [this, plan, job](Status s) mutable {
+      if (job->ended) return;
+      job->ended = true;
       open_anyway_ = nullptr;
       plan.records_durable = s.ok();
-      finish_open(plan, session, call);
-      records_written();
+      finish_open(plan, *job);
     };
+    put_records(std::move(record), plan.profile, model, end);
     open_anyway_ = [end]() mutable { end(Status(StatusCode::io_error, "the SSD hangs")); };
-    put_records(std::move(record), plan.profile, end);
   });
 }
 
-void CacheCore::Impl::finish_open(const OpenPlan& plan, uint64_t session,
-                                  std::shared_ptr<Call<Result<OpenReply>>> call) {
-  auto& slot = models_[{plan.ns, plan.spec->fingerprint}];
-  if (!slot) slot = std::make_shared<ModelState>();
+void CacheCore::Impl::finish_open(const OpenPlan& plan, OpenJob& job) {
+  auto made = std::make_shared<ModelState>();
+  std::string ns = plan.ns;
+  auto reports = plan.reports;
   Realm realm{plan.ns, plan.spec->fingerprint, plan.profile->id()};
   auto state = index_.realm(realm, plan.spec, plan.profile);
   index_.relink(*state, Id{});  // stored before its profile or model record was lost
@@ -220,60 +228,78 @@ void CacheCore::Impl::finish_open(const OpenPlan& plan, uint64_t session,
     }
   }
   state->others_lost = index_.has_orphans(plan.ns, realm.fingerprint, realm.profile);
+  auto& slot = models_.try_emplace({plan.ns, plan.spec->fingerprint}, made).first->second;
   state->codec = plan.codec;
-  slot->ns = plan.ns;
+  slot->ns = std::move(ns);
   slot->spec = plan.spec;
   slot->realm = std::move(state);
   slot->serial = std::max(slot->serial, plan.serial);
   slot->opened = true;
-  slot->reports = plan.reports;
-  slot->records_writing = false;
+  slot->reports = std::move(reports);
   if (plan.write_records) slot->records_durable = plan.records_durable;
-  auto its = sessions_.find(session);
-  if (its != sessions_.end()) call->finish(open_reply(its->second, slot));
+  auto its = sessions_.find(job.session);
+  if (its != sessions_.end()) job.call->finish(open_reply(its->second, slot));
   release_realms();  // the profile that is in force no more, if nothing is stored under it
-  open_done();
+  job.end_turn();
 }
 
 // A model whose records could not be written at open: tried again before anything of it is spilled.
 // One attempt at a time, so that the newest record names the profile in force.
-void CacheCore::Impl::write_records(ModelState& model) {
-  ModelRecord record{model.ns, *model.spec, model.realm->realm.profile, ++model.serial};
-  auto key = std::pair(model.ns, model.spec->fingerprint);
-  model.records_writing = true;
-  put_records(std::move(record), model.realm->profile,
-              [this, key, serial = model.serial](Status status) {
-    auto it = models_.find(key);
-    if (it != models_.end()) {
-      it->second->records_writing = false;
-      if (it->second->serial == serial) it->second->records_durable = status.ok();
-    }
-    records_written();
+void CacheCore::Impl::write_records(ModelState& state) {
+  ModelRecord record{state.ns, *state.spec, state.realm->realm.profile, state.serial + 1};
+  auto model = models_.at({state.ns, state.spec->fingerprint});
+  uint64_t serial = record.serial;
+  put_records(std::move(record), state.realm->profile, model, [model, serial](Status status) {
+    if (model->serial == serial) model->records_durable = status.ok();
   });
+  state.serial = serial;
 }
+
+// Records on their way to the SSD. Whatever ends it, `done` is called once and those who wait for
+// the model's records go on.
+struct CacheCore::Impl::RecordsJob {
+  RecordsJob() = default;
+  RecordsJob(const RecordsJob&) = delete;  // ends once
+  RecordsJob& operator=(const RecordsJob&) = delete;
+  ~RecordsJob() {
+    auto self = core.lock();
+    if (!self || self->closed_) return;
+    if (model) model->records_writing = false;
+    if (!status.ok()) self->write_failed(nullptr, status);
+    (void)if_memory([&] { done(status); });  // its call answers when it is dropped
+    done = nullptr;
+    self->records_written();
+  }
+  std::weak_ptr<Impl> core;
+  std::shared_ptr<ModelState> model;  ///< null: not known yet
+  Status status = out_of_memory();
+  std::function<void(Status)> done;
+};
 
 // A full SSD makes room for them once, as it does for objects.
 void CacheCore::Impl::put_records(ModelRecord record, std::shared_ptr<const Profile> profile,
+                                  std::shared_ptr<ModelState> model,
                                   std::function<void(Status)> done) {
+  // Not again once another profile is in force: the last record that is written names it.
   auto newer = [this, key = std::pair(record.ns, record.model.fingerprint), own = record.serial] {
-    auto model = models_.find(key);
-    return model != models_.end() && model->second->serial > own;
+    auto known = models_.find(key);
+    return known != models_.end() && known->second->serial > own;
   };
+  auto job = std::make_shared<RecordsJob>();
   auto put = [ssd = ssd_, record = std::move(record), profile] {
     return put_both(*ssd, record, *profile);
   };
-  on_ssd(put, [this, put, newer, done = std::move(done)](PutRecords first) {
-    // Not again once another profile is in force: the last record that is written names it.
-    bool full = first.status.code() == StatusCode::resource_exhausted && !newer();
-    auto victims = full ? ssd_victims(first.needed) : std::vector<ObjectName>{};
-    auto end = [this, done](const Status& status) {
-      if (!status.ok()) write_failed("profile and model record", status);
-      done(status);
-    };
-    if (victims.empty()) return end(first.status);
-    unlink(victims, [](Status) {});
-    on_ssd(put, [end](PutRecords second) { end(second.status); });
+  auto first = ssd_task(put, [this, put, newer, job](PutRecords got) {
+    job->status = got.status;
+    if (got.status.code() != StatusCode::resource_exhausted || newer()) return;
+    on_ssd_with_room(got.needed, put,
+                     [job](PutRecords again) { job->status = std::move(again.status); });
   });
+  job->model = std::move(model);
+  job->done = std::move(done);
+  if (job->model) job->model->records_writing = true;
+  job->core = weak_from_this();
+  ssd_queue_->submit(std::move(first));
 }
 
 // True if nobody holds the model, and nothing is stored of it in any profile.
@@ -304,17 +330,20 @@ void CacheCore::Impl::release_models() {
 // Realms without objects that no model has in force go, and with them the profiles that nothing
 // names any more. Not while an open is between its records and its realm: nothing names its profile
 // yet.
-void CacheCore::Impl::release_realms(std::vector<Id> gone_models) {
+void CacheCore::Impl::release_realms(std::vector<Id> gone_models) noexcept {
   if (files_unknown()) return;
-  auto profiles = index_.release_realms();
-  if (others_may_name_records()) return;
-  if (!ssd_ || (profiles.empty() && gone_models.empty())) return;
   // What fails leaves records of no use, until a later open has written a newer one in their place.
-  on_ssd([ssd = ssd_, models = std::move(gone_models), profiles = std::move(profiles)] {
-    for (const Id& id : models) (void)ssd->erase_model_records(id);
-    for (const Id& id : profiles) (void)ssd->erase_profile(id);
-    return true;
-  }, [](bool) {});
+  try {
+    auto profiles = index_.release_realms();
+    if (others_may_name_records()) return;
+    if (!ssd_ || (profiles.empty() && gone_models.empty())) return;
+    on_ssd([ssd = ssd_, models = std::move(gone_models), profiles = std::move(profiles)] {
+      for (const Id& id : models) (void)ssd->erase_model_records(id);
+      for (const Id& id : profiles) (void)ssd->erase_profile(id);
+      return true;
+    }, [](bool) {});
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace kv

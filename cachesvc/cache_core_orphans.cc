@@ -93,11 +93,12 @@ std::vector<Record*> ObjectIndex::orphans_beginning_with(const std::string& ns,
   return out;
 }
 
-void ObjectIndex::forget_orphan(Record& record) {
+void ObjectIndex::forget_orphan(Record& record, EntryKey key) {
   auto [it, end] = orphans_.equal_range(record.orphan->header.parent);
   while (it != end && it->second != &record) ++it;
   KV_CHECK(it != end);
   orphans_.erase(it);
+  by_key_.erase(key);
   record.orphan.reset();
 }
 
@@ -112,14 +113,19 @@ bool ObjectIndex::link_orphan(Record& record, RealmState& realm) {
   }
   NodeId node = owner_node(realm, o);
   if (node == kNoNode) return false;
-  uint64_t allocated = ssd_.charge_bytes(record.key), recency = ssd_.recency(record.key);
-  KV_CHECK(record.pins == 0 && ssd_.erase(record.key));
-  by_key_.erase(record.key);
-  link(record, realm, node, o);
-  forget_orphan(record);
-  EntryOptions options = entry_options(record, allocated);
-  options.recency = recency;
+  Rollback no_node([&] { prune(realm, node); });
+  EntryKey before = link(record, realm, node, o);
+  no_node.done();
+  Rollback no_link([&] {
+    unlink(record);
+    record.key = before;
+  });
+  EntryOptions options = entry_options(record, ssd_.charge_bytes(before));
+  options.recency = ssd_.recency(before);
   ssd_.insert(record.key, options);
+  no_link.done();
+  forget_orphan(record, before);
+  KV_CHECK(record.pins == 0 && ssd_.erase(before));
   return true;
 }
 

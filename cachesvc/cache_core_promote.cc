@@ -102,8 +102,8 @@ bool CacheCore::Impl::promoting(const Record& record) const {
 }
 
 void CacheCore::Impl::join_promotion(Record& record, std::function<void(Status)> done) {
-  ++count_.promotion_joins;
   promotions_.at(record.name).waiters.push_back(std::move(done));
+  ++count_.promotion_joins;
 }
 
 void CacheCore::Impl::promote(Record& record, Charge stored, Charge promotion,
@@ -111,8 +111,7 @@ void CacheCore::Impl::promote(Record& record, Charge stored, Charge promotion,
                               std::shared_ptr<const void> held) {
   KV_CHECK(record.on_ssd() && !record.ram && record.realm);
   if (promoting(record)) return join_promotion(record, std::move(done));
-  ++count_.promotions;
-  Promotion& p = promotions_[record.name];
+  Promotion p;
   p.serial = record.serial;
   p.pins = pin_all(index_.path_to(record));
   p.waiters.push_back(std::move(done));
@@ -125,32 +124,38 @@ void CacheCore::Impl::promote(Record& record, Charge stored, Charge promotion,
   job->stored = std::move(stored);
   job->promotion = std::move(promotion);
   job->held = std::move(held);
-  watch_promotion(record.name, p, options_.io_timeout);
-  run_on(disk_, [job] {
+  auto read = task([job]() -> Result<RamObject> {
     job->began = Clock::now();
     if (!job->take(ReadJob::State::running)) {
-      return Result<RamObject>(Status(StatusCode::deadline_exceeded, "given up"));
+      return Status(StatusCode::deadline_exceeded, "given up");
     }
-    auto result = job->read();
-    job->release();
-    return result;
+    struct End {
+      ReadJob& job;
+      ~End() { job.release(); }
+    } end{*job};
+    return job->read();
   }, [this, job, serial = record.serial](Result<RamObject> result) {
     ++ended_reads_;
     if (!job->late) return promoted(job->name, serial, std::move(result));
-    if (--late_reads_ == 0) event(EventKind::hang_over, "reads");
+    if (--late_reads_ == 0) event(EventKind::hang_over, [] { return "reads"; });
     // Its waiters were answered; what it says about the file holds all the same
     Record* known = find_pinned({job->name, serial});
     if (known && !result.ok()) lose_file(*known, result.status());
   });
+  watch_promotion(record.name, p, options_.io_timeout);
+  promotions_[record.name] = std::move(p);
+  ++count_.promotions;
+  read->submit(disk_);
 }
 
 void CacheCore::Impl::watch_promotion(const ObjectName& name, Promotion& p, Milliseconds limit) {
-  p.timer = std::make_unique<boost::asio::steady_timer>(loop_, limit);
-  p.timer->async_wait([weak = weak_from_this(), name, serial = p.serial, ended = ended_reads_](
+  auto timer = std::make_unique<boost::asio::steady_timer>(loop_, limit);
+  timer->async_wait([weak = weak_from_this(), name, serial = p.serial, ended = ended_reads_](
                           boost::system::error_code error) {
     auto self = weak.lock();
     if (!error && self && !self->closed_) self->promotion_timeout(name, serial, ended);
   });
+  p.timer = std::move(timer);
 }
 
 // Its waiters go on without it, if it has run for io_timeout, or waits and no other has ended
@@ -171,55 +176,78 @@ void CacheCore::Impl::promotion_timeout(const ObjectName& name, uint64_t serial,
       return watch_promotion(name, it->second, options_.io_timeout - ran);
     }
   }
+  Status late(StatusCode::io_error, "the read took longer than io_timeout, " +
+                                        std::to_string(options_.io_timeout.count()) + " ms");
   job.late = true;
-  if (++late_reads_ == 1) event(EventKind::hang, "a read of " + file_name(name));
+  if (++late_reads_ == 1) event(EventKind::hang, [&] { return "a read of " + file_name(name); });
   ++count_.io_timeouts;
-  promoted(name, serial,
-           Status(StatusCode::io_error, "the read took longer than io_timeout, " +
-                                            std::to_string(options_.io_timeout.count()) + " ms"));
+  promoted(name, serial, std::move(late));
 }
 
-void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial, Result<RamObject> result) {
+void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial,
+                               Result<RamObject> result) noexcept {
   auto it = promotions_.find(name);
   if (it == promotions_.end() || it->second.serial != serial) return;
   Promotion p = std::move(it->second);
   promotions_.erase(it);
   Record* record = find_pinned({name, serial});
-  Status status = result.status();
-  if (!record) {
-    status = {StatusCode::not_found, "erased while it was read"};
-  } else if (result.ok()) {
-    if (!record->ram) index_.set_ram(*record, *result);
-  } else {
+  StatusCode code = record ? result.status().code() : StatusCode::not_found;  // erased meanwhile
+  bool kept = if_memory([&] {
+    if (record && result.ok() && !record->ram) index_.set_ram(*record, *result);
+  });
+  if (!kept) code = StatusCode::busy;
+  if (record && code != StatusCode::ok) {
     ++count_.promotion_failures;
-    if (!lose_file(*record, status) && status.code() != StatusCode::busy) {
+    if (!lose_file(*record, result.status()) && code != StatusCode::busy) {
       ++count_.read_io_errors;
-      event(EventKind::read_failed, file_name(name) + ": " + status.message());
+      event(EventKind::read_failed,
+            [&] { return file_name(name) + ": " + result.status().message(); });
       record->blocked_until = Clock::now() + options_.io_backoff;
     }
   }
   unpin_all(p.pins);
-  for (auto& waiter : p.waiters) waiter(status);
+  for (auto& waiter : p.waiters) {  // without memory what it belongs to is dropped
+    (void)if_memory([&] {
+      waiter(code == result.status().code() ? result.status() : Status(code, "was erased or busy"));
+    });
+  }
 }
 
-// True if the read has found that the SSD has no such file, or one that is wrong.
-bool CacheCore::Impl::lose_file(Record& record, const Status& status) {
-  if (status.code() == StatusCode::corruption) {
-    ++count_.quarantined;
-    event(EventKind::quarantined, file_name(record.name) + ": " + status.message());
+// True if the read has found that the SSD has no such file, or one that is wrong. Without memory to
+// say so it is found again.
+bool CacheCore::Impl::lose_file(Record& record, const Status& status) noexcept {
+  StatusCode code = status.code();
+  // Unsupported: of another version or key; what is stored anew takes its name.
+  if (code != StatusCode::corruption && code != StatusCode::not_found &&
+      code != StatusCode::unsupported) {
+    return false;
+  }
+  try {
+    note_loss(record.name);
     // A file that does not verify is in quarantine already; one that verifies and still does not
     // fit its model goes there now.
-    on_ssd([ssd = ssd_, name = record.name] { return ssd->quarantine(name); }, [](Status) {});
-  } else if (status.code() != StatusCode::not_found && status.code() != StatusCode::unsupported) {
-    return false;  // unsupported: of another version or key; what is stored anew takes its name
+    if (code == StatusCode::corruption) {
+      on_ssd([ssd = ssd_, name = record.name] { return ssd->quarantine(name); }, [](Status) {});
+    }
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  if (code == StatusCode::corruption) {
+    ++count_.quarantined;
+    event(EventKind::quarantined,
+          [&] { return file_name(record.name) + ": " + status.message(); });
   }
   lose(record);
   return true;
 }
 
+// Before lose(): what is being read in the background may say that it is there.
+void CacheCore::Impl::note_loss(const ObjectName& name) {
+  if (reading_files_ || !unplaced_.empty()) lost_meanwhile_.insert(name);
+}
+
 // The SSD has it no longer; without a copy in RAM it is gone.
-void CacheCore::Impl::lose(Record& record) {
-  if (reading_files_ || !unplaced_.empty()) lost_meanwhile_.insert(record.name);
+void CacheCore::Impl::lose(Record& record) noexcept {
   index_.drop_ssd(record);
   if (!record.ram) index_.remove(record);
 }

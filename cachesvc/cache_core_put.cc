@@ -8,6 +8,15 @@
 namespace kv {
 
 struct CacheCore::Impl::PutJob {
+  PutJob() = default;
+  PutJob(const PutJob&) = delete;  // ends once
+  PutJob& operator=(const PutJob&) = delete;
+  ~PutJob() {
+    auto self = core.lock();
+    if (self && !ended) self->finish_put(*this, out_of_memory());
+  }
+  std::weak_ptr<Impl> core;  ///< once its name is among the reservation's `encoding`
+  bool ended = false;
   std::shared_ptr<Call<Status>> call;
   uint64_t session = 0, reservation = 0;
   std::shared_ptr<RoomCharges> room;  ///< that came with its frame; null: the caller's planes
@@ -160,11 +169,12 @@ void CacheCore::Impl::start_put(Reservation& r, PutRequest request,
     ++count_.puts_duplicate;
     return call->finish(Status());
   }
+  auto job = std::make_shared<PutJob>();
   if (r.finished.count(o.name) || !r.encoding.insert(o.name).second) {
     ++count_.puts_duplicate;
     return call->finish(Status());
   }
-  auto job = std::make_shared<PutJob>();
+  job->core = weak_from_this();
   job->call = call;
   job->session = r.session;
   job->reservation = r.id;
@@ -182,32 +192,32 @@ void CacheCore::Impl::start_put(Reservation& r, PutRequest request,
   w.codec = r.realm->codec;
   w.groups = r.realm->groups;
   w.pool = pool_;
-  if (Status s = prepare(w); !s.ok()) return finish_put(job, s);
+  if (Status s = prepare(w); !s.ok()) return finish_put(*job, s);
   gather_sources(job);
 }
 
 // Copies read their sources from RAM: what is on the SSD comes first.
 void CacheCore::Impl::gather_sources(std::shared_ptr<PutJob> job) {
   Reservation* r = find_reservation(job->session, job->reservation);
-  if (!r || job->call->finished()) return finish_put(job, Status(StatusCode::not_found, "ended"));
+  if (!r || job->call->finished()) return finish_put(*job, Status(StatusCode::not_found, "ended"));
   EncodeWork& w = *job->work;
   w.sources.clear();
   for (const CopyRows& copy : w.copies) {
     Record* source = index_.find(copy.source);
     if (!source || source->realm != r->realm.get()) {
-      return finish_put(job, Status(StatusCode::not_found,
-                                    "copy source " + copy.source.id.hex() + " is not stored"));
+      return finish_put(*job, Status(StatusCode::not_found,
+                                     "copy source " + copy.source.id.hex() + " is not stored"));
     }
     if (source->ram) {
       w.sources.push_back(source->ram);
       continue;
     }
     auto again = [this, job](Status status) {
-      status.ok() ? gather_sources(job) : finish_put(job, status);
+      status.ok() ? gather_sources(job) : finish_put(*job, status);
     };
     if (reads_hang()) {
-      return finish_put(job, Status(StatusCode::io_error, "copy source " + copy.source.id.hex() +
-                                                              " is on an SSD that hangs"));
+      return finish_put(*job, Status(StatusCode::io_error, "copy source " + copy.source.id.hex() +
+                                                               " is on an SSD that hangs"));
     }
     if (promoting(*source)) return join_promotion(*source, again);
     PinnedName which{source->name, source->serial};
@@ -250,7 +260,7 @@ uint64_t CacheCore::Impl::put_bytes(const Reservation& r, const PutJob& job) con
 
 void CacheCore::Impl::charge_put(std::shared_ptr<PutJob> job) {
   Reservation* r = find_reservation(job->session, job->reservation);
-  if (!r) return finish_put(job, Status(StatusCode::not_found, "the reservation ended"));
+  if (!r) return finish_put(*job, Status(StatusCode::not_found, "the reservation ended"));
   EncodeWork& w = *job->work;
   uint64_t out = put_bytes(*r, *job);
   Room room;
@@ -272,7 +282,7 @@ void CacheCore::Impl::charge_put(std::shared_ptr<PutJob> job) {
     take(job->room->staging, room.staging, w.staging);
   }
   put_room(*job, room, [this, job](Result<std::shared_ptr<RoomCharges>> charges) {
-    if (!charges.ok()) return finish_put(job, charges.status());
+    if (!charges.ok()) return finish_put(*job, charges.status());
     EncodeWork& work = *job->work;
     work.stored.merge(std::move((*charges)->stored));
     job->index.merge(std::move((*charges)->index));
@@ -302,39 +312,51 @@ void CacheCore::Impl::run_put(std::shared_ptr<PutJob> job) {
     }, [this, job](bool) {
       if (--job->runners > 0) return;
       on_worker([work = job->work] { return assemble(*work); },
-                [this, job](Result<RamObject> object) { finish_put(job, std::move(object)); });
+                [this, job](Result<RamObject> object) { finish_put(*job, std::move(object)); });
     });
   }
 }
 
-void CacheCore::Impl::finish_put(std::shared_ptr<PutJob> job, Result<RamObject> result) {
-  count_.encode_raw_fallbacks += job->work->raw_fallbacks.load();
-  count_.nonfinite_planes += job->work->nonfinite.load();
-  for (const ObjectPtr& damaged : job->work->damaged) {
+// Both or none.
+void CacheCore::Impl::keep_finished(Reservation& r, const RamObject& object, Charge& index) {
+  r.finished[object->name] = object;
+  try {
+    r.index_charges[object->name] = std::move(index);
+  } catch (const std::bad_alloc&) {
+    r.finished.erase(object->name);
+    throw;
+  }
+}
+
+void CacheCore::Impl::finish_put(PutJob& job, Result<RamObject> result) noexcept {
+  job.ended = true;
+  count_.encode_raw_fallbacks += job.work->raw_fallbacks.load();
+  count_.nonfinite_planes += job.work->nonfinite.load();
+  for (const ObjectPtr& damaged : job.work->damaged) {
     Record* source = index_.find(damaged->name);
     if (source && source->ram.object == damaged) lose_ram(*source);
   }
-  Charge left = std::move(job->work->stored);
-  job->work.reset();
-  Reservation* r = find_reservation(job->session, job->reservation);
-  Status status = result.status();
-  if (!r) {
-    status = {StatusCode::not_found, "the reservation ended"};
-  } else {
-    r->encoding.erase(job->name);
+  Charge left = std::move(job.work->stored);
+  job.work.reset();
+  Reservation* r = find_reservation(job.session, job.reservation);
+  if (r) {
+    r->encoding.erase(job.name);
     r->stored.merge(std::move(left));
-    if (result.ok()) {
-      r->index_charges[(*result)->name] = std::move(job->index);
-      r->finished[(*result)->name] = *result;
-    } else {
-      r->index.merge(std::move(job->index));
+    try {
+      if (result.ok()) keep_finished(*r, *result, job.index);
+    } catch (const std::bad_alloc&) {
+      result = out_of_memory();
     }
+    if (!result.ok()) r->index.merge(std::move(job.index));
+    if (result.ok()) job.call->finish(Status());
+    else job.call->fail(result.status().code(), result.status().message().c_str());
+  } else {
+    job.call->fail(StatusCode::not_found, "the reservation ended");
   }
-  job->call->finish(status);
-  r = find_reservation(job->session, job->reservation);  // the callback may have ended it
+  r = find_reservation(job.session, job.reservation);  // the callback may have ended it
   if (!r || !r->encoding.empty()) return;
   auto waiting = std::exchange(r->when_idle, {});
-  for (auto& wake : waiting) wake();
+  for (auto& wake : waiting) (void)if_memory(wake);  // its call answers when it is dropped
 }
 
 }  // namespace kv

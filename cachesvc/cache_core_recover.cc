@@ -30,11 +30,13 @@ Status CacheCore::Impl::open_ssd() {
   KV_ASSIGN_OR_RETURN(auto tier, SsdTier::open(options_.ssd_dir, std::move(ssd)));
   KV_ASSIGN_OR_RETURN(Recovery recovery, tier->recover());
   ssd_ = std::move(tier);
+  ssd_end_ = task([ssd = ssd_] { return true; }, [](bool) {});
   restore_state(recovery);
   adopt_models(recovery);
   index_.expect(recovery.objects.size() + recovery.unread);
   unsynced_.reserve(recovery.objects.size());
-  adopt_objects(std::exchange(recovery.objects, {}));
+  adopt_objects(recovery.objects);
+  recovery.objects = {};
   index_.find_ends();
   auto took = std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
   recovery.milliseconds = static_cast<uint64_t>(took.count());
@@ -64,10 +66,12 @@ void CacheCore::Impl::add_recovery(const Recovery& part) {
   all.ephemeral_dropped += part.ephemeral_dropped;
   all.milliseconds += part.milliseconds;
   all.unread = part.unread;
-  if (all.catalog_rebuilt.empty()) all.catalog_rebuilt = part.catalog_rebuilt;
-  for (const RejectedFile& file : part.rejected) {
-    if (all.rejected.size() < kMaxRejectedNames) all.rejected.push_back(file);
-  }
+  (void)if_memory([&] {
+    if (all.catalog_rebuilt.empty()) all.catalog_rebuilt = part.catalog_rebuilt;
+    for (const RejectedFile& file : part.rejected) {
+      if (all.rejected.size() < kMaxRejectedNames) all.rejected.push_back(file);
+    }
+  });
   count_.quarantined += part.quarantined;
   some_unreadable_ |= part.unreadable > 0 || part.newer_files > 0;
 }
@@ -106,11 +110,17 @@ RealmState* CacheCore::Impl::recovered_realm(const Object& o) {
 
 // Most come in the order in which they were written, parents first and near their children. The
 // others wait: parents before children, blocks and tails before what hangs on them. The SSD's order
-// learns of them afterwards, and of children first.
-void CacheCore::Impl::adopt_objects(std::vector<KnownObject> objects) {
+// learns of them afterwards, and of children first. Without memory some have their place in the
+// index and on the SSD, and the others have none.
+void CacheCore::Impl::adopt_objects(const std::vector<KnownObject>& objects) {
   std::vector<const KnownObject*> others;
   std::vector<Adopted> linked;
   linked.reserve(objects.size());
+  Rollback no_place([&] {
+    for (const Adopted& adopted : linked) {
+      if (!adopted.record->on_ssd()) index_.remove(*adopted.record);
+    }
+  });
   for (const KnownObject& known : objects) {
     if (!adopt_object(known, false, linked)) others.push_back(&known);
   }
@@ -123,7 +133,9 @@ void CacheCore::Impl::adopt_objects(std::vector<KnownObject> objects) {
   for (auto it = linked.rbegin(); it != linked.rend(); ++it) {
     const KnownObject& k = *it->known;
     index_.set_ssd(*it->record, Durability::spilled, k.file_bytes, k.allocated_bytes, k.recency);
+    ++recovered_objects_;
   }
+  no_place.done();
 }
 
 uint64_t CacheCore::Impl::index_limit() const {
@@ -144,80 +156,96 @@ bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last,
   }
   RealmState* realm = recovered_realm(o);
   Record* r = realm && charge ? index_.add(*realm, o, std::move(*charge)) : nullptr;
-  bool orphan = r == nullptr;
-  if (orphan) {
-    if (!last) return false;
-    ++recovered_skipped_;
-    Charge none;
-    r = index_.add_orphan(o, charge ? std::move(*charge) : std::move(none));
+  if (r) {
+    linked.push_back({r, &known});
+    r->payload_bytes = known.unpacked_bytes;
+    unsynced_.push_back({r->name, r->serial});
+    if (o.name.kind != ObjectKind::snapshot) index_.relink(*realm, o.name.id);
+    return true;
   }
-  ++recovered_objects_;
+  if (!last) return false;
+  Charge none;
+  r = index_.add_orphan(o, charge ? std::move(*charge) : std::move(none));
+  Rollback no_orphan([&] { index_.remove(*r); });
   r->payload_bytes = known.unpacked_bytes;
   unsynced_.push_back({r->name, r->serial});
-  if (orphan) {
-    index_.set_ssd(*r, Durability::spilled, known.file_bytes, known.allocated_bytes,
-                   known.recency);
-    return false;
-  }
-  linked.push_back({r, &known});
-  if (o.name.kind != ObjectKind::snapshot) index_.relink(*realm, o.name.id);
-  return true;
+  index_.set_ssd(*r, Durability::spilled, known.file_bytes, known.allocated_bytes, known.recency);
+  no_orphan.done();
+  ++recovered_skipped_;
+  ++recovered_objects_;
+  return false;
 }
 
 // A part of the files that are unread, then a pause by the rate; none while an erase waits. Nothing
-// more is read while what was read waits for room in RAM.
-void CacheCore::Impl::reconcile() {
-  if (draining_) return;
-  if (!unplaced_.empty()) return place(std::exchange(unplaced_, {}), {});
+// more is read while what was read waits for room in RAM. Without memory it stops, until the next
+// call comes.
+void CacheCore::Impl::reconcile() noexcept {
+  if (draining_ || reading_files_ || reconcile_timer_) return;
+  try {
+    if (!unplaced_.empty()) return place({});
+    read_files();
+  } catch (const std::bad_alloc&) {
+    reconcile_after(kRetryPause);
+  }
+}
+
+void CacheCore::Impl::read_files() {
   uint64_t rate = options_.reconcile_rate;
   uint64_t files = rate == 0 ? kReadAtATime : std::clamp<uint64_t>(rate / 10, 1, kReadAtATime);
   std::chrono::microseconds pause(rate == 0 ? 0 : files * 1'000'000 / rate);
-  reading_files_ = true;
-  on_ssd([ssd = ssd_, files] { return ssd->adopt_more(files); },
-         [this, pause](Recovery part) {
+  on_ssd([ssd = ssd_, files]() -> Result<Recovery> { return ssd->adopt_more(files); },
+         [this, pause](Result<Recovery> part) {
            reading_files_ = false;
-           auto objects = std::exchange(part.objects, {});
-           bool stuck = part.unread > 0 && part.unread == recovery_.unread;  // every read failed
-           add_recovery(part);
-           recovery_.unread += objects.size();
-           if (stuck) return reconcile_in(kRetryPause);
-           place(std::move(objects), pause);
+           if (!part.ok()) return reconcile_after(kRetryPause);
+           bool stuck = part->unread > 0 && part->unread == recovery_.unread;  // every read failed
+           unplaced_ = std::exchange(part->objects, {});
+           add_recovery(*part);
+           recovery_.unread += unplaced_.size();
+           stuck ? reconcile_after(kRetryPause) : place(pause);
          });
+  reading_files_ = true;
 }
 
 // Gives what was read its place in the index, or keeps it until there is room: without its tokens
 // it would serve nothing for the rest of the run, and be the first to go. Then the next part.
-void CacheCore::Impl::place(std::vector<KnownObject> objects, std::chrono::microseconds pause) {
-  if (room_in_index(objects)) {
-    recovery_.unread -= objects.size();
-    std::erase_if(objects, [this](const KnownObject& known) {
+void CacheCore::Impl::place(std::chrono::microseconds pause) noexcept {
+  try {
+    if (!room_in_index(unplaced_)) return reconcile_after(kRetryPause);
+    std::erase_if(unplaced_, [this](const KnownObject& known) {
       const ObjectName& name = known.header.name;
       Record* stored = index_.find(name);  // a client's bytes came first
       if (stored && !stored->on_ssd()) {
         stored->known_file_bytes = known.file_bytes;
         stored->known_allocated_bytes = known.allocated_bytes;
       }
-      return stored || lost_meanwhile_.count(name);
+      bool there = stored || lost_meanwhile_.count(name);
+      recovery_.unread -= there;
+      return there;
     });
-    lost_meanwhile_.clear();
-    adopt_objects(std::move(objects));
-    if (recovery_.unread == 0) return reconciled();
-    if (pause.count() == 0 || !after_reconcile_.empty()) return reconcile();
-  } else {
-    unplaced_ = std::move(objects);
-    pause = kRetryPause;
+    adopt_objects(unplaced_);
+  } catch (const std::bad_alloc&) {  // those that have their place are known the next time
+    return reconcile_after(kRetryPause);
   }
-  reconcile_in(pause);
+  recovery_.unread -= unplaced_.size();
+  unplaced_.clear();
+  lost_meanwhile_.clear();
+  if (recovery_.unread == 0) return reconciled();
+  if (pause.count() == 0 || !after_reconcile_.empty()) return reconcile();
+  reconcile_after(pause);
 }
 
-void CacheCore::Impl::reconcile_in(std::chrono::microseconds pause) {
-  reconcile_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, pause);
-  reconcile_timer_->async_wait([weak = weak_from_this()](boost::system::error_code) {
-    auto self = weak.lock();
-    if (!self || self->closed_) return;
-    self->reconcile_timer_.reset();
-    self->reconcile();  // also when an erase has cut the pause short
-  });
+void CacheCore::Impl::reconcile_after(std::chrono::microseconds pause) noexcept {
+  try {
+    auto timer = std::make_unique<boost::asio::steady_timer>(loop_, pause);
+    timer->async_wait([weak = weak_from_this()](boost::system::error_code) {
+      auto self = weak.lock();
+      if (!self || self->closed_) return;
+      self->reconcile_timer_.reset();
+      self->reconcile();  // also when an erase has cut the pause short
+    });
+    reconcile_timer_ = std::move(timer);
+  } catch (const std::bad_alloc&) {  // the next call goes on
+  }
 }
 
 // Makes room for these objects, as far as the index may grow. Returns: false if RAM has none now.
@@ -231,14 +259,17 @@ bool CacheCore::Impl::room_in_index(const std::vector<KnownObject>& objects) {
   return room.index == 0 || room_now(room);  // given back at once, for adopt_object to take
 }
 
-void CacheCore::Impl::reconciled() {
+// What finds no memory here was to speed things up or to be told; a waiting call answers by itself.
+void CacheCore::Impl::reconciled() noexcept {
   recovered_profiles_.clear();
-  index_.find_ends();
-  if (options_.on_recovered) options_.on_recovered(recovery_);
+  (void)if_memory([&] { index_.find_ends(); });
+  (void)if_memory([&] {
+    if (options_.on_recovered) options_.on_recovered(recovery_);
+  });
   for (auto& [call, then] : std::exchange(after_reconcile_, {})) {
-    if (!call->finished()) then();
+    if (!call->finished()) (void)if_memory(then);
   }
-  warm_start();
+  (void)if_memory([&] { warm_start(); });
 }
 
 void CacheCore::Impl::when_all_known(std::shared_ptr<CallBase> call, std::function<void()> then) {

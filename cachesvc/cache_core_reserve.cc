@@ -86,15 +86,11 @@ void CacheCore::Impl::reserve(uint64_t session, ReserveRequest request, Deadline
   Room room = room_of(*r, *needs);
   uint64_t query_bytes = bytes_of(*r);
   room.index += query_bytes;
-  if (Status s = fits(*r, room); !s.ok()) {
-    unpin_all(r->pins);
-    return call->fail(s);
-  }
+  if (Status s = fits(*r, room); !s.ok()) return call->fail(s);
   with_room(room, deadline, [this, call, r, needs,
                              query_bytes](Result<std::shared_ptr<RoomCharges>> charges) {
     bool gone = call->finished() || !sessions_.count(r->session);
     if (!charges.ok() || gone) {
-      unpin_all(r->pins);
       return call->fail(charges.ok() ? Status(StatusCode::unavailable, "the session was closed")
                                      : charges.status());
     }
@@ -103,9 +99,11 @@ void CacheCore::Impl::reserve(uint64_t session, ReserveRequest request, Deadline
     r->query_charge = r->index.split(query_bytes);
     uint64_t id = next_reservation_++;
     r->id = id;
+    EndGuard guard(*this, id);
     Reservation& kept = reservations_[id] = std::move(*r);
     sessions_[kept.session].reservations.insert(id);
     arm(kept);
+    guard.keep();
     ++count_.stores;
     call->finish(ReserveReply{id, std::move(*needs)});
   });
@@ -186,15 +184,30 @@ Status CacheCore::Impl::fits(const Reservation& r, const Room& room) {
               "; the largest length that fits is " + std::to_string(largest)};
 }
 
+// The timer itself runs on: it looks whether its time has been prolonged.
 void CacheCore::Impl::arm(Reservation& r) {
-  if (!r.timer) r.timer = std::make_unique<boost::asio::steady_timer>(loop_);
-  r.timer->expires_after(options_.reservation_timeout);
+  r.expires = Clock::now() + options_.reservation_timeout;
+  if (r.timer) return;
+  r.timer = std::make_unique<boost::asio::steady_timer>(loop_, r.expires);
   r.timer->async_wait([weak = weak_from_this(), id = r.id](boost::system::error_code error) {
-    auto self = weak.lock();
-    if (error || !self || self->closed_) return;
-    ++self->count_.reservations_expired;
-    self->end_reservation(id);
+    if (auto self = weak.lock(); self && !self->closed_) self->reservation_timer(id, error);
   });
+}
+
+void CacheCore::Impl::reservation_timer(uint64_t id, const boost::system::error_code& error) {
+  auto it = reservations_.find(id);
+  if (error || it == reservations_.end()) return;
+  EndGuard guard(*this, id);
+  Reservation& r = it->second;
+  if (Clock::now() >= r.expires) {
+    ++count_.reservations_expired;
+    return;
+  }
+  r.timer->expires_at(r.expires);
+  r.timer->async_wait([weak = weak_from_this(), id](boost::system::error_code e) {
+    if (auto self = weak.lock(); self && !self->closed_) self->reservation_timer(id, e);
+  });
+  guard.keep();
 }
 
 Reservation* CacheCore::Impl::find_reservation(uint64_t session, uint64_t id) {
@@ -202,7 +215,7 @@ Reservation* CacheCore::Impl::find_reservation(uint64_t session, uint64_t id) {
   return it != reservations_.end() && it->second.session == session ? &it->second : nullptr;
 }
 
-void CacheCore::Impl::end_reservation(uint64_t id) {
+void CacheCore::Impl::end_reservation(uint64_t id) noexcept {
   auto it = reservations_.find(id);
   if (it == reservations_.end()) return;
   Reservation r = std::move(it->second);
@@ -211,17 +224,19 @@ void CacheCore::Impl::end_reservation(uint64_t id) {
     s->second.reservations.erase(id);
   }
   unpin_all(r.pins);
-  for (auto& waiting : r.when_idle) waiting();
+  for (auto& waiting : r.when_idle) (void)if_memory(waiting);  // its call answers when dropped
 }
 
+// Whatever becomes of the answer: what is left of the reservation is of no use.
 void CacheCore::Impl::abort(uint64_t session, uint64_t id, Deadline deadline, Done<Status> done) {
+  bool there = find_reservation(session, id) != nullptr;
+  if (there) {
+    ++count_.aborts;
+    end_reservation(id);
+  }
   auto call = begin<Status>(session, deadline, std::move(done));
   if (call->finished()) return;
-  if (!find_reservation(session, id)) {
-    return call->fail({StatusCode::not_found, "no such reservation"});
-  }
-  ++count_.aborts;
-  end_reservation(id);
+  if (!there) return call->fail({StatusCode::not_found, "no such reservation"});
   call->finish(Status());
 }
 

@@ -2,7 +2,6 @@
 // leaves (counted), then busy. Whoever waits holds nothing yet; waiters are served in order.
 #include <algorithm>
 
-#include "cachesvc/cache_core_gate.h"
 #include "cachesvc/cache_core_impl.h"
 
 namespace kv {
@@ -38,8 +37,8 @@ void CacheCore::Impl::evict(Record& record) {
 
 // True if it is gone: no file of it is on the SSD.
 bool CacheCore::Impl::leave_ram(Record& record) {
-  if (record.spill_queued) spill_queue_bytes_ -= record.payload_bytes;
   if (record.dirty() && record.known_file_bytes > 0) keep_file(record);
+  if (record.spill_queued) spill_queue_bytes_ -= record.payload_bytes;
   bool dirty = record.dirty();
   index_.drop_ram(record);
   if (dirty) index_.remove(record);
@@ -48,12 +47,12 @@ bool CacheCore::Impl::leave_ram(Record& record) {
 
 // Its bytes were not written in time, but a file of its name is there: that one serves instead.
 void CacheCore::Impl::keep_file(Record& record) {
-  if (std::exchange(record.spill_queued, false)) {
-    std::erase_if(spill_queue_, [&](const PinnedName& p) { return p.serial == record.serial; });
-  }
+  unsynced_.push_back({record.name, record.serial});
   index_.set_ssd(record, Durability::spilled, record.known_file_bytes,
                  record.known_allocated_bytes);
-  unsynced_.push_back({record.name, record.serial});
+  if (!std::exchange(record.spill_queued, false)) return;
+  spill_queue_bytes_ -= record.payload_bytes;
+  std::erase_if(spill_queue_, [&](const PinnedName& p) { return p.serial == record.serial; });
 }
 
 std::shared_ptr<RoomCharges> CacheCore::Impl::make_room(const Room& room, bool dirty_too) {
@@ -125,13 +124,11 @@ void CacheCore::Impl::with_room(Room room, Deadline deadline, RoomDone done) {
 void CacheCore::Impl::pump_room() {
   if (pumping_room_ || closed_) return;
   pumping_room_ = true;
+  // Whatever stops this half way: the others' turn comes with the next release, or their time-out.
+  std::shared_ptr<void> end(nullptr, [this](void*) { pumping_room_ = false; });
   while (!room_waiters_.empty()) {
     // Armed before the attempt, so that no release falls between attempt and wait.
-    pool_->notify_on_release([gate = gate_, weak = weak_from_this()] {
-      gate->post([weak] {
-        if (auto self = weak.lock()) self->pump_room();
-      });
-    });
+    pool_->notify_once();
     RoomWaiter& first = room_waiters_.front();
     auto charges = room_now(first.room);
     if (!charges) break;
@@ -139,7 +136,6 @@ void CacheCore::Impl::pump_room() {
     room_waiters_.pop_front();
     done(charges);
   }
-  pumping_room_ = false;
 }
 
 void CacheCore::Impl::room_timeout(uint64_t id) {
@@ -148,6 +144,7 @@ void CacheCore::Impl::room_timeout(uint64_t id) {
   if (it == room_waiters_.end()) return;
   RoomWaiter waiter = std::move(*it);
   room_waiters_.erase(it);
+  room_wake_->ask();
   if (auto charges = make_room(waiter.room, true)) {
     waiter.done(charges);
   } else {
@@ -155,7 +152,6 @@ void CacheCore::Impl::room_timeout(uint64_t id) {
     waiter.done(Status(StatusCode::busy, "no RAM for " + std::to_string(waiter.room.total()) +
                                              " bytes now: all of it is pinned, leased or in use"));
   }
-  later([this] { pump_room(); });
 }
 
 }  // namespace kv

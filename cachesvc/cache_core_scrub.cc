@@ -19,12 +19,16 @@ constexpr uint64_t kLeastBytes = 4096;      // that a file counts as
 
 }  // namespace
 
-void CacheCore::Impl::scrub_in(Clock::duration pause) {
+void CacheCore::Impl::scrub_in(Clock::duration pause) noexcept {
   if (closed_ || draining_) return;
-  scrub_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, pause);
-  scrub_timer_->async_wait([weak = weak_from_this()](boost::system::error_code error) {
-    auto self = weak.lock();
-    if (!error && self && !self->closed_) self->scrub_next();
+  scrub_stopped_ = !if_memory([&] {
+    auto timer = std::make_unique<boost::asio::steady_timer>(loop_, pause);
+    timer->async_wait([weak = weak_from_this()](boost::system::error_code error) {
+      auto self = weak.lock();
+      if (error || !self || self->closed_) return;
+      if (!if_memory([&] { self->scrub_next(); })) self->scrub_in(kGiveWay);
+    });
+    scrub_timer_ = std::move(timer);
   });
 }
 
@@ -52,41 +56,43 @@ void CacheCore::Impl::scrub_next() {
   Record* r = is_record(parsed->kind) ? nullptr : index_.find(parsed->object);
   PinnedName which{parsed->object, r ? r->serial : 0};
   auto charge = std::make_shared<Charge>(std::move(*memory));
-  run_on(
-      disk_,
-      [ssd = ssd_, name, charge] {
-        Status status = ssd->verify(name);
-        charge->release();
-        return status;
-      },
-      [this, which, kind = parsed->kind, bytes, name](Status status) {
-        ++count_.scrubbed_files;
-        count_.scrubbed_bytes += bytes;
-        std::string reason = name + ": " + status.message();
-        if (status.code() == StatusCode::corruption) scrub_found(kind, which, reason);
-        if (status.code() == StatusCode::io_error) event(EventKind::read_failed, reason);
-        auto now = Clock::now();
-        scrub_in(scrub_pace_.next(now) - now);
-      });
+  auto verify = [ssd = ssd_, name, charge] {
+    Status status = ssd->verify(name);
+    charge->release();
+    return status;
+  };
+  auto verified = [this, which, kind = parsed->kind, bytes, name](Status status) {
+    ++count_.scrubbed_files;
+    count_.scrubbed_bytes += bytes;
+    auto reason = [&] { return name + ": " + status.message(); };
+    if (status.code() == StatusCode::corruption) {
+      event(EventKind::quarantined, reason);
+      (void)if_memory([&] { scrub_found(kind, which); });  // or its next use finds it
+    }
+    if (status.code() == StatusCode::io_error) event(EventKind::read_failed, reason);
+    auto now = Clock::now();
+    scrub_in(scrub_pace_.next(now) - now);
+  };
+  task(std::move(verify), std::move(verified))->submit(disk_);
 }
 
 void CacheCore::Impl::scrub_list() {
-  run_on(
-      disk_, [ssd = ssd_, after = scrub_after_] { return ssd->files_after(after, kFilesAtATime); },
-      [this](Result<std::vector<ListedFile>> files) {
-        if (!files.ok()) return scrub_in(options_.io_backoff);
-        scrub_files_.assign(files->begin(), files->end());
-        if (!scrub_files_.empty()) return scrub_in({});
-        if (!scrub_after_.empty()) ++count_.scrub_passes;
-        scrub_after_.clear();
-        scrub_in(kPassPause);
-      });
+  auto list = [ssd = ssd_, after = scrub_after_] { return ssd->files_after(after, kFilesAtATime); };
+  auto listed = [this](Result<std::vector<ListedFile>> files) {
+    bool kept = files.ok() && if_memory([&] {
+      scrub_files_.assign(files->begin(), files->end());
+    });
+    if (!kept) return scrub_in(options_.io_backoff);
+    if (!scrub_files_.empty()) return scrub_in({});
+    if (!scrub_after_.empty()) ++count_.scrub_passes;
+    scrub_after_.clear();
+    scrub_in(kPassPause);
+  };
+  task(std::move(list), std::move(listed))->submit(disk_);
 }
 
 // It is in quarantine by now.
-void CacheCore::Impl::scrub_found(FileKind kind, const PinnedName& which,
-                                  const std::string& reason) {
-  event(EventKind::quarantined, reason);
+void CacheCore::Impl::scrub_found(FileKind kind, const PinnedName& which) {
   ++count_.scrub_damaged;
   ++count_.quarantined;
   if (is_record(kind)) return rewrite_record(kind, which.name.id);
@@ -97,8 +103,15 @@ void CacheCore::Impl::scrub_found(FileKind kind, const PinnedName& which,
     return;
   }
   bool in_ram = static_cast<bool>(r->ram);
+  note_loss(r->name);
   lose(*r);
-  if (in_ram && enqueue_spill(*r)) pump_spill();
+  if (!in_ram) return;
+  Rollback unqueued([&] {
+    some_unqueued_ = true;
+    spill_wake_->ask();
+  });
+  if (enqueue_spill(*r)) pump_spill();
+  unqueued.done();
 }
 
 void CacheCore::Impl::rewrite_record(FileKind kind, const Id& id) {
@@ -106,7 +119,9 @@ void CacheCore::Impl::rewrite_record(FileKind kind, const Id& id) {
     if (!model->realm || model->records_writing) continue;
     Id own =
         kind == FileKind::profile ? model->realm->realm.profile : model_id(key.first, key.second);
-    if (own == id) write_records(*model);
+    if (own != id) continue;
+    model->records_durable = false;  // without memory now: at the next spill or open
+    write_records(*model);
   }
   if (kind != FileKind::profile) return;
   for (const auto& realm : index_.realms()) {  // that no model has in force, but objects need

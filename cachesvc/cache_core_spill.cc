@@ -13,12 +13,14 @@ struct CacheCore::Impl::SpillItem {
   RamObject object;
   FileImage image;
   bool raw = false;  ///< no room to pack it
+  bool packed = false;
   bool damaged = false;
+  bool again = false;  ///< the SSD was full
 };
 
 struct CacheCore::Impl::SpillBatch {
   std::vector<SpillItem> items;
-  std::vector<PinnedName> pins;
+  Pins pins;
   Charge scratch;        ///< for packed bytes
   size_t unpacked = 0;   ///< items whose packing is under way
   bool retried = false;  ///< the SSD was full once
@@ -27,6 +29,8 @@ struct CacheCore::Impl::SpillBatch {
 };
 
 namespace {
+
+constexpr Milliseconds kWithoutMemory{10};  // before the next try
 
 struct Packed {
   FileImage image;
@@ -87,94 +91,147 @@ bool CacheCore::Impl::enqueue_spill(Record& record) {
       defer_spill(record);
       return false;
     }
+    spill_queue_.push_back({r.name, r.serial});
     r.spill_queued = true;
     spill_queue_bytes_ += r.payload_bytes;
-    spill_queue_.push_back({r.name, r.serial});
     ++count_.spills_queued;
   }
   return true;
 }
 
 void CacheCore::Impl::defer_spill(Record& record) {
-  if (std::exchange(record.spill_deferred, true)) return;
-  ++count_.spills_deferred;
+  if (record.spill_deferred) return;
   spill_backlog_.push_back({record.name, record.serial});
+  record.spill_deferred = true;
+  ++count_.spills_deferred;
+}
+
+void CacheCore::Impl::queue_dirty() {
+  for (Record* r : index_.dirty_records()) {
+    if (!r->spill_queued && !r->spill_refused) enqueue_spill(*r);
+  }
+  some_unqueued_ = false;
 }
 
 void CacheCore::Impl::refill_spill_queue() {
   while (!spill_backlog_.empty()) {
     Record* r = find_pinned(spill_backlog_.front());
-    spill_backlog_.pop_front();
-    if (!r) continue;  // erased or evicted
-    r->spill_deferred = false;
-    if (!r->dirty() || r->spill_refused) continue;
-    if (!enqueue_spill(*r) && r->spill_deferred) return;  // still full
+    if (r && r->dirty() && !r->spill_refused) {
+      r->spill_deferred = false;
+      if (!enqueue_spill(*r) && r->spill_deferred) {  // still full: it is the last now
+        spill_backlog_.pop_front();
+        return;
+      }
+    }
+    if (r) r->spill_deferred = false;
+    spill_backlog_.pop_front();  // erased, evicted, or queued
   }
 }
 
-void CacheCore::Impl::write_failed(const std::string& what, const Status& status) const {
+// `name` null: what is not of one object.
+void CacheCore::Impl::write_failed(const ObjectName* name, const Status& status) const noexcept {
   bool full = status.code() == StatusCode::resource_exhausted;
-  event(full ? EventKind::ssd_full : EventKind::write_failed, what + ": " + status.message());
+  event(full ? EventKind::ssd_full : EventKind::write_failed, [&] {
+    return (name ? file_name(*name) : "folders and records") + ": " + status.message();
+  });
 }
 
-void CacheCore::Impl::spill_failed(Record& record) {
+void CacheCore::Impl::spill_failed(Record& record) noexcept {
   ++count_.spills_failed;
   spill_queue_bytes_ -= record.payload_bytes;
-  record.spill_refused = true;
   record.spill_queued = false;
-  if (!std::exchange(record.spill_retries, true)) {
-    failed_spills_.push_back({record.name, record.serial});
-  }
-  schedule_spill_retry();
+  bool listed = if_memory([&] {
+    if (!record.spill_retries) failed_spills_.push_back({record.name, record.serial});
+  });
+  record.spill_refused = record.spill_retries = listed;
+  some_unqueued_ |= !listed;
+  (void)if_memory([&] { schedule_spill_retry(); });  // or the next pump_spill
 }
 
 // One of those that failed, to see whether the device is well; if others were written meanwhile,
 // all of them.
 void CacheCore::Impl::schedule_spill_retry() {
-  if (closed_ || draining_ || retry_timer_) return;
-  retry_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, options_.io_backoff);
-  retry_timer_->async_wait([weak = weak_from_this()](boost::system::error_code error) {
+  if (closed_ || draining_ || retry_timer_ || failed_spills_.empty()) return;
+  auto timer = std::make_unique<boost::asio::steady_timer>(loop_, options_.io_backoff);
+  timer->async_wait([weak = weak_from_this()](boost::system::error_code error) {
     auto self = weak.lock();
     if (error || !self || self->closed_) return;
     self->retry_timer_.reset();
-    self->retry_spills(std::exchange(self->spills_work_, false) ? SIZE_MAX : 1);
-    if (!self->failed_spills_.empty()) self->schedule_spill_retry();
+    size_t most = std::exchange(self->spills_work_, false) ? SIZE_MAX : 1;
+    (void)if_memory([&] { self->retry_spills(most); });
     self->pump_spill();
   });
+  retry_timer_ = std::move(timer);
 }
 
 void CacheCore::Impl::retry_spills(size_t most) {
-  for (size_t tried = 0; tried < most && !failed_spills_.empty();) {
+  for (size_t tried = 0; tried < most && !failed_spills_.empty(); failed_spills_.pop_front()) {
     Record* r = find_pinned(failed_spills_.front());
-    failed_spills_.pop_front();
     if (!r) continue;  // erased or evicted
+    if (r->dirty() && !r->spill_queued) {  // else a commit asked for it meanwhile
+      defer_spill(*r);
+      r->spill_refused = false;
+      ++tried;
+    }
     r->spill_retries = false;
-    if (!r->dirty() || r->spill_queued) continue;  // a commit asked for it meanwhile
-    r->spill_refused = false;
-    defer_spill(*r);
-    ++tried;
   }
 }
 
-void CacheCore::Impl::pump_spill() {
+// Without memory the queue stays as it is until the batch that is being written has ended, or a
+// while; where not even a timer can be had it is given up.
+void CacheCore::Impl::pump_spill() noexcept {
   if (closed_ || packing_) return;
-  refill_spill_queue();
-  if (spill_queue_.empty() || hold_spills()) return;
+  try {
+    schedule_spill_retry();
+    refill_spill_queue();
+    if (!spill_queue_.empty() && !hold_spills()) start_batch();
+    if (some_unqueued_) pump_later();
+  } catch (const std::bad_alloc&) {
+    if (!writing_) pump_later();
+  }
+}
+
+void CacheCore::Impl::pump_later() noexcept {
+  if (spill_timer_armed_) return;
+  try {
+    spill_timer_->expires_after(kWithoutMemory);
+    spill_timer_->async_wait([weak = weak_from_this()](boost::system::error_code error) {
+      auto self = weak.lock();
+      if (error || !self || self->closed_) return;
+      self->spill_timer_armed_ = false;
+      if (self->some_unqueued_) (void)if_memory([&] { self->queue_dirty(); });
+      self->go_on_spilling();
+    });
+    spill_timer_armed_ = true;
+  } catch (const std::bad_alloc&) {
+    if (spill_queue_.empty()) return;
+    for (const PinnedName& which : spill_queue_) {
+      Record* r = find_pinned(which);
+      if (r && r->spill_queued) spill_failed(*r);
+    }
+    spill_queue_.clear();
+    spill_wake_->ask();
+  }
+}
+
+void CacheCore::Impl::start_batch() {
   auto batch = std::make_shared<SpillBatch>();
   std::vector<Record*> keep;
   uint64_t bytes = 0;
-  while (!spill_queue_.empty() && batch->items.size() < options_.spill_batch_files) {
-    PinnedName which = spill_queue_.front();
+  size_t taken = 0;
+  for (; taken < spill_queue_.size(); ++taken) {
+    if (batch->items.size() >= options_.spill_batch_files) break;
+    const PinnedName& which = spill_queue_[taken];
     Record* r = find_pinned(which);
-    spill_queue_.pop_front();
     if (!r || !r->ram) continue;  // erased or evicted meanwhile; their bytes were taken off then
     batch->items.push_back({which, r->ram, {}});
     bytes += r->payload_bytes;
     keep.push_back(r);
     if (Record* parent = index_.parent_of(*r)) keep.push_back(parent);
   }
+  if (!batch->items.empty()) batch->pins = pin_all(keep);
+  spill_queue_.erase(spill_queue_.begin(), spill_queue_.begin() + static_cast<ptrdiff_t>(taken));
   if (batch->items.empty()) return;
-  batch->pins = pin_all(keep);
   packing_ = batch;
   auto scratch = pool_->try_charge(ChargeKind::spill, bytes);
   if (scratch) batch->scratch = std::move(*scratch);
@@ -183,22 +240,41 @@ void CacheCore::Impl::pump_spill() {
 }
 
 void CacheCore::Impl::pack_batch(std::shared_ptr<SpillBatch> batch) {
+  auto packed = [this, batch] {
+    if (--batch->unpacked == 0 && !writing_) write_batch(batch);
+  };
   batch->unpacked = batch->items.size();
   for (size_t i = 0; i < batch->items.size(); ++i) {
     const SpillItem& item = batch->items[i];
-    on_worker([object = item.object, raw = item.raw]() -> Packed {
-      FileImage image = raw ? raw_image(*object) : packed_image(*object);
-      return {std::move(image), intact(object)};  // what was packed was right, if it still is
-    }, [this, batch, i](Packed packed) {
-      SpillItem& packed_item = batch->items[i];
-      ++count_.ram_verified;
-      packed_item.image = std::move(packed.image);
-      packed_item.damaged = !packed.intact;
-      Record* r = packed.intact ? nullptr : find_pinned(packed_item.which);
-      if (r) lose_ram(*r);
-      if (--batch->unpacked == 0 && !writing_) write_batch(batch);
-    });
+    try {
+      on_worker([object = item.object, raw = item.raw]() -> Result<Packed> {
+        FileImage image = raw ? raw_image(*object) : packed_image(*object);
+        return Packed{std::move(image), intact(object)};  // what was packed was right, if it is now
+      }, [this, batch, i, packed](Result<Packed> made) {
+        SpillItem& packed_item = batch->items[i];
+        packed_item.packed = made.ok();
+        if (made.ok()) {
+          ++count_.ram_verified;
+          packed_item.image = std::move(made->image);
+          packed_item.damaged = !made->intact;
+          Record* r = made->intact ? nullptr : find_pinned(packed_item.which);
+          if (r) lose_ram(*r);
+        }
+        packed();
+      });
+    } catch (const std::bad_alloc&) {
+      packed();
+    }
   }
+}
+
+void CacheCore::Impl::fail_batch(std::shared_ptr<SpillBatch> batch) noexcept {
+  if (packing_ == batch) packing_.reset();
+  for (const SpillItem& item : batch->items) {
+    Record* r = find_pinned(item.which);
+    if (r && r->spill_queued) spill_failed(*r);
+  }
+  finish_batch(batch);
 }
 
 // A profile and a model record are on the SSD before the first object that names them. True if they
@@ -217,7 +293,7 @@ bool CacheCore::Impl::wait_for_records(SpillBatch& batch) {
 }
 
 // Whether they could be written or not: what waited for them goes on.
-void CacheCore::Impl::records_written() {
+void CacheCore::Impl::records_written() noexcept {
   if (writing_ && writing_->waiting) write_batch(writing_);
   check_commit_waits();
   pump_spill();
@@ -225,11 +301,15 @@ void CacheCore::Impl::records_written() {
 }
 
 // The batch is packed: from here on it is the one being written, and the next may be packed.
-void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
+void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) noexcept {
+  if (!if_memory([&] { write_step(batch); })) fail_batch(batch);
+}
+
+void CacheCore::Impl::write_step(std::shared_ptr<SpillBatch> batch) {
   if (packing_ == batch) {
     packing_.reset();
     writing_ = batch;
-    later([this] { pump_spill(); });
+    spill_wake_->ask();
   }
   if (wait_for_records(*batch)) return;
   std::vector<SpillItem> items;
@@ -240,7 +320,7 @@ void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
     Record* parent = index_.parent_of(*r);
     ModelState* model = models_.at({r->realm->realm.ns, r->realm->realm.fingerprint}).get();
     bool reachable = !parent || parent->on_ssd() || earlier.count(parent);
-    if (!reachable || !model->records_durable) {
+    if (!reachable || !model->records_durable || !item.packed) {
       spill_failed(*r);
       continue;
     }
@@ -255,40 +335,54 @@ void CacheCore::Impl::write_batch(std::shared_ptr<SpillBatch> batch) {
     uint64_t short_by = 0;
     std::vector<PutResult> results;
   };
-  on_ssd([ssd = ssd_, images]() -> Attempt {
+  on_ssd([ssd = ssd_, images]() -> Result<Attempt> {
     uint64_t needed = 0, left = ssd->room_left();
     for (const FileImage& image : *images) needed += ssd->room_needed(image);
-    if (needed > left) return {needed - left, {}};
-    return {0, ssd->put(*images, Durability::spilled)};
-  }, [this, batch, images](Attempt attempt) {
-    if (attempt.short_by == 0) {
+    if (needed > left) return Attempt{needed - left, {}};
+    return Attempt{0, ssd->put(*images, Durability::spilled)};
+  }, [this, batch, images](Result<Attempt> attempt) {
+    if (!attempt.ok()) return batch_written(batch, attempt.status());
+    if (attempt->short_by == 0) {
       images->clear();  // the batch has them still, and is freed on a worker
-      return batch_written(batch, std::move(attempt.results));
+      return batch_written(batch, std::move(attempt->results));
     }
-    // What was erased meanwhile must not be written after its unlink.
-    std::erase_if(batch->items, [this](const SpillItem& item) { return !find_pinned(item.which); });
-    if (batch->items.empty()) return finish_batch(batch);
-    images->clear();
-    for (const SpillItem& item : batch->items) images->push_back(item.image);
-    auto victims = ssd_victims(attempt.short_by);
-    if (!victims.empty()) unlink(std::move(victims), [](Status) {});
-    on_ssd([ssd = ssd_, images] {
-      return ssd->put(*images, Durability::spilled);
-    }, [this, batch](std::vector<PutResult> results) { batch_written(batch, std::move(results)); });
+    bool under_way = if_memory([&] { write_in_place(batch, images, attempt->short_by); });
+    if (!under_way) fail_batch(batch);
   });
 }
 
-// Takes at least `bytes` of least recently used leaves off the SSD's index; the caller unlinks
-// them.
+// As the first attempt, with others' room.
+void CacheCore::Impl::write_in_place(std::shared_ptr<SpillBatch> batch,
+                                     std::shared_ptr<std::vector<FileImage>> images,
+                                     uint64_t short_by) {
+  // What was erased meanwhile must not be written after its unlink.
+  std::erase_if(batch->items, [this](const SpillItem& item) { return !find_pinned(item.which); });
+  if (batch->items.empty()) return finish_batch(batch);
+  images->clear();
+  for (const SpillItem& item : batch->items) images->push_back(item.image);
+  on_ssd_with_room(short_by, [ssd = ssd_, images]() -> Result<std::vector<PutResult>> {
+    return ssd->put(*images, Durability::spilled);
+  }, [this, batch](Result<std::vector<PutResult>> results) {
+    batch_written(batch, std::move(results));
+  });
+}
+
+// Takes at least `bytes` of least recently used leaves off the SSD's index; the caller has the task
+// ready that unlinks them.
 std::vector<ObjectName> CacheCore::Impl::ssd_victims(uint64_t bytes) {
   std::vector<ObjectName> names;
   auto victims = index_.ssd().next_victims(bytes, true);
   if (victims.keys.empty()) return names;
-  event(EventKind::ssd_evicted, "", victims.keys.size());
+  names.reserve(victims.keys.size());
   for (EntryKey key : victims.keys) {
     Record* r = index_.find_key(key);
     KV_CHECK(r && r->on_ssd());
+    note_loss(r->name);
     names.push_back(r->name);
+  }
+  event(EventKind::ssd_evicted, [] { return ""; }, victims.keys.size());
+  for (EntryKey key : victims.keys) {
+    Record* r = index_.find_key(key);
     ++count_.ssd_evicted;
     r->spill_refused = true;  // what had to go is not written again at once
     lose(*r);
@@ -309,84 +403,93 @@ void CacheCore::Impl::check_known_file(const Record& record) {
 }
 
 void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
-                                    std::vector<PutResult> results) {
-  charge_writes();
-  std::vector<SpillItem> again;
+                                    Result<std::vector<PutResult>> results) noexcept {
+  (void)if_memory([&] { charge_writes(); });  // or with the next batch
+  if (!results.ok()) return fail_batch(batch);
   uint64_t needed = 0;
-  for (size_t i = 0; i < batch->items.size(); ++i) {
-    SpillItem& item = batch->items[i];
-    const PutResult& result = results[i];
-    Record* r = find_pinned(item.which);
-    if (!r) continue;  // erased meanwhile: its unlink is queued behind this write
-    if (result.reached != Durability::none) {
-      spill_queue_bytes_ -= r->payload_bytes;
-      r->spill_queued = false;
-      spills_work_ = true;
-      index_.set_ssd(*r, result.reached, result.allocated_bytes, result.allocated_bytes);
-      ++count_.spills_written;
-      count_.spill_raw_bytes += item.image.unpacked_bytes();
-      count_.spill_packed_bytes += item.image.stored_bytes();
-      if (result.reached == Durability::spilled) unsynced_.push_back(item.which);
-    } else if (result.status.code() == StatusCode::resource_exhausted && !batch->retried) {
-      needed += ssd_->room_needed(item.image);
-      again.push_back(std::move(item));
-    } else {
-      check_known_file(*r);
-      write_failed(file_name(item.which.name), result.status);
-      spill_failed(*r);
-    }
+  auto result = results->begin();
+  for (SpillItem& item : batch->items) {
+    bool full = result->status.code() == StatusCode::resource_exhausted && !batch->retried;
+    item.again = full && find_pinned(item.which);
+    if (item.again) needed += ssd_->room_needed(item.image);
+    else item_written(item, *result);
+    ++result;
   }
-  if (again.empty()) return finish_batch(batch);
-  batch->items = std::move(again);
+  if (needed == 0) return finish_batch(batch);
+  std::erase_if(batch->items, [](const SpillItem& item) { return !item.again; });
   batch->retried = true;
-  auto victims = ssd_victims(needed);
-  if (victims.empty()) return write_batch(batch);
-  unlink(std::move(victims), [this, batch](Status) { write_batch(batch); });
+  auto again = [this, batch](Status) { write_batch(batch); };
+  auto make_room = [&] { on_ssd_with_room(needed, [] { return Status(); }, again); };
+  if (!if_memory(make_room)) fail_batch(batch);
 }
 
-void CacheCore::Impl::finish_batch(std::shared_ptr<SpillBatch> batch) {
+void CacheCore::Impl::item_written(const SpillItem& item, const PutResult& result) noexcept {
+  Record* r = find_pinned(item.which);
+  if (!r) return;  // erased meanwhile: its unlink is queued behind this write
+  bool written = result.reached != Durability::none;
+  bool known = if_memory([&] {
+    if (!written) return check_known_file(*r);
+    if (result.reached == Durability::spilled) unsynced_.push_back(item.which);
+    index_.set_ssd(*r, result.reached, result.allocated_bytes, result.allocated_bytes);
+  });
+  if (written && !known) {  // its file takes its place when it is evicted
+    r->known_file_bytes = r->known_allocated_bytes = result.allocated_bytes;
+  }
+  if (!written) write_failed(&item.which.name, result.status);
+  if (!written || !known) return spill_failed(*r);
+  spill_queue_bytes_ -= r->payload_bytes;
+  r->spill_queued = false;
+  spills_work_ = true;
+  ++count_.spills_written;
+  count_.spill_raw_bytes += item.image.unpacked_bytes();
+  count_.spill_packed_bytes += item.image.stored_bytes();
+}
+
+void CacheCore::Impl::finish_batch(std::shared_ptr<SpillBatch> batch) noexcept {
   unpin_all(batch->pins);
   free_on(workers_, std::pair(std::move(batch->scratch), std::exchange(batch->items, {})));
-  writing_.reset();
-  if (unsynced_.size() > kMaxBatchFiles * 64) run_sync();
+  if (writing_ == batch) writing_.reset();
+  if (unsynced_.size() > kMaxBatchFiles * 64) (void)if_memory([&] { run_sync(); });
   check_commit_waits();
-  if (packing_ && packing_->unpacked == 0) write_batch(packing_);
+  if (packing_ && packing_->unpacked == 0 && !writing_) write_batch(packing_);
   pump_spill();
-  pump_room();
+  room_wake_->ask();
   check_drained();
 }
 
 void CacheCore::Impl::schedule_sync() {
   if (syncing_ || sync_timer_) return;
-  sync_timer_ = std::make_unique<boost::asio::steady_timer>(loop_, options_.durable_group_delay);
-  sync_timer_->async_wait([weak = weak_from_this()](boost::system::error_code error) {
+  auto timer = std::make_unique<boost::asio::steady_timer>(loop_, options_.durable_group_delay);
+  timer->async_wait([weak = weak_from_this()](boost::system::error_code error) {
     auto self = weak.lock();
     if (error || !self || self->closed_) return;
     self->sync_timer_.reset();
     self->run_sync();
   });
+  sync_timer_ = std::move(timer);
 }
 
-// One sync for all that was spilled until now.
+// One sync for all that was spilled until now: the first of unsynced_, which grows meanwhile.
 void CacheCore::Impl::run_sync() {
   if (syncing_ || !ssd_) return;
-  syncing_ = true;
-  auto names = std::make_shared<std::vector<PinnedName>>(std::exchange(unsynced_, {}));
-  on_ssd([ssd = ssd_] { return ssd->sync(); }, [this, names](Status status) {
+  auto count = static_cast<ptrdiff_t>(unsynced_.size());
+  on_ssd([ssd = ssd_] { return ssd->sync(); }, [this, count](Status status) {
     syncing_ = false;
-    if (!status.ok()) {
+    if (status.ok()) {
+      auto end = unsynced_.begin() + count;
+      for (auto p = unsynced_.begin(); p != end; ++p) {
+        Record* r = find_pinned(*p);
+        if (r && r->on_ssd()) r->disk = Durability::durable;
+      }
+      unsynced_.erase(unsynced_.begin(), end);
+    } else {
       ++failed_syncs_;
-      write_failed("folders", status);
-    }
-    for (const PinnedName& p : *names) {
-      Record* r = find_pinned(p);
-      if (!r || !r->on_ssd()) continue;
-      if (status.ok()) r->disk = Durability::durable;
-      else unsynced_.push_back(p);
+      write_failed(nullptr, status);
     }
     check_commit_waits();
     check_drained();
   });
+  syncing_ = true;
 }
 
 void CacheCore::Impl::note_touches(const std::vector<Record*>& records) {

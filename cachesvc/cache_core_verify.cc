@@ -22,10 +22,14 @@ void CacheCore::Impl::verify_ram(const Record& record, std::function<void()> don
             });
 }
 
-void CacheCore::Impl::lose_ram(Record& record) {
+void CacheCore::Impl::lose_ram(Record& record) noexcept {
   ++count_.ram_damaged;
-  event(EventKind::ram_damaged, file_name(record.name));
-  leave_ram(record);
+  event(EventKind::ram_damaged, [&] { return file_name(record.name); });
+  if (if_memory([&] { leave_ram(record); })) return;
+  // No memory to note the file that is there: erases say that one may be left.
+  ++recovery_.unreadable_objects;
+  if (record.spill_queued) spill_queue_bytes_ -= record.payload_bytes;
+  index_.remove(record);
 }
 
 }  // namespace kv

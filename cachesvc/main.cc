@@ -12,7 +12,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <future>
@@ -20,11 +19,12 @@
 #include <thread>
 
 #include "cachesvc/cache_core.h"
+#include "cachesvc/cache_core_task.h"
 #include "cachesvc/config.h"
 #include "cachesvc/event_log.h"
 #include "cachesvc/log.h"
-#include "cachesvc/loop_watch.h"
 #include "cachesvc/server.h"
+#include "cachesvc/workers.h"
 #include "codec/preset.h"
 
 namespace kv {
@@ -133,22 +133,32 @@ class Drainer {
       }
       draining_ = true;
       spdlog::info("signal {}: draining, at most {} ms", signal, limit_.count());
-      drain();
-      wait();
+      or_stop([this] {
+        wait();
+        drain();
+      });
     });
+  }
+  // Without memory it ends at once.
+  template <typename Step>
+  void or_stop(Step step) {
+    if (!if_memory(step)) io_.stop();
   }
   void drain() {
     Deadline deadline = deadline_in(limit_);
     server_.stop_accepting();
     core_.drain(deadline, [this, deadline](Status status) {
-      if (status.ok())
-        spdlog::info("drained");
-      else
-        spdlog::warn("drain incomplete: {}", status.to_string());
-      // Answers that are ready still go out.
-      Deadline last = std::max(deadline, deadline_in(Milliseconds(100)));
-      server_.finish(last, [this] { io_.stop(); });
+      or_stop([&] { drained(status, deadline); });
     });
+  }
+  void drained(const Status& status, Deadline deadline) {
+    if (status.ok())
+      spdlog::info("drained");
+    else
+      spdlog::warn("drain incomplete: {}", status.to_string());
+    // Answers that are ready still go out.
+    Deadline last = std::max(deadline, deadline_in(Milliseconds(100)));
+    server_.finish(last, [this] { io_.stop(); });
   }
 
   boost::asio::io_context& io_;
@@ -171,7 +181,7 @@ class EventFlush {
     timer_.expires_after(EventLog::kQuiet);
     timer_.async_wait([this](const boost::system::error_code& ec) {
       if (ec) return;
-      events_.flush(Clock::now());
+      (void)if_memory([this] { events_.flush(Clock::now()); });  // or the next time
       wait();
     });
   }
@@ -181,7 +191,7 @@ class EventFlush {
 };
 
 // A device that hangs holds its thread for ever: out, as a crash would, after `limit`.
-void join_disk(boost::asio::thread_pool& disk, Milliseconds limit) {
+void join_disk(Workers& disk, Milliseconds limit) {
   std::promise<void> joined;
   std::thread watch([ended = joined.get_future(), limit] {
     if (ended.wait_for(limit) == std::future_status::ready) return;
@@ -215,7 +225,7 @@ int serve(const Config& config, int ready_fd) {
   }
 
   boost::asio::io_context io(1);
-  boost::asio::thread_pool workers(config.cache.workers), disk(config.cache.disk_threads);
+  Workers workers(config.cache.workers), disk(config.cache.disk_threads);
   CacheOptions options = config.cache;
   options.on_recovered = log_recovery;
   EventLog events([](const std::string& line) { spdlog::warn("{}", line); });
@@ -236,7 +246,7 @@ int serve(const Config& config, int ready_fd) {
       status = write_ready(ready_fd);
       if (!status.ok()) return complain(status, kRuntime);
     }
-    LoopWatch::run(io);
+    run_loop(io);
   }
   (*core).reset();
   events.flush_all();

@@ -29,7 +29,7 @@ const char* to_string(ChargeKind kind) {
 }
 
 struct RamPool::Notify {
-  std::mutex mutex;
+  std::mutex mutex;  // guards `released`
   std::function<void()> released;
 };
 
@@ -68,12 +68,6 @@ void Charge::release() {
   pool_.reset();
 }
 
-void Charge::shrink_to(uint64_t bytes) {
-  if (bytes >= bytes_) return;
-  pool_->give_back(kind_, bytes_ - bytes);
-  bytes_ = bytes;
-}
-
 Charge Charge::split(uint64_t bytes) {
   KV_CHECK(bytes <= bytes_);
   bytes_ -= bytes;
@@ -99,11 +93,6 @@ void Charge::become(ChargeKind kind) {
 Bytes PoolBuffer::freeze() && {
   std::shared_ptr<const void> owner = std::move(slab_);
   return {std::move(owner), data_, size_};
-}
-
-Bytes PoolBuffer::freeze_as(ChargeKind kind) && {
-  if (slab_) slab_->charge.become(kind);
-  return std::move(*this).freeze();
 }
 
 RamPool::RamPool(uint64_t budget_bytes, uint64_t staging_bytes)
@@ -154,15 +143,6 @@ PoolBuffer RamPool::allocate(size_t size, Charge& charge) {
   return out;
 }
 
-Bytes RamPool::adopt(Bytes bytes, Charge charge) {
-  struct Owner {
-    Charge charge;  // given back after the bytes are freed
-    Bytes bytes;
-  };
-  auto owner = std::make_shared<const Owner>(Owner{std::move(charge), std::move(bytes)});
-  return {owner, owner->bytes.data(), owner->bytes.size()};
-}
-
 void RamPool::trim() {
   slabs_->trim(0);
   (void)::malloc_trim(0);
@@ -170,23 +150,17 @@ void RamPool::trim() {
 
 uint64_t RamPool::recycled_bytes() const { return slabs_->bytes(); }
 
-void RamPool::notify_on_release(std::function<void()> released) {
+void RamPool::on_release(std::function<void()> released) {
   std::lock_guard lock(notify_->mutex);
   notify_->released = std::move(released);
-  notify_armed_.store(true);
 }
 
 void RamPool::give_back(ChargeKind kind, uint64_t bytes) {
   accounts_[static_cast<size_t>(kind)].fetch_sub(bytes);
   used_.fetch_sub(bytes);
-  if (!notify_armed_.load()) return;
-  std::function<void()> released;
-  {
-    std::lock_guard lock(notify_->mutex);
-    notify_armed_.store(false);
-    released = std::exchange(notify_->released, nullptr);
-  }
-  if (released) released();
+  if (!notify_armed_.load() || !notify_armed_.exchange(false)) return;
+  std::lock_guard lock(notify_->mutex);
+  if (notify_->released) notify_->released();
 }
 
 void RamPool::move_account(ChargeKind from, ChargeKind to, uint64_t bytes) {

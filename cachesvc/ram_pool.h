@@ -49,8 +49,6 @@ class Charge {
   uint64_t bytes() const { return bytes_; }
   ChargeKind kind() const { return kind_; }
   void release();
-  /// Gives back all but `bytes`; no effect if there is less.
-  void shrink_to(uint64_t bytes);
   /// Takes `bytes` of this charge out into one of its own. `bytes` <= bytes().
   Charge split(uint64_t bytes);
   /// Adds `other`'s bytes, of the same kind and pool.
@@ -75,8 +73,6 @@ class PoolBuffer {
   size_t size() const { return size_; }
   /// The bytes as an immutable value; the charge lives as long as any slice of it.
   Bytes freeze() &&;
-  /// As freeze, and charges the bytes to another account from now on.
-  Bytes freeze_as(ChargeKind kind) &&;
 
  private:
   friend class RamPool;
@@ -100,8 +96,6 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   PoolBuffer allocate(size_t size, Charge& charge);
   /// What a buffer of `size` bytes takes from the ledger.
   static uint64_t slab_bytes(size_t size);
-  /// Keeps foreign bytes alive with a charge for them: for input that the caller allocated.
-  static Bytes adopt(Bytes bytes, Charge charge);
 
   uint64_t budget_bytes() const { return budget_; }
   uint64_t staging_limit_bytes() const { return staging_limit_; }
@@ -115,9 +109,10 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   /// Gives recycled slabs, and what the allocator keeps, back to the system. May take milliseconds.
   void trim();
 
-  /// `released` is called once after the next release of bytes, on the releasing thread. It may not
-  /// touch the pool: post somewhere.
-  void notify_on_release(std::function<void()> released);
+  /// `released` is called after the first release of bytes that follows notify_once(), on the
+  /// releasing thread, under a lock. It may not throw, nor touch the pool: post somewhere.
+  void on_release(std::function<void()> released);
+  void notify_once() { notify_armed_.store(true); }
 
  private:
   friend class Charge;

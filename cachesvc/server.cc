@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <new>
+#include <thread>
 
 namespace kv {
 namespace {
@@ -71,13 +73,25 @@ Status remove_stale(const std::string& path) {
   return {};
 }
 
+// What keeps the service going is waited for until there is memory for it: a few bytes.
+template <typename Arm>
+void arm_surely(Arm arm) {
+  while (true) {
+    try {
+      return arm();
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(Milliseconds(1));
+    }
+  }
+}
+
 }  // namespace
 
 Server::Server(boost::asio::io_context& io, CacheCore& core, ServerOptions options)
     : io_(io),
       options_(std::move(options)),
       host_{core, options_,
-            [this](Session& session, const std::string& why) { session_closed(session, why); },
+            [this](Session& session, std::string_view why) { session_closed(session, why); },
             {}},
       acceptor_(io),
       sweep_timer_(io) {}
@@ -113,6 +127,7 @@ Status Server::listen() {
   if (!ec && others && ::chmod(path.c_str(), 0666) != 0) {
     return errno_status("server.socket: chmod " + path);
   }
+  if (!ec) acceptor_.non_blocking(true, ec);
   if (!ec) acceptor_.listen(boost::asio::socket_base::max_listen_connections, ec);
   if (ec) return {StatusCode::io_error, "server.socket: " + path + ": " + ec.message()};
   listening_ = true;
@@ -129,15 +144,28 @@ void Server::stop_accepting() {
   ::unlink(options_.socket.c_str());
 }
 
+// Waits, then accepts: an accept of Asio's own is lost, handler and all, where its socket finds no
+// memory.
 void Server::accept() {
-  acceptor_.async_accept([this](const boost::system::error_code& ec, Protocol::socket socket) {
-    if (!listening_) return;
-    if (!ec) {
-      admit(std::move(socket));
-      return accept();
-    }
-    // Out of descriptors, most likely: try again when the next sweep comes.
-    spdlog::warn("accept failed: {}", ec.message());
+  arm_surely([this] {
+    acceptor_.async_wait(Protocol::acceptor::wait_read,
+                         [this](const boost::system::error_code&) { accept_one(); });
+  });
+}
+
+void Server::accept_one() {
+  if (!listening_) return;
+  boost::system::error_code ec;
+  try {
+    Protocol::socket socket(io_);
+    acceptor_.accept(socket, ec);
+    if (!ec) admit(std::move(socket));
+  } catch (const std::bad_alloc&) {  // the peer sees a closed connection
+  }
+  if (!ec || ec == boost::asio::error::would_block) return accept();
+  // Out of descriptors, most likely: try again when the next sweep comes.
+  spdlog::warn("accept failed: {}", ec.message());
+  arm_surely([this] {
     auto timer = std::make_shared<boost::asio::steady_timer>(io_, Milliseconds(100));
     timer->async_wait([this, timer](const boost::system::error_code& cancelled) {
       if (!cancelled && listening_) accept();
@@ -177,10 +205,14 @@ void Server::admit(Protocol::socket socket) {
   auto session = std::make_shared<Session>(host_, std::move(socket), number);
   sessions_[number] = session;
   spdlog::debug("connection {}: accepted", number);
-  session->start();
+  try {
+    session->start();
+  } catch (const std::bad_alloc&) {
+    session->close("out of memory");
+  }
 }
 
-void Server::session_closed(Session& session, const std::string& why) {
+void Server::session_closed(Session& session, std::string_view why) {
   spdlog::debug("connection {} ({}): {}", session.number(), session.peer(), why);
   sessions_.erase(session.number());
   check_finished();
@@ -191,12 +223,17 @@ void Server::sweep() {
   auto shortest = std::min(options_.handshake_timeout, options_.progress_timeout);
   if (options_.idle_timeout.count() > 0) shortest = std::min(shortest, options_.idle_timeout);
   sweep_timer_.expires_after(std::clamp(shortest / 4, Milliseconds(5), Milliseconds(1000)));
-  sweep_timer_.async_wait([this](const boost::system::error_code& ec) {
-    if (ec) return;
-    auto now = Session::Clock::now();
-    auto sessions = sessions_;  // check() may close and erase
-    for (auto& [number, session] : sessions) session->check(now);
-    sweep();
+  arm_surely([this] {
+    sweep_timer_.async_wait([this](const boost::system::error_code& ec) {
+      if (ec) return;
+      try {
+        auto now = Session::Clock::now();
+        auto sessions = sessions_;  // check() may close and erase
+        for (auto& [number, session] : sessions) session->check(now);
+      } catch (const std::bad_alloc&) {  // next time
+      }
+      sweep();
+    });
   });
 }
 
@@ -208,8 +245,7 @@ void Server::finish(Deadline deadline, std::function<void()> done) {
   auto timer = std::make_shared<boost::asio::steady_timer>(io_, deadline);
   timer->async_wait([this, timer](const boost::system::error_code& ec) {
     if (ec || !finished_) return;
-    auto left = sessions_;
-    for (auto& [number, session] : left) session->close("the service is closing");
+    while (!sessions_.empty()) sessions_.begin()->second->close("the service is closing");
   });
   check_finished();
 }

@@ -40,10 +40,11 @@ class Server {
  private:
   using Protocol = boost::asio::local::stream_protocol;
   void accept();
+  void accept_one();
   void admit(Protocol::socket socket);
   Status check_peer(int fd) const;
   void sweep();
-  void session_closed(Session& session, const std::string& why);
+  void session_closed(Session& session, std::string_view why);
   void check_finished();
 
   boost::asio::io_context& io_;

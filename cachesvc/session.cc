@@ -39,7 +39,7 @@ void Session::start() {
   pump();
 }
 
-void Session::close(const std::string& why) {
+void Session::close(std::string_view why) {
   if (closed_) return;
   closed_ = true;
   auto self = shared_from_this();  // the host lets go of us
@@ -94,14 +94,20 @@ void Session::resume() {
   if (closed_ || pumping_ || read_armed_ || !may_read()) return;
   read_armed_ = true;
   last_read_ = frame_begun_ = Clock::now();  // the pause was ours
-  boost::asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    self->read_armed_ = false;
-    self->pump();
+  or_close([this] {
+    boost::asio::post(socket_.get_executor(), [self = shared_from_this()] {
+      self->read_armed_ = false;
+      self->pump();
+    });
   });
 }
 
 void Session::pump() {
-  if (closed_ || pumping_) return;
+  if (!closed_ && !pumping_) or_close([this] { pump_turn(); });
+}
+
+void Session::pump_turn() {
+  auto self = shared_from_this();
   pumping_ = true;
   size_t budget = kTurnBytes;
   bool more = true;
@@ -183,22 +189,24 @@ void Session::ask_for_staging() {
         self->asking_ = false;
         if (self->closed_ || self->parser_.awaiting() == nullptr) return;
         self->last_read_ = self->frame_begun_ = Clock::now();
-        if (buffer.ok()) {
-          self->staging_ = std::move(*buffer);
-          PoolBuffer& body = self->staging_.body;
-          self->parser_.use_buffer({body.data(), body.size()});
-        } else {
-          self->staging_error_ = buffer.status();
-          self->parser_.skip_body();
-        }
-        self->resume();
+        self->or_close([&] {
+          if (buffer.ok()) {
+            self->staging_ = std::move(*buffer);
+            PoolBuffer& body = self->staging_.body;
+            self->parser_.use_buffer({body.data(), body.size()});
+          } else {
+            self->staging_error_ = buffer.status();
+            self->parser_.skip_body();
+          }
+          self->resume();
+        });
       });
 }
 
 // ---- writing
 
 void Session::send_error(uint64_t request, const Status& status) {
-  send(error_frame(request, status), true);
+  or_close([&] { send(error_frame(request, status), true); });
 }
 
 // The stream is out of step or the peer is not welcome: say why, then close.
@@ -212,8 +220,9 @@ void Session::refuse_connection(uint64_t request, const Status& status) {
 void Session::send(OutFrame frame, bool last) {
   if (closed_) return;
   if (out_.empty()) last_write_ = front_begun_ = Clock::now();
-  unsent_bytes_ += frame.bytes();
+  uint64_t bytes = frame.bytes();
   out_.push_back({std::move(frame), last});
+  unsent_bytes_ += bytes;
   flush();
 }
 
@@ -223,6 +232,10 @@ void Session::flush() {
 }
 
 void Session::write_turn() {
+  or_close([this] { write_all_we_can(); });
+}
+
+void Session::write_all_we_can() {
   auto self = shared_from_this();
   flushing_ = true;
   size_t budget = kTurnBytes;

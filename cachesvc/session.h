@@ -12,8 +12,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "cachesvc/cache_core.h"
 #include "cachesvc/config.h"
@@ -28,7 +30,7 @@ struct SessionHost {
   CacheCore& core;
   const ServerOptions& options;
   /// Once, when the session closes; `why` is for the log.
-  std::function<void(Session&, const std::string& why)> closed;
+  std::function<void(Session&, std::string_view why)> closed;
   /// Models (namespace, fingerprint, profile) whose coding is in the log: the last kMaxReported.
   std::set<std::string> reported;
 };
@@ -54,7 +56,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void start();
   /// Cuts the connection now.
-  void close(const std::string& why);
+  void close(std::string_view why);
   /// Takes no further request; closes once everything owed is sent.
   void finish();
   /// Closes if a time limit has passed.
@@ -69,8 +71,19 @@ class Session : public std::enable_shared_from_this<Session> {
     bool last;  ///< of its request's reply
   };
 
+  /// A step that finds no memory ends the connection: whatever the peer asked is a miss.
+  template <typename Step>
+  void or_close(Step step) {
+    try {
+      step();
+    } catch (const std::bad_alloc&) {
+      pumping_ = flushing_ = false;
+      close("out of memory");
+    }
+  }
   bool may_read() const;
   void pump();
+  void pump_turn();
   void resume();
   void pump_frames();
   bool read_some(size_t& budget);
@@ -94,6 +107,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool decode_or_refuse(const Frame& frame, T& message, Deadline& deadline);
   template <typename T>
   Done<Result<T>> answer(uint64_t request, FrameType type);
+  Done<Status> acknowledge(uint64_t request, FrameType type);
   Deadline deadline_of(uint32_t timeout_ms) const;
   void send_fetch(uint64_t request, FetchReply reply, uint64_t max_reply_bytes);
   void send_error(uint64_t request, const Status& status);
@@ -101,6 +115,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void refuse_connection(uint64_t request, const Status& status);
   void flush();
   void write_turn();
+  void write_all_we_can();
   bool write_some(size_t& budget);
 
   SessionHost& host_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cachesvc/cache_core_task.h"
 #include "cachesvc/log.h"
 #include "cachesvc/session.h"
 #include "codec/preset.h"
@@ -35,14 +36,25 @@ Done<Result<T>> Session::answer(uint64_t request, FrameType type) {
   return [self = shared_from_this(), request, type, room = staging_.room](Result<T> result) {
     if (self->closed_) return;
     if (!result.ok()) return self->send_error(request, result.status());
-    OutFrame frame = reply_frame(type, request, *result);
-    uint64_t limit = max_body_bytes(type, true);
-    if (frame.bytes() - kFrameHeaderBytes > limit) {
-      return self->send_error(request, {StatusCode::resource_exhausted,
-                                        std::string(to_string(type)) + ": over the limit of " +
-                                            std::to_string(limit) + " bytes"});
-    }
-    self->send(std::move(frame), true);
+    self->or_close([&] {
+      OutFrame frame = reply_frame(type, request, *result);
+      uint64_t limit = max_body_bytes(type, true);
+      if (frame.bytes() - kFrameHeaderBytes > limit) {
+        return self->send_error(request, {StatusCode::resource_exhausted,
+                                          std::string(to_string(type)) + ": over the limit of " +
+                                              std::to_string(limit) + " bytes"});
+      }
+      self->send(std::move(frame), true);
+    });
+  };
+}
+
+// As answer, of a call that gives nothing but its success.
+Done<Status> Session::acknowledge(uint64_t request, FrameType type) {
+  return [self = shared_from_this(), request, type](Status status) {
+    if (self->closed_) return;
+    if (!status.ok()) return self->send_error(request, status);
+    self->or_close([&] { self->send(reply_frame(type, request, Empty{}), true); });
   };
 }
 
@@ -134,7 +146,9 @@ void Session::handle_open(const Frame& frame) {
   std::string name = m.model.name;
   host_.core.open(session_, std::move(m), deadline,
                   [self = shared_from_this(), name, done = std::move(done)](Result<OpenReply> r) {
-                    if (r.ok() && !self->closed_) self->log_coding(name, *r);
+                    if (r.ok() && !self->closed_) {
+                      (void)if_memory([&] { self->log_coding(name, *r); });
+                    }
                     done(std::move(r));
                   });
 }
@@ -186,11 +200,7 @@ void Session::handle_put(const Frame& frame) {
   auto put = decode_put(frame.body, timeout_ms);
   if (!put.ok()) return send_error(id, put.status());
   host_.core.put(session_, std::move(*put), staging_.room, deadline_of(timeout_ms),
-                 [self = shared_from_this(), id](Status status) {
-                   if (self->closed_) return;
-                   if (!status.ok()) return self->send_error(id, status);
-                   self->send(reply_frame(FrameType::put_ok, id, Empty{}), true);
-                 });
+                 acknowledge(id, FrameType::put_ok));
 }
 
 void Session::handle_commit(const Frame& frame) {
@@ -205,13 +215,8 @@ void Session::handle_abort(const Frame& frame) {
   AbortRequest m;
   Deadline deadline;
   if (!decode_or_refuse(frame, m, deadline)) return;
-  uint64_t id = frame.header.request;
   host_.core.abort(session_, m.reservation, deadline,
-                   [self = shared_from_this(), id](Status status) {
-                     if (self->closed_) return;
-                     if (!status.ok()) return self->send_error(id, status);
-                     self->send(reply_frame(FrameType::abort_ok, id, Empty{}), true);
-                   });
+                   acknowledge(frame.header.request, FrameType::abort_ok));
 }
 
 void Session::handle_fetch(const Frame& frame) {
@@ -224,7 +229,7 @@ void Session::handle_fetch(const Frame& frame) {
                     room = staging_.room](Result<FetchReply> reply) {
                      if (self->closed_) return;
                      if (!reply.ok()) return self->send_error(id, reply.status());
-                     self->send_fetch(id, std::move(*reply), max);
+                     self->or_close([&] { self->send_fetch(id, std::move(*reply), max); });
                    });
 }
 

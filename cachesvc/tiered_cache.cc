@@ -1,17 +1,60 @@
 // Blocking calls over CacheCore: each posts to the loop and waits for its callback, which the core
-// runs by the call's deadline.
+// runs by the call's deadline; one that is dropped, for lack of memory, has answered busy.
 #include "cachesvc/tiered_cache.h"
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/thread_pool.hpp>
+#include <condition_variable>
 #include <future>
+#include <mutex>
+#include <system_error>
 #include <thread>
 
-#include "cachesvc/loop_watch.h"
+#include "cachesvc/cache_core_task.h"
+#include "cachesvc/workers.h"
 
 namespace kv {
+namespace {
+
+// Where a caller waits for its answer. On its stack.
+template <typename T>
+class Waiter {
+ public:
+  void set(T value) {
+    std::lock_guard lock(mutex_);
+    value_.emplace(std::move(value));
+    there_.notify_one();
+  }
+  T get() {
+    std::unique_lock lock(mutex_);
+    there_.wait(lock, [&] { return value_.has_value(); });
+    return std::move(*value_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable there_;
+  std::optional<T> value_;
+};
+
+// The callback's end of it: answers once, at the latest when it is dropped.
+template <typename T>
+class Answer {
+ public:
+  explicit Answer(Waiter<T>& waiter) : waiter_(&waiter) {}
+  ~Answer() { set(T(out_of_memory())); }
+  Answer(const Answer&) = delete;  // answers once
+  Answer& operator=(const Answer&) = delete;
+  void set(T value) {
+    if (auto* waiter = std::exchange(waiter_, nullptr)) waiter->set(std::move(value));
+  }
+
+ private:
+  Waiter<T>* waiter_;
+};
+
+}  // namespace
 
 // The loop, its thread and the workers. Shared by all clients of one cache, never by handlers.
 class TieredCache::Threads {
@@ -23,16 +66,13 @@ class TieredCache::Threads {
     KV_ASSIGN_OR_RETURN(threads->core_,
                         CacheCore::create(std::move(options), c.loop.get_executor(),
                                           c.workers.get_executor(), c.disk.get_executor()));
-    threads->thread_ = std::thread([loop = &c.loop] { LoopWatch::run(*loop); });
+    threads->thread_ = std::thread([loop = &c.loop] { run_loop(*loop); });
     return threads;
   }
   ~Threads() {
     if (core_ && thread_.joinable()) {
       if (drain_timeout_.count() > 0) (void)drain(deadline_in(drain_timeout_));
-      call<bool>([this](auto done) {
-        core_.reset();
-        done(true);
-      });
+      call_surely([this] { core_.reset(); });
     }
     if (drain_timeout_.count() == 0) {
       contexts_->workers.stop();
@@ -51,12 +91,25 @@ class TieredCache::Threads {
   /// Runs `start(done)` on the loop and waits until `done` was called.
   template <typename T, typename Start>
   T call(Start start) {
-    auto promise = std::make_shared<std::promise<T>>();
-    auto result = promise->get_future();
-    boost::asio::post(contexts_->loop, [start = std::move(start), promise]() mutable {
-      start([promise](T value) { promise->set_value(std::move(value)); });
-    });
-    return result.get();
+    Waiter<T> waiter;
+    try {
+      auto answer = std::make_shared<Answer<T>>(waiter);
+      boost::asio::post(contexts_->loop,
+                        [start = std::move(start), answer = std::move(answer)]() mutable {
+        start([answer = std::move(answer)](T value) { answer->set(std::move(value)); });
+      });
+    } catch (const std::bad_alloc&) {  // dropped, so answered
+    }
+    return waiter.get();
+  }
+  /// Runs `action` on the loop, when there is memory for it.
+  template <typename Action>
+  void call_surely(Action action) {
+    auto run = [&action](auto done) {
+      action();
+      done(Status());
+    };
+    while (!call<Status>(run).ok()) std::this_thread::sleep_for(Milliseconds(1));
   }
   Status drain(Deadline deadline) {
     return call<Status>([this, deadline](auto done) { core_->drain(deadline, done); });
@@ -72,12 +125,18 @@ class TieredCache::Threads {
   // A device that hangs holds its thread for ever: after io_timeout that thread, and what it still
   // needs, is left to itself.
   void join_disk() {
-    std::promise<void> promise;
-    auto joined = promise.get_future();
-    std::thread reaper([contexts = contexts_, promise = std::move(promise)]() mutable {
-      contexts->disk.join();
-      promise.set_value();
-    });
+    std::thread reaper;
+    std::future<void> joined;
+    try {
+      std::promise<void> promise;
+      joined = promise.get_future();
+      reaper = std::thread([contexts = contexts_, promise = std::move(promise)]() mutable {
+        contexts->disk.join();
+        promise.set_value();
+      });
+    } catch (const std::exception&) {  // no memory, no thread: without a limit, then
+      return contexts_->disk.join();
+    }
     bool hangs = joined.wait_for(io_timeout_) != std::future_status::ready;
     if (hangs) return reaper.detach();
     reaper.join();
@@ -87,7 +146,7 @@ class TieredCache::Threads {
     explicit Contexts(const CacheOptions& options)
         : workers(options.workers), disk(options.disk_threads) {}
     boost::asio::io_context loop{1};
-    boost::asio::thread_pool workers, disk;
+    Workers workers, disk;
   };
   Milliseconds drain_timeout_, io_timeout_;
   std::shared_ptr<Contexts> contexts_;
@@ -98,28 +157,36 @@ class TieredCache::Threads {
 
 Result<std::unique_ptr<TieredCache>> TieredCache::create(CacheOptions options,
                                                          const std::string& ns) {
-  KV_ASSIGN_OR_RETURN(auto threads, Threads::start(std::move(options)));
-  KV_ASSIGN_OR_RETURN(uint64_t session, threads->call<Result<uint64_t>>([&](auto done) {
-    done(threads->core().connect(ns));
-  }));
-  return std::unique_ptr<TieredCache>(new TieredCache(std::move(threads), session));
+  try {
+    KV_ASSIGN_OR_RETURN(auto threads, Threads::start(std::move(options)));
+    KV_ASSIGN_OR_RETURN(uint64_t session, threads->call<Result<uint64_t>>([&](auto done) {
+      done(threads->core().connect(ns));
+    }));
+    return std::unique_ptr<TieredCache>(new TieredCache(std::move(threads), session));
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  } catch (const std::system_error& e) {
+    return Status(StatusCode::busy, std::string("threads: ") + e.what());
+  }
 }
 
 TieredCache::TieredCache(std::shared_ptr<Threads> threads, uint64_t session)
     : threads_(std::move(threads)), session_(session) {}
 
 TieredCache::~TieredCache() {
-  threads_->call<bool>([this](auto done) {
-    threads_->core().disconnect(session_);
-    done(true);
-  });
+  threads_->call_surely([this] { threads_->core().disconnect(session_); });
 }
 
 Result<std::unique_ptr<Client>> TieredCache::connect(const std::string& ns) {
   KV_ASSIGN_OR_RETURN(uint64_t session, threads_->call<Result<uint64_t>>([&](auto done) {
     done(threads_->core().connect(ns));
   }));
-  return std::unique_ptr<Client>(new TieredCache(threads_, session));
+  try {
+    return std::unique_ptr<Client>(new TieredCache(threads_, session));
+  } catch (const std::bad_alloc&) {
+    threads_->call_surely([&] { threads_->core().disconnect(session); });
+    return out_of_memory();
+  }
 }
 
 Result<OpenReply> TieredCache::open(const OpenRequest& request, Deadline deadline) {

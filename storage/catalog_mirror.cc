@@ -130,8 +130,9 @@ void CatalogMirror::set_recency(std::span<const std::pair<std::string, uint64_t>
 }
 
 void CatalogMirror::keep(const KeptState& state) {
+  std::optional<KeptState> whole = state;
   std::lock_guard lock(kept_mutex_);
-  kept_ = state;
+  kept_.swap(whole);
 }
 
 // Lost if it can't be written: the next one that is kept says more.

@@ -1,4 +1,6 @@
 // What may happen between reserve and commit: nothing at all, until the time is up, and an erase.
+#include <thread>
+
 #include "tests/cachesvc_stepped.h"
 
 namespace kv {
@@ -22,6 +24,34 @@ TEST(Reservation, AReservationWithoutACallEndsInTime) {
   EXPECT_EQ(client.put(std::move(put), soon()).code(), StatusCode::not_found);
   EXPECT_EQ(b.stat("reservations"), 0u);
   EXPECT_EQ(b.stat("ram_stored_bytes"), 0u);
+}
+
+// Two reservations of one length: what is put into the older one makes it end after the younger.
+TEST(Reservation, APutProlongsItsReservation) {
+  CacheOptions options = small_options();
+  options.reservation_timeout = Milliseconds(400);
+  Stepped client(options);
+  auto b = Bench::open(client, plain_model());
+  std::mt19937 rng(7);
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    auto tokens = random_tokens(rng, 40), other = random_tokens(rng, 40);
+    auto older = b.reserve(tokens), younger = b.reserve(other);
+    ASSERT_TRUE(older.ok() && younger.ok());
+    std::this_thread::sleep_for(options.reservation_timeout / 2);
+    auto put = [&](size_t i) {
+      return client.put(make_put(b.model, 16, tokens, older->needs[i], older->reservation), soon());
+    };
+    if (!put(0).ok()) continue;  // a machine that slept meanwhile
+    uint64_t before = b.stat("reservations_expired");
+    while (b.stat("reservations_expired") == before) client.run();
+    if (b.stat("reservations") == 0) continue;  // both: it slept again
+    EXPECT_TRUE(put(1).ok()) << "the older one has ended before the younger";
+    EXPECT_EQ(client.put(make_put(b.model, 16, other, younger->needs[0], younger->reservation),
+                         soon()).code(),
+              StatusCode::not_found);
+    return;
+  }
+  FAIL() << "the machine sleeps all the time";
 }
 
 TEST(Reservation, ACommitNamesWhatWasErasedSinceItsReserve) {

@@ -27,6 +27,7 @@ class FailingNew {
     armed_ = true;
   }
   static void disarm() { armed_ = false; }
+  static bool armed() { return armed_; }
   /// Since arm().
   static int64_t failures() { return failures_; }
   static bool should_fail(bool sqlite = false) {
