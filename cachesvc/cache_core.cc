@@ -161,6 +161,19 @@ Record* CacheCore::Impl::find_usable(const ObjectName& name) {
   return r && (r->ram || r->blocked_until <= Clock::now()) ? r : nullptr;
 }
 
+void Pins::release() noexcept {
+  if (auto core = core_.lock(); core && !names_.empty()) core->release_pins(names_);
+  names_.clear();
+}
+
+Pins& Pins::operator=(Pins&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  core_ = std::move(other.core_);
+  names_ = std::exchange(other.names_, {});
+  return *this;
+}
+
 void CacheCore::Impl::release_pins(const std::vector<PinnedName>& pins) noexcept {
   for (const auto& p : pins) {
     if (Record* r = find_pinned(p)) index_.unpin(*r);

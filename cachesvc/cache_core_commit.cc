@@ -189,7 +189,7 @@ void CacheCore::Impl::commit_now(uint64_t session, uint64_t id, Durability wait_
     }
   }
   Rollback unqueued([&] {
-    some_unqueued_ = options_.spill_when == SpillWhen::commit;
+    some_unqueued_ |= options_.spill_when == SpillWhen::commit;
     spill_wake_->ask();
   });
   std::vector<Record*> fresh = publish(r, tokens, reply);
@@ -261,8 +261,7 @@ void CacheCore::Impl::check_commit_waits() noexcept {
       wants_sync |= wait->wait_for == Durability::durable && level == Durability::spilled;
     }
   }
-  // Without memory with the next check, or at the call's time-out.
-  if (wants_sync) (void)if_memory([&] { schedule_sync(); });
+  if (wants_sync && !if_memory([&] { schedule_sync(); })) pump_later();
   for (CommitWait& wait : done) wait.call->finish(std::move(wait.reply));
 }
 

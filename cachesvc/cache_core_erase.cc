@@ -251,20 +251,33 @@ void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
   // Whatever waits for eviction, is leased, or found the queue full when it was committed.
   queue_dirty();
   flush_touches();
-  drain_checks_.push_back([this, call] {
-    charge_writes();
-    Status unwritten;
-    if (uint64_t bytes = spill_queue_bytes_; bytes > 0 && budget_.limited()) {
-      unwritten = {StatusCode::resource_exhausted,
-                   "the write budget leaves " + std::to_string(bytes) + " bytes unwritten"};
-    }
-    on_ssd([ssd = ssd_]() -> Status {
-      KV_RETURN_IF_ERROR(ssd->sync());
-      return ssd->checkpoint();
-    }, [call, unwritten](Status status) { call->finish(status.ok() ? unwritten : status); });
-  });
+  drain_checks_.push_back([this, call] { end_drain(call, false); });
   pump_spill();
   check_drained();
+}
+
+// What found no memory is tried once more; then it is said.
+void CacheCore::Impl::end_drain(std::shared_ptr<Call<Status>> call, bool again) {
+  const bool lacked_memory = std::exchange(spills_lacked_memory_, false) || some_unqueued_;
+  if (lacked_memory && !again) {
+    retry_spills(SIZE_MAX);
+    queue_dirty();
+    drain_checks_.push_back([this, call] { end_drain(call, true); });
+    pump_spill();
+    return check_drained();
+  }
+  charge_writes();
+  Status unwritten;
+  if (lacked_memory) {
+    unwritten = {StatusCode::busy, "out of memory: some objects are not on the SSD"};
+  } else if (uint64_t bytes = spill_queue_bytes_; bytes > 0 && budget_.limited()) {
+    unwritten = {StatusCode::resource_exhausted,
+                 "the write budget leaves " + std::to_string(bytes) + " bytes unwritten"};
+  }
+  on_ssd([ssd = ssd_]() -> Status {
+    KV_RETURN_IF_ERROR(ssd->sync());
+    return ssd->checkpoint();
+  }, [call, unwritten](Status status) { call->finish(status.ok() ? unwritten : status); });
 }
 
 void CacheCore::Impl::check_drained() noexcept {

@@ -352,6 +352,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
   StatsReply stats_now(const SsdStats& ssd) const;
   void drain(Deadline deadline, Done<Status> done);
+  void end_drain(std::shared_ptr<Call<Status>> call, bool again);
   void check_drained() noexcept;
 
   // _unlink
@@ -469,6 +470,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   bool some_unqueued_ = false;  ///< dirty, for lack of memory neither queued nor in failed_spills_
   std::deque<PinnedName> failed_spills_;  ///< to be tried again after io_backoff
   bool spills_work_ = false;  ///< one was written since the last such try
+  bool spills_lacked_memory_ = false;  ///< some were given up, since a drain last looked
   std::unique_ptr<boost::asio::steady_timer> retry_timer_;
   std::shared_ptr<SpillBatch> packing_, writing_;
   Parts left_files_;  ///< that are to go and could not: every erase tries them again
@@ -562,24 +564,17 @@ void CacheCore::Impl::on_ssd_with_room(uint64_t bytes, Job job, Then then) {
   auto made = ssd_task([ssd = ssd_, gone, job = std::move(job)]() mutable {
     (void)gone->run(*ssd);
     return job();
-  }, [gone, then = std::move(then)](auto out) mutable { then(std::move(out)); });
+  }, [gone, then = std::move(then)](auto out) mutable {
+    gone.reset();  // what is left goes back first
+    then(std::move(out));
+  });
   gone->parts.front() = ssd_victims(bytes);
   sort_out_left_files({});
-  gone->parts.splice(gone->parts.end(), left_files_);
+  // One part of what failed before: all of it ahead of the job might be taken for a hang.
+  if (!left_files_.empty()) {
+    gone->parts.splice(gone->parts.end(), left_files_, left_files_.begin());
+  }
   ssd_queue_->submit(std::move(made));
-}
-
-inline void Pins::release() noexcept {
-  if (auto core = core_.lock(); core && !names_.empty()) core->release_pins(names_);
-  names_.clear();
-}
-
-inline Pins& Pins::operator=(Pins&& other) noexcept {
-  if (this == &other) return *this;
-  release();
-  core_ = std::move(other.core_);
-  names_ = std::exchange(other.names_, {});
-  return *this;
 }
 
 /// Without memory `done` has its answer before std::bad_alloc goes on to the caller.

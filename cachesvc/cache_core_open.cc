@@ -265,8 +265,10 @@ struct CacheCore::Impl::RecordsJob {
     auto self = core.lock();
     if (!self || self->closed_) return;
     if (model) model->records_writing = false;
+    self->spills_lacked_memory_ |= status.code() == StatusCode::busy;
     if (!status.ok()) self->write_failed(nullptr, status);
-    (void)if_memory([&] { done(status); });  // its call answers when it is dropped
+    // Moved: a copy that found no memory would leave an open under way for ever.
+    (void)if_memory([&] { done(std::move(status)); });
     done = nullptr;
     self->records_written();
   }

@@ -176,8 +176,11 @@ void CacheCore::Impl::promotion_timeout(const ObjectName& name, uint64_t serial,
       return watch_promotion(name, it->second, options_.io_timeout - ran);
     }
   }
-  Status late(StatusCode::io_error, "the read took longer than io_timeout, " +
-                                        std::to_string(options_.io_timeout.count()) + " ms");
+  Status late(StatusCode::io_error, "");
+  (void)if_memory([&] {
+    late = {StatusCode::io_error, "the read took longer than io_timeout, " +
+                                      std::to_string(options_.io_timeout.count()) + " ms"};
+  });
   job.late = true;
   if (++late_reads_ == 1) event(EventKind::hang, [&] { return "a read of " + file_name(name); });
   ++count_.io_timeouts;

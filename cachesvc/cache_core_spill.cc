@@ -205,6 +205,7 @@ void CacheCore::Impl::pump_later() noexcept {
     spill_timer_armed_ = true;
   } catch (const std::bad_alloc&) {
     if (spill_queue_.empty()) return;
+    spills_lacked_memory_ = true;
     for (const PinnedName& which : spill_queue_) {
       Record* r = find_pinned(which);
       if (r && r->spill_queued) spill_failed(*r);
@@ -270,6 +271,7 @@ void CacheCore::Impl::pack_batch(std::shared_ptr<SpillBatch> batch) {
 
 void CacheCore::Impl::fail_batch(std::shared_ptr<SpillBatch> batch) noexcept {
   if (packing_ == batch) packing_.reset();
+  spills_lacked_memory_ = true;
   for (const SpillItem& item : batch->items) {
     Record* r = find_pinned(item.which);
     if (r && r->spill_queued) spill_failed(*r);
@@ -321,6 +323,7 @@ void CacheCore::Impl::write_step(std::shared_ptr<SpillBatch> batch) {
     ModelState* model = models_.at({r->realm->realm.ns, r->realm->realm.fingerprint}).get();
     bool reachable = !parent || parent->on_ssd() || earlier.count(parent);
     if (!reachable || !model->records_durable || !item.packed) {
+      spills_lacked_memory_ |= !item.packed;
       spill_failed(*r);
       continue;
     }
@@ -436,7 +439,10 @@ void CacheCore::Impl::item_written(const SpillItem& item, const PutResult& resul
     r->known_file_bytes = r->known_allocated_bytes = result.allocated_bytes;
   }
   if (!written) write_failed(&item.which.name, result.status);
-  if (!written || !known) return spill_failed(*r);
+  if (!written || !known) {
+    spills_lacked_memory_ |= written || result.status.code() == StatusCode::busy;
+    return spill_failed(*r);
+  }
   spill_queue_bytes_ -= r->payload_bytes;
   r->spill_queued = false;
   spills_work_ = true;
@@ -464,7 +470,7 @@ void CacheCore::Impl::schedule_sync() {
     auto self = weak.lock();
     if (error || !self || self->closed_) return;
     self->sync_timer_.reset();
-    self->run_sync();
+    if (!if_memory([&] { self->run_sync(); })) self->pump_later();
   });
   sync_timer_ = std::move(timer);
 }

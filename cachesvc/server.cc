@@ -15,6 +15,8 @@
 #include <new>
 #include <thread>
 
+#include "cachesvc/cache_core_task.h"
+
 namespace kv {
 namespace {
 
@@ -164,13 +166,13 @@ void Server::accept_one() {
   }
   if (!ec || ec == boost::asio::error::would_block) return accept();
   // Out of descriptors, most likely: try again when the next sweep comes.
-  spdlog::warn("accept failed: {}", ec.message());
   arm_surely([this] {
     auto timer = std::make_shared<boost::asio::steady_timer>(io_, Milliseconds(100));
     timer->async_wait([this, timer](const boost::system::error_code& cancelled) {
       if (!cancelled && listening_) accept();
     });
   });
+  (void)if_memory([&] { spdlog::warn("accept failed: {}", ec.message()); });
 }
 
 Status Server::check_peer(int fd) const {

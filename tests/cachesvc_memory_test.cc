@@ -210,17 +210,21 @@ TEST_F(MemoryTest, ADrainLeavesNothingUnwritten) {
   ASSERT_TRUE(store(a).ok());
   auto query = a;
   query.push_back(1);
+  bool is_drained = false;  // a drain that says so is believed: nobody drains twice
   for (int64_t more : {int64_t{0}, int64_t{20}}) {
     for_each_failure(
         "drain", more,
-        [&] {
+        [&]() -> Status {
+          if (is_drained) return {};
           cache_->waits = true;  // for what is tried again
           auto drained = cache_->call<Status>(
               [&](auto done) { cache_->core->drain(soon(), std::move(done)); });
           cache_->waits = false;
+          is_drained = status_of(drained).ok();
           return status_of(drained);
         },
         [&] {
+          is_drained = false;
           cache_->restart();
           open_model();
           EXPECT_TRUE(fetch(query, 40).ok());
