@@ -100,8 +100,8 @@ Status CacheCore::Impl::check_coverage(Reservation& r, uint32_t tokens) {
   return coverage_error(realm, hit.plan.shortfall, tokens);
 }
 
-// Makes finished objects visible, root first. Returns: the records that are new.
-std::vector<Record*> CacheCore::Impl::publish(Reservation& r, uint32_t tokens, CommitReply& reply) {
+// Makes finished objects visible, root first.
+void CacheCore::Impl::publish(Reservation& r, uint32_t tokens, CommitReply& reply) {
   std::vector<RamObject> objects;
   for (auto& [name, object] : r.finished) objects.push_back(object);
   std::sort(objects.begin(), objects.end(), [](const RamObject& a, const RamObject& b) {
@@ -136,7 +136,6 @@ std::vector<Record*> CacheCore::Impl::publish(Reservation& r, uint32_t tokens, C
   for (Record* record : fresh) {
     if (record->name.kind != ObjectKind::snapshot) index_.relink(*r.realm, record->name.id);
   }
-  return fresh;
 }
 
 // Everything that the entry of this reservation consists of, root first, old and new.
@@ -192,7 +191,7 @@ void CacheCore::Impl::commit_now(uint64_t session, uint64_t id, Durability wait_
     some_unqueued_ |= options_.spill_when == SpillWhen::commit;
     spill_wake_->ask();
   });
-  std::vector<Record*> fresh = publish(r, tokens, reply);
+  publish(r, tokens, reply);
   supersede_tails(r, tokens);
   auto query = std::span<const Token>(r.query.tokens).first(tokens);
   index_.mark_end(*r.realm, r.realm->tree.find_path(query, r.query.extras), tokens);

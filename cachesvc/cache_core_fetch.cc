@@ -235,7 +235,7 @@ uint64_t CacheCore::Impl::room_beside(const Hit& hit, uint64_t wanted) {
   for (const Hit::Use& u : hit.uses) used.push_back(u.record);
   auto pins = pin_all(used);
   free += index_.ram().next_victims(wanted - free, true).bytes;
-  unpin_all(pins);
+  pins.release();
   return free;
 }
 
@@ -321,7 +321,7 @@ void CacheCore::Impl::fetch_promote(std::shared_ptr<FetchCall> f, const Hit& hit
     // Not the whole path, then, but what there is room for by now; in the end what RAM holds.
     f->limit_reason = room_or.status().message();
     f->ram_only = std::exchange(f->fit_now, true);
-    unpin_all(batch->pins);
+    batch->pins.release();
     fetch_step(f);
   });
 }
@@ -334,7 +334,7 @@ void CacheCore::Impl::promote_window(std::shared_ptr<FetchCall> f,
     if (batch->next < batch->wanted.size() && !stop) return promote_window(f, batch);
     batch->room->stored.release();  // a read that hangs keeps the window, not the rest of the path
     batch->room.reset();
-    unpin_all(batch->pins);
+    batch->pins.release();
     fetch_step(f);
   };
   batch->left = 1;

@@ -213,7 +213,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
                   std::shared_ptr<Call<Result<CommitReply>>> call);
   Status check_coverage(Reservation& r, uint32_t tokens);
   uint32_t find_lost(Reservation& r, CommitReply& reply);
-  std::vector<Record*> publish(Reservation& r, uint32_t tokens, CommitReply& reply);
+  void publish(Reservation& r, uint32_t tokens, CommitReply& reply);
   std::vector<Record*> path_of(Reservation& r, uint32_t tokens);
   void supersede_tails(Reservation& r, uint32_t tokens);
   Durability level_of(const CommitWait& wait);
@@ -367,7 +367,6 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, Deadline deadline,
                         Done<Result<Staging>> done);
   Pins pin_all(const std::vector<Record*>& records);
-  void unpin_all(Pins& pins) noexcept { pins.release(); }
   void release_pins(const std::vector<PinnedName>& pins) noexcept;
   Record* find_pinned(const PinnedName& pinned);
   Record* find_usable(const ObjectName& name);  ///< null also for one whose reads failed lately

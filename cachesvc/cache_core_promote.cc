@@ -208,7 +208,7 @@ void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial,
       record->blocked_until = Clock::now() + options_.io_backoff;
     }
   }
-  unpin_all(p.pins);
+  p.pins.release();
   for (auto& waiter : p.waiters) {  // without memory what it belongs to is dropped
     (void)if_memory([&] {
       waiter(code == result.status().code() ? result.status() : Status(code, "was erased or busy"));

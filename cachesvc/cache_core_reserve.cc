@@ -223,7 +223,7 @@ void CacheCore::Impl::end_reservation(uint64_t id) noexcept {
   if (auto s = sessions_.find(r.session); s != sessions_.end()) {
     s->second.reservations.erase(id);
   }
-  unpin_all(r.pins);
+  r.pins.release();
   for (auto& waiting : r.when_idle) (void)if_memory(waiting);  // its call answers when dropped
 }
 

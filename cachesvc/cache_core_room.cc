@@ -125,7 +125,7 @@ void CacheCore::Impl::pump_room() {
   if (pumping_room_ || closed_) return;
   pumping_room_ = true;
   // Whatever stops this half way: the others' turn comes with the next release, or their time-out.
-  std::shared_ptr<void> end(nullptr, [this](void*) { pumping_room_ = false; });
+  Rollback pumping([this] { pumping_room_ = false; });
   while (!room_waiters_.empty()) {
     // Armed before the attempt, so that no release falls between attempt and wait.
     pool_->notify_once();

@@ -452,7 +452,7 @@ void CacheCore::Impl::item_written(const SpillItem& item, const PutResult& resul
 }
 
 void CacheCore::Impl::finish_batch(std::shared_ptr<SpillBatch> batch) noexcept {
-  unpin_all(batch->pins);
+  batch->pins.release();
   free_on(workers_, std::pair(std::move(batch->scratch), std::exchange(batch->items, {})));
   if (writing_ == batch) writing_.reset();
   if (unsynced_.size() > kMaxBatchFiles * 64) (void)if_memory([&] { run_sync(); });
