@@ -293,6 +293,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   bool hold_spills();
   bool held_up() const;
   void order_by_use();
+  bool packs_codes() const;
   void pack_batch(std::shared_ptr<SpillBatch> batch);
   void write_batch(std::shared_ptr<SpillBatch> batch) noexcept;
   std::vector<ObjectName> ssd_victims(uint64_t bytes);

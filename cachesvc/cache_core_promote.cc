@@ -23,12 +23,13 @@ struct CacheCore::Impl::ReadJob {
   std::atomic<Clock::time_point> began{};  ///< once running
   bool late = false;  ///< loop only: its promotion has ended without it
 
-  /// Disk. Reads into one pool buffer, unpacks what is packed, checks against the geometry,
-  /// sums.
+  /// Disk. Reads into one pool buffer, unpacks what is packed, checks against the geometry. The
+  /// sum is taken on the way, while the bytes are in the processor's cache.
   Result<RamObject> read();
   /// Where the file's payload goes: the object's own buffer, or beside it if some of it is packed.
   Result<std::span<uint8_t>> place(const HeaderView& head);
-  Status unpack_pieces(const std::vector<Piece>& pieces);
+  /// Returns the sum of what they unpack to.
+  Result<Xxh128> unpack_pieces(const std::vector<Piece>& pieces);
   /// True for the first who asks: the reader, or whoever gives it up before it began.
   bool take(State next) {
     State expected = State::waiting;
@@ -47,12 +48,16 @@ struct CacheCore::Impl::ReadJob {
 Result<RamObject> CacheCore::Impl::ReadJob::read() {
   KV_ASSIGN_OR_RETURN(FileImage image,
                       ssd->read(name, [this](const HeaderView& head) { return place(head); }));
-  if (packed) KV_RETURN_IF_ERROR(unpack_pieces(image.pieces));
+  Xxh128 sum;
+  if (packed) {
+    KV_ASSIGN_OR_RETURN(sum, unpack_pieces(image.pieces));
+  } else {
+    sum = image.placed_sum.value();
+  }
   Object object = std::move(image.header);
   KV_RETURN_IF_ERROR(attach_payload(object, std::move(payload).freeze()));
   Status fits = validate(object, *model, *profile);
   if (!fits.ok()) return corruption("does not fit its model: " + fits.message());
-  Xxh128 sum = payload_sum(object);
   return RamObject{std::make_shared<const Object>(std::move(object)), sum};
 }
 
@@ -73,7 +78,8 @@ Result<std::span<uint8_t>> CacheCore::Impl::ReadJob::place(const HeaderView& hea
   return std::span(packed.get(), stored_bytes);
 }
 
-Status CacheCore::Impl::ReadJob::unpack_pieces(const std::vector<Piece>& pieces) {
+Result<Xxh128> CacheCore::Impl::ReadJob::unpack_pieces(const std::vector<Piece>& pieces) {
+  Xxh128Stream sum;
   std::span<uint8_t> rest(payload.data(), payload.size());
   for (const Piece& piece : pieces) {
     auto out = rest.first(piece.unpacked_bytes);
@@ -84,8 +90,9 @@ Status CacheCore::Impl::ReadJob::unpack_pieces(const std::vector<Piece>& pieces)
       auto way = piece.packing == Packing::split ? unpack_split : unpack;
       KV_RETURN_IF_ERROR(way(piece.bytes.span(), out));
     }
+    sum.update(out);
   }
-  return {};
+  return sum.digest();
 }
 
 Room CacheCore::Impl::room_to_promote(const Record& record) const {

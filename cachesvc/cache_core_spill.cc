@@ -31,6 +31,7 @@ struct CacheCore::Impl::SpillBatch {
 namespace {
 
 constexpr Milliseconds kWithoutMemory{10};  // before the next try
+constexpr uint64_t kScarceShare = 4;        // the SSD is scarce with less than limit / 4 left
 
 struct Packed {
   FileImage image;
@@ -47,12 +48,13 @@ void free_on(Executor& executor, T value) try {
 
 // Worker. Planes and states one by one, packed where it pays. What a state's values are nobody
 // says: of four bytes each, those of two split well too.
-FileImage packed_image(const Object& object) {
+FileImage packed_image(const Object& object, bool pack_codes) {
   FileImage image = raw_image(object);
   for (size_t i = 0; i < image.pieces.size(); ++i) {
     Piece& piece = image.pieces[i];
     const Plane* plane = i < object.planes.size() ? &object.planes[i] : nullptr;
     const bool codes = plane != nullptr && plane->bits != 0;
+    if (codes && !pack_codes) continue;
     auto packed = codes ? pack(piece.bytes.span())
                         : pack_split(piece.bytes.span(), plane ? dtype_bytes(plane->dtype) : 4);
     if (!packed) continue;
@@ -240,16 +242,23 @@ void CacheCore::Impl::start_batch() {
   pack_batch(batch);
 }
 
+bool CacheCore::Impl::packs_codes() const {
+  if (options_.pack_codes != PackCodes::scarce) return options_.pack_codes == PackCodes::always;
+  return options_.write_bytes_per_second > 0 || options_.write_bytes_per_day > 0 ||
+         ssd_->room_left() < options_.ssd_limit_bytes / kScarceShare;
+}
+
 void CacheCore::Impl::pack_batch(std::shared_ptr<SpillBatch> batch) {
   auto packed = [this, batch] {
     if (--batch->unpacked == 0 && !writing_) write_batch(batch);
   };
   batch->unpacked = batch->items.size();
+  const bool codes = packs_codes();
   for (size_t i = 0; i < batch->items.size(); ++i) {
     const SpillItem& item = batch->items[i];
     try {
-      on_worker([object = item.object, raw = item.raw]() -> Result<Packed> {
-        FileImage image = raw ? raw_image(*object) : packed_image(*object);
+      on_worker([object = item.object, raw = item.raw, codes]() -> Result<Packed> {
+        FileImage image = raw ? raw_image(*object) : packed_image(*object, codes);
         return Packed{std::move(image), intact(object)};  // what was packed was right, if it is now
       }, [this, batch, i, packed](Result<Packed> made) {
         SpillItem& packed_item = batch->items[i];

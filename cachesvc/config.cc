@@ -259,6 +259,12 @@ void add_tier_keys(std::vector<Key>& keys) {
   keys.push_back(size_key("tier.ssd.write_per_day",
                           "bytes written in any 24 hours, restarts included; 0: no limit",
                           FIELD(cache.write_bytes_per_day), 0, 1ull << 60));
+  keys.push_back(choice_key<PackCodes>(
+      "tier.ssd.pack_codes",
+      "codes take 5 % less and longer to read back; scarce: once the tier is three quarters full, "
+      "or where writes have a budget",
+      FIELD(cache.pack_codes),
+      {{"scarce", PackCodes::scarce}, {"always", PackCodes::always}, {"never", PackCodes::never}}));
   keys.push_back(count_key("tier.ssd.spill_batch_files", "files written by one job",
                            FIELD(cache.spill_batch_files), 1, kMaxBatchFiles));
   keys.push_back(duration_key("tier.ssd.io_timeout",

@@ -9,10 +9,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "proto/bytes.h"
+#include "proto/checksum.h"
 #include "proto/plane.h"
 #include "proto/status.h"
 #include "storage/file_names.h"
@@ -37,6 +39,9 @@ struct Piece {
 struct FileImage {
   Object header;
   std::vector<Piece> pieces;  ///< one per plane, then one per state, in the header's order
+  /// XXH3-128 of the pieces as stored, one after the other: of a file read with a PlacePayload,
+  /// taken where they were placed.
+  std::optional<Xxh128> placed_sum{};
 
   uint64_t stored_bytes() const;    ///< sum of the pieces as stored
   uint64_t unpacked_bytes() const;  ///< sum of the pieces in memory

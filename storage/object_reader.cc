@@ -32,8 +32,8 @@ class PlainBytes {
   }
   /// Length of the plain file.
   uint64_t bytes() const { return plain_bytes_; }
-  /// The next bytes; `hash` gets them too, if it is not null.
-  Status take(std::span<uint8_t> out, Xxh128Stream* hash) {
+  /// The next bytes; `hash` and `second` get them too, if they are not null.
+  Status take(std::span<uint8_t> out, Xxh128Stream* hash, Xxh128Stream* second = nullptr) {
     while (!out.empty()) {
       if (ready_.empty()) {
         KV_RETURN_IF_ERROR(load());
@@ -42,6 +42,7 @@ class PlainBytes {
       auto step = out.first(std::min({out.size(), ready_.size(), kStepBytes}));
       std::memcpy(step.data(), ready_.data(), step.size());
       if (hash != nullptr) hash->update(step);
+      if (second != nullptr) second->update(step);
       ready_ = ready_.subspan(step.size());
       out = out.subspan(step.size());
     }
@@ -139,9 +140,11 @@ Result<FileImage> read_object(Files& files, ReadBuffers& buffers, const std::str
     own = std::make_shared_for_overwrite<uint8_t[]>(head.prefix.payload_bytes);
     payload = {own.get(), head.prefix.payload_bytes};
   }
-  KV_RETURN_IF_ERROR(file.take(payload, &hash));
+  Xxh128Stream placed;
+  KV_RETURN_IF_ERROR(file.take(payload, &hash, place ? &placed : nullptr));
   if (hash.digest() != head.prefix.file_hash) return corruption("file checksum differs");
-  FileImage image{std::move(head.view.header), std::move(head.view.pieces)};
+  FileImage image{std::move(head.view.header), std::move(head.view.pieces), std::nullopt};
+  if (place) image.placed_sum = placed.digest();
   for (Piece& piece : image.pieces) {  // decode_head: they add up to the payload
     piece.bytes = Bytes(own, payload.data(), piece.bytes.size());
     payload = payload.subspan(piece.bytes.size());

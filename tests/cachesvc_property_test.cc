@@ -104,6 +104,7 @@ class Walk {
     if (below(2)) options_.spill_when = SpillWhen::evict;
     if (below(2)) options_.warm_start_bytes = budgets.ram / 4;
     options_.block_end_interval = below(3);
+    options_.pack_codes = static_cast<PackCodes>(below(3));
     crashes_ = below(2);
     if (!budgets.ample() && below(2)) options_.write_bytes_per_day = 2 * budgets.ssd;
     options_.wall_clock = [this] { return wall_; };

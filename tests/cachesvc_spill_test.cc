@@ -1,5 +1,6 @@
 // What keeps objects from reaching the SSD: a full queue, a full device, records that could not be
 // written, reads that fail, too little free space; and that none of it loses or revives anything.
+#include "storage/file_reader.h"
 #include "tests/cachesvc_stepped.h"
 #include "tests/storage_testing.h"
 
@@ -257,6 +258,87 @@ TEST(Spill, WhatWasWrittenIsFreedByAWorker) {
     client.run_workers();
   }
   EXPECT_EQ(b.stat("spills_written"), 4u);
+}
+
+// ---- packing
+
+// A file of somebody else's that leaves the tier less than a quarter of its limit.
+void crowd(const CacheOptions& options) {
+  { Stepped made(options); }
+  std::ofstream file(options.ssd_dir + "/somebody", std::ios::binary);
+  file << std::string(options.ssd_limit_bytes * 5 / 8, 'x');
+}
+
+// The pieces of the block files of one entry that are codes.
+struct CodePieces {
+  uint64_t packed = 0, all = 0;
+};
+CodePieces code_pieces(const std::string& dir) {
+  CodePieces counted;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(dir)) {
+    if (file.path().extension() != ".block") continue;
+    auto head = read_head(posix_files(), file.path(), nullptr);
+    KV_CHECK(head.ok());
+    for (size_t i = 0; i < head->header.planes.size(); ++i) {
+      if (head->header.planes[i].bits == 0) continue;
+      ++counted.all;
+      counted.packed += head->pieces[i].packing != Packing::raw;
+    }
+  }
+  return counted;
+}
+
+TEST(Spill, CodesArePackedWhereTheSsdIsScarceOrWritesHaveABudget) {
+  struct Case {
+    PackCodes when = PackCodes::scarce;
+    bool crowded = false;
+    uint64_t per_second = 0, per_day = 0;
+    bool packed = false;
+  };
+  const Case cases[] = {
+      {.when = PackCodes::scarce},
+      {.when = PackCodes::scarce, .crowded = true, .packed = true},
+      {.when = PackCodes::scarce, .per_second = 1u << 30, .packed = true},
+      {.when = PackCodes::scarce, .per_day = 1u << 30, .packed = true},
+      {.when = PackCodes::always, .packed = true},
+      {.when = PackCodes::never, .crowded = true, .per_second = 1u << 30},
+  };
+  std::mt19937 rng(71);
+  auto tokens = random_tokens(rng, 257);
+  for (const Case& c : cases) {
+    SCOPED_TRACE(&c - cases);
+    TempDir dir;
+    CacheOptions options = small_options(dir.store());
+    options.verify_hits = 1;  // the sum that was taken while it was read
+    options.coding.k_bits = options.coding.v_bits = 4;
+    options.coding.block_tokens = 128;
+    options.ssd_limit_bytes = kMinLimitBytes;
+    options.pack_codes = c.when;
+    options.write_bytes_per_second = c.per_second;
+    options.write_bytes_per_day = c.per_day;
+    if (c.crowded) crowd(options);
+    {
+      Stepped client(options);
+      auto b = Bench::open(client, plain_model());
+      ASSERT_TRUE(b.store(tokens, Durability::spilled).ok());
+    }
+    CodePieces pieces = code_pieces(dir.store());
+    EXPECT_GE(pieces.all, 8u);
+    if (c.packed) {
+      EXPECT_GT(pieces.packed, pieces.all / 2) << "where it saves enough";
+    } else {
+      EXPECT_EQ(pieces.packed, 0u);
+    }
+    Stepped client(options);
+    auto b = Bench::open(client, plain_model());
+    for (Tier from : {Tier::ssd, Tier::ram}) {
+      auto hit = b.fetch(tokens);
+      ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+      EXPECT_EQ(hit->tokens, 256u) << hit->reason;
+      EXPECT_EQ(hit->tier, from) << "verified";
+      b.expect_serves(tokens, *hit);
+    }
+  }
 }
 
 }  // namespace
