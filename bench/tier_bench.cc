@@ -14,6 +14,7 @@
 #include <fstream>
 #include <thread>
 
+#include "proto/slab_store.h"
 #include "storage/files.h"
 #include "storage/read_buffers.h"
 #include "tests/cachesvc_testing.h"
@@ -170,6 +171,32 @@ void BM_PromoteCold(benchmark::State& state) {
   set_bytes(state);
 }
 BENCHMARK(BM_PromoteCold)->ArgName("packed")->Arg(0)->Arg(1)->Iterations(5)
+    ->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// First touch of 96 MiB in slabs of a block's size: out of a new SlabStore, or of operator new.
+void BM_FirstTouch(benchmark::State& state) {
+  constexpr size_t kBytes = 3 << 19;
+  bool of_store = state.range(0) == 1;
+  std::vector<uint8_t*> slabs(kBlocks);
+  for (auto _ : state) {
+    SlabStore store;
+    for (uint8_t*& slab : slabs) {
+      slab = of_store ? store.take(kBytes) : new uint8_t[kBytes];
+      std::memset(slab, 1, kBytes);
+    }
+    state.PauseTiming();
+    for (uint8_t* slab : slabs) {
+      if (of_store) {
+        store.give(slab, kBytes, 0);
+      } else {
+        delete[] slab;
+      }
+    }
+    state.ResumeTiming();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(kBlocks * kBytes * state.iterations()));
+}
+BENCHMARK(BM_FirstTouch)->ArgName("store")->Arg(1)->Arg(0)->Iterations(10)
     ->Unit(benchmark::kMillisecond)->UseRealTime();
 
 // Yardstick: the same bytes into recycled memory, one request after the other, past the page cache.

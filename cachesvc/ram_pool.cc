@@ -42,9 +42,8 @@ struct PoolBuffer::Slab {
   Slab(const Slab&) = delete;  // owns the memory
   Slab& operator=(const Slab&) = delete;
   ~Slab() {
-    uint64_t used = pool->used_bytes(), budget = pool->budget_;
-    uint64_t headroom = budget - std::min(budget, used);
-    pool->slabs_->give(data, bytes, std::min(headroom, budget / kRecycledShare));
+    uint64_t budget = pool->budget_, others = pool->used_bytes() - bytes;
+    pool->slabs_->give(data, bytes, std::min(budget - others, budget / kRecycledShare));
   }
   std::shared_ptr<RamPool> pool;
   Charge charge;

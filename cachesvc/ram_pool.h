@@ -2,8 +2,8 @@
 //
 // Every byte that the service owns is charged before it is allocated, and the charge goes back when
 // the last reference dies, on whatever thread that is. used_bytes() <= budget_bytes(), always.
-// Buffers are plain heap slabs, recycled by size; a pool of mapped segments would replace SlabStore
-// and nothing else.
+// Buffers are slabs of a SlabStore: in huge pages where the system has them, and what is freed
+// waits there for reuse. A pool of mapped segments would replace SlabStore and nothing else.
 // Any thread may call anything here.
 #pragma once
 

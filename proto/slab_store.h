@@ -1,6 +1,8 @@
-// SlabStore: freed buffers that wait for reuse, by exact size. First touch of fresh memory costs
-// several times a copy into memory used before, and buffers of one model have few sizes.
+// SlabStore: buffers, and freed memory that waits for reuse. First touch of fresh memory costs
+// several times a copy into memory used before, and most of it in small pages.
 //
+// From kMinExtentBytes on, buffers are pages of regions that ask for huge pages (slab_extents.h):
+// what waits is any free part of them. Smaller ones come from operator new and wait by exact size.
 // Uncharged and uninitialised: who may hold how much is the caller's business. Any thread.
 #pragma once
 
@@ -11,10 +13,13 @@
 #include <mutex>
 #include <vector>
 
+#include "proto/slab_extents.h"
+
 namespace kv {
 
 inline constexpr size_t kSlabAlign = 64;       ///< a cache line
 inline constexpr size_t kMinKeptBytes = 4096;  ///< smaller buffers are not kept
+inline constexpr size_t kMinExtentBytes = 64u << 10;  ///< smaller ones come from operator new
 
 class SlabStore {
  public:
@@ -23,21 +28,27 @@ class SlabStore {
   SlabStore(const SlabStore&) = delete;  // owns what waits
   SlabStore& operator=(const SlabStore&) = delete;
 
-  /// A buffer of `size` bytes, aligned to kSlabAlign: one that waits, or a fresh one.
+  /// A buffer of `size` bytes, aligned to kSlabAlign: one that waits, or a fresh one. Throws
+  /// std::bad_alloc.
   uint8_t* take(size_t size);
-  /// Back from take(size): kept if all that wait are then at most `keep_bytes`, else freed.
-  void give(uint8_t* slab, size_t size, uint64_t keep_bytes);
-  /// Frees waiting buffers, largest first, until at most `keep_bytes` wait.
-  void trim(uint64_t keep_bytes);
-  /// Of all that wait.
-  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  /// Back from take(size). At most `keep_bytes` wait then, or a small one is freed. Can't fail.
+  void give(uint8_t* slab, size_t size, uint64_t keep_bytes) noexcept;
+  /// Gives waiting memory back to the system, large buffers' first, until at most `keep_bytes`
+  /// wait. Takes milliseconds for hundreds of MiB.
+  void trim(uint64_t keep_bytes) noexcept;
+  /// Memory of all that wait, free parts of large buffers' pages included.
+  uint64_t bytes() const { return small_bytes() + extents_.bytes(); }
 
  private:
-  bool keep(uint8_t* slab, size_t size);
+  uint64_t small_bytes() const { return small_bytes_.load(std::memory_order_relaxed); }
+  uint8_t* take_small(size_t size);
+  bool keep_small(uint8_t* slab, size_t size);
+  void trim_small(uint64_t keep_bytes);
 
+  SlabExtents extents_;
   std::mutex mutex_;
   std::map<size_t, std::vector<uint8_t*>> free_;
-  std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> small_bytes_{0};
 };
 
 }  // namespace kv

@@ -227,6 +227,37 @@ TEST(RamPool, ChargesComeBackFromAnyReference) {
   EXPECT_EQ(pool->used_bytes(ChargeKind::reply), 1u << 19);
 }
 
+// What waits for reuse, free parts of huge pages too, has no charge, and comes out of what is free.
+TEST(RamPool, WhatWaitsAndWhatIsChargedAreTogetherNeverOverTheBudget) {
+  constexpr uint64_t kBudget = 12 << 20;
+  auto pool = RamPool::create(kBudget, kBudget);
+  std::mt19937 rng(4);
+  std::vector<Bytes> live;
+  uint64_t most_waiting = 0, waiting_when_full = 0;
+  for (int step = 0; step < 2000; ++step) {
+    size_t size = 1 + rng() % (rng() % 3 == 0 ? 2'000'000 : 200'000);
+    if (auto charge = pool->try_charge(ChargeKind::stored, RamPool::slab_bytes(size))) {
+      PoolBuffer buffer = pool->allocate(size, *charge);
+      std::memset(buffer.data(), 7, size);
+      live.push_back(std::move(buffer).freeze());
+    } else {
+      size_t i = rng() % live.size();
+      live[i] = live.back();
+      live.pop_back();
+      waiting_when_full = std::max(waiting_when_full, pool->recycled_bytes());
+    }
+    most_waiting = std::max(most_waiting, pool->recycled_bytes());
+    ASSERT_LE(pool->used_bytes() + pool->recycled_bytes(), kBudget) << "step " << step;
+  }
+  EXPECT_GT(most_waiting, 1u << 20);
+  EXPECT_GT(waiting_when_full, 0u) << "what is freed at the budget is there for what comes next";
+  live.clear();
+  EXPECT_EQ(pool->used_bytes(), 0u);
+  EXPECT_LE(pool->recycled_bytes(), kBudget / 8);
+  pool->trim();
+  EXPECT_EQ(pool->recycled_bytes(), 0u);
+}
+
 TEST(LoopWatch, TellsTheLongestOfTheLastMinutes) {
   boost::asio::io_context io;
   LoopWatch& watch = LoopWatch::of(io);

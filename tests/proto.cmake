@@ -8,6 +8,7 @@ target_compile_definitions(proto_message_test
 
 kv_test(proto_socket_client_test LABELS proto DEPS kv_proto)
 kv_test(proto_memory_test LABELS proto DEPS kv_proto)
+kv_test(proto_slab_store_test LABELS proto DEPS kv_proto)
 
 # Fuzz targets of a room, replayed over a small corpus and mutations of it.
 function(kv_fuzz_replay room name)

@@ -1,9 +1,11 @@
 // The frame parser without memory: whichever allocation fails, its memory is freed once and no
-// frame is half given. A parser that has thrown is of no further use.
+// frame is half given. A parser that has thrown is of no further use. And slabs: a take that throws
+// changes nothing, and giving back needs no memory.
 #include <gtest/gtest.h>
 
 #include "proto/frame.h"
 #include "proto/message.h"
+#include "proto/slab_store.h"
 #include "tests/failing_new.h"
 #include "tests/proto_testing.h"
 
@@ -35,6 +37,47 @@ TEST(FrameParserMemory, AFrameIsWholeOrBadAllocAndItsBodyIsFreedOnce) {
     failed = FailingNew::failures() > 0;
   }
   EXPECT_GT(thrown, 1) << "parser and body";
+  FailingNew::watched = true;
+}
+
+TEST(SlabStoreMemory, ATakeIsWholeOrChangesNothingAndGivingBackNeedsNone) {
+  constexpr size_t kBytes = 300'000;  // with others between them: each leaves a hole
+  SlabExtents extents;
+  FailingNew::watched = false;
+  std::vector<uint8_t*> slabs;
+  int64_t thrown = 0;
+  while (slabs.size() < 3 * kRegionBytes / kBytes) {
+    uint64_t mapped = extents.mapped_bytes(), waiting = extents.bytes();
+    uint8_t* slab = nullptr;
+    for (int64_t n = 1; slab == nullptr; ++n) {
+      FailingNew::arm(n, 0);
+      try {
+        Unwatched watched(true);
+        slab = extents.take(kBytes);
+      } catch (const std::bad_alloc&) {
+        ++thrown;
+        ASSERT_EQ(extents.mapped_bytes(), mapped);
+        ASSERT_EQ(extents.bytes(), waiting);
+      }
+      FailingNew::disarm();
+    }
+    slabs.push_back(slab);
+  }
+  EXPECT_GT(thrown, static_cast<int64_t>(slabs.size())) << "the rest's node, and each region's";
+  FailingNew::arm(1, INT64_MAX / 2);
+  {
+    Unwatched watched(true);
+    for (size_t first : {0, 1}) {
+      for (size_t i = first; i < slabs.size(); i += 2) {
+        extents.give(slabs[i], kBytes);
+        extents.trim(first == 0 ? 0 : kRegionBytes);
+      }
+    }
+    extents.trim(0);
+  }
+  FailingNew::disarm();
+  EXPECT_EQ(FailingNew::failures(), 0);
+  EXPECT_EQ(extents.mapped_bytes(), 0u);
   FailingNew::watched = true;
 }
 
