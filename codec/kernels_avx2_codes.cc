@@ -207,8 +207,13 @@ void dot_tile(const int16_t* queries, const uint8_t* codes, size_t rows, uint32_
 
 // ---- weighted sums
 
-// acc[0 … n) = fma(sums, factor, acc) for up to 8 values.
+// acc[0 … n) = fma(sums, factor, acc) for up to 8 values: nearly always 8, and some machines take
+// ten times as long for a store under a mask.
 KV_INLINE void add_sums(__m256i sums, __m256 factor, uint32_t n, float* acc) {
+  if (n >= 8) {
+    const __m256 old = _mm256_loadu_ps(acc);
+    return _mm256_storeu_ps(acc, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), factor, old));
+  }
   __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
                                     _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   __m256 old = _mm256_maskload_ps(acc, mask);
@@ -278,8 +283,15 @@ KV_INLINE void add_tile_of(const int16_t* weights, const float* factors, const u
 template <uint8_t bits, bool paired, uint32_t count>
 void add_tile(const int16_t* weights, const float* factors, const uint8_t* codes, uint32_t dim,
               float* acc, size_t stride) {
-  if (dim == 128) {  // a constant: the loops over the tile need few address registers
-    return add_tile_of<bits, paired, count>(weights, factors, codes, 128, acc, stride);
+  switch (dim) {  // constants: the loops over the tile need few address registers
+    case 64:
+      return add_tile_of<bits, paired, count>(weights, factors, codes, 64, acc, stride);
+    case 128:
+      return add_tile_of<bits, paired, count>(weights, factors, codes, 128, acc, stride);
+    case 256:
+      return add_tile_of<bits, paired, count>(weights, factors, codes, 256, acc, stride);
+    default:
+      break;
   }
   add_tile_of<bits, paired, count>(weights, factors, codes, dim, acc, stride);
 }
