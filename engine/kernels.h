@@ -5,9 +5,10 @@
 // of either are computed together. multiply: every weight as fp32, its product added to lane
 // column % 16 in ascending order of columns, one tree over the lanes at the end. multiply_panels:
 // within each group of one scale, integer weights times activations, even columns and odd ones in
-// two sums; these added, times the scale, added to the output. Of weights of four bits: the
-// sum of products with rounded activations (rounded.h), rounded once to fp32, times the product of
-// both scales, added to the output, then offset times the group's sum.
+// two sums; these added, times the scale, added to the output. Of weights of four and five bits:
+// integer sums of products with rounded activations (rounded.h), that of their highest bytes as
+// fp32 times 65536, plus that of their rest as fp32, times the product of both scales, added to the
+// output, then offset times the group's sum.
 // AVX2 and AVX-512 fuse multiplication and addition and agree bit for bit; the scalar set fuses
 // nothing. Pure, unaligned pointers allowed, nothing checked. Any thread.
 #pragma once
@@ -44,7 +45,7 @@ struct TypeKernels {
   void (*multiply)(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
                    const Activations& x, float* y, size_t y_stride);
   /// The same of panels (engine/panels.h), `stride` bytes apart: 16 outputs each, side by side.
-  /// Of Q4_1 and Q4_K with the rounded activations, which x then has. Null for f32 and f16.
+  /// Of panel_integers() with rounded activations, which x then has. Null for f32 and f16.
   void (*multiply_panels)(const uint8_t* panels, uint64_t stride, uint32_t count, uint32_t columns,
                           const Activations& x, float* y, size_t y_stride);
   /// One weight row as fp32: out (columns). Every set gives the same bits.

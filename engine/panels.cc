@@ -23,11 +23,11 @@ void put_codes(const PackedGroup& packed, int least, uint32_t r, uint8_t* group)
     return;
   }
   uint32_t low[4] = {}, high[2] = {};
-  constexpr uint32_t bits = type == TensorType::q6_k ? 2 : 1;  // beyond the low four
   for (uint32_t j = 0; j < 32; ++j) {
     const auto code = static_cast<uint32_t>(packed.q[j] - least);
     low[j / 8] |= (code & 15) << (j % 8 * 4);
-    high[j * bits / 32] |= (code >> 4) << (j * bits % 32);
+    const uint32_t place = type == TensorType::q5_0 ? panel_fifth_bit(j) : j * 2;
+    high[place / 32] |= (code >> 4) << (place % 32);
   }
   for (uint32_t k = 0; k < 4; ++k) put_lane(group + k * 64, r, low[k]);
   uint8_t* after = group + panel_layout(type).high;
@@ -77,7 +77,7 @@ void make_panel(TensorType type, const uint8_t* w, uint64_t stride, uint32_t row
 
 namespace {
 
-// A column of the row in lane r, as a small integer.
+// A column of the row in lane r, as a small integer: unsigned codes of panel_integers().
 template <TensorType type>
 int panel_weight(const uint8_t* group, uint32_t j, uint32_t r) {
   auto lane = [r](const uint8_t* line) {
@@ -90,7 +90,9 @@ int panel_weight(const uint8_t* group, uint32_t j, uint32_t r) {
     return static_cast<int8_t>(group[j * kPanelRows + r]);
   }
   auto code = static_cast<int>(lane(group + j / 8 * 64) >> (j % 8 * 4) & 15);
-  if (type == TensorType::q5_0) code += static_cast<int>((lane(high) >> j & 1) << 4) - 16;
+  if (type == TensorType::q5_0) {
+    code |= static_cast<int>((lane(high) >> panel_fifth_bit(j) & 1) << 4);
+  }
   if (type == TensorType::q6_k) {
     code += static_cast<int>((lane(high + j / 16 * 64) >> (j % 16 * 2) & 3) << 4) - 32;
   }
@@ -128,6 +130,9 @@ struct ScalarPanels {
     if constexpr (type == TensorType::q4_1) {
       scale = half_at(scales + size_t{2} * r);
       offset = half_at(scales + 32 + size_t{2} * r);
+    } else if constexpr (type == TensorType::q5_0) {
+      scale = half_at(scales + size_t{2} * r);
+      offset = -16 * scale;
     } else {
       scale = half_at(super + size_t{2} * r) * static_cast<float>(scales[r]);
       offset = -(half_at(super + 32 + size_t{2} * r) * static_cast<float>(scales[16 + r]));

@@ -5,7 +5,7 @@
 // the other. A group (sizes in bytes; lane r belongs to row r):
 //   codes   low nibbles  4 lines of 16 32-bit lanes: nibble i of line k is column 8 k + i (all
 //                        but Q8_0)
-//           fifth bits   1 line: bit j is column j's                                       (Q5_0)
+//           fifth bits   1 line: bit panel_fifth_bit(j) is column j's                      (Q5_0)
 //           high pairs   2 lines: bits 2 i … of line k are column 16 k + i's               (Q6_K)
 //           bytes        32 x 16: column by column                                         (Q8_0)
 //   scales  fp16 x 16; Q4_1 also fp16 x 16 offsets; Q4_K uint8 x 16 scales and x 16 minima; Q6_K
@@ -43,10 +43,14 @@ constexpr PanelLayout panel_layout(TensorType type) {
   }
 }
 constexpr bool has_panels(TensorType type) { return panel_layout(type).group != 0; }
-/// Types of four bits: products are of integers, with rounded activations (rounded.h); they
-/// have offsets.
+/// Types of four and five bits: products are of integers, with rounded activations (rounded.h);
+/// codes are unsigned and have offsets.
 constexpr bool panel_integers(TensorType type) {
-  return type == TensorType::q4_1 || type == TensorType::q4_k;
+  return type == TensorType::q4_1 || type == TensorType::q5_0 || type == TensorType::q4_k;
+}
+/// Q5_0: of column 8 k + i, bit 2 k + i % 2 of byte i / 2, the byte that nibble i is in.
+constexpr uint32_t panel_fifth_bit(uint32_t column) {
+  return column % 8 / 2 * 8 + column / 8 * 2 + column % 2;
 }
 
 /// Bytes of one panel; columns a multiple of 32, of 256 for Q4_K and Q6_K.

@@ -33,7 +33,7 @@ KV_AVX2_INLINE __m256i picked(__m256i bits, uint32_t from, uint32_t to, int mask
   return _mm256_and_si256(moved, _mm256_set1_epi32(mask));
 }
 
-// 8 rows, from `lane` on, of columns 8 k … 8 k + 7 of a group.
+// 8 rows, from `lane` on, of columns 8 k … 8 k + 7 of a group of Q8_0 or Q6_K.
 template <TensorType type>
 struct Eight {
   KV_AVX2_INLINE Eight(const uint8_t* group, uint32_t k, uint32_t lane)
@@ -41,8 +41,7 @@ struct Eight {
     if constexpr (type == TensorType::q8_0) return;
     low = load32(group + k * 64 + lane * 4);
     const uint8_t* highs = group + panel_layout(type).high + lane * 4;
-    if (type == TensorType::q5_0) high = shifted(load32(highs), 8 * k);
-    if (type == TensorType::q6_k) high = shifted(load32(highs + k / 2 * 64), k % 2 * 16);
+    high = shifted(load32(highs + k / 2 * 64), k % 2 * 16);
   }
   KV_AVX2_INLINE static __m256i shifted(__m256i v, uint32_t bits) {
     return _mm256_srl_epi32(v, _mm_cvtsi32_si128(static_cast<int>(bits)));
@@ -51,14 +50,8 @@ struct Eight {
   KV_AVX2_INLINE __m256 column(uint32_t i) const {
     if constexpr (type == TensorType::q8_0) return bytes(at + i * kPanelRows);
     __m256i code = picked(low, i * 4, 0, 15);
-    if constexpr (type == TensorType::q5_0) {
-      code = _mm256_or_si256(code, picked(high, i, 4, 16));
-      code = _mm256_sub_epi32(code, _mm256_set1_epi32(16));
-    } else if constexpr (type == TensorType::q6_k) {
-      code = _mm256_or_si256(code, picked(high, i * 2, 4, 48));
-      code = _mm256_sub_epi32(code, _mm256_set1_epi32(32));
-    }
-    return _mm256_cvtepi32_ps(code);
+    code = _mm256_or_si256(code, picked(high, i * 2, 4, 48));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(code, _mm256_set1_epi32(32)));
   }
 
   const uint8_t* at;
@@ -80,6 +73,9 @@ KV_AVX2_INLINE __m256 scale_of(const uint8_t* scales, const uint8_t* super, uint
 template <TensorType type>
 KV_AVX2_INLINE __m256 offset_of(const uint8_t* scales, const uint8_t* super, uint32_t lane) {
   if constexpr (type == TensorType::q4_1) return halves(scales + 32 + lane * 2);
+  if constexpr (type == TensorType::q5_0) {
+    return _mm256_mul_ps(halves(scales + lane * 2), _mm256_set1_ps(-16.0f));
+  }
   const __m256 minimum =
       _mm256_mul_ps(halves(super + 32 + lane * 2), unsigned_bytes(scales + 16 + lane));
   return _mm256_xor_ps(minimum, _mm256_set1_ps(-0.0f));
@@ -143,7 +139,10 @@ struct HalfTile {
 // product took 1.4 times as long.
 template <TensorType type, uint32_t count>
 struct IntegerTile {
-  using Dots = __m256i[count][2][3];  // [b][half][byte of a code]: 16 bits hold 16 columns' sum
+  using Dots = __m256i[count][2][3];  // [b][half][byte of a code], 16 bits a sum
+  using Sums = __m256i[count][2][2];  // of the codes' highest bytes, and of their lower two
+  // As many lines' products fit in 16 bits: of 16 columns up to 15 * 128 each, of 8 up to 31 * 128.
+  static constexpr uint32_t kLines = type == TensorType::q5_0 ? 2 : 4;
 
   KV_AVX2_INLINE static void run(const uint8_t* panel, uint32_t columns, const Activations& x,
                                  float* y, size_t y_stride) {
@@ -153,17 +152,9 @@ struct IntegerTile {
     for (uint32_t g = 0; g < columns / 32; ++g) {
       const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
       prefetch_weights(group, panel_layout(type).group);
-      Dots dots;
-#pragma GCC unroll 2
-      for (uint32_t b = 0; b < count; ++b) {
-#pragma GCC unroll 6
-        for (uint32_t i = 0; i < 6; ++i) dots[b][i / 3][i % 3] = _mm256_setzero_si256();
-      }
-#pragma GCC unroll 1
-      for (uint32_t k = 0; k < 4; ++k) {
-        add_eight(group + k * 64, x.codes + rounded_bytes(g * 32 + k * 8), columns, dots);
-      }
-      add_group(group + panel_layout(type).scales, super, columns / 32, g, x, dots, acc);
+      Sums sums;
+      add_lines(group, x.codes + rounded_bytes(g * 32), columns, sums);
+      add_group(group + panel_layout(type).scales, super, columns / 32, g, x, sums, acc);
     }
 #pragma GCC unroll 2
     for (uint32_t b = 0; b < count; ++b) {
@@ -173,13 +164,46 @@ struct IntegerTile {
   }
 
  private:
+  // sums = a group's.
+  KV_AVX2_INLINE static void add_lines(const uint8_t* group, const int8_t* codes, uint32_t columns,
+                                       Sums& sums) {
+    __m256i high[2] = {};  // fifth bits: of each byte the lowest two are the line's
+    if constexpr (type == TensorType::q5_0) {
+      high[0] = load32(group + panel_layout(type).high);
+      high[1] = load32(group + panel_layout(type).high + 32);
+    }
+#pragma GCC unroll 1
+    for (uint32_t first = 0; first < 4; first += kLines) {
+      Dots dots;
+#pragma GCC unroll 2
+      for (uint32_t b = 0; b < count; ++b) {
+#pragma GCC unroll 6
+        for (uint32_t i = 0; i < 6; ++i) dots[b][i / 3][i % 3] = _mm256_setzero_si256();
+      }
+#pragma GCC unroll 1
+      for (uint32_t k = first; k < first + kLines; ++k) {
+        add_eight(group + k * 64, high, codes + rounded_bytes(k * 8), columns, dots);
+        if (type != TensorType::q5_0) continue;
+        high[0] = _mm256_srli_epi32(high[0], 2);
+        high[1] = _mm256_srli_epi32(high[1], 2);
+      }
+      widen(dots, first > 0, sums);
+    }
+  }
+
+  // The even columns' codes of half a line, or the odd ones'.
+  KV_AVX2_INLINE static __m256i codes_of(const uint8_t* half_line, __m256i high, uint32_t odd) {
+    const __m256i low = picked(load32(half_line), odd * 4, 0, 0x0f0f0f0f);
+    if constexpr (type != TensorType::q5_0) return low;
+    return _mm256_or_si256(low, picked(high, odd, 4, 0x10101010));
+  }
+
   // dots += a line times its eight codes of each row.
-  KV_AVX2_INLINE static void add_eight(const uint8_t* line, const int8_t* codes, uint32_t columns,
-                                       Dots& dots) {
+  KV_AVX2_INLINE static void add_eight(const uint8_t* line, const __m256i (&high)[2],
+                                       const int8_t* codes, uint32_t columns, Dots& dots) {
 #pragma GCC unroll 2
     for (uint32_t odd = 0; odd < 2; ++odd) {
-      const __m256i w[2] = {picked(load32(line), odd * 4, 0, 0x0f0f0f0f),
-                            picked(load32(line + 32), odd * 4, 0, 0x0f0f0f0f)};
+      const __m256i w[2] = {codes_of(line, high[0], odd), codes_of(line + 32, high[1], odd)};
 #pragma GCC unroll 2
       for (uint32_t b = 0; b < count; ++b) {
 #pragma GCC unroll 3
@@ -196,10 +220,27 @@ struct IntegerTile {
     }
   }
 
-  KV_AVX2_INLINE static void add_group(const uint8_t* scales, const uint8_t* super, uint32_t groups,
-                                       uint32_t g, const Activations& x, const Dots& dots,
-                                       __m256 (&acc)[count][2]) {
+  // sums = dots, or += where there are `more`.
+  KV_AVX2_INLINE static void widen(const Dots& dots, bool more, Sums& sums) {
     const __m256i ones = _mm256_set1_epi16(1), by_256 = _mm256_set1_epi16(256);
+#pragma GCC unroll 2
+    for (uint32_t b = 0; b < count; ++b) {
+#pragma GCC unroll 2
+      for (uint32_t half = 0; half < 2; ++half) {
+        const __m256i(&dot)[3] = dots[b][half];
+        const __m256i high = _mm256_madd_epi16(dot[0], ones);
+        const __m256i low = _mm256_add_epi32(_mm256_madd_epi16(dot[1], by_256),
+                                             _mm256_madd_epi16(dot[2], ones));
+        __m256i(&sum)[2] = sums[b][half];
+        sum[0] = more ? _mm256_add_epi32(sum[0], high) : high;
+        sum[1] = more ? _mm256_add_epi32(sum[1], low) : low;
+      }
+    }
+  }
+
+  KV_AVX2_INLINE static void add_group(const uint8_t* scales, const uint8_t* super, uint32_t groups,
+                                       uint32_t g, const Activations& x, const Sums& sums,
+                                       __m256 (&acc)[count][2]) {
 #pragma GCC unroll 2
     for (uint32_t half = 0; half < 2; ++half) {
       const __m256 scale = scale_of<type>(scales, super, 0, half * 8);
@@ -208,11 +249,9 @@ struct IntegerTile {
       for (uint32_t b = 0; b < count; ++b) {
         const size_t at = b * size_t{groups} + g;
         const __m256 both = _mm256_mul_ps(scale, _mm256_broadcast_ss(x.scales + at));
-        const __m256i high = _mm256_madd_epi16(dots[b][half][0], ones);
-        const __m256i low = _mm256_add_epi32(_mm256_madd_epi16(dots[b][half][1], by_256),
-                                             _mm256_madd_epi16(dots[b][half][2], ones));
-        const __m256 sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), _mm256_set1_ps(65536.0f),
-                                           _mm256_cvtepi32_ps(low));
+        const __m256 sum =
+            _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[b][half][0]), _mm256_set1_ps(65536.0f),
+                            _mm256_cvtepi32_ps(sums[b][half][1]));
         acc[b][half] = _mm256_fmadd_ps(sum, both, acc[b][half]);
         acc[b][half] = _mm256_fmadd_ps(offset, _mm256_broadcast_ss(x.sums + at), acc[b][half]);
       }

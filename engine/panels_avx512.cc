@@ -32,26 +32,22 @@ KV_AVX512_INLINE __m512 joined(__m512i low, __m512i high, int mask, int least) {
                        _mm512_set1_ps(static_cast<float>(0x800000 + least)));
 }
 
-// Columns 8 k … 8 k + 7 of a group.
+// Columns 8 k … 8 k + 7 of a group of Q8_0 or Q6_K.
 template <TensorType type>
 struct Eight {
   KV_AVX512_INLINE Eight(const uint8_t* group, uint32_t k) : at(group + k * 128) {
     if constexpr (type == TensorType::q8_0) return;
     low = line(group + k * 64);
     const uint8_t* highs = group + panel_layout(type).high;
-    if (type == TensorType::q5_0) high = shifted(line(highs), 8 * k);
-    if (type == TensorType::q6_k) high = shifted(line(highs + k / 2 * 64), k % 2 * 16);
+    high = shifted(line(highs + k / 2 * 64), k % 2 * 16);
   }
   KV_AVX512_INLINE static __m512i shifted(__m512i v, uint32_t bits) {
     return _mm512_srl_epi32(v, _mm_cvtsi32_si128(static_cast<int>(bits)));
   }
-  // Column i of them as integers. A look-up takes an index modulo 16.
+  // Column i of them as integers.
   KV_AVX512_INLINE __m512 column(uint32_t i) const {
     if constexpr (type == TensorType::q8_0) return from_bytes(load16(at + i * kPanelRows));
-    const __m512i nibble = _mm512_srli_epi32(low, i * 4);
-    if constexpr (type == TensorType::q5_0) return joined(nibble, moved(high, i, 4), 31, 16);
-    if constexpr (type == TensorType::q6_k) return joined(nibble, moved(high, i * 2, 4), 63, 32);
-    return _mm512_permutexvar_ps(nibble, zero_to_15());
+    return joined(_mm512_srli_epi32(low, i * 4), moved(high, i * 2, 4), 63, 32);
   }
 
   const uint8_t* at;
@@ -72,6 +68,9 @@ KV_AVX512_INLINE __m512 scale_of(const uint8_t* scales, const uint8_t* super, ui
 template <TensorType type>
 KV_AVX512_INLINE __m512 offset_of(const uint8_t* scales, const uint8_t* super) {
   if constexpr (type == TensorType::q4_1) return halves(scales + 32);
+  if constexpr (type == TensorType::q5_0) {
+    return _mm512_mul_ps(halves(scales), _mm512_set1_ps(-16.0f));
+  }
   const __m512 minimum = _mm512_mul_ps(
       halves(super + 32), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load16(scales + 16))));
   return _mm512_xor_ps(minimum, _mm512_set1_ps(-0.0f));
@@ -137,10 +136,19 @@ struct Avx512Panels {
         dots[p][b][0] = dots[p][b][1] = dots[p][b][2] = _mm512_setzero_si512();
       }
     }
+    __m512i high[2] = {};  // fifth bits: of each byte the lowest two are the line's
+    if constexpr (type == TensorType::q5_0) {
+      high[0] = line(group + panel_layout(type).high);
+      high[1] = line(group + panel_layout(type).high + (panels - 1) * stride);
+    }
 #pragma GCC unroll 1
     for (uint32_t k = 0; k < 4; ++k) {
-      add_eight_integers<panels, count>(group + k * 64, stride,
-                                        x.codes + rounded_bytes(g * 32 + k * 8), columns, dots);
+      add_eight_integers<type, panels, count>(group + k * 64, stride, high,
+                                              x.codes + rounded_bytes(g * 32 + k * 8), columns,
+                                              dots);
+      if (type != TensorType::q5_0) continue;
+      high[0] = _mm512_srli_epi32(high[0], 2);
+      high[1] = _mm512_srli_epi32(high[1], 2);
     }
     const uint8_t* scales = group + panel_layout(type).scales;
 #pragma GCC unroll 2
@@ -160,20 +168,28 @@ struct Avx512Panels {
     }
   }
 
+  // The even columns' codes of a line, or the odd ones'.
+  template <TensorType type>
+  KV_AVX512_INLINE static __m512i codes_of(__m512i low, __m512i high, uint32_t odd) {
+    const __m512i nibbles =
+        _mm512_and_si512(_mm512_srli_epi32(low, odd * 4), _mm512_set1_epi32(0x0f0f0f0f));
+    if constexpr (type != TensorType::q5_0) return nibbles;
+    return _mm512_ternarylogic_epi32(nibbles, _mm512_slli_epi32(high, 4 - odd),
+                                     _mm512_set1_epi32(0x10101010), 0xf8);  // a | (b & c)
+  }
+
   // dots += a line of each panel times its eight codes of each row.
-  template <uint32_t panels, uint32_t count>
+  template <TensorType type, uint32_t panels, uint32_t count>
   KV_AVX512_INLINE static void add_eight_integers(const uint8_t* line_at, uint64_t stride,
-                                                  const int8_t* codes, uint32_t columns,
+                                                  const __m512i (&high)[2], const int8_t* codes,
+                                                  uint32_t columns,
                                                   __m512i (&dots)[panels][count][3]) {
     const __m512i lines[2] = {line(line_at), line(line_at + (panels - 1) * stride)};
 #pragma GCC unroll 2
     for (uint32_t odd = 0; odd < 2; ++odd) {
       __m512i w[panels];
 #pragma GCC unroll 2
-      for (uint32_t p = 0; p < panels; ++p) {
-        w[p] =
-            _mm512_and_si512(_mm512_srli_epi32(lines[p], odd * 4), _mm512_set1_epi32(0x0f0f0f0f));
-      }
+      for (uint32_t p = 0; p < panels; ++p) w[p] = codes_of<type>(lines[p], high[p], odd);
 #pragma GCC unroll 4
       for (uint32_t b = 0; b < count; ++b) {
 #pragma GCC unroll 3

@@ -1,6 +1,6 @@
-// Rounded activations: 24-bit integers as three bytes each, for products with weights of four bits.
-// A processor multiplies bytes four at a time: three of those products take less than the four of
-// fp32 that they replace, and unpack the weights with less.
+// Rounded activations: 24-bit integers as three bytes each, for products with weights of four and
+// five bits. A processor multiplies bytes four at a time: three of those products take less than
+// the four of fp32 that they replace, and unpack the weights with less.
 //
 // A group of 32 columns has one scale, its largest magnitude / kRoundedMost: a value is off by at
 // most half of that, beside fp32's own rounding, which for the largest is as much. Groups below

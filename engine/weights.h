@@ -1,7 +1,7 @@
 // Matrix: a packed weight matrix of a GGUF file, and what the engine does with it.
 //
 // A Matrix is a view (the file, and the panels it may have, must outlive it) and immutable once
-// loaded: any thread. Activations are float, for panels of four bits rounded (rounded.h); weights
+// loaded: any thread. Activations are float, for panel_integers() rounded (rounded.h); weights
 // are dequantised on the fly. The order of summation of one output depends only on its row of
 // weights and its own activations: not on the number of rows, their order, or the thread.
 #pragma once

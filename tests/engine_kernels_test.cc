@@ -307,22 +307,26 @@ TEST(EngineRounded, TheLargestSumsAreExact) {
     inputs[2][j] = j % 32 == 0 ? kRoundedMost : -128.0f * 256 - 128;
     inputs[3][j] = j % 32 == 0 ? kRoundedMost : 127.0f * 256 + 127;
   }
-  Panels p(TensorType::q4_1, kN, 3);
-  const uint16_t scale = 0x3c00, offset = 0;  // 1, 0: every weight is 15
-  for (uint32_t panel = 0; panel < Panels::kPanels; ++panel) {
-    for (uint32_t g = 0; g < kN / 32; ++g) {
-      uint8_t* group = p.bytes.data() + panel * p.stride + panel_group(TensorType::q4_1, g);
-      std::fill_n(group, 256, uint8_t{0xff});
-      for (uint32_t r = 0; r < 16; ++r) std::memcpy(group + 256 + 2 * r, &scale, 2);
-      for (uint32_t r = 0; r < 16; ++r) std::memcpy(group + 288 + 2 * r, &offset, 2);
+  for (TensorType type : {TensorType::q4_1, TensorType::q5_0}) {
+    Panels p(type, kN, 3);
+    const auto at = panel_layout(type);
+    const uint16_t scale = 0x3c00;  // 1; offset 0: every weight is 15, of Q5_0 31 - 16
+    for (uint32_t panel = 0; panel < Panels::kPanels; ++panel) {
+      for (uint32_t g = 0; g < kN / 32; ++g) {
+        uint8_t* group = p.bytes.data() + panel * p.stride + panel_group(type, g);
+        std::fill_n(group, at.scales, uint8_t{0xff});
+        std::fill_n(group + at.scales, at.group - at.scales, uint8_t{0});
+        for (uint32_t r = 0; r < 16; ++r) std::memcpy(group + at.scales + 2 * r, &scale, 2);
+      }
     }
-  }
-  for (const auto& x : inputs) {
-    double exact = 0;
-    for (float v : x) exact += 15.0 * v;
-    for (const EngineKernels* k : kernel_sets()) {
-      for (float y : multiply_panels(*k, TensorType::q4_1, p, kN, {x.data()})) {
-        ASSERT_NEAR(y, exact, 1e-6 * std::fabs(exact)) << k->name << " " << x[1];
+    for (const auto& x : inputs) {
+      double exact = 0;
+      for (float v : x) exact += 15.0 * v;
+      for (const EngineKernels* k : kernel_sets()) {
+        for (float y : multiply_panels(*k, type, p, kN, {x.data()})) {
+          ASSERT_NEAR(y, exact, 1e-6 * std::fabs(exact))
+              << k->name << " " << to_string(type) << " " << x[1];
+        }
       }
     }
   }
@@ -330,7 +334,7 @@ TEST(EngineRounded, TheLargestSumsAreExact) {
 
 TEST(EngineRounded, WhatIsNotFiniteMakesEveryOutputNaN) {
   for (float bad : {NAN, INFINITY, -INFINITY}) {
-    for (TensorType type : {TensorType::q4_1, TensorType::q4_k}) {
+    for (TensorType type : {TensorType::q4_1, TensorType::q5_0, TensorType::q4_k}) {
       Panels p(type, 256, 9);
       auto x = random_values(256, 6);
       x[77] = bad;
