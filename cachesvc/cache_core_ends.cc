@@ -127,9 +127,8 @@ void ObjectIndex::find_ends() {
 
 // What begins with a tail's tokens stands right behind it.
 void ObjectIndex::find_superseded(RealmState& realm) {
-  std::vector<NodeId> nodes = realm.tree.subtree(kRootNode);
-  nodes.push_back(kRootNode);
-  for (NodeId node : nodes) {
+  for (NodeId node = kRootNode; node < realm.nodes.size(); ++node) {
+    if (!realm.tree.alive(node) || !realm.tree.has_tails(node)) continue;
     std::vector<NodeId> children = realm.tree.children(node);
     for (size_t i = 0; i + 1 < children.size(); ++i) {
       Record* tail = realm.nodes.at(children[i]).main;

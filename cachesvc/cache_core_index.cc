@@ -113,17 +113,18 @@ NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
 }
 
 Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index_charge) {
-  Record* orphan = find(object.name);
-  if (orphan && orphan->realm) return orphan;
+  auto [place, is_new] = by_name_.try_emplace(object.name);  // not new: a record or an orphan
+  Record& r = place->second;
+  bool orphan = !is_new;
+  if (orphan && r.realm) return &r;
+  Rollback no_record([&by_name = by_name_, at = place, is_new] {
+    if (is_new) by_name.erase(at);
+  });
   bool supplement = object.name.kind == ObjectKind::supplement;
   if (supplement && object.name.group >= realm.groups.size()) return nullptr;
   NodeId node = owner_node(realm, object);
   if (node == kNoNode) return nullptr;
   Rollback no_node([&] { prune(realm, node); });
-  Record& r = by_name_.try_emplace(object.name).first->second;  // its orphan's, if there is one
-  Rollback no_record([&] {
-    if (!orphan) by_name_.erase(object.name);
-  });
   r.name = object.name;
   EntryKey before = link(r, realm, node, object);
   no_record.done();

@@ -99,6 +99,7 @@ class PrefixTree {
   /// In the siblings' order. The root's are those of the first level.
   std::vector<NodeId> children(NodeId node) const;
   size_t child_count(NodeId node) const { return nodes_[node].children.size(); }
+  bool has_tails(NodeId node) const { return !nodes_[node].tail_lengths.empty(); }  ///< as children
   /// Calls visit(child) for `node`'s children whose own tokens and extras begin with these, in the
   /// siblings' order, until it returns false. `extras` positions are absolute. O(log n) and the
   /// visits.

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <boost/crc.hpp>
+#include <memory>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -45,11 +46,15 @@ Result<Id> id_from_hex(std::string_view hex) {
 }
 
 Id sha256(std::span<const uint8_t> bytes) {
-  // Fetched once: SHA256() looks its algorithm up at every call, which takes longer than to hash.
+  // Made once: to look the algorithm up and to make a context takes longer than to hash.
   static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
-  KV_CHECK(algorithm != nullptr);
+  thread_local const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
+                                                                               EVP_MD_CTX_free);
+  KV_CHECK(algorithm != nullptr && context != nullptr);
   Id id;
-  KV_CHECK(EVP_Digest(bytes.data(), bytes.size(), id.bytes.data(), nullptr, algorithm, nullptr));
+  KV_CHECK(EVP_DigestInit_ex2(context.get(), algorithm, nullptr) == 1 &&
+           EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1 &&
+           EVP_DigestFinal_ex(context.get(), id.bytes.data(), nullptr) == 1);
   return id;
 }
 

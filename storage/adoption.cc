@@ -2,6 +2,7 @@
 #include "storage/adoption.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "storage/file_reader.h"
 
@@ -9,6 +10,15 @@ namespace kv {
 namespace {
 
 constexpr uint32_t kMaxReads = 5;  // each in another run
+
+// Files of one tick of the clock have no order. Rows get one in which each finds its parent before
+// it.
+void parents_first(std::vector<KnownObject>& objects) {
+  std::sort(objects.begin(), objects.end(), [](const KnownObject& a, const KnownObject& b) {
+    return std::tuple(a.header.first_token, a.header.name.kind, a.recency) <
+           std::tuple(b.header.first_token, b.header.name.kind, b.recency);
+  });
+}
 
 }  // namespace
 
@@ -24,13 +34,14 @@ uint64_t Adoption::settle(uint64_t max_recency) {
 void Adoption::run(uint64_t max_files, Recovery& out) {
   uint64_t left = std::min(max_files, uint64_t{unread_.size()});
   while (left > 0) {
-    const uint64_t count = std::min(left, kAdoptedAtATime);
+    const uint64_t count = whole_ticks(left);
     left -= count;
     std::vector<UnreadFile> again;
     std::vector<KnownObject> adopted;
     for (uint64_t i = 0; i < count; ++i) {
       if (!read(unread_[i], adopted, out)) again.push_back(unread_[i]);
     }
+    parents_first(adopted);
     catalog_.adopt(adopted);
     out.objects.reserve(out.objects.size() + adopted.size());
     unread_.insert(unread_.end(), again.begin(), again.end());
@@ -40,6 +51,14 @@ void Adoption::run(uint64_t max_files, Recovery& out) {
     unread_.erase(unread_.begin(), unread_.begin() + static_cast<ptrdiff_t>(count));
   }
   out.unread = unread_.size();
+}
+
+// Of the next kAdoptedAtATime and those of the last one's time, as far as that can be.
+uint64_t Adoption::whole_ticks(uint64_t max_files) const {
+  uint64_t count = std::min(max_files, kAdoptedAtATime);
+  const uint64_t most = std::min(max_files, 2 * kAdoptedAtATime);
+  while (count < most && unread_[count].modified_ns == unread_[count - 1].modified_ns) ++count;
+  return count;
 }
 
 bool Adoption::read(UnreadFile& file, std::vector<KnownObject>& adopted, Recovery& out) {

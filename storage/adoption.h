@@ -49,6 +49,7 @@ class Adoption {
               const FileInfo& info, Recovery& out);
 
  private:
+  uint64_t whole_ticks(uint64_t max_files) const;
   bool drop_dead(const std::string& path, const FileInfo& info);
   /// False: to be read again.
   bool read(UnreadFile& file, std::vector<KnownObject>& adopted, Recovery& out);
