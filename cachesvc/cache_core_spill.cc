@@ -23,6 +23,7 @@ struct CacheCore::Impl::SpillBatch {
   Pins pins;
   Charge scratch;        ///< for packed bytes
   size_t unpacked = 0;   ///< items whose packing is under way
+  bool codes = false;    ///< are packed too
   bool retried = false;  ///< the SSD was full once
   bool waiting = false;  ///< for a profile and model record that are being written
   std::set<ModelState*> records_tried;
@@ -44,6 +45,14 @@ void free_on(Executor& executor, T value) try {
   auto shared = std::make_shared<T>(std::move(value));
   boost::asio::post(executor, [shared = std::move(shared)]() mutable { shared.reset(); });
 } catch (const std::bad_alloc&) {  // here, then
+}
+
+// Of rows and states that are not coded.
+uint64_t exact_bytes(const Object& object) {
+  uint64_t bytes = 0;
+  for (const Plane& p : object.planes) bytes += p.bits == 0 ? p.bytes.size() : 0;
+  for (const StateBlob& s : object.states) bytes += s.bytes.size();
+  return bytes;
 }
 
 // Worker. Planes and states one by one, packed where it pays. What a state's values are nobody
@@ -219,6 +228,7 @@ void CacheCore::Impl::pump_later() noexcept {
 
 void CacheCore::Impl::start_batch() {
   auto batch = std::make_shared<SpillBatch>();
+  batch->codes = packs_codes();
   std::vector<Record*> keep;
   uint64_t bytes = 0;
   size_t taken = 0;
@@ -228,7 +238,7 @@ void CacheCore::Impl::start_batch() {
     Record* r = find_pinned(which);
     if (!r || !r->ram) continue;  // erased or evicted meanwhile; their bytes were taken off then
     batch->items.push_back({which, r->ram, {}});
-    bytes += r->payload_bytes;
+    bytes += batch->codes ? r->payload_bytes : exact_bytes(*r->ram);
     keep.push_back(r);
     if (Record* parent = index_.parent_of(*r)) keep.push_back(parent);
   }
@@ -253,11 +263,10 @@ void CacheCore::Impl::pack_batch(std::shared_ptr<SpillBatch> batch) {
     if (--batch->unpacked == 0 && !writing_) write_batch(batch);
   };
   batch->unpacked = batch->items.size();
-  const bool codes = packs_codes();
   for (size_t i = 0; i < batch->items.size(); ++i) {
     const SpillItem& item = batch->items[i];
     try {
-      on_worker([object = item.object, raw = item.raw, codes]() -> Result<Packed> {
+      on_worker([object = item.object, raw = item.raw, codes = batch->codes]() -> Result<Packed> {
         FileImage image = raw ? raw_image(*object) : packed_image(*object, codes);
         return Packed{std::move(image), intact(object)};  // what was packed was right, if it is now
       }, [this, batch, i, packed](Result<Packed> made) {

@@ -1,4 +1,4 @@
-// The ledger is four atomics; the slabs behind it stand under one short mutex.
+// The ledger is atomics; the slabs behind it stand under short mutexes of their own.
 #include "cachesvc/ram_pool.h"
 
 #include <malloc.h>
@@ -135,7 +135,7 @@ PoolBuffer RamPool::allocate(size_t size, Charge& charge) {
   uint64_t bytes = slab_bytes(size);
   PoolBuffer out;
   out.slab_ = std::make_shared<PoolBuffer::Slab>(shared_from_this(), charge.split(bytes), bytes);
-  // What waits for reuse is held by the process too: together never over the budget.
+  // What waits for reuse is held by the process too: with this buffer not over the budget.
   slabs_->trim(budget_ - std::min(budget_, used_bytes()));
   out.data_ = out.slab_->data;
   out.size_ = size;

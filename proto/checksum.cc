@@ -7,6 +7,7 @@
 #include <array>
 #include <boost/crc.hpp>
 #include <memory>
+#include <new>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -48,9 +49,12 @@ Result<Id> id_from_hex(std::string_view hex) {
 Id sha256(std::span<const uint8_t> bytes) {
   // Made once: to look the algorithm up and to make a context takes longer than to hash.
   static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
-  thread_local const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
-                                                                               EVP_MD_CTX_free);
-  KV_CHECK(algorithm != nullptr && context != nullptr);
+  using Context = std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)>;
+  thread_local const Context context = [] {
+    Context made(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+    return made ? std::move(made) : throw std::bad_alloc();  // the next call tries again
+  }();
+  KV_CHECK(algorithm != nullptr);
   Id id;
   KV_CHECK(EVP_DigestInit_ex2(context.get(), algorithm, nullptr) == 1 &&
            EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1 &&
@@ -64,7 +68,7 @@ Xxh128 xxh3_128(std::span<const uint8_t> bytes) {
 }
 
 Xxh128Stream::Xxh128Stream() : state_(XXH3_createState()) {
-  KV_CHECK(state_ != nullptr);
+  if (state_ == nullptr) throw std::bad_alloc();
   XXH3_128bits_reset(static_cast<XXH3_state_t*>(state_));
 }
 Xxh128Stream::~Xxh128Stream() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }

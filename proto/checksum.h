@@ -2,7 +2,7 @@
 //   sha256      identities (collision-resistant; ids are compared by untrusting parties)
 //   xxh3_128    integrity of whole files and payloads (memory speed)
 //   crc32c      frame headers (28 bytes)
-// Pure functions, any thread.
+// Pure functions, any thread. sha256 and Xxh128Stream take memory: they may throw std::bad_alloc.
 #pragma once
 
 #include <array>

@@ -204,6 +204,19 @@ void SlabExtents::State::split(Extent& e, size_t size, std::unique_ptr<Extent> r
   order.insert(*rest.release());
 }
 
+// Where there is no address space for a whole one: as little as will do.
+std::unique_ptr<SlabRegion> SlabExtents::new_region(size_t size) {
+  const size_t least = round_up(size, kHugePageBytes);
+  if (least < kRegionBytes) {
+    try {
+      return std::make_unique<SlabRegion>(kRegionBytes);
+    } catch (const std::bad_alloc&) {
+      trim(0);
+    }
+  }
+  return std::make_unique<SlabRegion>(least);
+}
+
 uint8_t* SlabExtents::take(size_t size) {
   if (size > SIZE_MAX / 2) throw std::bad_alloc();
   size = round_up(size, page_bytes());
@@ -224,8 +237,7 @@ uint8_t* SlabExtents::take(size_t size) {
   } else {
     lock.unlock();
     auto extent = std::make_unique<Extent>();
-    auto region =
-        std::make_unique<SlabRegion>(std::max(kRegionBytes, round_up(size, kHugePageBytes)));
+    auto region = new_region(size);
     lock.lock();
     extent->begin = region->begin();
     extent->size = region->size();

@@ -4,9 +4,10 @@
 //
 // Two free neighbours are one extent, but for a moment while memory of one goes back. A buffer goes
 // where free pages with memory are, best fit, else where any free pages are, else into a new
-// region. Regions are kRegionBytes, or larger for one larger buffer. What free extents hold is
-// counted exactly (slab_region.h); trim() bounds it, whole huge pages first, and a region that is
-// free and without memory is unmapped. Give and trim allocate nothing and can't fail.
+// region. Regions are kRegionBytes, or larger for one larger buffer, or just large enough where the
+// address space has no more. What free extents hold is counted by pages (slab_region.h), but for
+// what is on its way out; trim() bounds it, whole huge pages first, and a region that is free and
+// without memory is unmapped. Give and trim allocate nothing and can't fail.
 //
 // Uninitialised and uncharged; SlabStore alone calls this. Any thread; one short lock, and system
 // calls over many pages outside of it.
@@ -20,6 +21,8 @@ namespace kv {
 
 inline constexpr size_t kRegionBytes = 32u << 20;
 inline constexpr size_t kMaxTrimScan = 64;  ///< extents looked at for a whole huge page, per step
+
+class SlabRegion;
 
 class SlabExtents {
  public:
@@ -42,6 +45,7 @@ class SlabExtents {
 
  private:
   struct State;
+  std::unique_ptr<SlabRegion> new_region(size_t size);
   std::unique_ptr<State> state_;
 };
 

@@ -58,9 +58,10 @@ void poison(const uint8_t*, size_t) {}
 void unpoison(const uint8_t*, size_t) {}
 #endif
 
-SlabRegion::SlabRegion(size_t size)
+SlabRegion::SlabRegion(size_t size, int64_t max_small)
     : page_(page_bytes()),
       size_(size),
+      max_small_(max_small),
       kinds_(size / kHugePageBytes, Kind::huge),
       pages_((size / page_ + kWordBits - 1) / kWordBits) {
   begin_ = map_aligned(size);
@@ -116,13 +117,20 @@ void SlabRegion::touch(const uint8_t* begin, size_t size) {
 
 void SlabRegion::make_small(size_t huge) {
   if (kinds_[huge] != Kind::huge) return;
-  kinds_[huge] = Kind::small;
-  if (advised_small.fetch_add(1) < kMaxSmallHugePages &&
+  if (advised_small.fetch_add(1) < max_small_ &&
       ::madvise(huge_begin(huge), kHugePageBytes, MADV_NOHUGEPAGE) == 0) {
     kinds_[huge] = Kind::advised_small;
-  } else {
-    advised_small.fetch_sub(1);
+    return;
   }
+  advised_small.fetch_sub(1);
+  make_all_small();
+}
+
+// For good: one mapping again, so that this is never one too many.
+void SlabRegion::make_all_small() {
+  (void)::madvise(begin_, size_, MADV_NOHUGEPAGE);
+  advised_small.fetch_sub(std::count(kinds_.begin(), kinds_.end(), Kind::advised_small));
+  std::fill(kinds_.begin(), kinds_.end(), Kind::small);
 }
 
 SlabRegion::Discard SlabRegion::forget(uint8_t* begin, size_t size) {
@@ -134,8 +142,8 @@ SlabRegion::Discard SlabRegion::forget(uint8_t* begin, size_t size) {
   if (end != huge_begin(whole_end)) make_small(whole_end);
   Discard out{begin, size, nullptr, 0};
   for (size_t huge = whole; huge < whole_end; ++huge) {
-    if (kinds_[huge] == Kind::huge) continue;
-    if (kinds_[huge] == Kind::advised_small) advised_small.fetch_sub(1);
+    if (kinds_[huge] != Kind::advised_small) continue;
+    advised_small.fetch_sub(1);
     kinds_[huge] = Kind::huge;
     if (out.huge_begin == nullptr) out.huge_begin = huge_begin(huge);
     out.huge_size = static_cast<size_t>(huge_begin(huge + 1) - out.huge_begin);

@@ -1,12 +1,15 @@
 // SlabRegion: one mapping that asks for huge pages, and which of its pages may have memory.
 //
-// A page whose bit is clear has no memory: bytes are counted here, not estimated. The first touch
-// of a huge page without memory brings it whole, so touch() sets all its bits. Where memory goes
-// back beside live bytes (forget), that huge page is small pages from then on, until all of it goes
-// back. Where the system has no huge pages, some bits are set too many and nothing else changes.
+// A page whose bit is clear has no memory. The first touch of a huge page without memory brings it
+// whole, so touch() sets all its bits. Where memory goes back beside live bytes (forget), that huge
+// page is small pages from then on, until all of it goes back in one. Where the system has no huge
+// pages, some bits are set too many and nothing else changes. Of a huge page that went back in part
+// the process holds the rest only, but the kernel may split it, and have that part for others, no
+// sooner than memory is short.
 //
-// SlabExtents alone uses this. Bits (paged_bytes, touch, forget) under its lock; discard(), unmap()
-// and the constructor, which take long, outside. Under ASan the mapping is poisoned until taken.
+// SlabExtents alone uses this. Bits (paged_bytes, touch, forget) under its lock, with the advice
+// that forget() gives for at most two huge pages or one region; discard(), unmap() and the
+// constructor outside. Under ASan the mapping is poisoned until taken.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +20,8 @@ namespace kv {
 
 inline constexpr size_t kHugePageBytes = 2u << 20;
 /// Huge pages that this process has split by advice at most: each may be two more mappings of the
-/// 65,530 that a process may have. Those above the limit are split without the advice.
+/// 65,530 that a process may have. Above the limit a region that would need more is small pages for
+/// good.
 inline constexpr int64_t kMaxSmallHugePages = 8192;
 
 /// Of the system: 4,096 on x86-64.
@@ -30,8 +34,9 @@ void unpoison(const uint8_t* begin, size_t size);
 
 class SlabRegion {
  public:
-  /// `size`: a multiple of kHugePageBytes. Throws std::bad_alloc.
-  explicit SlabRegion(size_t size);
+  /// `size`: a multiple of kHugePageBytes. `max_small`: as kMaxSmallHugePages; for tests. Throws
+  /// std::bad_alloc.
+  explicit SlabRegion(size_t size, int64_t max_small = kMaxSmallHugePages);
   ~SlabRegion() { (void)unmap(); }
   SlabRegion(const SlabRegion&) = delete;  // owns the mapping
   SlabRegion& operator=(const SlabRegion&) = delete;
@@ -69,11 +74,13 @@ class SlabRegion {
   uint8_t* huge_begin(size_t huge) const { return begin_ + huge * kHugePageBytes; }
   bool comes_whole(size_t huge) const;
   void make_small(size_t huge);
+  void make_all_small();
 
   const size_t page_;
   const size_t size_;
+  const int64_t max_small_;
   uint8_t* begin_ = nullptr;
-  enum class Kind : uint8_t { huge, small, advised_small };
+  enum class Kind : uint8_t { huge, advised_small, small };  // small: with all its region
   std::vector<Kind> kinds_;      // of each huge page
   std::vector<uint64_t> pages_;  // a bit each
 };

@@ -17,7 +17,7 @@ namespace kv {
 /// fetch more than the socket does. Shared by a client's connections; any thread.
 class ReplyBodies : public std::enable_shared_from_this<ReplyBodies> {
  public:
-  /// At most `keep_bytes` wait for reuse.
+  /// At most `keep_bytes` wait for reuse, and what huge pages hold beside the last that was taken.
   explicit ReplyBodies(uint64_t keep_bytes) : keep_bytes_(keep_bytes) {}
   /// At least `size` bytes, uninitialised, back here when the last copy of the owner goes.
   std::shared_ptr<uint8_t> take(uint64_t size);

@@ -256,6 +256,23 @@ TEST(SlabExtents, ATrimBeforeTheFirstTouchHoldsToo) {
   extents.give(next, kMinExtentBytes);
 }
 
+// As ATrimBeforeTheFirstTouchHoldsToo, past the limit of split huge pages.
+TEST(SlabRegion, PastTheLimitAllOfItIsSmallPages) {
+  for (int64_t limit : {0, 1}) {
+    SlabRegion region(4 * kHugePageBytes, limit);
+    unpoison(region.begin(), region.size());
+    for (int huge : {0, 1, 2}) {
+      uint8_t* slab = region.begin() + static_cast<size_t>(huge) * kHugePageBytes;
+      region.touch(slab, kMinExtentBytes);
+      uint8_t* rest = slab + kMinExtentBytes;
+      ASSERT_TRUE(SlabRegion::discard(region.forget(rest, kHugePageBytes - kMinExtentBytes)));
+      std::memset(slab, 1, kMinExtentBytes);
+      EXPECT_EQ(region.paged_bytes(slab, kHugePageBytes), kMinExtentBytes);
+      EXPECT_EQ(resident_in_huge_page(huge_page_of(slab)), kMinExtentBytes) << huge << " " << limit;
+    }
+  }
+}
+
 // Memory that the system keeps is still counted, and a trim ends.
 TEST(SlabExtents, ATrimThatTheSystemRefusesEnds) {
   SlabExtents extents;
