@@ -136,7 +136,7 @@ struct HalfTile {
 
 // One panel with `count` rows of rounded activations: what is spread over a register is loaded once
 // for both halves of the panel. A processor loads two registers at a time, and a load for every
-// product took 1.4 times as long.
+// product took up to 1.4 times as long.
 template <TensorType type, uint32_t count>
 struct IntegerTile {
   using Dots = __m256i[count][2][3];  // [b][half][byte of a code], 16 bits a sum
@@ -271,10 +271,10 @@ struct Avx2Panels {
         IntegerTile<type, count - 2>::run(panel, columns, rows_from(x, 2, columns),
                                           y + 2 * y_stride, y_stride);
       }
-      return;
-    }
-    for (uint32_t lane = 0; lane < kPanelRows; lane += 8) {
-      HalfTile<type, count>::run(panel, lane, columns, x, y, y_stride);
+    } else {
+      for (uint32_t lane = 0; lane < kPanelRows; lane += 8) {
+        HalfTile<type, count>::run(panel, lane, columns, x, y, y_stride);
+      }
     }
   }
 };

@@ -216,15 +216,20 @@ std::vector<float> multiply_panels(const EngineKernels& k, TensorType type, cons
 
 TEST(EngineKernels, PanelsMultiplyAsTheirRowsWidenWhateverStandsBeside) {
   constexpr uint32_t kCount = 17;
-  for (uint32_t columns : {256u, 768u}) {
+  for (uint32_t columns : {96u, 256u, 768u}) {
     for (TensorType type : kTypes) {
-      if (!has_panels(type)) continue;
+      if (!has_panels(type) || row_bytes(type, columns) == 0) continue;  // rows of whole groups
       Panels p(type, columns, columns);
       const size_t x_stride = columns + 3;
       auto x = random_values(kCount * x_stride, 6);
       std::vector<float> row(columns);
       for (const EngineKernels* k : kernel_sets()) {
         auto all = multiply_panels(*k, type, p, columns, {x.data(), x_stride, kCount});
+        for (uint32_t n : {2u, 3u}) {  // tiles that 17 rows and single ones don't come to
+          auto some = multiply_panels(*k, type, p, columns, {x.data(), x_stride, n});
+          ASSERT_TRUE(std::equal(some.begin(), some.end(), all.begin()))
+              << k->name << " " << to_string(type) << " " << n << " rows";
+        }
         for (uint32_t b = 0; b < kCount; ++b) {
           auto one = multiply_panels(*k, type, p, columns, {x.data() + b * x_stride});
           ASSERT_TRUE(std::equal(one.begin(), one.end(), all.begin() + b * Panels::kOut))
