@@ -191,7 +191,7 @@ bool SlabExtents::State::unmap(std::unique_lock<std::mutex>& lock, Extent& e) {
   return false;
 }
 
-SlabExtents::SlabExtents() : state_(std::make_unique<State>()) {}
+SlabExtents::SlabExtents(Pages pages) : pages_(pages), state_(std::make_unique<State>()) {}
 
 SlabExtents::~SlabExtents() { trim(0); }
 
@@ -209,12 +209,12 @@ std::unique_ptr<SlabRegion> SlabExtents::new_region(size_t size) {
   const size_t least = round_up(size, kHugePageBytes);
   if (least < kRegionBytes) {
     try {
-      return std::make_unique<SlabRegion>(kRegionBytes);
+      return std::make_unique<SlabRegion>(kRegionBytes, pages_);
     } catch (const std::bad_alloc&) {
       trim(0);
     }
   }
-  return std::make_unique<SlabRegion>(least);
+  return std::make_unique<SlabRegion>(least, pages_);
 }
 
 uint8_t* SlabExtents::take(size_t size) {

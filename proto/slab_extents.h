@@ -22,11 +22,16 @@ namespace kv {
 inline constexpr size_t kRegionBytes = 32u << 20;
 inline constexpr size_t kMaxTrimScan = 64;  ///< extents looked at for a whole huge page, per step
 
+/// What regions are made of. Huge: touched and looked up several times faster, and all of one comes
+/// at its first touch. Where a hypervisor takes free memory back, that touch can take milliseconds
+/// (seen: 5 to 8), once. Small: what is touched comes, mostly memory that was in use just before.
+enum class Pages : uint8_t { small, huge };
+
 class SlabRegion;
 
 class SlabExtents {
  public:
-  SlabExtents();
+  explicit SlabExtents(Pages pages = Pages::huge);
   /// All taken extents are back.
   ~SlabExtents();
   SlabExtents(const SlabExtents&) = delete;  // owns the regions
@@ -44,6 +49,7 @@ class SlabExtents {
   uint64_t mapped_bytes() const;
 
  private:
+  const Pages pages_;
   struct State;
   std::unique_ptr<SlabRegion> new_region(size_t size);
   std::unique_ptr<State> state_;

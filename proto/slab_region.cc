@@ -58,14 +58,18 @@ void poison(const uint8_t*, size_t) {}
 void unpoison(const uint8_t*, size_t) {}
 #endif
 
-SlabRegion::SlabRegion(size_t size, int64_t max_small)
+SlabRegion::SlabRegion(size_t size, Pages pages, int64_t max_small)
     : page_(page_bytes()),
       size_(size),
       max_small_(max_small),
       kinds_(size / kHugePageBytes, Kind::huge),
       pages_((size / page_ + kWordBits - 1) / kWordBits) {
   begin_ = map_aligned(size);
-  (void)::madvise(begin_, size_, MADV_HUGEPAGE);  // small pages do too
+  if (pages == Pages::small) {
+    make_all_small();
+  } else {
+    (void)::madvise(begin_, size_, MADV_HUGEPAGE);  // small pages do too
+  }
   poison(begin_, size_);
 }
 

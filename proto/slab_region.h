@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "proto/slab_extents.h"
+
 namespace kv {
 
 inline constexpr size_t kHugePageBytes = 2u << 20;
@@ -36,7 +38,7 @@ class SlabRegion {
  public:
   /// `size`: a multiple of kHugePageBytes. `max_small`: as kMaxSmallHugePages; for tests. Throws
   /// std::bad_alloc.
-  explicit SlabRegion(size_t size, int64_t max_small = kMaxSmallHugePages);
+  SlabRegion(size_t size, Pages pages, int64_t max_small = kMaxSmallHugePages);
   ~SlabRegion() { (void)unmap(); }
   SlabRegion(const SlabRegion&) = delete;  // owns the mapping
   SlabRegion& operator=(const SlabRegion&) = delete;

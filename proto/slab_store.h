@@ -1,7 +1,7 @@
 // SlabStore: buffers, and freed memory that waits for reuse. First touch of fresh memory costs
 // several times a copy into memory used before, and most of it in small pages.
 //
-// From kMinExtentBytes on, buffers are pages of regions that ask for huge pages (slab_extents.h):
+// From kMinExtentBytes on, buffers are pages of regions (slab_extents.h), huge ones if asked for:
 // what waits is any free part of them. Smaller ones come from operator new and wait by exact size.
 // Uncharged and uninitialised: who may hold how much is the caller's business. Any thread.
 #pragma once
@@ -23,7 +23,7 @@ inline constexpr size_t kMinExtentBytes = 64u << 10;  ///< smaller ones come fro
 
 class SlabStore {
  public:
-  SlabStore() = default;
+  explicit SlabStore(Pages pages = Pages::huge) : extents_(pages) {}
   ~SlabStore() { trim(0); }
   SlabStore(const SlabStore&) = delete;  // owns what waits
   SlabStore& operator=(const SlabStore&) = delete;

@@ -17,7 +17,7 @@ namespace kv {
 /// fetch more than the socket does. Shared by a client's connections; any thread.
 class ReplyBodies : public std::enable_shared_from_this<ReplyBodies> {
  public:
-  /// At most `keep_bytes` wait for reuse, and what huge pages hold beside the last that was taken.
+  /// At most `keep_bytes` wait for reuse.
   explicit ReplyBodies(uint64_t keep_bytes) : keep_bytes_(keep_bytes) {}
   /// At least `size` bytes, uninitialised, back here when the last copy of the owner goes.
   std::shared_ptr<uint8_t> take(uint64_t size);
@@ -25,7 +25,7 @@ class ReplyBodies : public std::enable_shared_from_this<ReplyBodies> {
 
  private:
   const uint64_t keep_bytes_;
-  SlabStore store_;
+  SlabStore store_{Pages::small};  // a first reply waits for no huge page
 };
 
 class SocketConnection {

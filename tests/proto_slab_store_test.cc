@@ -259,7 +259,7 @@ TEST(SlabExtents, ATrimBeforeTheFirstTouchHoldsToo) {
 // As ATrimBeforeTheFirstTouchHoldsToo, past the limit of split huge pages.
 TEST(SlabRegion, PastTheLimitAllOfItIsSmallPages) {
   for (int64_t limit : {0, 1}) {
-    SlabRegion region(4 * kHugePageBytes, limit);
+    SlabRegion region(4 * kHugePageBytes, Pages::huge, limit);
     unpoison(region.begin(), region.size());
     for (int huge : {0, 1, 2}) {
       uint8_t* slab = region.begin() + static_cast<size_t>(huge) * kHugePageBytes;
@@ -271,6 +271,16 @@ TEST(SlabRegion, PastTheLimitAllOfItIsSmallPages) {
       EXPECT_EQ(resident_in_huge_page(huge_page_of(slab)), kMinExtentBytes) << huge << " " << limit;
     }
   }
+}
+
+TEST(SlabExtents, SmallPagesBringNothingBeside) {
+  SlabExtents extents(Pages::small);
+  uint8_t* slab = extents.take(kMinExtentBytes);
+  std::memset(slab, 1, kMinExtentBytes);
+  EXPECT_EQ(extents.bytes(), 0u);
+  EXPECT_EQ(resident_in_huge_page(huge_page_of(slab)), kMinExtentBytes);
+  extents.give(slab, kMinExtentBytes);
+  EXPECT_EQ(extents.bytes(), kMinExtentBytes);
 }
 
 // Memory that the system keeps is still counted, and a trim ends.
