@@ -29,7 +29,7 @@ struct CodingSettings {
   uint32_t raw_last_layers = 0;
   DType raw_dtype = DType::f16;
   PrefillMode prefill = PrefillMode::exact;
-  std::vector<LayerBits> layers;  ///< win over the model-wide bits and over raw first/last layers
+  std::vector<LayerBits> layers{};  ///< win over the model-wide bits and over raw first/last layers
 };
 
 /// The plain profile: means 0, gains 1. Full, window and chunk parts with separate K and V get the

@@ -5,7 +5,7 @@ namespace kv {
 
 // Written for this project: prose, dialogue, a table, code in three languages, numbers, markup, and
 // a few lines in other languages, so that keys of many kinds are seen.
-constexpr std::string_view kText = R"TEXT(
+constexpr std::string_view kOwnText = R"TEXT(
 The lighthouse at Carrow Point had not been manned for thirty years when Ines Marchetti bought
 it, sight unseen, at an auction in the county hall. She paid less for it than her neighbours had
 paid for their boats. The roof leaked, the stairs were missing every fourth board, and a family
@@ -100,6 +100,6 @@ her own: tonight I lit the lamp, only for an hour, and far out, where I had thou
 nothing but water, somebody answered.
 )TEXT";
 
-const std::string_view kCalibrationText = kText;
+const std::string_view kCalibrationText = kOwnText;
 
 }  // namespace kv

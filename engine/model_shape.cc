@@ -5,12 +5,12 @@
 #include "codec/codec.h"
 #include "engine/attention_kinds.h"
 #include "engine/model.h"
+#include "engine/tokenizer.h"
 
 namespace kv {
 namespace {
 
 constexpr uint32_t kMaxWidth = 1u << 16;
-constexpr uint32_t kMaxVocab = 1u << 20;
 constexpr uint32_t kMaxContext = 1u << 17;
 constexpr uint32_t kMaxWindow = 1u << 17;
 constexpr uint32_t kGemmaFullEvery = 6;

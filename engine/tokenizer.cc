@@ -10,7 +10,6 @@
 namespace kv {
 namespace {
 
-constexpr uint32_t kMaxVocab = 1u << 20;
 
 // Text, or the special token that stood in its place.
 struct Fragment {

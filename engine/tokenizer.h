@@ -18,6 +18,7 @@
 
 namespace kv {
 
+inline constexpr uint32_t kMaxVocab = 1u << 20;            ///< tokens of a vocabulary
 inline constexpr size_t kMaxTextBytes = size_t{64} << 20;  ///< of one encode call
 
 class Tokenizer {

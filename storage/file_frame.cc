@@ -1,12 +1,12 @@
 // Framing and verification common to all files. FORMAT.md, "Prefix".
 #include "storage/file_frame.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace kv {
 namespace {
 
-constexpr char kMagic[8] = {'c', 'a', 'c', 'h', 'e', 's', 'v', 'c'};
 constexpr size_t kHeaderHashAt = 24;  // what stands before it is what it covers of the prefix
 
 void write_hash(ByteWriter& out, const Xxh128& hash) {
@@ -34,6 +34,11 @@ uint64_t max_payload(FileKind kind) { return is_record(kind) ? kMaxProfileBytes 
 
 }  // namespace
 
+void read_id(ByteReader& in, Id& id) {
+  auto bytes = in.raw(id.bytes.size());
+  if (!in.failed()) std::copy(bytes.begin(), bytes.end(), id.bytes.begin());
+}
+
 Result<EncodedFile> frame_file(FileKind kind, std::span<const uint8_t> header,
                                std::vector<Bytes> payload, uint16_t version) {
   uint64_t payload_bytes = 0;
@@ -44,7 +49,7 @@ Result<EncodedFile> frame_file(FileKind kind, std::span<const uint8_t> header,
   }
   ByteWriter out;
   out.bytes().reserve(kPrefixBytes + header.size());
-  out.raw({reinterpret_cast<const uint8_t*>(kMagic), sizeof(kMagic)});
+  out.raw({reinterpret_cast<const uint8_t*>(kFileMagic), sizeof(kFileMagic)});
   out.u16(version);
   out.u8(static_cast<uint8_t>(kind));
   out.u8(0);
@@ -65,9 +70,11 @@ Result<FilePrefix> decode_prefix(std::span<const uint8_t> prefix, uint64_t file_
   if (prefix.size() < kPrefixBytes || file_bytes < kPrefixBytes) {
     return corruption("file of " + std::to_string(file_bytes) + " bytes is shorter than a prefix");
   }
-  if (std::memcmp(prefix.data(), kMagic, sizeof(kMagic)) != 0) return corruption("wrong magic");
+  if (std::memcmp(prefix.data(), kFileMagic, sizeof(kFileMagic)) != 0) {
+    return corruption("wrong magic");
+  }
   ByteReader in(prefix.first(kPrefixBytes));
-  in.raw(sizeof(kMagic));
+  in.raw(sizeof(kFileMagic));
   FilePrefix out;
   out.version = in.u16();
   if (out.version != kFileVersion && out.version != kSplitVersion) {

@@ -16,6 +16,12 @@ namespace kv {
 Result<EncodedFile> frame_file(FileKind kind, std::span<const uint8_t> header,
                                std::vector<Bytes> payload, uint16_t version = kFileVersion);
 
+/// What every file begins with.
+inline constexpr char kFileMagic[8] = {'c', 'a', 'c', 'h', 'e', 's', 'v', 'c'};
+
+/// Left as it is where the input has ended.
+void read_id(ByteReader& in, Id& id);
+
 /// Of the prefix, what the file's hash covers: all before the hash itself.
 inline constexpr size_t kFileHashAt = 40;
 

@@ -13,7 +13,7 @@
 namespace kv {
 namespace {
 
-constexpr size_t kStepBytes = 256 << 10;  // copied and then hashed: stays in a core's cache
+constexpr size_t kCopyStepBytes = 256 << 10;  // copied and then hashed: stays in a core's cache
 
 // The plain bytes of an open file, front to back. Nothing taken may be used before the last byte
 // was: of a sealed file each byte is checked by then.
@@ -39,7 +39,7 @@ class PlainBytes {
         KV_RETURN_IF_ERROR(load());
         if (opener_) KV_RETURN_IF_ERROR(opener_->open(ready_));
       }
-      auto step = out.first(std::min({out.size(), ready_.size(), kStepBytes}));
+      auto step = out.first(std::min({out.size(), ready_.size(), kCopyStepBytes}));
       std::memcpy(step.data(), ready_.data(), step.size());
       if (hash != nullptr) hash->update(step);
       if (second != nullptr) second->update(step);

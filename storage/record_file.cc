@@ -8,11 +8,6 @@
 namespace kv {
 namespace {
 
-void read_id(ByteReader& in, Id& id) {
-  auto bytes = in.raw(32);
-  if (!in.failed()) std::copy(bytes.begin(), bytes.end(), id.bytes.begin());
-}
-
 Result<UnframedFile> unframe_kind(const Bytes& file, FileKind kind) {
   KV_ASSIGN_OR_RETURN(UnframedFile frame, unframe_file(file));
   if (frame.prefix.kind != kind) {

@@ -5,16 +5,16 @@
 #include <cstring>
 
 #include "storage/block_file.h"
+#include "storage/file_frame.h"
 
 namespace kv {
 namespace {
 
-constexpr char kMagic[8] = {'c', 'a', 'c', 'h', 'e', 's', 'v', 'c'};
 constexpr uint8_t kAes256Gcm = 1;
 constexpr const char* kFilePurpose = "cachesvc file";
 
 void write_envelope(const Envelope& e, ByteWriter& out) {
-  out.raw({reinterpret_cast<const uint8_t*>(kMagic), sizeof(kMagic)});
+  out.raw({reinterpret_cast<const uint8_t*>(kFileMagic), sizeof(kFileMagic)});
   out.u16(kSealedVersion);
   out.u8(kAes256Gcm);
   out.u8(e.ephemeral ? 1 : 0);
@@ -43,9 +43,9 @@ SealNonce nonce_of(uint64_t message, bool last) {
 }  // namespace
 
 bool is_sealed(std::span<const uint8_t> front) {
-  if (front.size() < sizeof(kMagic) + 2) return false;
+  if (front.size() < sizeof(kFileMagic) + 2) return false;
   ByteReader in(front);
-  return std::memcmp(in.raw(sizeof(kMagic)).data(), kMagic, sizeof(kMagic)) == 0 &&
+  return std::memcmp(in.raw(sizeof(kFileMagic)).data(), kFileMagic, sizeof(kFileMagic)) == 0 &&
          in.u16() == kSealedVersion;
 }
 
@@ -54,7 +54,7 @@ Result<Envelope> decode_envelope(std::span<const uint8_t> front) {
     return corruption("shorter than the envelope of a sealed file, or not sealed");
   }
   ByteReader in(front.first(kEnvelopeBytes));
-  in.raw(sizeof(kMagic) + 2);
+  in.raw(sizeof(kFileMagic) + 2);
   uint8_t cipher = in.u8();
   if (cipher != kAes256Gcm) return unsupported("sealed by cipher " + std::to_string(cipher));
   Envelope out;

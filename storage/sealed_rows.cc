@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "storage/file_frame.h"
+
 namespace kv {
 namespace {
 
@@ -29,11 +31,6 @@ void write_fields(const Object& o, ByteWriter& out) {
     out.u32(e.position);
     out.blob(e.bytes);
   }
-}
-
-void read_id(ByteReader& in, Id& id) {
-  auto bytes = in.raw(id.bytes.size());
-  std::copy(bytes.begin(), bytes.end(), id.bytes.begin());
 }
 
 bool read_fields(ByteReader& in, Object& o) {

@@ -1,36 +1,20 @@
-# cachesvc: the core and the tiered cache
-kv_test(cachesvc_core_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_tiered_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_kill_test LABELS cachesvc DEPS kv_proto kv_storage)
-target_compile_definitions(cachesvc_kill_test PRIVATE KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
-add_dependencies(cachesvc_kill_test cachesvc)
-
-# the daemon, its socket and its configuration
-kv_test(cachesvc_config_test LABELS cachesvc DEPS kv_server)
-kv_test(cachesvc_server_test LABELS cachesvc DEPS kv_cachesvc)
-target_compile_definitions(cachesvc_server_test PRIVATE KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
-add_dependencies(cachesvc_server_test cachesvc)
-kv_test(cachesvc_tiered_parts_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_tiered_pressure_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_property_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_ends_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_recover_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_disk_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_budget_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_orphans_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_models_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_spill_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_media_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_reservation_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_input_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_clear_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_room_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_memory_test LABELS cachesvc DEPS kv_cachesvc)
-kv_test(cachesvc_server_memory_test LABELS cachesvc DEPS kv_server)
-kv_test(cachesvc_limits_test LABELS cachesvc DEPS kv_cachesvc)
-target_compile_definitions(cachesvc_limits_test PRIVATE KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
-add_dependencies(cachesvc_limits_test cachesvc)
-kv_test(cachesvc_verify_test LABELS cachesvc DEPS kv_cachesvc)
+# tests of cachesvc/: the core, the tiered cache, the daemon, its socket and its configuration
+kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
+  FILES cachesvc_config_test.cc cachesvc_core_test.cc cachesvc_input_test.cc
+        cachesvc_media_test.cc cachesvc_models_test.cc
+        cachesvc_tiered_test.cc cachesvc_tiered_parts_test.cc cachesvc_tiered_pressure_test.cc
+        cachesvc_ends_test.cc cachesvc_orphans_test.cc
+        cachesvc_clear_test.cc cachesvc_room_test.cc cachesvc_reservation_test.cc
+        cachesvc_spill_test.cc cachesvc_verify_test.cc
+        cachesvc_budget_test.cc cachesvc_disk_test.cc cachesvc_recover_test.cc
+        cachesvc_property_test.cc cachesvc_kill_test.cc
+        cachesvc_limits_test.cc cachesvc_server_test.cc
+  DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
+add_dependencies(cachesvc_test cachesvc)
+# Binaries of their own: their allocations fail.
+kv_tests(cachesvc_memory_test LABELS cachesvc DEPS kv_cachesvc FILES cachesvc_memory_test.cc)
+kv_tests(cachesvc_server_memory_test LABELS cachesvc DEPS kv_server
+  FILES cachesvc_server_memory_test.cc)
 
 # The systemd unit, where systemd-analyze is installed.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

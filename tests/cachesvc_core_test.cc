@@ -11,13 +11,6 @@
 namespace kv {
 namespace {
 
-FetchRequest fetch_of(const Bench& b, const std::vector<Token>& tokens) {
-  FetchRequest r;
-  r.model = b.opened.model;
-  r.query.tokens = tokens;
-  return r;
-}
-
 // A directory that holds one entry of 70 tokens: four blocks and a tail.
 std::vector<Token> stored_entry(const std::string& dir) {
   std::mt19937 rng(1);

@@ -346,7 +346,9 @@ TEST_F(MemoryTest, TheScrubberGoesOn) {
       EXPECT_TRUE(any || (found == 2 && told == 2)) << found << " found, " << told << " told";
       EXPECT_EQ(gauges()["ram_promotion_bytes"], 0u);
       open_model();
-      if (found == 2) EXPECT_TRUE(files().contains(profile));
+      if (found == 2) {
+        EXPECT_TRUE(files().contains(profile));
+      }
       (void)fetch(query, 40);
       EXPECT_LT(served_, 40u);
       EXPECT_TRUE(fetch(kept_and_more(), 40).ok()) << "what was stored before";

@@ -214,7 +214,7 @@ class ReplyCheck {
         ASSERT_EQ(s, state_at(hashes_, s.layer, s.part, n));
         states_.insert({s.layer, s.part});
       }
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
     for (const auto& g : part_groups(model_)) {
       for (auto m : g.members) {

@@ -47,9 +47,6 @@ class Orphans : public ::testing::Test {
   std::mt19937 rng_{21};
 };
 
-Sequence slice(const Sequence& tokens, size_t first, size_t end) {
-  return {tokens.begin() + static_cast<long>(first), tokens.begin() + static_cast<long>(end)};
-}
 Sequence join(Sequence a, const Sequence& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;

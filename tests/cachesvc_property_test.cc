@@ -118,7 +118,7 @@ class Walk {
   }
 
   void run(int steps) {
-    for (int step = 0; step < steps && !testing::Test::HasFailure(); ++step) {
+    for (int step = 0; step < steps && !::testing::Test::HasFailure(); ++step) {
       SCOPED_TRACE("step " + std::to_string(step));
       Tenant& t = tenants_[below(static_cast<uint32_t>(tenants_.size()))];
       SCOPED_TRACE(std::string(t.shape.name) + " in namespace " + t.ns);
@@ -136,7 +136,7 @@ class Walk {
       }
     }
     check_leases();
-    if (!testing::Test::HasFailure()) check_gauges();
+    if (!::testing::Test::HasFailure()) check_gauges();
     if (sampler_) highest = sampler_->highest();
     EXPECT_LE(highest, options_.ssd_limit_bytes);
   }
@@ -207,7 +207,7 @@ class Walk {
         request.query = q;
         grow(request.query, 1);
         fetch(t, request);
-        if (testing::Test::HasFailure()) return;
+        if (::testing::Test::HasFailure()) return;
       }
     }
   }
@@ -437,7 +437,7 @@ class Walk {
   // Aliasing: what a lease points to is as it was when it was given.
   void check_leases() {
     for (const Held& h : held_) {
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
       SCOPED_TRACE("a lease read again");
       const Tenant& t = tenants_[h.tenant];
       ReplyCheck(t.model, *t.codec, h.hashes).expect(h.reply, FetchForm::stored);
@@ -498,7 +498,7 @@ void walk_all(const Budgets& budgets, uint32_t first, uint32_t last, int steps) 
     crashes += walk.crashes;
     held_to_it += walk.held_to_it;
     highest = std::max(highest, walk.highest);
-    if (testing::Test::HasFailure()) {
+    if (::testing::Test::HasFailure()) {
       std::cout << "seed " << seed << " failed\n";
       return;
     }

@@ -7,7 +7,7 @@
 namespace kv {
 namespace {
 
-constexpr uint64_t kSmallRam = 1ull << 20;
+constexpr uint64_t kRoomRam = 1ull << 20;
 
 FetchRequest fetch_of(const Bench& b, const Sequence& tokens, bool wait) {
   FetchRequest r;
@@ -44,10 +44,10 @@ TEST(Room, APathThatCanNeverFitIsServedAtTheLargestLengthThatDoes) {
     std::mt19937 rng(1);
     auto tokens = store_long_entry(dir.store(), rng);
     CacheOptions options = small_options(dir.store());
-    options.ram_budget_bytes = kSmallRam;
+    options.ram_budget_bytes = kRoomRam;
     Stepped client(options);
     auto b = Bench::open(client, plain_model(4));
-    uint32_t expected = largest_length(dir.store(), kSmallRam - b.stat("ram_index_bytes"));
+    uint32_t expected = largest_length(dir.store(), kRoomRam - b.stat("ram_index_bytes"));
     ASSERT_GT(expected, 256u);
     auto hit = client.fetch(fetch_of(b, tokens, wait), soon());
     ASSERT_TRUE(hit.ok()) << hit.status().to_string();
@@ -62,7 +62,7 @@ TEST(Room, APathThatCanNeverFitIsServedAtTheLargestLengthThatDoes) {
     }
     EXPECT_NE(hit->reason.find("bytes of RAM"), std::string::npos) << hit->reason;
     b.expect_serves(tokens, *hit);
-    EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
+    EXPECT_LE(b.stat("ram_peak_bytes"), kRoomRam);
   }
 }
 
@@ -73,7 +73,7 @@ TEST(Room, WhatLeasesHoldIsNoRoomAndNobodyIsToldToWaitForIt) {
     std::mt19937 rng(2);
     auto tokens = store_long_entry(dir.store(), rng);
     CacheOptions options = small_options(dir.store());
-    options.ram_budget_bytes = kSmallRam;
+    options.ram_budget_bytes = kRoomRam;
     options.room_wait = Milliseconds(1);
     Stepped client(options);
     auto b = Bench::open(client, plain_model(4));
@@ -82,7 +82,7 @@ TEST(Room, WhatLeasesHoldIsNoRoomAndNobodyIsToldToWaitForIt) {
     auto lease = client.fetch(fetch_of(b, other, true), soon());
     ASSERT_TRUE(lease.ok());
     ASSERT_EQ(lease->tokens, 639u);
-    uint32_t expected = largest_length(dir.store(), kSmallRam - b.stat("ram_used_bytes"));
+    uint32_t expected = largest_length(dir.store(), kRoomRam - b.stat("ram_used_bytes"));
     ASSERT_GT(expected, 32u);
     auto hit = client.fetch(fetch_of(b, tokens, wait), soon());
     ASSERT_TRUE(hit.ok()) << hit.status().to_string();
@@ -97,7 +97,7 @@ TEST(Room, WhatLeasesHoldIsNoRoomAndNobodyIsToldToWaitForIt) {
     }
     EXPECT_FALSE(hit->reason.empty());
     b.expect_serves(tokens, *hit);
-    EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
+    EXPECT_LE(b.stat("ram_peak_bytes"), kRoomRam);
   }
 }
 
@@ -121,21 +121,21 @@ TEST(Room, ADecodedFetchIsServedAtTheLargestLengthWhoseRowsFitToo) {
   for (FetchForm form : {FetchForm::f16, FetchForm::f32}) {
     for (bool from_ssd : {false, true}) {
       for (bool wait : {true, false}) {
-        SCOPED_TRACE(testing::Message() << "form " << static_cast<int>(form) << " ssd " << from_ssd
-                                        << " wait " << wait);
+        SCOPED_TRACE(::testing::Message() << "form " << static_cast<int>(form) << " ssd "
+                                          << from_ssd << " wait " << wait);
         TempDir dir;
         std::mt19937 rng(5);
         Sequence tokens;
         if (from_ssd) tokens = store_long_entry(dir.store(), rng);
         CacheOptions options = small_options(from_ssd ? dir.store() : "");
-        options.ram_budget_bytes = kSmallRam;
+        options.ram_budget_bytes = kRoomRam;
         Stepped client(options);
         auto b = Bench::open(client, plain_model(4));
         if (!from_ssd) {
           tokens = random_tokens(rng, 641);
           ASSERT_TRUE(b.store({tokens.begin(), tokens.end() - 1}).ok());
         }
-        uint32_t expected = largest_decoded(kSmallRam - b.stat("ram_index_bytes"), form);
+        uint32_t expected = largest_decoded(kRoomRam - b.stat("ram_index_bytes"), form);
         ASSERT_GT(expected, 128u);
         FetchRequest request = fetch_of(b, tokens, wait);
         request.form = form;
@@ -152,7 +152,7 @@ TEST(Room, ADecodedFetchIsServedAtTheLargestLengthWhoseRowsFitToo) {
         EXPECT_NE(hit->reason.find("bytes of RAM"), std::string::npos) << hit->reason;
         expect_decoded(*hit, form);
         b.expect_serves(tokens, *hit);
-        EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
+        EXPECT_LE(b.stat("ram_peak_bytes"), kRoomRam);
         EXPECT_EQ(b.stat("hit_tokens_ram") + b.stat("hit_tokens_ssd"), expected);
       }
     }
@@ -162,9 +162,9 @@ TEST(Room, ADecodedFetchIsServedAtTheLargestLengthWhoseRowsFitToo) {
 TEST(Room, ADecodedFetchWithoutRoomBesideLeasesIsShorterAndThenAMissButNoError) {
   for (bool wait : {true, false}) {
     for (uint32_t second : {416u, 480u}) {
-      SCOPED_TRACE(testing::Message() << "wait " << wait << " leased 448 and " << second);
+      SCOPED_TRACE(::testing::Message() << "wait " << wait << " leased 448 and " << second);
       CacheOptions options = small_options();
-      options.ram_budget_bytes = kSmallRam;
+      options.ram_budget_bytes = kRoomRam;
       options.room_wait = Milliseconds(1);
       Stepped client(options);
       auto b = Bench::open(client, plain_model(4));
@@ -181,7 +181,7 @@ TEST(Room, ADecodedFetchWithoutRoomBesideLeasesIsShorterAndThenAMissButNoError) 
       }
       tokens.resize(81);  // of what is leased
       for (int again = 0; again < 2; ++again) {
-        uint64_t room = kSmallRam - b.stat("ram_used_bytes"), before = b.stat("hit_tokens_ram");
+        uint64_t room = kRoomRam - b.stat("ram_used_bytes"), before = b.stat("hit_tokens_ram");
         FetchRequest request = fetch_of(b, tokens, wait);
         request.form = FetchForm::f32;
         auto hit = client.fetch(request, soon());
@@ -194,7 +194,7 @@ TEST(Room, ADecodedFetchWithoutRoomBesideLeasesIsShorterAndThenAMissButNoError) 
         EXPECT_EQ(b.stat("hit_tokens_ram"), before + hit->tokens) << "counted once";
         leases.push_back(std::move(*hit));
       }
-      EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
+      EXPECT_LE(b.stat("ram_peak_bytes"), kRoomRam);
     }
   }
 }
@@ -203,7 +203,7 @@ TEST(Room, ADecodedFetchWithoutRoomBesideLeasesIsShorterAndThenAMissButNoError) 
 // anything, and a put that holds its body never waits.
 TEST(Room, APutReservesAllThatItNeedsBeforeItsBodyArrives) {
   CacheOptions options = small_options();
-  options.ram_budget_bytes = kSmallRam;  // a quarter of it for bytes in transit
+  options.ram_budget_bytes = kRoomRam;  // a quarter of it for bytes in transit
   options.room_wait = Milliseconds(60'000);
   Stepped client(options);
   ModelSpec model = model_of({LayerSpec{{full_part(8, 128)}}, LayerSpec{{full_part(8, 128)}}});

@@ -9,17 +9,6 @@ namespace {
 
 using testing::FaultFiles;
 
-FetchRequest fetch_of(const Bench& b, const Sequence& tokens) {
-  FetchRequest r;
-  r.model = b.opened.model;
-  r.query.tokens = tokens;
-  return r;
-}
-
-Sequence slice(const Sequence& tokens, size_t first, size_t end) {
-  return {tokens.begin() + static_cast<long>(first), tokens.begin() + static_cast<long>(end)};
-}
-
 // Stores until the SSD had to drop something, at last for a single small block: then less than such
 // a one's room is left.
 void fill_ssd(Bench& b, std::mt19937& rng) {

@@ -110,6 +110,10 @@ inline std::vector<Token> random_tokens(std::mt19937& rng, size_t n, int alphabe
   return out;
 }
 
+inline Sequence slice(const Sequence& tokens, size_t first, size_t end) {
+  return {tokens.begin() + static_cast<long>(first), tokens.begin() + static_cast<long>(end)};
+}
+
 /// hash[i] stands for tokens [0, i].
 inline std::vector<uint64_t> prefix_hashes(const std::vector<Token>& tokens) {
   std::vector<uint64_t> out;
@@ -364,6 +368,13 @@ struct Bench {
     ADD_FAILURE() << "no state of layer " << m.layer << " part " << m.part << " at " << n;
   }
 };
+
+inline FetchRequest fetch_of(const Bench& b, const Sequence& tokens) {
+  FetchRequest r;
+  r.model = b.opened.model;
+  r.query.tokens = tokens;
+  return r;
+}
 
 inline std::unique_ptr<TieredCache> open_cache(const CacheOptions& options,
                                                const std::string& ns = "test") {

@@ -7,11 +7,11 @@
 namespace kv {
 namespace {
 
-struct Shape {
+struct PartsShape {
   const char* name;
   std::vector<LayerSpec> layers;
 };
-std::vector<Shape> shapes() {
+std::vector<PartsShape> part_shapes() {
   return {
       {"window", {LayerSpec{{full_part()}}, LayerSpec{{window_part(10, 3)}}}},
       {"only window", {LayerSpec{{window_part(20, 0)}}}},
@@ -82,7 +82,7 @@ uint32_t oracle(const std::vector<PartGroup>& groups, const Held& held, uint32_t
 }
 
 TEST(TieredParts, ServedLengthsAreTheOracles) {
-  for (const Shape& shape : shapes()) {
+  for (const PartsShape& shape : part_shapes()) {
     for (uint8_t bits : {uint8_t{0}, uint8_t{4}}) {
       for (uint32_t length : {7u, 16u, 45u, 48u, 70u}) {
         for (bool welcome : {true, false}) {
@@ -106,7 +106,7 @@ TEST(TieredParts, ServedLengthsAreTheOracles) {
               ASSERT_TRUE(hit.ok()) << hit.status().to_string();
               ASSERT_EQ(hit->tokens, oracle(groups, held, most)) << "query of " << query.size();
               b.expect_serves(query, *hit);
-              if (testing::Test::HasFailure()) return;
+              if (::testing::Test::HasFailure()) return;
             }
           };
           {
@@ -124,11 +124,11 @@ TEST(TieredParts, ServedLengthsAreTheOracles) {
             EXPECT_EQ(oracle(groups, held, length), length) << "a store serves its own end";
             check(b);
           }
-          if (!restart || testing::Test::HasFailure()) continue;
+          if (!restart || ::testing::Test::HasFailure()) continue;
           auto cache = open_cache(options);
           auto b = Bench::open(*cache, model);
           check(b);
-          if (testing::Test::HasFailure()) return;
+          if (::testing::Test::HasFailure()) return;
         }
       }
     }

@@ -8,13 +8,13 @@
 namespace kv {
 namespace {
 
-constexpr uint64_t kSmallRam = 2ull << 20;
+constexpr uint64_t kPressureRam = 2ull << 20;
 constexpr uint64_t kSmallSsd = 10ull << 20;
 
 TEST(TieredPressure, RamEvictionNeverGoesOverTheBudget) {
   TempDir dir;
   CacheOptions options = small_options(dir.store());
-  options.ram_budget_bytes = kSmallRam;
+  options.ram_budget_bytes = kPressureRam;
   auto cache = open_cache(options);
   auto b = Bench::open(*cache, plain_model(4));
   std::mt19937 rng(1);
@@ -34,12 +34,12 @@ TEST(TieredPressure, RamEvictionNeverGoesOverTheBudget) {
     b.expect_serves(tokens, *hit);
   }
   EXPECT_GT(b.stat("promotions"), 0u);
-  EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
+  EXPECT_LE(b.stat("ram_peak_bytes"), kPressureRam);
 }
 
 TEST(TieredPressure, WithoutAnSsdOldLeavesGo) {
   CacheOptions options = small_options();
-  options.ram_budget_bytes = kSmallRam;
+  options.ram_budget_bytes = kPressureRam;
   auto cache = open_cache(options);
   auto b = Bench::open(*cache, plain_model(4));
   std::mt19937 rng(2);
@@ -50,7 +50,7 @@ TEST(TieredPressure, WithoutAnSsdOldLeavesGo) {
     ASSERT_TRUE(s.ok()) << s.status().to_string();
   }
   EXPECT_GT(b.stat("ram_evicted_dirty"), 0u);
-  EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
+  EXPECT_LE(b.stat("ram_peak_bytes"), kPressureRam);
   auto hit = b.fetch(last);
   ASSERT_TRUE(hit.ok());
   EXPECT_EQ(hit->tokens, 127u);
@@ -58,7 +58,7 @@ TEST(TieredPressure, WithoutAnSsdOldLeavesGo) {
 
 TEST(TieredPressure, WhatCanNeverFitIsRefusedWithTheLargestLength) {
   CacheOptions options = small_options();
-  options.ram_budget_bytes = kSmallRam;
+  options.ram_budget_bytes = kPressureRam;
   auto cache = open_cache(options);
   auto b = Bench::open(*cache, plain_model(4));
   std::mt19937 rng(3);
@@ -77,7 +77,7 @@ TEST(TieredPressure, WhatCanNeverFitIsRefusedWithTheLargestLength) {
 
 TEST(TieredPressure, PinnedByLeasesIsBusyThenFreed) {
   CacheOptions options = small_options();
-  options.ram_budget_bytes = kSmallRam;
+  options.ram_budget_bytes = kPressureRam;
   options.room_wait = Milliseconds(1);
   auto cache = open_cache(options);
   auto b = Bench::open(*cache, plain_model(4));
@@ -96,7 +96,7 @@ TEST(TieredPressure, PinnedByLeasesIsBusyThenFreed) {
   }
   auto again = b.store(two);
   EXPECT_TRUE(again.ok()) << again.status().to_string();
-  EXPECT_LE(b.stat("ram_peak_bytes"), kSmallRam);
+  EXPECT_LE(b.stat("ram_peak_bytes"), kPressureRam);
 }
 
 // One entry of the first ones is used again and again: it stays, with the newest ones, and no more
@@ -148,7 +148,7 @@ TEST(TieredPressure, AWorkingSetLargerThanRamIsReadOncePerUse) {
   constexpr uint64_t kEntries = 24, kRounds = 2, kBlocks = 8;  // 128 KiB each
   TempDir dir;
   CacheOptions options = small_options(dir.store());
-  options.ram_budget_bytes = kSmallRam;
+  options.ram_budget_bytes = kPressureRam;
   auto cache = open_cache(options);
   auto b = Bench::open(*cache, plain_model(4));
   std::mt19937 rng(9);
@@ -173,7 +173,7 @@ TEST(TieredPressure, AWorkingSetLargerThanRamIsReadOncePerUse) {
   EXPECT_LE(promoted, (kRounds * kEntries + 1) * kBlocks) << "an access reads its blocks once";
   EXPECT_LE(evicted, promoted + promoted / 8) << "a block read costs about one that is dropped";
   EXPECT_EQ(b.stat("ram_evicted_dirty"), 0u);
-  EXPECT_GT(b.stat("ram_stored_bytes"), kSmallRam / 2) << "and what was read is kept";
+  EXPECT_GT(b.stat("ram_stored_bytes"), kPressureRam / 2) << "and what was read is kept";
 }
 
 // Stores `tokens` durably and closes the cache; the files that it left, to be damaged.
@@ -286,7 +286,7 @@ void random_walk(uint32_t seed, bool small) {
   auto cache = open_cache(options);
   auto b = std::make_unique<Bench>(Bench::open(*cache, model, profile));
   Entries entries;
-  for (int step = 0; step < 100 && !testing::Test::HasFailure(); ++step) {
+  for (int step = 0; step < 100 && !::testing::Test::HasFailure(); ++step) {
     uint32_t action = rng() % 20;
     auto query = make_query(entries, rng);
     if (action < 8) {

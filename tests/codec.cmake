@@ -1,10 +1,5 @@
 # tests of codec/
-kv_test(codec_golden_test LABELS codec DEPS kv_codec)
-kv_test(codec_kernels_test LABELS codec DEPS kv_codec)
-kv_test(codec_plane_test LABELS codec DEPS kv_codec)
-kv_test(codec_attention_test LABELS codec DEPS kv_codec)
-kv_test(codec_plan_test LABELS codec DEPS kv_codec)
-target_compile_definitions(codec_plan_test
-                           PRIVATE KV_CODEC_SPEC="${CMAKE_SOURCE_DIR}/codec/TURBOQUANT.md")
-kv_test(codec_edge_test LABELS codec DEPS kv_codec)
-kv_test(codec_lossless_test LABELS codec DEPS kv_codec)
+kv_tests(codec_test LABELS codec DEPS kv_codec
+  FILES codec_golden_test.cc codec_kernels_test.cc codec_plane_test.cc codec_attention_test.cc
+        codec_plan_test.cc codec_edge_test.cc codec_lossless_test.cc
+  DEFINITIONS KV_CODEC_SPEC="${CMAKE_SOURCE_DIR}/codec/TURBOQUANT.md")

@@ -18,7 +18,7 @@ constexpr Token kPoison = 299;  // its embedding isn't finite
 
 // The tiny model with one embedding row whose scales are infinite; with windows of 40 in two of
 // three layers.
-std::shared_ptr<const Model> tiny_model(bool windows = false) {
+std::shared_ptr<const Model> poisoned_model(bool windows = false) {
   static std::shared_ptr<const Model> models[2];
   std::shared_ptr<const Model>& model = models[windows ? 1 : 0];
   if (model) return model;
@@ -52,7 +52,7 @@ std::shared_ptr<const Model> tiny_model(bool windows = false) {
   return model;
 }
 
-Token poison() { return static_cast<Token>(tiny_model()->shape().vocab) - 1; }
+Token poison() { return static_cast<Token>(poisoned_model()->shape().vocab) - 1; }
 
 struct Coding {
   const char* name;
@@ -78,7 +78,7 @@ std::shared_ptr<const Codec> codec_of(const Coding& coding) {
   settings.v_bits = coding.v_bits;
   settings.raw_dtype = coding.raw;
   settings.prefill = coding.prefill;
-  const ModelSpec& model = tiny_model(coding.windows)->spec();
+  const ModelSpec& model = poisoned_model(coding.windows)->spec();
   auto codec =
       Codec::create(model, std::make_shared<const Profile>(*plain_profile(model, settings)));
   KV_CHECK(codec.ok());
@@ -268,7 +268,7 @@ class RandomBatch {
 class EngineBatch : public testing::TestWithParam<Coding> {};
 
 TEST_P(EngineBatch, RowsThatJoinAndLeaveGetTheirOwnRunsLogits) {
-  auto model = tiny_model(GetParam().windows);
+  auto model = poisoned_model(GetParam().windows);
   auto network = *make_network(model, 2), single = *make_network(model, 1);
   auto codec = codec_of(GetParam());
   for (uint32_t seed : {1u, 2u}) {
@@ -309,7 +309,7 @@ TEST(BestToken, IsTheFirstOfTheHighestAndNeverNaN) {
 
 // 16 rows whose open block becomes complete in the same step, half of them over one prefix.
 TEST(EngineBatchRows, BlocksThatEndInTheSameStep) {
-  auto network = *make_network(tiny_model(), 2);
+  auto network = *make_network(poisoned_model(), 2);
   auto codec = codec_of({"tq4", 4, 4});
   std::mt19937 random(5);
   const Stored shared = store(*network, empty_cache(codec), tokens_of(random, 2 * kBlock - 2));
@@ -338,12 +338,12 @@ TEST(EngineBatchRows, BlocksThatEndInTheSameStep) {
 }
 
 TEST(EngineBatchRows, ARowThatFailsLeavesTheOthersAlone) {
-  auto network = *make_network(tiny_model(), 2);
+  auto network = *make_network(poisoned_model(), 2);
   auto codec = codec_of({"tq4", 4, 4});
   std::mt19937 random(6);
   const Stored prefix = store(*network, empty_cache(codec), tokens_of(random, 300));
   Stored full =
-      store(*network, empty_cache(codec), tokens_of(random, tiny_model()->shape().context));
+      store(*network, empty_cache(codec), tokens_of(random, poisoned_model()->shape().context));
   Batch batch(*network);
   std::vector<Life> lives(5, Life{&prefix, {}, {}});
   for (int i = 0; i < 5; ++i) {
@@ -367,7 +367,7 @@ TEST(EngineBatchRows, ARowThatFailsLeavesTheOthersAlone) {
 }
 
 TEST(EngineBatchRows, EmptyAndFullBatchesMerge) {
-  auto network = *make_network(tiny_model(), 1);
+  auto network = *make_network(poisoned_model(), 1);
   auto codec = codec_of({"tq4", 4, 4});
   Batch a(*network), b(*network);
   EXPECT_EQ(a.step(), 0u);
@@ -394,7 +394,7 @@ TEST(EngineBatchRows, EmptyAndFullBatchesMerge) {
 
 // Rows over one prefix take each of its chunks once, whatever order they stand in.
 TEST(EngineBatchRows, SharedBlocksAreReadOnce) {
-  auto network = *make_network(tiny_model(), 1);
+  auto network = *make_network(poisoned_model(), 1);
   auto codec = codec_of({"tq4", 4, 4});
   std::mt19937 random(8);
   const Stored a = store(*network, empty_cache(codec), tokens_of(random, 4 * kBlock));
@@ -407,7 +407,7 @@ TEST(EngineBatchRows, SharedBlocksAreReadOnce) {
     caches.push_back(cache_of(codec, *s));
     ASSERT_TRUE(network->step(1, caches.back(), {}).ok());  // a chunk of its own
   }
-  const ModelShape& shape = tiny_model()->shape();
+  const ModelShape& shape = poisoned_model()->shape();
   Threads threads(2);
   BatchAttention attention(threads);
   std::vector<const AttentionRows*> held;

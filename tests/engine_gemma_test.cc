@@ -42,7 +42,7 @@ std::shared_ptr<const Codec> codec_of(const Network& network, uint8_t bits = 0) 
   return *codec;
 }
 
-KvCache empty_cache(const std::shared_ptr<const Codec>& codec) {
+KvCache empty_gemma_cache(const std::shared_ptr<const Codec>& codec) {
   return KvCache(codec, {"test", codec->model().fingerprint, codec->profile().id()});
 }
 
@@ -56,7 +56,7 @@ std::vector<Token> tokens_of(size_t n, uint32_t seed = 1) {
 // Logits after the last token: `prefilled` tokens at once, the others one by one.
 std::vector<float> logits_of(Network& network, const std::vector<Token>& tokens,
                              std::initializer_list<size_t> prefilled) {
-  KvCache cache = empty_cache(codec_of(network));
+  KvCache cache = empty_gemma_cache(codec_of(network));
   std::span<const Token> all(tokens);
   for (size_t n : prefilled) {
     KV_CHECK(network.prefill(all.first(n), cache, Deadline::max()).ok());
@@ -126,7 +126,7 @@ TEST(EngineGemma, ABatchedRowIsItsOwnRunBitForBit) {
     std::vector<KvCache> alone, batched;
     for (size_t length : {1u, 39u, 40u, 300u}) {
       for (auto* caches : {&alone, &batched}) {
-        caches->push_back(empty_cache(codec));
+        caches->push_back(empty_gemma_cache(codec));
         auto tokens = tokens_of(length, 5);
         ASSERT_TRUE(network->prefill(tokens, caches->back(), Deadline::max()).ok());
       }

@@ -4,21 +4,10 @@
 
 #include "engine/generator.h"
 #include "tests/engine_memory_client.h"
-#include "tests/tiny_gguf.h"
+#include "tests/tiny_model.h"
 
 namespace kv {
 namespace {
-
-std::shared_ptr<const Model> tiny_model() {
-  static std::shared_ptr<const Model> model = [] {
-    auto file = GgufFile::parse(Bytes::adopt(TinyGguf().write()));
-    KV_CHECK(file.ok());
-    auto loaded = Model::load(std::move(*file));
-    KV_CHECK(loaded.ok());
-    return *loaded;
-  }();
-  return model;
-}
 
 std::vector<Token> prompt_of(size_t n, uint32_t seed = 1) {
   std::mt19937 random(seed);

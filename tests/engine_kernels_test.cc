@@ -16,18 +16,10 @@
 #include "engine/prefill.h"
 #include "engine/rounded.h"
 #include "engine/threads.h"
-#include "tests/tiny_gguf.h"
+#include "tests/tiny_model.h"
 
 namespace kv {
 namespace {
-
-std::shared_ptr<const Model> tiny_model() {
-  auto file = GgufFile::parse(Bytes::adopt(TinyGguf().write()));
-  KV_CHECK(file.ok());
-  auto model = Model::load(std::move(*file));
-  KV_CHECK(model.ok());
-  return *model;
-}
 
 std::vector<float> random_values(size_t n, uint32_t seed) {
   std::mt19937 random(seed);

@@ -14,7 +14,7 @@
 namespace kv {
 namespace {
 
-constexpr uint32_t kBlock = 16;
+constexpr uint32_t kPartsBlock = 16;
 
 struct Shape {
   const char* name;
@@ -65,7 +65,7 @@ std::vector<Token> random_prompt(size_t n, uint32_t seed) {
 CodingOptions coding_of(uint8_t bits, PrefillMode mode = PrefillMode::exact) {
   CodingOptions o;
   o.k_bits = o.v_bits = bits;
-  o.block_tokens = kBlock;
+  o.block_tokens = kPartsBlock;
   o.calibrate = false;
   o.prefill = mode;
   return o;
@@ -86,7 +86,8 @@ GenerateOptions answer(uint32_t tokens) {
   return o;
 }
 
-GenerateResult run(Generator& g, const std::vector<Token>& prompt, const GenerateOptions& options) {
+GenerateResult run_parts(Generator& g, const std::vector<Token>& prompt,
+                         const GenerateOptions& options) {
   auto result = g.generate(prompt, options);
   EXPECT_TRUE(result.ok()) << result.status().to_string();
   if (!result.ok()) return {};
@@ -106,12 +107,12 @@ bool has_checkpoints(const ModelSpec& model) {
 // checkpoints and block ends.
 uint32_t longest_served(const ModelSpec& model, uint32_t stored, uint32_t most, uint32_t interval) {
   auto servable = [&](uint32_t n) {
-    uint32_t block_end = stored / kBlock * kBlock;
+    uint32_t block_end = stored / kPartsBlock * kPartsBlock;
     for (const PartGroup& g : part_groups(model)) {
       if (demands_carry(g.spec, n) && n != stored && n != block_end) return false;
       if (demands_snapshot(g.spec, n)) {
         bool ends = g.spec.snapshot == SnapshotPlace::block_end;
-        uint32_t every = ends ? kBlock : interval;
+        uint32_t every = ends ? kPartsBlock : interval;
         if (n != stored && (every == 0 || n % every != 0)) return false;
       }
       if (!g.spec.has_rows() || g.spec.rows_in_block()) continue;
@@ -168,7 +169,7 @@ void expect_every_length(Client& client, const ModelSpec& model, uint8_t bits,
     ASSERT_EQ(cache.tokens(), hit->tokens);
     // What follows is bit for bit the storing run's where the rows' form is: always with raw rows,
     // with codes at block ends and at the tail's end.
-    bool same_form = bits == 0 || hit->tokens % kBlock == 0 || hit->tokens == end;
+    bool same_form = bits == 0 || hit->tokens % kPartsBlock == 0 || hit->tokens == end;
     std::vector<float> own(SyntheticNetwork::kVocab);
     uint32_t stop = std::min(end, hit->tokens + 3);
     for (uint32_t at = hit->tokens; at < stop; ++at) {
@@ -227,13 +228,13 @@ TEST(EngineParts, TheSamePromptGivesTheSameTokensColdFromRamAndFromSsd) {
         {
           auto cache = open_cache(small_options(dir.store()));
           auto generator = open_generator(*cache, model, coding_of(bits));
-          cold = run(*generator, prompt, options);
+          cold = run_parts(*generator, prompt, options);
           EXPECT_EQ(cold.reused_tokens, 0u);
-          warm = run(*generator, prompt, options);
+          warm = run_parts(*generator, prompt, options);
         }
         auto cache = open_cache(small_options(dir.store()));
         auto generator = open_generator(*cache, model, coding_of(bits));
-        auto promoted = run(*generator, prompt, options);
+        auto promoted = run_parts(*generator, prompt, options);
         for (const GenerateResult* r : {&warm, &promoted}) {
           EXPECT_EQ(r->reused_tokens, length - 1);
           EXPECT_EQ(r->tokens, cold.tokens);
@@ -266,8 +267,8 @@ TEST(EngineParts, ConversationsAndBranchesHitThemselves) {
         for (Token t : random_prompt(5 + 9 * i, i)) turn.push_back(t);
       }
       for (const auto& prompt : prompts) {
-        auto first = run(*generator, prompt, answer(9));
-        auto again = run(*generator, prompt, answer(9));
+        auto first = run_parts(*generator, prompt, answer(9));
+        auto again = run_parts(*generator, prompt, answer(9));
         EXPECT_EQ(again.reused_tokens, prompt.size() - 1);
         EXPECT_EQ(again.tokens, first.tokens) << prompt.size();
         EXPECT_EQ(again.logits, first.logits) << prompt.size();
@@ -334,7 +335,7 @@ TEST(EngineParts, CodedPrefillIsAFunctionOfTheTokensAlone) {
     auto prompt = random_prompt(150, 7);
     auto whole_cache = open_cache(small_options());
     auto whole = open_generator(*whole_cache, model, coding);
-    auto cold = run(*whole, prompt, answer(24));
+    auto cold = run_parts(*whole, prompt, answer(24));
     auto all = prompt;
     all.insert(all.end(), cold.tokens.begin(), cold.tokens.end());
     auto expected = stored_rows(*whole_cache, whole->opened(), all);
@@ -345,11 +346,11 @@ TEST(EngineParts, CodedPrefillIsAFunctionOfTheTokensAlone) {
       auto generator = open_generator(*cache, model, coding);
       auto first = prompt;
       first.resize(cut, 5);
-      run(*generator, first, answer(24));
-      auto hit = run(*generator, prompt, answer(24));
-      EXPECT_EQ(hit.reused_tokens % kBlock, 0u);
+      run_parts(*generator, first, answer(24));
+      auto hit = run_parts(*generator, prompt, answer(24));
+      EXPECT_EQ(hit.reused_tokens % kPartsBlock, 0u);
       if (std::string(shape.name) == "full") {
-        EXPECT_EQ(hit.reused_tokens, std::min(cut, prompt.size() - 1) / kBlock * kBlock);
+        EXPECT_EQ(hit.reused_tokens, std::min(cut, prompt.size() - 1) / kPartsBlock * kPartsBlock);
       }
       EXPECT_EQ(hit.tokens, cold.tokens);
       EXPECT_EQ(hit.logits, cold.logits);
@@ -369,14 +370,14 @@ TEST(EngineParts, CodedPrefillRecomputesBlocksOfGeneratedTokens) {
     auto cache = open_cache(small_options());
     auto generator = open_generator(*cache, model, coding);
     auto turn = random_prompt(40, 5);
-    auto first = run(*generator, turn, answer(30));
+    auto first = run_parts(*generator, turn, answer(30));
     turn.insert(turn.end(), first.tokens.begin(), first.tokens.end());
     for (Token t : random_prompt(9, 6)) turn.push_back(t);
-    auto second = run(*generator, turn, answer(12));
+    auto second = run_parts(*generator, turn, answer(12));
     EXPECT_EQ(second.reused_tokens, 64u);  // 69 were computed, 32 of them before the answer
     auto empty = open_cache(small_options());
     auto other = open_generator(*empty, model, coding);
-    auto cold = run(*other, turn, answer(12));
+    auto cold = run_parts(*other, turn, answer(12));
     EXPECT_EQ(cold.reused_tokens, 0u);
     EXPECT_EQ(second.tokens, cold.tokens);
     EXPECT_EQ(second.logits, cold.logits);
@@ -429,23 +430,23 @@ TEST(EngineParts, HybridsResumeFromTheLongestCheckpoint) {
     auto options = answer(10);
     options.checkpoint_interval = interval;
     auto turn = random_prompt(100, 1);
-    auto first = run(*generator, turn, options);
+    auto first = run_parts(*generator, turn, options);
     auto branch = turn;
     branch[75] = (branch[75] + 1) % 64;
-    auto other = run(*generator, branch, options);
+    auto other = run_parts(*generator, branch, options);
     EXPECT_EQ(other.reused_tokens, interval == 0 ? 0u : 60u);
     // Where the second prompt left the first one it kept a checkpoint for a third.
     auto third = turn;
     third[70] = (third[70] + 1) % 64;
-    EXPECT_EQ(run(*generator, third, options).reused_tokens, 64u);
+    EXPECT_EQ(run_parts(*generator, third, options).reused_tokens, 64u);
     turn.insert(turn.end(), first.tokens.begin(), first.tokens.end());
     turn.push_back(3);
-    EXPECT_EQ(run(*generator, turn, options).reused_tokens, 109u);
+    EXPECT_EQ(run_parts(*generator, turn, options).reused_tokens, 109u);
     // With coded prefill checkpoints lie at block ends.
     auto coded_cache = open_cache(small_options());
     auto coded = open_generator(*coded_cache, model, coding_of(4, PrefillMode::coded));
-    run(*coded, turn, options);
-    EXPECT_EQ(run(*coded, branch, options).reused_tokens, interval == 0 ? 0u : 64u);
+    run_parts(*coded, turn, options);
+    EXPECT_EQ(run_parts(*coded, branch, options).reused_tokens, interval == 0 ? 0u : 64u);
   }
 }
 

@@ -14,15 +14,15 @@
 namespace kv {
 namespace {
 
-constexpr uint32_t kLengths = 20;
+constexpr uint32_t kRandomLengths = 20;
 constexpr uint32_t kSeed = 11;
 
-struct RealModel {
+struct RestoredModel {
   const char* variable;
   uint32_t longest;
 };
 
-class EngineRestore : public ::testing::TestWithParam<RealModel> {
+class EngineRestore : public ::testing::TestWithParam<RestoredModel> {
  protected:
   void SetUp() override {
     const char* path = std::getenv(GetParam().variable);
@@ -99,7 +99,7 @@ class EngineRestore : public ::testing::TestWithParam<RealModel> {
   std::unique_ptr<Generator> generator_;
 };
 
-TEST_P(EngineRestore, RandomLengthsFromRamAndSsdOnCodes) { round({}, kLengths); }
+TEST_P(EngineRestore, RandomLengthsFromRamAndSsdOnCodes) { round({}, kRandomLengths); }
 
 TEST_P(EngineRestore, RandomLengthsFromRamAndSsdExactly) {
   CodingOptions exact;
@@ -109,8 +109,8 @@ TEST_P(EngineRestore, RandomLengthsFromRamAndSsdExactly) {
 
 // Two blocks and a tail; more than two windows of 512 tokens.
 INSTANTIATE_TEST_SUITE_P(Models, EngineRestore,
-                         ::testing::Values(RealModel{"KV_SMOLLM2_GGUF", 600},
-                                           RealModel{"KV_GEMMA3_GGUF", 1400}),
+                         ::testing::Values(RestoredModel{"KV_SMOLLM2_GGUF", 600},
+                                           RestoredModel{"KV_GEMMA3_GGUF", 1400}),
                          [](const auto& given) { return std::string(given.param.variable); });
 
 }  // namespace

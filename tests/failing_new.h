@@ -73,21 +73,27 @@ inline void* failing_new_or_throw(size_t size, size_t align) {
 
 }  // namespace kv
 
-void* operator new(size_t n) { return kv::failing_new_or_throw(n, 0); }
-void* operator new[](size_t n) { return kv::failing_new_or_throw(n, 0); }
-void* operator new(size_t n, std::align_val_t a) {
+// Not inlined: g++ would see a free() of what operator new returned and warn.
+#define KV_REPLACED [[gnu::noinline]]
+KV_REPLACED void* operator new(size_t n) { return kv::failing_new_or_throw(n, 0); }
+KV_REPLACED void* operator new[](size_t n) { return kv::failing_new_or_throw(n, 0); }
+KV_REPLACED void* operator new(size_t n, std::align_val_t a) {
   return kv::failing_new_or_throw(n, static_cast<size_t>(a));
 }
-void* operator new[](size_t n, std::align_val_t a) {
+KV_REPLACED void* operator new[](size_t n, std::align_val_t a) {
   return kv::failing_new_or_throw(n, static_cast<size_t>(a));
 }
-void* operator new(size_t n, const std::nothrow_t&) noexcept { return kv::failing_new(n, 0); }
-void* operator new[](size_t n, const std::nothrow_t&) noexcept { return kv::failing_new(n, 0); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+KV_REPLACED void* operator new(size_t n, const std::nothrow_t&) noexcept {
+  return kv::failing_new(n, 0);
+}
+KV_REPLACED void* operator new[](size_t n, const std::nothrow_t&) noexcept {
+  return kv::failing_new(n, 0);
+}
+KV_REPLACED void operator delete(void* p) noexcept { std::free(p); }
+KV_REPLACED void operator delete[](void* p) noexcept { std::free(p); }
+KV_REPLACED void operator delete(void* p, size_t) noexcept { std::free(p); }
+KV_REPLACED void operator delete[](void* p, size_t) noexcept { std::free(p); }
+KV_REPLACED void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+KV_REPLACED void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+KV_REPLACED void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+KV_REPLACED void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }

@@ -1,4 +1,3 @@
 # tests of index/
-kv_test(index_prefix_tree_test LABELS index DEPS kv_index)
-kv_test(index_restorable_test LABELS index DEPS kv_index)
-kv_test(index_eviction_test LABELS index DEPS kv_index)
+kv_tests(index_test LABELS index DEPS kv_index
+  FILES index_prefix_tree_test.cc index_restorable_test.cc index_eviction_test.cc)

@@ -19,7 +19,7 @@ namespace {
 
 using Rng = std::mt19937_64;
 using Tokens = std::vector<uint8_t>;
-uint32_t below(Rng& rng, uint32_t n) { return static_cast<uint32_t>(rng() % n); }
+uint32_t random_below(Rng& rng, uint32_t n) { return static_cast<uint32_t>(rng() % n); }
 
 /// Hash of the first n tokens: the value of whatever depends on exactly these.
 uint64_t history(const Tokens& t, uint32_t n) {
@@ -111,12 +111,12 @@ struct Stored {
 
 PartGroup random_group(Rng& rng) {
   PartGroup g;
-  g.spec.kind = static_cast<PartKind>(1 + below(rng, 7));
-  g.spec.window = 1 + below(rng, 20);
-  g.spec.keep = below(rng, 2) * below(rng, 6);
-  g.spec.chunk = 1 + below(rng, 12);
-  g.spec.rate = 1u << below(rng, 4);
-  g.spec.overlap = below(rng, 2) == 1;
+  g.spec.kind = static_cast<PartKind>(1 + random_below(rng, 7));
+  g.spec.window = 1 + random_below(rng, 20);
+  g.spec.keep = random_below(rng, 2) * random_below(rng, 6);
+  g.spec.chunk = 1 + random_below(rng, 12);
+  g.spec.rate = 1u << random_below(rng, 4);
+  g.spec.overlap = random_below(rng, 2) == 1;
   g.members = {{0, 0}};
   return g;
 }
@@ -124,13 +124,13 @@ PartGroup random_group(Rng& rng) {
 class World {
  public:
   explicit World(uint64_t seed) : rng(seed) {
-    for (uint32_t i = 1 + below(rng, 4); i > 0; --i) groups.push_back(random_group(rng));
+    for (uint32_t i = 1 + random_below(rng, 4); i > 0; --i) groups.push_back(random_group(rng));
     sequences.reserve(8);
     for (int i = 0; i < 6; ++i) add_sequence();
-    query = sequences[below(rng, static_cast<uint32_t>(sequences.size()))];
-    query.resize(1 + below(rng, static_cast<uint32_t>(query.size())));
-    for (uint32_t i = below(rng, 3); i > 0; --i) query.push_back(random_token());
-    keep_percent_ = 60 + below(rng, 41);
+    query = sequences[random_below(rng, static_cast<uint32_t>(sequences.size()))];
+    query.resize(1 + random_below(rng, static_cast<uint32_t>(query.size())));
+    for (uint32_t i = random_below(rng, 3); i > 0; --i) query.push_back(random_token());
+    keep_percent_ = 60 + random_below(rng, 41);
     for (const Tokens& s : sequences) store(s);
     for (const Stored& o : objects) {
       for (const auto& [h, items] : o.holdings) {
@@ -154,14 +154,14 @@ class World {
   void add_sequence() {
     Tokens s;
     if (!sequences.empty()) {  // branches off an earlier one, also inside a block
-      s = sequences[below(rng, static_cast<uint32_t>(sequences.size()))];
-      s.resize(below(rng, static_cast<uint32_t>(s.size()) + 1));
+      s = sequences[random_below(rng, static_cast<uint32_t>(sequences.size()))];
+      s.resize(random_below(rng, static_cast<uint32_t>(s.size()) + 1));
     }
-    for (uint32_t i = 1 + below(rng, 70); i > 0; --i) s.push_back(random_token());
+    for (uint32_t i = 1 + random_below(rng, 70); i > 0; --i) s.push_back(random_token());
     sequences.push_back(std::move(s));
   }
-  uint8_t random_token() { return static_cast<uint8_t>(below(rng, 2)); }
-  bool kept() { return below(rng, 100) < keep_percent_; }
+  uint8_t random_token() { return static_cast<uint8_t>(random_below(rng, 2)); }
+  bool kept() { return random_below(rng, 100) < keep_percent_; }
 
   void store(const Tokens& s) {
     const auto n = static_cast<uint32_t>(s.size());
@@ -182,7 +182,7 @@ class World {
       h.group = g;
       h.common = shared;
       h.end_token = end;
-      h.tier = below(rng, 2) == 0 ? Tier::ram : Tier::ssd;
+      h.tier = random_below(rng, 2) == 0 ? Tier::ram : Tier::ssd;
       h.form = tail ? HitForm::exact_tail : HitForm::coded;
       h.place = tail ? HoldingPlace::tail
                      : (shared == end ? HoldingPlace::path : HoldingPlace::other);
@@ -193,7 +193,7 @@ class World {
       if (!groups[g].spec.has_rows()) {
         for (uint32_t at = first + 1; at <= end; ++at) {
           h.end_token = at;
-          if (below(rng, 6) == 0) hold_position(o, h, s, HoldingKind::snapshot);
+          if (random_below(rng, 6) == 0) hold_position(o, h, s, HoldingKind::snapshot);
         }
       }
     }
@@ -214,8 +214,8 @@ class World {
     h.end = end / unit;
     if (!p.rows_in_block()) {  // a supplement: only a part of the block's rows, or none
       if (!kept()) return;
-      if (below(rng, 3) == 0) h.first += below(rng, h.end - h.first + 1);
-      if (below(rng, 5) == 0) h.end -= below(rng, h.end - h.first + 1);
+      if (random_below(rng, 3) == 0) h.first += random_below(rng, h.end - h.first + 1);
+      if (random_below(rng, 5) == 0) h.end -= random_below(rng, h.end - h.first + 1);
     }
     Items items;
     for (uint32_t q = h.first; q < h.end; ++q) {
@@ -337,8 +337,8 @@ TEST(Restorable, AnOversizedPrefillBufferServesExactlyItsExtraLengths) {
   for (int i = 0; i < 300; ++i) {
     PartGroup g = random_group(rng);
     g.spec.kind = PartKind::window;
-    const uint32_t window = g.spec.window, keep = g.spec.keep, step = 1 + below(rng, 30);
-    const uint32_t steps = 1 + below(rng, 6), n = step * steps;
+    const uint32_t window = g.spec.window, keep = g.spec.keep, step = 1 + random_below(rng, 30);
+    const uint32_t steps = 1 + random_below(rng, 6), n = step * steps;
     const auto rows = prefill_buffer(window + keep, keep, step, steps);
     Items held;
     std::vector<Holding> holdings;

@@ -1,14 +1,14 @@
 # tests of proto/
-kv_test(proto_frame_test LABELS proto DEPS kv_proto)
-kv_test(proto_message_test LABELS proto DEPS kv_proto)
-target_compile_definitions(proto_message_test
-                           PRIVATE KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/proto"
-                                   KV_CORPUS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus"
-                                   KV_PROTOCOL_FILE="${CMAKE_SOURCE_DIR}/proto/PROTOCOL.md")
-
-kv_test(proto_socket_client_test LABELS proto DEPS kv_proto)
-kv_test(proto_memory_test LABELS proto DEPS kv_proto)
-kv_test(proto_slab_store_test LABELS proto DEPS kv_proto)
+kv_tests(proto_test LABELS proto DEPS kv_proto
+  FILES proto_status_test.cc proto_bytes_test.cc proto_checksum_test.cc proto_model_test.cc
+        proto_profile_test.cc proto_identity_test.cc proto_object_test.cc proto_frame_test.cc
+        proto_message_test.cc proto_client_test.cc proto_slab_store_test.cc
+        proto_socket_client_test.cc
+  DEFINITIONS KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/proto"
+              KV_CORPUS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus"
+              KV_PROTOCOL_FILE="${CMAKE_SOURCE_DIR}/proto/PROTOCOL.md")
+# A binary of its own: its allocations fail.
+kv_tests(proto_memory_test LABELS proto DEPS kv_proto FILES proto_memory_test.cc)
 
 # Fuzz targets of a room, replayed over a small corpus and mutations of it.
 function(kv_fuzz_replay room name)
@@ -23,11 +23,3 @@ kv_fuzz_replay(proto message ${CMAKE_CURRENT_SOURCE_DIR}/golden/proto)
 kv_fuzz_replay(proto object_header ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/object)
 kv_fuzz_replay(proto profile ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/profile)
 kv_fuzz_replay(proto model ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/model)
-kv_test(proto_status_test LABELS proto DEPS kv_proto)
-kv_test(proto_bytes_test LABELS proto DEPS kv_proto)
-kv_test(proto_checksum_test LABELS proto DEPS kv_proto)
-kv_test(proto_model_test LABELS proto DEPS kv_proto)
-kv_test(proto_profile_test LABELS proto DEPS kv_proto)
-kv_test(proto_identity_test LABELS proto DEPS kv_proto)
-kv_test(proto_client_test LABELS proto DEPS kv_proto)
-kv_test(proto_object_test LABELS proto DEPS kv_proto)

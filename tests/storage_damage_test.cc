@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 
 // Under a sanitizer every so many-th bit is enough: release flips them all.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr size_t kStride = 97;
+constexpr size_t kBitStride = 97;
 #else
-constexpr size_t kStride = 1;
+constexpr size_t kBitStride = 1;
 #endif
 
 // The file of a block: exactly 64 KiB with its header.
@@ -47,14 +47,14 @@ TEST(Damage, EveryBitOfABlockFileFlippedIsNoticed) {
   auto shared = std::make_shared<std::vector<uint8_t>>(bytes);
   Bytes file(shared, shared->data(), shared->size());
   uint64_t flipped = 0;
-  for (size_t bit = 0; bit < bytes.size() * 8; bit += kStride) {
+  for (size_t bit = 0; bit < bytes.size() * 8; bit += kBitStride) {
     (*shared)[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
     auto decoded = decode_file(file);
     ASSERT_FALSE(decoded.ok()) << "bit " << bit << " went unnoticed";
     (*shared)[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
     ++flipped;
   }
-  if (kStride == 1) {
+  if (kBitStride == 1) {
     EXPECT_EQ(flipped, bytes.size() * 8);
   }
   ASSERT_TRUE(decode_file(file).ok()) << "the test put every bit back";
@@ -90,7 +90,7 @@ TEST(Damage, EveryBitThatAHeaderIsReadFromFlippedIsNoticed) {
 
 TEST(RandomDamage, NeverChangesAnAnswer) {
   constexpr uint64_t kSeed = 41;
-  const int kRounds = soaked(kStride == 1 ? 300 : 30);
+  const int kRounds = soaked(kBitStride == 1 ? 300 : 30);
   std::mt19937_64 rng(kSeed);
   auto images = sample_chain(rng, 6, 64);
   images.push_back(raw_image(sample_supplement(rng, images[1].header, 1, 16, 24)));

@@ -12,9 +12,9 @@ using namespace kv::testing;
 
 // Under a sanitizer every so many-th call is enough: release runs them all.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kStride = 11;
+constexpr uint64_t kFaultStride = 11;
 #else
-constexpr uint64_t kStride = 1;
+constexpr uint64_t kFaultStride = 1;
 #endif
 
 struct Fault {
@@ -51,7 +51,7 @@ TEST_P(Faults, EveryCallFailsOnceAndForEverWithEachError) {
   uint64_t calls = Script(GetParam()).count_calls(), injected = 0;
   ASSERT_GE(calls, GetParam().least_calls());
   for (const Fault& fault : kFaults) {
-    for (uint64_t at = 1; at <= calls; at += kStride * GetParam().step()) {
+    for (uint64_t at = 1; at <= calls; at += kFaultStride * GetParam().step()) {
       SCOPED_TRACE("failing call " + std::to_string(at) + " mode " +
                    std::to_string(static_cast<int>(fault.mode)) + " with " + to_string(fault.code));
       inject(GetParam(), fault, at);
@@ -60,7 +60,7 @@ TEST_P(Faults, EveryCallFailsOnceAndForEverWithEachError) {
     }
   }
   RecordProperty("injected", static_cast<int>(injected));
-  if (kStride * GetParam().step() == 1) {
+  if (kFaultStride * GetParam().step() == 1) {
     EXPECT_EQ(injected, calls * std::size(kFaults));
   }
 }

@@ -13,9 +13,9 @@ using namespace kv::testing;
 namespace fs = std::filesystem;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kStride = 11;
+constexpr uint64_t kKillStride = 11;
 #else
-constexpr uint64_t kStride = 1;
+constexpr uint64_t kKillStride = 1;
 #endif
 
 // Runs `body` in a child that SIGKILLs itself at call `at`; events come through a pipe, so that one
@@ -63,7 +63,7 @@ class Kills : public ::testing::TestWithParam<Script::Case> {
   // Kills the recovery of copies of `torn` at every call; returns the number of kills.
   uint64_t kill_recoveries(const std::string& torn, const Script::Events& events) {
     uint64_t kills = 0;
-    for (uint64_t at = 1;; at += kStride * GetParam().recovery_step()) {
+    for (uint64_t at = 1;; at += kKillStride * GetParam().recovery_step()) {
       SCOPED_TRACE("recovery killed at call " + std::to_string(at));
       TempDir dir(true);
       fs::copy(torn, dir.store(), fs::copy_options::recursive);
@@ -82,7 +82,7 @@ class Kills : public ::testing::TestWithParam<Script::Case> {
 TEST_P(Kills, AtEveryCallOfTheScript) {
   uint64_t calls = Script(GetParam()).count_calls();
   ASSERT_GE(calls, GetParam().least_calls());
-  for (uint64_t at = 1; at <= calls; at += kStride * GetParam().step()) {
+  for (uint64_t at = 1; at <= calls; at += kKillStride * GetParam().step()) {
     SCOPED_TRACE("killed at call " + std::to_string(at));
     TempDir dir(true);
     Script::Events events;
@@ -104,7 +104,7 @@ TEST_P(Kills, AtEveryCallOfTheRecovery) {
     if (HasFailure()) return;
   }
   RecordProperty("kills", static_cast<int>(kills));
-  if (kStride * GetParam().recovery_step() == 1) {
+  if (kKillStride * GetParam().recovery_step() == 1) {
     EXPECT_GT(kills, 300u) << "three scripts must make 900";
   }
 }

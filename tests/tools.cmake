@@ -1,17 +1,15 @@
 # tests of tools/
-kv_test(tools_cachectl_test LABELS tools DEPS kv_storage kv_codec nlohmann_json::nlohmann_json)
-target_compile_definitions(tools_cachectl_test PRIVATE
-  KV_CACHECTL_BIN="$<TARGET_FILE:cachectl>" KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
-add_dependencies(tools_cachectl_test cachectl cachesvc)
-kv_test(tools_quality_test LABELS tools
-        DEPS kv_quality nlohmann_json::nlohmann_json)
-kv_test(tools_quality_model_test LABELS tools model DEPS kv_quality nlohmann_json::nlohmann_json)
-target_compile_definitions(tools_quality_model_test PRIVATE KV_TOOLS="${CMAKE_SOURCE_DIR}/tools")
-foreach(subject quality quality_model)
-  target_compile_definitions(tools_${subject}_test PRIVATE
-    KV_CACHECTL_BIN="$<TARGET_FILE:cachectl>")
-  add_dependencies(tools_${subject}_test cachectl)
-endforeach()
+set(tools_definitions KV_CACHECTL_BIN="$<TARGET_FILE:cachectl>"
+                      KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>"
+                      KV_TOOLS="${CMAKE_SOURCE_DIR}/tools")
+kv_tests(tools_test LABELS tools DEPS kv_storage kv_quality nlohmann_json::nlohmann_json
+  FILES tools_cachectl_test.cc tools_quality_test.cc DEFINITIONS ${tools_definitions})
+add_dependencies(tools_test cachectl cachesvc)
+if(KV_MODEL_TESTS)
+  kv_tests(tools_model_test LABELS tools model DEPS kv_quality nlohmann_json::nlohmann_json
+    FILES tools_quality_model_test.cc DEFINITIONS ${tools_definitions})
+  add_dependencies(tools_model_test cachectl)
+endif()
 
 # The checker over this tree, and the checker's own test.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -284,8 +284,8 @@ TEST_F(Quality, TheCommandMeasuresEverySetting) {
   EXPECT_EQ(by_name["tq4"]["attention_error"].size(), 2u);
   std::ifstream svg(path("out.svg"));
   const std::string drawn(std::istreambuf_iterator<char>(svg), {});
-  EXPECT_THAT(drawn, testing::StartsWith("<svg "));
-  EXPECT_THAT(drawn, testing::EndsWith("</svg>\n"));
+  EXPECT_THAT(drawn, ::testing::StartsWith("<svg "));
+  EXPECT_THAT(drawn, ::testing::EndsWith("</svg>\n"));
   for (const auto& [name, setting] : by_name) EXPECT_THAT(drawn, HasSubstr(">" + name + "<"));
 }
 

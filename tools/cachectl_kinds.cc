@@ -14,7 +14,7 @@
 namespace kv::cachectl {
 namespace {
 
-struct Options {
+struct KindsOptions {
   std::string path;
   std::string coding = "auto";
   bool json = false;
@@ -77,7 +77,7 @@ void print_kinds(const ModelSpec& spec) {
   for (const std::string& line : lines_by_text(said)) std::printf("  %s\n", line.c_str());
 }
 
-Exit run_kinds(const Options& options) {
+Exit run_kinds(const KindsOptions& options) {
   auto preset = find_preset(options.coding);
   if (!preset.ok()) return exit_of(preset.status());
   auto spec = read_spec(options.path);
@@ -105,7 +105,7 @@ Exit run_kinds(const Options& options) {
 void add_kinds(CLI::App& app, std::function<Exit()>& chosen) {
   CLI::App* sub = app.add_subcommand(
       "kinds", "which kind of cache each layer of a model has, and how it would be coded");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<KindsOptions>();
   sub->add_option("MODEL", options->path, "its config.json, or a GGUF file")->required();
   sub->add_option("--coding", options->coding, "a preset")->capture_default_str();
   sub->add_flag("--json", options->json, "for programs");

@@ -19,7 +19,7 @@ namespace {
 constexpr uint32_t kMinTokens = 2 * kTeacherBlock;
 constexpr uint32_t kMaxQualityTokens = 32'768;
 
-struct Options {
+struct QualityOptions {
   std::string model, settings = kDefaultSettings, llama, json, svg;
   std::vector<std::string> texts;
   uint32_t tokens = 4096;
@@ -33,7 +33,7 @@ struct Text {
 };
 
 // The first `tokens` ids of each text; too short a text is refused.
-Result<std::vector<Text>> load_texts(const Options& options, const Model& model) {
+Result<std::vector<Text>> load_texts(const QualityOptions& options, const Model& model) {
   std::vector<std::pair<std::string, std::string>> given;
   for (const std::string& path : options.texts) {
     KV_ASSIGN_OR_RETURN(std::string text, read_text(path));
@@ -58,7 +58,7 @@ Result<std::vector<Text>> load_texts(const Options& options, const Model& model)
   return out;
 }
 
-Result<std::vector<QualitySetting>> load_settings(const Options& options,
+Result<std::vector<QualitySetting>> load_settings(const QualityOptions& options,
                                                   const CalibratedModel& model, uint32_t prefix) {
   std::vector<QualitySetting> out;
   for (size_t at = 0; at <= options.settings.size();) {
@@ -83,7 +83,7 @@ void add_layers(SettingResult& result, std::span<const AttentionError> errors, d
   }
 }
 
-Status measure_text(Teacher& teacher, const Text& text, const Options& options,
+Status measure_text(Teacher& teacher, const Text& text, const QualityOptions& options,
                     std::span<const QualitySetting> settings, double share, StatusLine& line,
                     std::vector<SettingResult>& results) {
   line.show(text.name + ": exact");
@@ -113,7 +113,7 @@ Status measure_text(Teacher& teacher, const Text& text, const Options& options,
 }
 
 // llama.cpp's own predictions, into the results behind the settings'.
-Status measure_llama(const Text& text, const Options& options, const ModelShape& shape,
+Status measure_llama(const Text& text, const QualityOptions& options, const ModelShape& shape,
                      std::span<SettingResult> results) {
   const LlamaProgram program{options.llama, options.model, options.threads, shape.vocab};
   KV_ASSIGN_OR_RETURN(auto compared, llama_divergences(program, text.tokens));
@@ -169,7 +169,7 @@ Json json_of(const ProtocolResult& r) {
           {"perplexity", r.coded_perplexity()}};
 }
 
-Json json_of(std::span<const SettingResult> results, const Options& options,
+Json json_of(std::span<const SettingResult> results, const QualityOptions& options,
              const CalibratedModel& model, std::span<const Text> texts) {
   Json out = {{"model", model.model->spec().name},
               {"tokens", options.tokens},
@@ -191,7 +191,7 @@ Json json_of(std::span<const SettingResult> results, const Options& options,
   return out;
 }
 
-Status check(const Options& options) {
+Status check(const QualityOptions& options) {
   if (options.tokens < kMinTokens || options.tokens > kMaxQualityTokens) {
     return invalid_argument("--tokens " + std::to_string(options.tokens) + ": expected " +
                             std::to_string(kMinTokens) + " to " +
@@ -203,7 +203,7 @@ Status check(const Options& options) {
   return {};
 }
 
-Status measure(const Options& options) {
+Status measure(const QualityOptions& options) {
   KV_RETURN_IF_ERROR(check(options));
   StatusLine line;
   line.show("loading and calibrating");
@@ -268,7 +268,7 @@ double ProtocolResult::coded_perplexity() const {
 void add_quality(CLI::App& app, std::function<Exit()>& chosen) {
   CLI::App* sub = app.add_subcommand(
       "quality", "what codings of keys and values do to a model's predictions, measured");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<QualityOptions>();
   sub->add_option("MODEL", options->model, "a GGUF file")->required();
   sub->add_option("--text", options->texts,
                   "text files, each of --tokens tokens or more; else four of our own");

@@ -43,7 +43,7 @@ constexpr GainChoice kGains[] = {{"none", false, 0.0f},
                                  {"queries^.5", true, 0.5f},
                                  {"queries", true, 1.0f}};
 
-struct Options {
+struct TuneOptions {
   std::string model, out;
   std::vector<std::string> texts;
   std::vector<double> budgets = {0.27};
@@ -267,7 +267,7 @@ Status print_results(Meter& meter, const CalibratedModel& model,
   return {};
 }
 
-Status tune(const Options& options) {
+Status tune(const TuneOptions& options) {
   StatusLine line;
   line.show("loading and calibrating");
   KV_ASSIGN_OR_RETURN(CalibratedModel model, load_calibrated(options.model, options.threads));
@@ -307,7 +307,7 @@ Status tune(const Options& options) {
 void add_tune(CLI::App& app, std::function<Exit()>& chosen) {
   CLI::App* sub = app.add_subcommand(
       "tune", "find bits per layer and side for a byte budget, by measured sensitivity");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TuneOptions>();
   sub->add_option("MODEL", options->model, "a GGUF file")->required();
   sub->add_option("--budget", options->budgets,
                   "bytes of complete blocks over fp16; with several, one plan each")

@@ -8,11 +8,12 @@ bin=$1 filter=${2:-.}
 export KV_SOAK="${KV_SOAK:-10}" failed=0
 export KV_SEEDS="1-$((26 * KV_SOAK))"
 echo "soak: KV_SOAK=$KV_SOAK"
-for test in storage_power_test storage_damage_test storage_kill_test storage_fault_test \
-    cachesvc_property_test cachesvc_kill_test; do
-  echo "$test" | grep -q "$filter" || continue
-  echo "== $test"
-  "$bin/$test" --gtest_brief=1 || failed=1
+for chosen in 'storage_test *PowerCut.*' 'storage_test Damage.*:RandomDamage.*' \
+    'storage_test *Kills.*' 'storage_test *Faults.*:RealDisk.*' \
+    'cachesvc_test Property.*' 'cachesvc_test KillTest.*'; do
+  echo "$chosen" | grep -qe "$filter" || continue
+  echo "== $chosen"
+  "$bin/${chosen% *}" --gtest_brief=1 --gtest_filter="${chosen#* }" || failed=1
 done
 [ $failed = 0 ] && echo "soak: all passed" || echo "soak: FAILED"
 exit $failed
