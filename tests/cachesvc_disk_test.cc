@@ -91,8 +91,8 @@ TEST_F(Disk, WhatWasAcceptedDuringAFaultReachesTheSsdAfterIt) {
       return std::string(call) == "pwrite" ? Status(StatusCode::io_error, "injected") : Status();
     };
     for (const Sequence* s : {&in_ram_, &later_, &last_}) ASSERT_TRUE(b.store(*s).ok());
-    client.run();
-    EXPECT_GT(b.stat("spills_failed"), 0u);
+    // Not run(): where a try takes longer than the back-off, the next is due when it ends.
+    while (b.stat("spills_failed") == 0) client.run_once();
     EXPECT_EQ(b.stat("ssd_objects"), before);
     faults.script = nullptr;
     Deadline deadline = soon();

@@ -41,6 +41,7 @@ class Stepped final : public Client {
     disk.restart();
     return loop.poll() + workers.poll() + (hangs ? 0 : disk.poll()) > 0;
   }
+  /// Until nothing is ready: without end where a timer comes due again before its work is done.
   void run() {
     while (run_once()) {
     }
