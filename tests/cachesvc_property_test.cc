@@ -483,8 +483,16 @@ class Walk {
   std::chrono::system_clock::time_point wall_{hours(500'000)};
 };
 
-void walk_all(const Budgets& budgets, uint32_t first, uint32_t last, int steps) {
+// Each half takes every shape once. A sanitizer is content with the first.
+constexpr uint32_t kHalf = 13;
+
+void walk_half(const Budgets& budgets, uint32_t half, int steps) {
+  ASSERT_EQ(shapes(1).size(), kHalf);
+  uint32_t first = 1, last = 2 * kHalf;
   if (const char* seeds = std::getenv("KV_SEEDS")) std::sscanf(seeds, "%u-%u", &first, &last);
+  uint32_t middle = first + (last - first + 1) / 2;
+  if (half == 0 && middle > first) last = middle - 1;
+  if (half == 1) first = middle;
   uint64_t fetches = 0, hits = 0, evicted = 0, stores_while_reading = 0, highest = 0;
   uint64_t crashes = 0, held_to_it = 0;
   for (uint32_t seed = first; seed <= last; ++seed) {
@@ -516,9 +524,12 @@ void walk_all(const Budgets& budgets, uint32_t first, uint32_t last, int steps) 
   EXPECT_EQ(held_to_it > 0, budgets.ample());
 }
 
-TEST(Property, EveryRestorableLengthIsServedWithItsOwnBytes) { walk_all(kAmple, 1, 26, 150); }
-
-TEST(Property, UnderPressureWhatIsServedIsStillRight) { walk_all(kSmall, 1, 26, 150); }
+TEST(Property, EveryRestorableLengthIsServedWithItsOwnBytes) { walk_half(kAmple, 0, 150); }
+TEST(Property, UnderPressureWhatIsServedIsStillRight) { walk_half(kSmall, 0, 150); }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(Property, EveryRestorableLengthIsServedWithOtherSeeds) { walk_half(kAmple, 1, 150); }
+TEST(Property, UnderPressureOtherSeedsAreServedRight) { walk_half(kSmall, 1, 150); }
+#endif
 
 }  // namespace
 }  // namespace kv
