@@ -9,10 +9,20 @@
 #include <memory>
 #include <new>
 
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>  // of the library: with AVX2 or AVX-512, whatever this is built for
+#else
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+#endif
 
 namespace kv {
+namespace {
+
+// The library looks at the processor in its first call, which two threads must not make at once.
+[[maybe_unused]] const XXH128_hash_t kFirstCall = XXH3_128bits("", 0);
+
+}  // namespace
 
 std::string Id::hex() const {
   static constexpr char kDigits[] = "0123456789abcdef";
