@@ -35,19 +35,22 @@ struct RamPool::Notify {
 
 // One buffer's memory and its charge; the last Bytes that points here frees both.
 struct PoolBuffer::Slab {
-  Slab(std::shared_ptr<RamPool> owner, Charge paid, size_t size)
+  Slab(std::shared_ptr<RamPool> owner, Charge paid, uint64_t size)
       : pool(std::move(owner)), charge(std::move(paid)), bytes(size) {
     data = pool->slabs_->take(bytes);
+    pool->in_slabs_ += bytes;
   }
   Slab(const Slab&) = delete;  // owns the memory
   Slab& operator=(const Slab&) = delete;
   ~Slab() {
-    uint64_t budget = pool->budget_, others = pool->used_bytes() - bytes;
+    uint64_t budget = pool->budget_, backed = pool->backed_bytes();
+    uint64_t others = std::min(budget, backed - std::min(backed, bytes));
+    pool->in_slabs_ -= bytes;
     pool->slabs_->give(data, bytes, std::min(budget - others, budget / kRecycledShare));
   }
   std::shared_ptr<RamPool> pool;
   Charge charge;
-  size_t bytes;
+  uint64_t bytes;
   uint8_t* data;
 };
 
@@ -136,7 +139,7 @@ PoolBuffer RamPool::allocate(size_t size, Charge& charge) {
   PoolBuffer out;
   out.slab_ = std::make_shared<PoolBuffer::Slab>(shared_from_this(), charge.split(bytes), bytes);
   // What waits for reuse is held by the process too: with this buffer not over the budget.
-  slabs_->trim(budget_ - std::min(budget_, used_bytes()));
+  slabs_->trim(budget_ - std::min(budget_, backed_bytes()));
   out.data_ = out.slab_->data;
   out.size_ = size;
   return out;
@@ -145,6 +148,12 @@ PoolBuffer RamPool::allocate(size_t size, Charge& charge) {
 void RamPool::trim() {
   slabs_->trim(0);
   (void)::malloc_trim(0);
+}
+
+uint64_t RamPool::backed_bytes() const {
+  // Slabs of other kinds stand in both sums: more than there is, never less.
+  uint64_t used = used_bytes(), stored = used_bytes(ChargeKind::stored), live = in_slabs_.load();
+  return used - std::min(used, stored - std::min(stored, live));
 }
 
 uint64_t RamPool::recycled_bytes() const { return slabs_->bytes(); }

@@ -104,7 +104,12 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   uint64_t used_bytes(ChargeKind kind) const {
     return accounts_[static_cast<size_t>(kind)].load(std::memory_order_relaxed);
   }
-  /// Slabs kept for reuse, uncharged: freed bytes that the process still holds.
+  /// At most used_bytes(): without what is charged as `stored` and is no slab yet, as all that is
+  /// charged so will be. Memory reserved for a promotion leaves that of evicted slabs in place: it
+  /// is what the promotion takes.
+  uint64_t backed_bytes() const;
+  /// Slabs kept for reuse, uncharged: freed bytes that the process still holds. With
+  /// backed_bytes() at most the budget.
   uint64_t recycled_bytes() const;
   /// Gives recycled slabs, and what the allocator keeps, back to the system. May take milliseconds.
   void trim();
@@ -125,6 +130,7 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   const uint64_t staging_limit_;
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> peak_{0};
+  std::atomic<uint64_t> in_slabs_{0};  ///< live ones
   std::array<std::atomic<uint64_t>, kChargeKinds> accounts_{};
   std::atomic<bool> notify_armed_{false};
   struct Notify;

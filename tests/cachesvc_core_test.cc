@@ -220,6 +220,33 @@ TEST(RamPool, ChargesComeBackFromAnyReference) {
   EXPECT_EQ(pool->used_bytes(ChargeKind::reply), 1u << 19);
 }
 
+// A promotion reserves all it needs, then takes slab by slab: the memory of what it evicted is
+// still there for the last of them.
+TEST(RamPool, WhatIsReservedAndNoSlabYetLeavesFreedMemoryInPlace) {
+  constexpr uint64_t kSlab = 2 << 20, kSlabs = 80, kFreed = 8;
+  auto pool = RamPool::create(kSlabs * kSlab, kSlabs * kSlab);
+  auto fill = [&](Charge& charge) {
+    PoolBuffer buffer = pool->allocate(kSlab, charge);
+    std::memset(buffer.data(), 7, kSlab);
+    return std::move(buffer).freeze();
+  };
+  std::vector<Bytes> live;
+  for (uint64_t i = 0; i < kSlabs; ++i) {
+    auto charge = pool->try_charge(ChargeKind::stored, kSlab);
+    live.push_back(fill(*charge));
+  }
+  live.resize(kSlabs - kFreed);
+  auto reserved = pool->try_charge(ChargeKind::stored, kFreed * kSlab);
+  ASSERT_TRUE(reserved.has_value());
+  for (uint64_t left = kFreed; left > 0; --left) {
+    EXPECT_GE(pool->recycled_bytes(), left * kSlab);
+    EXPECT_LE(pool->backed_bytes() + pool->recycled_bytes(), pool->budget_bytes());
+    live.push_back(fill(*reserved));
+  }
+  EXPECT_EQ(pool->backed_bytes(), pool->used_bytes());
+  EXPECT_LE(pool->used_bytes() + pool->recycled_bytes(), pool->budget_bytes());
+}
+
 // What waits for reuse, free parts of huge pages too, has no charge, and comes out of what is free.
 TEST(RamPool, WhatWaitsAndWhatIsChargedAreTogetherNeverOverTheBudget) {
   constexpr uint64_t kBudget = 12 << 20;
