@@ -79,6 +79,15 @@ std::vector<std::string> block_files(const std::string& dir) {
   return files;
 }
 
+void forget_pages(const std::vector<std::string>& files) {  // by the page cache
+  for (const auto& file : files) {
+    Fd fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    KV_CHECK(fd >= 0 && ::fdatasync(fd) == 0);
+    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(fd);
+  }
+}
+
 // One durable entry in a directory, written by a cache that is gone.
 struct Stored {
   explicit Stored(bool packed) {
@@ -98,14 +107,7 @@ struct Stored {
       bytes += fs::file_size(file);
     }
   }
-  void forget() const {  // by the page cache
-    for (const auto& file : files) {
-      Fd fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-      KV_CHECK(fd >= 0 && ::fdatasync(fd) == 0);
-      ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-      ::close(fd);
-    }
-  }
+  void forget() const { forget_pages(files); }
   TempDir dir;
   std::vector<std::string> files;
   std::string one_file;
@@ -172,6 +174,37 @@ void BM_PromoteCold(benchmark::State& state) {
 }
 BENCHMARK(BM_PromoteCold)->ArgName("packed")->Arg(0)->Arg(1)->Iterations(5)
     ->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// A RAM tier that is full, as one in use is: each entry takes the place of the one used least, and
+// its memory.
+void BM_PromoteFull(benchmark::State& state) {
+  constexpr uint32_t kEntries = 12;
+  TempDir dir;
+  CacheOptions options = options_in(dir.store());
+  auto cache = open_cache(options);
+  auto b = Bench::open(*cache, smollm2());
+  for (uint32_t seed = 1; seed <= kEntries; ++seed) {
+    auto reservation = put_entry(b, seed);
+    if (!reservation.ok()) return state.SkipWithError("no entry");
+    auto reply = b.client.commit(*reservation, Durability::durable, soon());
+    if (!reply.ok() || reply->level != Durability::durable) return state.SkipWithError("no file");
+  }
+  forget_pages(block_files(dir.store()));
+  uint32_t turn = 0;
+  auto promote = [&](const std::vector<Token>& tokens) {
+    auto hit = b.fetch(tokens);
+    return hit.ok() && hit->tier == Tier::ssd && hit->tokens == kTokens;
+  };
+  for (; turn < kEntries; ++turn) (void)b.fetch(prompt(1 + turn % kEntries));
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto tokens = prompt(1 + turn++ % kEntries);
+    state.ResumeTiming();
+    if (!promote(tokens)) return state.SkipWithError("no promotion");
+  }
+  set_bytes(state);
+}
+BENCHMARK(BM_PromoteFull)->Iterations(12)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 // First touch of 96 MiB in slabs of a block's size: out of a new SlabStore, or of operator new.
 void BM_FirstTouch(benchmark::State& state) {
