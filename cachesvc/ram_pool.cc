@@ -38,15 +38,16 @@ struct PoolBuffer::Slab {
   Slab(std::shared_ptr<RamPool> owner, Charge paid, uint64_t size)
       : pool(std::move(owner)), charge(std::move(paid)), bytes(size) {
     data = pool->slabs_->take(bytes);
-    pool->in_slabs_ += bytes;
+    if (charge.kind() == ChargeKind::stored) pool->backed_ += bytes;
   }
   Slab(const Slab&) = delete;  // owns the memory
   Slab& operator=(const Slab&) = delete;
   ~Slab() {
-    uint64_t budget = pool->budget_, backed = pool->backed_bytes();
-    uint64_t others = std::min(budget, backed - std::min(backed, bytes));
-    pool->in_slabs_ -= bytes;
-    pool->slabs_->give(data, bytes, std::min(budget - others, budget / kRecycledShare));
+    bool counted = charge.kind() == ChargeKind::stored;  // else it is with the charge
+    uint64_t budget = pool->budget_;
+    uint64_t others = counted ? pool->backed_ -= bytes : pool->backed_ - bytes;
+    pool->slabs_->give(data, bytes,
+                       std::min(budget - std::min(budget, others), budget / kRecycledShare));
   }
   std::shared_ptr<RamPool> pool;
   Charge charge;
@@ -127,6 +128,7 @@ std::optional<Charge> RamPool::try_charge(ChargeKind kind, uint64_t bytes) {
   uint64_t now = used + bytes, peak = peak_.load();
   while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
   }
+  if (kind != ChargeKind::stored) backed_.fetch_add(bytes);
   return Charge(shared_from_this(), kind, bytes);
 }
 
@@ -150,12 +152,6 @@ void RamPool::trim() {
   (void)::malloc_trim(0);
 }
 
-uint64_t RamPool::backed_bytes() const {
-  // Slabs of other kinds stand in both sums: more than there is, never less.
-  uint64_t used = used_bytes(), stored = used_bytes(ChargeKind::stored), live = in_slabs_.load();
-  return used - std::min(used, stored - std::min(stored, live));
-}
-
 uint64_t RamPool::recycled_bytes() const { return slabs_->bytes(); }
 
 void RamPool::on_release(std::function<void()> released) {
@@ -164,6 +160,7 @@ void RamPool::on_release(std::function<void()> released) {
 }
 
 void RamPool::give_back(ChargeKind kind, uint64_t bytes) {
+  if (kind != ChargeKind::stored) backed_.fetch_sub(bytes);
   accounts_[static_cast<size_t>(kind)].fetch_sub(bytes);
   used_.fetch_sub(bytes);
   if (!notify_armed_.load() || !notify_armed_.exchange(false)) return;
@@ -174,6 +171,8 @@ void RamPool::give_back(ChargeKind kind, uint64_t bytes) {
 void RamPool::move_account(ChargeKind from, ChargeKind to, uint64_t bytes) {
   accounts_[static_cast<size_t>(to)].fetch_add(bytes);
   accounts_[static_cast<size_t>(from)].fetch_sub(bytes);
+  if (to != ChargeKind::stored) backed_.fetch_add(bytes);
+  if (from != ChargeKind::stored) backed_.fetch_sub(bytes);
 }
 
 }  // namespace kv

@@ -107,7 +107,7 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   /// At most used_bytes(): without what is charged as `stored` and is no slab yet, as all that is
   /// charged so will be. Memory reserved for a promotion leaves that of evicted slabs in place: it
   /// is what the promotion takes.
-  uint64_t backed_bytes() const;
+  uint64_t backed_bytes() const { return backed_.load(std::memory_order_relaxed); }
   /// Slabs kept for reuse, uncharged: freed bytes that the process still holds. With
   /// backed_bytes() at most the budget.
   uint64_t recycled_bytes() const;
@@ -130,7 +130,7 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   const uint64_t staging_limit_;
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> peak_{0};
-  std::atomic<uint64_t> in_slabs_{0};  ///< live ones
+  std::atomic<uint64_t> backed_{0};  ///< live slabs of `stored`, and all other charges
   std::array<std::atomic<uint64_t>, kChargeKinds> accounts_{};
   std::atomic<bool> notify_armed_{false};
   struct Notify;
