@@ -9,9 +9,9 @@
 #include <memory>
 #include <new>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #include <xxh_x86dispatch.h>  // of the library: with AVX2 or AVX-512, whatever this is built for
-#else
+#else  // sanitizers see what is hashed
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 #endif
@@ -19,8 +19,12 @@
 namespace kv {
 namespace {
 
-// The library looks at the processor in its first call, which two threads must not make at once.
-[[maybe_unused]] const XXH128_hash_t kFirstCall = XXH3_128bits("", 0);
+// The library looks at the processor in its first call of more than 240 bytes, which two threads
+// must not make at once.
+[[maybe_unused]] const XXH128_hash_t kFirstCall = [] {
+  static constexpr uint8_t kZeros[512]{};
+  return XXH3_128bits(kZeros, sizeof(kZeros));
+}();
 
 }  // namespace
 
