@@ -10,10 +10,8 @@ namespace {
 
 using namespace kv::testing;
 
-// Under a sanitizer every so many-th call is enough: release runs them all. One thread does it all.
-#if defined(__SANITIZE_THREAD__)
-constexpr uint64_t kFaultStride = 41;
-#elif defined(__SANITIZE_ADDRESS__)
+// Under a sanitizer every so many-th call is enough: release runs them all.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kFaultStride = 11;
 #else
 constexpr uint64_t kFaultStride = 1;

@@ -12,9 +12,7 @@ namespace {
 using namespace kv::testing;
 namespace fs = std::filesystem;
 
-#if defined(__SANITIZE_THREAD__)
-constexpr uint64_t kKillStride = 41;
-#elif defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kKillStride = 11;
 #else
 constexpr uint64_t kKillStride = 1;
