@@ -242,6 +242,7 @@ Result<std::unique_ptr<CacheCore>> CacheCore::make(CacheOptions options,
                                      std::move(disk), RamPool::create(budget, staging));
   impl->start();
   KV_RETURN_IF_ERROR(impl->open_ssd());
+  impl->later([self = impl.get()] { self->keep_ready(); });
   if (impl->recovery_.unread == 0) impl->later([self = impl.get()] { self->warm_start(); });
   if (impl->ssd_ && impl->options_.scrub_bytes_per_second > 0) impl->scrub_in({});
   return std::unique_ptr<CacheCore>(new CacheCore(std::move(impl)));

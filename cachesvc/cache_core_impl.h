@@ -114,6 +114,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   // start (_recover, _warm)
   Status open_ssd();
   void warm_start();
+  void keep_ready();
   void warm_next(std::shared_ptr<std::deque<PinnedName>> left);
   void add_recovery(const Recovery& part);
   void adopt_models(Recovery& recovery);
@@ -476,6 +477,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   Parts left_files_;  ///< that are to go and could not: every erase tries them again
   std::vector<PinnedName> unsynced_; ///< spilled, folders not yet synced
   bool syncing_ = false, spill_timer_armed_ = false;
+  bool making_ready_ = false;
   uint64_t failed_syncs_ = 0;
   std::unique_ptr<boost::asio::steady_timer> sync_timer_, spill_timer_;
   std::vector<ObjectName> touched_;

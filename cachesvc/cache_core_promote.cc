@@ -221,6 +221,7 @@ void CacheCore::Impl::promoted(const ObjectName& name, uint64_t serial,
       waiter(code == result.status().code() ? result.status() : Status(code, "was erased or busy"));
     });
   }
+  (void)if_memory([&] { keep_ready(); });
 }
 
 // True if the read has found that the SSD has no such file, or one that is wrong. Without memory to

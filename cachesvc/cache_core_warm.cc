@@ -1,5 +1,6 @@
 // warm start: the most recently used objects are brought back into RAM after a restart, in the
-// background: nothing is evicted for them, and it ends as soon as RAM is wanted by others.
+// background: nothing is evicted for them, and it ends as soon as RAM is wanted by others. And
+// memory is kept ready for the next promotion.
 #include <algorithm>
 
 #include "cachesvc/cache_core_impl.h"
@@ -42,6 +43,18 @@ void CacheCore::Impl::warm_start() {
     if (bytes > options_.warm_start_bytes) break;
   }
   for (size_t i = 0; i < kReadsAtATime; ++i) warm_next(left);
+}
+
+// After a start and after promotions, while nobody waits for one.
+void CacheCore::Impl::keep_ready() {
+  bool wanted = ssd_ && index_.size() > 0 && promotions_.empty() && !making_ready_;
+  if (!wanted || !pool_->lacks_ready(options_.ready_bytes)) return;
+  auto job = task([pool = pool_, bytes = options_.ready_bytes] {
+    pool->make_ready(bytes);
+    return true;
+  }, [this](bool) { making_ready_ = false; });
+  job->submit(workers_);
+  making_ready_ = true;
 }
 
 void CacheCore::Impl::warm_next(std::shared_ptr<std::deque<PinnedName>> left) {

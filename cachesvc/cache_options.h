@@ -45,6 +45,10 @@ struct CacheOptions {
   /// An object in RAM is compared with its checksum before one in so many of its uses (1: before
   /// each; 0: before none), and always before it is written to the SSD or rows are copied from it.
   uint32_t verify_hits = 64;
+  /// Fresh memory that waits for the next promotion, which else waits for its first touch: made at
+  /// start, if the SSD has anything, and after promotions. In steps of 32 MiB, at most an eighth of
+  /// the budget; 0: none.
+  uint64_t ready_bytes = 128ull << 20;
   uint64_t warm_start_bytes = 0;   ///< the most recently used objects to promote at start; 0: none
   double index_fraction = 0.25;    ///< of the budget: tokens and names of everything in both tiers
 

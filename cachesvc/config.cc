@@ -217,6 +217,10 @@ void add_tier_keys(std::vector<Key>& keys) {
                               FIELD(cache.staging_fraction)));
   keys.push_back(fraction_key("tier.ram.index", "share of the budget for the index",
                               FIELD(cache.index_fraction)));
+  keys.push_back(size_key("tier.ram.ready",
+                          "fresh memory that waits for the next promotion from the SSD, at most an "
+                          "eighth of the budget; 0: none",
+                          FIELD(cache.ready_bytes), 0, 1ull << 40));
   keys.push_back(size_key("tier.ram.warm_start",
                           "most recently used prompts promoted at start, in the background",
                           FIELD(cache.warm_start_bytes), 0, 1ull << 50));

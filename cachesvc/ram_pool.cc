@@ -147,6 +147,21 @@ PoolBuffer RamPool::allocate(size_t size, Charge& charge) {
   return out;
 }
 
+bool RamPool::lacks_ready(uint64_t bytes) const {
+  uint64_t have = recycled_bytes() + kRegionBytes;
+  return have <= std::min(bytes, budget_ / kRecycledShare) && backed_bytes() <= budget_ - have;
+}
+
+void RamPool::make_ready(uint64_t bytes) noexcept try {
+  while (lacks_ready(bytes)) {
+    // Charged until it is among those that wait: what others allocate meanwhile keeps off it.
+    auto charge = try_charge(ChargeKind::promotion, kRegionBytes);
+    if (!charge) return;
+    slabs_->prepare();
+  }
+} catch (const std::bad_alloc&) {  // without memory none is ready
+}
+
 void RamPool::trim() {
   slabs_->trim(0);
   (void)::malloc_trim(0);

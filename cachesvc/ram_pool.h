@@ -111,6 +111,12 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   /// Slabs kept for reuse, uncharged: freed bytes that the process still holds. With
   /// backed_bytes() at most the budget.
   uint64_t recycled_bytes() const;
+  /// Has recycled slabs hold about `bytes`, of fresh memory if there are fewer: what is allocated
+  /// next waits for no first touch. Less where the budget (or the recycled slabs' share of it) has
+  /// no room for them. Takes milliseconds.
+  void make_ready(uint64_t bytes) noexcept;
+  /// Whether make_ready(bytes) has anything to do.
+  bool lacks_ready(uint64_t bytes) const;
   /// Gives recycled slabs, and what the allocator keeps, back to the system. May take milliseconds.
   void trim();
 

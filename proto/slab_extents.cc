@@ -65,6 +65,7 @@ struct SlabExtents::State {
   Range whole_huge_pages(Extent& e, uint64_t need);
   Range choose(uint64_t need);
   bool give_back(uint64_t keep_bytes);
+  Extent& add(std::unique_ptr<SlabRegion> region, std::unique_ptr<Extent> extent);
   bool unmap(std::unique_lock<std::mutex>& lock, Extent& e);
   bool discard(std::unique_lock<std::mutex>& lock, Extent& e, Range range);
   void split(Extent& e, size_t size, std::unique_ptr<Extent> rest);
@@ -174,6 +175,17 @@ bool SlabExtents::State::discard(std::unique_lock<std::mutex>& lock, Extent& e, 
   return unmap(lock, joined) && gone;
 }
 
+// All of the region, in no tree of free ones yet.
+Extent& SlabExtents::State::add(std::unique_ptr<SlabRegion> region,
+                                std::unique_ptr<Extent> extent) {
+  extent->begin = region->begin();
+  extent->size = region->size();
+  extent->region = region.release();
+  order.insert(*extent);
+  mapped_bytes.fetch_add(extent->size, std::memory_order_relaxed);
+  return *extent.release();
+}
+
 // `e` is all of its region, and in no tree of free ones.
 bool SlabExtents::State::unmap(std::unique_lock<std::mutex>& lock, Extent& e) {
   order.erase(order.iterator_to(e));  // another region may be at this address at once
@@ -239,12 +251,7 @@ uint8_t* SlabExtents::take(size_t size) {
     auto extent = std::make_unique<Extent>();
     auto region = new_region(size);
     lock.lock();
-    extent->begin = region->begin();
-    extent->size = region->size();
-    extent->region = region.release();
-    from = extent.release();
-    state_->order.insert(*from);
-    state_->mapped_bytes.fetch_add(from->size, std::memory_order_relaxed);
+    from = &state_->add(std::move(region), std::move(extent));
   }
   from->region->touch(from->begin, size);
   if (from->size > size) {
@@ -270,6 +277,14 @@ void SlabExtents::give(uint8_t* begin, size_t size, bool keep) noexcept {
   } else {
     state_->discard(lock, *it, {&*it, begin, size});
   }
+}
+
+void SlabExtents::prepare() {
+  auto extent = std::make_unique<Extent>();
+  auto region = std::make_unique<SlabRegion>(kRegionBytes, pages_);
+  region->populate();
+  std::lock_guard lock(state_->mutex);
+  state_->add_free(state_->add(std::move(region), std::move(extent)));
 }
 
 void SlabExtents::trim(uint64_t keep_bytes) noexcept {

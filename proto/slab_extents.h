@@ -43,6 +43,9 @@ class SlabExtents {
   void give(uint8_t* begin, size_t size, bool keep = true) noexcept;
   /// Gives memory of free extents back to the system until it is at most `keep_bytes`.
   void trim(uint64_t keep_bytes) noexcept;
+  /// A region of kRegionBytes, all free, with memory: it counts in bytes() at once. Takes
+  /// milliseconds, outside of the lock. Throws std::bad_alloc, with nothing changed.
+  void prepare();
   /// Memory that free extents may have.
   uint64_t bytes() const;
   /// Address space of all regions.

@@ -73,6 +73,13 @@ SlabRegion::SlabRegion(size_t size, Pages pages, int64_t max_small)
   poison(begin_, size_);
 }
 
+void SlabRegion::populate() {
+  touch(begin_, size_);
+  unpoison(begin_, size_);
+  for (size_t at = 0; at < size_; at += page_) *static_cast<volatile uint8_t*>(begin_ + at) = 0;
+  poison(begin_, size_);
+}
+
 bool SlabRegion::unmap() {
   if (begin_ == nullptr) return true;
   unpoison(begin_, size_);  // the addresses may be somebody else's next

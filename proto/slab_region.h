@@ -54,6 +54,8 @@ class SlabRegion {
   size_t first_paged(const uint8_t* begin, size_t size) const;
   /// Before the first touch of these bytes.
   void touch(const uint8_t* begin, size_t size);
+  /// Touches all of it. Nobody else may know the region yet: no lock. Takes milliseconds.
+  void populate();
 
   /// What forget() leaves to do.
   struct Discard {

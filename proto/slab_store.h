@@ -33,6 +33,9 @@ class SlabStore {
   uint8_t* take(size_t size);
   /// Back from take(size). At most `keep_bytes` wait then, or a small one is freed. Can't fail.
   void give(uint8_t* slab, size_t size, uint64_t keep_bytes) noexcept;
+  /// Has kRegionBytes more wait, of fresh memory, touched. Takes milliseconds. Throws
+  /// std::bad_alloc.
+  void prepare() { extents_.prepare(); }
   /// Gives waiting memory back to the system, large buffers' first, until at most `keep_bytes`
   /// wait. Takes milliseconds for hundreds of MiB.
   void trim(uint64_t keep_bytes) noexcept;

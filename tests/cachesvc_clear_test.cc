@@ -278,6 +278,42 @@ TEST(WarmStart, BringsTheMostRecentlyUsedBackBeforeAnybodyAsks) {
   EXPECT_EQ(b.fetch(plus_one(old))->tokens, 160u);
 }
 
+// Nothing where nothing can be promoted; as much again once promotions have used it.
+TEST(WarmStart, MemoryIsReadyForPromotions) {
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  options.ram_budget_bytes = 16 * kRegionBytes;  // an eighth: two steps
+  ModelSpec model = model_of(std::vector<LayerSpec>(8, LayerSpec{{full_part(4, 128)}}));
+  auto exact = make_profile(model, 0, 64);
+  std::mt19937 rng(5);
+  auto tokens = random_tokens(rng, 3072);  // 16 KiB a token: 48 MiB
+  auto ready = [](Bench& b, uint64_t least) {
+    for (int i = 0; i < 2000 && b.stat("ram_recycled_bytes") < least; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return b.stat("ram_recycled_bytes");
+  };
+  {
+    auto cache = open_cache(options);
+    auto b = Bench::open(*cache, model, exact);
+    ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
+    EXPECT_LT(b.stat("ram_recycled_bytes"), kRegionBytes);
+  }
+  {
+    auto cache = open_cache(options);
+    auto b = Bench::open(*cache, model, exact);
+    EXPECT_EQ(ready(b, 2 * kRegionBytes), 2 * kRegionBytes);
+    EXPECT_EQ(b.stat("ram_used_bytes") - b.stat("ram_index_bytes"), 0u) << "nobody pays for it";
+    ASSERT_EQ(b.fetch(plus_one(tokens))->tokens, 3072u);
+    EXPECT_GE(ready(b, kRegionBytes), kRegionBytes) << "half a step was left";
+  }
+  options.ready_bytes = 0;
+  auto cache = open_cache(options);
+  auto b = Bench::open(*cache, model, exact);
+  ASSERT_EQ(b.fetch(plus_one(tokens))->tokens, 3072u);
+  EXPECT_LT(b.stat("ram_recycled_bytes"), kRegionBytes);
+}
+
 TEST(WarmStart, TakesNoMoreThanItsBytes) {
   TempDir dir;
   CacheOptions options = small_options(dir.store());

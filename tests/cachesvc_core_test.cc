@@ -247,6 +247,24 @@ TEST(RamPool, WhatIsReservedAndNoSlabYetLeavesFreedMemoryInPlace) {
   EXPECT_LE(pool->used_bytes() + pool->recycled_bytes(), pool->budget_bytes());
 }
 
+TEST(RamPool, MemoryIsMadeReadyWithinItsShareAndTheBudget) {
+  constexpr uint64_t kBudget = 16 * kRegionBytes;
+  auto pool = RamPool::create(kBudget, kBudget);
+  EXPECT_FALSE(pool->lacks_ready(kRegionBytes - 1)) << "in whole steps only";
+  pool->make_ready(kRegionBytes - 1);
+  EXPECT_EQ(pool->recycled_bytes(), 0u);
+  pool->make_ready(kRegionBytes);
+  EXPECT_EQ(pool->recycled_bytes(), kRegionBytes);
+  EXPECT_EQ(pool->used_bytes(), 0u) << "it waits, uncharged";
+  pool->make_ready(kBudget);
+  EXPECT_EQ(pool->recycled_bytes(), kBudget / 8);
+  EXPECT_FALSE(pool->lacks_ready(kBudget));
+  pool->trim();
+  auto others = pool->try_charge(ChargeKind::reply, kBudget - 2 * kRegionBytes + 1);
+  pool->make_ready(kBudget);
+  EXPECT_EQ(pool->recycled_bytes(), kRegionBytes) << "others have the rest of the budget";
+}
+
 // What waits for reuse, free parts of huge pages too, has no charge, and comes out of what is free.
 TEST(RamPool, WhatWaitsAndWhatIsChargedAreTogetherNeverOverTheBudget) {
   constexpr uint64_t kBudget = 12 << 20;

@@ -283,6 +283,24 @@ TEST(SlabExtents, SmallPagesBringNothingBeside) {
   EXPECT_EQ(extents.bytes(), kMinExtentBytes);
 }
 
+TEST(SlabExtents, WhatIsPreparedHasItsMemoryBeforeAnybodyTakesIt) {
+  for (Pages pages : {Pages::small, Pages::huge}) {
+    SlabExtents extents(pages);
+    extents.prepare();
+    EXPECT_EQ(extents.bytes(), kRegionBytes);
+    EXPECT_EQ(extents.mapped_bytes(), kRegionBytes);
+    uint8_t* slab = extents.take(kRegionBytes - kHugePageBytes);
+    EXPECT_EQ(extents.bytes(), kHugePageBytes);
+    EXPECT_EQ(extents.mapped_bytes(), kRegionBytes) << "nothing fresh";
+    for (size_t at = 0; at < kRegionBytes; at += kHugePageBytes) {
+      EXPECT_EQ(resident_in_huge_page(huge_page_of(slab + at)), kHugePageBytes);
+    }
+    extents.give(slab, kRegionBytes - kHugePageBytes);
+    extents.trim(0);
+    EXPECT_EQ(extents.mapped_bytes(), 0u);
+  }
+}
+
 // Memory that the system keeps is still counted, and a trim ends.
 TEST(SlabExtents, ATrimThatTheSystemRefusesEnds) {
   SlabExtents extents;
