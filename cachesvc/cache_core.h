@@ -60,14 +60,15 @@ enum class StagingFor : uint8_t {
 ///             ram_evicted_clean ram_evicted_dirty ssd_evicted erased_objects superseded_tails
 ///             adopted_supplements warm_objects ram_verified ram_damaged scrubbed_files
 ///             scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors io_timeouts
-///             busy
+///             busy loop_handlers loop_over_1ms
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_recycled_bytes
 ///             ram_objects ssd_objects ssd_limit_bytes ssd_used_bytes ssd_quarantine_bytes
 ///             ssd_other_key_files ssd_other_key_bytes ssd_other_key_dropped
 ///             spill_queue_bytes spill_queue_limit_bytes reservations sessions models
-///             waiting_calls pins loop_longest_us (a handler of the last one to two minutes)
+///             waiting_calls pins loop_longest_us loop_longest_cpu_us (a handler of the last one
+///             to two minutes)
 ///             ssd_written_bytes ssd_catalog_written_bytes ssd_written_day_bytes
 ///             ssd_write_percent (of spill_raw_bytes) ssd_hangs (1: it is not waited for)
 ///             recovered_objects recovered_skipped recovery_adopted recovery_adopted_bytes

@@ -9,6 +9,11 @@ namespace {
 
 constexpr size_t kErasedAtATime = 256;  // files of one job
 
+uint64_t microseconds(Clock::duration time) {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+}
+
 }  // namespace
 
 // Every object of the model, in any profile, whose entry begins with the query, or may do so.
@@ -208,7 +213,12 @@ StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
   add("models", models_.size());
   add("waiting_calls", calls_.size());
   add("pins", index_.pins());
-  add("loop_longest_us", LoopWatch::of(loop_).longest_us(Clock::now()));
+  LoopWatch& watch = LoopWatch::of(loop_);
+  LoopWatch::Took longest = watch.longest(Clock::now());
+  add("loop_longest_us", microseconds(longest.wall));
+  add("loop_longest_cpu_us", microseconds(longest.cpu));
+  add("loop_handlers", watch.handlers());
+  add("loop_over_1ms", watch.over_1ms());
   add("recovered_objects", recovered_objects_);
   add("recovered_skipped", recovered_skipped_);
   add("recovery_adopted", recovery_.adopted);

@@ -1,10 +1,11 @@
 // LoopWatch: runs the loop and times its handlers. While one runs, every client waits: the longest
-// one of late is a gauge (loop_longest_us).
+// one of late is a gauge (loop_longest_us), those above kLong are counted (loop_over_1ms).
 //
 // A service of the io_context, so whoever has the loop's executor finds it. A handler that was
-// ready is timed by the wall clock, so one that waits for a lock or a device shows. The first one
-// after the loop had nothing to do is timed by the thread's processor time, as its wait for work
-// can't be told from its own otherwise. Loop thread only.
+// ready is timed by the wall clock, so one that waits for a lock, a device or a processor shows.
+// The first one after the loop had nothing to do is timed by the thread's processor time, as its
+// wait for work can't be told from its own otherwise. What each took of the processor is a gauge of
+// its own (loop_longest_cpu_us): the scheduler's part is not in it. Loop thread only.
 #pragma once
 
 #include <time.h>
@@ -21,6 +22,11 @@ class LoopWatch final : public boost::asio::execution_context::service {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kSpan{60};
+  static constexpr std::chrono::milliseconds kLong{1};
+  /// Of one handler, or the longest of several, each by itself.
+  struct Took {
+    std::chrono::nanoseconds wall{0}, cpu{0};
+  };
   static inline boost::asio::execution_context::id id;
 
   explicit LoopWatch(boost::asio::execution_context& loop) : service(loop) {}
@@ -34,28 +40,31 @@ class LoopWatch final : public boost::asio::execution_context::service {
   /// As io.run().
   static void run(boost::asio::io_context& io) {
     LoopWatch& watch = of(io);
+    auto before = thread_time();
     while (true) {
       auto start = Clock::now();
-      if (io.poll_one() > 0) {
-        auto end = Clock::now();
-        watch.note(end - start, end);
-        continue;
-      }
-      auto used = thread_time();
-      if (io.run_one() == 0) return;
-      watch.note(thread_time() - used, Clock::now());
+      bool ready = io.poll_one() > 0;
+      if (!ready && io.run_one() == 0) return;
+      auto end = Clock::now();
+      auto cpu = thread_time() - before;
+      before += cpu;
+      watch.note({ready ? end - start : cpu, cpu}, end);
     }
   }
-  void note(std::chrono::nanoseconds took, Clock::time_point now) {
+  void note(Took took, Clock::time_point now) {
     turn(now);
-    longest_ = std::max(longest_, took);
+    longest_ = longer(longest_, took);
+    ++handlers_;
+    if (took.wall > kLong) ++over_1ms_;
   }
-  /// In microseconds, of the last one to two kSpans.
-  uint64_t longest_us(Clock::time_point now) {
+  /// Of the last one to two kSpans.
+  Took longest(Clock::time_point now) {
     turn(now);
-    auto us = std::chrono::duration_cast<std::chrono::microseconds>(std::max(longest_, before_));
-    return static_cast<uint64_t>(us.count());
+    return longer(longest_, before_);
   }
+  // Since the start.
+  uint64_t handlers() const { return handlers_; }
+  uint64_t over_1ms() const { return over_1ms_; }
 
  private:
   void shutdown() override {}
@@ -64,15 +73,19 @@ class LoopWatch final : public boost::asio::execution_context::service {
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
   }
+  static Took longer(const Took& a, const Took& b) {
+    return {std::max(a.wall, b.wall), std::max(a.cpu, b.cpu)};
+  }
   void turn(Clock::time_point now) {
     if (now < begun_ + kSpan) return;
-    before_ = now < begun_ + 2 * kSpan ? longest_ : std::chrono::nanoseconds(0);
-    longest_ = std::chrono::nanoseconds(0);
+    before_ = now < begun_ + 2 * kSpan ? longest_ : Took{};
+    longest_ = {};
     begun_ = now;
   }
 
   Clock::time_point begun_{};
-  std::chrono::nanoseconds longest_{0}, before_{0};  // of the span that has begun; of the last one
+  Took longest_, before_;  // of the span that has begun; of the last one
+  uint64_t handlers_ = 0, over_1ms_ = 0;
 };
 
 }  // namespace kv

@@ -4,6 +4,7 @@
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <thread>
 
 #include "cachesvc/loop_watch.h"
 #include "tests/cachesvc_stepped.h"
@@ -301,37 +302,78 @@ TEST(LoopWatch, TellsTheLongestOfTheLastMinutes) {
   LoopWatch& watch = LoopWatch::of(io);
   using std::chrono::microseconds, std::chrono::seconds;
   LoopWatch::Clock::time_point now{std::chrono::hours(9)};
-  EXPECT_EQ(watch.longest_us(now), 0u);
-  watch.note(microseconds(30), now);
-  watch.note(microseconds(500), now + seconds(1));
-  watch.note(microseconds(40), now + seconds(2));
-  EXPECT_EQ(watch.longest_us(now + seconds(2)), 500u);
-  EXPECT_EQ(watch.longest_us(now + seconds(2)), 500u) << "to all who ask";
-  watch.note(microseconds(70), now + seconds(61));
-  EXPECT_EQ(watch.longest_us(now + seconds(119)), 500u);
-  EXPECT_EQ(watch.longest_us(now + seconds(121)), 70u);
-  EXPECT_EQ(watch.longest_us(now + seconds(300)), 0u);
+  auto expect = [&](seconds later, int64_t wall, int64_t cpu) {
+    LoopWatch::Took longest = watch.longest(now + later);
+    EXPECT_EQ(longest.wall, microseconds(wall)) << later.count();
+    EXPECT_EQ(longest.cpu, microseconds(cpu)) << later.count();
+  };
+  expect(seconds(0), 0, 0);
+  watch.note({microseconds(30), microseconds(20)}, now);
+  watch.note({microseconds(500), microseconds(10)}, now + seconds(1));
+  watch.note({microseconds(40), microseconds(39)}, now + seconds(2));
+  expect(seconds(2), 500, 39);
+  expect(seconds(2), 500, 39);  // to all who ask
+  watch.note({microseconds(70), microseconds(60)}, now + seconds(61));
+  expect(seconds(119), 500, 60);
+  expect(seconds(121), 70, 60);
+  expect(seconds(300), 0, 0);
+  watch.note({microseconds(90), microseconds(80)}, now + seconds(400));
+  expect(seconds(521), 0, 0);  // and nobody had asked meanwhile
 }
 
-// Both kinds of handlers: one that was ready, and the one that ends a wait for work.
-TEST(LoopWatch, TimesWhatRunsAndEndsWithTheWork) {
-  auto spin = [](clockid_t clock) {  // for 3 ms of it
-    timespec begin{}, now{};
-    ::clock_gettime(clock, &begin);
-    auto us = [&] { return (now.tv_sec - begin.tv_sec) * 1'000'000 +
-                           (now.tv_nsec - begin.tv_nsec) / 1000; };
-    for (now = begin; us() < 3000;) ::clock_gettime(clock, &now);
-  };
-  for (bool ready : {true, false}) {
-    boost::asio::io_context io;
-    boost::asio::any_io_executor executor = io.get_executor();
-    boost::asio::steady_timer timer(executor, Milliseconds(20));
-    auto long_one = [&] { spin(ready ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID); };
-    if (ready) boost::asio::post(io, long_one);
-    else timer.async_wait([&](boost::system::error_code) { long_one(); });
-    LoopWatch::run(io);
-    EXPECT_GE(LoopWatch::of(executor).longest_us(LoopWatch::Clock::now()), 2999u) << ready;
-  }
+TEST(LoopWatch, CountsWhatIsLongByTheWall) {
+  boost::asio::io_context io;
+  LoopWatch& watch = LoopWatch::of(io);
+  using std::chrono::microseconds;
+  LoopWatch::Clock::time_point now{std::chrono::hours(9)};
+  watch.note({microseconds(1000), microseconds(1000)}, now);
+  watch.note({microseconds(1001), microseconds(5)}, now);
+  watch.note({microseconds(3), microseconds(3)}, now + std::chrono::hours(1));
+  EXPECT_EQ(watch.handlers(), 3u);
+  EXPECT_EQ(watch.over_1ms(), 1u);
+}
+
+// A handler that was ready: all of its time. What it waits for is none of the processor's.
+TEST(LoopWatch, TimesAReadyHandlerByTheWall) {
+  boost::asio::io_context io;
+  boost::asio::post(io, [] { std::this_thread::sleep_for(Milliseconds(30)); });
+  LoopWatch::run(io);
+  LoopWatch& watch = LoopWatch::of(boost::asio::any_io_executor(io.get_executor()));
+  LoopWatch::Took longest = watch.longest(LoopWatch::Clock::now());
+  EXPECT_GE(longest.wall, Milliseconds(30));
+  EXPECT_LT(longest.cpu, Milliseconds(30));
+  EXPECT_EQ(watch.handlers(), 1u);
+  EXPECT_EQ(watch.over_1ms(), 1u);
+}
+
+void spin_3ms() {  // of the thread's time
+  timespec begin{}, now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+  auto us = [&] { return (now.tv_sec - begin.tv_sec) * 1'000'000 +
+                         (now.tv_nsec - begin.tv_nsec) / 1000; };
+  for (now = begin; us() < 3000;) ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+}
+
+TEST(LoopWatch, TimesEachHandlerByItself) {
+  boost::asio::io_context io;
+  for (int i = 0; i < 20; ++i) boost::asio::post(io, spin_3ms);
+  LoopWatch::run(io);
+  LoopWatch::Took longest = LoopWatch::of(io).longest(LoopWatch::Clock::now());
+  EXPECT_GE(longest.cpu, Milliseconds(3));
+  EXPECT_LT(longest.cpu, Milliseconds(30)) << "half of what all took";
+  EXPECT_EQ(LoopWatch::of(io).handlers(), 20u);
+}
+
+// The one that ends a wait for work: without the wait.
+TEST(LoopWatch, TimesTheFirstHandlerAfterAWaitByTheProcessor) {
+  boost::asio::io_context io;
+  boost::asio::steady_timer timer(io, Milliseconds(300));
+  timer.async_wait([&](boost::system::error_code) { spin_3ms(); });
+  LoopWatch::run(io);
+  LoopWatch::Took longest = LoopWatch::of(io).longest(LoopWatch::Clock::now());
+  EXPECT_GE(longest.cpu, Milliseconds(3));
+  EXPECT_EQ(longest.wall, longest.cpu);
+  EXPECT_LT(longest.wall, Milliseconds(300));
 }
 
 TEST(LoopWatch, IsAGaugeOfTheCache) {
@@ -340,6 +382,9 @@ TEST(LoopWatch, IsAGaugeOfTheCache) {
   std::mt19937 rng(8);
   ASSERT_TRUE(b.store(random_tokens(rng, 64)).ok());
   EXPECT_GT(b.stat("loop_longest_us"), 0u);
+  EXPECT_GT(b.stat("loop_longest_cpu_us"), 0u);
+  EXPECT_GT(b.stat("loop_handlers"), 5u);
+  EXPECT_GT(b.stat("loop_handlers"), b.stat("loop_over_1ms"));
 }
 
 }  // namespace
