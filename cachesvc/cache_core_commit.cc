@@ -183,8 +183,7 @@ void CacheCore::Impl::commit_now(uint64_t session, uint64_t id, Durability wait_
   uint32_t tokens = find_lost(r, reply);
   if (tokens == n) {
     if (Status s = check_coverage(r, n); !s.ok()) {
-      end_reservation(id);  // before the client may ask for room anew
-      return call->fail(s);
+      return end_reservation(id, [call, s] { call->fail(s); });  // it may ask for room anew then
     }
   }
   Rollback unqueued([&] {
@@ -217,6 +216,11 @@ void CacheCore::Impl::commit_now(uint64_t session, uint64_t id, Durability wait_
     }
   }
   unqueued.done();
+  // What the index has stays with it alone, to be free as soon as it goes; the rest is freed here.
+  std::erase_if(r.finished, [this](const auto& f) {
+    Record* record = index_.find(f.first);
+    return record && record->ram.object == f.second.object;
+  });
   end_reservation(id);
   commit_waits_.push_back(std::move(wait));
   pump_spill();

@@ -14,6 +14,17 @@ uint64_t microseconds(Clock::duration time) {
       std::chrono::duration_cast<std::chrono::microseconds>(time).count());
 }
 
+// Calls `done` with the first error, once as many have ended as are `left`.
+struct LastOf {
+  void end(Status status) {
+    if (first_error.ok()) first_error = std::move(status);
+    if (--left == 0) std::exchange(done, nullptr)(std::move(first_error));
+  }
+  std::function<void(Status)> done;
+  int left;
+  Status first_error;
+};
+
 }  // namespace
 
 // Every object of the model, in any profile, whose entry begins with the query, or may do so.
@@ -93,17 +104,25 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
     event(EventKind::erase_failed, [&] { return status.message(); });
     call->fail(status);
   };
-  // All of a model or namespace: its memory goes back to the system, not only to the pool.
-  auto trim = task([pool = pool_, all = query.tokens.empty()]() -> Status {
+  // What it frees is freed on a worker. Of a model or namespace the memory goes back to the system,
+  // not only to the pool.
+  auto last = std::make_shared<LastOf>(LastOf{finish, ssd_ ? 2 : 1, {}});
+  auto freed = std::make_shared<std::vector<RamObject>>();
+  freed->reserve(targets->size());
+  auto trim = task([pool = pool_, freed, all = query.tokens.empty()]() -> Status {
+    freed->clear();
     if (all) pool->trim();
     return {};
-  }, ssd_ ? std::function<void(Status)>([](Status) {}) : finish);
+  }, [last](Status status) { last->end(std::move(status)); });
   Parts parts = ssd_ ? parts_of(*targets) : Parts{};
   std::set<const Record*> own;
   if (!left_files_.empty()) own.insert(targets->begin(), targets->end());
   std::vector<std::shared_ptr<Unlinks>> unlinks;
   Tasks tasks;
-  if (ssd_) tasks = erase_tasks(parts.size() + left_files_.size(), unlinks, model == 0, finish);
+  if (ssd_) {
+    tasks = erase_tasks(parts.size() + left_files_.size(), unlinks, model == 0,
+                        [last](Status status) { last->end(std::move(status)); });
+  }
   // From here on nothing fails: what the index forgets is unlinked.
   sort_out_left_files(own);
   left_files_.splice(left_files_.end(), parts);
@@ -112,6 +131,7 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
   }
   for (Record* r : *targets) {
     if (r->spill_queued) spill_queue_bytes_ -= r->payload_bytes;
+    if (r->ram) freed->push_back(r->ram);
     index_.remove(*r);
   }
   count_.erased_objects += removed;

@@ -176,7 +176,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void arm(Reservation& r);
   void reservation_timer(uint64_t id, const boost::system::error_code& error);
   Reservation* find_reservation(uint64_t session, uint64_t id);
-  void end_reservation(uint64_t id) noexcept;
+  void end_reservation(uint64_t id, const std::function<void()>& then = {}) noexcept;
   class EndGuard;
 
   // _put
@@ -269,8 +269,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   // _room
   void with_room(Room room, Deadline deadline, RoomDone done);
   std::shared_ptr<RoomCharges> try_room(const Room& room);
-  std::shared_ptr<RoomCharges> make_room(const Room& room, bool dirty_too);
-  std::shared_ptr<RoomCharges> room_now(const Room& room);
+  std::shared_ptr<RoomCharges> make_room(const Room& room, bool dirty_too, uint64_t most_bytes);
+  std::shared_ptr<RoomCharges> room_now(const Room& room, uint64_t most_bytes = UINT64_MAX);
   void evict(Record& record);
   bool leave_ram(Record& record);
   void keep_file(Record& record);
@@ -317,6 +317,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void restore_state(const Recovery& found);
   void schedule_sync();
   void run_sync();
+  void synced(size_t count) noexcept;
   void flush_touches();
   void note_touches(const std::vector<Record*>& records);
 
@@ -444,6 +445,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::list<RoomWaiter> room_waiters_;
   uint64_t next_waiter_ = 1;
   bool pumping_room_ = false;
+  bool room_step_over_ = false;  ///< more may go, but not in this handler: room_wake_ goes on
 
   std::map<ObjectName, Promotion> promotions_;
 
@@ -475,7 +477,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::unique_ptr<boost::asio::steady_timer> retry_timer_;
   std::shared_ptr<SpillBatch> packing_, writing_;
   Parts left_files_;  ///< that are to go and could not: every erase tries them again
-  std::vector<PinnedName> unsynced_; ///< spilled, folders not yet synced
+  std::deque<PinnedName> unsynced_;  ///< spilled, folders not yet synced
   bool syncing_ = false, spill_timer_armed_ = false;
   bool making_ready_ = false;
   uint64_t failed_syncs_ = 0;

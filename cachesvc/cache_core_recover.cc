@@ -34,7 +34,6 @@ Status CacheCore::Impl::open_ssd() {
   restore_state(recovery);
   adopt_models(recovery);
   index_.expect(recovery.objects.size() + recovery.unread);
-  unsynced_.reserve(recovery.objects.size());
   adopt_objects(recovery.objects);
   recovery.objects = {};
   index_.find_ends();

@@ -215,7 +215,8 @@ Reservation* CacheCore::Impl::find_reservation(uint64_t session, uint64_t id) {
   return it != reservations_.end() && it->second.session == session ? &it->second : nullptr;
 }
 
-void CacheCore::Impl::end_reservation(uint64_t id) noexcept {
+// `then` follows when its memory is free, on a worker or, without memory for that, here.
+void CacheCore::Impl::end_reservation(uint64_t id, const std::function<void()>& then) noexcept {
   auto it = reservations_.find(id);
   if (it == reservations_.end()) return;
   Reservation r = std::move(it->second);
@@ -224,20 +225,31 @@ void CacheCore::Impl::end_reservation(uint64_t id) noexcept {
     s->second.reservations.erase(id);
   }
   r.pins.release();
+  bool freeing = if_memory([&] {
+    auto finished = std::make_shared<decltype(r.finished)>();
+    auto free = task([finished] {
+      finished->clear();
+      return true;
+    }, [then](bool) {
+      if (then) then();
+    });
+    finished->swap(r.finished);
+    free->submit(workers_);
+  });
+  if (!freeing) r.finished.clear();
+  if (!freeing && then) (void)if_memory(then);
   for (auto& waiting : r.when_idle) (void)if_memory(waiting);  // its call answers when dropped
 }
 
 // Whatever becomes of the answer: what is left of the reservation is of no use.
 void CacheCore::Impl::abort(uint64_t session, uint64_t id, Deadline deadline, Done<Status> done) {
   bool there = find_reservation(session, id) != nullptr;
-  if (there) {
-    ++count_.aborts;
-    end_reservation(id);
-  }
+  count_.aborts += there;
+  EndGuard guard(*this, there ? id : 0);
   auto call = begin<Status>(session, deadline, std::move(done));
   if (call->finished()) return;
   if (!there) return call->fail({StatusCode::not_found, "no such reservation"});
-  call->finish(Status());
+  end_reservation(id, [call] { call->finish(Status()); });
 }
 
 }  // namespace kv

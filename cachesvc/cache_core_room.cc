@@ -5,6 +5,13 @@
 #include "cachesvc/cache_core_impl.h"
 
 namespace kv {
+namespace {
+
+// Of one handler: bytes, and one object more; objects.
+constexpr uint64_t kEvictedAtATime = 4u << 20;
+constexpr size_t kObjectsAtATime = 64;
+
+}  // namespace
 
 // All charges or none. Looks first: giving back a part would count as a release, and wake whoever
 // waits for this very room to try again, for ever.
@@ -55,17 +62,32 @@ void CacheCore::Impl::keep_file(Record& record) {
   std::erase_if(spill_queue_, [&](const PinnedName& p) { return p.serial == record.serial; });
 }
 
-std::shared_ptr<RoomCharges> CacheCore::Impl::make_room(const Room& room, bool dirty_too) {
+// Drops at most `most_bytes`, and one object more, or kObjectsAtATime: the system takes
+// milliseconds to get megabytes back, and their charges must go back here. Null with
+// room_step_over_ then.
+std::shared_ptr<RoomCharges> CacheCore::Impl::make_room(const Room& room, bool dirty_too,
+                                                        uint64_t most_bytes) {
+  room_step_over_ = false;
   if (auto charges = try_room(room)) return charges;
+  const size_t most_objects = most_bytes == UINT64_MAX ? SIZE_MAX : kObjectsAtATime;
+  uint64_t evicted = 0;
+  size_t objects = 0;
   while (true) {
     uint64_t used = pool_->used_bytes(), budget = pool_->budget_bytes();
     uint64_t needed = room.total() > budget - used ? room.total() - (budget - used) : 1;
-    auto victims = index_.ram().next_victims(needed, dirty_too);
+    auto victims = index_.ram().next_victims(std::min(needed, most_bytes), dirty_too);
     if (victims.keys.empty()) return nullptr;
     if (used + room.total() <= budget) return nullptr;  // it is the staging account that is full
     for (EntryKey key : victims.keys) {
+      if (evicted >= most_bytes || objects == most_objects) {
+        room_step_over_ = true;
+        room_wake_->ask();
+        return nullptr;
+      }
       Record* r = index_.find_key(key);
       KV_CHECK(r && r->ram);
+      evicted += r->payload_bytes;
+      ++objects;
       evict(*r);
     }
     if (auto charges = try_room(room)) return charges;
@@ -85,10 +107,10 @@ bool CacheCore::Impl::spill_for_room(uint64_t bytes) {
 }
 
 // What there is without waiting: dirty leaves go only where no spill can save them.
-std::shared_ptr<RoomCharges> CacheCore::Impl::room_now(const Room& room) {
-  auto charges = make_room(room, false);
-  if (!charges && !spill_for_room(room.total())) charges = make_room(room, true);
-  return charges;
+std::shared_ptr<RoomCharges> CacheCore::Impl::room_now(const Room& room, uint64_t most_bytes) {
+  auto charges = make_room(room, false, most_bytes);
+  if (charges || room_step_over_) return charges;
+  return spill_for_room(room.total()) ? nullptr : make_room(room, true, most_bytes);
 }
 
 void CacheCore::Impl::with_room(Room room, Deadline deadline, RoomDone done) {
@@ -103,7 +125,7 @@ void CacheCore::Impl::with_room(Room room, Deadline deadline, RoomDone done) {
     return;
   }
   if (room_waiters_.empty()) {
-    if (auto charges = room_now(room)) return done(charges);
+    if (auto charges = room_now(room, kEvictedAtATime)) return done(charges);
   }
   if (room_waiters_.size() >= options_.max_waiting_calls) {
     ++count_.busy;
@@ -117,7 +139,7 @@ void CacheCore::Impl::with_room(Room room, Deadline deadline, RoomDone done) {
     if (!error && self && !self->closed_) self->room_timeout(id);
   });
   room_waiters_.push_back({id, room, end, std::move(done), std::move(timer)});
-  pump_room();
+  if (!room_step_over_) pump_room();
 }
 
 // Serves waiters in order, as long as there is room; called whenever bytes or pins were released.
@@ -130,7 +152,7 @@ void CacheCore::Impl::pump_room() {
     // Armed before the attempt, so that no release falls between attempt and wait.
     pool_->notify_once();
     RoomWaiter& first = room_waiters_.front();
-    auto charges = room_now(first.room);
+    auto charges = room_now(first.room, kEvictedAtATime);
     if (!charges) break;
     RoomDone done = std::move(first.done);
     room_waiters_.pop_front();
@@ -142,10 +164,14 @@ void CacheCore::Impl::room_timeout(uint64_t id) {
   auto it = std::find_if(room_waiters_.begin(), room_waiters_.end(),
                          [id](const RoomWaiter& w) { return w.id == id; });
   if (it == room_waiters_.end()) return;
+  auto charges = make_room(it->room, true, kEvictedAtATime);
+  if (room_step_over_ && if_memory([&] { later([this, id] { room_timeout(id); }); })) {
+    return room_waiters_.splice(room_waiters_.begin(), room_waiters_, it);  // its turn is next
+  }
   RoomWaiter waiter = std::move(*it);
   room_waiters_.erase(it);
   room_wake_->ask();
-  if (auto charges = make_room(waiter.room, true)) {
+  if (charges) {
     waiter.done(charges);
   } else {
     ++count_.busy;

@@ -33,19 +33,12 @@ namespace {
 
 constexpr Milliseconds kWithoutMemory{10};  // before the next try
 constexpr uint64_t kScarceShare = 4;        // the SSD is scarce with less than limit / 4 left
+constexpr size_t kSyncedAtATime = 1024;     // records of one handler
 
 struct Packed {
   FileImage image;
   bool intact = false;
 };
-
-// Ends a value there: the system takes milliseconds to get megabytes back.
-template <typename Executor, typename T>
-void free_on(Executor& executor, T value) try {
-  auto shared = std::make_shared<T>(std::move(value));
-  boost::asio::post(executor, [shared = std::move(shared)]() mutable { shared.reset(); });
-} catch (const std::bad_alloc&) {  // here, then
-}
 
 // Of rows and states that are not coded.
 uint64_t exact_bytes(const Object& object) {
@@ -496,24 +489,27 @@ void CacheCore::Impl::schedule_sync() {
 // One sync for all that was spilled until now: the first of unsynced_, which grows meanwhile.
 void CacheCore::Impl::run_sync() {
   if (syncing_ || !ssd_) return;
-  auto count = static_cast<ptrdiff_t>(unsynced_.size());
-  on_ssd([ssd = ssd_] { return ssd->sync(); }, [this, count](Status status) {
-    syncing_ = false;
-    if (status.ok()) {
-      auto end = unsynced_.begin() + count;
-      for (auto p = unsynced_.begin(); p != end; ++p) {
-        Record* r = find_pinned(*p);
-        if (r && r->on_ssd()) r->disk = Durability::durable;
-      }
-      unsynced_.erase(unsynced_.begin(), end);
-    } else {
-      ++failed_syncs_;
-      write_failed(nullptr, status);
-    }
-    check_commit_waits();
-    check_drained();
+  on_ssd([ssd = ssd_] { return ssd->sync(); }, [this, count = unsynced_.size()](Status status) {
+    if (status.ok()) return synced(count);
+    ++failed_syncs_;
+    write_failed(nullptr, status);
+    synced(0);
   });
   syncing_ = true;
+}
+
+// The first `count` of unsynced_ are durable, some of them at a time: after a start they are all
+// there is.
+void CacheCore::Impl::synced(size_t count) noexcept {
+  size_t now = std::min(count, kSyncedAtATime);
+  for (; now > 0; --now, --count, unsynced_.pop_front()) {
+    Record* r = find_pinned(unsynced_.front());
+    if (r && r->on_ssd()) r->disk = Durability::durable;
+  }
+  if (count > 0 && if_memory([&] { later([this, count] { synced(count); }); })) return;
+  syncing_ = false;  // without memory the others wait for the next sync
+  check_commit_waits();
+  check_drained();
 }
 
 void CacheCore::Impl::note_touches(const std::vector<Record*>& records) {

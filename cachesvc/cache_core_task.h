@@ -30,6 +30,16 @@ template <typename Step>
   }
 }
 
+/// Ends a value on a worker: the system takes milliseconds to get megabytes back. Without memory it
+/// ends here.
+template <typename T>
+void free_on(const boost::asio::any_io_executor& workers, T value) noexcept {
+  (void)if_memory([&] {
+    auto shared = std::make_shared<T>(std::move(value));
+    boost::asio::post(workers, [shared = std::move(shared)]() mutable { shared.reset(); });
+  });
+}
+
 class WorkerTask : public std::enable_shared_from_this<WorkerTask> {
  public:
   virtual ~WorkerTask() = default;
