@@ -528,11 +528,12 @@ struct CacheCore::Impl::SsdTurn {
     if (auto self = core.lock()) ++self->ssd_jobs_;
   }
   ~SsdTurn() {
-    if (auto self = core.lock()) self->ssd_returned();
+    if (auto self = core.lock()) began ? self->ssd_returned() : void(--self->ssd_jobs_);
   }
   SsdTurn(const SsdTurn&) = delete;  // counted once
   SsdTurn& operator=(const SsdTurn&) = delete;
   std::weak_ptr<Impl> core;
+  bool began = false;  ///< set by the worker; else it was dropped, which is no word of the device
 };
 
 /// Files on their way to SsdTier::erase; owned by a task's job and by what follows on the loop,
@@ -555,7 +556,11 @@ template <typename Job, typename Then>
 std::shared_ptr<WorkerTask> CacheCore::Impl::ssd_task(Job job, Then then) {
   watch_ssd();
   auto turn = std::make_shared<SsdTurn>(weak_from_this());
-  return task(std::move(job), [turn = std::move(turn), then = std::move(then)](auto out) mutable {
+  auto run = [turn, job = std::move(job)]() mutable {
+    turn->began = true;
+    return job();
+  };
+  return task(std::move(run), [turn = std::move(turn), then = std::move(then)](auto out) mutable {
     turn.reset();
     then(std::move(out));
   });

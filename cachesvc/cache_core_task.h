@@ -30,6 +30,15 @@ template <typename Step>
   }
 }
 
+/// `arm`, which makes something wait on `loop`; where there is no memory for that, again with the
+/// loop's next turn: others are served in between. `arm`'s copies take no memory.
+template <typename Arm>
+void arm_surely(const boost::asio::any_io_executor& loop, const std::shared_ptr<PostMemory>& memory,
+                const Arm& arm) noexcept {
+  if (if_memory(arm)) return;
+  post_surely(loop, *memory, [loop, memory, arm] { arm_surely(loop, memory, arm); });
+}
+
 /// Ends a value on a worker: the system takes milliseconds to get megabytes back. Without memory it
 /// ends here.
 template <typename T>

@@ -175,19 +175,24 @@ class EventFlush {
   EventFlush(boost::asio::io_context& io, EventLog& events) : events_(events), timer_(io) {
     wait();
   }
+  EventFlush(const EventFlush&) = delete;  // its handler points here
+  EventFlush& operator=(const EventFlush&) = delete;
 
  private:
   void wait() {
     timer_.expires_after(EventLog::kQuiet);
-    timer_.async_wait([this](const boost::system::error_code& ec) {
-      if (ec) return;
-      (void)if_memory([this] { events_.flush(Clock::now()); });  // or the next time
-      wait();
+    arm_surely(timer_.get_executor(), memory_, [this] {
+      timer_.async_wait([this](const boost::system::error_code& ec) {
+        if (ec) return;
+        (void)if_memory([this] { events_.flush(Clock::now()); });  // or the next time
+        wait();
+      });
     });
   }
 
   EventLog& events_;
   boost::asio::steady_timer timer_;
+  std::shared_ptr<PostMemory> memory_ = std::make_shared<PostMemory>();
 };
 
 // A device that hangs holds its thread for ever: out, as a crash would, after `limit`.

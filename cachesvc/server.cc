@@ -13,7 +13,6 @@
 #include <cstring>
 #include <filesystem>
 #include <new>
-#include <thread>
 
 #include "cachesvc/cache_core_task.h"
 
@@ -75,16 +74,13 @@ Status remove_stale(const std::string& path) {
   return {};
 }
 
-// What keeps the service going is waited for until there is memory for it: a few bytes.
-template <typename Arm>
-void arm_surely(Arm arm) {
-  while (true) {
-    try {
-      return arm();
-    } catch (const std::bad_alloc&) {
-      std::this_thread::sleep_for(Milliseconds(1));
-    }
-  }
+// A handler that waits in `memory`, and owns it.
+template <typename Handler>
+auto paid(const std::shared_ptr<PostMemory>& memory, Handler handler) {
+  return boost::asio::bind_allocator(PostAllocator<char>(*memory),
+                                     [memory, handler](const boost::system::error_code& ec) {
+                                       handler(ec);
+                                     });
 }
 
 }  // namespace
@@ -96,6 +92,7 @@ Server::Server(boost::asio::io_context& io, CacheCore& core, ServerOptions optio
             [this](Session& session, std::string_view why) { session_closed(session, why); },
             {}},
       acceptor_(io),
+      accept_timer_(io),
       sweep_timer_(io) {}
 
 Server::~Server() {
@@ -143,15 +140,16 @@ void Server::stop_accepting() {
   listening_ = false;
   boost::system::error_code ignored;
   acceptor_.close(ignored);
+  accept_timer_.cancel();
   ::unlink(options_.socket.c_str());
 }
 
 // Waits, then accepts: an accept of Asio's own is lost, handler and all, where its socket finds no
 // memory.
 void Server::accept() {
-  arm_surely([this] {
-    acceptor_.async_wait(Protocol::acceptor::wait_read,
-                         [this](const boost::system::error_code&) { accept_one(); });
+  arm_surely(io_.get_executor(), accept_memory_, [this] {
+    auto next = [this](const boost::system::error_code&) { accept_one(); };
+    acceptor_.async_wait(Protocol::acceptor::wait_read, paid(accept_memory_, next));
   });
 }
 
@@ -166,11 +164,11 @@ void Server::accept_one() {
   }
   if (!ec || ec == boost::asio::error::would_block) return accept();
   // Out of descriptors, most likely: try again when the next sweep comes.
-  arm_surely([this] {
-    auto timer = std::make_shared<boost::asio::steady_timer>(io_, Milliseconds(100));
-    timer->async_wait([this, timer](const boost::system::error_code& cancelled) {
-      if (!cancelled && listening_) accept();
-    });
+  accept_timer_.expires_after(Milliseconds(100));
+  arm_surely(io_.get_executor(), accept_memory_, [this] {
+    accept_timer_.async_wait(paid(accept_memory_, [this](const boost::system::error_code& ended) {
+      if (!ended && listening_) accept();
+    }));
   });
   (void)if_memory([&] { spdlog::warn("accept failed: {}", ec.message()); });
 }
@@ -225,8 +223,8 @@ void Server::sweep() {
   auto shortest = std::min(options_.handshake_timeout, options_.progress_timeout);
   if (options_.idle_timeout.count() > 0) shortest = std::min(shortest, options_.idle_timeout);
   sweep_timer_.expires_after(std::clamp(shortest / 4, Milliseconds(5), Milliseconds(1000)));
-  arm_surely([this] {
-    sweep_timer_.async_wait([this](const boost::system::error_code& ec) {
+  arm_surely(io_.get_executor(), sweep_memory_, [this] {
+    sweep_timer_.async_wait(paid(sweep_memory_, [this](const boost::system::error_code& ec) {
       if (ec) return;
       try {
         auto now = Session::Clock::now();
@@ -235,7 +233,7 @@ void Server::sweep() {
       } catch (const std::bad_alloc&) {  // next time
       }
       sweep();
-    });
+    }));
   });
 }
 

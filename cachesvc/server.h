@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 
+#include "cachesvc/cache_core_post.h"
 #include "cachesvc/session.h"
 
 namespace kv {
@@ -51,7 +52,10 @@ class Server {
   const ServerOptions options_;
   SessionHost host_;
   Protocol::acceptor acceptor_;
-  boost::asio::steady_timer sweep_timer_;
+  boost::asio::steady_timer accept_timer_, sweep_timer_;
+  /// Of the one handler that accepts or waits to, and of the one that sweeps; they own it too.
+  std::shared_ptr<PostMemory> accept_memory_ = std::make_shared<PostMemory>();
+  std::shared_ptr<PostMemory> sweep_memory_ = std::make_shared<PostMemory>();
   std::map<uint64_t, std::shared_ptr<Session>> sessions_;
   uint64_t last_session_ = 0;
   int lock_fd_ = -1;

@@ -98,6 +98,58 @@ TEST_F(MemoryTest, AStoreThatMakesRoomIsWholeOrBusy) {
   expect_empty();
 }
 
+// Nothing that changes the SSD returns, and what would have asked it for more finds no memory: that
+// is no word of the device. When it goes on, so does all that waited.
+TEST_F(MemoryTest, AHangIsNotOverForLackOfMemory) {
+  int hangs = 0, returns = 0;
+  CacheOptions o = options();
+  o.io_timeout = Milliseconds(20);
+  o.spill_when = SpillWhen::evict;
+  o.on_event = [&](const CacheEvent& e) {
+    hangs += e.kind == EventKind::hang;
+    returns += e.kind == EventKind::hang_over;
+  };
+  open(o);
+  auto a = tokens(40), b = tokens(40);
+  ASSERT_TRUE(store(a).ok());
+  ASSERT_TRUE(store(b).ok());
+  auto erase_only = [&](const Sequence& which, bool watched) {  // on the loop: no worker runs
+    auto answer = std::make_shared<Status>(StatusCode::internal, "no answer");
+    Query query{which, {}};
+    Done<Result<uint64_t>> done = [answer](Result<uint64_t> n) { *answer = n.status(); };
+    FailingNew::watched = watched;
+    cache_->core->erase(cache_->session, opened_.model, std::move(query), soon(), std::move(done));
+    FailingNew::watched = false;
+    return answer;
+  };
+  auto turn_loop = [&] {
+    cache_->loop.restart();
+    cache_->loop.poll();
+  };
+  auto first = erase_only(a, false);
+  for (int i = 0; i < 10'000 && hangs == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    turn_loop();
+  }
+  ASSERT_EQ(hangs, 1);
+  int busy = 0;
+  for (int64_t n = 1;; ++n) {
+    SCOPED_TRACE(n);
+    FailingNew::arm(n, 0);
+    auto second = erase_only(b, true);
+    FailingNew::disarm();
+    turn_loop();
+    ASSERT_EQ(returns, 0);
+    busy += second->code() == StatusCode::busy;
+    if (FailingNew::failures() == 0) break;
+  }
+  EXPECT_GT(busy, 5);
+  cache_->pump();
+  EXPECT_EQ(returns, 1);
+  EXPECT_TRUE(first->ok()) << first->to_string();
+  expect_empty();
+}
+
 // Busy: all of it is served as before, or nothing; and the repeated erase has taken all.
 TEST_F(MemoryTest, AnEraseTakesEverythingOrNothing) {
   open(options());
