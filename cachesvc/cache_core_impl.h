@@ -305,8 +305,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void finish_batch(std::shared_ptr<SpillBatch> batch) noexcept;
   void fail_batch(std::shared_ptr<SpillBatch> batch) noexcept;
   void write_step(std::shared_ptr<SpillBatch> batch);
-  void write_in_place(std::shared_ptr<SpillBatch> batch,
-                      std::shared_ptr<std::vector<FileImage>> images, uint64_t short_by);
+  void write_in_place(std::shared_ptr<SpillBatch> batch, uint64_t short_by);
   void spill_failed(Record& record) noexcept;
   void write_failed(const ObjectName* name, const Status& status) const noexcept;
   void schedule_spill_retry();

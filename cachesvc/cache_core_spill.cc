@@ -8,12 +8,17 @@
 
 namespace kv {
 
+namespace {
+
+using Image = std::shared_ptr<const FileImage>;  // large, and never copied on the loop
+
+}  // namespace
+
 struct CacheCore::Impl::SpillItem {
   PinnedName which;
   RamObject object;
-  FileImage image;
+  Image image;  ///< null: not packed
   bool raw = false;  ///< no room to pack it
-  bool packed = false;
   bool damaged = false;
   bool again = false;  ///< the SSD was full
 };
@@ -36,9 +41,24 @@ constexpr uint64_t kScarceShare = 4;        // the SSD is scarce with less than 
 constexpr size_t kSyncedAtATime = 1024;     // records of one handler
 
 struct Packed {
-  FileImage image;
+  Image image;
   bool intact = false;
 };
+
+template <typename Items>
+std::vector<Image> images_of(const Items& items) {
+  std::vector<Image> images;
+  for (const auto& item : items) images.push_back(item.image);
+  return images;
+}
+
+// Worker.
+std::vector<FileImage> copies(const std::vector<Image>& images) {
+  std::vector<FileImage> out;
+  out.reserve(images.size());
+  for (const Image& image : images) out.push_back(*image);
+  return out;
+}
 
 // Of rows and states that are not coded.
 uint64_t exact_bytes(const Object& object) {
@@ -261,10 +281,10 @@ void CacheCore::Impl::pack_batch(std::shared_ptr<SpillBatch> batch) {
     try {
       on_worker([object = item.object, raw = item.raw, codes = batch->codes]() -> Result<Packed> {
         FileImage image = raw ? raw_image(*object) : packed_image(*object, codes);
-        return Packed{std::move(image), intact(object)};  // what was packed was right, if it is now
+        // What was packed was right, if it is now.
+        return Packed{std::make_shared<const FileImage>(std::move(image)), intact(object)};
       }, [this, batch, i, packed](Result<Packed> made) {
         SpillItem& packed_item = batch->items[i];
-        packed_item.packed = made.ok();
         if (made.ok()) {
           ++count_.ram_verified;
           packed_item.image = std::move(made->image);
@@ -333,8 +353,8 @@ void CacheCore::Impl::write_step(std::shared_ptr<SpillBatch> batch) {
     Record* parent = index_.parent_of(*r);
     ModelState* model = models_.at({r->realm->realm.ns, r->realm->realm.fingerprint}).get();
     bool reachable = !parent || parent->on_ssd() || earlier.count(parent);
-    if (!reachable || !model->records_durable || !item.packed) {
-      spills_lacked_memory_ |= !item.packed;
+    if (!reachable || !model->records_durable || !item.image) {
+      spills_lacked_memory_ |= !item.image;
       spill_failed(*r);
       continue;
     }
@@ -343,40 +363,32 @@ void CacheCore::Impl::write_step(std::shared_ptr<SpillBatch> batch) {
   }
   batch->items = std::move(items);
   if (batch->items.empty()) return finish_batch(batch);
-  auto images = std::make_shared<std::vector<FileImage>>();
-  for (const SpillItem& item : batch->items) images->push_back(item.image);
   struct Attempt {
     uint64_t short_by = 0;
     std::vector<PutResult> results;
   };
-  on_ssd([ssd = ssd_, images]() -> Result<Attempt> {
+  on_ssd([ssd = ssd_, images = images_of(batch->items)]() -> Result<Attempt> {
     uint64_t needed = 0, left = ssd->room_left();
-    for (const FileImage& image : *images) needed += ssd->room_needed(image);
+    for (const Image& image : images) needed += ssd->room_needed(*image);
     if (needed > left) return Attempt{needed - left, {}};
-    return Attempt{0, ssd->put(*images, Durability::spilled)};
-  }, [this, batch, images](Result<Attempt> attempt) {
+    return Attempt{0, ssd->put(copies(images), Durability::spilled)};
+  }, [this, batch](Result<Attempt> attempt) {
     if (!attempt.ok()) return batch_written(batch, attempt.status());
-    if (attempt->short_by == 0) {
-      images->clear();  // the batch has them still, and is freed on a worker
-      return batch_written(batch, std::move(attempt->results));
-    }
-    bool under_way = if_memory([&] { write_in_place(batch, images, attempt->short_by); });
+    if (attempt->short_by == 0) return batch_written(batch, std::move(attempt->results));
+    bool under_way = if_memory([&] { write_in_place(batch, attempt->short_by); });
     if (!under_way) fail_batch(batch);
   });
 }
 
 // As the first attempt, with others' room.
-void CacheCore::Impl::write_in_place(std::shared_ptr<SpillBatch> batch,
-                                     std::shared_ptr<std::vector<FileImage>> images,
-                                     uint64_t short_by) {
+void CacheCore::Impl::write_in_place(std::shared_ptr<SpillBatch> batch, uint64_t short_by) {
   // What was erased meanwhile must not be written after its unlink.
   std::erase_if(batch->items, [this](const SpillItem& item) { return !find_pinned(item.which); });
   if (batch->items.empty()) return finish_batch(batch);
-  images->clear();
-  for (const SpillItem& item : batch->items) images->push_back(item.image);
-  on_ssd_with_room(short_by, [ssd = ssd_, images]() -> Result<std::vector<PutResult>> {
-    return ssd->put(*images, Durability::spilled);
-  }, [this, batch](Result<std::vector<PutResult>> results) {
+  auto job = [ssd = ssd_, images = images_of(batch->items)]() -> Result<std::vector<PutResult>> {
+    return ssd->put(copies(images), Durability::spilled);
+  };
+  on_ssd_with_room(short_by, std::move(job), [this, batch](Result<std::vector<PutResult>> results) {
     batch_written(batch, std::move(results));
   });
 }
@@ -425,7 +437,7 @@ void CacheCore::Impl::batch_written(std::shared_ptr<SpillBatch> batch,
   for (SpillItem& item : batch->items) {
     bool full = result->status.code() == StatusCode::resource_exhausted && !batch->retried;
     item.again = full && find_pinned(item.which);
-    if (item.again) needed += ssd_->room_needed(item.image);
+    if (item.again) needed += ssd_->room_needed(*item.image);
     else item_written(item, *result);
     ++result;
   }
@@ -458,8 +470,8 @@ void CacheCore::Impl::item_written(const SpillItem& item, const PutResult& resul
   r->spill_queued = false;
   spills_work_ = true;
   ++count_.spills_written;
-  count_.spill_raw_bytes += item.image.unpacked_bytes();
-  count_.spill_packed_bytes += item.image.stored_bytes();
+  count_.spill_raw_bytes += item.image->unpacked_bytes();
+  count_.spill_packed_bytes += item.image->stored_bytes();
 }
 
 void CacheCore::Impl::finish_batch(std::shared_ptr<SpillBatch> batch) noexcept {
