@@ -6,6 +6,16 @@
 #include "cachesvc/cache_core_impl.h"
 
 namespace kv {
+namespace {
+
+constexpr size_t kTouchedBytes = 4096;  // a page, or less
+
+// Worker. The system takes milliseconds for memory that nobody has touched before.
+void touch_pages(PoolBuffer& buffer) {
+  for (size_t at = 0; at < buffer.size(); at += kTouchedBytes) buffer.data()[at] = 0;
+}
+
+}  // namespace
 
 CacheCore::Impl::Impl(CacheOptions o, boost::asio::any_io_executor loop,
                       boost::asio::any_io_executor workers, boost::asio::any_io_executor disk,
@@ -197,6 +207,21 @@ std::shared_ptr<const void> CacheCore::Impl::lease_hold(Pins pins) {
   return std::shared_ptr<const void>(held.get(), std::move(release));
 }
 
+std::shared_ptr<const Lease> CacheCore::share(Lease lease) {
+  struct Shared {
+    Lease lease;
+    boost::asio::any_io_executor workers;
+    PostMemory memory;
+  };
+  auto shared = std::make_shared<Shared>();
+  shared->lease = std::move(lease);
+  shared->workers = impl_->workers_;
+  auto free = [shared](const Lease*) {
+    post_surely(shared->workers, shared->memory, [shared] { shared->lease = Lease(); });
+  };
+  return std::shared_ptr<const Lease>(&shared->lease, std::move(free));
+}
+
 void CacheCore::Impl::allocate_staging(uint64_t session, uint64_t bytes, StagingFor what,
                                        Deadline deadline, Done<Result<Staging>> done) {
   auto call = begin<Result<Staging>>(session, deadline, std::move(done));
@@ -211,12 +236,17 @@ void CacheCore::Impl::allocate_staging(uint64_t session, uint64_t bytes, Staging
     uint64_t rest = pool_->budget_bytes() - std::min(pool_->budget_bytes(), room.total());
     room.stored = std::min(body, rest);
   }
-  with_room(room, deadline, [call, pool = pool_, bytes](Result<std::shared_ptr<RoomCharges>> got) {
+  with_room(room, deadline, [this, call, bytes](Result<std::shared_ptr<RoomCharges>> got) {
     if (call->finished()) return;
     if (!got.ok()) return call->fail(got.status());
-    Result<Staging> staging = out_of_memory();
-    (void)if_memory([&] { staging = Staging{pool->allocate(bytes, (*got)->staging), *got}; });
-    call->finish(std::move(staging));
+    on_worker([pool = pool_, charges = *got, bytes]() -> Result<Staging> {
+      Staging staging{pool->allocate(bytes, charges->staging), charges};
+      touch_pages(staging.body);
+      return staging;
+    }, [this, call](Result<Staging> staging) {
+      if (call->finished()) return free_on(workers_, std::move(staging));
+      call->finish(std::move(staging));
+    });
   });
 }
 

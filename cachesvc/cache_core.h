@@ -127,6 +127,10 @@ class CacheCore {
   void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, Deadline deadline,
                         Done<Result<Staging>> done);
 
+  /// The lease for many holders: when the last one lets go, a worker frees what it held. Throws
+  /// std::bad_alloc.
+  std::shared_ptr<const Lease> share(Lease lease);
+
   /// SIGTERM: new sessions, stores and opens get `unavailable`; the spill queue is written, the SSD
   /// tier synced and its catalog checkpointed, by the deadline. Returns: deadline_exceeded or
   /// io_error with what is left; the state on disk is valid in any case.

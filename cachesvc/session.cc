@@ -13,6 +13,18 @@ namespace {
 constexpr size_t kMaxPieces = 256;  // per sendmsg
 constexpr int kSocketBufferBytes = 4 << 20;
 
+// Cuts the pieces to `bytes` > 0 in all. Returns how many are left.
+size_t cut_to(size_t bytes, iovec* pieces, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (pieces[i].iov_len >= bytes) {
+      pieces[i].iov_len = bytes;
+      return i + 1;
+    }
+    bytes -= pieces[i].iov_len;
+  }
+  return count;
+}
+
 Milliseconds time_for(Milliseconds progress, uint64_t bytes) {
   return progress + Milliseconds(bytes * 1000 / kMinBytesPerSecond);
 }
@@ -218,12 +230,17 @@ void Session::refuse_connection(uint64_t request, const Status& status) {
 }
 
 void Session::send(OutFrame frame, bool last) {
+  queue(std::move(frame), last);
+  flush();
+}
+
+// For flush(), which writes as much as one turn may: of a long reply all frames come first.
+void Session::queue(OutFrame frame, bool last) {
   if (closed_) return;
   if (out_.empty()) last_write_ = front_begun_ = Clock::now();
   uint64_t bytes = frame.bytes();
   out_.push_back({std::move(frame), last});
   unsent_bytes_ += bytes;
-  flush();
 }
 
 void Session::flush() {
@@ -261,7 +278,9 @@ bool Session::write_some(size_t& budget) {
   iovec pieces[kMaxPieces];
   msghdr message{};
   message.msg_iov = pieces;
-  message.msg_iovlen = gather(out_.front().frame, front_sent_, pieces, kMaxPieces);
+  // A peer that reads meanwhile would have one call send all there is.
+  message.msg_iovlen =
+      cut_to(budget, pieces, gather(out_.front().frame, front_sent_, pieces, kMaxPieces));
   ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL);
   if (n > 0) {
     uint64_t sent = static_cast<uint64_t>(n);

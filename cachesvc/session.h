@@ -37,7 +37,7 @@ struct SessionHost {
 inline constexpr size_t kMaxReported = 4096;
 
 /// Bytes that one session may move before others get their turn.
-inline constexpr size_t kTurnBytes = 4u << 20;
+inline constexpr size_t kTurnBytes = 128u << 10;
 /// Bodies of requests above this are charged to the RAM ledger before they are taken. Below it a
 /// session holds at most max_in_flight times as much.
 inline constexpr uint64_t kMaxUnchargedBytes = kMaxControlBytes;
@@ -112,6 +112,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void send_fetch(uint64_t request, FetchReply reply, uint64_t max_reply_bytes);
   void send_error(uint64_t request, const Status& status);
   void send(OutFrame frame, bool last);
+  void queue(OutFrame frame, bool last);
   void refuse_connection(uint64_t request, const Status& status);
   void flush();
   void write_turn();

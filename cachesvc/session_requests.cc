@@ -235,7 +235,7 @@ void Session::handle_fetch(const Frame& frame) {
 
 // Header, objects, done. The lease lives until the last of its frames is sent.
 void Session::send_fetch(uint64_t id, FetchReply reply, uint64_t max_reply_bytes) {
-  auto lease = std::make_shared<Lease>(std::move(reply.lease));
+  auto lease = host_.core.share(std::move(reply.lease));
   FetchHeader header{
       reply.tokens, reply.common, reply.pending, reply.tier, reply.form, reply.reason, 0, 0};
   std::vector<OutFrame> objects;
@@ -252,8 +252,8 @@ void Session::send_fetch(uint64_t id, FetchReply reply, uint64_t max_reply_bytes
     }
   }
   header.objects = static_cast<uint32_t>(objects.size());
-  send(reply_frame(FrameType::fetch_header, id, header), false);
-  for (auto& object : objects) send(std::move(object), false);
+  queue(reply_frame(FrameType::fetch_header, id, header), false);
+  for (auto& object : objects) queue(std::move(object), false);
   send(reply_frame(FrameType::fetch_done, id, FetchDone{header.objects}), true);
 }
 

@@ -49,7 +49,7 @@ ByteWriter start_frame() {
 
 OutFrame finish_frame(FrameType type, uint64_t request, ByteWriter body,
                       std::vector<Bytes> pieces) {
-  OutFrame frame{body.take(), std::move(pieces), nullptr};
+  OutFrame frame{nullptr, body.take(), std::move(pieces)};
   FrameHeader header;
   header.type = type;
   header.request = request;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "cachesvc/session.h"
 #include "tests/cachesvc_server.h"
 
 namespace kv {
@@ -36,6 +37,20 @@ TEST_F(ServerTest, LongRequestsArePaidForOrRefused) {
   EXPECT_EQ(b.fetch(fits)->tokens, 0u);
   EXPECT_GE(stat("ram_peak_bytes"), 2 * 200'000 * sizeof(Token));
   EXPECT_EQ(stat("ram_staging_bytes"), 0u);
+}
+
+TEST_F(ServerTest, ALongReplyIsManySteps) {
+  start({"--set", "tier.ram.budget=256MiB"});
+  auto client = connect();
+  ModelSpec model = model_of(std::vector<LayerSpec>(8, LayerSpec{{full_part(8, 128)}}));
+  auto b = Bench::open(*client, model);
+  auto tokens = random_tokens(rng_, 512);  // 16 MiB of rows
+  ASSERT_TRUE(b.store(tokens).ok());
+  uint64_t before = b.stat("loop_handlers");
+  auto hit = b.fetch(plus_one(tokens));
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->tokens, 512u);
+  EXPECT_GE(b.stat("loop_handlers") - before, (16u << 20) / kTurnBytes);
 }
 
 // A peer that is owed more than its socket takes and reads nothing holds up the end of the drain.

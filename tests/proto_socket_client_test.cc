@@ -254,7 +254,7 @@ std::vector<Lie> fetch_lies() {
     return just(reply_frame(FrameType::lookup_ok, id, LookupReply{}));
   };
   auto no_frame = [](uint64_t) {
-    return just(OutFrame{std::vector<uint8_t>(100, 0x41), {}, nullptr});
+    return just(OutFrame{nullptr, std::vector<uint8_t>(100, 0x41), {}});
   };
   auto too_large = [=](uint64_t id) { return just(header(id, UINT64_MAX)); };
   auto half_a_frame = [=](uint64_t id) {
