@@ -113,7 +113,10 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
     freed->clear();
     if (all) pool->trim();
     return {};
-  }, [last](Status status) { last->end(std::move(status)); });
+  }, [this, last](Status status) {
+    room_wake_->ask();  // not before: others would be evicted for what is about to be free
+    last->end(std::move(status));
+  });
   Parts parts = ssd_ ? parts_of(*targets) : Parts{};
   std::set<const Record*> own;
   if (!left_files_.empty()) own.insert(targets->begin(), targets->end());
@@ -138,7 +141,6 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
   trim->submit(workers_);
   for (auto& t : tasks) ssd_queue_->submit(std::move(t));
   check_commit_waits();
-  room_wake_->ask();
   if (!opening_) release_realms();
 }
 

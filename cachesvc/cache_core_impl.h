@@ -316,7 +316,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void restore_state(const Recovery& found);
   void schedule_sync();
   void run_sync();
-  void synced(size_t count) noexcept;
+  void synced(size_t count, uint64_t losses) noexcept;
   void flush_touches();
   void note_touches(const std::vector<Record*>& records);
 

@@ -180,6 +180,8 @@ class ObjectIndex {
   void set_ssd(Record& record, Durability level, uint64_t file_bytes, uint64_t allocated_bytes,
                std::optional<uint64_t> recency = {});
   void drop_ssd(Record& record);
+  /// Files that drop_ssd() and remove() took from their records so far.
+  uint64_t ssd_losses() const { return ssd_losses_; }
   void pin(Record& record);
   void unpin(Record& record);
   void touch(const std::vector<Record*>& records);
@@ -245,6 +247,7 @@ class ObjectIndex {
   EvictionOrder ram_, ssd_;
   uint64_t next_serial_ = 1;
   uint64_t pins_ = 0;
+  uint64_t ssd_losses_ = 0;
 };
 
 /// What an object holds for a model's part groups, as holdings of the given place and common

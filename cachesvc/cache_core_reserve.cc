@@ -230,7 +230,7 @@ void CacheCore::Impl::end_reservation(uint64_t id, const std::function<void()>& 
     auto free = task([finished] {
       finished->clear();
       return true;
-    }, [then](bool) {
+    }, [then = then](bool) {  // not a const copy: moving it allocates nothing
       if (then) then();
     });
     finished->swap(r.finished);

@@ -7,7 +7,7 @@
 namespace kv {
 namespace {
 
-// Of one handler: bytes, and one object more; objects.
+// Of one call that waits: bytes, and one object more; objects.
 constexpr uint64_t kEvictedAtATime = 4u << 20;
 constexpr size_t kObjectsAtATime = 64;
 
@@ -164,7 +164,9 @@ void CacheCore::Impl::room_timeout(uint64_t id) {
   auto it = std::find_if(room_waiters_.begin(), room_waiters_.end(),
                          [id](const RoomWaiter& w) { return w.id == id; });
   if (it == room_waiters_.end()) return;
-  auto charges = make_room(it->room, true, kEvictedAtATime);
+  std::shared_ptr<RoomCharges> charges;  // null without memory too: busy
+  room_step_over_ = false;
+  (void)if_memory([&] { charges = make_room(it->room, true, kEvictedAtATime); });
   if (room_step_over_ && if_memory([&] { later([this, id] { room_timeout(id); }); })) {
     return room_waiters_.splice(room_waiters_.begin(), room_waiters_, it);  // its turn is next
   }

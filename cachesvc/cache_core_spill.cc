@@ -502,23 +502,25 @@ void CacheCore::Impl::schedule_sync() {
 void CacheCore::Impl::run_sync() {
   if (syncing_ || !ssd_) return;
   on_ssd([ssd = ssd_] { return ssd->sync(); }, [this, count = unsynced_.size()](Status status) {
-    if (status.ok()) return synced(count);
+    if (status.ok()) return synced(count, index_.ssd_losses());
     ++failed_syncs_;
     write_failed(nullptr, status);
-    synced(0);
+    synced(0, index_.ssd_losses());
   });
   syncing_ = true;
 }
 
 // The first `count` of unsynced_ are durable, some of them at a time: after a start they are all
-// there is.
-void CacheCore::Impl::synced(size_t count) noexcept {
+// there is. A record that lost its file meanwhile may have another by now, which this sync has not
+// seen: none of the rest is called durable then before the next.
+void CacheCore::Impl::synced(size_t count, uint64_t losses) noexcept {
+  if (losses != index_.ssd_losses()) count = 0;
   size_t now = std::min(count, kSyncedAtATime);
   for (; now > 0; --now, --count, unsynced_.pop_front()) {
     Record* r = find_pinned(unsynced_.front());
     if (r && r->on_ssd()) r->disk = Durability::durable;
   }
-  if (count > 0 && if_memory([&] { later([this, count] { synced(count); }); })) return;
+  if (count > 0 && if_memory([&] { later([this, count, losses] { synced(count, losses); }); })) return;
   syncing_ = false;  // without memory the others wait for the next sync
   check_commit_waits();
   check_drained();

@@ -153,8 +153,10 @@ void Session::pump_frames() {
 bool Session::read_some(size_t& budget) {
   auto self = shared_from_this();
   if (budget == 0) {
+    auto begun = frame_begun_;
     pumping_ = false;  // resume() posts only when nobody pumps
     resume();
+    frame_begun_ = begun;  // the frame's time goes on
     return false;
   }
   auto to = parser_.prepare();
