@@ -20,6 +20,12 @@ void parents_first(std::vector<KnownObject>& objects) {
   });
 }
 
+// For so many more. It at least doubles: call by call, objects would move once per call otherwise.
+void make_room(std::vector<KnownObject>& objects, size_t more) {
+  const size_t need = objects.size() + more;
+  if (need > objects.capacity()) objects.reserve(std::max(need, 2 * objects.capacity()));
+}
+
 }  // namespace
 
 uint64_t Adoption::settle(uint64_t max_recency) {
@@ -43,7 +49,7 @@ void Adoption::run(uint64_t max_files, Recovery& out) {
     }
     parents_first(adopted);
     catalog_.adopt(adopted);
-    out.objects.reserve(out.objects.size() + adopted.size());
+    make_room(out.objects, adopted.size());
     unread_.insert(unread_.end(), again.begin(), again.end());
     // Nothing takes memory from here on: without it all of them would still be unread.
     out.adopted += adopted.size();
