@@ -24,6 +24,9 @@ Status CacheCore::Impl::open_ssd() {
   ssd.adopt_at_start = options_.adopt_at_start;
   ssd.key = options_.ssd_key;
   ssd.files = options_.ssd_files;
+  ssd.beside = [disk = disk_](std::function<void()> job) {
+    (void)if_memory([&] { boost::asio::post(disk, std::move(job)); });
+  };
   ssd.observer = options_.ssd_observer;
   ssd.hour = WriteBudget::hour_of(wall_now());
   auto start = Clock::now();

@@ -14,8 +14,9 @@ namespace {
 constexpr int kMaxUnknownDepth = 16;  // of foreign folders that are measured
 constexpr size_t kPlacesPerRow = 2;   // in the table, at least
 
-int64_t hour_of(const FileInfo& info) {
-  return std::chrono::floor<std::chrono::hours>(std::chrono::nanoseconds(info.modified_ns)).count();
+int64_t hour_of(const FoundObject& found) {
+  std::chrono::nanoseconds modified(found.modified_ns);
+  return std::chrono::floor<std::chrono::hours>(modified).count();
 }
 
 bool is_temp(const DirEntry& entry) { return entry.name.ends_with(kTempSuffix); }
@@ -34,6 +35,8 @@ Result<Recovery> RecoveryScan::run() {
 Result<Recovery> RecoveryScan::scan() {
   KV_RETURN_IF_ERROR(quarantine_.load());
   KV_RETURN_IF_ERROR(remove_temps());
+  using Folders = Result<std::vector<FolderFiles>>;
+  Beside<Folders> listing(beside_, [this]() -> Folders { return list_folders(); });
   Catalog::Rows rows;
   KV_RETURN_IF_ERROR(catalog_.open(rows, out_.state, out_.catalog_rebuilt));
   if (reindex_) {
@@ -41,7 +44,10 @@ Result<Recovery> RecoveryScan::scan() {
     if (out_.state) catalog_.keep(*out_.state);
   }
   take_rows(rows);
-  for (uint32_t f = 0; f < kFolders; ++f) KV_RETURN_IF_ERROR(scan_folder(f));
+  {
+    KV_ASSIGN_OR_RETURN(auto folders, listing.take());
+    for (const FolderFiles& files : folders) scan_folder(files);
+  }
   KV_RETURN_IF_ERROR(scan_top());
   KV_RETURN_IF_ERROR(dir_.measure_all());
   give_rows(std::move(rows.bad));
@@ -107,49 +113,72 @@ Status RecoveryScan::remove_temps() {
   return {};
 }
 
-Status RecoveryScan::scan_folder(uint32_t folder) {
-  KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list_files(dir_.folder_path(folder)));
-  for (const ListedFile& file : listed) {
-    auto name = parse_file_name(file.name);
-    if (!file.readable) {
-      ++out_.unreadable;
-      if (name && !is_record(name->kind)) ++out_.unreadable_objects;
-      continue;
-    }
-    if (!name || folder_of(name->object.id) != folder || !file.info.is_file) {
-      count_unknown(dir_.folder_path(folder) + "/" + file.name, 0);
-      continue;
-    }
-    dir_.ledger().add(file.info.allocated_bytes);
-    if (name->kind == FileKind::profile) {
-      scan_profile(*name, dir_.folder_path(folder) + "/" + file.name);
-    } else if (name->kind == FileKind::model_record) {
-      scan_model_record(*name, dir_.folder_path(folder) + "/" + file.name);
-    } else {
-      scan_object(*name, file.info);
+// Depends on nothing but the folders, and may run on another thread.
+Result<std::vector<FolderFiles>> RecoveryScan::list_folders() const {
+  std::vector<FolderFiles> folders(kFolders);
+  for (uint32_t f = 0; f < kFolders; ++f) {
+    KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list_files(dir_.folder_path(f)));
+    folders[f].folder = f;
+    for (ListedFile& file : listed) {
+      auto name = parse_file_name(file.name);
+      bool object = name && !is_record(name->kind) && folder_of(name->object.id) == f &&
+                    file.readable && file.info.is_file;
+      if (object) {
+        const FileInfo& info = file.info;
+        folders[f].objects.push_back(
+            {name->object, info.bytes, info.allocated_bytes, info.modified_ns});
+      } else {
+        folders[f].others.push_back(std::move(file));
+      }
     }
   }
-  return {};
+  return folders;
 }
 
-void RecoveryScan::scan_object(const ParsedName& name, const FileInfo& info) {
-  if (int64_t age = hour_ - hour_of(info); age >= 0 && age < int64_t{kKeptHours}) {
-    out_.written[hour_of(info)] += info.bytes;
+void RecoveryScan::scan_folder(const FolderFiles& files) {
+  for (const ListedFile& file : files.others) scan_other(files.folder, file);
+  for (const FoundObject& found : files.objects) scan_object(found);
+}
+
+void RecoveryScan::scan_other(uint32_t folder, const ListedFile& file) {
+  std::string path = dir_.folder_path(folder) + "/" + file.name;
+  auto name = parse_file_name(file.name);
+  if (!file.readable) {
+    ++out_.unreadable;
+    if (name && !is_record(name->kind)) ++out_.unreadable_objects;
+    return;
   }
-  uint32_t number = place_of(name.object);
-  if (number == 0) return adoption_.add({name.object, info.modified_ns, 0, false});
+  if (!name || folder_of(name->object.id) != folder || !file.info.is_file) {
+    return count_unknown(path, 0);
+  }
+  dir_.ledger().add(file.info.allocated_bytes);
+  if (name->kind == FileKind::profile) {
+    scan_profile(*name, path);
+  } else {
+    scan_model_record(*name, path);
+  }
+}
+
+void RecoveryScan::scan_object(const FoundObject& found) {
+  dir_.ledger().add(found.allocated_bytes);
+  int64_t hour = hour_of(found);
+  if (int64_t age = hour_ - hour; age >= 0 && age < int64_t{kKeptHours}) {
+    out_.written[hour] += found.bytes;
+  }
+  uint32_t number = place_of(found.name);
+  if (number == 0) return adoption_.add({found.name, found.modified_ns, 0, false});
   KnownObject& row = rows_[number - 1];
   // A sealed row: its file, too, may be another key's, and then both stay.
-  bool sealed = number > good_rows_, same_length = row.file_bytes == info.bytes;
+  bool sealed = number > good_rows_, same_length = row.file_bytes == found.bytes;
   if (!reindex_ && same_length && !sealed) {
-    row.allocated_bytes = info.allocated_bytes;
+    row.allocated_bytes = found.allocated_bytes;
     fate_[number - 1] = Row::used;
     ++out_.rows_used;
     return;
   }
   fate_[number - 1] = Row::left_out;  // replaced by one that agrees with the file
   if (!same_length && !sealed) ++out_.rows_dropped;
-  adoption_.add({name.object, info.modified_ns, row.recency, true});
+  adoption_.add({found.name, found.modified_ns, row.recency, true});
 }
 
 void RecoveryScan::scan_profile(const ParsedName& name, const std::string& path) {

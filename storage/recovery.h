@@ -9,12 +9,30 @@
 #include <vector>
 
 #include "storage/adoption.h"
+#include "storage/beside.h"
+#include "storage/file_names.h"
 
 namespace kv {
 
+/// An object file as it is listed.
+struct FoundObject {
+  ObjectName name;
+  uint64_t bytes = 0, allocated_bytes = 0;
+  int64_t modified_ns = 0;
+};
+
+/// One folder as it is listed: with 10^6 files most of what a start keeps for a moment, so names
+/// are kept only of what is no object.
+struct FolderFiles {
+  uint32_t folder = 0;
+  std::vector<FoundObject> objects;
+  std::vector<ListedFile> others;
+};
+
 class RecoveryScan {
  public:
-  /// Of the options: reindex, adopt_at_start, hour. `adoption` gets the files without a good row.
+  /// Of the options: reindex, adopt_at_start, hour, beside. `adoption` gets the files without a
+  /// good row.
   RecoveryScan(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine, Adoption& adoption,
                const SsdOptions& options)
       : dir_(dir),
@@ -23,7 +41,8 @@ class RecoveryScan {
         adoption_(adoption),
         reindex_(options.reindex),
         adopt_at_start_(options.adopt_at_start),
-        hour_(options.hour) {}
+        hour_(options.hour),
+        beside_(options.beside) {}
   /// Returns: io_error if a folder can't be listed.
   Result<Recovery> run();
   /// No object, known or unread, has a higher one.
@@ -33,9 +52,11 @@ class RecoveryScan {
   enum class Row : uint8_t { without_file, used, left_out };
   Result<Recovery> scan();
   Status remove_temps();
-  Status scan_folder(uint32_t folder);
+  Result<std::vector<FolderFiles>> list_folders() const;
+  void scan_folder(const FolderFiles& files);
+  void scan_other(uint32_t folder, const ListedFile& file);
   Status scan_top();
-  void scan_object(const ParsedName& name, const FileInfo& info);
+  void scan_object(const FoundObject& found);
   void scan_profile(const ParsedName& name, const std::string& path);
   void scan_model_record(const ParsedName& name, const std::string& path);
   void count_unknown(const std::string& path, int depth);
@@ -51,6 +72,7 @@ class RecoveryScan {
   bool reindex_;
   uint64_t adopt_at_start_;
   int64_t hour_;
+  const RunBeside beside_;
   Recovery out_;
   std::vector<KnownObject> rows_;  // the sealed ones last
   size_t good_rows_ = 0;

@@ -22,6 +22,7 @@
 #include "proto/client.h"
 #include "proto/plane.h"
 #include "proto/status.h"
+#include "storage/beside.h"
 #include "storage/block_file.h"
 #include "storage/catalog.h"
 #include "storage/files.h"
@@ -61,6 +62,8 @@ struct SsdOptions {
   /// read in any case.
   std::shared_ptr<const SealKey> key;
   Files* files = nullptr;  ///< nullptr: the operating system
+  RunBeside beside;        ///< recover() lists the folders there while it reads the catalog; null:
+                           ///< one after the other
   StepObserver observer;   ///< called inside put and erase; may not call the tier
 };
 

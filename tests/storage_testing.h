@@ -6,11 +6,13 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -179,7 +181,7 @@ class FaultFiles final : public Files {
   uint64_t at = 0;                         ///< the call, counted from 1
   StatusCode code = StatusCode::io_error;  ///< of the failure
   bool short_io = false;                   ///< every read and write moves at most 7 bytes
-  uint64_t calls = 0;
+  std::atomic<uint64_t> calls = 0;
   /// Asked first, if set: fails the call when it returns an error.
   std::function<Status(const char* call, const std::string& path)> script;
   std::function<void(const std::string& path)> before_close;
@@ -193,21 +195,21 @@ class FaultFiles final : public Files {
     return remember(real_.open_read(p), p);
   }
   Result<size_t> pwrite(Fd fd, std::span<const uint8_t> b, uint64_t o) override {
-    KV_RETURN_IF_ERROR(step("pwrite", paths_[fd]));
+    KV_RETURN_IF_ERROR(step("pwrite", path_of(fd)));
     return real_.pwrite(fd, short_io && b.size() > 7 ? b.first(7) : b, o);
   }
   Result<size_t> pread(Fd fd, std::span<uint8_t> b, uint64_t o) override {
-    KV_RETURN_IF_ERROR(step("pread", paths_[fd]));
+    KV_RETURN_IF_ERROR(step("pread", path_of(fd)));
     return real_.pread(fd, short_io && b.size() > 7 ? b.first(7) : b, o);
   }
   Status allocate(Fd fd, uint64_t bytes) override {
-    KV_RETURN_IF_ERROR(step("allocate", paths_[fd]));
+    KV_RETURN_IF_ERROR(step("allocate", path_of(fd)));
     return real_.allocate(fd, bytes);
   }
   void write_behind(Fd fd) override { real_.write_behind(fd); }
   void drop_cached(Fd fd) override { real_.drop_cached(fd); }
   Status fdatasync(Fd fd) override {
-    KV_RETURN_IF_ERROR(step("fdatasync", paths_[fd]));
+    KV_RETURN_IF_ERROR(step("fdatasync", path_of(fd)));
     return real_.fdatasync(fd);
   }
   Status sync_dir(const std::string& p) override {
@@ -215,8 +217,11 @@ class FaultFiles final : public Files {
     return real_.sync_dir(p);
   }
   void close(Fd fd) override {
-    if (before_close) before_close(paths_[fd]);
-    paths_.erase(fd);
+    if (before_close) before_close(path_of(fd));
+    {
+      std::lock_guard lock(mutex_);
+      paths_.erase(fd);
+    }
     real_.close(fd);
   }
   Status rename(const std::string& from, const std::string& to) override {
@@ -245,7 +250,7 @@ class FaultFiles final : public Files {
     return real_.stat(p);
   }
   Result<FileInfo> stat(Fd fd) override {
-    KV_RETURN_IF_ERROR(step("fstat", paths_[fd]));
+    KV_RETURN_IF_ERROR(step("fstat", path_of(fd)));
     return real_.stat(fd);
   }
   Result<uint64_t> free_bytes(const std::string& p) override {
@@ -263,20 +268,26 @@ class FaultFiles final : public Files {
 
  private:
   Result<Fd> remember(Result<Fd> fd, const std::string& path) {
+    std::lock_guard lock(mutex_);
     if (fd.ok()) paths_[*fd] = path;
     return fd;
   }
+  std::string path_of(Fd fd) {
+    std::lock_guard lock(mutex_);
+    return paths_[fd];
+  }
   Status step(const char* call, const std::string& path) {
-    ++calls;
+    uint64_t number = ++calls;
     if (script) KV_RETURN_IF_ERROR(script(call, path));
-    bool now = mode == Mode::fail_for_ever ? calls >= at : calls == at;
+    bool now = mode == Mode::fail_for_ever ? number >= at : number == at;
     if (mode == Mode::off || !now) return {};
     if (mode == Mode::kill) ::kill(::getpid(), SIGKILL);
     return {code, std::string("injected at ") + call + " " + path};
   }
 
   Files& real_ = posix_files();
-  std::map<Fd, std::string> paths_;
+  std::mutex mutex_;
+  std::map<Fd, std::string> paths_;  // under the mutex
 };
 
 /// The key of 32 equal bytes.
