@@ -430,7 +430,6 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::map<uint64_t, Reservation> reservations_;
   uint64_t next_reservation_ = 1;
   std::map<CallBase*, std::weak_ptr<CallBase>> calls_;
-
   std::deque<std::shared_ptr<OpenJob>> opens_;
   bool opening_ = false;
 
@@ -477,8 +476,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::shared_ptr<SpillBatch> packing_, writing_;
   Parts left_files_;  ///< that are to go and could not: every erase tries them again
   std::deque<PinnedName> unsynced_;  ///< spilled, folders not yet synced
-  bool syncing_ = false, spill_timer_armed_ = false;
-  bool making_ready_ = false;
+  bool syncing_ = false, spill_timer_armed_ = false, making_ready_ = false;
   uint64_t failed_syncs_ = 0;
   std::unique_ptr<boost::asio::steady_timer> sync_timer_, spill_timer_;
   std::vector<ObjectName> touched_;

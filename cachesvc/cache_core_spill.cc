@@ -520,7 +520,8 @@ void CacheCore::Impl::synced(size_t count, uint64_t losses) noexcept {
     Record* r = find_pinned(unsynced_.front());
     if (r && r->on_ssd()) r->disk = Durability::durable;
   }
-  if (count > 0 && if_memory([&] { later([this, count, losses] { synced(count, losses); }); })) return;
+  auto rest = [this, count, losses] { synced(count, losses); };
+  if (count > 0 && if_memory([&] { later(rest); })) return;
   syncing_ = false;  // without memory the others wait for the next sync
   check_commit_waits();
   check_drained();

@@ -206,8 +206,7 @@ void add_server_keys(std::vector<Key>& keys) {
                   }});
 }
 
-void add_tier_keys(std::vector<Key>& keys) {
-  using namespace std::chrono_literals;
+void add_ram_keys(std::vector<Key>& keys) {
   keys.push_back(with_flag(amount_key("tier.ram.budget",
                                       "all RAM of the cache: a size, or a share "
                                       "of the memory available at start",
@@ -228,6 +227,10 @@ void add_tier_keys(std::vector<Key>& keys) {
                            "one in so many uses of an object has its checksum compared first; "
                            "0: only spills and copies have",
                            FIELD(cache.verify_hits), 0, 1u << 30));
+}
+
+void add_ssd_keys(std::vector<Key>& keys) {
+  using namespace std::chrono_literals;
   keys.push_back(with_flag(
       text_key("tier.ssd.dir", "directory of the store", FIELD(cache.ssd_dir), {}), "--dir"));
   keys.push_back(with_flag(amount_key("tier.ssd.limit",
@@ -361,7 +364,8 @@ const std::vector<Key>& keys() {
   static const std::vector<Key> all = [] {
     std::vector<Key> list;
     add_server_keys(list);
-    add_tier_keys(list);
+    add_ram_keys(list);
+    add_ssd_keys(list);
     add_codec_keys(list);
     add_limit_keys(list);
     return list;

@@ -204,6 +204,7 @@ TEST_F(Scrub, GivesWayToPromotes) {
                      [&served](Result<FetchReply> reply) { served = reply->tokens; });
   client.run_loop();
   client.disk.restart();
+  ASSERT_EQ(client.disk.poll_one(), 1u);  // what the start asked for and did itself
   ASSERT_EQ(client.disk.poll_one(), 1u);  // the listing
   for (int i = 0; i < 10; ++i) client.run_loop();
   client.disk.restart();
