@@ -59,6 +59,7 @@ uint64_t sum(std::span<const uint8_t> bytes) {
 void BM_ReadInPlace(benchmark::State& state) {
   CacheOptions options;
   options.ram_budget_bytes = 1ull << 30;
+  options.coding = {4, 4};
   auto cache = open_cache(options);
   auto b = Bench::open(*cache, large_model());
   Status stored = store_prompt(b);
@@ -91,7 +92,8 @@ void BM_FetchSocket(benchmark::State& state) {
   TempDir dir;
   std::string socket = dir.store() + "-run/cachesvc.sock";
   auto daemon = DaemonProcess::start({"--dir", dir.store(), "--socket", socket, "--ram", "1GiB",
-                                      "--ssd", "1GiB", "--set", "tier.ssd.min_free=0"});
+                                      "--ssd", "1GiB", "--codec", "tq4", "--set",
+                                      "tier.ssd.min_free=0"});
   if (!daemon) return state.SkipWithError("the daemon did not start");
   auto client = SocketClient::connect(socket, "bench", {});
   if (!client.ok()) return state.SkipWithError(client.status().to_string().c_str());
