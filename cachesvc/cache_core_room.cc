@@ -165,7 +165,6 @@ void CacheCore::Impl::room_timeout(uint64_t id) {
                          [id](const RoomWaiter& w) { return w.id == id; });
   if (it == room_waiters_.end()) return;
   std::shared_ptr<RoomCharges> charges;  // null without memory too: busy
-  room_step_over_ = false;
   (void)if_memory([&] { charges = make_room(it->room, true, kEvictedAtATime); });
   if (room_step_over_ && if_memory([&] { later([this, id] { room_timeout(id); }); })) {
     return room_waiters_.splice(room_waiters_.begin(), room_waiters_, it);  // its turn is next
