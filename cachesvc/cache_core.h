@@ -60,7 +60,7 @@ enum class StagingFor : uint8_t {
 ///             ram_evicted_clean ram_evicted_dirty ssd_evicted erased_objects superseded_tails
 ///             adopted_supplements warm_objects ram_verified ram_damaged scrubbed_files
 ///             scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors io_timeouts
-///             busy loop_handlers loop_over_1ms
+///             busy loop_handlers loop_over_1ms loop_over_1ms_cpu
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_recycled_bytes

@@ -241,6 +241,7 @@ StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
   add("loop_longest_cpu_us", microseconds(longest.cpu));
   add("loop_handlers", watch.handlers());
   add("loop_over_1ms", watch.over_1ms());
+  add("loop_over_1ms_cpu", watch.over_1ms_cpu());
   add("recovered_objects", recovered_objects_);
   add("recovered_skipped", recovered_skipped_);
   add("recovery_adopted", recovery_.adopted);

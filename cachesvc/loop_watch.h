@@ -1,20 +1,20 @@
 // LoopWatch: runs the loop and times its handlers. While one runs, every client waits: the longest
 // one of late is a gauge (loop_longest_us), those above kLong are counted (loop_over_1ms).
 //
-// A service of the io_context, so whoever has the loop's executor finds it. A handler that was
-// ready is timed by the wall clock, so one that waits for a lock, a device or a processor shows.
-// The first one after the loop had nothing to do is timed by the thread's processor time, as its
-// wait for work can't be told from its own otherwise. What each took of the processor is a gauge of
-// its own (loop_longest_cpu_us): the scheduler's part is not in it. Loop thread only.
+// A service of the io_context, so whoever has the loop's executor finds it. A handler is timed from
+// its own begin to its end by the wall clock, so one that waits for a lock, a device or a processor
+// shows. What it took of the processor is told by itself (loop_longest_cpu_us, loop_over_1ms_cpu):
+// the scheduler's part is not in it. Loop thread only.
 #pragma once
-
-#include <time.h>
 
 #include <algorithm>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdint>
+#include <utility>
+
+#include "cachesvc/handler_begins.h"
 
 namespace kv {
 
@@ -40,15 +40,15 @@ class LoopWatch final : public boost::asio::execution_context::service {
   /// As io.run().
   static void run(boost::asio::io_context& io) {
     LoopWatch& watch = of(io);
-    auto before = thread_time();
     while (true) {
-      auto start = Clock::now();
-      bool ready = io.poll_one() > 0;
-      if (!ready && io.run_one() == 0) return;
+      auto asked = thread_time();
+      handler_begin.awaited = true;
+      if (io.run_one() == 0) return;
       auto end = Clock::now();
-      auto cpu = thread_time() - before;
-      before += cpu;
-      watch.note({ready ? end - start : cpu, cpu}, end);
+      auto cpu_end = thread_time();
+      bool known = !std::exchange(handler_begin.awaited, false);
+      auto cpu = cpu_end - (known ? handler_begin.cpu : asked);
+      watch.note({known ? end - handler_begin.wall : cpu, cpu}, end);
     }
   }
   void note(Took took, Clock::time_point now) {
@@ -56,6 +56,7 @@ class LoopWatch final : public boost::asio::execution_context::service {
     longest_ = longer(longest_, took);
     ++handlers_;
     if (took.wall > kLong) ++over_1ms_;
+    if (took.cpu > kLong) ++over_1ms_cpu_;
   }
   /// Of the last one to two kSpans.
   Took longest(Clock::time_point now) {
@@ -64,15 +65,11 @@ class LoopWatch final : public boost::asio::execution_context::service {
   }
   // Since the start.
   uint64_t handlers() const { return handlers_; }
-  uint64_t over_1ms() const { return over_1ms_; }
+  uint64_t over_1ms() const { return over_1ms_; }          ///< by the wall clock
+  uint64_t over_1ms_cpu() const { return over_1ms_cpu_; }  ///< of the processor
 
  private:
   void shutdown() override {}
-  static std::chrono::nanoseconds thread_time() {
-    timespec t{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
-  }
   static Took longer(const Took& a, const Took& b) {
     return {std::max(a.wall, b.wall), std::max(a.cpu, b.cpu)};
   }
@@ -85,7 +82,7 @@ class LoopWatch final : public boost::asio::execution_context::service {
 
   Clock::time_point begun_{};
   Took longest_, before_;  // of the span that has begun; of the last one
-  uint64_t handlers_ = 0, over_1ms_ = 0;
+  uint64_t handlers_ = 0, over_1ms_ = 0, over_1ms_cpu_ = 0;
 };
 
 }  // namespace kv

@@ -150,6 +150,58 @@ TEST_F(MemoryTest, AHangIsNotOverForLackOfMemory) {
   expect_empty();
 }
 
+// The wait for room ends while the SSD takes nothing, and finds no memory: answered all the same.
+TEST_F(MemoryTest, AWaitForRoomThatHasEndedIsAnswered) {
+  CacheOptions o = options();
+  o.ram_budget_bytes = 1u << 20;
+  o.spill_when = SpillWhen::evict;
+  open(o);
+  auto turn_loop = [&] {
+    cache_->loop.restart();
+    try {
+      cache_->loop.poll();
+    } catch (const std::bad_alloc&) {
+    }
+  };
+  int64_t failed = 0;
+  for (int64_t n = 1, failures = 1; failures > 0; n += stride(true)) {
+    SCOPED_TRACE(n);
+    for (int i = 0; gauges()["ram_used_bytes"] < o.ram_budget_bytes * 4 / 5; ++i) {  // all dirty
+      ASSERT_LT(i, 1'000);
+      ASSERT_TRUE(store(tokens(40)).ok());
+    }
+    ReserveRequest request{opened_.model, opened_.realm.profile, {tokens(2700), {}}};
+    std::optional<Result<ReserveReply>> answer;
+    cache_->core->reserve(cache_->session, std::move(request), soon(),
+                          [&](Result<ReserveReply> r) { answer = std::move(r); });
+    turn_loop();
+    ASSERT_FALSE(answer.has_value()) << answer->status().to_string();
+    std::this_thread::sleep_for(o.room_wait);
+    FailingNew::arm(n, 0);
+    FailingNew::watched = true;
+    turn_loop();
+    FailingNew::watched = false;
+    FailingNew::disarm();
+    failures = FailingNew::failures();
+    failed += failures;
+    for (int i = 0; i < 1'000 && !answer; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      turn_loop();
+    }
+    ASSERT_TRUE(answer.has_value());
+    ASSERT_TRUE(answer->ok() || answer->status().code() == StatusCode::busy);
+    if (answer->ok()) {
+      auto aborted = cache_->call<Status>([&](auto done) {
+        cache_->core->abort(cache_->session, (*answer)->reservation, soon(), std::move(done));
+      });
+      ASSERT_TRUE(status_of(aborted).ok());
+    }
+    ASSERT_TRUE(erase({}).ok());  // some are on the SSD by now, and would just go
+  }
+  EXPECT_GT(failed, 5);
+  expect_empty();
+}
+
 // Busy: all of it is served as before, or nothing; and the repeated erase has taken all.
 TEST_F(MemoryTest, AnEraseTakesEverythingOrNothing) {
   open(options());
