@@ -4,8 +4,9 @@
 // Counters: handlers of the loop; over_1ms: those of them that took longer than that by the clock,
 // what the kernel gave the processor to meanwhile included; over_1ms_cpu: of the processor; and of
 // the longest since the daemon's start (made for each benchmark, so with what it needed before)
-// wall_us, and cpu_us: the longest that one took of the processor. Entries, of 4 bit: blocks:12 is 3,072 tokens of 32 layers, 8 kv
-// heads of 128, blocks:64 is 16,384 of SmolLM2's geometry. The directory is made under TMPDIR.
+// wall_us, and cpu_us: the longest that one took of the processor. Entries, of 4 bit: blocks:12 is
+// 3,072 tokens of 32 layers, 8 kv heads of 128, blocks:64 is 16,384 of SmolLM2's geometry. The
+// directory is made under TMPDIR.
 #include <benchmark/benchmark.h>
 
 #include "tests/cachesvc_server.h"

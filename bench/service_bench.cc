@@ -46,8 +46,8 @@ uint64_t stored_bytes(const Prefix& prefix) {
   }
   return bytes;
 }
-// One body for both readers, and four words at a time: the memory is what they differ in. Inlined, a
-// loop of one word a step took 10 or 17 ms of the same bytes, by where the linker put it.
+// One body for both readers, and four words at a time: the memory is what they differ in. Inlined,
+// a loop of one word a step took 10 or 17 ms of the same bytes, by where the linker put it.
 [[gnu::noinline]] uint64_t sum(std::span<const uint8_t> bytes) {
   std::array<uint64_t, 4> total{}, words;
   size_t steps = bytes.size() / sizeof words;

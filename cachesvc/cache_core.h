@@ -118,6 +118,8 @@ class CacheCore {
              Done<Result<FetchReply>> done);
   void prefetch(uint64_t session, uint32_t model, Query query, Deadline deadline,
                 Done<Result<LookupReply>> done);
+  /// Goes in steps, others are served in between; the namespace's commits and erases wait for its
+  /// end.
   void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
              Done<Result<uint64_t>> done);
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);

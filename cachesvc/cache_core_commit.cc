@@ -33,17 +33,28 @@ Status coverage_error(const RealmState& realm, const Shortfall& s, uint32_t toke
 void CacheCore::Impl::commit(uint64_t session, uint64_t id, Durability wait_for, Deadline deadline,
                              Done<Result<CommitReply>> done) {
   Reservation* r = find_reservation(session, id);
-  EndGuard guard(*this, r ? id : 0);  // however it ends, but where it waits for puts
+  EndGuard guard(*this, r ? id : 0);  // however it ends, but where it waits
   auto call = begin<Result<CommitReply>>(session, deadline, std::move(done));
   if (call->finished()) return;
   if (!r) return call->fail({StatusCode::not_found, "no such reservation"});
   adopt_from_others(*r, deadline);
   r = find_reservation(session, id);
   if (!r) return call->fail({StatusCode::not_found, "the reservation ended"});
-  if (r->encoding.empty()) return commit_now(session, id, wait_for, call);
-  r->when_idle.push_back([this, session, id, wait_for, call] {
-    EndGuard idle(*this, id);
-    if (!call->finished()) commit_now(session, id, wait_for, call);
+  auto idle = [this, session, id, wait_for, call] { commit_idle(session, id, wait_for, call); };
+  if (!r->encoding.empty()) r->when_idle.push_back(idle);
+  guard.keep();
+  if (r->encoding.empty()) idle();
+}
+
+// Its puts have ended; an erase of its namespace may be between two steps.
+void CacheCore::Impl::commit_idle(uint64_t session, uint64_t id, Durability wait_for,
+                                  std::shared_ptr<Call<Result<CommitReply>>> call) {
+  EndGuard guard(*this, id);
+  if (call->finished()) return;
+  Reservation* r = find_reservation(session, id);
+  if (!r || !erasing(r->model->ns)) return commit_now(session, id, wait_for, call);
+  after_erase_.push_back([this, session, id, wait_for, call] {
+    commit_idle(session, id, wait_for, call);
   });
   guard.keep();
 }

@@ -7,7 +7,9 @@
 namespace kv {
 namespace {
 
-constexpr size_t kErasedAtATime = 256;  // files of one job
+constexpr size_t kErasedAtATime = 32;  // objects of one handler
+constexpr size_t kFilesAtATime = 256;   // of one job
+static_assert(kFilesAtATime % kErasedAtATime == 0);
 
 uint64_t microseconds(Clock::duration time) {
   return static_cast<uint64_t>(
@@ -26,6 +28,21 @@ struct LastOf {
 };
 
 }  // namespace
+
+// An erase under way: others are served between its steps, but commits and erases of its namespace
+// wait for its end, so that nothing is stored on what is about to go, or said to be gone before its
+// file is. All of its memory is there before the first step.
+struct CacheCore::Impl::EraseJob {
+  std::string ns;
+  std::vector<PinnedName> targets;
+  size_t next = 0;         // of the targets
+  Tasks tasks;             // unlinks of files left before, of each kFilesAtATime targets, the last
+  size_t left_files = 0;   // parts of those before
+  std::vector<std::shared_ptr<Unlinks>> unlinks;  // of the tasks, but the last; until submitted
+  std::shared_ptr<std::vector<RamObject>> freed;  // by `trim`
+  std::shared_ptr<WorkerTask> trim;
+  PostMemory memory;
+};
 
 // Every object of the model, in any profile, whose entry begins with the query, or may do so.
 Result<std::vector<Record*>> CacheCore::Impl::erase_targets(const ModelState& model,
@@ -76,6 +93,12 @@ void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadl
 
 void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& query,
                                 std::shared_ptr<Call<Result<uint64_t>>> call) {
+  auto its = sessions_.find(session);
+  if (its != sessions_.end() && erasing(its->second.ns)) {
+    return after_erase_.push_back([this, session, model, query, call] {
+      if (!call->finished()) erase_now(session, model, query, call);
+    });
+  }
   Result<std::shared_ptr<ModelState>> state = std::shared_ptr<ModelState>();
   if (model != 0) state = model_of(session, model);
   if (!state.ok()) return call->fail(state.status());
@@ -104,12 +127,25 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
     event(EventKind::erase_failed, [&] { return status.message(); });
     call->fail(status);
   };
+  // From the first of its steps on nothing fails: what the index forgets is unlinked.
+  auto job = std::make_shared<EraseJob>();
+  job->ns = sessions_.at(session).ns;
+  erases_.reserve(erases_.size() + 1);
+  prepare_erase(*job, *targets, query.tokens.empty(), model == 0, std::move(finish));
+  erases_.push_back(job.get());
+  count_.erased_objects += removed;
+  erase_step(job);
+}
+
+void CacheCore::Impl::prepare_erase(EraseJob& job, const std::vector<Record*>& targets, bool all,
+                                    bool and_scrub, std::function<void(Status)> finish) {
+  for (const Record* r : targets) job.targets.push_back({r->name, r->serial});
   // What it frees is freed on a worker. Of a model or namespace the memory goes back to the system,
   // not only to the pool.
-  auto last = std::make_shared<LastOf>(LastOf{finish, ssd_ ? 2 : 1, {}});
-  auto freed = std::make_shared<std::vector<RamObject>>();
-  freed->reserve(targets->size());
-  auto trim = task([pool = pool_, freed, all = query.tokens.empty()]() -> Status {
+  auto last = std::make_shared<LastOf>(LastOf{std::move(finish), ssd_ ? 2 : 1, {}});
+  job.freed = std::make_shared<std::vector<RamObject>>();
+  job.freed->reserve(targets.size());
+  job.trim = task([pool = pool_, freed = job.freed, all]() -> Status {
     freed->clear();
     if (all) pool->trim();
     return {};
@@ -117,45 +153,70 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
     room_wake_->ask();  // not before: others would be evicted for what is about to be free
     last->end(std::move(status));
   });
-  Parts parts = ssd_ ? parts_of(*targets) : Parts{};
-  std::set<const Record*> own;
-  if (!left_files_.empty()) own.insert(targets->begin(), targets->end());
-  std::vector<std::shared_ptr<Unlinks>> unlinks;
-  Tasks tasks;
-  if (ssd_) {
-    tasks = erase_tasks(parts.size() + left_files_.size(), unlinks, model == 0,
-                        [last](Status status) { last->end(std::move(status)); });
+  if (!ssd_) return;
+  Parts parts;
+  for (const Record* r : targets) {
+    if (parts.empty() || parts.back().size() == kFilesAtATime) parts.emplace_back();
+    parts.back().push_back(r->name);
   }
-  // From here on nothing fails: what the index forgets is unlinked.
+  std::set<const Record*> own;
+  if (!left_files_.empty()) own.insert(targets.begin(), targets.end());
+  job.tasks = erase_tasks(left_files_.size() + parts.size(), job.unlinks, and_scrub,
+                           [last](Status status) { last->end(std::move(status)); });
+  // Nothing fails from here on. At once what was left before, so that the next erase finds it done.
   sort_out_left_files(own);
+  job.left_files = left_files_.size();
   left_files_.splice(left_files_.end(), parts);
-  for (auto& u : unlinks) {
+  for (auto& u : job.unlinks) {
     if (!left_files_.empty()) u->parts.splice(u->parts.end(), left_files_, left_files_.begin());
   }
-  for (Record* r : *targets) {
+  for (size_t i = 0; i < job.left_files; ++i) submit_part(job, i);
+}
+
+// A part that fails is left over as soon as that is known.
+void CacheCore::Impl::submit_part(EraseJob& job, size_t part) noexcept {
+  job.unlinks[part].reset();
+  ssd_queue_->submit(std::move(job.tasks[part]));
+}
+
+// The next of its objects leave the index; when all of a part have, their unlinks are queued,
+// behind every write under way: nothing comes back.
+void CacheCore::Impl::erase_step(const std::shared_ptr<EraseJob>& job) noexcept {
+  size_t end = std::min(job->targets.size(), job->next + kErasedAtATime);
+  for (; job->next < end; ++job->next) {
+    Record* r = find_pinned(job->targets[job->next]);
+    if (!r) continue;  // evicted meanwhile
     if (r->spill_queued) spill_queue_bytes_ -= r->payload_bytes;
-    if (r->ram) freed->push_back(r->ram);
+    if (r->ram) job->freed->push_back(r->ram);
     index_.remove(*r);
   }
-  count_.erased_objects += removed;
-  trim->submit(workers_);
-  for (auto& t : tasks) ssd_queue_->submit(std::move(t));
+  bool part_ends = job->next == job->targets.size() || job->next % kFilesAtATime == 0;
+  if (ssd_ && job->next > 0 && part_ends) {
+    submit_part(*job, job->left_files + (job->next - 1) / kFilesAtATime);
+  }
+  if (job->next < job->targets.size()) {
+    return post_surely(loop_, job->memory, [weak = weak_from_this(), job] {
+      if (auto self = weak.lock(); self && !self->closed_) self->erase_step(job);
+    });
+  }
+  job->trim->submit(workers_);
+  for (auto& rest : job->tasks) {  // parts of nothing, and the last
+    if (rest) ssd_queue_->submit(std::move(rest));
+  }
+  std::erase(erases_, job.get());
   check_commit_waits();
+  auto waiting = std::exchange(after_erase_, {});
+  for (auto& call : waiting) (void)if_memory(call);  // it answers when it is dropped
   if (!opening_) release_realms();
 }
 
-CacheCore::Impl::Parts CacheCore::Impl::parts_of(const std::vector<Record*>& records) {
-  Parts parts;
-  for (const Record* r : records) {
-    if (parts.empty() || parts.back().size() == kErasedAtATime) parts.emplace_back();
-    parts.back().push_back(r->name);
-  }
-  return parts;
+bool CacheCore::Impl::erasing(const std::string& ns) const {
+  return std::any_of(erases_.begin(), erases_.end(),
+                     [&](const EraseJob* job) { return job->ns == ns; });
 }
 
-// One for each part of the files, then the catalog forgets the tokens. All is queued at once,
-// behind every write under way and before any later one, so that nothing comes back; in parts, so
-// that what takes long is not taken for a device that hangs.
+// One for each part of the files, then the catalog forgets the tokens. In parts, so that what takes
+// long is not taken for a device that hangs.
 CacheCore::Impl::Tasks CacheCore::Impl::erase_tasks(size_t parts,
                                                     std::vector<std::shared_ptr<Unlinks>>& unlinks,
                                                     bool and_scrub,

@@ -21,6 +21,7 @@
 #include "cachesvc/cache_core_counters.h"
 #include "cachesvc/cache_core_index.h"
 #include "cachesvc/cache_core_needs.h"
+#include "cachesvc/cache_core_pins.h"
 #include "cachesvc/write_budget.h"
 #include "storage/file_names.h"
 #include "storage/ssd_tier.h"
@@ -40,29 +41,6 @@ struct ModelState {
   bool records_writing = false; ///< an attempt is under way: spills of the model wait for it
   bool opened = false;          ///< realm has its codec and reports are made
   std::vector<CodingReport> reports;
-};
-
-/// A pin that knows which record it is for, even after that one is gone.
-struct PinnedName {
-  ObjectName name;
-  uint64_t serial;
-};
-
-/// Pins of one process, given back when it ends, on the loop.
-class Pins {
- public:
-  Pins() = default;
-  explicit Pins(std::weak_ptr<CacheCore::Impl> core) : core_(std::move(core)) {}
-  Pins(Pins&& other) noexcept { *this = std::move(other); }
-  Pins& operator=(Pins&& other) noexcept;
-  ~Pins() { release(); }
-  void release() noexcept;
-  void forget() noexcept { core_.reset(); }  ///< the core is closed: nothing to give back
-
- private:
-  friend class CacheCore::Impl;
-  std::weak_ptr<CacheCore::Impl> core_;
-  std::vector<PinnedName> names_;
 };
 
 struct SessionState {
@@ -210,6 +188,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   struct CommitWait;
   void commit(uint64_t session, uint64_t id, Durability wait_for, Deadline deadline,
               Done<Result<CommitReply>> done);
+  void commit_idle(uint64_t session, uint64_t id, Durability wait_for,
+                   std::shared_ptr<Call<Result<CommitReply>>> call);
   void commit_now(uint64_t session, uint64_t id, Durability wait_for,
                   std::shared_ptr<Call<Result<CommitReply>>> call);
   Status check_coverage(Reservation& r, uint32_t tokens);
@@ -342,12 +322,17 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
              Done<Result<uint64_t>> done);
   void erase_now(uint64_t session, uint32_t model, const Query& query,
                  std::shared_ptr<Call<Result<uint64_t>>> call);
+  struct EraseJob;
+  void prepare_erase(EraseJob& job, const std::vector<Record*>& targets, bool all, bool and_scrub,
+                     std::function<void(Status)> finish);
+  void submit_part(EraseJob& job, size_t part) noexcept;
+  void erase_step(const std::shared_ptr<EraseJob>& job) noexcept;
+  bool erasing(const std::string& ns) const;
   using Tasks = std::vector<std::shared_ptr<WorkerTask>>;
   struct Unlinks;
   using Parts = std::list<std::vector<ObjectName>>;
   Tasks erase_tasks(size_t parts, std::vector<std::shared_ptr<Unlinks>>& unlinks, bool and_scrub,
                     std::function<void(Status)> done);
-  Parts parts_of(const std::vector<Record*>& records);
   std::shared_ptr<WorkerTask> scrub_task(std::function<void(Status)> done);
   Result<std::vector<Record*>> namespace_targets(uint64_t session, const Query& query);
   Result<std::vector<Record*>> erase_targets(const ModelState& model, const Query& query);
@@ -474,6 +459,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   bool spills_lacked_memory_ = false;  ///< some were given up, since a drain last looked
   std::unique_ptr<boost::asio::steady_timer> retry_timer_;
   std::shared_ptr<SpillBatch> packing_, writing_;
+  std::vector<EraseJob*> erases_;  ///< between two of their steps
+  std::vector<std::function<void()>> after_erase_;  ///< commits, erases
   Parts left_files_;  ///< that are to go and could not: every erase tries them again
   std::deque<PinnedName> unsynced_;  ///< spilled, folders not yet synced
   bool syncing_ = false, spill_timer_armed_ = false, making_ready_ = false;

@@ -14,6 +14,7 @@ struct CacheCore::Impl::OpenPlan {
   // Made on the way.
   std::shared_ptr<const Codec> codec;
   std::vector<CodingReport> reports;
+  Id profile_id;
   bool records_durable = false;
 };
 
@@ -158,7 +159,8 @@ Result<CacheCore::Impl::OpenPlan> CacheCore::Impl::plan_open(const std::string& 
   }
   KV_RETURN_IF_ERROR(validate(*plan.spec, plan.profile->block_tokens));
   KV_RETURN_IF_ERROR(validate(*plan.profile, *plan.spec));
-  bool same = in_force && known->realm->realm.profile == plan.profile->id();
+  bool same = in_force && (plan.profile == known->realm->profile ||
+                           plan.profile->id() == known->realm->realm.profile);
   plan.write_records = !same || (ssd_ && !known->records_durable);
   if (plan.write_records) ++plan.serial;
   return plan;
@@ -192,17 +194,20 @@ void CacheCore::Impl::run_open(std::shared_ptr<OpenJob> job) {
   struct Coder {
     Result<std::shared_ptr<const Codec>> codec;
     std::vector<CodingReport> reports;
+    Id profile_id;
   };
   on_worker([plan] {
-    return Coder{Codec::create(*plan.spec, plan.profile), part_reports(*plan.spec, *plan.profile)};
+    return Coder{Codec::create(*plan.spec, plan.profile), part_reports(*plan.spec, *plan.profile),
+                 plan.profile->id()};
   }, [this, plan, job](Coder coder) mutable {
     if (!coder.codec.ok()) return job->call->fail(coder.codec.status());
     plan.codec = *coder.codec;
     plan.reports = std::move(coder.reports);
+    plan.profile_id = coder.profile_id;
     if (!ssd_ || !plan.write_records || writes_hang()) return finish_open(plan, *job);
     auto stored = models_.find({plan.ns, plan.spec->fingerprint});
     std::shared_ptr<ModelState> model = stored == models_.end() ? nullptr : stored->second;
-    ModelRecord record{plan.ns, *plan.spec, plan.profile->id(), plan.serial};
+    ModelRecord record{plan.ns, *plan.spec, plan.profile_id, plan.serial};
     auto end = [this, plan, job](Status s) mutable {
       if (job->ended) return;
       job->ended = true;
@@ -219,7 +224,7 @@ void CacheCore::Impl::finish_open(const OpenPlan& plan, OpenJob& job) {
   auto made = std::make_shared<ModelState>();
   std::string ns = plan.ns;
   auto reports = plan.reports;
-  Realm realm{plan.ns, plan.spec->fingerprint, plan.profile->id()};
+  Realm realm{plan.ns, plan.spec->fingerprint, plan.profile_id};
   auto state = index_.realm(realm, plan.spec, plan.profile);
   index_.relink(*state, Id{});  // stored before its profile or model record was lost
   for (RealmState* other : index_.realms_of(plan.ns, plan.spec->fingerprint)) {

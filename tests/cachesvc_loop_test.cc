@@ -37,6 +37,36 @@ class LoopTest : public ::testing::Test {
     client_->core->reserve(client_->session, request, soon(),
                            [this](Result<ReserveReply> r) { reserved_ = std::move(r); });
   }
+  void begin_erase(const Sequence& which, std::optional<Result<uint64_t>>& erased) {
+    client_->core->erase(client_->session, bench_->opened.model, {which, {}}, soon(),
+                         [&erased](Result<uint64_t> n) { erased = std::move(n); });
+  }
+  // Tokens that a lookup finds, at once: no handler runs for it.
+  uint32_t found(const Sequence& tokens) {
+    uint32_t out = 0;
+    client_->core->lookup(client_->session, bench_->opened.model, {plus_one(tokens), {}}, soon(),
+                          [&](Result<LookupReply> r) { out = r->tokens; });
+    return out;
+  }
+  uint64_t index_bytes() const { return held(ChargeKind::index); }
+  // One block, put while the loop runs its handlers one by one, and its commit begun.
+  bool put_beside(const Sequence& tokens, std::optional<Result<CommitReply>>& committed) {
+    auto reserved = bench_->reserve(tokens);
+    if (!reserved.ok() || reserved->needs.size() != 1) return false;
+    PutRequest request =
+        make_put(bench_->model, 16, tokens, reserved->needs[0], reserved->reservation);
+    std::optional<Status> put;
+    auto& core = *client_->core;
+    core.put(client_->session, std::move(request), nullptr, soon(), [&](Status s) { put = s; });
+    for (int i = 0; i < 100 && !put; ++i) {
+      client_->run_workers();
+      client_->loop.restart();
+      client_->loop.poll_one();
+    }
+    core.commit(client_->session, reserved->reservation, Durability::spilled, soon(),
+                [&](Result<CommitReply> r) { committed = std::move(r); });
+    return put && put->ok();
+  }
   // Runs the loop alone until that is answered. Returns: the most that one handler gave back.
   uint64_t longest_step() {
     uint64_t most = 0, before = held();
@@ -102,6 +132,88 @@ TEST_F(LoopTest, WhatAnEraseTakesAWorkerFrees) {
   EXPECT_EQ(held(), 0u);
   client_->run_loop();
   EXPECT_TRUE(erased.has_value());
+}
+
+TEST_F(LoopTest, ErasesInSteps) {
+  constexpr uint64_t kBlocks = 200, kMostErased = 32;
+  TempDir dir;
+  open(small_options(dir.store()));
+  auto tokens = fresh(kBlocks * 16);
+  ASSERT_TRUE(bench_->store(tokens, Durability::spilled).ok());
+  client_->run();
+  std::optional<Result<uint64_t>> erased;
+  uint64_t before = index_bytes(), block = before / kBlocks, steps = 0;
+  begin_erase({}, erased);
+  do {
+    EXPECT_LE(before - index_bytes(), kMostErased * block);
+    steps += index_bytes() < before;
+    before = index_bytes();
+    client_->loop.restart();
+  } while (client_->loop.poll_one() > 0);
+  EXPECT_GE(steps, kBlocks / kMostErased);
+  client_->run();
+  ASSERT_TRUE(erased && erased->ok());
+  EXPECT_EQ(**erased, kBlocks);
+  EXPECT_EQ(bench_->stat("ram_objects") + bench_->stat("ssd_objects"), 0u);
+  EXPECT_EQ(held(), 0u);
+  client_.reset();
+  open(small_options(dir.store()));
+  EXPECT_EQ(bench_->stat("recovered_objects"), 0u) << "a file is left";
+}
+
+// Others are served between the steps of an erase; what they commit meanwhile waits for its end,
+// and stays, its file too.
+TEST_F(LoopTest, WhatIsCommittedDuringAnEraseStays) {
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  options.spill_when = SpillWhen::evict;  // only what is asked for
+  open(options);
+  auto one = fresh(16), large = fresh(1200 * 16);
+  ASSERT_TRUE(bench_->store(one, Durability::spilled).ok());
+  ASSERT_TRUE(bench_->store(large).ok());
+  client_->run();
+  std::optional<Result<uint64_t>> erased_one, erased, again;
+  begin_erase(one, erased_one);
+  begin_erase({}, erased);
+  begin_erase({}, again);
+  std::optional<Result<CommitReply>> committed;
+  ASSERT_TRUE(put_beside(one, committed));
+  ASSERT_GT(found(large), 0u) << "the erase was over before";
+  EXPECT_EQ(found(one), 0u);
+  EXPECT_FALSE(committed.has_value());
+  client_->run();
+  ASSERT_TRUE(erased && erased->ok() && erased_one && erased_one->ok() && again && again->ok());
+  EXPECT_EQ(**erased + **again, 1200u) << "they went one by one";
+  ASSERT_TRUE(committed && committed->ok());
+  EXPECT_EQ((*committed)->level, Durability::spilled);
+  EXPECT_EQ(found(large), 0u);
+  EXPECT_EQ(found(one), 16u);
+  client_.reset();
+  open(options);
+  EXPECT_EQ(bench_->fetch(plus_one(one))->tokens, 16u) << "its file is gone";
+  EXPECT_EQ(bench_->stat("recovered_objects"), 1u);
+}
+
+// On blocks that an erase has still to take: they are lost by then, and the commit says so.
+TEST_F(LoopTest, ACommitOnWhatAnEraseTakesNamesIt) {
+  open(small_options());
+  auto large = fresh(300 * 16);
+  ASSERT_TRUE(bench_->store(large).ok());
+  auto longer = large;
+  for (Token t : fresh(16)) longer.push_back(t);
+  std::optional<Result<uint64_t>> erased;
+  std::optional<Result<CommitReply>> committed;
+  begin_erase({}, erased);
+  ASSERT_GT(found(large), 0u) << "the erase was one step";
+  uint64_t reservation = put_all(longer);  // pumps the loop: the erase ends
+  client_->core->commit(client_->session, reservation, Durability::accepted, soon(),
+                        [&](Result<CommitReply> r) { committed = std::move(r); });
+  client_->run();
+  ASSERT_TRUE(erased && erased->ok() && committed && committed->ok());
+  EXPECT_EQ(**erased, 300u);
+  EXPECT_EQ((*committed)->lost.size(), 1u) << "the first lost block";
+  EXPECT_EQ(found(longer), 0u);
+  EXPECT_EQ(bench_->stat("ram_objects"), 0u);
 }
 
 TEST_F(LoopTest, WhatAnAbortDropsAWorkerFrees) {
