@@ -67,6 +67,7 @@ void CacheCore::Impl::close() noexcept {
   budget_timer_.reset();
   after_reconcile_.clear();
   after_erase_.clear();
+  end_erases();
   // Its end waits for the device, so it comes where the device's other work is done.
   ssd_.reset();
   if (ssd_end_) ssd_queue_->submit(std::move(ssd_end_));

@@ -8,8 +8,8 @@ namespace kv {
 namespace {
 
 constexpr size_t kErasedAtATime = 32;  // objects of one handler
-constexpr size_t kFilesAtATime = 256;   // of one job
-static_assert(kFilesAtATime % kErasedAtATime == 0);
+constexpr size_t kUnlinkedAtATime = 256;  // files of one job
+static_assert(kUnlinkedAtATime % kErasedAtATime == 0);
 
 uint64_t microseconds(Clock::duration time) {
   return static_cast<uint64_t>(
@@ -36,7 +36,7 @@ struct CacheCore::Impl::EraseJob {
   std::string ns;
   std::vector<PinnedName> targets;
   size_t next = 0;         // of the targets
-  Tasks tasks;             // unlinks of files left before, of each kFilesAtATime targets, the last
+  Tasks tasks;             // unlinks: of files left before, of each part of the targets; the last
   size_t left_files = 0;   // parts of those before
   std::vector<std::shared_ptr<Unlinks>> unlinks;  // of the tasks, but the last; until submitted
   std::shared_ptr<std::vector<RamObject>> freed;  // by `trim`
@@ -156,7 +156,7 @@ void CacheCore::Impl::prepare_erase(EraseJob& job, const std::vector<Record*>& t
   if (!ssd_) return;
   Parts parts;
   for (const Record* r : targets) {
-    if (parts.empty() || parts.back().size() == kFilesAtATime) parts.emplace_back();
+    if (parts.empty() || parts.back().size() == kUnlinkedAtATime) parts.emplace_back();
     parts.back().push_back(r->name);
   }
   std::set<const Record*> own;
@@ -190,9 +190,9 @@ void CacheCore::Impl::erase_step(const std::shared_ptr<EraseJob>& job) noexcept 
     if (r->ram) job->freed->push_back(r->ram);
     index_.remove(*r);
   }
-  bool part_ends = job->next == job->targets.size() || job->next % kFilesAtATime == 0;
+  bool part_ends = job->next == job->targets.size() || job->next % kUnlinkedAtATime == 0;
   if (ssd_ && job->next > 0 && part_ends) {
-    submit_part(*job, job->left_files + (job->next - 1) / kFilesAtATime);
+    submit_part(*job, job->left_files + (job->next - 1) / kUnlinkedAtATime);
   }
   if (job->next < job->targets.size()) {
     return post_surely(loop_, job->memory, [weak = weak_from_this(), job] {
@@ -205,9 +205,20 @@ void CacheCore::Impl::erase_step(const std::shared_ptr<EraseJob>& job) noexcept 
   }
   std::erase(erases_, job.get());
   check_commit_waits();
-  auto waiting = std::exchange(after_erase_, {});
-  for (auto& call : waiting) (void)if_memory(call);  // it answers when it is dropped
+  for (auto& call : std::exchange(after_erase_, {})) {  // each a step of its own
+    bool posted = if_memory([&] { later(call); });
+    if (!posted) (void)if_memory(call);  // it answers when it is dropped
+  }
   if (!opening_) release_realms();
+}
+
+// The core closes: what has begun is done, behind all other work of the SSD.
+void CacheCore::Impl::end_erases() noexcept {
+  for (EraseJob* job : std::exchange(erases_, {})) {
+    for (auto& task : job->tasks) {
+      if (task) ssd_queue_->submit(std::move(task));
+    }
+  }
 }
 
 bool CacheCore::Impl::erasing(const std::string& ns) const {
@@ -337,6 +348,14 @@ void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
   draining_ = true;
   if (call->finished()) return;
   if (!ssd_) return call->finish(Status());
+  drain_now(call);
+}
+
+void CacheCore::Impl::drain_now(std::shared_ptr<Call<Status>> call) {
+  if (call->finished()) return;
+  if (!erases_.empty()) {  // commits wait for them: those come first
+    return after_erase_.push_back([this, call] { drain_now(call); });
+  }
   for (const auto& [key, model] : models_) {
     bool retry = model->realm && !model->records_durable && !model->records_writing;
     if (retry) write_records(*model);

@@ -328,6 +328,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void submit_part(EraseJob& job, size_t part) noexcept;
   void erase_step(const std::shared_ptr<EraseJob>& job) noexcept;
   bool erasing(const std::string& ns) const;
+  void end_erases() noexcept;
   using Tasks = std::vector<std::shared_ptr<WorkerTask>>;
   struct Unlinks;
   using Parts = std::list<std::vector<ObjectName>>;
@@ -339,6 +340,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
   StatsReply stats_now(const SsdStats& ssd) const;
   void drain(Deadline deadline, Done<Status> done);
+  void drain_now(std::shared_ptr<Call<Status>> call);
   void end_drain(std::shared_ptr<Call<Status>> call, bool again);
   void check_drained() noexcept;
 
@@ -460,7 +462,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::unique_ptr<boost::asio::steady_timer> retry_timer_;
   std::shared_ptr<SpillBatch> packing_, writing_;
   std::vector<EraseJob*> erases_;  ///< between two of their steps
-  std::vector<std::function<void()>> after_erase_;  ///< commits, erases
+  std::vector<std::function<void()>> after_erase_;  ///< commits, erases, drains
   Parts left_files_;  ///< that are to go and could not: every erase tries them again
   std::deque<PinnedName> unsynced_;  ///< spilled, folders not yet synced
   bool syncing_ = false, spill_timer_armed_ = false, making_ready_ = false;

@@ -349,12 +349,12 @@ TEST(LoopWatch, TimesAHandlerFromItsBeginByBothClocks) {
   for (Milliseconds before : {Milliseconds(0), Milliseconds(200)}) {
     SCOPED_TRACE(before.count());
     boost::asio::io_context io;
+    auto begin = LoopWatch::Clock::now();
     boost::asio::steady_timer timer(io, before);
     timer.async_wait([](boost::system::error_code) {
       std::this_thread::sleep_for(Milliseconds(30));
       spin_3ms();
     });
-    auto begin = LoopWatch::Clock::now();
     LoopWatch::run(io);
     auto all = LoopWatch::Clock::now() - begin;
     LoopWatch& watch = LoopWatch::of(boost::asio::any_io_executor(io.get_executor()));
@@ -413,7 +413,8 @@ TEST(LoopWatch, IsAGaugeOfTheCache) {
   EXPECT_GT(b.stat("loop_longest_cpu_us"), 0u);
   EXPECT_GT(b.stat("loop_handlers"), 5u);
   EXPECT_GT(b.stat("loop_handlers"), b.stat("loop_over_1ms"));
-  EXPECT_GE(b.stat("loop_over_1ms"), b.stat("loop_over_1ms_cpu"));
+  uint64_t of_the_processor = b.stat("loop_over_1ms_cpu");
+  EXPECT_GE(b.stat("loop_over_1ms"), of_the_processor);
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ class LoopTest : public ::testing::Test {
   }
   uint64_t index_bytes() const { return held(ChargeKind::index); }
   // One block, put while the loop runs its handlers one by one, and its commit begun.
-  bool put_beside(const Sequence& tokens, std::optional<Result<CommitReply>>& committed) {
+  bool put_beside(const Sequence& tokens, Durability level,
+                  std::optional<Result<CommitReply>>& committed) {
     auto reserved = bench_->reserve(tokens);
     if (!reserved.ok() || reserved->needs.size() != 1) return false;
     PutRequest request =
@@ -63,7 +64,7 @@ class LoopTest : public ::testing::Test {
       client_->loop.restart();
       client_->loop.poll_one();
     }
-    core.commit(client_->session, reserved->reservation, Durability::spilled, soon(),
+    core.commit(client_->session, reserved->reservation, level, soon(),
                 [&](Result<CommitReply> r) { committed = std::move(r); });
     return put && put->ok();
   }
@@ -177,7 +178,7 @@ TEST_F(LoopTest, WhatIsCommittedDuringAnEraseStays) {
   begin_erase({}, erased);
   begin_erase({}, again);
   std::optional<Result<CommitReply>> committed;
-  ASSERT_TRUE(put_beside(one, committed));
+  ASSERT_TRUE(put_beside(one, Durability::spilled, committed));
   ASSERT_GT(found(large), 0u) << "the erase was over before";
   EXPECT_EQ(found(one), 0u);
   EXPECT_FALSE(committed.has_value());
@@ -192,6 +193,41 @@ TEST_F(LoopTest, WhatIsCommittedDuringAnEraseStays) {
   open(options);
   EXPECT_EQ(bench_->fetch(plus_one(one))->tokens, 16u) << "its file is gone";
   EXPECT_EQ(bench_->stat("recovered_objects"), 1u);
+}
+
+// What a commit waits for, a drain that comes after it waits for too.
+TEST_F(LoopTest, ADrainWritesWhatWaitsForAnErase) {
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  options.spill_when = SpillWhen::evict;
+  open(options);
+  auto one = fresh(16), large = fresh(1200 * 16);
+  ASSERT_TRUE(bench_->store(large).ok());
+  std::optional<Result<uint64_t>> erased;
+  std::optional<Result<CommitReply>> committed;
+  std::optional<Status> drained;
+  begin_erase({}, erased);
+  ASSERT_TRUE(put_beside(one, Durability::accepted, committed));
+  ASSERT_FALSE(committed.has_value()) << "the erase was over before";
+  client_->core->drain(soon(), [&](Status s) { drained = s; });
+  client_->run();
+  ASSERT_TRUE(committed && committed->ok() && drained && drained->ok());
+  client_.reset();
+  open(options);
+  EXPECT_EQ(bench_->fetch(plus_one(one))->tokens, 16u);
+}
+
+TEST_F(LoopTest, AnEraseThatHasBegunIsDoneWhenTheCoreCloses) {
+  TempDir dir;
+  open(small_options(dir.store()));
+  ASSERT_TRUE(bench_->store(fresh(600 * 16), Durability::spilled).ok());
+  client_->run();
+  std::optional<Result<uint64_t>> erased;
+  begin_erase({}, erased);
+  ASSERT_GT(index_bytes(), 0u) << "it was one step";
+  client_.reset();
+  open(small_options(dir.store()));
+  EXPECT_EQ(bench_->stat("recovered_objects"), 0u);
 }
 
 // On blocks that an erase has still to take: they are lost by then, and the commit says so.
