@@ -163,8 +163,9 @@ TEST_F(MemoryTest, AWaitForRoomThatHasEndedIsAnswered) {
     } catch (const std::bad_alloc&) {
     }
   };
+  const int64_t own = 12;  // the first are those of the wait itself: every one, in every build
   int64_t failed = 0;
-  for (int64_t n = 1, failures = 1; failures > 0; n += stride(true)) {
+  for (int64_t n = 1, failures = 1; failures > 0; n += n < own ? 1 : stride(true)) {
     SCOPED_TRACE(n);
     for (int i = 0; gauges()["ram_used_bytes"] < o.ram_budget_bytes * 4 / 5; ++i) {  // all dirty
       ASSERT_LT(i, 1'000);
@@ -198,7 +199,7 @@ TEST_F(MemoryTest, AWaitForRoomThatHasEndedIsAnswered) {
     }
     ASSERT_TRUE(erase({}).ok());  // some are on the SSD by now, and would just go
   }
-  EXPECT_GT(failed, 5);
+  EXPECT_GE(failed, own);
   expect_empty();
 }
 
