@@ -5,8 +5,8 @@
 // what the kernel gave the processor to meanwhile included; over_1ms_cpu: of the processor; and of
 // the longest since the daemon's start (made for each benchmark, so with what it needed before)
 // wall_us, and cpu_us: the longest that one took of the processor. Entries, of 4 bit: blocks:12 is
-// 3,072 tokens of 32 layers, 8 kv heads of 128, blocks:64 is 16,384 of SmolLM2's geometry. The
-// directory is made under TMPDIR.
+// 3,072 tokens of 32 layers, 8 kv heads of 128, blocks:64 is 16,384 of SmolLM2's geometry,
+// blocks:512 is 131,072 of 12 layers, one kv head of 64. The directory is made under TMPDIR.
 #include <benchmark/benchmark.h>
 
 #include "tests/cachesvc_server.h"
@@ -17,6 +17,7 @@ namespace {
 constexpr uint32_t kBlockTokens = 256;
 
 ModelSpec model_of_blocks(int64_t blocks) {
+  if (blocks == 512) return model_of(std::vector<LayerSpec>(12, LayerSpec{{full_part(1, 64)}}));
   bool large = blocks == 12;
   return model_of(std::vector<LayerSpec>(
       large ? 32 : 30, LayerSpec{{large ? full_part(8, 128) : full_part(3, 64)}}));
@@ -106,7 +107,7 @@ class Service {
 };
 
 void measured(benchmark::internal::Benchmark* b) {
-  b->ArgName("blocks")->Arg(12)->Arg(64)->Iterations(6)->Unit(benchmark::kMillisecond)
+  b->ArgName("blocks")->Arg(12)->Arg(64)->Arg(512)->Iterations(6)->Unit(benchmark::kMillisecond)
       ->UseRealTime();
 }
 

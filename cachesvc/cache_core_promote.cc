@@ -120,7 +120,7 @@ void CacheCore::Impl::promote(Record& record, Charge stored, Charge promotion,
   if (promoting(record)) return join_promotion(record, std::move(done));
   Promotion p;
   p.serial = record.serial;
-  p.pins = pin_all(index_.path_to(record));
+  p.pins = pin_all({&record});  // its ancestors stay with it; the batch pins the hit's others
   p.waiters.push_back(std::move(done));
   auto job = p.job = std::make_shared<ReadJob>();
   job->ssd = ssd_;

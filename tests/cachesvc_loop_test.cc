@@ -299,6 +299,31 @@ TEST_F(LoopTest, WhatAFrameNeedsAWorkerAllocates) {
   EXPECT_EQ(staging->body.size(), 1u << 20);
 }
 
+// As much to do for each block of a long prompt as for one of a short one.
+TEST_F(LoopTest, APromotionPinsNoPathOfItsOwn) {
+  constexpr uint64_t kBlocks = 64;
+  TempDir dir;
+  open(small_options(dir.store()));
+  auto tokens = fresh(kBlocks * 16);
+  ASSERT_TRUE(bench_->store(tokens, Durability::durable).ok());
+  client_.reset();
+  open(small_options(dir.store()));
+  FetchRequest request;
+  request.model = bench_->opened.model;
+  request.query.tokens = plus_one(tokens);
+  std::optional<Result<FetchReply>> fetched;
+  client_->hangs = true;
+  client_->core->fetch(client_->session, request, soon(),
+                       [&](Result<FetchReply> r) { fetched = std::move(r); });
+  EXPECT_EQ(bench_->stat("promotions"), kBlocks);
+  EXPECT_EQ(bench_->stat("pins"), 2 * kBlocks) << "one of the hit, one of each read";
+  client_->hangs = false;
+  client_->run();
+  ASSERT_TRUE(fetched && fetched->ok());
+  EXPECT_EQ((*fetched)->tokens, kBlocks * 16);
+  EXPECT_EQ(bench_->stat("pins"), kBlocks) << "of the lease";
+}
+
 // Two stores of the same: what the second brings is of no use, and what the first brought is held
 // by the index alone.
 TEST_F(LoopTest, WhatACommitDoesNotTakeAWorkerFrees) {
