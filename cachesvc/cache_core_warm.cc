@@ -49,7 +49,8 @@ void CacheCore::Impl::warm_start() {
 void CacheCore::Impl::keep_ready() {
   bool wanted = ssd_ && index_.size() > 0 && promotions_.empty() && !making_ready_;
   if (!wanted || !pool_->lacks_ready(options_.ready_bytes)) return;
-  auto job = task([pool = pool_, bytes = options_.ready_bytes] {
+  auto job = task([ssd = ssd_, pool = pool_, bytes = options_.ready_bytes] {
+    ssd->make_ready();  // first: every file that is read waits for it
     pool->make_ready(bytes);
     return true;
   }, [this](bool) { making_ready_ = false; });

@@ -10,6 +10,7 @@ namespace kv {
 namespace {
 
 constexpr size_t kHugePageBytes = 2 << 20;
+constexpr size_t kLeastPageBytes = 4096;
 
 uint8_t* map_buffer() {
   constexpr size_t kMapped = kReadBufferBytes + kHugePageBytes;  // aligned, whatever comes
@@ -29,14 +30,48 @@ uint8_t* map_buffer() {
 uint8_t* ReadBuffers::take() {
   {
     std::lock_guard lock(mutex_);
+    ++held_;
     if (count_ > 0) return waiting_[--count_];
   }
-  return map_buffer();
+  try {
+    return map_buffer();
+  } catch (...) {
+    std::lock_guard lock(mutex_);
+    --held_;
+    throw;
+  }
+}
+
+bool ReadBuffers::one_more() {
+  {
+    std::lock_guard lock(mutex_);
+    if (count_ + held_ >= kKeptReadBuffers) return false;
+    ++held_;
+  }
+  uint8_t* data = nullptr;
+  try {
+    data = map_buffer();
+  } catch (const std::bad_alloc&) {
+    std::lock_guard lock(mutex_);
+    --held_;
+    return false;
+  }
+  for (size_t at = 0; at < kReadBufferBytes; at += kLeastPageBytes) {
+    static_cast<volatile uint8_t*>(data)[at] = 0;
+  }
+  give(data);
+  return true;
+}
+
+void ReadBuffers::make_ready() noexcept {
+  while (one_more()) {
+  }
 }
 
 void ReadBuffers::give(uint8_t* data) {
   {
     std::lock_guard lock(mutex_);
+    --held_;
     if (count_ < kKeptReadBuffers) {
       waiting_[count_++] = data;
       return;

@@ -180,6 +180,8 @@ class SsdTier {
   /// quarantined and forgotten); unsupported (another format version or key; it stays); what
   /// `place` returned (not corruption: that would be the file's).
   virtual Result<FileImage> read(const ObjectName& name, const PlacePayload& place = {}) = 0;
+  /// Memory that the first reads go through is there afterwards, or what there is. Any thread.
+  virtual void make_ready() noexcept = 0;
 
   /// To verify the whole store, file by file: the next files (objects, profiles and model records;
   /// at least one, at most `most`) in the order of their names after `name`, with their lengths;

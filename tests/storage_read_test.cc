@@ -2,10 +2,13 @@
 // whether the page cache has them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 
+#include "storage/read_buffers.h"
 #include "storage/ssd_tier.h"
 #include "tests/storage_testing.h"
 
@@ -74,6 +77,31 @@ TEST(Files, AStreamAlsoReadsWhatIsNotAligned) {
   Status status = read_all(posix_files(), *fd, read, 4'097);
   ASSERT_TRUE(status.ok()) << status.to_string();
   EXPECT_EQ(Bytes::adopt(read), bytes.slice(4'097, 5'001));
+}
+
+// What a page's first touch takes is taken before: none of its kind is left to the reads.
+TEST(ReadBuffers, WhatIsMadeReadyIsThere) {
+  auto faults = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_minflt;
+  };
+  auto read_through_all = [&](ReadBuffers& buffers) {
+    std::vector<std::unique_ptr<ReadBuffers::Hold>> held;
+    for (size_t i = 0; i < kKeptReadBuffers; ++i) {
+      held.push_back(std::make_unique<ReadBuffers::Hold>(buffers));
+    }
+    long before = faults();
+    for (auto& hold : held) std::fill(hold->span().begin(), hold->span().end(), 1);
+    return faults() - before;
+  };
+  ReadBuffers ready, fresh;
+  ready.make_ready();
+  ready.make_ready();  // all are there
+  long with = read_through_all(ready), without = read_through_all(fresh);
+  EXPECT_LT(with, static_cast<long>(kKeptReadBuffers)) << "a page each at least";
+  EXPECT_GE(without, static_cast<long>(2 * kKeptReadBuffers));
+  EXPECT_EQ(read_through_all(ready), 0);
 }
 
 // Of a file of several requests, the memory for its payload told by the caller.
