@@ -304,10 +304,15 @@ struct CacheCore::Impl::FetchBatch {
 
 void CacheCore::Impl::fetch_promote(std::shared_ptr<FetchCall> f, const Hit& hit) {
   auto batch = std::make_shared<FetchBatch>();
-  std::vector<Record*> used;
+  std::vector<Record*> used, packed, plain;
   for (const Hit::Use& u : hit.uses) {
     used.push_back(u.record);
-    if (!u.record->ram) batch->wanted.push_back({u.record->name, u.record->serial});
+    if (u.record->ram) continue;
+    // Those that a processor has to unpack first: the others are read meanwhile.
+    (u.record->file_bytes < u.record->payload_bytes ? packed : plain).push_back(u.record);
+  }
+  for (const auto* some : {&packed, &plain}) {
+    for (const Record* r : *some) batch->wanted.push_back({r->name, r->serial});
   }
   batch->pins = pin_all(used);
   Room room;

@@ -330,5 +330,38 @@ TEST(Spill, CodesArePackedWhereTheSsdIsScarceOrWritesHaveABudget) {
   }
 }
 
+// It takes a processor's time, which the reads of the others can overlap.
+TEST(Spill, WhatHasToBeUnpackedIsReadFirst) {
+  TempDir dir;
+  std::mt19937 rng(31);
+  auto tokens = random_tokens(rng, 3 * 16 + 15);  // the tail's rows are exact, so they are packed
+  CacheOptions options = small_options(dir.store());
+  options.coding.k_bits = options.coding.v_bits = 4;
+  std::string tail;
+  {
+    Stepped client(options);
+    auto b = Bench::open(client, plain_model());
+    ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
+    auto hit = b.fetch(plus_one(tokens));
+    ASSERT_TRUE(hit.ok());
+    tail = relative_path(hit->lease.prefix().objects.back().object->name);
+  }
+  FaultFiles files;
+  std::vector<std::string> read;
+  files.script = [&](const char* call, const std::string& path) -> Status {
+    if (call == std::string("open_read")) read.push_back(path);
+    return {};
+  };
+  options.ssd_files = &files;
+  Stepped client(options);
+  auto b = Bench::open(client, plain_model());
+  read.clear();  // the start's
+  auto hit = b.fetch(plus_one(tokens));
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->tokens, tokens.size());
+  ASSERT_EQ(read.size(), 4u);
+  EXPECT_EQ(read.front(), dir.store() + "/" + tail);
+}
+
 }  // namespace
 }  // namespace kv
