@@ -161,19 +161,19 @@ json tokenize(const Network& network, const std::string& path) {
 }
 
 Result<std::unique_ptr<Generator>> open(std::unique_ptr<Network> network, const Options& options,
-                                        std::unique_ptr<Client>& client) {
-  KV_ASSIGN_OR_RETURN(client, make_client(options));
+                                        Client& client) {
   KV_ASSIGN_OR_RETURN(CodingOptions coding, coding_of(options));
-  return Generator::open(std::move(network), *client, coding, soon());
+  return Generator::open(std::move(network), client, coding, soon());
 }
 
 int serve(const Options& options) {
+  auto made = make_client(options);  // an embedded cache starts while the model is loaded
   auto network = make_network(options);
-  if (!network.ok()) {
-    std::cout << error(network.status()) << std::endl;
+  if (!made.ok() || !network.ok()) {
+    std::cout << error(made.ok() ? network.status() : made.status()) << std::endl;
     return 1;
   }
-  std::unique_ptr<Client> client;
+  std::unique_ptr<Client> client = std::move(*made);
   std::unique_ptr<Generator> generator;
   std::string line;
   while (std::getline(std::cin, line)) {
@@ -184,7 +184,7 @@ int serve(const Options& options) {
       continue;
     }
     if (!generator) {
-      auto opened = open(std::move(*network), options, client);
+      auto opened = open(std::move(*network), options, *client);
       if (!opened.ok()) {
         std::cout << error(opened.status()) << std::endl;
         return 1;
