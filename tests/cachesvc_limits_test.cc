@@ -53,6 +53,32 @@ TEST_F(ServerTest, ALongReplyIsManySteps) {
   EXPECT_GE(b.stat("loop_handlers") - before, (16u << 20) / kTurnBytes);
 }
 
+// Bursts that each use up a turn (the daemon is stopped meanwhile, to find each whole) give a frame
+// no more time than others have.
+TEST_F(ServerTest, AFrameThatComesInWholeTurnsIsCutInTimeToo) {
+  constexpr auto kPause = std::chrono::milliseconds(400);
+  constexpr size_t kBody = 1u << 20;  // 8 turns: 3.2 s in pauses, where 1.8 s are given
+  start({"--set", "server.progress_timeout=800ms", "--set", "server.max_put=1MiB"});
+  RawPeer peer(socket());
+  peer.hello();
+  ASSERT_TRUE(peer.send(encode_frame_header({1, FrameType::put, 2, kBody, 0})));
+  Deadline deadline = soon();
+  while (stat("ram_staging_bytes") == 0) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  const std::vector<uint8_t> turn(kTurnBytes);
+  size_t sent = 0;
+  for (; sent < kBody; sent += kTurnBytes) {
+    std::this_thread::sleep_for(kPause);
+    ASSERT_EQ(::kill(daemon_->pid(), SIGSTOP), 0);
+    bool open = peer.send(turn);
+    ASSERT_EQ(::kill(daemon_->pid(), SIGCONT), 0);
+    if (!open) break;
+    (void)stat("sessions");  // answered after the turn: the next one finds the socket empty
+  }
+  EXPECT_LT(sent, kBody) << "all of it was taken";
+  EXPECT_FALSE(peer.receive().has_value()) << "after " << sent;
+  wait_for("ram_staging_bytes", 0);
+}
+
 // A peer that is owed more than its socket takes and reads nothing holds up the end of the drain.
 void owe_replies(RawPeer& peer, Client& client, std::mt19937& rng) {
   ModelSpec model = model_of(std::vector<LayerSpec>(8, LayerSpec{{full_part(8, 128)}}));
