@@ -38,7 +38,7 @@ namespace {
 
 constexpr Milliseconds kWithoutMemory{10};  // before the next try
 constexpr uint64_t kScarceShare = 4;        // the SSD is scarce with less than limit / 4 left
-constexpr size_t kSyncedAtATime = 1024;     // records of one handler
+constexpr size_t kSyncedAtATime = 64;       // records of one handler
 
 struct Packed {
   Image image;

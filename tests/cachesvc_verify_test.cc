@@ -214,6 +214,106 @@ TEST_F(Scrub, GivesWayToPromotes) {
   EXPECT_EQ(served, 64u);
 }
 
+// After a start all files are to be synced, and a sync marks them in many steps of the loop, in the
+// order in which they were written. `late_`, the last one, is found damaged and written anew.
+class ScrubInSync : public Scrub {
+ protected:
+  void SetUp() override {
+    Scrub::SetUp();
+    auto cache = open_cache(options(0, true));
+    auto b = Bench::open(*cache, model_);
+    for (const Sequence& tokens : {random_tokens(rng_, 700 * 16), late_}) {
+      ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
+    }
+    auto hit = b.fetch(plus_one(late_));
+    late_path_ = path(file_name(hit->lease.prefix().objects[0].object->name));
+    for (const auto& e : std::filesystem::recursive_directory_iterator(dir_.store())) {
+      bool file = e.path().parent_path().filename().string().size() == 1;
+      if (file && e.path() < late_path_) before_ = std::max<std::string>(before_, e.path());
+    }
+    ASSERT_FALSE(before_.empty());
+  }
+  // Until the scrubber has read this file; what it found waits for the loop.
+  void scrub_up_to(const std::string& file) {
+    client_ = std::make_unique<Stepped>(watching());
+    client_->hangs = true;
+    auto b = Bench::open(*client_, model_);
+    auto early = b.reserve(tokens_), late = b.reserve(late_);
+    ASSERT_TRUE(early.ok() && late.ok());
+    early_reservation_ = early->reservation;
+    late_reservation_ = late->reservation;
+    ASSERT_TRUE(b.client.prefetch(b.opened.model, {plus_one(late_), {}}, soon()).ok());
+    client_->hangs = false;
+    Deadline deadline = soon();
+    while (scrubbed_ != file) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      client_->run_loop();
+      client_->run_workers();
+    }
+  }
+  CacheOptions watching() {
+    faults_.script = [this](const std::string& call, const std::string& at) -> Status {
+      if (!recovered_) return {};
+      if (call == "open_read" && (at != late_path_ || std::exchange(promoted_, true))) {
+        scrubbed_ = at;
+        if (at == late_path_ && !std::exchange(damaged_, true)) testing::flip_byte(at, 3000);
+      }
+      if (call == "rename" && at == late_path_) renamed_ = true;
+      if (call == "sync_dir" && late_path_.starts_with(at + "/")) late_synced_ = renamed_;
+      return {};
+    };
+    CacheOptions o = scrubbing();
+    o.ssd_files = &faults_;
+    o.durable_group_delay = Milliseconds(0);
+    o.on_recovered = [this](const Recovery&) { recovered_ = true; };
+    return o;
+  }
+  void begin_commit(uint64_t reservation, std::optional<Durability>& level) {
+    client_->core->commit(client_->session, reservation, Durability::durable, soon(),
+                          [&level](const Result<CommitReply>& r) {
+      level = r.ok() ? r->level : Durability::none;
+    });
+  }
+  // One handler of the loop at a time, and every job at once.
+  template <typename Done>
+  void step_until(Done done) {
+    Deadline deadline = soon();
+    while (!done()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      client_->loop.restart();
+      client_->loop.poll_one();
+      client_->run_workers();
+    }
+  }
+  void expect_late_durable_only_when_synced() {
+    begin_commit(late_reservation_, late_level_);
+    EXPECT_TRUE(!late_level_ || late_synced_) << "answered at once";
+    step_until([&] { return late_level_.has_value(); });
+    EXPECT_EQ(late_level_, Durability::durable);
+    EXPECT_TRUE(late_synced_);
+  }
+
+  Sequence late_ = random_tokens(rng_, 16);
+  std::string late_path_, before_, scrubbed_;  // before_: what is scrubbed before it
+  bool promoted_ = false, damaged_ = false, renamed_ = false, late_synced_ = false;
+  FaultFiles faults_;
+  uint64_t early_reservation_ = 0, late_reservation_ = 0;
+  std::optional<Durability> early_level_, late_level_;
+  std::unique_ptr<Stepped> client_;
+};
+
+TEST_F(ScrubInSync, WhatIsWrittenAnewBetweenTwoStepsIsNotSynced) {
+  ASSERT_NO_FATAL_FAILURE(scrub_up_to(before_));
+  begin_commit(early_reservation_, early_level_);
+  step_until([&] { return early_level_.has_value(); });
+  ASSERT_TRUE(damaged_) << "after the sync's last step";
+  step_until([&] { return renamed_; });
+  client_->run_loop();
+  EXPECT_EQ(early_level_, Durability::durable);
+  ASSERT_FALSE(late_synced_) << "a second sync";
+  expect_late_durable_only_when_synced();
+}
+
 TEST_F(Verify, AFlippedBitInRamIsAMissWhereEveryUseIsVerified) {
   Stepped client(options(1));
   auto b = Bench::open(client, model_);
