@@ -296,7 +296,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void restore_state(const Recovery& found);
   void schedule_sync();
   void run_sync();
-  void synced(size_t count, uint64_t losses) noexcept;
+  void note_unsynced(Record& record);
+  void synced(size_t count) noexcept;
   void flush_touches();
   void note_touches(const std::vector<Record*>& records);
 
@@ -466,6 +467,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   Parts left_files_;  ///< that are to go and could not: every erase tries them again
   std::deque<PinnedName> unsynced_;  ///< spilled, folders not yet synced
   bool syncing_ = false, spill_timer_armed_ = false, making_ready_ = false;
+  uint64_t syncs_ = 0;  ///< begun
   uint64_t failed_syncs_ = 0;
   std::unique_ptr<boost::asio::steady_timer> sync_timer_, spill_timer_;
   std::vector<ObjectName> touched_;

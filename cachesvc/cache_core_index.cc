@@ -279,7 +279,6 @@ void ObjectIndex::drop_ssd(Record& record) {
   if (!record.on_ssd()) return;
   if (record.pins > 0) ssd_.unpin(record.key);
   KV_CHECK(ssd_.erase(record.key));
-  ++ssd_losses_;
   record.disk = Durability::none;
   record.file_bytes = 0;
   if (record.ram) ram_.set_dirty(record.key, true);

@@ -48,6 +48,7 @@ struct Record {
   Durability disk = Durability::none;  ///< none, spilled or durable
   uint64_t payload_bytes = 0;   ///< planes and states in memory
   uint64_t file_bytes = 0;      ///< at most; 0 while not on the SSD
+  uint64_t syncs_before = 0;    ///< begun before its file was known: later ones make it durable
   uint32_t pins = 0;
   uint32_t uses = 0;            ///< fetches that it served
   bool spill_queued = false;    ///< waits for the SSD or is being written
@@ -180,8 +181,6 @@ class ObjectIndex {
   void set_ssd(Record& record, Durability level, uint64_t file_bytes, uint64_t allocated_bytes,
                std::optional<uint64_t> recency = {});
   void drop_ssd(Record& record);
-  /// Files that drop_ssd() and remove() took from their records so far.
-  uint64_t ssd_losses() const { return ssd_losses_; }
   void pin(Record& record);
   void unpin(Record& record);
   void touch(const std::vector<Record*>& records);
@@ -247,7 +246,6 @@ class ObjectIndex {
   EvictionOrder ram_, ssd_;
   uint64_t next_serial_ = 1;
   uint64_t pins_ = 0;
-  uint64_t ssd_losses_ = 0;
 };
 
 /// What an object holds for a model's part groups, as holdings of the given place and common

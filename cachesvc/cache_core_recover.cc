@@ -161,7 +161,7 @@ bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last,
   if (r) {
     linked.push_back({r, &known});
     r->payload_bytes = known.unpacked_bytes;
-    unsynced_.push_back({r->name, r->serial});
+    note_unsynced(*r);
     if (o.name.kind != ObjectKind::snapshot) index_.relink(*realm, o.name.id);
     return true;
   }
@@ -170,7 +170,7 @@ bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last,
   r = index_.add_orphan(o, charge ? std::move(*charge) : std::move(none));
   Rollback no_orphan([&] { index_.remove(*r); });
   r->payload_bytes = known.unpacked_bytes;
-  unsynced_.push_back({r->name, r->serial});
+  note_unsynced(*r);
   index_.set_ssd(*r, Durability::spilled, known.file_bytes, known.allocated_bytes, known.recency);
   no_orphan.done();
   ++recovered_skipped_;

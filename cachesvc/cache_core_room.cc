@@ -54,7 +54,7 @@ bool CacheCore::Impl::leave_ram(Record& record) {
 
 // Its bytes were not written in time, but a file of its name is there: that one serves instead.
 void CacheCore::Impl::keep_file(Record& record) {
-  unsynced_.push_back({record.name, record.serial});
+  note_unsynced(record);
   index_.set_ssd(record, Durability::spilled, record.known_file_bytes,
                  record.known_allocated_bytes);
   if (!std::exchange(record.spill_queued, false)) return;

@@ -455,7 +455,7 @@ void CacheCore::Impl::item_written(const SpillItem& item, const PutResult& resul
   bool written = result.reached != Durability::none;
   bool known = if_memory([&] {
     if (!written) return check_known_file(*r);
-    if (result.reached == Durability::spilled) unsynced_.push_back(item.which);
+    if (result.reached == Durability::spilled) note_unsynced(*r);
     index_.set_ssd(*r, result.reached, result.allocated_bytes, result.allocated_bytes);
   });
   if (written && !known) {  // its file takes its place when it is evicted
@@ -502,26 +502,29 @@ void CacheCore::Impl::schedule_sync() {
 void CacheCore::Impl::run_sync() {
   if (syncing_ || !ssd_) return;
   on_ssd([ssd = ssd_] { return ssd->sync(); }, [this, count = unsynced_.size()](Status status) {
-    if (status.ok()) return synced(count, index_.ssd_losses());
+    if (status.ok()) return synced(count);
     ++failed_syncs_;
     write_failed(nullptr, status);
-    synced(0, index_.ssd_losses());
+    synced(0);
   });
   syncing_ = true;
+  ++syncs_;
+}
+
+void CacheCore::Impl::note_unsynced(Record& record) {
+  unsynced_.push_back({record.name, record.serial});
+  record.syncs_before = syncs_;
 }
 
 // The first `count` of unsynced_ are durable, some of them at a time: after a start they are all
-// there is. A record that lost its file meanwhile may have another by now, which this sync has not
-// seen: none of the rest is called durable then before the next.
-void CacheCore::Impl::synced(size_t count, uint64_t losses) noexcept {
-  if (losses != index_.ssd_losses()) count = 0;
+// there is. A record that lost its file may have another by now, which this sync has not seen.
+void CacheCore::Impl::synced(size_t count) noexcept {
   size_t now = std::min(count, kSyncedAtATime);
   for (; now > 0; --now, --count, unsynced_.pop_front()) {
     Record* r = find_pinned(unsynced_.front());
-    if (r && r->on_ssd()) r->disk = Durability::durable;
+    if (r && r->on_ssd() && r->syncs_before < syncs_) r->disk = Durability::durable;
   }
-  auto rest = [this, count, losses] { synced(count, losses); };
-  if (count > 0 && if_memory([&] { later(rest); })) return;
+  if (count > 0 && if_memory([&] { later([this, count] { synced(count); }); })) return;
   syncing_ = false;  // without memory the others wait for the next sync
   check_commit_waits();
   check_drained();

@@ -306,9 +306,18 @@ TEST_F(ScrubInSync, WhatIsWrittenAnewBetweenTwoStepsIsNotSynced) {
   ASSERT_NO_FATAL_FAILURE(scrub_up_to(before_));
   begin_commit(early_reservation_, early_level_);
   step_until([&] { return early_level_.has_value(); });
-  ASSERT_TRUE(damaged_) << "after the sync's last step";
-  step_until([&] { return renamed_; });
-  client_->run_loop();
+  ASSERT_TRUE(renamed_) << "after the sync's last step";
+  EXPECT_EQ(early_level_, Durability::durable);
+  ASSERT_FALSE(late_synced_) << "a second sync";
+  expect_late_durable_only_when_synced();
+}
+
+TEST_F(ScrubInSync, WhatIsWrittenBehindASyncIsNotSynced) {
+  ASSERT_NO_FATAL_FAILURE(scrub_up_to(late_path_));
+  begin_commit(early_reservation_, early_level_);
+  client_->run_loop();  // the loss; the sync is under way before the new file is packed
+  step_until([&] { return early_level_.has_value(); });
+  ASSERT_TRUE(renamed_) << "after the sync's last step";
   EXPECT_EQ(early_level_, Durability::durable);
   ASSERT_FALSE(late_synced_) << "a second sync";
   expect_late_durable_only_when_synced();
