@@ -304,19 +304,22 @@ struct CacheCore::Impl::FetchBatch {
 
 void CacheCore::Impl::fetch_promote(std::shared_ptr<FetchCall> f, const Hit& hit) {
   auto batch = std::make_shared<FetchBatch>();
+  const FetchCost cost = cost_of(*f, hit);
   std::vector<Record*> used, packed, plain;
   for (const Hit::Use& u : hit.uses) {
     used.push_back(u.record);
     if (u.record->ram) continue;
-    // Those that a processor has to unpack first: the others are read meanwhile.
-    (u.record->file_bytes < u.record->payload_bytes ? packed : plain).push_back(u.record);
+    // What a processor has to unpack first, the others are read meanwhile; but root first where it
+    // takes several windows, so that what was read serves if the rest can't be.
+    bool first = cost.reading <= f->window_bytes && u.record->file_bytes < u.record->payload_bytes;
+    (first ? packed : plain).push_back(u.record);
   }
   for (const auto* some : {&packed, &plain}) {
     for (const Record* r : *some) batch->wanted.push_back({r->name, r->serial});
   }
   batch->pins = pin_all(used);
   Room room;
-  room.stored = cost_of(*f, hit).missing;
+  room.stored = cost.missing;
   room.promotion = room.stored > 0 ? f->window_bytes : 0;
   with_room(room, f->deadline, [this, f, batch](Result<std::shared_ptr<RoomCharges>> room_or) {
     if (room_or.ok()) {
