@@ -56,9 +56,9 @@ TEST_F(ServerTest, ALongReplyIsManySteps) {
 // Bursts that each use up a turn (the daemon is stopped meanwhile, to find each whole) give a frame
 // no more time than others have.
 TEST_F(ServerTest, AFrameThatComesInWholeTurnsIsCutInTimeToo) {
-  constexpr auto kPause = std::chrono::milliseconds(400);
-  constexpr size_t kBody = 1u << 20;  // 8 turns: 3.2 s in pauses, where 1.8 s are given
-  start({"--set", "server.progress_timeout=800ms", "--set", "server.max_put=1MiB"});
+  constexpr auto kPause = std::chrono::milliseconds(600);
+  constexpr size_t kBody = 1u << 20;  // 8 turns: 4.8 s in pauses, where 3 s are given
+  start({"--set", "server.progress_timeout=2s", "--set", "server.max_put=1MiB"});
   RawPeer peer(socket());
   peer.hello();
   ASSERT_TRUE(peer.send(encode_frame_header({1, FrameType::put, 2, kBody, 0})));
