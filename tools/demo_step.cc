@@ -168,9 +168,13 @@ Result<std::unique_ptr<Generator>> open(std::unique_ptr<Network> network, const 
 
 int serve(const Options& options) {
   auto made = make_client(options);  // an embedded cache starts while the model is loaded
+  if (!made.ok()) {
+    std::cout << error(made.status()) << std::endl;
+    return 1;
+  }
   auto network = make_network(options);
-  if (!made.ok() || !network.ok()) {
-    std::cout << error(made.ok() ? network.status() : made.status()) << std::endl;
+  if (!network.ok()) {
+    std::cout << error(network.status()) << std::endl;
     return 1;
   }
   std::unique_ptr<Client> client = std::move(*made);
