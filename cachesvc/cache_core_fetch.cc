@@ -305,18 +305,19 @@ struct CacheCore::Impl::FetchBatch {
 void CacheCore::Impl::fetch_promote(std::shared_ptr<FetchCall> f, const Hit& hit) {
   auto batch = std::make_shared<FetchBatch>();
   const FetchCost cost = cost_of(*f, hit);
-  std::vector<Record*> used, packed, plain;
+  std::vector<Record*> used, missing;
   for (const Hit::Use& u : hit.uses) {
     used.push_back(u.record);
-    if (u.record->ram) continue;
-    // What a processor has to unpack first, the others are read meanwhile; but root first where it
-    // takes several windows, so that what was read serves if the rest can't be.
-    bool first = cost.reading <= f->window_bytes && u.record->file_bytes < u.record->payload_bytes;
-    (first ? packed : plain).push_back(u.record);
+    if (!u.record->ram) missing.push_back(u.record);
   }
-  for (const auto* some : {&packed, &plain}) {
-    for (const Record* r : *some) batch->wanted.push_back({r->name, r->serial});
+  // What a processor has to unpack first, the others are read meanwhile; but root first where it
+  // takes several windows, so that what was read serves if the rest can't be.
+  if (cost.reading <= f->window_bytes) {
+    std::stable_partition(missing.begin(), missing.end(), [](const Record* r) {
+      return r->file_bytes < r->payload_bytes;
+    });
   }
+  for (const Record* r : missing) batch->wanted.push_back({r->name, r->serial});
   batch->pins = pin_all(used);
   Room room;
   room.stored = cost.missing;

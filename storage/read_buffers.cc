@@ -30,48 +30,30 @@ uint8_t* map_buffer() {
 uint8_t* ReadBuffers::take() {
   {
     std::lock_guard lock(mutex_);
-    ++held_;
     if (count_ > 0) return waiting_[--count_];
   }
-  try {
-    return map_buffer();
-  } catch (...) {
-    std::lock_guard lock(mutex_);
-    --held_;
-    throw;
-  }
+  return map_buffer();
 }
 
-bool ReadBuffers::one_more() {
-  {
-    std::lock_guard lock(mutex_);
-    if (count_ + held_ >= kKeptReadBuffers) return false;
-    ++held_;
-  }
-  uint8_t* data = nullptr;
-  try {
-    data = map_buffer();
-  } catch (const std::bad_alloc&) {
-    std::lock_guard lock(mutex_);
-    --held_;
-    return false;
-  }
-  for (size_t at = 0; at < kReadBufferBytes; at += kLeastPageBytes) {
-    static_cast<volatile uint8_t*>(data)[at] = 0;
-  }
-  give(data);
-  return true;
+bool ReadBuffers::all_wait() {
+  std::lock_guard lock(mutex_);
+  return count_ == kKeptReadBuffers;
 }
 
-void ReadBuffers::make_ready() noexcept {
-  while (one_more()) {
+void ReadBuffers::make_ready() noexcept try {
+  for (size_t made = 0; made < kKeptReadBuffers && !all_wait(); ++made) {
+    uint8_t* data = map_buffer();
+    for (size_t at = 0; at < kReadBufferBytes; at += kLeastPageBytes) {
+      static_cast<volatile uint8_t*>(data)[at] = 0;
+    }
+    give(data);
   }
+} catch (const std::bad_alloc&) {  // there are fewer
 }
 
 void ReadBuffers::give(uint8_t* data) {
   {
     std::lock_guard lock(mutex_);
-    --held_;
     if (count_ < kKeptReadBuffers) {
       waiting_[count_++] = data;
       return;

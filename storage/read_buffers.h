@@ -36,8 +36,8 @@ class ReadBuffers {
     uint8_t* data_;
   };
 
-  /// Until kKeptReadBuffers wait or are held, makes some whose memory is there already: what a
-  /// system takes to find and clear it is more than a file's read takes. Without memory: fewer.
+  /// Until kKeptReadBuffers wait, makes some whose memory is there already: what a system takes to
+  /// find and clear it is more than a file's read takes. Without memory: fewer.
   void make_ready() noexcept;
   /// Gives what waits back to the system: nothing that was read stays in it.
   void clear();
@@ -45,12 +45,11 @@ class ReadBuffers {
  private:
   uint8_t* take();
   void give(uint8_t* data);
-  bool one_more();
+  bool all_wait();
 
   std::mutex mutex_;
   uint8_t* waiting_[kKeptReadBuffers] = {};
   size_t count_ = 0;
-  size_t held_ = 0;
 };
 
 }  // namespace kv

@@ -285,7 +285,12 @@ class ScrubInSync : public Scrub {
       client_->run_workers();
     }
   }
+  // After a sync's last step, and the early ones' commit with it.
   void expect_late_durable_only_when_synced() {
+    step_until([&] { return early_level_.has_value(); });
+    ASSERT_TRUE(renamed_) << "after the sync's last step";
+    EXPECT_EQ(early_level_, Durability::durable);
+    ASSERT_FALSE(late_synced_) << "a second sync";
     begin_commit(late_reservation_, late_level_);
     EXPECT_TRUE(!late_level_ || late_synced_) << "answered at once";
     step_until([&] { return late_level_.has_value(); });
@@ -305,10 +310,6 @@ class ScrubInSync : public Scrub {
 TEST_F(ScrubInSync, WhatIsWrittenAnewBetweenTwoStepsIsNotSynced) {
   ASSERT_NO_FATAL_FAILURE(scrub_up_to(before_));
   begin_commit(early_reservation_, early_level_);
-  step_until([&] { return early_level_.has_value(); });
-  ASSERT_TRUE(renamed_) << "after the sync's last step";
-  EXPECT_EQ(early_level_, Durability::durable);
-  ASSERT_FALSE(late_synced_) << "a second sync";
   expect_late_durable_only_when_synced();
 }
 
@@ -316,10 +317,6 @@ TEST_F(ScrubInSync, WhatIsWrittenBehindASyncIsNotSynced) {
   ASSERT_NO_FATAL_FAILURE(scrub_up_to(late_path_));
   begin_commit(early_reservation_, early_level_);
   client_->run_loop();  // the loss; the sync is under way before the new file is packed
-  step_until([&] { return early_level_.has_value(); });
-  ASSERT_TRUE(renamed_) << "after the sync's last step";
-  EXPECT_EQ(early_level_, Durability::durable);
-  ASSERT_FALSE(late_synced_) << "a second sync";
   expect_late_durable_only_when_synced();
 }
 

@@ -177,7 +177,7 @@ int serve(const Options& options) {
     std::cout << error(network.status()) << std::endl;
     return 1;
   }
-  std::unique_ptr<Client> client = std::move(*made);
+  Client& client = **made;
   std::unique_ptr<Generator> generator;
   std::string line;
   while (std::getline(std::cin, line)) {
@@ -188,7 +188,7 @@ int serve(const Options& options) {
       continue;
     }
     if (!generator) {
-      auto opened = open(std::move(*network), options, *client);
+      auto opened = open(std::move(*network), options, client);
       if (!opened.ok()) {
         std::cout << error(opened.status()) << std::endl;
         return 1;
@@ -196,7 +196,7 @@ int serve(const Options& options) {
       generator = std::move(*opened);
     }
     std::cout << (command.at("cmd") == "batch" ? run_batch(*generator, options, command)
-                                               : run(*generator, *client, options, command))
+                                               : run(*generator, client, options, command))
               << std::endl;
   }
   return 0;
