@@ -2,6 +2,7 @@
 #include "engine/batch.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <string>
 
@@ -41,15 +42,23 @@ Status Batch::merge(Batch& other) {
 }
 
 size_t Batch::step(Deadline deadline) {
-  steps_.clear();
   std::vector<Row*> taking;
   for (const auto& row : rows_) {
     if (!row->status.ok()) continue;
     row->logits.resize(row->keep_logits ? network_.vocab() : 0);
-    steps_.push_back({row->token, &row->cache, row->logits, {}});
     taking.push_back(row.get());
   }
-  network_.step_rows(steps_);
+  // Rows that began after one open stand together: only they are of one codec.
+  std::stable_sort(taking.begin(), taking.end(), [](const Row* a, const Row* b) {
+    return std::less<>()(&a->cache.codec(), &b->cache.codec());
+  });
+  steps_.clear();
+  for (Row* row : taking) steps_.push_back({row->token, &row->cache, row->logits, {}});
+  for (size_t first = 0, end = 0; first < taking.size(); first = end) {
+    const Codec* codec = &taking[first]->cache.codec();
+    while (end < taking.size() && &taking[end]->cache.codec() == codec) ++end;
+    network_.step_rows(std::span(steps_).subspan(first, end - first));
+  }
   size_t good = 0;
   for (size_t i = 0; i < taking.size(); ++i) {
     Status& status = taking[i]->status;

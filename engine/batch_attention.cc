@@ -8,8 +8,6 @@
 namespace kv {
 namespace {
 
-constexpr uint32_t kMostTasks = 32768;  // Threads::run takes 65,535
-
 // Where the first run of a chunk lies; null if the chunk has no rows. Equal for shared chunks.
 const uint8_t* place_of(const AttentionRows& rows, uint32_t chunk) {
   const auto& runs = rows.k_runs();
@@ -129,11 +127,8 @@ bool BatchAttention::score(std::span<const Row> rows, uint32_t heads, float scal
   });
   make_groups();
   partials_.resize(floats_ * kv_heads);
-  const size_t all = groups_.size() * kv_heads, step = all / kMostTasks + 1;
-  threads_.run(static_cast<uint32_t>((all + step - 1) / step), [&](uint32_t task, uint32_t worker) {
-    for (size_t i = task * step; i < std::min(all, (task + 1) * step); ++i) {
-      attend_group(static_cast<uint32_t>(i % kv_heads), groups_[i / kv_heads], worker);
-    }
+  threads_.run(static_cast<uint32_t>(groups_.size() * kv_heads), [&](uint32_t i, uint32_t worker) {
+    attend_group(i % kv_heads, groups_[i / kv_heads], worker);
   });
   return true;
 }

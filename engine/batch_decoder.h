@@ -45,7 +45,7 @@ class BatchDecoder {
   BatchAttention attention_;
   std::vector<StepRow*> rows_;  // of this step, without those that it refused
   Floats x_, norm_, q_, k_, v_, heads_, gate_, up_, inner_, out_;  // (rows, …)
-  RoundedRows rounded_;  // an input
+  RoundedRows rounded_;                                            // an input
   Floats rope_[2];  // (rows, head_dim): of full and of windowed layers
   std::vector<BatchAttention::Row> attended_;
   std::vector<Floats> strips_;  // per worker

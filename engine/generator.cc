@@ -85,7 +85,7 @@ void Generator::Impl::look_up(Run& run, KvCache& cache) {
 
 // First commit, then what is stored under the prompt's names, if it may be another run's.
 Status Generator::Impl::take_stored(Run& run, KvCache& cache) {
-  uint32_t storable = stored_.storable(cache.tokens());
+  uint32_t storable = stored_.storable(cache, cache.tokens());
   if (storable == 0 || !run.options.commit) return {};
   bool whole_hit = run.result.reused_tokens == storable;
   if (whole_hit && run.options.wait_for <= Durability::accepted) {
@@ -97,7 +97,9 @@ Status Generator::Impl::take_stored(Run& run, KvCache& cache) {
   if (!stored.ok()) return {};
   run.result.level = stored->level;
   if (stored->same || whole_hit) return {};
-  run.note(stored_.fetch(run.prompt, *network_, storable, cache, run.options.deadline).status());
+  auto hit = stored_.fetch(run.prompt, *network_, storable, cache, run.options.deadline);
+  run.note(hit.status());
+  if (!hit.ok() || hit->tokens == 0) return {};  // the cache holds what was computed
   return compute_prompt(*network_, run.before_last(), cache, run.options.deadline);
 }
 
@@ -122,6 +124,7 @@ Result<KvCache> Generator::Impl::begin(Run& run) {
   KV_RETURN_IF_ERROR(check(run.prompt, run.options));
   GenerateResult& r = run.result;
   r.prompt_tokens = static_cast<uint32_t>(run.prompt.size());
+  run.note(stored_.refresh(run.options.deadline));
   KvCache cache = stored_.new_cache(run.options.checkpoint_interval);
   if (run.options.use_lookup) look_up(run, cache);
   r.fetch_ms = ms_since(run.start);
@@ -160,7 +163,7 @@ Result<GenerateResult> Generator::Impl::finish(Run& run, const KvCache& cache) {
     again.use_lookup = again.commit = false;
     return generate(run.prompt, again);
   }
-  bool answered = cache.tokens() > run.prompt.size() && stored_.storable(cache.tokens()) > 0;
+  bool answered = cache.tokens() > run.prompt.size() && stored_.storable(cache, cache.tokens()) > 0;
   if (run.options.commit && run.options.commit_answer && answered) {
     run.note(stored_.store(cache, Durability::accepted, run.options.deadline).status());
   }

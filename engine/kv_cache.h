@@ -34,8 +34,10 @@ class KvCache {
 
   /// Takes over a fetched prefix in place of everything here; `tokens` are the query's, at least
   /// prefix.tokens of them. Holds the lease until the next adopt or the end.
-  /// Returns: corruption (rows missing or of other tokens, a wrong shape), not_found (no carry or
-  /// snapshot at exactly prefix.tokens); the cache is empty then.
+  /// Returns: profile_changed (an object of another profile than realm().profile: its codes mean
+  /// other values), corruption (another namespace or model, rows missing or of other tokens, a
+  /// wrong shape), not_found (no carry or snapshot at exactly prefix.tokens); the cache is empty
+  /// then.
   Status adopt(Lease lease, std::span<const Token> tokens);
   /// Asked after the last read: false if the lease's memory was taken back meanwhile.
   bool valid() const { return lease_.valid(); }
@@ -44,14 +46,14 @@ class KvCache {
   /// too, in place of an earlier such wish.
   void keep_checkpoint(uint32_t position) { extra_checkpoint_ = position; }
 
-  /// An empty sequence of the same kind.
-  KvCache fresh() const { return KvCache(codec_, realm_, checkpoint_interval_); }
-
   uint32_t tokens() const { return static_cast<uint32_t>(tokens_.size()); }
   std::span<const Token> sequence() const { return tokens_; }
   /// Length of the prefix that was taken over.
   uint32_t adopted_tokens() const { return lease_.prefix().tokens; }
   const Codec& codec() const { return *codec_; }
+  /// Whose objects may be taken over, and whose these are.
+  const Realm& realm() const { return realm_; }
+  uint32_t checkpoint_interval() const { return checkpoint_interval_; }
   uint32_t block_tokens() const { return block_tokens_; }
 
   // ---- what a network reads

@@ -15,6 +15,17 @@ bool is_main(const Object& o) {
   return o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::tail;
 }
 
+// Whether `o` is an object of `realm`: only then do its codes mean what the realm's profile says.
+Status check_realm(const Object& o, const Realm& realm) {
+  if (o.ns != realm.ns || o.fingerprint != realm.fingerprint) {
+    return corruption("fetch: an object of namespace " + o.ns + ", model " + o.fingerprint.hex() +
+                      "; expected namespace " + realm.ns + ", model " + realm.fingerprint.hex());
+  }
+  if (o.profile == realm.profile) return {};
+  return {StatusCode::profile_changed, "fetch: an object under profile " + o.profile.hex() +
+                                           ", the model was opened under " + realm.profile.hex()};
+}
+
 }  // namespace
 
 // The planes of one object of one part, and which of their rows are the query's.
@@ -46,6 +57,7 @@ Status KvCache::adopt_all(const Prefix& prefix, std::span<const Token> tokens) {
   if (prefix.tokens > tokens.size()) return corruption("fetch: more rows than the query has");
   for (const FetchedObject& f : prefix.objects) {
     const Object& o = *f.object;
+    KV_RETURN_IF_ERROR(check_realm(o, realm_));
     KV_RETURN_IF_ERROR(validate(o, codec_->model(), codec_->profile()));
     uint32_t end = std::min({f.end_token, o.end_token(), prefix.tokens});
     bool same = end <= o.first_token ||

@@ -1,6 +1,8 @@
 // See model_network.h.
 #include "engine/model_network.h"
 
+#include <new>
+
 #include "engine/batch_decoder.h"
 #include "engine/decoder.h"
 #include "engine/prefill.h"
@@ -8,6 +10,16 @@
 
 namespace kv {
 namespace {
+
+// What `body` returns; a status where it finds no memory. The cache may then hold half a layer.
+template <typename Body>
+auto if_memory(const Body& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::resource_exhausted, "the network: out of memory");
+  }
+}
 
 class ModelNetwork : public Network {
  public:
@@ -25,13 +37,25 @@ class ModelNetwork : public Network {
     return model_->tokenizer().encode(text);
   }
   Status step(Token token, KvCache& cache, std::span<float> logits) override {
-    return decoder_.step(token, cache, logits);
+    return if_memory([&] { return decoder_.step(token, cache, logits); });
   }
-  Result<Token> next(Token token, KvCache& cache) override { return decoder_.next(token, cache); }
-  void step_rows(std::span<StepRow> rows) override { batch_.step(rows); }
+  Result<Token> next(Token token, KvCache& cache) override {
+    return if_memory([&] { return decoder_.next(token, cache); });
+  }
+  void step_rows(std::span<StepRow> rows) override {
+    Status status = if_memory([&] {
+      batch_.step(rows);
+      return Status();
+    });
+    for (StepRow& row : rows) {
+      if (!status.ok()) row.status = status;
+    }
+  }
   Status prefill(std::span<const Token> tokens, KvCache& cache, Deadline deadline) override {
-    Prefill prefill(*model_, threads_, cache.block_tokens());
-    return prefill.extend(tokens, cache, deadline);
+    return if_memory([&] {
+      Prefill prefill(*model_, threads_, chunk_tokens(cache.codec().profile()));
+      return prefill.extend(tokens, cache, deadline);
+    });
   }
 
  private:

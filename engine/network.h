@@ -47,14 +47,14 @@ class Network {
   /// advances by one. `logits`: (vocab), or empty where nobody asks. Own kernels, whose order of
   /// summation is fixed: the result does not depend on what is computed beside it. Returns:
   /// invalid_argument (context full, token outside the vocabulary, values beyond the raw dtype, a
-  /// state of a wrong size); the cache is then unusable.
+  /// state of a wrong size), resource_exhausted (no memory); the cache is then unusable.
   virtual Status step(Token token, KvCache& cache, std::span<float> logits) = 0;
   /// step() and best_token() of its logits, which need not all be computed. Returns: as step.
   virtual Result<Token> next(Token token, KvCache& cache);
-  /// step() of up to kMaxBatchRows sequences, of which no two have the same cache: each row's
-  /// cache, logits and status are those of a step by itself, bit for bit, whatever rows stand
-  /// beside it. A network may share work between rows; unless it does, they are computed one by
-  /// one.
+  /// step() of up to kMaxBatchRows sequences, of which no two have the same cache, all of one
+  /// codec: each row's cache, logits and status are those of a step by itself, bit for bit,
+  /// whatever rows stand beside it. A network may share work between rows; unless it does, they are
+  /// computed one by one.
   virtual void step_rows(std::span<StepRow> rows);
   /// Computes tokens[cache.tokens() …) and advances to their end: rows of this call are attended to
   /// exactly, those before it as they are held. A network with carries or states advances to

@@ -54,8 +54,8 @@ void multiply_panels_by_tiles(const uint8_t* panels, uint64_t stride, uint32_t m
     for (uint32_t b = 0; b < x.count; b += Set::kMostRows) {
       const uint32_t count = std::min(Set::kMostRows, x.count - b);
       (some ? kSome : kOne)[count - 1](panels + p * stride, stride, columns,
-                                       rows_from(x, b, columns),
-                                       y + b * y_stride + p * kPanelRows, y_stride);
+                                       rows_from(x, b, columns), y + b * y_stride + p * kPanelRows,
+                                       y_stride);
     }
     p += some ? Set::kPanels : 1;
   }

@@ -229,8 +229,8 @@ struct IntegerTile {
       for (uint32_t half = 0; half < 2; ++half) {
         const __m256i(&dot)[3] = dots[b][half];
         const __m256i high = _mm256_madd_epi16(dot[0], ones);
-        const __m256i low = _mm256_add_epi32(_mm256_madd_epi16(dot[1], by_256),
-                                             _mm256_madd_epi16(dot[2], ones));
+        const __m256i low =
+            _mm256_add_epi32(_mm256_madd_epi16(dot[1], by_256), _mm256_madd_epi16(dot[2], ones));
         __m256i(&sum)[2] = sums[b][half];
         sum[0] = more ? _mm256_add_epi32(sum[0], high) : high;
         sum[1] = more ? _mm256_add_epi32(sum[1], low) : low;

@@ -143,9 +143,8 @@ struct Avx512Panels {
     }
 #pragma GCC unroll 1
     for (uint32_t k = 0; k < 4; ++k) {
-      add_eight_integers<type, panels, count>(group + k * 64, stride, high,
-                                              x.codes + rounded_bytes(g * 32 + k * 8), columns,
-                                              dots);
+      add_eight_integers<type, panels, count>(
+          group + k * 64, stride, high, x.codes + rounded_bytes(g * 32 + k * 8), columns, dots);
       if (type != TensorType::q5_0) continue;
       high[0] = _mm512_srli_epi32(high[0], 2);
       high[1] = _mm512_srli_epi32(high[1], 2);

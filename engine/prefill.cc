@@ -19,6 +19,7 @@ constexpr uint32_t kTileColumns = 192;  // outputs of one product task
 constexpr uint32_t kFfnChunks = 8;      // chunks whose inner rows are held at a time
 constexpr uint32_t kShortRow = 1024;    // values of a row of which 8 fit in the L1 cache
 constexpr float kMasked = -1e30f;
+constexpr uint32_t kLeastChunk = 64;  // rows; shorter ones cost nearly as much
 
 // One product task: out (block, n) of rows `columns` and `stride` apart = in times w^T. The
 // engine's own AVX-512 kernels beat Debian's OpenBLAS, which knows no newer AMD machine and takes
@@ -43,8 +44,18 @@ void block_product(const float* in, const float* w, uint32_t block, uint32_t n, 
 
 }  // namespace
 
-Prefill::Prefill(const Model& model, Threads& threads, uint32_t block_tokens)
-    : model_(model), threads_(threads), block_(block_tokens), scratch_(threads.count()) {
+uint32_t chunk_tokens(const Profile& profile) {
+  const uint32_t block = profile.block_tokens;
+  if (profile.prefill == PrefillMode::coded) return block;  // each on the codes of the one before
+  return (kLeastChunk + block - 1) / block * block;
+}
+
+Prefill::Prefill(const Model& model, Threads& threads, uint32_t chunk_tokens)
+    : model_(model),
+      threads_(threads),
+      block_(chunk_tokens),
+      stride_((chunk_tokens + 7) / 8 * 8),
+      scratch_(threads.count()) {
   static std::once_flag once;
   std::call_once(once, [] { openblas_set_num_threads(1); });
 }
@@ -114,8 +125,8 @@ void Prefill::dequantise(const LayerWeights& layer) {
 }
 
 // out (count * block, rows) = in (count * block, columns) times w^T, for `count` whole chunks.
-void Prefill::product(const float* in, const Floats& w, uint32_t rows, uint32_t columns,
-                      float* out, uint32_t count) {
+void Prefill::product(const float* in, const Floats& w, uint32_t rows, uint32_t columns, float* out,
+                      uint32_t count) {
   uint32_t tiles = (rows + kTileColumns - 1) / kTileColumns;
   threads_.run(count * tiles, [&](uint32_t task, uint32_t) {
     size_t row = size_t{task / tiles} * block_;
@@ -175,20 +186,22 @@ void Prefill::rotate(uint32_t layer, bool need_queries) {
 void Prefill::attend_tile(uint32_t chunk, uint32_t head, uint32_t tile, Scratch& t) {
   const ModelShape& s = model_.shape();
   const Kernels& kernels = engine_codec_kernels();
-  int block = static_cast<int>(block_), dim = static_cast<int>(s.head_dim);
+  int block = static_cast<int>(block_), stride = static_cast<int>(stride_);
+  int dim = static_cast<int>(s.head_dim);
   int q_width = static_cast<int>(s.heads * s.head_dim);
   int kv_width = static_cast<int>(s.kv_heads * s.head_dim);
   size_t kv_at = size_t{tile} * block_ * kv_width + head / (s.heads / s.kv_heads) * s.head_dim;
   const float* q = q_.data() + size_t{chunk} * block_ * q_width + head * s.head_dim;
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, block, block, dim, attention_scale(s), q,
-              q_width, k_.data() + kv_at, kv_width, 0.0f, t.scores.data(), block);
+              q_width, k_.data() + kv_at, kv_width, 0.0f, t.scores.data(), stride);
   mask(base_ + chunk * block_, tile, t);
   for (uint32_t r = 0; r < block_; ++r) {
-    float* row = t.scores.data() + size_t{r} * block_;
-    float largest = std::max(t.largest[r], kernels.largest(row, block_));
+    float* row = t.scores.data() + size_t{r} * stride_;
+    std::fill(row + block_, row + stride_, kMasked);
+    float largest = std::max(t.largest[r], kernels.largest(row, stride_));
     // 0 after tiles that were all masked: what they left in sum and heads vanishes.
     float keep = std::exp(t.largest[r] - largest);
-    t.sum[r] = t.sum[r] * keep + kernels.exp_weights(row, block_, largest);
+    t.sum[r] = t.sum[r] * keep + kernels.exp_weights(row, stride_, largest);
     t.largest[r] = largest;
     float* out = t.heads.data() + size_t{r} * s.head_dim;
     if (keep != 1.0f) {
@@ -196,7 +209,7 @@ void Prefill::attend_tile(uint32_t chunk, uint32_t head, uint32_t tile, Scratch&
     }
   }
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, block, dim, block, 1.0f, t.scores.data(),
-              block, v_.data() + kv_at, kv_width, 1.0f, t.heads.data(), dim);
+              stride, v_.data() + kv_at, kv_width, 1.0f, t.heads.data(), dim);
 }
 
 // Columns of a tile's scores that the rows from first_position on don't see.
@@ -205,7 +218,7 @@ void Prefill::mask(uint32_t first_position, uint32_t tile, Scratch& t) const {
   bool diagonal = first_column == first_position;
   if (!diagonal && (window_ == 0 || first_column + window_ >= first_position + block_)) return;
   for (uint32_t r = 0; r < block_; ++r) {
-    float* row = t.scores.data() + size_t{r} * block_;
+    float* row = t.scores.data() + size_t{r} * stride_;
     if (diagonal) std::fill(row + r + 1, row + block_, kMasked);
     uint32_t seen = window_ == 0 ? 0 : std::max(first_position + r + 1, window_) - window_;
     if (seen > first_column) std::fill_n(row, std::min(seen - first_column, block_), kMasked);
@@ -214,7 +227,7 @@ void Prefill::mask(uint32_t first_position, uint32_t tile, Scratch& t) const {
 
 void Prefill::attend_head(uint32_t chunk, uint32_t head, Scratch& t) {
   const ModelShape& s = model_.shape();
-  t.scores.resize(size_t{block_} * block_);
+  t.scores.resize(size_t{block_} * stride_);
   t.heads.assign(size_t{block_} * s.head_dim, 0.0f);
   t.largest.assign(block_, kMasked);
   t.sum.assign(block_, 0.0f);

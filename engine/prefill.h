@@ -1,9 +1,9 @@
 // Prefill: exact computation of many tokens at once, after a prefix in its stored form.
 //
-// Works layer by layer, each over chunks of exactly block_tokens rows aligned to blocks (padded
-// with zero rows at both ends), by matrix products of fixed shapes: every product runs on one
-// thread, so the result depends on the chunk's rows and the rows before it, not on the number of
-// threads. Rows of this prefill are attended to exactly in fp32; those of the prefix as they
+// Works layer by layer, each over chunks of exactly chunk_tokens() rows at multiples of that
+// (padded with zero rows at both ends), by matrix products of fixed shapes: every product runs on
+// one thread, so the result depends on the chunk's rows and the rows before it, not on the number
+// of threads. Rows of this prefill are attended to exactly in fp32; those of the prefix as they
 // decode. One thread at a time. OpenBLAS is told once to use no threads of its own.
 #pragma once
 
@@ -27,10 +27,13 @@ using QueryWatch = std::function<void(uint32_t layer, const float* q)>;
 /// head_dim). A windowed layer needs no older ones.
 using LayerSource = std::function<Status(uint32_t layer, Side side, uint32_t from, float* out)>;
 
+/// Rows of a chunk: a block's, or with exact prefill and short blocks those of several.
+uint32_t chunk_tokens(const Profile& profile);
+
 class Prefill {
  public:
-  /// Both outlive the prefill.
-  Prefill(const Model& model, Threads& threads, uint32_t block_tokens);
+  /// Both outlive the prefill. `chunk_tokens`: any number from 1.
+  Prefill(const Model& model, Threads& threads, uint32_t chunk_tokens);
 
   /// Computes tokens[first …] at their positions and appends their rows to `cache`, which holds
   /// exactly the first `first` = cache.tokens(). Returns: deadline_exceeded; what append returns.
@@ -69,8 +72,9 @@ class Prefill {
 
   const Model& model_;
   Threads& threads_;
-  uint32_t block_;
-  uint32_t base_ = 0;             // position of the first chunk's first row
+  uint32_t block_;     // rows of a chunk, and of a tile
+  uint32_t stride_;    // from one row of scores to the next: kernels take eight at a time
+  uint32_t base_ = 0;  // position of the first chunk's first row
   uint32_t first_ = 0, end_ = 0;  // positions computed
   uint32_t chunks_ = 0;
   uint32_t window_ = 0;  // of the layer at work; 0: all rows are seen

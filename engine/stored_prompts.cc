@@ -12,6 +12,7 @@ namespace kv {
 namespace {
 
 constexpr std::chrono::minutes kLongestCacheCall{5};
+constexpr int kMostOpens = 3;  // of one fetch, while others replace the profile
 
 Deadline cache_deadline(Deadline given) { return std::min(given, deadline_in(kLongestCacheCall)); }
 
@@ -80,15 +81,34 @@ Result<StoredPrompts> StoredPrompts::open(Network& network, Client& client,
   if (!known.ok()) {
     known = client.open(request_of(network, coding, std::move(profile)), cache_deadline(deadline));
   }
-  KV_ASSIGN_OR_RETURN(out.opened_, std::move(known));
-  if (!out.opened_.profile) return Status(StatusCode::internal, "open: no profile in the reply");
-  if (PrefillMode in_force = out.opened_.profile->prefill; in_force != coding.prefill) {
-    return unsupported(std::string("the profile in force has prefill = ") + to_text(in_force) +
-                       ", the engine is set to " + to_text(coding.prefill) +
-                       "; use another namespace");
-  }
-  KV_ASSIGN_OR_RETURN(out.codec_, Codec::create(spec, out.opened_.profile));
+  KV_ASSIGN_OR_RETURN(OpenReply reply, std::move(known));
+  KV_RETURN_IF_ERROR(out.take(std::move(reply), spec, coding.prefill));
   return out;
+}
+
+// What an open answered is what new sequences are coded by, if the engine can run it.
+Status StoredPrompts::take(OpenReply opened, const ModelSpec& spec, PrefillMode prefill) {
+  if (!opened.profile) return {StatusCode::internal, "open: no profile in the reply"};
+  if (PrefillMode in_force = opened.profile->prefill; in_force != prefill) {
+    return unsupported(std::string("the profile in force has prefill = ") + to_text(in_force) +
+                       ", the engine is set to " + to_text(prefill) + "; use another namespace");
+  }
+  KV_ASSIGN_OR_RETURN(codec_, Codec::create(spec, opened.profile));
+  opened_ = std::move(opened);
+  stale_ = false;
+  return {};
+}
+
+// The request brings the profile so far, which counts only where the service knows none any more.
+Status StoredPrompts::open_again(Deadline deadline) {
+  const ModelSpec spec = codec_->model();
+  OpenRequest request{spec, opened_.profile, false, opened_.profile->prefill};
+  KV_ASSIGN_OR_RETURN(OpenReply reply, client_->open(request, cache_deadline(deadline)));
+  return take(std::move(reply), spec, request.prefill);
+}
+
+Status StoredPrompts::refresh(Deadline deadline) {
+  return stale_ ? open_again(deadline) : Status();
 }
 
 KvCache StoredPrompts::new_cache(uint32_t checkpoint_interval) const {
@@ -97,13 +117,24 @@ KvCache StoredPrompts::new_cache(uint32_t checkpoint_interval) const {
   return KvCache(codec_, opened_.realm, checkpoint_interval);
 }
 
-uint32_t StoredPrompts::storable(uint32_t tokens) const {
-  return coded_prefill() ? tokens - tokens % codec_->profile().block_tokens : tokens;
+uint32_t StoredPrompts::storable(const KvCache& cache, uint32_t tokens) const {
+  return coded_prefill() ? tokens - tokens % cache.block_tokens() : tokens;
 }
 
 Result<StoredPrompts::Hit> StoredPrompts::fetch(std::span<const Token> tokens,
                                                 const Network& network, uint32_t at_least,
-                                                KvCache& cache, Deadline deadline) const {
+                                                KvCache& cache, Deadline deadline) {
+  for (int opens = 0;; ++opens) {
+    auto hit = fetch_once(tokens, network, at_least, cache, deadline);
+    if (hit.status().code() != StatusCode::profile_changed || opens == kMostOpens) return hit;
+    KV_RETURN_IF_ERROR(open_again(deadline));
+    if (cache.tokens() == 0) cache = new_cache(cache.checkpoint_interval());
+  }
+}
+
+Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> tokens,
+                                                     const Network& network, uint32_t at_least,
+                                                     KvCache& cache, Deadline deadline) const {
   FetchRequest request;
   request.model = opened_.model;
   request.query.tokens.assign(tokens.begin(), tokens.end());
@@ -115,11 +146,11 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch(std::span<const Token> tokens,
     if (branch > cache.tokens()) cache.keep_checkpoint(branch);
     return Hit{};
   }
-  if (reply.tokens >= tokens.size() || storable(reply.tokens) != reply.tokens) {
+  KvCache taken = new_cache(cache.checkpoint_interval());
+  KV_RETURN_IF_ERROR(taken.adopt(std::move(reply.lease), tokens));
+  if (reply.tokens >= tokens.size() || storable(taken, reply.tokens) != reply.tokens) {
     return Status(StatusCode::internal, "fetch: more than was asked for");
   }
-  KvCache taken = cache.fresh();
-  KV_RETURN_IF_ERROR(taken.adopt(std::move(reply.lease), tokens));
   KV_RETURN_IF_ERROR(network.check(taken));
   if (taken.tokens() != reply.tokens) return corruption("fetch: another length than it says");
   cache = std::move(taken);
@@ -196,15 +227,18 @@ bool StoredPrompts::all_ours(const KvCache& cache, uint32_t tokens, const Reserv
 }
 
 Result<StoredPrompts::Stored> StoredPrompts::store(const KvCache& cache, Durability wait_for,
-                                                   Deadline deadline) const {
+                                                   Deadline deadline) {
   deadline = cache_deadline(deadline);
-  uint32_t tokens = storable(cache.tokens());
+  uint32_t tokens = storable(cache, cache.tokens());
   KV_CHECK(tokens > 0);
   ReserveRequest request;
   request.model = opened_.model;
-  request.profile = opened_.realm.profile;
+  request.profile = cache.realm().profile;
   request.query.tokens.assign(cache.sequence().begin(), cache.sequence().begin() + tokens);
-  KV_ASSIGN_OR_RETURN(ReserveReply reserved, client_->reserve(request, deadline));
+  auto answer = client_->reserve(request, deadline);
+  bool changed = answer.status().code() == StatusCode::profile_changed;
+  stale_ = stale_ || (changed && cache.realm() == opened_.realm);
+  KV_ASSIGN_OR_RETURN(ReserveReply reserved, std::move(answer));
   Puts puts;
   if (Status s = put_all(cache, tokens, reserved, deadline, puts); !s.ok()) {
     (void)client_->abort(reserved.reservation, deadline);

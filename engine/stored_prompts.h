@@ -1,6 +1,10 @@
 // StoredPrompts: one model opened at a cache, as an engine uses it: what is stored of a sequence
 // into a KvCache, and a KvCache's rows, carries and snapshots into the store.
 //
+// Another client may put another profile in force at any time. What is fetched under it is never
+// decoded under the one before: the model is opened again, and sequences that were begun go on
+// under the profile they began with, but are stored no more.
+//
 // Every failure is the caller's miss: nothing here changes what was computed. One thread at a time;
 // the client may be shared.
 #pragma once
@@ -43,14 +47,20 @@ class StoredPrompts {
   static Result<StoredPrompts> open(Network& network, Client& client, const CodingOptions& coding,
                                     Deadline deadline);
 
+  /// Of the last open; fetch and refresh may open again.
   const OpenReply& opened() const { return opened_; }
   const Codec& codec() const { return *codec_; }
+  /// The same after every open.
   bool coded_prefill() const { return opened_.profile->prefill == PrefillMode::coded; }
-  /// An empty sequence under the profile in force.
+  /// An empty sequence under the profile of the last open.
   KvCache new_cache(uint32_t checkpoint_interval) const;
-  /// How many of a sequence's first `tokens` tokens are stored: all, or with coded prefill the
-  /// complete blocks'.
-  uint32_t storable(uint32_t tokens) const;
+  /// How many of the first `tokens` tokens of a sequence like `cache` are stored: all, or with
+  /// coded prefill the complete blocks'.
+  uint32_t storable(const KvCache& cache, uint32_t tokens) const;
+
+  /// Opens the model again if a store has found another profile in force. Returns: what open
+  /// returns; then nothing has changed.
+  Status refresh(Deadline deadline);
 
   struct Hit {
     uint32_t tokens = 0;  ///< n; 0: `cache` holds what it held
@@ -59,20 +69,27 @@ class StoredPrompts {
   };
   /// Puts the longest stored prefix of `tokens` less the last one in place of what `cache` holds,
   /// if it has `at_least` tokens and `network` takes its states. Where more tokens are shared than
-  /// that, the cache keeps the checkpoint of the last block end among them.
+  /// that, the cache keeps the checkpoint of the last block end among them. Opens the model again
+  /// if another profile is in force; an empty `cache` is then one of that profile, hit or not.
+  /// Returns: profile_changed (it changes faster than it can be opened).
   Result<Hit> fetch(std::span<const Token> tokens, const Network& network, uint32_t at_least,
-                    KvCache& cache, Deadline deadline) const;
+                    KvCache& cache, Deadline deadline);
 
   struct Stored {
     Durability level = Durability::none;
     /// What is stored is for certain what `cache` holds; false: perhaps another run's, fetch it.
     bool same = true;
   };
-  /// Stores the storable tokens of `cache`, at least one.
-  Result<Stored> store(const KvCache& cache, Durability wait_for, Deadline deadline) const;
+  /// Stores the storable tokens of `cache`, at least one. Returns: profile_changed (since `cache`
+  /// was begun: nothing is stored, refresh opens again).
+  Result<Stored> store(const KvCache& cache, Durability wait_for, Deadline deadline);
 
  private:
   explicit StoredPrompts(Client& client) : client_(&client) {}
+  Status take(OpenReply opened, const ModelSpec& spec, PrefillMode prefill);
+  Status open_again(Deadline deadline);
+  Result<Hit> fetch_once(std::span<const Token> tokens, const Network& network, uint32_t at_least,
+                         KvCache& cache, Deadline deadline) const;
   struct Puts;
   Status put_all(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
                  Deadline deadline, Puts& puts) const;
@@ -81,6 +98,7 @@ class StoredPrompts {
 
   Client* client_;
   OpenReply opened_;
+  bool stale_ = false;  // another profile is in force
   std::shared_ptr<const Codec> codec_;
 };
 

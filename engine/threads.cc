@@ -1,6 +1,8 @@
 // The pool's claim protocol. See threads.h.
 #include "engine/threads.h"
 
+#include <utility>
+
 #include "proto/status.h"
 
 namespace kv {
@@ -51,7 +53,6 @@ bool Threads::take(uint32_t round, uint32_t& task) {
 }
 
 void Threads::run_tasks(uint32_t tasks, Call function, const void* body) {
-  KV_CHECK(tasks < 65536);
   if (workers_.empty() || tasks <= 1) {
     for (uint32_t i = 0; i < tasks; ++i) function(body, i, 0);
     return;
@@ -59,19 +60,28 @@ void Threads::run_tasks(uint32_t tasks, Call function, const void* body) {
   call_ = function;
   body_ = body;
   done_.store(0, std::memory_order_relaxed);
+  failed_.store(false, std::memory_order_relaxed);
   uint32_t round = round_.load(std::memory_order_relaxed) + 1;
   ticket_.store(make_ticket(round, 0, tasks), std::memory_order_release);
   round_.store(round, std::memory_order_release);
   round_.notify_all();
   uint32_t task = 0;
-  while (take(round, task)) {
-    function(body, task, 0);
-    done_.fetch_add(1, std::memory_order_acq_rel);
-  }
+  while (take(round, task)) run_one(task, 0);
   for (int spins = 0; done_.load(std::memory_order_acquire) != tasks; ++spins) {
     if (spins > kSpins) std::this_thread::yield();
     pause_processor();
   }
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+// The round ends only when every claim is done, whatever came of it: `body_` lies on run's stack.
+void Threads::run_one(uint32_t task, uint32_t worker) noexcept {
+  try {
+    if (!failed_.load(std::memory_order_relaxed)) call_(body_, task, worker);
+  } catch (...) {
+    if (!failed_.exchange(true)) error_ = std::current_exception();
+  }
+  done_.fetch_add(1, std::memory_order_acq_rel);
 }
 
 void Threads::work(uint32_t worker) {
@@ -84,10 +94,7 @@ void Threads::work(uint32_t worker) {
     if (stop_.load()) return;
     seen = round_.load(std::memory_order_acquire);
     uint32_t task = 0;
-    while (take(seen, task)) {
-      call_(body_, task, worker);
-      done_.fetch_add(1, std::memory_order_acq_rel);
-    }
+    while (take(seen, task)) run_one(task, worker);
   }
 }
 

@@ -10,7 +10,6 @@
 namespace kv {
 namespace {
 
-
 // Text, or the special token that stood in its place.
 struct Fragment {
   std::string_view text;

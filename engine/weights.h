@@ -22,7 +22,7 @@ struct Matrix {
   uint32_t rows = 0;     ///< outputs
   uint32_t columns = 0;  ///< inputs; a multiple of 32
   const uint8_t* data = nullptr;
-  uint64_t stride = 0;  ///< bytes of one row
+  uint64_t stride = 0;              ///< bytes of one row
   const uint8_t* panels = nullptr;  ///< the same weights for multiply() (panels.h), or null
 };
 

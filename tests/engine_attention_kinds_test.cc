@@ -226,11 +226,16 @@ TEST(AttentionKinds, AnyShapeOfConfigIsSafe) {
 // transformers computes what they must give (tests/scripts/make_tiny_golden.py).
 TEST(AttentionKinds, TheTinyModelsAreWhatTheirConfigurationsSay) {
   json v3 = {{"num_hidden_layers", 4}, {"kv_lora_rank", 32}, {"qk_rope_head_dim", 16}};
-  json v4 = {{"num_hidden_layers", 4}, {"head_dim", 32}, {"sliding_window", 20},
-             {"index_head_dim", 32}, {"index_topk", 8}};
+  json v4 = {{"num_hidden_layers", 4},
+             {"head_dim", 32},
+             {"sliding_window", 20},
+             {"index_head_dim", 32},
+             {"index_topk", 8}};
   v4["layer_types"] = {"compressed_sparse_attention", "sliding_attention",
                        "heavily_compressed_attention", "compressed_sparse_attention"};
-  json next = {{"num_hidden_layers", 4}, {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+  json next = {{"num_hidden_layers", 4},
+               {"num_attention_heads", 4},
+               {"num_key_value_heads", 2},
                {"head_dim", 32}};
   next["layer_types"] = {"linear_attention", "linear_attention", "full_attention",
                          "linear_attention"};

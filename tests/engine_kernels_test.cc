@@ -429,6 +429,43 @@ TEST(EngineThreads, EveryTaskRunsOnce) {
   }
 }
 
+// A long prompt in short chunks has more than 65,535 tasks in a layer.
+TEST(EngineThreads, AnyNumberOfTasks) {
+  for (uint32_t count : {1u, 2u, 5u}) {
+    Threads threads(count);
+    for (uint32_t tasks : {65'534u, 65'535u, 65'536u, 65'537u, 131'070u, 131'071u, 200'001u}) {
+      std::vector<std::atomic<uint8_t>> seen(tasks);
+      threads.run(tasks, [&](uint32_t task, uint32_t) { seen.at(task).fetch_add(1); });
+      for (auto& s : seen) ASSERT_EQ(s.load(), 1) << tasks;
+    }
+  }
+}
+
+// run() ends when no task runs any more, so none meets a stack that is gone.
+TEST(EngineThreads, WhatATaskThrowsIsThrownByRunOnceAllAreDone) {
+  for (uint32_t count : {1u, 2u, 5u}) {
+    Threads threads(count);
+    for (uint32_t round = 0; round < 200; ++round) {
+      std::atomic<uint32_t> running{0}, begun{0};
+      auto body = [&](uint32_t task, uint32_t) {
+        ++running;
+        ++begun;
+        if (task % 7 == round % 7) {
+          --running;
+          throw std::bad_alloc();
+        }
+        --running;
+      };
+      EXPECT_THROW(threads.run(40, body), std::bad_alloc);
+      EXPECT_EQ(running, 0u);
+      EXPECT_LE(begun, 40u);
+      std::atomic<uint32_t> done{0};
+      threads.run(40, [&](uint32_t, uint32_t) { ++done; });
+      EXPECT_EQ(done, 40u);
+    }
+  }
+}
+
 TEST(EnginePrefill, ThreadsDoNotChangeABit) {
   auto model = tiny_model();
   std::vector<Token> tokens(700);

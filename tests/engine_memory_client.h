@@ -94,7 +94,7 @@ class MemoryClient : public Client {
                     (same == best_rows && same > 0 && o->tokens.size() < best->tokens.size());
       if (better) best = o, best_rows = same;
     }
-    if (best) {
+    if (best && !request.round_to_block) {
       prefix.tokens += best_rows;
       prefix.objects.push_back({best, prefix.tokens});
       reply.form = best->name.kind == ObjectKind::tail ? HitForm::exact_tail : HitForm::coded;
