@@ -81,6 +81,7 @@ Status Codec::add_side(uint32_t layer, uint32_t part, const SideSpec& spec) {
     side.gain = coding.key_gain;
     side.mean.resize(channels, 0.0f);
     side.gain.resize(channels, 1.0f);
+    side.inverse_gain.reserve(channels);
     for (float g : side.gain) {
       side.inverse_gain.push_back(1.0f / g);
       if (!std::isfinite(side.inverse_gain.back())) {

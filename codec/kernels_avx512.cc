@@ -459,8 +459,8 @@ float exp_weights(float* x, size_t n, float max) {
   }
   if (i < n) {  // eight more
     const __m512 d = _mm512_sub_ps(_mm512_zextps256_ps512(_mm256_loadu_ps(x + i)), m);
-    const __m256 w = _mm512_castps512_ps256(
-        exp_sixteen(_mm512_cmp_ps_mask(d, least, _CMP_GE_OQ), d));
+    const __m256 w =
+        _mm512_castps512_ps256(exp_sixteen(_mm512_cmp_ps_mask(d, least, _CMP_GE_OQ), d));
     _mm256_storeu_ps(x + i, w);
     sum = _mm256_add_ps(sum, w);
   }

@@ -41,12 +41,17 @@ class GroupCover {
   uint32_t largest_at_most(uint32_t n) const {
     switch (part_->kind) {
       case PartKind::full:
-      case PartKind::latent: return std::min(n, reach());
-      case PartKind::window: return window_at_most(n);
-      case PartKind::chunk: return chunk_at_most(n);
-      case PartKind::pooled: return pooled_at_most(n);
+      case PartKind::latent:
+        return std::min(n, reach());
+      case PartKind::window:
+        return window_at_most(n);
+      case PartKind::chunk:
+        return chunk_at_most(n);
+      case PartKind::pooled:
+        return pooled_at_most(n);
       case PartKind::state:
-      case PartKind::opaque: return position_at_most(n);
+      case PartKind::opaque:
+        return position_at_most(n);
     }
     return 0;
   }
@@ -135,9 +140,7 @@ RowRange clipped_rows(const Holding& h, const PartSpec& part) {
   return {h.first, std::min(h.end, limit)};
 }
 
-bool holds_position(const Holding& h) {
-  return h.kind != HoldingKind::rows && h.end <= h.common;
-}
+bool holds_position(const Holding& h) { return h.kind != HoldingKind::rows && h.end <= h.common; }
 
 /// Rows still to be served, as first -> end.
 class Wanted {
@@ -330,14 +333,22 @@ Shortfall explain(std::span<const PartGroup> groups, const std::vector<GroupCove
 
 const char* to_string(ShortReason reason) {
   switch (reason) {
-    case ShortReason::none: return "none";
-    case ShortReason::query_minus_one: return "query_minus_one";
-    case ShortReason::max_tokens: return "max_tokens";
-    case ShortReason::round_to_block: return "round_to_block";
-    case ShortReason::min_tokens: return "min_tokens";
-    case ShortReason::missing_rows: return "missing_rows";
-    case ShortReason::missing_carry: return "missing_carry";
-    case ShortReason::missing_snapshot: return "missing_snapshot";
+    case ShortReason::none:
+      return "none";
+    case ShortReason::query_minus_one:
+      return "query_minus_one";
+    case ShortReason::max_tokens:
+      return "max_tokens";
+    case ShortReason::round_to_block:
+      return "round_to_block";
+    case ShortReason::min_tokens:
+      return "min_tokens";
+    case ShortReason::missing_rows:
+      return "missing_rows";
+    case ShortReason::missing_carry:
+      return "missing_carry";
+    case ShortReason::missing_snapshot:
+      return "missing_snapshot";
   }
   return "unknown";
 }
@@ -354,9 +365,9 @@ RestorePlan plan_restore(std::span<const PartGroup> groups, const RestorableQuer
   if (plan.tokens > 0 && plan.tokens < query.min_tokens) {
     plan.shortfall.reason = ShortReason::min_tokens;
     plan.shortfall.wanted = cap;
-    plan.shortfall.text = std::to_string(plan.tokens) +
-                          " tokens are restorable, fewer than min_tokens = " +
-                          std::to_string(query.min_tokens);
+    plan.shortfall.text =
+        std::to_string(plan.tokens) +
+        " tokens are restorable, fewer than min_tokens = " + std::to_string(query.min_tokens);
     plan.tokens = 0;
   }
   if (plan.tokens > 0) choose(groups, holdings, plan);

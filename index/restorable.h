@@ -49,8 +49,8 @@ struct RestorableQuery {
 };
 
 enum class ShortReason : uint8_t {
-  none,              ///< n is the common prefix
-  query_minus_one,   ///< the last token of a query is always computed
+  none,             ///< n is the common prefix
+  query_minus_one,  ///< the last token of a query is always computed
   max_tokens,
   round_to_block,
   min_tokens,
@@ -65,9 +65,9 @@ const char* to_string(ShortReason reason);
 struct Shortfall {
   ShortReason reason = ShortReason::none;
   uint16_t group = 0;
-  uint32_t wanted = 0;         ///< the largest length that the request allowed
-  uint32_t first = 0, end = 0; ///< missing_rows: the first gap; else end is the position
-  std::string text;            ///< for people; empty if reason is none
+  uint32_t wanted = 0;          ///< the largest length that the request allowed
+  uint32_t first = 0, end = 0;  ///< missing_rows: the first gap; else end is the position
+  std::string text;             ///< for people; empty if reason is none
 };
 
 /// Rows [first, end) of a group (or its carry or snapshot at `end`) come from this holding.

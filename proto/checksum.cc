@@ -11,7 +11,7 @@
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #include <xxh_x86dispatch.h>  // of the library: with AVX2 or AVX-512, whatever this is built for
-#else  // sanitizers see what is hashed
+#else                         // sanitizers see what is hashed
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 #endif

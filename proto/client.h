@@ -195,7 +195,10 @@ class Client {
   virtual Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
                                      Deadline deadline) = 0;
   virtual Status abort(uint64_t reservation, Deadline deadline) = 0;
-  /// Returns: ok with tokens 0 on a miss; invalid_argument; busy; deadline_exceeded.
+  /// Objects as stored are decoded under their own profile (Object::profile), which is the one in
+  /// force when the call came: perhaps another than that of the open. Whoever decodes compares.
+  /// Returns: ok with tokens 0 on a miss; invalid_argument; busy; deadline_exceeded; perhaps
+  /// profile_changed (open the model again), where the form is as stored.
   virtual Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) = 0;
   /// Starts promoting what a fetch of `query` would use. Returns: what lookup returns.
   virtual Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) = 0;

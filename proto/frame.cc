@@ -141,8 +141,7 @@ class FrameParser::Body {
     if (size == 0) return {};
     uint8_t* data = std::exchange(data_, nullptr);  // its owner frees it, also one half made
     capacity_ = 0;
-    std::shared_ptr<const void> owner(data,
-                                      [](const void* p) { std::free(const_cast<void*>(p)); });
+    std::shared_ptr<const void> owner(data, [](const void* p) { std::free(const_cast<void*>(p)); });
     return {std::move(owner), data, size};
   }
 
@@ -236,8 +235,8 @@ Status FrameParser::take_header() {
   stage_begin_ += kFrameHeaderBytes;
   header_ = *header;
   got_ = 0;
-  bool external = header_.length > external_above_ ||
-                  (external_puts_ && header_.type == FrameType::put);
+  bool external =
+      header_.length > external_above_ || (external_puts_ && header_.type == FrameType::put);
   if (greeted_ && external) {
     state_ = State::awaiting;
     return {};

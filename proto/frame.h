@@ -131,6 +131,8 @@ class FrameParser {
   /// The awaited body is read and dropped; next() gives its frame without a body.
   void skip_body();
 
+  /// Bytes of the body under way that have arrived.
+  uint64_t received() const { return got_; }
   /// True if nothing of a frame has arrived: here a peer may close cleanly.
   bool at_boundary() const { return state_ == State::header && stage_begin_ == stage_end_; }
   /// Bytes allocated for the body that is arriving: for tests of the memory rule.
@@ -161,7 +163,7 @@ struct OutFrame {
   std::shared_ptr<const void> hold;  ///< kept until the frame is sent, and goes after `pieces`
   std::vector<uint8_t> head;
   std::vector<Bytes> pieces;
-  uint64_t bytes() const;            ///< header and body
+  uint64_t bytes() const;  ///< header and body
 };
 
 /// The frame's bytes from offset `at` on, as pieces for one gathered write: at most `max` of them.

@@ -1,5 +1,5 @@
 // The fixed limits of formats and messages: what any reader refuses before it allocates.
-// Limits that a user may want to change live in cachesvc/config.h instead.
+// Limits that a user may want to change live in cachesvc/daemon/config.h instead.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,9 @@ inline constexpr uint32_t kMaxRunsPerPlane = 64;
 inline constexpr uint64_t kMaxStateBytes = 1ull << 30;   ///< of one part in a snapshot
 inline constexpr uint64_t kMaxObjectBytes = 1ull << 30;  ///< payload of one object
 inline constexpr uint32_t kMaxObjectHeaderBytes = 16u << 20;
-inline constexpr uint32_t kMaxProfileBytes = 256u << 20;
+/// Of a profile, encoded; and of what else a record file holds. Means and gains of the largest
+/// known models take 1 MiB.
+inline constexpr uint32_t kMaxProfileBytes = 16u << 20;
+inline constexpr uint32_t kMaxModelsPerNamespace = 64;  ///< open, or with something stored
 
 }  // namespace kv

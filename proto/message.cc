@@ -117,11 +117,18 @@ void get_names(ByteReader& in, std::vector<ObjectName>& names) {
   }
 }
 
-template <typename T>
-void put_blob_of(const T& value, ByteWriter& out) {
+void put_blob_of(const ModelSpec& model, ByteWriter& out) {
   ByteWriter blob;
-  encode(value, blob);
+  encode(model, blob);
   out.blob(blob.span());
+}
+
+// It may be the most of a message: encoded in its place.
+void put_blob_of(const Profile& profile, ByteWriter& out) {
+  const uint64_t bytes = encoded_bytes(profile);
+  out.bytes().reserve(out.size() + sizeof(uint32_t) + bytes);
+  out.u32(static_cast<uint32_t>(bytes));
+  encode(profile, out);
 }
 
 // A length-prefixed profile; null where it can't be read.

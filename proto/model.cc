@@ -1,6 +1,9 @@
 // Validation, encoding and part groups of ModelSpec. Encoding: FORMAT.md, "Model".
 #include "proto/model.h"
 
+#include <map>
+#include <tuple>
+
 namespace kv {
 namespace {
 
@@ -59,6 +62,17 @@ PartSpec decode_part(ByteReader& in) {
   p.label = in.string(kMaxLabelBytes);
   return p;
 }
+
+// Every field: two parts are one group if none differs.
+auto fields(const PartSpec& p) {
+  return std::tie(p.kind, p.dtype, p.heads, p.k_dim, p.v_dim, p.window, p.keep, p.chunk, p.rate,
+                  p.overlap, p.snapshot, p.label);
+}
+
+// Any total order will do: equal parts find each other in it without a look at all groups.
+struct BySpec {
+  bool operator()(const PartSpec* a, const PartSpec* b) const { return fields(*a) < fields(*b); }
+};
 
 }  // namespace
 
@@ -169,19 +183,13 @@ Result<ModelSpec> decode_model(ByteReader& in) {
 
 std::vector<PartGroup> part_groups(const ModelSpec& model) {
   std::vector<PartGroup> groups;
+  std::map<const PartSpec*, size_t, BySpec> group_of;
   for (size_t l = 0; l < model.layers.size(); ++l) {
     const auto& parts = model.layers[l].parts;
     for (size_t p = 0; p < parts.size(); ++p) {
-      PartGroup::Member member{static_cast<uint16_t>(l), static_cast<uint16_t>(p)};
-      bool found = false;
-      for (auto& group : groups) {
-        if (group.spec == parts[p]) {
-          group.members.push_back(member);
-          found = true;
-          break;
-        }
-      }
-      if (!found) groups.push_back({parts[p], {member}});
+      auto [group, is_new] = group_of.try_emplace(&parts[p], groups.size());
+      if (is_new) groups.push_back({parts[p], {}});
+      groups[group->second].members.push_back({static_cast<uint16_t>(l), static_cast<uint16_t>(p)});
     }
   }
   return groups;

@@ -91,7 +91,7 @@ void encode(const ModelSpec& model, ByteWriter& out);
 /// Any bytes are safe input. Returns: corruption.
 Result<ModelSpec> decode_model(ByteReader& in);
 
-/// All parts of equal kind and parameters, numbered by first appearance.
+/// All parts that are equal in every field, numbered by first appearance.
 struct PartGroup {
   PartSpec spec;  ///< of its first part
   struct Member {
@@ -100,6 +100,7 @@ struct PartGroup {
   };
   std::vector<Member> members;
 };
+/// Takes O(parts log groups): a stranger's model may have thousands of either.
 std::vector<PartGroup> part_groups(const ModelSpec& model);
 
 /// Bytes per token of the model's rows in fp16 (windows counted whole): for ratios shown to people.

@@ -170,7 +170,6 @@ Plane decode_plane(ByteReader& in) {
   p.first_row = in.u32();
   uint32_t runs = in.u32();
   bool bits_ok = p.bits == 0 || p.bits == 2 || p.bits == 3 || p.bits == 4 || p.bits == 8;
-  if (p.bits != 0 && p.dim % 8 != 0) in.fail();
   if (side > 2 || dtype < 1 || dtype > 3 || !bits_ok || zero != 0 || p.heads == 0 ||
       p.heads > kMaxHeads || p.dim == 0 || p.dim > kMaxDim || runs > kMaxRunsPerPlane) {
     in.fail();

@@ -45,6 +45,7 @@ Status validate_part(const PartCoding& c, const PartSpec& p, const std::string& 
 
 Id Profile::id() const {
   ByteWriter out;
+  out.bytes().reserve(encoded_bytes(*this));
   encode(*this, out);
   return sha256(out.span());
 }
@@ -69,6 +70,17 @@ void encode(const Profile& profile, ByteWriter& out) {
       out.array(std::span<const float>(part.key_gain));
     }
   }
+}
+
+uint64_t encoded_bytes(const Profile& profile) {
+  uint64_t bytes = 2 + 4 + 1 + 1 + 8 + 2 + 4 + 1 + 1 + 4;
+  for (const auto& layer : profile.parts) {
+    bytes += 4;
+    for (const auto& part : layer) {
+      bytes += 1 + 1 + 4 + 4 + (part.key_mean.size() + part.key_gain.size()) * sizeof(float);
+    }
+  }
+  return bytes;
 }
 
 Result<Profile> decode_profile(ByteReader& in) {

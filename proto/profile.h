@@ -47,6 +47,8 @@ struct Profile {
 };
 
 void encode(const Profile& profile, ByteWriter& out);
+/// Length of the encoded form; nothing is encoded for it.
+uint64_t encoded_bytes(const Profile& profile);
 /// Any bytes are safe input. Returns: corruption.
 Result<Profile> decode_profile(ByteReader& in);
 /// Shapes against the model's geometry; bits only where the kind may be coded (README, "What is

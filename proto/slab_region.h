@@ -85,8 +85,8 @@ class SlabRegion {
   const int64_t max_small_;
   uint8_t* begin_ = nullptr;
   enum class Kind : uint8_t { huge, advised_small, small };  // small: with all its region
-  std::vector<Kind> kinds_;      // of each huge page
-  std::vector<uint64_t> pages_;  // a bit each
+  std::vector<Kind> kinds_;                                  // of each huge page
+  std::vector<uint64_t> pages_;                              // a bit each
 };
 
 }  // namespace kv

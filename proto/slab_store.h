@@ -17,8 +17,8 @@
 
 namespace kv {
 
-inline constexpr size_t kSlabAlign = 64;       ///< a cache line
-inline constexpr size_t kMinKeptBytes = 4096;  ///< smaller buffers are not kept
+inline constexpr size_t kSlabAlign = 64;              ///< a cache line
+inline constexpr size_t kMinKeptBytes = 4096;         ///< smaller buffers are not kept
 inline constexpr size_t kMinExtentBytes = 64u << 10;  ///< smaller ones come from operator new
 
 class SlabStore {

@@ -35,6 +35,17 @@ Result<Reply> exchange(const SocketPool::Use& use, FrameType type, FrameType exp
   return reply;
 }
 
+// Objects as they are stored mean what the profile says that the handle was opened under; another
+// one may be in force by now. Asked once all frames are read: the connection is in step.
+Status check_profile(const Prefix& prefix, const Realm& realm) {
+  for (const FetchedObject& f : prefix.objects) {
+    if (f.object->profile == realm.profile) continue;
+    return {StatusCode::profile_changed, "fetch: objects under profile " + f.object->profile.hex() +
+                                             ", model opened under " + realm.profile.hex()};
+  }
+  return {};
+}
+
 // The frames after a fetch_header, as a prefix.
 Result<Prefix> receive_objects(const SocketPool::Use& use, uint64_t id, const FetchHeader& header,
                                Deadline deadline) {
@@ -161,6 +172,9 @@ Result<FetchReply> SocketClient::fetch(const FetchRequest& request, Deadline dea
                                              std::to_string(pool_->options().max_reply_bytes)});
   }
   KV_ASSIGN_OR_RETURN(Prefix prefix, receive_objects(use, id, *header, deadline));
+  if (request.form == FetchForm::stored) {
+    KV_RETURN_IF_ERROR(check_profile(prefix, pool_->realm_of(request.model)));
+  }
   return FetchReply{header->tokens,
                     header->common,
                     header->pending,

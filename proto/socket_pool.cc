@@ -97,18 +97,22 @@ Result<OpenReply> SocketPool::open_on(const Use& use, const OpenRequest& request
 uint32_t SocketPool::remember(const Use& use, const OpenRequest& request, const OpenReply& reply) {
   OpenRequest again{request.model, reply.profile, false, request.prefill};
   std::lock_guard lock(mutex_);
-  auto it = std::find_if(models_.begin(), models_.end(), [&](const OpenRequest& r) {
-    return r.model.fingerprint == request.model.fingerprint;
-  });
-  if (it == models_.end()) {
-    models_.push_back(again);
-    it = models_.end() - 1;
-  } else {
-    *it = again;
+  auto it = std::find_if(models_.begin(), models_.end(),
+                         [&](const OpenedModel& m) { return m.realm == reply.realm; });
+  if (it == models_.end()) it = models_.insert(it, {again, reply.realm});
+  // The others of the model are opened again under what is in force, not what was.
+  for (OpenedModel& m : models_) {
+    if (m.realm.fingerprint == reply.realm.fingerprint) m.again = again;
   }
   uint32_t model = static_cast<uint32_t>(it - models_.begin()) + 1;
   use->models[model] = reply.model;
   return model;
+}
+
+Realm SocketPool::realm_of(uint32_t model) {
+  std::lock_guard lock(mutex_);
+  KV_CHECK(model > 0 && model <= models_.size());
+  return models_[model - 1].realm;
 }
 
 Result<uint32_t> SocketPool::remote_model(const Use& use, uint32_t model, Deadline deadline) {
@@ -120,7 +124,7 @@ Result<uint32_t> SocketPool::remote_model(const Use& use, uint32_t model, Deadli
     if (model == 0 || model > models_.size()) {
       return invalid_argument("model handle " + std::to_string(model) + " was not opened here");
     }
-    request = models_[model - 1];
+    request = models_[model - 1].again;
   }
   KV_ASSIGN_OR_RETURN(OpenReply reply, open_on(use, request, deadline));
   use->models[model] = reply.model;

@@ -2,7 +2,8 @@
 //
 // A call takes a connection for itself (Use) and gives it back; a broken one is dropped and the
 // next call makes another. A reservation names the connection that holds it. Handles of models are
-// the client's own; each connection has its own for the service. Any thread may call.
+// the client's own, one for a model under one profile: what another profile brings is not decoded
+// by who holds it. Each connection has its own for the service. Any thread may call.
 #pragma once
 
 #include <condition_variable>
@@ -54,8 +55,10 @@ class SocketPool {
   void end_reservation(uint64_t id);
 
   static Result<OpenReply> open_on(const Use& use, const OpenRequest& request, Deadline deadline);
-  /// The client's handle for a model that was opened on `use`: one per fingerprint.
+  /// The client's handle for a model that was opened on `use`: one per realm.
   uint32_t remember(const Use& use, const OpenRequest& request, const OpenReply& reply);
+  /// What `model`, a handle of remember(), was opened for.
+  Realm realm_of(uint32_t model);
   /// The model's handle on this connection; opened there first if need be.
   Result<uint32_t> remote_model(const Use& use, uint32_t model, Deadline deadline);
 
@@ -63,6 +66,10 @@ class SocketPool {
   struct Reservation {
     ConnectionPtr connection;
     uint64_t remote = 0;
+  };
+  struct OpenedModel {
+    OpenRequest again;  ///< with the profile that was in force
+    Realm realm;
   };
   void release(const ConnectionPtr& c);
   void forget(const ConnectionPtr& c);
@@ -76,7 +83,7 @@ class SocketPool {
   uint32_t connections_ = 0;  // idle, in use, or being made
   uint64_t last_reservation_ = 0;
   std::map<uint64_t, Reservation> reservations_;
-  std::vector<OpenRequest> models_;  // handle - 1
+  std::vector<OpenedModel> models_;  // handle - 1
 };
 
 }  // namespace kv

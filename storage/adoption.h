@@ -19,10 +19,10 @@ namespace kv {
 struct UnreadFile {
   ObjectName name;
   int64_t modified_ns = 0;
-  uint64_t recency = 0;  ///< of its bad row; 0: none, by age then
-  bool has_row = false;  ///< a row that contradicts it, or can't be opened: goes if the file is
-                         ///< neither taken nor another key's
-  uint32_t failures = 0; ///< reads that said nothing about the file: no descriptor, an I/O error
+  uint64_t recency = 0;   ///< of its bad row; 0: none, by age then
+  bool has_row = false;   ///< a row that contradicts it, or can't be opened: goes if the file is
+                          ///< neither taken nor another key's
+  uint32_t failures = 0;  ///< reads that said nothing about the file: no descriptor, an I/O error
 };
 
 inline constexpr uint64_t kAdoptedAtATime = 512;  ///< rows of one transaction

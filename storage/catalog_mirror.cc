@@ -28,8 +28,7 @@ void in_batches(std::span<const T> all, size_t rows, Body body) {
 
 }  // namespace
 
-Status CatalogMirror::open(Catalog::Rows& rows, std::optional<KeptState>& state,
-                           std::string& why) {
+Status CatalogMirror::open(Catalog::Rows& rows, std::optional<KeptState>& state, std::string& why) {
   why.clear();
   auto present = dir_.files().stat(dir_.catalog_path());
   if (!present.ok()) why = "catalog: missing";
@@ -114,8 +113,8 @@ void CatalogMirror::adopt(std::span<const KnownObject> objects) {
 void CatalogMirror::remove(std::span<const std::string> files) {
   in_batches(files, kRowsPerBatch, [&](std::span<const std::string> batch) {
     if (!catalog_) return;
-    auto gone = after([&] { return catalog_->remove(batch); },
-                      batch.size() * Catalog::growth_bound({}));
+    auto gone =
+        after([&] { return catalog_->remove(batch); }, batch.size() * Catalog::growth_bound({}));
     left_rows_ |= gone != Changed::yes;
     if (gone == Changed::no_memory) throw std::bad_alloc();
   });

@@ -74,7 +74,7 @@ class CatalogMirror {
   bool left_rows_ = false;  // what was to be removed is in the catalog still
   bool left_old_ = false;   // an unusable catalog could not be moved away
   std::mutex kept_mutex_;
-  std::optional<KeptState> kept_;  // not in the catalog yet
+  std::optional<KeptState> kept_;                // not in the catalog yet
   uint64_t database_bytes_ = 0, log_bytes_ = 0;  // in the ledger; the log's size is promised once
                                                  // more, for the next checkpoint
 };

@@ -59,6 +59,16 @@ void DirectoryTier::put_batch(std::span<const FileImage> images, Durability leve
   }
 }
 
+namespace {
+
+// True if both are one file: the same header, and the same pieces packed in the same way.
+bool same_bytes(const FileImage& a, const FileImage& b) {
+  auto one = encode_file(a), other = encode_file(b);
+  return one.ok() && other.ok() && one->head == other->head && one->payload == other->payload;
+}
+
+}  // namespace
+
 void DirectoryTier::put_items(std::span<Item> items, Durability level, FailedIds& failed) {
   for (auto& item : items) write_item(item, failed);
   for (auto& item : items) {
@@ -80,7 +90,7 @@ void DirectoryTier::write_item(Item& item, FailedIds& failed) {
   item.pending.id = o.name.id;
   auto file = encode_file(*item.image);
   if (!file.ok()) return fail(item, file.status(), failed);
-  if (stored(o.name)) {
+  if (stored(*item.image)) {
     item.result->existed = true;
     item.result->reached = Durability::spilled;
     auto info = dir_.files().stat(dir_.file_path(o.name.id, item.pending.name));
@@ -103,7 +113,7 @@ void DirectoryTier::publish_item(Item& item, FailedIds& failed) {
     publisher_.abandon(item.pending);
     return fail(item, parent->second, failed);
   }
-  if (stored(o.name)) {  // twice in one batch
+  if (stored(*item.image)) {  // twice in one batch
     publisher_.abandon(item.pending);
     item.alive = false;
     item.result->existed = true;
@@ -170,11 +180,14 @@ void DirectoryTier::fail(Item& item, Status status, FailedIds& failed) {
   ++counters_.put_failures;
 }
 
-bool DirectoryTier::stored(const ObjectName& name) {
+bool DirectoryTier::stored(const FileImage& image) {
+  const ObjectName& name = image.header.name;
   std::string path = dir_.file_path(name.id, file_name(name));
-  auto image = read_object(dir_.files(), buffers_, path, name, dir_.key());
-  bool damaged = !image.ok() && image.status().code() == StatusCode::corruption;
-  return image.ok() || (damaged && read_again(name, path, {}).ok());
+  auto there = read_object(dir_.files(), buffers_, path, name, dir_.key());
+  if (!there.ok() && there.status().code() == StatusCode::corruption) {
+    there = read_again(name, path, {});
+  }
+  return there.ok() && same_bytes(*there, image);
 }
 
 }  // namespace kv

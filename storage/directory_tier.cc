@@ -32,7 +32,8 @@ DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, F
       catalog_(dir_, quarantine_),
       other_keys_(dir_),
       adoption_(dir_, catalog_, quarantine_, other_keys_),
-      lock_(lock) {
+      lock_(lock),
+      buffers_(std::clamp<size_t>(options_.read_buffers, 1, kMostReadBuffers)) {
   dir_.mark_all_dirty();  // who knows what the last owner synced
 }
 

@@ -75,8 +75,9 @@ class DirectoryTier final : public SsdTier {
   void sync_items(std::span<Item> items);
   void mirror_items(std::span<Item> items);
   void fail(Item& item, Status status, FailedIds& failed);
-  /// An intact file of that name is there, every byte verified; a damaged one goes to quarantine.
-  bool stored(const ObjectName& name);
+  /// The file of that name is there and holds these very bytes. One of other bytes is replaced; a
+  /// damaged one goes to quarantine.
+  bool stored(const FileImage& image);
 
   /// Publisher::write_temp, with room from files of other keys if need be.
   Status write_temp(const EncodedFile& file, uint64_t extra_room, PendingFile& pending);
@@ -105,7 +106,7 @@ class DirectoryTier final : public SsdTier {
 
   std::mutex writer_mutex_;  // guards what follows but the counters, and the parts above but the
                              // ledger
-  ReadBuffers buffers_;
+  ReadBuffers buffers_;      ///< of options.read_buffers
   bool recovered_ = false;
   uint64_t recency_ = 0;
   std::map<std::string, uint64_t> touches_;  // by file name, not yet in the catalog
@@ -113,8 +114,7 @@ class DirectoryTier final : public SsdTier {
   // SsdStats' counters of these names: written under any lock or none, read under none.
   struct Counters {
     std::atomic<uint64_t> unknown_bytes{0}, files_written{0}, bytes_written{0}, reads{0},
-        bytes_read{0}, read_errors{0}, corruptions{0}, rereads_saved{0},
-        put_failures{0}, erased{0};
+        bytes_read{0}, read_errors{0}, corruptions{0}, rereads_saved{0}, put_failures{0}, erased{0};
   };
   Counters counters_;
 };

@@ -30,8 +30,8 @@ struct InspectedFile {
   Status
       status;  ///< ok; corruption with the reason; unsupported (foreign name or version); io_error
   FileKind kind = FileKind::block;
-  ObjectName name;      ///< from the file name; records: id only
-  uint64_t serial = 0;  ///< model records
+  ObjectName name;                 ///< from the file name; records: id only
+  uint64_t serial = 0;             ///< model records
   std::optional<KeyId> other_key;  ///< sealed with it, and that is not the given one: unsupported
   uint64_t file_bytes = 0;
   uint64_t allocated_bytes = 0;

@@ -96,8 +96,8 @@ Status Quarantine::clear() {
   }
   Status synced = dir_.files().sync_dir(dir_.quarantine_folder());
   if (first.ok()) return synced;
-  return {first.code(), std::to_string(entries_.size()) + " quarantined files are left: " +
-                            first.message()};
+  return {first.code(),
+          std::to_string(entries_.size()) + " quarantined files are left: " + first.message()};
 }
 
 }  // namespace kv

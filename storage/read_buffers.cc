@@ -29,42 +29,55 @@ uint8_t* map_buffer() {
 
 uint8_t* ReadBuffers::take() {
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    free_.wait(lock, [this] { return count_ > 0 || made_ < most_; });
     if (count_ > 0) return waiting_[--count_];
+    ++made_;
   }
-  return map_buffer();
+  try {
+    return map_buffer();
+  } catch (const std::bad_alloc&) {
+    give_up_place();
+    throw;
+  }
 }
 
-bool ReadBuffers::all_wait() {
+void ReadBuffers::give_up_place() {
   std::lock_guard lock(mutex_);
-  return count_ == kKeptReadBuffers;
+  --made_;
+  free_.notify_one();
 }
 
-void ReadBuffers::make_ready() noexcept try {
-  for (size_t made = 0; made < kKeptReadBuffers && !all_wait(); ++made) {
-    uint8_t* data = map_buffer();
+void ReadBuffers::make_ready() noexcept {
+  while (true) {
+    {
+      std::lock_guard lock(mutex_);
+      if (made_ == most_) return;
+      ++made_;
+    }
+    uint8_t* data;
+    try {
+      data = map_buffer();
+    } catch (const std::bad_alloc&) {  // there are fewer
+      return give_up_place();
+    }
     for (size_t at = 0; at < kReadBufferBytes; at += kLeastPageBytes) {
       static_cast<volatile uint8_t*>(data)[at] = 0;
     }
     give(data);
   }
-} catch (const std::bad_alloc&) {  // there are fewer
 }
 
 void ReadBuffers::give(uint8_t* data) {
-  {
-    std::lock_guard lock(mutex_);
-    if (count_ < kKeptReadBuffers) {
-      waiting_[count_++] = data;
-      return;
-    }
-  }
-  ::munmap(data, kReadBufferBytes);
+  std::lock_guard lock(mutex_);
+  waiting_[count_++] = data;
+  free_.notify_one();
 }
 
 void ReadBuffers::clear() {
   std::lock_guard lock(mutex_);
-  while (count_ > 0) ::munmap(waiting_[--count_], kReadBufferBytes);
+  for (; count_ > 0; --made_) ::munmap(waiting_[--count_], kReadBufferBytes);
+  free_.notify_all();
 }
 
 }  // namespace kv

@@ -1,8 +1,9 @@
 // ReadBuffers: aligned memory that files are read through, used again and again: first touch of
-// fresh memory costs more than the read. Bounded: at most kKeptReadBuffers wait for reuse, and a
-// reader holds one at a time. Any thread.
+// fresh memory costs more than the read. Bounded: there are at most so many; a reader holds one at
+// a time, and waits for another's where all are held. Any thread.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -11,11 +12,12 @@
 namespace kv {
 
 inline constexpr size_t kReadBufferBytes = 4 << 20;  ///< one request; two huge pages
-inline constexpr size_t kKeptReadBuffers = 4;        ///< waiting: the usual number of disk threads
+inline constexpr size_t kMostReadBuffers = 4;        ///< the usual number of disk threads
 
 class ReadBuffers {
  public:
-  ReadBuffers() = default;
+  /// 1 <= `most` <= kMostReadBuffers.
+  explicit ReadBuffers(size_t most = kMostReadBuffers) : most_(most) {}
   ~ReadBuffers() { clear(); }
   ReadBuffers(const ReadBuffers&) = delete;  // owns what waits
   ReadBuffers& operator=(const ReadBuffers&) = delete;
@@ -23,7 +25,7 @@ class ReadBuffers {
   /// One buffer, given back at the end of a scope. Its bytes are whatever was read before.
   class Hold {
    public:
-    /// Throws std::bad_alloc.
+    /// Waits for one. Throws std::bad_alloc.
     explicit Hold(ReadBuffers& from) : from_(from), data_(from.take()) {}
     ~Hold() { from_.give(data_); }
     Hold(const Hold&) = delete;  // owns the buffer
@@ -36,7 +38,7 @@ class ReadBuffers {
     uint8_t* data_;
   };
 
-  /// Until kKeptReadBuffers wait, makes some whose memory is there already: what a system takes to
+  /// Until all wait or are held, makes some whose memory is there already: what a system takes to
   /// find and clear it is more than a file's read takes. Without memory: fewer.
   void make_ready() noexcept;
   /// Gives what waits back to the system: nothing that was read stays in it.
@@ -45,11 +47,14 @@ class ReadBuffers {
  private:
   uint8_t* take();
   void give(uint8_t* data);
-  bool all_wait();
+  void give_up_place();
 
-  std::mutex mutex_;
-  uint8_t* waiting_[kKeptReadBuffers] = {};
-  size_t count_ = 0;
+  const size_t most_;
+  std::mutex mutex_;  // guards the rest
+  std::condition_variable free_;
+  uint8_t* waiting_[kMostReadBuffers] = {};
+  size_t count_ = 0;  // that wait
+  size_t made_ = 0;   // those, and those held
 };
 
 }  // namespace kv

@@ -76,7 +76,7 @@ class RecoveryScan {
   Recovery out_;
   std::vector<KnownObject> rows_;  // the sealed ones last
   size_t good_rows_ = 0;
-  std::vector<Row> fate_;  // of each row
+  std::vector<Row> fate_;         // of each row
   std::vector<uint32_t> row_at_;  // a hash table of the rows by name: number + 1, or 0
   uint64_t max_recency_ = 0;
 };

@@ -55,16 +55,17 @@ struct SsdOptions {
   uint64_t quarantine_bytes = 64ull << 20;  ///< of damaged files kept for inspection; 0: none
   /// Files without a good row whose headers recover() reads; adopt_more() reads the others.
   uint64_t adopt_at_start = UINT64_MAX;
-  bool reindex = false;    ///< recover() reads every header and writes the catalog anew; of the old
-                           ///< one only recency counts
-  int64_t hour = 0;        ///< it is, since 1970 (UTC): recover() tells what was written in the day
+  bool reindex = false;  ///< recover() reads every header and writes the catalog anew; of the old
+                         ///< one only recency counts
+  int64_t hour = 0;      ///< it is, since 1970 (UTC): recover() tells what was written in the day
   /// Every file and row that is written is sealed with it; null: they are plain. Plain files are
   /// read in any case.
   std::shared_ptr<const SealKey> key;
-  Files* files = nullptr;  ///< nullptr: the operating system
-  RunBeside beside;        ///< recover() lists the folders there while it reads the catalog; null:
-                           ///< one after the other
-  StepObserver observer;   ///< called inside put and erase; may not call the tier
+  Files* files = nullptr;   ///< nullptr: the operating system
+  size_t read_buffers = 4;  ///< of 4 MiB, that files are read through: at most kMostReadBuffers
+  RunBeside beside;         ///< recover() lists the folders there while it reads the catalog; null:
+                            ///< one after the other
+  StepObserver observer;    ///< called inside put and erase; may not call the tier
 };
 
 inline constexpr size_t kMaxRejectedNames = 1000;  ///< named one by one in a Recovery
@@ -112,7 +113,7 @@ struct PutResult {
   /// What was reached even if status is an error: none, spilled (renamed) or durable (folder
   /// synced).
   Durability reached = Durability::none;
-  bool existed = false;  ///< an intact object of this name was there: the given bytes were dropped
+  bool existed = false;  ///< a file of these very bytes was there, and stands
   uint64_t allocated_bytes = 0;
 };
 
@@ -127,10 +128,10 @@ struct SsdStats {
   uint64_t used_bytes = 0;      ///< everything in the directory
   uint64_t reserved_bytes = 0;  ///< promised to writes under way and to the catalog's growth
   uint64_t quarantine_bytes = 0, quarantine_files = 0;
-  uint64_t unknown_bytes = 0;                     ///< as of recover()
+  uint64_t unknown_bytes = 0;                         ///< as of recover()
   uint64_t other_key_files = 0, other_key_bytes = 0;  ///< sealed with another key
   uint64_t other_key_dropped = 0;                     ///< of these, removed to make room
-  uint64_t files_written = 0, bytes_written = 0;  ///< lengths of published files
+  uint64_t files_written = 0, bytes_written = 0;      ///< lengths of published files
   /// What the device was given: file bytes, also of files that failed, and the catalog's pages (to
   /// its log, and at most as many to the database).
   uint64_t device_bytes_written = 0, catalog_bytes_written = 0;

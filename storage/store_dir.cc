@@ -9,10 +9,9 @@ Status StoreDir::check_free(uint64_t room) const {
   if (min_free_bytes_ == 0) return {};
   KV_ASSIGN_OR_RETURN(uint64_t free, files_.free_bytes(path_));
   if (free >= min_free_bytes_ && free - min_free_bytes_ >= room) return {};
-  return {StatusCode::resource_exhausted, "file system: " + std::to_string(room) +
-                                              " bytes needed, " + std::to_string(free) +
-                                              " free, of which min_free_bytes " +
-                                              std::to_string(min_free_bytes_) + " are kept"};
+  return {StatusCode::resource_exhausted,
+          "file system: " + std::to_string(room) + " bytes needed, " + std::to_string(free) +
+              " free, of which min_free_bytes " + std::to_string(min_free_bytes_) + " are kept"};
 }
 
 Status StoreDir::make_folders() {

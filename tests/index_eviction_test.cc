@@ -1,6 +1,4 @@
 // EvictionOrder against an oracle that scans all entries for the next victim.
-#include "index/eviction.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,8 @@
 #include <random>
 #include <string>
 #include <tuple>
+
+#include "index/eviction.h"
 
 namespace kv {
 namespace {
@@ -73,8 +73,8 @@ void check_sums(const EvictionOrder& order, const Oracle& oracle) {
 }
 
 DropUrgency random_urgency(Rng& rng) {
-  constexpr DropUrgency kSome[] = {kDropLast, kDropLast, kDropLast, 1, 2, kDropSuperseded,
-                                   kDropFirst};
+  constexpr DropUrgency kSome[] = {kDropLast, kDropLast,       kDropLast, 1,
+                                   2,         kDropSuperseded, kDropFirst};
   return kSome[rng() % std::size(kSome)];
 }
 

@@ -1,7 +1,5 @@
 // PrefixTree against a map of whole sequences, searched by brute force. The alphabet is tiny, so
 // common prefixes end anywhere inside blocks; extras make equal tokens differ.
-#include "index/prefix_tree.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <random>
 #include <string>
 
+#include "index/prefix_tree.h"
 #include "proto/limits.h"
 
 namespace kv {
@@ -72,8 +71,8 @@ class TreeAndOracle {
   void store(const Sequence& s) {
     NodeId parent = kRootNode;
     for (size_t first = 0; first < s.size(); first += block_) {
-      const Sequence head(s.begin(), s.begin() + static_cast<ptrdiff_t>(
-                                                     std::min(s.size(), first + block_)));
+      const Sequence head(s.begin(),
+                          s.begin() + static_cast<ptrdiff_t>(std::min(s.size(), first + block_)));
       const Split own = split(head, first);
       auto got = tree.find_or_insert(parent, own.tokens, own.extras);
       ASSERT_TRUE(got.ok()) << got.status().to_string();

@@ -2,8 +2,6 @@
 // it; what it holds when it has seen n tokens is what a hit at n must bring back. A value is the
 // hash of all tokens that it was computed from, so another sequence's row can't pass for the right
 // one.
-#include "index/restorable.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +11,8 @@
 #include <random>
 #include <set>
 #include <string>
+
+#include "index/restorable.h"
 
 namespace kv {
 namespace {
@@ -146,8 +146,8 @@ class World {
   std::vector<Tokens> sequences;
   Tokens query;
   std::vector<Stored> objects;
-  std::vector<Holding> holdings;        // what the rule is given
-  std::vector<const Items*> contents;   // [i]: what holdings[i] really has
+  std::vector<Holding> holdings;       // what the rule is given
+  std::vector<const Items*> contents;  // [i]: what holdings[i] really has
   uint32_t longest = 0;
 
  private:
@@ -184,8 +184,8 @@ class World {
       h.end_token = end;
       h.tier = random_below(rng, 2) == 0 ? Tier::ram : Tier::ssd;
       h.form = tail ? HitForm::exact_tail : HitForm::coded;
-      h.place = tail ? HoldingPlace::tail
-                     : (shared == end ? HoldingPlace::path : HoldingPlace::other);
+      h.place =
+          tail ? HoldingPlace::tail : (shared == end ? HoldingPlace::path : HoldingPlace::other);
       hold_rows(o, h, s, first, end);
       if (groups[g].spec.kind == PartKind::pooled && kept()) {
         hold_position(o, h, s, HoldingKind::carry);

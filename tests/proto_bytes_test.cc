@@ -1,9 +1,9 @@
 // Bytes, ByteWriter and ByteReader: what was written is read back, and no input reads past its end.
-#include "proto/bytes.h"
-
 #include <gtest/gtest.h>
 
 #include <functional>
+
+#include "proto/bytes.h"
 
 namespace kv {
 namespace {

@@ -1,11 +1,11 @@
 // Hashes against their published vectors: stored files and ids depend on every bit of these.
-#include "proto/checksum.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <numeric>
 #include <vector>
+
+#include "proto/checksum.h"
 
 namespace kv {
 namespace {

@@ -1,7 +1,7 @@
 // Prefix::trimmed: a shorter prefix shares every plane and forgets nothing that it still needs.
-#include "proto/client.h"
-
 #include <gtest/gtest.h>
+
+#include "proto/client.h"
 
 namespace kv {
 namespace {

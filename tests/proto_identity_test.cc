@@ -1,12 +1,11 @@
 // Ids: pinned for ever (a changed id loses every stored cache), and no two computations share one.
 // The golden values were computed apart from this code, from FORMAT.md "Ids" and Python's hashlib.
-#include "proto/identity.h"
-
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <set>
 
+#include "proto/identity.h"
 #include "tests/proto_specs.h"
 
 namespace kv {
@@ -33,17 +32,13 @@ struct Fields {
 
 TEST(Identity, GoldenIds) {
   Fields f;
-  EXPECT_EQ(f.block().hex(),
-            "547b8f154583e19c778284264f3bf7874a27037f6c7dc685adee1eaf353a52d2");
-  EXPECT_EQ(f.tail().hex(),
-            "b7d832a9c0bfb5412fef25b7d4499a7545b942e4926f9cc9eb248c778d594135");
-  EXPECT_EQ(f.snapshot().hex(),
-            "fe64436b115baf1dde6600b7a437ef740da804c5a936fc3d71dac465af837645");
+  EXPECT_EQ(f.block().hex(), "547b8f154583e19c778284264f3bf7874a27037f6c7dc685adee1eaf353a52d2");
+  EXPECT_EQ(f.tail().hex(), "b7d832a9c0bfb5412fef25b7d4499a7545b942e4926f9cc9eb248c778d594135");
+  EXPECT_EQ(f.snapshot().hex(), "fe64436b115baf1dde6600b7a437ef740da804c5a936fc3d71dac465af837645");
   EXPECT_EQ(model_id("tenant", filled(0x11)).hex(),
             "ab7842703642eb7838cb0c59e33792c246b6510d7ddc861e0a39e57c80a1b325");
   Fields root{{"", filled(0x11), filled(0x22)}, {}, {7}, {}};
-  EXPECT_EQ(root.block().hex(),
-            "d21a19a0fbddd2774d1c94c24da5870062e703d4c4c9047468798c32686ad08f");
+  EXPECT_EQ(root.block().hex(), "d21a19a0fbddd2774d1c94c24da5870062e703d4c4c9047468798c32686ad08f");
 }
 
 TEST(Identity, EachFieldAloneChangesTheId) {
@@ -60,7 +55,9 @@ TEST(Identity, EachFieldAloneChangesTheId) {
       [](Fields& f) { f.tokens.pop_back(); },
       [](Fields& f) { f.extras[0].position = 6; },
       [](Fields& f) { f.extras[0].bytes[1] = 0; },
-      [](Fields& f) { f.extras.push_back({6, {}}); },
+      [](Fields& f) {
+        f.extras.push_back({6, {}});
+      },
       [](Fields& f) { f.extras.clear(); },
   };
   std::set<Id> ids;

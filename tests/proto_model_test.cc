@@ -1,9 +1,10 @@
 // ModelSpec: what is encoded comes back, bad bytes are refused, and refusals name the place.
-#include "proto/model.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "proto/model.h"
 #include "tests/proto_specs.h"
 
 namespace kv {
@@ -123,6 +124,61 @@ TEST(Model, PartGroupsAreNumberedByFirstAppearance) {
   EXPECT_EQ(groups[0].members[1].part, 1);
   ASSERT_EQ(groups[1].members.size(), 2u);
   EXPECT_EQ(groups[1].members[1].layer, 3);
+}
+
+// Each part beside all groups found before it: slow for thousands of them, and plainly right.
+std::vector<PartGroup> groups_one_by_one(const ModelSpec& model) {
+  std::vector<PartGroup> groups;
+  for (size_t l = 0; l < model.layers.size(); ++l) {
+    for (size_t p = 0; p < model.layers[l].parts.size(); ++p) {
+      const PartSpec& part = model.layers[l].parts[p];
+      auto group = std::find_if(groups.begin(), groups.end(),
+                                [&](const PartGroup& g) { return g.spec == part; });
+      if (group == groups.end()) group = groups.insert(group, {part, {}});
+      group->members.push_back({static_cast<uint16_t>(l), static_cast<uint16_t>(p)});
+    }
+  }
+  return groups;
+}
+
+TEST(Model, PartGroupsAreThoseFoundOneByOne) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Rng rng(seed);
+    // Parts that differ in one field or in none, in every order.
+    std::vector<PartSpec> parts(pick(rng, 1, 4));
+    for (auto& part : parts) part = random_part(rng);
+    for (uint32_t more = pick(rng, 0, 12); more > 0; --more) {
+      PartSpec part = parts[rng() % parts.size()];
+      uint32_t* numbers[] = {&part.heads, &part.k_dim, &part.v_dim, &part.window,
+                             &part.keep,  &part.chunk, &part.rate};
+      const uint32_t field = pick(rng, 0, 11);
+      if (field < 7) *numbers[field] += 1;
+      if (field == 7) part.label += "x";
+      if (field == 8) part.overlap = !part.overlap;
+      if (field == 9) part.dtype = part.dtype == DType::f32 ? DType::f16 : DType::f32;
+      if (field == 10) part.snapshot = static_cast<SnapshotPlace>(1 - int(part.snapshot));
+      if (field == 11) part.kind = part.kind == PartKind::full ? PartKind::latent : PartKind::full;
+      parts.push_back(part);
+    }
+    ModelSpec m = two_layers();
+    m.layers.resize(pick(rng, 1, 40));
+    for (auto& layer : m.layers) {
+      layer.parts.clear();
+      for (uint32_t n = pick(rng, 0, 8); n > 0; --n)
+        layer.parts.push_back(parts[rng() % parts.size()]);
+    }
+    auto expected = groups_one_by_one(m), found = part_groups(m);
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t g = 0; g < found.size(); ++g) {
+      EXPECT_EQ(found[g].spec, expected[g].spec) << "group " << g;
+      ASSERT_EQ(found[g].members.size(), expected[g].members.size()) << "group " << g;
+      for (size_t i = 0; i < found[g].members.size(); ++i) {
+        EXPECT_EQ(found[g].members[i].layer, expected[g].members[i].layer) << "group " << g;
+        EXPECT_EQ(found[g].members[i].part, expected[g].members[i].part) << "group " << g;
+      }
+    }
+  }
 }
 
 TEST(Model, Fp16BytesCountEveryRowOnce) {

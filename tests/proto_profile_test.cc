@@ -1,6 +1,4 @@
 // Profile: what is encoded comes back, its id covers every field, misfits are refused by place.
-#include "proto/profile.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "proto/profile.h"
 #include "tests/proto_specs.h"
 
 namespace kv {
@@ -29,6 +28,7 @@ TEST(Profile, DecodesToWhatWasEncoded) {
     ASSERT_TRUE(back.ok() && r.done()) << "seed " << seed;
     EXPECT_EQ(*back, p) << "seed " << seed;
     EXPECT_EQ(back->id(), p.id());
+    EXPECT_EQ(encoded_bytes(p), w.size()) << "seed " << seed;
   }
 }
 

@@ -1,10 +1,10 @@
 // Status and Result: a failure travels to the caller with its code and message, never as "ok".
-#include "proto/status.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <set>
+
+#include "proto/status.h"
 
 namespace kv {
 namespace {

@@ -21,9 +21,7 @@ class LentThread : public ::testing::Test {
     std::mt19937_64 rng(22);
     images_ = sample_chain(rng, 40);
     put_all(*open_tier(dir_, small_options()), images_);
-    files_.script = [this](const char* call, const std::string& path) {
-      return step(call, path);
-    };
+    files_.script = [this](const char* call, const std::string& path) { return step(call, path); };
   }
   void TearDown() override {
     if (lent_.joinable()) lent_.join();

@@ -1,4 +1,6 @@
 // Damage: any bit, any length, any file: a miss with a reason, never another answer.
+#include "tests/storage_damage.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +11,6 @@
 #include "storage/block_file.h"
 #include "storage/ssd_tier.h"
 #include "tests/soak.h"
-#include "tests/storage_damage.h"
 #include "tests/storage_testing.h"
 
 namespace kv {

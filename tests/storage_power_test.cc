@@ -164,9 +164,7 @@ class PowerCut : public ::testing::TestWithParam<const char*> {
     return at->second;
   }
   // The writer may be a few batches past the last one that it told of.
-  uint64_t end() const {
-    return std::max(next_, state_.empty() ? 0 : state_.rbegin()->first) + 8;
-  }
+  uint64_t end() const { return std::max(next_, state_.empty() ? 0 : state_.rbegin()->first) + 8; }
   // Empties the store now and then, so that rounds stay short.
   void forget(SsdTier& tier, const Recovery& found) {
     next_ = (end() + 11) / 12 * 12;  // so that number % 3 and % 4 start over

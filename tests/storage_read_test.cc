@@ -85,7 +85,7 @@ TEST(ReadBuffers, WhatIsMadeReadyIsThere) {
   auto pages_there = [page](ReadBuffers& buffers) {
     std::vector<std::unique_ptr<ReadBuffers::Hold>> held;
     size_t there = 0;
-    for (size_t i = 0; i < kKeptReadBuffers; ++i) {
+    for (size_t i = 0; i < kMostReadBuffers; ++i) {
       held.push_back(std::make_unique<ReadBuffers::Hold>(buffers));
       std::vector<unsigned char> pages(kReadBufferBytes / page);
       EXPECT_EQ(::mincore(held.back()->span().data(), kReadBufferBytes, pages.data()), 0);
@@ -96,7 +96,7 @@ TEST(ReadBuffers, WhatIsMadeReadyIsThere) {
   ReadBuffers ready, fresh;
   ready.make_ready();
   ready.make_ready();  // all are there
-  EXPECT_EQ(pages_there(ready), kKeptReadBuffers * kReadBufferBytes / page);
+  EXPECT_EQ(pages_there(ready), kMostReadBuffers * kReadBufferBytes / page);
   EXPECT_EQ(pages_there(fresh), 0u);
 }
 
@@ -110,9 +110,10 @@ TEST(SsdTier, DamageInAnyRequestIsCorruption) {
   stamp(o, sample_realm());
   std::vector<uint8_t> memory(9 << 20);
   auto read = [&] {
-    return tier->read(o.name, [&](const HeaderView&) -> Result<std::span<uint8_t>> {
-      return std::span(memory);
-    }).status();
+    return tier
+        ->read(o.name,
+               [&](const HeaderView&) -> Result<std::span<uint8_t>> { return std::span(memory); })
+        .status();
   };
   std::string path = dir.store() + "/" + relative_path(o.name);
   for (uint64_t at : {uint64_t{4096}, uint64_t{5} << 20, uint64_t{9} << 20}) {

@@ -376,8 +376,8 @@ class GoldenStore : public ::testing::TestWithParam<const char*> {
     Object tail = sample_block(rng, last.name.id, 48, 3, 2);
     tail.name.kind = ObjectKind::tail;
     stamp(tail, sample_realm());
-    for (const Object& o : {tail, sample_supplement(rng, last, 1, 40, 48),
-                            sample_snapshot(rng, last, 2)}) {
+    for (const Object& o :
+         {tail, sample_supplement(rng, last, 1, 40, 48), sample_snapshot(rng, last, 2)}) {
       images_.push_back(raw_image(o));
     }
     options_ = small_options();

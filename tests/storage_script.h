@@ -44,14 +44,10 @@ class Script {
     /// Calls that it makes: three scripts have 1,250, for 5,000 injected errors; a purge is short.
     uint64_t least_calls() const { return kind == Kind::purge ? 200 : 417; }
   };
-  static constexpr Case kCases[] = {{Kind::fresh, false, 1},
-                                    {Kind::restart, false, 1},
-                                    {Kind::rebuild, false, 1},
-                                    {Kind::purge, false, 1},
-                                    {Kind::fresh, true, 23},
-                                    {Kind::restart, true, 23},
-                                    {Kind::rebuild, true, 23},
-                                    {Kind::purge, true, 23}};
+  static constexpr Case kCases[] = {{Kind::fresh, false, 1},   {Kind::restart, false, 1},
+                                    {Kind::rebuild, false, 1}, {Kind::purge, false, 1},
+                                    {Kind::fresh, true, 23},   {Kind::restart, true, 23},
+                                    {Kind::rebuild, true, 23}, {Kind::purge, true, 23}};
   using Events = std::vector<std::string>;
   using Tell = std::function<void(const std::string& event)>;
 
