@@ -11,9 +11,7 @@ namespace {
 
 constexpr uint32_t kTokens = 3000;
 
-ModelSpec smollm2() {
-  return model_of(std::vector<LayerSpec>(30, LayerSpec{{full_part(3, 64)}}));
-}
+ModelSpec smollm2() { return model_of(std::vector<LayerSpec>(30, LayerSpec{{full_part(3, 64)}})); }
 std::vector<Token> prompt(uint32_t seed) {
   std::mt19937 rng(seed);
   return random_tokens(rng, kTokens);
@@ -65,7 +63,12 @@ void BM_Store(benchmark::State& state) {
   for (auto _ : state) store(b, seed++, level, state);
   set_bytes(state);
 }
-BENCHMARK(BM_Store)->Arg(1)->Arg(2)->Arg(3)->Iterations(5)->Unit(benchmark::kMillisecond)
+BENCHMARK(BM_Store)
+    ->Arg(1)
+    ->Arg(2)
+    ->Arg(3)
+    ->Iterations(5)
+    ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 
 void BM_FetchRam(benchmark::State& state) {
@@ -153,8 +156,13 @@ void BM_StoreBesideTails(benchmark::State& state) {
   }
   state.counters["objects"] = static_cast<double>(b.stat("ram_objects"));
 }
-BENCHMARK(BM_StoreBesideTails)->Arg(1)->Arg(100)->Arg(230)->Iterations(20)
-    ->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(BM_StoreBesideTails)
+    ->Arg(1)
+    ->Arg(100)
+    ->Arg(230)
+    ->Iterations(20)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace kv

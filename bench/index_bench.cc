@@ -88,6 +88,23 @@ void plan_restore_32k(benchmark::State& state) {
 }
 BENCHMARK(plan_restore_32k)->Unit(benchmark::kMicrosecond);
 
+/// The part groups of a model of range(0) layers with 8 parts each, all of them different.
+void part_groups_of(benchmark::State& state) {
+  ModelSpec model{"m", Id{{1}}, {}};
+  model.layers.resize(static_cast<size_t>(state.range(0)));
+  uint32_t number = 0;
+  for (auto& layer : model.layers) {
+    layer.parts.resize(kMaxPartsPerLayer);
+    for (PartSpec& part : layer.parts) part.window = ++number;
+  }
+  for (auto _ : state) {
+    auto groups = part_groups(model);
+    if (groups.size() != number) state.SkipWithError("not each part its own group");
+    benchmark::DoNotOptimize(groups);
+  }
+}
+BENCHMARK(part_groups_of)->Arg(16)->Arg(kMaxLayers)->Unit(benchmark::kMicrosecond);
+
 /// One block in and one out of a tree of range(0) blocks (16 tokens each, chains of 100).
 void tree_insert_erase(benchmark::State& state) {
   const auto blocks = static_cast<uint32_t>(state.range(0));

@@ -83,9 +83,7 @@ class Service {
   struct Counts {
     uint64_t handlers = 0, over_1ms = 0, over_1ms_cpu = 0;
   };
-  Counts now() {
-    return {stat("loop_handlers"), stat("loop_over_1ms"), stat("loop_over_1ms_cpu")};
-  }
+  Counts now() { return {stat("loop_handlers"), stat("loop_over_1ms"), stat("loop_over_1ms_cpu")}; }
   // Made once for each geometry: tokens alone tell entries apart.
   const std::vector<PutRequest>& rows(const std::vector<Need>& needs) const {
     static std::map<int64_t, std::vector<PutRequest>> made;
@@ -107,7 +105,12 @@ class Service {
 };
 
 void measured(benchmark::internal::Benchmark* b) {
-  b->ArgName("blocks")->Arg(12)->Arg(64)->Arg(512)->Iterations(6)->Unit(benchmark::kMillisecond)
+  b->ArgName("blocks")
+      ->Arg(12)
+      ->Arg(64)
+      ->Arg(512)
+      ->Iterations(6)
+      ->Unit(benchmark::kMillisecond)
       ->UseRealTime();
 }
 

@@ -94,9 +94,9 @@ BENCHMARK(BM_ReadPlain)->Unit(benchmark::kMillisecond)->UseRealTime();
 void BM_FetchSocket(benchmark::State& state) {
   TempDir dir;
   std::string socket = dir.store() + "-run/cachesvc.sock";
-  auto daemon = DaemonProcess::start({"--dir", dir.store(), "--socket", socket, "--ram", "1GiB",
-                                      "--ssd", "1GiB", "--codec", "tq4", "--set",
-                                      "tier.ssd.min_free=0"});
+  auto daemon =
+      DaemonProcess::start({"--dir", dir.store(), "--socket", socket, "--ram", "1GiB", "--ssd",
+                            "1GiB", "--codec", "tq4", "--set", "tier.ssd.min_free=0"});
   if (!daemon) return state.SkipWithError("the daemon did not start");
   auto client = SocketClient::connect(socket, "bench", {});
   if (!client.ok()) return state.SkipWithError(client.status().to_string().c_str());
@@ -241,8 +241,13 @@ void BM_HealthyFetch(benchmark::State& state) {
   state.counters["p50_us"] = percentile_us(us, 0.5);
   state.counters["p99_us"] = percentile_us(us, 0.99);
 }
-BENCHMARK(BM_HealthyFetch)->ArgName("crowd")->Arg(0)->Arg(1)->Iterations(5000)
-    ->Unit(benchmark::kMicrosecond)->UseRealTime();
+BENCHMARK(BM_HealthyFetch)
+    ->ArgName("crowd")
+    ->Arg(0)
+    ->Arg(1)
+    ->Iterations(5000)
+    ->Unit(benchmark::kMicrosecond)
+    ->UseRealTime();
 
 constexpr uint32_t kSmallTokens = 16;
 

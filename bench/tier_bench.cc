@@ -28,9 +28,7 @@ constexpr uint32_t kBlocks = 64;
 constexpr uint32_t kTokens = kBlocks * 256;
 constexpr uint32_t kDirtyEntries = 11;  // about 1 GiB
 
-ModelSpec smollm2() {
-  return model_of(std::vector<LayerSpec>(30, LayerSpec{{full_part(3, 64)}}));
-}
+ModelSpec smollm2() { return model_of(std::vector<LayerSpec>(30, LayerSpec{{full_part(3, 64)}})); }
 std::vector<Token> prompt(uint32_t seed) {
   std::mt19937 rng(seed);
   return random_tokens(rng, kTokens + 1);  // one more than is stored: a fetch serves all of it
@@ -180,8 +178,14 @@ void BM_PromoteCold(benchmark::State& state) {
   state.counters["wait_ms"] = longest_ms;
   set_bytes(state);
 }
-BENCHMARK(BM_PromoteCold)->ArgNames({"packed", "ready"})->Args({0, 1})->Args({0, 0})->Args({1, 1})
-    ->Iterations(5)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(BM_PromoteCold)
+    ->ArgNames({"packed", "ready"})
+    ->Args({0, 1})
+    ->Args({0, 0})
+    ->Args({1, 1})
+    ->Iterations(5)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 // A RAM tier that is full, as one in use is: each entry takes the place of the one used least, and
 // its memory.
@@ -232,8 +236,13 @@ void BM_FirstTouch(benchmark::State& state) {
   }
   state.SetBytesProcessed(static_cast<int64_t>(kBlocks * kBytes * state.iterations()));
 }
-BENCHMARK(BM_FirstTouch)->ArgName("store")->Arg(1)->Arg(0)->Iterations(10)
-    ->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(BM_FirstTouch)
+    ->ArgName("store")
+    ->Arg(1)
+    ->Arg(0)
+    ->Iterations(10)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 // Yardstick: the same bytes into recycled memory, one request after the other, past the page cache.
 void BM_ReadDirect(benchmark::State& state) {
@@ -259,8 +268,13 @@ void BM_ReadDirect(benchmark::State& state) {
   }
   set_bytes(state);
 }
-BENCHMARK(BM_ReadDirect)->ArgName("files")->Arg(kBlocks)->Arg(1)->Iterations(5)
-    ->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(BM_ReadDirect)
+    ->ArgName("files")
+    ->Arg(kBlocks)
+    ->Arg(1)
+    ->Iterations(5)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 // From an entry in RAM until it is durable.
 void BM_SpillDurable(benchmark::State& state) {
@@ -286,8 +300,13 @@ void BM_SpillDurable(benchmark::State& state) {
   state.counters["wait_ms"] = longest_ms;
   set_bytes(state);
 }
-BENCHMARK(BM_SpillDurable)->ArgName("packed")->Arg(0)->Arg(1)->Iterations(4)
-    ->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(BM_SpillDurable)
+    ->ArgName("packed")
+    ->Arg(0)
+    ->Arg(1)
+    ->Iterations(4)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 // 1 GiB in RAM that was never written, as a daemon's end finds it with `tier.ssd.spill = evict`.
 void BM_Drain(benchmark::State& state) {
@@ -343,10 +362,18 @@ void BM_WriteSyncRename(benchmark::State& state) {
     }
   }
 }
-BENCHMARK(BM_WriteSyncRename)->ArgName("files")->Arg(kBlocks)->Iterations(4)
-    ->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK(BM_WriteSyncRename)->ArgName("files")->Arg(kDirtyEntries * kBlocks)->Iterations(1)
-    ->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(BM_WriteSyncRename)
+    ->ArgName("files")
+    ->Arg(kBlocks)
+    ->Iterations(4)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK(BM_WriteSyncRename)
+    ->ArgName("files")
+    ->Arg(kDirtyEntries* kBlocks)
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace kv

@@ -49,11 +49,11 @@ struct CacheOptions {
   /// start, if the SSD has anything, and after promotions. In steps of 32 MiB, at most an eighth of
   /// the budget; 0: none.
   uint64_t ready_bytes = 128ull << 20;
-  uint64_t warm_start_bytes = 0;   ///< the most recently used objects to promote at start; 0: none
-  double index_fraction = 0.25;    ///< of the budget: tokens and names of everything in both tiers
+  uint64_t warm_start_bytes = 0;  ///< the most recently used objects to promote at start; 0: none
+  double index_fraction = 0.25;   ///< of the budget: tokens and names of everything in both tiers
 
   // SSD
-  std::string ssd_dir;             ///< empty: no SSD tier
+  std::string ssd_dir;  ///< empty: no SSD tier
   uint64_t ssd_limit_bytes = 32ull << 30;
   uint64_t ssd_min_free_bytes = 1ull << 30;
   uint64_t ssd_quarantine_bytes = 64ull << 20;
@@ -68,8 +68,8 @@ struct CacheOptions {
   OnEvent on_event;
   /// Of files read from the SSD and verified though nobody asks for them; 0: none.
   uint64_t scrub_bytes_per_second = 1u << 20;
-  Files* ssd_files = nullptr;      ///< for tests; null: the operating system
-  StepObserver ssd_observer;       ///< for tests
+  Files* ssd_files = nullptr;  ///< for tests; null: the operating system
+  StepObserver ssd_observer;   ///< for tests
   /// The time of day; for tests. Null: the system's.
   std::function<std::chrono::system_clock::time_point()> wall_clock;
 
@@ -81,30 +81,31 @@ struct CacheOptions {
   uint64_t write_bytes_per_second = 0;
   uint64_t write_bytes_per_day = 0;  ///< in any 24 hours, restarts included
   PackCodes pack_codes = PackCodes::scarce;
-  uint32_t spill_batch_files = 16;          ///< written by one job
-  Milliseconds durable_group_delay{20};     ///< the longest a durable commit waits for companions
+  uint32_t spill_batch_files = 16;       ///< written by one job
+  Milliseconds durable_group_delay{20};  ///< the longest a durable commit waits for companions
 
   // Work
   uint32_t workers = 2;
   uint32_t max_sessions = 1024;
-  uint32_t max_models = 256;         ///< (namespace, model) pairs that are open or stored of
-  uint32_t max_reservations = 256;   ///< of all sessions
-  uint32_t max_waiting_calls = 4096; ///< calls that wait for room or for a promotion; more get busy
+  uint32_t max_models = 256;        ///< (namespace, model) pairs that are open or stored of
+  uint32_t max_reservations = 256;  ///< of all sessions
+  uint32_t max_waiting_calls =
+      4096;  ///< calls that wait for room or for a promotion; more get busy
   Milliseconds reservation_timeout{120'000};  ///< without a put, commit or abort
-  Milliseconds room_wait{5'000};     ///< the longest a call waits for spills and leases to free RAM
+  Milliseconds room_wait{5'000};  ///< the longest a call waits for spills and leases to free RAM
   /// A read that takes longer is a miss, and until it returns nothing more is read from the SSD; a
   /// write that does is given up by whoever waits for it. RAM goes on.
   Milliseconds io_timeout{10'000};
-  uint32_t disk_threads = 4;         ///< reads and writes of the SSD at a time
-  Milliseconds io_backoff{30'000};   ///< after a failed read a miss, after a failed spill no try
-  Milliseconds drain_timeout{10'000};///< TieredCache's destructor; 0: nothing more is written
+  uint32_t disk_threads = 4;           ///< reads and writes of the SSD at a time
+  Milliseconds io_backoff{30'000};     ///< after a failed read a miss, after a failed spill no try
+  Milliseconds drain_timeout{10'000};  ///< TieredCache's destructor; 0: nothing more is written
 
   // Coding and serving
-  CodingSettings coding{8, 4};       ///< (the preset `auto`) for models opened without a profile
+  CodingSettings coding{8, 4};  ///< (the preset `auto`) for models opened without a profile
   /// By model fingerprint: instead of the plain profile.
   std::map<Id, std::shared_ptr<const Profile>> profiles;
   Nonfinite nonfinite = Nonfinite::refuse;
-  uint32_t min_prefix_tokens = 1;    ///< shorter hits are misses
+  uint32_t min_prefix_tokens = 1;  ///< shorter hits are misses
   /// Window and chunk rows, pooled carries and checkpoints are welcome at every so many block ends
   /// (0: none) beside an entry's own ends and the place where it leaves another entry, and go first
   /// when bytes are short. With coded prefill, which resumes at block ends only, 0 means 1.

@@ -18,12 +18,22 @@ size_t round_up(size_t size, size_t unit) { return (size + unit - 1) / unit * un
 
 const char* to_string(ChargeKind kind) {
   switch (kind) {
-    case ChargeKind::stored: return "stored";
-    case ChargeKind::staging: return "staging";
-    case ChargeKind::promotion: return "promotion";
-    case ChargeKind::spill: return "spill";
-    case ChargeKind::reply: return "reply";
-    case ChargeKind::index: return "index";
+    case ChargeKind::stored:
+      return "stored";
+    case ChargeKind::staging:
+      return "staging";
+    case ChargeKind::promotion:
+      return "promotion";
+    case ChargeKind::spill:
+      return "spill";
+    case ChargeKind::reply:
+      return "reply";
+    case ChargeKind::index:
+      return "index";
+    case ChargeKind::session:
+      return "session";
+    case ChargeKind::model:
+      return "model";
   }
   return "unknown";
 }
@@ -164,8 +174,10 @@ void RamPool::make_ready(uint64_t bytes) noexcept try {
 
 void RamPool::trim() {
   slabs_->trim(0);
-  (void)::malloc_trim(0);
+  trim_heap();
 }
+
+void RamPool::trim_heap() { (void)::malloc_trim(0); }
 
 uint64_t RamPool::recycled_bytes() const { return slabs_->bytes(); }
 

@@ -23,14 +23,16 @@ namespace kv {
 
 /// What bytes are for. Gauges in stats have these names.
 enum class ChargeKind : uint8_t {
-  stored = 0,   ///< planes and states of objects, visible or finished and waiting for their commit
-  staging,      ///< bytes in transit or in encoding; together at most the staging limit
-  promotion,    ///< file bytes being read and unpacked
-  spill,        ///< packed bytes on their way to the SSD
-  reply,        ///< planes decoded for a client
-  index,        ///< tokens, names and tree nodes of objects in any tier
+  stored = 0,  ///< planes and states of objects, visible or finished and waiting for their commit
+  staging,     ///< bytes in transit or in encoding; together at most the staging limit
+  promotion,   ///< file bytes being read and unpacked
+  spill,       ///< packed bytes on their way to the SSD
+  reply,       ///< planes decoded for a client
+  index,       ///< tokens, names and tree nodes of objects in any tier
+  session,     ///< connections: short requests and replies
+  model,       ///< models, profiles and codecs that are open or stored of
 };
-inline constexpr size_t kChargeKinds = 6;
+inline constexpr size_t kChargeKinds = 8;
 const char* to_string(ChargeKind kind);
 
 class RamPool;
@@ -119,6 +121,8 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   bool lacks_ready(uint64_t bytes) const;
   /// Gives recycled slabs, and what the allocator keeps, back to the system. May take milliseconds.
   void trim();
+  /// Gives what the allocator keeps back to the system. May take milliseconds.
+  static void trim_heap();
 
   /// `released` is called after the first release of bytes that follows notify_once(), on the
   /// releasing thread, under a lock. It may not throw, nor touch the pool: post somewhere.

@@ -11,8 +11,8 @@
 #include <system_error>
 #include <thread>
 
-#include "cachesvc/cache_core_task.h"
-#include "cachesvc/workers.h"
+#include "cachesvc/loop/task.h"
+#include "cachesvc/loop/workers.h"
 
 namespace kv {
 namespace {
@@ -94,10 +94,10 @@ class TieredCache::Threads {
     Waiter<T> waiter;
     try {
       auto answer = std::make_shared<Answer<T>>(waiter);
-      boost::asio::post(contexts_->loop,
-                        [start = std::move(start), answer = std::move(answer)]() mutable {
-        start([answer = std::move(answer)](T value) { answer->set(std::move(value)); });
-      });
+      boost::asio::post(
+          contexts_->loop, [start = std::move(start), answer = std::move(answer)]() mutable {
+            start([answer = std::move(answer)](T value) { answer->set(std::move(value)); });
+          });
     } catch (const std::bad_alloc&) {  // dropped, so answered
     }
     return waiter.get();
@@ -190,21 +190,18 @@ Result<std::unique_ptr<Client>> TieredCache::connect(const std::string& ns) {
 }
 
 Result<OpenReply> TieredCache::open(const OpenRequest& request, Deadline deadline) {
-  return threads_->call<Result<OpenReply>>([&](auto done) {
-    threads_->core().open(session_, request, deadline, done);
-  });
+  return threads_->call<Result<OpenReply>>(
+      [&](auto done) { threads_->core().open(session_, request, deadline, done); });
 }
 
 Result<LookupReply> TieredCache::lookup(uint32_t model, const Query& query, Deadline deadline) {
-  return threads_->call<Result<LookupReply>>([&](auto done) {
-    threads_->core().lookup(session_, model, query, deadline, done);
-  });
+  return threads_->call<Result<LookupReply>>(
+      [&](auto done) { threads_->core().lookup(session_, model, query, deadline, done); });
 }
 
 Result<ReserveReply> TieredCache::reserve(const ReserveRequest& request, Deadline deadline) {
-  return threads_->call<Result<ReserveReply>>([&](auto done) {
-    threads_->core().reserve(session_, request, deadline, done);
-  });
+  return threads_->call<Result<ReserveReply>>(
+      [&](auto done) { threads_->core().reserve(session_, request, deadline, done); });
 }
 
 Status TieredCache::put(PutRequest request, Deadline deadline) {
@@ -215,39 +212,33 @@ Status TieredCache::put(PutRequest request, Deadline deadline) {
 
 Result<CommitReply> TieredCache::commit(uint64_t reservation, Durability wait_for,
                                         Deadline deadline) {
-  return threads_->call<Result<CommitReply>>([&](auto done) {
-    threads_->core().commit(session_, reservation, wait_for, deadline, done);
-  });
+  return threads_->call<Result<CommitReply>>(
+      [&](auto done) { threads_->core().commit(session_, reservation, wait_for, deadline, done); });
 }
 
 Status TieredCache::abort(uint64_t reservation, Deadline deadline) {
-  return threads_->call<Status>([&](auto done) {
-    threads_->core().abort(session_, reservation, deadline, done);
-  });
+  return threads_->call<Status>(
+      [&](auto done) { threads_->core().abort(session_, reservation, deadline, done); });
 }
 
 Result<FetchReply> TieredCache::fetch(const FetchRequest& request, Deadline deadline) {
-  return threads_->call<Result<FetchReply>>([&](auto done) {
-    threads_->core().fetch(session_, request, deadline, done);
-  });
+  return threads_->call<Result<FetchReply>>(
+      [&](auto done) { threads_->core().fetch(session_, request, deadline, done); });
 }
 
 Result<LookupReply> TieredCache::prefetch(uint32_t model, const Query& query, Deadline deadline) {
-  return threads_->call<Result<LookupReply>>([&](auto done) {
-    threads_->core().prefetch(session_, model, query, deadline, done);
-  });
+  return threads_->call<Result<LookupReply>>(
+      [&](auto done) { threads_->core().prefetch(session_, model, query, deadline, done); });
 }
 
 Result<uint64_t> TieredCache::erase(uint32_t model, const Query& query, Deadline deadline) {
-  return threads_->call<Result<uint64_t>>([&](auto done) {
-    threads_->core().erase(session_, model, query, deadline, done);
-  });
+  return threads_->call<Result<uint64_t>>(
+      [&](auto done) { threads_->core().erase(session_, model, query, deadline, done); });
 }
 
 Result<StatsReply> TieredCache::stats(Deadline deadline) {
-  return threads_->call<Result<StatsReply>>([&](auto done) {
-    threads_->core().stats(session_, deadline, done);
-  });
+  return threads_->call<Result<StatsReply>>(
+      [&](auto done) { threads_->core().stats(session_, deadline, done); });
 }
 
 Status TieredCache::drain(Deadline deadline) { return threads_->drain(deadline); }

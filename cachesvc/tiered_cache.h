@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "cachesvc/cache_core.h"
+#include "cachesvc/core/cache_core.h"
 #include "proto/client.h"
 
 namespace kv {
@@ -25,8 +25,7 @@ class TieredCache final : public Client {
   Result<LookupReply> lookup(uint32_t model, const Query& query, Deadline deadline) override;
   Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) override;
   Status put(PutRequest request, Deadline deadline) override;
-  Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
-                             Deadline deadline) override;
+  Result<CommitReply> commit(uint64_t reservation, Durability wait_for, Deadline deadline) override;
   Status abort(uint64_t reservation, Deadline deadline) override;
   Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) override;
   Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) override;

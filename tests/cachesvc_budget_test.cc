@@ -6,7 +6,7 @@
 
 #include <deque>
 
-#include "cachesvc/write_budget.h"
+#include "cachesvc/core/write_budget.h"
 #include "tests/cachesvc_stepped.h"
 
 namespace kv {

@@ -6,8 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cachesvc/config.h"
-#include "cachesvc/event_log.h"
+#include "cachesvc/daemon/config.h"
 
 namespace kv {
 namespace {
@@ -240,41 +239,6 @@ TEST_F(ConfigTest, EveryKeyHasAVariableAndHelp) {
     EXPECT_EQ(env_name(key.key).rfind("CACHESVC_", 0), 0u);
   }
   EXPECT_EQ(env_name("tier.ssd.min_free"), "CACHESVC_TIER_SSD_MIN_FREE");
-}
-
-TEST(EventLog, TheFirstOfAKindIsToldAtOnceTheOthersCountedOnceAMinute) {
-  std::vector<std::string> lines;
-  EventLog log([&lines](const std::string& line) { lines.push_back(line); });
-  EventLog::Time start{std::chrono::hours(5)};
-  auto at = [start](int seconds) { return start + std::chrono::seconds(seconds); };
-  log.on({EventKind::read_failed, "a: EIO"}, at(0));
-  log.on({EventKind::ssd_evicted, "", 3}, at(1));
-  EXPECT_EQ(lines, (std::vector<std::string>{"ssd: a read failed: a: EIO",
-                                             "ssd: evicted to make room (3)"}));
-  lines.clear();
-  for (int i = 2; i < 50; ++i) log.on({EventKind::read_failed, "b: EIO"}, at(i));
-  log.on({EventKind::ssd_evicted, "", 4}, at(50));
-  log.on({EventKind::ssd_evicted, "", 5}, at(51));
-  log.flush(at(59));
-  EXPECT_TRUE(lines.empty());
-  log.flush(at(61));
-  EXPECT_EQ(lines, (std::vector<std::string>{"ssd: a read failed (48 more): b: EIO",
-                                             "ssd: evicted to make room (9 more)"}));
-  lines.clear();
-  log.flush(at(1000));
-  EXPECT_TRUE(lines.empty()) << "nothing since";
-  log.on({EventKind::read_failed, "c: EIO"}, at(1000));
-  log.on({EventKind::read_failed, "d: EIO"}, at(1001));
-  log.on({EventKind::read_failed, "e: EIO"}, at(1100));
-  EXPECT_EQ(lines, (std::vector<std::string>{"ssd: a read failed: c: EIO",
-                                             "ssd: a read failed (1 more): d: EIO",
-                                             "ssd: a read failed: e: EIO"}));
-  lines.clear();
-  log.on({EventKind::hang, "a write"}, at(1100));
-  log.on({EventKind::hang, "a write"}, at(1101));
-  log.flush_all();
-  EXPECT_EQ(lines.size(), 2u);
-  EXPECT_EQ(lines.back(), "ssd: hangs (1 more): a write");
 }
 
 }  // namespace

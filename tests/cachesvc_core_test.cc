@@ -10,7 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <thread>
 
-#include "cachesvc/loop_watch.h"
+#include "cachesvc/loop/loop_watch.h"
 #include "tests/cachesvc_stepped.h"
 
 namespace kv {
@@ -52,13 +52,11 @@ TEST(Core, EraseDuringAPromotionLeavesNothing) {
   Stepped client(small_options(dir.store()));
   auto b = Bench::open(client, plain_model());
   std::optional<uint32_t> served;
-  client.core->fetch(client.session, fetch_of(b, tokens), soon(), [&](Result<FetchReply> hit) {
-    served = hit.ok() ? hit->tokens : 9999;
-  });
+  client.core->fetch(client.session, fetch_of(b, tokens), soon(),
+                     [&](Result<FetchReply> hit) { served = hit.ok() ? hit->tokens : 9999; });
   std::optional<uint64_t> erased;
-  client.core->erase(client.session, b.opened.model, {}, soon(), [&](Result<uint64_t> n) {
-    erased = *n;
-  });
+  client.core->erase(client.session, b.opened.model, {}, soon(),
+                     [&](Result<uint64_t> n) { erased = *n; });
   client.run();
   EXPECT_EQ(served, 0u);
   EXPECT_EQ(erased, 5u);
@@ -154,8 +152,7 @@ TEST(Core, PassedDeadlineAndUnknownHandles) {
   FetchRequest unknown = fetch_of(b, tokens);
   unknown.model = 77;
   EXPECT_EQ(client.fetch(unknown, soon()).status().code(), StatusCode::invalid_argument);
-  EXPECT_EQ(client.commit(99, Durability::accepted, soon()).status().code(),
-            StatusCode::not_found);
+  EXPECT_EQ(client.commit(99, Durability::accepted, soon()).status().code(), StatusCode::not_found);
   EXPECT_EQ(client.core->connect("").status().code(), StatusCode::invalid_argument);
 }
 

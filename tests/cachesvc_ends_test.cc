@@ -1,7 +1,7 @@
 // Where entries end: which supplements a store is asked for, what a growing conversation adopts,
 // and what goes first when bytes are short.
-#include "cachesvc/cache_core_index.h"
-#include "cachesvc/cache_core_needs.h"
+#include "cachesvc/core/needs.h"
+#include "cachesvc/core/records.h"
 #include "codec/float16.h"
 #include "proto/identity.h"
 #include "tests/cachesvc_testing.h"
@@ -188,7 +188,7 @@ TEST(Ends, RowsGivenInF32AreStoredLikeAllOthers) {
 // Pressure that takes the superseded tails and no more leaves every turn's end servable.
 void expect_lengths_outlive_tails(const ModelSpec& model) {
   CacheOptions options = small_options();
-  options.ram_budget_bytes = 4ull << 20;
+  options.ram_budget_bytes = 6ull << 20;
   options.room_wait = Milliseconds(10);
   auto cache = open_cache(options);
   auto b = Bench::open(*cache, model, make_profile(model, 4));
@@ -251,6 +251,7 @@ TEST(Ends, ATailAdoptsRowsInAFullRam) {
 // The index alone: one entry's path, what hangs on it, and the order in which it would go.
 struct Shelf {
   ObjectIndex index;
+  Records records{index};
   RealmState* realm;
   std::mt19937 rng{5};
 
@@ -276,9 +277,11 @@ struct Shelf {
   }
   Record* add(Object o) {
     Record* r = index.add(*realm, o, Charge());
-    if (!r) return nullptr;
-    index.set_ram(*r, {std::make_shared<const Object>(std::move(o)), {}});
-    index.set_ssd(*r, Durability::spilled, 4096, 4096);
+    if (!r || r->ram) return r;
+    records.given(*r, {std::make_shared<const Object>(std::move(o)), {}});
+    records.enqueue(*r);
+    records.begin_write(*r);
+    records.written(*r, Durability::spilled, 4096);
     return r;
   }
   /// An entry with its path; then `n` is an end.
@@ -449,7 +452,7 @@ TEST(Ends, SnapshotsOfSupersededTurnsGoBeforeOlderEntries) {
 // first, whatever was used last, and the entry's own end and its newest block end are still served.
 TEST(Ends, UnderPressureInteriorBlockEndsGoAndTheEntrysOwnStay) {
   CacheOptions options = small_options();
-  options.ram_budget_bytes = 2ull << 20;
+  options.ram_budget_bytes = 3ull << 20;
   options.room_wait = Milliseconds(10);
   options.block_end_interval = 1;
   auto cache = open_cache(options);

@@ -6,7 +6,7 @@ namespace kv {
 namespace {
 
 constexpr uint64_t kLoopBlockBytes = 8 * 1024;  // 16 exact tokens of plain_model()
-constexpr uint64_t kMostEvicted = 64;       // that one handler evicts
+constexpr uint64_t kMostEvicted = 64;           // that one handler evicts
 
 class LoopTest : public ::testing::Test {
  protected:
@@ -23,8 +23,9 @@ class LoopTest : public ::testing::Test {
     auto reserved = bench_->reserve(tokens);
     EXPECT_TRUE(reserved.ok());
     for (const Need& need : reserved->needs) {
-      EXPECT_TRUE(client_->put(make_put(bench_->model, 16, tokens, need, reserved->reservation),
-                               soon()).ok());
+      EXPECT_TRUE(
+          client_->put(make_put(bench_->model, 16, tokens, need, reserved->reservation), soon())
+              .ok());
     }
     return reserved->reservation;
   }
@@ -271,8 +272,8 @@ TEST_F(LoopTest, ARefusedCommitIsAnsweredWhenItsMemoryIsFree) {
   auto tokens = fresh(4 * 16);
   auto reserved = bench_->reserve(tokens);
   ASSERT_TRUE(reserved.ok());
-  Status put = client_->put(make_put(bench_->model, 16, tokens, reserved->needs[0],
-                                     reserved->reservation), soon());
+  Status put = client_->put(
+      make_put(bench_->model, 16, tokens, reserved->needs[0], reserved->reservation), soon());
   ASSERT_TRUE(put.ok()) << put.to_string();
   std::optional<StatusCode> refused;
   client_->core->commit(client_->session, reserved->reservation, Durability::accepted, soon(),

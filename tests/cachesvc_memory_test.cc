@@ -225,10 +225,13 @@ TEST_F(MemoryTest, AnEraseTakesEverythingOrNothing) {
   ASSERT_TRUE(store(a, Durability::durable).ok());
   for (int64_t more : {int64_t{0}, int64_t{20}}) {
     for_each_failure("erase", more, erasing(opened_.model, a), fill, true);
-    for_each_failure("clear", more, erasing(0, {}), [&] {
-      expect_empty();
-      fill();
-    }, true);
+    for_each_failure(
+        "clear", more, erasing(0, {}),
+        [&] {
+          expect_empty();
+          fill();
+        },
+        true);
   }
 }
 

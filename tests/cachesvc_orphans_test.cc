@@ -23,8 +23,7 @@ class Orphans : public ::testing::Test {
     int lost = 0;
     for (const InspectedFile& f : files()) {
       if (f.kind != FileKind::block || f.header.first_token != first) continue;
-      bool same = std::equal(f.header.tokens.begin(), f.header.tokens.end(),
-                             entry.begin() + first);
+      bool same = std::equal(f.header.tokens.begin(), f.header.tokens.end(), entry.begin() + first);
       if (same && fs::remove(dir_.store() + "/" + f.path)) ++lost;
     }
     ASSERT_EQ(lost, 1);

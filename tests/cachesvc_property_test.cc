@@ -143,7 +143,7 @@ class Walk {
 
   uint64_t fetches = 0, hits = 0, evicted = 0, stores_while_reading = 0;
   uint64_t crashes = 0, held_to_it = 0;  ///< fetches after a crash of what was spilled before it
-  uint64_t highest = 0;  ///< of the directory's sampled sizes, with small budgets
+  uint64_t highest = 0;                  ///< of the directory's sampled sizes, with small budgets
 
  private:
   struct Held {
@@ -190,8 +190,10 @@ class Walk {
     clients_.clear();
     cache_.reset();
     if (crash_next_) leave_as_a_crash_does();
-    if (below(2)) std::filesystem::remove(dir_.store() + "/catalog.db");
-    else if (crashes_) std::filesystem::copy(catalog(), older_catalog(), kOverwrite);
+    if (below(2))
+      std::filesystem::remove(dir_.store() + "/catalog.db");
+    else if (crashes_)
+      std::filesystem::copy(catalog(), older_catalog(), kOverwrite);
     if (options_.write_bytes_per_day > 0) jump();
     options_.adopt_at_start = below(20);
     options_.reconcile_rate = below(2) && !crash_next_ ? 200 : 0;
@@ -479,7 +481,7 @@ class Walk {
   std::vector<Held> held_;
   bool stored_early_ = false;  ///< something was stored while files were unread
   bool crashes_ = false, crash_next_ = false;
-  bool crashed_ = false;       ///< the oracle may know more than is left
+  bool crashed_ = false;  ///< the oracle may know more than is left
   std::chrono::system_clock::time_point wall_{hours(500'000)};
 };
 

@@ -46,9 +46,42 @@ TEST(Reservation, APutProlongsItsReservation) {
     while (b.stat("reservations_expired") == before) client.run();
     if (b.stat("reservations") == 0) continue;  // both: it slept again
     EXPECT_TRUE(put(1).ok()) << "the older one has ended before the younger";
-    EXPECT_EQ(client.put(make_put(b.model, 16, other, younger->needs[0], younger->reservation),
-                         soon()).code(),
-              StatusCode::not_found);
+    EXPECT_EQ(
+        client.put(make_put(b.model, 16, other, younger->needs[0], younger->reservation), soon())
+            .code(),
+        StatusCode::not_found);
+    return;
+  }
+  FAIL() << "the machine sleeps all the time";
+}
+
+// What is put again and again prolongs nothing: the older one ends first all the same.
+TEST(Reservation, APutOfNothingNewProlongsNothing) {
+  CacheOptions options = small_options();
+  options.reservation_timeout = Milliseconds(400);
+  Stepped client(options);
+  auto b = Bench::open(client, plain_model());
+  std::mt19937 rng(7);
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    auto tokens = random_tokens(rng, 40), other = random_tokens(rng, 40);
+    auto older = b.reserve(tokens);
+    ASSERT_TRUE(older.ok());
+    auto put = [&](const Sequence& of, const ReserveReply& r, size_t i) {
+      return client.put(make_put(b.model, 16, of, r.needs[i], r.reservation), soon()).code();
+    };
+    ASSERT_EQ(put(tokens, *older, 0), StatusCode::ok);
+    std::this_thread::sleep_for(options.reservation_timeout / 2);
+    auto younger = b.reserve(other);
+    ASSERT_TRUE(younger.ok());
+    uint64_t before = b.stat("reservations_expired");
+    while (b.stat("reservations_expired") == before) {
+      StatusCode again = put(tokens, *older, 0);
+      EXPECT_TRUE(again == StatusCode::ok || again == StatusCode::not_found) << to_string(again);
+      client.run();
+    }
+    if (b.stat("reservations") == 0) continue;  // both: a machine that slept meanwhile
+    EXPECT_EQ(put(tokens, *older, 1), StatusCode::not_found) << "it was prolonged";
+    EXPECT_EQ(put(other, *younger, 0), StatusCode::ok);
     return;
   }
   FAIL() << "the machine sleeps all the time";

@@ -1,6 +1,6 @@
 // What happens when RAM has no room for all that is asked: the largest length that fits, at once
 // and with the reason, never a promise that nobody keeps.
-#include "cachesvc/cache_core_index.h"
+#include "cachesvc/core/object_index.h"
 #include "storage/inspect.h"
 #include "tests/cachesvc_stepped.h"
 
@@ -47,7 +47,8 @@ TEST(Room, APathThatCanNeverFitIsServedAtTheLargestLengthThatDoes) {
     options.ram_budget_bytes = kRoomRam;
     Stepped client(options);
     auto b = Bench::open(client, plain_model(4));
-    uint32_t expected = largest_length(dir.store(), kRoomRam - b.stat("ram_index_bytes"));
+    uint32_t expected = largest_length(
+        dir.store(), kRoomRam - b.stat("ram_index_bytes") - b.stat("ram_model_bytes"));
     ASSERT_GT(expected, 256u);
     auto hit = client.fetch(fetch_of(b, tokens, wait), soon());
     ASSERT_TRUE(hit.ok()) << hit.status().to_string();
@@ -135,7 +136,8 @@ TEST(Room, ADecodedFetchIsServedAtTheLargestLengthWhoseRowsFitToo) {
           tokens = random_tokens(rng, 641);
           ASSERT_TRUE(b.store({tokens.begin(), tokens.end() - 1}).ok());
         }
-        uint32_t expected = largest_decoded(kRoomRam - b.stat("ram_index_bytes"), form);
+        uint32_t expected =
+            largest_decoded(kRoomRam - b.stat("ram_index_bytes") - b.stat("ram_model_bytes"), form);
         ASSERT_GT(expected, 128u);
         FetchRequest request = fetch_of(b, tokens, wait);
         request.form = form;
@@ -161,8 +163,8 @@ TEST(Room, ADecodedFetchIsServedAtTheLargestLengthWhoseRowsFitToo) {
 
 TEST(Room, ADecodedFetchWithoutRoomBesideLeasesIsShorterAndThenAMissButNoError) {
   for (bool wait : {true, false}) {
-    for (uint32_t second : {416u, 480u}) {
-      SCOPED_TRACE(::testing::Message() << "wait " << wait << " leased 448 and " << second);
+    for (uint32_t second : {400u, 464u}) {
+      SCOPED_TRACE(::testing::Message() << "wait " << wait << " leased 432 and " << second);
       CacheOptions options = small_options();
       options.ram_budget_bytes = kRoomRam;
       options.room_wait = Milliseconds(1);
@@ -171,7 +173,7 @@ TEST(Room, ADecodedFetchWithoutRoomBesideLeasesIsShorterAndThenAMissButNoError) 
       std::mt19937 rng(6);
       std::vector<FetchReply> leases;
       Sequence tokens;
-      for (uint32_t n : {448u, second}) {
+      for (uint32_t n : {432u, second}) {
         tokens = random_tokens(rng, n + 1);
         ASSERT_TRUE(b.store({tokens.begin(), tokens.end() - 1}).ok());
         auto lease = client.fetch(fetch_of(b, tokens, true), soon());

@@ -76,6 +76,41 @@ class RawPeer {
   FrameParser parser_;
 };
 
+// A file that a daemon's log goes to.
+class LogFile {
+ public:
+  explicit LogFile(std::string path) : path_(std::move(path)) {}
+  /// What `start` starts inherits `fd`, or the file, as its standard error.
+  template <typename Start>
+  void hears(Start start, int fd = -1) {
+    int own = ::dup(STDERR_FILENO);
+    int log = ::open(path_.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+    ASSERT_GE(::dup2(fd >= 0 ? fd : log, STDERR_FILENO), 0);
+    start();
+    ::dup2(own, STDERR_FILENO);
+    ::close(own);
+    ::close(log);
+  }
+  std::string text() const {
+    std::ifstream in(path_);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  std::vector<std::string> lines() const {
+    std::ifstream in(path_);
+    std::vector<std::string> out;
+    for (std::string line; std::getline(in, line);) out.push_back(line);
+    return out;
+  }
+  size_t lines_with(const std::string& part) const {
+    size_t n = 0;
+    for (const auto& line : lines()) n += line.find(part) != line.npos;
+    return n;
+  }
+
+ private:
+  std::string path_;
+};
+
 class ServerTest : public ::testing::Test {
  protected:
   std::string socket() const { return dir_.store() + "-run/cachesvc.sock"; }

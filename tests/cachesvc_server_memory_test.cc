@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "cachesvc/server.h"
-#include "cachesvc/workers.h"
+#include "cachesvc/daemon/server.h"
+#include "cachesvc/loop/workers.h"
 #include "proto/socket_client.h"
 #include "tests/cachesvc_oracle.h"
 #include "tests/failing_new.h"
@@ -80,11 +80,10 @@ class ServerMemory : public ::testing::Test {
     ReserveRequest reserve{opened.model, opened.realm.profile, {tokens, {}}};
     KV_ASSIGN_OR_RETURN(ReserveReply reserved, client->reserve(reserve, soon()));
     for (const Need& need : reserved.needs) {
-      KV_RETURN_IF_ERROR(client->put(make_put(model, 16, tokens, need, reserved.reservation),
-                                     soon()));
+      KV_RETURN_IF_ERROR(
+          client->put(make_put(model, 16, tokens, need, reserved.reservation), soon()));
     }
-    KV_RETURN_IF_ERROR(
-        client->commit(reserved.reservation, Durability::accepted, soon()).status());
+    KV_RETURN_IF_ERROR(client->commit(reserved.reservation, Durability::accepted, soon()).status());
     FetchRequest fetch;
     fetch.model = opened.model;
     fetch.query.tokens = tokens;

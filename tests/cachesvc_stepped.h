@@ -75,9 +75,7 @@ class Stepped final : public Client {
     return call<Result<ReserveReply>>([&](auto done) { core->reserve(session, r, d, done); });
   }
   Status put(PutRequest r, Deadline d) override {
-    return call<Status>([&](auto done) {
-      core->put(session, std::move(r), nullptr, d, done);
-    });
+    return call<Status>([&](auto done) { core->put(session, std::move(r), nullptr, d, done); });
   }
   Result<CommitReply> commit(uint64_t id, Durability level, Deadline d) override {
     return call<Result<CommitReply>>([&](auto done) { core->commit(session, id, level, d, done); });

@@ -177,9 +177,8 @@ inline StateBlob state_at(const std::vector<uint64_t>& hashes, uint16_t layer, u
 
 /// What `need` asks for; hashes[i] stands for tokens [0, i].
 inline PutRequest make_put(const ModelSpec& model, uint32_t block_tokens,
-                           const std::vector<Token>& tokens,
-                           const std::vector<uint64_t>& hashes, const Need& need,
-                           uint64_t reservation) {
+                           const std::vector<Token>& tokens, const std::vector<uint64_t>& hashes,
+                           const Need& need, uint64_t reservation) {
   auto groups = part_groups(model);
   PutRequest put;
   put.reservation = reservation;
@@ -196,8 +195,10 @@ inline PutRequest make_put(const ModelSpec& model, uint32_t block_tokens,
     o.name.first_row = need.first_row;
     o.name.end_row = need.end_row;
     for (auto m : groups[need.group].members) {
-      if (need.first_row < need.end_row) add_rows(m, need.first_row, need.end_row);
-      else o.states.push_back(state_at(hashes, m.layer, m.part, need.end_row));
+      if (need.first_row < need.end_row)
+        add_rows(m, need.first_row, need.end_row);
+      else
+        o.states.push_back(state_at(hashes, m.layer, m.part, need.end_row));
     }
     return put;
   }
@@ -250,8 +251,9 @@ struct Bench {
     KV_ASSIGN_OR_RETURN(ReserveReply reserved, reserve(tokens));
     for (const Need& need : reserved.needs) {
       if (!need.required && !welcome) continue;
-      Status s = client.put(make_put(model, opened.profile->block_tokens, tokens, need,
-                                     reserved.reservation), soon());
+      Status s = client.put(
+          make_put(model, opened.profile->block_tokens, tokens, need, reserved.reservation),
+          soon());
       if (!s.ok()) {
         (void)client.abort(reserved.reservation, soon());
         return s;

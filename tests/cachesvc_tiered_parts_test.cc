@@ -16,15 +16,15 @@ std::vector<PartsShape> part_shapes() {
       {"window", {LayerSpec{{full_part()}}, LayerSpec{{window_part(10, 3)}}}},
       {"only window", {LayerSpec{{window_part(20, 0)}}}},
       {"chunk", {LayerSpec{{full_part()}}, LayerSpec{{chunk_part(24)}}}},
-      {"state at checkpoints", {LayerSpec{{full_part()}},
-                                LayerSpec{{state_part(SnapshotPlace::checkpoint)}}}},
-      {"state at block ends", {LayerSpec{{full_part()}},
-                               LayerSpec{{state_part(SnapshotPlace::block_end)}}}},
+      {"state at checkpoints",
+       {LayerSpec{{full_part()}}, LayerSpec{{state_part(SnapshotPlace::checkpoint)}}}},
+      {"state at block ends",
+       {LayerSpec{{full_part()}}, LayerSpec{{state_part(SnapshotPlace::block_end)}}}},
       {"pooled", {LayerSpec{{pooled_part(4, false)}}}},
       {"pooled, overlap", {LayerSpec{{pooled_part(8, true)}}}},
-      {"all of it", {LayerSpec{{window_part(6, 2), pooled_part(4, true),
-                                state_part(SnapshotPlace::checkpoint)}},
-                     LayerSpec{{full_part()}}, LayerSpec{{chunk_part(8)}}}},
+      {"all of it",
+       {LayerSpec{{window_part(6, 2), pooled_part(4, true), state_part(SnapshotPlace::checkpoint)}},
+        LayerSpec{{full_part()}}, LayerSpec{{chunk_part(8)}}}},
   };
 }
 

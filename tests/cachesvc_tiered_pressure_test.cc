@@ -312,8 +312,8 @@ void random_walk(uint32_t seed, bool small) {
       // What began with it is gone from its last token on; its blocks before may be others' too.
       Entries left;
       for (auto& e : entries) {
-        bool begins = e.size() >= prefix.size() &&
-                      std::equal(prefix.begin(), prefix.end(), e.begin());
+        bool begins =
+            e.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), e.begin());
         if (begins) e.resize((prefix.size() - 1) / 16 * 16);
         if (!e.empty()) left.push_back(e);
       }

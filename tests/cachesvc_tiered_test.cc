@@ -54,7 +54,8 @@ TEST(Tiered, CodedRoundTripAndForms) {
     auto decoded = b.fetch(plus(tokens, {5}), form);
     ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
     DType out = form == FetchForm::f32   ? DType::f32
-                : form == FetchForm::f16 ? DType::f16 : DType::bf16;
+                : form == FetchForm::f16 ? DType::f16
+                                         : DType::bf16;
     for (size_t i = 0; i < hit->lease.prefix().objects.size(); ++i) {
       const Object& coded = *hit->lease.prefix().objects[i].object;
       const Object& plain = *decoded->lease.prefix().objects[i].object;

@@ -112,6 +112,7 @@ def main():
         return SKIPPED
     with open(unit_path) as file:
         unit = file.read()
+    assert setting(unit, "MemoryMax"), "MemoryMax: the unit sets no limit of memory"
     level = check_exposure(unit_path)
     with tempfile.TemporaryDirectory() as folder:
         check_form(unit, program, folder)

@@ -20,8 +20,7 @@ class DaemonProcess {
  public:
   /// `args` follow `cachesvc serve`. Null if it ended before it was ready. `closed`: it gets no
   /// standard input, output and error.
-  static std::unique_ptr<DaemonProcess> start(std::vector<std::string> args,
-                                              bool closed = false) {
+  static std::unique_ptr<DaemonProcess> start(std::vector<std::string> args, bool closed = false) {
     int ready[2];
     if (::pipe2(ready, O_CLOEXEC) != 0) return nullptr;
     args.insert(args.begin(), {KV_CACHESVC_BIN, "serve"});
@@ -54,12 +53,24 @@ class DaemonProcess {
   void kill() { end(SIGKILL); }
   /// SIGTERM, then waits. Returns the exit code, or -1 if a signal ended it.
   int stop() { return end(SIGTERM); }
+  /// SIGTERM, again and again until it has ended.
+  int stop_now() {
+    int status = 0;
+    while (::waitpid(pid_, &status, WNOHANG) == 0) {
+      ::kill(pid_, SIGTERM);
+      ::usleep(100'000);
+    }
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  /// Waits, for one that was sent a signal. As stop().
+  int wait() { return end(0); }
 
  private:
   explicit DaemonProcess(pid_t pid) : pid_(pid) {}
   int end(int signal) {
     if (pid_ <= 0) return -1;
-    ::kill(pid_, signal);
+    if (signal != 0) ::kill(pid_, signal);
     int status = 0;
     ::waitpid(pid_, &status, 0);
     pid_ = -1;

@@ -26,7 +26,7 @@ inline bool shell(const std::string& command) {
 class LoopDisk {
  public:
   struct Kind {
-    std::string type;           ///< mkfs.TYPE makes it
+    std::string type;  ///< mkfs.TYPE makes it
     uint64_t bytes;
     std::string mkfs_options;   ///< and "force", "quiet"
     std::string mount_options;  ///< behind "loop"
@@ -39,9 +39,7 @@ class LoopDisk {
   }
   /// Its journal's first failure makes it read-only until it is mounted anew, as most systems have
   /// it.
-  static Kind read_only_on_error() {
-    return {"ext4", 64ull << 20, "-qF", ",errors=remount-ro"};
-  }
+  static Kind read_only_on_error() { return {"ext4", 64ull << 20, "-qF", ",errors=remount-ro"}; }
 
   /// Null with the reason in `why` where it can't be had.
   static std::unique_ptr<LoopDisk> make(const Kind& kind, std::string& why) {
@@ -94,8 +92,10 @@ class LoopDisk {
     for (off_t step = 8 << 20; step >= 4096;) {
       bool room = free_bytes() >= bytes + static_cast<uint64_t>(step);
       bool taken = room && ::posix_fallocate(fd, end, step) == 0;
-      if (taken) end += step;
-      else step /= 2;
+      if (taken)
+        end += step;
+      else
+        step /= 2;
     }
     ::close(fd);
     return fd >= 0 && end > 0;
@@ -103,12 +103,12 @@ class LoopDisk {
   bool give_back() { return ::unlink(ballast().c_str()) == 0; }
   /// For users without privileges, as the tier counts.
   uint64_t free_bytes() const {
-    struct statvfs info{};
+    struct statvfs info {};
     KV_CHECK(::statvfs(mounted().c_str(), &info) == 0);
     return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
   }
   bool read_only() const {
-    struct statvfs info{};
+    struct statvfs info {};
     KV_CHECK(::statvfs(mounted().c_str(), &info) == 0);
     return (info.f_flag & ST_RDONLY) != 0 || !std::ofstream(mounted() + "/probe").is_open();
   }

@@ -537,7 +537,7 @@ TEST_F(Cachectl, KindsSaysWhatACacheIsMadeOfBeforeAnythingIsStored) {
     spew(dir_.path() + "/config.json", c.dump());
     return "kinds --coding tq4 " + dir_.path() + "/config.json";
   };
-  json text = {{"model_type", "gemma3_text"}, {"num_hidden_layers", 6}, {"sliding_window", 512},
+  json text = {{"model_type", "gemma3_text"}, {"num_hidden_layers", 6},   {"sliding_window", 512},
                {"num_attention_heads", 4},    {"num_key_value_heads", 1}, {"head_dim", 256}};
   std::string command = config({{"model_type", "gemma3"}, {"text_config", text}});
   EXPECT_THAT(run(command).out,

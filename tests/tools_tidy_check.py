@@ -22,7 +22,7 @@ PLANTED = [  # (rule that must speak, file, its content)
     ("floors", "proto/a.cc", GOOD_SOURCE + '#include "codec/codec.h"\n'),
     ("floors", "codec/a.h", GOOD_HEADER + '#include "index/prefix_tree.h"\n'),
     ("floors", "storage/a.h", GOOD_HEADER + '#include "codec/codec.h"\n'),
-    ("floors", "engine/a.h", GOOD_HEADER + '#include "cachesvc/cache_core.h"\n'),
+    ("floors", "engine/a.h", GOOD_HEADER + '#include "cachesvc/core/cache_core.h"\n'),
     ("floors", "cachesvc/a.h", GOOD_HEADER + '#include "engine/model.h"\n'),
     ("include", "proto/a.cc", GOOD_SOURCE + '#include "a.h"\n'),
     ("third-party", "codec/a.h", GOOD_HEADER + "#include <zstd.h>\n"),

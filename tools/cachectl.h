@@ -30,12 +30,12 @@ struct Request {
   std::string ns;        ///< purge: the namespace
   std::string key_file;  ///< opens sealed files; empty: they are counted and left alone
   std::shared_ptr<const SealKey> key;  ///< from key_file
-  bool json = false;     ///< exact bytes for programs instead of a table for people
-  bool blocks = false;   ///< ls: files instead of entries
-  bool tokens = false;   ///< show: also the token ids, which reveal the prompt
-  bool deep = false;     ///< verify: unpack and check values too
-  bool repair = false;   ///< verify: move damaged files to quarantine
-  bool dry_run = false;  ///< gc, purge: only say what would go
+  bool json = false;                   ///< exact bytes for programs instead of a table for people
+  bool blocks = false;                 ///< ls: files instead of entries
+  bool tokens = false;                 ///< show: also the token ids, which reveal the prompt
+  bool deep = false;                   ///< verify: unpack and check values too
+  bool repair = false;                 ///< verify: move damaged files to quarantine
+  bool dry_run = false;                ///< gc, purge: only say what would go
 };
 
 /// Results go to standard output, errors and remarks to standard error.

@@ -19,11 +19,11 @@ std::vector<PartReport> coding_report(const ModelRecord& record, const Profile& 
 std::vector<std::string> report_lines(const std::vector<PartReport>& report) {
   std::vector<LayerLine> said;
   for (const auto& line : report) {
-    said.push_back({line.layer,
-                    "part " + std::to_string(line.part) + " " + to_string(line.kind) + " " +
-                        to_string(line.side) + ": requested " + coding_name(line.requested_bits) +
-                        ", active " + coding_name(line.active_bits) +
-                        (line.reason.empty() ? "" : ": " + line.reason)});
+    said.push_back({line.layer, "part " + std::to_string(line.part) + " " + to_string(line.kind) +
+                                    " " + to_string(line.side) + ": requested " +
+                                    coding_name(line.requested_bits) + ", active " +
+                                    coding_name(line.active_bits) +
+                                    (line.reason.empty() ? "" : ": " + line.reason)});
   }
   return lines_by_text(said);
 }
@@ -45,11 +45,11 @@ Json report_json(const std::vector<PartReport>& report) {
 std::vector<std::string> report_lines(const std::vector<CodingReport>& report) {
   std::vector<LayerLine> said;
   for (const CodingReport& line : report) {
-    said.push_back({line.layer,
-                    "part " + std::to_string(line.part) + " " + to_string(line.kind) +
-                        ": requested " + names_of(line.requested_k_bits, line.requested_v_bits) +
-                        ", active " + names_of(line.active_k_bits, line.active_v_bits) +
-                        (line.reason.empty() ? "" : ": " + line.reason)});
+    said.push_back({line.layer, "part " + std::to_string(line.part) + " " + to_string(line.kind) +
+                                    ": requested " +
+                                    names_of(line.requested_k_bits, line.requested_v_bits) +
+                                    ", active " + names_of(line.active_k_bits, line.active_v_bits) +
+                                    (line.reason.empty() ? "" : ": " + line.reason)});
   }
   return lines_by_text(said);
 }

@@ -56,9 +56,16 @@ Json parts_json(const ModelSpec& spec) {
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     for (size_t i = 0; i < spec.layers[l].parts.size(); ++i) {
       const PartSpec& p = spec.layers[l].parts[i];
-      out.push_back({{"layer", l}, {"part", i}, {"kind", to_string(p.kind)}, {"heads", p.heads},
-                     {"k_dim", p.k_dim}, {"v_dim", p.v_dim}, {"window", p.window},
-                     {"keep", p.keep}, {"chunk", p.chunk}, {"rate", p.rate},
+      out.push_back({{"layer", l},
+                     {"part", i},
+                     {"kind", to_string(p.kind)},
+                     {"heads", p.heads},
+                     {"k_dim", p.k_dim},
+                     {"v_dim", p.v_dim},
+                     {"window", p.window},
+                     {"keep", p.keep},
+                     {"chunk", p.chunk},
+                     {"rate", p.rate},
                      {"overlap", p.overlap}});
     }
   }
@@ -69,8 +76,8 @@ void print_kinds(const ModelSpec& spec) {
   std::vector<LayerLine> said;
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     for (size_t i = 0; i < spec.layers[l].parts.size(); ++i) {
-      said.push_back({static_cast<uint32_t>(l), "part " + std::to_string(i) + " " +
-                                                    described(spec.layers[l].parts[i])});
+      said.push_back({static_cast<uint32_t>(l),
+                      "part " + std::to_string(i) + " " + described(spec.layers[l].parts[i])});
     }
   }
   std::printf("%zu layers\n", spec.layers.size());

@@ -26,8 +26,7 @@ std::string human_bytes(uint64_t bytes) {
 std::string human_ratio(uint64_t part, uint64_t whole) {
   if (whole == 0) return "-";
   char text[32];
-  std::snprintf(text, sizeof(text), "%.3f",
-                static_cast<double>(part) / static_cast<double>(whole));
+  std::snprintf(text, sizeof(text), "%.3f", static_cast<double>(part) / static_cast<double>(whole));
   return text;
 }
 
@@ -77,8 +76,8 @@ void print_json(const Json& json) {
 Exit report_error(const Status& status) {
   std::fprintf(stderr, "cachectl: %s\n", printable(status.message()).c_str());
   // inspect_directory says invalid_argument for a directory that is no store.
-  bool missing = status.code() == StatusCode::not_found ||
-                 status.code() == StatusCode::invalid_argument;
+  bool missing =
+      status.code() == StatusCode::not_found || status.code() == StatusCode::invalid_argument;
   return missing ? Exit::not_found : Exit::failed;
 }
 

@@ -17,13 +17,13 @@ const char* name_of(PrefillMode mode) { return mode == PrefillMode::exact ? "exa
 
 /// The files of one id, damaged ones included, and what belongs to them.
 struct Shown {
-  const InspectedFile* main = nullptr;            ///< block, tail or snapshot; null: not readable
-  std::vector<const InspectedFile*> files;        ///< main and its supplements
+  const InspectedFile* main = nullptr;      ///< block, tail or snapshot; null: not readable
+  std::vector<const InspectedFile*> files;  ///< main and its supplements
   std::vector<const InspectedFile*> damaged;
-  Entry entry;                                    ///< of main
+  Entry entry;  ///< of main
   std::shared_ptr<const ModelRecord> record;
   std::shared_ptr<const Profile> profile;
-  std::vector<PartReport> report;                 ///< empty without record and profile
+  std::vector<PartReport> report;  ///< empty without record and profile
 };
 
 Json planes_json(const InspectedFile& file) {
@@ -163,15 +163,16 @@ std::string runs_text(const Plane& plane) {
 void print_file(const InspectedFile& file) {
   std::printf("\n%s  %s\n", printable(file.path).c_str(), human_bytes(file.file_bytes).c_str());
   Table table({"LAYER", "PART", "SIDE", "DTYPE", "CODEC", "RUNS", "PACKING", "HEADS", "DIM",
-               "BYTES", "STORED"}, 7);
+               "BYTES", "STORED"},
+              7);
   const auto& planes = file.header.planes;
   for (size_t i = 0; i < planes.size(); ++i) {
     const Plane& p = planes[i];
     const Piece& piece = file.pieces[i];
     table.add({std::to_string(p.layer), std::to_string(p.part), to_string(p.side),
                to_string(p.dtype), coding_name(p.bits), runs_text(p), to_string(piece.packing),
-               std::to_string(p.heads), std::to_string(p.dim),
-               std::to_string(piece.unpacked_bytes), std::to_string(piece.bytes.size())});
+               std::to_string(p.heads), std::to_string(p.dim), std::to_string(piece.unpacked_bytes),
+               std::to_string(piece.bytes.size())});
   }
   for (size_t i = 0; i < file.header.states.size(); ++i) {
     const StateBlob& s = file.header.states[i];

@@ -35,9 +35,7 @@ std::string codec_summary(const std::vector<const InspectedFile*>& files) {
   return k == v ? join(k) : "K " + join(k) + " V " + join(v);
 }
 
-bool is_object(const InspectedFile& file) {
-  return !is_record(file.kind);
-}
+bool is_object(const InspectedFile& file) { return !is_record(file.kind); }
 
 Result<std::unique_ptr<SsdTier>> own_store(const Request& request, SsdOptions options) {
   auto lock = posix_files().stat(request.directory + "/" + kLockFile);

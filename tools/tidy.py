@@ -30,10 +30,10 @@ THIRD_PARTY = {  # header prefix: files or rooms that may include it
     "boost/crc": ("proto/checksum.cc",),
     "xxhash.h": ("proto/checksum.cc", "bench/"),
     "openssl": ("proto/checksum.cc", "storage/seal_key.cc", "tests/storage_seal"),
-    "spdlog": ("cachesvc/", "tools/"),
+    "spdlog": ("cachesvc/", "tools/", "tests/cachesvc"),
     "cblas": ("engine/",),
     "pcre2": ("engine/tokenizer",),
-    "toml++": ("cachesvc/config",),
+    "toml++": ("cachesvc/daemon/config",),
     "CLI/": ("cachesvc/", "tools/"),
     "nlohmann": ("tools/", "tests/", "engine/attention_kinds"),
 }

@@ -1,0 +1,185 @@
+// adopt: an entry holds the window and chunk rows that it needs by itself. Rows that lie in other
+// entries' supplements are copied into supplements of its own blocks and tail, before the commit:
+// from the tails that it supersedes all of them (they are the first to go), from others those that
+// its ends need. Codes are copied as they are; a tail's exact rows are coded if a block adopts
+// them. A block that completes takes the carries and block-end states of the tails before it too,
+// so that their lengths outlive them.
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+#include "cachesvc/core/impl.h"
+#include "cachesvc/core/needs.h"
+
+namespace kv {
+namespace {
+
+constexpr size_t kCopiesPerAdoption = 16;  // of one put: their runs fit into one plane's
+
+// Rows of [first, end) that one of the ends demands.
+std::vector<RowRange> demanded_of(const PartSpec& spec, const std::vector<EndPosition>& ends,
+                                  RowRange range) {
+  std::vector<RowRange> out;
+  for (const EndPosition& at : ends) {
+    for (const RowRange& rows : demanded_rows(spec, at.n)) {
+      RowRange both{std::max(rows.first, range.first), std::min(rows.end, range.end)};
+      if (!both.empty()) out.push_back(both);
+    }
+  }
+  return out;
+}
+
+Holding held_rows(uint16_t group, RowRange range) {
+  Holding h;
+  h.group = group;
+  h.first = range.first;
+  h.end = range.end;
+  h.common = UINT32_MAX;
+  return h;
+}
+
+}  // namespace
+
+// What an entry could take over from others.
+struct CacheCore::Impl::Sources {
+  struct Rows {
+    ObjectName name;
+    uint16_t group = 0;
+    RowRange rows;
+    bool superseded = false;  ///< a tail's that this entry supersedes
+    bool resident = false;    ///< in RAM: no read can fail
+  };
+  std::vector<Rows> rows;         ///< of superseded tails first
+  std::vector<RamObject> points;  ///< carries and block-end states of superseded tails, in RAM
+};
+
+uint32_t CacheCore::Impl::block_end_interval(const RealmState& realm) const {
+  bool coded = realm.profile->prefill == PrefillMode::coded;
+  return coded && options_.block_end_interval == 0 ? 1 : options_.block_end_interval;
+}
+
+// `own` gets the rows that the entry's own objects hold.
+CacheCore::Impl::Sources CacheCore::Impl::sources_of(Reservation& r, std::vector<Holding>& own) {
+  Sources sources;
+  for (const auto& [name, object] : r.finished) {
+    if (name.kind == ObjectKind::supplement && name.first_row < name.end_row) {
+      own.push_back(held_rows(name.group, {name.first_row, name.end_row}));
+    }
+  }
+  Hit hit;
+  ObjectIndex::PlanOptions options{{}, kUnreadableIsMissing};
+  auto holdings = index_.holdings(*r.realm, r.query, options, hit);
+  if (!holdings.ok()) return sources;
+  for (const Holding& h : *holdings) {
+    const Record& record = *reinterpret_cast<Record*>(h.object);
+    if (record.name.kind != ObjectKind::supplement) continue;
+    bool superseded = r.realm->tree.is_tail(record.node) && h.common == h.end_token &&
+                      h.end_token < r.query.tokens.size();
+    if (h.kind != HoldingKind::rows) {
+      if (superseded && record.ram) sources.points.push_back(record.ram);
+      continue;
+    }
+    uint32_t index = h.first / r.realm->block_tokens(), end = std::min(h.end, h.common);
+    const Id& id = index < r.blocks.size() ? r.blocks[index] : r.tail;
+    if (record.name.id == id) {
+      own.push_back(held_rows(h.group, {h.first, h.end}));
+    } else if (h.first < end) {
+      bool resident = static_cast<bool>(record.ram);
+      sources.rows.push_back({record.name, h.group, {h.first, end}, superseded, resident});
+    }
+  }
+  std::stable_sort(sources.rows.begin(), sources.rows.end(),
+                   [](const auto& a, const auto& b) { return a.superseded > b.superseded; });
+  return sources;
+}
+
+// Rows to copy, each once. Those that follow each other in one block and group are one put: tails
+// that grow by a token each would else leave as many supplements as tokens. What must be read first
+// comes alone, so that a read that fails costs no other rows.
+std::vector<PutRequest> CacheCore::Impl::row_puts(const Reservation& r, const Sources& sources,
+                                                  std::vector<Holding>& own) const {
+  const RealmState& realm = *r.realm;
+  auto n = static_cast<uint32_t>(r.query.tokens.size());
+  auto ends = end_positions(realm.block_tokens(), n, r.ends);
+  std::vector<Sources::Rows> taken;
+  for (const Sources::Rows& source : sources.rows) {
+    auto wanted = source.superseded
+                      ? std::vector<RowRange>{source.rows}
+                      : demanded_of(realm.groups[source.group].spec, ends, source.rows);
+    for (const RowRange& range : wanted) {
+      for (const RowRange& gap : missing_rows(range, source.group, own)) {
+        taken.push_back(source);
+        taken.back().rows = gap;
+        own.push_back(held_rows(source.group, gap));
+      }
+    }
+  }
+  std::sort(taken.begin(), taken.end(), [](const auto& a, const auto& b) {
+    return std::tuple(a.group, a.rows.first) < std::tuple(b.group, b.rows.first);
+  });
+  std::vector<PutRequest> puts;
+  bool grows = false;  // the last put takes more copies
+  for (const Sources::Rows& t : taken) {
+    uint32_t first_token = t.rows.first / realm.block_tokens() * realm.block_tokens();
+    PutRequest* last = puts.empty() ? nullptr : &puts.back();
+    bool follows = grows && t.resident && last->object.name.group == t.group &&
+                   last->object.first_token == first_token &&
+                   last->object.name.end_row == t.rows.first &&
+                   last->copies.size() < kCopiesPerAdoption;
+    if (!follows) {
+      last = &puts.emplace_back();
+      last->object.name = {ObjectKind::supplement, {}, t.group, t.rows.first, t.rows.end};
+      last->object.first_token = first_token;
+    }
+    last->object.name.end_row = t.rows.end;
+    last->copies.push_back({t.name, t.rows.first, t.rows.end});
+    grows = t.resident;
+  }
+  return puts;
+}
+
+struct CacheCore::Impl::PointPut {
+  PutRequest put;
+  RamObject from;
+};
+
+// Only for blocks: a tail that took over all positions of all tails before it would cost more with
+// every token.
+std::vector<CacheCore::Impl::PointPut> CacheCore::Impl::point_puts(const Reservation& r,
+                                                                   const Sources& sources) const {
+  std::vector<PointPut> puts;
+  std::set<ObjectName> taken;
+  for (const RamObject& source : sources.points) {
+    uint32_t index = (source->name.end_row - 1) / r.realm->block_tokens();
+    if (index >= r.blocks.size()) continue;
+    ObjectName name = source->name;
+    name.id = r.blocks[index];
+    bool there = index_.find(name) || r.finished.count(name);
+    if (there || !taken.insert(name).second) continue;
+    PutRequest& put = puts.emplace_back(PointPut{{}, source}).put;
+    put.object.name = name;
+    put.object.first_token = index * r.realm->block_tokens();
+    put.object.states = source->states;
+  }
+  return puts;
+}
+
+void CacheCore::Impl::adopt_from_others(Reservation& r, Deadline deadline) {
+  if (!r.realm->has_supplements()) return;
+  std::vector<Holding> own;
+  Sources sources = sources_of(r, own);
+  auto puts = row_puts(r, sources, own);
+  auto points = point_puts(r, sources);
+  for (PutRequest& put : puts) points.push_back({std::move(put), {}});
+  uint64_t session = r.session, id = r.id;
+  for (PointPut& point : points) {
+    Reservation* still = find_reservation(session, id);
+    if (!still || !identify(*still, point.put.object).ok()) return;
+    // What can't be adopted now stays where it is: the commit checks what is there.
+    auto adopted = [this](Status s) { count_.adopted_supplements += s.ok(); };
+    start_put(*still, std::move(point.put), nullptr, deadline,
+              begin<Status>(session, deadline, adopted), std::move(point.from));
+  }
+}
+
+}  // namespace kv

@@ -1,0 +1,159 @@
+// CacheCore: the tiered cache as one owner on one loop thread; sockets and TieredCache drive it.
+//
+// The life of an object (block, tail, supplement, snapshot):
+//
+//   put ──> encoding ──> finished ──commit──> in RAM, dirty ──spill──> in RAM and on SSD (clean)
+//             (worker)   invisible,             │      ▲                  │            ▲
+//                        pinned                 │      └─ write failed    │ evict:     │ promote
+//                          │                    │ evict under pressure,   │ a drop     │ (worker,
+//                          │ abort, timeout     │ counted                 ▼            │ verified)
+//                          ▼                    ▼                       on SSD only ───┘
+//                         gone <──────────────gone <── erase, SSD eviction, damage (quarantine)
+//
+// Threads: every call, and every callback, on the loop thread; only pool() may be used from others.
+// Pure jobs on immutable input (codec, packing, SSD files) run on the worker executor; nothing
+// blocks the loop. A callback runs exactly once, possibly before the call returns.
+//
+// Memory: where there is none, a call answers `busy` and leaves what is stored as it was. A handler
+// of the loop may throw std::bad_alloc, with its callback run: whoever runs the loop catches it
+// there and goes on.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cachesvc/cache_options.h"
+#include "cachesvc/ram_pool.h"
+#include "proto/client.h"
+
+namespace kv {
+
+template <typename T>
+using Done = std::function<void(T)>;
+
+/// Bytes of the ledger that a request holds until it is answered.
+struct RoomCharges;
+
+/// A body that is about to arrive from a client, and what working on it will need. All of it is
+/// reserved at once: whoever waits for room holds none.
+struct Staging {
+  PoolBuffer body;
+  std::shared_ptr<RoomCharges> room;
+};
+enum class StagingFor : uint8_t {
+  put,      ///< scratch to encode it, the stored result
+  request,  ///< the decoded message
+};
+
+/// Stats have these names; they are stable. Tokens count served or asked prompt tokens; bytes of
+/// RAM are charged bytes, bytes of SSD allocated bytes.
+///   counters  lookups fetches stores commits aborts reservations_expired
+///             hit_tokens_ram hit_tokens_ssd miss_tokens fetch_misses
+///             puts_duplicate copies objects_committed objects_lost commits_foreign
+///             encoded_planes encode_raw_fallbacks nonfinite_planes
+///             spills_queued spills_deferred spills_held spills_written spills_failed
+///             spills_dropped spill_raw_bytes spill_packed_bytes
+///             promotions promotion_joins promotion_failures
+///             ram_evicted_clean ram_evicted_dirty ssd_evicted erased_objects superseded_tails
+///             adopted_supplements warm_objects ram_verified ram_damaged scrubbed_files
+///             scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors io_timeouts
+///             busy loop_handlers loop_over_1ms loop_over_1ms_cpu
+///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
+///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
+///             ram_session_bytes ram_model_bytes ram_recycled_bytes
+///             ram_objects ssd_objects ssd_limit_bytes ssd_used_bytes ssd_quarantine_bytes
+///             ssd_other_key_files ssd_other_key_bytes ssd_other_key_dropped
+///             spill_queue_bytes spill_queue_limit_bytes reservations sessions models
+///             waiting_calls pins loop_longest_us loop_longest_cpu_us (a handler of the last one
+///             to two minutes)
+///             ssd_written_bytes ssd_catalog_written_bytes ssd_written_day_bytes
+///             ssd_write_percent (of spill_raw_bytes) ssd_hangs (1: it is not waited for)
+///             recovered_objects recovered_skipped recovery_adopted recovery_adopted_bytes
+///             recovery_rows_dropped recovery_quarantined recovery_unreadable recovery_unread
+///             recovery_ms recovery_ephemeral_dropped
+class CacheCore {
+ public:
+  /// Opens and recovers the SSD directory on the calling thread, before anything is served. `loop`
+  /// runs one handler at a time (an io_context with one run(), or a test's); `workers` compute and
+  /// may be the same; `disk` (none: the workers) runs what a device that hangs may block for ever.
+  /// Returns: invalid_argument (an option), busy (no memory), and what SsdTier::open and recover
+  /// return.
+  static Result<std::unique_ptr<CacheCore>> create(CacheOptions options,
+                                                   boost::asio::any_io_executor loop,
+                                                   boost::asio::any_io_executor workers,
+                                                   boost::asio::any_io_executor disk = {});
+  /// On the loop thread or after it ended. Jobs still on workers finish on their own; their results
+  /// are dropped. Calls that wait get `unavailable`.
+  ~CacheCore();
+  CacheCore(const CacheCore&) = delete;  // handlers point here
+  CacheCore& operator=(const CacheCore&) = delete;
+
+  /// A session: one client, bound to one namespace, owner of its reservations and waiting calls.
+  /// Returns: invalid_argument (namespace empty or over kMaxNamespaceBytes), busy (max_sessions),
+  /// unavailable (draining).
+  Result<uint64_t> connect(const std::string& ns);
+  /// Frees the session's reservations and pins; its waiting calls get `unavailable`.
+  void disconnect(uint64_t session);
+
+  /// The verbs of Client (proto/client.h), with the same values and errors; also not_found
+  /// (session), deadline_exceeded, unavailable (draining: only commit, abort, fetch and stats go
+  /// on).
+  void open(uint64_t session, OpenRequest request, Deadline deadline, Done<Result<OpenReply>> done);
+  void lookup(uint64_t session, uint32_t model, Query query, Deadline deadline,
+              Done<Result<LookupReply>> done);
+  void reserve(uint64_t session, ReserveRequest request, Deadline deadline,
+               Done<Result<ReserveReply>> done);
+  /// `room`: of the Staging whose body's slices are the object's planes; the put then waits for no
+  /// more (busy). Null: the planes are the caller's, charged while the core holds them.
+  void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
+           Deadline deadline, Done<Status> done);
+  void commit(uint64_t session, uint64_t reservation, Durability wait_for, Deadline deadline,
+              Done<Result<CommitReply>> done);
+  void abort(uint64_t session, uint64_t reservation, Deadline deadline, Done<Status> done);
+  void fetch(uint64_t session, FetchRequest request, Deadline deadline,
+             Done<Result<FetchReply>> done);
+  void prefetch(uint64_t session, uint32_t model, Query query, Deadline deadline,
+                Done<Result<LookupReply>> done);
+  /// Goes in steps, others are served in between; the namespace's commits and erases wait for its
+  /// end.
+  void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
+             Done<Result<uint64_t>> done);
+  void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
+
+  /// For a frame of `bytes` that is about to arrive: makes room, waits for it, allocates.
+  /// Returns: resource_exhausted (more than the staging limit), busy, deadline_exceeded.
+  void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, Deadline deadline,
+                        Done<Result<Staging>> done);
+
+  /// Room for a reply of so many bytes, for as long as the result lives; null: there is none now.
+  std::shared_ptr<const void> reply_room(uint64_t bytes);
+  /// Likewise for what a connection takes.
+  std::shared_ptr<const void> session_room(uint64_t bytes);
+
+  /// The lease for many holders: when the last one lets go, a worker frees what it held. Throws
+  /// std::bad_alloc.
+  std::shared_ptr<const Lease> share(Lease lease);
+
+  /// SIGTERM: new sessions, stores and opens get `unavailable`; the spill queue is written, the SSD
+  /// tier synced and its catalog checkpointed, by the deadline. Returns: deadline_exceeded or
+  /// io_error with what is left; the state on disk is valid in any case.
+  void drain(Deadline deadline, Done<Status> done);
+
+  const std::shared_ptr<RamPool>& pool() const;
+  const CacheOptions& options() const;
+
+  class Impl;  // cachesvc/core/impl.h
+
+ private:
+  static Result<std::unique_ptr<CacheCore>> make(CacheOptions options,
+                                                 boost::asio::any_io_executor loop,
+                                                 boost::asio::any_io_executor workers,
+                                                 boost::asio::any_io_executor disk);
+  explicit CacheCore(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace kv

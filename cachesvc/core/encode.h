@@ -1,0 +1,69 @@
+// EncodeWork: from what a client put to a finished object in the pool. Runs on workers.
+//
+// Several workers may call encode_planes on one work; assemble comes after the last of them. Input
+// is immutable and freed plane by plane; output planes lie in one pool buffer.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cachesvc/ram_object.h"
+#include "cachesvc/ram_pool.h"
+#include "codec/codec.h"
+#include "index/restorable.h"
+#include "proto/client.h"
+
+namespace kv {
+
+struct EncodeWork {
+  // Input, set before the first worker starts.
+  Object object;  ///< stamped; its planes begin where the copies end
+  std::vector<CopyRows> copies;
+  std::vector<RamObject> sources;  ///< one per copy, resident
+  RamObject states_of;             ///< whose states the object shares; may be none
+  RowRange keep;                   ///< supplements with rows: cut to these
+  bool encode = false;             ///< a complete block, or a supplement of one
+  bool keep_nonfinite = false;     ///< planes and states with NaN or Inf are stored as given
+  std::shared_ptr<const Codec> codec;
+  std::shared_ptr<const std::vector<PartGroup>> groups;  ///< of the model
+  std::shared_ptr<RamPool> pool;
+  Charge stored;   ///< for the result
+  Charge staging;  ///< for input and scratch; lives as long as the work
+
+  // Between workers.
+  struct Slot {
+    uint16_t layer = 0, part = 0;
+    Side side = Side::k;
+    const Plane* given = nullptr;
+  };
+  std::vector<Slot> slots;    ///< one per plane of the result
+  std::vector<Plane> planes;  ///< results, by slot
+  std::atomic<size_t> next{0};
+  std::atomic<uint64_t> raw_fallbacks{0};
+  std::atomic<uint64_t> nonfinite{0};  ///< planes and states with such values, kept or refused
+  std::mutex mutex;
+  Status error;  ///< the first one
+  std::atomic<bool> failed{false};
+  std::vector<ObjectPtr> damaged;  ///< of what the object is made of: changed in RAM
+};
+
+/// Checks which planes and states there are, against the object's kind; fills `slots`.
+/// Returns: invalid_argument naming layer, part, side, expected and given.
+Status prepare(EncodeWork& work);
+/// Takes planes until none is left. Errors go to `work.error`.
+void encode_planes(EncodeWork& work);
+/// Validates the whole and moves it into the pool. Returns: the first error; busy if the result is
+/// larger than `stored` and the pool has no more;
+/// not_found if a source was found damaged, which a copy would have hidden.
+Result<RamObject> assemble(EncodeWork& work);
+
+/// So many bytes of the pool, paid by `charge` (and the pool, if that is too small). Returns: busy.
+Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge);
+/// An object like `header` whose payload lies in one new pool buffer, paid as in buffer_in_pool,
+/// and their sum. `parts`: the bytes of planes, then states, in order. Returns: busy.
+Result<RamObject> into_pool(Object header, const std::vector<std::span<const uint8_t>>& parts,
+                            RamPool& pool, Charge& charge);
+
+}  // namespace kv

@@ -1,0 +1,207 @@
+// Where entries end, and what goes first because it serves no end: superseded tails with all that
+// hangs on them, then supplements and snapshots far from any end, the farthest first. So a turn
+// that a longer one has superseded keeps nothing for which others would go.
+#include <algorithm>
+#include <unordered_map>
+
+#include "cachesvc/core/needs.h"
+#include "cachesvc/core/object_index.h"
+
+namespace kv {
+
+bool RealmState::has_supplements() const {
+  return std::any_of(groups.begin(), groups.end(), [](const PartGroup& g) {
+    bool carries = g.spec.kind == PartKind::pooled ||
+                   (!g.spec.has_rows() && g.spec.snapshot == SnapshotPlace::block_end);
+    return carries || (g.spec.has_rows() && !g.spec.rows_in_block());
+  });
+}
+
+bool RealmState::has_snapshots() const {
+  return std::any_of(groups.begin(), groups.end(), [](const PartGroup& g) {
+    return !g.spec.has_rows() && g.spec.snapshot == SnapshotPlace::checkpoint;
+  });
+}
+
+bool serves_end(const Record& attached, uint32_t n) {
+  bool snapshot = attached.name.kind == ObjectKind::snapshot;
+  uint32_t first = snapshot ? attached.position : attached.name.first_row;
+  uint32_t end = snapshot ? attached.position : attached.name.end_row;
+  for (EndPosition at : end_positions(attached.realm->block_tokens(), n, {})) {
+    if (first == end && end == at.n) return true;
+    if (snapshot) continue;
+    const PartSpec& spec = attached.realm->groups[attached.name.group].spec;
+    for (const RowRange& rows : demanded_rows(spec, at.n)) {
+      if (first < end && rows.first < end && first < rows.end) return true;
+    }
+  }
+  return false;
+}
+
+namespace {
+
+void serve_end(Record& attached, const Record& end) {
+  attached.end_distance = 0;
+  attached.end_key = end.key;
+  attached.end_serial = end.serial;
+}
+
+bool is_snapshot(const Record& r) { return r.name.kind == ObjectKind::snapshot; }
+
+// True if the snapshot, which hangs on the node before, lies on the path that goes on to `next`.
+bool lies_on(const Record& snapshot, NodeId next) {
+  if (snapshot.tokens.empty()) return true;
+  return next != kNoNode &&
+         snapshot.realm->tree.begins_with(next, snapshot.tokens, snapshot.extras);
+}
+
+// True if two entries or more go on behind the snapshot, each its own way.
+bool entries_part_at(const Record& snapshot) {
+  const RealmState& realm = *snapshot.realm;
+  int ways = 0;
+  realm.tree.visit_children(snapshot.node, snapshot.tokens, snapshot.extras, [&](NodeId child) {
+    const Record* main = realm.nodes.at(child).main;
+    bool ends_there = realm.tree.end_token(child) == snapshot.position;
+    ways += !ends_there && !(main && main->superseded);
+    return ways < 2;
+  });
+  return ways == 2;
+}
+
+}  // namespace
+
+DropUrgency ObjectIndex::urgency(const Record& record) const {
+  if (!record.realm || !record.realm->in_force) return kDropFirst;
+  if (record.superseded) return kDropSuperseded;
+  if (record.name.kind < ObjectKind::supplement) return kDropLast;
+  const Record* main = record.realm->nodes.at(record.node).main;
+  if (main && main->superseded) return kDropSuperseded;
+  return record.end_distance;
+}
+
+void ObjectIndex::reorder(const Record& record) {
+  DropUrgency now = urgency(record);
+  ram_.set_urgency(record.key, now);
+  ssd_.set_urgency(record.key, now);
+}
+
+void ObjectIndex::supersede(Record& tail) {
+  tail.superseded = true;
+  reorder(tail);
+  for (Record* r : tail.realm->nodes.at(tail.node).attached) reorder(*r);
+}
+
+// True if the entry whose end this one serves has not grown, and is still there.
+bool ObjectIndex::end_lives(const Record& attached) {
+  const Record* end = find_key(attached.end_key);
+  if (!end || end->serial != attached.end_serial || end->superseded) return false;
+  return end->realm->tree.child_count(end->node) == 0;
+}
+
+void ObjectIndex::mark_end(RealmState& realm, const std::vector<NodeId>& path, uint32_t n) {
+  if (path.empty() || !(realm.has_supplements() || realm.has_snapshots())) return;
+  const Record* end = realm.nodes.at(path.back()).main;
+  for (size_t i = 0; i <= path.size(); ++i) {  // what hangs on the root, then on each node
+    NodeId next = i < path.size() ? path[i] : kNoNode;
+    for (Record* r : realm.nodes.at(i == 0 ? kRootNode : path[i - 1]).attached) {
+      if (is_snapshot(*r) && !lies_on(*r, next)) continue;
+      size_t behind = i + (is_snapshot(*r) && !r->tokens.empty());  // nodes through its position
+      if (end && serves_end(*r, n)) {
+        serve_end(*r, *end);
+      } else if (is_snapshot(*r) && entries_part_at(*r)) {
+        r->end_distance = 0;
+      } else if (r->end_distance > 0 || !end_lives(*r)) {
+        r->end_distance = std::max<uint32_t>(1, static_cast<uint32_t>(path.size() - behind));
+      }
+      reorder(*r);
+    }
+  }
+}
+
+void ObjectIndex::find_ends() {
+  for (auto& realm : realms_) {
+    find_superseded(*realm);
+    if (realm->has_supplements() || realm->has_snapshots()) find_ends(*realm);
+  }
+}
+
+// What begins with a tail's tokens stands right behind it.
+void ObjectIndex::find_superseded(RealmState& realm) {
+  for (NodeId node = kRootNode; node < realm.nodes.size(); ++node) {
+    if (!realm.tree.alive(node) || !realm.tree.has_tails(node)) continue;
+    std::vector<NodeId> children = realm.tree.children(node);
+    for (size_t i = 0; i + 1 < children.size(); ++i) {
+      Record* tail = realm.nodes.at(children[i]).main;
+      bool longer = realm.tree.is_tail(children[i]) &&
+                    realm.tree.begins_with(children[i + 1], children[i]) &&
+                    realm.nodes.at(children[i + 1]).main;
+      if (tail && longer) supersede(*tail);
+    }
+  }
+}
+
+// A snapshot serves the end of its own node, or of one right below it.
+void ObjectIndex::find_end(Record& snapshot, const EndDistances& distance) {
+  const RealmState& realm = *snapshot.realm;
+  uint32_t nearest = kNoEnd;
+  const Record* end = nullptr;
+  auto look = [&](NodeId node) {
+    uint32_t d = distance.at(node);
+    nearest = std::min(nearest, d);
+    if (d == 0 && serves_end(snapshot, realm.tree.end_token(node))) {
+      end = realm.nodes.at(node).main;
+    }
+  };
+  realm.tree.visit_children(snapshot.node, snapshot.tokens, snapshot.extras, [&](NodeId child) {
+    look(child);
+    return true;
+  });
+  if (snapshot.tokens.empty()) {
+    look(snapshot.node);
+    nearest = distance.at(snapshot.node);
+  }
+  if (end) {
+    serve_end(snapshot, *end);
+  } else {
+    uint32_t far = nearest == kNoEnd ? 1 : std::max(1u, nearest);
+    snapshot.end_distance = entries_part_at(snapshot) ? 0 : far;
+  }
+  reorder(snapshot);
+}
+
+void ObjectIndex::find_ends(RealmState& realm) {
+  std::vector<NodeId> nodes = realm.tree.subtree(kRootNode);  // children before parents
+  nodes.push_back(kRootNode);
+  EndDistances distance;
+  for (NodeId node : nodes) {
+    uint32_t nearest = kNoEnd;
+    for (NodeId child : realm.tree.children(node)) {
+      uint32_t d = distance.at(child);
+      if (d != kNoEnd) nearest = std::min(nearest, d + 1);
+    }
+    const Record* main = realm.nodes.at(node).main;
+    bool ends_here = node != kRootNode && nearest == kNoEnd && !(main && main->superseded);
+    distance[node] = ends_here ? 0 : nearest;
+    for (Record* r : realm.nodes.at(node).attached) {
+      if (is_snapshot(*r)) {
+        find_end(*r, distance);
+      } else {
+        r->end_distance = nearest == kNoEnd ? 1 : nearest;
+        reorder(*r);
+      }
+    }
+  }
+  for (NodeId node : nodes) {
+    if (node == kRootNode || distance.at(node) != 0) continue;
+    const Record* end = realm.nodes.at(node).main;
+    for (NodeId at = node; end && at != kRootNode; at = realm.tree.parent(at)) {
+      for (Record* r : realm.nodes.at(at).attached) {
+        if (is_snapshot(*r) || !serves_end(*r, realm.tree.end_token(node))) continue;
+        serve_end(*r, *end);
+        reorder(*r);
+      }
+    }
+  }
+}
+
+}  // namespace kv

@@ -1,0 +1,120 @@
+// Records: the state of every object between RAM and the SSD, and the only writer of it.
+//
+// Each record of the index that has a state is in the list of that state. A move between two states
+// is checked against the arrows below, takes no memory unless the object enters the SSD's order,
+// and keeps the sums. What an object is said to be (`spilled`, `durable`) is read off its state
+// alone. Loop thread only. Called by whoever learns something of an object: a commit, a spill, a
+// read, a sync, an eviction, an erase.
+//
+// clang-format off
+//
+//    in RAM only                                                  with a file of its bytes
+//
+//    absent ──> waiting ──> queued ──> writing ────────────────> renamed ──────> durable
+//    refused       ▲          ▲           │                         ▲               ▲
+//       └──────────┴──────────┤           ▼                         └─ read, right ─┘
+//                             └──────── failed                              │
+//                                                                         known <──> unreadable
+//                                                                           ▲
+//    with a file that nobody has read                            a start ───┘
+//
+//   waiting -> absent                         nobody could ever reach it on the SSD
+//   absent .. failed -> known                 RAM lost its bytes: the old file serves again, if
+//                                             there is one; without one the record is gone
+//   known, unreadable -> absent               a client gave the bytes anew
+//   renamed, durable -> absent, refused       the file is gone, RAM has its bytes; refused: it made
+//                                             room for others. Without RAM the record is gone
+//   renamed, durable -> known, unreadable     a late read said it was wrong; a read failed
+//
+// clang-format on
+#pragma once
+
+#include <array>
+#include <boost/intrusive/list.hpp>
+#include <functional>
+
+#include "cachesvc/core/object_index.h"
+
+namespace kv {
+
+class Records {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using List =
+      boost::intrusive::list<Record,
+                             boost::intrusive::member_hook<Record, DiskHook, &Record::disk_hook>,
+                             boost::intrusive::constant_time_size<false>>;
+
+  explicit Records(ObjectIndex& index) : index_(index) {}
+  Records(const Records&) = delete;  // lists point into it
+  Records& operator=(const Records&) = delete;
+
+  /// True if one object may go from one state to the other.
+  static bool may_move(Disk from, Disk to);
+
+  /// A start found its file. The record is new. Throws std::bad_alloc, with nothing changed.
+  void found(Record& record, uint64_t file_bytes, uint64_t allocated_bytes, uint64_t recency);
+  /// A client's bytes: RAM has the object now, and the file that was there is an old one. The
+  /// record has none in RAM, and its file (if any) is not verified. Throws std::bad_alloc.
+  void given(Record& record, RamObject object);
+  /// A spill is asked for: the object waits for the queue, enters it, is written.
+  void wait(Record& record) { move(record, Disk::waiting); }
+  void enqueue(Record& record) { move(record, Disk::queued); }
+  void begin_write(Record& record) { move(record, Disk::writing); }
+  void fail_write(Record& record) { move(record, Disk::failed); }
+  /// Nobody waits for the object any more: one before it is gone.
+  void forget_wait(Record& record) { move(record, Disk::absent); }
+  /// Its bytes are in a visible file. Throws std::bad_alloc, with nothing changed.
+  void written(Record& record, Durability reached, uint64_t allocated_bytes);
+  /// Every byte of a file was read and is right; `object` (if set) is what RAM gets. Throws
+  /// std::bad_alloc, with nothing changed.
+  void read(Record& record, RamObject object);
+  void verified(Record& record);
+  /// A file of its name was seen on the SSD while RAM has the object.
+  void old_file(Record& record, uint64_t file_bytes) { record.file_bytes = file_bytes; }
+  /// A read failed, which says nothing about the bytes: a miss until `retry_at`.
+  void unreadable(Record& record, Clock::time_point retry_at);
+  /// As if it had just been found: `renamed` and `durable` are said no longer. Not in RAM.
+  void doubt(Record& record) { move(record, Disk::known); }
+  /// The SSD has no such file any more. Without RAM the record is gone. `made_room`: it is not
+  /// written again by itself.
+  void lost(Record& record, bool made_room = false) noexcept;
+  /// Its bytes leave RAM. Returns: true if the record is gone with them. Throws std::bad_alloc,
+  /// with nothing changed.
+  bool leave_ram(Record& record);
+  void remove(Record& record) noexcept;  ///< from both tiers and the index
+
+  /// Numbers syncs; a file that becomes visible before sync n begins is durable when it ends.
+  void begin_sync() { ++syncs_; }
+  uint64_t syncs() const { return syncs_; }
+  /// Makes at most `most` objects durable that were renamed before the sync began. Returns: true if
+  /// none is left; the sync is over then.
+  bool synced(uint64_t sync, size_t most) noexcept;
+
+  const List& all(Disk state) const { return lists_[static_cast<size_t>(state)]; }
+  Record* first(Disk state);
+  size_t count(Disk state) const { return counts_[static_cast<size_t>(state)]; }
+  /// Payload bytes of what is queued or being written.
+  uint64_t queue_bytes() const { return queue_bytes_; }
+  /// Puts the queue in another order; equal ones keep theirs.
+  void order_queue(const std::function<bool(const Record&, const Record&)>& before);
+
+  /// Ends the process if a list, a sum or a tier disagrees with a state.
+  void check_invariants() const;
+
+ private:
+  void move(Record& record, Disk to, uint64_t allocated_bytes = 0,
+            std::optional<uint64_t> recency = {});
+  List& list(Disk state) { return lists_[static_cast<size_t>(state)]; }
+  void enter(Record& record);
+  void leave(Record& record) noexcept;
+
+  ObjectIndex& index_;
+  std::array<List, kDiskStates> lists_;
+  std::array<size_t, kDiskStates> counts_{};
+  uint64_t queue_bytes_ = 0;
+  uint64_t syncs_ = 0;   // begun
+  uint64_t synced_ = 0;  // the last one that ended well
+};
+
+}  // namespace kv

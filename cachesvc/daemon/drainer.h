@@ -1,0 +1,43 @@
+// Drainer: what signals do to the service. TERM, INT and QUIT drain by a limit, then the loop ends;
+// another one at least kRepeat later ends the process as a crash would (timeout(1) sends two within
+// a millisecond). HUP is logged and changes nothing; USR1 and USR2 are ignored. Loop thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <chrono>
+
+#include "cachesvc/core/cache_core.h"
+#include "cachesvc/daemon/server.h"
+
+namespace kv {
+
+class Drainer {
+ public:
+  static constexpr std::chrono::seconds kRepeat{1};
+
+  /// What would end a process that does not ask for it: before anything else.
+  static void ignore_others();
+  Drainer(boost::asio::io_context& io, CacheCore& core, Server& server, Milliseconds limit);
+  Drainer(const Drainer&) = delete;  // its handler points here
+  Drainer& operator=(const Drainer&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  template <typename Step>
+  void or_stop(Step step);
+  void wait();
+  void on_signal(int signal);
+  void drain();
+  void drained(const Status& status, Deadline deadline);
+
+  boost::asio::io_context& io_;
+  CacheCore& core_;
+  Server& server_;
+  const Milliseconds limit_;
+  boost::asio::signal_set signals_;
+  bool draining_ = false;
+  Clock::time_point asked_{};
+};
+
+}  // namespace kv

@@ -1,0 +1,38 @@
+// The service's log: lines with a kind and numbers, on stderr, by spdlog's default logger.
+//
+// Whoever logs never waits for whoever reads: lines go through a LogQueue. Set up once, in main; in
+// a test that sets up nothing lines go to spdlog's own place. Never prompt content, never tokens.
+#pragma once
+
+#include <spdlog/common.h>
+
+#include <string>
+#include <vector>
+
+#include "cachesvc/daemon/config.h"
+#include "cachesvc/daemon/log_format.h"
+#include "proto/client.h"
+
+namespace kv {
+
+/// The log of the process while it lives. Its end waits a bounded time for lines on their way.
+class Log {
+ public:
+  explicit Log(const LogOptions& options);
+  ~Log();
+  Log(const Log&) = delete;  // one a process
+  Log& operator=(const Log&) = delete;
+};
+
+/// One line; `fields` are JSON's beside the message.
+void log_line(spdlog::level::level_enum level, const LogFields& fields, const std::string& message);
+/// Before _exit: waits a bounded time for lines on their way.
+void flush_log();
+/// One line on stderr without the log, for a program that ends: waits a bounded time if none reads.
+void say_last(const std::string& line);
+
+/// Layers whose active codec is not the requested one, one text for each reason:
+/// "layers 0,2-5 latent: requested tq4, active raw: latent: never coded".
+std::vector<std::string> coding_lines(const std::vector<CodingReport>& reports);
+
+}  // namespace kv

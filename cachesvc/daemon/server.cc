@@ -1,0 +1,284 @@
+// Taking the socket's place safely, admitting peers, sweeping time limits.
+#include "cachesvc/daemon/server.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <new>
+
+#include "cachesvc/daemon/log.h"
+#include "cachesvc/loop/task.h"
+
+namespace kv {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kUnpaidConnections = 8;
+
+Status errno_status(const std::string& what) {
+  return {StatusCode::io_error, what + ": " + std::strerror(errno)};
+}
+
+// The socket's directory: made 0700 with its parents (0711 if `others` shall reach the socket), or
+// one that only we (or root) can write.
+Status prepare_directory(const fs::path& directory, bool others) {
+  for (fs::path part; const auto& name : fs::absolute(directory)) {
+    part /= name;
+    bool made = ::mkdir(part.c_str(), 0700) == 0;
+    if (!made && errno != EEXIST && errno != EROFS && errno != EACCES) {
+      return errno_status("server.socket: mkdir " + part.string());
+    }
+    if (made && others && ::chmod(part.c_str(), 0711) != 0) {
+      return errno_status("server.socket: chmod " + part.string());
+    }
+    // It isn't ours to open: a group or an access list may let the right users through, too.
+    struct stat st;
+    if (others && ::stat(part.c_str(), &st) == 0 && (st.st_mode & 0001) == 0) {
+      char mode[8];
+      std::snprintf(mode, sizeof(mode), "%o", st.st_mode & 07777);
+      log_line(
+          spdlog::level::warn, {"closed_directory", {}},
+          "server.allow_uids: " + part.string() + " is closed to other users (mode " + mode +
+              "): " + "they cannot connect unless a group or an access list lets them through");
+    }
+  }
+  struct stat st;
+  if (::stat(directory.c_str(), &st) != 0) {
+    return errno_status("server.socket: directory " + directory.string());
+  }
+  bool ours = st.st_uid == ::geteuid() || st.st_uid == 0;
+  if (!S_ISDIR(st.st_mode) || !ours || (st.st_mode & 0022) != 0) {
+    return invalid_argument("server.socket: " + directory.string() +
+                            " must be a directory of this user that nobody else can write");
+  }
+  return {};
+}
+
+// Removes a socket that nobody listens on. Only called with the lock held.
+Status remove_stale(const std::string& path) {
+  struct stat st;
+  if (::lstat(path.c_str(), &st) != 0) {
+    return errno == ENOENT ? Status() : errno_status("server.socket: " + path);
+  }
+  if (!S_ISSOCK(st.st_mode) || st.st_uid != ::geteuid()) {
+    return invalid_argument("server.socket: " + path + " exists and is no socket of this user");
+  }
+  boost::asio::io_context io;
+  boost::asio::local::stream_protocol::socket probe(io);
+  boost::system::error_code ec;
+  probe.connect(boost::asio::local::stream_protocol::endpoint(path), ec);
+  if (!ec) return {StatusCode::busy, "server.socket: another program listens on " + path};
+  if (::unlink(path.c_str()) != 0) return errno_status("server.socket: unlink " + path);
+  return {};
+}
+
+// A handler that waits in `memory`, and owns it.
+template <typename Handler>
+auto paid(const std::shared_ptr<PostMemory>& memory, Handler handler) {
+  return boost::asio::bind_allocator(
+      PostAllocator<char>(*memory),
+      [memory, handler](const boost::system::error_code& ec) { handler(ec); });
+}
+
+}  // namespace
+
+Server::Server(boost::asio::io_context& io, CacheCore& core, ServerOptions options)
+    : io_(io),
+      options_(std::move(options)),
+      host_{core,
+            options_,
+            [this](Session& session, std::string_view why) { session_closed(session, why); },
+            events_,
+            {}},
+      acceptor_(io),
+      accept_timer_(io),
+      sweep_timer_(io) {}
+
+Server::~Server() {
+  finished_ = nullptr;
+  stop_accepting();
+  sweep_timer_.cancel();
+  while (!sessions_.empty()) sessions_.begin()->second->close("the service is closing");
+  (void)if_memory([this] { events_.flush_all(); });
+  if (lock_fd_ >= 0) ::close(lock_fd_);
+}
+
+Status Server::listen() {
+  const std::string& path = options_.socket;
+  if (path.size() > 107) {
+    return invalid_argument("server.socket: " + std::to_string(path.size()) +
+                            " bytes, expected at most 107");
+  }
+  bool others = !options_.allow_uids.empty();
+  KV_RETURN_IF_ERROR(prepare_directory(fs::absolute(path).parent_path(), others));
+  lock_fd_ = ::open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (lock_fd_ < 0) return errno_status("server.socket: " + path + ".lock");
+  if (::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+    return {StatusCode::busy, "server.socket: another service holds " + path};
+  }
+  KV_RETURN_IF_ERROR(remove_stale(path));
+  boost::system::error_code ec;
+  acceptor_.open(Protocol(), ec);
+  mode_t before = ::umask(0177);  // the socket is 0600 from its first moment
+  if (!ec) acceptor_.bind(Protocol::endpoint(path), ec);
+  ::umask(before);
+  // Anybody may connect then; who stays is check_peer's to say.
+  if (!ec && others && ::chmod(path.c_str(), 0666) != 0) {
+    return errno_status("server.socket: chmod " + path);
+  }
+  if (!ec) acceptor_.non_blocking(true, ec);
+  if (!ec) acceptor_.listen(boost::asio::socket_base::max_listen_connections, ec);
+  if (ec) return {StatusCode::io_error, "server.socket: " + path + ": " + ec.message()};
+  listening_ = true;
+  accept();
+  sweep();
+  return {};
+}
+
+void Server::stop_accepting() {
+  if (!listening_) return;
+  listening_ = false;
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  accept_timer_.cancel();
+  ::unlink(options_.socket.c_str());
+}
+
+// Waits, then accepts: an accept of Asio's own is lost, handler and all, where its socket finds no
+// memory.
+void Server::accept() {
+  arm_surely(io_.get_executor(), accept_memory_, [this] {
+    auto next = [this](const boost::system::error_code&) { accept_one(); };
+    acceptor_.async_wait(Protocol::acceptor::wait_read, paid(accept_memory_, next));
+  });
+}
+
+void Server::accept_one() {
+  if (!listening_) return;
+  boost::system::error_code ec;
+  try {
+    Protocol::socket socket(io_);
+    acceptor_.accept(socket, ec);
+    if (!ec) admit(std::move(socket));
+  } catch (const std::bad_alloc&) {  // the peer sees a closed connection
+  }
+  if (!ec || ec == boost::asio::error::would_block) return accept();
+  // Out of descriptors, most likely: try again when the next sweep comes.
+  accept_timer_.expires_after(Milliseconds(100));
+  arm_surely(io_.get_executor(), accept_memory_, [this] {
+    accept_timer_.async_wait(paid(accept_memory_, [this](const boost::system::error_code& ended) {
+      if (!ended && listening_) accept();
+    }));
+  });
+  (void)if_memory([&] { events_.on(kAcceptFailed, ec.message(), 1, Session::Clock::now()); });
+}
+
+Status Server::check_peer(int fd) const {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return errno_status("SO_PEERCRED");
+  }
+  const auto& allowed = options_.allow_uids;
+  if (peer.uid != ::geteuid() && peer.uid != 0 &&
+      std::find(allowed.begin(), allowed.end(), peer.uid) == allowed.end()) {
+    return invalid_argument("user " + std::to_string(peer.uid) + " may not connect");
+  }
+  if (sessions_.size() >= options_.max_connections) {
+    return {StatusCode::busy,
+            "server.max_connections " + std::to_string(options_.max_connections) + " reached"};
+  }
+  return {};
+}
+
+// A few need no room, so that somebody can look when RAM is full of what others hold.
+Status Server::check_room(const std::shared_ptr<const void>& room) const {
+  auto unpaid = std::count_if(sessions_.begin(), sessions_.end(),
+                              [](const auto& entry) { return !entry.second->paid(); });
+  if (room || unpaid < kUnpaidConnections) return {};
+  return {StatusCode::busy, "no RAM for another connection now"};
+}
+
+void Server::admit(Protocol::socket socket) {
+  Status status = check_peer(socket.native_handle());
+  std::shared_ptr<const void> room;
+  if (status.ok()) {
+    room = host_.core.session_room(kSessionBytes);
+    status = check_room(room);
+  }
+  if (!status.ok()) {
+    OutFrame frame = error_frame(0, status);
+    // A fresh socket's buffer takes these few bytes; if not, the peer sees a closed connection.
+    (void)!::send(socket.native_handle(), frame.head.data(), frame.head.size(),
+                  MSG_NOSIGNAL | MSG_DONTWAIT);
+    events_.on(status.code() == StatusCode::busy ? kRefusedFull : kRefusedUser, status.message(), 1,
+               Session::Clock::now());
+    return;
+  }
+  uint64_t number = ++last_session_;
+  auto session = std::make_shared<Session>(host_, std::move(socket), number, std::move(room));
+  sessions_[number] = session;
+  spdlog::debug("connection {}: accepted", number);
+  try {
+    session->start();
+  } catch (const std::bad_alloc&) {
+    session->close("out of memory");
+  }
+}
+
+void Server::session_closed(Session& session, std::string_view why) {
+  spdlog::debug("connection {} ({}): {}", session.number(), session.peer(), why);
+  sessions_.erase(session.number());
+  check_finished();
+}
+
+// Looks at every session's time limits, often enough for the shortest of them.
+void Server::sweep() {
+  auto shortest = std::min(options_.handshake_timeout, options_.progress_timeout);
+  if (options_.idle_timeout.count() > 0) shortest = std::min(shortest, options_.idle_timeout);
+  sweep_timer_.expires_after(std::clamp(shortest / 4, Milliseconds(5), Milliseconds(1000)));
+  arm_surely(io_.get_executor(), sweep_memory_, [this] {
+    sweep_timer_.async_wait(paid(sweep_memory_, [this](const boost::system::error_code& ec) {
+      if (ec) return;
+      try {
+        auto now = Session::Clock::now();
+        auto sessions = sessions_;  // check() may close and erase
+        for (auto& [number, session] : sessions) session->check(now);
+        events_.flush(now);
+      } catch (const std::bad_alloc&) {  // next time
+      }
+      sweep();
+    }));
+  });
+}
+
+void Server::finish(Deadline deadline, std::function<void()> done) {
+  stop_accepting();
+  finished_ = std::move(done);
+  auto sessions = sessions_;
+  for (auto& [number, session] : sessions) session->finish();
+  auto timer = std::make_shared<boost::asio::steady_timer>(io_, deadline);
+  timer->async_wait([this, timer](const boost::system::error_code& ec) {
+    if (ec || !finished_) return;
+    while (!sessions_.empty()) sessions_.begin()->second->close("the service is closing");
+  });
+  check_finished();
+}
+
+void Server::check_finished() {
+  if (!finished_ || !sessions_.empty()) return;
+  auto done = std::move(finished_);
+  finished_ = nullptr;
+  done();
+}
+
+}  // namespace kv

@@ -1,0 +1,68 @@
+// Server: the Unix socket of the service and its connections.
+//
+// The socket is 0600 in a directory that nobody else may write, a lock file beside it says whose it
+// is, and a peer must be our own user, root, or on the list (allow_uids; the socket is 0666 then:
+// the kernel's word on the peer's user is the gate, not the mode). Bounded: connections, and
+// everything that Session bounds. Loop thread only; the io_context has one run().
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "cachesvc/daemon/session.h"
+#include "cachesvc/loop/post.h"
+
+namespace kv {
+
+class Server {
+ public:
+  /// `io` and `core` outlive the server.
+  Server(boost::asio::io_context& io, CacheCore& core, ServerOptions options);
+  ~Server();
+  Server(const Server&) = delete;  // handlers point here
+  Server& operator=(const Server&) = delete;
+
+  /// Takes the socket's place and listens. A socket file that nobody listens on is replaced if it
+  /// is ours. Returns: busy (another service is there), invalid_argument (path, directory),
+  /// io_error.
+  Status listen();
+  /// Takes no more connections and removes the socket file.
+  void stop_accepting();
+  /// Lets sessions send what they owe and closes them; `done` once, when none is left or at
+  /// `deadline`.
+  void finish(Deadline deadline, std::function<void()> done);
+
+  size_t connections() const { return sessions_.size(); }
+
+ private:
+  using Protocol = boost::asio::local::stream_protocol;
+  void accept();
+  void accept_one();
+  void admit(Protocol::socket socket);
+  Status check_peer(int fd) const;
+  Status check_room(const std::shared_ptr<const void>& room) const;
+  void sweep();
+  void session_closed(Session& session, std::string_view why);
+  void check_finished();
+
+  boost::asio::io_context& io_;
+  const ServerOptions options_;
+  EventLog events_;
+  SessionHost host_;
+  Protocol::acceptor acceptor_;
+  boost::asio::steady_timer accept_timer_, sweep_timer_;
+  /// Of the one handler that accepts or waits to, and of the one that sweeps; they own it too.
+  std::shared_ptr<PostMemory> accept_memory_ = std::make_shared<PostMemory>();
+  std::shared_ptr<PostMemory> sweep_memory_ = std::make_shared<PostMemory>();
+  std::map<uint64_t, std::shared_ptr<Session>> sessions_;
+  uint64_t last_session_ = 0;
+  int lock_fd_ = -1;
+  bool listening_ = false;
+  std::function<void()> finished_;
+};
+
+}  // namespace kv

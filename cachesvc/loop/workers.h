@@ -1,0 +1,35 @@
+// The loops of a cache: one thread runs its handlers, some run its jobs. What finds no memory ends
+// there (cachesvc/loop/task.h); its thread goes on.
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <thread>
+#include <vector>
+
+namespace kv {
+
+/// Runs handlers, timed by LoopWatch, until the context is stopped or has no more work.
+void run_loop(boost::asio::io_context& loop);
+
+class Workers {
+ public:
+  /// Throws std::bad_alloc or std::system_error without a thread left behind.
+  explicit Workers(size_t threads);
+  ~Workers();
+  Workers(const Workers&) = delete;  // owns threads
+  Workers& operator=(const Workers&) = delete;
+
+  boost::asio::io_context::executor_type get_executor() { return jobs_.get_executor(); }
+  /// Ends without what has not begun.
+  void stop() { jobs_.stop(); }
+  /// Waits for all jobs.
+  void join();
+
+ private:
+  boost::asio::io_context jobs_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace kv

@@ -1,0 +1,210 @@
+// Records: each legal arrow is taken, each other one ends the process; lists and sums follow.
+#include "cachesvc/core/records.h"
+#include "tests/cachesvc_testing.h"
+
+namespace kv {
+namespace {
+
+constexpr Disk kAll[] = {Disk::absent,  Disk::refused,   Disk::waiting, Disk::queued,
+                         Disk::writing, Disk::failed,    Disk::known,   Disk::renamed,
+                         Disk::durable, Disk::unreadable};
+
+class RecordsTest : public ::testing::Test {
+ protected:
+  RecordsTest() {
+    auto spec = std::make_shared<const ModelSpec>(plain_model());
+    auto profile = make_profile(*spec, 0);
+    realm_ = index_.realm({"test", spec->fingerprint, profile->id()}, spec, profile).get();
+  }
+  ~RecordsTest() override { records_.check_invariants(); }
+
+  Object object() {
+    Object o;
+    o.tokens = random_tokens(rng_, 16);
+    o.name.kind = ObjectKind::block;
+    stamp(o, realm_->realm);
+    return o;
+  }
+  static RamObject in_ram(const Object& o) { return {std::make_shared<const Object>(o), {}}; }
+  Record& fresh(const Object& o) { return *index_.add(*realm_, o, Charge()); }
+  Record& given() {
+    Object o = object();
+    Record& r = fresh(o);
+    records_.given(r, in_ram(o));
+    r.payload_bytes = 100;
+    return r;
+  }
+  Record& found() {
+    Record& r = fresh(object());
+    r.payload_bytes = 100;
+    records_.found(r, 4000, 4096, 1);
+    return r;
+  }
+  Record& written(Durability reached = Durability::spilled) {
+    Record& r = given();
+    records_.enqueue(r);
+    records_.begin_write(r);
+    records_.written(r, reached, 4096);
+    return r;
+  }
+  Record& in(Disk state) {
+    Record* r = nullptr;
+    switch (state) {
+      case Disk::absent:
+        return given();
+      case Disk::refused:
+        records_.lost(*(r = &written()), true);
+        return *r;
+      case Disk::waiting:
+        records_.wait(*(r = &given()));
+        return *r;
+      case Disk::queued:
+        records_.enqueue(*(r = &given()));
+        return *r;
+      case Disk::writing:
+        records_.begin_write(*(r = &in(Disk::queued)));
+        return *r;
+      case Disk::failed:
+        records_.fail_write(*(r = &in(Disk::writing)));
+        return *r;
+      case Disk::known:
+        return found();
+      case Disk::renamed:
+        return written();
+      case Disk::durable:
+        return written(Durability::durable);
+      case Disk::unreadable:
+        records_.unreadable(*(r = &found()), Records::Clock::now());
+        return *r;
+    }
+    return *r;
+  }
+
+  std::mt19937 rng_{11};
+  ObjectIndex index_;
+  Records records_{index_};
+  RealmState* realm_;
+};
+
+using RecordsDeathTest = RecordsTest;
+
+TEST_F(RecordsTest, EachStateIsReachedAndListed) {
+  for (Disk state : kAll) {
+    Record& r = in(state);
+    EXPECT_EQ(r.disk, state);
+    EXPECT_EQ(records_.count(state), 1u);
+    EXPECT_EQ(records_.first(state), &r);
+    records_.check_invariants();
+    records_.remove(r);
+    EXPECT_EQ(records_.count(state), 0u);
+    records_.check_invariants();
+  }
+}
+
+TEST_F(RecordsDeathTest, AWishThatIsNoArrowEndsTheProcess) {
+  struct Wish {
+    Disk to;
+    void (*make)(Records&, Record&);
+  };
+  const Wish wishes[] = {
+      {Disk::waiting, [](Records& all, Record& r) { all.wait(r); }},
+      {Disk::queued, [](Records& all, Record& r) { all.enqueue(r); }},
+      {Disk::writing, [](Records& all, Record& r) { all.begin_write(r); }},
+      {Disk::failed, [](Records& all, Record& r) { all.fail_write(r); }},
+      {Disk::known, [](Records& all, Record& r) { all.doubt(r); }},
+  };
+  for (Disk from : kAll) {
+    for (const Wish& wish : wishes) {
+      if (from == wish.to) continue;
+      Record& r = in(from);
+      if (Records::may_move(from, wish.to)) {
+        if (wish.to != Disk::known) {
+          wish.make(records_, r);
+          EXPECT_EQ(r.disk, wish.to);
+        }
+      } else {
+        EXPECT_DEATH(wish.make(records_, r), "")
+            << static_cast<int>(from) << " to " << static_cast<int>(wish.to);
+      }
+      records_.remove(r);
+    }
+  }
+}
+
+TEST_F(RecordsTest, QueueBytesAreThoseQueuedAndWritten) {
+  Record &a = in(Disk::queued), &b = in(Disk::writing), &c = in(Disk::waiting);
+  EXPECT_EQ(records_.queue_bytes(), 200u);
+  records_.enqueue(c);
+  EXPECT_EQ(records_.queue_bytes(), 300u);
+  records_.fail_write(b);
+  records_.remove(a);
+  EXPECT_EQ(records_.queue_bytes(), 100u);
+  EXPECT_TRUE(records_.leave_ram(c)) << "no file of it is there";
+  EXPECT_EQ(records_.queue_bytes(), 0u);
+}
+
+TEST_F(RecordsTest, WhatLeavesRamWithAnOldFileIsKnownAndNotSaidToBeWritten) {
+  for (Disk state : {Disk::absent, Disk::waiting, Disk::queued, Disk::writing, Disk::failed}) {
+    Record& r = in(state);
+    records_.old_file(r, 4096);
+    EXPECT_FALSE(records_.leave_ram(r));
+    EXPECT_EQ(r.disk, Disk::known);
+    EXPECT_FALSE(r.ram || r.verified());
+    records_.check_invariants();
+    records_.remove(r);
+  }
+}
+
+TEST_F(RecordsTest, AFileThatCouldNotBeReadIsWrittenAgainWhenItIsGiven) {
+  Record& r = in(Disk::unreadable);
+  EXPECT_FALSE(r.usable(Records::Clock::now() - std::chrono::hours(1)));
+  records_.given(r, in_ram(object()));
+  EXPECT_EQ(r.disk, Disk::absent);
+  EXPECT_EQ(r.file_bytes, 4000u) << "the old file";
+  records_.enqueue(r);
+  EXPECT_EQ(records_.count(Disk::queued), 1u);
+}
+
+TEST_F(RecordsTest, AReadVerifiesAndASyncMakesDurable) {
+  Record &a = found(), &b = found();
+  records_.read(a, in_ram(object()));
+  EXPECT_EQ(a.disk, Disk::renamed) << "nobody has synced its folder";
+  records_.begin_sync();
+  EXPECT_TRUE(records_.synced(records_.syncs(), 10));
+  EXPECT_EQ(a.disk, Disk::durable);
+  EXPECT_EQ(b.disk, Disk::known) << "nobody has read it";
+  records_.verified(b);
+  EXPECT_EQ(b.disk, Disk::durable) << "its folder was synced since it was found";
+}
+
+TEST_F(RecordsTest, ASyncMakesDurableWhatWasRenamedBeforeItBegan) {
+  Record &a = written(), &b = written();
+  records_.begin_sync();
+  Record& late = written();
+  EXPECT_FALSE(records_.synced(records_.syncs(), 1)) << "one at a time";
+  EXPECT_EQ(a.disk, Disk::durable);
+  EXPECT_EQ(b.disk, Disk::renamed);
+  EXPECT_TRUE(records_.synced(records_.syncs(), 1));
+  EXPECT_EQ(b.disk, Disk::durable);
+  EXPECT_EQ(late.disk, Disk::renamed);
+  records_.lost(a);  // and written anew behind the next sync
+  records_.begin_sync();
+  records_.enqueue(a);
+  records_.begin_write(a);
+  records_.written(a, Durability::spilled, 4096);
+  EXPECT_TRUE(records_.synced(records_.syncs(), 10));
+  EXPECT_EQ(a.disk, Disk::renamed);
+  EXPECT_EQ(late.disk, Disk::durable);
+}
+
+TEST_F(RecordsTest, TheQueueTakesAnotherOrderAndKeepsEqualOnes) {
+  Record &a = in(Disk::queued), &b = in(Disk::queued), &c = in(Disk::queued);
+  b.uses = 5;
+  records_.order_queue([](const Record& x, const Record& y) { return x.uses > y.uses; });
+  std::vector<const Record*> order;
+  for (const Record& r : records_.all(Disk::queued)) order.push_back(&r);
+  EXPECT_EQ(order, (std::vector<const Record*>{&b, &a, &c}));
+}
+
+}  // namespace
+}  // namespace kv
