@@ -13,13 +13,14 @@ enum class EventKind : uint8_t {
   read_failed,   ///< a miss; the file stays
   ssd_full,      ///< limit or device, and nothing that may go makes room
   ssd_evicted,   ///< `count` objects made room for others
+  index_full,    ///< the index has its share of RAM: `count` objects left both tiers
   quarantined,   ///< a file that does not verify, or does not fit its model
   ram_damaged,   ///< an object in RAM lost its checksum
   erase_failed,  ///< something of what was to be erased may be left
   hang,          ///< an SSD job has run for io_timeout: nobody waits for it
   hang_over,
 };
-inline constexpr size_t kEventKinds = 9;
+inline constexpr size_t kEventKinds = 10;
 
 struct CacheEvent {
   EventKind kind = EventKind::write_failed;

@@ -235,6 +235,10 @@ Result<uint64_t> TieredCache::erase(uint32_t model, const Query& query, Deadline
   return threads_->call<Result<uint64_t>>(
       [&](auto done) { threads_->core().erase(session_, model, query, deadline, done); });
 }
+Result<uint64_t> TieredCache::erase_entry(uint32_t model, const Query& query, Deadline deadline) {
+  return threads_->call<Result<uint64_t>>(
+      [&](auto done) { threads_->core().erase_entry(session_, model, query, deadline, done); });
+}
 
 Result<StatsReply> TieredCache::stats(Deadline deadline) {
   return threads_->call<Result<StatsReply>>(

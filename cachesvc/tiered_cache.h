@@ -30,6 +30,7 @@ class TieredCache final : public Client {
   Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) override;
   Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) override;
   Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) override;
+  Result<uint64_t> erase_entry(uint32_t model, const Query& query, Deadline deadline) override;
   Result<StatsReply> stats(Deadline deadline) override;
 
   /// Writes everything that waits for the SSD. Returns: as CacheCore::drain.

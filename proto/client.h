@@ -211,6 +211,14 @@ class Client {
   /// Returns the number of objects removed; acked after unlink and directory sync. Also
   /// invalid_argument (extras, length).
   virtual Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) = 0;
+  /// Removes one entry, the one that ends with the query's last token, and of what it is made of
+  /// all that no other entry has. Earlier turns that it goes on from belong to it; entries that go
+  /// on from it stay whole. Returns: how many objects, 0 if there is no such entry; unsupported
+  /// (protocol version 1 has no such call); else as erase.
+  virtual Result<uint64_t> erase_entry(uint32_t /*model*/, const Query& /*query*/,
+                                       Deadline /*deadline*/) {
+    return Status(StatusCode::unsupported, "erase_entry: protocol version 1 has no such call");
+  }
   virtual Result<StatsReply> stats(Deadline deadline) = 0;
 };
 

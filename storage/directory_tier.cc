@@ -177,7 +177,8 @@ Status DirectoryTier::erase_batch(std::span<const ObjectName> batch, EraseReply&
   return first_error;
 }
 
-Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names) try {
+Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names,
+                                        bool more_follows) try {
   std::lock_guard lock(writer_mutex_);
   EraseReply reply;
   Status first_error;
@@ -187,8 +188,9 @@ Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names) try {
     Status status = erase_batch(batch, reply);
     if (first_error.ok()) first_error = std::move(status);
   }
-  Status synced = dir_.sync_folders();
-  (void)dir_.measure_all();  // charged for if it fails
+  Status synced;
+  unmeasured_ = true;
+  if (!more_follows) synced = sync_now();
   if (!first_error.ok()) return first_error;
   if (!synced.ok()) return synced;
   return reply;
@@ -211,7 +213,13 @@ void DirectoryTier::flush_touches() {
 
 Status DirectoryTier::sync() {
   std::lock_guard lock(writer_mutex_);
-  return dir_.sync_folders();
+  return sync_now();
+}
+
+Status DirectoryTier::sync_now() {
+  Status status = dir_.sync_folders();
+  if (std::exchange(unmeasured_, false)) (void)dir_.measure_all();  // charged for if it fails
+  return status;
 }
 
 Status DirectoryTier::checkpoint() try {

@@ -39,7 +39,8 @@ class DirectoryTier final : public SsdTier {
   void make_ready() noexcept override { buffers_.make_ready(); }
   Result<std::vector<ListedFile>> files_after(const std::string& name, size_t most) override;
   Status verify(const std::string& name) override;
-  Result<EraseReply> erase(std::span<const ObjectName> names) override;
+  using SsdTier::erase;
+  Result<EraseReply> erase(std::span<const ObjectName> names, bool more_follows) override;
   Status quarantine(const ObjectName& name) override;
   void touch(std::span<const ObjectName> names) override;
   void keep(const KeptState& state) override { catalog_.keep(state); }
@@ -91,6 +92,7 @@ class DirectoryTier final : public SsdTier {
   /// The row, then the file. Returns: io_error; not_found.
   Status move_away(const ObjectName& name, const std::string& path);
   void flush_touches();
+  Status sync_now();
   Status remove_temps();
   std::vector<std::pair<std::string, uint64_t>> serials_of(const Id& model, Status& status) const;
 
@@ -108,6 +110,7 @@ class DirectoryTier final : public SsdTier {
                              // ledger
   ReadBuffers buffers_;      ///< of options.read_buffers
   bool recovered_ = false;
+  bool unmeasured_ = false;  ///< folders have shrunk since they were measured
   uint64_t recency_ = 0;
   std::map<std::string, uint64_t> touches_;  // by file name, not yet in the catalog
 

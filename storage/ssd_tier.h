@@ -194,7 +194,9 @@ class SsdTier {
 
   /// Rows, then files, then fsync of the folders: on return they are gone for good. Names that
   /// aren't there are skipped. Returns: io_error (some may remain; calling again is right).
-  virtual Result<EraseReply> erase(std::span<const ObjectName> names) = 0;
+  Result<EraseReply> erase(std::span<const ObjectName> names) { return erase(names, false); }
+  /// `more_follows`: without the fsync, which the next sync() or erase() makes up for.
+  virtual Result<EraseReply> erase(std::span<const ObjectName> names, bool more_follows) = 0;
   /// Takes an object out of the store whose content the caller found wrong: its row goes, its file
   /// moves to quarantine, durably. Returns: not_found, io_error.
   virtual Status quarantine(const ObjectName& name) = 0;

@@ -211,27 +211,6 @@ TEST(Erase, ThatFailedTakesNothingThatWasStoredAnewSince) {
 }
 
 // Its files go in several jobs: between them the SSD shows that it moves.
-TEST(Erase, OfManyFilesIsNotOneJob) {
-  TempDir dir;
-  testing::FaultFiles faults;
-  CacheOptions options = small_options(dir.store());
-  options.ssd_files = &faults;
-  Stepped client(options);
-  auto b = Bench::open(client, plain_model(1));
-  std::mt19937 rng(7);
-  ASSERT_TRUE(b.store(random_tokens(rng, 300 * 16), Durability::spilled).ok());
-  client.run();
-  int unlinked = 0, before_sync = 0;
-  faults.script = [&](const char* call, const std::string&) -> Status {
-    if (std::string(call) == "unlink") ++unlinked;
-    if (std::string(call) == "sync_dir" && before_sync == 0) before_sync = unlinked;
-    return {};
-  };
-  EXPECT_EQ(*client.erase(b.opened.model, {}, soon()), 300u);
-  EXPECT_EQ(unlinked, 300);
-  EXPECT_LT(before_sync, 300);
-}
-
 TEST(Erase, OfEverythingGivesTheMemoryBackToTheSystem) {
   CacheOptions options = small_options();
   options.ram_budget_bytes = 256ull << 20;

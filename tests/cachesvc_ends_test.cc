@@ -189,6 +189,7 @@ TEST(Ends, RowsGivenInF32AreStoredLikeAllOthers) {
 void expect_lengths_outlive_tails(const ModelSpec& model) {
   CacheOptions options = small_options();
   options.ram_budget_bytes = 6ull << 20;
+  options.index_fraction = 0.9;  // many small entries
   options.room_wait = Milliseconds(10);
   auto cache = open_cache(options);
   auto b = Bench::open(*cache, model, make_profile(model, 4));

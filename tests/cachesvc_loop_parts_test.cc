@@ -1,10 +1,11 @@
-// Timer and Ending: what every owner of the core waits and ends with.
+// Timer, Ending and Lane: what every owner of the core waits and ends with.
 #include <gtest/gtest.h>
 
 #include <boost/asio/io_context.hpp>
 #include <memory>
 
 #include "cachesvc/loop/ending.h"
+#include "cachesvc/loop/lane.h"
 #include "cachesvc/loop/timer.h"
 
 namespace kv {
@@ -105,6 +106,57 @@ TEST(Ending, RunsOnceWhoeverComesFirst) {
     dismissed.dismiss();
   }
   EXPECT_EQ(ran, 3);
+}
+
+// ---- Lane
+
+class LaneTest : public ::testing::Test {
+ protected:
+  struct Owner {
+    bool closed() const { return false; }
+  };
+  std::shared_ptr<WorkerTask> task(char name) {
+    auto job = [this, name] { return order_ += name, true; };
+    auto then = [](bool) {};
+    return std::make_shared<TaskOf<Owner, decltype(job), decltype(then)>>(
+        owner_, loop_.get_executor(), job, then);
+  }
+  std::string run() {
+    loop_.run();
+    return order_;
+  }
+  boost::asio::io_context loop_;
+  std::shared_ptr<Owner> owner_ = std::make_shared<Owner>();
+  std::shared_ptr<Lane> lane_ = std::make_shared<Lane>(loop_.get_executor());
+  std::string order_;
+};
+
+TEST_F(LaneTest, BothKindsKeepTheirOrderAndTakeTurns) {
+  for (char c : std::string("abcd")) lane_->submit_behind(task(c));
+  for (char c : std::string("ABCDEF")) lane_->submit(task(c));
+  EXPECT_EQ(run(), "aAbBcCdDEF");
+}
+
+TEST_F(LaneTest, AFenceWaitsForTheFrontOfItsTime) {
+  for (char c : std::string("ABC")) lane_->submit(task(c));
+  lane_->submit_behind(task('a'), true);
+  lane_->submit_behind(task('b'));
+  lane_->submit(task('D'));
+  EXPECT_EQ(run(), "ABCaDb");
+}
+
+TEST_F(LaneTest, WhatIsLeftEndsWithIt) {
+  std::weak_ptr<WorkerTask> last;
+  for (int i = 0; i < 100'000; ++i) {  // no recursion
+    auto one = task('x');
+    last = one;
+    lane_->submit(std::move(one));
+  }
+  lane_.reset();
+  EXPECT_FALSE(last.expired());
+  loop_.restart();
+  loop_.run_one();
+  EXPECT_EQ(order_, "x");
 }
 
 }  // namespace

@@ -81,6 +81,7 @@ TEST_F(MemoryTest, ASpillIsMadeUpFor) {
 TEST_F(MemoryTest, AStoreThatMakesRoomIsWholeOrBusy) {
   CacheOptions o = options();
   o.ram_budget_bytes = 1u << 20;
+  o.index_fraction = 0.75;  // many small entries
   o.ssd_limit_bytes = 8u << 20;
   open(o);
   for (int i = 0; gauges()["ssd_evicted"] == 0 || gauges()["ram_evicted_clean"] == 0; ++i) {
@@ -154,6 +155,7 @@ TEST_F(MemoryTest, AHangIsNotOverForLackOfMemory) {
 TEST_F(MemoryTest, AWaitForRoomThatHasEndedIsAnswered) {
   CacheOptions o = options();
   o.ram_budget_bytes = 1u << 20;
+  o.index_fraction = 0.75;  // many small entries
   o.spill_when = SpillWhen::evict;
   open(o);
   auto turn_loop = [&] {

@@ -92,6 +92,9 @@ class Stepped final : public Client {
   Result<uint64_t> erase(uint32_t m, const Query& q, Deadline d) override {
     return call<Result<uint64_t>>([&](auto done) { core->erase(session, m, q, d, done); });
   }
+  Result<uint64_t> erase_entry(uint32_t m, const Query& q, Deadline d) override {
+    return call<Result<uint64_t>>([&](auto done) { core->erase_entry(session, m, q, d, done); });
+  }
   Result<StatsReply> stats(Deadline d) override {
     return call<Result<StatsReply>>([&](auto done) { core->stats(session, d, done); });
   }

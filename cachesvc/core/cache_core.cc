@@ -24,7 +24,7 @@ CacheCore::Impl::Impl(CacheOptions o, boost::asio::any_io_executor loop,
       loop_(std::move(loop)),
       workers_(std::move(workers)),
       disk_(disk ? std::move(disk) : workers_),
-      ssd_queue_(std::make_shared<SerialQueue>(disk_)),
+      ssd_lane_(std::make_shared<Lane>(disk_)),
       pool_(std::move(pool)),
       gate_(std::make_shared<LoopGate>(loop_)),
       budget_(options_.write_bytes_per_second, options_.write_bytes_per_day),
@@ -72,7 +72,7 @@ void CacheCore::Impl::close() noexcept {
   end_erases();
   // Its end waits for the device, so it comes where the device's other work is done.
   ssd_.reset();
-  if (ssd_end_) ssd_queue_->submit(std::move(ssd_end_));
+  if (ssd_end_) ssd_lane_->submit_behind(std::move(ssd_end_));
 }
 
 Result<uint64_t> CacheCore::Impl::connect(const std::string& ns) {
@@ -350,6 +350,11 @@ void CacheCore::erase(uint64_t session, uint32_t model, Query query, Deadline de
                       Done<Result<uint64_t>> done) {
   (void)if_memory(
       [&] { impl_->erase(session, model, std::move(query), deadline, std::move(done)); });
+}
+void CacheCore::erase_entry(uint64_t session, uint32_t model, Query query, Deadline deadline,
+                            Done<Result<uint64_t>> done) {
+  (void)if_memory(
+      [&] { impl_->erase_entry(session, model, std::move(query), deadline, std::move(done)); });
 }
 void CacheCore::stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done) {
   (void)if_memory([&] { impl_->stats(session, deadline, std::move(done)); });

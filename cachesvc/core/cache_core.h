@@ -57,7 +57,8 @@ enum class StagingFor : uint8_t {
 ///             spills_queued spills_deferred spills_held spills_written spills_failed
 ///             spills_dropped spill_raw_bytes spill_packed_bytes
 ///             promotions promotion_joins promotion_failures
-///             ram_evicted_clean ram_evicted_dirty ssd_evicted erased_objects superseded_tails
+///             ram_evicted_clean ram_evicted_dirty ssd_evicted index_evicted erased_objects
+///             superseded_tails
 ///             adopted_supplements warm_objects ram_verified ram_damaged scrubbed_files
 ///             scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors io_timeouts
 ///             busy loop_handlers loop_over_1ms loop_over_1ms_cpu
@@ -119,6 +120,8 @@ class CacheCore {
                 Done<Result<LookupReply>> done);
   /// Goes in steps, others are served in between; the namespace's commits and erases wait for its
   /// end.
+  void erase_entry(uint64_t session, uint32_t model, Query query, Deadline deadline,
+                   Done<Result<uint64_t>> done);
   void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
              Done<Result<uint64_t>> done);
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);

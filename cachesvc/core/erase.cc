@@ -1,19 +1,24 @@
-// erase, stats and drain.
+// erase: what an erase names leaves the index in steps, and its files after it, a few at a time
+// behind the SSD's other work.
 #include <algorithm>
 
 #include "cachesvc/core/impl.h"
-#include "cachesvc/loop/loop_watch.h"
 
 namespace kv {
 namespace {
 
-constexpr size_t kErasedAtATime = 32;       // objects of one handler
-constexpr size_t kUnlinkedAtATime = 256;    // files of one job
-constexpr size_t kMaxReportedParts = 1024;  // of all models in one stats reply
-static_assert(kUnlinkedAtATime % kErasedAtATime == 0);
+constexpr size_t kErasedAtATime = 32;   // objects of one handler
+constexpr size_t kUnlinkedAtATime = 8;  // files of one job: a few milliseconds each
+static_assert(kErasedAtATime % kUnlinkedAtATime == 0);
 
-uint64_t microseconds(Clock::duration time) {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+// Worker.
+Status forget(SsdTier& ssd, const std::vector<Id>& models) {
+  Status first;
+  for (const Id& id : models) {
+    Status status = ssd.erase_model_records(id);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
 }
 
 // Calls `done` with the first error, once as many have ended as are `left`.
@@ -41,6 +46,8 @@ struct CacheCore::Impl::EraseJob {
   std::vector<std::shared_ptr<Unlinks>> unlinks;  // of the tasks, but the last; until submitted
   std::shared_ptr<std::vector<RamObject>> freed;  // by `trim`
   std::shared_ptr<WorkerTask> trim;
+  std::shared_ptr<std::vector<Id>> records;  // of models, by `forget`: a namespace's
+  std::shared_ptr<WorkerTask> forget;
   PostMemory memory;
 };
 
@@ -70,6 +77,71 @@ Result<std::vector<Record*>> CacheCore::Impl::erase_targets(const ModelState& mo
   return out;
 }
 
+// The entry that ends with the query's last token, with what no other entry has: from its end
+// upwards, until another one goes on or ends. Tails and snapshots that the query goes on from, and
+// no other entry, are earlier turns of it.
+Result<std::vector<Record*>> CacheCore::Impl::entry_targets(const ModelState& model,
+                                                            const Query& query) {
+  std::vector<Record*> out;
+  const auto n = static_cast<uint32_t>(query.tokens.size());
+  for (RealmState* realm : index_.realms_of(model.ns, model.spec->fingerprint)) {
+    KV_ASSIGN_OR_RETURN(auto match, realm->tree.match(query.tokens, query.extras));
+    const PrefixTree& tree = realm->tree;
+    // Rows of a child that end here are an earlier turn's.
+    auto own_tail = [&](NodeId child) {
+      uint32_t first = tree.first_token(child), end = tree.end_token(child);
+      return end <= n && end - first < realm->block_tokens() &&
+             tree.begins_with(child, tokens_between(query, first, end),
+                              extras_in(query.extras, first, end));
+    };
+    auto own_attached = [&](const Record* r) {
+      return r->name.kind != ObjectKind::snapshot ||
+             (r->position <= n && snapshot_common(*r, query) == r->position);
+    };
+    NodeId at = match.path.empty() ? kRootNode : match.path.back();
+    bool stored = tree.end_token(at) == n;
+    for (NodeId child : tree.children(at)) {
+      stored |= tree.end_token(child) == n && own_tail(child);
+    }
+    for (const Record* r : realm->nodes.at(at).attached) {
+      stored |= r->name.kind == ObjectKind::snapshot && r->position == n && own_attached(r);
+    }
+    if (!stored) continue;
+    auto take = [&](NodeId node) {
+      const RealmState::Node& its = realm->nodes.at(node);
+      out.insert(out.end(), its.attached.begin(), its.attached.end());
+      if (its.main) out.push_back(its.main);
+    };
+    for (NodeId below = kNoNode;; below = std::exchange(at, tree.parent(at))) {
+      std::vector<NodeId> tails, others;
+      for (NodeId child : tree.children(at)) {
+        if (child != below) (own_tail(child) ? tails : others).push_back(child);
+      }
+      auto go_on_from = [&](auto... rows) {
+        return std::any_of(others.begin(), others.end(),
+                           [&](NodeId other) { return tree.begins_with(other, rows...); });
+      };
+      for (NodeId tail : tails) {
+        if (tree.end_token(tail) == n || !go_on_from(tail)) take(tail);
+      }
+      const auto& attached = realm->nodes.at(at).attached;
+      bool all_own = std::all_of(attached.begin(), attached.end(), own_attached);
+      if (others.empty() && all_own && at != kRootNode) {
+        take(at);
+        continue;
+      }
+      for (Record* r : attached) {
+        bool snapshot = r->name.kind == ObjectKind::snapshot && own_attached(r);
+        bool shared = snapshot && go_on_from(std::span<const Token>(r->tokens),
+                                             std::span<const Extra>(r->extras));
+        if (snapshot && (r->position == n || !shared)) out.push_back(r);
+      }
+      break;
+    }
+  }
+  return out;
+}
+
 // Handle 0: everything in the session's namespace, orphans and models not opened included.
 Result<std::vector<Record*>> CacheCore::Impl::namespace_targets(uint64_t session,
                                                                 const Query& query) {
@@ -82,30 +154,57 @@ Result<std::vector<Record*>> CacheCore::Impl::namespace_targets(uint64_t session
   return index_.all_of(it->second.ns);
 }
 
+Result<CacheCore::Impl::EraseScope> CacheCore::Impl::scope_of(uint64_t session, uint32_t model,
+                                                              const Query& query) {
+  EraseScope scope;
+  scope.of_namespace = model == 0;
+  scope.whole = query.tokens.empty();
+  if (model == 0) {
+    KV_ASSIGN_OR_RETURN(scope.targets, namespace_targets(session, query));
+    return scope;
+  }
+  KV_ASSIGN_OR_RETURN(auto state, model_of(session, model));
+  KV_ASSIGN_OR_RETURN(scope.targets, erase_targets(*state, query));
+  return scope;
+}
+
 void CacheCore::Impl::erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
                             Done<Result<uint64_t>> done) {
   auto call = begin<Result<uint64_t>>(session, deadline, std::move(done));
   if (call->finished()) return;
   when_all_known(call, [this, session, model, query = std::move(query), call] {
-    erase_now(session, model, query, call);
+    erase_found(
+        session, [=, this] { return scope_of(session, model, query); }, call);
   });
 }
 
-void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& query,
-                                std::shared_ptr<Call<Result<uint64_t>>> call) {
+void CacheCore::Impl::erase_entry(uint64_t session, uint32_t model, Query query, Deadline deadline,
+                                  Done<Result<uint64_t>> done) {
+  auto call = begin<Result<uint64_t>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  if (query.tokens.empty())
+    return call->fail(invalid_argument("erase_entry: 0 tokens, expected the entry's"));
+  FindScope find = [this, session, model, query = std::move(query)]() -> Result<EraseScope> {
+    EraseScope scope;
+    KV_ASSIGN_OR_RETURN(auto state, model_of(session, model));
+    KV_ASSIGN_OR_RETURN(scope.targets, entry_targets(*state, query));
+    return scope;
+  };
+  when_all_known(call, [this, session, find, call] { erase_found(session, find, call); });
+}
+
+void CacheCore::Impl::erase_found(uint64_t session, FindScope find,
+                                  std::shared_ptr<Call<Result<uint64_t>>> call) {
   auto its = sessions_.find(session);
   if (its != sessions_.end() && erasing(its->second.ns)) {
-    return after_erase_.push_back([this, session, model, query, call] {
-      if (!call->finished()) erase_now(session, model, query, call);
+    return after_erase_.push_back([this, session, find, call] {
+      if (!call->finished()) erase_found(session, find, call);
     });
   }
-  Result<std::shared_ptr<ModelState>> state = std::shared_ptr<ModelState>();
-  if (model != 0) state = model_of(session, model);
-  if (!state.ok()) return call->fail(state.status());
-  auto targets = *state ? erase_targets(**state, query) : namespace_targets(session, query);
-  if (!targets.ok()) return call->fail(targets.status());
-  uint64_t removed = targets->size();
-  auto finish = [this, call, removed, whole_namespace = model == 0](Status status) {
+  auto scope = find();
+  if (!scope.ok()) return call->fail(scope.status());
+  uint64_t removed = scope->targets.size();
+  auto finish = [this, call, removed, whole_namespace = scope->of_namespace](Status status) {
     uint64_t unknown = recovery_.other_key_files + recovery_.newer_files;
     if (whole_namespace && unknown > 0) {
       event(EventKind::erase_failed, [&] {
@@ -132,24 +231,26 @@ void CacheCore::Impl::erase_now(uint64_t session, uint32_t model, const Query& q
   auto job = std::make_shared<EraseJob>();
   job->ns = sessions_.at(session).ns;
   erases_.reserve(erases_.size() + 1);
-  prepare_erase(*job, *targets, query.tokens.empty(), model == 0, std::move(finish));
+  prepare_erase(*job, *scope, std::move(finish));
   erases_.push_back(job.get());
   count_.erased_objects += removed;
   erase_step(job);
 }
 
-void CacheCore::Impl::prepare_erase(EraseJob& job, const std::vector<Record*>& targets, bool all,
-                                    bool and_scrub, std::function<void(Status)> finish) {
+void CacheCore::Impl::prepare_erase(EraseJob& job, const EraseScope& scope,
+                                    std::function<void(Status)> finish) {
+  const auto& targets = scope.targets;
   for (const Record* r : targets) job.targets.push_back({r->name, r->serial});
   // What it frees is freed on a worker. Of a model or namespace the memory goes back to the system,
   // not only to the pool.
-  auto last = std::make_shared<LastOf>(LastOf{std::move(finish), ssd_ ? 2 : 1, {}});
+  const int jobs = !ssd_ ? 1 : scope.of_namespace ? 3 : 2;
+  auto last = std::make_shared<LastOf>(LastOf{std::move(finish), jobs, {}});
   job.freed = std::make_shared<std::vector<RamObject>>();
   job.freed->reserve(targets.size());
   job.trim = task(
-      [pool = pool_, freed = job.freed, all]() -> Status {
+      [pool = pool_, freed = job.freed, whole = scope.whole]() -> Status {
         freed->clear();
-        if (all) pool->trim();
+        if (whole) pool->trim();
         return {};
       },
       [this, last](Status status) {
@@ -157,14 +258,22 @@ void CacheCore::Impl::prepare_erase(EraseJob& job, const std::vector<Record*>& t
         last->end(std::move(status));
       });
   if (!ssd_) return;
+  std::multiset<ObjectName> names;
   Parts parts;
   for (const Record* r : targets) {
     if (parts.empty() || parts.back().size() == kUnlinkedAtATime) parts.emplace_back();
     parts.back().push_back(r->name);
+    names.insert(r->name);
+  }
+  if (scope.of_namespace) {
+    job.records = std::make_shared<std::vector<Id>>();
+    job.records->reserve(models_.size() + resting_.size());
+    job.forget = ssd_task([ssd = ssd_, ids = job.records] { return forget(*ssd, *ids); },
+                          [last](Status status) { last->end(std::move(status)); });
   }
   std::set<const Record*> own;
   if (!left_files_.empty()) own.insert(targets.begin(), targets.end());
-  job.tasks = erase_tasks(left_files_.size() + parts.size(), job.unlinks, and_scrub,
+  job.tasks = erase_tasks(left_files_.size() + parts.size(), job.unlinks, scope.of_namespace,
                           [last](Status status) { last->end(std::move(status)); });
   // Nothing fails from here on. At once what was left before, so that the next erase finds it done.
   sort_out_left_files(own);
@@ -173,39 +282,56 @@ void CacheCore::Impl::prepare_erase(EraseJob& job, const std::vector<Record*>& t
   for (auto& u : job.unlinks) {
     if (!left_files_.empty()) u->parts.splice(u->parts.end(), left_files_, left_files_.begin());
   }
-  for (size_t i = 0; i < job.left_files; ++i) submit_part(job, i);
+  for (size_t i = 0; i < job.unlinks.size(); ++i) job.unlinks[i]->behind = i >= job.left_files;
+  unlinking_.merge(names);
+  for (size_t i = 0; i < job.left_files; ++i) {  // ahead of later writes of its names
+    job.unlinks[i].reset();
+    ssd_lane_->submit(std::move(job.tasks[i]));
+  }
 }
 
-// A part that fails is left over as soon as that is known.
-void CacheCore::Impl::submit_part(EraseJob& job, size_t part) noexcept {
+// A part that fails is left over as soon as that is known. `fence`: one of its objects is being
+// written.
+void CacheCore::Impl::submit_part(EraseJob& job, size_t part, bool fence) noexcept {
   job.unlinks[part].reset();
-  ssd_queue_->submit(std::move(job.tasks[part]));
+  ssd_lane_->submit_behind(std::move(job.tasks[part]), fence);
 }
 
-// The next of its objects leave the index; when all of a part have, their unlinks are queued,
-// behind every write under way: nothing comes back.
+// The next of its objects leave the index; when all of a part have, their unlinks are queued.
+// Others' writes pass them, but nothing is written of their names until they are done.
 void CacheCore::Impl::erase_step(const std::shared_ptr<EraseJob>& job) noexcept {
   size_t end = std::min(job->targets.size(), job->next + kErasedAtATime);
-  for (; job->next < end; ++job->next) {
-    Record* r = find_pinned(job->targets[job->next]);
-    if (!r) continue;  // evicted meanwhile
-    if (r->ram) job->freed->push_back(r->ram);
-    records_.remove(*r);
-  }
-  bool part_ends = job->next == job->targets.size() || job->next % kUnlinkedAtATime == 0;
-  if (ssd_ && job->next > 0 && part_ends) {
-    submit_part(*job, job->left_files + (job->next - 1) / kUnlinkedAtATime);
+  while (job->next < end) {
+    const size_t part = job->next / kUnlinkedAtATime;
+    bool writing = false;  // one of them
+    for (size_t part_end = std::min(end, (part + 1) * kUnlinkedAtATime); job->next < part_end;) {
+      Record* r = find_pinned(job->targets[job->next++]);
+      if (!r) continue;  // evicted meanwhile
+      if (r->ram) job->freed->push_back(r->ram);
+      writing |= r->disk == Disk::writing;
+      records_.remove(*r);
+    }
+    if (ssd_) submit_part(*job, job->left_files + part, writing);
   }
   if (job->next < job->targets.size()) {
     return post_surely(loop_, job->memory, [weak = weak_from_this(), job] {
       if (auto self = weak.lock(); self && !self->closed_) self->erase_step(job);
     });
   }
-  job->trim->submit(workers_);
-  for (auto& rest : job->tasks) {  // parts of nothing, and the last
-    if (rest) ssd_queue_->submit(std::move(rest));
+  end_erase(*job);
+}
+
+// All have left the index.
+void CacheCore::Impl::end_erase(EraseJob& job) noexcept {
+  job.trim->submit(workers_);
+  if (job.forget) {
+    forget_records(job.ns, *job.records);
+    ssd_lane_->submit(std::move(job.forget));
   }
-  std::erase(erases_, job.get());
+  for (auto& rest : job.tasks) {  // parts of nothing, and the last
+    if (rest) ssd_lane_->submit_behind(std::move(rest), true);
+  }
+  std::erase(erases_, &job);
   check_commit_waits();
   for (auto& call : std::exchange(after_erase_, {})) {  // each a step of its own
     bool posted = if_memory([&] { later(call); });
@@ -214,11 +340,27 @@ void CacheCore::Impl::erase_step(const std::shared_ptr<EraseJob>& job) noexcept 
   if (!opening_) release_realms();
 }
 
+// The model records of a namespace hold its name: they go too. A model that is open has its own
+// written anew with the next object of it; one that is being written now is of what comes.
+void CacheCore::Impl::forget_records(const std::string& ns, std::vector<Id>& gone) noexcept {
+  if (files_unknown() || opening_) return;
+  for (auto& [key, model] : models_) {
+    if (key.first != ns || model->records_writing) continue;
+    model->records_durable = false;
+    gone.push_back(model_id(key.first, key.second));
+  }
+  std::erase_if(resting_, [&](const auto& rests) {
+    if (rests.first.first != ns) return false;
+    gone.push_back(model_id(rests.first.first, rests.first.second));
+    return true;
+  });
+}
+
 // The core closes: what has begun is done, behind all other work of the SSD.
 void CacheCore::Impl::end_erases() noexcept {
   for (EraseJob* job : std::exchange(erases_, {})) {
     for (auto& task : job->tasks) {
-      if (task) ssd_queue_->submit(std::move(task));
+      if (task) ssd_lane_->submit_behind(std::move(task), true);
     }
   }
 }
@@ -228,8 +370,8 @@ bool CacheCore::Impl::erasing(const std::string& ns) const {
                      [&](const EraseJob* job) { return job->ns == ns; });
 }
 
-// One for each part of the files, then the catalog forgets the tokens. In parts, so that what takes
-// long is not taken for a device that hangs.
+// One for each part of the files, then the folders are synced and the catalog forgets the tokens.
+// In parts, so that others' writes go in between.
 CacheCore::Impl::Tasks CacheCore::Impl::erase_tasks(size_t parts,
                                                     std::vector<std::shared_ptr<Unlinks>>& unlinks,
                                                     bool and_scrub,
@@ -250,7 +392,11 @@ CacheCore::Impl::Tasks CacheCore::Impl::erase_tasks(size_t parts,
   if (and_scrub) {
     tasks.push_back(scrub_task(std::move(end)));
   } else {
-    tasks.push_back(ssd_task([ssd = ssd_] { return ssd->checkpoint(); }, std::move(end)));
+    auto sync = [ssd = ssd_]() -> Status {
+      KV_RETURN_IF_ERROR(ssd->sync());
+      return ssd->checkpoint();
+    };
+    tasks.push_back(ssd_task(std::move(sync), std::move(end)));
   }
   return tasks;
 }
@@ -263,6 +409,7 @@ std::shared_ptr<WorkerTask> CacheCore::Impl::scrub_task(std::function<void(Statu
   };
   return ssd_task(
       [ssd = ssd_]() -> Result<Attempt> {
+        KV_RETURN_IF_ERROR(ssd->sync());
         Status status = ssd->scrub();
         return Attempt{std::move(status), ssd->scrub_room()};
       },
@@ -272,145 +419,6 @@ std::shared_ptr<WorkerTask> CacheCore::Impl::scrub_task(std::function<void(Statu
         on_ssd_with_room(
             first->needed, [ssd = ssd_] { return ssd->scrub(); }, done);
       });
-}
-
-StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
-  StatsReply out;
-  auto add = [&out](const char* name, uint64_t value) { out.values.emplace_back(name, value); };
-#define KV_COUNTER(name) add(#name, count_.name);
-  KV_CACHE_COUNTERS(KV_COUNTER)
-#undef KV_COUNTER
-  add("ram_budget_bytes", pool_->budget_bytes());
-  add("ram_used_bytes", pool_->used_bytes());
-  add("ram_peak_bytes", pool_->peak_bytes());
-  for (size_t i = 0; i < kChargeKinds; ++i) {
-    auto kind = static_cast<ChargeKind>(i);
-    out.values.emplace_back(std::string("ram_") + to_string(kind) + "_bytes",
-                            pool_->used_bytes(kind));
-  }
-  add("ram_recycled_bytes", pool_->recycled_bytes());
-  auto& index = const_cast<ObjectIndex&>(index_);
-  add("ram_objects", index.ram().size());
-  add("ssd_objects", index.ssd().size());
-  add("ssd_limit_bytes", ssd.limit_bytes);
-  add("ssd_used_bytes", ssd.used_bytes);
-  add("ssd_quarantine_bytes", ssd.quarantine_bytes);
-  add("ssd_other_key_files", ssd.other_key_files);
-  add("ssd_other_key_bytes", ssd.other_key_bytes);
-  add("ssd_other_key_dropped", ssd.other_key_dropped);
-  add("spill_queue_bytes", records_.queue_bytes());
-  add("spill_queue_limit_bytes", options_.spill_queue_bytes);
-  add("ssd_written_bytes", ssd.device_bytes_written);
-  add("ssd_catalog_written_bytes", ssd.catalog_bytes_written);
-  add("ssd_written_day_bytes", budget_.spent_in_day(Clock::now()));
-  // Physical bytes over those of the objects as they lie in RAM.
-  add("ssd_write_percent",
-      100 * ssd.device_bytes_written / std::max<uint64_t>(1, count_.spill_raw_bytes));
-  add("ssd_hangs", reads_hang() || writes_hang());
-  add("reservations", reservations_.size());
-  add("sessions", sessions_.size());
-  add("models", models_.size());
-  add("waiting_calls", calls_.size());
-  add("pins", index_.pins());
-  LoopWatch& watch = LoopWatch::of(loop_);
-  LoopWatch::Took longest = watch.longest(Clock::now());
-  add("loop_longest_us", microseconds(longest.wall));
-  add("loop_longest_cpu_us", microseconds(longest.cpu));
-  add("loop_handlers", watch.handlers());
-  add("loop_over_1ms", watch.over_1ms());
-  add("loop_over_1ms_cpu", watch.over_1ms_cpu());
-  add("recovered_objects", recovered_objects_);
-  add("recovered_skipped", recovered_skipped_);
-  add("recovery_adopted", recovery_.adopted);
-  add("recovery_adopted_bytes", recovery_.adopted_bytes);
-  add("recovery_rows_dropped", recovery_.rows_dropped);
-  add("recovery_quarantined", recovery_.quarantined);
-  add("recovery_unreadable", recovery_.unreadable);
-  add("recovery_unread", recovery_.unread);
-  add("recovery_ms", recovery_.milliseconds);
-  add("recovery_ephemeral_dropped", recovery_.ephemeral_dropped);
-  size_t parts = 0;  // of models with thousands the others' would be of no use to anybody
-  for (const auto& [key, model] : models_) {
-    if (!model->coded || parts + model->coded->reports.size() > kMaxReportedParts) continue;
-    parts += model->coded->reports.size();
-    out.models.emplace_back(model->spec->name, model->coded->reports);
-  }
-  return out;
-}
-
-void CacheCore::Impl::stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done) {
-  auto call = begin<Result<StatsReply>>(session, deadline, std::move(done));
-  if (call->finished()) return;
-  if (!ssd_) {
-    StatsReply reply = stats_now({});
-    return call->finish(std::move(reply));
-  }
-  on_worker([ssd = ssd_] { return ssd->stats(); },
-            [this, call](SsdStats ssd) {
-              if (!call->finished()) call->finish(stats_now(ssd));
-            });
-}
-
-// Stops accepting, writes what waits, then one sync and one checkpoint.
-void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
-  auto call = begin<Status>(0, deadline, std::move(done));
-  draining_ = true;
-  if (call->finished()) return;
-  if (!ssd_) return call->finish(Status());
-  drain_now(call);
-}
-
-void CacheCore::Impl::drain_now(std::shared_ptr<Call<Status>> call) {
-  if (call->finished()) return;
-  if (!erases_.empty()) {  // commits wait for them: those come first
-    return after_erase_.push_back([this, call] { drain_now(call); });
-  }
-  for (const auto& [key, model] : models_) {
-    bool retry = model->realm && !model->records_durable && !model->records_writing;
-    if (retry) write_records(*model);
-  }
-  retry_spills(SIZE_MAX);
-  // Whatever waits for eviction, is leased, or found the queue full when it was committed.
-  queue_dirty();
-  flush_touches();
-  drain_checks_.push_back([this, call] { end_drain(call, false); });
-  pump_spill();
-  check_drained();
-}
-
-// What found no memory is tried once more; then it is said.
-void CacheCore::Impl::end_drain(std::shared_ptr<Call<Status>> call, bool again) {
-  const bool lacked_memory = std::exchange(spills_lacked_memory_, false) || some_unqueued_;
-  if (lacked_memory && !again) {
-    retry_spills(SIZE_MAX);
-    queue_dirty();
-    drain_checks_.push_back([this, call] { end_drain(call, true); });
-    pump_spill();
-    return check_drained();
-  }
-  charge_writes();
-  Status unwritten;
-  if (lacked_memory) {
-    unwritten = {StatusCode::busy, "out of memory: some objects are not on the SSD"};
-  } else if (uint64_t bytes = records_.queue_bytes(); bytes > 0 && budget_.limited()) {
-    unwritten = {StatusCode::resource_exhausted,
-                 "the write budget leaves " + std::to_string(bytes) + " bytes unwritten"};
-  }
-  on_ssd(
-      [ssd = ssd_]() -> Status {
-        KV_RETURN_IF_ERROR(ssd->sync());
-        return ssd->checkpoint();
-      },
-      [call, unwritten](Status status) { call->finish(status.ok() ? unwritten : status); });
-}
-
-void CacheCore::Impl::check_drained() noexcept {
-  if (drain_checks_.empty() || packing_ || writing_) return;
-  pump_spill();
-  bool queued = records_.first(Disk::queued) != nullptr;
-  if (packing_ || (budget_timer_ ? !held_up() : queued && !writes_hang())) return;
-  auto checks = std::exchange(drain_checks_, {});
-  for (auto& check : checks) (void)if_memory(check);  // its call answers when it is dropped
 }
 
 }  // namespace kv

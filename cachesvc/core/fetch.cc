@@ -271,7 +271,7 @@ void CacheCore::Impl::fetch_step(std::shared_ptr<FetchCall> f) {
   std::sort(path.begin(), path.end());
   path.erase(std::unique(path.begin(), path.end()), path.end());
   index_.touch(path);
-  note_touches(path);
+  for (Record* r : path) r->use_untold = true;
   if (missing.empty()) return verify_hit(f, *hit);
   for (Record* r : missing) f->promoted.insert(r->name);
   if (f->request.wait) return fetch_promote(f, *hit);

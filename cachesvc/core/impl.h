@@ -4,8 +4,9 @@
 // returns values. Each step may throw std::bad_alloc: the process that it belongs to is dropped
 // then, and what it owned ends by itself (cachesvc/loop/task.h); what many processes share is left
 // as it was, or as a sound whole with less in it. Files: recover, warm, open, models, reserve, put
-// (+ encode, needs), adopt, commit, fetch, verify, promote, spill, scrub, hang, budget, room and
-// erase, each with the verbs of that name; object_index (+ plan, ends, orphans).
+// (+ encode, needs), adopt, commit, fetch, verify, promote, spill, scrub, hang, budget, room,
+// index_share, erase, stats and drain, each with the verbs of that name; object_index (+ plan,
+// ends, orphans).
 #pragma once
 
 #include <boost/asio/post.hpp>
@@ -22,10 +23,12 @@
 #include "cachesvc/core/needs.h"
 #include "cachesvc/core/object_index.h"
 #include "cachesvc/core/pins.h"
+#include "cachesvc/core/recency.h"
 #include "cachesvc/core/records.h"
 #include "cachesvc/core/reservation.h"
 #include "cachesvc/core/room.h"
 #include "cachesvc/core/write_budget.h"
+#include "cachesvc/loop/lane.h"
 #include "cachesvc/loop/timer.h"
 #include "storage/file_names.h"
 #include "storage/ssd_tier.h"
@@ -63,7 +66,6 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void place(std::chrono::microseconds pause) noexcept;
   void reconcile_after(std::chrono::microseconds pause) noexcept;
   bool room_in_index(const std::vector<KnownObject>& objects);
-  uint64_t index_limit() const;
   void reconciled() noexcept;
   /// Valid files may belong to a model or profile that seems unused.
   bool files_unknown() const { return recovery_.unread > 0 || some_unreadable_; }
@@ -246,6 +248,16 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void room_timeout(uint64_t id);
   bool spill_for_room(uint64_t bytes);
 
+  // _index_share
+  uint64_t index_limit() const;
+  /// True if so many bytes more are over the index's share of the budget.
+  bool index_full(uint64_t bytes) const;
+  Record* index_victim(bool dirty_too);
+  bool make_index_room(uint64_t bytes, bool dirty_too, size_t most_objects);
+  void keep_most_recent(std::vector<KnownObject>& objects);
+  void drop_over_share(std::vector<KnownObject>& objects);
+  void drop_files(std::vector<ObjectName> names);
+
   // _spill
   struct SpillBatch;
   struct SpillItem;
@@ -292,8 +304,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void run_sync();
   void synced(uint64_t sync) noexcept;
   void end_sync() noexcept;
-  void flush_touches();
-  void note_touches(const std::vector<Record*>& records);
+  void tell_use(Record& record) noexcept;
+  void tell_last_uses();
 
   // _scrub
   void scrub_in(Clock::duration pause) noexcept;
@@ -315,15 +327,26 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   // _erase
   void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
              Done<Result<uint64_t>> done);
-  void erase_now(uint64_t session, uint32_t model, const Query& query,
-                 std::shared_ptr<Call<Result<uint64_t>>> call);
   struct EraseJob;
-  void prepare_erase(EraseJob& job, const std::vector<Record*>& targets, bool all, bool and_scrub,
-                     std::function<void(Status)> finish);
-  void submit_part(EraseJob& job, size_t part) noexcept;
+  /// What an erase removes: `whole`, of a model or namespace nothing is left.
+  struct EraseScope {
+    std::vector<Record*> targets;
+    bool whole = false;
+    bool of_namespace = false;
+  };
+  /// Of a session's namespace; asked again when the erase before has ended.
+  using FindScope = std::function<Result<EraseScope>()>;
+  void prepare_erase(EraseJob& job, const EraseScope& scope, std::function<void(Status)> finish);
+  void submit_part(EraseJob& job, size_t part, bool fence) noexcept;
   void erase_step(const std::shared_ptr<EraseJob>& job) noexcept;
+  void end_erase(EraseJob& job) noexcept;
   bool erasing(const std::string& ns) const;
   void end_erases() noexcept;
+  void erase_entry(uint64_t session, uint32_t model, Query query, Deadline deadline,
+                   Done<Result<uint64_t>> done);
+  void erase_found(uint64_t session, FindScope find, std::shared_ptr<Call<Result<uint64_t>>> call);
+  Result<EraseScope> scope_of(uint64_t session, uint32_t model, const Query& query);
+  void forget_records(const std::string& ns, std::vector<Id>& gone) noexcept;
   using Tasks = std::vector<std::shared_ptr<WorkerTask>>;
   struct Unlinks;
   using Parts = std::list<std::vector<ObjectName>>;
@@ -332,6 +355,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::shared_ptr<WorkerTask> scrub_task(std::function<void(Status)> done);
   Result<std::vector<Record*>> namespace_targets(uint64_t session, const Query& query);
   Result<std::vector<Record*>> erase_targets(const ModelState& model, const Query& query);
+  Result<std::vector<Record*>> entry_targets(const ModelState& model, const Query& query);
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
   StatsReply stats_now(const SsdStats& ssd) const;
   void drain(Deadline deadline, Done<Status> done);
@@ -340,6 +364,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void check_drained() noexcept;
 
   // _unlink
+  void unlinked(Unlinks& files) noexcept;
   void sort_out_left_files(const std::set<const Record*>& own) noexcept;
 
   // shared
@@ -364,10 +389,15 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   /// As on_worker, one after another in the order of the calls: everything that changes the SSD.
   template <typename Job, typename Then>
   void on_ssd(Job job, Then then) {
-    ssd_queue_->submit(ssd_task(std::move(job), std::move(then)));
+    ssd_lane_->submit(ssd_task(std::move(job), std::move(then)));
+  }
+  /// As on_ssd, behind the unlinks of erases too: what they removed is gone by then.
+  template <typename Job, typename Then>
+  void on_ssd_last(Job job, Then then) {
+    ssd_lane_->submit_behind(ssd_task(std::move(job), std::move(then)), true);
   }
   /// All that can fail of on_ssd: what must not be half done makes its task first, and then
-  /// submits it to ssd_queue_.
+  /// submits it to ssd_lane_.
   template <typename Job, typename Then>
   std::shared_ptr<WorkerTask> ssd_task(Job job, Then then);
   /// As on_ssd; first the least recently used leaves go, of at least `bytes`.
@@ -388,8 +418,8 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
 
   CacheOptions options_;
   boost::asio::any_io_executor loop_, workers_, disk_;
-  std::shared_ptr<SerialQueue> ssd_queue_;
-  std::shared_ptr<WorkerTask> ssd_end_;  ///< the last of the queue
+  std::shared_ptr<Lane> ssd_lane_;
+  std::shared_ptr<WorkerTask> ssd_end_;  ///< the last one
   std::shared_ptr<RamPool> pool_;
   std::shared_ptr<SsdTier> ssd_;  ///< null: no SSD tier
   Charge read_buffers_;           ///< of it, all but one
@@ -462,10 +492,12 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   std::vector<EraseJob*> erases_;                   ///< between two of their steps
   std::vector<std::function<void()>> after_erase_;  ///< commits, erases, drains
   Parts left_files_;  ///< that are to go and could not: every erase tries them again
+  std::multiset<ObjectName> unlinking_;  ///< files that go behind others' writes: until then
+                                         ///< nothing of their names is written
   bool syncing_ = false, spill_timer_armed_ = false, making_ready_ = false;
   uint64_t failed_syncs_ = 0;
   std::unique_ptr<boost::asio::steady_timer> sync_timer_, spill_timer_;
-  std::vector<ObjectName> touched_;
+  Recency recency_;
   std::list<std::shared_ptr<CommitWait>> commit_waits_;
   bool reading_paths_ = false;
 
@@ -512,71 +544,6 @@ class CacheCore::Impl::EndGuard {
   bool kept_ = false;
 };
 
-struct CacheCore::Impl::SsdTurn {
-  explicit SsdTurn(std::weak_ptr<Impl> impl) : core(std::move(impl)) {
-    if (auto self = core.lock()) ++self->ssd_jobs_;
-  }
-  ~SsdTurn() {
-    if (auto self = core.lock()) began ? self->ssd_returned() : void(--self->ssd_jobs_);
-  }
-  SsdTurn(const SsdTurn&) = delete;  // counted once
-  SsdTurn& operator=(const SsdTurn&) = delete;
-  std::weak_ptr<Impl> core;
-  bool began = false;  ///< set by the worker; else it was dropped, which is no word of the device
-};
-
-/// Files on their way to SsdTier::erase; owned by a task's job and by what follows on the loop,
-/// where it ends: what it has not unlinked by then is left over.
-struct CacheCore::Impl::Unlinks {
-  explicit Unlinks(std::weak_ptr<Impl> impl) : core(std::move(impl)) {}
-  ~Unlinks() {
-    if (auto self = core.lock()) self->left_files_.splice(self->left_files_.end(), parts);
-  }
-  Unlinks(const Unlinks&) = delete;  // gives back once
-  Unlinks& operator=(const Unlinks&) = delete;
-  /// Worker. Tries all parts. Returns: the first error of SsdTier::erase.
-  Status run(SsdTier& ssd);
-
-  std::weak_ptr<Impl> core;
-  Parts parts;
-};
-
-template <typename Job, typename Then>
-std::shared_ptr<WorkerTask> CacheCore::Impl::ssd_task(Job job, Then then) {
-  watch_ssd();
-  auto turn = std::make_shared<SsdTurn>(weak_from_this());
-  auto run = [turn, job = std::move(job)]() mutable {
-    turn->began = true;
-    return job();
-  };
-  return task(std::move(run), [turn = std::move(turn), then = std::move(then)](auto out) mutable {
-    turn.reset();
-    then(std::move(out));
-  });
-}
-
-template <typename Job, typename Then>
-void CacheCore::Impl::on_ssd_with_room(uint64_t bytes, Job job, Then then) {
-  auto gone = std::make_shared<Unlinks>(weak_from_this());
-  gone->parts.emplace_back();
-  auto made = ssd_task(
-      [ssd = ssd_, gone, job = std::move(job)]() mutable {
-        (void)gone->run(*ssd);
-        return job();
-      },
-      [gone, then = std::move(then)](auto out) mutable {
-        gone.reset();  // what is left goes back first
-        then(std::move(out));
-      });
-  gone->parts.front() = ssd_victims(bytes);
-  sort_out_left_files({});
-  // One part of what failed before: all of it ahead of the job might be taken for a hang.
-  if (!left_files_.empty()) {
-    gone->parts.splice(gone->parts.end(), left_files_, left_files_.begin());
-  }
-  ssd_queue_->submit(std::move(made));
-}
-
 /// Without memory `done` has its answer before std::bad_alloc goes on to the caller.
 template <typename T>
 std::shared_ptr<Call<T>> CacheCore::Impl::begin(uint64_t session, Deadline deadline, Done<T> done) {
@@ -592,3 +559,5 @@ std::shared_ptr<Call<T>> CacheCore::Impl::begin(uint64_t session, Deadline deadl
 }
 
 }  // namespace kv
+
+#include "cachesvc/core/ssd_jobs.h"

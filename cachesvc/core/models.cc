@@ -106,7 +106,7 @@ void CacheCore::Impl::put_records(ModelRecord record, std::shared_ptr<const Prof
   job->done = std::move(done);
   if (job->model) job->model->records_writing = true;
   job->core = weak_from_this();
-  ssd_queue_->submit(std::move(first));
+  ssd_lane_->submit(std::move(first));
 }
 
 // True if nobody holds the model, and nothing is stored of it in any profile.

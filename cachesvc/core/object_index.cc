@@ -183,11 +183,6 @@ Record* ObjectIndex::add_orphan(const Object& object, Charge index_charge) {
   if (find(object.name)) return nullptr;
   auto orphan = std::make_unique<Orphan>();
   orphan->header = object;
-  orphan->whole = index_charge.bytes() > 0;
-  if (!orphan->whole) {
-    orphan->header.tokens = {};
-    orphan->header.extras = {};
-  }
   Record& r = by_name_[object.name];
   Rollback no_record([&] { by_name_.erase(object.name); });
   r.name = object.name;

@@ -30,8 +30,7 @@ struct RealmState;
 /// What is known of an object that hangs on no tree: enough to erase it, and to link it when its
 /// parent returns.
 struct Orphan {
-  Object header;      ///< identity and tokens; no planes
-  bool whole = true;  ///< false: tokens and extras are left out, the index had no room for them
+  Object header;  ///< identity and tokens; no planes
 };
 
 /// Where an object is on its way to the SSD. Only Records changes it (cachesvc/core/records.h has
@@ -82,6 +81,7 @@ struct Record {
   uint64_t syncs_before = 0;  ///< begun before its file was known: later ones make it durable
   uint32_t pins = 0;
   uint32_t uses = 0;        ///< fetches that it served
+  bool use_untold = false;  ///< of the last one the SSD knows nothing
   bool superseded = false;  ///< a tail whose tokens a longer tail or a block holds too
   /// Supplements and snapshots: blocks to an entry's end; 0: it serves one, or (snapshots) the
   /// place where entries part.
@@ -197,8 +197,8 @@ class ObjectIndex {
   Record* add(RealmState& realm, const Object& object, Charge&& index_charge);
   /// So many more objects are about to be added, and put on the SSD.
   void expect(size_t objects);
-  /// A record that hangs on no tree: it can only be evicted, erased or linked. Without a charge its
-  /// tokens are not kept. Null if there is a record of that name.
+  /// A record that hangs on no tree: it can only be evicted, erased or linked. Null if there is a
+  /// record of that name.
   Record* add_orphan(const Object& object, Charge index_charge);
   /// Gives orphans of this realm whose parent block is `parent` (zero: the root) their place, and
   /// then theirs. Call it when a parent's node or a realm is new.

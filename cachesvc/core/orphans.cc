@@ -28,11 +28,11 @@ class ObjectIndex::OrphanMatch {
   bool may_begin(const Orphan& orphan) {
     auto n = static_cast<uint32_t>(query_.tokens.size());
     if (n == 0) return true;
-    if (orphan.whole && orphan.header.end_token() < n) return false;
+    if (orphan.header.end_token() < n) return false;
     // Up from orphan to orphan, until something decides.
     for (const Orphan* at = &orphan; at;) {
       const Object& o = at->header;
-      if (at->whole && !agrees(o.tokens, o.extras, o.first_token, query_)) return false;
+      if (!agrees(o.tokens, o.extras, o.first_token, query_)) return false;
       if (o.first_token == 0) return true;
       if (RealmState* realm = index_.find_realm({o.ns, o.fingerprint, o.profile})) {
         auto node = realm->node_of.find(o.parent);
@@ -108,7 +108,7 @@ bool ObjectIndex::link_orphan(Record& record, RealmState& realm) {
   const Object& o = record.orphan->header;
   bool ours = realm.realm == Realm{o.ns, o.fingerprint, o.profile};
   bool supplement = o.name.kind == ObjectKind::supplement;
-  if (!ours || !record.orphan->whole || (supplement && o.name.group >= realm.groups.size())) {
+  if (!ours || (supplement && o.name.group >= realm.groups.size())) {
     return false;
   }
   NodeId node = owner_node(realm, o);

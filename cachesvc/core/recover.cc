@@ -45,6 +45,7 @@ Status CacheCore::Impl::open_ssd() {
   ssd_end_ = task([ssd = ssd_] { return true; }, [](bool) {});
   restore_state(recovery);
   adopt_models(recovery);
+  keep_most_recent(recovery.objects);
   index_.expect(recovery.objects.size() + recovery.unread);
   adopt_objects(recovery.objects);
   recovery.objects = {};
@@ -162,24 +163,18 @@ void CacheCore::Impl::adopt_objects(const std::vector<KnownObject>& objects) {
   no_place.done();
 }
 
-uint64_t CacheCore::Impl::index_limit() const {
-  return static_cast<uint64_t>(options_.index_fraction *
-                               static_cast<double>(pool_->budget_bytes()));
-}
-
-// False if it has no place (yet). Then, if it is its `last` chance: without its parent, model,
-// profile or room in the index it serves nothing, but stays on the SSD until that returns or bytes
-// are needed there.
+// False if it has no place (yet). Then, if it is its `last` chance: without its parent, model or
+// profile it serves nothing, but stays on the SSD until that returns or bytes are needed there.
 bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last,
                                    std::vector<Adopted>& linked) {
   const Object& o = known.header;
-  uint64_t bytes = ObjectIndex::index_bytes(o.tokens.size());
-  std::optional<Charge> charge;
-  if (pool_->used_bytes(ChargeKind::index) + bytes <= index_limit()) {
-    charge = pool_->try_charge(ChargeKind::index, bytes);
+  auto charge = pool_->try_charge(ChargeKind::index, ObjectIndex::index_bytes(o.tokens.size()));
+  if (!charge) {
+    if (last) drop_files({o.name});  // RAM has less for the index than its share
+    return last;
   }
   RealmState* realm = recovered_realm(o);
-  Record* r = realm && charge ? index_.add(*realm, o, std::move(*charge)) : nullptr;
+  Record* r = realm ? index_.add(*realm, o, std::move(*charge)) : nullptr;
   if (r) {
     linked.push_back({r, &known});
     r->payload_bytes = known.unpacked_bytes;
@@ -187,8 +182,7 @@ bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last,
     return true;
   }
   if (!last) return false;
-  Charge none;
-  r = index_.add_orphan(o, charge ? std::move(*charge) : std::move(none));
+  r = index_.add_orphan(o, std::move(*charge));
   Rollback no_orphan([&] { records_.remove(*r); });
   r->payload_bytes = known.unpacked_bytes;
   records_.found(*r, known.file_bytes, known.allocated_bytes, known.recency);
@@ -228,21 +222,22 @@ void CacheCore::Impl::read_files() {
   reading_files_ = true;
 }
 
-// Gives what was read its place in the index, or keeps it until there is room: without its tokens
-// it would serve nothing for the rest of the run, and be the first to go. Then the next part.
+// Gives what was read its place in the index, or keeps it until RAM has room; what is over the
+// index's share goes. Then the next part.
 void CacheCore::Impl::place(std::chrono::microseconds pause) noexcept {
   try {
-    if (!room_in_index(unplaced_)) return reconcile_after(kRetryPause);
+    const size_t before = unplaced_.size();
     std::erase_if(unplaced_, [this](const KnownObject& known) {
       const ObjectName& name = known.header.name;
       Record* stored = index_.find(name);  // a client's bytes came first
       if (stored && !stored->on_ssd()) {
         records_.old_file(*stored, known.file_bytes);
       }
-      bool there = stored || lost_meanwhile_.count(name);
-      recovery_.unread -= there;
-      return there;
+      return stored || lost_meanwhile_.count(name);
     });
+    drop_over_share(unplaced_);
+    recovery_.unread -= before - unplaced_.size();
+    if (!room_in_index(unplaced_)) return reconcile_after(kRetryPause);
     adopt_objects(unplaced_);
   } catch (const std::bad_alloc&) {  // those that have their place are known the next time
     return reconcile_after(kRetryPause);
@@ -269,14 +264,12 @@ void CacheCore::Impl::reconcile_after(std::chrono::microseconds pause) noexcept 
   }
 }
 
-// Makes room for these objects, as far as the index may grow. Returns: false if RAM has none now.
+// Makes room for these objects. Returns: false if RAM has none now.
 bool CacheCore::Impl::room_in_index(const std::vector<KnownObject>& objects) {
-  uint64_t limit = index_limit(), used = pool_->used_bytes(ChargeKind::index);
   Room room;
   for (const KnownObject& known : objects) {
     room.index += ObjectIndex::index_bytes(known.header.tokens.size());
   }
-  room.index = std::min(room.index, limit - std::min(limit, used));
   return room.index == 0 || room_now(room);  // given back at once, for adopt_object to take
 }
 

@@ -180,6 +180,7 @@ Room CacheCore::Impl::room_of(const Reservation& r, const std::vector<Need>& nee
 // Refuses what can never fit: more than the budget without staging.
 Status CacheCore::Impl::fits(const Reservation& r, const Room& room) {
   uint64_t most = pool_->budget_bytes() - pool_->staging_limit_bytes();
+  if (room.index > index_limit()) return can_never_fit(room);
   if (room.total() <= most) return {};
   uint64_t tokens = r.query.tokens.size(), block = r.realm->block_tokens();
   uint64_t per_block = std::max<uint64_t>(1, room.total() / std::max<uint64_t>(1, tokens / block));

@@ -31,7 +31,7 @@ bool CacheCore::Impl::account_full(const Room& room) const {
 // waits for this very room to try again, for ever.
 std::shared_ptr<RoomCharges> CacheCore::Impl::try_room(const Room& room) {
   if (pool_->used_bytes() + room.total() > pool_->budget_bytes()) return nullptr;
-  if (account_full(room)) return nullptr;
+  if (account_full(room) || index_full(room.index)) return nullptr;
   auto out = std::make_shared<RoomCharges>();
   struct {
     ChargeKind kind;
@@ -58,7 +58,10 @@ void CacheCore::Impl::evict(Record& record) {
 }
 
 // True if it is gone: no file of it is on the SSD.
-bool CacheCore::Impl::leave_ram(Record& record) { return records_.leave_ram(record); }
+bool CacheCore::Impl::leave_ram(Record& record) {
+  tell_use(record);
+  return records_.leave_ram(record);
+}
 
 // What made room on the SSD, or failed to be written, is not asked for by itself.
 bool CacheCore::Impl::may_spill(const Record& record) {
@@ -74,6 +77,8 @@ std::shared_ptr<RoomCharges> CacheCore::Impl::make_room(const Room& room, bool d
   if (auto charges = try_room(room)) return charges;
   if (account_full(room)) return nullptr;
   const size_t most_objects = most_bytes == UINT64_MAX ? SIZE_MAX : kObjectsAtATime;
+  if (!make_index_room(room.index, dirty_too, most_objects)) return nullptr;
+  if (auto charges = try_room(room)) return charges;
   uint64_t evicted = 0;
   size_t objects = 0;
   while (true) {
@@ -127,6 +132,9 @@ Status CacheCore::Impl::can_never_fit(const Room& room) const {
     return over(room.staging, " bytes in transit, staging limit ", staging);
   if (room.reply > reply_limit()) {
     return over(room.reply, " bytes for a decoded reply, limit ", reply_limit());
+  }
+  if (room.index > index_limit()) {
+    return over(room.index, " bytes of index, its share of RAM is ", index_limit());
   }
   if (room.total() > budget) return over(room.total(), " bytes of RAM, budget ", budget);
   return {};
@@ -189,6 +197,11 @@ void CacheCore::Impl::room_timeout(uint64_t id) {
     waiter.done(charges);
   } else {
     ++count_.busy;
+    if (index_full(waiter.room.index)) {
+      return waiter.done(Status(StatusCode::resource_exhausted,
+                                "the index has its share of RAM, " + std::to_string(index_limit()) +
+                                    " bytes, and nothing in it may go now"));
+    }
     waiter.done(Status(StatusCode::busy, "no RAM for " + std::to_string(waiter.room.total()) +
                                              " bytes now: all of it is pinned, leased or in use"));
   }

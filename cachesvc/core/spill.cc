@@ -221,21 +221,26 @@ void CacheCore::Impl::start_batch() {
   batch->codes = packs_codes();
   std::vector<Record*> keep;
   uint64_t bytes = 0, payload = 0;
+  std::set<const Record*> later;  // a file of the name is to go first; so for what hangs on it
   for (const Record& queued : records_.all(Disk::queued)) {
     const size_t items = batch->items.size();
     if (items == options_.spill_batch_files) break;
     if (items > 0 && payload + queued.payload_bytes > kSpillBatchBytes) break;
     Record* r = index_.find(queued.name);
+    if (!unlinking_.empty() &&
+        (unlinking_.contains(r->name) || later.contains(index_.parent_of(*r)))) {
+      later.insert(r);
+      continue;
+    }
     batch->items.push_back({{r->name, r->serial}, r->ram, {}});
     payload += r->payload_bytes;
     bytes += batch->codes ? r->payload_bytes : exact_bytes(*r->ram);
     keep.push_back(r);
     if (Record* parent = index_.parent_of(*r)) keep.push_back(parent);
   }
+  if (batch->items.empty()) return;  // the end of an unlink goes on
   batch->pins = pin_all(keep);
-  for (size_t i = 0; i < batch->items.size(); ++i) {
-    records_.begin_write(*records_.first(Disk::queued));
-  }
+  for (const SpillItem& item : batch->items) records_.begin_write(*find_pinned(item.which));
   packing_ = batch;
   auto scratch = pool_->try_charge(ChargeKind::spill, bytes);
   if (scratch) batch->scratch = std::move(*scratch);
@@ -519,19 +524,40 @@ void CacheCore::Impl::end_sync() noexcept {
   check_drained();
 }
 
-void CacheCore::Impl::note_touches(const std::vector<Record*>& records) {
-  if (!ssd_) return;
-  for (Record* r : records) {
-    if (r->on_ssd()) touched_.push_back(r->name);
-  }
-  if (touched_.size() >= 1024) flush_touches();
+// Its bytes leave RAM. Recency is advice: without memory, or to a device that hangs, it isn't told.
+void CacheCore::Impl::tell_use(Record& record) noexcept {
+  if (!ssd_ || !record.use_untold || !record.on_ssd() || writes_hang()) return;
+  if (!recency_.take(Clock::now())) return;
+  record.use_untold = false;
+  (void)if_memory([&] {
+    on_ssd(
+        [ssd = ssd_, name = record.name] {
+          ssd->touch({&name, 1});
+          return true;
+        },
+        [](bool) {});
+  });
 }
 
-void CacheCore::Impl::flush_touches() {
-  if (touched_.empty()) return;
-  if (writes_hang()) return touched_.clear();  // only recency: nothing waits for a device for that
+// The most recent ones, in their order.
+void CacheCore::Impl::tell_last_uses() {
+  if (writes_hang()) return;
+  std::vector<std::pair<uint64_t, Record*>> uses;
+  for (Disk state : {Disk::known, Disk::renamed, Disk::durable}) {
+    for (const Record& r : records_.all(state)) {
+      if (r.use_untold) uses.emplace_back(index_.ssd().recency(r.key), index_.find(r.name));
+    }
+  }
+  std::sort(uses.begin(), uses.end());
+  if (uses.size() > Recency::kRowsAtEnd) uses.erase(uses.begin(), uses.end() - Recency::kRowsAtEnd);
+  std::vector<ObjectName> names;
+  for (auto& [recency, record] : uses) {
+    record->use_untold = false;
+    names.push_back(record->name);
+  }
+  if (names.empty()) return;
   on_ssd(
-      [ssd = ssd_, names = std::exchange(touched_, {})] {
+      [ssd = ssd_, names = std::move(names)] {
         ssd->touch(names);
         return true;
       },

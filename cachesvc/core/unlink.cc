@@ -11,11 +11,28 @@ namespace kv {
 Status CacheCore::Impl::Unlinks::run(SsdTier& ssd) {
   Status first;
   for (auto part = parts.begin(); part != parts.end();) {
-    Status status = part->empty() ? Status() : ssd.erase(*part).status();
-    part = status.ok() ? parts.erase(part) : std::next(part);
+    auto next = std::next(part);
+    Status status = part->empty() ? Status() : ssd.erase(*part, behind).status();
+    if (status.ok()) gone.splice(gone.end(), parts, part);
+    part = next;
     if (first.ok()) first = std::move(status);
   }
   return first;
+}
+
+// What waits for the names goes on.
+void CacheCore::Impl::unlinked(Unlinks& files) noexcept {
+  if (files.behind) {
+    for (const Parts* all : {&files.parts, &files.gone}) {
+      for (const auto& part : *all) {
+        for (const ObjectName& name : part) {
+          if (auto it = unlinking_.find(name); it != unlinking_.end()) unlinking_.erase(it);
+        }
+      }
+    }
+    spill_wake_->ask();
+  }
+  left_files_.splice(left_files_.end(), files.parts);
 }
 
 // What was stored anew is left no longer: its record tells of its file, or a write is under way.

@@ -16,6 +16,7 @@ constexpr std::array<LineKind, kEventKinds> kEvents = {{
     {"ssd_read_failed", level::warn, "ssd: a read failed", "reads"},
     {"ssd_full", level::warn, "ssd: full", "times"},
     {"ssd_evicted", level::info, "ssd: evicted to make room", "objects"},
+    {"index_full", level::warn, "index: full, the least recently used left both tiers", "objects"},
     {"ssd_quarantined", level::warn, "ssd: quarantined", "files"},
     {"ram_damaged", level::warn, "ram: dropped what is not as it was stored", "objects"},
     {"erase_failed", level::warn, "ssd: an erase is not complete", "times"},

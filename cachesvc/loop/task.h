@@ -1,5 +1,5 @@
 // WorkerTask: a job for a worker, and what follows on the loop; all its memory is taken before it
-// begins. SerialQueue: such tasks one after another.
+// begins.
 //
 // Without memory (std::bad_alloc) a process ends by being dropped: a job that finds none has no
 // result, or the status `busy` where its result can say so; without a result, what should follow
@@ -70,9 +70,10 @@ class WorkerTask : public std::enable_shared_from_this<WorkerTask> {
   virtual void conclude() = 0;
 
  private:
-  friend class SerialQueue;
+  friend class Lane;
   boost::asio::any_io_executor loop_;
-  std::shared_ptr<WorkerTask> next_;  // in a SerialQueue
+  std::shared_ptr<WorkerTask> next_;  // in a Lane
+  uint64_t after_ = 0;                // its fence: front tasks that have begun
   PostMemory memory_;
 };
 
@@ -108,50 +109,6 @@ class TaskOf final : public WorkerTask {
   std::optional<Job> job_;
   std::optional<Then> then_;
   std::optional<Out> out_;
-};
-
-class SerialQueue : public std::enable_shared_from_this<SerialQueue> {
- public:
-  explicit SerialQueue(boost::asio::any_io_executor workers) : workers_(std::move(workers)) {}
-  ~SerialQueue() {
-    while (first_) first_ = std::move(first_->next_);  // one by one, not each within the last
-  }
-  SerialQueue(const SerialQueue&) = delete;  // handlers lie in it
-  SerialQueue& operator=(const SerialQueue&) = delete;
-  /// Behind all others.
-  void submit(std::shared_ptr<WorkerTask> task) noexcept {
-    std::lock_guard lock(mutex_);
-    WorkerTask* last = task.get();
-    (last_ ? last_->next_ : first_) = std::move(task);
-    last_ = last;
-    if (!std::exchange(running_, true)) go_on();
-  }
-
- private:
-  void go_on() noexcept {
-    post_surely(workers_, memory_, [self = shared_from_this()] { self->run_next(); });
-  }
-  void run_next() noexcept {
-    std::shared_ptr<WorkerTask> task;
-    {
-      std::lock_guard lock(mutex_);
-      task = std::move(first_);
-      first_ = std::move(task->next_);
-      if (!first_) last_ = nullptr;
-    }
-    task->run();
-    task.reset();
-    std::lock_guard lock(mutex_);
-    if (first_) return go_on();
-    running_ = false;
-  }
-
-  boost::asio::any_io_executor workers_;
-  std::mutex mutex_;  // guards what follows
-  std::shared_ptr<WorkerTask> first_;
-  WorkerTask* last_ = nullptr;
-  bool running_ = false;
-  PostMemory memory_;
 };
 
 }  // namespace kv
