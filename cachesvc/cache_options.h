@@ -87,8 +87,9 @@ struct CacheOptions {
   // Work
   uint32_t workers = 2;
   uint32_t max_sessions = 1024;
-  uint32_t max_models = 256;        ///< (namespace, model) pairs that are open or stored of
-  uint32_t max_reservations = 256;  ///< of all sessions
+  uint32_t max_models = 256;            ///< (namespace, model) pairs that are open or stored of
+  uint32_t max_reservations = 256;      ///< of all sessions
+  uint64_t max_put_bytes = UINT64_MAX;  ///< of one object, as its front end takes it in
   uint32_t max_waiting_calls =
       4096;  ///< calls that wait for room or for a promotion; more get busy
   Milliseconds reservation_timeout{120'000};  ///< without a put, commit or abort

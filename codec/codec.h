@@ -62,6 +62,8 @@ class Codec {
   /// All rows exact in the side's raw dtype, nothing coded: for tails. Takes and refuses what
   /// encode does, and refuses code runs.
   Result<Plane> raw(const Plane& rows) const;
+  /// As raw(), whatever the values are: one that the raw dtype cannot hold becomes infinite.
+  Result<Plane> raw_of_any(const Plane& rows) const;
 
   /// Rows [first_row, end_row) (absolute) as (rows, heads, dim) of `out`, token-major, into `dst`,
   /// which has exactly that size. f16 results are clamped to its finite range.

@@ -107,6 +107,10 @@ class PlaneEncoder {
     return std::move(out_);
   }
   bool overflow() const { return overflow_; }
+  PlaneEncoder& take_any_value() {
+    any_value_ = true;
+    return *this;
+  }
 
  private:
   // Row `r` of an exact input run as floats in row_.
@@ -149,7 +153,7 @@ class PlaneEncoder {
     out += piece.out_first * row_bytes;
     for (uint32_t r = 0; r < piece.rows; ++r, out += row_bytes) {
       load_row(piece, r);
-      for (size_t i = 0; i < width_; ++i) {
+      for (size_t i = 0; i < width_ && !any_value_; ++i) {
         if (std::fabs(row_[i]) < overflow) continue;
         return bad_value(piece, r, i,
                          std::isfinite(row_[i])
@@ -216,6 +220,7 @@ class PlaneEncoder {
   Plane out_;
   std::vector<uint8_t> bytes_;
   bool overflow_ = false;
+  bool any_value_ = false;  // of exact rows
 };
 
 constexpr uint64_t kNever = UINT64_MAX;
@@ -237,6 +242,14 @@ Result<Plane> Codec::raw(const Plane& rows) const {
   KV_RETURN_IF_ERROR(check_shape(rows));
   if (rows.bits != 0) return invalid_argument(where(rows) + "code runs can't be made exact");
   return PlaneEncoder(*kernels_, *side(rows.layer, rows.part, rows.side), rows)
+      .run(lay_out(rows, kNever));
+}
+
+Result<Plane> Codec::raw_of_any(const Plane& rows) const {
+  KV_RETURN_IF_ERROR(check_shape(rows));
+  if (rows.bits != 0) return invalid_argument(where(rows) + "code runs can't be made exact");
+  return PlaneEncoder(*kernels_, *side(rows.layer, rows.part, rows.side), rows)
+      .take_any_value()
       .run(lay_out(rows, kNever));
 }
 

@@ -194,6 +194,99 @@ TEST(Input, NotFiniteIsRefusedOrKeptAsGivenBySettingAndCounted) {
   }
 }
 
+// The same rows as f32, with a NaN in the first of each.
+PutRequest as_f32_with_nan(PutRequest put) {
+  for (Plane& p : put.object.planes) {
+    p = as_f32(std::move(p));
+    std::vector<uint8_t> bytes(p.bytes.span().begin(), p.bytes.span().end());
+    const float nan = std::nanf("");
+    std::memcpy(&bytes[12], &nan, sizeof nan);
+    p.bytes = Bytes::adopt(std::move(bytes));
+  }
+  return put;
+}
+
+TEST(Input, NotFiniteInF32IsRefusedOrKeptInTheStoredDtypeAndCounted) {
+  std::mt19937 rng(3);
+  auto tokens = random_tokens(rng, 40);
+  for (Nonfinite policy : {Nonfinite::refuse, Nonfinite::raw}) {
+    CacheOptions options = small_options();
+    options.nonfinite = policy;
+    auto cache = open_cache(options);
+    ModelSpec model = plain_model(1);
+    auto b = Bench::open(*cache, model, make_profile(model, 4));
+    auto reserved = b.reserve(tokens);
+    ASSERT_TRUE(reserved.ok());
+    for (const Need& need : reserved->needs) {
+      PutRequest put = as_f32_with_nan(make_put(model, 16, tokens, need, reserved->reservation));
+      Status status = b.client.put(std::move(put), soon());
+      if (policy == Nonfinite::refuse) {
+        expect_refused(status, {"layer 0", "not finite"});
+      } else {
+        ASSERT_TRUE(status.ok()) << status.to_string();
+      }
+    }
+    EXPECT_GE(b.stat("nonfinite_planes"), reserved->needs.size());
+    if (policy == Nonfinite::refuse) continue;
+    ASSERT_TRUE(b.client.commit(reserved->reservation, Durability::accepted, soon()).ok());
+    auto hit = b.fetch(plus_one(tokens));
+    ASSERT_EQ(hit->tokens, 40u) << hit->reason;
+    for (const auto& o : hit->lease.prefix().objects) {
+      for (const Plane& p : o.object->planes) {
+        ASSERT_EQ(p.dtype, DType::f16);
+        uint16_t half;
+        std::memcpy(&half, p.bytes.data() + 6, 2);
+        EXPECT_TRUE(std::isnan(half_to_float(half)));
+      }
+    }
+  }
+}
+
+TEST(Input, AModelWhoseBlockCanNeverBePutIsRefusedAtOpen) {
+  CacheOptions options = small_options();
+  options.max_put_bytes = 100 << 10;
+  auto cache = open_cache(options);
+  OpenRequest request;
+  request.model = plain_model(40);  // 256 bytes a token and layer in f16: 160 KiB a block
+  expect_refused(cache->open(request, soon()).status(),
+                 {"test-7", "block of 16 tokens has 163840 bytes", "102400"});
+  request.model = plain_model(24, 8);
+  EXPECT_TRUE(cache->open(request, soon()).ok());
+  options.max_put_bytes = UINT64_MAX;
+  options.ram_budget_bytes = 1 << 20;
+  auto small = open_cache(options);
+  request.model = model_of({LayerSpec{{full_part(64, 256)}}}, 9);
+  expect_refused(small->open(request, soon()).status(), {"block of 16 tokens has 1048576 bytes"});
+}
+
+TEST(Input, AHandleOfAProfileThatWasReplacedSaysWhy) {
+  auto cache = open_cache(small_options());
+  ModelSpec model = plain_model(1);
+  auto b = Bench::open(*cache, model, make_profile(model, 4));
+  std::mt19937 rng(4);
+  auto tokens = random_tokens(rng, 40);
+  ASSERT_TRUE(b.store(tokens).ok());
+  OpenRequest request;
+  request.model = model;
+  request.profile = make_profile(model, 8);
+  request.replace = true;
+  auto other = cache->connect("test");
+  ASSERT_TRUE(other.ok());
+  ASSERT_TRUE((*other)->open(request, soon()).ok());
+  auto hit = b.fetch(plus_one(tokens));
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->tokens, 0u);
+  EXPECT_NE(hit->reason.find("profile"), std::string::npos) << hit->reason;
+}
+
+TEST(Input, NothingSpilledIsNoWritePercent) {
+  TempDir dir;
+  auto cache = open_cache(small_options(dir.store()));
+  auto b = Bench::open(*cache, plain_model(1));
+  EXPECT_GT(b.stat("ssd_written_bytes"), 0u) << "the model's records";
+  EXPECT_EQ(b.stat("ssd_write_percent"), 0u);
+}
+
 TEST(Input, MediaAdapterAndTenantArePartOfTheIdentity) {
   TempDir dir;
   auto cache = open_cache(small_options(dir.store()), "tenant-a");

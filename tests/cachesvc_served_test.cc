@@ -107,20 +107,6 @@ std::vector<ServedCase> every_case() {
   return cases;
 }
 
-// The same values as f32, which any part takes.
-Plane as_f32(Plane plane) {
-  std::vector<float> values(plane.bytes.size() / 2);
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint16_t half;
-    std::memcpy(&half, plane.bytes.data() + 2 * i, 2);
-    values[i] = half_to_float(half);
-  }
-  auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
-  plane.bytes = Bytes::copy_of({bytes, values.size() * sizeof(float)});
-  plane.dtype = DType::f32;
-  return plane;
-}
-
 using PlaneKey = std::tuple<uint16_t, uint16_t, Side, uint32_t>;
 PlaneKey key_of(const Plane& p) { return {p.layer, p.part, p.side, p.first_row}; }
 

@@ -11,6 +11,7 @@
 
 #include "cachesvc/tiered_cache.h"
 #include "codec/codec.h"
+#include "codec/float16.h"
 #include "index/restorable.h"
 
 namespace kv {
@@ -225,6 +226,20 @@ inline PutRequest make_put(const ModelSpec& model, uint32_t block_tokens,
                            const std::vector<Token>& tokens, const Need& need,
                            uint64_t reservation) {
   return make_put(model, block_tokens, tokens, prefix_hashes(tokens), need, reservation);
+}
+
+/// The same f16 values as f32, which any part takes.
+inline Plane as_f32(Plane plane) {
+  std::vector<float> values(plane.bytes.size() / 2);
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint16_t half;
+    std::memcpy(&half, plane.bytes.data() + 2 * i, 2);
+    values[i] = half_to_float(half);
+  }
+  auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+  plane.bytes = Bytes::copy_of({bytes, values.size() * sizeof(float)});
+  plane.dtype = DType::f32;
+  return plane;
 }
 
 /// A client with one model open, and the checks.

@@ -367,10 +367,11 @@ TEST(Tiered, NotFiniteIsRefused) {
   }
 }
 
-TEST(Tiered, RowsCopiedFromABlockDoNotTravel) {
+// The rows that do travel come as they are stored, or as f32.
+void expect_rows_copied(uint8_t bits, bool f32) {
   auto cache = open_cache(small_options());
   ModelSpec model = plain_model();
-  auto b = Bench::open(*cache, model, make_profile(model, 4));
+  auto b = Bench::open(*cache, model, make_profile(model, bits));
   std::mt19937 rng(12);
   auto one = random_tokens(rng, 48);
   auto two = first(one, 40);  // diverges in the middle of block 2
@@ -385,6 +386,9 @@ TEST(Tiered, RowsCopiedFromABlockDoNotTravel) {
   ASSERT_EQ(reserved->needs.size(), 1u);
   PutRequest put = make_put(model, 16, two, reserved->needs[0], reserved->reservation);
   for (Plane& p : put.object.planes) p = *slice_rows(p, 40, 48);
+  for (Plane& p : put.object.planes) {
+    if (f32) p = as_f32(p);
+  }
   put.copies = {{source, 32, 40}};
   Status s = b.client.put(std::move(put), soon());
   ASSERT_TRUE(s.ok()) << s.to_string();
@@ -393,6 +397,12 @@ TEST(Tiered, RowsCopiedFromABlockDoNotTravel) {
   ASSERT_TRUE(served.ok());
   ASSERT_EQ(served->tokens, 48u);
   b.expect_serves(two, *served);
+}
+
+TEST(Tiered, RowsCopiedFromABlockDoNotTravel) {
+  for (uint8_t bits : {0, 4}) {
+    for (bool f32 : {false, true}) expect_rows_copied(bits, f32);
+  }
 }
 
 TEST(Tiered, EraseByPrefixAndModel) {

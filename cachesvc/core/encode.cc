@@ -134,8 +134,31 @@ Status check_size(const Plane& p) {
                           ", given " + std::to_string(p.bytes.size()));
 }
 
+// True if nothing is wrong with an exact plane but a value that isn't finite.
+bool only_not_finite(const Plane& p, const Codec& codec) {
+  bool exact = std::all_of(p.runs.begin(), p.runs.end(),
+                           [](const RowRun& r) { return r.form == RunForm::exact; });
+  return exact && codec.check_shape(p).ok() &&
+         !finite_values(p.bytes.data(), p.bytes.size() / dtype_bytes(p.dtype), p.dtype);
+}
+
+// `made`, unless only values that aren't finite stood in its way: counted, and kept if the service
+// is set so.
+Result<Plane> or_as_given(EncodeWork& w, const Plane& plane, Result<Plane> made) {
+  if (made.ok() || !only_not_finite(plane, *w.codec)) return made;
+  w.nonfinite.fetch_add(1);
+  return w.keep_nonfinite ? w.codec->raw_of_any(plane) : std::move(made);
+}
+
+// Given rows that others are copied in front of, in the form of those.
+Result<Plane> beside_copies(EncodeWork& w, const Plane& given) {
+  const SideCoding* side = w.codec->side(given.layer, given.part, given.side);
+  if (given.bits != 0 || !side || given.dtype == side->raw_dtype) return given;
+  return or_as_given(w, given, w.encode ? w.codec->encode(given) : w.codec->raw(given));
+}
+
 // The copied rows and the given ones as one plane.
-Result<Plane> with_copies(const EncodeWork& w, const EncodeWork::Slot& slot) {
+Result<Plane> with_copies(EncodeWork& w, const EncodeWork::Slot& slot) {
   if (slot.given) KV_RETURN_IF_ERROR(check_size(*slot.given));
   if (w.copies.empty()) return *slot.given;
   const PartSpec& spec = w.codec->model().layers[slot.layer].parts[slot.part];
@@ -153,7 +176,10 @@ Result<Plane> with_copies(const EncodeWork& w, const EncodeWork::Slot& slot) {
     KV_ASSIGN_OR_RETURN(Plane piece, slice_rows(*source, first, end));
     pieces.push_back(std::move(piece));
   }
-  if (slot.given && slot.given->rows() > 0) pieces.push_back(*slot.given);
+  if (slot.given && slot.given->rows() > 0) {
+    KV_ASSIGN_OR_RETURN(Plane given, beside_copies(w, *slot.given));
+    pieces.push_back(std::move(given));
+  }
   auto joined = join_rows(pieces);
   if (!joined.ok()) {
     return invalid_argument(where(slot.layer, slot.part, slot.side) + joined.status().message());
@@ -171,15 +197,6 @@ bool fell_back(const Plane& p, const Codec& codec) {
     if (run.form == RunForm::exact && row > codec.profile().exact_tokens) return true;
   }
   return false;
-}
-
-// True if nothing is wrong with an exact plane of the stored dtype but a value that isn't finite.
-bool only_not_finite(const Plane& p, const Codec& codec) {
-  const SideCoding* side = codec.side(p.layer, p.part, p.side);
-  bool exact = std::all_of(p.runs.begin(), p.runs.end(),
-                           [](const RowRun& r) { return r.form == RunForm::exact; });
-  return side && exact && p.dtype == side->raw_dtype && codec.check_shape(p).ok() &&
-         !finite_values(p.bytes.data(), p.bytes.size() / dtype_bytes(p.dtype), p.dtype);
 }
 
 // Complete blocks in the profile's codes, tails exact in the raw dtype.
@@ -210,11 +227,7 @@ Result<Plane> finished_plane(EncodeWork& w, const EncodeWork::Slot& slot) {
       KV_ASSIGN_OR_RETURN(plane, slice_rows(plane, w.keep.first, w.keep.end));
     }
   }
-  auto stored = stored_form(w, plane);
-  if (stored.ok() || !only_not_finite(plane, *w.codec)) return stored;
-  w.nonfinite.fetch_add(1);
-  if (!w.keep_nonfinite) return stored;
-  return plane;
+  return or_as_given(w, plane, stored_form(w, plane));
 }
 
 // What was copied from RAM was right, if it still is.

@@ -19,6 +19,7 @@ struct CacheCore::Impl::FetchCall {
   bool verified = false;             ///< what was due is
   uint64_t window_bytes = 0;         ///< of file and unpacked bytes while the hit is read
   std::string limit_reason;
+  Id opened;                      ///< the profile that the caller knows
   std::set<ObjectName> promoted;  ///< were not in RAM when the call came
   uint64_t ssd_tokens = 0;        ///< of the hit: those of promoted blocks and tails
   uint32_t rounds = 0;
@@ -124,6 +125,7 @@ void CacheCore::Impl::fetch(uint64_t session, FetchRequest request, Deadline dea
   auto f = std::make_shared<FetchCall>();
   f->call = call;
   f->realm = (*state)->realm;
+  f->opened = sessions_.at(session).profiles[request.model - 1];
   f->request = std::move(request);
   f->fit_now = !f->request.wait;
   f->deadline = deadline;
@@ -398,6 +400,10 @@ void CacheCore::Impl::fetch_reply(std::shared_ptr<FetchCall> f, const Hit& hit) 
   reply.form = hit.plan.form;
   bool limited = !f->limit_reason.empty() && (f->max_tokens < UINT32_MAX || f->ram_only);
   reply.reason = limited ? f->limit_reason : shortfall_of(*f->realm, hit);
+  if (reply.tokens == 0 && f->opened != f->realm->realm.profile) {
+    reply.reason = "profile " + f->opened.hex() + " was replaced by " +
+                   f->realm->realm.profile.hex() + " since the model was opened";
+  }
   Prefix prefix;
   prefix.tokens = reply.tokens;
   std::vector<Record*> used;

@@ -19,6 +19,7 @@ struct CacheCore::Impl::OpenPlan {
   bool records_durable = false;            ///< of the profile in force
   uint64_t serial = 0;
   uint64_t bytes = 0, making_bytes = 0;  ///< that it takes in memory, and beside while it is made
+  uint64_t most_put_bytes = 0;
   // Made on the way.
   std::shared_ptr<const CodedModel> coded;
   Charge making;  ///< what else it takes until its records are written
@@ -68,6 +69,22 @@ std::shared_ptr<const Profile> resting_profile(SsdTier& ssd, const Id& id, const
 
 }  // namespace
 
+// A block in the least bytes that a client may put it in: its codes, or exact rows if those are
+// fewer. One that no put can bring would fail each store of the model.
+Status check_block_bytes(const ModelSpec& spec, const Profile& profile, uint64_t most) {
+  const uint32_t block = profile.block_tokens;
+  Need need;
+  need.first_row = (profile.exact_tokens + block - 1) / block * block;
+  need.end_row = need.first_row + block;
+  const uint64_t bytes = need_bytes(spec, profile, {}, need);
+  if (bytes <= most) return {};
+  return invalid_argument("model " + spec.name + ": a block of " + std::to_string(block) +
+                          " tokens has " + std::to_string(bytes) + " bytes, a put may have " +
+                          std::to_string(most) +
+                          " (server.max_put, and RAM's staging share): expected fewer tokens a "
+                          "block (codec.block_tokens)");
+}
+
 // What a worker makes of a plan.
 struct CacheCore::Impl::OpenMade {
   std::shared_ptr<CodedModel> coded;
@@ -100,6 +117,7 @@ Result<CacheCore::Impl::OpenMade> CacheCore::Impl::make_open(const OpenPlan& pla
   }
   KV_RETURN_IF_ERROR(validate(spec, profile->block_tokens));
   KV_RETURN_IF_ERROR(validate(*profile, spec));
+  KV_RETURN_IF_ERROR(check_block_bytes(spec, *profile, plan.most_put_bytes));
   KV_ASSIGN_OR_RETURN(made.coded, make_coded_model(spec, *profile, charge));
   made.making = std::move(charge);
   return made;
@@ -171,6 +189,7 @@ Result<CacheCore::Impl::OpenPlan> CacheCore::Impl::plan_open(const std::string& 
   plan.bytes = coded_model_bytes(*plan.spec, plan.profile.get());
   if (plan.resting) plan.bytes += plan.resting->coded_bytes;
   plan.making_bytes = encoding_bytes(plan.profile.get());
+  plan.most_put_bytes = std::min(options_.max_put_bytes, pool_->staging_limit_bytes());
   return plan;
 }
 
@@ -180,6 +199,8 @@ OpenReply CacheCore::Impl::open_reply(SessionState& session,
   auto at = std::find(models.begin(), models.end(), model);
   auto handle = static_cast<uint32_t>(at - models.begin()) + 1;
   if (at == models.end()) models.push_back(model);
+  session.profiles.resize(models.size());
+  session.profiles[handle - 1] = model->realm->realm.profile;
   return {handle, model->realm->realm, model->realm->profile, model->coded->reports};
 }
 

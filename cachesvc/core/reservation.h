@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 struct SessionState {
   std::string ns;
   std::vector<std::shared_ptr<ModelState>> models;  ///< handle - 1
+  std::vector<Id> profiles;                         ///< handle - 1: those of the last open
   std::set<uint64_t> reservations;
 };
 

@@ -45,8 +45,8 @@ StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
   add("ssd_catalog_written_bytes", ssd.catalog_bytes_written);
   add("ssd_written_day_bytes", budget_.spent_in_day(Clock::now()));
   // Physical bytes over those of the objects as they lie in RAM.
-  add("ssd_write_percent",
-      100 * ssd.device_bytes_written / std::max<uint64_t>(1, count_.spill_raw_bytes));
+  const uint64_t raw = count_.spill_raw_bytes;  // 0: nothing was spilled yet
+  add("ssd_write_percent", raw == 0 ? 0 : 100 * ssd.device_bytes_written / raw);
   add("ssd_hangs", reads_hang() || writes_hang());
   add("reservations", reservations_.size());
   add("sessions", sessions_.size());

@@ -142,6 +142,7 @@ int serve(const Config& config, int ready_fd) {
   boost::asio::io_context io(1);
   Workers workers(config.cache.workers), disk(config.cache.disk_threads);
   CacheOptions options = config.cache;
+  options.max_put_bytes = config.server.max_put_bytes;
   options.on_recovered = log_recovery;
   EventLog events;
   options.on_event = [&events](const CacheEvent& e) { events.on(e, Clock::now()); };
