@@ -90,8 +90,10 @@ class Walk {
           disk_.fail_writes(rng_() % 4);
           break;
         default:
+          erase_entry(b, tokens);
           break;
       }
+      client.core->check_invariants();
     }
     if (rng_() % 2 == 0) check(b);  // else it is killed, and another process is asked
     client.core.reset();
@@ -126,6 +128,15 @@ class Walk {
       return s.size() >= begins.size() && std::equal(begins.begin(), begins.end(), s.begin());
     });
   }
+  // Goes whole or not at all; entries that begin with it, or that it begins with, stay.
+  void erase_entry(Bench& b, const Sequence& tokens) {
+    auto erased = b.client.erase_entry(b.opened.model, {tokens, {}}, soon());
+    bool other = !erased.ok() && erased.status().code() != StatusCode::io_error;
+    ASSERT_FALSE(other) << erased.status().to_string();
+    std::erase_if(acked_, [&](const Sequence& s) {
+      return s.size() <= tokens.size() && std::equal(s.begin(), s.end(), tokens.begin());
+    });
+  }
   void check_all() {
     Stepped client(options_);
     auto b = Bench::open(client, model_);
@@ -153,6 +164,85 @@ TEST(AckProperty, WhatWasAckedIsServedAfterAKill) {
   for (int i = 0, n = soaked(6); i < n; ++i) {
     SCOPED_TRACE("seed " + std::to_string(i));
     Walk(static_cast<uint32_t>(i)).run();
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// Two tenants, an index that is always full, an SSD nearly so; what one erases is its own, and a
+// restart serves what was served before it.
+class FullIndexWalk {
+ public:
+  explicit FullIndexWalk(uint32_t seed) : rng_(seed) {
+    options_ = small_options(dir_.store());
+    options_.ram_budget_bytes = 2u << 20;
+    options_.index_fraction = 0.03;
+    options_.room_wait = Milliseconds(20);
+    if (seed % 2 == 0) options_.ssd_limit_bytes = kMinLimitBytes;
+  }
+  void run() {
+    for (int life = 0; life < 4 && !::testing::Test::HasFatalFailure(); ++life) live();
+  }
+
+ private:
+  using Served = std::set<std::pair<int, Sequence>>;
+  Bench bench(Stepped& client, int tenant) {
+    client.session = *client.core->connect("tenant " + std::to_string(tenant));
+    return Bench::open(client, model_);
+  }
+  Served served(Stepped& client) {
+    Served out;
+    for (int tenant : {0, 1}) {
+      Bench b = bench(client, tenant);
+      for (const Sequence& tokens : stored_) {
+        auto hit = client.lookup(b.opened.model, {plus_one(tokens), {}}, soon());
+        if (hit.ok() && hit->tokens == tokens.size()) out.insert({tenant, tokens});
+      }
+    }
+    return out;
+  }
+  void live() {
+    Stepped client(options_);
+    EXPECT_TRUE(before_ == served(client)) << "after the restart";
+    for (int step = 0; step < 120 && !::testing::Test::HasFatalFailure(); ++step) {
+      Bench b = bench(client, static_cast<int>(rng_() % 2));
+      auto tokens = random_tokens(rng_, 1 + rng_() % 5);
+      if (rng_() % 8 == 0 && !stored_.empty()) {
+        auto one = rng_() % 2 ? stored_[rng_() % stored_.size()] : tokens;  // or of nothing stored
+        one.resize(1 + rng_() % one.size());
+        ASSERT_TRUE(client.erase(b.opened.model, {one, {}}, soon()).ok());
+      } else {
+        stored_.push_back(tokens);
+        ASSERT_TRUE(b.store(tokens, Durability::spilled).ok());
+      }
+      client.core->check_invariants();
+    }
+    client.run();
+    before_ = served(client);
+    expect_own_erases_only(client);
+    before_ = served(client);
+  }
+  // One tenant erases all; the other has what it had.
+  void expect_own_erases_only(Stepped& client) {
+    if (rng_() % 2 == 0) return;
+    const int tenant = static_cast<int>(rng_() % 2);
+    Bench b = bench(client, tenant);
+    ASSERT_TRUE(client.erase(b.opened.model, {}, soon()).ok());
+    std::erase_if(before_, [&](const auto& entry) { return entry.first == tenant; });
+    EXPECT_TRUE(before_ == served(client)) << "after tenant " << tenant << " erased all";
+  }
+
+  std::mt19937 rng_;
+  TempDir dir_;
+  CacheOptions options_;
+  ModelSpec model_ = plain_model(1);
+  std::vector<Sequence> stored_;
+  Served before_;
+};
+
+TEST(AckProperty, AtAFullIndexARestartServesWhatWasServedAndErasesTakeTheirOwn) {
+  for (int i = 0, n = soaked(4); i < n; ++i) {
+    SCOPED_TRACE("seed " + std::to_string(i));
+    FullIndexWalk(static_cast<uint32_t>(i)).run();
     if (::testing::Test::HasFailure()) return;
   }
 }

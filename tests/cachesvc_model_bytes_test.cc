@@ -28,7 +28,7 @@ ModelSpec hostile_model(uint32_t layers, uint32_t parts, uint8_t fingerprint = 9
 
 // As calibrated: means and gains of every key channel, 8 bytes a channel.
 std::shared_ptr<const Profile> calibrated(const ModelSpec& model, float mean) {
-  Profile p = *make_profile(model, 4, 64);
+  Profile p = *make_profile(model, 4);
   for (size_t l = 0; l < p.parts.size(); ++l) {
     for (size_t i = 0; i < p.parts[l].size(); ++i) {
       const PartSpec& part = model.layers[l].parts[i];

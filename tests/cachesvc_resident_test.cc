@@ -127,12 +127,12 @@ class Resident : public ServerTest {
       model.fingerprint.bytes[1] = static_cast<uint8_t>(i);
       uint32_t number = 0;
       for (auto& layer : model.layers) {
-        layer.parts.assign(i % 2 ? kMaxPartsPerLayer : 1, full_part(i % 2 ? 1 : 4, 64));
+        layer.parts.assign(i % 2 ? kMaxPartsPerLayer : 1, i % 2 ? full_part(1, 32) : full_part(4, 64));
         for (PartSpec& part : layer.parts) part.window = ++number;
       }
       Profile profile = *make_profile(model, 4);
       for (auto& layer : profile.parts) {
-        for (PartCoding& part : layer) part.key_mean.assign(i % 2 ? 64 : 256, float(i));
+        for (PartCoding& part : layer) part.key_mean.assign(i % 2 ? 32 : 256, float(i));
       }
       OpenRequest open;
       open.model = model;

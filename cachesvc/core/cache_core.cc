@@ -368,6 +368,7 @@ void CacheCore::allocate_staging(uint64_t session, uint64_t bytes, StagingFor wh
 void CacheCore::drain(Deadline deadline, Done<Status> done) {
   (void)if_memory([&] { impl_->drain(deadline, std::move(done)); });
 }
+void CacheCore::check_invariants() const { impl_->check_invariants(); }
 const std::shared_ptr<RamPool>& CacheCore::pool() const { return impl_->pool_; }
 const CacheOptions& CacheCore::options() const { return impl_->options_; }
 

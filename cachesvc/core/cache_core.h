@@ -145,6 +145,9 @@ class CacheCore {
   /// io_error with what is left; the state on disk is valid in any case.
   void drain(Deadline deadline, Done<Status> done);
 
+  /// Ends the process if what the core keeps disagrees with itself. For tests: its cost grows with
+  /// all that is stored.
+  void check_invariants() const;
   const std::shared_ptr<RamPool>& pool() const;
   const CacheOptions& options() const;
 

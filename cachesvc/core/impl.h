@@ -45,6 +45,7 @@ class CacheCore::Impl : public std::enable_shared_from_this<CacheCore::Impl> {
   void start();
   void close() noexcept;
   bool closed() const { return closed_; }
+  void check_invariants() const;
 
   // start (_recover, _warm)
   Status open_ssd();

@@ -22,6 +22,12 @@ bool CacheCore::Impl::index_full(uint64_t bytes) const {
   return bytes > 0 && pool_->used_bytes(ChargeKind::index) + bytes > index_limit();
 }
 
+void CacheCore::Impl::check_invariants() const {
+  records_.check_invariants();
+  KV_CHECK(pool_->used_bytes(ChargeKind::index) <= index_limit());
+  KV_CHECK(pool_->used_bytes() <= pool_->budget_bytes());
+}
+
 // The SSD's least recently used leaf that nothing in RAM hangs on. Without an SSD, or where nothing
 // can be saved there (`dirty_too`), RAM's. Null: none may go.
 Record* CacheCore::Impl::index_victim(bool dirty_too) {

@@ -10,7 +10,8 @@ export KV_SEEDS="1-$((26 * KV_SOAK))"
 echo "soak: KV_SOAK=$KV_SOAK"
 for chosen in 'storage_test *PowerCut.*' 'storage_test Damage.*:RandomDamage.*' \
     'storage_test *Kills.*' 'storage_test *Faults.*:RealDisk.*' \
-    'cachesvc_test Property.*' 'cachesvc_test KillTest.*'; do
+    'cachesvc_test Property.*' 'cachesvc_test AckProperty.*' 'cachesvc_test Resident.*' \
+    'cachesvc_test KillTest.*'; do
   echo "$chosen" | grep -qe "$filter" || continue
   echo "== $chosen" && chosen_any=1
   "$bin/${chosen% *}" --gtest_brief=1 --gtest_filter="${chosen#* }" || failed=1
