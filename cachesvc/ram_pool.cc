@@ -177,7 +177,13 @@ void RamPool::trim() {
   trim_heap();
 }
 
-void RamPool::trim_heap() { (void)::malloc_trim(0); }
+// One at a time: where another allocator stands in for glibc's (ThreadSanitizer), two first calls
+// would race to set that up.
+void RamPool::trim_heap() {
+  static std::mutex one_at_a_time;
+  std::lock_guard lock(one_at_a_time);
+  (void)::malloc_trim(0);
+}
 
 uint64_t RamPool::recycled_bytes() const { return slabs_->bytes(); }
 

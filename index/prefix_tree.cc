@@ -5,7 +5,6 @@
 #include "index/prefix_tree.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <string>
 #include <utility>
@@ -14,20 +13,6 @@
 
 namespace kv {
 namespace {
-
-constexpr size_t kCompareChunk = 64;  // tokens per memcmp when looking for a difference
-
-size_t common_tokens(std::span<const Token> a, std::span<const Token> b) {
-  const size_t n = std::min(a.size(), b.size());
-  if (n == 0 || std::memcmp(a.data(), b.data(), n * sizeof(Token)) == 0) return n;
-  size_t i = 0;
-  while (i + kCompareChunk <= n &&
-         std::memcmp(a.data() + i, b.data() + i, kCompareChunk * sizeof(Token)) == 0) {
-    i += kCompareChunk;
-  }
-  while (i < n && a[i] == b[i]) ++i;
-  return i;
-}
 
 /// Index of the first extra that differs between two ascending lists.
 size_t first_other_extra(std::span<const Extra> a, std::span<const Extra> b) {
@@ -79,12 +64,12 @@ std::span<const Extra> extras_in(std::span<const Extra> extras, uint32_t first, 
 
 PrefixTree::PrefixTree(uint32_t block_tokens) : block_tokens_(block_tokens) {
   KV_CHECK(block_tokens >= 1 && block_tokens <= kMaxBlockTokens);
-  nodes_.emplace_back(this);
+  nodes_.emplace_back();
   nodes_[kRootNode].alive = true;
 }
 
 PrefixTree::Symbols PrefixTree::symbols(NodeId node) const {
-  return {first_token(node), nodes_[node].tokens, nodes_[node].extras};
+  return {first_token(node), {}, extras(node), &nodes_[node].tokens};
 }
 
 uint32_t PrefixTree::first_token(NodeId node) const {
@@ -92,25 +77,33 @@ uint32_t PrefixTree::first_token(NodeId node) const {
 }
 
 uint32_t PrefixTree::end_token(NodeId node) const {
-  return first_token(node) + static_cast<uint32_t>(nodes_[node].tokens.size());
+  return first_token(node) + nodes_[node].tokens.size();
 }
 
 bool PrefixTree::is_tail(NodeId node) const {
   return node != kRootNode && nodes_[node].tokens.size() < block_tokens_;
 }
 
+uint32_t PrefixTree::common_tokens(const Symbols& a, const Symbols& b) {
+  if (a.run) return b.run ? a.run->common(*b.run) : a.run->common(b.tokens);
+  if (b.run) return b.run->common(a.tokens);
+  auto [end, other] =
+      std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
+  return static_cast<uint32_t>(end - a.tokens.begin());
+}
+
 uint32_t PrefixTree::common_symbols(const Symbols& a, const Symbols& b) {
-  const size_t tokens = common_tokens(a.tokens, b.tokens);
-  if (a.extras.empty() && b.extras.empty()) return static_cast<uint32_t>(tokens);
+  const uint32_t tokens = common_tokens(a, b);
+  if (a.extras.empty() && b.extras.empty()) return tokens;
   const size_t i = first_other_extra(a.extras, b.extras);
   const uint32_t other = std::min(position_or_end(a.extras, i), position_or_end(b.extras, i));
-  return static_cast<uint32_t>(std::min<size_t>(tokens, other - a.first));
+  return std::min(tokens, other - a.first);
 }
 
 bool PrefixTree::less(const Symbols& a, const Symbols& b) {
   const uint32_t c = common_symbols(a, b);
-  if (c == a.tokens.size() || c == b.tokens.size()) return a.tokens.size() < b.tokens.size();
-  if (a.tokens[c] != b.tokens[c]) return a.tokens[c] < b.tokens[c];
+  if (c == a.size() || c == b.size()) return a.size() < b.size();
+  if (a.at(c) != b.at(c)) return a.at(c) < b.at(c);
   // Same token at c, so the extras at c differ: fewer of them is less, then their bytes.
   const size_t i = first_other_extra(a.extras, b.extras);
   const uint32_t at_a = position_or_end(a.extras, i), at_b = position_or_end(b.extras, i);
@@ -121,7 +114,7 @@ bool PrefixTree::less(const Symbols& a, const Symbols& b) {
 NodeId PrefixTree::take_slot() {
   if (free_slots_ != kNoNode) return std::exchange(free_slots_, nodes_[free_slots_].parent);
   if (nodes_.size() >= kMaxTreeNodes) return kNoNode;
-  nodes_.emplace_back(this);
+  nodes_.emplace_back();
   return static_cast<NodeId>(nodes_.size() - 1);
 }
 
@@ -140,8 +133,11 @@ Result<PrefixTree::Inserted> PrefixTree::find_or_insert(NodeId parent,
     nodes_[found].hollow = false;
     return Inserted{found, false};
   }
-  std::vector<Token> own_tokens(tokens.begin(), tokens.end());
-  std::vector<Extra> own_extras(extras.begin(), extras.end());
+  TokenRun own_tokens(tokens);
+  std::unique_ptr<const std::vector<Extra>> own_extras;
+  if (!extras.empty()) {
+    own_extras = std::make_unique<const std::vector<Extra>>(extras.begin(), extras.end());
+  }
   const NodeId id = take_slot();
   if (id == kNoNode) {
     return Status(StatusCode::resource_exhausted,
@@ -152,7 +148,6 @@ Result<PrefixTree::Inserted> PrefixTree::find_or_insert(NodeId parent,
   node.extras = std::move(own_extras);
   node.parent = parent;
   node.depth = nodes_[parent].depth + 1;
-  node.user = 0;
   node.hollow = false;
   node.alive = true;
   try {
@@ -162,7 +157,7 @@ Result<PrefixTree::Inserted> PrefixTree::find_or_insert(NodeId parent,
     throw;
   }
   ++live_nodes_;
-  payload_bytes_ += tokens.size_bytes();
+  payload_bytes_ += node.tokens.memory_bytes();
   for (const Extra& e : extras) payload_bytes_ += sizeof(Extra) + e.bytes.size();
   return Inserted{id, true};
 }
@@ -170,7 +165,7 @@ Result<PrefixTree::Inserted> PrefixTree::find_or_insert(NodeId parent,
 void PrefixTree::give_slot(NodeId id) {
   Node& node = nodes_[id];
   node.tokens = {};
-  node.extras = {};
+  node.extras.reset();
   node.alive = false;
   node.parent = std::exchange(free_slots_, id);
 }
@@ -178,12 +173,14 @@ void PrefixTree::give_slot(NodeId id) {
 // Both places or none.
 void PrefixTree::insert_child(NodeId parent, NodeId id) {
   Node& p = nodes_[parent];
-  auto place = p.children.insert(id).first;
+  p.children.insert(id, Order{this});
   if (!is_tail(id)) return;
   try {
-    ++p.tail_lengths[static_cast<uint32_t>(nodes_[id].tokens.size())];
+    if (!p.tail_lengths) p.tail_lengths = std::make_unique<TailLengths>();
+    ++(*p.tail_lengths)[nodes_[id].tokens.size()];
   } catch (const std::bad_alloc&) {
-    p.children.erase(place);
+    if (p.tail_lengths && p.tail_lengths->empty()) p.tail_lengths.reset();
+    p.children.erase(id);
     throw;
   }
 }
@@ -192,7 +189,7 @@ NodeId PrefixTree::find_child(NodeId parent, std::span<const Token> tokens,
                               std::span<const Extra> extras) const {
   if (!alive(parent)) return kNoNode;
   const auto& children = nodes_[parent].children;
-  auto it = children.find(Symbols{end_token(parent), tokens, extras});
+  auto it = children.find(Symbols{end_token(parent), tokens, extras}, Order{this});
   return it == children.end() ? kNoNode : *it;
 }
 
@@ -215,11 +212,12 @@ void PrefixTree::remove_leaf(NodeId id) {
   Node& parent = nodes_[node.parent];
   parent.children.erase(id);
   if (is_tail(id)) {
-    auto length = parent.tail_lengths.find(static_cast<uint32_t>(node.tokens.size()));
-    if (--length->second == 0) parent.tail_lengths.erase(length);
+    auto length = parent.tail_lengths->find(node.tokens.size());
+    if (--length->second == 0) parent.tail_lengths->erase(length);
+    if (parent.tail_lengths->empty()) parent.tail_lengths.reset();
   }
-  payload_bytes_ -= node.tokens.size() * sizeof(Token);
-  for (const Extra& e : node.extras) payload_bytes_ -= sizeof(Extra) + e.bytes.size();
+  payload_bytes_ -= node.tokens.memory_bytes();
+  for (const Extra& e : extras(id)) payload_bytes_ -= sizeof(Extra) + e.bytes.size();
   give_slot(id);
   --live_nodes_;
 }
@@ -242,12 +240,13 @@ size_t PrefixTree::erase(NodeId id) {
 
 void PrefixTree::add_whole_tails(const Node& parent, const Symbols& rest, uint32_t longest,
                                  size_t level_begin, PrefixMatch& out) const {
-  for (auto it = parent.tail_lengths.rbegin(); it != parent.tail_lengths.rend(); ++it) {
+  if (!parent.tail_lengths) return;
+  for (auto it = parent.tail_lengths->rbegin(); it != parent.tail_lengths->rend(); ++it) {
     const uint32_t length = it->first;
     if (length > longest) continue;
     const Symbols prefix{rest.first, rest.tokens.first(length),
                          extras_in(rest.extras, rest.first, rest.first + length)};
-    auto tail = parent.children.find(prefix);
+    auto tail = parent.children.find(prefix, Order{this});
     if (tail == parent.children.end()) continue;
     const SideCandidate candidate{*tail, rest.first + length};
     if (std::find(out.candidates.begin() + static_cast<ptrdiff_t>(level_begin),
@@ -263,7 +262,7 @@ NodeId PrefixTree::match_level(NodeId parent_id, const Symbols& rest, PrefixMatc
   if (children.empty() || rest.tokens.empty()) return kNoNode;
   const size_t level_begin = out.candidates.size();
   // A single child needs no search: its comparison below is the only one.
-  auto right = children.size() == 1 ? children.end() : children.upper_bound(rest);
+  auto right = children.size() == 1 ? children.end() : children.upper_bound(rest, Order{this});
   auto left = right;
   auto common_left = [&] {
     return left == children.begin() ? 0 : common_symbols(symbols(*std::prev(left)), rest);
@@ -337,7 +336,7 @@ Result<std::vector<NodeId>> PrefixTree::beginning_with(std::span<const Token> to
   const Symbols rest{whole, tokens.subspan(whole), extras_in(extras, whole, UINT32_MAX)};
   if (rest.tokens.empty()) return subtree(last);
   const auto& children = nodes_[last].children;
-  for (auto it = children.lower_bound(rest);
+  for (auto it = children.lower_bound(rest, Order{this});
        it != children.end() && common_symbols(symbols(*it), rest) == rest.tokens.size(); ++it) {
     const auto below = subtree(*it);
     out.insert(out.end(), below.begin(), below.end());

@@ -10,10 +10,12 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <set>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "index/child_set.h"
+#include "index/token_run.h"
 #include "proto/plane.h"
 #include "proto/status.h"
 
@@ -99,7 +101,9 @@ class PrefixTree {
   /// In the siblings' order. The root's are those of the first level.
   std::vector<NodeId> children(NodeId node) const;
   size_t child_count(NodeId node) const { return nodes_[node].children.size(); }
-  bool has_tails(NodeId node) const { return !nodes_[node].tail_lengths.empty(); }  ///< as children
+  bool has_tails(NodeId node) const {
+    return nodes_[node].tail_lengths != nullptr;
+  }  ///< as children
   /// Calls visit(child) for `node`'s children whose own tokens and extras begin with these, in the
   /// siblings' order, until it returns false. `extras` positions are absolute. O(log n) and the
   /// visits.
@@ -108,7 +112,7 @@ class PrefixTree {
                       Visit&& visit) const {
     const Symbols prefix{end_token(node), tokens, extras};
     const Children& all = nodes_[node].children;
-    for (auto it = all.lower_bound(prefix); it != all.end(); ++it) {
+    for (auto it = all.lower_bound(prefix, Order{this}); it != all.end(); ++it) {
       if (common_symbols(symbols(*it), prefix) < tokens.size() || !visit(*it)) return;
     }
   }
@@ -129,11 +133,11 @@ class PrefixTree {
   uint32_t first_token(NodeId node) const;
   uint32_t end_token(NodeId node) const;
   /// Valid while the node lives.
-  std::span<const Token> tokens(NodeId node) const { return nodes_[node].tokens; }
-  std::span<const Extra> extras(NodeId node) const { return nodes_[node].extras; }
-  /// The caller's value; 0 in a new node.
-  uint64_t user(NodeId node) const { return nodes_[node].user; }
-  void set_user(NodeId node, uint64_t value) { nodes_[node].user = value; }
+  const TokenRun& tokens(NodeId node) const { return nodes_[node].tokens; }
+  std::span<const Extra> extras(NodeId node) const {
+    const auto& own = nodes_[node].extras;
+    return own ? std::span<const Extra>(*own) : std::span<const Extra>();
+  }
 
   uint32_t block_tokens() const { return block_tokens_; }
   /// Without the root.
@@ -145,8 +149,11 @@ class PrefixTree {
   /// Tokens and extras of a node or of what is left of a query, from position `first` on.
   struct Symbols {
     uint32_t first;
-    std::span<const Token> tokens;
+    std::span<const Token> tokens;  ///< of a query
     std::span<const Extra> extras;
+    const TokenRun* run = nullptr;  ///< a node's own, in place of `tokens`
+    uint32_t size() const { return run ? run->size() : static_cast<uint32_t>(tokens.size()); }
+    Token at(uint32_t i) const { return run ? (*run)[i] : tokens[i]; }
   };
   struct Order {
     using is_transparent = void;
@@ -155,20 +162,20 @@ class PrefixTree {
     bool operator()(NodeId a, const Symbols& b) const { return less(tree->symbols(a), b); }
     bool operator()(const Symbols& a, NodeId b) const { return less(a, tree->symbols(b)); }
   };
-  using Children = std::set<NodeId, Order>;
+  using Children = ChildSet<Order>;
+  using TailLengths = std::map<uint32_t, uint32_t>;  ///< tokens of a child tail -> number of such
   struct Node {
-    explicit Node(const PrefixTree* tree) : children(Order{tree}) {}
-    std::vector<Token> tokens;
-    std::vector<Extra> extras;
+    TokenRun tokens;
+    std::unique_ptr<const std::vector<Extra>> extras;  ///< null: none
     Children children;
-    std::map<uint32_t, uint32_t> tail_lengths;  ///< tokens of a child tail -> number of such tails
-    uint64_t user = 0;
-    NodeId parent = kNoNode;  ///< of a dead node: the next free slot
+    std::unique_ptr<TailLengths> tail_lengths;  ///< null: none
+    NodeId parent = kNoNode;                    ///< of a dead node: the next free slot
     uint32_t depth = 0;
     bool hollow = false;
     bool alive = false;
   };
 
+  static uint32_t common_tokens(const Symbols& a, const Symbols& b);
   static uint32_t common_symbols(const Symbols& a, const Symbols& b);
   static bool less(const Symbols& a, const Symbols& b);
   Symbols symbols(NodeId node) const;
@@ -184,7 +191,7 @@ class PrefixTree {
   std::deque<Node> nodes_;       // [kRootNode] is the root
   NodeId free_slots_ = kNoNode;  // the first of them
   size_t live_nodes_ = 0;
-  uint64_t payload_bytes_ = 0;  // tokens and extras of live nodes
+  uint64_t payload_bytes_ = 0;  // tokens, packed, and extras of live nodes
 };
 
 }  // namespace kv

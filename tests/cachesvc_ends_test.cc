@@ -354,13 +354,14 @@ TEST(Ends, FarSupplementsGoFirstTheFarthestFirstInBothTiersAndAfterARestart) {
     ObjectName tail = shelf.object(ObjectKind::tail, turn, 2).name;
     std::vector<ObjectName> first{turns_rows->name, tail, far->name, nearer->name};
     if (restart) first = {turns_rows->name, tail, nearer->name, far->name};
-    EXPECT_EQ(nearer->end_distance, 3u);
+    EXPECT_EQ(nearer->attachment->end_distance, 3u);
     // The nearest end below the first block is the branch's, two blocks away; at run time it is the
     // entry stored last.
-    EXPECT_EQ(far->end_distance, restart ? 2u : 5u);
+    EXPECT_EQ(far->attachment->end_distance, restart ? 2u : 5u);
     EXPECT_EQ(shelf.victims(shelf.index.ram(), 4), first);
     EXPECT_EQ(shelf.victims(shelf.index.ssd(), 4), first);
-    for (Record* r : {sinks, newest_block_end, last, branchs}) EXPECT_EQ(r->end_distance, 0u);
+    for (Record* r : {sinks, newest_block_end, last, branchs})
+      EXPECT_EQ(r->attachment->end_distance, 0u);
   }
 }
 
@@ -381,7 +382,7 @@ TEST(Ends, SnapshotsOfSupersededTurnsGoFirstTheFarthestFirstInBothTiersAndAfterA
     for (size_t n : {9u, 16u, 39u, 40u}) far.push_back(shelf.snapshot(prefix(n)));
     far.push_back(shelf.snapshot({other.begin(), other.begin() + 9}));
     if (!restart) shelf.end(prefix(40));
-    EXPECT_EQ(far[3]->end_distance, 0u);
+    EXPECT_EQ(far[3]->attachment->end_distance, 0u);
     std::vector<Record*> kept;
     shelf.store(branch);
     for (const Sequence& at : {prefix(32), branch}) kept.push_back(shelf.snapshot(at));
@@ -408,8 +409,9 @@ TEST(Ends, SnapshotsOfSupersededTurnsGoFirstTheFarthestFirstInBothTiersAndAfterA
     }
     std::vector<ObjectName> first{tail};
     for (size_t i : order) first.push_back(far[i]->name);
-    for (size_t i = 0; i < far.size(); ++i) EXPECT_EQ(far[i]->end_distance, distances[i]) << i;
-    for (size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(kept[i]->end_distance, 0u) << i;
+    for (size_t i = 0; i < far.size(); ++i)
+      EXPECT_EQ(far[i]->attachment->end_distance, distances[i]) << i;
+    for (size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(kept[i]->attachment->end_distance, 0u) << i;
     EXPECT_EQ(shelf.victims(shelf.index.ram(), first.size()), first);
     EXPECT_EQ(shelf.victims(shelf.index.ssd(), first.size()), first);
   }
@@ -454,6 +456,7 @@ TEST(Ends, SnapshotsOfSupersededTurnsGoBeforeOlderEntries) {
 TEST(Ends, UnderPressureInteriorBlockEndsGoAndTheEntrysOwnStay) {
   CacheOptions options = small_options();
   options.ram_budget_bytes = 3ull << 20;
+  options.index_fraction = 0.9;  // many small entries
   options.room_wait = Milliseconds(10);
   options.block_end_interval = 1;
   auto cache = open_cache(options);
@@ -514,10 +517,10 @@ TEST(Ends, ASupplementOfAnEndThatGrewIsFarFromThenOn) {
   shelf.store(turn);
   Record* rows = shelf.supplement(turn, 22, 32);
   shelf.end(turn);
-  EXPECT_EQ(rows->end_distance, 0u);
+  EXPECT_EQ(rows->attachment->end_distance, 0u);
   shelf.store(tokens);
   shelf.end(tokens);
-  EXPECT_EQ(rows->end_distance, 2u);
+  EXPECT_EQ(rows->attachment->end_distance, 2u);
 }
 
 }  // namespace

@@ -127,7 +127,8 @@ class Resident : public ServerTest {
       model.fingerprint.bytes[1] = static_cast<uint8_t>(i);
       uint32_t number = 0;
       for (auto& layer : model.layers) {
-        layer.parts.assign(i % 2 ? kMaxPartsPerLayer : 1, i % 2 ? full_part(1, 32) : full_part(4, 64));
+        layer.parts.assign(i % 2 ? kMaxPartsPerLayer : 1,
+                           i % 2 ? full_part(1, 32) : full_part(4, 64));
         for (PartSpec& part : layer.parts) part.window = ++number;
       }
       Profile profile = *make_profile(model, 4);

@@ -254,7 +254,7 @@ TEST(Room, AReservationPaysForItsQuery) {
   uint64_t before = b.stat("ram_index_bytes");
   auto reserved = b.reserve(tokens);
   ASSERT_TRUE(reserved.ok());
-  uint64_t names = 250 * ObjectIndex::index_bytes(16);
+  uint64_t names = 250 * ObjectIndex::most_index_bytes(16);
   EXPECT_GE(b.stat("ram_index_bytes"), before + names + 4000 * sizeof(Token));
   ASSERT_TRUE(client.abort(reserved->reservation, soon()).ok());
   EXPECT_EQ(b.stat("ram_index_bytes"), before);

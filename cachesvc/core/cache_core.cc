@@ -241,7 +241,7 @@ void CacheCore::Impl::allocate_staging(uint64_t session, uint64_t bytes, Staging
   if (what == StagingFor::put) {
     // Codes are smaller than what they are made of; rows copied from elsewhere are reserved for.
     room.staging = std::max(body, std::min(2 * body, limit));
-    room.index = ObjectIndex::index_bytes(kMaxBlockTokens);
+    room.index = ObjectIndex::most_index_bytes(kMaxBlockTokens);
     uint64_t rest = pool_->budget_bytes() - std::min(pool_->budget_bytes(), room.total());
     room.stored = std::min(body, rest);
   }

@@ -25,8 +25,8 @@ bool RealmState::has_snapshots() const {
 
 bool serves_end(const Record& attached, uint32_t n) {
   bool snapshot = attached.name.kind == ObjectKind::snapshot;
-  uint32_t first = snapshot ? attached.position : attached.name.first_row;
-  uint32_t end = snapshot ? attached.position : attached.name.end_row;
+  uint32_t first = snapshot ? attached.attachment->position : attached.name.first_row;
+  uint32_t end = snapshot ? attached.attachment->position : attached.name.end_row;
   for (EndPosition at : end_positions(attached.realm->block_tokens(), n, {})) {
     if (first == end && end == at.n) return true;
     if (snapshot) continue;
@@ -41,30 +41,31 @@ bool serves_end(const Record& attached, uint32_t n) {
 namespace {
 
 void serve_end(Record& attached, const Record& end) {
-  attached.end_distance = 0;
-  attached.end_key = end.key;
-  attached.end_serial = end.serial;
+  attached.attachment->end_distance = 0;
+  attached.attachment->end_key = end.key;
+  attached.attachment->end_serial = end.serial;
 }
 
 bool is_snapshot(const Record& r) { return r.name.kind == ObjectKind::snapshot; }
 
 // True if the snapshot, which hangs on the node before, lies on the path that goes on to `next`.
 bool lies_on(const Record& snapshot, NodeId next) {
-  if (snapshot.tokens.empty()) return true;
-  return next != kNoNode &&
-         snapshot.realm->tree.begins_with(next, snapshot.tokens, snapshot.extras);
+  if (snapshot.attachment->tokens.empty()) return true;
+  return next != kNoNode && snapshot.realm->tree.begins_with(next, snapshot.attachment->tokens,
+                                                             snapshot.attachment->extras);
 }
 
 // True if two entries or more go on behind the snapshot, each its own way.
 bool entries_part_at(const Record& snapshot) {
   const RealmState& realm = *snapshot.realm;
   int ways = 0;
-  realm.tree.visit_children(snapshot.node, snapshot.tokens, snapshot.extras, [&](NodeId child) {
-    const Record* main = realm.nodes.at(child).main;
-    bool ends_there = realm.tree.end_token(child) == snapshot.position;
-    ways += !ends_there && !(main && main->superseded);
-    return ways < 2;
-  });
+  realm.tree.visit_children(
+      snapshot.node, snapshot.attachment->tokens, snapshot.attachment->extras, [&](NodeId child) {
+        const Record* main = realm.nodes.at(child).main;
+        bool ends_there = realm.tree.end_token(child) == snapshot.attachment->position;
+        ways += !ends_there && !(main && main->superseded);
+        return ways < 2;
+      });
   return ways == 2;
 }
 
@@ -76,7 +77,7 @@ DropUrgency ObjectIndex::urgency(const Record& record) const {
   if (record.name.kind < ObjectKind::supplement) return kDropLast;
   const Record* main = record.realm->nodes.at(record.node).main;
   if (main && main->superseded) return kDropSuperseded;
-  return record.end_distance;
+  return record.attachment->end_distance;
 }
 
 void ObjectIndex::reorder(const Record& record) {
@@ -93,8 +94,8 @@ void ObjectIndex::supersede(Record& tail) {
 
 // True if the entry whose end this one serves has not grown, and is still there.
 bool ObjectIndex::end_lives(const Record& attached) {
-  const Record* end = find_key(attached.end_key);
-  if (!end || end->serial != attached.end_serial || end->superseded) return false;
+  const Record* end = find_key(attached.attachment->end_key);
+  if (!end || end->serial != attached.attachment->end_serial || end->superseded) return false;
   return end->realm->tree.child_count(end->node) == 0;
 }
 
@@ -105,13 +106,15 @@ void ObjectIndex::mark_end(RealmState& realm, const std::vector<NodeId>& path, u
     NodeId next = i < path.size() ? path[i] : kNoNode;
     for (Record* r : realm.nodes.at(i == 0 ? kRootNode : path[i - 1]).attached) {
       if (is_snapshot(*r) && !lies_on(*r, next)) continue;
-      size_t behind = i + (is_snapshot(*r) && !r->tokens.empty());  // nodes through its position
+      size_t behind =
+          i + (is_snapshot(*r) && !r->attachment->tokens.empty());  // nodes through its position
       if (end && serves_end(*r, n)) {
         serve_end(*r, *end);
       } else if (is_snapshot(*r) && entries_part_at(*r)) {
-        r->end_distance = 0;
-      } else if (r->end_distance > 0 || !end_lives(*r)) {
-        r->end_distance = std::max<uint32_t>(1, static_cast<uint32_t>(path.size() - behind));
+        r->attachment->end_distance = 0;
+      } else if (r->attachment->end_distance > 0 || !end_lives(*r)) {
+        r->attachment->end_distance =
+            std::max<uint32_t>(1, static_cast<uint32_t>(path.size() - behind));
       }
       reorder(*r);
     }
@@ -152,11 +155,12 @@ void ObjectIndex::find_end(Record& snapshot, const EndDistances& distance) {
       end = realm.nodes.at(node).main;
     }
   };
-  realm.tree.visit_children(snapshot.node, snapshot.tokens, snapshot.extras, [&](NodeId child) {
-    look(child);
-    return true;
-  });
-  if (snapshot.tokens.empty()) {
+  realm.tree.visit_children(snapshot.node, snapshot.attachment->tokens, snapshot.attachment->extras,
+                            [&](NodeId child) {
+                              look(child);
+                              return true;
+                            });
+  if (snapshot.attachment->tokens.empty()) {
     look(snapshot.node);
     nearest = distance.at(snapshot.node);
   }
@@ -164,7 +168,7 @@ void ObjectIndex::find_end(Record& snapshot, const EndDistances& distance) {
     serve_end(snapshot, *end);
   } else {
     uint32_t far = nearest == kNoEnd ? 1 : std::max(1u, nearest);
-    snapshot.end_distance = entries_part_at(snapshot) ? 0 : far;
+    snapshot.attachment->end_distance = entries_part_at(snapshot) ? 0 : far;
   }
   reorder(snapshot);
 }
@@ -186,7 +190,7 @@ void ObjectIndex::find_ends(RealmState& realm) {
       if (is_snapshot(*r)) {
         find_end(*r, distance);
       } else {
-        r->end_distance = nearest == kNoEnd ? 1 : nearest;
+        r->attachment->end_distance = nearest == kNoEnd ? 1 : nearest;
         reorder(*r);
       }
     }

@@ -69,7 +69,8 @@ Result<std::vector<Record*>> CacheCore::Impl::erase_targets(const ModelState& mo
     if (!match.ok() || query.tokens.empty()) continue;
     NodeId last = match->path.empty() ? kRootNode : match->path.back();
     for (Record* r : realm->nodes.at(last).attached) {
-      if (r->name.kind != ObjectKind::snapshot || r->position < query.tokens.size()) continue;
+      if (r->name.kind != ObjectKind::snapshot || r->attachment->position < query.tokens.size())
+        continue;
       bool begins = snapshot_common(*r, query) == query.tokens.size();
       if (begins && std::find(out.begin(), out.end(), r) == out.end()) out.push_back(r);
     }
@@ -96,7 +97,8 @@ Result<std::vector<Record*>> CacheCore::Impl::entry_targets(const ModelState& mo
     };
     auto own_attached = [&](const Record* r) {
       return r->name.kind != ObjectKind::snapshot ||
-             (r->position <= n && snapshot_common(*r, query) == r->position);
+             (r->attachment->position <= n &&
+              snapshot_common(*r, query) == r->attachment->position);
     };
     NodeId at = match.path.empty() ? kRootNode : match.path.back();
     bool stored = tree.end_token(at) == n;
@@ -104,7 +106,8 @@ Result<std::vector<Record*>> CacheCore::Impl::entry_targets(const ModelState& mo
       stored |= tree.end_token(child) == n && own_tail(child);
     }
     for (const Record* r : realm->nodes.at(at).attached) {
-      stored |= r->name.kind == ObjectKind::snapshot && r->position == n && own_attached(r);
+      stored |=
+          r->name.kind == ObjectKind::snapshot && r->attachment->position == n && own_attached(r);
     }
     if (!stored) continue;
     auto take = [&](NodeId node) {
@@ -132,9 +135,9 @@ Result<std::vector<Record*>> CacheCore::Impl::entry_targets(const ModelState& mo
       }
       for (Record* r : attached) {
         bool snapshot = r->name.kind == ObjectKind::snapshot && own_attached(r);
-        bool shared = snapshot && go_on_from(std::span<const Token>(r->tokens),
-                                             std::span<const Extra>(r->extras));
-        if (snapshot && (r->position == n || !shared)) out.push_back(r);
+        bool shared = snapshot && go_on_from(std::span<const Token>(r->attachment->tokens),
+                                             std::span<const Extra>(r->attachment->extras));
+        if (snapshot && (r->attachment->position == n || !shared)) out.push_back(r);
       }
       break;
     }

@@ -98,7 +98,8 @@ bool CacheCore::Impl::make_index_room(uint64_t bytes, bool dirty_too, size_t mos
 // each with all that is before it. The others' files go.
 void CacheCore::Impl::keep_most_recent(std::vector<KnownObject>& objects) {
   uint64_t all = 0;
-  for (const KnownObject& o : objects) all += ObjectIndex::index_bytes(o.header.tokens.size());
+  for (const KnownObject& o : objects)
+    all += ObjectIndex::index_bytes(o.header.name.kind, o.header.tokens);
   if (all <= index_limit()) return;
   std::sort(objects.begin(), objects.end(), [](const KnownObject& a, const KnownObject& b) {
     auto attached = [](const Object& o) { return o.name.kind >= ObjectKind::supplement; };
@@ -129,7 +130,7 @@ void CacheCore::Impl::keep_most_recent(std::vector<KnownObject>& objects) {
   uint64_t used = pool_->used_bytes(ChargeKind::index);
   bool full = false;
   for (size_t i : order) {
-    used += ObjectIndex::index_bytes(objects[i].header.tokens.size());
+    used += ObjectIndex::index_bytes(objects[i].header.name.kind, objects[i].header.tokens);
     full |= used > index_limit();
     if (full) {
       dropped.push_back(objects[i].header.name);
@@ -146,7 +147,7 @@ void CacheCore::Impl::drop_over_share(std::vector<KnownObject>& objects) {
   uint64_t bytes = 0;
   std::vector<ObjectName> dropped;
   std::erase_if(objects, [&](const KnownObject& o) {
-    bytes += ObjectIndex::index_bytes(o.header.tokens.size());
+    bytes += ObjectIndex::index_bytes(o.header.name.kind, o.header.tokens);
     if (!index_full(bytes)) return false;
     dropped.push_back(o.header.name);
     return true;

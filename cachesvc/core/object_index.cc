@@ -7,7 +7,10 @@ namespace kv {
 namespace {
 
 // Estimates of what containers take beside the tokens; checked against malloc in the bench.
-constexpr uint64_t kIndexBytesPerObject = 768;
+// Measured, tests/cachesvc_index_share_test.cc: a node or an attachment, a record, and their places
+// in maps and orders.
+constexpr uint64_t kIndexBytesPerObject = 648;
+constexpr uint64_t kIndexBytesPerOrphan = 896;
 constexpr EntryKey kAttachedKey = 1ull << 63;  // not named by a node: a serial follows
 
 EntryKey node_key(const RealmState& realm, NodeId node) {
@@ -20,8 +23,17 @@ bool is_main(const Record& r) {
 
 }  // namespace
 
-uint64_t ObjectIndex::index_bytes(size_t tokens) {
+uint64_t ObjectIndex::index_bytes(ObjectKind kind, std::span<const Token> tokens) {
+  if (kind == ObjectKind::snapshot) return most_index_bytes(tokens.size());
+  return kIndexBytesPerObject + TokenRun::packed_bytes(tokens);
+}
+
+uint64_t ObjectIndex::most_index_bytes(size_t tokens) {
   return kIndexBytesPerObject + tokens * sizeof(Token);
+}
+
+uint64_t ObjectIndex::orphan_bytes(size_t tokens) {
+  return kIndexBytesPerOrphan + tokens * sizeof(Token);
 }
 
 std::shared_ptr<RealmState> ObjectIndex::realm(const Realm& realm,
@@ -148,9 +160,13 @@ void ObjectIndex::expect(size_t objects) {
 // A place for it in the tree, and a key that it has not had before. Returns: its key until now.
 EntryKey ObjectIndex::link(Record& r, RealmState& realm, NodeId node, const Object& object) {
   RealmState::Node& n = realm.nodes[node];
-  bool snapshot = r.name.kind == ObjectKind::snapshot;
-  auto tokens = snapshot ? object.tokens : std::vector<Token>{};
-  auto extras = snapshot ? object.extras : std::vector<Extra>{};
+  std::unique_ptr<Attachment> attachment;
+  if (!is_main(r)) attachment = std::make_unique<Attachment>();
+  if (r.name.kind == ObjectKind::snapshot) {
+    attachment->tokens = object.tokens;
+    attachment->extras = object.extras;
+    attachment->position = object.end_token();
+  }
   EntryKey key = is_main(r) ? node_key(realm, node) : kAttachedKey | next_serial_++;
   if (is_main(r)) {
     n.main = &r;
@@ -162,11 +178,7 @@ EntryKey ObjectIndex::link(Record& r, RealmState& realm, NodeId node, const Obje
   }
   r.realm = &realm;
   r.node = node;
-  if (snapshot) {
-    r.tokens = std::move(tokens);
-    r.extras = std::move(extras);
-    r.position = object.end_token();
-  }
+  r.attachment = std::move(attachment);
   return std::exchange(r.key, key);
 }
 

@@ -59,35 +59,38 @@ constexpr bool on_ssd(Disk disk) {
 using DiskHook =
     boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
 
-/// One object in some tier.
-struct Record {
-  ObjectName name;
-  RealmState* realm = nullptr;           ///< null: an orphan, on the SSD only; it serves nothing
-  std::unique_ptr<const Orphan> orphan;  ///< set exactly while realm is null
-  NodeId node = kNoNode;  ///< block, tail: own; supplement: its block's; snapshot: its parent's
-  EntryKey key = kNoEntry;
-  uint64_t serial = 0;        ///< tells two records of one name apart in time
+/// What only supplements and snapshots have: what hangs on a node.
+struct Attachment {
   std::vector<Token> tokens;  ///< snapshots only: those after the parent's end
   std::vector<Extra> extras;  ///< snapshots only
   uint32_t position = 0;      ///< snapshots only
+  /// Blocks to an entry's end; 0: it serves one, or (snapshots) the place where entries part.
+  uint32_t end_distance = 0;
+  EntryKey end_key = kNoEntry;  ///< the last object of the entry whose end it serves
+  uint64_t end_serial = 0;
+};
 
-  RamObject ram;  ///< null: not in RAM
+/// One object in some tier.
+struct Record {
+  ObjectName name;
+  RealmState* realm = nullptr;             ///< null: an orphan, on the SSD only; it serves nothing
+  std::unique_ptr<const Orphan> orphan;    ///< set exactly while realm is null
+  std::unique_ptr<Attachment> attachment;  ///< set exactly for supplements and snapshots
+  EntryKey key = kNoEntry;
+  uint64_t serial = 0;    ///< tells two records of one name apart in time
+  NodeId node = kNoNode;  ///< block, tail: own; supplement: its block's; snapshot: its parent's
+  uint32_t pins = 0;
+  uint32_t uses = 0;        ///< fetches that it served
+  bool use_untold = false;  ///< of the last one the SSD knows nothing
+  bool superseded = false;  ///< a tail whose tokens a longer tail or a block holds too
   Disk disk = Disk::absent;
   DiskHook disk_hook;
+  RamObject ram;               ///< null: not in RAM
   uint64_t payload_bytes = 0;  ///< planes and states in memory
   /// Bytes of the file of its name, at most; 0: none is known. In RAM only: an old file, which a
   /// spill replaces if it holds other bytes, and which serves again if RAM loses its object.
   uint64_t file_bytes = 0;
   uint64_t syncs_before = 0;  ///< begun before its file was known: later ones make it durable
-  uint32_t pins = 0;
-  uint32_t uses = 0;        ///< fetches that it served
-  bool use_untold = false;  ///< of the last one the SSD knows nothing
-  bool superseded = false;  ///< a tail whose tokens a longer tail or a block holds too
-  /// Supplements and snapshots: blocks to an entry's end; 0: it serves one, or (snapshots) the
-  /// place where entries part.
-  uint32_t end_distance = 0;
-  EntryKey end_key = kNoEntry;  ///< of these: the last object of the entry whose end it serves
-  uint64_t end_serial = 0;
   std::chrono::steady_clock::time_point retry_at{};  ///< unreadable: a miss until then
   Charge index_charge;
 
@@ -172,8 +175,13 @@ bool serves_end(const Record& attached, uint32_t n);
 
 class ObjectIndex {
  public:
-  /// Index bytes that one object of `tokens` tokens is charged: its node, record and map entries.
-  static uint64_t index_bytes(size_t tokens);
+  /// Index bytes that one object is charged: its node, record and map entries, and its tokens as
+  /// they are kept. Within a tenth of what the process grows by.
+  static uint64_t index_bytes(ObjectKind kind, std::span<const Token> tokens);
+  /// The same of any object with so many tokens, at most.
+  static uint64_t most_index_bytes(size_t tokens);
+  /// Of one that hangs on no tree.
+  static uint64_t orphan_bytes(size_t tokens);
 
   /// The realm, made if it is new. Whoever adds to it later holds it meanwhile.
   std::shared_ptr<RealmState> realm(const Realm& realm, std::shared_ptr<const ModelSpec> model,

@@ -50,7 +50,8 @@ class ObjectIndex::OrphanMatch {
   bool node_begins(const RealmState& realm, NodeId node) const {
     for (; node != kRootNode; node = realm.tree.parent(node)) {
       uint32_t first = realm.tree.first_token(node);
-      if (!agrees(realm.tree.tokens(node), realm.tree.extras(node), first, query_)) return false;
+      const std::vector<Token> tokens = realm.tree.tokens(node).all();
+      if (!agrees(tokens, realm.tree.extras(node), first, query_)) return false;
     }
     return true;
   }

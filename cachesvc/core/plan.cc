@@ -26,7 +26,7 @@ struct Gather {
     like.tier = r.ram ? Tier::ram : Tier::ssd;
     uint32_t first = 0, end = 0;
     if (r.name.kind == ObjectKind::snapshot) {
-      end = r.position;
+      end = r.attachment->position;
       like.form = end % realm.block_tokens() ? HitForm::exact_tail : HitForm::coded;
     } else {
       first = realm.tree.first_token(r.node);
@@ -50,7 +50,8 @@ namespace {
 
 // Where tokens and extras from position `first` on part from the query's; what is before it is the
 // same. At most the end of either.
-uint32_t common_until(uint32_t first, std::span<const Token> tokens, std::span<const Extra> extras,
+template <typename Tokens>  // a span or a TokenRun
+uint32_t common_until(uint32_t first, const Tokens& tokens, std::span<const Extra> extras,
                       const Query& query) {
   uint32_t end = first + static_cast<uint32_t>(tokens.size()), at = first;
   while (at < end && at < query.tokens.size() && tokens[at - first] == query.tokens[at]) ++at;
@@ -71,8 +72,8 @@ uint32_t common_until(uint32_t first, std::span<const Token> tokens, std::span<c
 }  // namespace
 
 uint32_t snapshot_common(const Record& r, const Query& query) {
-  return common_until(r.position - static_cast<uint32_t>(r.tokens.size()), r.tokens, r.extras,
-                      query);
+  return common_until(r.attachment->position - static_cast<uint32_t>(r.attachment->tokens.size()),
+                      r.attachment->tokens, r.attachment->extras, query);
 }
 
 // Up to the first block that is the query's own: its id stands for everything before its end.
@@ -174,8 +175,8 @@ Result<Hit> ObjectIndex::plan(RealmState& realm, const Query& query, const PlanO
   for (auto& [record, end] : ends) hit.uses.push_back({record, end});
   auto order = [](const Hit::Use& u) {
     const Record& r = *u.record;
-    uint32_t at =
-        r.name.kind == ObjectKind::snapshot ? r.position : r.realm->tree.first_token(r.node);
+    uint32_t at = r.name.kind == ObjectKind::snapshot ? r.attachment->position
+                                                      : r.realm->tree.first_token(r.node);
     return std::tuple(static_cast<int>(r.name.kind), at, r.name);
   };
   std::sort(hit.uses.begin(), hit.uses.end(),

@@ -326,7 +326,7 @@ void CacheCore::Impl::charge_put(std::shared_ptr<PutJob> job) {
   uint64_t out = put_bytes(*r, *job);
   Room room;
   room.stored = RamPool::slab_bytes(out);
-  room.index = ObjectIndex::index_bytes(w.object.tokens.size());
+  room.index = ObjectIndex::index_bytes(w.object.name.kind, w.object.tokens);
   room.staging = out;
   if (!job->room) room.staging += w.object.payload_bytes();
   auto take = [](Charge& from, uint64_t& wanted, Charge& into) {

@@ -168,7 +168,8 @@ void CacheCore::Impl::adopt_objects(const std::vector<KnownObject>& objects) {
 bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last,
                                    std::vector<Adopted>& linked) {
   const Object& o = known.header;
-  auto charge = pool_->try_charge(ChargeKind::index, ObjectIndex::index_bytes(o.tokens.size()));
+  auto charge =
+      pool_->try_charge(ChargeKind::index, ObjectIndex::index_bytes(o.name.kind, o.tokens));
   if (!charge) {
     if (last) drop_files({o.name});  // RAM has less for the index than its share
     return last;
@@ -182,6 +183,13 @@ bool CacheCore::Impl::adopt_object(const KnownObject& known, bool last,
     return true;
   }
   if (!last) return false;
+  const uint64_t more = ObjectIndex::orphan_bytes(o.tokens.size()) - charge->bytes();
+  auto rest = index_full(more) ? std::nullopt : pool_->try_charge(ChargeKind::index, more);
+  if (!rest) {
+    drop_files({o.name});
+    return false;
+  }
+  charge->merge(std::move(*rest));
   r = index_.add_orphan(o, std::move(*charge));
   Rollback no_orphan([&] { records_.remove(*r); });
   r->payload_bytes = known.unpacked_bytes;
@@ -268,7 +276,7 @@ void CacheCore::Impl::reconcile_after(std::chrono::microseconds pause) noexcept 
 bool CacheCore::Impl::room_in_index(const std::vector<KnownObject>& objects) {
   Room room;
   for (const KnownObject& known : objects) {
-    room.index += ObjectIndex::index_bytes(known.header.tokens.size());
+    room.index += ObjectIndex::index_bytes(known.header.name.kind, known.header.tokens);
   }
   return room.index == 0 || room_now(room);  // given back at once, for adopt_object to take
 }

@@ -172,7 +172,7 @@ Room CacheCore::Impl::room_of(const Reservation& r, const std::vector<Need>& nee
     if (!need.required) continue;
     uint64_t bytes = need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);
     room.stored += RamPool::slab_bytes(bytes);
-    room.index += ObjectIndex::index_bytes(r.realm->block_tokens());
+    room.index += ObjectIndex::most_index_bytes(r.realm->block_tokens());
   }
   return room;
 }
