@@ -241,8 +241,9 @@ TEST_F(Cachectl, VerifyNamesQuarantinedFilesWithTheirReasons) {
 }
 
 TEST_F(Cachectl, CommandsThatChangeAreRefusedBesideAnOwner) {
-  for (const std::string command : {"verify --repair", "reindex", "gc", "purge"}) {
-    std::string more = command == "purge" ? " tenant" : "";
+  for (const std::string command : {"verify --repair", "reindex", "gc", "purge", "delete"}) {
+    std::string more = command == "delete" ? " 00" : "";
+    if (command == "purge") more = " '" + realm_.ns + "'";
     Ran ran = run(command + " " + store() + more);
     EXPECT_EQ(ran.code, 1) << command;
     EXPECT_THAT(ran.err, HasSubstr("in use by another process")) << command;

@@ -14,10 +14,31 @@ namespace {
 
 using Run = Exit (*)(const Request&);
 
+// The commands that remove something.
+template <typename Command>
+void add_removing(Request& request, Command command) {
+  CLI::App* gc = command("gc",
+                         "remove what serves nothing: quarantine, leftovers, unreachable "
+                         "objects, unused profiles (no daemon may run)",
+                         run_gc);
+  gc->add_flag("--dry-run", request.dry_run, "only name it; safe beside a daemon");
+  CLI::App* purge = command(
+      "purge", "remove every trace of a namespace, and all of quarantine (no daemon may run)",
+      run_purge);
+  purge->add_option("NAMESPACE", request.ns, "whose objects, records and rows go")->required();
+  purge->add_flag("--dry-run", request.dry_run, "only say how much it is; safe beside a daemon");
+  CLI::App* remove = command(
+      "delete",
+      "remove one stored token sequence, and every block that no other one has (no daemon may run)",
+      run_delete);
+  remove->add_option("ID", request.id, "as `ls` names it, or its beginning")->required();
+  remove->add_flag("--dry-run", request.dry_run, "only say how much it is; safe beside a daemon");
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
-      "cachectl: looks into a store's directory (only verify --repair, reindex, gc and purge "
-      "change it), and measures codings on a model"};
+      "cachectl: looks into a store's directory (only verify --repair, reindex, gc, delete "
+      "and purge change it), and measures codings on a model"};
   app.require_subcommand(1);
   app.footer("exit codes: 0 ok, 1 damage or runtime error, 2 usage, 4 not found");
   Request request;
@@ -45,16 +66,7 @@ int run(int argc, char** argv) {
       "move damaged files to quarantine and make the catalog agree (no daemon may run)");
   command("reindex", "write the catalog anew from the files' headers (no daemon may run)",
           run_reindex);
-  CLI::App* gc = command("gc",
-                         "remove what serves nothing: quarantine, leftovers, unreachable "
-                         "objects, unused profiles (no daemon may run)",
-                         run_gc);
-  gc->add_flag("--dry-run", request.dry_run, "only name it; safe beside a daemon");
-  CLI::App* purge = command(
-      "purge", "remove every trace of a namespace, and all of quarantine (no daemon may run)",
-      run_purge);
-  purge->add_option("NAMESPACE", request.ns, "whose objects, records and rows go")->required();
-  purge->add_flag("--dry-run", request.dry_run, "only say how much it is; safe beside a daemon");
+  add_removing(request, command);
   command("stats", "totals of the directory, and per model", run_stats);
   CLI::App* counters = app.add_subcommand(
       "counters", "what a running daemon counts: hits, spills, bytes written, recovery");

@@ -1,9 +1,9 @@
 // cachectl: what its commands share. Each command has a file of its own, cachectl_<command>.cc.
 //
 // cachectl reads a store's directory through storage/inspect.h and never creates, locks or changes
-// anything in it, so it works beside a running daemon. Four commands change it: `verify --repair`,
-// `reindex`, `purge` and `gc` without --dry-run. They take the directory's lock and are refused
-// beside a daemon. One thread.
+// anything in it, so it works beside a running daemon. Five commands change it: `verify --repair`,
+// `reindex`, and `delete`, `purge` and `gc` without --dry-run. They take the directory's lock and
+// are refused beside a daemon. One thread.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ enum class Exit : int {
 struct Request {
   std::string directory;
   std::string socket;    ///< counters: of the daemon
-  std::string id;        ///< show: an id or the beginning of one
+  std::string id;        ///< show, delete: an id or the beginning of one
   std::string ns;        ///< purge: the namespace
   std::string key_file;  ///< opens sealed files; empty: they are counted and left alone
   std::shared_ptr<const SealKey> key;  ///< from key_file
@@ -35,7 +35,7 @@ struct Request {
   bool tokens = false;                 ///< show: also the token ids, which reveal the prompt
   bool deep = false;                   ///< verify: unpack and check values too
   bool repair = false;                 ///< verify: move damaged files to quarantine
-  bool dry_run = false;                ///< gc, purge: only say what would go
+  bool dry_run = false;                ///< gc, purge, delete: only say what would go
 };
 
 /// Results go to standard output, errors and remarks to standard error.
@@ -45,6 +45,7 @@ Exit run_verify(const Request& request);
 Exit run_reindex(const Request& request);
 Exit run_gc(const Request& request);
 Exit run_purge(const Request& request);
+Exit run_delete(const Request& request);
 Exit run_stats(const Request& request);
 /// Asks the daemon, not its directory.
 Exit run_counters(const Request& request);

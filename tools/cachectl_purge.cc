@@ -84,12 +84,21 @@ Status remove(SsdTier& tier, const Traces& traces) {
   return tier.scrub();
 }
 
+// A name that isn't there is most likely mistyped: nothing is touched then.
 Result<Traces> purge(const Request& request) {
-  if (request.dry_run) {
-    KV_ASSIGN_OR_RETURN(Inspection seen, inspect_directory(request.directory, InspectDepth::headers,
-                                                           request.key.get()));
-    return traces_of(request.ns, seen);
+  KV_ASSIGN_OR_RETURN(
+      Inspection inspected,
+      inspect_directory(request.directory, InspectDepth::headers, request.key.get()));
+  Traces seen = traces_of(request.ns, inspected);
+  if (seen.objects.empty() && seen.models.empty() && seen.not_understood > 0) {
+    seen.quarantined = 0;
+    return seen;
   }
+  if (seen.objects.empty() && seen.models.empty()) {
+    return Status(StatusCode::not_found, "namespace " + request.ns + " has nothing in " +
+                                             request.directory + "; nothing was touched");
+  }
+  if (request.dry_run) return seen;
   KV_ASSIGN_OR_RETURN(auto tier, own_store(request, {}));
   KV_ASSIGN_OR_RETURN(Recovery found, tier->recover());
   Traces traces = traces_of(request.ns, found, tier->stats().quarantine_files);

@@ -147,6 +147,13 @@ std::vector<const InspectedFile*> StoreView::snapshots_at(const InspectedFile& l
   return out;
 }
 
+std::vector<const InspectedFile*> StoreView::children_of(const Id& id) const {
+  std::vector<const InspectedFile*> out;
+  auto [begin, end] = children_.equal_range(id);
+  for (auto at = begin; at != end; ++at) out.push_back(at->second);
+  return out;
+}
+
 Entry StoreView::entry_of(const InspectedFile& leaf) const {
   Entry entry;
   entry.leaf = &leaf;

@@ -53,6 +53,8 @@ class StoreView {
   std::string model_name(const Object& object) const;
   /// Blocks from the root down to `file`, itself included, then the path's completeness.
   std::vector<const InspectedFile*> path_to(const InspectedFile& file, bool& complete) const;
+  /// Blocks, tails and snapshots that name it as their parent.
+  std::vector<const InspectedFile*> children_of(const Id& id) const;
   Entry entry_of(const InspectedFile& leaf) const;
   /// Sorted by namespace, model, then id.
   std::vector<Entry> entries() const;
