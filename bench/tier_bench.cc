@@ -375,6 +375,63 @@ BENCHMARK(BM_WriteSyncRename)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 
+// A tenant's durable stores of 40 tokens, alone and while another one erases 10,000 objects; the
+// longest and the mean in milliseconds. erase_ms: from its call to its answer.
+void BM_DurableBesideErase(benchmark::State& state) {
+  TempDir dir;
+  CacheOptions options = options_in(dir.store());
+  options.coding.block_tokens = 16;
+  auto cache = open_cache(options, "stores");
+  auto other = cache->connect("erases");
+  const ModelSpec model = model_of({LayerSpec{{full_part(1, 64)}}});
+  auto stores = Bench::open(*cache, model), erases = Bench::open(**other, model);
+  std::mt19937 rng(1);
+  double longest = 0, all = 0, erase_ms = 0;
+  uint64_t count = 0;
+  auto since = [](auto start) {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+        .count();
+  };
+  for (auto _ : state) {
+    for (int i = 0; i < 10 && state.range(0) != 0; ++i) {
+      if (!erases.store(random_tokens(rng, 16'000), Durability::spilled).ok()) {
+        return state.SkipWithError("store");
+      }
+    }
+    std::atomic<bool> erased{state.range(0) == 0};
+    std::thread eraser([&] {
+      if (erased) return;
+      auto start = std::chrono::steady_clock::now();
+      (void)(*other)->erase(erases.opened.model, {}, soon());
+      erase_ms = since(start);
+      erased = true;
+    });
+    auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < 100 || !erased; ++i) {
+      auto start = std::chrono::steady_clock::now();
+      auto stored = stores.store(random_tokens(rng, 40), Durability::durable);
+      bool durable = stored.ok() && stored->level == Durability::durable;
+      if (!durable) state.SkipWithError("a store was not durable");
+      longest = std::max(longest, since(start));
+      all += since(start);
+      ++count;
+    }
+    eraser.join();
+    state.SetIterationTime(since(begin) / 1'000);
+  }
+  state.counters["store_ms"] = all / double(count);
+  state.counters["longest_ms"] = longest;
+  state.counters["stores"] = double(count);
+  state.counters["erase_ms"] = erase_ms;
+}
+BENCHMARK(BM_DurableBesideErase)
+    ->ArgName("beside")
+    ->Arg(0)
+    ->Arg(1)
+    ->Iterations(1)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+
 }  // namespace
 }  // namespace kv
 
