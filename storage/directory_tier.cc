@@ -22,7 +22,7 @@ Status out_of_memory() { return {StatusCode::busy, "out of memory"}; }
 }  // namespace
 
 DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, Files& files,
-                             Fd lock)
+                             std::array<Fd, 2> locks)
     : options_(std::move(options)),
       ledger_(options_.limit_bytes, kHeadroomBytes),
       dir_(directory, files, ledger_, options_.key, options_.min_free_bytes),
@@ -32,7 +32,7 @@ DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, F
       catalog_(dir_, quarantine_),
       other_keys_(dir_),
       adoption_(dir_, catalog_, quarantine_, other_keys_),
-      lock_(lock),
+      locks_(locks),
       buffers_(std::clamp<size_t>(options_.read_buffers, 1, kMostReadBuffers)) {
   dir_.mark_all_dirty();  // who knows what the last owner synced
 }
@@ -45,7 +45,9 @@ DirectoryTier::~DirectoryTier() {
   } catch (const std::bad_alloc&) {  // only recency, and the state of some time before
   }
   catalog_.close();  // whoever gets the lock next finds it free
-  dir_.files().close(lock_);
+  for (Fd lock : locks_) {
+    if (lock >= 0) dir_.files().close(lock);
+  }
 }
 
 Result<Recovery> DirectoryTier::recover() try {
@@ -177,8 +179,7 @@ Status DirectoryTier::erase_batch(std::span<const ObjectName> batch, EraseReply&
   return first_error;
 }
 
-Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names,
-                                        bool more_follows) try {
+Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names, bool more_follows) try {
   std::lock_guard lock(writer_mutex_);
   EraseReply reply;
   Status first_error;

@@ -5,6 +5,7 @@
 // and room_left() never wait for a writer.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -27,7 +28,8 @@ namespace kv {
 
 class DirectoryTier final : public SsdTier {
  public:
-  DirectoryTier(const std::string& directory, SsdOptions options, Files& files, Fd lock);
+  DirectoryTier(const std::string& directory, SsdOptions options, Files& files,
+                std::array<Fd, 2> locks);
   ~DirectoryTier() override;
 
   Result<Recovery> recover() override;
@@ -104,7 +106,7 @@ class DirectoryTier final : public SsdTier {
   CatalogMirror catalog_;
   OtherKeys other_keys_;
   Adoption adoption_;
-  const Fd lock_;
+  const std::array<Fd, 2> locks_;  // of the file LOCK, and of the directory (or -1)
 
   std::mutex writer_mutex_;  // guards what follows but the counters, and the parts above but the
                              // ledger

@@ -225,6 +225,17 @@ class PosixFiles final : public Files {
     return errno == EWOULDBLOCK ? Status(StatusCode::busy, path + " is locked by another process")
                                 : error("flock", path);
   }
+
+  Result<Fd> lock_dir(const std::string& path) override {
+    int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
+    Fd fd = retry([&] { return ::open(path.c_str(), flags); });
+    if (fd < 0) return error("open", path);
+    if (retry([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) == 0) return fd;
+    const bool taken = errno == EWOULDBLOCK;
+    close(fd);
+    return taken ? Result<Fd>(Status(StatusCode::busy, path + " is locked by another process"))
+                 : Result<Fd>(-1);
+  }
 };
 
 }  // namespace

@@ -84,6 +84,9 @@ class Files {
   /// Creates `path` if need be and takes an exclusive lock that ends with the descriptor or the
   /// process. Returns: busy if another holds it.
   virtual Result<Fd> lock(const std::string& path) = 0;
+  /// The same of a directory that is there: what is removed from it, and put there again, changes
+  /// nothing. Returns: busy; -1 where the file system can't.
+  virtual Result<Fd> lock_dir(const std::string& path) = 0;
 };
 
 /// The operating system. One instance for the process.

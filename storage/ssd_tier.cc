@@ -4,11 +4,28 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "storage/directory_tier.h"
 
 namespace kv {
 namespace {
+
+// Whoever else may write there could replace any file, or put a link to elsewhere in its place.
+Status check_modes(Files& files, const std::string& directory) {
+  KV_ASSIGN_OR_RETURN(FileInfo info, files.stat(directory));
+  if ((info.mode & 022) == 0) return {};
+  char mode[8];
+  std::snprintf(mode, sizeof mode, "%04o", info.mode & 07777);
+  return invalid_argument("ssd directory " + directory + ": mode " + mode +
+                          ", others than its owner may write there: chmod go-w " + directory);
+}
+
+Status lock_error(const std::string& directory, const Status& status) {
+  if (status.code() != StatusCode::busy) return status;
+  return {StatusCode::busy, "ssd directory " + directory +
+                                " is in use by another process (it holds " + kLockFile + ")"};
+}
 
 // A directory that is no store must be empty: the limit counts all that is in it.
 Status check_directory(Files& files, const std::string& directory) {
@@ -19,6 +36,7 @@ Status check_directory(Files& files, const std::string& directory) {
                             std::to_string(info.owner) + ", this process runs as " +
                             std::to_string(::geteuid()));
   }
+  KV_RETURN_IF_ERROR(check_modes(files, directory));
   KV_ASSIGN_OR_RETURN(auto listed, files.list(directory));
   bool store = std::any_of(listed.begin(), listed.end(),
                            [](const DirEntry& e) { return e.name == kLockFile; });
@@ -40,16 +58,18 @@ Result<std::unique_ptr<SsdTier>> SsdTier::open(const std::string& directory, Ssd
   Files& files = options.files != nullptr ? *options.files : posix_files();
   KV_RETURN_IF_ERROR(files.make_dir(directory));
   KV_RETURN_IF_ERROR(check_directory(files, directory));
+  // The directory's own lock holds though somebody removes the file; earlier versions know only the
+  // file's.
+  auto dir_lock = files.lock_dir(directory);
+  if (!dir_lock.ok()) return lock_error(directory, dir_lock.status());
+  FdGuard own_dir(files, *dir_lock);  // until the tier has it
   auto lock = files.lock(directory + "/" + kLockFile);
-  if (!lock.ok() && lock.status().code() == StatusCode::busy) {
-    return Status(StatusCode::busy, "ssd directory " + directory +
-                                        " is in use by another process (it holds " + kLockFile +
-                                        ")");
-  }
-  if (!lock.ok()) return lock.status();
-  FdGuard ours(files, *lock);  // until the tier has it
-  auto tier = std::make_unique<DirectoryTier>(directory, std::move(options), files, *lock);
-  ours.release();
+  if (!lock.ok()) return lock_error(directory, lock.status());
+  FdGuard own_file(files, *lock);
+  auto tier = std::make_unique<DirectoryTier>(directory, std::move(options), files,
+                                              std::array<Fd, 2>{*lock, *dir_lock});
+  own_file.release();
+  own_dir.release();
   KV_RETURN_IF_ERROR(tier->dir().make_folders());
   return std::unique_ptr<SsdTier>(std::move(tier));
 }

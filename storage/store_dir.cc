@@ -14,12 +14,22 @@ Status StoreDir::check_free(uint64_t room) const {
               " free, of which min_free_bytes " + std::to_string(min_free_bytes_) + " are kept"};
 }
 
-Status StoreDir::make_folders() {
-  for (uint32_t f = 0; f < kFolders; ++f) {
-    KV_RETURN_IF_ERROR(files_.make_dir(folder_path(f)));
+// One that is a link would have files elsewhere written, and removed.
+Status StoreDir::make_folder(const std::string& path) {
+  KV_RETURN_IF_ERROR(files_.make_dir(path));
+  KV_ASSIGN_OR_RETURN(FileInfo info, files_.stat(path));
+  if (!info.is_dir) {
+    return invalid_argument(path +
+                            " is no directory (a link?): the store's folders must be its own");
   }
-  KV_RETURN_IF_ERROR(files_.make_dir(temp_folder()));
-  KV_RETURN_IF_ERROR(files_.make_dir(quarantine_folder()));
+  if ((info.mode & 022) == 0) return {};
+  return invalid_argument(path + ": others than its owner may write there: chmod go-w " + path);
+}
+
+Status StoreDir::make_folders() {
+  for (uint32_t f = 0; f < kFolders; ++f) KV_RETURN_IF_ERROR(make_folder(folder_path(f)));
+  KV_RETURN_IF_ERROR(make_folder(temp_folder()));
+  KV_RETURN_IF_ERROR(make_folder(quarantine_folder()));
   return files_.sync_dir(path_);
 }
 

@@ -65,6 +65,7 @@ class StoreDir {
   Status sync_folders();
 
  private:
+  Status make_folder(const std::string& path);
   // Behind the 16 folders.
   static constexpr uint32_t kTempPlace = kFolders, kQuarantinePlace = kFolders + 1,
                             kOwnPlace = kFolders + 2;

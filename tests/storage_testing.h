@@ -265,6 +265,10 @@ class FaultFiles final : public Files {
     KV_RETURN_IF_ERROR(step("lock", p));
     return remember(real_.lock(p), p);
   }
+  Result<Fd> lock_dir(const std::string& p) override {
+    KV_RETURN_IF_ERROR(step("lock_dir", p));
+    return remember(real_.lock_dir(p), p);
+  }
 
  private:
   Result<Fd> remember(Result<Fd> fd, const std::string& path) {
