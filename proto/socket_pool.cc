@@ -1,6 +1,8 @@
 // Waiting, reuse and loss of connections.
 #include "proto/socket_pool.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace kv {
@@ -13,7 +15,8 @@ uint32_t timeout_ms(Deadline deadline) {
 }
 
 SocketPool::SocketPool(std::string path, std::string ns, SocketClientOptions options)
-    : path_(std::move(path)),
+    : process_(::getpid()),
+      path_(std::move(path)),
       ns_(std::move(ns)),
       options_(std::move(options)),
       bodies_(std::make_shared<ReplyBodies>(options_.recycle_bytes)) {}
@@ -22,12 +25,29 @@ SocketPool::Use::~Use() {
   if (c_) pool_->release(c_);
 }
 
+Status SocketPool::check_process() const {
+  if (::getpid() == process_) return {};
+  return {StatusCode::unavailable, "this client was made by process " + std::to_string(process_) +
+                                       "; after a fork the child makes a client of its own"};
+}
+
+// With mutex_ held; some are idle.
+std::vector<SocketPool::ConnectionPtr>::iterator SocketPool::least_reserved() {
+  std::map<const SocketConnection*, size_t> held;
+  for (const auto& [id, r] : reservations_) ++held[r.connection.get()];
+  return std::min_element(idle_.begin(), idle_.end(), [&](const auto& a, const auto& b) {
+    return held[a.get()] < held[b.get()];
+  });
+}
+
 Result<SocketPool::Use> SocketPool::acquire(Deadline deadline) {
+  KV_RETURN_IF_ERROR(check_process());
   std::unique_lock lock(mutex_);
   while (true) {
     while (!idle_.empty()) {
-      ConnectionPtr c = idle_.back();
-      idle_.pop_back();
+      auto chosen = least_reserved();
+      ConnectionPtr c = *chosen;
+      idle_.erase(chosen);
       if (!c->stale()) return Use(*this, c);
       forget(c);
     }
@@ -48,6 +68,7 @@ Result<SocketPool::Use> SocketPool::acquire(Deadline deadline) {
 }
 
 Result<SocketPool::Use> SocketPool::acquire_for(uint64_t id, Deadline deadline, uint64_t& remote) {
+  KV_RETURN_IF_ERROR(check_process());
   std::unique_lock lock(mutex_);
   while (true) {
     auto it = reservations_.find(id);
@@ -56,6 +77,7 @@ Result<SocketPool::Use> SocketPool::acquire_for(uint64_t id, Deadline deadline, 
                                                " is not there, or went with its connection");
     }
     remote = it->second.remote;
+    it->second.used = std::chrono::steady_clock::now();
     auto idle = std::find(idle_.begin(), idle_.end(), it->second.connection);
     if (idle != idle_.end()) {
       ConnectionPtr c = *idle;
@@ -70,12 +92,15 @@ Result<SocketPool::Use> SocketPool::acquire_for(uint64_t id, Deadline deadline, 
 
 bool SocketPool::reservations_full() {
   std::lock_guard lock(mutex_);
+  if (reservations_.size() < options_.max_reservations) return false;
+  const auto before = std::chrono::steady_clock::now() - options_.abandoned_after;
+  std::erase_if(reservations_, [&](const auto& r) { return r.second.used < before; });
   return reservations_.size() >= options_.max_reservations;
 }
 
 uint64_t SocketPool::add_reservation(const ConnectionPtr& c, uint64_t remote) {
   std::lock_guard lock(mutex_);
-  reservations_[++last_reservation_] = {c, remote};
+  reservations_[++last_reservation_] = {c, remote, std::chrono::steady_clock::now()};
   return last_reservation_;
 }
 

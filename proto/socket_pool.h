@@ -3,9 +3,11 @@
 // A call takes a connection for itself (Use) and gives it back; a broken one is dropped and the
 // next call makes another. A reservation names the connection that holds it. Handles of models are
 // the client's own, one for a model under one profile: what another profile brings is not decoded
-// by who holds it. Each connection has its own for the service. Any thread may call.
+// by who holds it. Each connection has its own for the service. Any thread may call; a child
+// process after fork(2) may not: nothing is sent on its parent's connections.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -44,12 +46,15 @@ class SocketPool {
     ConnectionPtr c_;
   };
 
-  /// Returns: deadline_exceeded (all in use), and what SocketConnection::open returns.
+  /// Of the idle ones the one with the fewest reservations, unused for longest: puts hold up others
+  /// least. Returns: deadline_exceeded (all in use), unavailable (after a fork), and what
+  /// SocketConnection::open returns.
   Result<Use> acquire(Deadline deadline);
   /// The connection that holds reservation `id`, once it is idle; `remote`: the service's number.
   /// Returns: not_found (ended, or its connection did), deadline_exceeded.
   Result<Use> acquire_for(uint64_t id, Deadline deadline, uint64_t& remote);
 
+  /// What nobody has used for options().abandoned_after makes room.
   bool reservations_full();
   uint64_t add_reservation(const ConnectionPtr& c, uint64_t remote);
   void end_reservation(uint64_t id);
@@ -66,14 +71,18 @@ class SocketPool {
   struct Reservation {
     ConnectionPtr connection;
     uint64_t remote = 0;
+    std::chrono::steady_clock::time_point used;
   };
   struct OpenedModel {
     OpenRequest again;  ///< with the profile that was in force
     Realm realm;
   };
+  Status check_process() const;
+  std::vector<ConnectionPtr>::iterator least_reserved();
   void release(const ConnectionPtr& c);
   void forget(const ConnectionPtr& c);
 
+  const int process_;  // that may call
   const std::string path_, ns_;
   const SocketClientOptions options_;
   const std::shared_ptr<ReplyBodies> bodies_;

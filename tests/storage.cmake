@@ -1,7 +1,7 @@
 # tests of storage/
 kv_tests(storage_test LABELS storage DEPS kv_storage SQLite::SQLite3
   FILES storage_block_file_test.cc storage_seal_test.cc storage_read_test.cc
-        storage_inspect_test.cc storage_state_test.cc storage_tier_test.cc
+        storage_inspect_test.cc storage_state_test.cc storage_tier_test.cc storage_owner_test.cc
         storage_sealed_tier_test.cc storage_recovery_test.cc storage_beside_test.cc
         storage_damage_test.cc
         storage_fault_test.cc storage_kill_test.cc storage_power_test.cc
