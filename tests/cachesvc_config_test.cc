@@ -31,6 +31,11 @@ class ConfigTest : public ::testing::Test {
     ConfigSources sources;
     sources.file = file;
     sources.flags = std::move(flags);
+    sources.env_names = [this] {
+      std::vector<std::string> names;
+      for (const auto& [name, value] : env_) names.push_back(name);
+      return names;
+    };
     sources.env = [this](const std::string& name) -> std::optional<std::string> {
       auto it = env_.find(name);
       return it == env_.end() ? std::nullopt : std::optional(it->second);
@@ -164,6 +169,46 @@ TEST_F(ConfigTest, ErrorsNameVariableAndFlag) {
   EXPECT_NE(unknown.status().message().find("codec.default"), std::string::npos);
   env_["CACHESVC_LOG_LEVEL"] = "loud";
   EXPECT_NE(load().status().message().find("CACHESVC_LOG_LEVEL: log.level"), std::string::npos);
+}
+
+TEST_F(ConfigTest, AMistypedVariableIsAnErrorWithTheNearestName) {
+  env_["CACHESVC_TIER_RAM_BUGDET"] = "1GiB";
+  auto config = load();
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.status().message(),
+            "CACHESVC_TIER_RAM_BUGDET: the environment has no such setting, did you mean "
+            "CACHESVC_TIER_RAM_BUDGET?");
+  env_.clear();
+  env_["KV_CACHESVC"] = "others' names";
+  EXPECT_TRUE(load().ok());
+}
+
+TEST_F(ConfigTest, SettingsThatContradictEachOtherAreErrorsWithTheirPlaces) {
+  struct Case {
+    std::string text;
+    std::vector<std::string> words;
+  };
+  const Case cases[] = {
+      {"[tier.ram]\nbudget = 512\n", {":2: tier.ram.budget = \"512\"", "at least 1MiB"}},
+      {"[tier.ram]\nbudget = \"0\"\n", {":2: tier.ram.budget", "can't be off"}},
+      {"[tier.ssd]\nlimit = \"1MiB\"\n", {":2: tier.ssd.limit", "at least 8MiB"}},
+      {"[tier.ram]\nstaging = \"60%\"\nindex = \"50%\"\n",
+       {":2: tier.ram.staging", "tier.ram.index", ":3"}},
+      {"[tier.ram]\nbudget = \"64MiB\"\n[server]\nmax_put = \"1GiB\"\n",
+       {":4: server.max_put = \"1GiB\"", "tier.ram.budget = \"64MiB\"", ":2"}},
+      {"[tier.ram]\nbudget = \"64MiB\"\nwarm_start = \"1GiB\"\n",
+       {":3: tier.ram.warm_start", "tier.ram.budget"}},
+      {"[tier.ssd]\nlimit = \"0\"\nwrite_rate = \"1MiB\"\n",
+       {":3: tier.ssd.write_rate", "no SSD tier", "tier.ssd.limit", ":2"}}};
+  for (const Case& c : cases) {
+    auto config = load(write(c.text));
+    ASSERT_FALSE(config.ok()) << c.text;
+    EXPECT_EQ(config.status().code(), StatusCode::invalid_argument);
+    for (const std::string& word : c.words) {
+      EXPECT_NE(config.status().message().find(word), std::string::npos)
+          << config.status().message() << " lacks " << word;
+    }
+  }
 }
 
 TEST_F(ConfigTest, TiersAndCodec) {

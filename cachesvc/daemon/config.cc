@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "cachesvc/daemon/config_check.h"
 #include "codec/preset.h"
 #include "codec/profile_file.h"
 
@@ -334,10 +335,10 @@ void add_limit_keys(std::vector<Key>& keys) {
   keys.push_back(duration_key("limits.reservation_timeout", "a store without a call",
                               FIELD(cache.reservation_timeout), 1ms));
   keys.push_back(
-      duration_key("limits.room_wait", "longest wait for RAM", FIELD(cache.room_wait), 0ms));
+      duration_key("limits.room_wait", "longest wait for RAM", FIELD(cache.room_wait), 1ms));
   keys.push_back(duration_key("limits.io_backoff",
                               "a miss after a failed read, no other try after a failed spill",
-                              FIELD(cache.io_backoff), 0ms));
+                              FIELD(cache.io_backoff), 1ms));
   keys.push_back(choice_key<Nonfinite>("policy.nonfinite", "NaN or infinite values in a store",
                                        FIELD(cache.nonfinite),
                                        {{"refuse", Nonfinite::refuse}, {"raw", Nonfinite::raw}}));
@@ -501,12 +502,20 @@ Status read_profiles(Config& config) {
   return {};
 }
 
+// As the printed configuration has it.
+std::string value_of(const Config& config, const std::string& name) {
+  auto key =
+      std::find_if(keys().begin(), keys().end(), [&](const Key& k) { return k.name == name; });
+  return key->get(config);
+}
+
 Status finish(Config& config) {
   CacheOptions& cache = config.cache;
   cache.ram_budget_bytes = config.ram_budget.bytes;
   if (config.ram_budget.fraction > 0) cache.ram_fraction = config.ram_budget.fraction;
   if (config.ram_budget.fraction <= 0 && config.ram_budget.bytes == 0) {
-    return invalid_argument("tier.ram.budget = 0: the RAM tier can't be off");
+    return invalid_argument(config.source.at("tier.ram.budget") +
+                            ": tier.ram.budget = 0: the RAM tier can't be off");
   }
   bool ssd = config.ssd_limit.bytes > 0 || config.ssd_limit.fraction > 0;
   if (ssd && cache.ssd_dir.empty()) return invalid_argument("tier.ssd.dir is empty");
@@ -523,6 +532,7 @@ Status finish(Config& config) {
   KV_RETURN_IF_ERROR(read_profiles(config));
   cache.max_sessions = config.server.max_connections;
   cache.drain_timeout = config.server.drain_timeout;
+  KV_RETURN_IF_ERROR(check_together(config, value_of));
   return validate(cache);
 }
 
@@ -553,6 +563,10 @@ Result<Config> load_config(const ConfigSources& sources) {
     config.file = file;
   }
   std::vector<Setting> from_env;
+  std::vector<std::string> names;
+  for (const auto& key : keys()) names.push_back(env_name(key.name));
+  KV_RETURN_IF_ERROR(
+      check_names(sources.env_names ? sources.env_names() : process_env_names(), names));
   for (const auto& key : keys()) {
     std::string name = env_name(key.name);
     if (auto value = env(name)) from_env.push_back({key.name, *value, name});

@@ -65,6 +65,7 @@ struct ConfigSources {
   std::optional<std::string> file;  ///< must exist; without one, the default place, which need not
   bool read_default_file = true;
   std::function<std::optional<std::string>(const std::string&)> env;  ///< null: the process's own
+  std::function<std::vector<std::string>()> env_names;                ///< of all; null: the same
   std::vector<Setting> flags;
 };
 
