@@ -63,7 +63,7 @@ Stored store(const Fixture& f, uint32_t seed, uint32_t n) {
   for (const ObjectPtr& block : cache.blocks()) {
     stored.prefix.objects.push_back({block, block->end_token()});
   }
-  if (ObjectPtr tail = *cache.tail()) stored.prefix.objects.push_back({tail, tail->end_token()});
+  if (ObjectPtr tail = *cache.tail(n)) stored.prefix.objects.push_back({tail, tail->end_token()});
   stored.prefix.tokens = n;
   stored.tokens.push_back(0);
   return stored;

@@ -1,4 +1,4 @@
-// The flow of one generation: fetch, prefill, commit, take over, decode, commit. See generator.h.
+// The flow of one generation: fetch, prefill, first token, commit, decode, commit. See generator.h.
 #include "engine/generator.h"
 
 #include <algorithm>
@@ -11,6 +11,8 @@ namespace kv {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::minutes kLongestWaitForLevel{1};
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -44,15 +46,22 @@ class Generator::Impl {
     }
   };
   Status check(std::span<const Token> prompt, const GenerateOptions& options) const;
+  uint64_t fp16_bytes(uint64_t tokens) const {
+    return tokens * fp16_bytes_per_token(network_->spec());
+  }
   void look_up(Run& run, KvCache& cache);
-  Status take_stored(Run& run, KvCache& cache);
+  Result<StoredPrompts::Hit> look_up_until(Run& run, KvCache& cache, Deadline until);
+  Status compute(Run& run, KvCache& cache);
+  Durability store(Run& run, const KvCache& cache, uint32_t tokens, Durability wait_for);
+  void store_prompt(Run& run, const KvCache& cache);
   void describe(Run& run, const KvCache& cache) const;
   Result<KvCache> begin(Run& run);
-  Result<bool> take(Run& run, Token token, std::span<const float> logits) const;
+  Result<bool> take(Run& run, Token token, std::span<const float> logits, const KvCache& cache);
   Result<GenerateResult> finish(Run& run, const KvCache& cache);
 
   std::unique_ptr<Network> network_;
   StoredPrompts stored_;
+  CacheCalls calls_;
 };
 
 Status Generator::Impl::check(std::span<const Token> prompt, const GenerateOptions& options) const {
@@ -73,9 +82,15 @@ Status Generator::Impl::check(std::span<const Token> prompt, const GenerateOptio
   return {};
 }
 
-// Takes over what the cache has of the prompt's first N-1 tokens.
+// An empty cache under the profile in force, or what is stored of the prompt's first N-1 tokens.
 void Generator::Impl::look_up(Run& run, KvCache& cache) {
-  auto hit = stored_.fetch(run.prompt, *network_, 1, cache, run.options.deadline);
+  const GenerateOptions& o = run.options;
+  if (!o.use_lookup && !(o.commit && stored_.stale())) return;
+  size_t tokens = run.prompt.size();
+  auto until = calls_.begin(o.cache_waits, fp16_bytes(tokens), tokens, o.deadline);
+  if (!until.ok()) return run.note(until.status());
+  auto hit = look_up_until(run, cache, *until);
+  calls_.ended(hit.status());
   run.note(hit.status());
   if (!hit.ok()) return;
   run.result.reused_tokens = hit->tokens;
@@ -83,40 +98,62 @@ void Generator::Impl::look_up(Run& run, KvCache& cache) {
   run.result.form = hit->form;
 }
 
-// First commit, then what is stored under the prompt's names, if it may be another run's.
-Status Generator::Impl::take_stored(Run& run, KvCache& cache) {
-  uint32_t storable = stored_.storable(cache, cache.tokens());
-  if (storable == 0 || !run.options.commit) return {};
-  bool whole_hit = run.result.reused_tokens == storable;
-  if (whole_hit && run.options.wait_for <= Durability::accepted) {
-    run.result.level = Durability::accepted;
-    return {};
+Result<StoredPrompts::Hit> Generator::Impl::look_up_until(Run& run, KvCache& cache,
+                                                          Deadline until) {
+  KV_RETURN_IF_ERROR(stored_.refresh(until));
+  cache = stored_.new_cache(run.options.checkpoint_interval);
+  if (!run.options.use_lookup) return StoredPrompts::Hit{};
+  return stored_.fetch(run.prompt, *network_, 1, cache, until);
+}
+
+// The rest of the prompt's first N-1 tokens.
+Status Generator::Impl::compute(Run& run, KvCache& cache) {
+  auto start = Clock::now();
+  size_t missing = run.before_last().size() - cache.tokens();
+  KV_RETURN_IF_ERROR(compute_prompt(*network_, run.before_last(), cache, run.options.deadline));
+  calls_.computed(missing, Clock::now() - start);
+  return {};
+}
+
+// Stores the first `tokens` tokens of `cache`. Returns the level reached.
+Durability Generator::Impl::store(Run& run, const KvCache& cache, uint32_t tokens,
+                                  Durability wait_for) {
+  const GenerateOptions& o = run.options;
+  auto until = calls_.begin(o.cache_waits, fp16_bytes(tokens), tokens, o.deadline);
+  Result<Durability> level = until.status();
+  if (until.ok()) {
+    Deadline longest = std::min(o.deadline, deadline_in(kLongestWaitForLevel));
+    level = stored_.store(cache, tokens, wait_for, *until, longest);
+    calls_.ended(level.status());
   }
-  auto stored = stored_.store(cache, run.options.wait_for, run.options.deadline);
-  run.note(stored.status());
-  if (!stored.ok()) return {};
-  run.result.level = stored->level;
-  if (stored->same || whole_hit) return {};
-  auto hit = stored_.fetch(run.prompt, *network_, storable, cache, run.options.deadline);
-  run.note(hit.status());
-  if (!hit.ok() || hit->tokens == 0) return {};  // the cache holds what was computed
-  return compute_prompt(*network_, run.before_last(), cache, run.options.deadline);
+  run.note(level.status());
+  return level.ok() ? *level : Durability::none;
+}
+
+// The first commit: what `cache` held of the prompt's first N-1 tokens.
+void Generator::Impl::store_prompt(Run& run, const KvCache& cache) {
+  GenerateResult& r = run.result;
+  auto start = Clock::now();
+  auto tokens = stored_.storable(cache, static_cast<uint32_t>(run.before_last().size()));
+  if (tokens == 0 || !run.options.commit) return;
+  bool whole_hit = r.reused_tokens == tokens;
+  if (whole_hit && run.options.wait_for <= Durability::accepted) {
+    r.level = Durability::accepted;
+  } else {
+    r.level = store(run, cache, tokens, run.options.wait_for);
+  }
+  r.store_ms = ms_since(start);
 }
 
 void Generator::Impl::describe(Run& run, const KvCache& cache) const {
-  std::vector<ObjectPtr> objects = cache.fetched();
-  if (objects.empty()) {
-    objects = cache.blocks();
-    if (auto tail = cache.tail(); !stored_.coded_prefill() && tail.ok() && *tail) {
-      objects.push_back(*tail);
-    }
+  GenerateResult& r = run.result;
+  r.prompt_objects = cache.names();
+  if (stored_.coded_prefill()) {
+    std::erase_if(r.prompt_objects, [](const auto& n) { return n.kind == ObjectKind::tail; });
   }
-  for (const ObjectPtr& object : objects) {
-    run.result.prompt_objects.push_back(object->name);
-    if (object->name.kind == ObjectKind::block) run.result.block_bytes += object->payload_bytes();
-  }
-  run.result.stored_bytes = cache.payload_bytes();
-  run.result.fp16_bytes = cache.tokens() * fp16_bytes_per_token(network_->spec());
+  for (const ObjectPtr& block : cache.blocks()) r.block_bytes += block->payload_bytes();
+  r.stored_bytes = cache.payload_bytes();
+  r.fp16_bytes = fp16_bytes(cache.tokens());
 }
 
 // Everything before the last prompt token: its rows, as they are stored.
@@ -124,27 +161,28 @@ Result<KvCache> Generator::Impl::begin(Run& run) {
   KV_RETURN_IF_ERROR(check(run.prompt, run.options));
   GenerateResult& r = run.result;
   r.prompt_tokens = static_cast<uint32_t>(run.prompt.size());
-  run.note(stored_.refresh(run.options.deadline));
   KvCache cache = stored_.new_cache(run.options.checkpoint_interval);
-  if (run.options.use_lookup) look_up(run, cache);
+  look_up(run, cache);
   r.fetch_ms = ms_since(run.start);
-  KV_RETURN_IF_ERROR(compute_prompt(*network_, run.before_last(), cache, run.options.deadline));
+  KV_RETURN_IF_ERROR(compute(run, cache));
   r.prefill_ms = ms_since(run.start) - r.fetch_ms;
-  KV_RETURN_IF_ERROR(take_stored(run, cache));
-  r.store_ms = ms_since(run.start) - r.fetch_ms - r.prefill_ms;
   describe(run, cache);
+  if (run.options.commit) cache.mark();
+  if (run.options.max_new_tokens == 0) store_prompt(run, cache);
   if (Clock::now() < run.options.deadline) return cache;
   return Status(StatusCode::deadline_exceeded, "prompt: done, no time for a token");
 }
 
-// The token that a step gave, and its logits where they are kept. Returns whether another one is to
-// follow.
-Result<bool> Generator::Impl::take(Run& run, Token token, std::span<const float> logits) const {
+// The token that a step gave, and its logits where they are kept; after the first one the prompt is
+// stored. Returns whether another one is to follow.
+Result<bool> Generator::Impl::take(Run& run, Token token, std::span<const float> logits,
+                                   const KvCache& cache) {
   GenerateResult& r = run.result;
   r.tokens.push_back(token);
   if (run.options.keep_logits) r.logits.insert(r.logits.end(), logits.begin(), logits.end());
   if (r.tokens.size() == 1) {
     r.ttft_ms = ms_since(run.start);
+    store_prompt(run, cache);
     run.first_done = Clock::now();
   } else {
     r.decode_ms_per_token = ms_since(run.first_done) / static_cast<double>(r.tokens.size() - 1);
@@ -163,9 +201,10 @@ Result<GenerateResult> Generator::Impl::finish(Run& run, const KvCache& cache) {
     again.use_lookup = again.commit = false;
     return generate(run.prompt, again);
   }
-  bool answered = cache.tokens() > run.prompt.size() && stored_.storable(cache, cache.tokens()) > 0;
+  uint32_t tokens = stored_.storable(cache, cache.tokens());
+  bool answered = cache.tokens() > run.prompt.size() && tokens > 0;
   if (run.options.commit && run.options.commit_answer && answered) {
-    run.note(stored_.store(cache, Durability::accepted, run.options.deadline).status());
+    store(run, cache, tokens, Durability::accepted);
   }
   return std::move(run.result);
 }
@@ -184,7 +223,7 @@ Result<GenerateResult> Generator::Impl::generate(std::span<const Token> prompt,
       KV_ASSIGN_OR_RETURN(token, network_->next(token, cache));
     }
     KV_RETURN_IF_ERROR(settle_block(*network_, cache, options.deadline));
-    KV_ASSIGN_OR_RETURN(more, take(run, token, logits));
+    KV_ASSIGN_OR_RETURN(more, take(run, token, logits, cache));
   }
   return finish(run, cache);
 }
@@ -214,13 +253,13 @@ std::vector<Result<GenerateResult>> Generator::Impl::generate_all(
         decoding.push_back(std::move(d));
       }
       ++next;
-      continue;
     }
     batch.step(options.deadline);
     std::erase_if(decoding, [&](const auto& d) {
       Batch::Row& row = *d->row;
-      Result<bool> more = row.status.ok() ? take(d->run, best_token(row.logits), row.logits)
-                                          : Result<bool>(row.status);
+      Result<bool> more = row.status.ok()
+                              ? take(d->run, best_token(row.logits), row.logits, row.cache)
+                              : Result<bool>(row.status);
       if (more.ok() && *more) {
         row.token = d->run.result.tokens.back();
         return false;

@@ -1,11 +1,13 @@
 // Generator: greedy generation through a cache: what is attended to is what is stored.
 //
-// The prompt's first N-1 tokens are fetched or computed exactly, committed, and taken over in their
-// stored form; the last prompt token and all later ones are computed on that form with kernels
-// whose order of summation is fixed. So a hit at N-1 gives the cold run's tokens and logits bit for
-// bit; with coded prefill (prompt.h) so does a hit of any length. A failed cache call is a miss:
-// generation goes on. One thread at a time per Generator; its network's worker threads live as long
-// as it does. `Client` and what it returns may be shared.
+// The prompt's first N-1 tokens are fetched or computed exactly, and held in their stored form; the
+// last prompt token and all later ones are computed on that form with kernels whose order of
+// summation is fixed. So a hit at N-1 gives the tokens and logits of the run that stored it, bit
+// for bit; with coded prefill (prompt.h) a hit of any length gives any cold run's.
+//
+// Nothing is stored before the first token is there. A cache call that fails, or takes longer than
+// GenerateOptions::cache_waits, is a miss: generation goes on. One thread at a time per Generator;
+// its network's worker threads live as long as it does. `Client` and what it returns may be shared.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cache_calls.h"
 #include "engine/model.h"
 #include "engine/network.h"
 #include "engine/stored_prompts.h"
@@ -26,7 +29,10 @@ struct GenerateOptions {
   bool use_lookup = true;     ///< false: a cold run; what is stored is not asked for
   bool commit = true;         ///< store prompt and, at the end, prompt + answer
   bool commit_answer = true;  ///< the second of the two commits
-  Durability wait_for = Durability::accepted;  ///< of the first commit
+  /// Of the first commit, after the first token. More than accepted: waits for it until `deadline`,
+  /// at most a minute.
+  Durability wait_for = Durability::accepted;
+  CacheWaits cache_waits;  ///< of the look-up, and of each of the two commits
   /// Every so many tokens the states of checkpoint parts are stored too; 0: only before the last
   /// prompt token and at the end.
   uint32_t checkpoint_interval = 0;
@@ -42,9 +48,10 @@ struct GenerateResult {
   uint32_t reused_tokens = 0;  ///< n of the fetch
   Tier tier = Tier::none;
   HitForm form = HitForm::none;
-  double ttft_ms = 0;  ///< ids in hand -> first generated id; the first commit included
-  double fetch_ms = 0, prefill_ms = 0, store_ms = 0;  ///< shares of ttft_ms
-  double decode_ms_per_token = 0;                     ///< of the tokens after the first
+  double ttft_ms = 0;                   ///< ids in hand -> first generated id
+  double fetch_ms = 0, prefill_ms = 0;  ///< shares of ttft_ms
+  double store_ms = 0;                  ///< of the first commit, between the first two tokens
+  double decode_ms_per_token = 0;       ///< of the tokens after the first, without store_ms
   /// Blocks and tail of the prompt's first N-1 tokens (with coded prefill: blocks), by name.
   std::vector<ObjectName> prompt_objects;
   uint64_t stored_bytes = 0;            ///< payload bytes that a cache of these N-1 tokens holds
@@ -74,7 +81,7 @@ class Generator {
   Result<GenerateResult> generate(std::span<const Token> prompt, const GenerateOptions& options);
 
   /// generate() of every prompt, in order of `prompts`; up to `rows` (at most kMaxBatchRows) of
-  /// them decode together: a row leaves when it ends, and the next prompt takes its place. Each
+  /// them decode together: one joins per step, when it is computed, and leaves when it ends. Each
   /// gets the tokens and logits of generate() with what was stored when it began, bit for bit; of
   /// the times, `ttft_ms` and `decode_ms_per_token` hold what was done for the rows beside it.
   std::vector<Result<GenerateResult>> generate_all(std::span<const std::vector<Token>> prompts,

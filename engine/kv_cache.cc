@@ -19,6 +19,7 @@ void KvCache::clear() {
   tokens_.clear();
   blocks_.clear();
   fetched_.clear();
+  marked_ = 0;
   parts_.clear();
   parts_.resize(layers.size());
   for (uint32_t l = 0; l < layers.size(); ++l) {
@@ -135,7 +136,8 @@ void KvCache::keep_states() {
       bool rare = !spec.has_rows() && spec.snapshot == SnapshotPlace::checkpoint;
       if (!rare && !block_end) continue;
       std::erase_if(part.kept, [&](const auto& k) {
-        return rare && k.first + block_tokens_ < at && !checkpoint_wanted(k.first);
+        return rare && k.first + block_tokens_ < at && k.first != marked_ &&
+               !checkpoint_wanted(k.first);
       });
       part.kept[at] = Bytes::copy_of(part.state);
     }
@@ -164,7 +166,22 @@ Status KvCache::rewind(uint32_t position) {
   }
   tokens_.resize(position);
   blocks_.resize(position / block_tokens_);
+  if (position < marked_) marked_ = 0;
   return {};
+}
+
+void KvCache::mark() {
+  marked_ = tokens();
+  for (auto& layer : parts_) {
+    for (Part& part : layer) {
+      if (part.rows) part.rows->mark();
+      if (part.has_state) part.kept[marked_] = Bytes::copy_of(part.state);
+    }
+  }
+}
+
+Result<Plane> KvCache::cut(const Part& part, Side side, RowRange rows, uint32_t tokens) const {
+  return tokens == marked_ ? part.rows->cut_marked(side, rows) : part.rows->cut(side, rows);
 }
 
 Object KvCache::new_object(ObjectKind kind, uint32_t first, uint32_t end) const {
@@ -191,19 +208,30 @@ std::shared_ptr<Object> KvCache::new_block(size_t index) const {
   return object;
 }
 
-Result<ObjectPtr> KvCache::tail() const {
-  auto first = static_cast<uint32_t>(blocks_.size()) * block_tokens_;
-  if (first == tokens()) return ObjectPtr();
-  auto object = std::make_shared<Object>(new_object(ObjectKind::tail, first, tokens()));
+std::vector<ObjectName> KvCache::names() const {
+  std::vector<ObjectName> out;
+  for (const ObjectPtr& object : fetched_.empty() ? blocks_ : fetched_) out.push_back(object->name);
+  uint32_t first = static_cast<uint32_t>(blocks_.size()) * block_tokens_;
+  if (fetched_.empty() && first < tokens()) {
+    out.push_back(new_object(ObjectKind::tail, first, tokens()).name);
+  }
+  return out;
+}
+
+Result<ObjectPtr> KvCache::tail(uint32_t tokens) const {
+  KV_CHECK(tokens == this->tokens() || tokens == marked_ || tokens % block_tokens_ == 0);
+  uint32_t first = tokens / block_tokens_ * block_tokens_;
+  if (first == tokens) return ObjectPtr();
+  auto object = std::make_shared<Object>(new_object(ObjectKind::tail, first, tokens));
   for (const auto& layer : parts_) {
     for (const Part& part : layer) {
       if (!part.rows || !part.rows->spec().rows_in_block()) continue;
       const PartSpec& spec = part.rows->spec();
       uint32_t rate = spec.kind == PartKind::pooled ? spec.rate : 1;
-      RowRange rows{first / rate, tokens() / rate};
+      RowRange rows{first / rate, tokens / rate};
       if (rows.empty()) continue;
       for (const SideSpec& side : sides_of(spec)) {
-        KV_ASSIGN_OR_RETURN(Plane p, part.rows->cut(side.side, rows));
+        KV_ASSIGN_OR_RETURN(Plane p, cut(part, side.side, rows, tokens));
         object->planes.push_back(std::move(p));
       }
     }
@@ -211,23 +239,23 @@ Result<ObjectPtr> KvCache::tail() const {
   return ObjectPtr(std::move(object));
 }
 
-Result<ObjectPtr> KvCache::object(const Need& need) const {
+Result<ObjectPtr> KvCache::object(const Need& need, uint32_t tokens) const {
   switch (need.kind) {
     case ObjectKind::block:
       return need.block_index < blocks_.size() ? blocks_[need.block_index] : ObjectPtr();
     case ObjectKind::tail:
-      return tail();
+      return tail(tokens);
     case ObjectKind::snapshot:
-      return snapshot(need.end_row);
+      return need.end_row <= tokens ? snapshot(need.end_row) : nullptr;
     case ObjectKind::supplement:
-      return supplement(need);
+      return supplement(need, tokens);
   }
   return ObjectPtr();
 }
 
-Result<ObjectPtr> KvCache::supplement(const Need& need) const {
+Result<ObjectPtr> KvCache::supplement(const Need& need, uint32_t tokens) const {
   uint32_t first = need.block_index * block_tokens_;
-  uint32_t end = std::min(first + block_tokens_, tokens());
+  uint32_t end = std::min(first + block_tokens_, tokens);
   if (need.group >= groups_.size() || need.end_row > end) return ObjectPtr();
   bool block = end == first + block_tokens_;
   auto object = std::make_shared<Object>(
@@ -245,7 +273,7 @@ Result<ObjectPtr> KvCache::supplement(const Need& need) const {
     }
     if (!part.rows || !part.rows->holds(rows)) return ObjectPtr();
     for (const SideSpec& side : sides_of(part.rows->spec())) {
-      KV_ASSIGN_OR_RETURN(Plane p, part.rows->cut(side.side, rows));
+      KV_ASSIGN_OR_RETURN(Plane p, cut(part, side.side, rows, tokens));
       object->planes.push_back(std::move(p));
     }
   }

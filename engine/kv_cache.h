@@ -36,8 +36,8 @@ class KvCache {
   /// prefix.tokens of them. Holds the lease until the next adopt or the end.
   /// Returns: profile_changed (an object of another profile than realm().profile: its codes mean
   /// other values), corruption (another namespace or model, rows missing or of other tokens, a
-  /// wrong shape), not_found (no carry or snapshot at exactly prefix.tokens); the cache is empty
-  /// then.
+  /// wrong shape, a value or scale that is not finite), not_found (no carry or snapshot at exactly
+  /// prefix.tokens); the cache is empty then.
   Status adopt(Lease lease, std::span<const Token> tokens);
   /// Asked after the last read: false if the lease's memory was taken back meanwhile.
   bool valid() const { return lease_.valid(); }
@@ -96,15 +96,20 @@ class KvCache {
 
   /// Complete blocks, in order.
   const std::vector<ObjectPtr>& blocks() const { return blocks_; }
-  /// The open tokens as a tail; nullptr if there are none.
-  Result<ObjectPtr> tail() const;
-  /// What answers a need of a store of a prefix of this sequence; nullptr if it is not held (rows
-  /// out of a window, a carry or snapshot of a position that was not kept).
-  Result<ObjectPtr> object(const Need& need) const;
+  /// A store of the first tokens() tokens, as they are now, stays possible while later ones follow:
+  /// until the next mark, adopt, or rewind before here. In place of an earlier mark.
+  void mark();
+  /// The tokens after the last complete block of the first `tokens`, which are all, those at the
+  /// mark or whole blocks, as a tail; nullptr if there are none.
+  Result<ObjectPtr> tail(uint32_t tokens) const;
+  /// What answers a need of a store of the first `tokens` tokens, as of tail(); nullptr if it is
+  /// not held (rows out of a window, a carry or snapshot of a position that was not kept).
+  Result<ObjectPtr> object(const Need& need, uint32_t tokens) const;
   /// Positions at which checkpoints were kept since adopt, ascending.
   std::vector<uint32_t> checkpoints() const;
-  /// The blocks and the tail that this sequence was taken over from, if nothing was appended since.
-  const std::vector<ObjectPtr>& fetched() const { return fetched_; }
+  /// Names of the blocks and the tail that this sequence was taken over from, if nothing was
+  /// appended since; else of its own.
+  std::vector<ObjectName> names() const;
   /// Payload bytes of all that a cache of tokens() holds, as it lies here.
   uint64_t payload_bytes() const;
   /// Back to `position`, a block end at or after the adopted prefix; for models with checkpoint
@@ -129,8 +134,9 @@ class KvCache {
   bool checkpoint_wanted(uint32_t position) const;
   Object new_object(ObjectKind kind, uint32_t first, uint32_t end) const;
   std::shared_ptr<Object> new_block(size_t index) const;
-  Result<ObjectPtr> supplement(const Need& need) const;
+  Result<ObjectPtr> supplement(const Need& need, uint32_t tokens) const;
   ObjectPtr snapshot(uint32_t position) const;
+  Result<Plane> cut(const Part& part, Side side, RowRange rows, uint32_t tokens) const;
   std::optional<Bytes> state_at(const Part& part, uint32_t position) const;
   const Part& part(uint32_t layer, uint32_t part) const;
   PartRows& rows_of(uint32_t layer, uint32_t part);
@@ -142,6 +148,7 @@ class KvCache {
   uint32_t block_tokens_;
   uint32_t checkpoint_interval_;
   uint32_t extra_checkpoint_ = 0;
+  uint32_t marked_ = 0;      // tokens() at the last mark(); 0: none
   bool has_states_ = false;  // some part has carries, state or opaque bytes
   std::vector<PartGroup> groups_;
   Lease lease_;

@@ -26,6 +26,14 @@ Status check_realm(const Object& o, const Realm& realm) {
                                            ", the model was opened under " + realm.profile.hex()};
 }
 
+// Whether every value and scale is a number: attention on others would give silent nonsense.
+Status check_planes(const Object& o, const Codec& codec) {
+  for (const Plane& p : o.planes) {
+    if (Status s = codec.check(p); !s.ok()) return corruption("fetch: " + s.message());
+  }
+  return {};
+}
+
 }  // namespace
 
 // The planes of one object of one part, and which of their rows are the query's.
@@ -59,6 +67,7 @@ Status KvCache::adopt_all(const Prefix& prefix, std::span<const Token> tokens) {
     const Object& o = *f.object;
     KV_RETURN_IF_ERROR(check_realm(o, realm_));
     KV_RETURN_IF_ERROR(validate(o, codec_->model(), codec_->profile()));
+    KV_RETURN_IF_ERROR(check_planes(o, *codec_));
     uint32_t end = std::min({f.end_token, o.end_token(), prefix.tokens});
     bool same = end <= o.first_token ||
                 std::equal(tokens.begin() + o.first_token, tokens.begin() + end, o.tokens.begin());

@@ -128,10 +128,38 @@ Result<PartRows::Piece> PartRows::cut_piece(RowRange rows) const {
 
 Result<Plane> PartRows::cut(Side side, RowRange rows) const {
   KV_ASSIGN_OR_RETURN(Piece piece, cut_piece(rows));
+  return side_of(std::move(piece), side);
+}
+
+Result<Plane> PartRows::side_of(Piece piece, Side side) {
   for (Plane& p : piece.sides) {
     if (p.side == side) return std::move(p);
   }
   return invalid_argument(std::string("no side ") + to_string(side));
+}
+
+void PartRows::mark() {
+  marked_ = {begin_, end_row()};
+  marked_rows_.clear();
+}
+
+// Before the open rows are sealed.
+Status PartRows::keep_marked() {
+  if (marked_.empty() || !marked_rows_.empty() || marked_.first != begin_) return {};
+  for (RowRange r : open_stretches(marked_.end)) {
+    KV_ASSIGN_OR_RETURN(Piece piece, cut_piece(r));
+    marked_rows_.push_back(std::move(piece));
+  }
+  return {};
+}
+
+Result<Plane> PartRows::cut_marked(Side side, RowRange rows) const {
+  for (const Piece& kept : marked_rows_) {
+    if (rows.first < kept.rows().first || rows.end > kept.rows().end) continue;
+    KV_ASSIGN_OR_RETURN(Plane all, side_of(kept, side));
+    return slice_rows(all, rows.first, rows.end);
+  }
+  return cut(side, rows);
 }
 
 uint64_t PartRows::bytes(RowRange rows) const {
@@ -164,25 +192,31 @@ Status PartRows::append(uint32_t count, std::span<const float* const> sides) {
   return show_values({first, first + count}, values_);
 }
 
+// The open rows before `end` that are held: after a fetch not all need be.
+std::vector<RowRange> PartRows::open_stretches(uint32_t end) const {
+  std::vector<RowRange> stretches;
+  for (const Piece& p : heads_) {
+    bool follows = !stretches.empty() && stretches.back().end == p.rows().first;
+    if (follows)
+      stretches.back().end = p.rows().end;
+    else
+      stretches.push_back(p.rows());
+  }
+  uint32_t from = std::max(exact_first_, begin_);
+  bool follows = !stretches.empty() && stretches.back().end == from;
+  if (follows)
+    stretches.back().end = end;
+  else if (from < end)
+    stretches.push_back({from, end});
+  return stretches;
+}
+
 Status PartRows::seal() {
   if (end_row() < begin_ + block_rows_) return {};
+  KV_RETURN_IF_ERROR(keep_marked());
   while (end_row() >= begin_ + block_rows_) {
     uint32_t limit = begin_ + block_rows_;
-    std::vector<RowRange> stretches;
-    for (const Piece& p : heads_) {
-      bool follows = !stretches.empty() && stretches.back().end == p.rows().first;
-      if (follows)
-        stretches.back().end = p.rows().end;
-      else
-        stretches.push_back(p.rows());
-    }
-    uint32_t from = std::max(exact_first_, begin_);
-    bool follows = !stretches.empty() && stretches.back().end == from;
-    if (follows)
-      stretches.back().end = limit;
-    else if (from < limit)
-      stretches.push_back({from, limit});
-    for (RowRange r : stretches) {
+    for (RowRange r : open_stretches(limit)) {
       KV_ASSIGN_OR_RETURN(Piece piece, cut_piece(r));
       for (Plane& p : piece.sides) {
         KV_ASSIGN_OR_RETURN(p, codec_->encode(p));
@@ -262,6 +296,10 @@ Status PartRows::rewind(uint32_t tokens) {
   heads_.clear();
   for (auto& bytes : exact_) bytes.clear();
   begin_ = exact_first_ = row;
+  if (row < marked_.end) {
+    marked_ = {};
+    marked_rows_.clear();
+  }
   return show();
 }
 

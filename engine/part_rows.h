@@ -49,6 +49,11 @@ class PartRows {
   Status decode(Side side, RowRange rows, float* out) const;
   /// Rows as a plane of their own. Returns: as decode.
   Result<Plane> cut(Side side, RowRange rows) const;
+  /// The open rows can be cut as they are now, with cut_marked, after their block is sealed too:
+  /// until the next mark, take, or rewind before end_row(). In place of an earlier mark.
+  void mark();
+  /// As cut; rows that were open at mark() in the form that they had then.
+  Result<Plane> cut_marked(Side side, RowRange rows) const;
   /// Payload bytes of these rows as they are held, all sides; they are held.
   uint64_t bytes(RowRange rows) const;
   /// The planes of a complete block of a part whose rows are in the block: one per side.
@@ -78,6 +83,9 @@ class PartRows {
     RowRange rows() const { return {sides[0].first_row, sides[0].end_row()}; }
   };
   Result<Piece> cut_piece(RowRange rows) const;
+  std::vector<RowRange> open_stretches(uint32_t end) const;
+  static Result<Plane> side_of(Piece piece, Side side);
+  Status keep_marked();
   Plane exact_plane(size_t side, RowRange rows) const;
   template <typename Visit>
   Status visit(size_t side, RowRange rows, Visit&& call) const;
@@ -99,6 +107,8 @@ class PartRows {
   std::vector<Piece> heads_;   // open rows taken over that are not in exact_
   uint32_t exact_first_ = 0;
   std::vector<std::vector<uint8_t>> exact_;  // per side: rows [exact_first_, end_row())
+  RowRange marked_;                          // open at the last mark()
+  std::vector<Piece> marked_rows_;  // those of them that are held, since their block was sealed
   AttentionRows attention_;
   uint32_t values_first_ = 0;
   std::vector<float> values_, sink_values_;

@@ -11,10 +11,10 @@
 namespace kv {
 namespace {
 
-constexpr std::chrono::minutes kLongestCacheCall{5};
+constexpr std::chrono::minutes kLongestOpen{1};
 constexpr int kMostOpens = 3;  // of one fetch, while others replace the profile
 
-Deadline cache_deadline(Deadline given) { return std::min(given, deadline_in(kLongestCacheCall)); }
+Deadline open_deadline(Deadline given) { return std::min(given, deadline_in(kLongestOpen)); }
 
 CodingSettings settings_of(const CodingOptions& coding) {
   CodingSettings settings;
@@ -47,14 +47,7 @@ Result<OpenReply> open_known(const Network& network, Client& client, const Codin
   return client.open(request_of(network, coding, std::move(profile)), deadline);
 }
 
-bool is_main(ObjectKind kind) { return kind == ObjectKind::block || kind == ObjectKind::tail; }
-
 }  // namespace
-
-// What one store put beside the needs that every store of this length has.
-struct StoredPrompts::Puts {
-  std::set<ObjectName> extra;  // checkpoints before the end
-};
 
 Result<StoredPrompts> StoredPrompts::open(Network& network, Client& client,
                                           const CodingOptions& coding, Deadline deadline) {
@@ -70,7 +63,7 @@ Result<StoredPrompts> StoredPrompts::open(Network& network, Client& client,
   bool calibrated = coding.calibrate && !from_file && profile.requested_k_bits != 0;
   Result<OpenReply> known = Status(StatusCode::not_found, "not asked");
   if (calibrated && !coding.replace) {
-    known = open_known(network, client, coding, profile, cache_deadline(deadline));
+    known = open_known(network, client, coding, profile, open_deadline(deadline));
   }
   if (calibrated && !known.ok()) {
     auto made = coding.calibration_file.empty()
@@ -79,7 +72,7 @@ Result<StoredPrompts> StoredPrompts::open(Network& network, Client& client,
     KV_ASSIGN_OR_RETURN(profile, std::move(made));
   }
   if (!known.ok()) {
-    known = client.open(request_of(network, coding, std::move(profile)), cache_deadline(deadline));
+    known = client.open(request_of(network, coding, std::move(profile)), open_deadline(deadline));
   }
   KV_ASSIGN_OR_RETURN(OpenReply reply, std::move(known));
   KV_RETURN_IF_ERROR(out.take(std::move(reply), spec, coding.prefill));
@@ -103,7 +96,7 @@ Status StoredPrompts::take(OpenReply opened, const ModelSpec& spec, PrefillMode 
 Status StoredPrompts::open_again(Deadline deadline) {
   const ModelSpec spec = codec_->model();
   OpenRequest request{spec, opened_.profile, false, opened_.profile->prefill};
-  KV_ASSIGN_OR_RETURN(OpenReply reply, client_->open(request, cache_deadline(deadline)));
+  KV_ASSIGN_OR_RETURN(OpenReply reply, client_->open(request, open_deadline(deadline)));
   return take(std::move(reply), spec, request.prefill);
 }
 
@@ -139,7 +132,7 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> toke
   request.model = opened_.model;
   request.query.tokens.assign(tokens.begin(), tokens.end());
   request.round_to_block = coded_prefill();
-  KV_ASSIGN_OR_RETURN(FetchReply reply, client_->fetch(request, cache_deadline(deadline)));
+  KV_ASSIGN_OR_RETURN(FetchReply reply, client_->fetch(request, deadline));
   uint32_t branch = std::min<size_t>(reply.common, tokens.size() - 1) / cache.block_tokens() *
                     cache.block_tokens();
   if (reply.tokens == 0 || reply.tokens < at_least) {
@@ -160,15 +153,13 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> toke
 
 // Puts every object that the reservation lacks, and the checkpoints on the way.
 Status StoredPrompts::put_all(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
-                              Deadline deadline, Puts& puts) const {
+                              Deadline deadline) const {
   std::set<uint32_t> given;
   for (const Need& need : reserved.needs) {
     if (need.kind == ObjectKind::snapshot) given.insert(need.end_row);
-    KV_ASSIGN_OR_RETURN(ObjectPtr object, cache.object(need));
+    KV_ASSIGN_OR_RETURN(ObjectPtr object, cache.object(need, tokens));
     if (object) {
       KV_RETURN_IF_ERROR(client_->put({reserved.reservation, *object, {}}, deadline));
-      bool on_the_way = need.kind == ObjectKind::snapshot && need.end_row != tokens;
-      if (on_the_way) puts.extra.insert(object->name);
     } else if (need.required) {
       return {StatusCode::internal,
               std::string("reserve: asks for a ") + to_string(need.kind) + " that the entry lacks"};
@@ -177,79 +168,36 @@ Status StoredPrompts::put_all(const KvCache& cache, uint32_t tokens, const Reser
   for (uint32_t at : cache.checkpoints()) {
     if (at <= cache.adopted_tokens() || at >= tokens || given.count(at) > 0) continue;
     KV_ASSIGN_OR_RETURN(ObjectPtr object,
-                        cache.object({ObjectKind::snapshot, 0, 0, at, at, false}));
+                        cache.object({ObjectKind::snapshot, 0, 0, at, at, false}, tokens));
     if (!object) continue;
     KV_RETURN_IF_ERROR(client_->put({reserved.reservation, *object, {}}, deadline));
-    puts.extra.insert(object->name);
   }
-  return {};
+  if (cache.valid()) return {};
+  return {StatusCode::unavailable, "store: the memory that was fetched was taken back"};
 }
 
-// True if nothing beyond the rows that were taken over was there before.
-bool StoredPrompts::all_ours(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
-                             const CommitReply& commit, const Puts& puts) const {
-  for (const ObjectName& name : commit.foreign) {
-    if (puts.extra.count(name) == 0) return false;
-  }
-  uint32_t block = cache.block_tokens(), taken = cache.adopted_tokens();
-  if (!commit.lost.empty() || taken > tokens) return false;
-  size_t expected = (tokens + block - 1) / block - taken / block, given = 0;
-  auto groups = part_groups(codec_->model());
-  std::vector<uint32_t> rows(groups.size());
-  std::vector<bool> position(groups.size());
-  bool snapshot = false;
-  for (const Need& need : reserved.needs) {
-    given += is_main(need.kind) && need.block_index >= taken / block;
-    snapshot = snapshot || (need.kind == ObjectKind::snapshot && need.end_row == tokens);
-    if (need.kind != ObjectKind::supplement || !need.required) continue;
-    uint32_t from = std::max(need.first_row, taken);
-    if (need.first_row == need.end_row)
-      position[need.group] = true;
-    else if (from < need.end_row)
-      rows[need.group] += need.end_row - from;
-  }
-  bool ours = given == expected;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const PartSpec& spec = groups[g].spec;
-    if (spec.has_rows() && !spec.rows_in_block()) {
-      uint32_t demanded = 0;
-      for (RowRange r : demanded_rows(spec, tokens)) {
-        demanded += r.end - std::min(r.end, std::max(r.first, taken));
-      }
-      ours = ours && rows[g] == demanded;
-    }
-    bool checkpoint = !spec.has_rows() && spec.snapshot == SnapshotPlace::checkpoint;
-    if (demands_carry(spec, tokens) || demands_snapshot(spec, tokens)) {
-      ours = ours && (checkpoint ? snapshot : position[g]);
-    }
-  }
-  return ours;
-}
-
-Result<StoredPrompts::Stored> StoredPrompts::store(const KvCache& cache, Durability wait_for,
-                                                   Deadline deadline) {
-  deadline = cache_deadline(deadline);
-  uint32_t tokens = storable(cache, cache.tokens());
-  KV_CHECK(tokens > 0);
+Result<Durability> StoredPrompts::store(const KvCache& cache, uint32_t tokens, Durability wait_for,
+                                        Deadline calls, Deadline level) {
+  KV_CHECK(tokens > 0 && tokens == storable(cache, tokens));
   ReserveRequest request;
   request.model = opened_.model;
   request.profile = cache.realm().profile;
   request.query.tokens.assign(cache.sequence().begin(), cache.sequence().begin() + tokens);
-  auto answer = client_->reserve(request, deadline);
+  auto answer = client_->reserve(request, calls);
   bool changed = answer.status().code() == StatusCode::profile_changed;
   stale_ = stale_ || (changed && cache.realm() == opened_.realm);
   KV_ASSIGN_OR_RETURN(ReserveReply reserved, std::move(answer));
-  Puts puts;
-  if (Status s = put_all(cache, tokens, reserved, deadline, puts); !s.ok()) {
-    (void)client_->abort(reserved.reservation, deadline);
+  if (Status s = put_all(cache, tokens, reserved, calls); !s.ok()) {
+    (void)client_->abort(reserved.reservation, calls);
     return s;
   }
-  auto commit = client_->commit(reserved.reservation, wait_for, deadline);
+  bool waits = wait_for > Durability::accepted;
+  auto commit = client_->commit(reserved.reservation, wait_for, waits ? level : calls);
   if (!commit.ok()) {
-    (void)client_->abort(reserved.reservation, deadline);
+    (void)client_->abort(reserved.reservation, calls);
     return commit.status();
   }
-  return Stored{commit->level, all_ours(cache, tokens, reserved, *commit, puts)};
+  return commit->level;
 }
 
 }  // namespace kv

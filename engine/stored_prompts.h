@@ -58,7 +58,9 @@ class StoredPrompts {
   /// coded prefill the complete blocks'.
   uint32_t storable(const KvCache& cache, uint32_t tokens) const;
 
-  /// Opens the model again if a store has found another profile in force. Returns: what open
+  /// True if a store has found another profile in force: new sequences are stored after refresh.
+  bool stale() const { return stale_; }
+  /// Opens the model again if stale(). Returns: what open
   /// returns; then nothing has changed.
   Status refresh(Deadline deadline);
 
@@ -75,14 +77,13 @@ class StoredPrompts {
   Result<Hit> fetch(std::span<const Token> tokens, const Network& network, uint32_t at_least,
                     KvCache& cache, Deadline deadline);
 
-  struct Stored {
-    Durability level = Durability::none;
-    /// What is stored is for certain what `cache` holds; false: perhaps another run's, fetch it.
-    bool same = true;
-  };
-  /// Stores the storable tokens of `cache`, at least one. Returns: profile_changed (since `cache`
-  /// was begun: nothing is stored, refresh opens again).
-  Result<Stored> store(const KvCache& cache, Durability wait_for, Deadline deadline);
+  /// Stores the first `tokens` tokens of `cache`, which are storable: all that it holds, those at
+  /// its mark or, with coded prefill, whole blocks. `calls` is the deadline of the calls, `level`
+  /// of a commit that waits for more than accepted. Where objects of these tokens are stored
+  /// already, they stay, and perhaps another run computed them. Returns the level reached;
+  /// profile_changed (since `cache` was begun: nothing is stored, refresh opens again).
+  Result<Durability> store(const KvCache& cache, uint32_t tokens, Durability wait_for,
+                           Deadline calls, Deadline level);
 
  private:
   explicit StoredPrompts(Client& client) : client_(&client) {}
@@ -90,11 +91,8 @@ class StoredPrompts {
   Status open_again(Deadline deadline);
   Result<Hit> fetch_once(std::span<const Token> tokens, const Network& network, uint32_t at_least,
                          KvCache& cache, Deadline deadline) const;
-  struct Puts;
   Status put_all(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
-                 Deadline deadline, Puts& puts) const;
-  bool all_ours(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
-                const CommitReply& commit, const Puts& puts) const;
+                 Deadline deadline) const;
 
   Client* client_;
   OpenReply opened_;

@@ -28,6 +28,7 @@ TEST_P(EngineBatchModel, RowsOverOneBeginningGetTheirOwnTokensAndLogits) {
   CodingOptions coding;
   coding.calibrate = false;
   GenerateOptions options;
+  options.cache_waits.least = std::chrono::minutes(1);
   options.max_new_tokens = 12;
   options.keep_logits = true;
   options.stop_at_eos = false;

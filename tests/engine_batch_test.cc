@@ -119,7 +119,8 @@ void add_supplements(const KvCache& cache, const ModelSpec& model, uint32_t n,
     for (RowRange rows : demanded_rows(groups[g].spec, n)) {
       while (!rows.empty()) {
         const uint32_t block = rows.first / kBlock, end = std::min(rows.end, (block + 1) * kBlock);
-        auto made = cache.object({ObjectKind::supplement, block, g, rows.first, end});
+        auto made =
+            cache.object({ObjectKind::supplement, block, g, rows.first, end}, cache.tokens());
         KV_CHECK(made.ok() && *made);
         objects.push_back(*made);
         rows.first = end;
@@ -131,7 +132,7 @@ void add_supplements(const KvCache& cache, const ModelSpec& model, uint32_t n,
 Stored store(Network& network, KvCache cache, std::vector<Token> tokens) {
   KV_CHECK(compute_prompt(network, tokens, cache, Deadline::max()).ok());
   Stored stored{std::move(tokens), cache.blocks()};
-  auto tail = cache.tail();
+  auto tail = cache.tail(cache.tokens());
   KV_CHECK(tail.ok());
   if (*tail) stored.objects.push_back(*tail);
   add_supplements(cache, network.spec(), cache.tokens(), stored.objects);
@@ -196,7 +197,7 @@ void expect_own_run(Network& network, const std::shared_ptr<const Codec>& codec,
   for (size_t i = 0; i < own.blocks().size(); ++i) {
     expect_same(*cache.blocks()[i], *own.blocks()[i]);
   }
-  auto tail = cache.tail(), own_tail = own.tail();
+  auto tail = cache.tail(cache.tokens()), own_tail = own.tail(own.tokens());
   ASSERT_TRUE(tail.ok() && own_tail.ok());
   ASSERT_EQ(*tail == nullptr, *own_tail == nullptr);
   if (*tail) expect_same(**tail, **own_tail);

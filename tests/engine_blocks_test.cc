@@ -77,6 +77,7 @@ TEST_P(EngineBlocks, AHitIsTheColdRun) {
     coding.prefill = mode;
     auto generator = *Generator::open(network("llama"), client, coding, Deadline::max());
     GenerateOptions options;
+    options.cache_waits.least = std::chrono::minutes(1);
     options.max_new_tokens = 6;
     options.keep_logits = true;
     options.stop_at_eos = false;

@@ -71,6 +71,7 @@ TEST_P(EngineCoded, AHitOfAnyLengthGivesTheColdRunsBytesAndTokens) {
   ASSERT_GE(prompt.size(), GetParam().prompt_tokens);
   prompt.resize(GetParam().prompt_tokens);
   GenerateOptions options;
+  options.cache_waits.least = std::chrono::minutes(1);
   options.max_new_tokens = 24;  // a block completes on the way
   options.keep_logits = true;
   options.stop_at_eos = false;
@@ -90,6 +91,7 @@ TEST_P(EngineCoded, AHitOfAnyLengthGivesTheColdRunsBytesAndTokens) {
   EXPECT_EQ(expected.tokens, all.size() / kBlock * kBlock);
   std::mt19937 rng(20);
   GenerateOptions first_options;
+  first_options.cache_waits.least = std::chrono::minutes(1);
   first_options.max_new_tokens = 8;
   for (int round = 0; round < 20; ++round) {
     size_t cut = 1 + rng() % prompt.size();

@@ -138,8 +138,9 @@ TEST(EngineGenerator, TheAnswerIsStoredForTheNextTurn) {
   EXPECT_EQ(next.reused_tokens, 269u);  // all rows that were computed
 }
 
-// What another run stored under the same names is what this one goes on with.
-TEST(EngineGenerator, ForeignObjectsAreTaken) {
+// What another run stored under the same names stays: a run that computes all of it anew answers
+// from its own rows, and who fetches gets the first one's.
+TEST(EngineGenerator, TheFirstStoreOfAPromptStays) {
   MemoryClient client;
   auto generator = open(client, coded());
   auto base = prompt_of(400);
@@ -149,10 +150,43 @@ TEST(EngineGenerator, ForeignObjectsAreTaken) {
   auto after_codes = run(*generator, grown, eight_tokens());
   EXPECT_EQ(after_codes.reused_tokens, 400u);
   auto options = eight_tokens();
-  options.use_lookup = false;  // computes all rows exactly, finds others' stored
+  options.use_lookup = false;
   auto cold = run(*generator, grown, options);
-  EXPECT_EQ(cold.logits, after_codes.logits);
-  EXPECT_EQ(cold.tokens, after_codes.tokens);
+  EXPECT_EQ(cold.cache_error, "");
+  EXPECT_EQ(cold.level, Durability::accepted);
+  auto hit = run(*generator, grown, eight_tokens());
+  EXPECT_EQ(hit.reused_tokens, 599u);
+  EXPECT_EQ(hit.logits, after_codes.logits);
+  EXPECT_NE(cold.logits, after_codes.logits);  // rows computed in another order of summation
+}
+
+// A copy of `o` with the last scale of its first coded plane, or the last exact value, infinite.
+ObjectPtr with_infinity(const Object& o) {
+  Object out = o;
+  for (Plane& p : out.planes) {
+    std::vector<uint8_t> bytes(p.bytes.data(), p.bytes.data() + p.bytes.size());
+    bytes[bytes.size() - 2] = 0x00;  // fp16, little-endian
+    bytes[bytes.size() - 1] = 0x7C;
+    p.bytes = Bytes::adopt(std::move(bytes));
+    break;
+  }
+  return std::make_shared<const Object>(std::move(out));
+}
+
+// Attention on it would give silent zeros.
+TEST(EngineGenerator, AValueThatIsNotFiniteIsAMiss) {
+  for (size_t n : {300u, 200u}) {  // a block's scale, a tail's value
+    MemoryClient client;
+    auto generator = open(client, coded());
+    auto cold = run(*generator, prompt_of(n), eight_tokens());
+    for (auto& [id, object] : client.objects) object = with_infinity(*object);
+    auto options = eight_tokens();
+    options.commit = false;
+    auto again = run(*generator, prompt_of(n), options);
+    EXPECT_EQ(again.reused_tokens, 0u);
+    EXPECT_EQ(again.logits, cold.logits);
+    EXPECT_THAT(again.cache_error, ::testing::HasSubstr("not finite"));
+  }
 }
 
 TEST(EngineGenerator, AFailingCacheIsAMiss) {

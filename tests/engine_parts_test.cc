@@ -80,6 +80,7 @@ std::unique_ptr<Generator> open_generator(Client& client, const ModelSpec& model
 
 GenerateOptions answer(uint32_t tokens) {
   GenerateOptions o;
+  o.cache_waits.least = std::chrono::minutes(1);
   o.max_new_tokens = tokens;
   o.keep_logits = true;
   o.wait_for = Durability::accepted;
@@ -132,7 +133,8 @@ uint32_t longest_served(const ModelSpec& model, uint32_t stored, uint32_t most, 
   return most;
 }
 
-// A run that steps through `tokens` and stores them all: logits after each token.
+// A run that steps through `tokens`, and stores them all when it has gone one token further, as a
+// generation does: logits after each token.
 std::vector<std::vector<float>> store_run(StoredPrompts& stored, SyntheticNetwork& network,
                                           std::span<const Token> tokens, uint32_t interval,
                                           Durability level) {
@@ -142,12 +144,11 @@ std::vector<std::vector<float>> store_run(StoredPrompts& stored, SyntheticNetwor
     logits.emplace_back(SyntheticNetwork::kVocab);
     EXPECT_TRUE(network.step(t, cache, logits.back()).ok());
   }
-  auto done = stored.store(cache, level, soon());
+  cache.mark();
+  EXPECT_TRUE(network.step(tokens.back(), cache, {}).ok());
+  auto done = stored.store(cache, static_cast<uint32_t>(tokens.size()), level, soon(), soon());
   EXPECT_TRUE(done.ok()) << done.status().to_string();
-  if (done.ok()) {
-    EXPECT_TRUE(done->same);
-    EXPECT_EQ(done->level, level);
-  }
+  if (done.ok()) EXPECT_EQ(*done, level);
   return logits;
 }
 

@@ -65,6 +65,7 @@ class EngineReplaced : public ServerTest {
   }
   static GenerateOptions options() {
     GenerateOptions o;
+    o.cache_waits.least = std::chrono::minutes(1);
     o.max_new_tokens = 4;
     o.keep_logits = true;
     o.stop_at_eos = false;

@@ -55,6 +55,7 @@ class EngineRestore : public ::testing::TestWithParam<RestoredModel> {
 
   GenerateResult run(const std::vector<Token>& prompt, bool lookup) {
     GenerateOptions options;
+    options.cache_waits.least = std::chrono::minutes(1);
     options.max_new_tokens = 6;
     options.keep_logits = true;
     options.stop_at_eos = false;

@@ -143,7 +143,7 @@ class TinyBench {
     auto reserved = cache_->reserve(request, soon());
     ASSERT_TRUE(reserved.ok()) << reserved.status().to_string();
     for (const Need& need : reserved->needs) {
-      auto object = sequence.object(need);
+      auto object = sequence.object(need, sequence.tokens());
       ASSERT_TRUE(object.ok()) << object.status().to_string();
       ASSERT_TRUE(*object || !need.required) << to_string(need.kind) << " " << need.end_row;
       if (!*object) continue;

@@ -97,6 +97,7 @@ TEST_P(TinyModels, GeneratedTokensAreTransformers) {
   TinyGolden golden(GetParam());
   std::vector<Token> prompt(golden.tokens.begin(), golden.tokens.begin() + kTinyPrompt);
   GenerateOptions options;
+  options.cache_waits.least = std::chrono::minutes(1);
   options.keep_logits = true;
   options.wait_for = Durability::durable;
   GenerateResult cold;

@@ -34,6 +34,7 @@ TEST_P(TinySweep, CodedPrefillMakesAHitOfAnyLengthTheColdRun) {
   coding.block_tokens = kBlock;
   coding.calibrate = false;
   GenerateOptions options;
+  options.cache_waits.least = std::chrono::minutes(1);
   options.keep_logits = true;
   auto open = [&](Client& client) {
     auto made = Generator::open(std::move(*tiny::make_tiny(GetParam(), golden.seed)), client,
@@ -58,6 +59,7 @@ TEST_P(TinySweep, CodedPrefillMakesAHitOfAnyLengthTheColdRun) {
     auto cache = open_cache(tiny_options(dir.store()));
     auto generator = open(*cache);
     GenerateOptions few;
+    few.cache_waits.least = std::chrono::minutes(1);
     few.max_new_tokens = 8;
     few.wait_for = Durability::spilled;
     ASSERT_TRUE(generator->generate(std::span(prompt).first(cut), few).ok());
