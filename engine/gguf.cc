@@ -283,32 +283,26 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
     return corruption("GGUF: " + path + " is empty or no regular file");
   }
   auto size = static_cast<size_t>(info.st_size);
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  Status mapped = data == MAP_FAILED ? failed("mmap") : Status();
-  ::close(fd);
-  KV_RETURN_IF_ERROR(mapped);
-  std::shared_ptr<const void> owner(data, [size](void* p) { ::munmap(p, size); });
-  auto file = parse(Bytes(std::move(owner), static_cast<const uint8_t*>(data), size));
-  if (file.ok()) file->copy_tensors();
-  return file;
-}
-
-void GgufFile::copy_tensors() {
-  if (tensors_.empty()) return;
-  auto before = [](const GgufTensor& a, const GgufTensor& b) {
-    return a.data.data() < b.data.data();
-  };
-  const uint8_t* first = std::min_element(tensors_.begin(), tensors_.end(), before)->data.data();
-  const auto size = static_cast<size_t>(bytes_.data() + bytes_.size() - first);
-  void* copy = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (copy == MAP_FAILED) return;
-  ::madvise(copy, size, MADV_HUGEPAGE);  // advice: what it answers changes nothing
-  std::memcpy(copy, first, size);
-  ::mprotect(copy, size, PROT_READ);
-  copied_.reset(copy, [size](void* p) { ::munmap(p, size); });
-  for (GgufTensor& t : tensors_) {
-    t.data = {static_cast<const uint8_t*>(copy) + (t.data.data() - first), t.data.size()};
+  void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    ::close(fd);
+    return Status(StatusCode::resource_exhausted,
+                  path + ": no memory for its " + std::to_string(size) + " bytes");
   }
+  std::shared_ptr<const void> owner(data, [size](void* p) { ::munmap(p, size); });
+  ::madvise(data, size, MADV_HUGEPAGE);  // advice: what it answers changes nothing
+  size_t done = 0;
+  ssize_t n = 1;
+  while (done < size && n > 0) {
+    n = ::read(fd, static_cast<uint8_t*>(data) + done, size - done);
+    if (n > 0) done += static_cast<size_t>(n);
+    if (n < 0 && errno == EINTR) n = 1;
+  }
+  Status read = n < 0 ? failed("read") : Status();
+  ::close(fd);
+  KV_RETURN_IF_ERROR(read);
+  ::mprotect(data, size, PROT_READ);
+  return parse(Bytes(std::move(owner), static_cast<const uint8_t*>(data), done));
 }
 
 namespace {

@@ -1,9 +1,9 @@
 // GgufFile: a read-only view of a GGUF version 3 model file: its metadata and its packed tensors.
 //
 // Any bytes are safe input: every count and length is capped and checked against what is left
-// before anything is allocated, and every tensor's byte range lies inside the file. Strings are
-// views into the mapped file and tensors into a copy: both live as long as the GgufFile or a copy
-// of it. Immutable after open: any thread.
+// before anything is allocated, and every tensor's byte range lies inside the file. Strings and
+// tensors are views into the file's bytes, which live as long as the GgufFile or a copy of it.
+// Immutable after open: any thread.
 #pragma once
 
 #include <cstdint>
@@ -50,10 +50,10 @@ using GgufValue =
 
 class GgufFile {
  public:
-  /// Maps the file and copies its tensors into memory with 2 MiB pages, if the system has some:
-  /// weights are read from end to end for every token, sooner than through a file's 4 KiB pages.
-  /// Returns: io_error (names the path), corruption, unsupported (tensor type or
-  /// version, by name).
+  /// Reads the file into memory with 2 MiB pages, if the system has some: weights are read from end
+  /// to end for every token, sooner than through a file's 4 KiB pages, and whoever truncates the
+  /// file later does no harm. Returns: io_error (names the path), resource_exhausted, corruption,
+  /// unsupported (tensor type or version, by name).
   static Result<GgufFile> open(const std::string& path);
   /// The same over bytes in memory. Returns: corruption, unsupported.
   static Result<GgufFile> parse(Bytes bytes);
@@ -76,10 +76,7 @@ class GgufFile {
 
  private:
   friend class GgufParser;
-  void copy_tensors();
-
   Bytes bytes_;
-  std::shared_ptr<const void> copied_;  // the tensors' memory, unless they lie in bytes_
   std::map<std::string_view, GgufValue, std::less<>> values_;
   std::vector<GgufTensor> tensors_;
   std::map<std::string_view, size_t, std::less<>> by_name_;

@@ -18,8 +18,9 @@
 
 namespace kv {
 
-inline constexpr uint32_t kMaxVocab = 1u << 20;            ///< tokens of a vocabulary
-inline constexpr size_t kMaxTextBytes = size_t{64} << 20;  ///< of one encode call
+inline constexpr uint32_t kMaxVocab = 1u << 20;  ///< tokens of a vocabulary
+/// Of one encode call, which takes up to 40 bytes of memory per byte of a text without spaces.
+inline constexpr size_t kMaxTextBytes = size_t{16} << 20;
 
 class Tokenizer {
  public:

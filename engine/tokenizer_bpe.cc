@@ -1,5 +1,6 @@
 // Byte-level BPE. See tokenizer_pieces.h; the two expressions are llama.cpp's for pre-tokenizer
-// "smollm" (llm_tokenizer_bpe, LLAMA_VOCAB_PRE_TYPE_SMOLLM).
+// "smollm" (llm_tokenizer_bpe, LLAMA_VOCAB_PRE_TYPE_SMOLLM). A space is what Unicode calls one:
+// PCRE2's \s has U+180E too, which llama.cpp's has not.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -13,8 +14,10 @@ namespace kv {
 namespace {
 
 constexpr char kDigits[] = "\\p{N}";
-constexpr char kWords[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+#define KV_SPACES "\\t-\\r\\x{85}\\p{Z}"
+constexpr char kWords[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" KV_SPACES
+                          "\\p{L}\\p{N}]+|[" KV_SPACES "]+(?![^" KV_SPACES "])|[" KV_SPACES "]+";
+#undef KV_SPACES
 constexpr Token kNoToken = -2;  // of a byte that the vocabulary lacks: dropped, as llama.cpp does
 
 struct FreeCode {

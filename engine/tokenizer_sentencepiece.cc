@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <queue>
+#include <set>
 #include <unordered_map>
 
 #include "engine/tokenizer_pieces.h"
@@ -32,15 +33,42 @@ class SentencePieces final : public PieceEncoder {
   std::string bytes_of(std::string_view text, TokenType type) const override;
 
  private:
+  void encode_word(std::string_view text, std::vector<Token>& out) const;
+  bool word_begins(std::string_view text, size_t at, size_t previous) const;
+
   std::unordered_map<std::string_view, Token> ids_;  // into the file
+  std::set<std::string, std::less<>> joined_;  // characters that some token has before a space
   std::vector<float> scores_;
   std::array<Token, 256> bytes_;
 };
 
+// True if no token reaches over the boundary between the character at `previous` and that at `at`:
+// what stands on either side is merged by itself.
+bool SentencePieces::word_begins(std::string_view text, size_t at, size_t previous) const {
+  return at > 0 && text.substr(at, kSpace.size()) == kSpace &&
+         joined_.count(text.substr(previous, at - previous)) == 0;
+}
+
+// Word by word: 40 bytes of memory per byte of the longest one.
+void SentencePieces::encode(std::string_view given, std::vector<Token>& out) const {
+  const std::string escaped_text = escaped(given);
+  const std::string_view text = escaped_text;
+  size_t begin = 0, previous = 0;
+  for (size_t at = 0; at < text.size();) {
+    if (word_begins(text, at, previous)) {
+      encode_word(text.substr(begin, at - begin), out);
+      begin = at;
+    }
+    previous = at;
+    at += std::max<size_t>(1, valid_character(text, at));
+  }
+  encode_word(text.substr(begin), out);
+}
+
 // Starts from characters, bytes where UTF-8 is broken. Merges the neighbours whose union has the
 // highest score first, of equal scores the leftmost; what is no token in the end becomes byte
 // tokens.
-void SentencePieces::encode(std::string_view given, std::vector<Token>& out) const {
+void SentencePieces::encode_word(std::string_view text, std::vector<Token>& out) const {
   struct Symbol {
     uint32_t first, size;  // in text; size 0: merged into another
     int32_t previous, next;
@@ -53,7 +81,6 @@ void SentencePieces::encode(std::string_view given, std::vector<Token>& out) con
       return score != o.score ? score < o.score : left > o.left;
     }
   };
-  std::string text = escaped(given);
   std::vector<Symbol> symbols;
   for (size_t at = 0; at < text.size();) {
     size_t size = std::max<size_t>(1, valid_character(text, at));
@@ -62,9 +89,7 @@ void SentencePieces::encode(std::string_view given, std::vector<Token>& out) con
                        at + size == text.size() ? -1 : i + 1});
     at += size;
   }
-  auto piece = [&](uint32_t first, uint32_t size) {
-    return ids_.find(std::string_view(text).substr(first, size));
-  };
+  auto piece = [&](uint32_t first, uint32_t size) { return ids_.find(text.substr(first, size)); };
   std::priority_queue<Candidate> queue;
   auto offer = [&](int32_t left, int32_t right) {
     if (left < 0 || right < 0) return;
@@ -122,7 +147,15 @@ Status SentencePieces::load(const GgufFile& file) {
                       std::to_string(scores.size()) + " scores");
   }
   scores_.assign(scores.begin(), scores.end());
-  for (size_t i = 0; i < texts.size(); ++i) ids_[texts[i]] = static_cast<Token>(i);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    ids_[texts[i]] = static_cast<Token>(i);
+    for (size_t at = 0, previous = 0; at < texts[i].size();) {
+      bool space = at > 0 && texts[i].substr(at, kSpace.size()) == kSpace;
+      if (space) joined_.emplace(texts[i].substr(previous, at - previous));
+      previous = at;
+      at += std::max<size_t>(1, valid_character(texts[i], at));
+    }
+  }
   constexpr char kHex[] = "0123456789ABCDEF";
   for (size_t b = 0; b < 256; ++b) {
     std::string name = std::string("<0x") + kHex[b / 16] + kHex[b % 16] + ">";

@@ -75,8 +75,8 @@ TEST(EngineGguf, MissingFileAndWrongVersion) {
   EXPECT_EQ(load(bytes).status().code(), StatusCode::unsupported);
 }
 
-// Tensors are copied when a file is opened: what happens to the file later does not reach them.
-TEST(EngineGguf, TensorsOutliveTheirFile) {
+// A file is read when it is opened: truncating it later reaches neither tensors nor texts.
+TEST(EngineGguf, AFileTruncatedAfterItsOpenDoesNoHarm) {
   const auto bytes = TinyGguf().write();
   const std::string path = testing::TempDir() + "/engine_gguf_test.gguf";
   std::ofstream(path, std::ios::binary)
@@ -90,7 +90,12 @@ TEST(EngineGguf, TensorsOutliveTheirFile) {
   for (size_t i = 0; i < parsed->tensors().size(); ++i) {
     const GgufTensor &a = opened->tensors()[i], &b = parsed->tensors()[i];
     EXPECT_TRUE(std::equal(a.data.begin(), a.data.end(), b.data.begin(), b.data.end())) << b.name;
+    EXPECT_EQ(a.name, b.name);
   }
+  auto tokens = opened->texts("tokenizer.ggml.tokens"),
+       same = parsed->texts("tokenizer.ggml.tokens");
+  ASSERT_TRUE(tokens.ok() && same.ok());
+  EXPECT_TRUE(std::equal(tokens->begin(), tokens->end(), same->begin(), same->end()));
   std::filesystem::remove(path);
 }
 

@@ -98,6 +98,20 @@ TEST(EngineSentencePiece, MergesByScoreAndFallsBackToBytes) {
   EXPECT_EQ(*t.encode(""), std::vector<Token>{t.bos()});
 }
 
+// Words are merged by themselves, but not where a token reaches over their boundary.
+TEST(EngineSentencePiece, TokensThatReachOverASpaceAreFound) {
+  TinyGguf tiny;
+  tiny.sentencepiece = {"e\u2581", "\u2581\u2581", "e\u2581t", "t", "h", "e", "\u2581", "\u2581t"};
+  tiny.space_prefix = tiny.add_bos = false;
+  auto file = GgufFile::parse(Bytes::adopt(tiny.write()));
+  ASSERT_TRUE(file.ok());
+  auto t = Tokenizer::load(*file);
+  ASSERT_TRUE(t.ok());
+  Token p = TinyGguf::kFirstPiece;
+  EXPECT_EQ(*t->encode("he the t"), (std::vector<Token>{p + 4, p + 2, p + 4, p + 2}));
+  EXPECT_EQ(*t->encode("h t  t"), (std::vector<Token>{p + 4, p + 7, p + 1, p + 3}));
+}
+
 TEST(EngineSentencePiece, SettingsOfTheFileAreHonoured) {
   Token pieces = TinyGguf::kFirstPiece;
   Tokenizer plain = sentencepiece(false, false), prefixed = sentencepiece(true, false);

@@ -17,6 +17,7 @@ HARD = ["", " ", "\n\n  \t x", "2024-11-05: 3.14159, 1,000,000 and ½ or ²³ or
         "don't we'll I'M they've 'tis", "naïve café — “quotes” … 日本語のテキスト, Привет мир, مرحبا",
         "emoji 👩‍👩‍👧‍👦 🇩🇪 ✓", "<|im_start|>user\nHi<|im_end|>\n<|endoftext|>",
         "   leading and trailing   ", "a\u00a0b\u2003c\u3000d", "x" * 3000,
+        "a \u180eb \u180e\u180e c\u180e \u200b\u0085\u2028\u202f\u1680x",
         "\r\n\r\n\tif (a<b) { return c; }",
         "<bos><start_of_turn>user\nHi<end_of_turn>\n<eos><unused7>",
         "\n" * 40 + "\t" * 33 + " " * 70, "<table><tr><td> <b>x</b></td></tr> <unused <<<unused1>>",
