@@ -2,8 +2,8 @@
 // encoding that every frame, file and id is written in.
 //
 // A Bytes is a small value: copying it counts a reference, slicing it shares the owner. Nothing can
-// write through it, so a stored plane may be handed to any thread. ByteReader never throws and
-// never reads past its end: after the first short read it stays failed and returns zeros.
+// write through it, so a stored plane may be handed to any thread. ByteReader never reads past its
+// end: after the first short read it stays failed, with a reason, and returns zeros.
 #pragma once
 
 #include <bit>
@@ -112,7 +112,7 @@ class ByteReader {
 
   std::span<const uint8_t> raw(size_t size) {
     if (failed_ || size > bytes_.size() - at_) {
-      failed_ = true;
+      if (!failed_) fail(short_text(size));
       return {};
     }
     auto out = bytes_.subspan(at_, size);
@@ -121,7 +121,7 @@ class ByteReader {
   }
   std::span<const uint8_t> blob(size_t max_bytes) {
     size_t size = u32();
-    if (size > max_bytes) failed_ = true;
+    if (!failed_ && size > max_bytes) fail(over_text(size, max_bytes, "bytes"));
     return raw(size);
   }
   std::string string(size_t max_bytes) {
@@ -132,22 +132,35 @@ class ByteReader {
   std::vector<T> array(size_t max_count) {
     static_assert(std::is_trivially_copyable_v<T>);
     size_t count = u32();
-    if (count > max_count) failed_ = true;
+    if (!failed_ && count > max_count) fail(over_text(count, max_count, "values"));
     auto b = failed_ ? std::span<const uint8_t>{} : raw(count * sizeof(T));
     std::vector<T> out(b.size() / sizeof(T));
     if (!out.empty()) std::memcpy(out.data(), b.data(), b.size());
     return out;
   }
 
-  /// Marks the input as bad: used by decoders for a field out of its range.
-  void fail() { failed_ = true; }
+  /// Marks the input as bad: used by decoders for a field out of its range. The reason is in place
+  /// of an earlier one, which it may contain.
+  void fail(std::string why = "out of range") {
+    failed_ = true;
+    why_ = std::move(why);
+  }
   bool failed() const { return failed_; }
+  /// What was given and what was expected; empty unless failed.
+  const std::string& why() const { return why_; }
   size_t left() const { return bytes_.size() - at_; }
   size_t at() const { return at_; }
   /// True if nothing failed and nothing is left over.
   bool done() const { return !failed_ && at_ == bytes_.size(); }
 
  private:
+  [[gnu::cold]] std::string short_text(size_t wanted) const {
+    return "truncated: " + std::to_string(wanted) + " bytes expected, " +
+           std::to_string(bytes_.size() - at_) + " left";
+  }
+  [[gnu::cold]] static std::string over_text(size_t given, size_t most, const char* unit) {
+    return std::to_string(given) + " " + unit + ", at most " + std::to_string(most);
+  }
   template <typename T>
   T fixed() {
     T v{};
@@ -158,6 +171,7 @@ class ByteReader {
   std::span<const uint8_t> bytes_;
   size_t at_ = 0;
   bool failed_ = false;
+  std::string why_;
 };
 
 }  // namespace kv

@@ -1,388 +1,268 @@
-// Encoding of all messages but those with a payload (message_object.cc). PROTOCOL.md, "Messages".
+// The fields of all messages but those with a payload (message_object.cc). PROTOCOL.md, "Messages".
 #include "proto/message.h"
 
-#include <algorithm>
+#include "proto/fields.h"
 
 namespace kv {
 namespace {
 
-void put_id(const Id& id, ByteWriter& out) { out.raw(id.bytes); }
+// ------------------------------------------------------------------ what several messages have
 
-void get_id(ByteReader& in, Id& id) {
-  auto b = in.raw(id.bytes.size());
-  if (!in.failed()) std::copy(b.begin(), b.end(), id.bytes.begin());
+template <typename Io>
+void query_fields(Io& io, Of<Io, Query>& q) {
+  io.array("tokens", q.tokens, kMaxTokens);
+  io.list("extras", q.extras, kMaxExtras, [](Io& item, auto& e) {
+    item.number("position", e.position);
+    item.array("bytes", e.bytes, kMaxExtraBytes);
+  });
 }
 
-// A u8 enumerator 0 … last.
-template <typename E>
-E get_enum(ByteReader& in, E last) {
-  uint8_t v = in.u8();
-  if (v > static_cast<uint8_t>(last)) in.fail();
-  return in.failed() ? E{} : static_cast<E>(v);
+template <typename Io>
+void parts_field(Io& io, Of<Io, std::vector<CodingReport>>& parts) {
+  io.list("parts", parts, kMaxLayers * kMaxPartsPerLayer, [](Io& item, auto& p) {
+    item.number("layer", p.layer);
+    item.number("part", p.part);
+    item.choice("kind", p.kind, PartKind::full, PartKind::opaque);
+    item.number("requested_k_bits", p.requested_k_bits);
+    item.number("requested_v_bits", p.requested_v_bits);
+    item.number("active_k_bits", p.active_k_bits);
+    item.number("active_v_bits", p.active_v_bits);
+    item.clipped("reason", p.reason, kMaxMessageBytes);
+  });
 }
 
-bool get_bool(ByteReader& in) {
-  uint8_t v = in.u8();
-  if (v > 1) in.fail();
-  return v == 1;
+template <typename Io>
+void names_field(Io& io, const char* name, Of<Io, std::vector<ObjectName>>& names) {
+  io.list(name, names, kMaxNames, [](Io& item, auto& n) {
+    item.choice("kind", n.kind, ObjectKind::block, ObjectKind::snapshot);
+    item.id("id", n.id);
+    item.number("group", n.group);
+    item.number("first_row", n.first_row);
+    item.number("end_row", n.end_row);
+  });
 }
 
-uint32_t get_count(ByteReader& in, uint32_t max) {
-  uint32_t n = in.u32();
-  if (n > max) in.fail();
-  return in.failed() ? 0 : n;
-}
-
-// Cut at a limit: texts for people never make a frame that the peer refuses.
-std::string_view clip(const std::string& s, size_t max) {
-  return std::string_view(s).substr(0, max);
-}
-
-void put_query(const Query& q, ByteWriter& out) {
-  out.array(std::span<const Token>(q.tokens));
-  out.u32(static_cast<uint32_t>(q.extras.size()));
-  for (const auto& e : q.extras) {
-    out.u32(e.position);
-    out.blob(e.bytes);
-  }
-}
-
-void get_query(ByteReader& in, Query& q) {
-  q.tokens = in.array<Token>(kMaxTokens);
-  uint32_t extras = get_count(in, kMaxExtras);
-  for (uint32_t i = 0; i < extras && !in.failed(); ++i) {
-    Extra e;
-    e.position = in.u32();
-    auto b = in.blob(kMaxExtraBytes);
-    e.bytes.assign(b.begin(), b.end());
-    q.extras.push_back(std::move(e));
-  }
-}
-
-void put_parts(const std::vector<CodingReport>& parts, ByteWriter& out) {
-  out.u32(static_cast<uint32_t>(parts.size()));
-  for (const auto& p : parts) {
-    out.u16(p.layer);
-    out.u16(p.part);
-    out.u8(static_cast<uint8_t>(p.kind));
-    out.u8(p.requested_k_bits);
-    out.u8(p.requested_v_bits);
-    out.u8(p.active_k_bits);
-    out.u8(p.active_v_bits);
-    out.string(clip(p.reason, kMaxMessageBytes));
-  }
-}
-
-void get_parts(ByteReader& in, std::vector<CodingReport>& parts) {
-  uint32_t n = get_count(in, kMaxLayers * kMaxPartsPerLayer);
-  for (uint32_t i = 0; i < n && !in.failed(); ++i) {
-    CodingReport p;
-    p.layer = in.u16();
-    p.part = in.u16();
-    uint8_t kind = in.u8();
-    if (kind < 1 || kind > static_cast<uint8_t>(PartKind::opaque)) in.fail();
-    p.kind = static_cast<PartKind>(kind);
-    p.requested_k_bits = in.u8();
-    p.requested_v_bits = in.u8();
-    p.active_k_bits = in.u8();
-    p.active_v_bits = in.u8();
-    p.reason = in.string(kMaxMessageBytes);
-    parts.push_back(std::move(p));
-  }
-}
-
-void put_names(const std::vector<ObjectName>& names, ByteWriter& out) {
-  out.u32(static_cast<uint32_t>(names.size()));
-  for (const auto& n : names) {
-    out.u8(static_cast<uint8_t>(n.kind));
-    put_id(n.id, out);
-    out.u16(n.group);
-    out.u32(n.first_row);
-    out.u32(n.end_row);
-  }
-}
-
-void get_names(ByteReader& in, std::vector<ObjectName>& names) {
-  uint32_t count = get_count(in, kMaxNames);
-  for (uint32_t i = 0; i < count && !in.failed(); ++i) {
-    ObjectName n;
-    uint8_t kind = in.u8();
-    if (kind < 1 || kind > static_cast<uint8_t>(ObjectKind::snapshot)) in.fail();
-    n.kind = static_cast<ObjectKind>(kind);
-    get_id(in, n.id);
-    n.group = in.u16();
-    n.first_row = in.u32();
-    n.end_row = in.u32();
-    names.push_back(n);
-  }
-}
-
-void put_blob_of(const ModelSpec& model, ByteWriter& out) {
+// Models and profiles stand in a message as blobs: their bytes' count, then they.
+void model_field(FieldWriter& io, const ModelSpec& model) {
   ByteWriter blob;
   encode(model, blob);
-  out.blob(blob.span());
+  io.out().blob(blob.span());
 }
 
 // It may be the most of a message: encoded in its place.
-void put_blob_of(const Profile& profile, ByteWriter& out) {
-  const uint64_t bytes = encoded_bytes(profile);
+void profile_field(FieldWriter& io, const std::shared_ptr<const Profile>& profile) {
+  ByteWriter& out = io.out();
+  const uint64_t bytes = encoded_bytes(*profile);
   out.bytes().reserve(out.size() + sizeof(uint32_t) + bytes);
   out.u32(static_cast<uint32_t>(bytes));
-  encode(profile, out);
+  encode(*profile, out);
 }
 
-// A length-prefixed profile; null where it can't be read.
-std::shared_ptr<const Profile> get_profile(ByteReader& in) {
-  ByteReader blob(in.blob(kMaxProfileBytes));
-  if (in.failed()) return nullptr;
-  auto profile = decode_profile(blob);
-  if (!profile.ok() || !blob.done()) {
-    in.fail();
-    return nullptr;
+template <typename T, typename Decode>
+void blob_field(FieldReader& io, const char* name, T& value, size_t max_bytes,
+                const Decode& decode_blob) {
+  ByteReader blob(io.in().blob(max_bytes));
+  if (!io.failed()) {
+    auto read = decode_blob(blob);
+    if (!read.ok())
+      io.in().fail(read.status().message());
+    else if (!blob.done())
+      io.in().fail(std::to_string(blob.left()) + " bytes after its last field");
+    else
+      value = std::move(*read);
   }
-  return std::make_shared<const Profile>(std::move(*profile));
+  io.named(name);
+}
+
+void model_field(FieldReader& io, ModelSpec& model) {
+  blob_field(io, "model", model, kMaxOpenBytes, decode_model);
+}
+
+void profile_field(FieldReader& io, std::shared_ptr<const Profile>& profile) {
+  Profile read;
+  blob_field(io, "profile", read, kMaxProfileBytes, decode_profile);
+  if (!io.failed()) profile = std::make_shared<const Profile>(std::move(read));
+}
+
+// ------------------------------------------------------------------ messages, as in PROTOCOL.md
+
+template <typename Io>
+void fields(Io& io, Of<Io, HelloRequest>& m) {
+  io.number("min_version", m.min_version);
+  io.number("max_version", m.max_version);
+  io.number("features", m.features);
+  io.text("namespace", m.ns, kMaxNamespaceBytes);
+  io.clipped("program", m.program, kMaxProgramBytes);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, HelloReply>& m) {
+  io.number("version", m.version);
+  io.number("features", m.features);
+  io.number("max_in_flight", m.max_in_flight);
+  io.number("max_put_bytes", m.max_put_bytes);
+  io.text("namespace", m.ns, kMaxNamespaceBytes);
+  io.clipped("program", m.program, kMaxProgramBytes);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, ErrorReply>& m) {
+  io.choice("code", m.code, StatusCode::not_found, StatusCode::unavailable);
+  io.clipped("message", m.message, kMaxMessageBytes);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, OpenRequest>& m) {
+  bool has_profile = m.profile != nullptr;
+  io.boolean("replace", m.replace);
+  io.choice("prefill", m.prefill, PrefillMode::exact, PrefillMode::coded);
+  io.boolean("has_profile", has_profile);
+  model_field(io, m.model);
+  if (has_profile) profile_field(io, m.profile);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, OpenReply>& m) {
+  io.number("model", m.model);
+  io.text("namespace", m.realm.ns, kMaxNamespaceBytes);
+  io.id("fingerprint", m.realm.fingerprint);
+  io.id("profile id", m.realm.profile);
+  profile_field(io, m.profile);
+  parts_field(io, m.parts);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, QueryRequest>& m) {
+  io.number("model", m.model);
+  query_fields(io, m.query);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, LookupReply>& m) {
+  io.number("tokens", m.tokens);
+  io.number("common", m.common);
+  io.choice("tier", m.tier, Tier::none, Tier::mixed);
+  io.choice("form", m.form, HitForm::none, HitForm::coded);
+  io.clipped("reason", m.reason, kMaxMessageBytes);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, ReserveRequest>& m) {
+  io.number("model", m.model);
+  io.id("profile", m.profile);
+  query_fields(io, m.query);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, ReserveReply>& m) {
+  io.number("reservation", m.reservation);
+  io.list("needs", m.needs, kMaxNeeds, [](Io& item, auto& n) {
+    item.choice("kind", n.kind, ObjectKind::block, ObjectKind::snapshot);
+    item.boolean("required", n.required);
+    item.number("group", n.group);
+    item.number("block_index", n.block_index);
+    item.number("first_row", n.first_row);
+    item.number("end_row", n.end_row);
+  });
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, CommitRequest>& m) {
+  io.number("reservation", m.reservation);
+  io.choice("wait_for", m.wait_for, Durability::none, Durability::durable);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, CommitReply>& m) {
+  io.choice("level", m.level, Durability::none, Durability::durable);
+  names_field(io, "foreign", m.foreign);
+  names_field(io, "lost", m.lost);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, AbortRequest>& m) {
+  io.number("reservation", m.reservation);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, FetchCall>& m) {
+  io.number("model", m.request.model);
+  io.choice("form", m.request.form, FetchForm::stored, FetchForm::bf16);
+  io.boolean("wait", m.request.wait);
+  io.boolean("round_to_block", m.request.round_to_block);
+  io.number("max_tokens", m.request.max_tokens);
+  io.number("max_reply_bytes", m.max_reply_bytes);
+  query_fields(io, m.request.query);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, FetchHeader>& m) {
+  io.number("tokens", m.tokens);
+  io.number("common", m.common);
+  io.boolean("pending", m.pending);
+  io.choice("tier", m.tier, Tier::none, Tier::mixed);
+  io.choice("form", m.form, HitForm::none, HitForm::coded);
+  io.clipped("reason", m.reason, kMaxMessageBytes);
+  io.number("objects", m.objects, 0, kMaxFetchObjects);
+  io.number("object_bytes", m.object_bytes);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, FetchDone>& m) {
+  io.number("objects", m.objects);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, EraseCount>& m) {
+  io.number("objects", m.objects);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, StatsReply>& m) {
+  io.list("values", m.values, kMaxStatValues, [](Io& item, auto& v) {
+    item.clipped("name", v.first, kMaxStatNameBytes);
+    item.number("value", v.second);
+  });
+  io.list("models", m.models, kMaxStatValues, [](Io& item, auto& v) {
+    item.clipped("name", v.first, kMaxModelNameBytes);
+    parts_field(item, v.second);
+  });
 }
 
 }  // namespace
 
-void encode(const HelloRequest& m, ByteWriter& out) {
-  out.u16(m.min_version);
-  out.u16(m.max_version);
-  out.u32(m.features);
-  out.string(m.ns);
-  out.string(clip(m.program, kMaxProgramBytes));
-}
-void decode(ByteReader& in, HelloRequest& m) {
-  m.min_version = in.u16();
-  m.max_version = in.u16();
-  m.features = in.u32();
-  m.ns = in.string(kMaxNamespaceBytes);
-  m.program = in.string(kMaxProgramBytes);
-}
-
-void encode(const HelloReply& m, ByteWriter& out) {
-  out.u16(m.version);
-  out.u32(m.features);
-  out.u32(m.max_in_flight);
-  out.u64(m.max_put_bytes);
-  out.string(m.ns);
-  out.string(clip(m.program, kMaxProgramBytes));
-}
-void decode(ByteReader& in, HelloReply& m) {
-  m.version = in.u16();
-  m.features = in.u32();
-  m.max_in_flight = in.u32();
-  m.max_put_bytes = in.u64();
-  m.ns = in.string(kMaxNamespaceBytes);
-  m.program = in.string(kMaxProgramBytes);
-}
-
-void encode(const ErrorReply& m, ByteWriter& out) {
-  out.u8(static_cast<uint8_t>(m.code));
-  out.string(clip(m.message, kMaxMessageBytes));
-}
-void decode(ByteReader& in, ErrorReply& m) {
-  m.code = get_enum(in, StatusCode::unavailable);
-  if (m.code == StatusCode::ok) in.fail();
-  m.message = in.string(kMaxMessageBytes);
-}
-
-void encode(const OpenRequest& m, ByteWriter& out) {
-  out.u8(m.replace ? 1 : 0);
-  out.u8(static_cast<uint8_t>(m.prefill));
-  out.u8(m.profile ? 1 : 0);
-  put_blob_of(m.model, out);
-  if (m.profile) put_blob_of(*m.profile, out);
-}
-void decode(ByteReader& in, OpenRequest& m) {
-  m.replace = get_bool(in);
-  m.prefill = get_enum(in, PrefillMode::coded);
-  bool has_profile = get_bool(in);
-  ByteReader blob(in.blob(kMaxOpenBytes));
-  auto model = decode_model(blob);
-  if (!model.ok() || !blob.done()) return in.fail();
-  m.model = std::move(*model);
-  if (has_profile) m.profile = get_profile(in);
-}
-
-void encode(const OpenReply& m, ByteWriter& out) {
-  out.u32(m.model);
-  out.string(m.realm.ns);
-  put_id(m.realm.fingerprint, out);
-  put_id(m.realm.profile, out);
-  put_blob_of(*m.profile, out);
-  put_parts(m.parts, out);
-}
-void decode(ByteReader& in, OpenReply& m) {
-  m.model = in.u32();
-  m.realm.ns = in.string(kMaxNamespaceBytes);
-  get_id(in, m.realm.fingerprint);
-  get_id(in, m.realm.profile);
-  m.profile = get_profile(in);
-  get_parts(in, m.parts);
-}
-
-void encode(const QueryRequest& m, ByteWriter& out) {
-  out.u32(m.model);
-  put_query(m.query, out);
-}
-void decode(ByteReader& in, QueryRequest& m) {
-  m.model = in.u32();
-  get_query(in, m.query);
-}
-
-void encode(const LookupReply& m, ByteWriter& out) {
-  out.u32(m.tokens);
-  out.u32(m.common);
-  out.u8(static_cast<uint8_t>(m.tier));
-  out.u8(static_cast<uint8_t>(m.form));
-  out.string(clip(m.reason, kMaxMessageBytes));
-}
-void decode(ByteReader& in, LookupReply& m) {
-  m.tokens = in.u32();
-  m.common = in.u32();
-  m.tier = get_enum(in, Tier::mixed);
-  m.form = get_enum(in, HitForm::coded);
-  m.reason = in.string(kMaxMessageBytes);
-}
-
-void encode(const ReserveRequest& m, ByteWriter& out) {
-  out.u32(m.model);
-  put_id(m.profile, out);
-  put_query(m.query, out);
-}
-void decode(ByteReader& in, ReserveRequest& m) {
-  m.model = in.u32();
-  get_id(in, m.profile);
-  get_query(in, m.query);
-}
-
-void encode(const ReserveReply& m, ByteWriter& out) {
-  out.u64(m.reservation);
-  out.u32(static_cast<uint32_t>(m.needs.size()));
-  for (const auto& n : m.needs) {
-    out.u8(static_cast<uint8_t>(n.kind));
-    out.u8(n.required ? 1 : 0);
-    out.u16(n.group);
-    out.u32(n.block_index);
-    out.u32(n.first_row);
-    out.u32(n.end_row);
+#define KV_MESSAGE(Type)                       \
+  void encode(const Type& m, ByteWriter& to) { \
+    FieldWriter io(to);                        \
+    fields(io, m);                             \
+  }                                            \
+  void decode(ByteReader& in, Type& m) {       \
+    FieldReader io(in);                        \
+    fields(io, m);                             \
   }
-}
-void decode(ByteReader& in, ReserveReply& m) {
-  m.reservation = in.u64();
-  uint32_t count = get_count(in, kMaxNeeds);
-  for (uint32_t i = 0; i < count && !in.failed(); ++i) {
-    Need n;
-    uint8_t kind = in.u8();
-    if (kind < 1 || kind > static_cast<uint8_t>(ObjectKind::snapshot)) in.fail();
-    n.kind = static_cast<ObjectKind>(kind);
-    n.required = get_bool(in);
-    n.group = in.u16();
-    n.block_index = in.u32();
-    n.first_row = in.u32();
-    n.end_row = in.u32();
-    m.needs.push_back(n);
-  }
-}
+KV_MESSAGE(HelloRequest)
+KV_MESSAGE(HelloReply)
+KV_MESSAGE(ErrorReply)
+KV_MESSAGE(OpenRequest)
+KV_MESSAGE(OpenReply)
+KV_MESSAGE(QueryRequest)
+KV_MESSAGE(LookupReply)
+KV_MESSAGE(ReserveRequest)
+KV_MESSAGE(ReserveReply)
+KV_MESSAGE(CommitRequest)
+KV_MESSAGE(CommitReply)
+KV_MESSAGE(AbortRequest)
+KV_MESSAGE(FetchCall)
+KV_MESSAGE(FetchHeader)
+KV_MESSAGE(FetchDone)
+KV_MESSAGE(EraseCount)
+KV_MESSAGE(StatsReply)
+#undef KV_MESSAGE
 
-void encode(const CommitRequest& m, ByteWriter& out) {
-  out.u64(m.reservation);
-  out.u8(static_cast<uint8_t>(m.wait_for));
-}
-void decode(ByteReader& in, CommitRequest& m) {
-  m.reservation = in.u64();
-  m.wait_for = get_enum(in, Durability::durable);
-}
-
-void encode(const CommitReply& m, ByteWriter& out) {
-  out.u8(static_cast<uint8_t>(m.level));
-  put_names(m.foreign, out);
-  put_names(m.lost, out);
-}
-void decode(ByteReader& in, CommitReply& m) {
-  m.level = get_enum(in, Durability::durable);
-  get_names(in, m.foreign);
-  get_names(in, m.lost);
-}
-
-void encode(const AbortRequest& m, ByteWriter& out) { out.u64(m.reservation); }
-void decode(ByteReader& in, AbortRequest& m) { m.reservation = in.u64(); }
-
-void encode(const FetchCall& m, ByteWriter& out) {
-  out.u32(m.request.model);
-  out.u8(static_cast<uint8_t>(m.request.form));
-  out.u8(m.request.wait ? 1 : 0);
-  out.u8(m.request.round_to_block ? 1 : 0);
-  out.u32(m.request.max_tokens);
-  out.u64(m.max_reply_bytes);
-  put_query(m.request.query, out);
-}
-void decode(ByteReader& in, FetchCall& m) {
-  m.request.model = in.u32();
-  m.request.form = get_enum(in, FetchForm::bf16);
-  m.request.wait = get_bool(in);
-  m.request.round_to_block = get_bool(in);
-  m.request.max_tokens = in.u32();
-  m.max_reply_bytes = in.u64();
-  get_query(in, m.request.query);
-}
-
-void encode(const FetchHeader& m, ByteWriter& out) {
-  out.u32(m.tokens);
-  out.u32(m.common);
-  out.u8(m.pending ? 1 : 0);
-  out.u8(static_cast<uint8_t>(m.tier));
-  out.u8(static_cast<uint8_t>(m.form));
-  out.string(clip(m.reason, kMaxMessageBytes));
-  out.u32(m.objects);
-  out.u64(m.object_bytes);
-}
-void decode(ByteReader& in, FetchHeader& m) {
-  m.tokens = in.u32();
-  m.common = in.u32();
-  m.pending = get_bool(in);
-  m.tier = get_enum(in, Tier::mixed);
-  m.form = get_enum(in, HitForm::coded);
-  m.reason = in.string(kMaxMessageBytes);
-  m.objects = get_count(in, kMaxFetchObjects);
-  m.object_bytes = in.u64();
-}
-
-void encode(const FetchDone& m, ByteWriter& out) { out.u32(m.objects); }
-void decode(ByteReader& in, FetchDone& m) { m.objects = in.u32(); }
-
-void encode(const EraseCount& m, ByteWriter& out) { out.u64(m.objects); }
-void decode(ByteReader& in, EraseCount& m) { m.objects = in.u64(); }
-
-void encode(const StatsReply& m, ByteWriter& out) {
-  out.u32(static_cast<uint32_t>(m.values.size()));
-  for (const auto& [name, value] : m.values) {
-    out.string(clip(name, kMaxStatNameBytes));
-    out.u64(value);
-  }
-  out.u32(static_cast<uint32_t>(m.models.size()));
-  for (const auto& [name, parts] : m.models) {
-    out.string(clip(name, kMaxModelNameBytes));
-    put_parts(parts, out);
-  }
-}
-void decode(ByteReader& in, StatsReply& m) {
-  uint32_t values = get_count(in, kMaxStatValues);
-  for (uint32_t i = 0; i < values && !in.failed(); ++i) {
-    std::string name = in.string(kMaxStatNameBytes);
-    m.values.emplace_back(std::move(name), in.u64());
-  }
-  uint32_t models = get_count(in, kMaxStatValues);
-  for (uint32_t i = 0; i < models && !in.failed(); ++i) {
-    m.models.emplace_back(in.string(kMaxModelNameBytes), std::vector<CodingReport>{});
-    get_parts(in, m.models.back().second);
-  }
-}
-
-Status bad_body(FrameType type) {
-  return corruption(std::string(to_string(type)) +
-                    ": body truncated, too long, or a field out of range");
+Status bad_body(FrameType type, const ByteReader& in) {
+  std::string why =
+      in.failed() ? in.why() : std::to_string(in.left()) + " bytes after the last field";
+  return corruption(std::string(to_string(type)) + ": " + why);
 }
 
 }  // namespace kv

@@ -100,8 +100,8 @@ void encode(const EraseCount& m, ByteWriter& out);
 void encode(const StatsReply& m, ByteWriter& out);
 inline void encode(const Empty&, ByteWriter&) {}
 
-// Each fills `m` or fails `in`. Fields that are not sizes (dims, rows) are checked by whoever uses
-// them: validate() of model, profile and object.
+// Each fills `m` or fails `in`, whose why() names the field. Fields that are not sizes (dims, rows)
+// are checked by whoever uses them: validate() of model, profile and object.
 void decode(ByteReader& in, HelloRequest& m);
 void decode(ByteReader& in, HelloReply& m);
 void decode(ByteReader& in, ErrorReply& m);
@@ -121,8 +121,8 @@ void decode(ByteReader& in, EraseCount& m);
 void decode(ByteReader& in, StatsReply& m);
 inline void decode(ByteReader&, Empty&) {}
 
-/// A message of this type whose body can't be read.
-Status bad_body(FrameType type);
+/// Why a message's body can't be read: the field, what was given, and the limit.
+Status bad_body(FrameType type, const ByteReader& in);
 
 /// The body of a reply, or of a hello. Returns: corruption.
 template <typename T>
@@ -130,7 +130,7 @@ Result<T> decode_reply(FrameType type, std::span<const uint8_t> body) {
   ByteReader in(body);
   T m;
   decode(in, m);
-  if (!in.done()) return bad_body(type);
+  if (!in.done()) return bad_body(type, in);
   return m;
 }
 /// The body of a request. Returns: corruption.
@@ -139,8 +139,11 @@ Result<T> decode_request(FrameType type, std::span<const uint8_t> body, uint32_t
   ByteReader in(body);
   timeout_ms = in.u32();
   T m;
-  decode(in, m);
-  if (!in.done()) return bad_body(type);
+  if (in.failed())
+    in.fail("timeout: " + in.why());
+  else
+    decode(in, m);
+  if (!in.done()) return bad_body(type, in);
   return m;
 }
 

@@ -2,6 +2,7 @@
 // fixed fields, the object's header, zeros up to a multiple of kPayloadAlignment, the payload.
 #include <algorithm>
 
+#include "proto/fields.h"
 #include "proto/message.h"
 
 namespace kv {
@@ -27,16 +28,35 @@ std::vector<Bytes> put_object(const Object& object, ByteWriter& out) {
 // `in` stands at the object's header and reads `body` from its first byte.
 Result<Object> get_object(ByteReader& in, const Bytes& body, FrameType type) {
   ByteReader header(in.blob(kMaxObjectHeaderBytes));
-  if (in.failed()) return bad_body(type);
+  if (in.failed()) in.fail("object header: " + in.why());
+  if (in.failed()) return bad_body(type, in);
   KV_ASSIGN_OR_RETURN(Object object, decode_header(header));
-  if (!header.done()) return bad_body(type);
+  if (!header.done()) return bad_body(type, header);
   size_t padding = (kPayloadAlignment - in.at() % kPayloadAlignment) % kPayloadAlignment;
   auto zeros = in.raw(padding);
-  if (in.failed() || std::any_of(zeros.begin(), zeros.end(), [](uint8_t b) { return b != 0; })) {
-    return bad_body(type);
+  if (std::any_of(zeros.begin(), zeros.end(), [](uint8_t b) { return b != 0; })) {
+    in.fail("a byte that is not 0");
   }
+  if (in.failed()) in.fail("padding before the payload: " + in.why());
+  if (in.failed()) return bad_body(type, in);
   KV_RETURN_IF_ERROR(attach_payload(object, body.slice(in.at(), in.left())));
   return object;
+}
+
+// A put's fields before its object.
+template <typename Io>
+void put_fields(Io& io, Of<Io, uint32_t>& timeout_ms, Of<Io, PutRequest>& m) {
+  io.number("timeout", timeout_ms);
+  io.number("reservation", m.reservation);
+  io.list("copies", m.copies, kMaxCopies, [](Io& item, auto& c) {
+    item.choice("source.kind", c.source.kind, ObjectKind::block, ObjectKind::snapshot);
+    item.id("source.id", c.source.id);
+    item.number("source.group", c.source.group);
+    item.number("source.first_row", c.source.first_row);
+    item.number("source.end_row", c.source.end_row);
+    item.number("first_row", c.first_row);
+    item.number("end_row", c.end_row);
+  });
 }
 
 }  // namespace
@@ -65,18 +85,8 @@ OutFrame error_frame(uint64_t request, const Status& status) {
 
 OutFrame put_frame(uint64_t request, uint32_t timeout_ms, const PutRequest& m) {
   ByteWriter out = start_frame();
-  out.u32(timeout_ms);
-  out.u64(m.reservation);
-  out.u32(static_cast<uint32_t>(m.copies.size()));
-  for (const auto& c : m.copies) {
-    out.u8(static_cast<uint8_t>(c.source.kind));
-    out.raw(c.source.id.bytes);
-    out.u16(c.source.group);
-    out.u32(c.source.first_row);
-    out.u32(c.source.end_row);
-    out.u32(c.first_row);
-    out.u32(c.end_row);
-  }
+  FieldWriter io(out);
+  put_fields(io, timeout_ms, m);
   auto pieces = put_object(m.object, out);
   return finish_frame(FrameType::put, request, std::move(out), std::move(pieces));
 }
@@ -84,24 +94,9 @@ OutFrame put_frame(uint64_t request, uint32_t timeout_ms, const PutRequest& m) {
 Result<PutRequest> decode_put(const Bytes& body, uint32_t& timeout_ms) {
   ByteReader in(body.span());
   PutRequest m;
-  timeout_ms = in.u32();
-  m.reservation = in.u64();
-  uint32_t copies = in.u32();
-  if (copies > kMaxCopies) in.fail();
-  for (uint32_t i = 0; i < copies && !in.failed(); ++i) {
-    CopyRows c;
-    uint8_t kind = in.u8();
-    if (kind < 1 || kind > static_cast<uint8_t>(ObjectKind::snapshot)) in.fail();
-    c.source.kind = static_cast<ObjectKind>(kind);
-    auto id = in.raw(c.source.id.bytes.size());
-    if (!in.failed()) std::copy(id.begin(), id.end(), c.source.id.bytes.begin());
-    c.source.group = in.u16();
-    c.source.first_row = in.u32();
-    c.source.end_row = in.u32();
-    c.first_row = in.u32();
-    c.end_row = in.u32();
-    m.copies.push_back(c);
-  }
+  FieldReader io(in);
+  put_fields(io, timeout_ms, m);
+  if (in.failed()) return bad_body(FrameType::put, in);
   KV_ASSIGN_OR_RETURN(m.object, get_object(in, body, FrameType::put));
   return m;
 }
@@ -120,6 +115,7 @@ Result<FetchedObject> decode_fetch_object(const Bytes& body) {
   ByteReader in(body.span());
   FetchedObject m;
   m.end_token = in.u32();
+  if (in.failed()) in.fail("end_token: " + in.why());
   KV_ASSIGN_OR_RETURN(Object object, get_object(in, body, FrameType::fetch_object));
   m.object = std::make_shared<const Object>(std::move(object));
   return m;

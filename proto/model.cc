@@ -4,6 +4,8 @@
 #include <map>
 #include <tuple>
 
+#include "proto/fields.h"
+
 namespace kv {
 namespace {
 
@@ -39,39 +41,37 @@ Status validate_part(const PartSpec& p, const std::string& where, uint32_t block
   return {};
 }
 
-void encode_part(const PartSpec& p, ByteWriter& out) {
-  out.u8(static_cast<uint8_t>(p.kind));
-  out.u8(static_cast<uint8_t>(p.dtype));
-  out.u8(p.overlap ? 1 : 0);
-  out.u8(static_cast<uint8_t>(p.snapshot));
-  for (uint32_t v : {p.heads, p.k_dim, p.v_dim, p.window, p.keep, p.chunk, p.rate}) out.u32(v);
-  out.string(p.label);
-}
-
-PartSpec decode_part(ByteReader& in) {
-  PartSpec p;
-  uint8_t kind = in.u8(), dtype = in.u8(), overlap = in.u8(), snapshot = in.u8();
-  if (kind < 1 || kind > 7 || dtype < 1 || dtype > 3 || overlap > 1 || snapshot > 1) in.fail();
-  p.kind = static_cast<PartKind>(kind);
-  p.dtype = static_cast<DType>(dtype);
-  p.overlap = overlap == 1;
-  p.snapshot = static_cast<SnapshotPlace>(snapshot);
-  for (uint32_t* v : {&p.heads, &p.k_dim, &p.v_dim, &p.window, &p.keep, &p.chunk, &p.rate}) {
-    *v = in.u32();
-  }
-  p.label = in.string(kMaxLabelBytes);
-  return p;
+template <typename Io>
+void fields(Io& io, Of<Io, ModelSpec>& m) {
+  io.text("name", m.name, kMaxModelNameBytes);
+  io.id("fingerprint", m.fingerprint);
+  io.list("layers", m.layers, kMaxLayers, [](Io& layer, auto& l) {
+    layer.list("parts", l.parts, kMaxPartsPerLayer, [](Io& part, auto& p) {
+      part.choice("kind", p.kind, PartKind::full, PartKind::opaque);
+      part.choice("dtype", p.dtype, DType::f32, DType::bf16);
+      part.boolean("overlap", p.overlap);
+      part.choice("snapshot", p.snapshot, SnapshotPlace{0}, SnapshotPlace{1});
+      part.number("heads", p.heads);
+      part.number("k_dim", p.k_dim);
+      part.number("v_dim", p.v_dim);
+      part.number("window", p.window);
+      part.number("keep", p.keep);
+      part.number("chunk", p.chunk);
+      part.number("rate", p.rate);
+      part.text("label", p.label, kMaxLabelBytes);
+    });
+  });
 }
 
 // Every field: two parts are one group if none differs.
-auto fields(const PartSpec& p) {
+auto all_of(const PartSpec& p) {
   return std::tie(p.kind, p.dtype, p.heads, p.k_dim, p.v_dim, p.window, p.keep, p.chunk, p.rate,
                   p.overlap, p.snapshot, p.label);
 }
 
 // Any total order will do: equal parts find each other in it without a look at all groups.
 struct BySpec {
-  bool operator()(const PartSpec* a, const PartSpec* b) const { return fields(*a) < fields(*b); }
+  bool operator()(const PartSpec* a, const PartSpec* b) const { return all_of(*a) < all_of(*b); }
 };
 
 }  // namespace
@@ -154,30 +154,15 @@ Status validate(const ModelSpec& model, uint32_t block_tokens) {
 }
 
 void encode(const ModelSpec& model, ByteWriter& out) {
-  out.string(model.name);
-  out.raw(model.fingerprint.bytes);
-  out.u32(static_cast<uint32_t>(model.layers.size()));
-  for (const auto& layer : model.layers) {
-    out.u32(static_cast<uint32_t>(layer.parts.size()));
-    for (const auto& part : layer.parts) encode_part(part, out);
-  }
+  FieldWriter io(out);
+  fields(io, model);
 }
 
 Result<ModelSpec> decode_model(ByteReader& in) {
   ModelSpec model;
-  model.name = in.string(kMaxModelNameBytes);
-  auto fp = in.raw(32);
-  if (!in.failed()) std::copy(fp.begin(), fp.end(), model.fingerprint.bytes.begin());
-  uint32_t layers = in.u32();
-  if (layers > kMaxLayers) in.fail();
-  for (uint32_t l = 0; l < layers && !in.failed(); ++l) {
-    LayerSpec layer;
-    uint32_t parts = in.u32();
-    if (parts > kMaxPartsPerLayer) in.fail();
-    for (uint32_t p = 0; p < parts && !in.failed(); ++p) layer.parts.push_back(decode_part(in));
-    model.layers.push_back(std::move(layer));
-  }
-  if (in.failed()) return corruption("model: truncated or a field out of range");
+  FieldReader io(in);
+  fields(io, model);
+  if (in.failed()) return corruption("model: " + in.why());
   return model;
 }
 

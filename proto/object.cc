@@ -1,6 +1,7 @@
 // Validation and header encoding of Object. Encoding: FORMAT.md, "Object header".
 #include <algorithm>
 
+#include "proto/fields.h"
 #include "proto/plane.h"
 
 namespace kv {
@@ -132,59 +133,81 @@ Status validate_kind(const Object& o, const Profile& profile) {
   return {};
 }
 
-void encode_planes(const Object& o, ByteWriter& out) {
-  out.u32(static_cast<uint32_t>(o.planes.size()));
-  for (const auto& p : o.planes) {
-    out.u16(p.layer);
-    out.u16(p.part);
-    out.u8(static_cast<uint8_t>(p.side));
-    out.u8(static_cast<uint8_t>(p.dtype));
-    out.u8(p.bits);
-    out.u8(0);
-    out.u32(p.heads);
-    out.u32(p.dim);
-    out.u32(p.first_row);
-    out.u32(static_cast<uint32_t>(p.runs.size()));
-    for (const auto& run : p.runs) {
-      out.u8(static_cast<uint8_t>(run.form));
-      out.u32(run.rows);
-    }
-  }
-  out.u32(static_cast<uint32_t>(o.states.size()));
-  for (const auto& s : o.states) {
-    out.u16(s.layer);
-    out.u16(s.part);
-    out.u64(s.bytes.size());
-  }
+template <typename Io>
+void plane_fields(Io& io, Of<Io, Plane>& p) {
+  uint8_t zero = 0;
+  io.number("layer", p.layer);
+  io.number("part", p.part);
+  io.choice("side", p.side, Side::k, Side::other);
+  io.choice("dtype", p.dtype, DType::f32, DType::bf16);
+  io.number("bits", p.bits);
+  io.check("bits", valid_bits(p.bits), p.bits, kValidBits);
+  io.number("zero", zero, 0, 0);
+  io.number("heads", p.heads, 1, kMaxHeads);
+  io.number("dim", p.dim, 1, kMaxDim);
+  io.number("first_row", p.first_row);
+  uint64_t rows = p.first_row;
+  io.list("runs", p.runs, kMaxRunsPerPlane, [&](Io& item, auto& run) {
+    item.choice("form", run.form, RunForm::exact, RunForm::codes);
+    item.check("form", run.form == RunForm::exact || p.bits != 0, 1,
+               "expected 0 in a plane of bits 0");
+    item.number("rows", run.rows, 1, kMaxTokens);
+    rows += run.rows;
+    static_assert(kMaxTokens == 4'194'304);
+    item.check("rows", rows <= kMaxTokens, rows, "expected their end at most at row 4194304");
+  });
 }
 
-Plane decode_plane(ByteReader& in) {
-  Plane p;
-  p.layer = in.u16();
-  p.part = in.u16();
-  uint8_t side = in.u8(), dtype = in.u8();
-  p.bits = in.u8();
-  uint8_t zero = in.u8();
-  p.heads = in.u32();
-  p.dim = in.u32();
-  p.first_row = in.u32();
-  uint32_t runs = in.u32();
-  bool bits_ok = p.bits == 0 || p.bits == 2 || p.bits == 3 || p.bits == 4 || p.bits == 8;
-  if (side > 2 || dtype < 1 || dtype > 3 || !bits_ok || zero != 0 || p.heads == 0 ||
-      p.heads > kMaxHeads || p.dim == 0 || p.dim > kMaxDim || runs > kMaxRunsPerPlane) {
-    in.fail();
-  }
-  p.side = static_cast<Side>(side);
-  p.dtype = static_cast<DType>(dtype);
-  uint64_t rows = p.first_row;
-  for (uint32_t r = 0; r < runs && !in.failed(); ++r) {
-    uint8_t form = in.u8();
-    uint32_t count = in.u32();
-    rows += count;
-    if (form > 1 || count == 0 || rows > kMaxTokens || (form == 1 && p.bits == 0)) in.fail();
-    p.runs.push_back({static_cast<RunForm>(form), count});
-  }
-  return p;
+// A state's bytes follow the header: here only their count is read, as an unowned length, which
+// attach_payload replaces before any access.
+void state_size(FieldWriter& io, const StateBlob& s, uint64_t) {
+  io.number("bytes", uint64_t{s.bytes.size()});
+}
+void state_size(FieldReader& io, StateBlob& s, uint64_t most) {
+  uint64_t bytes = 0;
+  io.number("bytes", bytes, 0, std::min(kMaxStateBytes, most));
+  s.bytes = Bytes(nullptr, nullptr, io.failed() ? 0 : bytes);
+}
+
+// Of the payload, at most kMaxObjectBytes: it is capped as it grows, by 2^50 bytes at a time.
+template <typename Io>
+void payload_fields(Io& io, Of<Io, Object>& o) {
+  uint64_t payload = 0;
+  auto add = [&payload](Io& item, uint64_t bytes) {
+    payload += bytes;
+    static_assert(kMaxObjectBytes == 1u << 30);
+    item.check("bytes", payload <= kMaxObjectBytes, payload, "expected at most 1 GiB of payload");
+  };
+  io.list("planes", o.planes, kMaxPlanesPerObject, [&](Io& item, auto& plane) {
+    plane_fields(item, plane);
+    if (Io::kReads && !item.failed()) add(item, plane_bytes(plane));
+  });
+  io.list("states", o.states, kMaxPlanesPerObject, [&](Io& item, auto& state) {
+    item.number("layer", state.layer);
+    item.number("part", state.part);
+    state_size(item, state, kMaxObjectBytes - payload);
+    if (Io::kReads) add(item, state.bytes.size());
+  });
+}
+
+template <typename Io>
+void header_fields(Io& io, Of<Io, Object>& o) {
+  io.choice("kind", o.name.kind, ObjectKind::block, ObjectKind::snapshot);
+  io.id("id", o.name.id);
+  io.number("group", o.name.group);
+  io.number("first_row", o.name.first_row);
+  io.number("end_row", o.name.end_row);
+  io.id("parent", o.parent);
+  io.id("profile", o.profile);
+  io.text("namespace", o.ns, kMaxNamespaceBytes);
+  io.id("fingerprint", o.fingerprint);
+  io.number("first_token", o.first_token, 0, kMaxTokens);
+  io.array("tokens", o.tokens, kMaxBlockTokens);
+  io.list("extras", o.extras, kMaxExtras, [](Io& item, auto& e) {
+    item.number("position", e.position);
+    item.array("bytes", e.bytes, kMaxExtraBytes);
+  });
+  payload_fields(io, o);
 }
 
 }  // namespace
@@ -209,74 +232,15 @@ Status validate(const Object& o, const ModelSpec& model, const Profile& profile)
 }
 
 void encode_header(const Object& o, ByteWriter& out) {
-  out.u8(static_cast<uint8_t>(o.name.kind));
-  out.raw(o.name.id.bytes);
-  out.u16(o.name.group);
-  out.u32(o.name.first_row);
-  out.u32(o.name.end_row);
-  out.raw(o.parent.bytes);
-  out.raw(o.profile.bytes);
-  out.string(o.ns);
-  out.raw(o.fingerprint.bytes);
-  out.u32(o.first_token);
-  out.array(std::span<const Token>(o.tokens));
-  out.u32(static_cast<uint32_t>(o.extras.size()));
-  for (const auto& e : o.extras) {
-    out.u32(e.position);
-    out.blob(e.bytes);
-  }
-  encode_planes(o, out);
+  FieldWriter io(out);
+  header_fields(io, o);
 }
 
 Result<Object> decode_header(ByteReader& in) {
   Object o;
-  auto read_id = [&in](Id& id) {
-    auto b = in.raw(32);
-    if (!in.failed()) std::copy(b.begin(), b.end(), id.bytes.begin());
-  };
-  uint8_t kind = in.u8();
-  if (kind < 1 || kind > 4) in.fail();
-  o.name.kind = static_cast<ObjectKind>(kind);
-  read_id(o.name.id);
-  o.name.group = in.u16();
-  o.name.first_row = in.u32();
-  o.name.end_row = in.u32();
-  read_id(o.parent);
-  read_id(o.profile);
-  o.ns = in.string(kMaxNamespaceBytes);
-  read_id(o.fingerprint);
-  o.first_token = in.u32();
-  o.tokens = in.array<Token>(kMaxBlockTokens);
-  if (o.first_token > kMaxTokens) in.fail();
-  uint32_t extras = in.u32();
-  if (extras > kMaxExtras) in.fail();
-  for (uint32_t i = 0; i < extras && !in.failed(); ++i) {
-    uint32_t position = in.u32();
-    auto b = in.blob(kMaxExtraBytes);
-    o.extras.push_back({position, {b.begin(), b.end()}});
-  }
-  uint32_t planes = in.u32();
-  if (planes > kMaxPlanesPerObject) in.fail();
-  uint64_t payload = 0;  // capped as it grows: at most 2^50 are added at a time
-  for (uint32_t i = 0; i < planes && !in.failed(); ++i) {
-    o.planes.push_back(decode_plane(in));
-    payload += in.failed() ? 0 : plane_bytes(o.planes.back());
-    if (payload > kMaxObjectBytes) in.fail();
-  }
-  uint32_t states = in.u32();
-  if (states > kMaxPlanesPerObject) in.fail();
-  for (uint32_t i = 0; i < states && !in.failed(); ++i) {
-    StateBlob s;
-    s.layer = in.u16();
-    s.part = in.u16();
-    uint64_t bytes = in.u64();
-    if (bytes > kMaxStateBytes || bytes > kMaxObjectBytes - payload) in.fail();
-    payload += in.failed() ? 0 : bytes;
-    // The size is remembered as an unowned length; attach_payload replaces it before any access.
-    s.bytes = Bytes(nullptr, nullptr, in.failed() ? 0 : bytes);
-    o.states.push_back(std::move(s));
-  }
-  if (in.failed()) return corruption("object header: truncated or a field out of range");
+  FieldReader io(in);
+  header_fields(io, o);
+  if (in.failed()) return corruption("object header: " + in.why());
   return o;
 }
 

@@ -3,14 +3,12 @@
 
 #include <cmath>
 
+#include "proto/fields.h"
+
 namespace kv {
 namespace {
 
 constexpr uint32_t kMaxChannels = 1u << 20;  // heads x k_dim of one part
-
-bool valid_bits(uint8_t bits) {
-  return bits == 0 || bits == 2 || bits == 3 || bits == 4 || bits == 8;
-}
 
 Status check_channels(const std::vector<float>& values, size_t expected, bool positive,
                       const std::string& what) {
@@ -41,6 +39,29 @@ Status validate_part(const PartCoding& c, const PartSpec& p, const std::string& 
   return check_channels(c.key_gain, channels, true, where + "key_gain");
 }
 
+template <typename Io>
+void fields(Io& io, Of<Io, Profile>& p) {
+  io.number("codec_version", p.codec_version);
+  io.number("block_tokens", p.block_tokens, 1, kMaxBlockTokens);
+  io.choice("prefill", p.prefill, PrefillMode::exact, PrefillMode::coded);
+  io.choice("raw_dtype", p.raw_dtype, DType::f32, DType::bf16);
+  io.number("rotation_seed", p.rotation_seed);
+  io.number("codebook", p.codebook);
+  io.number("exact_tokens", p.exact_tokens);
+  io.number("requested_k_bits", p.requested_k_bits);
+  io.number("requested_v_bits", p.requested_v_bits);
+  io.list("layers", p.parts, kMaxLayers, [](Io& layer, auto& parts) {
+    layer.list("parts", parts, kMaxPartsPerLayer, [](Io& part, auto& c) {
+      part.number("k_bits", c.k_bits);
+      part.check("k_bits", valid_bits(c.k_bits), c.k_bits, kValidBits);
+      part.number("v_bits", c.v_bits);
+      part.check("v_bits", valid_bits(c.v_bits), c.v_bits, kValidBits);
+      part.array("key_mean", c.key_mean, kMaxChannels);
+      part.array("key_gain", c.key_gain, kMaxChannels);
+    });
+  });
+}
+
 }  // namespace
 
 Id Profile::id() const {
@@ -51,25 +72,8 @@ Id Profile::id() const {
 }
 
 void encode(const Profile& profile, ByteWriter& out) {
-  out.u16(profile.codec_version);
-  out.u32(profile.block_tokens);
-  out.u8(static_cast<uint8_t>(profile.prefill));
-  out.u8(static_cast<uint8_t>(profile.raw_dtype));
-  out.u64(profile.rotation_seed);
-  out.u16(profile.codebook);
-  out.u32(profile.exact_tokens);
-  out.u8(profile.requested_k_bits);
-  out.u8(profile.requested_v_bits);
-  out.u32(static_cast<uint32_t>(profile.parts.size()));
-  for (const auto& layer : profile.parts) {
-    out.u32(static_cast<uint32_t>(layer.size()));
-    for (const auto& part : layer) {
-      out.u8(part.k_bits);
-      out.u8(part.v_bits);
-      out.array(std::span<const float>(part.key_mean));
-      out.array(std::span<const float>(part.key_gain));
-    }
-  }
+  FieldWriter io(out);
+  fields(io, profile);
 }
 
 uint64_t encoded_bytes(const Profile& profile) {
@@ -85,37 +89,9 @@ uint64_t encoded_bytes(const Profile& profile) {
 
 Result<Profile> decode_profile(ByteReader& in) {
   Profile p;
-  p.codec_version = in.u16();
-  p.block_tokens = in.u32();
-  uint8_t prefill = in.u8(), raw = in.u8();
-  p.rotation_seed = in.u64();
-  p.codebook = in.u16();
-  p.exact_tokens = in.u32();
-  p.requested_k_bits = in.u8();
-  p.requested_v_bits = in.u8();
-  uint32_t layers = in.u32();
-  if (p.block_tokens == 0 || p.block_tokens > kMaxBlockTokens || prefill > 1 || raw < 1 ||
-      raw > 3 || layers > kMaxLayers) {
-    in.fail();
-  }
-  p.prefill = static_cast<PrefillMode>(prefill);
-  p.raw_dtype = static_cast<DType>(raw);
-  for (uint32_t l = 0; l < layers && !in.failed(); ++l) {
-    std::vector<PartCoding> layer;
-    uint32_t parts = in.u32();
-    if (parts > kMaxPartsPerLayer) in.fail();
-    for (uint32_t i = 0; i < parts && !in.failed(); ++i) {
-      PartCoding c;
-      c.k_bits = in.u8();
-      c.v_bits = in.u8();
-      c.key_mean = in.array<float>(kMaxChannels);
-      c.key_gain = in.array<float>(kMaxChannels);
-      if (!valid_bits(c.k_bits) || !valid_bits(c.v_bits)) in.fail();
-      layer.push_back(std::move(c));
-    }
-    p.parts.push_back(std::move(layer));
-  }
-  if (in.failed()) return corruption("profile: truncated or a field out of range");
+  FieldReader io(in);
+  fields(io, p);
+  if (in.failed()) return corruption("profile: " + in.why());
   return p;
 }
 

@@ -16,6 +16,12 @@
 
 namespace kv {
 
+/// Bits per value of a coded side; 0: kept raw.
+inline bool valid_bits(uint8_t bits) {
+  return bits == 0 || bits == 2 || bits == 3 || bits == 4 || bits == 8;
+}
+inline constexpr const char* kValidBits = "expected 0, 2, 3, 4 or 8";
+
 /// Exact prefill, or prefill that runs block by block on the codes of the blocks before.
 enum class PrefillMode : uint8_t { exact = 0, coded = 1 };
 

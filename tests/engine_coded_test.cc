@@ -168,7 +168,10 @@ TEST_P(EngineExact, AShorterHitChangesLittle) {
   const size_t length = subject.prompt_tokens;
   KvCache whole = stored->new_cache(0);
   auto cold = forced(**network, whole, tokens, length);
-  ASSERT_TRUE(stored->store(whole, Durability::accepted, soon()).ok());
+  ASSERT_TRUE(stored
+                  ->store(whole, stored->storable(whole, whole.tokens()), Durability::accepted,
+                          soon(), soon())
+                  .ok());
   for (uint32_t cut : GetParam().cuts) {
     std::vector<Token> query(tokens.begin(), tokens.begin() + cut);
     query.push_back(tokens[cut]);

@@ -329,6 +329,71 @@ TEST(RoundTrip, ObjectsComeBackEqualAndShareOneBuffer) {
   }
 }
 
+// ------------------------------------------------------------------ refusals
+
+template <typename T>
+std::string refusal(FrameType type, std::vector<uint8_t> body) {
+  uint32_t timeout_ms = 0;
+  auto read = decode_request<T>(type, body, timeout_ms);
+  EXPECT_EQ(read.status().code(), StatusCode::corruption);
+  return read.status().message();
+}
+
+std::vector<uint8_t> body_of(std::initializer_list<uint32_t> words) {
+  ByteWriter out;
+  for (uint32_t w : words) out.u32(w);
+  return out.take();
+}
+
+TEST(Refusal, NamesTheFieldWhatWasGivenAndTheLimit) {
+  EXPECT_EQ(refusal<AbortRequest>(FrameType::abort, {1, 2, 3}),
+            "abort: timeout: truncated: 4 bytes expected, 3 left");
+  EXPECT_EQ(refusal<AbortRequest>(FrameType::abort, body_of({0, 7})),
+            "abort: reservation: truncated: 8 bytes expected, 4 left");
+  EXPECT_EQ(refusal<AbortRequest>(FrameType::abort, body_of({0, 7, 0, 1})),
+            "abort: 4 bytes after the last field");
+  auto commit = body_of({0, 7, 0});
+  commit.push_back(9);
+  EXPECT_EQ(refusal<CommitRequest>(FrameType::commit, commit),
+            "commit: wait_for: 9, expected 0 to 3");
+  EXPECT_EQ(refusal<QueryRequest>(FrameType::lookup, body_of({0, 7, kMaxTokens + 1})),
+            "lookup: tokens: 4194305 values, at most 4194304");
+  EXPECT_EQ(refusal<QueryRequest>(FrameType::lookup, body_of({0, 7, 0, 2, 5, 0, 6, 2000})),
+            "lookup: extras[1].bytes: 2000 values, at most 1024");
+}
+
+TEST(Refusal, NamesFieldsOfAModelAProfileAndAnObject) {
+  Random r(3);
+  OpenRequest open{r.model(), std::make_shared<const Profile>(r.profile()), false,
+                   PrefillMode::exact};
+  open.model.layers = {{}, {{PartSpec{}, PartSpec{}}}};
+  open.model.layers[1].parts[1].kind = static_cast<PartKind>(9);
+  auto body = [](FrameType type, const auto& m) {
+    Bytes all = frame_of(flatten(request_frame(type, 1, 0, m))).body;
+    return std::vector<uint8_t>(all.data(), all.data() + all.size());
+  };
+  EXPECT_EQ(refusal<OpenRequest>(FrameType::open, body(FrameType::open, open)),
+            "open: model: model: layers[1].parts[1].kind: 9, expected 1 to 7");
+  open.model.layers[1].parts[1].kind = PartKind::full;
+  Profile profile = *open.profile;
+  profile.parts = {{PartCoding{}}};
+  profile.parts[0][0].v_bits = 5;
+  open.profile = std::make_shared<const Profile>(profile);
+  EXPECT_EQ(refusal<OpenRequest>(FrameType::open, body(FrameType::open, open)),
+            "open: profile: profile: layers[0].parts[0].v_bits: 5, expected 0, 2, 3, 4 or 8");
+  PutRequest put{1, r.object(), {}};
+  put.object.planes.resize(1);
+  put.object.states.clear();
+  put.object.planes[0].dim = 0;
+  uint32_t timeout_ms = 0;
+  auto read = decode_put(frame_of(flatten(put_frame(1, 0, put))).body, timeout_ms);
+  EXPECT_EQ(read.status().message(), "object header: planes[0].dim: 0, expected 1 to 65536");
+  put.copies.resize(2);
+  put.copies[1].source.kind = static_cast<ObjectKind>(0);
+  read = decode_put(frame_of(flatten(put_frame(1, 0, put))).body, timeout_ms);
+  EXPECT_EQ(read.status().message(), "put: copies[1].source.kind: 0, expected 1 to 4");
+}
+
 TEST(Error, LongTextsAreCut) {
   Status status(StatusCode::io_error, std::string(100'000, 'x'));
   auto frame = frame_of(flatten(error_frame(3, status)));

@@ -196,7 +196,7 @@ void Session::ask_for_staging() {
   staging_error_ = {};
   bool put = parser_.awaiting()->type == FrameType::put;
   if (length == 0) {
-    staging_error_ = bad_body(FrameType::put);
+    staging_error_ = corruption(std::string(to_string(parser_.awaiting()->type)) + ": no body");
     return parser_.skip_body();
   }
   asking_ = true;
