@@ -14,7 +14,7 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_property_test.cc cachesvc_kill_test.cc
         cachesvc_limits_test.cc cachesvc_server_test.cc
         cachesvc_served_test.cc cachesvc_resident_test.cc cachesvc_log_test.cc
-        cachesvc_signal_test.cc cachesvc_pool_test.cc
+        cachesvc_signal_test.cc cachesvc_pool_test.cc cachesvc_start_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(cachesvc_test cachesvc)
 # Binaries of their own: their allocations fail.

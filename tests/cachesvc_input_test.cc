@@ -102,10 +102,12 @@ TEST(Input, ACarryOrStateThatDoesNotFitItsKindIsRefused) {
     expect_refused(spoilt_put(part, kind, stranger), {"layer 1 part 0", "expected 1", "given 0"});
   }
   auto odd = [](Object& o, const auto&) { o.states[0].bytes = o.states[0].bytes.slice(0, 47); };
+  auto none = [](Object& o, const auto&) { o.states[0].bytes = Bytes(); };
   for (const auto& [part, kind] :
        {std::pair(at_block_end, sup), {at_checkpoint, ObjectKind::snapshot}}) {
     expect_refused(spoilt_put(part, kind, odd),
                    {"layer 1 part 0 (state)", "f16", "expected a multiple of 2", "given 47"});
+    expect_refused(spoilt_put(part, kind, none), {"layer 1 part 0 (state)", "given 0"});
   }
 }
 

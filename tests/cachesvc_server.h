@@ -146,10 +146,12 @@ class ServerTest : public ::testing::Test {
     while (stat(name) != value) ASSERT_LT(std::chrono::steady_clock::now(), deadline) << name;
   }
   // Exit code of `cachesvc ARGS`, its stderr in `said`.
-  int run(const std::vector<std::string>& args, std::string* said = nullptr) {
-    std::string command = KV_CACHESVC_BIN, file = dir_.store() + ".said";
+  // Exit code and output of the program; `before` are the shell's words before it.
+  int run(const std::vector<std::string>& args, std::string* said = nullptr,
+          const std::string& before = "") {
+    std::string command = before + KV_CACHESVC_BIN, file = dir_.store() + ".said";
     for (const auto& a : args) command += " '" + a + "'";
-    int status = std::system((command + " >" + file + " 2>&1").c_str());
+    int status = std::system(("(" + command + ") >" + file + " 2>&1").c_str());
     if (said != nullptr) {
       std::ifstream in(file);
       said->assign(std::istreambuf_iterator<char>(in), {});

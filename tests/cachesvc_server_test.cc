@@ -309,24 +309,6 @@ TEST_F(ServerTest, StaleAndForeignFilesAtTheSocketsPlace) {
       << said;
 }
 
-TEST_F(ServerTest, CommandLineExitCodes) {
-  std::string said;
-  EXPECT_EQ(run({"--version"}), 0);
-  EXPECT_EQ(run({}), 2);
-  EXPECT_EQ(run({"serve", "--nonsense"}), 2);
-  EXPECT_EQ(run({"serve", "--ram", "lots"}, &said), 78);
-  EXPECT_NE(said.find("--ram"), std::string::npos);
-  EXPECT_EQ(run({"serve", "--ssd", "0", "--ready-fd", "77"}, &said), 2) << said;
-  std::string file = dir_.store() + ".toml";
-  std::ofstream(file) << "[server]\nsockett = \"x\"\n";
-  EXPECT_EQ(run({"check-config", file}, &said), 78);
-  EXPECT_NE(said.find(file + ":2: unknown key"), std::string::npos) << said;
-  std::ofstream(file) << "[limits]\nworkers = 3\n";
-  EXPECT_EQ(run({"check-config", file}), 0);
-  EXPECT_EQ(run({"print-config", "--config", file}, &said), 0);
-  EXPECT_NE(said.find("# " + file + ":2"), std::string::npos) << said;
-}
-
 TEST_F(ServerTest, TheFirstFrameMustBeAHello) {
   start();
   RawPeer early(socket());

@@ -49,10 +49,10 @@ Status check_state(EncodeWork& w, const StateBlob& s) {
   }
   if (spec.kind != PartKind::state) return {};
   uint32_t unit = dtype_bytes(spec.dtype);
-  if (s.bytes.size() % unit != 0) {
+  if (s.bytes.empty() || s.bytes.size() % unit != 0) {
     return invalid_argument(at + "values of " + to_string(spec.dtype) +
-                            ": expected a multiple of " + std::to_string(unit) + " bytes, given " +
-                            std::to_string(s.bytes.size()));
+                            ": expected a multiple of " + std::to_string(unit) +
+                            " bytes, more than 0, given " + std::to_string(s.bytes.size()));
   }
   if (finite_values(s.bytes.data(), s.bytes.size() / unit, spec.dtype)) return {};
   w.nonfinite.fetch_add(1);

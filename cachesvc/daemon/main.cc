@@ -18,6 +18,7 @@
 
 #include "cachesvc/core/cache_core.h"
 #include "cachesvc/daemon/config.h"
+#include "cachesvc/daemon/descriptors.h"
 #include "cachesvc/daemon/drainer.h"
 #include "cachesvc/daemon/event_log.h"
 #include "cachesvc/daemon/log.h"
@@ -124,6 +125,7 @@ int serve(const Config& config, int ready_fd) {
         invalid_argument("--ready-fd: descriptor " + std::to_string(ready_fd) + " is not open"),
         kUsage);
   }
+  if (Status s = raise_descriptor_limit(config); !s.ok()) return complain(s, kConfig);
   ::umask(0077);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);

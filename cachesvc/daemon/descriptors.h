@@ -1,0 +1,17 @@
+// Files and connections that the service may have open at a time.
+//
+// Called once at the start, by main.
+#pragma once
+
+#include "cachesvc/daemon/config.h"
+
+namespace kv {
+
+/// Files that stay free for the SSD tier, SQLite and the log when every connection is taken.
+inline constexpr uint64_t kReservedDescriptors = 128;
+
+/// Raises this process's limit of open files to the connections of the configuration and
+/// kReservedDescriptors. Returns: invalid_argument if the system's limit is lower.
+Status raise_descriptor_limit(const Config& config);
+
+}  // namespace kv
