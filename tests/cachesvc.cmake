@@ -8,7 +8,7 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_records_test.cc cachesvc_ack_property_test.cc
         cachesvc_clear_test.cc cachesvc_erase_test.cc
         cachesvc_index_share_test.cc cachesvc_loop_test.cc cachesvc_loop_parts_test.cc
-        cachesvc_room_test.cc cachesvc_reservation_test.cc
+        cachesvc_room_test.cc cachesvc_reservation_test.cc cachesvc_put_test.cc
         cachesvc_spill_test.cc cachesvc_verify_test.cc
         cachesvc_budget_test.cc cachesvc_disk_test.cc cachesvc_recover_test.cc
         cachesvc_property_test.cc cachesvc_kill_test.cc
