@@ -59,10 +59,12 @@ class Oracle {
 
   /// A store of this sequence holds the window and chunk rows that it needs by itself: those that
   /// others had are in objects of its own now, and all those of the tails that it supersedes.
-  /// `interval`: the rows before every so many block ends are needed too; 0: none.
-  void adopt(const Model& m, const std::vector<uint64_t>& hashes, uint32_t interval) {
+  /// `interval`: the rows before every so many block ends are needed too; 0: none. `branch`: as
+  /// branch() before the store.
+  void adopt(const Model& m, const std::vector<uint64_t>& hashes, uint32_t interval,
+             uint32_t branch) {
     auto n = static_cast<uint32_t>(hashes.size());
-    std::set<uint32_t> ends{n, n - 1, n / m.block_tokens * m.block_tokens};
+    std::set<uint32_t> ends{n, n - 1, n / m.block_tokens * m.block_tokens, branch};
     for (uint32_t at = 0; interval > 0 && at <= n; at += interval * m.block_tokens) ends.insert(at);
     std::set<std::pair<uint16_t, uint32_t>> rows;  // group, row
     for (uint16_t g = 0; g < m.groups.size(); ++g) {
@@ -86,6 +88,32 @@ class Oracle {
       if (!held_.count({m.realm, g, 'r', row, hashes[row]})) continue;
       add(m, hashes, {ObjectKind::supplement, row / m.block_tokens, g, row, row + 1, false});
     }
+  }
+
+  /// The last block end before the place where this sequence leaves another entry's; 0 if it only
+  /// continues one.
+  uint32_t branch(const Model& m, const std::vector<uint64_t>& query) const {
+    uint32_t common = 0, last = 0;  // `last`: end of the deepest block that it has whole
+    bool ended = false, children = false;
+    auto visit = [&](auto&& call) {
+      for (const auto& [key, o] : objects_) {
+        bool path = std::get<1>(key) == ObjectKind::block || std::get<1>(key) == ObjectKind::tail;
+        if (std::get<0>(key) != m.realm || !path) continue;
+        uint32_t same = 0;
+        while (same < o.end && same < query.size() && o.hashes[same] == query[same]) ++same;
+        call(o, same);
+      }
+    };
+    visit([&](const Object& o, uint32_t same) {
+      common = std::max(common, same);
+      if (same == o.end && o.end % m.block_tokens == 0) last = std::max(last, o.end);
+    });
+    visit([&](const Object& o, uint32_t same) {
+      ended |= o.end == common && same == common;
+      children |= o.end > last && same >= last;
+    });
+    bool continues = common == last ? !children : ended;
+    return continues || common >= query.size() ? 0 : last;
   }
 
   /// Every object of the realm whose sequence begins with `query` (all, if it is empty).
