@@ -94,24 +94,18 @@ class Oracle {
   /// continues one.
   uint32_t branch(const Model& m, const std::vector<uint64_t>& query) const {
     uint32_t common = 0, last = 0;  // `last`: end of the deepest block that it has whole
-    bool ended = false, children = false;
-    auto visit = [&](auto&& call) {
-      for (const auto& [key, o] : objects_) {
-        bool path = std::get<1>(key) == ObjectKind::block || std::get<1>(key) == ObjectKind::tail;
-        if (std::get<0>(key) != m.realm || !path) continue;
-        uint32_t same = 0;
-        while (same < o.end && same < query.size() && o.hashes[same] == query[same]) ++same;
-        call(o, same);
-      }
-    };
-    visit([&](const Object& o, uint32_t same) {
+    for (const auto& [key, o] : objects_) {
+      uint32_t same = on_path(m, key) ? common_with(o, query) : 0;
       common = std::max(common, same);
       if (same == o.end && o.end % m.block_tokens == 0) last = std::max(last, o.end);
-    });
-    visit([&](const Object& o, uint32_t same) {
+    }
+    bool ended = false, children = false;
+    for (const auto& [key, o] : objects_) {
+      if (!on_path(m, key)) continue;
+      uint32_t same = common_with(o, query);
       ended |= o.end == common && same == common;
       children |= o.end > last && same >= last;
-    });
+    }
     bool continues = common == last ? !children : ended;
     return continues || common >= query.size() ? 0 : last;
   }
@@ -199,6 +193,15 @@ class Oracle {
     std::vector<Item> items;
   };
 
+  static uint32_t common_with(const Object& o, const std::vector<uint64_t>& query) {
+    uint32_t same = 0;
+    while (same < o.end && same < query.size() && o.hashes[same] == query[same]) ++same;
+    return same;
+  }
+  static bool on_path(const Model& m, const Key& key) {
+    ObjectKind kind = std::get<1>(key);
+    return std::get<0>(key) == m.realm && (kind == ObjectKind::block || kind == ObjectKind::tail);
+  }
   static void add_items(const Model& m, const Need& need, uint16_t g, Object& o) {
     const PartSpec& s = m.groups[g].spec;
     bool supplement = need.kind == ObjectKind::supplement;

@@ -19,8 +19,7 @@ constexpr bool kSanitized = true;  // shadow and quarantine are resident too
 #else
 constexpr bool kSanitized = false;
 #endif
-// README, "Durability": malloc keeps the more freed pieces of the index the larger it is.
-uint64_t beside(uint64_t budget) { return std::max(32 * kMiB, budget / 16); }
+constexpr uint64_t kBeside = 32 * kMiB;  // README, "Durability"
 
 // Resident bytes of a process, each 10 ms until it is destroyed; keeps the highest.
 class ResidentSampler {
@@ -161,7 +160,7 @@ class Resident : public ServerTest {
     EXPECT_GT(sampler.highest(), budget / 2) << "nothing pressed against the budget";
     EXPECT_LE(stat("ram_peak_bytes"), budget);
     if (kSanitized) return;  // the churn has looked for errors of memory; the bytes are a release's
-    EXPECT_LE(sampler.highest(), budget + beside(budget));
+    EXPECT_LE(sampler.highest(), budget + kBeside);
   }
 
   std::atomic<int> hits_{0}, opened_{0};

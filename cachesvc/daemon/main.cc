@@ -33,6 +33,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kVersion[] = "0.1.0";
+constexpr uint64_t kMallocShare = 64;  // one in so many bytes of the RAM budget
+
 enum ExitCode { kOk = 0, kRuntime = 1, kUsage = 2, kTemporary = 75, kConfig = 78 };
 
 int exit_code(const Status& status) {
@@ -145,6 +147,8 @@ int serve(const Config& config, int ready_fd) {
   Workers workers(config.cache.workers), disk(config.cache.disk_threads);
   CacheOptions options = config.cache;
   options.max_put_bytes = config.server.max_put_bytes;
+  // Malloc keeps the more freed pieces of the index the larger it is: they are in the budget too.
+  options.ram_budget_bytes -= options.ram_budget_bytes / kMallocShare;
   options.on_recovered = log_recovery;
   EventLog events;
   options.on_event = [&events](const CacheEvent& e) { events.on(e, Clock::now()); };
