@@ -1,6 +1,6 @@
 // Plan: from a person's settings to a profile, and what became of them, part by part.
 //
-// Pure functions, any thread. What may be coded: README, "What is coded".
+// Pure functions, any thread. What may be coded: engine/MODELS.md.
 #pragma once
 
 #include <cstdint>

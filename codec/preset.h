@@ -1,7 +1,7 @@
 // Presets: a word for how K and V are coded, accepted wherever a person sets a coding.
 //
 // Pure functions and constants, any thread. What each costs and keeps on real models: `cachectl
-// quality`, README "Measured".
+// quality`, bench/RESULTS.md.
 #pragma once
 
 #include <cstdint>

@@ -57,8 +57,7 @@ void encode(const Profile& profile, ByteWriter& out);
 uint64_t encoded_bytes(const Profile& profile);
 /// Any bytes are safe input. Returns: corruption.
 Result<Profile> decode_profile(ByteReader& in);
-/// Shapes against the model's geometry; bits only where the kind may be coded (README, "What is
-/// coded").
+/// Shapes against the model's geometry; bits only where the kind may be coded (engine/MODELS.md).
 /// Returns: invalid_argument naming layer, part, expected and given.
 Status validate(const Profile& profile, const ModelSpec& model);
 

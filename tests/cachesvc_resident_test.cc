@@ -19,7 +19,7 @@ constexpr bool kSanitized = true;  // shadow and quarantine are resident too
 #else
 constexpr bool kSanitized = false;
 #endif
-constexpr uint64_t kBeside = 32 * kMiB;  // README, "Durability"
+constexpr uint64_t kBeside = 32 * kMiB;  // cachesvc/OPERATING.md, "Memory"
 
 // Resident bytes of a process, each 10 ms until it is destroyed; keeps the highest.
 class ResidentSampler {

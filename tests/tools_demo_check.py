@@ -84,7 +84,7 @@ def check_rows(case, rows):
 
 
 def check_llama(case, rows):
-    """The comparison that the README's table needs, where its Python package is installed."""
+    """The comparison that bench/RESULTS.md needs, where its Python package is installed."""
     seen = {r["run"]: r for r in rows if r["mode"] == "llama.cpp"}
     for run, reused in (("cold", 0), ("ssd", case.tokens - 1)):
         row = seen.get(run) or fail(f"no row llama.cpp {run}")

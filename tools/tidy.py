@@ -3,10 +3,10 @@
 
 usage: tidy.py [ROOT]   prints a line per finding, "FILE:LINE: RULE: what"; exit 1 if there are any.
 
-Rules: the floors of README "Architecture" (which room may include which), third-party headers only
-in the rooms that own them, line, function and file lengths, an opening comment, #pragma once, every
-source in a CMake list, every test registered, co_await (g++ 12 destroys a lambda's or a braced
-temporary's copy twice), no leftover markers, no paths of one machine, no util/ or common/.
+Rules: the floors of README "How it is built" (which room may include which), third-party headers
+only in the rooms that own them, line, function and file lengths, an opening comment, #pragma once,
+every source in a CMake list, every test registered, co_await (g++ 12 destroys a lambda's or a
+braced temporary's copy twice), no leftover markers, no paths of one machine, no util/ or common/.
 """
 import os
 import re
