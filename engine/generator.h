@@ -3,7 +3,9 @@
 // The prompt's first N-1 tokens are fetched or computed exactly, and held in their stored form; the
 // last prompt token and all later ones are computed on that form with kernels whose order of
 // summation is fixed. So a hit at N-1 gives the tokens and logits of the run that stored it, bit
-// for bit; with coded prefill (prompt.h) a hit of any length gives any cold run's.
+// for bit; with coded prefill (prompt.h) a hit of any length gives any cold run's. Blocks that
+// another run had stored, and this one could not use (a shorter hit on windows, chunks or states),
+// stay the other's: then the hit differs as one on a shorter prefix does.
 //
 // Nothing is stored before the first token is there. A cache call that fails, or takes longer than
 // GenerateOptions::cache_waits, is a miss: generation goes on. One thread at a time per Generator;

@@ -151,11 +151,56 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> toke
   return Hit{reply.tokens, reply.tier, reply.form};
 }
 
+// The window and chunk rows that a cache of `tokens` needs, of the blocks that it did not take over
+// whole.
+std::vector<Need> StoredPrompts::own_rows(const KvCache& cache, uint32_t tokens) const {
+  std::vector<Need> out;
+  const uint32_t block = cache.block_tokens(), adopted = cache.adopted_tokens() / block * block;
+  auto groups = part_groups(codec_->model());
+  for (uint16_t g = 0; g < groups.size(); ++g) {
+    const PartSpec& spec = groups[g].spec;
+    if (!spec.has_rows() || spec.rows_in_block()) continue;
+    for (const RowRange& rows : demanded_rows(spec, tokens)) {
+      for (uint32_t at = std::max(rows.first, adopted); at < rows.end;) {
+        uint32_t end = std::min(rows.end, (at / block + 1) * block);
+        out.push_back({ObjectKind::supplement, at / block, g, at, end, false});
+        at = end;
+      }
+    }
+  }
+  return out;
+}
+
+// What to put for these needs. Rows that other entries hold are not asked for, and would be copied
+// from there: so what stands for them is given too, and a repeat attends to this run's own.
+std::vector<Need> StoredPrompts::puts_for(const KvCache& cache, uint32_t tokens,
+                                          std::span<const Need> needs) const {
+  std::vector<Need> own, out;
+  if (!needs.empty()) own = own_rows(cache, tokens);
+  auto within = [](const Need& a, const Need& b) {
+    return a.group == b.group && a.block_index == b.block_index && a.first_row >= b.first_row &&
+           a.end_row <= b.end_row;
+  };
+  for (const Need& need : needs) {
+    bool rows = need.kind == ObjectKind::supplement && need.first_row < need.end_row;
+    auto wider = std::find_if(own.begin(), own.end(),
+                              [&](const Need& o) { return rows && within(need, o); });
+    if (wider != own.end()) {
+      wider->required |= need.required;
+      continue;
+    }
+    if (rows) std::erase_if(own, [&](const Need& o) { return within(o, need); });
+    out.push_back(need);
+  }
+  out.insert(out.end(), own.begin(), own.end());
+  return out;
+}
+
 // Puts every object that the reservation lacks, and the checkpoints on the way.
 Status StoredPrompts::put_all(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
                               Deadline deadline) const {
   std::set<uint32_t> given;
-  for (const Need& need : reserved.needs) {
+  for (const Need& need : puts_for(cache, tokens, reserved.needs)) {
     if (need.kind == ObjectKind::snapshot) given.insert(need.end_row);
     KV_ASSIGN_OR_RETURN(ObjectPtr object, cache.object(need, tokens));
     if (object) {

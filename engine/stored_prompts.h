@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/kv_cache.h"
 #include "engine/network.h"
@@ -91,6 +92,9 @@ class StoredPrompts {
   Status open_again(Deadline deadline);
   Result<Hit> fetch_once(std::span<const Token> tokens, const Network& network, uint32_t at_least,
                          KvCache& cache, Deadline deadline) const;
+  std::vector<Need> own_rows(const KvCache& cache, uint32_t tokens) const;
+  std::vector<Need> puts_for(const KvCache& cache, uint32_t tokens,
+                             std::span<const Need> needs) const;
   Status put_all(const KvCache& cache, uint32_t tokens, const ReserveReply& reserved,
                  Deadline deadline) const;
 

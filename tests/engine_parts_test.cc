@@ -249,6 +249,28 @@ TEST(EngineParts, TheSamePromptGivesTheSameTokensColdFromRamAndFromSsd) {
   }
 }
 
+// An entry holds coded the rows that a shorter one, which leaves it early, has exact at its end:
+// the shorter one keeps its own.
+TEST(EngineParts, APromptThatLeavesAnotherEarlyHitsItself) {
+  for (const Shape& shape : shapes()) {
+    SCOPED_TRACE(shape.name);
+    auto cache = open_cache(small_options());
+    auto generator = open_generator(*cache, model_of(shape.layers), coding_of(4));
+    auto longer = random_prompt(60, 8);
+    run_parts(*generator, longer, answer(3));
+    for (size_t shared : {3u, 10u, 15u}) {  // less than a block
+      std::vector<Token> prompt(longer.begin(), longer.begin() + static_cast<ptrdiff_t>(shared));
+      prompt.push_back((longer[shared] + 1) % SyntheticNetwork::kVocab);
+      for (Token t : random_prompt(5, static_cast<uint32_t>(shared))) prompt.push_back(t);
+      auto first = run_parts(*generator, prompt, answer(5));
+      auto again = run_parts(*generator, prompt, answer(5));
+      EXPECT_EQ(first.cache_error, "");
+      EXPECT_EQ(again.reused_tokens, prompt.size() - 1);
+      EXPECT_EQ(again.logits, first.logits) << shared;
+    }
+  }
+}
+
 // Turns of a conversation and a branch of it go on from what earlier ones stored; asked again, each
 // gives the tokens of its first time.
 TEST(EngineParts, ConversationsAndBranchesHitThemselves) {
