@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "tests/cachesvc_testing.h"
+#include "tests/support/cachesvc_testing.h"
 
 namespace kv {
 namespace {

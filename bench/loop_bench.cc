@@ -9,7 +9,7 @@
 // blocks:512 is 131,072 of 12 layers, one kv head of 64. The directory is made under TMPDIR.
 #include <benchmark/benchmark.h>
 
-#include "tests/cachesvc_server.h"
+#include "tests/support/cachesvc_server.h"
 
 namespace kv {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "proto/socket_client.h"
 #include "storage/ssd_tier.h"
-#include "tests/cachesvc_server.h"
+#include "tests/support/cachesvc_server.h"
 
 namespace kv {
 namespace {

@@ -17,7 +17,7 @@
 #include "proto/slab_store.h"
 #include "storage/files.h"
 #include "storage/read_buffers.h"
-#include "tests/cachesvc_testing.h"
+#include "tests/support/cachesvc_testing.h"
 
 namespace kv {
 namespace {

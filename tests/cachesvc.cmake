@@ -1,20 +1,21 @@
 # tests of cachesvc/: the core, the tiered cache, the daemon, its socket and its configuration
 kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
-  FILES cachesvc_config_test.cc cachesvc_core_test.cc cachesvc_input_test.cc
+  FILES cachesvc_config_test.cc cachesvc_cache_core_test.cc cachesvc_input_test.cc
         cachesvc_media_test.cc cachesvc_models_test.cc
-        cachesvc_model_bytes_test.cc
-        cachesvc_tiered_test.cc cachesvc_tiered_parts_test.cc cachesvc_tiered_pressure_test.cc
+        cachesvc_models_bytes_test.cc
+        cachesvc_tiered_cache_test.cc cachesvc_tiered_cache_parts_test.cc
+        cachesvc_tiered_cache_pressure_test.cc
         cachesvc_ends_test.cc cachesvc_orphans_test.cc
         cachesvc_records_test.cc cachesvc_ack_property_test.cc
-        cachesvc_clear_test.cc cachesvc_erase_test.cc
-        cachesvc_index_share_test.cc cachesvc_loop_test.cc cachesvc_loop_parts_test.cc
-        cachesvc_room_test.cc cachesvc_reservation_test.cc cachesvc_put_test.cc
-        cachesvc_spill_test.cc cachesvc_verify_test.cc
-        cachesvc_budget_test.cc cachesvc_disk_test.cc cachesvc_recover_test.cc
+        cachesvc_eraser_test.cc cachesvc_eraser_beside_test.cc
+        cachesvc_index_share_test.cc cachesvc_steps_test.cc cachesvc_loop_parts_test.cc
+        cachesvc_ram_room_test.cc cachesvc_stores_test.cc cachesvc_put_test.cc
+        cachesvc_spiller_test.cc cachesvc_ram_checks_test.cc
+        cachesvc_write_budget_test.cc cachesvc_ssd_lane_test.cc cachesvc_reconciler_test.cc
         cachesvc_property_test.cc cachesvc_kill_test.cc
         cachesvc_limits_test.cc cachesvc_server_test.cc
         cachesvc_served_test.cc cachesvc_resident_test.cc cachesvc_log_test.cc
-        cachesvc_signal_test.cc cachesvc_pool_test.cc cachesvc_start_test.cc
+        cachesvc_drainer_test.cc cachesvc_socket_pool_test.cc cachesvc_main_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(cachesvc_test cachesvc)
 # Binaries of their own: their allocations fail.

@@ -4,10 +4,10 @@
 // last did harm.
 #include <set>
 
-#include "tests/cachesvc_stepped.h"
-#include "tests/soak.h"
-#include "tests/storage_damage.h"
-#include "tests/storage_testing.h"
+#include "tests/support/cachesvc_stepped.h"
+#include "tests/support/soak.h"
+#include "tests/support/storage_damage.h"
+#include "tests/support/storage_testing.h"
 
 namespace kv {
 namespace {

@@ -4,7 +4,7 @@
 #include "cachesvc/core/records.h"
 #include "codec/float16.h"
 #include "proto/identity.h"
-#include "tests/cachesvc_testing.h"
+#include "tests/support/cachesvc_testing.h"
 
 namespace kv {
 namespace {

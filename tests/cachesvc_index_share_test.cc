@@ -7,8 +7,8 @@
 
 #include "cachesvc/core/records.h"
 #include "storage/inspect.h"
-#include "tests/cachesvc_stepped.h"
-#include "tests/storage_testing.h"
+#include "tests/support/cachesvc_stepped.h"
+#include "tests/support/storage_testing.h"
 
 namespace kv {
 namespace {

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "storage/inspect.h"
-#include "tests/cachesvc_oracle.h"
+#include "tests/support/cachesvc_oracle.h"
 
 namespace kv {
 namespace {

@@ -19,9 +19,9 @@
 
 #include "proto/socket_client.h"
 #include "storage/ssd_tier.h"
-#include "tests/allocated_bytes.h"
-#include "tests/daemon_process.h"
-#include "tests/soak.h"
+#include "tests/support/allocated_bytes.h"
+#include "tests/support/daemon_process.h"
+#include "tests/support/soak.h"
 
 namespace kv {
 namespace {

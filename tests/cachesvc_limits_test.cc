@@ -5,7 +5,7 @@
 #include <cerrno>
 
 #include "cachesvc/daemon/session.h"
-#include "tests/cachesvc_server.h"
+#include "tests/support/cachesvc_server.h"
 
 namespace kv {
 namespace {

@@ -8,7 +8,7 @@
 #include "cachesvc/daemon/event_log.h"
 #include "cachesvc/daemon/log_format.h"
 #include "cachesvc/daemon/log_queue.h"
-#include "tests/cachesvc_server.h"
+#include "tests/support/cachesvc_server.h"
 
 namespace kv {
 namespace {

@@ -1,6 +1,6 @@
 // Extras: equal placeholder tokens stand for different images. Served, stored and erased by the
 // bytes that go with the tokens, in RAM and after a restart.
-#include "tests/cachesvc_stepped.h"
+#include "tests/support/cachesvc_stepped.h"
 
 namespace kv {
 namespace {

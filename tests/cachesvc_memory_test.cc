@@ -4,7 +4,7 @@
 // operation succeed once there is memory again, without a restart.
 //
 // KV_MEMORY_STRIDE=1 tries every N.
-#include "tests/cachesvc_memory.h"
+#include "tests/support/cachesvc_memory.h"
 
 namespace kv {
 namespace {

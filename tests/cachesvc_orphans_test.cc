@@ -1,8 +1,8 @@
 // Objects whose parent block, profile or model record is gone: erased with what they may belong to,
 // linked at once when what they lack returns, never served before.
 #include "storage/inspect.h"
-#include "tests/cachesvc_stepped.h"
-#include "tests/storage_testing.h"
+#include "tests/support/cachesvc_stepped.h"
+#include "tests/support/storage_testing.h"
 
 namespace kv {
 namespace {

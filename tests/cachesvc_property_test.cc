@@ -1,6 +1,6 @@
 // Every part kind through the real cache and its SSD tier: random stores, extensions, branches,
 // trims, erasures, spills, promotions, evictions and restarts, of several models in several
-// namespaces at once, against a brute-force oracle (tests/cachesvc_oracle.h).
+// namespaces at once, against a brute-force oracle (tests/support/cachesvc_oracle.h).
 //
 // With ample budgets every length that the oracle calls restorable is served, and nothing longer.
 // With small ones it may be shorter, but every row, carry and snapshot is still the right one.
@@ -21,8 +21,8 @@
 #include <thread>
 
 #include "proto/identity.h"
-#include "tests/allocated_bytes.h"
-#include "tests/cachesvc_oracle.h"
+#include "tests/support/allocated_bytes.h"
+#include "tests/support/cachesvc_oracle.h"
 
 namespace kv {
 namespace {

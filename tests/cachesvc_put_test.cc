@@ -1,7 +1,7 @@
 // What a put may say and bring: whose object it is, rows copied from where, and what becomes of it
 // when others store, erase or fail to be read beside it.
-#include "tests/cachesvc_stepped.h"
-#include "tests/storage_testing.h"
+#include "tests/support/cachesvc_stepped.h"
+#include "tests/support/storage_testing.h"
 
 namespace kv {
 namespace {

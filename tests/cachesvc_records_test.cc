@@ -1,6 +1,6 @@
 // Records: each legal arrow is taken, each other one ends the process; lists and sums follow.
 #include "cachesvc/core/records.h"
-#include "tests/cachesvc_testing.h"
+#include "tests/support/cachesvc_testing.h"
 
 namespace kv {
 namespace {

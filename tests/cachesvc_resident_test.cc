@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "cachesvc/daemon/server.h"
-#include "tests/cachesvc_server.h"
+#include "tests/support/cachesvc_server.h"
 
 namespace kv {
 namespace {

@@ -1,7 +1,7 @@
 // The pair property of open and everything behind it: what open accepts, the socket and a restart
 // serve, with the bytes that the codec makes of what was given. One daemon, a table of models.
 #include "codec/float16.h"
-#include "tests/cachesvc_server.h"
+#include "tests/support/cachesvc_server.h"
 
 namespace kv {
 namespace {

@@ -11,8 +11,8 @@
 #include "cachesvc/daemon/server.h"
 #include "cachesvc/loop/workers.h"
 #include "proto/socket_client.h"
-#include "tests/cachesvc_oracle.h"
-#include "tests/failing_new.h"
+#include "tests/support/cachesvc_oracle.h"
+#include "tests/support/failing_new.h"
 
 namespace kv {
 namespace {

@@ -1,6 +1,6 @@
 // The real daemon over its real socket: round trips through every tier, restarts, limits, and peers
 // that misbehave. Nothing here waits for time to pass but the daemon's own short limits.
-#include "tests/cachesvc_server.h"
+#include "tests/support/cachesvc_server.h"
 
 #include <poll.h>
 #include <sys/stat.h>

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "codec/attention.h"
-#include "tests/codec_data.h"
+#include "tests/support/codec_data.h"
 
 namespace kv {
 namespace {

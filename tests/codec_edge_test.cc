@@ -6,7 +6,7 @@
 #include "codec/attention.h"
 #include "codec/calibrate.h"
 #include "codec/turboquant.h"
-#include "tests/codec_data.h"
+#include "tests/support/codec_data.h"
 
 namespace kv {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "codec/kernels.h"
 #include "codec/lossless.h"
-#include "tests/codec_data.h"
+#include "tests/support/codec_data.h"
 
 namespace kv {
 namespace {

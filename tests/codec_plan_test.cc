@@ -8,7 +8,7 @@
 #include "codec/bit_plan.h"
 #include "codec/calibrate.h"
 #include "codec/preset.h"
-#include "tests/codec_data.h"
+#include "tests/support/codec_data.h"
 
 namespace kv {
 namespace {

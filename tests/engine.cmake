@@ -5,13 +5,13 @@ set(engine_definitions KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden"
 kv_tests(engine_test LABELS engine tiny DEPS kv_engine_tiny kv_cachesvc
   FILES engine_gguf_test.cc engine_tokenizer_test.cc engine_kernels_test.cc engine_screen_test.cc
         engine_attention_kinds_test.cc engine_generator_test.cc engine_gemma_test.cc
-        engine_parts_test.cc engine_batch_test.cc engine_tiny_models_test.cc
-        engine_replaced_test.cc engine_blocks_test.cc engine_hangs_test.cc
+        engine_generator_parts_test.cc engine_batch_test.cc engine_tiny_model_test.cc
+        engine_replaced_test.cc engine_prefill_test.cc engine_cache_calls_test.cc
   DEFINITIONS ${engine_definitions} KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(engine_test cachesvc)
 if(KV_MODEL_TESTS)
   kv_tests(engine_model_test LABELS engine model DEPS kv_engine_tiny kv_cachesvc
     FILES engine_model_test.cc engine_batch_model_test.cc engine_restore_test.cc
-          engine_coded_test.cc engine_tiny_sweep_test.cc
+          engine_generator_model_test.cc engine_tiny_model_sweep_test.cc
     DEFINITIONS ${engine_definitions})
 endif()

@@ -8,7 +8,7 @@
 #include "engine/attention_kinds.h"
 #include "engine/model.h"
 #include "engine/tiny/tiny_model.h"
-#include "tests/tiny_gguf.h"
+#include "tests/support/tiny_gguf.h"
 
 namespace kv {
 namespace {

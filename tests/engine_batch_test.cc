@@ -8,7 +8,7 @@
 #include "engine/model_network.h"
 #include "engine/prompt.h"
 #include "proto/demand.h"
-#include "tests/tiny_gguf.h"
+#include "tests/support/tiny_gguf.h"
 
 namespace kv {
 namespace {

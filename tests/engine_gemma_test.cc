@@ -5,7 +5,7 @@
 
 #include "codec/plan.h"
 #include "engine/model_network.h"
-#include "tests/tiny_gguf.h"
+#include "tests/support/tiny_gguf.h"
 
 namespace kv {
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/generator.h"
-#include "tests/engine_memory_client.h"
-#include "tests/tiny_model.h"
+#include "tests/support/engine_memory_client.h"
+#include "tests/support/tiny_model.h"
 
 namespace kv {
 namespace {

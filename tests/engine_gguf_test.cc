@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "engine/model.h"
-#include "tests/tiny_gguf.h"
+#include "tests/support/tiny_gguf.h"
 
 namespace kv {
 namespace {

@@ -16,7 +16,7 @@
 #include "engine/prefill.h"
 #include "engine/rounded.h"
 #include "engine/threads.h"
-#include "tests/tiny_model.h"
+#include "tests/support/tiny_model.h"
 
 namespace kv {
 namespace {

@@ -7,9 +7,9 @@
 #include "engine/batch.h"
 #include "engine/generator.h"
 #include "engine/model_network.h"
-#include "tests/cachesvc_server.h"
-#include "tests/engine_memory_client.h"
-#include "tests/tiny_model.h"
+#include "tests/support/cachesvc_server.h"
+#include "tests/support/engine_memory_client.h"
+#include "tests/support/tiny_model.h"
 
 namespace kv {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "cachesvc/tiered_cache.h"
 #include "engine/generator.h"
-#include "tests/cachesvc_testing.h"
+#include "tests/support/cachesvc_testing.h"
 
 namespace kv {
 namespace {

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "engine/tokenizer.h"
-#include "tests/tiny_gguf.h"
+#include "tests/support/tiny_gguf.h"
 
 namespace kv {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/checksum.h"
-#include "tests/proto_testing.h"
+#include "tests/support/proto_testing.h"
 
 namespace kv {
 namespace {

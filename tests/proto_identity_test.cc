@@ -6,7 +6,7 @@
 #include <set>
 
 #include "proto/identity.h"
-#include "tests/proto_specs.h"
+#include "tests/support/proto_specs.h"
 
 namespace kv {
 namespace {

@@ -6,8 +6,8 @@
 #include "proto/frame.h"
 #include "proto/message.h"
 #include "proto/slab_store.h"
-#include "tests/failing_new.h"
-#include "tests/proto_testing.h"
+#include "tests/support/failing_new.h"
+#include "tests/support/proto_testing.h"
 
 namespace kv {
 namespace {

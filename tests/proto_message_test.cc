@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/proto_testing.h"
+#include "tests/support/proto_testing.h"
 
 namespace kv {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "proto/model.h"
-#include "tests/proto_specs.h"
+#include "tests/support/proto_specs.h"
 
 namespace kv {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "proto/plane.h"
-#include "tests/proto_specs.h"
+#include "tests/support/proto_specs.h"
 
 namespace kv {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "proto/profile.h"
-#include "tests/proto_specs.h"
+#include "tests/support/proto_specs.h"
 
 namespace kv {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "proto/socket_client.h"
 #include "proto/socket_connection.h"
-#include "tests/proto_testing.h"
+#include "tests/support/proto_testing.h"
 
 namespace kv {
 namespace {

@@ -1,8 +1,9 @@
 # tests of storage/
 kv_tests(storage_test LABELS storage DEPS kv_storage SQLite::SQLite3
-  FILES storage_block_file_test.cc storage_seal_test.cc storage_read_test.cc
-        storage_inspect_test.cc storage_state_test.cc storage_tier_test.cc storage_owner_test.cc
-        storage_sealed_tier_test.cc storage_recovery_test.cc storage_beside_test.cc
+  FILES storage_block_file_test.cc storage_sealed_file_test.cc storage_object_reader_test.cc
+        storage_inspect_test.cc storage_kept_state_test.cc storage_ssd_tier_test.cc
+        storage_store_dir_test.cc
+        storage_ssd_tier_sealed_test.cc storage_recovery_test.cc storage_beside_test.cc
         storage_damage_test.cc
         storage_fault_test.cc storage_kill_test.cc storage_power_test.cc
   DEFINITIONS KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/storage"

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "storage/ssd_tier.h"
-#include "tests/storage_testing.h"
+#include "tests/support/storage_testing.h"
 
 namespace kv {
 namespace {

@@ -1,5 +1,5 @@
 // Damage: any bit, any length, any file: a miss with a reason, never another answer.
-#include "tests/storage_damage.h"
+#include "tests/support/storage_damage.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 
 #include "storage/block_file.h"
 #include "storage/ssd_tier.h"
-#include "tests/soak.h"
-#include "tests/storage_testing.h"
+#include "tests/support/soak.h"
+#include "tests/support/storage_testing.h"
 
 namespace kv {
 namespace {

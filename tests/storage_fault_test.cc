@@ -2,8 +2,8 @@
 // is full, short of its reserve, or read-only after a failure. No answer is wrong, nothing is lost.
 #include <gtest/gtest.h>
 
-#include "tests/loop_disk.h"
-#include "tests/storage_script.h"
+#include "tests/support/loop_disk.h"
+#include "tests/support/storage_script.h"
 
 namespace kv {
 namespace {

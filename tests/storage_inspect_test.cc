@@ -7,7 +7,7 @@
 
 #include "storage/inspect.h"
 #include "storage/ssd_tier.h"
-#include "tests/storage_testing.h"
+#include "tests/support/storage_testing.h"
 
 namespace kv {
 namespace {

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/storage_script.h"
+#include "tests/support/storage_script.h"
 
 namespace kv {
 namespace {

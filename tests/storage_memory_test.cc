@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <iostream>
 
-#include "tests/failing_new.h"
-#include "tests/storage_failing_sqlite.h"
-#include "tests/storage_testing.h"
+#include "tests/support/failing_new.h"
+#include "tests/support/storage_failing_sqlite.h"
+#include "tests/support/storage_testing.h"
 
 namespace kv::testing {
 namespace {

@@ -15,10 +15,10 @@
 #include <sstream>
 
 #include "storage/ssd_tier.h"
-#include "tests/loop_disk.h"
-#include "tests/soak.h"
-#include "tests/storage_damage.h"
-#include "tests/storage_testing.h"
+#include "tests/support/loop_disk.h"
+#include "tests/support/soak.h"
+#include "tests/support/storage_damage.h"
+#include "tests/support/storage_testing.h"
 
 namespace kv {
 namespace {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "storage/ssd_tier.h"
-#include "tests/storage_testing.h"
+#include "tests/support/storage_testing.h"
 
 namespace kv {
 namespace {

@@ -1,9 +1,9 @@
 // cachectl: the real program on real directories, whole and damaged in several ways, plain and
 // sealed. Every run but those that mend must leave the directory as it found it.
 #include "proto/socket_client.h"
-#include "tests/cachectl_store.h"
-#include "tests/daemon_process.h"
-#include "tests/tiny_gguf.h"
+#include "tests/support/cachectl_store.h"
+#include "tests/support/daemon_process.h"
+#include "tests/support/tiny_gguf.h"
 
 namespace kv {
 namespace {

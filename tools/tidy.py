@@ -25,11 +25,11 @@ ROOMS = {  # room: rooms that it may include besides itself
 }
 THIRD_PARTY = {  # header prefix: files or rooms that may include it
     "zstd": ("codec/lossless.cc",),
-    "sqlite3.h": ("storage/catalog.cc", "tests/storage", "bench/storage"),
-    "boost/asio": ("cachesvc/", "tests/cachesvc", "bench/cachesvc"),
+    "sqlite3.h": ("storage/catalog.cc", "tests/storage", "tests/support/storage", "bench/storage"),
+    "boost/asio": ("cachesvc/", "tests/cachesvc", "tests/support/cachesvc", "bench/cachesvc"),
     "boost/crc": ("proto/checksum.cc",),
     "xxhash.h": ("proto/checksum.cc", "bench/"),
-    "openssl": ("proto/checksum.cc", "storage/seal_key.cc", "tests/storage_seal"),
+    "openssl": ("proto/checksum.cc", "storage/seal_key.cc", "tests/storage_sealed_file"),
     "spdlog": ("cachesvc/", "tools/", "tests/cachesvc"),
     "cblas": ("engine/",),
     "pcre2": ("engine/tokenizer",),

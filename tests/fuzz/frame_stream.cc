@@ -1,5 +1,5 @@
 // Fuzz target: a stream of frames, in pieces whose size the first byte gives, bodies decoded.
-#include "tests/proto_testing.h"
+#include "tests/support/proto_testing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

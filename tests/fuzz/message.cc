@@ -1,6 +1,6 @@
 // Fuzz target: one body, of the type that the input's header (or its first two bytes) names; no CRC
 // in the way. What decodes must encode.
-#include "tests/proto_testing.h"
+#include "tests/support/proto_testing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   size_t at = size >= kv::kFrameHeaderBytes && data[0] == 'K' ? 6 : 0;

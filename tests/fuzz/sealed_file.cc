@@ -6,7 +6,8 @@
 
 namespace {
 
-// Of SealedFile.GoldenFile in tests/storage_seal_test.cc, which checks that the corpus opens.
+// The key of SealedFile.GoldenFile (tests/storage_sealed_file_test.cc: it checks that the corpus
+// opens).
 std::shared_ptr<const kv::SealKey> corpus_key() {
   std::array<uint8_t, kv::kSealKeyBytes> secret;
   secret.fill(1);

@@ -1,0 +1,366 @@
+// What one handler of the loop may do while all clients wait: so much memory given back and no
+// more, and what a worker can free a worker frees.
+#include "tests/support/cachesvc_stepped.h"
+
+namespace kv {
+namespace {
+
+constexpr uint64_t kLoopBlockBytes = 8 * 1024;  // 16 exact tokens of plain_model()
+constexpr uint64_t kMostEvicted = 64;           // that one handler evicts
+
+class LoopTest : public ::testing::Test {
+ protected:
+  void open(const CacheOptions& options) {
+    client_ = std::make_unique<Stepped>(options);
+    bench_ = std::make_unique<Bench>(Bench::open(*client_, plain_model()));
+  }
+  uint64_t held(ChargeKind kind = ChargeKind::stored) const {
+    return client_->core->pool()->used_bytes(kind);
+  }
+  Sequence fresh(size_t n) { return random_tokens(rng_, n); }
+  // Objects as finished as they are before a commit.
+  uint64_t put_all(const Sequence& tokens) {
+    auto reserved = bench_->reserve(tokens);
+    EXPECT_TRUE(reserved.ok());
+    for (const Need& need : reserved->needs) {
+      EXPECT_TRUE(
+          client_->put(make_put(bench_->model, 16, tokens, need, reserved->reservation), soon())
+              .ok());
+    }
+    return reserved->reservation;
+  }
+  // Asks for room that only others' objects can give.
+  void begin_reserve(size_t blocks) {
+    ReserveRequest request;
+    request.model = bench_->opened.model;
+    request.profile = bench_->opened.realm.profile;
+    request.query.tokens = fresh(blocks * 16);
+    client_->core->reserve(client_->session, request, soon(),
+                           [this](Result<ReserveReply> r) { reserved_ = std::move(r); });
+  }
+  void begin_erase(const Sequence& which, std::optional<Result<uint64_t>>& erased) {
+    client_->core->erase(client_->session, bench_->opened.model, {which, {}}, soon(),
+                         [&erased](Result<uint64_t> n) { erased = std::move(n); });
+  }
+  // Tokens that a lookup finds, at once: no handler runs for it.
+  uint32_t found(const Sequence& tokens) {
+    uint32_t out = 0;
+    client_->core->lookup(client_->session, bench_->opened.model, {plus_one(tokens), {}}, soon(),
+                          [&](Result<LookupReply> r) { out = r->tokens; });
+    return out;
+  }
+  uint64_t index_bytes() const { return held(ChargeKind::index); }
+  // One block, put while the loop runs its handlers one by one, and its commit begun.
+  bool put_beside(const Sequence& tokens, Durability level,
+                  std::optional<Result<CommitReply>>& committed) {
+    auto reserved = bench_->reserve(tokens);
+    if (!reserved.ok() || reserved->needs.size() != 1) return false;
+    PutRequest request =
+        make_put(bench_->model, 16, tokens, reserved->needs[0], reserved->reservation);
+    std::optional<Status> put;
+    auto& core = *client_->core;
+    core.put(client_->session, std::move(request), nullptr, soon(), [&](Status s) { put = s; });
+    for (int i = 0; i < 100 && !put; ++i) {
+      client_->run_workers();
+      client_->loop.restart();
+      client_->loop.poll_one();
+    }
+    core.commit(client_->session, reserved->reservation, level, soon(),
+                [&](Result<CommitReply> r) { committed = std::move(r); });
+    return put && put->ok();
+  }
+  // Runs the loop alone until that is answered. Returns: the most that one handler gave back.
+  uint64_t longest_step() {
+    uint64_t most = 0, before = held();
+    while (!reserved_) {
+      client_->loop.restart();
+      if (client_->loop.poll_one() == 0) client_->loop.run_one();  // a timer is left
+      most = std::max(most, before - std::min(before, held()));
+      before = held();
+      ++steps_;
+    }
+    return most;
+  }
+
+  std::mt19937 rng_{21};
+  std::unique_ptr<Stepped> client_;
+  std::unique_ptr<Bench> bench_;
+  std::optional<Result<ReserveReply>> reserved_;
+  uint64_t steps_ = 0;  // of the loop, in longest_step
+};
+
+TEST_F(LoopTest, EvictsInSteps) {
+  CacheOptions options = small_options();
+  options.ram_budget_bytes = 6u << 20;
+  open(options);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(bench_->store(fresh(32 * 16)).ok());
+  uint64_t before = held();
+  begin_reserve(400);
+  ASSERT_FALSE(reserved_.has_value()) << "at once";
+  EXPECT_GE(held() + kMostEvicted * kLoopBlockBytes, before);
+  EXPECT_LE(longest_step(), kMostEvicted * kLoopBlockBytes);
+  EXPECT_TRUE(reserved_->ok()) << reserved_->status().to_string();
+}
+
+// Objects that wait for an SSD which does not write go when the wait for room ends.
+TEST_F(LoopTest, EvictsInStepsWhenItHasWaitedLongEnough) {
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  options.ram_budget_bytes = 16u << 20;
+  options.spill_when = SpillWhen::evict;
+  options.room_wait = Milliseconds(20);
+  open(options);
+  for (int i = 0; i < 40; ++i) ASSERT_TRUE(bench_->store(fresh(32 * 16)).ok());
+  begin_reserve(1200);
+  ASSERT_FALSE(reserved_.has_value()) << "at once";
+  EXPECT_LE(longest_step(), kMostEvicted * kLoopBlockBytes);
+  EXPECT_TRUE(reserved_->ok()) << reserved_->status().to_string();
+  uint64_t evicted = bench_->stat("ram_evicted_dirty");
+  EXPECT_GT(evicted, 8 * kMostEvicted);
+  EXPECT_GE(steps_, evicted / kMostEvicted);
+}
+
+TEST_F(LoopTest, WhatAnEraseTakesAWorkerFrees) {
+  open(small_options());
+  auto tokens = fresh(64 * 16);
+  ASSERT_TRUE(bench_->store(tokens).ok());
+  std::optional<Result<uint64_t>> erased;
+  client_->core->erase(client_->session, bench_->opened.model, {}, soon(),
+                       [&](Result<uint64_t> n) { erased = std::move(n); });
+  client_->run_loop();
+  EXPECT_EQ(held(), 64 * kLoopBlockBytes);
+  EXPECT_FALSE(erased.has_value()) << "answered before its memory is free";
+  client_->run_workers();
+  EXPECT_EQ(held(), 0u);
+  client_->run_loop();
+  EXPECT_TRUE(erased.has_value());
+}
+
+TEST_F(LoopTest, ErasesInSteps) {
+  constexpr uint64_t kBlocks = 200, kMostErased = 32;
+  TempDir dir;
+  open(small_options(dir.store()));
+  auto tokens = fresh(kBlocks * 16);
+  ASSERT_TRUE(bench_->store(tokens, Durability::spilled).ok());
+  client_->run();
+  std::optional<Result<uint64_t>> erased;
+  uint64_t before = index_bytes(), block = before / kBlocks, steps = 0;
+  begin_erase({}, erased);
+  do {
+    EXPECT_LE(before - index_bytes(), kMostErased * block);
+    steps += index_bytes() < before;
+    before = index_bytes();
+    client_->loop.restart();
+  } while (client_->loop.poll_one() > 0);
+  EXPECT_GE(steps, kBlocks / kMostErased);
+  client_->run();
+  ASSERT_TRUE(erased && erased->ok());
+  EXPECT_EQ(**erased, kBlocks);
+  EXPECT_EQ(bench_->stat("ram_objects") + bench_->stat("ssd_objects"), 0u);
+  EXPECT_EQ(held(), 0u);
+  client_.reset();
+  open(small_options(dir.store()));
+  EXPECT_EQ(bench_->stat("recovered_objects"), 0u) << "a file is left";
+}
+
+// Others are served between the steps of an erase; what they commit meanwhile waits for its end,
+// and stays, its file too.
+TEST_F(LoopTest, WhatIsCommittedDuringAnEraseStays) {
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  options.spill_when = SpillWhen::evict;  // only what is asked for
+  open(options);
+  auto one = fresh(16), large = fresh(1200 * 16);
+  ASSERT_TRUE(bench_->store(one, Durability::spilled).ok());
+  ASSERT_TRUE(bench_->store(large).ok());
+  client_->run();
+  std::optional<Result<uint64_t>> erased_one, erased, again;
+  begin_erase(one, erased_one);
+  begin_erase({}, erased);
+  begin_erase({}, again);
+  std::optional<Result<CommitReply>> committed;
+  ASSERT_TRUE(put_beside(one, Durability::spilled, committed));
+  ASSERT_GT(found(large), 0u) << "the erase was over before";
+  EXPECT_EQ(found(one), 0u);
+  EXPECT_FALSE(committed.has_value());
+  client_->run();
+  ASSERT_TRUE(erased && erased->ok() && erased_one && erased_one->ok() && again && again->ok());
+  EXPECT_EQ(**erased + **again, 1200u) << "they went one by one";
+  ASSERT_TRUE(committed && committed->ok());
+  EXPECT_EQ((*committed)->level, Durability::spilled);
+  EXPECT_EQ(found(large), 0u);
+  EXPECT_EQ(found(one), 16u);
+  client_.reset();
+  open(options);
+  EXPECT_EQ(bench_->fetch(plus_one(one))->tokens, 16u) << "its file is gone";
+  EXPECT_EQ(bench_->stat("recovered_objects"), 1u);
+}
+
+// What a commit waits for, a drain that comes after it waits for too.
+TEST_F(LoopTest, ADrainWritesWhatWaitsForAnErase) {
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  options.spill_when = SpillWhen::evict;
+  open(options);
+  auto one = fresh(16), large = fresh(1200 * 16);
+  ASSERT_TRUE(bench_->store(large).ok());
+  std::optional<Result<uint64_t>> erased;
+  std::optional<Result<CommitReply>> committed;
+  std::optional<Status> drained;
+  begin_erase({}, erased);
+  ASSERT_TRUE(put_beside(one, Durability::accepted, committed));
+  ASSERT_FALSE(committed.has_value()) << "the erase was over before";
+  client_->core->drain(soon(), [&](Status s) { drained = s; });
+  client_->run();
+  ASSERT_TRUE(committed && committed->ok() && drained && drained->ok());
+  client_.reset();
+  open(options);
+  EXPECT_EQ(bench_->fetch(plus_one(one))->tokens, 16u);
+}
+
+TEST_F(LoopTest, AnEraseThatHasBegunIsDoneWhenTheCoreCloses) {
+  TempDir dir;
+  open(small_options(dir.store()));
+  ASSERT_TRUE(bench_->store(fresh(600 * 16), Durability::spilled).ok());
+  client_->run();
+  std::optional<Result<uint64_t>> erased;
+  begin_erase({}, erased);
+  ASSERT_GT(index_bytes(), 0u) << "it was one step";
+  client_.reset();
+  open(small_options(dir.store()));
+  EXPECT_EQ(bench_->stat("recovered_objects"), 0u);
+}
+
+// On blocks that an erase has still to take: they are lost by then, and the commit says so.
+TEST_F(LoopTest, ACommitOnWhatAnEraseTakesNamesIt) {
+  open(small_options());
+  auto large = fresh(300 * 16);
+  ASSERT_TRUE(bench_->store(large).ok());
+  auto longer = large;
+  for (Token t : fresh(16)) longer.push_back(t);
+  std::optional<Result<uint64_t>> erased;
+  std::optional<Result<CommitReply>> committed;
+  begin_erase({}, erased);
+  ASSERT_GT(found(large), 0u) << "the erase was one step";
+  uint64_t reservation = put_all(longer);  // pumps the loop: the erase ends
+  client_->core->commit(client_->session, reservation, Durability::accepted, soon(),
+                        [&](Result<CommitReply> r) { committed = std::move(r); });
+  client_->run();
+  ASSERT_TRUE(erased && erased->ok() && committed && committed->ok());
+  EXPECT_EQ(**erased, 300u);
+  EXPECT_EQ((*committed)->lost.size(), 1u) << "the first lost block";
+  EXPECT_EQ(found(longer), 0u);
+  EXPECT_EQ(bench_->stat("ram_objects"), 0u);
+}
+
+TEST_F(LoopTest, WhatAnAbortDropsAWorkerFrees) {
+  open(small_options());
+  uint64_t reservation = put_all(fresh(64 * 16));
+  bool answered = false;
+  client_->core->abort(client_->session, reservation, soon(), [&](Status) { answered = true; });
+  client_->run_loop();
+  EXPECT_EQ(held(), 64 * kLoopBlockBytes);
+  EXPECT_FALSE(answered) << "room may be asked for anew, and is not there";
+  client_->run_workers();
+  EXPECT_EQ(held(), 0u);
+  client_->run_loop();
+  EXPECT_TRUE(answered);
+}
+
+TEST_F(LoopTest, ARefusedCommitIsAnsweredWhenItsMemoryIsFree) {
+  open(small_options());
+  auto tokens = fresh(4 * 16);
+  auto reserved = bench_->reserve(tokens);
+  ASSERT_TRUE(reserved.ok());
+  Status put = client_->put(
+      make_put(bench_->model, 16, tokens, reserved->needs[0], reserved->reservation), soon());
+  ASSERT_TRUE(put.ok()) << put.to_string();
+  std::optional<StatusCode> refused;
+  client_->core->commit(client_->session, reserved->reservation, Durability::accepted, soon(),
+                        [&](Result<CommitReply> r) { refused = r.status().code(); });
+  client_->run_loop();
+  EXPECT_FALSE(refused.has_value());
+  EXPECT_EQ(held(), kLoopBlockBytes);
+  client_->run();
+  EXPECT_EQ(refused, StatusCode::invalid_argument);
+  EXPECT_EQ(held(), 0u);
+}
+
+// The memory that a body will lie in is a worker's to find, before any of the body is read.
+TEST_F(LoopTest, WhatAFrameNeedsAWorkerAllocates) {
+  open(small_options());
+  std::optional<Staging> staging;
+  client_->core->allocate_staging(client_->session, 1 << 20, StagingFor::put, soon(),
+                                  [&](Result<Staging> got) { staging = std::move(*got); });
+  client_->run_loop();
+  EXPECT_FALSE(staging.has_value());
+  client_->run_workers();
+  client_->run_loop();
+  ASSERT_TRUE(staging.has_value());
+  EXPECT_EQ(staging->body.size(), 1u << 20);
+}
+
+// As much to do for each block of a long prompt as for one of a short one.
+TEST_F(LoopTest, APromotionPinsNoPathOfItsOwn) {
+  constexpr uint64_t kBlocks = 64;
+  TempDir dir;
+  open(small_options(dir.store()));
+  auto tokens = fresh(kBlocks * 16);
+  ASSERT_TRUE(bench_->store(tokens, Durability::durable).ok());
+  client_.reset();
+  open(small_options(dir.store()));
+  FetchRequest request;
+  request.model = bench_->opened.model;
+  request.query.tokens = plus_one(tokens);
+  std::optional<Result<FetchReply>> fetched;
+  client_->hangs = true;
+  client_->core->fetch(client_->session, request, soon(),
+                       [&](Result<FetchReply> r) { fetched = std::move(r); });
+  EXPECT_EQ(bench_->stat("promotions"), kBlocks);
+  EXPECT_EQ(bench_->stat("pins"), 2 * kBlocks) << "one of the hit, one of each read";
+  client_->hangs = false;
+  client_->run();
+  ASSERT_TRUE(fetched && fetched->ok());
+  EXPECT_EQ((*fetched)->tokens, kBlocks * 16);
+  EXPECT_EQ(bench_->stat("pins"), kBlocks) << "of the lease";
+}
+
+// Two stores of the same: what the second brings is of no use, and what the first brought is held
+// by the index alone.
+TEST_F(LoopTest, WhatACommitDoesNotTakeAWorkerFrees) {
+  open(small_options());
+  auto tokens = fresh(64 * 16);
+  uint64_t first = put_all(tokens), second = put_all(tokens);
+  ASSERT_EQ(held(), 2 * 64 * kLoopBlockBytes);
+  auto commit = [&](uint64_t reservation) {
+    client_->core->commit(client_->session, reservation, Durability::accepted, soon(),
+                          [](Result<CommitReply> r) { EXPECT_TRUE(r.ok()); });
+    client_->run_loop();
+  };
+  commit(first);
+  commit(second);
+  EXPECT_EQ(held(), 2 * 64 * kLoopBlockBytes);
+  client_->run_workers();
+  EXPECT_EQ(held(), 64 * kLoopBlockBytes);
+}
+
+TEST_F(LoopTest, WhatASharedLeaseHeldAWorkerFrees) {
+  open(small_options());
+  auto tokens = fresh(64 * 16);
+  ASSERT_TRUE(bench_->store(tokens).ok());
+  auto hit = bench_->fetch(plus_one(tokens), FetchForm::f32);
+  ASSERT_TRUE(hit.ok());
+  auto lease = client_->core->share(std::move(hit->lease)), other = lease;
+  EXPECT_EQ(lease->prefix().objects.size(), 64u);
+  lease.reset();
+  client_->run();
+  EXPECT_GT(held(ChargeKind::reply), 0u) << "one holds it still";
+  other.reset();
+  client_->run_loop();
+  EXPECT_GT(held(ChargeKind::reply), 0u);
+  client_->run_workers();
+  EXPECT_EQ(held(ChargeKind::reply), 0u);
+}
+
+}  // namespace
+}  // namespace kv
