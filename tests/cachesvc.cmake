@@ -1,6 +1,7 @@
 # tests of cachesvc/: the core, the tiered cache, the daemon, its socket and its configuration
 kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
   FILES cachesvc_config_test.cc cachesvc_cache_core_test.cc cachesvc_input_test.cc
+        cachesvc_ram_pool_test.cc cachesvc_loop_watch_test.cc
         cachesvc_media_test.cc cachesvc_models_test.cc
         cachesvc_models_bytes_test.cc
         cachesvc_tiered_cache_test.cc cachesvc_tiered_cache_parts_test.cc
@@ -8,9 +9,10 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_ends_test.cc cachesvc_orphans_test.cc
         cachesvc_records_test.cc cachesvc_ack_property_test.cc
         cachesvc_eraser_test.cc cachesvc_eraser_beside_test.cc
+        cachesvc_promoter_test.cc cachesvc_recency_test.cc
         cachesvc_index_share_test.cc cachesvc_steps_test.cc cachesvc_loop_parts_test.cc
         cachesvc_ram_room_test.cc cachesvc_stores_test.cc cachesvc_put_test.cc
-        cachesvc_spiller_test.cc cachesvc_ram_checks_test.cc
+        cachesvc_spiller_test.cc cachesvc_ram_checks_test.cc cachesvc_scrubber_test.cc
         cachesvc_write_budget_test.cc cachesvc_ssd_lane_test.cc cachesvc_reconciler_test.cc
         cachesvc_property_test.cc cachesvc_kill_test.cc
         cachesvc_limits_test.cc cachesvc_server_test.cc
