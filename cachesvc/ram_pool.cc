@@ -97,12 +97,6 @@ void Charge::merge(Charge other) {
   bytes_ += std::exchange(other.bytes_, 0);
 }
 
-void Charge::become(ChargeKind kind) {
-  KV_CHECK(kind != ChargeKind::staging || kind_ == kind);  // staging has a limit: charge it anew
-  if (pool_) pool_->move_account(kind_, kind, bytes_);
-  kind_ = kind;
-}
-
 Bytes PoolBuffer::freeze() && {
   std::shared_ptr<const void> owner = std::move(slab_);
   return {std::move(owner), data_, size_};
@@ -199,13 +193,6 @@ void RamPool::give_back(ChargeKind kind, uint64_t bytes) {
   if (!notify_armed_.load() || !notify_armed_.exchange(false)) return;
   std::lock_guard lock(notify_->mutex);
   if (notify_->released) notify_->released();
-}
-
-void RamPool::move_account(ChargeKind from, ChargeKind to, uint64_t bytes) {
-  accounts_[static_cast<size_t>(to)].fetch_add(bytes);
-  accounts_[static_cast<size_t>(from)].fetch_sub(bytes);
-  if (to != ChargeKind::stored) backed_.fetch_add(bytes);
-  if (from != ChargeKind::stored) backed_.fetch_sub(bytes);
 }
 
 }  // namespace kv

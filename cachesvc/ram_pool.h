@@ -55,8 +55,6 @@ class Charge {
   Charge split(uint64_t bytes);
   /// Adds `other`'s bytes, of the same kind and pool.
   void merge(Charge other);
-  /// Moves the charge to another account of the same ledger; the total stays.
-  void become(ChargeKind kind);
 
  private:
   friend class RamPool;
@@ -134,7 +132,6 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   friend class PoolBuffer;
   RamPool(uint64_t budget_bytes, uint64_t staging_bytes);
   void give_back(ChargeKind kind, uint64_t bytes);
-  void move_account(ChargeKind from, ChargeKind to, uint64_t bytes);
 
   const uint64_t budget_;
   const uint64_t staging_limit_;

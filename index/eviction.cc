@@ -35,17 +35,7 @@ const EvictionOrder::Entry* EvictionOrder::find(EntryKey key) const {
 template <typename Change>
 void EvictionOrder::change(EntryKey key, Entry& e, Change&& apply) {
   if (free_to_go(e)) e.place = victims_.extract(rank(key, e));
-  if (e.resident) {
-    total_bytes_ -= e.charge;
-    if (e.pins > 0) pinned_bytes_ -= e.charge;
-    if (e.dirty) dirty_bytes_ -= e.charge;
-  }
   apply(e);
-  if (e.resident) {
-    total_bytes_ += e.charge;
-    if (e.pins > 0) pinned_bytes_ += e.charge;
-    if (e.dirty) dirty_bytes_ += e.charge;
-  }
   if (!free_to_go(e)) return;
   e.place.value() = rank(key, e);
   victims_.insert(std::move(e.place));
@@ -106,12 +96,6 @@ void EvictionOrder::touch_all(std::span<const EntryKey> keys) {
   for (EntryKey key : keys) {
     if (Entry* e = find(key)) change(key, *e, [&](Entry& x) { x.recency = clock_; });
   }
-}
-
-bool EvictionOrder::set_charge(EntryKey key, uint64_t charge_bytes) {
-  Entry* e = find(key);
-  if (e != nullptr) change(key, *e, [&](Entry& x) { x.charge = charge_bytes; });
-  return e != nullptr;
 }
 
 bool EvictionOrder::set_dirty(EntryKey key, bool dirty) {
@@ -184,10 +168,6 @@ uint32_t EvictionOrder::pins(EntryKey key) const {
 bool EvictionOrder::dirty(EntryKey key) const {
   const Entry* e = find(key);
   return e != nullptr && e->dirty;
-}
-uint32_t EvictionOrder::resident_children(EntryKey key) const {
-  const Entry* e = find(key);
-  return e != nullptr ? e->children : 0;
 }
 DropUrgency EvictionOrder::urgency(EntryKey key) const {
   const Entry* e = find(key);

@@ -51,7 +51,6 @@ class EvictionOrder {
 
   // Each returns false if `key` is not resident (unpin: or not pinned).
   bool touch(EntryKey key);
-  bool set_charge(EntryKey key, uint64_t charge_bytes);
   bool set_dirty(EntryKey key, bool dirty);
   bool set_urgency(EntryKey key, DropUrgency urgency);
   /// Counted: as many unpins as pins. A pin keeps all resident ancestors too, as they have a child.
@@ -76,14 +75,9 @@ class EvictionOrder {
   uint64_t recency(EntryKey key) const;
   uint32_t pins(EntryKey key) const;
   bool dirty(EntryKey key) const;
-  uint32_t resident_children(EntryKey key) const;
   DropUrgency urgency(EntryKey key) const;
 
   size_t size() const { return resident_; }
-  uint64_t total_bytes() const { return total_bytes_; }    ///< charges of all entries
-  uint64_t pinned_bytes() const { return pinned_bytes_; }  ///< of those with a pin
-  uint64_t dirty_bytes() const { return dirty_bytes_; }
-  uint64_t clock() const { return clock_; }
   /// Memory held, for the RAM ledger (an estimate).
   uint64_t memory_bytes() const;
 
@@ -118,7 +112,6 @@ class EvictionOrder {
   std::unordered_map<EntryKey, Entry> entries_;
   Ranks victims_;  // exactly the entries that are free to go
   size_t resident_ = 0;
-  uint64_t total_bytes_ = 0, pinned_bytes_ = 0, dirty_bytes_ = 0;
   uint64_t clock_ = 0;
 };
 

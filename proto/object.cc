@@ -244,13 +244,6 @@ Result<Object> decode_header(ByteReader& in) {
   return o;
 }
 
-uint64_t expected_payload_bytes(const Object& o) {
-  uint64_t bytes = 0;
-  for (const auto& p : o.planes) bytes += plane_bytes(p);
-  for (const auto& s : o.states) bytes += s.bytes.size();
-  return bytes;
-}
-
 Status attach_payload(Object& o, const Bytes& payload) {
   uint64_t at = 0;
   auto take = [&](uint64_t size) -> Result<Bytes> {

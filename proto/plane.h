@@ -130,8 +130,6 @@ Status validate(const Object& object, const ModelSpec& model, const Profile& pro
 void encode_header(const Object& object, ByteWriter& out);
 /// The inverse; planes and states are empty slices until attach_payload. Returns: corruption.
 Result<Object> decode_header(ByteReader& in);
-/// Payload bytes that a decoded header calls for (states' sizes are kept in their empty slices).
-uint64_t expected_payload_bytes(const Object& object);
 /// Points planes and states into `payload` (shared, not copied). Returns: corruption if sizes
 /// differ.
 Status attach_payload(Object& object, const Bytes& payload);

@@ -36,7 +36,6 @@ class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
-  static Status ok_status() { return {}; }
 
   bool ok() const { return code_ == StatusCode::ok; }
   StatusCode code() const { return code_; }

@@ -197,20 +197,6 @@ Result<EncodedFile> encode_file(const FileImage& image) {
   return frame_file(static_cast<FileKind>(o.name.kind), header.span(), std::move(payload), version);
 }
 
-Result<FileImage> decode_file(const Bytes& file) {
-  KV_ASSIGN_OR_RETURN(UnframedFile frame, unframe_file(file));
-  if (frame.prefix.kind > FileKind::snapshot) return unsupported("a record, not an object file");
-  KV_ASSIGN_OR_RETURN(HeaderView view, decode_header_section(frame.header.span(), frame.prefix));
-  FileImage image{std::move(view.header), std::move(view.pieces)};
-  size_t at = 0;
-  for (auto& piece : image.pieces) {
-    size_t size = piece.bytes.size();  // decode_header_section: they add up to the payload
-    piece.bytes = frame.payload.slice(at, size);
-    at += size;
-  }
-  return image;
-}
-
 Result<HeaderView> decode_head(std::span<const uint8_t> head, uint64_t file_bytes) {
   KV_ASSIGN_OR_RETURN(FilePrefix prefix, decode_prefix(head, file_bytes));
   if (head.size() < kPrefixBytes + prefix.header_bytes) return corruption("header is truncated");

@@ -66,9 +66,6 @@ struct EncodedFile {
 /// Returns: invalid_argument if pieces don't match planes and states, a size is over its limit, or
 /// the id does not follow from the content (proto/identity.h).
 Result<EncodedFile> encode_file(const FileImage& image);
-/// Any bytes are safe input. The image's pieces share `file`.
-/// Returns: corruption with the reason; unsupported (another format version).
-Result<FileImage> decode_file(const Bytes& file);
 
 /// The fixed first bytes of every file. FORMAT.md, "Prefix".
 inline constexpr size_t kPrefixBytes = 56;

@@ -24,6 +24,7 @@ struct Oracle {
     DropUrgency urgency;
   };
   std::map<EntryKey, Entry> entries;
+  uint64_t clock = 0;  // the newest recency given, by an insert or a touch
 
   bool has_child(EntryKey key) const {
     return std::any_of(entries.begin(), entries.end(),
@@ -54,12 +55,8 @@ struct Oracle {
   }
 };
 
-void check_sums(const EvictionOrder& order, const Oracle& oracle) {
-  uint64_t total = 0, pinned = 0, dirty = 0;
+void check_entries(const EvictionOrder& order, const Oracle& oracle) {
   for (const auto& [key, e] : oracle.entries) {
-    total += e.charge;
-    if (e.pins > 0) pinned += e.charge;
-    if (e.dirty) dirty += e.charge;
     ASSERT_EQ(order.charge_bytes(key), e.charge);
     ASSERT_EQ(order.recency(key), e.recency);
     ASSERT_EQ(order.pins(key), e.pins);
@@ -67,9 +64,6 @@ void check_sums(const EvictionOrder& order, const Oracle& oracle) {
     ASSERT_EQ(order.urgency(key), e.urgency);
   }
   ASSERT_EQ(order.size(), oracle.entries.size());
-  ASSERT_EQ(order.total_bytes(), total);
-  ASSERT_EQ(order.pinned_bytes(), pinned);
-  ASSERT_EQ(order.dirty_bytes(), dirty);
 }
 
 DropUrgency random_urgency(Rng& rng) {
@@ -82,7 +76,7 @@ void random_step(EvictionOrder& order, Oracle& oracle, Rng& rng) {
   const EntryKey key = rng() % 40;
   auto it = oracle.entries.find(key);
   const bool there = it != oracle.entries.end();
-  switch (rng() % 9) {
+  switch (rng() % 8) {
     case 0:
     case 1:
     case 2: {
@@ -95,10 +89,9 @@ void random_step(EvictionOrder& order, Oracle& oracle, Rng& rng) {
       if (rng() % 4 == 0) o.recency = rng() % 50;
       ASSERT_EQ(order.insert(key, o), !there);
       if (!there) {
-        oracle.entries[key] = {o.parent, o.charge_bytes, order.recency(key), 0, o.dirty, o.urgency};
-        if (o.recency) {
-          ASSERT_EQ(order.recency(key), *o.recency);
-        }
+        const uint64_t recency = o.recency.value_or(oracle.clock + 1);
+        oracle.clock = std::max(oracle.clock, recency);
+        oracle.entries[key] = {o.parent, o.charge_bytes, recency, 0, o.dirty, o.urgency};
       }
       break;
     }
@@ -108,7 +101,8 @@ void random_step(EvictionOrder& order, Oracle& oracle, Rng& rng) {
       break;
     case 4:
       ASSERT_EQ(order.touch(key), there);
-      if (there) it->second.recency = order.clock();
+      ++oracle.clock;
+      if (there) it->second.recency = oracle.clock;
       break;
     case 5:
       ASSERT_EQ(order.pin(key), there);
@@ -118,12 +112,6 @@ void random_step(EvictionOrder& order, Oracle& oracle, Rng& rng) {
       ASSERT_EQ(order.unpin(key), there && it->second.pins > 0);
       if (there && it->second.pins > 0) --it->second.pins;
       break;
-    case 7: {
-      const uint64_t charge = rng() % 100;
-      ASSERT_EQ(order.set_charge(key, charge), there);
-      if (there) it->second.charge = charge;
-      break;
-    }
     default: {
       const bool dirty = rng() % 2 == 0;
       ASSERT_EQ(order.set_dirty(key, dirty), there);
@@ -147,7 +135,7 @@ TEST(EvictionOrder, EqualsOracle) {
     for (int step = 0; step < 1500; ++step) {
       ASSERT_NO_FATAL_FAILURE(random_step(order, oracle, rng));
       if (step % 5 != 0) continue;
-      ASSERT_NO_FATAL_FAILURE(check_sums(order, oracle));
+      ASSERT_NO_FATAL_FAILURE(check_entries(order, oracle));
       const uint64_t bytes = rng() % 1500;
       const bool dirty_too = rng() % 2 == 0;
       const auto want = oracle.victims(bytes, dirty_too);
@@ -193,7 +181,6 @@ TEST(EvictionOrder, ChildThatCameBeforeItsParentHoldsIt) {
   EvictionOrder order;
   order.insert(2, {.parent = 1, .charge_bytes = 1});
   order.insert(1, {.charge_bytes = 1, .recency = 0});
-  EXPECT_EQ(order.resident_children(1), 1u);
   EXPECT_EQ(order.next_victims(1, false).keys, std::vector<EntryKey>{2});
   EXPECT_TRUE(order.erase(1));  // a lost interior block
   EXPECT_EQ(order.next_victims(9, false).keys, std::vector<EntryKey>{2});

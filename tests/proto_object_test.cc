@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "proto/plane.h"
+#include "tests/support/proto_payload_bytes.h"
 #include "tests/support/proto_specs.h"
 
 namespace kv {

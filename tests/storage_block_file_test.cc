@@ -7,6 +7,7 @@
 #include "storage/block_file.h"
 #include "storage/file_frame.h"
 #include "storage/record_file.h"
+#include "tests/support/storage_decode_file.h"
 #include "tests/support/storage_testing.h"
 
 namespace kv {

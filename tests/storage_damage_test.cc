@@ -11,6 +11,7 @@
 #include "storage/block_file.h"
 #include "storage/ssd_tier.h"
 #include "tests/support/soak.h"
+#include "tests/support/storage_decode_file.h"
 #include "tests/support/storage_testing.h"
 
 namespace kv {

@@ -36,8 +36,6 @@ class Server {
   /// `deadline`.
   void finish(Deadline deadline, std::function<void()> done);
 
-  size_t connections() const { return sessions_.size(); }
-
  private:
   using Protocol = boost::asio::local::stream_protocol;
   void accept();

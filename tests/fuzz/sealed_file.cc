@@ -2,7 +2,7 @@
 // opens must be the plain file that was sealed, of the lengths that the envelope says.
 #include "storage/sealed_file.h"
 
-#include "storage/block_file.h"
+#include "tests/support/storage_decode_file.h"
 
 namespace {
 
@@ -28,6 +28,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!opener.start(*key, "golden", front, *envelope).ok()) return 0;
   bool opened = opener.open(plain).ok();
   if (opened != opener.done()) __builtin_trap();
-  if (opened && !kv::decode_file(kv::Bytes::copy_of(plain)).ok()) __builtin_trap();
+  if (opened && !kv::testing::decode_file(kv::Bytes::copy_of(plain)).ok()) __builtin_trap();
   return 0;
 }
