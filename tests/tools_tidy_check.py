@@ -10,12 +10,32 @@ import tempfile
 
 GOOD_HEADER = "// A value.\n#pragma once\n"
 GOOD_SOURCE = "// A value's code.\n#include \"proto/a.h\"\n"
+VALUE = GOOD_HEADER + """class Value {
+ public:
+  explicit Value(int x);
+  int one() const { return own(); }%s
+
+ private:
+  int own() const;
+};
+inline int two(const Value& v) {
+  return 2 * v.one();
+}
+"""
 CLEAN = {
     "proto/CMakeLists.txt": "kv_library(kv_proto SOURCES a.cc)\n",
     "proto/a.h": GOOD_HEADER,
     "proto/a.cc": GOOD_SOURCE,
+    "proto/value.h": VALUE % "",
+    "tools/CMakeLists.txt": "kv_program(main SOURCES main.cc)\n",
+    "tools/main.cc": "// Prints two.\nint main() {\n  return two(Value(1));\n}\n",
+    "cachesvc/core/records.h": GOOD_HEADER + '#include "cachesvc/core/object_index.h"\n'
+    '#include "cachesvc/loop/timer.h"\n#include "cachesvc/core/records.h"\n',
+    "cachesvc/core/ends.h": GOOD_HEADER + '#include "cachesvc/core/object_index.h"\n',
+    "cachesvc/daemon/server.h": GOOD_HEADER + '#include "cachesvc/core/cache_core.h"\n'
+    '#include "cachesvc/daemon/log.h"\n',
     "tests/proto.cmake": "kv_test(proto_a_test LABELS proto DEPS kv_proto)\n",
-    "tests/proto_a_test.cc": "// Tests a.\n#include \"proto/a.h\"\n",
+    "tests/proto_a_test.cc": "// Tests a.\n#include \"proto/a.h\"\nint x = forgotten(1);\n",
 }
 LONG_FUNCTION = "int f() {\n" + "  g();\n" * 71 + "}\n"
 PLANTED = [  # (rule that must speak, file, its content)
@@ -24,6 +44,11 @@ PLANTED = [  # (rule that must speak, file, its content)
     ("floors", "storage/a.h", GOOD_HEADER + '#include "codec/codec.h"\n'),
     ("floors", "engine/a.h", GOOD_HEADER + '#include "cachesvc/core/cache_core.h"\n'),
     ("floors", "cachesvc/a.h", GOOD_HEADER + '#include "engine/model.h"\n'),
+    ("floors", "cachesvc/core/records.h", GOOD_HEADER + '#include "cachesvc/core/spiller.h"\n'),
+    ("floors", "cachesvc/core/fetches.cc", GOOD_SOURCE + '#include "cachesvc/core/stores.h"\n'),
+    ("floors", "cachesvc/loop/timer.h", GOOD_HEADER + '#include "cachesvc/ram_pool.h"\n'),
+    ("floors", "cachesvc/core/cache_core.h", GOOD_HEADER + '#include "cachesvc/daemon/log.h"\n'),
+    ("floors", "cachesvc/core/nowhere.h", GOOD_HEADER),
     ("include", "proto/a.cc", GOOD_SOURCE + '#include "a.h"\n'),
     ("third-party", "codec/a.h", GOOD_HEADER + "#include <zstd.h>\n"),
     ("third-party", "storage/a.h", GOOD_HEADER + "#include <sqlite3.h>\n"),
@@ -33,7 +58,11 @@ PLANTED = [  # (rule that must speak, file, its content)
     ("third-party", "engine/model.h", GOOD_HEADER + "#include <pcre2.h>\n"),
     ("columns", "proto/a.h", GOOD_HEADER + "// " + "x" * 98 + "\n"),
     ("file", "proto/a.h", GOOD_HEADER + "int x;\n" * 599),
+    ("file", "cachesvc/core/records.h", GOOD_HEADER + "int x;\n" * 399),
     ("function", "proto/a.cc", GOOD_SOURCE + LONG_FUNCTION),
+    ("only-tests", "proto/a.h", GOOD_HEADER + "int forgotten(int x);\n"),
+    ("only-tests", "proto/a.h", GOOD_HEADER + "struct Forgotten {\n  int x;\n};\n"),
+    ("only-tests", "proto/value.h", VALUE % "\n  int forgotten(int x) const;"),
     ("pragma", "proto/a.h", "// A value.\n"),
     ("opening", "proto/a.h", "#pragma once\n"),
     ("unlisted", "proto/b.cc", GOOD_SOURCE),
