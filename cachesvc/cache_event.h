@@ -19,8 +19,9 @@ enum class EventKind : uint8_t {
   erase_failed,  ///< something of what was to be erased may be left
   hang,          ///< an SSD job has run for io_timeout: nobody waits for it
   hang_over,
+  no_memory,  ///< a small allocation failed: the core has ended
 };
-inline constexpr size_t kEventKinds = 10;
+inline constexpr size_t kEventKinds = 11;
 
 struct CacheEvent {
   EventKind kind = EventKind::write_failed;

@@ -20,10 +20,6 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_drainer_test.cc cachesvc_socket_pool_test.cc cachesvc_main_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(cachesvc_test cachesvc)
-# Binaries of their own: their allocations fail.
-kv_tests(cachesvc_memory_test LABELS cachesvc DEPS kv_cachesvc FILES cachesvc_memory_test.cc)
-kv_tests(cachesvc_server_memory_test LABELS cachesvc DEPS kv_server
-  FILES cachesvc_server_memory_test.cc)
 
 # The systemd unit, where systemd-analyze is installed.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -12,12 +12,6 @@
 namespace kv {
 namespace {
 
-uint64_t resident_bytes() {
-  uint64_t pages = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> pages >> resident;
-  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-}
-
 TEST(Erase, OfANamespaceTakesAllItsModelsAndNothingElse) {
   TempDir dir;
   auto cache = open_cache(small_options(dir.store()), "mine");

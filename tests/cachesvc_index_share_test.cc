@@ -214,12 +214,6 @@ TEST_F(IndexShare, NoPathLosesItsMiddle) {
 
 // ---- what an object on the SSD takes of RAM
 
-uint64_t resident_bytes() {
-  uint64_t pages = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> pages >> resident;
-  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-}
-
 class IndexBytes : public ::testing::Test {
  protected:
   // Bytes that the process grows by for each of many objects, over what they are charged.

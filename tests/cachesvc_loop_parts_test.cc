@@ -1,10 +1,9 @@
-// Timer, Ending and Lane: what every owner of the core waits and ends with.
+// Timer and Lane: what every owner of the core waits with.
 #include <gtest/gtest.h>
 
 #include <boost/asio/io_context.hpp>
 #include <memory>
 
-#include "cachesvc/loop/ending.h"
 #include "cachesvc/loop/lane.h"
 #include "cachesvc/loop/timer.h"
 
@@ -83,37 +82,17 @@ TEST(Timer, ItsHandlerMayEndIt) {
   EXPECT_EQ(fired, 1);
 }
 
-TEST(Ending, RunsOnceWhoeverComesFirst) {
-  int ran = 0;
-  auto count = [&] { ++ran; };
-  { Ending dropped(count); }
-  EXPECT_EQ(ran, 1);
-  {
-    Ending called(count);
-    called.run();
-    called.run();
-  }
-  EXPECT_EQ(ran, 2);
-  {
-    Ending moved_from(count);
-    Ending moved_to(std::move(moved_from));
-    moved_from.run();
-    EXPECT_EQ(ran, 2);
-  }
-  EXPECT_EQ(ran, 3);
-  {
-    Ending dismissed(count);
-    dismissed.dismiss();
-  }
-  EXPECT_EQ(ran, 3);
-}
-
 // ---- Lane
 
 class LaneTest : public ::testing::Test {
  protected:
   struct Owner {
     bool closed() const { return false; }
+    void no_memory() { ADD_FAILURE(); }
+    template <typename Step>
+    void run(Step step) {
+      step();
+    }
   };
   std::shared_ptr<WorkerTask> task(char name) {
     auto job = [this, name] { return order_ += name, true; };

@@ -48,7 +48,7 @@ TEST(BlockFile, PackedPiecesKeepBothSizes) {
   Object block = sample_block(rng);
   FileImage image = raw_image(block);
   Bytes plain = image.pieces[1].bytes;
-  image.pieces[1] = {Packing::zstd, plain.size(), random_bytes(rng, plain.size() / 2)};
+  image.pieces[1] = {Packing::zstd, plain.size(), random_payload(rng, plain.size() / 2)};
   auto decoded = decode_file(Bytes::adopt(bytes_of(image)));
   ASSERT_TRUE(decoded.ok());
   expect_same(image, *decoded);
@@ -71,7 +71,7 @@ TEST(BlockFile, OnlyASplitPieceMakesTheNextVersion) {
   std::mt19937_64 rng(7);
   FileImage image = raw_image(sample_block(rng));
   const size_t size = image.pieces[1].bytes.size();
-  image.pieces[1] = {Packing::zstd, size, random_bytes(rng, size / 2)};
+  image.pieces[1] = {Packing::zstd, size, random_payload(rng, size / 2)};
   EXPECT_EQ(bytes_of(image)[8], kFileVersion);
   image.pieces[1].packing = Packing::split;
   auto bytes = bytes_of(image);
@@ -194,7 +194,7 @@ TEST(BlockFile, RandomHeadersUnderARightChecksumNeverCrash) {
 TEST(BlockFile, RandomBytesAreCorrupt) {
   std::mt19937_64 rng(5);
   for (int round = 0; round < 2000; ++round) {
-    Bytes noise = random_bytes(rng, rng() % 300);
+    Bytes noise = random_payload(rng, rng() % 300);
     EXPECT_EQ(decode_file(noise).status().code(), StatusCode::corruption);
   }
 }
@@ -264,7 +264,7 @@ TEST(BlockFile, GoldenFiles) {
   tail.name.kind = ObjectKind::tail;
   stamp(tail, sample_realm());
   FileImage packed = raw_image(tail);
-  packed.pieces[0] = {Packing::zstd, packed.pieces[0].unpacked_bytes, random_bytes(rng, 3)};
+  packed.pieces[0] = {Packing::zstd, packed.pieces[0].unpacked_bytes, random_payload(rng, 3)};
   FileImage split = packed;
   split.pieces[1] = {Packing::split, split.pieces[1].unpacked_bytes, Bytes::adopt({2, 0, 1})};
   std::vector<std::pair<std::string, std::vector<uint8_t>>> files = {

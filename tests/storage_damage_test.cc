@@ -33,7 +33,7 @@ std::vector<uint8_t> sample_file(FileImage& image) {
   Object block = sample_block(rng, {}, 0, 16, 200);
   image = raw_image(block);
   size_t head = encode_file(image)->flatten().size() - image.stored_bytes() + 12;
-  block.states = {{0, 0, random_bytes(rng, (64 << 10) - head - 17 - image.stored_bytes())}};
+  block.states = {{0, 0, random_payload(rng, (64 << 10) - head - 17 - image.stored_bytes())}};
   image = raw_image(block);
   return encode_file(image)->flatten();
 }

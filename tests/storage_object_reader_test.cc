@@ -29,7 +29,7 @@ TEST(SsdTier, PayloadsComeWholeToWhereTheyAreTold) {
     for (uint64_t bytes : {0u, 1u, 4096u, (4u << 20) - 700u, 4u << 20, (9u << 20) + 1u}) {
       SCOPED_TRACE(std::to_string(bytes) + (sealed ? " sealed" : ""));
       Object o = sample_snapshot(rng, sample_block(rng), 3);
-      o.states = {{0, 0, random_bytes(rng, bytes)}, {1, 0, random_bytes(rng, 77)}};
+      o.states = {{0, 0, random_payload(rng, bytes)}, {1, 0, random_payload(rng, 77)}};
       stamp(o, sample_realm());
       FileImage image = raw_image(o);
       put_all(*tier, {image}, Durability::durable);
@@ -63,7 +63,7 @@ TEST(Files, AStreamAlsoReadsWhatIsNotAligned) {
   TempDir dir;
   std::string path = dir.path() + "/file";
   std::mt19937_64 rng(19);
-  Bytes bytes = random_bytes(rng, 10'000);
+  Bytes bytes = random_payload(rng, 10'000);
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()), static_cast<long>(bytes.size()));
   Fd written = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -106,7 +106,7 @@ TEST(SsdTier, DamageInAnyRequestIsCorruption) {
   std::mt19937_64 rng(20);
   auto tier = open_tier(dir, small_options());
   Object o = sample_snapshot(rng, sample_block(rng), 3);
-  o.states = {{0, 0, random_bytes(rng, 9 << 20)}};
+  o.states = {{0, 0, random_payload(rng, 9 << 20)}};
   stamp(o, sample_realm());
   std::vector<uint8_t> memory(9 << 20);
   auto read = [&] {

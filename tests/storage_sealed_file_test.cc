@@ -159,7 +159,7 @@ TEST_F(SealedFile, EverySizeOfPayloadComesBack) {
                       3 * kSealedChunkBytes, 9 * kSealedChunkBytes + 5}) {
     Object o = sample_block(rng, {}, 0, 4, 2);
     o.planes.clear();
-    o.states = {{0, 0, random_bytes(rng, size / 3)}, {1, 0, random_bytes(rng, size - size / 3)}};
+    o.states = {{0, 0, random_payload(rng, size / 3)}, {1, 0, random_payload(rng, size - size / 3)}};
     stamp(o, sample_realm());
     make(raw_image(o));
     EXPECT_EQ(read(path_), StatusCode::ok) << size;
@@ -203,7 +203,7 @@ TEST_F(SealedFile, EveryBitFlippedAndEveryOtherLengthIsAMiss) {
 TEST_F(SealedFile, UnderAnotherNameOrWithOthersPartsIsAMiss) {
   std::mt19937_64 rng(63);
   Object o = sample_block(rng, {}, 0, 4, 2);
-  o.states = {{0, 0, random_bytes(rng, 2 * kSealedChunkBytes + 100)}};
+  o.states = {{0, 0, random_payload(rng, 2 * kSealedChunkBytes + 100)}};
   make(raw_image(o));
   ASSERT_EQ(read(path_), StatusCode::ok);
   std::string copy = dir_.path() + "/" + std::string(64, '0') + ".block";

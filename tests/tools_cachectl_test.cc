@@ -197,7 +197,7 @@ TEST_F(Cachectl, VerifyUnpacksEveryPiece) {
   auto piece = std::find_if(image.pieces.begin(), image.pieces.end(),
                             [](const Piece& p) { return p.packing == Packing::split; });
   ASSERT_NE(piece, image.pieces.end());
-  piece->bytes = random_bytes(rng_, piece->bytes.size());
+  piece->bytes = random_payload(rng_, piece->bytes.size());
   auto head = encode_file(image);
   ASSERT_TRUE(head.ok());
   auto bytes = head->flatten();

@@ -1,15 +1,9 @@
-// adopt: an entry holds the window and chunk rows that it needs by itself. Rows that lie in other
-// entries' supplements are copied into supplements of its own blocks and tail, before the commit:
-// from the tails that it supersedes all of them (they are the first to go), from others those that
-// its ends need. Codes are copied as they are; a tail's exact rows are coded if a block adopts
-// them. A block that completes takes the carries and block-end states of the tails before it too,
-// so that their lengths outlive them.
+// What an entry takes over from others, before its commit.
+#include "cachesvc/core/adopt.h"
+
 #include <algorithm>
 #include <iterator>
 #include <tuple>
-
-#include "cachesvc/core/impl.h"
-#include "cachesvc/core/needs.h"
 
 namespace kv {
 namespace {
@@ -38,10 +32,8 @@ Holding held_rows(uint16_t group, RowRange range) {
   return h;
 }
 
-}  // namespace
-
 // What an entry could take over from others.
-struct CacheCore::Impl::Sources {
+struct Sources {
   struct Rows {
     ObjectName name;
     uint16_t group = 0;
@@ -53,25 +45,18 @@ struct CacheCore::Impl::Sources {
   std::vector<RamObject> points;  ///< carries and block-end states of superseded tails, in RAM
 };
 
-uint32_t CacheCore::Impl::block_end_interval(const RealmState& realm) const {
-  bool coded = realm.profile->prefill == PrefillMode::coded;
-  return coded && options_.block_end_interval == 0 ? 1 : options_.block_end_interval;
-}
-
 // `own` gets the rows that the entry's own objects hold.
-CacheCore::Impl::Sources CacheCore::Impl::sources_of(Reservation& r, std::vector<Holding>& own) {
+Sources sources_of(ObjectIndex& index, const Reservation& r, std::vector<Holding>& own) {
   Sources sources;
-  for (const auto& [name, object] : r.finished) {
+  for (const auto& [name, finished] : r.finished) {
     if (name.kind == ObjectKind::supplement && name.first_row < name.end_row) {
       own.push_back(held_rows(name.group, {name.first_row, name.end_row}));
     }
   }
-  Hit hit;
-  ObjectIndex::PlanOptions options{{}, kUnreadableIsMissing};
-  auto holdings = index_.holdings(*r.realm, r.query, options, hit);
-  if (!holdings.ok()) return sources;
-  for (const Holding& h : *holdings) {
-    const Record& record = *reinterpret_cast<Record*>(h.object);
+  auto held = index.candidates(*r.realm, r.query, {{}, kUnreadableIsMissing});
+  if (!held.ok()) return sources;
+  for (const Holding& h : held->holdings) {
+    const Record& record = *held->record_of(h);
     if (record.name.kind != ObjectKind::supplement) continue;
     bool superseded = r.realm->tree.is_tail(record.node) && h.common == h.end_token &&
                       h.end_token < r.query.tokens.size();
@@ -79,9 +64,8 @@ CacheCore::Impl::Sources CacheCore::Impl::sources_of(Reservation& r, std::vector
       if (superseded && record.ram) sources.points.push_back(record.ram);
       continue;
     }
-    uint32_t index = h.first / r.realm->block_tokens(), end = std::min(h.end, h.common);
-    const Id& id = index < r.blocks.size() ? r.blocks[index] : r.tail;
-    if (record.name.id == id) {
+    const uint32_t end = std::min(h.end, h.common);
+    if (record.name.id == r.id_of(h.first / r.realm->block_tokens())) {
       own.push_back(held_rows(h.group, {h.first, h.end}));
     } else if (h.first < end) {
       bool resident = static_cast<bool>(record.ram);
@@ -96,11 +80,10 @@ CacheCore::Impl::Sources CacheCore::Impl::sources_of(Reservation& r, std::vector
 // Rows to copy, each once. Those that follow each other in one block and group are one put: tails
 // that grow by a token each would else leave as many supplements as tokens. What must be read first
 // comes alone, so that a read that fails costs no other rows.
-std::vector<PutRequest> CacheCore::Impl::row_puts(const Reservation& r, const Sources& sources,
-                                                  std::vector<Holding>& own) const {
+std::vector<PutRequest> row_puts(const Reservation& r, const Sources& sources,
+                                 std::vector<Holding>& own) {
   const RealmState& realm = *r.realm;
-  auto n = static_cast<uint32_t>(r.query.tokens.size());
-  auto ends = end_positions(realm.block_tokens(), n, r.ends);
+  auto ends = end_positions(realm.block_tokens(), r.tokens(), r.ends);
   std::vector<Sources::Rows> taken;
   for (const Sources::Rows& source : sources.rows) {
     auto wanted = source.superseded
@@ -138,48 +121,37 @@ std::vector<PutRequest> CacheCore::Impl::row_puts(const Reservation& r, const So
   return puts;
 }
 
-struct CacheCore::Impl::PointPut {
-  PutRequest put;
-  RamObject from;
-};
-
 // Only for blocks: a tail that took over all positions of all tails before it would cost more with
 // every token.
-std::vector<CacheCore::Impl::PointPut> CacheCore::Impl::point_puts(const Reservation& r,
-                                                                   const Sources& sources) const {
-  std::vector<PointPut> puts;
+std::vector<AdoptedPut> point_puts(ObjectIndex& index, const Reservation& r,
+                                   const Sources& sources) {
+  std::vector<AdoptedPut> puts;
   std::set<ObjectName> taken;
   for (const RamObject& source : sources.points) {
-    uint32_t index = (source->name.end_row - 1) / r.realm->block_tokens();
-    if (index >= r.blocks.size()) continue;
+    uint32_t block = (source->name.end_row - 1) / r.realm->block_tokens();
+    if (block >= r.blocks.size()) continue;
     ObjectName name = source->name;
-    name.id = r.blocks[index];
-    bool there = index_.find(name) || r.finished.count(name);
+    name.id = r.blocks[block];
+    bool there = index.find(name) || r.finished.count(name);
     if (there || !taken.insert(name).second) continue;
-    PutRequest& put = puts.emplace_back(PointPut{{}, source}).put;
+    PutRequest& put = puts.emplace_back(AdoptedPut{{}, source}).put;
     put.object.name = name;
-    put.object.first_token = index * r.realm->block_tokens();
+    put.object.first_token = block * r.realm->block_tokens();
     put.object.states = source->states;
   }
   return puts;
 }
 
-void CacheCore::Impl::adopt_from_others(Reservation& r, Deadline deadline) {
-  if (!r.realm->has_supplements()) return;
+}  // namespace
+
+std::vector<AdoptedPut> adoptions(ObjectIndex& index, const Reservation& r) {
+  if (!r.realm->has_supplements()) return {};
   std::vector<Holding> own;
-  Sources sources = sources_of(r, own);
-  auto puts = row_puts(r, sources, own);
-  auto points = point_puts(r, sources);
-  for (PutRequest& put : puts) points.push_back({std::move(put), {}});
-  uint64_t session = r.session, id = r.id;
-  for (PointPut& point : points) {
-    Reservation* still = find_reservation(session, id);
-    if (!still || !identify(*still, point.put.object).ok()) return;
-    // What can't be adopted now stays where it is: the commit checks what is there.
-    auto adopted = [this](Status s) { count_.adopted_supplements += s.ok(); };
-    start_put(*still, std::move(point.put), nullptr, deadline,
-              begin<Status>(session, deadline, adopted), std::move(point.from));
-  }
+  Sources sources = sources_of(index, r, own);
+  auto rows = row_puts(r, sources, own);
+  auto out = point_puts(index, r, sources);
+  for (PutRequest& put : rows) out.push_back({std::move(put), {}});
+  return out;
 }
 
 }  // namespace kv

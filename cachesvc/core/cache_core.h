@@ -14,9 +14,16 @@
 // Pure jobs on immutable input (codec, packing, SSD files) run on the worker executor; nothing
 // blocks the loop. A callback runs exactly once, possibly before the call returns.
 //
-// Memory: where there is none, a call answers `busy` and leaves what is stored as it was. A handler
-// of the loop may throw std::bad_alloc, with its callback run: whoever runs the loop catches it
-// there and goes on.
+// Memory: large memory is asked for, small memory is there. Bodies, slabs, buffers and decoded
+// replies come from the pool: where it has no room the answer is `busy`, or a shorter hit. A failed
+// small allocation (at most 64 KiB) ends the core: EventKind::no_memory, every call under way and
+// every later one answers `unavailable`, the SSD's files are as after a kill -9. Leases stay
+// readable. The cache may be opened again once this core and its jobs are gone.
+//
+// Owners, lowest first, each with its state in core/<name>.h: object_index, records, ssd_lane,
+// recency, ram_checks, syncer, models, spiller, ram_room, promoter, warm_start, reconciler,
+// scrubber, calls, levels, eraser, reservations, puts, commits, fetches, opens, drain, stats. Calls
+// run downward only (tools/tidy.py); whoever has moved something says so with Env::progress().
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -34,8 +41,7 @@ namespace kv {
 template <typename T>
 using Done = std::function<void(T)>;
 
-/// Bytes of the ledger that a request holds until it is answered.
-struct RoomCharges;
+struct RoomCharges;  // core/room_request.h
 
 /// A body that is about to arrive from a client, and what working on it will need. All of it is
 /// reserved at once: whoever waits for room holds none.
@@ -136,8 +142,7 @@ class CacheCore {
   /// Likewise for what a connection takes.
   std::shared_ptr<const void> session_room(uint64_t bytes);
 
-  /// The lease for many holders: when the last one lets go, a worker frees what it held. Throws
-  /// std::bad_alloc.
+  /// The lease for many holders: when the last one lets go, a worker frees what it held.
   std::shared_ptr<const Lease> share(Lease lease);
 
   /// SIGTERM: new sessions, stores and opens get `unavailable`; the spill queue is written, the SSD
@@ -151,15 +156,10 @@ class CacheCore {
   const std::shared_ptr<RamPool>& pool() const;
   const CacheOptions& options() const;
 
-  class Impl;  // cachesvc/core/impl.h
-
  private:
-  static Result<std::unique_ptr<CacheCore>> make(CacheOptions options,
-                                                 boost::asio::any_io_executor loop,
-                                                 boost::asio::any_io_executor workers,
-                                                 boost::asio::any_io_executor disk);
-  explicit CacheCore(std::shared_ptr<Impl> impl);
-  std::shared_ptr<Impl> impl_;
+  struct Owners;  // cache_core.cc
+  explicit CacheCore(std::unique_ptr<Owners> owners);
+  std::unique_ptr<Owners> own_;
 };
 
 }  // namespace kv

@@ -1,70 +1,65 @@
-// drain: the orderly end. All that waits for the SSD is written, then told as durable.
-#include <algorithm>
+// Steps of the orderly end.
+#include "cachesvc/core/drain.h"
 
-#include "cachesvc/core/impl.h"
+#include <algorithm>
 
 namespace kv {
 
-// Stops accepting, writes what waits, then one sync and one checkpoint.
-void CacheCore::Impl::drain(Deadline deadline, Done<Status> done) {
-  auto call = begin<Status>(0, deadline, std::move(done));
-  draining_ = true;
+void Drain::begin(Deadline deadline, std::function<void(Status)> done) {
+  auto call = calls_.begin<Status>(0, deadline, std::move(done));
+  env_.drain();
   if (call->finished()) return;
-  if (!ssd_) return call->finish(Status());
-  drain_now(call);
+  if (!lane_) return call->finish(Status());
+  waiting_.push_back({Step::erases, std::move(call)});
+  go_on();
 }
 
-void CacheCore::Impl::drain_now(std::shared_ptr<Call<Status>> call) {
-  if (call->finished()) return;
-  if (!erases_.empty()) {  // commits wait for them: those come first
-    return after_erase_.push_back([this, call] { drain_now(call); });
-  }
-  for (const auto& [key, model] : models_) {
-    bool retry = model->realm && !model->records_durable && !model->records_writing;
-    if (retry) write_records(*model);
-  }
-  retry_spills(SIZE_MAX);
-  // Whatever waits for eviction, is leased, or found the queue full when it was committed.
-  queue_dirty();
-  tell_last_uses();
-  drain_checks_.push_back([this, call] { end_drain(call, false); });
-  pump_spill();
-  check_drained();
+// What is written goes on by itself; what neither budget nor device lets through is left.
+bool Drain::spills_over() const {
+  if (spiller_.busy()) return false;
+  if (spiller_.held()) return spiller_.held_up();
+  return records_.count(Disk::queued) == 0 || lane_.hangs();
 }
 
-// What found no memory is tried once more; then it is said.
-void CacheCore::Impl::end_drain(std::shared_ptr<Call<Status>> call, bool again) {
-  const bool lacked_memory = std::exchange(spills_lacked_memory_, false) || some_unqueued_;
-  if (lacked_memory && !again) {
-    retry_spills(SIZE_MAX);
-    queue_dirty();
-    drain_checks_.push_back([this, call] { end_drain(call, true); });
-    pump_spill();
-    return check_drained();
+void Drain::go_on() {
+  for (Waiting& waiting : waiting_) {
+    if (waiting.step != Step::erases || !erases_over()) continue;
+    waiting.step = Step::spilling;
+    ask_for_all();
   }
-  charge_writes();
+  if (waiting_.empty() || !spills_over()) return;
+  std::vector<CallPtr> over;
+  std::erase_if(waiting_, [&](const Waiting& waiting) {
+    if (waiting.step != Step::spilling) return false;
+    over.push_back(waiting.call);
+    return true;
+  });
+  for (const CallPtr& call : over) {
+    if (!call->finished()) last_job(call);
+  }
+}
+
+// Whatever waits for eviction, is leased, failed, or found the queue full when it was committed.
+void Drain::ask_for_all() {
+  models_.write_missing_records();
+  spiller_.ask_for_all();
+  recency_.tell_last();
+}
+
+void Drain::last_job(const CallPtr& call) {
+  spiller_.charge_writes();
   Status unwritten;
-  if (lacked_memory) {
-    unwritten = {StatusCode::busy, "out of memory: some objects are not on the SSD"};
-  } else if (uint64_t bytes = records_.queue_bytes(); bytes > 0 && budget_.limited()) {
+  const uint64_t bytes = records_.queue_bytes();
+  if (bytes > 0 && spiller_.budget().limited()) {
     unwritten = {StatusCode::resource_exhausted,
                  "the write budget leaves " + std::to_string(bytes) + " bytes unwritten"};
   }
-  on_ssd_last(
-      [ssd = ssd_]() -> Status {
+  lane_.run_last(
+      [ssd = lane_.ssd()]() -> Status {
         KV_RETURN_IF_ERROR(ssd->sync());
         return ssd->checkpoint();
       },
       [call, unwritten](Status status) { call->finish(status.ok() ? unwritten : status); });
-}
-
-void CacheCore::Impl::check_drained() noexcept {
-  if (drain_checks_.empty() || packing_ || writing_) return;
-  pump_spill();
-  bool queued = records_.first(Disk::queued) != nullptr;
-  if (packing_ || (budget_timer_ ? !held_up() : queued && !writes_hang())) return;
-  auto checks = std::exchange(drain_checks_, {});
-  for (auto& check : checks) (void)if_memory(check);  // its call answers when it is dropped
 }
 
 }  // namespace kv

@@ -284,9 +284,13 @@ void encode_planes(EncodeWork& w) {
       w.planes[i] = std::move(*plane);
       continue;
     }
-    std::lock_guard lock(w.mutex);
-    if (!w.failed.exchange(true)) w.error = plane.status();
+    fail(w, plane.status());
   }
+}
+
+void fail(EncodeWork& w, Status status) {
+  std::lock_guard lock(w.mutex);
+  if (!w.failed.exchange(true)) w.error = std::move(status);
 }
 
 Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge) {

@@ -52,6 +52,8 @@ struct EncodeWork {
 /// Checks which planes and states there are, against the object's kind; fills `slots`.
 /// Returns: invalid_argument naming layer, part, side, expected and given.
 Status prepare(EncodeWork& work);
+/// Keeps the first error; runners stop. Any thread.
+void fail(EncodeWork& work, Status status);
 /// Takes planes until none is left. Errors go to `work.error`.
 void encode_planes(EncodeWork& work);
 /// Validates the whole and moves it into the pool. Returns: the first error; busy if the result is

@@ -1,15 +1,24 @@
-// Env: what every owner of the core stands on: options, executors, the ledger, counters, events.
+// Env: what every owner of the core stands on: options, executors, the ledger, counters, events,
+// and the phase that the core is in.
 //
-// Owners are made with an Env& and call only owners below them (CMakeLists.txt lists them in that
-// order). What an owner starts elsewhere comes back to the loop through here, and is dropped unrun
-// once the core is closed: so a handler may use `this` of its owner without asking whether it
-// lives. Loop thread only, but for jobs themselves.
+// Owners are made with an Env& and call only owners below them (tools/tidy.py has their floors).
+// Each step of the loop runs in run(): a verb, what follows a job, a timer, a wake. So there is one
+// place where a failed small allocation ends the core, and a handler may use `this` of its owner
+// without asking whether it lives: once the core is closed no step runs. Whoever has moved
+// something calls progress() and need not know who waits for it.
+//
+//   serving ──drain──> draining ──┐
+//      └──────────────────────────┴──the owner closes it, or no memory──> closed
+//
+// Loop thread only, but for the jobs themselves.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "cachesvc/cache_options.h"
@@ -22,7 +31,10 @@ namespace kv {
 
 using Clock = std::chrono::steady_clock;
 
-struct Env : std::enable_shared_from_this<Env> {
+class Env : public std::enable_shared_from_this<Env> {
+ public:
+  enum class Phase : uint8_t { serving, draining, closed };
+
   Env(CacheOptions o, boost::asio::any_io_executor l, boost::asio::any_io_executor w,
       boost::asio::any_io_executor d, std::shared_ptr<RamPool> p)
       : options(std::move(o)),
@@ -31,17 +43,68 @@ struct Env : std::enable_shared_from_this<Env> {
         disk(d ? std::move(d) : workers),
         pool(std::move(p)),
         gate(std::make_shared<LoopGate>(loop)) {}
+  Env(const Env&) = delete;  // owners point here
+  Env& operator=(const Env&) = delete;
 
   const CacheOptions options;
   const boost::asio::any_io_executor loop, workers, disk;
   const std::shared_ptr<RamPool> pool;
-  const std::shared_ptr<LoopGate> gate;
-  Counters count;
+  const std::shared_ptr<LoopGate> gate;  ///< for what may outlive the core, as leases do
+  mutable Counters count;
 
-  bool closed() const { return closed_; }
-  /// From here on no handler of an owner runs.
-  void close() noexcept { closed_ = true; }
+  /// What the core does when something has moved, when room was given back that somebody waits
+  /// for, and when a small allocation has failed. Called once, before the first step.
+  void begin(std::function<void()> on_progress, std::function<void()> on_room,
+             std::function<void()> on_no_memory) {
+    progress_ = std::make_shared<Wake>(gate, handler(std::move(on_progress)));
+    room_ = std::make_shared<Wake>(gate, handler(std::move(on_room)));
+    on_no_memory_ = std::move(on_no_memory);
+  }
+  bool draining() const { return phase_ != Phase::serving; }
+  bool closed() const { return phase_ == Phase::closed; }
+  void drain() {
+    if (phase_ == Phase::serving) phase_ = Phase::draining;
+  }
+  void close() {
+    phase_ = Phase::closed;
+    gate->close();
+  }
 
+  /// Something has moved: whoever waits looks again, soon.
+  void progress() { progress_->ask(); }
+  /// Bytes or pins were given back.
+  void room_freed() {
+    if (room_wanted) room_->ask();
+  }
+  const std::shared_ptr<Wake>& room_wake() const { return room_; }
+  bool room_wanted = false;  ///< somebody waits for room; written by RamRoom alone
+
+  /// A step of the loop. One that finds no memory ends the core, the outermost of several.
+  template <typename Step>
+  void run(Step&& step) {
+    if (running_) return step();
+    running_ = true;
+    try {
+      step();
+    } catch (const std::bad_alloc&) {
+      running_ = false;
+      return no_memory();
+    } catch (...) {
+      running_ = false;
+      throw;
+    }
+    running_ = false;
+  }
+  void no_memory() {
+    if (!closed()) on_no_memory_();
+  }
+  /// A handler that runs `step` unless the core is closed by then.
+  template <typename Step>
+  std::function<void()> handler(Step step) {
+    return [weak = weak_from_this(), step = std::move(step)]() mutable {
+      if (auto self = weak.lock(); self && !self->closed()) self->run(step);
+    };
+  }
   /// `job` on a worker, then `then(result)` on the loop.
   template <typename Job, typename Then>
   std::shared_ptr<WorkerTask> task(Job job, Then then) {
@@ -52,11 +115,15 @@ struct Env : std::enable_shared_from_this<Env> {
   void on_worker(Job job, Then then) {
     task(std::move(job), std::move(then))->submit(workers);
   }
-  /// `handler` later on the loop.
-  template <typename Handler>
-  void later(Handler handler) {
-    boost::asio::post(loop, [weak = weak_from_this(), handler = std::move(handler)]() mutable {
-      if (auto self = weak.lock(); self && !self->closed_) handler();
+  template <typename Job, typename Then>
+  void on_disk(Job job, Then then) {
+    task(std::move(job), std::move(then))->submit(disk);
+  }
+  /// `step` later on the loop.
+  template <typename Step>
+  void later(Step step) {
+    boost::asio::post(loop, [weak = weak_from_this(), step = std::move(step)]() mutable {
+      if (auto self = weak.lock(); self && !self->closed()) self->run(step);
     });
   }
   /// `text()`, if somebody listens.
@@ -66,7 +133,10 @@ struct Env : std::enable_shared_from_this<Env> {
   }
 
  private:
-  bool closed_ = false;
+  Phase phase_ = Phase::serving;
+  bool running_ = false;
+  std::shared_ptr<Wake> progress_, room_;
+  std::function<void()> on_no_memory_;
 };
 
 }  // namespace kv

@@ -16,6 +16,8 @@ struct RecordBytes {
   uint64_t model = 0, profile = 0;
 };
 
+RecordBytes record_bytes(const ModelSpec& spec, const Profile& profile);
+
 /// A model as some namespace has it. Sessions, reservations and waiting commits hold it; one that
 /// nobody holds and nothing is stored of makes room for others.
 struct ModelState {

@@ -2,60 +2,95 @@
 #include "cachesvc/core/needs.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
 
 namespace kv {
 namespace {
 
-bool held_at(HoldingKind kind, uint16_t group, uint32_t n, const std::vector<Holding>& held) {
-  return std::any_of(held.begin(), held.end(), [&](const Holding& h) {
-    return h.kind == kind && h.group == group && h.end == n && h.common >= n;
-  });
-}
+// Rows and positions that are there, by part group; cost of a question: logarithmic.
+class Held {
+ public:
+  explicit Held(const std::vector<Holding>& held) {
+    for (const Holding& h : held) {
+      const uint32_t end = std::min(h.end, h.common);
+      if (h.kind == HoldingKind::rows) {
+        add_rows(h.group, {h.first, end});
+      } else if (h.common >= h.end) {
+        add_point(h.kind, h.group, h.end);
+      }
+    }
+  }
+  void add_rows(uint16_t group, RowRange range) {
+    if (range.empty()) return;
+    auto& runs = rows_[group];  // disjoint, not touching; by first row
+    auto at = runs.upper_bound(range.first);
+    if (at != runs.begin() && std::prev(at)->second >= range.first) --at;
+    while (at != runs.end() && at->first <= range.end) {
+      range = {std::min(range.first, at->first), std::max(range.end, at->second)};
+      at = runs.erase(at);
+    }
+    runs[range.first] = range.end;
+  }
+  void add_point(HoldingKind kind, uint16_t group, uint32_t n) { points_.insert({kind, group, n}); }
+  bool has_point(HoldingKind kind, uint16_t group, uint32_t n) const {
+    return points_.contains({kind, group, n});
+  }
+  std::vector<RowRange> missing(uint16_t group, RowRange wanted) const {
+    std::vector<RowRange> out;
+    auto found = rows_.find(group);
+    if (found == rows_.end()) return wanted.empty() ? out : std::vector{wanted};
+    const auto& runs = found->second;
+    auto at = runs.upper_bound(wanted.first);
+    if (at != runs.begin()) --at;
+    uint32_t next = wanted.first;
+    for (; at != runs.end() && at->first < wanted.end; ++at) {
+      if (at->first > next) out.push_back({next, at->first});
+      next = std::max(next, at->second);
+    }
+    if (next < wanted.end) out.push_back({next, wanted.end});
+    return out;
+  }
+
+ private:
+  std::map<uint16_t, std::map<uint32_t, uint32_t>> rows_;
+  std::set<std::tuple<HoldingKind, uint16_t, uint32_t>> points_;
+};
 
 // Collects needs for one store; a row is asked for once.
 class Needs {
  public:
-  Needs(uint32_t block_tokens, std::vector<Holding> held)
-      : block_(block_tokens), held_(std::move(held)) {}
+  Needs(uint32_t block_tokens, const std::vector<Holding>& held)
+      : block_(block_tokens), held_(held) {}
 
   void rows(uint16_t group, RowRange range, bool required) {
-    for (const RowRange& gap : missing_rows(range, group, held_)) {
+    for (const RowRange& gap : held_.missing(group, range)) {
       for (uint32_t at = gap.first; at < gap.end;) {
         uint32_t end = std::min(gap.end, (at / block_ + 1) * block_);
-        add({ObjectKind::supplement, at / block_, group, at, end, required}, HoldingKind::rows);
+        needs_.push_back({ObjectKind::supplement, at / block_, group, at, end, required});
         at = end;
       }
+      held_.add_rows(group, gap);
     }
   }
   // A carry or block-end state at position n: a supplement of the block or tail that holds n - 1.
   void at(uint16_t group, HoldingKind kind, uint32_t n, bool required) {
-    if (n == 0 || held_at(kind, group, n, held_)) return;
-    add({ObjectKind::supplement, (n - 1) / block_, group, n, n, required}, kind);
+    if (n == 0 || held_.has_point(kind, group, n)) return;
+    needs_.push_back({ObjectKind::supplement, (n - 1) / block_, group, n, n, required});
+    held_.add_point(kind, group, n);
   }
   // All checkpoint parts at once: another group may have asked already.
   void snapshot(uint16_t group, uint32_t n, bool required) {
-    if (held_at(HoldingKind::snapshot, group, n, held_)) return;
-    auto same = [n](const Need& need) {
-      return need.kind == ObjectKind::snapshot && need.end_row == n;
-    };
-    if (std::any_of(needs_.begin(), needs_.end(), same)) return;
+    if (held_.has_point(HoldingKind::snapshot, group, n) || !asked_.insert(n).second) return;
     needs_.push_back({ObjectKind::snapshot, n / block_, 0, n, n, required});
   }
   std::vector<Need> take() { return std::move(needs_); }
 
  private:
-  void add(const Need& need, HoldingKind kind) {
-    needs_.push_back(need);
-    Holding h;
-    h.group = need.group;
-    h.kind = kind;
-    h.first = need.first_row;
-    h.end = need.end_row;
-    h.common = UINT32_MAX;
-    held_.push_back(h);
-  }
   uint32_t block_;
-  std::vector<Holding> held_;
+  Held held_;
+  std::set<uint32_t> asked_;  // snapshots
   std::vector<Need> needs_;
 };
 
@@ -86,6 +121,10 @@ void group_needs(const PartSpec& spec, uint16_t group, uint32_t block, uint32_t 
 }
 
 }  // namespace
+
+std::span<const Token> tokens_between(const Query& query, uint32_t first, uint32_t end) {
+  return std::span<const Token>(query.tokens).subspan(first, end - first);
+}
 
 std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, EndRules rules) {
   std::vector<EndPosition> out{{n, true}};

@@ -65,7 +65,6 @@ std::vector<RealmState*> ObjectIndex::realms_of(const std::string& ns, const Id&
 
 std::vector<Id> ObjectIndex::release_realms() {
   std::vector<Id> profiles;
-  profiles.reserve(realms_.size());  // what follows can't stop half way
   std::erase_if(realms_, [&](const std::shared_ptr<RealmState>& r) {
     if (r.use_count() > 1 || !r->empty()) return false;
     profiles.push_back(r->realm.profile);
@@ -90,6 +89,16 @@ Record* ObjectIndex::find(const ObjectName& name) {
 const Record* ObjectIndex::find(const ObjectName& name) const {
   auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : &it->second;
+}
+
+Record* ObjectIndex::find(const PinnedName& pinned) {
+  Record* r = find(pinned.name);
+  return r && r->serial == pinned.serial ? r : nullptr;
+}
+
+Record* ObjectIndex::find_usable(const ObjectName& name) {
+  Record* r = find(name);
+  return r && r->realm && r->usable(kUnreadableIsMissing) ? r : nullptr;
 }
 
 Record* ObjectIndex::find_key(EntryKey key) {
@@ -118,32 +127,23 @@ NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
   if (!inserted.ok()) return kNoNode;
   NodeId node = inserted->node;
   if (!inserted->is_new) return node;
-  Rollback no_node([&] { realm.tree.erase(node); });
   if (realm.nodes.size() <= node) realm.nodes.resize(node + 1);
   realm.node_of[object.name.id] = node;
   realm.nodes[node].id = object.name.id;
-  no_node.done();
   return node;
 }
 
 Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index_charge) {
-  auto [place, is_new] = by_name_.try_emplace(object.name);  // not new: a record or an orphan
-  Record& r = place->second;
-  bool orphan = !is_new;
-  if (orphan && r.realm) return &r;
-  Rollback no_record([&by_name = by_name_, at = place, is_new] {
-    if (is_new) by_name.erase(at);
-  });
+  Record* known = find(object.name);  // a record or an orphan
+  if (known && known->realm) return known;
   bool supplement = object.name.kind == ObjectKind::supplement;
   if (supplement && object.name.group >= realm.groups.size()) return nullptr;
   NodeId node = owner_node(realm, object);
   if (node == kNoNode) return nullptr;
-  Rollback no_node([&] { prune(realm, node); });
+  Record& r = known ? *known : by_name_[object.name];
   r.name = object.name;
   EntryKey before = link(r, realm, node, object);
-  no_node.done();
-  if (orphan) settle_orphan(r, before);  // its parent is back
-  no_record.done();
+  if (known) settle_orphan(r, before);  // its parent is back
   r.serial = next_serial_++;
   r.index_charge = std::move(index_charge);
   return &r;
@@ -172,9 +172,7 @@ EntryKey ObjectIndex::link(Record& r, RealmState& realm, NodeId node, const Obje
     n.main = &r;
   } else {
     by_key_.emplace(key, &r);
-    Rollback no_key([&] { by_key_.erase(key); });
     n.attached.push_back(&r);
-    no_key.done();
   }
   r.realm = &realm;
   r.node = node;
@@ -196,15 +194,11 @@ Record* ObjectIndex::add_orphan(const Object& object, Charge index_charge) {
   auto orphan = std::make_unique<Orphan>();
   orphan->header = object;
   Record& r = by_name_[object.name];
-  Rollback no_record([&] { by_name_.erase(object.name); });
   r.name = object.name;
   r.serial = next_serial_++;
   r.key = kAttachedKey | r.serial;
   by_key_.emplace(r.key, &r);
-  Rollback no_key([&] { by_key_.erase(r.key); });
   orphans_.emplace(object.parent, &r);
-  no_key.done();
-  no_record.done();
   r.orphan = std::move(orphan);
   r.index_charge = std::move(index_charge);
   return &r;
@@ -264,16 +258,14 @@ void ObjectIndex::drop_ram(Record& record) {
   record.ram = {};
 }
 
-void ObjectIndex::reserve_disk(Record& record, Disk to, uint64_t allocated_bytes,
-                               std::optional<uint64_t> recency) {
-  if (record.on_ssd() || !kv::on_ssd(to)) return;
-  EntryOptions options = entry_options(record, allocated_bytes);
-  options.recency = recency;
-  if (ssd_.insert(record.key, options) && record.pins > 0) ssd_.pin(record.key);
-}
-
-void ObjectIndex::set_disk(Record& record, Disk to) noexcept {
+void ObjectIndex::set_disk(Record& record, Disk to, uint64_t allocated_bytes,
+                           std::optional<uint64_t> recency) {
   if (record.on_ssd() && !kv::on_ssd(to)) quit_ssd(record);
+  if (!record.on_ssd() && kv::on_ssd(to)) {
+    EntryOptions options = entry_options(record, allocated_bytes);
+    options.recency = recency;
+    if (ssd_.insert(record.key, options) && record.pins > 0) ssd_.pin(record.key);
+  }
   record.disk = to;
   if (record.ram) ram_.set_dirty(record.key, !record.on_ssd());
 }

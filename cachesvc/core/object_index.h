@@ -103,6 +103,12 @@ struct Record {
   }
 };
 
+/// A record that is known by name, even after it is gone: another of its name has another serial.
+struct PinnedName {
+  ObjectName name;
+  uint64_t serial;
+};
+
 /// One (namespace, model, profile): a tree and how to read what hangs on it.
 struct RealmState {
   RealmState(Realm r, uint32_t number, std::shared_ptr<const ModelSpec> m,
@@ -136,22 +142,9 @@ struct RealmState {
   uint32_t block_tokens() const { return profile->block_tokens; }
 };
 
-/// What was begun is undone if the scope is left before done().
-template <typename Undo>
-class Rollback {
- public:
-  explicit Rollback(Undo undo) : undo_(std::move(undo)) {}
-  ~Rollback() {
-    if (!done_) undo_();
-  }
-  Rollback(const Rollback&) = delete;  // undoes once
-  Rollback& operator=(const Rollback&) = delete;
-  void done() { done_ = true; }
-
- private:
-  Undo undo_;
-  bool done_ = false;
-};
+/// A store's `now`: what could not be read is asked for again, whenever that was.
+constexpr std::chrono::steady_clock::time_point kUnreadableIsMissing =
+    std::chrono::steady_clock::time_point::min();
 
 /// What a query would get.
 struct Hit {
@@ -163,6 +156,16 @@ struct Hit {
     uint32_t end_token;
   };
   std::vector<Use> uses;  ///< each object once: blocks, tails, supplements, snapshots
+};
+
+/// All that a query could use.
+struct Candidates {
+  PrefixMatch match;
+  uint32_t common = 0;  ///< longest common prefix with anything stored
+  std::vector<Holding> holdings;
+  std::vector<Record*> records;
+  /// Whose it is; null for one that the caller brought (Holding::object == 0).
+  Record* record_of(const Holding& h) const { return h.object ? records[h.object - 1] : nullptr; }
 };
 
 /// Tokens that a snapshot shares with the query, counted from the root; the query matches its
@@ -197,11 +200,14 @@ class ObjectIndex {
 
   Record* find(const ObjectName& name);
   const Record* find(const ObjectName& name) const;
+  Record* find(const PinnedName& pinned);  ///< null: it is gone
+  /// As a store looks for it: null also for an orphan, and for one whose reads failed, whenever
+  /// that was, as it is asked for again.
+  Record* find_usable(const ObjectName& name);
   Record* find_key(EntryKey key);
   /// The record of this object, made if it is new; null if its parent has no node (an orphan) or
   /// the tree or the geometry refuses it. `object` needs no planes.
-  /// Takes the charge only if it is made. Without memory (bad_alloc), here and below, nothing has
-  /// changed; remove, drop, unpin, pin, supersede and set_in_force take none.
+  /// Takes the charge only if it is made.
   Record* add(RealmState& realm, const Object& object, Charge&& index_charge);
   /// So many more objects are about to be added, and put on the SSD.
   void expect(size_t objects);
@@ -221,11 +227,9 @@ class ObjectIndex {
 
   void set_ram(Record& record, RamObject object);
   void drop_ram(Record& record);  ///< keeps the record, even one that is in no tier now
-  /// For Records alone. All of a change that takes memory: a place in the SSD's order if `to` is on
-  /// the SSD and the record isn't. Without memory nothing has changed.
-  void reserve_disk(Record& record, Disk to, uint64_t allocated_bytes,
-                    std::optional<uint64_t> recency);
-  void set_disk(Record& record, Disk to) noexcept;  ///< the rest
+  /// For Records alone. Gives the record its place in the SSD's order, or takes it; `recency` and
+  /// `allocated_bytes` are those of a place that is new.
+  void set_disk(Record& record, Disk to, uint64_t allocated_bytes, std::optional<uint64_t> recency);
   bool on_ssd(const Record& record) const { return ssd_.resident(record.key); }
   bool in_ram(const Record& record) const { return ram_.resident(record.key); }
   void pin(Record& record);
@@ -251,9 +255,7 @@ class ObjectIndex {
     const std::vector<Holding>* more = nullptr;
   };
   Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& options);
-  /// What `query` could use, as holdings, and the longest common prefix in `hit`.
-  Result<std::vector<Holding>> holdings(RealmState& realm, const Query& query,
-                                        const PlanOptions& options, Hit& hit);
+  Result<Candidates> candidates(RealmState& realm, const Query& query, const PlanOptions& options);
   /// The record and the blocks above it, root first; missing ones are left out.
   std::vector<Record*> path_to(Record& record);
   /// Tokens that the entry of a block, tail or supplement shares with `query`, whose complete

@@ -40,7 +40,7 @@ class ObjectIndex::OrphanMatch {
         bool ends_above = o.first_token <= n && o.first_token % realm->block_tokens() == 0;
         if (ends_above) return id_at(*realm, o.first_token) == o.parent;
       }
-      Record* parent = index_.find({ObjectKind::block, o.parent, 0, 0, 0});
+      Record* parent = index_.find(ObjectName{ObjectKind::block, o.parent, 0, 0, 0});
       at = parent ? parent->orphan.get() : nullptr;
     }
     return true;
@@ -114,24 +114,16 @@ bool ObjectIndex::link_orphan(Record& record, RealmState& realm) {
   }
   NodeId node = owner_node(realm, o);
   if (node == kNoNode) return false;
-  Rollback no_node([&] { prune(realm, node); });
   EntryKey before = link(record, realm, node, o);
-  no_node.done();
   settle_orphan(record, before);
   return true;
 }
 
-// Linked by now: its place in the SSD's order goes over from the key that it had before. Without
-// memory it is an orphan again.
+// Linked by now: its place in the SSD's order goes over from the key that it had before.
 void ObjectIndex::settle_orphan(Record& record, EntryKey before) {
-  Rollback no_link([&] {
-    unlink(record);
-    record.key = before;
-  });
   EntryOptions options = entry_options(record, ssd_.charge_bytes(before));
   options.recency = ssd_.recency(before);
   ssd_.insert(record.key, options);
-  no_link.done();
   forget_orphan(record, before);
   KV_CHECK(record.pins == 0 && ssd_.erase(before));
 }

@@ -1,36 +1,59 @@
-// Pins of records: what a process uses stays in the index until it ends. Internal to
-// cachesvc/cache_core*; loop thread only.
+// Pins: what a process uses stays in the index until it ends; given back on the loop.
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
-#include "cachesvc/core/cache_core.h"
-#include "proto/plane.h"
+#include "cachesvc/core/env.h"
+#include "cachesvc/core/object_index.h"
 
 namespace kv {
 
-/// A pin that knows which record it is for, even after that one is gone.
-struct PinnedName {
-  ObjectName name;
-  uint64_t serial;
-};
-
-/// Pins of one process, given back when it ends, on the loop.
+/// Pins of one process. Move-only: given back once. Loop thread only.
 class Pins {
  public:
   Pins() = default;
-  explicit Pins(std::weak_ptr<CacheCore::Impl> core) : core_(std::move(core)) {}
+  Pins(Env& env, ObjectIndex& index) : env_(env.weak_from_this()), index_(&index) {}
+  Pins(Env& env, ObjectIndex& index, const std::vector<Record*>& records) : Pins(env, index) {
+    names_.reserve(records.size());
+    for (Record* r : records) add(*r);
+  }
   Pins(Pins&& other) noexcept { *this = std::move(other); }
-  Pins& operator=(Pins&& other) noexcept;
+  Pins& operator=(Pins&& other) noexcept {
+    if (this == &other) return *this;
+    release();
+    env_ = std::move(other.env_);
+    index_ = other.index_;
+    names_ = std::exchange(other.names_, {});
+    return *this;
+  }
   ~Pins() { release(); }
-  void release() noexcept;
-  void forget() noexcept { core_.reset(); }  ///< the core is closed: nothing to give back
+
+  void add(Record& record) {
+    names_.push_back({record.name, record.serial});
+    index_->pin(record);
+  }
+  void release() {
+    auto env = env_.lock();
+    if (env && !env->closed() && !names_.empty()) {
+      for (const PinnedName& name : names_) {
+        if (Record* r = index_->find(name)) index_->unpin(*r);
+      }
+      env->room_freed();
+    }
+    names_.clear();
+  }
+  /// The core is closed: nothing to give back.
+  void forget() { env_.reset(); }
 
  private:
-  friend class CacheCore::Impl;
-  std::weak_ptr<CacheCore::Impl> core_;
+  std::weak_ptr<Env> env_;
+  ObjectIndex* index_ = nullptr;
   std::vector<PinnedName> names_;
 };
+
+/// Keeps the pins until it dies, on whatever thread; they go on the loop.
+std::shared_ptr<const void> hold(Env& env, Pins pins);
 
 }  // namespace kv

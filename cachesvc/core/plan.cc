@@ -15,12 +15,13 @@ bool usable(const Record& r, const ObjectIndex::PlanOptions& options) {
 struct Gather {
   RealmState& realm;
   const ObjectIndex::PlanOptions& options;
-  std::vector<Holding>& out;
+  Candidates& out;
 
   void add(Record& r, HoldingPlace place, uint32_t common) {
     if (!usable(r, options)) return;
     Holding like;
-    like.object = reinterpret_cast<uint64_t>(&r);
+    out.records.push_back(&r);
+    like.object = out.records.size();
     like.place = place;
     like.common = common;
     like.tier = r.ram ? Tier::ram : Tier::ssd;
@@ -33,7 +34,7 @@ struct Gather {
       end = realm.tree.end_token(r.node);
       like.form = realm.tree.is_tail(r.node) ? HitForm::exact_tail : HitForm::coded;
     }
-    append_holdings(realm, r.name, first, end, like, out);
+    append_holdings(realm, r.name, first, end, like, out.holdings);
   }
   void add_node(NodeId node, HoldingPlace place, uint32_t common) {
     RealmState::Node& n = realm.nodes.at(node);
@@ -126,26 +127,26 @@ void append_holdings(const RealmState& realm, const ObjectName& name, uint32_t f
   }
 }
 
-Result<std::vector<Holding>> ObjectIndex::holdings(RealmState& realm, const Query& query,
-                                                   const PlanOptions& options, Hit& hit) {
-  KV_ASSIGN_OR_RETURN(hit.match, realm.tree.match(query.tokens, query.extras));
-  hit.common = hit.match.common;
-  std::vector<Holding> out;
+Result<Candidates> ObjectIndex::candidates(RealmState& realm, const Query& query,
+                                           const PlanOptions& options) {
+  Candidates out;
+  KV_ASSIGN_OR_RETURN(out.match, realm.tree.match(query.tokens, query.extras));
+  out.common = out.match.common;
   Gather gather{realm, options, out};
   auto add_snapshots = [&](NodeId node) {
     for (Record* r : realm.nodes.at(node).attached) {
       if (r->name.kind != ObjectKind::snapshot) continue;
       uint32_t common = snapshot_common(*r, query);
-      if (usable(*r, options)) hit.common = std::max(hit.common, common);
+      if (usable(*r, options)) out.common = std::max(out.common, common);
       gather.add(*r, HoldingPlace::path, common);
     }
   };
   add_snapshots(kRootNode);
-  for (NodeId node : hit.match.path) {
+  for (NodeId node : out.match.path) {
     gather.add_node(node, HoldingPlace::path, realm.tree.end_token(node));
     add_snapshots(node);
   }
-  for (const SideCandidate& c : hit.match.candidates) {
+  for (const SideCandidate& c : out.match.candidates) {
     bool tail = realm.tree.is_tail(c.node);
     gather.add_node(c.node, tail ? HoldingPlace::tail : HoldingPlace::other, c.common);
   }
@@ -153,24 +154,25 @@ Result<std::vector<Holding>> ObjectIndex::holdings(RealmState& realm, const Quer
 }
 
 Result<Hit> ObjectIndex::plan(RealmState& realm, const Query& query, const PlanOptions& options) {
+  KV_ASSIGN_OR_RETURN(Candidates held, candidates(realm, query, options));
   Hit hit;
-  KV_ASSIGN_OR_RETURN(std::vector<Holding> held, holdings(realm, query, options, hit));
+  hit.match = std::move(held.match);
+  hit.common = std::max(held.common, options.limits.common);
   if (options.more) {
     for (const Holding& h : *options.more) {
-      held.push_back(h);
+      held.holdings.push_back(h);
       hit.common = std::max(hit.common, h.common);
     }
   }
   RestorableQuery limits = options.limits;
-  hit.common = std::max(hit.common, limits.common);
   limits.block_tokens = realm.block_tokens();
   limits.common = hit.common;
-  hit.plan = plan_restore(realm.groups, limits, held);
+  hit.plan = plan_restore(realm.groups, limits, held.holdings);
   std::map<Record*, uint32_t> ends;
   for (const Served& s : hit.plan.served) {
-    const Holding& h = held[s.holding];
-    auto* r = reinterpret_cast<Record*>(h.object);
-    if (r) ends[r] = std::max(ends[r], std::min(h.common, hit.plan.tokens));
+    const Holding& h = held.holdings[s.holding];
+    if (Record* r = held.record_of(h))
+      ends[r] = std::max(ends[r], std::min(h.common, hit.plan.tokens));
   }
   for (auto& [record, end] : ends) hit.uses.push_back({record, end});
   auto order = [](const Hit::Use& u) {

@@ -1,35 +1,40 @@
 // Recency: how much the SSD is told of what was used when. A hit tells it nothing: use is advice,
 // kept in memory. An object's last use is written when its bytes leave RAM, a few a minute, and the
 // most recent ones at an orderly end; so that a restart keeps roughly the order of eviction. Loop
-// thread only. Called by CacheCore::Impl (core/spill.cc).
+// thread only.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
+
+#include "cachesvc/core/ssd_lane.h"
 
 namespace kv {
 
 class Recency {
  public:
-  using Clock = std::chrono::steady_clock;
   /// Rows of one minute. A row is at most two pages of 4 KiB in the catalog's log: 64 KiB.
   static constexpr size_t kRowsPerMinute = 8;
   static constexpr size_t kRowsAtEnd = 512;
 
-  /// True if one more row may be written now; it is counted then.
-  bool take(Clock::time_point now) {
-    if (now - minute_ >= std::chrono::minutes(1)) {
-      minute_ = now;
-      rows_ = 0;
-    }
-    if (rows_ == kRowsPerMinute) return false;
-    ++rows_;
-    return true;
-  }
+  Recency(Env& env, ObjectIndex& index, Records& records, SsdLane& lane)
+      : env_(env), index_(index), records_(records), lane_(lane) {}
+
+  /// The object's bytes leave RAM. Returns: true if it is gone, as no file of it is on the SSD.
+  bool leave_ram(Record& record);
+  /// An orderly end: the most recent uses, in their order.
+  void tell_last();
 
  private:
+  bool take(Clock::time_point now);
+  void tell(Record& record);
+  void touch(std::vector<ObjectName> names);
+
+  Env& env_;
+  ObjectIndex& index_;
+  Records& records_;
+  SsdLane& lane_;
   Clock::time_point minute_{};
-  size_t rows_ = 0;
+  size_t rows_ = 0;  // of this minute
 };
 
 }  // namespace kv

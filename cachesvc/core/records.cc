@@ -46,7 +46,7 @@ void Records::enter(Record& record) {
   if (in_queue(record.disk)) queue_bytes_ += record.payload_bytes;
 }
 
-void Records::leave(Record& record) noexcept {
+void Records::leave(Record& record) {
   if (!record.disk_hook.is_linked()) return;
   record.disk_hook.unlink();
   --counts_[static_cast<size_t>(record.disk)];
@@ -59,9 +59,8 @@ void Records::move(Record& record, Disk to, uint64_t allocated_bytes,
   if (from == to && record.disk_hook.is_linked()) return;
   const bool is_new = !record.disk_hook.is_linked();
   KV_CHECK(is_new || may_move(from, to));
-  index_.reserve_disk(record, to, allocated_bytes, recency);
   leave(record);
-  index_.set_disk(record, to);
+  index_.set_disk(record, to, allocated_bytes, recency);
   enter(record);
 }
 
@@ -103,7 +102,7 @@ void Records::unreadable(Record& record, Clock::time_point retry_at) {
   record.retry_at = retry_at;
 }
 
-void Records::lost(Record& record, bool made_room) noexcept {
+void Records::lost(Record& record, bool made_room) {
   record.file_bytes = 0;
   if (!record.ram) return remove(record);
   if (record.on_ssd()) move(record, made_room ? refused : absent);
@@ -124,12 +123,12 @@ bool Records::leave_ram(Record& record) {
   return false;
 }
 
-void Records::remove(Record& record) noexcept {
+void Records::remove(Record& record) {
   leave(record);
   index_.remove(record);
 }
 
-bool Records::synced(uint64_t sync, size_t most) noexcept {
+bool Records::synced(uint64_t sync, size_t most) {
   List& unsynced = list(renamed);
   for (; !unsynced.empty() && unsynced.front().syncs_before < sync; --most) {
     if (most == 0) return false;

@@ -1,10 +1,9 @@
 // Records: the state of every object between RAM and the SSD, and the only writer of it.
 //
 // Each record of the index that has a state is in the list of that state. A move between two states
-// is checked against the arrows below, takes no memory unless the object enters the SSD's order,
-// and keeps the sums. What an object is said to be (`spilled`, `durable`) is read off its state
-// alone. Loop thread only. Called by whoever learns something of an object: a commit, a spill, a
-// read, a sync, an eviction, an erase.
+// is checked against the arrows below and keeps the sums. What an object is said to be (`spilled`,
+// `durable`) is read off its state alone. Loop thread only. Called by whoever learns something of
+// an object: a commit, a spill, a read, a sync, an eviction, an erase.
 //
 // clang-format off
 //
@@ -52,10 +51,10 @@ class Records {
   /// True if one object may go from one state to the other.
   static bool may_move(Disk from, Disk to);
 
-  /// A start found its file. The record is new. Throws std::bad_alloc, with nothing changed.
+  /// A start found its file. The record is new.
   void found(Record& record, uint64_t file_bytes, uint64_t allocated_bytes, uint64_t recency);
   /// A client's bytes: RAM has the object now, and the file that was there is an old one. The
-  /// record has none in RAM, and its file (if any) is not verified. Throws std::bad_alloc.
+  /// record has none in RAM, and its file (if any) is not verified.
   void given(Record& record, RamObject object);
   /// A spill is asked for: the object waits for the queue, enters it, is written.
   void wait(Record& record) { move(record, Disk::waiting); }
@@ -64,10 +63,9 @@ class Records {
   void fail_write(Record& record) { move(record, Disk::failed); }
   /// Nobody waits for the object any more: one before it is gone.
   void forget_wait(Record& record) { move(record, Disk::absent); }
-  /// Its bytes are in a visible file. Throws std::bad_alloc, with nothing changed.
+  /// Its bytes are in a visible file.
   void written(Record& record, Durability reached, uint64_t allocated_bytes);
-  /// Every byte of a file was read and is right; `object` (if set) is what RAM gets. Throws
-  /// std::bad_alloc, with nothing changed.
+  /// Every byte of a file was read and is right; `object` (if set) is what RAM gets.
   void read(Record& record, RamObject object);
   void verified(Record& record);
   /// A file of its name was seen on the SSD while RAM has the object.
@@ -78,18 +76,17 @@ class Records {
   void doubt(Record& record) { move(record, Disk::known); }
   /// The SSD has no such file any more. Without RAM the record is gone. `made_room`: it is not
   /// written again by itself.
-  void lost(Record& record, bool made_room = false) noexcept;
-  /// Its bytes leave RAM. Returns: true if the record is gone with them. Throws std::bad_alloc,
-  /// with nothing changed.
+  void lost(Record& record, bool made_room = false);
+  /// Its bytes leave RAM. Returns: true if the record is gone with them.
   bool leave_ram(Record& record);
-  void remove(Record& record) noexcept;  ///< from both tiers and the index
+  void remove(Record& record);  ///< from both tiers and the index
 
   /// Numbers syncs; a file that becomes visible before sync n begins is durable when it ends.
   void begin_sync() { ++syncs_; }
   uint64_t syncs() const { return syncs_; }
   /// Makes at most `most` objects durable that were renamed before the sync began. Returns: true if
   /// none is left; the sync is over then.
-  bool synced(uint64_t sync, size_t most) noexcept;
+  bool synced(uint64_t sync, size_t most);
 
   const List& all(Disk state) const { return lists_[static_cast<size_t>(state)]; }
   Record* first(Disk state);
@@ -107,7 +104,7 @@ class Records {
             std::optional<uint64_t> recency = {});
   List& list(Disk state) { return lists_[static_cast<size_t>(state)]; }
   void enter(Record& record);
-  void leave(Record& record) noexcept;
+  void leave(Record& record);
 
   ObjectIndex& index_;
   std::array<List, kDiskStates> lists_;

@@ -1,7 +1,8 @@
-// stats: counters and gauges of the core, the SSD tier and the loop.
+// Counters and gauges of the core, the SSD tier and the loop.
+#include "cachesvc/core/stats.h"
+
 #include <algorithm>
 
-#include "cachesvc/core/impl.h"
 #include "cachesvc/loop/loop_watch.h"
 
 namespace kv {
@@ -13,83 +14,106 @@ uint64_t microseconds(Clock::duration time) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(time).count());
 }
 
+void add(StatsReply& out, const char* name, uint64_t value) {
+  out.values.emplace_back(name, value);
+}
+
 }  // namespace
 
-StatsReply CacheCore::Impl::stats_now(const SsdStats& ssd) const {
+void Stats::stats(uint64_t session, Deadline deadline,
+                  std::function<void(Result<StatsReply>)> done) {
+  auto call = calls_.begin<Result<StatsReply>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  if (!lane_) return call->finish(now({}));
+  env_.on_worker([ssd = lane_.ssd()] { return ssd->stats(); },
+                 [this, call](SsdStats ssd) {
+                   if (!call->finished()) call->finish(now(ssd));
+                 });
+}
+
+StatsReply Stats::now(const SsdStats& of_ssd) const {
   StatsReply out;
-  auto add = [&out](const char* name, uint64_t value) { out.values.emplace_back(name, value); };
-#define KV_COUNTER(name) add(#name, count_.name);
+#define KV_COUNTER(name) add(out, #name, env_.count.name);
   KV_CACHE_COUNTERS(KV_COUNTER)
 #undef KV_COUNTER
-  add("ram_budget_bytes", pool_->budget_bytes());
-  add("ram_used_bytes", pool_->used_bytes());
-  add("ram_peak_bytes", pool_->peak_bytes());
+  ram_and_index(out);
+  ssd(out, of_ssd);
+  add(out, "reservations", reservations_.size());
+  add(out, "sessions", calls_.sessions());
+  add(out, "models", models_.all().size());
+  add(out, "waiting_calls", calls_.under_way());
+  loop(out);
+  recovery(out);
+  models(out);
+  return out;
+}
+
+void Stats::ram_and_index(StatsReply& out) const {
+  const RamPool& pool = *env_.pool;
+  add(out, "ram_budget_bytes", pool.budget_bytes());
+  add(out, "ram_used_bytes", pool.used_bytes());
+  add(out, "ram_peak_bytes", pool.peak_bytes());
   for (size_t i = 0; i < kChargeKinds; ++i) {
     auto kind = static_cast<ChargeKind>(i);
     out.values.emplace_back(std::string("ram_") + to_string(kind) + "_bytes",
-                            pool_->used_bytes(kind));
+                            pool.used_bytes(kind));
   }
-  add("ram_recycled_bytes", pool_->recycled_bytes());
-  auto& index = const_cast<ObjectIndex&>(index_);
-  add("ram_objects", index.ram().size());
-  add("ssd_objects", index.ssd().size());
-  add("ssd_limit_bytes", ssd.limit_bytes);
-  add("ssd_used_bytes", ssd.used_bytes);
-  add("ssd_quarantine_bytes", ssd.quarantine_bytes);
-  add("ssd_other_key_files", ssd.other_key_files);
-  add("ssd_other_key_bytes", ssd.other_key_bytes);
-  add("ssd_other_key_dropped", ssd.other_key_dropped);
-  add("spill_queue_bytes", records_.queue_bytes());
-  add("spill_queue_limit_bytes", options_.spill_queue_bytes);
-  add("ssd_written_bytes", ssd.device_bytes_written);
-  add("ssd_catalog_written_bytes", ssd.catalog_bytes_written);
-  add("ssd_written_day_bytes", budget_.spent_in_day(Clock::now()));
+  add(out, "ram_recycled_bytes", pool.recycled_bytes());
+  add(out, "ram_objects", index_.ram().size());
+  add(out, "ssd_objects", index_.ssd().size());
+  add(out, "pins", index_.pins());
+}
+
+void Stats::ssd(StatsReply& out, const SsdStats& ssd) const {
+  add(out, "ssd_limit_bytes", ssd.limit_bytes);
+  add(out, "ssd_used_bytes", ssd.used_bytes);
+  add(out, "ssd_quarantine_bytes", ssd.quarantine_bytes);
+  add(out, "ssd_other_key_files", ssd.other_key_files);
+  add(out, "ssd_other_key_bytes", ssd.other_key_bytes);
+  add(out, "ssd_other_key_dropped", ssd.other_key_dropped);
+  add(out, "spill_queue_bytes", records_.queue_bytes());
+  add(out, "spill_queue_limit_bytes", env_.options.spill_queue_bytes);
+  add(out, "ssd_written_bytes", ssd.device_bytes_written);
+  add(out, "ssd_catalog_written_bytes", ssd.catalog_bytes_written);
+  add(out, "ssd_written_day_bytes", spiller_.budget().spent_in_day(Clock::now()));
   // Physical bytes over those of the objects as they lie in RAM.
-  const uint64_t raw = count_.spill_raw_bytes;  // 0: nothing was spilled yet
-  add("ssd_write_percent", raw == 0 ? 0 : 100 * ssd.device_bytes_written / raw);
-  add("ssd_hangs", reads_hang() || writes_hang());
-  add("reservations", reservations_.size());
-  add("sessions", sessions_.size());
-  add("models", models_.size());
-  add("waiting_calls", calls_.size());
-  add("pins", index_.pins());
-  LoopWatch& watch = LoopWatch::of(loop_);
+  const uint64_t raw = env_.count.spill_raw_bytes;  // 0: nothing was spilled yet
+  add(out, "ssd_write_percent", raw == 0 ? 0 : 100 * ssd.device_bytes_written / raw);
+  add(out, "ssd_hangs", promoter_.hangs() || lane_.hangs());
+}
+
+void Stats::loop(StatsReply& out) const {
+  LoopWatch& watch = LoopWatch::of(env_.loop);
   LoopWatch::Took longest = watch.longest(Clock::now());
-  add("loop_longest_us", microseconds(longest.wall));
-  add("loop_longest_cpu_us", microseconds(longest.cpu));
-  add("loop_handlers", watch.handlers());
-  add("loop_over_1ms", watch.over_1ms());
-  add("loop_over_1ms_cpu", watch.over_1ms_cpu());
-  add("recovered_objects", recovered_objects_);
-  add("recovered_skipped", recovered_skipped_);
-  add("recovery_adopted", recovery_.adopted);
-  add("recovery_adopted_bytes", recovery_.adopted_bytes);
-  add("recovery_rows_dropped", recovery_.rows_dropped);
-  add("recovery_quarantined", recovery_.quarantined);
-  add("recovery_unreadable", recovery_.unreadable);
-  add("recovery_unread", recovery_.unread);
-  add("recovery_ms", recovery_.milliseconds);
-  add("recovery_ephemeral_dropped", recovery_.ephemeral_dropped);
-  size_t parts = 0;  // of models with thousands the others' would be of no use to anybody
-  for (const auto& [key, model] : models_) {
+  add(out, "loop_longest_us", microseconds(longest.wall));
+  add(out, "loop_longest_cpu_us", microseconds(longest.cpu));
+  add(out, "loop_handlers", watch.handlers());
+  add(out, "loop_over_1ms", watch.over_1ms());
+  add(out, "loop_over_1ms_cpu", watch.over_1ms_cpu());
+}
+
+void Stats::recovery(StatsReply& out) const {
+  const Recovery& found = found_.sums();
+  add(out, "recovered_objects", found_.objects());
+  add(out, "recovered_skipped", found_.skipped());
+  add(out, "recovery_adopted", found.adopted);
+  add(out, "recovery_adopted_bytes", found.adopted_bytes);
+  add(out, "recovery_rows_dropped", found.rows_dropped);
+  add(out, "recovery_quarantined", found.quarantined);
+  add(out, "recovery_unreadable", found.unreadable);
+  add(out, "recovery_unread", found.unread);
+  add(out, "recovery_ms", found.milliseconds);
+  add(out, "recovery_ephemeral_dropped", found.ephemeral_dropped);
+}
+
+// Of models with thousands of parts the others' would be of no use to anybody.
+void Stats::models(StatsReply& out) const {
+  size_t parts = 0;
+  for (const auto& [key, model] : models_.all()) {
     if (!model->coded || parts + model->coded->reports.size() > kMaxReportedParts) continue;
     parts += model->coded->reports.size();
     out.models.emplace_back(model->spec->name, model->coded->reports);
   }
-  return out;
-}
-
-void CacheCore::Impl::stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done) {
-  auto call = begin<Result<StatsReply>>(session, deadline, std::move(done));
-  if (call->finished()) return;
-  if (!ssd_) {
-    StatsReply reply = stats_now({});
-    return call->finish(std::move(reply));
-  }
-  on_worker([ssd = ssd_] { return ssd->stats(); },
-            [this, call](SsdStats ssd) {
-              if (!call->finished()) call->finish(stats_now(ssd));
-            });
 }
 
 }  // namespace kv

@@ -1,15 +1,17 @@
-// WorkerTask: a job for a worker, and what follows on the loop; all its memory is taken before it
-// begins.
+// WorkerTask: a job for a worker, and what follows on the loop.
 //
-// Without memory (std::bad_alloc) a process ends by being dropped: a job that finds none has no
-// result, or the status `busy` where its result can say so; without a result, what should follow
-// is destroyed unrun, on the loop, and what it owned ends: calls answer busy, pins go, half-made
-// objects are forgotten. So each step may throw std::bad_alloc, and whoever owns something of a
-// process gives it back in its destructor. Internal to cachesvc/.
+// A job returns a value; what follows gets it on the loop, in a step of the owner (Owner::run), or
+// is destroyed unrun once the owner is closed or gone. A job that finds no memory (it asks for
+// large pieces: images, decoded planes) has the status `busy` where its result can say so; else its
+// owner ends, as it does when a step of the loop finds none. Internal to cachesvc/.
 #pragma once
 
+#include <boost/asio/post.hpp>
+#include <memory>
+#include <new>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "cachesvc/loop/post.h"
 #include "proto/status.h"
@@ -19,34 +21,22 @@ namespace kv {
 /// What answers a request for which there was no memory. Takes none itself.
 inline Status out_of_memory() { return {StatusCode::busy, "out of memory"}; }
 
-/// Runs `step`. Returns: false if it found no memory: what it was for is left out then.
 template <typename Step>
-[[nodiscard]] bool if_memory(Step&& step) noexcept {
-  try {
-    step();
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
+[[nodiscard]] bool if_memory(Step&& step) {
+  step();
+  return true;
 }
-
-/// `arm`, which makes something wait on `loop`; where there is no memory for that, again with the
-/// loop's next turn: others are served in between. `arm`'s copies take no memory.
 template <typename Arm>
-void arm_surely(const boost::asio::any_io_executor& loop, const std::shared_ptr<PostMemory>& memory,
-                const Arm& arm) noexcept {
-  if (if_memory(arm)) return;
-  post_surely(loop, *memory, [loop, memory, arm] { arm_surely(loop, memory, arm); });
+void arm_surely(const boost::asio::any_io_executor&, const std::shared_ptr<PostMemory>&,
+                const Arm& arm) {
+  arm();
 }
 
-/// Ends a value on a worker: the system takes milliseconds to get megabytes back. Without memory it
-/// ends here.
+/// Ends a value on a worker: the system takes milliseconds to get megabytes back.
 template <typename T>
-void free_on(const boost::asio::any_io_executor& workers, T value) noexcept {
-  (void)if_memory([&] {
-    auto shared = std::make_shared<T>(std::move(value));
-    boost::asio::post(workers, [shared = std::move(shared)]() mutable { shared.reset(); });
-  });
+void free_on(const boost::asio::any_io_executor& workers, T value) {
+  auto shared = std::make_shared<T>(std::move(value));
+  boost::asio::post(workers, [shared = std::move(shared)]() mutable { shared.reset(); });
 }
 
 class WorkerTask : public std::enable_shared_from_this<WorkerTask> {
@@ -77,7 +67,7 @@ class WorkerTask : public std::enable_shared_from_this<WorkerTask> {
   PostMemory memory_;
 };
 
-/// `Owner` has `closed()`: what follows runs only while it lives and isn't closed.
+/// `Owner` has closed(), run(step) and no_memory().
 template <typename Owner, typename Job, typename Then>
 class TaskOf final : public WorkerTask {
  public:
@@ -101,7 +91,9 @@ class TaskOf final : public WorkerTask {
     Then then = std::move(*then_);
     then_.reset();
     auto owner = owner_.lock();
-    if (owner && !owner->closed() && out_) then(std::move(*out_));
+    if (!owner || owner->closed()) return;
+    if (!out_) return owner->no_memory();
+    owner->run([&] { then(std::move(*out_)); });
   }
 
  private:

@@ -1,5 +1,5 @@
-// The loops of a cache: one thread runs its handlers, some run its jobs. What finds no memory ends
-// there (cachesvc/loop/task.h); its thread goes on.
+// The loops of a cache: one thread runs its handlers, some run its jobs. A std::bad_alloc that no
+// owner has taken (core/env.h) ends the loop's run: it comes out of run_loop().
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -14,7 +14,7 @@ void run_loop(boost::asio::io_context& loop);
 
 class Workers {
  public:
-  /// Throws std::bad_alloc or std::system_error without a thread left behind.
+  /// Throws std::system_error without a thread left behind.
   explicit Workers(size_t threads);
   ~Workers();
   Workers(const Workers&) = delete;  // owns threads

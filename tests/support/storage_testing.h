@@ -54,7 +54,7 @@ inline Realm sample_realm(const std::string& ns = "tenant") {
   return realm;
 }
 
-inline Bytes random_bytes(std::mt19937_64& rng, size_t size) {
+inline Bytes random_payload(std::mt19937_64& rng, size_t size) {
   std::vector<uint8_t> out(size);
   for (auto& b : out) b = static_cast<uint8_t>(rng());
   return Bytes::adopt(std::move(out));
@@ -70,7 +70,7 @@ inline Plane sample_plane(std::mt19937_64& rng, uint16_t layer, Side side, uint3
   plane.dim = dim;
   plane.first_row = first_row;
   plane.runs = {{RunForm::exact, rows}};
-  plane.bytes = random_bytes(rng, plane_bytes(plane));
+  plane.bytes = random_payload(rng, plane_bytes(plane));
   return plane;
 }
 
@@ -109,7 +109,7 @@ inline Object sample_snapshot(std::mt19937_64& rng, const Object& parent, uint32
   o.parent = parent.name.id;
   o.first_token = parent.end_token();
   for (uint32_t i = 0; i < rest; ++i) o.tokens.push_back(static_cast<Token>(rng() % 50000));
-  o.states = {{0, 0, random_bytes(rng, 100)}, {1, 0, random_bytes(rng, 0)}};
+  o.states = {{0, 0, random_payload(rng, 100)}, {1, 0, random_payload(rng, 0)}};
   stamp(o, sample_realm());
   return o;
 }

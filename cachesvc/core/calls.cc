@@ -1,0 +1,91 @@
+// Sessions and calls under way.
+#include "cachesvc/core/calls.h"
+
+#include <new>
+
+namespace kv {
+
+Result<uint64_t> Calls::connect(const std::string& ns) {
+  if (env_.draining()) return Status(StatusCode::unavailable, "the cache is draining");
+  if (ns.empty() || ns.size() > kMaxNamespaceBytes) {
+    return invalid_argument("namespace of " + std::to_string(ns.size()) + " bytes outside 1.." +
+                            std::to_string(kMaxNamespaceBytes));
+  }
+  if (sessions_.size() >= env_.options.max_sessions) {
+    ++env_.count.busy;
+    return Status(StatusCode::busy,
+                  "max_sessions " + std::to_string(env_.options.max_sessions) + " reached");
+  }
+  uint64_t id = next_session_++;
+  sessions_[id].ns = ns;
+  return id;
+}
+
+void Calls::disconnect(uint64_t session) {
+  if (sessions_.erase(session) == 0) return;
+  // Whatever a callback does to the list, the search goes on behind the call that it was told of.
+  for (auto at = calls_.begin(); at != calls_.end();) {
+    CallBase* key = at->first;
+    auto call = at->second.lock();
+    if (call && call->session == session) {
+      call->fail({StatusCode::unavailable, "the session was closed"});
+      at = calls_.upper_bound(key);
+    } else {
+      ++at;
+    }
+  }
+}
+
+SessionState* Calls::session(uint64_t id) {
+  auto it = sessions_.find(id);
+  return it == sessions_.end() ? nullptr : &it->second;
+}
+
+Result<std::shared_ptr<ModelState>> Calls::model(uint64_t session, uint32_t handle) {
+  SessionState* state = this->session(session);
+  if (!state) return Status(StatusCode::not_found, "no such session");
+  if (handle == 0 || handle > state->models.size()) {
+    return invalid_argument("model handle " + std::to_string(handle) + " was not opened");
+  }
+  return state->models[handle - 1];
+}
+
+void Calls::add(uint64_t session, std::shared_ptr<CallBase> call, Deadline deadline) {
+  call->session = session;
+  if (env_.closed()) return call->fail({StatusCode::unavailable, "the cache has ended"});
+  if (calls_.size() >= env_.options.max_waiting_calls) {
+    ++env_.count.busy;
+    return call->fail({StatusCode::busy, "max_waiting_calls reached"});
+  }
+  if (deadline <= Clock::now()) {
+    return call->fail(
+        {StatusCode::deadline_exceeded, "the deadline had passed when the call came"});
+  }
+  call->deadline = deadline;
+  call->timer =
+      std::make_unique<Timer>(env_.loop, env_.handler([weak = std::weak_ptr<CallBase>(call)] {
+        auto waiting = weak.lock();
+        if (waiting) waiting->fail({StatusCode::deadline_exceeded, "the call's deadline passed"});
+      }));
+  call->timer->arm_at(deadline);
+  calls_[call.get()] = call;
+  call->on_finish = [this](CallBase* ended) { calls_.erase(ended); };
+}
+
+// A callback that finds no memory has ended; the others are answered all the same.
+void Calls::end_all(const char* why) {
+  while (!calls_.empty()) {
+    auto call = calls_.begin()->second.lock();
+    if (!call) {
+      calls_.erase(calls_.begin());
+      continue;
+    }
+    try {
+      call->fail({StatusCode::unavailable, why});
+    } catch (const std::bad_alloc&) {
+      calls_.erase(call.get());
+    }
+  }
+}
+
+}  // namespace kv

@@ -1,0 +1,57 @@
+// Calls: sessions, and the calls under way. A session is one client, bound to one namespace; each
+// of its calls is answered exactly once, at the latest by its deadline, the session's end or the
+// core's. Loop thread only.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "cachesvc/core/call.h"
+#include "cachesvc/core/env.h"
+#include "cachesvc/core/model_state.h"
+
+namespace kv {
+
+struct SessionState {
+  std::string ns;
+  std::vector<std::shared_ptr<ModelState>> models;  ///< handle - 1
+  std::vector<Id> profiles;                         ///< handle - 1: those of the last open
+};
+
+class Calls {
+ public:
+  explicit Calls(Env& env) : env_(env) {}
+  Calls(const Calls&) = delete;  // calls point here
+  Calls& operator=(const Calls&) = delete;
+
+  /// Returns: what CacheCore::connect returns.
+  Result<uint64_t> connect(const std::string& ns);
+  /// Its waiting calls get `unavailable`.
+  void disconnect(uint64_t session);
+  SessionState* session(uint64_t id);  ///< null: there is none
+  /// Returns: not_found (session), invalid_argument (handle).
+  Result<std::shared_ptr<ModelState>> model(uint64_t session, uint32_t handle);
+
+  /// A call of the session. It has ended already where it can't be kept: too many, too late.
+  template <typename T>
+  std::shared_ptr<Call<T>> begin(uint64_t session, Deadline deadline, std::function<void(T)> done) {
+    auto call = std::make_shared<Call<T>>(std::move(done));
+    add(session, call, deadline);
+    return call;
+  }
+  /// Every call under way gets `unavailable`.
+  void end_all(const char* why);
+
+  size_t sessions() const { return sessions_.size(); }
+  size_t under_way() const { return calls_.size(); }
+
+ private:
+  void add(uint64_t session, std::shared_ptr<CallBase> call, Deadline deadline);
+
+  Env& env_;
+  std::map<uint64_t, SessionState> sessions_;
+  uint64_t next_session_ = 1;
+  std::map<CallBase*, std::weak_ptr<CallBase>> calls_;
+};
+
+}  // namespace kv

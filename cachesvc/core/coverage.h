@@ -1,0 +1,30 @@
+// Coverage: what a store must hold to serve its tokens, what of it is missing, and what its entry
+// consists of. Questions to the index; loop thread only.
+#pragma once
+
+#include <vector>
+
+#include "cachesvc/core/reservations.h"
+
+namespace kv {
+
+/// Blocks and tail that were there at reserve and are gone: they and all after them aren't stored;
+/// named in `reply.lost`. Returns: the tokens that remain.
+uint32_t find_lost(ObjectIndex& index, const Reservation& r, CommitReply& reply);
+
+/// What a store lacks to serve its tokens.
+struct Gap {
+  Status status;              ///< ok: nothing
+  ObjectName name;            ///< the first object that is wanting
+  uint32_t tokens_above = 0;  ///< that can be stored without it
+};
+/// What will be visible must serve exactly the reservation's tokens.
+Gap check_coverage(ObjectIndex& index, const Reservation& r);
+
+/// True if the client was asked for something and has not given it.
+bool left_out(const Reservation& r);
+
+/// Everything that the entry consists of, root first, old and new.
+std::vector<Record*> path_of(ObjectIndex& index, const Reservation& r, uint32_t tokens);
+
+}  // namespace kv

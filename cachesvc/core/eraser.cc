@@ -1,0 +1,231 @@
+// Erases: their turns, steps and ends.
+#include "cachesvc/core/eraser.h"
+
+#include <algorithm>
+
+#include "cachesvc/core/erase_targets.h"
+
+namespace kv {
+namespace {
+
+constexpr size_t kErasedAtATime = 32;   // objects of one handler
+constexpr size_t kUnlinkedAtATime = 8;  // files of one job: a few milliseconds each
+
+// Worker.
+Status forget(SsdTier& ssd, const std::vector<Id>& models) {
+  Status first;
+  for (const Id& id : models) {
+    Status status = ssd.erase_model_records(id);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+}  // namespace
+
+void Eraser::erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
+                   std::function<void(Result<uint64_t>)> done) {
+  auto call = calls_.begin<Result<uint64_t>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  Find find = [this, session, model, query = std::move(query)]() -> Result<Scope> {
+    SessionState* state = calls_.session(session);
+    if (!state) return Status(StatusCode::not_found, "no such session");
+    Scope scope{{}, query.tokens.empty(), model == 0};
+    if (scope.of_namespace && !scope.whole) {
+      return invalid_argument(
+          "erase: model 0 means the whole namespace: expected no tokens, given " +
+          std::to_string(query.tokens.size()));
+    }
+    if (scope.of_namespace) {
+      scope.targets = index_.all_of(state->ns);
+      return scope;
+    }
+    KV_ASSIGN_OR_RETURN(auto its, calls_.model(session, model));
+    KV_ASSIGN_OR_RETURN(scope.targets, objects_beginning_with(index_, *its, query));
+    return scope;
+  };
+  queue({session, std::move(find), std::move(call)});
+}
+
+void Eraser::erase_entry(uint64_t session, uint32_t model, Query query, Deadline deadline,
+                         std::function<void(Result<uint64_t>)> done) {
+  auto call = calls_.begin<Result<uint64_t>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  if (query.tokens.empty()) {
+    return call->fail(invalid_argument("erase_entry: 0 tokens, expected the entry's"));
+  }
+  Find find = [this, session, model, query = std::move(query)]() -> Result<Scope> {
+    Scope scope;
+    KV_ASSIGN_OR_RETURN(auto its, calls_.model(session, model));
+    KV_ASSIGN_OR_RETURN(scope.targets, objects_of_entry(index_, *its, query));
+    return scope;
+  };
+  queue({session, std::move(find), std::move(call)});
+}
+
+bool Eraser::removing(const std::string& ns) const {
+  return std::any_of(removing_.begin(), removing_.end(),
+                     [&](const JobPtr& job) { return job->ns == ns; });
+}
+
+bool Eraser::may_begin(const Waiting& erase) {
+  const SessionState* session = calls_.session(erase.session);
+  return reconciler_.all_known() && !(session && removing(session->ns));
+}
+
+void Eraser::queue(Waiting erase) {
+  if (may_begin(erase)) return begin(std::move(erase));
+  reconciler_.hurry(erase.call);
+  waiting_.push_back(std::move(erase));
+}
+
+void Eraser::go_on() {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    auto at = it++;
+    if (!at->call->finished() && !may_begin(*at)) continue;
+    Waiting erase = std::move(*at);
+    waiting_.erase(at);
+    if (!erase.call->finished()) begin(std::move(erase));
+  }
+}
+
+void Eraser::begin(Waiting erase) {
+  auto scope = erase.find();
+  if (!scope.ok()) return erase.call->fail(scope.status());
+  auto job = std::make_shared<Job>();
+  job->ns = calls_.session(erase.session)->ns;
+  job->call = std::move(erase.call);
+  job->whole = scope->whole;
+  job->of_namespace = scope->of_namespace;
+  for (const Record* r : scope->targets) job->targets.push_back({r->name, r->serial});
+  env_.count.erased_objects += job->targets.size();
+  lane_.unlink_left(scope->targets);  // ahead, so that the end of this erase finds it done
+  removing_.push_back(job);
+  step(job);
+}
+
+// The next of its objects leave the index; their unlinks are queued. Others' writes pass those, but
+// nothing is written of the names until they are done.
+void Eraser::step(const JobPtr& job) {
+  const size_t end = std::min(job->targets.size(), job->next + kErasedAtATime);
+  while (job->next < end) remove_part(job, std::min(end, job->next + kUnlinkedAtATime));
+  if (job->next < job->targets.size()) return env_.later([this, job] { step(job); });
+  removing_.remove(job);
+  all_removed(job);
+}
+
+void Eraser::remove_part(const JobPtr& job, size_t end) {
+  std::vector<ObjectName> names;
+  bool writing = false;  // one of them
+  for (; job->next < end; ++job->next) {
+    const PinnedName& target = job->targets[job->next];
+    names.push_back(target.name);
+    Record* r = index_.find(target);
+    if (!r) continue;  // evicted meanwhile
+    if (r->ram) job->freed.push_back(r->ram);
+    writing |= r->disk == Disk::writing;
+    records_.remove(*r);
+  }
+  lane_.unlink_behind(std::move(names), writing, [job](Status status) {
+    if (job->first_error.ok()) job->first_error = std::move(status);
+  });
+}
+
+// RAM is freed on a worker: of a model or namespace the memory goes back to the system, not only to
+// the pool.
+void Eraser::all_removed(const JobPtr& job) {
+  ++job->left;
+  env_.on_worker(
+      [pool = env_.pool, freed = std::move(job->freed), whole = job->whole]() mutable -> Status {
+        freed.clear();
+        if (whole) pool->trim();
+        return {};
+      },
+      [this, job](Status status) {
+        env_.room_freed();  // not before: others would be evicted for what is about to be free
+        ended(job, std::move(status));
+      });
+  if (lane_ && job->of_namespace) {
+    ++job->left;
+    lane_.run(
+        [ssd = lane_.ssd(), ids = models_.forget_records(job->ns)] { return forget(*ssd, ids); },
+        [this, job](Status status) { ended(job, std::move(status)); });
+  }
+  if (lane_) wipe_traces(job);
+  models_.release_realms();
+  env_.progress();
+}
+
+// The folders are synced and the catalog forgets the tokens; of a namespace nothing of them is left
+// in it. A full SSD makes room for the new catalog once, as it does for objects.
+void Eraser::wipe_traces(const JobPtr& job) {
+  ++job->left;
+  auto end = [this, job](Status status) { ended(job, std::move(status)); };
+  auto sync = [ssd = lane_.ssd()]() -> Status {
+    KV_RETURN_IF_ERROR(ssd->sync());
+    return ssd->checkpoint();
+  };
+  if (!job->of_namespace) return lane_.run_last(std::move(sync), end);
+  struct Attempt {
+    Status status;
+    uint64_t needed = 0;
+  };
+  lane_.run_last(
+      [ssd = lane_.ssd()]() -> Result<Attempt> {
+        KV_RETURN_IF_ERROR(ssd->sync());
+        Status status = ssd->scrub();
+        return Attempt{std::move(status), ssd->scrub_room()};
+      },
+      [this, end](Result<Attempt> first) {
+        if (!first.ok()) return end(first.status());
+        if (first->status.code() != StatusCode::resource_exhausted) return end(first->status);
+        lane_.run_with_room(
+            first->needed, [ssd = lane_.ssd()] { return ssd->scrub(); }, end);
+      });
+}
+
+void Eraser::ended(const JobPtr& job, Status status) {
+  if (job->first_error.ok()) job->first_error = std::move(status);
+  if (--job->left > 0) return;
+  Status said = verdict(*job);
+  if (said.ok()) return job->call->finish(job->targets.size());
+  env_.event(EventKind::erase_failed, [&] { return said.message(); });
+  job->call->fail(said);
+}
+
+// An erase that says it is done has left nothing, also of one that was queued before it and has
+// failed since.
+Status Eraser::verdict(const Job& job) {
+  const Recovery& found = found_.sums();
+  const uint64_t unknown = found.other_key_files + found.newer_files;
+  if (job.of_namespace && unknown > 0) {
+    env_.event(EventKind::erase_failed, [&] {
+      return std::to_string(unknown) +
+             " files of another key or version may hold something of the namespace";
+    });
+  }
+  const bool left = lane_.some_left();
+  if (!job.first_error.ok()) return job.first_error;
+  if (found.unreadable_objects > 0) {
+    return {StatusCode::io_error, std::to_string(found.unreadable_objects) +
+                                      " files could not be read since the start: what they hold "
+                                      "may be there after the next one"};
+  }
+  if (left) return {StatusCode::io_error, "some files could not be removed"};
+  return {};
+}
+
+void Eraser::close() {
+  for (const JobPtr& job : removing_) {
+    while (job->next < job->targets.size()) {
+      std::vector<ObjectName> names;
+      size_t end = std::min(job->targets.size(), job->next + kUnlinkedAtATime);
+      for (; job->next < end; ++job->next) names.push_back(job->targets[job->next].name);
+      lane_.unlink_behind(std::move(names), true);
+    }
+  }
+  removing_.clear();
+  waiting_.clear();
+}
+
+}  // namespace kv

@@ -1,0 +1,96 @@
+// Eraser: what an erase names leaves the index in steps, and its files after it, a few at a time
+// behind the SSD's other work. Others are served between the steps, but commits and erases of its
+// namespace wait, so that nothing is stored on what is about to go, or said to be gone before its
+// file is.
+//
+//   waiting ──all files of the start are known, no other erase of the namespace──> removing (steps)
+//   ──all have left the index──> unlinking ──files, traces, records gone──> answered
+//
+// Loop thread only.
+#pragma once
+
+#include <list>
+
+#include "cachesvc/core/calls.h"
+#include "cachesvc/core/reconciler.h"
+
+namespace kv {
+
+class Eraser {
+ public:
+  Eraser(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, const Found& found,
+         Models& models, Reconciler& reconciler, Calls& calls)
+      : env_(env),
+        index_(index),
+        records_(records),
+        lane_(lane),
+        found_(found),
+        models_(models),
+        reconciler_(reconciler),
+        calls_(calls) {}
+  Eraser(const Eraser&) = delete;  // jobs point here
+  Eraser& operator=(const Eraser&) = delete;
+
+  /// Everything that begins with the query; model 0: everything of the namespace.
+  void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
+             std::function<void(Result<uint64_t>)> done);
+  /// The entry that ends with the query's last token.
+  void erase_entry(uint64_t session, uint32_t model, Query query, Deadline deadline,
+                   std::function<void(Result<uint64_t>)> done);
+  /// An erase of the namespace is between two steps: its commits wait.
+  bool removing(const std::string& ns) const;
+  bool removing() const { return !removing_.empty(); }
+  /// Begins those that waited.
+  void go_on();
+  /// The core closes: the files of what has begun go, behind all other work of the SSD.
+  void close();
+
+ private:
+  using CallPtr = std::shared_ptr<Call<Result<uint64_t>>>;
+  /// What an erase removes.
+  struct Scope {
+    std::vector<Record*> targets;
+    bool whole = false;         ///< of a model or namespace nothing is left
+    bool of_namespace = false;  ///< its name goes too
+  };
+  using Find = std::function<Result<Scope>()>;  // asked when its turn has come
+  struct Waiting {
+    uint64_t session;
+    Find find;
+    CallPtr call;
+  };
+  struct Job {
+    std::string ns;
+    CallPtr call;
+    std::vector<PinnedName> targets;
+    size_t next = 0;  // of the targets
+    bool whole = false, of_namespace = false;
+    std::vector<RamObject> freed;  // on a worker, at the end
+    size_t left = 0;               // ends that are awaited
+    Status first_error;
+  };
+  using JobPtr = std::shared_ptr<Job>;
+
+  void queue(Waiting erase);
+  bool may_begin(const Waiting& erase);
+  void begin(Waiting erase);
+  void step(const JobPtr& job);
+  void remove_part(const JobPtr& job, size_t end);
+  void all_removed(const JobPtr& job);
+  void wipe_traces(const JobPtr& job);
+  void ended(const JobPtr& job, Status status);
+  Status verdict(const Job& job);
+
+  Env& env_;
+  ObjectIndex& index_;
+  Records& records_;
+  SsdLane& lane_;
+  const Found& found_;
+  Models& models_;
+  Reconciler& reconciler_;
+  Calls& calls_;
+  std::list<Waiting> waiting_;
+  std::list<JobPtr> removing_;
+};
+
+}  // namespace kv

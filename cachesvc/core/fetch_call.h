@@ -1,0 +1,67 @@
+// FetchCall: one fetch under way, what its hit takes of RAM, and how much shorter it must be to
+// fit. Values and pure functions; loop thread only, but for decode_object.
+#pragma once
+
+#include <set>
+
+#include "cachesvc/core/calls.h"
+#include "cachesvc/core/object_index.h"
+
+namespace kv {
+
+struct FetchCall {
+  /// What it does about missing room; it only ever goes down.
+  enum class Patience : uint8_t {
+    wait,      ///< for all that the hit needs
+    now,       ///< what there is room for now
+    ram_only,  ///< no room for a promotion now: what RAM holds
+  };
+  std::shared_ptr<Call<Result<FetchReply>>> call;  ///< null: nobody waits for the rest
+  std::shared_ptr<RealmState> realm;
+  FetchRequest request;
+  Deadline deadline;
+  Patience patience = Patience::wait;
+  uint32_t max_tokens = UINT32_MAX;  ///< what RAM has room for
+  bool checked = false;              ///< what was due is
+  uint64_t window_bytes = 0;         ///< of file and unpacked bytes while the hit is read
+  std::string limit_reason;
+  Id opened;                      ///< the profile that the caller knows
+  std::set<ObjectName> promoted;  ///< were not in RAM when the call came
+  uint64_t ssd_tokens = 0;        ///< of the hit: those of promoted blocks and tails
+  uint32_t rounds = 0;
+
+  void lose_patience() {
+    patience = patience == Patience::wait ? Patience::now : Patience::ram_only;
+  }
+};
+
+/// What a hit takes of RAM. Its objects are read a few at a time, so one that is being read counts
+/// once. The same for a hit that is in RAM already: what fits does not change while it is read.
+struct FetchCost {
+  uint64_t all = 0;      ///< every object as it lies in RAM
+  uint64_t missing = 0;  ///< those that don't, and that nobody reads
+  uint64_t reading = 0;  ///< file and unpacked bytes of the missing ones
+  uint64_t largest = 0;  ///< such bytes of any one
+  uint64_t decoded = 0;  ///< every object as the client wants it; 0: as it is stored
+  /// Beside the objects: what is missing is read, and then all is decoded.
+  uint64_t beside() const { return std::max(missing > 0 ? largest : 0, decoded); }
+};
+
+DType dtype_of(FetchForm form);
+/// What the object takes when it is decoded for this call, also of one that is on the SSD only.
+uint64_t decoded_bytes_of(const FetchCall& f, const Record& record);
+/// A length less than the hit's own: without as many of its last blocks as leave at most `bytes` of
+/// `needed`. `counted`: the object is among those that `needed` sums up.
+uint32_t shorter(const FetchCall& f, const Hit& hit, uint64_t needed, uint64_t bytes,
+                 const std::function<bool(const Record&)>& counted);
+/// As shorter, for `decoded` bytes alone.
+uint32_t shorter_reply(const FetchCall& f, const Hit& hit, uint64_t decoded, uint64_t limit);
+/// Why no more is served.
+std::string shortfall_of(const RealmState& realm, const Hit& hit);
+
+uint64_t decoded_slab_bytes(const Object& object, DType out);
+/// Worker. The object with every plane as one exact run of `out`, in one pool buffer.
+Result<ObjectPtr> decode_object(const Object& object, const Codec& codec, DType out, RamPool& pool,
+                                Charge charge);
+
+}  // namespace kv

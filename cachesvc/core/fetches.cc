@@ -1,0 +1,283 @@
+// Plans, and the steps from a plan to RAM. Leases and decoding: core/fetch_reply.cc.
+#include "cachesvc/core/fetches.h"
+
+#include <algorithm>
+
+namespace kv {
+namespace {
+
+using Patience = FetchCall::Patience;
+
+constexpr uint32_t kMaxFetchRounds = 16;  // each follows a lost object or a tighter limit
+constexpr uint32_t kMaxFitRounds = 64;    // of planning within one of those; each is shorter
+constexpr uint64_t kWindowShare = 8;      // one fetch reads at most budget / 8 at a time
+
+Status check_lengths(const Query& query) {
+  if (query.tokens.size() <= kMaxTokens && query.extras.size() <= kMaxExtras) return {};
+  return invalid_argument("query over " + std::to_string(kMaxTokens) + " tokens or " +
+                          std::to_string(kMaxExtras) + " extras");
+}
+
+}  // namespace
+
+void Fetches::lookup(uint64_t session, uint32_t model, Query query, bool prefetch,
+                     Deadline deadline, std::function<void(Result<LookupReply>)> done) {
+  auto call = calls_.begin<Result<LookupReply>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  auto state = calls_.model(session, model);
+  if (!state.ok()) return call->fail(state.status());
+  if (Status s = check_lengths(query); !s.ok()) return call->fail(s);
+  RealmState& realm = *(*state)->realm;
+  ObjectIndex::PlanOptions options{{}, Clock::now()};
+  options.limits.query_tokens = static_cast<uint32_t>(query.tokens.size());
+  options.limits.min_tokens = env_.options.min_prefix_tokens;
+  auto hit = index_.plan(realm, query, options);
+  if (!hit.ok()) return call->fail(hit.status());
+  ++env_.count.lookups;
+  LookupReply reply{hit->plan.tokens, hit->common, hit->plan.tier, hit->plan.form,
+                    shortfall_of(realm, *hit)};
+  if (prefetch) {
+    auto background = std::make_shared<FetchCall>();
+    background->realm = (*state)->realm;
+    background->request.query = std::move(query);
+    background->patience = Patience::now;
+    background->deadline = deadline;
+    auto fit = plan(*background);
+    background->request.query = {};
+    if (fit.ok()) promote(background, *fit);
+  }
+  call->finish(std::move(reply));
+}
+
+void Fetches::fetch(uint64_t session, FetchRequest request, Deadline deadline,
+                    std::function<void(Result<FetchReply>)> done) {
+  auto call = calls_.begin<Result<FetchReply>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  auto state = calls_.model(session, request.model);
+  if (!state.ok()) return call->fail(state.status());
+  if (Status s = check_lengths(request.query); !s.ok()) return call->fail(s);
+  ++env_.count.fetches;
+  auto f = std::make_shared<FetchCall>();
+  f->call = call;
+  f->realm = (*state)->realm;
+  f->opened = calls_.session(session)->profiles[request.model - 1];
+  f->request = std::move(request);
+  f->patience = f->request.wait ? Patience::wait : Patience::now;
+  f->deadline = deadline;
+  step(f);
+}
+
+FetchCost Fetches::cost_of(const FetchCall& f, const Hit& hit) const {
+  FetchCost cost;
+  uint64_t block = 0;  // all complete blocks are alike
+  for (const Hit::Use& u : hit.uses) {
+    bool is_block = u.record->name.kind == ObjectKind::block;
+    uint64_t decoded = is_block && block > 0 ? block : decoded_bytes_of(f, *u.record);
+    if (is_block) block = decoded;
+    cost.decoded += decoded;
+    Room one = Promoter::room_for(*u.record);
+    cost.all += one.stored;
+    cost.largest = std::max(cost.largest, one.promotion);
+    if (u.record->ram || promoter_.promoting(*u.record)) continue;
+    cost.missing += one.stored;
+    cost.reading += one.promotion;
+  }
+  return cost;
+}
+
+// Plans until what the hit needs fits: all of it together, decoded if the client wants it so, into
+// the budget, and for one who does not wait, what is missing into what is free or may be dropped
+// now.
+Result<Hit> Fetches::plan(FetchCall& f) {
+  const RamPool& pool = *env_.pool;
+  ObjectIndex::PlanOptions options{{}, Clock::now()};
+  options.limits.query_tokens = static_cast<uint32_t>(f.request.query.tokens.size());
+  options.limits.min_tokens = env_.options.min_prefix_tokens;
+  options.limits.round_to_block = f.request.round_to_block;
+  for (uint32_t round = 0;; ++round) {
+    options.limits.max_tokens = std::min(f.request.max_tokens, f.max_tokens);
+    options.ram_only = f.patience == Patience::ram_only || promoter_.hangs() ||
+                       f.rounds > kMaxFetchRounds || round > kMaxFitRounds;
+    KV_ASSIGN_OR_RETURN(Hit hit, index_.plan(*f.realm, f.request.query, options));
+    FetchCost cost = cost_of(f, hit);
+    if (cost.missing + cost.decoded == 0) return hit;
+    uint64_t ideal =
+        std::max(cost.largest, std::min(cost.reading, pool.budget_bytes() / kWindowShare));
+    uint64_t most = pool.budget_bytes() - pool.used_bytes(ChargeKind::index) -
+                    pool.used_bytes(ChargeKind::model) - pool.used_bytes(ChargeKind::session);
+    uint64_t wanted = cost.missing + std::max(ideal, cost.decoded);
+    uint64_t now = f.patience == Patience::wait ? UINT64_MAX : room_beside(hit, wanted);
+    bool reply_never = cost.decoded > room_.reply_limit();
+    bool never = cost.all + cost.beside() > most || reply_never;
+    if (!never && cost.missing + cost.beside() <= now) {
+      f.window_bytes = std::min({ideal, most - cost.all, now - cost.missing});
+      return hit;
+    }
+    uint64_t needed = (never ? cost.all : cost.missing) + cost.beside(), has = never ? most : now;
+    f.limit_reason = std::to_string(hit.plan.tokens) + " tokens need " + std::to_string(needed) +
+                     " bytes of RAM, it has " + std::to_string(has) + (never ? "" : " now");
+    f.max_tokens = shorter(f, hit, needed, has, [&](const Record& r) {
+      return never || (!r.ram && !promoter_.promoting(r));
+    });
+    if (reply_never) {
+      f.max_tokens =
+          std::min(f.max_tokens, shorter_reply(f, hit, cost.decoded, room_.reply_limit()));
+    }
+  }
+}
+
+// Bytes that are free, or would be after dropping what may go and the hit does not use; counted up
+// to `wanted`.
+uint64_t Fetches::room_beside(const Hit& hit, uint64_t wanted) {
+  uint64_t free = env_.pool->budget_bytes() - env_.pool->used_bytes();
+  if (free >= wanted) return free;
+  std::vector<Record*> used;
+  for (const Hit::Use& u : hit.uses) used.push_back(u.record);
+  Pins pins(env_, index_, used);
+  return free + index_.ram().next_victims(wanted - free, true).bytes;
+}
+
+void Fetches::step(const FetchPtr& f) {
+  if (!f->call || f->call->finished()) return;
+  ++f->rounds;
+  auto hit = plan(*f);
+  if (!hit.ok()) return f->call->fail(hit.status());
+  keep_warm(*f, *hit);
+  bool missing = false;
+  for (const Hit::Use& u : hit->uses) {
+    if (u.record->ram) continue;
+    missing = true;
+    f->promoted.insert(u.record->name);
+  }
+  if (!missing) return check(f, *hit);
+  if (!f->request.wait) return answer_pending(f, *hit);
+  promote(f, *hit);
+}
+
+// Blocks on the path that hold nothing which this hit uses are kept warm with it.
+void Fetches::keep_warm(const FetchCall& f, const Hit& hit) {
+  std::vector<Record*> path;
+  for (const Hit::Use& u : hit.uses) path.push_back(u.record);
+  for (NodeId node : hit.match.path) {
+    if (Record* r = f.realm->nodes.at(node).main) path.push_back(r);
+  }
+  std::sort(path.begin(), path.end());
+  path.erase(std::unique(path.begin(), path.end()), path.end());
+  index_.touch(path);
+  for (Record* r : path) r->use_untold = true;
+}
+
+// The rest goes on without a caller.
+void Fetches::answer_pending(const FetchPtr& f, const Hit& hit) {
+  FetchReply reply;
+  reply.tokens = hit.plan.tokens;
+  reply.common = hit.common;
+  reply.pending = true;
+  reply.tier = hit.plan.tier;
+  reply.form = hit.plan.form;
+  reply.reason = "being promoted";
+  auto call = std::exchange(f->call, nullptr);
+  f->deadline = Clock::now() + env_.options.room_wait;
+  f->request.query = {};
+  promote(f, hit);
+  call->finish(std::move(reply));
+}
+
+// Everything is in RAM. What is due is checked first, and if some of it was damaged, planned anew.
+void Fetches::check(const FetchPtr& f, const Hit& hit) {
+  std::vector<Record*> used, due;
+  for (const Hit::Use& u : hit.uses) {
+    used.push_back(u.record);
+    if (checks_.due(*u.record)) due.push_back(u.record);
+  }
+  if (due.empty() || std::exchange(f->checked, true)) return reply(f, hit);
+  auto left = std::make_shared<size_t>(due.size());
+  auto pins = std::make_shared<Pins>(env_, index_, used);
+  for (Record* r : due) {
+    checks_.check(*r, [this, f, left, pins] {
+      if (--*left > 0) return;
+      pins->release();
+      step(f);
+    });
+  }
+}
+
+// Reads what is missing, a window at a time: room for all first, then the reads; then the next
+// step.
+struct Fetches::Batch {
+  Pins pins;                       // what is in RAM already makes no room for the rest
+  std::vector<PinnedName> wanted;  // from `next` on: not begun
+  size_t next = 0;
+  size_t left = 0;  // reads of this window that run, and the window itself
+  std::shared_ptr<RoomCharges> room;
+};
+
+void Fetches::promote(const FetchPtr& f, const Hit& hit) {
+  auto batch = std::make_shared<Batch>();
+  const FetchCost cost = cost_of(*f, hit);
+  std::vector<Record*> used, missing;
+  for (const Hit::Use& u : hit.uses) {
+    used.push_back(u.record);
+    if (!u.record->ram) missing.push_back(u.record);
+  }
+  // What a processor has to unpack first, the others are read meanwhile; but root first where it
+  // takes several windows, so that what was read serves if the rest can't be.
+  if (cost.reading <= f->window_bytes) {
+    std::stable_partition(missing.begin(), missing.end(),
+                          [](const Record* r) { return r->file_bytes < r->payload_bytes; });
+  }
+  for (const Record* r : missing) batch->wanted.push_back({r->name, r->serial});
+  batch->pins = Pins(env_, index_, used);
+  Room room;
+  room.stored = cost.missing;
+  room.promotion = room.stored > 0 ? f->window_bytes : 0;
+  room_.with_room(room, f->deadline, [this, f, batch](Result<std::shared_ptr<RoomCharges>> got) {
+    if (got.ok()) {
+      batch->room = *got;
+      return promote_window(f, batch);
+    }
+    no_room(*f, got.status());
+    batch->pins.release();
+    step(f);
+  });
+}
+
+// Not the whole path, then, but what there is room for by now; in the end what RAM holds.
+void Fetches::no_room(FetchCall& f, const Status& status) {
+  f.limit_reason = status.message();
+  f.lose_patience();
+}
+
+void Fetches::promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
+  auto one_done = [this, f, batch](Status) {
+    if (--batch->left > 0) return;
+    bool stop = promoter_.hangs() || (f->call && f->call->finished());
+    if (batch->next < batch->wanted.size() && !stop) return promote_window(f, batch);
+    batch->room->stored.release();  // a read that hangs keeps the window, not the rest of the path
+    batch->room.reset();
+    batch->pins.release();
+    step(f);
+  };
+  batch->left = 1;
+  uint64_t window = batch->room->promotion.bytes();
+  for (; batch->next < batch->wanted.size() && !promoter_.hangs(); ++batch->next) {
+    Record* r = index_.find(batch->wanted[batch->next]);
+    if (!r || r->ram || !r->on_ssd()) continue;
+    if (promoter_.promoting(*r)) {
+      promoter_.join(*r, one_done);
+      ++batch->left;
+      continue;
+    }
+    Room need = Promoter::room_for(*r);
+    bool fits = need.promotion <= window && need.stored <= batch->room->stored.bytes();
+    if (!fits && batch->left > 1) break;  // the next window's
+    if (!fits) continue;  // somebody else's read of it had failed: the next step plans for it
+    window -= need.promotion;
+    // The window pays.
+    promoter_.promote(*r, batch->room->stored.split(need.stored), Charge(), one_done, batch->room);
+    ++batch->left;
+  }
+  one_done(Status());
+}
+
+}  // namespace kv

@@ -1,0 +1,66 @@
+// Fetches: lookup, prefetch, fetch. A fetch plans, brings into RAM what is missing, and plans anew,
+// until all of its hit is in RAM; then it leases, decoded if the client wants it so.
+//
+//   plan ──all in RAM──> checks that are due ──> lease ──(decode)──> answered
+//    ▲ │
+//    │ └──missing──> room for all of it ──> windows of reads ──┐
+//    └──────────────────────────────────────────────────────────┘
+//
+// What does not fit is served shorter, with the reason: less patience at each failure to get room
+// (FetchCall::Patience). Loop thread only.
+#pragma once
+
+#include "cachesvc/core/fetch_call.h"
+#include "cachesvc/core/promoter.h"
+#include "cachesvc/core/ram_room.h"
+
+namespace kv {
+
+class Fetches {
+ public:
+  Fetches(Env& env, ObjectIndex& index, RamChecks& checks, RamRoom& room, Promoter& promoter,
+          Calls& calls)
+      : env_(env),
+        index_(index),
+        checks_(checks),
+        room_(room),
+        promoter_(promoter),
+        calls_(calls) {}
+  Fetches(const Fetches&) = delete;  // calls point here
+  Fetches& operator=(const Fetches&) = delete;
+
+  /// What a fetch would give. `prefetch`: it begins, in the background.
+  void lookup(uint64_t session, uint32_t model, Query query, bool prefetch, Deadline deadline,
+              std::function<void(Result<LookupReply>)> done);
+  void fetch(uint64_t session, FetchRequest request, Deadline deadline,
+             std::function<void(Result<FetchReply>)> done);
+
+ private:
+  using FetchPtr = std::shared_ptr<FetchCall>;
+  struct Batch;
+  struct Decode;
+
+  void step(const FetchPtr& f);
+  Result<Hit> plan(FetchCall& f);
+  FetchCost cost_of(const FetchCall& f, const Hit& hit) const;
+  uint64_t room_beside(const Hit& hit, uint64_t wanted);
+  void keep_warm(const FetchCall& f, const Hit& hit);
+  void answer_pending(const FetchPtr& f, const Hit& hit);
+  void check(const FetchPtr& f, const Hit& hit);
+  void promote(const FetchPtr& f, const Hit& hit);
+  void promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
+  void no_room(FetchCall& f, const Status& status);
+  void reply(const FetchPtr& f, const Hit& hit);
+  void decode(const FetchPtr& f, FetchReply reply);
+  void decode_now(const FetchPtr& f, const std::shared_ptr<Decode>& decode, RoomCharges& room);
+  void finish(const FetchCall& f, FetchReply reply);
+
+  Env& env_;
+  ObjectIndex& index_;
+  RamChecks& checks_;
+  RamRoom& room_;
+  Promoter& promoter_;
+  Calls& calls_;
+};
+
+}  // namespace kv

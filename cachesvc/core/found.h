@@ -1,0 +1,38 @@
+// Found: what the start, and the reading of files behind it, have found on the SSD: sums, without
+// objects. Written by the reconciler; read by whoever must know whether all is known. Loop thread
+// only.
+#pragma once
+
+#include "storage/recovery.h"
+
+namespace kv {
+
+class Found {
+ public:
+  /// One part of what was found; `unread` is the last part's word.
+  void add(const Recovery& part);
+  /// So many files that were unread have their place now, or will get none.
+  void settled(uint64_t files) { sums_.unread -= files; }
+  /// So many more were read and wait for their place.
+  void waiting(uint64_t files) { sums_.unread += files; }
+  void objects(uint64_t linked, uint64_t skipped) {
+    objects_ += linked + skipped;
+    skipped_ += skipped;
+  }
+
+  const Recovery& sums() const { return sums_; }
+  bool all_known() const { return sums_.unread == 0; }
+  /// Valid files may belong to a model or profile that seems unused.
+  bool files_unknown() const { return sums_.unread > 0 || some_unreadable_; }
+  /// Plain records and profiles may be those of files that another key sealed.
+  bool others_may_name_records() const { return sums_.other_key_files > 0; }
+  uint64_t objects() const { return objects_; }
+  uint64_t skipped() const { return skipped_; }  ///< of them: those that serve nothing
+
+ private:
+  Recovery sums_;
+  bool some_unreadable_ = false;  // valid files may be among what could not be read
+  uint64_t objects_ = 0, skipped_ = 0;
+};
+
+}  // namespace kv

@@ -1,0 +1,124 @@
+// What an open comes to, and what a worker makes of it.
+#include "cachesvc/core/open_plan.h"
+
+#include <algorithm>
+
+#include "cachesvc/core/needs.h"
+#include "codec/plan.h"
+
+namespace kv {
+namespace {
+
+const char* to_text(PrefillMode mode) { return mode == PrefillMode::exact ? "exact" : "coded"; }
+
+bool same_geometry(const ModelSpec& a, const ModelSpec& b) { return a.layers == b.layers; }
+
+Status check_profile_bytes(const Profile& profile) {
+  uint64_t bytes = encoded_bytes(profile);
+  if (bytes <= kMaxProfileBytes) return {};
+  return invalid_argument("profile: " + std::to_string(bytes) + " bytes, expected at most " +
+                          std::to_string(kMaxProfileBytes));
+}
+
+// Worker. The profile that rests on the SSD; null if it can't be read, or is for other layers.
+std::shared_ptr<const Profile> resting_profile(SsdTier& ssd, const Id& id, const ModelSpec& spec) {
+  auto read = ssd.read_profile(id);
+  return read.ok() && validate(**read, spec).ok() ? *read : nullptr;
+}
+
+// A block in the least bytes that a client may put it in: its codes, or exact rows if those are
+// fewer. One that no put can bring would fail each store of the model.
+Status check_block_bytes(const ModelSpec& spec, const Profile& profile, uint64_t most) {
+  const uint32_t block = profile.block_tokens;
+  Need need;
+  need.first_row = (profile.exact_tokens + block - 1) / block * block;
+  need.end_row = need.first_row + block;
+  const uint64_t bytes = need_bytes(spec, profile, {}, need);
+  if (bytes <= most) return {};
+  return invalid_argument("model " + spec.name + ": a block of " + std::to_string(block) +
+                          " tokens has " + std::to_string(bytes) + " bytes, a put may have " +
+                          std::to_string(most) +
+                          " (server.max_put, and RAM's staging share): expected fewer tokens a "
+                          "block (codec.block_tokens)");
+}
+
+}  // namespace
+
+Result<OpenMade> make_open(const OpenPlan& plan, SsdTier* ssd, Charge charge) {
+  OpenMade made;
+  const ModelSpec& spec = *plan.spec;
+  std::shared_ptr<const Profile> profile;
+  if (plan.resting && ssd) profile = resting_profile(*ssd, plan.resting->profile, spec);
+  made.rested = profile != nullptr;
+  if (!profile) profile = plan.profile;
+  if (!profile) {
+    KV_RETURN_IF_ERROR(validate(spec, plan.settings.block_tokens));
+    KV_ASSIGN_OR_RETURN(Profile plain, plain_profile(spec, plan.settings));
+    profile = std::make_shared<const Profile>(std::move(plain));
+  }
+  if (profile->prefill != plan.prefill) {
+    return unsupported("model " + spec.name + " in namespace " + plan.ns +
+                       ": the profile in force has prefill = " + to_text(profile->prefill) +
+                       ", the engine is set to " + to_text(plan.prefill) +
+                       "; use another namespace");
+  }
+  if (profile->block_tokens == 0 || profile->block_tokens > kMaxBlockTokens) {
+    return invalid_argument("profile: block_tokens " + std::to_string(profile->block_tokens) +
+                            " outside 1.." + std::to_string(kMaxBlockTokens));
+  }
+  KV_RETURN_IF_ERROR(validate(spec, profile->block_tokens));
+  KV_RETURN_IF_ERROR(validate(*profile, spec));
+  KV_RETURN_IF_ERROR(check_block_bytes(spec, *profile, plan.most_put_bytes));
+  KV_ASSIGN_OR_RETURN(made.coded, make_coded_model(spec, *profile, charge));
+  made.making = std::move(charge);
+  return made;
+}
+
+// What the loop can decide: nothing here grows with the model but a comparison.
+Result<OpenPlan> plan_open(const Env& env, const Models& models, const std::string& ns,
+                           OpenRequest& request) {
+  OpenPlan plan;
+  plan.ns = ns;
+  plan.prefill = request.prefill;
+  plan.settings = env.options.coding;
+  plan.settings.prefill = request.prefill;
+  const Id fingerprint = request.model.fingerprint;
+  const ModelState* known = models.find({ns, fingerprint});
+  if (known && !same_geometry(*known->spec, request.model)) {
+    return invalid_argument("model " + request.model.name +
+                            ": other layers than stored under the same fingerprint");
+  }
+  if (request.replace && !request.profile) {
+    return invalid_argument("replace: the request brings no profile");
+  }
+  if (request.profile) KV_RETURN_IF_ERROR(check_profile_bytes(*request.profile));
+  if (known) {
+    plan.serial = known->serial;
+    plan.records_durable = known->records_durable;
+    if (known->realm) plan.in_force = known->realm->realm.profile;
+  } else if (const RestingModel* rests = models.resting({ns, fingerprint})) {
+    plan.serial = rests->serial;
+    if (!request.replace) plan.resting = *rests;
+  } else {
+    plan.is_new = true;
+  }
+  if (known && known->realm && !request.replace) {
+    plan.profile = known->realm->profile;
+  } else if (request.profile) {
+    plan.profile = request.profile;
+  } else if (auto made = env.options.profiles.find(fingerprint);
+             made != env.options.profiles.end()) {
+    Profile profile = *made->second;
+    profile.block_tokens = env.options.coding.block_tokens;
+    profile.prefill = request.prefill;
+    plan.profile = std::make_shared<const Profile>(std::move(profile));
+  }
+  plan.spec = known ? known->spec : std::make_shared<const ModelSpec>(std::move(request.model));
+  plan.bytes = coded_model_bytes(*plan.spec, plan.profile.get());
+  if (plan.resting) plan.bytes += plan.resting->coded_bytes;
+  plan.making_bytes = Models::encoding_bytes(plan.profile.get());
+  plan.most_put_bytes = std::min(env.options.max_put_bytes, env.pool->staging_limit_bytes());
+  return plan;
+}
+
+}  // namespace kv

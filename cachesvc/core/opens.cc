@@ -1,0 +1,160 @@
+// One open after another. What is planned, and what a worker makes of it: core/open_plan.cc.
+#include "cachesvc/core/opens.h"
+
+#include <algorithm>
+
+namespace kv {
+
+struct Opens::Job {
+  enum class State : uint8_t { queued, making, records, done };
+  State state = State::queued;
+  uint64_t session = 0;
+  OpenRequest request;
+  OpenPlan plan;
+  std::shared_ptr<const CodedModel> coded;
+  Charge making;  ///< what else it takes until its records are written
+  std::shared_ptr<Call<Result<OpenReply>>> call;
+};
+
+void Opens::open(uint64_t session, OpenRequest request, Deadline deadline,
+                 std::function<void(Result<OpenReply>)> done) {
+  auto call = calls_.begin<Result<OpenReply>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  auto job = std::make_shared<Job>();
+  job->session = session;
+  job->request = std::move(request);
+  job->call = call;
+  queue_.push_back(std::move(job));
+  next();
+}
+
+void Opens::next() {
+  if (under_way_) return;
+  if (queue_.empty()) return models_.rest_unused();  // those that were left while one was opened
+  under_way_ = std::move(queue_.front());
+  queue_.pop_front();
+  models_.hold(true);
+  run(under_way_);
+}
+
+void Opens::end_turn(const JobPtr& job) {
+  if (job->state == Job::State::done) return;
+  job->state = Job::State::done;
+  if (under_way_ != job) return;
+  under_way_.reset();
+  models_.hold(false);
+  env_.progress();
+}
+
+void Opens::fail(const JobPtr& job, const Status& status) {
+  job->call->fail(status);
+  end_turn(job);
+}
+
+// A device that hangs is not waited for.
+void Opens::go_on() {
+  const JobPtr job = under_way_;
+  if (job && job->state == Job::State::records && lane_.hangs()) put_in_force(job, false);
+  next();
+}
+
+void Opens::close() {
+  queue_.clear();
+  under_way_.reset();
+}
+
+void Opens::run(const JobPtr& job) {
+  if (job->call->finished()) return end_turn(job);
+  SessionState* session = calls_.session(job->session);
+  if (!session) return fail(job, {StatusCode::not_found, "no such session"});
+  if (env_.draining()) return fail(job, {StatusCode::unavailable, "the cache is draining"});
+  auto planned = plan_open(env_, models_, session->ns, job->request);
+  if (!planned.ok()) return fail(job, planned.status());
+  job->plan = std::move(*planned);
+  const OpenPlan& plan = job->plan;
+  auto known = models_.share({plan.ns, plan.spec->fingerprint});
+  const bool in_force = known && known->coded && !job->request.replace;
+  const bool written = !lane_ || plan.records_durable;
+  if (in_force && written && plan.profile->prefill == plan.prefill) {
+    job->call->finish(reply(*session, known));
+    return end_turn(job);
+  }
+  if (plan.is_new) {
+    if (Status full = models_.place_for(plan.ns); !full.ok()) return fail(job, full);
+  }
+  if (Status full = models_.room_for(plan.spec->name, plan.bytes); !full.ok()) {
+    return fail(job, full);
+  }
+  make(job);
+}
+
+void Opens::make(const JobPtr& job) {
+  job->state = Job::State::making;
+  Room room;
+  room.model = job->plan.bytes + job->plan.making_bytes;
+  room_.with_room(room, job->call->deadline,
+                  [this, job](Result<std::shared_ptr<RoomCharges>> charges) {
+                    if (job->call->finished()) return end_turn(job);
+                    if (!charges.ok()) return fail(job, charges.status());
+                    auto make = [plan = job->plan, ssd = lane_.ssd(), charges = *charges] {
+                      return make_open(plan, ssd.get(), std::move(charges->model));
+                    };
+                    auto then = [this, job](Result<OpenMade> result) {
+                      if (!result.ok()) return fail(job, result.status());
+                      made(job, std::move(*result));
+                    };
+                    env_.task(std::move(make), std::move(then))
+                        ->submit(job->plan.resting ? env_.disk : env_.workers);
+                  });
+}
+
+// What was made, or the same of another session; its records, if the SSD has not got them.
+void Opens::made(const JobPtr& job, OpenMade made) {
+  OpenPlan& plan = job->plan;
+  job->making = std::move(made.making);
+  const Id profile = made.coded->profile_id;
+  job->coded = models_.shared(std::move(made.coded));
+  if (made.rested) {
+    plan.in_force = profile;
+    plan.records_durable = job->coded->key == plan.resting->key;
+  }
+  plan.write_records = plan.in_force != profile || (lane_ && !plan.records_durable);
+  const bool durable = !plan.write_records && plan.records_durable;
+  if (plan.write_records) ++plan.serial;
+  if (!lane_ || !plan.write_records || lane_.hangs()) return put_in_force(job, durable);
+  if (Status full = models_.room_for_records(plan.ns, *job->coded); !full.ok()) {
+    return fail(job, full);
+  }
+  job->state = Job::State::records;
+  ModelRecord record{plan.ns, *plan.spec, profile, plan.serial};
+  auto model = models_.share({plan.ns, plan.spec->fingerprint});
+  models_.put_records(std::move(record), job->coded->profile, std::move(model),
+                      [this, job](Status status) {
+                        if (job->state == Job::State::records) put_in_force(job, status.ok());
+                      });
+}
+
+void Opens::put_in_force(const JobPtr& job, bool records_written) {
+  const OpenPlan& plan = job->plan;
+  const bool is_new = !models_.find({plan.ns, plan.spec->fingerprint});
+  auto model = models_.put_in_force(plan.ns, job->coded);
+  model->serial = std::max(model->serial, plan.serial);
+  if (is_new || plan.write_records) model->records_durable = records_written;
+  if (SessionState* session = calls_.session(job->session)) {
+    job->call->finish(reply(*session, model));
+  }
+  end_turn(job);
+  models_.release_realms();  // the profile in force no more, if nothing is stored under it
+}
+
+OpenReply Opens::reply(SessionState& session, const std::shared_ptr<ModelState>& model) {
+  auto& models = session.models;
+  auto at = std::find(models.begin(), models.end(), model);
+  auto handle = static_cast<uint32_t>(at - models.begin()) + 1;
+  if (at == models.end()) models.push_back(model);
+  session.profiles.resize(models.size());
+  session.profiles[handle - 1] = model->realm->realm.profile;
+  return {handle, model->realm->realm, model->realm->profile, model->coded->reports};
+}
+
+}  // namespace kv

@@ -1,0 +1,55 @@
+// Opens: which profile is in force, the model's records on the SSD, the codec. One open that
+// changes something at a time, so that two clients can't put two profiles in force.
+//
+//   queued ──its turn──> planned ──room──> making (worker) ──> records (SSD) ──> in force, answered
+//
+// The loop decides by names and ids; whatever grows with the model (its checks, its codec, ids of
+// profiles) is done by a worker, and paid for before. A device that hangs ends an open without its
+// records. Loop thread only.
+#pragma once
+
+#include <deque>
+
+#include "cachesvc/core/calls.h"
+#include "cachesvc/core/models.h"
+#include "cachesvc/core/open_plan.h"
+#include "cachesvc/core/ram_room.h"
+
+namespace kv {
+
+class Opens {
+ public:
+  Opens(Env& env, SsdLane& lane, Models& models, RamRoom& room, Calls& calls)
+      : env_(env), lane_(lane), models_(models), room_(room), calls_(calls) {}
+  Opens(const Opens&) = delete;  // jobs point here
+  Opens& operator=(const Opens&) = delete;
+
+  void open(uint64_t session, OpenRequest request, Deadline deadline,
+            std::function<void(Result<OpenReply>)> done);
+  /// A device that hangs is not waited for; the next one has its turn.
+  void go_on();
+  void close();
+
+ private:
+  struct Job;
+  using JobPtr = std::shared_ptr<Job>;
+
+  void next();
+  void run(const JobPtr& job);
+  void make(const JobPtr& job);
+  void made(const JobPtr& job, OpenMade made);
+  void put_in_force(const JobPtr& job, bool records_written);
+  OpenReply reply(SessionState& session, const std::shared_ptr<ModelState>& model);
+  void fail(const JobPtr& job, const Status& status);
+  void end_turn(const JobPtr& job);
+
+  Env& env_;
+  SsdLane& lane_;
+  Models& models_;
+  RamRoom& room_;
+  Calls& calls_;
+  std::deque<JobPtr> queue_;
+  JobPtr under_way_;
+};
+
+}  // namespace kv

@@ -1,0 +1,65 @@
+// Promoter: SSD to RAM, one verified read per object, however many wait for it. RAM for it is
+// reserved before the read. A read that takes longer than io_timeout is a failed one for those who
+// wait; until it returns nothing more is read, and what it says of the file then is only a doubt if
+// a newer one may have taken its place. Loop thread only.
+#pragma once
+
+#include <map>
+
+#include "cachesvc/core/pins.h"
+#include "cachesvc/core/read_job.h"
+#include "cachesvc/core/room_request.h"
+#include "cachesvc/core/spiller.h"
+
+namespace kv {
+
+class Promoter {
+ public:
+  using Done = std::function<void(Status)>;
+
+  Promoter(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Spiller& spiller)
+      : env_(env), index_(index), records_(records), lane_(lane), spiller_(spiller) {}
+  Promoter(const Promoter&) = delete;  // reads point here
+  Promoter& operator=(const Promoter&) = delete;
+
+  static Room room_for(const Record& record);
+  /// Reads an object that is on the SSD and not in RAM; joins a read that is under way. `held`:
+  /// what else the read keeps reserved, until it returns.
+  void promote(Record& record, Charge stored, Charge promotion, Done done,
+               std::shared_ptr<const void> held = nullptr);
+  bool promoting(const Record& record) const;
+  void join(const Record& record, Done done);
+  bool idle() const { return promotions_.empty(); }
+  /// Reads that were given up have not returned: nothing more is read until they do.
+  bool hangs() const { return late_ > 0; }
+  void close() { promotions_.clear(); }
+
+ private:
+  struct Promotion {
+    uint64_t serial = 0;
+    Pins pins;  ///< of the object; its ancestors stay with it
+    std::vector<Done> waiters;
+    std::shared_ptr<ReadJob> job;
+    uint64_t ended_before = 0;  ///< reads that had ended when its watch was set
+    std::unique_ptr<Timer> watch;
+  };
+  Promotion* find(const ObjectName& name, uint64_t serial);
+  void watch(Promotion& promotion, Clock::duration limit);
+  void look(const ObjectName& name, uint64_t serial);
+  void returned(const std::shared_ptr<ReadJob>& job, uint64_t serial, Result<RamObject> result);
+  void late_word(const ReadJob& job, uint64_t serial, const Status& status);
+  void end(const ObjectName& name, uint64_t serial, Result<RamObject> result);
+  void failed(Record& record, const Status& status);
+  bool lose_file(Record& record, const Status& status);
+
+  Env& env_;
+  ObjectIndex& index_;
+  Records& records_;
+  SsdLane& lane_;
+  Spiller& spiller_;
+  std::map<ObjectName, Promotion> promotions_;
+  uint64_t late_ = 0;   // given up, not returned
+  uint64_t ended_ = 0;  // reads
+};
+
+}  // namespace kv

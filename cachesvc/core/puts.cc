@@ -1,0 +1,229 @@
+// put: from arrival to finished and invisible.
+#include "cachesvc/core/puts.h"
+
+#include <algorithm>
+
+namespace kv {
+namespace {
+
+constexpr size_t kPlanesPerRunner = 4;  // fewer aren't worth another worker
+
+Status reservation_ended() { return {StatusCode::not_found, "the reservation ended"}; }
+
+}  // namespace
+
+void Puts::put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
+               Deadline deadline, std::function<void(Status)> done) {
+  auto call = calls_.begin<Status>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  Reservation* r = reservations_.find(session, request.reservation);
+  if (!r) return call->fail({StatusCode::not_found, "no such reservation"});
+  Object& o = request.object;
+  if (o.planes.size() > kMaxPlanesPerObject || request.copies.size() > kMaxRunsPerPlane) {
+    return call->fail(invalid_argument("planes or copies of one object over their limit"));
+  }
+  if (Status s = identify(*r, o); !s.ok()) return call->fail(s);
+  start(*r, std::move(request), std::move(room), call);
+}
+
+void Puts::start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges> room,
+                 std::shared_ptr<Call<Status>> call, RamObject states_of) {
+  Object& o = request.object;
+  const ObjectName asked = o.name;
+  cut_rows(r, o);
+  if (Record* there = index_.find_usable(o.name)) {
+    r.foreign.insert(o.name);
+    r.existed.insert(o.name);
+    r.given.push_back(asked);
+    r.pins.add(*there);  // what was acked stays, or the commit names it
+    ++env_.count.puts_duplicate;
+    return call->finish(Status());
+  }
+  if (r.finished.count(o.name) || !r.encoding.insert(o.name).second) {
+    ++env_.count.puts_duplicate;
+    return call->finish(Status());
+  }
+  auto job = std::make_shared<Job>();
+  job->call = std::move(call);
+  job->session = r.session;
+  job->reservation = r.id;
+  job->room = std::move(room);
+  job->name = o.name;
+  job->asked = asked;
+  EncodeWork& w = *job->work;
+  w.keep = {o.name.first_row, o.name.end_row};
+  bool whole = o.tokens.size() == r.realm->block_tokens();
+  w.encode = whole && (o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::supplement);
+  w.object = std::move(o);
+  w.copies = std::move(request.copies);
+  w.states_of = std::move(states_of);
+  w.keep_nonfinite = env_.options.nonfinite == Nonfinite::raw;
+  w.codec = r.realm->codec;
+  w.groups = r.realm->groups.shared();
+  w.pool = env_.pool;
+  if (Status s = prepare(w); !s.ok()) return finish(job, s);
+  gather(job);
+}
+
+// Rows depend on all tokens before them, so they may come from an entry that begins with the same.
+Status Puts::check_copy(const Reservation& r, const CopyRows& copy, const Record& source) {
+  if (source.name.kind == ObjectKind::snapshot) {
+    return invalid_argument("copy source " + copy.source.id.hex() +
+                            " is a snapshot: it has no rows");
+  }
+  uint32_t common = index_.common_with(source, r.query, r.blocks);
+  if (copy.end_row <= common) return {};
+  return invalid_argument("copies: rows [" + std::to_string(copy.first_row) + ", " +
+                          std::to_string(copy.end_row) + ") of a source that shares only " +
+                          std::to_string(common) + " tokens with the reservation");
+}
+
+// Copies read their sources from RAM: what is on the SSD comes first.
+void Puts::gather(const JobPtr& job) {
+  Reservation* r = reservations_.find(job->session, job->reservation);
+  if (!r || job->call->finished()) return finish(job, reservation_ended());
+  EncodeWork& w = *job->work;
+  w.sources.clear();
+  for (const CopyRows& copy : w.copies) {
+    Record* source = index_.find(copy.source);
+    if (!source || source->realm != r->realm.get()) {
+      return finish(job, Status(StatusCode::not_found,
+                                "copy source " + copy.source.id.hex() + " is not stored"));
+    }
+    if (Status s = check_copy(*r, copy, *source); !s.ok()) return finish(job, s);
+    if (!source->ram) return read_source(job, *source);
+    w.sources.push_back(source->ram);
+  }
+  env_.count.copies += w.copies.size();
+  charge(job);
+}
+
+void Puts::read_source(const JobPtr& job, Record& source) {
+  auto again = [this, job](Status status) { status.ok() ? gather(job) : finish(job, status); };
+  if (promoter_.hangs()) {
+    return again(Status(StatusCode::io_error,
+                        "copy source " + source.name.id.hex() + " is on an SSD that hangs"));
+  }
+  if (promoter_.promoting(source)) return promoter_.join(source, again);
+  PinnedName which{source.name, source.serial};
+  with_room(job, Promoter::room_for(source),
+            [this, which, again](Result<std::shared_ptr<RoomCharges>> room) {
+              Record* found = index_.find(which);
+              bool read = room.ok() && found && !found->ram && !promoter_.hangs();
+              if (!read) return again(room.ok() ? Status() : room.status());
+              promoter_.promote(*found, std::move((*room)->stored), std::move((*room)->promotion),
+                                again);
+            });
+}
+
+// An upper estimate of the object's stored payload.
+uint64_t Puts::stored_bytes(const Reservation& r, const EncodeWork& w) {
+  const Object& o = w.object;
+  uint64_t bytes = 0;
+  for (const auto& s : o.states) bytes += s.bytes.size();
+  Need need{o.name.kind, 0, o.name.group, o.first_token, o.end_token(), true};
+  if (o.name.kind == ObjectKind::supplement) {
+    if (!w.encode) {  // rows of a tail are kept as given, or as they lie in their sources
+      bytes = o.payload_bytes();
+      for (size_t i = 0; i < w.sources.size(); ++i) {
+        const ObjectName& from = w.sources[i]->name;
+        uint64_t all = w.sources[i]->payload_bytes(), rows = from.end_row - from.first_row;
+        uint64_t copied = w.copies[i].end_row - w.copies[i].first_row;
+        bytes += rows > copied ? (all * copied + rows - 1) / rows : all;
+      }
+      return bytes;
+    }
+    need.first_row = w.keep.first;
+    need.end_row = w.keep.end;
+  }
+  return bytes + need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);
+}
+
+void Puts::charge(const JobPtr& job) {
+  Reservation* r = reservations_.find(job->session, job->reservation);
+  if (!r) return finish(job, reservation_ended());
+  EncodeWork& w = *job->work;
+  uint64_t out = stored_bytes(*r, w);
+  Room room;
+  room.stored = RamPool::slab_bytes(out);
+  room.index = ObjectIndex::index_bytes(w.object.name.kind, w.object.tokens);
+  room.staging = out;
+  if (!job->room) room.staging += w.object.payload_bytes();
+  auto take = [](Charge& from, uint64_t& wanted, Charge& into) {
+    uint64_t part = std::min(from.bytes(), wanted);
+    if (part > 0) into.merge(from.split(part));
+    wanted -= part;
+  };
+  // What the reservation set aside, then what came with the frame.
+  take(r->stored, room.stored, w.stored);
+  take(r->index, room.index, job->index);
+  if (job->room) {
+    take(job->room->stored, room.stored, w.stored);
+    take(job->room->index, room.index, job->index);
+    take(job->room->staging, room.staging, w.staging);
+  }
+  with_room(job, room, [this, job](Result<std::shared_ptr<RoomCharges>> charges) {
+    if (!charges.ok()) return finish(job, charges.status());
+    EncodeWork& work = *job->work;
+    work.stored.merge(std::move((*charges)->stored));
+    job->index.merge(std::move((*charges)->index));
+    work.staging.merge(std::move((*charges)->staging));
+    job->room.reset();
+    encode(job);
+  });
+}
+
+// A put whose body lies in the pool holds a part already, so it does not wait for more.
+void Puts::with_room(const JobPtr& job, Room room, RoomDone done) {
+  if (!job->room) return room_.with_room(room, job->call->deadline, std::move(done));
+  if (auto charges = room_.room_now(room)) return done(charges);
+  ++env_.count.busy;
+  done(Status(StatusCode::busy, "no RAM for " + std::to_string(room.total()) +
+                                    " bytes more than the put's frame had reserved"));
+}
+
+void Puts::encode(const JobPtr& job) {
+  size_t planes = job->work->slots.size();
+  job->runners = std::clamp<size_t>(planes / kPlanesPerRunner, 1, env_.options.workers);
+  env_.count.encoded_planes += job->work->encode ? planes : 0;
+  for (size_t i = 0, runners = job->runners; i < runners; ++i) {
+    env_.on_worker(
+        [work = job->work]() -> Status {
+          encode_planes(*work);
+          return {};
+        },
+        [this, job](Status status) {
+          if (!status.ok()) fail(*job->work, status);
+          if (--job->runners > 0) return;
+          env_.on_worker([work = job->work] { return assemble(*work); },
+                         [this, job](Result<RamObject> object) { finish(job, std::move(object)); });
+        });
+  }
+}
+
+void Puts::finish(const JobPtr& job, Result<RamObject> result) {
+  env_.count.encode_raw_fallbacks += job->work->raw_fallbacks.load();
+  env_.count.nonfinite_planes += job->work->nonfinite.load();
+  for (const ObjectPtr& damaged : job->work->damaged) {
+    Record* source = index_.find(damaged->name);
+    if (source && source->ram.object == damaged) checks_.damaged(*source);
+  }
+  Charge left = std::move(job->work->stored);
+  job->work.reset();
+  Reservation* r = reservations_.find(job->session, job->reservation);
+  if (!r) return job->call->fail(reservation_ended());
+  r->encoding.erase(job->name);
+  r->stored.merge(std::move(left));
+  if (result.ok()) {
+    auto [at, is_new] = r->finished.try_emplace(job->name);
+    at->second = {std::move(*result), std::move(job->index)};
+    if (is_new) reservations_.prolong(*r);  // what brings nothing prolongs nothing
+    r->given.push_back(job->asked);
+  } else {
+    r->index.merge(std::move(job->index));
+  }
+  if (r->encoding.empty()) env_.progress();  // a commit may wait for it
+  job->call->finish(result.status());
+}
+
+}  // namespace kv

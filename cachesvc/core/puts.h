@@ -1,0 +1,67 @@
+// Puts: one object of a reservation each, from arrival to finished and invisible.
+//
+//   named ──> gathering (copies: their sources come into RAM) ──> charged ──> encoding (workers)
+//   ──> finished: the reservation has it; or refused, with nothing left of it
+//
+// Loop thread only, but for the encoding.
+#pragma once
+
+#include "cachesvc/core/encode.h"
+#include "cachesvc/core/promoter.h"
+#include "cachesvc/core/put_names.h"
+
+namespace kv {
+
+class Puts {
+ public:
+  Puts(Env& env, ObjectIndex& index, RamChecks& checks, RamRoom& room, Promoter& promoter,
+       Calls& calls, Reservations& reservations)
+      : env_(env),
+        index_(index),
+        checks_(checks),
+        room_(room),
+        promoter_(promoter),
+        calls_(calls),
+        reservations_(reservations) {}
+  Puts(const Puts&) = delete;  // jobs point here
+  Puts& operator=(const Puts&) = delete;
+
+  /// `room`: came with the object's bytes, which lie in it. Null: the caller's planes.
+  void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
+           Deadline deadline, std::function<void(Status)> done);
+  /// Of an object that identify() has named. `states_of`: whose states it shares; may be none.
+  void start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges> room,
+             std::shared_ptr<Call<Status>> call, RamObject states_of = {});
+
+ private:
+  struct Job {
+    std::shared_ptr<Call<Status>> call;
+    uint64_t session = 0, reservation = 0;
+    std::shared_ptr<RoomCharges> room;
+    ObjectName name;
+    ObjectName asked;  ///< as the client gave it, with rows that were there already
+    std::shared_ptr<EncodeWork> work = std::make_shared<EncodeWork>();
+    Charge index;
+    size_t runners = 0;
+  };
+  using JobPtr = std::shared_ptr<Job>;
+
+  void gather(const JobPtr& job);
+  void read_source(const JobPtr& job, Record& source);
+  Status check_copy(const Reservation& r, const CopyRows& copy, const Record& source);
+  void charge(const JobPtr& job);
+  void with_room(const JobPtr& job, Room room, RoomDone done);
+  void encode(const JobPtr& job);
+  void finish(const JobPtr& job, Result<RamObject> result);
+  static uint64_t stored_bytes(const Reservation& r, const EncodeWork& work);
+
+  Env& env_;
+  ObjectIndex& index_;
+  RamChecks& checks_;
+  RamRoom& room_;
+  Promoter& promoter_;
+  Calls& calls_;
+  Reservations& reservations_;
+};
+
+}  // namespace kv

@@ -1,0 +1,191 @@
+// Room for requests. The index's share: core/index_share.cc.
+#include "cachesvc/core/ram_room.h"
+
+#include <algorithm>
+
+namespace kv {
+namespace {
+
+// Evicted in one handler for one waiter: bytes, and one object more; objects.
+constexpr uint64_t kEvictedAtATime = 4u << 20;
+constexpr size_t kObjectsAtATime = 64;
+constexpr uint64_t kReplyQuarters = 3;  // of the budget, at most, are decoded replies
+
+}  // namespace
+
+RamRoom::RamRoom(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Recency& recency,
+                 Spiller& spiller)
+    : env_(env),
+      index_(index),
+      records_(records),
+      lane_(lane),
+      recency_(recency),
+      spiller_(spiller) {}
+
+uint64_t RamRoom::reply_limit() const { return env_.pool->budget_bytes() / 4 * kReplyQuarters; }
+
+// True if it waits for others' staging or replies, however much RAM is free: nothing is evicted for
+// it then, and those behind it have their turn.
+bool RamRoom::account_full(const Room& room) const {
+  auto full = [this](ChargeKind kind, uint64_t bytes, uint64_t limit) {
+    return bytes > 0 && env_.pool->used_bytes(kind) + bytes > limit;
+  };
+  return full(ChargeKind::staging, room.staging, env_.pool->staging_limit_bytes()) ||
+         full(ChargeKind::reply, room.reply, reply_limit());
+}
+
+// Looks first: giving back a part would count as a release, and wake whoever waits for this very
+// room to try again, for ever.
+std::shared_ptr<RoomCharges> RamRoom::try_room(const Room& room) {
+  RamPool& pool = *env_.pool;
+  if (pool.used_bytes() + room.total() > pool.budget_bytes()) return nullptr;
+  if (account_full(room) || index_full(room.index)) return nullptr;
+  auto out = std::make_shared<RoomCharges>();
+  struct {
+    ChargeKind kind;
+    uint64_t bytes;
+    Charge* into;
+  } parts[] = {{ChargeKind::stored, room.stored, &out->stored},
+               {ChargeKind::staging, room.staging, &out->staging},
+               {ChargeKind::promotion, room.promotion, &out->promotion},
+               {ChargeKind::reply, room.reply, &out->reply},
+               {ChargeKind::index, room.index, &out->index},
+               {ChargeKind::session, room.session, &out->session},
+               {ChargeKind::model, room.model, &out->model}};
+  for (auto& p : parts) {
+    if (p.bytes == 0) continue;
+    auto charge = pool.try_charge(p.kind, p.bytes);
+    if (!charge) return nullptr;
+    *p.into = std::move(*charge);
+  }
+  return out;
+}
+
+void RamRoom::evict(Record& record) {
+  bool gone = recency_.leave_ram(record);
+  ++(gone ? env_.count.ram_evicted_dirty : env_.count.ram_evicted_clean);
+}
+
+// Drops at most `most_bytes`, and one object more, or kObjectsAtATime: their charges go back here.
+RamRoom::Step RamRoom::make_room(const Room& room, bool dirty_too, uint64_t most_bytes) {
+  if (auto charges = try_room(room)) return {std::move(charges)};
+  if (account_full(room)) return {};
+  const size_t most_objects = most_bytes == kNoLimit ? SIZE_MAX : kObjectsAtATime;
+  Step step;
+  if (!make_index_room(room.index, dirty_too, most_objects, step.more_may_go)) return step;
+  if ((step.charges = try_room(room))) return step;
+  uint64_t evicted = 0;
+  size_t objects = 0;
+  while (true) {
+    uint64_t used = env_.pool->used_bytes(), budget = env_.pool->budget_bytes();
+    if (used + room.total() <= budget) return {};  // an account is full
+    uint64_t needed = room.total() - (budget - used);
+    auto victims = index_.ram().next_victims(std::min(needed, most_bytes), dirty_too);
+    if (victims.keys.empty()) return {};
+    for (EntryKey key : victims.keys) {
+      if (evicted >= most_bytes || objects == most_objects) return {nullptr, true};
+      Record* r = index_.find_key(key);
+      KV_CHECK(r && r->ram);
+      evicted += r->payload_bytes;
+      ++objects;
+      evict(*r);
+    }
+    if ((step.charges = try_room(room))) return step;
+  }
+}
+
+RamRoom::Step RamRoom::step_of(const Room& room, uint64_t most_bytes) {
+  Step step = make_room(room, false, most_bytes);
+  if (step.charges || step.more_may_go) return step;
+  return spiller_.ask_for_room(room.total()) ? Step{} : make_room(room, true, most_bytes);
+}
+
+std::shared_ptr<RoomCharges> RamRoom::room_now(const Room& room) {
+  return step_of(room, kNoLimit).charges;
+}
+
+Status RamRoom::can_never_fit(const Room& room) const {
+  auto over = [](uint64_t bytes, const char* what, uint64_t limit) {
+    return Status(StatusCode::resource_exhausted,
+                  "needs " + std::to_string(bytes) + what + std::to_string(limit));
+  };
+  const uint64_t staging = env_.pool->staging_limit_bytes(), budget = env_.pool->budget_bytes();
+  if (room.staging > staging)
+    return over(room.staging, " bytes in transit, staging limit ", staging);
+  if (room.reply > reply_limit()) {
+    return over(room.reply, " bytes for a decoded reply, limit ", reply_limit());
+  }
+  if (room.index > index_limit()) {
+    return over(room.index, " bytes of index, its share of RAM is ", index_limit());
+  }
+  if (room.total() > budget) return over(room.total(), " bytes of RAM, budget ", budget);
+  return {};
+}
+
+void RamRoom::with_room(Room room, Deadline deadline, RoomDone done) {
+  if (Status never = can_never_fit(room); !never.ok()) return done(never);
+  bool more_may_go = false;
+  if (waiters_.empty()) {
+    Step step = step_of(room, kEvictedAtATime);
+    if (step.charges) return done(std::move(step.charges));
+    more_may_go = step.more_may_go;
+  }
+  if (waiters_.size() >= env_.options.max_waiting_calls) {
+    ++env_.count.busy;
+    return done(Status(StatusCode::busy, "max_waiting_calls reached"));
+  }
+  env_.room_wanted = true;
+  auto waiter = waiters_.insert(waiters_.end(), {room, {}, std::move(done), nullptr});
+  waiter->deadline = std::min<Deadline>(deadline, Clock::now() + env_.options.room_wait);
+  waiter->timer =
+      std::make_unique<Timer>(env_.loop, env_.handler([this, waiter] { timed_out(waiter); }));
+  waiter->timer->arm_at(waiter->deadline);
+  more_may_go ? env_.room_freed() : pump();
+}
+
+void RamRoom::pump() {
+  if (pumping_) return;
+  pumping_ = true;
+  while (true) {
+    // Armed before the attempt, so that no release falls between attempt and wait.
+    env_.pool->notify_once();
+    auto first = std::find_if(waiters_.begin(), waiters_.end(),
+                              [this](const Waiter& w) { return !account_full(w.room); });
+    if (first == waiters_.end()) break;
+    Step step = step_of(first->room, kEvictedAtATime);
+    if (step.more_may_go) env_.room_freed();
+    if (!step.charges) break;
+    RoomDone done = std::move(first->done);
+    waiters_.erase(first);
+    done(std::move(step.charges));
+  }
+  env_.room_wanted = !waiters_.empty();
+  pumping_ = false;
+}
+
+// Dirty leaves go for it now, in steps; its turn is next then.
+void RamRoom::timed_out(Waiters::iterator waiter) {
+  Step step = make_room(waiter->room, true, kEvictedAtATime);
+  if (step.more_may_go) {
+    waiters_.splice(waiters_.begin(), waiters_, waiter);
+    return waiter->timer->arm_in({});
+  }
+  Waiter ended = std::move(*waiter);
+  waiters_.erase(waiter);
+  env_.room_freed();  // for those behind it
+  if (step.charges) return ended.done(std::move(step.charges));
+  ++env_.count.busy;
+  ended.done(busy(ended.room));
+}
+
+Status RamRoom::busy(const Room& room) const {
+  if (index_full(room.index)) {
+    return {StatusCode::resource_exhausted, "the index has its share of RAM, " +
+                                                std::to_string(index_limit()) +
+                                                " bytes, and nothing in it may go now"};
+  }
+  return {StatusCode::busy, "no RAM for " + std::to_string(room.total()) +
+                                " bytes now: all of it is pinned, leased or in use"};
+}
+
+}  // namespace kv

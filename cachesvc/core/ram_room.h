@@ -1,0 +1,83 @@
+// RamRoom: room in RAM for a request: drop clean leaves, wait a bounded time for spills and leases,
+// drop dirty leaves (counted), then busy. A waiter holds nothing yet; waiters are served in order,
+// but for those whose account (staging, replies) is full.
+//
+// The index obeys its share of RAM always: what comes makes room by what was used least, which
+// leaves both tiers, or a later start would find what nobody can erase. Evictions go in steps: the
+// system takes milliseconds to get megabytes back. Loop thread only.
+#pragma once
+
+#include <list>
+
+#include "cachesvc/core/room_request.h"
+#include "cachesvc/core/spiller.h"
+
+namespace kv {
+
+class RamRoom {
+ public:
+  RamRoom(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Recency& recency,
+          Spiller& spiller);
+  RamRoom(const RamRoom&) = delete;  // timers point here
+  RamRoom& operator=(const RamRoom&) = delete;
+
+  /// `done` gets the charges for all of it, or: resource_exhausted (it can never fit), busy.
+  void with_room(Room room, Deadline deadline, RoomDone done);
+  /// All charges of what is free; nothing is evicted. Null: there is none.
+  std::shared_ptr<RoomCharges> try_room(const Room& room);
+  /// As try_room, after evicting what may go now: dirty leaves only where no spill can save them.
+  std::shared_ptr<RoomCharges> room_now(const Room& room);
+  /// Somebody waits.
+  bool wanted() const { return !waiters_.empty(); }
+  /// Serves waiters as long as there is room: bytes or pins were given back.
+  void pump();
+  void close() { waiters_.clear(); }
+
+  /// Returns: resource_exhausted naming what it needs and the limit, if it can never fit.
+  Status can_never_fit(const Room& room) const;
+  /// At most so much is decoded for clients: those that don't read leave others room.
+  uint64_t reply_limit() const;
+  uint64_t index_limit() const;
+  /// True if so many bytes more are over the index's share.
+  bool index_full(uint64_t bytes) const;
+  /// Objects that a start found over the share: their files go, behind others' work.
+  void drop_files(std::vector<ObjectName> names);
+
+  void check_invariants() const;
+
+ private:
+  static constexpr uint64_t kNoLimit = UINT64_MAX;
+  struct Waiter {
+    Room room;
+    Deadline deadline;
+    RoomDone done;
+    std::unique_ptr<Timer> timer;
+  };
+  using Waiters = std::list<Waiter>;
+  /// What one step of making room came to.
+  struct Step {
+    std::shared_ptr<RoomCharges> charges;
+    bool more_may_go = false;  ///< null charges: but not in this handler
+  };
+  bool account_full(const Room& room) const;
+  Step make_room(const Room& room, bool dirty_too, uint64_t most_bytes);
+  Step step_of(const Room& room, uint64_t most_bytes);
+  Record* index_victim(bool dirty_too);
+  /// False if nothing may go, or `most_objects` have gone; `more_may_go` tells which.
+  bool make_index_room(uint64_t bytes, bool dirty_too, size_t most_objects, bool& more_may_go);
+  void evict(Record& record);
+  void tell_index_full(size_t objects) const;
+  void timed_out(Waiters::iterator waiter);
+  Status busy(const Room& room) const;
+
+  Env& env_;
+  ObjectIndex& index_;
+  Records& records_;
+  SsdLane& lane_;
+  Recency& recency_;
+  Spiller& spiller_;
+  Waiters waiters_;
+  bool pumping_ = false;
+};
+
+}  // namespace kv

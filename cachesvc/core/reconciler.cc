@@ -1,0 +1,169 @@
+// The start, and the reading of files behind it. What is adopted: core/adoption.cc.
+#include "cachesvc/core/reconciler.h"
+
+#include <algorithm>
+
+#include "storage/read_buffers.h"
+
+namespace kv {
+namespace {
+
+constexpr uint64_t kBudgetPerReadBuffer = 64u << 20;
+constexpr uint64_t kReadAtATime = 256;    // of the background; the SSD's other work goes in between
+constexpr Milliseconds kRetryPause{100};  // until what failed, or found no room in RAM, is tried
+
+}  // namespace
+
+Reconciler::Reconciler(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Found& found,
+                       Models& models, Spiller& spiller, RamRoom& room, WarmStart& warm)
+    : env_(env),
+      index_(index),
+      records_(records),
+      lane_(lane),
+      found_(found),
+      models_(models),
+      spiller_(spiller),
+      room_(room),
+      warm_(warm),
+      pause_(env.loop, env.handler([this] { next(); })) {}
+
+Status Reconciler::open_tier(Recovery& recovery) {
+  const CacheOptions& o = env_.options;
+  SsdOptions ssd;
+  ssd.limit_bytes = o.ssd_limit_bytes;
+  ssd.min_free_bytes = o.ssd_min_free_bytes;
+  ssd.quarantine_bytes = o.ssd_quarantine_bytes;
+  ssd.adopt_at_start = o.adopt_at_start;
+  ssd.key = o.ssd_key;
+  ssd.read_buffers =
+      std::clamp<uint64_t>(env_.pool->budget_bytes() / kBudgetPerReadBuffer, 1, kMostReadBuffers);
+  // For as long as there is a tier; the first one is beside the budget, as the program is.
+  auto charge =
+      env_.pool->try_charge(ChargeKind::promotion, (ssd.read_buffers - 1) * kReadBufferBytes);
+  if (charge) read_buffers_ = std::move(*charge);
+  ssd.files = o.ssd_files;
+  ssd.beside = [disk = env_.disk](std::function<void()> job) {
+    boost::asio::post(disk, std::move(job));
+  };
+  ssd.observer = o.ssd_observer;
+  auto wall = o.wall_clock ? o.wall_clock() : std::chrono::system_clock::now();
+  ssd.hour = WriteBudget::hour_of(wall);
+  KV_ASSIGN_OR_RETURN(auto tier, SsdTier::open(o.ssd_dir, std::move(ssd)));
+  KV_ASSIGN_OR_RETURN(recovery, tier->recover());
+  lane_.open(std::move(tier));
+  return {};
+}
+
+Status Reconciler::open() {
+  if (env_.options.ssd_dir.empty()) return {};
+  auto start = Clock::now();
+  Recovery recovery;
+  KV_RETURN_IF_ERROR(open_tier(recovery));
+  if (recovery.state) scrubbed_ = recovery.state->scrubbed;
+  lane_.keep_place(scrubbed_);
+  spiller_.restore_budget(recovery);
+  adopt_models(recovery);
+  keep_most_recent(recovery.objects);
+  index_.expect(recovery.objects.size() + recovery.unread);
+  adopt(recovery.objects);
+  recovery.objects = {};
+  index_.find_ends();
+  auto took = std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
+  recovery.milliseconds = static_cast<uint64_t>(took.count());
+  env_.count.quarantined += recovery.quarantined;
+  found_.add(recovery);
+  if (env_.options.on_recovered) env_.options.on_recovered(found_.sums());
+  if (!all_known()) {
+    lane_.remember_losses(true);
+    pause_.arm_in({});
+  } else {
+    profiles_.clear();
+    models_.rest_unused();
+    env_.later([this] { warm_.begin(); });
+  }
+  return {};
+}
+
+void Reconciler::hurry(const std::shared_ptr<CallBase>& call) {
+  if (all_known()) return;
+  hurried_.push_back(call);
+  if (pause_.armed()) pause_.arm_in({});
+}
+
+bool Reconciler::in_hurry() {
+  std::erase_if(hurried_, [](const std::weak_ptr<CallBase>& waiting) {
+    auto call = waiting.lock();
+    return !call || call->finished();
+  });
+  return !hurried_.empty();
+}
+
+// A part of the files that are unread, then a pause by the rate. Nothing more is read while what
+// was read waits for room in RAM.
+void Reconciler::next() {
+  if (env_.draining() || reading_ || all_known()) return;
+  unplaced_.empty() ? read_files() : place();
+}
+
+uint64_t Reconciler::files_at_a_time() const {
+  uint64_t rate = env_.options.reconcile_rate;
+  return rate == 0 ? kReadAtATime : std::clamp<uint64_t>(rate / 10, 1, kReadAtATime);
+}
+
+void Reconciler::read_files() {
+  const uint64_t files = files_at_a_time();
+  reading_ = true;
+  lane_.run([ssd = lane_.ssd(), files]() -> Result<Recovery> { return ssd->adopt_more(files); },
+            [this](Result<Recovery> part) {
+              reading_ = false;
+              if (!part.ok()) return pause_.arm_in(kRetryPause);
+              bool stuck =
+                  part->unread > 0 && part->unread == found_.sums().unread;  // no read went
+              unplaced_ = std::exchange(part->objects, {});
+              env_.count.quarantined += part->quarantined;
+              found_.add(*part);
+              found_.waiting(unplaced_.size());
+              stuck ? pause_.arm_in(kRetryPause) : place();
+            });
+}
+
+// Gives what was read its place in the index, or keeps it until RAM has room; what is over the
+// index's share goes. Then the next part.
+void Reconciler::place() {
+  const size_t before = unplaced_.size();
+  std::erase_if(unplaced_, [this](const KnownObject& known) {
+    const ObjectName& name = known.header.name;
+    Record* stored = index_.find(name);  // a client's bytes came first
+    if (stored && !stored->on_ssd()) records_.old_file(*stored, known.file_bytes);
+    return stored || lane_.was_lost(name);
+  });
+  drop_over_share(unplaced_);
+  found_.settled(before - unplaced_.size());
+  Room room;
+  for (const KnownObject& known : unplaced_) {
+    room.index += ObjectIndex::index_bytes(known.header.name.kind, known.header.tokens);
+  }
+  // Given back at once, for adopt() to take.
+  if (room.index > 0 && !room_.room_now(room)) return pause_.arm_in(kRetryPause);
+  adopt(unplaced_);
+  found_.settled(unplaced_.size());
+  unplaced_.clear();
+  if (all_known()) return done();
+  lane_.remember_losses(false);  // of files that have their place by now
+  lane_.remember_losses(true);
+  const uint64_t rate = env_.options.reconcile_rate;
+  if (rate == 0 || in_hurry()) return next();
+  pause_.arm_in(std::chrono::microseconds(files_at_a_time() * 1'000'000 / rate));
+}
+
+void Reconciler::done() {
+  lane_.remember_losses(false);
+  profiles_.clear();
+  models_.rest_unused();
+  index_.find_ends();
+  if (env_.options.on_recovered) env_.options.on_recovered(found_.sums());
+  env_.progress();
+  warm_.begin();
+}
+
+}  // namespace kv

@@ -1,0 +1,76 @@
+// Reconciler: what a start finds. The directory is opened and read, and the index learns what is on
+// the SSD, before anything is served. Files that the catalog doesn't know, beyond the first
+// adopt_at_start, are read in the background afterwards, at reconcile_rate: until then they are
+// misses, and erases wait for them. Nothing valid is deleted here but what is over the index's
+// share.
+//
+//   open ──> idle ──next()──> reading ──> placing ──pause──> idle … ──all known──> done
+//                                            │ ▲
+//                                            └─┘ RAM has no room for them now
+//
+// Loop thread only.
+#pragma once
+
+#include <map>
+
+#include "cachesvc/core/call.h"
+#include "cachesvc/core/warm_start.h"
+
+namespace kv {
+
+class Reconciler {
+ public:
+  Reconciler(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Found& found,
+             Models& models, Spiller& spiller, RamRoom& room, WarmStart& warm);
+  Reconciler(const Reconciler&) = delete;  // jobs point here
+  Reconciler& operator=(const Reconciler&) = delete;
+
+  /// On the calling thread, before the loop runs. Returns: what SsdTier::open and recover return.
+  Status open();
+  /// Every file of the start is known: what an erase must reach.
+  bool all_known() const { return found_.all_known(); }
+  /// The call waits for that: until it has ended the pauses of reconcile_rate are left out.
+  void hurry(const std::shared_ptr<CallBase>& call);
+  /// Of what was kept over the restart: the name behind which the scrubber goes on.
+  uint16_t scrubbed_place() const { return scrubbed_; }
+
+ private:
+  /// A record that has its place in the index, and what is on the SSD of it.
+  struct Adopted {
+    Record* record;
+    const KnownObject* known;
+  };
+  Status open_tier(Recovery& recovery);
+  void adopt_models(Recovery& recovery);
+  RealmState* realm_of(const Object& object);
+  void adopt(const std::vector<KnownObject>& objects);
+  bool link(const KnownObject& known, std::vector<Adopted>& linked);
+  bool adopt_orphan(const KnownObject& known);
+  void keep_most_recent(std::vector<KnownObject>& objects);
+  void drop_over_share(std::vector<KnownObject>& objects);
+  void next();
+  uint64_t files_at_a_time() const;
+  void read_files();
+  void place();
+  bool in_hurry();
+  void done();
+
+  Env& env_;
+  ObjectIndex& index_;
+  Records& records_;
+  SsdLane& lane_;
+  Found& found_;
+  Models& models_;
+  Spiller& spiller_;
+  RamRoom& room_;
+  WarmStart& warm_;
+  Charge read_buffers_;                                    // of the tier, all but one
+  bool reading_ = false;                                   // its objects come to the loop
+  std::vector<KnownObject> unplaced_;                      // read, and not yet in the index
+  std::map<Id, std::shared_ptr<const Profile>> profiles_;  // until all is read
+  std::vector<std::weak_ptr<CallBase>> hurried_;           // calls that wait
+  uint16_t scrubbed_ = 0;
+  Timer pause_;
+};
+
+}  // namespace kv

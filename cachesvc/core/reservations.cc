@@ -1,0 +1,283 @@
+// reserve: what a store lacks, object by object; its pins, and the RAM that it will need.
+#include "cachesvc/core/reservations.h"
+
+#include <algorithm>
+
+namespace kv {
+namespace {
+
+// As long as its time-out a reservation may live in all, whatever is put.
+constexpr int kMostTimes = 10;
+// Above so many blocks their ids are made on a worker: each takes microseconds.
+constexpr uint32_t kBlocksHashedHere = 32;
+
+Status check_query(const Query& query) {
+  if (query.tokens.empty() || query.tokens.size() > kMaxTokens) {
+    return invalid_argument("tokens " + std::to_string(query.tokens.size()) + " outside 1.." +
+                            std::to_string(kMaxTokens));
+  }
+  if (query.extras.size() > kMaxExtras) {
+    return invalid_argument("extras " + std::to_string(query.extras.size()) + " over " +
+                            std::to_string(kMaxExtras));
+  }
+  for (size_t i = 1; i < query.extras.size(); ++i) {
+    if (query.extras[i].position < query.extras[i - 1].position) {
+      return invalid_argument("extras[" + std::to_string(i) + "].position " +
+                              std::to_string(query.extras[i].position) +
+                              ": positions must be ascending");
+    }
+  }
+  for (const auto& e : query.extras) {
+    if (e.position >= query.tokens.size() || e.bytes.size() > kMaxExtraBytes) {
+      return invalid_argument("extra at position " + std::to_string(e.position) +
+                              ": outside the tokens, or over " + std::to_string(kMaxExtraBytes) +
+                              " bytes");
+    }
+  }
+  return {};
+}
+
+// Of its query and the names made of it: two for each block, as an id and among what existed.
+uint64_t bytes_of(const Reservation& r) {
+  uint64_t bytes = r.query.tokens.size() * sizeof(Token);
+  for (const Extra& e : r.query.extras) bytes += sizeof(Extra) + e.bytes.size();
+  return bytes + r.blocks.size() * (sizeof(Id) + 2 * sizeof(ObjectName));
+}
+
+// The last block end before the place where n tokens leave another entry's path; 0 if they only
+// continue one. Two entries that share a prefix show that a third may.
+uint32_t branch_of(const PrefixTree& tree, const PrefixMatch& match, uint32_t n) {
+  NodeId last = match.path.empty() ? kRootNode : match.path.back();
+  bool at_block_end = match.common == tree.end_token(last);
+  bool continues = at_block_end ? tree.child_count(last) == 0
+                                : std::any_of(match.candidates.begin(), match.candidates.end(),
+                                              [&](const SideCandidate& c) {
+                                                return tree.end_token(c.node) == match.common &&
+                                                       c.common == match.common;
+                                              });
+  return continues || match.common >= n ? 0 : tree.end_token(last);
+}
+
+// The ids of the query's blocks and tail.
+struct BlockIds {
+  std::vector<Id> blocks;
+  Id tail;
+};
+BlockIds block_ids(const Realm& realm, uint32_t block, const Query& query) {
+  BlockIds ids;
+  const auto n = static_cast<uint32_t>(query.tokens.size());
+  Id parent;
+  for (uint32_t first = 0; first < n; first += block) {
+    const uint32_t end = std::min(n, first + block);
+    const bool complete = end - first == block;
+    Id id = block_id(realm, parent, tokens_between(query, first, end),
+                     extras_in(query.extras, first, end),
+                     complete ? ObjectKind::block : ObjectKind::tail);
+    if (complete) ids.blocks.push_back(id);
+    (complete ? parent : ids.tail) = id;
+  }
+  return ids;
+}
+
+}  // namespace
+
+Status Reservations::check(const ReserveRequest& request, const ModelState& model) {
+  if (env_.draining()) return {StatusCode::unavailable, "the cache is draining"};
+  KV_RETURN_IF_ERROR(check_query(request.query));
+  const Id& in_force = model.realm->realm.profile;
+  if (request.profile != in_force) {
+    return {StatusCode::profile_changed, "profile in force is " + in_force.hex()};
+  }
+  if (reservations_.size() >= env_.options.max_reservations) {
+    ++env_.count.busy;
+    return {StatusCode::busy, "max_reservations " + std::to_string(env_.options.max_reservations)};
+  }
+  return {};
+}
+
+void Reservations::reserve(uint64_t session, ReserveRequest request, Deadline deadline,
+                           std::function<void(Result<ReserveReply>)> done) {
+  auto call = calls_.begin<Result<ReserveReply>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  auto model = calls_.model(session, request.model);
+  if (!model.ok()) return call->fail(model.status());
+  if (Status s = check(request, **model); !s.ok()) return call->fail(s);
+  auto r = std::make_shared<Reservation>();
+  r->session = session;
+  r->model = *model;
+  r->realm = (*model)->realm;
+  r->query = std::move(request.query);
+  const uint32_t block = r->realm->block_tokens();
+  auto hash = [r, block] { return block_ids(r->realm->realm, block, r->query); };
+  auto go_on = [this, r, call](BlockIds ids) {
+    r->blocks = std::move(ids.blocks);
+    r->tail = ids.tail;
+    reserve_hashed(std::move(*r), call);
+  };
+  if (r->tokens() / block <= kBlocksHashedHere) return go_on(hash());
+  env_.on_worker(hash, go_on);
+}
+
+// Its ids are known: what is there is pinned, and room made for what is missing.
+void Reservations::reserve_hashed(Reservation reservation,
+                                  std::shared_ptr<Call<Result<ReserveReply>>> call) {
+  if (call->finished()) return;
+  auto r = std::make_shared<Reservation>(std::move(reservation));
+  auto needs = std::make_shared<std::vector<Need>>(plan(*r));
+  Room room = room_of(*r, *needs);
+  const uint64_t query_bytes = bytes_of(*r);
+  room.index += query_bytes;
+  if (Status s = fits(*r, room); !s.ok()) return call->fail(s);
+  room_.with_room(
+      room, call->deadline,
+      [this, call, r, needs, query_bytes](Result<std::shared_ptr<RoomCharges>> charges) {
+        if (call->finished()) return;
+        if (!charges.ok()) return call->fail(charges.status());
+        r->stored = std::move((*charges)->stored);
+        r->index = std::move((*charges)->index);
+        r->query_charge = r->index.split(query_bytes);
+        std::copy_if(needs->begin(), needs->end(), std::back_inserter(r->required),
+                     [](const Need& need) { return need.required; });
+        call->finish(ReserveReply{keep(std::move(*r)), std::move(*needs)});
+      });
+}
+
+uint64_t Reservations::keep(Reservation reservation) {
+  const uint64_t id = next_id_++;
+  Reservation& r = reservations_[id] = std::move(reservation);
+  r.id = id;
+  r.last = Clock::now() + kMostTimes * env_.options.reservation_timeout;
+  r.timer = std::make_unique<Timer>(env_.loop, env_.handler([this, id] { expired(id); }));
+  prolong(r);
+  r.timer->arm_at(r.expires);
+  ++env_.count.stores;
+  return id;
+}
+
+// Pins what is there and lists what is missing.
+std::vector<Need> Reservations::plan(Reservation& r) {
+  const RealmState& realm = *r.realm;
+  const uint32_t block = realm.block_tokens(), n = r.tokens();
+  std::vector<Need> needs;
+  std::vector<Record*> present;
+  auto look = [&](const ObjectName& name, uint32_t index) {
+    if (Record* found = index_.find_usable(name)) {
+      present.push_back(found);
+      r.existed.insert(found->name);
+    } else {
+      needs.push_back({name.kind, index, 0, index * block, std::min(n, (index + 1) * block), true});
+    }
+  };
+  for (uint32_t i = 0; i < r.blocks.size(); ++i) look(r.block_name(i), i);
+  if (!r.tail.is_zero()) look(r.tail_name(), n / block);
+  auto found = index_.candidates(*r.realm, r.query, {{}, kUnreadableIsMissing});
+  const Candidates held = found.ok() ? std::move(*found) : Candidates();
+  // Rows that other entries hold are adopted at commit; their carries only where they have one.
+  std::vector<Holding> own;
+  for (const Holding& h : held.holdings) {
+    Record* record = held.record_of(h);
+    bool carry = record->name.kind == ObjectKind::supplement && h.kind != HoldingKind::rows;
+    if (!carry || record->name.id == r.id_of((h.end - 1) / block)) own.push_back(h);
+    if (record->name.kind >= ObjectKind::supplement) present.push_back(record);
+  }
+  r.ends = {block_end_interval(realm), branch_of(realm.tree, held.match, n)};
+  for (Need& need : attached_needs(realm.groups, block, n, r.ends, own)) needs.push_back(need);
+  r.pins = Pins(env_, index_, present);
+  return needs;
+}
+
+uint32_t Reservations::block_end_interval(const RealmState& realm) const {
+  const uint32_t every = env_.options.block_end_interval;
+  return realm.profile->prefill == PrefillMode::coded && every == 0 ? 1 : every;
+}
+
+Room Reservations::room_of(const Reservation& r, const std::vector<Need>& needs) const {
+  Room room;
+  for (const Need& need : needs) {
+    if (!need.required) continue;
+    uint64_t bytes = need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);
+    room.stored += RamPool::slab_bytes(bytes);
+    room.index += ObjectIndex::most_index_bytes(r.realm->block_tokens());
+  }
+  return room;
+}
+
+// Refuses what can never fit: more than the budget without staging.
+Status Reservations::fits(const Reservation& r, const Room& room) const {
+  uint64_t most = env_.pool->budget_bytes() - env_.pool->staging_limit_bytes();
+  if (room.index > room_.index_limit()) return room_.can_never_fit(room);
+  if (room.total() <= most) return {};
+  uint64_t tokens = r.tokens(), block = r.realm->block_tokens();
+  uint64_t per_block = std::max<uint64_t>(1, room.total() / std::max<uint64_t>(1, tokens / block));
+  uint64_t largest = std::min(tokens - 1, most / per_block * block);
+  return {StatusCode::resource_exhausted,
+          "a store of " + std::to_string(tokens) + " tokens needs " + std::to_string(room.total()) +
+              " bytes of RAM, it may have " + std::to_string(most) +
+              "; the largest length that fits is " + std::to_string(largest)};
+}
+
+// The timer itself runs on: it looks whether its time has been prolonged.
+void Reservations::prolong(Reservation& r) {
+  r.expires = std::min(Clock::now() + env_.options.reservation_timeout, r.last);
+}
+
+void Reservations::expired(uint64_t id) {
+  auto it = reservations_.find(id);
+  if (it == reservations_.end()) return;
+  Reservation& r = it->second;
+  if (Clock::now() < r.expires) return r.timer->arm_at(r.expires);
+  ++env_.count.reservations_expired;
+  end(id);
+}
+
+Reservation* Reservations::find(uint64_t session, uint64_t id) {
+  auto it = reservations_.find(id);
+  return it != reservations_.end() && it->second.session == session ? &it->second : nullptr;
+}
+
+void Reservations::end(uint64_t id, std::function<void()> then) {
+  auto it = reservations_.find(id);
+  if (it == reservations_.end()) return;
+  Reservation r = std::move(it->second);
+  reservations_.erase(it);
+  r.pins.release();
+  env_.on_worker(
+      [finished = std::move(r.finished)]() mutable {
+        finished.clear();
+        return true;
+      },
+      [then = std::move(then)](bool) {
+        if (then) then();
+      });
+  env_.progress();
+}
+
+void Reservations::end_session(uint64_t session) {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, r] : reservations_) {
+    if (r.session == session) ids.push_back(id);
+  }
+  for (uint64_t id : ids) end(id);
+}
+
+// Whatever becomes of the answer: what is left of the reservation is of no use.
+void Reservations::abort(uint64_t session, uint64_t id, Deadline deadline,
+                         std::function<void(Status)> done) {
+  const bool there = find(session, id) != nullptr;
+  env_.count.aborts += there;
+  auto call = calls_.begin<Status>(session, deadline, std::move(done));
+  if (!there) return call->fail({StatusCode::not_found, "no such reservation"});
+  end(id, [call] { call->finish(Status()); });
+}
+
+void Reservations::check_invariants() const {
+  for (const auto& [id, r] : reservations_) {
+    for (const ObjectName& name : r.existed) {
+      const Record* known = index_.find(name);
+      KV_CHECK(!known || known->pins > 0 || r.finished.contains(name));
+    }
+    for (const auto& [name, finished] : r.finished) KV_CHECK(finished.object->name == name);
+  }
+}
+
+}  // namespace kv

@@ -1,0 +1,90 @@
+// Reservations: stores between their reserve and their commit. A reservation pins what exists,
+// keeps the RAM that its missing objects will need, and ends with its commit, an abort, its session
+// or its time: reservation_timeout after the last put that brought something, and ten times that in
+// all. Loop thread only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+
+#include "cachesvc/core/calls.h"
+#include "cachesvc/core/needs.h"
+#include "cachesvc/core/pins.h"
+#include "cachesvc/core/ram_room.h"
+
+namespace kv {
+
+struct Reservation {
+  uint64_t id = 0;
+  uint64_t session = 0;
+  std::shared_ptr<ModelState> model;
+  std::shared_ptr<RealmState> realm;
+  Query query;
+  std::vector<Id> blocks;         ///< ids of the complete blocks
+  Id tail;                        ///< zero if the length is a multiple of block_tokens
+  EndRules ends;                  ///< which block ends beside its own are welcome
+  std::set<ObjectName> existed;   ///< there at reserve or at a put, so pinned
+  std::vector<Need> required;     ///< what the client was asked for and can't leave out
+  std::vector<ObjectName> given;  ///< by the client, with rows that were there already
+  struct Finished {
+    RamObject object;
+    Charge index;
+  };
+  std::map<ObjectName, Finished> finished;  ///< encoded, and invisible
+  std::set<ObjectName> foreign;             ///< put, but another commit's bytes were there first
+  std::set<ObjectName> encoding;            ///< puts under way
+  Charge stored, index;                     ///< what its missing objects will need
+  Charge query_charge;                      ///< for `query` and `blocks`
+  Pins pins;
+  Clock::time_point expires, last;  ///< when it ends, and at the latest
+  std::unique_ptr<Timer> timer;
+
+  uint32_t tokens() const { return static_cast<uint32_t>(query.tokens.size()); }
+  /// The id of the block, or of the tail behind them.
+  const Id& id_of(size_t block) const { return block < blocks.size() ? blocks[block] : tail; }
+  ObjectName tail_name() const { return {ObjectKind::tail, tail, 0, 0, 0}; }
+  ObjectName block_name(size_t block) const { return {ObjectKind::block, blocks[block], 0, 0, 0}; }
+};
+
+class Reservations {
+ public:
+  Reservations(Env& env, ObjectIndex& index, RamRoom& room, Calls& calls)
+      : env_(env), index_(index), room_(room), calls_(calls) {}
+  Reservations(const Reservations&) = delete;  // timers point here
+  Reservations& operator=(const Reservations&) = delete;
+
+  void reserve(uint64_t session, ReserveRequest request, Deadline deadline,
+               std::function<void(Result<ReserveReply>)> done);
+  void abort(uint64_t session, uint64_t id, Deadline deadline, std::function<void(Status)> done);
+
+  Reservation* find(uint64_t session, uint64_t id);
+  /// A put has brought something: its time begins anew.
+  void prolong(Reservation& r);
+  /// `then` follows when its memory is free, on a worker.
+  void end(uint64_t id, std::function<void()> then = {});
+  void end_session(uint64_t session);
+  void close() { reservations_.clear(); }
+  size_t size() const { return reservations_.size(); }
+  /// What was said to be there is pinned until the commit.
+  void check_invariants() const;
+
+ private:
+  Status check(const ReserveRequest& request, const ModelState& model);
+  void reserve_hashed(Reservation reservation, std::shared_ptr<Call<Result<ReserveReply>>> call);
+  std::vector<Need> plan(Reservation& r);
+  Room room_of(const Reservation& r, const std::vector<Need>& needs) const;
+  Status fits(const Reservation& r, const Room& room) const;
+  uint64_t keep(Reservation r);
+  void expired(uint64_t id);
+  uint32_t block_end_interval(const RealmState& realm) const;
+
+  Env& env_;
+  ObjectIndex& index_;
+  RamRoom& room_;
+  Calls& calls_;
+  std::map<uint64_t, Reservation> reservations_;
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace kv

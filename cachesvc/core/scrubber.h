@@ -1,0 +1,56 @@
+// Scrubber: reads the files of the SSD one by one, at scrub_bytes_per_second, in the order of their
+// names and round again, so that one that rots while nobody asks for it is found. Damaged objects
+// go to quarantine and are a miss, or are written anew from RAM; damaged records are written anew.
+// It gives way to promotions, to whoever waits for RAM, and to a start and a device that has its
+// hands full.
+//
+//   listing ──> next file ──(gives way)──> verifying ──pace──> next file … ──> pass over: pause
+//
+// Loop thread only.
+#pragma once
+
+#include <deque>
+
+#include "cachesvc/core/promoter.h"
+#include "cachesvc/core/ram_room.h"
+#include "storage/file_names.h"
+
+namespace kv {
+
+class Scrubber {
+ public:
+  Scrubber(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, const Found& found,
+           Models& models, Spiller& spiller, RamRoom& room, Promoter& promoter);
+  Scrubber(const Scrubber&) = delete;  // jobs point here
+  Scrubber& operator=(const Scrubber&) = delete;
+
+  /// Goes on behind the place that a process before has reached.
+  void begin(uint16_t place);
+
+ private:
+  void next_in(Clock::duration pause);
+  void next();
+  void list();
+  bool gives_way() const;
+  void verify(const ListedFile& file, Charge memory);
+  void verified(FileKind kind, const PinnedName& which, const std::string& name,
+                const Status& status);
+  void damaged(FileKind kind, const PinnedName& which);
+
+  Env& env_;
+  ObjectIndex& index_;
+  Records& records_;
+  SsdLane& lane_;
+  const Found& found_;
+  Models& models_;
+  Spiller& spiller_;
+  RamRoom& room_;
+  Promoter& promoter_;
+  WriteBudget pace_;              // of reads
+  std::deque<ListedFile> files_;  // the next ones
+  std::string after_;             // the last one of those before; empty: a pass begins
+  uint32_t waited_ = 0;           // times for the next one
+  Timer timer_;
+};
+
+}  // namespace kv

@@ -1,0 +1,42 @@
+// Packing of one object for its file.
+#include "cachesvc/core/spill_batch.h"
+
+#include "codec/lossless.h"
+
+namespace kv {
+namespace {
+
+// Planes and states one by one. A state's values are nobody's to know: of four bytes each, those of
+// two split well too.
+FileImage packed_image(const Object& object, bool pack_codes) {
+  FileImage image = raw_image(object);
+  for (size_t i = 0; i < image.pieces.size(); ++i) {
+    Piece& piece = image.pieces[i];
+    const Plane* plane = i < object.planes.size() ? &object.planes[i] : nullptr;
+    const bool codes = plane != nullptr && plane->bits != 0;
+    if (codes && !pack_codes) continue;
+    auto packed = codes ? pack(piece.bytes.span())
+                        : pack_split(piece.bytes.span(), plane ? dtype_bytes(plane->dtype) : 4);
+    if (!packed) continue;
+    piece.packing = codes ? Packing::zstd : Packing::split;
+    piece.bytes = Bytes::adopt(std::move(*packed));
+  }
+  return image;
+}
+
+}  // namespace
+
+uint64_t exact_bytes(const Object& object) {
+  uint64_t bytes = 0;
+  for (const Plane& p : object.planes) bytes += p.bits == 0 ? p.bytes.size() : 0;
+  for (const StateBlob& s : object.states) bytes += s.bytes.size();
+  return bytes;
+}
+
+PackedImage pack_object(const RamObject& object, bool raw, bool codes) {
+  FileImage image = raw ? raw_image(*object) : packed_image(*object, codes);
+  // What was packed was right, if it is now.
+  return {std::make_shared<const FileImage>(std::move(image)), intact(object)};
+}
+
+}  // namespace kv

@@ -1,0 +1,47 @@
+// SpillBatch: objects on their way from RAM to files, and the worker's part of it: packing.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "cachesvc/core/model_state.h"
+#include "cachesvc/core/pins.h"
+#include "storage/block_file.h"
+
+namespace kv {
+
+struct SpillItem {
+  PinnedName which;
+  RamObject object;
+  std::shared_ptr<const FileImage> image;  ///< null: not packed; large, never copied on the loop
+  bool raw = false;                        ///< no room to pack it
+  bool damaged = false;
+  bool again = false;  ///< the SSD was full
+};
+
+struct SpillBatch {
+  /// packing ──> packed ──> writing ──> done
+  ///               └─> records ─┘        a profile or model record is being written first
+  enum class State : uint8_t { packing, packed, records, writing };
+  State state = State::packing;
+  std::vector<SpillItem> items;
+  Pins pins;
+  Charge scratch;        ///< for packed bytes
+  size_t unpacked = 0;   ///< items whose packing is under way
+  bool codes = false;    ///< are packed too
+  bool retried = false;  ///< the SSD was full once
+  std::set<ModelState*> records_tried;
+};
+
+/// Bytes of rows and states that are not coded.
+uint64_t exact_bytes(const Object& object);
+
+struct PackedImage {
+  std::shared_ptr<const FileImage> image;
+  bool intact = false;  ///< the object has the sum that it was stored with
+};
+/// Worker. Packs exact rows and states where it pays; `codes` too if told; `raw`: nothing.
+PackedImage pack_object(const RamObject& object, bool raw, bool codes);
+
+}  // namespace kv

@@ -1,0 +1,244 @@
+// Batches of the spiller: chosen, packed, written; what their results say of each object.
+#include <algorithm>
+
+#include "cachesvc/core/spiller.h"
+
+namespace kv {
+namespace {
+
+using State = SpillBatch::State;
+using Image = std::shared_ptr<const FileImage>;
+
+constexpr uint64_t kScarceShare = 4;  // the SSD is scarce with less than limit / 4 left
+// Payload bytes of a batch, and one object more: what a slow device writes in seconds.
+constexpr uint64_t kSpillBatchBytes = 64u << 20;
+
+std::vector<Image> images_of(const std::vector<SpillItem>& items) {
+  std::vector<Image> images;
+  for (const auto& item : items) images.push_back(item.image);
+  return images;
+}
+
+// Worker.
+std::vector<FileImage> copies(const std::vector<Image>& images) {
+  std::vector<FileImage> out;
+  out.reserve(images.size());
+  for (const Image& image : images) out.push_back(*image);
+  return out;
+}
+
+// Results of one write, unless the SSD was short of so many bytes before it.
+struct Attempt {
+  uint64_t short_by = 0;
+  std::vector<PutResult> results;
+};
+
+}  // namespace
+
+bool Spiller::packs_codes() const {
+  const CacheOptions& o = env_.options;
+  if (o.pack_codes != PackCodes::scarce) return o.pack_codes == PackCodes::always;
+  return o.write_bytes_per_second > 0 || o.write_bytes_per_day > 0 ||
+         lane_.ssd()->room_left() < o.ssd_limit_bytes / kScarceShare;
+}
+
+void Spiller::start_batch() {
+  auto batch = std::make_shared<SpillBatch>();
+  batch->codes = packs_codes();
+  std::vector<Record*> keep;
+  uint64_t bytes = 0, payload = 0;
+  std::set<const Record*> later;  // a file of the name is to go first; so for what hangs on it
+  for (const Record& queued : records_.all(Disk::queued)) {
+    const size_t items = batch->items.size();
+    if (items == env_.options.spill_batch_files) break;
+    if (items > 0 && payload + queued.payload_bytes > kSpillBatchBytes) break;
+    Record* r = index_.find(queued.name);
+    if (lane_.unlinking(r->name) || (!later.empty() && later.contains(index_.parent_of(*r)))) {
+      later.insert(r);
+      continue;
+    }
+    batch->items.push_back({{r->name, r->serial}, r->ram, {}});
+    payload += r->payload_bytes;
+    bytes += batch->codes ? r->payload_bytes : exact_bytes(*r->ram);
+    keep.push_back(r);
+    if (Record* parent = index_.parent_of(*r)) keep.push_back(parent);
+  }
+  if (batch->items.empty()) return;  // the end of an unlink goes on
+  batch->pins = Pins(env_, index_, keep);
+  for (const SpillItem& item : batch->items) records_.begin_write(*index_.find(item.which));
+  auto scratch = env_.pool->try_charge(ChargeKind::spill, bytes);
+  if (scratch) batch->scratch = std::move(*scratch);
+  for (auto& item : batch->items) item.raw = !scratch;
+  packing_ = batch;
+  pack(batch);
+}
+
+void Spiller::pack(const BatchPtr& batch) {
+  batch->unpacked = batch->items.size();
+  for (size_t i = 0; i < batch->items.size(); ++i) {
+    const SpillItem& item = batch->items[i];
+    env_.on_worker(
+        [object = item.object, raw = item.raw, codes = batch->codes]() -> Result<PackedImage> {
+          return pack_object(object, raw, codes);
+        },
+        [this, batch, i](Result<PackedImage> made) {
+          SpillItem& packed = batch->items[i];
+          if (made.ok()) {
+            ++env_.count.ram_verified;
+            packed.image = std::move(made->image);
+            packed.damaged = !made->intact;
+            Record* r = packed.damaged ? index_.find(packed.which) : nullptr;
+            if (r) checks_.damaged(*r);
+          }
+          if (--batch->unpacked > 0) return;
+          batch->state = State::packed;
+          pump();
+        });
+  }
+}
+
+// A profile and a model record are on the SSD before the first object that names them. True if they
+// are being written. Tried once for each batch.
+bool Spiller::wait_for_records(SpillBatch& batch) {
+  bool wait = false;
+  for (const SpillItem& item : batch.items) {
+    Record* r = index_.find(item.which);
+    ModelState* model = r ? models_.of(*r) : nullptr;
+    if (!model || model->records_durable) continue;
+    if (batch.records_tried.insert(model).second) models_.write_records(*model);
+    wait |= model->records_writing;
+  }
+  return wait;
+}
+
+// What can still be written: neither erased nor damaged, and with all that it rests on.
+void Spiller::keep_writable(SpillBatch& batch) {
+  std::vector<SpillItem> items;
+  std::set<Record*> earlier;
+  for (SpillItem& item : batch.items) {
+    Record* r = index_.find(item.which);
+    if (!r || r->disk != Disk::writing || item.damaged) continue;
+    Record* parent = index_.parent_of(*r);
+    ModelState* model = models_.of(*r);
+    bool reachable = !parent || parent->on_ssd() || earlier.count(parent);
+    if (!reachable || !model || !model->records_durable || !item.image) {
+      fail(*r);
+      continue;
+    }
+    earlier.insert(r);
+    items.push_back(std::move(item));
+  }
+  batch.items = std::move(items);
+}
+
+// The batch is packed: from here on it is the one being written, and the next may be packed.
+void Spiller::begin_writing(const BatchPtr& batch) {
+  const BatchPtr own = batch;  // `batch` may be writing_
+  if (own->state == State::packed) env_.progress();
+  writing_ = own;
+  own->state = State::records;
+  if (wait_for_records(*own)) return;
+  keep_writable(*own);
+  if (own->items.empty()) return end_batch(own);
+  own->state = State::writing;
+  lane_.run(
+      [ssd = lane_.ssd(), images = images_of(own->items)]() -> Result<Attempt> {
+        uint64_t needed = 0, left = ssd->room_left();
+        for (const Image& image : images) needed += ssd->room_needed(*image);
+        if (needed > left) return Attempt{needed - left, {}};
+        return Attempt{0, ssd->put(copies(images), Durability::spilled)};
+      },
+      [this, own](Result<Attempt> attempt) {
+        if (!attempt.ok()) return written(own, attempt.status());
+        if (attempt->short_by > 0) return write_in_place(own, attempt->short_by);
+        written(own, std::move(attempt->results));
+      });
+}
+
+// As the first attempt, with others' room. What was erased meanwhile must not be written after its
+// unlink.
+void Spiller::write_in_place(const BatchPtr& batch, uint64_t short_by) {
+  std::erase_if(batch->items, [this](const SpillItem& item) { return !index_.find(item.which); });
+  if (batch->items.empty()) return end_batch(batch);
+  auto job = [ssd = lane_.ssd(),
+              images = images_of(batch->items)]() -> Result<std::vector<PutResult>> {
+    return ssd->put(copies(images), Durability::spilled);
+  };
+  lane_.run_with_room(short_by, std::move(job),
+                      [this, batch](Result<std::vector<PutResult>> results) {
+                        written(batch, std::move(results));
+                      });
+}
+
+void Spiller::written(const BatchPtr& batch, Result<std::vector<PutResult>> results) {
+  charge_writes();
+  if (!results.ok()) return fail_batch(batch);
+  uint64_t needed = 0;
+  auto result = results->begin();
+  for (SpillItem& item : batch->items) {
+    bool full = result->status.code() == StatusCode::resource_exhausted && !batch->retried;
+    item.again = full && index_.find(item.which);
+    if (item.again)
+      needed += lane_.ssd()->room_needed(*item.image);
+    else
+      item_written(item, *result);
+    ++result;
+  }
+  if (needed == 0) return end_batch(batch);
+  std::erase_if(batch->items, [](const SpillItem& item) { return !item.again; });
+  batch->retried = true;
+  lane_.run_with_room(
+      needed, [] { return Status(); }, [this, batch](Status) { begin_writing(batch); });
+}
+
+void Spiller::item_written(const SpillItem& item, const PutResult& result) {
+  Record* r = index_.find(item.which);
+  if (!r) return;  // erased meanwhile: its unlink is queued behind this write
+  if (result.reached == Durability::none) {
+    lane_.write_failed(&item.which.name, result.status);
+    check_old_file(*r);
+    if (r->disk == Disk::writing) fail(*r);
+    return;
+  }
+  const bool stands = r->disk == Disk::writing || r->disk == Disk::known;  // known: lost by RAM
+  if (stands) records_.written(*r, result.reached, result.allocated_bytes);
+  works_ = true;
+  ++env_.count.spills_written;
+  env_.count.spill_raw_bytes += item.image->unpacked_bytes();
+  env_.count.spill_packed_bytes += item.image->stored_bytes();
+}
+
+// Its bytes could not be written anew. The file that was there is as good as before, unless the
+// write found it damaged and moved it away.
+void Spiller::check_old_file(const Record& record) {
+  if (record.file_bytes == 0) return;
+  PinnedName which{record.name, record.serial};
+  lane_.run([ssd = lane_.ssd(), name = record.name] { return ssd->read(name).status(); },
+            [this, which](Status status) {
+              bool gone =
+                  status.code() == StatusCode::not_found || status.code() == StatusCode::corruption;
+              Record* r = gone ? index_.find(which) : nullptr;
+              if (r && !r->verified()) file_lost(*r);
+            });
+}
+
+void Spiller::fail_batch(const BatchPtr& batch) {
+  for (const SpillItem& item : batch->items) {
+    Record* r = index_.find(item.which);
+    if (r && r->disk == Disk::writing) fail(*r);
+  }
+  end_batch(batch);
+}
+
+void Spiller::end_batch(const BatchPtr& batch) {
+  const BatchPtr own = batch;  // `batch` may be writing_
+  own->pins.release();
+  free_on(env_.workers, std::pair(std::move(own->scratch), std::exchange(own->items, {})));
+  if (writing_ == own) writing_.reset();
+  if (records_.count(Disk::renamed) > kMaxBatchFiles * 64) syncer_.run();
+  pump();
+  env_.progress();
+  env_.room_freed();
+}
+
+}  // namespace kv

@@ -1,0 +1,48 @@
+// Stats: what the owners count, by the names in cache_core.h. Reads them all; loop thread only.
+#pragma once
+
+#include "cachesvc/core/calls.h"
+#include "cachesvc/core/promoter.h"
+#include "cachesvc/core/reservations.h"
+
+namespace kv {
+
+class Stats {
+ public:
+  Stats(Env& env, ObjectIndex& index, const Records& records, SsdLane& lane, const Found& found,
+        const Models& models, const Spiller& spiller, const Promoter& promoter, Calls& calls,
+        const Reservations& reservations)
+      : env_(env),
+        index_(index),
+        records_(records),
+        lane_(lane),
+        found_(found),
+        models_(models),
+        spiller_(spiller),
+        promoter_(promoter),
+        calls_(calls),
+        reservations_(reservations) {}
+
+  void stats(uint64_t session, Deadline deadline, std::function<void(Result<StatsReply>)> done);
+
+ private:
+  StatsReply now(const SsdStats& ssd) const;
+  void ram_and_index(StatsReply& out) const;
+  void ssd(StatsReply& out, const SsdStats& ssd) const;
+  void loop(StatsReply& out) const;
+  void recovery(StatsReply& out) const;
+  void models(StatsReply& out) const;
+
+  Env& env_;
+  ObjectIndex& index_;
+  const Records& records_;
+  SsdLane& lane_;
+  const Found& found_;
+  const Models& models_;
+  const Spiller& spiller_;
+  const Promoter& promoter_;
+  Calls& calls_;
+  const Reservations& reservations_;
+};
+
+}  // namespace kv
