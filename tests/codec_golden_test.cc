@@ -1,6 +1,9 @@
 // The numbers of codec/TURBOQUANT.md, "Golden vectors", and the distortion that theory gives.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "codec/packing.h"
 #include "codec/turboquant.h"
 #include "tests/support/codec_data.h"
@@ -119,8 +122,76 @@ TEST(CodecGolden, BytesOfEveryKindOfLength) {
       std::vector<float> y(g.dim);
       kernels->unpack(codes.data(), 1, g.dim, g.bits, values.data());
       kernels->decode(values.data(), g.dim, signs.data(),
-                      half_to_float(scale) * code_unit(g.bits) / rotation_norm(g.dim), y.data());
+                      half_to_float(scale) * (code_unit(g.bits) / rotation_norm(g.dim)), y.data());
       EXPECT_NEAR(relative_error(x, y), g.relative_mse, 2e-6);
+    }
+  }
+}
+
+struct DecodedCrcs {
+  uint32_t dim = 0;
+  uint32_t crc[4] = {};  ///< of 2, 3, 4 and 8 bit
+};
+
+// TURBOQUANT.md's table between <!-- NAME --> and <!-- end -->.
+std::vector<DecodedCrcs> decoded_crcs(const std::string& name) {
+  std::ifstream spec(KV_CODEC_SPEC);
+  std::vector<DecodedCrcs> out;
+  bool inside = false;
+  for (std::string line; std::getline(spec, line);) {
+    if (line.starts_with("<!-- ")) inside = line == "<!-- " + name + " -->";
+    DecodedCrcs row;
+    std::istringstream cells(line);
+    char bar = 0;
+    if (!inside || !(cells >> bar >> row.dim)) continue;
+    for (uint32_t& crc : row.crc) cells >> bar >> std::hex >> crc;
+    EXPECT_TRUE(cells) << line;
+    out.push_back(row);
+  }
+  return out;
+}
+
+// One row of one head, coded.
+Plane coded_row(const std::vector<float>& x, uint8_t bits, const Kernels& kernels) {
+  const auto dim = static_cast<uint32_t>(x.size());
+  Plane plane = plane_of(Side::k, 1, dim, 4, {});
+  plane.dtype = DType::f16;
+  plane.bits = bits;
+  plane.runs = {{RunForm::codes, 1}};
+  std::vector<uint8_t> bytes(code_bytes(dim, bits) + 2);
+  std::vector<float> work = x;
+  uint16_t scale = 0;
+  kernels.encode(work.data(), dim, rotation_signs(42, dim).data(), bits, bytes.data(), &scale);
+  std::memcpy(bytes.data() + bytes.size() - 2, &scale, 2);
+  plane.bytes = Bytes::adopt(std::move(bytes));
+  return plane;
+}
+
+void expect_decoded(const DecodedCrcs& row, bool with_mean_and_gain, const Kernels& kernels) {
+  const uint8_t kBits[] = {2, 3, 4, 8};
+  const ModelSpec model = model_of(1, row.dim, row.dim);
+  for (int i = 0; i < 4; ++i) {
+    CodingSettings settings;
+    settings.k_bits = settings.v_bits = kBits[i];
+    Profile profile = *plain_profile(model, settings);
+    for (uint32_t j = 0; with_mean_and_gain && j < row.dim; ++j) {
+      profile.parts[0][0].key_mean.push_back(static_cast<float>(37 * j % 101) - 50);
+      profile.parts[0][0].key_gain.push_back(1 + static_cast<float>(j % 7) / 8);
+    }
+    auto codec = codec_of(model, profile, &kernels);
+    auto values = values_of(*codec, coded_row(golden_input(row.dim, 1000), kBits[i], kernels));
+    const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+    EXPECT_EQ(crc32({bytes, bytes + values.size() * sizeof(float)}), row.crc[i])
+        << kernels.name << " d " << row.dim << " bits " << int{kBits[i]};
+  }
+}
+
+TEST(CodecGolden, DecodedRowsOfEveryKindOfLength) {
+  for (bool with_mean_and_gain : {false, true}) {
+    auto rows = decoded_crcs(with_mean_and_gain ? "decoded K" : "decoded");
+    EXPECT_EQ(rows.size(), std::size(kGoldenBytes) / 4);
+    for (const Kernels* kernels : all_kernels()) {
+      for (const DecodedCrcs& row : rows) expect_decoded(row, with_mean_and_gain, *kernels);
     }
   }
 }
@@ -146,7 +217,7 @@ TEST(CodecGolden, CodesScalesAndError) {
       std::vector<float> y(g.dim);
       kernels->unpack(codes.data(), 1, g.dim, g.bits, values.data());
       kernels->decode(values.data(), g.dim, signs.data(),
-                      half_to_float(scale) * kCodeUnit / rotation_norm(g.dim), y.data());
+                      half_to_float(scale) * (kCodeUnit / rotation_norm(g.dim)), y.data());
       // The reference keeps the scale in double and the centroids unrounded.
       EXPECT_NEAR(relative_error(x, y), g.relative_mse, 2e-3 * g.relative_mse);
     }
