@@ -12,6 +12,20 @@ if(KV_MODEL_TESTS)
   add_dependencies(tools_model_test cachectl)
 endif()
 
+# README's lines of client code, compiled as they stand and run against a daemon.
+set(readme ${CMAKE_SOURCE_DIR}/README.md)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${readme})
+file(READ ${readme} client_code)
+string(REGEX REPLACE ".*\n```cpp\n" "" client_code "${client_code}")
+string(REGEX REPLACE "\n```\n.*" "\n" client_code "${client_code}")
+string(REPLACE "\"/run/user/1000/cachesvc.sock\"" "socket_path" client_code "${client_code}")
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/readme/readme_client.inc
+     CONTENT "${client_code}" @ONLY)
+kv_tests(tools_readme_test LABELS tools DEPS kv_server
+  FILES tools_readme_test.cc DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
+target_include_directories(tools_readme_test PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/readme)
+add_dependencies(tools_readme_test cachesvc)
+
 # The checker over this tree, and the checker's own test.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME tidy COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tools/tidy.py)
