@@ -111,7 +111,13 @@ class GgufParser {
     return {reinterpret_cast<const char*>(b.data()), b.size()};
   }
 
+  // What was read since `start`.
+  std::span<const uint8_t> since(size_t start) const {
+    return file_.bytes_.span().subspan(start, in_.at() - start);
+  }
+
   Status read_value() {
+    const size_t start = in_.at();
     std::string_view key = string(kMaxKeyBytes);
     uint32_t type = in_.u32();
     GgufValue value;
@@ -124,6 +130,7 @@ class GgufParser {
     if (!file_.values_.emplace(key, std::move(value)).second) {
       return corruption("GGUF: metadata key '" + std::string(key) + "' twice");
     }
+    file_.entries_.emplace(key, since(start));
     return {};
   }
 
@@ -199,6 +206,7 @@ class GgufParser {
 
   Status read_tensor() {
     GgufTensor t;
+    const size_t start = in_.at();
     t.name = string(kMaxKeyBytes);
     uint32_t dims = in_.u32();
     std::string name = "GGUF: tensor '" + std::string(t.name) + "': ";
@@ -214,6 +222,7 @@ class GgufParser {
         return corruption(name + "too large");
     }
     uint32_t type = in_.u32();
+    t.info = since(start);
     uint64_t offset = in_.u64();
     if (in_.failed()) return corruption(name + "truncated");
     uint32_t group = group_of(type).values;
@@ -370,6 +379,11 @@ std::vector<std::string_view> GgufFile::keys() const {
   std::vector<std::string_view> out;
   for (const auto& [key, value] : values_) out.push_back(key);
   return out;
+}
+
+std::span<const uint8_t> GgufFile::entry(std::string_view key) const {
+  auto it = entries_.find(key);
+  return it == entries_.end() ? std::span<const uint8_t>{} : it->second;
 }
 
 const GgufTensor* GgufFile::tensor(std::string_view name) const {

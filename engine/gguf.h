@@ -41,6 +41,7 @@ struct GgufTensor {
   TensorType type = TensorType::f32;
   std::vector<uint64_t> dims;
   std::span<const uint8_t> data;
+  std::span<const uint8_t> info;  ///< name, dims and type as they lie in the file
 };
 
 /// A metadata value. Integers and bools widen; arrays of numbers are kept only as int32 or float.
@@ -68,6 +69,8 @@ class GgufFile {
   bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
 
   std::vector<std::string_view> keys() const;  ///< of all metadata, ascending
+  /// Key, type and value as they lie in the file; empty if there is no such key.
+  std::span<const uint8_t> entry(std::string_view key) const;
 
   /// The tensor of this name, or nullptr.
   const GgufTensor* tensor(std::string_view name) const;
@@ -78,6 +81,7 @@ class GgufFile {
   friend class GgufParser;
   Bytes bytes_;
   std::map<std::string_view, GgufValue, std::less<>> values_;
+  std::map<std::string_view, std::span<const uint8_t>, std::less<>> entries_;
   std::vector<GgufTensor> tensors_;
   std::map<std::string_view, size_t, std::less<>> by_name_;
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "codec/kernels.h"
+#include "engine/fingerprint.h"
 
 namespace kv {
 
@@ -86,26 +87,8 @@ void Model::rope(bool windowed, uint32_t position, float* out) const {
 }
 
 void Model::make_spec() {
-  ByteWriter identity;
   const ModelShape& s = shape_;
-  identity.string(std::string("cachesvc ") + to_string(s.architecture) + " 1");
-  for (uint32_t v : {s.layers, s.width, s.ffn, s.heads, s.kv_heads, s.head_dim, s.vocab}) {
-    identity.u32(v);
-  }
-  identity.f32(s.rope_base);
-  identity.f32(s.rms_eps);
-  if (s.window != 0) {
-    identity.u32(s.window);
-    identity.u32(s.full_every);
-    identity.f32(s.local_rope_base);
-  }
-  for (const GgufTensor& t : file_.tensors()) {
-    identity.string(t.name);
-    identity.u32(static_cast<uint32_t>(t.type));
-    identity.array(std::span<const uint64_t>(t.dims));
-    identity.raw(sha256(t.data).bytes);
-  }
-  spec_.fingerprint = sha256(identity.span());
+  spec_.fingerprint = fingerprint(file_);
   spec_.name = to_string(s.architecture);
   if (auto name = file_.text("general.name"); name.ok()) {
     spec_.name = std::string((*name).substr(0, kMaxModelNameBytes));

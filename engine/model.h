@@ -68,7 +68,7 @@ class Model {
 
   const ModelShape& shape() const { return shape_; }
   /// One part per layer: `window` where the layer is windowed, else `full`. The fingerprint is
-  /// SHA-256 over shape, rope and all tensors.
+  /// that of the file (engine/fingerprint.h).
   const ModelSpec& spec() const { return spec_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
+#include "engine/fingerprint.h"
 #include "engine/model.h"
 #include "tests/support/tiny_gguf.h"
 
@@ -38,6 +40,43 @@ TEST(EngineGguf, FingerprintFollowsTheWeights) {
   ASSERT_TRUE(x.ok() && y.ok() && z.ok());
   EXPECT_EQ((*x)->spec().fingerprint, (*y)->spec().fingerprint);
   EXPECT_NE((*x)->spec().fingerprint, (*z)->spec().fingerprint);
+}
+
+// The example of MODELS.md: the bytes behind its offsets, and the fingerprint that it names.
+TEST(EngineGguf, TheFingerprintInTheDocumentIsTrue) {
+  std::ifstream in(KV_MODELS_FILE);
+  std::string document((std::istreambuf_iterator<char>(in)), {});
+  std::istringstream lines(document);
+  std::vector<uint8_t> bytes;
+  auto is_hex = [](const std::string& word, size_t digits) {
+    return word.size() == digits && word.find_first_not_of("0123456789abcdef") == word.npos;
+  };
+  for (std::string line, word; std::getline(lines, line);) {
+    if (line.size() < 6 || !is_hex(line.substr(0, 4), 4) || line[4] != ':') continue;
+    EXPECT_EQ(std::stoul(line.substr(0, 4), nullptr, 16), bytes.size()) << line;
+    std::istringstream words(line.substr(5, 49));
+    while (words >> word && is_hex(word, 2)) {
+      bytes.push_back(static_cast<uint8_t>(std::stoul(word, nullptr, 16)));
+    }
+  }
+  auto file = GgufFile::parse(Bytes::adopt(std::move(bytes)));
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  EXPECT_THAT(document, HasSubstr("`" + fingerprint(*file).hex() + "`"));
+}
+
+TEST(EngineGguf, FingerprintFollowsArchitectureKeysAndNoOthers) {
+  auto of = [](TinyGguf tiny) {
+    auto file = GgufFile::parse(Bytes::adopt(tiny.write()));
+    EXPECT_TRUE(file.ok()) << file.status().to_string();
+    return fingerprint(*file);
+  };
+  TinyGguf plain, foreign, own, tensor;
+  foreign.extra_key = "quantize.imatrix.entries";
+  own.extra_key = "llama.rope.dimension_count";
+  tensor.extra_tensor = "extra.weight";
+  EXPECT_EQ(of(plain), of(foreign));
+  EXPECT_NE(of(plain), of(own));
+  EXPECT_NE(of(plain), of(tensor));
 }
 
 TEST(EngineGguf, RefusesByName) {
