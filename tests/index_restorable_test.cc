@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <iostream>
 #include <map>
 #include <random>
@@ -415,6 +416,23 @@ TEST(Restorable, ShortestTailThatMatchesThroughNIsServedWhateverItsTier) {
   plan = plan_restore(groups, query, holdings);
   EXPECT_EQ(plan.tokens, 300u);
   EXPECT_EQ(plan.form, HitForm::coded);
+}
+
+// FORMAT.md, "More than one file for a row": neither the lower first row nor the longer range
+// decides between supplements of one block, but the order in which they are given.
+TEST(Restorable, OfOverlappingSupplementsTheOneGivenFirstServes) {
+  const std::vector<PartGroup> groups{group_of(PartKind::full)};
+  const std::vector<Holding> holdings{
+      rows_of(1, HoldingPlace::other, 0, 256, 256), rows_of(2, HoldingPlace::path, 100, 160, 256),
+      rows_of(3, HoldingPlace::path, 0, 140, 256), rows_of(4, HoldingPlace::path, 120, 256, 256)};
+  const auto plan = plan_restore(groups, {.query_tokens = 257, .common = 256}, holdings);
+  ASSERT_EQ(plan.tokens, 256u);
+  std::vector<std::array<uint64_t, 3>> served;
+  for (const Served& s : plan.served) {
+    served.push_back({holdings[s.holding].object, s.first, s.end});
+  }
+  EXPECT_EQ(served,
+            (std::vector<std::array<uint64_t, 3>>{{3, 0, 100}, {2, 100, 160}, {4, 160, 256}}));
 }
 
 TEST(Restorable, ReasonNamesGroupAndWhatItLacks) {
