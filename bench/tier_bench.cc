@@ -14,7 +14,7 @@
 #include <fstream>
 #include <thread>
 
-#include "proto/slab_store.h"
+#include "memory/slab_store.h"
 #include "storage/files.h"
 #include "storage/read_buffers.h"
 #include "tests/support/cachesvc_testing.h"

@@ -15,8 +15,8 @@
 #include <optional>
 #include <utility>
 
+#include "memory/slab_store.h"
 #include "proto/bytes.h"
-#include "proto/slab_store.h"
 #include "proto/status.h"
 
 namespace kv {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "memory/slab_store.h"
 #include "proto/message.h"
-#include "proto/slab_store.h"
 
 namespace kv {
 

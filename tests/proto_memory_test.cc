@@ -3,9 +3,9 @@
 // changes nothing, and giving back needs no memory.
 #include <gtest/gtest.h>
 
+#include "memory/slab_store.h"
 #include "proto/frame.h"
 #include "proto/message.h"
-#include "proto/slab_store.h"
 #include "tests/support/failing_new.h"
 #include "tests/support/proto_testing.h"
 

@@ -1,15 +1,16 @@
 // Extents are nodes of three intrusive trees, so that giving back allocates nothing: a taker brings
 // the node for what it leaves.
-#include "proto/slab_extents.h"
+#include "memory/slab_extents.h"
 
 #include <algorithm>
 #include <atomic>
 #include <boost/intrusive/set.hpp>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <new>
 
-#include "proto/slab_region.h"
-#include "proto/status.h"
+#include "memory/slab_region.h"
 
 namespace kv {
 namespace {
@@ -42,6 +43,11 @@ using Tree =
     bi::set<Extent, bi::member_hook<Extent, bi::set_member_hook<>, Hook>, bi::key_of_value<Key>>;
 
 bool is_region(const Extent& e) { return e.size == e.region->size(); }
+
+[[noreturn]] void never_taken() {
+  std::fprintf(stderr, "slabs: memory is given back that was not taken, or not as much of it\n");
+  std::abort();
+}
 
 }  // namespace
 
@@ -271,7 +277,7 @@ void SlabExtents::give(uint8_t* begin, size_t size, bool keep) noexcept {
   poison(begin, size);
   std::unique_lock lock(state_->mutex);
   auto it = state_->order.find(begin);
-  KV_CHECK(it != state_->order.end() && !it->free && it->size == size);
+  if (it == state_->order.end() || it->free || it->size != size) never_taken();
   if (keep) {
     state_->release(*it);
   } else {

@@ -15,8 +15,8 @@
 #include <string>
 #include <thread>
 
-#include "proto/slab_region.h"
-#include "proto/slab_store.h"
+#include "memory/slab_region.h"
+#include "memory/slab_store.h"
 
 namespace kv {
 namespace {
@@ -383,7 +383,7 @@ TEST(SlabStoreDeathTest, ASecondGiveIsADefect) {
         store.give(slab, kMinExtentBytes, 1 << 30);
         store.give(slab, kMinExtentBytes, 1 << 30);
       },
-      "slab_extents");
+      "not taken");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The lists of small free buffers stand under one short mutex; allocation is outside of it.
-#include "proto/slab_store.h"
+#include "memory/slab_store.h"
 
 #include <algorithm>
 #include <new>

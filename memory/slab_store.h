@@ -13,7 +13,7 @@
 #include <mutex>
 #include <vector>
 
-#include "proto/slab_extents.h"
+#include "memory/slab_extents.h"
 
 namespace kv {
 

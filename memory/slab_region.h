@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "proto/slab_extents.h"
+#include "memory/slab_extents.h"
 
 namespace kv {
 

@@ -1,5 +1,5 @@
 // The mapping, the advice and the bits; none of the calls here depends on advice being taken.
-#include "proto/slab_region.h"
+#include "memory/slab_region.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
