@@ -8,6 +8,7 @@
 #include "proto/identity.h"
 #include "storage/file_reader.h"
 #include "storage/object_reader.h"
+#include "storage/record_reader.h"
 #include "storage/recovery.h"
 
 namespace kv {
@@ -302,17 +303,13 @@ Status DirectoryTier::put_profile(const Profile& profile) {
   KV_ASSIGN_OR_RETURN(EncodedFile file, encode_profile_file(profile));
   Id id = profile.id();
   std::lock_guard lock(writer_mutex_);
-  auto there = read_file(dir_.files(), dir_.file_path(id, profile_file_name(id)), dir_.key());
-  if (there.ok() && decode_profile_file(*there).ok()) return dir_.sync_folder(folder_of(id));
+  if (read_profile(id).ok()) return dir_.sync_folder(folder_of(id));
   return put_record(file, id, profile_file_name(id));
 }
 
 Result<std::shared_ptr<const Profile>> DirectoryTier::read_profile(const Id& id) {
   std::string path = dir_.file_path(id, profile_file_name(id));
-  KV_ASSIGN_OR_RETURN(Bytes file, read_file(dir_.files(), path, dir_.key()));
-  KV_ASSIGN_OR_RETURN(Profile profile, decode_profile_file(file));
-  if (profile.id() != id) return corruption("the file holds another profile than its name says");
-  return std::make_shared<const Profile>(std::move(profile));
+  return kv::read_profile(dir_.files(), path, id, dir_.key());
 }
 
 Status DirectoryTier::erase_profile(const Id& id) {

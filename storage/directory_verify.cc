@@ -3,23 +3,10 @@
 #include <new>
 
 #include "storage/directory_tier.h"
-#include "storage/file_reader.h"
+#include "storage/record_reader.h"
 
 namespace kv {
 namespace {
-
-// The content is a record, and the one that the name says.
-Status check_record(const Bytes& file, const ParsedName& name) {
-  if (name.kind == FileKind::profile) {
-    KV_ASSIGN_OR_RETURN(Profile profile, decode_profile_file(file));
-    if (profile.id() == name.object.id) return {};
-  } else {
-    KV_ASSIGN_OR_RETURN(ModelRecord record, decode_model_record(file));
-    Id id = model_id(record.ns, record.model.fingerprint);
-    if (id == name.object.id && record.serial == name.serial) return {};
-  }
-  return corruption("the file holds another record than its name says");
-}
 
 void drop_cached(Files& files, const std::string& path) {
   auto fd = files.open_read(path);
@@ -70,8 +57,11 @@ Status DirectoryTier::verify(const std::string& name) try {
 // As read(): what fails is read once more, as a writer, and then moved away.
 Status DirectoryTier::verify_record(const ParsedName& name, const std::string& path) {
   auto read_once = [&]() -> Status {
-    KV_ASSIGN_OR_RETURN(Bytes file, read_file(dir_.files(), path, dir_.key()));
-    return check_record(file, name);
+    const Id& id = name.object.id;
+    if (name.kind == FileKind::profile) {
+      return kv::read_profile(dir_.files(), path, id, dir_.key()).status();
+    }
+    return read_model_record(dir_.files(), path, id, name.serial, dir_.key()).status();
   };
   Status status = read_once();
   if (status.code() != StatusCode::corruption) return status;

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "proto/identity.h"
 #include "storage/file_reader.h"
 #include "storage/object_reader.h"
 #include "storage/quarantine.h"
+#include "storage/record_reader.h"
 
 namespace kv {
 namespace {
@@ -14,23 +14,15 @@ namespace {
 constexpr int kMaxDepth = 16;  // of foreign folders
 
 // `sealed_as`: the file's name in its own folder.
-Status read_profile(Files& files, const std::string& path, const SealKey* key,
-                    std::string_view sealed_as, InspectedFile& f) {
-  KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path, key, sealed_as));
-  KV_ASSIGN_OR_RETURN(Profile profile, decode_profile_file(file));
-  if (profile.id() != f.name.id) return corruption("another profile than its name says");
-  f.profile = std::make_shared<const Profile>(std::move(profile));
-  return {};
-}
-
-Status read_model(Files& files, const std::string& path, const SealKey* key,
-                  std::string_view sealed_as, InspectedFile& f) {
-  KV_ASSIGN_OR_RETURN(Bytes file, read_file(files, path, key, sealed_as));
-  KV_ASSIGN_OR_RETURN(ModelRecord record, decode_model_record(file));
-  if (model_id(record.ns, record.model.fingerprint) != f.name.id || record.serial != f.serial) {
-    return corruption("another model record than its name says");
+Status read_record(Files& files, const std::string& path, const SealKey* key,
+                   std::string_view sealed_as, InspectedFile& f) {
+  if (f.kind == FileKind::profile) {
+    KV_ASSIGN_OR_RETURN(f.profile, read_profile(files, path, f.name.id, key, sealed_as));
+  } else {
+    KV_ASSIGN_OR_RETURN(ModelRecord record,
+                        read_model_record(files, path, f.name.id, f.serial, key, sealed_as));
+    f.model = std::make_shared<const ModelRecord>(std::move(record));
   }
-  f.model = std::make_shared<const ModelRecord>(std::move(record));
   return {};
 }
 
@@ -97,8 +89,7 @@ class Inspector {
     f.kind = parsed.kind;
     f.name = parsed.object;
     f.serial = parsed.serial;
-    if (f.kind == FileKind::profile) return read_profile(files_, path, key_, {}, f);
-    if (f.kind == FileKind::model_record) return read_model(files_, path, key_, {}, f);
+    if (is_record(f.kind)) return read_record(files_, path, key_, {}, f);
     if (depth_ == InspectDepth::verify) {
       KV_ASSIGN_OR_RETURN(FileImage image, read_object(files_, buffers_, path, f.name, key_));
       f.unpacked_bytes = image.unpacked_bytes();
@@ -180,11 +171,13 @@ Status inspect_quarantined(const std::string& directory, const StrayFile& file, 
   auto parsed = parse_file_name(name);
   if (!parsed) return unsupported("foreign name");
   std::string path = directory + "/" + file.path;
-  InspectedFile read;
-  read.name = parsed->object;
-  read.serial = parsed->serial;
-  if (parsed->kind == FileKind::profile) return read_profile(files, path, key, name, read);
-  if (parsed->kind == FileKind::model_record) return read_model(files, path, key, name, read);
+  if (is_record(parsed->kind)) {
+    InspectedFile read;
+    read.kind = parsed->kind;
+    read.name = parsed->object;
+    read.serial = parsed->serial;
+    return read_record(files, path, key, name, read);
+  }
   ReadBuffers buffers;
   return read_object(files, buffers, path, parsed->object, key, name).status();
 }

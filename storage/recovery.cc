@@ -5,8 +5,7 @@
 #include <bit>
 #include <chrono>
 
-#include "proto/identity.h"
-#include "storage/file_reader.h"
+#include "storage/record_reader.h"
 
 namespace kv {
 namespace {
@@ -182,37 +181,25 @@ void RecoveryScan::scan_object(const FoundObject& found) {
 }
 
 void RecoveryScan::scan_profile(const ParsedName& name, const std::string& path) {
-  auto file = read_file(dir_.files(), path, dir_.key());
-  auto profile = file.ok() ? decode_profile_file(*file) : Result<Profile>(file.status());
-  Status status = profile.ok() ? Status() : profile.status();
-  if (status.ok() && profile->id() != name.object.id) status = corruption("another profile");
-  if (status.ok()) {
-    out_.profiles.push_back(std::make_shared<const Profile>(std::move(*profile)));
-    return;
-  }
-  auto info = dir_.files().stat(path);
-  adoption_.reject(path, name, status, info.ok() ? *info : FileInfo{}, out_);
+  auto profile = read_profile(dir_.files(), path, name.object.id, dir_.key());
+  if (!profile.ok()) return reject(name, path, profile.status());
+  out_.profiles.push_back(std::move(*profile));
 }
 
 void RecoveryScan::scan_model_record(const ParsedName& name, const std::string& path) {
-  auto file = read_file(dir_.files(), path, dir_.key());
-  auto record = file.ok() ? decode_model_record(*file) : Result<ModelRecord>(file.status());
-  Status status = record.ok() ? Status() : record.status();
-  if (status.ok() && (model_id(record->ns, record->model.fingerprint) != name.object.id ||
-                      record->serial != name.serial)) {
-    status = corruption("another model record");
-  }
-  if (!status.ok()) {
-    auto info = dir_.files().stat(path);
-    adoption_.reject(path, name, status, info.ok() ? *info : FileInfo{}, out_);
-    return;
-  }
+  auto record = read_model_record(dir_.files(), path, name.object.id, name.serial, dir_.key());
+  if (!record.ok()) return reject(name, path, record.status());
   for (auto& known : out_.models) {
     if (known.ns != record->ns || known.model.fingerprint != record->model.fingerprint) continue;
     if (known.serial < record->serial) known = std::move(*record);
     return;
   }
   out_.models.push_back(std::move(*record));
+}
+
+void RecoveryScan::reject(const ParsedName& name, const std::string& path, const Status& status) {
+  auto info = dir_.files().stat(path);
+  adoption_.reject(path, name, status, info.ok() ? *info : FileInfo{}, out_);
 }
 
 // The directory itself: everything but the folders and files that have their own accounts.

@@ -59,6 +59,7 @@ class RecoveryScan {
   void scan_object(const FoundObject& found);
   void scan_profile(const ParsedName& name, const std::string& path);
   void scan_model_record(const ParsedName& name, const std::string& path);
+  void reject(const ParsedName& name, const std::string& path, const Status& status);
   void count_unknown(const std::string& path, int depth);
   void take_rows(Catalog::Rows& rows);
   /// The place of its row's number in row_at_, or where it goes.

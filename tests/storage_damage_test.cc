@@ -213,6 +213,24 @@ TEST(SsdTier, OneBadReadIsReadAgainAndAnIoErrorKeepsTheFile) {
   EXPECT_EQ(stats.quarantine_files, 0u);
 }
 
+// As damaged as one that can't be read: putting the profile again is right.
+TEST(Damage, AProfileFileThatHoldsAnotherIsWrittenAnew) {
+  TempDir dir;
+  auto tier = open_tier(dir, small_options());
+  Profile one = sample_profile(1), other = sample_profile(2);
+  ASSERT_TRUE(tier->put_profile(one).ok());
+  ASSERT_TRUE(tier->put_profile(other).ok());
+  auto path = [&](const Profile& p) {
+    return dir.store() + "/" + folder_name(folder_of(p.id())) + "/" + profile_file_name(p.id());
+  };
+  fs::copy_file(path(other), path(one), fs::copy_options::overwrite_existing);
+  EXPECT_EQ(tier->read_profile(one.id()).status().code(), StatusCode::corruption);
+  ASSERT_TRUE(tier->put_profile(one).ok());
+  auto read = tier->read_profile(one.id());
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ((*read)->id(), one.id());
+}
+
 TEST(Damage, AScrubGoesOnBehindWhatItCannotRemoveAndSaysHowMuchIsLeft) {
   TempDir dir;
   FaultFiles files;
