@@ -2,16 +2,16 @@
 // several times a copy into memory used before, and most of it in small pages.
 //
 // From kMinExtentBytes on, buffers are pages of regions (slab_extents.h), huge ones if asked for:
-// what waits is any free part of them. Smaller ones come from operator new and wait by exact size.
+// what waits is any free part of them. Smaller ones come from operator new and wait by exact size;
+// the lists of them lie in what waits, so that giving back takes no memory.
 // Uncharged and uninitialised: who may hold how much is the caller's business. Any thread.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <mutex>
-#include <vector>
 
 #include "memory/slab_extents.h"
 
@@ -23,15 +23,16 @@ inline constexpr size_t kMinExtentBytes = 64u << 10;  ///< smaller ones come fro
 
 class SlabStore {
  public:
-  explicit SlabStore(Pages pages = Pages::huge) : extents_(pages) {}
-  ~SlabStore() { trim(0); }
+  explicit SlabStore(Pages pages = Pages::huge);
+  ~SlabStore();
   SlabStore(const SlabStore&) = delete;  // owns what waits
   SlabStore& operator=(const SlabStore&) = delete;
 
   /// A buffer of `size` bytes, aligned to kSlabAlign: one that waits, or a fresh one. Throws
   /// std::bad_alloc.
   uint8_t* take(size_t size);
-  /// Back from take(size). At most `keep_bytes` wait then, or a small one is freed. Can't fail.
+  /// Back from take(size). At most `keep_bytes` wait then, or a small one is freed. Can't fail, and
+  /// takes no memory: destructors call it.
   void give(uint8_t* slab, size_t size, uint64_t keep_bytes) noexcept;
   /// Has kRegionBytes more wait, of fresh memory, touched. Takes milliseconds. Throws
   /// std::bad_alloc.
@@ -43,14 +44,15 @@ class SlabStore {
   uint64_t bytes() const { return small_bytes() + extents_.bytes(); }
 
  private:
+  class SmallLists;
   uint64_t small_bytes() const { return small_bytes_.load(std::memory_order_relaxed); }
   uint8_t* take_small(size_t size);
-  bool keep_small(uint8_t* slab, size_t size);
+  void keep_small(uint8_t* slab, size_t size);
   void trim_small(uint64_t keep_bytes);
 
   SlabExtents extents_;
   std::mutex mutex_;
-  std::map<size_t, std::vector<uint8_t*>> free_;
+  std::unique_ptr<SmallLists> free_;  // under the mutex
   std::atomic<uint64_t> small_bytes_{0};
 };
 

@@ -2,6 +2,7 @@
 #include "storage/adoption.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "storage/file_reader.h"
@@ -18,12 +19,6 @@ void parents_first(std::vector<KnownObject>& objects) {
     return std::tuple(a.header.first_token, a.header.name.kind, a.recency) <
            std::tuple(b.header.first_token, b.header.name.kind, b.recency);
   });
-}
-
-// For so many more. It at least doubles: call by call, objects would move once per call otherwise.
-void make_room(std::vector<KnownObject>& objects, size_t more) {
-  const size_t need = objects.size() + more;
-  if (need > objects.capacity()) objects.reserve(std::max(need, 2 * objects.capacity()));
 }
 
 }  // namespace
@@ -49,12 +44,11 @@ void Adoption::run(uint64_t max_files, Recovery& out) {
     }
     parents_first(adopted);
     catalog_.adopt(adopted);
-    make_room(out.objects, adopted.size());
-    unread_.insert(unread_.end(), again.begin(), again.end());
-    // Nothing takes memory from here on: without it all of them would still be unread.
     out.adopted += adopted.size();
-    std::move(adopted.begin(), adopted.end(), std::back_inserter(out.objects));
+    out.objects.insert(out.objects.end(), std::make_move_iterator(adopted.begin()),
+                       std::make_move_iterator(adopted.end()));
     unread_.erase(unread_.begin(), unread_.begin() + static_cast<ptrdiff_t>(count));
+    unread_.insert(unread_.end(), again.begin(), again.end());
   }
   out.unread = unread_.size();
 }

@@ -40,9 +40,7 @@ class Adoption {
   /// recency.
   uint64_t settle(uint64_t max_recency);
   /// Reads at most `max_files`, the oldest first, and adds what it finds to `out`. What can't be
-  /// read just now stays unread, behind the others, until it has failed kMaxReads times. Without
-  /// memory (bad_alloc) those from the last whole kAdoptedAtATime on are unread still, and `out`
-  /// may have counted some.
+  /// read just now stays unread, behind the others, until it has failed kMaxReads times.
   void run(uint64_t max_files, Recovery& out);
   /// Files a failed file by what is wrong with it. Returns: true if it stays as another key's.
   bool reject(const std::string& path, const ParsedName& name, const Status& status,

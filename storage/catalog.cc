@@ -72,13 +72,6 @@ StatusCode code_of(int rc) {
   }
 }
 
-// Ends a transaction: also one that found no memory to end. SQLite's lack of memory is
-// std::bad_alloc in all that follows.
-bool roll_back(sqlite3* db) {
-  return sqlite3_get_autocommit(db) != 0 ||
-         sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr) == SQLITE_OK;
-}
-
 // Binds values to ?1, ?2, … in order; a failure shows when the statement is stepped.
 class Binder {
  public:
@@ -234,6 +227,7 @@ Catalog::~Catalog() {
 
 Status Catalog::failure(const char* what) const {
   int rc = db_ == nullptr ? SQLITE_NOMEM : sqlite3_extended_errcode(db_);
+  // As everybody's lack of memory. What is under way ends with the connection.
   if ((rc & 0xff) == SQLITE_NOMEM) throw std::bad_alloc();
   return {code_of(rc), std::string("catalog: ") + what + ": " + sqlite3_errmsg(db_)};
 }
@@ -389,12 +383,14 @@ Result<std::vector<std::string>> Catalog::files() {
 
 template <typename Body>
 Status Catalog::transaction(Body body) {
-  if (!roll_back(db_)) return failure("rollback");
   KV_RETURN_IF_ERROR(exec("BEGIN IMMEDIATE"));
   // Whatever ends it before the commit; the first error is the one to report.
   struct End {
     sqlite3* db;
-    ~End() { (void)roll_back(db); }
+    ~End() {
+      if (sqlite3_get_autocommit(db) != 0) return;
+      (void)sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
+    }
   } end{db_};
   KV_RETURN_IF_ERROR(body());
   return exec("COMMIT");
@@ -471,15 +467,16 @@ Status Catalog::set_state(const KeptState& state) {
 }
 
 Status Catalog::checkpoint() {
-  if (!roll_back(db_)) return failure("rollback");
   int rc = sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
   return rc == SQLITE_OK ? Status() : failure("checkpoint");
 }
 
 Status Catalog::compact() {
-  if (!roll_back(db_)) return failure("rollback");
-  KV_RETURN_IF_ERROR(exec("VACUUM"));
-  return checkpoint();
+  int rc = sqlite3_exec(db_, "VACUUM", nullptr, nullptr, nullptr);
+  if ((rc & 0xff) == SQLITE_NOMEM) {
+    return {StatusCode::busy, "catalog: out of memory, of its own size, to compact it"};
+  }
+  return rc == SQLITE_OK ? checkpoint() : failure("VACUUM");
 }
 
 uint64_t Catalog::bytes_written() const {

@@ -75,7 +75,7 @@ class Catalog {
   Status checkpoint();
   /// Writes the database anew, through the log, and empties that: no byte of an earlier row is left
   /// (a page that was split may keep stale ones otherwise). Takes the database's size in memory, in
-  /// the log, and in time. Returns: as above.
+  /// the log, and in time. Returns: as above; busy (no memory, nothing changed).
   Status compact();
 
   /// Pages written to the log since open, and as many again for the database.

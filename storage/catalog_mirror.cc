@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <new>
 
 #include "storage/file_names.h"
 
@@ -89,7 +88,7 @@ void CatalogMirror::upsert(std::span<const KnownObject> objects) {
   if (!catalog_) return;
   uint64_t bound = 0;
   for (const auto& object : objects) bound += Catalog::growth_bound(object.header);
-  (void)after([&] { return catalog_->upsert(objects); }, bound);
+  (void)change([&] { return catalog_->upsert(objects); }, bound);
 }
 
 void CatalogMirror::adopt(std::span<const KnownObject> objects) {
@@ -97,12 +96,8 @@ void CatalogMirror::adopt(std::span<const KnownObject> objects) {
     uint64_t room = 0;
     for (const auto& object : batch) room += row_room(object.header);
     if (!dir_.check_free(room).ok() || !dir_.ledger().reserve(room)) return false;
-    struct Reserved {
-      Ledger& ledger;
-      uint64_t bytes;
-      ~Reserved() { ledger.unreserve(bytes); }
-    } reserved{dir_.ledger(), room};
     upsert(batch);
+    dir_.ledger().unreserve(room);
     return true;
   };
   in_batches(objects, kRowsPerRebuildBatch, [&](std::span<const KnownObject> batch) {
@@ -113,18 +108,17 @@ void CatalogMirror::adopt(std::span<const KnownObject> objects) {
 void CatalogMirror::remove(std::span<const std::string> files) {
   in_batches(files, kRowsPerBatch, [&](std::span<const std::string> batch) {
     if (!catalog_) return;
-    auto gone =
-        after([&] { return catalog_->remove(batch); }, batch.size() * Catalog::growth_bound({}));
-    left_rows_ |= gone != Changed::yes;
-    if (gone == Changed::no_memory) throw std::bad_alloc();
+    bool gone =
+        change([&] { return catalog_->remove(batch); }, batch.size() * Catalog::growth_bound({}));
+    left_rows_ |= !gone;
   });
 }
 
 void CatalogMirror::set_recency(std::span<const std::pair<std::string, uint64_t>> recency) {
   in_batches(recency, kRowsPerBatch, [&](std::span<const std::pair<std::string, uint64_t>> batch) {
     if (!catalog_) return;
-    (void)after([&] { return catalog_->set_recency(batch); },
-                batch.size() * Catalog::growth_bound({}));
+    (void)change([&] { return catalog_->set_recency(batch); },
+                 batch.size() * Catalog::growth_bound({}));
   });
 }
 
@@ -147,12 +141,9 @@ void CatalogMirror::write_state() {
 Status CatalogMirror::checkpoint() {
   if (!catalog_) return {};
   write_state();
-  struct Measured {
-    CatalogMirror& mirror;
-    ~Measured() { (void)mirror.measure(mirror.log_bytes_, 0); }
-  } measured{*this};
   Status status = catalog_->checkpoint();
   if (!status.ok()) ++failures_;
+  (void)measure(log_bytes_, 0);
   return status;
 }
 
@@ -192,16 +183,10 @@ Status CatalogMirror::compact() {
                                                 " bytes needed to compact the catalog, " +
                                                 std::to_string(dir_.ledger().left()) + " left"};
   }
-  struct Reserved {
-    CatalogMirror& mirror;
-    uint64_t bytes;
-    ~Reserved() {
-      (void)mirror.measure(bytes / 2, bytes / 2);
-      mirror.dir_.ledger().unreserve(bytes);
-    }
-  } reserved{*this, room};
   Status status = catalog_->compact();
   if (!status.ok()) ++failures_;
+  (void)measure(room / 2, room / 2);
+  dir_.ledger().unreserve(room);
   if (status.ok() && (left_rows_ || left_old_)) {
     status = {StatusCode::io_error, left_rows_ ? "catalog: rows could not be removed"
                                                : "catalog: the old one could not be moved away"};
@@ -210,33 +195,22 @@ Status CatalogMirror::compact() {
 }
 
 template <typename Change>
-CatalogMirror::Changed CatalogMirror::after(Change change, uint64_t growth_bound) noexcept {
-  Changed done = Changed::no_memory;
-  try {
-    done = change().ok() ? Changed::yes : Changed::no;
-  } catch (const std::bad_alloc&) {
-  }
-  if (done != Changed::yes) ++failures_;
+bool CatalogMirror::change(Change change, uint64_t growth_bound) {
+  bool done = change().ok();
+  if (!done) ++failures_;
   (void)measure(growth_bound, growth_bound);
-  try {
-    if (log_bytes_ > kLogBytes) (void)checkpoint();  // a failure is counted there
-  } catch (const std::bad_alloc&) {                  // with the next change
-  }
+  if (log_bytes_ > kLogBytes) (void)checkpoint();  // a failure is counted there
   return done;
 }
 
-Status CatalogMirror::measure(uint64_t database_growth, uint64_t log_growth) noexcept {
+Status CatalogMirror::measure(uint64_t database_growth, uint64_t log_growth) {
   if (catalog_) bytes_written_ = catalog_->bytes_written();
   Status first;
   auto size_of = [&](const char* suffix, uint64_t most) -> uint64_t {
-    try {
-      auto info = dir_.files().stat(dir_.catalog_path() + suffix);
-      if (info.ok()) return info->allocated_bytes;
-      if (info.status().code() == StatusCode::not_found) return 0;
-      if (first.ok()) first = info.status();
-    } catch (const std::bad_alloc&) {
-      first = {StatusCode::busy, "out of memory"};
-    }
+    auto info = dir_.files().stat(dir_.catalog_path() + suffix);
+    if (info.ok()) return info->allocated_bytes;
+    if (info.status().code() == StatusCode::not_found) return 0;
+    if (first.ok()) first = info.status();
     return most;
   };
   uint64_t database = size_of("", database_bytes_ + database_growth);

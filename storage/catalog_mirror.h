@@ -38,16 +38,13 @@ class CatalogMirror {
   void upsert(std::span<const KnownObject> objects);
   /// Adds rows as far as ledger and file system have room: the rest is adopted again next time.
   void adopt(std::span<const KnownObject> objects);
-  /// Without memory (bad_alloc) some rows may remain: calling again is right.
   void remove(std::span<const std::string> files);
-  /// Some rows are there whose files are going: compact() finds them.
-  void leave_rows() { left_rows_ = true; }
   void set_recency(std::span<const std::pair<std::string, uint64_t>> recency);
   /// Returns: io_error and others of Catalog::checkpoint.
   Status checkpoint();
   /// No byte of a row that is gone stays in database and log. Returns: resource_exhausted (no room
-  /// for the log), busy (another process has the catalog open), io_error (some row could not be
-  /// removed since the start: the next one drops it), and others of Catalog::compact.
+  /// for the log), busy (another process has the catalog open, no memory), io_error (some row could
+  /// not be removed since the start: the next one drops it), and others of Catalog::compact.
   Status compact();
   /// Of the limit, while compact() is under way.
   uint64_t room_to_compact() const;
@@ -61,11 +58,11 @@ class CatalogMirror {
  private:
   void start_anew();
   void drop_left_rows();
-  enum class Changed : uint8_t { yes, no, no_memory };
+  /// One change of the catalog and what follows from it. False: it failed, and is counted.
   template <typename Change>
-  Changed after(Change change, uint64_t growth_bound) noexcept;
+  bool change(Change change, uint64_t growth_bound);
   /// What database and log may have grown by is charged where they can't be measured.
-  Status measure(uint64_t database_growth, uint64_t log_growth) noexcept;
+  Status measure(uint64_t database_growth, uint64_t log_growth);
 
   StoreDir& dir_;
   Quarantine& quarantine_;

@@ -1,7 +1,6 @@
 // Puts: temp files of a batch are all written, then all synced, then renamed in the caller's order,
 // then their folders synced (durable), then their rows written. FORMAT.md, "Publish and delete".
 #include <algorithm>
-#include <new>
 
 #include "storage/directory_tier.h"
 #include "storage/file_reader.h"
@@ -46,17 +45,7 @@ void DirectoryTier::put_batch(std::span<const FileImage> images, Durability leve
     items[i].image = &images[i];
     items[i].result = &results[i];
   }
-  try {
-    put_items(items, level, failed);
-  } catch (const std::bad_alloc&) {
-    // What is published stays; its row is missing until the next start.
-    for (auto& item : items) {
-      if (item.result->reached == Durability::none) {
-        item.result->status = Status(StatusCode::busy, "out of memory");
-      }
-      publisher_.abandon(item.pending);
-    }
-  }
+  put_items(items, level, failed);
 }
 
 namespace {

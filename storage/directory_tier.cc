@@ -18,8 +18,6 @@ constexpr size_t kMaxPendingTouches = 256;
 constexpr uint64_t kQuarantineShare = 8;  // at most limit_bytes / 8 of damaged files
 constexpr size_t kEraseBatch = 64;        // rows that go before their files do
 
-Status out_of_memory() { return {StatusCode::busy, "out of memory"}; }
-
 }  // namespace
 
 DirectoryTier::DirectoryTier(const std::string& directory, SsdOptions options, Files& files,
@@ -43,7 +41,7 @@ DirectoryTier::~DirectoryTier() {
   try {
     flush_touches();
     catalog_.write_state();
-  } catch (const std::bad_alloc&) {  // only recency, and the state of some time before
+  } catch (const std::bad_alloc&) {  // lost: only recency, and the state since the last checkpoint
   }
   catalog_.close();  // whoever gets the lock next finds it free
   for (Fd lock : locks_) {
@@ -51,7 +49,7 @@ DirectoryTier::~DirectoryTier() {
   }
 }
 
-Result<Recovery> DirectoryTier::recover() try {
+Result<Recovery> DirectoryTier::recover() {
   std::lock_guard lock(writer_mutex_);
   if (std::exchange(recovered_, true)) {
     return Status(StatusCode::internal, "recover() was called twice");
@@ -61,20 +59,13 @@ Result<Recovery> DirectoryTier::recover() try {
   recency_ = scan.max_recency();
   counters_.unknown_bytes = found.unknown_bytes;
   return found;
-} catch (const std::bad_alloc&) {
-  return out_of_memory();
 }
 
 Recovery DirectoryTier::adopt_more(uint64_t max_files) {
   auto start = std::chrono::steady_clock::now();
   std::lock_guard lock(writer_mutex_);
   Recovery out;
-  try {
-    adoption_.run(std::min(max_files, kAdoptedAtATime), out);
-  } catch (const std::bad_alloc&) {  // all of them are unread still
-    out = {};
-  }
-  out.unread = adoption_.unread();
+  adoption_.run(std::min(max_files, kAdoptedAtATime), out);
   counters_.unknown_bytes += out.unknown_bytes;
   auto took = std::chrono::steady_clock::now() - start;
   out.milliseconds =
@@ -82,7 +73,7 @@ Recovery DirectoryTier::adopt_more(uint64_t max_files) {
   return out;
 }
 
-Result<FileImage> DirectoryTier::read(const ObjectName& name, const PlacePayload& place) try {
+Result<FileImage> DirectoryTier::read(const ObjectName& name, const PlacePayload& place) {
   std::string path = dir_.file_path(name.id, file_name(name));
   ++counters_.reads;
   auto image = read_object(dir_.files(), buffers_, path, name, dir_.key(), {}, place);
@@ -96,8 +87,6 @@ Result<FileImage> DirectoryTier::read(const ObjectName& name, const PlacePayload
     ++counters_.read_errors;
   }
   return image;
-} catch (const std::bad_alloc&) {
-  return out_of_memory();
 }
 
 // The second and last try: a transient error in between disk and memory is over by now. As a
@@ -151,36 +140,25 @@ Status DirectoryTier::remove_file(const Id& id, const std::string& name, EraseRe
   return {};
 }
 
-// Without memory it goes on with what takes none. Rows first: one without a file is dropped at the
-// next start, or when this is repeated.
+// Rows first: one without a file is dropped at the next start, or when this is repeated.
 Status DirectoryTier::erase_batch(std::span<const ObjectName> batch, EraseReply& reply) {
-  Status first_error;
-  try {
-    std::vector<std::string> files;
-    for (const auto& name : batch) {
-      files.push_back(file_name(name));
-      touches_.erase(files.back());
-    }
-    catalog_.remove(files);
-    publisher_.observe(Step::row_removed, files.front());
-  } catch (const std::bad_alloc&) {
-    catalog_.leave_rows();
-    first_error = out_of_memory();
+  std::vector<std::string> files;
+  for (const auto& name : batch) {
+    files.push_back(file_name(name));
+    touches_.erase(files.back());
   }
-  for (const ObjectName& name : batch) {
-    Status status;
-    try {
-      status = remove_file(name.id, file_name(name), reply);
-    } catch (const std::bad_alloc&) {
-      status = out_of_memory();
-    }
+  catalog_.remove(files);
+  publisher_.observe(Step::row_removed, files.front());
+  Status first_error;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    Status status = remove_file(batch[i].id, files[i], reply);
     bool gone = status.ok() || status.code() == StatusCode::not_found;
     if (!gone && first_error.ok()) first_error = std::move(status);
   }
   return first_error;
 }
 
-Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names, bool more_follows) try {
+Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names, bool more_follows) {
   std::lock_guard lock(writer_mutex_);
   EraseReply reply;
   Status first_error;
@@ -196,8 +174,6 @@ Result<EraseReply> DirectoryTier::erase(std::span<const ObjectName> names, bool 
   if (!first_error.ok()) return first_error;
   if (!synced.ok()) return synced;
   return reply;
-} catch (const std::bad_alloc&) {
-  return out_of_memory();
 }
 
 void DirectoryTier::touch(std::span<const ObjectName> names) {
@@ -224,12 +200,10 @@ Status DirectoryTier::sync_now() {
   return status;
 }
 
-Status DirectoryTier::checkpoint() try {
+Status DirectoryTier::checkpoint() {
   std::lock_guard lock(writer_mutex_);
   flush_touches();
   return catalog_.checkpoint();
-} catch (const std::bad_alloc&) {
-  return out_of_memory();
 }
 
 // No put is under way: what is there could not be unlinked when its put failed.
@@ -248,7 +222,7 @@ Status DirectoryTier::remove_temps() {
   return {first.code(), std::to_string(left) + " temporary files are left: " + first.message()};
 }
 
-Status DirectoryTier::scrub() try {
+Status DirectoryTier::scrub() {
   std::lock_guard lock(writer_mutex_);
   flush_touches();
   Status status = remove_temps();
@@ -263,8 +237,6 @@ Status DirectoryTier::scrub() try {
   buffers_.clear();
   (void)dir_.measure_all();  // charged for if it fails
   return status;
-} catch (const std::bad_alloc&) {
-  return out_of_memory();
 }
 
 uint64_t DirectoryTier::scrub_room() {
@@ -286,14 +258,9 @@ Status DirectoryTier::put_record(const EncodedFile& file, const Id& id, const st
   PendingFile pending;
   pending.id = id;
   pending.name = name;
-  try {
-    KV_RETURN_IF_ERROR(write_temp(file, 0, pending));
-    KV_RETURN_IF_ERROR(publisher_.sync_temp(pending));
-    KV_RETURN_IF_ERROR(publisher_.publish(pending));
-  } catch (const std::bad_alloc&) {
-    publisher_.abandon(pending);
-    throw;
-  }
+  KV_RETURN_IF_ERROR(write_temp(file, 0, pending));
+  KV_RETURN_IF_ERROR(publisher_.sync_temp(pending));
+  KV_RETURN_IF_ERROR(publisher_.publish(pending));
   publisher_.settle(pending);
   other_keys_.forget(name);
   return dir_.sync_folder(folder_of(id));

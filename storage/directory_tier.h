@@ -38,7 +38,7 @@ class DirectoryTier final : public SsdTier {
   uint64_t room_needed(const FileImage& image) const override;
   uint64_t room_left() const override { return ledger_.left() + other_keys_.bytes(); }
   Result<FileImage> read(const ObjectName& name, const PlacePayload& place = {}) override;
-  void make_ready() noexcept override { buffers_.make_ready(); }
+  void make_ready() override { buffers_.make_ready(); }
   Result<std::vector<ListedFile>> files_after(const std::string& name, size_t most) override;
   Status verify(const std::string& name) override;
   using SsdTier::erase;

@@ -1,6 +1,5 @@
 // The store read for its own sake: every file in turn, from the device and not from memory.
 #include <algorithm>
-#include <new>
 
 #include "storage/directory_tier.h"
 #include "storage/record_reader.h"
@@ -18,8 +17,7 @@ void drop_cached(Files& files, const std::string& path) {
 }  // namespace
 
 // One folder at a time, of which the first `most` names are kept.
-Result<std::vector<ListedFile>> DirectoryTier::files_after(const std::string& name,
-                                                           size_t most) try {
+Result<std::vector<ListedFile>> DirectoryTier::files_after(const std::string& name, size_t most) {
   std::vector<ListedFile> out;
   auto after = parse_file_name(name);
   for (uint32_t folder = after ? folder_of(after->object.id) : 0; folder < kFolders; ++folder) {
@@ -37,11 +35,9 @@ Result<std::vector<ListedFile>> DirectoryTier::files_after(const std::string& na
     if (!out.empty()) break;
   }
   return out;
-} catch (const std::bad_alloc&) {
-  return Status(StatusCode::busy, "out of memory");
 }
 
-Status DirectoryTier::verify(const std::string& name) try {
+Status DirectoryTier::verify(const std::string& name) {
   auto parsed = parse_file_name(name);
   if (!parsed) return invalid_argument(name + ": no file of a store has this name");
   std::string path = dir_.file_path(parsed->object.id, name);
@@ -50,8 +46,6 @@ Status DirectoryTier::verify(const std::string& name) try {
       is_record(parsed->kind) ? verify_record(*parsed, path) : read(parsed->object).status();
   drop_cached(dir_.files(), path);  // nobody asked for it
   return status;
-} catch (const std::bad_alloc&) {
-  return {StatusCode::busy, "out of memory"};
 }
 
 // As read(): what fails is read once more, as a writer, and then moved away.

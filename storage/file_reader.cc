@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <new>
 
 namespace kv {
 namespace {
@@ -27,7 +28,7 @@ Result<OpenFile> read_prefix(Files& files, Fd fd) {
 // [0, bytes) of the file, of which the prefix is known.
 Result<std::shared_ptr<uint8_t[]>> read_front(Files& files, Fd fd, const OpenFile& file,
                                               uint64_t bytes) {
-  auto buffer = std::make_shared_for_overwrite<uint8_t[]>(bytes);
+  KV_ASSIGN_OR_RETURN(auto buffer, file_buffer(bytes));
   std::copy(file.head.begin(), file.head.end(), buffer.get());
   std::span<uint8_t> rest(buffer.get() + kPrefixBytes, bytes - kPrefixBytes);
   KV_RETURN_IF_ERROR(read_all(files, fd, rest, kPrefixBytes));
@@ -57,7 +58,7 @@ Result<Bytes> read_sealed(Files& files, Fd fd, const OpenFile& file, const SealK
   plain_bytes = envelope.plain_bytes();
   uint64_t head_at = envelope.head_at(), head_end = head_at + envelope.head_bytes;
   uint64_t wanted = all ? file.bytes : head_end;
-  auto buffer = std::make_shared_for_overwrite<uint8_t[]>(wanted);
+  KV_ASSIGN_OR_RETURN(auto buffer, file_buffer(wanted));
   std::span<uint8_t> bytes(buffer.get(), wanted);
   uint64_t end = std::min(wanted, std::max(head_end, kStepBytes));
   KV_RETURN_IF_ERROR(read_all(files, fd, bytes.first(end), 0));
@@ -80,6 +81,15 @@ std::string_view name_in(const std::string& path) {
 }
 
 }  // namespace
+
+Result<std::shared_ptr<uint8_t[]>> file_buffer(uint64_t bytes) {
+  std::unique_ptr<uint8_t[]> memory(new (std::nothrow) uint8_t[bytes]);
+  if (memory == nullptr) {
+    return Status(StatusCode::busy,
+                  "out of memory: " + std::to_string(bytes) + " bytes for a file");
+  }
+  return std::shared_ptr<uint8_t[]>(std::move(memory));
+}
 
 Result<Bytes> read_file(Files& files, const std::string& path, const SealKey* key,
                         std::string_view sealed_as) {

@@ -6,6 +6,8 @@
 // sealed_by_other() tells it from a file of another version.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,10 +19,14 @@
 
 namespace kv {
 
+/// Memory for a file's bytes, uninitialised. Returns: busy (there is none: a file's length decides
+/// how much it is, so it is asked for).
+Result<std::shared_ptr<uint8_t[]>> file_buffer(uint64_t bytes);
+
 /// A file's bytes, opened if it is sealed, its prefix plausible and of its length, otherwise
 /// unverified. `sealed_as`: the name under which it was sealed; empty: that of `path`.
 /// Returns: not_found; io_error; corruption (no regular file, the prefix says so, or sealed bytes
-/// don't verify); unsupported.
+/// don't verify); unsupported; busy (file_buffer).
 Result<Bytes> read_file(Files& files, const std::string& path, const SealKey* key,
                         std::string_view sealed_as = {});
 /// Prefix and header section only, the header's hash verified.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "storage/file_frame.h"
+#include "storage/file_reader.h"
 
 namespace kv {
 namespace {
@@ -107,10 +108,12 @@ Result<Head> take_head(PlainBytes& file, Xxh128Stream& hash) {
   if (file.bytes() >= kPrefixBytes) KV_RETURN_IF_ERROR(file.take(front, nullptr));
   Head head;
   KV_ASSIGN_OR_RETURN(head.prefix, decode_prefix(front, file.bytes()));
-  std::vector<uint8_t> all(front.begin(), front.end());
-  all.resize(kPrefixBytes + head.prefix.header_bytes);
+  const size_t bytes = kPrefixBytes + head.prefix.header_bytes;
+  KV_ASSIGN_OR_RETURN(auto memory, file_buffer(bytes));
+  std::span<uint8_t> all(memory.get(), bytes);
+  std::copy(front.begin(), front.end(), all.begin());
   hash.update(std::span(front).first(kFileHashAt));
-  KV_RETURN_IF_ERROR(file.take(std::span(all).subspan(kPrefixBytes), &hash));
+  KV_RETURN_IF_ERROR(file.take(all.subspan(kPrefixBytes), &hash));
   KV_ASSIGN_OR_RETURN(head.view, decode_head(all, file.bytes()));
   return head;
 }
@@ -123,6 +126,7 @@ Result<FileImage> read_object(Files& files, ReadBuffers& buffers, const std::str
   KV_ASSIGN_OR_RETURN(Fd fd, files.open_stream(path));
   FdGuard guard(files, fd);
   ReadBuffers::Hold buffer(buffers);
+  if (!buffer) return Status(StatusCode::busy, "out of memory: no buffer to read through");
   PlainBytes file(files, fd, buffer.span());
   if (sealed_as.empty()) sealed_as = std::string_view(path).substr(path.rfind('/') + 1);
   KV_RETURN_IF_ERROR(file.start(key, sealed_as));
@@ -137,7 +141,7 @@ Result<FileImage> read_object(Files& files, ReadBuffers& buffers, const std::str
     KV_ASSIGN_OR_RETURN(payload, place(head.view));
     KV_CHECK(payload.size() == head.prefix.payload_bytes);
   } else {
-    own = std::make_shared_for_overwrite<uint8_t[]>(head.prefix.payload_bytes);
+    KV_ASSIGN_OR_RETURN(own, file_buffer(head.prefix.payload_bytes));
     payload = {own.get(), head.prefix.payload_bytes};
   }
   Xxh128Stream placed;

@@ -16,8 +16,8 @@ namespace kv {
 
 /// The object of that name, every byte verified. `sealed_as`: the name under which it was sealed;
 /// empty: that of `path`. `place`: see PlacePayload; null: the pieces share a buffer of their own.
-/// Throws std::bad_alloc. Returns: not_found; io_error; corruption; unsupported (another format
-/// version or key, or a record file); what `place` returned.
+/// Returns: not_found; io_error; corruption; unsupported (another format version or key, or a
+/// record file); busy (no memory for a buffer, the header or the payload); what `place` returned.
 Result<FileImage> read_object(Files& files, ReadBuffers& buffers, const std::string& path,
                               const ObjectName& name, const SealKey* key,
                               std::string_view sealed_as = {}, const PlacePayload& place = {});

@@ -2,7 +2,6 @@
 #include "storage/publisher.h"
 
 #include <algorithm>
-#include <new>
 
 namespace kv {
 namespace {
@@ -13,10 +12,9 @@ constexpr uint64_t kBlockBytes = 4096;
 // Gathers small pieces and passes large ones through.
 class RunWriter {
  public:
-  /// `run` is scratch memory that outlives the writer, so that its pages are touched only once.
+  /// `run`: has kRunBytes of memory.
   RunWriter(Files& files, Fd fd, std::vector<uint8_t>& run) : files_(files), fd_(fd), run_(run) {
     run_.clear();
-    run_.reserve(kRunBytes);
   }
   Status append(std::span<const uint8_t> bytes) {
     if (run_.size() + bytes.size() > kRunBytes) KV_RETURN_IF_ERROR(flush());
@@ -64,6 +62,11 @@ uint64_t file_room(uint64_t bytes) {
   return blocks + blocks / 256 + kBlockBytes + kFolderGrowthBytes;
 }
 
+Publisher::Publisher(StoreDir& dir, StepObserver observer)
+    : dir_(dir), observer_(std::move(observer)) {
+  run_.reserve(kRunBytes);
+}
+
 Status Publisher::check_room(uint64_t room) {
   if (!dir_.ledger().reserve(room)) {
     const Ledger& ledger = dir_.ledger();
@@ -79,9 +82,9 @@ Status Publisher::check_room(uint64_t room) {
 
 Status Publisher::write_pieces(const EncodedFile& file, const PendingFile& pending) {
   // Space first: a full disk shows before any byte is written, and extents stay few.
-  KV_RETURN_IF_ERROR(dir_.files().allocate(pending.fd, pending.bytes));
+  KV_RETURN_IF_ERROR(dir_.files().allocate(pending.file->get(), pending.bytes));
   bytes_written_ += pending.bytes;
-  RunWriter writer(dir_.files(), pending.fd, run_);
+  RunWriter writer(dir_.files(), pending.file->get(), run_);
   FileSealer sealer;
   if (dir_.key() != nullptr) {
     SealSalt salt;
@@ -100,8 +103,8 @@ Status Publisher::write_pieces(const EncodedFile& file, const PendingFile& pendi
   }
   KV_RETURN_IF_ERROR(writer.flush());
   if (dir_.key() == nullptr) return {};
-  KV_RETURN_IF_ERROR(write_all(dir_.files(), pending.fd, sealer.tags(), kEnvelopeBytes));
-  dir_.files().write_behind(pending.fd);  // while the next file is sealed
+  KV_RETURN_IF_ERROR(write_all(dir_.files(), pending.file->get(), sealer.tags(), kEnvelopeBytes));
+  dir_.files().write_behind(pending.file->get());  // while the next file is sealed
   return {};
 }
 
@@ -117,7 +120,7 @@ Status Publisher::write_temp(const EncodedFile& file, uint64_t extra_room, Pendi
     settle(pending);
     return fd.status();
   }
-  pending.fd = *fd;
+  pending.file.emplace(dir_.files(), *fd);
   pending.temp_path = std::move(path);
   observe(Step::temp_created, pending.name);
   Status status = write_pieces(file, pending);
@@ -126,14 +129,13 @@ Status Publisher::write_temp(const EncodedFile& file, uint64_t extra_room, Pendi
 }
 
 Status Publisher::sync_temp(PendingFile& pending) {
-  Status status = dir_.files().fdatasync(pending.fd);
+  Status status = dir_.files().fdatasync(pending.file->get());
   if (status.ok()) {
-    auto info = dir_.files().stat(pending.fd);
+    auto info = dir_.files().stat(pending.file->get());
     // Unmeasurable: charge the bound, which is never too low.
     pending.allocated_bytes = info.ok() ? info->allocated_bytes : file_room(pending.bytes);
   }
-  dir_.files().close(pending.fd);
-  pending.fd = -1;
+  pending.file.reset();
   if (!status.ok()) {
     abandon(pending);
     return status;
@@ -164,16 +166,11 @@ void Publisher::settle(PendingFile& pending) {
   pending.reserved = 0;
 }
 
-void Publisher::abandon(PendingFile& pending) noexcept {
-  if (pending.fd >= 0) dir_.files().close(pending.fd);
-  pending.fd = -1;
+void Publisher::abandon(PendingFile& pending) {
+  pending.file.reset();
   if (!pending.temp_path.empty()) {
-    bool gone = false;
-    try {
-      gone = dir_.files().unlink(pending.temp_path).ok();
-    } catch (const std::bad_alloc&) {  // for the text of its error
-    }
     // It may still be there: its bytes stay charged until the next start removes it.
+    bool gone = dir_.files().unlink(pending.temp_path).ok();
     if (!gone) dir_.ledger().add(file_room(pending.bytes));
     pending.temp_path.clear();
   }

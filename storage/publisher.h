@@ -8,7 +8,9 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "storage/block_file.h"
 #include "storage/sealed_file.h"
@@ -17,14 +19,13 @@
 
 namespace kv {
 
-/// One file on its way. Filled by write_temp; every one must end in publish or abandon, also where
-/// a step has thrown std::bad_alloc.
+/// One file on its way. Filled by write_temp; every one ends in publish or abandon.
 struct PendingFile {
-  std::string name;       ///< its file name
-  Id id;                  ///< decides its folder
-  std::string temp_path;  ///< empty before write_temp and after publish or abandon
-  Fd fd = -1;
-  uint64_t reserved = 0;  ///< promised by the ledger
+  std::string name;             ///< its file name
+  Id id;                        ///< decides its folder
+  std::string temp_path;        ///< empty before write_temp and after publish or abandon
+  std::optional<FdGuard> file;  ///< open from write_temp to sync_temp
+  uint64_t reserved = 0;        ///< promised by the ledger
   uint64_t bytes = 0;
   uint64_t allocated_bytes = 0;  ///< after publish
 };
@@ -35,7 +36,7 @@ uint64_t file_room(uint64_t bytes);
 
 class Publisher {
  public:
-  Publisher(StoreDir& dir, StepObserver observer) : dir_(dir), observer_(std::move(observer)) {}
+  Publisher(StoreDir& dir, StepObserver observer);
 
   /// `extra_room`: promised to whatever else the caller does for this file (its catalog row); given
   /// back with the rest. Returns: resource_exhausted (limit or disk; names needed and limit),
@@ -47,7 +48,7 @@ class Publisher {
   /// Ends the promise: the file's own bytes are counted by then.
   void settle(PendingFile& pending);
   /// Removes what is there of it. Harmless after settle().
-  void abandon(PendingFile& pending) noexcept;
+  void abandon(PendingFile& pending);
 
   /// Of all temporary files, any thread.
   uint64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
@@ -64,7 +65,7 @@ class Publisher {
   StepObserver observer_;
   uint64_t next_temp_ = 0;
   std::atomic<uint64_t> bytes_written_{0};
-  std::vector<uint8_t> run_;  // of writes under way
+  std::vector<uint8_t> run_;  // of writes under way; has all its memory from the start
 };
 
 }  // namespace kv

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <new>
 
 namespace kv {
 
@@ -44,19 +43,8 @@ Status Quarantine::take(const std::string& path, const std::string& name) {
   }
   trim(size);
   std::string kept = name + "." + std::to_string(next_++);
-  std::string target = dir_.quarantine_folder() + "/" + kept;
+  KV_RETURN_IF_ERROR(dir_.files().rename(path, dir_.quarantine_folder() + "/" + kept));
   entries_.push_back({std::move(kept), size});
-  Status status;
-  try {
-    status = dir_.files().rename(path, target);
-  } catch (const std::bad_alloc&) {  // for the text of its error
-    entries_.pop_back();
-    throw;
-  }
-  if (!status.ok()) {
-    entries_.pop_back();
-    return status;
-  }
   bytes_ += size;
   ++files_;
   return {};

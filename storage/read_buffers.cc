@@ -4,18 +4,17 @@
 
 #include <sys/mman.h>
 
-#include <new>
-
 namespace kv {
 namespace {
 
 constexpr size_t kHugePageBytes = 2 << 20;
 constexpr size_t kLeastPageBytes = 4096;
 
+// Null without memory.
 uint8_t* map_buffer() {
   constexpr size_t kMapped = kReadBufferBytes + kHugePageBytes;  // aligned, whatever comes
   void* map = ::mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (map == MAP_FAILED) throw std::bad_alloc();
+  if (map == MAP_FAILED) return nullptr;
   auto* begin = static_cast<uint8_t*>(map);
   size_t before = (kHugePageBytes - reinterpret_cast<uintptr_t>(begin)) % kHugePageBytes;
   uint8_t* data = begin + before;
@@ -34,12 +33,9 @@ uint8_t* ReadBuffers::take() {
     if (count_ > 0) return waiting_[--count_];
     ++made_;
   }
-  try {
-    return map_buffer();
-  } catch (const std::bad_alloc&) {
-    give_up_place();
-    throw;
-  }
+  uint8_t* data = map_buffer();
+  if (data == nullptr) give_up_place();
+  return data;
 }
 
 void ReadBuffers::give_up_place() {
@@ -48,19 +44,15 @@ void ReadBuffers::give_up_place() {
   free_.notify_one();
 }
 
-void ReadBuffers::make_ready() noexcept {
+void ReadBuffers::make_ready() {
   while (true) {
     {
       std::lock_guard lock(mutex_);
       if (made_ == most_) return;
       ++made_;
     }
-    uint8_t* data;
-    try {
-      data = map_buffer();
-    } catch (const std::bad_alloc&) {  // there are fewer
-      return give_up_place();
-    }
+    uint8_t* data = map_buffer();
+    if (data == nullptr) return give_up_place();
     for (size_t at = 0; at < kReadBufferBytes; at += kLeastPageBytes) {
       static_cast<volatile uint8_t*>(data)[at] = 0;
     }

@@ -25,11 +25,15 @@ class ReadBuffers {
   /// One buffer, given back at the end of a scope. Its bytes are whatever was read before.
   class Hold {
    public:
-    /// Waits for one. Throws std::bad_alloc.
+    /// Waits for one.
     explicit Hold(ReadBuffers& from) : from_(from), data_(from.take()) {}
-    ~Hold() { from_.give(data_); }
+    ~Hold() {
+      if (data_ != nullptr) from_.give(data_);
+    }
     Hold(const Hold&) = delete;  // owns the buffer
     Hold& operator=(const Hold&) = delete;
+    /// False: there is no memory for one.
+    explicit operator bool() const { return data_ != nullptr; }
     /// kReadBufferBytes, aligned to a huge page.
     std::span<uint8_t> span() const { return {data_, kReadBufferBytes}; }
 
@@ -40,7 +44,7 @@ class ReadBuffers {
 
   /// Until all wait or are held, makes some whose memory is there already: what a system takes to
   /// find and clear it is more than a file's read takes. Without memory: fewer.
-  void make_ready() noexcept;
+  void make_ready();
   /// Gives what waits back to the system: nothing that was read stays in it.
   void clear();
 

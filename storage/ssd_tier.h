@@ -5,9 +5,12 @@
 // it: the directory (everything in it) never exceeds limit_bytes. A damaged file is a miss, never
 // wrong bytes. Threads: any thread may call; all calls block. read() and verify() run beside reads
 // and one writer; put, erase, touch, sync, checkpoint, recover and the record calls wait for
-// each other; stats and the room calls wait for nobody. Memory: a call that finds none is done or
-// busy, and done when it is repeated; put, touch, quarantine and the calls about records may throw
-// std::bad_alloc instead.
+// each other; stats and the room calls wait for nobody.
+//
+// Memory of a file's or the catalog's size is asked for: a call that finds none is busy, and may be
+// repeated. Any other allocation that fails is std::bad_alloc out of the call, and the end of this
+// tier: destroy it. Its files and catalog are then what a kill at that moment would have left, good
+// for the next start; what was acked before is there.
 #pragma once
 
 #include <cstdint>
@@ -157,12 +160,11 @@ class SsdTier {
   /// Reads what is there and makes the catalog agree with the files. Call it once, before any other
   /// call: one that failed is repeated on a tier opened anew. Deletes nothing but temporary files
   /// and rows; damaged files go to quarantine.
-  /// Returns: io_error if a folder can't be listed or measured; busy (no memory).
+  /// Returns: io_error if a folder can't be listed or measured.
   virtual Result<Recovery> recover() = 0;
   /// Reads the headers of at most `max_files` (and 512) of those that recover() left unread, the
   /// oldest first, and tells what it found: objects (some may be known by now: a put found their
-  /// file), adopted, quarantined, unreadable, foreign versions, and how many are unread still: all
-  /// of them where there was no memory.
+  /// file), adopted, quarantined, unreadable, foreign versions, and how many are unread still.
   virtual Recovery adopt_more(uint64_t max_files) = 0;
 
   /// Publishes objects in the given order (parents first): one result each. `level` is spilled or
@@ -178,15 +180,15 @@ class SsdTier {
 
   /// Every byte verified. The pieces lie where `place` says, or share one buffer.
   /// Returns: not_found; io_error (the file stays; try again later); corruption (read twice, then
-  /// quarantined and forgotten); unsupported (another format version or key; it stays); what
-  /// `place` returned (not corruption: that would be the file's).
+  /// quarantined and forgotten); unsupported (another format version or key; it stays); busy (no
+  /// memory); what `place` returned (not corruption: that would be the file's).
   virtual Result<FileImage> read(const ObjectName& name, const PlacePayload& place = {}) = 0;
   /// Memory that the first reads go through is there afterwards, or what there is. Any thread.
-  virtual void make_ready() noexcept = 0;
+  virtual void make_ready() = 0;
 
   /// To verify the whole store, file by file: the next files (objects, profiles and model records;
   /// at least one, at most `most`) in the order of their names after `name`, with their lengths;
-  /// none after the last. An empty `name`: from the first. Returns: io_error, busy.
+  /// none after the last. An empty `name`: from the first. Returns: io_error.
   virtual Result<std::vector<ListedFile>> files_after(const std::string& name, size_t most) = 0;
   /// Reads one of those from the device, every byte verified. Takes memory of its length.
   /// Returns: as read(); a damaged record is quarantined too: put it again.
@@ -214,7 +216,7 @@ class SsdTier {
   /// After an erase: no byte of what was erased stays in any file. Removes every temporary and
   /// quarantined file (whose a damaged one is nobody can tell) and writes the catalog anew; takes
   /// room and memory of the catalog's size. Returns: resource_exhausted, busy (another process has
-  /// the catalog open), io_error: something may be left.
+  /// the catalog open, no memory), io_error: something may be left.
   virtual Status scrub() = 0;
   /// What scrub() needs of the limit: one that is exhausted can be made room for.
   virtual uint64_t scrub_room() = 0;

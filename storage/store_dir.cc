@@ -1,8 +1,6 @@
 // Folders: creation, sizes and syncs.
 #include "storage/store_dir.h"
 
-#include <new>
-
 namespace kv {
 
 Status StoreDir::check_free(uint64_t room) const {
@@ -39,25 +37,16 @@ std::string StoreDir::measured_path(uint32_t place) const {
   return place == kQuarantinePlace ? quarantine_folder() : path_;
 }
 
-Status StoreDir::measure_place(uint32_t place) noexcept {
+Status StoreDir::measure_place(uint32_t place) {
   uint64_t& size = sizes_[place];
-  uint64_t now = size + kFolderGrowthBytes;
-  Status status;
-  try {
-    auto info = files_.stat(measured_path(place));
-    if (info.ok())
-      now = info->allocated_bytes;
-    else
-      status = info.status();
-  } catch (const std::bad_alloc&) {
-    status = {StatusCode::busy, "out of memory"};
-  }
+  auto info = files_.stat(measured_path(place));
+  uint64_t now = info.ok() ? info->allocated_bytes : size + kFolderGrowthBytes;
   ledger_.replace(size, now);
   size = now;
-  return status;
+  return info.status();
 }
 
-Status StoreDir::measure_all() noexcept {
+Status StoreDir::measure_all() {
   Status first;
   for (uint32_t place = 0; place < sizes_.size(); ++place) {
     Status status = measure_place(place);
@@ -66,7 +55,7 @@ Status StoreDir::measure_all() noexcept {
   return first;
 }
 
-void StoreDir::measure(uint32_t folder) noexcept {
+void StoreDir::measure(uint32_t folder) {
   // An error is charged for; the next measurement corrects it.
   (void)measure_place(folder);
   (void)measure_place(kTempPlace);

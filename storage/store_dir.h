@@ -53,8 +53,8 @@ class StoreDir {
   Status make_folders();
   /// Measures folders again: all of them, or those that a change of names in `folder` touched. One
   /// that can't be measured is charged what a batch may have added. Returns: the first error.
-  Status measure_all() noexcept;
-  void measure(uint32_t folder) noexcept;
+  Status measure_all();
+  void measure(uint32_t folder);
 
   /// Names were added to or removed from `folder` since it was last synced.
   void mark_dirty(uint32_t folder) { dirty_[folder] = true; }
@@ -70,7 +70,7 @@ class StoreDir {
   static constexpr uint32_t kTempPlace = kFolders, kQuarantinePlace = kFolders + 1,
                             kOwnPlace = kFolders + 2;
   std::string measured_path(uint32_t place) const;
-  Status measure_place(uint32_t place) noexcept;
+  Status measure_place(uint32_t place);
 
   std::string path_;
   Files& files_;

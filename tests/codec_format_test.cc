@@ -11,7 +11,7 @@
 #include "proto/identity.h"
 #include "storage/block_file.h"
 #include "storage/record_file.h"
-#include "tests/codec_data.h"
+#include "tests/support/codec_data.h"
 
 namespace kv {
 namespace {

@@ -6,8 +6,6 @@ kv_tests(proto_test LABELS proto DEPS kv_proto
   DEFINITIONS KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/proto"
               KV_CORPUS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus"
               KV_PROTOCOL_FILE="${CMAKE_SOURCE_DIR}/proto/PROTOCOL.md")
-# A binary of its own: its allocations fail.
-kv_tests(proto_memory_test LABELS proto DEPS kv_proto FILES proto_memory_test.cc)
 
 # Fuzz targets of a room, replayed over a small corpus and mutations of it.
 function(kv_fuzz_replay room name)

@@ -1,12 +1,11 @@
-// The SSD tier without memory: allocation N of a call fails, alone or with all that follow, for
-// N = 1 until the call passes without a failure; those of operator new, and those of SQLite. The
-// call is done, or busy (or throws std::bad_alloc, which is the same); then, with memory and
-// without a restart, it is done; and the directory is what its files say.
-//
-// KV_MEMORY_STRIDE=1 tries every N.
-#include <algorithm>
-#include <iostream>
+// The SSD tier without memory (ssd_tier.h). A small allocation that fails, of operator new or of
+// SQLite, ends the tier, and leaves what a kill would leave; memory of a file's or the catalog's
+// size is asked for, and a call that finds none is busy.
+#include <sys/resource.h>
 
+#include <fstream>
+
+#include "storage/read_buffers.h"
 #include "tests/support/failing_new.h"
 #include "tests/support/storage_failing_sqlite.h"
 #include "tests/support/storage_testing.h"
@@ -17,236 +16,140 @@ namespace {
 const bool kSqliteToo = fail_sqlite_too();
 constexpr int64_t kForEver = 1'000'000;
 
-int64_t stride() {
-  if (const char* own = std::getenv("KV_MEMORY_STRIDE")) return std::max(1, std::atoi(own));
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 41;
-#else
-  return 7;
-#endif
-}
-
 class StorageMemory : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(kSqliteToo);
     FailingNew::watched = false;
-    images_ = sample_chain(rng_, 3);
-    for (const auto& image : images_) names_.push_back(image.header.name);
+    descriptors_ = descriptors();
+    tier_ = open_tier(dir_, small_options());
+    put_all(*tier_, acked_, Durability::durable);
   }
   void TearDown() override { FailingNew::watched = true; }
 
-  void open() { tier_ = open_tier(dir_, small_options()); }
-  Status put() {
-    Status first;
-    for (const auto& result : tier_->put(images_, Durability::durable)) {
-      Status status = result.reached == Durability::durable ? Status() : result.status;
-      // What is published already is kept as it is; its folders are synced with the next put.
-      if (result.existed) status = tier_->sync();
-      if (first.ok()) first = status;
-    }
-    return first;
-  }
-  Status erase() {
-    KV_RETURN_IF_ERROR(tier_->erase(names_).status());
-    return tier_->scrub();
-  }
-  void expect_readable() {
-    for (const auto& image : images_) {
-      auto read = tier_->read(image.header.name);
-      ASSERT_TRUE(read.ok()) << read.status().to_string();
-      expect_same(image, *read);
-    }
-  }
-  static SsdOptions unread_at_start() {
-    SsdOptions options = small_options();
-    options.adopt_at_start = 0;
-    return options;
-  }
-  Status adopt(Recovery& all) {
-    while (all.unread > 0) {
-      Recovery part = tier_->adopt_more(2);
-      Unwatched own;
-      all.objects.insert(all.objects.end(), part.objects.begin(), part.objects.end());
-      all.adopted += part.adopted;
-      all.adopted_bytes += part.adopted_bytes;
-      all.quarantined += part.quarantined;
-      if (part.unread == all.unread) return {StatusCode::busy, "nothing read"};
-      all.unread = part.unread;
-    }
-    return {};
-  }
-  // What another process would find.
-  Recovery reopen() {
-    tier_.reset();
-    Recovery found;
-    tier_ = open_tier(dir_, small_options(), &found);
-    return found;
-  }
-  void expect_files(const Recovery& found) {
-    EXPECT_EQ(names_of(found), std::set<ObjectName>(names_.begin(), names_.end()));
-    EXPECT_EQ(found.quarantined, 0u);
-    // The catalog is charged for what it may have grown by where its size could not be asked for.
-    EXPECT_GE(tier_->stats().used_bytes, du(dir_.store()));
-  }
-
-  // `check` after the call that was done at last; `reset` makes it ready to run again.
-  void for_each_failure(const std::function<Status()>& run, const std::function<void()>& check,
-                        const std::function<void()>& reset) {
-    for (bool sqlite : {false, true}) {
-      for (int64_t more : {int64_t{0}, kForEver}) {
-        int64_t n = 1;
-        for (bool failed = true; failed; n += stride()) {
-          SCOPED_TRACE(std::string(sqlite ? "SQLite's " : "") + "allocation " + std::to_string(n) +
-                       (more > 0 ? " and all that follow" : ""));
-          FailingNew::arm(n, more, sqlite);
-          Status status = guarded(run);
-          FailingNew::disarm();
-          failed = FailingNew::failures() > 0;
-          ASSERT_TRUE(status.ok() || status.code() == StatusCode::busy) << status.to_string();
-          if (!status.ok()) status = guarded(run);
-          ASSERT_TRUE(status.ok()) << status.to_string();
-          check();
-          reset();
-          if (HasFailure()) return;
-        }
-        std::cout << (sqlite ? "SQLite's, " : "") << more << " more: " << n << " allocations\n";
+  // Runs a call whose allocation `nth`, and the `more` after it, fail. Null: it threw, and the tier
+  // ended with memory still short, as its owner would end it.
+  std::optional<Status> run(int64_t nth, int64_t more, bool sqlite,
+                            const std::function<Status()>& call) {
+    tier_->touch(std::span(&acked_[0].header.name, 1));  // for its end to write
+    FailingNew::arm(nth, more, sqlite);
+    std::optional<Status> status;
+    {
+      Unwatched watched(true);
+      try {
+        status = call();
+      } catch (const std::bad_alloc&) {
+        tier_.reset();
       }
     }
+    FailingNew::disarm();
+    return status;
   }
-  static Status guarded(const std::function<Status()>& run) {
-    Unwatched watched(true);
-    try {
-      return run();
-    } catch (const std::bad_alloc&) {
-      return {StatusCode::busy, "bad_alloc"};
+  static int64_t descriptors() {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                         std::filesystem::directory_iterator());
+  }
+  // What the next start finds: all that was acked, and of `others` each whole or not at all.
+  void expect_whole(const std::vector<FileImage>& others) {
+    Recovery found;
+    tier_.reset();
+    EXPECT_EQ(descriptors(), descriptors_);
+    tier_ = open_tier(dir_, small_options(), &found);
+    EXPECT_EQ(found.quarantined + found.unreadable + found.unknown_files, 0u);
+    EXPECT_EQ(tier_->stats().used_bytes, du(dir_.store()));
+    auto names = names_of(found);
+    for (const auto* images : {&std::as_const(acked_), &others}) {
+      for (const auto& image : *images) {
+        bool there = names.contains(image.header.name);
+        EXPECT_TRUE(there || images == &others);
+        auto read = tier_->read(image.header.name);
+        ASSERT_EQ(read.ok(), there) << read.status().to_string();
+        if (there) expect_same(image, *read);
+      }
     }
   }
 
   TempDir dir_{true};
   std::mt19937_64 rng_{5};
-  std::vector<FileImage> images_;
-  std::vector<ObjectName> names_;
+  std::vector<FileImage> acked_ = sample_chain(rng_, 3), others_ = sample_chain(rng_, 3);
   std::unique_ptr<SsdTier> tier_;
+  int64_t descriptors_ = 0;  // without a tier
 };
 
-TEST_F(StorageMemory, APutIsWholeOrBusyAndRepeated) {
-  open();
-  for_each_failure([&] { return put(); },
-                   [&] {
-                     expect_readable();
-                     expect_files(reopen());
-                     EXPECT_EQ(tier_->stats().used_bytes, du(dir_.store()));
-                   },
-                   [&] { ASSERT_TRUE(erase().ok()); });
-}
-
-TEST_F(StorageMemory, AnEraseIsRepeatedUntilNothingIsLeftInFilesAndCatalog) {
-  open();
-  ASSERT_TRUE(put().ok());
-  for_each_failure([&] { return erase(); },
-                   [&] {
-                     Recovery found = reopen();
-                     EXPECT_EQ(found.objects.size() + found.rows_dropped, 0u);
-                   },
-                   [&] { ASSERT_TRUE(put().ok()); });
-}
-
-TEST_F(StorageMemory, AnEraseGoesOnAfterWhatFoundNoMemory) {
-  open();
-  for (int64_t n = 1; n == 1 || FailingNew::failures() > 0; ++n) {
-    ASSERT_TRUE(put().ok());
-    FailingNew::arm(n, 0);
-    Status status = guarded([&] { return tier_->erase(names_).status(); });
-    FailingNew::disarm();
-    ASSERT_TRUE(status.ok() || status.code() == StatusCode::busy) << status.to_string();
-    auto there = [&](const ObjectName& name) {
-      return std::filesystem::exists(path_of(dir_, name));
+TEST_F(StorageMemory, AFailedSmallAllocationLeavesWhatAKillWouldLeave) {
+  std::vector<ObjectName> names;
+  for (const auto& image : others_) names.push_back(image.header.name);
+  auto put = [&]() -> Status { return tier_->put(others_, Durability::durable).back().status; };
+  auto erase = [&]() -> Status { return tier_->erase(names).status(); };
+  for (bool sqlite : {false, true}) {
+    int ended = 0;
+    auto run_out = [&](int64_t nth, const std::function<Status()>& call) {
+      bool ends = !run(nth, kForEver, sqlite, call), failed = FailingNew::failures() > 0;
+      EXPECT_TRUE(ends == failed || (sqlite && failed)) << "SQLite does without some";
+      ended += ends;
+      expect_whole(others_);
     };
-    auto left = std::count_if(names_.begin(), names_.end(), there);
-    ASSERT_LE(left, status.ok() ? 0 : 1) << "allocation " << n;
-    Status scrubbed = tier_->scrub();
-    ASSERT_TRUE(scrubbed.ok()) << scrubbed.to_string();
-    EXPECT_EQ(reopen().rows_dropped, 0u) << "a row without its file, allocation " << n;
-    ASSERT_TRUE(erase().ok());
+    for (int64_t nth : {1, 2, 5, 12, 30, 75, 150, 300}) {
+      SCOPED_TRACE(std::string(sqlite ? "SQLite's " : "") + "allocation " + std::to_string(nth));
+      run_out(nth, put);
+      put_all(*tier_, others_, Durability::durable);
+      run_out(nth, erase);
+      ASSERT_TRUE(tier_->erase(names).ok());
+      ASSERT_TRUE(tier_->scrub().ok());
+      if (HasFailure()) return;
+    }
+    EXPECT_GE(ended, sqlite ? 3 : 6);
   }
 }
 
-TEST_F(StorageMemory, AReadIsRightOrBusy) {
-  open();
-  ASSERT_TRUE(put().ok());
-  for_each_failure([&] { return tier_->read(names_[1]).status(); }, [&] { expect_readable(); },
-                   [] {});
-  EXPECT_EQ(tier_->stats().corruptions, 0u);
-}
-
-TEST_F(StorageMemory, AStartFindsEverythingOrIsBusy) {
-  open();
-  ASSERT_TRUE(put().ok());
-  for (bool with_catalog : {true, false}) {
-    SCOPED_TRACE(with_catalog ? "with its catalog" : "without a catalog");
-    Recovery found;
-    auto reset = [&] {
-      tier_.reset();
-      if (!with_catalog) std::filesystem::remove(dir_.store() + "/catalog.db");
-    };
-    reset();
-    for_each_failure(
-        [&]() -> Status {
-          tier_.reset();
-          KV_ASSIGN_OR_RETURN(tier_, SsdTier::open(dir_.store(), small_options()));
-          KV_ASSIGN_OR_RETURN(found, tier_->recover());
-          return {};
-        },
-        [&] {
-          expect_files(found);
-          expect_readable();
-        },
-        reset);
+TEST_F(StorageMemory, ABodyThatFindsNoneIsBusyAndItsFileStays) {
+  int busy = 0;
+  for (int64_t nth = 1; nth == 1 || FailingNew::failures() > 0; ++nth) {
+    auto status = run(nth, 0, false, [&] { return tier_->read(acked_[1].header.name).status(); });
+    if (!status) tier_ = open_tier(dir_, small_options());
+    if (!status || status->ok()) continue;
+    EXPECT_EQ(status->code(), StatusCode::busy) << status->to_string();
+    ++busy;
+    EXPECT_TRUE(tier_->read(acked_[1].header.name).ok());
   }
+  EXPECT_EQ(busy, 2) << "the header and the payload";
+  expect_whole({});
 }
 
-TEST_F(StorageMemory, WhatTheBackgroundReadsIsReadAgainAndCountedOnce) {
-  open();
-  ASSERT_TRUE(put().ok());
-  uint64_t file_bytes = 0;
-  for (const auto& name : names_) file_bytes += std::filesystem::file_size(path_of(dir_, name));
-  Recovery all;
-  auto reset = [&] {
-    tier_.reset();
-    std::filesystem::remove(dir_.store() + "/catalog.db");
-    tier_ = open_tier(dir_, unread_at_start(), &all);
-  };
-  reset();
-  for_each_failure([&] { return adopt(all); },
-                   [&] {
-                     expect_files(all);
-                     EXPECT_EQ(all.adopted, images_.size());
-                     EXPECT_EQ(all.adopted_bytes, file_bytes);
-                   },
-                   reset);
+// In a process of its own: exits 0 if all holds.
+void read_without_a_buffer(SsdTier& tier, const ObjectName& name) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_AS, &limit);
+  rlimit before = limit;
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  limit.rlim_cur = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) + kReadBufferBytes / 2;
+  if (::setrlimit(RLIMIT_AS, &limit) != 0) ::_exit(1);
+  tier.make_ready();  // what there is: none
+  if (tier.read(name).status().code() != StatusCode::busy) ::_exit(2);
+  if (::setrlimit(RLIMIT_AS, &before) != 0) ::_exit(1);
+  ::_exit(tier.read(name).ok() ? 0 : 3);
 }
 
-TEST_F(StorageMemory, ADamagedFileIsMovedAwayAndLeavesNoRow) {
-  Recovery all;
-  auto reset = [&] {
-    tier_.reset();
-    std::filesystem::remove_all(dir_.store());
-    open();
-    ASSERT_TRUE(put().ok());
-    tier_.reset();
-    std::filesystem::resize_file(path_of(dir_, names_[1]), 100);
-    tier_ = open_tier(dir_, unread_at_start(), &all);
-    ASSERT_EQ(all.unread, 1u);
-  };
-  reset();
-  for_each_failure([&] { return adopt(all); },
-                   [&] {
-                     EXPECT_LE(all.quarantined, 1u);
-                     EXPECT_EQ(tier_->stats().quarantine_files, 1u);
-                     EXPECT_EQ(reopen().rows_dropped, 0u);
-                   },
-                   reset);
+TEST_F(StorageMemory, AReadThatFindsNoBufferIsBusyAndItsFileStays) {
+  tier_.reset();
+  tier_ = open_tier(dir_, small_options());  // without a buffer yet
+  EXPECT_EXIT(read_without_a_buffer(*tier_, acked_[1].header.name), ::testing::ExitedWithCode(0),
+              "");
+}
+
+TEST_F(StorageMemory, ACompactionThatFindsNoneIsBusyAndDoneWhenItIsRepeated) {
+  int busy = 0;
+  for (int64_t nth = 1; nth == 1 || FailingNew::failures() > 0; nth += 5) {
+    auto status = run(nth, 0, true, [&] { return tier_->scrub(); });
+    if (!status) tier_ = open_tier(dir_, small_options());
+    if (!status || status->ok()) continue;
+    EXPECT_EQ(status->code(), StatusCode::busy) << status->to_string();
+    ++busy;
+    EXPECT_TRUE(tier_->scrub().ok());
+  }
+  EXPECT_GT(busy, 3);
+  expect_whole({});
 }
 
 }  // namespace

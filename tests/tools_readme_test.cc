@@ -2,7 +2,7 @@
 // stores the next one is served.
 #include <gtest/gtest.h>
 
-#include "tests/cachesvc_server.h"
+#include "tests/support/cachesvc_server.h"
 
 namespace kv {
 namespace {
