@@ -3,13 +3,11 @@
 
 #include <sqlite3.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <cstring>
-#include <limits>
 #include <new>
 
-#include "proto/identity.h"
+#include "storage/catalog_columns.h"
+#include "storage/catalog_row.h"
 #include "storage/file_names.h"
 
 namespace kv {
@@ -19,7 +17,6 @@ constexpr int kApplicationId = 0x6b766373;  // "kvcs"
 constexpr int kUserVersion = 2;
 constexpr int kVersionWithoutState = 1;  // read as it is; becomes kUserVersion with its first state
 constexpr uint64_t kPageBytes = 4096;
-const std::string kNothing;
 
 constexpr const char* kSchema = R"(
 CREATE TABLE objects (
@@ -44,7 +41,7 @@ CREATE TABLE objects (
 )";
 constexpr const char* kStateSchema = "CREATE TABLE state (value BLOB NOT NULL) STRICT;";
 
-// Columns in the order of kSchema; load() and bind_row() follow it.
+// Columns in the order of kSchema; read_row() and bind_row() follow it.
 constexpr const char* kSelect = R"(
 SELECT file, kind, id, part_group, first_row, end_row, parent, profile, namespace, fingerprint,
   first_token, tokens, extras, unpacked_bytes, file_bytes, allocated_bytes, recency FROM objects)";
@@ -70,125 +67,6 @@ StatusCode code_of(int rc) {
     default:
       return StatusCode::io_error;
   }
-}
-
-// Binds values to ?1, ?2, … in order; a failure shows when the statement is stepped.
-class Binder {
- public:
-  explicit Binder(sqlite3_stmt* stmt) : stmt_(stmt) {
-    sqlite3_reset(stmt);
-    sqlite3_clear_bindings(stmt);
-  }
-  Binder& integer(uint64_t v) {
-    sqlite3_bind_int64(stmt_, ++at_, static_cast<sqlite3_int64>(v));
-    return *this;
-  }
-  Binder& text(const std::string& v) {
-    sqlite3_bind_text64(stmt_, ++at_, v.data(), v.size(), SQLITE_STATIC, SQLITE_UTF8);
-    return *this;
-  }
-  Binder& blob(std::span<const uint8_t> v) {
-    // A null pointer would bind NULL where an empty blob is meant.
-    sqlite3_bind_blob64(stmt_, ++at_, v.empty() ? "" : static_cast<const void*>(v.data()), v.size(),
-                        SQLITE_TRANSIENT);
-    return *this;
-  }
-
- private:
-  sqlite3_stmt* stmt_;
-  int at_ = 0;
-};
-
-// Reads columns 0, 1, … in order.
-class Columns {
- public:
-  explicit Columns(sqlite3_stmt* stmt) : stmt_(stmt) {}
-  uint64_t integer() { return static_cast<uint64_t>(sqlite3_column_int64(stmt_, at_++)); }
-  template <typename T>
-  T number() {
-    uint64_t v = integer();
-    if (v > std::numeric_limits<T>::max()) ok_ = false;
-    return static_cast<T>(v);
-  }
-  std::span<const uint8_t> blob() {
-    auto* data = static_cast<const uint8_t*>(sqlite3_column_blob(stmt_, at_));
-    auto size = static_cast<size_t>(sqlite3_column_bytes(stmt_, at_++));
-    return {data, data == nullptr ? 0 : size};
-  }
-  void text(std::string& out) {
-    auto b = blob();
-    out.assign(reinterpret_cast<const char*>(b.data()), b.size());
-  }
-  Id id() {
-    Id out;
-    auto b = blob();
-    if (b.size() == out.bytes.size()) {
-      std::copy(b.begin(), b.end(), out.bytes.begin());
-    } else {
-      ok_ = false;
-    }
-    return out;
-  }
-  void skip(int columns) { at_ += columns; }
-  void fail() { ok_ = false; }
-  bool ok() const { return ok_; }
-
- private:
-  sqlite3_stmt* stmt_;
-  int at_ = 0;
-  bool ok_ = true;
-};
-
-void read_tokens(std::span<const uint8_t> blob, Columns& columns, std::vector<Token>& out) {
-  if (blob.size() % sizeof(Token) != 0 || blob.size() > kMaxBlockTokens * sizeof(Token)) {
-    columns.fail();
-    return;
-  }
-  out.resize(blob.size() / sizeof(Token));
-  if (!out.empty()) std::memcpy(out.data(), blob.data(), blob.size());
-}
-
-// The same encoding as in an object header: count, then position and bytes of each.
-std::vector<uint8_t> encode_extras(const std::vector<Extra>& extras) {
-  ByteWriter out;
-  out.u32(static_cast<uint32_t>(extras.size()));
-  for (const auto& e : extras) {
-    out.u32(e.position);
-    out.blob(e.bytes);
-  }
-  return out.take();
-}
-
-void read_extras(std::span<const uint8_t> blob, Columns& columns, std::vector<Extra>& out) {
-  ByteReader in(blob);
-  uint32_t count = in.u32();
-  if (count > kMaxExtras) in.fail();
-  for (uint32_t i = 0; i < count && !in.failed(); ++i) {
-    uint32_t position = in.u32();
-    auto bytes = in.blob(kMaxExtraBytes);
-    out.push_back({position, {bytes.begin(), bytes.end()}});
-  }
-  if (!in.done()) columns.fail();
-}
-
-// Parent to extras. A sealed row has its value in place of the tokens, and nothing in place of the
-// extras, of which a plain row has a count at least. Returns: false if it can't be opened.
-bool read_fields(Columns& columns, Object& o, SealedRows* sealed, const std::string& file) {
-  Columns plain = columns;
-  columns.skip(5);
-  auto tokens = columns.blob(), extras = columns.blob();
-  if (extras.empty()) {
-    return sealed != nullptr && sealed->open(file, tokens, o).ok();
-  }
-  o.parent = plain.id();
-  o.profile = plain.id();
-  plain.text(o.ns);
-  o.fingerprint = plain.id();
-  o.first_token = plain.number<uint32_t>();
-  read_tokens(tokens, plain, o.tokens);
-  read_extras(extras, plain, o.extras);
-  if (!plain.ok()) columns.fail();
-  return true;
 }
 
 }  // namespace
@@ -297,57 +175,6 @@ Status Catalog::create_schema() {
   return exec(sql.c_str());
 }
 
-// Bad: it contradicts itself. `file` is set in any case.
-Catalog::Row Catalog::read_row(sqlite3_stmt* stmt, std::string& file, KnownObject& out) {
-  Columns columns(stmt);
-  Object& o = out.header;
-  columns.text(file);
-  auto kind = columns.number<uint8_t>();
-  if (kind < 1 || kind > 4) return Row::bad;
-  o.name.kind = static_cast<ObjectKind>(kind);
-  o.name.id = columns.id();
-  o.name.group = columns.number<uint16_t>();
-  o.name.first_row = columns.number<uint32_t>();
-  o.name.end_row = columns.number<uint32_t>();
-  bool opened = read_fields(columns, o, sealed_ ? &*sealed_ : nullptr, file);
-  out.unpacked_bytes = columns.integer();
-  out.file_bytes = columns.integer();
-  out.allocated_bytes = columns.integer();
-  out.recency = columns.integer();
-  bool fits = columns.ok() && o.ns.size() <= kMaxNamespaceBytes && o.first_token <= kMaxTokens &&
-              out.unpacked_bytes <= kMaxObjectBytes && file_name(o.name) == file;
-  if (!fits || (opened && !id_matches(o))) return Row::bad;
-  return opened ? Row::good : Row::sealed;
-}
-
-Status Catalog::bind_row(const std::string& file, const KnownObject& row) {
-  const Object& o = row.header;
-  Binder binder(upsert_);
-  binder.text(file)
-      .integer(static_cast<uint64_t>(o.name.kind))
-      .blob(o.name.id.bytes)
-      .integer(o.name.group)
-      .integer(o.name.first_row)
-      .integer(o.name.end_row);
-  if (sealed_) {
-    KV_ASSIGN_OR_RETURN(auto sealed, sealed_->seal(file, o));
-    binder.blob({}).blob({}).text(kNothing).blob({}).integer(0).blob(sealed).blob({});
-  } else {
-    binder.blob(o.parent.bytes)
-        .blob(o.profile.bytes)
-        .text(o.ns)
-        .blob(o.fingerprint.bytes)
-        .integer(o.first_token)
-        .blob({reinterpret_cast<const uint8_t*>(o.tokens.data()), o.tokens.size() * sizeof(Token)})
-        .blob(encode_extras(o.extras));
-  }
-  binder.integer(row.unpacked_bytes)
-      .integer(row.file_bytes)
-      .integer(row.allocated_bytes)
-      .integer(row.recency);
-  return {};
-}
-
 Result<Catalog::Rows> Catalog::load() {
   sqlite3_stmt* stmt = nullptr;
   KV_RETURN_IF_ERROR(prepare(kSelect, &stmt));
@@ -359,11 +186,11 @@ Result<Catalog::Rows> Catalog::load() {
   std::string file;
   while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
     KnownObject object;
-    Row row = read_row(stmt, file, object);
-    if (row == Row::bad) {
+    RowState row = read_row(stmt, sealed_ ? &*sealed_ : nullptr, file, object);
+    if (row == RowState::bad) {
       rows.bad.push_back(file);
     } else {
-      (row == Row::good ? rows.good : rows.sealed).push_back(std::move(object));
+      (row == RowState::good ? rows.good : rows.sealed).push_back(std::move(object));
     }
   }
   if (rc != SQLITE_DONE) return failure("load");
@@ -401,7 +228,7 @@ Status Catalog::upsert(std::span<const KnownObject> objects) {
   return transaction([&]() -> Status {
     for (const auto& object : objects) {
       std::string file = file_name(object.header.name);
-      KV_RETURN_IF_ERROR(bind_row(file, object));
+      KV_RETURN_IF_ERROR(bind_row(upsert_, sealed_ ? &*sealed_ : nullptr, file, object));
       int rc = sqlite3_step(upsert_);
       sqlite3_reset(upsert_);
       if (rc != SQLITE_DONE) return failure("upsert");

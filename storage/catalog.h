@@ -87,9 +87,6 @@ class Catalog {
 
  private:
   Catalog() = default;
-  enum class Row { good, bad, sealed };
-  Row read_row(sqlite3_stmt* stmt, std::string& file, KnownObject& out);
-  Status bind_row(const std::string& file, const KnownObject& row);
   Status exec(const char* sql);
   Result<std::string> query_one(const char* sql);
   Status prepare(const char* sql, sqlite3_stmt** out);

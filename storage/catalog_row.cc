@@ -1,0 +1,120 @@
+// Rows: the columns of an object in the order of the schema, plain or sealed.
+#include "storage/catalog_row.h"
+
+#include <cstring>
+
+#include "proto/identity.h"
+#include "storage/catalog_columns.h"
+#include "storage/file_names.h"
+
+namespace kv {
+namespace {
+
+const std::string kNothing;
+
+void read_tokens(std::span<const uint8_t> blob, Columns& columns, std::vector<Token>& out) {
+  if (blob.size() % sizeof(Token) != 0 || blob.size() > kMaxBlockTokens * sizeof(Token)) {
+    columns.fail();
+    return;
+  }
+  out.resize(blob.size() / sizeof(Token));
+  if (!out.empty()) std::memcpy(out.data(), blob.data(), blob.size());
+}
+
+// The same encoding as in an object header: count, then position and bytes of each.
+std::vector<uint8_t> encode_extras(const std::vector<Extra>& extras) {
+  ByteWriter out;
+  out.u32(static_cast<uint32_t>(extras.size()));
+  for (const auto& e : extras) {
+    out.u32(e.position);
+    out.blob(e.bytes);
+  }
+  return out.take();
+}
+
+void read_extras(std::span<const uint8_t> blob, Columns& columns, std::vector<Extra>& out) {
+  ByteReader in(blob);
+  uint32_t count = in.u32();
+  if (count > kMaxExtras) in.fail();
+  for (uint32_t i = 0; i < count && !in.failed(); ++i) {
+    uint32_t position = in.u32();
+    auto bytes = in.blob(kMaxExtraBytes);
+    out.push_back({position, {bytes.begin(), bytes.end()}});
+  }
+  if (!in.done()) columns.fail();
+}
+
+// Parent to extras. A sealed row has its value in place of the tokens, and nothing in place of the
+// extras, of which a plain row has a count at least. Returns: false if it can't be opened.
+bool read_fields(Columns& columns, Object& o, SealedRows* sealed, const std::string& file) {
+  Columns plain = columns;
+  columns.skip(5);
+  auto tokens = columns.blob(), extras = columns.blob();
+  if (extras.empty()) {
+    return sealed != nullptr && sealed->open(file, tokens, o).ok();
+  }
+  o.parent = plain.id();
+  o.profile = plain.id();
+  plain.text(o.ns);
+  o.fingerprint = plain.id();
+  o.first_token = plain.number<uint32_t>();
+  read_tokens(tokens, plain, o.tokens);
+  read_extras(extras, plain, o.extras);
+  if (!plain.ok()) columns.fail();
+  return true;
+}
+
+}  // namespace
+
+RowState read_row(sqlite3_stmt* stmt, SealedRows* sealed, std::string& file, KnownObject& out) {
+  Columns columns(stmt);
+  Object& o = out.header;
+  columns.text(file);
+  auto kind = columns.number<uint8_t>();
+  if (kind < 1 || kind > 4) return RowState::bad;
+  o.name.kind = static_cast<ObjectKind>(kind);
+  o.name.id = columns.id();
+  o.name.group = columns.number<uint16_t>();
+  o.name.first_row = columns.number<uint32_t>();
+  o.name.end_row = columns.number<uint32_t>();
+  bool opened = read_fields(columns, o, sealed, file);
+  out.unpacked_bytes = columns.integer();
+  out.file_bytes = columns.integer();
+  out.allocated_bytes = columns.integer();
+  out.recency = columns.integer();
+  bool fits = columns.ok() && o.ns.size() <= kMaxNamespaceBytes && o.first_token <= kMaxTokens &&
+              out.unpacked_bytes <= kMaxObjectBytes && file_name(o.name) == file;
+  if (!fits || (opened && !id_matches(o))) return RowState::bad;
+  return opened ? RowState::good : RowState::sealed;
+}
+
+Status bind_row(sqlite3_stmt* stmt, SealedRows* sealed, const std::string& file,
+                const KnownObject& row) {
+  const Object& o = row.header;
+  Binder binder(stmt);
+  binder.text(file)
+      .integer(static_cast<uint64_t>(o.name.kind))
+      .blob(o.name.id.bytes)
+      .integer(o.name.group)
+      .integer(o.name.first_row)
+      .integer(o.name.end_row);
+  if (sealed != nullptr) {
+    KV_ASSIGN_OR_RETURN(auto fields, sealed->seal(file, o));
+    binder.blob({}).blob({}).text(kNothing).blob({}).integer(0).blob(fields).blob({});
+  } else {
+    binder.blob(o.parent.bytes)
+        .blob(o.profile.bytes)
+        .text(o.ns)
+        .blob(o.fingerprint.bytes)
+        .integer(o.first_token)
+        .blob({reinterpret_cast<const uint8_t*>(o.tokens.data()), o.tokens.size() * sizeof(Token)})
+        .blob(encode_extras(o.extras));
+  }
+  binder.integer(row.unpacked_bytes)
+      .integer(row.file_bytes)
+      .integer(row.allocated_bytes)
+      .integer(row.recency);
+  return {};
+}
+
+}  // namespace kv

@@ -1,0 +1,24 @@
+// One row of the catalog's table of objects, to and from a statement. FORMAT.md, "Catalog".
+// Internal to the catalog.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "storage/catalog.h"
+
+namespace kv {
+
+enum class RowState : uint8_t {
+  good,
+  bad,     ///< it contradicts itself
+  sealed,  ///< it can't be opened: of `out` only the name and the numbers are set
+};
+
+/// `sealed`: null without a key. `file` is set in any case.
+RowState read_row(sqlite3_stmt* stmt, SealedRows* sealed, std::string& file, KnownObject& out);
+/// Values that `row` has must outlive the statement's next step. Returns: what sealing finds.
+Status bind_row(sqlite3_stmt* stmt, SealedRows* sealed, const std::string& file,
+                const KnownObject& row);
+
+}  // namespace kv
