@@ -10,7 +10,8 @@
 
 #include "storage/catalog_mirror.h"
 #include "storage/other_keys.h"
-#include "storage/ssd_tier.h"
+#include "storage/quarantine.h"
+#include "storage/recovery.h"
 #include "storage/store_dir.h"
 
 namespace kv {

@@ -15,6 +15,7 @@ constexpr uint64_t kLogBytes = 1 << 20;
 constexpr size_t kRowsPerBatch = 16;
 // Rows of a rebuild, where the ledger has room for so many: neighbours share the pages they touch.
 constexpr size_t kRowsPerRebuildBatch = 512;
+constexpr size_t kMaxPendingTouches = 256;
 
 template <typename T, typename Body>
 void in_batches(std::span<const T> all, size_t rows, Body body) {
@@ -88,7 +89,7 @@ void CatalogMirror::upsert(std::span<const KnownObject> objects) {
   if (!catalog_) return;
   uint64_t bound = 0;
   for (const auto& object : objects) bound += Catalog::growth_bound(object.header);
-  (void)change([&] { return catalog_->upsert(objects); }, bound);
+  (void)apply([&] { return catalog_->upsert(objects); }, bound);
 }
 
 void CatalogMirror::adopt(std::span<const KnownObject> objects) {
@@ -106,19 +107,32 @@ void CatalogMirror::adopt(std::span<const KnownObject> objects) {
 }
 
 void CatalogMirror::remove(std::span<const std::string> files) {
+  for (const std::string& file : files) touches_.erase(file);
   in_batches(files, kRowsPerBatch, [&](std::span<const std::string> batch) {
     if (!catalog_) return;
     bool gone =
-        change([&] { return catalog_->remove(batch); }, batch.size() * Catalog::growth_bound({}));
+        apply([&] { return catalog_->remove(batch); }, batch.size() * Catalog::growth_bound({}));
     left_rows_ |= !gone;
   });
+}
+
+void CatalogMirror::touch(std::span<const ObjectName> names) {
+  for (const auto& name : names) touches_[file_name(name)] = next_recency();
+  if (touches_.size() >= kMaxPendingTouches) flush_touches();
+}
+
+void CatalogMirror::flush_touches() {
+  if (touches_.empty()) return;
+  std::vector<std::pair<std::string, uint64_t>> recency(touches_.begin(), touches_.end());
+  touches_.clear();
+  set_recency(recency);
 }
 
 void CatalogMirror::set_recency(std::span<const std::pair<std::string, uint64_t>> recency) {
   in_batches(recency, kRowsPerBatch, [&](std::span<const std::pair<std::string, uint64_t>> batch) {
     if (!catalog_) return;
-    (void)change([&] { return catalog_->set_recency(batch); },
-                 batch.size() * Catalog::growth_bound({}));
+    (void)apply([&] { return catalog_->set_recency(batch); },
+                batch.size() * Catalog::growth_bound({}));
   });
 }
 
@@ -195,7 +209,7 @@ Status CatalogMirror::compact() {
 }
 
 template <typename Change>
-bool CatalogMirror::change(Change change, uint64_t growth_bound) {
+bool CatalogMirror::apply(Change change, uint64_t growth_bound) {
   bool done = change().ok();
   if (!done) ++failures_;
   (void)measure(growth_bound, growth_bound);

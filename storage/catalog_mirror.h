@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,15 +32,21 @@ class CatalogMirror {
   /// To be written with the next checkpoint, or by write_state(). Any thread; waits for no I/O.
   void keep(const KeptState& state);
   void write_state();
-  /// Ends the connection. Before the directory's lock is given up.
-  void close() { catalog_.reset(); }
 
   /// Adds rows. Room for them (row_room each) is already promised by the ledger.
   void upsert(std::span<const KnownObject> objects);
   /// Adds rows as far as ledger and file system have room: the rest is adopted again next time.
   void adopt(std::span<const KnownObject> objects);
   void remove(std::span<const std::string> files);
-  void set_recency(std::span<const std::pair<std::string, uint64_t>> recency);
+
+  /// Recency is a counter: of all objects that are known, or may be read later, the highest is
+  /// `highest`. Told once, by a start.
+  void start_recency(uint64_t highest) { recency_ = highest; }
+  uint64_t next_recency() { return ++recency_; }
+  /// Used now, the last one latest. Reaches the catalog in batches.
+  void touch(std::span<const ObjectName> names);
+  void flush_touches();
+
   /// Returns: io_error and others of Catalog::checkpoint.
   Status checkpoint();
   /// No byte of a row that is gone stays in database and log. Returns: resource_exhausted (no room
@@ -57,10 +64,11 @@ class CatalogMirror {
 
  private:
   void start_anew();
+  void set_recency(std::span<const std::pair<std::string, uint64_t>> recency);
   void drop_left_rows();
   /// One change of the catalog and what follows from it. False: it failed, and is counted.
   template <typename Change>
-  bool change(Change change, uint64_t growth_bound);
+  bool apply(Change change, uint64_t growth_bound);
   /// What database and log may have grown by is charged where they can't be measured.
   Status measure(uint64_t database_growth, uint64_t log_growth);
 
@@ -68,8 +76,10 @@ class CatalogMirror {
   Quarantine& quarantine_;
   std::unique_ptr<Catalog> catalog_;  // null if not even a new one could be made
   std::atomic<uint64_t> failures_{0}, bytes_written_{0};
-  bool left_rows_ = false;  // what was to be removed is in the catalog still
-  bool left_old_ = false;   // an unusable catalog could not be moved away
+  uint64_t recency_ = 0;
+  std::map<std::string, uint64_t> touches_;  // by file name, not yet in the catalog
+  bool left_rows_ = false;                   // what was to be removed is in the catalog still
+  bool left_old_ = false;                    // an unusable catalog could not be moved away
   std::mutex kept_mutex_;
   std::optional<KeptState> kept_;                // not in the catalog yet
   uint64_t database_bytes_ = 0, log_bytes_ = 0;  // in the ledger; the log's size is promised once

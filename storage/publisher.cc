@@ -62,8 +62,8 @@ uint64_t file_room(uint64_t bytes) {
   return blocks + blocks / 256 + kBlockBytes + kFolderGrowthBytes;
 }
 
-Publisher::Publisher(StoreDir& dir, StepObserver observer)
-    : dir_(dir), observer_(std::move(observer)) {
+Publisher::Publisher(StoreDir& dir, OtherKeys& others, StepObserver observer)
+    : dir_(dir), others_(others), observer_(std::move(observer)) {
   run_.reserve(kRunBytes);
 }
 
@@ -109,6 +109,16 @@ Status Publisher::write_pieces(const EncodedFile& file, const PendingFile& pendi
 }
 
 Status Publisher::write_temp(const EncodedFile& file, uint64_t extra_room, PendingFile& pending) {
+  Status status = try_write_temp(file, extra_room, pending);
+  while (status.code() == StatusCode::resource_exhausted &&
+         others_.make_room(file_room(file.bytes()) + extra_room)) {
+    status = try_write_temp(file, extra_room, pending);
+  }
+  return status;
+}
+
+Status Publisher::try_write_temp(const EncodedFile& file, uint64_t extra_room,
+                                 PendingFile& pending) {
   pending.bytes = dir_.key() == nullptr ? file.bytes()
                                         : sealed_file_bytes(file.head.size(), payload_bytes(file));
   uint64_t room = file_room(pending.bytes) + extra_room;
@@ -153,12 +163,25 @@ Status Publisher::publish(PendingFile& pending) {
     return status;
   }
   pending.temp_path.clear();
+  others_.forget(pending.name);
   uint32_t folder = folder_of(pending.id);
   dir_.mark_dirty(folder);
   dir_.ledger().replace(replaced.ok() ? replaced->allocated_bytes : 0, pending.allocated_bytes);
   dir_.measure(folder);
   observe(Step::renamed, pending.name);
   return {};
+}
+
+Result<uint64_t> Publisher::remove(const Id& id, const std::string& name) {
+  std::string path = dir_.file_path(id, name);
+  KV_ASSIGN_OR_RETURN(FileInfo info, dir_.files().stat(path));
+  KV_RETURN_IF_ERROR(dir_.files().unlink(path));
+  dir_.ledger().remove(info.allocated_bytes);
+  others_.forget(name);
+  dir_.mark_dirty(folder_of(id));
+  ++removed_;
+  observe(Step::unlinked, name);
+  return info.allocated_bytes;
 }
 
 void Publisher::settle(PendingFile& pending) {

@@ -3,6 +3,7 @@
 //   write_temp  room in the ledger -> tmp/N.tmp with every byte
 //   sync_temp   fdatasync: only now may it become visible
 //   publish     rename to its name; the ledger's promise becomes its measured size
+//   remove      the name goes, its bytes leave the ledger
 // A temporary file that fails or is dropped leaves neither bytes nor promises behind (an unlink
 // that fails stays charged). Internal to storage/; called under the tier's writer lock.
 #pragma once
@@ -13,8 +14,9 @@
 #include <vector>
 
 #include "storage/block_file.h"
+#include "storage/other_keys.h"
 #include "storage/sealed_file.h"
-#include "storage/ssd_tier.h"
+#include "storage/ssd_options.h"
 #include "storage/store_dir.h"
 
 namespace kv {
@@ -36,11 +38,11 @@ uint64_t file_room(uint64_t bytes);
 
 class Publisher {
  public:
-  Publisher(StoreDir& dir, StepObserver observer);
+  Publisher(StoreDir& dir, OtherKeys& others, StepObserver observer);
 
   /// `extra_room`: promised to whatever else the caller does for this file (its catalog row); given
-  /// back with the rest. Returns: resource_exhausted (limit or disk; names needed and limit),
-  /// io_error.
+  /// back with the rest. Files of other keys make room if need be. Returns: resource_exhausted
+  /// (limit or disk; names needed and limit), io_error.
   Status write_temp(const EncodedFile& file, uint64_t extra_room, PendingFile& pending);
   Status sync_temp(PendingFile& pending);
   /// Replaces a file of that name. The promise stays until settle().
@@ -50,8 +52,14 @@ class Publisher {
   /// Removes what is there of it. Harmless after settle().
   void abandon(PendingFile& pending);
 
+  /// Unlinks a file. Its folder is not synced. Returns: its allocated bytes; not_found, io_error.
+  Result<uint64_t> remove(const Id& id, const std::string& name);
+
   /// Of all temporary files, any thread.
   uint64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
+
+  /// Files, any thread.
+  uint64_t removed() const { return removed_.load(std::memory_order_relaxed); }
 
   void observe(Step step, const std::string& name) const {
     if (observer_) observer_(step, name);
@@ -59,12 +67,14 @@ class Publisher {
 
  private:
   Status check_room(uint64_t room);
+  Status try_write_temp(const EncodedFile& file, uint64_t extra_room, PendingFile& pending);
   Status write_pieces(const EncodedFile& file, const PendingFile& pending);
 
   StoreDir& dir_;
+  OtherKeys& others_;
   StepObserver observer_;
   uint64_t next_temp_ = 0;
-  std::atomic<uint64_t> bytes_written_{0};
+  std::atomic<uint64_t> bytes_written_{0}, removed_{0};
   std::vector<uint8_t> run_;  // of writes under way; has all its memory from the start
 };
 

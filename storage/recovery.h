@@ -1,85 +1,57 @@
-// RecoveryScan: what is in the directory, and a catalog that agrees with it. FORMAT.md, "Recovery".
-//
-// Any mixture of files, rows and leftovers is legal: a kill may come between any two steps. Removes
-// temporary files and rows only; damaged files move to quarantine. Internal to storage/; runs once,
-// under the tier's writer lock, and charges everything it finds to the ledger.
+// Recovery: what a start, or a part of what it left to the background, has found. A plain value.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "storage/adoption.h"
-#include "storage/beside.h"
-#include "storage/file_names.h"
+#include "storage/catalog.h"
+#include "storage/kept_state.h"
+#include "storage/record_file.h"
 
 namespace kv {
 
-/// An object file as it is listed.
-struct FoundObject {
-  ObjectName name;
-  uint64_t bytes = 0, allocated_bytes = 0;
-  int64_t modified_ns = 0;
+inline constexpr size_t kMaxRejectedNames = 1000;  ///< named one by one in a Recovery
+
+/// A file that a recovery did not take, and why.
+struct RejectedFile {
+  std::string file;
+  Status reason;
 };
 
-/// One folder as it is listed: with 10^6 files most of what a start keeps for a moment, so names
-/// are kept only of what is no object.
-struct FolderFiles {
-  uint32_t folder = 0;
-  std::vector<FoundObject> objects;
-  std::vector<ListedFile> others;
-};
-
-class RecoveryScan {
- public:
-  /// Of the options: reindex, adopt_at_start, hour, beside. `adoption` gets the files without a
-  /// good row.
-  RecoveryScan(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine, Adoption& adoption,
-               const SsdOptions& options)
-      : dir_(dir),
-        catalog_(catalog),
-        quarantine_(quarantine),
-        adoption_(adoption),
-        reindex_(options.reindex),
-        adopt_at_start_(options.adopt_at_start),
-        hour_(options.hour),
-        beside_(options.beside) {}
-  /// Returns: io_error if a folder can't be listed.
-  Result<Recovery> run();
-  /// No object, known or unread, has a higher one.
-  uint64_t max_recency() const { return max_recency_; }
-
- private:
-  enum class Row : uint8_t { without_file, used, left_out };
-  Result<Recovery> scan();
-  Status remove_temps();
-  Result<std::vector<FolderFiles>> list_folders() const;
-  void scan_folder(const FolderFiles& files);
-  void scan_other(uint32_t folder, const ListedFile& file);
-  Status scan_top();
-  void scan_object(const FoundObject& found);
-  void scan_profile(const ParsedName& name, const std::string& path);
-  void scan_model_record(const ParsedName& name, const std::string& path);
-  void reject(const ParsedName& name, const std::string& path, const Status& status);
-  void count_unknown(const std::string& path, int depth);
-  void take_rows(Catalog::Rows& rows);
-  /// The place of its row's number in row_at_, or where it goes.
-  uint32_t& place_of(const ObjectName& name);
-  void give_rows(std::vector<std::string> bad);
-
-  StoreDir& dir_;
-  CatalogMirror& catalog_;
-  Quarantine& quarantine_;
-  Adoption& adoption_;
-  bool reindex_;
-  uint64_t adopt_at_start_;
-  int64_t hour_;
-  const RunBeside beside_;
-  Recovery out_;
-  std::vector<KnownObject> rows_;  // the sealed ones last
-  size_t good_rows_ = 0;
-  std::vector<Row> fate_;         // of each row
-  std::vector<uint32_t> row_at_;  // a hash table of the rows by name: number + 1, or 0
-  uint64_t max_recency_ = 0;
+struct Recovery {
+  std::vector<KnownObject> objects;  ///< in no order; a parent may be missing (orphans are kept)
+  std::vector<std::shared_ptr<const Profile>> profiles;
+  std::vector<ModelRecord> models;  ///< the highest valid serial of each (namespace, model)
+  uint64_t rows_used = 0;           ///< objects whose catalog row was good
+  uint64_t adopted = 0;             ///< files that had no good row
+  uint64_t adopted_bytes = 0;       ///< length of those files
+  uint64_t rows_dropped = 0;        ///< rows without a file, or that contradict their own id
+  uint64_t temps_removed = 0;       ///< temporary files of a dead process
+  uint64_t quarantined = 0;         ///< damaged files
+  uint64_t unreadable = 0;          ///< I/O errors: left alone, not listed (nor counted, if even
+                                    ///< their size can't be told)
+  uint64_t unreadable_objects = 0;  ///< of these, files of objects: they may be there again later
+  uint64_t unknown_files = 0;       ///< foreign names or other format versions: left alone, counted
+  uint64_t unknown_bytes = 0;       ///< allocated by them
+  uint64_t newer_files = 0;         ///< of `unknown_files`, those with names of ours
+  uint64_t other_key_files = 0;     ///< sealed with another key: left alone, counted, and removed
+                                    ///< when a write needs their room
+  uint64_t other_key_bytes = 0;     ///< allocated by them
+  uint64_t ephemeral_dropped = 0;   ///< sealed with a dead owner's key in memory: removed, if this
+                                    ///< owner's key is such a one too
+  std::string catalog_rebuilt;      ///< why the catalog was started anew or left out; empty if it
+                                    ///< was good
+  std::vector<RejectedFile> rejected;  ///< the first kMaxRejectedNames of `quarantined`,
+                                       ///< `unreadable`, and files of other versions and keys
+  uint64_t unread = 0;                 ///< files left to adopt_more(): counted, not yet known
+  std::optional<KeptState> state;      ///< of keep(); none: never written, or lost
+  HourBytes written;                   ///< lengths of the object files that are there, by the hour
+                                       ///< of their last change: the last kKeptHours of them
+  uint64_t milliseconds = 0;           ///< that it took
 };
 
 }  // namespace kv

@@ -1,6 +1,8 @@
 // Folders: creation, sizes and syncs.
 #include "storage/store_dir.h"
 
+#include <algorithm>
+
 namespace kv {
 
 Status StoreDir::check_free(uint64_t room) const {
@@ -59,6 +61,42 @@ void StoreDir::measure(uint32_t folder) {
   // An error is charged for; the next measurement corrects it.
   (void)measure_place(folder);
   (void)measure_place(kTempPlace);
+}
+
+// One folder at a time, of which the first `most` names are kept.
+Result<std::vector<ListedFile>> StoreDir::files_after(const std::string& name, size_t most) const {
+  std::vector<ListedFile> out;
+  auto after = parse_file_name(name);
+  for (uint32_t folder = after ? folder_of(after->object.id) : 0; folder < kFolders; ++folder) {
+    KV_ASSIGN_OR_RETURN(auto listed, files_.list(folder_path(folder)));
+    std::erase_if(listed,
+                  [&](const DirEntry& e) { return e.name <= name || !parse_file_name(e.name); });
+    auto by_name = [](const DirEntry& a, const DirEntry& b) { return a.name < b.name; };
+    auto end = listed.begin() + static_cast<ptrdiff_t>(std::min(most, listed.size()));
+    std::partial_sort(listed.begin(), end, listed.end(), by_name);
+    for (auto e = listed.begin(); e != end; ++e) {
+      auto info = files_.stat(folder_path(folder) + "/" + e->name);
+      bool readable = info.ok();
+      out.push_back({std::move(e->name), readable ? *info : FileInfo(), readable});
+    }
+    if (!out.empty()) break;
+  }
+  return out;
+}
+
+Status StoreDir::remove_temps() {
+  KV_ASSIGN_OR_RETURN(auto listed, files_.list(temp_folder()));
+  Status first;
+  size_t left = 0;
+  for (const auto& entry : listed) {
+    if (!entry.name.ends_with(kTempSuffix)) continue;
+    Status status = files_.unlink(temp_folder() + "/" + entry.name);
+    left += !status.ok();
+    if (first.ok()) first = std::move(status);
+  }
+  Status synced = files_.sync_dir(temp_folder());
+  if (first.ok()) return synced;
+  return {first.code(), std::to_string(left) + " temporary files are left: " + first.message()};
 }
 
 Status StoreDir::sync_folder(uint32_t folder) {

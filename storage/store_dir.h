@@ -2,13 +2,14 @@
 // ledger.
 //
 // Internal to storage/. Folders grow as names are added to them; they are measured again after
-// every batch of changes. Not thread-safe except for the path functions: writers hold the tier's
-// lock.
+// every batch of changes. Not thread-safe except for the paths and files_after(): writers hold the
+// tier's lock.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "storage/file_names.h"
 #include "storage/files.h"
@@ -45,6 +46,13 @@ class StoreDir {
   std::string temp_folder() const { return path_ + "/" + kTempFolder; }
   std::string quarantine_folder() const { return path_ + "/" + kQuarantineFolder; }
   std::string catalog_path() const { return path_ + "/" + kCatalogFile; }
+
+  /// The next files of the store (at least one, at most `most`) in the order of their names after
+  /// `name`; none after the last. Any thread. Returns: io_error.
+  Result<std::vector<ListedFile>> files_after(const std::string& name, size_t most) const;
+  /// Unlinks every temporary file and syncs their folder. Their bytes stay charged until the next
+  /// start. Returns: io_error (how many are left, and why the first of them).
+  Status remove_temps();
 
   /// The file system has `room` bytes beside those that are kept free. Returns:
   /// resource_exhausted (names both), io_error.

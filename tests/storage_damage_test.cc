@@ -231,7 +231,7 @@ TEST(Damage, AProfileFileThatHoldsAnotherIsWrittenAnew) {
   EXPECT_EQ((*read)->id(), one.id());
 }
 
-TEST(Damage, AScrubGoesOnBehindWhatItCannotRemoveAndSaysHowMuchIsLeft) {
+TEST(Damage, AWipeGoesOnBehindWhatItCannotRemoveAndSaysHowMuchIsLeft) {
   TempDir dir;
   FaultFiles files;
   std::mt19937_64 rng(24);
@@ -251,10 +251,10 @@ TEST(Damage, AScrubGoesOnBehindWhatItCannotRemoveAndSaysHowMuchIsLeft) {
     bool hit = std::string(call) == "unlink" && ((temp && temps++ == 0) || (bad && moved++ == 0));
     return hit ? Status(StatusCode::io_error, "injected") : Status();
   };
-  Status scrubbed = tier->scrub();
-  EXPECT_EQ(scrubbed.code(), StatusCode::io_error);
-  EXPECT_NE(scrubbed.message().find("1 temporary files are left: injected"), std::string::npos)
-      << scrubbed.message();
+  Status wiped = tier->wipe();
+  EXPECT_EQ(wiped.code(), StatusCode::io_error);
+  EXPECT_NE(wiped.message().find("1 temporary files are left: injected"), std::string::npos)
+      << wiped.message();
   auto count = [](const std::string& folder) {
     return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
   };
@@ -262,7 +262,7 @@ TEST(Damage, AScrubGoesOnBehindWhatItCannotRemoveAndSaysHowMuchIsLeft) {
   EXPECT_EQ(count(dir.store() + "/quarantine"), 1);
   EXPECT_EQ(tier->stats().quarantine_files, 1u);
   files.script = nullptr;
-  EXPECT_TRUE(tier->scrub().ok());
+  EXPECT_TRUE(tier->wipe().ok());
   EXPECT_EQ(count(dir.store() + "/tmp") + count(dir.store() + "/quarantine"), 0);
 }
 

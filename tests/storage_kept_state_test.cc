@@ -103,7 +103,7 @@ TEST_F(StateTest, IsWrittenWithACheckpointOfTheLogToo) {
 
 TEST_F(StateTest, SurvivesAPurgeAndAReindex) {
   open("store")->keep(kState);
-  ASSERT_TRUE(open("store")->scrub().ok());
+  ASSERT_TRUE(open("store")->wipe().ok());
   EXPECT_EQ(state_after_a_restart(), kState);
   SsdOptions reindex;
   reindex.reindex = true;

@@ -95,7 +95,7 @@ TEST_F(StorageMemory, AFailedSmallAllocationLeavesWhatAKillWouldLeave) {
       put_all(*tier_, others_, Durability::durable);
       run_out(nth, erase);
       ASSERT_TRUE(tier_->erase(names).ok());
-      ASSERT_TRUE(tier_->scrub().ok());
+      ASSERT_TRUE(tier_->wipe().ok());
       if (HasFailure()) return;
     }
     EXPECT_GE(ended, sqlite ? 3 : 6);
@@ -141,12 +141,12 @@ TEST_F(StorageMemory, AReadThatFindsNoBufferIsBusyAndItsFileStays) {
 TEST_F(StorageMemory, ACompactionThatFindsNoneIsBusyAndDoneWhenItIsRepeated) {
   int busy = 0;
   for (int64_t nth = 1; nth == 1 || FailingNew::failures() > 0; nth += 5) {
-    auto status = run(nth, 0, true, [&] { return tier_->scrub(); });
+    auto status = run(nth, 0, true, [&] { return tier_->wipe(); });
     if (!status) tier_ = open_tier(dir_, small_options());
     if (!status || status->ok()) continue;
     EXPECT_EQ(status->code(), StatusCode::busy) << status->to_string();
     ++busy;
-    EXPECT_TRUE(tier_->scrub().ok());
+    EXPECT_TRUE(tier_->wipe().ok());
   }
   EXPECT_GT(busy, 3);
   expect_whole({});

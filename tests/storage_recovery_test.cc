@@ -480,7 +480,7 @@ TEST(Recovery, ARebuiltCatalogLeavesMinFreeAlone) {
   {
     auto tier = open_tier(dir, full, &found);
     EXPECT_EQ(found.adopted, images.size()) << "all the same";
-    Status refused = tier->scrub();
+    Status refused = tier->wipe();
     EXPECT_EQ(refused.code(), StatusCode::resource_exhausted);
     EXPECT_NE(refused.message().find("min_free_bytes"), std::string::npos) << refused.message();
   }
@@ -488,7 +488,7 @@ TEST(Recovery, ARebuiltCatalogLeavesMinFreeAlone) {
     auto tier = open_tier(dir, small_options(), &found);
     EXPECT_EQ(found.rows_used, rows);
     EXPECT_EQ(found.adopted, images.size() - rows);
-    EXPECT_TRUE(tier->scrub().ok());
+    EXPECT_TRUE(tier->wipe().ok());
   }
 }
 

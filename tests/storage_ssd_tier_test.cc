@@ -516,7 +516,7 @@ TEST(Catalog, CompactionLeavesNoByteOfARemovedRow) {
   EXPECT_EQ(left, 0u);
 }
 
-TEST(SsdTier, AScrubLeavesNoTraceInQuarantineLeftoversAndCatalog) {
+TEST(SsdTier, AWipeLeavesNoTraceInQuarantineLeftoversAndCatalog) {
   TempDir dir;
   FaultFiles files;
   std::mt19937_64 rng(23);
@@ -537,8 +537,8 @@ TEST(SsdTier, AScrubLeavesNoTraceInQuarantineLeftoversAndCatalog) {
   std::vector<ObjectName> names;
   for (const auto& image : images) names.push_back(image.header.name);
   ASSERT_TRUE(tier->erase(names).ok());
-  Status scrubbed = tier->scrub();
-  ASSERT_TRUE(scrubbed.ok()) << scrubbed.to_string();
+  Status wiped = tier->wipe();
+  ASSERT_TRUE(wiped.ok()) << wiped.to_string();
   for (const auto& entry : fs::recursive_directory_iterator(dir.store())) {
     if (!entry.is_regular_file()) continue;
     std::ifstream in(entry.path(), std::ios::binary);

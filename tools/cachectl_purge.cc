@@ -81,7 +81,7 @@ Status remove(SsdTier& tier, const Traces& traces) {
   KV_RETURN_IF_ERROR(tier.erase(traces.objects).status());
   for (const Id& id : traces.models) KV_RETURN_IF_ERROR(tier.erase_model_records(id));
   for (const Id& id : traces.profiles) KV_RETURN_IF_ERROR(tier.erase_profile(id));
-  return tier.scrub();
+  return tier.wipe();
 }
 
 // A name that isn't there is most likely mistyped: nothing is touched then.

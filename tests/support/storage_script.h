@@ -5,7 +5,7 @@
 //   +NAME  acked: must be there, whole     ?NAME  being erased: either way
 //   -NAME  erased: must be gone            P, R N  profile there, model record at least N
 //   ?P, -P, ?R, -R  the profile and the model records, being erased and gone
-//   S      scrubbed: no token of the first chain in any byte
+//   S      wiped: no token of the first chain in any byte
 #pragma once
 
 #include <algorithm>
@@ -221,9 +221,9 @@ class Script {
     tell("?P");
     Status profile = tier.erase_profile(sample_profile(1).id());
     if (profile.ok()) tell("-P");
-    bool scrubbed = tier.scrub().ok();
-    if (done && scrubbed) tell("S");
-    return done && records.ok() && profile.ok() && scrubbed;
+    bool wiped = tier.wipe().ok();
+    if (done && wiped) tell("S");
+    return done && records.ok() && profile.ok() && wiped;
   }
   void expect_no_trace(const std::string& directory) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {

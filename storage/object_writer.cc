@@ -1,14 +1,14 @@
 // Puts: temp files of a batch are all written, then all synced, then renamed in the caller's order,
-// then their folders synced (durable), then their rows written. FORMAT.md, "Publish and delete".
+// then their folders synced (durable), then their rows written.
+#include "storage/object_writer.h"
+
 #include <algorithm>
 
-#include "storage/directory_tier.h"
-#include "storage/file_reader.h"
-#include "storage/object_reader.h"
+#include "storage/ssd_options.h"
 
 namespace kv {
 
-uint64_t DirectoryTier::room_needed(const FileImage& image) const {
+uint64_t ObjectWriter::room_needed(const FileImage& image) const {
   // The header's planes and pieces: the same fields as encode_file, counted instead of written.
   const Object& o = image.header;
   uint64_t head = kPrefixBytes + 256 + o.ns.size() + o.tokens.size() * sizeof(Token);
@@ -20,32 +20,18 @@ uint64_t DirectoryTier::room_needed(const FileImage& image) const {
   return file_room(bytes) + CatalogMirror::row_room(o);
 }
 
-std::vector<PutResult> DirectoryTier::put(std::span<const FileImage> images, Durability level) {
+std::vector<PutResult> ObjectWriter::put(std::span<const FileImage> images, Durability level) {
   std::vector<PutResult> results(images.size());
-  std::lock_guard lock(writer_mutex_);
-  if (!recovered_ || (level != Durability::spilled && level != Durability::durable)) {
-    for (auto& result : results) {
-      result.status = recovered_ ? invalid_argument("put: level must be spilled or durable")
-                                 : Status(StatusCode::internal, "put before recover()");
-    }
-    return results;
-  }
   FailedIds failed;
   for (size_t at = 0; at < images.size(); at += kMaxBatchFiles) {
-    size_t count = std::min(kMaxBatchFiles, images.size() - at);
-    put_batch(images.subspan(at, count), level, std::span(results).subspan(at, count), failed);
+    std::vector<Item> items(std::min(kMaxBatchFiles, images.size() - at));
+    for (size_t i = 0; i < items.size(); ++i) {
+      items[i].image = &images[at + i];
+      items[i].result = &results[at + i];
+    }
+    put_batch(items, level, failed);
   }
   return results;
-}
-
-void DirectoryTier::put_batch(std::span<const FileImage> images, Durability level,
-                              std::span<PutResult> results, FailedIds& failed) {
-  std::vector<Item> items(images.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    items[i].image = &images[i];
-    items[i].result = &results[i];
-  }
-  put_items(items, level, failed);
 }
 
 namespace {
@@ -58,7 +44,7 @@ bool same_bytes(const FileImage& a, const FileImage& b) {
 
 }  // namespace
 
-void DirectoryTier::put_items(std::span<Item> items, Durability level, FailedIds& failed) {
+void ObjectWriter::put_batch(std::span<Item> items, Durability level, FailedIds& failed) {
   for (auto& item : items) write_item(item, failed);
   for (auto& item : items) {
     if (!item.alive) continue;
@@ -73,7 +59,7 @@ void DirectoryTier::put_items(std::span<Item> items, Durability level, FailedIds
   for (auto& item : items) publisher_.settle(item.pending);
 }
 
-void DirectoryTier::write_item(Item& item, FailedIds& failed) {
+void ObjectWriter::write_item(Item& item, FailedIds& failed) {
   const Object& o = item.image->header;
   item.pending.name = file_name(o.name);
   item.pending.id = o.name.id;
@@ -89,12 +75,12 @@ void DirectoryTier::write_item(Item& item, FailedIds& failed) {
   bool depends = o.name.kind == ObjectKind::supplement;
   auto parent = failed.find(depends ? o.name.id : o.parent);
   if (parent != failed.end()) return fail(item, parent->second, failed);
-  Status status = write_temp(*file, CatalogMirror::row_room(o), item.pending);
+  Status status = publisher_.write_temp(*file, CatalogMirror::row_room(o), item.pending);
   if (!status.ok()) return fail(item, std::move(status), failed);
   item.alive = true;
 }
 
-void DirectoryTier::publish_item(Item& item, FailedIds& failed) {
+void ObjectWriter::publish_item(Item& item, FailedIds& failed) {
   const Object& o = item.image->header;
   // Its parent may have failed after this one was written.
   auto parent = failed.find(o.name.kind == ObjectKind::supplement ? o.name.id : o.parent);
@@ -111,14 +97,13 @@ void DirectoryTier::publish_item(Item& item, FailedIds& failed) {
   }
   Status status = publisher_.publish(item.pending);
   if (!status.ok()) return fail(item, std::move(status), failed);
-  other_keys_.forget(item.pending.name);
   item.result->reached = Durability::spilled;
   item.result->allocated_bytes = item.pending.allocated_bytes;
-  ++counters_.files_written;
-  counters_.bytes_written += item.pending.bytes;
+  ++files_written_;
+  bytes_written_ += item.pending.bytes;
 }
 
-void DirectoryTier::sync_items(std::span<Item> items) {
+void ObjectWriter::sync_items(std::span<Item> items) {
   // All dirty folders, not only this batch's: then the path to the root is durable as well.
   Status any = dir_.sync_folders();
   for (auto& item : items) {
@@ -128,12 +113,12 @@ void DirectoryTier::sync_items(std::span<Item> items) {
       publisher_.observe(Step::folders_synced, item.pending.name);
     } else {
       item.result->status = any;
-      ++counters_.put_failures;
+      ++put_failures_;
     }
   }
 }
 
-void DirectoryTier::mirror_items(std::span<Item> items) {
+void ObjectWriter::mirror_items(std::span<Item> items) {
   std::vector<KnownObject> rows;
   for (auto& item : items) {
     if (!item.alive) continue;
@@ -150,33 +135,34 @@ void DirectoryTier::mirror_items(std::span<Item> items) {
     row.unpacked_bytes = item.image->unpacked_bytes();
     row.file_bytes = item.pending.bytes;
     row.allocated_bytes = item.pending.allocated_bytes;
-    row.recency = ++recency_;
+    row.recency = catalog_.next_recency();
     rows.push_back(std::move(row));
   }
   catalog_.upsert(rows);
-  flush_touches();
+  catalog_.flush_touches();
   for (auto& item : items) {
     if (item.alive) publisher_.observe(Step::row_written, item.pending.name);
   }
 }
 
-void DirectoryTier::fail(Item& item, Status status, FailedIds& failed) {
+void ObjectWriter::fail(Item& item, Status status, FailedIds& failed) {
   const ObjectName& name = item.image->header.name;
   // A supplement has its block's id, and nothing depends on it.
   if (name.kind != ObjectKind::supplement) failed.emplace(name.id, status);
   item.result->status = std::move(status);
   item.alive = false;
-  ++counters_.put_failures;
+  ++put_failures_;
 }
 
-bool DirectoryTier::stored(const FileImage& image) {
-  const ObjectName& name = image.header.name;
-  std::string path = dir_.file_path(name.id, file_name(name));
-  auto there = read_object(dir_.files(), buffers_, path, name, dir_.key());
-  if (!there.ok() && there.status().code() == StatusCode::corruption) {
-    there = read_again(name, path, {});
-  }
+bool ObjectWriter::stored(const FileImage& image) {
+  auto there = reader_.read_as_writer(image.header.name);
   return there.ok() && same_bytes(*there, image);
+}
+
+void ObjectWriter::count(SsdStats& out) const {
+  out.files_written = files_written_;
+  out.bytes_written = bytes_written_;
+  out.put_failures = put_failures_;
 }
 
 }  // namespace kv

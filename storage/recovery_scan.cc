@@ -1,5 +1,5 @@
 // Recovery: rows first, then every folder; the files decide.
-#include "storage/recovery.h"
+#include "storage/recovery_scan.h"
 
 #include <algorithm>
 #include <bit>
