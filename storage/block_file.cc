@@ -9,8 +9,6 @@
 namespace kv {
 namespace {
 
-constexpr size_t kPieceEntryBytes = 1 + 8 + 8;
-
 // The unpacked size that the header demands of each piece, in order.
 Result<std::vector<uint64_t>> piece_sizes(const Object& header) {
   std::vector<uint64_t> sizes;

@@ -1,4 +1,6 @@
 // Whose a store's directory is: one owner, and nobody else who may write there.
+#include <gmock/gmock.h>
+
 #include <fstream>
 
 #include "tests/support/storage_testing.h"

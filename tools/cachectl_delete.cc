@@ -70,7 +70,7 @@ Files files_of(const StoreView& store, const std::vector<Entry>& entries, size_t
   Files keep;
   for (const auto& [entry, own] : before) {
     bool shared = std::any_of(others.begin(), others.end(),
-                              [&](const auto& o) { return o.second.begins_with(own); });
+                              [&own = own](const auto& o) { return o.second.begins_with(own); });
     if (!shared) ours.push_back(entry);
     if (shared) keep.insert(entry->files.begin(), entry->files.end());
   }
