@@ -116,9 +116,6 @@ class SsdTier {
   Status wipe();
   /// What wipe() needs of the limit: one that is exhausted can be made room for.
   uint64_t wipe_room();
-  // The names that wipe() and wipe_room() had, as long as they are called.
-  Status scrub() { return wipe(); }
-  uint64_t scrub_room() { return wipe_room(); }
 
   /// Records are durable on return, before the first block that names them.
   Status put_profile(const Profile& profile);

@@ -173,14 +173,14 @@ void Eraser::wipe_traces(const JobPtr& job) {
   lane_.run_last(
       [ssd = lane_.ssd()]() -> Result<Attempt> {
         KV_RETURN_IF_ERROR(ssd->sync());
-        Status status = ssd->scrub();
-        return Attempt{std::move(status), ssd->scrub_room()};
+        Status status = ssd->wipe();
+        return Attempt{std::move(status), ssd->wipe_room()};
       },
       [this, end](Result<Attempt> first) {
         if (!first.ok()) return end(first.status());
         if (first->status.code() != StatusCode::resource_exhausted) return end(first->status);
         lane_.run_with_room(
-            first->needed, [ssd = lane_.ssd()] { return ssd->scrub(); }, end);
+            first->needed, [ssd = lane_.ssd()] { return ssd->wipe(); }, end);
       });
 }
 
