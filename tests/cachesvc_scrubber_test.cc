@@ -165,8 +165,9 @@ TEST_F(Scrub, GivesWayToPromotes) {
   request.model = b.opened.model;
   request.query.tokens = plus_one(tokens_);
   uint32_t served = 0;
-  client.core->fetch(client.session, request, soon(),
-                     [&served](Result<FetchReply> reply) { served = reply->tokens; });
+  client.core->fetch(client.session, request, soon(), [&served](Result<FetchReply> reply) {
+    if (reply.ok()) served = reply->tokens;
+  });
   client.run_loop();
   client.disk.restart();
   ASSERT_EQ(client.disk.poll_one(), 1u);  // what the start asked for and did itself

@@ -12,6 +12,7 @@
 #include "storage/block_file.h"
 #include "storage/record_file.h"
 #include "tests/support/codec_data.h"
+#include "tests/support/storage_decode_file.h"
 
 namespace kv {
 namespace {
@@ -213,7 +214,9 @@ std::map<std::string, std::string> documented_planes() {
   return out;
 }
 
-class CodecFormat : public testing::Test {
+using testing::decode_file;
+
+class CodecFormat : public ::testing::Test {
  protected:
   const ModelSpec model_ = format_model();
   const Profile profile_ = format_profile();

@@ -148,7 +148,9 @@ std::vector<std::vector<float>> store_run(StoredPrompts& stored, SyntheticNetwor
   EXPECT_TRUE(network.step(tokens.back(), cache, {}).ok());
   auto done = stored.store(cache, static_cast<uint32_t>(tokens.size()), level, soon(), soon());
   EXPECT_TRUE(done.ok()) << done.status().to_string();
-  if (done.ok()) EXPECT_EQ(*done, level);
+  if (done.ok()) {
+    EXPECT_EQ(*done, level);
+  }
   return logits;
 }
 

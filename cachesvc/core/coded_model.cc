@@ -125,8 +125,8 @@ uint64_t groups_bytes(const ModelSpec& spec) { return sums_over_parts(spec, grou
 Id coded_key(const ModelSpec& spec, const Id& profile) {
   ByteWriter out;
   out.bytes().reserve(held_bytes(spec));
-  out.raw(profile.bytes);
   encode(spec, out);
+  out.raw(profile.bytes);
   return sha256(out.span());
 }
 
