@@ -159,7 +159,8 @@ TEST_F(SealedFile, EverySizeOfPayloadComesBack) {
                       3 * kSealedChunkBytes, 9 * kSealedChunkBytes + 5}) {
     Object o = sample_block(rng, {}, 0, 4, 2);
     o.planes.clear();
-    o.states = {{0, 0, random_payload(rng, size / 3)}, {1, 0, random_payload(rng, size - size / 3)}};
+    o.states = {{0, 0, random_payload(rng, size / 3)},
+                {1, 0, random_payload(rng, size - size / 3)}};
     stamp(o, sample_realm());
     make(raw_image(o));
     EXPECT_EQ(read(path_), StatusCode::ok) << size;

@@ -1,0 +1,142 @@
+// CoreOwners: the owners of the core up to the promoter, on contexts that the test pumps; each by
+// itself, with what stands below it and nothing above. For unit tests of owners; what they come to
+// together, tests of CacheCore say (cachesvc_stepped.h).
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+
+#include "cachesvc/core/encode.h"
+#include "cachesvc/core/promoter.h"
+#include "cachesvc/core/ram_room.h"
+#include "tests/support/cachesvc_testing.h"
+
+namespace kv {
+
+class CoreOwners {
+ public:
+  /// With an SSD tier where the options name a directory.
+  explicit CoreOwners(CacheOptions options)
+      : env(std::make_shared<Env>(
+            std::move(options), loop_.get_executor(), workers_.get_executor(), disk_.get_executor(),
+            RamPool::create(options.ram_budget_bytes,
+                            static_cast<uint64_t>(static_cast<double>(options.ram_budget_bytes) *
+                                                  options.staging_fraction)))) {
+    env->begin([this] { ++progress; }, [this] { room.pump(); }, [this] { no_memory = true; });
+    env->pool->on_release([wake = env->room_wake()] { wake->ask(); });
+    if (env->options.ssd_dir.empty()) return;
+    SsdOptions ssd;
+    ssd.limit_bytes = env->options.ssd_limit_bytes;
+    ssd.files = env->options.ssd_files;
+    auto tier = SsdTier::open(env->options.ssd_dir, std::move(ssd));
+    EXPECT_TRUE(tier.ok()) << tier.status().to_string();
+    EXPECT_TRUE((*tier)->recover().ok());
+    lane.open(std::move(*tier));
+  }
+  ~CoreOwners() {
+    env->pool->on_release(nullptr);
+    env->close();
+    promoter.close();
+    lane.close();
+    hangs = false;
+    run();
+  }
+  CoreOwners(const CoreOwners&) = delete;  // owners point to each other
+  CoreOwners& operator=(const CoreOwners&) = delete;
+
+  /// All that is ready, timers that are due among them; a disk that hangs runs nothing.
+  void run() {
+    size_t ran = 1;
+    while (ran > 0) {
+      ran = poll(loop_) + poll(workers_) + (hangs ? 0 : poll(disk_));
+      records.check_invariants();
+      lane.check_invariants();
+    }
+  }
+  void run_for(Milliseconds time) {
+    const auto end = Clock::now() + time;
+    while (Clock::now() < end) {
+      run();
+      loop_.restart();
+      loop_.run_one_for(Milliseconds(1));
+    }
+    run();
+  }
+
+  /// The realm of a plain model whose records are on the SSD.
+  RealmState& open_model(const ModelSpec& spec = plain_model()) {
+    auto profile = make_profile(spec, 0);  // rows as they were given
+    auto charge = env->pool->try_charge(ChargeKind::model, 8u << 20);
+    EXPECT_TRUE(charge.has_value());
+    auto coded = make_coded_model(spec, *profile, *charge);
+    EXPECT_TRUE(coded.ok()) << coded.status().to_string();
+    model = models.put_in_force("test", models.shared(std::move(*coded)));
+    if (lane) models.write_records(*model);
+    run();
+    return *model->realm;
+  }
+  /// A block of random exact rows in RAM, as a commit leaves it: child of `parent`, or a root.
+  Record& give_block(RealmState& realm, const Record* parent = nullptr) {
+    const uint32_t block = realm.block_tokens();
+    Object object;
+    object.first_token = parent ? realm.tree.end_token(parent->node) : 0;
+    object.parent = parent ? parent->name.id : Id{};
+    object.tokens = random_tokens(rng_, block);
+    object.name.kind = ObjectKind::block;
+    stamp(object, realm.realm);
+    const ModelSpec& spec = *realm.model;
+    std::vector<std::vector<uint8_t>> parts;
+    for (uint16_t l = 0; l < spec.layers.size(); ++l) {
+      for (const SideSpec& side : sides_of(spec.layers[l].parts[0])) {
+        Plane p;
+        p.layer = l;
+        p.side = side.side;
+        p.heads = side.heads;
+        p.dim = side.dim;
+        p.first_row = object.first_token;
+        p.runs = {{RunForm::exact, block}};
+        p.dtype = realm.profile->raw_dtype;
+        parts.emplace_back(plane_bytes(p), static_cast<uint8_t>(0));
+        object.planes.push_back(std::move(p));
+      }
+    }
+    std::vector<std::span<const uint8_t>> spans(parts.begin(), parts.end());
+    Charge stored;
+    auto ram = into_pool(object, spans, *env->pool, stored);
+    EXPECT_TRUE(ram.ok()) << ram.status().to_string();
+    auto index_charge = env->pool->try_charge(
+        ChargeKind::index, ObjectIndex::index_bytes(object.name.kind, object.tokens));
+    EXPECT_TRUE(index_charge.has_value());
+    Record* record = index.add(realm, **ram, std::move(*index_charge));
+    KV_CHECK(record != nullptr);
+    records.given(*record, *ram);
+    return *record;
+  }
+
+ private:
+  static size_t poll(boost::asio::io_context& context) {
+    context.restart();
+    return context.poll();
+  }
+  boost::asio::io_context loop_, workers_, disk_;
+  std::mt19937 rng_{1};
+
+ public:
+  bool hangs = false;  ///< the disk: no job of it runs
+  bool no_memory = false;
+  int progress = 0;  ///< times that something has moved
+  const std::shared_ptr<Env> env;
+  Found found;
+  ObjectIndex index;
+  Records records{index};
+  SsdLane lane{*env, index, records};
+  Recency recency{*env, index, records, lane};
+  RamChecks checks{*env, index, recency};
+  Syncer syncer{*env, records, lane};
+  Models models{*env, index, lane, found};
+  Spiller spiller{*env, index, records, lane, checks, models, syncer};
+  RamRoom room{*env, index, records, lane, recency, spiller};
+  Promoter promoter{*env, index, records, lane, spiller};
+  std::shared_ptr<ModelState> model;  ///< of open_model()
+};
+
+}  // namespace kv
