@@ -1,5 +1,5 @@
 // Blocking calls over CacheCore: each posts to the loop and waits for its callback, which the core
-// runs by the call's deadline; one that is dropped, for lack of memory, has answered busy.
+// runs by the call's deadline; one that is dropped, for lack of memory, has answered unavailable.
 #include "cachesvc/tiered_cache.h"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -43,7 +43,7 @@ template <typename T>
 class Answer {
  public:
   explicit Answer(Waiter<T>& waiter) : waiter_(&waiter) {}
-  ~Answer() { set(T(out_of_memory())); }
+  ~Answer() { set(T(Status(StatusCode::unavailable, "out of memory"))); }
   Answer(const Answer&) = delete;  // answers once
   Answer& operator=(const Answer&) = delete;
   void set(T value) {
@@ -66,7 +66,7 @@ class TieredCache::Threads {
     KV_ASSIGN_OR_RETURN(threads->core_,
                         CacheCore::create(std::move(options), c.loop.get_executor(),
                                           c.workers.get_executor(), c.disk.get_executor()));
-    threads->thread_ = std::thread([loop = &c.loop] { run_loop(*loop); });
+    threads->thread_ = std::thread([own = threads.get()] { own->run(); });
     return threads;
   }
   ~Threads() {
@@ -116,6 +116,16 @@ class TieredCache::Threads {
   }
 
  private:
+  // A handler that finds no memory ends the core; the loop goes on, for calls are to be answered.
+  void run() {
+    while (true) {
+      try {
+        return run_loop(contexts_->loop);
+      } catch (const std::bad_alloc&) {
+        core_->no_memory();
+      }
+    }
+  }
   explicit Threads(const CacheOptions& options)
       : drain_timeout_(options.drain_timeout),
         io_timeout_(options.io_timeout),

@@ -20,6 +20,8 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_drainer_test.cc cachesvc_socket_pool_test.cc cachesvc_main_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(cachesvc_test cachesvc)
+# A binary of its own: its allocations fail.
+kv_tests(cachesvc_no_memory_test LABELS cachesvc DEPS kv_cachesvc FILES cachesvc_no_memory_test.cc)
 
 # The systemd unit, where systemd-analyze is installed.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -45,7 +45,7 @@ PLANTED = [  # (rule that must speak, file, its content)
     ("floors", "engine/a.h", GOOD_HEADER + '#include "cachesvc/core/cache_core.h"\n'),
     ("floors", "cachesvc/a.h", GOOD_HEADER + '#include "engine/model.h"\n'),
     ("floors", "cachesvc/core/records.h", GOOD_HEADER + '#include "cachesvc/core/spiller.h"\n'),
-    ("floors", "cachesvc/core/fetches.cc", GOOD_SOURCE + '#include "cachesvc/core/stores.h"\n'),
+    ("floors", "cachesvc/core/fetches.cc", GOOD_SOURCE + '#include "cachesvc/core/commits.h"\n'),
     ("floors", "cachesvc/loop/timer.h", GOOD_HEADER + '#include "cachesvc/ram_pool.h"\n'),
     ("floors", "cachesvc/core/cache_core.h", GOOD_HEADER + '#include "cachesvc/daemon/log.h"\n'),
     ("floors", "cachesvc/core/nowhere.h", GOOD_HEADER),

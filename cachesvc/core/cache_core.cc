@@ -256,6 +256,8 @@ std::shared_ptr<const Lease> CacheCore::share(Lease lease) {
   return std::shared_ptr<const Lease>(&shared->lease, std::move(free));
 }
 
+void CacheCore::no_memory() { own_->env->no_memory(); }
+
 void CacheCore::check_invariants() const {
   own_->records.check_invariants();
   own_->lane.check_invariants();

@@ -150,6 +150,10 @@ class CacheCore {
   /// io_error with what is left; the state on disk is valid in any case.
   void drain(Deadline deadline, Done<Status> done);
 
+  /// A small allocation failed in whoever runs the loop, outside of the core's own steps: the core
+  /// ends as it does when one of them finds none.
+  void no_memory();
+
   /// Ends the process if what the core keeps disagrees with itself. For tests: its cost grows with
   /// all that is stored.
   void check_invariants() const;
