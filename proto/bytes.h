@@ -67,7 +67,12 @@ class ByteWriter {
   void u64(uint64_t v) { fixed(v); }
   void i32(int32_t v) { fixed(v); }
   void f32(float v) { fixed(v); }
-  void raw(std::span<const uint8_t> v) { bytes_.insert(bytes_.end(), v.begin(), v.end()); }
+  void raw(std::span<const uint8_t> v) {
+    if (v.empty()) return;
+    const size_t at = bytes_.size();
+    bytes_.resize(at + v.size());  // g++ 12 warns of an overflow in `insert` at the end
+    std::memcpy(bytes_.data() + at, v.data(), v.size());
+  }
   /// u32 length, then the bytes.
   void blob(std::span<const uint8_t> v) {
     u32(static_cast<uint32_t>(v.size()));

@@ -1,12 +1,12 @@
 // Eraser: what is gone after an erase: objects, files, and the memory that they took.
 #include <malloc.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 
 #include "storage/inspect.h"
 #include "tests/support/cachesvc_stepped.h"
+#include "tests/support/resident_bytes.h"
 #include "tests/support/storage_testing.h"
 
 namespace kv {

@@ -1,13 +1,11 @@
 // The index obeys its share of RAM while it runs and when it starts; what leaves it leaves both
 // tiers, so an erase never meets what it can't tell from its own.
 #include <malloc.h>
-#include <unistd.h>
-
-#include <fstream>
 
 #include "cachesvc/core/records.h"
 #include "storage/inspect.h"
 #include "tests/support/cachesvc_stepped.h"
+#include "tests/support/resident_bytes.h"
 #include "tests/support/storage_testing.h"
 
 namespace kv {

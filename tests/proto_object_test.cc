@@ -64,7 +64,7 @@ Plane plane_with_runs(Rng& rng) {
     p.runs.push_back({static_cast<RunForm>(rng() % 2), pick(rng, 1, 7)});
     if (p.runs.back().form == RunForm::codes) p.bits = bits;
   }
-  p.bytes = Bytes::adopt(random_bytes(rng, plane_bytes(p)));
+  p.bytes = Bytes::adopt(random_vector(rng, plane_bytes(p)));
   return p;
 }
 
@@ -216,7 +216,7 @@ TEST(Object, EveryTruncatedHeaderIsRefusedAndNoFlipCrashes) {
 TEST(Object, RandomBytesAreNeverAHeaderThatOverflows) {
   Rng rng(7);
   for (int round = 0; round < 2000; ++round) {
-    auto bytes = random_bytes(rng, pick(rng, 0, 300));
+    auto bytes = random_vector(rng, pick(rng, 0, 300));
     if (!bytes.empty()) bytes[0] = static_cast<uint8_t>(pick(rng, 1, 4));
     ByteReader r(bytes);
     auto o = decode_header(r);

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <string>
 
@@ -26,13 +24,6 @@ using Sequence = std::vector<Token>;
 inline Sequence plus_one(Sequence tokens) {
   tokens.push_back(-1);
   return tokens;
-}
-
-/// Bytes of this process that are resident.
-inline uint64_t resident_bytes() {
-  uint64_t pages = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> pages >> resident;
-  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 /// A directory of its own, gone with the test.

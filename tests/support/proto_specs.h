@@ -18,7 +18,7 @@ inline uint32_t pick(Rng& rng, uint32_t low, uint32_t high) {
   return low + static_cast<uint32_t>(rng() % (uint64_t{high} - low + 1));
 }
 
-inline std::vector<uint8_t> random_bytes(Rng& rng, size_t size) {
+inline std::vector<uint8_t> random_vector(Rng& rng, size_t size) {
   std::vector<uint8_t> out(size);
   for (auto& b : out) b = static_cast<uint8_t>(rng());
   return out;
@@ -105,7 +105,7 @@ inline Plane random_plane(Rng& rng, const SideSpec& side, DType dtype, uint8_t b
   uint32_t coded_from = bits == 0 ? end : std::min(end, std::max(first, exact_rows));
   if (coded_from > first) p.runs.push_back({RunForm::exact, coded_from - first});
   if (end > coded_from) p.runs.push_back({RunForm::codes, end - coded_from}), p.bits = bits;
-  p.bytes = Bytes::adopt(random_bytes(rng, plane_bytes(p)));
+  p.bytes = Bytes::adopt(random_vector(rng, plane_bytes(p)));
   return p;
 }
 
@@ -118,7 +118,7 @@ inline Object random_object(Rng& rng, const ModelSpec& model, const Profile& pro
   if (o.first_token > 0) o.parent = random_id(rng);
   o.tokens.resize(block ? profile.block_tokens : pick(rng, 1, profile.block_tokens - 1));
   for (auto& t : o.tokens) t = static_cast<Token>(pick(rng, 0, 100000));
-  if (rng() % 2) o.extras.push_back({o.first_token, random_bytes(rng, 9)});
+  if (rng() % 2) o.extras.push_back({o.first_token, random_vector(rng, 9)});
   for (size_t l = 0; l < model.layers.size(); ++l) {
     for (size_t i = 0; i < model.layers[l].parts.size(); ++i) {
       const PartSpec& part = model.layers[l].parts[i];
@@ -138,7 +138,8 @@ inline Object random_object(Rng& rng, const ModelSpec& model, const Profile& pro
       }
     }
   }
-  if (rng() % 3 == 0) o.states.push_back({0, 0, Bytes::adopt(random_bytes(rng, pick(rng, 1, 40)))});
+  if (rng() % 3 == 0)
+    o.states.push_back({0, 0, Bytes::adopt(random_vector(rng, pick(rng, 1, 40)))});
   stamp(o, {"tenant", model.fingerprint, profile.id()});
   return o;
 }
