@@ -10,7 +10,8 @@ using Patience = FetchCall::Patience;
 
 constexpr uint32_t kMaxFetchRounds = 16;  // each follows a lost object or a tighter limit
 constexpr uint32_t kMaxFitRounds = 64;    // of planning within one of those; each is shorter
-constexpr uint64_t kWindowShare = 8;      // one fetch reads at most budget / 8 at a time
+constexpr size_t kReadsBegunAtATime = 32;
+constexpr uint64_t kWindowShare = 8;  // one fetch reads at most budget / 8 at a time
 
 Status check_lengths(const Query& query) {
   if (query.tokens.size() <= kMaxTokens && query.extras.size() <= kMaxExtras) return {};
@@ -208,7 +209,8 @@ struct Fetches::Batch {
   Pins pins;                       // what is in RAM already makes no room for the rest
   std::vector<PinnedName> wanted;  // from `next` on: not begun
   size_t next = 0;
-  size_t left = 0;  // reads of this window that run, and the window itself
+  size_t left = 0;      // reads of this window that run, and the window itself
+  uint64_t window = 0;  // what it has left for file and unpacked bytes
   std::shared_ptr<RoomCharges> room;
 };
 
@@ -249,35 +251,44 @@ void Fetches::no_room(FetchCall& f, const Status& status) {
 }
 
 void Fetches::promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
-  auto one_done = [this, f, batch](Status) {
-    if (--batch->left > 0) return;
-    bool stop = promoter_.hangs() || (f->call && f->call->finished());
-    if (batch->next < batch->wanted.size() && !stop) return promote_window(f, batch);
-    batch->room->stored.release();  // a read that hangs keeps the window, not the rest of the path
-    batch->room.reset();
-    batch->pins.release();
-    step(f);
-  };
   batch->left = 1;
-  uint64_t window = batch->room->promotion.bytes();
-  for (; batch->next < batch->wanted.size() && !promoter_.hangs(); ++batch->next) {
+  batch->window = batch->room->promotion.bytes();
+  begin_reads(f, batch);
+}
+
+// Some in each handler: a long prompt has hundreds.
+void Fetches::begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
+  auto one_done = [this, f, batch](Status) { read_done(f, batch); };
+  for (size_t begun = 0; batch->next < batch->wanted.size() && !promoter_.hangs(); ++batch->next) {
+    if (begun == kReadsBegunAtATime) return env_.later([this, f, batch] { begin_reads(f, batch); });
     Record* r = index_.find(batch->wanted[batch->next]);
     if (!r || r->ram || !r->on_ssd()) continue;
+    ++begun;
     if (promoter_.promoting(*r)) {
       promoter_.join(*r, one_done);
       ++batch->left;
       continue;
     }
     Room need = Promoter::room_for(*r);
-    bool fits = need.promotion <= window && need.stored <= batch->room->stored.bytes();
+    bool fits = need.promotion <= batch->window && need.stored <= batch->room->stored.bytes();
     if (!fits && batch->left > 1) break;  // the next window's
     if (!fits) continue;  // somebody else's read of it had failed: the next step plans for it
-    window -= need.promotion;
+    batch->window -= need.promotion;
     // The window pays.
     promoter_.promote(*r, batch->room->stored.split(need.stored), Charge(), one_done, batch->room);
     ++batch->left;
   }
-  one_done(Status());
+  read_done(f, batch);  // the window itself
+}
+
+void Fetches::read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
+  if (--batch->left > 0) return;
+  bool stop = promoter_.hangs() || (f->call && f->call->finished());
+  if (batch->next < batch->wanted.size() && !stop) return promote_window(f, batch);
+  batch->room->stored.release();  // a read that hangs keeps the window, not the rest of the path
+  batch->room.reset();
+  batch->pins.release();
+  step(f);
 }
 
 }  // namespace kv

@@ -49,6 +49,8 @@ class Fetches {
   void check(const FetchPtr& f, const Hit& hit);
   void promote(const FetchPtr& f, const Hit& hit);
   void promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
+  void begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
+  void read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void no_room(FetchCall& f, const Status& status);
   void reply(const FetchPtr& f, const Hit& hit);
   void decode(const FetchPtr& f, FetchReply reply);
