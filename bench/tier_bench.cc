@@ -2,7 +2,7 @@
 // move the same bytes in the same number of files.
 //
 // The entry: 16,384 tokens of SmolLM2's geometry at 4 bit, 64 blocks, 96 MiB in files; packed:1:
-// codes are packed (`tier.ssd.pack_codes`), which takes 5 % less. The yardsticks move the plain
+// codes are packed (`pack_codes`), which takes 5 % less. The yardsticks move the plain
 // files. Times are of wall clocks; wait_ms: the longest that another client waited for a call that
 // only visits the loop meanwhile. The directory is made under TMPDIR, which must be on a device.
 #include <benchmark/benchmark.h>
@@ -150,7 +150,7 @@ class LoopProbe {
   std::thread thread_;  // last: it uses the others
 };
 
-// A cache that has just been opened and has its memory ready (`tier.ram.ready`), or has none; every
+// A cache that has just been opened and has its memory ready (`ready_bytes`), or has none; every
 // byte verified, in RAM, leased.
 void BM_PromoteCold(benchmark::State& state) {
   auto tokens = prompt(1);

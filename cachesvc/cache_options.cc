@@ -9,7 +9,6 @@
 namespace kv {
 namespace {
 
-constexpr uint64_t kMinRamBudgetBytes = 1ull << 20;
 constexpr uint32_t kMaxWorkers = 256;
 
 template <typename T>
@@ -66,7 +65,7 @@ Status validate(const CacheOptions& o) {
     KV_RETURN_IF_ERROR(
         within<uint64_t>("ram_budget_bytes", o.ram_budget_bytes, kMinRamBudgetBytes, kNoLimit));
   }
-  KV_RETURN_IF_ERROR(within("ram_fraction", o.ram_fraction, 0.001, 0.95));
+  KV_RETURN_IF_ERROR(within("ram_fraction", o.ram_fraction, kMinRamFraction, kMaxRamFraction));
   KV_RETURN_IF_ERROR(within("staging_fraction", o.staging_fraction, 0.01, 0.9));
   KV_RETURN_IF_ERROR(within("index_fraction", o.index_fraction, 0.001, 0.9));
   if (!o.ssd_dir.empty()) {

@@ -1,5 +1,8 @@
 // CacheOptions: every limit of the cache by name. Plain values; checked once, when a cache is
 // created.
+//
+// A default with a constant of its own is no setting of the daemon (daemon/config_keys.cc): it
+// keeps to the constant; an embedder and a test may choose otherwise.
 #pragma once
 
 #include <chrono>
@@ -37,18 +40,40 @@ enum class Nonfinite : uint8_t {
   raw,     ///< stored as given, uncoded: the engine gets back what it had
 };
 
+inline constexpr uint64_t kMinRamBudgetBytes = 1ull << 20;
+inline constexpr double kMinRamFraction = 0.001, kMaxRamFraction = 0.95;
+
+inline constexpr double kStagingFraction = 0.25;
+inline constexpr uint32_t kVerifyHits = 64;
+inline constexpr uint64_t kReadyBytes = 128ull << 20;
+inline constexpr uint64_t kQuarantineBytes = 64ull << 20;
+inline constexpr uint64_t kAdoptAtStart = 2048;
+inline constexpr uint64_t kReconcileRate = 20'000;
+inline constexpr uint64_t kSpillQueueBytes = 1ull << 30;
+inline constexpr PackCodes kPackCodes = PackCodes::scarce;
+inline constexpr uint32_t kSpillBatchFiles = 16;
+inline constexpr Milliseconds kDurableGroupDelay{20};
+inline constexpr uint32_t kMaxReservations = 256;
+inline constexpr uint32_t kMaxWaitingCalls = 4096;
+inline constexpr Milliseconds kReservationTimeout{120'000};
+inline constexpr Milliseconds kRoomWait{5'000};
+inline constexpr Milliseconds kIoTimeout{10'000};
+inline constexpr uint32_t kDiskThreads = 4;
+inline constexpr Milliseconds kIoBackoff{30'000};
+inline constexpr uint32_t kMinPrefixTokens = 1;
+
 struct CacheOptions {
   // RAM
-  uint64_t ram_budget_bytes = 0;   ///< 0: ram_fraction of the memory available at start
-  double ram_fraction = 0.5;       ///< of MemAvailable, or of the cgroup's limit if that is lower
-  double staging_fraction = 0.25;  ///< of the budget: bytes in transit or in encoding
+  uint64_t ram_budget_bytes = 0;  ///< 0: ram_fraction of the memory available at start
+  double ram_fraction = 0.5;      ///< of MemAvailable, or of the cgroup's limit if that is lower
+  double staging_fraction = kStagingFraction;  ///< of the budget: bytes in transit or in encoding
   /// An object in RAM is compared with its checksum before one in so many of its uses (1: before
   /// each; 0: before none), and always before it is written to the SSD or rows are copied from it.
-  uint32_t verify_hits = 64;
+  uint32_t verify_hits = kVerifyHits;
   /// Fresh memory that waits for the next promotion, which else waits for its first touch: made at
   /// start, if the SSD has anything, and after promotions. In steps of 32 MiB, at most an eighth of
   /// the budget; 0: none.
-  uint64_t ready_bytes = 128ull << 20;
+  uint64_t ready_bytes = kReadyBytes;
   uint64_t warm_start_bytes = 0;  ///< the most recently used objects to promote at start; 0: none
   double index_fraction = 0.25;   ///< of the budget: tokens and names of everything in both tiers
 
@@ -56,12 +81,12 @@ struct CacheOptions {
   std::string ssd_dir;  ///< empty: no SSD tier
   uint64_t ssd_limit_bytes = 32ull << 30;
   uint64_t ssd_min_free_bytes = 1ull << 30;
-  uint64_t ssd_quarantine_bytes = 64ull << 20;
-  std::shared_ptr<const SealKey> ssd_key;  ///< seals what is written; null: it is plain
+  uint64_t ssd_quarantine_bytes = kQuarantineBytes;  ///< damaged files kept to be looked at
+  std::shared_ptr<const SealKey> ssd_key;            ///< seals what is written; null: it is plain
   /// After a start: files that the catalog doesn't know. So many of them are read before anything
   /// is served, the others in the background, so many a second (0: as fast as can be).
-  uint64_t adopt_at_start = 2048;
-  uint64_t reconcile_rate = 20'000;
+  uint64_t adopt_at_start = kAdoptAtStart;
+  uint64_t reconcile_rate = kReconcileRate;
   /// What a start found, without its objects: on return from create(), and once more when the
   /// background has read the rest. On the loop; may not call the cache.
   std::function<void(const Recovery& found)> on_recovered;
@@ -75,30 +100,34 @@ struct CacheOptions {
 
   // Spilling
   SpillWhen spill_when = SpillWhen::commit;
-  uint64_t spill_queue_bytes = 1ull << 30;  ///< waiting or being written; more waits in RAM, dirty
+  /// Waiting or being written; more waits in RAM, dirty.
+  uint64_t spill_queue_bytes = kSpillQueueBytes;
   /// Of everything written to the SSD, the catalog too; 0: no limit. While they hold spills up,
   /// what was reused most is written first, and what leaves RAM before its turn is not written.
   uint64_t write_bytes_per_second = 0;
   uint64_t write_bytes_per_day = 0;  ///< in any 24 hours, restarts included
-  PackCodes pack_codes = PackCodes::scarce;
-  uint32_t spill_batch_files = 16;       ///< written by one job
-  Milliseconds durable_group_delay{20};  ///< the longest a durable commit waits for companions
+  PackCodes pack_codes = kPackCodes;
+  uint32_t spill_batch_files = kSpillBatchFiles;  ///< written by one job
+  /// The longest a durable commit waits for companions.
+  Milliseconds durable_group_delay = kDurableGroupDelay;
 
   // Work
   uint32_t workers = 2;
   uint32_t max_sessions = 1024;
-  uint32_t max_models = 256;            ///< (namespace, model) pairs that are open or stored of
-  uint32_t max_reservations = 256;      ///< of all sessions
-  uint64_t max_put_bytes = UINT64_MAX;  ///< of one object, as its front end takes it in
-  uint32_t max_waiting_calls =
-      4096;  ///< calls that wait for room or for a promotion; more get busy
-  Milliseconds reservation_timeout{120'000};  ///< without a put, commit or abort
-  Milliseconds room_wait{5'000};  ///< the longest a call waits for spills and leases to free RAM
+  uint32_t max_models = 256;  ///< (namespace, model) pairs that are open or stored of
+  uint32_t max_reservations = kMaxReservations;  ///< of all sessions
+  uint64_t max_put_bytes = UINT64_MAX;           ///< of one object, as its front end takes it in
+  /// Calls that wait for room or for a promotion; more get busy.
+  uint32_t max_waiting_calls = kMaxWaitingCalls;
+  Milliseconds reservation_timeout = kReservationTimeout;  ///< without a put, commit or abort
+  /// The longest a call waits for spills and leases to free RAM.
+  Milliseconds room_wait = kRoomWait;
   /// A read that takes longer is a miss, and until it returns nothing more is read from the SSD; a
   /// write that does is given up by whoever waits for it. RAM goes on.
-  Milliseconds io_timeout{10'000};
-  uint32_t disk_threads = 4;           ///< reads and writes of the SSD at a time
-  Milliseconds io_backoff{30'000};     ///< after a failed read a miss, after a failed spill no try
+  Milliseconds io_timeout = kIoTimeout;
+  uint32_t disk_threads = kDiskThreads;  ///< reads and writes of the SSD at a time
+  /// After a failed read a miss, after a failed spill no try.
+  Milliseconds io_backoff = kIoBackoff;
   Milliseconds drain_timeout{10'000};  ///< TieredCache's destructor; 0: nothing more is written
 
   // Coding and serving
@@ -106,7 +135,7 @@ struct CacheOptions {
   /// By model fingerprint: instead of the plain profile.
   std::map<Id, std::shared_ptr<const Profile>> profiles;
   Nonfinite nonfinite = Nonfinite::refuse;
-  uint32_t min_prefix_tokens = 1;  ///< shorter hits are misses
+  uint32_t min_prefix_tokens = kMinPrefixTokens;  ///< shorter hits are misses
   /// Window and chunk rows, pooled carries and checkpoints are welcome at every so many block ends
   /// (0: none) beside an entry's own ends and the place where it leaves another entry, and go first
   /// when bytes are short. With coded prefill, which resumes at block ends only, 0 means 1.

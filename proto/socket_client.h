@@ -21,7 +21,7 @@ struct SocketClientOptions {
   uint32_t max_connections = 4;  ///< at least 1; calls beyond wait
   uint32_t max_reservations = 256;
   /// One that its holder left alone for so long makes room for another when there are that many;
-  /// services end them sooner (`limits.reservation_timeout`, 2 minutes).
+  /// services end them sooner (after 2 minutes).
   std::chrono::seconds abandoned_after{180};
   uint64_t max_reply_bytes = 16ull << 30;       ///< of one fetch; more is resource_exhausted
   uint64_t recycle_bytes = 256ull << 20;        ///< memory of ended leases kept for later replies

@@ -19,12 +19,19 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_served_test.cc cachesvc_resident_test.cc cachesvc_log_test.cc
         cachesvc_drainer_test.cc cachesvc_socket_pool_test.cc cachesvc_main_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
-add_dependencies(cachesvc_test cachesvc)
+# The daemon of tests that want limits which no setting changes.
+kv_program(daemon_with_limits SOURCES support/daemon_with_limits.cc DEPS kv_server)
+add_dependencies(cachesvc_test cachesvc daemon_with_limits)
 # A binary of its own: its allocations fail.
 kv_tests(cachesvc_no_memory_test LABELS cachesvc DEPS kv_cachesvc FILES cachesvc_no_memory_test.cc)
 
-# The systemd unit, where systemd-analyze is installed.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
+# The settings are the documented ones.
+add_test(NAME cachesvc_settings_check COMMAND Python3::Interpreter
+         ${CMAKE_CURRENT_SOURCE_DIR}/cachesvc_settings_check.py $<TARGET_FILE:cachesvc>
+         ${CMAKE_SOURCE_DIR}/cachesvc/OPERATING.md)
+set_tests_properties(cachesvc_settings_check PROPERTIES LABELS cachesvc)
+# The systemd unit, where systemd-analyze is installed.
 add_test(NAME cachesvc_unit_check COMMAND Python3::Interpreter
          ${CMAKE_CURRENT_SOURCE_DIR}/cachesvc_unit_check.py
          ${CMAKE_SOURCE_DIR}/cachesvc/daemon/cachesvc.service $<TARGET_FILE:cachesvc>)

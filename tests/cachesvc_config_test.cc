@@ -7,6 +7,9 @@
 #include <fstream>
 
 #include "cachesvc/daemon/config.h"
+#include "cachesvc/daemon/config_keys.h"
+#include "cachesvc/daemon/config_names.h"
+#include "cachesvc/daemon/config_toml.h"
 
 namespace kv {
 namespace {
@@ -136,7 +139,7 @@ TEST_F(ConfigTest, AKeyFileIsReadOrRefusedAtTheStart) {
   std::filesystem::permissions(path, std::filesystem::perms::others_read,
                                std::filesystem::perm_options::add);
   std::string refused = load(file).status().message();
-  EXPECT_NE(refused.find("tier.ssd.key_file: key file " + path), std::string::npos) << refused;
+  EXPECT_EQ(refused.rfind(file + ":2: tier.ssd.key_file: key file " + path, 0), 0u) << refused;
   EXPECT_TRUE(load(write("[tier.ssd]\nkey_file = \"ephemeral\"\n"))->cache.ssd_key->ephemeral());
 }
 
@@ -189,13 +192,9 @@ TEST_F(ConfigTest, SettingsThatContradictEachOtherAreErrorsWithTheirPlaces) {
     std::vector<std::string> words;
   };
   const Case cases[] = {
-      {"[tier.ram]\nbudget = 512\n", {":2: tier.ram.budget = \"512\"", "at least 1MiB"}},
-      {"[tier.ram]\nbudget = \"0\"\n", {":2: tier.ram.budget", "can't be off"}},
-      {"[tier.ssd]\nlimit = \"1MiB\"\n", {":2: tier.ssd.limit", "at least 8MiB"}},
-      {"[tier.ram]\nstaging = \"60%\"\nindex = \"50%\"\n",
-       {":2: tier.ram.staging", "tier.ram.index", ":3"}},
-      {"[tier.ram]\nbudget = \"64MiB\"\n[server]\nmax_put = \"1GiB\"\n",
-       {":4: server.max_put = \"1GiB\"", "tier.ram.budget = \"64MiB\"", ":2"}},
+      {"[server]\nsocket = \"\"\n", {":2: server.socket", "expected a path"}},
+      {"[tier.ssd]\ndir = \"\"\n", {":2: tier.ssd.dir", "expected a path"}},
+      {"[tier.ssd]\nlimit = \"0.0000001%\"\n", {":2: tier.ssd.limit", "at least 8MiB"}},
       {"[tier.ram]\nbudget = \"64MiB\"\nwarm_start = \"1GiB\"\n",
        {":3: tier.ram.warm_start", "tier.ram.budget"}},
       {"[tier.ssd]\nlimit = \"0\"\nwrite_rate = \"1MiB\"\n",
@@ -212,12 +211,12 @@ TEST_F(ConfigTest, SettingsThatContradictEachOtherAreErrorsWithTheirPlaces) {
 }
 
 TEST_F(ConfigTest, TiersAndCodec) {
-  auto config = load(write("[tier.ssd]\nlimit = \"0\"\n[codec]\nk_bits = 8\ndefault = \"tq3\"\n"));
+  auto config = load(write("[tier.ssd]\nlimit = \"0\"\n[codec]\ndefault = \"tq3\"\n"));
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_TRUE(config->cache.ssd_dir.empty());
-  EXPECT_EQ(config->cache.coding.k_bits, 8) << "one side wins over the default of its own source";
+  EXPECT_EQ(config->cache.coding.k_bits, 3);
   EXPECT_EQ(config->cache.coding.v_bits, 3);
-  auto flags = load(write("[codec]\nk_bits = 8\n"), {{"codec.default", "raw", "--codec"}});
+  auto flags = load(write("[codec]\ndefault = 8\n"), {{"codec.default", "raw", "--codec"}});
   EXPECT_EQ(flags->cache.coding.k_bits, 0);
   auto share = load({}, {{"tier.ssd.limit", "50%", "--ssd"}, {"tier.ram.budget", "10%", "--ram"}});
   ASSERT_TRUE(share.ok()) << share.status().to_string();
@@ -240,50 +239,121 @@ TEST_F(ConfigTest, PresetsAreCodings) {
   EXPECT_EQ(bits("3"), std::pair(3, 3));
   EXPECT_EQ(bits("int8"), std::pair(8, 8)) << "an older name";
   auto printed = load({}, {{"codec.default", "tq84", "--codec"}});
-  EXPECT_NE(print_config(*printed).find("codec.default = \"tq84\""), std::string::npos);
-  auto sides = load({}, {{"codec.k_bits", "tq3", "--set"}});
-  EXPECT_EQ(print_config(*sides).find("codec.default"), std::string::npos) << "no preset is K3 V4";
+  EXPECT_NE(print_config(*printed).find("\ndefault = \"tq84\""), std::string::npos);
   auto none = load();
   EXPECT_EQ(std::pair(+none->cache.coding.k_bits, +none->cache.coding.v_bits), bits("auto"));
-  auto one_side = load({}, {{"codec.k_bits", "tq84", "--set"}});
-  EXPECT_NE(one_side.status().message().find("codec.k_bits = \"tq84\": K and V differ"),
-            std::string::npos);
   auto unknown = load({}, {{"codec.default", "tq5", "--codec"}});
   EXPECT_NE(unknown.status().message().find("lossless, tq8, tq84, tq4, tq3, tq2, auto"),
             std::string::npos);
 }
 
-TEST_F(ConfigTest, ThePrintedConfigurationIsAConfiguration) {
-  auto config = load({}, {{"tier.ram.budget", "37%", "--ram"}, {"codec.k_bits", "8", "--set"}});
-  ASSERT_TRUE(config.ok());
-  std::string printed = print_config(*config);
-  EXPECT_NE(printed.find("# --ram"), std::string::npos);
-  auto again = load(write(printed));
-  ASSERT_TRUE(again.ok()) << again.status().to_string();
-  auto strip = [](std::string text) {
-    std::string out;
-    for (size_t at = 0; at < text.size();) {
-      size_t end = text.find('\n', at);
-      out += text.substr(at, text.find("  #", at) - at) + "\n";
-      at = end + 1;
-    }
-    return out;
+// A value beyond its bounds is told by file, line and the setting's own name, never later by the
+// name of something inside.
+TEST_F(ConfigTest, ValuesBeyondTheirBoundsAreErrorsWithTheBounds) {
+  const std::pair<const char*, std::vector<std::string>> cases[] = {
+      {"tier.ram.budget = 512", {"\"512\"", "at least 2MiB", "95% of the memory available"}},
+      {"tier.ram.budget = \"0\"", {"\"0\"", "at least 2MiB"}},
+      {"tier.ram.budget = \"96%\"", {"\"96%\"", "up to 95%"}},
+      {"tier.ram.index = \"80%\"", {"a share from 0.1% to 70%"}},
+      {"tier.ram.index = \"1MiB\"", {"a share from 0.1% to 70%"}},
+      {"tier.ssd.limit = \"1MiB\"", {"0, or a size of at least 8MiB"}},
+      {"server.drain_timeout = \"25h\"", {"a duration from 0 to 24h"}},
+      {"server.max_connections = 0", {"from 1 to 65536"}},
+      {"limits.max_models = 65537", {"from 1 to 65536"}},
+      {"log.level = \"loud\"", {"one of trace, debug, info, warn, error, critical, off"}},
+      {"codec.raw_dtype = \"f8\"", {"one of f16, bf16, f32"}},
   };
-  std::string reprinted = print_config(*again);
-  auto compact = [&](const std::string& s) {
-    std::string out = strip(s);
-    std::erase(out, ' ');
-    return out;
-  };
-  EXPECT_EQ(compact(reprinted), compact(printed));
+  for (const auto& [line, words] : cases) {
+    const std::string said = error(std::string("\n") + line + "\n");
+    const std::string name = std::string(line).substr(0, std::string(line).find(' '));
+    EXPECT_EQ(said.rfind(dir_ + "/test.toml:2: " + name + " = ", 0), 0u) << line << ": " << said;
+    for (const std::string& word : words) EXPECT_NE(said.find(word), said.npos) << said;
+  }
 }
 
-TEST_F(ConfigTest, EveryKeyHasAVariableAndHelp) {
-  for (const auto& key : config_keys()) {
-    EXPECT_FALSE(key.help.empty()) << key.key;
-    EXPECT_EQ(env_name(key.key).rfind("CACHESVC_", 0), 0u);
+TEST_F(ConfigTest, ASettingThatWentIsAnErrorThatSaysWhatToWrite) {
+  EXPECT_EQ(error("[tier.ram]\nstaging = \"30%\"\n"),
+            dir_ +
+                "/test.toml:2: \"tier.ram.staging\" is no setting any more: leave it out: a "
+                "quarter of tier.ram.budget");
+  EXPECT_NE(error("[codec]\nk_bits = 8\n").find("write codec.default"), std::string::npos);
+  auto flag = load({}, {{"limits.room_wait", "2s", "--set"}});
+  EXPECT_NE(flag.status().message().find("--set: \"limits.room_wait\" is no setting any more"),
+            std::string::npos);
+  env_["CACHESVC_SERVER_MAX_PUT"] = "1GiB";
+  EXPECT_NE(load().status().message().find("CACHESVC_SERVER_MAX_PUT: \"server.max_put\" is no"),
+            std::string::npos);
+  env_.erase("CACHESVC_SERVER_MAX_PUT");
+  EXPECT_NE(error("budget = \"1GiB\"\n").find("did you mean \"tier.ram.budget\"?"),
+            std::string::npos);
+}
+
+TEST_F(ConfigTest, ThereAreAtMost25AndEachExplainsItself) {
+  EXPECT_LE(config_keys().size(), 25u);
+  for (const Key& key : config_keys()) {
+    EXPECT_FALSE(key.what.empty() || key.accepts.empty() || key.by_default.empty()) << key.name;
+    EXPECT_EQ(key.help(), key.what + ". " + key.accepts + ". Default: " + key.by_default + ".");
+    EXPECT_EQ(env_name(key.name).rfind("CACHESVC_", 0), 0u);
   }
   EXPECT_EQ(env_name("tier.ssd.min_free"), "CACHESVC_TIER_SSD_MIN_FREE");
+  EXPECT_EQ(find_key("server.drain_timeout")->help(),
+            "The longest time from SIGTERM to the end, in which what waits for the SSD is written "
+            "and answers are sent. A duration from 0 to 24h (ms, s, m, h). Default: 20s.");
+}
+
+// All of it changed, so that no value is right by default.
+TEST_F(ConfigTest, ThePrintedConfigurationIsAConfiguration) {
+  std::vector<Setting> all{{"server.socket", dir_ + "/a\\b\"c\x01", ""},
+                           {"server.allow_uids", "1000, 1001", ""},
+                           {"server.max_connections", "7", ""},
+                           {"server.drain_timeout", "1500ms", ""},
+                           {"tier.ram.budget", "37%", ""},
+                           {"tier.ram.index", "12.5%", ""},
+                           {"tier.ram.warm_start", "1GiB", ""},
+                           {"tier.ssd.dir", dir_ + "/d", ""},
+                           {"tier.ssd.limit", "9MiB", ""},
+                           {"tier.ssd.min_free", "1%", ""},
+                           {"tier.ssd.key_file", "ephemeral", ""},
+                           {"tier.ssd.spill", "evict", ""},
+                           {"tier.ssd.write_rate", "1MiB", ""},
+                           {"tier.ssd.write_per_day", "1GB", ""},
+                           {"tier.ssd.scrub_rate", "0", ""},
+                           {"codec.default", "tq3", ""},
+                           {"codec.block_tokens", "16", ""},
+                           {"codec.raw_dtype", "bf16", ""},
+                           {"limits.workers", "3", ""},
+                           {"limits.max_models", "9", ""},
+                           {"policy.nonfinite", "raw", ""},
+                           {"policy.block_end_interval", "4", ""},
+                           {"log.level", "debug", ""},
+                           {"log.format", "json", ""}};
+  EXPECT_EQ(all.size() + 1, config_keys().size()) << "but codec.profiles, which wants files";
+  for (Setting& s : all) s.where = "--set";
+  const Setting no_ssd{"tier.ssd.limit", "0", "--ssd"};
+  for (const auto& flags : {all, std::vector<Setting>{no_ssd}, std::vector<Setting>{}}) {
+    auto config = load({}, flags);
+    ASSERT_TRUE(config.ok()) << config.status().to_string();
+    const std::string printed = print_config(*config);
+    auto again = load(write(printed));
+    ASSERT_TRUE(again.ok()) << again.status().to_string() << "\n" << printed;
+    for (const Key& key : config_keys()) {
+      EXPECT_EQ(key.get(*again), key.get(*config)) << key.name;
+      EXPECT_EQ(again->source.at(key.name).rfind(dir_ + "/test.toml:", 0), 0u) << key.name;
+    }
+    for (const Setting& s : flags) EXPECT_EQ(config->source.at(s.key), s.where);
+  }
+}
+
+TEST_F(ConfigTest, ListsAreTomlListsOrTextsWithCommas) {
+  auto uids = [&](const char* value) {
+    return load(write(std::string("[server]\nallow_uids = ") + value + "\n"))->server.allow_uids;
+  };
+  const std::vector<uint32_t> both{1000, 1001};
+  EXPECT_EQ(uids("[1000, 1001]"), both);
+  EXPECT_EQ(uids("\"1000,1001\""), both);
+  EXPECT_NE(error("[codec]\nprofiles = [\"/none\", \"/no\"]\n").find(":2: codec.profiles: "),
+            std::string::npos);
+  EXPECT_NE(error("[codec]\nprofiles = [1.5]\n").find(":2: codec.profiles"), std::string::npos);
 }
 
 }  // namespace

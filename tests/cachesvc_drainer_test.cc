@@ -29,8 +29,8 @@ void owe_replies(RawPeer& peer, Client& client, std::mt19937& rng) {
 
 // What was acked is there afterwards, what was only accepted perhaps; nothing is half written.
 TEST_F(ServerTest, ASecondSignalEndsTheDrainAtOnceAndHarmsNothing) {
-  start({"--set", "server.drain_timeout=1h", "--set", "server.progress_timeout=1h", "--set",
-         "tier.ssd.spill=evict"});
+  start({"--set", "server.drain_timeout=1h", "--set", "tier.ssd.spill=evict"},
+        {"progress_timeout=3600000"});
   auto client = connect("raw");
   auto b = Bench::open(*client, plain_model(2, 8));
   auto durable = random_tokens(rng_, 100), accepted = random_tokens(rng_, 4000);
@@ -55,7 +55,7 @@ TEST_F(ServerTest, ASecondSignalEndsTheDrainAtOnceAndHarmsNothing) {
 }
 
 TEST_F(ServerTest, ADrainEndsByItsLimit) {
-  start({"--set", "server.drain_timeout=200ms", "--set", "server.progress_timeout=1h"});
+  start({"--set", "server.drain_timeout=200ms"}, {"progress_timeout=3600000"});
   auto client = connect("raw");
   RawPeer peer(socket());
   ASSERT_NO_FATAL_FAILURE(owe_replies(peer, *client, rng_));

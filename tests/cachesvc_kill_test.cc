@@ -159,8 +159,7 @@ class KillTest : public ::testing::Test {
   void start() {
     std::vector<std::string> arguments{"--dir", dir_,    "--socket",
                                        socket_, "--ssd", std::to_string(limit_bytes_)};
-    arguments.insert(arguments.end(), more_arguments_.begin(), more_arguments_.end());
-    daemon_ = DaemonProcess::start(arguments);
+    daemon_ = DaemonProcess::start(arguments, limits_);
     ASSERT_TRUE(daemon_ != nullptr);
     auto client = SocketClient::connect(socket_, "kill", {});
     ASSERT_TRUE(client.ok()) << client.status().to_string();
@@ -225,7 +224,7 @@ class KillTest : public ::testing::Test {
 
   std::string root_, dir_, socket_;
   uint64_t limit_bytes_ = kLimitBytes;
-  std::vector<std::string> more_arguments_;
+  std::vector<std::string> limits_;  // of the daemon (DaemonProcess)
   std::unique_ptr<DaemonProcess> daemon_;
   std::unique_ptr<SocketClient> client_;
   Realm realm_;
@@ -329,7 +328,7 @@ TEST_F(KillTest, NoSampleIsOverTheLimitWhenStoresPressAgainstIt) {
 
 // Started by something that closed them: what is opened first must not be where messages go.
 TEST_F(KillTest, ADaemonWithoutStandardDescriptorsOpensNothingOfItsOwnInTheirPlace) {
-  auto daemon = DaemonProcess::start({"--dir", dir_, "--socket", socket_}, true);
+  auto daemon = DaemonProcess::start({"--dir", dir_, "--socket", socket_}, {}, true);
   ASSERT_TRUE(daemon != nullptr);
   for (const char* fd : {"0", "1", "2"}) {
     std::string link = "/proc/" + std::to_string(daemon->pid()) + "/fd/" + fd;
@@ -349,7 +348,7 @@ TEST_F(KillTest, KillsDuringTheBackgroundRecoveryLoseNothing) {
     ASSERT_TRUE(store(entry, *client_));
     journal.push_back(entry);
   }
-  more_arguments_ = {"--set", "tier.ssd.adopt_at_start=0", "--set", "tier.ssd.reconcile_rate=30"};
+  limits_ = {"adopt_at_start=0", "reconcile_rate=30"};
   Sampler sampler(dir_);
   int unread = 0;
   for (int kill = 0; kill < kKillsInBackground; ++kill) {
@@ -366,7 +365,7 @@ TEST_F(KillTest, KillsDuringTheBackgroundRecoveryLoseNothing) {
   }
   daemon_->kill();
   EXPECT_GT(unread, kKillsInBackground / 4) << "most were killed after the background had ended";
-  more_arguments_.clear();
+  limits_.clear();
   ASSERT_NO_FATAL_FAILURE(start());
   for (uint64_t entry : journal) ASSERT_NO_FATAL_FAILURE(check(entry, true));
   auto stats = client_->stats(deadline());

@@ -58,7 +58,7 @@ TEST_F(ServerTest, ALongReplyIsManySteps) {
 TEST_F(ServerTest, AFrameThatComesInWholeTurnsIsCutInTimeToo) {
   constexpr auto kPause = std::chrono::milliseconds(600);
   constexpr size_t kBody = 1u << 20;  // 8 turns: 4.8 s in pauses, where 3 s are given
-  start({"--set", "server.progress_timeout=2s", "--set", "server.max_put=1MiB"});
+  start({}, {"progress_timeout=2000", "max_put=1048576"});
   RawPeer peer(socket());
   peer.hello();
   ASSERT_TRUE(peer.send(encode_frame_header({1, FrameType::put, 2, kBody, 0})));
@@ -82,7 +82,7 @@ TEST_F(ServerTest, AFrameThatComesInWholeTurnsIsCutInTimeToo) {
 // What a put's header says gives it no time: it is cut once it is behind, and with it goes what the
 // stores of others wait for.
 TEST_F(ServerTest, ALongPutThatDribblesIsCutForWhatItHasSent) {
-  start({"--set", "server.progress_timeout=1s", "--set", "server.max_put=16MiB"});
+  start({}, {"progress_timeout=1000", "max_put=16777216"});
   auto client = connect();
   auto b = Bench::open(*client, plain_model());
   std::vector<std::unique_ptr<RawPeer>> peers;  // all of the staging, 16 MiB: a put takes it twice
@@ -108,8 +108,7 @@ TEST_F(ServerTest, ALongPutThatDribblesIsCutForWhatItHasSent) {
 
 // Decoded replies that nobody reads leave room for the stores of others.
 TEST_F(ServerTest, RepliesThatNobodyReadsHoldUpNoStore) {
-  start({"--set", "server.progress_timeout=1h", "--set", "server.max_put=4MiB", "--set",
-         "limits.room_wait=2s"});
+  start({}, {"progress_timeout=3600000", "max_put=4194304", "room_wait=2000"});
   ModelSpec model = model_of(std::vector<LayerSpec>(8, LayerSpec{{full_part(8, 128)}}));
   auto client = connect("raw");
   auto b = Bench::open(*client, model);

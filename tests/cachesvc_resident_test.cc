@@ -59,8 +59,8 @@ class Resident : public ServerTest {
  protected:
   void start_with(uint64_t budget) {
     start({"--set", "tier.ram.budget=" + std::to_string(budget), "--set", "tier.ssd.limit=512MiB",
-           "--set", "codec.default=tq4", "--set", "codec.block_tokens=64", "--set",
-           "limits.room_wait=50ms", "--set", "server.max_put=" + std::to_string(budget / 8)});
+           "--set", "codec.default=tq4", "--set", "codec.block_tokens=64"},
+          {"room_wait=50", "max_put=" + std::to_string(budget / 8)});
   }
 
   // Stores, fetches in several forms, and so promotes, evicts and spills; misses and busy are fine.

@@ -327,7 +327,7 @@ TEST_F(ServerTest, TheFirstFrameMustBeAHello) {
 }
 
 TEST_F(ServerTest, FramingErrorsAreNamedAndClose) {
-  start({"--set", "server.max_put=1MiB"});
+  start({}, {"max_put=1048576"});
   auto closes_with = [&](const FrameHeader& header, StatusCode expected, bool flip = false) {
     RawPeer peer(socket());
     peer.hello();
@@ -460,11 +460,11 @@ TEST_F(ServerTest, TooManyConnectionsAreToldSo) {
 }
 
 TEST_F(ServerTest, SilentPeersAreCut) {
-  start({"--set", "server.handshake_timeout=50ms"});
+  start({}, {"handshake_timeout=50"});
   RawPeer mute(socket());
   EXPECT_FALSE(mute.receive().has_value()) << "no hello in time";
   daemon_->stop();
-  start({"--set", "server.progress_timeout=50ms", "--set", "server.idle_timeout=100ms"});
+  start({}, {"progress_timeout=50", "idle_timeout=100"});
   RawPeer half(socket());
   half.hello();
   auto bytes = testing::sample_frames()["lookup"];
@@ -476,7 +476,7 @@ TEST_F(ServerTest, SilentPeersAreCut) {
 }
 
 TEST_F(ServerTest, AReaderThatNeverReadsIsCut) {
-  start({"--set", "server.progress_timeout=1s", "--set", "server.max_unsent=64KiB"});
+  start({}, {"progress_timeout=1000", "max_unsent=65536"});
   auto client = connect("raw");
   ModelSpec model = model_of(std::vector<LayerSpec>(8, LayerSpec{{full_part(8, 128)}}));
   auto b = Bench::open(*client, model);
@@ -498,7 +498,7 @@ TEST_F(ServerTest, AReaderThatNeverReadsIsCut) {
 }
 
 TEST_F(ServerTest, ManyRequestsOfOneConnectionAreAllAnswered) {
-  start({"--set", "server.max_in_flight=2"});
+  start({}, {"max_in_flight=2"});
   RawPeer peer(socket());
   peer.hello();
   std::vector<uint8_t> burst;

@@ -9,7 +9,7 @@ kv_tests(engine_test LABELS engine tiny DEPS kv_engine_tiny kv_cachesvc
         engine_replaced_test.cc engine_prefill_test.cc engine_cache_calls_test.cc
   DEFINITIONS ${engine_definitions} KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>"
               KV_MODELS_FILE="${CMAKE_SOURCE_DIR}/engine/MODELS.md")
-add_dependencies(engine_test cachesvc)
+add_dependencies(engine_test cachesvc daemon_with_limits)
 if(KV_MODEL_TESTS)
   kv_tests(engine_model_test LABELS engine model DEPS kv_engine_tiny kv_cachesvc
     FILES engine_model_test.cc engine_batch_model_test.cc engine_restore_test.cc

@@ -148,7 +148,7 @@ TEST_F(EngineReplaced, OnAnOldConnection) {
 }
 
 TEST_F(EngineReplaced, OnANewConnection) {
-  start({"--set", "server.idle_timeout=100ms"});
+  start({}, {"idle_timeout=100"});
   auto a = connect(), b = connect();
   expect_replaced(*a, *b, [] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); });
 }

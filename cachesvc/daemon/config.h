@@ -16,25 +16,9 @@
 
 #include "cachesvc/cache_options.h"
 #include "cachesvc/daemon/config_values.h"
-#include "proto/frame.h"
+#include "cachesvc/daemon/server_options.h"
 
 namespace kv {
-
-struct ServerOptions {
-  std::string socket;  ///< path; its directory is created 0700 (allow_uids: 0711)
-  uint32_t max_connections = 128;
-  uint32_t max_in_flight = 16;            ///< requests per connection without their last reply byte
-  uint64_t max_put_bytes = 256ull << 20;  ///< body of one put frame
-  uint64_t max_unsent_bytes = 64ull
-                              << 20;  ///< queued replies over this: no request is read meanwhile
-  Milliseconds handshake_timeout{5'000};  ///< accept to hello
-  Milliseconds progress_timeout{
-      30'000};  ///< a frame half read, or a reply half written, without a byte
-  Milliseconds idle_timeout{3'600'000};   ///< nothing asked, nothing owed; 0: never
-  Milliseconds request_timeout{600'000};  ///< the longest that a request may wait
-  Milliseconds drain_timeout{20'000};     ///< SIGTERM to exit
-  std::vector<uint32_t> allow_uids;       ///< beside its own user and root; any: the socket is 0666
-};
 
 struct LogOptions {
   std::string level = "info";   ///< trace, debug, info, warn, error, critical, off
@@ -45,11 +29,13 @@ struct Config {
   ServerOptions server;
   CacheOptions cache;
   LogOptions log;
-  Amount ram_budget{0, 0.5};  ///< resolved into `cache` at the end of load_config
-  Amount ssd_limit{32ull << 30, 0};
+  // As given; resolved into `cache` at the end of load_config.
+  Amount ram_budget{0, 0.5};
+  std::string ssd_dir;
+  Amount ssd_limit{32ull << 30, 0};  ///< 0: no SSD tier
   Amount ssd_min_free{1ull << 30, 0};
-  std::string key_file;                       ///< or "ephemeral"; read into `cache` at the end
-  std::string profile_files;                  ///< separated by commas; read into `cache` at the end
+  std::string key_file;                       ///< or "ephemeral"
+  std::string profile_files;                  ///< separated by commas
   std::string file;                           ///< that was read; empty: none
   std::map<std::string, std::string> source;  ///< key -> "default", "file:line", variable or flag
 };
@@ -71,15 +57,5 @@ struct ConfigSources {
 
 /// Returns: invalid_argument, naming place, key, value and what was expected.
 Result<Config> load_config(const ConfigSources& sources);
-
-/// Every key, in order of the printed configuration.
-struct KeyHelp {
-  std::string key, flag, help;  ///< flag may be empty
-};
-std::vector<KeyHelp> config_keys();
-/// One line per key: key = value  # where from.
-std::string print_config(const Config& config);
-/// CACHESVC_TIER_RAM_BUDGET for tier.ram.budget.
-std::string env_name(const std::string& key);
 
 }  // namespace kv

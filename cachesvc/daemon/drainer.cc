@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include "cachesvc/daemon/log.h"
-#include "cachesvc/loop/task.h"
 
 namespace kv {
 
@@ -23,19 +22,11 @@ Drainer::Drainer(boost::asio::io_context& io, CacheCore& core, Server& server, M
   wait();
 }
 
-// Without memory it ends at once.
-template <typename Step>
-void Drainer::or_stop(Step step) {
-  if (!if_memory(step)) io_.stop();
-}
-
 void Drainer::wait() {
   signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
     if (ec) return;
-    or_stop([&] {
-      wait();
-      on_signal(signal);
-    });
+    wait();
+    on_signal(signal);
   });
 }
 
@@ -61,8 +52,7 @@ void Drainer::on_signal(int signal) {
 void Drainer::drain() {
   Deadline deadline = deadline_in(limit_);
   server_.stop_accepting();
-  core_.drain(deadline,
-              [this, deadline](Status status) { or_stop([&] { drained(status, deadline); }); });
+  core_.drain(deadline, [this, deadline](Status status) { drained(status, deadline); });
 }
 
 void Drainer::drained(const Status& status, Deadline deadline) {

@@ -24,8 +24,6 @@ class Drainer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  template <typename Step>
-  void or_stop(Step step);
   void wait();
   void on_signal(int signal);
   void drain();

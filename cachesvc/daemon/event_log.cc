@@ -22,6 +22,7 @@ constexpr std::array<LineKind, kEventKinds> kEvents = {{
     {"erase_failed", level::warn, "ssd: an erase is not complete", "times"},
     {"ssd_hangs", level::warn, "ssd: hangs", "times"},
     {"ssd_answers", level::info, "ssd: answers again", "times"},
+    {"out_of_memory", level::critical, "out of memory: the core ended", "times"},
 }};
 
 std::string line_of(const LineKind& kind, uint64_t count, const char* more,

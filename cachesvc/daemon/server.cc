@@ -12,10 +12,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <new>
 
 #include "cachesvc/daemon/log.h"
-#include "cachesvc/loop/task.h"
 
 namespace kv {
 namespace {
@@ -23,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kUnpaidConnections = 8;
+constexpr Milliseconds kAcceptAgain{100};
 
 Status errno_status(const std::string& what) {
   return {StatusCode::io_error, what + ": " + std::strerror(errno)};
@@ -81,34 +80,27 @@ Status remove_stale(const std::string& path) {
   return {};
 }
 
-// A handler that waits in `memory`, and owns it.
-template <typename Handler>
-auto paid(const std::shared_ptr<PostMemory>& memory, Handler handler) {
-  return boost::asio::bind_allocator(
-      PostAllocator<char>(*memory),
-      [memory, handler](const boost::system::error_code& ec) { handler(ec); });
-}
-
 }  // namespace
 
-Server::Server(boost::asio::io_context& io, CacheCore& core, ServerOptions options)
+Server::Server(boost::asio::io_context& io, CacheCore& core, EventLog& events,
+               ServerOptions options)
     : io_(io),
       options_(std::move(options)),
+      events_(events),
       host_{core,
             options_,
             [this](Session& session, std::string_view why) { session_closed(session, why); },
             events_,
             {}},
       acceptor_(io),
-      accept_timer_(io),
-      sweep_timer_(io) {}
+      accept_later_(io.get_executor(), [this] { accept(); }),
+      sweep_timer_(io.get_executor(), [this] { sweep(); }),
+      finish_timer_(io.get_executor(), [this] { close_sessions(); }) {}
 
 Server::~Server() {
   finished_ = nullptr;
   stop_accepting();
-  sweep_timer_.cancel();
-  while (!sessions_.empty()) sessions_.begin()->second->close("the service is closing");
-  (void)if_memory([this] { events_.flush_all(); });
+  close_sessions();
   if (lock_fd_ >= 0) ::close(lock_fd_);
 }
 
@@ -135,12 +127,11 @@ Status Server::listen() {
   if (!ec && others && ::chmod(path.c_str(), 0666) != 0) {
     return errno_status("server.socket: chmod " + path);
   }
-  if (!ec) acceptor_.non_blocking(true, ec);
   if (!ec) acceptor_.listen(boost::asio::socket_base::max_listen_connections, ec);
   if (ec) return {StatusCode::io_error, "server.socket: " + path + ": " + ec.message()};
   listening_ = true;
   accept();
-  sweep();
+  sweep_later();
   return {};
 }
 
@@ -149,37 +140,21 @@ void Server::stop_accepting() {
   listening_ = false;
   boost::system::error_code ignored;
   acceptor_.close(ignored);
-  accept_timer_.cancel();
+  accept_later_.cancel();
   ::unlink(options_.socket.c_str());
 }
 
-// Waits, then accepts: an accept of Asio's own is lost, handler and all, where its socket finds no
-// memory.
 void Server::accept() {
-  arm_surely(io_.get_executor(), accept_memory_, [this] {
-    auto next = [this](const boost::system::error_code&) { accept_one(); };
-    acceptor_.async_wait(Protocol::acceptor::wait_read, paid(accept_memory_, next));
+  acceptor_.async_accept([this](const boost::system::error_code& ec, Protocol::socket socket) {
+    if (ec == boost::asio::error::operation_aborted || !listening_) return;
+    if (!ec) {
+      admit(std::move(socket));
+      return accept();
+    }
+    // Out of descriptors, most likely, which others give back.
+    accept_later_.arm_in(kAcceptAgain);
+    events_.on(kAcceptFailed, ec.message(), 1, Session::Clock::now());
   });
-}
-
-void Server::accept_one() {
-  if (!listening_) return;
-  boost::system::error_code ec;
-  try {
-    Protocol::socket socket(io_);
-    acceptor_.accept(socket, ec);
-    if (!ec) admit(std::move(socket));
-  } catch (const std::bad_alloc&) {  // the peer sees a closed connection
-  }
-  if (!ec || ec == boost::asio::error::would_block) return accept();
-  // Out of descriptors, most likely: try again when the next sweep comes.
-  accept_timer_.expires_after(Milliseconds(100));
-  arm_surely(io_.get_executor(), accept_memory_, [this] {
-    accept_timer_.async_wait(paid(accept_memory_, [this](const boost::system::error_code& ended) {
-      if (!ended && listening_) accept();
-    }));
-  });
-  (void)if_memory([&] { events_.on(kAcceptFailed, ec.message(), 1, Session::Clock::now()); });
 }
 
 Status Server::check_peer(int fd) const {
@@ -228,11 +203,7 @@ void Server::admit(Protocol::socket socket) {
   auto session = std::make_shared<Session>(host_, std::move(socket), number, std::move(room));
   sessions_[number] = session;
   spdlog::debug("connection {}: accepted", number);
-  try {
-    session->start();
-  } catch (const std::bad_alloc&) {
-    session->close("out of memory");
-  }
+  session->start();
 }
 
 void Server::session_closed(Session& session, std::string_view why) {
@@ -241,24 +212,19 @@ void Server::session_closed(Session& session, std::string_view why) {
   check_finished();
 }
 
-// Looks at every session's time limits, often enough for the shortest of them.
+// Looks at every session's time limits.
 void Server::sweep() {
+  const auto now = Session::Clock::now();
+  auto sessions = sessions_;  // check() may close and erase
+  for (auto& [number, session] : sessions) session->check(now);
+  sweep_later();
+}
+
+// Often enough for the shortest of the limits.
+void Server::sweep_later() {
   auto shortest = std::min(options_.handshake_timeout, options_.progress_timeout);
   if (options_.idle_timeout.count() > 0) shortest = std::min(shortest, options_.idle_timeout);
-  sweep_timer_.expires_after(std::clamp(shortest / 4, Milliseconds(5), Milliseconds(1000)));
-  arm_surely(io_.get_executor(), sweep_memory_, [this] {
-    sweep_timer_.async_wait(paid(sweep_memory_, [this](const boost::system::error_code& ec) {
-      if (ec) return;
-      try {
-        auto now = Session::Clock::now();
-        auto sessions = sessions_;  // check() may close and erase
-        for (auto& [number, session] : sessions) session->check(now);
-        events_.flush(now);
-      } catch (const std::bad_alloc&) {  // next time
-      }
-      sweep();
-    }));
-  });
+  sweep_timer_.arm_in(std::clamp(shortest / 4, Milliseconds(5), Milliseconds(1000)));
 }
 
 void Server::finish(Deadline deadline, std::function<void()> done) {
@@ -266,12 +232,12 @@ void Server::finish(Deadline deadline, std::function<void()> done) {
   finished_ = std::move(done);
   auto sessions = sessions_;
   for (auto& [number, session] : sessions) session->finish();
-  auto timer = std::make_shared<boost::asio::steady_timer>(io_, deadline);
-  timer->async_wait([this, timer](const boost::system::error_code& ec) {
-    if (ec || !finished_) return;
-    while (!sessions_.empty()) sessions_.begin()->second->close("the service is closing");
-  });
+  finish_timer_.arm_at(deadline);
   check_finished();
+}
+
+void Server::close_sessions() {
+  while (!sessions_.empty()) sessions_.begin()->second->close("the service is closing");
 }
 
 void Server::check_finished() {

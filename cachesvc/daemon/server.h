@@ -8,20 +8,20 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <map>
 #include <memory>
 
 #include "cachesvc/daemon/session.h"
-#include "cachesvc/loop/post.h"
+#include "cachesvc/loop/timer.h"
 
 namespace kv {
 
 class Server {
  public:
-  /// `io` and `core` outlive the server.
-  Server(boost::asio::io_context& io, CacheCore& core, ServerOptions options);
+  /// `io`, `core` and `events`, which tells connections refused and models opened, outlive the
+  /// server.
+  Server(boost::asio::io_context& io, CacheCore& core, EventLog& events, ServerOptions options);
   ~Server();
   Server(const Server&) = delete;  // handlers point here
   Server& operator=(const Server&) = delete;
@@ -39,23 +39,21 @@ class Server {
  private:
   using Protocol = boost::asio::local::stream_protocol;
   void accept();
-  void accept_one();
   void admit(Protocol::socket socket);
   Status check_peer(int fd) const;
   Status check_room(const std::shared_ptr<const void>& room) const;
   void sweep();
+  void sweep_later();
   void session_closed(Session& session, std::string_view why);
+  void close_sessions();
   void check_finished();
 
   boost::asio::io_context& io_;
   const ServerOptions options_;
-  EventLog events_;
+  EventLog& events_;
   SessionHost host_;
   Protocol::acceptor acceptor_;
-  boost::asio::steady_timer accept_timer_, sweep_timer_;
-  /// Of the one handler that accepts or waits to, and of the one that sweeps; they own it too.
-  std::shared_ptr<PostMemory> accept_memory_ = std::make_shared<PostMemory>();
-  std::shared_ptr<PostMemory> sweep_memory_ = std::make_shared<PostMemory>();
+  Timer accept_later_, sweep_timer_, finish_timer_;
   std::map<uint64_t, std::shared_ptr<Session>> sessions_;
   uint64_t last_session_ = 0;
   int lock_fd_ = -1;

@@ -109,19 +109,14 @@ void Session::resume() {
   if (closed_ || pumping_ || read_armed_ || !may_read()) return;
   read_armed_ = true;
   last_read_ = frame_begun_ = Clock::now();  // the pause was ours
-  or_close([this] {
-    boost::asio::post(socket_.get_executor(), [self = shared_from_this()] {
-      self->read_armed_ = false;
-      self->pump();
-    });
+  boost::asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->read_armed_ = false;
+    self->pump();
   });
 }
 
 void Session::pump() {
-  if (!closed_ && !pumping_) or_close([this] { pump_turn(); });
-}
-
-void Session::pump_turn() {
+  if (closed_ || pumping_) return;
   auto self = shared_from_this();
   pumping_ = true;
   size_t budget = kTurnBytes;
@@ -205,24 +200,24 @@ void Session::ask_for_staging() {
                                 self->asking_ = false;
                                 if (self->closed_ || self->parser_.awaiting() == nullptr) return;
                                 self->last_read_ = self->frame_begun_ = Clock::now();
-                                self->or_close([&] {
-                                  if (buffer.ok()) {
-                                    self->staging_ = std::move(*buffer);
-                                    PoolBuffer& body = self->staging_.body;
-                                    self->parser_.use_buffer({body.data(), body.size()});
-                                  } else {
-                                    self->staging_error_ = buffer.status();
-                                    self->parser_.skip_body();
-                                  }
-                                  self->resume();
-                                });
+                                self->take_staging(std::move(buffer));
+                                self->resume();
                               });
+}
+
+void Session::take_staging(Result<Staging> buffer) {
+  if (!buffer.ok()) {
+    staging_error_ = buffer.status();
+    return parser_.skip_body();
+  }
+  staging_ = std::move(*buffer);
+  parser_.use_buffer({staging_.body.data(), staging_.body.size()});
 }
 
 // ---- writing
 
 void Session::send_error(uint64_t request, const Status& status) {
-  or_close([&] { send(error_frame(request, status), true); });
+  send(error_frame(request, status), true);
 }
 
 // The stream is out of step or the peer is not welcome: say why, then close.
@@ -256,10 +251,6 @@ void Session::flush() {
 }
 
 void Session::write_turn() {
-  or_close([this] { write_all_we_can(); });
-}
-
-void Session::write_all_we_can() {
   auto self = shared_from_this();
   flushing_ = true;
   size_t budget = kTurnBytes;

@@ -12,14 +12,13 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <new>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include "cachesvc/core/cache_core.h"
-#include "cachesvc/daemon/config.h"
 #include "cachesvc/daemon/event_log.h"
+#include "cachesvc/daemon/server_options.h"
 #include "proto/message.h"
 
 namespace kv {
@@ -80,23 +79,13 @@ class Session : public std::enable_shared_from_this<Session> {
     bool last;  ///< of its request's reply
   };
 
-  /// A step that finds no memory ends the connection: whatever the peer asked is a miss.
-  template <typename Step>
-  void or_close(Step step) {
-    try {
-      step();
-    } catch (const std::bad_alloc&) {
-      pumping_ = flushing_ = false;
-      close("out of memory");
-    }
-  }
   bool may_read() const;
   void pump();
-  void pump_turn();
   void resume();
   void pump_frames();
   bool read_some(size_t& budget);
   void ask_for_staging();
+  void take_staging(Result<Staging> buffer);
 
   void handle(Frame frame);
   void dispatch(const Frame& frame);
@@ -127,7 +116,6 @@ class Session : public std::enable_shared_from_this<Session> {
   void refuse_connection(uint64_t request, const Status& status);
   void flush();
   void write_turn();
-  void write_all_we_can();
   bool write_some(size_t& budget);
 
   SessionHost& host_;

@@ -4,7 +4,7 @@
 
 #include "cachesvc/daemon/log.h"
 #include "cachesvc/daemon/session.h"
-#include "cachesvc/loop/task.h"
+#include "cachesvc/daemon/version.h"
 #include "codec/preset.h"
 
 namespace kv {
@@ -75,7 +75,7 @@ Done<Result<T>> Session::answer(uint64_t request, FrameType type) {
   return [self = shared_from_this(), request, type, room = staging_.room](Result<T> result) {
     if (self->closed_) return;
     if (!result.ok()) return self->send_error(request, result.status());
-    self->or_close([&] { self->reply(request, type, *result); });
+    self->reply(request, type, *result);
   };
 }
 
@@ -84,7 +84,7 @@ Done<Status> Session::acknowledge(uint64_t request, FrameType type) {
   return [self = shared_from_this(), request, type](Status status) {
     if (self->closed_) return;
     if (!status.ok()) return self->send_error(request, status);
-    self->or_close([&] { self->send(reply_frame(type, request, Empty{}), true); });
+    self->send(reply_frame(type, request, Empty{}), true);
   };
 }
 
@@ -166,7 +166,7 @@ void Session::handle_hello(const Frame& frame) {
   reply.max_in_flight = host_.options.max_in_flight;
   reply.max_put_bytes = host_.options.max_put_bytes;
   reply.ns = hello->ns;
-  reply.program = "cachesvc 0.1.0";
+  reply.program = std::string("cachesvc ") + kProgramVersion;
   send(reply_frame(FrameType::hello_ok, id, reply), true);
 }
 
@@ -178,9 +178,7 @@ void Session::handle_open(const Frame& frame) {
   std::string name = m.model.name;
   host_.core.open(session_, std::move(m), deadline,
                   [self = shared_from_this(), name, done = std::move(done)](Result<OpenReply> r) {
-                    if (r.ok() && !self->closed_) {
-                      (void)if_memory([&] { self->log_coding(name, *r); });
-                    }
+                    if (r.ok() && !self->closed_) self->log_coding(name, *r);
                     done(std::move(r));
                   });
 }
@@ -264,7 +262,7 @@ void Session::handle_fetch(const Frame& frame) {
       [self = shared_from_this(), id, max, room = staging_.room](Result<FetchReply> reply) {
         if (self->closed_) return;
         if (!reply.ok()) return self->send_error(id, reply.status());
-        self->or_close([&] { self->send_fetch(id, std::move(*reply), max); });
+        self->send_fetch(id, std::move(*reply), max);
       });
 }
 

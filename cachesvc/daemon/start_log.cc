@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "cachesvc/daemon/log.h"
+#include "cachesvc/daemon/version.h"
 #include "codec/preset.h"
 
 namespace kv {
@@ -43,10 +44,10 @@ bool found_anything(const Recovery& r) {
 
 }  // namespace
 
-void log_start(const std::string& version, const Config& config, const CacheCore& core) {
+void log_start(const Config& config, const CacheCore& core) {
   const CacheOptions& cache = core.options();
   info({"start", {{"pid", static_cast<uint64_t>(::getpid())}}},
-       fmt::format("cachesvc {} pid {}", version, ::getpid()));
+       fmt::format("cachesvc {} pid {}", kProgramVersion, ::getpid()));
   info({"config", {}}, "config " + (config.file.empty() ? "defaults (no file)" : config.file));
   info({"socket", {{"max_connections", config.server.max_connections}}},
        fmt::format("socket {} (at most {} connections)", config.server.socket,

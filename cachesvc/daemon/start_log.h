@@ -2,14 +2,12 @@
 // only.
 #pragma once
 
-#include <string>
-
 #include "cachesvc/core/cache_core.h"
 #include "cachesvc/daemon/config.h"
 
 namespace kv {
 
-void log_start(const std::string& version, const Config& config, const CacheCore& core);
+void log_start(const Config& config, const CacheCore& core);
 /// Once when serving begins, once more when the background has read the rest.
 void log_recovery(const Recovery& recovery);
 

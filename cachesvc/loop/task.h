@@ -21,17 +21,6 @@ namespace kv {
 /// What answers a request for which there was no memory. Takes none itself.
 inline Status out_of_memory() { return {StatusCode::busy, "out of memory"}; }
 
-template <typename Step>
-[[nodiscard]] bool if_memory(Step&& step) {
-  step();
-  return true;
-}
-template <typename Arm>
-void arm_surely(const boost::asio::any_io_executor&, const std::shared_ptr<PostMemory>&,
-                const Arm& arm) {
-  arm();
-}
-
 /// Ends a value on a worker: the system takes milliseconds to get megabytes back.
 template <typename T>
 void free_on(const boost::asio::any_io_executor& workers, T value) {

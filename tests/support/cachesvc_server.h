@@ -114,7 +114,8 @@ class LogFile {
 class ServerTest : public ::testing::Test {
  protected:
   std::string socket() const { return dir_.store() + "-run/cachesvc.sock"; }
-  void start(std::vector<std::string> more = {}) {
+  // `limits`: what no setting changes (DaemonProcess).
+  void start(std::vector<std::string> more = {}, std::vector<std::string> limits = {}) {
     std::vector<std::string> args = {"--dir",    dir_.store(),
                                      "--socket", socket(),
                                      "--ram",    "64MiB",
@@ -123,7 +124,7 @@ class ServerTest : public ::testing::Test {
                                      "--set",    "tier.ssd.min_free=0",
                                      "--set",    "codec.block_tokens=16"};
     args.insert(args.end(), more.begin(), more.end());
-    daemon_ = DaemonProcess::start(args);
+    daemon_ = DaemonProcess::start(args, std::move(limits));
     ASSERT_TRUE(daemon_) << "the daemon did not become ready";
   }
   std::unique_ptr<SocketClient> connect(const std::string& ns = "test") {

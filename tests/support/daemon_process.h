@@ -1,7 +1,8 @@
 // DaemonProcess: the real `cachesvc serve` as a child, for tests that kill it.
 //
-// KV_CACHESVC_BIN (a compile definition) names the program. start() returns once the daemon has
-// said on its ready descriptor that it serves; no sleeping. One thread at a time.
+// KV_CACHESVC_BIN (a compile definition) names the program; with limits that no setting changes it
+// is tests/support/daemon_with_limits.cc, which is built beside it. start() returns once the daemon
+// has said on its ready descriptor that it serves; no sleeping. One thread at a time.
 #pragma once
 
 #include <fcntl.h>
@@ -18,12 +19,18 @@ namespace kv {
 
 class DaemonProcess {
  public:
-  /// `args` follow `cachesvc serve`. Null if it ended before it was ready. `closed`: it gets no
-  /// standard input, output and error.
-  static std::unique_ptr<DaemonProcess> start(std::vector<std::string> args, bool closed = false) {
+  /// `args` follow `cachesvc serve`. Null if it ended before it was ready. `limits`: such as
+  /// "progress_timeout=50". `closed`: it gets no standard input, output and error.
+  static std::unique_ptr<DaemonProcess> start(std::vector<std::string> args,
+                                              std::vector<std::string> limits = {},
+                                              bool closed = false) {
     int ready[2];
     if (::pipe2(ready, O_CLOEXEC) != 0) return nullptr;
-    args.insert(args.begin(), {KV_CACHESVC_BIN, "serve"});
+    std::string program = KV_CACHESVC_BIN;
+    if (!limits.empty()) program = program.substr(0, program.rfind('/')) + "/daemon_with_limits";
+    args.insert(args.begin(), "serve");
+    args.insert(args.begin(), limits.begin(), limits.end());
+    args.insert(args.begin(), program);
     args.insert(args.end(), {"--log-level", "error", "--ready-fd", std::to_string(ready[1])});
     std::vector<char*> argv;
     for (auto& a : args) argv.push_back(a.data());

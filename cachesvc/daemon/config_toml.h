@@ -1,0 +1,19 @@
+// The TOML file of settings: read into texts with their lines, and printed so that it can be read
+// back. Any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cachesvc/daemon/config.h"
+
+namespace kv {
+
+/// Returns: invalid_argument naming file and line: no TOML, an unknown key, a value of no kind that
+/// a setting has. Values themselves are not looked at.
+Result<std::vector<Setting>> read_toml(const std::string& file);
+
+/// A TOML file of every setting: its help above it, its value in force, where that came from.
+std::string print_config(const Config& config);
+
+}  // namespace kv

@@ -1,0 +1,43 @@
+// ServerOptions: what the socket and its connections may take. Plain values.
+//
+// The first group are settings (config_keys.cc); the second has constants: a daemon keeps to them,
+// a test may shorten them in its own copy.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cachesvc/cache_options.h"
+
+namespace kv {
+
+/// A connection's requests without their last reply byte; hello_ok says so.
+inline constexpr uint32_t kMaxInFlight = 16;
+/// Body of one put. A model whose blocks are longer is refused when it is opened: it wants fewer
+/// tokens a block.
+inline constexpr uint64_t kMaxPutBytes = 256ull << 20;
+/// Replies that a connection may have queued and still be read.
+inline constexpr uint64_t kMaxUnsentBytes = 64ull << 20;
+inline constexpr Milliseconds kHandshakeTimeout{5'000};  ///< accept to hello
+inline constexpr Milliseconds kProgressTimeout{30'000};  ///< a frame or reply half way, no byte
+inline constexpr Milliseconds kIdleTimeout{3'600'000};   ///< nothing asked, nothing owed
+inline constexpr Milliseconds kRequestTimeout{600'000};  ///< the longest that a request may wait
+
+struct ServerOptions {
+  std::string socket;                ///< path; its directory is created 0700 (allow_uids: 0711)
+  std::vector<uint32_t> allow_uids;  ///< beside its own user and root; any: the socket is 0666
+  uint32_t max_connections = 128;
+  Milliseconds drain_timeout{20'000};  ///< SIGTERM to exit
+
+  uint32_t max_in_flight = kMaxInFlight;
+  uint64_t max_put_bytes = kMaxPutBytes;
+  uint64_t max_unsent_bytes = kMaxUnsentBytes;
+  Milliseconds handshake_timeout = kHandshakeTimeout;
+  Milliseconds progress_timeout = kProgressTimeout;
+  Milliseconds idle_timeout = kIdleTimeout;  ///< 0: never
+  Milliseconds request_timeout = kRequestTimeout;
+};
+
+}  // namespace kv

@@ -1,0 +1,13 @@
+// The service as a process: what it is made of, in which order it begins and ends. Main thread
+// only, once.
+#pragma once
+
+#include "cachesvc/daemon/config.h"
+
+namespace kv {
+
+/// Runs until a signal ends it; `ready_fd` >= 0 gets a line once connections are taken. What goes
+/// wrong is said on stderr. Returns: an ExitCode. Out of memory it does not return.
+int serve(const Config& config, int ready_fd);
+
+}  // namespace kv
