@@ -35,11 +35,11 @@ Status check_block_bytes(const ModelSpec& spec, const Profile& profile, uint64_t
   need.end_row = need.first_row + block;
   const uint64_t bytes = need_bytes(spec, profile, {}, need);
   if (bytes <= most) return {};
-  return invalid_argument("model " + spec.name + ": a block of " + std::to_string(block) +
-                          " tokens has " + std::to_string(bytes) + " bytes, a put may have " +
-                          std::to_string(most) +
-                          " (server.max_put, and RAM's staging share): expected fewer tokens a "
-                          "block (codec.block_tokens)");
+  return invalid_argument(
+      "model " + spec.name + ": a block of " + std::to_string(block) + " tokens has " +
+      std::to_string(bytes) + " bytes, a put may have " + std::to_string(most) +
+      " (a frame of the wire, and RAM's staging share): expected fewer tokens a "
+      "block (codec.block_tokens)");
 }
 
 }  // namespace

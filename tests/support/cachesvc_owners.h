@@ -15,9 +15,9 @@ namespace kv {
 class CoreOwners {
  public:
   /// With an SSD tier where the options name a directory.
-  explicit CoreOwners(CacheOptions options)
+  explicit CoreOwners(const CacheOptions& options)
       : env(std::make_shared<Env>(
-            std::move(options), loop_.get_executor(), workers_.get_executor(), disk_.get_executor(),
+            options, loop_.get_executor(), workers_.get_executor(), disk_.get_executor(),
             RamPool::create(options.ram_budget_bytes,
                             static_cast<uint64_t>(static_cast<double>(options.ram_budget_bytes) *
                                                   options.staging_fraction)))) {
