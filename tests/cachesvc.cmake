@@ -17,12 +17,18 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_property_test.cc cachesvc_kill_test.cc
         cachesvc_limits_test.cc cachesvc_server_test.cc
         cachesvc_served_test.cc cachesvc_resident_test.cc cachesvc_log_test.cc
-        cachesvc_owners_test.cc
         cachesvc_drainer_test.cc cachesvc_socket_pool_test.cc cachesvc_main_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 # The daemon of tests that want limits which no setting changes.
 kv_program(daemon_with_limits SOURCES support/daemon_with_limits.cc DEPS kv_server)
 add_dependencies(cachesvc_test cachesvc daemon_with_limits)
+# Owners of the core one by one (support/cachesvc_owners.h): seconds to build and to run.
+kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
+  FILES cachesvc_env_test.cc cachesvc_pins_test.cc cachesvc_syncer_test.cc
+        cachesvc_ssd_lane_unit_test.cc cachesvc_recency_unit_test.cc
+        cachesvc_ram_checks_unit_test.cc cachesvc_models_unit_test.cc
+        cachesvc_spiller_unit_test.cc cachesvc_ram_room_unit_test.cc
+        cachesvc_promoter_unit_test.cc)
 # A binary of its own: its allocations fail.
 kv_tests(cachesvc_no_memory_test LABELS cachesvc DEPS kv_cachesvc FILES cachesvc_no_memory_test.cc)
 
