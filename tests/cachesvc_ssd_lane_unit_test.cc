@@ -47,10 +47,11 @@ TEST_F(SsdLaneUnit, NothingIsWrittenOfANameUntilItsUnlinkIsDone) {
   EXPECT_TRUE(c.lane.unlinking(block.name));
   spill(c, block);
   EXPECT_EQ(block.disk, Disk::queued);
+  const int told = c.progress;
   c.hangs = false;
   c.run();
   EXPECT_FALSE(c.lane.unlinking(block.name));
-  EXPECT_GE(c.progress, 1) << "whoever waits for the name looks again";
+  EXPECT_GT(c.progress, told) << "whoever waits for the name looks again";
   spill(c, block);
   EXPECT_EQ(block.disk, Disk::renamed);
   EXPECT_TRUE(c.lane.ssd()->read(block.name).ok());
@@ -115,12 +116,13 @@ TEST_F(SsdLaneUnit, ADeviceThatEndsNoJobForSoLongHangsUntilItEndsOne) {
   c.hangs = true;
   const auto begin = Clock::now();
   c.lane.run([] { return true; }, [](bool) {});
+  EXPECT_EQ(c.progress, 0);
   while (!c.lane.hangs()) c.run_for(Milliseconds(1));
   EXPECT_GE(Clock::now() - begin, o.io_timeout);
   EXPECT_EQ(c.env->count.io_timeouts, 1u);
   c.run();
   const int told = c.progress;
-  EXPECT_GE(told, 1) << "whoever waits for it is answered";
+  EXPECT_GT(told, 0) << "whoever waits for it is answered";
   c.hangs = false;
   c.run();
   EXPECT_FALSE(c.lane.hangs());
