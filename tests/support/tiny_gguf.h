@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/float16.h"
 #include "engine/gguf.h"
 
 namespace kv {
@@ -180,7 +181,7 @@ struct TinyGguf {
   }
 
   static void append_half(std::vector<uint8_t>& to, float value) {
-    auto half = static_cast<_Float16>(value);
+    const uint16_t half = float_to_half(value);
     append(to, &half, 2);
   }
   // Random packed rows; the scale keeps activations near 1.
