@@ -1,6 +1,6 @@
 // RamObject: an object in the RAM tier with the checksum of its payload.
 //
-// The sum is taken once, while the payload is copied into the pool, and goes wherever the object
+// The sum is taken once, when the payload is complete in the pool, and goes wherever the object
 // goes. Nothing ever writes to the payload, so one that no longer has its sum was changed by the
 // machine (a flipped bit, a stray write): it must not be served, copied from, or written to the
 // SSD. A value; any thread.

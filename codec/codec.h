@@ -57,7 +57,13 @@ class Codec {
   /// sees an exact run beyond exact_tokens and counts it. Returns: invalid_argument naming layer,
   /// part, side for a wrong shape, dtype or size, for a value that is not finite (naming row and
   /// head), or for one that the raw dtype cannot hold.
-  Result<Plane> encode(const Plane& rows) const;
+  Result<Plane> encode(const Plane& rows) const { return encode(rows, {}); }
+  /// The same, written to `place` if it takes exactly that many bytes: the result's bytes are then
+  /// a view of `place` without an owner. What else it takes lies in memory of its own.
+  Result<Plane> encode(const Plane& rows, std::span<uint8_t> place) const;
+  /// Bytes of encode(rows) where every scale fits. Returns: invalid_argument as encode, for a wrong
+  /// shape, dtype or size.
+  Result<uint64_t> encoded_bytes(const Plane& rows) const;
 
   /// All rows exact in the side's raw dtype, nothing coded: for tails. Takes and refuses what
   /// encode does, and refuses code runs.

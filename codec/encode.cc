@@ -71,20 +71,23 @@ Layout lay_out(const Plane& in, uint64_t first_coded) {
 
 class PlaneEncoder {
  public:
-  PlaneEncoder(const Kernels& kernels, const SideCoding& side, const Plane& in)
-      : kernels_(kernels), side_(side), in_(in), width_(size_t{in.heads} * in.dim), row_(width_) {}
+  PlaneEncoder(const Kernels& kernels, const SideCoding& side, const Plane& in,
+               std::span<uint8_t> place = {})
+      : kernels_(kernels),
+        side_(side),
+        in_(in),
+        place_(place),
+        width_(size_t{in.heads} * in.dim),
+        row_(width_) {}
 
   /// The plane under `layout`; sets overflow() and returns an unusable plane if a scale doesn't
   /// fit.
   Result<Plane> run(const Layout& layout) {
-    out_ = in_;
-    out_.dtype = side_.raw_dtype;
-    out_.runs = layout.runs;
-    out_.bits = 0;
-    for (const RowRun& r : layout.runs) {
-      if (r.form == RunForm::codes) out_.bits = side_.bits;
-    }
-    bytes_.assign(plane_bytes(out_), 0);
+    out_ = shape(layout, side_, in_);
+    const size_t size = plane_bytes(out_);
+    const bool placed = size == place_.size();
+    std::vector<uint8_t> own(placed ? 0 : size);
+    uint8_t* const begin = placed ? place_.data() : own.data();
     std::vector<size_t> offsets;
     size_t offset = 0;
     for (const RowRun& r : layout.runs) {
@@ -93,7 +96,7 @@ class PlaneEncoder {
     }
     for (const Piece& piece : layout.pieces) {
       const RowRun& target = layout.runs[piece.out_run];
-      uint8_t* to = bytes_.data() + offsets[piece.out_run];
+      uint8_t* to = begin + offsets[piece.out_run];
       if (target.form == RunForm::exact) {
         KV_RETURN_IF_ERROR(round_rows(piece, to));
       } else if (piece.in_form == RunForm::codes) {
@@ -103,8 +106,20 @@ class PlaneEncoder {
         if (overflow_) break;
       }
     }
-    out_.bytes = Bytes::adopt(std::move(bytes_));
+    out_.bytes = placed ? Bytes(nullptr, begin, size) : Bytes::adopt(std::move(own));
     return std::move(out_);
+  }
+  /// What `in` becomes, without bytes.
+  static Plane shape(const Layout& layout, const SideCoding& side, const Plane& in) {
+    Plane out = in;
+    out.bytes = {};
+    out.dtype = side.raw_dtype;
+    out.runs = layout.runs;
+    out.bits = 0;
+    for (const RowRun& r : layout.runs) {
+      if (r.form == RunForm::codes) out.bits = side.bits;
+    }
+    return out;
   }
   bool overflow() const { return overflow_; }
   PlaneEncoder& take_any_value() {
@@ -215,10 +230,10 @@ class PlaneEncoder {
   const Kernels& kernels_;
   const SideCoding& side_;
   const Plane& in_;
+  const std::span<uint8_t> place_;
   const size_t width_;
   std::vector<float> row_;
   Plane out_;
-  std::vector<uint8_t> bytes_;
   bool overflow_ = false;
   bool any_value_ = false;  // of exact rows
 };
@@ -227,15 +242,22 @@ constexpr uint64_t kNever = UINT64_MAX;
 
 }  // namespace
 
-Result<Plane> Codec::encode(const Plane& rows) const {
+Result<Plane> Codec::encode(const Plane& rows, std::span<uint8_t> place) const {
   KV_RETURN_IF_ERROR(check_shape(rows));
   const SideCoding& s = *side(rows.layer, rows.part, rows.side);
   if (s.bits != 0) {
-    PlaneEncoder encoder(*kernels_, s, rows);
+    PlaneEncoder encoder(*kernels_, s, rows, place);
     Result<Plane> coded = encoder.run(lay_out(rows, profile_->exact_tokens));
     if (!coded.ok() || !encoder.overflow()) return coded;
   }
-  return PlaneEncoder(*kernels_, s, rows).run(lay_out(rows, kNever));
+  return PlaneEncoder(*kernels_, s, rows, place).run(lay_out(rows, kNever));
+}
+
+Result<uint64_t> Codec::encoded_bytes(const Plane& rows) const {
+  KV_RETURN_IF_ERROR(check_shape(rows));
+  const SideCoding& s = *side(rows.layer, rows.part, rows.side);
+  Layout layout = lay_out(rows, s.bits != 0 ? profile_->exact_tokens : kNever);
+  return plane_bytes(PlaneEncoder::shape(layout, s, rows));
 }
 
 Result<Plane> Codec::raw(const Plane& rows) const {

@@ -154,12 +154,37 @@ TEST(CodecPlane, ScaleBeyondHalfKeepsRowsRaw) {
   EXPECT_EQ(kept.runs, (std::vector<RowRun>{{RunForm::exact, 20}}));
   EXPECT_EQ(kept.bits, 0);
   EXPECT_LT(relative_error(values, values_of(*codec, kept)), 1e-4);
+  // A place that was made for codes does not hold them.
+  const Plane rows = plane_of(Side::k, kHeads, kDim, 0, values);
+  std::vector<uint8_t> place(*codec->encoded_bytes(rows));
+  auto placed = codec->encode(rows, place);
+  ASSERT_TRUE(placed.ok());
+  EXPECT_EQ(*placed, kept);
   // fp16 can't hold it raw either: an error that names the place.
   auto half = plain_codec(model, 4, 4);
   auto refused = half->encode(plane_of(Side::k, kHeads, kDim, 0, values));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().message(),
             "layer 0 part 0 K: row 15 head 0: a value is too large for f16");
+}
+
+// Every byte of the place is written: what lay there before is not in the result.
+TEST(CodecPlane, CodesGoStraightToTheirPlace) {
+  for (uint8_t bits : {0, 2, 3, 4, 8}) {
+    for (uint32_t dim : kHeadDims) {
+      auto codec = plain_codec(model_of(kHeads, dim, dim), bits, bits);
+      const Plane exact = plane_of(Side::k, kHeads, dim, 0, gaussians(9 * kHeads * dim, bits));
+      const Plane wanted = encode(*codec, exact);
+      auto size = codec->encoded_bytes(exact);
+      ASSERT_TRUE(size.ok());
+      ASSERT_EQ(*size, wanted.bytes.size());
+      std::vector<uint8_t> place(wanted.bytes.size(), 0xA5);
+      auto placed = codec->encode(exact, place);
+      ASSERT_TRUE(placed.ok());
+      EXPECT_EQ(*placed, wanted) << int{bits} << " bits, dim " << dim;
+      EXPECT_EQ(placed->bytes.data(), place.data());
+    }
+  }
 }
 
 TEST(CodecPlane, RefusesNonFiniteValuesByName) {

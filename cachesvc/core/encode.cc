@@ -200,7 +200,7 @@ bool fell_back(const Plane& p, const Codec& codec) {
 }
 
 // Complete blocks in the profile's codes, tails exact in the raw dtype.
-Result<Plane> stored_form(EncodeWork& w, const Plane& plane) {
+Result<Plane> stored_form(EncodeWork& w, const Plane& plane, std::span<uint8_t> place) {
   bool coded = std::any_of(plane.runs.begin(), plane.runs.end(),
                            [](const RowRun& r) { return r.form == RunForm::codes; });
   if (!w.encode || coded) KV_RETURN_IF_ERROR(w.codec->check(plane));
@@ -208,7 +208,7 @@ Result<Plane> stored_form(EncodeWork& w, const Plane& plane) {
     const SideCoding* side = w.codec->side(plane.layer, plane.part, plane.side);
     return coded || plane.dtype == side->raw_dtype ? plane : w.codec->raw(plane);
   }
-  KV_ASSIGN_OR_RETURN(Plane encoded, w.codec->encode(plane));
+  KV_ASSIGN_OR_RETURN(Plane encoded, w.codec->encode(plane, place));
   if (fell_back(encoded, *w.codec)) w.raw_fallbacks.fetch_add(1);
   return encoded;
 }
@@ -227,7 +227,41 @@ Result<Plane> finished_plane(EncodeWork& w, const EncodeWork::Slot& slot) {
       KV_ASSIGN_OR_RETURN(plane, slice_rows(plane, w.keep.first, w.keep.end));
     }
   }
-  return or_as_given(w, plane, stored_form(w, plane));
+  return or_as_given(w, plane, stored_form(w, plane, slot.place));
+}
+
+// Whether the slot's result has just the rows given.
+bool as_given(const EncodeWork& w, const Plane& p) {
+  return is_main(w.object) || (p.first_row == w.keep.first && p.end_row() == w.keep.end);
+}
+
+// Places for all planes in one pool buffer, where what they take can be told from what was given.
+// Else none: what is wrong with a plane is said by who codes it.
+void set_places(EncodeWork& w) {
+  if (!w.encode || !w.copies.empty()) return;
+  std::vector<uint64_t> sizes;
+  uint64_t total = 0;
+  for (const auto& slot : w.slots) {
+    if (!check_size(*slot.given).ok() || !as_given(w, *slot.given)) return;
+    auto size = w.codec->encoded_bytes(*slot.given);
+    if (!size.ok()) return;
+    sizes.push_back(*size);
+    total += *size;
+  }
+  for (const StateBlob& s : w.object.states) total += s.bytes.size();
+  if (total == 0 || RamPool::slab_bytes(total) > w.stored.bytes()) return;
+  w.payload = w.pool->allocate(total, w.stored);
+  uint8_t* at = w.payload.data();
+  for (size_t i = 0; i < sizes.size(); at += sizes[i++]) w.slots[i].place = {at, sizes[i]};
+}
+
+// Whether every plane lies where it belongs in the work's payload.
+bool in_place(const EncodeWork& w, const Object& object) {
+  if (w.payload.size() == 0) return false;
+  for (size_t i = 0; i < w.slots.size(); ++i) {
+    if (object.planes[i].bytes.data() != w.slots[i].place.data()) return false;
+  }
+  return true;
 }
 
 // What was copied from RAM was right, if it still is.
@@ -276,6 +310,7 @@ Status prepare(EncodeWork& w) {
 }
 
 void encode_planes(EncodeWork& w) {
+  std::call_once(w.placed, [&w] { set_places(w); });
   while (!w.failed.load()) {
     size_t i = w.next.fetch_add(1);
     if (i >= w.slots.size()) return;
@@ -303,25 +338,36 @@ Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge)
   return pool.allocate(bytes, charge);
 }
 
-Result<RamObject> into_pool(Object header, const std::vector<std::span<const uint8_t>>& parts,
-                            RamPool& pool, Charge& charge) {
-  uint64_t total = 0;
-  for (const auto& p : parts) total += p.size();
-  KV_ASSIGN_OR_RETURN(PoolBuffer buffer, buffer_in_pool(total, pool, charge));
+namespace {
+
+// The object with its payload in one pool buffer, and the payload's sum. What lies elsewhere is
+// copied.
+Result<RamObject> into_pool(EncodeWork& w, Object object) {
+  std::vector<Bytes> parts;
+  for (auto& p : object.planes) parts.push_back(p.bytes);
+  for (auto& s : object.states) parts.push_back(s.bytes);
+  PoolBuffer buffer;
+  if (in_place(w, object)) {
+    buffer = std::move(w.payload);
+  } else {
+    KV_ASSIGN_OR_RETURN(buffer, buffer_in_pool(object.payload_bytes(), *w.pool, w.stored));
+  }
   uint8_t* at = buffer.data();
   Xxh128Stream sum;
-  for (auto p : parts) {
-    while (!p.empty()) {  // summed while the bytes are in the processor's cache
+  for (const Bytes& part : parts) {
+    for (auto p = part.span(); !p.empty();) {  // summed while the bytes are in a core's cache
       auto step = p.first(std::min(p.size(), kCopyStepBytes));
-      std::memcpy(at, step.data(), step.size());
-      sum.update(step);
+      if (at != step.data()) std::memcpy(at, step.data(), step.size());
+      sum.update({at, step.size()});
       at += step.size();
       p = p.subspan(step.size());
     }
   }
-  KV_RETURN_IF_ERROR(attach_payload(header, std::move(buffer).freeze()));
-  return RamObject{std::make_shared<const Object>(std::move(header)), sum.digest()};
+  KV_RETURN_IF_ERROR(attach_payload(object, std::move(buffer).freeze()));
+  return RamObject{std::make_shared<const Object>(std::move(object)), sum.digest()};
 }
+
+}  // namespace
 
 Result<RamObject> assemble(EncodeWork& w) {
   if (w.failed.load()) return w.error;
@@ -337,12 +383,7 @@ Result<RamObject> assemble(EncodeWork& w) {
     return invalid_argument("object of " + std::to_string(object.payload_bytes()) +
                             " bytes over its limit " + std::to_string(kMaxObjectBytes));
   }
-  std::vector<Bytes> owners;
-  std::vector<std::span<const uint8_t>> parts;
-  for (auto& p : object.planes) owners.push_back(p.bytes);
-  for (auto& s : object.states) owners.push_back(s.bytes);
-  for (const auto& b : owners) parts.push_back(b.span());
-  auto pooled = into_pool(std::move(object), parts, *w.pool, w.stored);
+  auto pooled = into_pool(w, std::move(object));
   KV_RETURN_IF_ERROR(check_sources(w));
   return pooled;
 }

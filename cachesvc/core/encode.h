@@ -1,12 +1,14 @@
 // EncodeWork: from what a client put to a finished object in the pool. Runs on workers.
 //
 // Several workers may call encode_planes on one work; assemble comes after the last of them. Input
-// is immutable and freed plane by plane; output planes lie in one pool buffer.
+// is immutable; output planes lie in one pool buffer. Where their sizes are known beforehand they
+// are coded straight into it, else they are copied there.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "cachesvc/ram_object.h"
@@ -37,7 +39,10 @@ struct EncodeWork {
     uint16_t layer = 0, part = 0;
     Side side = Side::k;
     const Plane* given = nullptr;
+    std::span<uint8_t> place = {};  ///< of the result, in `payload`; empty: not known beforehand
   };
+  std::once_flag placed;      ///< `payload` and the slots' places are set, or never will be
+  PoolBuffer payload;         ///< planes, then states
   std::vector<Slot> slots;    ///< one per plane of the result
   std::vector<Plane> planes;  ///< results, by slot
   std::atomic<size_t> next{0};
@@ -63,9 +68,5 @@ Result<RamObject> assemble(EncodeWork& work);
 
 /// So many bytes of the pool, paid by `charge` (and the pool, if that is too small). Returns: busy.
 Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge);
-/// An object like `header` whose payload lies in one new pool buffer, paid as in buffer_in_pool,
-/// and their sum. `parts`: the bytes of planes, then states, in order. Returns: busy.
-Result<RamObject> into_pool(Object header, const std::vector<std::span<const uint8_t>>& parts,
-                            RamPool& pool, Charge& charge);
 
 }  // namespace kv

@@ -84,7 +84,7 @@ class CoreOwners {
     object.name.kind = ObjectKind::block;
     stamp(object, realm.realm);
     const ModelSpec& spec = *realm.model;
-    std::vector<std::vector<uint8_t>> parts;
+    uint64_t payload_bytes = 0;
     for (uint16_t l = 0; l < spec.layers.size(); ++l) {
       for (const SideSpec& side : sides_of(spec.layers[l].parts[0])) {
         Plane p;
@@ -95,20 +95,23 @@ class CoreOwners {
         p.first_row = object.first_token;
         p.runs = {{RunForm::exact, block}};
         p.dtype = realm.profile->raw_dtype;
-        parts.emplace_back(plane_bytes(p), static_cast<uint8_t>(0));
+        payload_bytes += plane_bytes(p);
         object.planes.push_back(std::move(p));
       }
     }
-    std::vector<std::span<const uint8_t>> spans(parts.begin(), parts.end());
     Charge stored;
-    auto ram = into_pool(object, spans, *env->pool, stored);
-    EXPECT_TRUE(ram.ok()) << ram.status().to_string();
+    auto buffer = buffer_in_pool(payload_bytes, *env->pool, stored);
+    EXPECT_TRUE(buffer.ok()) << buffer.status().to_string();
+    std::memset(buffer->data(), 0, buffer->size());
+    EXPECT_TRUE(attach_payload(object, std::move(*buffer).freeze()).ok());
+    auto shared = std::make_shared<const Object>(std::move(object));
+    RamObject ram{shared, payload_sum(*shared)};
     auto index_charge = env->pool->try_charge(
-        ChargeKind::index, ObjectIndex::index_bytes(object.name.kind, object.tokens));
+        ChargeKind::index, ObjectIndex::index_bytes(shared->name.kind, shared->tokens));
     EXPECT_TRUE(index_charge.has_value());
-    Record* record = index.add(realm, **ram, std::move(*index_charge));
+    Record* record = index.add(realm, *shared, std::move(*index_charge));
     KV_CHECK(record != nullptr);
-    records.given(*record, *ram);
+    records.given(*record, ram);
     return *record;
   }
 
