@@ -11,6 +11,7 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_eraser_test.cc cachesvc_eraser_beside_test.cc
         cachesvc_promoter_test.cc cachesvc_recency_test.cc
         cachesvc_index_share_test.cc cachesvc_steps_test.cc cachesvc_loop_parts_test.cc
+        cachesvc_publications_test.cc
         cachesvc_ram_room_test.cc cachesvc_stores_test.cc cachesvc_put_test.cc
         cachesvc_spiller_test.cc cachesvc_ram_checks_test.cc cachesvc_scrubber_test.cc
         cachesvc_write_budget_test.cc cachesvc_ssd_lane_test.cc cachesvc_reconciler_test.cc

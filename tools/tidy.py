@@ -51,7 +51,7 @@ FLOORS = """
     levels
     eraser, reservations
     put_names, adopt, coverage, fetch_call
-    puts
+    puts, publications
     commits, fetches fetch_reply, opens
     drain, stats
     cache_core

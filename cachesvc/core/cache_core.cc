@@ -46,8 +46,9 @@ struct CacheCore::Owners {
   Eraser eraser{*env, index, records, lane, found, models, reconciler, calls};
   Reservations reservations{*env, index, room, calls};
   Puts puts{*env, index, checks, room, promoter, calls, reservations};
-  Commits commits{*env,  index,  records, lane,         models, spiller,
-                  calls, levels, eraser,  reservations, puts};
+  Publications publications{*env,    index,  records, lane,        models,
+                            spiller, levels, eraser,  reservations};
+  Commits commits{*env, index, calls, eraser, reservations, puts, publications};
   Fetches fetches{*env, index, checks, room, promoter, calls};
   Opens opens{*env, lane, models, room, calls};
   Drain drain{*env, records, lane, recency, models, spiller, calls, eraser};

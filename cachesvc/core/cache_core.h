@@ -22,8 +22,9 @@
 //
 // Owners, lowest first, each with its state in core/<name>.h: object_index, records, ssd_lane,
 // recency, ram_checks, syncer, models, spiller, ram_room, promoter, warm_start, reconciler,
-// scrubber, calls, levels, eraser, reservations, puts, commits, fetches, opens, drain, stats. Calls
-// run downward only (tools/tidy.py); whoever has moved something says so with Env::progress().
+// scrubber, calls, levels, eraser, reservations, puts, publications, commits, fetches, opens,
+// drain, stats. Calls run downward only (tools/tidy.py); whoever has moved something says so with
+// Env::progress().
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

@@ -1,10 +1,7 @@
-// commit: its turn, and visibility. What it must cover: core/coverage.cc.
+// commit: what it adopts, and its turn.
 #include "cachesvc/core/commits.h"
 
-#include <algorithm>
-
 #include "cachesvc/core/adopt.h"
-#include "cachesvc/core/coverage.h"
 
 namespace kv {
 
@@ -38,7 +35,7 @@ void Commits::adopt(Reservation& r, Deadline deadline) {
 bool Commits::may_publish(const Waiting& commit) {
   if (commit.call->finished()) return true;
   const Reservation* r = reservations_.find(commit.session, commit.id);
-  return !r || (r->encoding.empty() && !eraser_.removing(r->model->ns));
+  return !r || (r->encoding.empty() && eraser_.may_publish(r->model->ns));
 }
 
 void Commits::go_on() {
@@ -52,111 +49,11 @@ void Commits::go_on() {
 }
 
 void Commits::publish(const Waiting& commit) {
-  const CallPtr& call = commit.call;
-  Reservation* found = reservations_.find(commit.session, commit.id);
-  if (!found) return call->fail({StatusCode::not_found, "the reservation ended"});
-  if (call->finished()) return reservations_.end(commit.id);
-  Reservation& r = *found;
-  CommitWait wait;
-  Status refused;
-  const uint32_t tokens = covered_tokens(r, wait.reply, refused);
-  if (!refused.ok()) {  // it may ask for room anew when that of this one is free
-    return reservations_.end(commit.id, [call, refused] { call->fail(refused); });
+  if (!reservations_.find(commit.session, commit.id)) {
+    return commit.call->fail({StatusCode::not_found, "the reservation ended"});
   }
-  make_visible(r, tokens, wait.reply);
-  supersede_tails(r, tokens);
-  auto query = std::span<const Token>(r.query.tokens).first(tokens);
-  index_.mark_end(*r.realm, r.realm->tree.find_path(query, r.query.extras), tokens);
-  std::vector<Record*> path = path_of(index_, r, tokens);
-  index_.touch(path);
-  wait.reply.foreign.assign(r.foreign.begin(), r.foreign.end());
-  env_.count.commits_foreign += wait.reply.foreign.size();
-  env_.count.objects_lost += wait.reply.lost.size();
-  ++env_.count.commits;
-  for (Record* record : path) wait.path.push_back({record->name, record->serial});
-  wait.model = r.model;
-  wait.wait_for = commit.wait_for;
-  wait.call = call;
-  ask_for_spill(path, *r.model, commit.wait_for);
-  // What the index has stays with it alone, to be free as soon as it goes; the rest is freed here.
-  std::erase_if(r.finished, [this](const auto& f) {
-    Record* record = index_.find(f.first);
-    return record && record->ram.object == f.second.object.object;
-  });
-  reservations_.end(commit.id);
-  levels_.wait(std::move(wait));
-}
-
-// The tokens that will be stored. Fewer than the reservation's if something that was there at the
-// reserve has gone: it is named in `lost`. `refused`: the client has left something out.
-uint32_t Commits::covered_tokens(Reservation& r, CommitReply& reply, Status& refused) {
-  uint32_t tokens = find_lost(index_, r, reply);
-  if (tokens < r.tokens()) return tokens;
-  Gap gap = check_coverage(index_, r);
-  if (gap.status.ok()) return tokens;
-  if (left_out(r)) {
-    refused = gap.status;
-  } else {  // the client has given all: what was there has gone meanwhile
-    reply.lost.push_back(gap.name);
-  }
-  return gap.tokens_above;
-}
-
-// Finished objects get their place in the index, root first.
-void Commits::make_visible(Reservation& r, uint32_t tokens, CommitReply& reply) {
-  std::vector<Reservation::Finished*> objects;
-  for (auto& [name, finished] : r.finished) objects.push_back(&finished);
-  std::sort(objects.begin(), objects.end(), [](const auto* x, const auto* y) {
-    const Object &a = *x->object, &b = *y->object;
-    return std::tuple(a.name.kind >= ObjectKind::supplement, a.first_token, a.name) <
-           std::tuple(b.name.kind >= ObjectKind::supplement, b.first_token, b.name);
-  });
-  std::vector<Record*> fresh;
-  fresh.reserve(objects.size());
-  for (Reservation::Finished* finished : objects) {
-    const RamObject& object = finished->object;
-    if (object->end_token() > tokens) continue;
-    if (index_.find_usable(object->name)) {
-      r.foreign.insert(object->name);
-      continue;
-    }
-    Record* record = index_.add(*r.realm, *object, std::move(finished->index));
-    if (!record) {
-      reply.lost.push_back(object->name);
-      continue;
-    }
-    records_.given(*record, object);
-    fresh.push_back(record);
-    ++env_.count.objects_committed;
-  }
-  // Not before all of them have their place: what the client gave is better than an unread file.
-  for (Record* record : fresh) {
-    if (record->name.kind != ObjectKind::snapshot) index_.relink(*r.realm, record->name.id);
-  }
-}
-
-// Tails whose tokens the new tail or a new block holds too go first from now on.
-void Commits::supersede_tails(Reservation& r, uint32_t tokens) {
-  auto match = r.realm->tree.match(r.query.tokens, r.query.extras);
-  if (!match.ok()) return;
-  for (const SideCandidate& c : match->candidates) {
-    Record* tail = r.realm->nodes.at(c.node).main;
-    if (!tail || tail->name.kind != ObjectKind::tail || tail->superseded) continue;
-    uint32_t end = r.realm->tree.end_token(c.node);
-    if (c.common < end || end >= tokens) continue;
-    index_.supersede(*tail);
-    ++env_.count.superseded_tails;
-  }
-}
-
-void Commits::ask_for_spill(const std::vector<Record*>& path, ModelState& model,
-                            Durability wait_for) {
-  const bool wants_ssd = wait_for >= Durability::spilled;
-  if (lane_ && wants_ssd && !model.records_durable) models_.write_records(model);
-  if (!wants_ssd && env_.options.spill_when != SpillWhen::commit) return;
-  for (Record* record : path) {
-    if (record->dirty() && (wants_ssd || Spiller::may_spill(*record))) spiller_.ask(*record);
-  }
+  if (commit.call->finished()) return reservations_.end(commit.id);
+  publications_.publish(reservations_.take(commit.id), commit.wait_for, commit.call);
 }
 
 }  // namespace kv

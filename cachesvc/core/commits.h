@@ -1,35 +1,28 @@
-// Commits: coverage, and visibility in one step; what follows is the wait for a level
-// (core/levels.h).
+// Commits: a commit's turn. What it adopts is put first, then it becomes visible (Publications).
 //
-//   adopting ──its puts have ended──> no erase of its namespace ──> published ──> Levels
+//   adopting ──its puts have ended──> no erase of its namespace ──> Publications ──> Levels
 //
 // A commit waits for its turn in a list, and looks again with progress(). Loop thread only.
 #pragma once
 
 #include <list>
 
-#include "cachesvc/core/eraser.h"
-#include "cachesvc/core/levels.h"
+#include "cachesvc/core/publications.h"
 #include "cachesvc/core/puts.h"
 
 namespace kv {
 
 class Commits {
  public:
-  Commits(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Models& models,
-          Spiller& spiller, Calls& calls, Levels& levels, Eraser& eraser,
-          Reservations& reservations, Puts& puts)
+  Commits(Env& env, ObjectIndex& index, Calls& calls, Eraser& eraser, Reservations& reservations,
+          Puts& puts, Publications& publications)
       : env_(env),
         index_(index),
-        records_(records),
-        lane_(lane),
-        models_(models),
-        spiller_(spiller),
         calls_(calls),
-        levels_(levels),
         eraser_(eraser),
         reservations_(reservations),
-        puts_(puts) {}
+        puts_(puts),
+        publications_(publications) {}
   Commits(const Commits&) = delete;  // calls point here
   Commits& operator=(const Commits&) = delete;
 
@@ -49,22 +42,14 @@ class Commits {
   bool may_publish(const Waiting& commit);
   void adopt(Reservation& r, Deadline deadline);
   void publish(const Waiting& commit);
-  uint32_t covered_tokens(Reservation& r, CommitReply& reply, Status& refused);
-  void make_visible(Reservation& r, uint32_t tokens, CommitReply& reply);
-  void supersede_tails(Reservation& r, uint32_t tokens);
-  void ask_for_spill(const std::vector<Record*>& path, ModelState& model, Durability wait_for);
 
   Env& env_;
   ObjectIndex& index_;
-  Records& records_;
-  SsdLane& lane_;
-  Models& models_;
-  Spiller& spiller_;
   Calls& calls_;
-  Levels& levels_;
   Eraser& eraser_;
   Reservations& reservations_;
   Puts& puts_;
+  Publications& publications_;
   std::list<Waiting> waiting_;
 };
 

@@ -1,8 +1,8 @@
 // Drain: the orderly end. New sessions, stores and opens are refused; erases end, all that waits
 // for the SSD is written, then one sync and one checkpoint.
 //
-//   none ──drain()──> erases ──none is removing──> spilling ──nothing more is written──> last job
-//   ──> answered
+//   none ──drain()──> erases ──no erase, no publication is under way──> spilling ──nothing more is
+//   written──> last job ──> answered
 //
 // Loop thread only.
 #pragma once
@@ -37,7 +37,7 @@ class Drain {
     Step step;
     CallPtr call;
   };
-  bool erases_over() const { return !eraser_.removing(); }
+  bool erases_over() const { return eraser_.resting(); }
   bool spills_over() const;
   void ask_for_all();
   void last_job(const CallPtr& call);

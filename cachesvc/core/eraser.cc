@@ -68,9 +68,24 @@ bool Eraser::removing(const std::string& ns) const {
                      [&](const JobPtr& job) { return job->ns == ns; });
 }
 
-bool Eraser::may_begin(const Waiting& erase) {
+bool Eraser::may_begin(const Waiting& erase) const {
   const SessionState* session = calls_.session(erase.session);
-  return reconciler_.all_known() && !(session && removing(session->ns));
+  if (!reconciler_.all_known()) return false;
+  return !session || !(removing(session->ns) || publishing_.contains(session->ns));
+}
+
+bool Eraser::may_publish(const std::string& ns) const {
+  if (removing(ns)) return false;
+  if (!publishing_.contains(ns) || !reconciler_.all_known()) return true;
+  return std::none_of(waiting_.begin(), waiting_.end(), [&](const Waiting& erase) {
+    const SessionState* session = calls_.session(erase.session);
+    return session && session->ns == ns && !erase.call->finished();
+  });
+}
+
+void Eraser::publication_ends(const std::string& ns) {
+  publishing_.erase(publishing_.find(ns));
+  if (!waiting_.empty() || env_.draining()) env_.progress();
 }
 
 void Eraser::queue(Waiting erase) {
@@ -226,6 +241,7 @@ void Eraser::close() {
   }
   removing_.clear();
   waiting_.clear();
+  publishing_.clear();
 }
 
 }  // namespace kv

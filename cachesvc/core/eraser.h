@@ -1,15 +1,18 @@
 // Eraser: what an erase names leaves the index in steps, and its files after it, a few at a time
 // behind the SSD's other work. Others are served between the steps, but commits and erases of its
 // namespace wait, so that nothing is stored on what is about to go, or said to be gone before its
-// file is.
+// file is. An erase waits in turn for what is becoming visible, and no more begins to meanwhile.
 //
-//   waiting ──all files of the start are known, no other erase of the namespace──> removing (steps)
+//   waiting ──all files of the start are known, no other erase or publication of the namespace──>
+//   removing (steps)
 //   ──all have left the index──> unlinking ──files, traces, records gone──> answered
 //
 // Loop thread only.
 #pragma once
 
 #include <list>
+#include <set>
+#include <string>
 
 #include "cachesvc/core/calls.h"
 #include "cachesvc/core/reconciler.h"
@@ -37,9 +40,13 @@ class Eraser {
   /// The entry that ends with the query's last token.
   void erase_entry(uint64_t session, uint32_t model, Query query, Deadline deadline,
                    std::function<void(Result<uint64_t>)> done);
-  /// An erase of the namespace is between two steps: its commits wait.
-  bool removing(const std::string& ns) const;
-  bool removing() const { return !removing_.empty(); }
+  /// No erase of the namespace is between two steps, or waits for publications alone.
+  bool may_publish(const std::string& ns) const;
+  /// Something of the namespace is becoming visible (core/publications.h).
+  void publication_begins(const std::string& ns) { publishing_.insert(ns); }
+  void publication_ends(const std::string& ns);
+  /// No erase and no publication is between two steps.
+  bool resting() const { return removing_.empty() && publishing_.empty(); }
   /// Begins those that waited.
   void go_on();
   /// The core closes: the files of what has begun go, behind all other work of the SSD.
@@ -72,7 +79,8 @@ class Eraser {
   using JobPtr = std::shared_ptr<Job>;
 
   void queue(Waiting erase);
-  bool may_begin(const Waiting& erase);
+  bool removing(const std::string& ns) const;
+  bool may_begin(const Waiting& erase) const;
   void begin(Waiting erase);
   void step(const JobPtr& job);
   void remove_part(const JobPtr& job, size_t end);
@@ -91,6 +99,7 @@ class Eraser {
   Calls& calls_;
   std::list<Waiting> waiting_;
   std::list<JobPtr> removing_;
+  std::multiset<std::string> publishing_;  ///< namespaces
 };
 
 }  // namespace kv

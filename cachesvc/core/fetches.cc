@@ -233,6 +233,12 @@ void Fetches::promote(const FetchPtr& f, const Hit& hit) {
   Room room;
   room.stored = cost.missing;
   room.promotion = room.stored > 0 ? f->window_bytes : 0;
+  // To plan and to pin a long prompt is enough for one handler.
+  if (missing.size() <= kReadsBegunAtATime) return ask_for_window(f, batch, room);
+  env_.later([this, f, batch, room] { ask_for_window(f, batch, room); });
+}
+
+void Fetches::ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch, Room room) {
   room_.with_room(room, f->deadline, [this, f, batch](Result<std::shared_ptr<RoomCharges>> got) {
     if (got.ok()) {
       batch->room = *got;

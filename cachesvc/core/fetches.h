@@ -48,6 +48,7 @@ class Fetches {
   void answer_pending(const FetchPtr& f, const Hit& hit);
   void check(const FetchPtr& f, const Hit& hit);
   void promote(const FetchPtr& f, const Hit& hit);
+  void ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch, Room room);
   void promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch);

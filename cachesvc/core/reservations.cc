@@ -236,10 +236,18 @@ Reservation* Reservations::find(uint64_t session, uint64_t id) {
 }
 
 void Reservations::end(uint64_t id, std::function<void()> then) {
+  if (reservations_.contains(id)) free(take(id), std::move(then));
+}
+
+Reservation Reservations::take(uint64_t id) {
   auto it = reservations_.find(id);
-  if (it == reservations_.end()) return;
   Reservation r = std::move(it->second);
   reservations_.erase(it);
+  r.timer.reset();
+  return r;
+}
+
+void Reservations::free(Reservation r, std::function<void()> then) {
   r.pins.release();
   env_.on_worker(
       [finished = std::move(r.finished)]() mutable {

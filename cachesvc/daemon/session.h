@@ -18,6 +18,7 @@
 
 #include "cachesvc/core/cache_core.h"
 #include "cachesvc/daemon/event_log.h"
+#include "cachesvc/daemon/fetch_frames.h"
 #include "cachesvc/daemon/server_options.h"
 #include "proto/message.h"
 
@@ -109,7 +110,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void reply(uint64_t request, FrameType type, const T& message);
   Done<Status> acknowledge(uint64_t request, FrameType type);
   Deadline deadline_of(uint32_t timeout_ms) const;
-  void send_fetch(uint64_t request, FetchReply reply, uint64_t max_reply_bytes);
+  void send_fetch(uint64_t request, const std::shared_ptr<FetchFrames>& reply);
   void send_error(uint64_t request, const Status& status);
   void send(OutFrame frame, bool last);
   void queue(OutFrame frame, bool last);

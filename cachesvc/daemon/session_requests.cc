@@ -1,5 +1,6 @@
 // Each request of a session: decode, call the core, answer. PROTOCOL.md, "Messages".
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "cachesvc/daemon/log.h"
@@ -262,32 +263,23 @@ void Session::handle_fetch(const Frame& frame) {
       [self = shared_from_this(), id, max, room = staging_.room](Result<FetchReply> reply) {
         if (self->closed_) return;
         if (!reply.ok()) return self->send_error(id, reply.status());
-        self->send_fetch(id, std::move(*reply), max);
+        self->send_fetch(
+            id, std::make_shared<FetchFrames>(self->host_.core, id, std::move(*reply), max));
       });
 }
 
-// Header, objects, done. The lease lives until the last of its frames is sent.
-void Session::send_fetch(uint64_t id, FetchReply reply, uint64_t max_reply_bytes) {
-  auto lease = host_.core.share(std::move(reply.lease));
-  FetchHeader header{
-      reply.tokens, reply.common, reply.pending, reply.tier, reply.form, reply.reason, 0, 0};
-  std::vector<OutFrame> objects;
-  for (const auto& object : lease->prefix().objects) {
-    objects.push_back(fetch_object_frame(id, object));
-    objects.back().hold = lease;
-    uint64_t body = objects.back().bytes() - kFrameHeaderBytes;
-    header.object_bytes += body;
-    if (body > kMaxObjectFrameBytes || header.object_bytes > max_reply_bytes) {
-      return send_error(
-          id, {StatusCode::resource_exhausted,
-               "fetch: the reply is over max_reply_bytes " + std::to_string(max_reply_bytes) +
-                   " or an object over its frame: ask for fewer tokens"});
-    }
+// All frames of a reply are queued together, once they are made.
+void Session::send_fetch(uint64_t id, const std::shared_ptr<FetchFrames>& reply) {
+  if (closed_) return;
+  if (!reply->step()) {
+    return boost::asio::post(socket_.get_executor(), [self = shared_from_this(), id, reply] {
+      self->send_fetch(id, reply);
+    });
   }
-  header.objects = static_cast<uint32_t>(objects.size());
-  queue(reply_frame(FrameType::fetch_header, id, header), false);
-  for (auto& object : objects) queue(std::move(object), false);
-  send(reply_frame(FrameType::fetch_done, id, FetchDone{header.objects}), true);
+  if (!reply->error().ok()) return send_error(id, reply->error());
+  auto frames = reply->take();
+  for (OutFrame& frame : frames) queue(std::move(frame), &frame == &frames.back());
+  flush();
 }
 
 void Session::handle_erase(const Frame& frame) {

@@ -1,0 +1,68 @@
+// Publications: what commits have given becomes visible, and their paths go on to Levels.
+//
+//   adding ──all its objects have their place, root first──> joining ──tails superseded, its end
+//   marked, its path known──> ending ──its spill asked for──> Levels
+//
+// A long entry takes several steps of the loop, and others are served between them: what has its
+// place by then is a prefix, and serves as one. A publication cannot be stopped: its reservation is
+// its own, with the pins of what is there, and erases of its namespace wait for its end (Eraser).
+// Loop thread only.
+#pragma once
+
+#include <list>
+
+#include "cachesvc/core/eraser.h"
+#include "cachesvc/core/levels.h"
+#include "cachesvc/core/reservations.h"
+
+namespace kv {
+
+class Publications {
+ public:
+  using CallPtr = std::shared_ptr<Call<Result<CommitReply>>>;
+  /// Objects that get their place in one step.
+  static constexpr size_t kObjectsPerStep = 64;
+
+  Publications(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Models& models,
+               Spiller& spiller, Levels& levels, Eraser& eraser, Reservations& reservations)
+      : env_(env),
+        index_(index),
+        records_(records),
+        lane_(lane),
+        models_(models),
+        spiller_(spiller),
+        levels_(levels),
+        eraser_(eraser),
+        reservations_(reservations) {}
+  Publications(const Publications&) = delete;  // steps point here
+  Publications& operator=(const Publications&) = delete;
+
+  /// Nothing of it is being encoded, and the eraser lets its namespace publish. Refused if the
+  /// client has left something out.
+  void publish(Reservation reservation, Durability wait_for, CallPtr call);
+
+ private:
+  enum class State : uint8_t { adding, joining, ending };
+  struct Publication;
+  using Ptr = std::shared_ptr<Publication>;
+
+  uint32_t covered_tokens(const Reservation& r, CommitReply& reply, Status& refused);
+  void step(const Ptr& p);
+  void add_some(Publication& p);
+  void join(Publication& p);
+  void supersede_tails(const Reservation& r, uint32_t tokens);
+  void end(Publication& p);
+  void ask_for_spill(const Publication& p);
+
+  Env& env_;
+  ObjectIndex& index_;
+  Records& records_;
+  SsdLane& lane_;
+  Models& models_;
+  Spiller& spiller_;
+  Levels& levels_;
+  Eraser& eraser_;
+  Reservations& reservations_;
+};
+
+}  // namespace kv

@@ -1,0 +1,37 @@
+// FetchFrames: the reply of a fetch as frames: header, objects, done.
+//
+// Made some objects at a time, as a long prompt has hundreds. The lease lives until the last of its
+// frames is sent. Loop thread only.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cachesvc/core/cache_core.h"
+#include "proto/message.h"
+
+namespace kv {
+
+class FetchFrames {
+ public:
+  /// Objects whose frames are made in one step of the loop.
+  static constexpr size_t kObjectsPerStep = 64;
+
+  /// To `request`, whose client takes at most so many bytes of objects.
+  FetchFrames(CacheCore& core, uint64_t request, FetchReply reply, uint64_t max_reply_bytes);
+
+  /// True once all frames are made, or an error() says why not.
+  bool step();
+  const Status& error() const { return error_; }
+  /// In the order in which they are sent. Once, after step() gave true.
+  std::vector<OutFrame> take() { return std::move(frames_); }
+
+ private:
+  const uint64_t request_, max_reply_bytes_;
+  const std::shared_ptr<const Lease> lease_;
+  FetchHeader header_;
+  std::vector<OutFrame> frames_;  ///< the first one's place is the header's
+  Status error_;
+};
+
+}  // namespace kv
