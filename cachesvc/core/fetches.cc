@@ -198,7 +198,7 @@ void Fetches::check(const FetchPtr& f, const Hit& hit) {
     checks_.check(*r, [this, f, left, pins] {
       if (--*left > 0) return;
       pins->release();
-      step(f);
+      env_.later([this, f] { step(f); });  // of a long prompt each is enough for one handler
     });
   }
 }

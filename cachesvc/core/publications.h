@@ -21,7 +21,7 @@ class Publications {
  public:
   using CallPtr = std::shared_ptr<Call<Result<CommitReply>>>;
   /// Objects that get their place in one step.
-  static constexpr size_t kObjectsPerStep = 64;
+  static constexpr size_t kObjectsPerStep = 32;
 
   Publications(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Models& models,
                Spiller& spiller, Levels& levels, Eraser& eraser, Reservations& reservations)

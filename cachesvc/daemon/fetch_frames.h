@@ -15,7 +15,7 @@ namespace kv {
 class FetchFrames {
  public:
   /// Objects whose frames are made in one step of the loop.
-  static constexpr size_t kObjectsPerStep = 64;
+  static constexpr size_t kObjectsPerStep = 32;
 
   /// To `request`, whose client takes at most so many bytes of objects.
   FetchFrames(CacheCore& core, uint64_t request, FetchReply reply, uint64_t max_reply_bytes);
