@@ -54,6 +54,7 @@ FLOORS = """
     puts, publications
     commits, fetches fetch_reply, opens
     drain, stats
+    owners
     cache_core
     tiered_cache, daemon/
 """

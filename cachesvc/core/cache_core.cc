@@ -1,12 +1,7 @@
-// The verbs, who owns whom, and what goes on when something has moved.
+// The verbs, each a step of the loop.
 #include "cachesvc/core/cache_core.h"
 
-#include "cachesvc/core/commits.h"
-#include "cachesvc/core/drain.h"
-#include "cachesvc/core/fetches.h"
-#include "cachesvc/core/opens.h"
-#include "cachesvc/core/scrubber.h"
-#include "cachesvc/core/stats.h"
+#include "cachesvc/core/owners.h"
 
 namespace kv {
 namespace {
@@ -19,83 +14,6 @@ void touch_pages(PoolBuffer& buffer) {
 }
 
 }  // namespace
-
-// Lowest first; each may call those before it.
-struct CacheCore::Owners {
-  explicit Owners(std::shared_ptr<Env> e) : env(std::move(e)) {}
-  Owners(const Owners&) = delete;  // owners point to each other
-  Owners& operator=(const Owners&) = delete;
-
-  const std::shared_ptr<Env> env;
-  Found found;
-  ObjectIndex index;
-  Records records{index};
-  SsdLane lane{*env, index, records};
-  Recency recency{*env, index, records, lane};
-  RamChecks checks{*env, index, recency};
-  Syncer syncer{*env, records, lane};
-  Models models{*env, index, lane, found};
-  Spiller spiller{*env, index, records, lane, checks, models, syncer};
-  RamRoom room{*env, index, records, lane, recency, spiller};
-  Promoter promoter{*env, index, records, lane, spiller};
-  WarmStart warm{*env, index, lane, room, promoter};
-  Reconciler reconciler{*env, index, records, lane, found, models, spiller, room, warm};
-  Scrubber scrubber{*env, index, records, lane, found, models, spiller, room, promoter};
-  Calls calls{*env};
-  Levels levels{*env, index, lane, spiller, syncer, room, promoter};
-  Eraser eraser{*env, index, records, lane, found, models, reconciler, calls};
-  Reservations reservations{*env, index, room, calls};
-  Puts puts{*env, index, checks, room, promoter, calls, reservations};
-  Publications publications{*env,    index,  records, lane,        models,
-                            spiller, levels, eraser,  reservations};
-  Commits commits{*env, index, calls, eraser, reservations, puts, publications};
-  Fetches fetches{*env, index, checks, room, promoter, calls};
-  Opens opens{*env, lane, models, room, calls};
-  Drain drain{*env, records, lane, recency, models, spiller, calls, eraser};
-  Stats stats{*env, index, records, lane, found, models, spiller, promoter, calls, reservations};
-
-  void begin();
-  void progress();
-  void close(const char* why);
-};
-
-void CacheCore::Owners::begin() {
-  env->begin([this] { progress(); }, [this] { room.pump(); },
-             [this] {
-               env->event(EventKind::no_memory, [] { return ""; });
-               close("out of memory");
-             });
-  env->pool->on_release([wake = env->room_wake()] { wake->ask(); });
-}
-
-// Something has moved: whoever waits looks again.
-void CacheCore::Owners::progress() {
-  spiller.pump();
-  opens.go_on();
-  levels.answer();
-  eraser.go_on();
-  commits.go_on();
-  drain.go_on();
-  warm.keep_ready();
-}
-
-// Calls are answered; no step runs any more; what is due on the SSD is done, and then its end.
-void CacheCore::Owners::close(const char* why) {
-  if (env->closed()) return;
-  env->pool->on_release(nullptr);
-  env->drain();
-  calls.end_all(why);
-  env->close();
-  room.close();
-  levels.close();
-  commits.close();
-  opens.close();
-  drain.close();
-  promoter.close();
-  eraser.close();
-  reservations.close();
-  lane.close();
-}
 
 Result<std::unique_ptr<CacheCore>> CacheCore::create(CacheOptions options,
                                                      boost::asio::any_io_executor loop,

@@ -20,11 +20,8 @@
 // every later one answers `unavailable`, the SSD's files are as after a kill -9. Leases stay
 // readable. The cache may be opened again once this core and its jobs are gone.
 //
-// Owners, lowest first, each with its state in core/<name>.h: object_index, records, ssd_lane,
-// recency, ram_checks, syncer, models, spiller, ram_room, promoter, warm_start, reconciler,
-// scrubber, calls, levels, eraser, reservations, puts, publications, commits, fetches, opens,
-// drain, stats. Calls run downward only (tools/tidy.py); whoever has moved something says so with
-// Env::progress().
+// Its parts, each with its state in core/<name>.h: core/owners.h. Calls run downward only
+// (tools/tidy.py); whoever has moved something says so with Env::progress().
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -82,6 +79,8 @@ enum class StagingFor : uint8_t {
 ///             recovered_objects recovered_skipped recovery_adopted recovery_adopted_bytes
 ///             recovery_rows_dropped recovery_quarantined recovery_unreadable recovery_unread
 ///             recovery_ms recovery_ephemeral_dropped
+struct Owners;
+
 class CacheCore {
  public:
   /// Opens and recovers the SSD directory on the calling thread, before anything is served. `loop`
@@ -162,7 +161,6 @@ class CacheCore {
   const CacheOptions& options() const;
 
  private:
-  struct Owners;  // cache_core.cc
   explicit CacheCore(std::unique_ptr<Owners> owners);
   std::unique_ptr<Owners> own_;
 };

@@ -1,42 +1,37 @@
-// CoreOwners: the owners of the core up to the promoter, on contexts that the test pumps; each by
-// itself, with what stands below it and nothing above. For unit tests of owners; what they come to
-// together, tests of CacheCore say (cachesvc_stepped.h).
+// CoreOwners: the owners of the core on contexts that the test pumps. For unit tests of one owner
+// with those below it; what they come to together, tests of CacheCore say (cachesvc_stepped.h).
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 
-#include "cachesvc/core/encode.h"
-#include "cachesvc/core/promoter.h"
-#include "cachesvc/core/ram_room.h"
+#include "cachesvc/core/owners.h"
 #include "tests/support/cachesvc_testing.h"
 
 namespace kv {
 
-class CoreOwners {
+/// What the owners' loop, workers and disk run on.
+struct PumpedContexts {
+  boost::asio::io_context loop_, workers_, disk_;
+};
+
+class CoreOwners : PumpedContexts, public Owners {
  public:
-  /// With an SSD tier where the options name a directory.
+  /// With an SSD tier where the options name a directory; its files are known. Nobody looks again
+  /// when something has moved but the test, with go_on().
   explicit CoreOwners(const CacheOptions& options)
-      : env(std::make_shared<Env>(
+      : Owners(std::make_shared<Env>(
             options, loop_.get_executor(), workers_.get_executor(), disk_.get_executor(),
             RamPool::create(options.ram_budget_bytes,
                             static_cast<uint64_t>(static_cast<double>(options.ram_budget_bytes) *
                                                   options.staging_fraction)))) {
     env->begin([this] { ++progress; }, [this] { room.pump(); }, [this] { no_memory = true; });
     env->pool->on_release([wake = env->room_wake()] { wake->ask(); });
-    if (env->options.ssd_dir.empty()) return;
-    SsdOptions ssd;
-    ssd.limit_bytes = env->options.ssd_limit_bytes;
-    ssd.files = env->options.ssd_files;
-    auto tier = SsdTier::open(env->options.ssd_dir, std::move(ssd));
-    EXPECT_TRUE(tier.ok()) << tier.status().to_string();
-    EXPECT_TRUE((*tier)->recover().ok());
-    lane.open(std::move(*tier));
+    const Status opened = reconciler.open();
+    EXPECT_TRUE(opened.ok()) << opened.to_string();
+    run();
   }
   ~CoreOwners() {
-    env->pool->on_release(nullptr);
-    env->close();
-    promoter.close();
-    lane.close();
+    close("the test ends");
     hangs = false;
     run();
   }
@@ -120,25 +115,12 @@ class CoreOwners {
     context.restart();
     return context.poll();
   }
-  boost::asio::io_context loop_, workers_, disk_;
   std::mt19937 rng_{1};
 
  public:
   bool hangs = false;  ///< the disk: no job of it runs
   bool no_memory = false;
-  int progress = 0;  ///< times that something has moved
-  const std::shared_ptr<Env> env;
-  Found found;
-  ObjectIndex index;
-  Records records{index};
-  SsdLane lane{*env, index, records};
-  Recency recency{*env, index, records, lane};
-  RamChecks checks{*env, index, recency};
-  Syncer syncer{*env, records, lane};
-  Models models{*env, index, lane, found};
-  Spiller spiller{*env, index, records, lane, checks, models, syncer};
-  RamRoom room{*env, index, records, lane, recency, spiller};
-  Promoter promoter{*env, index, records, lane, spiller};
+  int progress = 0;                   ///< times that something has moved
   std::shared_ptr<ModelState> model;  ///< of open_model()
 };
 

@@ -1,0 +1,60 @@
+// Owners: the parts of the core, each the owner of its state, and which others each may call.
+//
+// Lowest first: calls go to those before (tools/tidy.py has the floors). What goes the other way is
+// Env::progress(), and then go_on() asks whoever may wait. CacheCore has one, and unit tests have
+// one each. Loop thread only.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "cachesvc/core/commits.h"
+#include "cachesvc/core/drain.h"
+#include "cachesvc/core/fetches.h"
+#include "cachesvc/core/opens.h"
+#include "cachesvc/core/scrubber.h"
+#include "cachesvc/core/stats.h"
+
+namespace kv {
+
+struct Owners {
+  explicit Owners(std::shared_ptr<Env> e) : env(std::move(e)) {}
+  Owners(const Owners&) = delete;  // owners point to each other
+  Owners& operator=(const Owners&) = delete;
+
+  const std::shared_ptr<Env> env;
+  Found found;
+  ObjectIndex index;
+  Records records{index};
+  SsdLane lane{*env, index, records};
+  Recency recency{*env, index, records, lane};
+  RamChecks checks{*env, index, recency};
+  Syncer syncer{*env, records, lane};
+  Models models{*env, index, lane, found};
+  Spiller spiller{*env, index, records, lane, checks, models, syncer};
+  RamRoom room{*env, index, records, lane, recency, spiller};
+  Promoter promoter{*env, index, records, lane, spiller};
+  WarmStart warm{*env, index, lane, room, promoter};
+  Reconciler reconciler{*env, index, records, lane, found, models, spiller, room, warm};
+  Scrubber scrubber{*env, index, records, lane, found, models, spiller, room, promoter};
+  Calls calls{*env};
+  Levels levels{*env, index, lane, spiller, syncer, room, promoter};
+  Eraser eraser{*env, index, records, lane, found, models, reconciler, calls};
+  Reservations reservations{*env, index, room, calls};
+  Puts puts{*env, index, checks, room, promoter, calls, reservations};
+  Publications publications{*env,    index,  records, lane,        models,
+                            spiller, levels, eraser,  reservations};
+  Commits commits{*env, index, calls, eraser, reservations, puts, publications};
+  Fetches fetches{*env, index, checks, room, promoter, calls};
+  Opens opens{*env, lane, models, room, calls};
+  Drain drain{*env, records, lane, recency, models, spiller, calls, eraser};
+  Stats stats{*env, index, records, lane, found, models, spiller, promoter, calls, reservations};
+
+  void begin();
+  /// Something has moved: whoever waits looks again.
+  void go_on();
+  /// Calls are answered; no step runs any more; what is due on the SSD is done, and then its end.
+  void close(const char* why);
+};
+
+}  // namespace kv
