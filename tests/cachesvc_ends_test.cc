@@ -1,5 +1,6 @@
 // Where entries end: which supplements a store is asked for, what a growing conversation adopts,
 // and what goes first when bytes are short.
+#include "cachesvc/core/ends.h"
 #include "cachesvc/core/needs.h"
 #include "cachesvc/core/records.h"
 #include "codec/float16.h"
@@ -252,6 +253,7 @@ TEST(Ends, ATailAdoptsRowsInAFullRam) {
 // The index alone: one entry's path, what hangs on it, and the order in which it would go.
 struct Shelf {
   ObjectIndex index;
+  Ends ends{index};
   Records records{index};
   RealmState* realm;
   std::mt19937 rng{5};
@@ -259,7 +261,7 @@ struct Shelf {
   explicit Shelf(const ModelSpec& model) {
     auto spec = std::make_shared<const ModelSpec>(model);
     auto profile = make_profile(model, 0);
-    realm = index.realm({"test", model.fingerprint, profile->id()}, spec, profile).get();
+    realm = index.realms().get({"test", model.fingerprint, profile->id()}, spec, profile).get();
   }
   Object object(ObjectKind kind, const std::vector<Token>& tokens, uint32_t index_in_path) {
     Object o;
@@ -311,7 +313,7 @@ struct Shelf {
     return add(std::move(o));
   }
   void end(const std::vector<Token>& tokens) {
-    index.mark_end(*realm, realm->tree.find_path(tokens, {}), static_cast<uint32_t>(tokens.size()));
+    ends.mark(*realm, realm->tree.find_path(tokens, {}), static_cast<uint32_t>(tokens.size()));
   }
   /// Names of the first victims of a tier.
   std::vector<ObjectName> victims(EvictionOrder& order, size_t count) {
@@ -342,12 +344,12 @@ TEST(Ends, FarSupplementsGoFirstTheFarthestFirstInBothTiersAndAfterARestart) {
     shelf.store(branch);
     Record* branchs = shelf.supplement(branch, 24, 32);
     if (restart) {
-      shelf.index.find_ends();
+      shelf.ends.find_all();
     } else {
       shelf.end(turn);
       shelf.end(branch);
       NodeId tail = shelf.realm->node_of.at(shelf.object(ObjectKind::tail, turn, 2).name.id);
-      shelf.index.supersede(*shelf.realm->nodes.at(tail).main);
+      shelf.ends.supersede(*shelf.realm->nodes.at(tail).main);
       shelf.end(tokens);
     }
     shelf.index.touch({far, nearer, turns_rows});  // recency does not help them
@@ -392,11 +394,11 @@ TEST(Ends, SnapshotsOfSupersededTurnsGoFirstTheFarthestFirstInBothTiersAndAfterA
     for (size_t n : {102u, 103u}) kept.push_back(shelf.snapshot(prefix(n)));
     ObjectName tail = shelf.object(ObjectKind::tail, prefix(40), 2).name;
     if (restart) {
-      shelf.index.find_ends();
+      shelf.ends.find_all();
     } else {
       shelf.end(branch);
       shelf.end(other);
-      shelf.index.supersede(*shelf.index.find(tail));
+      shelf.ends.supersede(*shelf.index.find(tail));
       shelf.end(tokens);
     }
     shelf.index.touch(far);  // recency does not help them

@@ -34,7 +34,11 @@ FLOORS = """
     counters, call, room_request, write_budget, encode, needs
     env
     coded_model part_groups
-    object_index plan ends orphans
+    record realm_state
+    realms, orphans, paths
+    plan
+    object_index relink
+    ends, orphan_match
     model_state, pins, found
     records, erase_targets
     ssd_lane

@@ -46,14 +46,14 @@ struct Sources {
 };
 
 // `own` gets the rows that the entry's own objects hold.
-Sources sources_of(ObjectIndex& index, const Reservation& r, std::vector<Holding>& own) {
+Sources sources_of(const Reservation& r, std::vector<Holding>& own) {
   Sources sources;
   for (const auto& [name, finished] : r.finished) {
     if (name.kind == ObjectKind::supplement && name.first_row < name.end_row) {
       own.push_back(held_rows(name.group, {name.first_row, name.end_row}));
     }
   }
-  auto held = index.candidates(*r.realm, r.query, {{}, kUnreadableIsMissing});
+  auto held = candidates(*r.realm, r.query, {{}, kUnreadableIsMissing});
   if (!held.ok()) return sources;
   for (const Holding& h : held->holdings) {
     const Record& record = *held->record_of(h);
@@ -147,7 +147,7 @@ std::vector<AdoptedPut> point_puts(ObjectIndex& index, const Reservation& r,
 std::vector<AdoptedPut> adoptions(ObjectIndex& index, const Reservation& r) {
   if (!r.realm->has_supplements()) return {};
   std::vector<Holding> own;
-  Sources sources = sources_of(index, r, own);
+  Sources sources = sources_of(r, own);
   auto rows = row_puts(r, sources, own);
   auto out = point_puts(index, r, sources);
   for (PutRequest& put : rows) out.push_back({std::move(put), {}});

@@ -59,12 +59,12 @@ void Reconciler::adopt_models(Recovery& recovery) {
 // The realm of an object that was found; null without its model record or profile.
 RealmState* Reconciler::realm_of(const Object& o) {
   Realm realm{o.ns, o.fingerprint, o.profile};
-  if (RealmState* known = index_.find_realm(realm)) return known;
+  if (RealmState* known = index_.realms().find(realm)) return known;
   const ModelState* model = models_.find({o.ns, o.fingerprint});
   auto profile = profiles_.find(o.profile);
   if (!model || profile == profiles_.end()) return nullptr;
   if (!validate(*profile->second, *model->spec).ok()) return nullptr;
-  RealmState* made = index_.realm(realm, model->spec, profile->second).get();
+  RealmState* made = index_.realms().get(realm, model->spec, profile->second).get();
   made->in_force = false;  // the model record names another profile
   return made;
 }

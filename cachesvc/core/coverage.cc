@@ -78,11 +78,11 @@ Gap check_coverage(ObjectIndex& index, const Reservation& r) {
     like.common = object->end_token();
     append_holdings(realm, name, object->first_token, object->end_token(), like, finished);
   }
-  ObjectIndex::PlanOptions options{{}, kUnreadableIsMissing, false, &finished};
+  PlanOptions options{{}, kUnreadableIsMissing, false, &finished};
   options.limits.query_tokens = tokens + 1;
   options.limits.max_tokens = tokens;
   options.limits.common = tokens;  // blocks and tail are there, even if they hold no rows
-  auto hit = index.plan(*r.realm, r.query, options);
+  auto hit = kv::plan(*r.realm, r.query, options);
   if (!hit.ok()) return {hit.status(), tail, 0};
   if (hit->plan.tokens == tokens) return {};
   const Shortfall& s = hit->plan.shortfall;
@@ -133,10 +133,10 @@ std::vector<Record*> path_of(ObjectIndex& index, const Reservation& r, uint32_t 
   };
   for (const Id& id : r.blocks) add(index.find(ObjectName{ObjectKind::block, id, 0, 0, 0}));
   if (!r.tail.is_zero()) add(index.find(r.tail_name()));
-  ObjectIndex::PlanOptions options{{}, kUnreadableIsMissing};
+  PlanOptions options{{}, kUnreadableIsMissing};
   options.limits.query_tokens = tokens + 1;
   options.limits.max_tokens = tokens;
-  auto hit = index.plan(*r.realm, r.query, options);
+  auto hit = kv::plan(*r.realm, r.query, options);
   if (hit.ok()) {
     for (const Hit::Use& use : hit->uses) add(use.record);
   }

@@ -1,27 +1,11 @@
-// Where entries end, and what goes first because it serves no end: superseded tails with all that
-// hangs on them, then supplements and snapshots far from any end, the farthest first. So a turn
-// that a longer one has superseded keeps nothing for which others would go.
+// Where entries end, and what goes first because it serves no end.
+#include "cachesvc/core/ends.h"
+
 #include <algorithm>
-#include <unordered_map>
 
 #include "cachesvc/core/needs.h"
-#include "cachesvc/core/object_index.h"
 
 namespace kv {
-
-bool RealmState::has_supplements() const {
-  return std::any_of(groups.begin(), groups.end(), [](const PartGroup& g) {
-    bool carries = g.spec.kind == PartKind::pooled ||
-                   (!g.spec.has_rows() && g.spec.snapshot == SnapshotPlace::block_end);
-    return carries || (g.spec.has_rows() && !g.spec.rows_in_block());
-  });
-}
-
-bool RealmState::has_snapshots() const {
-  return std::any_of(groups.begin(), groups.end(), [](const PartGroup& g) {
-    return !g.spec.has_rows() && g.spec.snapshot == SnapshotPlace::checkpoint;
-  });
-}
 
 bool serves_end(const Record& attached, uint32_t n) {
   bool snapshot = attached.name.kind == ObjectKind::snapshot;
@@ -71,35 +55,20 @@ bool entries_part_at(const Record& snapshot) {
 
 }  // namespace
 
-DropUrgency ObjectIndex::urgency(const Record& record) const {
-  if (!record.realm || !record.realm->in_force) return kDropFirst;
-  if (record.superseded) return kDropSuperseded;
-  if (record.name.kind < ObjectKind::supplement) return kDropLast;
-  const Record* main = record.realm->nodes.at(record.node).main;
-  if (main && main->superseded) return kDropSuperseded;
-  return record.attachment->end_distance;
-}
-
-void ObjectIndex::reorder(const Record& record) {
-  DropUrgency now = urgency(record);
-  ram_.set_urgency(record.key, now);
-  ssd_.set_urgency(record.key, now);
-}
-
-void ObjectIndex::supersede(Record& tail) {
+void Ends::supersede(Record& tail) {
   tail.superseded = true;
-  reorder(tail);
-  for (Record* r : tail.realm->nodes.at(tail.node).attached) reorder(*r);
+  index_.reorder(tail);
+  for (Record* r : tail.realm->nodes.at(tail.node).attached) index_.reorder(*r);
 }
 
 // True if the entry whose end this one serves has not grown, and is still there.
-bool ObjectIndex::end_lives(const Record& attached) {
-  const Record* end = find_key(attached.attachment->end_key);
+bool Ends::end_lives(const Record& attached) {
+  const Record* end = index_.find_key(attached.attachment->end_key);
   if (!end || end->serial != attached.attachment->end_serial || end->superseded) return false;
   return end->realm->tree.child_count(end->node) == 0;
 }
 
-void ObjectIndex::mark_end(RealmState& realm, const std::vector<NodeId>& path, uint32_t n) {
+void Ends::mark(RealmState& realm, const std::vector<NodeId>& path, uint32_t n) {
   if (path.empty() || !(realm.has_supplements() || realm.has_snapshots())) return;
   const Record* end = realm.nodes.at(path.back()).main;
   for (size_t i = 0; i <= path.size(); ++i) {  // what hangs on the root, then on each node
@@ -116,20 +85,20 @@ void ObjectIndex::mark_end(RealmState& realm, const std::vector<NodeId>& path, u
         r->attachment->end_distance =
             std::max<uint32_t>(1, static_cast<uint32_t>(path.size() - behind));
       }
-      reorder(*r);
+      index_.reorder(*r);
     }
   }
 }
 
-void ObjectIndex::find_ends() {
-  for (auto& realm : realms_) {
+void Ends::find_all() {
+  for (auto& realm : index_.realms().all()) {
     find_superseded(*realm);
-    if (realm->has_supplements() || realm->has_snapshots()) find_ends(*realm);
+    if (realm->has_supplements() || realm->has_snapshots()) find_all_of(*realm);
   }
 }
 
 // What begins with a tail's tokens stands right behind it.
-void ObjectIndex::find_superseded(RealmState& realm) {
+void Ends::find_superseded(RealmState& realm) {
   for (NodeId node = kRootNode; node < realm.nodes.size(); ++node) {
     if (!realm.tree.alive(node) || !realm.tree.has_tails(node)) continue;
     std::vector<NodeId> children = realm.tree.children(node);
@@ -144,7 +113,7 @@ void ObjectIndex::find_superseded(RealmState& realm) {
 }
 
 // A snapshot serves the end of its own node, or of one right below it.
-void ObjectIndex::find_end(Record& snapshot, const EndDistances& distance) {
+void Ends::find_end(Record& snapshot, const EndDistances& distance) {
   const RealmState& realm = *snapshot.realm;
   uint32_t nearest = kNoEnd;
   const Record* end = nullptr;
@@ -170,10 +139,10 @@ void ObjectIndex::find_end(Record& snapshot, const EndDistances& distance) {
     uint32_t far = nearest == kNoEnd ? 1 : std::max(1u, nearest);
     snapshot.attachment->end_distance = entries_part_at(snapshot) ? 0 : far;
   }
-  reorder(snapshot);
+  index_.reorder(snapshot);
 }
 
-void ObjectIndex::find_ends(RealmState& realm) {
+void Ends::find_all_of(RealmState& realm) {
   std::vector<NodeId> nodes = realm.tree.subtree(kRootNode);  // children before parents
   nodes.push_back(kRootNode);
   EndDistances distance;
@@ -191,7 +160,7 @@ void ObjectIndex::find_ends(RealmState& realm) {
         find_end(*r, distance);
       } else {
         r->attachment->end_distance = nearest == kNoEnd ? 1 : nearest;
-        reorder(*r);
+        index_.reorder(*r);
       }
     }
   }
@@ -202,7 +171,7 @@ void ObjectIndex::find_ends(RealmState& realm) {
       for (Record* r : realm.nodes.at(at).attached) {
         if (is_snapshot(*r) || !serves_end(*r, realm.tree.end_token(node))) continue;
         serve_end(*r, *end);
-        reorder(*r);
+        index_.reorder(*r);
       }
     }
   }

@@ -4,14 +4,17 @@
 #include <algorithm>
 
 #include "cachesvc/core/needs.h"
+#include "cachesvc/core/orphan_match.h"
+#include "cachesvc/core/paths.h"
 
 namespace kv {
 
 // Every object of the model, in any profile, whose entry begins with the query, or may do so.
 Result<std::vector<Record*>> objects_beginning_with(ObjectIndex& index, const ModelState& model,
                                                     const Query& query) {
-  std::vector<Record*> out = index.orphans_beginning_with(model.ns, model.spec->fingerprint, query);
-  for (RealmState* realm : index.realms_of(model.ns, model.spec->fingerprint)) {
+  std::vector<Record*> out =
+      orphans_beginning_with(index, model.ns, model.spec->fingerprint, query);
+  for (RealmState* realm : index.realms().of(model.ns, model.spec->fingerprint)) {
     KV_ASSIGN_OR_RETURN(auto nodes, realm->tree.beginning_with(query.tokens, query.extras));
     if (query.tokens.empty()) nodes.push_back(kRootNode);
     for (NodeId id : nodes) {
@@ -40,7 +43,7 @@ Result<std::vector<Record*>> objects_of_entry(ObjectIndex& index, const ModelSta
                                               const Query& query) {
   std::vector<Record*> out;
   const auto n = static_cast<uint32_t>(query.tokens.size());
-  for (RealmState* realm : index.realms_of(model.ns, model.spec->fingerprint)) {
+  for (RealmState* realm : index.realms().of(model.ns, model.spec->fingerprint)) {
     KV_ASSIGN_OR_RETURN(auto match, realm->tree.match(query.tokens, query.extras));
     const PrefixTree& tree = realm->tree;
     // Rows of a child that end here are an earlier turn's.

@@ -8,14 +8,6 @@
 #include "cachesvc/core/promoter.h"
 
 namespace kv {
-namespace {
-
-bool is_main(const Record& r) {
-  return r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail;
-}
-
-}  // namespace
-
 DType dtype_of(FetchForm form) {
   return form == FetchForm::f32 ? DType::f32 : form == FetchForm::f16 ? DType::f16 : DType::bf16;
 }

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "cachesvc/core/calls.h"
-#include "cachesvc/core/object_index.h"
+#include "cachesvc/core/plan.h"
 
 namespace kv {
 

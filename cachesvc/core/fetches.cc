@@ -29,10 +29,10 @@ void Fetches::lookup(uint64_t session, uint32_t model, Query query, bool prefetc
   if (!state.ok()) return call->fail(state.status());
   if (Status s = check_lengths(query); !s.ok()) return call->fail(s);
   RealmState& realm = *(*state)->realm;
-  ObjectIndex::PlanOptions options{{}, Clock::now()};
+  PlanOptions options{{}, Clock::now()};
   options.limits.query_tokens = static_cast<uint32_t>(query.tokens.size());
   options.limits.min_tokens = env_.options.min_prefix_tokens;
-  auto hit = index_.plan(realm, query, options);
+  auto hit = kv::plan(realm, query, options);
   if (!hit.ok()) return call->fail(hit.status());
   ++env_.count.lookups;
   LookupReply reply{hit->plan.tokens, hit->common, hit->plan.tier, hit->plan.form,
@@ -91,7 +91,7 @@ FetchCost Fetches::cost_of(const FetchCall& f, const Hit& hit) const {
 // now.
 Result<Hit> Fetches::plan(FetchCall& f) {
   const RamPool& pool = *env_.pool;
-  ObjectIndex::PlanOptions options{{}, Clock::now()};
+  PlanOptions options{{}, Clock::now()};
   options.limits.query_tokens = static_cast<uint32_t>(f.request.query.tokens.size());
   options.limits.min_tokens = env_.options.min_prefix_tokens;
   options.limits.round_to_block = f.request.round_to_block;
@@ -99,7 +99,7 @@ Result<Hit> Fetches::plan(FetchCall& f) {
     options.limits.max_tokens = std::min(f.request.max_tokens, f.max_tokens);
     options.ram_only = f.patience == Patience::ram_only || promoter_.hangs() ||
                        f.rounds > kMaxFetchRounds || round > kMaxFitRounds;
-    KV_ASSIGN_OR_RETURN(Hit hit, index_.plan(*f.realm, f.request.query, options));
+    KV_ASSIGN_OR_RETURN(Hit hit, kv::plan(*f.realm, f.request.query, options));
     FetchCost cost = cost_of(f, hit);
     if (cost.missing + cost.decoded == 0) return hit;
     uint64_t ideal =

@@ -86,7 +86,7 @@ void Models::rewrite_record(bool is_profile, const Id& id) {
     write_records(*model);
   }
   if (!is_profile) return;
-  for (const auto& realm : index_.realms()) {  // that no model has in force, but objects need
+  for (const auto& realm : index_.realms().all()) {  // that no model has in force, but objects need
     if (realm->realm.profile != id || realm->in_force) continue;
     lane_.run([ssd = lane_.ssd(), profile = realm->profile] { return ssd->put_profile(*profile); },
               [](Status) {});
@@ -127,7 +127,7 @@ uint64_t Models::records_on_ssd(const std::string& ns, const CodedModel& with) c
   for (const auto& [name, model] : models_) {
     if (name != key) bytes += model->record_bytes.model;
   }
-  for (const auto& realm : index_.realms()) {  // in force, or still named by objects
+  for (const auto& realm : index_.realms().all()) {  // in force, or still named by objects
     auto [at, is_new] = profiles.try_emplace(realm->realm.profile, 0);
     if (is_new) at->second = whole_blocks(encoded_bytes(*realm->profile));
   }

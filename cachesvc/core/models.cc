@@ -57,7 +57,7 @@ void Models::found(ModelRecord record,
   auto profile = profiles.find(record.profile);
   if (profile != profiles.end() && validate(*profile->second, *spec).ok()) {
     Realm realm{record.ns, spec->fingerprint, record.profile};
-    state->realm = index_.realm(realm, spec, profile->second);
+    state->realm = index_.realms().get(realm, spec, profile->second);
     state->records_durable = true;
     state->record_bytes = record_bytes(*spec, *profile->second);
   }
@@ -70,14 +70,14 @@ std::shared_ptr<ModelState> Models::put_in_force(const std::string& ns,
   auto spec = part_of(coded, coded->spec);
   auto profile = part_of(coded, coded->profile);
   const Realm realm{ns, spec->fingerprint, coded->profile_id};
-  auto state = index_.realm(realm, spec, profile);
+  auto state = index_.realms().get(realm, spec, profile);
   index_.relink(*state, Id{});  // stored before its profile or model record was lost
-  for (RealmState* other : index_.realms_of(ns, realm.fingerprint)) {
+  for (RealmState* other : index_.realms().of(ns, realm.fingerprint)) {
     if (other->in_force != (other == state.get())) {
       index_.set_in_force(*other, other == state.get());
     }
   }
-  state->others_lost = index_.has_orphans(ns, realm.fingerprint, realm.profile);
+  state->others_lost = index_.orphans().has(ns, realm.fingerprint, realm.profile);
   state->model = spec;
   state->profile = profile;
   state->codec = part_of(coded, coded->codec);
@@ -116,12 +116,12 @@ std::shared_ptr<const CodedModel> Models::shared(std::shared_ptr<CodedModel> mad
 bool Models::unused(const std::shared_ptr<ModelState>& model) const {
   const Id& fingerprint = model->spec->fingerprint;
   if (model.use_count() > 1 || model->records_writing) return false;
-  for (const auto& realm : index_.realms()) {
+  for (const auto& realm : index_.realms().all()) {
     if (realm->realm.ns != model->ns || realm->realm.fingerprint != fingerprint) continue;
     long own = realm == model->realm ? 2 : 1;  // the index's, and the model's
     if (!realm->empty() || realm.use_count() > own) return false;
   }
-  return !index_.has_orphans(model->ns, fingerprint);
+  return !index_.orphans().has(model->ns, fingerprint);
 }
 
 // Without its records on the SSD a model is forgotten. None rests while some file is unknown:

@@ -11,14 +11,9 @@ namespace {
 // in maps and orders.
 constexpr uint64_t kIndexBytesPerObject = 648;
 constexpr uint64_t kIndexBytesPerOrphan = 896;
-constexpr EntryKey kAttachedKey = 1ull << 63;  // not named by a node: a serial follows
 
 EntryKey node_key(const RealmState& realm, NodeId node) {
   return (uint64_t{realm.index} << 32) | node;
-}
-
-bool is_main(const Record& r) {
-  return r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail;
 }
 
 }  // namespace
@@ -36,49 +31,14 @@ uint64_t ObjectIndex::orphan_bytes(size_t tokens) {
   return kIndexBytesPerOrphan + tokens * sizeof(Token);
 }
 
-std::shared_ptr<RealmState> ObjectIndex::realm(const Realm& realm,
-                                               std::shared_ptr<const ModelSpec> model,
-                                               std::shared_ptr<const Profile> profile) {
-  for (auto& r : realms_) {
-    if (r->realm == realm) return r;
-  }
-  realms_.push_back(
-      std::make_shared<RealmState>(realm, next_realm_, std::move(model), std::move(profile)));
-  ++next_realm_;
-  return realms_.back();
-}
-
-RealmState* ObjectIndex::find_realm(const Realm& realm) {
-  for (auto& r : realms_) {
-    if (r->realm == realm) return r.get();
-  }
-  return nullptr;
-}
-
-std::vector<RealmState*> ObjectIndex::realms_of(const std::string& ns, const Id& fingerprint) {
-  std::vector<RealmState*> out;
-  for (auto& r : realms_) {
-    if (r->realm.ns == ns && r->realm.fingerprint == fingerprint) out.push_back(r.get());
-  }
-  return out;
-}
-
 std::vector<Id> ObjectIndex::release_realms() {
-  std::vector<Id> profiles;
-  std::erase_if(realms_, [&](const std::shared_ptr<RealmState>& r) {
-    if (r.use_count() > 1 || !r->empty()) return false;
-    profiles.push_back(r->realm.profile);
-    return true;
-  });
+  std::vector<Id> profiles = realms_.release();
   std::erase_if(profiles, [this](const Id& id) { return names_profile(id); });
   return profiles;
 }
 
 bool ObjectIndex::names_profile(const Id& id) const {
-  return std::any_of(realms_.begin(), realms_.end(),
-                     [&](const auto& r) { return r->realm.profile == id; }) ||
-         std::any_of(orphans_.begin(), orphans_.end(),
-                     [&](const auto& o) { return o.second->orphan->header.profile == id; });
+  return realms_.names_profile(id) || orphans_.names_profile(id);
 }
 
 Record* ObjectIndex::find(const ObjectName& name) {
@@ -102,15 +62,13 @@ Record* ObjectIndex::find_usable(const ObjectName& name) {
 }
 
 Record* ObjectIndex::find_key(EntryKey key) {
-  if (key & kAttachedKey) {
+  if (is_attached(key)) {
     auto it = by_key_.find(key);
     return it == by_key_.end() ? nullptr : it->second;
   }
-  auto realm = std::lower_bound(realms_.begin(), realms_.end(), key >> 32,
-                                [](const auto& r, uint64_t index) { return r->index < index; });
+  RealmState* realm = realms_.by_number(key >> 32);
   auto node = static_cast<NodeId>(key);
-  bool known = realm != realms_.end() && (*realm)->index == key >> 32;
-  return known && node < (*realm)->nodes.size() ? (*realm)->nodes[node].main : nullptr;
+  return realm && node < realm->nodes.size() ? realm->nodes[node].main : nullptr;
 }
 
 NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
@@ -152,8 +110,8 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
 void ObjectIndex::expect(size_t objects) {
   by_name_.reserve(by_name_.size() + objects);
   ssd_.expect(objects);
-  for (auto& r : realms_) {  // as if each had the same share of them
-    r->node_of.reserve(r->node_of.size() + objects / realms_.size());
+  for (auto& r : realms_.all()) {  // as if each had the same share of them
+    r->node_of.reserve(r->node_of.size() + objects / realms_.all().size());
   }
 }
 
@@ -167,7 +125,7 @@ EntryKey ObjectIndex::link(Record& r, RealmState& realm, NodeId node, const Obje
     attachment->extras = object.extras;
     attachment->position = object.end_token();
   }
-  EntryKey key = is_main(r) ? node_key(realm, node) : kAttachedKey | next_serial_++;
+  EntryKey key = is_main(r) ? node_key(realm, node) : attached_key(next_serial_++);
   if (is_main(r)) {
     n.main = &r;
   } else {
@@ -187,21 +145,6 @@ void ObjectIndex::unlink(Record& record) {
   std::erase(node.attached, &record);
   by_key_.erase(record.key);
   prune(realm, record.node);
-}
-
-Record* ObjectIndex::add_orphan(const Object& object, Charge index_charge) {
-  if (find(object.name)) return nullptr;
-  auto orphan = std::make_unique<Orphan>();
-  orphan->header = object;
-  Record& r = by_name_[object.name];
-  r.name = object.name;
-  r.serial = next_serial_++;
-  r.key = kAttachedKey | r.serial;
-  by_key_.emplace(r.key, &r);
-  orphans_.emplace(object.parent, &r);
-  r.orphan = std::move(orphan);
-  r.index_charge = std::move(index_charge);
-  return &r;
 }
 
 void ObjectIndex::remove(Record& record) {
@@ -233,10 +176,9 @@ void ObjectIndex::prune(RealmState& realm, NodeId node) {
 EntryOptions ObjectIndex::entry_options(const Record& record, uint64_t charge_bytes) const {
   EntryOptions options;
   options.charge_bytes = charge_bytes;
-  options.urgency = urgency(record);
+  options.urgency = drop_urgency(record);
   if (record.realm) {
-    bool main = record.name.kind == ObjectKind::block || record.name.kind == ObjectKind::tail;
-    NodeId parent = main ? record.realm->tree.parent(record.node) : record.node;
+    NodeId parent = is_main(record) ? record.realm->tree.parent(record.node) : record.node;
     if (parent != kRootNode) options.parent = node_key(*record.realm, parent);
   }
   return options;
@@ -297,6 +239,12 @@ void ObjectIndex::touch(const std::vector<Record*>& records) {
   ssd_.touch_all(keys);
 }
 
+void ObjectIndex::reorder(const Record& record) {
+  DropUrgency now = drop_urgency(record);
+  ram_.set_urgency(record.key, now);
+  ssd_.set_urgency(record.key, now);
+}
+
 void ObjectIndex::set_in_force(RealmState& realm, bool in_force) {
   realm.in_force = in_force;
   for (auto& [name, record] : by_name_) {
@@ -311,27 +259,6 @@ std::vector<Record*> ObjectIndex::all_of(const std::string& ns) {
     if (own == ns) out.push_back(&record);
   }
   return out;
-}
-
-Record* ObjectIndex::parent_of(Record& record) {
-  if (!record.realm) return nullptr;
-  RealmState& realm = *record.realm;
-  bool main = record.name.kind == ObjectKind::block || record.name.kind == ObjectKind::tail;
-  NodeId node = main ? realm.tree.parent(record.node) : record.node;
-  return node == kRootNode ? nullptr : realm.nodes.at(node).main;
-}
-
-std::vector<Record*> ObjectIndex::path_to(Record& record) {
-  std::vector<Record*> path{&record};
-  if (!record.realm) return path;
-  RealmState& realm = *record.realm;
-  bool main = record.name.kind == ObjectKind::block || record.name.kind == ObjectKind::tail;
-  NodeId at = main ? realm.tree.parent(record.node) : record.node;
-  for (; at != kRootNode; at = realm.tree.parent(at)) {
-    if (Record* r = realm.nodes.at(at).main) path.push_back(r);
-  }
-  std::reverse(path.begin(), path.end());
-  return path;
 }
 
 }  // namespace kv

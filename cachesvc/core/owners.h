@@ -25,6 +25,7 @@ struct Owners {
   const std::shared_ptr<Env> env;
   Found found;
   ObjectIndex index;
+  Ends ends{index};
   Records records{index};
   SsdLane lane{*env, index, records};
   Recency recency{*env, index, records, lane};
@@ -35,15 +36,15 @@ struct Owners {
   RamRoom room{*env, index, records, lane, recency, spiller};
   Promoter promoter{*env, index, records, lane, spiller};
   WarmStart warm{*env, index, lane, room, promoter};
-  Reconciler reconciler{*env, index, records, lane, found, models, spiller, room, warm};
+  Reconciler reconciler{*env, index, ends, records, lane, found, models, spiller, room, warm};
   Scrubber scrubber{*env, index, records, lane, found, models, spiller, room, promoter};
   Calls calls{*env};
   Levels levels{*env, index, lane, spiller, syncer, room, promoter};
   Eraser eraser{*env, index, records, lane, found, models, reconciler, calls};
   Reservations reservations{*env, index, room, calls};
   Puts puts{*env, index, checks, room, promoter, calls, reservations};
-  Publications publications{*env,    index,  records, lane,        models,
-                            spiller, levels, eraser,  reservations};
+  Publications publications{*env,   index,   ends,   records, lane,
+                            models, spiller, levels, eraser,  reservations};
   Commits commits{*env, index, calls, eraser, reservations, puts, publications};
   Fetches fetches{*env, index, checks, room, promoter, calls};
   Opens opens{*env, lane, models, room, calls};

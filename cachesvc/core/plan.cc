@@ -1,20 +1,21 @@
 // From a query to what serves it: tree match, holdings, restorable(n).
+#include "cachesvc/core/plan.h"
+
 #include <algorithm>
 #include <map>
-
-#include "cachesvc/core/object_index.h"
+#include <tuple>
 
 namespace kv {
 namespace {
 
 // True if the object is in a tier that may be used now.
-bool usable(const Record& r, const ObjectIndex::PlanOptions& options) {
+bool usable(const Record& r, const PlanOptions& options) {
   return r.ram || (!options.ram_only && r.usable(options.now));
 }
 
 struct Gather {
   RealmState& realm;
-  const ObjectIndex::PlanOptions& options;
+  const PlanOptions& options;
   Candidates& out;
 
   void add(Record& r, HoldingPlace place, uint32_t common) {
@@ -46,52 +47,6 @@ struct Gather {
 };
 
 }  // namespace
-
-namespace {
-
-// Where tokens and extras from position `first` on part from the query's; what is before it is the
-// same. At most the end of either.
-template <typename Tokens>  // a span or a TokenRun
-uint32_t common_until(uint32_t first, const Tokens& tokens, std::span<const Extra> extras,
-                      const Query& query) {
-  uint32_t end = first + static_cast<uint32_t>(tokens.size()), at = first;
-  while (at < end && at < query.tokens.size() && tokens[at - first] == query.tokens[at]) ++at;
-  // The first position at which the two lists of extras differ cuts the common prefix.
-  auto own = extras.begin();
-  auto its = std::lower_bound(query.extras.begin(), query.extras.end(), first,
-                              [](const Extra& e, uint32_t p) { return e.position < p; });
-  for (; own != extras.end() || its != query.extras.end(); ++own, ++its) {
-    uint32_t a = own != extras.end() ? own->position : UINT32_MAX;
-    uint32_t b = its != query.extras.end() ? its->position : UINT32_MAX;
-    if (std::min(a, b) >= at) break;
-    if (a == b && *own == *its) continue;
-    return std::min(a, b);
-  }
-  return at;
-}
-
-}  // namespace
-
-uint32_t snapshot_common(const Record& r, const Query& query) {
-  return common_until(r.attachment->position - static_cast<uint32_t>(r.attachment->tokens.size()),
-                      r.attachment->tokens, r.attachment->extras, query);
-}
-
-// Up to the first block that is the query's own: its id stands for everything before its end.
-uint32_t ObjectIndex::common_with(const Record& record, const Query& query,
-                                  std::span<const Id> blocks) const {
-  const RealmState& realm = *record.realm;
-  const uint32_t block = realm.block_tokens();
-  auto is_the_querys = [&](NodeId node) {
-    size_t index = realm.tree.first_token(node) / block;
-    return index < blocks.size() && realm.nodes.at(node).id == blocks[index];
-  };
-  NodeId at = record.node, below = kNoNode;
-  for (; at != kRootNode && !is_the_querys(at); at = realm.tree.parent(at)) below = at;
-  if (below == kNoNode) return realm.tree.end_token(at);
-  return common_until(realm.tree.first_token(below), realm.tree.tokens(below),
-                      realm.tree.extras(below), query);
-}
 
 void append_holdings(const RealmState& realm, const ObjectName& name, uint32_t first_token,
                      uint32_t end_token, const Holding& like, std::vector<Holding>& out) {
@@ -127,8 +82,7 @@ void append_holdings(const RealmState& realm, const ObjectName& name, uint32_t f
   }
 }
 
-Result<Candidates> ObjectIndex::candidates(RealmState& realm, const Query& query,
-                                           const PlanOptions& options) {
+Result<Candidates> candidates(RealmState& realm, const Query& query, const PlanOptions& options) {
   Candidates out;
   KV_ASSIGN_OR_RETURN(out.match, realm.tree.match(query.tokens, query.extras));
   out.common = out.match.common;
@@ -153,7 +107,7 @@ Result<Candidates> ObjectIndex::candidates(RealmState& realm, const Query& query
   return out;
 }
 
-Result<Hit> ObjectIndex::plan(RealmState& realm, const Query& query, const PlanOptions& options) {
+Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& options) {
   KV_ASSIGN_OR_RETURN(Candidates held, candidates(realm, query, options));
   Hit hit;
   hit.match = std::move(held.match);

@@ -117,7 +117,7 @@ void Publications::join(Publication& p) {
   }
   supersede_tails(r, p.tokens);
   auto query = std::span<const Token>(r.query.tokens).first(p.tokens);
-  index_.mark_end(*r.realm, r.realm->tree.find_path(query, r.query.extras), p.tokens);
+  ends_.mark(*r.realm, r.realm->tree.find_path(query, r.query.extras), p.tokens);
   const std::vector<Record*> path = path_of(index_, r, p.tokens);
   index_.touch(path);
   for (const Record* record : path) p.wait.path.push_back({record->name, record->serial});
@@ -133,7 +133,7 @@ void Publications::supersede_tails(const Reservation& r, uint32_t tokens) {
     if (!tail || tail->name.kind != ObjectKind::tail || tail->superseded) continue;
     uint32_t end = r.realm->tree.end_token(c.node);
     if (c.common < end || end >= tokens) continue;
-    index_.supersede(*tail);
+    ends_.supersede(*tail);
     ++env_.count.superseded_tails;
   }
 }

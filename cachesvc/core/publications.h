@@ -11,6 +11,7 @@
 
 #include <list>
 
+#include "cachesvc/core/ends.h"
 #include "cachesvc/core/eraser.h"
 #include "cachesvc/core/levels.h"
 #include "cachesvc/core/reservations.h"
@@ -23,10 +24,12 @@ class Publications {
   /// Objects that get their place in one step.
   static constexpr size_t kObjectsPerStep = 32;
 
-  Publications(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Models& models,
-               Spiller& spiller, Levels& levels, Eraser& eraser, Reservations& reservations)
+  Publications(Env& env, ObjectIndex& index, Ends& ends, Records& records, SsdLane& lane,
+               Models& models, Spiller& spiller, Levels& levels, Eraser& eraser,
+               Reservations& reservations)
       : env_(env),
         index_(index),
+        ends_(ends),
         records_(records),
         lane_(lane),
         models_(models),
@@ -56,6 +59,7 @@ class Publications {
 
   Env& env_;
   ObjectIndex& index_;
+  Ends& ends_;
   Records& records_;
   SsdLane& lane_;
   Models& models_;

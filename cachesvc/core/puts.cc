@@ -71,7 +71,7 @@ Status Puts::check_copy(const Reservation& r, const CopyRows& copy, const Record
     return invalid_argument("copy source " + copy.source.id.hex() +
                             " is a snapshot: it has no rows");
   }
-  uint32_t common = index_.common_with(source, r.query, r.blocks);
+  uint32_t common = common_with(source, r.query, r.blocks);
   if (copy.end_row <= common) return {};
   return invalid_argument("copies: rows [" + std::to_string(copy.first_row) + ", " +
                           std::to_string(copy.end_row) + ") of a source that shares only " +

@@ -14,10 +14,12 @@ constexpr Milliseconds kRetryPause{100};  // until what failed, or found no room
 
 }  // namespace
 
-Reconciler::Reconciler(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Found& found,
-                       Models& models, Spiller& spiller, RamRoom& room, WarmStart& warm)
+Reconciler::Reconciler(Env& env, ObjectIndex& index, Ends& ends, Records& records, SsdLane& lane,
+                       Found& found, Models& models, Spiller& spiller, RamRoom& room,
+                       WarmStart& warm)
     : env_(env),
       index_(index),
+      ends_(ends),
       records_(records),
       lane_(lane),
       found_(found),
@@ -67,7 +69,7 @@ Status Reconciler::open() {
   index_.expect(recovery.objects.size() + recovery.unread);
   adopt(recovery.objects);
   recovery.objects = {};
-  index_.find_ends();
+  ends_.find_all();
   auto took = std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
   recovery.milliseconds = static_cast<uint64_t>(took.count());
   env_.count.quarantined += recovery.quarantined;
@@ -160,7 +162,7 @@ void Reconciler::done() {
   lane_.remember_losses(false);
   profiles_.clear();
   models_.rest_unused();
-  index_.find_ends();
+  ends_.find_all();
   if (env_.options.on_recovered) env_.options.on_recovered(found_.sums());
   env_.progress();
   warm_.begin();

@@ -14,14 +14,15 @@
 #include <map>
 
 #include "cachesvc/core/call.h"
+#include "cachesvc/core/ends.h"
 #include "cachesvc/core/warm_start.h"
 
 namespace kv {
 
 class Reconciler {
  public:
-  Reconciler(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Found& found,
-             Models& models, Spiller& spiller, RamRoom& room, WarmStart& warm);
+  Reconciler(Env& env, ObjectIndex& index, Ends& ends, Records& records, SsdLane& lane,
+             Found& found, Models& models, Spiller& spiller, RamRoom& room, WarmStart& warm);
   Reconciler(const Reconciler&) = delete;  // jobs point here
   Reconciler& operator=(const Reconciler&) = delete;
 
@@ -57,6 +58,7 @@ class Reconciler {
 
   Env& env_;
   ObjectIndex& index_;
+  Ends& ends_;
   Records& records_;
   SsdLane& lane_;
   Found& found_;

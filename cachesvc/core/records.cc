@@ -154,7 +154,8 @@ void Records::check_invariants() const {
       KV_CHECK(r.disk == static_cast<Disk>(i));
       KV_CHECK(r.on_ssd() ? r.file_bytes > 0 : static_cast<bool>(r.ram));
       KV_CHECK(!r.ram || !without_ram(r.disk));
-      KV_CHECK(index_.on_ssd(r) == r.on_ssd() && index_.in_ram(r) == static_cast<bool>(r.ram));
+      KV_CHECK(index_.ssd().resident(r.key) == r.on_ssd() &&
+               index_.ram().resident(r.key) == static_cast<bool>(r.ram));
       if (in_queue(r.disk)) in_queue_bytes += r.payload_bytes;
     }
     KV_CHECK(count == counts_[i]);

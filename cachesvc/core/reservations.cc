@@ -170,7 +170,7 @@ std::vector<Need> Reservations::plan(Reservation& r) {
   };
   for (uint32_t i = 0; i < r.blocks.size(); ++i) look(r.block_name(i), i);
   if (!r.tail.is_zero()) look(r.tail_name(), n / block);
-  auto found = index_.candidates(*r.realm, r.query, {{}, kUnreadableIsMissing});
+  auto found = candidates(*r.realm, r.query, {{}, kUnreadableIsMissing});
   const Candidates held = found.ok() ? std::move(*found) : Candidates();
   // Rows that other entries hold are adopted at commit; their carries only where they have one.
   std::vector<Holding> own;

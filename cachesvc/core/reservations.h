@@ -11,6 +11,7 @@
 #include "cachesvc/core/calls.h"
 #include "cachesvc/core/needs.h"
 #include "cachesvc/core/pins.h"
+#include "cachesvc/core/plan.h"
 #include "cachesvc/core/ram_room.h"
 
 namespace kv {

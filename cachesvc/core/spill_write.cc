@@ -1,6 +1,7 @@
 // Batches of the spiller: chosen, packed, written; what their results say of each object.
 #include <algorithm>
 
+#include "cachesvc/core/paths.h"
 #include "cachesvc/core/spiller.h"
 
 namespace kv {
@@ -53,7 +54,7 @@ void Spiller::start_batch() {
     if (items == env_.options.spill_batch_files) break;
     if (items > 0 && payload + queued.payload_bytes > kSpillBatchBytes) break;
     Record* r = index_.find(queued.name);
-    if (lane_.unlinking(r->name) || (!later.empty() && later.contains(index_.parent_of(*r)))) {
+    if (lane_.unlinking(r->name) || (!later.empty() && later.contains(parent_of(*r)))) {
       later.insert(r);
       continue;
     }
@@ -61,7 +62,7 @@ void Spiller::start_batch() {
     payload += r->payload_bytes;
     bytes += batch->codes ? r->payload_bytes : exact_bytes(*r->ram);
     keep.push_back(r);
-    if (Record* parent = index_.parent_of(*r)) keep.push_back(parent);
+    if (Record* parent = parent_of(*r)) keep.push_back(parent);
   }
   if (batch->items.empty()) return;  // the end of an unlink goes on
   batch->pins = Pins(env_, index_, keep);
@@ -118,7 +119,7 @@ void Spiller::keep_writable(SpillBatch& batch) {
   for (SpillItem& item : batch.items) {
     Record* r = index_.find(item.which);
     if (!r || r->disk != Disk::writing || item.damaged) continue;
-    Record* parent = index_.parent_of(*r);
+    Record* parent = parent_of(*r);
     ModelState* model = models_.of(*r);
     bool reachable = !parent || parent->on_ssd() || earlier.count(parent);
     if (!reachable || !model || !model->records_durable || !item.image) {

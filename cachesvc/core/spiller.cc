@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cachesvc/core/paths.h"
+
 namespace kv {
 namespace {
 
@@ -43,7 +45,7 @@ Spiller::Asked Spiller::ask(Record& record) {
     if (!at->ram) return Asked::in_vain;
     way.push_back(at);
     if (is_root(*at)) break;
-    at = index_.parent_of(*at);
+    at = parent_of(*at);
     if (!at) {
       ++env_.count.spills_dropped;
       return Asked::in_vain;
@@ -162,7 +164,7 @@ void Spiller::order_by_use() {
   std::map<const Record*, uint32_t> uses;
   for (const Record& queued : records_.all(Disk::queued)) {
     Record* at = index_.find(queued.name);
-    for (; at && at->disk == Disk::queued; at = index_.parent_of(*at)) {
+    for (; at && at->disk == Disk::queued; at = parent_of(*at)) {
       auto [it, fresh] = uses.try_emplace(at, queued.uses);
       if (!fresh && it->second >= queued.uses) break;
       it->second = queued.uses;

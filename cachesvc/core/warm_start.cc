@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "cachesvc/core/paths.h"
+
 namespace kv {
 namespace {
 
@@ -15,7 +17,7 @@ void WarmStart::begin() {
   const uint64_t most = env_.options.warm_start_bytes;
   if (!lane_ || most == 0) return;
   std::vector<std::pair<uint64_t, Record*>> recent;  // a heap: the most recent first
-  for (auto& realm : index_.realms()) {
+  for (auto& realm : index_.realms().all()) {
     if (!realm->in_force) continue;
     for (const RealmState::Node& node : realm->nodes) {
       std::vector<Record*> own = node.attached;
@@ -33,7 +35,7 @@ void WarmStart::begin() {
     std::pop_heap(recent.begin(), recent.end(), older);
     Record* r = recent.back().second;
     recent.pop_back();
-    for (Record* step : index_.path_to(*r)) {  // root first: an object alone serves nothing
+    for (Record* step : path_to(*r)) {  // root first: an object alone serves nothing
       if (!step->on_ssd() || !chosen.insert(step).second) continue;
       bytes += RamPool::slab_bytes(step->payload_bytes);
       if (bytes > most) break;

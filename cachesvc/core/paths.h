@@ -1,0 +1,22 @@
+// Paths: what lies above a record, and how far it goes with a query. Functions; loop thread only.
+#pragma once
+
+#include <vector>
+
+#include "cachesvc/core/realm_state.h"
+#include "proto/client.h"
+
+namespace kv {
+
+/// Tokens that a snapshot shares with the query, counted from the root; the query matches its
+/// parent wholly.
+uint32_t snapshot_common(const Record& snapshot, const Query& query);
+/// Tokens that the entry of a block, tail or supplement shares with `query`, whose complete
+/// blocks have the ids `blocks` in the record's realm.
+uint32_t common_with(const Record& record, const Query& query, std::span<const Id> blocks);
+/// The record and the blocks above it, root first; missing ones are left out.
+std::vector<Record*> path_to(Record& record);
+/// The block that must be on the SSD before it; or null.
+Record* parent_of(const Record& record);
+
+}  // namespace kv

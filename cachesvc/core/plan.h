@@ -1,0 +1,55 @@
+// Plans: which stored objects a query could use, and which of them serve it. Functions; loop thread
+// only.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "cachesvc/core/paths.h"
+#include "index/restorable.h"
+
+namespace kv {
+
+/// A store's `now`: what could not be read is asked for again, whenever that was.
+constexpr std::chrono::steady_clock::time_point kUnreadableIsMissing =
+    std::chrono::steady_clock::time_point::min();
+
+/// What a query would get.
+struct Hit {
+  PrefixMatch match;
+  uint32_t common = 0;
+  RestorePlan plan;
+  struct Use {
+    Record* record;
+    uint32_t end_token;
+  };
+  std::vector<Use> uses;  ///< each object once: blocks, tails, supplements, snapshots
+};
+
+/// All that a query could use.
+struct Candidates {
+  PrefixMatch match;
+  uint32_t common = 0;  ///< longest common prefix with anything stored
+  std::vector<Holding> holdings;
+  std::vector<Record*> records;
+  /// Whose it is; null for one that the caller brought (Holding::object == 0).
+  Record* record_of(const Holding& h) const { return h.object ? records[h.object - 1] : nullptr; }
+};
+
+/// `now` decides which failed reads are tried again. `more`: holdings of objects that aren't
+/// stored yet (Holding::object == 0). `ram_only`: as if the SSD were empty.
+struct PlanOptions {
+  RestorableQuery limits;
+  std::chrono::steady_clock::time_point now;
+  bool ram_only = false;
+  const std::vector<Holding>* more = nullptr;
+};
+Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& options);
+Result<Candidates> candidates(RealmState& realm, const Query& query, const PlanOptions& options);
+
+/// What an object holds for a model's part groups, as holdings of the given place and common
+/// prefix.
+void append_holdings(const RealmState& realm, const ObjectName& name, uint32_t first_token,
+                     uint32_t end_token, const Holding& like, std::vector<Holding>& out);
+
+}  // namespace kv

@@ -1,0 +1,31 @@
+// What a realm's objects may be, and their order of going.
+#include "cachesvc/core/realm_state.h"
+
+#include <algorithm>
+
+namespace kv {
+
+bool RealmState::has_supplements() const {
+  return std::any_of(groups.begin(), groups.end(), [](const PartGroup& g) {
+    bool carries = g.spec.kind == PartKind::pooled ||
+                   (!g.spec.has_rows() && g.spec.snapshot == SnapshotPlace::block_end);
+    return carries || (g.spec.has_rows() && !g.spec.rows_in_block());
+  });
+}
+
+bool RealmState::has_snapshots() const {
+  return std::any_of(groups.begin(), groups.end(), [](const PartGroup& g) {
+    return !g.spec.has_rows() && g.spec.snapshot == SnapshotPlace::checkpoint;
+  });
+}
+
+DropUrgency drop_urgency(const Record& record) {
+  if (!record.realm || !record.realm->in_force) return kDropFirst;
+  if (record.superseded) return kDropSuperseded;
+  if (record.name.kind < ObjectKind::supplement) return kDropLast;
+  const Record* main = record.realm->nodes.at(record.node).main;
+  if (main && main->superseded) return kDropSuperseded;
+  return record.attachment->end_distance;
+}
+
+}  // namespace kv

@@ -1,0 +1,54 @@
+// RealmState: one prefix tree, what hangs on its nodes, and how to read it. ObjectIndex alone
+// changes tree and nodes; who has a realm in its hands keeps it in memory. Loop thread only.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "cachesvc/core/part_groups.h"
+#include "cachesvc/core/record.h"
+#include "codec/codec.h"
+#include "proto/identity.h"
+
+namespace kv {
+
+/// One (namespace, model, profile): a tree and how to read what hangs on it.
+struct RealmState {
+  RealmState(Realm r, uint32_t number, std::shared_ptr<const ModelSpec> m,
+             std::shared_ptr<const Profile> p)
+      : realm(std::move(r)),
+        index(number),
+        model(std::move(m)),
+        profile(std::move(p)),
+        groups(model),
+        tree(profile->block_tokens),
+        nodes(1) {}
+  struct Node {
+    Id id;
+    Record* main = nullptr;
+    std::vector<Record*> attached;  ///< supplements of this node, snapshots after it
+  };
+  Realm realm;
+  uint32_t index;
+  std::shared_ptr<const ModelSpec> model;
+  std::shared_ptr<const Profile> profile;
+  std::shared_ptr<const Codec> codec;  ///< null until the model is opened
+  PartGroups groups;
+  PrefixTree tree;
+  std::deque<Node> nodes;  ///< by NodeId, from the root's; one that the tree doesn't have is empty
+  std::unordered_map<Id, NodeId, IdHash> node_of;
+  bool in_force = true;
+  bool others_lost = false;  ///< objects of this model are stored whose profile is lost
+  bool empty() const { return tree.size() == 0 && nodes[kRootNode].attached.empty(); }
+  bool has_supplements() const;  ///< some part's rows, carries or states come apart from blocks
+  bool has_snapshots() const;    ///< some part's states are there at checkpoints
+  uint32_t block_tokens() const { return profile->block_tokens; }
+};
+
+/// What goes before others of its tier: what is not in force, tails that are superseded and what
+/// hangs on them, then what is far from an entry's end.
+DropUrgency drop_urgency(const Record& record);
+
+}  // namespace kv

@@ -1,0 +1,33 @@
+// Realms: the realms that there are. Loop thread only.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cachesvc/core/realm_state.h"
+
+namespace kv {
+
+class Realms {
+ public:
+  /// The realm, made if it is new. Whoever adds to it later holds it meanwhile.
+  std::shared_ptr<RealmState> get(const Realm& realm, std::shared_ptr<const ModelSpec> model,
+                                  std::shared_ptr<const Profile> profile);
+  RealmState* find(const Realm& realm);
+  RealmState* by_number(uint64_t index);  ///< RealmState::index; null: it is gone
+  /// Of any profile.
+  std::vector<RealmState*> of(const std::string& ns, const Id& fingerprint);
+  bool names_profile(const Id& profile) const;
+  /// Forgets realms that hold nothing and that nobody else holds. Returns: the ids of their
+  /// profiles.
+  std::vector<Id> release();
+  /// In the order of their numbers.
+  const std::vector<std::shared_ptr<RealmState>>& all() const { return realms_; }
+
+ private:
+  std::vector<std::shared_ptr<RealmState>> realms_;
+  uint32_t next_ = 0;  // below 2^31: in the upper half of its nodes' keys
+};
+
+}  // namespace kv

@@ -1,0 +1,106 @@
+// Record: one object of the index in some tier, and where it is on its way to the SSD. A value that
+// ObjectIndex owns; Records alone changes its way to the SSD, Ends what goes first. Loop thread
+// only.
+#pragma once
+
+#include <boost/intrusive/list_hook.hpp>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "cachesvc/ram_object.h"
+#include "cachesvc/ram_pool.h"
+#include "index/eviction.h"
+#include "index/prefix_tree.h"
+
+namespace kv {
+
+struct RealmState;
+
+/// What is known of an object that hangs on no tree: enough to erase it, and to link it when its
+/// parent returns.
+struct Orphan {
+  Object header;  ///< identity and tokens; no planes
+};
+
+/// Where an object is on its way to the SSD. Only Records changes it (cachesvc/core/records.h has
+/// its arrows). The enumerators have no order.
+enum class Disk : uint8_t {
+  absent,      ///< in RAM only; nobody asked for more
+  refused,     ///< in RAM only: it made room on the SSD, and is written again when a commit asks
+  waiting,     ///< asked for; the queue was full
+  queued,      ///< in the queue
+  writing,     ///< in the batch that is packed or written
+  failed,      ///< a write failed: tried again after io_backoff
+  known,       ///< on the SSD only: a file of its name is there, nobody has read it since the start
+  renamed,     ///< its bytes are in a visible file, written or verified since the start
+  durable,     ///< as renamed, and the folder was synced
+  unreadable,  ///< on the SSD only: a read failed; a miss until retry_at, or until given again
+};
+inline constexpr size_t kDiskStates = 10;
+
+/// True if the file stands for the object: it holds a place on the SSD.
+constexpr bool on_ssd(Disk disk) {
+  return disk == Disk::known || disk == Disk::renamed || disk == Disk::durable ||
+         disk == Disk::unreadable;
+}
+
+/// The place of a record in the list of its state. Leaves it when the record goes.
+using DiskHook =
+    boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+
+/// What only supplements and snapshots have: what hangs on a node.
+struct Attachment {
+  std::vector<Token> tokens;  ///< snapshots only: those after the parent's end
+  std::vector<Extra> extras;  ///< snapshots only
+  uint32_t position = 0;      ///< snapshots only
+  /// Blocks to an entry's end; 0: it serves one, or (snapshots) the place where entries part.
+  uint32_t end_distance = 0;
+  EntryKey end_key = kNoEntry;  ///< the last object of the entry whose end it serves
+  uint64_t end_serial = 0;
+};
+
+/// One object in some tier.
+struct Record {
+  ObjectName name;
+  RealmState* realm = nullptr;             ///< null: an orphan, on the SSD only; it serves nothing
+  std::unique_ptr<const Orphan> orphan;    ///< set exactly while realm is null
+  std::unique_ptr<Attachment> attachment;  ///< set exactly for supplements and snapshots
+  EntryKey key = kNoEntry;
+  uint64_t serial = 0;    ///< tells two records of one name apart in time
+  NodeId node = kNoNode;  ///< block, tail: own; supplement: its block's; snapshot: its parent's
+  uint32_t pins = 0;
+  uint32_t uses = 0;        ///< fetches that it served
+  bool use_untold = false;  ///< of the last one the SSD knows nothing
+  bool superseded = false;  ///< a tail whose tokens a longer tail or a block holds too
+  Disk disk = Disk::absent;
+  DiskHook disk_hook;
+  RamObject ram;               ///< null: not in RAM
+  uint64_t payload_bytes = 0;  ///< planes and states in memory
+  /// Bytes of the file of its name, at most; 0: none is known. In RAM only: an old file, which a
+  /// spill replaces if it holds other bytes, and which serves again if RAM loses its object.
+  uint64_t file_bytes = 0;
+  uint64_t syncs_before = 0;  ///< begun before its file was known: later ones make it durable
+  std::chrono::steady_clock::time_point retry_at{};  ///< unreadable: a miss until then
+  Charge index_charge;
+
+  bool on_ssd() const { return kv::on_ssd(disk); }
+  bool dirty() const { return ram && !on_ssd(); }
+  /// The file's bytes were written or read since the start.
+  bool verified() const { return disk == Disk::renamed || disk == Disk::durable; }
+  bool usable(std::chrono::steady_clock::time_point now) const {
+    return ram || (on_ssd() && (disk != Disk::unreadable || retry_at <= now));
+  }
+};
+
+/// A record that is known by name, even after it is gone: another of its name has another serial.
+struct PinnedName {
+  ObjectName name;
+  uint64_t serial;
+};
+
+inline bool is_main(const Record& r) {
+  return r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail;
+}
+
+}  // namespace kv
