@@ -352,7 +352,7 @@ TEST(Ends, FarSupplementsGoFirstTheFarthestFirstInBothTiersAndAfterARestart) {
       shelf.ends.supersede(*shelf.realm->nodes.at(tail).main);
       shelf.end(tokens);
     }
-    shelf.index.touch({far, nearer, turns_rows});  // recency does not help them
+    shelf.index.tiers().touch({far, nearer, turns_rows});  // recency does not help them
     ObjectName tail = shelf.object(ObjectKind::tail, turn, 2).name;
     std::vector<ObjectName> first{turns_rows->name, tail, far->name, nearer->name};
     if (restart) first = {turns_rows->name, tail, nearer->name, far->name};
@@ -360,8 +360,8 @@ TEST(Ends, FarSupplementsGoFirstTheFarthestFirstInBothTiersAndAfterARestart) {
     // The nearest end below the first block is the branch's, two blocks away; at run time it is the
     // entry stored last.
     EXPECT_EQ(far->attachment->end_distance, restart ? 2u : 5u);
-    EXPECT_EQ(shelf.victims(shelf.index.ram(), 4), first);
-    EXPECT_EQ(shelf.victims(shelf.index.ssd(), 4), first);
+    EXPECT_EQ(shelf.victims(shelf.index.tiers().ram(), 4), first);
+    EXPECT_EQ(shelf.victims(shelf.index.tiers().ssd(), 4), first);
     for (Record* r : {sinks, newest_block_end, last, branchs})
       EXPECT_EQ(r->attachment->end_distance, 0u);
   }
@@ -401,7 +401,7 @@ TEST(Ends, SnapshotsOfSupersededTurnsGoFirstTheFarthestFirstInBothTiersAndAfterA
       shelf.ends.supersede(*shelf.index.find(tail));
       shelf.end(tokens);
     }
-    shelf.index.touch(far);  // recency does not help them
+    shelf.index.tiers().touch(far);  // recency does not help them
     // After a restart the first blocks' nearest end is the branch's; before, the one stored last.
     std::vector<uint32_t> distances{6, 6, 4, 4, 3};
     std::vector<size_t> order{0, 1, 2, 3, 4};
@@ -414,8 +414,8 @@ TEST(Ends, SnapshotsOfSupersededTurnsGoFirstTheFarthestFirstInBothTiersAndAfterA
     for (size_t i = 0; i < far.size(); ++i)
       EXPECT_EQ(far[i]->attachment->end_distance, distances[i]) << i;
     for (size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(kept[i]->attachment->end_distance, 0u) << i;
-    EXPECT_EQ(shelf.victims(shelf.index.ram(), first.size()), first);
-    EXPECT_EQ(shelf.victims(shelf.index.ssd(), first.size()), first);
+    EXPECT_EQ(shelf.victims(shelf.index.tiers().ram(), first.size()), first);
+    EXPECT_EQ(shelf.victims(shelf.index.tiers().ssd(), first.size()), first);
   }
 }
 

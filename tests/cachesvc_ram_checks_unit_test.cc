@@ -91,7 +91,7 @@ TEST_F(RamChecksUnit, NoneIsDueWithoutRamOrWhereNoneIsChecked) {
   CoreOwners always(every(1));
   Record& block = always.give_block(always.open_model());
   EXPECT_TRUE(always.checks.due(block));
-  always.index.drop_ram(block);
+  always.index.tiers().drop_ram(block);
   EXPECT_FALSE(always.checks.due(block));
   always.records.remove(block);
 }

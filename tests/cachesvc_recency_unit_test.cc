@@ -15,7 +15,7 @@ class RecencyUnit : public ::testing::Test {
     c.spiller.pump();
     c.run();
     for (Record* r : out) r->use_untold = true;
-    c.index.touch(out);
+    c.index.tiers().touch(out);
     return out;
   }
   static size_t untold(const std::vector<Record*>& records) {
@@ -74,7 +74,7 @@ TEST_F(RecencyUnit, AnEndTellsAllAndAStartFindsTheirOrder) {
     CoreOwners c(small_options(dir_.store()));
     auto records = used(c, Recency::kRowsPerMinute + 2);
     for (auto r = records.rbegin(); r != records.rend(); ++r) {
-      c.index.touch({*r});
+      c.index.tiers().touch({*r});
       order.push_back((*r)->name);
     }
     c.recency.tell_last();

@@ -35,7 +35,7 @@ FLOORS = """
     env
     coded_model part_groups
     record realm_state
-    realms, orphans, paths
+    realms, orphans, tiers, paths
     plan
     object_index relink
     ends, orphan_match

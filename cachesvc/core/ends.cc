@@ -57,8 +57,8 @@ bool entries_part_at(const Record& snapshot) {
 
 void Ends::supersede(Record& tail) {
   tail.superseded = true;
-  index_.reorder(tail);
-  for (Record* r : tail.realm->nodes.at(tail.node).attached) index_.reorder(*r);
+  index_.tiers().reorder(tail);
+  for (Record* r : tail.realm->nodes.at(tail.node).attached) index_.tiers().reorder(*r);
 }
 
 // True if the entry whose end this one serves has not grown, and is still there.
@@ -85,7 +85,7 @@ void Ends::mark(RealmState& realm, const std::vector<NodeId>& path, uint32_t n) 
         r->attachment->end_distance =
             std::max<uint32_t>(1, static_cast<uint32_t>(path.size() - behind));
       }
-      index_.reorder(*r);
+      index_.tiers().reorder(*r);
     }
   }
 }
@@ -139,7 +139,7 @@ void Ends::find_end(Record& snapshot, const EndDistances& distance) {
     uint32_t far = nearest == kNoEnd ? 1 : std::max(1u, nearest);
     snapshot.attachment->end_distance = entries_part_at(snapshot) ? 0 : far;
   }
-  index_.reorder(snapshot);
+  index_.tiers().reorder(snapshot);
 }
 
 void Ends::find_all_of(RealmState& realm) {
@@ -160,7 +160,7 @@ void Ends::find_all_of(RealmState& realm) {
         find_end(*r, distance);
       } else {
         r->attachment->end_distance = nearest == kNoEnd ? 1 : nearest;
-        index_.reorder(*r);
+        index_.tiers().reorder(*r);
       }
     }
   }
@@ -171,7 +171,7 @@ void Ends::find_all_of(RealmState& realm) {
       for (Record* r : realm.nodes.at(at).attached) {
         if (is_snapshot(*r) || !serves_end(*r, realm.tree.end_token(node))) continue;
         serve_end(*r, *end);
-        index_.reorder(*r);
+        index_.tiers().reorder(*r);
       }
     }
   }

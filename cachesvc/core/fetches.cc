@@ -135,7 +135,7 @@ uint64_t Fetches::room_beside(const Hit& hit, uint64_t wanted) {
   std::vector<Record*> used;
   for (const Hit::Use& u : hit.uses) used.push_back(u.record);
   Pins pins(env_, index_, used);
-  return free + index_.ram().next_victims(wanted - free, true).bytes;
+  return free + index_.tiers().ram().next_victims(wanted - free, true).bytes;
 }
 
 void Fetches::step(const FetchPtr& f) {
@@ -164,7 +164,7 @@ void Fetches::keep_warm(const FetchCall& f, const Hit& hit) {
   }
   std::sort(path.begin(), path.end());
   path.erase(std::unique(path.begin(), path.end()), path.end());
-  index_.touch(path);
+  index_.tiers().touch(path);
   for (Record* r : path) r->use_untold = true;
 }
 

@@ -52,9 +52,9 @@ Record* RamRoom::index_victim(bool dirty_too) {
     return nullptr;
   };
   if (lane_) {
-    if (Record* r = first_of(index_.ssd())) return r;
+    if (Record* r = first_of(index_.tiers().ssd())) return r;
   }
-  return !lane_ || dirty_too ? first_of(index_.ram()) : nullptr;
+  return !lane_ || dirty_too ? first_of(index_.tiers().ram()) : nullptr;
 }
 
 bool RamRoom::make_index_room(uint64_t bytes, bool dirty_too, size_t most_objects,

@@ -12,10 +12,6 @@ namespace {
 constexpr uint64_t kIndexBytesPerObject = 648;
 constexpr uint64_t kIndexBytesPerOrphan = 896;
 
-EntryKey node_key(const RealmState& realm, NodeId node) {
-  return (uint64_t{realm.index} << 32) | node;
-}
-
 }  // namespace
 
 uint64_t ObjectIndex::index_bytes(ObjectKind kind, std::span<const Token> tokens) {
@@ -101,7 +97,10 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
   Record& r = known ? *known : by_name_[object.name];
   r.name = object.name;
   EntryKey before = link(r, realm, node, object);
-  if (known) settle_orphan(r, before);  // its parent is back
+  if (known) {  // its parent is back
+    tiers_.key_changed(r, before);
+    forget_orphan(r, before);
+  }
   r.serial = next_serial_++;
   r.index_charge = std::move(index_charge);
   return &r;
@@ -109,7 +108,7 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
 
 void ObjectIndex::expect(size_t objects) {
   by_name_.reserve(by_name_.size() + objects);
-  ssd_.expect(objects);
+  tiers_.ssd().expect(objects);
   for (auto& r : realms_.all()) {  // as if each had the same share of them
     r->node_of.reserve(r->node_of.size() + objects / realms_.all().size());
   }
@@ -148,9 +147,7 @@ void ObjectIndex::unlink(Record& record) {
 }
 
 void ObjectIndex::remove(Record& record) {
-  while (record.pins > 0) unpin(record);
-  drop_ram(record);
-  if (record.on_ssd()) quit_ssd(record);
+  tiers_.forget(record);
   if (record.orphan) forget_orphan(record, record.key);
   if (record.realm) unlink(record);
   by_name_.erase(ObjectName(record.name));  // a copy: the key lives inside what is erased
@@ -173,82 +170,10 @@ void ObjectIndex::prune(RealmState& realm, NodeId node) {
   realm.tree.erase(node);
 }
 
-EntryOptions ObjectIndex::entry_options(const Record& record, uint64_t charge_bytes) const {
-  EntryOptions options;
-  options.charge_bytes = charge_bytes;
-  options.urgency = drop_urgency(record);
-  if (record.realm) {
-    NodeId parent = is_main(record) ? record.realm->tree.parent(record.node) : record.node;
-    if (parent != kRootNode) options.parent = node_key(*record.realm, parent);
-  }
-  return options;
-}
-
-void ObjectIndex::set_ram(Record& record, RamObject object) {
-  uint64_t payload_bytes = object->payload_bytes();
-  EntryOptions options = entry_options(record, RamPool::slab_bytes(payload_bytes));
-  options.dirty = !record.on_ssd();
-  if (ram_.insert(record.key, options) && record.pins > 0) ram_.pin(record.key);
-  record.payload_bytes = payload_bytes;
-  record.ram = std::move(object);
-}
-
-void ObjectIndex::drop_ram(Record& record) {
-  if (!record.ram) return;
-  if (record.pins > 0) ram_.unpin(record.key);
-  KV_CHECK(ram_.erase(record.key));
-  record.ram = {};
-}
-
-void ObjectIndex::set_disk(Record& record, Disk to, uint64_t allocated_bytes,
-                           std::optional<uint64_t> recency) {
-  if (record.on_ssd() && !kv::on_ssd(to)) quit_ssd(record);
-  if (!record.on_ssd() && kv::on_ssd(to)) {
-    EntryOptions options = entry_options(record, allocated_bytes);
-    options.recency = recency;
-    if (ssd_.insert(record.key, options) && record.pins > 0) ssd_.pin(record.key);
-  }
-  record.disk = to;
-  if (record.ram) ram_.set_dirty(record.key, !record.on_ssd());
-}
-
-void ObjectIndex::quit_ssd(const Record& record) {
-  if (record.pins > 0) ssd_.unpin(record.key);
-  KV_CHECK(ssd_.erase(record.key));
-}
-
-void ObjectIndex::pin(Record& record) {
-  ++pins_;
-  if (++record.pins > 1) return;
-  if (record.ram) ram_.pin(record.key);
-  if (record.on_ssd()) ssd_.pin(record.key);
-}
-
-void ObjectIndex::unpin(Record& record) {
-  KV_CHECK(record.pins > 0);
-  --pins_;
-  if (--record.pins > 0) return;
-  if (record.ram) ram_.unpin(record.key);
-  if (record.on_ssd()) ssd_.unpin(record.key);
-}
-
-void ObjectIndex::touch(const std::vector<Record*>& records) {
-  std::vector<EntryKey> keys;
-  for (Record* r : records) keys.push_back(r->key);
-  ram_.touch_all(keys);
-  ssd_.touch_all(keys);
-}
-
-void ObjectIndex::reorder(const Record& record) {
-  DropUrgency now = drop_urgency(record);
-  ram_.set_urgency(record.key, now);
-  ssd_.set_urgency(record.key, now);
-}
-
 void ObjectIndex::set_in_force(RealmState& realm, bool in_force) {
   realm.in_force = in_force;
   for (auto& [name, record] : by_name_) {
-    if (record.realm == &realm) reorder(record);
+    if (record.realm == &realm) tiers_.reorder(record);
   }
 }
 

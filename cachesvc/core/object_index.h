@@ -11,6 +11,7 @@
 
 #include "cachesvc/core/orphans.h"
 #include "cachesvc/core/realms.h"
+#include "cachesvc/core/tiers.h"
 
 namespace kv {
 
@@ -51,25 +52,13 @@ class ObjectIndex {
   /// Forgets the object in both tiers. Pinned or not.
   void remove(Record& record);
 
-  void set_ram(Record& record, RamObject object);
-  void drop_ram(Record& record);  ///< keeps the record, even one that is in no tier now
-  /// For Records alone. Gives the record its place in the SSD's order, or takes it; `recency` and
-  /// `allocated_bytes` are those of a place that is new.
-  void set_disk(Record& record, Disk to, uint64_t allocated_bytes, std::optional<uint64_t> recency);
-  void pin(Record& record);
-  void unpin(Record& record);
-  void touch(const std::vector<Record*>& records);
-  /// Its urgency has changed (drop_urgency).
-  void reorder(const Record& record);
   /// Objects of a realm that is not in force go before others.
   void set_in_force(RealmState& realm, bool in_force);
 
   std::vector<Record*> all_of(const std::string& ns);  ///< of this namespace, orphans included
 
-  EvictionOrder& ram() { return ram_; }
-  EvictionOrder& ssd() { return ssd_; }
+  Tiers& tiers() { return tiers_; }
   size_t size() const { return by_name_.size(); }
-  uint64_t pins() const { return pins_; }
   Realms& realms() { return realms_; }
   const Orphans& orphans() const { return orphans_; }
 
@@ -77,12 +66,9 @@ class ObjectIndex {
   NodeId owner_node(RealmState& realm, const Object& object);
   EntryKey link(Record& record, RealmState& realm, NodeId node, const Object& object);
   void unlink(Record& record);
-  void quit_ssd(const Record& record);
   bool link_orphan(Record& record, RealmState& realm);
-  void settle_orphan(Record& record, EntryKey before);
   void forget_orphan(Record& record, EntryKey key);
   void prune(RealmState& realm, NodeId node);
-  EntryOptions entry_options(const Record& record, uint64_t charge_bytes) const;
 
   // Keys of supplements, snapshots and orphans, which no node names, are serials.
   static constexpr EntryKey kAttached = 1ull << 63;
@@ -93,9 +79,8 @@ class ObjectIndex {
   Orphans orphans_;
   std::unordered_map<ObjectName, Record, ObjectNameHash> by_name_;
   std::unordered_map<EntryKey, Record*> by_key_;  // but blocks and tails: nodes have those
-  EvictionOrder ram_, ssd_;
+  Tiers tiers_;
   uint64_t next_serial_ = 1;
-  uint64_t pins_ = 0;
 };
 
 }  // namespace kv

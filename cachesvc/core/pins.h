@@ -32,13 +32,13 @@ class Pins {
 
   void add(Record& record) {
     names_.push_back({record.name, record.serial});
-    index_->pin(record);
+    index_->tiers().pin(record);
   }
   void release() {
     auto env = env_.lock();
     if (env && !env->closed() && !names_.empty()) {
       for (const PinnedName& name : names_) {
-        if (Record* r = index_->find(name)) index_->unpin(*r);
+        if (Record* r = index_->find(name)) index_->tiers().unpin(*r);
       }
       env->room_freed();
     }

@@ -119,7 +119,7 @@ void Publications::join(Publication& p) {
   auto query = std::span<const Token>(r.query.tokens).first(p.tokens);
   ends_.mark(*r.realm, r.realm->tree.find_path(query, r.query.extras), p.tokens);
   const std::vector<Record*> path = path_of(index_, r, p.tokens);
-  index_.touch(path);
+  index_.tiers().touch(path);
   for (const Record* record : path) p.wait.path.push_back({record->name, record->serial});
   p.state = State::ending;
 }

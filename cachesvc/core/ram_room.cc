@@ -80,7 +80,7 @@ RamRoom::Step RamRoom::make_room(const Room& room, bool dirty_too, uint64_t most
     uint64_t used = env_.pool->used_bytes(), budget = env_.pool->budget_bytes();
     if (used + room.total() <= budget) return {};  // an account is full
     uint64_t needed = room.total() - (budget - used);
-    auto victims = index_.ram().next_victims(std::min(needed, most_bytes), dirty_too);
+    auto victims = index_.tiers().ram().next_victims(std::min(needed, most_bytes), dirty_too);
     if (victims.keys.empty()) return {};
     for (EntryKey key : victims.keys) {
       if (evicted >= most_bytes || objects == most_objects) return {nullptr, true};

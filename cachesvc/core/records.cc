@@ -60,7 +60,7 @@ void Records::move(Record& record, Disk to, uint64_t allocated_bytes,
   const bool is_new = !record.disk_hook.is_linked();
   KV_CHECK(is_new || may_move(from, to));
   leave(record);
-  index_.set_disk(record, to, allocated_bytes, recency);
+  index_.tiers().set_disk(record, to, allocated_bytes, recency);
   enter(record);
 }
 
@@ -73,7 +73,7 @@ void Records::found(Record& record, uint64_t file_bytes, uint64_t allocated_byte
 
 void Records::given(Record& record, RamObject object) {
   KV_CHECK(!record.ram && !record.verified());
-  index_.set_ram(record, std::move(object));
+  index_.tiers().set_ram(record, std::move(object));
   move(record, absent);
 }
 
@@ -84,7 +84,7 @@ void Records::written(Record& record, Durability reached, uint64_t allocated_byt
 }
 
 void Records::read(Record& record, RamObject object) {
-  if (object.object && !record.ram) index_.set_ram(record, std::move(object));
+  if (object.object && !record.ram) index_.tiers().set_ram(record, std::move(object));
   verified(record);
 }
 
@@ -110,7 +110,7 @@ void Records::lost(Record& record, bool made_room) {
 
 bool Records::leave_ram(Record& record) {
   if (record.on_ssd()) {
-    index_.drop_ram(record);
+    index_.tiers().drop_ram(record);
     return false;
   }
   if (record.file_bytes == 0) {
@@ -119,7 +119,7 @@ bool Records::leave_ram(Record& record) {
   }
   move(record, known, record.file_bytes);
   record.syncs_before = syncs_;
-  index_.drop_ram(record);
+  index_.tiers().drop_ram(record);
   return false;
 }
 
@@ -154,8 +154,8 @@ void Records::check_invariants() const {
       KV_CHECK(r.disk == static_cast<Disk>(i));
       KV_CHECK(r.on_ssd() ? r.file_bytes > 0 : static_cast<bool>(r.ram));
       KV_CHECK(!r.ram || !without_ram(r.disk));
-      KV_CHECK(index_.ssd().resident(r.key) == r.on_ssd() &&
-               index_.ram().resident(r.key) == static_cast<bool>(r.ram));
+      KV_CHECK(index_.tiers().ssd().resident(r.key) == r.on_ssd() &&
+               index_.tiers().ram().resident(r.key) == static_cast<bool>(r.ram));
       if (in_queue(r.disk)) in_queue_bytes += r.payload_bytes;
     }
     KV_CHECK(count == counts_[i]);

@@ -36,17 +36,9 @@ bool ObjectIndex::link_orphan(Record& record, RealmState& realm) {
   NodeId node = owner_node(realm, o);
   if (node == kNoNode) return false;
   EntryKey before = link(record, realm, node, o);
-  settle_orphan(record, before);
-  return true;
-}
-
-// Linked by now: its place in the SSD's order goes over from the key that it had before.
-void ObjectIndex::settle_orphan(Record& record, EntryKey before) {
-  EntryOptions options = entry_options(record, ssd_.charge_bytes(before));
-  options.recency = ssd_.recency(before);
-  ssd_.insert(record.key, options);
+  tiers_.key_changed(record, before);
   forget_orphan(record, before);
-  KV_CHECK(record.pins == 0 && ssd_.erase(before));
+  return true;
 }
 
 void ObjectIndex::relink(RealmState& realm, const Id& parent) {

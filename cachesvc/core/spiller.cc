@@ -77,7 +77,7 @@ void Spiller::ask_for_all() {
 
 bool Spiller::ask_for_room(uint64_t bytes) {
   if (!lane_ || held_up()) return false;
-  for (EntryKey key : index_.ram().next_victims(bytes, true).keys) {
+  for (EntryKey key : index_.tiers().ram().next_victims(bytes, true).keys) {
     Record* r = index_.find_key(key);
     if (r && may_spill(*r)) ask(*r);
   }

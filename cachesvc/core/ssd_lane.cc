@@ -103,7 +103,7 @@ bool SsdLane::some_left() {
 // Takes at least `bytes` of least recently used leaves off the SSD's index.
 std::vector<ObjectName> SsdLane::take_victims(uint64_t bytes) {
   std::vector<ObjectName> names;
-  auto victims = index_.ssd().next_victims(bytes, true);
+  auto victims = index_.tiers().ssd().next_victims(bytes, true);
   if (victims.keys.empty()) return names;
   for (EntryKey key : victims.keys) {
     Record* r = index_.find_key(key);

@@ -59,9 +59,9 @@ void Stats::ram_and_index(StatsReply& out) const {
                             pool.used_bytes(kind));
   }
   add(out, "ram_recycled_bytes", pool.recycled_bytes());
-  add(out, "ram_objects", index_.ram().size());
-  add(out, "ssd_objects", index_.ssd().size());
-  add(out, "pins", index_.pins());
+  add(out, "ram_objects", index_.tiers().ram().size());
+  add(out, "ssd_objects", index_.tiers().ssd().size());
+  add(out, "pins", index_.tiers().pins());
 }
 
 void Stats::ssd(StatsReply& out, const SsdStats& ssd) const {

@@ -1,0 +1,91 @@
+// The two orders of going.
+#include "cachesvc/core/tiers.h"
+
+namespace kv {
+
+EntryOptions Tiers::entry_options(const Record& record, uint64_t charge_bytes) const {
+  EntryOptions options;
+  options.charge_bytes = charge_bytes;
+  options.urgency = drop_urgency(record);
+  if (record.realm) {
+    NodeId parent = is_main(record) ? record.realm->tree.parent(record.node) : record.node;
+    if (parent != kRootNode) options.parent = node_key(*record.realm, parent);
+  }
+  return options;
+}
+
+void Tiers::set_ram(Record& record, RamObject object) {
+  uint64_t payload_bytes = object->payload_bytes();
+  EntryOptions options = entry_options(record, RamPool::slab_bytes(payload_bytes));
+  options.dirty = !record.on_ssd();
+  if (ram_.insert(record.key, options) && record.pins > 0) ram_.pin(record.key);
+  record.payload_bytes = payload_bytes;
+  record.ram = std::move(object);
+}
+
+void Tiers::drop_ram(Record& record) {
+  if (!record.ram) return;
+  if (record.pins > 0) ram_.unpin(record.key);
+  KV_CHECK(ram_.erase(record.key));
+  record.ram = {};
+}
+
+void Tiers::set_disk(Record& record, Disk to, uint64_t allocated_bytes,
+                     std::optional<uint64_t> recency) {
+  if (record.on_ssd() && !on_ssd(to)) quit_ssd(record);
+  if (!record.on_ssd() && kv::on_ssd(to)) {
+    EntryOptions options = entry_options(record, allocated_bytes);
+    options.recency = recency;
+    if (ssd_.insert(record.key, options) && record.pins > 0) ssd_.pin(record.key);
+  }
+  record.disk = to;
+  if (record.ram) ram_.set_dirty(record.key, !record.on_ssd());
+}
+
+void Tiers::quit_ssd(const Record& record) {
+  if (record.pins > 0) ssd_.unpin(record.key);
+  KV_CHECK(ssd_.erase(record.key));
+}
+
+void Tiers::pin(Record& record) {
+  ++pins_;
+  if (++record.pins > 1) return;
+  if (record.ram) ram_.pin(record.key);
+  if (record.on_ssd()) ssd_.pin(record.key);
+}
+
+void Tiers::unpin(Record& record) {
+  KV_CHECK(record.pins > 0);
+  --pins_;
+  if (--record.pins > 0) return;
+  if (record.ram) ram_.unpin(record.key);
+  if (record.on_ssd()) ssd_.unpin(record.key);
+}
+
+void Tiers::touch(const std::vector<Record*>& records) {
+  std::vector<EntryKey> keys;
+  for (Record* r : records) keys.push_back(r->key);
+  ram_.touch_all(keys);
+  ssd_.touch_all(keys);
+}
+
+void Tiers::reorder(const Record& record) {
+  DropUrgency now = drop_urgency(record);
+  ram_.set_urgency(record.key, now);
+  ssd_.set_urgency(record.key, now);
+}
+
+void Tiers::forget(Record& record) {
+  while (record.pins > 0) unpin(record);
+  drop_ram(record);
+  if (record.on_ssd()) quit_ssd(record);
+}
+
+void Tiers::key_changed(const Record& record, EntryKey before) {
+  EntryOptions options = entry_options(record, ssd_.charge_bytes(before));
+  options.recency = ssd_.recency(before);
+  ssd_.insert(record.key, options);
+  KV_CHECK(record.pins == 0 && ssd_.erase(before));
+}
+
+}  // namespace kv

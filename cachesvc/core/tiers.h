@@ -1,0 +1,46 @@
+// Tiers: which records are in RAM and on the SSD, pinned or free to go, and the order in which they
+// go. Loop thread only.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "cachesvc/core/realm_state.h"
+
+namespace kv {
+
+/// Of a block or tail, by its node; others have serials (ObjectIndex).
+inline EntryKey node_key(const RealmState& realm, NodeId node) {
+  return (uint64_t{realm.index} << 32) | node;
+}
+
+class Tiers {
+ public:
+  void set_ram(Record& record, RamObject object);
+  void drop_ram(Record& record);  ///< keeps the record, even one that is in no tier now
+  /// For Records alone. Gives the record its place in the SSD's order, or takes it; `recency` and
+  /// `allocated_bytes` are those of a place that is new.
+  void set_disk(Record& record, Disk to, uint64_t allocated_bytes, std::optional<uint64_t> recency);
+  void pin(Record& record);
+  void unpin(Record& record);
+  void touch(const std::vector<Record*>& records);
+  /// Its urgency has changed (drop_urgency).
+  void reorder(const Record& record);
+  /// The record goes: it is in no tier, and unpinned.
+  void forget(Record& record);
+  /// An orphan was linked: its place in the SSD's order goes over from the key that it had before.
+  void key_changed(const Record& record, EntryKey before);
+
+  EvictionOrder& ram() { return ram_; }
+  EvictionOrder& ssd() { return ssd_; }
+  uint64_t pins() const { return pins_; }
+
+ private:
+  EntryOptions entry_options(const Record& record, uint64_t charge_bytes) const;
+  void quit_ssd(const Record& record);
+
+  EvictionOrder ram_, ssd_;
+  uint64_t pins_ = 0;
+};
+
+}  // namespace kv
