@@ -51,6 +51,7 @@ class Server {
   boost::asio::io_context& io_;
   const ServerOptions options_;
   EventLog& events_;
+  CodingLog codings_;
   SessionHost host_;
   Protocol::acceptor acceptor_;
   Timer accept_later_, sweep_timer_, finish_timer_;

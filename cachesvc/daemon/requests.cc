@@ -1,0 +1,282 @@
+// Each request of a connection: decode, call the core, answer. PROTOCOL.md, "Messages".
+#include "cachesvc/daemon/requests.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "cachesvc/daemon/version.h"
+
+namespace kv {
+
+Deadline Requests::deadline_of(uint32_t timeout_ms) const {
+  Milliseconds limit = options_.request_timeout;
+  return deadline_in(timeout_ms == 0 ? limit : std::min(limit, Milliseconds(timeout_ms)));
+}
+
+// False after a body that can't be read was answered with an error.
+template <typename T>
+bool Requests::decode_or_refuse(const Request& in, T& message, Deadline& deadline) {
+  uint32_t timeout_ms = 0;
+  auto decoded = decode_request<T>(in.frame.header.type, in.frame.body.span(), timeout_ms);
+  if (!decoded.ok()) {
+    send_error(in.frame.header.request, decoded.status());
+    return false;
+  }
+  message = std::move(*decoded);
+  deadline = deadline_of(timeout_ms);
+  return true;
+}
+
+namespace {
+
+// What a reply takes before it is encoded, where a client decides how long it is.
+template <typename T>
+uint64_t expected_bytes(const T&) {
+  return 0;
+}
+uint64_t expected_bytes(const OpenReply& reply) {
+  return encoded_bytes(*reply.profile) + reply.parts.size() * sizeof(CodingReport);
+}
+
+}  // namespace
+
+// One frame, within its limit; a long one has room in the RAM ledger until it is sent.
+template <typename T>
+void Requests::reply(uint64_t request, FrameType type, const T& message) {
+  auto no_room = [&](uint64_t bytes) {
+    send_error(request, {StatusCode::busy, std::string(to_string(type)) + ": no RAM for " +
+                                               std::to_string(bytes) + " bytes of reply now"});
+  };
+  std::shared_ptr<const void> room;
+  uint64_t bytes = expected_bytes(message);
+  if (host_.out().unsent_bytes() + bytes > kMaxUnchargedReplyBytes &&
+      !(room = core_.reply_room(bytes))) {
+    return no_room(bytes);
+  }
+  OutFrame frame = reply_frame(type, request, message);
+  bytes = frame.bytes() - kFrameHeaderBytes;
+  const uint64_t limit = max_body_bytes(type, true);
+  if (bytes > limit) {
+    return send_error(request, {StatusCode::resource_exhausted,
+                                std::string(to_string(type)) + ": over the limit of " +
+                                    std::to_string(limit) + " bytes"});
+  }
+  if (!room && host_.out().unsent_bytes() + bytes > kMaxUnchargedReplyBytes &&
+      !(room = core_.reply_room(bytes))) {
+    return no_room(bytes);
+  }
+  frame.hold = std::move(room);
+  send(std::move(frame), true);
+}
+
+// The callback of a call whose reply is one frame.
+template <typename T>
+Done<Result<T>> Requests::replier(const Request& in, FrameType type) {
+  return [this, keep = host_.keep(), request = in.frame.header.request, type,
+          room = in.room](Result<T> result) {
+    if (host_.closed()) return;
+    if (!result.ok()) return send_error(request, result.status());
+    reply(request, type, *result);
+  };
+}
+
+// As replier, of a call that gives nothing but its success.
+Done<Status> Requests::acknowledge(uint64_t request, FrameType type) {
+  return [this, keep = host_.keep(), request, type](Status status) {
+    if (host_.closed()) return;
+    if (!status.ok()) return send_error(request, status);
+    send(reply_frame(type, request, Empty{}), true);
+  };
+}
+
+void Requests::answer(Frame frame, std::shared_ptr<RoomCharges> room, const Status& dropped) {
+  if (!dropped.ok()) return send_error(frame.header.request, dropped);
+  dispatch({std::move(frame), std::move(room)});
+}
+
+void Requests::dispatch(const Request& in) {
+  FrameType type = in.frame.header.type;
+  if (type == FrameType::hello) return handle_hello(in);
+  if (session_ == 0) {
+    host_.last_request();
+    return send_error(in.frame.header.request, invalid_argument("the first frame must be a hello"));
+  }
+  switch (type) {
+    case FrameType::open:
+      return handle_open(in);
+    case FrameType::lookup:
+      return handle_lookup(in, FrameType::lookup_ok);
+    case FrameType::prefetch:
+      return handle_lookup(in, FrameType::prefetch_ok);
+    case FrameType::reserve:
+      return handle_reserve(in);
+    case FrameType::put:
+      return handle_put(in);
+    case FrameType::commit:
+      return handle_commit(in);
+    case FrameType::abort:
+      return handle_abort(in);
+    case FrameType::fetch:
+      return handle_fetch(in);
+    case FrameType::erase:
+      return handle_erase(in);
+    case FrameType::stats:
+      return handle_stats(in);
+    default:
+      return send_error(in.frame.header.request,
+                        unsupported("frame type " + std::to_string(static_cast<uint16_t>(type)) +
+                                    " is no request of version 1"));
+  }
+}
+
+void Requests::handle_hello(const Request& in) {
+  uint64_t id = in.frame.header.request;
+  auto hello = decode_reply<HelloRequest>(FrameType::hello, in.frame.body.span());
+  Status refused;
+  if (session_ != 0)
+    refused = invalid_argument("a second hello");
+  else if (!hello.ok())
+    refused = hello.status();
+  else if (hello->min_version > kProtocolVersion || hello->max_version < kProtocolVersion) {
+    refused = unsupported("versions " + std::to_string(hello->min_version) + " to " +
+                          std::to_string(hello->max_version) + ", this service speaks " +
+                          std::to_string(kProtocolVersion));
+  } else {
+    auto session = core_.connect(hello->ns);
+    if (session.ok())
+      session_ = *session;
+    else
+      refused = session.status();
+  }
+  if (!refused.ok()) {
+    host_.last_request();
+    return send_error(id, refused);
+  }
+  ns_ = hello->ns;
+  host_.greeted();
+  HelloReply reply;
+  reply.max_in_flight = options_.max_in_flight;
+  reply.max_put_bytes = options_.max_put_bytes;
+  reply.ns = hello->ns;
+  reply.program = std::string("cachesvc ") + kProgramVersion;
+  send(reply_frame(FrameType::hello_ok, id, reply), true);
+}
+
+void Requests::handle_open(const Request& in) {
+  OpenRequest m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  auto done = replier<OpenReply>(in, FrameType::open_ok);
+  std::string name = m.model.name;
+  core_.open(session_, std::move(m), deadline,
+             [this, keep = host_.keep(), name, done = std::move(done)](Result<OpenReply> r) {
+               if (r.ok() && !host_.closed()) codings_.opened(name, *r, core_.options().coding);
+               done(std::move(r));
+             });
+}
+
+void Requests::handle_lookup(const Request& in, FrameType reply) {
+  QueryRequest m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  auto done = replier<LookupReply>(in, reply);
+  if (reply == FrameType::lookup_ok) {
+    core_.lookup(session_, m.model, std::move(m.query), deadline, std::move(done));
+  } else {
+    core_.prefetch(session_, m.model, std::move(m.query), deadline, std::move(done));
+  }
+}
+
+void Requests::handle_reserve(const Request& in) {
+  ReserveRequest m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  core_.reserve(session_, std::move(m), deadline, replier<ReserveReply>(in, FrameType::reserve_ok));
+}
+
+void Requests::handle_put(const Request& in) {
+  uint64_t id = in.frame.header.request;
+  uint32_t timeout_ms = 0;
+  auto put = decode_put(in.frame.body, timeout_ms);
+  if (!put.ok()) return send_error(id, put.status());
+  core_.put(session_, std::move(*put), in.room, deadline_of(timeout_ms),
+            acknowledge(id, FrameType::put_ok));
+}
+
+void Requests::handle_commit(const Request& in) {
+  CommitRequest m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  core_.commit(session_, m.reservation, m.wait_for, deadline,
+               replier<CommitReply>(in, FrameType::commit_ok));
+}
+
+void Requests::handle_abort(const Request& in) {
+  AbortRequest m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  core_.abort(session_, m.reservation, deadline,
+              acknowledge(in.frame.header.request, FrameType::abort_ok));
+}
+
+void Requests::handle_fetch(const Request& in) {
+  FetchCall m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  uint64_t id = in.frame.header.request, max = m.max_reply_bytes;
+  core_.fetch(session_, std::move(m.request), deadline,
+              [this, keep = host_.keep(), id, max, room = in.room](Result<FetchReply> reply) {
+                if (host_.closed()) return;
+                if (!reply.ok()) return send_error(id, reply.status());
+                send_fetch(id, std::make_shared<FetchFrames>(core_, id, std::move(*reply), max));
+              });
+}
+
+// All frames of a reply are queued together, once they are made.
+void Requests::send_fetch(uint64_t id, const std::shared_ptr<FetchFrames>& reply) {
+  if (host_.closed()) return;
+  if (!reply->step()) {
+    return boost::asio::post(host_.loop(),
+                             [this, keep = host_.keep(), id, reply] { send_fetch(id, reply); });
+  }
+  if (!reply->error().ok()) return send_error(id, reply->error());
+  auto frames = reply->take();
+  for (OutFrame& frame : frames) host_.out().queue(std::move(frame), &frame == &frames.back());
+  host_.out().flush();
+}
+
+void Requests::handle_erase(const Request& in) {
+  QueryRequest m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  auto done = replier<EraseCount>(in, FrameType::erase_ok);
+  core_.erase(session_, m.model, std::move(m.query), deadline,
+              [done = std::move(done)](Result<uint64_t> count) {
+                if (!count.ok()) return done(count.status());
+                done(EraseCount{*count});
+              });
+}
+
+void Requests::handle_stats(const Request& in) {
+  Empty m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  core_.stats(session_, deadline, replier<StatsReply>(in, FrameType::stats_ok));
+}
+
+void Requests::send_error(uint64_t request, const Status& status) {
+  send(error_frame(request, status), true);
+}
+
+void Requests::send(OutFrame frame, bool last) {
+  if (host_.closed()) return;
+  host_.out().queue(std::move(frame), last);
+  host_.out().flush();
+}
+
+void Requests::disconnect() {
+  if (session_ != 0) core_.disconnect(session_);
+}
+
+}  // namespace kv

@@ -1,0 +1,85 @@
+// Requests: what one connection asks of the core, and the frames that answer it.
+//
+// Each frame is answered under its request's id; a long reply has room in the RAM ledger until it
+// is sent, or is refused. Loop thread only. PROTOCOL.md, "Messages".
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <memory>
+#include <string>
+
+#include "cachesvc/daemon/coding_log.h"
+#include "cachesvc/daemon/fetch_frames.h"
+#include "cachesvc/daemon/frame_sender.h"
+
+namespace kv {
+
+/// A reply with which a connection would have more unsent than this is charged to the RAM ledger.
+inline constexpr uint64_t kMaxUnchargedReplyBytes = 32u << 10;
+
+class Requests {
+ public:
+  /// The connection. It owns the requests.
+  class Host {
+   public:
+    virtual std::shared_ptr<void> keep() = 0;  ///< alive while a call is under way
+    virtual bool closed() const = 0;
+    virtual FrameSender& out() = 0;
+    virtual boost::asio::any_io_executor loop() = 0;
+    virtual void greeted() = 0;
+    virtual void last_request() = 0;  ///< nothing more is taken; it closes once all is sent
+
+   protected:
+    ~Host() = default;
+  };
+
+  Requests(Host& host, CacheCore& core, const ServerOptions& options, CodingLog& codings)
+      : host_(host), core_(core), options_(options), codings_(codings) {}
+  Requests(const Requests&) = delete;  // calls point here
+  Requests& operator=(const Requests&) = delete;
+
+  /// `room` has the body's charges, if it has any; `dropped`: why there is no body.
+  void answer(Frame frame, std::shared_ptr<RoomCharges> room, const Status& dropped);
+  /// The core forgets what is not committed.
+  void disconnect();
+  uint64_t session() const { return session_; }  ///< of the core; 0: no hello yet
+  const std::string& ns() const { return ns_; }  ///< from the hello; empty: none yet
+
+ private:
+  struct Request {
+    Frame frame;
+    std::shared_ptr<RoomCharges> room;
+  };
+  void dispatch(const Request& in);
+  void handle_hello(const Request& in);
+  void handle_put(const Request& in);
+  void handle_open(const Request& in);
+  void handle_reserve(const Request& in);
+  void handle_commit(const Request& in);
+  void handle_abort(const Request& in);
+  void handle_fetch(const Request& in);
+  void handle_erase(const Request& in);
+  void handle_stats(const Request& in);
+  void handle_lookup(const Request& in, FrameType reply);
+
+  template <typename T>
+  bool decode_or_refuse(const Request& in, T& message, Deadline& deadline);
+  template <typename T>
+  Done<Result<T>> replier(const Request& in, FrameType type);
+  template <typename T>
+  void reply(uint64_t request, FrameType type, const T& message);
+  Done<Status> acknowledge(uint64_t request, FrameType type);
+  Deadline deadline_of(uint32_t timeout_ms) const;
+  void send_fetch(uint64_t request, const std::shared_ptr<FetchFrames>& reply);
+  void send_error(uint64_t request, const Status& status);
+  void send(OutFrame frame, bool last);
+
+  Host& host_;
+  CacheCore& core_;
+  const ServerOptions& options_;
+  CodingLog& codings_;
+  std::string ns_;
+  uint64_t session_ = 0;
+};
+
+}  // namespace kv
