@@ -154,7 +154,7 @@ TEST_F(SpillerUnit, WritesWaitForTheirBudget) {
   Record& held = c.give_block(realm);
   write(c, held);
   EXPECT_EQ(held.disk, Disk::queued);
-  EXPECT_TRUE(c.spiller.held());
+  EXPECT_TRUE(c.pace.held());
   EXPECT_TRUE(c.spiller.held_up()) << "for longer than anybody waits for room";
   EXPECT_FALSE(c.spiller.ask_for_room(1));
 }

@@ -44,7 +44,7 @@ FLOORS = """
     ssd_lane
     recency
     ram_checks
-    syncer, models model_records, read_job
+    syncer, models model_records, read_job, write_pace
     spill_batch, open_plan
     spiller spill_write
     ram_room index_share

@@ -17,7 +17,7 @@ void Drain::begin(Deadline deadline, std::function<void(Status)> done) {
 // What is written goes on by itself; what neither budget nor device lets through is left.
 bool Drain::spills_over() const {
   if (spiller_.busy()) return false;
-  if (spiller_.held()) return spiller_.held_up();
+  if (pace_.held()) return spiller_.held_up();
   return records_.count(Disk::queued) == 0 || lane_.hangs();
 }
 
@@ -47,10 +47,10 @@ void Drain::ask_for_all() {
 }
 
 void Drain::last_job(const CallPtr& call) {
-  spiller_.charge_writes();
+  pace_.charge();
   Status unwritten;
   const uint64_t bytes = records_.queue_bytes();
-  if (bytes > 0 && spiller_.budget().limited()) {
+  if (bytes > 0 && pace_.limited()) {
     unwritten = {StatusCode::resource_exhausted,
                  "the write budget leaves " + std::to_string(bytes) + " bytes unwritten"};
   }

@@ -14,12 +14,13 @@ namespace kv {
 class Drain {
  public:
   Drain(Env& env, Records& records, SsdLane& lane, Recency& recency, Models& models,
-        Spiller& spiller, Calls& calls, Eraser& eraser)
+        WritePace& pace, Spiller& spiller, Calls& calls, Eraser& eraser)
       : env_(env),
         records_(records),
         lane_(lane),
         recency_(recency),
         models_(models),
+        pace_(pace),
         spiller_(spiller),
         calls_(calls),
         eraser_(eraser) {}
@@ -47,6 +48,7 @@ class Drain {
   SsdLane& lane_;
   Recency& recency_;
   Models& models_;
+  WritePace& pace_;
   Spiller& spiller_;
   Calls& calls_;
   Eraser& eraser_;

@@ -32,11 +32,12 @@ struct Owners {
   RamChecks checks{*env, index, recency};
   Syncer syncer{*env, records, lane};
   Models models{*env, index, lane, found};
-  Spiller spiller{*env, index, records, lane, checks, models, syncer};
+  WritePace pace{*env, lane};
+  Spiller spiller{*env, index, records, lane, checks, models, syncer, pace};
   RamRoom room{*env, index, records, lane, recency, spiller};
   Promoter promoter{*env, index, records, lane, spiller};
   WarmStart warm{*env, index, lane, room, promoter};
-  Reconciler reconciler{*env, index, ends, records, lane, found, models, spiller, room, warm};
+  Reconciler reconciler{*env, index, ends, records, lane, pace, found, models, spiller, room, warm};
   Scrubber scrubber{*env, index, records, lane, found, models, spiller, room, promoter};
   Calls calls{*env};
   Levels levels{*env, index, lane, spiller, syncer, room, promoter};
@@ -48,8 +49,8 @@ struct Owners {
   Commits commits{*env, index, calls, eraser, reservations, puts, publications};
   Fetches fetches{*env, index, checks, room, promoter, calls};
   Opens opens{*env, lane, models, room, calls};
-  Drain drain{*env, records, lane, recency, models, spiller, calls, eraser};
-  Stats stats{*env, index, records, lane, found, models, spiller, promoter, calls, reservations};
+  Drain drain{*env, records, lane, recency, models, pace, spiller, calls, eraser};
+  Stats stats{*env, index, records, lane, found, models, pace, promoter, calls, reservations};
 
   void begin();
   /// Something has moved: whoever waits looks again.

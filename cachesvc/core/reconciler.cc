@@ -15,13 +15,14 @@ constexpr Milliseconds kRetryPause{100};  // until what failed, or found no room
 }  // namespace
 
 Reconciler::Reconciler(Env& env, ObjectIndex& index, Ends& ends, Records& records, SsdLane& lane,
-                       Found& found, Models& models, Spiller& spiller, RamRoom& room,
-                       WarmStart& warm)
+                       WritePace& pace, Found& found, Models& models, Spiller& spiller,
+                       RamRoom& room, WarmStart& warm)
     : env_(env),
       index_(index),
       ends_(ends),
       records_(records),
       lane_(lane),
+      pace_(pace),
       found_(found),
       models_(models),
       spiller_(spiller),
@@ -63,7 +64,7 @@ Status Reconciler::open() {
   KV_RETURN_IF_ERROR(open_tier(recovery));
   if (recovery.state) scrubbed_ = recovery.state->scrubbed;
   lane_.keep_place(scrubbed_);
-  spiller_.restore_budget(recovery);
+  pace_.restore(recovery);
   adopt_models(recovery);
   keep_most_recent(recovery.objects);
   index_.expect(recovery.objects.size() + recovery.unread);

@@ -22,7 +22,8 @@ namespace kv {
 class Reconciler {
  public:
   Reconciler(Env& env, ObjectIndex& index, Ends& ends, Records& records, SsdLane& lane,
-             Found& found, Models& models, Spiller& spiller, RamRoom& room, WarmStart& warm);
+             WritePace& pace, Found& found, Models& models, Spiller& spiller, RamRoom& room,
+             WarmStart& warm);
   Reconciler(const Reconciler&) = delete;  // jobs point here
   Reconciler& operator=(const Reconciler&) = delete;
 
@@ -61,6 +62,7 @@ class Reconciler {
   Ends& ends_;
   Records& records_;
   SsdLane& lane_;
+  WritePace& pace_;
   Found& found_;
   Models& models_;
   Spiller& spiller_;

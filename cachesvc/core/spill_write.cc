@@ -172,7 +172,7 @@ void Spiller::write_in_place(const BatchPtr& batch, uint64_t short_by) {
 }
 
 void Spiller::written(const BatchPtr& batch, Result<std::vector<PutResult>> results) {
-  charge_writes();
+  pace_.charge();
   if (!results.ok()) return fail_batch(batch);
   uint64_t needed = 0;
   auto result = results->begin();

@@ -1,4 +1,4 @@
-// The queue, its refill, retries and the write budget. Batches: core/spill_write.cc.
+// The queue, its refill, and retries. Batches: core/spill_write.cc.
 #include "cachesvc/core/spiller.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ bool is_root(const Record& r) {
 }  // namespace
 
 Spiller::Spiller(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, RamChecks& checks,
-                 Models& models, Syncer& syncer)
+                 Models& models, Syncer& syncer, WritePace& pace)
     : env_(env),
       index_(index),
       records_(records),
@@ -29,12 +29,11 @@ Spiller::Spiller(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, 
       checks_(checks),
       models_(models),
       syncer_(syncer),
+      pace_(pace),
       retry_timer_(env.loop, env.handler([this] {
         retry(std::exchange(works_, false) ? SIZE_MAX : 1);
         pump();
-      })),
-      budget_(env.options.write_bytes_per_second, env.options.write_bytes_per_day),
-      budget_timer_(env.loop, env.handler([this] { env_.progress(); })) {}
+      })) {}
 
 Spiller::Asked Spiller::ask(Record& record) {
   if (!lane_ || !record.realm) return Asked::in_vain;
@@ -136,28 +135,17 @@ void Spiller::retry(size_t most) {
   }
 }
 
-// The write budget: spills wait for it, and while they do, what was reused goes first.
-
-// True if nothing may be written now; what waits is asked again when something may.
+// True if nothing may be written now; what waits is asked again when something may, and then what
+// was reused goes first.
 bool Spiller::hold() {
-  if (!budget_.limited()) return false;
+  if (!pace_.limited()) return false;
   if (writing_) return true;  // what it writes counts first
-  auto now = Clock::now(), at = budget_.next(now);
-  if (at <= now) {
-    order_by_use();
-    return false;
-  }
-  if (budget_timer_.armed()) return true;
-  budget_timer_.arm_at(at);
-  ++env_.count.spills_held;
-  env_.progress();
-  return true;
+  if (!pace_.may_write()) return true;
+  order_by_use();
+  return false;
 }
 
-bool Spiller::held_up() const {
-  auto now = Clock::now();
-  return lane_.hangs() || (budget_.limited() && budget_.next(now) > now + env_.options.room_wait);
-}
+bool Spiller::held_up() const { return lane_.hangs() || pace_.held_beyond(env_.options.room_wait); }
 
 // An object counts as much as the most used one that rests on it, so parents stay before children.
 void Spiller::order_by_use() {
@@ -171,35 +159,6 @@ void Spiller::order_by_use() {
     }
   }
   records_.order_queue([&](const Record& a, const Record& b) { return uses.at(&a) > uses.at(&b); });
-}
-
-void Spiller::charge_writes() {
-  uint64_t written = lane_.ssd()->stats().device_bytes_written;
-  budget_.spent(written - std::min(written, charged_), Clock::now());
-  charged_ = written;
-  lane_.keep_hours(budget_.kept(Clock::now(), wall_now()));
-}
-
-std::chrono::system_clock::time_point Spiller::wall_now() const {
-  return env_.options.wall_clock ? env_.options.wall_clock() : std::chrono::system_clock::now();
-}
-
-// The budget of a store that has files but no state (its catalog was lost) begins as spent. A
-// process that was killed wrote more than it kept: at least what lies in the files of each hour.
-void Spiller::restore_budget(const Recovery& found) {
-  auto wall = wall_now();
-  HourBytes written = found.written;
-  bool files = found.rows_used + found.adopted + found.unread + found.other_key_files > 0;
-  HourBytes more;
-  if (found.state)
-    more = found.state->written;
-  else if (files)
-    more = budget_.all_spent(wall);
-  for (const auto& [hour, bytes] : more) written[hour] = std::max(written[hour], bytes);
-  budget_.restore(written, Clock::now(), wall);
-  lane_.keep_hours(budget_.kept(Clock::now(), wall));
-  bool known = found.state && (more.empty() || more.rbegin()->first <= WriteBudget::hour_of(wall));
-  if (!known) (void)lane_.ssd()->checkpoint();  // from now on it is
 }
 
 }  // namespace kv

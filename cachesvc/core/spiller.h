@@ -13,7 +13,7 @@
 #include "cachesvc/core/ram_checks.h"
 #include "cachesvc/core/spill_batch.h"
 #include "cachesvc/core/syncer.h"
-#include "cachesvc/core/write_budget.h"
+#include "cachesvc/core/write_pace.h"
 
 namespace kv {
 
@@ -27,7 +27,7 @@ class Spiller {
   };
 
   Spiller(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, RamChecks& checks,
-          Models& models, Syncer& syncer);
+          Models& models, Syncer& syncer, WritePace& pace);
   Spiller(const Spiller&) = delete;  // jobs point here
   Spiller& operator=(const Spiller&) = delete;
 
@@ -48,17 +48,8 @@ class Spiller {
 
   /// A batch is packed or written.
   bool busy() const { return packing_ || writing_; }
-  /// Something waits for the write budget.
-  bool held() const { return budget_timer_.armed(); }
   /// Nothing will be written for as long as anybody may be made to wait for room.
   bool held_up() const;
-
-  WriteBudget& budget() { return budget_; }
-  const WriteBudget& budget() const { return budget_; }
-  /// What the device was given since the last call is taken off the budget.
-  void charge_writes();
-  /// A start: what earlier processes wrote.
-  void restore_budget(const Recovery& found);
 
  private:
   using BatchPtr = std::shared_ptr<SpillBatch>;
@@ -81,7 +72,6 @@ class Spiller {
   void check_old_file(const Record& record);
   void fail_batch(const BatchPtr& batch);
   void end_batch(const BatchPtr& batch);
-  std::chrono::system_clock::time_point wall_now() const;
 
   Env& env_;
   ObjectIndex& index_;
@@ -90,12 +80,10 @@ class Spiller {
   RamChecks& checks_;
   Models& models_;
   Syncer& syncer_;
+  WritePace& pace_;
   BatchPtr packing_, writing_;
   bool works_ = false;  // one was written since failed ones were last tried
   Timer retry_timer_;
-  WriteBudget budget_;
-  uint64_t charged_ = 0;  // of what the device was given
-  Timer budget_timer_;
 };
 
 }  // namespace kv

@@ -75,7 +75,7 @@ void Stats::ssd(StatsReply& out, const SsdStats& ssd) const {
   add(out, "spill_queue_limit_bytes", env_.options.spill_queue_bytes);
   add(out, "ssd_written_bytes", ssd.device_bytes_written);
   add(out, "ssd_catalog_written_bytes", ssd.catalog_bytes_written);
-  add(out, "ssd_written_day_bytes", spiller_.budget().spent_in_day(Clock::now()));
+  add(out, "ssd_written_day_bytes", pace_.day_bytes());
   // Physical bytes over those of the objects as they lie in RAM.
   const uint64_t raw = env_.count.spill_raw_bytes;  // 0: nothing was spilled yet
   add(out, "ssd_write_percent", raw == 0 ? 0 : 100 * ssd.device_bytes_written / raw);

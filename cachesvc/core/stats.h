@@ -10,7 +10,7 @@ namespace kv {
 class Stats {
  public:
   Stats(Env& env, ObjectIndex& index, const Records& records, SsdLane& lane, const Found& found,
-        const Models& models, const Spiller& spiller, const Promoter& promoter, Calls& calls,
+        const Models& models, const WritePace& pace, const Promoter& promoter, Calls& calls,
         const Reservations& reservations)
       : env_(env),
         index_(index),
@@ -18,7 +18,7 @@ class Stats {
         lane_(lane),
         found_(found),
         models_(models),
-        spiller_(spiller),
+        pace_(pace),
         promoter_(promoter),
         calls_(calls),
         reservations_(reservations) {}
@@ -39,7 +39,7 @@ class Stats {
   SsdLane& lane_;
   const Found& found_;
   const Models& models_;
-  const Spiller& spiller_;
+  const WritePace& pace_;
   const Promoter& promoter_;
   Calls& calls_;
   const Reservations& reservations_;
