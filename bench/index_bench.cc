@@ -157,6 +157,30 @@ void evict_insert(benchmark::State& state) {
 }
 BENCHMARK(evict_insert)->Arg(1000)->Arg(1000000);
 
+/// The memory that evict_insert touches at least: the counters of a path's 16 entries, a new entry,
+/// a victim and its parent, and a hash table's places of these, at entries of the same size.
+void yard_touch(benchmark::State& state) {
+  struct alignas(16) Line {
+    uint64_t counter = 0, rest[13] = {};
+  };
+  static_assert(sizeof(Line) == 112);
+  const auto entries = static_cast<size_t>(state.range(0));
+  constexpr size_t kPath = 16;
+  std::vector<Line> lines(entries + 1);
+  std::vector<uint64_t> table(entries + 1, 1);
+  std::mt19937_64 rng(3);
+  size_t next = 0;
+  for (auto _ : state) {
+    const size_t from = rng() % (entries - kPath);
+    for (size_t i = 0; i < kPath; ++i) lines[from + i].counter += table[from + i];
+    // As the oldest and the newest of an order do, they lie anywhere.
+    const size_t others[] = {rng() % entries, rng() % entries, rng() % entries};
+    for (size_t at : others) next += lines[at].counter += table[at];
+    benchmark::DoNotOptimize(next);
+  }
+}
+BENCHMARK(yard_touch)->Arg(1000)->Arg(1000000);
+
 }  // namespace
 }  // namespace kv
 

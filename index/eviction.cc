@@ -1,13 +1,16 @@
-// EvictionOrder: a map of entries and the ordered set of those that are free to go.
+// EvictionOrder: a map of entries and the ordered sets of those that are free to go, clean and
+// dirty.
 //
-// Every change of an entry takes it out of the set, applies, and puts it back if it is still free:
-// the same node of the set each time, so that no change but an insert needs memory.
+// Every change of an entry takes it out of its set, applies, and puts it back if it is free then.
+// The sets link the map's own nodes, so no change but an insert needs memory, and none searches for
+// an entry that it has; what was touched last is put at the end of its set without a search too.
 // An entry that is gone stays in the map, not resident, while resident children name it as parent:
 // so there are never more such than resident entries, and a parent that returns knows its children.
 #include "index/eviction.h"
 
 #include <algorithm>
 #include <new>
+#include <set>
 
 #include "proto/status.h"
 
@@ -17,10 +20,6 @@ namespace {
 constexpr int kRecencyBits = 62;
 
 }  // namespace
-
-EvictionOrder::Rank EvictionOrder::rank(EntryKey key, const Entry& e) {
-  return {uint64_t{e.dirty} << 32 | (UINT32_MAX - e.urgency), e.recency, key};
-}
 
 EvictionOrder::Entry* EvictionOrder::find(EntryKey key) {
   auto it = entries_.find(key);
@@ -33,31 +32,31 @@ const EvictionOrder::Entry* EvictionOrder::find(EntryKey key) const {
 }
 
 template <typename Change>
-void EvictionOrder::change(EntryKey key, Entry& e, Change&& apply) {
-  if (free_to_go(e)) e.place = victims_.extract(rank(key, e));
+void EvictionOrder::change(Entry& e, Change&& apply) {
+  if (free_to_go(e)) victims_of(e).erase(Ranks::s_iterator_to(e));
   apply(e);
-  if (!free_to_go(e)) return;
-  e.place.value() = rank(key, e);
-  victims_.insert(std::move(e.place));
+  if (free_to_go(e)) victims_of(e).insert(victims_of(e).end(), e);
 }
 
 bool EvictionOrder::insert(EntryKey key, const EntryOptions& options) {
   if (key == kNoEntry || options.parent == key || find(key) != nullptr) return false;
-  Ranks one{Rank{0, 0, key}};
   Entry& own = entries_[key];
   Entry* parent = nullptr;
   try {
-    if (options.parent != kNoEntry) parent = &entries_[options.parent];
+    if (options.parent != kNoEntry) {
+      parent = &entries_[options.parent];
+      parent->key = options.parent;
+    }
   } catch (const std::bad_alloc&) {
     if (own.children == 0) entries_.erase(key);
     throw;
   }
-  own.place = one.extract(one.begin());
-  if (parent != nullptr) change(options.parent, *parent, [](Entry& e) { ++e.children; });
+  own.key = key;
+  if (parent != nullptr) change(*parent, [](Entry& e) { ++e.children; });
   const uint64_t newest = (uint64_t{1} << kRecencyBits) - 1;
   const uint64_t recency = std::min(options.recency.value_or(clock_ + 1), newest);
   clock_ = std::max(clock_, recency);
-  change(key, own, [&](Entry& e) {
+  change(own, [&](Entry& e) {
     e.parent = options.parent;
     e.charge = options.charge_bytes;
     e.recency = recency;
@@ -74,14 +73,13 @@ bool EvictionOrder::erase(EntryKey key) {
   Entry* e = find(key);
   if (e == nullptr || e->pins > 0) return false;
   const EntryKey parent = e->parent;
-  change(key, *e, [](Entry& gone) { gone.resident = false; });
-  e->place = {};
+  change(*e, [](Entry& gone) { gone.resident = false; });
   if (e->children == 0) entries_.erase(key);
   --resident_;
   if (parent == kNoEntry) return true;
   auto up = entries_.find(parent);
   KV_CHECK(up != entries_.end() && up->second.children > 0);
-  change(parent, up->second, [](Entry& p) { --p.children; });
+  change(up->second, [](Entry& p) { --p.children; });
   if (!up->second.resident && up->second.children == 0) entries_.erase(up);
   return true;
 }
@@ -94,59 +92,62 @@ bool EvictionOrder::touch(EntryKey key) {
 void EvictionOrder::touch_all(std::span<const EntryKey> keys) {
   ++clock_;
   for (EntryKey key : keys) {
-    if (Entry* e = find(key)) change(key, *e, [&](Entry& x) { x.recency = clock_; });
+    if (Entry* e = find(key)) change(*e, [&](Entry& x) { x.recency = clock_; });
   }
 }
 
 bool EvictionOrder::set_dirty(EntryKey key, bool dirty) {
   Entry* e = find(key);
-  if (e != nullptr) change(key, *e, [&](Entry& x) { x.dirty = dirty; });
+  if (e != nullptr) change(*e, [&](Entry& x) { x.dirty = dirty; });
   return e != nullptr;
 }
 
 bool EvictionOrder::set_urgency(EntryKey key, DropUrgency urgency) {
   Entry* e = find(key);
-  if (e != nullptr) change(key, *e, [&](Entry& x) { x.urgency = urgency; });
+  if (e != nullptr) change(*e, [&](Entry& x) { x.urgency = urgency; });
   return e != nullptr;
 }
 
 bool EvictionOrder::pin(EntryKey key) {
   Entry* e = find(key);
   if (e == nullptr || e->pins == UINT32_MAX) return false;
-  change(key, *e, [](Entry& x) { ++x.pins; });
+  change(*e, [](Entry& x) { ++x.pins; });
   return true;
 }
 
 bool EvictionOrder::unpin(EntryKey key) {
   Entry* e = find(key);
   if (e == nullptr || e->pins == 0) return false;
-  change(key, *e, [](Entry& x) { --x.pins; });
+  change(*e, [](Entry& x) { --x.pins; });
   return true;
 }
 
 EvictionOrder::Victims EvictionOrder::next_victims(uint64_t bytes_needed, bool dirty_too) const {
   Victims out;
-  std::set<Rank> parents;  // that the victims chosen so far set free
-  std::unordered_map<EntryKey, uint32_t> children_left;
-  auto next = victims_.begin();
-  while (out.bytes < bytes_needed) {
-    const bool from_parents =
-        !parents.empty() && (next == victims_.end() || *parents.begin() < *next);
-    if (!from_parents && next == victims_.end()) break;
-    const EntryKey key = from_parents ? parents.begin()->key : next->key;
-    const Entry& e = entries_.at(key);
-    if (e.dirty && !dirty_too) break;  // dirty ones come last in both orders
-    if (from_parents) {
-      parents.erase(parents.begin());
-    } else {
-      ++next;
+  // Beside each set the parents that the victims chosen so far set free.
+  std::set<Rank> clean_parents, dirty_parents;
+  auto clean = clean_victims_.begin(), dirty = dirty_victims_.begin();
+  auto pick = [this](auto& next, const Ranks& victims, std::set<Rank>& parents) -> const Entry* {
+    const bool listed = next != victims.end();
+    if (parents.empty() || (listed && rank(*next) < *parents.begin())) {
+      return listed ? &*next++ : nullptr;
     }
-    out.keys.push_back(key);
-    out.bytes += e.charge;
-    if (e.parent == kNoEntry) continue;
-    const Entry& up = entries_.at(e.parent);
-    auto& left = children_left.try_emplace(e.parent, up.children).first->second;
-    if (--left == 0 && up.resident && up.pins == 0) parents.insert(rank(e.parent, up));
+    const EntryKey key = parents.begin()->key;
+    parents.erase(parents.begin());
+    return &entries_.at(key);
+  };
+  std::unordered_map<EntryKey, uint32_t> children_left;
+  while (out.bytes < bytes_needed) {
+    const Entry* e = pick(clean, clean_victims_, clean_parents);
+    if (!e && dirty_too) e = pick(dirty, dirty_victims_, dirty_parents);
+    if (!e) break;
+    out.keys.push_back(e->key);
+    out.bytes += e->charge;
+    if (e->parent == kNoEntry) continue;
+    const Entry& up = entries_.at(e->parent);
+    auto& left = children_left.try_emplace(e->parent, up.children).first->second;
+    if (--left > 0 || !up.resident || up.pins > 0) continue;
+    (up.dirty ? dirty_parents : clean_parents).insert(rank(up));
   }
   return out;
 }
@@ -175,9 +176,8 @@ DropUrgency EvictionOrder::urgency(EntryKey key) const {
 }
 
 uint64_t EvictionOrder::memory_bytes() const {
-  constexpr uint64_t kMapNodeBytes = sizeof(Entry) + 32, kSetNodeBytes = 72;  // with malloc
-  return entries_.size() * kMapNodeBytes + entries_.bucket_count() * sizeof(void*) +
-         resident_ * kSetNodeBytes;
+  constexpr uint64_t kMapNodeBytes = sizeof(Entry) + 32;  // with malloc
+  return entries_.size() * kMapNodeBytes + entries_.bucket_count() * sizeof(void*);
 }
 
 }  // namespace kv

@@ -8,10 +8,10 @@
 // nothing.
 #pragma once
 
+#include <boost/intrusive/set.hpp>
 #include <compare>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -82,35 +82,43 @@ class EvictionOrder {
   uint64_t memory_bytes() const;
 
  private:
-  /// The smallest goes first.
+  /// The smallest of its set goes first.
   struct Rank {
-    uint64_t dirty_and_calm;  ///< dirty in the high half, the least urgent highest in the low one
+    DropUrgency calm;  ///< the most urgent lowest
     uint64_t recency;
     EntryKey key;
     auto operator<=>(const Rank&) const = default;
   };
-  using Ranks = std::set<Rank>;
-  struct Entry {
+  using Hook =
+      boost::intrusive::set_base_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>,
+                                      boost::intrusive::optimize_size<true>>;
+  struct Entry : Hook {
+    EntryKey key = kNoEntry;
     EntryKey parent = kNoEntry;
     uint64_t charge = 0;
     uint64_t recency = 0;
     uint32_t children = 0;  // resident ones
     uint32_t pins = 0;
+    DropUrgency urgency = kDropLast;
     bool resident = false;  // false: only remembers that resident children name it as parent
     bool dirty = false;
-    DropUrgency urgency = kDropLast;
-    Ranks::node_type place;  // in victims_ exactly while free to go; else here, if resident
   };
+  static Rank rank(const Entry& e) { return {UINT32_MAX - e.urgency, e.recency, e.key}; }
+  struct Before {
+    bool operator()(const Entry& a, const Entry& b) const { return rank(a) < rank(b); }
+  };
+  using Ranks = boost::intrusive::set<Entry, boost::intrusive::compare<Before>,
+                                      boost::intrusive::constant_time_size<false>>;
 
   static bool free_to_go(const Entry& e) { return e.resident && e.children == 0 && e.pins == 0; }
-  static Rank rank(EntryKey key, const Entry& e);
+  Ranks& victims_of(const Entry& e) { return e.dirty ? dirty_victims_ : clean_victims_; }
   Entry* find(EntryKey key);
   const Entry* find(EntryKey key) const;
   template <typename Change>
-  void change(EntryKey key, Entry& e, Change&& apply);
+  void change(Entry& e, Change&& apply);
 
   std::unordered_map<EntryKey, Entry> entries_;
-  Ranks victims_;  // exactly the entries that are free to go
+  Ranks clean_victims_, dirty_victims_;  // exactly the entries that are free to go
   size_t resident_ = 0;
   uint64_t clock_ = 0;
 };
