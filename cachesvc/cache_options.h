@@ -34,7 +34,7 @@ enum class PackCodes : uint8_t {
   never,
 };
 
-/// What becomes of planes and states that hold NaN or infinite values.
+/// Treatment of planes and states that hold NaN or infinite values.
 enum class Nonfinite : uint8_t {
   refuse,  ///< the put fails, naming layer and part
   raw,     ///< stored as given, uncoded: the engine gets back what it had
@@ -87,11 +87,11 @@ struct CacheOptions {
   /// is served, the others in the background, so many a second (0: as fast as can be).
   uint64_t adopt_at_start = kAdoptAtStart;
   uint64_t reconcile_rate = kReconcileRate;
-  /// What a start found, without its objects: on return from create(), and once more when the
+  /// Told what a start found, without its objects: on return from create(), and once more when the
   /// background has read the rest. On the loop; may not call the cache.
   std::function<void(const Recovery& found)> on_recovered;
   OnEvent on_event;
-  /// Of files read from the SSD and verified though nobody asks for them; 0: none.
+  /// Rate of reading files from the SSD to verify them, though nobody asks for them; 0: none.
   uint64_t scrub_bytes_per_second = 1u << 20;
   Files* ssd_files = nullptr;  ///< for tests; null: the operating system
   StepObserver ssd_observer;   ///< for tests
@@ -102,7 +102,7 @@ struct CacheOptions {
   SpillWhen spill_when = SpillWhen::commit;
   /// Waiting or being written; more waits in RAM, dirty.
   uint64_t spill_queue_bytes = kSpillQueueBytes;
-  /// Of everything written to the SSD, the catalog too; 0: no limit. While they hold spills up,
+  /// Limits of everything written to the SSD, the catalog too; 0: none. While they hold spills up,
   /// what was reused most is written first, and what leaves RAM before its turn is not written.
   uint64_t write_bytes_per_second = 0;
   uint64_t write_bytes_per_day = 0;  ///< in any 24 hours, restarts included

@@ -21,7 +21,7 @@
 
 namespace kv {
 
-/// What bytes are for. Gauges in stats have these names.
+/// Purposes of bytes. Gauges in stats have these names.
 enum class ChargeKind : uint8_t {
   stored = 0,  ///< planes and states of objects, visible or finished and waiting for their commit
   staging,     ///< bytes in transit or in encoding; together at most the staging limit
@@ -94,7 +94,7 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   std::optional<Charge> try_charge(ChargeKind kind, uint64_t bytes);
   /// `size` bytes, uninitialised, paid for out of `charge` (which has at least slab_bytes(size)).
   PoolBuffer allocate(size_t size, Charge& charge);
-  /// What a buffer of `size` bytes takes from the ledger.
+  /// Bytes that a buffer of `size` takes from the ledger.
   static uint64_t slab_bytes(size_t size);
 
   uint64_t budget_bytes() const { return budget_; }

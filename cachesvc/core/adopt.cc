@@ -1,4 +1,4 @@
-// What an entry takes over from others, before its commit.
+// Rows and states that an entry takes over from others, before its commit.
 #include "cachesvc/core/adopt.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Holding held_rows(uint16_t group, RowRange range) {
   return h;
 }
 
-// What an entry could take over from others.
+// Rows and states of others that an entry could take over.
 struct Sources {
   struct Rows {
     ObjectName name;

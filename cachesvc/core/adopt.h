@@ -17,7 +17,7 @@ struct AdoptedPut {
   PutRequest put;
   RamObject states_of;
 };
-/// What the reservation's entry could take over from others, as puts; none without supplements.
+/// Puts of all that the reservation's entry could take over from others; none without supplements.
 std::vector<AdoptedPut> adoptions(ObjectIndex& index, const Reservation& r);
 
 }  // namespace kv

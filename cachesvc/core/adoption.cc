@@ -1,5 +1,5 @@
-// What a start adopts: models, objects in their places, orphans; and what is over the index's
-// share.
+// Files that a start found get their place: models, objects, orphans; and what is over the index's
+// share goes.
 #include <algorithm>
 #include <unordered_map>
 

@@ -1,4 +1,4 @@
-// What a CodedModel takes, counted before it is made; and its making.
+// A CodedModel's bytes, counted before it is made; and its making.
 #include "cachesvc/core/coded_model.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ uint64_t sums_over_parts(const ModelSpec& spec, uint64_t (*of)(const PartSpec&))
   return bytes;
 }
 
-// What a codec keeps of a part beside its channels.
+// Bytes that a codec keeps of a part beside its channels.
 uint64_t side_bytes(const PartSpec& part) {
   uint64_t signs = 0;
   for (const SideSpec& side : sides_of(part)) {

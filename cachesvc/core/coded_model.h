@@ -43,7 +43,7 @@ uint64_t held_bytes(const ModelSpec& spec);
 uint64_t held_bytes(const Profile& profile);
 uint64_t coded_model_bytes(const ModelSpec& spec, const Profile* profile);
 
-/// Of part_groups(spec), among those of coded_model_bytes.
+/// Bytes of part_groups(spec), among those of coded_model_bytes.
 uint64_t groups_bytes(const ModelSpec& spec);
 
 /// Names the model's and the profile's bytes.

@@ -18,7 +18,7 @@ void Commits::commit(uint64_t session, uint64_t id, Durability wait_for, Deadlin
   waiting_.push_back(std::move(commit));
 }
 
-// What can't be adopted now stays where it is: the commit checks what is there.
+// A row that can't be adopted now stays where it is: the commit checks what is there.
 void Commits::adopt(Reservation& r, Deadline deadline) {
   const uint64_t session = r.session, id = r.id;
   for (AdoptedPut& adoption : adoptions(index_, r)) {

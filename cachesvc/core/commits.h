@@ -28,7 +28,7 @@ class Commits {
 
   void commit(uint64_t session, uint64_t id, Durability wait_for, Deadline deadline,
               std::function<void(Result<CommitReply>)> done);
-  /// Those whose turn has come.
+  /// Begins commits whose turn has come.
   void go_on();
   void close() { waiting_.clear(); }
 

@@ -12,13 +12,13 @@ namespace kv {
 /// named in `reply.lost`. Returns: the tokens that remain.
 uint32_t find_lost(ObjectIndex& index, const Reservation& r, CommitReply& reply);
 
-/// What a store lacks to serve its tokens.
+/// The first thing that a store lacks to serve its tokens.
 struct Gap {
   Status status;              ///< ok: nothing
   ObjectName name;            ///< the first object that is wanting
   uint32_t tokens_above = 0;  ///< that can be stored without it
 };
-/// What will be visible must serve exactly the reservation's tokens.
+/// Checks that what will be visible serves exactly the reservation's tokens.
 Gap check_coverage(ObjectIndex& index, const Reservation& r);
 
 /// True if the client was asked for something and has not given it.

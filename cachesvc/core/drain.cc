@@ -14,7 +14,7 @@ void Drain::begin(Deadline deadline, std::function<void(Status)> done) {
   go_on();
 }
 
-// What is written goes on by itself; what neither budget nor device lets through is left.
+// Batches go on by themselves; what neither budget nor device lets through is left.
 bool Drain::spills_over() const {
   if (spiller_.busy()) return false;
   if (pace_.held()) return spiller_.held_up();

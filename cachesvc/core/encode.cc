@@ -264,7 +264,7 @@ bool in_place(const EncodeWork& w, const Object& object) {
   return true;
 }
 
-// What was copied from RAM was right, if it still is.
+// Rows copied from RAM were right, if their source still is.
 Status check_sources(EncodeWork& w) {
   std::vector<RamObject> all = w.sources;
   if (w.states_of) all.push_back(w.states_of);

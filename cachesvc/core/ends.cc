@@ -1,4 +1,4 @@
-// Where entries end, and what goes first because it serves no end.
+// Entries' ends, and what goes first because it serves none.
 #include "cachesvc/core/ends.h"
 
 #include <algorithm>
@@ -97,7 +97,7 @@ void Ends::find_all() {
   }
 }
 
-// What begins with a tail's tokens stands right behind it.
+// Siblings that begin with a tail's tokens stand right behind it.
 void Ends::find_superseded(RealmState& realm) {
   for (NodeId node = kRootNode; node < realm.nodes.size(); ++node) {
     if (!realm.tree.alive(node) || !realm.tree.has_tails(node)) continue;

@@ -1,4 +1,4 @@
-// Ends: where entries end, and what goes first because it serves no end: superseded tails with all
+// Ends: the ends of entries, and what goes first because it serves none: superseded tails with all
 // that hangs on them, then supplements and snapshots far from any end, the farthest first. So a
 // turn that a longer one has superseded keeps nothing for which others would go. Loop thread only.
 #pragma once

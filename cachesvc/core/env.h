@@ -52,7 +52,7 @@ class Env : public std::enable_shared_from_this<Env> {
   const std::shared_ptr<LoopGate> gate;  ///< for what may outlive the core, as leases do
   mutable Counters count;
 
-  /// What the core does when something has moved, when room was given back that somebody waits
+  /// Sets what the core does when something has moved, when room was given back that somebody waits
   /// for, and when a small allocation has failed. Called once, before the first step.
   void begin(std::function<void()> on_progress, std::function<void()> on_room,
              std::function<void()> on_no_memory) {

@@ -54,7 +54,7 @@ class Eraser {
 
  private:
   using CallPtr = std::shared_ptr<Call<Result<uint64_t>>>;
-  /// What an erase removes.
+  /// The objects that an erase removes.
   struct Scope {
     std::vector<Record*> targets;
     bool whole = false;         ///< of a model or namespace nothing is left

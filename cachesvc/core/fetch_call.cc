@@ -27,7 +27,7 @@ uint64_t decoded_bytes_of(const FetchCall& f, const Record& r) {
       decoded_bytes(*realm.model, realm.groups, need, dtype_of(f.request.form)));
 }
 
-// What hangs on the blocks is taken as constant.
+// Bytes of what hangs on the blocks are taken as constant.
 uint32_t shorter(const FetchCall& f, const Hit& hit, uint64_t needed, uint64_t bytes,
                  const std::function<bool(const Record&)>& counted) {
   uint32_t end = hit.plan.tokens;

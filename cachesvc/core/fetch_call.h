@@ -10,7 +10,7 @@
 namespace kv {
 
 struct FetchCall {
-  /// What it does about missing room; it only ever goes down.
+  /// Its answer to missing room; it only ever goes down.
   enum class Patience : uint8_t {
     wait,      ///< for all that the hit needs
     now,       ///< what there is room for now
@@ -35,7 +35,7 @@ struct FetchCall {
   }
 };
 
-/// What a hit takes of RAM. Its objects are read a few at a time, so one that is being read counts
+/// The RAM that a hit takes. Its objects are read a few at a time, so one that is being read counts
 /// once. The same for a hit that is in RAM already: what fits does not change while it is read.
 struct FetchCost {
   uint64_t all = 0;      ///< every object as it lies in RAM
@@ -48,13 +48,13 @@ struct FetchCost {
 };
 
 DType dtype_of(FetchForm form);
-/// What the object takes when it is decoded for this call, also of one that is on the SSD only.
+/// Bytes of the object decoded for this call, also of one that is on the SSD only.
 uint64_t decoded_bytes_of(const FetchCall& f, const Record& record);
 /// A length less than the hit's own: without as many of its last blocks as leave at most `bytes` of
 /// `needed`. `counted`: the object is among those that `needed` sums up.
 uint32_t shorter(const FetchCall& f, const Hit& hit, uint64_t needed, uint64_t bytes,
                  const std::function<bool(const Record&)>& counted);
-/// As shorter, for `decoded` bytes alone.
+/// The same as shorter, for `decoded` bytes alone.
 uint32_t shorter_reply(const FetchCall& f, const Hit& hit, uint64_t decoded, uint64_t limit);
 /// Why no more is served.
 std::string shortfall_of(const RealmState& realm, const Hit& hit);

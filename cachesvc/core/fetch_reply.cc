@@ -1,4 +1,4 @@
-// What a fetch gives: a lease of what lies in RAM, decoded if the client wants it so.
+// A fetch's reply: a lease of what lies in RAM, decoded if the client wants it so.
 #include <algorithm>
 
 #include "cachesvc/core/fetches.h"
@@ -71,7 +71,7 @@ void Fetches::decode(const FetchPtr& f, FetchReply reply) {
   room_.with_room(room, f->deadline, [this, f, decode](Result<std::shared_ptr<RoomCharges>> got) {
     if (f->call->finished()) return;
     if (got.ok()) return decode_now(f, decode, **got);
-    // As without room to promote: what there is room for by now, in the end none.
+    // The same as without room to promote: what there is room for by now, in the end none.
     decode->reply.lease = Lease();
     if (f->patience == FetchCall::Patience::ram_only) f->max_tokens = 0;
     no_room(*f, got.status());

@@ -222,8 +222,8 @@ void Fetches::promote(const FetchPtr& f, const Hit& hit) {
     used.push_back(u.record);
     if (!u.record->ram) missing.push_back(u.record);
   }
-  // What a processor has to unpack first, the others are read meanwhile; but root first where it
-  // takes several windows, so that what was read serves if the rest can't be.
+  // Packed files first, so that they are unpacked while the others are read; but root first where
+  // it takes several windows, so that what was read serves if the rest can't be.
   if (cost.reading <= f->window_bytes) {
     std::stable_partition(missing.begin(), missing.end(),
                           [](const Record* r) { return r->file_bytes < r->payload_bytes; });

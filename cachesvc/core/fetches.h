@@ -29,7 +29,7 @@ class Fetches {
   Fetches(const Fetches&) = delete;  // calls point here
   Fetches& operator=(const Fetches&) = delete;
 
-  /// What a fetch would give. `prefetch`: it begins, in the background.
+  /// Tells what a fetch would give. `prefetch`: it begins, in the background.
   void lookup(uint64_t session, uint32_t model, Query query, bool prefetch, Deadline deadline,
               std::function<void(Result<LookupReply>)> done);
   void fetch(uint64_t session, FetchRequest request, Deadline deadline,

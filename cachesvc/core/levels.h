@@ -21,7 +21,7 @@ struct CommitWait {
   CommitReply reply;
   std::shared_ptr<Call<Result<CommitReply>>> call;
 
-  // Of Levels.
+  // Used by Levels alone.
   enum class Read : uint8_t { none, wanted, under_way, no_room };
   Read read = Read::none;     ///< of files that nobody has read since the start
   uint64_t failed_syncs = 0;  ///< of the syncer, when the wait began

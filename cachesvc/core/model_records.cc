@@ -117,7 +117,7 @@ uint64_t Models::record_limit() const {
   return std::min(env_.options.ssd_limit_bytes / kSsdShare, ram_limit());
 }
 
-// Of all records, each profile once.
+// Bytes of all records, each profile once.
 uint64_t Models::records_on_ssd(const std::string& ns, const CodedModel& with) const {
   std::map<Id, uint64_t> profiles;
   const RecordBytes own = record_bytes(*with.spec, *with.profile);

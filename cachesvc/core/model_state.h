@@ -11,7 +11,7 @@
 
 namespace kv {
 
-/// What the records of a model take on the SSD.
+/// Bytes of a model's records on the SSD.
 struct RecordBytes {
   uint64_t model = 0, profile = 0;
 };

@@ -61,7 +61,7 @@ class Models {
   /// Room for its records in their share of the SSD. Returns: busy.
   Status room_for_records(const std::string& ns, const CodedModel& model);
 
-  /// What nobody uses rests.
+  /// Codecs that nobody uses are given back.
   void rest_unused() {
     if (!held_) rest();
   }

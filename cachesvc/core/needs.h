@@ -1,5 +1,5 @@
-// What a store of n tokens must and may bring beside blocks and tail, and how many bytes objects
-// take. Pure functions.
+// Needs: what a store of n tokens must and may bring beside blocks and tail, and how many bytes
+// objects take. Pure functions.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ struct EndPosition {
   uint32_t n = 0;
   bool required = false;  ///< a store that can't serve it is refused; else it is only welcome
 };
-/// What makes a block end one beside an entry's own.
+/// Rules that make a block end a restorable one beside an entry's own end.
 struct EndRules {
   uint32_t interval = 0;  ///< every so many blocks from the root; 0: none
   uint32_t branch = 0;    ///< the last block end that another entry shares; 0: none

@@ -22,7 +22,7 @@ class ObjectIndex {
   static uint64_t index_bytes(ObjectKind kind, std::span<const Token> tokens);
   /// The same of any object with so many tokens, at most.
   static uint64_t most_index_bytes(size_t tokens);
-  /// Of one that hangs on no tree.
+  /// The same of one that hangs on no tree.
   static uint64_t orphan_bytes(size_t tokens);
 
   /// Forgets realms that hold nothing and that nobody else holds. Returns: the ids of their
@@ -33,8 +33,8 @@ class ObjectIndex {
   Record* find(const ObjectName& name);
   const Record* find(const ObjectName& name) const;
   Record* find(const PinnedName& pinned);  ///< null: it is gone
-  /// As a store looks for it: null also for an orphan, and for one whose reads failed, whenever
-  /// that was, as it is asked for again.
+  /// The record as a store looks for it: null also for an orphan, and for one whose reads failed,
+  /// whenever that was, as it is asked for again.
   Record* find_usable(const ObjectName& name);
   Record* find_key(EntryKey key);
   /// The record of this object, made if it is new; null if its parent has no node (an orphan) or

@@ -1,4 +1,4 @@
-// What an open comes to, and what a worker makes of it.
+// The plan of an open, and what a worker makes of it.
 #include "cachesvc/core/open_plan.h"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ Result<OpenMade> make_open(const OpenPlan& plan, SsdTier* ssd, Charge charge) {
   return made;
 }
 
-// What the loop can decide: nothing here grows with the model but a comparison.
+// Decided on the loop: nothing here grows with the model but a comparison.
 Result<OpenPlan> plan_open(const Env& env, const Models& models, const std::string& ns,
                            OpenRequest& request) {
   OpenPlan plan;

@@ -108,7 +108,8 @@ void Opens::make(const JobPtr& job) {
                   });
 }
 
-// What was made, or the same of another session; its records, if the SSD has not got them.
+// The model is in force: the one that was made, or the same of another session; its records follow,
+// if the SSD has not got them.
 void Opens::made(const JobPtr& job, OpenMade made) {
   OpenPlan& plan = job->plan;
   job->making = std::move(made.making);

@@ -17,7 +17,7 @@ class Orphans {
   void forget(const Record& record);
   std::vector<Record*> children_of(const Id& parent) const;
   std::vector<Record*> of(const std::string& ns, const Id& fingerprint) const;
-  /// Of any profile but `but`.
+  /// True if there is one of any profile but `but`.
   bool has(const std::string& ns, const Id& fingerprint, const Id& but = {}) const;
   bool names_profile(const Id& profile) const;
   bool empty() const { return by_parent_.empty(); }

@@ -1,4 +1,4 @@
-// What goes on when something has moved, and the end.
+// Begin, progress and end of all owners.
 #include "cachesvc/core/owners.h"
 
 namespace kv {

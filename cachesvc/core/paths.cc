@@ -6,8 +6,8 @@
 namespace kv {
 namespace {
 
-// Where tokens and extras from position `first` on part from the query's; what is before it is the
-// same. At most the end of either.
+// The position where tokens and extras from `first` on part from the query's; what is before it is
+// the same. At most the end of either.
 template <typename Tokens>  // a span or a TokenRun
 uint32_t common_until(uint32_t first, const Tokens& tokens, std::span<const Extra> extras,
                       const Query& query) {

@@ -1,4 +1,4 @@
-// From a query to what serves it: tree match, holdings, restorable(n).
+// Steps from a query to what serves it: tree match, holdings, restorable(n).
 #include "cachesvc/core/plan.h"
 
 #include <algorithm>

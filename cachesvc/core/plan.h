@@ -14,7 +14,7 @@ namespace kv {
 constexpr std::chrono::steady_clock::time_point kUnreadableIsMissing =
     std::chrono::steady_clock::time_point::min();
 
-/// What a query would get.
+/// The longest restorable prefix of a query, and the objects that serve it.
 struct Hit {
   PrefixMatch match;
   uint32_t common = 0;
@@ -26,7 +26,7 @@ struct Hit {
   std::vector<Use> uses;  ///< each object once: blocks, tails, supplements, snapshots
 };
 
-/// All that a query could use.
+/// Stored objects that a query could use.
 struct Candidates {
   PrefixMatch match;
   uint32_t common = 0;  ///< longest common prefix with anything stored
@@ -47,8 +47,8 @@ struct PlanOptions {
 Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& options);
 Result<Candidates> candidates(RealmState& realm, const Query& query, const PlanOptions& options);
 
-/// What an object holds for a model's part groups, as holdings of the given place and common
-/// prefix.
+/// Appends what an object holds for a model's part groups, as holdings of the given place and
+/// common prefix.
 void append_holdings(const RealmState& realm, const ObjectName& name, uint32_t first_token,
                      uint32_t end_token, const Holding& like, std::vector<Holding>& out);
 

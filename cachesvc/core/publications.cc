@@ -146,7 +146,8 @@ void Publications::end(Publication& p) {
   env_.count.objects_lost += reply.lost.size();
   ++env_.count.commits;
   ask_for_spill(p);
-  // What the index has stays with it alone, to be free as soon as it goes; the rest is freed here.
+  // Objects that the index has stay with it alone, to be free as soon as they go; the rest is freed
+  // here.
   std::erase_if(r.finished, [this](const auto& f) {
     Record* record = index_.find(f.first);
     return record && record->ram.object == f.second.object.object;

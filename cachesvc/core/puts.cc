@@ -154,7 +154,7 @@ void Puts::charge(const JobPtr& job) {
     if (part > 0) into.merge(from.split(part));
     wanted -= part;
   };
-  // What the reservation set aside, then what came with the frame.
+  // Room that the reservation set aside first, then what came with the frame.
   take(r->stored, room.stored, w.stored);
   take(r->index, room.index, job->index);
   if (job->room) {

@@ -29,7 +29,8 @@ class Puts {
   /// `room`: came with the object's bytes, which lie in it. Null: the caller's planes.
   void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
            Deadline deadline, std::function<void(Status)> done);
-  /// Of an object that identify() has named. `states_of`: whose states it shares; may be none.
+  /// Starts the put of an object that identify() has named. `states_of`: whose states it shares;
+  /// may be none.
   void start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges> room,
              std::shared_ptr<Call<Status>> call, RamObject states_of = {});
 

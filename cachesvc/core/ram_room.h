@@ -25,7 +25,8 @@ class RamRoom {
   void with_room(Room room, Deadline deadline, RoomDone done);
   /// All charges of what is free; nothing is evicted. Null: there is none.
   std::shared_ptr<RoomCharges> try_room(const Room& room);
-  /// As try_room, after evicting what may go now: dirty leaves only where no spill can save them.
+  /// The same as try_room, after evicting what may go now: dirty leaves only where no spill can
+  /// save them.
   std::shared_ptr<RoomCharges> room_now(const Room& room);
   /// Somebody waits.
   bool wanted() const { return !waiters_.empty(); }
@@ -54,7 +55,7 @@ class RamRoom {
     std::unique_ptr<Timer> timer;
   };
   using Waiters = std::list<Waiter>;
-  /// What one step of making room came to.
+  /// The outcome of one step of making room.
   struct Step {
     std::shared_ptr<RoomCharges> charges;
     bool more_may_go = false;  ///< null charges: but not in this handler

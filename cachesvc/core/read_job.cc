@@ -49,7 +49,7 @@ Result<RamObject> ReadJob::read() {
   return RamObject{std::make_shared<const Object>(std::move(object)), sum};
 }
 
-// Where the file's payload goes: the object's own buffer, or beside it if some of it is packed.
+// The place of the file's payload: the object's own buffer, or beside it if some of it is packed.
 Result<std::span<uint8_t>> ReadJob::place(const HeaderView& head) {
   bool again = payload.data() != nullptr && payload.size() == head.unpacked_bytes;
   if (!again) {

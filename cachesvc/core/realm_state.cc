@@ -1,4 +1,4 @@
-// What a realm's objects may be, and their order of going.
+// Kinds of objects that a realm may have, and their order of going.
 #include "cachesvc/core/realm_state.h"
 
 #include <algorithm>

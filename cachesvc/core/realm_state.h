@@ -47,8 +47,8 @@ struct RealmState {
   uint32_t block_tokens() const { return profile->block_tokens; }
 };
 
-/// What goes before others of its tier: what is not in force, tails that are superseded and what
-/// hangs on them, then what is far from an entry's end.
+/// The urgency with which a record goes before others of its tier: one that is not in force, a tail
+/// that is superseded and what hangs on it, then what is far from an entry's end.
 DropUrgency drop_urgency(const Record& record);
 
 }  // namespace kv

@@ -16,7 +16,7 @@ class Realms {
                                   std::shared_ptr<const Profile> profile);
   RealmState* find(const Realm& realm);
   RealmState* by_number(uint64_t index);  ///< RealmState::index; null: it is gone
-  /// Of any profile.
+  /// Realms of a model, in any profile.
   std::vector<RealmState*> of(const std::string& ns, const Id& fingerprint);
   bool names_profile(const Id& profile) const;
   /// Forgets realms that hold nothing and that nobody else holds. Returns: the ids of their

@@ -33,7 +33,7 @@ class Reconciler {
   bool all_known() const { return found_.all_known(); }
   /// The call waits for that: until it has ended the pauses of reconcile_rate are left out.
   void hurry(const std::shared_ptr<CallBase>& call);
-  /// Of what was kept over the restart: the name behind which the scrubber goes on.
+  /// The name behind which the scrubber goes on, as it was kept over the restart.
   uint16_t scrubbed_place() const { return scrubbed_; }
 
  private:

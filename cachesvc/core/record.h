@@ -17,13 +17,13 @@ namespace kv {
 
 struct RealmState;
 
-/// What is known of an object that hangs on no tree: enough to erase it, and to link it when its
-/// parent returns.
+/// An object that hangs on no tree, as far as it is known: enough to erase it, and to link it when
+/// its parent returns.
 struct Orphan {
   Object header;  ///< identity and tokens; no planes
 };
 
-/// Where an object is on its way to the SSD. Only Records changes it (cachesvc/core/records.h has
+/// An object's state on its way to the SSD. Only Records changes it (cachesvc/core/records.h has
 /// its arrows). The enumerators have no order.
 enum class Disk : uint8_t {
   absent,      ///< in RAM only; nobody asked for more
@@ -49,7 +49,7 @@ constexpr bool on_ssd(Disk disk) {
 using DiskHook =
     boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
 
-/// What only supplements and snapshots have: what hangs on a node.
+/// Fields that only supplements and snapshots have, which hang on a node.
 struct Attachment {
   std::vector<Token> tokens;  ///< snapshots only: those after the parent's end
   std::vector<Extra> extras;  ///< snapshots only

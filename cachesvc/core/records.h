@@ -72,7 +72,7 @@ class Records {
   void old_file(Record& record, uint64_t file_bytes) { record.file_bytes = file_bytes; }
   /// A read failed, which says nothing about the bytes: a miss until `retry_at`.
   void unreadable(Record& record, Clock::time_point retry_at);
-  /// As if it had just been found: `renamed` and `durable` are said no longer. Not in RAM.
+  /// Its file counts as just found: `renamed` and `durable` are said no longer. Not in RAM.
   void doubt(Record& record) { move(record, Disk::known); }
   /// The SSD has no such file any more. Without RAM the record is gone. `made_room`: it is not
   /// written again by itself.

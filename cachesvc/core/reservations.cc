@@ -6,7 +6,7 @@
 namespace kv {
 namespace {
 
-// As long as its time-out a reservation may live in all, whatever is put.
+// Times of its time-out that a reservation may live in all, whatever is put.
 constexpr int kMostTimes = 10;
 // Above so many blocks their ids are made on a worker: each takes microseconds.
 constexpr uint32_t kBlocksHashedHere = 32;
@@ -37,7 +37,7 @@ Status check_query(const Query& query) {
   return {};
 }
 
-// Of its query and the names made of it: two for each block, as an id and among what existed.
+// Bytes of its query and the names made of it: two for each block, as an id and among what existed.
 uint64_t bytes_of(const Reservation& r) {
   uint64_t bytes = r.query.tokens.size() * sizeof(Token);
   for (const Extra& e : r.query.extras) bytes += sizeof(Extra) + e.bytes.size();

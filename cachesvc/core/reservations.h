@@ -66,12 +66,12 @@ class Reservations {
   void end(uint64_t id, std::function<void()> then = {});
   /// Its caller's from now on: no time and no session ends it. It is there.
   Reservation take(uint64_t id);
-  /// As end(), of one that was taken.
+  /// Ends one that was taken.
   void free(Reservation reservation, std::function<void()> then = {});
   void end_session(uint64_t session);
   void close() { reservations_.clear(); }
   size_t size() const { return reservations_.size(); }
-  /// What was said to be there is pinned until the commit.
+  /// Checks that what was said to be there is pinned until the commit.
   void check_invariants() const;
 
  private:

@@ -35,7 +35,7 @@ uint64_t exact_bytes(const Object& object) {
 
 PackedImage pack_object(const RamObject& object, bool raw, bool codes) {
   FileImage image = raw ? raw_image(*object) : packed_image(*object, codes);
-  // What was packed was right, if it is now.
+  // The packed bytes were right, if their source is now.
   return {std::make_shared<const FileImage>(std::move(image)), intact(object)};
 }
 

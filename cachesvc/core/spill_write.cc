@@ -112,7 +112,8 @@ bool Spiller::wait_for_records(SpillBatch& batch) {
   return wait;
 }
 
-// What can still be written: neither erased nor damaged, and with all that it rests on.
+// Keeps the items that can still be written: neither erased nor damaged, and with all that they
+// rest on.
 void Spiller::keep_writable(SpillBatch& batch) {
   std::vector<SpillItem> items;
   std::set<Record*> earlier;
@@ -156,8 +157,8 @@ void Spiller::begin_writing(const BatchPtr& batch) {
       });
 }
 
-// As the first attempt, with others' room. What was erased meanwhile must not be written after its
-// unlink.
+// A second attempt, with others' room. An object that was erased meanwhile must not be written
+// after its unlink.
 void Spiller::write_in_place(const BatchPtr& batch, uint64_t short_by) {
   std::erase_if(batch->items, [this](const SpillItem& item) { return !index_.find(item.which); });
   if (batch->items.empty()) return end_batch(batch);

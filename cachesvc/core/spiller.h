@@ -19,7 +19,7 @@ namespace kv {
 
 class Spiller {
  public:
-  /// What became of a wish that an object be on the SSD.
+  /// The answer to a wish that an object be on the SSD.
   enum class Asked : uint8_t {
     on_its_way,  ///< there, queued or being written
     waits,       ///< for the queue

@@ -64,7 +64,7 @@ void SsdLane::unlink_behind(std::vector<ObjectName> names, bool fence,
   lane_->submit_behind(unlink_task(std::move(files), std::move(then)), fence);
 }
 
-// What waits for the names goes on.
+// Jobs that wait for the names go on.
 void SsdLane::unlinked(Unlinks& files) {
   if (files.behind) {
     for (const Parts* all : {&files.parts, &files.gone}) {
@@ -77,7 +77,7 @@ void SsdLane::unlinked(Unlinks& files) {
   left_.splice(left_.end(), files.parts);
 }
 
-// What was stored anew is left no longer: its record tells of its file, or a write is under way.
+// A file that was stored anew is left no longer: its record tells of it, or a write is under way.
 void SsdLane::sort_out_left(const std::set<const Record*>& own) {
   for (auto& part : left_) {
     std::erase_if(part, [&](const ObjectName& name) {
@@ -151,7 +151,7 @@ void SsdLane::write_failed(const ObjectName* name, const Status& status) const {
   });
 }
 
-// What the reconciler and a restart are told.
+// Words to the reconciler and to a restart.
 
 void SsdLane::remember_losses(bool on) {
   remembers_ = on;

@@ -32,7 +32,7 @@ class SsdLane {
   SsdLane(const SsdLane&) = delete;  // jobs point here
   SsdLane& operator=(const SsdLane&) = delete;
 
-  /// From here on there is an SSD tier.
+  /// The SSD tier begins.
   void open(std::shared_ptr<SsdTier> tier);
   /// The tier's end waits for the device, so it comes where the device's other work is done.
   void close();
@@ -45,12 +45,13 @@ class SsdLane {
   void run(Job job, Then then) {
     lane_->submit(counted(std::move(job), std::move(then)));
   }
-  /// As run, behind the unlinks of erases too: what they removed is gone by then.
+  /// Runs the job behind the unlinks of erases too: what they removed is gone by then.
   template <typename Job, typename Then>
   void run_last(Job job, Then then) {
     lane_->submit_behind(counted(std::move(job), std::move(then)), true);
   }
-  /// As run; first the least recently used leaves go, of at least `bytes`, with their files.
+  /// Runs the job after the least recently used leaves have gone, of at least `bytes`, with their
+  /// files.
   template <typename Job, typename Then>
   void run_with_room(uint64_t bytes, Job job, Then then);
 
@@ -80,7 +81,7 @@ class SsdLane {
   }
   bool was_lost(const ObjectName& name) const { return lost_.contains(name); }
 
-  /// What a restart keeps of the write budget and of the scrubber's place.
+  /// Kept over a restart: the write budget's hours and the scrubber's place.
   void keep_hours(HourBytes written);
   void keep_place(uint16_t scrubbed);
 

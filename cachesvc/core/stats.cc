@@ -106,7 +106,7 @@ void Stats::recovery(StatsReply& out) const {
   add(out, "recovery_ephemeral_dropped", found.ephemeral_dropped);
 }
 
-// Of models with thousands of parts the others' would be of no use to anybody.
+// Parts beyond the first kMaxReportedParts would be of no use to anybody.
 void Stats::models(StatsReply& out) const {
   size_t parts = 0;
   for (const auto& [key, model] : models_.all()) {

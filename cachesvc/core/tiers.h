@@ -9,7 +9,7 @@
 
 namespace kv {
 
-/// Of a block or tail, by its node; others have serials (ObjectIndex).
+/// The key of a block or tail, by its node; others have serials (ObjectIndex).
 inline EntryKey node_key(const RealmState& realm, NodeId node) {
   return (uint64_t{realm.index} << 32) | node;
 }

@@ -15,7 +15,7 @@ class WarmStart {
   WarmStart(Env& env, ObjectIndex& index, SsdLane& lane, RamRoom& room, Promoter& promoter)
       : env_(env), index_(index), lane_(lane), room_(room), promoter_(promoter) {}
 
-  /// All that the start found is known.
+  /// Begins, once all that the start found is known.
   void begin();
   /// After a start and after promotions, while nobody waits for one.
   void keep_ready();

@@ -29,11 +29,11 @@ class WriteBudget {
   /// When the next write may begin; not after `now`: at once.
   Time next(Time now) const;
   void spent(uint64_t bytes, Time now);
-  /// Of the last 24 hours and the begun one before them.
+  /// Bytes of the last 24 hours and the begun one before them.
   uint64_t spent_in_day(Time now) const;
 
-  /// What has been spent in this time. Before the first spent(), with what kept() gave the process
-  /// before; `now` and `wall` are the same moment.
+  /// Takes over what kept() gave the process before. Before the first spent(); `now` and `wall` are
+  /// the same moment.
   void restore(const HourBytes& written, Time now, Wall wall);
   HourBytes kept(Time now, Wall wall) const;
   /// The day's limit in equal parts over the 24 hours before the one at hand: a budget that is

@@ -22,7 +22,7 @@ class WritePace {
   bool held() const { return timer_.armed(); }
   /// None may begin for longer than `time`.
   bool held_beyond(Milliseconds time) const;
-  /// What the device was given since the last call is taken off the budget.
+  /// Takes off the budget what the device was given since the last call.
   void charge();
   uint64_t day_bytes() const;  ///< given to the device in 24 hours
   /// A start: what earlier processes wrote.

@@ -71,7 +71,7 @@ std::string file_of(const ConfigSources& sources, const Env& env) {
   return std::filesystem::exists(usual, ec) ? usual : "";
 }
 
-// What is wrong with a setting once it is used.
+// The error of a setting that can't be used.
 Status wrong(const Config& config, const char* name, const std::string& why) {
   return invalid_argument(config.source.at(name) + ": " + name + ": " + why);
 }

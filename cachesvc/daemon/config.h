@@ -29,7 +29,7 @@ struct Config {
   ServerOptions server;
   CacheOptions cache;
   LogOptions log;
-  // As given; resolved into `cache` at the end of load_config.
+  // Amounts as they were given; resolved into `cache` at the end of load_config.
   Amount ram_budget{0, 0.5};
   std::string ssd_dir;
   Amount ssd_limit{32ull << 30, 0};  ///< 0: no SSD tier

@@ -1,4 +1,4 @@
-// What is wrong between settings.
+// Contradictions between settings.
 #include "cachesvc/daemon/config_check.h"
 
 #include <string>

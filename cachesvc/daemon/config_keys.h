@@ -23,7 +23,7 @@ struct Key {
   std::function<Status(Config&, const std::string&)> set;  ///< from text, of a list with commas
   std::function<std::string(const Config&)> get;           ///< the text that `set` reads back
 
-  /// What it decides, what it accepts, and its default.
+  /// Text that says what it decides, what it accepts, and its default.
   std::string help() const;
 };
 

@@ -24,7 +24,7 @@ struct Amount {
 Result<uint64_t> parse_count(std::string_view text, uint64_t low, uint64_t high);
 /// "0", "8GiB", "1.5GiB", "512MB", "4096": B, K, KB, KiB … TiB; one letter means the power of two.
 Result<uint64_t> parse_size(std::string_view text);
-/// As parse_size, or "20%".
+/// A size as parse_size reads it, or "20%".
 Result<Amount> parse_amount(std::string_view text);
 /// "250ms", "20s", "5m", "1h", "0".
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);

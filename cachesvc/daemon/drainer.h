@@ -16,7 +16,7 @@ class Drainer {
  public:
   static constexpr std::chrono::seconds kRepeat{1};
 
-  /// What would end a process that does not ask for it: before anything else.
+  /// Ignores signals that would end a process that does not ask for them: before anything else.
   static void ignore_others();
   Drainer(boost::asio::io_context& io, CacheCore& core, Server& server, Milliseconds limit);
   Drainer(const Drainer&) = delete;  // its handler points here

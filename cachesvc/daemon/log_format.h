@@ -1,4 +1,4 @@
-// What a log line looks like: text for people, or one JSON object a line with fields to query.
+// Log lines: text for people, or one JSON object a line with fields to query.
 //
 // A message may hold names that a client chose: control characters, bytes that are no UTF-8 and
 // what turns a line around are written as \n, \x1b or \u202e in both forms, so that a line is one

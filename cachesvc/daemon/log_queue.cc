@@ -16,6 +16,8 @@
 namespace kv {
 namespace {
 
+constexpr std::chrono::milliseconds kNoMemory{100};  // until the notice is tried again
+
 // The whole of it, however long that takes. False if the descriptor takes no more for good.
 bool write_all(int fd, const char* data, size_t size) {
   while (size > 0) {
@@ -51,12 +53,15 @@ struct LogQueue::State {
     return true;
   }
   // With the lock held. The notice comes where the lines were lost: nothing was queued since.
-  void tell_dropped() {
+  // False: no memory for it now.
+  bool tell_dropped() {
     uint64_t count = std::exchange(dropped, 0);
     try {
       (void)put(told_of(count));
+      return true;
     } catch (const std::bad_alloc&) {
       dropped = count;
+      return false;
     }
   }
 
@@ -64,7 +69,7 @@ struct LogQueue::State {
     std::unique_lock lock(mutex);
     while (true) {
       changed.wait(lock, [this] { return used > 0 || dropped > 0 || ending; });
-      if (used == 0 && dropped > 0) tell_dropped();
+      if (used == 0 && dropped > 0 && !tell_dropped() && !ending) changed.wait_for(lock, kNoMemory);
       if (used == 0) {
         if (ending) return;
         continue;

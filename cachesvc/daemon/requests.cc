@@ -30,7 +30,7 @@ bool Requests::decode_or_refuse(const Request& in, T& message, Deadline& deadlin
 
 namespace {
 
-// What a reply takes before it is encoded, where a client decides how long it is.
+// Bytes of a reply before it is encoded, where a client decides how long it is.
 template <typename T>
 uint64_t expected_bytes(const T&) {
   return 0;
@@ -81,7 +81,7 @@ Done<Result<T>> Requests::replier(const Request& in, FrameType type) {
   };
 }
 
-// As replier, of a call that gives nothing but its success.
+// The callback of a call that gives nothing but its success.
 Done<Status> Requests::acknowledge(uint64_t request, FrameType type) {
   return [this, keep = host_.keep(), request, type](Status status) {
     if (host_.closed()) return;

@@ -114,8 +114,8 @@ void run_or_end(boost::asio::io_context& io) {
   }
 }
 
-// What malloc keeps beside what is charged: few arenas instead of eight a processor, and what is
-// large goes back to the system when it is freed, however large the last such was.
+// Bounds what malloc keeps beside what is charged: few arenas instead of eight a processor, and
+// what is large goes back to the system when it is freed, however large the last such was.
 void bound_malloc() {
   constexpr int kArenas = 2, kLargeBytes = 128 << 10, kKeptBytes = 512 << 10;
   (void)::mallopt(M_ARENA_MAX, kArenas);
@@ -162,7 +162,7 @@ Result<CacheOptions> core_options(const Config& config, EventLog& events) {
   return options;
 }
 
-// From the first connection that may come to the last answer that is sent.
+// Runs from the first connection that may come to the last answer that is sent.
 int run_server(boost::asio::io_context& io, CacheCore& core, EventLog& events, const Config& config,
                int ready_fd) {
   Server server(io, core, events, config.server);

@@ -22,7 +22,7 @@ namespace kv {
 
 class Session;
 
-/// What a session needs of its server, which outlives it.
+/// A session's server, which outlives it.
 struct SessionHost {
   CacheCore& core;
   const ServerOptions& options;
@@ -31,7 +31,7 @@ struct SessionHost {
   CodingLog& codings;
 };
 
-/// What a connection is charged for its uncharged bodies and replies, and for what it reads ahead.
+/// A connection's charge for its uncharged bodies and replies, and for what it reads ahead.
 inline constexpr uint64_t kSessionBytes = 128u << 10;
 
 class Session : public std::enable_shared_from_this<Session>,
@@ -64,19 +64,19 @@ class Session : public std::enable_shared_from_this<Session>,
  private:
   enum class State : uint8_t { greeting, serving, finishing, closed };
 
-  // Of all three.
+  // For all three.
   std::shared_ptr<void> keep() override { return shared_from_this(); }
   bool closed() const override { return state_ == State::closed; }
-  // Of the receiver.
+  // For the receiver.
   bool may_read() const override;
   bool none_in_flight() const override { return in_flight_ == 0; }
   void received(Frame frame, std::shared_ptr<RoomCharges> room, Status dropped) override;
   void ask_for_staging(uint64_t bytes, StagingFor use, Done<Result<Staging>> done) override;
   void refuse(const Status& status) override;
-  // Of the sender.
+  // For the sender.
   void reply_sent() override { --in_flight_; }
   void turn_over() override;
-  // Of the requests.
+  // For the requests.
   FrameSender& out() override { return sender_; }
   boost::asio::any_io_executor loop() override { return socket_.get_executor(); }
   void greeted() override;

@@ -1,5 +1,4 @@
-// What the log says of a start: the settings that matter, and what was found in the store. Main
-// only.
+// Log lines of a start: the settings that matter, and what was found in the store. Main only.
 #pragma once
 
 #include "cachesvc/core/cache_core.h"
