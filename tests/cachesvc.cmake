@@ -29,7 +29,8 @@ kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
         cachesvc_ssd_lane_unit_test.cc cachesvc_recency_unit_test.cc
         cachesvc_ram_checks_unit_test.cc cachesvc_models_unit_test.cc
         cachesvc_spiller_unit_test.cc cachesvc_ram_room_unit_test.cc
-        cachesvc_promoter_unit_test.cc)
+        cachesvc_promoter_unit_test.cc cachesvc_calls_test.cc cachesvc_levels_test.cc
+        cachesvc_reservations_test.cc)
 # A binary of its own: its allocations fail.
 kv_tests(cachesvc_no_memory_test LABELS cachesvc DEPS kv_cachesvc FILES cachesvc_no_memory_test.cc)
 

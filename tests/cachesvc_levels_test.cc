@@ -1,0 +1,146 @@
+// Levels by themselves: what is said of a path, and when a wait for more ends.
+#include "tests/support/cachesvc_owners.h"
+#include "tests/support/storage_testing.h"
+
+namespace kv {
+namespace {
+
+class LevelsTest : public ::testing::Test {
+ protected:
+  LevelsTest() {
+    options_ = small_options(dir_.store());
+    options_.durable_group_delay = Milliseconds(0);
+    options_.ssd_files = &faults_;
+  }
+  CoreOwners& core() {
+    if (!core_) core_ = std::make_unique<CoreOwners>(options_);
+    return *core_;
+  }
+  // A wait for a path of blocks; its answer comes to reply_.
+  void wait(const std::vector<Record*>& path, Durability level, Deadline deadline = soon()) {
+    CommitWait wait;
+    for (const Record* r : path) wait.path.push_back({r->name, r->serial});
+    wait.model = core().model;
+    wait.wait_for = level;
+    wait.call = core().calls.begin<Result<CommitReply>>(
+        0, deadline, [this](Result<CommitReply> r) { reply_.emplace(std::move(r)); });
+    core().levels.wait(std::move(wait));
+  }
+  void spill(Record& record) {
+    core().spiller.ask(record);
+    core().spiller.pump();
+    core().run();
+  }
+  Durability level() const { return (*reply_)->level; }
+
+  TempDir dir_;
+  testing::FaultFiles faults_;
+  CacheOptions options_;
+  std::unique_ptr<CoreOwners> core_;
+  std::optional<Result<CommitReply>> reply_;
+};
+
+TEST_F(LevelsTest, AWaitForAcceptedEndsAtOnce) {
+  RealmState& realm = core().open_model();
+  wait({&core().give_block(realm)}, Durability::accepted);
+  ASSERT_TRUE(reply_ && reply_->ok());
+  EXPECT_EQ(level(), Durability::accepted);
+}
+
+TEST_F(LevelsTest, ThePathsLevelIsThatOfItsLowestObject) {
+  RealmState& realm = core().open_model();
+  Record& root = core().give_block(realm);
+  Record& child = core().give_block(realm, &root);
+  spill(root);
+  wait({&root, &child}, Durability::accepted);
+  EXPECT_EQ(level(), Durability::accepted);
+  reply_.reset();
+  spill(child);
+  wait({&root, &child}, Durability::spilled);
+  EXPECT_EQ(level(), Durability::spilled);
+}
+
+TEST_F(LevelsTest, DurableIsSaidAfterASync) {
+  RealmState& realm = core().open_model();
+  Record& block = core().give_block(realm);
+  core().hangs = true;
+  core().spiller.ask(block);
+  wait({&block}, Durability::durable);
+  core().run_all();
+  EXPECT_FALSE(reply_);
+  core().hangs = false;
+  core().run_all();
+  ASSERT_TRUE(reply_ && reply_->ok());
+  EXPECT_EQ(level(), Durability::durable);
+}
+
+TEST_F(LevelsTest, WithoutAnSsdAWaitEndsWithWhatThereIs) {
+  options_.ssd_dir.clear();
+  RealmState& realm = core().open_model();
+  wait({&core().give_block(realm)}, Durability::durable);
+  ASSERT_TRUE(reply_ && reply_->ok());
+  EXPECT_EQ(level(), Durability::accepted);
+}
+
+TEST_F(LevelsTest, AWriteThatFailedEndsTheWaitWithoutALie) {
+  RealmState& realm = core().open_model();
+  faults_.script = [](const char* call, const std::string&) -> Status {
+    return std::string(call) == "rename" ? Status(StatusCode::io_error, "injected") : Status();
+  };
+  Record& block = core().give_block(realm);
+  core().spiller.ask(block);
+  wait({&block}, Durability::spilled);
+  core().run_all();
+  ASSERT_TRUE(reply_ && reply_->ok());
+  EXPECT_EQ(level(), Durability::accepted);
+  faults_.script = nullptr;
+}
+
+TEST_F(LevelsTest, AnObjectThatIsGoneIsNamedAndThePathIsNowhere) {
+  RealmState& realm = core().open_model();
+  Record& block = core().give_block(realm);
+  const ObjectName name = block.name;
+  core().hangs = true;
+  core().spiller.ask(block);
+  wait({&block}, Durability::durable);
+  core().records.remove(block);
+  core().levels.answer();
+  ASSERT_TRUE(reply_ && reply_->ok());
+  EXPECT_EQ(level(), Durability::none);
+  EXPECT_EQ((*reply_)->lost, std::vector<ObjectName>{name});
+}
+
+TEST_F(LevelsTest, TheAnswerComesBeforeTheDeadlineWithWhatWasReached) {
+  RealmState& realm = core().open_model();
+  Record& block = core().give_block(realm);
+  core().hangs = true;
+  core().spiller.ask(block);
+  wait({&block}, Durability::durable, Clock::now() + Milliseconds(60));
+  core().run_for(Milliseconds(80));
+  ASSERT_TRUE(reply_);
+  ASSERT_TRUE(reply_->ok()) << reply_->status().to_string();
+  EXPECT_EQ(level(), Durability::accepted);
+}
+
+// `spilled` is said of bytes that were read or written since the start.
+TEST_F(LevelsTest, AFileThatNobodyHasReadIsReadFirst) {
+  RealmState& realm = core().open_model();
+  Record& block = core().give_block(realm);
+  spill(block);
+  core().recency.leave_ram(block);
+  core().records.doubt(block);
+  int reads = 0;
+  faults_.script = [&](const char* call, const std::string& path) -> Status {
+    reads += std::string(call) == "read" && path.ends_with(".block");
+    return {};
+  };
+  wait({&block}, Durability::spilled);
+  core().run_all();
+  ASSERT_TRUE(reply_ && reply_->ok());
+  EXPECT_GE(level(), Durability::spilled);
+  EXPECT_TRUE(block.verified());
+  faults_.script = nullptr;
+}
+
+}  // namespace
+}  // namespace kv

@@ -1,0 +1,115 @@
+// Reservations by themselves: what they pin, what they keep free, and how they end.
+#include "tests/support/cachesvc_owners.h"
+
+namespace kv {
+namespace {
+
+class ReservationsTest : public ::testing::Test {
+ protected:
+  std::vector<Token> tokens(size_t n) { return random_tokens(rng_, n); }
+  static uint64_t stored(const CoreOwners& c) {
+    return c.env->pool->used_bytes(ChargeKind::stored);
+  }
+  std::mt19937 rng_{3};
+};
+
+TEST_F(ReservationsTest, ListsWhatIsMissingAndKeepsRoomForIt) {
+  CoreOwners c(small_options());
+  c.open_model();
+  const uint64_t session = c.connect();
+  auto reserved = c.reserve(session, tokens(40));
+  ASSERT_TRUE(reserved.ok());
+  EXPECT_EQ(reserved->needs.size(), 3u) << "two blocks of 16 and a tail";
+  EXPECT_GT(stored(c), 0u);
+  c.reservations.end(reserved->reservation);
+  c.run();
+  EXPECT_EQ(stored(c), 0u);
+  EXPECT_EQ(c.reservations.size(), 0u);
+}
+
+TEST_F(ReservationsTest, WhatIsThereIsPinnedUntilTheEnd) {
+  CoreOwners c(small_options());
+  c.open_model();
+  const uint64_t session = c.connect();
+  const auto prompt = tokens(32);
+  c.store(session, prompt);
+  const uint64_t before = c.index.tiers().pins();
+  auto reserved = c.reserve(session, prompt);
+  ASSERT_TRUE(reserved.ok());
+  EXPECT_TRUE(reserved->needs.empty());
+  EXPECT_EQ(c.index.tiers().pins(), before + 2);
+  c.reservations.check_invariants();
+  c.reservations.end(reserved->reservation);
+  EXPECT_EQ(c.index.tiers().pins(), before);
+}
+
+TEST_F(ReservationsTest, ASessionsEndEndsItsOwnAlone) {
+  CoreOwners c(small_options());
+  c.open_model();
+  const uint64_t mine = c.connect(), yours = c.connect();
+  auto my = c.reserve(mine, tokens(20)), your = c.reserve(yours, tokens(20));
+  ASSERT_TRUE(my.ok() && your.ok());
+  c.reservations.end_session(mine);
+  EXPECT_EQ(c.reservations.find(mine, my->reservation), nullptr);
+  EXPECT_NE(c.reservations.find(yours, your->reservation), nullptr);
+  EXPECT_EQ(c.reservations.find(mine, your->reservation), nullptr) << "another session's";
+}
+
+TEST_F(ReservationsTest, OneThatWasTakenIsEndedByNobodyElse) {
+  CacheOptions options = small_options();
+  options.reservation_timeout = Milliseconds(5);
+  CoreOwners c(options);
+  c.open_model();
+  const uint64_t session = c.connect();
+  auto reserved = c.reserve(session, tokens(20));
+  ASSERT_TRUE(reserved.ok());
+  Reservation taken = c.reservations.take(reserved->reservation);
+  c.run_for(Milliseconds(20));
+  c.reservations.end_session(session);
+  EXPECT_EQ(c.env->count.reservations_expired, 0u);
+  EXPECT_GT(stored(c), 0u);
+  bool freed = false;
+  c.reservations.free(std::move(taken), [&] { freed = true; });
+  c.run();
+  EXPECT_TRUE(freed);
+  EXPECT_EQ(stored(c), 0u);
+}
+
+TEST_F(ReservationsTest, AnAbortEndsItAndASecondFindsNone) {
+  CoreOwners c(small_options());
+  c.open_model();
+  const uint64_t session = c.connect();
+  auto reserved = c.reserve(session, tokens(20));
+  ASSERT_TRUE(reserved.ok());
+  auto abort = [&] {
+    return *c.call<Status>(
+        [&](auto done) { c.reservations.abort(session, reserved->reservation, soon(), done); });
+  };
+  EXPECT_TRUE(abort().ok());
+  EXPECT_EQ(abort().code(), StatusCode::not_found);
+}
+
+TEST_F(ReservationsTest, AStoreThatCanNeverFitIsRefusedWithTheLengthThatDoes) {
+  CoreOwners c(small_options());
+  c.open_model();
+  const uint64_t session = c.connect();
+  auto reserved = c.reserve(session, tokens(200'000));
+  ASSERT_FALSE(reserved.ok());
+  EXPECT_EQ(reserved.status().code(), StatusCode::resource_exhausted);
+  EXPECT_NE(reserved.status().message().find("the largest length that fits is"), std::string::npos)
+      << reserved.status().message();
+}
+
+TEST_F(ReservationsTest, AnotherProfileThanTheOneInForceIsRefused) {
+  CoreOwners c(small_options());
+  c.open_model();
+  const uint64_t session = c.connect();
+  auto reply = c.call<Result<ReserveReply>>([&](auto done) {
+    c.reservations.reserve(session, {1, Id{{9}}, {tokens(20), {}}}, soon(), done);
+  });
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status().code(), StatusCode::profile_changed);
+}
+
+}  // namespace
+}  // namespace kv
