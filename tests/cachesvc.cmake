@@ -30,7 +30,10 @@ kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
         cachesvc_ram_checks_unit_test.cc cachesvc_models_unit_test.cc
         cachesvc_spiller_unit_test.cc cachesvc_ram_room_unit_test.cc
         cachesvc_promoter_unit_test.cc cachesvc_calls_test.cc cachesvc_levels_test.cc
-        cachesvc_reservations_test.cc)
+        cachesvc_reservations_test.cc cachesvc_needs_test.cc cachesvc_puts_test.cc
+        cachesvc_commits_test.cc cachesvc_fetches_test.cc
+        cachesvc_drain_test.cc cachesvc_opens_test.cc
+        cachesvc_stats_test.cc)
 # A binary of its own: its allocations fail.
 kv_tests(cachesvc_no_memory_test LABELS cachesvc DEPS kv_cachesvc FILES cachesvc_no_memory_test.cc)
 

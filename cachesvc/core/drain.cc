@@ -9,13 +9,13 @@ void Drain::begin(Deadline deadline, std::function<void(Status)> done) {
   auto call = calls_.begin<Status>(0, deadline, std::move(done));
   env_.drain();
   if (call->finished()) return;
-  if (!lane_) return call->finish(Status());
   waiting_.push_back({Step::erases, std::move(call)});
   go_on();
 }
 
 // Batches go on by themselves; what neither budget nor device lets through is left.
 bool Drain::spills_over() const {
+  if (!lane_) return true;
   if (spiller_.busy()) return false;
   if (pace_.held()) return spiller_.held_up();
   return records_.count(Disk::queued) == 0 || lane_.hangs();
@@ -35,12 +35,14 @@ void Drain::go_on() {
     return true;
   });
   for (const CallPtr& call : over) {
-    if (!call->finished()) last_job(call);
+    if (call->finished()) continue;
+    lane_ ? last_job(call) : call->finish(Status());
   }
 }
 
 // Whatever waits for eviction, is leased, failed, or found the queue full when it was committed.
 void Drain::ask_for_all() {
+  if (!lane_) return;
   models_.write_missing_records();
   spiller_.ask_for_all();
   recency_.tell_last();

@@ -71,68 +71,6 @@ class CoreOwners : PumpedContexts, public Owners {
     run();
     return *model->realm;
   }
-  /// A session that has opened the model of open_model() as its handle 1.
-  uint64_t connect(const std::string& ns = "test") {
-    const uint64_t id = *calls.connect(ns);
-    SessionState& session = *calls.session(id);
-    session.models.push_back(model);
-    session.profiles.push_back(model->realm->realm.profile);
-    return id;
-  }
-  /// As CacheCore does it: whoever waits looks again after each progress.
-  void run_all() {
-    for (int before = -1; before != progress;) {
-      before = progress;
-      run();
-      go_on();
-    }
-  }
-  /// The answer of a call that `start(done)` begins, by run_all(); nullopt: it still waits.
-  template <typename T, typename Start>
-  std::optional<T> call(Start start) {
-    auto out = std::make_shared<std::optional<T>>();
-    start([out](T value) { out->emplace(std::move(value)); });
-    run_all();
-    return std::move(*out);
-  }
-  Result<ReserveReply> reserve(uint64_t session, const std::vector<Token>& tokens) {
-    auto reply = call<Result<ReserveReply>>([&](auto done) {
-      reservations.reserve(session, {1, model->realm->realm.profile, {tokens, {}}}, soon(), done);
-    });
-    return reply ? std::move(*reply) : Result<ReserveReply>(Status(StatusCode::busy, "waits"));
-  }
-  /// What a reservation lacks, but the last `but` of it.
-  void put(uint64_t session, const std::vector<Token>& tokens, const ReserveReply& reserved,
-           size_t but = 0) {
-    for (size_t i = 0; i + but < reserved.needs.size(); ++i) {
-      auto put = make_put(*model->realm->model, model->realm->block_tokens(), tokens,
-                          reserved.needs[i], reserved.reservation);
-      auto status = call<Status>(
-          [&](auto done) { puts.put(session, std::move(put), nullptr, soon(), done); });
-      EXPECT_TRUE(status && status->ok());
-    }
-  }
-  std::optional<Result<CommitReply>> commit(uint64_t session, uint64_t reservation,
-                                            Durability level = Durability::accepted) {
-    return call<Result<CommitReply>>(
-        [&](auto done) { commits.commit(session, reservation, level, soon(), done); });
-  }
-  void store(uint64_t session, const std::vector<Token>& tokens,
-             Durability level = Durability::accepted) {
-    auto reserved = reserve(session, tokens);
-    ASSERT_TRUE(reserved.ok()) << reserved.status().to_string();
-    put(session, tokens, *reserved);
-    auto reply = commit(session, reserved->reservation, level);
-    ASSERT_TRUE(reply && reply->ok());
-    ASSERT_GE((*reply)->level, level);
-  }
-  std::optional<Result<FetchReply>> fetch(uint64_t session, const std::vector<Token>& tokens) {
-    FetchRequest request;
-    request.model = 1;
-    request.query.tokens = tokens;
-    return call<Result<FetchReply>>(
-        [&](auto done) { fetches.fetch(session, request, soon(), done); });
-  }
   /// A block of random exact rows in RAM, as a commit leaves it: child of `parent`, or a root.
   Record& give_block(RealmState& realm, const Record* parent = nullptr) {
     const uint32_t block = realm.block_tokens();
@@ -186,6 +124,72 @@ class CoreOwners : PumpedContexts, public Owners {
   bool no_memory = false;
   int progress = 0;                   ///< times that something has moved
   std::shared_ptr<ModelState> model;  ///< of open_model()
+
+  /// A session that has opened the model of open_model() as its handle 1.
+  uint64_t connect(const std::string& ns = "test") {
+    const uint64_t id = *calls.connect(ns);
+    SessionState& session = *calls.session(id);
+    session.models.push_back(model);
+    session.profiles.push_back(model->realm->realm.profile);
+    return id;
+  }
+  /// As CacheCore does it: whoever waits looks again after each progress.
+  void run_all() {
+    for (int before = -1; before != progress;) {
+      before = progress;
+      run();
+      go_on();
+    }
+  }
+  /// The answer of a call that `start(done)` begins, by run_all(); nullopt: it still waits.
+  template <typename T, typename Start>
+  std::optional<T> call(Start start) {
+    auto out = std::make_shared<std::optional<T>>();
+    start([out](T value) { out->emplace(std::move(value)); });
+    run_all();
+    return std::move(*out);
+  }
+  Result<ReserveReply> reserve(uint64_t session, const std::vector<Token>& tokens) {
+    auto reply = call<Result<ReserveReply>>([&](auto done) {
+      reservations.reserve(session, {1, model->realm->realm.profile, {tokens, {}}}, soon(), done);
+    });
+    return reply ? std::move(*reply) : Result<ReserveReply>(Status(StatusCode::busy, "waits"));
+  }
+  /// What a reservation lacks, but the last `but` of it.
+  void put(uint64_t session, const std::vector<Token>& tokens, const ReserveReply& reserved,
+           size_t but = 0) {
+    for (size_t i = 0; i + but < reserved.needs.size(); ++i) {
+      auto put = make_put(*model->realm->model, model->realm->block_tokens(), tokens,
+                          reserved.needs[i], reserved.reservation);
+      auto status = call<Status>(
+          [&](auto done) { puts.put(session, std::move(put), nullptr, soon(), done); });
+      EXPECT_TRUE(status && status->ok());
+    }
+  }
+  std::optional<Result<CommitReply>> commit(uint64_t session, uint64_t reservation,
+                                            Durability level = Durability::accepted) {
+    return call<Result<CommitReply>>(
+        [&](auto done) { commits.commit(session, reservation, level, soon(), done); });
+  }
+  void store(uint64_t session, const std::vector<Token>& tokens,
+             Durability level = Durability::accepted) {
+    auto reserved = reserve(session, tokens);
+    ASSERT_TRUE(reserved.ok()) << reserved.status().to_string();
+    put(session, tokens, *reserved);
+    auto reply = std::make_shared<std::optional<Result<CommitReply>>>();
+    commits.commit(session, reserved->reservation, level, soon(),
+                   [reply](Result<CommitReply> r) { reply->emplace(std::move(r)); });
+    for (run_all(); !*reply && !hangs; go_on()) run_for(Milliseconds(1));  // a sync has its time
+    ASSERT_TRUE(*reply && (*reply)->ok());
+    ASSERT_GE((**reply)->level, level);
+  }
+  std::optional<Result<FetchReply>> fetch(uint64_t session, const std::vector<Token>& tokens) {
+    FetchRequest request;
+    request.model = 1;
+    request.query.tokens = tokens;
+    return call<Result<FetchReply>>(
+        [&](auto done) { fetches.fetch(session, request, soon(), done); });
+  }
 };
 
 }  // namespace kv

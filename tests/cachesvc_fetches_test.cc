@@ -1,0 +1,119 @@
+// Fetches by themselves: hits, misses, what waits and what does not, and the lease.
+#include "tests/support/cachesvc_owners.h"
+
+namespace kv {
+namespace {
+
+class FetchesTest : public ::testing::Test {
+ protected:
+  CoreOwners& core() {
+    if (!core_) {
+      core_ = std::make_unique<CoreOwners>(small_options(dir_.store()));
+      core_->open_model();
+      session_ = core_->connect();
+    }
+    return *core_;
+  }
+  std::vector<Token> stored(size_t n, Durability level = Durability::accepted) {
+    core();
+    auto tokens = random_tokens(rng_, n);
+    core_->store(session_, tokens, level);
+    return tokens;
+  }
+  // Everything leaves RAM that the SSD has.
+  void evict_all() {
+    for (auto& node : core().model->realm->nodes) {
+      if (node.main && node.main->ram) core().recency.leave_ram(*node.main);
+    }
+  }
+  std::optional<Result<FetchReply>> fetch(const std::vector<Token>& tokens) {
+    return core().fetch(session_, tokens);
+  }
+  TempDir dir_;
+  std::mt19937 rng_{8};
+  std::unique_ptr<CoreOwners> core_;
+  uint64_t session_ = 0;
+};
+
+TEST_F(FetchesTest, AHitPinsWhatItGivesUntilTheLeaseEnds) {
+  const auto tokens = stored(40);
+  const uint64_t before = core().index.tiers().pins();
+  auto hit = fetch(plus_one(tokens));
+  ASSERT_TRUE(hit && hit->ok());
+  EXPECT_EQ((*hit)->tokens, 40u);
+  EXPECT_EQ((*hit)->tier, Tier::ram);
+  EXPECT_EQ(core().index.tiers().pins(), before + 3);
+  (*hit)->lease = Lease();
+  core().run();
+  EXPECT_EQ(core().index.tiers().pins(), before);
+}
+
+TEST_F(FetchesTest, TheLastTokenOfAQueryIsAlwaysComputed) {
+  const auto tokens = stored(40);
+  auto hit = fetch(tokens);
+  ASSERT_TRUE(hit && hit->ok());
+  EXPECT_EQ((*hit)->tokens, 39u);
+}
+
+TEST_F(FetchesTest, AMissSaysWhereItPartsAndIsCounted) {
+  auto tokens = stored(40);
+  tokens[20] += 1;
+  auto hit = fetch(tokens);
+  ASSERT_TRUE(hit && hit->ok());
+  EXPECT_EQ((*hit)->tokens, 20u);
+  auto other = fetch(random_tokens(rng_, 40));
+  ASSERT_TRUE(other && other->ok());
+  EXPECT_EQ((*other)->tokens, 0u);
+  EXPECT_EQ(core().env->count.fetch_misses, 1u);
+}
+
+TEST_F(FetchesTest, WhatLiesOnTheSsdIsPromotedFirst) {
+  const auto tokens = stored(40, Durability::durable);
+  evict_all();
+  auto hit = fetch(plus_one(tokens));
+  ASSERT_TRUE(hit && hit->ok());
+  EXPECT_EQ((*hit)->tokens, 40u);
+  EXPECT_EQ((*hit)->tier, Tier::ssd);
+  EXPECT_EQ((*fetch(plus_one(tokens)))->tier, Tier::ram);
+}
+
+TEST_F(FetchesTest, WhoDoesNotWaitIsToldThatItIsPending) {
+  const auto tokens = stored(40, Durability::durable);
+  evict_all();
+  core().hangs = true;
+  FetchRequest request;
+  request.model = 1;
+  request.query.tokens = plus_one(tokens);
+  request.wait = false;
+  auto reply = core().call<Result<FetchReply>>(
+      [&](auto done) { core().fetches.fetch(session_, request, soon(), done); });
+  ASSERT_TRUE(reply && reply->ok());
+  EXPECT_TRUE((*reply)->pending);
+  core().hangs = false;
+  core().run_all();
+  EXPECT_EQ((*fetch(plus_one(tokens)))->tier, Tier::ram) << "it went on without a caller";
+}
+
+TEST_F(FetchesTest, ALookupPromotesNothingAPrefetchDoes) {
+  const auto tokens = stored(40, Durability::durable);
+  evict_all();
+  for (bool prefetch : {false, true}) {
+    auto found = core().call<Result<LookupReply>>([&](auto done) {
+      core().fetches.lookup(session_, 1, {plus_one(tokens), {}}, prefetch, soon(), done);
+    });
+    ASSERT_TRUE(found && found->ok());
+    EXPECT_EQ((*found)->tokens, 40u);
+    EXPECT_EQ((*found)->tier, Tier::ssd);
+    EXPECT_EQ(core().env->count.promotions > 0, prefetch);
+  }
+}
+
+TEST_F(FetchesTest, AQueryThatIsTooLongIsRefused) {
+  core();
+  auto refused = fetch(std::vector<Token>(kMaxTokens + 1));
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status().code(), StatusCode::invalid_argument);
+}
+
+}  // namespace
+}  // namespace kv

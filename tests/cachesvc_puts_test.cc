@@ -1,0 +1,108 @@
+// Puts by themselves: an object of a reservation is finished and invisible, or refused and missing.
+#include "tests/support/cachesvc_owners.h"
+
+namespace kv {
+namespace {
+
+class PutsTest : public ::testing::Test {
+ protected:
+  PutsTest() : core_(small_options()) {
+    core_.open_model();
+    session_ = core_.connect();
+    tokens_ = random_tokens(rng_, 40);
+    auto reserved = core_.reserve(session_, tokens_);
+    EXPECT_TRUE(reserved.ok());
+    reserved_ = *reserved;
+  }
+  PutRequest request(size_t need) {
+    return make_put(*core_.model->realm->model, 16, tokens_, reserved_.needs[need],
+                    reserved_.reservation);
+  }
+  Status put(PutRequest request) {
+    auto status = core_.call<Status>(
+        [&](auto done) { core_.puts.put(session_, std::move(request), nullptr, soon(), done); });
+    return status ? *status : Status(StatusCode::busy, "waits");
+  }
+  Reservation& reservation() { return *core_.reservations.find(session_, reserved_.reservation); }
+  size_t visible() { return core_.index.size(); }
+
+  CoreOwners core_;
+  std::mt19937 rng_{5};
+  uint64_t session_ = 0;
+  std::vector<Token> tokens_;
+  ReserveReply reserved_;
+};
+
+TEST_F(PutsTest, AFinishedObjectIsInvisibleUntilItsCommit) {
+  ASSERT_TRUE(put(request(0)).ok());
+  EXPECT_EQ(reservation().finished.size(), 1u);
+  EXPECT_EQ(visible(), 0u);
+  const auto& [name, finished] = *reservation().finished.begin();
+  EXPECT_TRUE(intact(finished.object));
+}
+
+TEST_F(PutsTest, TheSameObjectAgainIsCountedAndKeptOnce) {
+  ASSERT_TRUE(put(request(0)).ok());
+  ASSERT_TRUE(put(request(0)).ok());
+  EXPECT_EQ(reservation().finished.size(), 1u);
+  EXPECT_EQ(core_.env->count.puts_duplicate, 1u);
+}
+
+TEST_F(PutsTest, WhatIsStoredAlreadyIsNamedAndPinned) {
+  const uint64_t other = core_.connect();
+  core_.store(other, tokens_);
+  const uint64_t pins = core_.index.tiers().pins();
+  ASSERT_TRUE(put(request(0)).ok());
+  EXPECT_EQ(reservation().foreign.size(), 1u);
+  EXPECT_TRUE(reservation().finished.empty());
+  EXPECT_EQ(core_.index.tiers().pins(), pins + 1);
+}
+
+TEST_F(PutsTest, APlaneTooFewIsRefusedByName) {
+  PutRequest wrong = request(0);
+  wrong.object.planes.pop_back();
+  Status status = put(std::move(wrong));
+  EXPECT_EQ(status.code(), StatusCode::invalid_argument);
+  EXPECT_NE(status.message().find("layer 1 part 0 side V"), std::string::npos) << status.message();
+  EXPECT_TRUE(reservation().finished.empty());
+  EXPECT_TRUE(put(request(0)).ok()) << "a refused one may be put again";
+}
+
+TEST_F(PutsTest, AnotherReservationsNumberIsUnknown) {
+  PutRequest wrong = request(0);
+  wrong.reservation += 1;
+  EXPECT_EQ(put(std::move(wrong)).code(), StatusCode::not_found);
+}
+
+TEST_F(PutsTest, APutWhoseReservationEndsMeanwhileSaysSo) {
+  std::optional<Status> ended;
+  core_.puts.put(session_, request(0), nullptr, soon(), [&](Status s) { ended = std::move(s); });
+  core_.reservations.end(reserved_.reservation);
+  core_.run_all();
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->code(), StatusCode::not_found);
+  EXPECT_EQ(core_.env->pool->used_bytes(ChargeKind::stored), 0u);
+}
+
+TEST_F(PutsTest, RowsOfAnEntryThatBeginsWithTheSameAreCopied) {
+  const uint64_t other = core_.connect();
+  core_.store(other, slice(tokens_, 0, 24));  // a block and a tail of 8 rows
+  auto reserved = core_.reserve(session_, tokens_);
+  ASSERT_TRUE(reserved.ok());
+  const Need block = reserved->needs[0];
+  ASSERT_EQ(block.first_row, 16u);
+  PutRequest request =
+      make_put(*core_.model->realm->model, 16, tokens_, block, reserved->reservation);
+  const Reservation& r = *core_.reservations.find(session_, reserved->reservation);
+  ObjectName tail;
+  for (const auto& node : r.realm->nodes) {
+    if (node.main && node.main->name.kind == ObjectKind::tail) tail = node.main->name;
+  }
+  request.copies = {{tail, 16, 24}};
+  for (Plane& plane : request.object.planes) plane = *slice_rows(plane, 24, 32);
+  EXPECT_TRUE(put(std::move(request)).ok());
+  EXPECT_EQ(core_.env->count.copies, 1u);
+}
+
+}  // namespace
+}  // namespace kv
