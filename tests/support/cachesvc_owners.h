@@ -137,8 +137,8 @@ class CoreOwners : PumpedContexts, public Owners {
   void run_all() {
     for (int before = -1; before != progress;) {
       before = progress;
-      run();
       go_on();
+      run();
     }
   }
   /// The answer of a call that `start(done)` begins, by run_all(); nullopt: it still waits.
@@ -150,9 +150,9 @@ class CoreOwners : PumpedContexts, public Owners {
     return std::move(*out);
   }
   Result<ReserveReply> reserve(uint64_t session, const std::vector<Token>& tokens) {
-    auto reply = call<Result<ReserveReply>>([&](auto done) {
-      reservations.reserve(session, {1, model->realm->realm.profile, {tokens, {}}}, soon(), done);
-    });
+    const ReserveRequest request{1, model->realm->realm.profile, {tokens, {}}};
+    auto reply = call<Result<ReserveReply>>(
+        [&](auto done) { reservations.reserve(session, request, soon(), done); });
     return reply ? std::move(*reply) : Result<ReserveReply>(Status(StatusCode::busy, "waits"));
   }
   /// What a reservation lacks, but the last `but` of it.
