@@ -69,5 +69,65 @@ TEST_F(CallsTest, ModelsAreKnownByTheHandlesOfTheirSession) {
   EXPECT_EQ(c.calls.model(session + 1, 1).status().code(), StatusCode::not_found);
 }
 
+TEST_F(CallsTest, ASessionNeedsANamespaceAPlaceAndACacheThatServes) {
+  CacheOptions options = small_options();
+  options.max_sessions = 1;
+  CoreOwners c(options);
+  EXPECT_EQ(c.calls.connect("").status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(c.calls.connect(std::string(kMaxNamespaceBytes + 1, 'n')).status().code(),
+            StatusCode::invalid_argument);
+  const uint64_t session = *c.calls.connect(std::string(kMaxNamespaceBytes, 'n'));
+  EXPECT_EQ(c.calls.connect("test").status().code(), StatusCode::busy);
+  c.calls.disconnect(session);
+  c.env->drain();
+  EXPECT_EQ(c.calls.connect("test").status().code(), StatusCode::unavailable);
+}
+
+TEST_F(CallsTest, OneTooManyIsBusyUntilAnotherHasEnded) {
+  CacheOptions options = small_options();
+  options.max_waiting_calls = 1;
+  CoreOwners c(options);
+  const uint64_t session = *c.calls.connect("test");
+  auto first = begin(c, session), second = begin(c, session);
+  EXPECT_EQ(ends_, std::vector<StatusCode>{StatusCode::busy});
+  first->finish(Status());
+  auto third = begin(c, session);
+  EXPECT_FALSE(third->finished());
+  third->finish(Status());
+}
+
+// Each callback lets go of all calls, those that the list has not come to among them.
+TEST_F(CallsTest, CallbacksMayEndOtherCallsOfTheSessionThatEnds) {
+  CoreOwners c(small_options());
+  const uint64_t session = *c.calls.connect("test");
+  std::vector<std::shared_ptr<Call<Status>>> calls;
+  int answered = 0;
+  for (int i = 0; i < 3; ++i) {
+    calls.push_back(c.calls.begin<Status>(session, soon(), [&](Status s) {
+      answered += s.code() == StatusCode::unavailable;
+      std::exchange(calls, {});
+    }));
+  }
+  c.calls.disconnect(session);
+  EXPECT_EQ(answered, 3);
+  EXPECT_EQ(c.calls.under_way(), 0u);
+}
+
+TEST_F(CallsTest, TheCoresEndAnswersAllThoughACallbackFindsNoMemory) {
+  CoreOwners c(small_options());
+  int answered = 0;
+  std::vector<std::shared_ptr<Call<Status>>> calls;
+  for (int i = 0; i < 3; ++i) {
+    calls.push_back(c.calls.begin<Status>(0, soon(), [&](Status) {
+      if (++answered == 1) throw std::bad_alloc();
+    }));
+  }
+  c.close("the end");
+  EXPECT_EQ(answered, 3);
+  EXPECT_EQ(c.calls.under_way(), 0u);
+  auto late = begin(c, 0);
+  EXPECT_EQ(ends_, std::vector<StatusCode>{StatusCode::unavailable});
+}
+
 }  // namespace
 }  // namespace kv
