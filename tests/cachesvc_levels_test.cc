@@ -129,17 +129,66 @@ TEST_F(LevelsTest, AFileThatNobodyHasReadIsReadFirst) {
   spill(block);
   core().recency.leave_ram(block);
   core().records.doubt(block);
-  int reads = 0;
-  faults_.script = [&](const char* call, const std::string& path) -> Status {
-    reads += std::string(call) == "read" && path.ends_with(".block");
-    return {};
-  };
   wait({&block}, Durability::spilled);
   core().run_all();
   ASSERT_TRUE(reply_ && reply_->ok());
   EXPECT_GE(level(), Durability::spilled);
   EXPECT_TRUE(block.verified());
+  EXPECT_EQ(core().env->count.promotions, 1u);
+}
+
+TEST_F(LevelsTest, ASyncThatFailedEndsTheWait) {
+  RealmState& realm = core().open_model();
+  Record& block = core().give_block(realm);
+  spill(block);
+  faults_.script = [](const char* call, const std::string&) -> Status {
+    return std::string(call) == "sync_dir" ? Status(StatusCode::io_error, "injected") : Status();
+  };
+  wait({&block}, Durability::durable);
+  core().run_all();
+  ASSERT_TRUE(reply_ && reply_->ok());
+  EXPECT_EQ(level(), Durability::spilled);
   faults_.script = nullptr;
+}
+
+TEST_F(LevelsTest, ADeviceThatHangsIsNotWaitedFor) {
+  options_.io_timeout = Milliseconds(10);
+  RealmState& realm = core().open_model();
+  Record& block = core().give_block(realm);
+  core().spiller.ask(block);
+  core().hangs = true;
+  wait({&block}, Durability::spilled);
+  core().run_for(Milliseconds(30));
+  core().levels.answer();
+  ASSERT_TRUE(reply_ && reply_->ok());
+  EXPECT_EQ(level(), Durability::accepted);
+}
+
+TEST_F(LevelsTest, WithoutItsModelsRecordsAPathIsOnlyAccepted) {
+  RealmState& realm = core().open_model();
+  Record& block = core().give_block(realm);
+  spill(block);
+  core().model->records_durable = false;
+  wait({&block}, Durability::spilled);
+  ASSERT_TRUE(reply_ && reply_->ok()) << "nobody writes them";
+  EXPECT_EQ(level(), Durability::accepted);
+}
+
+TEST_F(LevelsTest, WithoutRoomToReadItAFileIsNotSaidToBeThere) {
+  options_.room_wait = Milliseconds(5);
+  RealmState& realm = core().open_model();
+  Record& block = core().give_block(realm);
+  spill(block);
+  core().recency.leave_ram(block);
+  core().records.doubt(block);
+  RamPool& pool = *core().env->pool;
+  Charge others = *pool.try_charge(ChargeKind::session, pool.budget_bytes() - pool.used_bytes());
+  wait({&block}, Durability::spilled);
+  EXPECT_FALSE(reply_);
+  core().run_for(Milliseconds(20));
+  ASSERT_TRUE(reply_ && reply_->ok());
+  EXPECT_EQ(level(), Durability::accepted);
+  EXPECT_EQ(block.disk, Disk::known);
 }
 
 }  // namespace
