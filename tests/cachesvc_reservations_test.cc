@@ -111,5 +111,69 @@ TEST_F(ReservationsTest, AnotherProfileThanTheOneInForceIsRefused) {
   EXPECT_EQ(reply->status().code(), StatusCode::profile_changed);
 }
 
+TEST_F(ReservationsTest, ItsTimeBeginsAnewWithEachPut) {
+  CacheOptions options = small_options();
+  options.reservation_timeout = Milliseconds(200);
+  CoreOwners c(options);
+  c.open_model();
+  const uint64_t session = c.connect();
+  auto reserved = c.reserve(session, tokens(20));
+  ASSERT_TRUE(reserved.ok());
+  c.run_for(Milliseconds(5));
+  Reservation* r = c.reservations.find(session, reserved->reservation);
+  ASSERT_TRUE(r);
+  const auto put = Clock::now(), end = put + std::chrono::seconds(20);
+  c.reservations.prolong(*r);
+  while (c.reservations.size() > 0 && Clock::now() < end) c.run_for(Milliseconds(1));
+  EXPECT_GE(Clock::now() - put, options.reservation_timeout);
+  EXPECT_EQ(c.env->count.reservations_expired, 1u);
+  EXPECT_EQ(stored(c), 0u);
+}
+
+TEST_F(ReservationsTest, NoPutProlongsItBeyondTenTimesItsTime) {
+  CoreOwners c(small_options());
+  c.open_model();
+  const uint64_t session = c.connect();
+  const auto before = Clock::now();
+  auto reserved = c.reserve(session, tokens(20));
+  ASSERT_TRUE(reserved.ok());
+  Reservation* r = c.reservations.find(session, reserved->reservation);
+  const auto most = 10 * c.env->options.reservation_timeout;
+  EXPECT_GE(r->last, before + most);
+  EXPECT_LE(r->last, Clock::now() + most);
+  r->last = Clock::now() + Milliseconds(1);
+  c.reservations.prolong(*r);
+  EXPECT_EQ(r->expires, r->last);
+}
+
+TEST_F(ReservationsTest, OneTooManyIsBusyAndADrainTakesNoMore) {
+  CacheOptions options = small_options();
+  options.max_reservations = 1;
+  CoreOwners c(options);
+  c.open_model();
+  const uint64_t session = c.connect();
+  auto first = c.reserve(session, tokens(20));
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(c.reserve(session, tokens(20)).status().code(), StatusCode::busy);
+  c.reservations.end(first->reservation);
+  c.env->drain();
+  EXPECT_EQ(c.reserve(session, tokens(20)).status().code(), StatusCode::unavailable);
+}
+
+TEST_F(ReservationsTest, OneWhoseCallEndsWhileItWaitsForRoomIsNone) {
+  CoreOwners c(small_options());
+  c.open_model();
+  const uint64_t session = c.connect();
+  RamPool& pool = *c.env->pool;
+  Charge others = *pool.try_charge(ChargeKind::session, pool.budget_bytes() - pool.used_bytes());
+  EXPECT_EQ(c.reserve(session, tokens(20)).status().message(), "waits");
+  EXPECT_TRUE(c.room.wanted());
+  c.calls.disconnect(session);
+  others.release();
+  c.run_all();
+  EXPECT_EQ(c.reservations.size(), 0u);
+  EXPECT_EQ(stored(c), 0u);
+}
+
 }  // namespace
 }  // namespace kv
