@@ -37,6 +37,7 @@ kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
         cachesvc_eraser_unit_test.cc
         cachesvc_scrubber_unit_test.cc
         cachesvc_reconciler_unit_test.cc
+        cachesvc_coverage_test.cc cachesvc_adopt_test.cc
         cachesvc_stats_test.cc)
 # A binary of its own: its allocations fail.
 kv_tests(cachesvc_no_memory_test LABELS cachesvc DEPS kv_cachesvc FILES cachesvc_no_memory_test.cc)

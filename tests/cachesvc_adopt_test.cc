@@ -1,0 +1,92 @@
+// Adoption by itself: window rows and carries that an entry takes over from those before it.
+#include "cachesvc/core/adopt.h"
+#include "tests/support/cachesvc_owners.h"
+
+namespace kv {
+namespace {
+
+class AdoptTest : public ::testing::Test {
+ protected:
+  void open(const std::vector<PartSpec>& parts) {
+    core_ = std::make_unique<CoreOwners>(small_options());
+    std::vector<LayerSpec> layers;
+    for (const PartSpec& part : parts) layers.push_back(LayerSpec{{part}});
+    core_->open_model(model_of(layers));
+    session_ = core_->connect();
+  }
+  // The longer prompt's reservation, and what it could take over of what is stored.
+  std::vector<AdoptedPut> adopted(const std::vector<Token>& tokens) {
+    auto reply = core_->reserve(session_, tokens);
+    EXPECT_TRUE(reply.ok()) << reply.status().to_string();
+    reply_ = *reply;
+    return adoptions(core_->index, *core_->reservations.find(session_, reply->reservation));
+  }
+  std::unique_ptr<CoreOwners> core_;
+  std::mt19937 rng_{13};
+  uint64_t session_ = 0;
+  ReserveReply reply_;
+};
+
+TEST_F(AdoptTest, NothingWithoutSupplements) {
+  open({full_part()});
+  const auto tokens = random_tokens(rng_, 40);
+  core_->store(session_, slice(tokens, 0, 24));
+  EXPECT_TRUE(adopted(tokens).empty());
+}
+
+// A turn of a chat supersedes the tail before it, and takes its rows.
+TEST_F(AdoptTest, RowsOfASupersededTailAreCopiedOnceEach) {
+  open({full_part(), window_part(20, 0)});
+  const auto tokens = random_tokens(rng_, 40);
+  core_->store(session_, slice(tokens, 0, 24));
+  std::set<uint32_t> rows;
+  for (const AdoptedPut& adoption : adopted(tokens)) {
+    EXPECT_EQ(adoption.put.object.name.kind, ObjectKind::supplement);
+    for (const CopyRows& copy : adoption.put.copies) {
+      EXPECT_LE(copy.end_row, 24u) << "what the tail has";
+      for (uint32_t r = copy.first_row; r < copy.end_row; ++r) {
+        EXPECT_TRUE(rows.insert(r).second) << "row " << r << " twice";
+      }
+    }
+  }
+  for (uint32_t r = 16; r < 24; ++r) EXPECT_TRUE(rows.count(r)) << "row " << r;
+}
+
+// Rows that were adopted need not be put: a commit without them is whole.
+TEST_F(AdoptTest, ACommitTakesOverWhatItsClientWasNotAskedFor) {
+  open({full_part(), window_part(20, 0)});
+  const auto tokens = random_tokens(rng_, 40);
+  core_->store(session_, slice(tokens, 0, 39));
+  core_->store(session_, tokens);
+  EXPECT_GT(core_->env->count.adopted_supplements, 0u);
+  auto hit = core_->fetch(session_, plus_one(tokens));
+  ASSERT_TRUE(hit && hit->ok());
+  EXPECT_EQ((*hit)->tokens, 40u);
+}
+
+TEST_F(AdoptTest, RowsBeyondTheCommonPrefixAreAnothersAndStay) {
+  open({full_part(), window_part(20, 0)});
+  auto tokens = random_tokens(rng_, 40);
+  core_->store(session_, tokens);
+  tokens[20] += 1;
+  for (const AdoptedPut& adoption : adopted(tokens)) {
+    for (const CopyRows& copy : adoption.put.copies) EXPECT_LE(copy.end_row, 20u);
+  }
+}
+
+// A block that completes takes the carries of the tail that it supersedes.
+TEST_F(AdoptTest, CarriesOfASupersededTailGoToTheBlockThatCompletes) {
+  open({full_part(), pooled_part(4, true)});
+  const auto tokens = random_tokens(rng_, 40);
+  core_->store(session_, slice(tokens, 0, 26));
+  bool carries = false;
+  for (const AdoptedPut& adoption : adopted(tokens)) {
+    if (!adoption.states_of) continue;
+    carries = true;
+    EXPECT_EQ(adoption.put.object.states.size(), adoption.states_of->states.size());
+  }
+  EXPECT_TRUE(carries);
+}
+
+}  // namespace
+}  // namespace kv
