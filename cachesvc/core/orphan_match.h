@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cachesvc/core/object_index.h"
+#include "proto/client.h"
 
 namespace kv {
 

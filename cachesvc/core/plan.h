@@ -10,10 +10,6 @@
 
 namespace kv {
 
-/// A store's `now`: what could not be read is asked for again, whenever that was.
-constexpr std::chrono::steady_clock::time_point kUnreadableIsMissing =
-    std::chrono::steady_clock::time_point::min();
-
 /// The longest restorable prefix of a query, and the objects that serve it.
 struct Hit {
   PrefixMatch match;

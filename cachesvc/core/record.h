@@ -93,6 +93,10 @@ struct Record {
   }
 };
 
+/// A store's `now`: what could not be read is asked for again, whenever that was.
+constexpr std::chrono::steady_clock::time_point kUnreadableIsMissing =
+    std::chrono::steady_clock::time_point::min();
+
 /// A record that is known by name, even after it is gone: another of its name has another serial.
 struct PinnedName {
   ObjectName name;

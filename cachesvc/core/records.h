@@ -33,6 +33,7 @@
 #include <functional>
 
 #include "cachesvc/core/object_index.h"
+#include "proto/client.h"
 
 namespace kv {
 

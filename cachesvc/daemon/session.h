@@ -34,10 +34,10 @@ struct SessionHost {
 /// A connection's charge for its uncharged bodies and replies, and for what it reads ahead.
 inline constexpr uint64_t kSessionBytes = 128u << 10;
 
-class Session : public std::enable_shared_from_this<Session>,
-                FrameReceiver::Host,
-                FrameSender::Host,
-                Requests::Host {
+class Session final : public std::enable_shared_from_this<Session>,
+                      FrameReceiver::Host,
+                      FrameSender::Host,
+                      Requests::Host {
  public:
   using Socket = FrameSender::Socket;
   using Clock = FrameSender::Clock;
