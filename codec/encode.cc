@@ -109,7 +109,7 @@ class PlaneEncoder {
     out_.bytes = placed ? Bytes(nullptr, begin, size) : Bytes::adopt(std::move(own));
     return std::move(out_);
   }
-  /// What `in` becomes, without bytes.
+  /// The plane that `in` becomes, without bytes.
   static Plane shape(const Layout& layout, const SideCoding& side, const Plane& in) {
     Plane out = in;
     out.bytes = {};

@@ -11,10 +11,6 @@ std::string where(uint32_t layer, uint32_t part) {
   return "fetch: layer " + std::to_string(layer) + " part " + std::to_string(part) + ": ";
 }
 
-bool is_main(const Object& o) {
-  return o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::tail;
-}
-
 // Whether `o` is an object of `realm`: only then do its codes mean what the realm's profile says.
 Status check_realm(const Object& o, const Realm& realm) {
   if (o.ns != realm.ns || o.fingerprint != realm.fingerprint) {
@@ -56,7 +52,7 @@ Status KvCache::adopt(Lease lease, std::span<const Token> tokens) {
     return status;
   }
   for (const FetchedObject& f : lease_.prefix().objects) {
-    if (is_main(*f.object)) fetched_.push_back(f.object);
+    if (is_main(f.object->name.kind)) fetched_.push_back(f.object);
   }
   return {};
 }

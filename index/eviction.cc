@@ -31,6 +31,12 @@ const EvictionOrder::Entry* EvictionOrder::find(EntryKey key) const {
   return it == entries_.end() || !it->second.resident ? nullptr : &it->second;
 }
 
+EvictionOrder::Entry& EvictionOrder::made(EntryKey key) {
+  Entry& e = entries_[key];
+  e.key = key;
+  return e;
+}
+
 template <typename Change>
 void EvictionOrder::change(Entry& e, Change&& apply) {
   if (free_to_go(e)) victims_of(e).erase(Ranks::s_iterator_to(e));
@@ -40,18 +46,14 @@ void EvictionOrder::change(Entry& e, Change&& apply) {
 
 bool EvictionOrder::insert(EntryKey key, const EntryOptions& options) {
   if (key == kNoEntry || options.parent == key || find(key) != nullptr) return false;
-  Entry& own = entries_[key];
+  Entry& own = made(key);
   Entry* parent = nullptr;
   try {
-    if (options.parent != kNoEntry) {
-      parent = &entries_[options.parent];
-      parent->key = options.parent;
-    }
+    if (options.parent != kNoEntry) parent = &made(options.parent);
   } catch (const std::bad_alloc&) {
     if (own.children == 0) entries_.erase(key);
     throw;
   }
-  own.key = key;
   if (parent != nullptr) change(*parent, [](Entry& e) { ++e.children; });
   const uint64_t newest = (uint64_t{1} << kRecencyBits) - 1;
   const uint64_t recency = std::min(options.recency.value_or(clock_ + 1), newest);

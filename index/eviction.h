@@ -112,6 +112,7 @@ class EvictionOrder {
 
   static bool free_to_go(const Entry& e) { return e.resident && e.children == 0 && e.pins == 0; }
   Ranks& victims_of(const Entry& e) { return e.dirty ? dirty_victims_ : clean_victims_; }
+  Entry& made(EntryKey key);  ///< if there is none
   Entry* find(EntryKey key);
   const Entry* find(EntryKey key) const;
   template <typename Change>

@@ -227,7 +227,7 @@ Status validate(const Object& o, const ModelSpec& model, const Profile& profile)
                               std::to_string(s.part) + ": the model has no such part");
     }
   }
-  bool rows_complete = o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::tail;
+  bool rows_complete = is_main(o.name.kind);
   return rows_complete ? validate_coverage(o, model) : Status();
 }
 

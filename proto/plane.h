@@ -82,6 +82,10 @@ struct Extra {
 
 enum class ObjectKind : uint8_t { block = 1, tail = 2, supplement = 3, snapshot = 4 };
 const char* to_string(ObjectKind kind);
+/// A block or tail, which has a place of its own on a prefix's path; others hang on one.
+constexpr bool is_main(ObjectKind kind) {
+  return kind == ObjectKind::block || kind == ObjectKind::tail;
+}
 
 /// Names one stored object within a directory or pool; also its file name (FORMAT.md, "Names").
 struct ObjectName {

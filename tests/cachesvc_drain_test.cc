@@ -34,7 +34,7 @@ TEST_F(DrainTest, NewSessionsAndStoresAreRefused) {
   EXPECT_EQ(c.reserve(session, random_tokens(rng_, 20)).status().code(), StatusCode::unavailable);
 }
 
-// With an SSD and without one.
+// The same with an SSD and without one.
 TEST_F(DrainTest, WaitsForWhatIsBetweenTwoSteps) {
   for (const std::string& directory : {std::string(), dir_.store()}) {
     CoreOwners c(small_options(directory));

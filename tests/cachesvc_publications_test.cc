@@ -27,6 +27,20 @@ class PublicationTest : public ::testing::Test {
     client.core->commit(client.session, reserved.reservation, Durability::accepted, soon(),
                         [&to](Result<CommitReply> r) { to.emplace(std::move(r)); });
   }
+  // A client that commits a long entry: the first of its steps is taken.
+  struct Begun {
+    explicit Begun(const CacheOptions& options) : client(options) {}
+    std::optional<Result<CommitReply>> done;  // outlives the client that answers
+    Sequence tokens;
+    Stepped client;
+    Bench b = Bench::open(client, plain_model(1));
+  };
+  std::unique_ptr<Begun> begin(const CacheOptions& options = small_options()) {
+    auto begun = std::make_unique<Begun>(options);
+    begun->tokens = random_tokens(rng_, kTokens);
+    commit(begun->client, put_all(begun->b, begun->tokens), begun->done);
+    return begun;
+  }
   // One handler of the loop.
   static void step(Stepped& client) {
     client.loop.restart();
@@ -45,12 +59,8 @@ class PublicationTest : public ::testing::Test {
 };
 
 TEST_F(PublicationTest, OthersAreServedBetweenItsSteps) {
-  Stepped client(small_options());
-  auto b = Bench::open(client, plain_model(1));
-  const Sequence tokens = random_tokens(rng_, kTokens);
-  const ReserveReply reserved = put_all(b, tokens);
-  std::optional<Result<CommitReply>> done;
-  commit(client, reserved, done);
+  auto begun = begin();
+  auto& [done, tokens, client, b] = *begun;
   std::set<uint32_t> seen;
   while (!done) {
     seen.insert(visible(client, b, plus_one(tokens)));
@@ -66,12 +76,8 @@ TEST_F(PublicationTest, OthersAreServedBetweenItsSteps) {
 
 // Its client may go, its time may be up: it ends all the same.
 TEST_F(PublicationTest, OutlivesItsSession) {
-  Stepped client(small_options());
-  auto b = Bench::open(client, plain_model(1));
-  const Sequence tokens = random_tokens(rng_, kTokens);
-  const ReserveReply reserved = put_all(b, tokens);
-  std::optional<Result<CommitReply>> done;
-  commit(client, reserved, done);
+  auto begun = begin();
+  auto& [done, tokens, client, b] = *begun;
   step(client);
   client.core->disconnect(client.session);
   client.session = *client.core->connect("test");
@@ -106,15 +112,12 @@ TEST_F(PublicationTest, AnEraseWaitsForItAndWhatComesLaterWaitsForTheErase) {
   EXPECT_EQ(b.fetch(plus_one(later))->tokens, later.size());
 }
 
-// Of another namespace nothing waits.
+// Erases of another namespace do not wait.
 TEST_F(PublicationTest, AnotherNamespacesEraseDoesNotWaitForIt) {
-  Stepped client(small_options());
-  auto b = Bench::open(client, plain_model(1));
-  const ReserveReply reserved = put_all(b, random_tokens(rng_, kTokens));
-  const uint64_t other = *client.core->connect("other");
-  std::optional<Result<CommitReply>> done;
   std::optional<Result<uint64_t>> erased;
-  commit(client, reserved, done);
+  auto begun = begin();
+  auto& [done, tokens, client, b] = *begun;
+  const uint64_t other = *client.core->connect("other");
   client.core->erase(other, 0, {}, soon(),
                      [&](Result<uint64_t> r) { erased.emplace(std::move(r)); });
   while (!erased) {
@@ -144,15 +147,10 @@ TEST_F(PublicationTest, TwoOfOnePromptLoseNothing) {
   EXPECT_EQ(b.fetch(plus_one(tokens))->tokens, kTokens);
 }
 
-// What has its place is pinned: others who need room meanwhile take none of it.
+// Objects that have their place are pinned: others who need room meanwhile take none of it.
 TEST_F(PublicationTest, NothingOfItIsEvictedBeforeItsEnd) {
-  CacheOptions options = small_options();
-  Stepped client(options);
-  auto b = Bench::open(client, plain_model(1));
-  const Sequence tokens = random_tokens(rng_, kTokens);
-  const ReserveReply reserved = put_all(b, tokens);
-  std::optional<Result<CommitReply>> done;
-  commit(client, reserved, done);
+  auto begun = begin();
+  auto& [done, tokens, client, b] = *begun;
   step(client);
   const uint32_t before = visible(client, b, plus_one(tokens));
   ASSERT_GT(before, 0u);
@@ -169,18 +167,16 @@ TEST_F(PublicationTest, NothingOfItIsEvictedBeforeItsEnd) {
 
 // An orderly end writes what was becoming visible.
 TEST_F(PublicationTest, ADrainWaitsForIt) {
-  const Sequence tokens = random_tokens(rng_, kTokens);
+  Sequence tokens;
   CacheOptions options = small_options(dir_.store());
   options.spill_when = SpillWhen::evict;
   {
-    Stepped client(options);
-    auto b = Bench::open(client, plain_model(1));
-    const ReserveReply reserved = put_all(b, tokens);
-    std::optional<Result<CommitReply>> done;
-    commit(client, reserved, done);
+    auto begun = begin(options);
+    Stepped& client = begun->client;
+    tokens = begun->tokens;
     step(client);
     ASSERT_TRUE(client.call<Status>([&](auto told) { client.core->drain(soon(), told); }).ok());
-    EXPECT_TRUE(done && done->ok());
+    EXPECT_TRUE(begun->done && begun->done->ok());
   }
   Stepped again(small_options(dir_.store()));
   auto b = Bench::open(again, plain_model(1));

@@ -34,6 +34,13 @@ class WarmStartUnit : public ::testing::Test {
         std::count_if(blocks.begin(), blocks.end(), [](const Record* r) { return bool(r->ram); }));
   }
 
+  std::vector<Record*> eight_evicted() {
+    std::vector<Record*> blocks;
+    for (int i = 0; i < 8; ++i) blocks.push_back(&on_ssd());
+    evict(blocks);
+    return blocks;
+  }
+
   TempDir dir_;
   CacheOptions options_;
   std::unique_ptr<CoreOwners> core_;
@@ -88,9 +95,7 @@ TEST_F(WarmStartUnit, NothingIsEvictedForIt) {
 
 TEST_F(WarmStartUnit, EndsAsSoonAsSomebodyWaitsForRam) {
   core().open_model();
-  std::vector<Record*> blocks;
-  for (int i = 0; i < 8; ++i) blocks.push_back(&on_ssd());
-  evict(blocks);
+  std::vector<Record*> blocks = eight_evicted();
   core().hangs = true;
   begin();
   RamPool& pool = *core().env->pool;
@@ -107,9 +112,7 @@ TEST_F(WarmStartUnit, EndsAsSoonAsSomebodyWaitsForRam) {
 
 TEST_F(WarmStartUnit, GoesOnPastWhatHasGone) {
   core().open_model();
-  std::vector<Record*> blocks;
-  for (int i = 0; i < 8; ++i) blocks.push_back(&on_ssd());
-  evict(blocks);
+  std::vector<Record*> blocks = eight_evicted();
   core().hangs = true;
   begin();
   core().records.remove(*blocks.front());  // the oldest: its turn comes last

@@ -27,7 +27,7 @@ std::vector<size_t> by_recency(const std::vector<KnownObject>& objects) {
   std::unordered_map<Id, size_t, IdHash> blocks;  // by id: where
   for (size_t i = 0; i < objects.size(); ++i) {
     const ObjectName& name = objects[i].header.name;
-    if (name.kind == ObjectKind::block || name.kind == ObjectKind::tail) blocks[name.id] = i;
+    if (is_main(name.kind)) blocks[name.id] = i;
   }
   std::vector<uint64_t> recency(objects.size());
   std::vector<size_t> order(objects.size());

@@ -15,7 +15,6 @@ void Drain::begin(Deadline deadline, std::function<void(Status)> done) {
 
 // Batches go on by themselves; what neither budget nor device lets through is left.
 bool Drain::spills_over() const {
-  if (!lane_) return true;
   if (spiller_.busy()) return false;
   if (pace_.held()) return spiller_.held_up();
   return records_.count(Disk::queued) == 0 || lane_.hangs();

@@ -18,9 +18,6 @@ std::string where(uint16_t layer, uint16_t part, Side side) {
 }
 
 bool is_supplement(const Object& o) { return o.name.kind == ObjectKind::supplement; }
-bool is_main(const Object& o) {
-  return o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::tail;
-}
 
 // The states that this object must hold: a carry's, or all checkpoint parts'.
 std::vector<PartGroup::Member> expected_states(const EncodeWork& w) {
@@ -101,7 +98,7 @@ std::vector<PartGroup::Member> expected_rows(const EncodeWork& w) {
   std::vector<PartGroup::Member> out;
   if (is_supplement(o)) {
     if (o.name.first_row < o.name.end_row) out = (*w.groups)[o.name.group].members;
-  } else if (is_main(o)) {
+  } else if (is_main(o.name.kind)) {
     for (const auto& g : *w.groups) {
       if (!g.spec.has_rows() || !g.spec.rows_in_block()) continue;
       uint32_t rate = g.spec.kind == PartKind::pooled ? g.spec.rate : 1;
@@ -232,7 +229,7 @@ Result<Plane> finished_plane(EncodeWork& w, const EncodeWork::Slot& slot) {
 
 // Whether the slot's result has just the rows given.
 bool as_given(const EncodeWork& w, const Plane& p) {
-  return is_main(w.object) || (p.first_row == w.keep.first && p.end_row() == w.keep.end);
+  return is_main(w.object.name.kind) || (p.first_row == w.keep.first && p.end_row() == w.keep.end);
 }
 
 // Places for all planes in one pool buffer, where what they take can be told from what was given.

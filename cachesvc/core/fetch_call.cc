@@ -19,7 +19,7 @@ uint64_t decoded_bytes_of(const FetchCall& f, const Record& r) {
   bool states = r.name.kind == ObjectKind::snapshot ||
                 (r.name.kind == ObjectKind::supplement && need.first_row == need.end_row);
   if (states) return RamPool::slab_bytes(r.payload_bytes);
-  if (is_main(r)) {
+  if (is_main(r.name.kind)) {
     need.first_row = realm.tree.first_token(r.node);
     need.end_row = realm.tree.end_token(r.node);
   }
@@ -33,7 +33,7 @@ uint32_t shorter(const FetchCall& f, const Hit& hit, uint64_t needed, uint64_t b
   uint32_t end = hit.plan.tokens;
   for (auto u = hit.uses.rbegin(); u != hit.uses.rend() && needed > bytes; ++u) {
     const Record& r = *u->record;
-    if (!is_main(r)) continue;
+    if (!is_main(r.name.kind)) continue;
     needed -= (counted(r) ? Promoter::room_for(r).stored : 0) + decoded_bytes_of(f, r);
     end = std::min(end, f.realm->tree.first_token(r.node));
   }
@@ -46,7 +46,7 @@ uint32_t shorter_reply(const FetchCall& f, const Hit& hit, uint64_t decoded, uin
   uint32_t end = hit.plan.tokens;
   for (auto u = hit.uses.rbegin(); u != hit.uses.rend() && decoded > limit; ++u) {
     const Record& r = *u->record;
-    if (!is_main(r)) continue;
+    if (!is_main(r.name.kind)) continue;
     decoded -= decoded_bytes_of(f, r);
     end = std::min(end, f.realm->tree.first_token(r.node));
   }

@@ -38,8 +38,7 @@ void Fetches::reply(const FetchPtr& f, const Hit& hit) {
     ++u.record->uses;
     if (!f->promoted.count(r.name)) continue;
     ++promoted;
-    bool main = r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail;
-    uint32_t first = main ? f->realm->tree.first_token(r.node) : u.end_token;
+    uint32_t first = is_main(r.name.kind) ? f->realm->tree.first_token(r.node) : u.end_token;
     ssd_tokens += u.end_token - std::min(u.end_token, first);
   }
   f->ssd_tokens = std::min<uint64_t>(ssd_tokens, reply.tokens);

@@ -233,7 +233,7 @@ void Fetches::promote(const FetchPtr& f, const Hit& hit) {
   Room room;
   room.stored = cost.missing;
   room.promotion = room.stored > 0 ? f->window_bytes : 0;
-  // To plan and to pin a long prompt is enough for one handler.
+  // Planning and pinning a long prompt is enough for one handler.
   if (missing.size() <= kReadsBegunAtATime) return ask_for_window(f, batch, room);
   env_.later([this, f, batch, room] { ask_for_window(f, batch, room); });
 }

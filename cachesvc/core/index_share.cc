@@ -12,8 +12,7 @@ constexpr size_t kUnlinkedAtOnce = 8;  // files of one job behind others
 // Nothing hangs on it or goes on from it.
 bool is_leaf(const Record& r) {
   if (!r.realm) return true;
-  bool main = r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail;
-  return !main ||
+  return !is_main(r.name.kind) ||
          (r.realm->tree.child_count(r.node) == 0 && r.realm->nodes.at(r.node).attached.empty());
 }
 

@@ -118,14 +118,14 @@ void ObjectIndex::expect(size_t objects) {
 EntryKey ObjectIndex::link(Record& r, RealmState& realm, NodeId node, const Object& object) {
   RealmState::Node& n = realm.nodes[node];
   std::unique_ptr<Attachment> attachment;
-  if (!is_main(r)) attachment = std::make_unique<Attachment>();
+  if (!is_main(r.name.kind)) attachment = std::make_unique<Attachment>();
   if (r.name.kind == ObjectKind::snapshot) {
     attachment->tokens = object.tokens;
     attachment->extras = object.extras;
     attachment->position = object.end_token();
   }
-  EntryKey key = is_main(r) ? node_key(realm, node) : attached_key(next_serial_++);
-  if (is_main(r)) {
+  EntryKey key = is_main(r.name.kind) ? node_key(realm, node) : attached_key(next_serial_++);
+  if (is_main(r.name.kind)) {
     n.main = &r;
   } else {
     by_key_.emplace(key, &r);

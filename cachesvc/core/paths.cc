@@ -51,17 +51,15 @@ uint32_t common_with(const Record& record, const Query& query, std::span<const I
 
 Record* parent_of(const Record& record) {
   if (!record.realm) return nullptr;
-  RealmState& realm = *record.realm;
-  NodeId node = is_main(record) ? realm.tree.parent(record.node) : record.node;
-  return node == kRootNode ? nullptr : realm.nodes.at(node).main;
+  const NodeId node = parent_node(record);
+  return node == kRootNode ? nullptr : record.realm->nodes.at(node).main;
 }
 
 std::vector<Record*> path_to(Record& record) {
   std::vector<Record*> path{&record};
   if (!record.realm) return path;
   RealmState& realm = *record.realm;
-  NodeId at = is_main(record) ? realm.tree.parent(record.node) : record.node;
-  for (; at != kRootNode; at = realm.tree.parent(at)) {
+  for (NodeId at = parent_node(record); at != kRootNode; at = realm.tree.parent(at)) {
     if (Record* r = realm.nodes.at(at).main) path.push_back(r);
   }
   std::reverse(path.begin(), path.end());

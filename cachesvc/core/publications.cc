@@ -15,7 +15,7 @@ struct Publications::Publication {
   CommitWait wait;
   std::vector<ObjectName> order;  // of what was given, root first
   size_t next = 0;                // of them
-  std::vector<PinnedName> fresh;  // what has its place by now
+  std::vector<PinnedName> fresh;  // objects that have their place by now
 };
 
 namespace {

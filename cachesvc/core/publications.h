@@ -9,8 +9,6 @@
 // Loop thread only.
 #pragma once
 
-#include <list>
-
 #include "cachesvc/core/ends.h"
 #include "cachesvc/core/eraser.h"
 #include "cachesvc/core/levels.h"

@@ -19,6 +19,10 @@ bool RealmState::has_snapshots() const {
   });
 }
 
+NodeId parent_node(const Record& record) {
+  return is_main(record.name.kind) ? record.realm->tree.parent(record.node) : record.node;
+}
+
 DropUrgency drop_urgency(const Record& record) {
   if (!record.realm || !record.realm->in_force) return kDropFirst;
   if (record.superseded) return kDropSuperseded;

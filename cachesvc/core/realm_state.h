@@ -47,6 +47,9 @@ struct RealmState {
   uint32_t block_tokens() const { return profile->block_tokens; }
 };
 
+/// The node above a block or tail, or on which a supplement or snapshot hangs. Not for orphans.
+NodeId parent_node(const Record& record);
+
 /// The urgency with which a record goes before others of its tier: one that is not in force, a tail
 /// that is superseded and what hangs on it, then what is far from an entry's end.
 DropUrgency drop_urgency(const Record& record);

@@ -22,7 +22,7 @@ class Realms {
   /// Forgets realms that hold nothing and that nobody else holds. Returns: the ids of their
   /// profiles.
   std::vector<Id> release();
-  /// In the order of their numbers.
+  /// All realms, in the order of their numbers.
   const std::vector<std::shared_ptr<RealmState>>& all() const { return realms_; }
 
  private:

@@ -103,8 +103,4 @@ struct PinnedName {
   uint64_t serial;
 };
 
-inline bool is_main(const Record& r) {
-  return r.name.kind == ObjectKind::block || r.name.kind == ObjectKind::tail;
-}
-
 }  // namespace kv

@@ -8,7 +8,7 @@ EntryOptions Tiers::entry_options(const Record& record, uint64_t charge_bytes) c
   options.charge_bytes = charge_bytes;
   options.urgency = drop_urgency(record);
   if (record.realm) {
-    NodeId parent = is_main(record) ? record.realm->tree.parent(record.node) : record.node;
+    const NodeId parent = parent_node(record);
     if (parent != kRootNode) options.parent = node_key(*record.realm, parent);
   }
   return options;

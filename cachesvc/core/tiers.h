@@ -18,8 +18,8 @@ class Tiers {
  public:
   void set_ram(Record& record, RamObject object);
   void drop_ram(Record& record);  ///< keeps the record, even one that is in no tier now
-  /// For Records alone. Gives the record its place in the SSD's order, or takes it; `recency` and
-  /// `allocated_bytes` are those of a place that is new.
+  /// Called by Records alone. Gives the record its place in the SSD's order, or takes it; `recency`
+  /// and `allocated_bytes` are those of a place that is new.
   void set_disk(Record& record, Disk to, uint64_t allocated_bytes, std::optional<uint64_t> recency);
   void pin(Record& record);
   void unpin(Record& record);

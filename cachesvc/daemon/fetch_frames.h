@@ -17,13 +17,13 @@ class FetchFrames {
   /// Objects whose frames are made in one step of the loop.
   static constexpr size_t kObjectsPerStep = 32;
 
-  /// To `request`, whose client takes at most so many bytes of objects.
+  /// The reply to `request`, whose client takes at most so many bytes of objects.
   FetchFrames(CacheCore& core, uint64_t request, FetchReply reply, uint64_t max_reply_bytes);
 
   /// True once all frames are made, or an error() says why not.
   bool step();
   const Status& error() const { return error_; }
-  /// In the order in which they are sent. Once, after step() gave true.
+  /// The frames in the order in which they are sent. Once, after step() gave true.
   std::vector<OutFrame> take() { return std::move(frames_); }
 
  private:

@@ -50,7 +50,8 @@ class FrameSender {
   FrameSender(const FrameSender&) = delete;  // handlers point here
   FrameSender& operator=(const FrameSender&) = delete;
 
-  /// For flush(), which writes as much as one turn may: of a long reply all frames come first.
+  /// Appends for flush(), which writes as much as one turn may: all frames of a long reply come
+  /// first.
   /// `last`: of its request's reply.
   void queue(OutFrame frame, bool last);
   void flush();

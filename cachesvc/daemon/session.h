@@ -64,19 +64,19 @@ class Session final : public std::enable_shared_from_this<Session>,
  private:
   enum class State : uint8_t { greeting, serving, finishing, closed };
 
-  // For all three.
+  // Called by all three.
   std::shared_ptr<void> keep() override { return shared_from_this(); }
   bool closed() const override { return state_ == State::closed; }
-  // For the receiver.
+  // Called by the receiver.
   bool may_read() const override;
   bool none_in_flight() const override { return in_flight_ == 0; }
   void received(Frame frame, std::shared_ptr<RoomCharges> room, Status dropped) override;
   void ask_for_staging(uint64_t bytes, StagingFor use, Done<Result<Staging>> done) override;
   void refuse(const Status& status) override;
-  // For the sender.
+  // Called by the sender.
   void reply_sent() override { --in_flight_; }
   void turn_over() override;
-  // For the requests.
+  // Called by the requests.
   FrameSender& out() override { return sender_; }
   boost::asio::any_io_executor loop() override { return socket_.get_executor(); }
   void greeted() override;

@@ -11,7 +11,7 @@
 
 namespace kv {
 
-/// What the owners' loop, workers and disk run on.
+/// Contexts of the owners' loop, workers and disk.
 struct PumpedContexts {
   boost::asio::io_context loop_, workers_, disk_;
 };
@@ -133,7 +133,7 @@ class CoreOwners : PumpedContexts, public Owners {
     session.profiles.push_back(model->realm->realm.profile);
     return id;
   }
-  /// As CacheCore does it: whoever waits looks again after each progress.
+  /// Runs as CacheCore does: whoever waits looks again after each progress.
   void run_all() {
     for (int before = -1; before != progress;) {
       before = progress;
@@ -155,7 +155,7 @@ class CoreOwners : PumpedContexts, public Owners {
         [&](auto done) { reservations.reserve(session, request, soon(), done); });
     return reply ? std::move(*reply) : Result<ReserveReply>(Status(StatusCode::busy, "waits"));
   }
-  /// What a reservation lacks, but the last `but` of it.
+  /// Puts all that a reservation lacks, but the last `but` objects.
   void put(uint64_t session, const std::vector<Token>& tokens, const ReserveReply& reserved,
            size_t but = 0) {
     for (size_t i = 0; i + but < reserved.needs.size(); ++i) {
@@ -165,11 +165,6 @@ class CoreOwners : PumpedContexts, public Owners {
           [&](auto done) { puts.put(session, std::move(put), nullptr, soon(), done); });
       EXPECT_TRUE(status && status->ok());
     }
-  }
-  std::optional<Result<CommitReply>> commit(uint64_t session, uint64_t reservation,
-                                            Durability level = Durability::accepted) {
-    return call<Result<CommitReply>>(
-        [&](auto done) { commits.commit(session, reservation, level, soon(), done); });
   }
   void store(uint64_t session, const std::vector<Token>& tokens,
              Durability level = Durability::accepted) {
