@@ -2,6 +2,7 @@
 // tiers, so an erase never meets what it can't tell from its own.
 #include <malloc.h>
 
+#include "cachesvc/core/index_bytes.h"
 #include "cachesvc/core/records.h"
 #include "storage/inspect.h"
 #include "tests/support/cachesvc_stepped.h"
@@ -243,8 +244,7 @@ class IndexBytes : public ::testing::Test {
           Record* r = orphans ? index.add_orphan(o, Charge()) : index.add(*state, o, Charge());
           EXPECT_NE(r, nullptr);
           records.found(*r, 1000, 4096, static_cast<uint64_t>(p * kBlocks + b));
-          charged += orphans ? ObjectIndex::orphan_bytes(o.tokens.size())
-                             : ObjectIndex::index_bytes(kind, o.tokens);
+          charged += orphans ? orphan_bytes(o.tokens.size()) : index_bytes(kind, o.tokens);
           if (kind == ObjectKind::block) parent = o.name.id;
         }
       }
@@ -270,9 +270,9 @@ TEST_F(IndexBytes, TheChargeIsWhatTheProcessGrowsBy) {
 
 TEST_F(IndexBytes, ABlockOf256TokensIsAtMost1300) {
   std::vector<Token> tokens(256, 49'151);
-  EXPECT_LE(ObjectIndex::index_bytes(ObjectKind::block, tokens), 1'300u);
+  EXPECT_LE(index_bytes(ObjectKind::block, tokens), 1'300u);
   tokens[0] = 262'143;
-  EXPECT_LE(ObjectIndex::index_bytes(ObjectKind::block, tokens), 1'300u);
+  EXPECT_LE(index_bytes(ObjectKind::block, tokens), 1'300u);
 }
 
 }  // namespace

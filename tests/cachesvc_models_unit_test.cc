@@ -111,8 +111,8 @@ TEST_F(ModelsUnit, OneAttemptOfItsRecordsAtATimeAndAnotherAfterAFailure) {
   EXPECT_FALSE(c.model->records_writing);
   faults_.script = nullptr;
   const uint64_t serial = c.model->serial;
-  c.models.write_missing_records();
-  c.models.write_records(*c.model);
+  c.model_records.write_missing();
+  c.model_records.write(*c.model);
   EXPECT_EQ(c.model->serial, serial + 1);
   EXPECT_FALSE(c.model->records_durable) << "not yet";
   c.run();
@@ -123,9 +123,9 @@ TEST_F(ModelsUnit, OneAttemptOfItsRecordsAtATimeAndAnotherAfterAFailure) {
 TEST_F(ModelsUnit, AnErasedNamespaceLosesItsRecordsAndNoOther) {
   CoreOwners c(options());
   c.open_model(spec_);
-  EXPECT_TRUE(c.models.forget_records("other").empty());
+  EXPECT_TRUE(c.model_records.forget("other").empty());
   EXPECT_TRUE(c.model->records_durable);
-  EXPECT_EQ(c.models.forget_records("test"), std::vector{model_id("test", spec_.fingerprint)});
+  EXPECT_EQ(c.model_records.forget("test"), std::vector{model_id("test", spec_.fingerprint)});
   EXPECT_FALSE(c.model->records_durable) << "written anew with its next object";
 }
 

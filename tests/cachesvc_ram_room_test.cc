@@ -1,5 +1,6 @@
 // What happens when RAM has no room for all that is asked: the largest length that fits, at once
 // and with the reason, never a promise that nobody keeps.
+#include "cachesvc/core/index_bytes.h"
 #include "cachesvc/core/object_index.h"
 #include "storage/inspect.h"
 #include "tests/support/cachesvc_stepped.h"
@@ -254,7 +255,7 @@ TEST(Room, AReservationPaysForItsQuery) {
   uint64_t before = b.stat("ram_index_bytes");
   auto reserved = b.reserve(tokens);
   ASSERT_TRUE(reserved.ok());
-  uint64_t names = 250 * ObjectIndex::most_index_bytes(16);
+  uint64_t names = 250 * most_index_bytes(16);
   EXPECT_GE(b.stat("ram_index_bytes"), before + names + 4000 * sizeof(Token));
   ASSERT_TRUE(client.abort(reserved->reservation, soon()).ok());
   EXPECT_EQ(b.stat("ram_index_bytes"), before);

@@ -1,4 +1,5 @@
 // Reconciler by itself: what a start adopts, what is read behind it, and what goes.
+#include "cachesvc/core/index_bytes.h"
 #include "cachesvc/core/paths.h"
 #include "tests/support/cachesvc_owners.h"
 
@@ -16,7 +17,7 @@ class ReconcilerUnit : public ::testing::Test {
     Record& root = c.give_block(realm);
     Record& child = c.give_block(realm, &root);
     names_ = {root.name, child.name, c.give_block(realm).name};
-    index_bytes_ = ObjectIndex::index_bytes(ObjectKind::block, root.ram->tokens);
+    index_bytes_ = index_bytes(ObjectKind::block, root.ram->tokens);
     for (const ObjectName& name : names_) {
       c.spiller.ask(*c.index.find(name));
       c.spiller.pump();

@@ -37,15 +37,15 @@ FLOORS = """
     record realm_state
     realms, orphans, tiers, paths
     plan
-    object_index relink
+    index_bytes, object_index relink
     ends, orphan_match
     model_state, pins, found
     records, erase_targets
     ssd_lane
     recency
     ram_checks
-    syncer, models model_records, read_job, write_pace
-    spill_batch, open_plan
+    syncer, models, read_job, write_pace
+    spill_batch, open_plan, model_records
     spiller spill_write
     ram_room index_share
     promoter

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "cachesvc/core/index_bytes.h"
 #include "cachesvc/core/reconciler.h"
 #include "proto/identity.h"
 
@@ -12,7 +13,7 @@ namespace {
 bool is_attached(const Object& o) { return o.name.kind >= ObjectKind::supplement; }
 
 uint64_t index_bytes(const KnownObject& known) {
-  return ObjectIndex::index_bytes(known.header.name.kind, known.header.tokens);
+  return kv::index_bytes(known.header.name.kind, known.header.tokens);
 }
 
 // Parents before children, blocks and tails before what hangs on them.
@@ -114,7 +115,7 @@ bool Reconciler::link(const KnownObject& known, std::vector<Adopted>& linked) {
 // returns or bytes are needed there. False: the index has no room for it.
 bool Reconciler::adopt_orphan(const KnownObject& known) {
   const Object& o = known.header;
-  const uint64_t bytes = ObjectIndex::orphan_bytes(o.tokens.size());
+  const uint64_t bytes = orphan_bytes(o.tokens.size());
   auto charge =
       room_.index_full(bytes) ? std::nullopt : env_.pool->try_charge(ChargeKind::index, bytes);
   if (!charge) return false;

@@ -1,6 +1,7 @@
 // The verbs, each a step of the loop.
 #include "cachesvc/core/cache_core.h"
 
+#include "cachesvc/core/index_bytes.h"
 #include "cachesvc/core/owners.h"
 
 namespace kv {
@@ -125,7 +126,7 @@ void CacheCore::allocate_staging(uint64_t session, uint64_t bytes, StagingFor wh
     if (what == StagingFor::put) {
       // Codes are smaller than what they are made of; rows copied from elsewhere are reserved for.
       room.staging = std::max(body, std::min(2 * body, limit));
-      room.index = ObjectIndex::most_index_bytes(kMaxBlockTokens);
+      room.index = most_index_bytes(kMaxBlockTokens);
       uint64_t rest = pool.budget_bytes() - std::min(pool.budget_bytes(), room.total());
       room.stored = std::min(body, rest);
     }

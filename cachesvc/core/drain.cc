@@ -42,7 +42,7 @@ void Drain::go_on() {
 // Whatever waits for eviction, is leased, failed, or found the queue full when it was committed.
 void Drain::ask_for_all() {
   if (!lane_) return;
-  models_.write_missing_records();
+  model_records_.write_missing();
   spiller_.ask_for_all();
   recency_.tell_last();
 }

@@ -13,13 +13,13 @@ namespace kv {
 
 class Drain {
  public:
-  Drain(Env& env, Records& records, SsdLane& lane, Recency& recency, Models& models,
+  Drain(Env& env, Records& records, SsdLane& lane, Recency& recency, ModelRecords& model_records,
         WritePace& pace, Spiller& spiller, Calls& calls, Eraser& eraser)
       : env_(env),
         records_(records),
         lane_(lane),
         recency_(recency),
-        models_(models),
+        model_records_(model_records),
         pace_(pace),
         spiller_(spiller),
         calls_(calls),
@@ -47,7 +47,7 @@ class Drain {
   Records& records_;
   SsdLane& lane_;
   Recency& recency_;
-  Models& models_;
+  ModelRecords& model_records_;
   WritePace& pace_;
   Spiller& spiller_;
   Calls& calls_;

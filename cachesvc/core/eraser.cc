@@ -163,7 +163,7 @@ void Eraser::all_removed(const JobPtr& job) {
   if (lane_ && job->of_namespace) {
     ++job->left;
     lane_.run(
-        [ssd = lane_.ssd(), ids = models_.forget_records(job->ns)] { return forget(*ssd, ids); },
+        [ssd = lane_.ssd(), ids = model_records_.forget(job->ns)] { return forget(*ssd, ids); },
         [this, job](Status status) { ended(job, std::move(status)); });
   }
   if (lane_) wipe_traces(job);

@@ -22,13 +22,14 @@ namespace kv {
 class Eraser {
  public:
   Eraser(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, const Found& found,
-         Models& models, Reconciler& reconciler, Calls& calls)
+         Models& models, ModelRecords& model_records, Reconciler& reconciler, Calls& calls)
       : env_(env),
         index_(index),
         records_(records),
         lane_(lane),
         found_(found),
         models_(models),
+        model_records_(model_records),
         reconciler_(reconciler),
         calls_(calls) {}
   Eraser(const Eraser&) = delete;  // jobs point here
@@ -95,6 +96,7 @@ class Eraser {
   SsdLane& lane_;
   const Found& found_;
   Models& models_;
+  ModelRecords& model_records_;
   Reconciler& reconciler_;
   Calls& calls_;
   std::list<Waiting> waiting_;

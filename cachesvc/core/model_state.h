@@ -17,6 +17,8 @@ struct RecordBytes {
 };
 
 RecordBytes record_bytes(const ModelSpec& spec, const Profile& profile);
+/// While records are written each lies in memory once more, encoded; while its id is made, too.
+uint64_t record_encoding_bytes(const Profile* profile);
 
 /// A model as some namespace has it. Sessions, reservations and waiting commits hold it; one that
 /// nobody holds and nothing is stored of makes room for others.

@@ -1,4 +1,4 @@
-// Models in use and at rest, and what they share. Their records: core/model_records.cc.
+// Models in use and at rest, and what they share.
 #include "cachesvc/core/models.h"
 
 #include <algorithm>
@@ -6,7 +6,8 @@
 namespace kv {
 namespace {
 
-constexpr uint64_t kRamShare = 4;  // at most budget / 4 bytes are models'
+constexpr uint64_t kRamShare = 4;   // at most budget / 4 bytes are models'
+constexpr uint64_t kSsdShare = 16;  // at most limit / 16 bytes are their records'
 
 // Ends a model on a worker, wherever the last pointer to it goes: thousands of small pieces take
 // milliseconds, and malloc is to give them back before others are promised their bytes.
@@ -157,7 +158,7 @@ RestingModel Models::rested(const ModelState& model) {
 }
 
 // Forgets the one that has rested longest, its records too. Returns: false if none rests.
-bool Models::forget_resting() {
+bool Models::forget_oldest() {
   auto oldest = std::min_element(
       resting_.begin(), resting_.end(),
       [](const auto& a, const auto& b) { return a.second.since < b.second.since; });
@@ -166,6 +167,16 @@ bool Models::forget_resting() {
   resting_.erase(oldest);
   release({model}, {profile});
   return true;
+}
+
+std::vector<Id> Models::forget_resting(const std::string& ns) {
+  std::vector<Id> gone;
+  std::erase_if(resting_, [&](const auto& rests) {
+    if (rests.first.first != ns) return false;
+    gone.push_back(model_id(rests.first.first, rests.first.second));
+    return true;
+  });
+  return gone;
 }
 
 // `gone_profiles`: perhaps, if nothing else names them.
@@ -201,7 +212,7 @@ Status Models::place_for(const std::string& ns) {
   auto full = [&] { return models_.size() + resting_.size() >= most; };
   const bool many = count_of(ns) >= kMaxModelsPerNamespace;
   if (full() || many) rest();
-  while (full() && forget_resting()) {
+  while (full() && forget_oldest()) {
   }
   if (full()) {
     ++env_.count.busy;
@@ -228,6 +239,47 @@ Status Models::room_for(const std::string& name, uint64_t bytes) {
               " bytes of RAM; models may take " + std::to_string(limit) + " of " +
               std::to_string(env_.pool->budget_bytes()) +
               ", and those that are open or stored of take " + std::to_string(used())};
+}
+
+// A start reads all records: they must fit what models may take of RAM.
+uint64_t Models::record_limit() const {
+  return std::min(env_.options.ssd_limit_bytes / kSsdShare, ram_limit());
+}
+
+// Bytes of all records, each profile once.
+uint64_t Models::records_on_ssd(const std::string& ns, const CodedModel& with) const {
+  std::map<Id, uint64_t> profiles;
+  const RecordBytes own = record_bytes(*with.spec, *with.profile);
+  const Key key(ns, with.spec->fingerprint);
+  uint64_t bytes = own.model;
+  profiles[with.profile_id] = own.profile;
+  for (const auto& [name, model] : models_) {
+    if (name != key) bytes += model->record_bytes.model;
+  }
+  for (const auto& realm : index_.realms().all()) {  // in force, or still named by objects
+    auto [at, is_new] = profiles.try_emplace(realm->realm.profile, 0);
+    if (is_new) at->second = record_bytes(*realm->model, *realm->profile).profile;
+  }
+  for (const auto& [name, rests] : resting_) {
+    if (name == key) continue;
+    bytes += rests.record_bytes.model;
+    profiles.try_emplace(rests.profile, rests.record_bytes.profile);
+  }
+  for (const auto& [id, size] : profiles) bytes += size;
+  return bytes;
+}
+
+// Records of resting models go first, and never anybody's objects for more than the share.
+Status Models::room_for_records(const std::string& ns, const CodedModel& model) {
+  const uint64_t limit = record_limit();
+  while (records_on_ssd(ns, model) > limit && forget_oldest()) {
+  }
+  const uint64_t all = records_on_ssd(ns, model);
+  if (all <= limit) return {};
+  ++env_.count.busy;
+  return {StatusCode::busy,
+          "model " + model.spec->name + ": its records would make " + std::to_string(all) +
+              " bytes of records on the SSD, they may take " + std::to_string(limit)};
 }
 
 }  // namespace kv

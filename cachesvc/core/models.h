@@ -1,7 +1,7 @@
-// Models: the models that somebody uses or has something stored of, their records on the SSD, and
-// what becomes of a model that nobody holds and nothing is stored of: it rests. Its memory goes
-// with its last client, its records stay, so that its profile is in force again. Models have
-// shares: of RAM, of the SSD, and each namespace of their number.
+// Models: the models that somebody uses or has something stored of, and what becomes of a model
+// that nobody holds and nothing is stored of: it rests. Its memory goes with its last client, its
+// records stay, so that its profile is in force again. Models have shares: of RAM, of the SSD, and
+// each namespace of their number.
 //
 //   new ──put──> in use ──nobody holds it, nothing stored──> resting ──room for others──> gone
 //                  ▲                                            │
@@ -40,19 +40,6 @@ class Models {
   /// The same model under the same profile that somebody has, or this one.
   std::shared_ptr<const CodedModel> shared(std::shared_ptr<CodedModel> made);
 
-  // Records on the SSD.
-  /// Writes profile and model record; `done` follows. One attempt of a model at a time, so that the
-  /// newest record names the profile in force. Ends with progress().
-  void put_records(ModelRecord record, std::shared_ptr<const Profile> profile,
-                   std::shared_ptr<ModelState> model, std::function<void(Status)> done);
-  /// The records of a model that are not on the SSD, unless they are being written.
-  void write_records(ModelState& state);
-  void write_missing_records();  ///< of all models
-  /// A record was found damaged, and is in quarantine.
-  void rewrite_record(bool is_profile, const Id& id);
-  /// A namespace was erased: its name goes from the SSD. Returns: the ids of records to remove.
-  std::vector<Id> forget_records(const std::string& ns);
-
   // Shares.
   /// A place for one more. Models that rest make room. Returns: busy.
   Status place_for(const std::string& ns);
@@ -71,15 +58,16 @@ class Models {
   }
   /// An open is under way: nothing names its profile yet, so neither of these two does anything.
   void hold(bool on) { held_ = on; }
-
-  /// While records are written each lies in memory once more, encoded; while its id is made, too.
-  static uint64_t encoding_bytes(const Profile* profile);
+  /// True if no open is under way, and no file is unknown.
+  bool may_forget() const { return !held_ && !found_.files_unknown(); }
+  /// The models of `ns` that rest are forgotten. Returns: the ids of their records.
+  std::vector<Id> forget_resting(const std::string& ns);
 
  private:
   void rest();
   bool unused(const std::shared_ptr<ModelState>& model) const;
   RestingModel rested(const ModelState& model);
-  bool forget_resting();
+  bool forget_oldest();
   void release(std::vector<Id> gone_models, std::vector<Id> gone_profiles);
   uint64_t ram_limit() const;
   uint64_t record_limit() const;

@@ -4,28 +4,6 @@
 #include <algorithm>
 
 namespace kv {
-namespace {
-
-// Estimates of what containers take beside the tokens; checked against malloc in the bench.
-// Measured, tests/cachesvc_index_share_test.cc: a node or an attachment, a record, and their places
-// in maps and orders.
-constexpr uint64_t kIndexBytesPerObject = 648;
-constexpr uint64_t kIndexBytesPerOrphan = 896;
-
-}  // namespace
-
-uint64_t ObjectIndex::index_bytes(ObjectKind kind, std::span<const Token> tokens) {
-  if (kind == ObjectKind::snapshot) return most_index_bytes(tokens.size());
-  return kIndexBytesPerObject + TokenRun::packed_bytes(tokens);
-}
-
-uint64_t ObjectIndex::most_index_bytes(size_t tokens) {
-  return kIndexBytesPerObject + tokens * sizeof(Token);
-}
-
-uint64_t ObjectIndex::orphan_bytes(size_t tokens) {
-  return kIndexBytesPerOrphan + tokens * sizeof(Token);
-}
 
 std::vector<Id> ObjectIndex::release_realms() {
   std::vector<Id> profiles = realms_.release();

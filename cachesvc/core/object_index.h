@@ -17,14 +17,6 @@ namespace kv {
 
 class ObjectIndex {
  public:
-  /// Index bytes that one object is charged: its node, record and map entries, and its tokens as
-  /// they are kept. Within a tenth of what the process grows by.
-  static uint64_t index_bytes(ObjectKind kind, std::span<const Token> tokens);
-  /// The same of any object with so many tokens, at most.
-  static uint64_t most_index_bytes(size_t tokens);
-  /// The same of one that hangs on no tree.
-  static uint64_t orphan_bytes(size_t tokens);
-
   /// Forgets realms that hold nothing and that nobody else holds. Returns: the ids of their
   /// profiles, less those that a realm or an orphan still names.
   std::vector<Id> release_realms();

@@ -116,7 +116,7 @@ Result<OpenPlan> plan_open(const Env& env, const Models& models, const std::stri
   plan.spec = known ? known->spec : std::make_shared<const ModelSpec>(std::move(request.model));
   plan.bytes = coded_model_bytes(*plan.spec, plan.profile.get());
   if (plan.resting) plan.bytes += plan.resting->coded_bytes;
-  plan.making_bytes = Models::encoding_bytes(plan.profile.get());
+  plan.making_bytes = record_encoding_bytes(plan.profile.get());
   plan.most_put_bytes = std::min(env.options.max_put_bytes, env.pool->staging_limit_bytes());
   return plan;
 }

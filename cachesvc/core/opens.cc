@@ -129,10 +129,10 @@ void Opens::made(const JobPtr& job, OpenMade made) {
   job->state = Job::State::records;
   ModelRecord record{plan.ns, *plan.spec, profile, plan.serial};
   auto model = models_.share({plan.ns, plan.spec->fingerprint});
-  models_.put_records(std::move(record), job->coded->profile, std::move(model),
-                      [this, job](Status status) {
-                        if (job->state == Job::State::records) put_in_force(job, status.ok());
-                      });
+  model_records_.put(std::move(record), job->coded->profile, std::move(model),
+                     [this, job](Status status) {
+                       if (job->state == Job::State::records) put_in_force(job, status.ok());
+                     });
 }
 
 void Opens::put_in_force(const JobPtr& job, bool records_written) {

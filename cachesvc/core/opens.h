@@ -11,7 +11,7 @@
 #include <deque>
 
 #include "cachesvc/core/calls.h"
-#include "cachesvc/core/models.h"
+#include "cachesvc/core/model_records.h"
 #include "cachesvc/core/open_plan.h"
 #include "cachesvc/core/ram_room.h"
 
@@ -19,8 +19,14 @@ namespace kv {
 
 class Opens {
  public:
-  Opens(Env& env, SsdLane& lane, Models& models, RamRoom& room, Calls& calls)
-      : env_(env), lane_(lane), models_(models), room_(room), calls_(calls) {}
+  Opens(Env& env, SsdLane& lane, Models& models, ModelRecords& model_records, RamRoom& room,
+        Calls& calls)
+      : env_(env),
+        lane_(lane),
+        models_(models),
+        model_records_(model_records),
+        room_(room),
+        calls_(calls) {}
   Opens(const Opens&) = delete;  // jobs point here
   Opens& operator=(const Opens&) = delete;
 
@@ -46,6 +52,7 @@ class Opens {
   Env& env_;
   SsdLane& lane_;
   Models& models_;
+  ModelRecords& model_records_;
   RamRoom& room_;
   Calls& calls_;
   std::deque<JobPtr> queue_;

@@ -32,24 +32,25 @@ struct Owners {
   RamChecks checks{*env, index, recency};
   Syncer syncer{*env, records, lane};
   Models models{*env, index, lane, found};
+  ModelRecords model_records{*env, index, lane, models};
   WritePace pace{*env, lane};
-  Spiller spiller{*env, index, records, lane, checks, models, syncer, pace};
+  Spiller spiller{*env, index, records, lane, checks, models, model_records, syncer, pace};
   RamRoom room{*env, index, records, lane, recency, spiller};
   Promoter promoter{*env, index, records, lane, spiller};
   WarmStart warm{*env, index, lane, room, promoter};
   Reconciler reconciler{*env, index, ends, records, lane, pace, found, models, spiller, room, warm};
-  Scrubber scrubber{*env, index, records, lane, found, models, spiller, room, promoter};
+  Scrubber scrubber{*env, index, records, lane, found, model_records, spiller, room, promoter};
   Calls calls{*env};
   Levels levels{*env, index, lane, spiller, syncer, room, promoter};
-  Eraser eraser{*env, index, records, lane, found, models, reconciler, calls};
+  Eraser eraser{*env, index, records, lane, found, models, model_records, reconciler, calls};
   Reservations reservations{*env, index, room, calls};
   Puts puts{*env, index, checks, room, promoter, calls, reservations};
-  Publications publications{*env,   index,   ends,   records, lane,
-                            models, spiller, levels, eraser,  reservations};
+  Publications publications{*env,          index,   ends,   records, lane,
+                            model_records, spiller, levels, eraser,  reservations};
   Commits commits{*env, index, calls, eraser, reservations, puts, publications};
   Fetches fetches{*env, index, checks, room, promoter, calls};
-  Opens opens{*env, lane, models, room, calls};
-  Drain drain{*env, records, lane, recency, models, pace, spiller, calls, eraser};
+  Opens opens{*env, lane, models, model_records, room, calls};
+  Drain drain{*env, records, lane, recency, model_records, pace, spiller, calls, eraser};
   Stats stats{*env, index, records, lane, found, models, pace, promoter, calls, reservations};
 
   void begin();

@@ -159,7 +159,7 @@ void Publications::end(Publication& p) {
 
 void Publications::ask_for_spill(const Publication& p) {
   const bool wants_ssd = p.wait.wait_for >= Durability::spilled;
-  if (lane_ && wants_ssd && !p.r.model->records_durable) models_.write_records(*p.r.model);
+  if (lane_ && wants_ssd && !p.r.model->records_durable) model_records_.write(*p.r.model);
   if (!wants_ssd && env_.options.spill_when != SpillWhen::commit) return;
   for (const PinnedName& name : p.wait.path) {
     Record* record = index_.find(name);

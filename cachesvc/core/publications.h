@@ -23,14 +23,14 @@ class Publications {
   static constexpr size_t kObjectsPerStep = 32;
 
   Publications(Env& env, ObjectIndex& index, Ends& ends, Records& records, SsdLane& lane,
-               Models& models, Spiller& spiller, Levels& levels, Eraser& eraser,
+               ModelRecords& model_records, Spiller& spiller, Levels& levels, Eraser& eraser,
                Reservations& reservations)
       : env_(env),
         index_(index),
         ends_(ends),
         records_(records),
         lane_(lane),
-        models_(models),
+        model_records_(model_records),
         spiller_(spiller),
         levels_(levels),
         eraser_(eraser),
@@ -60,7 +60,7 @@ class Publications {
   Ends& ends_;
   Records& records_;
   SsdLane& lane_;
-  Models& models_;
+  ModelRecords& model_records_;
   Spiller& spiller_;
   Levels& levels_;
   Eraser& eraser_;

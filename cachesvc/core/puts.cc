@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cachesvc/core/index_bytes.h"
+
 namespace kv {
 namespace {
 
@@ -146,7 +148,7 @@ void Puts::charge(const JobPtr& job) {
   uint64_t out = stored_bytes(*r, w);
   Room room;
   room.stored = RamPool::slab_bytes(out);
-  room.index = ObjectIndex::index_bytes(w.object.name.kind, w.object.tokens);
+  room.index = index_bytes(w.object.name.kind, w.object.tokens);
   room.staging = out;
   if (!job->room) room.staging += w.object.payload_bytes();
   auto take = [](Charge& from, uint64_t& wanted, Charge& into) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cachesvc/core/index_bytes.h"
 #include "storage/read_buffers.h"
 
 namespace kv {
@@ -144,7 +145,7 @@ void Reconciler::place() {
   found_.settled(before - unplaced_.size());
   Room room;
   for (const KnownObject& known : unplaced_) {
-    room.index += ObjectIndex::index_bytes(known.header.name.kind, known.header.tokens);
+    room.index += index_bytes(known.header.name.kind, known.header.tokens);
   }
   // Given back at once, for adopt() to take.
   if (room.index > 0 && !room_.room_now(room)) return pause_.arm_in(kRetryPause);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cachesvc/core/index_bytes.h"
+
 namespace kv {
 namespace {
 
@@ -197,7 +199,7 @@ Room Reservations::room_of(const Reservation& r, const std::vector<Need>& needs)
     if (!need.required) continue;
     uint64_t bytes = need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);
     room.stored += RamPool::slab_bytes(bytes);
-    room.index += ObjectIndex::most_index_bytes(r.realm->block_tokens());
+    room.index += most_index_bytes(r.realm->block_tokens());
   }
   return room;
 }

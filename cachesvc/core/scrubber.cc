@@ -31,14 +31,14 @@ std::string first_name_at(uint16_t place) {
 }  // namespace
 
 Scrubber::Scrubber(Env& env, ObjectIndex& index, Records& records, SsdLane& lane,
-                   const Found& found, Models& models, Spiller& spiller, RamRoom& room,
+                   const Found& found, ModelRecords& model_records, Spiller& spiller, RamRoom& room,
                    Promoter& promoter)
     : env_(env),
       index_(index),
       records_(records),
       lane_(lane),
       found_(found),
-      models_(models),
+      model_records_(model_records),
       spiller_(spiller),
       room_(room),
       promoter_(promoter),
@@ -136,7 +136,7 @@ void Scrubber::damaged(FileKind kind, const PinnedName& which) {
   ++env_.count.scrub_damaged;
   ++env_.count.quarantined;
   if (is_record(kind)) {
-    return models_.rewrite_record(kind == FileKind::profile, which.name.id);
+    return model_records_.rewrite(kind == FileKind::profile, which.name.id);
   }
   Record* r = index_.find(which);
   if (!r) return;

@@ -20,7 +20,7 @@ namespace kv {
 class Scrubber {
  public:
   Scrubber(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, const Found& found,
-           Models& models, Spiller& spiller, RamRoom& room, Promoter& promoter);
+           ModelRecords& model_records, Spiller& spiller, RamRoom& room, Promoter& promoter);
   Scrubber(const Scrubber&) = delete;  // jobs point here
   Scrubber& operator=(const Scrubber&) = delete;
 
@@ -42,7 +42,7 @@ class Scrubber {
   Records& records_;
   SsdLane& lane_;
   const Found& found_;
-  Models& models_;
+  ModelRecords& model_records_;
   Spiller& spiller_;
   RamRoom& room_;
   Promoter& promoter_;

@@ -106,7 +106,7 @@ bool Spiller::wait_for_records(SpillBatch& batch) {
     Record* r = index_.find(item.which);
     ModelState* model = r ? models_.of(*r) : nullptr;
     if (!model || model->records_durable) continue;
-    if (batch.records_tried.insert(model).second) models_.write_records(*model);
+    if (batch.records_tried.insert(model).second) model_records_.write(*model);
     wait |= model->records_writing;
   }
   return wait;

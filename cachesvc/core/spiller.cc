@@ -21,13 +21,14 @@ bool is_root(const Record& r) {
 }  // namespace
 
 Spiller::Spiller(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, RamChecks& checks,
-                 Models& models, Syncer& syncer, WritePace& pace)
+                 Models& models, ModelRecords& model_records, Syncer& syncer, WritePace& pace)
     : env_(env),
       index_(index),
       records_(records),
       lane_(lane),
       checks_(checks),
       models_(models),
+      model_records_(model_records),
       syncer_(syncer),
       pace_(pace),
       retry_timer_(env.loop, env.handler([this] {

@@ -9,7 +9,7 @@
 // pump() moves whatever can move, and is asked with progress(). Loop thread only.
 #pragma once
 
-#include "cachesvc/core/models.h"
+#include "cachesvc/core/model_records.h"
 #include "cachesvc/core/ram_checks.h"
 #include "cachesvc/core/spill_batch.h"
 #include "cachesvc/core/syncer.h"
@@ -27,7 +27,7 @@ class Spiller {
   };
 
   Spiller(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, RamChecks& checks,
-          Models& models, Syncer& syncer, WritePace& pace);
+          Models& models, ModelRecords& model_records, Syncer& syncer, WritePace& pace);
   Spiller(const Spiller&) = delete;  // jobs point here
   Spiller& operator=(const Spiller&) = delete;
 
@@ -79,6 +79,7 @@ class Spiller {
   SsdLane& lane_;
   RamChecks& checks_;
   Models& models_;
+  ModelRecords& model_records_;
   Syncer& syncer_;
   WritePace& pace_;
   BatchPtr packing_, writing_;

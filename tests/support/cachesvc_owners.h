@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "cachesvc/core/index_bytes.h"
 #include "cachesvc/core/owners.h"
 #include "tests/support/cachesvc_testing.h"
 
@@ -67,7 +68,7 @@ class CoreOwners : PumpedContexts, public Owners {
     auto coded = make_coded_model(spec, *profile, *charge);
     EXPECT_TRUE(coded.ok()) << coded.status().to_string();
     model = models.put_in_force("test", models.shared(std::move(*coded)));
-    if (lane) models.write_records(*model);
+    if (lane) model_records.write(*model);
     run();
     return *model->realm;
   }
@@ -103,8 +104,8 @@ class CoreOwners : PumpedContexts, public Owners {
     EXPECT_TRUE(attach_payload(object, std::move(*buffer).freeze()).ok());
     auto shared = std::make_shared<const Object>(std::move(object));
     RamObject ram{shared, payload_sum(*shared)};
-    auto index_charge = env->pool->try_charge(
-        ChargeKind::index, ObjectIndex::index_bytes(shared->name.kind, shared->tokens));
+    auto index_charge =
+        env->pool->try_charge(ChargeKind::index, index_bytes(shared->name.kind, shared->tokens));
     EXPECT_TRUE(index_charge.has_value());
     Record* record = index.add(realm, *shared, std::move(*index_charge));
     KV_CHECK(record != nullptr);
