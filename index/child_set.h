@@ -63,6 +63,8 @@ class ChildSet {
 
   size_t size() const { return many_ ? many_->size() : only_ != kNone; }
   bool empty() const { return size() == 0; }
+  /// The single one; kNone where there are none or several.
+  uint32_t only() const { return only_; }
   Iterator begin() const { return many_ ? of(many_->begin()) : single(false); }
   Iterator end() const { return many_ ? of(many_->end()) : single(true); }
 

@@ -256,6 +256,22 @@ void PrefixTree::add_whole_tails(const Node& parent, const Symbols& rest, uint32
   }
 }
 
+// On a path that nothing branches from, a comparison would wait for memory again and again: for a
+// node, its tokens, and the query's. While a level is compared, the tokens of the level below, both
+// the node's and the query's, are on their way, and so is the node below that one.
+void PrefixTree::prefetch_below(NodeId parent, const Symbols& rest) const {
+  const NodeId compared = nodes_[parent].children.only();
+  if (compared == kNoNode) return;
+  const NodeId next = nodes_[compared].children.only();
+  if (next == kNoNode) return;
+  nodes_[next].tokens.prefetch();
+  const size_t end = std::min<size_t>(rest.tokens.size(), 2 * block_tokens_);
+  if (end > block_tokens_)
+    prefetch_bytes(&rest.tokens[block_tokens_], (end - block_tokens_) * sizeof(Token));
+  const NodeId third = nodes_[next].children.only();
+  if (third != kNoNode) prefetch_bytes(&nodes_[third], sizeof(Node));
+}
+
 NodeId PrefixTree::match_level(NodeId parent_id, const Symbols& rest, PrefixMatch& out) const {
   const Node& parent = nodes_[parent_id];
   const auto& children = parent.children;
@@ -299,6 +315,7 @@ Result<PrefixMatch> PrefixTree::match(std::span<const Token> tokens,
   Symbols rest{0, tokens, extras};
   NodeId node = kRootNode;
   while (true) {
+    prefetch_below(node, rest);
     node = match_level(node, rest, out);
     keep_deepest(2 * kMaxCandidates);
     if (node == kNoNode) break;

@@ -183,6 +183,7 @@ class PrefixTree {
   void give_slot(NodeId node);
   void insert_child(NodeId parent, NodeId node);
   void remove_leaf(NodeId node);
+  void prefetch_below(NodeId parent, const Symbols& rest) const;
   NodeId match_level(NodeId parent, const Symbols& rest, PrefixMatch& out) const;
   void add_whole_tails(const Node& parent, const Symbols& rest, uint32_t longest,
                        size_t level_begin, PrefixMatch& out) const;

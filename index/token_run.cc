@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "index/token_chunks.h"
+
 namespace kv {
 namespace {
 
-constexpr uint32_t kChunk = 64, kHalf = kChunk / 2;
+constexpr uint32_t kHalf = kChunkTokens / 2;
 
 constexpr uint32_t half_of(uint32_t tokens) { return (tokens + 1) / 2; }
 
@@ -24,7 +26,8 @@ TokenRun::Form TokenRun::form_of(std::span<const Token> tokens) {
 uint64_t TokenRun::bytes(Form form, uint32_t size) {
   if (form == Form::bits32) return uint64_t{size} * 4;
   const uint64_t low = uint64_t{size} * 2;
-  return form == Form::bits16 ? low : low + size / kChunk * kHalf + half_of(size % kChunk);
+  return form == Form::bits16 ? low
+                              : low + size / kChunkTokens * kHalf + half_of(size % kChunkTokens);
 }
 
 uint64_t TokenRun::packed_bytes(std::span<const Token> tokens) {
@@ -45,8 +48,8 @@ TokenRun::TokenRun(std::span<const Token> tokens)
   }
   if (form_ == Form::bits16) return;
   uint8_t* high = &bytes_[size_t{size_} * 2];
-  for (uint32_t first = 0; first < size_; first += kChunk) {
-    const uint32_t count = std::min(kChunk, size_ - first), half = half_of(count);
+  for (uint32_t first = 0; first < size_; first += kChunkTokens) {
+    const uint32_t count = std::min(kChunkTokens, size_ - first), half = half_of(count);
     for (uint32_t j = 0; j < half; ++j) {
       const uint32_t a = static_cast<uint32_t>(tokens[first + j]) >> 16;
       const uint32_t b =
@@ -58,7 +61,7 @@ TokenRun::TokenRun(std::span<const Token> tokens)
 
 Token TokenRun::operator[](uint32_t i) const {
   Token out;
-  const uint32_t first = i / kChunk * kChunk;
+  const uint32_t first = i / kChunkTokens * kChunkTokens;
   if (form_ == Form::bits32) {
     std::memcpy(&out, &bytes_[size_t{i} * 4], 4);
     return out;
@@ -66,50 +69,43 @@ Token TokenRun::operator[](uint32_t i) const {
   uint16_t low;
   std::memcpy(&low, &bytes_[size_t{i} * 2], 2);
   if (form_ == Form::bits16) return low;
-  const uint32_t half = half_of(std::min(kChunk, size_ - first)), j = i - first;
+  const uint32_t half = half_of(std::min(kChunkTokens, size_ - first)), j = i - first;
   const uint8_t both = bytes_[size_t{size_} * 2 + first / 2 + j % half];
   return static_cast<Token>(low | uint32_t{j < half ? both & 15u : both >> 4u} << 16);
 }
 
-// A whole chunk from `first` on. Loops without an exit, for the compiler to widen.
-bool TokenRun::chunk_is(uint32_t first, const Token* other) const {
+// Tokens from `first` on, where a chunk begins, that equal in whole chunks.
+uint32_t TokenRun::equal_in_chunks(uint32_t first, std::span<const Token> other) const {
+  const auto chunks = static_cast<uint32_t>(other.size() / kChunkTokens);
+  if (chunks == 0) return 0;
   if (form_ == Form::bits32) {
-    return std::memcmp(&bytes_[size_t{first} * 4], other, kChunk * sizeof(Token)) == 0;
+    const bool all =
+        std::memcmp(&bytes_[size_t{first} * 4], other.data(), chunks * kChunkTokens * 4) == 0;
+    return all ? chunks * kChunkTokens : 0;
   }
-  uint16_t low[kChunk];
-  std::memcpy(low, &bytes_[size_t{first} * 2], sizeof low);
-  uint32_t differ = 0;
-  if (form_ == Form::bits16) {
-    for (uint32_t j = 0; j < kChunk; ++j) differ |= low[j] ^ static_cast<uint32_t>(other[j]);
-    return differ == 0;
-  }
+  const uint8_t* low = &bytes_[size_t{first} * 2];
+  if (form_ == Form::bits16) return best_chunks().bits16(low, other.data(), chunks) * kChunkTokens;
   const uint8_t* high = &bytes_[size_t{size_} * 2 + first / 2];
-  for (uint32_t j = 0; j < kHalf; ++j) {
-    const uint32_t a = low[j] | uint32_t{high[j]} << 28 >> 12;
-    const uint32_t b = low[j + kHalf] | uint32_t{high[j]} >> 4 << 16;
-    differ |= (a ^ static_cast<uint32_t>(other[j])) | (b ^ static_cast<uint32_t>(other[j + kHalf]));
-  }
-  return differ == 0;
+  return best_chunks().bits20(low, high, other.data(), chunks) * kChunkTokens;
 }
 
-uint32_t TokenRun::common(std::span<const Token> other) const {
-  const auto n = static_cast<uint32_t>(std::min<size_t>(size_, other.size()));
-  uint32_t i = 0;
-  while (i + kChunk <= n && chunk_is(i, &other[i])) i += kChunk;
-  while (i < n && (*this)[i] == other[i]) ++i;
+uint32_t TokenRun::common_from(uint32_t first, std::span<const Token> other) const {
+  const auto n = static_cast<uint32_t>(std::min<size_t>(size_ - first, other.size()));
+  uint32_t i = equal_in_chunks(first, other.first(n));
+  while (i < n && (*this)[first + i] == other[i]) ++i;
   return i;
 }
 
+uint32_t TokenRun::common(std::span<const Token> other) const { return common_from(0, other); }
+
 uint32_t TokenRun::common(const TokenRun& other) const {
   const uint32_t n = std::min(size_, other.size_);
-  Token part[kChunk];
-  for (uint32_t first = 0; first < n; first += kChunk) {
-    const uint32_t count = std::min(kChunk, n - first);
+  Token part[kChunkTokens];
+  for (uint32_t first = 0; first < n; first += kChunkTokens) {
+    const uint32_t count = std::min(kChunkTokens, n - first);
     other.load(first, count, part);
-    if (count == kChunk && chunk_is(first, part)) continue;
-    for (uint32_t j = 0; j < count; ++j) {
-      if ((*this)[first + j] != part[j]) return first + j;
-    }
+    const uint32_t equal = common_from(first, std::span(part, count));
+    if (equal < count) return first + equal;
   }
   return n;
 }

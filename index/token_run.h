@@ -1,8 +1,8 @@
 // TokenRun: the tokens of one node, packed: 16 bits each where all are below 2^16, 20 bits below
 // 2^20, else 32. What a stored block costs in memory is mostly these.
 //
-// Packed in chunks of 64 (the last one may be shorter), so that a comparison with plain tokens is a
-// few simple loops. Immutable; one allocation. Any thread.
+// Packed in chunks of 64 (the last one may be shorter), compared whole (token_chunks.h). Immutable;
+// one allocation. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "index/prefetch.h"
 #include "proto/plane.h"
 
 namespace kv {
@@ -26,6 +27,8 @@ class TokenRun {
   uint32_t common(std::span<const Token> other) const;
   uint32_t common(const TokenRun& other) const;
   std::vector<Token> all() const;
+  /// The packed tokens are on their way into the processor's cache: common() will be asked soon.
+  void prefetch() const { prefetch_bytes(bytes_.get(), memory_bytes()); }
   /// Of the packed tokens.
   uint64_t memory_bytes() const { return bytes(form_, size_); }
   /// What the packed form of these takes.
@@ -35,7 +38,8 @@ class TokenRun {
   enum class Form : uint8_t { bits16, bits20, bits32 };
   static Form form_of(std::span<const Token> tokens);
   static uint64_t bytes(Form form, uint32_t size);
-  bool chunk_is(uint32_t first, const Token* other) const;
+  uint32_t equal_in_chunks(uint32_t first, std::span<const Token> other) const;
+  uint32_t common_from(uint32_t first, std::span<const Token> other) const;
   void load(uint32_t first, uint32_t count, Token* out) const;
 
   std::unique_ptr<uint8_t[]> bytes_;
