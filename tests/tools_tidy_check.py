@@ -34,6 +34,8 @@ CLEAN = {
     "cachesvc/core/ends.h": GOOD_HEADER + '#include "cachesvc/core/object_index.h"\n',
     "cachesvc/daemon/server.h": GOOD_HEADER + '#include "cachesvc/core/cache_core.h"\n'
     '#include "cachesvc/daemon/log.h"\n',
+    "python/cachesvc/a.py": '"""A value."""\nx = 1\n',
+    "python/build/a.py": "a built copy\n",
     "tests/proto.cmake": "kv_test(proto_a_test LABELS proto DEPS kv_proto)\n",
     "tests/proto_a_test.cc": "// Tests a.\n#include \"proto/a.h\"\nint x = forgotten(1);\n",
 }
@@ -63,6 +65,9 @@ PLANTED = [  # (rule that must speak, file, its content)
     ("only-tests", "proto/a.h", GOOD_HEADER + "int forgotten(int x);\n"),
     ("only-tests", "proto/a.h", GOOD_HEADER + "struct Forgotten {\n  int x;\n};\n"),
     ("only-tests", "proto/value.h", VALUE % "\n  int forgotten(int x) const;"),
+    ("file", "python/cachesvc/a.py", '"""A value."""\n' + "x = 1\n" * 400),
+    ("opening", "python/cachesvc/a.py", "import b\n"),
+    ("opening", "tools/a.py", "#!/usr/bin/env python3\n# A tool.\n"),
     ("pragma", "proto/a.h", "// A value.\n"),
     ("opening", "proto/a.h", "#pragma once\n"),
     ("unlisted", "proto/b.cc", GOOD_SOURCE),

@@ -5,9 +5,10 @@ usage: tidy.py [ROOT]   prints a line per finding, "FILE:LINE: RULE: what"; exit
 
 Rules: the floors of README "How it is built" (which room may include which) and those inside
 cachesvc/, third-party headers only in the rooms that own them, line, function and file lengths, an
-opening comment, #pragma once, every source in a CMake list, every test registered, no name that
-only tests use (only_tests.py), co_await (g++ 12 destroys a lambda's or a braced temporary's copy
-twice), no leftover markers, no paths of one machine, no util/ or common/.
+opening comment (of a Python file a docstring), #pragma once, every source in a CMake list, every
+test registered, no name that only tests use (only_tests.py), co_await (g++ 12 destroys a lambda's
+or a braced temporary's copy twice), no leftover markers, no paths of one machine, no util/ or
+common/.
 """
 import os
 import re
@@ -79,7 +80,8 @@ THIRD_PARTY = {  # header prefix: files or rooms that may include it
     "nlohmann": ("tools/", "tests/", "engine/attention_kinds"),
 }
 MAX_COLUMNS, MAX_FILE_LINES, MAX_FUNCTION_LINES = 100, 600, 70
-MAX_SERVICE_FILE_LINES = 400  # cachesvc/
+MAX_SERVICE_FILE_LINES = 400  # cachesvc/, python/
+SKIPPED = ("__pycache__", "golden", "corpus", "build", ".mypy_cache")
 SOURCE = (".h", ".cc")
 SCRIPT = (".py", ".sh")
 MARKERS = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
@@ -92,7 +94,7 @@ def source_files(root):
         if room.startswith(".") or room == "build" or not os.path.isdir(os.path.join(root, room)):
             continue
         for folder, dirs, names in os.walk(os.path.join(root, room)):
-            dirs[:] = sorted(d for d in dirs if d not in ("__pycache__", "golden", "corpus"))
+            dirs[:] = sorted(d for d in dirs if d not in SKIPPED and not d.endswith(".egg-info"))
             for name in sorted(names):
                 yield os.path.relpath(os.path.join(folder, name), root)
 
@@ -191,7 +193,8 @@ def check_co_await(code):
 def check_text(path, text):
     lines = text.splitlines()
     service = path.startswith("cachesvc/") and not path.startswith(UNWALLED)
-    most = MAX_SERVICE_FILE_LINES if service and path.endswith(SOURCE) else MAX_FILE_LINES
+    small = (service and path.endswith(SOURCE)) or path.startswith("python/")
+    most = MAX_SERVICE_FILE_LINES if small else MAX_FILE_LINES
     if len(lines) > most:
         yield 1, "file", f"{len(lines)} lines, at most {most}"
     for number, line in enumerate(lines, 1):
@@ -247,6 +250,8 @@ def findings(root):
             continue
         for number, rule, what in check_text(path, text):
             yield path, number, rule, what
+        if path.endswith(".py") and not re.match(r'(#!.*\n)?"""', text):
+            yield path, 1, "opening", "no docstring that says what it is"
         if path.endswith(SOURCE):
             code[path] = strip_code(text)
             for number, rule, what in check_source(path, text, places):
