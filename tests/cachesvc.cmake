@@ -39,6 +39,12 @@ kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
         cachesvc_reconciler_unit_test.cc
         cachesvc_coverage_test.cc cachesvc_adopt_test.cc
         cachesvc_stats_test.cc)
+# The table of cases that every client runs (conformance/README.md).
+kv_tests(conformance_test LABELS cachesvc DEPS kv_server nlohmann_json::nlohmann_json
+  FILES conformance_test.cc
+  DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>"
+              KV_CONFORMANCE_FILE="${CMAKE_CURRENT_SOURCE_DIR}/conformance/cases.json")
+add_dependencies(conformance_test cachesvc)
 # A binary of its own: its allocations fail.
 kv_tests(cachesvc_no_memory_test LABELS cachesvc DEPS kv_cachesvc FILES cachesvc_no_memory_test.cc)
 

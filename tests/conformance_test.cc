@@ -1,0 +1,195 @@
+// The cases of tests/conformance over the socket with the C++ client; python/ runs the same table.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/cachesvc_server.h"
+
+namespace kv {
+namespace {
+
+using nlohmann::json;
+
+const json& table() {
+  static const json read = json::parse(std::ifstream(KV_CONFORMANCE_FILE));
+  return read;
+}
+
+struct Case {
+  json fields;
+};
+
+// ctest shows it beside the test's name.
+void PrintTo(const Case& c, std::ostream* out) { *out << c.fields.at("model"); }
+
+template <typename T>
+T word_of(const std::string& word, std::initializer_list<T> all) {
+  for (T value : all) {
+    if (word == to_string(value)) return value;
+  }
+  ADD_FAILURE() << word;
+  return *all.begin();
+}
+
+DType dtype_of(const std::string& word) {
+  return word_of(word, {DType::f16, DType::f32, DType::bf16});
+}
+
+PartSpec part_of(const json& given) {
+  PartSpec p;
+  p.kind = word_of(given.at("kind"), {PartKind::full, PartKind::window, PartKind::chunk,
+                                      PartKind::latent, PartKind::pooled, PartKind::state});
+  p.dtype = dtype_of(given.value("dtype", "f16"));
+  p.heads = given.value("heads", 0u);
+  p.k_dim = given.value("k_dim", 0u);
+  p.v_dim = given.value("v_dim", 0u);
+  p.window = given.value("window", 0u);
+  p.keep = given.value("keep", 0u);
+  p.chunk = given.value("chunk", 0u);
+  p.rate = given.value("rate", 0u);
+  p.overlap = given.value("overlap", false);
+  p.snapshot = static_cast<SnapshotPlace>(given.value("snapshot", 0));
+  return p;
+}
+
+ModelSpec model_named(const std::string& name) {
+  std::vector<LayerSpec> layers;
+  for (const json& parts : table().at("models").at(name)) {
+    LayerSpec& layer = layers.emplace_back();
+    for (const json& part : parts) layer.parts.push_back(part_of(part));
+  }
+  return model_of(std::move(layers));
+}
+
+Query query_of(const json& step) {
+  Query query;
+  for (const json& range : step.value("tokens", json::array())) {
+    for (Token t = range[0]; t < range[1]; ++t) query.tokens.push_back(t);
+  }
+  for (const json& extra : step.value("extras", json::array())) {
+    const std::string text = extra[1];
+    query.extras.push_back({extra[0], {text.begin(), text.end()}});
+  }
+  return query;
+}
+
+std::shared_ptr<const Profile> profile_of(const ModelSpec& model, const json& step) {
+  if (!step.contains("profile")) return nullptr;
+  Profile profile = *make_profile(model, 0, step["profile"].at("block_tokens"));
+  profile.raw_dtype = dtype_of(step["profile"].at("raw"));
+  return std::make_shared<const Profile>(profile);
+}
+
+class Conformance : public ServerTest, public ::testing::WithParamInterface<Case> {
+ protected:
+  // What a step's reply says, by the names of the table.
+  json run(const json& step, const ModelSpec& model) {
+    SocketClientOptions options;
+    options.max_reply_bytes = step.value("max_reply_bytes", options.max_reply_bytes);
+    auto client = SocketClient::connect(socket(), "conformance", options);
+    if (!client.ok()) return {{"error", client.status().to_string()}};
+    const std::string call = step.at("call");
+    if (call == "open") return opened(**client, model, step);
+    if (call == "erase" && !step.contains("tokens")) return erased(**client, 0, {});
+    Bench bench = Bench::open(**client, model);
+    const Query query = query_of(step);
+    if (call == "store") return stored(bench, query, step);
+    if (call == "fetch") return fetched(bench, query, step);
+    if (call == "erase") return erased(**client, bench.opened.model, query);
+    auto found = call == "lookup" ? (*client)->lookup(bench.opened.model, query, soon())
+                                  : (*client)->prefetch(bench.opened.model, query, soon());
+    if (!found.ok()) return failed(found.status());
+    return {{"tokens", found->tokens}, {"common", found->common}};
+  }
+
+ private:
+  static json failed(const Status& status) { return {{"error", to_string(status.code())}}; }
+
+  static json opened(Client& client, const ModelSpec& model, const json& step) {
+    OpenRequest request;
+    request.model = model;
+    request.profile = profile_of(model, step);
+    request.replace = step.value("replace", false);
+    auto reply = client.open(request, soon());
+    if (!reply.ok()) return failed(reply.status());
+    return {{"profile", reply->realm.profile == request.profile->id() ? "given" : "other"}};
+  }
+
+  static json erased(Client& client, uint32_t model, const Query& query) {
+    auto removed = client.erase(model, query, soon());
+    if (!removed.ok()) return failed(removed.status());
+    return {{"removed", *removed > 0}};
+  }
+
+  static json stored(Bench& bench, const Query& query, const json& step) {
+    ReserveRequest request{bench.opened.model, bench.opened.realm.profile, query};
+    auto reserved = bench.client.reserve(request, soon());
+    if (!reserved.ok()) return failed(reserved.status());
+    for (const Need& need : reserved->needs) {
+      Status put = bench.client.put(make_put(bench.model, bench.opened.profile->block_tokens,
+                                             query.tokens, need, reserved->reservation),
+                                    soon());
+      if (!put.ok()) return failed(put);
+    }
+    const auto level = word_of(step.value("wait_for", "accepted"),
+                               {Durability::accepted, Durability::spilled, Durability::durable});
+    auto reply = bench.client.commit(reserved->reservation, level, soon());
+    if (!reply.ok()) return failed(reply.status());
+    return {{"level", to_string(std::min(reply->level, level))},
+            {"objects", reserved->needs.size()},
+            {"lost", reply->lost.size()}};
+  }
+
+  static json fetched(Bench& bench, const Query& query, const json& step) {
+    static const std::map<std::string, FetchForm> forms = {{"stored", FetchForm::stored},
+                                                           {"f32", FetchForm::f32},
+                                                           {"f16", FetchForm::f16},
+                                                           {"bf16", FetchForm::bf16}};
+    FetchRequest request;
+    request.model = bench.opened.model;
+    request.query = query;
+    request.form = forms.at(step.value("form", "f16"));
+    request.max_tokens = step.value("max_tokens", request.max_tokens);
+    request.round_to_block = step.value("round_to_block", false);
+    auto reply = bench.client.fetch(request, soon());
+    if (!reply.ok()) return failed(reply.status());
+    if (reply->tokens > 0) bench.expect_serves(query.tokens, *reply);
+    return {{"tokens", reply->tokens},
+            {"common", reply->common},
+            {"tier", to_string(reply->tier)},
+            {"newest", to_string(reply->form)}};
+  }
+};
+
+TEST_P(Conformance, EveryStepAnswersAsTheTableSays) {
+  start({"--set", "codec.block_tokens=256"});
+  const json& given = GetParam().fields;
+  const ModelSpec model = model_named(given.at("model"));
+  for (const json& step : given.at("steps")) {
+    const json reply = run(step, model);
+    for (const auto& [key, expected] : step.at("expect").items()) {
+      EXPECT_EQ(reply.value(key, json()), expected) << step << "\n" << reply;
+    }
+    EXPECT_EQ(reply.contains("error"), step["expect"].contains("error")) << step << "\n" << reply;
+    if (HasFailure()) return;
+  }
+}
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.fields.at("name");
+  std::erase_if(name, [](char c) { return c != ' ' && !std::isalnum(c); });
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const json& fields : table().at("cases")) all.push_back({fields});
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Table, Conformance, ::testing::ValuesIn(cases()), name_of);
+
+}  // namespace
+}  // namespace kv
