@@ -1,0 +1,275 @@
+"""AsyncCache: a Cache for asyncio. Same calls, same promises; made and used in one running loop.
+
+A call that is cancelled closes its connection: what was on its way is lost, nothing else.
+"""
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import Any, Callable, Counter, Dict, List, Optional, TypeVar
+
+from . import entry
+from . import messages as m
+from .bodies import Bodies
+from .cache import (PROGRAM, Extras, RowsGiven, as_query, as_source, fetch_missed, missed)
+from .connection import Script, check_length, failure, hang_up
+from .deadline import Deadline
+from .entry import FetchOptions, Stored
+from .errors import CacheError, Code, Refused
+from .frames import HEADER_BYTES, decode_header
+from .guard import Guard
+from .hit import Hit
+from .models import Model, Profile
+from .session import Frame, Opened, Pause, Receive, Send, Session
+from .wire import Buffer
+
+T = TypeVar("T")
+SMALL = 64 << 10  # buffers below it are joined before they are sent
+
+
+class AsyncConnection:
+    """Runs a Session's scripts; one at a time. Made by `connect`."""
+
+    def __init__(self, namespace: str, program: str = PROGRAM) -> None:
+        self.session = Session(namespace, program)
+        self._bodies = Bodies()
+        self.closed = False
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        self._process = os.getpid()
+
+    @classmethod
+    async def connect(cls, path: str, namespace: str, program: str = PROGRAM,
+                      timeout: float = 5.0) -> AsyncConnection:
+        connection = cls(namespace, program)
+        loop = asyncio.get_running_loop()
+
+        def greet(session: Session) -> Script[Any]:
+            return session.hello()
+        deadline = Deadline(timeout)
+        welcome = False
+        try:
+            await asyncio.wait_for(loop.sock_connect(connection._socket, path), timeout)
+            await connection.run(greet, deadline.left())
+            welcome = True
+        except asyncio.TimeoutError:
+            raise CacheError(Code.DEADLINE_EXCEEDED, f"connecting to {path}") from None
+        except OSError as error:
+            raise failure(error, f"connecting to {path}") from error
+        finally:
+            if not welcome:
+                connection.close()
+        return connection
+
+    def close(self) -> None:
+        hang_up(self._socket, self._process)
+        self.closed = True
+
+    async def run(self, make: Callable[[Session], Script[T]], timeout: float) -> T:
+        if self.closed:
+            raise CacheError(Code.UNAVAILABLE, "the connection is closed")
+        done = False
+        self.session.deadline = Deadline(timeout)
+        try:
+            value = await asyncio.wait_for(self._run(make(self.session)), timeout)
+            done = True
+            return value
+        except Refused:
+            done = True
+            raise
+        except asyncio.TimeoutError:
+            raise CacheError(Code.DEADLINE_EXCEEDED, "the call's time is over") from None
+        except OSError as error:
+            raise failure(error, "talking to the service") from error
+        except MemoryError as error:
+            raise CacheError(Code.RESOURCE_EXHAUSTED, "no memory for a reply") from error
+        finally:
+            if not done:
+                self.close()
+
+    async def _run(self, script: Script[T]) -> T:
+        reply: Optional[Frame] = None
+        try:
+            while True:
+                command = script.send(reply)
+                reply = None
+                if isinstance(command, Send):
+                    try:
+                        await self._send(command.buffers)
+                    except (BrokenPipeError, ConnectionResetError):
+                        script = self.session.farewell()
+                elif isinstance(command, Receive):
+                    reply = await self._receive(command.most)
+                elif isinstance(command, Pause):
+                    await asyncio.sleep(command.seconds)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+    async def _send(self, buffers: List[Buffer]) -> None:
+        loop = asyncio.get_running_loop()
+        small = bytearray()
+        for buffer in buffers:
+            if len(buffer) < SMALL:
+                small += buffer
+                continue
+            await loop.sock_sendall(self._socket, small)
+            small = bytearray()
+            await loop.sock_sendall(self._socket, buffer)
+        await loop.sock_sendall(self._socket, small)
+
+    async def _receive(self, most: int) -> Frame:
+        head = memoryview(bytearray(HEADER_BYTES))
+        await self._fill(head)
+        header = decode_header(head, self.session.limits is not None)
+        check_length(header.length, most)
+        body = self._bodies.room(header.length)
+        await self._fill(body)
+        return Frame(header.type, header.request_id, body)
+
+    async def _fill(self, view: memoryview) -> None:
+        loop = asyncio.get_running_loop()
+        while view:
+            count = await loop.sock_recv_into(self._socket, view)
+            if count == 0:
+                raise CacheError(Code.UNAVAILABLE, "the service closed the connection")
+            view = view[count:]
+
+
+class AsyncCache:
+    def __init__(self, socket_path: str, namespace: str, *, strict: bool = False,
+                 connections: int = 4, program: str = PROGRAM, first_pause: float = 1.0) -> None:
+        self._path, self._namespace, self._program = socket_path, namespace, program
+        self._strict = strict
+        self._guard = Guard(first_pause)
+        self._free = asyncio.Semaphore(connections)
+        self._idle: List[AsyncConnection] = []
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        self._drop_idle()
+
+    async def __aenter__(self) -> AsyncCache:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def failures(self) -> Counter[str]:
+        return self._guard.failures
+
+    @property
+    def last_error(self) -> Optional[CacheError]:
+        return self._guard.last_error
+
+    # ---- calls that fail open
+
+    async def fetch_rows(self, model: Model, tokens: Any, *, extras: Extras = (),
+                         options: Optional[FetchOptions] = None, timeout: float = 1.0,
+                         profile: Optional[Profile] = None) -> Hit:
+        def make(session: Session) -> Script[Hit]:
+            return entry.fetch(session, model, as_query(tokens, extras), options or FetchOptions(),
+                               profile)
+        return await self._failing_open("fetch_rows", make, timeout, fetch_missed)
+
+    async def store_rows(self, model: Model, tokens: Any, rows: RowsGiven, *, extras: Extras = (),
+                         wait_for: m.Level = m.Level.ACCEPTED, timeout: float = 5.0,
+                         profile: Optional[Profile] = None) -> Stored:
+        def make(session: Session) -> Script[Stored]:
+            query = as_query(tokens, extras)
+            return entry.store(session, model, query, as_source(model, query, rows), wait_for,
+                               profile)
+        return await self._failing_open("store_rows", make, timeout,
+                                        lambda error: Stored(error=error))
+
+    async def lookup(self, model: Model, tokens: Any, *, extras: Extras = (),
+                     timeout: float = 1.0) -> m.LookupOk:
+        return await self._failing_open(
+            "lookup", lambda s: entry.lookup(s, model, as_query(tokens, extras), False), timeout,
+            missed)
+
+    async def prefetch(self, model: Model, tokens: Any, *, extras: Extras = (),
+                       timeout: float = 1.0) -> m.LookupOk:
+        return await self._failing_open(
+            "prefetch", lambda s: entry.lookup(s, model, as_query(tokens, extras), True), timeout,
+            missed)
+
+    # ---- calls that raise
+
+    async def open(self, model: Model, profile: Optional[Profile] = None, replace: bool = False,
+                   timeout: float = 5.0) -> Opened:
+        return await self._guarded(
+            "open", lambda s: entry.reopen(s, model, profile, replace), timeout)
+
+    async def erase(self, model: Optional[Model], tokens: Any = (), *, extras: Extras = (),
+                    timeout: float = 30.0) -> int:
+        return await self._guarded(
+            "erase", lambda s: entry.erase(s, model, as_query(tokens, extras)), timeout)
+
+    async def stats(self, timeout: float = 1.0) -> Dict[str, int]:
+        return (await self._guarded("stats", lambda s: s.stats(), timeout))[0]
+
+    # ---- how
+
+    async def _failing_open(self, call: str, make: Callable[[Session], Script[T]], timeout: float,
+                            miss: Callable[[CacheError], T]) -> T:
+        try:
+            return await self._guarded(call, make, timeout)
+        except CacheError as error:
+            if self._strict:
+                raise
+            return miss(error)
+
+    async def _guarded(self, call: str, make: Callable[[Session], Script[T]], timeout: float) -> T:
+        resting = True
+        try:
+            self._guard.check()
+            resting = False
+            value = await self._lent(make, Deadline(timeout))
+        except CacheError as error:
+            error.call = call
+            self._guard.failed(error, resting)
+            raise
+        self._guard.good()
+        return value
+
+    async def _lent(self, make: Callable[[Session], Script[T]], deadline: Deadline) -> T:
+        """As Cache's, on one of the connections that wait, or a new one."""
+        if self._closed:
+            raise CacheError(Code.UNAVAILABLE, "the cache is closed")
+        try:
+            await asyncio.wait_for(self._free.acquire(), deadline.left())
+        except asyncio.TimeoutError:
+            raise Refused(Code.DEADLINE_EXCEEDED, "all connections are in use") from None
+        try:
+            while self._idle:
+                connection = self._idle.pop()
+                try:
+                    return await self._run(connection, make, deadline)
+                except CacheError as error:
+                    if isinstance(error, Refused) or error.code != Code.UNAVAILABLE:
+                        raise
+                self._drop_idle()
+            connection = await AsyncConnection.connect(self._path, self._namespace, self._program,
+                                                       deadline.left())
+            return await self._run(connection, make, deadline)
+        finally:
+            self._free.release()
+
+    async def _run(self, connection: AsyncConnection, make: Callable[[Session], Script[T]],
+                   deadline: Deadline) -> T:
+        try:
+            return await connection.run(make, deadline.left())
+        finally:
+            if self._closed:
+                connection.close()
+            elif not connection.closed:
+                self._idle.append(connection)
+
+    def _drop_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()

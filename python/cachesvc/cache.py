@@ -1,0 +1,183 @@
+"""Cache: store and fetch whole sequences, blocking. What engines and adapters use.
+
+fetch_rows, store_rows, lookup and prefetch fail open: a failure of the cache is a miss with
+`error`, counted in `failures`; strict=True raises it. open, erase and stats always raise. What the
+caller's own RowSource raises goes through. Every call has a timeout in seconds. Thread-safe: each
+call has a connection of its own, at most `connections` at a time, the others wait within their
+timeout. A forked child begins anew, its failures too.
+"""
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Counter, Dict, Optional, Sequence, Tuple, TypeVar, Union
+
+import numpy as np
+
+from . import entry
+from . import messages as m
+from .connection import Connection, Script
+from .deadline import Deadline
+from .entry import FetchOptions, Stored
+from .errors import CacheError, Code, Refused, invalid
+from .guard import Guard
+from .hit import Hit
+from .models import Model, Profile
+from .objects import Array
+from .pool import Pool
+from .session import Opened, Session
+from .store import RowSource, by_layer
+from .wire import as_tokens
+
+T = TypeVar("T")
+Extras = Sequence[Tuple[int, bytes]]
+RowsGiven = Union[RowSource, Sequence[Sequence[Array]]]
+PROGRAM = "cachesvc python 0.1.0"
+
+
+def as_query(tokens: Any, extras: Extras) -> m.Query:
+    try:
+        given = sorted((int(at), bytes(memoryview(data))) for at, data in extras)
+    except (TypeError, ValueError) as error:
+        raise invalid("extras", error, "pairs of a position and bytes") from None
+    return m.Query(as_tokens(tokens), given)
+
+
+def as_source(model: Model, query: m.Query, rows: RowsGiven) -> RowSource:
+    if isinstance(rows, (Sequence, np.ndarray)):
+        return by_layer(model, len(query.tokens), rows)
+    return rows
+
+
+def missed(error: CacheError) -> m.LookupOk:
+    return m.LookupOk(0, 0, m.Tier.NONE, m.Newest.NONE, str(error))
+
+
+def fetch_missed(error: CacheError) -> Hit:
+    return Hit(why=str(error), error=error)
+
+
+class Cache:
+    def __init__(self, socket_path: str, namespace: str, *, strict: bool = False,
+                 connections: int = 4, program: str = PROGRAM, first_pause: float = 1.0) -> None:
+        self._path, self._namespace, self._program = socket_path, namespace, program
+        self._strict, self._connections, self._first_pause = strict, connections, first_pause
+        self._start()
+
+    def _start(self) -> None:
+        """What belongs to one process: after a fork the parent's locks may stay held for ever."""
+        self._process = os.getpid()
+        self._guard = Guard(self._first_pause)
+        self._pool = Pool(self._connect, self._connections)
+
+    def _connect(self, timeout: float) -> Connection:
+        return Connection(self._path, self._namespace, self._program, timeout)
+
+    def close(self) -> None:
+        if self._process == os.getpid():
+            self._pool.close()
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def failures(self) -> Counter[str]:
+        """How often each kind of failure was a miss, by its code's name."""
+        return self._guard.failures
+
+    @property
+    def last_error(self) -> Optional[CacheError]:
+        return self._guard.last_error
+
+    # ---- calls that fail open
+
+    def fetch_rows(self, model: Model, tokens: Any, *, extras: Extras = (),
+                   options: Optional[FetchOptions] = None, timeout: float = 1.0,
+                   profile: Optional[Profile] = None) -> Hit:
+        """The longest prefix of tokens that is stored, at most all but the last one."""
+        def make(session: Session) -> Script[Hit]:
+            return entry.fetch(session, model, as_query(tokens, extras), options or FetchOptions(),
+                               profile)
+        return self._failing_open("fetch_rows", make, timeout, fetch_missed)
+
+    def store_rows(self, model: Model, tokens: Any, rows: RowsGiven, *, extras: Extras = (),
+                   wait_for: m.Level = m.Level.ACCEPTED, timeout: float = 5.0,
+                   profile: Optional[Profile] = None) -> Stored:
+        """Stores what is not there yet. rows: a RowSource, or (K, V) of each layer."""
+        def make(session: Session) -> Script[Stored]:
+            query = as_query(tokens, extras)
+            return entry.store(session, model, query, as_source(model, query, rows), wait_for,
+                               profile)
+        return self._failing_open("store_rows", make, timeout, lambda error: Stored(error=error))
+
+    def lookup(self, model: Model, tokens: Any, *, extras: Extras = (),
+               timeout: float = 1.0) -> m.LookupOk:
+        """What a fetch would give now, as advice."""
+        return self._failing_open(
+            "lookup", lambda s: entry.lookup(s, model, as_query(tokens, extras), False), timeout,
+            missed)
+
+    def prefetch(self, model: Model, tokens: Any, *, extras: Extras = (),
+                 timeout: float = 1.0) -> m.LookupOk:
+        """Lookup that also begins to bring what lies on the SSD."""
+        return self._failing_open(
+            "prefetch", lambda s: entry.lookup(s, model, as_query(tokens, extras), True), timeout,
+            missed)
+
+    # ---- calls that raise
+
+    def open(self, model: Model, profile: Optional[Profile] = None, replace: bool = False,
+             timeout: float = 5.0) -> Opened:
+        """The profile in force for the model; replace puts the given one in force."""
+        return self._guarded("open", lambda s: entry.reopen(s, model, profile, replace), timeout)
+
+    def erase(self, model: Optional[Model], tokens: Any = (), *, extras: Extras = (),
+              timeout: float = 30.0) -> int:
+        """Removes all that begins with tokens, none: all of the model, no model: the namespace."""
+        return self._guarded("erase", lambda s: entry.erase(s, model, as_query(tokens, extras)),
+                             timeout)
+
+    def stats(self, timeout: float = 1.0) -> Dict[str, int]:
+        """PROTOCOL.md, "Stats"."""
+        return self._guarded("stats", lambda s: s.stats(), timeout)[0]
+
+    # ---- how
+
+    def _failing_open(self, call: str, make: Callable[[Session], Script[T]], timeout: float,
+                      miss: Callable[[CacheError], T]) -> T:
+        try:
+            return self._guarded(call, make, timeout)
+        except CacheError as error:
+            if self._strict:
+                raise
+            return miss(error)
+
+    def _guarded(self, call: str, make: Callable[[Session], Script[T]], timeout: float) -> T:
+        if self._process != os.getpid():
+            self._start()
+        resting = True
+        try:
+            self._guard.check()
+            resting = False
+            value = self._lent(make, Deadline(timeout))
+        except CacheError as error:
+            error.call = call
+            self._guard.failed(error, resting)
+            raise
+        self._guard.good()
+        return value
+
+    def _lent(self, make: Callable[[Session], Script[T]], deadline: Deadline) -> T:
+        """Runs a script on a connection; once more on a new one if a waiting one had ended."""
+        connection, new = self._pool.take(deadline)
+        try:
+            return connection.run(make, deadline.left())
+        except CacheError as error:
+            if new or isinstance(error, Refused) or error.code != Code.UNAVAILABLE:
+                raise
+        finally:
+            self._pool.give_back(connection)
+        self._pool.drop_idle()
+        return self._lent(make, deadline)

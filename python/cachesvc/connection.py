@@ -1,0 +1,149 @@
+"""Connection: a socket that runs a Session's scripts, blocking, with a deadline on every call.
+
+Not thread-safe: one thread at a time (Cache lends each call a connection of its own). After an
+error other than Refused the connection is closed. After a fork it is the parent's alone.
+"""
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Callable, Generator, List, Optional, TypeVar
+
+from .bodies import Bodies
+from .deadline import Deadline
+from .errors import CacheError, Code, Malformed, Refused
+from .frames import HEADER_BYTES, decode_header
+from .session import Command, Frame, Pause, Receive, Send, Session
+from .wire import Buffer
+
+T = TypeVar("T")
+Script = Generator[Command, Optional[Frame], T]
+BUFFERS_AT_ONCE = 512  # below the kernel's limit of 1,024
+
+
+def failure(error: OSError, what: str) -> CacheError:
+    if isinstance(error, socket.timeout):
+        return CacheError(Code.DEADLINE_EXCEEDED, f"no progress in time while {what}")
+    return CacheError(Code.UNAVAILABLE, f"{what}: {error.strerror or error}")
+
+
+def hang_up(stream: socket.socket, process: int) -> None:
+    """Closes a socket that `process` made, for the service too: a forked child may have it open."""
+    if process == os.getpid():
+        try:
+            stream.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the service was first
+    stream.close()
+
+
+def advance(buffers: List[memoryview], sent: int) -> List[memoryview]:
+    """What is left of buffers whose first `sent` bytes are gone."""
+    at = 0
+    while at < len(buffers) and sent >= len(buffers[at]):
+        sent -= len(buffers[at])
+        at += 1
+    left = buffers[at:]
+    if left and sent:
+        left[0] = left[0][sent:]
+    return left
+
+
+def check_length(frame_bytes: int, most: int) -> None:
+    if frame_bytes > most:
+        raise Malformed(f"a body of {frame_bytes} bytes where at most {most} are due")
+
+
+class Connection:
+    """Connects and says hello within `timeout` seconds."""
+
+    def __init__(self, path: str, namespace: str, program: str = "cachesvc python",
+                 timeout: float = 5.0) -> None:
+        self.session = Session(namespace, program)
+        self._bodies = Bodies()
+        deadline = Deadline(timeout)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._process = os.getpid()
+        self.closed = False
+        try:
+            self._socket.settimeout(deadline.left())
+            self._socket.connect(path)
+            self._run(self.session.hello(), deadline)
+        except OSError as error:
+            self.close()
+            raise failure(error, f"connecting to {path}") from error
+        except CacheError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        hang_up(self._socket, self._process)
+        self.closed = True
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, make: Callable[[Session], Script[T]], timeout: float) -> T:
+        """Runs a script of this connection's session: `connection.run(lambda s: s.stats(), 1)`."""
+        if self.closed:
+            raise CacheError(Code.UNAVAILABLE, "the connection is closed")
+        return self._run(make(self.session), Deadline(timeout))
+
+    def _run(self, script: Script[T], deadline: Deadline) -> T:
+        self.session.deadline = deadline
+        done = False
+        reply: Optional[Frame] = None
+        try:
+            while True:
+                command = script.send(reply)
+                reply = None
+                if isinstance(command, Send):
+                    try:
+                        self._send(command.buffers, deadline)
+                    except (BrokenPipeError, ConnectionResetError):
+                        script = self.session.farewell()
+                elif isinstance(command, Receive):
+                    reply = self._receive(command.most, deadline)
+                elif isinstance(command, Pause):
+                    time.sleep(min(command.seconds, deadline.left()))
+        except StopIteration as end:
+            done = True
+            value: T = end.value
+            return value
+        except Refused:
+            done = True
+            raise
+        except OSError as error:
+            raise failure(error, "talking to the service") from error
+        except MemoryError as error:
+            raise CacheError(Code.RESOURCE_EXHAUSTED, "no memory for a reply") from error
+        finally:
+            if not done:
+                self.close()
+
+    def _send(self, buffers: List[Buffer], deadline: Deadline) -> None:
+        left = [memoryview(b) for b in buffers if len(b)]
+        while left:
+            self._socket.settimeout(deadline.left())
+            left = advance(left, self._socket.sendmsg(left[:BUFFERS_AT_ONCE]))
+
+    def _receive(self, most: int, deadline: Deadline) -> Frame:
+        head = memoryview(bytearray(HEADER_BYTES))
+        self._fill(head, deadline)
+        header = decode_header(head, self.session.limits is not None)
+        check_length(header.length, most)
+        body = self._bodies.room(header.length)
+        self._fill(body, deadline)
+        return Frame(header.type, header.request_id, body)
+
+    def _fill(self, view: memoryview, deadline: Deadline) -> None:
+        while view:
+            self._socket.settimeout(deadline.left())
+            count = self._socket.recv_into(view)
+            if count == 0:
+                raise CacheError(Code.UNAVAILABLE, "the service closed the connection")
+            view = view[count:]

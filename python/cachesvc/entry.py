@@ -1,0 +1,123 @@
+"""Entries: storing and fetching a whole sequence, as scripts over a Session.
+
+Both open the model where the connection has not yet, and once anew where its profile was replaced.
+"""
+from __future__ import annotations
+
+import dataclasses
+from typing import Generator, Iterator, List, Optional
+
+from . import messages as m
+from .errors import CacheError, Code, Refused
+from .hit import Hit, make_hit
+from .models import Model, Prefill, Profile
+from .objects import ObjectName
+from .session import Command, Frame, Opened, Outgoing, Session
+from .store import RowSource, objects_for
+
+MAX_REPLY_BYTES = 1 << 40
+
+
+@dataclasses.dataclass
+class Stored:
+    """level: the durability reached; NONE: nothing was stored, and `error` says why.
+
+    objects: how many were sent. foreign: somebody else's bytes are stored under these names. lost:
+    these went meanwhile; they and all after them are not stored.
+    """
+
+    level: m.Level = m.Level.NONE
+    objects: int = 0
+    foreign: List[ObjectName] = dataclasses.field(default_factory=list)
+    lost: List[ObjectName] = dataclasses.field(default_factory=list)
+    error: Optional[CacheError] = None
+
+    def __bool__(self) -> bool:
+        return self.level != m.Level.NONE
+
+
+@dataclasses.dataclass
+class FetchOptions:
+    """output: as which values rows come; STORED: codes where the profile has them; none: of the
+    model's dtype, which is that of its first part with rows."""
+
+    output: Optional[m.Output] = None
+    wait: bool = True
+    round_to_block: bool = False
+    max_tokens: int = (1 << 32) - 1
+    max_reply_bytes: int = MAX_REPLY_BYTES
+
+
+def output_for(model: Model) -> m.Output:
+    rows = [part.dtype for _, _, part in model.parts() if not part.is_state]
+    return m.Output(int(rows[0])) if rows else m.Output.STORED
+
+
+def fetch(session: Session, model: Model, query: m.Query, options: FetchOptions,
+          profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], Hit]:
+    output = output_for(model) if options.output is None else options.output
+    for last in (False, True):
+        opened = yield from session.opened(model, profile)
+        got = yield from session.fetch(opened, query, output, options.wait,
+                                       options.round_to_block, options.max_tokens,
+                                       options.max_reply_bytes)
+        names = {each.header.profile for each in got.objects}
+        if names <= {opened.profile_id}:
+            hit = make_hit(model, opened.namespace, query, got.header, got.objects)
+            hit.profile = opened.profile
+            return hit
+        session.forget(model)
+        if last:
+            break
+    raise Refused(Code.PROFILE_CHANGED, "the model's profile was replaced, and again")
+
+
+def store(session: Session, model: Model, query: m.Query, source: RowSource, wait_for: m.Level,
+          profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], Stored]:
+    opened = yield from session.opened(model, profile)
+    try:
+        reserved = yield from session.reserve(opened, query)
+    except Refused as error:
+        if error.code != Code.PROFILE_CHANGED:
+            raise
+        opened = yield from session.open(model, None, prefill=opened.profile.prefill)
+        reserved = yield from session.reserve(opened, query)
+    sent = [0]
+    try:
+        yield from session.put(reserved.reservation,
+                               _counted(opened, query, reserved, source, sent))
+    except Refused as refused:
+        try:
+            yield from session.abort(reserved.reservation)
+        except Refused:
+            pass  # the reservation was gone
+        raise refused
+    reply = yield from session.commit(reserved.reservation, wait_for)
+    return Stored(reply.level, sent[0], reply.foreign, reply.lost)
+
+
+def lookup(session: Session, model: Model, query: m.Query, prefetch: bool
+           ) -> Generator[Command, Optional[Frame], m.LookupOk]:
+    opened = yield from session.opened(model)
+    return (yield from session.lookup(opened.handle, query, prefetch))
+
+
+def reopen(session: Session, model: Model, profile: Optional[Profile], replace: bool
+           ) -> Generator[Command, Optional[Frame], Opened]:
+    prefill = profile.prefill if profile is not None else Prefill.EXACT
+    return (yield from session.open(model, profile, replace, prefill))
+
+
+def erase(session: Session, model: Optional[Model], query: m.Query
+          ) -> Generator[Command, Optional[Frame], int]:
+    handle = 0
+    if model is not None:
+        handle = (yield from session.opened(model)).handle
+    return (yield from session.erase(handle, query))
+
+
+def _counted(opened: Opened, query: m.Query, reserved: m.ReserveOk, source: RowSource,
+             sent: List[int]) -> Iterator[Outgoing]:
+    for each in objects_for(opened, query, reserved.needs, source):
+        sent[0] += 1
+        yield each

@@ -1,0 +1,307 @@
+"""Session: the calls of one connection as scripts, without a socket.
+
+A script is a generator that yields what to do next, Send or Receive, and returns its call's
+result. connection.py drives scripts with a socket, aio.py with asyncio. One script runs at a time.
+A Refused leaves the connection as it was; after any other error its stream is out of step, and the
+driver closes it. Replies are read to the end before a Refused is raised.
+"""
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Dict, Generator, Iterable, List, Optional, Tuple, Union
+
+from . import messages as m
+from .deadline import Deadline
+from .errors import CacheError, Code, Malformed, Refused
+from .frames import HANDSHAKE_BYTES, LONGEST, VERSION, Hello, HelloOk, Type, encode_header
+from .models import Model, Prefill, Profile
+from .objects import Object, ObjectHeader, split
+from .wire import Buffer, Reader, Record
+
+PUTS_AT_ONCE = 8
+BUSY_PAUSE_S = 0.01
+
+
+@dataclasses.dataclass
+class Frame:
+    type: Type
+    request_id: int
+    body: memoryview
+
+
+@dataclasses.dataclass
+class Send:
+    """One frame: its header, then each buffer of bytes whole."""
+
+    buffers: List[Buffer]
+
+
+@dataclasses.dataclass
+class Receive:
+    """The next frame, whose body has at most `most` bytes."""
+
+    most: int
+
+
+@dataclasses.dataclass
+class Pause:
+    seconds: float
+
+
+Command = Union[Send, Receive, Pause]
+Step = Generator[Command, Optional[Frame], Frame]
+
+
+@dataclasses.dataclass
+class Opened:
+    """A model under a handle of this connection, and the profile in force when it was opened."""
+
+    model: Model
+    handle: int
+    namespace: str
+    profile_id: bytes
+    profile: Profile
+    reports: List[m.Report]
+
+
+@dataclasses.dataclass
+class Fetched:
+    header: m.FetchHeader
+    objects: List[Object]
+
+
+@dataclasses.dataclass
+class Outgoing:
+    """An object to put: its header and its payload's buffers of bytes in order."""
+
+    header: ObjectHeader
+    payload: List[Buffer]
+
+
+class Session:
+    def __init__(self, namespace: str, program: str) -> None:
+        self._hello = Hello(VERSION, VERSION, 0, namespace, program)
+        self._next_id = 0
+        self.limits: Optional[HelloOk] = None  # of the service, once it has answered hello
+        self.deadline = Deadline(1)            # of the script that runs
+        self._opened: Dict[bytes, Opened] = {}
+
+    # ---- one request, one reply
+
+    def _request(self, kind: Type, body: Record, payload: Iterable[Buffer] = ()
+                 ) -> Generator[Command, Optional[Frame], int]:
+        """Sends a frame; its request's id."""
+        self._next_id += 1
+        head: Buffer = m.before_payload(body) if kind == Type.PUT else body.encode()
+        buffers = [head, *payload]
+        length = sum(len(b) for b in buffers)
+        most = self._longest(kind)
+        if length > most:
+            raise Refused(Code.RESOURCE_EXHAUSTED,
+                          f"a {kind.name.lower()} of {length} bytes, at most {most}")
+        yield Send([encode_header(kind, self._next_id, length), *buffers])
+        return self._next_id
+
+    def _longest(self, kind: Type) -> int:
+        if self.limits is None:
+            return HANDSHAKE_BYTES
+        return self.limits.max_put_bytes if kind == Type.PUT else LONGEST.get(kind, 64 << 10)
+
+    def _next(self, most: int = LONGEST[Type.FETCH_OBJECT]) -> Step:
+        frame = yield Receive(most)
+        assert frame is not None
+        return frame
+
+    def _reply(self, request_id: int, kind: Type, most: int = LONGEST[Type.FETCH_OBJECT]) -> Step:
+        """The next frame of a request: of this type, else an error."""
+        frame = yield from self._next(most)
+        if frame.type == Type.ERROR:
+            raise self._error(frame, request_id)
+        if frame.type != kind or frame.request_id != request_id:
+            raise Malformed(f"{frame.type.name.lower()} of request {frame.request_id}, where "
+                            f"{kind.name.lower()} of {request_id} is due")
+        return frame
+
+    @staticmethod
+    def _error(frame: Frame, request_id: int) -> CacheError:
+        """Refused, if it answers our request; under id 0 it ends the connection."""
+        error = m.Error.decode(frame.body)
+        known = error.code in [int(code) for code in Code]
+        code = Code(error.code) if known else Code.INTERNAL
+        if frame.request_id == request_id:
+            return Refused(code, error.message)
+        if frame.request_id == 0:
+            return CacheError(code, error.message)
+        return Malformed(f"an error for request {frame.request_id}, which is not open")
+
+    def farewell(self) -> Generator[Command, Optional[Frame], Any]:
+        """Takes over after a failed send: reads to the error under request id 0 that says why."""
+        while True:
+            frame = yield from self._next()
+            if frame.type == Type.ERROR and frame.request_id == 0:
+                raise self._error(frame, -1)
+
+    def _call(self, kind: Type, body: Record, answer: Type) -> Step:
+        request_id = yield from self._request(kind, body)
+        return (yield from self._reply(request_id, answer))
+
+    # ---- calls
+
+    def hello(self) -> Generator[Command, Optional[Frame], HelloOk]:
+        frame = yield from self._call(Type.HELLO, self._hello, Type.HELLO_OK)
+        limits = HelloOk.decode(frame.body)
+        if limits.version != VERSION or limits.features != 0:
+            raise CacheError(Code.UNSUPPORTED, f"version {limits.version} was chosen, asked for "
+                                               f"{VERSION}")
+        if limits.max_in_flight < 1:
+            raise Malformed("max_in_flight is 0")
+        self.limits = limits
+        return limits
+
+    def open(self, model: Model, profile: Optional[Profile] = None, replace: bool = False,
+             prefill: Prefill = Prefill.EXACT) -> Generator[Command, Optional[Frame], Opened]:
+        """Opens a model; what an earlier call opened is asked for again."""
+        body = m.Open(self.deadline.milliseconds(), replace, prefill, model, profile)
+        frame = yield from self._call(Type.OPEN, body, Type.OPEN_OK)
+        reply = m.OpenOk.decode(frame.body)
+        opened = Opened(model, reply.handle, reply.namespace, reply.profile_id, reply.profile,
+                        reply.reports)
+        if reply.fingerprint != model.fingerprint or reply.profile.id() != reply.profile_id:
+            raise Malformed("open_ok of another model, or a profile that isn't its id's")
+        if [len(parts) for parts in reply.profile.layers] != [len(p) for p in model.layers]:
+            raise Malformed("open_ok with a profile of another geometry")
+        self._opened[model.fingerprint] = opened
+        return opened
+
+    def opened(self, model: Model, profile: Optional[Profile] = None
+               ) -> Generator[Command, Optional[Frame], Opened]:
+        """The model under its handle, opened if it is not."""
+        known = self._opened.get(model.fingerprint)
+        if known is not None and known.model == model:
+            return known
+        prefill = profile.prefill if profile is not None else Prefill.EXACT
+        return (yield from self.open(model, profile, prefill=prefill))
+
+    def forget(self, model: Model) -> None:
+        """The next call opens it again: its profile was replaced."""
+        self._opened.pop(model.fingerprint, None)
+
+    def lookup(self, handle: int, query: m.Query, prefetch: bool = False
+               ) -> Generator[Command, Optional[Frame], m.LookupOk]:
+        kind, answer = ((Type.PREFETCH, Type.PREFETCH_OK) if prefetch
+                        else (Type.LOOKUP, Type.LOOKUP_OK))
+        body = m.Lookup(self.deadline.milliseconds(), handle, query)
+        return m.LookupOk.decode((yield from self._call(kind, body, answer)).body)
+
+    def reserve(self, opened: Opened, query: m.Query
+                ) -> Generator[Command, Optional[Frame], m.ReserveOk]:
+        body = m.Reserve(self.deadline.milliseconds(), opened.handle, opened.profile_id, query)
+        return m.ReserveOk.decode((yield from self._call(Type.RESERVE, body, Type.RESERVE_OK)).body)
+
+    def put(self, reservation: int, objects: Iterable[Outgoing]
+            ) -> Generator[Command, Optional[Frame], None]:
+        """Puts objects, several on their way at a time; busy ones again, until the deadline."""
+        busy = yield from self._put_once(reservation, objects)
+        while busy:
+            if self.deadline.over(2 * BUSY_PAUSE_S):
+                raise Refused(Code.BUSY, f"no room for {len(busy)} objects within the call's time")
+            yield Pause(BUSY_PAUSE_S)
+            busy = yield from self._put_once(reservation, busy)
+
+    def _put_once(self, reservation: int, objects: Iterable[Outgoing]
+                  ) -> Generator[Command, Optional[Frame], List[Outgoing]]:
+        """Puts each object once; those that the service was too busy for."""
+        limits = self.limits
+        assert limits is not None
+        at_once = min(PUTS_AT_ONCE, limits.max_in_flight)
+        waiting: Dict[int, Outgoing] = {}
+        busy: List[Outgoing] = []
+        refused: Optional[CacheError] = None
+        coming = iter(objects)
+        while True:
+            item: Optional[Outgoing] = None
+            try:
+                item = next(coming, None) if refused is None else None
+            except CacheError as error:  # of the rows that the caller gave
+                refused = error
+            if item is None and not waiting:
+                break
+            if item is None or len(waiting) >= at_once:
+                refused = (yield from self._put_reply(waiting, busy)) or refused
+            if item is not None and refused is None:
+                body = m.Put(self.deadline.milliseconds(), reservation, [], item.header)
+                try:
+                    request_id = yield from self._request(Type.PUT, body, item.payload)
+                    waiting[request_id] = item
+                except Refused as too_long:
+                    refused = too_long
+        if refused is not None:
+            raise Refused(refused.code, refused.message)
+        return busy
+
+    def _put_reply(self, waiting: Dict[int, Outgoing], busy: List[Outgoing]
+                   ) -> Generator[Command, Optional[Frame], Optional[Refused]]:
+        """One reply to any of the puts that are on their way."""
+        frame = yield from self._next(64 << 10)
+        item = waiting.pop(frame.request_id, None)
+        if item is None:
+            raise (self._error(frame, -1) if frame.type == Type.ERROR
+                   else Malformed(f"a reply to request {frame.request_id}, which is not open"))
+        if frame.type == Type.PUT_OK:
+            m.Empty.decode(frame.body)
+            return None
+        if frame.type != Type.ERROR:
+            raise Malformed(f"{frame.type.name.lower()} as the answer to a put")
+        error = self._error(frame, frame.request_id)
+        if error.code == Code.BUSY:
+            busy.append(item)
+            return None
+        return Refused(error.code, error.message)
+
+    def commit(self, reservation: int, wait_for: m.Level
+               ) -> Generator[Command, Optional[Frame], m.CommitOk]:
+        body = m.Commit(self.deadline.milliseconds(), reservation, wait_for)
+        return m.CommitOk.decode((yield from self._call(Type.COMMIT, body, Type.COMMIT_OK)).body)
+
+    def abort(self, reservation: int) -> Generator[Command, Optional[Frame], None]:
+        body = m.Abort(self.deadline.milliseconds(), reservation)
+        m.Empty.decode((yield from self._call(Type.ABORT, body, Type.ABORT_OK)).body)
+
+    def fetch(self, opened: Opened, query: m.Query, output: m.Output, wait: bool,
+              round_to_block: bool, max_tokens: int, max_reply_bytes: int
+              ) -> Generator[Command, Optional[Frame], Fetched]:
+        body = m.Fetch(self.deadline.milliseconds(), opened.handle, output, wait, round_to_block,
+                       max_tokens, max_reply_bytes, query)
+        request_id = yield from self._request(Type.FETCH, body)
+        frame = yield from self._reply(request_id, Type.FETCH_HEADER, 64 << 10)
+        header = m.FetchHeader.decode(frame.body)
+        if header.object_bytes > max_reply_bytes:
+            raise Malformed(f"{header.object_bytes} bytes of objects, asked for {max_reply_bytes}")
+        objects: List[Object] = []
+        left = header.object_bytes
+        for _ in range(header.objects):
+            frame = yield from self._reply(request_id, Type.FETCH_OBJECT, left)
+            left -= len(frame.body)
+            objects.append(_object(frame.body))
+        frame = yield from self._reply(request_id, Type.FETCH_DONE, 64)
+        if m.FetchDone.decode(frame.body).objects != header.objects or left:
+            raise Malformed("a fetch_done that does not fit its fetch_header")
+        return Fetched(header, objects)
+
+    def erase(self, handle: int, query: m.Query) -> Generator[Command, Optional[Frame], int]:
+        body = m.Lookup(self.deadline.milliseconds(), handle, query)
+        frame = yield from self._call(Type.ERASE, body, Type.ERASE_OK)
+        return m.EraseOk.decode(frame.body).objects
+
+    def stats(self) -> Generator[Command, Optional[Frame],
+                                 Tuple[Dict[str, int], List[m.ModelReports]]]:
+        body = m.Stats(self.deadline.milliseconds())
+        reply = m.StatsOk.decode((yield from self._call(Type.STATS, body, Type.STATS_OK)).body)
+        return {v.name: v.value for v in reply.values}, reply.models
+
+
+def _object(body: memoryview) -> Object:
+    r = Reader(body)
+    message = m.FetchObject.read(r)
+    m.skip_to_payload(r)
+    return split(message.end_token, message.header, r)

@@ -1,0 +1,70 @@
+"""What tests store: small models, and rows that tell their layer, side, position and token.
+
+A value is ((7 layer + 3 side + 5 position + token + 11 head + 13 channel) mod 251 - 125) / 64,
+exact in f32, f16 and bf16.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cachesvc.models import Dtype, Model, Side, chunk, full, state, window
+
+Array = npt.NDArray[Any]
+HEADS, DIM = 2, 32
+STATE_VALUES = 8
+
+
+def plain(tag: int = 1, layers: int = 2) -> Model:
+    return Model("plain", bytes([tag]) * 32, [[full(HEADS, DIM)] for _ in range(layers)])
+
+
+def windowed() -> Model:
+    return Model("windowed", b"w" * 32, [[window(100, HEADS, DIM)], [full(HEADS, DIM)]])
+
+
+def sinks() -> Model:
+    return Model("sinks", b"k" * 32, [[window(50, HEADS, DIM, keep=4)], [full(HEADS, DIM)]])
+
+
+def chunked() -> Model:
+    return Model("chunked", b"c" * 32, [[chunk(96, HEADS, DIM)], [full(HEADS, DIM)]])
+
+
+def hybrid() -> Model:
+    return Model("hybrid", b"h" * 32, [[state("conv"), state("recurrent")], [full(HEADS, DIM)]])
+
+
+def values(tokens: Array, layer: int, side: Side, first: int, end: int, heads: int,
+           dim: int) -> Array:
+    """Rows of positions [first, end) as f32."""
+    at = np.arange(first, end)
+    head, channel = np.arange(heads), np.arange(dim)
+    mixed = ((layer * 7 + int(side) * 3 + at * 5 + tokens[first:end])[:, None, None]
+             + (head * 11)[:, None] + channel * 13)
+    rows: Array = ((mixed % 251 - 125) / 64).astype(np.float32)
+    return rows
+
+
+def state_bytes(layer: int, part: int, position: int) -> bytes:
+    i = np.arange(STATE_VALUES)
+    return ((layer * 17 + part * 5 + position * 3 + i) % 251).astype("<f4").tobytes()
+
+
+class Computed:
+    """A RowSource that has every row of the formula, as an engine that computed all of them."""
+
+    def __init__(self, model: Model, tokens: Any, dtype: Dtype = Dtype.F16) -> None:
+        self.model, self.tokens, self.dtype = model, np.asarray(tokens, np.int64), dtype
+
+    def rows(self, layer: int, part: int, side: Side, first: int, end: int) -> Array:
+        fields = self.model.part(layer, part)
+        given = values(self.tokens, layer, side, first, end, fields.heads, fields.dim(side))
+        if self.dtype == Dtype.BF16:
+            return (given.view("<u4") >> 16).astype("<u2")
+        return given.astype(self.dtype.numpy)
+
+    def state(self, layer: int, part: int, position: int) -> bytes:
+        return state_bytes(layer, part, position)

@@ -1,0 +1,107 @@
+"""The cases of tests/conformance, which every client runs."""
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+import pytest
+
+from cachesvc import (Cache, CacheError, Dtype, FetchOptions, Hit, Kind, Level, Model, Output, Part,
+                      Profile, Snapshot, raw_profile)
+
+from daemon import ROOT, Daemon
+from given import Array, Computed
+from test_cache import check_rows
+
+TABLE: Dict[str, Any] = json.loads(
+    (ROOT / "tests/conformance/cases.json").read_text(encoding="utf-8"))
+Step = Dict[str, Any]
+
+
+def model_of(name: str) -> Model:
+    layers = [[part_of(part) for part in parts] for parts in TABLE["models"][name]]
+    return Model(name, name.encode().ljust(32, b"."), layers)
+
+
+def part_of(given: Dict[str, Any]) -> Part:
+    fields: Dict[str, Any] = {
+        **given, "kind": Kind[given["kind"].upper()],
+        "dtype": Dtype[given.get("dtype", "f16").upper()],
+        "snapshot": Snapshot(given.get("snapshot", 0))}
+    return Part(**fields)
+
+
+def tokens_of(step: Step) -> Array:
+    parts = [np.arange(first, end) for first, end in step.get("tokens", [])]
+    return np.concatenate(parts) if parts else np.arange(0)
+
+
+def extras_of(step: Step) -> List[Tuple[int, bytes]]:
+    return [(at, text.encode()) for at, text in step.get("extras", [])]
+
+
+def profile_of(model: Model, step: Step) -> Optional[Profile]:
+    given = step.get("profile")
+    return given and raw_profile(model, Dtype[given["raw"].upper()], given["block_tokens"])
+
+
+def run(cache: Cache, model: Model, step: Step) -> Dict[str, Any]:
+    """A step's reply, by the names of the table."""
+    call, tokens, extras = step["call"], tokens_of(step), extras_of(step)
+    if call == "open":
+        profile = profile_of(model, step)
+        opened = cache.open(model, profile, step.get("replace", False))
+        same = profile is not None and opened.profile_id == profile.id()
+        return {"profile": "given" if same else "other"}
+    if call == "store":
+        wait_for = Level[step.get("wait_for", "accepted").upper()]
+        stored = cache.store_rows(model, tokens, Computed(model, tokens), extras=extras,
+                                  wait_for=wait_for, timeout=10)
+        return {"level": min(stored.level, wait_for).name.lower(), "objects": stored.objects,
+                "lost": len(stored.lost)}
+    if call == "fetch":
+        return fetched(cache, model, step)
+    if call == "erase":
+        return {"removed": cache.erase(model if "tokens" in step else None, tokens) > 0}
+    verb = {"lookup": cache.lookup, "prefetch": cache.prefetch}[call]
+    found = verb(model, tokens, extras=extras)
+    return {"tokens": found.tokens, "common": found.common}
+
+
+def fetched(cache: Cache, model: Model, step: Step) -> Dict[str, Any]:
+    tokens, output = tokens_of(step), Output[step.get("form", "f16").upper()]
+    limits = {key: step[key] for key in ("max_tokens", "max_reply_bytes", "round_to_block")
+              if key in step}
+    hit = cache.fetch_rows(model, tokens, extras=extras_of(step), timeout=10,
+                           options=FetchOptions(output, **limits))
+    if hit:
+        check_rows(widened(hit) if output == Output.BF16 else hit, model, tokens)
+    return {"tokens": hit.tokens, "common": hit.common, "tier": hit.tier.name.lower(),
+            "newest": hit.newest.name.lower()}
+
+
+def widened(hit: Hit) -> Hit:
+    """A hit whose bf16 rows are f32."""
+    for pieces in hit._pieces.values():
+        for piece in pieces:
+            piece.values = (piece.values.astype("<u4") << 16).view("<f4")
+    return hit
+
+
+@pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: str(case["name"]))
+def test_case(daemon: Daemon, namespace: str, case: Dict[str, Any]) -> None:
+    model = model_of(case["model"])
+    clients: Dict[int, Cache] = {}
+    for number, step in enumerate(case["steps"]):
+        cache = clients.setdefault(step.get("client", 0),
+                                   Cache(daemon.socket, namespace, strict=True))
+        try:
+            reply = run(cache, model, step)
+        except CacheError as error:
+            reply = {"error": error.code.name.lower(), "message": str(error)}
+        for key, expected in step["expect"].items():
+            assert reply.get(key) == expected, f"step {number}: {step}: {reply}"
+        assert "error" in step["expect"] or "error" not in reply, f"step {number}: {reply}"
+    for cache in clients.values():
+        cache.close()

@@ -1,0 +1,190 @@
+"""The bytes: golden frames and ids, and that no length is believed."""
+from __future__ import annotations
+
+import re
+import struct
+from typing import Dict, Tuple
+from typing import Type as Class
+
+import numpy as np
+import pytest
+
+from cachesvc import frames, messages
+from cachesvc.errors import CacheError, Code
+from cachesvc.frames import Type
+from cachesvc.ids import object_id
+from cachesvc.models import full, latent, raw_profile, window
+from cachesvc.objects import split
+from cachesvc.store import sent
+from cachesvc.models import Dtype
+from cachesvc.wire import Reader, Record, as_tokens, crc32c
+
+from daemon import ROOT
+from given import plain
+from proxy import with_header
+
+BODIES: Dict[Type, Class[Record]] = {
+    Type.HELLO: frames.Hello, Type.HELLO_OK: frames.HelloOk, Type.ERROR: messages.Error,
+    Type.OPEN: messages.Open, Type.OPEN_OK: messages.OpenOk,
+    Type.LOOKUP: messages.Lookup, Type.LOOKUP_OK: messages.LookupOk,
+    Type.PREFETCH: messages.Lookup, Type.PREFETCH_OK: messages.LookupOk,
+    Type.RESERVE: messages.Reserve, Type.RESERVE_OK: messages.ReserveOk,
+    Type.PUT: messages.Put, Type.PUT_OK: messages.Empty,
+    Type.COMMIT: messages.Commit, Type.COMMIT_OK: messages.CommitOk,
+    Type.ABORT: messages.Abort, Type.ABORT_OK: messages.Empty,
+    Type.FETCH: messages.Fetch, Type.FETCH_HEADER: messages.FetchHeader,
+    Type.FETCH_OBJECT: messages.FetchObject, Type.FETCH_DONE: messages.FetchDone,
+    Type.ERASE: messages.Lookup, Type.ERASE_OK: messages.EraseOk,
+    Type.STATS: messages.Stats, Type.STATS_OK: messages.StatsOk,
+}
+GOLDEN = {path.stem: path.read_bytes() for path in (ROOT / "tests/golden/proto").glob("*.bin")}
+
+
+def examples() -> Dict[str, bytes]:
+    """Frames that PROTOCOL.md shows in hex, by name."""
+    text = (ROOT / "proto/PROTOCOL.md").read_text(encoding="utf-8")
+    found = re.findall(r"<!-- hex (\w+) -->\n```\n(.*?)```", text, re.S)
+    return {name: bytes.fromhex("".join(line.split("|")[0] for line in lines.splitlines()))
+            for name, lines in found}
+
+
+EXAMPLES = examples()
+FRAMES = {**GOLDEN, **{f"{name} example": data for name, data in EXAMPLES.items()}}
+
+
+def test_every_frame_type_has_a_body_and_golden_bytes() -> None:
+    assert set(BODIES) == set(Type)
+    assert set(GOLDEN) == {kind.name.lower() for kind in Type}
+    assert len(EXAMPLES) >= 5
+
+
+def read(data: bytes) -> Tuple[frames.Header, Record]:
+    header = frames.decode_header(data[:frames.HEADER_BYTES], True)
+    r = Reader(data[frames.HEADER_BYTES:])
+    return header, BODIES[header.type].read(r)
+
+
+@pytest.mark.parametrize("name,data", sorted(FRAMES.items()))
+def test_frames_are_read_and_written_to_the_same_bytes(name: str, data: bytes) -> None:
+    header = frames.decode_header(data[:frames.HEADER_BYTES], True)
+    assert header.type.name.lower() == name.split()[0]
+    r = Reader(data[frames.HEADER_BYTES:])
+    message = BODIES[header.type].read(r)
+    body: bytes
+    if isinstance(message, (messages.Put, messages.FetchObject)):
+        messages.skip_to_payload(r)
+        payload = bytes(r.raw(r.left()))
+        split(0, message.header, Reader(payload))
+        body = bytes(messages.before_payload(message)) + payload
+    else:
+        body = message.encode()
+    r.end()
+    assert frames.encode_header(header.type, header.request_id, len(body)) + body == data
+
+
+def test_examples_say_what_their_words_say() -> None:
+    assert read(EXAMPLES["hello"])[1] == frames.Hello(1, 1, 0, "tenant", "engine 1.0")
+    assert read(EXAMPLES["hello_ok"])[1] == frames.HelloOk(1, 0, 16, 1 << 20, "tenant",
+                                                           "cachesvc 0.1.0")
+    lookup = read(EXAMPLES["lookup"])[1]
+    assert isinstance(lookup, messages.Lookup) and (lookup.timeout_ms, lookup.handle) == (100, 7)
+    assert lookup.query.tokens.tolist() == [1, 2, 3, 70000]
+    assert lookup.query.extras == [(2, b"\xde\xad")]
+    assert read(EXAMPLES["lookup_ok"])[1] == messages.LookupOk(
+        3, 4, messages.Tier.MIXED, messages.Newest.EXACT_TAIL, "a carry is missing")
+    header, error = read(EXAMPLES["error"])
+    assert header.request_id == 9 and error == messages.Error(Code.BUSY, "no room")
+
+
+@pytest.mark.parametrize("name,data", sorted(GOLDEN.items()))
+def test_every_length_of_a_golden_body_but_its_own_is_refused(name: str, data: bytes) -> None:
+    body = data[frames.HEADER_BYTES:]
+    record = BODIES[frames.decode_header(data[:32], True).type]
+    if record in (messages.Put, messages.FetchObject):
+        return  # the payload's length is the header's: test_damage
+    for length in range(len(body)):
+        with pytest.raises(CacheError):
+            record.decode(body[:length])
+    with pytest.raises(CacheError):
+        record.decode(body + b"\0")
+
+
+def test_an_id_is_the_one_of_the_example_in_format_md() -> None:
+    text = (ROOT / "storage/FORMAT.md").read_text(encoding="utf-8")
+    found = re.search(r"The file `d/([0-9a-f]{64})\.tail`", text)
+    assert found is not None
+    assert object_id("a", b"\x11" * 32, b"\x22" * 32, bytes(32), [], "tail",
+                     np.array([7], "<i4")).hex() == found.group(1)
+
+
+def test_counts_are_compared_with_the_bytes_that_are_there() -> None:
+    many = struct.pack("<QI", 1, 1 << 20)  # a reservation, a million needs, no byte of them
+    with pytest.raises(CacheError) as error:
+        messages.ReserveOk.decode(many)
+    assert error.value.code == Code.CORRUPTION
+    with pytest.raises(CacheError):
+        messages.ReserveOk.decode(struct.pack("<QI", 1, (1 << 20) + 1))
+
+
+@pytest.mark.parametrize("kind,length", [(Type.PUT_OK, (64 << 10) + 1), (Type.OPEN_OK, 21 << 20),
+                                         (Type.FETCH_OBJECT, 1100 << 20)])
+def test_a_body_beyond_its_limit_is_refused_by_its_header(kind: Type, length: int) -> None:
+    with pytest.raises(CacheError):
+        frames.decode_header(frames.encode_header(kind, 1, length), True)
+    with pytest.raises(CacheError):  # before hello_ok
+        frames.decode_header(frames.encode_header(kind, 1, (8 << 10) + 1), False)
+
+
+def test_every_bit_of_a_header_flipped_is_noticed() -> None:
+    good = frames.encode_header(Type.LOOKUP_OK, 77, 12)
+    for bit in range(8 * len(good)):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CacheError):
+            frames.decode_header(bad, True)
+
+
+@pytest.mark.parametrize("at,field", [(0, b"KVC2"), (4, b"\2\0"), (6, b"\x77\0"), (24, b"\1\0")])
+def test_a_header_of_another_protocol_is_refused_though_its_checksum_is_right(
+        at: int, field: bytes) -> None:
+    good = frames.encode_header(Type.LOOKUP_OK, 77, 12)
+    assert frames.decode_header(with_header(good, at, good[at:at + len(field)]), True).length == 12
+    with pytest.raises(CacheError):
+        frames.decode_header(with_header(good, at, field), True)
+
+
+def test_crc32c_is_castagnolis() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+
+
+def test_tokens_are_i32_or_refused() -> None:
+    assert as_tokens([1, -2]).dtype == np.dtype("<i4")
+    assert len(as_tokens([])) == 0
+    for bad in ([1 << 31], [1.5], [[1]], np.array([1 << 40])):
+        with pytest.raises(CacheError):
+            as_tokens(bad)
+
+
+def test_part_groups_are_numbered_by_first_appearance() -> None:
+    model = plain()
+    plane, near = full(1, 32), window(8, 1, 32)
+    model.layers = [[plane], [near, latent(64)], [plane], [near]]
+    assert model.groups() == [[(0, 0), (2, 0)], [(1, 0), (3, 0)], [(1, 1)]]
+
+
+def test_a_profile_has_the_id_of_its_bytes() -> None:
+    profile = raw_profile(plain())
+    assert type(profile).decode(profile.encode()).id() == profile.id()
+
+
+def test_rows_go_out_as_they_lie_where_they_can() -> None:
+    f16 = np.zeros((4, 2, 8), np.float16)
+    dtype, values = sent(f16[1:3], Dtype.F16)
+    assert dtype == Dtype.F16 and np.shares_memory(values, f16)
+    assert sent(f16, Dtype.BF16)[0] == Dtype.F32
+    bf16 = np.full((1, 1, 1), 0x3F80, np.uint16)
+    assert sent(bf16, Dtype.BF16)[0] == Dtype.BF16
+    dtype, values = sent(bf16, Dtype.F16)
+    assert dtype == Dtype.F32 and values[0, 0, 0] == 1.0
+    with pytest.raises(CacheError):
+        sent(np.zeros((1, 1, 1), np.int32), Dtype.F16)

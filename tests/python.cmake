@@ -1,0 +1,19 @@
+# tests of python/: with Debian's Python and its packages (tools/install), against the daemon. They
+# prove the client, so a sanitizer's build leaves them out.
+if(NOT KV_SANITIZE)
+  find_program(KV_SYSTEM_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
+  add_dependencies(python_tests cachesvc)
+  set(python_folder ${CMAKE_SOURCE_DIR}/python)
+  add_test(NAME python_client COMMAND ${KV_SYSTEM_PYTHON} -B -m pytest
+           WORKING_DIRECTORY ${python_folder})
+  # Both processors: its time limits are fractions of a second.
+  set_tests_properties(python_client PROPERTIES PROCESSORS 2
+    ENVIRONMENT "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.")
+  # Types and syntax as of Python 3.9, and the wheel.
+  add_test(NAME python_types COMMAND ${KV_SYSTEM_PYTHON} -B -m mypy
+           --cache-dir ${CMAKE_CURRENT_BINARY_DIR}/mypy WORKING_DIRECTORY ${python_folder})
+  add_test(NAME python_wheel COMMAND ${KV_SYSTEM_PYTHON} -B
+           ${CMAKE_CURRENT_SOURCE_DIR}/python_wheel_check.py ${python_folder})
+  set_tests_properties(python_client python_types python_wheel PROPERTIES
+    LABELS python TIMEOUT 300)
+endif()
