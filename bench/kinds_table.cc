@@ -197,7 +197,7 @@ Result<Measured> measure(const ModelSpec& model, const Kind& kind, uint32_t inte
   for (uint32_t n = 1; n <= kTokens; ++n) {
     Query query{{tokens.begin(), tokens.begin() + n}, {}};
     query.tokens.push_back(-1);
-    KV_ASSIGN_OR_RETURN(LookupReply reply, cache->lookup(opened.model, query, soon()));
+    KV_ASSIGN_OR_RETURN(LookupReply reply, cache->lookup({opened.model, query}, soon()));
     out.lengths += reply.tokens == n;
   }
   KV_ASSIGN_OR_RETURN(StatsReply stats, cache->stats(soon()));

@@ -204,9 +204,9 @@ Result<OpenReply> TieredCache::open(const OpenRequest& request, Deadline deadlin
       [&](auto done) { threads_->core().open(session_, request, deadline, done); });
 }
 
-Result<LookupReply> TieredCache::lookup(uint32_t model, const Query& query, Deadline deadline) {
+Result<LookupReply> TieredCache::lookup(const QueryRequest& request, Deadline deadline) {
   return threads_->call<Result<LookupReply>>(
-      [&](auto done) { threads_->core().lookup(session_, model, query, deadline, done); });
+      [&](auto done) { threads_->core().lookup(session_, request, deadline, done); });
 }
 
 Result<ReserveReply> TieredCache::reserve(const ReserveRequest& request, Deadline deadline) {
@@ -236,18 +236,18 @@ Result<FetchReply> TieredCache::fetch(const FetchRequest& request, Deadline dead
       [&](auto done) { threads_->core().fetch(session_, request, deadline, done); });
 }
 
-Result<LookupReply> TieredCache::prefetch(uint32_t model, const Query& query, Deadline deadline) {
+Result<LookupReply> TieredCache::prefetch(const QueryRequest& request, Deadline deadline) {
   return threads_->call<Result<LookupReply>>(
-      [&](auto done) { threads_->core().prefetch(session_, model, query, deadline, done); });
+      [&](auto done) { threads_->core().prefetch(session_, request, deadline, done); });
 }
 
 Result<uint64_t> TieredCache::erase(uint32_t model, const Query& query, Deadline deadline) {
   return threads_->call<Result<uint64_t>>(
       [&](auto done) { threads_->core().erase(session_, model, query, deadline, done); });
 }
-Result<uint64_t> TieredCache::erase_entry(uint32_t model, const Query& query, Deadline deadline) {
+Result<uint64_t> TieredCache::erase_entry(const QueryRequest& request, Deadline deadline) {
   return threads_->call<Result<uint64_t>>(
-      [&](auto done) { threads_->core().erase_entry(session_, model, query, deadline, done); });
+      [&](auto done) { threads_->core().erase_entry(session_, request, deadline, done); });
 }
 
 Result<StatsReply> TieredCache::stats(Deadline deadline) {

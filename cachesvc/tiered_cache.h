@@ -22,15 +22,15 @@ class TieredCache final : public Client {
   TieredCache& operator=(const TieredCache&) = delete;
 
   Result<OpenReply> open(const OpenRequest& request, Deadline deadline) override;
-  Result<LookupReply> lookup(uint32_t model, const Query& query, Deadline deadline) override;
+  Result<LookupReply> lookup(const QueryRequest& request, Deadline deadline) override;
   Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) override;
   Status put(PutRequest request, Deadline deadline) override;
   Result<CommitReply> commit(uint64_t reservation, Durability wait_for, Deadline deadline) override;
   Status abort(uint64_t reservation, Deadline deadline) override;
   Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) override;
-  Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) override;
+  Result<LookupReply> prefetch(const QueryRequest& request, Deadline deadline) override;
   Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) override;
-  Result<uint64_t> erase_entry(uint32_t model, const Query& query, Deadline deadline) override;
+  Result<uint64_t> erase_entry(const QueryRequest& request, Deadline deadline) override;
   Result<StatsReply> stats(Deadline deadline) override;
 
   /// Writes everything that waits for the SSD. Returns: as CacheCore::drain.

@@ -130,6 +130,7 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> toke
                                                      KvCache& cache, Deadline deadline) const {
   FetchRequest request;
   request.model = opened_.model;
+  request.profile = opened_.realm.profile;
   request.query.tokens.assign(tokens.begin(), tokens.end());
   request.round_to_block = coded_prefill();
   KV_ASSIGN_OR_RETURN(FetchReply reply, client_->fetch(request, deadline));

@@ -59,6 +59,13 @@ struct Query {
   std::vector<Extra> extras;
 };
 
+/// lookup, prefetch, erase_entry
+struct QueryRequest {
+  uint32_t model = 0;
+  Query query;
+  Id profile{};  ///< in force, or the answer is profile_changed; zero: that of the last open
+};
+
 enum class Tier : uint8_t { none = 0, ram = 1, ssd = 2, mixed = 3 };
 const char* to_string(Tier tier);
 /// In which form the last rows of a hit came: a tail as given, or coded blocks only.
@@ -121,6 +128,7 @@ struct FetchRequest {
   bool wait = true;                  ///< false: answer "pending" instead of waiting for a promotion
   uint32_t max_tokens = UINT32_MAX;  ///< serve at most so many
   bool round_to_block = false;       ///< n down to a block end
+  Id profile{};  ///< in force, or the answer is profile_changed; zero: that of the last open
 };
 
 /// An object of a hit and the part of it that the hit may use: rows of positions [0, end_token).
@@ -181,8 +189,8 @@ class Client {
 
   /// Returns: invalid_argument (geometry, profile), unsupported (by name), busy.
   virtual Result<OpenReply> open(const OpenRequest& request, Deadline deadline) = 0;
-  /// Advice only: fetch decides anew. Returns: invalid_argument (handle).
-  virtual Result<LookupReply> lookup(uint32_t model, const Query& query, Deadline deadline) = 0;
+  /// Advice only: fetch decides anew. Returns: invalid_argument (handle), profile_changed.
+  virtual Result<LookupReply> lookup(const QueryRequest& request, Deadline deadline) = 0;
   /// Pins what exists and says what is missing. Returns: profile_changed, resource_exhausted (the
   /// message names the largest length that would fit), busy, invalid_argument.
   virtual Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) = 0;
@@ -195,13 +203,12 @@ class Client {
   virtual Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
                                      Deadline deadline) = 0;
   virtual Status abort(uint64_t reservation, Deadline deadline) = 0;
-  /// Objects as stored are decoded under their own profile (Object::profile), which is the one in
-  /// force when the call came: perhaps another than that of the open. Whoever decodes compares.
-  /// Returns: ok with tokens 0 on a miss; invalid_argument; busy; deadline_exceeded; perhaps
-  /// profile_changed (open the model again), where the form is as stored.
+  /// Objects as stored mean what their own profile says (Object::profile): that of the request.
+  /// Returns: ok with tokens 0 on a miss; invalid_argument; busy; deadline_exceeded;
+  /// profile_changed (open the model again).
   virtual Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) = 0;
   /// Starts promoting what a fetch of `query` would use. Returns: what lookup returns.
-  virtual Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) = 0;
+  virtual Result<LookupReply> prefetch(const QueryRequest& request, Deadline deadline) = 0;
   /// Removes every entry that begins with `query` from all tiers; an empty query: all of the model;
   /// `model` 0 and an empty query: everything in the namespace, models never opened included.
   /// Blocks that end inside `query` stay, since other entries may share them: a shorter query (or
@@ -213,12 +220,9 @@ class Client {
   virtual Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) = 0;
   /// Removes one entry, the one that ends with the query's last token, and of what it is made of
   /// all that no other entry has. Earlier turns that it goes on from belong to it; entries that go
-  /// on from it stay whole. Returns: how many objects, 0 if there is no such entry; unsupported
-  /// (protocol version 1 has no such call); else as erase.
-  virtual Result<uint64_t> erase_entry(uint32_t /*model*/, const Query& /*query*/,
-                                       Deadline /*deadline*/) {
-    return Status(StatusCode::unsupported, "erase_entry: protocol version 1 has no such call");
-  }
+  /// on from it stay whole. Returns: how many objects, 0 if there is no such entry; also
+  /// profile_changed; else as erase.
+  virtual Result<uint64_t> erase_entry(const QueryRequest& request, Deadline deadline) = 0;
   virtual Result<StatsReply> stats(Deadline deadline) = 0;
 };
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -34,7 +35,11 @@ class FieldWriter {
   void choice(const char*, E v, E, E) {
     out_.u8(static_cast<uint8_t>(v));
   }
-  void id(const char*, const Id& id) { out_.raw(id.bytes); }
+  template <size_t N>
+  void raw(const char*, const std::array<uint8_t, N>& v) {
+    out_.raw(v);
+  }
+  void id(const char* name, const Id& id) { raw(name, id.bytes); }
   void text(const char*, const std::string& v, size_t) { out_.string(v); }
   void clipped(const char*, const std::string& v, size_t max) {
     out_.string(std::string_view(v).substr(0, max));
@@ -84,11 +89,13 @@ class FieldReader {
     number(name, given, static_cast<uint8_t>(first), static_cast<uint8_t>(last));
     if (!in_.failed()) v = static_cast<E>(given);
   }
-  void id(const char* name, Id& id) {
-    auto b = in_.raw(id.bytes.size());
-    if (!in_.failed()) std::copy(b.begin(), b.end(), id.bytes.begin());
+  template <size_t N>
+  void raw(const char* name, std::array<uint8_t, N>& v) {
+    auto b = in_.raw(N);
+    if (!in_.failed()) std::copy(b.begin(), b.end(), v.begin());
     named(name);
   }
+  void id(const char* name, Id& id) { raw(name, id.bytes); }
   void text(const char* name, std::string& v, size_t max_bytes) {
     v = in_.string(max_bytes);
     named(name);

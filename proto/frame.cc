@@ -36,6 +36,8 @@ const char* to_string(FrameType type) {
       return "erase";
     case FrameType::stats:
       return "stats";
+    case FrameType::erase_entry:
+      return "erase_entry";
     case FrameType::hello_ok:
       return "hello_ok";
     case FrameType::open_ok:
@@ -58,6 +60,8 @@ const char* to_string(FrameType type) {
       return "erase_ok";
     case FrameType::stats_ok:
       return "stats_ok";
+    case FrameType::erase_entry_ok:
+      return "erase_entry_ok";
     case FrameType::fetch_object:
       return "fetch_object";
     case FrameType::fetch_done:
@@ -84,6 +88,7 @@ uint64_t max_body_bytes(FrameType type, bool greeted, uint64_t object_bytes) {
     case FrameType::fetch:
     case FrameType::prefetch:
     case FrameType::erase:
+    case FrameType::erase_entry:
     case FrameType::stats_ok:
       return kMaxQueryBytes;
     default:

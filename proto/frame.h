@@ -23,7 +23,7 @@
 namespace kv {
 
 inline constexpr uint32_t kFrameMagic = 0x3143564b;  ///< "KVC1" as bytes on the wire
-inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr uint16_t kProtocolVersion = 2;
 inline constexpr size_t kFrameHeaderBytes = 32;
 
 /// A reply's type is its request's with bit 15 set. Never renumber.
@@ -39,6 +39,7 @@ enum class FrameType : uint16_t {
   prefetch = 0x0009,
   erase = 0x000a,
   stats = 0x000b,
+  erase_entry = 0x000c,
   // 0x0040 - 0x005f and their replies: reserved for shared pools (segments, offsets, release).
 
   hello_ok = 0x8001,
@@ -52,6 +53,7 @@ enum class FrameType : uint16_t {
   prefetch_ok = 0x8009,
   erase_ok = 0x800a,
   stats_ok = 0x800b,
+  erase_entry_ok = 0x800c,
   fetch_object = 0x8020,
   fetch_done = 0x8021,
   error = 0x80ff,
@@ -64,7 +66,7 @@ struct FrameHeader {
   FrameType type = FrameType::error;
   uint64_t request = 0;  ///< chosen by the client, repeated in every frame of the reply
   uint64_t length = 0;   ///< bytes of body
-  uint32_t flags = 0;    ///< 0 in version 1; others are refused
+  uint32_t flags = 0;    ///< 0; others are refused
   bool operator==(const FrameHeader&) const = default;
 };
 

@@ -99,6 +99,7 @@ template <typename Io>
 void fields(Io& io, Of<Io, HelloReply>& m) {
   io.number("version", m.version);
   io.number("features", m.features);
+  io.raw("boot", m.boot);
   io.number("max_in_flight", m.max_in_flight);
   io.number("max_put_bytes", m.max_put_bytes);
   io.text("namespace", m.ns, kMaxNamespaceBytes);
@@ -133,6 +134,13 @@ void fields(Io& io, Of<Io, OpenReply>& m) {
 
 template <typename Io>
 void fields(Io& io, Of<Io, QueryRequest>& m) {
+  io.number("model", m.model);
+  io.id("profile", m.profile);
+  query_fields(io, m.query);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, EraseRequest>& m) {
   io.number("model", m.model);
   query_fields(io, m.query);
 }
@@ -187,6 +195,7 @@ void fields(Io& io, Of<Io, AbortRequest>& m) {
 template <typename Io>
 void fields(Io& io, Of<Io, FetchCall>& m) {
   io.number("model", m.request.model);
+  io.id("profile", m.request.profile);
   io.choice("form", m.request.form, FetchForm::stored, FetchForm::bf16);
   io.boolean("wait", m.request.wait);
   io.boolean("round_to_block", m.request.round_to_block);
@@ -246,6 +255,7 @@ KV_MESSAGE(ErrorReply)
 KV_MESSAGE(OpenRequest)
 KV_MESSAGE(OpenReply)
 KV_MESSAGE(QueryRequest)
+KV_MESSAGE(EraseRequest)
 KV_MESSAGE(LookupReply)
 KV_MESSAGE(ReserveRequest)
 KV_MESSAGE(ReserveReply)

@@ -6,6 +6,7 @@
 // functions, any thread. PROTOCOL.md, "Messages".
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -24,17 +25,22 @@ inline constexpr uint32_t kMaxStatNameBytes = 256;
 inline constexpr uint32_t kMaxFetchObjects = 1u << 20;
 inline constexpr size_t kPayloadAlignment = 64;  ///< of a payload within its body
 
+/// Random, new at each start of the service: whoever sees another one knows that all handles,
+/// numbers and mappings that it got before are of a service that is gone.
+using BootToken = std::array<uint8_t, 16>;
+
 /// The first frame of a connection.
 struct HelloRequest {
   uint16_t min_version = kProtocolVersion, max_version = kProtocolVersion;
-  uint32_t features = 0;  ///< what the client can do beyond version 1: none so far
+  uint32_t features = 0;  ///< what the client can do beyond this version: none so far
   std::string ns;         ///< namespace of every later call
   std::string program;    ///< for logs
   bool operator==(const HelloRequest&) const = default;
 };
 struct HelloReply {
   uint16_t version = kProtocolVersion;
-  uint32_t features = 0;       ///< the client's features that the service has too
+  uint32_t features = 0;  ///< the client's features that the service has too
+  BootToken boot{};
   uint32_t max_in_flight = 0;  ///< requests of this connection without their last reply frame
   uint64_t max_put_bytes = 0;  ///< longest body of a put
   std::string ns;
@@ -46,8 +52,7 @@ struct ErrorReply {
   std::string message;
   bool operator==(const ErrorReply&) const = default;
 };
-/// lookup, prefetch, erase
-struct QueryRequest {
+struct EraseRequest {
   uint32_t model = 0;
   Query query;
 };
@@ -87,6 +92,7 @@ void encode(const ErrorReply& m, ByteWriter& out);
 void encode(const OpenRequest& m, ByteWriter& out);
 void encode(const OpenReply& m, ByteWriter& out);
 void encode(const QueryRequest& m, ByteWriter& out);
+void encode(const EraseRequest& m, ByteWriter& out);
 void encode(const LookupReply& m, ByteWriter& out);
 void encode(const ReserveRequest& m, ByteWriter& out);
 void encode(const ReserveReply& m, ByteWriter& out);
@@ -108,6 +114,7 @@ void decode(ByteReader& in, ErrorReply& m);
 void decode(ByteReader& in, OpenRequest& m);
 void decode(ByteReader& in, OpenReply& m);
 void decode(ByteReader& in, QueryRequest& m);
+void decode(ByteReader& in, EraseRequest& m);
 void decode(ByteReader& in, LookupReply& m);
 void decode(ByteReader& in, ReserveRequest& m);
 void decode(ByteReader& in, ReserveReply& m);

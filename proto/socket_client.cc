@@ -21,6 +21,8 @@ Result<std::unique_ptr<SocketClient>> SocketClient::connect(const std::string& p
   return std::unique_ptr<SocketClient>(new SocketClient(std::move(pool)));
 }
 
+BootToken SocketClient::boot_token() const { return pool_->boot_token(); }
+
 namespace {
 
 // One exchange whose reply is one frame.
@@ -33,17 +35,6 @@ Result<Reply> exchange(const SocketPool::Use& use, FrameType type, FrameType exp
   auto reply = decode_reply<Reply>(expected, frame.body.span());
   if (!reply.ok()) return use->give_up(reply.status());
   return reply;
-}
-
-// Objects as they are stored mean what the profile says that the handle was opened under; another
-// one may be in force by now. Asked once all frames are read: the connection is in step.
-Status check_profile(const Prefix& prefix, const Realm& realm) {
-  for (const FetchedObject& f : prefix.objects) {
-    if (f.object->profile == realm.profile) continue;
-    return {StatusCode::profile_changed, "fetch: objects under profile " + f.object->profile.hex() +
-                                             ", model opened under " + realm.profile.hex()};
-  }
-  return {};
 }
 
 // The frames after a fetch_header, as a prefix.
@@ -78,18 +69,28 @@ Result<OpenReply> SocketClient::open(const OpenRequest& request, Deadline deadli
   return reply;
 }
 
-Result<LookupReply> SocketClient::lookup(uint32_t model, const Query& query, Deadline deadline) {
+Result<LookupReply> SocketClient::lookup(const QueryRequest& request, Deadline deadline) {
   KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
-  KV_ASSIGN_OR_RETURN(uint32_t remote, pool_->remote_model(use, model, deadline));
-  return exchange<LookupReply>(use, FrameType::lookup, FrameType::lookup_ok,
-                               QueryRequest{remote, query}, deadline);
+  QueryRequest remote = request;
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, deadline));
+  return exchange<LookupReply>(use, FrameType::lookup, FrameType::lookup_ok, remote, deadline);
 }
 
-Result<LookupReply> SocketClient::prefetch(uint32_t model, const Query& query, Deadline deadline) {
+Result<LookupReply> SocketClient::prefetch(const QueryRequest& request, Deadline deadline) {
   KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
-  KV_ASSIGN_OR_RETURN(uint32_t remote, pool_->remote_model(use, model, deadline));
-  return exchange<LookupReply>(use, FrameType::prefetch, FrameType::prefetch_ok,
-                               QueryRequest{remote, query}, deadline);
+  QueryRequest remote = request;
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, deadline));
+  return exchange<LookupReply>(use, FrameType::prefetch, FrameType::prefetch_ok, remote, deadline);
+}
+
+Result<uint64_t> SocketClient::erase_entry(const QueryRequest& request, Deadline deadline) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+  QueryRequest remote = request;
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, deadline));
+  KV_ASSIGN_OR_RETURN(auto reply,
+                      exchange<EraseCount>(use, FrameType::erase_entry, FrameType::erase_entry_ok,
+                                           remote, deadline));
+  return reply.objects;
 }
 
 Result<uint64_t> SocketClient::erase(uint32_t model, const Query& query, Deadline deadline) {
@@ -99,7 +100,7 @@ Result<uint64_t> SocketClient::erase(uint32_t model, const Query& query, Deadlin
     KV_ASSIGN_OR_RETURN(remote, pool_->remote_model(use, model, deadline));
   }
   KV_ASSIGN_OR_RETURN(auto reply, exchange<EraseCount>(use, FrameType::erase, FrameType::erase_ok,
-                                                       QueryRequest{remote, query}, deadline));
+                                                       EraseRequest{remote, query}, deadline));
   return reply.objects;
 }
 
@@ -159,7 +160,7 @@ Status SocketClient::abort(uint64_t reservation, Deadline deadline) {
 Result<FetchReply> SocketClient::fetch(const FetchRequest& request, Deadline deadline) {
   KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
   FetchCall call{request, pool_->options().max_reply_bytes};
-  KV_ASSIGN_OR_RETURN(call.request.model, pool_->remote_model(use, request.model, deadline));
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, call.request.model, call.request.profile, deadline));
   uint64_t id = use->next_request();
   OutFrame out = request_frame(FrameType::fetch, id, timeout_ms(deadline), call);
   KV_ASSIGN_OR_RETURN(Frame frame, use->call(out, id, FrameType::fetch_header, deadline));
@@ -172,9 +173,6 @@ Result<FetchReply> SocketClient::fetch(const FetchRequest& request, Deadline dea
                                              std::to_string(pool_->options().max_reply_bytes)});
   }
   KV_ASSIGN_OR_RETURN(Prefix prefix, receive_objects(use, id, *header, deadline));
-  if (request.form == FetchForm::stored) {
-    KV_RETURN_IF_ERROR(check_profile(prefix, pool_->realm_of(request.model)));
-  }
   return FetchReply{header->tokens,
                     header->common,
                     header->pending,

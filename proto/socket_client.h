@@ -10,6 +10,7 @@
 #include <string>
 
 #include "proto/client.h"
+#include "proto/message.h"
 
 namespace kv {
 
@@ -39,16 +40,21 @@ class SocketClient final : public Client {
   SocketClient(const SocketClient&) = delete;  // owns connections
   SocketClient& operator=(const SocketClient&) = delete;
 
+  /// Of the service that the newest connection is to: another one than before means that it was
+  /// started anew meanwhile. Models are opened again by themselves, reservations are gone.
+  BootToken boot_token() const;
+
   // Beside the errors of Client: unavailable where the service can't be reached.
   Result<OpenReply> open(const OpenRequest& request, Deadline deadline) override;
-  Result<LookupReply> lookup(uint32_t model, const Query& query, Deadline deadline) override;
+  Result<LookupReply> lookup(const QueryRequest& request, Deadline deadline) override;
   Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) override;
   Status put(PutRequest request, Deadline deadline) override;
   Result<CommitReply> commit(uint64_t reservation, Durability wait_for, Deadline deadline) override;
   Status abort(uint64_t reservation, Deadline deadline) override;
   Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) override;
-  Result<LookupReply> prefetch(uint32_t model, const Query& query, Deadline deadline) override;
+  Result<LookupReply> prefetch(const QueryRequest& request, Deadline deadline) override;
   Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) override;
+  Result<uint64_t> erase_entry(const QueryRequest& request, Deadline deadline) override;
   Result<StatsReply> stats(Deadline deadline) override;
 
  private:

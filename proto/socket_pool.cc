@@ -21,6 +21,11 @@ SocketPool::SocketPool(std::string path, std::string ns, SocketClientOptions opt
       options_(std::move(options)),
       bodies_(std::make_shared<ReplyBodies>(options_.recycle_bytes)) {}
 
+BootToken SocketPool::boot_token() const {
+  std::lock_guard lock(mutex_);
+  return boot_;
+}
+
 SocketPool::Use::~Use() {
   if (c_) pool_->release(c_);
 }
@@ -60,8 +65,11 @@ Result<SocketPool::Use> SocketPool::acquire(Deadline deadline) {
   lock.unlock();
   auto c = SocketConnection::open(path_, ns_, options_.program, bodies_,
                                   std::min(deadline, deadline_in(options_.connect_timeout)));
-  if (c.ok()) return Use(*this, *c);
   lock.lock();
+  if (c.ok()) {
+    boot_ = (*c)->hello().boot;
+    return Use(*this, *c);
+  }
   --connections_;
   changed_.notify_all();
   return c.status();
@@ -134,12 +142,6 @@ uint32_t SocketPool::remember(const Use& use, const OpenRequest& request, const 
   return model;
 }
 
-Realm SocketPool::realm_of(uint32_t model) {
-  std::lock_guard lock(mutex_);
-  KV_CHECK(model > 0 && model <= models_.size());
-  return models_[model - 1].realm;
-}
-
 Result<uint32_t> SocketPool::remote_model(const Use& use, uint32_t model, Deadline deadline) {
   auto known = use->models.find(model);
   if (known != use->models.end()) return known->second;
@@ -154,6 +156,16 @@ Result<uint32_t> SocketPool::remote_model(const Use& use, uint32_t model, Deadli
   KV_ASSIGN_OR_RETURN(OpenReply reply, open_on(use, request, deadline));
   use->models[model] = reply.model;
   return reply.model;
+}
+
+Status SocketPool::to_remote(const Use& use, uint32_t& model, Id& profile, Deadline deadline) {
+  KV_ASSIGN_OR_RETURN(const uint32_t remote, remote_model(use, model, deadline));
+  if (profile.is_zero()) {
+    std::lock_guard lock(mutex_);
+    profile = models_[model - 1].realm.profile;
+  }
+  model = remote;
+  return {};
 }
 
 void SocketPool::release(const ConnectionPtr& c) {

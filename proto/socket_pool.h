@@ -30,6 +30,7 @@ class SocketPool {
 
   SocketPool(std::string path, std::string ns, SocketClientOptions options);
   const SocketClientOptions& options() const { return options_; }
+  BootToken boot_token() const;  ///< of the newest connection's service
 
   /// A connection of the caller's own until this ends.
   class Use {
@@ -62,10 +63,10 @@ class SocketPool {
   static Result<OpenReply> open_on(const Use& use, const OpenRequest& request, Deadline deadline);
   /// The client's handle for a model that was opened on `use`: one per realm.
   uint32_t remember(const Use& use, const OpenRequest& request, const OpenReply& reply);
-  /// What `model`, a handle of remember(), was opened for.
-  Realm realm_of(uint32_t model);
   /// The model's handle on this connection; opened there first if need be.
   Result<uint32_t> remote_model(const Use& use, uint32_t model, Deadline deadline);
+  /// The same of a request's handle, in place; a profile that it does not name is the handle's.
+  Status to_remote(const Use& use, uint32_t& model, Id& profile, Deadline deadline);
 
  private:
   struct Reservation {
@@ -86,8 +87,9 @@ class SocketPool {
   const std::string path_, ns_;
   const SocketClientOptions options_;
   const std::shared_ptr<ReplyBodies> bodies_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
+  BootToken boot_{};
   std::vector<ConnectionPtr> idle_;
   uint32_t connections_ = 0;  // idle, in use, or being made
   uint64_t last_reservation_ = 0;

@@ -130,7 +130,7 @@ class Walk {
   }
   // Goes whole or not at all; entries that begin with it, or that it begins with, stay.
   void erase_entry(Bench& b, const Sequence& tokens) {
-    auto erased = b.client.erase_entry(b.opened.model, {tokens, {}}, soon());
+    auto erased = b.client.erase_entry({b.opened.model, {tokens, {}}}, soon());
     bool other = !erased.ok() && erased.status().code() != StatusCode::io_error;
     ASSERT_FALSE(other) << erased.status().to_string();
     std::erase_if(acked_, [&](const Sequence& s) {
@@ -194,7 +194,7 @@ class FullIndexWalk {
     for (int tenant : {0, 1}) {
       Bench b = bench(client, tenant);
       for (const Sequence& tokens : stored_) {
-        auto hit = client.lookup(b.opened.model, {plus_one(tokens), {}}, soon());
+        auto hit = client.lookup({b.opened.model, {plus_one(tokens), {}}}, soon());
         if (hit.ok() && hit->tokens == tokens.size()) out.insert({tenant, tokens});
       }
     }

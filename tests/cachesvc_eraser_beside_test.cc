@@ -169,15 +169,15 @@ TEST_F(EraseBeside, AnEntryTakesWhatNoOtherEntryHas) {
     ASSERT_TRUE(b.store(entry, Durability::durable).ok());
   }
   auto half = Sequence(mine.begin(), mine.begin() + 50);
-  EXPECT_EQ(*client.erase_entry(b.opened.model, {half, {}}, soon()), 0u) << "nothing ends there";
-  auto erased = client.erase_entry(b.opened.model, {mine, {}}, soon());
+  EXPECT_EQ(*client.erase_entry({b.opened.model, {half, {}}}, soon()), 0u) << "nothing ends there";
+  auto erased = client.erase_entry({b.opened.model, {mine, {}}}, soon());
   ASSERT_TRUE(erased.ok()) << erased.status().to_string();
   EXPECT_EQ(*erased, 4u) << "blocks [32, 64), the tail at 72 and the turn's at 45";
   EXPECT_EQ(b.fetch(plus_one(mine))->tokens, 32u);
   EXPECT_EQ(b.fetch(plus_one(yours))->tokens, 52u);
   for (size_t at : {32, 48})
     EXPECT_FALSE(on_disk(dir_.store(), Sequence(&mine[at], &mine[at] + 16)));
-  EXPECT_EQ(*client.erase_entry(b.opened.model, {yours, {}}, soon()), 4u) << "with the system's";
+  EXPECT_EQ(*client.erase_entry({b.opened.model, {yours, {}}}, soon()), 4u) << "with the system's";
   EXPECT_EQ(b.stat("ram_objects") + b.stat("ssd_objects"), 0u);
 }
 
@@ -187,9 +187,9 @@ TEST_F(EraseBeside, AnEntryThatOthersGoOnFromKeepsItsBlocks) {
   auto prompt = random_tokens(rng_, 40), longer = followed_by(prompt, random_tokens(rng_, 20));
   ASSERT_TRUE(b.store(prompt, Durability::durable).ok());
   ASSERT_TRUE(b.store(longer, Durability::durable).ok());
-  EXPECT_EQ(*client.erase_entry(b.opened.model, {prompt, {}}, soon()), 1u) << "its tail";
+  EXPECT_EQ(*client.erase_entry({b.opened.model, {prompt, {}}}, soon()), 1u) << "its tail";
   EXPECT_EQ(b.fetch(plus_one(longer))->tokens, 60u);
-  auto empty = client.erase_entry(b.opened.model, {}, soon());
+  auto empty = client.erase_entry({b.opened.model, {}}, soon());
   EXPECT_EQ(empty.status().code(), StatusCode::invalid_argument);
 }
 
@@ -203,12 +203,12 @@ TEST_F(EraseBeside, AnEntryOfStatesTakesItsSnapshots) {
     auto yours = followed_by(Sequence(mine.begin(), mine.begin() + 16), random_tokens(rng_, 30));
     ASSERT_TRUE(b.store(mine, Durability::durable).ok());
     ASSERT_TRUE(b.store(yours, Durability::durable).ok());
-    ASSERT_GT(*client.erase_entry(b.opened.model, {mine, {}}, soon()), 2u);
+    ASSERT_GT(*client.erase_entry({b.opened.model, {mine, {}}}, soon()), 2u);
     auto hit = b.fetch(plus_one(yours));
     ASSERT_EQ(hit->tokens, 46u);
     b.expect_serves(yours, *hit);
     EXPECT_LE(b.fetch(plus_one(mine))->tokens, 16u);
-    ASSERT_GT(*client.erase_entry(b.opened.model, {yours, {}}, soon()), 2u);
+    ASSERT_GT(*client.erase_entry({b.opened.model, {yours, {}}}, soon()), 2u);
     EXPECT_EQ(b.stat("ram_objects") + b.stat("ssd_objects"), 0u);
   }
 }

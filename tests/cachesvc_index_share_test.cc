@@ -38,7 +38,7 @@ class IndexShare : public ::testing::Test {
   std::set<size_t> served(Bench& b) {
     std::set<size_t> out;
     for (size_t i = 0; i < stored_.size(); ++i) {
-      auto hit = b.client.lookup(b.opened.model, {plus_one(stored_[i]), {}}, soon());
+      auto hit = b.client.lookup({b.opened.model, {plus_one(stored_[i]), {}}}, soon());
       if (hit.ok() && hit->tokens == 3) out.insert(i);
     }
     return out;
@@ -205,7 +205,7 @@ TEST_F(IndexShare, NoPathLosesItsMiddle) {
   ASSERT_TRUE(b.store(longer).ok());  // in RAM only
   for (int i = 0; i < 200; ++i) {
     ASSERT_TRUE(b.store(random_tokens(rng_, 3), Durability::spilled).ok()) << i;
-    auto hit = b.client.lookup(b.opened.model, {plus_one(longer), {}}, soon());
+    auto hit = b.client.lookup({b.opened.model, {plus_one(longer), {}}}, soon());
     ASSERT_TRUE(hit->tokens == 52 || hit->tokens % 16 == 0) << hit->tokens;
     for (const auto& [kind, count] : told_) ASSERT_NE(kind, EventKind::ram_damaged);
   }

@@ -261,7 +261,8 @@ TEST(Input, AModelWhoseBlockCanNeverBePutIsRefusedAtOpen) {
   expect_refused(small->open(request, soon()).status(), {"block of 16 tokens has 1048576 bytes"});
 }
 
-TEST(Input, AHandleOfAProfileThatWasReplacedSaysWhy) {
+// Every call that asks for rows names what it takes them for: the handle's profile, if no other.
+TEST(Input, AfterAReplaceEveryQuestionIsProfileChanged) {
   auto cache = open_cache(small_options());
   ModelSpec model = plain_model(1);
   auto b = Bench::open(*cache, model, make_profile(model, 4));
@@ -275,10 +276,23 @@ TEST(Input, AHandleOfAProfileThatWasReplacedSaysWhy) {
   auto other = cache->connect("test");
   ASSERT_TRUE(other.ok());
   ASSERT_TRUE((*other)->open(request, soon()).ok());
-  auto hit = b.fetch(plus_one(tokens));
-  ASSERT_TRUE(hit.ok());
-  EXPECT_EQ(hit->tokens, 0u);
-  EXPECT_NE(hit->reason.find("profile"), std::string::npos) << hit->reason;
+  auto expect_changed = [&](const Status& status) {
+    EXPECT_EQ(status.code(), StatusCode::profile_changed) << status.to_string();
+    EXPECT_NE(status.message().find(request.profile->id().hex()), std::string::npos)
+        << "names the one in force: " << status.message();
+  };
+  for (FetchForm form : {FetchForm::stored, FetchForm::f32}) {
+    expect_changed(b.fetch(plus_one(tokens), form).status());
+  }
+  QueryRequest question{b.opened.model, {plus_one(tokens), {}}};
+  expect_changed(cache->lookup(question, soon()).status());
+  expect_changed(cache->prefetch(question, soon()).status());
+  expect_changed(cache->erase_entry(question, soon()).status());
+  expect_changed(b.reserve(tokens).status());
+  question.profile = request.profile->id();
+  EXPECT_EQ(cache->lookup(question, soon())->tokens, 0u);
+  auto anew = Bench::open(*cache, model);
+  EXPECT_EQ(anew.fetch(plus_one(tokens))->tokens, 0u) << "codes of the other profile";
 }
 
 TEST(Input, NothingSpilledIsNoWritePercent) {
@@ -344,8 +358,8 @@ TEST(Input, ExtrasOutOfOrderAreRefusedByEveryCall) {
   expect_refused(b.client.reserve({b.opened.model, b.opened.realm.profile, query}, soon()).status(),
                  words);
   expect_refused(b.client.fetch(fetch, soon()).status(), words);
-  expect_refused(b.client.lookup(b.opened.model, query, soon()).status(), words);
-  expect_refused(b.client.prefetch(b.opened.model, query, soon()).status(), words);
+  expect_refused(b.client.lookup({b.opened.model, query}, soon()).status(), words);
+  expect_refused(b.client.prefetch({b.opened.model, query}, soon()).status(), words);
 }
 
 TEST(Input, AHitShorterThanTheMinimumIsAMissThatSaysSo) {
@@ -366,7 +380,7 @@ TEST(Input, AHitShorterThanTheMinimumIsAMissThatSaysSo) {
   EXPECT_EQ(hit->tokens, 0u);
   EXPECT_EQ(hit->common, 19u);
   EXPECT_NE(hit->reason.find("min_tokens"), std::string::npos) << hit->reason;
-  EXPECT_EQ(b.client.lookup(b.opened.model, {query(19), {}}, soon())->tokens, 0u);
+  EXPECT_EQ(b.client.lookup({b.opened.model, {query(19), {}}}, soon())->tokens, 0u);
 }
 
 // Two snapshots change places on the disk: each is whole, and of the other's position.

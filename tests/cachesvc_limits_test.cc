@@ -30,8 +30,8 @@ TEST_F(ServerTest, LongRequestsArePaidForOrRefused) {
   auto client = connect();
   auto b = Bench::open(*client, plain_model());
   auto fits = random_tokens(rng_, 200'000), over = random_tokens(rng_, 400'000);
-  EXPECT_TRUE(client->lookup(b.opened.model, {fits, {}}, soon()).ok());
-  EXPECT_EQ(client->lookup(b.opened.model, {over, {}}, soon()).status().code(),
+  EXPECT_TRUE(client->lookup({b.opened.model, {fits, {}}}, soon()).ok());
+  EXPECT_EQ(client->lookup({b.opened.model, {over, {}}}, soon()).status().code(),
             StatusCode::resource_exhausted);
   EXPECT_EQ(b.fetch(over).status().code(), StatusCode::resource_exhausted);
   EXPECT_EQ(b.fetch(fits)->tokens, 0u);
@@ -61,7 +61,7 @@ TEST_F(ServerTest, AFrameThatComesInWholeTurnsIsCutInTimeToo) {
   start({}, {"progress_timeout=2000", "max_put=1048576"});
   RawPeer peer(socket());
   peer.hello();
-  ASSERT_TRUE(peer.send(encode_frame_header({1, FrameType::put, 2, kBody, 0})));
+  ASSERT_TRUE(peer.send(encode_frame_header({kProtocolVersion, FrameType::put, 2, kBody, 0})));
   Deadline deadline = soon();
   while (stat("ram_staging_bytes") == 0) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
   const std::vector<uint8_t> turn(kTurnBytes);
@@ -89,7 +89,8 @@ TEST_F(ServerTest, ALongPutThatDribblesIsCutForWhatItHasSent) {
   for (int i = 0; i < 2; ++i) {
     peers.push_back(std::make_unique<RawPeer>(socket()));
     peers.back()->hello();
-    ASSERT_TRUE(peers.back()->send(encode_frame_header({1, FrameType::put, 2, 8u << 20, 0})));
+    ASSERT_TRUE(peers.back()->send(
+        encode_frame_header({kProtocolVersion, FrameType::put, 2, 8u << 20, 0})));
   }
   const std::vector<uint8_t> crumb(64);
   size_t sent = 0;

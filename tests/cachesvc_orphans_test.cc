@@ -225,7 +225,7 @@ TEST_F(Orphans, TheReasonOfAMissNamesALostProfileOrModelRecord) {
     }
     auto cache = open_cache(small_options(dir.store()));
     auto b = Bench::open(*cache, model_);  // under another profile, then
-    auto looked = b.client.lookup(b.opened.model, {plus_one(tokens), {}}, soon());
+    auto looked = b.client.lookup({b.opened.model, {plus_one(tokens), {}}}, soon());
     auto fetched = b.fetch(plus_one(tokens));
     EXPECT_EQ(looked->tokens + fetched->tokens, 0u);
     for (const std::string& reason : {looked->reason, fetched->reason}) {

@@ -49,7 +49,7 @@ class PublicationTest : public ::testing::Test {
   }
   static uint32_t visible(Stepped& client, const Bench& b, const Sequence& tokens) {
     uint32_t found = 0;
-    client.core->lookup(client.session, b.opened.model, {tokens, {}}, soon(),
+    client.core->lookup(client.session, {b.opened.model, {tokens, {}}}, soon(),
                         [&](Result<LookupReply> r) { found = r.ok() ? r->tokens : 0; });
     return found;
   }

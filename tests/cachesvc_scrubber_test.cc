@@ -89,7 +89,7 @@ TEST_F(Scrub, WhatIsInRamIsWrittenAnew) {
     Stepped client(spoiling(faults, names_[2], 2));  // after its promote
     client.hangs = true;  // the scrubber too, until there is something to give way to
     auto b = Bench::open(client, model_);
-    ASSERT_TRUE(b.client.prefetch(b.opened.model, {plus_one(tokens_), {}}, soon()).ok());
+    ASSERT_TRUE(b.client.prefetch({b.opened.model, {plus_one(tokens_), {}}}, soon()).ok());
     client.hangs = false;
     wait_for_a_pass(client, b);
     EXPECT_EQ(b.stat("scrub_damaged"), 1u);
@@ -208,7 +208,7 @@ class ScrubInSync : public Scrub {
     ASSERT_TRUE(early.ok() && late.ok());
     early_reservation_ = early->reservation;
     late_reservation_ = late->reservation;
-    ASSERT_TRUE(b.client.prefetch(b.opened.model, {plus_one(late_), {}}, soon()).ok());
+    ASSERT_TRUE(b.client.prefetch({b.opened.model, {plus_one(late_), {}}}, soon()).ok());
     client_->hangs = false;
     Deadline deadline = soon();
     while (scrubbed_ != file) {

@@ -43,7 +43,8 @@ TEST_F(ServerTest, StoreFetchKillRestartFetchFromSsd) {
   EXPECT_EQ(hit->tokens, 74u);
   EXPECT_EQ(hit->tier, Tier::ssd);
   b.expect_serves(tokens, *hit);
-  EXPECT_EQ(connect("other")->lookup(1, {}, soon()).status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(connect("other")->lookup({1, {}}, soon()).status().code(),
+            StatusCode::invalid_argument);
   auto foreign = connect("other");
   auto other = Bench::open(*foreign, model);
   auto miss = other.fetch(tokens);
@@ -77,15 +78,21 @@ TEST_F(ServerTest, EveryVerbOverTheSocket) {
   ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
   Query query;
   query.tokens = tokens;
-  auto looked = client->lookup(b.opened.model, query, soon());
+  auto looked = client->lookup({b.opened.model, query}, soon());
   ASSERT_TRUE(looked.ok());
   EXPECT_EQ(looked->tokens, 39u);
-  EXPECT_TRUE(client->prefetch(b.opened.model, query, soon()).ok());
+  EXPECT_TRUE(client->prefetch({b.opened.model, query}, soon()).ok());
   auto reserved = b.reserve(random_tokens(rng_, 20));
   ASSERT_TRUE(reserved.ok());
   EXPECT_FALSE(reserved->needs.empty());
   EXPECT_TRUE(client->abort(reserved->reservation, soon()).ok());
   EXPECT_EQ(client->abort(reserved->reservation, soon()).code(), StatusCode::not_found);
+  EXPECT_EQ(*client->erase_entry({b.opened.model, {random_tokens(rng_, 20), {}}}, soon()), 0u);
+  auto entry = client->erase_entry({b.opened.model, query}, soon());
+  ASSERT_TRUE(entry.ok()) << entry.status().to_string();
+  EXPECT_EQ(*entry, 3u) << "two blocks and a tail";
+  EXPECT_EQ(b.fetch(tokens)->tokens, 0u);
+  ASSERT_TRUE(b.store(tokens, Durability::durable).ok());
   query.tokens.resize(10);  // every object of the entry begins with these
   auto erased = client->erase(b.opened.model, query, soon());
   ASSERT_TRUE(erased.ok()) << erased.status().to_string();
@@ -307,64 +314,6 @@ TEST_F(ServerTest, StaleAndForeignFilesAtTheSocketsPlace) {
   fs::permissions(dir_.store() + "-open", fs::perms::all);
   EXPECT_EQ(run({"serve", "--ssd", "0", "--socket", dir_.store() + "-open/s.sock"}, &said), 78)
       << said;
-}
-
-TEST_F(ServerTest, TheFirstFrameMustBeAHello) {
-  start();
-  RawPeer early(socket());
-  early.send(flatten(request_frame(FrameType::stats, 4, 0, Empty{})));
-  EXPECT_EQ(early.receive_error(), StatusCode::invalid_argument);
-  EXPECT_FALSE(early.receive().has_value()) << "closed";
-  RawPeer future(socket());
-  HelloRequest hello;
-  hello.min_version = hello.max_version = 2;
-  hello.ns = "raw";
-  future.send(flatten(reply_frame(FrameType::hello, 1, hello)));
-  EXPECT_EQ(future.receive_error(), StatusCode::unsupported);
-  RawPeer nameless(socket());
-  nameless.send(flatten(reply_frame(FrameType::hello, 1, HelloRequest{})));
-  EXPECT_EQ(nameless.receive_error(), StatusCode::invalid_argument);
-}
-
-TEST_F(ServerTest, FramingErrorsAreNamedAndClose) {
-  start({}, {"max_put=1048576"});
-  auto closes_with = [&](const FrameHeader& header, StatusCode expected, bool flip = false) {
-    RawPeer peer(socket());
-    peer.hello();
-    auto bytes = encode_frame_header(header);
-    if (flip) bytes[9] ^= 1;
-    peer.send(bytes);
-    EXPECT_EQ(peer.receive_error(), expected);
-    EXPECT_FALSE(peer.receive().has_value());
-  };
-  closes_with({1, FrameType::put, 7, (1u << 20) + 1, 0}, StatusCode::invalid_argument);
-  closes_with({1, FrameType::put, 7, 4ull << 30, 0}, StatusCode::invalid_argument);
-  closes_with({1, FrameType::stats, 7, UINT64_MAX, 0}, StatusCode::invalid_argument);
-  closes_with({9, FrameType::stats, 7, 4, 0}, StatusCode::unsupported);
-  closes_with({1, FrameType::stats, 7, 4, 0}, StatusCode::corruption, true);
-}
-
-TEST_F(ServerTest, BadBodiesAndUnknownTypesLeaveTheConnectionOpen) {
-  start();
-  RawPeer peer(socket());
-  peer.hello();
-  for (auto type : {FrameType::open, FrameType::lookup, FrameType::reserve, FrameType::put,
-                    FrameType::commit, FrameType::fetch, FrameType::erase, FrameType::stats}) {
-    ByteWriter body = start_frame();
-    body.u16(3);
-    peer.send(flatten(finish_frame(type, 5, std::move(body))));
-    EXPECT_EQ(peer.receive_error(), StatusCode::corruption) << to_string(type);
-  }
-  peer.send(flatten(finish_frame(FrameType::put, 6, start_frame())));
-  EXPECT_EQ(peer.receive_error(), StatusCode::corruption);
-  for (uint16_t type : {uint16_t{0x40}, uint16_t{0x1234}, uint16_t{0x8003}}) {
-    peer.send(flatten(finish_frame(static_cast<FrameType>(type), 8, start_frame())));
-    EXPECT_EQ(peer.receive_error(), StatusCode::unsupported);
-  }
-  peer.send(flatten(request_frame(FrameType::stats, 9, 0, Empty{})));
-  auto frame = peer.receive();
-  ASSERT_TRUE(frame.has_value());
-  EXPECT_EQ(frame->header.type, FrameType::stats_ok);
 }
 
 TEST_F(ServerTest, EveryPrefixOfEveryGoldenFrameIsACleanEnd) {

@@ -46,7 +46,7 @@ class LoopTest : public ::testing::Test {
   // Tokens that a lookup finds, at once: no handler runs for it.
   uint32_t found(const Sequence& tokens) {
     uint32_t out = 0;
-    client_->core->lookup(client_->session, bench_->opened.model, {plus_one(tokens), {}}, soon(),
+    client_->core->lookup(client_->session, {bench_->opened.model, {plus_one(tokens), {}}}, soon(),
                           [&](Result<LookupReply> r) {
                             if (r.ok()) out = r->tokens;
                           });

@@ -226,7 +226,7 @@ TEST(Tiered, PendingInsteadOfWaiting) {
   }
   auto cache = open_cache(small_options(dir.store()));
   auto b = Bench::open(*cache, model);
-  auto advice = b.client.prefetch(b.opened.model, {tokens, {}}, soon());
+  auto advice = b.client.prefetch({b.opened.model, {tokens, {}}}, soon());
   ASSERT_TRUE(advice.ok());
   EXPECT_EQ(advice->tokens, 39u);
   EXPECT_EQ(advice->tier, Tier::ssd);

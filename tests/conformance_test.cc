@@ -1,6 +1,8 @@
 // The cases of tests/conformance over the socket with the C++ client; python/ runs the same table.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -92,14 +94,18 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     if (!client.ok()) return {{"error", client.status().to_string()}};
     const std::string call = step.at("call");
     if (call == "open") return opened(**client, model, step);
-    if (call == "erase" && !step.contains("tokens")) return erased(**client, 0, {});
+    if (call == "erase" && !step.contains("tokens")) {
+      return erased((*client)->erase(0, {}, soon()));
+    }
     Bench bench = Bench::open(**client, model);
     const Query query = query_of(step);
     if (call == "store") return stored(bench, query, step);
     if (call == "fetch") return fetched(bench, query, step);
-    if (call == "erase") return erased(**client, bench.opened.model, query);
-    auto found = call == "lookup" ? (*client)->lookup(bench.opened.model, query, soon())
-                                  : (*client)->prefetch(bench.opened.model, query, soon());
+    if (call == "erase") return erased((*client)->erase(bench.opened.model, query, soon()));
+    const QueryRequest request{bench.opened.model, query, bench.opened.realm.profile};
+    if (call == "erase_entry") return erased((*client)->erase_entry(request, soon()));
+    auto found = call == "lookup" ? (*client)->lookup(request, soon())
+                                  : (*client)->prefetch(request, soon());
     if (!found.ok()) return failed(found.status());
     return {{"tokens", found->tokens}, {"common", found->common}};
   }
@@ -117,8 +123,7 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     return {{"profile", reply->realm.profile == request.profile->id() ? "given" : "other"}};
   }
 
-  static json erased(Client& client, uint32_t model, const Query& query) {
-    auto removed = client.erase(model, query, soon());
+  static json erased(const Result<uint64_t>& removed) {
     if (!removed.ok()) return failed(removed.status());
     return {{"removed", *removed > 0}};
   }

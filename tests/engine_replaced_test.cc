@@ -233,9 +233,8 @@ TEST_F(EngineReplaced, AHandleIsOfOneProfile) {
   auto others = Bench::open(*b, model);
   ASSERT_TRUE(others.store(tokens).ok());
   EXPECT_EQ(old.fetch(plus_one(tokens)).status().code(), StatusCode::profile_changed);
-  auto rows = old.fetch(plus_one(tokens), FetchForm::f32);  // decoded by the service
-  ASSERT_TRUE(rows.ok()) << rows.status().to_string();
-  EXPECT_EQ(rows->tokens, 64u);
+  EXPECT_EQ(old.fetch(plus_one(tokens), FetchForm::f32).status().code(),
+            StatusCode::profile_changed);
   auto anew = Bench::open(*a, model);
   EXPECT_NE(anew.opened.model, old.opened.model);
   auto reply = anew.fetch(plus_one(tokens));

@@ -40,11 +40,11 @@ std::vector<Frame> parse(std::span<const uint8_t> stream, NextSize next_size, St
 }
 
 TEST(FrameHeader, HasItsLayout) {
-  FrameHeader h{1, FrameType::fetch, 0x1122334455667788, 0x99, 0};
+  FrameHeader h{kProtocolVersion, FrameType::fetch, 0x1122334455667788, 0x99, 0};
   auto b = header_bytes(h);
   ASSERT_EQ(b.size(), 32u);
   EXPECT_EQ(std::string(b.begin(), b.begin() + 4), "KVC1");
-  EXPECT_EQ(b[4], 1);
+  EXPECT_EQ(b[4], 2);
   EXPECT_EQ(b[6], 0x08);
   EXPECT_EQ(b[8], 0x88);
   EXPECT_EQ(b[15], 0x11);
@@ -57,7 +57,7 @@ TEST(FrameHeader, HasItsLayout) {
 }
 
 TEST(FrameHeader, EveryFlippedBitIsATypedError) {
-  auto good = header_bytes({1, FrameType::put, 5, 77, 0});
+  auto good = header_bytes({kProtocolVersion, FrameType::put, 5, 77, 0});
   for (size_t bit = 0; bit < good.size() * 8; ++bit) {
     auto bad = good;
     bad[bit / 8] ^= static_cast<uint8_t>(1u << (bit % 8));
@@ -68,10 +68,11 @@ TEST(FrameHeader, EveryFlippedBitIsATypedError) {
 }
 
 TEST(FrameHeader, OtherVersionAndFlagsAreRefusedByName) {
-  auto version = decode_frame_header(encode_frame_header({2, FrameType::hello, 1, 0, 0}));
+  auto version = decode_frame_header(encode_frame_header({1, FrameType::hello, 1, 0, 0}));
   EXPECT_EQ(version.status().code(), StatusCode::unsupported);
-  EXPECT_NE(version.status().message().find("version 2, expected 1"), std::string::npos);
-  auto flags = decode_frame_header(encode_frame_header({1, FrameType::hello, 1, 0, 4}));
+  EXPECT_NE(version.status().message().find("version 1, expected 2"), std::string::npos);
+  auto flags =
+      decode_frame_header(encode_frame_header({kProtocolVersion, FrameType::hello, 1, 0, 4}));
   EXPECT_EQ(flags.status().code(), StatusCode::unsupported);
 }
 
@@ -106,7 +107,7 @@ TEST(FrameParser, LengthsOverTheirCapAllocateNothing) {
   for (uint64_t length : {uint64_t{4} << 30, UINT64_MAX, kMaxObjectFrameBytes + 1}) {
     FrameParser parser;
     parser.set_greeted(true);
-    auto taken = parser.feed(header_bytes({1, FrameType::put, 1, length, 0}));
+    auto taken = parser.feed(header_bytes({kProtocolVersion, FrameType::put, 1, length, 0}));
     ASSERT_FALSE(taken.ok());
     EXPECT_EQ(taken.status().code(), StatusCode::invalid_argument);
     EXPECT_NE(taken.status().message().find(std::to_string(length)), std::string::npos);
@@ -117,7 +118,7 @@ TEST(FrameParser, LengthsOverTheirCapAllocateNothing) {
 }
 
 TEST(FrameParser, CapsDifferBeforeAndAfterTheHello) {
-  auto header = header_bytes({1, FrameType::fetch, 1, kMaxHelloBytes + 1, 0});
+  auto header = header_bytes({kProtocolVersion, FrameType::fetch, 1, kMaxHelloBytes + 1, 0});
   FrameParser fresh;
   EXPECT_FALSE(fresh.feed(header).ok());
   FrameParser greeted;
@@ -127,8 +128,9 @@ TEST(FrameParser, CapsDifferBeforeAndAfterTheHello) {
     FrameParser at_cap, over;
     at_cap.set_greeted(true);
     over.set_greeted(true);
-    EXPECT_TRUE(at_cap.feed(header_bytes({1, type, 1, kMaxControlBytes, 0})).ok());
-    EXPECT_FALSE(over.feed(header_bytes({1, type, 1, kMaxControlBytes + 1, 0})).ok());
+    EXPECT_TRUE(at_cap.feed(header_bytes({kProtocolVersion, type, 1, kMaxControlBytes, 0})).ok());
+    EXPECT_FALSE(
+        over.feed(header_bytes({kProtocolVersion, type, 1, kMaxControlBytes + 1, 0})).ok());
   }
 }
 
@@ -136,7 +138,8 @@ TEST(FrameParser, MemoryFollowsWhatHasArrived) {
   FrameParser parser;
   parser.set_greeted(true);
   constexpr uint64_t kClaim = 900u << 20;
-  ASSERT_TRUE(parser.feed(header_bytes({1, FrameType::fetch_object, 1, kClaim, 0})).ok());
+  ASSERT_TRUE(
+      parser.feed(header_bytes({kProtocolVersion, FrameType::fetch_object, 1, kClaim, 0})).ok());
   uint64_t arrived = 0;
   for (int i = 0; i < 200; ++i) {
     auto to = parser.prepare();
@@ -152,7 +155,7 @@ TEST(FrameParser, MemoryFollowsWhatHasArrived) {
 TEST(FrameParser, LargeBodiesArriveWhole) {
   Random random(3);
   auto body = random.bytes(11u << 20);
-  auto stream = header_bytes({1, FrameType::put, 8, body.size(), 0});
+  auto stream = header_bytes({kProtocolVersion, FrameType::put, 8, body.size(), 0});
   stream.insert(stream.end(), body.begin(), body.end());
   Status status;
   auto frames = parse(

@@ -91,7 +91,7 @@ TEST(Golden, TheWorkedExampleInTheProtocolIsReal) {
     }
   }
   auto frames = sample_frames();
-  ASSERT_GE(examples.size(), 3u);
+  ASSERT_EQ(examples.size(), 8u);
   for (const auto& [frame, bytes] : examples) EXPECT_EQ(bytes, frames[frame]) << frame;
 }
 
@@ -134,17 +134,25 @@ TEST(Decoders, CountsOverTheirLimitAllocateNothing) {
   ByteWriter lookup;
   lookup.u32(0);
   lookup.u32(7);
+  lookup.raw(Id{}.bytes);
   lookup.u32(UINT32_MAX);  // tokens
   lookup.u32(0);
-  EXPECT_FALSE(decode_any({{1, FrameType::lookup, 1, 0, 0}, Bytes::adopt(lookup.take())}).ok());
+  EXPECT_FALSE(
+      decode_any({{kProtocolVersion, FrameType::lookup, 1, 0, 0}, Bytes::adopt(lookup.take())})
+          .ok());
   ByteWriter at_limit;  // a count within the limit whose items aren't there
   at_limit.u32(0);
   at_limit.u32(7);
+  at_limit.raw(Id{}.bytes);
   at_limit.u32(kMaxTokens);
-  EXPECT_FALSE(decode_any({{1, FrameType::lookup, 1, 0, 0}, Bytes::adopt(at_limit.take())}).ok());
+  EXPECT_FALSE(
+      decode_any({{kProtocolVersion, FrameType::lookup, 1, 0, 0}, Bytes::adopt(at_limit.take())})
+          .ok());
   ByteWriter stats;
   stats.u32(kMaxStatValues + 1);
-  EXPECT_FALSE(decode_any({{1, FrameType::stats_ok, 1, 0, 0}, Bytes::adopt(stats.take())}).ok());
+  EXPECT_FALSE(
+      decode_any({{kProtocolVersion, FrameType::stats_ok, 1, 0, 0}, Bytes::adopt(stats.take())})
+          .ok());
 }
 
 TEST(Decoders, RandomBytesAreSafe) {
@@ -206,9 +214,13 @@ TEST(RoundTrip, RequestsComeBackEqual) {
     EXPECT_TRUE(open2.model == open.model && open2.replace == open.replace &&
                 open2.prefill == open.prefill && bool(open2.profile) == bool(open.profile) &&
                 (!open.profile || *open2.profile == *open.profile));
-    QueryRequest query{r.u32(), r.query()};
+    QueryRequest query{r.u32(), r.query(), r.id()};
     auto query2 = round_trip(query);
-    EXPECT_TRUE(query2.model == query.model && same(query2.query, query.query));
+    EXPECT_TRUE(query2.model == query.model && query2.profile == query.profile &&
+                same(query2.query, query.query));
+    EraseRequest erase{r.u32(), r.query()};
+    auto erase2 = round_trip(erase);
+    EXPECT_TRUE(erase2.model == erase.model && same(erase2.query, erase.query));
     ReserveRequest reserve{r.u32(), r.id(), r.query()};
     auto reserve2 = round_trip(reserve);
     EXPECT_TRUE(reserve2.model == reserve.model && reserve2.profile == reserve.profile &&
@@ -218,12 +230,14 @@ TEST(RoundTrip, RequestsComeBackEqual) {
     EXPECT_TRUE(commit2.reservation == commit.reservation && commit2.wait_for == commit.wait_for);
     AbortRequest abort{r.rng()};
     EXPECT_EQ(round_trip(abort).reservation, abort.reservation);
-    FetchCall fetch{{r.u32(), r.query(), r.pick<FetchForm>(0, 3), r.coin(), r.u32(), r.coin()},
-                    r.rng()};
+    FetchCall fetch{
+        {r.u32(), r.query(), r.pick<FetchForm>(0, 3), r.coin(), r.u32(), r.coin(), r.id()},
+        r.rng()};
     auto fetch2 = round_trip(fetch);
     EXPECT_TRUE(fetch2.request.model == fetch.request.model &&
                 same(fetch2.request.query, fetch.request.query) &&
                 fetch2.request.form == fetch.request.form &&
+                fetch2.request.profile == fetch.request.profile &&
                 fetch2.request.wait == fetch.request.wait &&
                 fetch2.request.max_tokens == fetch.request.max_tokens &&
                 fetch2.request.round_to_block == fetch.request.round_to_block &&
@@ -236,7 +250,8 @@ TEST(RoundTrip, RepliesComeBackEqual) {
     SCOPED_TRACE(seed);
     Random r(seed);
     HelloReply hello{
-        static_cast<uint16_t>(r.u32()), r.u32(), r.u32(), r.rng(), r.text(60), r.text(100)};
+        static_cast<uint16_t>(r.u32()), r.u32(), {}, r.u32(), r.rng(), r.text(60), r.text(100)};
+    for (auto& b : hello.boot) b = static_cast<uint8_t>(r.u32());
     EXPECT_EQ(round_trip(hello), hello);
     ErrorReply error{r.pick<StatusCode>(1, 11), r.text(200)};
     EXPECT_EQ(round_trip(error), error);
@@ -356,10 +371,10 @@ TEST(Refusal, NamesTheFieldWhatWasGivenAndTheLimit) {
   commit.push_back(9);
   EXPECT_EQ(refusal<CommitRequest>(FrameType::commit, commit),
             "commit: wait_for: 9, expected 0 to 3");
-  EXPECT_EQ(refusal<QueryRequest>(FrameType::lookup, body_of({0, 7, kMaxTokens + 1})),
-            "lookup: tokens: 4194305 values, at most 4194304");
-  EXPECT_EQ(refusal<QueryRequest>(FrameType::lookup, body_of({0, 7, 0, 2, 5, 0, 6, 2000})),
-            "lookup: extras[1].bytes: 2000 values, at most 1024");
+  EXPECT_EQ(refusal<EraseRequest>(FrameType::erase, body_of({0, 7, kMaxTokens + 1})),
+            "erase: tokens: 4194305 values, at most 4194304");
+  EXPECT_EQ(refusal<EraseRequest>(FrameType::erase, body_of({0, 7, 0, 2, 5, 0, 6, 2000})),
+            "erase: extras[1].bytes: 2000 values, at most 1024");
 }
 
 TEST(Refusal, NamesFieldsOfAModelAProfileAndAnObject) {

@@ -174,12 +174,12 @@ TEST(SocketClient, ModelsAreOpenedAgainOnANewConnection) {
   ASSERT_TRUE(client);
   auto opened = client->open({testing::sample_model(), nullptr, false, PrefillMode::exact}, soon());
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
-  EXPECT_EQ(client->lookup(opened->model + 1, {}, soon()).status().code(),
+  EXPECT_EQ(client->lookup({opened->model + 1, {}}, soon()).status().code(),
             StatusCode::invalid_argument);
   for (uint32_t connection = 1; connection <= 3; ++connection) {
-    auto reply = client->lookup(opened->model, {}, soon());
+    auto reply = client->lookup({opened->model, {}}, soon());
     // A hang-up may be noticed only while the call is under way.
-    if (!reply.ok()) reply = client->lookup(opened->model, {}, soon());
+    if (!reply.ok()) reply = client->lookup({opened->model, {}}, soon());
     ASSERT_TRUE(reply.ok()) << reply.status().to_string();
     EXPECT_EQ(reply->tokens, 50u + connection);
   }

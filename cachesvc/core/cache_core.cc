@@ -56,17 +56,15 @@ void CacheCore::open(uint64_t session, OpenRequest request, Deadline deadline,
                      Done<Result<OpenReply>> done) {
   own_->env->run([&] { own_->opens.open(session, std::move(request), deadline, std::move(done)); });
 }
-void CacheCore::lookup(uint64_t session, uint32_t model, Query query, Deadline deadline,
+void CacheCore::lookup(uint64_t session, QueryRequest request, Deadline deadline,
                        Done<Result<LookupReply>> done) {
-  own_->env->run([&] {
-    own_->fetches.lookup(session, model, std::move(query), false, deadline, std::move(done));
-  });
+  own_->env->run(
+      [&] { own_->fetches.lookup(session, std::move(request), false, deadline, std::move(done)); });
 }
-void CacheCore::prefetch(uint64_t session, uint32_t model, Query query, Deadline deadline,
+void CacheCore::prefetch(uint64_t session, QueryRequest request, Deadline deadline,
                          Done<Result<LookupReply>> done) {
-  own_->env->run([&] {
-    own_->fetches.lookup(session, model, std::move(query), true, deadline, std::move(done));
-  });
+  own_->env->run(
+      [&] { own_->fetches.lookup(session, std::move(request), true, deadline, std::move(done)); });
 }
 void CacheCore::fetch(uint64_t session, FetchRequest request, Deadline deadline,
                       Done<Result<FetchReply>> done) {
@@ -99,11 +97,10 @@ void CacheCore::erase(uint64_t session, uint32_t model, Query query, Deadline de
   own_->env->run(
       [&] { own_->eraser.erase(session, model, std::move(query), deadline, std::move(done)); });
 }
-void CacheCore::erase_entry(uint64_t session, uint32_t model, Query query, Deadline deadline,
+void CacheCore::erase_entry(uint64_t session, QueryRequest request, Deadline deadline,
                             Done<Result<uint64_t>> done) {
-  own_->env->run([&] {
-    own_->eraser.erase_entry(session, model, std::move(query), deadline, std::move(done));
-  });
+  own_->env->run(
+      [&] { own_->eraser.erase_entry(session, std::move(request), deadline, std::move(done)); });
 }
 void CacheCore::stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done) {
   own_->env->run([&] { own_->stats.stats(session, deadline, std::move(done)); });

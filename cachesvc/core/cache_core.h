@@ -109,7 +109,7 @@ class CacheCore {
   /// (session), deadline_exceeded, unavailable (draining: only commit, abort, fetch and stats go
   /// on).
   void open(uint64_t session, OpenRequest request, Deadline deadline, Done<Result<OpenReply>> done);
-  void lookup(uint64_t session, uint32_t model, Query query, Deadline deadline,
+  void lookup(uint64_t session, QueryRequest request, Deadline deadline,
               Done<Result<LookupReply>> done);
   void reserve(uint64_t session, ReserveRequest request, Deadline deadline,
                Done<Result<ReserveReply>> done);
@@ -122,11 +122,11 @@ class CacheCore {
   void abort(uint64_t session, uint64_t reservation, Deadline deadline, Done<Status> done);
   void fetch(uint64_t session, FetchRequest request, Deadline deadline,
              Done<Result<FetchReply>> done);
-  void prefetch(uint64_t session, uint32_t model, Query query, Deadline deadline,
+  void prefetch(uint64_t session, QueryRequest request, Deadline deadline,
                 Done<Result<LookupReply>> done);
   /// Goes in steps, others are served in between; the namespace's commits and erases wait for its
   /// end.
-  void erase_entry(uint64_t session, uint32_t model, Query query, Deadline deadline,
+  void erase_entry(uint64_t session, QueryRequest request, Deadline deadline,
                    Done<Result<uint64_t>> done);
   void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
              Done<Result<uint64_t>> done);

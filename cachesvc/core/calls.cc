@@ -50,6 +50,16 @@ Result<std::shared_ptr<ModelState>> Calls::model(uint64_t session, uint32_t hand
   return state->models[handle - 1];
 }
 
+Result<std::shared_ptr<ModelState>> Calls::model(uint64_t session, uint32_t handle,
+                                                 const Id& profile) {
+  KV_ASSIGN_OR_RETURN(auto state, model(session, handle));
+  const Id& asked = profile.is_zero() ? sessions_[session].profiles[handle - 1] : profile;
+  const Id& in_force = state->realm->realm.profile;
+  if (asked == in_force) return state;
+  return Status(StatusCode::profile_changed,
+                "profile " + asked.hex() + " was asked for, in force is " + in_force.hex());
+}
+
 void Calls::add(uint64_t session, std::shared_ptr<CallBase> call, Deadline deadline) {
   call->session = session;
   if (env_.closed()) return call->fail({StatusCode::unavailable, "the cache has ended"});

@@ -31,6 +31,9 @@ class Calls {
   SessionState* session(uint64_t id);  ///< null: there is none
   /// Returns: not_found (session), invalid_argument (handle).
   Result<std::shared_ptr<ModelState>> model(uint64_t session, uint32_t handle);
+  /// The same under `profile`; zero: that of the handle's last open. Also profile_changed: another
+  /// is in force.
+  Result<std::shared_ptr<ModelState>> model(uint64_t session, uint32_t handle, const Id& profile);
 
   /// A call of the session. It has ended already where it can't be kept: too many, too late.
   template <typename T>

@@ -47,17 +47,17 @@ void Eraser::erase(uint64_t session, uint32_t model, Query query, Deadline deadl
   queue({session, std::move(find), std::move(call)});
 }
 
-void Eraser::erase_entry(uint64_t session, uint32_t model, Query query, Deadline deadline,
+void Eraser::erase_entry(uint64_t session, QueryRequest request, Deadline deadline,
                          std::function<void(Result<uint64_t>)> done) {
   auto call = calls_.begin<Result<uint64_t>>(session, deadline, std::move(done));
   if (call->finished()) return;
-  if (query.tokens.empty()) {
+  if (request.query.tokens.empty()) {
     return call->fail(invalid_argument("erase_entry: 0 tokens, expected the entry's"));
   }
-  Find find = [this, session, model, query = std::move(query)]() -> Result<Scope> {
+  Find find = [this, session, request = std::move(request)]() -> Result<Scope> {
     Scope scope;
-    KV_ASSIGN_OR_RETURN(auto its, calls_.model(session, model));
-    KV_ASSIGN_OR_RETURN(scope.targets, objects_of_entry(index_, *its, query));
+    KV_ASSIGN_OR_RETURN(auto its, calls_.model(session, request.model, request.profile));
+    KV_ASSIGN_OR_RETURN(scope.targets, objects_of_entry(index_, *its, request.query));
     return scope;
   };
   queue({session, std::move(find), std::move(call)});

@@ -39,7 +39,7 @@ class Eraser {
   void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
              std::function<void(Result<uint64_t>)> done);
   /// The entry that ends with the query's last token.
-  void erase_entry(uint64_t session, uint32_t model, Query query, Deadline deadline,
+  void erase_entry(uint64_t session, QueryRequest request, Deadline deadline,
                    std::function<void(Result<uint64_t>)> done);
   /// No erase of the namespace is between two steps, or waits for publications alone.
   bool may_publish(const std::string& ns) const;

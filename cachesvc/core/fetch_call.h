@@ -25,7 +25,6 @@ struct FetchCall {
   bool checked = false;              ///< what was due is
   uint64_t window_bytes = 0;         ///< of file and unpacked bytes while the hit is read
   std::string limit_reason;
-  Id opened;                      ///< the profile that the caller knows
   std::set<ObjectName> promoted;  ///< were not in RAM when the call came
   uint64_t ssd_tokens = 0;        ///< of the hit: those of promoted blocks and tails
   uint32_t rounds = 0;

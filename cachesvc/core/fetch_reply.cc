@@ -22,10 +22,6 @@ void Fetches::reply(const FetchPtr& f, const Hit& hit) {
   bool limited = !f->limit_reason.empty() &&
                  (f->max_tokens < UINT32_MAX || f->patience == FetchCall::Patience::ram_only);
   reply.reason = limited ? f->limit_reason : shortfall_of(*f->realm, hit);
-  if (reply.tokens == 0 && f->opened != f->realm->realm.profile) {
-    reply.reason = "profile " + f->opened.hex() + " was replaced by " +
-                   f->realm->realm.profile.hex() + " since the model was opened";
-  }
   Prefix prefix;
   prefix.tokens = reply.tokens;
   std::vector<Record*> used;

@@ -21,12 +21,13 @@ Status check_lengths(const Query& query) {
 
 }  // namespace
 
-void Fetches::lookup(uint64_t session, uint32_t model, Query query, bool prefetch,
-                     Deadline deadline, std::function<void(Result<LookupReply>)> done) {
+void Fetches::lookup(uint64_t session, QueryRequest request, bool prefetch, Deadline deadline,
+                     std::function<void(Result<LookupReply>)> done) {
   auto call = calls_.begin<Result<LookupReply>>(session, deadline, std::move(done));
   if (call->finished()) return;
-  auto state = calls_.model(session, model);
+  auto state = calls_.model(session, request.model, request.profile);
   if (!state.ok()) return call->fail(state.status());
+  const Query& query = request.query;
   if (Status s = check_lengths(query); !s.ok()) return call->fail(s);
   RealmState& realm = *(*state)->realm;
   PlanOptions options{{}, Clock::now()};
@@ -40,7 +41,7 @@ void Fetches::lookup(uint64_t session, uint32_t model, Query query, bool prefetc
   if (prefetch) {
     auto background = std::make_shared<FetchCall>();
     background->realm = (*state)->realm;
-    background->request.query = std::move(query);
+    background->request.query = std::move(request.query);
     background->patience = Patience::now;
     background->deadline = deadline;
     auto fit = plan(*background);
@@ -54,14 +55,13 @@ void Fetches::fetch(uint64_t session, FetchRequest request, Deadline deadline,
                     std::function<void(Result<FetchReply>)> done) {
   auto call = calls_.begin<Result<FetchReply>>(session, deadline, std::move(done));
   if (call->finished()) return;
-  auto state = calls_.model(session, request.model);
+  auto state = calls_.model(session, request.model, request.profile);
   if (!state.ok()) return call->fail(state.status());
   if (Status s = check_lengths(request.query); !s.ok()) return call->fail(s);
   ++env_.count.fetches;
   auto f = std::make_shared<FetchCall>();
   f->call = call;
   f->realm = (*state)->realm;
-  f->opened = calls_.session(session)->profiles[request.model - 1];
   f->request = std::move(request);
   f->patience = f->request.wait ? Patience::wait : Patience::now;
   f->deadline = deadline;

@@ -30,7 +30,7 @@ class Fetches {
   Fetches& operator=(const Fetches&) = delete;
 
   /// Tells what a fetch would give. `prefetch`: it begins, in the background.
-  void lookup(uint64_t session, uint32_t model, Query query, bool prefetch, Deadline deadline,
+  void lookup(uint64_t session, QueryRequest request, bool prefetch, Deadline deadline,
               std::function<void(Result<LookupReply>)> done);
   void fetch(uint64_t session, FetchRequest request, Deadline deadline,
              std::function<void(Result<FetchReply>)> done);

@@ -88,7 +88,8 @@ Status Reservations::check(const ReserveRequest& request, const ModelState& mode
   KV_RETURN_IF_ERROR(check_query(request.query));
   const Id& in_force = model.realm->realm.profile;
   if (request.profile != in_force) {
-    return {StatusCode::profile_changed, "profile in force is " + in_force.hex()};
+    return {StatusCode::profile_changed,
+            "profile " + request.profile.hex() + " was asked for, in force is " + in_force.hex()};
   }
   if (reservations_.size() >= env_.options.max_reservations) {
     ++env_.count.busy;

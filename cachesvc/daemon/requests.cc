@@ -121,12 +121,15 @@ void Requests::dispatch(const Request& in) {
       return handle_fetch(in);
     case FrameType::erase:
       return handle_erase(in);
+    case FrameType::erase_entry:
+      return handle_erase_entry(in);
     case FrameType::stats:
       return handle_stats(in);
     default:
-      return send_error(in.frame.header.request,
-                        unsupported("frame type " + std::to_string(static_cast<uint16_t>(type)) +
-                                    " is no request of version 1"));
+      return send_error(
+          in.frame.header.request,
+          unsupported("frame type " + std::to_string(static_cast<uint16_t>(type)) +
+                      " is no request of version " + std::to_string(kProtocolVersion)));
   }
 }
 
@@ -156,6 +159,7 @@ void Requests::handle_hello(const Request& in) {
   ns_ = hello->ns;
   host_.greeted();
   HelloReply reply;
+  reply.boot = boot_;
   reply.max_in_flight = options_.max_in_flight;
   reply.max_put_bytes = options_.max_put_bytes;
   reply.ns = hello->ns;
@@ -182,9 +186,9 @@ void Requests::handle_lookup(const Request& in, FrameType reply) {
   if (!decode_or_refuse(in, m, deadline)) return;
   auto done = replier<LookupReply>(in, reply);
   if (reply == FrameType::lookup_ok) {
-    core_.lookup(session_, m.model, std::move(m.query), deadline, std::move(done));
+    core_.lookup(session_, std::move(m), deadline, std::move(done));
   } else {
-    core_.prefetch(session_, m.model, std::move(m.query), deadline, std::move(done));
+    core_.prefetch(session_, std::move(m), deadline, std::move(done));
   }
 }
 
@@ -246,16 +250,26 @@ void Requests::send_fetch(uint64_t id, const std::shared_ptr<FetchFrames>& reply
   host_.out().flush();
 }
 
+// The callback of an erase.
+Done<Result<uint64_t>> Requests::counter(const Request& in, FrameType type) {
+  return [done = replier<EraseCount>(in, type)](Result<uint64_t> count) {
+    if (!count.ok()) return done(count.status());
+    done(EraseCount{*count});
+  };
+}
+
 void Requests::handle_erase(const Request& in) {
+  EraseRequest m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  core_.erase(session_, m.model, std::move(m.query), deadline, counter(in, FrameType::erase_ok));
+}
+
+void Requests::handle_erase_entry(const Request& in) {
   QueryRequest m;
   Deadline deadline;
   if (!decode_or_refuse(in, m, deadline)) return;
-  auto done = replier<EraseCount>(in, FrameType::erase_ok);
-  core_.erase(session_, m.model, std::move(m.query), deadline,
-              [done = std::move(done)](Result<uint64_t> count) {
-                if (!count.ok()) return done(count.status());
-                done(EraseCount{*count});
-              });
+  core_.erase_entry(session_, std::move(m), deadline, counter(in, FrameType::erase_entry_ok));
 }
 
 void Requests::handle_stats(const Request& in) {

@@ -11,6 +11,7 @@
 #include "cachesvc/daemon/coding_log.h"
 #include "cachesvc/daemon/fetch_frames.h"
 #include "cachesvc/daemon/frame_sender.h"
+#include "proto/message.h"
 
 namespace kv {
 
@@ -33,8 +34,9 @@ class Requests {
     ~Host() = default;
   };
 
-  Requests(Host& host, CacheCore& core, const ServerOptions& options, CodingLog& codings)
-      : host_(host), core_(core), options_(options), codings_(codings) {}
+  Requests(Host& host, CacheCore& core, const ServerOptions& options, CodingLog& codings,
+           const BootToken& boot)
+      : host_(host), core_(core), options_(options), codings_(codings), boot_(boot) {}
   Requests(const Requests&) = delete;  // calls point here
   Requests& operator=(const Requests&) = delete;
 
@@ -59,6 +61,7 @@ class Requests {
   void handle_abort(const Request& in);
   void handle_fetch(const Request& in);
   void handle_erase(const Request& in);
+  void handle_erase_entry(const Request& in);
   void handle_stats(const Request& in);
   void handle_lookup(const Request& in, FrameType reply);
 
@@ -66,6 +69,7 @@ class Requests {
   bool decode_or_refuse(const Request& in, T& message, Deadline& deadline);
   template <typename T>
   Done<Result<T>> replier(const Request& in, FrameType type);
+  Done<Result<uint64_t>> counter(const Request& in, FrameType type);
   template <typename T>
   void reply(uint64_t request, FrameType type, const T& message);
   Done<Status> acknowledge(uint64_t request, FrameType type);
@@ -78,6 +82,7 @@ class Requests {
   CacheCore& core_;
   const ServerOptions& options_;
   CodingLog& codings_;
+  const BootToken& boot_;
   std::string ns_;
   uint64_t session_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -88,9 +89,11 @@ Server::Server(boost::asio::io_context& io, CacheCore& core, EventLog& events,
       options_(std::move(options)),
       events_(events),
       codings_(events),
-      host_{core, options_,
+      host_{core,
+            options_,
             [this](Session& session, std::string_view why) { session_closed(session, why); },
-            codings_},
+            codings_,
+            {}},
       acceptor_(io),
       accept_later_(io.get_executor(), [this] { accept(); }),
       sweep_timer_(io.get_executor(), [this] { sweep(); }),
@@ -108,6 +111,10 @@ Status Server::listen() {
   if (path.size() > 107) {
     return invalid_argument("server.socket: " + std::to_string(path.size()) +
                             " bytes, expected at most 107");
+  }
+  if (::getrandom(host_.boot.data(), host_.boot.size(), 0) !=
+      static_cast<ssize_t>(host_.boot.size())) {
+    return errno_status("getrandom");
   }
   bool others = !options_.allow_uids.empty();
   KV_RETURN_IF_ERROR(prepare_directory(fs::absolute(path).parent_path(), others));

@@ -20,7 +20,7 @@ Session::Session(SessionHost& host, Socket socket, uint64_t number,
       room_(std::move(room)),
       sender_(*this, socket_),
       receiver_(*this, socket_, host.options.max_put_bytes),
-      requests_(*this, host.core, host.options, host.codings) {}
+      requests_(*this, host.core, host.options, host.codings, host.boot) {}
 
 Session::~Session() = default;
 

@@ -17,6 +17,7 @@
 
 #include "cachesvc/daemon/frame_receiver.h"
 #include "cachesvc/daemon/requests.h"
+#include "proto/message.h"
 
 namespace kv {
 
@@ -29,6 +30,7 @@ struct SessionHost {
   /// Once, when the session closes; `why` is for the log.
   std::function<void(Session&, std::string_view why)> closed;
   CodingLog& codings;
+  BootToken boot{};  ///< of this start
 };
 
 /// A connection's charge for its uncharged bodies and replies, and for what it reads ahead.

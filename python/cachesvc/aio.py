@@ -209,6 +209,11 @@ class AsyncCache:
         return await self._guarded(
             "erase", lambda s: entry.erase(s, model, as_query(tokens, extras)), timeout)
 
+    async def erase_entry(self, model: Model, tokens: Any, *, extras: Extras = (),
+                          timeout: float = 30.0) -> int:
+        return await self._guarded(
+            "erase_entry", lambda s: entry.erase_entry(s, model, as_query(tokens, extras)), timeout)
+
     async def stats(self, timeout: float = 1.0) -> Dict[str, int]:
         return (await self._guarded("stats", lambda s: s.stats(), timeout))[0]
 

@@ -139,6 +139,12 @@ class Cache:
         return self._guarded("erase", lambda s: entry.erase(s, model, as_query(tokens, extras)),
                              timeout)
 
+    def erase_entry(self, model: Model, tokens: Any, *, extras: Extras = (),
+                    timeout: float = 30.0) -> int:
+        """Removes one entry, the one that ends with tokens, and all that no other is made of."""
+        return self._guarded(
+            "erase_entry", lambda s: entry.erase_entry(s, model, as_query(tokens, extras)), timeout)
+
     def stats(self, timeout: float = 1.0) -> Dict[str, int]:
         """PROTOCOL.md, "Stats"."""
         return self._guarded("stats", lambda s: s.stats(), timeout)[0]

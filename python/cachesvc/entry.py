@@ -1,11 +1,11 @@
 """Entries: storing and fetching a whole sequence, as scripts over a Session.
 
-Both open the model where the connection has not yet, and once anew where its profile was replaced.
+All open the model where the connection has not yet, and once anew where its profile was replaced.
 """
 from __future__ import annotations
 
 import dataclasses
-from typing import Generator, Iterator, List, Optional
+from typing import Callable, Generator, Iterator, List, Optional, Tuple, TypeVar
 
 from . import messages as m
 from .errors import CacheError, Code, Refused
@@ -15,6 +15,7 @@ from .objects import ObjectName
 from .session import Command, Frame, Opened, Outgoing, Session
 from .store import RowSource, objects_for
 
+T = TypeVar("T")
 MAX_REPLY_BYTES = 1 << 40
 
 
@@ -56,32 +57,22 @@ def output_for(model: Model) -> m.Output:
 def fetch(session: Session, model: Model, query: m.Query, options: FetchOptions,
           profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], Hit]:
     output = output_for(model) if options.output is None else options.output
-    for last in (False, True):
-        opened = yield from session.opened(model, profile)
+
+    def ask(opened: Opened) -> Generator[Command, Optional[Frame], Hit]:
         got = yield from session.fetch(opened, query, output, options.wait,
                                        options.round_to_block, options.max_tokens,
                                        options.max_reply_bytes)
-        names = {each.header.profile for each in got.objects}
-        if names <= {opened.profile_id}:
-            hit = make_hit(model, opened.namespace, query, got.header, got.objects)
-            hit.profile = opened.profile
-            return hit
-        session.forget(model)
-        if last:
-            break
-    raise Refused(Code.PROFILE_CHANGED, "the model's profile was replaced, and again")
+        hit = make_hit(model, opened.namespace, query, got.header, got.objects)
+        hit.profile = opened.profile
+        return hit
+    return (yield from _under_profile(session, model, ask, profile))
 
 
 def store(session: Session, model: Model, query: m.Query, source: RowSource, wait_for: m.Level,
           profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], Stored]:
-    opened = yield from session.opened(model, profile)
-    try:
-        reserved = yield from session.reserve(opened, query)
-    except Refused as error:
-        if error.code != Code.PROFILE_CHANGED:
-            raise
-        opened = yield from session.open(model, None, prefill=opened.profile.prefill)
-        reserved = yield from session.reserve(opened, query)
+    def reserve(opened: Opened) -> Generator[Command, Optional[Frame], Tuple[Opened, m.ReserveOk]]:
+        return opened, (yield from session.reserve(opened, query))
+    opened, reserved = yield from _under_profile(session, model, reserve, profile)
     sent = [0]
     try:
         yield from session.put(reserved.reservation,
@@ -98,8 +89,8 @@ def store(session: Session, model: Model, query: m.Query, source: RowSource, wai
 
 def lookup(session: Session, model: Model, query: m.Query, prefetch: bool
            ) -> Generator[Command, Optional[Frame], m.LookupOk]:
-    opened = yield from session.opened(model)
-    return (yield from session.lookup(opened.handle, query, prefetch))
+    return (yield from _under_profile(session, model,
+                                      lambda opened: session.lookup(opened, query, prefetch)))
 
 
 def reopen(session: Session, model: Model, profile: Optional[Profile], replace: bool
@@ -114,6 +105,26 @@ def erase(session: Session, model: Optional[Model], query: m.Query
     if model is not None:
         handle = (yield from session.opened(model)).handle
     return (yield from session.erase(handle, query))
+
+
+def erase_entry(session: Session, model: Model, query: m.Query
+                ) -> Generator[Command, Optional[Frame], int]:
+    return (yield from _under_profile(session, model,
+                                      lambda opened: session.erase_entry(opened, query)))
+
+
+def _under_profile(session: Session, model: Model,
+                   ask: Callable[[Opened], Generator[Command, Optional[Frame], T]],
+                   profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], T]:
+    """Asks under the profile of the connection's open; once more where it was replaced."""
+    opened = yield from session.opened(model, profile)
+    try:
+        return (yield from ask(opened))
+    except Refused as error:
+        if error.code != Code.PROFILE_CHANGED:
+            raise
+    opened = yield from session.open(model, None, prefill=opened.profile.prefill)
+    return (yield from ask(opened))
 
 
 def _counted(opened: Opened, query: m.Query, reserved: m.ReserveOk, source: RowSource,

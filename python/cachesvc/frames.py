@@ -9,9 +9,9 @@ import enum
 import struct
 
 from .errors import CacheError, Code, Malformed
-from .wire import Buffer, Record, crc32c, namespace_text, text, u16, u32, u64
+from .wire import Buffer, Record, crc32c, namespace_text, raw_bytes, text, u16, u32, u64
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"KVC1"
 HEADER_BYTES = 32
 MIB = 1 << 20
@@ -29,6 +29,7 @@ class Type(enum.IntEnum):
     PREFETCH = 0x0009
     ERASE = 0x000A
     STATS = 0x000B
+    ERASE_ENTRY = 0x000C
     HELLO_OK = 0x8001
     OPEN_OK = 0x8002
     LOOKUP_OK = 0x8003
@@ -40,6 +41,7 @@ class Type(enum.IntEnum):
     PREFETCH_OK = 0x8009
     ERASE_OK = 0x800A
     STATS_OK = 0x800B
+    ERASE_ENTRY_OK = 0x800C
     FETCH_OBJECT = 0x8020
     FETCH_DONE = 0x8021
     ERROR = 0x80FF
@@ -50,8 +52,8 @@ HANDSHAKE_BYTES = 8 << 10
 OTHER_BYTES = 64 << 10
 LONGEST = {
     Type.LOOKUP: 24 * MIB, Type.PREFETCH: 24 * MIB, Type.ERASE: 24 * MIB,
-    Type.RESERVE: 24 * MIB, Type.FETCH: 24 * MIB, Type.RESERVE_OK: 24 * MIB,
-    Type.COMMIT_OK: 24 * MIB, Type.STATS_OK: 24 * MIB,
+    Type.ERASE_ENTRY: 24 * MIB, Type.RESERVE: 24 * MIB, Type.FETCH: 24 * MIB,
+    Type.RESERVE_OK: 24 * MIB, Type.COMMIT_OK: 24 * MIB, Type.STATS_OK: 24 * MIB,
     Type.OPEN: 20 * MIB, Type.OPEN_OK: 20 * MIB,
     Type.FETCH_OBJECT: 1024 * MIB + 17 * MIB,
 }
@@ -69,13 +71,16 @@ class Hello(Record):
 
 @dataclasses.dataclass
 class HelloOk(Record):
+    """boot: of this start of the service; after another one all but stored entries is gone."""
+
     version: int
     features: int
+    boot: bytes
     max_in_flight: int
     max_put_bytes: int
     namespace: str
     program: str
-    CODECS = (u16, u32, u32, u64, namespace_text, text(128))
+    CODECS = (u16, u32, raw_bytes(16), u32, u64, namespace_text, text(128))
 
 
 @dataclasses.dataclass(frozen=True)

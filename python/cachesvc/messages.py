@@ -134,7 +134,18 @@ class OpenOk(Record):
 
 
 @dataclasses.dataclass
-class Lookup(Record):
+class Question(Record):
+    """lookup, prefetch, reserve and erase_entry. profile_id: in force, or it is refused."""
+
+    timeout_ms: int
+    handle: int
+    profile_id: bytes
+    query: Query
+    CODECS = (u32, u32, identity, Query.codec())
+
+
+@dataclasses.dataclass
+class Erase(Record):
     timeout_ms: int
     handle: int
     query: Query
@@ -149,15 +160,6 @@ class LookupOk(Record):
     newest: Newest
     reason: str
     CODECS = (u32, u32, choice(Tier), choice(Newest), WORDS)
-
-
-@dataclasses.dataclass
-class Reserve(Record):
-    timeout_ms: int
-    handle: int
-    profile_id: bytes
-    query: Query
-    CODECS = (u32, u32, identity, Query.codec())
 
 
 @dataclasses.dataclass
@@ -252,13 +254,14 @@ class Empty(Record):
 class Fetch(Record):
     timeout_ms: int
     handle: int
+    profile_id: bytes
     output: Output
     wait: bool
     round_to_block: bool
     max_tokens: int
     max_reply_bytes: int
     query: Query
-    CODECS = (u32, u32, choice(Output), boolean, boolean, u32, u64, Query.codec())
+    CODECS = (u32, u32, identity, choice(Output), boolean, boolean, u32, u64, Query.codec())
 
 
 @dataclasses.dataclass

@@ -182,21 +182,21 @@ class Session:
         prefill = profile.prefill if profile is not None else Prefill.EXACT
         return (yield from self.open(model, profile, prefill=prefill))
 
-    def forget(self, model: Model) -> None:
-        """The next call opens it again: its profile was replaced."""
-        self._opened.pop(model.fingerprint, None)
+    def _question(self, opened: Opened, query: m.Query) -> m.Question:
+        return m.Question(self.deadline.milliseconds(), opened.handle, opened.profile_id, query)
 
-    def lookup(self, handle: int, query: m.Query, prefetch: bool = False
+    def lookup(self, opened: Opened, query: m.Query, prefetch: bool = False
                ) -> Generator[Command, Optional[Frame], m.LookupOk]:
         kind, answer = ((Type.PREFETCH, Type.PREFETCH_OK) if prefetch
                         else (Type.LOOKUP, Type.LOOKUP_OK))
-        body = m.Lookup(self.deadline.milliseconds(), handle, query)
-        return m.LookupOk.decode((yield from self._call(kind, body, answer)).body)
+        frame = yield from self._call(kind, self._question(opened, query), answer)
+        return m.LookupOk.decode(frame.body)
 
     def reserve(self, opened: Opened, query: m.Query
                 ) -> Generator[Command, Optional[Frame], m.ReserveOk]:
-        body = m.Reserve(self.deadline.milliseconds(), opened.handle, opened.profile_id, query)
-        return m.ReserveOk.decode((yield from self._call(Type.RESERVE, body, Type.RESERVE_OK)).body)
+        frame = yield from self._call(Type.RESERVE, self._question(opened, query),
+                                      Type.RESERVE_OK)
+        return m.ReserveOk.decode(frame.body)
 
     def put(self, reservation: int, objects: Iterable[Outgoing]
             ) -> Generator[Command, Optional[Frame], None]:
@@ -270,8 +270,8 @@ class Session:
     def fetch(self, opened: Opened, query: m.Query, output: m.Output, wait: bool,
               round_to_block: bool, max_tokens: int, max_reply_bytes: int
               ) -> Generator[Command, Optional[Frame], Fetched]:
-        body = m.Fetch(self.deadline.milliseconds(), opened.handle, output, wait, round_to_block,
-                       max_tokens, max_reply_bytes, query)
+        body = m.Fetch(self.deadline.milliseconds(), opened.handle, opened.profile_id, output,
+                       wait, round_to_block, max_tokens, max_reply_bytes, query)
         request_id = yield from self._request(Type.FETCH, body)
         frame = yield from self._reply(request_id, Type.FETCH_HEADER, 64 << 10)
         header = m.FetchHeader.decode(frame.body)
@@ -283,14 +283,22 @@ class Session:
             frame = yield from self._reply(request_id, Type.FETCH_OBJECT, left)
             left -= len(frame.body)
             objects.append(_object(frame.body))
+            if objects[-1].header.profile != opened.profile_id:
+                raise Malformed("an object under another profile than was asked for")
         frame = yield from self._reply(request_id, Type.FETCH_DONE, 64)
         if m.FetchDone.decode(frame.body).objects != header.objects or left:
             raise Malformed("a fetch_done that does not fit its fetch_header")
         return Fetched(header, objects)
 
     def erase(self, handle: int, query: m.Query) -> Generator[Command, Optional[Frame], int]:
-        body = m.Lookup(self.deadline.milliseconds(), handle, query)
+        body = m.Erase(self.deadline.milliseconds(), handle, query)
         frame = yield from self._call(Type.ERASE, body, Type.ERASE_OK)
+        return m.EraseOk.decode(frame.body).objects
+
+    def erase_entry(self, opened: Opened, query: m.Query
+                    ) -> Generator[Command, Optional[Frame], int]:
+        frame = yield from self._call(Type.ERASE_ENTRY, self._question(opened, query),
+                                      Type.ERASE_ENTRY_OK)
         return m.EraseOk.decode(frame.body).objects
 
     def stats(self) -> Generator[Command, Optional[Frame],

@@ -116,13 +116,16 @@ def text(most: int, least: int = 0) -> Codec[str]:
     return Codec(lambda r: raw.read(r).decode("utf-8", "surrogateescape"), write)
 
 
-def _write_id(w: Writer, value: bytes) -> None:
-    if len(value) != ID_BYTES:
-        raise CacheError(Code.INVALID_ARGUMENT, f"{len(value)} bytes, must be {ID_BYTES}")
-    w += value
+def raw_bytes(count: int) -> Codec[bytes]:
+    """So many bytes, without a length before them."""
+    def write(w: Writer, value: bytes) -> None:
+        if len(value) != count:
+            raise CacheError(Code.INVALID_ARGUMENT, f"{len(value)} bytes, must be {count}")
+        w += value
+    return Codec(lambda r: bytes(r.raw(count)), write)
 
 
-identity: Codec[bytes] = Codec(lambda r: bytes(r.raw(ID_BYTES)), _write_id)
+identity = raw_bytes(ID_BYTES)
 
 
 def sequence(item: Codec[T], most: int, item_bytes: int) -> Codec[List[T]]:

@@ -64,6 +64,8 @@ def run(cache: Cache, model: Model, step: Step) -> Dict[str, Any]:
         return fetched(cache, model, step)
     if call == "erase":
         return {"removed": cache.erase(model if "tokens" in step else None, tokens) > 0}
+    if call == "erase_entry":
+        return {"removed": cache.erase_entry(model, tokens) > 0}
     verb = {"lookup": cache.lookup, "prefetch": cache.prefetch}[call]
     found = verb(model, tokens, extras=extras)
     return {"tokens": found.tokens, "common": found.common}

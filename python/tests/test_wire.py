@@ -26,15 +26,16 @@ from proxy import with_header
 BODIES: Dict[Type, Class[Record]] = {
     Type.HELLO: frames.Hello, Type.HELLO_OK: frames.HelloOk, Type.ERROR: messages.Error,
     Type.OPEN: messages.Open, Type.OPEN_OK: messages.OpenOk,
-    Type.LOOKUP: messages.Lookup, Type.LOOKUP_OK: messages.LookupOk,
-    Type.PREFETCH: messages.Lookup, Type.PREFETCH_OK: messages.LookupOk,
-    Type.RESERVE: messages.Reserve, Type.RESERVE_OK: messages.ReserveOk,
+    Type.LOOKUP: messages.Question, Type.LOOKUP_OK: messages.LookupOk,
+    Type.PREFETCH: messages.Question, Type.PREFETCH_OK: messages.LookupOk,
+    Type.RESERVE: messages.Question, Type.RESERVE_OK: messages.ReserveOk,
     Type.PUT: messages.Put, Type.PUT_OK: messages.Empty,
     Type.COMMIT: messages.Commit, Type.COMMIT_OK: messages.CommitOk,
     Type.ABORT: messages.Abort, Type.ABORT_OK: messages.Empty,
     Type.FETCH: messages.Fetch, Type.FETCH_HEADER: messages.FetchHeader,
     Type.FETCH_OBJECT: messages.FetchObject, Type.FETCH_DONE: messages.FetchDone,
-    Type.ERASE: messages.Lookup, Type.ERASE_OK: messages.EraseOk,
+    Type.ERASE: messages.Erase, Type.ERASE_OK: messages.EraseOk,
+    Type.ERASE_ENTRY: messages.Question, Type.ERASE_ENTRY_OK: messages.EraseOk,
     Type.STATS: messages.Stats, Type.STATS_OK: messages.StatsOk,
 }
 GOLDEN = {path.stem: path.read_bytes() for path in (ROOT / "tests/golden/proto").glob("*.bin")}
@@ -83,11 +84,13 @@ def test_frames_are_read_and_written_to_the_same_bytes(name: str, data: bytes) -
 
 
 def test_examples_say_what_their_words_say() -> None:
-    assert read(EXAMPLES["hello"])[1] == frames.Hello(1, 1, 0, "tenant", "engine 1.0")
-    assert read(EXAMPLES["hello_ok"])[1] == frames.HelloOk(1, 0, 16, 1 << 20, "tenant",
-                                                           "cachesvc 0.1.0")
+    assert read(EXAMPLES["hello"])[1] == frames.Hello(2, 2, 0, "tenant", "engine 1.0")
+    assert read(EXAMPLES["hello_ok"])[1] == frames.HelloOk(
+        2, 0, bytes(range(0xB0, 0xC0)), 16, 1 << 20, "tenant", "cachesvc 0.1.0")
     lookup = read(EXAMPLES["lookup"])[1]
-    assert isinstance(lookup, messages.Lookup) and (lookup.timeout_ms, lookup.handle) == (100, 7)
+    assert isinstance(lookup, messages.Question)
+    assert (lookup.timeout_ms, lookup.handle) == (100, 7)
+    assert lookup.profile_id == bytes(range(4, 36))
     assert lookup.query.tokens.tolist() == [1, 2, 3, 70000]
     assert lookup.query.extras == [(2, b"\xde\xad")]
     assert read(EXAMPLES["lookup_ok"])[1] == messages.LookupOk(
@@ -144,7 +147,7 @@ def test_every_bit_of_a_header_flipped_is_noticed() -> None:
             frames.decode_header(bad, True)
 
 
-@pytest.mark.parametrize("at,field", [(0, b"KVC2"), (4, b"\2\0"), (6, b"\x77\0"), (24, b"\1\0")])
+@pytest.mark.parametrize("at,field", [(0, b"KVC2"), (4, b"\1\0"), (6, b"\x77\0"), (24, b"\1\0")])
 def test_a_header_of_another_protocol_is_refused_though_its_checksum_is_right(
         at: int, field: bytes) -> None:
     good = frames.encode_header(Type.LOOKUP_OK, 77, 12)

@@ -132,6 +132,7 @@ class CoreOwners : PumpedContexts, public Owners {
     SessionState& session = *calls.session(id);
     session.models.push_back(model);
     session.profiles.push_back(model->realm->realm.profile);
+    session.profiles.push_back(model->realm->realm.profile);
     return id;
   }
   /// Runs as CacheCore does: whoever waits looks again after each progress.

@@ -68,8 +68,8 @@ class Stepped final : public Client {
   Result<OpenReply> open(const OpenRequest& r, Deadline d) override {
     return call<Result<OpenReply>>([&](auto done) { core->open(session, r, d, done); });
   }
-  Result<LookupReply> lookup(uint32_t m, const Query& q, Deadline d) override {
-    return call<Result<LookupReply>>([&](auto done) { core->lookup(session, m, q, d, done); });
+  Result<LookupReply> lookup(const QueryRequest& r, Deadline d) override {
+    return call<Result<LookupReply>>([&](auto done) { core->lookup(session, r, d, done); });
   }
   Result<ReserveReply> reserve(const ReserveRequest& r, Deadline d) override {
     return call<Result<ReserveReply>>([&](auto done) { core->reserve(session, r, d, done); });
@@ -86,14 +86,14 @@ class Stepped final : public Client {
   Result<FetchReply> fetch(const FetchRequest& r, Deadline d) override {
     return call<Result<FetchReply>>([&](auto done) { core->fetch(session, r, d, done); });
   }
-  Result<LookupReply> prefetch(uint32_t m, const Query& q, Deadline d) override {
-    return call<Result<LookupReply>>([&](auto done) { core->prefetch(session, m, q, d, done); });
+  Result<LookupReply> prefetch(const QueryRequest& r, Deadline d) override {
+    return call<Result<LookupReply>>([&](auto done) { core->prefetch(session, r, d, done); });
   }
   Result<uint64_t> erase(uint32_t m, const Query& q, Deadline d) override {
     return call<Result<uint64_t>>([&](auto done) { core->erase(session, m, q, d, done); });
   }
-  Result<uint64_t> erase_entry(uint32_t m, const Query& q, Deadline d) override {
-    return call<Result<uint64_t>>([&](auto done) { core->erase_entry(session, m, q, d, done); });
+  Result<uint64_t> erase_entry(const QueryRequest& r, Deadline d) override {
+    return call<Result<uint64_t>>([&](auto done) { core->erase_entry(session, r, d, done); });
   }
   Result<StatsReply> stats(Deadline d) override {
     return call<Result<StatsReply>>([&](auto done) { core->stats(session, d, done); });

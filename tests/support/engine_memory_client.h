@@ -71,6 +71,9 @@ class MemoryClient : public Client {
   /// Blocks of the longest path, then a tail that ends at n, else the rows of one more block.
   Result<FetchReply> fetch(const FetchRequest& request, Deadline) override {
     if (fail) return down();
+    if (!request.profile.is_zero() && request.profile != realm_.profile) {
+      return Status(StatusCode::profile_changed, "in force is " + realm_.profile.hex());
+    }
     const auto& query = request.query.tokens;
     auto limit = static_cast<uint32_t>(std::min<size_t>(query.size() - 1, max_tokens));
     FetchReply reply;
@@ -104,8 +107,9 @@ class MemoryClient : public Client {
     reply.lease = Lease(std::move(prefix), nullptr);
     return reply;
   }
-  Result<LookupReply> lookup(uint32_t, const Query&, Deadline) override { return down(); }
-  Result<LookupReply> prefetch(uint32_t, const Query&, Deadline) override { return down(); }
+  Result<LookupReply> lookup(const QueryRequest&, Deadline) override { return down(); }
+  Result<LookupReply> prefetch(const QueryRequest&, Deadline) override { return down(); }
+  Result<uint64_t> erase_entry(const QueryRequest&, Deadline) override { return down(); }
   Result<uint64_t> erase(uint32_t, const Query&, Deadline) override { return down(); }
   Result<StatsReply> stats(Deadline) override { return down(); }
 

@@ -205,15 +205,17 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   CodingReport report{3, 1, PartKind::latent, 4, 4, 0, 0, "latent: never coded"};
   auto profile = std::make_shared<const Profile>(sample_profile());
   std::map<std::string, OutFrame> frames;
-  frames["hello"] = reply_frame(T::hello, 1, HelloRequest{1, 1, 0, "tenant", "engine 1.0"});
+  frames["hello"] = reply_frame(T::hello, 1, HelloRequest{2, 2, 0, "tenant", "engine 1.0"});
+  BootToken boot;
+  for (uint8_t i = 0; i < boot.size(); ++i) boot[i] = static_cast<uint8_t>(0xb0 + i);
   frames["hello_ok"] =
-      reply_frame(T::hello_ok, 1, HelloReply{1, 0, 16, 1 << 20, "tenant", "cachesvc 0.1.0"});
+      reply_frame(T::hello_ok, 1, HelloReply{2, 0, boot, 16, 1 << 20, "tenant", "cachesvc 0.1.0"});
   frames["error"] = reply_frame(T::error, 9, ErrorReply{StatusCode::busy, "no room"});
   frames["open"] = request_frame(T::open, 2, 5000,
                                  OpenRequest{sample_model(), profile, true, PrefillMode::exact});
   frames["open_ok"] =
       reply_frame(T::open_ok, 2, OpenReply{7, {"tenant", id_of(1), id_of(4)}, profile, {report}});
-  frames["lookup"] = request_frame(T::lookup, 3, 100, QueryRequest{7, query});
+  frames["lookup"] = request_frame(T::lookup, 3, 100, QueryRequest{7, query, id_of(4)});
   frames["lookup_ok"] = reply_frame(
       T::lookup_ok, 3, LookupReply{3, 4, Tier::mixed, HitForm::exact_tail, "a carry is missing"});
   frames["prefetch"] = request_frame(T::prefetch, 4, 100, QueryRequest{7, query});
@@ -231,7 +233,7 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
       reply_frame(T::commit_ok, 7, CommitReply{Durability::spilled, {name}, {name, name}});
   frames["abort"] = request_frame(T::abort, 8, 100, AbortRequest{42});
   frames["abort_ok"] = reply_frame(T::abort_ok, 8, Empty{});
-  FetchRequest fetch{7, query, FetchForm::f16, false, 1000, true};
+  FetchRequest fetch{7, query, FetchForm::f16, false, 1000, true, id_of(4)};
   frames["fetch"] = request_frame(T::fetch, 10, 100, FetchCall{fetch, 1 << 30});
   frames["fetch_header"] =
       reply_frame(T::fetch_header, 10,
@@ -239,8 +241,10 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   frames["fetch_object"] =
       fetch_object_frame(10, FetchedObject{std::make_shared<const Object>(sample_object()), 6});
   frames["fetch_done"] = reply_frame(T::fetch_done, 10, FetchDone{1});
-  frames["erase"] = request_frame(T::erase, 11, 100, QueryRequest{7, {}});
+  frames["erase"] = request_frame(T::erase, 11, 100, EraseRequest{7, {}});
   frames["erase_ok"] = reply_frame(T::erase_ok, 11, EraseCount{12});
+  frames["erase_entry"] = request_frame(T::erase_entry, 13, 100, QueryRequest{7, query, id_of(4)});
+  frames["erase_entry_ok"] = reply_frame(T::erase_entry_ok, 13, EraseCount{3});
   frames["stats"] = request_frame(T::stats, 12, 100, Empty{});
   frames["stats_ok"] = reply_frame(
       T::stats_ok, 12, StatsReply{{{"lookups", 5}, {"busy", 0}}, {{"sample", {report}}}});
@@ -267,8 +271,10 @@ inline Status decode_any(const Frame& frame) {
       return decode_reply<OpenReply>(T::open_ok, body).status();
     case T::lookup:
     case T::prefetch:
-    case T::erase:
+    case T::erase_entry:
       return decode_request<QueryRequest>(frame.header.type, body, ms).status();
+    case T::erase:
+      return decode_request<EraseRequest>(T::erase, body, ms).status();
     case T::lookup_ok:
     case T::prefetch_ok:
       return decode_reply<LookupReply>(frame.header.type, body).status();
@@ -296,7 +302,8 @@ inline Status decode_any(const Frame& frame) {
     case T::fetch_done:
       return decode_reply<FetchDone>(T::fetch_done, body).status();
     case T::erase_ok:
-      return decode_reply<EraseCount>(T::erase_ok, body).status();
+    case T::erase_entry_ok:
+      return decode_reply<EraseCount>(frame.header.type, body).status();
     case T::stats:
       return decode_request<Empty>(T::stats, body, ms).status();
     case T::stats_ok:
