@@ -50,14 +50,18 @@ Result<std::shared_ptr<ModelState>> Calls::model(uint64_t session, uint32_t hand
   return state->models[handle - 1];
 }
 
+Status check_profile(const Id& asked, const Id& in_force) {
+  if (asked == in_force) return {};
+  return {StatusCode::profile_changed,
+          "profile " + asked.hex() + " was asked for, in force is " + in_force.hex()};
+}
+
 Result<std::shared_ptr<ModelState>> Calls::model(uint64_t session, uint32_t handle,
                                                  const Id& profile) {
   KV_ASSIGN_OR_RETURN(auto state, model(session, handle));
   const Id& asked = profile.is_zero() ? sessions_[session].profiles[handle - 1] : profile;
-  const Id& in_force = state->realm->realm.profile;
-  if (asked == in_force) return state;
-  return Status(StatusCode::profile_changed,
-                "profile " + asked.hex() + " was asked for, in force is " + in_force.hex());
+  KV_RETURN_IF_ERROR(check_profile(asked, state->realm->realm.profile));
+  return state;
 }
 
 void Calls::add(uint64_t session, std::shared_ptr<CallBase> call, Deadline deadline) {

@@ -18,6 +18,9 @@ struct SessionState {
   std::vector<Id> profiles;                         ///< handle - 1: those of the last open
 };
 
+/// Returns: profile_changed with both names, or ok.
+Status check_profile(const Id& asked, const Id& in_force);
+
 class Calls {
  public:
   explicit Calls(Env& env) : env_(env) {}

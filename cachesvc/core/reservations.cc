@@ -86,11 +86,7 @@ BlockIds block_ids(const Realm& realm, uint32_t block, const Query& query) {
 Status Reservations::check(const ReserveRequest& request, const ModelState& model) {
   if (env_.draining()) return {StatusCode::unavailable, "the cache is draining"};
   KV_RETURN_IF_ERROR(check_query(request.query));
-  const Id& in_force = model.realm->realm.profile;
-  if (request.profile != in_force) {
-    return {StatusCode::profile_changed,
-            "profile " + request.profile.hex() + " was asked for, in force is " + in_force.hex()};
-  }
+  KV_RETURN_IF_ERROR(check_profile(request.profile, model.realm->realm.profile));
   if (reservations_.size() >= env_.options.max_reservations) {
     ++env_.count.busy;
     return {StatusCode::busy, "max_reservations " + std::to_string(env_.options.max_reservations)};
