@@ -12,10 +12,10 @@ from typing import Any, Callable, Counter, Dict, List, Optional, TypeVar
 from . import entry
 from . import messages as m
 from .bodies import Bodies
-from .cache import (PROGRAM, Extras, RowsGiven, as_query, as_source, fetch_missed, missed)
-from .connection import Script, check_length, failure, hang_up
+from .cache import PROGRAM, fetch_missed, missed
+from .connection import Script, check_length, failure, hang_up, named_failures
 from .deadline import Deadline
-from .entry import FetchOptions, Stored
+from .entry import Extras, FetchOptions, RowsGiven, Stored, as_query
 from .errors import CacheError, Code, Refused
 from .frames import HEADER_BYTES, decode_header
 from .guard import Guard
@@ -72,7 +72,7 @@ class AsyncConnection:
         done = False
         self.session.deadline = Deadline(timeout)
         try:
-            value = await asyncio.wait_for(self._run(make(self.session)), timeout)
+            value = await asyncio.wait_for(self._named(make(self.session)), timeout)
             done = True
             return value
         except Refused:
@@ -80,15 +80,15 @@ class AsyncConnection:
             raise
         except asyncio.TimeoutError:
             raise CacheError(Code.DEADLINE_EXCEEDED, "the call's time is over") from None
-        except OSError as error:
-            raise failure(error, "talking to the service") from error
-        except MemoryError as error:
-            raise CacheError(Code.RESOURCE_EXHAUSTED, "no memory for a reply") from error
         finally:
             if not done:
                 self.close()
 
-    async def _run(self, script: Script[T]) -> T:
+    async def _named(self, script: Script[T]) -> T:
+        with named_failures():  # within wait_for: a time that is over is no error of the system
+            return await self._drive(script)
+
+    async def _drive(self, script: Script[T]) -> T:
         reply: Optional[Frame] = None
         try:
             while True:
@@ -170,20 +170,17 @@ class AsyncCache:
     async def fetch_rows(self, model: Model, tokens: Any, *, extras: Extras = (),
                          options: Optional[FetchOptions] = None, timeout: float = 1.0,
                          profile: Optional[Profile] = None) -> Hit:
-        def make(session: Session) -> Script[Hit]:
-            return entry.fetch(session, model, as_query(tokens, extras), options or FetchOptions(),
-                               profile)
-        return await self._failing_open("fetch_rows", make, timeout, fetch_missed)
+        return await self._failing_open(
+            "fetch_rows", lambda s: entry.fetch(s, model, tokens, extras, options, profile),
+            timeout, fetch_missed)
 
     async def store_rows(self, model: Model, tokens: Any, rows: RowsGiven, *, extras: Extras = (),
                          wait_for: m.Level = m.Level.ACCEPTED, timeout: float = 5.0,
                          profile: Optional[Profile] = None) -> Stored:
-        def make(session: Session) -> Script[Stored]:
-            query = as_query(tokens, extras)
-            return entry.store(session, model, query, as_source(model, query, rows), wait_for,
-                               profile)
-        return await self._failing_open("store_rows", make, timeout,
-                                        lambda error: Stored(error=error))
+        return await self._failing_open(
+            "store_rows",
+            lambda s: entry.store(s, model, tokens, extras, rows, wait_for, profile), timeout,
+            lambda error: Stored(error=error))
 
     async def lookup(self, model: Model, tokens: Any, *, extras: Extras = (),
                      timeout: float = 1.0) -> m.LookupOk:

@@ -1,51 +1,30 @@
 """Cache: store and fetch whole sequences, blocking. What engines and adapters use.
 
 fetch_rows, store_rows, lookup and prefetch fail open: a failure of the cache is a miss with
-`error`, counted in `failures`; strict=True raises it. open, erase and stats always raise. What the
-caller's own RowSource raises goes through. Every call has a timeout in seconds. Thread-safe: each
-call has a connection of its own, at most `connections` at a time, the others wait within their
-timeout. A forked child begins anew, its failures too.
+`error`, counted in `failures`; strict=True raises it. open, erase, erase_entry and stats always
+raise. What the caller's own RowSource raises goes through. Every call has a timeout in seconds.
+Thread-safe: each call has a connection of its own, at most `connections` at a time, the others wait
+within their timeout. A forked child begins anew, its failures too.
 """
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Counter, Dict, Optional, Sequence, Tuple, TypeVar, Union
-
-import numpy as np
+from typing import Any, Callable, Counter, Dict, Optional, TypeVar
 
 from . import entry
 from . import messages as m
 from .connection import Connection, Script
 from .deadline import Deadline
-from .entry import FetchOptions, Stored
-from .errors import CacheError, Code, Refused, invalid
+from .entry import Extras, FetchOptions, RowsGiven, Stored, as_query
+from .errors import CacheError, Code, Refused
 from .guard import Guard
 from .hit import Hit
 from .models import Model, Profile
-from .objects import Array
 from .pool import Pool
 from .session import Opened, Session
-from .store import RowSource, by_layer
-from .wire import as_tokens
 
 T = TypeVar("T")
-Extras = Sequence[Tuple[int, bytes]]
-RowsGiven = Union[RowSource, Sequence[Sequence[Array]]]
 PROGRAM = "cachesvc python 0.1.0"
-
-
-def as_query(tokens: Any, extras: Extras) -> m.Query:
-    try:
-        given = sorted((int(at), bytes(memoryview(data))) for at, data in extras)
-    except (TypeError, ValueError) as error:
-        raise invalid("extras", error, "pairs of a position and bytes") from None
-    return m.Query(as_tokens(tokens), given)
-
-
-def as_source(model: Model, query: m.Query, rows: RowsGiven) -> RowSource:
-    if isinstance(rows, (Sequence, np.ndarray)):
-        return by_layer(model, len(query.tokens), rows)
-    return rows
 
 
 def missed(error: CacheError) -> m.LookupOk:
@@ -97,20 +76,18 @@ class Cache:
                    options: Optional[FetchOptions] = None, timeout: float = 1.0,
                    profile: Optional[Profile] = None) -> Hit:
         """The longest prefix of tokens that is stored, at most all but the last one."""
-        def make(session: Session) -> Script[Hit]:
-            return entry.fetch(session, model, as_query(tokens, extras), options or FetchOptions(),
-                               profile)
-        return self._failing_open("fetch_rows", make, timeout, fetch_missed)
+        return self._failing_open(
+            "fetch_rows", lambda s: entry.fetch(s, model, tokens, extras, options, profile),
+            timeout, fetch_missed)
 
     def store_rows(self, model: Model, tokens: Any, rows: RowsGiven, *, extras: Extras = (),
                    wait_for: m.Level = m.Level.ACCEPTED, timeout: float = 5.0,
                    profile: Optional[Profile] = None) -> Stored:
         """Stores what is not there yet. rows: a RowSource, or (K, V) of each layer."""
-        def make(session: Session) -> Script[Stored]:
-            query = as_query(tokens, extras)
-            return entry.store(session, model, query, as_source(model, query, rows), wait_for,
-                               profile)
-        return self._failing_open("store_rows", make, timeout, lambda error: Stored(error=error))
+        return self._failing_open(
+            "store_rows",
+            lambda s: entry.store(s, model, tokens, extras, rows, wait_for, profile), timeout,
+            lambda error: Stored(error=error))
 
     def lookup(self, model: Model, tokens: Any, *, extras: Extras = (),
                timeout: float = 1.0) -> m.LookupOk:

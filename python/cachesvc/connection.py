@@ -5,10 +5,11 @@ error other than Refused the connection is closed. After a fork it is the parent
 """
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
-from typing import Callable, Generator, List, Optional, TypeVar
+from typing import Callable, Generator, Iterator, List, Optional, TypeVar
 
 from .bodies import Bodies
 from .deadline import Deadline
@@ -26,6 +27,17 @@ def failure(error: OSError, what: str) -> CacheError:
     if isinstance(error, socket.timeout):
         return CacheError(Code.DEADLINE_EXCEEDED, f"no progress in time while {what}")
     return CacheError(Code.UNAVAILABLE, f"{what}: {error.strerror or error}")
+
+
+@contextlib.contextmanager
+def named_failures() -> Iterator[None]:
+    """Errors of the system while a script runs, as the cache's."""
+    try:
+        yield
+    except OSError as error:
+        raise failure(error, "talking to the service") from error
+    except MemoryError as error:
+        raise CacheError(Code.RESOURCE_EXHAUSTED, "no memory for a reply") from error
 
 
 def hang_up(stream: socket.socket, process: int) -> None:
@@ -96,6 +108,19 @@ class Connection:
     def _run(self, script: Script[T], deadline: Deadline) -> T:
         self.session.deadline = deadline
         done = False
+        try:
+            with named_failures():
+                value = self._drive(script, deadline)
+            done = True
+            return value
+        except Refused:
+            done = True
+            raise
+        finally:
+            if not done:
+                self.close()
+
+    def _drive(self, script: Script[T], deadline: Deadline) -> T:
         reply: Optional[Frame] = None
         try:
             while True:
@@ -111,19 +136,8 @@ class Connection:
                 elif isinstance(command, Pause):
                     time.sleep(min(command.seconds, deadline.left()))
         except StopIteration as end:
-            done = True
             value: T = end.value
             return value
-        except Refused:
-            done = True
-            raise
-        except OSError as error:
-            raise failure(error, "talking to the service") from error
-        except MemoryError as error:
-            raise CacheError(Code.RESOURCE_EXHAUSTED, "no memory for a reply") from error
-        finally:
-            if not done:
-                self.close()
 
     def _send(self, buffers: List[Buffer], deadline: Deadline) -> None:
         left = [memoryview(b) for b in buffers if len(b)]

@@ -5,17 +5,23 @@ All open the model where the connection has not yet, and once anew where its pro
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Generator, Iterator, List, Optional, Tuple, TypeVar
+from typing import (Any, Callable, Generator, Iterator, List, Optional, Sequence, Tuple, TypeVar,
+                    Union)
+
+import numpy as np
 
 from . import messages as m
-from .errors import CacheError, Code, Refused
+from .errors import CacheError, Code, Refused, invalid
 from .hit import Hit, make_hit
 from .models import Model, Prefill, Profile
-from .objects import ObjectName
+from .objects import Array, ObjectName
 from .session import Command, Frame, Opened, Outgoing, Session
-from .store import RowSource, objects_for
+from .store import RowSource, by_layer, objects_for
+from .wire import as_tokens
 
 T = TypeVar("T")
+Extras = Sequence[Tuple[int, bytes]]
+RowsGiven = Union[RowSource, Sequence[Sequence[Array]]]
 MAX_REPLY_BYTES = 1 << 40
 
 
@@ -49,27 +55,46 @@ class FetchOptions:
     max_reply_bytes: int = MAX_REPLY_BYTES
 
 
+def as_query(tokens: Any, extras: Extras) -> m.Query:
+    try:
+        given = sorted((int(at), bytes(memoryview(data))) for at, data in extras)
+    except (TypeError, ValueError) as error:
+        raise invalid("extras", error, "pairs of a position and bytes") from None
+    return m.Query(as_tokens(tokens), given)
+
+
+def as_source(model: Model, query: m.Query, rows: RowsGiven) -> RowSource:
+    if isinstance(rows, (Sequence, np.ndarray)):
+        return by_layer(model, len(query.tokens), rows)
+    return rows
+
+
 def output_for(model: Model) -> m.Output:
     rows = [part.dtype for _, _, part in model.parts() if not part.is_state]
     return m.Output(int(rows[0])) if rows else m.Output.STORED
 
 
-def fetch(session: Session, model: Model, query: m.Query, options: FetchOptions,
-          profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], Hit]:
-    output = output_for(model) if options.output is None else options.output
+def fetch(session: Session, model: Model, tokens: Any, extras: Extras,
+          options: Optional[FetchOptions] = None, profile: Optional[Profile] = None
+          ) -> Generator[Command, Optional[Frame], Hit]:
+    query, wanted = as_query(tokens, extras), options or FetchOptions()
+    output = output_for(model) if wanted.output is None else wanted.output
 
     def ask(opened: Opened) -> Generator[Command, Optional[Frame], Hit]:
-        got = yield from session.fetch(opened, query, output, options.wait,
-                                       options.round_to_block, options.max_tokens,
-                                       options.max_reply_bytes)
+        got = yield from session.fetch(opened, query, output, wanted.wait,
+                                       wanted.round_to_block, wanted.max_tokens,
+                                       wanted.max_reply_bytes)
         hit = make_hit(model, opened.namespace, query, got.header, got.objects)
         hit.profile = opened.profile
         return hit
     return (yield from _under_profile(session, model, ask, profile))
 
 
-def store(session: Session, model: Model, query: m.Query, source: RowSource, wait_for: m.Level,
-          profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], Stored]:
+def store(session: Session, model: Model, tokens: Any, extras: Extras, rows: RowsGiven,
+          wait_for: m.Level, profile: Optional[Profile] = None
+          ) -> Generator[Command, Optional[Frame], Stored]:
+    query = as_query(tokens, extras)
+    source = as_source(model, query, rows)
     def reserve(opened: Opened) -> Generator[Command, Optional[Frame], Tuple[Opened, m.ReserveOk]]:
         return opened, (yield from session.reserve(opened, query))
     opened, reserved = yield from _under_profile(session, model, reserve, profile)

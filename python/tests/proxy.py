@@ -16,7 +16,8 @@ from typing import Callable, List, Tuple
 from cachesvc.frames import HEADER_BYTES, Type, encode_header
 from cachesvc.wire import crc32c
 
-# Of a frame's number in its session and the frame: what the client gets, and whether it goes on.
+# A change of one frame, given its number in its session: what the client gets, and whether the
+# session goes on.
 Change = Callable[[int, bytes], Tuple[bytes, bool]]
 
 
