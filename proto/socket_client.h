@@ -40,8 +40,8 @@ class SocketClient final : public Client {
   SocketClient(const SocketClient&) = delete;  // owns connections
   SocketClient& operator=(const SocketClient&) = delete;
 
-  /// Of the service that the newest connection is to: another one than before means that it was
-  /// started anew meanwhile. Models are opened again by themselves, reservations are gone.
+  /// The boot token of the service that the newest connection is to: another one than before means
+  /// that it was started anew. Models are opened again by themselves, reservations are gone.
   BootToken boot_token() const;
 
   // Beside the errors of Client: unavailable where the service can't be reached.

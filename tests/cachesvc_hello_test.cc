@@ -7,7 +7,7 @@ namespace {
 
 using testing::flatten;
 
-// What a service has told before its end, but what is stored, means nothing to the next one.
+// Tokens tell two starts apart: of all that the first one had told, only what is stored is left.
 TEST_F(ServerTest, ABootTokenIsOfOneStart) {
   start();
   auto client = connect();

@@ -86,7 +86,7 @@ std::shared_ptr<const Profile> profile_of(const ModelSpec& model, const json& st
 
 class Conformance : public ServerTest, public ::testing::WithParamInterface<Case> {
  protected:
-  // What a step's reply says, by the names of the table.
+  // A step's reply, by the names of the table.
   json run(const json& step, const ModelSpec& model) {
     SocketClientOptions options;
     options.max_reply_bytes = step.value("max_reply_bytes", options.max_reply_bytes);
