@@ -17,7 +17,7 @@ import pytest
 
 from cachesvc import AsyncCache, Cache, Hit, Stored
 from cachesvc.frames import HEADER_BYTES, Type
-from cachesvc.messages import Need, ReserveOk
+from cachesvc.messages import Need, OpenOk, ReserveOk
 from cachesvc.objects import ObjectKind
 
 from daemon import started
@@ -188,6 +188,18 @@ def test_an_object_of_other_tokens_is_no_hit(proxy: Proxy, recorded: List[bytes]
             return frame.replace(tokens, tokens[:4] + b"\x77" + tokens[5:], 1)
         hit, _, failures = Talk(proxy, at, other).blocking(5)
         assert not hit and "other tokens" in hit.why and failures
+
+
+def test_an_object_under_another_profile_is_no_hit(proxy: Proxy, recorded: List[bytes]) -> None:
+    opened = recorded[[type_of(frame) for frame in recorded].index(Type.OPEN_OK)]
+    profile = OpenOk.decode(opened[HEADER_BYTES:]).profile_id
+    at = [first_tokens(frame) != b"" for frame in recorded].index(True)
+
+    def other(frame: bytes) -> bytes:
+        assert profile in frame
+        return frame.replace(profile, b"\x77" * len(profile), 1)
+    hit, _, failures = Talk(proxy, at, other).blocking(5)
+    assert not hit and "another profile" in hit.why and failures
 
 
 def test_a_need_beyond_the_sequence_is_an_error_in_time(proxy: Proxy,
