@@ -93,6 +93,7 @@ void fields(Io& io, Of<Io, HelloRequest>& m) {
   io.number("features", m.features);
   io.text("namespace", m.ns, kMaxNamespaceBytes);
   io.clipped("program", m.program, kMaxProgramBytes);
+  io.text("token", m.token, kMaxTokenBytes);
 }
 
 template <typename Io>
@@ -108,7 +109,7 @@ void fields(Io& io, Of<Io, HelloReply>& m) {
 
 template <typename Io>
 void fields(Io& io, Of<Io, ErrorReply>& m) {
-  io.choice("code", m.code, StatusCode::not_found, StatusCode::unavailable);
+  io.choice("code", m.code, StatusCode::not_found, StatusCode::denied);
   io.clipped("message", m.message, kMaxMessageBytes);
 }
 

@@ -17,6 +17,7 @@ namespace kv {
 
 inline constexpr uint32_t kMaxMessageBytes = 4096;  ///< text of an error or a reason
 inline constexpr uint32_t kMaxProgramBytes = 128;   ///< name and version of a peer
+inline constexpr uint32_t kMaxTokenBytes = 256;     ///< of a namespace, in hello
 inline constexpr uint32_t kMaxNeeds = 1u << 20;     ///< in one reply
 inline constexpr uint32_t kMaxNames = 1u << 18;     ///< in one list of object names
 inline constexpr uint32_t kMaxCopies = 4096;        ///< in one put
@@ -35,6 +36,7 @@ struct HelloRequest {
   uint32_t features = 0;  ///< what the client can do beyond this version: none so far
   std::string ns;         ///< namespace of every later call
   std::string program;    ///< for logs
+  std::string token;      ///< of the namespace; empty: none. Never in a log
   bool operator==(const HelloRequest&) const = default;
 };
 struct HelloReply {

@@ -27,12 +27,14 @@ struct SocketClientOptions {
   uint64_t max_reply_bytes = 16ull << 30;       ///< of one fetch; more is resource_exhausted
   uint64_t recycle_bytes = 256ull << 20;        ///< memory of ended leases kept for later replies
   std::string program = "cachesvc-client 0.1";  ///< for the service's log
+  std::string token;                            ///< of the namespace, where one is asked for
 };
 
 class SocketClient final : public Client {
  public:
   /// Makes the first connection. Returns: unavailable (nobody listens), invalid_argument
-  /// (namespace, path), busy (too many connections), deadline_exceeded (connect_timeout).
+  /// (namespace, path), busy (too many connections), denied (another's namespace),
+  /// deadline_exceeded (connect_timeout).
   static Result<std::unique_ptr<SocketClient>> connect(const std::string& path,
                                                        const std::string& ns,
                                                        SocketClientOptions options);

@@ -77,19 +77,16 @@ std::shared_ptr<uint8_t> ReplyBodies::take(uint64_t size) {
 SocketConnection::~SocketConnection() { ::close(fd_); }
 
 Result<std::shared_ptr<SocketConnection>> SocketConnection::open(
-    const std::string& path, const std::string& ns, const std::string& program,
-    std::shared_ptr<ReplyBodies> bodies, Deadline deadline) {
+    const std::string& path, const HelloRequest& hello, std::shared_ptr<ReplyBodies> bodies,
+    Deadline deadline) {
   KV_ASSIGN_OR_RETURN(int fd, connect_socket(path, deadline));
   std::shared_ptr<SocketConnection> connection(new SocketConnection(fd, std::move(bodies)));
-  HelloRequest hello;
-  hello.ns = ns;
-  hello.program = program;
   uint64_t id = connection->next_request();
   KV_ASSIGN_OR_RETURN(Frame frame, connection->call(reply_frame(FrameType::hello, id, hello), id,
                                                     FrameType::hello_ok, deadline));
   auto reply = decode_reply<HelloReply>(FrameType::hello_ok, frame.body.span());
   if (!reply.ok()) return reply.status();
-  if (reply->version != kProtocolVersion || reply->ns != ns) {
+  if (reply->version != kProtocolVersion || reply->ns != hello.ns) {
     return unsupported("hello_ok: version " + std::to_string(reply->version) + ", expected " +
                        std::to_string(kProtocolVersion) + ", or another namespace than asked for");
   }

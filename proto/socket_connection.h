@@ -30,11 +30,10 @@ class ReplyBodies : public std::enable_shared_from_this<ReplyBodies> {
 
 class SocketConnection {
  public:
-  /// Connects and says hello. Returns: unavailable (nobody listens), deadline_exceeded, what the
+  /// Connects and says `hello`. Returns: unavailable (nobody listens), deadline_exceeded, what the
   /// service answered, or what decoding found.
   static Result<std::shared_ptr<SocketConnection>> open(const std::string& path,
-                                                        const std::string& ns,
-                                                        const std::string& program,
+                                                        const HelloRequest& hello,
                                                         std::shared_ptr<ReplyBodies> bodies,
                                                         Deadline deadline);
   ~SocketConnection();

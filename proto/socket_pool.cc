@@ -17,9 +17,12 @@ uint32_t timeout_ms(Deadline deadline) {
 SocketPool::SocketPool(std::string path, std::string ns, SocketClientOptions options)
     : process_(::getpid()),
       path_(std::move(path)),
-      ns_(std::move(ns)),
       options_(std::move(options)),
-      bodies_(std::make_shared<ReplyBodies>(options_.recycle_bytes)) {}
+      bodies_(std::make_shared<ReplyBodies>(options_.recycle_bytes)) {
+  hello_.ns = std::move(ns);
+  hello_.program = options_.program;
+  hello_.token = options_.token;
+}
 
 BootToken SocketPool::boot_token() const {
   std::lock_guard lock(mutex_);
@@ -63,7 +66,7 @@ Result<SocketPool::Use> SocketPool::acquire(Deadline deadline) {
   }
   ++connections_;
   lock.unlock();
-  auto c = SocketConnection::open(path_, ns_, options_.program, bodies_,
+  auto c = SocketConnection::open(path_, hello_, bodies_,
                                   std::min(deadline, deadline_in(options_.connect_timeout)));
   lock.lock();
   if (c.ok()) {

@@ -84,8 +84,9 @@ class SocketPool {
   void forget(const ConnectionPtr& c);
 
   const int process_;  // that may call
-  const std::string path_, ns_;
+  const std::string path_;
   const SocketClientOptions options_;
+  HelloRequest hello_;  // of every connection; constant
   const std::shared_ptr<ReplyBodies> bodies_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -29,6 +29,8 @@ const char* to_string(StatusCode code) {
       return "profile_changed";
     case StatusCode::unavailable:
       return "unavailable";
+    case StatusCode::denied:
+      return "denied";
   }
   return "unknown";
 }

@@ -28,6 +28,7 @@ enum class StatusCode : uint8_t {
   deadline_exceeded = 9,   ///< the caller's deadline passed
   profile_changed = 10,    ///< another profile is in force; open the model again
   unavailable = 11,        ///< the service is closing or the connection is gone
+  denied = 12,             ///< this user, token or right does not allow it
 };
 
 const char* to_string(StatusCode code);

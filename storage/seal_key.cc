@@ -1,18 +1,15 @@
 // Keys from files and from the generator, subkeys by HKDF, and AES-256-GCM by libcrypto.
 #include "storage/seal_key.h"
 
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <vector>
+
+#include "storage/private_file.h"
 
 namespace kv {
 namespace {
@@ -50,39 +47,6 @@ bool read_hex(std::span<const uint8_t> text, Subkey& out) {
     out.bytes[i] = static_cast<uint8_t>(high << 4 | low);
   }
   return true;
-}
-
-struct OpenKeyFile {
-  int fd;
-  ~OpenKeyFile() { ::close(fd); }
-};
-
-// At most kMaxKeyFileBytes + 1 bytes of a file that only its user may touch.
-Result<size_t> read_private(const std::string& path, std::span<uint8_t> into) {
-  std::string where = "key file " + path + ": ";
-  OpenKeyFile file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
-  if (file.fd < 0) return Status(StatusCode::io_error, where + std::strerror(errno));
-  struct stat info {};
-  if (::fstat(file.fd, &info) != 0) {
-    return Status(StatusCode::io_error, where + std::strerror(errno));
-  }
-  if (!S_ISREG(info.st_mode)) return invalid_argument(where + "is no regular file");
-  if (info.st_uid != ::geteuid()) {
-    return invalid_argument(where + "belongs to user " + std::to_string(info.st_uid) +
-                            ", this process runs as " + std::to_string(::geteuid()));
-  }
-  if ((info.st_mode & 077) != 0) {
-    return invalid_argument(where + "others may read or write it: chmod 600");
-  }
-  size_t size = 0;
-  while (size < into.size()) {
-    ssize_t n = ::read(file.fd, into.data() + size, into.size() - size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Status(StatusCode::io_error, where + std::strerror(errno));
-    if (n == 0) break;
-    size += static_cast<size_t>(n);
-  }
-  return size;
 }
 
 }  // namespace
@@ -141,7 +105,7 @@ Result<std::shared_ptr<const SealKey>> read_key_file(const std::string& path) {
     std::span<uint8_t> bytes;
     ~Wipe() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
   } wipe{text};
-  KV_ASSIGN_OR_RETURN(size_t size, read_private(path, text));
+  KV_ASSIGN_OR_RETURN(size_t size, read_private("key file", path, text));
   if (size == kSealKeyBytes) return SealKey::create(std::span(text).first<kSealKeyBytes>());
   Subkey secret;
   if (!read_hex(std::span(text).first(size), secret)) {

@@ -344,6 +344,52 @@ TEST_F(ConfigTest, ThePrintedConfigurationIsAConfiguration) {
   }
 }
 
+TEST_F(ConfigTest, NamespacesHaveUsersAndTokens) {
+  const std::string token = dir_ + "/token";
+  std::ofstream(token) << "sixteen bytes it is\n";
+  std::filesystem::permissions(token, std::filesystem::perms(0600));
+  auto config =
+      load(write("[server]\nallow_uids = [1000]\n[[namespace]]\nname = \"a \\\"b\"\n"
+                 "users = [7, 8]\ntoken_file = \"" +
+                 token + "\"\n[[namespace]]\nname = \"c\"\n"));
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  auto again = load(write(print_config(*config)));
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  for (const auto& rules : {config->server.namespaces, again->server.namespaces}) {
+    ASSERT_EQ(rules.size(), 2u);
+    EXPECT_EQ(rules[0].name, "a \"b");
+    EXPECT_EQ(rules[0].users, (std::vector<uint32_t>{7, 8}));
+    EXPECT_EQ(rules[0].token, "sixteen bytes it is");
+    EXPECT_EQ(rules[1].name, "c");
+    EXPECT_EQ(rules[1].token, "");
+  }
+}
+
+TEST_F(ConfigTest, ANamespaceThatCannotBeHonouredIsAnErrorWithItsPlace) {
+  const std::string head = "[[namespace]]\n", name = "name = \"a\"\n";
+  const std::string token = dir_ + "/token", file = dir_ + "/test.toml";
+  auto says = [&](const std::string& body, const std::string& part) {
+    const std::string said = error(head + body);
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+  };
+  says("", file + ":1: namespace.name");
+  says("name = \"\"\n", ":2: namespace.name: expected a text of 1 to 64 bytes");
+  says(name + "user = [1]\n", ":3: namespace.user: unknown key, did you mean \"users\"?");
+  says(name + "users = [\"root\"]\n", ":3: namespace.users: expected a list of user ids");
+  says(name + "users = [-1]\n", ":3: namespace.users");
+  says(name + head + name, ":3: namespace.name: a second table of \"a\"");
+  says(name + "token_file = \"/none\"\n", ":3: namespace.token_file: token file /none");
+  const std::string with_token = name + "users = [1]\ntoken_file = \"" + token + "\"\n";
+  std::ofstream(token) << "short\n";
+  says(with_token, "others may read or write it");
+  std::filesystem::permissions(token, std::filesystem::perms(0600));
+  says(with_token, "expected 16 to 256 bytes and a newline");
+  std::ofstream(token) << std::string(256, 'x') << "\n";
+  EXPECT_EQ(error(head + with_token), "");
+  says(name + "token_file = \"" + token + "\"\n", "nobody who needs the token may connect");
+  EXPECT_NE(error("namespace = \"a\"\n").find("unknown key"), std::string::npos);
+}
+
 TEST_F(ConfigTest, ListsAreTomlListsOrTextsWithCommas) {
   auto uids = [&](const char* value) {
     return load(write(std::string("[server]\nallow_uids = ") + value + "\n"))->server.allow_uids;

@@ -140,44 +140,6 @@ TEST_F(ServerTest, RepliesThatNobodyReadsHoldUpNoStore) {
   EXPECT_GE(b.stat("ram_reply_bytes"), 16u << 20) << "they are owed still";
 }
 
-// 'c': connected, 'r': refused by the daemon, 'p': the file system lets nobody near.
-char connect_as(uid_t uid, const std::string& path) {
-  pid_t child = ::fork();
-  if (child == 0) {
-    if (::setresuid(uid, uid, uid) != 0) ::_exit('?');
-    RawPeer peer(path);
-    if (!peer.connected()) ::_exit(errno == EACCES ? 'p' : '?');
-    peer.hello();
-    ::_exit(::testing::Test::HasFailure() ? 'r' : 'c');
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return static_cast<char>(WEXITSTATUS(status));
-}
-
-// Only root can be several users.
-TEST_F(ServerTest, OtherUsersNeedToBeOnTheList) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-  fs::path top = fs::path(dir_.store()).parent_path();
-  fs::permissions(top, fs::perms(0711));  // the daemon opens its own directory, not this one
-  constexpr uid_t kListed = 4321, kOther = 4322;
-  start();
-  EXPECT_EQ(connect_as(kListed, socket()), 'p');
-  EXPECT_EQ(connect_as(0, socket()), 'c');
-  EXPECT_EQ(daemon_->stop(), 0);
-  fs::remove_all(fs::path(socket()).parent_path());
-  start({"--set", "server.allow_uids=4321"});
-  EXPECT_EQ(connect_as(kListed, socket()), 'c');
-  EXPECT_EQ(connect_as(kOther, socket()), 'r');
-  struct stat st;
-  ASSERT_EQ(::stat(dir_.store().c_str(), &st), 0);
-  EXPECT_EQ(st.st_mode & 0777, 0700u) << "what is stored stays closed";
-  ASSERT_EQ(::stat((socket() + ".lock").c_str(), &st), 0);
-  EXPECT_EQ(st.st_mode & 0777, 0600u);
-  ASSERT_EQ(::stat(fs::path(socket()).parent_path().c_str(), &st), 0);
-  EXPECT_EQ(st.st_mode & 0777, 0711u);
-}
-
 // The daemon's log names what a failing device costs, with the reason, and nothing of the prompt.
 TEST_F(ServerTest, ADamagedFileIsLoggedWithItsReason) {
   start();

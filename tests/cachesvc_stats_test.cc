@@ -36,6 +36,22 @@ TEST_F(StatsTest, TellEachOwnersState) {
   EXPECT_EQ(v.at("ssd_objects"), 3u);
 }
 
+// Whoever has no right to more sees nothing that others' doings change.
+TEST_F(StatsTest, OfOnesOwnNamespaceAlone) {
+  CoreOwners c(small_options(dir_.store()));
+  c.open_model();
+  const uint64_t mine = *c.calls.connect("mine", Right::own);
+  auto before = values(c, mine);
+  EXPECT_EQ(before.at("namespace_sessions"), 1u);
+  EXPECT_EQ(before.at("namespace_models"), 0u);
+  const uint64_t other = c.connect();
+  c.store(other, random_tokens(rng_, 40));
+  EXPECT_EQ(values(c, mine), before);
+  EXPECT_EQ(values(c, other).at("namespace_models"), 1u);
+  auto reply = c.call<Result<StatsReply>>([&](auto done) { c.stats.stats(mine, soon(), done); });
+  EXPECT_TRUE((*reply)->models.empty());
+}
+
 TEST_F(StatsTest, AHangingDeviceDoesNotHoldThemUp) {
   CoreOwners c(small_options(dir_.store()));
   c.open_model();

@@ -206,7 +206,8 @@ TEST(RoundTrip, RequestsComeBackEqual) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     Random r(seed);
-    HelloRequest hello{1, static_cast<uint16_t>(r.u32()), r.u32(), r.text(60), r.text(100)};
+    HelloRequest hello{1,           static_cast<uint16_t>(r.u32()), r.u32(), r.text(60),
+                       r.text(100), r.text(kMaxTokenBytes)};
     EXPECT_EQ(round_trip(hello), hello);
     OpenRequest open{r.model(), r.coin() ? std::make_shared<const Profile>(r.profile()) : nullptr,
                      r.coin(), r.pick<PrefillMode>(0, 1)};

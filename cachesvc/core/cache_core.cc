@@ -39,11 +39,12 @@ CacheCore::~CacheCore() { own_->close("the cache is closing"); }
 
 // The verbs.
 
-Result<uint64_t> CacheCore::connect(const std::string& ns) {
+Result<uint64_t> CacheCore::connect(const std::string& ns, Right right) {
   Result<uint64_t> session = Status(StatusCode::unavailable, "the cache has ended");
-  if (!own_->env->closed()) own_->env->run([&] { session = own_->calls.connect(ns); });
+  if (!own_->env->closed()) own_->env->run([&] { session = own_->calls.connect(ns, right); });
   return session;
 }
+void CacheCore::count_denied() { ++own_->env->count.denied; }
 void CacheCore::disconnect(uint64_t session) {
   if (own_->env->closed()) return;
   own_->env->run([&] {

@@ -31,6 +31,7 @@
 #include <string>
 
 #include "cachesvc/cache_options.h"
+#include "cachesvc/namespace_options.h"
 #include "cachesvc/ram_pool.h"
 #include "proto/client.h"
 
@@ -65,7 +66,7 @@ enum class StagingFor : uint8_t {
 ///             superseded_tails
 ///             adopted_supplements warm_objects ram_verified ram_damaged scrubbed_files
 ///             scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors io_timeouts
-///             busy loop_handlers loop_over_1ms loop_over_1ms_cpu
+///             busy denied (users, tokens) loop_handlers loop_over_1ms loop_over_1ms_cpu
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_session_bytes ram_model_bytes ram_recycled_bytes
@@ -79,6 +80,8 @@ enum class StagingFor : uint8_t {
 ///             recovered_objects recovered_skipped recovery_adopted recovery_adopted_bytes
 ///             recovery_rows_dropped recovery_quarantined recovery_unreadable recovery_unread
 ///             recovery_ms recovery_ephemeral_dropped
+///   of one's namespace   namespace_sessions namespace_models
+/// A session with Right::own sees only the last ones, and its own namespace's models.
 struct Owners;
 
 class CacheCore {
@@ -101,7 +104,9 @@ class CacheCore {
   /// A session: one client, bound to one namespace, owner of its reservations and waiting calls.
   /// Returns: invalid_argument (namespace empty or over kMaxNamespaceBytes), busy (max_sessions),
   /// unavailable (draining).
-  Result<uint64_t> connect(const std::string& ns);
+  Result<uint64_t> connect(const std::string& ns, Right right = Right::all);
+  /// Somebody was refused before it had a session.
+  void count_denied();
   /// Frees the session's reservations and pins; its waiting calls get `unavailable`.
   void disconnect(uint64_t session);
 

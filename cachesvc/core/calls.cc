@@ -1,11 +1,12 @@
 // Sessions and calls under way.
 #include "cachesvc/core/calls.h"
 
+#include <algorithm>
 #include <new>
 
 namespace kv {
 
-Result<uint64_t> Calls::connect(const std::string& ns) {
+Result<uint64_t> Calls::connect(const std::string& ns, Right right) {
   if (env_.draining()) return Status(StatusCode::unavailable, "the cache is draining");
   if (ns.empty() || ns.size() > kMaxNamespaceBytes) {
     return invalid_argument("namespace of " + std::to_string(ns.size()) + " bytes outside 1.." +
@@ -17,8 +18,16 @@ Result<uint64_t> Calls::connect(const std::string& ns) {
                   "max_sessions " + std::to_string(env_.options.max_sessions) + " reached");
   }
   uint64_t id = next_session_++;
-  sessions_[id].ns = ns;
+  SessionState& session = sessions_[id];
+  session.ns = ns;
+  session.right = right;
   return id;
+}
+
+size_t Calls::sessions_of(const std::string& ns) const {
+  return static_cast<size_t>(
+      std::count_if(sessions_.begin(), sessions_.end(),
+                    [&](const auto& session) { return session.second.ns == ns; }));
 }
 
 void Calls::disconnect(uint64_t session) {

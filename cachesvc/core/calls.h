@@ -9,11 +9,13 @@
 #include "cachesvc/core/call.h"
 #include "cachesvc/core/env.h"
 #include "cachesvc/core/model_state.h"
+#include "cachesvc/namespace_options.h"
 
 namespace kv {
 
 struct SessionState {
   std::string ns;
+  Right right = Right::all;
   std::vector<std::shared_ptr<ModelState>> models;  ///< handle - 1
   std::vector<Id> profiles;                         ///< handle - 1: those of the last open
 };
@@ -28,7 +30,7 @@ class Calls {
   Calls& operator=(const Calls&) = delete;
 
   /// Returns: what CacheCore::connect returns.
-  Result<uint64_t> connect(const std::string& ns);
+  Result<uint64_t> connect(const std::string& ns, Right right = Right::all);
   /// Its waiting calls get `unavailable`.
   void disconnect(uint64_t session);
   SessionState* session(uint64_t id);  ///< null: there is none
@@ -49,6 +51,7 @@ class Calls {
   void end_all(const char* why);
 
   size_t sessions() const { return sessions_.size(); }
+  size_t sessions_of(const std::string& ns) const;
   size_t under_way() const { return calls_.size(); }
 
  private:

@@ -24,15 +24,33 @@ void Stats::stats(uint64_t session, Deadline deadline,
                   std::function<void(Result<StatsReply>)> done) {
   auto call = calls_.begin<Result<StatsReply>>(session, deadline, std::move(done));
   if (call->finished()) return;
-  if (!lane_) return call->finish(now({}));
+  const SessionState* asked = calls_.session(session);
+  if (!asked) return call->fail({StatusCode::not_found, "no such session"});
+  if (!lane_) return call->finish(now(*asked, {}));
   env_.on_worker([ssd = lane_.ssd()] { return ssd->stats(); },
                  [this, call](SsdStats ssd) {
-                   if (!call->finished()) call->finish(now(ssd));
+                   // The session's end would have ended the call.
+                   if (!call->finished()) call->finish(now(*calls_.session(call->session), ssd));
                  });
 }
 
-StatsReply Stats::now(const SsdStats& of_ssd) const {
+StatsReply Stats::now(const SessionState& asked, const SsdStats& of_ssd) const {
   StatsReply out;
+  if (asked.right == Right::all) service(out, of_ssd);
+  of_namespace(out, asked.ns);
+  models(out, asked);
+  return out;
+}
+
+void Stats::of_namespace(StatsReply& out, const std::string& ns) const {
+  const auto& all = models_.all();
+  auto models = std::count_if(all.begin(), all.end(),
+                              [&](const auto& model) { return model.first.first == ns; });
+  add(out, "namespace_sessions", calls_.sessions_of(ns));
+  add(out, "namespace_models", static_cast<uint64_t>(models));
+}
+
+void Stats::service(StatsReply& out, const SsdStats& of_ssd) const {
 #define KV_COUNTER(name) add(out, #name, env_.count.name);
   KV_CACHE_COUNTERS(KV_COUNTER)
 #undef KV_COUNTER
@@ -44,8 +62,6 @@ StatsReply Stats::now(const SsdStats& of_ssd) const {
   add(out, "waiting_calls", calls_.under_way());
   loop(out);
   recovery(out);
-  models(out);
-  return out;
 }
 
 void Stats::ram_and_index(StatsReply& out) const {
@@ -107,9 +123,10 @@ void Stats::recovery(StatsReply& out) const {
 }
 
 // Parts beyond the first kMaxReportedParts would be of no use to anybody.
-void Stats::models(StatsReply& out) const {
+void Stats::models(StatsReply& out, const SessionState& asked) const {
   size_t parts = 0;
   for (const auto& [key, model] : models_.all()) {
+    if (asked.right == Right::own && key.first != asked.ns) continue;
     if (!model->coded || parts + model->coded->reports.size() > kMaxReportedParts) continue;
     parts += model->coded->reports.size();
     out.models.emplace_back(model->spec->name, model->coded->reports);

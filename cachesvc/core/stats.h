@@ -1,4 +1,5 @@
-// Stats: what the owners count, by the names in cache_core.h. Reads them all; loop thread only.
+// Stats: what the owners count, by the names in cache_core.h: of the whole service for whoever has
+// the right, else of the session's namespace. Reads them all; loop thread only.
 #pragma once
 
 #include "cachesvc/core/calls.h"
@@ -26,12 +27,14 @@ class Stats {
   void stats(uint64_t session, Deadline deadline, std::function<void(Result<StatsReply>)> done);
 
  private:
-  StatsReply now(const SsdStats& ssd) const;
+  StatsReply now(const SessionState& asked, const SsdStats& ssd) const;
+  void service(StatsReply& out, const SsdStats& ssd) const;
+  void of_namespace(StatsReply& out, const std::string& ns) const;
   void ram_and_index(StatsReply& out) const;
   void ssd(StatsReply& out, const SsdStats& ssd) const;
   void loop(StatsReply& out) const;
   void recovery(StatsReply& out) const;
-  void models(StatsReply& out) const;
+  void models(StatsReply& out, const SessionState& asked) const;
 
   Env& env_;
   ObjectIndex& index_;

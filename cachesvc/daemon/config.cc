@@ -11,6 +11,7 @@
 #include "cachesvc/daemon/config_check.h"
 #include "cachesvc/daemon/config_keys.h"
 #include "cachesvc/daemon/config_names.h"
+#include "cachesvc/daemon/config_namespaces.h"
 #include "cachesvc/daemon/config_toml.h"
 #include "codec/profile_file.h"
 
@@ -139,6 +140,7 @@ Result<Config> load_config(const ConfigSources& sources) {
   if (!config.file.empty()) {
     KV_ASSIGN_OR_RETURN(auto settings, read_toml(config.file));
     KV_RETURN_IF_ERROR(apply_settings(config, settings));
+    KV_ASSIGN_OR_RETURN(config.server.namespaces, read_namespaces(config.file));
   }
   KV_RETURN_IF_ERROR(
       check_env_names(sources.env_names ? sources.env_names() : process_env_names()));

@@ -23,6 +23,20 @@ struct Words {
   }
 };
 
+// A token is no way in for somebody who may not even connect.
+Status check_tokens(const Config& config) {
+  const ServerOptions& server = config.server;
+  bool others = !server.allow_uids.empty();
+  for (const NamespaceRule& rule : server.namespaces) others |= !rule.users.empty();
+  for (const NamespaceRule& rule : server.namespaces) {
+    if (others || rule.token_file.empty()) continue;
+    return invalid_argument(config.file + ": namespace \"" + rule.name +
+                            "\": token_file: nobody who needs the token may connect: name users "
+                            "in server.allow_uids");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_together(const Config& config) {
@@ -35,6 +49,7 @@ Status check_together(const Config& config) {
                                              " bytes, expected at least " +
                                              format_size(kMinLimitBytes));
   }
+  KV_RETURN_IF_ERROR(check_tokens(config));
   auto set = [&](const char* name) { return config.source.at(name) != "default"; };
   const uint64_t ram = cache.ram_budget_bytes;  // 0: a share
   if (ram > 0 && set("tier.ram.warm_start") && cache.warm_start_bytes > ram) {

@@ -29,15 +29,17 @@ Key with_default(const char* text, Key key) {
 }
 
 Key allow_uids_key() {
-  Key key{"server.allow_uids",
-          "",
-          "User ids that may connect beside the service's own and root; with any, the socket is "
-          "0666 (others are refused by their id) and its directory, if made here, 0711",
-          "A list of at most 1024 user ids",
-          "",
-          TomlForm::list_of_numbers,
-          {},
-          {}};
+  Key key{
+      "server.allow_uids",
+      "",
+      "User ids that may connect beside the service's own and root, each in its namespace uid-N "
+      "or in those of [[namespace]]; with any, the socket is 0666 (others are refused by their "
+      "id) and its directory, if made here, 0711",
+      "A list of at most 1024 user ids",
+      "",
+      TomlForm::list_of_numbers,
+      {},
+      {}};
   key.set = [](Config& c, const std::string& v) -> Status {
     KV_ASSIGN_OR_RETURN(c.server.allow_uids, parse_uids(v));
     return {};

@@ -10,6 +10,7 @@
 
 #include "cachesvc/daemon/config_keys.h"
 #include "cachesvc/daemon/config_names.h"
+#include "cachesvc/daemon/config_namespaces.h"
 
 namespace kv {
 namespace {
@@ -42,6 +43,7 @@ Status flatten(const toml::table& table, const std::string& prefix, const std::s
                std::vector<Setting>& out) {
   for (const auto& [name, node] : table) {
     const std::string key = prefix + std::string(name.str());
+    if (key == "namespace" && node.is_array()) continue;  // config_namespaces.h
     if (const auto* sub = node.as_table()) {
       KV_RETURN_IF_ERROR(flatten(*sub, key + ".", file, out));
       continue;
@@ -60,32 +62,15 @@ Status flatten(const toml::table& table, const std::string& prefix, const std::s
   return {};
 }
 
-// The text as a basic string of TOML.
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      out += {'\\', c};
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04X", static_cast<unsigned>(c));
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 std::string toml_value(TomlForm form, const std::string& value) {
-  if (form == TomlForm::text) return quoted(value);
+  if (form == TomlForm::text) return toml_text(value);
   if (form == TomlForm::number) return value;
   std::stringstream items(value);
   std::string list;
   for (std::string item; std::getline(items, item, ',');) {
     item.erase(0, item.find_first_not_of(' '));
     if (!list.empty()) list += ", ";
-    list += form == TomlForm::list_of_texts ? quoted(item) : item;
+    list += form == TomlForm::list_of_texts ? toml_text(item) : item;
   }
   return "[" + list + "]";
 }
@@ -113,6 +98,22 @@ std::string one_line(std::string text) {
 }
 
 }  // namespace
+
+std::string toml_text(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      char escape[8];
+      std::snprintf(escape, sizeof(escape), "\\u%04X", static_cast<unsigned>(c));
+      out += escape;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
 
 Result<std::vector<Setting>> read_toml(const std::string& file) {
   toml::table table;
@@ -143,7 +144,7 @@ std::string print_config(const Config& config) {
     out += key.name.substr(dot + 1) + " = " + toml_value(key.form, key.get(config)) + "  # " +
            one_line(config.source.at(key.name)) + "\n";
   }
-  return out;
+  return out + print_namespaces(config.server.namespaces);
 }
 
 }  // namespace kv

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cachesvc/daemon/config.h"
@@ -12,6 +13,9 @@ namespace kv {
 /// Returns: invalid_argument naming file and line: no TOML, an unknown key, a value of no kind that
 /// a setting has. Values themselves are not looked at.
 Result<std::vector<Setting>> read_toml(const std::string& file);
+
+/// The text as a basic string of TOML, quotes included.
+std::string toml_text(std::string_view text);
 
 /// A TOML file of every setting: its help above it, its value in force, where that came from.
 std::string print_config(const Config& config);

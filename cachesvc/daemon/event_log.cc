@@ -37,6 +37,8 @@ std::string line_of(const LineKind& kind, uint64_t count, const char* more,
 }  // namespace
 
 const LineKind kRefusedUser{"refused_user", level::warn, "connection refused", "connections"};
+const LineKind kRefusedNamespace{"refused_namespace", level::warn, "namespace refused",
+                                 "connections"};
 const LineKind kRefusedFull{"refused_full", level::warn, "connection refused", "connections"};
 const LineKind kAcceptFailed{"accept_failed", level::warn, "accept failed", "times"};
 const LineKind kModelOpened{"model", level::info, "model", "models", 32};

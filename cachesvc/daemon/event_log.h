@@ -24,7 +24,7 @@ struct LineKind {
 };
 
 const LineKind& line_kind(EventKind kind);
-extern const LineKind kRefusedUser, kRefusedFull, kAcceptFailed, kModelOpened;
+extern const LineKind kRefusedUser, kRefusedNamespace, kRefusedFull, kAcceptFailed, kModelOpened;
 
 class EventLog {
  public:

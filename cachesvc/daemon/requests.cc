@@ -146,7 +146,7 @@ void Requests::handle_hello(const Request& in) {
                           std::to_string(hello->max_version) + ", this service speaks " +
                           std::to_string(kProtocolVersion));
   } else {
-    auto session = core_.connect(hello->ns);
+    auto session = host_.enter(*hello);
     if (session.ok())
       session_ = *session;
     else

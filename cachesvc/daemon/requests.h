@@ -27,6 +27,9 @@ class Requests {
     virtual bool closed() const = 0;
     virtual FrameSender& out() = 0;
     virtual boost::asio::any_io_executor loop() = 0;
+    /// Whether the peer may enter its namespace. Returns: the core's session, denied, and as
+    /// CacheCore::connect.
+    virtual Result<uint64_t> enter(const HelloRequest& hello) = 0;
     virtual void greeted() = 0;
     virtual void last_request() = 0;  ///< nothing more is taken; it closes once all is sent
 

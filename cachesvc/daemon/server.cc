@@ -88,11 +88,14 @@ Server::Server(boost::asio::io_context& io, CacheCore& core, EventLog& events,
     : io_(io),
       options_(std::move(options)),
       events_(events),
+      gate_(options_, ::geteuid()),
       codings_(events),
       host_{core,
             options_,
             [this](Session& session, std::string_view why) { session_closed(session, why); },
             codings_,
+            gate_,
+            events_,
             {}},
       acceptor_(io),
       accept_later_(io.get_executor(), [this] { accept(); }),
@@ -116,7 +119,7 @@ Status Server::listen() {
       static_cast<ssize_t>(host_.boot.size())) {
     return errno_status("getrandom");
   }
-  bool others = !options_.allow_uids.empty();
+  bool others = gate_.opens_to_others();
   KV_RETURN_IF_ERROR(prepare_directory(fs::absolute(path).parent_path(), others));
   lock_fd_ = ::open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (lock_fd_ < 0) return errno_status("server.socket: " + path + ".lock");
@@ -129,7 +132,7 @@ Status Server::listen() {
   mode_t before = ::umask(0177);  // the socket is 0600 from its first moment
   if (!ec) acceptor_.bind(Protocol::endpoint(path), ec);
   ::umask(before);
-  // Anybody may connect then; who stays is check_peer's to say.
+  // Anybody may connect then; who stays is the gate's to say.
   if (!ec && others && ::chmod(path.c_str(), 0666) != 0) {
     return errno_status("server.socket: chmod " + path);
   }
@@ -163,22 +166,19 @@ void Server::accept() {
   });
 }
 
-Status Server::check_peer(int fd) const {
+// The user at the other end, if it may connect.
+Result<uint32_t> Server::check_peer(int fd) const {
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
     return errno_status("SO_PEERCRED");
   }
-  const auto& allowed = options_.allow_uids;
-  if (peer.uid != ::geteuid() && peer.uid != 0 &&
-      std::find(allowed.begin(), allowed.end(), peer.uid) == allowed.end()) {
-    return invalid_argument("user " + std::to_string(peer.uid) + " may not connect");
-  }
+  KV_RETURN_IF_ERROR(gate_.may_connect(peer.uid));
   if (sessions_.size() >= options_.max_connections) {
-    return {StatusCode::busy,
-            "server.max_connections " + std::to_string(options_.max_connections) + " reached"};
+    return Status(StatusCode::busy, "server.max_connections " +
+                                        std::to_string(options_.max_connections) + " reached");
   }
-  return {};
+  return peer.uid;
 }
 
 // A few need no room, so that somebody can look when RAM is full of what others hold.
@@ -190,7 +190,8 @@ Status Server::check_room(const std::shared_ptr<const void>& room) const {
 }
 
 void Server::admit(Protocol::socket socket) {
-  Status status = check_peer(socket.native_handle());
+  auto user = check_peer(socket.native_handle());
+  Status status = user.status();
   std::shared_ptr<const void> room;
   if (status.ok()) {
     room = host_.core.session_room(kSessionBytes);
@@ -201,12 +202,14 @@ void Server::admit(Protocol::socket socket) {
     // A fresh socket's buffer takes these few bytes; if not, the peer sees a closed connection.
     (void)!::send(socket.native_handle(), frame.head.data(), frame.head.size(),
                   MSG_NOSIGNAL | MSG_DONTWAIT);
-    events_.on(status.code() == StatusCode::busy ? kRefusedFull : kRefusedUser, status.message(), 1,
-               Session::Clock::now());
+    const bool full = status.code() == StatusCode::busy;
+    if (!full) host_.core.count_denied();
+    events_.on(full ? kRefusedFull : kRefusedUser, status.message(), 1, Session::Clock::now());
     return;
   }
   uint64_t number = ++last_session_;
-  auto session = std::make_shared<Session>(host_, std::move(socket), number, std::move(room));
+  auto session =
+      std::make_shared<Session>(host_, std::move(socket), *user, number, std::move(room));
   sessions_[number] = session;
   spdlog::debug("connection {}: accepted", number);
   session->start();

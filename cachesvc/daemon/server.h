@@ -1,9 +1,9 @@
 // Server: the Unix socket of the service and its connections.
 //
 // The socket is 0600 in a directory that nobody else may write, a lock file beside it says whose it
-// is, and a peer must be our own user, root, or on the list (allow_uids; the socket is 0666 then:
-// the kernel's word on the peer's user is the gate, not the mode). Bounded: connections, and
-// everything that Session bounds. Loop thread only; the io_context has one run().
+// is, and a peer must be one whom the Gate lets in (with other users than our own and root the
+// socket is 0666: the kernel's word on the peer's user decides, not the mode). Bounded:
+// connections, and everything that Session bounds. Loop thread only; the io_context has one run().
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 
+#include "cachesvc/daemon/gate.h"
 #include "cachesvc/daemon/session.h"
 #include "cachesvc/loop/timer.h"
 
@@ -40,7 +41,7 @@ class Server {
   using Protocol = boost::asio::local::stream_protocol;
   void accept();
   void admit(Protocol::socket socket);
-  Status check_peer(int fd) const;
+  Result<uint32_t> check_peer(int fd) const;
   Status check_room(const std::shared_ptr<const void>& room) const;
   void sweep();
   void sweep_later();
@@ -51,6 +52,7 @@ class Server {
   boost::asio::io_context& io_;
   const ServerOptions options_;
   EventLog& events_;
+  const Gate gate_;
   CodingLog codings_;
   SessionHost host_;
   Protocol::acceptor acceptor_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cachesvc/cache_options.h"
+#include "cachesvc/namespace_options.h"
 
 namespace kv {
 
@@ -26,8 +27,11 @@ inline constexpr Milliseconds kIdleTimeout{3'600'000};   ///< nothing asked, not
 inline constexpr Milliseconds kRequestTimeout{600'000};  ///< the longest that a request may wait
 
 struct ServerOptions {
-  std::string socket;                ///< path; its directory is created 0700 (allow_uids: 0711)
-  std::vector<uint32_t> allow_uids;  ///< beside its own user and root; any: the socket is 0666
+  std::string socket;  ///< path; its directory is created 0700 (allow_uids: 0711)
+  /// Users that connect beside its own and root, as do those of `namespaces`; any: the socket is
+  /// 0666.
+  std::vector<uint32_t> allow_uids;
+  std::vector<NamespaceRule> namespaces;
   uint32_t max_connections = 128;
   Milliseconds drain_timeout{20'000};  ///< SIGTERM to exit
 

@@ -12,10 +12,11 @@ constexpr int kSocketBufferBytes = 4 << 20;
 
 }  // namespace
 
-Session::Session(SessionHost& host, Socket socket, uint64_t number,
+Session::Session(SessionHost& host, Socket socket, uint32_t user, uint64_t number,
                  std::shared_ptr<const void> room)
     : host_(host),
       socket_(std::move(socket)),
+      user_(user),
       number_(number),
       room_(std::move(room)),
       sender_(*this, socket_),
@@ -98,6 +99,14 @@ void Session::refuse(const Status& status) {
 void Session::turn_over() {
   bool over = state_ == State::finishing && sender_.empty() && in_flight_ == 0;
   over ? close("finished") : receiver_.resume();
+}
+
+Result<uint64_t> Session::enter(const HelloRequest& hello) {
+  auto right = host_.gate.enter(user_, hello.ns, hello.token);
+  if (right.ok()) return host_.core.connect(hello.ns, *right);
+  host_.core.count_denied();
+  host_.events.on(kRefusedNamespace, right.status().message(), 1, Clock::now());
+  return right.status();
 }
 
 void Session::greeted() {

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "cachesvc/daemon/frame_receiver.h"
+#include "cachesvc/daemon/gate.h"
 #include "cachesvc/daemon/requests.h"
 #include "proto/message.h"
 
@@ -30,6 +31,8 @@ struct SessionHost {
   /// Once, when the session closes; `why` is for the log.
   std::function<void(Session&, std::string_view why)> closed;
   CodingLog& codings;
+  const Gate& gate;
+  EventLog& events;
   BootToken boot{};  ///< of this start
 };
 
@@ -44,8 +47,9 @@ class Session final : public std::enable_shared_from_this<Session>,
   using Socket = FrameSender::Socket;
   using Clock = FrameSender::Clock;
 
-  /// `room` has kSessionBytes, or is null: it has none.
-  Session(SessionHost& host, Socket socket, uint64_t number, std::shared_ptr<const void> room);
+  /// `user`: the peer's, by the kernel's word. `room` has kSessionBytes, or is null: it has none.
+  Session(SessionHost& host, Socket socket, uint32_t user, uint64_t number,
+          std::shared_ptr<const void> room);
   ~Session();
   Session(const Session&) = delete;  // handlers point here
   Session& operator=(const Session&) = delete;
@@ -81,11 +85,13 @@ class Session final : public std::enable_shared_from_this<Session>,
   // Called by the requests.
   FrameSender& out() override { return sender_; }
   boost::asio::any_io_executor loop() override { return socket_.get_executor(); }
+  Result<uint64_t> enter(const HelloRequest& hello) override;
   void greeted() override;
   void last_request() override;
 
   SessionHost& host_;
   Socket socket_;
+  const uint32_t user_;
   const uint64_t number_;
   const std::shared_ptr<const void> room_;
   State state_ = State::greeting;

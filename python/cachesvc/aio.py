@@ -31,8 +31,8 @@ SMALL = 64 << 10  # buffers below it are joined before they are sent
 class AsyncConnection:
     """Runs a Session's scripts; one at a time. Made by `connect`."""
 
-    def __init__(self, namespace: str, program: str = PROGRAM) -> None:
-        self.session = Session(namespace, program)
+    def __init__(self, namespace: str, program: str = PROGRAM, token: bytes = b"") -> None:
+        self.session = Session(namespace, program, token)
         self._bodies = Bodies()
         self.closed = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -41,8 +41,8 @@ class AsyncConnection:
 
     @classmethod
     async def connect(cls, path: str, namespace: str, program: str = PROGRAM,
-                      timeout: float = 5.0) -> AsyncConnection:
-        connection = cls(namespace, program)
+                      timeout: float = 5.0, token: bytes = b"") -> AsyncConnection:
+        connection = cls(namespace, program, token)
         loop = asyncio.get_running_loop()
 
         def greet(session: Session) -> Script[Any]:
@@ -139,8 +139,10 @@ class AsyncConnection:
 
 class AsyncCache:
     def __init__(self, socket_path: str, namespace: str, *, strict: bool = False,
-                 connections: int = 4, program: str = PROGRAM, first_pause: float = 1.0) -> None:
+                 connections: int = 4, program: str = PROGRAM, first_pause: float = 1.0,
+                 token: bytes = b"") -> None:
         self._path, self._namespace, self._program = socket_path, namespace, program
+        self._token = token
         self._strict = strict
         self._guard = Guard(first_pause)
         self._free = asyncio.Semaphore(connections)
@@ -256,7 +258,7 @@ class AsyncCache:
                         raise
                 self._drop_idle()
             connection = await AsyncConnection.connect(self._path, self._namespace, self._program,
-                                                       deadline.left())
+                                                       deadline.left(), self._token)
             return await self._run(connection, make, deadline)
         finally:
             self._free.release()

@@ -37,8 +37,10 @@ def fetch_missed(error: CacheError) -> Hit:
 
 class Cache:
     def __init__(self, socket_path: str, namespace: str, *, strict: bool = False,
-                 connections: int = 4, program: str = PROGRAM, first_pause: float = 1.0) -> None:
+                 connections: int = 4, program: str = PROGRAM, first_pause: float = 1.0,
+                 token: bytes = b"") -> None:
         self._path, self._namespace, self._program = socket_path, namespace, program
+        self._token = token
         self._strict, self._connections, self._first_pause = strict, connections, first_pause
         self._start()
 
@@ -49,7 +51,7 @@ class Cache:
         self._pool = Pool(self._connect, self._connections)
 
     def _connect(self, timeout: float) -> Connection:
-        return Connection(self._path, self._namespace, self._program, timeout)
+        return Connection(self._path, self._namespace, self._program, timeout, self._token)
 
     def close(self) -> None:
         if self._process == os.getpid():

@@ -71,8 +71,8 @@ class Connection:
     """Connects and says hello within `timeout` seconds."""
 
     def __init__(self, path: str, namespace: str, program: str = "cachesvc python",
-                 timeout: float = 5.0) -> None:
-        self.session = Session(namespace, program)
+                 timeout: float = 5.0, token: bytes = b"") -> None:
+        self.session = Session(namespace, program, token)
         self._bodies = Bodies()
         deadline = Deadline(timeout)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -22,6 +22,7 @@ class Code(enum.IntEnum):
     DEADLINE_EXCEEDED = 9
     PROFILE_CHANGED = 10
     UNAVAILABLE = 11
+    DENIED = 12
 
 
 class CacheError(Exception):

@@ -9,7 +9,7 @@ import enum
 import struct
 
 from .errors import CacheError, Code, Malformed
-from .wire import Buffer, Record, crc32c, namespace_text, raw_bytes, text, u16, u32, u64
+from .wire import Buffer, Record, blob, crc32c, namespace_text, raw_bytes, text, u16, u32, u64
 
 VERSION = 2
 MAGIC = b"KVC1"
@@ -66,7 +66,8 @@ class Hello(Record):
     features: int
     namespace: str
     program: str
-    CODECS = (u16, u16, u32, namespace_text, text(128))
+    token: bytes = dataclasses.field(default=b"", repr=False)  # a secret
+    CODECS = (u16, u16, u32, namespace_text, text(128), blob(256))
 
 
 @dataclasses.dataclass

@@ -79,8 +79,8 @@ class Outgoing:
 
 
 class Session:
-    def __init__(self, namespace: str, program: str) -> None:
-        self._hello = Hello(VERSION, VERSION, 0, namespace, program)
+    def __init__(self, namespace: str, program: str, token: bytes = b"") -> None:
+        self._hello = Hello(VERSION, VERSION, 0, namespace, program, token)
         self._next_id = 0
         self.limits: Optional[HelloOk] = None  # of the service, once it has answered hello
         self.deadline = Deadline(1)            # of the script that runs

@@ -84,7 +84,8 @@ def test_frames_are_read_and_written_to_the_same_bytes(name: str, data: bytes) -
 
 
 def test_examples_say_what_their_words_say() -> None:
-    assert read(EXAMPLES["hello"])[1] == frames.Hello(2, 2, 0, "tenant", "engine 1.0")
+    assert read(EXAMPLES["hello"])[1] == frames.Hello(
+        2, 2, 0, "tenant", "engine 1.0", b"a secret of 24 bytes ...")
     assert read(EXAMPLES["hello_ok"])[1] == frames.HelloOk(
         2, 0, bytes(range(0xB0, 0xC0)), 16, 1 << 20, "tenant", "cachesvc 0.1.0")
     lookup = read(EXAMPLES["lookup"])[1]

@@ -53,10 +53,14 @@ class RawPeer {
       if (n <= 0 || !parser_.commit(static_cast<size_t>(n)).ok()) return std::nullopt;
     }
   }
-  void hello() {
+  void say_hello(const std::string& ns, const std::string& token = "") {
     HelloRequest m;
-    m.ns = "raw";
+    m.ns = ns;
+    m.token = token;
     send(testing::flatten(reply_frame(FrameType::hello, 1, m)));
+  }
+  void hello(const std::string& ns = "raw", const std::string& token = "") {
+    say_hello(ns, token);
     auto frame = receive();
     ASSERT_TRUE(frame.has_value());
     ASSERT_EQ(frame->header.type, FrameType::hello_ok);

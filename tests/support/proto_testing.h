@@ -205,7 +205,8 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   CodingReport report{3, 1, PartKind::latent, 4, 4, 0, 0, "latent: never coded"};
   auto profile = std::make_shared<const Profile>(sample_profile());
   std::map<std::string, OutFrame> frames;
-  frames["hello"] = reply_frame(T::hello, 1, HelloRequest{2, 2, 0, "tenant", "engine 1.0"});
+  frames["hello"] = reply_frame(
+      T::hello, 1, HelloRequest{2, 2, 0, "tenant", "engine 1.0", "a secret of 24 bytes ..."});
   BootToken boot;
   for (uint8_t i = 0; i < boot.size(); ++i) boot[i] = static_cast<uint8_t>(0xb0 + i);
   frames["hello_ok"] =

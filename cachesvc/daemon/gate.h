@@ -1,0 +1,44 @@
+// Gate: who may connect, and who may name which namespace.
+//
+// The service's own user and root name any namespace, with the admin right; so do the users and the
+// token of the table named "*".
+// Any other user connects if some list names it (allow_uids, or the users of a namespace), and
+// enters:
+//   a namespace with a table of its own: the users that it lists, and whoever brings its token;
+//   without a table: `uid-N` alone, where N is the user's id.
+// Tokens are compared in a time that does not depend on where they differ, and no answer tells a
+// namespace that is not there from one that is somebody else's. Immutable: any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cachesvc/daemon/server_options.h"
+#include "cachesvc/namespace_options.h"
+#include "proto/status.h"
+
+namespace kv {
+
+class Gate {
+ public:
+  /// `own`: the user that the service runs as.
+  Gate(const ServerOptions& options, uint32_t own);
+
+  /// Somebody beside the service's own user and root may connect.
+  bool opens_to_others() const { return !users_.empty(); }
+  /// Returns: denied.
+  Status may_connect(uint32_t user) const;
+  /// The right with which `user` enters `ns`. Returns: denied.
+  Result<Right> enter(uint32_t user, const std::string& ns, std::string_view token) const;
+
+ private:
+  bool is_admin(uint32_t user) const;
+
+  const uint32_t own_;
+  const std::vector<NamespaceRule> rules_;
+  const std::vector<uint32_t> users_;  ///< sorted: who else may connect
+};
+
+}  // namespace kv
