@@ -14,6 +14,13 @@ if(NOT KV_SANITIZE)
            --cache-dir ${CMAKE_CURRENT_BINARY_DIR}/mypy WORKING_DIRECTORY ${python_folder})
   add_test(NAME python_wheel COMMAND ${KV_SYSTEM_PYTHON} -B
            ${CMAKE_CURRENT_SOURCE_DIR}/python_wheel_check.py ${python_folder})
+  if(KV_MODEL_TESTS)
+    # Real engines, unmodified. tools/install --print-env says where they are.
+    add_test(NAME python_engines COMMAND ${KV_SYSTEM_PYTHON} -B -m pytest -m engines -rs
+             WORKING_DIRECTORY ${python_folder})
+    set_tests_properties(python_engines PROPERTIES PROCESSORS 2 LABELS engines TIMEOUT 400
+      ENVIRONMENT "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.")
+  endif()
   set_tests_properties(python_client python_types python_wheel PROPERTIES
     LABELS python TIMEOUT 300)
 endif()

@@ -76,8 +76,8 @@ class Checkpoint:
     tokens: int
     first: int
     last: int
-    cache: Optional[SlotCache]
-    blobs: List[Buffer]  # the three as they are; the first one is `cache`
+    cache: Optional[SlotCache]  # what the first blob says
+    blobs: List[List[Buffer]]   # three, each as buffers in order
 
 
 @dataclasses.dataclass
@@ -103,9 +103,7 @@ def _expect(r: Reader, wanted: int, what: str) -> None:
 def parse(data: Buffer) -> SlotFile:
     """A file's parts as views of `data`. Malformed: damage; unsupported: content not known here."""
     r = Reader(data)
-    _expect(r, MAGIC, "its magic")
-    _expect(r, VERSION, "its version")
-    tokens = _read_words(r)
+    tokens = _read_head(r)
     caches: List[SlotCache] = []
     while r.left() and _peek(r) != CHECKPOINTS_MAGIC:
         if len(caches) == MAX_CACHES:
@@ -118,6 +116,11 @@ def parse(data: Buffer) -> SlotFile:
     return SlotFile(tokens, caches, checkpoints)
 
 
+def parse_tokens(data: Buffer) -> Tokens:
+    """The tokens alone, of a file whose other parts may be unknown."""
+    return _read_head(Reader(data))
+
+
 def _peek(r: Reader) -> int:
     at = r.at
     value = u32.read(r)
@@ -125,7 +128,9 @@ def _peek(r: Reader) -> int:
     return value
 
 
-def _read_words(r: Reader) -> Tokens:
+def _read_head(r: Reader) -> Tokens:
+    _expect(r, MAGIC, "its magic")
+    _expect(r, VERSION, "its version")
     count = u32.read(r)
     words = np.frombuffer(r.raw(4 * count), "<i4")
     if count < 4 or words[0] != -1 or words[1] != 1:
@@ -170,9 +175,9 @@ def _read_checkpoints(r: Reader) -> List[Checkpoint]:
     found: List[Checkpoint] = []
     for _ in range(count):
         head = np.frombuffer(r.raw(CHECKPOINT.itemsize), CHECKPOINT)[0]
-        blobs: List[Buffer] = [r.raw(u64.read(r)) for _ in range(3)]
+        blobs = [r.raw(u64.read(r)) for _ in range(3)]
         found.append(Checkpoint(int(head["tokens"]), int(head["first"]), int(head["last"]),
-                                _checkpoint_cache(blobs[0]), blobs))
+                                _checkpoint_cache(blobs[0]), [[blob] for blob in blobs]))
     return found
 
 
@@ -207,6 +212,14 @@ def encode(file: SlotFile) -> List[Buffer]:
     return buffers
 
 
+def checkpoint_of(cache: SlotCache) -> Checkpoint:
+    """A checkpoint that holds what a windowed cache, in order of its positions, holds now."""
+    blob: List[Buffer] = [_numbers(STATE_MAGIC, 0)]
+    _write_cache(blob, cache)
+    first, last = int(cache.positions[0]), int(cache.positions[-1])
+    return Checkpoint(last + 1, first, last, cache, [blob, [], []])
+
+
 def _numbers(*values: int) -> bytes:
     return np.array(values, "<u4").tobytes()
 
@@ -231,6 +244,6 @@ def _write_checkpoints(buffers: List[Buffer], checkpoints: List[Checkpoint]) -> 
     for one in checkpoints:
         w = Writer(np.array([(one.tokens, one.first, one.last)], CHECKPOINT).tobytes())
         for blob in one.blobs:
-            u64.write(w, len(blob))
-            buffers += [w, blob]
+            u64.write(w, sum(len(part) for part in blob))
+            buffers += [w, *blob]
             w = Writer()

@@ -26,6 +26,10 @@ def checkpoint(positions: Sequence[int], blob: bytes) -> bytes:
     return head + struct.pack("<Q", len(blob)) + blob + bytes(16)
 
 
+def checkpoint_blob(ring: bytes) -> bytes:
+    return struct.pack("<II", 0xAF143CD8, 0) + ring
+
+
 def checkpoints(items: Sequence[bytes]) -> bytes:
     return struct.pack("<3I", 0x504B4353, 1, len(items)) + b"".join(items)
 
@@ -39,7 +43,7 @@ def slot_file(tokens: Sequence[int], parts: Sequence[bytes]) -> bytes:
 def windowed() -> bytes:
     """Two caches of 10 tokens, the second one a ring of 4 cells, and two checkpoints."""
     ring = cache([8, 9, 6, 7], 3, 16)
-    early = struct.pack("<II", 0xAF143CD8, 0) + cache([2, 3, 4, 5], 3, 16)
+    early = checkpoint_blob(cache([2, 3, 4, 5], 3, 16))
     return slot_file(range(50, 60), [
         cache(range(10), 2, 16), ring,
         checkpoints([checkpoint([2, 5], early), checkpoint([1, 3], b"of another kind")])])

@@ -39,7 +39,7 @@ def test_a_windowed_file_has_rings_and_checkpoints() -> None:
     first, other = file.checkpoints
     assert (first.tokens, first.first, first.last) == (6, 2, 5)
     assert first.cache is not None and first.cache.positions.tolist() == [2, 3, 4, 5]
-    assert other.cache is None and bytes(other.blobs[0]) == b"of another kind"
+    assert other.cache is None and b"".join(other.blobs[0]) == b"of another kind"
 
 
 def test_an_empty_slot_has_no_rows() -> None:
@@ -68,7 +68,7 @@ def test_a_cut_file_is_an_error(data: bytes) -> None:
 def test_a_changed_file_is_an_error_or_another_file(data: bytes) -> None:
     """Never another exception, and nothing is dropped silently: what is read is written again."""
     chance, read = random.Random(7), 0
-    for _ in range(4000):
+    for _ in range(1500):
         changed = bytearray(data)
         for _ in range(chance.randint(1, 3)):
             at = chance.randrange(len(data))
@@ -79,7 +79,7 @@ def test_a_changed_file_is_an_error_or_another_file(data: bytes) -> None:
             continue
         read += 1
         assert again == changed
-    assert read > 100  # rows and tokens may be any bytes
+    assert read > 50  # rows and tokens may be any bytes
 
 
 def at(given: bytes, skip: int, value: int) -> bytes:

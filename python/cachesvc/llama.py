@@ -1,0 +1,218 @@
+"""cachesvc-llama: llama.cpp's server with prompts that survive restarts. README.md, "llama.cpp".
+
+    cachesvc-llama --socket S --namespace N [--listen HOST:PORT] -- llama-server -m MODEL.gguf …
+    cachesvc-llama --socket S --namespace N --upstream URL --slot-folder DIR
+
+The first form starts the server itself, on a port of its own and with a private folder for slot
+files, and ends with it. The second one stands before a server that was started with
+--slot-save-path DIR. What cachesvc cannot do for this server is said on standard error, and all
+requests are passed through as they are.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, List, Optional, Sequence, Tuple
+
+from .cache import Cache
+from .errors import CacheError
+from .llama_check import attach
+from .llama_gguf import Gguf
+from .llama_proxy import Proxy
+from .llama_report import Report
+from .llama_reuse import Reuse
+from .llama_rows import Layout
+from .llama_slots import Slots
+from .llama_upstream import Upstream, UpstreamError
+
+PROGRAM = "cachesvc-llama"
+MIN_TOKENS = 64
+HARMLESS = {  # options of llama-server, with their values, that change no row
+    "-m", "--model", "-a", "--alias", "-c", "--ctx-size", "-np", "--parallel", "-t", "--threads",
+    "-tb", "--threads-batch", "-b", "--batch-size", "-ub", "--ubatch-size", "-n", "--predict",
+    "--n-predict", "--host", "--port", "--api-key", "--api-key-file", "--chat-template",
+    "--chat-template-file", "--timeout", "--threads-http", "--cache-ram", "--jinja", "--no-webui",
+    "--metrics", "--slots", "--props", "--mlock", "--no-mmap", "--temp", "--top-k", "--top-p",
+    "--min-p", "--seed", "-s", "-lv", "--verbosity", "-v", "--log-file", "--no-warmup", "--warmup"}
+
+
+SHIFTS = {"--context-shift", "--cache-reuse"}  # a slot's rows may be of other positions
+
+
+def arguments(given: Sequence[str]) -> Tuple[argparse.Namespace, List[str]]:
+    """This program's options, and the server's command behind `--`."""
+    at = list(given).index("--") if "--" in given else len(given)
+    p = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.split("\n\n")[0],
+                                usage=__doc__.split("\n\n")[1].strip())
+    p.add_argument("--socket", required=True, help="of the cachesvc daemon")
+    p.add_argument("--namespace", required=True)
+    p.add_argument("--token-file", help="of the namespace's token, where it has one")
+    p.add_argument("--listen", default="127.0.0.1:8080", metavar="HOST:PORT")
+    p.add_argument("--upstream", metavar="URL", help="of a server that runs")
+    p.add_argument("--slot-folder", metavar="DIR", help="that server's --slot-save-path")
+    p.add_argument("--model", metavar="GGUF", help="its model file, if it names none itself")
+    p.add_argument("--api-key-file", help="of the server's API key, for calls of the proxy's own")
+    p.add_argument("--bits", metavar="K:V", help="code rows, such as 8:4; default: lossless")
+    p.add_argument("--min-tokens", type=int, default=MIN_TOKENS, help="of a prompt worth a look-up")
+    p.add_argument("--budget-ms", type=int, default=100,
+                   help="how much later than without the cache an answer may come")
+    p.add_argument("--tag", default="", help="what else makes this engine's rows its own")
+    options = p.parse_args(list(given[:at]))
+    command = list(given[at + 1:])
+    if bool(command) == bool(options.upstream):
+        p.error("either --upstream URL or -- and a command")
+    if options.upstream and not options.slot_folder:
+        p.error("--upstream wants --slot-folder")
+    if options.bits and not all(bits in ("8", "4", "3", "2") for bits in _bits(options.bits)):
+        p.error("--bits wants two of 8, 4, 3 and 2, such as 8:4")
+    return options, command
+
+
+def _bits(text: str) -> Tuple[str, str]:
+    keys, _, values = text.partition(":")
+    return keys, values
+
+
+def _read_secret(path: Optional[str]) -> bytes:
+    if not path:
+        return b""
+    with open(path, "rb") as file:
+        return file.read(4096).strip()
+
+
+def what_changes_rows(command: Sequence[str]) -> List[str]:
+    """The options of a server's command that may change a row, each with its values."""
+    found: List[str] = []
+    kept = False
+    for word in command[1:]:
+        if word.startswith("-") and not word[1:2].isdigit():
+            name = word.split("=")[0]
+            kept = name not in HARMLESS
+        if kept:
+            found.append(word)
+    return found
+
+
+class Engine:
+    """The server: its address, its slot folder and, if we started it, its process."""
+
+    def __init__(self, options: argparse.Namespace, command: List[str],
+                 closing: contextlib.ExitStack) -> None:
+        self.process: Optional["subprocess.Popen[bytes]"] = None
+        self.url, self.folder = options.upstream, options.slot_folder
+        self.others = ["llama.cpp", options.tag, *what_changes_rows(command)]
+        if command:
+            shared = "/dev/shm"  # slot files needn't reach a disk
+            self.folder = closing.enter_context(tempfile.TemporaryDirectory(
+                prefix="cachesvc-llama-", dir=shared if os.access(shared, os.W_OK) else None))
+            port = free_port()
+            self.url = f"http://127.0.0.1:{port}"
+            self.process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port),
+                                             "--slot-save-path", self.folder + "/"])
+            closing.callback(self._end)
+
+    def _end(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def make_reuse(upstream: Upstream, options: argparse.Namespace, engine: Engine,
+               report: Report) -> Reuse:
+    """Learns and checks the server. CacheError, UpstreamError or OSError: it is refused."""
+    sound = engine.process is not None and not SHIFTS.intersection(engine.others)
+    identity = upstream.identity() if engine.process is None else ()
+    props: Any = upstream.call("/props", None, 10)
+    path = options.model or props.get("model_path")
+    if not isinstance(path, str):
+        raise UpstreamError("the server names no model file: --model is needed")
+    adapters = props.get("default_generation_settings", {}).get("params", {}).get("lora")
+    others = [*engine.others, json.dumps(adapters or [])]
+    gguf, bits = Gguf(path), None
+    if options.bits:
+        keys, values = _bits(options.bits)
+        bits = (int(keys), int(values))
+    slots = upstream.slots()
+    layout = attach(upstream, lambda data: Layout(data, gguf, others, bits), slots[-1])
+    if layout.opaque:
+        report.say("opaque", f"slots are stored whole, and served at their exact length only: "
+                             f"{layout.opaque}")
+    cache = Cache(options.socket, options.namespace, strict=True, program=PROGRAM,
+                  token=_read_secret(options.token_file))
+
+    def same() -> bool:  # a server of our own ends with us
+        return engine.process is not None or upstream.identity() == identity
+    with contextlib.suppress(CacheError):  # a daemon that is not there yet may come
+        cache.open(layout.model, layout.profile)
+    return Reuse(upstream, cache, layout, Slots(slots, sound), report, options.min_tokens,
+                 options.budget_ms / 1000, same)
+
+
+def await_and_attach(proxy: Proxy, engine: Engine, options: argparse.Namespace) -> None:
+    """A thread of its own: requests are passed through until the server is known."""
+    while True:
+        try:
+            proxy.upstream.call("/health", None, 5)
+            break
+        except UpstreamError:
+            time.sleep(0.2)  # it loads its model
+    proxy.idle.clear()
+    try:
+        proxy.reuse = make_reuse(proxy.upstream, options, engine, proxy.report)
+        proxy.report.count("attached")
+    except (CacheError, UpstreamError, OSError) as error:
+        proxy.report.count("refused")
+        proxy.report.say("refused", f"no caching, requests are passed through: {error}")
+    finally:
+        proxy.idle.set()
+
+
+def end_with(proxy: Proxy, process: "subprocess.Popen[bytes]") -> None:
+    process.wait()
+    proxy.shutdown()
+
+
+def main(given: Optional[Sequence[str]] = None) -> int:
+    options, command = arguments(sys.argv[1:] if given is None else given)
+    host, _, port = options.listen.rpartition(":")
+    report = Report(PROGRAM)
+    with contextlib.ExitStack() as closing:
+        engine = Engine(options, command, closing)
+        upstream = Upstream(engine.url, engine.folder,
+                            _read_secret(options.api_key_file).decode())
+        proxy = closing.enter_context(Proxy((host, int(port)), upstream, report))
+        print(f"http://{host}:{proxy.server_port}", flush=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: threading.Thread(target=proxy.shutdown).start())
+        threading.Thread(target=await_and_attach, args=(proxy, engine, options),
+                         daemon=True).start()
+        if engine.process is not None:
+            threading.Thread(target=end_with, args=(proxy, engine.process), daemon=True).start()
+        proxy.serve_forever(0.1)
+        if proxy.reuse is not None:
+            proxy.reuse.settle()
+    return (engine.process.returncode or 0) if engine.process is not None else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Self check: a known pattern goes through a server's own slot, and must come back bit for bit.
+
+A cache layout that means something else than this package thinks (as happened to others when two
+layouts had one shape) would serve wrong rows without an error. So nothing is stored or restored
+before this has passed.
+"""
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Tuple
+
+import numpy as np
+
+from .errors import CacheError, Code
+from .hit import Hit
+from .llama_rows import Layout
+from .llama_upstream import Upstream
+from .models import Dtype, Model, Side
+from .objects import Array, Form, Rows
+from .wire import Buffer
+
+TOKENS = np.arange(1, 49, dtype="<i4")
+CALL_S = 60.0
+
+
+def attach(upstream: Upstream, layout_of: Callable[[Buffer], Layout], slot: int) -> Layout:
+    """The layout of a server, learnt and checked on one slot, whose contents are lost.
+
+    CacheError: it is refused, by name. UpstreamError: the server did not play its part.
+    """
+    upstream.compute(slot, TOKENS.tolist(), CALL_S)
+    data = upstream.save(slot, CALL_S)
+    layout = layout_of(data)
+    if layout.opaque:
+        upstream.restore(slot, [data], CALL_S)
+        same = upstream.save(slot, CALL_S) == data
+    else:
+        same = _pattern_returns(upstream, layout, slot)
+    if not same:
+        raise CacheError(Code.UNSUPPORTED, "the self check: a slot that was restored and saved "
+                                           "holds other rows")
+    upstream.erase(slot, CALL_S)
+    return layout
+
+
+def _pattern_returns(upstream: Upstream, layout: Layout, slot: int) -> bool:
+    given = pattern(layout.model)
+    upstream.restore(slot, layout.file_for(TOKENS, given), CALL_S)
+    rows = layout.source(upstream.save(slot, CALL_S))
+    if rows.tokens.tolist() != TOKENS.tolist():
+        return False
+    for layer, index, part in layout.model.parts():
+        first, end = part.newest_rows(len(TOKENS))
+        for side in part.sides:
+            found = rows.rows(layer, index, side, first, end)
+            if found is None or not np.array_equal(found, given.rows(layer, index, side)):
+                return False
+    return True
+
+
+def pattern(model: Model) -> Hit:
+    """A hit of rows that differ in every layer, side, position and channel."""
+    chance = np.random.default_rng(20)
+    pieces: Dict[Tuple[int, int, Side], List[Rows]] = {}
+    for layer, index, part in model.parts():
+        first, end = part.newest_rows(len(TOKENS))
+        for side in part.sides:
+            values: Array = chance.uniform(-1, 1, (end - first, part.heads, part.dim(side)))
+            values = values.astype("<f4")
+            values = ((values.view("<u4") >> 16).astype("<u2") if part.dtype == Dtype.BF16
+                      else values.astype(part.dtype.numpy))
+            pieces[layer, index, side] = [Rows(first, end, Form.EXACT, values)]
+    return Hit(len(TOKENS), model=model, _pieces=pieces)

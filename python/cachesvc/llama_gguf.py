@@ -1,0 +1,132 @@
+"""GGUF file of a model: what the adapter must know of it, and its fingerprint, in under a second.
+
+The fingerprint is engine/MODELS.md's "sampled" recipe: the whole header (metadata and tensor
+table), the file's size, bytes of every tensor and of places spread evenly over the data, and in `x`
+fields what else changes a row. Lengths in a file are compared with its end.
+"""
+from __future__ import annotations
+
+import hashlib
+import mmap
+import struct
+from typing import Any, Dict, List, Optional, Sequence
+
+from .errors import CacheError, Code, Malformed
+
+MAGIC, VERSION = b"GGUF", 3
+NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q",
+           11: "<q", 12: "<d"}
+STRING, ARRAY = 8, 9
+KEPT_VALUES = 4096  # of an array; longer ones (vocabularies) are stepped over
+PLACES, PLACE_BYTES, TENSOR_BYTES = 256, 16 << 10, 4 << 10
+
+
+class Gguf:
+    """metadata: key to a number, a text, or a list of numbers. Read when it is made."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.metadata: Dict[str, Any] = {}
+        with open(path, "rb") as file:
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            self._at = 4
+            if self._data[:4] != MAGIC or self._number("<I") != VERSION:
+                raise CacheError(Code.UNSUPPORTED, f"{path} is no GGUF file of version {VERSION}")
+            tensors, entries = self._number("<Q"), self._number("<Q")
+            for _ in range(entries):
+                key = self._text()
+                self.metadata[key] = self._value(self._number("<I"))
+            offsets = [self._tensor() for _ in range(tensors)]
+        except (struct.error, UnicodeDecodeError) as error:
+            raise Malformed(f"{path}: {error}") from None
+        if self.get("split.count", 1) > 1:
+            raise CacheError(Code.UNSUPPORTED, f"{path} is one of several files of its model")
+        alignment = self.get("general.alignment", 32)
+        self.first_data = -(-self._at // alignment) * alignment
+        self._tensors = [self.first_data + offset for offset in offsets]
+
+    # ---- its facts
+
+    def get(self, key: str, default: int) -> int:
+        value = self.metadata.get(key, default)
+        return value if isinstance(value, int) and value > 0 else default
+
+    def of_kind(self, key: str) -> Optional[int]:
+        """A number of the architecture's, such as attention.sliding_window; none: None."""
+        return self.get(f"{self.metadata.get('general.architecture')}.{key}", 0) or None
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata.get("general.name") or self.metadata.get("general.architecture"))
+
+    def fingerprint(self, others: Sequence[str] = ()) -> bytes:
+        """others: whatever else changes a row, in words; the engine's kind is among them."""
+        digest = hashlib.sha256()
+
+        def field(tag: str, data: bytes) -> None:
+            digest.update(tag.encode() + struct.pack("<Q", len(data)) + data)
+        field("v", b"\1")
+        field("f", b"gguf sampled")
+        field("h", self._data[:self.first_data])
+        field("s", struct.pack("<Q", len(self._data)))
+        for at in self._tensors:
+            field("d", self._data[at:at + TENSOR_BYTES])
+        step = max(1, (len(self._data) - self.first_data) // PLACES)
+        for at in range(self.first_data, len(self._data), step):
+            field("d", self._data[at:at + PLACE_BYTES])
+        for other in others:
+            field("x", other.encode())
+        return digest.digest()
+
+    # ---- reading
+
+    def _number(self, form: str) -> Any:
+        value = struct.unpack_from(form, self._data, self._at)[0]
+        self._at += struct.calcsize(form)
+        return value
+
+    def _bytes(self) -> bytes:
+        length = self._number("<Q")
+        if length > len(self._data) - self._at:
+            raise Malformed(f"{self.path}: a text of {length} bytes")
+        self._at += length
+        return self._data[self._at - length:self._at]
+
+    def _text(self) -> str:
+        return self._bytes().decode()
+
+    def _value(self, kind: int) -> Any:
+        if kind == STRING:
+            return self._bytes().decode("utf-8", "replace")
+        if kind == ARRAY:
+            return self._array(self._number("<I"), self._number("<Q"))
+        if kind not in NUMBERS:
+            raise CacheError(Code.UNSUPPORTED, f"{self.path}: a value of type {kind}")
+        return self._number(NUMBERS[kind])
+
+    def _array(self, kind: int, count: int) -> Optional[List[Any]]:
+        if kind == STRING:
+            self._skip_texts(count)
+            return None
+        if kind not in NUMBERS:
+            raise CacheError(Code.UNSUPPORTED, f"{self.path}: an array of type {kind}")
+        if count > KEPT_VALUES:
+            self._at += count * struct.calcsize(NUMBERS[kind])
+            return None
+        return [self._number(NUMBERS[kind]) for _ in range(count)]
+
+    def _skip_texts(self, count: int) -> None:
+        """Hundreds of thousands of them: a vocabulary."""
+        at, data, length = self._at, self._data, struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            at += 8 + length(data, at)[0]
+        self._at = at
+
+    def _tensor(self) -> int:
+        """The offset of a tensor's data."""
+        self._text()
+        dimensions = self._number("<I")
+        self._at += 8 * dimensions + 4
+        offset: int = self._number("<Q")
+        return offset

@@ -1,0 +1,204 @@
+"""Proxy: an HTTP server in front of llama.cpp's, which passes everything on as it comes.
+
+Requests for completions go by Reuse where it may help; all others, and these too when anything is
+unknown or fails, reach the server byte for byte. Bodies of answers are handed on as they arrive.
+GET /cachesvc is the proxy's own: what it counted, as JSON. A thread per connection.
+"""
+from __future__ import annotations
+
+import http.client
+import http.server
+import json
+import re
+import threading
+from typing import Any, Dict, Optional, Tuple
+
+from .llama_prompt import CHAT_PATHS, TEXT_PATHS, NotOurs, Prompt, prompt_of
+from .llama_report import Report
+from .llama_reuse import Reuse
+from .llama_upstream import Upstream, UpstreamError
+
+BODY_BYTES = 256 << 20   # of a request
+PIECE_BYTES = 64 << 10
+OWN_PATH = "/cachesvc"
+ADAPTERS_PATH = "/lora-adapters"  # a POST changes all rows from then on
+ATTACH_S = 60.0          # a completion waits so long while the self check has a slot
+HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer",
+              "proxy-connection", "content-length"}
+TIMINGS = re.compile(rb'(?<!\\)"timings"\s*:\s*(\{[^{}]*\})')
+
+
+class TooLong(Exception):
+    """A request whose body is over its limit."""
+
+
+class Proxy(http.server.ThreadingHTTPServer):
+    """reuse: none until the server is known; it may be set while requests run."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: Tuple[str, int], upstream: Upstream, report: Report) -> None:
+        super().__init__(address, _Handler)
+        self.upstream, self.report = upstream, report
+        self.reuse: Optional[Reuse] = None
+        self.idle = threading.Event()  # not set: the self check runs
+        self.idle.set()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        self.report.count("connections_broken")
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a token goes out when it comes
+    server: Proxy
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass  # the server has a log of its own
+
+    def do_POST(self) -> None:
+        try:
+            body = self._body()
+        except (TooLong, ValueError):
+            self.close_connection = True
+            self._answer(413, b'{"error":{"code":413,"message":"the body is over its limit"}}')
+            return
+        path = self.path.split("?")[0]
+        if self.command == "POST" and path in TEXT_PATHS + CHAT_PATHS:
+            self.server.idle.wait(ATTACH_S)
+            self._complete(path, body)
+        elif self.command == "POST" and path == ADAPTERS_PATH and self.server.reuse is not None:
+            self.server.reuse.step_aside("adapters were changed while the server runs")
+            self._pass(body)
+        elif self.command == "GET" and path == OWN_PATH:
+            self._answer(200, json.dumps(self.server.report.counts()).encode())
+        else:
+            self._pass(body)
+
+    do_GET = do_HEAD = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST
+
+    # ---- completions
+
+    def _complete(self, path: str, body: bytes) -> None:
+        reuse, report = self.server.reuse, self.server.report
+        prompt = self._prompt(path, body, reuse) if reuse is not None else None
+        found = reuse.find(prompt) if reuse is not None and prompt is not None else None
+        if reuse is None or prompt is None or found is None:
+            report.count("passed_through")
+            self._pass(body)
+            return
+        with reuse.slots.taken(prompt.tokens) as slot:
+            restored = reuse.restore(slot, prompt, found)
+            tail = self._pass(_pinned(body, slot.number))
+            reuse.finish(slot, prompt, restored, _timings(tail))
+
+    def _prompt(self, path: str, body: bytes, reuse: Reuse) -> Optional[Prompt]:
+        try:
+            given = json.loads(body)
+            if not isinstance(given, dict):
+                raise NotOurs("a body that is no object")
+            return prompt_of(self.server.upstream, path, given)
+        except NotOurs as why:
+            reuse.slots.doubt()
+            self.server.report.say(str(why), f"{why} is passed through as it is (said once)")
+        except (ValueError, UpstreamError, RecursionError):
+            pass  # the server says what is wrong with it
+        return None
+
+    # ---- passing on
+
+    def _body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            length = int(self.headers.get("Content-Length") or 0)
+            if not 0 <= length <= BODY_BYTES:
+                raise TooLong
+            return self.rfile.read(length)
+        body = bytearray()
+        while True:
+            length = int(self.rfile.readline(64).split(b";")[0], 16)
+            if not 0 <= length <= BODY_BYTES - len(body):
+                raise TooLong
+            body += self.rfile.read(length)
+            self.rfile.readline(1024)
+            if length == 0:
+                return bytes(body)
+
+    def _pass(self, body: bytes) -> bytes:
+        """Has the server answer, and hands the answer on; its last bytes once it is whole."""
+        upstream = self.server.upstream.connect()
+        try:
+            self._send(upstream, body)
+            reply = upstream.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            upstream.close()
+            self._answer(502, json.dumps({"error": {
+                "code": 502, "type": "unavailable_error",
+                "message": f"llama.cpp's server: {type(error).__name__}"}}).encode())
+            return b""
+        try:
+            return self._hand_on(reply)
+        except (OSError, http.client.HTTPException):
+            self.close_connection = True  # whoever is left sees that the answer is not whole
+            self.server.report.count("answers_broken")
+            return b""
+        finally:
+            upstream.close()  # the server stops computing for a client that left
+
+    def _send(self, upstream: http.client.HTTPConnection, body: bytes) -> None:
+        upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            if name.lower() not in HOP_BY_HOP:
+                upstream.putheader(name, value)
+        if body or self.command not in ("GET", "HEAD"):
+            upstream.putheader("Content-Length", str(len(body)))
+        upstream.endheaders(body or None)
+
+    def _hand_on(self, reply: http.client.HTTPResponse) -> bytes:
+        length = reply.getheader("Content-Length")
+        bodyless = self.command == "HEAD" or reply.status in (204, 304) or reply.status < 200
+        chunked = length is None and not bodyless
+        self.send_response_only(reply.status, reply.reason)
+        for name, value in reply.getheaders():
+            if name.lower() not in HOP_BY_HOP:
+                self.send_header(name, value)
+        if length is not None:
+            self.send_header("Content-Length", length)
+        if chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        tail = b""
+        while not bodyless:
+            piece = reply.read1(PIECE_BYTES)
+            if not piece:
+                break
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            tail = (tail + piece)[-PIECE_BYTES:]
+        if length is not None and reply.length:
+            raise http.client.IncompleteRead(b"", reply.length)
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
+        return tail if reply.status == 200 else b""
+
+    def _answer(self, status: int, text: bytes) -> None:
+        self.send_response_only(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+def _pinned(body: bytes, slot: int) -> bytes:
+    """The request with its slot; the client's own bytes stay as they are."""
+    at = body.index(b"{") + 1
+    return b'%b"id_slot":%d,"cache_prompt":true,%b' % (body[:at], slot, body[at:])
+
+
+def _timings(tail: bytes) -> Dict[str, Any]:
+    """The timings at an answer's end; empty: it has none, or did not come whole."""
+    found = TIMINGS.findall(tail)
+    try:
+        timings = json.loads(found[-1]) if found else {}
+    except ValueError:
+        return {}
+    return timings if isinstance(timings, dict) else {}

@@ -1,0 +1,31 @@
+"""Report: what an adapter counted, and what it has to say, each thing once. Thread-safe."""
+from __future__ import annotations
+
+import collections
+import sys
+import threading
+from typing import Counter, Dict, Set
+
+
+class Report:
+    def __init__(self, program: str) -> None:
+        self._program = program
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = collections.Counter()
+        self._said: Set[str] = set()
+
+    def count(self, name: str, by: int = 1) -> None:
+        with self._lock:
+            self._counts[name] += by
+
+    def counts(self) -> Dict[str, int]:
+        with self._lock:
+            return dict(self._counts)
+
+    def say(self, what: str, text: str) -> None:
+        """On standard error, the first time for each `what`. Never a prompt's content."""
+        with self._lock:
+            if what in self._said:
+                return
+            self._said.add(what)
+        print(f"{self._program}: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,180 @@
+"""Reuse: what happens before and after an answer of one llama.cpp server.
+
+Before: the longest stored prefix is asked for, within milliseconds; where the slot has less, a slot
+file of exactly that length is restored into it. After, never before the answer is done: the slot is
+saved, and what it holds goes to the cache from a thread of its own.
+
+Whatever fails is a miss, counted in the report. The proof that a restore restored is `cache_n` of
+the answer's timings: after three in a row that say less, reuse steps aside for good. Rows are
+stored only of a slot that was computed in order under the tokens that its file names (Slot.sound).
+"""
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any, Callable, Dict, List, Optional
+
+from .cache import Cache
+from .errors import CacheError
+from .llama_prompt import CALL_S, Prompt
+from .llama_report import Report
+from .llama_rows import Layout, SlotRows
+from .llama_slots import Slot, Slots, common
+from .llama_upstream import Upstream
+
+MISMATCHES = 3       # in a row, before reuse steps aside
+BYTES_PER_S = 200e6  # a fetch may take the time of its bytes at this rate beside its budget
+STORE_S = 10.0
+SLOT_S = 10.0        # for the server to save or restore a slot
+WAITING_STORES = 2   # saved slots whose rows wait for the cache; more are dropped
+
+
+class Reuse:
+    def __init__(self, upstream: Upstream, cache: Cache, layout: Layout, slots: Slots,
+                 report: Report, min_tokens: int, budget_s: float,
+                 same_server: Callable[[], bool] = lambda: True) -> None:
+        self.slots = slots
+        self._upstream, self._cache, self._layout = upstream, cache, layout
+        self._report, self._min_tokens, self._budget_s = report, min_tokens, budget_s
+        self._same_server = same_server  # as when the layout was learnt
+        self._mismatches = 0
+        self._stores: "queue.Queue[Callable[[], None]]" = queue.Queue(WAITING_STORES)
+        threading.Thread(target=self._store_all, name="stores", daemon=True).start()
+
+    # ---- before the answer
+
+    def find(self, prompt: Prompt) -> Optional[int]:
+        """How many tokens of a prompt are stored. None: leave the request alone."""
+        if self._mismatches >= MISMATCHES or len(prompt.tokens) < self._min_tokens:
+            return None
+        try:
+            return self._cache.lookup(self._layout.model, prompt.tokens,
+                                      timeout=self._budget_s / 2).tokens
+        except CacheError as error:
+            self._failed("lookup", error)
+            return None
+
+    def restore(self, slot: Slot, prompt: Prompt, found: int) -> int:
+        """Brings a stored prefix into the slot if that has less; how many tokens were restored."""
+        there = common(slot.tokens, prompt.tokens)
+        if self._layout.windowed and there < len(slot.tokens):
+            there = 0  # a ring does not go back
+        if found < self._min_tokens or found <= there:
+            self._report.count("hits_in_slot" if there else "misses")
+            return 0
+        try:
+            timeout = self._budget_s / 2 + found * self._layout.token_bytes / BYTES_PER_S
+            hit = self._cache.fetch_rows(self._layout.model, prompt.tokens, timeout=timeout,
+                                         profile=self._layout.profile)
+            if hit.tokens <= there or not self._still_same():
+                return 0
+            self._upstream.restore(slot.number, self._layout.file_for(prompt.tokens, hit), SLOT_S)
+        except Exception as error:  # whatever it is, a miss
+            self._failed("restore", error)
+            return 0
+        self._report.count("hits")
+        self._report.count("restored_tokens", hit.tokens)
+        slot.tokens, slot.sound = prompt.tokens[:hit.tokens], True
+        return hit.tokens
+
+    # ---- after the answer
+
+    def finish(self, slot: Slot, prompt: Prompt, restored: int, timings: Dict[str, Any]) -> None:
+        """Once all of the answer is with the client, while the slot is still taken."""
+        reused, new = timings.get("cache_n"), timings.get("predicted_n")
+        if not isinstance(reused, int) or not isinstance(new, int):
+            slot.sound = False
+            return
+        self.slots.close(slot, prompt.tokens)
+        self._report.count("reused_tokens", reused)
+        self._prove(restored, reused)
+        try:
+            data = self._upstream.save(slot.number, SLOT_S)
+            rows = self._layout.source(data)
+            if not self._still_same():
+                return
+        except Exception as error:
+            slot.sound = False
+            self._failed("save", error)
+            return
+        slot.sound = slot.sound or reused == 0
+        if not self._in_order(prompt, rows, new):
+            slot.sound = False
+            self._report.say("order", "a slot held other tokens than its prompt and answer (its "
+                             "context was shifted, say): not stored")
+        slot.tokens = rows.tokens
+        if slot.sound:
+            self._later(lambda: self._store(prompt, rows))
+
+    def _still_same(self) -> bool:
+        if not self._same_server():
+            self.step_aside("the server behind the proxy is another one now, start the proxy anew")
+        return self._mismatches < MISMATCHES
+
+    def step_aside(self, why: str) -> None:
+        """From now on requests are passed through as they are."""
+        self._mismatches = MISMATCHES
+        self._report.say("aside", f"no more caching: {why}")
+
+    def _prove(self, restored: int, reused: int) -> None:
+        if restored == 0:
+            return
+        if reused >= self._layout.proof(restored):
+            self._mismatches = 0
+            return
+        self._mismatches += 1
+        self._report.count("mismatches")
+        if self._mismatches == MISMATCHES:
+            self.step_aside(f"the server reused {reused} of {restored} restored tokens, for the "
+                            f"third time in a row")
+
+    @staticmethod
+    def _in_order(prompt: Prompt, rows: SlotRows, new: int) -> bool:
+        """The slot holds the prompt and the answer, all but perhaps the last token of it."""
+        whole = len(prompt.tokens)
+        return (common(prompt.tokens, rows.tokens) == whole
+                and len(rows.tokens) in (whole + new - 1, whole + new))
+
+    def _later(self, store: Callable[[], None]) -> None:
+        try:
+            self._stores.put_nowait(store)
+        except queue.Full:
+            self._report.count("stores_dropped")
+
+    def _store_all(self) -> None:
+        while True:
+            store = self._stores.get()
+            try:
+                store()
+            except Exception as error:  # whatever it was, the next store is another one's
+                self._failed("store", error)
+            finally:
+                self._stores.task_done()
+
+    def _store(self, prompt: Prompt, rows: SlotRows) -> None:
+        for end in self._ends(prompt, rows):
+            stored = self._cache.store_rows(self._layout.model, rows.tokens[:end], rows,
+                                            timeout=STORE_S, profile=self._layout.profile)
+            self._report.count("stores")
+            self._report.count("stored_objects", stored.objects)
+
+    def _ends(self, prompt: Prompt, rows: SlotRows) -> List[int]:
+        """Lengths worth an entry: all of it; where rows are served at few lengths, the prompt
+        without its last token and the end of its system message too."""
+        ends = {len(rows.tokens)}
+        if self._layout.windowed:
+            before = len(prompt.tokens) - 1
+            kept = [end for end in (before, *rows.checkpoints) if end <= before]
+            ends.add(max(filter(rows.storable, kept), default=0))
+            if prompt.system_end:
+                ends.add(common(self._upstream.tokens_of(prompt.system_end, CALL_S),
+                                prompt.tokens))
+        return sorted(end for end in ends if end >= self._min_tokens and rows.storable(end))
+
+    def _failed(self, what: str, error: Exception) -> None:
+        self._report.count(f"failed_{what}")
+        self._report.say(what, f"{what}: {type(error).__name__}: {error} (said once, counted)")
+
+    def settle(self) -> None:
+        """Waits until all that was saved is with the cache: at the end of the program."""
+        self._stores.join()

@@ -1,0 +1,208 @@
+"""cachesvc-llama, llama.cpp's server and the daemon, all real: what one process computed, the next
+one reuses, with the same text; and whatever is killed, stopped or unknown, an answer comes."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+from typing import Any, Dict, List
+
+import pytest
+
+from cachesvc.errors import CacheError
+from cachesvc.llama_slot import encode, parse
+
+from daemon import Daemon
+from llama_engine import Message, Server, bare, model_file, proxied, server_command, text
+
+pytestmark = pytest.mark.engines
+MODELS = ("KV_SMOLLM2_GGUF", "KV_GEMMA3_GGUF")
+QUESTIONS = ("How do I start it?", "Where does it keep things?", "And if it is killed?",
+             "What is a namespace?", "Thank you. In one word?")
+
+
+def asked(system: str, question: str) -> List[Message]:
+    return [{"role": "system", "content": system}, {"role": "user", "content": question}]
+
+
+def launched(model: str, *options: str) -> List[str]:
+    return ["--", *server_command(model, *options)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_fresh_process_reuses_what_another_one_computed(daemon: Daemon, namespace: str,
+                                                          name: str) -> None:
+    model = model_file(name)
+    system = text(0, 700)
+    with proxied(daemon.socket, namespace, launched(model)) as first:
+        assert first.counts().get("attached") == 1
+        cold = first.chat(asked(system, QUESTIONS[0]))
+        assert cold.reused == 0
+        first.wait_for("stores")
+    with proxied(daemon.socket, namespace, launched(model)) as second:
+        other = second.chat(asked(system, QUESTIONS[1]))
+        # All of the system prompt; on Gemma-3 from a checkpoint, one token less.
+        assert cold.prompt - 30 < other.reused < other.prompt
+        again = second.chat(asked(system, QUESTIONS[0]))
+        windowed = int("GEMMA" in name)
+        assert again.reused == cold.prompt - 1 - windowed
+        assert again.text == cold.text
+        counts = second.counts()
+        assert counts["hits"] == 2 and "mismatches" not in counts
+        print(f"{name}: cold {cold.seconds:.2f} s, after a restart {again.seconds:.2f} s")
+
+
+def test_a_window_is_restored_beyond_its_first_rows(daemon: Daemon, namespace: str) -> None:
+    model = model_file("KV_GEMMA3_GGUF")
+    question = asked(text(0, 2300), QUESTIONS[0])
+    with proxied(daemon.socket, namespace, launched(model)) as first:
+        cold = first.chat(question)
+        assert cold.prompt > 600
+        first.wait_for("stores")
+    with proxied(daemon.socket, namespace, launched(model)) as second:
+        again = second.chat(question)
+        assert again.reused == cold.prompt - 1, second.counts()
+        assert again.text == cold.text and "mismatches" not in second.counts()
+
+
+def test_coded_rows_are_reused_too(daemon: Daemon, namespace: str) -> None:
+    model = model_file("KV_SMOLLM2_GGUF")
+    question = asked(text(0, 900), QUESTIONS[0])
+    with proxied(daemon.socket, namespace, launched(model), "--bits", "8:4") as first:
+        cold = first.chat(question)
+        assert cold.prompt > 256
+        first.wait_for("stores")
+    with proxied(daemon.socket, namespace, launched(model), "--bits", "8:4") as second:
+        again = second.chat(question)
+        assert again.reused == cold.prompt - 1 and again.text
+
+
+def test_five_turns_with_a_daemon_that_is_killed_and_one_that_is_stopped(
+        own_daemon: Daemon, namespace: str, tmp_path: pathlib.Path) -> None:
+    """The texts are those of the server alone, whatever happens to the daemon."""
+    model = model_file("KV_SMOLLM2_GGUF")
+    with bare(model, str(tmp_path)) as alone:
+        expected = talk(alone, {})
+    happens = {1: lambda: own_daemon.signal(signal.SIGSTOP),
+               2: lambda: own_daemon.signal(signal.SIGCONT), 3: own_daemon.kill,
+               4: own_daemon.start}
+    budget = ("--budget-ms", "200")
+    with proxied(own_daemon.socket, namespace, launched(model), *budget) as proxy:
+        assert talk(proxy, happens) == expected
+        assert proxy.counts()["failed_lookup"] >= 2 and proxy.counts()["passed_through"] >= 2
+        before = proxy.counts().get("stores", 0)
+        while proxy.counts().get("stores", 0) == before:  # it is there again by itself
+            proxy.chat(conversation(expected, 4))
+    with proxied(own_daemon.socket, namespace, launched(model)) as fresh:
+        last = fresh.chat(conversation(expected, 4))
+        assert last.reused == last.prompt - 1 and last.text == expected[4]
+
+
+def conversation(answers: List[str], turn: int) -> List[Message]:
+    messages = asked(text(0, 500), QUESTIONS[0])
+    for number in range(turn):
+        messages += [{"role": "assistant", "content": answers[number]},
+                     {"role": "user", "content": QUESTIONS[number + 1]}]
+    return messages
+
+
+def talk(server: Server, happens: Dict[int, Any]) -> List[str]:
+    """Five turns; before some of them something happens."""
+    answers: List[str] = []
+    for turn in range(5):
+        happens.get(turn, lambda: None)()
+        answers.append(server.chat(conversation(answers, turn)).text)
+    return answers
+
+
+def test_other_weights_under_the_same_name_are_a_miss(daemon: Daemon, namespace: str,
+                                                      tmp_path: pathlib.Path) -> None:
+    model = model_file("KV_SMOLLM2_GGUF")
+    copy = tmp_path / os.path.basename(model)
+    shutil.copyfile(model, copy)
+    question = asked(text(0, 400), QUESTIONS[0])
+    with proxied(daemon.socket, namespace, launched(str(copy))) as first:
+        first.chat(question)
+        first.wait_for("stores")
+    with open(copy, "r+b") as file:  # one layer or so, as another training would leave it
+        file.seek(copy.stat().st_size // 2)
+        weights = file.read(1 << 20)
+        file.seek(-len(weights), os.SEEK_CUR)
+        file.write(bytes(byte ^ (at % 64 == 0) for at, byte in enumerate(weights)))
+    with proxied(daemon.socket, namespace, launched(str(copy))) as second:
+        assert second.chat(question).reused == 0
+        assert second.counts()["misses"] == 1
+
+
+def test_quantised_rows_are_kept_whole_and_served_at_their_exact_length(
+        daemon: Daemon, namespace: str) -> None:
+    model = model_file("KV_SMOLLM2_GGUF")
+    options = ("-ctk", "q8_0", "-ctv", "q8_0")
+    question = asked(text(0, 400), QUESTIONS[0])
+    with proxied(daemon.socket, namespace, launched(model, *options)) as first:
+        answer = first.chat(question)
+        first.wait_for("stores")
+    longer = question + [{"role": "assistant", "content": answer.text},
+                         {"role": "user", "content": QUESTIONS[1]}]
+    with proxied(daemon.socket, namespace, launched(model, *options)) as second:
+        assert second.chat(longer).reused >= answer.prompt
+        assert second.counts()["hits"] == 1
+
+
+def test_before_a_server_that_runs_and_what_it_does_not_understand(
+        daemon: Daemon, namespace: str, tmp_path: pathlib.Path) -> None:
+    model = model_file("KV_SMOLLM2_GGUF")
+    folder = str(tmp_path)
+    with bare(model, folder, "-np", "2") as server:
+        upstream = ["--upstream", server.url, "--slot-folder", folder]
+        with proxied(daemon.socket, namespace, upstream) as proxy:
+            body = {"prompt": text(0, 400), "n_predict": 4, "temperature": 0, "stream": True}
+            proxy.raw("/completion", body)  # from now on the prompt is computed in one way alone
+            through, direct = proxy.raw("/completion", body), server.raw("/completion", body)
+            assert plain(through) == plain(direct)
+            proxy.wait_for("stores")
+            assert proxy.raw("/props") == server.raw("/props")
+            tokens = server.call("/tokenize", {"content": text(0, 400)})["tokens"]
+            theirs: List[Dict[str, Any]] = [{"cache_prompt": False}, {"id_slot": 1},
+                                            {"n_predict": 0}, {"prompt": [tokens, tokens]}]
+            for fields in theirs:
+                proxy.call("/completion", {"prompt": tokens, "n_predict": 1, **fields})
+            assert proxy.counts()["passed_through"] == len(theirs)
+            assert proxy.call("/lora-adapters", []) == server.call("/lora-adapters", [])
+            proxy.raw("/completion", body)  # other adapters, other rows: it has stepped aside
+            assert proxy.counts()["passed_through"] == len(theirs) + 1
+        assert not os.listdir(folder)
+        check_codec(server, folder)
+    if "KV_GEMMA3_GGUF" in os.environ:
+        with bare(model_file("KV_GEMMA3_GGUF"), folder) as server:
+            check_codec(server, folder)
+
+
+def plain(events: bytes) -> bytes:
+    """A stream without what differs by the clock and by slots."""
+    return re.sub(rb'"timings":\{[^}]*\}|"id_slot":-?\d+|"tokens_cached":\d+', b"", events)
+
+
+def check_codec(server: Server, folder: str) -> None:
+    """Real files are written again byte for byte; cut and changed ones are errors, or other files
+    that are written again as they are."""
+    server.call("/completion", {"prompt": text(0, 1500), "n_predict": 4, "id_slot": 0})
+    server.call("/slots/0?action=save", {"filename": "file"})
+    data = pathlib.Path(folder, "file").read_bytes()
+    assert b"".join(encode(parse(data))) == data
+    chance = random.Random(3)
+    for _ in range(100):
+        with pytest.raises(CacheError):
+            parse(data[:chance.randrange(len(data))])
+    for _ in range(100):
+        changed = bytearray(data)
+        changed[chance.randrange(8000)] ^= 1 << chance.randrange(8)
+        try:
+            again = b"".join(encode(parse(changed)))
+        except CacheError:
+            continue
+        assert again == changed

@@ -1,0 +1,115 @@
+"""Reuse with a real daemon, where the server says or does what a good one does not."""
+from __future__ import annotations
+
+import pathlib
+from typing import Dict, List, Sequence
+
+import numpy as np
+
+from cachesvc import Cache
+from cachesvc.llama_check import TOKENS, pattern
+from cachesvc.llama_gguf import Gguf
+from cachesvc.llama_prompt import Prompt
+from cachesvc.llama_report import Report
+from cachesvc.llama_reuse import MISMATCHES, Reuse
+from cachesvc.llama_rows import Layout
+from cachesvc.llama_slots import Slot, Slots
+from cachesvc.llama_upstream import Upstream
+from cachesvc.wire import Buffer
+
+import gguf_files
+from daemon import Daemon
+from slot_files import cache, slot_file
+
+ANSWERED = {"cache_n": 0, "predicted_n": 1}
+
+
+class Given(Upstream):
+    """A server whose slot holds `tokens`, with rows that are a pattern's, whatever is asked."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__("http://127.0.0.1:1", "")
+        self.tokens, self.restored = TOKENS, 0
+        self._layout = layout
+
+    def save(self, slot: int, timeout: float) -> bytes:
+        hit = pattern(self._layout.model)
+        hit.tokens = len(self.tokens)
+        return b"".join(bytes(part) for part in self._layout.file_for(self.tokens, hit))
+
+    def restore(self, slot: int, file: Sequence[Buffer], timeout: float) -> None:
+        self.restored += 1
+
+
+class Setting:
+    def __init__(self, socket: str, namespace: str, folder: pathlib.Path) -> None:
+        data = slot_file(range(8), [cache(range(8), 2, 16)])
+        self.layout = Layout(data, Gguf(gguf_files.written(folder)), ["llama.cpp"])
+        self.server, self.report = Given(self.layout), Report("test")
+        self.reuse = Reuse(self.server, Cache(socket, namespace, strict=True), self.layout,
+                           Slots([0], True), self.report, 8, 20.0)
+        self.prompt = Prompt(TOKENS)
+        self.slot = Slot(0)  # once a turn was taken, that of the turn
+
+    def turn(self, timings: Dict[str, int], restored: int = 0) -> Dict[str, int]:
+        with self.reuse.slots.taken(self.prompt.tokens) as self.slot:
+            self.reuse.finish(self.slot, self.prompt, restored, dict(timings))
+        self.reuse.settle()
+        return self.report.counts()
+
+
+def test_an_answer_is_stored_and_restored(daemon: Daemon, namespace: str,
+                                         tmp_path: pathlib.Path) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path)
+    assert at.reuse.find(at.prompt) == 0
+    assert at.turn(ANSWERED)["stores"] == 1
+    assert at.reuse.find(at.prompt) == len(TOKENS) - 1
+    assert at.reuse.restore(at.slot, at.prompt, len(TOKENS) - 1) == 0  # the slot has it all
+    assert at.reuse.restore(Slot(0), at.prompt, len(TOKENS) - 1) == len(TOKENS) - 1
+    assert at.server.restored == 1
+
+
+def test_three_restores_without_proof_end_it(daemon: Daemon, namespace: str,
+                                            tmp_path: pathlib.Path) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path)
+    at.turn(ANSWERED, restored=20)
+    at.turn({"cache_n": 20, "predicted_n": 1}, restored=20)  # one that is proved starts anew
+    for number in range(MISMATCHES):
+        assert at.reuse.find(at.prompt) is not None
+        assert at.turn(ANSWERED, restored=20)["mismatches"] == number + 2
+    assert at.reuse.find(at.prompt) is None
+
+
+def test_what_was_not_computed_in_order_is_not_stored(daemon: Daemon, namespace: str,
+                                                     tmp_path: pathlib.Path) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path)
+    cut: List[int] = [*TOKENS[:10].tolist(), *TOKENS[20:].tolist()]
+    at.server.tokens = np.array(cut, "<i4")  # a context that was shifted
+    assert "stores" not in at.turn(ANSWERED)
+    at.server.tokens = TOKENS
+    assert "stores" not in at.turn({"cache_n": 10, "predicted_n": 1})  # on rows of that slot
+    assert at.turn(ANSWERED)["stores"] == 1  # computed anew
+    assert "stores" in at.turn({})  # not an answer: no timings, nothing more
+    assert at.report.counts()["stores"] == 1 and not at.slot.sound
+
+
+def test_another_server_ends_it(daemon: Daemon, namespace: str, tmp_path: pathlib.Path) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path)
+    at.turn(ANSWERED)
+    at.reuse._same_server = lambda: False
+    assert at.reuse.restore(Slot(0), at.prompt, len(TOKENS) - 1) == 0
+    assert at.server.restored == 0 and at.reuse.find(at.prompt) is None
+    assert at.turn(ANSWERED)["stores"] == 1
+
+
+def test_a_daemon_that_is_not_there_is_counted(namespace: str, tmp_path: pathlib.Path) -> None:
+    at = Setting(str(tmp_path / "nobody"), namespace, tmp_path)
+    assert at.reuse.find(at.prompt) is None and at.reuse.find(at.prompt) is None
+    assert at.report.counts() == {"failed_lookup": 2}
+    assert at.turn(ANSWERED)["failed_store"] == 1
+
+
+def test_short_prompts_are_left_alone(daemon: Daemon, namespace: str,
+                                     tmp_path: pathlib.Path) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path)
+    assert at.reuse.find(Prompt(TOKENS[:7])) is None and not at.report.counts()
