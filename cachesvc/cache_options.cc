@@ -90,7 +90,24 @@ Status validate(const CacheOptions& o) {
   KV_RETURN_IF_ERROR(within<int64_t>("drain_timeout", o.drain_timeout.count(), 0, 86'400'000));
   KV_RETURN_IF_ERROR(
       within<uint32_t>("block_end_interval", o.block_end_interval, 0, kMaxBlockTokens));
+  KV_RETURN_IF_ERROR(within<size_t>("quotas", o.quotas.size(), 0, kMaxNamespaces));
   return within<uint32_t>("min_prefix_tokens", o.min_prefix_tokens, 1, kMaxTokens);
+}
+
+Status check_shares(const CacheOptions& options, uint64_t ram_bytes) {
+  uint64_t ram = 0, ssd = 0;
+  for (const auto& [name, quota] : options.quotas) {
+    ram += quota.ram_bytes;
+    ssd += quota.ssd_bytes;
+  }
+  auto over = [](const char* what, uint64_t sum, uint64_t limit) {
+    return invalid_argument("namespaces: quotas of " + std::string(what) + " are " +
+                            std::to_string(sum) + " bytes together, there are " +
+                            std::to_string(limit));
+  };
+  if (ram > ram_bytes) return over("RAM", ram, ram_bytes);
+  if (ssd > 0 && options.ssd_dir.empty()) return over("the SSD", ssd, 0);
+  return ssd > options.ssd_limit_bytes ? over("the SSD", ssd, options.ssd_limit_bytes) : Status();
 }
 
 Result<uint64_t> ram_budget(const CacheOptions& options) {

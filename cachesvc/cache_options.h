@@ -12,6 +12,7 @@
 #include <string>
 
 #include "cachesvc/cache_event.h"
+#include "cachesvc/namespace_options.h"
 #include "codec/plan.h"
 #include "proto/status.h"
 #include "storage/ssd_tier.h"
@@ -130,6 +131,9 @@ struct CacheOptions {
   Milliseconds io_backoff = kIoBackoff;
   Milliseconds drain_timeout{10'000};  ///< TieredCache's destructor; 0: nothing more is written
 
+  /// By namespace: what it may have. Those that are not here have the rest together.
+  std::map<std::string, NamespaceQuota> quotas;
+
   // Coding and serving
   CodingSettings coding{8, 4};  ///< (the preset `auto`) for models opened without a profile
   /// By model fingerprint: instead of the plain profile.
@@ -144,6 +148,10 @@ struct CacheOptions {
 
 /// Returns: invalid_argument naming the option and its limits.
 Status validate(const CacheOptions& options);
+
+/// Shares of namespaces that can't all be held: more than `ram_bytes` of RAM together, or than the
+/// SSD's limit. Returns: invalid_argument.
+Status check_shares(const CacheOptions& options, uint64_t ram_bytes);
 
 /// The RAM budget in bytes that `options` mean on this machine now: absolute, or the fraction of
 /// the smaller of MemAvailable (/proc/meminfo) and what the cgroup v2 limit leaves. Returns:

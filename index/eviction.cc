@@ -124,32 +124,56 @@ bool EvictionOrder::unpin(EntryKey key) {
   return true;
 }
 
-EvictionOrder::Victims EvictionOrder::next_victims(uint64_t bytes_needed, bool dirty_too) const {
-  Victims out;
-  // Beside each set the parents that the victims chosen so far set free.
+// Beside each set the parents that the victims so far set free.
+struct EvictionOrder::Walk::State {
+  const EvictionOrder& order;
+  Ranks::const_iterator clean, dirty;
   std::set<Rank> clean_parents, dirty_parents;
-  auto clean = clean_victims_.begin(), dirty = dirty_victims_.begin();
-  auto pick = [this](auto& next, const Ranks& victims, std::set<Rank>& parents) -> const Entry* {
+  std::unordered_map<EntryKey, uint32_t> children_left;
+
+  const Entry* pick(Ranks::const_iterator& next, const Ranks& victims, std::set<Rank>& parents) {
     const bool listed = next != victims.end();
     if (parents.empty() || (listed && rank(*next) < *parents.begin())) {
       return listed ? &*next++ : nullptr;
     }
     const EntryKey key = parents.begin()->key;
     parents.erase(parents.begin());
-    return &entries_.at(key);
-  };
-  std::unordered_map<EntryKey, uint32_t> children_left;
-  while (out.bytes < bytes_needed) {
-    const Entry* e = pick(clean, clean_victims_, clean_parents);
-    if (!e && dirty_too) e = pick(dirty, dirty_victims_, dirty_parents);
-    if (!e) break;
-    out.keys.push_back(e->key);
-    out.bytes += e->charge;
-    if (e->parent == kNoEntry) continue;
-    const Entry& up = entries_.at(e->parent);
-    auto& left = children_left.try_emplace(e->parent, up.children).first->second;
-    if (--left > 0 || !up.resident || up.pins > 0) continue;
+    return &order.entries_.at(key);
+  }
+  void set_free(const Entry& victim) {
+    if (victim.parent == kNoEntry) return;
+    const Entry& up = order.entries_.at(victim.parent);
+    auto& left = children_left.try_emplace(victim.parent, up.children).first->second;
+    if (--left > 0 || !up.resident || up.pins > 0) return;
     (up.dirty ? dirty_parents : clean_parents).insert(rank(up));
+  }
+};
+
+EvictionOrder::Walk::Walk(const EvictionOrder& order)
+    : state_(std::make_shared<State>(
+          State{order, order.clean_victims_.begin(), order.dirty_victims_.begin(), {}, {}, {}})) {}
+
+std::optional<EvictionOrder::Walk::Victim> EvictionOrder::Walk::next(bool dirty_too) {
+  State& s = *state_;
+  const Entry* e = s.pick(s.clean, s.order.clean_victims_, s.clean_parents);
+  if (!e && dirty_too) e = s.pick(s.dirty, s.order.dirty_victims_, s.dirty_parents);
+  if (!e) return std::nullopt;
+  s.set_free(*e);
+  return Victim{e->key, e->charge};
+}
+
+bool EvictionOrder::Walk::has_dirty() const {
+  return state_->dirty != state_->order.dirty_victims_.end() || !state_->dirty_parents.empty();
+}
+
+EvictionOrder::Victims EvictionOrder::next_victims(uint64_t bytes_needed, bool dirty_too) const {
+  Victims out;
+  Walk walk(*this);
+  while (out.bytes < bytes_needed) {
+    auto victim = walk.next(dirty_too);
+    if (!victim) break;
+    out.keys.push_back(victim->key);
+    out.bytes += victim->charge_bytes;
   }
   return out;
 }

@@ -11,6 +11,7 @@
 #include <boost/intrusive/set.hpp>
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -40,7 +41,28 @@ struct EntryOptions {
 };
 
 class EvictionOrder {
+  struct Rank;
+
  public:
+  /// The entries that may go, one after the other in the order of going, a parent after its last
+  /// child: clean ones first. Changes nothing; the order may not change meanwhile.
+  class Walk {
+   public:
+    explicit Walk(const EvictionOrder& order);
+    struct Victim {
+      EntryKey key;
+      uint64_t charge_bytes;
+    };
+    /// nullopt: no clean one is left, nor a dirty one if `dirty_too`.
+    std::optional<Victim> next(bool dirty_too);
+    /// Some dirty one is left.
+    bool has_dirty() const;
+
+   private:
+    struct State;
+    std::shared_ptr<State> state_;
+  };
+
   /// False if `key` is already resident or is kNoEntry or its own parent: nothing changes.
   bool insert(EntryKey key, const EntryOptions& options);
   /// So many more are about to be inserted. Children before their parents take the least time: only

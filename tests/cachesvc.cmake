@@ -38,7 +38,7 @@ kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
         cachesvc_scrubber_unit_test.cc
         cachesvc_reconciler_unit_test.cc
         cachesvc_coverage_test.cc cachesvc_adopt_test.cc
-        cachesvc_stats_test.cc)
+        cachesvc_stats_test.cc cachesvc_shares_test.cc)
 # The table of cases that every client runs (conformance/README.md).
 kv_tests(conformance_test LABELS cachesvc DEPS kv_server nlohmann_json::nlohmann_json
   FILES conformance_test.cc

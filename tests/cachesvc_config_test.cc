@@ -351,7 +351,9 @@ TEST_F(ConfigTest, NamespacesHaveUsersAndTokens) {
   auto config =
       load(write("[server]\nallow_uids = [1000]\n[[namespace]]\nname = \"a \\\"b\"\n"
                  "users = [7, 8]\ntoken_file = \"" +
-                 token + "\"\n[[namespace]]\nname = \"c\"\n"));
+                 token +
+                 "\"\nram = \"2MiB\"\nssd = \"9MiB\"\nconnections = 3\nreservations = 4\n"
+                 "models = 5\nrequests = 6\n[[namespace]]\nname = \"c\"\n"));
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   auto again = load(write(print_config(*config)));
   ASSERT_TRUE(again.ok()) << again.status().to_string();
@@ -360,7 +362,9 @@ TEST_F(ConfigTest, NamespacesHaveUsersAndTokens) {
     EXPECT_EQ(rules[0].name, "a \"b");
     EXPECT_EQ(rules[0].users, (std::vector<uint32_t>{7, 8}));
     EXPECT_EQ(rules[0].token, "sixteen bytes it is");
+    EXPECT_EQ(rules[0].quota, (NamespaceQuota{2 << 20, 9 << 20, 3, 4, 5, 6}));
     EXPECT_EQ(rules[1].name, "c");
+    EXPECT_EQ(rules[1].quota, NamespaceQuota{});
     EXPECT_EQ(rules[1].token, "");
   }
 }
@@ -387,6 +391,10 @@ TEST_F(ConfigTest, ANamespaceThatCannotBeHonouredIsAnErrorWithItsPlace) {
   std::ofstream(token) << std::string(256, 'x') << "\n";
   EXPECT_EQ(error(head + with_token), "");
   says(name + "token_file = \"" + token + "\"\n", "nobody who needs the token may connect");
+  says(name + "ram = \"lots\"\n", ":3: namespace.ram: expected a size such as");
+  says(name + "ram = \"1KiB\"\n", "of at least 1MiB");
+  says(name + "requests = 0\n", ":3: namespace.requests: expected a whole number from 1");
+  says("name = \"*\"\nram = \"1GiB\"\n", "the table \"*\" has no quota");
   EXPECT_NE(error("namespace = \"a\"\n").find("unknown key"), std::string::npos);
 }
 

@@ -261,7 +261,7 @@ struct Shelf {
   explicit Shelf(const ModelSpec& model) {
     auto spec = std::make_shared<const ModelSpec>(model);
     auto profile = make_profile(model, 0);
-    realm = index.realms().get({"test", model.fingerprint, profile->id()}, spec, profile).get();
+    realm = index.realm({"test", model.fingerprint, profile->id()}, spec, profile).get();
   }
   Object object(ObjectKind kind, const std::vector<Token>& tokens, uint32_t index_in_path) {
     Object o;
@@ -316,7 +316,7 @@ struct Shelf {
     ends.mark(*realm, realm->tree.find_path(tokens, {}), static_cast<uint32_t>(tokens.size()));
   }
   /// Names of the first victims of a tier.
-  std::vector<ObjectName> victims(EvictionOrder& order, size_t count) {
+  std::vector<ObjectName> victims(Shares& order, size_t count) {
     std::vector<ObjectName> out;
     for (EntryKey key : order.next_victims(UINT64_MAX, true).keys) {
       if (out.size() < count) out.push_back(index.find_key(key)->name);

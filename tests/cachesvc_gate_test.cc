@@ -11,10 +11,10 @@ const std::string kToken = "sixteen bytes, or more", kAdminToken = "and another 
 Gate gate() {
   ServerOptions options;
   options.allow_uids = {kSibling};
-  options.namespaces = {{"chat", {kUser}, "", ""},
-                        {"batch", {}, "file", kToken},
-                        {"shut", {}, "", ""},
-                        {"*", {kAdmin}, "file", kAdminToken}};
+  options.namespaces = {{"chat", {kUser}, "", "", {}},
+                        {"batch", {}, "file", kToken, {}},
+                        {"shut", {}, "", "", {}},
+                        {"*", {kAdmin}, "file", kAdminToken, {}}};
   return Gate(options, kOwn);
 }
 
@@ -136,6 +136,18 @@ TEST_F(ServerTest, ATokenOpensANamespaceToWhoeverMayConnect) {
   EXPECT_EQ(stat("denied"), 4u);
   EXPECT_EQ(daemon_->stop(), 0);
   EXPECT_EQ(log.text().find(kToken), std::string::npos);
+}
+
+TEST_F(ServerTest, AConnectionOverItsNamespacesQuotaIsRefusedByName) {
+  const std::string config = dir_.store() + ".toml";
+  std::ofstream(config) << "[[namespace]]\nname = \"batch\"\nconnections = 1\n";
+  start({"--config", config});
+  RawPeer first(socket()), second(socket()), third(socket());
+  first.hello("batch");
+  second.say_hello("batch");
+  EXPECT_EQ(second.receive_error(), StatusCode::resource_exhausted);
+  third.hello("another");
+  EXPECT_EQ(stat("over_quota"), 1u);
 }
 
 }  // namespace

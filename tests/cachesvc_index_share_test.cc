@@ -224,7 +224,7 @@ class IndexBytes : public ::testing::Test {
         {LayerSpec{{full_part(), state_part(SnapshotPlace::checkpoint), window_part(8, 2)}}}));
     auto profile = make_profile(*spec, 4, 256);
     Realm realm{"test", spec->fingerprint, profile->id()};
-    auto state = index.realms().get(realm, spec, profile);
+    auto state = index.realm(realm, spec, profile);
     std::mt19937 rng(1);
     uint64_t charged = 0;
     double grown = 0;

@@ -14,7 +14,7 @@ class RecordsTest : public ::testing::Test {
   RecordsTest() {
     auto spec = std::make_shared<const ModelSpec>(plain_model());
     auto profile = make_profile(*spec, 0);
-    realm_ = index_.realms().get({"test", spec->fingerprint, profile->id()}, spec, profile).get();
+    realm_ = index_.realm({"test", spec->fingerprint, profile->id()}, spec, profile).get();
   }
   ~RecordsTest() override { records_.check_invariants(); }
 

@@ -61,7 +61,7 @@ TEST_F(SpillerUnit, WithoutAnSsdEveryWishIsInVain) {
   CoreOwners c(small_options());
   Record& block = c.give_block(c.open_model());
   EXPECT_EQ(c.spiller.ask(block), Asked::in_vain);
-  EXPECT_FALSE(c.spiller.ask_for_room(1));
+  EXPECT_FALSE(c.spiller.ask_for_room({kCommonShare, 1}));
 }
 
 TEST_F(SpillerUnit, AFullQueueIsWaitedForAndAnEmptyOneTakesAnything) {
@@ -156,7 +156,7 @@ TEST_F(SpillerUnit, WritesWaitForTheirBudget) {
   EXPECT_EQ(held.disk, Disk::queued);
   EXPECT_TRUE(c.pace.held());
   EXPECT_TRUE(c.spiller.held_up()) << "for longer than anybody waits for room";
-  EXPECT_FALSE(c.spiller.ask_for_room(1));
+  EXPECT_FALSE(c.spiller.ask_for_room({kCommonShare, 1}));
 }
 
 }  // namespace

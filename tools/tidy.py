@@ -31,8 +31,9 @@ ROOMS = {  # room: rooms that it may include besides itself
 # Floors inside cachesvc/, lowest first. A floor: owners, divided by commas. An owner: its files'
 # stems, which may include each other, or a folder. A file includes its own owner and lower floors.
 FLOORS = """
-    loop/, ram_object, ram_pool, cache_event cache_options, namespace_options
-    counters, call, room_request, write_budget, encode, needs
+    loop/, ram_object, ram_pool, cache_event cache_options namespace_options
+    shares
+    counters, call, namespaces, room_request, write_budget, encode, needs
     env
     coded_model part_groups
     record realm_state

@@ -65,7 +65,7 @@ RealmState* Reconciler::realm_of(const Object& o) {
   auto profile = profiles_.find(o.profile);
   if (!model || profile == profiles_.end()) return nullptr;
   if (!validate(*profile->second, *model->spec).ok()) return nullptr;
-  RealmState* made = index_.realms().get(realm, model->spec, profile->second).get();
+  RealmState* made = index_.realm(realm, model->spec, profile->second).get();
   made->in_force = false;  // the model record names another profile
   return made;
 }

@@ -22,6 +22,7 @@ Result<std::unique_ptr<CacheCore>> CacheCore::create(CacheOptions options,
                                                      boost::asio::any_io_executor disk) {
   KV_RETURN_IF_ERROR(validate(options));
   KV_ASSIGN_OR_RETURN(uint64_t budget, ram_budget(options));
+  KV_RETURN_IF_ERROR(check_shares(options, budget));
   auto staging = static_cast<uint64_t>(static_cast<double>(budget) * options.staging_fraction);
   auto env = std::make_shared<Env>(std::move(options), std::move(loop), std::move(workers),
                                    std::move(disk), RamPool::create(budget, staging));
@@ -120,6 +121,7 @@ void CacheCore::allocate_staging(uint64_t session, uint64_t bytes, StagingFor wh
     const RamPool& pool = *own_->env->pool;
     uint64_t body = RamPool::slab_bytes(bytes), limit = pool.staging_limit_bytes();
     Room room;
+    room.share = own_->calls.session(session)->share;
     room.staging = 2 * body;
     if (what == StagingFor::put) {
       // Codes are smaller than what they are made of; rows copied from elsewhere are reserved for.
@@ -181,6 +183,7 @@ void CacheCore::check_invariants() const {
   own_->lane.check_invariants();
   own_->room.check_invariants();
   own_->reservations.check_invariants();
+  own_->calls.check_invariants();
 }
 const std::shared_ptr<RamPool>& CacheCore::pool() const { return own_->env->pool; }
 const CacheOptions& CacheCore::options() const { return own_->env->options; }

@@ -66,7 +66,8 @@ enum class StagingFor : uint8_t {
 ///             superseded_tails
 ///             adopted_supplements warm_objects ram_verified ram_damaged scrubbed_files
 ///             scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors io_timeouts
-///             busy denied (users, tokens) loop_handlers loop_over_1ms loop_over_1ms_cpu
+///             busy denied (users, tokens) over_quota (more at a
+///             time than a namespace may have) loop_handlers loop_over_1ms loop_over_1ms_cpu
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_session_bytes ram_model_bytes ram_recycled_bytes
@@ -80,7 +81,9 @@ enum class StagingFor : uint8_t {
 ///             recovered_objects recovered_skipped recovery_adopted recovery_adopted_bytes
 ///             recovery_rows_dropped recovery_quarantined recovery_unreadable recovery_unread
 ///             recovery_ms recovery_ephemeral_dropped
-///   of one's namespace   namespace_sessions namespace_models
+///   of one's namespace   namespace_sessions namespace_models namespace_reservations; of one with a
+///             quota also namespace_calls namespace_ram_bytes namespace_ram_quota_bytes
+///             namespace_ssd_bytes namespace_ssd_quota_bytes
 /// A session with Right::own sees only the last ones, and its own namespace's models.
 struct Owners;
 

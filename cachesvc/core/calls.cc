@@ -17,10 +17,15 @@ Result<uint64_t> Calls::connect(const std::string& ns, Right right) {
     return Status(StatusCode::busy,
                   "max_sessions " + std::to_string(env_.options.max_sessions) + " reached");
   }
+  const ShareId share = env_.namespaces.share(ns);
+  KV_RETURN_IF_ERROR(
+      env_.one_more(ns, "connections", &NamespaceQuota::connections, uses_[share].sessions));
+  ++uses_[share].sessions;
   uint64_t id = next_session_++;
   SessionState& session = sessions_[id];
   session.ns = ns;
   session.right = right;
+  session.share = share;
   return id;
 }
 
@@ -31,7 +36,10 @@ size_t Calls::sessions_of(const std::string& ns) const {
 }
 
 void Calls::disconnect(uint64_t session) {
-  if (sessions_.erase(session) == 0) return;
+  auto ended = sessions_.find(session);
+  if (ended == sessions_.end()) return;
+  --uses_[ended->second.share].sessions;
+  sessions_.erase(ended);
   // Whatever a callback does to the list, the search goes on behind the call that it was told of.
   for (auto at = calls_.begin(); at != calls_.end();) {
     CallBase* key = at->first;
@@ -73,13 +81,31 @@ Result<std::shared_ptr<ModelState>> Calls::model(uint64_t session, uint32_t hand
   return state;
 }
 
+// Returns: ok, if the session (null: none) may have one more call under way.
+Status Calls::room_for(const SessionState* session) const {
+  if (calls_.size() >= env_.options.max_waiting_calls) {
+    ++env_.count.busy;
+    return {StatusCode::busy, "max_waiting_calls reached"};
+  }
+  if (session == nullptr) return {};
+  return env_.one_more(session->ns, "requests", &NamespaceQuota::requests,
+                       uses_[session->share].calls);
+}
+
+void Calls::check_invariants() const {
+  std::vector<Use> sums(uses_.size());
+  for (const auto& [id, session] : sessions_) ++sums[session.share].sessions;
+  for (ShareId share = 0; share < sums.size(); ++share) {
+    KV_CHECK(sums[share].sessions == uses_[share].sessions);
+  }
+}
+
 void Calls::add(uint64_t session, std::shared_ptr<CallBase> call, Deadline deadline) {
   call->session = session;
   if (env_.closed()) return call->fail({StatusCode::unavailable, "the cache has ended"});
-  if (calls_.size() >= env_.options.max_waiting_calls) {
-    ++env_.count.busy;
-    return call->fail({StatusCode::busy, "max_waiting_calls reached"});
-  }
+  auto known = sessions_.find(session);
+  const SessionState* state = known == sessions_.end() ? nullptr : &known->second;
+  if (Status full = room_for(state); !full.ok()) return call->fail(full);
   if (deadline <= Clock::now()) {
     return call->fail(
         {StatusCode::deadline_exceeded, "the deadline had passed when the call came"});
@@ -92,7 +118,12 @@ void Calls::add(uint64_t session, std::shared_ptr<CallBase> call, Deadline deadl
       }));
   call->timer->arm_at(deadline);
   calls_[call.get()] = call;
-  call->on_finish = [this](CallBase* ended) { calls_.erase(ended); };
+  const ShareId share = state ? state->share : kCommonShare;
+  ++uses_[share].calls;
+  call->on_finish = [this, share](CallBase* ended) {
+    --uses_[share].calls;
+    calls_.erase(ended);
+  };
 }
 
 // A callback that finds no memory has ended; the others are answered all the same.

@@ -16,6 +16,7 @@ namespace kv {
 struct SessionState {
   std::string ns;
   Right right = Right::all;
+  ShareId share = kCommonShare;
   std::vector<std::shared_ptr<ModelState>> models;  ///< handle - 1
   std::vector<Id> profiles;                         ///< handle - 1: those of the last open
 };
@@ -25,7 +26,7 @@ Status check_profile(const Id& asked, const Id& in_force);
 
 class Calls {
  public:
-  explicit Calls(Env& env) : env_(env) {}
+  explicit Calls(Env& env) : env_(env), uses_(env.namespaces.count()) {}
   Calls(const Calls&) = delete;  // calls point here
   Calls& operator=(const Calls&) = delete;
 
@@ -53,13 +54,21 @@ class Calls {
   size_t sessions() const { return sessions_.size(); }
   size_t sessions_of(const std::string& ns) const;
   size_t under_way() const { return calls_.size(); }
+  /// What a namespace with a quota uses of it.
+  struct Use {
+    uint32_t sessions = 0, calls = 0;
+  };
+  const Use& use(ShareId share) const { return uses_[share]; }
+  void check_invariants() const;
 
  private:
+  Status room_for(const SessionState* session) const;
   void add(uint64_t session, std::shared_ptr<CallBase> call, Deadline deadline);
 
   Env& env_;
   std::map<uint64_t, SessionState> sessions_;
   uint64_t next_session_ = 1;
+  std::vector<Use> uses_;  // by ShareId
   std::map<CallBase*, std::weak_ptr<CallBase>> calls_;
 };
 

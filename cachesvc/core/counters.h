@@ -17,7 +17,7 @@ namespace kv {
   X(ram_evicted_dirty) X(ssd_evicted) X(index_evicted) X(erased_objects) X(superseded_tails) \
   X(adopted_supplements) X(warm_objects) X(ram_verified) X(ram_damaged) X(scrubbed_files) \
   X(scrubbed_bytes) X(scrub_passes) X(scrub_damaged) X(quarantined) X(read_io_errors) \
-  X(io_timeouts) X(busy) X(denied)
+  X(io_timeouts) X(busy) X(denied) X(over_quota)
 // clang-format on
 struct Counters {
 #define KV_COUNTER(name) uint64_t name = 0;

@@ -23,6 +23,7 @@
 
 #include "cachesvc/cache_options.h"
 #include "cachesvc/core/counters.h"
+#include "cachesvc/core/namespaces.h"
 #include "cachesvc/loop/post.h"
 #include "cachesvc/loop/task.h"
 #include "cachesvc/ram_pool.h"
@@ -38,6 +39,7 @@ class Env : public std::enable_shared_from_this<Env> {
   Env(CacheOptions o, boost::asio::any_io_executor l, boost::asio::any_io_executor w,
       boost::asio::any_io_executor d, std::shared_ptr<RamPool> p)
       : options(std::move(o)),
+        namespaces(options.quotas),
         loop(std::move(l)),
         workers(std::move(w)),
         disk(d ? std::move(d) : workers),
@@ -47,6 +49,7 @@ class Env : public std::enable_shared_from_this<Env> {
   Env& operator=(const Env&) = delete;
 
   const CacheOptions options;
+  const Namespaces namespaces;
   const boost::asio::any_io_executor loop, workers, disk;
   const std::shared_ptr<RamPool> pool;
   const std::shared_ptr<LoopGate> gate;  ///< for what may outlive the core, as leases do
@@ -125,6 +128,13 @@ class Env : public std::enable_shared_from_this<Env> {
     boost::asio::post(loop, [weak = weak_from_this(), step = std::move(step)]() mutable {
       if (auto self = weak.lock(); self && !self->closed()) self->run(step);
     });
+  }
+  /// ok if a namespace may have one more of `what`. Returns: resource_exhausted, counted.
+  Status one_more(const std::string& ns, const char* what, uint32_t NamespaceQuota::*quota,
+                  uint64_t used) const {
+    Status full = within_quota(ns, what, namespaces.quota(ns).*quota, used, 1);
+    if (!full.ok()) ++count.over_quota;
+    return full;
   }
   /// `text()`, if somebody listens.
   template <typename Text>

@@ -62,6 +62,7 @@ void Fetches::decode(const FetchPtr& f, FetchReply reply) {
   decode->out = decode->reply.lease.prefix();
   const DType out = dtype_of(f->request.form);
   Room room;
+  room.share = f->realm->share;
   for (const auto& o : decode->out.objects) room.reply += decoded_slab_bytes(*o.object, out);
   room_.with_room(room, f->deadline, [this, f, decode](Result<std::shared_ptr<RoomCharges>> got) {
     if (f->call->finished()) return;

@@ -107,7 +107,10 @@ Result<Hit> Fetches::plan(FetchCall& f) {
     uint64_t most = pool.budget_bytes() - pool.used_bytes(ChargeKind::index) -
                     pool.used_bytes(ChargeKind::model) - pool.used_bytes(ChargeKind::session);
     uint64_t wanted = cost.missing + std::max(ideal, cost.decoded);
-    uint64_t now = f.patience == Patience::wait ? UINT64_MAX : room_beside(hit, wanted);
+    const uint64_t share = room_.share_of(f.realm->share);
+    uint64_t now = f.patience == Patience::wait
+                       ? share
+                       : std::min(share, room_beside(hit, f.realm->share, wanted));
     bool reply_never = cost.decoded > room_.reply_limit();
     bool never = cost.all + cost.beside() > most || reply_never;
     if (!never && cost.missing + cost.beside() <= now) {
@@ -116,7 +119,10 @@ Result<Hit> Fetches::plan(FetchCall& f) {
     }
     uint64_t needed = (never ? cost.all : cost.missing) + cost.beside(), has = never ? most : now;
     f.limit_reason = std::to_string(hit.plan.tokens) + " tokens need " + std::to_string(needed) +
-                     " bytes of RAM, it has " + std::to_string(has) + (never ? "" : " now");
+                     " bytes of RAM, it has " + std::to_string(has) +
+                     (never          ? ""
+                      : has == share ? " for this namespace"
+                                     : " now");
     f.max_tokens = shorter(f, hit, needed, has, [&](const Record& r) {
       return never || (!r.ram && !promoter_.promoting(r));
     });
@@ -129,13 +135,13 @@ Result<Hit> Fetches::plan(FetchCall& f) {
 
 // Bytes that are free, or would be after dropping what may go and the hit does not use; counted up
 // to `wanted`.
-uint64_t Fetches::room_beside(const Hit& hit, uint64_t wanted) {
+uint64_t Fetches::room_beside(const Hit& hit, ShareId share, uint64_t wanted) {
   uint64_t free = env_.pool->budget_bytes() - env_.pool->used_bytes();
   if (free >= wanted) return free;
   std::vector<Record*> used;
   for (const Hit::Use& u : hit.uses) used.push_back(u.record);
   Pins pins(env_, index_, used);
-  return free + index_.tiers().ram().next_victims(wanted - free, true).bytes;
+  return free + index_.tiers().ram().next_victims(wanted - free, true, {share, wanted}).bytes;
 }
 
 void Fetches::step(const FetchPtr& f) {
@@ -231,6 +237,7 @@ void Fetches::promote(const FetchPtr& f, const Hit& hit) {
   for (const Record* r : missing) batch->wanted.push_back({r->name, r->serial});
   batch->pins = Pins(env_, index_, used);
   Room room;
+  room.share = f->realm->share;
   room.stored = cost.missing;
   room.promotion = room.stored > 0 ? f->window_bytes : 0;
   // Planning and pinning a long prompt is enough for one handler.

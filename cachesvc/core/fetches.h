@@ -43,7 +43,7 @@ class Fetches {
   void step(const FetchPtr& f);
   Result<Hit> plan(FetchCall& f);
   FetchCost cost_of(const FetchCall& f, const Hit& hit) const;
-  uint64_t room_beside(const Hit& hit, uint64_t wanted);
+  uint64_t room_beside(const Hit& hit, ShareId share, uint64_t wanted);
   void keep_warm(const FetchCall& f, const Hit& hit);
   void answer_pending(const FetchPtr& f, const Hit& hit);
   void check(const FetchPtr& f, const Hit& hit);

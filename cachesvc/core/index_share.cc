@@ -36,7 +36,7 @@ void RamRoom::check_invariants() const {
 // The SSD's least recently used leaf that nothing in RAM hangs on. Without an SSD, or where nothing
 // can be saved there (`dirty_too`), RAM's. Null: none may go.
 Record* RamRoom::index_victim(bool dirty_too) {
-  auto first_of = [&](const EvictionOrder& order) -> Record* {
+  auto first_of = [&](const Shares& order) -> Record* {
     size_t looked = 0;
     for (uint64_t bytes = 1; looked < kLookedAt;) {
       auto victims = order.next_victims(bytes, true);

@@ -145,6 +145,7 @@ void Levels::read_path(const WaitPtr& wait) {
     const Record* r = unread(p);
     if (!r || promoter_.promoting(*r)) continue;
     Room one = Promoter::room_for(*r);
+    room.share = one.share;
     room.stored += one.stored;
     room.promotion += one.promotion;
     names.push_back(p);

@@ -58,7 +58,7 @@ void Models::found(ModelRecord record,
   auto profile = profiles.find(record.profile);
   if (profile != profiles.end() && validate(*profile->second, *spec).ok()) {
     Realm realm{record.ns, spec->fingerprint, record.profile};
-    state->realm = index_.realms().get(realm, spec, profile->second);
+    state->realm = index_.realm(realm, spec, profile->second);
     state->records_durable = true;
     state->record_bytes = record_bytes(*spec, *profile->second);
   }
@@ -71,7 +71,7 @@ std::shared_ptr<ModelState> Models::put_in_force(const std::string& ns,
   auto spec = part_of(coded, coded->spec);
   auto profile = part_of(coded, coded->profile);
   const Realm realm{ns, spec->fingerprint, coded->profile_id};
-  auto state = index_.realms().get(realm, spec, profile);
+  auto state = index_.realm(realm, spec, profile);
   index_.relink(*state, Id{});  // stored before its profile or model record was lost
   for (RealmState* other : index_.realms().of(ns, realm.fingerprint)) {
     if (other->in_force != (other == state.get())) {
@@ -208,9 +208,10 @@ size_t Models::count_of(const std::string& ns) const {
 }
 
 Status Models::place_for(const std::string& ns) {
-  const size_t most = env_.options.max_models;
+  const size_t most = env_.options.max_models, quota = env_.namespaces.quota(ns).models;
   auto full = [&] { return models_.size() + resting_.size() >= most; };
-  const bool many = count_of(ns) >= kMaxModelsPerNamespace;
+  const bool many = count_of(ns) >=
+                    (quota > 0 && quota < kMaxModelsPerNamespace ? quota : kMaxModelsPerNamespace);
   if (full() || many) rest();
   while (full() && forget_oldest()) {
   }
@@ -219,6 +220,7 @@ Status Models::place_for(const std::string& ns) {
     return {StatusCode::busy,
             "max_models " + std::to_string(most) + ": so many are open, or have something stored"};
   }
+  KV_RETURN_IF_ERROR(env_.one_more(ns, "models", &NamespaceQuota::models, count_of(ns)));
   if (many && count_of(ns) >= kMaxModelsPerNamespace) {
     ++env_.count.busy;
     return {StatusCode::busy, "namespace " + ns + ": " + std::to_string(count_of(ns)) +

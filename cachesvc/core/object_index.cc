@@ -74,6 +74,7 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
   if (node == kNoNode) return nullptr;
   Record& r = known ? *known : by_name_[object.name];
   r.name = object.name;
+  r.share = realm.share;
   EntryKey before = link(r, realm, node, object);
   if (known) {  // its parent is back
     tiers_.key_changed(r, before);
@@ -153,6 +154,21 @@ void ObjectIndex::set_in_force(RealmState& realm, bool in_force) {
   for (auto& [name, record] : by_name_) {
     if (record.realm == &realm) tiers_.reorder(record);
   }
+}
+
+void ObjectIndex::check_invariants() {
+  std::vector<uint64_t> ram(tiers_.ram().count()), ssd(tiers_.ssd().count());
+  for (const auto& [name, record] : by_name_) {
+    const std::string& ns = record.realm ? record.realm->realm.ns : record.orphan->header.ns;
+    KV_CHECK(record.share == namespaces_.share(ns));
+    ram[record.share] += tiers_.ram_of(record).charge_bytes(record.key);
+    ssd[record.share] += tiers_.ssd_of(record).charge_bytes(record.key);
+  }
+  for (ShareId share = 0; share < ram.size(); ++share) {
+    KV_CHECK(ram[share] == tiers_.ram().bytes(share) && ssd[share] == tiers_.ssd().bytes(share));
+  }
+  tiers_.ram().check_invariants();
+  tiers_.ssd().check_invariants();
 }
 
 std::vector<Record*> ObjectIndex::all_of(const std::string& ns) {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cachesvc/core/namespaces.h"
 #include "cachesvc/core/orphans.h"
 #include "cachesvc/core/realms.h"
 #include "cachesvc/core/tiers.h"
@@ -17,6 +18,14 @@ namespace kv {
 
 class ObjectIndex {
  public:
+  /// Without quotas: one share of each tier.
+  ObjectIndex() : ObjectIndex({}, 0, 0) {}
+  ObjectIndex(Namespaces namespaces, uint64_t ram_bytes, uint64_t ssd_bytes)
+      : namespaces_(std::move(namespaces)),
+        tiers_(namespaces_.ram_shares(ram_bytes), namespaces_.ssd_shares(ssd_bytes)) {}
+  ObjectIndex(const ObjectIndex&) = delete;  // records point to each other
+  ObjectIndex& operator=(const ObjectIndex&) = delete;
+
   /// Forgets realms that hold nothing and that nobody else holds. Returns: the ids of their
   /// profiles, less those that a realm or an orphan still names.
   std::vector<Id> release_realms();
@@ -52,7 +61,15 @@ class ObjectIndex {
   Tiers& tiers() { return tiers_; }
   size_t size() const { return by_name_.size(); }
   Realms& realms() { return realms_; }
+  /// The realm, made if it is new (Realms::get).
+  std::shared_ptr<RealmState> realm(const Realm& realm, std::shared_ptr<const ModelSpec> model,
+                                    std::shared_ptr<const Profile> profile) {
+    return realms_.get(realm, namespaces_.share(realm.ns), std::move(model), std::move(profile));
+  }
+  const Namespaces& namespaces() const { return namespaces_; }
   const Orphans& orphans() const { return orphans_; }
+  /// Ends the process if the sums of some namespace are not those of its records.
+  void check_invariants();
 
  private:
   NodeId owner_node(RealmState& realm, const Object& object);
@@ -67,6 +84,7 @@ class ObjectIndex {
   static constexpr EntryKey attached_key(uint64_t serial) { return kAttached | serial; }
   static constexpr bool is_attached(EntryKey key) { return (key & kAttached) != 0; }
 
+  const Namespaces namespaces_;
   Realms realms_;
   Orphans orphans_;
   std::unordered_map<ObjectName, Record, ObjectNameHash> by_name_;

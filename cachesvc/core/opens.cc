@@ -91,6 +91,7 @@ void Opens::run(const JobPtr& job) {
 void Opens::make(const JobPtr& job) {
   job->state = Job::State::making;
   Room room;
+  room.share = env_.namespaces.share(job->plan.ns);
   room.model = job->plan.bytes + job->plan.making_bytes;
   room_.with_room(room, job->call->deadline,
                   [this, job](Result<std::shared_ptr<RoomCharges>> charges) {

@@ -9,6 +9,7 @@ namespace kv {
 
 Room Promoter::room_for(const Record& record) {
   Room room;
+  room.share = record.share;
   room.stored = RamPool::slab_bytes(record.payload_bytes);
   // At most: what is packed, beside what it unpacks to, and the buffer that it is read through.
   room.promotion = record.file_bytes + record.payload_bytes;

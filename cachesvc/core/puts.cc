@@ -147,6 +147,7 @@ void Puts::charge(const JobPtr& job) {
   EncodeWork& w = *job->work;
   uint64_t out = stored_bytes(*r, w);
   Room room;
+  room.share = r->realm->share;
   room.stored = RamPool::slab_bytes(out);
   room.index = index_bytes(w.object.name.kind, w.object.tokens);
   room.staging = out;

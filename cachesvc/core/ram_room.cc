@@ -24,6 +24,11 @@ RamRoom::RamRoom(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, 
 
 uint64_t RamRoom::reply_limit() const { return env_.pool->budget_bytes() / 4 * kReplyQuarters; }
 
+uint64_t RamRoom::share_of(ShareId share) const {
+  const uint64_t quota = env_.namespaces.quota(share).ram_bytes;
+  return quota == 0 ? UINT64_MAX : quota;
+}
+
 // True if it waits for others' staging or replies, however much RAM is free: nothing is evicted for
 // it then, and those behind it have their turn.
 bool RamRoom::account_full(const Room& room) const {
@@ -80,7 +85,8 @@ RamRoom::Step RamRoom::make_room(const Room& room, bool dirty_too, uint64_t most
     uint64_t used = env_.pool->used_bytes(), budget = env_.pool->budget_bytes();
     if (used + room.total() <= budget) return {};  // an account is full
     uint64_t needed = room.total() - (budget - used);
-    auto victims = index_.tiers().ram().next_victims(std::min(needed, most_bytes), dirty_too);
+    auto victims = index_.tiers().ram().next_victims(std::min(needed, most_bytes), dirty_too,
+                                                     {room.share, room.total()});
     if (victims.keys.empty()) return {};
     for (EntryKey key : victims.keys) {
       if (evicted >= most_bytes || objects == most_objects) return {nullptr, true};
@@ -97,7 +103,8 @@ RamRoom::Step RamRoom::make_room(const Room& room, bool dirty_too, uint64_t most
 RamRoom::Step RamRoom::step_of(const Room& room, uint64_t most_bytes) {
   Step step = make_room(room, false, most_bytes);
   if (step.charges || step.more_may_go) return step;
-  return spiller_.ask_for_room(room.total()) ? Step{} : make_room(room, true, most_bytes);
+  return spiller_.ask_for_room({room.share, room.total()}) ? Step{}
+                                                           : make_room(room, true, most_bytes);
 }
 
 std::shared_ptr<RoomCharges> RamRoom::room_now(const Room& room) {
@@ -119,7 +126,10 @@ Status RamRoom::can_never_fit(const Room& room) const {
     return over(room.index, " bytes of index, its share of RAM is ", index_limit());
   }
   if (room.total() > budget) return over(room.total(), " bytes of RAM, budget ", budget);
-  return {};
+  const uint64_t share = share_of(room.share);
+  if (room.stored <= share) return {};
+  return within_quota(env_.namespaces.name(room.share), "RAM", share,
+                      index_.tiers().ram().bytes(room.share), room.stored);
 }
 
 void RamRoom::with_room(Room room, Deadline deadline, RoomDone done) {

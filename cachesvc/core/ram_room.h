@@ -36,6 +36,8 @@ class RamRoom {
 
   /// Returns: resource_exhausted naming what it needs and the limit, if it can never fit.
   Status can_never_fit(const Room& room) const;
+  /// Bytes of RAM that a namespace's request may have; no limit: UINT64_MAX.
+  uint64_t share_of(ShareId share) const;
   /// At most so much is decoded for clients: those that don't read leave others room.
   uint64_t reply_limit() const;
   uint64_t index_limit() const;

@@ -16,9 +16,10 @@ namespace kv {
 
 /// One (namespace, model, profile): a tree and how to read what hangs on it.
 struct RealmState {
-  RealmState(Realm r, uint32_t number, std::shared_ptr<const ModelSpec> m,
+  RealmState(Realm r, ShareId its_share, uint32_t number, std::shared_ptr<const ModelSpec> m,
              std::shared_ptr<const Profile> p)
       : realm(std::move(r)),
+        share(its_share),
         index(number),
         model(std::move(m)),
         profile(std::move(p)),
@@ -31,6 +32,7 @@ struct RealmState {
     std::vector<Record*> attached;  ///< supplements of this node, snapshots after it
   };
   Realm realm;
+  ShareId share;  ///< of its namespace
   uint32_t index;
   std::shared_ptr<const ModelSpec> model;
   std::shared_ptr<const Profile> profile;

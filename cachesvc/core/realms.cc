@@ -5,13 +5,14 @@
 
 namespace kv {
 
-std::shared_ptr<RealmState> Realms::get(const Realm& realm, std::shared_ptr<const ModelSpec> model,
+std::shared_ptr<RealmState> Realms::get(const Realm& realm, ShareId share,
+                                        std::shared_ptr<const ModelSpec> model,
                                         std::shared_ptr<const Profile> profile) {
   for (auto& r : realms_) {
     if (r->realm == realm) return r;
   }
   realms_.push_back(
-      std::make_shared<RealmState>(realm, next_, std::move(model), std::move(profile)));
+      std::make_shared<RealmState>(realm, share, next_, std::move(model), std::move(profile)));
   ++next_;
   return realms_.back();
 }

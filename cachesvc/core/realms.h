@@ -12,7 +12,8 @@ namespace kv {
 class Realms {
  public:
   /// The realm, made if it is new. Whoever adds to it later holds it meanwhile.
-  std::shared_ptr<RealmState> get(const Realm& realm, std::shared_ptr<const ModelSpec> model,
+  std::shared_ptr<RealmState> get(const Realm& realm, ShareId share,
+                                  std::shared_ptr<const ModelSpec> model,
                                   std::shared_ptr<const Profile> profile);
   RealmState* find(const Realm& realm);
   RealmState* by_number(uint64_t index);  ///< RealmState::index; null: it is gone

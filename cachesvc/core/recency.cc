@@ -34,7 +34,8 @@ void Recency::tell_last() {
   std::vector<std::pair<uint64_t, Record*>> uses;
   for (Disk state : {Disk::known, Disk::renamed, Disk::durable}) {
     for (const Record& r : records_.all(state)) {
-      if (r.use_untold) uses.emplace_back(index_.tiers().ssd().recency(r.key), index_.find(r.name));
+      if (r.use_untold)
+        uses.emplace_back(index_.tiers().ssd_of(r).recency(r.key), index_.find(r.name));
     }
   }
   std::sort(uses.begin(), uses.end());

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "cachesvc/core/shares.h"
 #include "cachesvc/ram_object.h"
 #include "cachesvc/ram_pool.h"
 #include "index/eviction.h"
@@ -70,9 +71,10 @@ struct Record {
   uint64_t serial = 0;    ///< tells two records of one name apart in time
   NodeId node = kNoNode;  ///< block, tail: own; supplement: its block's; snapshot: its parent's
   uint32_t pins = 0;
-  uint32_t uses = 0;        ///< fetches that it served
-  bool use_untold = false;  ///< of the last one the SSD knows nothing
-  bool superseded = false;  ///< a tail whose tokens a longer tail or a block holds too
+  uint32_t uses = 0;             ///< fetches that it served
+  bool use_untold = false;       ///< of the last one the SSD knows nothing
+  ShareId share = kCommonShare;  ///< of its namespace
+  bool superseded = false;       ///< a tail whose tokens a longer tail or a block holds too
   Disk disk = Disk::absent;
   DiskHook disk_hook;
   RamObject ram;               ///< null: not in RAM

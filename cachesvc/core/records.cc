@@ -154,8 +154,8 @@ void Records::check_invariants() const {
       KV_CHECK(r.disk == static_cast<Disk>(i));
       KV_CHECK(r.on_ssd() ? r.file_bytes > 0 : static_cast<bool>(r.ram));
       KV_CHECK(!r.ram || !without_ram(r.disk));
-      KV_CHECK(index_.tiers().ssd().resident(r.key) == r.on_ssd() &&
-               index_.tiers().ram().resident(r.key) == static_cast<bool>(r.ram));
+      KV_CHECK(index_.tiers().ssd_of(r).resident(r.key) == r.on_ssd() &&
+               index_.tiers().ram_of(r).resident(r.key) == static_cast<bool>(r.ram));
       if (in_queue(r.disk)) in_queue_bytes += r.payload_bytes;
     }
     KV_CHECK(count == counts_[i]);
@@ -163,6 +163,7 @@ void Records::check_invariants() const {
   }
   KV_CHECK(in_queue_bytes == queue_bytes_);
   KV_CHECK(listed == index_.size());
+  index_.check_invariants();
 }
 
 }  // namespace kv

@@ -9,6 +9,7 @@ Record* ObjectIndex::add_orphan(const Object& object, Charge index_charge) {
   orphan->header = object;
   Record& r = by_name_[object.name];
   r.name = object.name;
+  r.share = namespaces_.share(object.ns);
   r.serial = next_serial_++;
   r.key = attached_key(r.serial);
   by_key_.emplace(r.key, &r);

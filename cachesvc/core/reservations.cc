@@ -91,7 +91,15 @@ Status Reservations::check(const ReserveRequest& request, const ModelState& mode
     ++env_.count.busy;
     return {StatusCode::busy, "max_reservations " + std::to_string(env_.options.max_reservations)};
   }
-  return {};
+  const std::string& ns = model.realm->realm.ns;
+  if (env_.namespaces.quota(ns).reservations == 0) return {};
+  return env_.one_more(ns, "reservations", &NamespaceQuota::reservations, size_of(ns));
+}
+
+size_t Reservations::size_of(const std::string& ns) const {
+  return static_cast<size_t>(
+      std::count_if(reservations_.begin(), reservations_.end(),
+                    [&](const auto& each) { return each.second.realm->realm.ns == ns; }));
 }
 
 void Reservations::reserve(uint64_t session, ReserveRequest request, Deadline deadline,
@@ -192,6 +200,7 @@ uint32_t Reservations::block_end_interval(const RealmState& realm) const {
 
 Room Reservations::room_of(const Reservation& r, const std::vector<Need>& needs) const {
   Room room;
+  room.share = r.realm->share;
   for (const Need& need : needs) {
     if (!need.required) continue;
     uint64_t bytes = need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);

@@ -71,6 +71,7 @@ class Reservations {
   void end_session(uint64_t session);
   void close() { reservations_.clear(); }
   size_t size() const { return reservations_.size(); }
+  size_t size_of(const std::string& ns) const;
   /// Checks that what was said to be there is pinned until the commit.
   void check_invariants() const;
 

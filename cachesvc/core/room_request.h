@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "cachesvc/core/shares.h"
 #include "cachesvc/ram_pool.h"
 #include "proto/status.h"
 
@@ -13,6 +14,7 @@ namespace kv {
 /// Bytes that a request needs all at once, in a few accounts.
 struct Room {
   uint64_t stored = 0, staging = 0, promotion = 0, reply = 0, index = 0, session = 0, model = 0;
+  ShareId share = kCommonShare;  ///< of the namespace that asks
   uint64_t total() const { return stored + staging + promotion + reply + index + session + model; }
 };
 struct RoomCharges {

@@ -75,9 +75,9 @@ void Spiller::ask_for_all() {
   pump();
 }
 
-bool Spiller::ask_for_room(uint64_t bytes) {
+bool Spiller::ask_for_room(Asker asker) {
   if (!lane_ || held_up()) return false;
-  for (EntryKey key : index_.tiers().ram().next_victims(bytes, true).keys) {
+  for (EntryKey key : index_.tiers().ram().next_victims(asker.bytes, true, asker).keys) {
     Record* r = index_.find_key(key);
     if (r && may_spill(*r)) ask(*r);
   }

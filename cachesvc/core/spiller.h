@@ -39,7 +39,7 @@ class Spiller {
   }
   /// Sends dirty objects on their way, so that `bytes` can be dropped. Returns: false if nothing is
   /// on its way.
-  bool ask_for_room(uint64_t bytes);
+  bool ask_for_room(Asker asker);
   /// A drain: all that RAM alone has, and what failed, is asked for once more.
   void ask_for_all();
   void pump();

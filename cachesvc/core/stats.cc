@@ -48,6 +48,15 @@ void Stats::of_namespace(StatsReply& out, const std::string& ns) const {
                               [&](const auto& model) { return model.first.first == ns; });
   add(out, "namespace_sessions", calls_.sessions_of(ns));
   add(out, "namespace_models", static_cast<uint64_t>(models));
+  add(out, "namespace_reservations", reservations_.size_of(ns));
+  const ShareId share = env_.namespaces.share(ns);
+  if (share == kCommonShare) return;
+  const NamespaceQuota& quota = env_.namespaces.quota(share);
+  add(out, "namespace_calls", calls_.use(share).calls);
+  add(out, "namespace_ram_bytes", index_.tiers().ram().bytes(share));
+  add(out, "namespace_ram_quota_bytes", quota.ram_bytes);
+  add(out, "namespace_ssd_bytes", index_.tiers().ssd().bytes(share));
+  add(out, "namespace_ssd_quota_bytes", quota.ssd_bytes);
 }
 
 void Stats::service(StatsReply& out, const SsdStats& of_ssd) const {

@@ -18,15 +18,16 @@ void Tiers::set_ram(Record& record, RamObject object) {
   uint64_t payload_bytes = object->payload_bytes();
   EntryOptions options = entry_options(record, RamPool::slab_bytes(payload_bytes));
   options.dirty = !record.on_ssd();
-  if (ram_.insert(record.key, options) && record.pins > 0) ram_.pin(record.key);
+  if (ram_.insert(record.share, record.key, options) && record.pins > 0)
+    ram_of(record).pin(record.key);
   record.payload_bytes = payload_bytes;
   record.ram = std::move(object);
 }
 
 void Tiers::drop_ram(Record& record) {
   if (!record.ram) return;
-  if (record.pins > 0) ram_.unpin(record.key);
-  KV_CHECK(ram_.erase(record.key));
+  if (record.pins > 0) ram_of(record).unpin(record.key);
+  KV_CHECK(ram_.erase(record.share, record.key));
   record.ram = {};
 }
 
@@ -36,43 +37,48 @@ void Tiers::set_disk(Record& record, Disk to, uint64_t allocated_bytes,
   if (!record.on_ssd() && kv::on_ssd(to)) {
     EntryOptions options = entry_options(record, allocated_bytes);
     options.recency = recency;
-    if (ssd_.insert(record.key, options) && record.pins > 0) ssd_.pin(record.key);
+    if (ssd_.insert(record.share, record.key, options) && record.pins > 0)
+      ssd_of(record).pin(record.key);
   }
   record.disk = to;
-  if (record.ram) ram_.set_dirty(record.key, !record.on_ssd());
+  if (record.ram) ram_of(record).set_dirty(record.key, !record.on_ssd());
 }
 
 void Tiers::quit_ssd(const Record& record) {
-  if (record.pins > 0) ssd_.unpin(record.key);
-  KV_CHECK(ssd_.erase(record.key));
+  if (record.pins > 0) ssd_of(record).unpin(record.key);
+  KV_CHECK(ssd_.erase(record.share, record.key));
 }
 
 void Tiers::pin(Record& record) {
   ++pins_;
   if (++record.pins > 1) return;
-  if (record.ram) ram_.pin(record.key);
-  if (record.on_ssd()) ssd_.pin(record.key);
+  if (record.ram) ram_of(record).pin(record.key);
+  if (record.on_ssd()) ssd_of(record).pin(record.key);
 }
 
 void Tiers::unpin(Record& record) {
   KV_CHECK(record.pins > 0);
   --pins_;
   if (--record.pins > 0) return;
-  if (record.ram) ram_.unpin(record.key);
-  if (record.on_ssd()) ssd_.unpin(record.key);
+  if (record.ram) ram_of(record).unpin(record.key);
+  if (record.on_ssd()) ssd_of(record).unpin(record.key);
 }
 
 void Tiers::touch(const std::vector<Record*>& records) {
+  if (records.empty()) return;
   std::vector<EntryKey> keys;
-  for (Record* r : records) keys.push_back(r->key);
-  ram_.touch_all(keys);
-  ssd_.touch_all(keys);
+  for (Record* r : records) {
+    KV_CHECK(r->share == records.front()->share);
+    keys.push_back(r->key);
+  }
+  ram_of(*records.front()).touch_all(keys);
+  ssd_of(*records.front()).touch_all(keys);
 }
 
 void Tiers::reorder(const Record& record) {
   DropUrgency now = drop_urgency(record);
-  ram_.set_urgency(record.key, now);
-  ssd_.set_urgency(record.key, now);
+  ram_of(record).set_urgency(record.key, now);
+  ssd_of(record).set_urgency(record.key, now);
 }
 
 void Tiers::forget(Record& record) {
@@ -82,10 +88,10 @@ void Tiers::forget(Record& record) {
 }
 
 void Tiers::key_changed(const Record& record, EntryKey before) {
-  EntryOptions options = entry_options(record, ssd_.charge_bytes(before));
-  options.recency = ssd_.recency(before);
-  ssd_.insert(record.key, options);
-  KV_CHECK(record.pins == 0 && ssd_.erase(before));
+  EntryOptions options = entry_options(record, ssd_of(record).charge_bytes(before));
+  options.recency = ssd_of(record).recency(before);
+  ssd_.insert(record.share, record.key, options);
+  KV_CHECK(record.pins == 0 && ssd_.erase(record.share, before));
 }
 
 }  // namespace kv

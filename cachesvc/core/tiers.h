@@ -3,9 +3,11 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cachesvc/core/realm_state.h"
+#include "cachesvc/core/shares.h"
 
 namespace kv {
 
@@ -16,6 +18,7 @@ inline EntryKey node_key(const RealmState& realm, NodeId node) {
 
 class Tiers {
  public:
+  Tiers(Shares ram, Shares ssd) : ram_(std::move(ram)), ssd_(std::move(ssd)) {}
   void set_ram(Record& record, RamObject object);
   void drop_ram(Record& record);  ///< keeps the record, even one that is in no tier now
   /// Called by Records alone. Gives the record its place in the SSD's order, or takes it; `recency`
@@ -23,7 +26,7 @@ class Tiers {
   void set_disk(Record& record, Disk to, uint64_t allocated_bytes, std::optional<uint64_t> recency);
   void pin(Record& record);
   void unpin(Record& record);
-  void touch(const std::vector<Record*>& records);
+  void touch(const std::vector<Record*>& records);  ///< of one namespace
   /// Its urgency has changed (drop_urgency).
   void reorder(const Record& record);
   /// The record goes: it is in no tier, and unpinned.
@@ -31,15 +34,18 @@ class Tiers {
   /// An orphan was linked: its place in the SSD's order goes over from the key that it had before.
   void key_changed(const Record& record, EntryKey before);
 
-  EvictionOrder& ram() { return ram_; }
-  EvictionOrder& ssd() { return ssd_; }
+  Shares& ram() { return ram_; }
+  Shares& ssd() { return ssd_; }
+  /// The record's own orders.
+  EvictionOrder& ram_of(const Record& record) { return ram_.of(record.share); }
+  EvictionOrder& ssd_of(const Record& record) { return ssd_.of(record.share); }
   uint64_t pins() const { return pins_; }
 
  private:
   EntryOptions entry_options(const Record& record, uint64_t charge_bytes) const;
   void quit_ssd(const Record& record);
 
-  EvictionOrder ram_, ssd_;
+  Shares ram_, ssd_;
   uint64_t pins_ = 0;
 };
 

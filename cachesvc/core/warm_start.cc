@@ -23,7 +23,7 @@ void WarmStart::begin() {
       std::vector<Record*> own = node.attached;
       if (node.main) own.push_back(node.main);
       for (Record* r : own) {
-        if (r->on_ssd()) recent.emplace_back(index_.tiers().ssd().recency(r->key), r);
+        if (r->on_ssd()) recent.emplace_back(index_.tiers().ssd_of(*r).recency(r->key), r);
       }
     }
   }

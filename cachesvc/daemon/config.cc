@@ -124,6 +124,7 @@ Status finish(Config& config) {
   KV_RETURN_IF_ERROR(resolve_ssd(config));
   KV_RETURN_IF_ERROR(read_profiles(config));
   cache.max_sessions = config.server.max_connections;
+  for (const NamespaceRule& rule : config.server.namespaces) cache.quotas[rule.name] = rule.quota;
   cache.drain_timeout = config.server.drain_timeout;
   KV_RETURN_IF_ERROR(check_together(config));
   return validate(cache);

@@ -13,8 +13,9 @@
 namespace kv {
 namespace {
 
-constexpr size_t kMaxNamespaces = 256;
 constexpr uint32_t kNobody = UINT32_MAX;
+constexpr uint64_t kMinQuotaBytes = 1ull << 20;
+constexpr uint32_t kMaxQuotaCount = 1u << 20;
 
 // One table under way.
 struct Reading {
@@ -63,12 +64,47 @@ Status read_token(const toml::node& node, Reading& at) {
   return {};
 }
 
+// A size of at least 1 MiB, as a text.
+Status read_size(const toml::node& node, Reading& at, uint64_t& into) {
+  auto text = node.value_exact<std::string>();
+  auto size = text ? parse_size(*text) : Result<uint64_t>(Status(StatusCode::not_found, ""));
+  if (!size.ok() || *size < kMinQuotaBytes) {
+    return wrong(at,
+                 "expected a size such as \"2GiB\", of at least " + format_size(kMinQuotaBytes));
+  }
+  into = *size;
+  return {};
+}
+Status read_ram(const toml::node& node, Reading& at) {
+  return read_size(node, at, at.rule.quota.ram_bytes);
+}
+Status read_ssd(const toml::node& node, Reading& at) {
+  return read_size(node, at, at.rule.quota.ssd_bytes);
+}
+
+template <uint32_t NamespaceQuota::*field>
+Status read_count(const toml::node& node, Reading& at) {
+  auto number = node.value_exact<int64_t>();
+  if (!number || *number < 1 || *number > kMaxQuotaCount) {
+    return wrong(at, "expected a whole number from 1 to " + std::to_string(kMaxQuotaCount));
+  }
+  at.rule.quota.*field = static_cast<uint32_t>(*number);
+  return {};
+}
+
 struct TableKey {
   const char* name;
   Status (*read)(const toml::node& node, Reading& at);
 };
-constexpr TableKey kKeys[] = {
-    {"name", read_name}, {"users", read_users}, {"token_file", read_token}};
+constexpr TableKey kKeys[] = {{"name", read_name},
+                              {"users", read_users},
+                              {"token_file", read_token},
+                              {"ram", read_ram},
+                              {"ssd", read_ssd},
+                              {"connections", read_count<&NamespaceQuota::connections>},
+                              {"reservations", read_count<&NamespaceQuota::reservations>},
+                              {"models", read_count<&NamespaceQuota::models>},
+                              {"requests", read_count<&NamespaceQuota::requests>}};
 
 Status read_key(const std::string& name, const toml::node& node, Reading& at) {
   std::vector<std::string> names;
@@ -93,6 +129,9 @@ Result<NamespaceRule> read_table(const toml::node& node, const std::string& file
   if (at.rule.name.empty()) {
     at.where = file + ":" + std::to_string(node.source().begin.line) + ": namespace.name";
     return wrong(at, "a table without it");
+  }
+  if (at.rule.name == kEveryNamespace && at.rule.quota != NamespaceQuota{}) {
+    return wrong(at, "the table \"*\" has no quota: it is of no one namespace");
   }
   return std::move(at.rule);
 }
@@ -125,6 +164,27 @@ Result<std::vector<NamespaceRule>> read_namespaces(const std::string& file) {
   return rules;
 }
 
+namespace {
+
+std::string print_quota(const NamespaceQuota& quota) {
+  std::string out;
+  auto size = [&](const char* name, uint64_t bytes) {
+    if (bytes > 0) out += std::string(name) + " = " + toml_text(format_size(bytes)) + "\n";
+  };
+  auto count = [&](const char* name, uint32_t number) {
+    if (number > 0) out += std::string(name) + " = " + std::to_string(number) + "\n";
+  };
+  size("ram", quota.ram_bytes);
+  size("ssd", quota.ssd_bytes);
+  count("connections", quota.connections);
+  count("reservations", quota.reservations);
+  count("models", quota.models);
+  count("requests", quota.requests);
+  return out;
+}
+
+}  // namespace
+
 std::string print_namespaces(const std::vector<NamespaceRule>& rules) {
   std::string out;
   for (const NamespaceRule& rule : rules) {
@@ -133,6 +193,7 @@ std::string print_namespaces(const std::vector<NamespaceRule>& rules) {
     for (uint32_t user : rule.users) users += (users.empty() ? "" : ", ") + std::to_string(user);
     out += "users = [" + users + "]\n";
     if (!rule.token_file.empty()) out += "token_file = " + toml_text(rule.token_file) + "\n";
+    out += print_quota(rule.quota);
   }
   return out;
 }

@@ -1,0 +1,40 @@
+// Namespaces: those that have a quota, by name and by number. Immutable.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cachesvc/core/shares.h"
+#include "cachesvc/namespace_options.h"
+#include "proto/status.h"
+
+namespace kv {
+
+class Namespaces {
+ public:
+  Namespaces() = default;
+  explicit Namespaces(const std::map<std::string, NamespaceQuota>& quotas);
+
+  /// kCommonShare: it has no quota.
+  ShareId share(const std::string& ns) const;
+  const NamespaceQuota& quota(ShareId share) const { return quotas_[share]; }
+  const NamespaceQuota& quota(const std::string& ns) const { return quotas_[share(ns)]; }
+  size_t count() const { return names_.size(); }  ///< the common one included
+  const std::string& name(ShareId share) const { return names_[share]; }
+
+  /// Shares of the two tiers.
+  Shares ram_shares(uint64_t tier_bytes) const;
+  Shares ssd_shares(uint64_t tier_bytes) const;
+
+ private:
+  std::vector<std::string> names_{""};
+  std::vector<NamespaceQuota> quotas_{{}};  // by number, the common one first: no limits
+};
+
+/// ok if `asked` more fit a quota (0: there is none). Returns: resource_exhausted naming namespace,
+/// quota, used and asked.
+Status within_quota(const std::string& ns, const char* what, uint64_t quota, uint64_t used,
+                    uint64_t asked);
+
+}  // namespace kv
