@@ -140,7 +140,7 @@ def free_port() -> int:
 def make_reuse(upstream: Upstream, options: argparse.Namespace, engine: Engine,
                report: Report) -> Reuse:
     """Learns and checks the server. CacheError, UpstreamError or OSError: it is refused."""
-    sound = engine.process is not None and not SHIFTS.intersection(engine.others)
+    shifts = engine.process is None or bool(SHIFTS.intersection(engine.others))
     identity = upstream.identity() if engine.process is None else ()
     props: Any = upstream.call("/props", None, 10)
     path = options.model or props.get("model_path")
@@ -164,7 +164,7 @@ def make_reuse(upstream: Upstream, options: argparse.Namespace, engine: Engine,
         return engine.process is not None or upstream.identity() == identity
     with contextlib.suppress(CacheError):  # a daemon that is not there yet may come
         cache.open(layout.model, layout.profile)
-    return Reuse(upstream, cache, layout, Slots(slots, sound), report, options.min_tokens,
+    return Reuse(upstream, cache, layout, Slots(slots, shifts), report, options.min_tokens,
                  options.budget_ms / 1000, same)
 
 

@@ -19,7 +19,7 @@ from .errors import CacheError
 from .llama_prompt import CALL_S, Prompt
 from .llama_report import Report
 from .llama_rows import Layout, SlotRows
-from .llama_slots import Slot, Slots, common
+from .llama_slots import NOTHING, Slot, Slots, common
 from .llama_upstream import Upstream
 
 MISMATCHES = 3       # in a row, before reuse steps aside
@@ -80,30 +80,24 @@ class Reuse:
     # ---- after the answer
 
     def finish(self, slot: Slot, prompt: Prompt, restored: int, timings: Dict[str, Any]) -> None:
-        """Once all of the answer is with the client, while the slot is still taken."""
+        """Once the answer has ended, while the slot is still taken. timings: of the answer; empty
+        where it broke off, as when its client left."""
         reused, new = timings.get("cache_n"), timings.get("predicted_n")
-        if not isinstance(reused, int) or not isinstance(new, int):
-            slot.sound = False
-            return
         self.slots.close(slot, prompt.tokens)
-        self._report.count("reused_tokens", reused)
-        self._prove(restored, reused)
+        if isinstance(reused, int):
+            self._report.count("reused_tokens", reused)
+            self._prove(restored, reused)
+            slot.sound = slot.sound or reused == 0
         try:
-            data = self._upstream.save(slot.number, SLOT_S)
-            rows = self._layout.source(data)
-            if not self._still_same():
-                return
+            rows = self._layout.source(self._upstream.save(slot.number, SLOT_S))
+            same = self._still_same()
         except Exception as error:
-            slot.sound = False
+            slot.tokens, slot.sound = NOTHING, False
             self._failed("save", error)
             return
-        slot.sound = slot.sound or reused == 0
-        if not self._in_order(prompt, rows, new):
-            slot.sound = False
-            self._report.say("order", "a slot held other tokens than its prompt and answer (its "
-                             "context was shifted, say): not stored")
         slot.tokens = rows.tokens
-        if slot.sound:
+        slot.sound = slot.sound and self._in_order(prompt, rows, new)
+        if slot.sound and same:
             self._later(lambda: self._store(prompt, rows))
 
     def _still_same(self) -> bool:
@@ -128,12 +122,17 @@ class Reuse:
             self.step_aside(f"the server reused {reused} of {restored} restored tokens, for the "
                             f"third time in a row")
 
-    @staticmethod
-    def _in_order(prompt: Prompt, rows: SlotRows, new: int) -> bool:
-        """The slot holds the prompt and the answer, all but perhaps the last token of it."""
+    def _in_order(self, prompt: Prompt, rows: SlotRows, new: Any) -> bool:
+        """The slot holds the prompt and the answer of `new` tokens, perhaps without the last."""
+        if not isinstance(new, int):
+            return not self.slots.shifts
         whole = len(prompt.tokens)
-        return (common(prompt.tokens, rows.tokens) == whole
-                and len(rows.tokens) in (whole + new - 1, whole + new))
+        if (common(prompt.tokens, rows.tokens) == whole
+                and len(rows.tokens) in (whole + new - 1, whole + new)):
+            return True
+        self._report.say("order", "a slot held other tokens than its prompt and answer (its "
+                         "context was shifted, say): not stored")
+        return False
 
     def _later(self, store: Callable[[], None]) -> None:
         try:

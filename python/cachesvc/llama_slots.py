@@ -38,10 +38,11 @@ def common(a: Tokens, b: Tokens) -> int:
 
 
 class Slots:
-    """sound: what the server's slots hold at the start is."""
+    """shifts: the server may move what a slot holds to other positions, or may have done so."""
 
-    def __init__(self, numbers: Sequence[int], sound: bool) -> None:
-        self._all = [Slot(number, sound=sound) for number in numbers]
+    def __init__(self, numbers: Sequence[int], shifts: bool) -> None:
+        self.shifts = shifts
+        self._all = [Slot(number, sound=not shifts) for number in numbers]
         self._free: List[Slot] = list(self._all)
         self._closing: List[Slot] = []  # their answers are given, what they hold is being saved
         self._changed = threading.Condition()

@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import signal
+import urllib.request
 from typing import Any, Dict, List
 
 import pytest
@@ -17,7 +18,7 @@ from cachesvc.errors import CacheError
 from cachesvc.llama_slot import encode, parse
 
 from daemon import Daemon
-from llama_engine import Message, Server, bare, model_file, proxied, server_command, text
+from llama_engine import LONG_S, Message, Server, bare, model_file, proxied, server_command, text
 
 pytestmark = pytest.mark.engines
 MODELS = ("KV_SMOLLM2_GGUF", "KV_GEMMA3_GGUF")
@@ -67,6 +68,21 @@ def test_a_window_is_restored_beyond_its_first_rows(daemon: Daemon, namespace: s
         again = second.chat(question)
         assert again.reused == cold.prompt - 1, second.counts()
         assert again.text == cold.text and "mismatches" not in second.counts()
+
+
+def test_a_client_that_leaves_is_no_loss(daemon: Daemon, namespace: str) -> None:
+    model = model_file("KV_SMOLLM2_GGUF")
+    body = {"messages": asked(text(0, 400), QUESTIONS[0]), "max_tokens": 500, "stream": True}
+    with proxied(daemon.socket, namespace, launched(model)) as proxy:
+        request = urllib.request.Request(proxy.url + "/v1/chat/completions",
+                                         json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=LONG_S) as reply:
+            for _ in range(8):
+                reply.readline()
+        assert proxy.wait_for("stores")["answers_broken"] == 1
+    with proxied(daemon.socket, namespace, launched(model)) as second:
+        again = second.chat(asked(text(0, 400), QUESTIONS[0]))
+        assert again.reused == again.prompt - 1
 
 
 def test_coded_rows_are_reused_too(daemon: Daemon, namespace: str) -> None:

@@ -132,7 +132,7 @@ def test_a_body_over_the_limit_is_refused() -> None:
 
 
 def test_a_request_waits_for_the_slot_that_holds_its_prompt() -> None:
-    slots = Slots([0, 1], sound=True)
+    slots = Slots([0, 1], shifts=False)
     tokens = np.arange(10, dtype="<i4")
     order: List[int] = []
 

@@ -42,12 +42,13 @@ class Given(Upstream):
 
 
 class Setting:
-    def __init__(self, socket: str, namespace: str, folder: pathlib.Path) -> None:
+    def __init__(self, socket: str, namespace: str, folder: pathlib.Path,
+                 shifts: bool = False) -> None:
         data = slot_file(range(8), [cache(range(8), 2, 16)])
         self.layout = Layout(data, Gguf(gguf_files.written(folder)), ["llama.cpp"])
         self.server, self.report = Given(self.layout), Report("test")
         self.reuse = Reuse(self.server, Cache(socket, namespace, strict=True), self.layout,
-                           Slots([0], True), self.report, 8, 20.0)
+                           Slots([0], shifts), self.report, 8, 20.0)
         self.prompt = Prompt(TOKENS)
         self.slot = Slot(0)  # once a turn was taken, that of the turn
 
@@ -89,8 +90,17 @@ def test_what_was_not_computed_in_order_is_not_stored(daemon: Daemon, namespace:
     at.server.tokens = TOKENS
     assert "stores" not in at.turn({"cache_n": 10, "predicted_n": 1})  # on rows of that slot
     assert at.turn(ANSWERED)["stores"] == 1  # computed anew
-    assert "stores" in at.turn({})  # not an answer: no timings, nothing more
-    assert at.report.counts()["stores"] == 1 and not at.slot.sound
+
+
+def test_an_answer_that_broke_off_is_kept_where_slots_stay_in_order(
+        daemon: Daemon, namespace: str, tmp_path: pathlib.Path) -> None:
+    shifting = Setting(daemon.socket, namespace, tmp_path, shifts=True)
+    assert shifting.turn(ANSWERED)["stores"] == 1 and shifting.slot.sound
+    assert shifting.turn({})["stores"] == 1 and not shifting.slot.sound
+    at = Setting(daemon.socket, namespace + "2", tmp_path)
+    at.server.tokens = TOKENS[:30]  # its client left while the prompt was computed
+    assert at.turn({})["stores"] == 1 and at.slot.tokens.tolist() == TOKENS[:30].tolist()
+    assert at.reuse.find(at.prompt) == 30
 
 
 def test_another_server_ends_it(daemon: Daemon, namespace: str, tmp_path: pathlib.Path) -> None:
