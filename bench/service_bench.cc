@@ -199,13 +199,81 @@ class Crowd {
   std::atomic<bool> stop_{false};
 };
 
+// A tenant that asks as much as it can: 64 connections with 32 requests of 8,000 tokens each always
+// under way, from one thread.
+class GreedyTenant {
+ public:
+  static constexpr int kConnections = 64, kInFlight = 32;
+  GreedyTenant(const std::string& socket, const ModelSpec& model) {
+    for (int i = 0; i < kConnections; ++i) {
+      peers_.push_back(std::make_unique<RawPeer>(socket));
+      peers_.back()->hello("greedy");
+      OpenRequest open;
+      open.model = model;
+      peers_.back()->send(testing::flatten(request_frame(FrameType::open, 2, 0, open)));
+      (void)peers_.back()->receive();
+    }
+    QueryRequest lookup{1, {std::vector<Token>(8'000, 7), {}}};
+    ask_ = testing::flatten(request_frame(FrameType::lookup, 3, 0, lookup));
+    thread_ = std::thread([this] { run(); });
+  }
+  ~GreedyTenant() {
+    stop_ = true;
+    thread_.join();
+  }
+  GreedyTenant(const GreedyTenant&) = delete;  // the thread points here
+  GreedyTenant& operator=(const GreedyTenant&) = delete;
+  uint64_t answers() const { return answers_; }
+
+ private:
+  void run() {
+    for (auto& peer : peers_) {
+      for (int i = 0; i < kInFlight; ++i) peer->send(ask_);
+    }
+    while (!stop_) {
+      for (auto& peer : peers_) {
+        (void)peer->receive();
+        peer->send(ask_);
+        ++answers_;
+      }
+    }
+  }
+
+  std::vector<uint8_t> ask_;
+  std::vector<std::unique_ptr<RawPeer>> peers_;
+  std::thread thread_;
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> answers_{0};
+};
+
+// Connections that come and go as fast as one thread makes them.
+class Revolving {
+ public:
+  explicit Revolving(const std::string& socket)
+      : thread_([this, socket] {
+          while (!stop_) RawPeer(socket).say_hello("greedy");
+        }) {}
+  ~Revolving() {
+    stop_ = true;
+    thread_.join();
+  }
+  Revolving(const Revolving&) = delete;  // the thread points here
+  Revolving& operator=(const Revolving&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
 double percentile_us(std::vector<double>& us, double share) {
   auto at = us.begin() + static_cast<ptrdiff_t>(share * static_cast<double>(us.size() - 1));
   std::nth_element(us.begin(), at, us.end());
   return *at;
 }
 
-// A client's RAM hits over the socket, alone or beside the crowd.
+enum Beside : int64_t { nobody, a_crowd, a_greedy_tenant, a_revolving_door };
+
+// A client's RAM hits over the socket, alone or beside those who do it no good.
 void BM_HealthyFetch(benchmark::State& state) {
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
@@ -226,7 +294,12 @@ void BM_HealthyFetch(benchmark::State& state) {
   if (!b.store(tokens).ok()) return state.SkipWithError("not stored");
   tokens.push_back(-1);
   std::unique_ptr<Crowd> crowd;
-  if (state.range(0) != 0) crowd = std::make_unique<Crowd>(socket, model, tokens);
+  std::unique_ptr<GreedyTenant> greedy;
+  std::unique_ptr<Revolving> revolving;
+  const int64_t beside = state.range(0);
+  if (beside == a_crowd) crowd = std::make_unique<Crowd>(socket, model, tokens);
+  if (beside == a_greedy_tenant) greedy = std::make_unique<GreedyTenant>(socket, model);
+  if (beside == a_revolving_door) revolving = std::make_unique<Revolving>(socket);
   if (b.stat("sessions") < (crowd ? crowd->size() : 0)) {
     return state.SkipWithError("the crowd is not there");
   }
@@ -240,11 +313,11 @@ void BM_HealthyFetch(benchmark::State& state) {
   }
   state.counters["p50_us"] = percentile_us(us, 0.5);
   state.counters["p99_us"] = percentile_us(us, 0.99);
+  if (greedy) state.counters["greedy_answers"] = static_cast<double>(greedy->answers());
 }
 BENCHMARK(BM_HealthyFetch)
-    ->ArgName("crowd")
-    ->Arg(0)
-    ->Arg(1)
+    ->ArgName("beside")
+    ->DenseRange(nobody, a_revolving_door)
     ->Iterations(5000)
     ->Unit(benchmark::kMicrosecond)
     ->UseRealTime();

@@ -18,7 +18,8 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_property_test.cc cachesvc_kill_test.cc
         cachesvc_limits_test.cc cachesvc_server_test.cc cachesvc_hello_test.cc cachesvc_gate_test.cc
         cachesvc_served_test.cc cachesvc_resident_test.cc cachesvc_log_test.cc
-        cachesvc_drainer_test.cc cachesvc_socket_pool_test.cc cachesvc_main_test.cc
+        cachesvc_drainer_test.cc cachesvc_turns_test.cc
+        cachesvc_socket_pool_test.cc cachesvc_main_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 # The daemon of tests that want limits which no setting changes.
 kv_program(daemon_with_limits SOURCES support/daemon_with_limits.cc DEPS kv_server)

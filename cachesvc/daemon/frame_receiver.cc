@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -28,7 +27,11 @@ void FrameReceiver::resume() {
   if (host_.closed() || pumping_ || armed_ || !host_.may_read()) return;
   armed_ = true;
   last_read_ = frame_begun_ = Clock::now();  // the pause was ours
-  boost::asio::post(socket_.get_executor(), [this, keep = host_.keep()] {
+  pump_in_turn();
+}
+
+void FrameReceiver::pump_in_turn() {
+  host_.take_turn([this, keep = host_.keep()] {
     armed_ = false;
     pump();
   });
@@ -106,8 +109,7 @@ bool FrameReceiver::read_some(size_t& budget) {
   armed_ = true;
   socket_.async_wait(Socket::wait_read,
                      [this, keep = host_.keep()](const boost::system::error_code& ec) {
-                       armed_ = false;
-                       if (!ec) pump();
+                       ec ? void(armed_ = false) : pump_in_turn();
                      });
   return false;
 }

@@ -5,6 +5,7 @@
 // frame comes with the reason. Loop thread only.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -27,6 +28,8 @@ class FrameReceiver {
    public:
     virtual std::shared_ptr<void> keep() = 0;  ///< alive while a handler waits
     virtual bool closed() const = 0;
+    /// Runs `turn` later, when it is the connection's turn.
+    virtual void take_turn(std::function<void()> turn) = 0;
     virtual bool may_read() const = 0;
     virtual bool none_in_flight() const = 0;
     /// A whole frame. `room` has its body's charges, if it has any; `dropped`: why there is none.
@@ -58,6 +61,7 @@ class FrameReceiver {
 
  private:
   void pump_frames();
+  void pump_in_turn();
   void hand_on(Frame frame);
   bool read_some(size_t& budget);
   void ask_for_staging();

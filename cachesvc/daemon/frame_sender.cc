@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -62,14 +61,18 @@ void FrameSender::turn() {
   if (!host_.closed()) host_.turn_over();
 }
 
+void FrameSender::turn_later() {
+  host_.take_turn([this, keep = host_.keep()] {
+    armed_ = false;
+    if (!host_.closed()) turn();
+  });
+}
+
 // False if writing goes on later.
 bool FrameSender::write_some(size_t& budget) {
   if (budget == 0) {
     armed_ = true;
-    boost::asio::post(socket_.get_executor(), [this, keep = host_.keep()] {
-      armed_ = false;
-      if (!host_.closed()) turn();
-    });
+    turn_later();
     return false;
   }
   iovec pieces[kMaxPieces];
@@ -100,8 +103,7 @@ bool FrameSender::write_some(size_t& budget) {
   armed_ = true;
   socket_.async_wait(Socket::wait_write,
                      [this, keep = host_.keep()](const boost::system::error_code& ec) {
-                       armed_ = false;
-                       if (!ec && !host_.closed()) turn();
+                       ec ? void(armed_ = false) : turn_later();
                      });
   return false;
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -38,6 +39,8 @@ class FrameSender {
    public:
     virtual std::shared_ptr<void> keep() = 0;  ///< alive while a handler waits
     virtual bool closed() const = 0;
+    /// Runs `turn` later, when it is the connection's turn.
+    virtual void take_turn(std::function<void()> turn) = 0;
     virtual void reply_sent() = 0;  ///< the last frame of one
     virtual void turn_over() = 0;   ///< of sending
     virtual void close(std::string_view why) = 0;
@@ -68,6 +71,7 @@ class FrameSender {
     bool last;
   };
   void turn();
+  void turn_later();
   bool write_some(size_t& budget);
 
   Host& host_;

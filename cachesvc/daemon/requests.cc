@@ -2,7 +2,6 @@
 #include "cachesvc/daemon/requests.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "cachesvc/daemon/version.h"
@@ -241,8 +240,7 @@ void Requests::handle_fetch(const Request& in) {
 void Requests::send_fetch(uint64_t id, const std::shared_ptr<FetchFrames>& reply) {
   if (host_.closed()) return;
   if (!reply->step()) {
-    return boost::asio::post(host_.loop(),
-                             [this, keep = host_.keep(), id, reply] { send_fetch(id, reply); });
+    return host_.take_turn([this, keep = host_.keep(), id, reply] { send_fetch(id, reply); });
   }
   if (!reply->error().ok()) return send_error(id, reply->error());
   auto frames = reply->take();

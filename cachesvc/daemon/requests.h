@@ -4,7 +4,7 @@
 // is sent, or is refused. Loop thread only. PROTOCOL.md, "Messages".
 #pragma once
 
-#include <boost/asio/any_io_executor.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,7 +26,8 @@ class Requests {
     virtual std::shared_ptr<void> keep() = 0;  ///< alive while a call is under way
     virtual bool closed() const = 0;
     virtual FrameSender& out() = 0;
-    virtual boost::asio::any_io_executor loop() = 0;
+    /// Runs `turn` later, when it is the connection's turn.
+    virtual void take_turn(std::function<void()> turn) = 0;
     /// Whether the peer may enter its namespace. Returns: the core's session, denied, and as
     /// CacheCore::connect.
     virtual Result<uint64_t> enter(const HelloRequest& hello) = 0;

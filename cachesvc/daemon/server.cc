@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 
 #include "cachesvc/daemon/log.h"
 
@@ -96,6 +97,7 @@ Server::Server(boost::asio::io_context& io, CacheCore& core, EventLog& events,
             codings_,
             gate_,
             events_,
+            std::make_shared<Turns>(io.get_executor()),
             {}},
       acceptor_(io),
       accept_later_(io.get_executor(), [this] { accept(); }),
@@ -157,8 +159,12 @@ void Server::accept() {
   acceptor_.async_accept([this](const boost::system::error_code& ec, Protocol::socket socket) {
     if (ec == boost::asio::error::operation_aborted || !listening_) return;
     if (!ec) {
-      admit(std::move(socket));
-      return accept();
+      auto shared = std::make_shared<Protocol::socket>(std::move(socket));
+      return host_.turns->ask(Turns::kNewcomers, [this, shared] {
+        if (!listening_) return;
+        admit(std::move(*shared));
+        accept();
+      });
     }
     // Out of descriptors, most likely, which others give back.
     accept_later_.arm_in(kAcceptAgain);

@@ -18,6 +18,7 @@
 #include "cachesvc/daemon/frame_receiver.h"
 #include "cachesvc/daemon/gate.h"
 #include "cachesvc/daemon/requests.h"
+#include "cachesvc/daemon/turns.h"
 #include "proto/message.h"
 
 namespace kv {
@@ -33,6 +34,7 @@ struct SessionHost {
   CodingLog& codings;
   const Gate& gate;
   EventLog& events;
+  std::shared_ptr<Turns> turns;
   BootToken boot{};  ///< of this start
 };
 
@@ -73,6 +75,9 @@ class Session final : public std::enable_shared_from_this<Session>,
   // Called by all three.
   std::shared_ptr<void> keep() override { return shared_from_this(); }
   bool closed() const override { return state_ == State::closed; }
+  void take_turn(std::function<void()> turn) override {
+    host_.turns->ask(requests_.ns(), std::move(turn));
+  }
   // Called by the receiver.
   bool may_read() const override;
   bool none_in_flight() const override { return in_flight_ == 0; }
@@ -84,7 +89,6 @@ class Session final : public std::enable_shared_from_this<Session>,
   void turn_over() override;
   // Called by the requests.
   FrameSender& out() override { return sender_; }
-  boost::asio::any_io_executor loop() override { return socket_.get_executor(); }
   Result<uint64_t> enter(const HelloRequest& hello) override;
   void greeted() override;
   void last_request() override;

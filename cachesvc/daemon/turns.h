@@ -1,0 +1,40 @@
+// Turns: the loop's time, divided among namespaces.
+//
+// Whatever a connection has to do, some bytes or a request, is a turn of its namespace, of which
+// one runs in each handler. Next is the namespace whose turns have taken least time, so one with
+// many connections and requests leaves others theirs. Connections that come, until their hello, are
+// one party together: that is their pace. Loop thread only.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cachesvc/loop/fair_queue.h"
+
+namespace kv {
+
+class Turns : public std::enable_shared_from_this<Turns> {
+ public:
+  using Turn = std::function<void()>;
+  /// The party of connections that have said no hello yet.
+  static constexpr const char* kNewcomers = "";
+
+  explicit Turns(boost::asio::any_io_executor loop) : loop_(std::move(loop)) {}
+  Turns(const Turns&) = delete;  // handlers point here
+  Turns& operator=(const Turns&) = delete;
+
+  /// Runs `turn` in a handler of its own, later; never, if the turns end before.
+  void ask(const std::string& party, Turn turn);
+
+ private:
+  void go_on();
+  void next();
+
+  boost::asio::any_io_executor loop_;
+  FairQueue<std::string, Turn> queue_;
+  bool posted_ = false;
+};
+
+}  // namespace kv
