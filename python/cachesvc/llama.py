@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import glob
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -35,6 +37,7 @@ from .llama_slots import Slots
 from .llama_upstream import Upstream, UpstreamError
 
 PROGRAM = "cachesvc-llama"
+FOLDER = "cachesvc-llama-"  # and a process id, for slot files
 MIN_TOKENS = 64
 HARMLESS = {  # options of llama-server, with their values, that change no row
     "-m", "--model", "-a", "--alias", "-c", "--ctx-size", "-np", "--parallel", "-t", "--threads",
@@ -111,9 +114,7 @@ class Engine:
         self.url, self.folder = options.upstream, options.slot_folder
         self.others = ["llama.cpp", options.tag, *what_changes_rows(command)]
         if command:
-            shared = "/dev/shm"  # slot files needn't reach a disk
-            self.folder = closing.enter_context(tempfile.TemporaryDirectory(
-                prefix="cachesvc-llama-", dir=shared if os.access(shared, os.W_OK) else None))
+            self.folder = closing.enter_context(private_folder())
             port = free_port()
             self.url = f"http://127.0.0.1:{port}"
             self.process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port),
@@ -128,6 +129,17 @@ class Engine:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+
+
+def private_folder() -> "tempfile.TemporaryDirectory[str]":
+    """A 0700 folder for slot files, in memory where there is such a place. Those that killed
+    processes of this user left behind are removed."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    for left in glob.glob(os.path.join(place, FOLDER + "*-*")):
+        pid = os.path.basename(left)[len(FOLDER):].split("-")[0]
+        if os.stat(left).st_uid == os.getuid() and not os.path.exists(f"/proc/{pid}"):
+            shutil.rmtree(left, ignore_errors=True)
+    return tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-", dir=place)
 
 
 def free_port() -> int:
@@ -153,7 +165,7 @@ def make_reuse(upstream: Upstream, options: argparse.Namespace, engine: Engine,
         keys, values = _bits(options.bits)
         bits = (int(keys), int(values))
     slots = upstream.slots()
-    layout = attach(upstream, lambda data: Layout(data, gguf, others, bits), slots[-1])
+    layout, token_s = attach(upstream, lambda data: Layout(data, gguf, others, bits), slots[-1])
     if layout.opaque:
         report.say("opaque", f"slots are stored whole, and served at their exact length only: "
                              f"{layout.opaque}")
@@ -165,7 +177,7 @@ def make_reuse(upstream: Upstream, options: argparse.Namespace, engine: Engine,
     with contextlib.suppress(CacheError):  # a daemon that is not there yet may come
         cache.open(layout.model, layout.profile)
     return Reuse(upstream, cache, layout, Slots(slots, shifts), report, options.min_tokens,
-                 options.budget_ms / 1000, same)
+                 options.budget_ms / 1000, token_s, same)
 
 
 def await_and_attach(proxy: Proxy, engine: Engine, options: argparse.Namespace) -> None:

@@ -22,12 +22,14 @@ TOKENS = np.arange(1, 49, dtype="<i4")
 CALL_S = 60.0
 
 
-def attach(upstream: Upstream, layout_of: Callable[[Buffer], Layout], slot: int) -> Layout:
-    """The layout of a server, learnt and checked on one slot, whose contents are lost.
+def attach(upstream: Upstream, layout_of: Callable[[Buffer], Layout],
+           slot: int) -> Tuple[Layout, float]:
+    """The layout of a server, learnt and checked on one slot, whose contents are lost; and the
+    seconds that it took to compute a token there.
 
     CacheError: it is refused, by name. UpstreamError: the server did not play its part.
     """
-    upstream.compute(slot, TOKENS.tolist(), CALL_S)
+    token_s = upstream.compute(slot, TOKENS.tolist(), CALL_S)
     data = upstream.save(slot, CALL_S)
     layout = layout_of(data)
     if layout.opaque:
@@ -39,7 +41,7 @@ def attach(upstream: Upstream, layout_of: Callable[[Buffer], Layout], slot: int)
         raise CacheError(Code.UNSUPPORTED, "the self check: a slot that was restored and saved "
                                            "holds other rows")
     upstream.erase(slot, CALL_S)
-    return layout
+    return layout, token_s
 
 
 def _pattern_returns(upstream: Upstream, layout: Layout, slot: int) -> bool:

@@ -11,6 +11,7 @@ import http.server
 import json
 import re
 import threading
+import time
 from typing import Any, Dict, Optional, Tuple
 
 from .llama_prompt import CHAT_PATHS, TEXT_PATHS, NotOurs, Prompt, prompt_of
@@ -81,7 +82,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     # ---- completions
 
     def _complete(self, path: str, body: bytes) -> None:
-        reuse, report = self.server.reuse, self.server.report
+        reuse, report, begin = self.server.reuse, self.server.report, time.monotonic()
         prompt = self._prompt(path, body, reuse) if reuse is not None else None
         found = reuse.find(prompt) if reuse is not None and prompt is not None else None
         if reuse is None or prompt is None or found is None:
@@ -90,6 +91,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         with reuse.slots.taken(prompt.tokens) as slot:
             restored = reuse.restore(slot, prompt, found)
+            if restored == 0:  # with what it waited for a slot
+                report.count("added_to_misses_us", int((time.monotonic() - begin) * 1e6))
             tail = self._pass(_pinned(body, slot.number))
             reuse.finish(slot, prompt, restored, _timings(tail))
 
@@ -113,16 +116,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             length = int(self.headers.get("Content-Length") or 0)
             if not 0 <= length <= BODY_BYTES:
                 raise TooLong
-            return self.rfile.read(length)
+            return self._read(length)
         body = bytearray()
         while True:
             length = int(self.rfile.readline(64).split(b";")[0], 16)
             if not 0 <= length <= BODY_BYTES - len(body):
                 raise TooLong
-            body += self.rfile.read(length)
+            body += self._read(length)
             self.rfile.readline(1024)
             if length == 0:
                 return bytes(body)
+
+    def _read(self, length: int) -> bytes:
+        data = self.rfile.read(length)
+        if len(data) < length:
+            raise ConnectionError("the client left within its request")
+        return data
 
     def _pass(self, body: bytes) -> bytes:
         """Has the server answer, and hands the answer on; its last bytes once it is whole."""

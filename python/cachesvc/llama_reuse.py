@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from typing import Any, Callable, Dict, List, Optional
 
 from .cache import Cache
+from .entry import FetchOptions
 from .errors import CacheError
+from .hit import Hit
 from .llama_prompt import CALL_S, Prompt
 from .llama_report import Report
 from .llama_rows import Layout, SlotRows
@@ -23,7 +26,10 @@ from .llama_slots import NOTHING, Slot, Slots, common
 from .llama_upstream import Upstream
 
 MISMATCHES = 3       # in a row, before reuse steps aside
-BYTES_PER_S = 200e6  # a fetch may take the time of its bytes at this rate beside its budget
+BYTES_PER_S = 100e6  # a fetch may take the time of its bytes at this rate besides
+WAIT = 0.5           # of the time that computing takes: so long rows may come from the SSD
+POLL_S = 0.01
+MEASURED = 32        # tokens computed at once that say how fast the server is
 STORE_S = 10.0
 SLOT_S = 10.0        # for the server to save or restore a slot
 WAITING_STORES = 2   # saved slots whose rows wait for the cache; more are dropped
@@ -31,11 +37,12 @@ WAITING_STORES = 2   # saved slots whose rows wait for the cache; more are dropp
 
 class Reuse:
     def __init__(self, upstream: Upstream, cache: Cache, layout: Layout, slots: Slots,
-                 report: Report, min_tokens: int, budget_s: float,
+                 report: Report, min_tokens: int, budget_s: float, token_s: float,
                  same_server: Callable[[], bool] = lambda: True) -> None:
         self.slots = slots
         self._upstream, self._cache, self._layout = upstream, cache, layout
         self._report, self._min_tokens, self._budget_s = report, min_tokens, budget_s
+        self._token_s = token_s  # what the server takes to compute one of a prompt
         self._same_server = same_server  # as when the layout was learnt
         self._mismatches = 0
         self._stores: "queue.Queue[Callable[[], None]]" = queue.Queue(WAITING_STORES)
@@ -63,9 +70,7 @@ class Reuse:
             self._report.count("hits_in_slot" if there else "misses")
             return 0
         try:
-            timeout = self._budget_s / 2 + found * self._layout.token_bytes / BYTES_PER_S
-            hit = self._cache.fetch_rows(self._layout.model, prompt.tokens, timeout=timeout,
-                                         profile=self._layout.profile)
+            hit = self._fetch(prompt, found)
             if hit.tokens <= there or not self._still_same():
                 return 0
             self._upstream.restore(slot.number, self._layout.file_for(prompt.tokens, hit), SLOT_S)
@@ -76,6 +81,21 @@ class Reuse:
         self._report.count("restored_tokens", hit.tokens)
         slot.tokens, slot.sound = prompt.tokens[:hit.tokens], True
         return hit.tokens
+
+    def _fetch(self, prompt: Prompt, found: int) -> Hit:
+        """Asks again while rows come from the SSD: a daemon that stops then is seen at once."""
+        timeout = self._budget_s / 2 + found * self._layout.token_bytes / BYTES_PER_S
+        end = time.monotonic() + max(self._budget_s / 2, WAIT * self._token_s * found)
+        while True:
+            hit = self._cache.fetch_rows(self._layout.model, prompt.tokens, timeout=timeout,
+                                         profile=self._layout.profile,
+                                         options=FetchOptions(wait=False))
+            if hit or not hit.pending:
+                return hit
+            if time.monotonic() > end:
+                self._report.count("hits_too_slow")
+                return hit
+            time.sleep(POLL_S)
 
     # ---- after the answer
 
@@ -88,6 +108,7 @@ class Reuse:
             self._report.count("reused_tokens", reused)
             self._prove(restored, reused)
             slot.sound = slot.sound or reused == 0
+            self._measure(timings)
         try:
             rows = self._layout.source(self._upstream.save(slot.number, SLOT_S))
             same = self._still_same()
@@ -99,6 +120,11 @@ class Reuse:
         slot.sound = slot.sound and self._in_order(prompt, rows, new)
         if slot.sound and same:
             self._later(lambda: self._store(prompt, rows))
+
+    def _measure(self, timings: Dict[str, Any]) -> None:
+        computed, took = timings.get("prompt_n"), timings.get("prompt_ms")
+        if isinstance(computed, int) and isinstance(took, float) and computed >= MEASURED:
+            self._token_s = took / 1000 / computed
 
     def _still_same(self) -> bool:
         if not self._same_server():

@@ -72,10 +72,12 @@ class Upstream:
     def slots(self, timeout: float = 5.0) -> List[int]:
         return [int(_field(slot, "id")) for slot in self.call("/slots", None, timeout)]
 
-    def compute(self, slot: int, tokens: Sequence[int], timeout: float) -> None:
-        """Has a slot hold these tokens, computed."""
-        self.call("/completion", {"prompt": list(tokens), "n_predict": 1, "id_slot": slot,
-                                  "cache_prompt": False, "temperature": 0}, timeout)
+    def compute(self, slot: int, tokens: Sequence[int], timeout: float) -> float:
+        """Has a slot hold these tokens, computed; seconds that each took."""
+        answer = self.call("/completion", {
+            "prompt": list(tokens), "n_predict": 1, "id_slot": slot, "cache_prompt": False,
+            "temperature": 0}, timeout)
+        return float(_field(_field(answer, "timings"), "prompt_ms")) / 1000 / len(tokens)
 
     def save(self, slot: int, timeout: float) -> bytes:
         """The slot file of what a slot holds now."""

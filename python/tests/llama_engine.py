@@ -99,7 +99,7 @@ def running(command: Sequence[str]) -> Iterator[Server]:
 
 
 def server_command(model: str, *options: str) -> List[str]:
-    return [os.environ["KV_PYTHON"], os.path.join(HERE, "llama_server.py"), "-m", model,
+    return [os.environ["KV_PYTHON"], str(ROOT / "tools/llama_server.py"), "-m", model,
             "-c", "2048", "-t", os.environ.get("KV_LLAMA_THREADS", "2"), *options]
 
 

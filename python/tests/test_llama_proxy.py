@@ -131,6 +131,15 @@ def test_a_body_over_the_limit_is_refused() -> None:
         assert client.getresponse().status == 413 and not behind.requests
 
 
+def test_a_request_that_breaks_off_does_not_reach_the_server() -> None:
+    with standing() as (behind, client, report):
+        client.request("POST", "/length", b"half", {"Content-Length": "8"})
+        client.close()
+        client.request("POST", "/length", b"whole")
+        assert client.getresponse().read() == b"abcde"
+        assert len(behind.requests) == 1 and behind.requests[0].endswith(b"whole")
+
+
 def test_a_request_waits_for_the_slot_that_holds_its_prompt() -> None:
     slots = Slots([0, 1], shifts=False)
     tokens = np.arange(10, dtype="<i4")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import pathlib
+import time
 from typing import Dict, List, Sequence
 
 import numpy as np
@@ -48,7 +49,7 @@ class Setting:
         self.layout = Layout(data, Gguf(gguf_files.written(folder)), ["llama.cpp"])
         self.server, self.report = Given(self.layout), Report("test")
         self.reuse = Reuse(self.server, Cache(socket, namespace, strict=True), self.layout,
-                           Slots([0], shifts), self.report, 8, 20.0)
+                           Slots([0], shifts), self.report, 8, 20.0, 0.01)
         self.prompt = Prompt(TOKENS)
         self.slot = Slot(0)  # once a turn was taken, that of the turn
 
@@ -117,6 +118,20 @@ def test_a_daemon_that_is_not_there_is_counted(namespace: str, tmp_path: pathlib
     assert at.reuse.find(at.prompt) is None and at.reuse.find(at.prompt) is None
     assert at.report.counts() == {"failed_lookup": 2}
     assert at.turn(ANSWERED)["failed_store"] == 1
+
+
+def test_rows_on_the_ssd_are_waited_for(own_daemon: Daemon, namespace: str,
+                                       tmp_path: pathlib.Path) -> None:
+    at = Setting(own_daemon.socket, namespace, tmp_path)
+    at.turn(ANSWERED)
+    with Cache(own_daemon.socket, namespace, strict=True) as cache_:
+        while cache_.stats()["spill_queue_bytes"]:
+            time.sleep(0.01)
+    own_daemon.kill()
+    own_daemon.start()
+    after = Setting(own_daemon.socket, namespace, tmp_path)
+    assert after.reuse.find(after.prompt) == len(TOKENS) - 1
+    assert after.reuse.restore(Slot(0), after.prompt, len(TOKENS) - 1) == len(TOKENS) - 1
 
 
 def test_short_prompts_are_left_alone(daemon: Daemon, namespace: str,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""llama-server as tests start it: llama.cpp's own HTTP server, in the xllamacpp wheel, which has no
-program of that name. It takes the options of llama-server that tests use.
+"""llama-server where only the xllamacpp wheel is: llama.cpp's own HTTP server, which that wheel has
+without the program. It takes those options of llama-server that tests and tools/chat_demo use.
 
 usage: llama_server.py -m MODEL.gguf --port N [--slot-save-path DIR] [-c N] [-np N] [-t N]
                        [-ctk TYPE] [-ctv TYPE]
@@ -8,10 +8,10 @@ usage: llama_server.py -m MODEL.gguf --port N [--slot-save-path DIR] [-c N] [-np
 import argparse
 import threading
 
-import xllamacpp  # type: ignore[import]
+import xllamacpp
 
 
-def main() -> None:
+def main():
     p = argparse.ArgumentParser()
     p.add_argument("-m")
     p.add_argument("--host", default="127.0.0.1")
