@@ -21,6 +21,7 @@ from daemon import ROOT
 HERE = os.path.dirname(os.path.abspath(__file__))
 LONG_S = 120.0  # nothing here takes so long but on a machine that is lost
 ANSWER_TOKENS = 10
+THREADS = os.environ.get("KV_LLAMA_THREADS", "2")
 Message = Dict[str, str]
 
 
@@ -100,7 +101,7 @@ def running(command: Sequence[str]) -> Iterator[Server]:
 
 def server_command(model: str, *options: str) -> List[str]:
     return [os.environ["KV_PYTHON"], str(ROOT / "tools/llama_server.py"), "-m", model,
-            "-c", "2048", "-t", os.environ.get("KV_LLAMA_THREADS", "2"), *options]
+            "-c", "2048", "-t", THREADS, *options]
 
 
 @contextlib.contextmanager

@@ -9,7 +9,9 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import urllib.request
+import xml.dom.minidom
 from typing import Any, Dict, List
 
 import pytest
@@ -17,8 +19,9 @@ import pytest
 from cachesvc.errors import CacheError
 from cachesvc.llama_slot import encode, parse
 
-from daemon import Daemon
-from llama_engine import LONG_S, Message, Server, bare, model_file, proxied, server_command, text
+from daemon import PROGRAM, ROOT, Daemon
+from llama_engine import (LONG_S, THREADS, Message, Server, bare, model_file, proxied,
+                          server_command, text)
 
 pytestmark = pytest.mark.engines
 MODELS = ("KV_SMOLLM2_GGUF", "KV_GEMMA3_GGUF")
@@ -196,6 +199,22 @@ def test_before_a_server_that_runs_and_what_it_does_not_understand(
     if "KV_GEMMA3_GGUF" in os.environ:
         with bare(model_file("KV_GEMMA3_GGUF"), folder) as server:
             check_codec(server, folder)
+
+
+def test_the_chat_demo_shows_what_a_kill_costs(tmp_path: pathlib.Path) -> None:
+    model_file("KV_SMOLLM2_GGUF")
+    given, rows_file, bars = tmp_path / "text", tmp_path / "rows", tmp_path / "bars.svg"
+    given.write_text(text(0, 700), encoding="utf-8")
+    subprocess.run([str(ROOT / "tools/chat_demo"), "--bin", os.path.dirname(PROGRAM), "--text",
+                    str(given), "--threads", THREADS, "--json", str(rows_file), "--svg", str(bars),
+                    "--budget-ms", "20000"], check=True, timeout=5 * LONG_S)
+    rows = [json.loads(line) for line in rows_file.read_text(encoding="utf-8").splitlines()]
+    assert [(row["mode"], row["turn"]) for row in rows] == [
+        (mode, turn) for mode in ("bare", "cachesvc") for turn in range(1, 6)]
+    alone, kept = (row for row in rows if row["after_kill"])
+    assert alone["reused_tokens"] == 0
+    assert kept["reused_tokens"] > kept["prompt_tokens"] - 60  # all but the last turn's words
+    assert len(xml.dom.minidom.parse(str(bars)).getElementsByTagName("rect")) == 13
 
 
 def plain(events: bytes) -> bytes:
