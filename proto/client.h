@@ -20,6 +20,7 @@
 #include "proto/model.h"
 #include "proto/plane.h"
 #include "proto/profile.h"
+#include "proto/selection.h"
 #include "proto/status.h"
 
 namespace kv {
@@ -128,7 +129,8 @@ struct FetchRequest {
   bool wait = true;                  ///< false: answer "pending" instead of waiting for a promotion
   uint32_t max_tokens = UINT32_MAX;  ///< serve at most so many
   bool round_to_block = false;       ///< n down to a block end
-  Id profile{};  ///< in force, or the answer is profile_changed; zero: that of the last open
+  Id profile{};         ///< in force, or the answer is profile_changed; zero: that of the last open
+  Selection selection;  ///< the part of the hit that is sent; n is the same whatever it is
 };
 
 /// An object of a hit and the part of it that the hit may use: rows of positions [0, end_token).
@@ -159,6 +161,8 @@ class Lease {
   Lease& operator=(const Lease&) = delete;
 
   const Prefix& prefix() const { return prefix_; }
+  /// Keeps the planes' memory where it is: for a lease of other views of them.
+  const std::shared_ptr<const void>& hold() const { return hold_; }
   /// Asked after the last read: false if the service took the memory back (mapped leases only).
   bool valid() const { return true; }
 

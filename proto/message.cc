@@ -18,6 +18,17 @@ void query_fields(Io& io, Of<Io, Query>& q) {
 }
 
 template <typename Io>
+void selection_fields(Io& io, Of<Io, Selection>& s) {
+  io.number("from_token", s.from_token);
+  io.number("first_layer", s.layers.first);
+  io.number("end_layer", s.layers.end);
+  io.number("first_part", s.parts.first);
+  io.number("end_part", s.parts.end);
+  io.number("first_head", s.heads.first);
+  io.number("end_head", s.heads.end);
+}
+
+template <typename Io>
 void parts_field(Io& io, Of<Io, std::vector<CodingReport>>& parts) {
   io.list("parts", parts, kMaxLayers * kMaxPartsPerLayer, [](Io& item, auto& p) {
     item.number("layer", p.layer);
@@ -202,6 +213,7 @@ void fields(Io& io, Of<Io, FetchCall>& m) {
   io.boolean("round_to_block", m.request.round_to_block);
   io.number("max_tokens", m.request.max_tokens);
   io.number("max_reply_bytes", m.max_reply_bytes);
+  selection_fields(io, m.request.selection);
   query_fields(io, m.request.query);
 }
 

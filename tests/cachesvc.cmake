@@ -5,7 +5,7 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_media_test.cc cachesvc_models_test.cc
         cachesvc_models_bytes_test.cc
         cachesvc_tiered_cache_test.cc cachesvc_tiered_cache_parts_test.cc
-        cachesvc_tiered_cache_pressure_test.cc
+        cachesvc_tiered_cache_pressure_test.cc cachesvc_selection_test.cc
         cachesvc_ends_test.cc cachesvc_orphans_test.cc
         cachesvc_records_test.cc cachesvc_ack_property_test.cc
         cachesvc_eraser_test.cc cachesvc_eraser_beside_test.cc
@@ -17,7 +17,8 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_write_budget_test.cc cachesvc_ssd_lane_test.cc cachesvc_reconciler_test.cc
         cachesvc_property_test.cc cachesvc_kill_test.cc
         cachesvc_limits_test.cc cachesvc_server_test.cc cachesvc_hello_test.cc cachesvc_gate_test.cc
-        cachesvc_served_test.cc cachesvc_resident_test.cc cachesvc_log_test.cc
+        cachesvc_served_test.cc cachesvc_resident_test.cc
+        cachesvc_log_test.cc
         cachesvc_drainer_test.cc cachesvc_turns_test.cc
         cachesvc_socket_pool_test.cc cachesvc_main_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")

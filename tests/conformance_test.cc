@@ -84,6 +84,23 @@ std::shared_ptr<const Profile> profile_of(const ModelSpec& model, const json& st
   return std::make_shared<const Profile>(profile);
 }
 
+Selection selection_of(const json& step) {
+  const json given = step.value("select", json::object());
+  auto range = [&](const char* name) -> Selection::Range {
+    if (!given.contains(name)) return {};
+    return {given.at(name).at(0), given.at(name).at(1)};
+  };
+  return {given.value("from_token", 0u), range("layers"), range("parts"), range("heads")};
+}
+
+uint64_t values_of(const FetchReply& reply) {
+  uint64_t values = 0;
+  for (const FetchedObject& o : reply.lease.prefix().objects) {
+    for (const Plane& p : o.object->planes) values += uint64_t{p.rows()} * p.heads * p.dim;
+  }
+  return values;
+}
+
 class Conformance : public ServerTest, public ::testing::WithParamInterface<Case> {
  protected:
   // A step's reply, by the names of the table.
@@ -158,13 +175,16 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     request.form = forms.at(step.value("form", "f16"));
     request.max_tokens = step.value("max_tokens", request.max_tokens);
     request.round_to_block = step.value("round_to_block", false);
+    request.selection = selection_of(step);
     auto reply = bench.client.fetch(request, soon());
     if (!reply.ok()) return failed(reply.status());
-    if (reply->tokens > 0) bench.expect_serves(query.tokens, *reply);
+    const bool whole = request.selection == Selection();
+    if (reply->tokens > 0 && whole) bench.expect_serves(query.tokens, *reply);
     return {{"tokens", reply->tokens},
             {"common", reply->common},
             {"tier", to_string(reply->tier)},
-            {"newest", to_string(reply->form)}};
+            {"newest", to_string(reply->form)},
+            {"values", values_of(*reply)}};
   }
 };
 

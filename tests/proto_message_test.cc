@@ -231,13 +231,20 @@ TEST(RoundTrip, RequestsComeBackEqual) {
     EXPECT_TRUE(commit2.reservation == commit.reservation && commit2.wait_for == commit.wait_for);
     AbortRequest abort{r.rng()};
     EXPECT_EQ(round_trip(abort).reservation, abort.reservation);
-    FetchCall fetch{
-        {r.u32(), r.query(), r.pick<FetchForm>(0, 3), r.coin(), r.u32(), r.coin(), r.id()},
-        r.rng()};
+    FetchCall fetch{{r.u32(),
+                     r.query(),
+                     r.pick<FetchForm>(0, 3),
+                     r.coin(),
+                     r.u32(),
+                     r.coin(),
+                     r.id(),
+                     {r.u32(), {1, 3}, {0, Selection::kToEnd}, {2, 5}}},
+                    r.rng()};
     auto fetch2 = round_trip(fetch);
     EXPECT_TRUE(fetch2.request.model == fetch.request.model &&
                 same(fetch2.request.query, fetch.request.query) &&
                 fetch2.request.form == fetch.request.form &&
+                fetch2.request.selection == fetch.request.selection &&
                 fetch2.request.profile == fetch.request.profile &&
                 fetch2.request.wait == fetch.request.wait &&
                 fetch2.request.max_tokens == fetch.request.max_tokens &&

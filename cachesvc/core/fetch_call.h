@@ -1,5 +1,5 @@
 // FetchCall: one fetch under way, what its hit takes of RAM, and how much shorter it must be to
-// fit. Values and pure functions; loop thread only, but for decode_object.
+// fit. Values and pure functions; loop thread only.
 #pragma once
 
 #include <set>
@@ -29,6 +29,15 @@ struct FetchCall {
   uint64_t ssd_tokens = 0;        ///< of the hit: those of promoted blocks and tails
   uint32_t rounds = 0;
 
+  /// The reply's planes are made for it: decoded, or cut to some heads.
+  bool copies() const {
+    return request.form != FetchForm::stored || !request.selection.heads.all();
+  }
+  /// Some worker has to look at each object first.
+  bool needs_work() const {
+    const Selection& s = request.selection;
+    return copies() || !s.layers.all() || !s.parts.all();
+  }
   void lose_patience() {
     patience = patience == Patience::wait ? Patience::now : Patience::ram_only;
   }
@@ -41,13 +50,12 @@ struct FetchCost {
   uint64_t missing = 0;  ///< those that don't, and that nobody reads
   uint64_t reading = 0;  ///< file and unpacked bytes of the missing ones
   uint64_t largest = 0;  ///< such bytes of any one
-  uint64_t decoded = 0;  ///< every object as the client wants it; 0: as it is stored
+  uint64_t decoded = 0;  ///< every object as the client wants it; 0: as it lies in RAM
   /// Beside the objects: what is missing is read, and then all is decoded.
   uint64_t beside() const { return std::max(missing > 0 ? largest : 0, decoded); }
 };
 
-DType dtype_of(FetchForm form);
-/// Bytes of the object decoded for this call, also of one that is on the SSD only.
+/// Bytes of the object made for this call's reply, also of one that is on the SSD only.
 uint64_t decoded_bytes_of(const FetchCall& f, const Record& record);
 /// A length less than the hit's own: without as many of its last blocks as leave at most `bytes` of
 /// `needed`. `counted`: the object is among those that `needed` sums up.
@@ -57,10 +65,5 @@ uint32_t shorter(const FetchCall& f, const Hit& hit, uint64_t needed, uint64_t b
 uint32_t shorter_reply(const FetchCall& f, const Hit& hit, uint64_t decoded, uint64_t limit);
 /// Why no more is served.
 std::string shortfall_of(const RealmState& realm, const Hit& hit);
-
-uint64_t decoded_slab_bytes(const Object& object, DType out);
-/// Worker. The object with every plane as one exact run of `out`, in one pool buffer.
-Result<ObjectPtr> decode_object(const Object& object, const Codec& codec, DType out, RamPool& pool,
-                                Charge charge);
 
 }  // namespace kv

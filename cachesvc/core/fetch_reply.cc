@@ -1,7 +1,8 @@
-// A fetch's reply: a lease of what lies in RAM, decoded if the client wants it so.
+// A fetch's reply: a lease of what lies in RAM, or of what is made of it for this client.
 #include <algorithm>
 
 #include "cachesvc/core/fetches.h"
+#include "cachesvc/core/reply_object.h"
 
 namespace kv {
 
@@ -29,7 +30,9 @@ void Fetches::reply(const FetchPtr& f, const Hit& hit) {
   uint64_t ssd_tokens = 0;
   for (const Hit::Use& u : hit.uses) {
     const Record& r = *u.record;
-    prefix.objects.push_back({r.ram.object, u.end_token});
+    if (!all_rows_below(*r.ram.object, *f->realm->model, f->request.selection)) {
+      prefix.objects.push_back({r.ram.object, u.end_token});
+    }
     used.push_back(u.record);
     ++u.record->uses;
     if (!f->promoted.count(r.name)) continue;
@@ -44,60 +47,70 @@ void Fetches::reply(const FetchPtr& f, const Hit& hit) {
                                          : Tier::mixed;
   auto held = used.empty() ? nullptr : hold(env_, Pins(env_, index_, used));
   reply.lease = Lease(std::move(prefix), std::move(held));
-  bool as_stored = f->request.form == FetchForm::stored || used.empty();  // n may demand nothing
-  if (as_stored) return finish(*f, std::move(reply));
-  decode(f, std::move(reply));
+  const bool done = !f->needs_work() || reply.lease.prefix().objects.empty();
+  if (done) return finish(*f, std::move(reply));
+  make_objects(f, std::move(reply));
 }
 
-struct Fetches::Decode {
+struct Fetches::Making {
   FetchReply reply;
   Prefix out;
   size_t left = 0;
   Status error;
 };
 
-void Fetches::decode(const FetchPtr& f, FetchReply reply) {
-  auto decode = std::make_shared<Decode>();
-  decode->reply = std::move(reply);
-  decode->out = decode->reply.lease.prefix();
-  const DType out = dtype_of(f->request.form);
+void Fetches::make_objects(const FetchPtr& f, FetchReply reply) {
+  auto making = std::make_shared<Making>();
+  making->reply = std::move(reply);
+  making->out = making->reply.lease.prefix();
   Room room;
   room.share = f->realm->share;
-  for (const auto& o : decode->out.objects) room.reply += decoded_slab_bytes(*o.object, out);
-  room_.with_room(room, f->deadline, [this, f, decode](Result<std::shared_ptr<RoomCharges>> got) {
+  for (const auto& o : making->out.objects) {
+    room.reply += reply_bytes(*o.object, f->request.form, f->request.selection).slabs();
+  }
+  room_.with_room(room, f->deadline, [this, f, making](Result<std::shared_ptr<RoomCharges>> got) {
     if (f->call->finished()) return;
-    if (got.ok()) return decode_now(f, decode, **got);
+    if (got.ok()) return make_now(f, making, **got);
     // The same as without room to promote: what there is room for by now, in the end none.
-    decode->reply.lease = Lease();
+    making->reply.lease = Lease();
     if (f->patience == FetchCall::Patience::ram_only) f->max_tokens = 0;
     no_room(*f, got.status());
     env_.later([this, f] { step(f); });  // its pins are gone by then
   });
 }
 
-void Fetches::decode_now(const FetchPtr& f, const std::shared_ptr<Decode>& decode,
-                         RoomCharges& room) {
-  const DType out = dtype_of(f->request.form);
-  decode->left = decode->out.objects.size();
-  for (size_t i = 0; i < decode->out.objects.size(); ++i) {
-    ObjectPtr object = decode->out.objects[i].object;
-    auto charge = std::make_shared<Charge>(room.reply.split(decoded_slab_bytes(*object, out)));
+void Fetches::make_now(const FetchPtr& f, const std::shared_ptr<Making>& making,
+                       RoomCharges& room) {
+  const FetchForm form = f->request.form;
+  const Selection& selection = f->request.selection;
+  making->left = making->out.objects.size();
+  for (size_t i = 0; i < making->out.objects.size(); ++i) {
+    ObjectPtr object = making->out.objects[i].object;
+    auto charge =
+        std::make_shared<Charge>(room.reply.split(reply_bytes(*object, form, selection).slabs()));
     env_.on_worker(
-        [object, out, charge, codec = f->realm->codec, pool = env_.pool] {
-          return decode_object(*object, *codec, out, *pool, std::move(*charge));
+        [object, form, selection, charge, codec = f->realm->codec, pool = env_.pool] {
+          return make_reply_object(object, *codec, form, selection, *pool, std::move(*charge));
         },
-        [this, f, decode, i](Result<ObjectPtr> decoded) {
-          if (decoded.ok())
-            decode->out.objects[i].object = *decoded;
+        [this, f, making, i](Result<ObjectPtr> made) {
+          if (made.ok())
+            making->out.objects[i].object = *made;
           else
-            decode->error = decoded.status();
-          if (--decode->left > 0) return;
-          if (!decode->error.ok()) return f->call->fail(decode->error);
-          // The decoded objects own their bytes: the stored ones need no pin any more.
-          decode->reply.lease = Lease(std::move(decode->out), nullptr);
-          finish(*f, std::move(decode->reply));
+            making->error = made.status();
+          if (--making->left == 0) made_all(f, *making);
         });
   }
+}
+
+void Fetches::made_all(const FetchPtr& f, Making& making) {
+  if (!making.error.ok()) return f->call->fail(making.error);
+  std::erase_if(making.out.objects, [](const FetchedObject& o) { return !o.object; });
+  // Objects that own their bytes: the stored ones need no pin any more.
+  if (f->copies())
+    making.reply.lease = Lease(std::move(making.out), nullptr);
+  else
+    making.reply.lease = Lease(std::move(making.out), making.reply.lease.hold());
+  finish(*f, std::move(making.reply));
 }
 
 }  // namespace kv

@@ -58,6 +58,9 @@ void Fetches::fetch(uint64_t session, FetchRequest request, Deadline deadline,
   auto state = calls_.model(session, request.model, request.profile);
   if (!state.ok()) return call->fail(state.status());
   if (Status s = check_lengths(request.query); !s.ok()) return call->fail(s);
+  if (Status s = validate(request.selection, *(*state)->realm->model); !s.ok()) {
+    return call->fail(s);
+  }
   ++env_.count.fetches;
   auto f = std::make_shared<FetchCall>();
   f->call = call;
@@ -70,9 +73,9 @@ void Fetches::fetch(uint64_t session, FetchRequest request, Deadline deadline,
 
 FetchCost Fetches::cost_of(const FetchCall& f, const Hit& hit) const {
   FetchCost cost;
-  uint64_t block = 0;  // all complete blocks are alike
+  uint64_t block = 0;  // all complete blocks are alike, if they come whole
   for (const Hit::Use& u : hit.uses) {
-    bool is_block = u.record->name.kind == ObjectKind::block;
+    bool is_block = u.record->name.kind == ObjectKind::block && f.request.selection.from_token == 0;
     uint64_t decoded = is_block && block > 0 ? block : decoded_bytes_of(f, *u.record);
     if (is_block) block = decoded;
     cost.decoded += decoded;

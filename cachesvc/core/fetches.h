@@ -1,7 +1,8 @@
 // Fetches: lookup, prefetch, fetch. A fetch plans, brings into RAM what is missing, and plans anew,
-// until all of its hit is in RAM; then it leases, decoded if the client wants it so.
+// until all of its hit is in RAM; then it leases, decoded or cut to a selection if the client wants
+// it so.
 //
-//   plan ──all in RAM──> checks that are due ──> lease ──(decode)──> answered
+//   plan ──all in RAM──> checks that are due ──> lease ──(decode, select)──> answered
 //    ▲ │
 //    │ └──missing──> room for all of it ──> windows of reads ──┐
 //    └──────────────────────────────────────────────────────────┘
@@ -38,7 +39,7 @@ class Fetches {
  private:
   using FetchPtr = std::shared_ptr<FetchCall>;
   struct Batch;
-  struct Decode;
+  struct Making;
 
   void step(const FetchPtr& f);
   Result<Hit> plan(FetchCall& f);
@@ -54,8 +55,9 @@ class Fetches {
   void read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void no_room(FetchCall& f, const Status& status);
   void reply(const FetchPtr& f, const Hit& hit);
-  void decode(const FetchPtr& f, FetchReply reply);
-  void decode_now(const FetchPtr& f, const std::shared_ptr<Decode>& decode, RoomCharges& room);
+  void make_objects(const FetchPtr& f, FetchReply reply);
+  void make_now(const FetchPtr& f, const std::shared_ptr<Making>& making, RoomCharges& room);
+  void made_all(const FetchPtr& f, Making& making);
   void finish(const FetchCall& f, FetchReply reply);
 
   Env& env_;

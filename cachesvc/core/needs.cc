@@ -232,13 +232,17 @@ uint64_t need_bytes(const ModelSpec& model, const Profile& profile,
 }
 
 uint64_t decoded_bytes(const ModelSpec& model, std::span<const PartGroup> groups, const Need& need,
-                       DType out) {
-  uint64_t bytes = 0;
+                       DType out, const Selection& selection) {
+  uint64_t bytes = 0, largest_whole = 0;
   each_side(model, groups, need,
-            [&](uint16_t, uint16_t, const SideSpec& side, uint32_t first, uint32_t end) {
-              bytes += uint64_t{end - first} * side.heads * side.dim * dtype_bytes(out);
+            [&](uint16_t l, uint16_t p, const SideSpec& side, uint32_t first, uint32_t end) {
+              if (!selection.has(l, p)) return;
+              const uint64_t head = uint64_t{end - first} * side.dim * dtype_bytes(out);
+              const uint32_t heads = selected_heads(selection, side.heads);
+              bytes += heads * head;
+              if (heads != side.heads) largest_whole = std::max(largest_whole, side.heads * head);
             });
-  return bytes;
+  return bytes + largest_whole;
 }
 
 }  // namespace kv

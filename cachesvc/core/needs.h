@@ -39,9 +39,10 @@ std::vector<Need> attached_needs(std::span<const PartGroup> groups, uint32_t blo
 uint64_t need_bytes(const ModelSpec& model, const Profile& profile,
                     std::span<const PartGroup> groups, const Need& need);
 
-/// Bytes of the same planes with every row decoded to `out`.
+/// Bytes of the selection's planes with every row decoded to `out`, and of the largest of those
+/// that are then cut to some heads.
 uint64_t decoded_bytes(const ModelSpec& model, std::span<const PartGroup> groups, const Need& need,
-                       DType out);
+                       DType out, const Selection& selection);
 
 /// Bytes that rows [first, end) of one side take when they are stored in coded form.
 uint64_t stored_rows_bytes(const SideSpec& side, DType raw, uint8_t bits, uint32_t exact_tokens,

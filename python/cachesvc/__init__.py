@@ -1,9 +1,9 @@
 """cachesvc: a client of the KV-cache sidecar. README.md shows it in use.
 
 Written from proto/PROTOCOL.md and storage/FORMAT.md. Layers, each importing only earlier ones:
-errors, deadline, wire, frames, models, ids, objects, messages, session (calls as scripts), hit and
-store (rows of an entry), entry, bodies, connection, pool and guard, cache, aio; beside them
-geometry (models from configs).
+errors, deadline, wire, frames, models, ids, objects, selection, messages, session (calls as
+scripts), hit and store (rows of an entry), entry, bodies, connection, pool and guard, cache, aio;
+beside them geometry (models from configs).
 """
 from .aio import AsyncCache, AsyncConnection
 from .cache import Cache
@@ -13,11 +13,12 @@ from .errors import CacheError, Code, Refused
 from .hit import Hit
 from .messages import Level, LookupOk, Newest, Output, Query, Tier
 from .models import Dtype, Kind, Model, Part, Profile, Side, Snapshot, raw_profile
+from .selection import Selection
 from .store import ArrayRows, RowSource
 
 __all__ = [
     "ArrayRows", "AsyncCache", "AsyncConnection", "Cache", "CacheError", "Code", "Connection",
     "Dtype", "FetchOptions", "Hit", "Kind", "Level", "LookupOk", "Model", "Newest", "Output",
-    "Part", "Profile", "Query", "Refused", "RowSource", "Side", "Snapshot", "Stored", "Tier",
-    "raw_profile",
+    "Part", "Profile", "Query", "Refused", "RowSource", "Selection", "Side", "Snapshot", "Stored",
+    "Tier", "raw_profile",
 ]

@@ -15,6 +15,7 @@ from .errors import CacheError, Code, Refused, invalid
 from .hit import Hit, make_hit
 from .models import Model, Prefill, Profile
 from .objects import Array, ObjectName
+from .selection import Selection
 from .session import Command, Frame, Opened, Outgoing, Session
 from .store import RowSource, by_layer, objects_for
 from .wire import as_tokens
@@ -46,13 +47,14 @@ class Stored:
 @dataclasses.dataclass
 class FetchOptions:
     """output: as which values rows come; STORED: codes where the profile has them; none: of the
-    model's dtype, which is that of its first part with rows."""
+    model's dtype, which is that of its first part with rows. selection: the rows that come."""
 
     output: Optional[m.Output] = None
     wait: bool = True
     round_to_block: bool = False
     max_tokens: int = (1 << 32) - 1
     max_reply_bytes: int = MAX_REPLY_BYTES
+    selection: Selection = Selection()
 
 
 def as_query(tokens: Any, extras: Extras) -> m.Query:
@@ -83,8 +85,8 @@ def fetch(session: Session, model: Model, tokens: Any, extras: Extras,
     def ask(opened: Opened) -> Generator[Command, Optional[Frame], Hit]:
         got = yield from session.fetch(opened, query, output, wanted.wait,
                                        wanted.round_to_block, wanted.max_tokens,
-                                       wanted.max_reply_bytes)
-        hit = make_hit(model, opened.namespace, query, got.header, got.objects)
+                                       wanted.max_reply_bytes, wanted.selection)
+        hit = make_hit(model, opened.namespace, query, got.header, got.objects, wanted.selection)
         hit.profile = opened.profile
         return hit
     return (yield from _under_profile(session, model, ask, profile))

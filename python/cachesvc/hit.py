@@ -15,6 +15,7 @@ from .errors import CacheError, Malformed, invalid
 from .ids import extras_in
 from .models import Model, Part, Profile, Side
 from .objects import Array, Form, Object, ObjectKind, Rows
+from .selection import Selection
 
 Where = Tuple[int, int]
 
@@ -52,6 +53,7 @@ class Hit:
     model: Optional[Model] = None
     profile: Optional[Profile] = None
     objects: List[Object] = dataclasses.field(default_factory=list)
+    selection: Selection = Selection()
     _pieces: Dict[Tuple[int, int, Side], List[Rows]] = dataclasses.field(default_factory=dict)
     _states: Dict[Where, Array] = dataclasses.field(default_factory=dict)
 
@@ -74,15 +76,18 @@ class Hit:
 
         bf16 comes as uint16. Not copied where one object holds them all.
         """
-        newest = self._part(layer, part).newest_rows(self.tokens)
-        first, end = newest[0] if first is None else first, newest[1] if end is None else end
+        fields = self._part(layer, part)
+        newest = fields.newest_rows(self.tokens)
+        asked = _count(fields, self.selection.from_token)
+        first = max(newest[0], asked) if first is None else first
+        end = newest[1] if end is None else end
         return _join(self.pieces(layer, part, side), first, end, self._empty(layer, part, side))
 
     def _empty(self, layer: int, part: int, side: Side) -> Array:
         pieces = self._pieces.get((layer, part, side), [])
         fields = self._part(layer, part)
         dtype = pieces[0].values.dtype if pieces else fields.dtype.numpy
-        return np.empty((0, fields.heads, fields.dim(side)), dtype)
+        return np.empty((0, self.selection.heads_of(fields.heads), fields.dim(side)), dtype)
 
     def keys_values(self, layer: int, part: int = 0) -> Tuple[Array, Array]:
         return self.rows(layer, part, Side.K), self.rows(layer, part, Side.V)
@@ -118,13 +123,14 @@ def _covers(pieces: List[Rows], first: int, end: int) -> bool:
 
 
 def make_hit(model: Model, namespace: str, query: m.Query, header: m.FetchHeader,
-             objects: List[Object]) -> Hit:
-    """A Hit that holds every row and state that going on at its length takes, else an error."""
+             objects: List[Object], selection: Selection = Selection()) -> Hit:
+    """A Hit that holds every row and state that going on at its length takes, as far as they were
+    selected; else an error."""
     if header.tokens >= max(1, len(query.tokens)):
         raise Malformed(f"{header.tokens} tokens served of a query of {len(query.tokens)}")
     served = 0 if header.pending else header.tokens
     hit = Hit(served, header.common, header.tokens - served, header.tier, header.newest,
-              header.reason, model=model, objects=objects)
+              header.reason, model=model, objects=objects, selection=selection)
     if served == 0 and objects:
         raise Malformed("objects behind the header of a miss")
     if served == 0:
@@ -160,7 +166,9 @@ def _collect(hit: Hit, model: Model, given: Object) -> None:
         if layer >= len(model.layers) or part >= len(model.layers[layer]):
             raise Malformed(f"a plane of layer {layer}, part {part}, which the model has not")
         fields = model.part(layer, part)
-        shape = (fields.heads, fields.dim(side))
+        if not hit.selection.has(layer, part):
+            raise Malformed(f"a plane of layer {layer}, part {part}, which was not asked for")
+        shape = (hit.selection.heads_of(fields.heads), fields.dim(side))
         if side not in fields.sides or any(
                 rows.form == Form.EXACT and rows.values.shape[1:] != shape for rows in runs):
             raise Malformed(f"a plane of layer {layer}, part {part} in another shape")
@@ -182,10 +190,14 @@ def _collect(hit: Hit, model: Model, given: Object) -> None:
 def _check_complete(hit: Hit, model: Model) -> None:
     n = hit.tokens
     for layer, index, part in model.parts():
+        if not hit.selection.has(layer, index):
+            continue
+        asked = _count(part, hit.selection.from_token)
         for side in part.sides:
             pieces = hit._pieces.get((layer, index, side), [])
             spans = [part.newest_rows(n), part.sinks(n)]
-            if not all(_covers(pieces, first, end) for first, end in spans if first < end):
+            if not all(_covers(pieces, max(first, asked), end) for first, end in spans
+                       if max(first, asked) < end):
                 raise Malformed(f"a hit of {n} tokens without all rows of layer {layer}, "
                                 f"part {index}")
         if (part.is_state or part.has_carry(n)) and (layer, index) not in hit._states:

@@ -12,6 +12,7 @@ from typing import List, Optional, Tuple
 from .errors import Malformed
 from .models import Dtype, Kind, Model, Prefill, Profile
 from .objects import ObjectHeader, ObjectKind, ObjectName, extras_codec
+from .selection import Selection
 from .wire import (HEADER_BYTES, SEQUENCE_TOKENS, Reader, Record, Tokens, Writer, array, blob_of,
                    boolean, choice, identity, namespace_text, number, sequence, text, u8, u16, u32,
                    u64)
@@ -260,8 +261,10 @@ class Fetch(Record):
     round_to_block: bool
     max_tokens: int
     max_reply_bytes: int
+    selection: Selection
     query: Query
-    CODECS = (u32, u32, identity, choice(Output), boolean, boolean, u32, u64, Query.codec())
+    CODECS = (u32, u32, identity, choice(Output), boolean, boolean, u32, u64, Selection.codec(),
+              Query.codec())
 
 
 @dataclasses.dataclass

@@ -16,6 +16,7 @@ from .errors import CacheError, Code, Malformed, Refused
 from .frames import HANDSHAKE_BYTES, LONGEST, VERSION, Hello, HelloOk, Type, encode_header
 from .models import Model, Prefill, Profile
 from .objects import Object, ObjectHeader, split
+from .selection import Selection
 from .wire import Buffer, Reader, Record
 
 PUTS_AT_ONCE = 8
@@ -268,10 +269,10 @@ class Session:
         m.Empty.decode((yield from self._call(Type.ABORT, body, Type.ABORT_OK)).body)
 
     def fetch(self, opened: Opened, query: m.Query, output: m.Output, wait: bool,
-              round_to_block: bool, max_tokens: int, max_reply_bytes: int
-              ) -> Generator[Command, Optional[Frame], Fetched]:
+              round_to_block: bool, max_tokens: int, max_reply_bytes: int,
+              selection: Selection = Selection()) -> Generator[Command, Optional[Frame], Fetched]:
         body = m.Fetch(self.deadline.milliseconds(), opened.handle, opened.profile_id, output,
-                       wait, round_to_block, max_tokens, max_reply_bytes, query)
+                       wait, round_to_block, max_tokens, max_reply_bytes, selection, query)
         request_id = yield from self._request(Type.FETCH, body)
         frame = yield from self._reply(request_id, Type.FETCH_HEADER, 64 << 10)
         header = m.FetchHeader.decode(frame.body)

@@ -20,13 +20,18 @@ def joined(model: Model, tokens: Array, layer: int, side: Side, span: range) -> 
 
 
 def check_rows(hit: Hit, model: Model, tokens: Array) -> None:
-    """Every row and state of a hit is that of the formula."""
+    """Every selected row and state of a hit is that of the formula."""
     for layer, index, part in model.parts():
+        if not hit.selection.has(layer, index):
+            continue
         source = Computed(model, tokens, Dtype.F32)
+        heads = slice(*hit.selection.heads) if part.heads > 1 else slice(None)
         for side in part.sides:
             for first, end in (part.newest_rows(hit.tokens), part.sinks(hit.tokens)):
+                first = min(max(first, hit.selection.from_token), end)
                 got = hit.rows(layer, index, side, first, end).astype(np.float32)
-                assert np.array_equal(got, source.rows(layer, index, side, first, end))
+                expected = source.rows(layer, index, side, first, end)[:, heads]
+                assert np.array_equal(got, expected)
         if part.is_state or part.has_carry(hit.tokens):
             state = hit.state(layer, index)
             assert state is not None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cachesvc import (Cache, CacheError, Dtype, FetchOptions, Hit, Kind, Level, Model, Output, Part,
-                      Profile, Snapshot, raw_profile)
+                      Profile, Selection, Snapshot, raw_profile)
 
 from daemon import ROOT, Daemon
 from given import Array, Computed
@@ -46,6 +46,12 @@ def profile_of(model: Model, step: Step) -> Optional[Profile]:
     return given and raw_profile(model, Dtype[given["raw"].upper()], given["block_tokens"])
 
 
+def selection_of(step: Step) -> Selection:
+    given = step.get("select", {})
+    return Selection(**{key: tuple(value) if isinstance(value, list) else value
+                        for key, value in given.items()})
+
+
 def run(cache: Cache, model: Model, step: Step) -> Dict[str, Any]:
     """A step's reply, by the names of the table."""
     call, tokens, extras = step["call"], tokens_of(step), extras_of(step)
@@ -76,11 +82,12 @@ def fetched(cache: Cache, model: Model, step: Step) -> Dict[str, Any]:
     limits = {key: step[key] for key in ("max_tokens", "max_reply_bytes", "round_to_block")
               if key in step}
     hit = cache.fetch_rows(model, tokens, extras=extras_of(step), timeout=10,
-                           options=FetchOptions(output, **limits))
+                           options=FetchOptions(output, selection=selection_of(step), **limits))
     if hit:
         check_rows(widened(hit) if output == Output.BF16 else hit, model, tokens)
+    values = sum(piece.values.size for pieces in hit._pieces.values() for piece in pieces)
     return {"tokens": hit.tokens, "common": hit.common, "tier": hit.tier.name.lower(),
-            "newest": hit.newest.name.lower()}
+            "newest": hit.newest.name.lower(), "values": values}
 
 
 def widened(hit: Hit) -> Hit:

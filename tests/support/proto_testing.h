@@ -234,7 +234,8 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
       reply_frame(T::commit_ok, 7, CommitReply{Durability::spilled, {name}, {name, name}});
   frames["abort"] = request_frame(T::abort, 8, 100, AbortRequest{42});
   frames["abort_ok"] = reply_frame(T::abort_ok, 8, Empty{});
-  FetchRequest fetch{7, query, FetchForm::f16, false, 1000, true, id_of(4)};
+  FetchRequest fetch{7,    query, FetchForm::f16, false,
+                     1000, true,  id_of(4),       {256, {0, 2}, {}, {1, 3}}};
   frames["fetch"] = request_frame(T::fetch, 10, 100, FetchCall{fetch, 1 << 30});
   frames["fetch_header"] =
       reply_frame(T::fetch_header, 10,
