@@ -62,4 +62,24 @@ Result<Prefix> Prefix::trimmed(uint32_t n) const {
   return out;
 }
 
+std::vector<Result<LookupReply>> Client::lookup_all(std::span<const QueryRequest> requests,
+                                                    Deadline deadline) {
+  std::vector<Result<LookupReply>> replies;
+  for (const QueryRequest& r : requests) replies.push_back(lookup(r, deadline));
+  return replies;
+}
+
+std::vector<Result<FetchReply>> Client::fetch_all(std::span<const FetchRequest> requests,
+                                                  Deadline deadline) {
+  std::vector<Result<FetchReply>> replies;
+  for (const FetchRequest& r : requests) replies.push_back(fetch(r, deadline));
+  return replies;
+}
+
+std::vector<Status> Client::put_all(std::vector<PutRequest> requests, Deadline deadline) {
+  std::vector<Status> replies;
+  for (PutRequest& r : requests) replies.push_back(put(std::move(r), deadline));
+  return replies;
+}
+
 }  // namespace kv

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -228,6 +229,14 @@ class Client {
   /// profile_changed; else as erase.
   virtual Result<uint64_t> erase_entry(const QueryRequest& request, Deadline deadline) = 0;
   virtual Result<StatsReply> stats(Deadline deadline) = 0;
+
+  // Batches: an answer for each request, in their order, as of calls one by one.
+  virtual std::vector<Result<LookupReply>> lookup_all(std::span<const QueryRequest> requests,
+                                                      Deadline deadline);
+  virtual std::vector<Result<FetchReply>> fetch_all(std::span<const FetchRequest> requests,
+                                                    Deadline deadline);
+  /// All of one reservation.
+  virtual std::vector<Status> put_all(std::vector<PutRequest> requests, Deadline deadline);
 };
 
 }  // namespace kv

@@ -37,29 +37,6 @@ Result<Reply> exchange(const SocketPool::Use& use, FrameType type, FrameType exp
   return reply;
 }
 
-// The frames after a fetch_header, as a prefix.
-Result<Prefix> receive_objects(const SocketPool::Use& use, uint64_t id, const FetchHeader& header,
-                               Deadline deadline) {
-  Prefix prefix{header.tokens, {}};
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < header.objects; ++i) {
-    KV_ASSIGN_OR_RETURN(Frame frame, use->receive(id, deadline));
-    bytes += frame.header.length;
-    if (frame.header.type != FrameType::fetch_object || bytes > header.object_bytes) {
-      return use->give_up(corruption("fetch: object frames differ from their header"));
-    }
-    auto object = decode_fetch_object(frame.body);
-    if (!object.ok()) return use->give_up(object.status());
-    prefix.objects.push_back(std::move(*object));
-  }
-  KV_ASSIGN_OR_RETURN(Frame last, use->receive(id, deadline));
-  auto done = decode_reply<FetchDone>(FrameType::fetch_done, last.body.span());
-  if (last.header.type != FrameType::fetch_done || !done.ok() || done->objects != header.objects) {
-    return use->give_up(corruption("fetch: expected fetch_done after its objects"));
-  }
-  return prefix;
-}
-
 }  // namespace
 
 Result<OpenReply> SocketClient::open(const OpenRequest& request, Deadline deadline) {
@@ -124,18 +101,9 @@ Result<ReserveReply> SocketClient::reserve(const ReserveRequest& request, Deadli
 }
 
 Status SocketClient::put(PutRequest request, Deadline deadline) {
-  uint64_t remote = 0;
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire_for(request.reservation, deadline, remote));
-  request.reservation = remote;
-  uint64_t id = use->next_request();
-  OutFrame out = put_frame(id, timeout_ms(deadline), request);
-  uint64_t body = out.bytes() - kFrameHeaderBytes;
-  if (body > use->hello().max_put_bytes) {
-    return {StatusCode::resource_exhausted, "put: " + std::to_string(body) +
-                                                " bytes, the service takes at most " +
-                                                std::to_string(use->hello().max_put_bytes)};
-  }
-  return use->call(out, id, FrameType::put_ok, deadline).status();
+  std::vector<PutRequest> one;
+  one.push_back(std::move(request));
+  return put_all(std::move(one), deadline).front();
 }
 
 Result<CommitReply> SocketClient::commit(uint64_t reservation, Durability wait_for,
@@ -158,28 +126,7 @@ Status SocketClient::abort(uint64_t reservation, Deadline deadline) {
 }
 
 Result<FetchReply> SocketClient::fetch(const FetchRequest& request, Deadline deadline) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
-  FetchCall call{request, pool_->options().max_reply_bytes};
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, call.request.model, call.request.profile, deadline));
-  uint64_t id = use->next_request();
-  OutFrame out = request_frame(FrameType::fetch, id, timeout_ms(deadline), call);
-  KV_ASSIGN_OR_RETURN(Frame frame, use->call(out, id, FrameType::fetch_header, deadline));
-  auto header = decode_reply<FetchHeader>(FrameType::fetch_header, frame.body.span());
-  if (!header.ok()) return use->give_up(header.status());
-  if (header->object_bytes > pool_->options().max_reply_bytes) {
-    return use->give_up(
-        {StatusCode::resource_exhausted, "fetch: " + std::to_string(header->object_bytes) +
-                                             " bytes, max_reply_bytes is " +
-                                             std::to_string(pool_->options().max_reply_bytes)});
-  }
-  KV_ASSIGN_OR_RETURN(Prefix prefix, receive_objects(use, id, *header, deadline));
-  return FetchReply{header->tokens,
-                    header->common,
-                    header->pending,
-                    header->tier,
-                    header->form,
-                    std::move(header->reason),
-                    Lease(std::move(prefix), nullptr)};
+  return std::move(fetch_all({&request, 1}, deadline).front());
 }
 
 }  // namespace kv

@@ -1,7 +1,7 @@
 // SocketClient: the Client interface over the service's Unix socket (PROTOCOL.md).
 //
-// A small pool of connections, one request at a time on each; a store's calls stay on the
-// connection that reserved it. A connection that fails is dropped and the next call makes another:
+// A small pool of connections, one call at a time on each; a store's calls stay on the connection
+// that reserved it. A connection that fails is dropped and the next call makes another:
 // models are opened there again, reservations of the lost one are gone (not_found). Nothing is
 // retried. Planes of a fetch point into one received buffer per object. Any thread may call.
 #pragma once
@@ -58,6 +58,12 @@ class SocketClient final : public Client {
   Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) override;
   Result<uint64_t> erase_entry(const QueryRequest& request, Deadline deadline) override;
   Result<StatsReply> stats(Deadline deadline) override;
+  // Requests of a batch follow each other on one connection without waiting for answers.
+  std::vector<Result<LookupReply>> lookup_all(std::span<const QueryRequest> requests,
+                                              Deadline deadline) override;
+  std::vector<Result<FetchReply>> fetch_all(std::span<const FetchRequest> requests,
+                                            Deadline deadline) override;
+  std::vector<Status> put_all(std::vector<PutRequest> requests, Deadline deadline) override;
 
  private:
   explicit SocketClient(std::unique_ptr<SocketPool> pool);

@@ -106,6 +106,10 @@ Status SocketConnection::give_up(Status status) {
   return status;
 }
 
+Status SocketConnection::wait_for_peer(bool to_send, Deadline deadline) {
+  return wait(static_cast<short>(to_send ? POLLIN | POLLOUT : POLLIN), deadline);
+}
+
 Status SocketConnection::wait(short events, Deadline deadline) {
   while (true) {
     pollfd p{fd_, events, 0};
@@ -119,64 +123,63 @@ Status SocketConnection::wait(short events, Deadline deadline) {
   }
 }
 
-Status SocketConnection::send(const OutFrame& frame, Deadline deadline) {
-  if (broken_) return {StatusCode::unavailable, "the connection is broken"};
-  const uint64_t total = frame.bytes();
+Result<uint64_t> SocketConnection::send_some(const OutFrame& frame, uint64_t from) {
+  if (broken_) return Status(StatusCode::unavailable, "the connection is broken");
   iovec iov[kMaxPieces];
-  for (uint64_t sent = 0; sent < total;) {
-    msghdr message{};
-    message.msg_iov = iov;
-    message.msg_iovlen = gather(frame, sent, iov, kMaxPieces);
+  msghdr message{};
+  message.msg_iov = iov;
+  message.msg_iovlen = gather(frame, from, iov, kMaxPieces);
+  while (true) {
     ssize_t n = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
-    if (n >= 0) {
-      sent += static_cast<uint64_t>(n);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      KV_RETURN_IF_ERROR(wait(POLLOUT, deadline));
-    } else if (errno != EINTR) {
-      // The service may have said why before it closed.
-      Status closed = errno_status("send");
-      auto last = receive(0, std::min(deadline, deadline_in(std::chrono::milliseconds(100))));
-      broken_ = true;
-      return last.ok() || last.status().code() == StatusCode::deadline_exceeded ? closed
-                                                                                : last.status();
-    }
+    if (n >= 0) return static_cast<uint64_t>(n);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    if (errno != EINTR) return errno_status("send");
+  }
+}
+
+// The service may have said why before it closed.
+Status SocketConnection::last_words(Status closed, Deadline deadline) {
+  auto last = receive(0, std::min(deadline, deadline_in(std::chrono::milliseconds(100))));
+  broken_ = true;
+  return last.ok() || last.status().code() == StatusCode::deadline_exceeded ? closed
+                                                                            : last.status();
+}
+
+Status SocketConnection::send(const OutFrame& frame, Deadline deadline) {
+  const uint64_t total = frame.bytes();
+  for (uint64_t sent = 0; sent < total;) {
+    auto some = send_some(frame, sent);
+    if (!some.ok()) return broken_ ? some.status() : last_words(some.status(), deadline);
+    sent += *some;
+    if (*some == 0) KV_RETURN_IF_ERROR(wait(POLLOUT, deadline));
   }
   return {};
 }
 
-Status SocketConnection::read_some(Deadline deadline) {
+// False: nothing is there to read.
+Result<bool> SocketConnection::read_some() {
   auto to = parser_.prepare();
   while (true) {
     ssize_t n = ::recv(fd_, to.data(), to.size(), 0);
     if (n > 0) {
       Status status = parser_.commit(static_cast<size_t>(n));
-      return status.ok() ? status : give_up(status);
+      if (!status.ok()) return give_up(status);
+      return true;
     }
-    if (n == 0) return give_up({StatusCode::unavailable, "the service closed the connection"});
-    if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      KV_RETURN_IF_ERROR(wait(POLLIN, deadline));
-    } else if (errno != EINTR) {
-      return give_up(errno_status("recv"));
+    if (n == 0) {
+      return give_up({StatusCode::unavailable, "the service closed the connection"});
     }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    if (errno != EINTR) return give_up(errno_status("recv"));
   }
 }
 
-Result<Frame> SocketConnection::receive(uint64_t request, Deadline deadline) {
+Result<std::optional<Frame>> SocketConnection::arrived() {
   while (true) {
     if (auto frame = parser_.next()) {
       if (body_) frame->body = Bytes(body_, body_.get(), frame->header.length);
       body_.reset();
-      if (frame->header.type == FrameType::error) {
-        auto error = decode_reply<ErrorReply>(FrameType::error, frame->body.span());
-        if (!error.ok()) return give_up(error.status());
-        if (frame->header.request != request) broken_ = true;  // about the connection as a whole
-        return Status(error->code, error->message);
-      }
-      if (frame->header.request != request) {
-        return give_up(corruption("a reply to request " + std::to_string(frame->header.request) +
-                                  ", expected " + std::to_string(request)));
-      }
-      return std::move(*frame);
+      return frame;
     }
     if (!parser_.error().ok()) return give_up(parser_.error());
     if (const FrameHeader* large = parser_.awaiting()) {
@@ -184,7 +187,33 @@ Result<Frame> SocketConnection::receive(uint64_t request, Deadline deadline) {
       parser_.use_buffer({body_.get(), large->length});
       continue;
     }
-    KV_RETURN_IF_ERROR(read_some(deadline));
+    KV_ASSIGN_OR_RETURN(bool more, read_some());
+    if (!more) return std::optional<Frame>();
+  }
+}
+
+Status SocketConnection::out_of_step(const Frame& frame, uint64_t expected) {
+  if (frame.header.type == FrameType::error) {
+    auto error = decode_reply<ErrorReply>(FrameType::error, frame.body.span());
+    return give_up(error.ok() ? Status(error->code, error->message) : error.status());
+  }
+  return give_up(corruption("a reply to request " + std::to_string(frame.header.request) +
+                            ", expected " + std::to_string(expected)));
+}
+
+Result<Frame> SocketConnection::reply_of(uint64_t request, Frame frame) {
+  if (frame.header.request != request) return out_of_step(frame, request);
+  if (frame.header.type != FrameType::error) return frame;
+  auto error = decode_reply<ErrorReply>(FrameType::error, frame.body.span());
+  if (!error.ok()) return give_up(error.status());
+  return Status(error->code, error->message);
+}
+
+Result<Frame> SocketConnection::receive(uint64_t request, Deadline deadline) {
+  while (true) {
+    KV_ASSIGN_OR_RETURN(std::optional<Frame> frame, arrived());
+    if (frame) return reply_of(request, std::move(*frame));
+    KV_RETURN_IF_ERROR(wait(POLLIN, deadline));
   }
 }
 

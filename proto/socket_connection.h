@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "memory/slab_store.h"
@@ -57,6 +58,20 @@ class SocketConnection {
   /// Breaks the connection, because what it said can't be used.
   Status give_up(Status status);
 
+  // Steps of the above, for several requests at a time (proto/socket_pipeline.h).
+  /// Bytes of the frame from byte `from` on that the socket took now; 0: none. Returns:
+  /// unavailable; what came may still be read then.
+  Result<uint64_t> send_some(const OutFrame& frame, uint64_t from);
+  /// A frame that is here whole. Returns: as receive, but for errors that are replies.
+  Result<std::optional<Frame>> arrived();
+  /// Until something may be read or, with `to_send`, written. Returns: deadline_exceeded.
+  Status wait_for_peer(bool to_send, Deadline deadline);
+  /// The frame as a reply to `request`. Returns: as receive.
+  Result<Frame> reply_of(uint64_t request, Frame frame);
+  /// Breaks the connection, because of a frame of a request that is not open. Returns: what an
+  /// error says of the connection, corruption.
+  Status out_of_step(const Frame& frame, uint64_t expected);
+
   /// Handles of this connection, by the client's own. Kept here because they end with it.
   std::map<uint32_t, uint32_t> models;
 
@@ -64,7 +79,8 @@ class SocketConnection {
   SocketConnection(int fd, std::shared_ptr<ReplyBodies> bodies)
       : fd_(fd), bodies_(std::move(bodies)) {}
   Status wait(short events, Deadline deadline);
-  Status read_some(Deadline deadline);
+  Result<bool> read_some();
+  Status last_words(Status closed, Deadline deadline);
 
   int fd_;
   bool broken_ = false;

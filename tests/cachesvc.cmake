@@ -17,7 +17,7 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_write_budget_test.cc cachesvc_ssd_lane_test.cc cachesvc_reconciler_test.cc
         cachesvc_property_test.cc cachesvc_kill_test.cc
         cachesvc_limits_test.cc cachesvc_server_test.cc cachesvc_hello_test.cc cachesvc_gate_test.cc
-        cachesvc_served_test.cc cachesvc_resident_test.cc
+        cachesvc_batches_test.cc cachesvc_served_test.cc cachesvc_resident_test.cc
         cachesvc_log_test.cc
         cachesvc_drainer_test.cc cachesvc_turns_test.cc
         cachesvc_socket_pool_test.cc cachesvc_main_test.cc

@@ -299,6 +299,50 @@ TEST(SocketClient, LiesInAFetchAreTypedErrors) {
   }
 }
 
+// Answers an open, then takes lookups, `at_a_time` before it answers the last of them first; gone
+// after `rounds` of that.
+void answer_backwards(ScriptedPeer& p, size_t at_a_time, int rounds) {
+  if (!p.greet()) return;
+  auto open = p.receive();
+  OpenReply opened{
+      1, {"tenant", {}, {}}, std::make_shared<const Profile>(testing::sample_profile()), {}};
+  p.send(flatten(reply_frame(FrameType::open_ok, open->header.request, opened)));
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<Frame> frames;
+    while (frames.size() < at_a_time) {
+      auto frame = p.receive();
+      if (!frame) return;
+      frames.push_back(std::move(*frame));
+    }
+    for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+      uint32_t ms;
+      auto m = decode_request<QueryRequest>(FrameType::lookup, frame->body.span(), ms);
+      LookupReply reply;
+      reply.tokens = static_cast<uint32_t>(m->query.tokens.at(0));
+      p.send(flatten(reply_frame(FrameType::lookup_ok, frame->header.request, reply)));
+    }
+  }
+  p.hang_up();
+}
+
+TEST(SocketClient, ABatchIsAnsweredInWhateverOrder) {
+  ScriptedPeer peer([](ScriptedPeer& p) { answer_backwards(p, 4, 5); });
+  auto client = connect(peer);
+  ASSERT_TRUE(client);
+  auto opened = client->open({testing::sample_model(), nullptr, false, PrefillMode::exact}, soon());
+  ASSERT_TRUE(opened.ok());
+  std::vector<QueryRequest> requests;
+  for (Token t = 0; t < 24; ++t) requests.push_back({opened->model, {{t}, {}}, {}});
+  const auto replies = client->lookup_all(requests, soon());
+  for (size_t i = 0; i < 20; ++i) {
+    ASSERT_TRUE(replies[i].ok()) << replies[i].status().to_string();
+    EXPECT_EQ(replies[i]->tokens, i);
+  }
+  for (size_t i = 20; i < 24; ++i) {  // the peer had gone
+    EXPECT_EQ(replies[i].status().code(), StatusCode::unavailable);
+  }
+}
+
 TEST(SocketClient, CallsOfManyThreadsShareThePool) {
   // One connection only: calls wait for each other and all are answered.
   ScriptedPeer peer([](ScriptedPeer& p) {

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import Any, Callable, Counter, Dict, List, Optional, TypeVar
+from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, TypeVar
 
 from . import entry
 from . import messages as m
@@ -195,6 +195,12 @@ class AsyncCache:
         return await self._failing_open(
             "prefetch", lambda s: entry.lookup(s, model, as_query(tokens, extras), True), timeout,
             missed)
+
+    async def lookup_all(self, model: Model, queries: Sequence[Any], *,
+                         timeout: float = 1.0) -> List[m.LookupOk]:
+        return await self._failing_open(
+            "lookup_all", lambda s: entry.lookup_all(s, model, queries), timeout,
+            lambda error: [missed(error)] * len(queries))
 
     # ---- calls that raise
 

@@ -1,15 +1,15 @@
 """Cache: store and fetch whole sequences, blocking. What engines and adapters use.
 
-fetch_rows, store_rows, lookup and prefetch fail open: a failure of the cache is a miss with
-`error`, counted in `failures`; strict=True raises it. open, erase, erase_entry and stats always
-raise. What the caller's own RowSource raises goes through. Every call has a timeout in seconds.
-Thread-safe: each call has a connection of its own, at most `connections` at a time, the others wait
-within their timeout. A forked child begins anew, its failures too.
+fetch_rows, store_rows, lookup, lookup_all and prefetch fail open: a failure of the cache is a miss
+with `error`, counted in `failures`; strict=True raises it. open, erase, erase_entry and stats
+always raise. What the caller's own RowSource raises goes through. Every call has a timeout in
+seconds. Thread-safe: each call has a connection of its own, at most `connections` at a time, the
+others wait within their timeout. A forked child begins anew, its failures too.
 """
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Counter, Dict, Optional, TypeVar
+from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, TypeVar
 
 from . import entry
 from . import messages as m
@@ -104,6 +104,14 @@ class Cache:
         return self._failing_open(
             "prefetch", lambda s: entry.lookup(s, model, as_query(tokens, extras), True), timeout,
             missed)
+
+    def lookup_all(self, model: Model, queries: Sequence[Any], *,
+                   timeout: float = 1.0) -> List[m.LookupOk]:
+        """A lookup of each: its tokens, or a Query with extras. One round trip for many; after a
+        failure all are misses."""
+        return self._failing_open(
+            "lookup_all", lambda s: entry.lookup_all(s, model, queries), timeout,
+            lambda error: [missed(error)] * len(queries))
 
     # ---- calls that raise
 

@@ -120,6 +120,13 @@ def lookup(session: Session, model: Model, query: m.Query, prefetch: bool
                                       lambda opened: session.lookup(opened, query, prefetch)))
 
 
+def lookup_all(session: Session, model: Model, queries: Sequence[Any]
+               ) -> Generator[Command, Optional[Frame], List[m.LookupOk]]:
+    asked = [q if isinstance(q, m.Query) else as_query(q, ()) for q in queries]
+    return (yield from _under_profile(session, model,
+                                      lambda opened: session.lookup_all(opened, asked)))
+
+
 def reopen(session: Session, model: Model, profile: Optional[Profile], replace: bool
            ) -> Generator[Command, Optional[Frame], Opened]:
     prefill = profile.prefill if profile is not None else Prefill.EXACT

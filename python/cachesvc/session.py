@@ -8,7 +8,7 @@ driver closes it. Replies are read to the end before a Refused is raised.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, Generator, Iterable, List, Optional, Tuple, Union
+from typing import Any, Dict, Generator, Iterable, List, Optional, Tuple, TypeVar, Union
 
 from . import messages as m
 from .deadline import Deadline
@@ -20,7 +20,9 @@ from .selection import Selection
 from .wire import Buffer, Reader, Record
 
 PUTS_AT_ONCE = 8
+LOOKUPS_AT_ONCE = 32
 BUSY_PAUSE_S = 0.01
+T = TypeVar("T")
 
 
 @dataclasses.dataclass
@@ -193,6 +195,54 @@ class Session:
         frame = yield from self._call(kind, self._question(opened, query), answer)
         return m.LookupOk.decode(frame.body)
 
+    def lookup_all(self, opened: Opened, queries: Iterable[m.Query]
+                   ) -> Generator[Command, Optional[Frame], List[m.LookupOk]]:
+        """A lookup of each query, many on their way at a time; the first refusal is raised."""
+        limits = self.limits
+        assert limits is not None
+        at_once = min(LOOKUPS_AT_ONCE, limits.max_in_flight)
+        waiting: Dict[int, int] = {}  # numbers of queries by their requests' ids
+        found: Dict[int, m.LookupOk] = {}
+        refused: Optional[Refused] = None
+        for number, query in enumerate(queries):
+            if len(waiting) >= at_once:
+                refused = refused or (yield from self._lookup_reply(waiting, found))
+            if refused is not None:
+                break
+            request_id = yield from self._request(Type.LOOKUP, self._question(opened, query))
+            waiting[request_id] = number
+        while waiting:
+            refused = (yield from self._lookup_reply(waiting, found)) or refused
+        if refused is not None:
+            raise refused
+        return [found[number] for number in sorted(found)]
+
+    def _lookup_reply(self, waiting: Dict[int, int], found: Dict[int, m.LookupOk]
+                      ) -> Generator[Command, Optional[Frame], Optional[Refused]]:
+        """One reply to any of the lookups that are on their way."""
+        frame, number = yield from self._any_reply(waiting)
+        if frame.type == Type.LOOKUP_OK:
+            found[number] = m.LookupOk.decode(frame.body)
+            return None
+        return self._refused(frame)
+
+    def _any_reply(self, waiting: Dict[int, T]
+                   ) -> Generator[Command, Optional[Frame], Tuple[Frame, T]]:
+        """The next reply, and what waits for it no longer."""
+        frame = yield from self._next(64 << 10)
+        if frame.request_id in waiting:
+            return frame, waiting.pop(frame.request_id)
+        raise (self._error(frame, -1) if frame.type == Type.ERROR
+               else Malformed(f"a reply to request {frame.request_id}, which is not open"))
+
+    def _refused(self, frame: Frame) -> Refused:
+        """An answer that is not the one asked for: the refusal that it holds."""
+        if frame.type != Type.ERROR:
+            raise Malformed(f"{frame.type.name.lower()} as an answer to request "
+                            f"{frame.request_id}")
+        error = self._error(frame, frame.request_id)
+        return Refused(error.code, error.message)
+
     def reserve(self, opened: Opened, query: m.Query
                 ) -> Generator[Command, Optional[Frame], m.ReserveOk]:
         frame = yield from self._call(Type.RESERVE, self._question(opened, query),
@@ -243,21 +293,15 @@ class Session:
     def _put_reply(self, waiting: Dict[int, Outgoing], busy: List[Outgoing]
                    ) -> Generator[Command, Optional[Frame], Optional[Refused]]:
         """One reply to any of the puts that are on their way."""
-        frame = yield from self._next(64 << 10)
-        item = waiting.pop(frame.request_id, None)
-        if item is None:
-            raise (self._error(frame, -1) if frame.type == Type.ERROR
-                   else Malformed(f"a reply to request {frame.request_id}, which is not open"))
+        frame, item = yield from self._any_reply(waiting)
         if frame.type == Type.PUT_OK:
             m.Empty.decode(frame.body)
             return None
-        if frame.type != Type.ERROR:
-            raise Malformed(f"{frame.type.name.lower()} as the answer to a put")
-        error = self._error(frame, frame.request_id)
-        if error.code == Code.BUSY:
+        refused = self._refused(frame)
+        if refused.code == Code.BUSY:
             busy.append(item)
             return None
-        return Refused(error.code, error.message)
+        return refused
 
     def commit(self, reservation: int, wait_for: m.Level
                ) -> Generator[Command, Optional[Frame], m.CommitOk]:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from cachesvc import (Cache, CacheError, Code, Dtype, FetchOptions, Hit, Level, Newest, Output,
-                      Side, Tier, raw_profile)
+                      Query, Side, Tier, raw_profile)
 from cachesvc.models import Model, full, state
+from cachesvc.wire import as_tokens
 
 from daemon import Daemon
 from given import Array, Computed, chunked, hybrid, plain, sinks, values, windowed
@@ -171,6 +172,24 @@ def test_lookup_prefetch_limits_and_erase(daemon: Daemon, namespace: str) -> Non
         assert cache.lookup(model, tokens).tokens < 599
         cache.erase(None)
         assert cache.lookup(model, tokens).tokens == 0
+
+
+def test_many_lookups_at_once_answer_as_one_by_one(daemon: Daemon, namespace: str) -> None:
+    model, tokens = plain(), np.arange(600)
+    with Cache(daemon.socket, namespace, strict=True) as cache:
+        cache.store_rows(model, tokens, Computed(model, tokens))
+        marked = Query(as_tokens(tokens), [(20, b"image")])
+        asked = [marked, *(tokens[:n] for n in range(1, 600, 5))]
+        found = cache.lookup_all(model, asked)
+        assert [f.tokens for f in found] == [20, *(n - 1 for n in range(1, 600, 5))]
+        assert cache.lookup_all(model, []) == []
+        profile = raw_profile(model, block_tokens=64)
+        with Cache(daemon.socket, namespace, strict=True) as other:
+            other.open(model, profile, replace=True)
+        assert [f.tokens for f in cache.lookup_all(model, asked)] == [0] * len(asked)
+        with pytest.raises(CacheError, match="extras"):
+            cache.lookup_all(model, [tokens, Query(as_tokens(tokens), [(9999, b"")]), tokens])
+        assert cache.lookup_all(model, [tokens])[0].reason == ""
 
 
 def test_a_replaced_profile_is_opened_anew(daemon: Daemon, namespace: str) -> None:

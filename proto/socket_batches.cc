@@ -1,0 +1,154 @@
+// SocketClient's batches: requests that follow each other on one connection. A call of fetch or put
+// is a batch of one.
+#include <functional>
+
+#include "proto/fetch_answer.h"
+#include "proto/socket_client.h"
+#include "proto/socket_pipeline.h"
+#include "proto/socket_pool.h"
+
+namespace kv {
+namespace {
+
+Status no_answer() { return {StatusCode::unavailable, "no answer came"}; }
+
+// One answer for each request, filled as they come.
+template <typename T>
+std::vector<T> answers(size_t count, const Status& until_then) {
+  std::vector<T> all;
+  all.reserve(count);
+  for (size_t i = 0; i < count; ++i) all.emplace_back(until_then);
+  return all;
+}
+
+// The requests of a batch by their number in it.
+struct Batch {
+  size_t count = 0;
+  /// Its frame under this id, or why it is not sent.
+  std::function<Result<OutFrame>(size_t, uint64_t id)> frame;
+  /// A frame of its reply. True: the last one. An error breaks the connection.
+  std::function<Result<bool>(size_t, const Frame&)> take;
+  std::function<void(size_t, const Status&)> fail;
+};
+
+void run(const SocketPool::Use& use, const Batch& batch, Deadline deadline) {
+  SocketPipeline pipeline(*use.get());
+  std::vector<size_t> sent;  // the requests that have a place in the pipeline
+  for (size_t i = 0; i < batch.count; ++i) {
+    auto frame = batch.frame(i, pipeline.next_id());
+    if (!frame.ok()) {
+      batch.fail(i, frame.status());
+      continue;
+    }
+    pipeline.add(std::move(*frame));
+    sent.push_back(i);
+  }
+  auto take = [&](size_t place, const Result<Frame>& frame) {
+    const size_t i = sent[place];
+    if (!frame.ok()) {
+      batch.fail(i, frame.status());
+      return true;
+    }
+    const Result<bool> last = batch.take(i, *frame);
+    if (!last.ok()) batch.fail(i, use->give_up(last.status()));
+    return !last.ok() || *last;
+  };
+  const Status broken = pipeline.run(take, deadline);
+  for (size_t place = 0; !broken.ok() && place < sent.size(); ++place) {
+    if (!pipeline.answered(place)) batch.fail(sent[place], broken);
+  }
+}
+
+Status check_type(const Frame& frame, FrameType expected) {
+  if (frame.header.type == expected) return {};
+  return corruption(std::string("a ") + to_string(frame.header.type) + " frame, expected " +
+                    to_string(expected));
+}
+
+}  // namespace
+
+std::vector<Result<LookupReply>> SocketClient::lookup_all(std::span<const QueryRequest> requests,
+                                                          Deadline deadline) {
+  auto use = pool_->acquire(deadline);
+  auto replies =
+      answers<Result<LookupReply>>(requests.size(), use.ok() ? no_answer() : use.status());
+  if (!use.ok()) return replies;
+  std::vector<QueryRequest> remote(requests.begin(), requests.end());
+  std::vector<Status> opened;
+  for (QueryRequest& r : remote) {
+    opened.push_back(pool_->to_remote(*use, r.model, r.profile, deadline));
+  }
+  auto frame = [&](size_t i, uint64_t id) -> Result<OutFrame> {
+    KV_RETURN_IF_ERROR(opened[i]);
+    return request_frame(FrameType::lookup, id, timeout_ms(deadline), remote[i]);
+  };
+  auto take = [&](size_t i, const Frame& got) -> Result<bool> {
+    KV_RETURN_IF_ERROR(check_type(got, FrameType::lookup_ok));
+    KV_ASSIGN_OR_RETURN(replies[i],
+                        decode_reply<LookupReply>(FrameType::lookup_ok, got.body.span()));
+    return true;
+  };
+  auto fail = [&](size_t i, const Status& why) { replies[i] = why; };
+  run(*use, {remote.size(), frame, take, fail}, deadline);
+  return replies;
+}
+
+std::vector<Result<FetchReply>> SocketClient::fetch_all(std::span<const FetchRequest> requests,
+                                                        Deadline deadline) {
+  auto use = pool_->acquire(deadline);
+  auto replies =
+      answers<Result<FetchReply>>(requests.size(), use.ok() ? no_answer() : use.status());
+  if (!use.ok()) return replies;
+  const uint64_t max_reply_bytes = pool_->options().max_reply_bytes;
+  std::vector<FetchCall> calls;
+  std::vector<FetchAnswer> coming(requests.size(), FetchAnswer(max_reply_bytes));
+  std::vector<Status> opened;
+  for (const FetchRequest& r : requests) {
+    FetchRequest& remote = calls.emplace_back(FetchCall{r, max_reply_bytes}).request;
+    opened.push_back(pool_->to_remote(*use, remote.model, remote.profile, deadline));
+  }
+  auto frame = [&](size_t i, uint64_t id) -> Result<OutFrame> {
+    KV_RETURN_IF_ERROR(opened[i]);
+    return request_frame(FrameType::fetch, id, timeout_ms(deadline), calls[i]);
+  };
+  auto take = [&](size_t i, const Frame& got) -> Result<bool> {
+    KV_ASSIGN_OR_RETURN(bool last, coming[i].take(got));
+    if (last) replies[i] = coming[i].reply();
+    return last;
+  };
+  auto fail = [&](size_t i, const Status& why) { replies[i] = why; };
+  run(*use, {calls.size(), frame, take, fail}, deadline);
+  return replies;
+}
+
+std::vector<Status> SocketClient::put_all(std::vector<PutRequest> requests, Deadline deadline) {
+  if (requests.empty()) return {};
+  const uint64_t reservation = requests.front().reservation;
+  uint64_t remote = 0;
+  auto use = pool_->acquire_for(reservation, deadline, remote);
+  auto replies = answers<Status>(requests.size(), use.ok() ? no_answer() : use.status());
+  if (!use.ok()) return replies;
+  const uint64_t most = (*use)->hello().max_put_bytes;
+  auto frame = [&](size_t i, uint64_t id) -> Result<OutFrame> {
+    if (requests[i].reservation != reservation) {
+      return invalid_argument("put_all: puts of several reservations");
+    }
+    requests[i].reservation = remote;
+    OutFrame out = put_frame(id, timeout_ms(deadline), requests[i]);
+    const uint64_t body = out.bytes() - kFrameHeaderBytes;
+    if (body <= most) return out;
+    return Status(StatusCode::resource_exhausted, "put: " + std::to_string(body) +
+                                                      " bytes, the service takes at most " +
+                                                      std::to_string(most));
+  };
+  auto take = [&](size_t i, const Frame& got) -> Result<bool> {
+    KV_RETURN_IF_ERROR(check_type(got, FrameType::put_ok));
+    replies[i] = {};
+    return true;
+  };
+  auto fail = [&](size_t i, const Status& why) { replies[i] = why; };
+  run(*use, {requests.size(), frame, take, fail}, deadline);
+  return replies;
+}
+
+}  // namespace kv
