@@ -90,15 +90,17 @@ void BM_ReadPlain(benchmark::State& state) {
 }
 BENCHMARK(BM_ReadPlain)->Unit(benchmark::kMillisecond)->UseRealTime();
 
-// A RAM hit of the daemon, received whole.
-void BM_FetchSocket(benchmark::State& state) {
+// RAM hits of the daemon.
+void fetch_from_daemon(benchmark::State& state, bool mapped) {
   TempDir dir;
   std::string socket = dir.store() + "-run/cachesvc.sock";
   auto daemon =
       DaemonProcess::start({"--dir", dir.store(), "--socket", socket, "--ram", "1GiB", "--ssd",
                             "1GiB", "--codec", "tq4", "--set", "tier.ssd.min_free=0"});
   if (!daemon) return state.SkipWithError("the daemon did not start");
-  auto client = SocketClient::connect(socket, "bench", {});
+  SocketClientOptions options;
+  options.map_segments = mapped;
+  auto client = SocketClient::connect(socket, "bench", options);
   if (!client.ok()) return state.SkipWithError(client.status().to_string().c_str());
   auto b = Bench::open(**client, large_model());
   Status stored = store_prompt(b);
@@ -112,7 +114,35 @@ void BM_FetchSocket(benchmark::State& state) {
   }
   if (bytes != kEntryBytes) return state.SkipWithError("the yardsticks have other sizes");
 }
+
+// Received whole.
+void BM_FetchSocket(benchmark::State& state) { fetch_from_daemon(state, false); }
 BENCHMARK(BM_FetchSocket)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// Until every plane can be read where it lies.
+void BM_FetchMapped(benchmark::State& state) { fetch_from_daemon(state, true); }
+BENCHMARK(BM_FetchMapped)->Unit(benchmark::kMicrosecond)->UseRealTime();
+
+// 64 bytes to another thread and back, the least that any call takes.
+void BM_PingPong(benchmark::State& state) {
+  int ends[2];
+  KV_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  char message[64] = {};
+  std::thread echo([&] {
+    char back[64];
+    while (::recv(ends[1], back, sizeof(back), MSG_WAITALL) == sizeof(back)) {
+      if (::send(ends[1], back, sizeof(back), 0) != sizeof(back)) break;
+    }
+  });
+  for (auto _ : state) {
+    KV_CHECK(::send(ends[0], message, sizeof(message), 0) == sizeof(message));
+    KV_CHECK(::recv(ends[0], message, sizeof(message), MSG_WAITALL) == sizeof(message));
+  }
+  ::close(ends[0]);
+  echo.join();
+  ::close(ends[1]);
+}
+BENCHMARK(BM_PingPong)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 // 100 MiB from one thread to another through a Unix stream socket, into recycled memory.
 void BM_UnixSocket(benchmark::State& state) {

@@ -10,9 +10,16 @@ namespace kv {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr uint64_t kRecycledShare = 8;  // at most budget / 8 bytes wait for reuse
+constexpr uint64_t kRecycledShare = 8;   // at most budget / 8 bytes wait for reuse
+constexpr uint64_t kSegmentShare = 32;   // a segment is budget / 32
+constexpr uint64_t kAnnouncedShare = 2;  // at most budget / 2 is announced
 
 size_t round_up(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
+
+size_t segment_bytes(uint64_t budget) {
+  return round_up(std::clamp<uint64_t>(budget / kSegmentShare, kMinSegmentBytes, kMaxSegmentBytes),
+                  kMinSegmentBytes);
+}
 
 }  // namespace
 
@@ -45,9 +52,13 @@ struct RamPool::Notify {
 
 // One buffer's memory and its charge; the last Bytes that points here frees both.
 struct PoolBuffer::Slab {
-  Slab(std::shared_ptr<RamPool> owner, Charge paid, uint64_t size)
+  Slab(std::shared_ptr<RamPool> owner, Charge paid, uint64_t size, std::string_view ns)
       : pool(std::move(owner)), charge(std::move(paid)), bytes(size) {
-    data = pool->slabs_->take(bytes);
+    if (pool->segments_ && !ns.empty() && bytes >= kSlotPageBytes) {
+      data = pool->segments_->take(ns, bytes);
+    }
+    in_segment = data != nullptr;
+    if (!in_segment) data = pool->slabs_->take(bytes);
     if (charge.kind() == ChargeKind::stored) pool->backed_ += bytes;
   }
   Slab(const Slab&) = delete;  // owns the memory
@@ -56,13 +67,19 @@ struct PoolBuffer::Slab {
     bool counted = charge.kind() == ChargeKind::stored;  // else it is with the charge
     uint64_t budget = pool->budget_;
     uint64_t others = counted ? pool->backed_ -= bytes : pool->backed_ - bytes;
-    pool->slabs_->give(data, bytes,
-                       std::min(budget - std::min(budget, others), budget / kRecycledShare));
+    uint64_t keep = std::min(budget - std::min(budget, others), budget / kRecycledShare);
+    if (in_segment) {
+      pool->segments_->give(data, bytes);
+      pool->keep_waiting(keep);
+    } else {
+      pool->slabs_->give(data, bytes, keep);
+    }
   }
   std::shared_ptr<RamPool> pool;
   Charge charge;
   uint64_t bytes;
-  uint8_t* data;
+  uint8_t* data = nullptr;
+  bool in_segment = false;
 };
 
 Charge& Charge::operator=(Charge&& other) noexcept {
@@ -102,29 +119,51 @@ Bytes PoolBuffer::freeze() && {
   return {std::move(owner), data_, size_};
 }
 
-RamPool::RamPool(uint64_t budget_bytes, uint64_t staging_bytes)
+RamPool::RamPool(uint64_t budget_bytes, uint64_t staging_bytes, Backing backing)
     : budget_(budget_bytes),
       staging_limit_(staging_bytes),
       notify_(std::make_unique<Notify>()),
-      slabs_(std::make_unique<SlabStore>()) {}
+      slabs_(std::make_unique<SlabStore>()) {
+  if (backing == Backing::anonymous) return;
+  segments_ = std::make_unique<SegmentStore>(segment_bytes(budget_bytes));
+}
 
 RamPool::~RamPool() = default;
 
-std::shared_ptr<RamPool> RamPool::create(uint64_t budget_bytes, uint64_t staging_bytes) {
+std::shared_ptr<RamPool> RamPool::create(uint64_t budget_bytes, uint64_t staging_bytes,
+                                         Backing backing) {
   KV_CHECK(staging_bytes > 0 && staging_bytes <= budget_bytes);
-  return std::shared_ptr<RamPool>(new RamPool(budget_bytes, staging_bytes));
+  return std::shared_ptr<RamPool>(new RamPool(budget_bytes, staging_bytes, backing));
+}
+
+uint64_t RamPool::set_aside_bytes() const {
+  if (!segments_) return 0;
+  return std::max(segments_->fixed_idle_bytes(), budget_ / kSetAsideShare);
+}
+
+bool RamPool::may_announce(uint32_t segment) const {
+  if (!segments_) return false;
+  const uint64_t idle = segments_->fixed_idle_bytes() + segments_->idle_once_announced(segment);
+  const uint64_t all = segments_->announced_bytes() + segments_->bytes_once_announced(segment);
+  return idle <= budget_ / kSetAsideShare && all <= budget_ / kAnnouncedShare;
+}
+
+bool RamPool::segments_idle() const {
+  return segments_ &&
+         segments_->fixed_idle_bytes() - segments_->retired_idle_bytes() > budget_ / kSetAsideShare;
 }
 
 std::optional<Charge> RamPool::try_charge(ChargeKind kind, uint64_t bytes) {
   auto& account = accounts_[static_cast<size_t>(kind)];
-  uint64_t cap = kind == ChargeKind::staging ? staging_limit_ : budget_;
+  const uint64_t budget = budget_bytes();
+  uint64_t cap = kind == ChargeKind::staging ? staging_limit_ : budget;
   uint64_t have = account.load();
   do {
     if (bytes > cap || have > cap - bytes) return std::nullopt;
   } while (!account.compare_exchange_weak(have, have + bytes));
   uint64_t used = used_.load();
   do {
-    if (bytes > budget_ || used > budget_ - bytes) {
+    if (bytes > budget || used > budget - bytes) {
       account.fetch_sub(bytes);
       return std::nullopt;
     }
@@ -140,18 +179,27 @@ uint64_t RamPool::slab_bytes(size_t size) {
   return round_up(std::max<size_t>(size, 1), size < kPageBytes ? kSlabAlign : kPageBytes);
 }
 
-PoolBuffer RamPool::allocate(size_t size, Charge& charge) {
+PoolBuffer RamPool::allocate(size_t size, Charge& charge, std::string_view ns) {
   uint64_t bytes = slab_bytes(size);
   PoolBuffer out;
-  out.slab_ = std::make_shared<PoolBuffer::Slab>(shared_from_this(), charge.split(bytes), bytes);
+  out.slab_ =
+      std::make_shared<PoolBuffer::Slab>(shared_from_this(), charge.split(bytes), bytes, ns);
   // What waits for reuse is held by the process too: with this buffer not over the budget.
-  slabs_->trim(budget_ - std::min(budget_, backed_bytes()));
+  keep_waiting(budget_ - std::min(budget_, backed_bytes()));
   out.data_ = out.slab_->data;
   out.size_ = size;
   return out;
 }
 
+void RamPool::keep_waiting(uint64_t most_bytes) noexcept {
+  if (!segments_) return slabs_->trim(most_bytes);
+  const uint64_t in_segments = segments_->idle_bytes() + segments_->fixed_idle_bytes();
+  slabs_->trim(most_bytes - std::min(most_bytes, in_segments));
+  segments_->trim(most_bytes - std::min(most_bytes, slabs_->bytes()));
+}
+
 bool RamPool::lacks_ready(uint64_t bytes) const {
+  if (segments_) return false;  // of which namespace nobody knows
   uint64_t have = recycled_bytes() + kRegionBytes;
   return have <= std::min(bytes, budget_ / kRecycledShare) && backed_bytes() <= budget_ - have;
 }
@@ -167,7 +215,7 @@ void RamPool::make_ready(uint64_t bytes) noexcept try {
 }
 
 void RamPool::trim() {
-  slabs_->trim(0);
+  keep_waiting(0);
   trim_heap();
 }
 
@@ -179,7 +227,10 @@ void RamPool::trim_heap() {
   (void)::malloc_trim(0);
 }
 
-uint64_t RamPool::recycled_bytes() const { return slabs_->bytes(); }
+uint64_t RamPool::recycled_bytes() const {
+  if (!segments_) return slabs_->bytes();
+  return slabs_->bytes() + segments_->idle_bytes() + segments_->fixed_idle_bytes();
+}
 
 void RamPool::on_release(std::function<void()> released) {
   std::lock_guard lock(notify_->mutex);

@@ -3,18 +3,25 @@
 // Every byte that the service owns is charged before it is allocated, and the charge goes back when
 // the last reference dies, on whatever thread that is. used_bytes() <= budget_bytes(), always.
 // Buffers are slabs of a SlabStore: in huge pages where the system has them, and what is freed
-// waits there for reuse. A pool of mapped segments would replace SlabStore and nothing else.
-// Any thread may call anything here.
+// waits there for reuse. Backed by segments, what is allocated for a namespace lies in its segments
+// (memory/segment.h), if it is a page or more and there may be another one; the rest as before.
+// Free memory of announced segments can't go back: with segments an eighth of the budget is set
+// aside for it, more while it is more, and budget_bytes() is what is left. At most half of the
+// budget is announced: of the rest every byte that is freed can be anybody's. Any thread may call
+// anything here.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
+#include "memory/segment_store.h"
 #include "memory/slab_store.h"
 #include "proto/bytes.h"
 #include "proto/status.h"
@@ -34,6 +41,12 @@ enum class ChargeKind : uint8_t {
 };
 inline constexpr size_t kChargeKinds = 8;
 const char* to_string(ChargeKind kind);
+
+/// With segments: of the budget, what may lie idle in announced ones.
+inline constexpr uint64_t kSetAsideShare = 8;
+
+/// Memory of buffers that are allocated for a namespace.
+enum class Backing : uint8_t { anonymous, segments };
 
 class RamPool;
 
@@ -85,7 +98,8 @@ class PoolBuffer {
 class RamPool : public std::enable_shared_from_this<RamPool> {
  public:
   /// `staging_bytes` caps the staging account. 0 < staging_bytes <= budget_bytes.
-  static std::shared_ptr<RamPool> create(uint64_t budget_bytes, uint64_t staging_bytes);
+  static std::shared_ptr<RamPool> create(uint64_t budget_bytes, uint64_t staging_bytes,
+                                         Backing backing = Backing::anonymous);
   ~RamPool();
   RamPool(const RamPool&) = delete;  // charges point here
   RamPool& operator=(const RamPool&) = delete;
@@ -93,11 +107,19 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   /// nullopt if the budget (or the staging limit) has no room for all of it.
   std::optional<Charge> try_charge(ChargeKind kind, uint64_t bytes);
   /// `size` bytes, uninitialised, paid for out of `charge` (which has at least slab_bytes(size)).
-  PoolBuffer allocate(size_t size, Charge& charge);
+  /// `ns`: the namespace whose clients may map it; empty: nobody else may see it.
+  PoolBuffer allocate(size_t size, Charge& charge, std::string_view ns = {});
   /// Bytes that a buffer of `size` takes from the ledger.
   static uint64_t slab_bytes(size_t size);
 
-  uint64_t budget_bytes() const { return budget_; }
+  /// What may be charged now.
+  uint64_t budget_bytes() const { return budget_ - std::min(budget_, set_aside_bytes()); }
+  /// What may be charged at most, at any time.
+  uint64_t most_bytes() const { return segments_ ? budget_ - budget_ / kSetAsideShare : budget_; }
+  uint64_t free_bytes() const {
+    const uint64_t budget = budget_bytes();
+    return budget - std::min(budget, used_bytes());
+  }
   uint64_t staging_limit_bytes() const { return staging_limit_; }
   uint64_t used_bytes() const { return used_.load(std::memory_order_relaxed); }
   uint64_t peak_bytes() const { return peak_.load(std::memory_order_relaxed); }
@@ -108,6 +130,13 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   /// charged so will be. Memory reserved for a promotion leaves that of evicted slabs in place: it
   /// is what the promotion takes.
   uint64_t backed_bytes() const { return backed_.load(std::memory_order_relaxed); }
+  /// Null: the pool has none.
+  SegmentStore* segments() const { return segments_.get(); }
+  /// With it no more would be announced than may be, and no more of that lie idle than is set
+  /// aside.
+  bool may_announce(uint32_t segment) const;
+  /// Announced segments have more free memory than is set aside: one should be retired.
+  bool segments_idle() const;
   /// Slabs kept for reuse, uncharged: freed bytes that the process still holds. With
   /// backed_bytes() at most the budget.
   uint64_t recycled_bytes() const;
@@ -130,7 +159,9 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
  private:
   friend class Charge;
   friend class PoolBuffer;
-  RamPool(uint64_t budget_bytes, uint64_t staging_bytes);
+  RamPool(uint64_t budget_bytes, uint64_t staging_bytes, Backing backing);
+  uint64_t set_aside_bytes() const;
+  void keep_waiting(uint64_t most_bytes) noexcept;
   void give_back(ChargeKind kind, uint64_t bytes);
 
   const uint64_t budget_;
@@ -143,6 +174,7 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   struct Notify;
   std::unique_ptr<Notify> notify_;
   std::unique_ptr<SlabStore> slabs_;
+  std::unique_ptr<SegmentStore> segments_;
 };
 
 }  // namespace kv

@@ -132,6 +132,8 @@ struct FetchRequest {
   bool round_to_block = false;       ///< n down to a block end
   Id profile{};         ///< in force, or the answer is profile_changed; zero: that of the last open
   Selection selection;  ///< the part of the hit that is sent; n is the same whatever it is
+  /// Not sent: the caller selects layers and parts of objects in stored form itself.
+  bool whole_objects = false;
 };
 
 /// An object of a hit and the part of it that the hit may use: rows of positions [0, end_token).
@@ -150,12 +152,22 @@ struct Prefix {
   Result<Prefix> trimmed(uint32_t n) const;
 };
 
+/// Says whether what a lease covers is still what it was.
+class LeaseCheck {
+ public:
+  virtual ~LeaseCheck() = default;
+  virtual bool valid() const = 0;
+};
+
 /// A client's right to read planes in place; ends when destroyed. Move-only: it releases once.
+/// Copies of its objects' pointers keep it; copies of mapped planes keep their memory readable, but
+/// not its bytes as they are.
 class Lease {
  public:
   Lease() = default;
-  Lease(Prefix prefix, std::shared_ptr<const void> hold)
-      : prefix_(std::move(prefix)), hold_(std::move(hold)) {}
+  /// `check`: in `hold`; null: it is always valid.
+  Lease(Prefix prefix, std::shared_ptr<const void> hold, const LeaseCheck* check = nullptr)
+      : prefix_(std::move(prefix)), hold_(std::move(hold)), check_(check) {}
   Lease(Lease&&) = default;
   Lease& operator=(Lease&&) = default;
   Lease(const Lease&) = delete;
@@ -165,11 +177,12 @@ class Lease {
   /// Keeps the planes' memory where it is: for a lease of other views of them.
   const std::shared_ptr<const void>& hold() const { return hold_; }
   /// Asked after the last read: false if the service took the memory back (mapped leases only).
-  bool valid() const { return true; }
+  bool valid() const { return check_ == nullptr || check_->valid(); }
 
  private:
   Prefix prefix_;
   std::shared_ptr<const void> hold_;
+  const LeaseCheck* check_ = nullptr;
 };
 
 struct FetchReply {

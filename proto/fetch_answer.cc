@@ -2,15 +2,15 @@
 #include "proto/fetch_answer.h"
 
 namespace kv {
-
 Result<bool> FetchAnswer::take(const Frame& frame) {
   if (!begun_) {
-    KV_RETURN_IF_ERROR(take_header(frame));
-    return false;
+    KV_RETURN_IF_ERROR(map_ != nullptr ? take_places(frame) : take_header(frame));
+    begun_ = true;
+    return map_ != nullptr && header_.objects == 0;
   }
-  if (prefix_.objects.size() < header_.objects) {
+  if (streamed_ < header_.objects) {
     KV_RETURN_IF_ERROR(take_object(frame));
-    return false;
+    return map_ != nullptr && streamed_ == header_.objects;
   }
   auto done = decode_reply<FetchDone>(FrameType::fetch_done, frame.body.span());
   if (frame.header.type != FrameType::fetch_done || !done.ok() ||
@@ -20,21 +20,30 @@ Result<bool> FetchAnswer::take(const Frame& frame) {
   return true;
 }
 
+Status FetchAnswer::check_size() const {
+  if (header_.object_bytes <= max_reply_bytes_) return {};
+  return {StatusCode::resource_exhausted, "fetch: " + std::to_string(header_.object_bytes) +
+                                              " bytes, max_reply_bytes is " +
+                                              std::to_string(max_reply_bytes_)};
+}
+
 Status FetchAnswer::take_header(const Frame& frame) {
-  if (frame.header.type != FrameType::fetch_header) {
-    return corruption(std::string("a ") + to_string(frame.header.type) +
-                      " frame, expected fetch_header");
-  }
+  KV_RETURN_IF_ERROR(check_type(frame, FrameType::fetch_header));
   KV_ASSIGN_OR_RETURN(header_,
                       decode_reply<FetchHeader>(FrameType::fetch_header, frame.body.span()));
-  if (header_.object_bytes > max_reply_bytes_) {
-    return {StatusCode::resource_exhausted, "fetch: " + std::to_string(header_.object_bytes) +
-                                                " bytes, max_reply_bytes is " +
-                                                std::to_string(max_reply_bytes_)};
-  }
-  begun_ = true;
-  prefix_.tokens = header_.tokens;
-  return {};
+  objects_.prefix.tokens = header_.tokens;
+  return check_size();
+}
+
+Status FetchAnswer::take_places(const Frame& frame) {
+  KV_RETURN_IF_ERROR(check_type(frame, FrameType::fetch_mapped_ok));
+  KV_ASSIGN_OR_RETURN(MappedReply m,
+                      decode_reply<MappedReply>(FrameType::fetch_mapped_ok, frame.body.span()));
+  KV_ASSIGN_OR_RETURN(objects_, map_->take(m, selection_));
+  uint32_t streamed = 0;
+  for (const FetchedObject& o : objects_.prefix.objects) streamed += o.object == nullptr;
+  header_ = {m.tokens, m.common, m.pending, m.tier, m.form, m.reason, streamed, m.streamed_bytes};
+  return check_size();
 }
 
 Status FetchAnswer::take_object(const Frame& frame) {
@@ -43,18 +52,26 @@ Status FetchAnswer::take_object(const Frame& frame) {
     return corruption("fetch: object frames differ from their header");
   }
   KV_ASSIGN_OR_RETURN(FetchedObject object, decode_fetch_object(frame.body));
-  prefix_.objects.push_back(std::move(object));
+  auto& objects = objects_.prefix.objects;
+  ++streamed_;
+  if (map_ == nullptr) {
+    objects.push_back(std::move(object));
+    return {};
+  }
+  while (objects[next_].object != nullptr) ++next_;
+  objects[next_] = std::move(object);
   return {};
 }
 
 FetchReply FetchAnswer::reply() {
+  const LeaseCheck* check = objects_.lease.get();
   return FetchReply{header_.tokens,
                     header_.common,
                     header_.pending,
                     header_.tier,
                     header_.form,
                     std::move(header_.reason),
-                    Lease(std::move(prefix_), nullptr)};
+                    Lease(std::move(objects_.prefix), std::move(objects_.lease), check)};
 }
 
 }  // namespace kv

@@ -66,6 +66,18 @@ const char* to_string(FrameType type) {
       return "fetch_object";
     case FrameType::fetch_done:
       return "fetch_done";
+    case FrameType::leases_ended:
+      return "leases_ended";
+    case FrameType::segment_unmapped:
+      return "segment_unmapped";
+    case FrameType::fetch_mapped:
+      return "fetch_mapped";
+    case FrameType::fetch_mapped_ok:
+      return "fetch_mapped_ok";
+    case FrameType::segment:
+      return "segment";
+    case FrameType::segment_revoked:
+      return "segment_revoked";
     case FrameType::error:
       return "error";
   }
@@ -86,6 +98,8 @@ uint64_t max_body_bytes(FrameType type, bool greeted, uint64_t object_bytes) {
     case FrameType::reserve_ok:
     case FrameType::commit_ok:
     case FrameType::fetch:
+    case FrameType::fetch_mapped:
+    case FrameType::fetch_mapped_ok:
     case FrameType::prefetch:
     case FrameType::erase:
     case FrameType::erase_entry:

@@ -40,7 +40,10 @@ enum class FrameType : uint16_t {
   erase = 0x000a,
   stats = 0x000b,
   erase_entry = 0x000c,
-  // 0x0040 - 0x005f and their replies: reserved for shared pools (segments, offsets, release).
+  // 0x0040 - 0x005f and their replies: shared pools.
+  leases_ended = 0x0040,
+  segment_unmapped = 0x0041,
+  fetch_mapped = 0x0042,
 
   hello_ok = 0x8001,
   open_ok = 0x8002,
@@ -56,9 +59,11 @@ enum class FrameType : uint16_t {
   erase_entry_ok = 0x800c,
   fetch_object = 0x8020,
   fetch_done = 0x8021,
+  fetch_mapped_ok = 0x8042,
+  segment = 0x8043,
+  segment_revoked = 0x8044,
   error = 0x80ff,
 };
-inline constexpr uint16_t kFirstPoolType = 0x0040, kLastPoolType = 0x005f;
 const char* to_string(FrameType type);  ///< "unknown" for a type of another version
 
 struct FrameHeader {
@@ -165,6 +170,7 @@ struct OutFrame {
   std::shared_ptr<const void> hold;  ///< kept until the frame is sent, and goes after `pieces`
   std::vector<uint8_t> head;
   std::vector<Bytes> pieces;
+  int descriptor = -1;     ///< goes beside the first byte; `hold` keeps it open
   uint64_t bytes() const;  ///< header and body
 };
 

@@ -282,6 +282,12 @@ KV_MESSAGE(EraseCount)
 KV_MESSAGE(StatsReply)
 #undef KV_MESSAGE
 
+Status check_type(const Frame& frame, FrameType expected) {
+  if (frame.header.type == expected) return {};
+  return corruption(std::string("a ") + to_string(frame.header.type) + " frame, expected " +
+                    to_string(expected));
+}
+
 Status bad_body(FrameType type, const ByteReader& in) {
   std::string why =
       in.failed() ? in.why() : std::to_string(in.left()) + " bytes after the last field";

@@ -33,7 +33,7 @@ using BootToken = std::array<uint8_t, 16>;
 /// The first frame of a connection.
 struct HelloRequest {
   uint16_t min_version = kProtocolVersion, max_version = kProtocolVersion;
-  uint32_t features = 0;  ///< what the client can do beyond this version: none so far
+  uint32_t features = 0;  ///< what the client can do beyond this version (segment_message.h)
   std::string ns;         ///< namespace of every later call
   std::string program;    ///< for logs
   std::string token;      ///< of the namespace; empty: none. Never in a log
@@ -133,6 +133,8 @@ inline void decode(ByteReader&, Empty&) {}
 /// Why a message's body can't be read: the field, what was given, and the limit.
 Status bad_body(FrameType type, const ByteReader& in);
 
+/// Returns: corruption.
+Status check_type(const Frame& frame, FrameType expected);
 /// The body of a reply, or of a hello. Returns: corruption.
 template <typename T>
 Result<T> decode_reply(FrameType type, std::span<const uint8_t> body) {

@@ -59,12 +59,6 @@ void run(const SocketPool::Use& use, const Batch& batch, Deadline deadline) {
   }
 }
 
-Status check_type(const Frame& frame, FrameType expected) {
-  if (frame.header.type == expected) return {};
-  return corruption(std::string("a ") + to_string(frame.header.type) + " frame, expected " +
-                    to_string(expected));
-}
-
 }  // namespace
 
 std::vector<Result<LookupReply>> SocketClient::lookup_all(std::span<const QueryRequest> requests,
@@ -101,15 +95,20 @@ std::vector<Result<FetchReply>> SocketClient::fetch_all(std::span<const FetchReq
   if (!use.ok()) return replies;
   const uint64_t max_reply_bytes = pool_->options().max_reply_bytes;
   std::vector<FetchCall> calls;
-  std::vector<FetchAnswer> coming(requests.size(), FetchAnswer(max_reply_bytes));
+  const bool mapped = (*use)->maps_segments();
+  const FrameType type = mapped ? FrameType::fetch_mapped : FrameType::fetch;
+  std::vector<FetchAnswer> coming;
+  coming.reserve(requests.size());
   std::vector<Status> opened;
   for (const FetchRequest& r : requests) {
+    mapped ? coming.emplace_back(max_reply_bytes, (*use)->segments(), r.selection)
+           : coming.emplace_back(max_reply_bytes);
     FetchRequest& remote = calls.emplace_back(FetchCall{r, max_reply_bytes}).request;
     opened.push_back(pool_->to_remote(*use, remote.model, remote.profile, deadline));
   }
   auto frame = [&](size_t i, uint64_t id) -> Result<OutFrame> {
     KV_RETURN_IF_ERROR(opened[i]);
-    return request_frame(FrameType::fetch, id, timeout_ms(deadline), calls[i]);
+    return request_frame(type, id, timeout_ms(deadline), calls[i]);
   };
   auto take = [&](size_t i, const Frame& got) -> Result<bool> {
     KV_ASSIGN_OR_RETURN(bool last, coming[i].take(got));

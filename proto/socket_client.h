@@ -3,7 +3,10 @@
 // A small pool of connections, one call at a time on each; a store's calls stay on the connection
 // that reserved it. A connection that fails is dropped and the next call makes another:
 // models are opened there again, reservations of the lost one are gone (not_found). Nothing is
-// retried. Planes of a fetch point into one received buffer per object. Any thread may call.
+// retried. Planes of a fetch lie in the service's segments, mapped read-only and unchanged while
+// the lease is valid(); those of objects that are in none, or all if map_segments is false, in one
+// received buffer per object. A lease that ended is given back with the next call on its
+// connection. Any thread may call.
 #pragma once
 
 #include <memory>
@@ -25,6 +28,7 @@ struct SocketClientOptions {
   /// services end them sooner (after 2 minutes).
   std::chrono::seconds abandoned_after{180};
   uint64_t max_reply_bytes = 16ull << 30;       ///< of one fetch; more is resource_exhausted
+  bool map_segments = true;                     ///< false: every fetch is streamed
   uint64_t recycle_bytes = 256ull << 20;        ///< memory of ended leases kept for later replies
   std::string program = "cachesvc-client 0.1";  ///< for the service's log
   std::string token;                            ///< of the namespace, where one is asked for

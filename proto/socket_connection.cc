@@ -91,14 +91,18 @@ Result<std::shared_ptr<SocketConnection>> SocketConnection::open(
                        std::to_string(kProtocolVersion) + ", or another namespace than asked for");
   }
   connection->hello_ = *reply;
+  if ((reply->features & hello.features & kFeatureSegments) != 0) connection->segments_.enable();
   connection->parser_.set_greeted(true);
   connection->parser_.set_external_above(kMaxControlBytes);
   return connection;
 }
 
-bool SocketConnection::stale() const {
+bool SocketConnection::stale() {
   pollfd p{fd_, POLLIN, 0};
-  return broken_ || ::poll(&p, 1, 0) != 0;
+  if (broken_) return true;
+  if (::poll(&p, 1, 0) == 0) return false;
+  const auto unasked = arrived();  // takes what is said of segments
+  return !unasked.ok() || unasked->has_value();
 }
 
 Status SocketConnection::give_up(Status status) {
@@ -146,6 +150,13 @@ Status SocketConnection::last_words(Status closed, Deadline deadline) {
 }
 
 Status SocketConnection::send(const OutFrame& frame, Deadline deadline) {
+  OutFrame first;
+  first.head = owed();
+  KV_RETURN_IF_ERROR(send_all(first, deadline));
+  return send_all(frame, deadline);
+}
+
+Status SocketConnection::send_all(const OutFrame& frame, Deadline deadline) {
   const uint64_t total = frame.bytes();
   for (uint64_t sent = 0; sent < total;) {
     auto some = send_some(frame, sent);
@@ -160,7 +171,7 @@ Status SocketConnection::send(const OutFrame& frame, Deadline deadline) {
 Result<bool> SocketConnection::read_some() {
   auto to = parser_.prepare();
   while (true) {
-    ssize_t n = ::recv(fd_, to.data(), to.size(), 0);
+    ssize_t n = segments_.receive(fd_, to);
     if (n > 0) {
       Status status = parser_.commit(static_cast<size_t>(n));
       if (!status.ok()) return give_up(status);
@@ -179,7 +190,9 @@ Result<std::optional<Frame>> SocketConnection::arrived() {
     if (auto frame = parser_.next()) {
       if (body_) frame->body = Bytes(body_, body_.get(), frame->header.length);
       body_.reset();
-      return frame;
+      if (!SegmentLink::takes(frame->header.type)) return frame;
+      if (Status status = segments_.take(*frame); !status.ok()) return give_up(status);
+      continue;
     }
     if (!parser_.error().ok()) return give_up(parser_.error());
     if (const FrameHeader* large = parser_.awaiting()) {

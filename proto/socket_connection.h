@@ -11,6 +11,7 @@
 
 #include "memory/slab_store.h"
 #include "proto/message.h"
+#include "proto/segment_link.h"
 
 namespace kv {
 
@@ -41,10 +42,16 @@ class SocketConnection {
   SocketConnection(const SocketConnection&) = delete;  // owns the descriptor
   SocketConnection& operator=(const SocketConnection&) = delete;
 
-  /// True if the peer has closed or said something unasked: checked before a reuse.
-  bool stale() const;
+  /// True if the peer has closed or said something that no client understands unasked: checked
+  /// before a reuse. Takes announced and revoked segments.
+  bool stale();
   bool broken() const { return broken_; }
   const HelloReply& hello() const { return hello_; }
+  /// Both sides know segments: fetches may be mapped.
+  bool maps_segments() const { return segments_.enabled(); }
+  SegmentMap& segments() { return segments_.map(); }
+  /// Bytes of frames that the service has to have before its next request.
+  std::vector<uint8_t> owed() { return segments_.owed(); }
   uint64_t next_request() { return ++last_request_; }
 
   /// Returns: deadline_exceeded, unavailable; or the error that the peer sent before it closed.
@@ -79,6 +86,7 @@ class SocketConnection {
   SocketConnection(int fd, std::shared_ptr<ReplyBodies> bodies)
       : fd_(fd), bodies_(std::move(bodies)) {}
   Status wait(short events, Deadline deadline);
+  Status send_all(const OutFrame& frame, Deadline deadline);
   Result<bool> read_some();
   Status last_words(Status closed, Deadline deadline);
 
@@ -89,6 +97,7 @@ class SocketConnection {
   FrameParser parser_;
   const std::shared_ptr<ReplyBodies> bodies_;
   std::shared_ptr<uint8_t> body_;  // of the large frame that is arriving
+  SegmentLink segments_;
 };
 
 }  // namespace kv

@@ -7,6 +7,10 @@ namespace kv {
 
 void SocketPipeline::add(OutFrame frame) {
   if (!frames_.empty()) connection_.next_request();
+  if (frames_.empty()) {
+    const auto owed = connection_.owed();
+    frame.head.insert(frame.head.begin(), owed.begin(), owed.end());
+  }
   frames_.push_back(std::move(frame));
 }
 

@@ -22,6 +22,7 @@ SocketPool::SocketPool(std::string path, std::string ns, SocketClientOptions opt
   hello_.ns = std::move(ns);
   hello_.program = options_.program;
   hello_.token = options_.token;
+  hello_.features = options_.map_segments ? kFeatureSegments : 0;
 }
 
 BootToken SocketPool::boot_token() const {

@@ -25,6 +25,11 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
 # The daemon of tests that want limits which no setting changes.
 kv_program(daemon_with_limits SOURCES support/daemon_with_limits.cc DEPS kv_server)
 add_dependencies(cachesvc_test cachesvc daemon_with_limits)
+# Clients that map the RAM tier of a real daemon.
+kv_tests(cachesvc_mapped_test LABELS cachesvc DEPS kv_server
+  FILES cachesvc_mapped_test.cc cachesvc_mapped_property_test.cc
+  DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
+add_dependencies(cachesvc_mapped_test cachesvc daemon_with_limits)
 # Owners of the core one by one (support/cachesvc_owners.h): seconds to build and to run.
 kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
   FILES cachesvc_env_test.cc cachesvc_pins_test.cc cachesvc_syncer_test.cc

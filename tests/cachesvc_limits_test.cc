@@ -41,7 +41,7 @@ TEST_F(ServerTest, LongRequestsArePaidForOrRefused) {
 
 TEST_F(ServerTest, ALongReplyIsManySteps) {
   start({"--set", "tier.ram.budget=256MiB"});
-  auto client = connect();
+  auto client = connect_streaming();
   ModelSpec model = model_of(std::vector<LayerSpec>(8, LayerSpec{{full_part(8, 128)}}));
   auto b = Bench::open(*client, model);
   auto tokens = random_tokens(rng_, 512);  // 16 MiB of rows

@@ -110,5 +110,51 @@ TEST(RamPool, WhatWaitsAndWhatIsChargedAreTogetherNeverOverTheBudget) {
   EXPECT_EQ(pool->recycled_bytes(), 0u);
 }
 
+// The same with memory in segments, some of which are announced and so keep all of theirs.
+TEST(RamPool, WithSegmentsTooNeverOverTheBudget) {
+  constexpr uint64_t kBudget = 64 << 20;
+  auto pool = RamPool::create(kBudget, kBudget, Backing::segments);
+  SegmentStore& segments = *pool->segments();
+  std::mt19937 rng(5);
+  std::vector<std::pair<std::string, Bytes>> live;
+  std::vector<std::shared_ptr<const SegmentView>> views;
+  auto announce_one = [&] {
+    const auto& [ns, bytes] = live[rng() % live.size()];
+    const auto place = segments.place_of(ns, bytes.data());
+    if (!place || place->announced || !pool->may_announce(place->segment)) return;
+    auto missing = pool->try_charge(ChargeKind::promotion, segments.missing_bytes(place->segment));
+    if (missing) views.push_back(segments.announce(place->segment));
+  };
+  size_t in_segments = 0;
+  for (int step = 0; step < 3000; ++step) {
+    const size_t size = 1 + rng() % (rng() % 3 == 0 ? 1'000'000 : 100'000);
+    const std::string ns = rng() % 4 == 0 ? "b" : "a";
+    auto charge = pool->try_charge(ChargeKind::stored, RamPool::slab_bytes(size));
+    if (charge) {
+      PoolBuffer buffer = pool->allocate(size, *charge, ns);
+      std::memset(buffer.data(), 7, size);
+      live.emplace_back(ns, std::move(buffer).freeze());
+      in_segments += segments.place_of(ns, live.back().second.data()).has_value();
+    } else {
+      std::swap(live[rng() % live.size()], live.back());
+      live.pop_back();
+    }
+    if (rng() % 20 == 0 && !live.empty()) announce_one();
+    ASSERT_LE(pool->used_bytes() + pool->recycled_bytes(), kBudget) << "step " << step;
+    ASSERT_LE(pool->used_bytes() + segments.fixed_idle_bytes(), kBudget) << "step " << step;
+    ASSERT_LE(segments.announced_bytes(), kBudget / 2) << "step " << step;
+  }
+  EXPECT_GT(in_segments, 500u);
+  EXPECT_GT(views.size(), 5u);
+  EXPECT_EQ(pool->budget_bytes(), kBudget - std::max(kBudget / 8, segments.fixed_idle_bytes()));
+  live.clear();
+  EXPECT_EQ(pool->used_bytes(), 0u);
+  views.clear();
+  pool->trim();
+  EXPECT_EQ(pool->recycled_bytes(), 0u);
+  EXPECT_EQ(segments.segments(), 0u);
+  EXPECT_EQ(pool->budget_bytes(), pool->most_bytes());
+}
+
 }  // namespace
 }  // namespace kv

@@ -21,6 +21,7 @@ const json& table() {
 
 struct Case {
   json fields;
+  bool mapped;  ///< hits are read in the service's RAM
 };
 
 // ctest shows it beside the test's name.
@@ -106,6 +107,7 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
   // A step's reply, by the names of the table.
   json run(const json& step, const ModelSpec& model) {
     SocketClientOptions options;
+    options.map_segments = GetParam().mapped;
     options.max_reply_bytes = step.value("max_reply_bytes", options.max_reply_bytes);
     auto client = SocketClient::connect(socket(), "conformance", options);
     if (!client.ok()) return {{"error", client.status().to_string()}};
@@ -204,6 +206,7 @@ TEST_P(Conformance, EveryStepAnswersAsTheTableSays) {
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   std::string name = info.param.fields.at("name");
+  name += info.param.mapped ? " mapped" : " streamed";
   std::erase_if(name, [](char c) { return c != ' ' && !std::isalnum(c); });
   std::replace(name.begin(), name.end(), ' ', '_');
   return name;
@@ -211,7 +214,10 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const json& fields : table().at("cases")) all.push_back({fields});
+  for (const json& fields : table().at("cases")) {
+    all.push_back({fields, true});
+    all.push_back({fields, false});
+  }
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Table, Conformance, ::testing::ValuesIn(cases()), name_of);

@@ -14,6 +14,20 @@ void touch_pages(PoolBuffer& buffer) {
   for (size_t at = 0; at < buffer.size(); at += kTouchedBytes) buffer.data()[at] = 0;
 }
 
+// The longest that a reply waits for room for the memory of segments; then it is streamed.
+constexpr Milliseconds kAnnounceWait{100};
+
+// Worker.
+std::vector<std::shared_ptr<const SegmentView>> announce_all(
+    const RamPool& pool, const std::vector<uint32_t>& segments) {
+  std::vector<std::shared_ptr<const SegmentView>> views;
+  for (uint32_t id : segments) {
+    if (!pool.may_announce(id)) continue;
+    if (auto view = pool.segments()->announce(id)) views.push_back(std::move(view));
+  }
+  return views;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<CacheCore>> CacheCore::create(CacheOptions options,
@@ -24,8 +38,9 @@ Result<std::unique_ptr<CacheCore>> CacheCore::create(CacheOptions options,
   KV_ASSIGN_OR_RETURN(uint64_t budget, ram_budget(options));
   KV_RETURN_IF_ERROR(check_shares(options, budget));
   auto staging = static_cast<uint64_t>(static_cast<double>(budget) * options.staging_fraction);
+  const Backing backing = options.segments ? Backing::segments : Backing::anonymous;
   auto env = std::make_shared<Env>(std::move(options), std::move(loop), std::move(workers),
-                                   std::move(disk), RamPool::create(budget, staging));
+                                   std::move(disk), RamPool::create(budget, staging, backing));
   std::unique_ptr<CacheCore> core(new CacheCore(std::make_unique<Owners>(env)));
   Owners& own = *core->own_;
   own.begin();
@@ -127,7 +142,7 @@ void CacheCore::allocate_staging(uint64_t session, uint64_t bytes, StagingFor wh
       // Codes are smaller than what they are made of; rows copied from elsewhere are reserved for.
       room.staging = std::max(body, std::min(2 * body, limit));
       room.index = most_index_bytes(kMaxBlockTokens);
-      uint64_t rest = pool.budget_bytes() - std::min(pool.budget_bytes(), room.total());
+      uint64_t rest = pool.most_bytes() - std::min(pool.most_bytes(), room.total());
       room.stored = std::min(body, rest);
     }
     auto allocate = [env = own_->env, call, bytes](Result<std::shared_ptr<RoomCharges>> got) {
@@ -159,6 +174,27 @@ std::shared_ptr<const void> CacheCore::session_room(uint64_t bytes) {
   if (own_->env->closed()) return got;
   own_->env->run([&] { got = own_->room.room_now({.session = bytes}); });
   return got;
+}
+
+void CacheCore::announce(std::vector<uint32_t> segments,
+                         Done<std::vector<std::shared_ptr<const SegmentView>>> done) {
+  if (own_->env->closed()) return done({});
+  own_->env->run([&] {
+    Env& env = *own_->env;
+    Room room;  // until it counts as set aside
+    for (uint32_t id : segments) room.promotion += env.pool->segments()->missing_bytes(id);
+    auto run = [&env, segments = std::move(segments),
+                done = std::move(done)](Result<std::shared_ptr<RoomCharges>> got) {
+      if (!got.ok()) return done({});
+      env.on_worker(
+          [pool = env.pool, segments, charges = *got] { return announce_all(*pool, segments); },
+          [done](std::vector<std::shared_ptr<const SegmentView>> views) {
+            done(std::move(views));
+          });
+    };
+    if (room.promotion == 0) return run(std::make_shared<RoomCharges>());
+    own_->room.with_room(room, Clock::now() + kAnnounceWait, std::move(run));
+  });
 }
 
 std::shared_ptr<const Lease> CacheCore::share(Lease lease) {

@@ -29,6 +29,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cachesvc/cache_options.h"
 #include "cachesvc/namespace_options.h"
@@ -149,6 +150,12 @@ class CacheCore {
   std::shared_ptr<const void> reply_room(uint64_t bytes);
   /// Likewise for what a connection takes.
   std::shared_ptr<const void> session_room(uint64_t bytes);
+
+  /// Has these segments of the pool ready for clients that map them: `done` gets a view of each, or
+  /// none of one that can't be announced (it is gone; there is no room for all its memory, or more
+  /// of it would lie idle than is set aside).
+  void announce(std::vector<uint32_t> segments,
+                Done<std::vector<std::shared_ptr<const SegmentView>>> done);
 
   /// The lease for many holders: when the last one lets go, a worker frees what it held.
   std::shared_ptr<const Lease> share(Lease lease);

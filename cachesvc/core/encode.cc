@@ -247,7 +247,7 @@ void set_places(EncodeWork& w) {
   }
   for (const StateBlob& s : w.object.states) total += s.bytes.size();
   if (total == 0 || RamPool::slab_bytes(total) > w.stored.bytes()) return;
-  w.payload = w.pool->allocate(total, w.stored);
+  w.payload = w.pool->allocate(total, w.stored, w.object.ns);
   uint8_t* at = w.payload.data();
   for (size_t i = 0; i < sizes.size(); at += sizes[i++]) w.slots[i].place = {at, sizes[i]};
 }
@@ -325,14 +325,15 @@ void fail(EncodeWork& w, Status status) {
   if (!w.failed.exchange(true)) w.error = std::move(status);
 }
 
-Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge) {
+Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge,
+                                  std::string_view ns) {
   uint64_t needed = RamPool::slab_bytes(bytes);
   if (charge.bytes() < needed) {
     auto more = pool.try_charge(ChargeKind::stored, needed - charge.bytes());
     if (!more) return Status(StatusCode::busy, "no RAM for an object larger than expected");
     charge.merge(std::move(*more));
   }
-  return pool.allocate(bytes, charge);
+  return pool.allocate(bytes, charge, ns);
 }
 
 namespace {
@@ -347,7 +348,8 @@ Result<RamObject> into_pool(EncodeWork& w, Object object) {
   if (in_place(w, object)) {
     buffer = std::move(w.payload);
   } else {
-    KV_ASSIGN_OR_RETURN(buffer, buffer_in_pool(object.payload_bytes(), *w.pool, w.stored));
+    KV_ASSIGN_OR_RETURN(buffer,
+                        buffer_in_pool(object.payload_bytes(), *w.pool, w.stored, object.ns));
   }
   uint8_t* at = buffer.data();
   Xxh128Stream sum;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "cachesvc/ram_object.h"
@@ -66,7 +67,9 @@ void encode_planes(EncodeWork& work);
 /// not_found if a source was found damaged, which a copy would have hidden.
 Result<RamObject> assemble(EncodeWork& work);
 
-/// So many bytes of the pool, paid by `charge` (and the pool, if that is too small). Returns: busy.
-Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge);
+/// So many bytes of the pool for `ns`, paid by `charge` (and the pool, if that is too small).
+/// Returns: busy.
+Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge,
+                                  std::string_view ns);
 
 }  // namespace kv

@@ -36,7 +36,7 @@ struct FetchCall {
   /// Some worker has to look at each object first.
   bool needs_work() const {
     const Selection& s = request.selection;
-    return copies() || !s.layers.all() || !s.parts.all();
+    return copies() || (!request.whole_objects && (!s.layers.all() || !s.parts.all()));
   }
   void lose_patience() {
     patience = patience == Patience::wait ? Patience::now : Patience::ram_only;

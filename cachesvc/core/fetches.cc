@@ -106,8 +106,8 @@ Result<Hit> Fetches::plan(FetchCall& f) {
     FetchCost cost = cost_of(f, hit);
     if (cost.missing + cost.decoded == 0) return hit;
     uint64_t ideal =
-        std::max(cost.largest, std::min(cost.reading, pool.budget_bytes() / kWindowShare));
-    uint64_t most = pool.budget_bytes() - pool.used_bytes(ChargeKind::index) -
+        std::max(cost.largest, std::min(cost.reading, pool.most_bytes() / kWindowShare));
+    uint64_t most = pool.most_bytes() - pool.used_bytes(ChargeKind::index) -
                     pool.used_bytes(ChargeKind::model) - pool.used_bytes(ChargeKind::session);
     uint64_t wanted = cost.missing + std::max(ideal, cost.decoded);
     const uint64_t share = room_.share_of(f.realm->share);
@@ -139,7 +139,7 @@ Result<Hit> Fetches::plan(FetchCall& f) {
 // Bytes that are free, or would be after dropping what may go and the hit does not use; counted up
 // to `wanted`.
 uint64_t Fetches::room_beside(const Hit& hit, ShareId share, uint64_t wanted) {
-  uint64_t free = env_.pool->budget_bytes() - env_.pool->used_bytes();
+  uint64_t free = env_.pool->free_bytes();
   if (free >= wanted) return free;
   std::vector<Record*> used;
   for (const Hit::Use& u : hit.uses) used.push_back(u.record);

@@ -20,7 +20,7 @@ bool is_leaf(const Record& r) {
 
 uint64_t RamRoom::index_limit() const {
   return static_cast<uint64_t>(env_.options.index_fraction *
-                               static_cast<double>(env_.pool->budget_bytes()));
+                               static_cast<double>(env_.pool->most_bytes()));
 }
 
 bool RamRoom::index_full(uint64_t bytes) const {
@@ -29,7 +29,7 @@ bool RamRoom::index_full(uint64_t bytes) const {
 
 void RamRoom::check_invariants() const {
   KV_CHECK(env_.pool->used_bytes(ChargeKind::index) <= index_limit());
-  KV_CHECK(env_.pool->used_bytes() <= env_.pool->budget_bytes());
+  KV_CHECK(env_.pool->used_bytes() <= env_.pool->most_bytes());
   KV_CHECK(waiters_.empty() || env_.room_wanted);
 }
 

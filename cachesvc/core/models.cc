@@ -200,7 +200,7 @@ void Models::release(std::vector<Id> gone_models, std::vector<Id> gone_profiles)
       [](bool) {});
 }
 
-uint64_t Models::ram_limit() const { return env_.pool->budget_bytes() / kRamShare; }
+uint64_t Models::ram_limit() const { return env_.pool->most_bytes() / kRamShare; }
 
 size_t Models::count_of(const std::string& ns) const {
   return static_cast<size_t>(std::count_if(
@@ -239,7 +239,7 @@ Status Models::room_for(const std::string& name, uint64_t bytes) {
   return {bytes > limit ? StatusCode::resource_exhausted : StatusCode::busy,
           "model " + name + ": with its profile it takes " + std::to_string(bytes) +
               " bytes of RAM; models may take " + std::to_string(limit) + " of " +
-              std::to_string(env_.pool->budget_bytes()) +
+              std::to_string(env_.pool->most_bytes()) +
               ", and those that are open or stored of take " + std::to_string(used())};
 }
 

@@ -24,7 +24,7 @@ struct Owners {
 
   const std::shared_ptr<Env> env;
   Found found;
-  ObjectIndex index{env->namespaces, env->pool->budget_bytes(), env->options.ssd_limit_bytes};
+  ObjectIndex index{env->namespaces, env->pool->most_bytes(), env->options.ssd_limit_bytes};
   Ends ends{index};
   Records records{index};
   SsdLane lane{*env, index, records};

@@ -22,7 +22,7 @@ RamRoom::RamRoom(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, 
       recency_(recency),
       spiller_(spiller) {}
 
-uint64_t RamRoom::reply_limit() const { return env_.pool->budget_bytes() / 4 * kReplyQuarters; }
+uint64_t RamRoom::reply_limit() const { return env_.pool->most_bytes() / 4 * kReplyQuarters; }
 
 uint64_t RamRoom::share_of(ShareId share) const {
   const uint64_t quota = env_.namespaces.quota(share).ram_bytes;
@@ -82,9 +82,9 @@ RamRoom::Step RamRoom::make_room(const Room& room, bool dirty_too, uint64_t most
   uint64_t evicted = 0;
   size_t objects = 0;
   while (true) {
-    uint64_t used = env_.pool->used_bytes(), budget = env_.pool->budget_bytes();
-    if (used + room.total() <= budget) return {};  // an account is full
-    uint64_t needed = room.total() - (budget - used);
+    const uint64_t free = env_.pool->free_bytes();
+    if (room.total() <= free) return {};  // an account is full
+    uint64_t needed = room.total() - free;
     auto victims = index_.tiers().ram().next_victims(std::min(needed, most_bytes), dirty_too,
                                                      {room.share, room.total()});
     if (victims.keys.empty()) return {};
@@ -116,7 +116,7 @@ Status RamRoom::can_never_fit(const Room& room) const {
     return Status(StatusCode::resource_exhausted,
                   "needs " + std::to_string(bytes) + what + std::to_string(limit));
   };
-  const uint64_t staging = env_.pool->staging_limit_bytes(), budget = env_.pool->budget_bytes();
+  const uint64_t staging = env_.pool->staging_limit_bytes(), budget = env_.pool->most_bytes();
   if (room.staging > staging)
     return over(room.staging, " bytes in transit, staging limit ", staging);
   if (room.reply > reply_limit()) {

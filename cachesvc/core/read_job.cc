@@ -53,7 +53,8 @@ Result<RamObject> ReadJob::read() {
 Result<std::span<uint8_t>> ReadJob::place(const HeaderView& head) {
   bool again = payload.data() != nullptr && payload.size() == head.unpacked_bytes;
   if (!again) {
-    KV_ASSIGN_OR_RETURN(payload, buffer_in_pool(head.unpacked_bytes, *pool, stored));
+    KV_ASSIGN_OR_RETURN(payload,
+                        buffer_in_pool(head.unpacked_bytes, *pool, stored, head.header.ns));
   }
   uint64_t stored_bytes = 0;
   bool all_raw = true;

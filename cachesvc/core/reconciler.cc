@@ -40,7 +40,7 @@ Status Reconciler::open_tier(Recovery& recovery) {
   ssd.adopt_at_start = o.adopt_at_start;
   ssd.key = o.ssd_key;
   ssd.read_buffers =
-      std::clamp<uint64_t>(env_.pool->budget_bytes() / kBudgetPerReadBuffer, 1, kMostReadBuffers);
+      std::clamp<uint64_t>(env_.pool->most_bytes() / kBudgetPerReadBuffer, 1, kMostReadBuffers);
   // For as long as there is a tier; the first one is beside the budget, as the program is.
   auto charge =
       env_.pool->try_charge(ChargeKind::promotion, (ssd.read_buffers - 1) * kReadBufferBytes);

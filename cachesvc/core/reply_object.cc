@@ -79,7 +79,7 @@ Result<ObjectPtr> make_reply_object(const ObjectPtr& object, const Codec& codec,
       bytes.scratch > 0 ? charge.split(RamPool::slab_bytes(bytes.scratch)) : Charge();
   PoolBuffer scratch =
       bytes.scratch > 0 ? pool.allocate(bytes.scratch, scratch_charge) : PoolBuffer();
-  PoolBuffer buffer = pool.allocate(bytes.result, charge);
+  PoolBuffer buffer = pool.allocate(bytes.result, charge, object->ns);
   const ReplyPlanes planes(codec, form, selection, {scratch.data(), bytes.scratch});
   Object out = *taken;
   uint8_t* at = buffer.data();

@@ -212,7 +212,7 @@ Room Reservations::room_of(const Reservation& r, const std::vector<Need>& needs)
 
 // Refuses what can never fit: more than the budget without staging.
 Status Reservations::fits(const Reservation& r, const Room& room) const {
-  uint64_t most = env_.pool->budget_bytes() - env_.pool->staging_limit_bytes();
+  uint64_t most = env_.pool->most_bytes() - env_.pool->staging_limit_bytes();
   if (room.index > room_.index_limit()) return room_.can_never_fit(room);
   if (room.total() <= most) return {};
   uint64_t tokens = r.tokens(), block = r.realm->block_tokens();

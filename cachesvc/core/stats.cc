@@ -75,7 +75,7 @@ void Stats::service(StatsReply& out, const SsdStats& of_ssd) const {
 
 void Stats::ram_and_index(StatsReply& out) const {
   const RamPool& pool = *env_.pool;
-  add(out, "ram_budget_bytes", pool.budget_bytes());
+  add(out, "ram_budget_bytes", pool.most_bytes());
   add(out, "ram_used_bytes", pool.used_bytes());
   add(out, "ram_peak_bytes", pool.peak_bytes());
   for (size_t i = 0; i < kChargeKinds; ++i) {
@@ -84,6 +84,11 @@ void Stats::ram_and_index(StatsReply& out) const {
                             pool.used_bytes(kind));
   }
   add(out, "ram_recycled_bytes", pool.recycled_bytes());
+  if (const SegmentStore* segments = pool.segments()) {
+    add(out, "segments", segments->segments());
+    add(out, "segment_announced_bytes", segments->announced_bytes());
+    add(out, "segment_idle_bytes", segments->fixed_idle_bytes());
+  }
   add(out, "ram_objects", index_.tiers().ram().size());
   add(out, "ssd_objects", index_.tiers().ssd().size());
   add(out, "pins", index_.tiers().pins());

@@ -12,6 +12,9 @@
 
 namespace kv {
 
+/// Bytes of replies that a connection may owe uncharged, beside planes.
+inline constexpr uint64_t kMaxUnchargedReplyBytes = 32u << 10;
+
 class FetchFrames {
  public:
   /// Objects whose frames are made in one step of the loop.

@@ -13,6 +13,22 @@ namespace {
 
 constexpr size_t kMaxPieces = 256;  // per sendmsg
 
+// A descriptor that goes beside the first byte of a message.
+union DescriptorSpace {
+  cmsghdr align;
+  char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+void attach(int descriptor, DescriptorSpace& space, msghdr& message) {
+  message.msg_control = space.bytes;
+  message.msg_controllen = sizeof(space.bytes);
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof(descriptor));
+}
+
 // Cuts the pieces to `bytes` > 0 in all. Returns how many are left.
 size_t cut_to(size_t bytes, iovec* pieces, size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -81,6 +97,9 @@ bool FrameSender::write_some(size_t& budget) {
   // A peer that reads meanwhile would have one call send all there is.
   message.msg_iovlen =
       cut_to(budget, pieces, gather(out_.front().frame, front_sent_, pieces, kMaxPieces));
+  DescriptorSpace space{};
+  const int descriptor = out_.front().frame.descriptor;
+  if (descriptor >= 0 && front_sent_ == 0) attach(descriptor, space, message);
   ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL);
   if (n > 0) {
     uint64_t sent = static_cast<uint64_t>(n);

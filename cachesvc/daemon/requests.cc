@@ -118,6 +118,8 @@ void Requests::dispatch(const Request& in) {
       return handle_abort(in);
     case FrameType::fetch:
       return handle_fetch(in);
+    case FrameType::fetch_mapped:
+      return handle_fetch_mapped(in);
     case FrameType::erase:
       return handle_erase(in);
     case FrameType::erase_entry:
@@ -158,6 +160,9 @@ void Requests::handle_hello(const Request& in) {
   ns_ = hello->ns;
   host_.greeted();
   HelloReply reply;
+  if ((hello->features & kFeatureSegments) != 0 && mappings_.enable()) {
+    reply.features = kFeatureSegments;
+  }
   reply.boot = boot_;
   reply.max_in_flight = options_.max_in_flight;
   reply.max_put_bytes = options_.max_put_bytes;
@@ -236,16 +241,76 @@ void Requests::handle_fetch(const Request& in) {
               });
 }
 
-// All frames of a reply are queued together, once they are made.
+// All frames of a reply, together.
+void Requests::queue(std::vector<OutFrame> frames) {
+  for (OutFrame& frame : frames) host_.out().queue(std::move(frame), &frame == &frames.back());
+  host_.out().flush();
+}
+
 void Requests::send_fetch(uint64_t id, const std::shared_ptr<FetchFrames>& reply) {
   if (host_.closed()) return;
   if (!reply->step()) {
     return host_.take_turn([this, keep = host_.keep(), id, reply] { send_fetch(id, reply); });
   }
   if (!reply->error().ok()) return send_error(id, reply->error());
-  auto frames = reply->take();
-  for (OutFrame& frame : frames) host_.out().queue(std::move(frame), &frame == &frames.back());
-  host_.out().flush();
+  queue(reply->take());
+}
+
+void Requests::handle_fetch_mapped(const Request& in) {
+  const uint64_t id = in.frame.header.request;
+  if (!mappings_.enabled()) {
+    return send_error(id, unsupported("fetch_mapped: hello_ok did not name the feature segments"));
+  }
+  FetchCall m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  m.request.whole_objects = true;
+  MappedCall call{m.request.selection, m.max_reply_bytes, options_.lease_timeout};
+  core_.fetch(session_, std::move(m.request), deadline,
+              [this, keep = host_.keep(), id, call, room = in.room](Result<FetchReply> reply) {
+                if (host_.closed()) return;
+                if (!reply.ok()) return send_error(id, reply.status());
+                announce_then_send(id, std::make_shared<MappedFrames>(core_, mappings_, ns_, id,
+                                                                      call, std::move(*reply)));
+              });
+}
+
+// Segments that the client doesn't have yet come before the reply that names them.
+void Requests::announce_then_send(uint64_t id, const std::shared_ptr<MappedFrames>& reply) {
+  auto unknown = reply->unknown();
+  if (unknown.empty()) return send_mapped(id, reply);
+  core_.announce(std::move(unknown), [this, keep = host_.keep(), id, reply](
+                                         std::vector<std::shared_ptr<const SegmentView>> views) {
+    if (host_.closed()) return;
+    for (const auto& view : views) {
+      const bool has = mappings_.given(view->id()) || mappings_.leaving(view->id());
+      if (!has) host_.out().queue(mappings_.give(view), false);
+    }
+    send_mapped(id, reply);
+  });
+}
+
+void Requests::send_mapped(uint64_t id, const std::shared_ptr<MappedFrames>& reply) {
+  if (host_.closed()) return;
+  if (!reply->step(host_.out().unsent_bytes())) {
+    return host_.take_turn([this, keep = host_.keep(), id, reply] { send_mapped(id, reply); });
+  }
+  if (!reply->error().ok()) return send_error(id, reply->error());
+  queue(reply->take());
+}
+
+bool Requests::took(const Frame& frame, Status& status) {
+  const bool ended = frame.header.type == FrameType::leases_ended;
+  if (!mappings_.enabled() || (!ended && frame.header.type != FrameType::segment_unmapped)) {
+    return false;
+  }
+  status = ended ? mappings_.ended(frame) : mappings_.unmapped(frame);
+  return true;
+}
+
+void Requests::revoke(uint32_t segment) {
+  if (host_.closed() || !mappings_.revoke(segment)) return;
+  send(reply_frame(FrameType::segment_revoked, 0, SegmentRevoked{segment}), false);
 }
 
 // The callback of an erase.
@@ -288,6 +353,7 @@ void Requests::send(OutFrame frame, bool last) {
 }
 
 void Requests::disconnect() {
+  mappings_.drop();
   if (session_ != 0) core_.disconnect(session_);
 }
 

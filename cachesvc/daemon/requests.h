@@ -11,12 +11,11 @@
 #include "cachesvc/daemon/coding_log.h"
 #include "cachesvc/daemon/fetch_frames.h"
 #include "cachesvc/daemon/frame_sender.h"
+#include "cachesvc/daemon/mapped_frames.h"
+#include "cachesvc/daemon/mappings.h"
 #include "proto/message.h"
 
 namespace kv {
-
-/// A reply with which a connection would have more unsent than this is charged to the RAM ledger.
-inline constexpr uint64_t kMaxUnchargedReplyBytes = 32u << 10;
 
 class Requests {
  public:
@@ -40,12 +39,22 @@ class Requests {
 
   Requests(Host& host, CacheCore& core, const ServerOptions& options, CodingLog& codings,
            const BootToken& boot)
-      : host_(host), core_(core), options_(options), codings_(codings), boot_(boot) {}
+      : host_(host),
+        core_(core),
+        options_(options),
+        codings_(codings),
+        boot_(boot),
+        mappings_(core) {}
   Requests(const Requests&) = delete;  // calls point here
   Requests& operator=(const Requests&) = delete;
 
   /// `room` has the body's charges, if it has any; `dropped`: why there is no body.
   void answer(Frame frame, std::shared_ptr<RoomCharges> room, const Status& dropped);
+  /// True for frames that have no answer: leases and mappings that have ended.
+  bool took(const Frame& frame, Status& status);
+  /// Tells a client that has the segment mapped to let it go.
+  void revoke(uint32_t segment);
+  Mappings& mappings() { return mappings_; }
   /// The core forgets what is not committed.
   void disconnect();
   uint64_t session() const { return session_; }  ///< of the core; 0: no hello yet
@@ -64,6 +73,7 @@ class Requests {
   void handle_commit(const Request& in);
   void handle_abort(const Request& in);
   void handle_fetch(const Request& in);
+  void handle_fetch_mapped(const Request& in);
   void handle_erase(const Request& in);
   void handle_erase_entry(const Request& in);
   void handle_stats(const Request& in);
@@ -79,6 +89,9 @@ class Requests {
   Done<Status> acknowledge(uint64_t request, FrameType type);
   Deadline deadline_of(uint32_t timeout_ms) const;
   void send_fetch(uint64_t request, const std::shared_ptr<FetchFrames>& reply);
+  void announce_then_send(uint64_t request, const std::shared_ptr<MappedFrames>& reply);
+  void send_mapped(uint64_t request, const std::shared_ptr<MappedFrames>& reply);
+  void queue(std::vector<OutFrame> frames);
   void send_error(uint64_t request, const Status& status);
   void send(OutFrame frame, bool last);
 
@@ -87,6 +100,7 @@ class Requests {
   const ServerOptions& options_;
   CodingLog& codings_;
   const BootToken& boot_;
+  Mappings mappings_;
   std::string ns_;
   uint64_t session_ = 0;
 };

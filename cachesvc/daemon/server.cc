@@ -231,8 +231,19 @@ void Server::session_closed(Session& session, std::string_view why) {
 void Server::sweep() {
   const auto now = Session::Clock::now();
   auto sessions = sessions_;  // check() may close and erase
+  if (SegmentStore* segments = host_.core.pool()->segments()) retire_segments(*segments);
   for (auto& [number, session] : sessions) session->check(now);
   sweep_later();
+}
+
+// The emptiest announced segments go while too much of them lies idle.
+void Server::retire_segments(SegmentStore& segments) {
+  segments.close_retired();
+  while (host_.core.pool()->segments_idle()) {
+    const uint32_t id = segments.retire_emptiest();
+    auto sessions = sessions_;  // a session may close
+    for (auto& [number, session] : sessions) session->revoke(id);
+  }
 }
 
 // Often enough for the shortest of the limits.

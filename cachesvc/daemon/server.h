@@ -44,6 +44,7 @@ class Server {
   Result<uint32_t> check_peer(int fd) const;
   Status check_room(const std::shared_ptr<const void>& room) const;
   void sweep();
+  void retire_segments(SegmentStore& segments);
   void sweep_later();
   void session_closed(Session& session, std::string_view why);
   void close_sessions();

@@ -24,6 +24,8 @@ inline constexpr uint64_t kMaxUnsentBytes = 64ull << 20;
 inline constexpr Milliseconds kHandshakeTimeout{5'000};  ///< accept to hello
 inline constexpr Milliseconds kProgressTimeout{30'000};  ///< a frame or reply half way, no byte
 inline constexpr Milliseconds kIdleTimeout{3'600'000};   ///< nothing asked, nothing owed
+/// Leases of a connection that sends nothing for so long are taken back.
+inline constexpr Milliseconds kLeaseTimeout{600'000};
 inline constexpr Milliseconds kRequestTimeout{600'000};  ///< the longest that a request may wait
 
 struct ServerOptions {
@@ -41,6 +43,7 @@ struct ServerOptions {
   Milliseconds handshake_timeout = kHandshakeTimeout;
   Milliseconds progress_timeout = kProgressTimeout;
   Milliseconds idle_timeout = kIdleTimeout;  ///< 0: never
+  Milliseconds lease_timeout = kLeaseTimeout;
   Milliseconds request_timeout = kRequestTimeout;
 };
 

@@ -151,6 +151,7 @@ int prepare_process(const Config& config, int ready_fd) {
 Result<CacheOptions> core_options(const Config& config, EventLog& events) {
   CacheOptions options = config.cache;
   options.max_put_bytes = config.server.max_put_bytes;
+  options.segments = true;
   KV_ASSIGN_OR_RETURN(const uint64_t budget, ram_budget(options));
   // Malloc keeps the more freed pieces of the index the larger it is: they are in the budget too.
   options.ram_budget_bytes = std::max(kMinRamBudgetBytes, budget - budget / kMallocShare);

@@ -65,6 +65,7 @@ void Session::check(Clock::time_point now) {
   }
   if (sender_.stuck(now, o.progress_timeout)) return close("the peer does not read");
   if (receiver_.stuck(now, o.progress_timeout)) return close("a frame stopped half way");
+  if (now - receiver_.last_read() > o.lease_timeout) mappings().take_back_all();
   bool idle = state_ == State::serving && in_flight_ == 0 && sender_.empty() &&
               receiver_.at_boundary() && o.idle_timeout.count() > 0;
   if (idle && now - std::max(receiver_.last_read(), sender_.last_write()) > o.idle_timeout) {
@@ -78,6 +79,11 @@ bool Session::may_read() const {
 }
 
 void Session::received(Frame frame, std::shared_ptr<RoomCharges> room, Status dropped) {
+  Status unreadable;
+  if (requests_.took(frame, unreadable)) {
+    if (!unreadable.ok()) refuse(unreadable);
+    return;
+  }
   ++in_flight_;
   requests_.answer(std::move(frame), std::move(room), dropped);
 }

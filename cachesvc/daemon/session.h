@@ -64,6 +64,10 @@ class Session final : public std::enable_shared_from_this<Session>,
   /// Closes if a time limit has passed.
   void check(Clock::time_point now);
 
+  /// Tells a client that has the segment mapped to let it go.
+  void revoke(uint32_t segment) { requests_.revoke(segment); }
+  Mappings& mappings() { return requests_.mappings(); }
+
   uint64_t number() const { return number_; }
   bool paid() const { return room_ != nullptr; }
   /// Namespace, from the hello.

@@ -53,10 +53,10 @@ void log_start(const Config& config, const CacheCore& core) {
        fmt::format("socket {} (at most {} connections)", config.server.socket,
                    config.server.max_connections));
   const RamPool& pool = *core.pool();
-  info({"ram",
-        {{"budget_bytes", pool.budget_bytes()}, {"staging_bytes", pool.staging_limit_bytes()}}},
-       fmt::format("ram budget {} bytes, staging at most {}", pool.budget_bytes(),
-                   pool.staging_limit_bytes()));
+  info(
+      {"ram", {{"budget_bytes", pool.most_bytes()}, {"staging_bytes", pool.staging_limit_bytes()}}},
+      fmt::format("ram budget {} bytes, staging at most {}", pool.most_bytes(),
+                  pool.staging_limit_bytes()));
   log_ssd(cache);
   const CodingSettings& coding = cache.coding;
   info({"codec", {{"block_tokens", coding.block_tokens}}},

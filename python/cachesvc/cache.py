@@ -38,9 +38,9 @@ def fetch_missed(error: CacheError) -> Hit:
 class Cache:
     def __init__(self, socket_path: str, namespace: str, *, strict: bool = False,
                  connections: int = 4, program: str = PROGRAM, first_pause: float = 1.0,
-                 token: bytes = b"") -> None:
+                 token: bytes = b"", map_segments: bool = True) -> None:
         self._path, self._namespace, self._program = socket_path, namespace, program
-        self._token = token
+        self._token, self._map_segments = token, map_segments
         self._strict, self._connections, self._first_pause = strict, connections, first_pause
         self._start()
 
@@ -51,7 +51,8 @@ class Cache:
         self._pool = Pool(self._connect, self._connections)
 
     def _connect(self, timeout: float) -> Connection:
-        return Connection(self._path, self._namespace, self._program, timeout, self._token)
+        return Connection(self._path, self._namespace, self._program, timeout, self._token,
+                          self._map_segments)
 
     def close(self) -> None:
         if self._process == os.getpid():

@@ -5,6 +5,7 @@ error other than Refused the connection is closed. After a fork it is the parent
 """
 from __future__ import annotations
 
+import array
 import contextlib
 import os
 import socket
@@ -15,11 +16,13 @@ from .bodies import Bodies
 from .deadline import Deadline
 from .errors import CacheError, Code, Malformed, Refused
 from .frames import HEADER_BYTES, decode_header
+from .pools import DESCRIPTORS, Pools
 from .session import Command, Frame, Pause, Receive, Send, Session
 from .wire import Buffer
 
 T = TypeVar("T")
 Script = Generator[Command, Optional[Frame], T]
+_BESIDE = socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize)
 BUFFERS_AT_ONCE = 512  # below the kernel's limit of 1,024
 
 
@@ -68,11 +71,13 @@ def check_length(frame_bytes: int, most: int) -> None:
 
 
 class Connection:
-    """Connects and says hello within `timeout` seconds."""
+    """Connects and says hello within `timeout` seconds. map_segments: hits are read where they lie
+    in the service's RAM, where it grants that."""
 
     def __init__(self, path: str, namespace: str, program: str = "cachesvc python",
-                 timeout: float = 5.0, token: bytes = b"") -> None:
-        self.session = Session(namespace, program, token)
+                 timeout: float = 5.0, token: bytes = b"", map_segments: bool = True) -> None:
+        self._pools = Pools()
+        self.session = Session(namespace, program, token, self._pools if map_segments else None)
         self._bodies = Bodies()
         deadline = Deadline(timeout)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -91,6 +96,7 @@ class Connection:
 
     def close(self) -> None:
         hang_up(self._socket, self._process)
+        self._pools.close()
         self.closed = True
 
     def __enter__(self) -> Connection:
@@ -157,7 +163,22 @@ class Connection:
     def _fill(self, view: memoryview, deadline: Deadline) -> None:
         while view:
             self._socket.settimeout(deadline.left())
-            count = self._socket.recv_into(view)
+            count = self._take(view)
             if count == 0:
                 raise CacheError(Code.UNAVAILABLE, "the service closed the connection")
             view = view[count:]
+
+    def _take(self, view: memoryview) -> int:
+        """Bytes that are there, and the descriptors beside them."""
+        if self.session.pools is None:
+            return self._socket.recv_into(view)
+        count, beside, flags, _ = self._socket.recvmsg_into([view], _BESIDE,
+                                                            socket.MSG_CMSG_CLOEXEC)
+        for level, kind, data in beside:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                found = array.array("i")
+                found.frombytes(data[:len(data) // found.itemsize * found.itemsize])
+                self._pools.descriptors.extend(found)
+        if flags & socket.MSG_CTRUNC or len(self._pools.descriptors) > DESCRIPTORS:
+            raise Malformed(f"more than {DESCRIPTORS} descriptors")
+        return count

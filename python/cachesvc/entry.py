@@ -87,7 +87,7 @@ def fetch(session: Session, model: Model, tokens: Any, extras: Extras,
                                        wanted.round_to_block, wanted.max_tokens,
                                        wanted.max_reply_bytes, wanted.selection)
         hit = make_hit(model, opened.namespace, query, got.header, got.objects, wanted.selection)
-        hit.profile = opened.profile
+        hit.profile, hit.lease = opened.profile, got.lease
         return hit
     return (yield from _under_profile(session, model, ask, profile))
 

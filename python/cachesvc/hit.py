@@ -15,6 +15,7 @@ from .errors import CacheError, Malformed, invalid
 from .ids import extras_in
 from .models import Model, Part, Profile, Side
 from .objects import Array, Form, Object, ObjectKind, Rows
+from .pools import Lease
 from .selection import Selection
 
 Where = Tuple[int, int]
@@ -54,8 +55,14 @@ class Hit:
     profile: Optional[Profile] = None
     objects: List[Object] = dataclasses.field(default_factory=list)
     selection: Selection = Selection()
+    lease: Optional[Lease] = None
     _pieces: Dict[Tuple[int, int, Side], List[Rows]] = dataclasses.field(default_factory=dict)
     _states: Dict[Where, Array] = dataclasses.field(default_factory=dict)
+
+    def valid(self) -> bool:
+        """Asked after the last read of arrays that lie in the service's RAM: false if it took that
+        back meanwhile, and the hit was a miss. Always true of what came by the socket."""
+        return self.lease is None or self.lease.valid()
 
     def __bool__(self) -> bool:
         return self.tokens > 0

@@ -11,11 +11,11 @@ from typing import List, Optional, Tuple
 
 from .errors import Malformed
 from .models import Dtype, Kind, Model, Prefill, Profile
-from .objects import ObjectHeader, ObjectKind, ObjectName, extras_codec
+from .objects import Object, ObjectHeader, ObjectKind, ObjectName, extras_codec, split
 from .selection import Selection
-from .wire import (HEADER_BYTES, SEQUENCE_TOKENS, Reader, Record, Tokens, Writer, array, blob_of,
-                   boolean, choice, identity, namespace_text, number, sequence, text, u8, u16, u32,
-                   u64)
+from .wire import (HEADER_BYTES, SEQUENCE_TOKENS, Buffer, Reader, Record, Tokens, Writer, array,
+                   blob_of, boolean, choice, identity, namespace_text, number, sequence, text, u8,
+                   u16, u32, u64)
 
 WORDS = text(4096)
 MAX_NEEDS = 1 << 20
@@ -221,6 +221,14 @@ def before_payload(message: Record) -> bytearray:
 def skip_to_payload(r: Reader) -> None:
     if any(r.raw(-r.at % PAYLOAD_ALIGNMENT)):
         raise Malformed("other bytes than zeros before a payload")
+
+
+def fetched_object(body: Buffer) -> Object:
+    """Of a fetch_object's body."""
+    r = Reader(body)
+    message = FetchObject.read(r)
+    skip_to_payload(r)
+    return split(message.end_token, message.header, r)
 
 
 @dataclasses.dataclass

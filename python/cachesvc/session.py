@@ -15,11 +15,13 @@ from .deadline import Deadline
 from .errors import CacheError, Code, Malformed, Refused
 from .frames import HANDSHAKE_BYTES, LONGEST, VERSION, Hello, HelloOk, Type, encode_header
 from .models import Model, Prefill, Profile
-from .objects import Object, ObjectHeader, split
+from .objects import Object, ObjectHeader
+from .pools import FEATURE, UNASKED, FetchMappedOk, Lease, Pools, Where
 from .selection import Selection
-from .wire import Buffer, Reader, Record
+from .wire import Buffer, Record
 
 PUTS_AT_ONCE = 8
+SHORT_BYTES = 64 << 10
 LOOKUPS_AT_ONCE = 32
 BUSY_PAUSE_S = 0.01
 T = TypeVar("T")
@@ -69,8 +71,11 @@ class Opened:
 
 @dataclasses.dataclass
 class Fetched:
+    """lease: of objects that lie in the service's segments."""
+
     header: m.FetchHeader
     objects: List[Object]
+    lease: Optional[Lease] = None
 
 
 @dataclasses.dataclass
@@ -82,8 +87,13 @@ class Outgoing:
 
 
 class Session:
-    def __init__(self, namespace: str, program: str, token: bytes = b"") -> None:
-        self._hello = Hello(VERSION, VERSION, 0, namespace, program, token)
+    # pools: what the driver maps, if it takes descriptors; without them every hit is streamed.
+    def __init__(self, namespace: str, program: str, token: bytes = b"",
+                 pools: Optional[Pools] = None) -> None:
+        features = 0 if pools is None else FEATURE
+        self._hello = Hello(VERSION, VERSION, features, namespace, program, token)
+        self._offered = pools
+        self.pools: Optional[Pools] = None  # once the service has granted them
         self._next_id = 0
         self.limits: Optional[HelloOk] = None  # of the service, once it has answered hello
         self.deadline = Deadline(1)            # of the script that runs
@@ -102,7 +112,8 @@ class Session:
         if length > most:
             raise Refused(Code.RESOURCE_EXHAUSTED,
                           f"a {kind.name.lower()} of {length} bytes, at most {most}")
-        yield Send([encode_header(kind, self._next_id, length), *buffers])
+        owed = [] if self.pools is None else self.pools.owed()
+        yield Send([*owed, encode_header(kind, self._next_id, length), *buffers])
         return self._next_id
 
     def _longest(self, kind: Type) -> int:
@@ -111,9 +122,14 @@ class Session:
         return self.limits.max_put_bytes if kind == Type.PUT else LONGEST.get(kind, 64 << 10)
 
     def _next(self, most: int = LONGEST[Type.FETCH_OBJECT]) -> Step:
-        frame = yield Receive(most)
-        assert frame is not None
-        return frame
+        while True:
+            frame = yield Receive(most if self.pools is None else max(most, SHORT_BYTES))
+            assert frame is not None
+            if frame.type not in UNASKED:
+                return frame
+            if self.pools is None or frame.request_id != 0:
+                raise Malformed(f"a {frame.type.name.lower()} that nobody asked for")
+            self.pools.take(frame.type, frame.body)
 
     def _reply(self, request_id: int, kind: Type, most: int = LONGEST[Type.FETCH_OBJECT]) -> Step:
         """The next frame of a request: of this type, else an error."""
@@ -153,9 +169,12 @@ class Session:
     def hello(self) -> Generator[Command, Optional[Frame], HelloOk]:
         frame = yield from self._call(Type.HELLO, self._hello, Type.HELLO_OK)
         limits = HelloOk.decode(frame.body)
-        if limits.version != VERSION or limits.features != 0:
-            raise CacheError(Code.UNSUPPORTED, f"version {limits.version} was chosen, asked for "
-                                               f"{VERSION}")
+        if limits.version != VERSION or limits.features & ~self._hello.features:
+            raise CacheError(Code.UNSUPPORTED, f"version {limits.version} and features "
+                             f"{limits.features} were chosen, asked for {VERSION} and "
+                             f"{self._hello.features}")
+        if limits.features & FEATURE:
+            self.pools = self._offered
         if limits.max_in_flight < 1:
             raise Malformed("max_in_flight is 0")
         self.limits = limits
@@ -229,7 +248,7 @@ class Session:
     def _any_reply(self, waiting: Dict[int, T]
                    ) -> Generator[Command, Optional[Frame], Tuple[Frame, T]]:
         """The next reply, and what waits for it no longer."""
-        frame = yield from self._next(64 << 10)
+        frame = yield from self._next(SHORT_BYTES)
         if frame.request_id in waiting:
             return frame, waiting.pop(frame.request_id)
         raise (self._error(frame, -1) if frame.type == Type.ERROR
@@ -317,8 +336,10 @@ class Session:
               selection: Selection = Selection()) -> Generator[Command, Optional[Frame], Fetched]:
         body = m.Fetch(self.deadline.milliseconds(), opened.handle, opened.profile_id, output,
                        wait, round_to_block, max_tokens, max_reply_bytes, selection, query)
+        if self.pools is not None:
+            return (yield from self._fetch_mapped(opened, body, self.pools))
         request_id = yield from self._request(Type.FETCH, body)
-        frame = yield from self._reply(request_id, Type.FETCH_HEADER, 64 << 10)
+        frame = yield from self._reply(request_id, Type.FETCH_HEADER, SHORT_BYTES)
         header = m.FetchHeader.decode(frame.body)
         if header.object_bytes > max_reply_bytes:
             raise Malformed(f"{header.object_bytes} bytes of objects, asked for {max_reply_bytes}")
@@ -327,13 +348,39 @@ class Session:
         for _ in range(header.objects):
             frame = yield from self._reply(request_id, Type.FETCH_OBJECT, left)
             left -= len(frame.body)
-            objects.append(_object(frame.body))
+            objects.append(m.fetched_object(frame.body))
             if objects[-1].header.profile != opened.profile_id:
                 raise Malformed("an object under another profile than was asked for")
         frame = yield from self._reply(request_id, Type.FETCH_DONE, 64)
         if m.FetchDone.decode(frame.body).objects != header.objects or left:
             raise Malformed("a fetch_done that does not fit its fetch_header")
         return Fetched(header, objects)
+
+    def _fetch_mapped(self, opened: Opened, body: m.Fetch, pools: Pools
+                      ) -> Generator[Command, Optional[Frame], Fetched]:
+        request_id = yield from self._request(Type.FETCH_MAPPED, body)
+        frame = yield from self._reply(request_id, Type.FETCH_MAPPED_OK,
+                                       LONGEST[Type.FETCH_MAPPED_OK])
+        reply = FetchMappedOk.decode(frame.body)
+        if reply.streamed_bytes > body.max_reply_bytes:
+            raise Malformed(f"{reply.streamed_bytes} bytes of objects, over {body.max_reply_bytes}")
+        lease = pools.lease(reply.lease)
+        # All that is mapped first: the next reply may name it as known.
+        found = [None if place.where == Where.STREAMED else
+                 pools.find(place, lease, body.selection) for place in reply.places]
+        objects: List[Object] = []
+        left = reply.streamed_bytes
+        for each in found:
+            if each is None:
+                frame = yield from self._reply(request_id, Type.FETCH_OBJECT, left)
+                left -= len(frame.body)
+                each = m.fetched_object(frame.body)
+            objects.append(each)
+            if each.header.profile != opened.profile_id:
+                raise Malformed("an object under another profile than was asked for")
+        if left:
+            raise Malformed("objects of other lengths than their fetch_mapped_ok says")
+        return Fetched(reply.header(), objects, lease)
 
     def erase(self, handle: int, query: m.Query) -> Generator[Command, Optional[Frame], int]:
         body = m.Erase(self.deadline.milliseconds(), handle, query)
@@ -351,10 +398,3 @@ class Session:
         body = m.Stats(self.deadline.milliseconds())
         reply = m.StatsOk.decode((yield from self._call(Type.STATS, body, Type.STATS_OK)).body)
         return {v.name: v.value for v in reply.values}, reply.models
-
-
-def _object(body: memoryview) -> Object:
-    r = Reader(body)
-    message = m.FetchObject.read(r)
-    m.skip_to_payload(r)
-    return split(message.end_token, message.header, r)

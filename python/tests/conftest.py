@@ -12,7 +12,7 @@ from daemon import Daemon, started
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[Daemon]:
     """One for all tests that leave it as it is."""
-    with started("256MiB", "512MiB") as running:
+    with started("1GiB", "512MiB") as running:
         yield running
 
 

@@ -2,7 +2,8 @@
 requests on, and hands each frame of a reply to `change`, which says what the client gets instead.
 
 One client at a time; a thread of its own. When either side ends, or `change` says so, both
-connections are closed and the next client is let in.
+connections are closed and the next client is let in. Descriptors don't pass, so no feature is asked
+for.
 """
 from __future__ import annotations
 
@@ -51,6 +52,9 @@ def exchange(client: socket.socket, service: socket.socket, frames: List[bytes],
              change: Change) -> None:
     """One request, and its reply's frames as `change` gives them."""
     request = take_frame(client)
+    if type_of(request) == Type.HELLO:
+        body = request[HEADER_BYTES:]
+        request = with_body(request, body[:4] + bytes(4) + body[8:])
     service.sendall(request)
     last = False
     while not last:

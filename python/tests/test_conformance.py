@@ -98,13 +98,15 @@ def widened(hit: Hit) -> Hit:
     return hit
 
 
+@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "streamed"])
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: str(case["name"]))
-def test_case(daemon: Daemon, namespace: str, case: Dict[str, Any]) -> None:
+def test_case(daemon: Daemon, namespace: str, case: Dict[str, Any], mapped: bool) -> None:
     model = model_of(case["model"])
     clients: Dict[int, Cache] = {}
     for number, step in enumerate(case["steps"]):
         cache = clients.setdefault(step.get("client", 0),
-                                   Cache(daemon.socket, namespace, strict=True))
+                                   Cache(daemon.socket, namespace, strict=True,
+                                         map_segments=mapped))
         try:
             reply = run(cache, model, step)
         except CacheError as error:

@@ -9,7 +9,7 @@ from typing import Type as Class
 import numpy as np
 import pytest
 
-from cachesvc import frames, messages
+from cachesvc import frames, messages, pools
 from cachesvc.errors import CacheError, Code
 from cachesvc.frames import Type
 from cachesvc.ids import object_id
@@ -37,6 +37,9 @@ BODIES: Dict[Type, Class[Record]] = {
     Type.ERASE: messages.Erase, Type.ERASE_OK: messages.EraseOk,
     Type.ERASE_ENTRY: messages.Question, Type.ERASE_ENTRY_OK: messages.EraseOk,
     Type.STATS: messages.Stats, Type.STATS_OK: messages.StatsOk,
+    Type.FETCH_MAPPED: messages.Fetch, Type.FETCH_MAPPED_OK: pools.FetchMappedOk,
+    Type.SEGMENT: pools.Segment, Type.SEGMENT_REVOKED: pools.SegmentRevoked,
+    Type.SEGMENT_UNMAPPED: pools.SegmentUnmapped, Type.LEASES_ENDED: pools.LeasesEnded,
 }
 GOLDEN = {path.stem: path.read_bytes() for path in (ROOT / "tests/golden/proto").glob("*.bin")}
 

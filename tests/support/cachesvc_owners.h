@@ -98,7 +98,7 @@ class CoreOwners : PumpedContexts, public Owners {
       }
     }
     Charge stored;
-    auto buffer = buffer_in_pool(payload_bytes, *env->pool, stored);
+    auto buffer = buffer_in_pool(payload_bytes, *env->pool, stored, object.ns);
     EXPECT_TRUE(buffer.ok()) << buffer.status().to_string();
     std::memset(buffer->data(), 0, buffer->size());
     EXPECT_TRUE(attach_payload(object, std::move(*buffer).freeze()).ok());

@@ -72,6 +72,7 @@ class RawPeer {
     auto error = decode_reply<ErrorReply>(FrameType::error, frame->body.span());
     return error.ok() ? error->code : StatusCode::ok;
   }
+  int descriptor() const { return fd_; }
   void shut_writes() { ::shutdown(fd_, SHUT_WR); }
 
  private:
@@ -133,6 +134,14 @@ class ServerTest : public ::testing::Test {
   }
   std::unique_ptr<SocketClient> connect(const std::string& ns = "test") {
     auto client = SocketClient::connect(socket(), ns, {});
+    EXPECT_TRUE(client.ok()) << client.status().to_string();
+    return client.ok() ? std::move(*client) : nullptr;
+  }
+  // Its hits come by the socket.
+  std::unique_ptr<SocketClient> connect_streaming(const std::string& ns = "test") {
+    SocketClientOptions options;
+    options.map_segments = false;
+    auto client = SocketClient::connect(socket(), ns, options);
     EXPECT_TRUE(client.ok()) << client.status().to_string();
     return client.ok() ? std::move(*client) : nullptr;
   }

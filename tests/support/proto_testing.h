@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "proto/message.h"
+#include "proto/segment_message.h"
 
 namespace kv::testing {
 
@@ -198,6 +199,24 @@ inline Object sample_object() {
 }
 
 /// One fixed frame of every type, by name: tests/golden/proto/NAME.bin.
+/// A block that lies in segment 3, one that is known, and a streamed one.
+inline MappedReply sample_mapped_reply() {
+  MappedReply m;
+  m.tokens = 6;
+  m.common = 7;
+  m.tier = Tier::ram;
+  m.form = HitForm::coded;
+  m.lease = 5;
+  m.lease_ms = 600'000;
+  m.streamed_bytes = 300;
+  ByteWriter header;
+  encode_header(sample_object(), header);
+  m.objects = {{ObjectPlace::mapped, 2, 9, 3, 8192, 1, header.take()},
+               {ObjectPlace::known, 4, 8, 0, 0, 0, {}},
+               {ObjectPlace::streamed, 6, 0, 0, 0, 0, {}}};
+  return m;
+}
+
 inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   using T = FrameType;
   Query query{{1, 2, 3, 70000}, {{2, {0xde, 0xad}}}};
@@ -250,6 +269,12 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   frames["stats"] = request_frame(T::stats, 12, 100, Empty{});
   frames["stats_ok"] = reply_frame(
       T::stats_ok, 12, StatsReply{{{"lookups", 5}, {"busy", 0}}, {{"sample", {report}}}});
+  frames["fetch_mapped"] = request_frame(T::fetch_mapped, 14, 100, FetchCall{fetch, 1 << 30});
+  frames["fetch_mapped_ok"] = reply_frame(T::fetch_mapped_ok, 14, sample_mapped_reply());
+  frames["segment"] = reply_frame(T::segment, 0, SegmentAnnounced{3, 2 << 20, 4096});
+  frames["segment_revoked"] = reply_frame(T::segment_revoked, 0, SegmentRevoked{3});
+  frames["segment_unmapped"] = reply_frame(T::segment_unmapped, 0, SegmentUnmapped{3});
+  frames["leases_ended"] = reply_frame(T::leases_ended, 0, LeasesEnded{{5, 6}});
   std::map<std::string, std::vector<uint8_t>> out;
   for (const auto& [key, frame] : frames) out[key] = flatten(frame);
   return out;
@@ -296,7 +321,18 @@ inline Status decode_any(const Frame& frame) {
     case T::abort:
       return decode_request<AbortRequest>(T::abort, body, ms).status();
     case T::fetch:
-      return decode_request<FetchCall>(T::fetch, body, ms).status();
+    case T::fetch_mapped:
+      return decode_request<FetchCall>(frame.header.type, body, ms).status();
+    case T::fetch_mapped_ok:
+      return decode_reply<MappedReply>(T::fetch_mapped_ok, body).status();
+    case T::segment:
+      return decode_reply<SegmentAnnounced>(T::segment, body).status();
+    case T::segment_revoked:
+      return decode_reply<SegmentRevoked>(T::segment_revoked, body).status();
+    case T::segment_unmapped:
+      return decode_reply<SegmentUnmapped>(T::segment_unmapped, body).status();
+    case T::leases_ended:
+      return decode_reply<LeasesEnded>(T::leases_ended, body).status();
     case T::fetch_header:
       return decode_reply<FetchHeader>(T::fetch_header, body).status();
     case T::fetch_object:

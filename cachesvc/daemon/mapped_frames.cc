@@ -1,0 +1,126 @@
+// The frames of a mapped reply. What is numbered is numbered in the order in which it is sent.
+#include "cachesvc/daemon/mapped_frames.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cachesvc/daemon/fetch_frames.h"
+
+namespace kv {
+namespace {
+
+bool has_any(const Object& object, const Selection& selection) {
+  auto has = [&](const auto& item) { return selection.has(item.layer, item.part); };
+  return std::any_of(object.planes.begin(), object.planes.end(), has) ||
+         std::any_of(object.states.begin(), object.states.end(), has);
+}
+
+// Bytes of the planes and states that the selection takes.
+uint64_t payload_bytes(const Object& object, const Selection& selection) {
+  uint64_t bytes = 0;
+  for (const Plane& p : object.planes) bytes += selection.has(p.layer, p.part) * p.bytes.size();
+  for (const StateBlob& s : object.states) bytes += selection.has(s.layer, s.part) * s.bytes.size();
+  return bytes;
+}
+
+}  // namespace
+
+MappedFrames::MappedFrames(CacheCore& core, Mappings& mappings, const std::string& ns,
+                           uint64_t request, const MappedCall& call, FetchReply reply)
+    : core_(core), mappings_(mappings), request_(request), call_(call) {
+  reply_.tokens = reply.tokens;
+  reply_.common = reply.common;
+  reply_.pending = reply.pending;
+  reply_.tier = reply.tier;
+  reply_.form = reply.form;
+  reply_.reason = std::move(reply.reason);
+  lease_ = core.share(std::move(reply.lease));
+  const auto& objects = lease_->prefix().objects;
+  parts_.reserve(objects.size());
+  for (const FetchedObject& o : objects) {
+    if (!has_any(*o.object, call_.selection)) continue;
+    parts_.push_back({o, mappings_.place_of(ns, *o.object), {}, std::nullopt});
+  }
+}
+
+std::vector<uint32_t> MappedFrames::unknown() const {
+  std::vector<uint32_t> out;
+  for (const Part& part : parts_) {
+    if (!part.place) continue;
+    const uint32_t id = part.place->segment;
+    if (mappings_.given(id) || mappings_.leaving(id)) continue;
+    if (std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
+  }
+  return out;
+}
+
+void MappedFrames::prepare(Part& part) {
+  if (!part.place || !mappings_.given(part.place->segment)) return stream(part);
+  if (!mappings_.knows(*part.place)) part.header = header_of(*part.object.object);
+}
+
+void MappedFrames::stream(Part& part) {
+  part.place.reset();
+  const FetchedObject cut{select_parts(part.object.object, call_.selection), part.object.end_token};
+  part.frame = fetch_object_frame(request_, cut);
+  part.frame->hold = lease_;
+}
+
+bool MappedFrames::step(uint64_t unsent_bytes) {
+  const size_t end = std::min(parts_.size(), prepared_ + FetchFrames::kObjectsPerStep);
+  for (; prepared_ < end; ++prepared_) prepare(parts_[prepared_]);
+  if (end < parts_.size()) return false;
+  finish(unsent_bytes);
+  return true;
+}
+
+void MappedFrames::finish(uint64_t unsent_bytes) {
+  const bool mapped =
+      std::any_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.place.has_value(); });
+  if (mapped) reply_.lease = mappings_.hold(lease_);
+  uint64_t total = 0;
+  for (Part& part : parts_) {
+    // Without a lease nothing is mapped; and a segment may have been revoked since.
+    const bool gone = part.place && !mappings_.given(part.place->segment);
+    if (part.place && (gone || reply_.lease == 0)) stream(part);
+    const uint64_t body = part.frame ? part.frame->bytes() - kFrameHeaderBytes : 0;
+    reply_.streamed_bytes += body;
+    total += part.frame ? body : payload_bytes(*part.object.object, call_.selection);
+    if (body <= kMaxObjectFrameBytes && total <= call_.max_reply_bytes) continue;
+    return refuse(
+        {StatusCode::resource_exhausted, "fetch_mapped: the reply is over max_reply_bytes " +
+                                             std::to_string(call_.max_reply_bytes) +
+                                             " or an object over its frame: ask for fewer tokens"});
+  }
+  say_places(unsent_bytes);
+}
+
+void MappedFrames::say_places(uint64_t unsent_bytes) {
+  if (reply_.lease != 0) reply_.lease_ms = static_cast<uint32_t>(call_.lease_timeout.count());
+  frames_.emplace_back();
+  for (Part& part : parts_) {
+    if (part.place) {
+      reply_.objects.push_back(mappings_.tell(*part.place, part.object, std::move(part.header)));
+      continue;
+    }
+    reply_.objects.push_back({ObjectPlace::streamed, part.object.end_token, 0, 0, 0, 0, {}});
+    frames_.push_back(std::move(*part.frame));
+  }
+  OutFrame& first = frames_.front() = reply_frame(FrameType::fetch_mapped_ok, request_, reply_);
+  const uint64_t body = first.bytes() - kFrameHeaderBytes;
+  if (body > max_body_bytes(FrameType::fetch_mapped_ok, true)) {
+    return refuse(
+        {StatusCode::resource_exhausted, "fetch_mapped: a reply of " + std::to_string(body) +
+                                             " bytes is over its frame: ask for fewer tokens"});
+  }
+  if (unsent_bytes + body <= kMaxUnchargedReplyBytes) return;
+  first.hold = core_.reply_room(body);
+  if (!first.hold) refuse({StatusCode::busy, "fetch_mapped_ok: no RAM for its bytes now"});
+}
+
+void MappedFrames::refuse(Status why) {
+  mappings_.forget(reply_);
+  error_ = std::move(why);
+}
+
+}  // namespace kv

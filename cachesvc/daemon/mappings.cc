@@ -1,0 +1,120 @@
+// Places, leases and what has been told.
+#include "cachesvc/daemon/mappings.h"
+
+#include <utility>
+
+namespace kv {
+namespace {
+
+// Known headers of one connection: a place in the ring, and a node of the map.
+constexpr uint64_t kKnownBytes = kKnownHeaders * 128;
+// A lease, and an object of its prefix.
+constexpr uint64_t kLeaseBytes = 256, kLeasedObjectBytes = 32;
+
+// Where a stored object's payload begins: all of it lies in one buffer, planes first.
+const uint8_t* payload_of(const Object& object) {
+  for (const Plane& p : object.planes) {
+    if (!p.bytes.empty()) return p.bytes.data();
+  }
+  for (const StateBlob& s : object.states) {
+    if (!s.bytes.empty()) return s.bytes.data();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<uint8_t> header_of(const Object& object) {
+  ByteWriter out;
+  encode_header(object, out);
+  return out.take();
+}
+
+bool Mappings::enable() {
+  if (core_.pool()->segments() == nullptr) return false;
+  room_ = core_.session_room(kKnownBytes);
+  return enabled();
+}
+
+std::optional<SegmentPlace> Mappings::place_of(const std::string& ns, const Object& object) const {
+  const uint8_t* at = payload_of(object);
+  return at == nullptr ? std::nullopt : core_.pool()->segments()->place_of(ns, at);
+}
+
+OutFrame Mappings::give(const std::shared_ptr<const SegmentView>& view) {
+  given_[view->id()] = view;
+  OutFrame frame = reply_frame(FrameType::segment, 0,
+                               SegmentAnnounced{view->id(), view->bytes(), view->page_bytes()});
+  frame.descriptor = view->fd();
+  frame.hold = view;
+  return frame;
+}
+
+MappedObject Mappings::tell(const SegmentPlace& place, const FetchedObject& object,
+                            std::vector<uint8_t> header) {
+  const Slot slot = slot_of(place);
+  MappedObject out;
+  out.end_token = object.end_token;
+  if (auto known = known_.find(slot); known != known_.end()) {
+    out.place = ObjectPlace::known;
+    out.number = known->second;
+    return out;
+  }
+  out.place = ObjectPlace::mapped;
+  out.number = ++last_number_;
+  out.segment = slot.segment;
+  out.offset = slot.offset;
+  out.generation = slot.generation;
+  out.header = header.empty() ? header_of(*object.object) : std::move(header);
+  if (ring_.empty()) ring_.resize(kKnownHeaders);
+  Slot& oldest = ring_[out.number % kKnownHeaders];
+  known_.erase(oldest);
+  oldest = slot;
+  known_[slot] = out.number;
+  return out;
+}
+
+uint64_t Mappings::hold(std::shared_ptr<const Lease> lease) {
+  if (leases_.size() >= kMaxLeases) return 0;
+  const auto& objects = lease->prefix().objects;
+  auto room = core_.session_room(kLeaseBytes + objects.size() * kLeasedObjectBytes);
+  if (!room) return 0;
+  leases_[++last_lease_] = {std::move(lease), std::move(room)};
+  return last_lease_;
+}
+
+void Mappings::forget(const MappedReply& reply) {
+  leases_.erase(reply.lease);
+  for (const MappedObject& o : reply.objects) {
+    if (o.place == ObjectPlace::mapped) known_.erase({o.segment, o.offset, o.generation});
+  }
+}
+
+Status Mappings::ended(const Frame& frame) {
+  KV_ASSIGN_OR_RETURN(auto m, decode_reply<LeasesEnded>(frame.header.type, frame.body.span()));
+  for (uint64_t lease : m.leases) leases_.erase(lease);
+  return {};
+}
+
+Status Mappings::unmapped(const Frame& frame) {
+  KV_ASSIGN_OR_RETURN(auto m, decode_reply<SegmentUnmapped>(frame.header.type, frame.body.span()));
+  leaving_.erase(m.segment);
+  return {};
+}
+
+bool Mappings::revoke(uint32_t segment) {
+  auto it = given_.find(segment);
+  if (it == given_.end()) return false;
+  leaving_.insert(*it);
+  given_.erase(it);
+  std::erase_if(known_, [segment](const auto& k) { return k.first.segment == segment; });
+  return true;
+}
+
+void Mappings::drop() {
+  take_back_all();
+  given_.clear();
+  leaving_.clear();
+}
+
+}  // namespace kv

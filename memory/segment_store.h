@@ -1,0 +1,91 @@
+// SegmentStore: the segments of a pool, each of one owner (a namespace) for life.
+//
+// take() gives a slot in the first of the owner's segments that has room, or in a new one; a slot
+// larger than a segment gets its own. Free memory of segments that nobody else has seen goes back
+// by trim(), page by page; of announced ones only all of one that nobody has mapped and nothing
+// lives in. Uninitialised and uncharged: who may hold how much is the caller's business. Any
+// thread; one short lock, system calls over many pages outside of it. Give and trim can't fail.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "memory/segment.h"
+
+namespace kv {
+
+inline constexpr size_t kMinSegmentBytes = 2u << 20, kMaxSegmentBytes = 256u << 20;
+inline constexpr size_t kMaxSegments = 256;
+
+/// Where a slot lies for whoever maps its segment.
+struct SegmentPlace {
+  uint32_t segment = 0;
+  uint64_t offset = 0, generation = 0;
+  bool announced = false;  ///< its segment is
+};
+
+class SegmentStore {
+ public:
+  /// `segment_bytes`: a multiple of 2 MiB.
+  explicit SegmentStore(size_t segment_bytes) : segment_bytes_(segment_bytes) {}
+  SegmentStore(const SegmentStore&) = delete;  // owns the segments
+  SegmentStore& operator=(const SegmentStore&) = delete;
+
+  /// `bytes` > 0 in whole pages; null: no segment has room and there may be no other one.
+  uint8_t* take(std::string_view owner, size_t bytes);
+  void give(uint8_t* slot, size_t bytes) noexcept;
+  /// Gives memory of free pages back to the system until what may go is at most `keep_bytes`.
+  void trim(uint64_t keep_bytes) noexcept;
+
+  /// The place of a live slot of `owner` that begins at `slot`.
+  std::optional<SegmentPlace> place_of(std::string_view owner, const uint8_t* slot) const;
+  /// Memory that a segment gets when it is announced; 0 for one that is, or is gone.
+  uint64_t missing_bytes(uint32_t id) const;
+  /// Of the segment; 0 for one that is announced, or is gone.
+  uint64_t bytes_once_announced(uint32_t id) const;
+  /// Memory beside live slots that it has then; 0 for one that is announced, or is gone.
+  uint64_t idle_once_announced(uint32_t id) const;
+  /// Seals it, if that is not done, and gives what a reader maps. Takes milliseconds. Null: it is
+  /// gone, at work in another call, or the system refuses.
+  std::shared_ptr<const SegmentView> announce(uint32_t id);
+  /// The announced segment with the most idle memory takes nothing new; 0: none is announced.
+  uint32_t retire_emptiest();
+  /// Closes retired segments that are empty and that nobody has mapped any more.
+  void close_retired() noexcept;
+
+  /// Memory beside live slots that trim() can give back: in segments that are not announced.
+  uint64_t idle_bytes() const { return idle_.load(std::memory_order_relaxed); }
+  /// Memory beside live slots of announced segments, retired ones among them.
+  uint64_t fixed_idle_bytes() const { return fixed_idle_.load(std::memory_order_relaxed); }
+  uint64_t retired_idle_bytes() const { return retired_idle_.load(std::memory_order_relaxed); }
+  uint64_t announced_bytes() const { return announced_.load(std::memory_order_relaxed); }
+  size_t segments() const;
+
+  void check_invariants() const;
+
+ private:
+  using Segments = std::map<const uint8_t*, std::unique_ptr<Segment>>;  // by where they begin
+  Segment* find(uint32_t id) const;
+  Segment* holder(const uint8_t* at) const;
+  bool give_back(uint64_t keep_bytes);
+  template <class May>
+  std::unique_ptr<Segment> take_empty(May may);
+  template <class Change>
+  void change(Segment& segment, Change change);
+  void count(const Segment& segment, bool add);
+
+  const size_t segment_bytes_;
+  mutable std::mutex mutex_;  // guards the segments
+  Segments segments_;
+  std::map<uint32_t, Segment*> by_id_;  // the oldest first: it fills first
+  uint32_t last_id_ = 0;
+  std::atomic<uint64_t> idle_{0}, fixed_idle_{0}, retired_idle_{0}, announced_{0};
+};
+
+}  // namespace kv

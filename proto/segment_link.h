@@ -1,0 +1,48 @@
+// SegmentLink: what a connection of a client does for shared pools: it takes the descriptors that
+// come beside bytes, the frames that nobody asked for, and says which leases and mappings ended.
+//
+// A descriptor belongs to the segment frame whose first byte it came with; both come in order.
+// Closed with its connection. One thread at a time. PROTOCOL.md, "Pools".
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "proto/frame.h"
+#include "proto/segment_map.h"
+
+namespace kv {
+
+class SegmentLink {
+ public:
+  SegmentLink() = default;
+  ~SegmentLink();
+  SegmentLink(const SegmentLink&) = delete;  // owns descriptors
+  SegmentLink& operator=(const SegmentLink&) = delete;
+
+  /// Both sides have kFeatureSegments.
+  void enable() { enabled_ = true; }
+  bool enabled() const { return enabled_; }
+  SegmentMap& map() { return map_; }
+
+  /// As recv(): keeps the descriptors that come. -1 with EPROTO if there are more than may be.
+  ssize_t receive(int socket, std::span<uint8_t> to);
+  static bool takes(FrameType type);
+  /// A frame that says something of segments. Returns: corruption, unavailable (mmap).
+  Status take(const Frame& frame);
+  /// Frames that the service has to have before its next request: leases and mappings that ended.
+  std::vector<uint8_t> owed();
+
+ private:
+  void keep_descriptors(msghdr& message);
+
+  bool enabled_ = false;
+  std::deque<int> descriptors_;  // whose frame is still to come
+  SegmentMap map_;
+};
+
+}  // namespace kv

@@ -1,0 +1,89 @@
+// Their fields, as in PROTOCOL.md, "Pools".
+#include "proto/segment_message.h"
+
+#include "proto/fields.h"
+
+namespace kv {
+namespace {
+
+template <typename Io>
+void fields(Io& io, Of<Io, SegmentAnnounced>& m) {
+  io.number("segment", m.segment, 1);
+  io.number("bytes", m.bytes, kSlotUnitBytes);
+  io.number("page_bytes", m.page_bytes, 1);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, SegmentRevoked>& m) {
+  io.number("segment", m.segment, 1);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, SegmentUnmapped>& m) {
+  io.number("segment", m.segment, 1);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, LeasesEnded>& m) {
+  io.array("leases", m.leases, kMaxEndedLeases);
+}
+
+// A header is kept as it came: whoever needs it decodes it.
+template <typename Io>
+void header_field(Io& io, Of<Io, std::vector<uint8_t>>& header) {
+  if constexpr (Io::kReads) {
+    auto bytes = io.in().blob(kMaxObjectHeaderBytes);
+    header.assign(bytes.begin(), bytes.end());
+    io.named("header");
+  } else {
+    io.out().blob(header);
+  }
+}
+
+template <typename Io>
+void object_fields(Io& io, Of<Io, MappedObject>& m) {
+  io.choice("place", m.place, ObjectPlace::streamed, ObjectPlace::known);
+  io.number("end_token", m.end_token);
+  if (m.place == ObjectPlace::streamed) return;
+  io.number("number", m.number, 1);
+  if (m.place == ObjectPlace::known) return;
+  io.number("segment", m.segment, 1);
+  io.number("offset", m.offset);
+  io.number("generation", m.generation);
+  header_field(io, m.header);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, MappedReply>& m) {
+  io.number("tokens", m.tokens);
+  io.number("common", m.common);
+  io.boolean("pending", m.pending);
+  io.choice("tier", m.tier, Tier::none, Tier::mixed);
+  io.choice("form", m.form, HitForm::none, HitForm::coded);
+  io.clipped("reason", m.reason, kMaxMessageBytes);
+  io.number("lease", m.lease);
+  io.number("lease_ms", m.lease_ms);
+  io.number("streamed_bytes", m.streamed_bytes);
+  io.list("objects", m.objects, kMaxFetchObjects,
+          [](Io& item, auto& object) { object_fields(item, object); });
+}
+
+}  // namespace
+
+#define KV_MESSAGE(Type)                       \
+  void encode(const Type& m, ByteWriter& to) { \
+    FieldWriter io(to);                        \
+    fields(io, m);                             \
+  }                                            \
+  void decode(ByteReader& in, Type& m) {       \
+    FieldReader io(in);                        \
+    fields(io, m);                             \
+  }
+KV_MESSAGE(SegmentAnnounced)
+KV_MESSAGE(SegmentRevoked)
+KV_MESSAGE(SegmentUnmapped)
+KV_MESSAGE(LeasesEnded)
+KV_MESSAGE(MappedReply)
+#undef KV_MESSAGE
+
+}  // namespace kv
