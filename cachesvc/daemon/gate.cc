@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "proto/message.h"
+
 namespace kv {
 namespace {
 
