@@ -130,8 +130,8 @@ struct FetchRequest {
   bool wait = true;                  ///< false: answer "pending" instead of waiting for a promotion
   uint32_t max_tokens = UINT32_MAX;  ///< serve at most so many
   bool round_to_block = false;       ///< n down to a block end
-  Id profile{};         ///< in force, or the answer is profile_changed; zero: that of the last open
-  Selection selection;  ///< the part of the hit that is sent; n is the same whatever it is
+  Id profile{};  ///< in force, or the answer is profile_changed; zero: that of the last open
+  Selection selection{};  ///< the part of the hit that is sent; n is the same whatever it is
   /// Not sent: the caller selects layers and parts of objects in stored form itself.
   bool whole_objects = false;
 };
