@@ -75,7 +75,7 @@ struct CacheOptions {
   /// start, if the SSD has anything, and after promotions. In steps of 32 MiB, at most an eighth of
   /// the budget; 0: none.
   uint64_t ready_bytes = kReadyBytes;
-  /// What is stored lies in segments that clients of its namespace may map: for a service. No fresh
+  /// Objects lie in segments that clients of their namespace may map: for a service. No fresh
   /// memory waits then.
   bool segments = false;
   uint64_t warm_start_bytes = 0;  ///< the most recently used objects to promote at start; 0: none

@@ -16,7 +16,7 @@ enum class Right : uint8_t {
 /// The name of the table whose users and token have Right::all.
 inline constexpr const char* kEveryNamespace = "*";
 
-/// What a namespace may have; 0: no limit of its own. RAM and SSD are shares that it can count on:
+/// Limits of a namespace; 0: none of its own. RAM and SSD are shares that it can count on:
 /// more is its own while nobody else needs it.
 struct NamespaceQuota {
   uint64_t ram_bytes = 0;  ///< of objects

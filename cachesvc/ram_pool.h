@@ -112,9 +112,9 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   /// Bytes that a buffer of `size` takes from the ledger.
   static uint64_t slab_bytes(size_t size);
 
-  /// What may be charged now.
+  /// Bytes that may be charged now.
   uint64_t budget_bytes() const { return budget_ - std::min(budget_, set_aside_bytes()); }
-  /// What may be charged at most, at any time.
+  /// Bytes that may be charged at most, at any time.
   uint64_t most_bytes() const { return segments_ ? budget_ - budget_ / kSetAsideShare : budget_; }
   uint64_t free_bytes() const {
     const uint64_t budget = budget_bytes();

@@ -176,7 +176,7 @@ void Segment::give(uint8_t* slot, size_t bytes) {
   const size_t pages = (bytes + kSlotPageBytes - 1) / kSlotPageBytes;
   if (state_ != State::open) {
     generation_at(first).fetch_add(1, std::memory_order_relaxed);
-    // Whoever writes there next has this before its first byte.
+    // The raise is seen before the first byte of whoever writes there next.
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   poison(slot, pages * kSlotPageBytes);

@@ -148,3 +148,14 @@ template <typename Io, typename T>
 using Of = std::conditional_t<Io::kReads, T, const T>;
 
 }  // namespace kv
+
+/// encode() and decode() of a message whose fields() stand before, in the same file.
+#define KV_MESSAGE(Type)                       \
+  void encode(const Type& m, ByteWriter& to) { \
+    FieldWriter io(to);                        \
+    fields(io, m);                             \
+  }                                            \
+  void decode(ByteReader& in, Type& m) {       \
+    FieldReader io(in);                        \
+    fields(io, m);                             \
+  }

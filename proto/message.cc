@@ -253,15 +253,6 @@ void fields(Io& io, Of<Io, StatsReply>& m) {
 
 }  // namespace
 
-#define KV_MESSAGE(Type)                       \
-  void encode(const Type& m, ByteWriter& to) { \
-    FieldWriter io(to);                        \
-    fields(io, m);                             \
-  }                                            \
-  void decode(ByteReader& in, Type& m) {       \
-    FieldReader io(in);                        \
-    fields(io, m);                             \
-  }
 KV_MESSAGE(HelloRequest)
 KV_MESSAGE(HelloReply)
 KV_MESSAGE(ErrorReply)
@@ -280,7 +271,6 @@ KV_MESSAGE(FetchHeader)
 KV_MESSAGE(FetchDone)
 KV_MESSAGE(EraseCount)
 KV_MESSAGE(StatsReply)
-#undef KV_MESSAGE
 
 Status check_type(const Frame& frame, FrameType expected) {
   if (frame.header.type == expected) return {};

@@ -110,8 +110,8 @@ Result<SegmentMap::Known> SegmentMap::learn(const MappedObject& told) const {
   uint64_t bytes = 0;
   for (const Plane& p : object.planes) bytes += plane_bytes(p);
   for (const StateBlob& s : object.states) bytes += s.bytes.size();
-  const uint64_t size = mapping->bytes(), counter = told.offset / kSlotUnitBytes * sizeof(uint64_t);
-  if (told.offset % kSlotUnitBytes != 0 || told.offset > size || bytes > size - told.offset ||
+  const uint64_t size = mapping->bytes(), counter = told.offset / kSlotPageBytes * sizeof(uint64_t);
+  if (told.offset % kSlotPageBytes != 0 || told.offset > size || bytes > size - told.offset ||
       counter + sizeof(uint64_t) > told.offset) {
     return bad("an object outside of its segment");
   }

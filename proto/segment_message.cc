@@ -9,7 +9,7 @@ namespace {
 template <typename Io>
 void fields(Io& io, Of<Io, SegmentAnnounced>& m) {
   io.number("segment", m.segment, 1);
-  io.number("bytes", m.bytes, kSlotUnitBytes);
+  io.number("bytes", m.bytes, kSlotPageBytes);
   io.number("page_bytes", m.page_bytes, 1);
 }
 
@@ -70,20 +70,10 @@ void fields(Io& io, Of<Io, MappedReply>& m) {
 
 }  // namespace
 
-#define KV_MESSAGE(Type)                       \
-  void encode(const Type& m, ByteWriter& to) { \
-    FieldWriter io(to);                        \
-    fields(io, m);                             \
-  }                                            \
-  void decode(ByteReader& in, Type& m) {       \
-    FieldReader io(in);                        \
-    fields(io, m);                             \
-  }
 KV_MESSAGE(SegmentAnnounced)
 KV_MESSAGE(SegmentRevoked)
 KV_MESSAGE(SegmentUnmapped)
 KV_MESSAGE(LeasesEnded)
 KV_MESSAGE(MappedReply)
-#undef KV_MESSAGE
 
 }  // namespace kv

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "memory/segment.h"
 #include "proto/message.h"
 
 namespace kv {
@@ -16,8 +17,6 @@ inline constexpr uint32_t kMaxEndedLeases = 1024;  ///< in one frame
 /// Object headers of a connection that both sides keep: of each new one number n, those up to
 /// n - kKnownHeaders go.
 inline constexpr uint64_t kKnownHeaders = 1024;
-/// Of a mapped segment: where its table of generations has that of the slot at `offset`.
-inline constexpr uint64_t kSlotUnitBytes = 4096;
 
 /// Service to client, with one descriptor beside its first byte; answers nothing.
 struct SegmentAnnounced {

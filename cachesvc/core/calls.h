@@ -54,7 +54,7 @@ class Calls {
   size_t sessions() const { return sessions_.size(); }
   size_t sessions_of(const std::string& ns) const;
   size_t under_way() const { return calls_.size(); }
-  /// What a namespace with a quota uses of it.
+  /// Sessions and calls under way of a namespace with a quota.
   struct Use {
     uint32_t sessions = 0, calls = 0;
   };

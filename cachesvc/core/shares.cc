@@ -1,4 +1,4 @@
-// Who gives next.
+// The choice of who gives next.
 #include "cachesvc/core/shares.h"
 
 #include <algorithm>
@@ -86,7 +86,7 @@ EvictionOrder::Victims Shares::next_victims(uint64_t bytes_needed, bool dirty_to
       giver->bytes -= victim->charge_bytes;
       continue;
     }
-    // What it has over its limit is on its way to the tier below.
+    // Bytes over its limit are on their way to the tier below.
     if (giver->bytes > giver->limit && giver->walk.has_dirty()) break;
     giver->dry = true;
   }

@@ -46,7 +46,7 @@ class Mappings {
 
   /// The client has this object's header.
   bool knows(const SegmentPlace& place) const { return known_.contains(slot_of(place)); }
-  /// What a reply says of an object in a given segment. `header`: encoded already, or empty.
+  /// A reply's words for an object in a given segment. `header`: encoded already, or empty.
   MappedObject tell(const SegmentPlace& place, const FetchedObject& object,
                     std::vector<uint8_t> header);
   /// Number of a new lease; 0: no more may be held now.

@@ -57,7 +57,7 @@ class FairQueue {
     std::deque<Item> items;
     uint64_t spent = 0;
   };
-  // Those that wait for nothing and would begin at the floor anyway.
+  // Accounts that wait for nothing and would begin at the floor anyway.
   void forget_some() {
     if (accounts_.size() <= 2 * waiting_.size() + kKept) return;
     std::erase_if(accounts_, [this](const auto& entry) {
