@@ -1,5 +1,9 @@
 // Shares: who gives when bytes are short, by examples and against an oracle; and what a namespace's
 // counts refuse.
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+
+#include "cachesvc/core/fair_tasks.h"
 #include "cachesvc/core/shares.h"
 #include "tests/support/cachesvc_owners.h"
 
@@ -249,6 +253,65 @@ TEST(Quotas, AGreedyTenantTakesNothingOfAModestOnes) {
   EXPECT_EQ(mine.stat("namespace_ram_bytes"), own);
   EXPECT_EQ(mine.stat("namespace_ram_quota_bytes"), options.ram_budget_bytes / 4);
   EXPECT_GT(theirs.stat("namespace_ram_bytes"), options.ram_budget_bytes / 4) << "it borrows";
+}
+
+// Owner of tasks as FairTasks runs them.
+struct Jobs {
+  bool closed() const { return false; }
+  template <typename Step>
+  void run(Step step) {
+    step();
+  }
+  void no_memory() {}
+};
+
+// A greedy namespace has a thousand jobs for one thread when a modest one comes with ten.
+TEST(FairTasks, NamespacesHaveTheirTurnsWithinATenth) {
+  boost::asio::io_context loop;
+  auto owner = std::make_shared<Jobs>();
+  FairTasks tasks(loop.get_executor(), 1);
+  std::string ran;
+  auto give = [&](const std::string& ns, uint64_t bytes) {
+    auto job = [&ran, ns] { return ran += ns; };
+    auto then = [&tasks](const std::string&) { tasks.ended(); };
+    tasks.submit(ns, bytes,
+                 std::make_shared<TaskOf<Jobs, decltype(job), decltype(then)>>(
+                     owner, loop.get_executor(), job, then));
+  };
+  for (int i = 0; i < 1000; ++i) give("g", 100);
+  for (int i = 0; i < 100; ++i) give("m", 200);
+  while (ran.size() < 150) loop.run_one();
+  // Behind what is under way, half of the bytes are the modest one's: a third of the jobs.
+  EXPECT_EQ(ran.substr(0, FairTasks::kPerThread), "gggg");
+  EXPECT_NEAR(static_cast<double>(std::count(ran.begin(), ran.end(), 'm')), 150 / 3.0, 5);
+  tasks.close();
+  loop.run();
+  EXPECT_LE(ran.size(), 150 + FairTasks::kPerThread) << "those that had not begun never do";
+}
+
+TEST(Quotas, WaitersForRoomOfSeveralSharesAreServedInTurn) {
+  NamespaceQuota quota;
+  quota.ram_bytes = 1 << 20;
+  CoreOwners c(with_quota(quota));
+  RamPool& pool = *c.env->pool;
+  std::optional<Charge> others =
+      pool.try_charge(ChargeKind::session, pool.budget_bytes() - pool.used_bytes());
+  std::string served;
+  auto ask = [&](ShareId share) {
+    Room room;
+    room.share = share;
+    room.reply = 1;
+    c.room.with_room(room, soon(), [&served, share](Result<std::shared_ptr<RoomCharges>> got) {
+      served += !got.ok() ? '!' : share == kCommonShare ? 'g' : 'm';
+    });
+  };
+  for (int i = 0; i < 5; ++i) ask(kCommonShare);
+  for (int i = 0; i < 2; ++i) ask(c.env->namespaces.share("mine"));
+  EXPECT_EQ(served, "");
+  c.room.check_invariants();
+  others.reset();
+  c.run();
+  EXPECT_EQ(served, "gmgmggg");
 }
 
 }  // namespace

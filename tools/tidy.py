@@ -33,7 +33,7 @@ ROOMS = {  # room: rooms that it may include besides itself
 FLOORS = """
     loop/, ram_object, ram_pool, cache_event cache_options namespace_options
     shares
-    counters, call, namespaces, room_request, write_budget, encode, needs, reply_object
+    counters, call, namespaces, fair_tasks, room_request, write_budget, encode, needs, reply_object
     env
     coded_model part_groups
     record realm_state

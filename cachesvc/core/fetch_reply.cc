@@ -86,19 +86,21 @@ void Fetches::make_now(const FetchPtr& f, const std::shared_ptr<Making>& making,
   making->left = making->out.objects.size();
   for (size_t i = 0; i < making->out.objects.size(); ++i) {
     ObjectPtr object = making->out.objects[i].object;
-    auto charge =
-        std::make_shared<Charge>(room.reply.split(reply_bytes(*object, form, selection).slabs()));
-    env_.on_worker(
+    const uint64_t bytes = reply_bytes(*object, form, selection).slabs();
+    auto charge = std::make_shared<Charge>(room.reply.split(bytes));
+    auto task = env_.task(
         [object, form, selection, charge, codec = f->realm->codec, pool = env_.pool] {
           return make_reply_object(object, *codec, form, selection, *pool, std::move(*charge));
         },
         [this, f, making, i](Result<ObjectPtr> made) {
+          decodes_.ended();
           if (made.ok())
             making->out.objects[i].object = *made;
           else
             making->error = made.status();
           if (--making->left == 0) made_all(f, *making);
         });
+    decodes_.submit(f->realm->realm.ns, bytes, std::move(task));
   }
 }
 

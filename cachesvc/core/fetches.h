@@ -11,6 +11,7 @@
 // (FetchCall::Patience). Loop thread only.
 #pragma once
 
+#include "cachesvc/core/fair_tasks.h"
 #include "cachesvc/core/fetch_call.h"
 #include "cachesvc/core/promoter.h"
 #include "cachesvc/core/ram_room.h"
@@ -26,7 +27,8 @@ class Fetches {
         checks_(checks),
         room_(room),
         promoter_(promoter),
-        calls_(calls) {}
+        calls_(calls),
+        decodes_(env.workers, env.options.workers) {}
   Fetches(const Fetches&) = delete;  // calls point here
   Fetches& operator=(const Fetches&) = delete;
 
@@ -66,6 +68,7 @@ class Fetches {
   RamRoom& room_;
   Promoter& promoter_;
   Calls& calls_;
+  FairTasks decodes_;
 };
 
 }  // namespace kv

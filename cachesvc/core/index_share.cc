@@ -31,6 +31,8 @@ void RamRoom::check_invariants() const {
   KV_CHECK(env_.pool->used_bytes(ChargeKind::index) <= index_limit());
   KV_CHECK(env_.pool->used_bytes() <= env_.pool->most_bytes());
   KV_CHECK(waiters_.empty() || env_.room_wanted);
+  KV_CHECK(std::is_sorted(waiters_.begin(), waiters_.end(),
+                          [](const Waiter& a, const Waiter& b) { return a.turn < b.turn; }));
 }
 
 // The SSD's least recently used leaf that nothing in RAM hangs on. Without an SSD, or where nothing

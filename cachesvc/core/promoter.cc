@@ -54,10 +54,12 @@ void Promoter::promote(Record& record, Charge stored, Charge promotion, Done don
       env_.handler([this, name = record.name, serial = record.serial] { look(name, serial); }));
   watch(p, env_.options.io_timeout);
   ++env_.count.promotions;
-  env_.on_disk([job] { return job->run(); },
-               [this, job, serial = record.serial](Result<RamObject> result) {
-                 returned(job, serial, std::move(result));
-               });
+  auto read = env_.task([job] { return job->run(); },
+                        [this, job, serial = record.serial](Result<RamObject> result) {
+                          reads_.ended();
+                          returned(job, serial, std::move(result));
+                        });
+  reads_.submit(record.realm->realm.ns, record.file_bytes, std::move(read));
 }
 
 void Promoter::watch(Promotion& p, Clock::duration limit) {

@@ -1,11 +1,12 @@
 // Promoter: SSD to RAM, one verified read per object, however many wait for it. RAM for it is
 // reserved before the read. A read that takes longer than io_timeout is a failed one for those who
 // wait; until it returns nothing more is read, and what it says of the file then is only a doubt if
-// a newer one may have taken its place. Loop thread only.
+// a newer one may have taken its place. Namespaces have their turns of the disk. Loop thread only.
 #pragma once
 
 #include <map>
 
+#include "cachesvc/core/fair_tasks.h"
 #include "cachesvc/core/pins.h"
 #include "cachesvc/core/read_job.h"
 #include "cachesvc/core/room_request.h"
@@ -18,7 +19,12 @@ class Promoter {
   using Done = std::function<void(Status)>;
 
   Promoter(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, Spiller& spiller)
-      : env_(env), index_(index), records_(records), lane_(lane), spiller_(spiller) {}
+      : env_(env),
+        index_(index),
+        records_(records),
+        lane_(lane),
+        spiller_(spiller),
+        reads_(env.disk, env.options.disk_threads) {}
   Promoter(const Promoter&) = delete;  // reads point here
   Promoter& operator=(const Promoter&) = delete;
 
@@ -32,7 +38,10 @@ class Promoter {
   bool idle() const { return promotions_.empty(); }
   /// Reads that were given up have not returned: nothing more is read until they do.
   bool hangs() const { return late_ > 0; }
-  void close() { promotions_.clear(); }
+  void close() {
+    promotions_.clear();
+    reads_.close();
+  }
 
  private:
   struct Promotion {
@@ -57,6 +66,7 @@ class Promoter {
   Records& records_;
   SsdLane& lane_;
   Spiller& spiller_;
+  FairTasks reads_;
   std::map<ObjectName, Promotion> promotions_;
   uint64_t late_ = 0;   // given up, not returned
   uint64_t ended_ = 0;  // reads

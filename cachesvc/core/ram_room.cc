@@ -2,6 +2,7 @@
 #include "cachesvc/core/ram_room.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace kv {
 namespace {
@@ -20,7 +21,8 @@ RamRoom::RamRoom(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, 
       records_(records),
       lane_(lane),
       recency_(recency),
-      spiller_(spiller) {}
+      spiller_(spiller),
+      last_turn_(env.namespaces.count()) {}
 
 uint64_t RamRoom::reply_limit() const { return env_.pool->most_bytes() / 4 * kReplyQuarters; }
 
@@ -132,6 +134,15 @@ Status RamRoom::can_never_fit(const Room& room) const {
                       index_.tiers().ram().bytes(room.share), room.stored);
 }
 
+// Behind those of its own share and, of each other share, as many as there are of its own.
+RamRoom::Waiters::iterator RamRoom::queue(const Room& room, RoomDone done) {
+  uint64_t& last = last_turn_[room.share];
+  last = std::max(last, turn_) + 1;
+  auto at = waiters_.end();
+  while (at != waiters_.begin() && std::prev(at)->turn > last) --at;
+  return waiters_.insert(at, {room, {}, std::move(done), nullptr, last});
+}
+
 void RamRoom::with_room(Room room, Deadline deadline, RoomDone done) {
   if (Status never = can_never_fit(room); !never.ok()) return done(never);
   bool more_may_go = false;
@@ -145,7 +156,7 @@ void RamRoom::with_room(Room room, Deadline deadline, RoomDone done) {
     return done(Status(StatusCode::busy, "max_waiting_calls reached"));
   }
   env_.room_wanted = true;
-  auto waiter = waiters_.insert(waiters_.end(), {room, {}, std::move(done), nullptr});
+  auto waiter = queue(room, std::move(done));
   waiter->deadline = std::min<Deadline>(deadline, Clock::now() + env_.options.room_wait);
   waiter->timer =
       std::make_unique<Timer>(env_.loop, env_.handler([this, waiter] { timed_out(waiter); }));
@@ -165,6 +176,7 @@ void RamRoom::pump() {
     Step step = step_of(first->room, kEvictedAtATime);
     if (step.more_may_go) env_.room_freed();
     if (!step.charges) break;
+    turn_ = std::max(turn_, first->turn);
     RoomDone done = std::move(first->done);
     waiters_.erase(first);
     done(std::move(step.charges));
@@ -177,6 +189,7 @@ void RamRoom::pump() {
 void RamRoom::timed_out(Waiters::iterator waiter) {
   Step step = make_room(waiter->room, true, kEvictedAtATime);
   if (step.more_may_go) {
+    waiter->turn = 0;
     waiters_.splice(waiters_.begin(), waiters_, waiter);
     return waiter->timer->arm_in({});
   }

@@ -1,6 +1,7 @@
 // RamRoom: room in RAM for a request: drop clean leaves, wait a bounded time for spills and leases,
-// drop dirty leaves (counted), then busy. A waiter holds nothing yet; waiters are served in order,
-// but for those whose account (staging, replies) is full.
+// drop dirty leaves (counted), then busy. A waiter holds nothing yet. Those of one share
+// (core/shares.h) are served in order, of several shares in turn, but for those whose account
+// (staging, replies) is full.
 //
 // The index obeys its share of RAM always: what comes makes room by what was used least, which
 // leaves both tiers, or a later start would find what nobody can erase. Evictions go in steps: the
@@ -8,6 +9,7 @@
 #pragma once
 
 #include <list>
+#include <vector>
 
 #include "cachesvc/core/room_request.h"
 #include "cachesvc/core/spiller.h"
@@ -55,6 +57,7 @@ class RamRoom {
     Deadline deadline;
     RoomDone done;
     std::unique_ptr<Timer> timer;
+    uint64_t turn = 0;
   };
   using Waiters = std::list<Waiter>;
   /// The outcome of one step of making room.
@@ -65,6 +68,7 @@ class RamRoom {
   bool account_full(const Room& room) const;
   Step make_room(const Room& room, bool dirty_too, uint64_t most_bytes);
   Step step_of(const Room& room, uint64_t most_bytes);
+  Waiters::iterator queue(const Room& room, RoomDone done);
   Record* index_victim(bool dirty_too);
   /// False if nothing may go, or `most_objects` have gone; `more_may_go` tells which.
   bool make_index_room(uint64_t bytes, bool dirty_too, size_t most_objects, bool& more_may_go);
@@ -80,6 +84,8 @@ class RamRoom {
   Recency& recency_;
   Spiller& spiller_;
   Waiters waiters_;
+  std::vector<uint64_t> last_turn_;  // by ShareId: that of its last waiter
+  uint64_t turn_ = 0;                // that of the waiter served last
   bool pumping_ = false;
 };
 

@@ -1,0 +1,58 @@
+// FairTasks: jobs of several namespaces for the same threads. A few are under way at a time; of
+// those that wait next is one of the namespace that has had least, so who asks for a thousand
+// delays another's by a few. Loop thread only.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "cachesvc/loop/fair_queue.h"
+#include "cachesvc/loop/task.h"
+
+namespace kv {
+
+class FairTasks {
+ public:
+  /// Jobs under way for each thread: enough that none waits for the loop.
+  static constexpr size_t kPerThread = 4;
+
+  FairTasks(boost::asio::any_io_executor to, size_t threads)
+      : to_(std::move(to)), most_(threads * kPerThread) {}
+  FairTasks(const FairTasks&) = delete;  // what follows its tasks points here
+  FairTasks& operator=(const FairTasks&) = delete;
+
+  /// What follows the job on the loop calls ended(). `bytes`: what the job costs.
+  void submit(const std::string& ns, uint64_t bytes, std::shared_ptr<WorkerTask> task) {
+    waiting_.push(ns, {bytes, std::move(task)});
+    go_on();
+  }
+  void ended() {
+    --under_way_;
+    go_on();
+  }
+  /// Those that have not begun never will.
+  void close() { waiting_ = {}; }
+
+ private:
+  struct Waiting {
+    uint64_t bytes;
+    std::shared_ptr<WorkerTask> task;
+  };
+  void go_on() {
+    while (under_way_ < most_ && !waiting_.empty()) {
+      auto [ns, next] = waiting_.pop();
+      waiting_.spend(ns, next.bytes);
+      ++under_way_;
+      next.task->submit(to_);
+    }
+  }
+
+  const boost::asio::any_io_executor to_;
+  const size_t most_;
+  size_t under_way_ = 0;
+  FairQueue<std::string, Waiting> waiting_;
+};
+
+}  // namespace kv
