@@ -9,6 +9,11 @@
 #include <memory>
 #include <new>
 
+// The sanitizers' builds are -Og, which inlines nothing that is passed as a function.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define XXH_NO_INLINE_HINTS 1
+#endif
+
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #include <xxh_x86dispatch.h>  // of the library: with AVX2 or AVX-512, whatever this is built for
 #else                         // sanitizers see what is hashed
