@@ -87,6 +87,8 @@ class ByteWriter {
     raw({reinterpret_cast<const uint8_t*>(v.data()), v.size_bytes()});
   }
 
+  /// So many bytes more are written without moving those that are there.
+  void reserve(size_t more) { bytes_.reserve(bytes_.size() + more); }
   size_t size() const { return bytes_.size(); }
   std::span<const uint8_t> span() const { return bytes_; }
   std::vector<uint8_t>& bytes() { return bytes_; }

@@ -94,6 +94,22 @@ TEST_F(RamRoomUnit, ADirtyLeafThatNothingCanSaveGoesCounted) {
   EXPECT_EQ(c.env->count.ram_evicted_dirty, 1u);
 }
 
+// The system takes its time to get them back, and the loop has none.
+TEST_F(RamRoomUnit, LargeObjectsAreFreedOnAWorkerAndNoMoreGoThanAreNeeded) {
+  CoreOwners c(small_options());
+  RealmState& realm = c.open_model(plain_model(80));
+  for (int i = 0; i < 4; ++i) ASSERT_GT(c.give_block(realm).payload_bytes, 300u << 10);
+  Charge others = fill(c);
+  ask(c, stored(500u << 10), "r");
+  EXPECT_EQ(ends_, Ends{}) << "they are charged until they are free";
+  EXPECT_EQ(c.env->count.ram_evicted_dirty, 2u);
+  ask(c, stored(100u << 10), "second");
+  EXPECT_EQ(c.env->count.ram_evicted_dirty, 2u) << "room is on its way";
+  c.run();
+  EXPECT_EQ(ends_, (Ends{"r ok", "second ok"}));
+  EXPECT_EQ(c.env->count.ram_evicted_dirty, 2u);
+}
+
 TEST_F(RamRoomUnit, WaitersAreServedInOrderAsBytesComeBack) {
   CoreOwners c(small_options());
   Charge others = fill(c);

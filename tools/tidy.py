@@ -35,7 +35,7 @@ FLOORS = """
     shares
     counters, call, namespaces, fair_tasks, room_request, write_budget, encode, needs, reply_object
     env
-    coded_model part_groups
+    leaving, coded_model part_groups
     record realm_state
     realms, orphans, tiers, paths
     plan

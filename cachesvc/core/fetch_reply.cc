@@ -1,10 +1,16 @@
 // A fetch's reply: a lease of what lies in RAM, or of what is made of it for this client.
 #include <algorithm>
+#include <numeric>
 
 #include "cachesvc/core/fetches.h"
 #include "cachesvc/core/reply_object.h"
 
 namespace kv {
+namespace {
+
+constexpr size_t kMadeAtATime = 32;
+
+}  // namespace
 
 void Fetches::finish(const FetchCall& f, FetchReply reply) {
   uint64_t n = reply.tokens;
@@ -55,7 +61,10 @@ void Fetches::reply(const FetchPtr& f, const Hit& hit) {
 struct Fetches::Making {
   FetchReply reply;
   Prefix out;
-  size_t left = 0;
+  std::vector<uint64_t> bytes;  // of the objects' results and scratch, as far as they are known
+  std::shared_ptr<RoomCharges> room;
+  size_t begun = 0;  // objects
+  size_t left = 0;   // objects that are not made yet
   Status error;
 };
 
@@ -63,14 +72,31 @@ void Fetches::make_objects(const FetchPtr& f, FetchReply reply) {
   auto making = std::make_shared<Making>();
   making->reply = std::move(reply);
   making->out = making->reply.lease.prefix();
+  making->left = making->out.objects.size();
+  ask_for_reply_room(f, making);
+}
+
+// Some in each handler, here and below: a long prompt has hundreds.
+void Fetches::ask_for_reply_room(const FetchPtr& f, const std::shared_ptr<Making>& making) {
+  if (f->call->finished()) return;
+  const auto& objects = making->out.objects;
+  const size_t end = std::min(objects.size(), making->bytes.size() + kMadeAtATime);
+  while (making->bytes.size() < end) {
+    const Object& object = *objects[making->bytes.size()].object;
+    making->bytes.push_back(reply_bytes(object, f->request.form, f->request.selection).slabs());
+  }
+  if (end < objects.size()) {
+    return env_.later([this, f, making] { ask_for_reply_room(f, making); });
+  }
   Room room;
   room.share = f->realm->share;
-  for (const auto& o : making->out.objects) {
-    room.reply += reply_bytes(*o.object, f->request.form, f->request.selection).slabs();
-  }
+  room.reply = std::accumulate(making->bytes.begin(), making->bytes.end(), uint64_t{0});
   room_.with_room(room, f->deadline, [this, f, making](Result<std::shared_ptr<RoomCharges>> got) {
     if (f->call->finished()) return;
-    if (got.ok()) return make_now(f, making, **got);
+    if (got.ok()) {
+      making->room = *got;
+      return begin_making(f, making);
+    }
     // The same as without room to promote: what there is room for by now, in the end none.
     making->reply.lease = Lease();
     if (f->patience == FetchCall::Patience::ram_only) f->max_tokens = 0;
@@ -79,29 +105,31 @@ void Fetches::make_objects(const FetchPtr& f, FetchReply reply) {
   });
 }
 
-void Fetches::make_now(const FetchPtr& f, const std::shared_ptr<Making>& making,
-                       RoomCharges& room) {
-  const FetchForm form = f->request.form;
-  const Selection& selection = f->request.selection;
-  making->left = making->out.objects.size();
-  for (size_t i = 0; i < making->out.objects.size(); ++i) {
-    ObjectPtr object = making->out.objects[i].object;
-    const uint64_t bytes = reply_bytes(*object, form, selection).slabs();
-    auto charge = std::make_shared<Charge>(room.reply.split(bytes));
-    auto task = env_.task(
-        [object, form, selection, charge, codec = f->realm->codec, pool = env_.pool] {
-          return make_reply_object(object, *codec, form, selection, *pool, std::move(*charge));
-        },
-        [this, f, making, i](Result<ObjectPtr> made) {
-          decodes_.ended();
-          if (made.ok())
-            making->out.objects[i].object = *made;
-          else
-            making->error = made.status();
-          if (--making->left == 0) made_all(f, *making);
-        });
-    decodes_.submit(f->realm->realm.ns, bytes, std::move(task));
+void Fetches::begin_making(const FetchPtr& f, const std::shared_ptr<Making>& making) {
+  if (f->call->finished()) return;
+  const size_t end = std::min(making->out.objects.size(), making->begun + kMadeAtATime);
+  while (making->begun < end) make_one(f, making, making->begun++);
+  if (end < making->out.objects.size()) {
+    env_.later([this, f, making] { begin_making(f, making); });
   }
+}
+
+void Fetches::make_one(const FetchPtr& f, const std::shared_ptr<Making>& making, size_t at) {
+  auto charge = std::make_shared<Charge>(making->room->reply.split(making->bytes[at]));
+  auto task = env_.task(
+      [object = making->out.objects[at].object, form = f->request.form,
+       selection = f->request.selection, charge, codec = f->realm->codec, pool = env_.pool] {
+        return make_reply_object(object, *codec, form, selection, *pool, std::move(*charge));
+      },
+      [this, f, making, at](Result<ObjectPtr> made) {
+        decodes_.ended();
+        if (made.ok())
+          making->out.objects[at].object = *made;
+        else
+          making->error = made.status();
+        if (--making->left == 0) made_all(f, *making);
+      });
+  decodes_.submit(f->realm->realm.ns, making->bytes[at], std::move(task));
 }
 
 void Fetches::made_all(const FetchPtr& f, Making& making) {

@@ -58,7 +58,9 @@ class Fetches {
   void no_room(FetchCall& f, const Status& status);
   void reply(const FetchPtr& f, const Hit& hit);
   void make_objects(const FetchPtr& f, FetchReply reply);
-  void make_now(const FetchPtr& f, const std::shared_ptr<Making>& making, RoomCharges& room);
+  void ask_for_reply_room(const FetchPtr& f, const std::shared_ptr<Making>& making);
+  void begin_making(const FetchPtr& f, const std::shared_ptr<Making>& making);
+  void make_one(const FetchPtr& f, const std::shared_ptr<Making>& making, size_t at);
   void made_all(const FetchPtr& f, Making& making);
   void finish(const FetchCall& f, FetchReply reply);
 

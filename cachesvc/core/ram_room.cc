@@ -10,6 +10,9 @@ namespace {
 // Evicted in one handler for one waiter: bytes, and one object more; objects.
 constexpr uint64_t kEvictedAtATime = 4u << 20;
 constexpr size_t kObjectsAtATime = 64;
+// Of those, freed in the handler itself: a worker's answer takes longer than to free so little.
+constexpr uint64_t kFreedHere = 256u << 10;
+constexpr Milliseconds kFreedSoon{1};   // a look at whether a worker has freed
 constexpr uint64_t kReplyQuarters = 3;  // of the budget, at most, are decoded replies
 
 }  // namespace
@@ -22,6 +25,7 @@ RamRoom::RamRoom(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, 
       lane_(lane),
       recency_(recency),
       spiller_(spiller),
+      leaving_(env),
       last_turn_(env.namespaces.count()) {}
 
 uint64_t RamRoom::reply_limit() const { return env_.pool->most_bytes() / 4 * kReplyQuarters; }
@@ -68,43 +72,57 @@ std::shared_ptr<RoomCharges> RamRoom::try_room(const Room& room) {
   return out;
 }
 
-void RamRoom::evict(Record& record) {
+void RamRoom::evict(Record& record, bool free_here) {
+  if (!free_here) leaving_.add(record.ram, record.payload_bytes);
   bool gone = recency_.leave_ram(record);
   ++(gone ? env_.count.ram_evicted_dirty : env_.count.ram_evicted_clean);
 }
 
-// Drops at most `most_bytes`, and one object more, or kObjectsAtATime: their charges go back here.
+// Drops at most `most_bytes`, and one object more, or kObjectsAtATime; without a limit all that is
+// needed, and frees it here.
 RamRoom::Step RamRoom::make_room(const Room& room, bool dirty_too, uint64_t most_bytes) {
   if (auto charges = try_room(room)) return {std::move(charges)};
   if (account_full(room)) return {};
-  const size_t most_objects = most_bytes == kNoLimit ? SIZE_MAX : kObjectsAtATime;
-  Step step;
-  if (!make_index_room(room.index, dirty_too, most_objects, step.more_may_go)) return step;
-  if ((step.charges = try_room(room))) return step;
+  const bool at_once = most_bytes == kNoLimit;
+  bool more_may_go = false;
+  if (!make_index_room(room.index, dirty_too, at_once ? SIZE_MAX : kObjectsAtATime, more_may_go)) {
+    return {nullptr, more_may_go ? Next::evict : Next::nothing};
+  }
+  if (auto charges = try_room(room)) return {std::move(charges)};
+  Step step = at_once ? evict_for(room, dirty_too, kNoLimit, SIZE_MAX)
+                      : evict_for(room, dirty_too, most_bytes, kObjectsAtATime);
+  leaving_.go();
+  return step;
+}
+
+RamRoom::Step RamRoom::evict_for(const Room& room, bool dirty_too, uint64_t most_bytes,
+                                 size_t most_objects) {
+  const bool at_once = most_bytes == kNoLimit;
   uint64_t evicted = 0;
   size_t objects = 0;
   while (true) {
-    const uint64_t free = env_.pool->free_bytes();
+    const uint64_t free = env_.pool->free_bytes(), coming = at_once ? 0 : leaving_.bytes();
     if (room.total() <= free) return {};  // an account is full
-    uint64_t needed = room.total() - free;
+    if (room.total() <= free + coming) return {nullptr, Next::freed};
+    const uint64_t needed = room.total() - free - coming;
     auto victims = index_.tiers().ram().next_victims(std::min(needed, most_bytes), dirty_too,
                                                      {room.share, room.total()});
-    if (victims.keys.empty()) return {};
+    if (victims.keys.empty()) return {nullptr, coming > 0 ? Next::freed : Next::nothing};
     for (EntryKey key : victims.keys) {
-      if (evicted >= most_bytes || objects == most_objects) return {nullptr, true};
+      if (evicted >= most_bytes || objects == most_objects) return {nullptr, Next::evict};
       Record* r = index_.find_key(key);
       KV_CHECK(r && r->ram);
       evicted += r->payload_bytes;
       ++objects;
-      evict(*r);
+      evict(*r, at_once || evicted <= kFreedHere);
     }
-    if ((step.charges = try_room(room))) return step;
+    if (auto charges = try_room(room)) return {std::move(charges)};
   }
 }
 
 RamRoom::Step RamRoom::step_of(const Room& room, uint64_t most_bytes) {
   Step step = make_room(room, false, most_bytes);
-  if (step.charges || step.more_may_go) return step;
+  if (step.charges || step.next != Next::nothing) return step;
   return spiller_.ask_for_room({room.share, room.total()}) ? Step{}
                                                            : make_room(room, true, most_bytes);
 }
@@ -145,11 +163,11 @@ RamRoom::Waiters::iterator RamRoom::queue(const Room& room, RoomDone done) {
 
 void RamRoom::with_room(Room room, Deadline deadline, RoomDone done) {
   if (Status never = can_never_fit(room); !never.ok()) return done(never);
-  bool more_may_go = false;
+  Next next = Next::nothing;
   if (waiters_.empty()) {
     Step step = step_of(room, kEvictedAtATime);
     if (step.charges) return done(std::move(step.charges));
-    more_may_go = step.more_may_go;
+    next = step.next;
   }
   if (waiters_.size() >= env_.options.max_waiting_calls) {
     ++env_.count.busy;
@@ -161,7 +179,7 @@ void RamRoom::with_room(Room room, Deadline deadline, RoomDone done) {
   waiter->timer =
       std::make_unique<Timer>(env_.loop, env_.handler([this, waiter] { timed_out(waiter); }));
   waiter->timer->arm_at(waiter->deadline);
-  more_may_go ? env_.room_freed() : pump();
+  next == Next::evict ? env_.room_freed() : pump();
 }
 
 void RamRoom::pump() {
@@ -174,7 +192,7 @@ void RamRoom::pump() {
                               [this](const Waiter& w) { return !account_full(w.room); });
     if (first == waiters_.end()) break;
     Step step = step_of(first->room, kEvictedAtATime);
-    if (step.more_may_go) env_.room_freed();
+    if (step.next == Next::evict) env_.room_freed();
     if (!step.charges) break;
     turn_ = std::max(turn_, first->turn);
     RoomDone done = std::move(first->done);
@@ -188,10 +206,10 @@ void RamRoom::pump() {
 // Dirty leaves go for it now, in steps; its turn is next then.
 void RamRoom::timed_out(Waiters::iterator waiter) {
   Step step = make_room(waiter->room, true, kEvictedAtATime);
-  if (step.more_may_go) {
+  if (step.next != Next::nothing) {
     waiter->turn = 0;
     waiters_.splice(waiters_.begin(), waiters_, waiter);
-    return waiter->timer->arm_in({});
+    return waiter->timer->arm_in(step.next == Next::freed ? kFreedSoon : Milliseconds(0));
   }
   Waiter ended = std::move(*waiter);
   waiters_.erase(waiter);

@@ -4,13 +4,14 @@
 // (staging, replies) is full.
 //
 // The index obeys its share of RAM always: what comes makes room by what was used least, which
-// leaves both tiers, or a later start would find what nobody can erase. Evictions go in steps: the
-// system takes milliseconds to get megabytes back. Loop thread only.
+// leaves both tiers, or a later start would find what nobody can erase. Evictions go in steps, and
+// what is more than a little is freed on a worker (core/leaving.h). Loop thread only.
 #pragma once
 
 #include <list>
 #include <vector>
 
+#include "cachesvc/core/leaving.h"
 #include "cachesvc/core/room_request.h"
 #include "cachesvc/core/spiller.h"
 
@@ -60,19 +61,25 @@ class RamRoom {
     uint64_t turn = 0;
   };
   using Waiters = std::list<Waiter>;
-  /// The outcome of one step of making room.
+  /// What a step of making room leaves to do.
+  enum class Next : uint8_t {
+    nothing,  ///< there is room, or nothing may go
+    evict,    ///< more may go, in another handler
+    freed,    ///< enough has gone, or all that may: a worker is freeing it
+  };
   struct Step {
     std::shared_ptr<RoomCharges> charges;
-    bool more_may_go = false;  ///< null charges: but not in this handler
+    Next next = Next::nothing;
   };
   bool account_full(const Room& room) const;
   Step make_room(const Room& room, bool dirty_too, uint64_t most_bytes);
+  Step evict_for(const Room& room, bool dirty_too, uint64_t most_bytes, size_t most_objects);
   Step step_of(const Room& room, uint64_t most_bytes);
   Waiters::iterator queue(const Room& room, RoomDone done);
   Record* index_victim(bool dirty_too);
   /// False if nothing may go, or `most_objects` have gone; `more_may_go` tells which.
   bool make_index_room(uint64_t bytes, bool dirty_too, size_t most_objects, bool& more_may_go);
-  void evict(Record& record);
+  void evict(Record& record, bool free_here);
   void tell_index_full(size_t objects) const;
   void timed_out(Waiters::iterator waiter);
   Status busy(const Room& room) const;
@@ -83,6 +90,7 @@ class RamRoom {
   SsdLane& lane_;
   Recency& recency_;
   Spiller& spiller_;
+  Leaving leaving_;
   Waiters waiters_;
   std::vector<uint64_t> last_turn_;  // by ShareId: that of its last waiter
   uint64_t turn_ = 0;                // that of the waiter served last

@@ -39,7 +39,7 @@ MappedFrames::MappedFrames(CacheCore& core, Mappings& mappings, const std::strin
   parts_.reserve(objects.size());
   for (const FetchedObject& o : objects) {
     if (!has_any(*o.object, call_.selection)) continue;
-    parts_.push_back({o, mappings_.place_of(ns, *o.object), {}, std::nullopt});
+    parts_.push_back({o, mappings_.place_of(ns, *o.object), 0, {}, std::nullopt});
   }
 }
 
@@ -55,6 +55,7 @@ std::vector<uint32_t> MappedFrames::unknown() const {
 }
 
 void MappedFrames::prepare(Part& part) {
+  part.payload_bytes = payload_bytes(*part.object.object, call_.selection);
   if (!part.place || !mappings_.given(part.place->segment)) return stream(part);
   if (!mappings_.knows(*part.place)) part.header = header_of(*part.object.object);
 }
@@ -70,6 +71,8 @@ bool MappedFrames::step(uint64_t unsent_bytes) {
   const size_t end = std::min(parts_.size(), prepared_ + FetchFrames::kObjectsPerStep);
   for (; prepared_ < end; ++prepared_) prepare(parts_[prepared_]);
   if (end < parts_.size()) return false;
+  const bool own_turn = parts_.size() > FetchFrames::kObjectsPerStep;
+  if (own_turn && !std::exchange(all_prepared_, true)) return false;
   finish(unsent_bytes);
   return true;
 }
@@ -85,7 +88,7 @@ void MappedFrames::finish(uint64_t unsent_bytes) {
     if (part.place && (gone || reply_.lease == 0)) stream(part);
     const uint64_t body = part.frame ? part.frame->bytes() - kFrameHeaderBytes : 0;
     reply_.streamed_bytes += body;
-    total += part.frame ? body : payload_bytes(*part.object.object, call_.selection);
+    total += part.frame ? body : part.payload_bytes;
     if (body <= kMaxObjectFrameBytes && total <= call_.max_reply_bytes) continue;
     return refuse(
         {StatusCode::resource_exhausted, "fetch_mapped: the reply is over max_reply_bytes " +
@@ -106,7 +109,7 @@ void MappedFrames::say_places(uint64_t unsent_bytes) {
     reply_.objects.push_back({ObjectPlace::streamed, part.object.end_token, 0, 0, 0, 0, {}});
     frames_.push_back(std::move(*part.frame));
   }
-  OutFrame& first = frames_.front() = reply_frame(FrameType::fetch_mapped_ok, request_, reply_);
+  OutFrame& first = frames_.front() = places_frame();
   const uint64_t body = first.bytes() - kFrameHeaderBytes;
   if (body > max_body_bytes(FrameType::fetch_mapped_ok, true)) {
     return refuse(
@@ -116,6 +119,16 @@ void MappedFrames::say_places(uint64_t unsent_bytes) {
   if (unsent_bytes + body <= kMaxUnchargedReplyBytes) return;
   first.hold = core_.reply_room(body);
   if (!first.hold) refuse({StatusCode::busy, "fetch_mapped_ok: no RAM for its bytes now"});
+}
+
+// A long prompt's places are half a megabyte.
+OutFrame MappedFrames::places_frame() const {
+  size_t bytes = kMaxMessageBytes;
+  for (const MappedObject& o : reply_.objects) bytes += sizeof(o) + o.header.size();
+  ByteWriter out = start_frame();
+  out.reserve(bytes);
+  encode(reply_, out);
+  return finish_frame(FrameType::fetch_mapped_ok, request_, std::move(out));
 }
 
 void MappedFrames::refuse(Status why) {

@@ -42,6 +42,7 @@ class MappedFrames {
   struct Part {
     FetchedObject object;
     std::optional<SegmentPlace> place;
+    uint64_t payload_bytes = 0;  ///< of what the selection takes
     std::vector<uint8_t> header;
     std::optional<OutFrame> frame;  ///< if it is streamed
   };
@@ -49,6 +50,7 @@ class MappedFrames {
   void stream(Part& part);
   void finish(uint64_t unsent_bytes);
   void say_places(uint64_t unsent_bytes);
+  OutFrame places_frame() const;
   void refuse(Status why);
 
   CacheCore& core_;
@@ -59,6 +61,7 @@ class MappedFrames {
   std::shared_ptr<const Lease> lease_;
   std::vector<Part> parts_;
   size_t prepared_ = 0;
+  bool all_prepared_ = false;  // of many parts, so that the rest has a step of its own
   std::vector<OutFrame> frames_;
   Status error_;
 };
