@@ -14,7 +14,7 @@ function(kv_fuzz_replay room name)
   target_link_libraries(fuzz_${name} PRIVATE kv_${room})
   add_dependencies(${room}_tests fuzz_${name})
   add_test(NAME fuzz_${name} COMMAND fuzz_${name} ${ARGN})
-  set_tests_properties(fuzz_${name} PROPERTIES LABELS ${room} TIMEOUT 600)
+  set_tests_properties(fuzz_${name} PROPERTIES LABELS ${room} TIMEOUT 600 COST 60)  # long: first
 endfunction()
 kv_fuzz_replay(proto frame_stream ${CMAKE_CURRENT_SOURCE_DIR}/golden/proto)
 kv_fuzz_replay(proto message ${CMAKE_CURRENT_SOURCE_DIR}/golden/proto)
