@@ -9,7 +9,7 @@
 #include <memory>
 #include <new>
 
-// The sanitizers' builds are -Og, which inlines nothing that is passed as a function.
+// The build with ASan is -Og, which inlines nothing that is passed as a function.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define XXH_NO_INLINE_HINTS 1
 #endif

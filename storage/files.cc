@@ -241,7 +241,8 @@ class PosixFiles final : public Files {
 }  // namespace
 
 Files& posix_files() {
-  static PosixFiles files;
+  // Not destroyed: a thread that a device has held may still close its files as the process ends.
+  static Files& files = *new PosixFiles;
   return files;
 }
 
