@@ -255,7 +255,7 @@ TEST(Quotas, AGreedyTenantTakesNothingOfAModestOnes) {
   EXPECT_GT(theirs.stat("namespace_ram_bytes"), options.ram_budget_bytes / 4) << "it borrows";
 }
 
-// Owner of tasks as FairTasks runs them.
+// The least that owns tasks.
 struct Jobs {
   bool closed() const { return false; }
   template <typename Step>
@@ -265,7 +265,7 @@ struct Jobs {
   void no_memory() {}
 };
 
-// A greedy namespace has a thousand jobs for one thread when a modest one comes with ten.
+// A greedy namespace has a thousand jobs for one thread when a modest one comes with a hundred.
 TEST(FairTasks, NamespacesHaveTheirTurnsWithinATenth) {
   boost::asio::io_context loop;
   auto owner = std::make_shared<Jobs>();

@@ -1,6 +1,7 @@
 // Every length up to 600 of every tiny model: restored from RAM and from SSD, the rest of the
-// prompt computed, the same 64 tokens (from SSD of every fifth: reads are verified); each length
-// that one store allows likewise. And with coded prefill: a hit wherever another prompt ended.
+// prompt computed, the same 64 tokens (from SSD the same bytes, and every fifth computed on); each
+// length that one store allows likewise. And with coded prefill: a hit wherever another prompt
+// ended.
 #include "engine/generator.h"
 #include "tests/support/engine_stored_rows.h"
 #include "tests/support/engine_tiny.h"

@@ -12,6 +12,7 @@
 #include <string>
 #include <tuple>
 
+#include "cachesvc/ram_object.h"
 #include "codec/plan.h"
 #include "engine/network.h"
 #include "engine/tiny/tiny_model.h"
@@ -218,20 +219,24 @@ inline CacheOptions tiny_options(const std::string& ssd_dir) {
 }
 
 /// Every prefix whose length `stride` divides, and the longest, is stored while a cold run computes
-/// it; each is then restored from RAM and, after a restart, from the SSD. It goes on as that run,
-/// of those from the SSD every `ssd_stride`th one.
+/// it; each is then restored from RAM and, after a restart, from the SSD: the same bytes. It goes
+/// on as that run, of those from the SSD every `ssd_stride`th one.
 inline void expect_restores_everywhere(const std::string& name, uint8_t bits, uint32_t stride,
                                        uint32_t ssd_stride = 1) {
   TempDir dir;
   auto options = tiny_options(dir.store());
   auto stored = [&](uint32_t n) { return n % stride == 0 || n == kTinyLongest; };
   TinyRun cold;
+  std::map<uint32_t, std::vector<Xxh128>> in_ram;  // by length: sums of the objects' payloads
   auto expect_all = [&](TinyBench& bench, bool from_ssd) {
     for (uint32_t n = 1; n <= kTinyLongest && !testing::Test::HasFailure(); ++n) {
       if (!stored(n)) continue;
       FetchReply reply = bench.fetch(n);
       ASSERT_EQ(reply.tokens, n) << reply.reason;
       EXPECT_EQ(reply.tier != Tier::ram, from_ssd) << n;
+      std::vector<Xxh128> sums;
+      for (const auto& o : reply.lease.prefix().objects) sums.push_back(payload_sum(*o.object));
+      EXPECT_EQ(in_ram.try_emplace(n, sums).first->second, sums) << n;
       if (from_ssd && n % ssd_stride != 0 && n != kTinyLongest) continue;
       bench.expect_resumes(std::move(reply), cold);
     }
