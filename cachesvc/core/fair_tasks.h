@@ -1,6 +1,6 @@
-// FairTasks: jobs of several namespaces for the same threads. A few are under way at a time; of
-// those that wait next is one of the namespace that has had least, so who asks for a thousand
-// delays another's by a few. Loop thread only.
+// FairTasks: jobs of several namespaces for the same threads. A few are under way at a time. The
+// next is one of the namespace that has had least, so who asks for a thousand delays another's by a
+// few. Loop thread only.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -23,7 +23,7 @@ class FairTasks {
   FairTasks(const FairTasks&) = delete;  // what follows its tasks points here
   FairTasks& operator=(const FairTasks&) = delete;
 
-  /// What follows the job on the loop calls ended(). `bytes`: what the job costs.
+  /// The task's step on the loop calls ended() first. `bytes`: the cost of its job.
   void submit(const std::string& ns, uint64_t bytes, std::shared_ptr<WorkerTask> task) {
     waiting_.push(ns, {bytes, std::move(task)});
     go_on();
@@ -32,7 +32,7 @@ class FairTasks {
     --under_way_;
     go_on();
   }
-  /// Those that have not begun never will.
+  /// Tasks that have not begun never will.
   void close() { waiting_ = {}; }
 
  private:

@@ -28,10 +28,7 @@ class Leaving {
   void go() {
     if (next_.empty()) return;
     env_.on_worker(
-        [objects = std::exchange(next_, {})]() mutable {
-          objects.clear();
-          return true;
-        },
+        [objects = std::exchange(next_, {})] { return true; },  // the job's end frees its objects
         [this, bytes = std::exchange(next_bytes_, 0)](bool) {
           bytes_ -= bytes;
           env_.room_freed();

@@ -10,9 +10,9 @@ namespace {
 // Evicted in one handler for one waiter: bytes, and one object more; objects.
 constexpr uint64_t kEvictedAtATime = 4u << 20;
 constexpr size_t kObjectsAtATime = 64;
-// Of those, freed in the handler itself: a worker's answer takes longer than to free so little.
+// Bytes of those that the handler frees itself: a worker's answer takes longer than that.
 constexpr uint64_t kFreedHere = 256u << 10;
-constexpr Milliseconds kFreedSoon{1};   // a look at whether a worker has freed
+constexpr Milliseconds kFreedSoon{1};   // until a waiter looks whether a worker has freed
 constexpr uint64_t kReplyQuarters = 3;  // of the budget, at most, are decoded replies
 
 }  // namespace
@@ -83,14 +83,13 @@ void RamRoom::evict(Record& record, bool free_here) {
 RamRoom::Step RamRoom::make_room(const Room& room, bool dirty_too, uint64_t most_bytes) {
   if (auto charges = try_room(room)) return {std::move(charges)};
   if (account_full(room)) return {};
-  const bool at_once = most_bytes == kNoLimit;
   bool more_may_go = false;
-  if (!make_index_room(room.index, dirty_too, at_once ? SIZE_MAX : kObjectsAtATime, more_may_go)) {
+  const size_t most_objects = most_bytes == kNoLimit ? SIZE_MAX : kObjectsAtATime;
+  if (!make_index_room(room.index, dirty_too, most_objects, more_may_go)) {
     return {nullptr, more_may_go ? Next::evict : Next::nothing};
   }
   if (auto charges = try_room(room)) return {std::move(charges)};
-  Step step = at_once ? evict_for(room, dirty_too, kNoLimit, SIZE_MAX)
-                      : evict_for(room, dirty_too, most_bytes, kObjectsAtATime);
+  Step step = evict_for(room, dirty_too, most_bytes, most_objects);
   leaving_.go();
   return step;
 }

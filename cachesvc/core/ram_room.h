@@ -61,7 +61,7 @@ class RamRoom {
     uint64_t turn = 0;
   };
   using Waiters = std::list<Waiter>;
-  /// What a step of making room leaves to do.
+  /// Work that a step of making room leaves.
   enum class Next : uint8_t {
     nothing,  ///< there is room, or nothing may go
     evict,    ///< more may go, in another handler

@@ -68,11 +68,12 @@ void MappedFrames::stream(Part& part) {
 }
 
 bool MappedFrames::step(uint64_t unsent_bytes) {
-  const size_t end = std::min(parts_.size(), prepared_ + FetchFrames::kObjectsPerStep);
-  for (; prepared_ < end; ++prepared_) prepare(parts_[prepared_]);
-  if (end < parts_.size()) return false;
-  const bool own_turn = parts_.size() > FetchFrames::kObjectsPerStep;
-  if (own_turn && !std::exchange(all_prepared_, true)) return false;
+  if (prepared_ < parts_.size()) {
+    const size_t end = std::min(parts_.size(), prepared_ + FetchFrames::kObjectsPerStep);
+    for (; prepared_ < end; ++prepared_) prepare(parts_[prepared_]);
+    // What follows has a step of its own if there are many.
+    if (parts_.size() > FetchFrames::kObjectsPerStep) return false;
+  }
   finish(unsent_bytes);
   return true;
 }

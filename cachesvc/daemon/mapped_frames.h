@@ -61,7 +61,6 @@ class MappedFrames {
   std::shared_ptr<const Lease> lease_;
   std::vector<Part> parts_;
   size_t prepared_ = 0;
-  bool all_prepared_ = false;  // of many parts, so that the rest has a step of its own
   std::vector<OutFrame> frames_;
   Status error_;
 };
