@@ -75,6 +75,7 @@ PLANTED = [  # (rule that must speak, file, its content)
     ("marker", "proto/a.h", GOOD_HEADER + "// TO" "DO later\n"),
     ("co_await", "cachesvc/a.h", GOOD_HEADER + "auto f() {\n  co_await g([] { h(); });\n}\n"),
     ("co_await", "cachesvc/a.h", GOOD_HEADER + "auto f() {\n  co_await g(Name{1});\n}\n"),
+    ("type", "proto/z.h", GOOD_HEADER + "class Value {\n  int x_ = two(1);\n};\n"),
     ("folder", "proto/util/a.h", GOOD_HEADER),
     ("machine", "proto/a.h", GOOD_HEADER + "// see /ho" "me/me/notes\n"),
 ]

@@ -6,9 +6,9 @@ usage: tidy.py [ROOT]   prints a line per finding, "FILE:LINE: RULE: what"; exit
 Rules: the floors of README "How it is built" (which room may include which) and those inside
 cachesvc/, third-party headers only in the rooms that own them, line, function and file lengths, an
 opening comment (of a Python file a docstring), #pragma once, every source in a CMake list, every
-test registered, no name that only tests use (only_tests.py), co_await (g++ 12 destroys a lambda's
-or a braced temporary's copy twice), no leftover markers, no paths of one machine, no util/ or
-common/.
+test registered, no two types of one name (to the linker they are one), no name that only tests use
+(only_tests.py), co_await (g++ 12 destroys a lambda's or a braced temporary's copy twice), no
+leftover markers, no paths of one machine, no util/ or common/.
 """
 import os
 import re
@@ -56,7 +56,7 @@ FLOORS = """
     calls
     levels
     eraser, reservations
-    put_names, adopt, coverage, fetch_call
+    put_names, adopt, coverage, running_fetch
     puts, publications
     commits, fetches fetch_reply, opens
     drain, stats
@@ -219,6 +219,24 @@ def check_source(path, text, places):
     yield from check_co_await(code)
 
 
+def check_types(code):
+    """Types that headers of one namespace declare at its level: of each name only one."""
+    seen = {}
+    for path, text in code.items():
+        if not path.endswith(".h") or path.startswith(("tests", "bench")):
+            continue
+        space = ""
+        for number, line in enumerate(text.splitlines(), 1):
+            if opened := re.match(r"namespace ([\w:]+) \{", line):
+                space = opened.group(1)
+            made = re.match(r"(?:struct|class|enum class) (\w+)[^;]*$", line)
+            if not made:
+                continue
+            first = seen.setdefault((space, made.group(1)), path)
+            if first != path:
+                yield path, number, "type", f"{space}::{made.group(1)} is declared in {first} too"
+
+
 def check_lists(root, files):
     """Every .cc in its room's CMake list, every test registered."""
     lists = ""
@@ -260,6 +278,7 @@ def findings(root):
     for path, number, what in only_tests.findings(code):
         if path not in AWAITED:
             yield path, number, "only-tests", what
+    yield from check_types(code)
     yield from check_lists(root, files)
 
 

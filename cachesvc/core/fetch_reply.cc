@@ -12,7 +12,7 @@ constexpr size_t kMadeAtATime = 32;
 
 }  // namespace
 
-void Fetches::finish(const FetchCall& f, FetchReply reply) {
+void Fetches::finish(const RunningFetch& f, FetchReply reply) {
   uint64_t n = reply.tokens;
   env_.count.hit_tokens_ssd += f.ssd_tokens;
   env_.count.hit_tokens_ram += n - f.ssd_tokens;
@@ -27,7 +27,7 @@ void Fetches::reply(const FetchPtr& f, const Hit& hit) {
   reply.common = hit.common;
   reply.form = hit.plan.form;
   bool limited = !f->limit_reason.empty() &&
-                 (f->max_tokens < UINT32_MAX || f->patience == FetchCall::Patience::ram_only);
+                 (f->max_tokens < UINT32_MAX || f->patience == RunningFetch::Patience::ram_only);
   reply.reason = limited ? f->limit_reason : shortfall_of(*f->realm, hit);
   Prefix prefix;
   prefix.tokens = reply.tokens;
@@ -99,7 +99,7 @@ void Fetches::ask_for_reply_room(const FetchPtr& f, const std::shared_ptr<Making
     }
     // The same as without room to promote: what there is room for by now, in the end none.
     making->reply.lease = Lease();
-    if (f->patience == FetchCall::Patience::ram_only) f->max_tokens = 0;
+    if (f->patience == RunningFetch::Patience::ram_only) f->max_tokens = 0;
     no_room(*f, got.status());
     env_.later([this, f] { step(f); });  // its pins are gone by then
   });

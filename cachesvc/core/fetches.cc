@@ -6,7 +6,7 @@
 namespace kv {
 namespace {
 
-using Patience = FetchCall::Patience;
+using Patience = RunningFetch::Patience;
 
 constexpr uint32_t kMaxFetchRounds = 16;  // each follows a lost object or a tighter limit
 constexpr uint32_t kMaxFitRounds = 64;    // of planning within one of those; each is shorter
@@ -39,7 +39,7 @@ void Fetches::lookup(uint64_t session, QueryRequest request, bool prefetch, Dead
   LookupReply reply{hit->plan.tokens, hit->common, hit->plan.tier, hit->plan.form,
                     shortfall_of(realm, *hit)};
   if (prefetch) {
-    auto background = std::make_shared<FetchCall>();
+    auto background = std::make_shared<RunningFetch>();
     background->realm = (*state)->realm;
     background->request.query = std::move(request.query);
     background->patience = Patience::now;
@@ -62,7 +62,7 @@ void Fetches::fetch(uint64_t session, FetchRequest request, Deadline deadline,
     return call->fail(s);
   }
   ++env_.count.fetches;
-  auto f = std::make_shared<FetchCall>();
+  auto f = std::make_shared<RunningFetch>();
   f->call = call;
   f->realm = (*state)->realm;
   f->request = std::move(request);
@@ -71,7 +71,7 @@ void Fetches::fetch(uint64_t session, FetchRequest request, Deadline deadline,
   step(f);
 }
 
-FetchCost Fetches::cost_of(const FetchCall& f, const Hit& hit) const {
+FetchCost Fetches::cost_of(const RunningFetch& f, const Hit& hit) const {
   FetchCost cost;
   uint64_t block = 0;  // all complete blocks are alike, if they come whole
   for (const Hit::Use& u : hit.uses) {
@@ -92,7 +92,7 @@ FetchCost Fetches::cost_of(const FetchCall& f, const Hit& hit) const {
 // Plans until what the hit needs fits: all of it together, decoded if the client wants it so, into
 // the budget, and for one who does not wait, what is missing into what is free or may be dropped
 // now.
-Result<Hit> Fetches::plan(FetchCall& f) {
+Result<Hit> Fetches::plan(RunningFetch& f) {
   const RamPool& pool = *env_.pool;
   PlanOptions options{{}, Clock::now()};
   options.limits.query_tokens = static_cast<uint32_t>(f.request.query.tokens.size());
@@ -165,7 +165,7 @@ void Fetches::step(const FetchPtr& f) {
 }
 
 // Blocks on the path that hold nothing which this hit uses are kept warm with it.
-void Fetches::keep_warm(const FetchCall& f, const Hit& hit) {
+void Fetches::keep_warm(const RunningFetch& f, const Hit& hit) {
   std::vector<Record*> path;
   for (const Hit::Use& u : hit.uses) path.push_back(u.record);
   for (NodeId node : hit.match.path) {
@@ -261,7 +261,7 @@ void Fetches::ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& ba
 }
 
 // Not the whole path, then, but what there is room for by now; in the end what RAM holds.
-void Fetches::no_room(FetchCall& f, const Status& status) {
+void Fetches::no_room(RunningFetch& f, const Status& status) {
   f.limit_reason = status.message();
   f.lose_patience();
 }

@@ -8,13 +8,13 @@
 //    └──────────────────────────────────────────────────────────┘
 //
 // What does not fit is served shorter, with the reason: less patience at each failure to get room
-// (FetchCall::Patience). Loop thread only.
+// (RunningFetch::Patience). Loop thread only.
 #pragma once
 
 #include "cachesvc/core/fair_tasks.h"
-#include "cachesvc/core/fetch_call.h"
 #include "cachesvc/core/promoter.h"
 #include "cachesvc/core/ram_room.h"
+#include "cachesvc/core/running_fetch.h"
 
 namespace kv {
 
@@ -39,15 +39,15 @@ class Fetches {
              std::function<void(Result<FetchReply>)> done);
 
  private:
-  using FetchPtr = std::shared_ptr<FetchCall>;
+  using FetchPtr = std::shared_ptr<RunningFetch>;
   struct Batch;
   struct Making;
 
   void step(const FetchPtr& f);
-  Result<Hit> plan(FetchCall& f);
-  FetchCost cost_of(const FetchCall& f, const Hit& hit) const;
+  Result<Hit> plan(RunningFetch& f);
+  FetchCost cost_of(const RunningFetch& f, const Hit& hit) const;
   uint64_t room_beside(const Hit& hit, ShareId share, uint64_t wanted);
-  void keep_warm(const FetchCall& f, const Hit& hit);
+  void keep_warm(const RunningFetch& f, const Hit& hit);
   void answer_pending(const FetchPtr& f, const Hit& hit);
   void check(const FetchPtr& f, const Hit& hit);
   void promote(const FetchPtr& f, const Hit& hit);
@@ -55,14 +55,14 @@ class Fetches {
   void promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
-  void no_room(FetchCall& f, const Status& status);
+  void no_room(RunningFetch& f, const Status& status);
   void reply(const FetchPtr& f, const Hit& hit);
   void make_objects(const FetchPtr& f, FetchReply reply);
   void ask_for_reply_room(const FetchPtr& f, const std::shared_ptr<Making>& making);
   void begin_making(const FetchPtr& f, const std::shared_ptr<Making>& making);
   void make_one(const FetchPtr& f, const std::shared_ptr<Making>& making, size_t at);
   void made_all(const FetchPtr& f, Making& making);
-  void finish(const FetchCall& f, FetchReply reply);
+  void finish(const RunningFetch& f, FetchReply reply);
 
   Env& env_;
   ObjectIndex& index_;

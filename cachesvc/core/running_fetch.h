@@ -1,4 +1,4 @@
-// FetchCall: one fetch under way, what its hit takes of RAM, and how much shorter it must be to
+// RunningFetch: one fetch under way, what its hit takes of RAM, and how much shorter it must be to
 // fit. Values and pure functions; loop thread only.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace kv {
 
-struct FetchCall {
+struct RunningFetch {
   /// Its answer to missing room; it only ever goes down.
   enum class Patience : uint8_t {
     wait,      ///< for all that the hit needs
@@ -56,13 +56,13 @@ struct FetchCost {
 };
 
 /// Bytes of the object made for this call's reply, also of one that is on the SSD only.
-uint64_t decoded_bytes_of(const FetchCall& f, const Record& record);
+uint64_t decoded_bytes_of(const RunningFetch& f, const Record& record);
 /// A length less than the hit's own: without as many of its last blocks as leave at most `bytes` of
 /// `needed`. `counted`: the object is among those that `needed` sums up.
-uint32_t shorter(const FetchCall& f, const Hit& hit, uint64_t needed, uint64_t bytes,
+uint32_t shorter(const RunningFetch& f, const Hit& hit, uint64_t needed, uint64_t bytes,
                  const std::function<bool(const Record&)>& counted);
 /// The same as shorter, for `decoded` bytes alone.
-uint32_t shorter_reply(const FetchCall& f, const Hit& hit, uint64_t decoded, uint64_t limit);
+uint32_t shorter_reply(const RunningFetch& f, const Hit& hit, uint64_t decoded, uint64_t limit);
 /// Why no more is served.
 std::string shortfall_of(const RealmState& realm, const Hit& hit);
 

@@ -1,5 +1,5 @@
 // Lengths that fit.
-#include "cachesvc/core/fetch_call.h"
+#include "cachesvc/core/running_fetch.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 
 namespace kv {
 
-uint64_t decoded_bytes_of(const FetchCall& f, const Record& r) {
+uint64_t decoded_bytes_of(const RunningFetch& f, const Record& r) {
   if (!f.copies()) return 0;
   const RealmState& realm = *f.realm;
   Need need{r.name.kind, 0, r.name.group, r.name.first_row, r.name.end_row, true};
@@ -27,7 +27,7 @@ uint64_t decoded_bytes_of(const FetchCall& f, const Record& r) {
 }
 
 // Bytes of what hangs on the blocks are taken as constant.
-uint32_t shorter(const FetchCall& f, const Hit& hit, uint64_t needed, uint64_t bytes,
+uint32_t shorter(const RunningFetch& f, const Hit& hit, uint64_t needed, uint64_t bytes,
                  const std::function<bool(const Record&)>& counted) {
   uint32_t end = hit.plan.tokens;
   for (auto u = hit.uses.rbegin(); u != hit.uses.rend() && needed > bytes; ++u) {
@@ -41,7 +41,7 @@ uint32_t shorter(const FetchCall& f, const Hit& hit, uint64_t needed, uint64_t b
   return end == 0 ? 0 : (end - 1) / block * block;
 }
 
-uint32_t shorter_reply(const FetchCall& f, const Hit& hit, uint64_t decoded, uint64_t limit) {
+uint32_t shorter_reply(const RunningFetch& f, const Hit& hit, uint64_t decoded, uint64_t limit) {
   uint32_t end = hit.plan.tokens;
   for (auto u = hit.uses.rbegin(); u != hit.uses.rend() && decoded > limit; ++u) {
     const Record& r = *u->record;
