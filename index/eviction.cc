@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <new>
 #include <set>
+#include <unordered_map>
 
 #include "proto/status.h"
 
@@ -22,13 +23,13 @@ constexpr int kRecencyBits = 62;
 }  // namespace
 
 EvictionOrder::Entry* EvictionOrder::find(EntryKey key) {
-  auto it = entries_.find(key);
-  return it == entries_.end() || !it->second.resident ? nullptr : &it->second;
+  Entry* e = entries_.find(key);
+  return e == nullptr || !e->resident ? nullptr : e;
 }
 
 const EvictionOrder::Entry* EvictionOrder::find(EntryKey key) const {
-  auto it = entries_.find(key);
-  return it == entries_.end() || !it->second.resident ? nullptr : &it->second;
+  const Entry* e = entries_.find(key);
+  return e == nullptr || !e->resident ? nullptr : e;
 }
 
 EvictionOrder::Entry& EvictionOrder::made(EntryKey key) {
@@ -79,10 +80,10 @@ bool EvictionOrder::erase(EntryKey key) {
   if (e->children == 0) entries_.erase(key);
   --resident_;
   if (parent == kNoEntry) return true;
-  auto up = entries_.find(parent);
-  KV_CHECK(up != entries_.end() && up->second.children > 0);
-  change(up->second, [](Entry& p) { --p.children; });
-  if (!up->second.resident && up->second.children == 0) entries_.erase(up);
+  Entry* up = entries_.find(parent);
+  KV_CHECK(up != nullptr && up->children > 0);
+  change(*up, [](Entry& p) { --p.children; });
+  if (!up->resident && up->children == 0) entries_.erase(parent);
   return true;
 }
 
@@ -138,11 +139,11 @@ struct EvictionOrder::Walk::State {
     }
     const EntryKey key = parents.begin()->key;
     parents.erase(parents.begin());
-    return &order.entries_.at(key);
+    return order.entries_.find(key);
   }
   void set_free(const Entry& victim) {
     if (victim.parent == kNoEntry) return;
-    const Entry& up = order.entries_.at(victim.parent);
+    const Entry& up = *order.entries_.find(victim.parent);
     auto& left = children_left.try_emplace(victim.parent, up.children).first->second;
     if (--left > 0 || !up.resident || up.pins > 0) return;
     (up.dirty ? dirty_parents : clean_parents).insert(rank(up));

@@ -14,8 +14,9 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
+
+#include "index/sharded_map.h"
 
 namespace kv {
 
@@ -67,7 +68,7 @@ class EvictionOrder {
   bool insert(EntryKey key, const EntryOptions& options);
   /// So many more are about to be inserted. Children before their parents take the least time: only
   /// what may go has a place to be found.
-  void expect(size_t entries) { entries_.reserve(entries_.size() + entries); }
+  void expect(size_t entries) { entries_.expect(entries); }
   /// Also legal with resident children (a lost interior block). False if not resident or pinned.
   bool erase(EntryKey key);
 
@@ -140,7 +141,7 @@ class EvictionOrder {
   template <typename Change>
   void change(Entry& e, Change&& apply);
 
-  std::unordered_map<EntryKey, Entry> entries_;
+  ShardedMap<EntryKey, Entry> entries_;
   Ranks clean_victims_, dirty_victims_;  // exactly the entries that are free to go
   size_t resident_ = 0;
   uint64_t clock_ = 0;

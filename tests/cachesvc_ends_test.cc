@@ -348,7 +348,7 @@ TEST(Ends, FarSupplementsGoFirstTheFarthestFirstInBothTiersAndAfterARestart) {
     } else {
       shelf.end(turn);
       shelf.end(branch);
-      NodeId tail = shelf.realm->node_of.at(shelf.object(ObjectKind::tail, turn, 2).name.id);
+      NodeId tail = *shelf.realm->node_of.find(shelf.object(ObjectKind::tail, turn, 2).name.id);
       shelf.ends.supersede(*shelf.realm->nodes.at(tail).main);
       shelf.end(tokens);
     }

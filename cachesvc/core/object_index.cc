@@ -15,15 +15,9 @@ bool ObjectIndex::names_profile(const Id& id) const {
   return realms_.names_profile(id) || orphans_.names_profile(id);
 }
 
-Record* ObjectIndex::find(const ObjectName& name) {
-  auto it = by_name_.find(name);
-  return it == by_name_.end() ? nullptr : &it->second;
-}
+Record* ObjectIndex::find(const ObjectName& name) { return by_name_.find(name); }
 
-const Record* ObjectIndex::find(const ObjectName& name) const {
-  auto it = by_name_.find(name);
-  return it == by_name_.end() ? nullptr : &it->second;
-}
+const Record* ObjectIndex::find(const ObjectName& name) const { return by_name_.find(name); }
 
 Record* ObjectIndex::find(const PinnedName& pinned) {
   Record* r = find(pinned.name);
@@ -48,9 +42,9 @@ Record* ObjectIndex::find_key(EntryKey key) {
 NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
   NodeId parent = kRootNode;
   if (!object.parent.is_zero()) {
-    auto it = realm.node_of.find(object.parent);
-    if (it == realm.node_of.end()) return kNoNode;
-    parent = it->second;
+    const NodeId* known = realm.node_of.find(object.parent);
+    if (!known) return kNoNode;
+    parent = *known;
   }
   // A parent block ends where its child begins: a file that says otherwise is no child of it.
   if (realm.tree.end_token(parent) != object.first_token) return kNoNode;
@@ -86,10 +80,10 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
 }
 
 void ObjectIndex::expect(size_t objects) {
-  by_name_.reserve(by_name_.size() + objects);
+  by_name_.expect(objects);
   tiers_.ssd().expect(objects);
   for (auto& r : realms_.all()) {  // as if each had the same share of them
-    r->node_of.reserve(r->node_of.size() + objects / realms_.all().size());
+    r->node_of.expect(objects / realms_.all().size());
   }
 }
 
@@ -151,19 +145,19 @@ void ObjectIndex::prune(RealmState& realm, NodeId node) {
 
 void ObjectIndex::set_in_force(RealmState& realm, bool in_force) {
   realm.in_force = in_force;
-  for (auto& [name, record] : by_name_) {
+  by_name_.for_each([&](const ObjectName&, Record& record) {
     if (record.realm == &realm) tiers_.reorder(record);
-  }
+  });
 }
 
 void ObjectIndex::check_invariants() {
   std::vector<uint64_t> ram(tiers_.ram().count()), ssd(tiers_.ssd().count());
-  for (const auto& [name, record] : by_name_) {
+  by_name_.for_each([&](const ObjectName&, const Record& record) {
     const std::string& ns = record.realm ? record.realm->realm.ns : record.orphan->header.ns;
     KV_CHECK(record.share == namespaces_.share(ns));
     ram[record.share] += tiers_.ram_of(record).charge_bytes(record.key);
     ssd[record.share] += tiers_.ssd_of(record).charge_bytes(record.key);
-  }
+  });
   for (ShareId share = 0; share < ram.size(); ++share) {
     KV_CHECK(ram[share] == tiers_.ram().bytes(share) && ssd[share] == tiers_.ssd().bytes(share));
   }
@@ -173,10 +167,10 @@ void ObjectIndex::check_invariants() {
 
 std::vector<Record*> ObjectIndex::all_of(const std::string& ns) {
   std::vector<Record*> out;
-  for (auto& [name, record] : by_name_) {
+  by_name_.for_each([&](const ObjectName&, Record& record) {
     const std::string& own = record.realm ? record.realm->realm.ns : record.orphan->header.ns;
     if (own == ns) out.push_back(&record);
-  }
+  });
   return out;
 }
 

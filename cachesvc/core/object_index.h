@@ -87,7 +87,7 @@ class ObjectIndex {
   const Namespaces namespaces_;
   Realms realms_;
   Orphans orphans_;
-  std::unordered_map<ObjectName, Record, ObjectNameHash> by_name_;
+  ShardedMap<ObjectName, Record, ObjectNameHash> by_name_;
   std::unordered_map<EntryKey, Record*> by_key_;  // but blocks and tails: nodes have those
   Tiers tiers_;
   uint64_t next_serial_ = 1;

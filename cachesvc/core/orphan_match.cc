@@ -34,7 +34,7 @@ class OrphanMatch {
       if (o.first_token == 0) return true;
       if (RealmState* realm = index_.realms().find({o.ns, o.fingerprint, o.profile})) {
         auto node = realm->node_of.find(o.parent);
-        if (node != realm->node_of.end()) return node_begins(*realm, node->second);
+        if (node) return node_begins(*realm, *node);
         bool ends_above = o.first_token <= n && o.first_token % realm->block_tokens() == 0;
         if (ends_above) return id_at(*realm, o.first_token) == o.parent;
       }

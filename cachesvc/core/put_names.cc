@@ -138,10 +138,10 @@ Status identify(const Reservation& r, Object& o) {
 
 void cut_rows(const Reservation& r, Object& o) {
   uint32_t a = o.name.first_row, b = o.name.end_row;
-  auto node = r.realm->node_of.find(o.name.id);
+  const NodeId* node = r.realm->node_of.find(o.name.id);
   bool rows = o.name.kind == ObjectKind::supplement && a < b;
-  if (!rows || node == r.realm->node_of.end()) return;
-  for (const Record* other : r.realm->nodes.at(node->second).attached) {
+  if (!rows || !node) return;
+  for (const Record* other : r.realm->nodes.at(*node).attached) {
     if (other->name.kind != ObjectKind::supplement || other->name.group != o.name.group) continue;
     if (!other->usable(kUnreadableIsMissing))
       continue;  // its reads failed: these may be asked for again

@@ -4,12 +4,12 @@
 
 #include <deque>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "cachesvc/core/part_groups.h"
 #include "cachesvc/core/record.h"
 #include "codec/codec.h"
+#include "index/sharded_map.h"
 #include "proto/identity.h"
 
 namespace kv {
@@ -40,7 +40,7 @@ struct RealmState {
   PartGroups groups;
   PrefixTree tree;
   std::deque<Node> nodes;  ///< by NodeId, from the root's; one that the tree doesn't have is empty
-  std::unordered_map<Id, NodeId, IdHash> node_of;
+  ShardedMap<Id, NodeId, IdHash> node_of;
   bool in_force = true;
   bool others_lost = false;  ///< objects of this model are stored whose profile is lost
   bool empty() const { return tree.size() == 0 && nodes[kRootNode].attached.empty(); }
