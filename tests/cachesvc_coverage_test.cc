@@ -17,7 +17,10 @@ class CoverageTest : public ::testing::Test {
     reply_ = *reply;
     return *core_.reservations.find(session_, reply->reservation);
   }
-  Gap gap(const Reservation& r) { return check_coverage(core_.index, r); }
+  Gap gap(const Reservation& r) {
+    Gap blocks = check_blocks(core_.index, r);
+    return blocks.status.ok() ? check_coverage(r) : blocks;
+  }
 
   CoreOwners core_;
   std::mt19937 rng_{12};
@@ -73,12 +76,12 @@ TEST_F(CoverageTest, ThePathIsRootFirstAndHasAllThatServesIt) {
   const auto tokens = random_tokens(rng_, 56);
   core_.store(session_, tokens);
   const Reservation& r = reserve(tokens);
-  const std::vector<Record*> path = path_of(core_.index, r, 56);
+  const std::vector<PinnedName> path = path_of(core_.index, r, serving(r, 56));
   ASSERT_GE(path.size(), 5u) << "three blocks, a tail, window rows";
-  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(path[i]->name, r.block_name(i));
-  EXPECT_EQ(path[3]->name, r.tail_name());
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(path[i].name, r.block_name(i));
+  EXPECT_EQ(path[3].name, r.tail_name());
   for (size_t i = 4; i < path.size(); ++i) {
-    EXPECT_EQ(path[i]->name.kind, ObjectKind::supplement);
+    EXPECT_EQ(path[i].name.kind, ObjectKind::supplement);
   }
 }
 

@@ -27,7 +27,7 @@ class PublicationTest : public ::testing::Test {
     client.core->commit(client.session, reserved.reservation, Durability::accepted, soon(),
                         [&to](Result<CommitReply> r) { to.emplace(std::move(r)); });
   }
-  // A client that commits a long entry: the first of its steps is taken.
+  // A client that commits a long entry: some of it is visible.
   struct Begun {
     explicit Begun(const CacheOptions& options) : client(options) {}
     std::optional<Result<CommitReply>> done;  // outlives the client that answers
@@ -39,6 +39,7 @@ class PublicationTest : public ::testing::Test {
     auto begun = std::make_unique<Begun>(options);
     begun->tokens = random_tokens(rng_, kTokens);
     commit(begun->client, put_all(begun->b, begun->tokens), begun->done);
+    step_until_visible(begun->client, begun->b, begun->tokens);
     return begun;
   }
   // One handler of the loop.
@@ -52,6 +53,10 @@ class PublicationTest : public ::testing::Test {
     client.core->lookup(client.session, {b.opened.model, {tokens, {}}}, soon(),
                         [&](Result<LookupReply> r) { found = r.ok() ? r->tokens : 0; });
     return found;
+  }
+
+  static void step_until_visible(Stepped& client, const Bench& b, const Sequence& tokens) {
+    while (visible(client, b, tokens) == 0) step(client);
   }
 
   TempDir dir_;
@@ -78,7 +83,6 @@ TEST_F(PublicationTest, OthersAreServedBetweenItsSteps) {
 TEST_F(PublicationTest, OutlivesItsSession) {
   auto begun = begin();
   auto& [done, tokens, client, b] = *begun;
-  step(client);
   client.core->disconnect(client.session);
   client.session = *client.core->connect("test");
   client.run();
@@ -97,7 +101,7 @@ TEST_F(PublicationTest, AnEraseWaitsForItAndWhatComesLaterWaitsForTheErase) {
   std::optional<Result<CommitReply>> done, later_done;
   std::optional<Result<uint64_t>> erased;
   commit(client, first, done);
-  step(client);
+  step_until_visible(client, b, tokens);
   client.core->erase(client.session, b.opened.model, {}, soon(),
                      [&](Result<uint64_t> r) { erased.emplace(std::move(r)); });
   commit(client, second, later_done);
@@ -138,7 +142,7 @@ TEST_F(PublicationTest, TwoOfOnePromptLoseNothing) {
   const ReserveReply first = put_all(b, tokens), second = put_all(b, tokens);
   std::optional<Result<CommitReply>> one, two;
   commit(client, first, one);
-  step(client);
+  step_until_visible(client, b, tokens);
   commit(client, second, two);
   while (!one || !two) step(client);
   ASSERT_TRUE(one->ok() && two->ok());
@@ -151,7 +155,6 @@ TEST_F(PublicationTest, TwoOfOnePromptLoseNothing) {
 TEST_F(PublicationTest, NothingOfItIsEvictedBeforeItsEnd) {
   auto begun = begin();
   auto& [done, tokens, client, b] = *begun;
-  step(client);
   const uint32_t before = visible(client, b, plus_one(tokens));
   ASSERT_GT(before, 0u);
   ASSERT_LT(before, kTokens);
@@ -174,7 +177,6 @@ TEST_F(PublicationTest, ADrainWaitsForIt) {
     auto begun = begin(options);
     Stepped& client = begun->client;
     tokens = begun->tokens;
-    step(client);
     ASSERT_TRUE(client.call<Status>([&](auto told) { client.core->drain(soon(), told); }).ok());
     EXPECT_TRUE(begun->done && begun->done->ok());
   }

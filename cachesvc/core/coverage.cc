@@ -2,6 +2,7 @@
 #include "cachesvc/core/coverage.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "cachesvc/core/needs.h"
 
@@ -46,10 +47,8 @@ uint32_t find_lost(ObjectIndex& index, const Reservation& r, CommitReply& reply)
   return n / block * block;
 }
 
-Gap check_coverage(ObjectIndex& index, const Reservation& r) {
-  const uint32_t tokens = r.tokens();
-  const RealmState& realm = *r.realm;
-  uint32_t block = realm.block_tokens();
+Gap check_blocks(ObjectIndex& index, const Reservation& r) {
+  const uint32_t tokens = r.tokens(), block = r.realm->block_tokens();
   auto given = [&](const ObjectName& name) {
     return r.finished.count(name) || index.find_usable(name);
   };
@@ -70,6 +69,12 @@ Gap check_coverage(ObjectIndex& index, const Reservation& r) {
   if (!r.tail.is_zero() && !given(tail)) {
     return wanting(tail, "the tail " + range(tail_first, tokens), tail_first);
   }
+  return {};
+}
+
+Gap check_coverage(const Reservation& r) {
+  const uint32_t tokens = r.tokens();
+  const RealmState& realm = *r.realm;
   std::vector<Holding> finished;
   for (const auto& [name, given_object] : r.finished) {
     const RamObject& object = given_object.object;
@@ -83,12 +88,12 @@ Gap check_coverage(ObjectIndex& index, const Reservation& r) {
   options.limits.max_tokens = tokens;
   options.limits.common = tokens;  // blocks and tail are there, even if they hold no rows
   auto hit = kv::plan(*r.realm, r.query, options);
-  if (!hit.ok()) return {hit.status(), tail, 0};
+  if (!hit.ok()) return {hit.status(), r.tail_name(), 0};
   if (hit->plan.tokens == tokens) return {};
   const Shortfall& s = hit->plan.shortfall;
   const bool rows = s.reason == ShortReason::missing_rows;
   const uint32_t first = rows ? s.first : tokens, end = rows ? s.end : tokens;
-  const Id& id = r.id_of((rows ? first : tokens - 1) / block);
+  const Id& id = r.id_of((rows ? first : tokens - 1) / realm.block_tokens());
   ObjectName name{ObjectKind::supplement, id, s.group, first, end};
   return {coverage_error(realm, s, tokens), name, tokens};
 }
@@ -125,21 +130,28 @@ bool left_out(const Reservation& r) {
   return !std::all_of(r.required.begin(), r.required.end(), gave);
 }
 
-std::vector<Record*> path_of(ObjectIndex& index, const Reservation& r, uint32_t tokens) {
-  std::vector<Record*> path;
-  std::set<Record*> seen;
-  auto add = [&](Record* record) {
-    if (record && seen.insert(record).second) path.push_back(record);
-  };
-  for (const Id& id : r.blocks) add(index.find(ObjectName{ObjectKind::block, id, 0, 0, 0}));
-  if (!r.tail.is_zero()) add(index.find(r.tail_name()));
+std::vector<PinnedName> serving(const Reservation& r, uint32_t tokens) {
+  std::vector<PinnedName> names;
   PlanOptions options{{}, kUnreadableIsMissing};
   options.limits.query_tokens = tokens + 1;
   options.limits.max_tokens = tokens;
   auto hit = kv::plan(*r.realm, r.query, options);
-  if (hit.ok()) {
-    for (const Hit::Use& use : hit->uses) add(use.record);
-  }
+  if (!hit.ok()) return names;
+  names.reserve(hit->uses.size());
+  for (const Hit::Use& use : hit->uses) names.push_back({use.record->name, use.record->serial});
+  return names;
+}
+
+std::vector<PinnedName> path_of(ObjectIndex& index, const Reservation& r,
+                                const std::vector<PinnedName>& serving) {
+  std::vector<PinnedName> path;
+  std::unordered_set<const Record*> seen;
+  auto add = [&](const Record* record) {
+    if (record && seen.insert(record).second) path.push_back({record->name, record->serial});
+  };
+  for (const Id& id : r.blocks) add(index.find(ObjectName{ObjectKind::block, id, 0, 0, 0}));
+  if (!r.tail.is_zero()) add(index.find(r.tail_name()));
+  for (const PinnedName& name : serving) add(index.find(name));
   for (const auto& [name, object] : r.finished) add(index.find(name));
   return path;
 }

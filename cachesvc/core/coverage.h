@@ -18,13 +18,18 @@ struct Gap {
   ObjectName name;            ///< the first object that is wanting
   uint32_t tokens_above = 0;  ///< that can be stored without it
 };
-/// Checks that what will be visible serves exactly the reservation's tokens.
-Gap check_coverage(ObjectIndex& index, const Reservation& r);
+/// Checks that every block and the tail was given or is there.
+Gap check_blocks(ObjectIndex& index, const Reservation& r);
+/// Checks that what will be visible serves exactly the reservation's tokens; the blocks are there.
+Gap check_coverage(const Reservation& r);
 
 /// True if the client was asked for something and has not given it.
 bool left_out(const Reservation& r);
 
-/// Everything that the entry consists of, root first, old and new.
-std::vector<Record*> path_of(ObjectIndex& index, const Reservation& r, uint32_t tokens);
+/// The objects that serve the entry's tokens, old and new.
+std::vector<PinnedName> serving(const Reservation& r, uint32_t tokens);
+/// Everything that the entry consists of, root first; `serving` too.
+std::vector<PinnedName> path_of(ObjectIndex& index, const Reservation& r,
+                                const std::vector<PinnedName>& serving);
 
 }  // namespace kv

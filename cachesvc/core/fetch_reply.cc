@@ -21,7 +21,8 @@ void Fetches::finish(const RunningFetch& f, FetchReply reply) {
   f.call->finish(std::move(reply));
 }
 
-void Fetches::reply(const FetchPtr& f, const Hit& hit) {
+void Fetches::reply(const FetchPtr& f, Found& found) {
+  const Hit& hit = found.hit;
   FetchReply reply;
   reply.tokens = hit.plan.tokens;
   reply.common = hit.common;
@@ -31,7 +32,7 @@ void Fetches::reply(const FetchPtr& f, const Hit& hit) {
   reply.reason = limited ? f->limit_reason : shortfall_of(*f->realm, hit);
   Prefix prefix;
   prefix.tokens = reply.tokens;
-  std::vector<Record*> used;
+  prefix.objects.reserve(hit.uses.size());
   size_t promoted = 0;
   uint64_t ssd_tokens = 0;
   for (const Hit::Use& u : hit.uses) {
@@ -39,7 +40,6 @@ void Fetches::reply(const FetchPtr& f, const Hit& hit) {
     if (!all_rows_below(*r.ram.object, *f->realm->model, f->request.selection)) {
       prefix.objects.push_back({r.ram.object, u.end_token});
     }
-    used.push_back(u.record);
     ++u.record->uses;
     if (!f->promoted.count(r.name)) continue;
     ++promoted;
@@ -47,11 +47,12 @@ void Fetches::reply(const FetchPtr& f, const Hit& hit) {
     ssd_tokens += u.end_token - std::min(u.end_token, first);
   }
   f->ssd_tokens = std::min<uint64_t>(ssd_tokens, reply.tokens);
-  reply.tier = used.empty()              ? Tier::none
-               : promoted == 0           ? Tier::ram
-               : promoted == used.size() ? Tier::ssd
-                                         : Tier::mixed;
-  auto held = used.empty() ? nullptr : hold(env_, Pins(env_, index_, used));
+  const size_t used = hit.uses.size();
+  reply.tier = used == 0          ? Tier::none
+               : promoted == 0    ? Tier::ram
+               : promoted == used ? Tier::ssd
+                                  : Tier::mixed;
+  auto held = used == 0 ? nullptr : hold(env_, std::move(found.pins));
   reply.lease = Lease(std::move(prefix), std::move(held));
   const bool done = !f->needs_work() || reply.lease.prefix().objects.empty();
   if (done) return finish(*f, std::move(reply));

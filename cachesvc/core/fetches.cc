@@ -152,16 +152,38 @@ void Fetches::step(const FetchPtr& f) {
   ++f->rounds;
   auto hit = plan(*f);
   if (!hit.ok()) return f->call->fail(hit.status());
-  keep_warm(*f, *hit);
+  std::vector<Record*> used;
+  used.reserve(hit->uses.size());
+  for (const Hit::Use& u : hit->uses) used.push_back(u.record);
+  auto found = std::make_shared<Found>(Found{std::move(*hit), Pins(env_, index_, used)});
+  next(f, found, [this, f, found] {
+    keep_warm(*f, found->hit);
+    next(f, found, [this, f, found] { use(f, *found); });
+  });
+}
+
+// At once; of a long hit in a handler of its own, unless some of it was erased by then.
+template <typename Then>
+void Fetches::next(const FetchPtr& f, const FoundPtr& found, Then then) {
+  if (found->hit.uses.size() <= kReadsBegunAtATime) return then();
+  env_.later([this, f, found, then = std::move(then)] {
+    if (!f->call || f->call->finished()) return;
+    if (found->pins.all_there()) return then();
+    found->pins.release();
+    step(f);
+  });
+}
+
+void Fetches::use(const FetchPtr& f, Found& found) {
   bool missing = false;
-  for (const Hit::Use& u : hit->uses) {
+  for (const Hit::Use& u : found.hit.uses) {
     if (u.record->ram) continue;
     missing = true;
     f->promoted.insert(u.record->name);
   }
-  if (!missing) return check(f, *hit);
-  if (!f->request.wait) return answer_pending(f, *hit);
-  promote(f, *hit);
+  if (!missing) return check(f, found);
+  if (!f->request.wait) return answer_pending(f, found.hit);
+  promote(f, found.hit);
 }
 
 // Blocks on the path that hold nothing which this hit uses are kept warm with it.
@@ -193,16 +215,15 @@ void Fetches::answer_pending(const FetchPtr& f, const Hit& hit) {
   call->finish(std::move(reply));
 }
 
-// Everything is in RAM. What is due is checked first, and if some of it was damaged, planned anew.
-void Fetches::check(const FetchPtr& f, const Hit& hit) {
-  std::vector<Record*> used, due;
-  for (const Hit::Use& u : hit.uses) {
-    used.push_back(u.record);
+// What is due is checked first, and if some of it was damaged, planned anew.
+void Fetches::check(const FetchPtr& f, Found& found) {
+  std::vector<Record*> due;
+  for (const Hit::Use& u : found.hit.uses) {
     if (checks_.due(*u.record)) due.push_back(u.record);
   }
-  if (due.empty() || std::exchange(f->checked, true)) return reply(f, hit);
+  if (due.empty() || std::exchange(f->checked, true)) return reply(f, found);
   auto left = std::make_shared<size_t>(due.size());
-  auto pins = std::make_shared<Pins>(env_, index_, used);
+  auto pins = std::make_shared<Pins>(std::move(found.pins));
   for (Record* r : due) {
     checks_.check(*r, [this, f, left, pins] {
       if (--*left > 0) return;
@@ -303,8 +324,12 @@ void Fetches::read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch) 
   if (batch->next < batch->wanted.size() && !stop) return promote_window(f, batch);
   batch->room->stored.release();  // a read that hangs keeps the window, not the rest of the path
   batch->room.reset();
-  batch->pins.release();
-  step(f);
+  if (batch->wanted.size() <= kReadsBegunAtATime) {
+    batch->pins.release();
+    return step(f);
+  }
+  hold(env_, std::move(batch->pins)).reset();  // in steps
+  env_.later([this, f] { step(f); });
 }
 
 }  // namespace kv

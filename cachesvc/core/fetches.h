@@ -42,6 +42,11 @@ class Fetches {
   using FetchPtr = std::shared_ptr<RunningFetch>;
   struct Batch;
   struct Making;
+  struct Found {
+    Hit hit;
+    Pins pins;  ///< of all that it uses
+  };
+  using FoundPtr = std::shared_ptr<Found>;
 
   void step(const FetchPtr& f);
   Result<Hit> plan(RunningFetch& f);
@@ -49,14 +54,17 @@ class Fetches {
   uint64_t room_beside(const Hit& hit, ShareId share, uint64_t wanted);
   void keep_warm(const RunningFetch& f, const Hit& hit);
   void answer_pending(const FetchPtr& f, const Hit& hit);
-  void check(const FetchPtr& f, const Hit& hit);
+  template <typename Then>
+  void next(const FetchPtr& f, const FoundPtr& found, Then then);
+  void use(const FetchPtr& f, Found& found);
+  void check(const FetchPtr& f, Found& found);
   void promote(const FetchPtr& f, const Hit& hit);
   void ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch, Room room);
   void promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void no_room(RunningFetch& f, const Status& status);
-  void reply(const FetchPtr& f, const Hit& hit);
+  void reply(const FetchPtr& f, Found& found);
   void make_objects(const FetchPtr& f, FetchReply reply);
   void ask_for_reply_room(const FetchPtr& f, const std::shared_ptr<Making>& making);
   void begin_making(const FetchPtr& f, const std::shared_ptr<Making>& making);

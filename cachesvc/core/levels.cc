@@ -57,33 +57,35 @@ void Levels::wait(CommitWait wait) {
   answer();
 }
 
-Durability Levels::level_of(const CommitWait& wait) {
-  Durability level = wait.path.empty() ? Durability::none : Durability::durable;
-  if (!wait.model->records_durable) level = std::min(level, Durability::accepted);
-  for (const PinnedName& p : wait.path) {
-    level = std::min(level, level_of_record(index_.find(p)));
-    if (level == Durability::none) break;
+// One pass over the path: each object costs a search.
+Levels::Standing Levels::standing(const CommitWait& wait) {
+  Standing out;
+  out.level = wait.path.empty() ? Durability::none : Durability::durable;
+  out.stuck = !lane_ || lane_.hangs() || wait.failed_syncs != syncer_.failed();
+  if (!wait.model->records_durable) {
+    out.level = std::min(out.level, Durability::accepted);
+    out.stuck |= !wait.model->records_writing;
   }
-  return level;
-}
-
-bool Levels::stuck(const CommitWait& wait) {
-  if (!lane_ || lane_.hangs() || wait.failed_syncs != syncer_.failed()) return true;
-  if (!wait.model->records_durable && !wait.model->records_writing) return true;
   const bool held = spiller_.held_up();
   const bool no_reads = wait.read == CommitWait::Read::no_room || promoter_.hangs();
-  return std::any_of(wait.path.begin(), wait.path.end(),
-                     [&](const PinnedName& p) { return is_stuck(index_.find(p), held, no_reads); });
+  for (const PinnedName& p : wait.path) {
+    const Record* record = index_.find(p);
+    out.level = std::min(out.level, level_of_record(record));
+    out.stuck |= is_stuck(record, held, no_reads);
+    out.unread |= record && record->disk == Disk::known;
+    if (out.level == Durability::none) break;
+  }
+  return out;
 }
 
 // True if the wait is over.
 bool Levels::look(CommitWait& wait, bool& wants_sync) {
   if (wait.call->finished()) return true;
-  Durability level = level_of(wait);
-  if (level >= wait.wait_for || Clock::now() >= wait.answer_at || stuck(wait)) return true;
-  wants_sync |= wait.wait_for == Durability::durable && level == Durability::spilled;
-  const bool may_read = wait.read == CommitWait::Read::none;
-  if (level == Durability::accepted && may_read) wait.read = CommitWait::Read::wanted;
+  const Standing now = standing(wait);
+  wait.reply.level = now.level;
+  if (now.level >= wait.wait_for || Clock::now() >= wait.answer_at || now.stuck) return true;
+  wants_sync |= wait.wait_for == Durability::durable && now.level == Durability::spilled;
+  if (now.unread && wait.read == CommitWait::Read::none) wait.read = CommitWait::Read::wanted;
   return false;
 }
 
@@ -102,7 +104,6 @@ void Levels::answer() {
 // A path without one of its objects is nowhere; the reply says which.
 void Levels::finish(CommitWait& wait) {
   if (wait.call->finished()) return;
-  wait.reply.level = level_of(wait);
   if (wait.reply.level == Durability::none) {
     for (const PinnedName& p : wait.path) {
       bool gone = level_of_record(index_.find(p)) == Durability::none;
@@ -129,26 +130,25 @@ void Levels::read_paths() {
 // The next files of the path that nobody has read since the start.
 void Levels::read_path(const WaitPtr& wait) {
   wait->read = CommitWait::Read::none;
-  auto unread = [this](const PinnedName& p) {
-    const Record* r = index_.find(p);
-    return r && r->disk == Disk::known ? r : nullptr;
-  };
   size_t under_way = 0;
+  std::vector<const Record*> next;
   for (const PinnedName& p : wait->path) {
-    const Record* r = unread(p);
-    under_way += r && promoter_.promoting(*r);
+    const Record* r = index_.find(p);
+    if (!r || r->disk != Disk::known) continue;
+    if (promoter_.promoting(*r))
+      ++under_way;
+    else if (next.size() < kFilesOfOneCommit)
+      next.push_back(r);
   }
+  next.resize(std::min(next.size(), kFilesOfOneCommit - std::min(under_way, kFilesOfOneCommit)));
   std::vector<PinnedName> names;
   Room room;
-  for (const PinnedName& p : wait->path) {
-    if (under_way + names.size() >= kFilesOfOneCommit) break;
-    const Record* r = unread(p);
-    if (!r || promoter_.promoting(*r)) continue;
+  for (const Record* r : next) {
     Room one = Promoter::room_for(*r);
     room.share = one.share;
     room.stored += one.stored;
     room.promotion += one.promotion;
-    names.push_back(p);
+    names.push_back({r->name, r->serial});
   }
   if (names.empty()) return;
   wait->read = CommitWait::Read::under_way;

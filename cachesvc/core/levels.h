@@ -50,8 +50,13 @@ class Levels {
 
  private:
   using WaitPtr = std::shared_ptr<CommitWait>;
-  Durability level_of(const CommitWait& wait);
-  bool stuck(const CommitWait& wait);
+  /// How far a path is by now.
+  struct Standing {
+    Durability level = Durability::none;
+    bool stuck = false;   ///< nothing under way can raise the level
+    bool unread = false;  ///< nobody has read one of its files since the start
+  };
+  Standing standing(const CommitWait& wait);
   bool look(CommitWait& wait, bool& wants_sync);
   void finish(CommitWait& wait);
   void read_paths();

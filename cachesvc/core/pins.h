@@ -1,6 +1,7 @@
 // Pins: what a process uses stays in the index until it ends; given back on the loop.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -34,15 +35,24 @@ class Pins {
     names_.push_back({record.name, record.serial});
     index_->tiers().pin(record);
   }
-  void release() {
+  void release() { release_some(names_.size()); }
+  /// Gives back the last `most` of them. Returns: some are left.
+  bool release_some(size_t most) {
+    const size_t left = names_.size() - std::min(names_.size(), most);
     auto env = env_.lock();
-    if (env && !env->closed() && !names_.empty()) {
-      for (const PinnedName& name : names_) {
-        if (Record* r = index_->find(name)) index_->tiers().unpin(*r);
+    if (env && !env->closed() && left < names_.size()) {
+      for (size_t i = left; i < names_.size(); ++i) {
+        if (Record* r = index_->find(names_[i])) index_->tiers().unpin(*r);
       }
       env->room_freed();
     }
-    names_.clear();
+    names_.erase(names_.begin() + static_cast<ptrdiff_t>(left), names_.end());
+    return left > 0;
+  }
+  /// None of its records was erased.
+  bool all_there() const {
+    return std::all_of(names_.begin(), names_.end(),
+                       [this](const PinnedName& name) { return index_->find(name) != nullptr; });
   }
   /// The core is closed: nothing to give back.
   void forget() { env_.reset(); }
@@ -53,7 +63,7 @@ class Pins {
   std::vector<PinnedName> names_;
 };
 
-/// Keeps the pins until it dies, on whatever thread; they go on the loop.
+/// Keeps the pins until it dies, on whatever thread; they go on the loop, some in each handler.
 std::shared_ptr<const void> hold(Env& env, Pins pins);
 
 }  // namespace kv

@@ -2,8 +2,6 @@
 #include "cachesvc/core/plan.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 
 namespace kv {
 namespace {
@@ -107,6 +105,43 @@ Result<Candidates> candidates(RealmState& realm, const Query& query, const PlanO
   return out;
 }
 
+namespace {
+
+// The objects that serve a plan, each once, with the last token of the query that it serves.
+std::vector<Hit::Use> uses_of(const Candidates& held, const RestorePlan& plan) {
+  std::vector<uint32_t> ends(held.records.size());  // 0: serves nothing
+  for (const Served& s : plan.served) {
+    const Holding& h = held.holdings[s.holding];
+    if (h.object == 0) continue;
+    uint32_t& end = ends[h.object - 1];
+    end = std::max(end, std::min(h.common, plan.tokens));
+  }
+  struct Ordered {
+    ObjectKind kind;
+    uint32_t first;
+    Hit::Use use;
+  };
+  std::vector<Ordered> ordered;
+  ordered.reserve(ends.size());
+  for (size_t i = 0; i < ends.size(); ++i) {
+    if (ends[i] == 0) continue;
+    Record* r = held.records[i];
+    const bool snapshot = r->name.kind == ObjectKind::snapshot;
+    const uint32_t first = snapshot ? r->attachment->position : r->realm->tree.first_token(r->node);
+    ordered.push_back({r->name.kind, first, {r, ends[i]}});
+  }
+  std::sort(ordered.begin(), ordered.end(), [](const Ordered& a, const Ordered& b) {
+    if (a.kind != b.kind) return a.kind < b.kind;
+    return a.first != b.first ? a.first < b.first : a.use.record->name < b.use.record->name;
+  });
+  std::vector<Hit::Use> uses;
+  uses.reserve(ordered.size());
+  for (const Ordered& o : ordered) uses.push_back(o.use);
+  return uses;
+}
+
+}  // namespace
+
 Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& options) {
   KV_ASSIGN_OR_RETURN(Candidates held, candidates(realm, query, options));
   Hit hit;
@@ -122,21 +157,7 @@ Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& optio
   limits.block_tokens = realm.block_tokens();
   limits.common = hit.common;
   hit.plan = plan_restore(realm.groups, limits, held.holdings);
-  std::map<Record*, uint32_t> ends;
-  for (const Served& s : hit.plan.served) {
-    const Holding& h = held.holdings[s.holding];
-    if (Record* r = held.record_of(h))
-      ends[r] = std::max(ends[r], std::min(h.common, hit.plan.tokens));
-  }
-  for (auto& [record, end] : ends) hit.uses.push_back({record, end});
-  auto order = [](const Hit::Use& u) {
-    const Record& r = *u.record;
-    uint32_t at = r.name.kind == ObjectKind::snapshot ? r.attachment->position
-                                                      : r.realm->tree.first_token(r.node);
-    return std::tuple(static_cast<int>(r.name.kind), at, r.name);
-  };
-  std::sort(hit.uses.begin(), hit.uses.end(),
-            [&](const Hit::Use& a, const Hit::Use& b) { return order(a) < order(b); });
+  hit.uses = uses_of(held, hit.plan);
   return hit;
 }
 

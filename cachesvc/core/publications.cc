@@ -9,13 +9,14 @@
 namespace kv {
 
 struct Publications::Publication {
-  State state = State::adding;
+  State state = State::counting;
   Reservation r;
   uint32_t tokens = 0;
   CommitWait wait;
   std::vector<ObjectName> order;  // of what was given, root first
   size_t next = 0;                // of them
   std::vector<PinnedName> fresh;  // objects that have their place by now
+  std::vector<PinnedName> serving;
 };
 
 namespace {
@@ -41,46 +42,78 @@ std::vector<ObjectName> root_first(const Reservation& r, uint32_t tokens) {
 void Publications::publish(Reservation reservation, Durability wait_for, CallPtr call) {
   auto p = std::make_shared<Publication>();
   p->r = std::move(reservation);
-  Status refused;
-  p->tokens = covered_tokens(p->r, p->wait.reply, refused);
-  if (!refused.ok()) {  // it may ask for room anew when that of this one is free
-    return reservations_.free(std::move(p->r), [call, refused] { call->fail(refused); });
-  }
   p->wait.model = p->r.model;
   p->wait.wait_for = wait_for;
   p->wait.call = std::move(call);
-  p->order = root_first(p->r, p->tokens);
   eraser_.publication_begins(p->r.model->ns);
   step(p);
 }
 
-// The tokens that will be stored. Fewer than the reservation's if something that was there at the
-// reserve has gone: it is named in `lost`. `refused`: the client has left something out.
-uint32_t Publications::covered_tokens(const Reservation& r, CommitReply& reply, Status& refused) {
-  uint32_t tokens = find_lost(index_, r, reply);
-  if (tokens < r.tokens()) return tokens;
-  Gap gap = check_coverage(index_, r);
-  if (gap.status.ok()) return tokens;
-  if (left_out(r)) {
-    refused = gap.status;
-  } else {  // the client has given all: what was there has gone meanwhile
-    reply.lost.push_back(gap.name);
-  }
-  return gap.tokens_above;
+// One state in each handler if it is long: each pass over hundreds of objects is enough for one.
+void Publications::step(const Ptr& p) {
+  const size_t objects = std::max(p->r.blocks.size(), p->r.finished.size());
+  const bool at_once = objects <= kObjectsPerStep;
+  do {
+    switch (p->state) {
+      case State::counting:
+        p->tokens = find_lost(index_, p->r, p->wait.reply);
+        // The rest is not looked at if it names something.
+        p->state = p->tokens == p->r.tokens() ? State::naming : State::ordering;
+        break;
+      case State::naming:
+        if (!cover(*p, check_blocks(index_, p->r), State::covering)) return;
+        break;
+      case State::covering:
+        if (!cover(*p, check_coverage(p->r), State::ordering)) return;
+        break;
+      case State::ordering:
+        p->order = root_first(p->r, p->tokens);
+        p->state = State::adding;
+        break;
+      case State::adding:
+        add_some(*p);
+        break;
+      case State::linking:
+        link(*p);
+        break;
+      case State::planning:
+        p->serving = serving(p->r, p->tokens);
+        p->state = State::joining;
+        break;
+      case State::joining:
+        join(*p);
+        break;
+      case State::touching:
+        touch(*p);
+        break;
+      case State::spilling:
+        ask_for_spill(*p);
+        break;
+      case State::freeing:
+        free(*p);
+        break;
+      case State::ending:
+        return end(*p);
+    }
+  } while (at_once);
+  env_.later([this, p] { step(p); });
 }
 
-void Publications::step(const Ptr& p) {
-  const bool at_once = p->order.size() <= kObjectsPerStep;
-  while (true) {
-    if (p->state == State::adding) {
-      add_some(*p);
-    } else if (p->state == State::joining) {
-      join(*p);
-    } else {
-      return end(*p);
-    }
-    if (!at_once) return env_.later([this, p] { step(p); });
+// What the store lacks. Fewer tokens than the reservation's become visible if something that was
+// there at the reserve has gone: the reply names it. False: refused, as the client has left
+// something out.
+bool Publications::cover(Publication& p, Gap gap, State next) {
+  p.state = gap.status.ok() ? next : State::ordering;
+  if (gap.status.ok()) return true;
+  if (!left_out(p.r)) {
+    p.wait.reply.lost.push_back(gap.name);
+    p.tokens = gap.tokens_above;
+    return true;
   }
+  eraser_.publication_ends(p.r.model->ns);
+  // It may ask for room anew when that of this one is free.
+  reservations_.free(std::move(p.r), [call = p.wait.call, why = gap.status] { call->fail(why); });
+  return false;
 }
 
 // The next of its objects get their place in the index.
@@ -105,10 +138,10 @@ void Publications::add_some(Publication& p) {
     p.fresh.push_back({record->name, record->serial});
     ++env_.count.objects_committed;
   }
-  if (p.next == p.order.size()) p.state = State::joining;
+  if (p.next == p.order.size()) p.state = State::linking;
 }
 
-void Publications::join(Publication& p) {
+void Publications::link(Publication& p) {
   Reservation& r = p.r;
   // Not before all of them have their place: what the client gave is better than an unread file.
   for (const PinnedName& name : p.fresh) {
@@ -118,10 +151,22 @@ void Publications::join(Publication& p) {
   supersede_tails(r, p.tokens);
   auto query = std::span<const Token>(r.query.tokens).first(p.tokens);
   ends_.mark(*r.realm, r.realm->tree.find_path(query, r.query.extras), p.tokens);
-  const std::vector<Record*> path = path_of(index_, r, p.tokens);
+  p.state = State::planning;
+}
+
+void Publications::join(Publication& p) {
+  p.wait.path = path_of(index_, p.r, p.serving);
+  p.state = State::touching;
+}
+
+void Publications::touch(Publication& p) {
+  std::vector<Record*> path;
+  path.reserve(p.wait.path.size());
+  for (const PinnedName& name : p.wait.path) {
+    if (Record* record = index_.find(name)) path.push_back(record);
+  }
   index_.tiers().touch(path);
-  for (const Record* record : path) p.wait.path.push_back({record->name, record->serial});
-  p.state = State::ending;
+  p.state = State::spilling;
 }
 
 // Tails whose tokens the new tail or a new block holds too go first from now on.
@@ -138,26 +183,8 @@ void Publications::supersede_tails(const Reservation& r, uint32_t tokens) {
   }
 }
 
-void Publications::end(Publication& p) {
-  Reservation& r = p.r;
-  CommitReply& reply = p.wait.reply;
-  reply.foreign.assign(r.foreign.begin(), r.foreign.end());
-  env_.count.commits_foreign += reply.foreign.size();
-  env_.count.objects_lost += reply.lost.size();
-  ++env_.count.commits;
-  ask_for_spill(p);
-  // Objects that the index has stay with it alone, to be free as soon as they go; the rest is freed
-  // here.
-  std::erase_if(r.finished, [this](const auto& f) {
-    Record* record = index_.find(f.first);
-    return record && record->ram.object == f.second.object.object;
-  });
-  eraser_.publication_ends(r.model->ns);
-  reservations_.free(std::move(r));
-  levels_.wait(std::move(p.wait));
-}
-
-void Publications::ask_for_spill(const Publication& p) {
+void Publications::ask_for_spill(Publication& p) {
+  p.state = State::freeing;
   const bool wants_ssd = p.wait.wait_for >= Durability::spilled;
   if (lane_ && wants_ssd && !p.r.model->records_durable) model_records_.write(*p.r.model);
   if (!wants_ssd && env_.options.spill_when != SpillWhen::commit) return;
@@ -167,6 +194,28 @@ void Publications::ask_for_spill(const Publication& p) {
       spiller_.ask(*record);
     }
   }
+}
+
+void Publications::free(Publication& p) {
+  Reservation& r = p.r;
+  CommitReply& reply = p.wait.reply;
+  reply.foreign.assign(r.foreign.begin(), r.foreign.end());
+  env_.count.commits_foreign += reply.foreign.size();
+  env_.count.objects_lost += reply.lost.size();
+  ++env_.count.commits;
+  // Objects that the index has stay with it alone, to be free as soon as they go; the rest is freed
+  // here.
+  std::erase_if(r.finished, [this](const auto& f) {
+    Record* record = index_.find(f.first);
+    return record && record->ram.object == f.second.object.object;
+  });
+  p.state = State::ending;
+}
+
+void Publications::end(Publication& p) {
+  eraser_.publication_ends(p.r.model->ns);
+  reservations_.free(std::move(p.r));
+  levels_.wait(std::move(p.wait));
 }
 
 }  // namespace kv

@@ -1,7 +1,12 @@
 // Publications: what commits have given becomes visible, and their paths go on to Levels.
 //
-//   adding ──all its objects have their place, root first──> joining ──tails superseded, its end
-//   marked, its path known──> ending ──its spill asked for──> Levels
+//   counting ──> naming ──> covering     what it lost is known, all blocks are there, all rows are
+//      └───────────┴───────────┴──> ordering     something has gone: with fewer tokens
+//                  └───────────┴──> refused      the client has left something out
+//   ordering ──> adding ──> linking      all its objects have their place, root first; tails
+//                                        superseded, its end marked
+//   linking ──> planning ──> joining ──> touching     its path is known, and is the newest
+//   touching ──> spilling ──> freeing ──> ending ──> Levels
 //
 // A long entry takes several steps of the loop, and others are served between them: what has its
 // place by then is a prefix, and serves as one. A publication cannot be stopped: its reservation is
@@ -9,6 +14,7 @@
 // Loop thread only.
 #pragma once
 
+#include "cachesvc/core/coverage.h"
 #include "cachesvc/core/ends.h"
 #include "cachesvc/core/eraser.h"
 #include "cachesvc/core/levels.h"
@@ -43,17 +49,33 @@ class Publications {
   void publish(Reservation reservation, Durability wait_for, CallPtr call);
 
  private:
-  enum class State : uint8_t { adding, joining, ending };
+  enum class State : uint8_t {
+    counting,
+    naming,
+    covering,
+    ordering,
+    adding,
+    linking,
+    planning,
+    joining,
+    touching,
+    spilling,
+    freeing,
+    ending
+  };
   struct Publication;
   using Ptr = std::shared_ptr<Publication>;
 
-  uint32_t covered_tokens(const Reservation& r, CommitReply& reply, Status& refused);
   void step(const Ptr& p);
+  bool cover(Publication& p, Gap gap, State next);
   void add_some(Publication& p);
+  void link(Publication& p);
   void join(Publication& p);
+  void touch(Publication& p);
   void supersede_tails(const Reservation& r, uint32_t tokens);
+  void ask_for_spill(Publication& p);
+  void free(Publication& p);
   void end(Publication& p);
-  void ask_for_spill(const Publication& p);
 
   Env& env_;
   ObjectIndex& index_;

@@ -126,11 +126,19 @@ void Reservations::reserve(uint64_t session, ReserveRequest request, Deadline de
 }
 
 // Its ids are known: what is there is pinned, and room made for what is missing.
-void Reservations::reserve_hashed(Reservation reservation,
-                                  std::shared_ptr<Call<Result<ReserveReply>>> call) {
+void Reservations::reserve_hashed(Reservation reservation, const CallPtr& call) {
   if (call->finished()) return;
   auto r = std::make_shared<Reservation>(std::move(reservation));
   auto needs = std::make_shared<std::vector<Need>>(plan(*r));
+  // Planning a long prompt is enough for one handler.
+  if (r->blocks.size() <= kBlocksHashedHere) return ask_for_room(r, needs, call);
+  env_.later([this, r, needs, call] { ask_for_room(r, needs, call); });
+}
+
+void Reservations::ask_for_room(const std::shared_ptr<Reservation>& r,
+                                const std::shared_ptr<std::vector<Need>>& needs,
+                                const CallPtr& call) {
+  if (call->finished()) return;
   Room room = room_of(*r, *needs);
   const uint64_t query_bytes = bytes_of(*r);
   room.index += query_bytes;
@@ -201,9 +209,15 @@ uint32_t Reservations::block_end_interval(const RealmState& realm) const {
 Room Reservations::room_of(const Reservation& r, const std::vector<Need>& needs) const {
   Room room;
   room.share = r.realm->share;
+  uint64_t block = 0;  // blocks behind the exact tokens are alike
   for (const Need& need : needs) {
     if (!need.required) continue;
-    uint64_t bytes = need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);
+    const bool alike =
+        need.kind == ObjectKind::block && need.first_row >= r.realm->profile->exact_tokens;
+    uint64_t bytes = alike && block > 0
+                         ? block
+                         : need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);
+    if (alike) block = bytes;
     room.stored += RamPool::slab_bytes(bytes);
     room.index += most_index_bytes(r.realm->block_tokens());
   }

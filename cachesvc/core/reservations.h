@@ -77,7 +77,10 @@ class Reservations {
 
  private:
   Status check(const ReserveRequest& request, const ModelState& model);
-  void reserve_hashed(Reservation reservation, std::shared_ptr<Call<Result<ReserveReply>>> call);
+  using CallPtr = std::shared_ptr<Call<Result<ReserveReply>>>;
+  void reserve_hashed(Reservation reservation, const CallPtr& call);
+  void ask_for_room(const std::shared_ptr<Reservation>& r,
+                    const std::shared_ptr<std::vector<Need>>& needs, const CallPtr& call);
   std::vector<Need> plan(Reservation& r);
   Room room_of(const Reservation& r, const std::vector<Need>& needs) const;
   Status fits(const Reservation& r, const Room& room) const;

@@ -23,7 +23,7 @@ class LoopWatch final : public boost::asio::execution_context::service {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kSpan{60};
   static constexpr std::chrono::milliseconds kLong{1};
-  /// Of one handler, or the longest of several, each by itself.
+  /// The time of one handler, or the longest times of several, each by itself.
   struct Took {
     std::chrono::nanoseconds wall{0}, cpu{0};
   };
