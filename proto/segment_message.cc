@@ -76,4 +76,27 @@ KV_MESSAGE(SegmentUnmapped)
 KV_MESSAGE(LeasesEnded)
 KV_MESSAGE(MappedReply)
 
+std::vector<uint8_t> encoded(const MappedObject& object) {
+  ByteWriter out;
+  out.reserve(sizeof(object) + object.header.size());
+  FieldWriter io(out);
+  object_fields(io, object);
+  return out.take();
+}
+
+void set_number(std::vector<uint8_t>& encoded_object, uint64_t number) {
+  constexpr size_t kAt = sizeof(uint8_t) + sizeof(uint32_t);  // behind place and end_token
+  KV_CHECK(encoded_object.size() >= kAt + sizeof(number));
+  std::memcpy(encoded_object.data() + kAt, &number, sizeof(number));
+}
+
+OutFrame mapped_frame(uint64_t request, const MappedReply& m, std::vector<Bytes> objects) {
+  KV_CHECK(m.objects.empty());
+  ByteWriter out = start_frame();
+  encode(m, out);
+  const auto count = static_cast<uint32_t>(objects.size());  // the last field, 0 until now
+  std::memcpy(out.bytes().data() + out.size() - sizeof(count), &count, sizeof(count));
+  return finish_frame(FrameType::fetch_mapped_ok, request, std::move(out), std::move(objects));
+}
+
 }  // namespace kv

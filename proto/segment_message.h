@@ -77,6 +77,12 @@ void encode(const SegmentRevoked& m, ByteWriter& out);
 void encode(const SegmentUnmapped& m, ByteWriter& out);
 void encode(const LeasesEnded& m, ByteWriter& out);
 void encode(const MappedReply& m, ByteWriter& out);
+// The same bytes from pieces, for replies of hundreds of objects that are encoded one by one.
+std::vector<uint8_t> encoded(const MappedObject& object);
+/// Changes the number of an encoded object that is mapped or known.
+void set_number(std::vector<uint8_t>& encoded_object, uint64_t number);
+/// `m` has no objects: they are the pieces.
+OutFrame mapped_frame(uint64_t request, const MappedReply& m, std::vector<Bytes> objects);
 void decode(ByteReader& in, SegmentAnnounced& m);
 void decode(ByteReader& in, SegmentRevoked& m);
 void decode(ByteReader& in, SegmentUnmapped& m);

@@ -332,5 +332,21 @@ TEST(SegmentMap, ARevokedSegmentStaysUntilItsLastObjectGoes) {
   EXPECT_TRUE(map.unmapped().empty());
 }
 
+TEST(MappedReply, FromPiecesIsTheSameFrame) {
+  MappedReply whole = testing::sample_mapped_reply();
+  std::vector<Bytes> pieces;
+  for (const MappedObject& object : whole.objects) {
+    MappedObject other = object;
+    other.number += 1;  // as if it was not known yet
+    std::vector<uint8_t> bytes = encoded(other);
+    if (object.place != ObjectPlace::streamed) set_number(bytes, object.number);
+    pieces.push_back(Bytes::adopt(std::move(bytes)));
+  }
+  MappedReply rest = whole;
+  rest.objects.clear();
+  EXPECT_EQ(testing::flatten(mapped_frame(14, rest, std::move(pieces))),
+            testing::flatten(reply_frame(FrameType::fetch_mapped_ok, 14, whole)));
+}
+
 }  // namespace
 }  // namespace kv

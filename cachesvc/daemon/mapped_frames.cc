@@ -57,7 +57,19 @@ std::vector<uint32_t> MappedFrames::unknown() const {
 void MappedFrames::prepare(Part& part) {
   part.payload_bytes = payload_bytes(*part.object.object, call_.selection);
   if (!part.place || !mappings_.given(part.place->segment)) return stream(part);
-  if (!mappings_.knows(*part.place)) part.header = header_of(*part.object.object);
+  if (!mappings_.knows(*part.place)) part.encoded = encoded(place_words(part));
+}
+
+// The whole words for an object that the client does not know; its number comes last.
+MappedObject MappedFrames::place_words(const Part& part) {
+  MappedObject words;
+  words.place = ObjectPlace::mapped;
+  words.end_token = part.object.end_token;
+  words.segment = part.place->segment;
+  words.offset = part.place->offset;
+  words.generation = part.place->generation;
+  words.header = header_of(*part.object.object);
+  return words;
 }
 
 void MappedFrames::stream(Part& part) {
@@ -103,14 +115,10 @@ void MappedFrames::say_places(uint64_t unsent_bytes) {
   if (reply_.lease != 0) reply_.lease_ms = static_cast<uint32_t>(call_.lease_timeout.count());
   frames_.emplace_back();
   for (Part& part : parts_) {
-    if (part.place) {
-      reply_.objects.push_back(mappings_.tell(*part.place, part.object, std::move(part.header)));
-      continue;
-    }
-    reply_.objects.push_back({ObjectPlace::streamed, part.object.end_token, 0, 0, 0, 0, {}});
-    frames_.push_back(std::move(*part.frame));
+    tell(part);
+    if (part.frame) frames_.push_back(std::move(*part.frame));
   }
-  OutFrame& first = frames_.front() = places_frame();
+  OutFrame& first = frames_.front() = mapped_frame(request_, reply_, std::move(places_));
   const uint64_t body = first.bytes() - kFrameHeaderBytes;
   if (body > max_body_bytes(FrameType::fetch_mapped_ok, true)) {
     return refuse(
@@ -122,18 +130,24 @@ void MappedFrames::say_places(uint64_t unsent_bytes) {
   if (!first.hold) refuse({StatusCode::busy, "fetch_mapped_ok: no RAM for its bytes now"});
 }
 
-// A long prompt's places are half a megabyte.
-OutFrame MappedFrames::places_frame() const {
-  size_t bytes = kMaxMessageBytes;
-  for (const MappedObject& o : reply_.objects) bytes += sizeof(o) + o.header.size();
-  ByteWriter out = start_frame();
-  out.reserve(bytes);
-  encode(reply_, out);
-  return finish_frame(FrameType::fetch_mapped_ok, request_, std::move(out));
+// Its words in the reply, complete but for a number by now: a long prompt's are half a megabyte.
+void MappedFrames::tell(Part& part) {
+  MappedObject words;
+  words.end_token = part.object.end_token;
+  if (part.place) words = mappings_.tell(*part.place, part.object.end_token);
+  if (words.place != ObjectPlace::mapped) {
+    places_.push_back(Bytes::adopt(encoded(words)));
+    return;
+  }
+  // Empty if the client has forgotten it since.
+  if (part.encoded.empty()) part.encoded = encoded(place_words(part));
+  set_number(part.encoded, words.number);
+  places_.push_back(Bytes::adopt(std::move(part.encoded)));
+  told_.push_back(*part.place);
 }
 
 void MappedFrames::refuse(Status why) {
-  mappings_.forget(reply_);
+  mappings_.forget(reply_.lease, told_);
   error_ = std::move(why);
 }
 

@@ -42,15 +42,16 @@ class MappedFrames {
   struct Part {
     FetchedObject object;
     std::optional<SegmentPlace> place;
-    uint64_t payload_bytes = 0;  ///< of what the selection takes
-    std::vector<uint8_t> header;
+    uint64_t payload_bytes = 0;     ///< of what the selection takes
+    std::vector<uint8_t> encoded;   ///< as MappedObject, with no number yet
     std::optional<OutFrame> frame;  ///< if it is streamed
   };
+  static MappedObject place_words(const Part& part);
   void prepare(Part& part);
   void stream(Part& part);
   void finish(uint64_t unsent_bytes);
   void say_places(uint64_t unsent_bytes);
-  OutFrame places_frame() const;
+  void tell(Part& part);
   void refuse(Status why);
 
   CacheCore& core_;
@@ -61,6 +62,8 @@ class MappedFrames {
   std::shared_ptr<const Lease> lease_;
   std::vector<Part> parts_;
   size_t prepared_ = 0;
+  std::vector<Bytes> places_;
+  std::vector<SegmentPlace> told_;
   std::vector<OutFrame> frames_;
   Status error_;
 };

@@ -50,11 +50,10 @@ OutFrame Mappings::give(const std::shared_ptr<const SegmentView>& view) {
   return frame;
 }
 
-MappedObject Mappings::tell(const SegmentPlace& place, const FetchedObject& object,
-                            std::vector<uint8_t> header) {
+MappedObject Mappings::tell(const SegmentPlace& place, uint32_t end_token) {
   const Slot slot = slot_of(place);
   MappedObject out;
-  out.end_token = object.end_token;
+  out.end_token = end_token;
   if (auto known = known_.find(slot); known != known_.end()) {
     out.place = ObjectPlace::known;
     out.number = known->second;
@@ -65,7 +64,6 @@ MappedObject Mappings::tell(const SegmentPlace& place, const FetchedObject& obje
   out.segment = slot.segment;
   out.offset = slot.offset;
   out.generation = slot.generation;
-  out.header = header.empty() ? header_of(*object.object) : std::move(header);
   if (ring_.empty()) ring_.resize(kKnownHeaders);
   Slot& oldest = ring_[out.number % kKnownHeaders];
   known_.erase(oldest);
@@ -83,11 +81,9 @@ uint64_t Mappings::hold(std::shared_ptr<const Lease> lease) {
   return last_lease_;
 }
 
-void Mappings::forget(const MappedReply& reply) {
-  leases_.erase(reply.lease);
-  for (const MappedObject& o : reply.objects) {
-    if (o.place == ObjectPlace::mapped) known_.erase({o.segment, o.offset, o.generation});
-  }
+void Mappings::forget(uint64_t lease, const std::vector<SegmentPlace>& told) {
+  leases_.erase(lease);
+  for (const SegmentPlace& place : told) known_.erase(slot_of(place));
 }
 
 Status Mappings::ended(const Frame& frame) {

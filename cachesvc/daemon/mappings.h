@@ -46,13 +46,12 @@ class Mappings {
 
   /// The client has this object's header.
   bool knows(const SegmentPlace& place) const { return known_.contains(slot_of(place)); }
-  /// A reply's words for an object in a given segment. `header`: encoded already, or empty.
-  MappedObject tell(const SegmentPlace& place, const FetchedObject& object,
-                    std::vector<uint8_t> header);
+  /// A reply's words for an object in a given segment; the header is the caller's to add.
+  MappedObject tell(const SegmentPlace& place, uint32_t end_token);
   /// Number of a new lease; 0: no more may be held now.
   uint64_t hold(std::shared_ptr<const Lease> lease);
-  /// The reply was not sent: its lease and its headers are not the client's.
-  void forget(const MappedReply& reply);
+  /// A reply was not sent: its lease and its headers are not the client's.
+  void forget(uint64_t lease, const std::vector<SegmentPlace>& told);
 
   /// Returns: corruption (the frame can't be read). Leases and segments that are not there are no
   /// error: they may have been taken back meanwhile.

@@ -7,6 +7,11 @@
 #include "cachesvc/daemon/version.h"
 
 namespace kv {
+namespace {
+
+constexpr size_t kLongBodyBytes = 64 << 10;  // a query of 16,000 tokens
+
+}  // namespace
 
 Deadline Requests::deadline_of(uint32_t timeout_ms) const {
   Milliseconds limit = options_.request_timeout;
@@ -25,6 +30,19 @@ bool Requests::decode_or_refuse(const Request& in, T& message, Deadline& deadlin
   message = std::move(*decoded);
   deadline = deadline_of(timeout_ms);
   return true;
+}
+
+// then(message, deadline) at once; of a long body in a turn of its own, as reading hundreds of
+// thousands of tokens is enough for one handler.
+template <typename T, typename Then>
+void Requests::decoded(const Request& in, Then then) {
+  auto message = std::make_shared<T>();
+  Deadline deadline;
+  if (!decode_or_refuse(in, *message, deadline)) return;
+  if (in.frame.body.size() <= kLongBodyBytes) return then(std::move(*message), deadline);
+  host_.take_turn([this, keep = host_.keep(), message, deadline, then = std::move(then)] {
+    if (!host_.closed()) then(std::move(*message), deadline);
+  });
 }
 
 namespace {
@@ -185,22 +203,21 @@ void Requests::handle_open(const Request& in) {
 }
 
 void Requests::handle_lookup(const Request& in, FrameType reply) {
-  QueryRequest m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
-  auto done = replier<LookupReply>(in, reply);
-  if (reply == FrameType::lookup_ok) {
-    core_.lookup(session_, std::move(m), deadline, std::move(done));
-  } else {
-    core_.prefetch(session_, std::move(m), deadline, std::move(done));
-  }
+  decoded<QueryRequest>(
+      in, [this, reply, done = replier<LookupReply>(in, reply)](QueryRequest m, Deadline deadline) {
+        if (reply == FrameType::lookup_ok) {
+          core_.lookup(session_, std::move(m), deadline, done);
+        } else {
+          core_.prefetch(session_, std::move(m), deadline, done);
+        }
+      });
 }
 
 void Requests::handle_reserve(const Request& in) {
-  ReserveRequest m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
-  core_.reserve(session_, std::move(m), deadline, replier<ReserveReply>(in, FrameType::reserve_ok));
+  decoded<ReserveRequest>(in, [this, done = replier<ReserveReply>(in, FrameType::reserve_ok)](
+                                  ReserveRequest m, Deadline deadline) {
+    core_.reserve(session_, std::move(m), deadline, done);
+  });
 }
 
 void Requests::handle_put(const Request& in) {
@@ -229,16 +246,16 @@ void Requests::handle_abort(const Request& in) {
 }
 
 void Requests::handle_fetch(const Request& in) {
-  FetchCall m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
-  uint64_t id = in.frame.header.request, max = m.max_reply_bytes;
-  core_.fetch(session_, std::move(m.request), deadline,
-              [this, keep = host_.keep(), id, max, room = in.room](Result<FetchReply> reply) {
-                if (host_.closed()) return;
-                if (!reply.ok()) return send_error(id, reply.status());
-                send_fetch(id, std::make_shared<FetchFrames>(core_, id, std::move(*reply), max));
-              });
+  decoded<FetchCall>(in, [this, id = in.frame.header.request, room = in.room](FetchCall m,
+                                                                              Deadline deadline) {
+    core_.fetch(
+        session_, std::move(m.request), deadline,
+        [this, keep = host_.keep(), id, max = m.max_reply_bytes, room](Result<FetchReply> reply) {
+          if (host_.closed()) return;
+          if (!reply.ok()) return send_error(id, reply.status());
+          send_fetch(id, std::make_shared<FetchFrames>(core_, id, std::move(*reply), max));
+        });
+  });
 }
 
 // All frames of a reply, together.
@@ -261,18 +278,29 @@ void Requests::handle_fetch_mapped(const Request& in) {
   if (!mappings_.enabled()) {
     return send_error(id, unsupported("fetch_mapped: hello_ok did not name the feature segments"));
   }
-  FetchCall m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
-  m.request.whole_objects = true;
-  MappedCall call{m.request.selection, m.max_reply_bytes, options_.lease_timeout};
-  core_.fetch(session_, std::move(m.request), deadline,
-              [this, keep = host_.keep(), id, call, room = in.room](Result<FetchReply> reply) {
-                if (host_.closed()) return;
-                if (!reply.ok()) return send_error(id, reply.status());
-                announce_then_send(id, std::make_shared<MappedFrames>(core_, mappings_, ns_, id,
-                                                                      call, std::move(*reply)));
-              });
+  decoded<FetchCall>(in, [this, id, room = in.room](FetchCall m, Deadline deadline) {
+    m.request.whole_objects = true;
+    MappedCall call{m.request.selection, m.max_reply_bytes, options_.lease_timeout};
+    core_.fetch(session_, std::move(m.request), deadline,
+                [this, keep = host_.keep(), id, call, room](Result<FetchReply> reply) {
+                  if (host_.closed()) return;
+                  if (!reply.ok()) return send_error(id, reply.status());
+                  place(id, call, std::move(*reply));
+                });
+  });
+}
+
+// The places of hundreds of objects are found in a turn of their own.
+void Requests::place(uint64_t id, const MappedCall& call, FetchReply reply) {
+  const size_t objects = reply.lease.prefix().objects.size();
+  auto place = [this, keep = host_.keep(), id, call,
+                own = std::make_shared<FetchReply>(std::move(reply))] {
+    if (host_.closed()) return;
+    announce_then_send(
+        id, std::make_shared<MappedFrames>(core_, mappings_, ns_, id, call, std::move(*own)));
+  };
+  if (objects <= FetchFrames::kObjectsPerStep) return place();
+  host_.take_turn(std::move(place));
 }
 
 // Segments that the client doesn't have yet come before the reply that names them.
@@ -322,17 +350,17 @@ Done<Result<uint64_t>> Requests::counter(const Request& in, FrameType type) {
 }
 
 void Requests::handle_erase(const Request& in) {
-  EraseRequest m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
-  core_.erase(session_, m.model, std::move(m.query), deadline, counter(in, FrameType::erase_ok));
+  decoded<EraseRequest>(
+      in, [this, done = counter(in, FrameType::erase_ok)](EraseRequest m, Deadline deadline) {
+        core_.erase(session_, m.model, std::move(m.query), deadline, done);
+      });
 }
 
 void Requests::handle_erase_entry(const Request& in) {
-  QueryRequest m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
-  core_.erase_entry(session_, std::move(m), deadline, counter(in, FrameType::erase_entry_ok));
+  decoded<QueryRequest>(
+      in, [this, done = counter(in, FrameType::erase_entry_ok)](QueryRequest m, Deadline deadline) {
+        core_.erase_entry(session_, std::move(m), deadline, done);
+      });
 }
 
 void Requests::handle_stats(const Request& in) {

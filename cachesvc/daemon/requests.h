@@ -81,6 +81,8 @@ class Requests {
 
   template <typename T>
   bool decode_or_refuse(const Request& in, T& message, Deadline& deadline);
+  template <typename T, typename Then>
+  void decoded(const Request& in, Then then);
   template <typename T>
   Done<Result<T>> replier(const Request& in, FrameType type);
   Done<Result<uint64_t>> counter(const Request& in, FrameType type);
@@ -89,6 +91,7 @@ class Requests {
   Done<Status> acknowledge(uint64_t request, FrameType type);
   Deadline deadline_of(uint32_t timeout_ms) const;
   void send_fetch(uint64_t request, const std::shared_ptr<FetchFrames>& reply);
+  void place(uint64_t request, const MappedCall& call, FetchReply reply);
   void announce_then_send(uint64_t request, const std::shared_ptr<MappedFrames>& reply);
   void send_mapped(uint64_t request, const std::shared_ptr<MappedFrames>& reply);
   void queue(std::vector<OutFrame> frames);
