@@ -342,6 +342,42 @@ TEST_F(LoopTest, APromotionPinsNoPathOfItsOwn) {
   EXPECT_EQ(bench_->stat("pins"), kBlocks) << "of the lease";
 }
 
+// A long fetch takes several handlers. Whatever an erase takes between them, the reply has no hole,
+// and no pin is left.
+TEST_F(LoopTest, AFetchSurvivesAnEraseBetweenItsSteps) {
+  constexpr uint64_t kBlocks = 64;
+  size_t steps = 0;
+  for (bool ended = false; !ended; ++steps) {
+    open(small_options());
+    const Sequence tokens = fresh(kBlocks * 16);
+    ASSERT_TRUE(bench_->store(tokens).ok());
+    FetchRequest request;
+    request.model = bench_->opened.model;
+    request.query.tokens = plus_one(tokens);
+    std::optional<Result<FetchReply>> fetched;
+    std::optional<Result<uint64_t>> erased;
+    client_->core->fetch(client_->session, request, soon(),
+                         [&](Result<FetchReply> r) { fetched = std::move(r); });
+    for (size_t i = 0; i < steps && !fetched; ++i) {
+      client_->run_workers();
+      client_->loop.restart();
+      client_->loop.poll_one();
+    }
+    ASSERT_LT(steps, 1000u);
+    ended = fetched.has_value();
+    begin_erase({}, erased);
+    client_->run();
+    ASSERT_TRUE(erased && erased->ok() && fetched && fetched->ok()) << "after " << steps;
+    const auto& objects = (*fetched)->lease.prefix().objects;
+    ASSERT_EQ(objects.size() * 16, (*fetched)->tokens);
+    for (const FetchedObject& o : objects) EXPECT_TRUE(o.object);
+    fetched.reset();
+    client_->run();
+    EXPECT_EQ(bench_->stat("pins"), 0u);
+  }
+  EXPECT_GT(steps, 2u) << "or all of it is one handler's";
+}
+
 // Two stores of the same: what the second brings is of no use, and what the first brought is held
 // by the index alone.
 TEST_F(LoopTest, WhatACommitDoesNotTakeAWorkerFrees) {
