@@ -10,8 +10,8 @@ using Patience = RunningFetch::Patience;
 
 constexpr uint32_t kMaxFetchRounds = 16;  // each follows a lost object or a tighter limit
 constexpr uint32_t kMaxFitRounds = 64;    // of planning within one of those; each is shorter
-constexpr size_t kReadsBegunAtATime = 32;
-constexpr uint64_t kWindowShare = 8;  // one fetch reads at most budget / 8 at a time
+constexpr size_t kObjectsAtATime = 32;    // in one handler: a long prompt has hundreds
+constexpr uint64_t kWindowShare = 8;      // one fetch reads at most budget / 8 at a time
 
 Status check_lengths(const Query& query) {
   if (query.tokens.size() <= kMaxTokens && query.extras.size() <= kMaxExtras) return {};
@@ -46,7 +46,7 @@ void Fetches::lookup(uint64_t session, QueryRequest request, bool prefetch, Dead
     background->deadline = deadline;
     auto fit = plan(*background);
     background->request.query = {};
-    if (fit.ok()) promote(background, *fit);
+    if (fit.ok()) promote(background, pinned(std::move(*fit)));
   }
   call->finish(std::move(reply));
 }
@@ -152,22 +152,27 @@ void Fetches::step(const FetchPtr& f) {
   ++f->rounds;
   auto hit = plan(*f);
   if (!hit.ok()) return f->call->fail(hit.status());
-  std::vector<Record*> used;
-  used.reserve(hit->uses.size());
-  for (const Hit::Use& u : hit->uses) used.push_back(u.record);
-  auto found = std::make_shared<Found>(Found{std::move(*hit), Pins(env_, index_, used)});
+  auto found = std::make_shared<Found>(pinned(std::move(*hit)));
   next(f, found, [this, f, found] {
     keep_warm(*f, found->hit);
     next(f, found, [this, f, found] { use(f, *found); });
   });
 }
 
-// At once; of a long hit in a handler of its own, unless some of it was erased by then.
+Fetches::Found Fetches::pinned(Hit hit) {
+  std::vector<Record*> used;
+  used.reserve(hit.uses.size());
+  for (const Hit::Use& u : hit.uses) used.push_back(u.record);
+  Pins pins(env_, index_, used);
+  return {std::move(hit), std::move(pins)};
+}
+
+// Runs then() at once; of a long hit in a handler of its own, unless some of it was erased by then.
 template <typename Then>
 void Fetches::next(const FetchPtr& f, const FoundPtr& found, Then then) {
-  if (found->hit.uses.size() <= kReadsBegunAtATime) return then();
+  if (found->hit.uses.size() <= kObjectsAtATime) return then();
   env_.later([this, f, found, then = std::move(then)] {
-    if (!f->call || f->call->finished()) return;
+    if (f->call->finished()) return;
     if (found->pins.all_there()) return then();
     found->pins.release();
     step(f);
@@ -182,8 +187,8 @@ void Fetches::use(const FetchPtr& f, Found& found) {
     f->promoted.insert(u.record->name);
   }
   if (!missing) return check(f, found);
-  if (!f->request.wait) return answer_pending(f, found.hit);
-  promote(f, found.hit);
+  if (!f->request.wait) return answer_pending(f, found);
+  promote(f, std::move(found));
 }
 
 // Blocks on the path that hold nothing which this hit uses are kept warm with it.
@@ -200,7 +205,8 @@ void Fetches::keep_warm(const RunningFetch& f, const Hit& hit) {
 }
 
 // The rest goes on without a caller.
-void Fetches::answer_pending(const FetchPtr& f, const Hit& hit) {
+void Fetches::answer_pending(const FetchPtr& f, Found& found) {
+  const Hit& hit = found.hit;
   FetchReply reply;
   reply.tokens = hit.plan.tokens;
   reply.common = hit.common;
@@ -211,11 +217,11 @@ void Fetches::answer_pending(const FetchPtr& f, const Hit& hit) {
   auto call = std::exchange(f->call, nullptr);
   f->deadline = Clock::now() + env_.options.room_wait;
   f->request.query = {};
-  promote(f, hit);
+  promote(f, std::move(found));
   call->finish(std::move(reply));
 }
 
-// What is due is checked first, and if some of it was damaged, planned anew.
+// Due checks come first; if some of it was damaged, it is planned anew.
 void Fetches::check(const FetchPtr& f, Found& found) {
   std::vector<Record*> due;
   for (const Hit::Use& u : found.hit.uses) {
@@ -244,12 +250,12 @@ struct Fetches::Batch {
   std::shared_ptr<RoomCharges> room;
 };
 
-void Fetches::promote(const FetchPtr& f, const Hit& hit) {
+void Fetches::promote(const FetchPtr& f, Found found) {
+  const Hit& hit = found.hit;
   auto batch = std::make_shared<Batch>();
   const FetchCost cost = cost_of(*f, hit);
-  std::vector<Record*> used, missing;
+  std::vector<Record*> missing;
   for (const Hit::Use& u : hit.uses) {
-    used.push_back(u.record);
     if (!u.record->ram) missing.push_back(u.record);
   }
   // Packed files first, so that they are unpacked while the others are read; but root first where
@@ -259,13 +265,12 @@ void Fetches::promote(const FetchPtr& f, const Hit& hit) {
                           [](const Record* r) { return r->file_bytes < r->payload_bytes; });
   }
   for (const Record* r : missing) batch->wanted.push_back({r->name, r->serial});
-  batch->pins = Pins(env_, index_, used);
+  batch->pins = std::move(found.pins);
   Room room;
   room.share = f->realm->share;
   room.stored = cost.missing;
   room.promotion = room.stored > 0 ? f->window_bytes : 0;
-  // Planning and pinning a long prompt is enough for one handler.
-  if (missing.size() <= kReadsBegunAtATime) return ask_for_window(f, batch, room);
+  if (missing.size() <= kObjectsAtATime) return ask_for_window(f, batch, room);
   env_.later([this, f, batch, room] { ask_for_window(f, batch, room); });
 }
 
@@ -297,7 +302,7 @@ void Fetches::promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& ba
 void Fetches::begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
   auto one_done = [this, f, batch](Status) { read_done(f, batch); };
   for (size_t begun = 0; batch->next < batch->wanted.size() && !promoter_.hangs(); ++batch->next) {
-    if (begun == kReadsBegunAtATime) return env_.later([this, f, batch] { begin_reads(f, batch); });
+    if (begun == kObjectsAtATime) return env_.later([this, f, batch] { begin_reads(f, batch); });
     Record* r = index_.find(batch->wanted[batch->next]);
     if (!r || r->ram || !r->on_ssd()) continue;
     ++begun;
@@ -324,7 +329,7 @@ void Fetches::read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch) 
   if (batch->next < batch->wanted.size() && !stop) return promote_window(f, batch);
   batch->room->stored.release();  // a read that hangs keeps the window, not the rest of the path
   batch->room.reset();
-  if (batch->wanted.size() <= kReadsBegunAtATime) {
+  if (batch->wanted.size() <= kObjectsAtATime) {
     batch->pins.release();
     return step(f);
   }

@@ -53,12 +53,13 @@ class Fetches {
   FetchCost cost_of(const RunningFetch& f, const Hit& hit) const;
   uint64_t room_beside(const Hit& hit, ShareId share, uint64_t wanted);
   void keep_warm(const RunningFetch& f, const Hit& hit);
-  void answer_pending(const FetchPtr& f, const Hit& hit);
+  void answer_pending(const FetchPtr& f, Found& found);
+  Found pinned(Hit hit);
   template <typename Then>
   void next(const FetchPtr& f, const FoundPtr& found, Then then);
   void use(const FetchPtr& f, Found& found);
   void check(const FetchPtr& f, Found& found);
-  void promote(const FetchPtr& f, const Hit& hit);
+  void promote(const FetchPtr& f, Found found);
   void ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch, Room room);
   void promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch);

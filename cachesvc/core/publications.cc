@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include "cachesvc/core/coverage.h"
-
 namespace kv {
 
 struct Publications::Publication {
@@ -99,9 +97,9 @@ void Publications::step(const Ptr& p) {
   env_.later([this, p] { step(p); });
 }
 
-// What the store lacks. Fewer tokens than the reservation's become visible if something that was
-// there at the reserve has gone: the reply names it. False: refused, as the client has left
-// something out.
+// Decides on a gap of the store. Fewer tokens than the reservation's become visible if something
+// that was there at the reserve has gone: the reply names it. False: refused, as the client has
+// left something out.
 bool Publications::cover(Publication& p, Gap gap, State next) {
   p.state = gap.status.ok() ? next : State::ordering;
   if (gap.status.ok()) return true;

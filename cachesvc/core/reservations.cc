@@ -10,7 +10,8 @@ namespace {
 
 // Times of its time-out that a reservation may live in all, whatever is put.
 constexpr int kMostTimes = 10;
-// Above so many blocks their ids are made on a worker: each takes microseconds.
+// Above so many blocks their ids are made on a worker, as each takes microseconds, and planning has
+// a handler of its own.
 constexpr uint32_t kBlocksHashedHere = 32;
 
 Status check_query(const Query& query) {
@@ -130,7 +131,6 @@ void Reservations::reserve_hashed(Reservation reservation, const CallPtr& call) 
   if (call->finished()) return;
   auto r = std::make_shared<Reservation>(std::move(reservation));
   auto needs = std::make_shared<std::vector<Need>>(plan(*r));
-  // Planning a long prompt is enough for one handler.
   if (r->blocks.size() <= kBlocksHashedHere) return ask_for_room(r, needs, call);
   env_.later([this, r, needs, call] { ask_for_room(r, needs, call); });
 }

@@ -15,6 +15,12 @@ bool has_any(const Object& object, const Selection& selection) {
          std::any_of(object.states.begin(), object.states.end(), has);
 }
 
+std::vector<uint8_t> header_of(const Object& object) {
+  ByteWriter out;
+  encode_header(object, out);
+  return out.take();
+}
+
 // Bytes of the planes and states that the selection takes.
 uint64_t payload_bytes(const Object& object, const Selection& selection) {
   uint64_t bytes = 0;
@@ -130,18 +136,22 @@ void MappedFrames::say_places(uint64_t unsent_bytes) {
   if (!first.hold) refuse({StatusCode::busy, "fetch_mapped_ok: no RAM for its bytes now"});
 }
 
-// Its words in the reply, complete but for a number by now: a long prompt's are half a megabyte.
+// Its words in the reply were encoded before, all but the number: a long prompt's are half a
+// megabyte.
 void MappedFrames::tell(Part& part) {
-  MappedObject words;
-  words.end_token = part.object.end_token;
-  if (part.place) words = mappings_.tell(*part.place, part.object.end_token);
-  if (words.place != ObjectPlace::mapped) {
+  Mappings::Told told;
+  if (part.place) told = mappings_.tell(*part.place);
+  if (!part.place || told.known) {
+    MappedObject words;
+    words.place = part.place ? ObjectPlace::known : ObjectPlace::streamed;
+    words.end_token = part.object.end_token;
+    words.number = told.number;
     places_.push_back(Bytes::adopt(encoded(words)));
     return;
   }
   // Empty if the client has forgotten it since.
   if (part.encoded.empty()) part.encoded = encoded(place_words(part));
-  set_number(part.encoded, words.number);
+  set_number(part.encoded, told.number);
   places_.push_back(Bytes::adopt(std::move(part.encoded)));
   told_.push_back(*part.place);
 }

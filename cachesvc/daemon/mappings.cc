@@ -24,12 +24,6 @@ const uint8_t* payload_of(const Object& object) {
 
 }  // namespace
 
-std::vector<uint8_t> header_of(const Object& object) {
-  ByteWriter out;
-  encode_header(object, out);
-  return out.take();
-}
-
 bool Mappings::enable() {
   if (core_.pool()->segments() == nullptr) return false;
   room_ = core_.session_room(kKnownBytes);
@@ -50,26 +44,16 @@ OutFrame Mappings::give(const std::shared_ptr<const SegmentView>& view) {
   return frame;
 }
 
-MappedObject Mappings::tell(const SegmentPlace& place, uint32_t end_token) {
+Mappings::Told Mappings::tell(const SegmentPlace& place) {
   const Slot slot = slot_of(place);
-  MappedObject out;
-  out.end_token = end_token;
-  if (auto known = known_.find(slot); known != known_.end()) {
-    out.place = ObjectPlace::known;
-    out.number = known->second;
-    return out;
-  }
-  out.place = ObjectPlace::mapped;
-  out.number = ++last_number_;
-  out.segment = slot.segment;
-  out.offset = slot.offset;
-  out.generation = slot.generation;
+  if (auto known = known_.find(slot); known != known_.end()) return {known->second, true};
+  const uint64_t number = ++last_number_;
   if (ring_.empty()) ring_.resize(kKnownHeaders);
-  Slot& oldest = ring_[out.number % kKnownHeaders];
+  Slot& oldest = ring_[number % kKnownHeaders];
   known_.erase(oldest);
   oldest = slot;
-  known_[slot] = out.number;
-  return out;
+  known_[slot] = number;
+  return {number, false};
 }
 
 uint64_t Mappings::hold(std::shared_ptr<const Lease> lease) {

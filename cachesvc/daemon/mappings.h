@@ -22,9 +22,6 @@ namespace kv {
 
 inline constexpr size_t kMaxLeases = 1024;  ///< of one connection
 
-/// As encode_header() writes it.
-std::vector<uint8_t> header_of(const Object& object);
-
 class Mappings {
  public:
   explicit Mappings(CacheCore& core) : core_(core) {}
@@ -46,8 +43,12 @@ class Mappings {
 
   /// The client has this object's header.
   bool knows(const SegmentPlace& place) const { return known_.contains(slot_of(place)); }
-  /// A reply's words for an object in a given segment; the header is the caller's to add.
-  MappedObject tell(const SegmentPlace& place, uint32_t end_token);
+  /// The number under which a reply names an object in a given segment.
+  struct Told {
+    uint64_t number = 0;
+    bool known = false;  ///< the client has its header; else the reply gives it
+  };
+  Told tell(const SegmentPlace& place);
   /// Number of a new lease; 0: no more may be held now.
   uint64_t hold(std::shared_ptr<const Lease> lease);
   /// A reply was not sent: its lease and its headers are not the client's.
