@@ -321,7 +321,7 @@ TEST_F(Recover, NothingWaitsForAnEraseWhoseDeadlineHasPassed) {
 // just before, and the loop hears of that afterwards.
 TEST_F(Recover, WhatIsEvictedWhileItIsReadDoesNotReturn) {
   testing::FaultFiles faults;
-  CacheOptions slow = options(0, 3);  // one file at a time
+  CacheOptions slow = options(0, 1);  // a file a second: most are unread when the device is full
   slow.ram_budget_bytes = 4ull << 20;
   slow.spill_when = SpillWhen::evict;
   slow.io_timeout = Milliseconds(20);
@@ -332,7 +332,7 @@ TEST_F(Recover, WhatIsEvictedWhileItIsReadDoesNotReturn) {
   while (b.stat("ram_evicted_clean") < 5) ASSERT_TRUE(b.store(random_tokens(rng_, 160)).ok());
   client.hangs = true;
   EXPECT_EQ(b.store(random_tokens(rng_, 16), Durability::spilled)->level, Durability::accepted);
-  client.loop.run_for(Milliseconds(400));  // the next file is asked for, behind the write
+  client.loop.run_for(Milliseconds(1100));  // the next file is asked for, behind the write
   bool full = false;
   int read_after = 0;
   faults.script = [&](const char* call, const std::string& path) -> Status {
