@@ -55,7 +55,7 @@ struct PoolBuffer::Slab {
   Slab(std::shared_ptr<RamPool> owner, Charge paid, uint64_t size, std::string_view ns)
       : pool(std::move(owner)), charge(std::move(paid)), bytes(size) {
     if (pool->segments_ && !ns.empty() && bytes >= kSlotPageBytes) {
-      data = pool->segments_->take(ns, bytes);
+      data = pool->segments_->take(ns, bytes, pool->spare_bytes(charge.kind(), bytes));
     }
     in_segment = data != nullptr;
     if (!in_segment) data = pool->slabs_->take(bytes);
@@ -65,9 +65,8 @@ struct PoolBuffer::Slab {
   Slab& operator=(const Slab&) = delete;
   ~Slab() {
     bool counted = charge.kind() == ChargeKind::stored;  // else it is with the charge
-    uint64_t budget = pool->budget_;
     uint64_t others = counted ? pool->backed_ -= bytes : pool->backed_ - bytes;
-    uint64_t keep = std::min(budget - std::min(budget, others), budget / kRecycledShare);
+    uint64_t keep = pool->most_idle_bytes(others);
     if (in_segment) {
       pool->segments_->give(data, bytes);
       pool->keep_waiting(keep);
@@ -173,6 +172,16 @@ std::optional<Charge> RamPool::try_charge(ChargeKind kind, uint64_t bytes) {
   }
   if (kind != ChargeKind::stored) backed_.fetch_add(bytes);
   return Charge(shared_from_this(), kind, bytes);
+}
+
+uint64_t RamPool::spare_bytes(ChargeKind kind, uint64_t bytes) const {
+  const uint64_t live = backed_bytes() + (kind == ChargeKind::stored ? bytes : 0);
+  const uint64_t most = most_idle_bytes(live), have = recycled_bytes();
+  return most - std::min(most, have);
+}
+
+uint64_t RamPool::most_idle_bytes(uint64_t live_bytes) const {
+  return std::min(budget_ - std::min(budget_, live_bytes), budget_ / kRecycledShare);
 }
 
 uint64_t RamPool::slab_bytes(size_t size) {

@@ -161,6 +161,8 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   friend class PoolBuffer;
   RamPool(uint64_t budget_bytes, uint64_t staging_bytes, Backing backing);
   uint64_t set_aside_bytes() const;
+  uint64_t most_idle_bytes(uint64_t live_bytes) const;
+  uint64_t spare_bytes(ChargeKind kind, uint64_t bytes) const;
   void keep_waiting(uint64_t most_bytes) noexcept;
   void give_back(ChargeKind kind, uint64_t bytes);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +29,7 @@ namespace kv {
 namespace {
 
 constexpr size_t kBits = 64;
+constexpr size_t kPagesPerHuge = kHugePageBytes / kSlotPageBytes;
 
 void check(bool holds, const char* what) {
   if (holds) return;
@@ -52,6 +54,28 @@ size_t assign(std::vector<uint64_t>& bits, size_t first, size_t count, bool valu
     count -= step;
   }
   return changed;
+}
+
+// True if one of [first, first + count) is set; both are multiples of kBits.
+bool any(const std::vector<uint64_t>& bits, size_t first, size_t count) {
+  auto begin = bits.begin() + static_cast<ptrdiff_t>(first / kBits);
+  return std::any_of(begin, begin + static_cast<ptrdiff_t>(count / kBits),
+                     [](uint64_t word) { return word != 0; });
+}
+
+// True if some page of [begin, begin + bytes) has memory.
+bool any_resident(uint8_t* begin, size_t bytes) {
+  std::array<unsigned char, kPagesPerHuge> pages;
+  for (size_t at = 0; at < bytes; at += kHugePageBytes) {
+    const size_t step = std::min(kHugePageBytes, bytes - at);
+    const size_t count = (step + page_bytes() - 1) / page_bytes();
+    if (::mincore(begin + at, step, pages.data()) != 0) return false;  // never, of our mapping
+    if (std::any_of(pages.begin(), pages.begin() + static_cast<ptrdiff_t>(count),
+                    [](unsigned char page) { return (page & 1) != 0; })) {
+      return true;
+    }
+  }
+  return false;
 }
 
 int make_memfd(size_t bytes) {
@@ -154,7 +178,9 @@ size_t Segment::find_free(size_t pages) const {
   return end;
 }
 
-uint8_t* Segment::take(size_t bytes) {
+size_t Segment::idle_table_bytes() const { return test(paged_, 0) ? table_bytes(bytes_) : 0; }
+
+uint8_t* Segment::take(size_t bytes, uint64_t spare_bytes, std::vector<size_t>& fresh) {
   const size_t pages = (bytes + kSlotPageBytes - 1) / kSlotPageBytes;
   if (state_ == State::retired || pages > longest_free_) return nullptr;
   const size_t first = find_free(pages);
@@ -162,12 +188,50 @@ uint8_t* Segment::take(size_t bytes) {
     longest_free_ = pages - 1;
     return nullptr;
   }
+  take_whole(first, pages, spare_bytes, fresh);
+  if (!fresh.empty()) ++backing_;
   assign(taken_, first, pages, true);
   paged_pages_ += assign(paged_, first, pages, true);
   live_pages_ += pages;
   uint8_t* slot = begin_ + first * kSlotPageBytes;
   unpoison(slot, pages * kSlotPageBytes);
   return slot;
+}
+
+// The huge pages of a new slot in which nothing has memory, as far as what it leaves idle in them
+// is spared.
+void Segment::take_whole(size_t first, size_t pages, uint64_t spare_bytes,
+                         std::vector<size_t>& fresh) {
+  for (size_t huge = first / kPagesPerHuge; huge * kPagesPerHuge < first + pages; ++huge) {
+    const size_t begin = huge * kPagesPerHuge, end = begin + kPagesPerHuge;
+    const size_t own = std::min(end, first + pages) - std::max(begin, first);
+    const uint64_t idle_bytes = (kPagesPerHuge - own) * kSlotPageBytes;
+    if (idle_bytes > spare_bytes || any(paged_, begin, kPagesPerHuge)) continue;
+    spare_bytes -= idle_bytes;
+    paged_pages_ += assign(paged_, begin, kPagesPerHuge, true);
+    fresh.push_back(huge);
+  }
+}
+
+// One small page with memory is what the system makes a huge one of: `known_page`, which gets it.
+bool Segment::make_huge(size_t huge_page, size_t known_page) {
+  if (::fallocate(fd_, 0, static_cast<off_t>(known_page * kSlotPageBytes), kSlotPageBytes) != 0) {
+    return false;
+  }
+  return ::madvise(begin_ + huge_page * kHugePageBytes, kHugePageBytes, MADV_COLLAPSE) == 0;
+}
+
+// What gets none here gets it small, when it is written.
+bool Segment::back(const uint8_t* slot, const std::vector<size_t>& fresh) {
+  const size_t first = static_cast<size_t>(slot - begin_) / kSlotPageBytes;
+  return std::all_of(fresh.begin(), fresh.end(), [&](size_t huge) {
+    return make_huge(huge, std::max(first, huge * kPagesPerHuge));
+  });
+}
+
+void Segment::backed() {
+  check(backing_ > 0, "memory was given that nobody waits for");
+  --backing_;
 }
 
 void Segment::give(uint8_t* slot, size_t bytes) {
@@ -186,7 +250,8 @@ void Segment::give(uint8_t* slot, size_t bytes) {
 }
 
 Segment::Range Segment::idle_range(size_t most_bytes) {
-  if (state_ != State::open || idle_bytes() == 0) return {};
+  // What gets memory just now would get that of discarded pages again.
+  if (state_ != State::open || backing_ > 0 || idle_bytes() == 0) return {};
   const size_t end = bytes_ / kSlotPageBytes;
   const size_t most = std::max<size_t>(1, most_bytes / kSlotPageBytes);
   Range range;
@@ -203,9 +268,11 @@ Segment::Range Segment::idle_range(size_t most_bytes) {
   return range;
 }
 
+// A huge page that somebody faults in just now is not taken apart: its pages are cleared, and stay.
 bool Segment::discard(const Range& range) {
-  return ::madvise(begin_ + range.first_page * kSlotPageBytes, range.pages * kSlotPageBytes,
-                   MADV_REMOVE) == 0;
+  uint8_t* begin = begin_ + range.first_page * kSlotPageBytes;
+  const size_t bytes = range.pages * kSlotPageBytes;
+  return ::madvise(begin, bytes, MADV_REMOVE) == 0 && !any_resident(begin, bytes);
 }
 
 void Segment::discarded(const Range& range, bool gone) {
@@ -220,10 +287,14 @@ void Segment::seal_begun() {
   paged_pages_ += assign(paged_, 0, bytes_ / kSlotPageBytes, true);
 }
 
+// As good as it gets: what the kernel has no huge page for has small ones.
 bool Segment::seal() {
+  bool huge = true;
+  for (size_t page = 0; huge && page < bytes_ / kHugePageBytes; ++page) {
+    huge = make_huge(page, page * kPagesPerHuge);
+  }
   if (::fallocate(fd_, 0, 0, static_cast<off_t>(bytes_)) != 0) return false;
-  // As good as it gets: where the kernel has no huge pages it stays as it is.
-  huge_ = ::madvise(begin_, bytes_, MADV_COLLAPSE) == 0;
+  huge_ = huge;
   return ::fcntl(fd_, F_ADD_SEALS,
                  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0;
 }
@@ -257,6 +328,7 @@ void Segment::check_invariants() const {
     live += test(taken_, page) && page >= table;
     paged += test(paged_, page);
     check(test(taken_, page) || page >= table, "the table is free");
+    check(page >= table || test(paged_, page) == test(paged_, 0), "half a table has memory");
   }
   check(live == live_pages_ + leaving_pages_, "pages of slots are not as counted");
   check(paged == paged_pages_, "pages with memory are not as counted");

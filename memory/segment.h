@@ -10,10 +10,11 @@
 //   open ──seal_begun──> sealing ──seal_ended──> announced ──retire──> retired
 //     ^────── refused ───────┘
 //
-// open: nobody else has seen it, free pages may go back to the system. From sealing on all pages
-// have memory and keep it: what was registered somewhere (a GPU) must never read old bytes.
-// retired: nothing new comes. SegmentStore alone uses this, under its lock; seal() and discard()
-// outside.
+// open: nobody else has seen it, free pages may go back to the system. A huge page in which nothing
+// has memory yet gets all of it at its first slot, if what lies idle beside the slot may: small
+// pages would have to be copied when the segment is sealed. From sealing on all pages have memory
+// and keep it: what was registered somewhere (a GPU) must never read old bytes. retired: nothing
+// new comes. SegmentStore alone uses this, under its lock; back(), seal() and discard() outside.
 #pragma once
 
 #include <atomic>
@@ -70,20 +71,27 @@ class Segment {
   size_t live_bytes() const { return live_pages_ * kSlotPageBytes; }
   /// Memory beside live slots; the table counts once it has memory.
   size_t idle_bytes() const { return (paged_pages_ - live_pages_) * kSlotPageBytes; }
+  /// The table's part of that, which stays while the segment does.
+  size_t idle_table_bytes() const;
   size_t missing_bytes() const { return bytes_ - paged_pages_ * kSlotPageBytes; }
 
-  /// First fit of `bytes`, whole pages. Null: no place. Not of a retired one.
-  uint8_t* take(size_t bytes);
+  /// First fit of `bytes`, whole pages. Null: no place. Not of a retired one. Adds to `fresh` the
+  /// huge pages (by their number) that get all their memory now, which leaves at most `spare_bytes`
+  /// more idle: if there are any, back() is to give it before anything is written, then backed().
+  uint8_t* take(size_t bytes, uint64_t spare_bytes, std::vector<size_t>& fresh);
+  /// Outside of the lock; about a millisecond each. False: the system has no huge pages for it.
+  bool back(const uint8_t* slot, const std::vector<size_t>& fresh);
+  void backed();
   void give(uint8_t* slot, size_t bytes);
   uint64_t generation(size_t offset) const;
 
   /// Free pages with memory, at most `most_bytes`, that go back to the system next: nobody takes
-  /// them until discarded(). Open only; empty: there are none.
+  /// them until discarded(). Open only; empty: there are none, or some get memory just now.
   struct Range {
     size_t first_page = 0, pages = 0;
   };
   Range idle_range(size_t most_bytes);
-  bool discard(const Range& range);  ///< outside of the lock; false: refused
+  bool discard(const Range& range);  ///< outside of the lock; false: some of it stayed
   void discarded(const Range& range, bool gone);
   bool discarding() const { return leaving_pages_ > 0; }
 
@@ -101,6 +109,8 @@ class Segment {
   Segment(uint32_t id, std::string owner, size_t bytes, int fd, uint8_t* begin);
   std::atomic<uint64_t>& generation_at(size_t page) const;
   size_t find_free(size_t pages) const;
+  void take_whole(size_t first, size_t pages, uint64_t spare_bytes, std::vector<size_t>& fresh);
+  bool make_huge(size_t huge_page, size_t known_page);
 
   const uint32_t id_;
   const std::string owner_;
@@ -110,6 +120,7 @@ class Segment {
   State state_ = State::open;
   bool huge_ = false;
   size_t live_pages_ = 0, paged_pages_ = 0, leaving_pages_ = 0;
+  size_t backing_ = 0;           // takes whose huge pages get their memory
   size_t longest_free_;          // pages: at most so many are free in a row
   std::vector<uint64_t> taken_;  // a bit for each page: of a slot, the table, or on its way out
   std::vector<uint64_t> paged_;  // a bit for each page: has memory

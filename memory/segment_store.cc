@@ -16,7 +16,10 @@ void SegmentStore::count(const Segment& segment, bool add) {
     add ? into.fetch_add(bytes, std::memory_order_relaxed)
         : into.fetch_sub(bytes, std::memory_order_relaxed);
   };
-  if (segment.state() == Segment::State::open) return sum(idle_, segment.idle_bytes());
+  if (segment.state() == Segment::State::open) {
+    sum(idle_, segment.idle_bytes() - segment.idle_table_bytes());
+    return sum(fixed_idle_, segment.idle_table_bytes());
+  }
   sum(fixed_idle_, segment.idle_bytes());
   sum(announced_, segment.bytes());
   if (segment.state() == Segment::State::retired) sum(retired_idle_, segment.idle_bytes());
@@ -57,18 +60,10 @@ std::unique_ptr<Segment> SegmentStore::take_empty(May may) {
   return nullptr;
 }
 
-uint8_t* SegmentStore::take(std::string_view owner, size_t bytes) {
-  std::lock_guard lock(mutex_);
-  uint8_t* slot = nullptr;
-  auto take_of = [&](Segment& s) { slot = s.take(bytes); };
-  size_t has = 0;
-  for (const auto& [id, s] : by_id_) {
-    if (s->owner() != owner) continue;
-    has += s->bytes();
-    change(*s, take_of);
-    if (slot != nullptr) return slot;
-  }
-  std::unique_ptr<Segment> gone;
+// A new segment of `owner` with room for `bytes`; null: there may be none. `gone`: one that made
+// room for it, to be unmapped outside of the lock.
+Segment* SegmentStore::add(std::string_view owner, size_t bytes, uint64_t owned_bytes,
+                           std::unique_ptr<Segment>& gone) {
   if (segments_.size() >= kMaxSegments) {
     gone = take_empty([](const Segment&) { return true; });
     if (!gone) return nullptr;
@@ -77,15 +72,43 @@ uint8_t* SegmentStore::take(std::string_view owner, size_t bytes) {
   const size_t with_table = bytes + bytes / 256 + 2 * kSlotPageBytes;
   // A quarter of what the owner has: who has little keeps little idle.
   const size_t usual =
-      std::clamp(round_up(has / 4, kHugePageBytes), kHugePageBytes, segment_bytes_);
+      std::clamp(round_up(owned_bytes / 4, kHugePageBytes), kHugePageBytes, segment_bytes_);
   const size_t size = std::max(usual, round_up(with_table, kHugePageBytes));
   auto fresh = Segment::create(last_id_ + 1, std::string(owner), size);
   if (!fresh) return nullptr;
-  Segment& s = *fresh;
-  by_id_[++last_id_] = &s;
-  segments_[s.begin()] = std::move(fresh);
-  count(s, true);
-  change(s, take_of);
+  Segment* s = fresh.get();
+  by_id_[++last_id_] = s;
+  segments_[s->begin()] = std::move(fresh);
+  count(*s, true);
+  return s;
+}
+
+uint8_t* SegmentStore::take(std::string_view owner, size_t bytes, uint64_t spare_bytes) {
+  std::unique_ptr<Segment> gone;
+  std::unique_lock lock(mutex_);
+  uint8_t* slot = nullptr;
+  std::vector<size_t> fresh;
+  auto take_of = [&](Segment& s) { slot = s.take(bytes, spare_bytes, fresh); };
+  uint64_t owned_bytes = 0;
+  Segment* from = nullptr;
+  for (const auto& [id, s] : by_id_) {
+    if (s->owner() != owner) continue;
+    owned_bytes += s->bytes();
+    change(*s, take_of);
+    if (slot == nullptr) continue;
+    from = s;
+    break;
+  }
+  if (slot == nullptr) {
+    from = add(owner, bytes, owned_bytes, gone);
+    if (from == nullptr) return nullptr;
+    change(*from, take_of);
+  }
+  if (fresh.empty()) return slot;
+  lock.unlock();  // the slot keeps the segment here
+  (void)from->back(slot, fresh);
+  lock.lock();
+  from->backed();
   return slot;
 }
 

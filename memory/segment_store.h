@@ -1,10 +1,12 @@
 // SegmentStore: the segments of a pool, each of one owner (a namespace) for life.
 //
 // take() gives a slot in the first of the owner's segments that has room, or in a new one; a slot
-// larger than a segment gets its own. Free memory of segments that nobody else has seen goes back
-// by trim(), page by page; of announced ones only all of one that nobody has mapped and nothing
-// lives in. Uninitialised and uncharged: who may hold how much is the caller's business. Any
-// thread; one short lock, system calls over many pages outside of it. Give and trim can't fail.
+// larger than a segment gets its own. Huge pages get their memory then, as whole ones, as far as
+// the caller spares what lies idle beside the slot. Free memory of segments that nobody else has
+// seen goes back by trim(), page by page; of announced ones only all of one that nobody has mapped
+// and nothing lives in. Uninitialised and uncharged: who may hold how much is the caller's
+// business. Any thread; one short lock, system calls over many pages outside of it. Give and trim
+// can't fail.
 #pragma once
 
 #include <atomic>
@@ -37,8 +39,9 @@ class SegmentStore {
   SegmentStore(const SegmentStore&) = delete;  // owns the segments
   SegmentStore& operator=(const SegmentStore&) = delete;
 
-  /// `bytes` > 0 in whole pages; null: no segment has room and there may be no other one.
-  uint8_t* take(std::string_view owner, size_t bytes);
+  /// `bytes` > 0 in whole pages; null: no segment has room and there may be no other one. At most
+  /// `spare_bytes` more are idle afterwards. About a millisecond for each huge page that is new.
+  uint8_t* take(std::string_view owner, size_t bytes, uint64_t spare_bytes = 0);
   void give(uint8_t* slot, size_t bytes) noexcept;
   /// Gives memory of free pages back to the system until what may go is at most `keep_bytes`.
   void trim(uint64_t keep_bytes) noexcept;
@@ -61,7 +64,7 @@ class SegmentStore {
 
   /// Memory beside live slots that trim() can give back: in segments that are not announced.
   uint64_t idle_bytes() const { return idle_.load(std::memory_order_relaxed); }
-  /// Memory beside live slots of announced segments, retired ones among them.
+  /// Memory beside live slots of announced segments, retired ones among them; and of all tables.
   uint64_t fixed_idle_bytes() const { return fixed_idle_.load(std::memory_order_relaxed); }
   uint64_t retired_idle_bytes() const { return retired_idle_.load(std::memory_order_relaxed); }
   uint64_t announced_bytes() const { return announced_.load(std::memory_order_relaxed); }
@@ -74,6 +77,8 @@ class SegmentStore {
   Segment* find(uint32_t id) const;
   Segment* holder(const uint8_t* at) const;
   bool give_back(uint64_t keep_bytes);
+  Segment* add(std::string_view owner, size_t bytes, uint64_t owned_bytes,
+               std::unique_ptr<Segment>& gone);
   template <class May>
   std::unique_ptr<Segment> take_empty(May may);
   template <class Change>

@@ -72,8 +72,10 @@ class Oracle {
   void take() {
     const std::string owner = rng_() % 3 == 0 ? "other" : "tenant";
     const size_t bytes = rng_() % 50 == 0 ? 5 * kMiB : 1 + rng_() % (600u << 10);
-    uint8_t* slot = store.take(owner, bytes);
+    const uint64_t before_bytes = store.idle_bytes(), spare = rng_() % 2 * (rng_() % (6 * kMiB));
+    uint8_t* slot = store.take(owner, bytes, spare);
     if (slot == nullptr) return;
+    ASSERT_LE(store.idle_bytes(), before_bytes + spare);
     auto after = live_.lower_bound(slot);
     if (after != live_.end()) {
       ASSERT_LE(slot + round_up(bytes, kSlotPageBytes), after->first);
@@ -322,6 +324,100 @@ TEST(Segment, FreePagesGoBackUntilItIsAnnounced) {
   view.reset();
   store.trim(0);
   EXPECT_EQ(store.segments(), 0u);
+}
+
+// Whether this system makes huge pages of a memfd's.
+bool has_huge_pages() {
+  SegmentStore store(2 * kMiB);
+  uint8_t* slot = store.take("tenant", kMiB);
+  const bool huge = store.announce(store.place_of("tenant", slot)->segment)->page_bytes() > 4096;
+  store.give(slot, kMiB);
+  return huge;
+}
+
+TEST(Segment, AHugePageComesWholeWhereItsRestMayLieIdle) {
+  if (!has_huge_pages()) GTEST_SKIP() << "this system has no huge pages for shared memory";
+  constexpr size_t kSlot = 64u << 10, kTable = 4096;
+  SegmentStore store(2 * kMiB);
+  const uint64_t rest = 2 * kMiB - kSlot;
+  uint8_t* none = store.take("tenant", kSlot, rest - 1);
+  EXPECT_EQ(resident_bytes(none, kSlot), 0u) << "more than is spared would lie idle";
+  EXPECT_EQ(store.idle_bytes(), 0u);
+  uint8_t* whole = store.take("other", kSlot, rest);
+  EXPECT_EQ(resident_bytes(whole - kTable, 2 * kMiB), 2 * kMiB);
+  EXPECT_EQ(store.idle_bytes(), rest - kTable);
+  EXPECT_EQ(store.fixed_idle_bytes(), kTable) << "a table stays while its segment does";
+  uint8_t* next = store.take("other", kSlot, rest);
+  EXPECT_EQ(store.idle_bytes(), rest - kTable - kSlot) << "what lay idle is taken first";
+  store.trim(0);
+  EXPECT_EQ(store.idle_bytes(), 0u);
+  EXPECT_EQ(resident_bytes(whole - kTable, 2 * kMiB), 2 * kSlot + kTable);
+  // Of a long slot only the ends leave something idle, and what is spared is for both together.
+  const uint64_t before = store.fixed_idle_bytes();
+  uint8_t* longer = store.take("long", 4 * kMiB, 2 * kMiB - 3 * kTable);
+  const auto place = store.place_of("long", longer);
+  ASSERT_TRUE(place);
+  ASSERT_EQ(place->offset, 3 * kTable);
+  EXPECT_EQ(resident_bytes(longer - place->offset, 6 * kMiB), 4 * kMiB);
+  EXPECT_EQ(store.idle_bytes(), 0u);
+  EXPECT_EQ(store.fixed_idle_bytes(), before + 3 * kTable);
+  // Where somebody has small pages already nothing is moved.
+  std::memset(none, 1, kSlot);
+  uint8_t* beside = store.take("tenant", kSlot, 2 * kMiB);
+  EXPECT_EQ(resident_bytes(beside, kSlot), 0u);
+  store.give(beside, kSlot);
+  store.check_invariants();
+  for (uint8_t* slot : {whole, next}) store.give(slot, kSlot);
+  store.give(none, kSlot);
+  store.give(longer, 4 * kMiB);
+}
+
+// Takes and gives slots, and keeps the last ones.
+void take_and_give(SegmentStore& store, uint32_t seed, std::map<uint8_t*, size_t>& live) {
+  std::mt19937 rng(seed);
+  std::map<uint8_t*, uint64_t> ids;
+  for (uint64_t id = uint64_t{seed} << 20; id < (uint64_t{seed} << 20) + 4000; ++id) {
+    const size_t bytes = 1 + rng() % (kMiB / 4);
+    uint8_t* slot = store.take("tenant", bytes, 4 * kMiB);
+    ASSERT_NE(slot, nullptr);
+    mark(slot, bytes, id);
+    live[slot] = bytes;
+    ids[slot] = id;
+    while (live.size() > rng() % 40) {
+      auto it = std::next(live.begin(), static_cast<ptrdiff_t>(rng() % live.size()));
+      ASSERT_TRUE(marked(it->first, it->second, ids[it->first]));
+      store.give(it->first, it->second);
+      live.erase(it);
+    }
+  }
+}
+
+// What is trimmed stays gone while other huge pages get their memory beside.
+TEST(SegmentProperty, TakersBesideATrimmer) {
+  SegmentStore store(8 * kMiB);
+  std::atomic<bool> over{false};
+  std::thread trimmer([&] {
+    while (!over.load()) store.trim(0);
+  });
+  std::map<uint8_t*, size_t> live[2];
+  std::thread other([&] { take_and_give(store, 1, live[0]); });
+  take_and_give(store, 2, live[1]);
+  other.join();
+  over = true;
+  trimmer.join();
+  live[0].insert(live[1].begin(), live[1].end());
+  live[0][store.take("tenant", kMiB)] = kMiB;
+  for (const auto& [slot, bytes] : live[0]) {
+    const auto place = store.place_of("tenant", slot);
+    const uint64_t all = store.bytes_once_announced(place->segment);
+    EXPECT_LE(resident_bytes(slot - place->offset, all), all - store.missing_bytes(place->segment))
+        << "memory that is not counted";
+  }
+  for (const auto& [slot, bytes] : live[0]) store.give(slot, bytes);
+  store.trim(0);
+  EXPECT_EQ(store.idle_bytes() + store.fixed_idle_bytes(), 0u);
+  EXPECT_EQ(store.segments(), 0u);
+  store.check_invariants();
 }
 
 TEST(Segment, ARetiredOneGoesOnceItIsEmptyAndUnmapped) {
