@@ -328,21 +328,35 @@ Result<PrefixMatch> PrefixTree::match(std::span<const Token> tokens,
   return out;
 }
 
-std::vector<NodeId> PrefixTree::subtree(NodeId node) const {
-  std::vector<NodeId> order;
-  if (!alive(node)) return order;
-  order.push_back(node);
-  for (size_t i = 0; i < order.size(); ++i) {
-    const auto& children = nodes_[order[i]].children;
-    order.insert(order.end(), children.begin(), children.end());
+// Adds the nodes below `node`, then itself (the root excepted), until there are `most`.
+void PrefixTree::add_below(NodeId node, size_t most, std::vector<NodeId>& out) const {
+  struct Level {
+    NodeId node;
+    Children::Iterator next;
+  };
+  std::vector<Level> levels{{node, nodes_[node].children.begin()}};
+  while (!levels.empty() && out.size() < most) {
+    Level& level = levels.back();
+    if (level.next != nodes_[level.node].children.end()) {
+      const NodeId child = *level.next;
+      ++level.next;
+      levels.push_back({child, nodes_[child].children.begin()});
+      continue;
+    }
+    if (level.node != kRootNode) out.push_back(level.node);
+    levels.pop_back();
   }
-  if (node == kRootNode) order.erase(order.begin());
-  std::reverse(order.begin(), order.end());
-  return order;
+}
+
+std::vector<NodeId> PrefixTree::all() const {
+  std::vector<NodeId> out;
+  add_below(kRootNode, SIZE_MAX, out);
+  return out;
 }
 
 Result<std::vector<NodeId>> PrefixTree::beginning_with(std::span<const Token> tokens,
-                                                       std::span<const Extra> extras) const {
+                                                       std::span<const Extra> extras,
+                                                       size_t most) const {
   KV_RETURN_IF_ERROR(check_sequence(0, tokens.size(), extras));
   const size_t blocks = tokens.size() / block_tokens_;
   const auto whole = static_cast<uint32_t>(blocks * block_tokens_);
@@ -350,14 +364,26 @@ Result<std::vector<NodeId>> PrefixTree::beginning_with(std::span<const Token> to
   std::vector<NodeId> out;
   if (path.size() < blocks) return out;
   const NodeId last = path.empty() ? kRootNode : path.back();
-  const Symbols rest{whole, tokens.subspan(whole), extras_in(extras, whole, UINT32_MAX)};
-  if (rest.tokens.empty()) return subtree(last);
-  const auto& children = nodes_[last].children;
-  for (auto it = children.lower_bound(rest, Order{this});
-       it != children.end() && common_symbols(symbols(*it), rest) == rest.tokens.size(); ++it) {
-    const auto below = subtree(*it);
-    out.insert(out.end(), below.begin(), below.end());
+  const auto rest = tokens.subspan(whole);
+  if (rest.empty()) {
+    add_below(last, most, out);
+    return out;
   }
+  visit_children(last, rest, extras_in(extras, whole, UINT32_MAX), [&](NodeId child) {
+    add_below(child, most, out);
+    return out.size() < most;
+  });
+  return out;
+}
+
+std::vector<NodeId> PrefixTree::whole_tails(NodeId parent, std::span<const Token> tokens,
+                                            std::span<const Extra> extras) const {
+  PrefixMatch found;
+  const uint32_t first = end_token(parent);
+  const Symbols rest{first, tokens, extras};
+  add_whole_tails(nodes_[parent], rest, rest.size(), 0, found);
+  std::vector<NodeId> out;
+  for (const SideCandidate& tail : found.candidates) out.push_back(tail.node);
   return out;
 }
 

@@ -88,12 +88,17 @@ class PrefixTree {
   /// Returns: invalid_argument (extras, kMaxTokens).
   Result<PrefixMatch> match(std::span<const Token> tokens, std::span<const Extra> extras) const;
 
-  /// All nodes below `node` and itself (the root excepted), children before parents.
-  std::vector<NodeId> subtree(NodeId node) const;
-  /// All nodes whose whole sequence begins with `tokens`, children before parents; for an empty
-  /// query all nodes. Same input rules as match().
+  /// All nodes but the root, children before parents.
+  std::vector<NodeId> all() const;
+  /// The first `most` nodes whose whole sequence begins with `tokens`, children before parents; for
+  /// an empty query those of all nodes but the root. Same input rules as match(). The cost grows
+  /// with the query, the depth and `most`.
   Result<std::vector<NodeId>> beginning_with(std::span<const Token> tokens,
-                                             std::span<const Extra> extras) const;
+                                             std::span<const Extra> extras, size_t most) const;
+  /// The tails below `parent` that the query, which goes on with these tokens, matches wholly;
+  /// longest first. `parent` is alive.
+  std::vector<NodeId> whole_tails(NodeId parent, std::span<const Token> tokens,
+                                  std::span<const Extra> extras) const;
 
   bool alive(NodeId node) const { return node < nodes_.size() && nodes_[node].alive; }
   // All below: `node` is alive.
@@ -185,6 +190,7 @@ class PrefixTree {
   void remove_leaf(NodeId node);
   void prefetch_below(NodeId parent, const Symbols& rest) const;
   NodeId match_level(NodeId parent, const Symbols& rest, PrefixMatch& out) const;
+  void add_below(NodeId node, size_t most, std::vector<NodeId>& out) const;
   void add_whole_tails(const Node& parent, const Symbols& rest, uint32_t longest,
                        size_t level_begin, PrefixMatch& out) const;
 

@@ -41,7 +41,7 @@ kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
         cachesvc_commits_test.cc cachesvc_fetches_test.cc
         cachesvc_drain_test.cc cachesvc_opens_test.cc
         cachesvc_warm_start_test.cc
-        cachesvc_eraser_unit_test.cc
+        cachesvc_eraser_unit_test.cc cachesvc_erase_targets_test.cc
         cachesvc_scrubber_unit_test.cc
         cachesvc_reconciler_unit_test.cc
         cachesvc_coverage_test.cc cachesvc_adopt_test.cc

@@ -70,7 +70,7 @@ TEST_F(SsdLaneUnit, WhatCouldNotBeUnlinkedIsLeftUntilItIs) {
   EXPECT_FALSE(c.lane.unlinking(name));
   EXPECT_TRUE(c.lane.some_left());
   faults_.script = nullptr;
-  c.lane.unlink_left({});
+  c.lane.unlink_left();
   c.run();
   EXPECT_FALSE(c.lane.some_left());
   EXPECT_FALSE(c.lane.ssd()->read(name).ok());
@@ -86,7 +86,7 @@ TEST_F(SsdLaneUnit, WhatIsStoredAnewIsLeftNoLonger) {
   spill(c, block);
   EXPECT_FALSE(c.lane.some_left());
   faults_.script = nullptr;
-  c.lane.unlink_left({});
+  c.lane.unlink_left();
   c.run();
   EXPECT_TRUE(c.lane.ssd()->read(block.name).ok()) << "it is not unlinked";
 }

@@ -201,10 +201,14 @@ class TreeAndOracle {
     }
   }
 
-  void check_beginning_with(const Sequence& query) const {
+  void check_beginning_with(const Sequence& query) {
     const Split q = split(query);
-    auto got = tree.beginning_with(q.tokens, q.extras);
+    auto got = tree.beginning_with(q.tokens, q.extras, SIZE_MAX);
     ASSERT_TRUE(got.ok());
+    const size_t most = below(rng, 6);
+    auto first = tree.beginning_with(q.tokens, q.extras, most);
+    ASSERT_EQ(first->size(), std::min(most, got->size()));
+    ASSERT_TRUE(std::equal(first->begin(), first->end(), got->begin()));
     std::set<NodeId> want;
     for (const auto& [s, id] : nodes) {
       if (common(s, query) == query.size()) want.insert(id);

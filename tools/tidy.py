@@ -164,6 +164,7 @@ def check_functions(code):
         if start is None and re.match(r"^\S.*\)\s*(const)?\s*(override)?\s*\{$", line):
             start = number
         elif start is None and re.match(r"^ {4}\S.*\)\s*(const)?\s*\{$", line) and number > 1 \
+                and "](" not in line \
                 and not line.lstrip().startswith(("if", "for", "while", "switch", "}")):
             start = number
         elif start is not None and re.match(r"^\}", line):

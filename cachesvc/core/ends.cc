@@ -143,7 +143,7 @@ void Ends::find_end(Record& snapshot, const EndDistances& distance) {
 }
 
 void Ends::find_all_of(RealmState& realm) {
-  std::vector<NodeId> nodes = realm.tree.subtree(kRootNode);  // children before parents
+  std::vector<NodeId> nodes = realm.tree.all();  // children before parents
   nodes.push_back(kRootNode);
   EndDistances distance;
   for (NodeId node : nodes) {

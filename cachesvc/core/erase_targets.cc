@@ -1,106 +1,258 @@
-// Which objects an erase removes.
+// The three kinds of erase, and how each finds its objects.
 #include "cachesvc/core/erase_targets.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cachesvc/core/needs.h"
 #include "cachesvc/core/orphan_match.h"
 #include "cachesvc/core/paths.h"
 
 namespace kv {
+namespace {
 
-// Every object of the model, in any profile, whose entry begins with the query, or may do so.
-Result<std::vector<Record*>> objects_beginning_with(ObjectIndex& index, const ModelState& model,
-                                                    const Query& query) {
-  std::vector<Record*> out =
-      orphans_beginning_with(index, model.ns, model.spec->fingerprint, query);
-  for (RealmState* realm : index.realms().of(model.ns, model.spec->fingerprint)) {
-    KV_ASSIGN_OR_RETURN(auto nodes, realm->tree.beginning_with(query.tokens, query.extras));
-    if (query.tokens.empty()) nodes.push_back(kRootNode);
-    for (NodeId id : nodes) {
-      RealmState::Node& node = realm->nodes.at(id);
-      out.insert(out.end(), node.attached.begin(), node.attached.end());
-      if (node.main) out.push_back(node.main);
-    }
-    // Snapshots after the last block that the query matches wholly belong to entries too.
-    auto match = realm->tree.match(query.tokens, query.extras);
-    if (!match.ok() || query.tokens.empty()) continue;
-    NodeId last = match->path.empty() ? kRootNode : match->path.back();
-    for (Record* r : realm->nodes.at(last).attached) {
-      if (r->name.kind != ObjectKind::snapshot || r->attachment->position < query.tokens.size())
-        continue;
-      bool begins = snapshot_common(*r, query) == query.tokens.size();
-      if (begins && std::find(out.begin(), out.end(), r) == out.end()) out.push_back(r);
-    }
+constexpr size_t kScannedAtATime = 256;  // orphans or snapshots of one call that may be no targets
+
+// Adds objects of the realm whose nodes begin with the query, until there are `most`; of an empty
+// query what hangs on the root too.
+void add_of_tree(const RealmState& realm, const Query& query, size_t most,
+                 std::vector<Record*>& out) {
+  if (out.size() >= most) return;
+  auto nodes = realm.tree.beginning_with(query.tokens, query.extras, most - out.size());
+  if (!nodes.ok()) return;  // checked when the erase began
+  if (query.tokens.empty()) nodes->push_back(kRootNode);
+  auto add = [&](Record* record) {
+    if (out.size() < most) out.push_back(record);
+  };
+  for (NodeId id : *nodes) {
+    const RealmState::Node& node = realm.nodes.at(id);
+    std::for_each(node.attached.rbegin(), node.attached.rend(), add);
+    if (node.main) add(node.main);
   }
-  return out;
 }
 
-// The entry that ends with the query's last token, with what no other entry has: from its end
-// upwards, until another one goes on or ends. Tails and snapshots that the query goes on from, and
-// no other entry, are earlier turns of it.
-Result<std::vector<Record*>> objects_of_entry(ObjectIndex& index, const ModelState& model,
-                                              const Query& query) {
-  std::vector<Record*> out;
-  const auto n = static_cast<uint32_t>(query.tokens.size());
+class OfNamespace : public EraseTargets {
+ public:
+  OfNamespace(ObjectIndex& index, std::string ns) : index_(index), ns_(std::move(ns)) {}
+  std::vector<Record*> next(size_t most) override {
+    std::vector<Record*> out = index_.orphans().of(ns_, most);
+    for (const auto& realm : index_.realms().all()) {
+      if (realm->realm.ns == ns_) add_of_tree(*realm, {}, most, out);
+    }
+    done_ = out.empty();
+    return out;
+  }
+
+ private:
+  ObjectIndex& index_;
+  const std::string ns_;
+};
+
+// Orphans, then realm by realm the nodes, and the snapshots after the last block that the query
+// matches wholly: they belong to entries too.
+class BeginningWith : public EraseTargets {
+ public:
+  BeginningWith(ObjectIndex& index, const ModelState& model, Query query)
+      : index_(index),
+        ns_(model.ns),
+        fingerprint_(model.spec->fingerprint),
+        query_(std::move(query)),
+        orphan_match_(index, query_) {}
+
+  std::vector<Record*> next(size_t most) override {
+    std::vector<Record*> out;
+    if (!orphans_done_) {
+      add_orphans(most, out);
+      return out;
+    }
+    for (RealmState* realm : index_.realms().of(ns_, fingerprint_)) {
+      if (realm->index < realm_) continue;
+      if (realm->index > std::exchange(realm_, realm->index)) snapshots_left_ = SIZE_MAX;
+      add_of_tree(*realm, query_, most, out);
+      if (out.empty() && add_snapshots(*realm, most, out)) continue;
+      return out;
+    }
+    done_ = true;
+    return out;
+  }
+
+ private:
+  void add_orphans(size_t most, std::vector<Record*>& out) {
+    const auto looked_at = index_.orphans().of(ns_, fingerprint_, last_orphan_, kScannedAtATime);
+    for (Record* r : looked_at) {
+      if (out.size() == most) return;
+      last_orphan_ = r->key;
+      if (orphan_match_.may_begin(*r->orphan)) out.push_back(r);
+    }
+    orphans_done_ = looked_at.size() < kScannedAtATime;
+  }
+
+  // Returns: true if all of the realm were looked at.
+  bool add_snapshots(RealmState& realm, size_t most, std::vector<Record*>& out) {
+    if (query_.tokens.empty()) return true;  // the root's are the tree's
+    const auto n = static_cast<uint32_t>(query_.tokens.size());
+    const uint32_t whole = n - n % realm.block_tokens();
+    const auto path =
+        realm.tree.find_path(tokens_between(query_, 0, whole), extras_in(query_.extras, 0, whole));
+    const auto& attached = realm.nodes.at(path.empty() ? kRootNode : path.back()).attached;
+    snapshots_left_ = std::min(snapshots_left_, attached.size());
+    for (size_t looked_at = 0; snapshots_left_ > 0; ++looked_at) {
+      if (out.size() == most || looked_at == kScannedAtATime) return false;
+      Record* r = attached[--snapshots_left_];
+      if (r->name.kind != ObjectKind::snapshot || r->attachment->position < n) continue;
+      if (snapshot_common(*r, query_) == n) out.push_back(r);
+    }
+    return out.empty();
+  }
+
+  ObjectIndex& index_;
+  const std::string ns_;
+  const Id fingerprint_;
+  const Query query_;
+  OrphanMatch orphan_match_;
+  EntryKey last_orphan_ = 0;
+  bool orphans_done_ = false;
+  uint64_t realm_ = 0;  // RealmState::index of the one that is looked at
+  // Of the list after the last block, from its end: those behind are looked at, or gone.
+  size_t snapshots_left_ = SIZE_MAX;
+};
+
+class OfEntry : public EraseTargets {
+ public:
+  OfEntry(ObjectIndex& index, const std::vector<Record*>& targets) : index_(index) {
+    for (const Record* r : targets) targets_.push_back({r->name, r->serial});
+  }
+  std::vector<Record*> next(size_t most) override {
+    std::vector<Record*> out;
+    for (; next_ < targets_.size() && out.size() < most; ++next_) {
+      if (Record* r = index_.find(targets_[next_])) out.push_back(r);  // else evicted meanwhile
+    }
+    done_ = next_ == targets_.size();
+    return out;
+  }
+
+ private:
+  ObjectIndex& index_;
+  std::vector<PinnedName> targets_;
+  size_t next_ = 0;
+};
+
+// An entry in one realm. From its end upwards, until another entry goes on or ends. Tails and
+// snapshots that the query goes on from, and no other entry, are earlier turns of it.
+class EntryWalk {
+ public:
+  EntryWalk(const RealmState& realm, const Query& query)
+      : realm_(realm),
+        tree_(realm.tree),
+        query_(query),
+        n_(static_cast<uint32_t>(query.tokens.size())) {}
+
+  /// Adds the entry's objects, if it is stored. `end`: the last block that the query matches
+  /// wholly, or the root.
+  void add(NodeId end, std::vector<Record*>& out) {
+    look_at(end, kNoNode);
+    if (!ends_here()) return;
+    while (add_own(out)) look_at(tree_.parent(at_), at_);
+  }
+
+ private:
+  void look_at(NodeId node, NodeId below) {
+    at_ = node;
+    below_ = below;
+    const uint32_t first = tree_.end_token(node);
+    tails_ = tree_.whole_tails(node, tokens_between(query_, first, n_),
+                               extras_in(query_.extras, first, n_));
+  }
+
+  bool own(const Record* attached) const {
+    return attached->name.kind != ObjectKind::snapshot ||
+           (attached->attachment->position <= n_ &&
+            snapshot_common(*attached, query_) == attached->attachment->position);
+  }
+
+  bool ends_here() const {
+    const auto& attached = realm_.nodes.at(at_).attached;
+    return tree_.end_token(at_) == n_ ||
+           std::any_of(tails_.begin(), tails_.end(),
+                       [&](NodeId tail) { return tree_.end_token(tail) == n_; }) ||
+           std::any_of(attached.begin(), attached.end(), [&](const Record* r) {
+             return r->name.kind == ObjectKind::snapshot && r->attachment->position == n_ && own(r);
+           });
+  }
+
+  // True if another entry goes on from here with these tokens. The query's own are few.
+  bool others_go_on(std::span<const Token> tokens, std::span<const Extra> extras) const {
+    bool found = false;
+    tree_.visit_children(at_, tokens, extras, [&](NodeId child) {
+      found = child != below_ && std::find(tails_.begin(), tails_.end(), child) == tails_.end();
+      return !found;
+    });
+    return found;
+  }
+
+  void take(NodeId node, std::vector<Record*>& out) const {
+    const RealmState::Node& its = realm_.nodes.at(node);
+    out.insert(out.end(), its.attached.begin(), its.attached.end());
+    if (its.main) out.push_back(its.main);
+  }
+
+  // Adds what is the entry's own at this node. Returns: true if all of it is, and the node goes.
+  bool add_own(std::vector<Record*>& out) const {
+    for (NodeId tail : tails_) {
+      const std::vector<Token> tokens = tree_.tokens(tail).all();
+      const bool last = tree_.end_token(tail) == n_;
+      if (last || !others_go_on(tokens, tree_.extras(tail))) take(tail, out);
+    }
+    const auto& attached = realm_.nodes.at(at_).attached;
+    const bool all_own =
+        std::all_of(attached.begin(), attached.end(), [this](const Record* r) { return own(r); });
+    const size_t own_children = tails_.size() + (below_ != kNoNode);
+    if (tree_.child_count(at_) == own_children && all_own && at_ != kRootNode) {
+      take(at_, out);
+      return true;
+    }
+    for (Record* r : attached) {
+      if (r->name.kind != ObjectKind::snapshot || !own(r)) continue;
+      const bool last = r->attachment->position == n_;
+      if (last || !others_go_on(r->attachment->tokens, r->attachment->extras)) out.push_back(r);
+    }
+    return false;
+  }
+
+  const RealmState& realm_;
+  const PrefixTree& tree_;
+  const Query& query_;
+  const uint32_t n_;
+  NodeId at_ = kRootNode, below_ = kNoNode;
+  std::vector<NodeId> tails_;  // below the node: the query goes on from them, or ends with one
+};
+
+}  // namespace
+
+std::unique_ptr<EraseTargets> EraseTargets::of_namespace(ObjectIndex& index, std::string ns) {
+  return std::make_unique<OfNamespace>(index, std::move(ns));
+}
+
+Result<std::unique_ptr<EraseTargets>> EraseTargets::beginning_with(ObjectIndex& index,
+                                                                   const ModelState& model,
+                                                                   Query query) {
+  for (RealmState* realm : index.realms().of(model.ns, model.spec->fingerprint)) {
+    KV_RETURN_IF_ERROR(realm->tree.beginning_with(query.tokens, query.extras, 0).status());
+  }
+  return std::unique_ptr<EraseTargets>(
+      std::make_unique<BeginningWith>(index, model, std::move(query)));
+}
+
+Result<std::unique_ptr<EraseTargets>> EraseTargets::of_entry(ObjectIndex& index,
+                                                             const ModelState& model,
+                                                             const Query& query) {
+  std::vector<Record*> targets;
   for (RealmState* realm : index.realms().of(model.ns, model.spec->fingerprint)) {
     KV_ASSIGN_OR_RETURN(auto match, realm->tree.match(query.tokens, query.extras));
-    const PrefixTree& tree = realm->tree;
-    // Rows of a child that end here are an earlier turn's.
-    auto own_tail = [&](NodeId child) {
-      uint32_t first = tree.first_token(child), end = tree.end_token(child);
-      return end <= n && end - first < realm->block_tokens() &&
-             tree.begins_with(child, tokens_between(query, first, end),
-                              extras_in(query.extras, first, end));
-    };
-    auto own_attached = [&](const Record* r) {
-      return r->name.kind != ObjectKind::snapshot ||
-             (r->attachment->position <= n &&
-              snapshot_common(*r, query) == r->attachment->position);
-    };
-    NodeId at = match.path.empty() ? kRootNode : match.path.back();
-    bool stored = tree.end_token(at) == n;
-    for (NodeId child : tree.children(at)) {
-      stored |= tree.end_token(child) == n && own_tail(child);
-    }
-    for (const Record* r : realm->nodes.at(at).attached) {
-      stored |=
-          r->name.kind == ObjectKind::snapshot && r->attachment->position == n && own_attached(r);
-    }
-    if (!stored) continue;
-    auto take = [&](NodeId node) {
-      const RealmState::Node& its = realm->nodes.at(node);
-      out.insert(out.end(), its.attached.begin(), its.attached.end());
-      if (its.main) out.push_back(its.main);
-    };
-    for (NodeId below = kNoNode;; below = std::exchange(at, tree.parent(at))) {
-      std::vector<NodeId> tails, others;
-      for (NodeId child : tree.children(at)) {
-        if (child != below) (own_tail(child) ? tails : others).push_back(child);
-      }
-      auto go_on_from = [&](auto... rows) {
-        return std::any_of(others.begin(), others.end(),
-                           [&](NodeId other) { return tree.begins_with(other, rows...); });
-      };
-      for (NodeId tail : tails) {
-        if (tree.end_token(tail) == n || !go_on_from(tail)) take(tail);
-      }
-      const auto& attached = realm->nodes.at(at).attached;
-      bool all_own = std::all_of(attached.begin(), attached.end(), own_attached);
-      if (others.empty() && all_own && at != kRootNode) {
-        take(at);
-        continue;
-      }
-      for (Record* r : attached) {
-        bool snapshot = r->name.kind == ObjectKind::snapshot && own_attached(r);
-        bool shared = snapshot && go_on_from(std::span<const Token>(r->attachment->tokens),
-                                             std::span<const Extra>(r->attachment->extras));
-        if (snapshot && (r->attachment->position == n || !shared)) out.push_back(r);
-      }
-      break;
-    }
+    const NodeId end = match.path.empty() ? kRootNode : match.path.back();
+    EntryWalk(*realm, query).add(end, targets);
   }
-  return out;
+  return std::unique_ptr<EraseTargets>(std::make_unique<OfEntry>(index, targets));
 }
 
 }  // namespace kv

@@ -1,18 +1,43 @@
-// Which objects an erase removes: questions to the index. Loop thread only.
+// EraseTargets: the objects that an erase removes, found a few at a time, so that no step of the
+// loop looks at all of them. Whoever asks removes what it got from the index before it asks again:
+// the next ones are what is there then. Between two calls objects may be evicted and orphans may
+// find their parents, but nothing new of the namespace becomes visible (core/eraser.h). Loop thread
+// only.
 #pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "cachesvc/core/model_state.h"
 
 namespace kv {
 
-/// Every object of the model, in any profile, whose entry begins with the query, or may do so.
-/// Returns: what PrefixTree::match returns.
-Result<std::vector<Record*>> objects_beginning_with(ObjectIndex& index, const ModelState& model,
-                                                    const Query& query);
+class EraseTargets {
+ public:
+  /// Every object of the namespace, of any model.
+  static std::unique_ptr<EraseTargets> of_namespace(ObjectIndex& index, std::string ns);
+  /// Every object of the model, in any profile, whose entry begins with the query, or may do so.
+  /// Returns: what PrefixTree::match returns.
+  static Result<std::unique_ptr<EraseTargets>> beginning_with(ObjectIndex& index,
+                                                              const ModelState& model, Query query);
+  /// The entry that ends with the query's last token, with what no other entry has. Returns: as
+  /// above.
+  static Result<std::unique_ptr<EraseTargets>> of_entry(ObjectIndex& index, const ModelState& model,
+                                                        const Query& query);
 
-/// The entry that ends with the query's last token, with what no other entry has. Returns: as
-/// above.
-Result<std::vector<Record*>> objects_of_entry(ObjectIndex& index, const ModelState& model,
-                                              const Query& query);
+  virtual ~EraseTargets() = default;
+  EraseTargets(const EraseTargets&) = delete;  // a place among what is there
+  EraseTargets& operator=(const EraseTargets&) = delete;
+
+  /// At most `most` of them (> 0); perhaps none, though some are left. Children before parents.
+  virtual std::vector<Record*> next(size_t most) = 0;
+  /// None is left.
+  bool done() const { return done_; }
+
+ protected:
+  EraseTargets() = default;
+  bool done_ = false;
+};
 
 }  // namespace kv

@@ -3,13 +3,11 @@
 
 #include <algorithm>
 
-#include "cachesvc/core/erase_targets.h"
-
 namespace kv {
 namespace {
 
-constexpr size_t kErasedAtATime = 32;   // objects of one handler
 constexpr size_t kUnlinkedAtATime = 8;  // files of one job: a few milliseconds each
+constexpr size_t kPartsAtATime = 4;     // of so many objects, in one handler
 
 // Worker.
 Status forget(SsdTier& ssd, const std::vector<Id>& models) {
@@ -30,18 +28,18 @@ void Eraser::erase(uint64_t session, uint32_t model, Query query, Deadline deadl
   Find find = [this, session, model, query = std::move(query)]() -> Result<Scope> {
     SessionState* state = calls_.session(session);
     if (!state) return Status(StatusCode::not_found, "no such session");
-    Scope scope{{}, query.tokens.empty(), model == 0};
+    Scope scope{nullptr, query.tokens.empty(), model == 0};
     if (scope.of_namespace && !scope.whole) {
       return invalid_argument(
           "erase: model 0 means the whole namespace: expected no tokens, given " +
           std::to_string(query.tokens.size()));
     }
     if (scope.of_namespace) {
-      scope.targets = index_.all_of(state->ns);
+      scope.targets = EraseTargets::of_namespace(index_, state->ns);
       return scope;
     }
     KV_ASSIGN_OR_RETURN(auto its, calls_.model(session, model));
-    KV_ASSIGN_OR_RETURN(scope.targets, objects_beginning_with(index_, *its, query));
+    KV_ASSIGN_OR_RETURN(scope.targets, EraseTargets::beginning_with(index_, *its, query));
     return scope;
   };
   queue({session, std::move(find), std::move(call)});
@@ -57,7 +55,7 @@ void Eraser::erase_entry(uint64_t session, QueryRequest request, Deadline deadli
   Find find = [this, session, request = std::move(request)]() -> Result<Scope> {
     Scope scope;
     KV_ASSIGN_OR_RETURN(auto its, calls_.model(session, request.model, request.profile));
-    KV_ASSIGN_OR_RETURN(scope.targets, objects_of_entry(index_, *its, request.query));
+    KV_ASSIGN_OR_RETURN(scope.targets, EraseTargets::of_entry(index_, *its, request.query));
     return scope;
   };
   queue({session, std::move(find), std::move(call)});
@@ -112,9 +110,8 @@ void Eraser::begin(Waiting erase) {
   job->call = std::move(erase.call);
   job->whole = scope->whole;
   job->of_namespace = scope->of_namespace;
-  for (const Record* r : scope->targets) job->targets.push_back({r->name, r->serial});
-  env_.count.erased_objects += job->targets.size();
-  lane_.unlink_left(scope->targets);  // ahead, so that the end of this erase finds it done
+  job->targets = std::move(scope->targets);
+  lane_.unlink_left();  // ahead, so that the end of this erase finds it done
   removing_.push_back(job);
   step(job);
 }
@@ -122,28 +119,30 @@ void Eraser::begin(Waiting erase) {
 // The next of its objects leave the index; their unlinks are queued. Others' writes pass those, but
 // nothing is written of the names until they are done.
 void Eraser::step(const JobPtr& job) {
-  const size_t end = std::min(job->targets.size(), job->next + kErasedAtATime);
-  while (job->next < end) remove_part(job, std::min(end, job->next + kUnlinkedAtATime));
-  if (job->next < job->targets.size()) return env_.later([this, job] { step(job); });
+  for (size_t part = 0; part < kPartsAtATime && !job->targets->done(); ++part) {
+    bool writing = false;
+    auto names = remove_next(*job, kUnlinkedAtATime, writing);
+    lane_.unlink_behind(std::move(names), writing, [job](Status status) {
+      if (job->first_error.ok()) job->first_error = std::move(status);
+    });
+  }
+  if (!job->targets->done()) return env_.later([this, job] { step(job); });
   removing_.remove(job);
   all_removed(job);
 }
 
-void Eraser::remove_part(const JobPtr& job, size_t end) {
+// `writing`: set if one of the names is being written.
+std::vector<ObjectName> Eraser::remove_next(Job& job, size_t most, bool& writing) {
   std::vector<ObjectName> names;
-  bool writing = false;  // one of them
-  for (; job->next < end; ++job->next) {
-    const PinnedName& target = job->targets[job->next];
-    names.push_back(target.name);
-    Record* r = index_.find(target);
-    if (!r) continue;  // evicted meanwhile
-    if (r->ram) job->freed.push_back(r->ram);
+  for (Record* r : job.targets->next(most)) {
+    names.push_back(r->name);
+    if (r->ram) job.freed.push_back(r->ram);
     writing |= r->disk == Disk::writing;
     records_.remove(*r);
   }
-  lane_.unlink_behind(std::move(names), writing, [job](Status status) {
-    if (job->first_error.ok()) job->first_error = std::move(status);
-  });
+  job.removed += names.size();
+  env_.count.erased_objects += names.size();
+  return names;
 }
 
 // RAM is freed on a worker: of a model or namespace the memory goes back to the system, not only to
@@ -203,7 +202,7 @@ void Eraser::ended(const JobPtr& job, Status status) {
   if (job->first_error.ok()) job->first_error = std::move(status);
   if (--job->left > 0) return;
   Status said = verdict(*job);
-  if (said.ok()) return job->call->finish(job->targets.size());
+  if (said.ok()) return job->call->finish(job->removed);
   env_.event(EventKind::erase_failed, [&] { return said.message(); });
   job->call->fail(said);
 }
@@ -232,11 +231,9 @@ Status Eraser::verdict(const Job& job) {
 
 void Eraser::close() {
   for (const JobPtr& job : removing_) {
-    while (job->next < job->targets.size()) {
-      std::vector<ObjectName> names;
-      size_t end = std::min(job->targets.size(), job->next + kUnlinkedAtATime);
-      for (; job->next < end; ++job->next) names.push_back(job->targets[job->next].name);
-      lane_.unlink_behind(std::move(names), true);
+    while (!job->targets->done()) {
+      bool writing = false;
+      lane_.unlink_behind(remove_next(*job, kUnlinkedAtATime, writing), true);
     }
   }
   removing_.clear();

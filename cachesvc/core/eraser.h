@@ -15,6 +15,7 @@
 #include <string>
 
 #include "cachesvc/core/calls.h"
+#include "cachesvc/core/erase_targets.h"
 #include "cachesvc/core/reconciler.h"
 
 namespace kv {
@@ -57,7 +58,7 @@ class Eraser {
   using CallPtr = std::shared_ptr<Call<Result<uint64_t>>>;
   /// The objects that an erase removes.
   struct Scope {
-    std::vector<Record*> targets;
+    std::unique_ptr<EraseTargets> targets;
     bool whole = false;         ///< of a model or namespace nothing is left
     bool of_namespace = false;  ///< its name goes too
   };
@@ -70,8 +71,8 @@ class Eraser {
   struct Job {
     std::string ns;
     CallPtr call;
-    std::vector<PinnedName> targets;
-    size_t next = 0;  // of the targets
+    std::unique_ptr<EraseTargets> targets;
+    uint64_t removed = 0;  // objects
     bool whole = false, of_namespace = false;
     std::vector<RamObject> freed;  // on a worker, at the end
     size_t left = 0;               // ends that are awaited
@@ -84,7 +85,7 @@ class Eraser {
   bool may_begin(const Waiting& erase) const;
   void begin(Waiting erase);
   void step(const JobPtr& job);
-  void remove_part(const JobPtr& job, size_t end);
+  std::vector<ObjectName> remove_next(Job& job, size_t most, bool& writing);
   void all_removed(const JobPtr& job);
   void wipe_traces(const JobPtr& job);
   void ended(const JobPtr& job, Status status);

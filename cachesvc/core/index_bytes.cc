@@ -8,7 +8,7 @@ namespace {
 
 // A node or an attachment, a record, and their places in maps and orders.
 constexpr uint64_t kIndexBytesPerObject = 648;
-constexpr uint64_t kIndexBytesPerOrphan = 896;
+constexpr uint64_t kIndexBytesPerOrphan = 944;
 
 }  // namespace
 

@@ -114,7 +114,9 @@ void ObjectIndex::unlink(Record& record) {
   RealmState& realm = *std::exchange(record.realm, nullptr);
   RealmState::Node& node = realm.nodes[record.node];
   if (node.main == &record) node.main = nullptr;
-  std::erase(node.attached, &record);
+  // From the back: there an erase begins, which takes all of them.
+  auto attached = std::find(node.attached.rbegin(), node.attached.rend(), &record);
+  if (attached != node.attached.rend()) node.attached.erase(std::next(attached).base());
   by_key_.erase(record.key);
   prune(realm, record.node);
 }
@@ -163,15 +165,6 @@ void ObjectIndex::check_invariants() {
   }
   tiers_.ram().check_invariants();
   tiers_.ssd().check_invariants();
-}
-
-std::vector<Record*> ObjectIndex::all_of(const std::string& ns) {
-  std::vector<Record*> out;
-  by_name_.for_each([&](const ObjectName&, Record& record) {
-    const std::string& own = record.realm ? record.realm->realm.ns : record.orphan->header.ns;
-    if (own == ns) out.push_back(&record);
-  });
-  return out;
 }
 
 }  // namespace kv

@@ -56,8 +56,6 @@ class ObjectIndex {
   /// Objects of a realm that is not in force go before others.
   void set_in_force(RealmState& realm, bool in_force);
 
-  std::vector<Record*> all_of(const std::string& ns);  ///< of this namespace, orphans included
-
   Tiers& tiers() { return tiers_; }
   size_t size() const { return by_name_.size(); }
   Realms& realms() { return realms_; }

@@ -2,7 +2,6 @@
 #include "cachesvc/core/orphan_match.h"
 
 #include <algorithm>
-#include <map>
 
 namespace kv {
 namespace {
@@ -18,68 +17,48 @@ bool agrees(std::span<const Token> tokens, std::span<const Extra> extras, uint32
          std::equal(own.begin(), own.end(), given.begin(), given.end());
 }
 
-// One query against many orphans; the ids of the query's blocks are made once for each realm.
-class OrphanMatch {
- public:
-  OrphanMatch(ObjectIndex& index, const Query& query) : index_(index), query_(query) {}
-
-  bool may_begin(const Orphan& orphan) {
-    auto n = static_cast<uint32_t>(query_.tokens.size());
-    if (n == 0) return true;
-    if (orphan.header.end_token() < n) return false;
-    // Up from orphan to orphan, until something decides.
-    for (const Orphan* at = &orphan; at;) {
-      const Object& o = at->header;
-      if (!agrees(o.tokens, o.extras, o.first_token, query_)) return false;
-      if (o.first_token == 0) return true;
-      if (RealmState* realm = index_.realms().find({o.ns, o.fingerprint, o.profile})) {
-        auto node = realm->node_of.find(o.parent);
-        if (node) return node_begins(*realm, *node);
-        bool ends_above = o.first_token <= n && o.first_token % realm->block_tokens() == 0;
-        if (ends_above) return id_at(*realm, o.first_token) == o.parent;
-      }
-      Record* parent = index_.find(ObjectName{ObjectKind::block, o.parent, 0, 0, 0});
-      at = parent ? parent->orphan.get() : nullptr;
-    }
-    return true;
-  }
-
- private:
-  bool node_begins(const RealmState& realm, NodeId node) const {
-    for (; node != kRootNode; node = realm.tree.parent(node)) {
-      uint32_t first = realm.tree.first_token(node);
-      const std::vector<Token> tokens = realm.tree.tokens(node).all();
-      if (!agrees(tokens, realm.tree.extras(node), first, query_)) return false;
-    }
-    return true;
-  }
-
-  // The id of the query's block that ends at `end`.
-  const Id& id_at(const RealmState& realm, uint32_t end) {
-    std::vector<Id>& ids = ids_[&realm];
-    uint32_t block = realm.block_tokens();
-    while (ids.size() < end / block) {
-      auto first = static_cast<uint32_t>(ids.size()) * block;
-      std::span<const Token> tokens(query_.tokens.data() + first, block);
-      ids.push_back(block_id(realm.realm, ids.empty() ? Id{} : ids.back(), tokens,
-                             extras_in(query_.extras, first, first + block), ObjectKind::block));
-    }
-    return ids[end / block - 1];
-  }
-
-  ObjectIndex& index_;
-  const Query& query_;
-  std::map<const RealmState*, std::vector<Id>> ids_;
-};
-
 }  // namespace
 
-std::vector<Record*> orphans_beginning_with(ObjectIndex& index, const std::string& ns,
-                                            const Id& fingerprint, const Query& query) {
-  OrphanMatch match(index, query);
-  std::vector<Record*> out = index.orphans().of(ns, fingerprint);
-  std::erase_if(out, [&](const Record* r) { return !match.may_begin(*r->orphan); });
-  return out;
+bool OrphanMatch::may_begin(const Orphan& orphan) {
+  auto n = static_cast<uint32_t>(query_.tokens.size());
+  if (n == 0) return true;
+  if (orphan.header.end_token() < n) return false;
+  // Up from orphan to orphan, until something decides.
+  for (const Orphan* at = &orphan; at;) {
+    const Object& o = at->header;
+    if (!agrees(o.tokens, o.extras, o.first_token, query_)) return false;
+    if (o.first_token == 0) return true;
+    if (RealmState* realm = index_.realms().find({o.ns, o.fingerprint, o.profile})) {
+      auto node = realm->node_of.find(o.parent);
+      if (node) return node_begins(*realm, *node);
+      bool ends_above = o.first_token <= n && o.first_token % realm->block_tokens() == 0;
+      if (ends_above) return id_at(*realm, o.first_token) == o.parent;
+    }
+    Record* parent = index_.find(ObjectName{ObjectKind::block, o.parent, 0, 0, 0});
+    at = parent ? parent->orphan.get() : nullptr;
+  }
+  return true;
+}
+
+bool OrphanMatch::node_begins(const RealmState& realm, NodeId node) const {
+  for (; node != kRootNode; node = realm.tree.parent(node)) {
+    uint32_t first = realm.tree.first_token(node);
+    const std::vector<Token> tokens = realm.tree.tokens(node).all();
+    if (!agrees(tokens, realm.tree.extras(node), first, query_)) return false;
+  }
+  return true;
+}
+
+const Id& OrphanMatch::id_at(const RealmState& realm, uint32_t end) {
+  std::vector<Id>& ids = ids_[realm.index];
+  uint32_t block = realm.block_tokens();
+  while (ids.size() < end / block) {
+    auto first = static_cast<uint32_t>(ids.size()) * block;
+    std::span<const Token> tokens(query_.tokens.data() + first, block);
+    ids.push_back(block_id(realm.realm, ids.empty() ? Id{} : ids.back(), tokens,
+                           extras_in(query_.extras, first, first + block), ObjectKind::block));
+  }
+  return ids[end / block - 1];
 }
 
 }  // namespace kv

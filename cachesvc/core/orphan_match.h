@@ -1,7 +1,8 @@
-// The orphans that an erase must take. Loop thread only.
+// OrphanMatch: one query against many orphans, whose tokens are known in part. For an erase, which
+// must take all that it can't exclude. Loop thread only.
 #pragma once
 
-#include <string>
+#include <map>
 #include <vector>
 
 #include "cachesvc/core/object_index.h"
@@ -9,10 +10,24 @@
 
 namespace kv {
 
-/// The orphans of a model, in any profile, of which it can't be excluded that their entry begins
-/// with `query`: tokens are compared as far as they are known, and the id of a lost block with
-/// what the query would give it. Those that end inside `query` are not among them.
-std::vector<Record*> orphans_beginning_with(ObjectIndex& index, const std::string& ns,
-                                            const Id& fingerprint, const Query& query);
+class OrphanMatch {
+ public:
+  /// Both outlive it.
+  OrphanMatch(ObjectIndex& index, const Query& query) : index_(index), query_(query) {}
+
+  /// False if the orphan's entry surely does not begin with the query, or ends inside it: tokens
+  /// are compared as far as they are known, and the id of a lost block with what the query would
+  /// give it.
+  bool may_begin(const Orphan& orphan);
+
+ private:
+  bool node_begins(const RealmState& realm, NodeId node) const;
+  /// The id of the query's block that ends at `end`; made once for each realm.
+  const Id& id_at(const RealmState& realm, uint32_t end);
+
+  ObjectIndex& index_;
+  const Query& query_;
+  std::map<uint64_t, std::vector<Id>> ids_;  ///< by RealmState::index
+};
 
 }  // namespace kv

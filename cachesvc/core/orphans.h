@@ -1,8 +1,10 @@
-// Orphans: objects on the SSD whose parent block, model or profile is missing, by their parent.
-// They serve nothing; ObjectIndex::relink gives them their place when what they lack returns, and
-// they are erased when they may belong to what is erased (core/orphan_match.h). Loop thread only.
+// Orphans: objects on the SSD whose parent block, model or profile is missing, by their parent and
+// by their model. They serve nothing; ObjectIndex::relink gives them their place when what they
+// lack returns, and they are erased when they may belong to what is erased (core/orphan_match.h).
+// Loop thread only.
 #pragma once
 
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -13,17 +15,25 @@ namespace kv {
 
 class Orphans {
  public:
-  void add(Record& record) { by_parent_.emplace(record.orphan->header.parent, &record); }
-  void forget(const Record& record);
+  void add(Record& record);
+  /// `key`: as it was when the record was added.
+  void forget(const Record& record, EntryKey key);
   std::vector<Record*> children_of(const Id& parent) const;
-  std::vector<Record*> of(const std::string& ns, const Id& fingerprint) const;
+  /// The next `most` of a model after the one with key `after`, the oldest first; 0: from the
+  /// first.
+  std::vector<Record*> of(const std::string& ns, const Id& fingerprint, EntryKey after,
+                          size_t most) const;
+  /// The first `most` of a namespace, of any model.
+  std::vector<Record*> of(const std::string& ns, size_t most) const;
   /// True if there is one of any profile but `but`.
   bool has(const std::string& ns, const Id& fingerprint, const Id& but = {}) const;
   bool names_profile(const Id& profile) const;
   bool empty() const { return by_parent_.empty(); }
 
  private:
+  using Model = std::pair<std::string, Id>;  ///< namespace, fingerprint
   std::unordered_multimap<Id, Record*, IdHash> by_parent_;
+  std::map<Model, std::map<EntryKey, Record*>> by_model_;
 };
 
 }  // namespace kv

@@ -20,7 +20,7 @@ Record* ObjectIndex::add_orphan(const Object& object, Charge index_charge) {
 }
 
 void ObjectIndex::forget_orphan(Record& record, EntryKey key) {
-  orphans_.forget(record);
+  orphans_.forget(record, key);
   by_key_.erase(key);
   record.orphan.reset();
 }

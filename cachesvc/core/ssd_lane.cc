@@ -78,25 +78,23 @@ void SsdLane::unlinked(Unlinks& files) {
 }
 
 // A file that was stored anew is left no longer: its record tells of it, or a write is under way.
-void SsdLane::sort_out_left(const std::set<const Record*>& own) {
+void SsdLane::sort_out_left() {
   for (auto& part : left_) {
     std::erase_if(part, [&](const ObjectName& name) {
       const Record* r = index_.find(name);
-      return r && (r->file_bytes > 0 || r->disk == Disk::queued || r->disk == Disk::writing ||
-                   own.contains(r));
+      return r && (r->file_bytes > 0 || r->disk == Disk::queued || r->disk == Disk::writing);
     });
   }
   left_.remove_if([](const auto& part) { return part.empty(); });
 }
 
-void SsdLane::unlink_left(const std::vector<Record*>& targets) {
-  if (left_.empty()) return;
-  sort_out_left({targets.begin(), targets.end()});
+void SsdLane::unlink_left() {
+  sort_out_left();
   for (auto& part : std::exchange(left_, {})) unlink(std::move(part));
 }
 
 bool SsdLane::some_left() {
-  sort_out_left({});
+  sort_out_left();
   return !left_.empty();
 }
 

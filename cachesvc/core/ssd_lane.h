@@ -64,8 +64,8 @@ class SsdLane {
                      std::function<void(Status)> then = {});
   /// True if a file of this name is to go behind others: nothing may be written of it.
   bool unlinking(const ObjectName& name) const { return unlinking_.contains(name); }
-  /// Tries again, ahead of later writes, what could not be unlinked; not what is `targets`.
-  void unlink_left(const std::vector<Record*>& targets);
+  /// Tries again, ahead of later writes, what could not be unlinked.
+  void unlink_left();
   /// True if some file that was to go is there. What was stored anew under its name doesn't count.
   bool some_left();
 
@@ -110,7 +110,7 @@ class SsdLane {
                                           std::function<void(Status)> then);
   void unlinked(Unlinks& files);
   std::vector<ObjectName> take_victims(uint64_t bytes);
-  void sort_out_left(const std::set<const Record*>& own);
+  void sort_out_left();
   void watch();
   void look();
   void returned();
@@ -135,7 +135,7 @@ template <typename Job, typename Then>
 void SsdLane::run_with_room(uint64_t bytes, Job job, Then then) {
   auto gone = std::make_shared<Unlinks>();
   gone->parts.push_back(take_victims(bytes));
-  sort_out_left({});
+  sort_out_left();
   // One part of what failed before: all of it ahead of the job might be taken for a hang.
   if (!left_.empty()) gone->parts.splice(gone->parts.end(), left_, left_.begin());
   run(
