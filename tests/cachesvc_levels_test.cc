@@ -74,6 +74,85 @@ TEST_F(LevelsTest, DurableIsSaidAfterASync) {
   EXPECT_EQ(level(), Durability::durable);
 }
 
+TEST_F(LevelsTest, EveryObjectOfThePathIsWaitedFor) {
+  RealmState& realm = core().open_model();
+  std::vector<Record*> path{&core().give_block(realm)};
+  while (path.size() < 3) path.push_back(&core().give_block(realm, path.back()));
+  core().hangs = true;
+  for (Record* r : path) core().spiller.ask(*r);
+  wait(path, Durability::durable);
+  core().records.begin_write(*path[2]);  // the last one first
+  core().records.written(*path[2], Durability::spilled, 4096);
+  core().levels.answer();
+  EXPECT_FALSE(reply_);
+  core().records.begin_write(*path[0]);
+  core().records.fail_write(*path[0]);
+  core().levels.answer();
+  EXPECT_FALSE(reply_) << "the second is under way";
+  core().records.begin_write(*path[1]);
+  core().records.fail_write(*path[1]);
+  core().levels.answer();
+  ASSERT_TRUE(reply_ && reply_->ok());
+  EXPECT_EQ(level(), Durability::accepted);
+}
+
+// A sync that began before an object was written says nothing of it: another one follows.
+TEST_F(LevelsTest, WhatIsWrittenDuringASyncIsSyncedByTheNext) {
+  RealmState& realm = core().open_model();
+  Record& before = core().give_block(realm);
+  Record& after = core().give_block(realm);
+  spill(before);
+  wait({&before}, Durability::durable);
+  core().hangs = true;
+  core().run_all();
+  EXPECT_FALSE(reply_);
+  core().spiller.ask(after);
+  core().records.begin_write(after);
+  core().records.written(after, Durability::spilled, 4096);
+  wait({&before, &after}, Durability::durable);
+  core().hangs = false;
+  core().run_all();
+  EXPECT_EQ(before.disk, Disk::durable);
+  EXPECT_EQ(after.disk, Disk::durable);
+}
+
+// Reads, a few at a time, wait for no write.
+TEST_F(LevelsTest, FilesThatNobodyHasReadAreReadWhileOthersAreWritten) {
+  RealmState& realm = core().open_model();
+  std::vector<Record*> path;
+  for (int i = 0; i < 10; ++i) {
+    path.push_back(&core().give_block(realm));
+    spill(*path.back());
+    core().recency.leave_ram(*path.back());
+    core().records.doubt(*path.back());
+  }
+  path.push_back(&core().give_block(realm));
+  core().spiller.ask(*path.back());
+  core().records.begin_write(*path.back());
+  wait(path, Durability::spilled);
+  core().run_all();
+  EXPECT_FALSE(reply_);
+  path.pop_back();
+  for (const Record* r : path) EXPECT_TRUE(r->verified());
+}
+
+TEST_F(LevelsTest, AWriteThatItsBudgetHoldsUpIsNotWaitedFor) {
+  options_.write_bytes_per_day = 1;
+  RealmState& realm = core().open_model();
+  core().hangs = true;
+  spill(core().give_block(realm));
+  Record& next = core().give_block(realm);
+  core().spiller.ask(next);
+  wait({&next}, Durability::spilled);
+  core().run_all();
+  EXPECT_FALSE(reply_);
+  core().hangs = false;
+  core().run_all();
+  ASSERT_TRUE(reply_ && reply_->ok());
+  EXPECT_EQ(next.disk, Disk::queued);
+  EXPECT_EQ(level(), Durability::accepted);
+}
+
 TEST_F(LevelsTest, WithoutAnSsdAWaitEndsWithWhatThereIs) {
   options_.ssd_dir.clear();
   RealmState& realm = core().open_model();

@@ -57,8 +57,8 @@ void Levels::wait(CommitWait wait) {
   answer();
 }
 
-// One pass over the path: each object costs a search.
-Levels::Standing Levels::standing(const CommitWait& wait) {
+// What is so of every path of the model.
+Levels::Standing Levels::standing_of_model(const CommitWait& wait) const {
   Standing out;
   out.level = wait.path.empty() ? Durability::none : Durability::durable;
   out.stuck = !lane_ || lane_.hangs() || wait.failed_syncs != syncer_.failed();
@@ -66,25 +66,54 @@ Levels::Standing Levels::standing(const CommitWait& wait) {
     out.level = std::min(out.level, Durability::accepted);
     out.stuck |= !wait.model->records_writing;
   }
+  return out;
+}
+
+// One pass over the path: each object costs a search.
+Levels::Standing Levels::standing(const CommitWait& wait) {
+  Standing out = standing_of_model(wait);
   const bool held = spiller_.held_up();
   const bool no_reads = wait.read == CommitWait::Read::no_room || promoter_.hangs();
-  for (const PinnedName& p : wait.path) {
-    const Record* record = index_.find(p);
-    out.level = std::min(out.level, level_of_record(record));
+  Durability awaited_level = Durability::durable;
+  for (size_t i = 0; i < wait.path.size(); ++i) {
+    const Record* record = index_.find(wait.path[i]);
+    const Durability level = level_of_record(record);
+    out.level = std::min(out.level, level);
     out.stuck |= is_stuck(record, held, no_reads);
     out.unread |= record && record->disk == Disk::known;
     if (out.level == Durability::none) break;
+    if (level > awaited_level || level == Durability::durable) continue;
+    awaited_level = level;
+    out.awaited = i;
   }
   return out;
+}
+
+// True if the object that the path was found to wait for is where it was: no need to look at all.
+bool Levels::still_under_way(const CommitWait& wait) {
+  if (wait.awaited == SIZE_MAX || standing_of_model(wait).stuck) return false;
+  const Record* record = index_.find(wait.path[wait.awaited]);
+  if (!record) return false;
+  if (wait.awaits_sync) return record->disk == Disk::renamed;
+  const bool writes = record->disk == Disk::waiting || record->disk == Disk::queued ||
+                      record->disk == Disk::writing;
+  return writes && !spiller_.held_up();
 }
 
 // True if the wait is over.
 bool Levels::look(CommitWait& wait, bool& wants_sync) {
   if (wait.call->finished()) return true;
+  const bool late = Clock::now() >= wait.answer_at;
+  if (!late && still_under_way(wait)) {
+    wants_sync |= wait.awaits_sync;
+    return false;
+  }
   const Standing now = standing(wait);
   wait.reply.level = now.level;
-  if (now.level >= wait.wait_for || Clock::now() >= wait.answer_at || now.stuck) return true;
-  wants_sync |= wait.wait_for == Durability::durable && now.level == Durability::spilled;
+  if (now.level >= wait.wait_for || late || now.stuck) return true;
+  wait.awaits_sync = wait.wait_for == Durability::durable && now.level == Durability::spilled;
+  wait.awaited = now.unread ? SIZE_MAX : now.awaited;
+  wants_sync |= wait.awaits_sync;
   if (now.unread && wait.read == CommitWait::Read::none) wait.read = CommitWait::Read::wanted;
   return false;
 }
