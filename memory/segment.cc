@@ -221,17 +221,24 @@ bool Segment::make_huge(size_t huge_page, size_t known_page) {
   return ::madvise(begin_ + huge_page * kHugePageBytes, kHugePageBytes, MADV_COLLAPSE) == 0;
 }
 
-// What gets none here gets it small, when it is written.
-bool Segment::back(const uint8_t* slot, const std::vector<size_t>& fresh) {
+void Segment::back(const uint8_t* slot, std::vector<size_t>& fresh) {
   const size_t first = static_cast<size_t>(slot - begin_) / kSlotPageBytes;
-  return std::all_of(fresh.begin(), fresh.end(), [&](size_t huge) {
-    return make_huge(huge, std::max(first, huge * kPagesPerHuge));
-  });
+  std::erase_if(
+      fresh, [&](size_t huge) { return make_huge(huge, std::max(first, huge * kPagesPerHuge)); });
 }
 
-void Segment::backed() {
+// Pages beside slots that got no memory after all count no longer.
+void Segment::backed(const std::vector<size_t>& without) {
   check(backing_ > 0, "memory was given that nobody waits for");
   --backing_;
+  for (const size_t huge : without) {
+    for (size_t page = huge * kPagesPerHuge; page < (huge + 1) * kPagesPerHuge; ++page) {
+      if (test(taken_, page) || any_resident(begin_ + page * kSlotPageBytes, kSlotPageBytes)) {
+        continue;
+      }
+      paged_pages_ -= assign(paged_, page, 1, false);
+    }
+  }
 }
 
 void Segment::give(uint8_t* slot, size_t bytes) {

@@ -79,9 +79,10 @@ class Segment {
   /// huge pages (by their number) that get all their memory now, which leaves at most `spare_bytes`
   /// more idle: if there are any, back() is to give it before anything is written, then backed().
   uint8_t* take(size_t bytes, uint64_t spare_bytes, std::vector<size_t>& fresh);
-  /// Outside of the lock; about a millisecond each. False: the system has no huge pages for it.
-  bool back(const uint8_t* slot, const std::vector<size_t>& fresh);
-  void backed();
+  /// Outside of the lock; about a millisecond each. Leaves in `fresh` those for which the system
+  /// has no huge page: they get small ones as they are written.
+  void back(const uint8_t* slot, std::vector<size_t>& fresh);
+  void backed(const std::vector<size_t>& without);
   void give(uint8_t* slot, size_t bytes);
   uint64_t generation(size_t offset) const;
 

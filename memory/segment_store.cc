@@ -106,9 +106,9 @@ uint8_t* SegmentStore::take(std::string_view owner, size_t bytes, uint64_t spare
   }
   if (fresh.empty()) return slot;
   lock.unlock();  // the slot keeps the segment here
-  (void)from->back(slot, fresh);
+  from->back(slot, fresh);
   lock.lock();
-  from->backed();
+  change(*from, [&](Segment& s) { s.backed(fresh); });
   return slot;
 }
 

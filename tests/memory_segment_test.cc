@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -370,6 +371,21 @@ TEST(Segment, AHugePageComesWholeWhereItsRestMayLieIdle) {
   for (uint8_t* slot : {whole, next}) store.give(slot, kSlot);
   store.give(none, kSlot);
   store.give(longer, 4 * kMiB);
+}
+
+TEST(Segment, WithoutHugePagesNothingIsIdleThatHasNoMemory) {
+  ASSERT_EQ(::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+  SegmentStore store(4 * kMiB);
+  uint8_t* slot = store.take("tenant", kMiB, 8 * kMiB);
+  std::memset(slot, 1, kMiB);
+  EXPECT_EQ(store.idle_bytes(), 0u);
+  const uint32_t id = store.place_of("tenant", slot)->segment;
+  EXPECT_LE(store.missing_bytes(id), store.bytes_once_announced(id) - kMiB);
+  EXPECT_GE(store.missing_bytes(id), store.bytes_once_announced(id) - kMiB - 4096) << "the table";
+  EXPECT_TRUE(store.announce(id)) << "in small pages";
+  ASSERT_EQ(::prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
+  store.give(slot, kMiB);
+  store.check_invariants();
 }
 
 // Takes and gives slots, and keeps the last ones.
