@@ -2,6 +2,7 @@
 one reuses, with the same text; and whatever is killed, stopped or unknown, an answer comes."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -10,9 +11,10 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 import urllib.request
 import xml.dom.minidom
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import pytest
 
@@ -215,6 +217,42 @@ def test_the_chat_demo_shows_what_a_kill_costs(tmp_path: pathlib.Path) -> None:
     assert alone["reused_tokens"] == 0
     assert kept["reused_tokens"] > kept["prompt_tokens"] - 60  # all but the last turn's words
     assert len(xml.dom.minidom.parse(str(bars)).getElementsByTagName("rect")) == 13
+
+
+def started_with(word: str) -> List[str]:
+    """Command lines of processes that have the word in theirs."""
+    lines = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if word in line]
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + LONG_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("tool", ["chat_demo", "demo"])
+def test_a_demo_that_is_stopped_leaves_nothing(tool: str, tmp_path: pathlib.Path) -> None:
+    model_file("KV_SMOLLM2_GGUF")
+    folder = tmp_path / "stopped"  # in the command line of what the demo starts
+    folder.mkdir()
+    command = [str(ROOT / "tools" / tool), "--bin", os.path.dirname(PROGRAM)]
+    started = subprocess.Popen(command + (["--dir", str(folder)] if tool == "demo" else []),
+                               env={**os.environ, "TMPDIR": str(folder)},
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        own = ("--slot-save-path", "demo_step")  # of what it starts, the first
+        wait_until(lambda: any(word in line for line in started_with(str(folder)) for word in own))
+        started.terminate()
+        assert started.wait(LONG_S) == 1
+        wait_until(lambda: not started_with(str(folder)))
+    finally:
+        started.kill()
+        started.wait()
 
 
 def plain(events: bytes) -> bytes:
