@@ -33,12 +33,14 @@ from .llama_proxy import Proxy
 from .llama_report import Report
 from .llama_reuse import Reuse
 from .llama_rows import Layout
+from .llama_shadow import Shadow
 from .llama_slots import Slots
 from .llama_upstream import Upstream, UpstreamError
 
 PROGRAM = "cachesvc-llama"
 FOLDER = "cachesvc-llama-"  # and a process id, for slot files
 MIN_TOKENS = 64
+SHADOW = 1000
 HARMLESS = {  # options of llama-server, with their values, that change no row
     "-m", "--model", "-a", "--alias", "-c", "--ctx-size", "-np", "--parallel", "-t", "--threads",
     "-tb", "--threads-batch", "-b", "--batch-size", "-ub", "--ubatch-size", "-n", "--predict",
@@ -68,6 +70,8 @@ def arguments(given: Sequence[str]) -> Tuple[argparse.Namespace, List[str]]:
     p.add_argument("--min-tokens", type=int, default=MIN_TOKENS, help="of a prompt worth a look-up")
     p.add_argument("--budget-ms", type=int, default=100,
                    help="how much later than without the cache an answer may come")
+    p.add_argument("--shadow", type=int, default=SHADOW, metavar="N", help="the server computes "
+                   "one hit in N anew, and the two are compared; 0: none (default: %(default)s)")
     p.add_argument("--tag", default="", help="what else makes this engine's rows its own")
     options = p.parse_args(list(given[:at]))
     command = list(given[at + 1:])
@@ -75,6 +79,8 @@ def arguments(given: Sequence[str]) -> Tuple[argparse.Namespace, List[str]]:
         p.error("either --upstream URL or -- and a command")
     if options.upstream and not options.slot_folder:
         p.error("--upstream wants --slot-folder")
+    if options.shadow < 0:
+        p.error("--shadow wants a number from 0")
     if options.bits and not all(bits in ("8", "4", "3", "2") for bits in _bits(options.bits)):
         p.error("--bits wants two of 8, 4, 3 and 2, such as 8:4")
     return options, command
@@ -177,7 +183,7 @@ def make_reuse(upstream: Upstream, options: argparse.Namespace, engine: Engine,
     with contextlib.suppress(CacheError):  # a daemon that is not there yet may come
         cache.open(layout.model, layout.profile)
     return Reuse(upstream, cache, layout, Slots(slots, shifts), report, options.min_tokens,
-                 options.budget_ms / 1000, token_s, same)
+                 options.budget_ms / 1000, token_s, Shadow(upstream, layout, options.shadow), same)
 
 
 def await_and_attach(proxy: Proxy, engine: Engine, options: argparse.Namespace) -> None:

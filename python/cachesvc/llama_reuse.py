@@ -5,11 +5,13 @@ file of exactly that length is restored into it. After, never before the answer 
 saved, and what it holds goes to the cache from a thread of its own.
 
 Whatever fails is a miss, counted in the report. The proof that a restore restored is `cache_n` of
-the answer's timings: after three in a row that say less, reuse steps aside for good. Rows are
-stored only of a slot that was computed in order under the tokens that its file names (Slot.sound).
+the answer's timings: after three in a row that say less, reuse steps aside for good, and after one
+whose next token is another one than the server's own (llama_shadow.py). Rows are stored only of a
+slot that was computed in order under the tokens that its file names (Slot.sound).
 """
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -22,6 +24,7 @@ from .hit import Hit
 from .llama_prompt import CALL_S, Prompt
 from .llama_report import Report
 from .llama_rows import Layout, SlotRows
+from .llama_shadow import BOUND_NATS, Shadow
 from .llama_slots import NOTHING, Slot, Slots, common
 from .llama_upstream import Upstream
 
@@ -37,12 +40,13 @@ WAITING_STORES = 2   # saved slots whose rows wait for the cache; more are dropp
 
 class Reuse:
     def __init__(self, upstream: Upstream, cache: Cache, layout: Layout, slots: Slots,
-                 report: Report, min_tokens: int, budget_s: float, token_s: float,
+                 report: Report, min_tokens: int, budget_s: float, token_s: float, shadow: Shadow,
                  same_server: Callable[[], bool] = lambda: True) -> None:
         self.slots = slots
         self._upstream, self._cache, self._layout = upstream, cache, layout
         self._report, self._min_tokens, self._budget_s = report, min_tokens, budget_s
         self._token_s = token_s  # what the server takes to compute one of a prompt
+        self._shadow = shadow
         self._same_server = same_server  # as when the layout was learnt
         self._mismatches = 0
         self._stores: "queue.Queue[Callable[[], None]]" = queue.Queue(WAITING_STORES)
@@ -63,6 +67,7 @@ class Reuse:
 
     def restore(self, slot: Slot, prompt: Prompt, found: int) -> int:
         """Brings a stored prefix into the slot if that has less; how many tokens were restored."""
+        slot.hit = None
         there = common(slot.tokens, prompt.tokens)
         if self._layout.windowed and there < len(slot.tokens):
             there = 0  # a ring does not go back
@@ -80,6 +85,7 @@ class Reuse:
         self._report.count("hits")
         self._report.count("restored_tokens", hit.tokens)
         slot.tokens, slot.sound = prompt.tokens[:hit.tokens], True
+        slot.hit = hit if self._shadow.due() else None
         return hit.tokens
 
     def _fetch(self, prompt: Prompt, found: int) -> Hit:
@@ -117,8 +123,10 @@ class Reuse:
             self._failed("save", error)
             return
         slot.tokens = rows.tokens
-        slot.sound = slot.sound and self._in_order(prompt, rows, new)
-        if slot.sound and same:
+        sound = slot.sound = slot.sound and self._in_order(prompt, rows, new)
+        if self._diverges(slot, prompt):
+            return
+        if sound and same:
             self._later(lambda: self._store(prompt, rows))
 
     def _measure(self, timings: Dict[str, Any]) -> None:
@@ -147,6 +155,30 @@ class Reuse:
         if self._mismatches == MISMATCHES:
             self.step_aside(f"the server reused {reused} of {restored} restored tokens, for the "
                             f"third time in a row")
+
+    def _diverges(self, slot: Slot, prompt: Prompt) -> bool:
+        """Checks the slot's hit, if there is one to check: true if reuse has stepped aside."""
+        hit, slot.hit = slot.hit, None
+        if hit is None:
+            return False
+        try:
+            nats = self._shadow.divergence(slot.number, prompt.tokens, hit, self._token_s)
+        except Exception as error:  # which says nothing about the rows
+            slot.tokens, slot.sound = NOTHING, False
+            self._failed("shadow", error)
+            return False
+        slot.tokens, slot.sound = prompt.tokens, True
+        if math.isnan(nats):
+            self._report.count("shadows_unproved")
+            return False
+        self._report.count("shadows")
+        self._report.count("shadow_millinats", round(1000 * nats))
+        if nats <= BOUND_NATS:
+            return False
+        self._report.count("shadows_diverged")
+        self.step_aside(f"after a hit the next token was another one than the server computes by "
+                        f"itself ({nats:.1f} nats, at most {BOUND_NATS:.1f})")
+        return True
 
     def _in_order(self, prompt: Prompt, rows: SlotRows, new: Any) -> bool:
         """The slot holds the prompt and the answer of `new` tokens, perhaps without the last."""

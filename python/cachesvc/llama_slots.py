@@ -13,6 +13,7 @@ from typing import Iterator, List, Optional, Sequence
 
 import numpy as np
 
+from .hit import Hit
 from .wire import Tokens
 
 NOTHING = np.empty(0, "<i4")
@@ -21,12 +22,14 @@ NOTHING = np.empty(0, "<i4")
 @dataclasses.dataclass(eq=False)
 class Slot:
     """tokens: what it held when it was saved last. sound: whatever it holds was computed in order,
-    under the tokens that it names, so that its rows may be stored. It belongs to who has taken it.
+    under the tokens that it names, so that its rows may be stored. hit: what was restored for the
+    answer that it computes, if that is to be checked. It belongs to who has taken it.
     """
 
     number: int
     tokens: Tokens = dataclasses.field(default_factory=lambda: NOTHING)
     sound: bool = False
+    hit: Optional[Hit] = None
     used: int = 0
 
 

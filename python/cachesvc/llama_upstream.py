@@ -79,6 +79,22 @@ class Upstream:
             "temperature": 0}, timeout)
         return float(_field(_field(answer, "timings"), "prompt_ms")) / 1000 / len(tokens)
 
+    def next_token(self, slot: int, tokens: Tokens, reuse: bool, most: int,
+                   timeout: float) -> Tuple[Dict[int, float], int]:
+        """Log probabilities of the `most` most probable tokens after a prompt; and how many of its
+        tokens the server took from the slot. reuse: it may."""
+        answer = self.call("/completion", {
+            "prompt": tokens.tolist(), "n_predict": 1, "id_slot": slot, "cache_prompt": reuse,
+            "temperature": 0, "n_probs": most}, timeout)
+        try:
+            likely = _field(answer, "completion_probabilities")[0]["top_logprobs"]
+            found = {int(one["id"]): float(one["logprob"]) for one in likely[:most]}
+        except (LookupError, TypeError, ValueError) as error:
+            raise UpstreamError(f"an answer without probabilities: {error}") from error
+        if not found:
+            raise UpstreamError("an answer without probabilities")
+        return found, int(_field(_field(answer, "timings"), "cache_n"))
+
     def save(self, slot: int, timeout: float) -> bytes:
         """The slot file of what a slot holds now."""
         name, path = self._new_name()

@@ -18,7 +18,12 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 
+from cachesvc import Cache
 from cachesvc.errors import CacheError
+from cachesvc.llama import what_changes_rows
+from cachesvc.llama_check import TOKENS, pattern
+from cachesvc.llama_gguf import Gguf
+from cachesvc.llama_rows import Layout
 from cachesvc.llama_slot import encode, parse
 
 from daemon import PROGRAM, ROOT, Daemon
@@ -60,6 +65,49 @@ def test_a_fresh_process_reuses_what_another_one_computed(daemon: Daemon, namesp
         counts = second.counts()
         assert counts["hits"] == 2 and "mismatches" not in counts
         print(f"{name}: cold {cold.seconds:.2f} s, after a restart {again.seconds:.2f} s")
+
+
+@pytest.mark.parametrize("name,bits", [(MODELS[0], ""), (MODELS[0], "8:4"), (MODELS[1], "")])
+def test_a_hit_is_computed_again_and_agrees(daemon: Daemon, namespace: str, name: str,
+                                            bits: str) -> None:
+    model = model_file(name)
+    system = text(0, 1500)
+    options = ("--bits", bits) if bits else ()
+    with proxied(daemon.socket, namespace, launched(model), *options) as first:
+        first.chat(asked(system, QUESTIONS[0]))
+        first.wait_for("stores")
+    with proxied(daemon.socket, namespace, launched(model), "--shadow", "1", *options) as second:
+        second.chat(asked(system, QUESTIONS[1]))
+        counts = second.wait_for("shadows", "failed_shadow", "shadows_unproved")
+        assert counts["shadows"] == 1 and "shadows_diverged" not in counts
+        print(f"{name} {bits or 'lossless'}: {counts['shadow_millinats']} thousandths of a nat")
+        again = second.chat(asked(system, QUESTIONS[2]))  # the slot goes on from its own rows
+        assert again.reused > again.prompt / 2
+
+
+def test_rows_of_other_values_end_the_caching(daemon: Daemon, namespace: str,
+                                              tmp_path: pathlib.Path) -> None:
+    model = model_file("KV_SMOLLM2_GGUF")
+    with bare(model, str(tmp_path)) as server:
+        body = {"prompt": TOKENS.tolist(), "n_predict": 1, "id_slot": 0}
+        server.call("/completion", body)
+        server.call("/slots/0?action=save", {"filename": "file"})
+    # Under the model's own name and tokens a store that has something else.
+    others = ["llama.cpp", "", *what_changes_rows(server_command(model)), "[]"]
+    layout = Layout((tmp_path / "file").read_bytes(), Gguf(model), others, None)
+    rows = layout.source(b"".join(layout.file_for(TOKENS, pattern(layout.model))))
+    with Cache(daemon.socket, namespace, strict=True) as cache:
+        cache.open(layout.model, layout.profile)
+        cache.store_rows(layout.model, TOKENS, rows, timeout=LONG_S, profile=layout.profile)
+    body = {"prompt": [*TOKENS.tolist(), 7], "n_predict": 2}
+    with proxied(daemon.socket, namespace, launched(model), "--min-tokens", "16", "--shadow",
+                 "1") as proxy:
+        answer = proxy.call("/completion", body)
+        assert answer["timings"]["cache_n"] == len(TOKENS), "they were restored"
+        counts = proxy.wait_for("shadows", "failed_shadow", "shadows_unproved")
+        assert counts["shadows_diverged"] == 1
+        proxy.call("/completion", body)
+        assert proxy.counts()["passed_through"] == 1
 
 
 def test_a_window_is_restored_beyond_its_first_rows(daemon: Daemon, namespace: str) -> None:

@@ -1,11 +1,13 @@
 """Reuse with a real daemon, where the server says or does what a good one does not."""
 from __future__ import annotations
 
+import math
 import pathlib
 import time
-from typing import Dict, List, Sequence
+from typing import Dict, List, Sequence, Tuple
 
 import numpy as np
+import pytest
 
 from cachesvc import Cache
 from cachesvc.llama_check import TOKENS, pattern
@@ -14,9 +16,10 @@ from cachesvc.llama_prompt import Prompt
 from cachesvc.llama_report import Report
 from cachesvc.llama_reuse import MISMATCHES, Reuse
 from cachesvc.llama_rows import Layout
-from cachesvc.llama_slots import Slot, Slots
+from cachesvc.llama_shadow import Shadow, kl
+from cachesvc.llama_slots import NOTHING, Slot, Slots
 from cachesvc.llama_upstream import Upstream
-from cachesvc.wire import Buffer
+from cachesvc.wire import Buffer, Tokens
 
 import gguf_files
 from daemon import Daemon
@@ -31,6 +34,8 @@ class Given(Upstream):
     def __init__(self, layout: Layout) -> None:
         super().__init__("http://127.0.0.1:1", "")
         self.tokens, self.restored = TOKENS, 0
+        self.own = self.after_hit = {1: -0.1, 2: -3.0}  # the next token
+        self.taken = len(TOKENS) - 1  # of a restored slot, by its word
         self._layout = layout
 
     def save(self, slot: int, timeout: float) -> bytes:
@@ -42,16 +47,32 @@ class Given(Upstream):
         self.restored += 1
 
 
+    def next_token(self, slot: int, tokens: Tokens, reuse: bool, most: int,
+                   timeout: float) -> Tuple[Dict[int, float], int]:
+        return (self.after_hit, self.taken) if reuse else (self.own, 0)
+
+
 class Setting:
     def __init__(self, socket: str, namespace: str, folder: pathlib.Path,
-                 shifts: bool = False) -> None:
+                 shifts: bool = False, every: int = 0) -> None:
         data = slot_file(range(8), [cache(range(8), 2, 16)])
         self.layout = Layout(data, Gguf(gguf_files.written(folder)), ["llama.cpp"])
         self.server, self.report = Given(self.layout), Report("test")
         self.reuse = Reuse(self.server, Cache(socket, namespace, strict=True), self.layout,
-                           Slots([0], shifts), self.report, 8, 20.0, 0.01)
+                           Slots([0], shifts), self.report, 8, 20.0, 0.01,
+                           Shadow(self.server, self.layout, every))
         self.prompt = Prompt(TOKENS)
         self.slot = Slot(0)  # once a turn was taken, that of the turn
+
+    def hit(self) -> Dict[str, int]:
+        """An answer after a restore that is proved."""
+        with self.reuse.slots.taken(self.prompt.tokens) as self.slot:
+            self.slot.tokens = NOTHING
+            restored = self.reuse.restore(self.slot, self.prompt, len(TOKENS) - 1)
+            self.reuse.finish(self.slot, self.prompt, restored,
+                              {"cache_n": restored, "predicted_n": 1})
+        self.reuse.settle()
+        return self.report.counts()
 
     def turn(self, timings: Dict[str, int], restored: int = 0) -> Dict[str, int]:
         with self.reuse.slots.taken(self.prompt.tokens) as self.slot:
@@ -80,6 +101,48 @@ def test_three_restores_without_proof_end_it(daemon: Daemon, namespace: str,
         assert at.reuse.find(at.prompt) is not None
         assert at.turn(ANSWERED, restored=20)["mismatches"] == number + 2
     assert at.reuse.find(at.prompt) is None
+
+
+def test_one_hit_in_n_is_computed_again(daemon: Daemon, namespace: str,
+                                        tmp_path: pathlib.Path) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path, every=3)
+    at.turn(ANSWERED)
+    for _ in range(7):
+        counts = at.hit()
+    assert counts["hits"] == 7 and counts["shadows"] == 2
+    assert counts["shadow_millinats"] == 0 and "shadows_diverged" not in counts
+    assert at.slot.sound and at.reuse.find(at.prompt) == len(TOKENS) - 1
+
+
+def test_a_hit_with_another_next_token_ends_it(daemon: Daemon, namespace: str,
+                                               tmp_path: pathlib.Path) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path, every=1)
+    stores = at.turn(ANSWERED)["stores"]
+    at.server.after_hit = {2: -0.1, 1: -3.0}
+    counts = at.hit()
+    assert counts["shadows_diverged"] == 1 and counts["shadow_millinats"] > 2000
+    assert counts["stores"] == stores, "what was computed on such rows is not stored"
+    assert at.reuse.find(at.prompt) is None
+
+
+def test_a_check_that_proves_nothing_ends_nothing(daemon: Daemon, namespace: str,
+                                                  tmp_path: pathlib.Path) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path, every=1)
+    at.turn(ANSWERED)
+    at.server.taken, at.server.after_hit = 5, {2: -0.1, 1: -3.0}
+    assert at.hit()["shadows_unproved"] == 1
+    at.server.after_hit = {}  # an answer that no server gives: kl() has nothing to go by
+    at.server.taken = len(TOKENS) - 1
+    assert at.hit()["failed_shadow"] == 1 and not at.slot.sound
+    assert "shadows" not in at.report.counts() and at.reuse.find(at.prompt) is not None
+
+
+def test_divergence_is_of_the_servers_own_most_probable_tokens() -> None:
+    own = {1: math.log(0.5), 2: math.log(0.25), 3: math.log(0.25)}
+    assert kl(own, own) == 0
+    other = {1: math.log(0.25), 2: math.log(0.5), 3: math.log(0.25)}
+    assert kl(own, other) == pytest.approx(0.25 * math.log(2))
+    assert kl(own, {1: math.log(0.5), 9: math.log(0.01)}) > 1.5  # the others: 0.01 at most
 
 
 def test_what_was_not_computed_in_order_is_not_stored(daemon: Daemon, namespace: str,
