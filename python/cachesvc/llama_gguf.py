@@ -1,15 +1,17 @@
-"""GGUF file of a model: what the adapter must know of it, and its fingerprint, in under a second.
+"""GGUF files of a model: what the adapter must know of it, and its fingerprint, in under a second.
 
 The fingerprint is engine/MODELS.md's "sampled" recipe: the whole header (metadata and tensor
-table), the file's size, bytes of every tensor and of places spread evenly over the data, and in `x`
-fields what else changes a row. Lengths in a file are compared with its end.
+table), the file's size, bytes of every tensor and of places spread evenly over the data, of each
+file if there are several, and in `x` fields what else changes a row. Lengths in a file are compared
+with its end.
 """
 from __future__ import annotations
 
 import hashlib
 import mmap
+import re
 import struct
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from .errors import CacheError, Code, Malformed
 
@@ -19,38 +21,22 @@ NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?
 STRING, ARRAY = 8, 9
 KEPT_VALUES = 4096  # of an array; longer ones (vocabularies) are stepped over
 PLACES, PLACE_BYTES, TENSOR_BYTES = 256, 16 << 10, 4 << 10
+PART = re.compile(r"-00001-of-(\d{5})\.gguf$")  # the first of several files
 
 
 class Gguf:
-    """metadata: key to a number, a text, or a list of numbers. Read when it is made."""
+    """metadata: key to a number, a text, or a list of numbers; of several files the first one's.
+    Read when it is made."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self.metadata: Dict[str, Any] = {}
-        with open(path, "rb") as file:
-            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        try:
-            self._at = 4
-            if self._data[:4] != MAGIC or self._number("<I") != VERSION:
-                raise CacheError(Code.UNSUPPORTED, f"{path} is no GGUF file of version {VERSION}")
-            tensors, entries = self._number("<Q"), self._number("<Q")
-            for _ in range(entries):
-                key = self._text()
-                self.metadata[key] = self._value(self._number("<I"))
-            offsets = [self._tensor() for _ in range(tensors)]
-        except (struct.error, UnicodeDecodeError) as error:
-            raise Malformed(f"{path}: {error}") from None
-        if self.get("split.count", 1) > 1:
-            raise CacheError(Code.UNSUPPORTED, f"{path} is one of several files of its model")
-        alignment = self.get("general.alignment", 32)
-        self.first_data = -(-self._at // alignment) * alignment
-        self._tensors = [self.first_data + offset for offset in offsets]
+        first = GgufFile(path)
+        self.metadata = first.metadata
+        self._files = [first, *_other_parts(first)]
 
     # ---- its facts
 
     def get(self, key: str, default: int) -> int:
-        value = self.metadata.get(key, default)
-        return value if isinstance(value, int) and value > 0 else default
+        return self._files[0].get(key, default)
 
     def of_kind(self, key: str) -> Optional[int]:
         """A number of the architecture's, such as attention.sliding_window; none: None."""
@@ -68,6 +54,60 @@ class Gguf:
             digest.update(tag.encode() + struct.pack("<Q", len(data)) + data)
         field("v", b"\1")
         field("f", b"gguf sampled")
+        for file in self._files:
+            file.sample(field)
+        for other in others:
+            field("x", other.encode())
+        return digest.digest()
+
+
+def _other_parts(first: "GgufFile") -> Iterator["GgufFile"]:
+    """The files behind the first one of a model that is split, named as llama.cpp names them."""
+    count = first.get("split.count", 1)
+    if count == 1:
+        return
+    named = PART.search(first.path)
+    if first.get("split.no", 0) != 0 or not named or int(named[1]) != count:
+        raise CacheError(Code.UNSUPPORTED,
+                         f"{first.path} is not the first of its model's {count} files, or has "
+                         f"another name than NAME-00001-of-{count:05}.gguf")
+    for number in range(2, count + 1):
+        path = f"{first.path[:named.start()]}-{number:05}-of-{count:05}.gguf"
+        part = GgufFile(path)
+        if part.get("split.no", 0) != number - 1 or part.get("split.count", 1) != count:
+            raise CacheError(Code.UNSUPPORTED, f"{path} says that it is another part")
+        yield part
+
+
+class GgufFile:
+    """One file; read when it is made."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.metadata: Dict[str, Any] = {}
+        with open(path, "rb") as file:
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            self._at = 4
+            if self._data[:4] != MAGIC or self._number("<I") != VERSION:
+                raise CacheError(Code.UNSUPPORTED, f"{path} is no GGUF file of version {VERSION}")
+            tensors, entries = self._number("<Q"), self._number("<Q")
+            for _ in range(entries):
+                key = self._text()
+                self.metadata[key] = self._value(self._number("<I"))
+            offsets = [self._tensor() for _ in range(tensors)]
+        except (struct.error, UnicodeDecodeError) as error:
+            raise Malformed(f"{path}: {error}") from None
+        alignment = self.get("general.alignment", 32)
+        self.first_data = -(-self._at // alignment) * alignment
+        self._tensors = [self.first_data + offset for offset in offsets]
+
+    def get(self, key: str, default: int) -> int:
+        value = self.metadata.get(key, default)
+        return value if isinstance(value, int) and value > 0 else default
+
+    def sample(self, field: Callable[[str, bytes], None]) -> None:
+        """Gives the fields of a fingerprint that are of this file."""
         field("h", self._data[:self.first_data])
         field("s", struct.pack("<Q", len(self._data)))
         for at in self._tensors:
@@ -75,9 +115,6 @@ class Gguf:
         step = max(1, (len(self._data) - self.first_data) // PLACES)
         for at in range(self.first_data, len(self._data), step):
             field("d", self._data[at:at + PLACE_BYTES])
-        for other in others:
-            field("x", other.encode())
-        return digest.digest()
 
     # ---- reading
 

@@ -27,6 +27,7 @@ from cachesvc.llama_rows import Layout
 from cachesvc.llama_slot import encode, parse
 
 from daemon import PROGRAM, ROOT, Daemon
+from gguf_files import split_in_two
 from llama_engine import (LONG_S, THREADS, Message, Server, bare, model_file, proxied,
                           server_command, text)
 
@@ -121,6 +122,18 @@ def test_a_window_is_restored_beyond_its_first_rows(daemon: Daemon, namespace: s
         again = second.chat(question)
         assert again.reused == cold.prompt - 1, second.counts()
         assert again.text == cold.text and "mismatches" not in second.counts()
+
+
+def test_a_model_in_two_files_is_served(daemon: Daemon, namespace: str,
+                                        tmp_path: pathlib.Path) -> None:
+    model = split_in_two(model_file("KV_SMOLLM2_GGUF"), tmp_path)
+    question = asked(text(0, 400), QUESTIONS[0])
+    with proxied(daemon.socket, namespace, launched(model)) as first:
+        first.chat(question)
+        first.wait_for("stores")
+    with proxied(daemon.socket, namespace, launched(model)) as second:
+        again = second.chat(question)
+        assert again.reused == again.prompt - 1
 
 
 def test_a_client_that_leaves_is_no_loss(daemon: Daemon, namespace: str) -> None:

@@ -147,6 +147,32 @@ def test_a_gguf_that_is_cut_is_an_error(tmp_path: pathlib.Path) -> None:
             Gguf(str(path))
 
 
+def test_a_model_in_several_files_is_all_of_them(tmp_path: pathlib.Path) -> None:
+    path = gguf_files.split_in_two(gguf_files.written(tmp_path, weights=bytes(range(64))), tmp_path)
+    other = pathlib.Path(path.replace("-00001-", "-00002-"))
+    files = [pathlib.Path(path).read_bytes(), other.read_bytes()]
+    fields = [(b"v", b"\1"), (b"f", b"gguf sampled"), (b"h", files[0]),
+              (b"s", struct.pack("<Q", len(files[0]))), (b"h", files[1][:-64]),
+              (b"s", struct.pack("<Q", len(files[1]))), (b"d", files[1][-64:])]
+    fields += [(b"d", files[1][at:]) for at in range(len(files[1]) - 64, len(files[1]))]
+    hashed = b"".join(tag + struct.pack("<Q", len(data)) + data for tag, data in fields)
+    assert Gguf(path).fingerprint() == hashlib.sha256(hashed).digest()
+    assert Gguf(path).name == "Tiny"
+    other.write_bytes(files[0])
+    with pytest.raises(CacheError, match="another part"):
+        Gguf(path)
+    other.unlink()
+    with pytest.raises(OSError):
+        Gguf(path)
+    for name in ("model.gguf", "model-00002-of-00002.gguf", "model-00001-of-00003.gguf"):
+        (tmp_path / name).write_bytes(files[0])
+        with pytest.raises(CacheError, match="not the first"):
+            Gguf(str(tmp_path / name))
+    pathlib.Path(path).write_bytes(files[1])
+    with pytest.raises(CacheError, match="not the first"):
+        Gguf(path)
+
+
 def test_the_sampled_fingerprint_is_what_the_document_says(tmp_path: pathlib.Path) -> None:
     weights = bytes(i * 37 % 251 for i in range(1 << 20))
     path = gguf_files.written(tmp_path, weights=weights)
