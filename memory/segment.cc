@@ -63,20 +63,22 @@ bool any(const std::vector<uint64_t>& bits, size_t first, size_t count) {
                      [](uint64_t word) { return word != 0; });
 }
 
-// True if some page of [begin, begin + bytes) has memory.
-bool any_resident(uint8_t* begin, size_t bytes) {
-  std::array<unsigned char, kPagesPerHuge> pages;
-  for (size_t at = 0; at < bytes; at += kHugePageBytes) {
-    const size_t step = std::min(kHugePageBytes, bytes - at);
-    const size_t count = (step + page_bytes() - 1) / page_bytes();
-    if (::mincore(begin + at, step, pages.data()) != 0) return false;  // never, of our mapping
-    if (std::any_of(pages.begin(), pages.begin() + static_cast<ptrdiff_t>(count),
-                    [](unsigned char page) { return (page & 1) != 0; })) {
-      return true;
-    }
+// Memory of at most a huge page's bytes from `begin` on, asked once.
+class Residency {
+ public:
+  Residency(uint8_t* begin, size_t bytes) : count_((bytes + page_bytes() - 1) / page_bytes()) {
+    check(::mincore(begin, bytes, pages_.data()) == 0, "a mapping of ours is none");
   }
-  return false;
-}
+  bool at(size_t offset) const { return (pages_[offset / page_bytes()] & 1) != 0; }
+  bool any() const {
+    return std::any_of(pages_.begin(), pages_.begin() + static_cast<ptrdiff_t>(count_),
+                       [](unsigned char page) { return (page & 1) != 0; });
+  }
+
+ private:
+  const size_t count_;
+  std::array<unsigned char, kPagesPerHuge> pages_;
+};
 
 int make_memfd(size_t bytes) {
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -232,10 +234,10 @@ void Segment::backed(const std::vector<size_t>& without) {
   check(backing_ > 0, "memory was given that nobody waits for");
   --backing_;
   for (const size_t huge : without) {
-    for (size_t page = huge * kPagesPerHuge; page < (huge + 1) * kPagesPerHuge; ++page) {
-      if (test(taken_, page) || any_resident(begin_ + page * kSlotPageBytes, kSlotPageBytes)) {
-        continue;
-      }
+    const Residency memory(begin_ + huge * kHugePageBytes, kHugePageBytes);
+    for (size_t i = 0; i < kPagesPerHuge; ++i) {
+      const size_t page = huge * kPagesPerHuge + i;
+      if (test(taken_, page) || memory.at(i * kSlotPageBytes)) continue;
       paged_pages_ -= assign(paged_, page, 1, false);
     }
   }
@@ -257,7 +259,7 @@ void Segment::give(uint8_t* slot, size_t bytes) {
 }
 
 Segment::Range Segment::idle_range(size_t most_bytes) {
-  // What gets memory just now would get that of discarded pages again.
+  // Huge pages that get their memory just now would get that of discarded pages again.
   if (state_ != State::open || backing_ > 0 || idle_bytes() == 0) return {};
   const size_t end = bytes_ / kSlotPageBytes;
   const size_t most = std::max<size_t>(1, most_bytes / kSlotPageBytes);
@@ -279,7 +281,11 @@ Segment::Range Segment::idle_range(size_t most_bytes) {
 bool Segment::discard(const Range& range) {
   uint8_t* begin = begin_ + range.first_page * kSlotPageBytes;
   const size_t bytes = range.pages * kSlotPageBytes;
-  return ::madvise(begin, bytes, MADV_REMOVE) == 0 && !any_resident(begin, bytes);
+  if (::madvise(begin, bytes, MADV_REMOVE) != 0) return false;
+  for (size_t at = 0; at < bytes; at += kHugePageBytes) {
+    if (Residency(begin + at, std::min(kHugePageBytes, bytes - at)).any()) return false;
+  }
+  return true;
 }
 
 void Segment::discarded(const Range& range, bool gone) {

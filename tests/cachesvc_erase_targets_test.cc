@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <random>
+#include <set>
 
 #include "cachesvc/core/erase_targets.h"
 #include "tests/support/cachesvc_testing.h"
@@ -129,7 +131,7 @@ class Stored {
     model_.spec = spec;
   }
 
-  // What is before an orphan is known while its parent is there; else its id alone.
+  // Tokens before an orphan are known while its parent is there; else its id alone.
   bool may_begin(const Known& o, const Sequence& query) const {
     if (o.tokens.size() < query.size()) return false;
     for (const Known* at = &o;;) {

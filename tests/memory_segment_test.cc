@@ -353,7 +353,7 @@ TEST(Segment, AHugePageComesWholeWhereItsRestMayLieIdle) {
   store.trim(0);
   EXPECT_EQ(store.idle_bytes(), 0u);
   EXPECT_EQ(resident_bytes(whole - kTable, 2 * kMiB), 2 * kSlot + kTable);
-  // Of a long slot only the ends leave something idle, and what is spared is for both together.
+  // A long slot leaves something idle at its ends only, and what is spared is for both together.
   const uint64_t before = store.fixed_idle_bytes();
   uint8_t* longer = store.take("long", 4 * kMiB, 2 * kMiB - 3 * kTable);
   const auto place = store.place_of("long", longer);
@@ -408,7 +408,7 @@ void take_and_give(SegmentStore& store, uint32_t seed, std::map<uint8_t*, size_t
   }
 }
 
-// What is trimmed stays gone while other huge pages get their memory beside.
+// Trimmed pages stay gone while other huge pages get their memory beside.
 TEST(SegmentProperty, TakersBesideATrimmer) {
   SegmentStore store(8 * kMiB);
   std::atomic<bool> over{false};

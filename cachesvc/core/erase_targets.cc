@@ -67,7 +67,8 @@ class BeginningWith : public EraseTargets {
     }
     for (RealmState* realm : index_.realms().of(ns_, fingerprint_)) {
       if (realm->index < realm_) continue;
-      if (realm->index > std::exchange(realm_, realm->index)) snapshots_left_ = SIZE_MAX;
+      if (realm->index > realm_) snapshots_left_ = SIZE_MAX;
+      realm_ = realm->index;
       add_of_tree(*realm, query_, most, out);
       if (out.empty() && add_snapshots(*realm, most, out)) continue;
       return out;
@@ -113,7 +114,7 @@ class BeginningWith : public EraseTargets {
   EntryKey last_orphan_ = 0;
   bool orphans_done_ = false;
   uint64_t realm_ = 0;  // RealmState::index of the one that is looked at
-  // Of the list after the last block, from its end: those behind are looked at, or gone.
+  // Snapshots after the last block, from the list's end: those behind are looked at, or gone.
   size_t snapshots_left_ = SIZE_MAX;
 };
 

@@ -23,14 +23,17 @@ Durability level_of_record(const Record* record) {
   }
 }
 
+// A write of it is to come, or under way.
+bool spills(const Record& record) {
+  return record.disk == Disk::waiting || record.disk == Disk::queued ||
+         record.disk == Disk::writing;
+}
+
 // True if nothing under way can raise the level of this one. `held`: no write will end soon.
 bool is_stuck(const Record* record, bool held, bool no_reads) {
   if (!record) return true;
+  if (spills(*record)) return held;
   switch (record->disk) {
-    case Disk::waiting:
-    case Disk::queued:
-    case Disk::writing:
-      return held;
     case Disk::known:
       return no_reads;
     case Disk::renamed:
@@ -57,7 +60,7 @@ void Levels::wait(CommitWait wait) {
   answer();
 }
 
-// What is so of every path of the model.
+// The part of a standing that every path of the model has.
 Levels::Standing Levels::standing_of_model(const CommitWait& wait) const {
   Standing out;
   out.level = wait.path.empty() ? Durability::none : Durability::durable;
@@ -95,9 +98,7 @@ bool Levels::still_under_way(const CommitWait& wait) {
   const Record* record = index_.find(wait.path[wait.awaited]);
   if (!record) return false;
   if (wait.awaits_sync) return record->disk == Disk::renamed;
-  const bool writes = record->disk == Disk::waiting || record->disk == Disk::queued ||
-                      record->disk == Disk::writing;
-  return writes && !spiller_.held_up();
+  return spills(*record) && !spiller_.held_up();
 }
 
 // True if the wait is over.
