@@ -205,6 +205,28 @@ def await_and_attach(proxy: Proxy, engine: Engine, options: argparse.Namespace) 
         proxy.idle.set()
 
 
+class Stop:
+    """SIGTERM and SIGINT end the program in order, its server too, at whatever moment they come.
+    Until there is a proxy they are only remembered: an exception could fall between the start of
+    the server and the note that it runs."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._proxy: Optional[Proxy] = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop())
+
+    def serve(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        if not self.asked:
+            proxy.serve_forever(0.1)
+
+    def _stop(self) -> None:
+        self.asked = True
+        if self._proxy is not None:  # a thread: it waits for the one that serves, this one
+            threading.Thread(target=self._proxy.shutdown, daemon=True).start()
+
+
 def end_with(proxy: Proxy, process: "subprocess.Popen[bytes]") -> None:
     process.wait()
     proxy.shutdown()
@@ -213,23 +235,23 @@ def end_with(proxy: Proxy, process: "subprocess.Popen[bytes]") -> None:
 def main(given: Optional[Sequence[str]] = None) -> int:
     options, command = arguments(sys.argv[1:] if given is None else given)
     host, _, port = options.listen.rpartition(":")
-    report = Report(PROGRAM)
+    report, stop = Report(PROGRAM), Stop()
     with contextlib.ExitStack() as closing:
         engine = Engine(options, command, closing)
         upstream = Upstream(engine.url, engine.folder,
                             _read_secret(options.api_key_file).decode())
         proxy = closing.enter_context(Proxy((host, int(port)), upstream, report))
         print(f"http://{host}:{proxy.server_port}", flush=True)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: threading.Thread(target=proxy.shutdown).start())
         threading.Thread(target=await_and_attach, args=(proxy, engine, options),
                          daemon=True).start()
         if engine.process is not None:
             threading.Thread(target=end_with, args=(proxy, engine.process), daemon=True).start()
-        proxy.serve_forever(0.1)
+        stop.serve(proxy)
         if proxy.reuse is not None:
             proxy.reuse.settle()
-    return (engine.process.returncode or 0) if engine.process is not None else 0
+    if stop.asked or engine.process is None:
+        return 0
+    return engine.process.returncode or 0
 
 
 if __name__ == "__main__":

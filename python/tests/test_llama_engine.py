@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
 import xml.dom.minidom
@@ -296,20 +297,37 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("tool", ["chat_demo", "demo"])
-def test_a_demo_that_is_stopped_leaves_nothing(tool: str, tmp_path: pathlib.Path) -> None:
-    model_file("KV_SMOLLM2_GGUF")
-    folder = tmp_path / "stopped"  # in the command line of what the demo starts
+SLOW_START = """
+import subprocess, time
+start = subprocess.Popen._execute_child
+def slowly(*given):
+    start(*given)
+    time.sleep(0.5)  # the child runs, and its parent has no note of it yet
+subprocess.Popen._execute_child = slowly
+"""
+
+
+@pytest.mark.parametrize("program", ["chat_demo", "demo", "cachesvc-llama"])
+def test_what_is_stopped_leaves_nothing(program: str, tmp_path: pathlib.Path) -> None:
+    """Even where the signal falls into the start of the first process that it starts."""
+    folder = tmp_path / "stopped"  # in the command line of what is started
     folder.mkdir()
-    command = [str(ROOT / "tools" / tool), "--bin", os.path.dirname(PROGRAM)]
-    started = subprocess.Popen(command + (["--dir", str(folder)] if tool == "demo" else []),
-                               env={**os.environ, "TMPDIR": str(folder)},
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    model = folder / "model.gguf"
+    model.symlink_to(model_file("KV_SMOLLM2_GGUF"))
+    (folder / "sitecustomize.py").write_text(SLOW_START, encoding="utf-8")
+    demo = [str(ROOT / "tools" / program), "--bin", os.path.dirname(PROGRAM)]
+    proxy = [sys.executable, "-m", "cachesvc.llama", "--socket", str(folder / "s"), "--namespace",
+             "n", "--listen", "127.0.0.1:0", *launched(str(model))]
+    commands = {"chat_demo": demo, "demo": [*demo, "--dir", str(folder)], "cachesvc-llama": proxy}
+    started = subprocess.Popen(commands[program], cwd=ROOT / "python", stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL,
+                               env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(folder)})
     try:
-        own = ("--slot-save-path", "demo_step")  # of what it starts, the first
-        wait_until(lambda: any(word in line for line in started_with(str(folder)) for word in own))
+        own = ("llama_server.py", "demo_step")  # the first that it starts
+        wait_until(lambda: any(word in line for line in started_with(str(folder)) for word in own
+                               if "cachesvc.llama" not in line))
         started.terminate()
-        assert started.wait(LONG_S) == 1
+        assert started.wait(LONG_S) == (0 if program == "cachesvc-llama" else 1)
         wait_until(lambda: not started_with(str(folder)))
     finally:
         started.kill()
