@@ -1,14 +1,18 @@
 // How long the loop of the real daemon is busy with one thing, while 100 MiB entries are stored,
 // fetched, spilled, promoted, evicted and erased over its socket.
 //
-// Counters: handlers of the loop; over_1ms: those of them that took longer than that by the clock,
-// what the kernel gave the processor to meanwhile included; over_1ms_cpu: of the processor; and of
-// the longest since the daemon's start (made for each benchmark, so with what it needed before)
-// wall_us, and cpu_us: the longest that one took of the processor. Entries, of 4 bit: blocks:12 is
+// Counters, since the daemon's start, which each benchmark makes anew: handlers of the loop;
+// over_1ms: those of them that took longer than that by the clock, what the kernel gave the
+// processor to meanwhile included; over_1ms_cpu: of the processor; apart: those of the latter that
+// are more than a tenth of a second from every long step of the bystander (bench/bystander.h), so
+// that no pause of the machine is behind them; bystander_long: its long steps, bystander_steps:
+// all of them; held_up: the part of the time that is near a long one; wall_us and cpu_us: the
+// longest of late, and the longest that one took of the processor. Entries, of 4 bit: blocks:12 is
 // 3,072 tokens of 32 layers, 8 kv heads of 128, blocks:64 is 16,384 of SmolLM2's geometry,
 // blocks:512 is 131,072 of 12 layers, one kv head of 64. The directory is made under TMPDIR.
 #include <benchmark/benchmark.h>
 
+#include "bench/bystander.h"
 #include "tests/support/cachesvc_server.h"
 
 namespace kv {
@@ -36,8 +40,11 @@ class Service {
     auto client = SocketClient::connect(socket, "bench", {});
     KV_CHECK(client.ok());
     client_ = std::move(*client);
+    auto watching = SocketClient::connect(socket, "watch", {});
+    KV_CHECK(watching.ok());
+    watching_ = std::move(*watching);
     bench_ = std::make_unique<Bench>(Bench::open(*client_, model_of_blocks(blocks)));
-    begun_ = now();
+    bystander_ = std::make_unique<Bystander>([this] { return over_1ms_cpu(); });
   }
 
   std::vector<Token> prompt(uint32_t seed) const {
@@ -68,22 +75,32 @@ class Service {
   }
   uint64_t stat(const char* name) { return bench_->stat(name); }
 
-  // What follows is what is measured.
-  void begin() { begun_ = now(); }
   void report(benchmark::State& state) {
-    Counts end = now();
-    state.counters["handlers"] = static_cast<double>(end.handlers - begun_.handlers);
-    state.counters["over_1ms"] = static_cast<double>(end.over_1ms - begun_.over_1ms);
-    state.counters["over_1ms_cpu"] = static_cast<double>(end.over_1ms_cpu - begun_.over_1ms_cpu);
-    state.counters["wall_us"] = static_cast<double>(stat("loop_longest_us"));
-    state.counters["cpu_us"] = static_cast<double>(stat("loop_longest_cpu_us"));
+    Bystander::Seen seen = bystander_->end();
+    auto tell = [&](const char* name, const char* counter) {
+      state.counters[name] = static_cast<double>(stat(counter));
+    };
+    tell("handlers", "loop_handlers");
+    tell("over_1ms", "loop_over_1ms");
+    tell("over_1ms_cpu", "loop_over_1ms_cpu");
+    tell("wall_us", "loop_longest_us");
+    tell("cpu_us", "loop_longest_cpu_us");
+    state.counters["apart"] = static_cast<double>(seen.apart);
+    state.counters["bystander_steps"] = static_cast<double>(seen.steps);
+    state.counters["bystander_long"] = static_cast<double>(seen.long_steps);
+    state.counters["held_up"] =
+        seen.tenths == 0 ? 0 : static_cast<double>(seen.held_up) / static_cast<double>(seen.tenths);
   }
 
  private:
-  struct Counts {
-    uint64_t handlers = 0, over_1ms = 0, over_1ms_cpu = 0;
-  };
-  Counts now() { return {stat("loop_handlers"), stat("loop_over_1ms"), stat("loop_over_1ms_cpu")}; }
+  uint64_t over_1ms_cpu() {
+    auto stats = watching_->stats(soon());
+    KV_CHECK(stats.ok());
+    auto found = std::ranges::find(stats->values, std::string("loop_over_1ms_cpu"),
+                                   [](const auto& value) { return value.first; });
+    KV_CHECK(found != stats->values.end());
+    return found->second;
+  }
   // Made once for each geometry: tokens alone tell entries apart.
   const std::vector<PutRequest>& rows(const std::vector<Need>& needs) const {
     static std::map<int64_t, std::vector<PutRequest>> made;
@@ -101,7 +118,8 @@ class Service {
   std::unique_ptr<DaemonProcess> daemon_;
   std::unique_ptr<SocketClient> client_;
   std::unique_ptr<Bench> bench_;
-  Counts begun_;
+  std::unique_ptr<SocketClient> watching_;
+  std::unique_ptr<Bystander> bystander_;  // ends before its client
 };
 
 void measured(benchmark::internal::Benchmark* b) {
@@ -131,7 +149,6 @@ void BM_LoopFetch(benchmark::State& state) {
   TempDir dir;
   Service service(dir, "2GiB", false, state.range(0));
   if (!service.store(1)) return state.SkipWithError("not stored");
-  service.begin();
   for (auto _ : state) {
     bool all = service.fetch(1, Tier::ram) && service.fetch(1, Tier::ram, FetchForm::f16);
     if (!all) return state.SkipWithError("miss");
@@ -181,7 +198,6 @@ void BM_LoopEvict(benchmark::State& state) {
     if (!service.store(++seed, Durability::durable)) return state.SkipWithError("not durable");
   }
   uint64_t evicted = service.stat("ram_evicted_clean");
-  service.begin();
   uint32_t oldest = 0;
   for (auto _ : state) {
     bool all = service.store(++seed, Durability::durable) && service.fetch(++oldest, Tier::ssd);
@@ -200,7 +216,6 @@ void BM_LoopErase(benchmark::State& state) {
   for (uint32_t seed = 1; seed <= entries; ++seed) {
     if (!service.store(seed, Durability::durable)) return state.SkipWithError("not durable");
   }
-  service.begin();
   uint32_t seed = 0;
   for (auto _ : state) {
     bool done = ++seed == state.max_iterations ? service.erase_all() : service.erase(seed);
