@@ -110,6 +110,25 @@ class Stored {
     return out;
   }
   const std::set<ObjectName>& evicted() const { return evicted_; }
+
+  // What the orphans' owner says of each realm's model and profile is what there is.
+  void check_orphans() const {
+    std::set<Id> profiles;
+    std::map<std::pair<std::string, Id>, std::set<Id>> of_model;
+    for (const auto& [name, o] : objects_) {
+      if (!index.find(name)->orphan) continue;
+      profiles.insert(o.realm->realm.profile);
+      of_model[{o.realm->realm.ns, o.realm->realm.fingerprint}].insert(o.realm->realm.profile);
+    }
+    for (const auto& realm : realms_) {
+      const auto& [ns, fingerprint, profile] = realm->realm;
+      EXPECT_EQ(index.orphans().names_profile(profile), profiles.contains(profile));
+      auto others = of_model[{ns, fingerprint}];
+      EXPECT_EQ(index.orphans().has(ns, fingerprint), !others.empty());
+      others.erase(profile);
+      EXPECT_EQ(index.orphans().has(ns, fingerprint, profile), !others.empty());
+    }
+  }
   size_t size() const { return objects_.size(); }
 
   ObjectIndex index;
@@ -279,6 +298,7 @@ void check(Stored& stored, std::set<ObjectName> expected, EraseTargets& targets)
         << "left: kind " << static_cast<int>(name.kind);
   }
   EXPECT_LE(stored.size(), before - found.size());
+  stored.check_orphans();
 }
 
 TEST(EraseTargets, AreAllThatBelongToIt) {

@@ -8,7 +8,9 @@ namespace kv {
 void Orphans::add(Record& record) {
   const Object& o = record.orphan->header;
   by_parent_.emplace(o.parent, &record);
-  by_model_[{o.ns, o.fingerprint}].emplace(record.key, &record);
+  OfModel& model = by_model_[{o.ns, o.fingerprint}];
+  model.orphans.emplace(record.key, &record);
+  ++model.profiles[o.profile];
 }
 
 void Orphans::forget(const Record& record, EntryKey key) {
@@ -18,8 +20,10 @@ void Orphans::forget(const Record& record, EntryKey key) {
   KV_CHECK(it != end);
   by_parent_.erase(it);
   auto model = by_model_.find({o.ns, o.fingerprint});
-  KV_CHECK(model != by_model_.end() && model->second.erase(key) == 1);
-  if (model->second.empty()) by_model_.erase(model);
+  KV_CHECK(model != by_model_.end() && model->second.orphans.erase(key) == 1);
+  auto& profiles = model->second.profiles;
+  if (--profiles.at(o.profile) == 0) profiles.erase(o.profile);
+  if (profiles.empty()) by_model_.erase(model);
 }
 
 std::vector<Record*> Orphans::children_of(const Id& parent) const {
@@ -34,8 +38,9 @@ std::vector<Record*> Orphans::of(const std::string& ns, const Id& fingerprint, E
   std::vector<Record*> out;
   auto model = by_model_.find({ns, fingerprint});
   if (model == by_model_.end()) return out;
-  auto it = model->second.upper_bound(after);
-  for (; it != model->second.end() && out.size() < most; ++it) out.push_back(it->second);
+  const auto& orphans = model->second.orphans;
+  auto it = orphans.upper_bound(after);
+  for (; it != orphans.end() && out.size() < most; ++it) out.push_back(it->second);
   return out;
 }
 
@@ -43,8 +48,9 @@ std::vector<Record*> Orphans::of(const std::string& ns, size_t most) const {
   std::vector<Record*> out;
   for (auto it = by_model_.lower_bound({ns, Id{}});
        it != by_model_.end() && it->first.first == ns && out.size() < most; ++it) {
-    for (auto o = it->second.begin(); o != it->second.end() && out.size() < most; ++o) {
-      out.push_back(o->second);
+    for (const auto& [key, record] : it->second.orphans) {
+      if (out.size() == most) break;
+      out.push_back(record);
     }
   }
   return out;
@@ -52,14 +58,14 @@ std::vector<Record*> Orphans::of(const std::string& ns, size_t most) const {
 
 bool Orphans::has(const std::string& ns, const Id& fingerprint, const Id& but) const {
   auto model = by_model_.find({ns, fingerprint});
-  return model != by_model_.end() &&
-         std::any_of(model->second.begin(), model->second.end(),
-                     [&](const auto& o) { return o.second->orphan->header.profile != but; });
+  if (model == by_model_.end()) return false;
+  const auto& profiles = model->second.profiles;
+  return profiles.size() > profiles.count(but);
 }
 
 bool Orphans::names_profile(const Id& profile) const {
-  return std::any_of(by_parent_.begin(), by_parent_.end(),
-                     [&](const auto& o) { return o.second->orphan->header.profile == profile; });
+  return std::any_of(by_model_.begin(), by_model_.end(),
+                     [&](const auto& model) { return model.second.profiles.count(profile) > 0; });
 }
 
 }  // namespace kv

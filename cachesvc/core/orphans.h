@@ -31,9 +31,13 @@ class Orphans {
   bool empty() const { return by_parent_.empty(); }
 
  private:
-  using Model = std::pair<std::string, Id>;  ///< namespace, fingerprint
+  using ModelName = std::pair<std::string, Id>;  ///< namespace, fingerprint
+  struct OfModel {
+    std::map<EntryKey, Record*> orphans;
+    std::map<Id, size_t> profiles;  ///< how many name each
+  };
   std::unordered_multimap<Id, Record*, IdHash> by_parent_;
-  std::map<Model, std::map<EntryKey, Record*>> by_model_;
+  std::map<ModelName, OfModel> by_model_;
 };
 
 }  // namespace kv
