@@ -13,7 +13,7 @@ from . import entry
 from . import messages as m
 from .bodies import Bodies
 from .cache import PROGRAM, fetch_missed, missed
-from .connection import Script, check_length, failure, hang_up, named_failures
+from .connection import Script, check_length, failure, hang_up, named_failures, receive
 from .deadline import Deadline
 from .entry import Extras, FetchOptions, RowsGiven, Stored, as_query
 from .errors import CacheError, Code, Refused
@@ -21,6 +21,7 @@ from .frames import HEADER_BYTES, decode_header
 from .guard import Guard
 from .hit import Hit
 from .models import Model, Profile
+from .pools import Pools
 from .session import Frame, Opened, Pause, Receive, Send, Session
 from .wire import Buffer
 
@@ -31,8 +32,10 @@ SMALL = 64 << 10  # buffers below it are joined before they are sent
 class AsyncConnection:
     """Runs a Session's scripts; one at a time. Made by `connect`."""
 
-    def __init__(self, namespace: str, program: str = PROGRAM, token: bytes = b"") -> None:
-        self.session = Session(namespace, program, token)
+    def __init__(self, namespace: str, program: str = PROGRAM, token: bytes = b"",
+                 map_segments: bool = True) -> None:
+        self._pools = Pools()
+        self.session = Session(namespace, program, token, self._pools if map_segments else None)
         self._bodies = Bodies()
         self.closed = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -41,8 +44,9 @@ class AsyncConnection:
 
     @classmethod
     async def connect(cls, path: str, namespace: str, program: str = PROGRAM,
-                      timeout: float = 5.0, token: bytes = b"") -> AsyncConnection:
-        connection = cls(namespace, program, token)
+                      timeout: float = 5.0, token: bytes = b"",
+                      map_segments: bool = True) -> AsyncConnection:
+        connection = cls(namespace, program, token, map_segments)
         loop = asyncio.get_running_loop()
 
         def greet(session: Session) -> Script[Any]:
@@ -64,6 +68,7 @@ class AsyncConnection:
 
     def close(self) -> None:
         hang_up(self._socket, self._process)
+        self._pools.close()
         self.closed = True
 
     async def run(self, make: Callable[[Session], Script[T]], timeout: float) -> T:
@@ -129,20 +134,29 @@ class AsyncConnection:
         return Frame(header.type, header.request_id, body)
 
     async def _fill(self, view: memoryview) -> None:
-        loop = asyncio.get_running_loop()
         while view:
-            count = await loop.sock_recv_into(self._socket, view)
-            if count == 0:
-                raise CacheError(Code.UNAVAILABLE, "the service closed the connection")
-            view = view[count:]
+            try:
+                view = view[receive(self._socket, view, self.session.pools):]
+            except BlockingIOError:
+                await self._readable()
+
+    async def _readable(self) -> None:
+        """asyncio reads no descriptors itself (3.13)."""
+        loop = asyncio.get_running_loop()
+        ready = loop.create_future()
+        loop.add_reader(self._socket, lambda: ready.done() or ready.set_result(None))
+        try:
+            await ready
+        finally:
+            loop.remove_reader(self._socket)
 
 
 class AsyncCache:
     def __init__(self, socket_path: str, namespace: str, *, strict: bool = False,
                  connections: int = 4, program: str = PROGRAM, first_pause: float = 1.0,
-                 token: bytes = b"") -> None:
+                 token: bytes = b"", map_segments: bool = True) -> None:
         self._path, self._namespace, self._program = socket_path, namespace, program
-        self._token = token
+        self._token, self._map_segments = token, map_segments
         self._strict = strict
         self._guard = Guard(first_pause)
         self._free = asyncio.Semaphore(connections)
@@ -264,7 +278,8 @@ class AsyncCache:
                         raise
                 self._drop_idle()
             connection = await AsyncConnection.connect(self._path, self._namespace, self._program,
-                                                       deadline.left(), self._token)
+                                                       deadline.left(), self._token,
+                                                       self._map_segments)
             return await self._run(connection, make, deadline)
         finally:
             self._free.release()

@@ -70,6 +70,24 @@ def check_length(frame_bytes: int, most: int) -> None:
         raise Malformed(f"a body of {frame_bytes} bytes where at most {most} are due")
 
 
+def receive(stream: socket.socket, view: memoryview, pools: Optional[Pools]) -> int:
+    """Bytes that are there, at least one, and for pools the descriptors beside them."""
+    if pools is None:
+        count = stream.recv_into(view)
+    else:
+        count, beside, flags, _ = stream.recvmsg_into([view], _BESIDE, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, data in beside:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                found = array.array("i")
+                found.frombytes(data[:len(data) // found.itemsize * found.itemsize])
+                pools.descriptors.extend(found)
+        if flags & socket.MSG_CTRUNC or len(pools.descriptors) > DESCRIPTORS:
+            raise Malformed(f"more than {DESCRIPTORS} descriptors")
+    if count == 0:
+        raise CacheError(Code.UNAVAILABLE, "the service closed the connection")
+    return count
+
+
 class Connection:
     """Connects and says hello within `timeout` seconds. map_segments: hits are read where they lie
     in the service's RAM, where it grants that."""
@@ -163,22 +181,4 @@ class Connection:
     def _fill(self, view: memoryview, deadline: Deadline) -> None:
         while view:
             self._socket.settimeout(deadline.left())
-            count = self._take(view)
-            if count == 0:
-                raise CacheError(Code.UNAVAILABLE, "the service closed the connection")
-            view = view[count:]
-
-    def _take(self, view: memoryview) -> int:
-        """Bytes that are there, and the descriptors beside them."""
-        if self.session.pools is None:
-            return self._socket.recv_into(view)
-        count, beside, flags, _ = self._socket.recvmsg_into([view], _BESIDE,
-                                                            socket.MSG_CMSG_CLOEXEC)
-        for level, kind, data in beside:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                found = array.array("i")
-                found.frombytes(data[:len(data) // found.itemsize * found.itemsize])
-                self._pools.descriptors.extend(found)
-        if flags & socket.MSG_CTRUNC or len(self._pools.descriptors) > DESCRIPTORS:
-            raise Malformed(f"more than {DESCRIPTORS} descriptors")
-        return count
+            view = view[receive(self._socket, view, self.session.pools):]

@@ -2,16 +2,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import signal
 
 import numpy as np
 import pytest
 
-from cachesvc import AsyncCache, CacheError, Code, Level, Refused
+from cachesvc import AsyncCache, CacheError, Code, FetchOptions, Level, Output, Refused
+from cachesvc.aio import AsyncConnection
 
 from daemon import Daemon
 from given import Computed, plain
 from test_cache import check_rows
+from test_pools import is_mapped, mapped_ranges, open_files
 
 
 def test_tasks_store_and_fetch_side_by_side(daemon: Daemon, namespace: str) -> None:
@@ -46,6 +50,39 @@ def test_large_rows_go_both_ways(daemon: Daemon, namespace: str) -> None:
             await cache.store_rows(model, tokens, Computed(model, tokens))
             check_rows(await cache.fetch_rows(model, tokens, timeout=10), model, tokens)
     asyncio.run(main())
+
+
+def test_a_hit_is_read_where_it_lies_and_its_lease_ends(own_daemon: Daemon) -> None:
+    model, tokens = plain(), np.arange(800)
+    options = FetchOptions(Output.STORED)
+
+    async def main() -> None:
+        streaming = AsyncCache(own_daemon.socket, "n", strict=True, map_segments=False)
+        async with AsyncCache(own_daemon.socket, "n", strict=True,
+                              connections=1) as cache, streaming:
+            await cache.store_rows(model, tokens, Computed(model, tokens))
+            check_rows(await cache.fetch_rows(model, tokens), model, tokens)
+            check_rows(await streaming.fetch_rows(model, tokens), model, tokens)
+            hit = await cache.fetch_rows(model, tokens, options=options)
+            other = await streaming.fetch_rows(model, tokens, options=options)
+            mine, theirs = hit.pieces(0)[0].values, other.pieces(0)[0].values
+            assert is_mapped(mine) and not is_mapped(theirs) and np.array_equal(mine, theirs)
+            assert hit.valid() and (await cache.stats())["pins"] > 0
+            del hit, mine
+            gc.collect()
+            await cache.stats()  # it is told before this one
+            assert (await cache.stats())["pins"] == 0
+    before = open_files()
+    asyncio.run(main())
+    assert open_files() == before and not mapped_ranges()
+
+
+def test_a_closed_connection_keeps_no_descriptor() -> None:
+    before = open_files()
+    connection = AsyncConnection("n")
+    connection._pools.descriptors.append(os.dup(0))  # its frame did not come
+    connection.close()
+    assert open_files() == before
 
 
 def test_a_hang_and_a_death_are_misses(own_daemon: Daemon) -> None:
