@@ -143,10 +143,10 @@ class AsyncConnection:
     async def _readable(self) -> None:
         """asyncio reads no descriptors itself (3.13)."""
         loop = asyncio.get_running_loop()
-        ready = loop.create_future()
-        loop.add_reader(self._socket, lambda: ready.done() or ready.set_result(None))
+        ready = asyncio.Event()
+        loop.add_reader(self._socket, ready.set)
         try:
-            await ready
+            await ready.wait()
         finally:
             loop.remove_reader(self._socket)
 
