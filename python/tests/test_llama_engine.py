@@ -15,12 +15,13 @@ import sys
 import time
 import urllib.request
 import xml.dom.minidom
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 
 from cachesvc import Cache
 from cachesvc.errors import CacheError
+from cachesvc.frames import Type
 from cachesvc.llama import what_changes_rows
 from cachesvc.llama_check import TOKENS, pattern
 from cachesvc.llama_gguf import Gguf
@@ -31,6 +32,7 @@ from daemon import PROGRAM, ROOT, Daemon
 from gguf_files import split_in_two
 from llama_engine import (LONG_S, THREADS, Message, Server, bare, model_file, proxied,
                           server_command, text)
+from proxy import Proxy, type_of
 
 pytestmark = pytest.mark.engines
 MODELS = ("KV_SMOLLM2_GGUF", "KV_GEMMA3_GGUF")
@@ -183,6 +185,42 @@ def test_five_turns_with_a_daemon_that_is_killed_and_one_that_is_stopped(
     with proxied(own_daemon.socket, namespace, launched(model)) as fresh:
         last = fresh.chat(conversation(expected, 4))
         assert last.reused == last.prompt - 1 and last.text == expected[4]
+
+
+@pytest.mark.parametrize("reply,ends", [(Type.FETCH_OBJECT, signal.SIGKILL),
+                                        (Type.FETCH_OBJECT, signal.SIGSTOP),
+                                        (Type.PUT_OK, signal.SIGKILL)])
+def test_a_daemon_that_ends_within_a_reply_is_a_miss(own_daemon: Daemon, namespace: str,
+                                                     reply: Type, ends: signal.Signals) -> None:
+    model = model_file("KV_SMOLLM2_GGUF")
+    question, fetches = asked(text(0, 2000), QUESTIONS[0]), reply == Type.FETCH_OBJECT
+    with proxied(own_daemon.socket, namespace, launched(model)) as first:
+        expected = first.chat(question).text
+        first.wait_for("stores")
+    with Cache(own_daemon.socket, namespace, strict=True) as cache:
+        wait_until(lambda: cache.stats()["spill_queue_bytes"] == 0)
+    ended: List[int] = []
+
+    def change(number: int, frame: bytes) -> Tuple[bytes, bool]:
+        if type_of(frame) != reply or ended:
+            return frame, True
+        ended.append(number)
+        own_daemon.signal(ends)
+        return frame[:len(frame) // 2], ends == signal.SIGSTOP
+    between = Proxy(own_daemon.socket)
+    between.begin(change)
+    there = namespace if fetches else namespace + "-empty"
+    with proxied(between.path, there, launched(model), "--budget-ms", "500") as second:
+        answer = second.chat(question)
+        assert (answer.text, answer.reused) == (expected, 0)
+        second.wait_for("failed_restore" if fetches else "failed_store")
+        assert len(ended) == 1 and "hits" not in second.counts()
+        own_daemon.stop()
+        own_daemon.start()
+    between.close()
+    with proxied(own_daemon.socket, there, launched(model)) as third:
+        again = third.chat(question)
+        assert again.text == expected and (again.reused > 0) == fetches
 
 
 def conversation(answers: List[str], turn: int) -> List[Message]:
