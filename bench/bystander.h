@@ -5,8 +5,9 @@
 // its next touch, code and data of every process alike, and the guest's kernel counts that as the
 // process's own time.
 //
-// Every 200 steps, a tenth of a second, it reads a count of what is measured, so that what falls
-// into a tenth with a long step, or into the one before or after, can be told from what does not.
+// Every 200 steps, a tenth of a second, it reads a count of what is measured. A page that is away
+// costs its time when it is touched next, which for code that runs seldom is later: so what falls
+// into the tenth before a long step, its own and the five after it can be told from what does not.
 #pragma once
 
 #include <sys/mman.h>
@@ -28,7 +29,7 @@ class Bystander {
   static constexpr std::chrono::microseconds kLong{300};  // of the processor
   struct Seen {
     uint64_t steps = 0, long_steps = 0;  // of the bystander; long: over kLong
-    uint64_t tenths = 0, held_up = 0;    // of a second; those that a long step is in or beside
+    uint64_t tenths = 0, held_up = 0;    // of a second; those that a long step is in or near
     uint64_t counted = 0, apart = 0;     // by `count`; those of them in other tenths
   };
 
@@ -56,6 +57,7 @@ class Bystander {
 
  private:
   static constexpr size_t kPages = 400, kStepsPerTenth = 200;
+  static constexpr size_t kBefore = 1, kAfter = 5;  // tenths that are near one with a long step
   static constexpr useconds_t kPauseUs = 500;
   struct Tenth {
     uint64_t long_steps = 0, counted = 0;
@@ -89,7 +91,7 @@ class Bystander {
     seen.tenths = tenths_.size();
     for (size_t i = 0; i < tenths_.size(); ++i) {
       bool held_up = false;
-      for (size_t k = i > 0 ? i - 1 : 0; k < tenths_.size() && k <= i + 1; ++k) {
+      for (size_t k = i > kAfter ? i - kAfter : 0; k < tenths_.size() && k <= i + kBefore; ++k) {
         held_up |= tenths_[k].long_steps > 0;
       }
       seen.long_steps += tenths_[i].long_steps;

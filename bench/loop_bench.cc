@@ -4,12 +4,12 @@
 // Counters, since the daemon's start, which each benchmark makes anew: handlers of the loop;
 // over_1ms: those of them that took longer than that by the clock, what the kernel gave the
 // processor to meanwhile included; over_1ms_cpu: of the processor; apart: those of the latter that
-// are more than a tenth of a second from every long step of the bystander (bench/bystander.h), so
-// that no pause of the machine is behind them; bystander_long: its long steps, bystander_steps:
-// all of them; held_up: the part of the time that is near a long one; wall_us and cpu_us: the
-// longest of late, and the longest that one took of the processor. Entries, of 4 bit: blocks:12 is
-// 3,072 tokens of 32 layers, 8 kv heads of 128, blocks:64 is 16,384 of SmolLM2's geometry,
-// blocks:512 is 131,072 of 12 layers, one kv head of 64. The directory is made under TMPDIR.
+// are not near a long step of the bystander (bench/bystander.h), so that no pause of the machine
+// is behind them; bystander_long: its long steps, bystander_steps: all of them; held_up: the part
+// of the time that is near a long one; wall_us and cpu_us: the longest of late, and the longest
+// that one took of the processor. Entries, of 4 bit: blocks:12 is 3,072 tokens of 32 layers, 8 kv
+// heads of 128, blocks:64 is 16,384 of SmolLM2's geometry, blocks:512 is 131,072 of 12 layers, one
+// kv head of 64. The directory is made under TMPDIR.
 #include <benchmark/benchmark.h>
 
 #include "bench/bystander.h"
