@@ -44,7 +44,8 @@ class Service {
     KV_CHECK(watching.ok());
     watching_ = std::move(*watching);
     bench_ = std::make_unique<Bench>(Bench::open(*client_, model_of_blocks(blocks)));
-    bystander_ = std::make_unique<Bystander>([this] { return over_1ms_cpu(); });
+    bystander_ =
+        std::make_unique<Bystander>([this] { return stat_of(*watching_, "loop_over_1ms_cpu"); });
   }
 
   std::vector<Token> prompt(uint32_t seed) const {
@@ -93,14 +94,6 @@ class Service {
   }
 
  private:
-  uint64_t over_1ms_cpu() {
-    auto stats = watching_->stats(soon());
-    KV_CHECK(stats.ok());
-    auto found = std::ranges::find(stats->values, std::string("loop_over_1ms_cpu"),
-                                   [](const auto& value) { return value.first; });
-    KV_CHECK(found != stats->values.end());
-    return found->second;
-  }
   // Made once for each geometry: tokens alone tell entries apart.
   const std::vector<PutRequest>& rows(const std::vector<Need>& needs) const {
     static std::map<int64_t, std::vector<PutRequest>> made;

@@ -111,7 +111,7 @@ class Stored {
   }
   const std::set<ObjectName>& evicted() const { return evicted_; }
 
-  // What the orphans' owner says of each realm's model and profile is what there is.
+  // Orphans' answers on each realm's model and profile agree with all objects.
   void check_orphans() const {
     std::set<Id> profiles;
     std::map<std::pair<std::string, Id>, std::set<Id>> of_model;

@@ -86,20 +86,11 @@ class ModelBytes : public ::testing::Test {
     request.profile = std::move(profile);
     return client.open(request, soon()).status();
   }
-  static uint64_t stat(Client& client, const std::string& name) {
-    auto reply = client.stats(soon());
-    EXPECT_TRUE(reply.ok());
-    for (auto& [key, value] : reply->values) {
-      if (key == name) return value;
-    }
-    ADD_FAILURE() << "no counter " << name;
-    return 0;
-  }
   // Workers end what nobody holds any more.
   static void expect_charged(Client& client, uint64_t bytes) {
     Deadline deadline = soon();
-    while (stat(client, "ram_model_bytes") != bytes) {
-      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << stat(client, "ram_model_bytes");
+    while (stat_of(client, "ram_model_bytes") != bytes) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << stat_of(client, "ram_model_bytes");
     }
   }
   static void expect_all_back(Client& client) { expect_charged(client, 0); }
@@ -156,7 +147,7 @@ TEST_F(ModelBytes, EqualModelsOfManyNamespacesAreChargedOnce) {
   for (int i = 0; i < 8; ++i) {
     clients.push_back(client(*main, "ns" + std::to_string(i)));
     ASSERT_TRUE(open(*clients.back(), model, calibrated(model, 0.5f)).ok());
-    if (i == 0) first = stat(*clients.back(), "ram_model_bytes");
+    if (i == 0) first = stat_of(*clients.back(), "ram_model_bytes");
     expect_charged(*clients.back(), first);
   }
   EXPECT_GT(first, 30u * 3 * 128 * 8);
@@ -188,8 +179,8 @@ TEST_F(ModelBytes, ManyOpensStayInTheModelsShareAndGoBackWithTheirClient) {
     }
     EXPECT_GT(opened, 0);
     EXPECT_GT(refused, 0);
-    EXPECT_GT(stat(*other, "ram_model_bytes"), 0u);
-    EXPECT_LE(stat(*other, "ram_model_bytes"), kBudget / 4);
+    EXPECT_GT(stat_of(*other, "ram_model_bytes"), 0u);
+    EXPECT_LE(stat_of(*other, "ram_model_bytes"), kBudget / 4);
     greedy.reset();
     expect_all_back(*other);
     EXPECT_TRUE(open(*other, plain_model(), nullptr).ok());

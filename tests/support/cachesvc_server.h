@@ -147,12 +147,7 @@ class ServerTest : public ::testing::Test {
   }
   uint64_t stat(const std::string& name) {
     auto client = connect();
-    auto reply = client->stats(soon());
-    for (const auto& [key, value] : reply->values) {
-      if (key == name) return value;
-    }
-    ADD_FAILURE() << "no counter " << name;
-    return 0;
+    return stat_of(*client, name);
   }
   // Waits for the daemon's own accounts to say so; each look is a call that it answers.
   void wait_for(const std::string& name, uint64_t value) {

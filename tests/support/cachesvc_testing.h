@@ -242,6 +242,16 @@ inline Plane as_f32(Plane plane) {
   return plane;
 }
 
+inline uint64_t stat_of(Client& client, const std::string& name) {
+  auto reply = client.stats(soon());
+  EXPECT_TRUE(reply.ok());
+  for (auto& [key, value] : reply->values) {
+    if (key == name) return value;
+  }
+  ADD_FAILURE() << "no counter " << name;
+  return 0;
+}
+
 /// A client with one model open, and the checks.
 struct Bench {
   Client& client;
@@ -290,15 +300,7 @@ struct Bench {
     request.form = form;
     return client.fetch(request, soon());
   }
-  uint64_t stat(const std::string& name) {
-    auto reply = client.stats(soon());
-    EXPECT_TRUE(reply.ok());
-    for (auto& [key, value] : reply->values) {
-      if (key == name) return value;
-    }
-    ADD_FAILURE() << "no counter " << name;
-    return 0;
-  }
+  uint64_t stat(const std::string& name) { return stat_of(client, name); }
 
   /// Every row, carry and state that a cache of reply.tokens needs is there and has the right
   /// bytes.
