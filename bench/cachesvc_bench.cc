@@ -164,6 +164,30 @@ BENCHMARK(BM_StoreBesideTails)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 
+// A prompt shorter than a block, of a model with a state, beside so many of other tokens: their
+// snapshots all hang on the root.
+void BM_StoreBesideStates(benchmark::State& state) {
+  auto cache = open_cache(bench_options(""));
+  auto b = Bench::open(*cache, model_of({LayerSpec{{state_part(SnapshotPlace::checkpoint)}}}));
+  std::mt19937 rng(1);
+  auto store_next = [&] { return b.store(random_tokens(rng, 100)).ok(); };
+  for (int64_t i = 0; i < state.range(0); ++i) {
+    if (!store_next()) return state.SkipWithError("store");
+  }
+  const uint64_t before = b.stat("ram_objects");
+  for (auto _ : state) {
+    if (!store_next()) return state.SkipWithError("store");
+  }
+  state.counters["objects"] = static_cast<double>(before);
+}
+BENCHMARK(BM_StoreBesideStates)
+    ->Arg(500)
+    ->Arg(4000)
+    ->Arg(30000)
+    ->Iterations(200)
+    ->Unit(benchmark::kMicrosecond)
+    ->UseRealTime();
+
 }  // namespace
 }  // namespace kv
 

@@ -1,7 +1,7 @@
 // PrefixTree: ordered siblings, so that a level costs one binary search plus its candidates.
 //
-// Siblings are compared as strings of symbols (token, extras at that position). In that order the
-// strings that share most with a query are the neighbours of its upper bound, on either side.
+// Siblings are in the order of their symbols: those that share most with a query are the neighbours
+// of its upper bound, on either side.
 #include "index/prefix_tree.h"
 
 #include <algorithm>
@@ -13,17 +13,6 @@
 
 namespace kv {
 namespace {
-
-/// Index of the first extra that differs between two ascending lists.
-size_t first_other_extra(std::span<const Extra> a, std::span<const Extra> b) {
-  size_t i = 0;
-  while (i < a.size() && i < b.size() && a[i] == b[i]) ++i;
-  return i;
-}
-
-uint32_t position_or_end(std::span<const Extra> extras, size_t i) {
-  return i < extras.size() ? extras[i].position : UINT32_MAX;
-}
 
 Status check_sequence(uint64_t first, uint64_t tokens, std::span<const Extra> extras) {
   if (first + tokens > kMaxTokens) {
@@ -55,20 +44,13 @@ Status check_sequence(uint64_t first, uint64_t tokens, std::span<const Extra> ex
 
 }  // namespace
 
-std::span<const Extra> extras_in(std::span<const Extra> extras, uint32_t first, uint32_t end) {
-  auto below = [](const Extra& e, uint32_t position) { return e.position < position; };
-  auto from = std::lower_bound(extras.begin(), extras.end(), first, below);
-  auto to = std::lower_bound(from, extras.end(), end, below);
-  return {from, to};
-}
-
 PrefixTree::PrefixTree(uint32_t block_tokens) : block_tokens_(block_tokens) {
   KV_CHECK(block_tokens >= 1 && block_tokens <= kMaxBlockTokens);
   nodes_.emplace_back();
   nodes_[kRootNode].alive = true;
 }
 
-PrefixTree::Symbols PrefixTree::symbols(NodeId node) const {
+Symbols PrefixTree::symbols(NodeId node) const {
   return {first_token(node), {}, extras(node), &nodes_[node].tokens};
 }
 
@@ -82,33 +64,6 @@ uint32_t PrefixTree::end_token(NodeId node) const {
 
 bool PrefixTree::is_tail(NodeId node) const {
   return node != kRootNode && nodes_[node].tokens.size() < block_tokens_;
-}
-
-uint32_t PrefixTree::common_tokens(const Symbols& a, const Symbols& b) {
-  if (a.run) return b.run ? a.run->common(*b.run) : a.run->common(b.tokens);
-  if (b.run) return b.run->common(a.tokens);
-  auto [end, other] =
-      std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
-  return static_cast<uint32_t>(end - a.tokens.begin());
-}
-
-uint32_t PrefixTree::common_symbols(const Symbols& a, const Symbols& b) {
-  const uint32_t tokens = common_tokens(a, b);
-  if (a.extras.empty() && b.extras.empty()) return tokens;
-  const size_t i = first_other_extra(a.extras, b.extras);
-  const uint32_t other = std::min(position_or_end(a.extras, i), position_or_end(b.extras, i));
-  return std::min(tokens, other - a.first);
-}
-
-bool PrefixTree::less(const Symbols& a, const Symbols& b) {
-  const uint32_t c = common_symbols(a, b);
-  if (c == a.size() || c == b.size()) return a.size() < b.size();
-  if (a.at(c) != b.at(c)) return a.at(c) < b.at(c);
-  // Same token at c, so the extras at c differ: fewer of them is less, then their bytes.
-  const size_t i = first_other_extra(a.extras, b.extras);
-  const uint32_t at_a = position_or_end(a.extras, i), at_b = position_or_end(b.extras, i);
-  if (at_a != at_b) return at_a > at_b;
-  return a.extras[i].bytes < b.extras[i].bytes;
 }
 
 NodeId PrefixTree::take_slot() {
@@ -244,9 +199,7 @@ void PrefixTree::add_whole_tails(const Node& parent, const Symbols& rest, uint32
   for (auto it = parent.tail_lengths->rbegin(); it != parent.tail_lengths->rend(); ++it) {
     const uint32_t length = it->first;
     if (length > longest) continue;
-    const Symbols prefix{rest.first, rest.tokens.first(length),
-                         extras_in(rest.extras, rest.first, rest.first + length)};
-    auto tail = parent.children.find(prefix, Order{this});
+    auto tail = parent.children.find(rest.prefix(length), Order{this});
     if (tail == parent.children.end()) continue;
     const SideCandidate candidate{*tail, rest.first + length};
     if (std::find(out.candidates.begin() + static_cast<ptrdiff_t>(level_begin),

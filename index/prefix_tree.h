@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "index/child_set.h"
+#include "index/symbols.h"
 #include "index/token_run.h"
 #include "proto/plane.h"
 #include "proto/status.h"
@@ -34,9 +35,6 @@ inline constexpr uint32_t kMaxTreeNodes = 1u << 26;
 inline constexpr size_t kMaxCandidatesPerLevel = 64;
 /// Side candidates of a whole match; beyond it the levels nearest to the root lose theirs first.
 inline constexpr size_t kMaxCandidates = 1u << 16;
-
-/// Those of `extras` (ascending by position) in [first, end).
-std::span<const Extra> extras_in(std::span<const Extra> extras, uint32_t first, uint32_t end);
 
 /// A node beside the matched path that shares at least one token with the query below its parent.
 struct SideCandidate {
@@ -143,6 +141,7 @@ class PrefixTree {
     const auto& own = nodes_[node].extras;
     return own ? std::span<const Extra>(*own) : std::span<const Extra>();
   }
+  Symbols symbols(NodeId node) const;
 
   uint32_t block_tokens() const { return block_tokens_; }
   /// Without the root.
@@ -151,21 +150,14 @@ class PrefixTree {
   uint64_t memory_bytes() const;
 
  private:
-  /// Tokens and extras of a node or of what is left of a query, from position `first` on.
-  struct Symbols {
-    uint32_t first;
-    std::span<const Token> tokens;  ///< of a query
-    std::span<const Extra> extras;
-    const TokenRun* run = nullptr;  ///< a node's own, in place of `tokens`
-    uint32_t size() const { return run ? run->size() : static_cast<uint32_t>(tokens.size()); }
-    Token at(uint32_t i) const { return run ? (*run)[i] : tokens[i]; }
-  };
   struct Order {
     using is_transparent = void;
     const PrefixTree* tree;
-    bool operator()(NodeId a, NodeId b) const { return less(tree->symbols(a), tree->symbols(b)); }
-    bool operator()(NodeId a, const Symbols& b) const { return less(tree->symbols(a), b); }
-    bool operator()(const Symbols& a, NodeId b) const { return less(a, tree->symbols(b)); }
+    bool operator()(NodeId a, NodeId b) const {
+      return symbols_less(tree->symbols(a), tree->symbols(b));
+    }
+    bool operator()(NodeId a, const Symbols& b) const { return symbols_less(tree->symbols(a), b); }
+    bool operator()(const Symbols& a, NodeId b) const { return symbols_less(a, tree->symbols(b)); }
   };
   using Children = ChildSet<Order>;
   using TailLengths = std::map<uint32_t, uint32_t>;  ///< tokens of a child tail -> number of such
@@ -180,10 +172,6 @@ class PrefixTree {
     bool alive = false;
   };
 
-  static uint32_t common_tokens(const Symbols& a, const Symbols& b);
-  static uint32_t common_symbols(const Symbols& a, const Symbols& b);
-  static bool less(const Symbols& a, const Symbols& b);
-  Symbols symbols(NodeId node) const;
   NodeId take_slot();
   void give_slot(NodeId node);
   void insert_child(NodeId parent, NodeId node);

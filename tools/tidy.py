@@ -36,7 +36,7 @@ FLOORS = """
     counters, call, namespaces, fair_tasks, room_request, write_budget, encode, needs, reply_object
     env
     leaving, coded_model part_groups
-    record realm_state
+    record attached realm_state
     realms, orphans, tiers, paths
     plan
     index_bytes, object_index relink

@@ -32,11 +32,21 @@ void serve_end(Record& attached, const Record& end) {
 
 bool is_snapshot(const Record& r) { return r.name.kind == ObjectKind::snapshot; }
 
-// True if the snapshot, which hangs on the node before, lies on the path that goes on to `next`.
-bool lies_on(const Record& snapshot, NodeId next) {
-  if (snapshot.attachment->tokens.empty()) return true;
-  return next != kNoNode && snapshot.realm->tree.begins_with(next, snapshot.attachment->tokens,
-                                                             snapshot.attachment->extras);
+// Supplements of the node, and the snapshots after it that lie on the path to its child `next`.
+std::vector<Record*> attached_on(const RealmState& realm, NodeId node, NodeId next) {
+  const Attached& attached = realm.nodes.at(node).attached;
+  std::vector<Record*> out(attached.supplements().begin(), attached.supplements().end());
+  if (attached.snapshots() == 0) return out;
+  const PrefixTree& tree = realm.tree;
+  std::vector<Token> tokens;
+  Symbols rest{tree.end_token(node), {}, {}};
+  if (next != kNoNode) {
+    tokens = tree.tokens(next).all();
+    rest = {tree.first_token(next), tokens, tree.extras(next)};
+  }
+  const std::vector<Record*> snapshots = attached.snapshots_on(rest);
+  out.insert(out.end(), snapshots.begin(), snapshots.end());
+  return out;
 }
 
 // True if two entries or more go on behind the snapshot, each its own way.
@@ -58,7 +68,9 @@ bool entries_part_at(const Record& snapshot) {
 void Ends::supersede(Record& tail) {
   tail.superseded = true;
   index_.tiers().reorder(tail);
-  for (Record* r : tail.realm->nodes.at(tail.node).attached) index_.tiers().reorder(*r);
+  for (Record* r : tail.realm->nodes.at(tail.node).attached.supplements()) {
+    index_.tiers().reorder(*r);
+  }
 }
 
 // True if the entry whose end this one serves has not grown, and is still there.
@@ -73,8 +85,7 @@ void Ends::mark(RealmState& realm, const std::vector<NodeId>& path, uint32_t n) 
   const Record* end = realm.nodes.at(path.back()).main;
   for (size_t i = 0; i <= path.size(); ++i) {  // what hangs on the root, then on each node
     NodeId next = i < path.size() ? path[i] : kNoNode;
-    for (Record* r : realm.nodes.at(i == 0 ? kRootNode : path[i - 1]).attached) {
-      if (is_snapshot(*r) && !lies_on(*r, next)) continue;
+    for (Record* r : attached_on(realm, i == 0 ? kRootNode : path[i - 1], next)) {
       size_t behind =
           i + (is_snapshot(*r) && !r->attachment->tokens.empty());  // nodes through its position
       if (end && serves_end(*r, n)) {
@@ -155,7 +166,9 @@ void Ends::find_all_of(RealmState& realm) {
     const Record* main = realm.nodes.at(node).main;
     bool ends_here = node != kRootNode && nearest == kNoEnd && !(main && main->superseded);
     distance[node] = ends_here ? 0 : nearest;
-    for (Record* r : realm.nodes.at(node).attached) {
+    std::vector<Record*> attached;
+    realm.nodes.at(node).attached.list(SIZE_MAX, attached);
+    for (Record* r : attached) {
       if (is_snapshot(*r)) {
         find_end(*r, distance);
       } else {
@@ -168,8 +181,8 @@ void Ends::find_all_of(RealmState& realm) {
     if (node == kRootNode || distance.at(node) != 0) continue;
     const Record* end = realm.nodes.at(node).main;
     for (NodeId at = node; end && at != kRootNode; at = realm.tree.parent(at)) {
-      for (Record* r : realm.nodes.at(at).attached) {
-        if (is_snapshot(*r) || !serves_end(*r, realm.tree.end_token(node))) continue;
+      for (Record* r : realm.nodes.at(at).attached.supplements()) {
+        if (!serves_end(*r, realm.tree.end_token(node))) continue;
         serve_end(*r, *end);
         index_.tiers().reorder(*r);
       }

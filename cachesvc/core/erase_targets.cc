@@ -11,7 +11,7 @@
 namespace kv {
 namespace {
 
-constexpr size_t kScannedAtATime = 256;  // orphans or snapshots of one call that may be no targets
+constexpr size_t kScannedAtATime = 256;  // orphans of one call that may be no targets
 
 // Adds objects of the realm whose nodes begin with the query, until there are `most`; of an empty
 // query what hangs on the root too.
@@ -21,13 +21,10 @@ void add_of_tree(const RealmState& realm, const Query& query, size_t most,
   auto nodes = realm.tree.beginning_with(query.tokens, query.extras, most - out.size());
   if (!nodes.ok()) return;  // checked when the erase began
   if (query.tokens.empty()) nodes->push_back(kRootNode);
-  auto add = [&](Record* record) {
-    if (out.size() < most) out.push_back(record);
-  };
   for (NodeId id : *nodes) {
     const RealmState::Node& node = realm.nodes.at(id);
-    std::for_each(node.attached.rbegin(), node.attached.rend(), add);
-    if (node.main) add(node.main);
+    node.attached.list(most, out);
+    if (node.main && out.size() < most) out.push_back(node.main);
   }
 }
 
@@ -67,11 +64,10 @@ class BeginningWith : public EraseTargets {
     }
     for (RealmState* realm : index_.realms().of(ns_, fingerprint_)) {
       if (realm->index < realm_) continue;
-      if (realm->index > realm_) snapshots_left_ = SIZE_MAX;
       realm_ = realm->index;
       add_of_tree(*realm, query_, most, out);
-      if (out.empty() && add_snapshots(*realm, most, out)) continue;
-      return out;
+      if (out.empty()) add_snapshots(*realm, most, out);
+      if (!out.empty()) return out;
     }
     done_ = true;
     return out;
@@ -88,22 +84,15 @@ class BeginningWith : public EraseTargets {
     orphans_done_ = looked_at.size() < kScannedAtATime;
   }
 
-  // Returns: true if all of the realm were looked at.
-  bool add_snapshots(RealmState& realm, size_t most, std::vector<Record*>& out) {
-    if (query_.tokens.empty()) return true;  // the root's are the tree's
+  void add_snapshots(const RealmState& realm, size_t most, std::vector<Record*>& out) const {
+    if (query_.tokens.empty()) return;  // the root's are the tree's
     const auto n = static_cast<uint32_t>(query_.tokens.size());
     const uint32_t whole = n - n % realm.block_tokens();
     const auto path =
         realm.tree.find_path(tokens_between(query_, 0, whole), extras_in(query_.extras, 0, whole));
-    const auto& attached = realm.nodes.at(path.empty() ? kRootNode : path.back()).attached;
-    snapshots_left_ = std::min(snapshots_left_, attached.size());
-    for (size_t looked_at = 0; snapshots_left_ > 0; ++looked_at) {
-      if (out.size() == most || looked_at == kScannedAtATime) return false;
-      Record* r = attached[--snapshots_left_];
-      if (r->name.kind != ObjectKind::snapshot || r->attachment->position < n) continue;
-      if (snapshot_common(*r, query_) == n) out.push_back(r);
-    }
-    return out.empty();
+    const NodeId last = path.empty() ? kRootNode : path.back();
+    const Symbols rest = symbols_from(query_, realm.tree.end_token(last));
+    realm.nodes.at(last).attached.snapshots_beginning_with(rest, most, out);
   }
 
   ObjectIndex& index_;
@@ -114,8 +103,6 @@ class BeginningWith : public EraseTargets {
   EntryKey last_orphan_ = 0;
   bool orphans_done_ = false;
   uint64_t realm_ = 0;  // RealmState::index of the one that is looked at
-  // Snapshots after the last block, from the list's end: those behind are looked at, or gone.
-  size_t snapshots_left_ = SIZE_MAX;
 };
 
 class OfEntry : public EraseTargets {
@@ -160,25 +147,17 @@ class EntryWalk {
   void look_at(NodeId node, NodeId below) {
     at_ = node;
     below_ = below;
-    const uint32_t first = tree_.end_token(node);
-    tails_ = tree_.whole_tails(node, tokens_between(query_, first, n_),
-                               extras_in(query_.extras, first, n_));
-  }
-
-  bool own(const Record* attached) const {
-    return attached->name.kind != ObjectKind::snapshot ||
-           (attached->attachment->position <= n_ &&
-            snapshot_common(*attached, query_) == attached->attachment->position);
+    const Symbols rest = symbols_from(query_, tree_.end_token(node));
+    tails_ = tree_.whole_tails(node, rest.tokens, rest.extras);
+    snapshots_ = realm_.nodes.at(node).attached.snapshots_on(rest);
   }
 
   bool ends_here() const {
-    const auto& attached = realm_.nodes.at(at_).attached;
     return tree_.end_token(at_) == n_ ||
            std::any_of(tails_.begin(), tails_.end(),
                        [&](NodeId tail) { return tree_.end_token(tail) == n_; }) ||
-           std::any_of(attached.begin(), attached.end(), [&](const Record* r) {
-             return r->name.kind == ObjectKind::snapshot && r->attachment->position == n_ && own(r);
-           });
+           std::any_of(snapshots_.begin(), snapshots_.end(),
+                       [&](const Record* r) { return r->attachment->position == n_; });
   }
 
   // True if another entry goes on from here with these tokens. The query's own are few.
@@ -193,7 +172,7 @@ class EntryWalk {
 
   void take(NodeId node, std::vector<Record*>& out) const {
     const RealmState::Node& its = realm_.nodes.at(node);
-    out.insert(out.end(), its.attached.begin(), its.attached.end());
+    its.attached.list(SIZE_MAX, out);
     if (its.main) out.push_back(its.main);
   }
 
@@ -204,16 +183,13 @@ class EntryWalk {
       const bool last = tree_.end_token(tail) == n_;
       if (last || !others_go_on(tokens, tree_.extras(tail))) take(tail, out);
     }
-    const auto& attached = realm_.nodes.at(at_).attached;
-    const bool all_own =
-        std::all_of(attached.begin(), attached.end(), [this](const Record* r) { return own(r); });
+    const bool all_own = snapshots_.size() == realm_.nodes.at(at_).attached.snapshots();
     const size_t own_children = tails_.size() + (below_ != kNoNode);
     if (tree_.child_count(at_) == own_children && all_own && at_ != kRootNode) {
       take(at_, out);
       return true;
     }
-    for (Record* r : attached) {
-      if (r->name.kind != ObjectKind::snapshot || !own(r)) continue;
+    for (Record* r : snapshots_) {
       const bool last = r->attachment->position == n_;
       if (last || !others_go_on(r->attachment->tokens, r->attachment->extras)) out.push_back(r);
     }
@@ -225,7 +201,9 @@ class EntryWalk {
   const Query& query_;
   const uint32_t n_;
   NodeId at_ = kRootNode, below_ = kNoNode;
-  std::vector<NodeId> tails_;  // below the node: the query goes on from them, or ends with one
+  // After the node; the query goes on from them, or ends with one.
+  std::vector<NodeId> tails_;
+  std::vector<Record*> snapshots_;
 };
 
 }  // namespace

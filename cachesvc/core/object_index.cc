@@ -102,21 +102,22 @@ EntryKey ObjectIndex::link(Record& r, RealmState& realm, NodeId node, const Obje
     n.main = &r;
   } else {
     by_key_.emplace(key, &r);
-    n.attached.push_back(&r);
+    r.attachment = std::move(attachment);
+    n.attached.add(r);
   }
   r.realm = &realm;
   r.node = node;
-  r.attachment = std::move(attachment);
   return std::exchange(r.key, key);
 }
 
 void ObjectIndex::unlink(Record& record) {
   RealmState& realm = *std::exchange(record.realm, nullptr);
   RealmState::Node& node = realm.nodes[record.node];
-  if (node.main == &record) node.main = nullptr;
-  // From the back: there an erase begins, which takes all of them.
-  auto attached = std::find(node.attached.rbegin(), node.attached.rend(), &record);
-  if (attached != node.attached.rend()) node.attached.erase(std::next(attached).base());
+  if (is_main(record.name.kind)) {
+    node.main = nullptr;
+  } else {
+    node.attached.remove(record);
+  }
   by_key_.erase(record.key);
   prune(realm, record.node);
 }

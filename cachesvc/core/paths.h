@@ -8,9 +8,8 @@
 
 namespace kv {
 
-/// Tokens that a snapshot shares with the query, counted from the root; the query matches its
-/// parent wholly.
-uint32_t snapshot_common(const Record& snapshot, const Query& query);
+/// What follows the query's first `first` tokens, at most its size. A view of it.
+Symbols symbols_from(const Query& query, uint32_t first);
 /// Tokens that the entry of a block, tail or supplement shares with `query`, whose complete
 /// blocks have the ids `blocks` in the record's realm.
 uint32_t common_with(const Record& record, const Query& query, std::span<const Id> blocks);

@@ -38,8 +38,16 @@ struct Gather {
   void add_node(NodeId node, HoldingPlace place, uint32_t common) {
     RealmState::Node& n = realm.nodes.at(node);
     if (n.main) add(*n.main, place, common);
-    for (Record* r : n.attached) {
-      if (r->name.kind == ObjectKind::supplement) add(*r, place, common);
+    for (Record* r : n.attached.supplements()) add(*r, place, common);
+  }
+  void add_snapshots(NodeId node, const Query& query) {
+    const Attached& attached = realm.nodes.at(node).attached;
+    if (attached.snapshots() == 0) return;
+    const uint32_t first = realm.tree.end_token(node);
+    const Symbols rest = symbols_from(query, first);
+    out.common = std::max(out.common, first + attached.longest_common(rest));
+    for (Record* r : attached.snapshots_on(rest)) {
+      add(*r, HoldingPlace::path, r->attachment->position);
     }
   }
 };
@@ -85,18 +93,10 @@ Result<Candidates> candidates(RealmState& realm, const Query& query, const PlanO
   KV_ASSIGN_OR_RETURN(out.match, realm.tree.match(query.tokens, query.extras));
   out.common = out.match.common;
   Gather gather{realm, options, out};
-  auto add_snapshots = [&](NodeId node) {
-    for (Record* r : realm.nodes.at(node).attached) {
-      if (r->name.kind != ObjectKind::snapshot) continue;
-      uint32_t common = snapshot_common(*r, query);
-      if (usable(*r, options)) out.common = std::max(out.common, common);
-      gather.add(*r, HoldingPlace::path, common);
-    }
-  };
-  add_snapshots(kRootNode);
+  gather.add_snapshots(kRootNode, query);
   for (NodeId node : out.match.path) {
     gather.add_node(node, HoldingPlace::path, realm.tree.end_token(node));
-    add_snapshots(node);
+    gather.add_snapshots(node, query);
   }
   for (const SideCandidate& c : out.match.candidates) {
     bool tail = realm.tree.is_tail(c.node);

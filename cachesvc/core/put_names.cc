@@ -141,8 +141,8 @@ void cut_rows(const Reservation& r, Object& o) {
   const NodeId* node = r.realm->node_of.find(o.name.id);
   bool rows = o.name.kind == ObjectKind::supplement && a < b;
   if (!rows || !node) return;
-  for (const Record* other : r.realm->nodes.at(*node).attached) {
-    if (other->name.kind != ObjectKind::supplement || other->name.group != o.name.group) continue;
+  for (const Record* other : r.realm->nodes.at(*node).attached.supplements()) {
+    if (other->name.group != o.name.group) continue;
     if (!other->usable(kUnreadableIsMissing))
       continue;  // its reads failed: these may be asked for again
     uint32_t c = other->name.first_row, d = other->name.end_row;

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "cachesvc/core/attached.h"
 #include "cachesvc/core/part_groups.h"
-#include "cachesvc/core/record.h"
 #include "codec/codec.h"
 #include "index/sharded_map.h"
 #include "proto/identity.h"
@@ -29,7 +29,7 @@ struct RealmState {
   struct Node {
     Id id;
     Record* main = nullptr;
-    std::vector<Record*> attached;  ///< supplements of this node, snapshots after it
+    Attached attached;
   };
   Realm realm;
   ShareId share;  ///< of its namespace

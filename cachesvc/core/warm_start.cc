@@ -20,7 +20,8 @@ void WarmStart::begin() {
   for (auto& realm : index_.realms().all()) {
     if (!realm->in_force) continue;
     for (const RealmState::Node& node : realm->nodes) {
-      std::vector<Record*> own = node.attached;
+      std::vector<Record*> own;
+      node.attached.list(SIZE_MAX, own);
       if (node.main) own.push_back(node.main);
       for (Record* r : own) {
         if (r->on_ssd()) recent.emplace_back(index_.tiers().ssd_of(*r).recency(r->key), r);
