@@ -9,6 +9,7 @@
 #include "index/eviction.h"
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <set>
 #include <unordered_map>
@@ -92,10 +93,18 @@ bool EvictionOrder::touch(EntryKey key) {
   return resident(key);
 }
 
+// Some are found before the first of them is changed, so that their waits for memory overlap.
 void EvictionOrder::touch_all(std::span<const EntryKey> keys) {
   ++clock_;
-  for (EntryKey key : keys) {
-    if (Entry* e = find(key)) change(*e, [&](Entry& x) { x.recency = clock_; });
+  std::array<Entry*, 32> found;
+  while (!keys.empty()) {
+    const auto some = keys.first(std::min(keys.size(), found.size()));
+    std::transform(some.begin(), some.end(), found.begin(),
+                   [this](EntryKey key) { return find(key); });
+    for (Entry* e : std::span(found).first(some.size())) {
+      if (e) change(*e, [&](Entry& x) { x.recency = clock_; });
+    }
+    keys = keys.subspan(some.size());
   }
 }
 

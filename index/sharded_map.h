@@ -57,10 +57,13 @@ class ShardedMap {
   static constexpr int kShardBits = 6;
   static constexpr size_t kShards = size_t{1} << kShardBits;
 
-  // Hash may be the identity: the product's upper bits depend on all of its bits.
+  // Keys that count upwards and are their own hashes: 64 of them lie in one shard, in buckets side
+  // by side, so that a path's cost a few waits for memory. The product's upper bits depend on all
+  // bits of what it is made of.
+  static constexpr int kRunBits = 6;
   Shard& shard_of(const Key& key) {
     constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15;  // 2^64 / phi (Knuth, TAOCP 6.4)
-    return shards_[(uint64_t{Hash{}(key)} * kGoldenRatio) >> (64 - kShardBits)];
+    return shards_[((uint64_t{Hash{}(key)} >> kRunBits) * kGoldenRatio) >> (64 - kShardBits)];
   }
 
   std::array<Shard, kShards> shards_;
