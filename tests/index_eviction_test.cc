@@ -161,6 +161,18 @@ TEST(EvictionOrder, PathGoesLeafFirstAndSupplementsBeforeTheirBlock) {
   EXPECT_EQ(order.next_victims(100, true).keys, (std::vector<EntryKey>{100}));
 }
 
+TEST(EvictionOrder, ALongPathIsTouchedWhole) {
+  EvictionOrder order;
+  std::vector<EntryKey> path;
+  for (EntryKey key = 0; key < 100; ++key) {
+    order.insert(key, {.charge_bytes = 1});
+    path.push_back(key);
+  }
+  order.insert(1000, {.charge_bytes = 1});
+  order.touch_all(path);
+  EXPECT_EQ(order.next_victims(1, true).keys, (std::vector<EntryKey>{1000}));
+}
+
 TEST(EvictionOrder, OnlyTheShortfallIsTaken) {
   EvictionOrder order;
   for (EntryKey key = 0; key < 10; ++key) order.insert(key, {.charge_bytes = 100});
