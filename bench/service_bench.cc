@@ -90,8 +90,8 @@ void BM_ReadPlain(benchmark::State& state) {
 }
 BENCHMARK(BM_ReadPlain)->Unit(benchmark::kMillisecond)->UseRealTime();
 
-// RAM hits of the daemon.
-void fetch_from_daemon(benchmark::State& state, bool mapped) {
+// RAM hits of the daemon. held: asked for by the number of a hold, without tokens.
+void fetch_from_daemon(benchmark::State& state, bool mapped, bool held = false) {
   TempDir dir;
   std::string socket = dir.store() + "-run/cachesvc.sock";
   auto daemon =
@@ -105,10 +105,17 @@ void fetch_from_daemon(benchmark::State& state, bool mapped) {
   auto b = Bench::open(**client, large_model());
   Status stored = store_prompt(b);
   if (!stored.ok()) return state.SkipWithError(stored.to_string().c_str());
-  auto tokens = prompt();
+  FetchRequest request = fetch_of(b, prompt());
+  if (held) {
+    auto hold = b.client.hold({b.opened.model, std::move(request.query), {}, Milliseconds(600'000)},
+                              soon());
+    if (!hold.ok()) return state.SkipWithError(hold.status().to_string().c_str());
+    request.query = {};
+    request.hold = hold->number;
+  }
   uint64_t bytes = 0;
   for (auto _ : state) {
-    auto hit = b.fetch(tokens);
+    auto hit = b.client.fetch(request, soon());
     if (!hit.ok() || hit->tokens != kTokens) return state.SkipWithError("miss");
     bytes = stored_bytes(hit->lease.prefix());
   }
@@ -122,6 +129,9 @@ BENCHMARK(BM_FetchSocket)->Unit(benchmark::kMillisecond)->UseRealTime();
 // Until every plane can be read where it lies.
 void BM_FetchMapped(benchmark::State& state) { fetch_from_daemon(state, true); }
 BENCHMARK(BM_FetchMapped)->Unit(benchmark::kMicrosecond)->UseRealTime();
+
+void BM_FetchHeld(benchmark::State& state) { fetch_from_daemon(state, true, true); }
+BENCHMARK(BM_FetchHeld)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 // 64 bytes to another thread and back, the least that any call takes.
 void BM_PingPong(benchmark::State& state) {

@@ -62,6 +62,9 @@ inline constexpr Milliseconds kIoTimeout{10'000};
 inline constexpr uint32_t kDiskThreads = 4;
 inline constexpr Milliseconds kIoBackoff{30'000};
 inline constexpr uint32_t kMinPrefixTokens = 1;
+inline constexpr uint32_t kMaxHolds = 1024;
+inline constexpr Milliseconds kMaxHoldTime{600'000};
+inline constexpr double kHoldFraction = 0.5;
 
 struct CacheOptions {
   // RAM
@@ -124,6 +127,9 @@ struct CacheOptions {
   /// Calls that wait for room or for a promotion; more get busy.
   uint32_t max_waiting_calls = kMaxWaitingCalls;
   Milliseconds reservation_timeout = kReservationTimeout;  ///< without a put, commit or abort
+  uint32_t max_holds = kMaxHolds;                          ///< of a namespace
+  Milliseconds max_hold_time = kMaxHoldTime;               ///< longer ones are clipped
+  double hold_fraction = kHoldFraction;  ///< of a namespace's RAM: what its holds may pin
   /// The longest a call waits for spills and leases to free RAM.
   Milliseconds room_wait = kRoomWait;
   /// A read that takes longer is a miss, and until it returns nothing more is read from the SSD; a

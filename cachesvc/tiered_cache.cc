@@ -236,9 +236,24 @@ Result<FetchReply> TieredCache::fetch(const FetchRequest& request, Deadline dead
       [&](auto done) { threads_->core().fetch(session_, request, deadline, done); });
 }
 
-Result<LookupReply> TieredCache::prefetch(const QueryRequest& request, Deadline deadline) {
+Result<LookupReply> TieredCache::prefetch(const PrefetchRequest& request, Deadline deadline) {
   return threads_->call<Result<LookupReply>>(
       [&](auto done) { threads_->core().prefetch(session_, request, deadline, done); });
+}
+
+Result<HoldReply> TieredCache::hold(const HoldRequest& request, Deadline deadline) {
+  return threads_->call<Result<HoldReply>>(
+      [&](auto done) { threads_->core().hold(session_, request, deadline, done); });
+}
+
+Result<Milliseconds> TieredCache::renew(uint64_t hold, Milliseconds time, Deadline deadline) {
+  return threads_->call<Result<Milliseconds>>(
+      [&](auto done) { threads_->core().renew(session_, hold, time, deadline, done); });
+}
+
+Status TieredCache::release(uint64_t hold, Deadline deadline) {
+  return threads_->call<Status>(
+      [&](auto done) { threads_->core().release(session_, hold, deadline, done); });
 }
 
 Result<uint64_t> TieredCache::erase(uint32_t model, const Query& query, Deadline deadline) {

@@ -28,7 +28,10 @@ class TieredCache final : public Client {
   Result<CommitReply> commit(uint64_t reservation, Durability wait_for, Deadline deadline) override;
   Status abort(uint64_t reservation, Deadline deadline) override;
   Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) override;
-  Result<LookupReply> prefetch(const QueryRequest& request, Deadline deadline) override;
+  Result<LookupReply> prefetch(const PrefetchRequest& request, Deadline deadline) override;
+  Result<HoldReply> hold(const HoldRequest& request, Deadline deadline) override;
+  Result<Milliseconds> renew(uint64_t hold, Milliseconds time, Deadline deadline) override;
+  Status release(uint64_t hold, Deadline deadline) override;
   Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) override;
   Result<uint64_t> erase_entry(const QueryRequest& request, Deadline deadline) override;
   Result<StatsReply> stats(Deadline deadline) override;

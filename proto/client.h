@@ -61,11 +61,19 @@ struct Query {
   std::vector<Extra> extras;
 };
 
-/// lookup, prefetch, erase_entry
+/// lookup, erase_entry
 struct QueryRequest {
   uint32_t model = 0;
   Query query;
   Id profile{};  ///< in force, or the answer is profile_changed; zero: that of the last open
+};
+
+struct PrefetchRequest {
+  uint32_t model = 0;
+  Query query;        ///< empty where `hold` is given
+  Id profile{};       ///< as in QueryRequest
+  bool wait = false;  ///< answer when what it begins to promote has come, or can't
+  uint64_t hold = 0;  ///< of a hold: its query and its length
 };
 
 enum class Tier : uint8_t { none = 0, ram = 1, ssd = 2, mixed = 3 };
@@ -80,6 +88,19 @@ struct LookupReply {
   Tier tier = Tier::none;
   HitForm form = HitForm::none;
   std::string reason;  ///< why n < common, if it is and not by the query - 1 rule
+};
+
+/// A lookup whose find stays for a while: neither tier evicts it.
+struct HoldRequest {
+  uint32_t model = 0;
+  Query query;
+  Id profile{};                       ///< as in QueryRequest
+  std::chrono::milliseconds time{0};  ///< at least 1; the service clips it
+};
+struct HoldReply {
+  uint64_t number = 0;  ///< for fetch, prefetch, renew and release; 0: nothing was found
+  std::chrono::milliseconds time{0};
+  LookupReply found;  ///< `tokens` of it are held; `reason` says too why fewer are than were found
 };
 
 /// One thing that a store lacks. block_index counts from 0; the tail has the highest.
@@ -132,6 +153,7 @@ struct FetchRequest {
   bool round_to_block = false;       ///< n down to a block end
   Id profile{};  ///< in force, or the answer is profile_changed; zero: that of the last open
   Selection selection{};  ///< the part of the hit that is sent; n is the same whatever it is
+  uint64_t hold = 0;      ///< of a hold: its query, at most its length; `query` is empty then
   /// Not sent: the caller selects layers and parts of objects in stored form itself.
   bool whole_objects = false;
 };
@@ -225,8 +247,19 @@ class Client {
   /// Returns: ok with tokens 0 on a miss; invalid_argument; busy; deadline_exceeded;
   /// profile_changed (open the model again).
   virtual Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) = 0;
-  /// Starts promoting what a fetch of `query` would use. Returns: what lookup returns.
-  virtual Result<LookupReply> prefetch(const QueryRequest& request, Deadline deadline) = 0;
+  /// Starts promoting what a fetch of `query` would use. Returns: what lookup returns; also
+  /// not_found (hold).
+  virtual Result<LookupReply> prefetch(const PrefetchRequest& request, Deadline deadline) = 0;
+  /// Promises what a lookup finds: it is neither evicted nor dropped until the hold is released or
+  /// its time is over, whatever becomes of this client. The hold is the namespace's: another client
+  /// may fetch by its number. Returns: what lookup returns; also resource_exhausted (holds of the
+  /// namespace, bytes that they may pin), busy (no room for the query).
+  virtual Result<HoldReply> hold(const HoldRequest& request, Deadline deadline) = 0;
+  /// The hold lasts at least so long from now on. Returns: how long it does; not_found.
+  virtual Result<std::chrono::milliseconds> renew(uint64_t hold, std::chrono::milliseconds time,
+                                                  Deadline deadline) = 0;
+  /// Returns: not_found.
+  virtual Status release(uint64_t hold, Deadline deadline) = 0;
   /// Removes every entry that begins with `query` from all tiers; an empty query: all of the model;
   /// `model` 0 and an empty query: everything in the namespace, models never opened included.
   /// Blocks that end inside `query` stay, since other entries may share them: a shorter query (or

@@ -12,74 +12,55 @@
 
 namespace kv {
 
+namespace {
+
+constexpr std::pair<FrameType, const char*> kNames[] = {
+    {FrameType::hello, "hello"},
+    {FrameType::open, "open"},
+    {FrameType::lookup, "lookup"},
+    {FrameType::reserve, "reserve"},
+    {FrameType::put, "put"},
+    {FrameType::commit, "commit"},
+    {FrameType::abort, "abort"},
+    {FrameType::fetch, "fetch"},
+    {FrameType::prefetch, "prefetch"},
+    {FrameType::erase, "erase"},
+    {FrameType::stats, "stats"},
+    {FrameType::erase_entry, "erase_entry"},
+    {FrameType::hello_ok, "hello_ok"},
+    {FrameType::open_ok, "open_ok"},
+    {FrameType::lookup_ok, "lookup_ok"},
+    {FrameType::reserve_ok, "reserve_ok"},
+    {FrameType::put_ok, "put_ok"},
+    {FrameType::commit_ok, "commit_ok"},
+    {FrameType::abort_ok, "abort_ok"},
+    {FrameType::fetch_header, "fetch_header"},
+    {FrameType::prefetch_ok, "prefetch_ok"},
+    {FrameType::erase_ok, "erase_ok"},
+    {FrameType::stats_ok, "stats_ok"},
+    {FrameType::erase_entry_ok, "erase_entry_ok"},
+    {FrameType::hold, "hold"},
+    {FrameType::renew, "renew"},
+    {FrameType::release, "release"},
+    {FrameType::hold_ok, "hold_ok"},
+    {FrameType::renew_ok, "renew_ok"},
+    {FrameType::release_ok, "release_ok"},
+    {FrameType::fetch_object, "fetch_object"},
+    {FrameType::fetch_done, "fetch_done"},
+    {FrameType::leases_ended, "leases_ended"},
+    {FrameType::segment_unmapped, "segment_unmapped"},
+    {FrameType::fetch_mapped, "fetch_mapped"},
+    {FrameType::fetch_mapped_ok, "fetch_mapped_ok"},
+    {FrameType::segment, "segment"},
+    {FrameType::segment_revoked, "segment_revoked"},
+    {FrameType::error, "error"},
+};
+
+}  // namespace
+
 const char* to_string(FrameType type) {
-  switch (type) {
-    case FrameType::hello:
-      return "hello";
-    case FrameType::open:
-      return "open";
-    case FrameType::lookup:
-      return "lookup";
-    case FrameType::reserve:
-      return "reserve";
-    case FrameType::put:
-      return "put";
-    case FrameType::commit:
-      return "commit";
-    case FrameType::abort:
-      return "abort";
-    case FrameType::fetch:
-      return "fetch";
-    case FrameType::prefetch:
-      return "prefetch";
-    case FrameType::erase:
-      return "erase";
-    case FrameType::stats:
-      return "stats";
-    case FrameType::erase_entry:
-      return "erase_entry";
-    case FrameType::hello_ok:
-      return "hello_ok";
-    case FrameType::open_ok:
-      return "open_ok";
-    case FrameType::lookup_ok:
-      return "lookup_ok";
-    case FrameType::reserve_ok:
-      return "reserve_ok";
-    case FrameType::put_ok:
-      return "put_ok";
-    case FrameType::commit_ok:
-      return "commit_ok";
-    case FrameType::abort_ok:
-      return "abort_ok";
-    case FrameType::fetch_header:
-      return "fetch_header";
-    case FrameType::prefetch_ok:
-      return "prefetch_ok";
-    case FrameType::erase_ok:
-      return "erase_ok";
-    case FrameType::stats_ok:
-      return "stats_ok";
-    case FrameType::erase_entry_ok:
-      return "erase_entry_ok";
-    case FrameType::fetch_object:
-      return "fetch_object";
-    case FrameType::fetch_done:
-      return "fetch_done";
-    case FrameType::leases_ended:
-      return "leases_ended";
-    case FrameType::segment_unmapped:
-      return "segment_unmapped";
-    case FrameType::fetch_mapped:
-      return "fetch_mapped";
-    case FrameType::fetch_mapped_ok:
-      return "fetch_mapped_ok";
-    case FrameType::segment:
-      return "segment";
-    case FrameType::segment_revoked:
-      return "segment_revoked";
-    case FrameType::error:
-      return "error";
+  for (const auto& [known, name] : kNames) {
+    if (known == type) return name;
   }
   return "unknown";
 }
@@ -101,6 +82,7 @@ uint64_t max_body_bytes(FrameType type, bool greeted, uint64_t object_bytes) {
     case FrameType::fetch_mapped:
     case FrameType::fetch_mapped_ok:
     case FrameType::prefetch:
+    case FrameType::hold:
     case FrameType::erase:
     case FrameType::erase_entry:
     case FrameType::stats_ok:

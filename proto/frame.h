@@ -40,6 +40,10 @@ enum class FrameType : uint16_t {
   erase = 0x000a,
   stats = 0x000b,
   erase_entry = 0x000c,
+  // 0x0010 - 0x001f and their replies: intent.
+  hold = 0x0010,
+  renew = 0x0011,
+  release = 0x0012,
   // 0x0040 - 0x005f and their replies: shared pools.
   leases_ended = 0x0040,
   segment_unmapped = 0x0041,
@@ -57,6 +61,9 @@ enum class FrameType : uint16_t {
   erase_ok = 0x800a,
   stats_ok = 0x800b,
   erase_entry_ok = 0x800c,
+  hold_ok = 0x8010,
+  renew_ok = 0x8011,
+  release_ok = 0x8012,
   fetch_object = 0x8020,
   fetch_done = 0x8021,
   fetch_mapped_ok = 0x8042,

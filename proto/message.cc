@@ -1,6 +1,8 @@
 // The fields of all messages but those with a payload (message_object.cc). PROTOCOL.md, "Messages".
 #include "proto/message.h"
 
+#include <algorithm>
+
 #include "proto/fields.h"
 
 namespace kv {
@@ -51,6 +53,16 @@ void names_field(Io& io, const char* name, Of<Io, std::vector<ObjectName>>& name
     item.number("first_row", n.first_row);
     item.number("end_row", n.end_row);
   });
+}
+
+// A u32 of milliseconds; longer ones are written as the longest.
+void time_field(FieldWriter& io, std::chrono::milliseconds time) {
+  io.out().u32(static_cast<uint32_t>(std::clamp<int64_t>(time.count(), 0, UINT32_MAX)));
+}
+void time_field(FieldReader& io, std::chrono::milliseconds& time) {
+  uint32_t given = 0;
+  io.number("time", given);
+  time = std::chrono::milliseconds(given);
 }
 
 // Models and profiles stand in a message as blobs: their bytes' count, then they.
@@ -158,12 +170,52 @@ void fields(Io& io, Of<Io, EraseRequest>& m) {
 }
 
 template <typename Io>
+void fields(Io& io, Of<Io, PrefetchRequest>& m) {
+  io.number("model", m.model);
+  io.id("profile", m.profile);
+  io.boolean("wait", m.wait);
+  io.number("hold", m.hold);
+  query_fields(io, m.query);
+}
+
+template <typename Io>
 void fields(Io& io, Of<Io, LookupReply>& m) {
   io.number("tokens", m.tokens);
   io.number("common", m.common);
   io.choice("tier", m.tier, Tier::none, Tier::mixed);
   io.choice("form", m.form, HitForm::none, HitForm::coded);
   io.clipped("reason", m.reason, kMaxMessageBytes);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, HoldRequest>& m) {
+  io.number("model", m.model);
+  io.id("profile", m.profile);
+  time_field(io, m.time);
+  query_fields(io, m.query);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, HoldReply>& m) {
+  io.number("number", m.number);
+  time_field(io, m.time);
+  fields(io, m.found);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, RenewRequest>& m) {
+  io.number("hold", m.hold);
+  time_field(io, m.time);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, RenewReply>& m) {
+  time_field(io, m.time);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, ReleaseRequest>& m) {
+  io.number("hold", m.hold);
 }
 
 template <typename Io>
@@ -214,6 +266,7 @@ void fields(Io& io, Of<Io, FetchCall>& m) {
   io.number("max_tokens", m.request.max_tokens);
   io.number("max_reply_bytes", m.max_reply_bytes);
   selection_fields(io, m.request.selection);
+  io.number("hold", m.request.hold);
   query_fields(io, m.request.query);
 }
 
@@ -260,6 +313,12 @@ KV_MESSAGE(OpenRequest)
 KV_MESSAGE(OpenReply)
 KV_MESSAGE(QueryRequest)
 KV_MESSAGE(EraseRequest)
+KV_MESSAGE(PrefetchRequest)
+KV_MESSAGE(HoldRequest)
+KV_MESSAGE(HoldReply)
+KV_MESSAGE(RenewRequest)
+KV_MESSAGE(RenewReply)
+KV_MESSAGE(ReleaseRequest)
 KV_MESSAGE(LookupReply)
 KV_MESSAGE(ReserveRequest)
 KV_MESSAGE(ReserveReply)

@@ -65,6 +65,16 @@ struct CommitRequest {
 struct AbortRequest {
   uint64_t reservation = 0;
 };
+struct RenewRequest {
+  uint64_t hold = 0;
+  std::chrono::milliseconds time{0};
+};
+struct RenewReply {
+  std::chrono::milliseconds time{0};
+};
+struct ReleaseRequest {
+  uint64_t hold = 0;
+};
 struct FetchCall {
   FetchRequest request;
   uint64_t max_reply_bytes = UINT64_MAX;  ///< of all object frames; more is resource_exhausted
@@ -86,7 +96,7 @@ struct FetchDone {
 struct EraseCount {
   uint64_t objects = 0;
 };
-struct Empty {};  ///< put_ok, abort_ok; stats has nothing but its timeout
+struct Empty {};  ///< put_ok, abort_ok, release_ok; stats has nothing but its timeout
 
 void encode(const HelloRequest& m, ByteWriter& out);
 void encode(const HelloReply& m, ByteWriter& out);
@@ -95,6 +105,12 @@ void encode(const OpenRequest& m, ByteWriter& out);
 void encode(const OpenReply& m, ByteWriter& out);
 void encode(const QueryRequest& m, ByteWriter& out);
 void encode(const EraseRequest& m, ByteWriter& out);
+void encode(const PrefetchRequest& m, ByteWriter& out);
+void encode(const HoldRequest& m, ByteWriter& out);
+void encode(const HoldReply& m, ByteWriter& out);
+void encode(const RenewRequest& m, ByteWriter& out);
+void encode(const RenewReply& m, ByteWriter& out);
+void encode(const ReleaseRequest& m, ByteWriter& out);
 void encode(const LookupReply& m, ByteWriter& out);
 void encode(const ReserveRequest& m, ByteWriter& out);
 void encode(const ReserveReply& m, ByteWriter& out);
@@ -117,6 +133,12 @@ void decode(ByteReader& in, OpenRequest& m);
 void decode(ByteReader& in, OpenReply& m);
 void decode(ByteReader& in, QueryRequest& m);
 void decode(ByteReader& in, EraseRequest& m);
+void decode(ByteReader& in, PrefetchRequest& m);
+void decode(ByteReader& in, HoldRequest& m);
+void decode(ByteReader& in, HoldReply& m);
+void decode(ByteReader& in, RenewRequest& m);
+void decode(ByteReader& in, RenewReply& m);
+void decode(ByteReader& in, ReleaseRequest& m);
 void decode(ByteReader& in, LookupReply& m);
 void decode(ByteReader& in, ReserveRequest& m);
 void decode(ByteReader& in, ReserveReply& m);

@@ -53,11 +53,33 @@ Result<LookupReply> SocketClient::lookup(const QueryRequest& request, Deadline d
   return exchange<LookupReply>(use, FrameType::lookup, FrameType::lookup_ok, remote, deadline);
 }
 
-Result<LookupReply> SocketClient::prefetch(const QueryRequest& request, Deadline deadline) {
+Result<LookupReply> SocketClient::prefetch(const PrefetchRequest& request, Deadline deadline) {
   KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
-  QueryRequest remote = request;
+  PrefetchRequest remote = request;
   KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, deadline));
   return exchange<LookupReply>(use, FrameType::prefetch, FrameType::prefetch_ok, remote, deadline);
+}
+
+Result<HoldReply> SocketClient::hold(const HoldRequest& request, Deadline deadline) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+  HoldRequest remote = request;
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, deadline));
+  return exchange<HoldReply>(use, FrameType::hold, FrameType::hold_ok, remote, deadline);
+}
+
+Result<std::chrono::milliseconds> SocketClient::renew(uint64_t hold, std::chrono::milliseconds time,
+                                                      Deadline deadline) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+  KV_ASSIGN_OR_RETURN(auto reply, exchange<RenewReply>(use, FrameType::renew, FrameType::renew_ok,
+                                                       RenewRequest{hold, time}, deadline));
+  return reply.time;
+}
+
+Status SocketClient::release(uint64_t hold, Deadline deadline) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+  return exchange<Empty>(use, FrameType::release, FrameType::release_ok, ReleaseRequest{hold},
+                         deadline)
+      .status();
 }
 
 Result<uint64_t> SocketClient::erase_entry(const QueryRequest& request, Deadline deadline) {

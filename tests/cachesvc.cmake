@@ -32,7 +32,7 @@ kv_tests(cachesvc_mapped_test LABELS cachesvc DEPS kv_server
 add_dependencies(cachesvc_mapped_test cachesvc daemon_with_limits)
 # Owners of the core one by one (support/cachesvc_owners.h): seconds to build and to run.
 kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
-  FILES cachesvc_env_test.cc cachesvc_attached_test.cc
+  FILES cachesvc_env_test.cc cachesvc_attached_test.cc cachesvc_holds_test.cc
         cachesvc_pins_test.cc cachesvc_syncer_test.cc
         cachesvc_ssd_lane_unit_test.cc cachesvc_recency_unit_test.cc
         cachesvc_ram_checks_unit_test.cc cachesvc_models_unit_test.cc

@@ -99,7 +99,9 @@ TEST_F(FetchesTest, ALookupPromotesNothingAPrefetchDoes) {
   evict_all();
   for (bool prefetch : {false, true}) {
     auto found = core().call<Result<LookupReply>>([&](auto done) {
-      core().fetches.lookup(session_, {1, {plus_one(tokens), {}}}, prefetch, soon(), done);
+      const Query query{plus_one(tokens), {}};
+      if (prefetch) return core().fetches.prefetch(session_, {1, query}, soon(), done);
+      core().fetches.lookup(session_, {1, query}, soon(), done);
     });
     ASSERT_TRUE(found && found->ok());
     EXPECT_EQ((*found)->tokens, 40u);

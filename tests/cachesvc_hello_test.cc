@@ -66,9 +66,9 @@ TEST_F(ServerTest, BadBodiesAndUnknownTypesLeaveTheConnectionOpen) {
   start();
   RawPeer peer(socket());
   peer.hello();
-  for (auto type :
-       {FrameType::open, FrameType::lookup, FrameType::reserve, FrameType::put, FrameType::commit,
-        FrameType::fetch, FrameType::erase, FrameType::erase_entry, FrameType::stats}) {
+  for (auto type : {FrameType::open, FrameType::lookup, FrameType::reserve, FrameType::put,
+                    FrameType::commit, FrameType::fetch, FrameType::erase, FrameType::erase_entry,
+                    FrameType::hold, FrameType::renew, FrameType::release, FrameType::stats}) {
     ByteWriter body = start_frame();
     body.u16(3);
     peer.send(flatten(finish_frame(type, 5, std::move(body))));

@@ -286,7 +286,7 @@ TEST(Input, AfterAReplaceEveryQuestionIsProfileChanged) {
   }
   QueryRequest question{b.opened.model, {plus_one(tokens), {}}};
   expect_changed(cache->lookup(question, soon()).status());
-  expect_changed(cache->prefetch(question, soon()).status());
+  expect_changed(cache->prefetch({question.model, question.query}, soon()).status());
   expect_changed(cache->erase_entry(question, soon()).status());
   expect_changed(b.reserve(tokens).status());
   question.profile = request.profile->id();

@@ -120,11 +120,14 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     const Query query = query_of(step);
     if (call == "store") return stored(bench, query, step);
     if (call == "fetch") return fetched(bench, query, step);
+    if (call == "hold") return held(bench, query, step);
+    if (call == "renew") return renewed(**client, step);
+    if (call == "release") return released(**client, step);
+    if (call == "prefetch") return prefetched(bench, query, step);
     if (call == "erase") return erased((*client)->erase(bench.opened.model, query, soon()));
     const QueryRequest request{bench.opened.model, query, bench.opened.realm.profile};
     if (call == "erase_entry") return erased((*client)->erase_entry(request, soon()));
-    auto found = call == "lookup" ? (*client)->lookup(request, soon())
-                                  : (*client)->prefetch(request, soon());
+    auto found = (*client)->lookup(request, soon());
     if (!found.ok()) return failed(found.status());
     return {{"tokens", found->tokens}, {"common", found->common}};
   }
@@ -147,6 +150,39 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     return {{"removed", *removed > 0}};
   }
 
+  uint64_t hold_of(const json& step) const {
+    return step.contains("hold") ? holds_.at(step["hold"]) : 0;
+  }
+
+  json held(Bench& bench, const Query& query, const json& step) {
+    const std::chrono::milliseconds time(step.at("time_ms"));
+    auto reply =
+        bench.client.hold({bench.opened.model, query, bench.opened.realm.profile, time}, soon());
+    if (!reply.ok()) return failed(reply.status());
+    holds_[step.at("as")] = reply->number;
+    return {{"held", reply->number != 0}, {"tokens", reply->found.tokens}};
+  }
+
+  json renewed(Client& client, const json& step) const {
+    const std::chrono::milliseconds time(step.at("time_ms"));
+    auto left = client.renew(hold_of(step), time, soon());
+    if (!left.ok()) return failed(left.status());
+    return {{"renewed", left->count() > 0}};
+  }
+
+  json released(Client& client, const json& step) const {
+    const Status status = client.release(hold_of(step), soon());
+    return status.ok() ? json{{"released", true}} : failed(status);
+  }
+
+  json prefetched(Bench& bench, const Query& query, const json& step) const {
+    const PrefetchRequest request{bench.opened.model, query, bench.opened.realm.profile,
+                                  step.value("wait", false), hold_of(step)};
+    auto found = bench.client.prefetch(request, soon());
+    if (!found.ok()) return failed(found.status());
+    return {{"tokens", found->tokens}, {"common", found->common}, {"tier", to_string(found->tier)}};
+  }
+
   static json stored(Bench& bench, const Query& query, const json& step) {
     ReserveRequest request{bench.opened.model, bench.opened.realm.profile, query};
     auto reserved = bench.client.reserve(request, soon());
@@ -166,14 +202,15 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
             {"lost", reply->lost.size()}};
   }
 
-  static json fetched(Bench& bench, const Query& query, const json& step) {
+  json fetched(Bench& bench, const Query& query, const json& step) const {
     static const std::map<std::string, FetchForm> forms = {{"stored", FetchForm::stored},
                                                            {"f32", FetchForm::f32},
                                                            {"f16", FetchForm::f16},
                                                            {"bf16", FetchForm::bf16}};
     FetchRequest request;
     request.model = bench.opened.model;
-    request.query = query;
+    request.hold = hold_of(step);
+    if (request.hold == 0) request.query = query;
     request.form = forms.at(step.value("form", "f16"));
     request.max_tokens = step.value("max_tokens", request.max_tokens);
     request.round_to_block = step.value("round_to_block", false);
@@ -188,6 +225,8 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
             {"newest", to_string(reply->form)},
             {"values", values_of(*reply)}};
   }
+
+  std::map<std::string, uint64_t> holds_;  // their numbers, by the table's names
 };
 
 TEST_P(Conformance, EveryStepAnswersAsTheTableSays) {

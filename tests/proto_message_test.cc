@@ -91,7 +91,7 @@ TEST(Golden, TheWorkedExampleInTheProtocolIsReal) {
     }
   }
   auto frames = sample_frames();
-  ASSERT_EQ(examples.size(), 10u);
+  ASSERT_EQ(examples.size(), 12u);
   for (const auto& [frame, bytes] : examples) EXPECT_EQ(bytes, frames[frame]) << frame;
 }
 
@@ -219,6 +219,20 @@ TEST(RoundTrip, RequestsComeBackEqual) {
     auto query2 = round_trip(query);
     EXPECT_TRUE(query2.model == query.model && query2.profile == query.profile &&
                 same(query2.query, query.query));
+    const std::chrono::milliseconds time(r.u32());
+    PrefetchRequest prefetch{r.u32(), r.query(), r.id(), r.coin(), r.rng()};
+    auto prefetch2 = round_trip(prefetch);
+    EXPECT_TRUE(prefetch2.model == prefetch.model && prefetch2.profile == prefetch.profile &&
+                prefetch2.wait == prefetch.wait && prefetch2.hold == prefetch.hold &&
+                same(prefetch2.query, prefetch.query));
+    HoldRequest hold{r.u32(), r.query(), r.id(), time};
+    auto hold2 = round_trip(hold);
+    EXPECT_TRUE(hold2.model == hold.model && hold2.profile == hold.profile && hold2.time == time &&
+                same(hold2.query, hold.query));
+    RenewRequest renew{r.rng(), time};
+    auto renew2 = round_trip(renew);
+    EXPECT_TRUE(renew2.hold == renew.hold && renew2.time == time);
+    EXPECT_EQ(round_trip(ReleaseRequest{renew.hold}).hold, renew.hold);
     EraseRequest erase{r.u32(), r.query()};
     auto erase2 = round_trip(erase);
     EXPECT_TRUE(erase2.model == erase.model && same(erase2.query, erase.query));
@@ -238,7 +252,8 @@ TEST(RoundTrip, RequestsComeBackEqual) {
                      r.u32(),
                      r.coin(),
                      r.id(),
-                     {r.u32(), {1, 3}, {0, Selection::kToEnd}, {2, 5}}},
+                     {r.u32(), {1, 3}, {0, Selection::kToEnd}, {2, 5}},
+                     r.rng()},
                     r.rng()};
     auto fetch2 = round_trip(fetch);
     EXPECT_TRUE(fetch2.request.model == fetch.request.model &&
@@ -247,6 +262,7 @@ TEST(RoundTrip, RequestsComeBackEqual) {
                 fetch2.request.selection == fetch.request.selection &&
                 fetch2.request.profile == fetch.request.profile &&
                 fetch2.request.wait == fetch.request.wait &&
+                fetch2.request.hold == fetch.request.hold &&
                 fetch2.request.max_tokens == fetch.request.max_tokens &&
                 fetch2.request.round_to_block == fetch.request.round_to_block &&
                 fetch2.max_reply_bytes == fetch.max_reply_bytes);

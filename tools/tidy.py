@@ -55,7 +55,7 @@ FLOORS = """
     reconciler adoption, scrubber
     calls
     levels
-    eraser, reservations
+    eraser, holds, reservations
     put_names, adopt, coverage, running_fetch
     puts, publications
     commits, fetches fetch_reply, opens

@@ -76,12 +76,23 @@ void CacheCore::open(uint64_t session, OpenRequest request, Deadline deadline,
 void CacheCore::lookup(uint64_t session, QueryRequest request, Deadline deadline,
                        Done<Result<LookupReply>> done) {
   own_->env->run(
-      [&] { own_->fetches.lookup(session, std::move(request), false, deadline, std::move(done)); });
+      [&] { own_->fetches.lookup(session, std::move(request), deadline, std::move(done)); });
 }
-void CacheCore::prefetch(uint64_t session, QueryRequest request, Deadline deadline,
+void CacheCore::prefetch(uint64_t session, PrefetchRequest request, Deadline deadline,
                          Done<Result<LookupReply>> done) {
   own_->env->run(
-      [&] { own_->fetches.lookup(session, std::move(request), true, deadline, std::move(done)); });
+      [&] { own_->fetches.prefetch(session, std::move(request), deadline, std::move(done)); });
+}
+void CacheCore::hold(uint64_t session, HoldRequest request, Deadline deadline,
+                     Done<Result<HoldReply>> done) {
+  own_->env->run([&] { own_->holds.hold(session, std::move(request), deadline, std::move(done)); });
+}
+void CacheCore::renew(uint64_t session, uint64_t hold, Milliseconds time, Deadline deadline,
+                      Done<Result<Milliseconds>> done) {
+  own_->env->run([&] { own_->holds.renew(session, hold, time, deadline, std::move(done)); });
+}
+void CacheCore::release(uint64_t session, uint64_t hold, Deadline deadline, Done<Status> done) {
+  own_->env->run([&] { own_->holds.release(session, hold, deadline, std::move(done)); });
 }
 void CacheCore::fetch(uint64_t session, FetchRequest request, Deadline deadline,
                       Done<Result<FetchReply>> done) {
@@ -218,6 +229,7 @@ void CacheCore::check_invariants() const {
   own_->records.check_invariants();
   own_->lane.check_invariants();
   own_->room.check_invariants();
+  own_->holds.check_invariants();
   own_->reservations.check_invariants();
   own_->calls.check_invariants();
 }

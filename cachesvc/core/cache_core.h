@@ -75,14 +75,14 @@ enum class StagingFor : uint8_t {
 ///             ram_objects ssd_objects ssd_limit_bytes ssd_used_bytes ssd_quarantine_bytes
 ///             ssd_other_key_files ssd_other_key_bytes ssd_other_key_dropped
 ///             spill_queue_bytes spill_queue_limit_bytes reservations sessions models
-///             waiting_calls pins loop_longest_us loop_longest_cpu_us (a handler of the last one
-///             to two minutes)
-///             ssd_written_bytes ssd_catalog_written_bytes ssd_written_day_bytes
-///             ssd_write_percent (of spill_raw_bytes) ssd_hangs (1: it is not waited for)
-///             recovered_objects recovered_skipped recovery_adopted recovery_adopted_bytes
-///             recovery_rows_dropped recovery_quarantined recovery_unreadable recovery_unread
-///             recovery_ms recovery_ephemeral_dropped
-///   of one's namespace   namespace_sessions namespace_models namespace_reservations; of one with a
+///             waiting_calls pins holds held_bytes loop_longest_us loop_longest_cpu_us (a handler
+///             of the last one to two minutes) ssd_written_bytes ssd_catalog_written_bytes
+///             ssd_written_day_bytes ssd_write_percent (of spill_raw_bytes) ssd_hangs (1: it is not
+///             waited for) recovered_objects recovered_skipped recovery_adopted
+///             recovery_adopted_bytes recovery_rows_dropped recovery_quarantined
+///             recovery_unreadable recovery_unread recovery_ms recovery_ephemeral_dropped
+///   of one's namespace   namespace_sessions namespace_models namespace_reservations
+///             namespace_holds; of one with a
 ///             quota also namespace_calls namespace_ram_bytes namespace_ram_quota_bytes
 ///             namespace_ssd_bytes namespace_ssd_quota_bytes
 /// A session with Right::own sees only the last ones, and its own namespace's models.
@@ -131,8 +131,12 @@ class CacheCore {
   void abort(uint64_t session, uint64_t reservation, Deadline deadline, Done<Status> done);
   void fetch(uint64_t session, FetchRequest request, Deadline deadline,
              Done<Result<FetchReply>> done);
-  void prefetch(uint64_t session, QueryRequest request, Deadline deadline,
+  void prefetch(uint64_t session, PrefetchRequest request, Deadline deadline,
                 Done<Result<LookupReply>> done);
+  void hold(uint64_t session, HoldRequest request, Deadline deadline, Done<Result<HoldReply>> done);
+  void renew(uint64_t session, uint64_t hold, Milliseconds time, Deadline deadline,
+             Done<Result<Milliseconds>> done);
+  void release(uint64_t session, uint64_t hold, Deadline deadline, Done<Status> done);
   /// Goes in steps, others are served in between; the namespace's commits and erases wait for its
   /// end.
   void erase_entry(uint64_t session, QueryRequest request, Deadline deadline,

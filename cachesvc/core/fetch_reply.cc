@@ -16,7 +16,7 @@ void Fetches::finish(const RunningFetch& f, FetchReply reply) {
   uint64_t n = reply.tokens;
   env_.count.hit_tokens_ssd += f.ssd_tokens;
   env_.count.hit_tokens_ram += n - f.ssd_tokens;
-  env_.count.miss_tokens += f.request.query.tokens.size() - n;
+  env_.count.miss_tokens += f.query->tokens.size() - n;
   if (n == 0) ++env_.count.fetch_misses;
   f.call->finish(std::move(reply));
 }

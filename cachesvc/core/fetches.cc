@@ -13,42 +13,58 @@ constexpr uint32_t kMaxFitRounds = 64;    // of planning within one of those; ea
 constexpr size_t kObjectsAtATime = 32;    // in one handler: a long prompt has hundreds
 constexpr uint64_t kWindowShare = 8;      // one fetch reads at most budget / 8 at a time
 
-Status check_lengths(const Query& query) {
-  if (query.tokens.size() <= kMaxTokens && query.extras.size() <= kMaxExtras) return {};
-  return invalid_argument("query over " + std::to_string(kMaxTokens) + " tokens or " +
-                          std::to_string(kMaxExtras) + " extras");
+Result<LookupReply> look(const Env& env, RealmState& realm, const Query& query,
+                         uint32_t max_tokens) {
+  PlanOptions options{{}, Clock::now()};
+  options.limits.query_tokens = static_cast<uint32_t>(query.tokens.size());
+  options.limits.min_tokens = env.options.min_prefix_tokens;
+  options.limits.max_tokens = max_tokens;
+  KV_ASSIGN_OR_RETURN(Hit hit, kv::plan(realm, query, options));
+  return LookupReply{hit.plan.tokens, hit.common, hit.plan.tier, hit.plan.form,
+                     shortfall_of(realm, hit)};
 }
 
 }  // namespace
 
-void Fetches::lookup(uint64_t session, QueryRequest request, bool prefetch, Deadline deadline,
+void Fetches::lookup(uint64_t session, QueryRequest request, Deadline deadline,
                      std::function<void(Result<LookupReply>)> done) {
   auto call = calls_.begin<Result<LookupReply>>(session, deadline, std::move(done));
   if (call->finished()) return;
   auto state = calls_.model(session, request.model, request.profile);
   if (!state.ok()) return call->fail(state.status());
-  const Query& query = request.query;
-  if (Status s = check_lengths(query); !s.ok()) return call->fail(s);
-  RealmState& realm = *(*state)->realm;
-  PlanOptions options{{}, Clock::now()};
-  options.limits.query_tokens = static_cast<uint32_t>(query.tokens.size());
-  options.limits.min_tokens = env_.options.min_prefix_tokens;
-  auto hit = kv::plan(realm, query, options);
-  if (!hit.ok()) return call->fail(hit.status());
+  if (Status s = check_lengths(request.query); !s.ok()) return call->fail(s);
   ++env_.count.lookups;
-  LookupReply reply{hit->plan.tokens, hit->common, hit->plan.tier, hit->plan.form,
-                    shortfall_of(realm, *hit)};
-  if (prefetch) {
-    auto background = std::make_shared<RunningFetch>();
-    background->realm = (*state)->realm;
-    background->request.query = std::move(request.query);
-    background->patience = Patience::now;
-    background->deadline = deadline;
-    auto fit = plan(*background);
-    background->request.query = {};
-    if (fit.ok()) promote(background, pinned(std::move(*fit)));
+  call->finish(look(env_, *(*state)->realm, request.query, UINT32_MAX));
+}
+
+// The call's answer comes before the reads or, if it waits, after them; they don't end with it.
+void Fetches::prefetch(uint64_t session, PrefetchRequest request, Deadline deadline,
+                       std::function<void(Result<LookupReply>)> done) {
+  auto call = calls_.begin<Result<LookupReply>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  auto state = calls_.model(session, request.model, request.profile);
+  if (!state.ok()) return call->fail(state.status());
+  auto asked = holds_.asked(**state, request.hold, std::move(request.query));
+  if (!asked.ok()) return call->fail(asked.status());
+  ++env_.count.lookups;
+  auto background = std::make_shared<RunningFetch>();
+  background->realm = (*state)->realm;
+  background->query = asked->query;
+  background->max_tokens = asked->tokens;
+  background->patience = request.wait ? Patience::wait : Patience::now;
+  background->deadline = deadline;
+  const auto answer = [this, call, realm = (*state)->realm, asked = *asked] {
+    if (!call->finished()) call->finish(look(env_, *realm, *asked.query, asked.tokens));
+  };
+  auto fit = plan(*background);
+  if (!request.wait || !fit.ok()) answer();
+  if (!fit.ok()) return;
+  if (request.wait) {
+    background->loaded = answer;
+  } else {
+    background->query.reset();
   }
-  call->finish(std::move(reply));
+  promote(background, pinned(std::move(*fit)));
 }
 
 void Fetches::fetch(uint64_t session, FetchRequest request, Deadline deadline,
@@ -57,15 +73,18 @@ void Fetches::fetch(uint64_t session, FetchRequest request, Deadline deadline,
   if (call->finished()) return;
   auto state = calls_.model(session, request.model, request.profile);
   if (!state.ok()) return call->fail(state.status());
-  if (Status s = check_lengths(request.query); !s.ok()) return call->fail(s);
   if (Status s = validate(request.selection, *(*state)->realm->model); !s.ok()) {
     return call->fail(s);
   }
+  auto asked = holds_.asked(**state, request.hold, std::move(request.query));
+  if (!asked.ok()) return call->fail(asked.status());
   ++env_.count.fetches;
   auto f = std::make_shared<RunningFetch>();
   f->call = call;
   f->realm = (*state)->realm;
+  f->query = asked->query;
   f->request = std::move(request);
+  f->max_tokens = asked->tokens;
   f->patience = f->request.wait ? Patience::wait : Patience::now;
   f->deadline = deadline;
   step(f);
@@ -95,14 +114,14 @@ FetchCost Fetches::cost_of(const RunningFetch& f, const Hit& hit) const {
 Result<Hit> Fetches::plan(RunningFetch& f) {
   const RamPool& pool = *env_.pool;
   PlanOptions options{{}, Clock::now()};
-  options.limits.query_tokens = static_cast<uint32_t>(f.request.query.tokens.size());
+  options.limits.query_tokens = static_cast<uint32_t>(f.query->tokens.size());
   options.limits.min_tokens = env_.options.min_prefix_tokens;
   options.limits.round_to_block = f.request.round_to_block;
   for (uint32_t round = 0;; ++round) {
     options.limits.max_tokens = std::min(f.request.max_tokens, f.max_tokens);
     options.ram_only = f.patience == Patience::ram_only || promoter_.hangs() ||
                        f.rounds > kMaxFetchRounds || round > kMaxFitRounds;
-    KV_ASSIGN_OR_RETURN(Hit hit, kv::plan(*f.realm, f.request.query, options));
+    KV_ASSIGN_OR_RETURN(Hit hit, kv::plan(*f.realm, *f.query, options));
     FetchCost cost = cost_of(f, hit);
     if (cost.missing + cost.decoded == 0) return hit;
     uint64_t ideal =
@@ -126,8 +145,9 @@ Result<Hit> Fetches::plan(RunningFetch& f) {
                      (never          ? ""
                       : has == share ? " for this namespace"
                                      : " now");
-    f.max_tokens = shorter(f, hit, needed, has, [&](const Record& r) {
-      return never || (!r.ram && !promoter_.promoting(r));
+    f.max_tokens = shorter(*f.realm, hit, needed, has, [&](const Record& r) {
+      const bool counted = never || (!r.ram && !promoter_.promoting(r));
+      return (counted ? Promoter::room_for(r).stored : 0) + decoded_bytes_of(f, r);
     });
     if (reply_never) {
       f.max_tokens =
@@ -148,6 +168,7 @@ uint64_t Fetches::room_beside(const Hit& hit, ShareId share, uint64_t wanted) {
 }
 
 void Fetches::step(const FetchPtr& f) {
+  if (auto loaded = std::exchange(f->loaded, nullptr)) return loaded();
   if (!f->call || f->call->finished()) return;
   ++f->rounds;
   auto hit = plan(*f);
@@ -216,7 +237,7 @@ void Fetches::answer_pending(const FetchPtr& f, Found& found) {
   reply.reason = "being promoted";
   auto call = std::exchange(f->call, nullptr);
   f->deadline = Clock::now() + env_.options.room_wait;
-  f->request.query = {};
+  f->query.reset();
   promote(f, std::move(found));
   call->finish(std::move(reply));
 }

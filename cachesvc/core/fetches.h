@@ -12,6 +12,7 @@
 #pragma once
 
 #include "cachesvc/core/fair_tasks.h"
+#include "cachesvc/core/holds.h"
 #include "cachesvc/core/promoter.h"
 #include "cachesvc/core/ram_room.h"
 #include "cachesvc/core/running_fetch.h"
@@ -21,20 +22,24 @@ namespace kv {
 class Fetches {
  public:
   Fetches(Env& env, ObjectIndex& index, RamChecks& checks, RamRoom& room, Promoter& promoter,
-          Calls& calls)
+          Calls& calls, const Holds& holds)
       : env_(env),
         index_(index),
         checks_(checks),
         room_(room),
         promoter_(promoter),
         calls_(calls),
+        holds_(holds),
         decodes_(env.workers, env.options.workers) {}
   Fetches(const Fetches&) = delete;  // calls point here
   Fetches& operator=(const Fetches&) = delete;
 
-  /// Tells what a fetch would give. `prefetch`: it begins, in the background.
-  void lookup(uint64_t session, QueryRequest request, bool prefetch, Deadline deadline,
+  /// Tells what a fetch would give.
+  void lookup(uint64_t session, QueryRequest request, Deadline deadline,
               std::function<void(Result<LookupReply>)> done);
+  /// The same, and begins it in the background.
+  void prefetch(uint64_t session, PrefetchRequest request, Deadline deadline,
+                std::function<void(Result<LookupReply>)> done);
   void fetch(uint64_t session, FetchRequest request, Deadline deadline,
              std::function<void(Result<FetchReply>)> done);
 
@@ -79,6 +84,7 @@ class Fetches {
   RamRoom& room_;
   Promoter& promoter_;
   Calls& calls_;
+  const Holds& holds_;
   FairTasks decodes_;
 };
 

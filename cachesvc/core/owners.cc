@@ -35,6 +35,7 @@ void Owners::close(const char* why) {
   drain.close();
   promoter.close();
   eraser.close();
+  holds.close();
   reservations.close();
   lane.close();
 }

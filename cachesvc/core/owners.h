@@ -43,15 +43,17 @@ struct Owners {
   Calls calls{*env};
   Levels levels{*env, index, lane, spiller, syncer, room, promoter};
   Eraser eraser{*env, index, records, lane, found, models, model_records, reconciler, calls};
+  Holds holds{*env, index, calls};
   Reservations reservations{*env, index, room, calls};
   Puts puts{*env, index, checks, room, promoter, calls, reservations};
   Publications publications{*env,          index,   ends,   records, lane,
                             model_records, spiller, levels, eraser,  reservations};
   Commits commits{*env, index, calls, eraser, reservations, puts, publications};
-  Fetches fetches{*env, index, checks, room, promoter, calls};
+  Fetches fetches{*env, index, checks, room, promoter, calls, holds};
   Opens opens{*env, lane, models, model_records, room, calls};
   Drain drain{*env, records, lane, recency, model_records, pace, spiller, calls, eraser};
-  Stats stats{*env, index, records, lane, found, models, pace, promoter, calls, reservations};
+  Stats stats{*env, index,    records, lane,  found,       models,
+              pace, promoter, calls,   holds, reservations};
 
   void begin();
   /// Something has moved: whoever waits looks again.

@@ -5,6 +5,12 @@
 
 namespace kv {
 
+Status check_lengths(const Query& query) {
+  if (query.tokens.size() <= kMaxTokens && query.extras.size() <= kMaxExtras) return {};
+  return invalid_argument("query over " + std::to_string(kMaxTokens) + " tokens or " +
+                          std::to_string(kMaxExtras) + " extras");
+}
+
 Symbols symbols_from(const Query& query, uint32_t first) {
   return {first, std::span(query.tokens).subspan(first),
           extras_in(query.extras, first, UINT32_MAX)};

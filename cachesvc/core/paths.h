@@ -8,6 +8,8 @@
 
 namespace kv {
 
+/// Returns: invalid_argument (kMaxTokens, kMaxExtras).
+Status check_lengths(const Query& query);
 /// What follows the query's first `first` tokens, at most its size. A view of it.
 Symbols symbols_from(const Query& query, uint32_t first);
 /// Tokens that the entry of a block, tail or supplement shares with `query`, whose complete

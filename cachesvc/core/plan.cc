@@ -161,4 +161,26 @@ Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& optio
   return hit;
 }
 
+uint32_t shorter(const RealmState& realm, const Hit& hit, uint64_t needed, uint64_t bytes,
+                 const std::function<uint64_t(const Record&)>& cost) {
+  uint32_t end = hit.plan.tokens;
+  for (auto u = hit.uses.rbegin(); u != hit.uses.rend() && needed > bytes; ++u) {
+    const Record& r = *u->record;
+    if (!is_main(r.name.kind)) continue;
+    needed -= cost(r);
+    end = std::min(end, realm.tree.first_token(r.node));
+  }
+  if (end < hit.plan.tokens) return end;
+  const uint32_t block = realm.block_tokens();  // no block: the next state before this one
+  return end == 0 ? 0 : (end - 1) / block * block;
+}
+
+std::string shortfall_of(const RealmState& realm, const Hit& hit) {
+  std::string text = hit.plan.shortfall.text;
+  if (hit.plan.tokens > 0 || !realm.others_lost) return text;
+  return text + (text.empty() ? "" : "; ") +
+         "of this model there are objects that serve nothing: the profile that they were stored "
+         "under, or their model record, is lost";
+}
+
 }  // namespace kv

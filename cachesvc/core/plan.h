@@ -3,6 +3,8 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "cachesvc/core/paths.h"
@@ -42,6 +44,15 @@ struct PlanOptions {
 };
 Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& options);
 Result<Candidates> candidates(RealmState& realm, const Query& query, const PlanOptions& options);
+
+/// A length less than the hit's own: without as many of its last blocks as leave at most `bytes` of
+/// `needed`, which is the sum of `cost` over what it uses. What hangs on blocks is taken as
+/// constant.
+uint32_t shorter(const RealmState& realm, const Hit& hit, uint64_t needed, uint64_t bytes,
+                 const std::function<uint64_t(const Record&)>& cost);
+
+/// Why no more is served.
+std::string shortfall_of(const RealmState& realm, const Hit& hit);
 
 /// Appends what an object holds for a model's part groups, as holdings of the given place and
 /// common prefix.

@@ -26,21 +26,6 @@ uint64_t decoded_bytes_of(const RunningFetch& f, const Record& r) {
                                            dtype_of(f.request.form), f.request.selection));
 }
 
-// Bytes of what hangs on the blocks are taken as constant.
-uint32_t shorter(const RunningFetch& f, const Hit& hit, uint64_t needed, uint64_t bytes,
-                 const std::function<bool(const Record&)>& counted) {
-  uint32_t end = hit.plan.tokens;
-  for (auto u = hit.uses.rbegin(); u != hit.uses.rend() && needed > bytes; ++u) {
-    const Record& r = *u->record;
-    if (!is_main(r.name.kind)) continue;
-    needed -= (counted(r) ? Promoter::room_for(r).stored : 0) + decoded_bytes_of(f, r);
-    end = std::min(end, f.realm->tree.first_token(r.node));
-  }
-  if (end < hit.plan.tokens) return end;
-  uint32_t block = f.realm->block_tokens();  // no block: the next state before this one
-  return end == 0 ? 0 : (end - 1) / block * block;
-}
-
 uint32_t shorter_reply(const RunningFetch& f, const Hit& hit, uint64_t decoded, uint64_t limit) {
   uint32_t end = hit.plan.tokens;
   for (auto u = hit.uses.rbegin(); u != hit.uses.rend() && decoded > limit; ++u) {
@@ -50,14 +35,6 @@ uint32_t shorter_reply(const RunningFetch& f, const Hit& hit, uint64_t decoded, 
     end = std::min(end, f.realm->tree.first_token(r.node));
   }
   return end < hit.plan.tokens ? end : 0;
-}
-
-std::string shortfall_of(const RealmState& realm, const Hit& hit) {
-  std::string text = hit.plan.shortfall.text;
-  if (hit.plan.tokens > 0 || !realm.others_lost) return text;
-  return text + (text.empty() ? "" : "; ") +
-         "of this model there are objects that serve nothing: the profile that they were stored "
-         "under, or their model record, is lost";
 }
 
 }  // namespace kv

@@ -17,11 +17,13 @@ struct RunningFetch {
     ram_only,  ///< no room for a promotion now: what RAM holds
   };
   std::shared_ptr<Call<Result<FetchReply>>> call;  ///< null: nobody waits for the rest
+  std::function<void()> loaded;  ///< called in place of a next step; null: there is one
   std::shared_ptr<RealmState> realm;
-  FetchRequest request;
+  std::shared_ptr<const Query> query;
+  FetchRequest request;  ///< without its query
   Deadline deadline;
   Patience patience = Patience::wait;
-  uint32_t max_tokens = UINT32_MAX;  ///< what RAM has room for
+  uint32_t max_tokens = UINT32_MAX;  ///< what is held, and RAM has room for
   bool checked = false;              ///< what was due is
   uint64_t window_bytes = 0;         ///< of file and unpacked bytes while the hit is read
   std::string limit_reason;
@@ -57,13 +59,7 @@ struct FetchCost {
 
 /// Bytes of the object made for this call's reply, also of one that is on the SSD only.
 uint64_t decoded_bytes_of(const RunningFetch& f, const Record& record);
-/// A length less than the hit's own: without as many of its last blocks as leave at most `bytes` of
-/// `needed`. `counted`: the object is among those that `needed` sums up.
-uint32_t shorter(const RunningFetch& f, const Hit& hit, uint64_t needed, uint64_t bytes,
-                 const std::function<bool(const Record&)>& counted);
-/// The same as shorter, for `decoded` bytes alone.
+/// The same as shorter (plan.h), for `decoded` bytes alone.
 uint32_t shorter_reply(const RunningFetch& f, const Hit& hit, uint64_t decoded, uint64_t limit);
-/// Why no more is served.
-std::string shortfall_of(const RealmState& realm, const Hit& hit);
 
 }  // namespace kv

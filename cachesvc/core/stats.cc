@@ -49,6 +49,7 @@ void Stats::of_namespace(StatsReply& out, const std::string& ns) const {
   add(out, "namespace_sessions", calls_.sessions_of(ns));
   add(out, "namespace_models", static_cast<uint64_t>(models));
   add(out, "namespace_reservations", reservations_.size_of(ns));
+  add(out, "namespace_holds", holds_.size_of(ns));
   const ShareId share = env_.namespaces.share(ns);
   if (share == kCommonShare) return;
   const NamespaceQuota& quota = env_.namespaces.quota(share);
@@ -69,6 +70,8 @@ void Stats::service(StatsReply& out, const SsdStats& of_ssd) const {
   add(out, "sessions", calls_.sessions());
   add(out, "models", models_.all().size());
   add(out, "waiting_calls", calls_.under_way());
+  add(out, "holds", holds_.size());
+  add(out, "held_bytes", holds_.bytes());
   loop(out);
   recovery(out);
 }

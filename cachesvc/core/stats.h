@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cachesvc/core/calls.h"
+#include "cachesvc/core/holds.h"
 #include "cachesvc/core/promoter.h"
 #include "cachesvc/core/reservations.h"
 
@@ -12,7 +13,7 @@ class Stats {
  public:
   Stats(Env& env, ObjectIndex& index, const Records& records, SsdLane& lane, const Found& found,
         const Models& models, const WritePace& pace, const Promoter& promoter, Calls& calls,
-        const Reservations& reservations)
+        const Holds& holds, const Reservations& reservations)
       : env_(env),
         index_(index),
         records_(records),
@@ -22,6 +23,7 @@ class Stats {
         pace_(pace),
         promoter_(promoter),
         calls_(calls),
+        holds_(holds),
         reservations_(reservations) {}
 
   void stats(uint64_t session, Deadline deadline, std::function<void(Result<StatsReply>)> done);
@@ -45,6 +47,7 @@ class Stats {
   const WritePace& pace_;
   const Promoter& promoter_;
   Calls& calls_;
+  const Holds& holds_;
   const Reservations& reservations_;
 };
 

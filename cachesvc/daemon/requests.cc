@@ -98,6 +98,15 @@ Done<Result<T>> Requests::replier(const Request& in, FrameType type) {
   };
 }
 
+// Likewise of a call that gives the reply or its one field.
+template <typename Reply, typename T>
+Done<Result<T>> Requests::replier_of(const Request& in, FrameType type) {
+  return [done = replier<Reply>(in, type)](Result<T> result) {
+    if (!result.ok()) return done(result.status());
+    done(Reply{std::move(*result)});
+  };
+}
+
 // The callback of a call that gives nothing but its success.
 Done<Status> Requests::acknowledge(uint64_t request, FrameType type) {
   return [this, keep = host_.keep(), request, type](Status status) {
@@ -105,6 +114,16 @@ Done<Status> Requests::acknowledge(uint64_t request, FrameType type) {
     if (!status.ok()) return send_error(request, status);
     send(reply_frame(type, request, Empty{}), true);
   };
+}
+
+// A call whose message and reply are one frame each.
+template <typename Message, typename T, typename Reply>
+void Requests::forward(const Request& in, FrameType type,
+                       void (CacheCore::*verb)(uint64_t, Message, Deadline, Done<Result<T>>)) {
+  decoded<Message>(
+      in, [this, verb, done = replier_of<Reply, T>(in, type)](Message m, Deadline deadline) {
+        (core_.*verb)(session_, std::move(m), deadline, done);
+      });
 }
 
 void Requests::answer(Frame frame, std::shared_ptr<RoomCharges> room, const Status& dropped) {
@@ -123,11 +142,17 @@ void Requests::dispatch(const Request& in) {
     case FrameType::open:
       return handle_open(in);
     case FrameType::lookup:
-      return handle_lookup(in, FrameType::lookup_ok);
+      return forward(in, FrameType::lookup_ok, &CacheCore::lookup);
     case FrameType::prefetch:
-      return handle_lookup(in, FrameType::prefetch_ok);
+      return forward(in, FrameType::prefetch_ok, &CacheCore::prefetch);
+    case FrameType::hold:
+      return forward(in, FrameType::hold_ok, &CacheCore::hold);
+    case FrameType::renew:
+      return handle_renew(in);
+    case FrameType::release:
+      return handle_release(in);
     case FrameType::reserve:
-      return handle_reserve(in);
+      return forward(in, FrameType::reserve_ok, &CacheCore::reserve);
     case FrameType::put:
       return handle_put(in);
     case FrameType::commit:
@@ -141,7 +166,8 @@ void Requests::dispatch(const Request& in) {
     case FrameType::erase:
       return handle_erase(in);
     case FrameType::erase_entry:
-      return handle_erase_entry(in);
+      return forward<QueryRequest, uint64_t, EraseCount>(in, FrameType::erase_entry_ok,
+                                                         &CacheCore::erase_entry);
     case FrameType::stats:
       return handle_stats(in);
     default:
@@ -202,22 +228,20 @@ void Requests::handle_open(const Request& in) {
              });
 }
 
-void Requests::handle_lookup(const Request& in, FrameType reply) {
-  decoded<QueryRequest>(
-      in, [this, reply, done = replier<LookupReply>(in, reply)](QueryRequest m, Deadline deadline) {
-        if (reply == FrameType::lookup_ok) {
-          core_.lookup(session_, std::move(m), deadline, done);
-        } else {
-          core_.prefetch(session_, std::move(m), deadline, done);
-        }
-      });
+void Requests::handle_renew(const Request& in) {
+  RenewRequest m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  core_.renew(session_, m.hold, m.time, deadline,
+              replier_of<RenewReply, Milliseconds>(in, FrameType::renew_ok));
 }
 
-void Requests::handle_reserve(const Request& in) {
-  decoded<ReserveRequest>(in, [this, done = replier<ReserveReply>(in, FrameType::reserve_ok)](
-                                  ReserveRequest m, Deadline deadline) {
-    core_.reserve(session_, std::move(m), deadline, done);
-  });
+void Requests::handle_release(const Request& in) {
+  ReleaseRequest m;
+  Deadline deadline;
+  if (!decode_or_refuse(in, m, deadline)) return;
+  core_.release(session_, m.hold, deadline,
+                acknowledge(in.frame.header.request, FrameType::release_ok));
 }
 
 void Requests::handle_put(const Request& in) {
@@ -341,26 +365,12 @@ void Requests::revoke(uint32_t segment) {
   send(reply_frame(FrameType::segment_revoked, 0, SegmentRevoked{segment}), false);
 }
 
-// The callback of an erase.
-Done<Result<uint64_t>> Requests::counter(const Request& in, FrameType type) {
-  return [done = replier<EraseCount>(in, type)](Result<uint64_t> count) {
-    if (!count.ok()) return done(count.status());
-    done(EraseCount{*count});
-  };
-}
-
 void Requests::handle_erase(const Request& in) {
-  decoded<EraseRequest>(
-      in, [this, done = counter(in, FrameType::erase_ok)](EraseRequest m, Deadline deadline) {
-        core_.erase(session_, m.model, std::move(m.query), deadline, done);
-      });
-}
-
-void Requests::handle_erase_entry(const Request& in) {
-  decoded<QueryRequest>(
-      in, [this, done = counter(in, FrameType::erase_entry_ok)](QueryRequest m, Deadline deadline) {
-        core_.erase_entry(session_, std::move(m), deadline, done);
-      });
+  decoded<EraseRequest>(in,
+                        [this, done = replier_of<EraseCount, uint64_t>(in, FrameType::erase_ok)](
+                            EraseRequest m, Deadline deadline) {
+                          core_.erase(session_, m.model, std::move(m.query), deadline, done);
+                        });
 }
 
 void Requests::handle_stats(const Request& in) {

@@ -69,23 +69,26 @@ class Requests {
   void handle_hello(const Request& in);
   void handle_put(const Request& in);
   void handle_open(const Request& in);
-  void handle_reserve(const Request& in);
   void handle_commit(const Request& in);
   void handle_abort(const Request& in);
   void handle_fetch(const Request& in);
   void handle_fetch_mapped(const Request& in);
   void handle_erase(const Request& in);
-  void handle_erase_entry(const Request& in);
   void handle_stats(const Request& in);
-  void handle_lookup(const Request& in, FrameType reply);
+  void handle_renew(const Request& in);
+  void handle_release(const Request& in);
 
   template <typename T>
   bool decode_or_refuse(const Request& in, T& message, Deadline& deadline);
   template <typename T, typename Then>
   void decoded(const Request& in, Then then);
+  template <typename Message, typename T, typename Reply = T>
+  void forward(const Request& in, FrameType type,
+               void (CacheCore::*verb)(uint64_t, Message, Deadline, Done<Result<T>>));
   template <typename T>
   Done<Result<T>> replier(const Request& in, FrameType type);
-  Done<Result<uint64_t>> counter(const Request& in, FrameType type);
+  template <typename Reply, typename T>
+  Done<Result<T>> replier_of(const Request& in, FrameType type);
   template <typename T>
   void reply(uint64_t request, FrameType type, const T& message);
   Done<Status> acknowledge(uint64_t request, FrameType type);

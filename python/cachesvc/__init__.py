@@ -2,8 +2,8 @@
 
 Written from proto/PROTOCOL.md and storage/FORMAT.md. Layers, each importing only earlier ones:
 errors, deadline, wire, frames, models, ids, objects, selection, messages, session (calls as
-scripts), hit and store (rows of an entry), entry, bodies, connection, pool and guard, cache, aio;
-beside them geometry (models from configs).
+scripts), intent, hit and store (rows of an entry), entry, bodies, connection, pool and guard,
+cache, aio; beside them geometry (models from configs).
 """
 from .aio import AsyncCache, AsyncConnection
 from .cache import Cache
@@ -11,6 +11,7 @@ from .connection import Connection
 from .entry import FetchOptions, Stored
 from .errors import CacheError, Code, Refused
 from .hit import Hit
+from .intent import Held
 from .messages import Level, LookupOk, Newest, Output, Query, Tier
 from .models import Dtype, Kind, Model, Part, Profile, Side, Snapshot, raw_profile
 from .selection import Selection
@@ -18,7 +19,7 @@ from .store import ArrayRows, RowSource
 
 __all__ = [
     "ArrayRows", "AsyncCache", "AsyncConnection", "Cache", "CacheError", "Code", "Connection",
-    "Dtype", "FetchOptions", "Hit", "Kind", "Level", "LookupOk", "Model", "Newest", "Output",
-    "Part", "Profile", "Query", "Refused", "RowSource", "Selection", "Side", "Snapshot", "Stored",
-    "Tier", "raw_profile",
+    "Dtype", "FetchOptions", "Held", "Hit", "Kind", "Level", "LookupOk", "Model", "Newest",
+    "Output", "Part", "Profile", "Query", "Refused", "RowSource", "Selection", "Side", "Snapshot",
+    "Stored", "Tier", "raw_profile",
 ]

@@ -9,7 +9,7 @@ import os
 import socket
 from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, TypeVar
 
-from . import entry
+from . import entry, intent
 from . import messages as m
 from .bodies import Bodies
 from .cache import PROGRAM, fetch_missed, missed
@@ -20,6 +20,7 @@ from .errors import CacheError, Code, Refused
 from .frames import HEADER_BYTES, decode_header
 from .guard import Guard
 from .hit import Hit
+from .intent import Held
 from .models import Model, Profile
 from .pools import Pools
 from .session import Frame, Opened, Pause, Receive, Send, Session
@@ -201,14 +202,29 @@ class AsyncCache:
     async def lookup(self, model: Model, tokens: Any, *, extras: Extras = (),
                      timeout: float = 1.0) -> m.LookupOk:
         return await self._failing_open(
-            "lookup", lambda s: entry.lookup(s, model, as_query(tokens, extras), False), timeout,
+            "lookup", lambda s: entry.lookup(s, model, as_query(tokens, extras)), timeout,
             missed)
 
-    async def prefetch(self, model: Model, tokens: Any, *, extras: Extras = (),
-                       timeout: float = 1.0) -> m.LookupOk:
+    async def prefetch(self, model: Model, tokens: Any = (), *, extras: Extras = (),
+                       wait: bool = False, hold: int = 0, timeout: float = 1.0) -> m.LookupOk:
         return await self._failing_open(
-            "prefetch", lambda s: entry.lookup(s, model, as_query(tokens, extras), True), timeout,
+            "prefetch",
+            lambda s: entry.prefetch(s, model, as_query(tokens, extras), wait, hold), timeout,
             missed)
+
+    async def hold(self, model: Model, tokens: Any, seconds: float, *, extras: Extras = (),
+                   timeout: float = 1.0) -> Held:
+        return await self._failing_open(
+            "hold", lambda s: entry.hold(s, model, as_query(tokens, extras), seconds), timeout,
+            lambda error: Held(found=missed(error)))
+
+    async def renew(self, held: Held, seconds: float, *, timeout: float = 1.0) -> float:
+        return await self._failing_open(
+            "renew", lambda s: intent.renew(s, held.number, seconds), timeout, lambda _: 0.0)
+
+    async def release(self, held: Held, *, timeout: float = 1.0) -> bool:
+        return await self._failing_open(
+            "release", lambda s: intent.release(s, held.number), timeout, lambda _: False)
 
     async def lookup_all(self, model: Model, queries: Sequence[Any], *,
                          timeout: float = 1.0) -> List[m.LookupOk]:

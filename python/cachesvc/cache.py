@@ -1,17 +1,17 @@
 """Cache: store and fetch whole sequences, blocking. What engines and adapters use.
 
-fetch_rows, store_rows, lookup, lookup_all and prefetch fail open: a failure of the cache is a miss
-with `error`, counted in `failures`; strict=True raises it. open, erase, erase_entry and stats
-always raise. What the caller's own RowSource raises goes through. Every call has a timeout in
-seconds. Thread-safe: each call has a connection of its own, at most `connections` at a time, the
-others wait within their timeout. A forked child begins anew, its failures too.
+fetch_rows, store_rows, lookup, lookup_all, prefetch, hold, renew and release fail open: a failure
+of the cache is a miss with `error`, counted in `failures`; strict=True raises it. open, erase,
+erase_entry and stats always raise. What the caller's own RowSource raises goes through. Every call
+has a timeout in seconds. Thread-safe: each call has a connection of its own, at most `connections`
+at a time, the others wait within their timeout. A forked child begins anew, its failures too.
 """
 from __future__ import annotations
 
 import os
 from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, TypeVar
 
-from . import entry
+from . import entry, intent
 from . import messages as m
 from .connection import Connection, Script
 from .deadline import Deadline
@@ -19,6 +19,7 @@ from .entry import Extras, FetchOptions, RowsGiven, Stored, as_query
 from .errors import CacheError, Code, Refused
 from .guard import Guard
 from .hit import Hit
+from .intent import Held
 from .models import Model, Profile
 from .pool import Pool
 from .session import Opened, Session
@@ -96,15 +97,34 @@ class Cache:
                timeout: float = 1.0) -> m.LookupOk:
         """What a fetch would give now, as advice."""
         return self._failing_open(
-            "lookup", lambda s: entry.lookup(s, model, as_query(tokens, extras), False), timeout,
+            "lookup", lambda s: entry.lookup(s, model, as_query(tokens, extras)), timeout,
             missed)
 
-    def prefetch(self, model: Model, tokens: Any, *, extras: Extras = (),
-                 timeout: float = 1.0) -> m.LookupOk:
-        """Lookup that also begins to bring what lies on the SSD."""
+    def prefetch(self, model: Model, tokens: Any = (), *, extras: Extras = (),
+                 wait: bool = False, hold: int = 0, timeout: float = 1.0) -> m.LookupOk:
+        """Lookup that also begins to bring what lies on the SSD; wait: that answers when it has
+        come. hold: the number of a Held, in place of tokens."""
         return self._failing_open(
-            "prefetch", lambda s: entry.lookup(s, model, as_query(tokens, extras), True), timeout,
+            "prefetch",
+            lambda s: entry.prefetch(s, model, as_query(tokens, extras), wait, hold), timeout,
             missed)
+
+    def hold(self, model: Model, tokens: Any, seconds: float, *, extras: Extras = (),
+             timeout: float = 1.0) -> Held:
+        """Lookup whose find stays for so long: no tier evicts it. FetchOptions(hold=its number)."""
+        return self._failing_open(
+            "hold", lambda s: entry.hold(s, model, as_query(tokens, extras), seconds), timeout,
+            lambda error: Held(found=missed(error)))
+
+    def renew(self, held: Held, seconds: float, *, timeout: float = 1.0) -> float:
+        """It stays at least so long from now on; how long it does, 0.0 if it does not."""
+        return self._failing_open(
+            "renew", lambda s: intent.renew(s, held.number, seconds), timeout, lambda _: 0.0)
+
+    def release(self, held: Held, *, timeout: float = 1.0) -> bool:
+        """Ends a hold before its time; False if there was none."""
+        return self._failing_open(
+            "release", lambda s: intent.release(s, held.number), timeout, lambda _: False)
 
     def lookup_all(self, model: Model, queries: Sequence[Any], *,
                    timeout: float = 1.0) -> List[m.LookupOk]:

@@ -10,9 +10,11 @@ from typing import (Any, Callable, Generator, Iterator, List, Optional, Sequence
 
 import numpy as np
 
+from . import intent
 from . import messages as m
 from .errors import CacheError, Code, Refused, invalid
 from .hit import Hit, make_hit
+from .intent import NO_QUERY, Held
 from .models import Model, Prefill, Profile
 from .objects import Array, ObjectName
 from .selection import Selection
@@ -47,7 +49,8 @@ class Stored:
 @dataclasses.dataclass
 class FetchOptions:
     """output: as which values rows come; STORED: codes where the profile has them; none: of the
-    model's dtype, which is that of its first part with rows. selection: the rows that come."""
+    model's dtype, which is that of its first part with rows. selection: the rows that come. hold:
+    the number of a Held of the same tokens, which do not travel then; no more than it has comes."""
 
     output: Optional[m.Output] = None
     wait: bool = True
@@ -55,6 +58,7 @@ class FetchOptions:
     max_tokens: int = (1 << 32) - 1
     max_reply_bytes: int = MAX_REPLY_BYTES
     selection: Selection = Selection()
+    hold: int = 0
 
 
 def as_query(tokens: Any, extras: Extras) -> m.Query:
@@ -83,9 +87,10 @@ def fetch(session: Session, model: Model, tokens: Any, extras: Extras,
     output = output_for(model) if wanted.output is None else wanted.output
 
     def ask(opened: Opened) -> Generator[Command, Optional[Frame], Hit]:
-        got = yield from session.fetch(opened, query, output, wanted.wait,
+        asked = NO_QUERY if wanted.hold else query
+        got = yield from session.fetch(opened, asked, output, wanted.wait,
                                        wanted.round_to_block, wanted.max_tokens,
-                                       wanted.max_reply_bytes, wanted.selection)
+                                       wanted.max_reply_bytes, wanted.selection, wanted.hold)
         hit = make_hit(model, opened.namespace, query, got.header, got.objects, wanted.selection)
         hit.profile, hit.lease = opened.profile, got.lease
         return hit
@@ -114,10 +119,22 @@ def store(session: Session, model: Model, tokens: Any, extras: Extras, rows: Row
     return Stored(reply.level, sent[0], reply.foreign, reply.lost)
 
 
-def lookup(session: Session, model: Model, query: m.Query, prefetch: bool
+def lookup(session: Session, model: Model, query: m.Query
            ) -> Generator[Command, Optional[Frame], m.LookupOk]:
     return (yield from _under_profile(session, model,
-                                      lambda opened: session.lookup(opened, query, prefetch)))
+                                      lambda opened: session.lookup(opened, query)))
+
+
+def prefetch(session: Session, model: Model, query: m.Query, wait: bool, held: int
+             ) -> Generator[Command, Optional[Frame], m.LookupOk]:
+    return (yield from _under_profile(
+        session, model, lambda opened: intent.prefetch(session, opened, query, wait, held)))
+
+
+def hold(session: Session, model: Model, query: m.Query, seconds: float
+         ) -> Generator[Command, Optional[Frame], Held]:
+    return (yield from _under_profile(
+        session, model, lambda opened: intent.hold(session, opened, query, seconds)))
 
 
 def lookup_all(session: Session, model: Model, queries: Sequence[Any]

@@ -30,6 +30,9 @@ class Type(enum.IntEnum):
     ERASE = 0x000A
     STATS = 0x000B
     ERASE_ENTRY = 0x000C
+    HOLD = 0x0010
+    RENEW = 0x0011
+    RELEASE = 0x0012
     LEASES_ENDED = 0x0040
     SEGMENT_UNMAPPED = 0x0041
     FETCH_MAPPED = 0x0042
@@ -45,6 +48,9 @@ class Type(enum.IntEnum):
     ERASE_OK = 0x800A
     STATS_OK = 0x800B
     ERASE_ENTRY_OK = 0x800C
+    HOLD_OK = 0x8010
+    RENEW_OK = 0x8011
+    RELEASE_OK = 0x8012
     FETCH_OBJECT = 0x8020
     FETCH_DONE = 0x8021
     FETCH_MAPPED_OK = 0x8042
@@ -57,9 +63,9 @@ class Type(enum.IntEnum):
 HANDSHAKE_BYTES = 8 << 10
 OTHER_BYTES = 64 << 10
 LONGEST = {
-    Type.LOOKUP: 24 * MIB, Type.PREFETCH: 24 * MIB, Type.ERASE: 24 * MIB,
-    Type.ERASE_ENTRY: 24 * MIB, Type.RESERVE: 24 * MIB, Type.FETCH: 24 * MIB,
-    Type.FETCH_MAPPED: 24 * MIB, Type.FETCH_MAPPED_OK: 24 * MIB,
+    Type.LOOKUP: 24 * MIB, Type.PREFETCH: 24 * MIB, Type.HOLD: 24 * MIB,
+    Type.ERASE: 24 * MIB, Type.ERASE_ENTRY: 24 * MIB, Type.RESERVE: 24 * MIB,
+    Type.FETCH: 24 * MIB, Type.FETCH_MAPPED: 24 * MIB, Type.FETCH_MAPPED_OK: 24 * MIB,
     Type.RESERVE_OK: 24 * MIB, Type.COMMIT_OK: 24 * MIB, Type.STATS_OK: 24 * MIB,
     Type.OPEN: 20 * MIB, Type.OPEN_OK: 20 * MIB,
     Type.FETCH_OBJECT: 1024 * MIB + 17 * MIB,

@@ -136,7 +136,7 @@ class OpenOk(Record):
 
 @dataclasses.dataclass
 class Question(Record):
-    """lookup, prefetch, reserve and erase_entry. profile_id: in force, or it is refused."""
+    """lookup, reserve and erase_entry. profile_id: in force, or it is refused."""
 
     timeout_ms: int
     handle: int
@@ -161,6 +161,58 @@ class LookupOk(Record):
     newest: Newest
     reason: str
     CODECS = (u32, u32, choice(Tier), choice(Newest), WORDS)
+
+
+@dataclasses.dataclass
+class Prefetch(Record):
+    """hold: of a hold, whose query it is then; 0: none."""
+
+    timeout_ms: int
+    handle: int
+    profile_id: bytes
+    wait: bool
+    hold: int
+    query: Query
+    CODECS = (u32, u32, identity, boolean, u64, Query.codec())
+
+
+@dataclasses.dataclass
+class Hold(Record):
+    timeout_ms: int
+    handle: int
+    profile_id: bytes
+    time_ms: int
+    query: Query
+    CODECS = (u32, u32, identity, u32, Query.codec())
+
+
+@dataclasses.dataclass
+class HoldOk(Record):
+    number: int
+    time_ms: int
+    found: LookupOk
+    CODECS = (u64, u32, LookupOk.codec())
+
+
+@dataclasses.dataclass
+class Renew(Record):
+    timeout_ms: int
+    hold: int
+    time_ms: int
+    CODECS = (u32, u64, u32)
+
+
+@dataclasses.dataclass
+class RenewOk(Record):
+    time_ms: int
+    CODECS = (u32,)
+
+
+@dataclasses.dataclass
+class Release(Record):
+    timeout_ms: int
+    hold: int
+    CODECS = (u32, u64)
 
 
 @dataclasses.dataclass
@@ -270,9 +322,10 @@ class Fetch(Record):
     max_tokens: int
     max_reply_bytes: int
     selection: Selection
+    hold: int
     query: Query
     CODECS = (u32, u32, identity, choice(Output), boolean, boolean, u32, u64, Selection.codec(),
-              Query.codec())
+              u64, Query.codec())
 
 
 @dataclasses.dataclass

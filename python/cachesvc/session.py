@@ -160,14 +160,14 @@ class Session:
             if frame.type == Type.ERROR and frame.request_id == 0:
                 raise self._error(frame, -1)
 
-    def _call(self, kind: Type, body: Record, answer: Type) -> Step:
+    def call(self, kind: Type, body: Record, answer: Type) -> Step:
         request_id = yield from self._request(kind, body)
         return (yield from self._reply(request_id, answer))
 
     # ---- calls
 
     def hello(self) -> Generator[Command, Optional[Frame], HelloOk]:
-        frame = yield from self._call(Type.HELLO, self._hello, Type.HELLO_OK)
+        frame = yield from self.call(Type.HELLO, self._hello, Type.HELLO_OK)
         limits = HelloOk.decode(frame.body)
         if limits.version != VERSION or limits.features & ~self._hello.features:
             raise CacheError(Code.UNSUPPORTED, f"version {limits.version} and features "
@@ -184,7 +184,7 @@ class Session:
              prefill: Prefill = Prefill.EXACT) -> Generator[Command, Optional[Frame], Opened]:
         """Opens a model; what an earlier call opened is asked for again."""
         body = m.Open(self.deadline.milliseconds(), replace, prefill, model, profile)
-        frame = yield from self._call(Type.OPEN, body, Type.OPEN_OK)
+        frame = yield from self.call(Type.OPEN, body, Type.OPEN_OK)
         reply = m.OpenOk.decode(frame.body)
         opened = Opened(model, reply.handle, reply.namespace, reply.profile_id, reply.profile,
                         reply.reports)
@@ -207,11 +207,9 @@ class Session:
     def _question(self, opened: Opened, query: m.Query) -> m.Question:
         return m.Question(self.deadline.milliseconds(), opened.handle, opened.profile_id, query)
 
-    def lookup(self, opened: Opened, query: m.Query, prefetch: bool = False
+    def lookup(self, opened: Opened, query: m.Query
                ) -> Generator[Command, Optional[Frame], m.LookupOk]:
-        kind, answer = ((Type.PREFETCH, Type.PREFETCH_OK) if prefetch
-                        else (Type.LOOKUP, Type.LOOKUP_OK))
-        frame = yield from self._call(kind, self._question(opened, query), answer)
+        frame = yield from self.call(Type.LOOKUP, self._question(opened, query), Type.LOOKUP_OK)
         return m.LookupOk.decode(frame.body)
 
     def lookup_all(self, opened: Opened, queries: Iterable[m.Query]
@@ -264,7 +262,7 @@ class Session:
 
     def reserve(self, opened: Opened, query: m.Query
                 ) -> Generator[Command, Optional[Frame], m.ReserveOk]:
-        frame = yield from self._call(Type.RESERVE, self._question(opened, query),
+        frame = yield from self.call(Type.RESERVE, self._question(opened, query),
                                       Type.RESERVE_OK)
         return m.ReserveOk.decode(frame.body)
 
@@ -325,17 +323,18 @@ class Session:
     def commit(self, reservation: int, wait_for: m.Level
                ) -> Generator[Command, Optional[Frame], m.CommitOk]:
         body = m.Commit(self.deadline.milliseconds(), reservation, wait_for)
-        return m.CommitOk.decode((yield from self._call(Type.COMMIT, body, Type.COMMIT_OK)).body)
+        return m.CommitOk.decode((yield from self.call(Type.COMMIT, body, Type.COMMIT_OK)).body)
 
     def abort(self, reservation: int) -> Generator[Command, Optional[Frame], None]:
         body = m.Abort(self.deadline.milliseconds(), reservation)
-        m.Empty.decode((yield from self._call(Type.ABORT, body, Type.ABORT_OK)).body)
+        m.Empty.decode((yield from self.call(Type.ABORT, body, Type.ABORT_OK)).body)
 
     def fetch(self, opened: Opened, query: m.Query, output: m.Output, wait: bool,
               round_to_block: bool, max_tokens: int, max_reply_bytes: int,
-              selection: Selection = Selection()) -> Generator[Command, Optional[Frame], Fetched]:
+              selection: Selection = Selection(), hold: int = 0
+              ) -> Generator[Command, Optional[Frame], Fetched]:
         body = m.Fetch(self.deadline.milliseconds(), opened.handle, opened.profile_id, output,
-                       wait, round_to_block, max_tokens, max_reply_bytes, selection, query)
+                       wait, round_to_block, max_tokens, max_reply_bytes, selection, hold, query)
         if self.pools is not None:
             return (yield from self._fetch_mapped(opened, body, self.pools))
         request_id = yield from self._request(Type.FETCH, body)
@@ -384,17 +383,17 @@ class Session:
 
     def erase(self, handle: int, query: m.Query) -> Generator[Command, Optional[Frame], int]:
         body = m.Erase(self.deadline.milliseconds(), handle, query)
-        frame = yield from self._call(Type.ERASE, body, Type.ERASE_OK)
+        frame = yield from self.call(Type.ERASE, body, Type.ERASE_OK)
         return m.EraseOk.decode(frame.body).objects
 
     def erase_entry(self, opened: Opened, query: m.Query
                     ) -> Generator[Command, Optional[Frame], int]:
-        frame = yield from self._call(Type.ERASE_ENTRY, self._question(opened, query),
+        frame = yield from self.call(Type.ERASE_ENTRY, self._question(opened, query),
                                       Type.ERASE_ENTRY_OK)
         return m.EraseOk.decode(frame.body).objects
 
     def stats(self) -> Generator[Command, Optional[Frame],
                                  Tuple[Dict[str, int], List[m.ModelReports]]]:
         body = m.Stats(self.deadline.milliseconds())
-        reply = m.StatsOk.decode((yield from self._call(Type.STATS, body, Type.STATS_OK)).body)
+        reply = m.StatsOk.decode((yield from self.call(Type.STATS, body, Type.STATS_OK)).body)
         return {v.name: v.value for v in reply.values}, reply.models

@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 import pytest
 
-from cachesvc import (Cache, CacheError, Dtype, FetchOptions, Hit, Kind, Level, Model, Output, Part,
-                      Profile, Selection, Snapshot, raw_profile)
+from cachesvc import (Cache, CacheError, Dtype, FetchOptions, Held, Hit, Kind, Level, Model, Output,
+                      Part, Profile, Selection, Snapshot, raw_profile)
 
 from daemon import ROOT, Daemon
 from given import Array, Computed
@@ -52,8 +52,8 @@ def selection_of(step: Step) -> Selection:
                         for key, value in given.items()})
 
 
-def run(cache: Cache, model: Model, step: Step) -> Dict[str, Any]:
-    """A step's reply, by the names of the table."""
+def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int]) -> Dict[str, Any]:
+    """A step's reply, by the names of the table. holds: their numbers, by the table's names."""
     call, tokens, extras = step["call"], tokens_of(step), extras_of(step)
     if call == "open":
         profile = profile_of(model, step)
@@ -67,20 +67,33 @@ def run(cache: Cache, model: Model, step: Step) -> Dict[str, Any]:
         return {"level": min(stored.level, wait_for).name.lower(), "objects": stored.objects,
                 "lost": len(stored.lost)}
     if call == "fetch":
-        return fetched(cache, model, step)
+        return fetched(cache, model, step, holds)
+    if call == "hold":
+        held = cache.hold(model, tokens, step["time_ms"] / 1000, extras=extras)
+        holds[step["as"]] = held.number
+        return {"held": bool(held), "tokens": held.found.tokens}
+    if call == "renew":
+        return {"renewed": cache.renew(Held(holds[step["hold"]]), step["time_ms"] / 1000) > 0}
+    if call == "release":
+        return {"released": cache.release(Held(holds[step["hold"]]))}
+    if call == "prefetch":
+        found = cache.prefetch(model, tokens, extras=extras, wait=step.get("wait", False),
+                               hold=holds.get(step.get("hold", ""), 0), timeout=10)
+        return {"tokens": found.tokens, "common": found.common, "tier": found.tier.name.lower()}
     if call == "erase":
         return {"removed": cache.erase(model if "tokens" in step else None, tokens) > 0}
     if call == "erase_entry":
         return {"removed": cache.erase_entry(model, tokens) > 0}
-    verb = {"lookup": cache.lookup, "prefetch": cache.prefetch}[call]
-    found = verb(model, tokens, extras=extras)
+    found = {"lookup": cache.lookup}[call](model, tokens, extras=extras)
     return {"tokens": found.tokens, "common": found.common}
 
 
-def fetched(cache: Cache, model: Model, step: Step) -> Dict[str, Any]:
+def fetched(cache: Cache, model: Model, step: Step, holds: Dict[str, int]) -> Dict[str, Any]:
     tokens, output = tokens_of(step), Output[step.get("form", "f16").upper()]
     limits = {key: step[key] for key in ("max_tokens", "max_reply_bytes", "round_to_block")
               if key in step}
+    if "hold" in step:
+        limits["hold"] = holds[step["hold"]]
     hit = cache.fetch_rows(model, tokens, extras=extras_of(step), timeout=10,
                            options=FetchOptions(output, selection=selection_of(step), **limits))
     if hit:
@@ -103,12 +116,13 @@ def widened(hit: Hit) -> Hit:
 def test_case(daemon: Daemon, namespace: str, case: Dict[str, Any], mapped: bool) -> None:
     model = model_of(case["model"])
     clients: Dict[int, Cache] = {}
+    holds: Dict[str, int] = {}
     for number, step in enumerate(case["steps"]):
         cache = clients.setdefault(step.get("client", 0),
                                    Cache(daemon.socket, namespace, strict=True,
                                          map_segments=mapped))
         try:
-            reply = run(cache, model, step)
+            reply = run(cache, model, step, holds)
         except CacheError as error:
             reply = {"error": error.code.name.lower(), "message": str(error)}
         for key, expected in step["expect"].items():

@@ -86,8 +86,18 @@ class Stepped final : public Client {
   Result<FetchReply> fetch(const FetchRequest& r, Deadline d) override {
     return call<Result<FetchReply>>([&](auto done) { core->fetch(session, r, d, done); });
   }
-  Result<LookupReply> prefetch(const QueryRequest& r, Deadline d) override {
+  Result<LookupReply> prefetch(const PrefetchRequest& r, Deadline d) override {
     return call<Result<LookupReply>>([&](auto done) { core->prefetch(session, r, d, done); });
+  }
+  Result<HoldReply> hold(const HoldRequest& r, Deadline d) override {
+    return call<Result<HoldReply>>([&](auto done) { core->hold(session, r, d, done); });
+  }
+  Result<Milliseconds> renew(uint64_t hold, Milliseconds time, Deadline d) override {
+    return call<Result<Milliseconds>>(
+        [&](auto done) { core->renew(session, hold, time, d, done); });
+  }
+  Status release(uint64_t hold, Deadline d) override {
+    return call<Status>([&](auto done) { core->release(session, hold, d, done); });
   }
   Result<uint64_t> erase(uint32_t m, const Query& q, Deadline d) override {
     return call<Result<uint64_t>>([&](auto done) { core->erase(session, m, q, d, done); });

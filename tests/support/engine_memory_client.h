@@ -108,7 +108,12 @@ class MemoryClient : public Client {
     return reply;
   }
   Result<LookupReply> lookup(const QueryRequest&, Deadline) override { return down(); }
-  Result<LookupReply> prefetch(const QueryRequest&, Deadline) override { return down(); }
+  Result<LookupReply> prefetch(const PrefetchRequest&, Deadline) override { return down(); }
+  Result<HoldReply> hold(const HoldRequest&, Deadline) override { return down(); }
+  Result<std::chrono::milliseconds> renew(uint64_t, std::chrono::milliseconds, Deadline) override {
+    return down();
+  }
+  Status release(uint64_t, Deadline) override { return down(); }
   Result<uint64_t> erase_entry(const QueryRequest&, Deadline) override { return down(); }
   Result<uint64_t> erase(uint32_t, const Query&, Deadline) override { return down(); }
   Result<StatsReply> stats(Deadline) override { return down(); }

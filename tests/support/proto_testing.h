@@ -217,6 +217,18 @@ inline MappedReply sample_mapped_reply() {
   return m;
 }
 
+inline void add_hold_frames(const Query& query, std::map<std::string, OutFrame>& frames) {
+  using T = FrameType;
+  const std::chrono::milliseconds time(30'000);
+  frames["hold"] = request_frame(T::hold, 15, 100, HoldRequest{7, query, id_of(4), time});
+  frames["hold_ok"] = reply_frame(
+      T::hold_ok, 15, HoldReply{11, time, {3, 4, Tier::ssd, HitForm::coded, "a carry is missing"}});
+  frames["renew"] = request_frame(T::renew, 16, 100, RenewRequest{11, time});
+  frames["renew_ok"] = reply_frame(T::renew_ok, 16, RenewReply{time});
+  frames["release"] = request_frame(T::release, 17, 100, ReleaseRequest{11});
+  frames["release_ok"] = reply_frame(T::release_ok, 17, Empty{});
+}
+
 inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   using T = FrameType;
   Query query{{1, 2, 3, 70000}, {{2, {0xde, 0xad}}}};
@@ -238,7 +250,8 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   frames["lookup"] = request_frame(T::lookup, 3, 100, QueryRequest{7, query, id_of(4)});
   frames["lookup_ok"] = reply_frame(
       T::lookup_ok, 3, LookupReply{3, 4, Tier::mixed, HitForm::exact_tail, "a carry is missing"});
-  frames["prefetch"] = request_frame(T::prefetch, 4, 100, QueryRequest{7, query});
+  frames["prefetch"] =
+      request_frame(T::prefetch, 4, 100, PrefetchRequest{7, {}, id_of(4), true, 11});
   frames["prefetch_ok"] =
       reply_frame(T::prefetch_ok, 4, LookupReply{3, 3, Tier::ssd, HitForm::coded, ""});
   frames["reserve"] = request_frame(T::reserve, 5, 100, ReserveRequest{7, id_of(4), query});
@@ -266,6 +279,7 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   frames["erase_ok"] = reply_frame(T::erase_ok, 11, EraseCount{12});
   frames["erase_entry"] = request_frame(T::erase_entry, 13, 100, QueryRequest{7, query, id_of(4)});
   frames["erase_entry_ok"] = reply_frame(T::erase_entry_ok, 13, EraseCount{3});
+  add_hold_frames(query, frames);
   frames["stats"] = request_frame(T::stats, 12, 100, Empty{});
   frames["stats_ok"] = reply_frame(
       T::stats_ok, 12, StatsReply{{{"lookups", 5}, {"busy", 0}}, {{"sample", {report}}}});
@@ -278,6 +292,29 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   std::map<std::string, std::vector<uint8_t>> out;
   for (const auto& [key, frame] : frames) out[key] = flatten(frame);
   return out;
+}
+
+/// Decodes the body of a frame that names or answers a hold.
+inline Status decode_hold_frame(const Frame& frame) {
+  using T = FrameType;
+  uint32_t ms = 0;
+  auto body = frame.body.span();
+  switch (frame.header.type) {
+    case T::prefetch:
+      return decode_request<PrefetchRequest>(T::prefetch, body, ms).status();
+    case T::hold:
+      return decode_request<HoldRequest>(T::hold, body, ms).status();
+    case T::hold_ok:
+      return decode_reply<HoldReply>(T::hold_ok, body).status();
+    case T::renew:
+      return decode_request<RenewRequest>(T::renew, body, ms).status();
+    case T::renew_ok:
+      return decode_reply<RenewReply>(T::renew_ok, body).status();
+    case T::release:
+      return decode_request<ReleaseRequest>(T::release, body, ms).status();
+    default:
+      return unsupported("a frame of another kind");
+  }
 }
 
 /// Decodes a frame's body by its type, as a peer would. Returns: corruption, or ok.
@@ -297,7 +334,6 @@ inline Status decode_any(const Frame& frame) {
     case T::open_ok:
       return decode_reply<OpenReply>(T::open_ok, body).status();
     case T::lookup:
-    case T::prefetch:
     case T::erase_entry:
       return decode_request<QueryRequest>(frame.header.type, body, ms).status();
     case T::erase:
@@ -313,6 +349,7 @@ inline Status decode_any(const Frame& frame) {
       return decode_put(frame.body, ms).status();
     case T::put_ok:
     case T::abort_ok:
+    case T::release_ok:
       return decode_reply<Empty>(frame.header.type, body).status();
     case T::commit:
       return decode_request<CommitRequest>(T::commit, body, ms).status();
@@ -346,8 +383,9 @@ inline Status decode_any(const Frame& frame) {
       return decode_request<Empty>(T::stats, body, ms).status();
     case T::stats_ok:
       return decode_reply<StatsReply>(T::stats_ok, body).status();
+    default:
+      return decode_hold_frame(frame);
   }
-  return unsupported("unknown frame type");
 }
 
 }  // namespace kv::testing

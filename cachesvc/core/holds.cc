@@ -1,0 +1,262 @@
+// Holds: what is pinned for a time, counted by share.
+#include "cachesvc/core/holds.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "cachesvc/core/promoter.h"
+
+namespace kv {
+namespace {
+
+constexpr int kMaxFits = 8;                // plans of one call, each shorter
+constexpr uint64_t kBytesPerObject = 160;  // its name, its serial, and what counts its holds
+
+uint64_t random_number() {
+  std::random_device source;
+  return (uint64_t{source()} << 32 | source()) | 1;
+}
+
+Status no_such_hold(uint64_t number) {
+  return {StatusCode::not_found, "hold " + std::to_string(number) +
+                                     ": this namespace has none, or its time is over, or the "
+                                     "service was started anew"};
+}
+
+uint64_t bytes_of(const Record& record) { return Promoter::room_for(record).stored; }
+
+}  // namespace
+
+Holds::Holds(Env& env, ObjectIndex& index, Calls& calls)
+    : env_(env),
+      index_(index),
+      calls_(calls),
+      shares_(env.namespaces.count()),
+      next_(random_number()),
+      timer_(env.loop, env.handler([this] { end_due(); })) {
+  const CacheOptions& o = env.options;
+  NamespaceQuota rest;
+  rest.ram_bytes = env.pool->most_bytes();
+  rest.ssd_bytes = o.ssd_dir.empty() ? UINT64_MAX : o.ssd_limit_bytes;
+  for (size_t share = 1; share < shares_.size(); ++share) {
+    const NamespaceQuota& quota = env.namespaces.quota(static_cast<ShareId>(share));
+    rest.ram_bytes -= std::min(rest.ram_bytes, quota.ram_bytes);
+    if (!o.ssd_dir.empty()) rest.ssd_bytes -= std::min(rest.ssd_bytes, quota.ssd_bytes);
+  }
+  for (size_t share = 0; share < shares_.size(); ++share) {
+    const NamespaceQuota& quota = env.namespaces.quota(static_cast<ShareId>(share));
+    const uint64_t ram = quota.ram_bytes == 0 ? rest.ram_bytes : quota.ram_bytes;
+    const uint64_t ssd = quota.ssd_bytes == 0 ? rest.ssd_bytes : quota.ssd_bytes;
+    const auto least = static_cast<double>(std::min(ram, ssd));
+    shares_[share].limit = static_cast<uint64_t>(o.hold_fraction * least);
+  }
+}
+
+// Those without RAM of their own have the rest together.
+Holds::Share& Holds::share_of(const RealmState& realm) {
+  return shares_[env_.namespaces.quota(realm.share).ram_bytes == 0 ? kCommonShare : realm.share];
+}
+
+void Holds::hold(uint64_t session, HoldRequest request, Deadline deadline,
+                 std::function<void(Result<HoldReply>)> done) {
+  auto call = calls_.begin<Result<HoldReply>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  auto model = calls_.model(session, request.model, request.profile);
+  if (!model.ok()) return call->fail(model.status());
+  if (env_.draining()) return call->fail({StatusCode::unavailable, "the service is draining"});
+  if (Status s = check_lengths(request.query); !s.ok()) return call->fail(s);
+  if (request.time <= Milliseconds(0)) {
+    return call->fail(invalid_argument("time: 0 ms, expected at least 1"));
+  }
+  auto reply = keep(**model, std::move(request.query), clipped(request.time));
+  if (!reply.ok()) return call->fail(reply.status());
+  call->finish(std::move(*reply));
+}
+
+Milliseconds Holds::clipped(Milliseconds time) const {
+  return std::min(time, env_.options.max_hold_time);
+}
+
+// Plans until what the holds of the share do not pin yet fits beside what they do.
+Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply) {
+  const Share& share = share_of(realm);
+  const uint64_t room = share.limit - std::min(share.limit, share.bytes);
+  auto added = [&](const Record& r) { return share.objects.contains(r.serial) ? 0 : bytes_of(r); };
+  PlanOptions options{{}, Clock::now()};
+  options.limits.query_tokens = static_cast<uint32_t>(query.tokens.size());
+  options.limits.min_tokens = env_.options.min_prefix_tokens;
+  for (int round = 0; round < kMaxFits; ++round) {
+    KV_ASSIGN_OR_RETURN(Hit hit, kv::plan(realm, query, options));
+    uint64_t needed = 0;
+    for (const Hit::Use& u : hit.uses) needed += added(*u.record);
+    reply.found = {hit.plan.tokens, hit.common, hit.plan.tier, hit.plan.form,
+                   round == 0 ? shortfall_of(realm, hit) : std::move(reply.found.reason)};
+    if (needed <= room) return hit;
+    const Status over =
+        within_quota(realm.realm.ns, "held bytes", share.limit, share.bytes, needed);
+    options.limits.max_tokens = shorter(realm, hit, needed, room, added);
+    if (options.limits.max_tokens == 0) return over;
+    reply.found.reason = over.message();
+  }
+  return Status(StatusCode::resource_exhausted, reply.found.reason);
+}
+
+Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds time) {
+  RealmState& realm = *model.realm;
+  uint32_t& count = counts_[model.ns];
+  KV_RETURN_IF_ERROR(within_quota(model.ns, "holds", env_.options.max_holds, count, 1));
+  HoldReply reply;
+  KV_ASSIGN_OR_RETURN(Hit hit, plan(realm, query, reply));
+  if (hit.plan.tokens == 0) return reply;
+  Hold hold;
+  const uint64_t bytes = query.tokens.size() * sizeof(Token) + hit.uses.size() * kBytesPerObject;
+  auto charge = env_.pool->try_charge(ChargeKind::session, bytes);
+  if (!charge) return Status(StatusCode::busy, "no RAM for a hold's query now");
+  hold.charge = std::move(*charge);
+  hold.ns = model.ns;
+  hold.realm = model.realm;
+  hold.held = {std::make_shared<const Query>(std::move(query)), hit.plan.tokens};
+  Share& share = share_of(realm);
+  std::vector<Record*> records;
+  for (const Hit::Use& u : hit.uses) {
+    records.push_back(u.record);
+    hold.objects.push_back(u.record->serial);
+    Counted& counted = share.objects[u.record->serial];
+    if (counted.holds++ > 0) continue;
+    counted.bytes = bytes_of(*u.record);
+    share.bytes += counted.bytes;
+  }
+  hold.pins = Pins(env_, index_, records);
+  hold.until = Clock::now() + time;
+  reply.number = next_;
+  reply.time = time;
+  next_ += 2;
+  ++count;
+  by_end_.insert({hold.until, reply.number});
+  holds_.emplace(reply.number, std::move(hold));
+  arm();
+  return reply;
+}
+
+Holds::Hold* Holds::find(uint64_t session, uint64_t number) {
+  const SessionState* state = calls_.session(session);
+  auto it = holds_.find(number);
+  return state && it != holds_.end() && it->second.ns == state->ns ? &it->second : nullptr;
+}
+
+Result<Holds::Held> Holds::asked(const ModelState& model, uint64_t number, Query query) const {
+  if (number == 0) {
+    KV_RETURN_IF_ERROR(check_lengths(query));
+    return Held{std::make_shared<const Query>(std::move(query))};
+  }
+  auto it = holds_.find(number);
+  if (it == holds_.end() || it->second.ns != model.ns) return no_such_hold(number);
+  if (!query.tokens.empty() || !query.extras.empty()) {
+    return invalid_argument("hold " + std::to_string(number) + ": with a query beside it");
+  }
+  const Realm &asked = model.realm->realm, &its = it->second.realm->realm;
+  if (its.fingerprint != asked.fingerprint) {
+    return invalid_argument("hold " + std::to_string(number) + ": of another model");
+  }
+  KV_RETURN_IF_ERROR(check_profile(its.profile, asked.profile));
+  return it->second.held;
+}
+
+void Holds::renew(uint64_t session, uint64_t number, Milliseconds time, Deadline deadline,
+                  std::function<void(Result<Milliseconds>)> done) {
+  auto call = calls_.begin<Result<Milliseconds>>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  Hold* hold = find(session, number);
+  if (!hold) return call->fail(no_such_hold(number));
+  const auto now = Clock::now();
+  by_end_.erase({hold->until, number});
+  hold->until = std::max(hold->until, now + clipped(time));
+  by_end_.insert({hold->until, number});
+  arm();
+  call->finish(std::chrono::ceil<Milliseconds>(hold->until - now));
+}
+
+void Holds::release(uint64_t session, uint64_t number, Deadline deadline,
+                    std::function<void(Status)> done) {
+  auto call = calls_.begin<Status>(session, deadline, std::move(done));
+  if (call->finished()) return;
+  if (!find(session, number)) return call->fail(no_such_hold(number));
+  end(number);
+  call->finish(Status());
+}
+
+void Holds::end(uint64_t number) {
+  auto it = holds_.find(number);
+  Hold ended = std::move(it->second);
+  holds_.erase(it);
+  by_end_.erase({ended.until, number});
+  if (--counts_[ended.ns] == 0) counts_.erase(ended.ns);
+  Share& share = share_of(*ended.realm);
+  for (uint64_t serial : ended.objects) {
+    auto counted = share.objects.find(serial);
+    if (--counted->second.holds > 0) continue;
+    share.bytes -= counted->second.bytes;
+    share.objects.erase(counted);
+  }
+  kv::hold(env_, std::move(ended.pins)).reset();  // in steps
+  arm();
+}
+
+// One in each handler: it may have hundreds of objects.
+void Holds::end_due() {
+  if (!by_end_.empty() && by_end_.begin()->first <= Clock::now()) {
+    end(by_end_.begin()->second);
+  } else {
+    arm();
+  }
+}
+
+void Holds::arm() {
+  if (by_end_.empty()) return timer_.cancel();
+  timer_.arm_at(by_end_.begin()->first);
+}
+
+void Holds::close() {
+  timer_.cancel();
+  holds_.clear();
+  by_end_.clear();
+  counts_.clear();
+}
+
+size_t Holds::size_of(const std::string& ns) const {
+  auto it = counts_.find(ns);
+  return it == counts_.end() ? 0 : it->second;
+}
+
+uint64_t Holds::bytes() const {
+  uint64_t all = 0;
+  for (const Share& share : shares_) all += share.bytes;
+  return all;
+}
+
+void Holds::check_invariants() const {
+  std::map<uint64_t, uint32_t> holds;
+  std::map<std::string, uint32_t> counts;
+  for (const auto& [number, hold] : holds_) {
+    ++counts[hold.ns];
+    for (uint64_t serial : hold.objects) ++holds[serial];
+    KV_CHECK(by_end_.contains({hold.until, number}));
+  }
+  KV_CHECK(by_end_.size() == holds_.size());
+  KV_CHECK(counts == counts_);
+  size_t counted = 0;
+  for (const Share& share : shares_) {
+    uint64_t bytes = 0;
+    for (const auto& [serial, its] : share.objects) {
+      KV_CHECK(holds.at(serial) == its.holds);
+      bytes += its.bytes;
+    }
+    counted += share.objects.size();
+    KV_CHECK(bytes == share.bytes && bytes <= share.limit);
+  }
+  KV_CHECK(counted == holds.size());
+}
+
+}  // namespace kv

@@ -1,0 +1,96 @@
+// Holds: prefixes that were promised. A hold pins what a lookup found, in both tiers, until its
+// time is over, and keeps the query, so that tokens travel once. It is its namespace's: any
+// connection may fetch by its number, prolong or release it, and none ends it by closing.
+//
+//   hold ──plan──> clipped to what may be pinned ──> kept ──renew──┐
+//                                                     │  ▲────────┘
+//                                                     └── release, or its time ──> gone
+//
+// Bounds: max_holds of a namespace, max_hold_time, and for what all of its holds pin hold_fraction
+// of its share of RAM or of the SSD, whichever is smaller; an object that several of them pin
+// counts once. So others' shares can always be had. An erase takes what is held; a fetch then
+// serves what is left. Loop thread only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "cachesvc/core/calls.h"
+#include "cachesvc/core/pins.h"
+#include "cachesvc/core/plan.h"
+
+namespace kv {
+
+class Holds {
+ public:
+  Holds(Env& env, ObjectIndex& index, Calls& calls);
+  Holds(const Holds&) = delete;  // the timer points here
+  Holds& operator=(const Holds&) = delete;
+
+  void hold(uint64_t session, HoldRequest request, Deadline deadline,
+            std::function<void(Result<HoldReply>)> done);
+  /// Its time is at least so long from now on, clipped to max_hold_time. Returns: not_found.
+  void renew(uint64_t session, uint64_t number, Milliseconds time, Deadline deadline,
+             std::function<void(Result<Milliseconds>)> done);
+  /// Returns: not_found.
+  void release(uint64_t session, uint64_t number, Deadline deadline,
+               std::function<void(Status)> done);
+
+  struct Held {
+    std::shared_ptr<const Query> query;
+    uint32_t tokens = UINT32_MAX;  ///< the most that may be served: what was promised
+  };
+  /// What a call asks for that names a hold (0: none) in place of a query. Returns: not_found,
+  /// invalid_argument (a query beside it, another model, lengths), profile_changed.
+  Result<Held> asked(const ModelState& model, uint64_t number, Query query) const;
+
+  size_t size() const { return holds_.size(); }
+  size_t size_of(const std::string& ns) const;
+  uint64_t bytes() const;  ///< of what all of them pin
+  void close();
+  /// Ends the process if what is pinned is not the sum of the holds.
+  void check_invariants() const;
+
+ private:
+  struct Hold {
+    std::string ns;
+    std::shared_ptr<RealmState> realm;
+    Held held;
+    std::vector<uint64_t> objects;  ///< Record::serial
+    Pins pins;
+    Charge charge;  ///< for the query and the lists
+    Clock::time_point until;
+  };
+  struct Counted {
+    uint64_t bytes = 0;
+    uint32_t holds = 0;
+  };
+  struct Share {
+    uint64_t limit = 0, bytes = 0;
+    std::unordered_map<uint64_t, Counted> objects;  ///< by Record::serial
+  };
+
+  Share& share_of(const RealmState& realm);
+  Result<Hit> plan(RealmState& realm, const Query& query, HoldReply& reply);
+  Result<HoldReply> keep(const ModelState& model, Query query, Milliseconds time);
+  Milliseconds clipped(Milliseconds time) const;
+  Hold* find(uint64_t session, uint64_t number);
+  void end(uint64_t number);
+  void end_due();
+  void arm();
+
+  Env& env_;
+  ObjectIndex& index_;
+  Calls& calls_;
+  std::vector<Share> shares_;  // by ShareId
+  std::map<uint64_t, Hold> holds_;
+  std::map<std::string, uint32_t> counts_;  // by namespace
+  std::set<std::pair<Clock::time_point, uint64_t>> by_end_;
+  uint64_t next_;  // odd; begins at random: no number of an earlier start means anything
+  Timer timer_;
+};
+
+}  // namespace kv

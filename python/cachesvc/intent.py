@@ -1,0 +1,59 @@
+"""Intent: what a program says of the prefixes that it will want, as scripts over a Session."""
+from __future__ import annotations
+
+import dataclasses
+from typing import Generator, Optional
+
+from . import messages as m
+from .frames import Type
+from .session import Command, Frame, Opened, Session
+from .wire import as_tokens
+
+NO_QUERY = m.Query(as_tokens([]), [])
+NOTHING = m.LookupOk(0, 0, m.Tier.NONE, m.Newest.NONE, "")
+
+
+@dataclasses.dataclass
+class Held:
+    """A prefix that stays in the cache for `seconds` from the reply on. number: what fetches name
+    it by, on any connection of the namespace; 0: nothing is held. found: what is, and where."""
+
+    number: int = 0
+    seconds: float = 0.0
+    found: m.LookupOk = dataclasses.field(default_factory=lambda: NOTHING)
+
+    def __bool__(self) -> bool:
+        return self.number != 0
+
+
+def hold(session: Session, opened: Opened, query: m.Query, seconds: float
+         ) -> Generator[Command, Optional[Frame], Held]:
+    body = m.Hold(session.deadline.milliseconds(), opened.handle, opened.profile_id,
+                  _milliseconds(seconds), query)
+    reply = m.HoldOk.decode((yield from session.call(Type.HOLD, body, Type.HOLD_OK)).body)
+    return Held(reply.number, reply.time_ms / 1000, reply.found)
+
+
+def prefetch(session: Session, opened: Opened, query: m.Query, wait: bool, held: int
+             ) -> Generator[Command, Optional[Frame], m.LookupOk]:
+    body = m.Prefetch(session.deadline.milliseconds(), opened.handle, opened.profile_id, wait,
+                      held, NO_QUERY if held else query)
+    frame = yield from session.call(Type.PREFETCH, body, Type.PREFETCH_OK)
+    return m.LookupOk.decode(frame.body)
+
+
+def renew(session: Session, number: int, seconds: float
+          ) -> Generator[Command, Optional[Frame], float]:
+    body = m.Renew(session.deadline.milliseconds(), number, _milliseconds(seconds))
+    reply = m.RenewOk.decode((yield from session.call(Type.RENEW, body, Type.RENEW_OK)).body)
+    return reply.time_ms / 1000
+
+
+def release(session: Session, number: int) -> Generator[Command, Optional[Frame], bool]:
+    body = m.Release(session.deadline.milliseconds(), number)
+    m.Empty.decode((yield from session.call(Type.RELEASE, body, Type.RELEASE_OK)).body)
+    return True
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, min(round(1000 * seconds), (1 << 32) - 1))
