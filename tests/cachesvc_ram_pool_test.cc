@@ -37,7 +37,7 @@ TEST(RamPool, ChargesComeBackFromAnyReference) {
 // A promotion reserves all it needs, then takes slab by slab: the memory of what it evicted is
 // still there for the last of them.
 TEST(RamPool, WhatIsReservedAndNoSlabYetLeavesFreedMemoryInPlace) {
-  constexpr uint64_t kSlab = 2 << 20, kSlabs = 80, kFreed = 8;
+  constexpr uint64_t kSlab = 2 << 20, kSlabs = 80, kFreed = 32;
   auto pool = RamPool::create(kSlabs * kSlab, kSlabs * kSlab);
   auto fill = [&](Charge& charge) {
     PoolBuffer buffer = pool->allocate(kSlab, charge);
@@ -59,6 +59,18 @@ TEST(RamPool, WhatIsReservedAndNoSlabYetLeavesFreedMemoryInPlace) {
   }
   EXPECT_EQ(pool->backed_bytes(), pool->used_bytes());
   EXPECT_LE(pool->used_bytes() + pool->recycled_bytes(), pool->budget_bytes());
+}
+
+TEST(RamPool, OnceLittleIsInUseLittleWaitsForReuse) {
+  constexpr uint64_t kSlab = 2 << 20, kSlabs = 80;
+  auto pool = RamPool::create(kSlabs * kSlab, kSlabs * kSlab);
+  std::vector<Bytes> live;
+  for (uint64_t i = 0; i < kSlabs; ++i) {
+    auto charge = pool->try_charge(ChargeKind::stored, kSlab);
+    live.push_back(pool->allocate(kSlab, *charge).freeze());
+  }
+  live.clear();
+  EXPECT_LE(pool->recycled_bytes(), pool->budget_bytes() / 8);
 }
 
 TEST(RamPool, MemoryIsMadeReadyWithinItsShareAndTheBudget) {
