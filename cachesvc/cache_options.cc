@@ -81,7 +81,8 @@ Status validate(const CacheOptions& o) {
   KV_RETURN_IF_ERROR(within<uint32_t>("max_waiting_calls", o.max_waiting_calls, 1, 1u << 24));
   KV_RETURN_IF_ERROR(
       within<int64_t>("durable_group_delay", o.durable_group_delay.count(), 0, 60'000));
-  KV_RETURN_IF_ERROR(within<uint32_t>("verify_hits", o.verify_hits, 0, 1u << 30));
+  constexpr Milliseconds kYear = std::chrono::hours(24 * 365);
+  KV_RETURN_IF_ERROR(within<int64_t>("verify_after", o.verify_after.count(), 0, kYear.count()));
   KV_RETURN_IF_ERROR(positive("reservation_timeout", o.reservation_timeout));
   KV_RETURN_IF_ERROR(positive("room_wait", o.room_wait));
   KV_RETURN_IF_ERROR(positive("io_timeout", o.io_timeout));

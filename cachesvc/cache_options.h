@@ -45,7 +45,7 @@ inline constexpr uint64_t kMinRamBudgetBytes = 1ull << 20;
 inline constexpr double kMinRamFraction = 0.001, kMaxRamFraction = 0.95;
 
 inline constexpr double kStagingFraction = 0.25;
-inline constexpr uint32_t kVerifyHits = 64;
+inline constexpr Milliseconds kVerifyAfter{60'000};
 inline constexpr uint64_t kReadyBytes = 128ull << 20;
 inline constexpr uint64_t kQuarantineBytes = 64ull << 20;
 inline constexpr uint64_t kAdoptAtStart = 2048;
@@ -71,9 +71,10 @@ struct CacheOptions {
   uint64_t ram_budget_bytes = 0;  ///< 0: ram_fraction of the memory available at start
   double ram_fraction = 0.5;      ///< of MemAvailable, or of the cgroup's limit if that is lower
   double staging_fraction = kStagingFraction;  ///< of the budget: bytes in transit or in encoding
-  /// An object in RAM is compared with its checksum before one in so many of its uses (1: before
-  /// each; 0: before none), and always before it is written to the SSD or rows are copied from it.
-  uint32_t verify_hits = kVerifyHits;
+  /// An object in RAM is compared with its checksum beside the first of its uses that comes so long
+  /// after the last time (0: before each use, which waits for it), and always before it is written
+  /// to the SSD or rows are copied from it. At most a year.
+  Milliseconds verify_after = kVerifyAfter;
   /// Fresh memory that waits for the next promotion, which else waits for its first touch: made at
   /// start, if the SSD has anything, and after promotions. In steps of 32 MiB, at most an eighth of
   /// the budget; 0: none.

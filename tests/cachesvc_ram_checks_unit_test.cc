@@ -8,17 +8,12 @@ namespace {
 class RamChecksUnit : public ::testing::Test {
  protected:
   // The check's end: true once what follows has run.
-  static bool checked(CoreOwners& c, const Record& record) {
+  static bool checked(CoreOwners& c, Record& record) {
     bool done = false;
-    c.checks.check(record, [&] { done = true; });
+    c.checks.check({&record}, [&] { done = true; });
     EXPECT_FALSE(done) << "on a worker, not at once";
     c.run();
     return done;
-  }
-  static CacheOptions every(uint32_t uses) {
-    CacheOptions options = small_options();
-    options.verify_hits = uses;
-    return options;
   }
   TempDir dir_;
 };
@@ -64,7 +59,7 @@ TEST_F(RamChecksUnit, WhatCameInItsPlaceMeanwhileStays) {
   RamObject fresh{std::make_shared<const Object>(*block.ram), block.ram.sum};
   bool done = false;
   flip(*block.ram);
-  c.checks.check(block, [&] { done = true; });
+  c.checks.check({&block}, [&] { done = true; });
   c.recency.leave_ram(block);
   c.records.read(block, fresh);
   c.run();
@@ -73,27 +68,36 @@ TEST_F(RamChecksUnit, WhatCameInItsPlaceMeanwhileStays) {
   EXPECT_EQ(c.env->count.ram_damaged, 0u);
 }
 
-TEST_F(RamChecksUnit, EachObjectHasATurnOfItsOwn) {
-  CoreOwners c(every(4));
+TEST_F(RamChecksUnit, OnlyTheDamagedOneOfSeveralLeaves) {
+  CoreOwners c(small_options());
   RealmState& realm = c.open_model();
   Record &one = c.give_block(realm), &other = c.give_block(realm);
-  int due = 0;
-  for (one.uses = other.uses = 0; one.uses < 8; ++one.uses, ++other.uses) {
-    due += c.checks.due(one);
-    EXPECT_FALSE(c.checks.due(one) && c.checks.due(other));
-  }
-  EXPECT_EQ(due, 2);
+  const ObjectName damaged = one.name;
+  flip(*one.ram);
+  c.checks.check({&one, &other}, [] {});
+  c.run();
+  EXPECT_EQ(c.index.find(damaged), nullptr);
+  EXPECT_TRUE(other.ram);
+  EXPECT_EQ(c.env->count.ram_verified, 2u);
 }
 
-TEST_F(RamChecksUnit, NoneIsDueWithoutRamOrWhereNoneIsChecked) {
-  CoreOwners never(every(0));
-  EXPECT_FALSE(never.checks.due(never.give_block(never.open_model())));
-  CoreOwners always(every(1));
-  Record& block = always.give_block(always.open_model());
-  EXPECT_TRUE(always.checks.due(block));
-  always.index.tiers().drop_ram(block);
-  EXPECT_FALSE(always.checks.due(block));
-  always.records.remove(block);
+TEST_F(RamChecksUnit, AnObjectIsDueOnceItsLastCheckIsLongAgo) {
+  CacheOptions options = small_options();
+  options.verify_after = Milliseconds(1000);
+  CoreOwners c(options);
+  RealmState& realm = c.open_model();
+  const auto before = Clock::now();
+  Record& block = c.give_block(realm);
+  const auto in_ram_since = block.checked;
+  EXPECT_GE(in_ram_since, before);
+  EXPECT_FALSE(c.checks.due(block, in_ram_since + Milliseconds(999)));
+  EXPECT_TRUE(c.checks.due(block, in_ram_since + Milliseconds(1000)));
+  EXPECT_TRUE(checked(c, block));
+  EXPECT_GT(block.checked, in_ram_since);
+  EXPECT_FALSE(c.checks.due(block, block.checked + Milliseconds(999)));
+  c.index.tiers().drop_ram(block);
+  EXPECT_FALSE(c.checks.due(block, block.checked + Milliseconds(1000)));
+  c.records.remove(block);
 }
 
 }  // namespace

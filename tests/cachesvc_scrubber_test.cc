@@ -11,7 +11,7 @@ using testing::FaultFiles;
 class Scrub : public Verify {
  protected:
   void SetUp() override {
-    auto cache = open_cache(options(0, true));
+    auto cache = open_cache(options(kNever, true));
     auto b = Bench::open(*cache, model_);
     ASSERT_TRUE(b.store(tokens_, Durability::durable).ok());
     auto hit = b.fetch(plus_one(tokens_));
@@ -28,7 +28,7 @@ class Scrub : public Verify {
     return {};
   }
   CacheOptions scrubbing(uint64_t bytes_per_second = 1ull << 40) {
-    CacheOptions o = options(0, true);
+    CacheOptions o = options(kNever, true);
     o.scrub_bytes_per_second = bytes_per_second;
     return o;
   }
@@ -78,7 +78,7 @@ TEST_F(Scrub, AFlippedBitInAFileThatNobodyReadsIsFound) {
     expect_served(b, tokens_, 32);
     ASSERT_TRUE(b.store(tokens_, Durability::durable).ok());
   }
-  auto cache = open_cache(options(0, true));
+  auto cache = open_cache(options(kNever, true));
   auto b = Bench::open(*cache, model_);
   expect_served(b, tokens_, 64);
 }
@@ -96,7 +96,7 @@ TEST_F(Scrub, WhatIsInRamIsWrittenAnew) {
     EXPECT_EQ(b.stat("ssd_objects"), 4u);
     EXPECT_TRUE(std::filesystem::exists(path(names_[2])));
   }
-  auto cache = open_cache(options(0, true));
+  auto cache = open_cache(options(kNever, true));
   auto b = Bench::open(*cache, model_);
   expect_served(b, tokens_, 64);
 }
@@ -113,7 +113,7 @@ TEST_F(Scrub, DamagedRecordsAreWrittenAnew) {
       wait_for_a_pass(client, b);
       EXPECT_EQ(b.stat("scrub_damaged"), 1u);
     }
-    auto cache = open_cache(options(0, true));
+    auto cache = open_cache(options(kNever, true));
     EXPECT_EQ(Bench::open(*cache, model_).stat("recovered_skipped"), 0u);
     auto b = Bench::open(*cache, model_);
     expect_served(b, tokens_, 64);
@@ -186,7 +186,7 @@ class ScrubInSync : public Scrub {
  protected:
   void SetUp() override {
     Scrub::SetUp();
-    auto cache = open_cache(options(0, true));
+    auto cache = open_cache(options(kNever, true));
     auto b = Bench::open(*cache, model_);
     for (const Sequence& tokens : {random_tokens(rng_, 700 * 16), late_}) {
       ASSERT_TRUE(b.store(tokens, Durability::durable).ok());

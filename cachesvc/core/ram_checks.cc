@@ -1,25 +1,39 @@
-// Checks of objects in RAM, on workers.
+// Checks of objects in RAM.
 #include "cachesvc/core/ram_checks.h"
 
 #include "storage/file_names.h"
 
 namespace kv {
 
-// Each object has its own turn, so that no fetch has all of a long prefix checked at once.
-bool RamChecks::due(const Record& record) const {
-  uint32_t every = env_.options.verify_hits;
-  return every > 0 && record.ram && (record.uses + record.serial) % every == 0;
+bool RamChecks::due(const Record& record, Clock::time_point now) const {
+  return record.ram && now - record.checked >= env_.options.verify_after;
 }
 
-void RamChecks::check(const Record& record, std::function<void()> done) {
-  ++env_.count.ram_verified;
-  PinnedName which{record.name, record.serial};
-  env_.on_worker([object = record.ram] { return intact(object); },
-                 [this, which, object = record.ram.object, done = std::move(done)](bool good) {
-                   Record* r = good ? nullptr : index_.find(which);
-                   if (r && r->ram.object == object) damaged(*r);
-                   done();
-                 });
+void RamChecks::check(const std::vector<Record*>& records, std::function<void()> done) {
+  struct Checked {
+    PinnedName name;
+    RamObject object;
+  };
+  auto all = std::make_shared<std::vector<Checked>>();
+  all->reserve(records.size());
+  for (Record* r : records) {
+    r->checked = Clock::now();
+    all->push_back({{r->name, r->serial}, r->ram});
+  }
+  env_.count.ram_verified += all->size();
+  auto job = [all] {
+    std::vector<bool> good;
+    for (const Checked& c : *all) good.push_back(intact(c.object));
+    return good;
+  };
+  env_.on_worker(job, [this, all, done = std::move(done)](std::vector<bool> good) {
+    for (size_t i = 0; i < good.size(); ++i) {
+      const Checked& c = (*all)[i];
+      Record* r = good[i] ? nullptr : index_.find(c.name);
+      if (r && r->ram.object == c.object.object) damaged(*r);
+    }
+    done();
+  });
 }
 
 void RamChecks::damaged(Record& record) {

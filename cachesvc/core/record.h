@@ -77,8 +77,9 @@ struct Record {
   bool superseded = false;       ///< a tail whose tokens a longer tail or a block holds too
   Disk disk = Disk::absent;
   DiskHook disk_hook;
-  RamObject ram;               ///< null: not in RAM
-  uint64_t payload_bytes = 0;  ///< planes and states in memory
+  RamObject ram;                                    ///< null: not in RAM
+  std::chrono::steady_clock::time_point checked{};  ///< `ram` had its checksum then
+  uint64_t payload_bytes = 0;                       ///< planes and states in memory
   /// Bytes of the file of its name, at most; 0: none is known. In RAM only: an old file, which a
   /// spill replaces if it holds other bytes, and which serves again if RAM loses its object.
   uint64_t file_bytes = 0;

@@ -22,6 +22,7 @@ void Tiers::set_ram(Record& record, RamObject object) {
     ram_of(record).pin(record.key);
   record.payload_bytes = payload_bytes;
   record.ram = std::move(object);
+  record.checked = std::chrono::steady_clock::now();
 }
 
 void Tiers::drop_ram(Record& record) {

@@ -14,9 +14,11 @@ inline void flip(const Object& object, size_t bit = 1000) {
 
 class Verify : public ::testing::Test {
  protected:
-  CacheOptions options(uint32_t verify_hits, bool ssd = false) {
+  static constexpr Milliseconds kBeforeEach{0};
+  static constexpr Milliseconds kNever = std::chrono::hours(24);  // longer than the test
+  CacheOptions options(Milliseconds verify_after, bool ssd = false) {
     CacheOptions o = small_options(ssd ? dir_.store() : "");
-    o.verify_hits = verify_hits;
+    o.verify_after = verify_after;
     return o;
   }
   // The entry's objects are all in RAM: `index` counts them as a lease does.
