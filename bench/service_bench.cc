@@ -90,32 +90,35 @@ void BM_ReadPlain(benchmark::State& state) {
 }
 BENCHMARK(BM_ReadPlain)->Unit(benchmark::kMillisecond)->UseRealTime();
 
-// RAM hits of the daemon. held: asked for by the number of a hold, without tokens.
-void fetch_from_daemon(benchmark::State& state, bool mapped, bool held = false) {
+// The daemon and a client of it.
+struct Daemon {
+  Daemon(const char* ram, const char* codec, bool mapped) {
+    const std::string socket = dir.store() + "-run/cachesvc.sock";
+    process = DaemonProcess::start({"--dir", dir.store(), "--socket", socket, "--ram", ram, "--ssd",
+                                    "4GiB", "--codec", codec, "--set", "tier.ssd.min_free=0",
+                                    "--set", "tier.ssd.spill=evict"});
+    if (!process) return;
+    SocketClientOptions options;
+    options.map_segments = mapped;
+    auto connected = SocketClient::connect(socket, "bench", options);
+    if (connected.ok()) client = std::move(*connected);
+  }
   TempDir dir;
-  std::string socket = dir.store() + "-run/cachesvc.sock";
-  auto daemon =
-      DaemonProcess::start({"--dir", dir.store(), "--socket", socket, "--ram", "1GiB", "--ssd",
-                            "1GiB", "--codec", "tq4", "--set", "tier.ssd.min_free=0"});
-  if (!daemon) return state.SkipWithError("the daemon did not start");
-  SocketClientOptions options;
-  options.map_segments = mapped;
-  auto client = SocketClient::connect(socket, "bench", options);
-  if (!client.ok()) return state.SkipWithError(client.status().to_string().c_str());
-  auto b = Bench::open(**client, large_model());
+  std::unique_ptr<DaemonProcess> process;
+  std::unique_ptr<SocketClient> client;  ///< null: the daemon did not start
+};
+
+// RAM hits of the daemon.
+void fetch_from_daemon(benchmark::State& state, bool mapped) {
+  Daemon daemon("1GiB", "tq4", mapped);
+  if (!daemon.client) return state.SkipWithError("no daemon");
+  auto b = Bench::open(*daemon.client, large_model());
   Status stored = store_prompt(b);
   if (!stored.ok()) return state.SkipWithError(stored.to_string().c_str());
-  FetchRequest request = fetch_of(b, prompt());
-  if (held) {
-    auto hold = b.client.hold({b.opened.model, std::move(request.query), {}, Milliseconds(600'000)},
-                              soon());
-    if (!hold.ok()) return state.SkipWithError(hold.status().to_string().c_str());
-    request.query = {};
-    request.hold = hold->number;
-  }
+  auto tokens = prompt();
   uint64_t bytes = 0;
   for (auto _ : state) {
-    auto hit = b.client.fetch(request, soon());
+    auto hit = b.fetch(tokens);
     if (!hit.ok() || hit->tokens != kTokens) return state.SkipWithError("miss");
     bytes = stored_bytes(hit->lease.prefix());
   }
@@ -130,8 +133,32 @@ BENCHMARK(BM_FetchSocket)->Unit(benchmark::kMillisecond)->UseRealTime();
 void BM_FetchMapped(benchmark::State& state) { fetch_from_daemon(state, true); }
 BENCHMARK(BM_FetchMapped)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
-void BM_FetchHeld(benchmark::State& state) { fetch_from_daemon(state, true, true); }
-BENCHMARK(BM_FetchHeld)->Unit(benchmark::kMicrosecond)->UseRealTime();
+// By the number of a hold, without tokens: an entry of about so many MiB, rows as they are, in 12
+// blocks.
+void BM_FetchHeld(benchmark::State& state) {
+  const auto heads = static_cast<uint16_t>(state.range(0) / 50);  // 32 KiB a token is 100 MiB
+  const ModelSpec model = state.range(0) < 50
+                              ? model_of({LayerSpec{{full_part(1, 80)}}})
+                              : model_of(std::vector<LayerSpec>(32, {{full_part(heads, 128)}}));
+  Daemon daemon("3GiB", "lossless", true);
+  if (!daemon.client) return state.SkipWithError("no daemon");
+  auto b = Bench::open(*daemon.client, model);
+  Status stored = store_prompt(b);
+  if (!stored.ok()) return state.SkipWithError(stored.to_string().c_str());
+  auto hold = b.client.hold({b.opened.model, {prompt(), {}}, {}, Milliseconds(600'000)}, soon());
+  if (!hold.ok()) return state.SkipWithError(hold.status().to_string().c_str());
+  FetchRequest request;
+  request.model = b.opened.model;
+  request.hold = hold->number;
+  double bytes = 0;
+  for (auto _ : state) {
+    auto hit = b.client.fetch(request, soon());
+    if (!hit.ok() || hit->tokens != kTokens) return state.SkipWithError("miss");
+    bytes = static_cast<double>(stored_bytes(hit->lease.prefix()));
+  }
+  state.counters["mib"] = bytes / (1 << 20);
+}
+BENCHMARK(BM_FetchHeld)->Arg(1)->Arg(100)->Arg(1000)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 // 64 bytes to another thread and back, the least that any call takes.
 void BM_PingPong(benchmark::State& state) {
