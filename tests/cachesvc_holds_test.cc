@@ -20,6 +20,7 @@ class HoldsTest : public ::testing::Test {
     options_ = small_options(dir_.store());
     options_.ram_budget_bytes = 8ull << 20;
     options_.ssd_limit_bytes = 16ull << 20;
+    options_.durable_group_delay = Milliseconds(0);
   }
   Bench& bench() {
     if (!core_) {
@@ -38,7 +39,7 @@ class HoldsTest : public ::testing::Test {
   }
   // More than both tiers hold.
   void press() {
-    for (int i = 0; i < 60; ++i) stored(128);
+    for (int i = 0; i < 40; ++i) stored(128);
     core_->core->check_invariants();
   }
   Result<HoldReply> hold(const std::vector<Token>& tokens, Milliseconds time = kMinute) {
@@ -141,12 +142,21 @@ TEST_F(HoldsTest, ANamespaceHoldsAtMostItsPartOfItsQuota) {
   EXPECT_EQ(held->found.tokens, 256u);
 }
 
+// What quotas leave for all others may be nothing.
+TEST_F(HoldsTest, WhereNothingMayBeHeldThatIsTheAnswer) {
+  options_.quotas["another"].ram_bytes = options_.ram_budget_bytes;
+  const auto held = hold(stored(32));
+  EXPECT_EQ(held.status().code(), StatusCode::resource_exhausted);
+  EXPECT_NE(held.status().message().find("held bytes 0, used 0"), std::string::npos);
+}
+
 TEST_F(HoldsTest, AHoldThatFindsNothingIsNone) {
   bench();
   const auto held = hold(random_tokens(rng_, 40));
   ASSERT_TRUE(held.ok());
   EXPECT_EQ(held->number, 0u);
   EXPECT_EQ(bench().stat("holds"), 0u);
+  core_->core->check_invariants();
 }
 
 TEST_F(HoldsTest, WhatIsWrongIsSaid) {

@@ -94,8 +94,7 @@ Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply)
     reply.found = {hit.plan.tokens, hit.common, hit.plan.tier, hit.plan.form,
                    round == 0 ? shortfall_of(realm, hit) : std::move(reply.found.reason)};
     if (needed <= room) return hit;
-    const Status over =
-        within_quota(realm.realm.ns, "held bytes", share.limit, share.bytes, needed);
+    const Status over = over_quota(realm.realm.ns, "held bytes", share.limit, share.bytes, needed);
     options.limits.max_tokens = shorter(realm, hit, needed, room, added);
     if (options.limits.max_tokens == 0) return over;
     reply.found.reason = over.message();
@@ -105,8 +104,7 @@ Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply)
 
 Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds time) {
   RealmState& realm = *model.realm;
-  uint32_t& count = counts_[model.ns];
-  KV_RETURN_IF_ERROR(within_quota(model.ns, "holds", env_.options.max_holds, count, 1));
+  KV_RETURN_IF_ERROR(within_quota(model.ns, "holds", env_.options.max_holds, size_of(model.ns), 1));
   HoldReply reply;
   KV_ASSIGN_OR_RETURN(Hit hit, plan(realm, query, reply));
   if (hit.plan.tokens == 0) return reply;
@@ -133,7 +131,7 @@ Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds
   reply.number = next_;
   reply.time = time;
   next_ += 2;
-  ++count;
+  ++counts_[model.ns];
   by_end_.insert({hold.until, reply.number});
   holds_.emplace(reply.number, std::move(hold));
   arm();

@@ -29,12 +29,17 @@ Shares Namespaces::ssd_shares(uint64_t tier_bytes) const {
   return Shares(limits, tier_bytes);
 }
 
-Status within_quota(const std::string& ns, const char* what, uint64_t quota, uint64_t used,
-                    uint64_t asked) {
-  if (quota == 0 || used + asked <= quota) return {};
+Status over_quota(const std::string& ns, const char* what, uint64_t quota, uint64_t used,
+                  uint64_t asked) {
   return {StatusCode::resource_exhausted,
           "namespace \"" + ns + "\": quota of " + what + " " + std::to_string(quota) + ", used " +
               std::to_string(used) + ", asked " + std::to_string(asked)};
+}
+
+Status within_quota(const std::string& ns, const char* what, uint64_t quota, uint64_t used,
+                    uint64_t asked) {
+  if (quota == 0 || used + asked <= quota) return {};
+  return over_quota(ns, what, quota, used, asked);
 }
 
 }  // namespace kv

@@ -32,8 +32,10 @@ class Namespaces {
   std::vector<NamespaceQuota> quotas_{{}};  // by number, the common one first: no limits
 };
 
-/// ok if `asked` more fit a quota (0: there is none). Returns: resource_exhausted naming namespace,
-/// quota, used and asked.
+/// resource_exhausted naming namespace, quota, used and asked.
+Status over_quota(const std::string& ns, const char* what, uint64_t quota, uint64_t used,
+                  uint64_t asked);
+/// ok if `asked` more fit a quota (0: there is none), else over_quota().
 Status within_quota(const std::string& ns, const char* what, uint64_t quota, uint64_t used,
                     uint64_t asked);
 
