@@ -99,6 +99,7 @@ void EvictionOrder::touch_all(std::span<const EntryKey> keys) {
   std::array<Entry*, 32> found;
   while (!keys.empty()) {
     const auto some = keys.first(std::min(keys.size(), found.size()));
+    for (EntryKey key : some) entries_.prefetch(key);
     std::transform(some.begin(), some.end(), found.begin(),
                    [this](EntryKey key) { return find(key); });
     for (Entry* e : std::span(found).first(some.size())) {

@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "index/prefetch.h"
+
 namespace kv {
 
 template <typename Key, typename Value, typename Hash = std::hash<Key>>
@@ -22,6 +24,13 @@ class ShardedMap {
     Shard& shard = shard_of(key);
     auto it = shard.find(key);
     return it == shard.end() ? nullptr : &it->second;
+  }
+  /// Has what find() will wait for on its way.
+  void prefetch(const Key& key) {
+    Shard& shard = shard_of(key);
+    if (shard.empty()) return;
+    const auto first = shard.cbegin(shard.bucket(key));
+    if (first != shard.cend(shard.bucket(key))) prefetch_bytes(&*first, sizeof(*first));
   }
   const Value* find(const Key& key) const { return const_cast<ShardedMap*>(this)->find(key); }
   /// Made if there is none. If there is no memory for it (bad_alloc), nothing has changed.
