@@ -78,6 +78,9 @@ Status validate(const CacheOptions& o) {
   KV_RETURN_IF_ERROR(within<uint32_t>("max_sessions", o.max_sessions, 1, 1u << 20));
   KV_RETURN_IF_ERROR(within<uint32_t>("max_models", o.max_models, 1, 1u << 16));
   KV_RETURN_IF_ERROR(within<uint32_t>("max_reservations", o.max_reservations, 1, 1u << 20));
+  KV_RETURN_IF_ERROR(within<uint32_t>("max_holds", o.max_holds, 1, 1u << 20));
+  KV_RETURN_IF_ERROR(within<int64_t>("max_hold_time", o.max_hold_time.count(), 1, 86'400'000));
+  KV_RETURN_IF_ERROR(within("hold_fraction", o.hold_fraction, 0.0, 0.9));
   KV_RETURN_IF_ERROR(within<uint32_t>("max_waiting_calls", o.max_waiting_calls, 1, 1u << 24));
   KV_RETURN_IF_ERROR(
       within<int64_t>("durable_group_delay", o.durable_group_delay.count(), 0, 60'000));

@@ -130,7 +130,7 @@ struct CacheOptions {
   Milliseconds reservation_timeout = kReservationTimeout;  ///< without a put, commit or abort
   uint32_t max_holds = kMaxHolds;                          ///< of a namespace
   Milliseconds max_hold_time = kMaxHoldTime;               ///< longer ones are clipped
-  double hold_fraction = kHoldFraction;  ///< of a namespace's RAM: what its holds may pin
+  double hold_fraction = kHoldFraction;  ///< of a namespace's RAM or SSD, for its holds
   /// The longest a call waits for spills and leases to free RAM.
   Milliseconds room_wait = kRoomWait;
   /// A read that takes longer is a miss, and until it returns nothing more is read from the SSD; a

@@ -10,9 +10,8 @@ namespace kv {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-// At most budget / 8 bytes wait for reuse, but budget / 2 while as much is in use: what is evicted
-// then is followed by what it makes room for, and memory that went back to the system has to be
-// cleared anew.
+// At most budget / 8 bytes wait for reuse, or half of what is in use: what is evicted is followed
+// by what it makes room for, and memory that went back to the system has to be cleared anew.
 constexpr uint64_t kRecycledShare = 8, kRecycledShareInUse = 2;
 constexpr uint64_t kSegmentShare = 32;   // a segment is budget / 32
 constexpr uint64_t kAnnouncedShare = 2;  // at most budget / 2 is announced
@@ -184,9 +183,8 @@ uint64_t RamPool::spare_bytes(ChargeKind kind, uint64_t bytes) const {
 }
 
 uint64_t RamPool::most_idle_bytes(uint64_t live_bytes) const {
-  const bool in_use = used_bytes() >= budget_ / kRecycledShareInUse;
-  const uint64_t share = in_use ? kRecycledShareInUse : kRecycledShare;
-  return std::min(budget_ - std::min(budget_, live_bytes), budget_ / share);
+  const uint64_t most = std::max(budget_ / kRecycledShare, used_bytes() / kRecycledShareInUse);
+  return std::min(budget_ - std::min(budget_, live_bytes), most);
 }
 
 uint64_t RamPool::slab_bytes(size_t size) {

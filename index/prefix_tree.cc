@@ -117,6 +117,15 @@ Result<PrefixTree::Inserted> PrefixTree::find_or_insert(NodeId parent,
   return Inserted{id, true};
 }
 
+Status PrefixTree::check_part(NodeId parent, std::span<const Token> tokens,
+                              std::span<const Extra> extras) const {
+  if (tokens.size() >= block_tokens_) {
+    return invalid_argument("tokens: " + std::to_string(tokens.size()) + " of them, fewer than " +
+                            std::to_string(block_tokens_) + " expected");
+  }
+  return check_sequence(end_token(parent), tokens.size(), extras);
+}
+
 void PrefixTree::give_slot(NodeId id) {
   Node& node = nodes_[id];
   node.tokens = {};

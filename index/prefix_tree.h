@@ -69,6 +69,10 @@ class PrefixTree {
   /// Returns: invalid_argument (parent, number of tokens, extras), resource_exhausted (nodes).
   Result<Inserted> find_or_insert(NodeId parent, std::span<const Token> tokens,
                                   std::span<const Extra> extras);
+  /// Whether tokens and extras could follow the node, as find_or_insert asks: fewer tokens than a
+  /// block, extras ascending within them. `parent` is alive. Returns: invalid_argument.
+  Status check_part(NodeId parent, std::span<const Token> tokens,
+                    std::span<const Extra> extras) const;
   /// kNoNode if there is no such child.
   NodeId find_child(NodeId parent, std::span<const Token> tokens,
                     std::span<const Extra> extras) const;

@@ -244,8 +244,8 @@ class Client {
                                      Deadline deadline) = 0;
   virtual Status abort(uint64_t reservation, Deadline deadline) = 0;
   /// Objects as stored mean what their own profile says (Object::profile): that of the request.
-  /// Returns: ok with tokens 0 on a miss; invalid_argument; busy; deadline_exceeded;
-  /// profile_changed (open the model again).
+  /// Returns: ok with tokens 0 on a miss; invalid_argument; busy; deadline_exceeded; not_found
+  /// (hold); profile_changed (open the model again).
   virtual Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) = 0;
   /// Starts promoting what a fetch of `query` would use. Returns: what lookup returns; also
   /// not_found (hold).
@@ -253,7 +253,7 @@ class Client {
   /// Promises what a lookup finds: it is neither evicted nor dropped until the hold is released or
   /// its time is over, whatever becomes of this client. The hold is the namespace's: another client
   /// may fetch by its number. Returns: what lookup returns; also resource_exhausted (holds of the
-  /// namespace, bytes that they may pin), busy (no room for the query).
+  /// namespace, bytes that they may pin), busy (no room for the query), unavailable (draining).
   virtual Result<HoldReply> hold(const HoldRequest& request, Deadline deadline) = 0;
   /// The hold lasts at least so long from now on. Returns: how long it does; not_found.
   virtual Result<std::chrono::milliseconds> renew(uint64_t hold, std::chrono::milliseconds time,

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "cachesvc/core/attached.h"
+#include "tests/support/cachesvc_owners.h"
 
 namespace kv {
 namespace {
@@ -125,6 +126,27 @@ TEST(Attached, WalksFindWhatALookAtAllFinds) {
       ASSERT_EQ(few.size(), std::min<size_t>(2, behind.size()));
     }
   }
+}
+
+// As a file may have one that another program wrote.
+TEST(Attached, ASnapshotOfNoProperSequenceHangsNowhere) {
+  CoreOwners c(small_options());
+  RealmState& realm = c.open_model(model_of({LayerSpec{{state_part(SnapshotPlace::checkpoint)}}}));
+  Object object;
+  object.name.kind = ObjectKind::snapshot;
+  auto added = [&](std::vector<Token> tokens, std::vector<Extra> extras) {
+    object.name.id.bytes[0] += 1;
+    object.tokens = std::move(tokens);
+    object.extras = std::move(extras);
+    Record* r = c.index.add(realm, object, Charge());
+    if (r) c.index.remove(*r);  // it is in no tier
+    return r != nullptr;
+  };
+  const std::vector<Token> five{1, 2, 3, 4, 5};
+  EXPECT_TRUE(added(five, {{1, {7}}, {3, {7}}}));
+  EXPECT_FALSE(added(five, {{3, {7}}, {1, {7}}})) << "extras out of order";
+  EXPECT_FALSE(added(five, {{5, {7}}})) << "an extra behind its tokens";
+  EXPECT_FALSE(added(std::vector<Token>(realm.block_tokens()), {})) << "a whole block";
 }
 
 TEST(Attached, ListsBothKindsAsManyAsAreAskedFor) {

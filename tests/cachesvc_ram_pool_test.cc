@@ -37,7 +37,7 @@ TEST(RamPool, ChargesComeBackFromAnyReference) {
 // A promotion reserves all it needs, then takes slab by slab: the memory of what it evicted is
 // still there for the last of them.
 TEST(RamPool, WhatIsReservedAndNoSlabYetLeavesFreedMemoryInPlace) {
-  constexpr uint64_t kSlab = 2 << 20, kSlabs = 80, kFreed = 32;
+  constexpr uint64_t kSlab = 2 << 20, kSlabs = 80, kFreed = 24;
   auto pool = RamPool::create(kSlabs * kSlab, kSlabs * kSlab);
   auto fill = [&](Charge& charge) {
     PoolBuffer buffer = pool->allocate(kSlab, charge);

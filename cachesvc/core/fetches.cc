@@ -57,8 +57,10 @@ void Fetches::prefetch(uint64_t session, PrefetchRequest request, Deadline deadl
     if (!call->finished()) call->finish(look(env_, *realm, *asked.query, asked.tokens));
   };
   auto fit = plan(*background);
-  if (!request.wait || !fit.ok()) answer();
-  if (!fit.ok()) return;
+  const auto in_ram = [](const Hit::Use& u) { return static_cast<bool>(u.record->ram); };
+  const bool promotes = fit.ok() && !std::all_of(fit->uses.begin(), fit->uses.end(), in_ram);
+  if (!request.wait || !promotes) answer();
+  if (!promotes) return;
   if (request.wait) {
     background->loaded = answer;
   } else {

@@ -2,7 +2,7 @@
 // until all of its hit is in RAM; then it leases, decoded or cut to a selection if the client wants
 // it so.
 //
-//   plan ──all in RAM──> checks that are due ──> lease ──(decode, select)──> answered
+//   plan ──all in RAM──> lease (checks that are due run beside) ──(decode, select)──> answered
 //    ▲ │
 //    │ └──missing──> room for all of it ──> windows of reads ──┐
 //    └──────────────────────────────────────────────────────────┘

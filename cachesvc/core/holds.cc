@@ -27,11 +27,29 @@ Status no_such_hold(uint64_t number) {
 
 uint64_t bytes_of(const Record& record) { return Promoter::room_for(record).stored; }
 
+// What is held of a query: its first n tokens, and one more, which every fetch computes.
+Query held_part(Query query, uint32_t n) {
+  query.tokens.resize(n + 1);
+  query.tokens.shrink_to_fit();
+  query.extras.resize(extras_in(query.extras, 0, n + 1).size());
+  return query;
+}
+
+// The hold's own memory.
+uint64_t own_bytes(const Query& query, const Hit& hit) {
+  uint64_t bytes = (hit.plan.tokens + 1) * sizeof(Token) + hit.uses.size() * kBytesPerObject;
+  for (const Extra& e : extras_in(query.extras, 0, hit.plan.tokens + 1)) {
+    bytes += sizeof(Extra) + e.bytes.size();
+  }
+  return bytes;
+}
+
 }  // namespace
 
-Holds::Holds(Env& env, ObjectIndex& index, Calls& calls)
+Holds::Holds(Env& env, ObjectIndex& index, RamRoom& room, Calls& calls)
     : env_(env),
       index_(index),
+      room_(room),
       calls_(calls),
       shares_(env.namespaces.count()),
       next_(random_number()),
@@ -47,10 +65,12 @@ Holds::Holds(Env& env, ObjectIndex& index, Calls& calls)
   }
   for (size_t share = 0; share < shares_.size(); ++share) {
     const NamespaceQuota& quota = env.namespaces.quota(static_cast<ShareId>(share));
-    const uint64_t ram = quota.ram_bytes == 0 ? rest.ram_bytes : quota.ram_bytes;
-    const uint64_t ssd = quota.ssd_bytes == 0 ? rest.ssd_bytes : quota.ssd_bytes;
-    const auto least = static_cast<double>(std::min(ram, ssd));
-    shares_[share].limit = static_cast<uint64_t>(o.hold_fraction * least);
+    const auto ram = static_cast<double>(quota.ram_bytes == 0 ? rest.ram_bytes : quota.ram_bytes);
+    // Of what quotas leave of the SSD, as much as it has of RAM.
+    const double part = ram / static_cast<double>(env.pool->most_bytes());
+    const double ssd = quota.ssd_bytes == 0 ? part * static_cast<double>(rest.ssd_bytes)
+                                            : static_cast<double>(quota.ssd_bytes);
+    shares_[share].limit = static_cast<uint64_t>(o.hold_fraction * std::min(ram, ssd));
   }
 }
 
@@ -79,17 +99,18 @@ Milliseconds Holds::clipped(Milliseconds time) const {
   return std::min(time, env_.options.max_hold_time);
 }
 
-// Plans until what the holds of the share do not pin yet fits beside what they do.
+// Plans until what the holds of the share do not pin yet, and the hold's own, fits beside what they
+// have.
 Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply) {
   const Share& share = share_of(realm);
   const uint64_t room = share.limit - std::min(share.limit, share.bytes);
-  auto added = [&](const Record& r) { return share.objects.contains(r.serial) ? 0 : bytes_of(r); };
+  auto added = [&](const Record& r) { return share.objects.find(r.serial) ? 0 : bytes_of(r); };
   PlanOptions options{{}, Clock::now()};
   options.limits.query_tokens = static_cast<uint32_t>(query.tokens.size());
   options.limits.min_tokens = env_.options.min_prefix_tokens;
   for (int round = 0; round < kMaxFits; ++round) {
     KV_ASSIGN_OR_RETURN(Hit hit, kv::plan(realm, query, options));
-    uint64_t needed = 0;
+    uint64_t needed = hit.plan.tokens == 0 ? 0 : own_bytes(query, hit);
     for (const Hit::Use& u : hit.uses) needed += added(*u.record);
     reply.found = {hit.plan.tokens, hit.common, hit.plan.tier, hit.plan.form,
                    round == 0 ? shortfall_of(realm, hit) : std::move(reply.found.reason)};
@@ -108,25 +129,26 @@ Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds
   HoldReply reply;
   KV_ASSIGN_OR_RETURN(Hit hit, plan(realm, query, reply));
   if (hit.plan.tokens == 0) return reply;
+  std::vector<Record*> records;
+  for (const Hit::Use& u : hit.uses) records.push_back(u.record);
   Hold hold;
-  const uint64_t bytes = query.tokens.size() * sizeof(Token) + hit.uses.size() * kBytesPerObject;
-  auto charge = env_.pool->try_charge(ChargeKind::session, bytes);
-  if (!charge) return Status(StatusCode::busy, "no RAM for a hold's query now");
-  hold.charge = std::move(*charge);
+  hold.pins = Pins(env_, index_, records);  // making room drops what is not pinned
+  hold.own_bytes = own_bytes(query, hit);
+  hold.room = room_.room_now({.session = hold.own_bytes});
+  if (!hold.room) return Status(StatusCode::busy, "no RAM for a hold's query now");
   hold.ns = model.ns;
   hold.realm = model.realm;
-  hold.held = {std::make_shared<const Query>(std::move(query)), hit.plan.tokens};
+  hold.held.tokens = hit.plan.tokens;
+  hold.held.query = std::make_shared<const Query>(held_part(std::move(query), hit.plan.tokens));
   Share& share = share_of(realm);
-  std::vector<Record*> records;
-  for (const Hit::Use& u : hit.uses) {
-    records.push_back(u.record);
-    hold.objects.push_back(u.record->serial);
-    Counted& counted = share.objects[u.record->serial];
+  share.bytes += hold.own_bytes;
+  for (const Record* r : records) {
+    hold.objects.push_back(r->serial);
+    Counted& counted = share.objects[r->serial];
     if (counted.holds++ > 0) continue;
-    counted.bytes = bytes_of(*u.record);
+    counted.bytes = bytes_of(*r);
     share.bytes += counted.bytes;
   }
-  hold.pins = Pins(env_, index_, records);
   hold.until = Clock::now() + time;
   reply.number = next_;
   reply.time = time;
@@ -192,11 +214,12 @@ void Holds::end(uint64_t number) {
   by_end_.erase({ended.until, number});
   if (--counts_[ended.ns] == 0) counts_.erase(ended.ns);
   Share& share = share_of(*ended.realm);
+  share.bytes -= ended.own_bytes;
   for (uint64_t serial : ended.objects) {
-    auto counted = share.objects.find(serial);
-    if (--counted->second.holds > 0) continue;
-    share.bytes -= counted->second.bytes;
-    share.objects.erase(counted);
+    Counted* counted = share.objects.find(serial);
+    if (--counted->holds > 0) continue;
+    share.bytes -= counted->bytes;
+    share.objects.erase(serial);
   }
   kv::hold(env_, std::move(ended.pins)).reset();  // in steps
   arm();
@@ -237,24 +260,26 @@ uint64_t Holds::bytes() const {
 void Holds::check_invariants() const {
   std::map<uint64_t, uint32_t> holds;
   std::map<std::string, uint32_t> counts;
+  uint64_t all = 0;
   for (const auto& [number, hold] : holds_) {
     ++counts[hold.ns];
+    all += hold.own_bytes;
     for (uint64_t serial : hold.objects) ++holds[serial];
     KV_CHECK(by_end_.contains({hold.until, number}));
   }
   KV_CHECK(by_end_.size() == holds_.size());
   KV_CHECK(counts == counts_);
   size_t counted = 0;
-  for (const Share& share : shares_) {
-    uint64_t bytes = 0;
-    for (const auto& [serial, its] : share.objects) {
-      KV_CHECK(holds.at(serial) == its.holds);
-      bytes += its.bytes;
-    }
-    counted += share.objects.size();
-    KV_CHECK(bytes == share.bytes && bytes <= share.limit);
-  }
+  for (const Share& share : shares_) counted += share.objects.size();
   KV_CHECK(counted == holds.size());
+  for (const auto& [serial, times] : holds) {
+    const Counted* its = nullptr;
+    for (const Share& share : shares_) its = its ? its : share.objects.find(serial);
+    KV_CHECK(its && its->holds == times);
+    all += its->bytes;
+  }
+  KV_CHECK(all == bytes());
+  for (const Share& share : shares_) KV_CHECK(share.bytes <= share.limit);
 }
 
 }  // namespace kv

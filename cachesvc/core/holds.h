@@ -6,27 +6,29 @@
 //                                                     │  ▲────────┘
 //                                                     └── release, or its time ──> gone
 //
-// Bounds: max_holds of a namespace, max_hold_time, and for what all of its holds pin hold_fraction
-// of its share of RAM or of the SSD, whichever is smaller; an object that several of them pin
-// counts once. So others' shares can always be had. An erase takes what is held; a fetch then
-// serves what is left. Loop thread only.
+// Bounds: max_holds of a namespace, max_hold_time, and hold_fraction of its share of RAM or of the
+// SSD, whichever is smaller, for what all of its holds pin and for their own queries, which are
+// kept as far as they are held; an object that several of them pin counts once. So others' shares
+// can always be had. An erase takes what is held; a fetch then serves what is left. Loop thread
+// only.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <set>
-#include <unordered_map>
 #include <vector>
 
 #include "cachesvc/core/calls.h"
 #include "cachesvc/core/pins.h"
 #include "cachesvc/core/plan.h"
+#include "cachesvc/core/ram_room.h"
+#include "index/sharded_map.h"
 
 namespace kv {
 
 class Holds {
  public:
-  Holds(Env& env, ObjectIndex& index, Calls& calls);
+  Holds(Env& env, ObjectIndex& index, RamRoom& room, Calls& calls);
   Holds(const Holds&) = delete;  // the timer points here
   Holds& operator=(const Holds&) = delete;
 
@@ -49,7 +51,7 @@ class Holds {
 
   size_t size() const { return holds_.size(); }
   size_t size_of(const std::string& ns) const;
-  uint64_t bytes() const;  ///< of what all of them pin
+  uint64_t bytes() const;  ///< of what all of them pin, and their own
   void close();
   /// Ends the process if what is pinned is not the sum of the holds.
   void check_invariants() const;
@@ -61,7 +63,8 @@ class Holds {
     Held held;
     std::vector<uint64_t> objects;  ///< Record::serial
     Pins pins;
-    Charge charge;  ///< for the query and the lists
+    uint64_t own_bytes = 0;
+    std::shared_ptr<RoomCharges> room;  ///< for the query and the lists
     Clock::time_point until;
   };
   struct Counted {
@@ -70,7 +73,7 @@ class Holds {
   };
   struct Share {
     uint64_t limit = 0, bytes = 0;
-    std::unordered_map<uint64_t, Counted> objects;  ///< by Record::serial
+    ShardedMap<uint64_t, Counted> objects;  ///< by Record::serial
   };
 
   Share& share_of(const RealmState& realm);
@@ -84,6 +87,7 @@ class Holds {
 
   Env& env_;
   ObjectIndex& index_;
+  RamRoom& room_;
   Calls& calls_;
   std::vector<Share> shares_;  // by ShareId
   std::map<uint64_t, Hold> holds_;

@@ -48,7 +48,9 @@ NodeId ObjectIndex::owner_node(RealmState& realm, const Object& object) {
   }
   // A parent block ends where its child begins: a file that says otherwise is no child of it.
   if (realm.tree.end_token(parent) != object.first_token) return kNoNode;
-  if (object.name.kind == ObjectKind::snapshot) return parent;
+  if (object.name.kind == ObjectKind::snapshot) {  // Attached orders it by what is checked here
+    return realm.tree.check_part(parent, object.tokens, object.extras).ok() ? parent : kNoNode;
+  }
   auto inserted = realm.tree.find_or_insert(parent, object.tokens, object.extras);
   if (!inserted.ok()) return kNoNode;
   NodeId node = inserted->node;

@@ -43,7 +43,7 @@ struct Owners {
   Calls calls{*env};
   Levels levels{*env, index, lane, spiller, syncer, room, promoter};
   Eraser eraser{*env, index, records, lane, found, models, model_records, reconciler, calls};
-  Holds holds{*env, index, calls};
+  Holds holds{*env, index, room, calls};
   Reservations reservations{*env, index, room, calls};
   Puts puts{*env, index, checks, room, promoter, calls, reservations};
   Publications publications{*env,          index,   ends,   records, lane,

@@ -1,6 +1,8 @@
 // Checks of objects in RAM.
 #include "cachesvc/core/ram_checks.h"
 
+#include <utility>
+
 #include "storage/file_names.h"
 
 namespace kv {
@@ -12,25 +14,26 @@ bool RamChecks::due(const Record& record, Clock::time_point now) const {
 void RamChecks::check(const std::vector<Record*>& records, std::function<void()> done) {
   struct Checked {
     PinnedName name;
-    RamObject object;
+    RamObject object;  // let go on the worker
+    const Object* which;
   };
   auto all = std::make_shared<std::vector<Checked>>();
   all->reserve(records.size());
   for (Record* r : records) {
     r->checked = Clock::now();
-    all->push_back({{r->name, r->serial}, r->ram});
+    all->push_back({{r->name, r->serial}, r->ram, r->ram.object.get()});
   }
   env_.count.ram_verified += all->size();
   auto job = [all] {
     std::vector<bool> good;
-    for (const Checked& c : *all) good.push_back(intact(c.object));
+    for (Checked& c : *all) good.push_back(intact(std::exchange(c.object, {})));
     return good;
   };
   env_.on_worker(job, [this, all, done = std::move(done)](std::vector<bool> good) {
     for (size_t i = 0; i < good.size(); ++i) {
       const Checked& c = (*all)[i];
       Record* r = good[i] ? nullptr : index_.find(c.name);
-      if (r && r->ram.object == c.object.object) damaged(*r);
+      if (r && r->ram.object.get() == c.which) damaged(*r);
     }
     done();
   });

@@ -78,7 +78,7 @@ struct Record {
   Disk disk = Disk::absent;
   DiskHook disk_hook;
   RamObject ram;                                    ///< null: not in RAM
-  std::chrono::steady_clock::time_point checked{};  ///< `ram` had its checksum then
+  std::chrono::steady_clock::time_point checked{};  ///< when its last check began, or it came
   uint64_t payload_bytes = 0;                       ///< planes and states in memory
   /// Bytes of the file of its name, at most; 0: none is known. In RAM only: an old file, which a
   /// spill replaces if it holds other bytes, and which serves again if RAM loses its object.

@@ -219,10 +219,14 @@ class AsyncCache:
             lambda error: Held(found=missed(error)))
 
     async def renew(self, held: Held, seconds: float, *, timeout: float = 1.0) -> float:
+        if not held:
+            return 0.0
         return await self._failing_open(
             "renew", lambda s: intent.renew(s, held.number, seconds), timeout, lambda _: 0.0)
 
     async def release(self, held: Held, *, timeout: float = 1.0) -> bool:
+        if not held:
+            return False
         return await self._failing_open(
             "release", lambda s: intent.release(s, held.number), timeout, lambda _: False)
 

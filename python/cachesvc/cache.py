@@ -118,11 +118,15 @@ class Cache:
 
     def renew(self, held: Held, seconds: float, *, timeout: float = 1.0) -> float:
         """It stays at least so long from now on; how long it does, 0.0 if it does not."""
+        if not held:
+            return 0.0
         return self._failing_open(
             "renew", lambda s: intent.renew(s, held.number, seconds), timeout, lambda _: 0.0)
 
     def release(self, held: Held, *, timeout: float = 1.0) -> bool:
         """Ends a hold before its time; False if there was none."""
+        if not held:
+            return False
         return self._failing_open(
             "release", lambda s: intent.release(s, held.number), timeout, lambda _: False)
 

@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Generator, Optional
 
 from . import messages as m
+from .errors import invalid
 from .frames import Type
 from .session import Command, Frame, Opened, Session
 from .wire import as_tokens
@@ -56,4 +58,6 @@ def release(session: Session, number: int) -> Generator[Command, Optional[Frame]
 
 
 def _milliseconds(seconds: float) -> int:
-    return max(1, min(round(1000 * seconds), (1 << 32) - 1))
+    if math.isnan(seconds):
+        raise invalid("seconds", seconds, "a number")
+    return max(1, int(min(1000 * seconds, (1 << 32) - 1)))
