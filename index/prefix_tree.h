@@ -128,12 +128,6 @@ class PrefixTree {
   bool begins_with(NodeId node, NodeId other) const {
     return common_symbols(symbols(node), symbols(other)) == nodes_[other].tokens.size();
   }
-  /// The same of any tokens that follow the parent's, and their extras (absolute positions).
-  bool begins_with(NodeId node, std::span<const Token> tokens,
-                   std::span<const Extra> extras) const {
-    const Symbols prefix{end_token(parent(node)), tokens, extras};
-    return common_symbols(symbols(node), prefix) == tokens.size();
-  }
   bool is_hollow(NodeId node) const { return nodes_[node].hollow; }
   /// Number of nodes from the root's child to this one: 1 for a child of the root, 0 for the root.
   uint32_t depth(NodeId node) const { return nodes_[node].depth; }

@@ -25,7 +25,7 @@ struct Symbols {
   Symbols prefix(uint32_t n) const;
 };
 
-/// Those of `extras` (ascending by position) in [first, end).
+/// Extras in [first, end), of ones that ascend by position.
 std::span<const Extra> extras_in(std::span<const Extra> extras, uint32_t first, uint32_t end);
 
 /// Symbols that two sequences with the same `first` begin with.

@@ -19,6 +19,13 @@ void query_fields(Io& io, Of<Io, Query>& q) {
   });
 }
 
+// The model, and the profile under which it is asked.
+template <typename Io, typename M>
+void question_fields(Io& io, M& m) {
+  io.number("model", m.model);
+  io.id("profile", m.profile);
+}
+
 template <typename Io>
 void selection_fields(Io& io, Of<Io, Selection>& s) {
   io.number("from_token", s.from_token);
@@ -158,8 +165,7 @@ void fields(Io& io, Of<Io, OpenReply>& m) {
 
 template <typename Io>
 void fields(Io& io, Of<Io, QueryRequest>& m) {
-  io.number("model", m.model);
-  io.id("profile", m.profile);
+  question_fields(io, m);
   query_fields(io, m.query);
 }
 
@@ -171,8 +177,7 @@ void fields(Io& io, Of<Io, EraseRequest>& m) {
 
 template <typename Io>
 void fields(Io& io, Of<Io, PrefetchRequest>& m) {
-  io.number("model", m.model);
-  io.id("profile", m.profile);
+  question_fields(io, m);
   io.boolean("wait", m.wait);
   io.number("hold", m.hold);
   query_fields(io, m.query);
@@ -189,8 +194,7 @@ void fields(Io& io, Of<Io, LookupReply>& m) {
 
 template <typename Io>
 void fields(Io& io, Of<Io, HoldRequest>& m) {
-  io.number("model", m.model);
-  io.id("profile", m.profile);
+  question_fields(io, m);
   time_field(io, m.time);
   query_fields(io, m.query);
 }
@@ -220,8 +224,7 @@ void fields(Io& io, Of<Io, ReleaseRequest>& m) {
 
 template <typename Io>
 void fields(Io& io, Of<Io, ReserveRequest>& m) {
-  io.number("model", m.model);
-  io.id("profile", m.profile);
+  question_fields(io, m);
   query_fields(io, m.query);
 }
 
@@ -258,8 +261,7 @@ void fields(Io& io, Of<Io, AbortRequest>& m) {
 
 template <typename Io>
 void fields(Io& io, Of<Io, FetchCall>& m) {
-  io.number("model", m.request.model);
-  io.id("profile", m.request.profile);
+  question_fields(io, m.request);
   io.choice("form", m.request.form, FetchForm::stored, FetchForm::bf16);
   io.boolean("wait", m.request.wait);
   io.boolean("round_to_block", m.request.round_to_block);

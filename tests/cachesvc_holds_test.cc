@@ -1,7 +1,4 @@
 // Holds: what was promised stays, for its time and within its namespace's bounds, and no longer.
-#include <chrono>
-#include <thread>
-
 #include "tests/support/cachesvc_stepped.h"
 
 namespace kv {
@@ -143,6 +140,29 @@ TEST_F(HoldsTest, ANamespaceHoldsAtMostItsPartOfItsQuota) {
   EXPECT_EQ(held->found.tokens, 240u) << "16 blocks would be all of it, without the hold's own";
 }
 
+TEST_F(HoldsTest, ExtrasThatAreKeptCount) {
+  const auto tokens = stored(32);
+  const auto plain = hold(tokens);
+  const uint64_t bytes = bench().stat("held_bytes");
+  ASSERT_TRUE(core_->release(plain->number, soon()).ok());
+  const Query marked{plus_one(tokens), std::vector<Extra>(4, {32, std::vector<uint8_t>(1000)})};
+  const auto held = core_->hold({bench().opened.model, marked, {}, kMinute}, soon());
+  ASSERT_TRUE(held.ok()) << held.status().to_string();
+  EXPECT_EQ(held->found.tokens, 32u);
+  EXPECT_GE(bench().stat("held_bytes"), bytes + 4000);
+}
+
+// So namespaces without a quota of the SSD may not hold more of it together than there is.
+TEST_F(HoldsTest, SsdThatNoQuotaHasIsSharedOutAsRamIs) {
+  options_.ram_budget_bytes = 32ull << 20;
+  options_.quotas["test"].ram_bytes = 16ull << 20;
+  const auto held = hold(stored(1536));  // 6 MiB, where half of 16 MiB / 2 may be held
+  ASSERT_TRUE(held.ok()) << held.status().to_string();
+  EXPECT_LE(bench().stat("held_bytes"), 4ull << 20);
+  EXPECT_LT(held->found.tokens, 1024u);
+  EXPECT_GE(held->found.tokens, 960u);
+}
+
 TEST_F(HoldsTest, OfALongQueryOnlyWhatIsHeldIsKeptAndARamThatIsFullMakesRoom) {
   const auto tokens = stored(32);
   press();
@@ -157,7 +177,7 @@ TEST_F(HoldsTest, OfALongQueryOnlyWhatIsHeldIsKeptAndARamThatIsFullMakesRoom) {
   EXPECT_EQ(fetch_held(held->number)->tokens, 32u);
 }
 
-// What quotas leave for all others may be nothing.
+// Quotas may leave nothing for all others.
 TEST_F(HoldsTest, WhereNothingMayBeHeldThatIsTheAnswer) {
   options_.quotas["another"].ram_bytes = options_.ram_budget_bytes;
   const auto held = hold(stored(32));

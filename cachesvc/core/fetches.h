@@ -22,7 +22,7 @@ namespace kv {
 class Fetches {
  public:
   Fetches(Env& env, ObjectIndex& index, RamChecks& checks, RamRoom& room, Promoter& promoter,
-          Calls& calls, const Holds& holds)
+          Calls& calls, Holds& holds)
       : env_(env),
         index_(index),
         checks_(checks),
@@ -84,7 +84,7 @@ class Fetches {
   RamRoom& room_;
   Promoter& promoter_;
   Calls& calls_;
-  const Holds& holds_;
+  Holds& holds_;
   FairTasks decodes_;
 };
 

@@ -27,7 +27,7 @@ Status no_such_hold(uint64_t number) {
 
 uint64_t bytes_of(const Record& record) { return Promoter::room_for(record).stored; }
 
-// What is held of a query: its first n tokens, and one more, which every fetch computes.
+// The query's first n tokens, and one more, which every fetch computes.
 Query held_part(Query query, uint32_t n) {
   query.tokens.resize(n + 1);
   query.tokens.shrink_to_fit();
@@ -37,11 +37,7 @@ Query held_part(Query query, uint32_t n) {
 
 // The hold's own memory.
 uint64_t own_bytes(const Query& query, const Hit& hit) {
-  uint64_t bytes = (hit.plan.tokens + 1) * sizeof(Token) + hit.uses.size() * kBytesPerObject;
-  for (const Extra& e : extras_in(query.extras, 0, hit.plan.tokens + 1)) {
-    bytes += sizeof(Extra) + e.bytes.size();
-  }
-  return bytes;
+  return query_bytes(query, hit.plan.tokens + 1) + hit.uses.size() * kBytesPerObject;
 }
 
 }  // namespace
@@ -54,29 +50,21 @@ Holds::Holds(Env& env, ObjectIndex& index, RamRoom& room, Calls& calls)
       shares_(env.namespaces.count()),
       next_(random_number()),
       timer_(env.loop, env.handler([this] { end_due(); })) {
-  const CacheOptions& o = env.options;
-  NamespaceQuota rest;
-  rest.ram_bytes = env.pool->most_bytes();
-  rest.ssd_bytes = o.ssd_dir.empty() ? UINT64_MAX : o.ssd_limit_bytes;
-  for (size_t share = 1; share < shares_.size(); ++share) {
-    const NamespaceQuota& quota = env.namespaces.quota(static_cast<ShareId>(share));
-    rest.ram_bytes -= std::min(rest.ram_bytes, quota.ram_bytes);
-    if (!o.ssd_dir.empty()) rest.ssd_bytes -= std::min(rest.ssd_bytes, quota.ssd_bytes);
-  }
-  for (size_t share = 0; share < shares_.size(); ++share) {
-    const NamespaceQuota& quota = env.namespaces.quota(static_cast<ShareId>(share));
-    const auto ram = static_cast<double>(quota.ram_bytes == 0 ? rest.ram_bytes : quota.ram_bytes);
-    // Of what quotas leave of the SSD, as much as it has of RAM.
-    const double part = ram / static_cast<double>(env.pool->most_bytes());
-    const double ssd = quota.ssd_bytes == 0 ? part * static_cast<double>(rest.ssd_bytes)
-                                            : static_cast<double>(quota.ssd_bytes);
-    shares_[share].limit = static_cast<uint64_t>(o.hold_fraction * std::min(ram, ssd));
+  const Shares &ram = index.tiers().ram(), &ssd = index.tiers().ssd();
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    const auto share = static_cast<ShareId>(i);
+    const auto its_ram = static_cast<double>(ram.part_limit(share));
+    auto its_ssd = static_cast<double>(ssd.part_limit(share));
+    // SSD that no quota has is shared out as RAM is.
+    if (ssd.limit(share) == 0) its_ssd *= its_ram / static_cast<double>(env.pool->most_bytes());
+    const double least = env.options.ssd_dir.empty() ? its_ram : std::min(its_ram, its_ssd);
+    shares_[i].limit = static_cast<uint64_t>(env.options.hold_fraction * least);
   }
 }
 
-// Those without RAM of their own have the rest together.
+// Namespaces without RAM of their own have the rest together.
 Holds::Share& Holds::share_of(const RealmState& realm) {
-  return shares_[env_.namespaces.quota(realm.share).ram_bytes == 0 ? kCommonShare : realm.share];
+  return shares_[index_.tiers().ram().limit(realm.share) == 0 ? kCommonShare : realm.share];
 }
 
 void Holds::hold(uint64_t session, HoldRequest request, Deadline deadline,
@@ -133,15 +121,14 @@ Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds
   for (const Hit::Use& u : hit.uses) records.push_back(u.record);
   Hold hold;
   hold.pins = Pins(env_, index_, records);  // making room drops what is not pinned
-  hold.own_bytes = own_bytes(query, hit);
-  hold.room = room_.room_now({.session = hold.own_bytes});
+  hold.room = room_.room_now({.session = own_bytes(query, hit)});
   if (!hold.room) return Status(StatusCode::busy, "no RAM for a hold's query now");
   hold.ns = model.ns;
   hold.realm = model.realm;
   hold.held.tokens = hit.plan.tokens;
   hold.held.query = std::make_shared<const Query>(held_part(std::move(query), hit.plan.tokens));
   Share& share = share_of(realm);
-  share.bytes += hold.own_bytes;
+  share.bytes += hold.own_bytes();
   for (const Record* r : records) {
     hold.objects.push_back(r->serial);
     Counted& counted = share.objects[r->serial];
@@ -160,28 +147,32 @@ Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds
   return reply;
 }
 
-Holds::Hold* Holds::find(uint64_t session, uint64_t number) {
-  const SessionState* state = calls_.session(session);
+Holds::Hold* Holds::find(const std::string& ns, uint64_t number) {
   auto it = holds_.find(number);
-  return state && it != holds_.end() && it->second.ns == state->ns ? &it->second : nullptr;
+  return it != holds_.end() && it->second.ns == ns ? &it->second : nullptr;
 }
 
-Result<Holds::Held> Holds::asked(const ModelState& model, uint64_t number, Query query) const {
+Holds::Hold* Holds::find(uint64_t session, uint64_t number) {
+  const SessionState* state = calls_.session(session);
+  return state ? find(state->ns, number) : nullptr;
+}
+
+Result<Holds::Held> Holds::asked(const ModelState& model, uint64_t number, Query query) {
   if (number == 0) {
     KV_RETURN_IF_ERROR(check_lengths(query));
     return Held{std::make_shared<const Query>(std::move(query))};
   }
-  auto it = holds_.find(number);
-  if (it == holds_.end() || it->second.ns != model.ns) return no_such_hold(number);
+  const Hold* hold = find(model.ns, number);
+  if (!hold) return no_such_hold(number);
   if (!query.tokens.empty() || !query.extras.empty()) {
     return invalid_argument("hold " + std::to_string(number) + ": with a query beside it");
   }
-  const Realm &asked = model.realm->realm, &its = it->second.realm->realm;
+  const Realm &asked = model.realm->realm, &its = hold->realm->realm;
   if (its.fingerprint != asked.fingerprint) {
     return invalid_argument("hold " + std::to_string(number) + ": of another model");
   }
   KV_RETURN_IF_ERROR(check_profile(its.profile, asked.profile));
-  return it->second.held;
+  return hold->held;
 }
 
 void Holds::renew(uint64_t session, uint64_t number, Milliseconds time, Deadline deadline,
@@ -214,7 +205,7 @@ void Holds::end(uint64_t number) {
   by_end_.erase({ended.until, number});
   if (--counts_[ended.ns] == 0) counts_.erase(ended.ns);
   Share& share = share_of(*ended.realm);
-  share.bytes -= ended.own_bytes;
+  share.bytes -= ended.own_bytes();
   for (uint64_t serial : ended.objects) {
     Counted* counted = share.objects.find(serial);
     if (--counted->holds > 0) continue;
@@ -263,7 +254,7 @@ void Holds::check_invariants() const {
   uint64_t all = 0;
   for (const auto& [number, hold] : holds_) {
     ++counts[hold.ns];
-    all += hold.own_bytes;
+    all += hold.own_bytes();
     for (uint64_t serial : hold.objects) ++holds[serial];
     KV_CHECK(by_end_.contains({hold.until, number}));
   }

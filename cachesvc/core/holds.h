@@ -45,9 +45,9 @@ class Holds {
     std::shared_ptr<const Query> query;
     uint32_t tokens = UINT32_MAX;  ///< the most that may be served: what was promised
   };
-  /// What a call asks for that names a hold (0: none) in place of a query. Returns: not_found,
-  /// invalid_argument (a query beside it, another model, lengths), profile_changed.
-  Result<Held> asked(const ModelState& model, uint64_t number, Query query) const;
+  /// The query and length of a call that names a hold (0: none) in place of a query. Returns:
+  /// not_found, invalid_argument (a query beside it, another model, lengths), profile_changed.
+  Result<Held> asked(const ModelState& model, uint64_t number, Query query);
 
   size_t size() const { return holds_.size(); }
   size_t size_of(const std::string& ns) const;
@@ -63,9 +63,9 @@ class Holds {
     Held held;
     std::vector<uint64_t> objects;  ///< Record::serial
     Pins pins;
-    uint64_t own_bytes = 0;
     std::shared_ptr<RoomCharges> room;  ///< for the query and the lists
     Clock::time_point until;
+    uint64_t own_bytes() const { return room->session.bytes(); }
   };
   struct Counted {
     uint64_t bytes = 0;
@@ -80,6 +80,7 @@ class Holds {
   Result<Hit> plan(RealmState& realm, const Query& query, HoldReply& reply);
   Result<HoldReply> keep(const ModelState& model, Query query, Milliseconds time);
   Milliseconds clipped(Milliseconds time) const;
+  Hold* find(const std::string& ns, uint64_t number);
   Hold* find(uint64_t session, uint64_t number);
   void end(uint64_t number);
   void end_due();

@@ -3,18 +3,16 @@
 
 #include <algorithm>
 
+#include "cachesvc/core/paths.h"
+
 namespace kv {
 namespace {
 
-// True if tokens and extras from position `first` on are the query's, as far as both go.
-bool agrees(std::span<const Token> tokens, std::span<const Extra> extras, uint32_t first,
-            const Query& query) {
-  auto n = static_cast<uint32_t>(query.tokens.size());
-  if (first >= n) return true;
-  uint32_t end = std::min(n, first + static_cast<uint32_t>(tokens.size()));
-  auto own = extras_in(extras, first, end), given = extras_in(query.extras, first, end);
-  return std::equal(tokens.begin(), tokens.begin() + (end - first), query.tokens.begin() + first) &&
-         std::equal(own.begin(), own.end(), given.begin(), given.end());
+// True if the sequence is the query's, as far as both go.
+bool agrees(const Symbols& own, const Query& query) {
+  const auto n = static_cast<uint32_t>(query.tokens.size());
+  if (own.first >= n) return true;
+  return common_symbols(own, symbols_from(query, own.first)) == std::min(own.size(), n - own.first);
 }
 
 }  // namespace
@@ -26,7 +24,7 @@ bool OrphanMatch::may_begin(const Orphan& orphan) {
   // Up from orphan to orphan, until something decides.
   for (const Orphan* at = &orphan; at;) {
     const Object& o = at->header;
-    if (!agrees(o.tokens, o.extras, o.first_token, query_)) return false;
+    if (!agrees({o.first_token, o.tokens, o.extras}, query_)) return false;
     if (o.first_token == 0) return true;
     if (RealmState* realm = index_.realms().find({o.ns, o.fingerprint, o.profile})) {
       auto node = realm->node_of.find(o.parent);
@@ -42,9 +40,7 @@ bool OrphanMatch::may_begin(const Orphan& orphan) {
 
 bool OrphanMatch::node_begins(const RealmState& realm, NodeId node) const {
   for (; node != kRootNode; node = realm.tree.parent(node)) {
-    uint32_t first = realm.tree.first_token(node);
-    const std::vector<Token> tokens = realm.tree.tokens(node).all();
-    if (!agrees(tokens, realm.tree.extras(node), first, query_)) return false;
+    if (!agrees(realm.tree.symbols(node), query_)) return false;
   }
   return true;
 }

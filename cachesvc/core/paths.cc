@@ -11,6 +11,12 @@ Status check_lengths(const Query& query) {
                           std::to_string(kMaxExtras) + " extras");
 }
 
+uint64_t query_bytes(const Query& query, uint32_t tokens) {
+  uint64_t bytes = tokens * sizeof(Token);
+  for (const Extra& e : extras_in(query.extras, 0, tokens)) bytes += sizeof(Extra) + e.bytes.size();
+  return bytes;
+}
+
 Symbols symbols_from(const Query& query, uint32_t first) {
   return {first, std::span(query.tokens).subspan(first),
           extras_in(query.extras, first, UINT32_MAX)};

@@ -1,4 +1,5 @@
-// Paths: what lies above a record, and how far it goes with a query. Functions; loop thread only.
+// Paths: what lies above a record, how far it goes with a query, and what a query takes. Functions;
+// loop thread only.
 #pragma once
 
 #include <vector>
@@ -10,7 +11,9 @@ namespace kv {
 
 /// Returns: invalid_argument (kMaxTokens, kMaxExtras).
 Status check_lengths(const Query& query);
-/// What follows the query's first `first` tokens, at most its size. A view of it.
+/// Memory of the query's first `tokens` tokens and their extras.
+uint64_t query_bytes(const Query& query, uint32_t tokens);
+/// The query after its first `first` tokens, at most all of them. A view.
 Symbols symbols_from(const Query& query, uint32_t first);
 /// Tokens that the entry of a block, tail or supplement shares with `query`, whose complete
 /// blocks have the ids `blocks` in the record's realm.

@@ -42,9 +42,7 @@ Status check_query(const Query& query) {
 
 // Bytes of its query and the names made of it: two for each block, as an id and among what existed.
 uint64_t bytes_of(const Reservation& r) {
-  uint64_t bytes = r.query.tokens.size() * sizeof(Token);
-  for (const Extra& e : r.query.extras) bytes += sizeof(Extra) + e.bytes.size();
-  return bytes + r.blocks.size() * (sizeof(Id) + 2 * sizeof(ObjectName));
+  return query_bytes(r.query, r.tokens()) + r.blocks.size() * (sizeof(Id) + 2 * sizeof(ObjectName));
 }
 
 // The last block end before the place where n tokens leave another entry's path; 0 if they only

@@ -46,6 +46,8 @@ class Shares {
   uint64_t limit(ShareId share) const {
     return part_of_[share] == 0 ? 0 : parts_[part_of_[share]].limit;
   }
+  /// Its own, or what is left for all that have none, together.
+  uint64_t part_limit(ShareId share) const { return parts_[part_of_[share]].limit; }
   size_t count() const { return bytes_.size(); }
   /// Ends the process if sums of parts and of namespaces disagree.
   void check_invariants() const;

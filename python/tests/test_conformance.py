@@ -84,7 +84,8 @@ def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int]) -> Dict[s
         return {"removed": cache.erase(model if "tokens" in step else None, tokens) > 0}
     if call == "erase_entry":
         return {"removed": cache.erase_entry(model, tokens) > 0}
-    found = {"lookup": cache.lookup}[call](model, tokens, extras=extras)
+    assert call == "lookup", call
+    found = cache.lookup(model, tokens, extras=extras)
     return {"tokens": found.tokens, "common": found.common}
 
 
