@@ -2,6 +2,7 @@
 // it, and the cost of inserting and evicting at 10^3 and 10^6 blocks.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
 
@@ -67,6 +68,22 @@ void xxh3_128_32k(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kSequenceTokens);
 }
 BENCHMARK(xxh3_128_32k)->Arg(1)->Arg(1000)->Unit(benchmark::kMicrosecond);
+
+/// The least that a look-up reads which takes no hash's word: the query's tokens and the stored
+/// ones.
+void yard_compare_32k(benchmark::State& state) {
+  const Store& s = store();
+  static const auto stored = s.queries;
+  size_t i = 0;
+  for (auto _ : state) {
+    const size_t at = i++ % static_cast<size_t>(state.range(0));
+    bool equal = std::equal(stored[at].begin(), stored[at].end(), s.queries[at].begin());
+    if (!equal) state.SkipWithError("differs");
+    benchmark::DoNotOptimize(equal);
+  }
+  state.SetItemsProcessed(state.iterations() * kSequenceTokens);
+}
+BENCHMARK(yard_compare_32k)->Arg(1)->Arg(1000)->Unit(benchmark::kMicrosecond);
 
 /// The rule for a full model over 128 blocks, with the holdings made anew from the path.
 void plan_restore_32k(benchmark::State& state) {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "memory/slab_store.h"
+#include "proto/checksum.h"
 #include "storage/files.h"
 #include "storage/read_buffers.h"
 #include "tests/support/cachesvc_testing.h"
@@ -275,6 +276,51 @@ BENCHMARK(BM_ReadDirect)
     ->Iterations(5)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
+
+// One file into `to`, kCopiedFileBytes of memory that is there; summed twice on the way, for the
+// file's head and for later checks of what is in RAM. Returns its bytes.
+constexpr size_t kCopiedFileBytes = 2 << 20;
+uint64_t read_copy_sum(const std::string& file, std::span<uint8_t> buffer, uint8_t* to) {
+  Fd fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+  ssize_t n = ::pread(fd, buffer.data(), kCopiedFileBytes, 0);
+  ::close(fd);
+  if (n <= 0) return 0;
+  Xxh128Stream sums[2];
+  auto rest = buffer.first(static_cast<size_t>(n));
+  while (!rest.empty()) {
+    auto step = rest.first(std::min<size_t>(rest.size(), 256 << 10));
+    std::memcpy(to, step.data(), step.size());
+    for (auto& sum : sums) sum.update({to, step.size()});
+    to += step.size();
+    rest = rest.subspan(step.size());
+  }
+  for (auto& sum : sums) benchmark::DoNotOptimize(sum.digest());
+  return static_cast<uint64_t>(n);
+}
+
+// Yardstick: the least that verified promotes do, on as many threads.
+void BM_ReadCopySum(benchmark::State& state) {
+  const auto& files = stored().files;
+  std::vector<uint8_t> out(files.size() * kCopiedFileBytes, 1);
+  ReadBuffers buffers;
+  buffers.make_ready();
+  for (auto _ : state) {
+    std::atomic<size_t> next = 0;
+    std::atomic<uint64_t> bytes = 0;
+    auto read = [&] {
+      ReadBuffers::Hold buffer(buffers);
+      for (size_t i; (i = next++) < files.size();) {
+        bytes += read_copy_sum(files[i], buffer.span(), &out[i * kCopiedFileBytes]);
+      }
+    };
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < kDiskThreads; ++i) threads.emplace_back(read);
+    for (auto& thread : threads) thread.join();
+    if (bytes != stored().bytes) return state.SkipWithError("a read failed");
+  }
+  set_bytes(state);
+}
+BENCHMARK(BM_ReadCopySum)->Iterations(5)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 // From an entry in RAM until it is durable.
 void BM_SpillDurable(benchmark::State& state) {
