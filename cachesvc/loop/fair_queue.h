@@ -48,8 +48,6 @@ class FairQueue {
     listed.value().first = account.spent;
     waiting_.insert(std::move(listed));
   }
-  /// Parties whose spending is kept.
-  size_t known() const { return accounts_.size(); }
 
  private:
   static constexpr size_t kKept = 64;
