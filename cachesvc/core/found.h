@@ -1,6 +1,5 @@
-// Found: what the start, and the reading of files behind it, have found on the SSD: sums, without
-// objects. Written by the reconciler; read by whoever must know whether all is known. Loop thread
-// only.
+// Found: sums of what the start, and the reading of files after it, found on the SSD. Written by
+// the reconciler; read by owners that must know whether every file is known. Loop thread only.
 #pragma once
 
 #include "storage/recovery.h"
@@ -9,11 +8,11 @@ namespace kv {
 
 class Found {
  public:
-  /// One part of what was found; `unread` is the last part's word.
+  /// Adds one part of what was found; `unread` replaces the earlier count.
   void add(const Recovery& part);
-  /// So many files that were unread have their place now, or will get none.
+  /// `files` unread ones now have their place in the index, or will get none.
   void settled(uint64_t files) { sums_.unread -= files; }
-  /// So many more were read and wait for their place.
+  /// `files` more were read and wait for their place; they count as unread.
   void waiting(uint64_t files) { sums_.unread += files; }
   void objects(uint64_t linked, uint64_t skipped) {
     objects_ += linked + skipped;
@@ -27,7 +26,7 @@ class Found {
   /// Plain records and profiles may be those of files that another key sealed.
   bool others_may_name_records() const { return sums_.other_key_files > 0; }
   uint64_t objects() const { return objects_; }
-  uint64_t skipped() const { return skipped_; }  ///< of them: those that serve nothing
+  uint64_t skipped() const { return skipped_; }  ///< objects that serve nothing
 
  private:
   Recovery sums_;

@@ -6,10 +6,10 @@
 namespace kv {
 namespace {
 
-constexpr size_t kLookedAt = 256;      // of the least recently used, for one that may go
+constexpr size_t kLookedAt = 256;      // least recently used objects, for one that may go
 constexpr size_t kUnlinkedAtOnce = 8;  // files of one job behind others
 
-// Nothing hangs on it or goes on from it.
+// True if nothing hangs on the record or goes on from it.
 bool is_leaf(const Record& r) {
   if (!r.realm) return true;
   return !is_main(r.name.kind) ||

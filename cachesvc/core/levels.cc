@@ -23,7 +23,7 @@ Durability level_of_record(const Record* record) {
   }
 }
 
-// A write of it is to come, or under way.
+// True if a write of the object is to come or under way.
 bool spills(const Record& record) {
   return record.disk == Disk::waiting || record.disk == Disk::queued ||
          record.disk == Disk::writing;
@@ -72,7 +72,7 @@ Levels::Standing Levels::standing_of_model(const CommitWait& wait) const {
   return out;
 }
 
-// One pass over the path: each object costs a search.
+// Standing of the whole path: each object costs a search.
 Levels::Standing Levels::standing(const CommitWait& wait) {
   Standing out = standing_of_model(wait);
   const bool held = spiller_.held_up();
@@ -143,7 +143,7 @@ void Levels::finish(CommitWait& wait) {
   wait.call->finish(std::move(wait.reply));
 }
 
-// Apart from the look at all of them: room that is there at once comes back here.
+// Begins reads apart from the loop over all waits: room that is free at once calls answer() again.
 void Levels::read_paths() {
   if (std::exchange(reading_, true)) return;
   for (bool again = true; std::exchange(again, false);) {

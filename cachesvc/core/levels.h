@@ -1,10 +1,10 @@
-// Levels: what a commit is told of its path's way to the SSD, and the wait for it. `spilled` and
-// `durable` are said of files that were written or read since the start: a commit that asks for one
-// of them has the others read, a few at a time, as a promotion reads them. The level of a path is
-// the lowest of its objects and of its model's records. A wait ends when its level is reached, when
-// nothing under way can raise it, or shortly before the call's deadline. It is looked at whenever
-// something has moved, and costs one search as long as the object is under way that it was found to
-// wait for; its whole path is looked at again when that one is done. Loop thread only.
+// Levels: the durability level that a commit's path has reached, and calls that wait for one. The
+// level of a path is the lowest of its objects and of its model's records. `spilled` and `durable`
+// hold only for files written or read since the start: a commit that waits for one of them has the
+// other files read, a few at a time, like promotions. A wait ends when its level is reached, when
+// nothing under way can raise it, or shortly before the call's deadline. Every progress() checks
+// all waits. A check costs one search while the object that the path waits for is under way, and
+// then a search of the whole path. Loop thread only.
 #pragma once
 
 #include <list>
@@ -15,9 +15,9 @@
 
 namespace kv {
 
-/// A commit that is visible and wants to know more.
+/// A visible commit that waits for a level.
 struct CommitWait {
-  std::vector<PinnedName> path;  ///< all that its entry consists of
+  std::vector<PinnedName> path;  ///< every object of its entry
   std::shared_ptr<ModelState> model;
   Durability wait_for = Durability::accepted;
   CommitReply reply;
@@ -25,11 +25,11 @@ struct CommitWait {
 
   // Used by Levels alone.
   enum class Read : uint8_t { none, wanted, under_way, no_room };
-  Read read = Read::none;     ///< of files that nobody has read since the start
+  Read read = Read::none;     ///< of files unread since the start
   size_t awaited = SIZE_MAX;  ///< place in the path of an object under way; SIZE_MAX: none is known
-  bool awaits_sync = false;   ///< all of the path is written: that one's sync is awaited
-  uint64_t failed_syncs = 0;  ///< of the syncer, when the wait began
-  Clock::time_point answer_at = Clock::time_point::max();  ///< with what was reached by then
+  bool awaits_sync = false;   ///< the whole path is written, its sync is awaited
+  uint64_t failed_syncs = 0;  ///< the syncer's count when the wait began
+  Clock::time_point answer_at = Clock::time_point::max();  ///< with the level reached by then
   std::unique_ptr<Timer> timer;
 };
 
@@ -48,17 +48,17 @@ class Levels {
   Levels& operator=(const Levels&) = delete;
 
   void wait(CommitWait wait);
-  /// Answers those whose level is reached, or never will be; asks for what the others need.
+  /// Answers waits whose level is reached or can't be; asks for what the others need.
   void answer();
   void close() { waits_.clear(); }
 
  private:
   using WaitPtr = std::shared_ptr<CommitWait>;
-  /// How far a path is by now.
+  /// Progress of a path.
   struct Standing {
     Durability level = Durability::none;
     bool stuck = false;         ///< nothing under way can raise the level
-    bool unread = false;        ///< nobody has read one of its files since the start
+    bool unread = false;        ///< one of its files is unread since the start
     size_t awaited = SIZE_MAX;  ///< place of the last object below `durable` that is under way
   };
   Standing standing_of_model(const CommitWait& wait) const;

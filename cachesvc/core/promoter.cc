@@ -11,7 +11,7 @@ Room Promoter::room_for(const Record& record) {
   Room room;
   room.share = record.share;
   room.stored = RamPool::slab_bytes(record.payload_bytes);
-  // At most: what is packed, beside what it unpacks to, and the buffer that it is read through.
+  // Upper bound of packed bytes, unpacked bytes and the read buffer.
   room.promotion = record.file_bytes + record.payload_bytes;
   return room;
 }
@@ -67,8 +67,8 @@ void Promoter::watch(Promotion& p, Clock::duration limit) {
   p.watch->arm_in(limit);
 }
 
-// Its waiters go on without it, if it has run for io_timeout, or waits and no other has ended
-// meanwhile. One that has begun keeps what it reserved: its memory is in use.
+// A promotion ends without its read if the read has run for io_timeout, or waits and no other read
+// has ended meanwhile. A read that has begun keeps its reservations: its memory is in use.
 void Promoter::look(const ObjectName& name, uint64_t serial) {
   Promotion* p = find(name, serial);
   if (!p) return;
@@ -98,8 +98,8 @@ void Promoter::returned(const std::shared_ptr<ReadJob>& job, uint64_t serial,
   env_.progress();
 }
 
-// Its waiters were answered; what it says of the file may be said of one that is there no more, so
-// that a newer one is only doubted.
+// Applies the failure of a late read, after its waiters were answered. The file may be a newer one
+// than was read: a record verified meanwhile is only doubted.
 void Promoter::late_word(const ReadJob& job, uint64_t serial, const Status& status) {
   Record* known = index_.find(PinnedName{job.name, serial});
   if (!known) return;
@@ -130,8 +130,8 @@ void Promoter::failed(Record& record, const Status& status) {
   records_.unreadable(record, Clock::now() + env_.options.io_backoff);
 }
 
-// True if the read has found that the SSD has no such file, or one that is wrong. Unsupported: of
-// another version or key; what is stored anew takes its name.
+// True if the read has found the file missing or wrong. `unsupported`: a file of another version or
+// key, which a new store replaces.
 bool Promoter::lose_file(Record& record, const Status& status) {
   StatusCode code = status.code();
   if (code != StatusCode::corruption && code != StatusCode::not_found &&

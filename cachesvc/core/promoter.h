@@ -1,7 +1,7 @@
-// Promoter: SSD to RAM, one verified read per object, however many wait for it. RAM for it is
-// reserved before the read. A read that takes longer than io_timeout is a failed one for those who
-// wait; until it returns nothing more is read, and what it says of the file then is only a doubt if
-// a newer one may have taken its place. Namespaces have their turns of the disk. Loop thread only.
+// Promoter: reads objects from the SSD into RAM, one verified read per object, however many calls
+// wait for it. RAM is reserved before the read. A read that takes longer than io_timeout fails for
+// its waiters; until it returns no other read begins, and its late failure only raises a doubt if
+// the file may be a newer one. Namespaces take turns at the disk. Loop thread only.
 #pragma once
 
 #include <map>
@@ -29,14 +29,14 @@ class Promoter {
   Promoter& operator=(const Promoter&) = delete;
 
   static Room room_for(const Record& record);
-  /// Reads an object that is on the SSD and not in RAM; joins a read that is under way. `held`:
-  /// what else the read keeps reserved, until it returns.
+  /// Reads an object that is on the SSD and not in RAM; joins a read that is under way. `held`: a
+  /// further reservation that the read keeps until it returns.
   void promote(Record& record, Charge stored, Charge promotion, Done done,
                std::shared_ptr<const void> held = nullptr);
   bool promoting(const Record& record) const;
   void join(const Record& record, Done done);
   bool idle() const { return promotions_.empty(); }
-  /// Reads that were given up have not returned: nothing more is read until they do.
+  /// True while a read that was given up has not returned: no other read begins.
   bool hangs() const { return late_ > 0; }
   void close() {
     promotions_.clear();
@@ -46,10 +46,10 @@ class Promoter {
  private:
   struct Promotion {
     uint64_t serial = 0;
-    Pins pins;  ///< of the object; its ancestors stay with it
+    Pins pins;  ///< the object's; its ancestors stay with it
     std::vector<Done> waiters;
     std::shared_ptr<ReadJob> job;
-    uint64_t ended_before = 0;  ///< reads that had ended when its watch was set
+    uint64_t ended_before = 0;  ///< `ended_` when its watch was set
     std::unique_ptr<Timer> watch;
   };
   Promotion* find(const ObjectName& name, uint64_t serial);

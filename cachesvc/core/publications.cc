@@ -1,4 +1,4 @@
-// Visibility of a commit's objects. What it must cover: core/coverage.cc.
+// Visibility of a commit's objects. Checks of what it must cover: core/coverage.cc.
 #include "cachesvc/core/publications.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ void Publications::publish(Reservation reservation, Durability wait_for, CallPtr
   step(p);
 }
 
-// One state in each handler if it is long: each pass over hundreds of objects is enough for one.
+// A long publication runs one state per handler: one pass over hundreds of objects is enough.
 void Publications::step(const Ptr& p) {
   const size_t objects = std::max(p->r.blocks.size(), p->r.finished.size());
   const bool at_once = objects <= kObjectsPerStep;
@@ -109,12 +109,12 @@ bool Publications::cover(Publication& p, Gap gap, State next) {
     return true;
   }
   eraser_.publication_ends(p.r.model->ns);
-  // It may ask for room anew when that of this one is free.
+  // The answer follows when the reservation's room is free, so that a retry finds it.
   reservations_.free(std::move(p.r), [call = p.wait.call, why = gap.status] { call->fail(why); });
   return false;
 }
 
-// The next of its objects get their place in the index.
+// Adds the next objects to the index.
 void Publications::add_some(Publication& p) {
   Reservation& r = p.r;
   const size_t end = std::min(p.order.size(), p.next + kObjectsPerStep);
@@ -141,7 +141,7 @@ void Publications::add_some(Publication& p) {
 
 void Publications::link(Publication& p) {
   Reservation& r = p.r;
-  // Not before all of them have their place: what the client gave is better than an unread file.
+  // Orphans are linked after all new objects: the client's bytes are better than an unread file.
   for (const PinnedName& name : p.fresh) {
     if (name.name.kind == ObjectKind::snapshot || !index_.find(name)) continue;
     index_.relink(*r.realm, name.name.id);

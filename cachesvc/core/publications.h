@@ -1,4 +1,4 @@
-// Publications: what commits have given becomes visible, and their paths go on to Levels.
+// Publications: make the objects of commits visible, and hand their paths to Levels.
 //
 //   counting ──> naming ──> covering     what it lost is known, all blocks are there, all rows are
 //      └───────────┴───────────┴──> ordering     something has gone: with fewer tokens
@@ -8,10 +8,9 @@
 //   linking ──> planning ──> joining ──> touching     its path is known, and is the newest
 //   touching ──> spilling ──> freeing ──> ending ──> Levels
 //
-// A long entry takes several steps of the loop, and others are served between them: what has its
-// place by then is a prefix, and serves as one. A publication cannot be stopped: its reservation is
-// its own, with the pins of what is there, and erases of its namespace wait for its end (Eraser).
-// Loop thread only.
+// A long entry takes several steps of the loop; calls between them find a prefix of it. A
+// publication cannot be stopped: it owns its reservation with the pins on existing objects, and
+// erases of its namespace wait for its end (Eraser). Loop thread only.
 #pragma once
 
 #include "cachesvc/core/coverage.h"
@@ -25,7 +24,7 @@ namespace kv {
 class Publications {
  public:
   using CallPtr = std::shared_ptr<Call<Result<CommitReply>>>;
-  /// Objects that get their place in one step.
+  /// Objects added to the index in one step.
   static constexpr size_t kObjectsPerStep = 32;
 
   Publications(Env& env, ObjectIndex& index, Ends& ends, Records& records, SsdLane& lane,
@@ -44,8 +43,8 @@ class Publications {
   Publications(const Publications&) = delete;  // steps point here
   Publications& operator=(const Publications&) = delete;
 
-  /// Nothing of it is being encoded, and the eraser lets its namespace publish. Refused if the
-  /// client has left something out.
+  /// Precondition: no object of it is being encoded, and the eraser lets its namespace publish.
+  /// Refused if the client has left a required object out.
   void publish(Reservation reservation, Durability wait_for, CallPtr call);
 
  private:

@@ -11,7 +11,7 @@ Status wrong(const std::string& what, uint64_t expected, uint64_t given) {
                           std::to_string(given));
 }
 
-// A header's word on whose object it is: zeros and empty names leave it to the service.
+// Checks the owner fields of a header: zeros and empty names leave them to the service.
 Status check_header(const Object& o, const Realm& realm, const Id& parent) {
   auto differs = [](const char* field, const std::string& expected, const std::string& given) {
     return invalid_argument(std::string("object's ") + field + ": expected " + expected +

@@ -78,8 +78,8 @@ void RamRoom::evict(Record& record, bool free_here) {
   ++(gone ? env_.count.ram_evicted_dirty : env_.count.ram_evicted_clean);
 }
 
-// Drops at most `most_bytes`, and one object more, or kObjectsAtATime; without a limit all that is
-// needed, and frees it here.
+// Evicts at most `most_bytes` and one object more, or kObjectsAtATime; without a limit all that is
+// needed, freed on this thread.
 RamRoom::Step RamRoom::make_room(const Room& room, bool dirty_too, uint64_t most_bytes) {
   if (auto charges = try_room(room)) return {std::move(charges)};
   if (account_full(room)) return {};
@@ -151,7 +151,8 @@ Status RamRoom::can_never_fit(const Room& room) const {
                       index_.tiers().ram().bytes(room.share), room.stored);
 }
 
-// Behind those of its own share and, of each other share, as many as there are of its own.
+// Inserts a waiter behind its own share's waiters. Each other share keeps as many before it as its
+// own share has: shares take turns.
 RamRoom::Waiters::iterator RamRoom::queue(const Room& room, RoomDone done) {
   uint64_t& last = last_turn_[room.share];
   last = std::max(last, turn_) + 1;
@@ -202,7 +203,7 @@ void RamRoom::pump() {
   pumping_ = false;
 }
 
-// Dirty leaves go for it now, in steps; its turn is next then.
+// Evicts dirty leaves for a waiter whose time is up, in steps; it is served next.
 void RamRoom::timed_out(Waiters::iterator waiter) {
   Step step = make_room(waiter->room, true, kEvictedAtATime);
   if (step.next != Next::nothing) {

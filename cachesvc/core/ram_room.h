@@ -1,11 +1,11 @@
 // RamRoom: room in RAM for a request: drop clean leaves, wait a bounded time for spills and leases,
-// drop dirty leaves (counted), then busy. A waiter holds nothing yet. Those of one share
-// (core/shares.h) are served in order, of several shares in turn, but for those whose account
-// (staging, replies) is full.
+// drop dirty leaves (counted), then busy. A waiter holds nothing yet. Waiters of one share
+// (core/shares.h) are served in order, and several shares take turns; a waiter whose account
+// (staging, replies) is full is passed over.
 //
-// The index obeys its share of RAM always: what comes makes room by what was used least, which
-// leaves both tiers, or a later start would find what nobody can erase. Evictions go in steps, and
-// what is more than a little is freed on a worker (core/leaving.h). Loop thread only.
+// The index never exceeds its share of RAM: a new object displaces the least recently used ones
+// from both tiers (a file left behind would be one that no erase finds). Evictions go in steps, and
+// large memory is freed on a worker (core/leaving.h). Loop thread only.
 #pragma once
 
 #include <list>
@@ -24,16 +24,15 @@ class RamRoom {
   RamRoom(const RamRoom&) = delete;  // timers point here
   RamRoom& operator=(const RamRoom&) = delete;
 
-  /// `done` gets the charges for all of it, or: resource_exhausted (it can never fit), busy.
+  /// Waits for room; `done` gets all charges, or: resource_exhausted (it can never fit), busy.
   void with_room(Room room, Deadline deadline, RoomDone done);
-  /// All charges of what is free; nothing is evicted. Null: there is none.
+  /// Charges from free RAM; nothing is evicted. Null: too little is free.
   std::shared_ptr<RoomCharges> try_room(const Room& room);
-  /// The same as try_room, after evicting what may go now: dirty leaves only where no spill can
-  /// save them.
+  /// Like try_room, after evicting what may go now; dirty leaves only where no spill can save them.
   std::shared_ptr<RoomCharges> room_now(const Room& room);
-  /// Somebody waits.
+  /// True if a request waits.
   bool wanted() const { return !waiters_.empty(); }
-  /// Serves waiters as long as there is room: bytes or pins were given back.
+  /// Serves waiters while there is room; called when bytes or pins were given back.
   void pump();
   void close() { waiters_.clear(); }
 
@@ -41,12 +40,12 @@ class RamRoom {
   Status can_never_fit(const Room& room) const;
   /// Bytes of RAM that a namespace's request may have; no limit: UINT64_MAX.
   uint64_t share_of(ShareId share) const;
-  /// At most so much is decoded for clients: those that don't read leave others room.
+  /// Limit of bytes decoded for clients, so that clients that don't read leave others room.
   uint64_t reply_limit() const;
   uint64_t index_limit() const;
-  /// True if so many bytes more are over the index's share.
+  /// True if `bytes` more exceed the index's share.
   bool index_full(uint64_t bytes) const;
-  /// Objects that a start found over the share: their files go, behind others' work.
+  /// Deletes files of objects that a start found over the share, behind the SSD's other work.
   void drop_files(std::vector<ObjectName> names);
 
   void check_invariants() const;
@@ -61,7 +60,7 @@ class RamRoom {
     uint64_t turn = 0;
   };
   using Waiters = std::list<Waiter>;
-  /// Work that a step of making room leaves.
+  /// Work left after a step of making room.
   enum class Next : uint8_t {
     nothing,  ///< there is room, or nothing may go
     evict,    ///< more may go, in another handler
@@ -92,8 +91,8 @@ class RamRoom {
   Spiller& spiller_;
   Leaving leaving_;
   Waiters waiters_;
-  std::vector<uint64_t> last_turn_;  // by ShareId: that of its last waiter
-  uint64_t turn_ = 0;                // that of the waiter served last
+  std::vector<uint64_t> last_turn_;  // by ShareId: turn of its last waiter
+  uint64_t turn_ = 0;                // turn of the waiter served last
   bool pumping_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Record: one object of the index in some tier, and where it is on its way to the SSD. A value that
-// ObjectIndex owns; Records alone changes its way to the SSD, Ends what goes first. Loop thread
+// Record: one object of the index in some tier, and its state on the way to the SSD. A value that
+// ObjectIndex owns; Records alone changes its disk state, Ends alone its drop urgency. Loop thread
 // only.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace kv {
 
 struct RealmState;
 
-/// An object that hangs on no tree, as far as it is known: enough to erase it, and to link it when
-/// its parent returns.
+/// An object without a place in a tree: the known part of it, enough to erase it, and to link it
+/// when its parent returns.
 struct Orphan {
   Object header;  ///< identity and tokens; no planes
 };
@@ -27,15 +27,15 @@ struct Orphan {
 /// An object's state on its way to the SSD. Only Records changes it (cachesvc/core/records.h has
 /// its arrows). The enumerators have no order.
 enum class Disk : uint8_t {
-  absent,      ///< in RAM only; nobody asked for more
+  absent,      ///< in RAM only; no spill was asked for
   refused,     ///< in RAM only: it made room on the SSD, and is written again when a commit asks
-  waiting,     ///< asked for; the queue was full
+  waiting,     ///< spill asked for; the queue was full
   queued,      ///< in the queue
   writing,     ///< in the batch that is packed or written
   failed,      ///< a write failed: tried again after io_backoff
   known,       ///< on the SSD only: a file of its name is there, nobody has read it since the start
   renamed,     ///< its bytes are in a visible file, written or verified since the start
-  durable,     ///< as renamed, and the folder was synced
+  durable,     ///< renamed, and the folder was synced
   unreadable,  ///< on the SSD only: a read failed; a miss until retry_at, or until given again
 };
 inline constexpr size_t kDiskStates = 10;
@@ -72,18 +72,18 @@ struct Record {
   NodeId node = kNoNode;  ///< block, tail: own; supplement: its block's; snapshot: its parent's
   uint32_t pins = 0;
   uint32_t uses = 0;             ///< fetches that it served
-  bool use_untold = false;       ///< of the last one the SSD knows nothing
-  ShareId share = kCommonShare;  ///< of its namespace
+  bool use_untold = false;       ///< its last use is not written to the SSD
+  ShareId share = kCommonShare;  ///< its namespace's
   bool superseded = false;       ///< a tail whose tokens a longer tail or a block holds too
   Disk disk = Disk::absent;
   DiskHook disk_hook;
   RamObject ram;                                    ///< null: not in RAM
-  std::chrono::steady_clock::time_point checked{};  ///< when its last check began, or it came
+  std::chrono::steady_clock::time_point checked{};  ///< time of its last check or of its arrival
   uint64_t payload_bytes = 0;                       ///< planes and states in memory
-  /// Bytes of the file of its name, at most; 0: none is known. In RAM only: an old file, which a
-  /// spill replaces if it holds other bytes, and which serves again if RAM loses its object.
+  /// Upper bound of its file's bytes; 0: no file is known. While in RAM only: an old file, which a
+  /// spill replaces if it holds other bytes, and which serves again if RAM loses the object.
   uint64_t file_bytes = 0;
-  uint64_t syncs_before = 0;  ///< begun before its file was known: later ones make it durable
+  uint64_t syncs_before = 0;  ///< syncs begun before its file was known; later ones make it durable
   std::chrono::steady_clock::time_point retry_at{};  ///< unreadable: a miss until then
   Charge index_charge;
 
@@ -96,11 +96,12 @@ struct Record {
   }
 };
 
-/// A store's `now`: what could not be read is asked for again, whenever that was.
+/// `now` of a store's plan: an unreadable object always counts as missing, so it is asked for
+/// again.
 constexpr std::chrono::steady_clock::time_point kUnreadableIsMissing =
     std::chrono::steady_clock::time_point::min();
 
-/// A record that is known by name, even after it is gone: another of its name has another serial.
+/// Identity of a record, valid after it is gone: another record of its name has another serial.
 struct PinnedName {
   ObjectName name;
   uint64_t serial;

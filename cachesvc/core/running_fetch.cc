@@ -1,4 +1,4 @@
-// Lengths that fit.
+// Reply bytes of a running fetch, and lengths that fit.
 #include "cachesvc/core/running_fetch.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Which objects come back, a few at a time.
+// Choice of the objects that are read back, and their reads, a few at a time.
 #include "cachesvc/core/warm_start.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// WarmStart: the most recently used objects come back into RAM after a restart, in the background:
-// nothing is evicted for them, and it ends as soon as RAM is wanted by others. And memory is kept
-// ready for the next promotion, which else waits for its first touch. Loop thread only.
+// WarmStart: reads the most recently used objects back into RAM after a restart, in the background.
+// Nothing is evicted for them, and the reads end as soon as others want RAM. It also keeps memory
+// ready for the next promotion, which would otherwise wait for page faults. Loop thread only.
 #pragma once
 
 #include <deque>
@@ -15,9 +15,9 @@ class WarmStart {
   WarmStart(Env& env, ObjectIndex& index, SsdLane& lane, RamRoom& room, Promoter& promoter)
       : env_(env), index_(index), lane_(lane), room_(room), promoter_(promoter) {}
 
-  /// Begins, once all that the start found is known.
+  /// Begins the reads. Precondition: every file of the start is known.
   void begin();
-  /// After a start and after promotions, while nobody waits for one.
+  /// Prepares memory for the next promotion, unless one is under way.
   void keep_ready();
 
  private:
@@ -30,7 +30,7 @@ class WarmStart {
   Promoter& promoter_;
   std::deque<PinnedName> left_;
   bool making_ready_ = false;
-  uint64_t ready_after_ = UINT64_MAX;  // so many promotions memory was made ready
+  uint64_t ready_after_ = UINT64_MAX;  // promotions counted when memory was last made ready
 };
 
 }  // namespace kv
