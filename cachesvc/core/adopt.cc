@@ -8,7 +8,7 @@
 namespace kv {
 namespace {
 
-constexpr size_t kCopiesPerAdoption = 16;  // of one put: their runs fit into one plane's
+constexpr size_t kCopiesPerAdoption = 16;  // per put: their runs fit into one plane's
 
 // Rows of [first, end) that one of the ends demands.
 std::vector<RowRange> demanded_of(const PartSpec& spec, const std::vector<EndPosition>& ends,
@@ -38,10 +38,10 @@ struct Sources {
     ObjectName name;
     uint16_t group = 0;
     RowRange rows;
-    bool superseded = false;  ///< a tail's that this entry supersedes
+    bool superseded = false;  ///< rows of a tail that this entry supersedes
     bool resident = false;    ///< in RAM: no read can fail
   };
-  std::vector<Rows> rows;         ///< of superseded tails first
+  std::vector<Rows> rows;         ///< superseded tails' first
   std::vector<RamObject> points;  ///< carries and block-end states of superseded tails, in RAM
 };
 
@@ -77,9 +77,9 @@ Sources sources_of(const Reservation& r, std::vector<Holding>& own) {
   return sources;
 }
 
-// Rows to copy, each once. Those that follow each other in one block and group are one put: tails
-// that grow by a token each would else leave as many supplements as tokens. What must be read first
-// comes alone, so that a read that fails costs no other rows.
+// Rows to copy, each once. Adjacent rows of one block and group make one put: tails that grow by
+// one token each would otherwise leave one supplement per token. Rows that must be read first get
+// their own put, so that a failed read costs no other rows.
 std::vector<PutRequest> row_puts(const Reservation& r, const Sources& sources,
                                  std::vector<Holding>& own) {
   const RealmState& realm = *r.realm;
@@ -121,8 +121,8 @@ std::vector<PutRequest> row_puts(const Reservation& r, const Sources& sources,
   return puts;
 }
 
-// Only for blocks: a tail that took over all positions of all tails before it would cost more with
-// every token.
+// Carries and states of superseded tails, copied to blocks only: a tail that copied those of all
+// tails before it would cost more with every token.
 std::vector<AdoptedPut> point_puts(ObjectIndex& index, const Reservation& r,
                                    const Sources& sources) {
   std::vector<AdoptedPut> puts;

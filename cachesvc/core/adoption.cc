@@ -1,5 +1,5 @@
-// Files that a start found get their place: models, objects, orphans; and what is over the index's
-// share goes.
+// Files that a start found: models, objects and orphans get their place in the index; objects over
+// its share are deleted.
 #include <algorithm>
 #include <unordered_map>
 
@@ -70,8 +70,9 @@ RealmState* Reconciler::realm_of(const Object& o) {
   return made;
 }
 
-// Most come in the order in which they were written, parents first and near their children. The
-// others wait for a second look. The SSD's order learns of them afterwards, and of children first.
+// Objects mostly come in the order of their writing, parents first and near their children; the
+// others are linked in a second pass. All enter the SSD's eviction order afterwards, children
+// first.
 void Reconciler::adopt(const std::vector<KnownObject>& objects) {
   std::vector<const KnownObject*> others;
   std::vector<Adopted> linked;
@@ -97,7 +98,7 @@ void Reconciler::adopt(const std::vector<KnownObject>& objects) {
   room_.drop_files(std::move(dropped));  // RAM has less for the index than its share
 }
 
-// False if it has no place (yet).
+// Links the object into its tree. False if it has no place (yet).
 bool Reconciler::link(const KnownObject& known, std::vector<Adopted>& linked) {
   const Object& o = known.header;
   RealmState* realm = realm_of(o);
@@ -111,7 +112,7 @@ bool Reconciler::link(const KnownObject& known, std::vector<Adopted>& linked) {
   return true;
 }
 
-// Without its parent, model or profile an object serves nothing, but stays on the SSD until that
+// An object without its parent, model or profile serves nothing, but stays on the SSD until that
 // returns or bytes are needed there. False: the index has no room for it.
 bool Reconciler::adopt_orphan(const KnownObject& known) {
   const Object& o = known.header;
@@ -125,8 +126,8 @@ bool Reconciler::adopt_orphan(const KnownObject& known) {
   return true;
 }
 
-// A start with a smaller share than the run before: of what was found the most recently used stays,
-// each with all that is before it. The others' files go.
+// Keeps the most recently used of the objects found, each with its ancestors, if the index's share
+// is smaller than in the run before; deletes the files of the others.
 void Reconciler::keep_most_recent(std::vector<KnownObject>& objects) {
   uint64_t all = 0;
   for (const KnownObject& o : objects) all += index_bytes(o);
@@ -147,7 +148,7 @@ void Reconciler::keep_most_recent(std::vector<KnownObject>& objects) {
   room_.drop_files(std::move(dropped));
 }
 
-// Files read in the background that are over the share: what is in the index was used later.
+// Deletes files read in the background that exceed the share: objects in the index were used later.
 void Reconciler::drop_over_share(std::vector<KnownObject>& objects) {
   uint64_t bytes = 0;
   std::vector<ObjectName> dropped;

@@ -93,7 +93,7 @@ void Attached::list(size_t most, std::vector<Record*>& out) const {
       out.push_back(*it);
     }
   }
-  // From the back, whence an erase takes them cheapest.
+  // Supplements from the back: the cheapest for an erase to remove.
   for (auto it = supplements_.rbegin(); it != supplements_.rend() && out.size() < most; ++it) {
     out.push_back(*it);
   }

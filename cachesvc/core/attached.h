@@ -1,8 +1,7 @@
-// Attached: what hangs on one node of a realm's tree. Supplements are few (they share out the
-// node's rows and positions between them) and stand in the order they came in; snapshots may be as
-// many as entries go on from the node, and stand in the order of their tokens, so that a query
-// costs O(log n) and what it finds. It owns no record. ObjectIndex alone changes it; loop thread
-// only.
+// Attached: supplements and snapshots of one node of a realm's tree. Supplements are few (each has
+// other rows or positions of the node), in the order of arrival. Snapshots may be as many as
+// entries go on from the node, sorted by tokens: a query costs O(log n) and its results. Attached
+// owns no record. ObjectIndex alone changes it; loop thread only.
 #pragma once
 
 #include <memory>
@@ -20,9 +19,9 @@ class Attached {
   bool empty() const { return supplements_.empty() && !snapshots_; }
   size_t snapshots() const { return snapshots_ ? snapshots_->size() : 0; }
 
-  /// It has its attachment.
+  /// Precondition: the record has its attachment.
   void add(Record& record);
-  /// It is there.
+  /// Precondition: the record was added.
   void remove(const Record& record);
 
   std::span<Record* const> supplements() const { return supplements_; }

@@ -20,8 +20,8 @@
 // every later one answers `unavailable`, the SSD's files are as after a kill -9. Leases stay
 // readable. The cache may be opened again once this core and its jobs are gone.
 //
-// Its parts, each with its state in core/<name>.h: core/owners.h. Calls run downward only
-// (tools/tidy.py); whoever has moved something says so with Env::progress().
+// Parts, each with its state in core/<name>.h: core/owners.h. Calls go downward only
+// (tools/tidy.py); a part that changed something calls Env::progress().
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -43,8 +43,8 @@ using Done = std::function<void(T)>;
 
 struct RoomCharges;  // core/room_request.h
 
-/// A body that is about to arrive from a client, and what working on it will need. All of it is
-/// reserved at once: whoever waits for room holds none.
+/// A body that is about to arrive from a client, and what working on it will need. Everything is
+/// reserved at once: a call that waits for room holds none.
 struct Staging {
   PoolBuffer body;
   std::shared_ptr<RoomCharges> room;
@@ -85,7 +85,7 @@ enum class StagingFor : uint8_t {
 ///             namespace_holds; of one with a
 ///             quota also namespace_calls namespace_ram_bytes namespace_ram_quota_bytes
 ///             namespace_ssd_bytes namespace_ssd_quota_bytes
-/// A session with Right::own sees only the last ones, and its own namespace's models.
+/// A session with Right::own sees only the gauges of its namespace, and its models.
 struct Owners;
 
 class CacheCore {
@@ -99,8 +99,8 @@ class CacheCore {
                                                    boost::asio::any_io_executor loop,
                                                    boost::asio::any_io_executor workers,
                                                    boost::asio::any_io_executor disk = {});
-  /// On the loop thread or after it ended. Jobs still on workers finish on their own; their results
-  /// are dropped. Calls that wait get `unavailable`.
+  /// Call it on the loop thread or after that ended. Jobs still on workers finish on their own;
+  /// their results are dropped. Calls that wait get `unavailable`.
   ~CacheCore();
   CacheCore(const CacheCore&) = delete;  // handlers point here
   CacheCore& operator=(const CacheCore&) = delete;
@@ -109,7 +109,7 @@ class CacheCore {
   /// Returns: invalid_argument (namespace empty or over kMaxNamespaceBytes), busy (max_sessions),
   /// unavailable (draining).
   Result<uint64_t> connect(const std::string& ns, Right right = Right::all);
-  /// Somebody was refused before it had a session.
+  /// Counts a client that was refused before it had a session.
   void count_denied();
   /// Frees the session's reservations and pins; its waiting calls get `unavailable`.
   void disconnect(uint64_t session);
@@ -137,27 +137,27 @@ class CacheCore {
   void renew(uint64_t session, uint64_t hold, Milliseconds time, Deadline deadline,
              Done<Result<Milliseconds>> done);
   void release(uint64_t session, uint64_t hold, Deadline deadline, Done<Status> done);
-  /// Goes in steps, others are served in between; the namespace's commits and erases wait for its
-  /// end.
+  /// An erase runs in steps, others are served in between; the namespace's commits and erases wait
+  /// for its end.
   void erase_entry(uint64_t session, QueryRequest request, Deadline deadline,
                    Done<Result<uint64_t>> done);
   void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
              Done<Result<uint64_t>> done);
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
 
-  /// For a frame of `bytes` that is about to arrive: makes room, waits for it, allocates.
+  /// Allocates memory for a frame of `bytes` that is about to arrive; makes room and waits for it.
   /// Returns: resource_exhausted (more than the staging limit), busy, deadline_exceeded.
   void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, Deadline deadline,
                         Done<Result<Staging>> done);
 
   /// Room for a reply of so many bytes, for as long as the result lives; null: there is none now.
   std::shared_ptr<const void> reply_room(uint64_t bytes);
-  /// Likewise for what a connection takes.
+  /// Room for a connection's memory, likewise.
   std::shared_ptr<const void> session_room(uint64_t bytes);
 
-  /// Has these segments of the pool ready for clients that map them: `done` gets a view of each, or
-  /// none of one that can't be announced (it is gone; there is no room for all its memory, or more
-  /// of it would lie idle than is set aside).
+  /// Prepares segments of the pool for clients that map them: `done` gets a view of each; null for
+  /// one that can't be announced (it is gone; there is no room for all its memory, or more of it
+  /// would lie idle than is set aside).
   void announce(std::vector<uint32_t> segments,
                 Done<std::vector<std::shared_ptr<const SegmentView>>> done);
 

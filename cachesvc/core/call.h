@@ -23,7 +23,7 @@ class CallBase {
   uint64_t session = 0;
   Deadline deadline = Deadline::max();
   std::unique_ptr<Timer> timer;
-  std::function<void(CallBase*)> on_finish;  ///< takes it off the list of calls
+  std::function<void(CallBase*)> on_finish;  ///< removes the call from its list
 
  protected:
   bool mark_finished() {
@@ -45,7 +45,8 @@ class Call final : public CallBase {
   ~Call() override {
     try {
       finish(T(Status(StatusCode::unavailable, "ended")));
-    } catch (const std::bad_alloc&) {  // on the way out of a step that found none: the core ends
+    } catch (
+        const std::bad_alloc&) {  // during the end of a step that found no memory: the core ends
     }
   }
   void finish(T result) {

@@ -32,16 +32,17 @@ class Calls {
 
   /// Returns: what CacheCore::connect returns.
   Result<uint64_t> connect(const std::string& ns, Right right = Right::all);
-  /// Its waiting calls get `unavailable`.
+  /// Ends the session; its waiting calls get `unavailable`.
   void disconnect(uint64_t session);
   SessionState* session(uint64_t id);  ///< null: there is none
   /// Returns: not_found (session), invalid_argument (handle).
   Result<std::shared_ptr<ModelState>> model(uint64_t session, uint32_t handle);
-  /// The same under `profile`; zero: that of the handle's last open. Also profile_changed: another
-  /// is in force.
+  /// The model under `profile` (zero: that of the handle's last open). Also profile_changed:
+  /// another one is in force.
   Result<std::shared_ptr<ModelState>> model(uint64_t session, uint32_t handle, const Id& profile);
 
-  /// A call of the session. It has ended already where it can't be kept: too many, too late.
+  /// A call of the session. The call has ended already if it can't be kept: too many calls, or too
+  /// late.
   template <typename T>
   std::shared_ptr<Call<T>> begin(uint64_t session, Deadline deadline, std::function<void(T)> done) {
     auto call = std::make_shared<Call<T>>(std::move(done));

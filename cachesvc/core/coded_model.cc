@@ -16,7 +16,7 @@ constexpr uint64_t kMaxCodedDim = 512;        // longer vectors are never coded
 constexpr uint64_t kSides = 3;                // a codec keeps a place for each
 constexpr uint64_t kFixedBytes = 4096;        // what doesn't grow with the model
 
-// One allocation, with what malloc keeps beside it.
+// Bytes of one allocation, malloc's overhead included.
 uint64_t heap(uint64_t bytes) {
   if (bytes == 0) return 0;
   return bytes + 3 * kPointer + (bytes >= kLargeBytes ? kOwnPageBytes : 0);
@@ -43,7 +43,7 @@ uint64_t side_bytes(const PartSpec& part) {
   return sizeof(std::vector<SideCoding>) + heap(kSides * sizeof(SideCoding)) + signs;
 }
 
-// Each part may be a group of its own; the list grows by doubling.
+// Upper bound: each part may be a group of its own; the list grows by doubling.
 uint64_t group_bytes(const PartSpec& part) {
   return 2 * sizeof(PartGroup) + text_bytes(part.label) + heap(2 * sizeof(PartGroup::Member));
 }

@@ -1,7 +1,7 @@
-// CodedModel: all that a client's model takes in memory under one profile, and its charge.
+// CodedModel: the memory of a client's model under one profile, and its charge.
 //
-// Clients size it, so it is charged before it is made, and made on a worker. Immutable then, and
-// shared: by every namespace and session that opens the same model under the same profile. The
+// Clients choose its size, so it is charged first, then made on a worker. It is then immutable, and
+// shared by every namespace and session that opens the same model under the same profile. The
 // charge goes back with the last pointer to any part of it. Any thread.
 #pragma once
 
@@ -16,8 +16,8 @@
 namespace kv {
 
 struct CodedModel {
-  Charge charge;  ///< first: it goes back when all that it pays for has
-  Id key;         ///< of the model's and the profile's bytes
+  Charge charge;  ///< first member: given back after all that it pays for
+  Id key;         ///< names the model's and the profile's bytes
   Id profile_id;
   std::shared_ptr<const ModelSpec> spec;
   std::shared_ptr<const Profile> profile;
@@ -26,8 +26,8 @@ struct CodedModel {
   std::vector<CodingReport> reports;
 };
 
-/// Copies both: what else their owners hold is not kept with them. Takes coded_model_bytes out of
-/// `charge`. Returns: what Codec::create returns; busy if the charge is smaller.
+/// Copies spec and profile, so that nothing else of their owners is kept. Takes coded_model_bytes
+/// out of `charge`. Returns: what Codec::create returns; busy if the charge is smaller.
 Result<std::shared_ptr<CodedModel>> make_coded_model(const ModelSpec& spec, const Profile& profile,
                                                      Charge& charge);
 
@@ -38,7 +38,7 @@ std::shared_ptr<T> part_of(const std::shared_ptr<const CodedModel>& whole,
   return std::shared_ptr<T>(whole, part.get());
 }
 
-/// Upper bounds of what they take in memory. Without a profile: of the plain one.
+/// Upper bounds of memory. Null profile: the plain one.
 uint64_t held_bytes(const ModelSpec& spec);
 uint64_t held_bytes(const Profile& profile);
 uint64_t coded_model_bytes(const ModelSpec& spec, const Profile* profile);
@@ -49,7 +49,7 @@ uint64_t groups_bytes(const ModelSpec& spec);
 /// Names the model's and the profile's bytes.
 Id coded_key(const ModelSpec& spec, const Id& profile);
 
-/// The same value; the charge goes back with the last pointer to it.
+/// Binds a charge to a value: it goes back with the last pointer.
 template <typename T>
 std::shared_ptr<const T> charged(std::shared_ptr<const T> value, Charge charge) {
   struct Paid {

@@ -1,4 +1,5 @@
-// Commits: a commit's turn. What it adopts is put first, then it becomes visible (Publications).
+// Commits: commits that wait for their turn. Rows that a commit adopts are put first, then it
+// becomes visible (Publications).
 //
 //   adopting ──its puts have ended──> no erase of its namespace ──> Publications ──> Levels
 //

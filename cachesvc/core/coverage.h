@@ -1,5 +1,5 @@
-// Coverage: what a store must hold to serve its tokens, what of it is missing, and what its entry
-// consists of. Questions to the index; loop thread only.
+// Coverage: objects that a store needs to serve its tokens, those that are missing, and those that
+// its entry consists of. Queries of the index; loop thread only.
 #pragma once
 
 #include <vector>
@@ -8,15 +8,15 @@
 
 namespace kv {
 
-/// Blocks and tail that were there at reserve and are gone: they and all after them aren't stored;
-/// named in `reply.lost`. Returns: the tokens that remain.
+/// Finds the first block or tail that was there at reserve and is gone: it and all after it aren't
+/// stored; `reply.lost` names it. Returns: the tokens that remain.
 uint32_t find_lost(ObjectIndex& index, const Reservation& r, CommitReply& reply);
 
 /// The first thing that a store lacks to serve its tokens.
 struct Gap {
-  Status status;              ///< ok: nothing
+  Status status;              ///< ok: no gap
   ObjectName name;            ///< the first object that is wanting
-  uint32_t tokens_above = 0;  ///< that can be stored without it
+  uint32_t tokens_above = 0;  ///< tokens that can be stored without it
 };
 /// Checks that every block and the tail was given or is there.
 Gap check_blocks(ObjectIndex& index, const Reservation& r);

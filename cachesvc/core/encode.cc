@@ -119,7 +119,7 @@ const Plane* find_plane(const Object& o, uint16_t layer, uint16_t part, Side sid
   return nullptr;
 }
 
-// Before any arithmetic on its bytes: a stranger's runs and size may not agree.
+// Checks runs and size before any arithmetic on the bytes: a client's may not agree.
 Status check_size(const Plane& p) {
   uint64_t rows = p.first_row;
   for (const RowRun& run : p.runs) rows += run.rows;
@@ -227,13 +227,13 @@ Result<Plane> finished_plane(EncodeWork& w, const EncodeWork::Slot& slot) {
   return or_as_given(w, plane, stored_form(w, plane, slot.place));
 }
 
-// Whether the slot's result has just the rows given.
+// True if the slot's result has exactly the rows given.
 bool as_given(const EncodeWork& w, const Plane& p) {
   return is_main(w.object.name.kind) || (p.first_row == w.keep.first && p.end_row() == w.keep.end);
 }
 
-// Places for all planes in one pool buffer, where what they take can be told from what was given.
-// Else none: what is wrong with a plane is said by who codes it.
+// Gives every plane its place in one pool buffer, if all sizes can be told from the input.
+// Otherwise none has one: a plane's errors are reported when it is coded.
 void set_places(EncodeWork& w) {
   if (!w.encode || !w.copies.empty()) return;
   std::vector<uint64_t> sizes;
@@ -252,7 +252,7 @@ void set_places(EncodeWork& w) {
   for (size_t i = 0; i < sizes.size(); at += sizes[i++]) w.slots[i].place = {at, sizes[i]};
 }
 
-// Whether every plane lies where it belongs in the work's payload.
+// True if every plane lies in its place in the work's payload.
 bool in_place(const EncodeWork& w, const Object& object) {
   if (w.payload.size() == 0) return false;
   for (size_t i = 0; i < w.slots.size(); ++i) {
@@ -338,7 +338,7 @@ Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge,
 
 namespace {
 
-// The object with its payload in one pool buffer, and the payload's sum. What lies elsewhere is
+// Moves the object's payload into one pool buffer and computes its sum. Planes elsewhere are
 // copied.
 Result<RamObject> into_pool(EncodeWork& w, Object object) {
   std::vector<Bytes> parts;

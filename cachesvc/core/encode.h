@@ -1,8 +1,8 @@
-// EncodeWork: from what a client put to a finished object in the pool. Runs on workers.
+// EncodeWork: turns a client's put into a finished object in the pool. Runs on workers.
 //
 // Several workers may call encode_planes on one work; assemble comes after the last of them. Input
-// is immutable; output planes lie in one pool buffer. Where their sizes are known beforehand they
-// are coded straight into it, else they are copied there.
+// is immutable; output planes lie in one pool buffer. Planes of known size are coded straight into
+// it, others are copied there.
 #pragma once
 
 #include <atomic>
@@ -25,22 +25,23 @@ struct EncodeWork {
   Object object;  ///< stamped; its planes begin where the copies end
   std::vector<CopyRows> copies;
   std::vector<RamObject> sources;  ///< one per copy, resident
-  RamObject states_of;             ///< whose states the object shares; may be none
+  RamObject states_of;             ///< object whose states are shared; may be null
   RowRange keep;                   ///< supplements with rows: cut to these
   bool encode = false;             ///< a complete block, or a supplement of one
   bool keep_nonfinite = false;     ///< planes and states with NaN or Inf are stored as given
   std::shared_ptr<const Codec> codec;
-  std::shared_ptr<const std::vector<PartGroup>> groups;  ///< of the model
+  std::shared_ptr<const std::vector<PartGroup>> groups;  ///< the model's
   std::shared_ptr<RamPool> pool;
-  Charge stored;   ///< for the result
-  Charge staging;  ///< for input and scratch; lives as long as the work
+  Charge stored;   ///< pays for the result
+  Charge staging;  ///< pays for input and scratch; lives as long as the work
 
   // Between workers.
   struct Slot {
     uint16_t layer = 0, part = 0;
     Side side = Side::k;
     const Plane* given = nullptr;
-    std::span<uint8_t> place = {};  ///< of the result, in `payload`; empty: not known beforehand
+    std::span<uint8_t> place =
+        {};  ///< the result's place in `payload`; empty: not known beforehand
   };
   std::once_flag placed;      ///< `payload` and the slots' places are set, or never will be
   PoolBuffer payload;         ///< planes, then states
@@ -48,11 +49,11 @@ struct EncodeWork {
   std::vector<Plane> planes;  ///< results, by slot
   std::atomic<size_t> next{0};
   std::atomic<uint64_t> raw_fallbacks{0};
-  std::atomic<uint64_t> nonfinite{0};  ///< planes and states with such values, kept or refused
+  std::atomic<uint64_t> nonfinite{0};  ///< planes and states with NaN or Inf, kept or refused
   std::mutex mutex;
   Status error;  ///< the first one
   std::atomic<bool> failed{false};
-  std::vector<ObjectPtr> damaged;  ///< of what the object is made of: changed in RAM
+  std::vector<ObjectPtr> damaged;  ///< sources that were found changed in RAM
 };
 
 /// Checks which planes and states there are, against the object's kind; fills `slots`.
@@ -67,8 +68,8 @@ void encode_planes(EncodeWork& work);
 /// not_found if a source was found damaged, which a copy would have hidden.
 Result<RamObject> assemble(EncodeWork& work);
 
-/// So many bytes of the pool for `ns`, paid by `charge` (and the pool, if that is too small).
-/// Returns: busy.
+/// Allocates `bytes` of the pool for `ns`, paid by `charge` (and by the pool, if that is too
+/// small). Returns: busy.
 Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge,
                                   std::string_view ns);
 

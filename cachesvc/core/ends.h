@@ -1,6 +1,7 @@
-// Ends: the ends of entries, and what goes first because it serves none: superseded tails with all
-// that hangs on them, then supplements and snapshots far from any end, the farthest first. So a
-// turn that a longer one has superseded keeps nothing for which others would go. Loop thread only.
+// Ends: the ends of entries, and the objects evicted first because they serve none: superseded
+// tails with all that hangs on them, then supplements and snapshots far from any end, the farthest
+// first. So no other object is evicted to keep a turn that a longer one has superseded. Loop thread
+// only.
 #pragma once
 
 #include <unordered_map>
@@ -18,18 +19,18 @@ class Ends {
  public:
   explicit Ends(ObjectIndex& index) : index_(index) {}
 
-  /// An entry of n tokens ends with `path` (its blocks and perhaps a tail, root first): supplements
-  /// and snapshots that serve it stay like everything else, the path's others go the earlier the
-  /// farther away they are. Snapshots where entries part stay too.
+  /// Marks the end of an entry of n tokens with `path` (its blocks and perhaps a tail, root first):
+  /// supplements and snapshots that serve it stay like everything else, the path's others go the
+  /// earlier the farther away they are. Snapshots where entries part stay too.
   void mark(RealmState& realm, const std::vector<NodeId>& path, uint32_t n);
-  /// A longer tail or a block holds this one's tokens too.
+  /// Marks a tail whose tokens a longer tail or a block holds too.
   void supersede(Record& tail);
-  /// After recovery: which tails are superseded, and how far supplements and snapshots are from an
-  /// end.
+  /// Marks everything after recovery: superseded tails, distances of supplements and snapshots from
+  /// an end.
   void find_all();
 
  private:
-  static constexpr uint32_t kNoEnd = UINT32_MAX;  // below it nothing ends that isn't superseded
+  static constexpr uint32_t kNoEnd = UINT32_MAX;  // no end below it that isn't superseded
   using EndDistances = std::unordered_map<NodeId, uint32_t>;  // in blocks
   bool end_lives(const Record& attached);
   void find_superseded(RealmState& realm);

@@ -1,10 +1,10 @@
-// Env: what every owner of the core stands on: options, executors, the ledger, counters, events,
-// and the phase that the core is in.
+// Env: the base of every owner of the core: options, executors, the ledger, counters, events, and
+// the core's phase.
 //
 // Owners are made with an Env& and call only owners below them (tools/tidy.py has their floors).
 // Each step of the loop runs in run(): a verb, what follows a job, a timer, a wake. So there is one
 // place where a failed small allocation ends the core, and a handler may use `this` of its owner
-// without asking whether it lives: once the core is closed no step runs. Whoever has moved
+// without asking whether it lives: once the core is closed no step runs. An owner that has changed
 // something calls progress() and need not know who waits for it.
 //
 //   serving ──drain──> draining ──┐
@@ -52,7 +52,7 @@ class Env : public std::enable_shared_from_this<Env> {
   const Namespaces namespaces;
   const boost::asio::any_io_executor loop, workers, disk;
   const std::shared_ptr<RamPool> pool;
-  const std::shared_ptr<LoopGate> gate;  ///< for what may outlive the core, as leases do
+  const std::shared_ptr<LoopGate> gate;  ///< of objects that may outlive the core, such as leases
   mutable Counters count;
 
   /// Sets what the core does when something has moved, when room was given back that somebody waits
@@ -73,16 +73,17 @@ class Env : public std::enable_shared_from_this<Env> {
     gate->close();
   }
 
-  /// Something has moved: whoever waits looks again, soon.
+  /// Something has changed: every owner that waits checks again, soon.
   void progress() { progress_->ask(); }
   /// Bytes or pins were given back.
   void room_freed() {
     if (room_wanted) room_->ask();
   }
   const std::shared_ptr<Wake>& room_wake() const { return room_; }
-  bool room_wanted = false;  ///< somebody waits for room; written by RamRoom alone
+  bool room_wanted = false;  ///< a request waits for room; written by RamRoom alone
 
-  /// A step of the loop. One that finds no memory ends the core, the outermost of several.
+  /// Runs a step of the loop. If it finds no memory the core ends; of nested steps the outermost
+  /// ends it.
   template <typename Step>
   void run(Step&& step) {
     if (running_) return step();
@@ -136,7 +137,7 @@ class Env : public std::enable_shared_from_this<Env> {
     if (!full.ok()) ++count.over_quota;
     return full;
   }
-  /// `text()`, if somebody listens.
+  /// Reports `text()`, if events are wanted.
   template <typename Text>
   void event(EventKind kind, Text text, uint64_t count_of = 1) const {
     if (options.on_event) options.on_event({kind, text(), count_of});

@@ -125,8 +125,8 @@ class OfEntry : public EraseTargets {
   size_t next_ = 0;
 };
 
-// An entry in one realm. From its end upwards, until another entry goes on or ends. Tails and
-// snapshots that the query goes on from, and no other entry, are earlier turns of it.
+// Walk over an entry in one realm, from its end upwards, until another entry goes on or ends. Tails
+// and snapshots that only the query goes on from are its earlier turns.
 class EntryWalk {
  public:
   EntryWalk(const RealmState& realm, const Query& query)
@@ -201,7 +201,7 @@ class EntryWalk {
   const Query& query_;
   const uint32_t n_;
   NodeId at_ = kRootNode, below_ = kNoNode;
-  // After the node; the query goes on from them, or ends with one.
+  // Objects after the node; the query goes on from them, or ends with one.
   std::vector<NodeId> tails_;
   std::vector<Record*> snapshots_;
 };

@@ -1,7 +1,7 @@
 // EraseTargets: the objects that an erase removes, found a few at a time, so that no step of the
-// loop looks at all of them. Whoever asks removes what it got from the index before it asks again:
-// the next ones are what is there then. Between two calls objects may be evicted and orphans may
-// find their parents, but nothing new of the namespace becomes visible (core/eraser.h). Loop thread
+// loop looks at all of them. The caller removes each result from the index before it asks for the
+// next, which is what is there then. Between two calls objects may be evicted and orphans may find
+// their parents, but nothing new of the namespace becomes visible (core/eraser.h). Loop thread
 // only.
 #pragma once
 
@@ -27,12 +27,12 @@ class EraseTargets {
                                                         const Query& query);
 
   virtual ~EraseTargets() = default;
-  EraseTargets(const EraseTargets&) = delete;  // a place among what is there
+  EraseTargets(const EraseTargets&) = delete;  // a position in the index
   EraseTargets& operator=(const EraseTargets&) = delete;
 
   /// At most `most` of them (> 0); perhaps none, though some are left. Children before parents.
   virtual std::vector<Record*> next(size_t most) = 0;
-  /// None is left.
+  /// True if none is left.
   bool done() const { return done_; }
 
  protected:

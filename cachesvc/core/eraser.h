@@ -1,7 +1,7 @@
-// Eraser: what an erase names leaves the index in steps, and its files after it, a few at a time
-// behind the SSD's other work. Others are served between the steps, but commits and erases of its
-// namespace wait, so that nothing is stored on what is about to go, or said to be gone before its
-// file is. An erase waits in turn for what is becoming visible, and no more begins to meanwhile.
+// Eraser: removes the objects of an erase from the index in steps, then their files, a few at a
+// time behind the SSD's other work. Others are served between the steps, but commits and erases of
+// the namespace wait: nothing is stored on an object about to go, or reported gone before its file
+// is. An erase waits in turn for the namespace's publications, and none begins meanwhile.
 //
 //   waiting ──all files of the start are known, no other erase or publication of the namespace──>
 //   removing (steps)
@@ -36,22 +36,22 @@ class Eraser {
   Eraser(const Eraser&) = delete;  // jobs point here
   Eraser& operator=(const Eraser&) = delete;
 
-  /// Everything that begins with the query; model 0: everything of the namespace.
+  /// Erases every entry that begins with the query; model 0: everything of the namespace.
   void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
              std::function<void(Result<uint64_t>)> done);
-  /// The entry that ends with the query's last token.
+  /// Erases the entry that ends with the query's last token.
   void erase_entry(uint64_t session, QueryRequest request, Deadline deadline,
                    std::function<void(Result<uint64_t>)> done);
-  /// No erase of the namespace is between two steps, or waits for publications alone.
+  /// True if no erase of the namespace is between two steps, or waits for publications alone.
   bool may_publish(const std::string& ns) const;
-  /// Something of the namespace is becoming visible (core/publications.h).
+  /// Notes that something of the namespace is becoming visible (core/publications.h).
   void publication_begins(const std::string& ns) { publishing_.insert(ns); }
   void publication_ends(const std::string& ns);
-  /// No erase and no publication is between two steps.
+  /// True if no erase and no publication is between two steps.
   bool resting() const { return removing_.empty() && publishing_.empty(); }
-  /// Begins those that waited.
+  /// Begins erases whose wait is over.
   void go_on();
-  /// The core closes: the files of what has begun go, behind all other work of the SSD.
+  /// Ends with the core: files of erases that have begun go, behind all other work of the SSD.
   void close();
 
  private:
@@ -59,10 +59,10 @@ class Eraser {
   /// The objects that an erase removes.
   struct Scope {
     std::unique_ptr<EraseTargets> targets;
-    bool whole = false;         ///< of a model or namespace nothing is left
-    bool of_namespace = false;  ///< its name goes too
+    bool whole = false;         ///< nothing is left of the model or namespace
+    bool of_namespace = false;  ///< the namespace's name goes too
   };
-  using Find = std::function<Result<Scope>()>;  // asked when its turn has come
+  using Find = std::function<Result<Scope>()>;  // called when the erase's turn has come
   struct Waiting {
     uint64_t session;
     Find find;
@@ -74,8 +74,8 @@ class Eraser {
     std::unique_ptr<EraseTargets> targets;
     uint64_t removed = 0;  // objects
     bool whole = false, of_namespace = false;
-    std::vector<RamObject> freed;  // on a worker, at the end
-    size_t left = 0;               // ends that are awaited
+    std::vector<RamObject> freed;  // freed on a worker, at the end
+    size_t left = 0;               // jobs that are awaited
     Status first_error;
   };
   using JobPtr = std::shared_ptr<Job>;

@@ -1,5 +1,5 @@
 // FairTasks: jobs of several namespaces for the same threads. A few are under way at a time. The
-// next is one of the namespace that has had least, so who asks for a thousand delays another's by a
+// next is one of the namespace that has had least, so a thousand jobs of one delay another's by a
 // few. Loop thread only.
 #pragma once
 

@@ -77,7 +77,7 @@ void Fetches::make_objects(const FetchPtr& f, FetchReply reply) {
   ask_for_reply_room(f, making);
 }
 
-// Some in each handler, here and below: a long prompt has hundreds.
+// Handlers do some objects each, here and below: a long prompt has hundreds.
 void Fetches::ask_for_reply_room(const FetchPtr& f, const std::shared_ptr<Making>& making) {
   if (f->call->finished()) return;
   const auto& objects = making->out.objects;

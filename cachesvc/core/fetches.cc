@@ -110,9 +110,8 @@ FetchCost Fetches::cost_of(const RunningFetch& f, const Hit& hit) const {
   return cost;
 }
 
-// Plans until what the hit needs fits: all of it together, decoded if the client wants it so, into
-// the budget, and for one who does not wait, what is missing into what is free or may be dropped
-// now.
+// Plans until the hit fits: all of it, decoded if the client wants that, into the budget; and for a
+// call that does not wait, its missing part into RAM that is free or may be freed now.
 Result<Hit> Fetches::plan(RunningFetch& f) {
   const RamPool& pool = *env_.pool;
   PlanOptions options{{}, Clock::now()};
@@ -190,7 +189,7 @@ Fetches::Found Fetches::pinned(Hit hit) {
   return {std::move(hit), std::move(pins)};
 }
 
-// Runs then() at once; of a long hit in a handler of its own, unless some of it was erased by then.
+// Runs then() at once; for a long hit in its own handler, unless part of it was erased by then.
 template <typename Then>
 void Fetches::next(const FetchPtr& f, const FoundPtr& found, Then then) {
   if (found->hit.uses.size() <= kObjectsAtATime) return then();
@@ -227,7 +226,7 @@ void Fetches::keep_warm(const RunningFetch& f, const Hit& hit) {
   for (Record* r : path) r->use_untold = true;
 }
 
-// The rest goes on without a caller.
+// Answers `pending`; the promotion goes on without a caller.
 void Fetches::answer_pending(const FetchPtr& f, Found& found) {
   const Hit& hit = found.hit;
   FetchReply reply;
@@ -244,8 +243,8 @@ void Fetches::answer_pending(const FetchPtr& f, Found& found) {
   call->finish(std::move(reply));
 }
 
-// Checks that are due run beside the answer; where they are to come before each use, it is planned
-// anew behind them, as some of it may have been damaged.
+// Checks that are due run beside the answer; with verify_after 0 they come first, and the hit is
+// planned anew, as some of it may have been damaged.
 void Fetches::check(const FetchPtr& f, Found& found) {
   const auto now = Clock::now();
   std::vector<Record*> due;
@@ -260,18 +259,18 @@ void Fetches::check(const FetchPtr& f, Found& found) {
   auto pins = std::make_shared<Pins>(std::move(found.pins));
   checks_.check(due, [this, f, pins] {
     pins->release();
-    env_.later([this, f] { step(f); });  // of a long prompt each is enough for one handler
+    env_.later([this, f] { step(f); });  // a long prompt's plan is enough for one handler
   });
 }
 
 // Reads what is missing, a window at a time: room for all first, then the reads; then the next
 // step.
 struct Fetches::Batch {
-  Pins pins;                       // what is in RAM already makes no room for the rest
-  std::vector<PinnedName> wanted;  // from `next` on: not begun
+  Pins pins;                       // objects in RAM already make no room for the rest
+  std::vector<PinnedName> wanted;  // reads from `next` on have not begun
   size_t next = 0;
   size_t left = 0;      // reads of this window that run, and the window itself
-  uint64_t window = 0;  // what it has left for file and unpacked bytes
+  uint64_t window = 0;  // bytes left for file and unpacked bytes
   std::shared_ptr<RoomCharges> room;
 };
 
@@ -311,7 +310,7 @@ void Fetches::ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& ba
   });
 }
 
-// Not the whole path, then, but what there is room for by now; in the end what RAM holds.
+// Lowers the aim from the whole path to what there is room for now, in the end to what RAM holds.
 void Fetches::no_room(RunningFetch& f, const Status& status) {
   f.limit_reason = status.message();
   f.lose_patience();
@@ -323,7 +322,7 @@ void Fetches::promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& ba
   begin_reads(f, batch);
 }
 
-// Some in each handler: a long prompt has hundreds.
+// Begins some reads in each handler: a long prompt has hundreds.
 void Fetches::begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
   auto one_done = [this, f, batch](Status) { read_done(f, batch); };
   for (size_t begun = 0; batch->next < batch->wanted.size() && !promoter_.hangs(); ++batch->next) {
@@ -341,7 +340,7 @@ void Fetches::begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch
     if (!fits && batch->left > 1) break;  // the next window's
     if (!fits) continue;  // somebody else's read of it had failed: the next step plans for it
     batch->window -= need.promotion;
-    // The window pays.
+    // Charge(): the window pays for the promotion.
     promoter_.promote(*r, batch->room->stored.split(need.stored), Charge(), one_done, batch->room);
     ++batch->left;
   }

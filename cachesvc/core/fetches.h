@@ -34,10 +34,10 @@ class Fetches {
   Fetches(const Fetches&) = delete;  // calls point here
   Fetches& operator=(const Fetches&) = delete;
 
-  /// Tells what a fetch would give.
+  /// Reports what a fetch would serve.
   void lookup(uint64_t session, QueryRequest request, Deadline deadline,
               std::function<void(Result<LookupReply>)> done);
-  /// The same, and begins it in the background.
+  /// Reports likewise, and begins the reads in the background.
   void prefetch(uint64_t session, PrefetchRequest request, Deadline deadline,
                 std::function<void(Result<LookupReply>)> done);
   void fetch(uint64_t session, FetchRequest request, Deadline deadline,
@@ -49,7 +49,7 @@ class Fetches {
   struct Making;
   struct Found {
     Hit hit;
-    Pins pins;  ///< of all that it uses
+    Pins pins;  ///< the pins of all that it uses
   };
   using FoundPtr = std::shared_ptr<Found>;
 
