@@ -216,7 +216,7 @@ void Holds::end(uint64_t number) {
   arm();
 }
 
-// One in each handler: it may have hundreds of objects.
+// Ends one hold per handler: it may have hundreds of objects.
 void Holds::end_due() {
   if (!by_end_.empty() && by_end_.begin()->first <= Clock::now()) {
     end(by_end_.begin()->second);

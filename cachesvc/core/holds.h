@@ -1,6 +1,6 @@
-// Holds: prefixes that were promised. A hold pins what a lookup found, in both tiers, until its
-// time is over, and keeps the query, so that tokens travel once. It is its namespace's: any
-// connection may fetch by its number, prolong or release it, and none ends it by closing.
+// Holds: prefixes promised to clients. A hold pins what a lookup found, in both tiers, until its
+// time is over, and keeps the query, so that tokens travel once. It belongs to its namespace: any
+// connection may fetch by its number, renew or release it, and it outlives them.
 //
 //   hold ──plan──> clipped to what may be pinned ──> kept ──renew──┐
 //                                                     │  ▲────────┘
@@ -8,9 +8,8 @@
 //
 // Bounds: max_holds of a namespace, max_hold_time, and hold_fraction of its share of RAM or of the
 // SSD, whichever is smaller, for what all of its holds pin and for their own queries, which are
-// kept as far as they are held; an object that several of them pin counts once. So others' shares
-// can always be had. An erase takes what is held; a fetch then serves what is left. Loop thread
-// only.
+// kept as far as they are held; an object that several of them pin counts once. Other shares thus
+// stay available. An erase takes what is held; a fetch then serves what is left. Loop thread only.
 #pragma once
 
 #include <functional>
@@ -34,7 +33,7 @@ class Holds {
 
   void hold(uint64_t session, HoldRequest request, Deadline deadline,
             std::function<void(Result<HoldReply>)> done);
-  /// Its time is at least so long from now on, clipped to max_hold_time. Returns: not_found.
+  /// Extends the hold to at least `time` from now, clipped to max_hold_time. Returns: not_found.
   void renew(uint64_t session, uint64_t number, Milliseconds time, Deadline deadline,
              std::function<void(Result<Milliseconds>)> done);
   /// Returns: not_found.
@@ -51,9 +50,9 @@ class Holds {
 
   size_t size() const { return holds_.size(); }
   size_t size_of(const std::string& ns) const;
-  uint64_t bytes() const;  ///< of what all of them pin, and their own
+  uint64_t bytes() const;  ///< pinned by all holds, and their own
   void close();
-  /// Ends the process if what is pinned is not the sum of the holds.
+  /// Ends the process if the pinned objects are not the sum of the holds.
   void check_invariants() const;
 
  private:
@@ -63,7 +62,7 @@ class Holds {
     Held held;
     std::vector<uint64_t> objects;  ///< Record::serial
     Pins pins;
-    std::shared_ptr<RoomCharges> room;  ///< for the query and the lists
+    std::shared_ptr<RoomCharges> room;  ///< pays for the query and the lists
     Clock::time_point until;
     uint64_t own_bytes() const { return room->session.bytes(); }
   };

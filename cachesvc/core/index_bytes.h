@@ -1,5 +1,5 @@
-// Index bytes: what an object is charged of the index's share of RAM. Within a tenth of what the
-// process grows by. Any thread.
+// Index bytes: the charge of an object to the index's share of RAM, within a tenth of the process's
+// growth. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace kv {
 
-/// One object's: its node, record and map entries, and its tokens as they are kept.
+/// Bytes of one object: its node, record and map entries, and its tokens as they are kept.
 uint64_t index_bytes(ObjectKind kind, std::span<const Token> tokens);
-/// The same of any object with so many tokens, at most.
+/// Upper bound for any object with `tokens` tokens.
 uint64_t most_index_bytes(size_t tokens);
-/// The same of one that hangs on no tree.
+/// Bytes of an orphan, which hangs on no tree.
 uint64_t orphan_bytes(size_t tokens);
 
 }  // namespace kv

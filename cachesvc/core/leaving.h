@@ -24,7 +24,8 @@ class Leaving {
     bytes_ += payload_bytes;
     next_.push_back(std::move(object));
   }
-  /// A worker frees what was added since the last time; whoever waits for room looks again then.
+  /// Has a worker free what was added since the last call; then requests that wait for room look
+  /// again.
   void go() {
     if (next_.empty()) return;
     env_.on_worker(

@@ -4,7 +4,7 @@
 namespace kv {
 namespace {
 
-// Beside their encoded bytes: whole blocks, extents and folder growth of two files.
+// Disk space beside the encoded bytes: whole blocks, extents and folder growth of two files.
 constexpr uint64_t kRecordSlackBytes = 128u << 10;
 
 struct PutRecords {

@@ -1,9 +1,9 @@
-// ModelRecords: the writing of models' records on the SSD: a profile and a model record each. How
-// many bytes they may take, Models says.
+// ModelRecords: writes models' records to the SSD: a profile and a model record each. Models limits
+// their bytes.
 //
-// One attempt of a model at a time (ModelState::records_writing), so that the newest record names
-// the profile in force. Loop thread only; called by whoever opens, publishes, spills, checks,
-// erases or drains.
+// One attempt per model runs at a time (ModelState::records_writing), so that the newest record
+// names the profile in force. Loop thread only; called by owners that open, publish, spill, check,
+// erase or drain.
 #pragma once
 
 #include <functional>
@@ -26,12 +26,12 @@ class ModelRecords {
   /// first time. Ends with progress().
   void put(ModelRecord record, std::shared_ptr<const Profile> profile,
            std::shared_ptr<ModelState> model, std::function<void(Status)> done);
-  /// The records of a model that are not on the SSD, unless they are being written.
+  /// Writes a model's records that are not on the SSD, unless they are being written.
   void write(ModelState& state);
-  void write_missing();  ///< of all models
-  /// A record was found damaged, and is in quarantine.
+  void write_missing();  ///< for all models
+  /// Writes a record again that was found damaged, and is in quarantine.
   void rewrite(bool is_profile, const Id& id);
-  /// A namespace was erased: its name goes from the SSD. Returns: the ids of records to remove.
+  /// Removes the name of an erased namespace from the SSD. Returns: the ids of records to remove.
   std::vector<Id> forget(const std::string& ns);
 
  private:

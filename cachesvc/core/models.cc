@@ -65,7 +65,7 @@ void Models::found(ModelRecord record,
   models_[{record.ns, spec->fingerprint}] = std::move(state);
 }
 
-// One copy of each part: what a start found, or other sessions made before, goes.
+// Keeps one copy of each part: those that a start found or other sessions made are dropped.
 std::shared_ptr<ModelState> Models::put_in_force(const std::string& ns,
                                                  std::shared_ptr<const CodedModel> coded) {
   auto spec = part_of(coded, coded->spec);
@@ -125,8 +125,8 @@ bool Models::unused(const std::shared_ptr<ModelState>& model) const {
   return !index_.orphans().has(model->ns, fingerprint);
 }
 
-// Without its records on the SSD a model is forgotten. None rests while some file is unknown:
-// without its model it could never be served again.
+// A model without records on the SSD is forgotten. None rests while some file is unknown: without
+// its model the file could never be served again.
 void Models::rest() {
   if (found_.files_unknown()) return;
   std::vector<Id> gone;

@@ -1,7 +1,7 @@
-// Models: the models that somebody uses or has something stored of, and what becomes of a model
-// that nobody holds and nothing is stored of: it rests. Its memory goes with its last client, its
-// records stay, so that its profile is in force again. Models have shares: of RAM, of the SSD, and
-// each namespace of their number.
+// Models: models in use (held by a client, or with stored objects) and resting ones (neither). A
+// resting model's memory goes with its last client; its records stay, so that its profile is in
+// force again once it is opened. Models have shares of RAM and of the SSD, each namespace one of
+// their number.
 //
 //   new ──put──> in use ──nobody holds it, nothing stored──> resting ──room for others──> gone
 //                  ▲                                            │
@@ -32,35 +32,37 @@ class Models {
   const RestingModel* resting(const Key& key) const;
   const std::map<Key, std::shared_ptr<ModelState>>& all() const { return models_; }
 
-  /// A start found it.
+  /// Adds a model whose record a start found.
   void found(ModelRecord record, const std::map<Id, std::shared_ptr<const Profile>>& profiles);
   /// An open puts `coded` in force. Returns: the model as sessions hold it.
   std::shared_ptr<ModelState> put_in_force(const std::string& ns,
                                            std::shared_ptr<const CodedModel> coded);
-  /// The same model under the same profile that somebody has, or this one.
+  /// The equal model under the same profile that is in use already, else `made`.
   std::shared_ptr<const CodedModel> shared(std::shared_ptr<CodedModel> made);
 
   // Shares.
-  /// A place for one more. Models that rest make room. Returns: busy.
+  /// Checks that the namespace may have one more model. Resting models make room. Returns: busy.
   Status place_for(const std::string& ns);
-  /// So many bytes more of the models' share of RAM. Returns: busy, resource_exhausted.
+  /// Checks that the models' share of RAM has `bytes` more; unused models come to rest for it.
+  /// Returns: busy, resource_exhausted.
   Status room_for(const std::string& name, uint64_t bytes);
-  /// Room for its records in their share of the SSD. Returns: busy.
+  /// Checks that the records have room in their share of the SSD. Returns: busy.
   Status room_for_records(const std::string& ns, const CodedModel& model);
 
-  /// Codecs that nobody uses are given back.
+  /// Puts unused models to rest, which frees their codecs.
   void rest_unused() {
     if (!held_) rest();
   }
-  /// Realms without objects that no model has in force go, and their profiles that nothing names.
+  /// Releases realms without objects that no model has in force, and their profiles that nothing
+  /// names.
   void release_realms() {
     if (!held_) release({}, {});
   }
-  /// An open is under way: nothing names its profile yet, so neither of these two does anything.
+  /// Suspends both while an open is under way: nothing names its profile yet.
   void hold(bool on) { held_ = on; }
   /// True if no open is under way, and no file is unknown.
   bool may_forget() const { return !held_ && !found_.files_unknown(); }
-  /// The models of `ns` that rest are forgotten. Returns: the ids of their records.
+  /// Forgets the resting models of `ns`. Returns: the ids of their records.
   std::vector<Id> forget_resting(const std::string& ns);
 
  private:

@@ -1,4 +1,4 @@
-// Namespaces: those that have a quota, by name and by number. Immutable.
+// Namespaces: the namespaces with a quota, by name and by number. Immutable.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ class Namespaces {
   Namespaces() = default;
   explicit Namespaces(const std::map<std::string, NamespaceQuota>& quotas);
 
-  /// kCommonShare: it has no quota.
+  /// The namespace's share; kCommonShare: it has no quota.
   ShareId share(const std::string& ns) const;
   const NamespaceQuota& quota(ShareId share) const { return quotas_[share]; }
   const NamespaceQuota& quota(const std::string& ns) const { return quotas_[share(ns)]; }

@@ -80,7 +80,7 @@ class Needs {
     needs_.push_back({ObjectKind::supplement, (n - 1) / block_, group, n, n, required});
     held_.add_point(kind, group, n);
   }
-  // All checkpoint parts at once: another group may have asked already.
+  // A snapshot has all checkpoint parts: another group may have asked for it already.
   void snapshot(uint16_t group, uint32_t n, bool required) {
     if (held_.has_point(HoldingKind::snapshot, group, n) || !asked_.insert(n).second) return;
     needs_.push_back({ObjectKind::snapshot, n / block_, 0, n, n, required});
@@ -187,7 +187,7 @@ uint64_t stored_rows_bytes(const SideSpec& side, DType raw, uint8_t bits, uint32
 
 namespace {
 
-// Each side of each plane of an object for this need, with its rows.
+// Calls `each` for every side of every plane of the need's object, with its rows.
 template <typename Each>
 void each_side(const ModelSpec& model, std::span<const PartGroup> groups, const Need& need,
                Each each) {

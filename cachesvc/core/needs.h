@@ -1,5 +1,5 @@
-// Needs: what a store of n tokens must and may bring beside blocks and tail, and how many bytes
-// objects take. Pure functions.
+// Needs: objects that a store of n tokens must or may bring beside blocks and tail, and their
+// bytes. Pure functions.
 #pragma once
 
 #include <span>

@@ -18,7 +18,7 @@ namespace kv {
 
 class ObjectIndex {
  public:
-  /// Without quotas: one share of each tier.
+  /// An index without quotas: one share of each tier.
   ObjectIndex() : ObjectIndex({}, 0, 0) {}
   ObjectIndex(Namespaces namespaces, uint64_t ram_bytes, uint64_t ssd_bytes)
       : namespaces_(std::move(namespaces)),
@@ -42,13 +42,13 @@ class ObjectIndex {
   /// the tree or the geometry refuses it. `object` needs no planes.
   /// Takes the charge only if it is made.
   Record* add(RealmState& realm, const Object& object, Charge&& index_charge);
-  /// So many more objects are about to be added, and put on the SSD.
+  /// Reserves capacity for `objects` more that will be added, and put on the SSD.
   void expect(size_t objects);
   /// A record that hangs on no tree: it can only be evicted, erased or linked. Null if there is a
   /// record of that name.
   Record* add_orphan(const Object& object, Charge index_charge);
-  /// Gives orphans of this realm whose parent block is `parent` (zero: the root) their place, and
-  /// then theirs. Call it when a parent's node or a realm is new.
+  /// Gives orphans of this realm whose parent block is `parent` (zero: the root) their place, then
+  /// their children. Call it when a parent's node or a realm is new.
   void relink(RealmState& realm, const Id& parent);
   /// Forgets the object in both tiers. Pinned or not.
   void remove(Record& record);
@@ -86,7 +86,7 @@ class ObjectIndex {
   Realms realms_;
   Orphans orphans_;
   ShardedMap<ObjectName, Record, ObjectNameHash> by_name_;
-  std::unordered_map<EntryKey, Record*> by_key_;  // but blocks and tails: nodes have those
+  std::unordered_map<EntryKey, Record*> by_key_;  // all but blocks and tails, which nodes have
   Tiers tiers_;
   uint64_t next_serial_ = 1;
 };

@@ -26,8 +26,8 @@ std::shared_ptr<const Profile> resting_profile(SsdTier& ssd, const Id& id, const
   return read.ok() && validate(**read, spec).ok() ? *read : nullptr;
 }
 
-// A block in the least bytes that a client may put it in: its codes, or exact rows if those are
-// fewer. One that no put can bring would fail each store of the model.
+// Checks the smallest form in which a client may put a block: its codes, or exact rows if those are
+// fewer bytes. A block that no put can bring would fail each store of the model.
 Status check_block_bytes(const ModelSpec& spec, const Profile& profile, uint64_t most) {
   const uint32_t block = profile.block_tokens;
   Need need;

@@ -1,4 +1,4 @@
-// One open after another. What is planned, and what a worker makes of it: core/open_plan.cc.
+// Opens, one after another. Plans, and the workers' part: core/open_plan.cc.
 #include "cachesvc/core/opens.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Opens: which profile is in force, the model's records on the SSD, the codec. One open that
-// changes something at a time, so that two clients can't put two profiles in force.
+// Opens: choose the profile in force, write the model's records, make the codec. Opens that change
+// something run one at a time, so that two clients can't put two profiles in force.
 //
 //   queued ──its turn──> planned ──room──> making (worker) ──> records (SSD) ──> in force, answered
 //
@@ -32,7 +32,7 @@ class Opens {
 
   void open(uint64_t session, OpenRequest request, Deadline deadline,
             std::function<void(Result<OpenReply>)> done);
-  /// A device that hangs is not waited for; the next one has its turn.
+  /// Gives up waiting for a device that hangs; the next open has its turn.
   void go_on();
   void close();
 

@@ -1,5 +1,5 @@
-// OrphanMatch: one query against many orphans, whose tokens are known in part. For an erase, which
-// must take all that it can't exclude. Loop thread only.
+// OrphanMatch: one query against many orphans, whose tokens are known in part. An erase must take
+// every orphan that it can't exclude. Loop thread only.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@ namespace kv {
 
 class OrphanMatch {
  public:
-  /// Both outlive it.
+  /// `index` and `query` outlive it.
   OrphanMatch(ObjectIndex& index, const Query& query) : index_(index), query_(query) {}
 
   /// False if the orphan's entry surely does not begin with the query, or ends inside it: tokens

@@ -16,7 +16,7 @@ namespace kv {
 class Orphans {
  public:
   void add(Record& record);
-  /// `key`: as it was when the record was added.
+  /// `key`: the record's key when it was added.
   void forget(const Record& record, EntryKey key);
   std::vector<Record*> children_of(const Id& parent) const;
   /// The next `most` of a model after the one with key `after`, the oldest first; 0: from the

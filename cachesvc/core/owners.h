@@ -1,8 +1,8 @@
 // Owners: the parts of the core, each the owner of its state, and which others each may call.
 //
-// Lowest first: calls go to those before (tools/tidy.py has the floors). What goes the other way is
-// Env::progress(), and then go_on() asks whoever may wait. CacheCore has one, and unit tests have
-// one each. Loop thread only.
+// The lowest is first: a part calls only parts before it (tools/tidy.py has the floors). The other
+// way goes Env::progress(), after which go_on() asks every part that may wait. CacheCore has one
+// Owners, and unit tests have one each. Loop thread only.
 #pragma once
 
 #include <memory>
@@ -56,9 +56,9 @@ struct Owners {
               pace, promoter, calls,   holds, reservations};
 
   void begin();
-  /// Something has moved: whoever waits looks again.
+  /// Has every part that waits check again; follows progress().
   void go_on();
-  /// Calls are answered; no step runs any more; what is due on the SSD is done, and then its end.
+  /// Answers all calls and stops all steps; the SSD does what is due, then ends.
   void close(const char* why);
 };
 

@@ -1,7 +1,7 @@
 // PartGroups: a model's part groups as realms and their jobs share them.
 //
-// A start knows of many models that nobody will ask for: theirs are made when they are first used.
-// An open brings those that its worker made. Loop thread only; what shared() gives: any thread.
+// Groups are made at their first use, as a start knows of many models that nobody will ask for; an
+// open brings those that its worker made. Loop thread only; what shared() gives: any thread.
 #pragma once
 
 #include <memory>

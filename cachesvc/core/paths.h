@@ -1,4 +1,4 @@
-// Paths: what lies above a record, how far it goes with a query, and what a query takes. Functions;
+// Paths: ancestors of a record, the length it shares with a query, and a query's memory. Functions;
 // loop thread only.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Pins: what a process uses stays in the index until it ends; given back on the loop.
+// Pins: keep records in the index while an operation uses them; given back on the loop.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace kv {
 
-/// Pins of one process. Move-only: given back once. Loop thread only.
+/// Pins of one operation. Move-only: given back once. Loop thread only.
 class Pins {
  public:
   Pins() = default;
@@ -49,12 +49,12 @@ class Pins {
     names_.erase(names_.begin() + static_cast<ptrdiff_t>(left), names_.end());
     return left > 0;
   }
-  /// None of its records was erased.
+  /// True if none of its records was erased.
   bool all_there() const {
     return std::all_of(names_.begin(), names_.end(),
                        [this](const PinnedName& name) { return index_->find(name) != nullptr; });
   }
-  /// The core is closed: nothing to give back.
+  /// Drops the pins without giving them back: the core is closed.
   void forget() { env_.reset(); }
 
  private:
@@ -63,7 +63,8 @@ class Pins {
   std::vector<PinnedName> names_;
 };
 
-/// Keeps the pins until it dies, on whatever thread; they go on the loop, some in each handler.
+/// Owner of the pins that may die on any thread; they are given back on the loop, some in each
+/// handler.
 std::shared_ptr<const void> hold(Env& env, Pins pins);
 
 }  // namespace kv

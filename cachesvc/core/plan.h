@@ -1,5 +1,5 @@
-// Plans: which stored objects a query could use, and which of them serve it. Functions; loop thread
-// only.
+// Plans: stored objects that a query could use, and those of them that serve it. Functions; loop
+// thread only.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ struct Candidates {
   uint32_t common = 0;  ///< longest common prefix with anything stored
   std::vector<Holding> holdings;
   std::vector<Record*> records;
-  /// Whose it is; null for one that the caller brought (Holding::object == 0).
+  /// The holding's record; null for one that the caller brought (Holding::object == 0).
   Record* record_of(const Holding& h) const { return h.object ? records[h.object - 1] : nullptr; }
 };
 
@@ -45,13 +45,12 @@ struct PlanOptions {
 Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& options);
 Result<Candidates> candidates(RealmState& realm, const Query& query, const PlanOptions& options);
 
-/// A length less than the hit's own: without as many of its last blocks as leave at most `bytes` of
-/// `needed`, which is the sum of `cost` over what it uses. What hangs on blocks is taken as
-/// constant.
+/// A shorter length than the hit's: its last blocks are left out until at most `bytes` of `needed`,
+/// the sum of `cost` over its objects, are left. Supplements and snapshots count as constant.
 uint32_t shorter(const RealmState& realm, const Hit& hit, uint64_t needed, uint64_t bytes,
                  const std::function<uint64_t(const Record&)>& cost);
 
-/// Why no more is served.
+/// The reason why no more is served.
 std::string shortfall_of(const RealmState& realm, const Hit& hit);
 
 /// Appends what an object holds for a model's part groups, as holdings of the given place and

@@ -1,4 +1,4 @@
-// Puts: one object of a reservation each, from arrival to finished and invisible.
+// Puts: bring one object of a reservation each, from its arrival to finished and invisible.
 //
 //   named ──> gathering (copies: their sources come into RAM) ──> charged ──> encoding (workers)
 //   ──> finished: the reservation has it; or refused, with nothing left of it
@@ -29,8 +29,8 @@ class Puts {
   /// `room`: came with the object's bytes, which lie in it. Null: the caller's planes.
   void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
            Deadline deadline, std::function<void(Status)> done);
-  /// Starts the put of an object that identify() has named. `states_of`: whose states it shares;
-  /// may be none.
+  /// Starts the put of an object that identify() has named. `states_of`: the object whose states it
+  /// shares; may be null.
   void start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges> room,
              std::shared_ptr<Call<Status>> call, RamObject states_of = {});
 

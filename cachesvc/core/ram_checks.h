@@ -1,8 +1,7 @@
-// RamChecks: objects in RAM against the checksum that they were stored with, on a worker: beside
-// the first use of each that comes verify_after after its last check, so that what checks take is
-// bound by time and no hit waits for them; spills and copies always, by their own jobs. An object
-// that is found damaged leaves RAM: its file on the SSD serves instead, or it is a miss. Loop
-// thread only.
+// RamChecks: check objects in RAM against their stored checksum, on a worker, beside the first use
+// that comes verify_after after the last check: time bounds their cost, and no hit waits for them.
+// Spills and copies always check, in their own jobs. A damaged object leaves RAM: its file on the
+// SSD serves instead, or it is a miss. Loop thread only.
 #pragma once
 
 #include <functional>
@@ -19,10 +18,9 @@ class RamChecks {
 
   /// True if the object is to be checked with a use now.
   bool due(const Record& record, Clock::time_point now) const;
-  /// Checks them all, in one job; `done` follows on the loop. Those that are damaged have left RAM
-  /// by then.
+  /// Checks all of them in one job; `done` follows on the loop, after damaged ones have left RAM.
   void check(const std::vector<Record*>& records, std::function<void()> done);
-  /// It was found damaged.
+  /// Takes an object out of RAM that was found damaged.
   void damaged(Record& record);
 
  private:

@@ -24,17 +24,17 @@ struct ReadJob {
   std::shared_ptr<RamPool> pool;
   ObjectName name;
   Charge stored, promotion;
-  PoolBuffer payload;                 ///< of the object, since the header is known
+  PoolBuffer payload;                 ///< the object's, once the header is known
   std::unique_ptr<uint8_t[]> packed;  ///< paid by `promotion`
-  std::shared_ptr<const void> held;   ///< what else the read keeps reserved, until it returns
+  std::shared_ptr<const void> held;   ///< a further reservation, kept until the read returns
   std::atomic<State> state{State::waiting};
   std::atomic<Clock::time_point> began{};  ///< once running
   bool late = false;                       ///< loop only: its promotion has ended without it
 
-  /// Disk. Returns: deadline_exceeded if it was given up; what SsdTier::read returns; corruption if
-  /// the object does not fit its model; busy.
+  /// On a disk thread. Returns: deadline_exceeded if it was given up; what SsdTier::read returns;
+  /// corruption if the object does not fit its model; busy.
   Result<RamObject> run();
-  /// True for the first who asks: the reader, or whoever gives it up before it began.
+  /// True for the first caller: the reader, or the promoter that gives it up before it began.
   bool take(State next);
   void release();
 

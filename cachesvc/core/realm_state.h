@@ -1,5 +1,5 @@
-// RealmState: one prefix tree, what hangs on its nodes, and how to read it. ObjectIndex alone
-// changes tree and nodes; who has a realm in its hands keeps it in memory. Loop thread only.
+// RealmState: one prefix tree, the objects on its nodes, and how to read them. ObjectIndex alone
+// changes tree and nodes; a shared pointer keeps the realm in memory. Loop thread only.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,7 @@
 
 namespace kv {
 
-/// One (namespace, model, profile): a tree and how to read what hangs on it.
+/// One (namespace, model, profile): a tree and how to read its objects.
 struct RealmState {
   RealmState(Realm r, ShareId its_share, uint32_t number, std::shared_ptr<const ModelSpec> m,
              std::shared_ptr<const Profile> p)
@@ -32,14 +32,14 @@ struct RealmState {
     Attached attached;
   };
   Realm realm;
-  ShareId share;  ///< of its namespace
+  ShareId share;  ///< its namespace's
   uint32_t index;
   std::shared_ptr<const ModelSpec> model;
   std::shared_ptr<const Profile> profile;
   std::shared_ptr<const Codec> codec;  ///< null until the model is opened
   PartGroups groups;
   PrefixTree tree;
-  std::deque<Node> nodes;  ///< by NodeId, from the root's; one that the tree doesn't have is empty
+  std::deque<Node> nodes;  ///< by NodeId; a node that the tree doesn't have is empty
   ShardedMap<Id, NodeId, IdHash> node_of;
   bool in_force = true;
   bool others_lost = false;  ///< objects of this model are stored whose profile is lost

@@ -1,4 +1,4 @@
-// Realms: the realms that there are. Loop thread only.
+// Realms: the set of all realms. Loop thread only.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@ namespace kv {
 
 class Realms {
  public:
-  /// The realm, made if it is new. Whoever adds to it later holds it meanwhile.
+  /// The realm, made if it is new. A caller that adds to it later holds it meanwhile.
   std::shared_ptr<RealmState> get(const Realm& realm, ShareId share,
                                   std::shared_ptr<const ModelSpec> model,
                                   std::shared_ptr<const Profile> profile);
   RealmState* find(const Realm& realm);
-  RealmState* by_number(uint64_t index);  ///< RealmState::index; null: it is gone
+  RealmState* by_number(uint64_t index);  ///< RealmState::index; null: the realm is gone
   /// Realms of a model, in any profile.
   std::vector<RealmState*> of(const std::string& ns, const Id& fingerprint);
   bool names_profile(const Id& profile) const;

@@ -1,7 +1,7 @@
-// Recency: how much the SSD is told of what was used when. A hit tells it nothing: use is advice,
-// kept in memory. An object's last use is written when its bytes leave RAM, a few a minute, and the
-// most recent ones at an orderly end; so that a restart keeps roughly the order of eviction. Loop
-// thread only.
+// Recency: writes objects' last uses to the SSD, so that a restart keeps roughly the order of
+// eviction. A hit writes nothing: use is advice, kept in memory. An object's last use is written
+// when its bytes leave RAM, a few a minute, and the most recent uses at an orderly end. Loop thread
+// only.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,17 @@ namespace kv {
 
 class Recency {
  public:
-  /// Rows of one minute. A row is at most two pages of 4 KiB in the catalog's log: 64 KiB.
+  /// Rows per minute. A row is at most two pages of 4 KiB in the catalog's log: 64 KiB.
   static constexpr size_t kRowsPerMinute = 8;
   static constexpr size_t kRowsAtEnd = 512;
 
   Recency(Env& env, ObjectIndex& index, Records& records, SsdLane& lane)
       : env_(env), index_(index), records_(records), lane_(lane) {}
 
-  /// The object's bytes leave RAM. Returns: true if it is gone, as no file of it is on the SSD.
+  /// Drops the object's bytes from RAM. Returns: true if it is gone, as no file of it is on the
+  /// SSD.
   bool leave_ram(Record& record);
-  /// An orderly end: the most recent uses, in their order.
+  /// Writes the most recent uses, in their order, at an orderly end.
   void tell_last();
 
  private:
@@ -34,7 +35,7 @@ class Recency {
   Records& records_;
   SsdLane& lane_;
   Clock::time_point minute_{};
-  size_t rows_ = 0;  // of this minute
+  size_t rows_ = 0;  // rows written in this minute
 };
 
 }  // namespace kv

@@ -1,4 +1,4 @@
-// The start, and the reading of files behind it. What is adopted: core/adoption.cc.
+// The start, and the reading of files after it. Adoption: core/adoption.cc.
 #include "cachesvc/core/reconciler.h"
 
 #include <algorithm>
@@ -41,7 +41,8 @@ Status Reconciler::open_tier(Recovery& recovery) {
   ssd.key = o.ssd_key;
   ssd.read_buffers =
       std::clamp<uint64_t>(env_.pool->most_bytes() / kBudgetPerReadBuffer, 1, kMostReadBuffers);
-  // For as long as there is a tier; the first one is beside the budget, as the program is.
+  // Read buffers are charged while there is a tier; the first is outside the budget, as the program
+  // is.
   auto charge =
       env_.pool->try_charge(ChargeKind::promotion, (ssd.read_buffers - 1) * kReadBufferBytes);
   if (charge) read_buffers_ = std::move(*charge);
@@ -102,8 +103,8 @@ bool Reconciler::in_hurry() {
   return !hurried_.empty();
 }
 
-// A part of the files that are unread, then a pause by the rate. Nothing more is read while what
-// was read waits for room in RAM.
+// Reads a part of the unread files, then pauses by the rate. Nothing more is read while read
+// objects wait for room in RAM.
 void Reconciler::next() {
   if (env_.draining() || reading_ || all_known()) return;
   unplaced_.empty() ? read_files() : place();
@@ -131,8 +132,8 @@ void Reconciler::read_files() {
             });
 }
 
-// Gives what was read its place in the index, or keeps it until RAM has room; what is over the
-// index's share goes. Then the next part.
+// Gives objects that were read their place in the index, or keeps them until RAM has room; those
+// over the index's share go. Then the next part is read.
 void Reconciler::place() {
   const size_t before = unplaced_.size();
   std::erase_if(unplaced_, [this](const KnownObject& known) {

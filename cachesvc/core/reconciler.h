@@ -1,8 +1,8 @@
-// Reconciler: what a start finds. The directory is opened and read, and the index learns what is on
-// the SSD, before anything is served. Files that the catalog doesn't know, beyond the first
-// adopt_at_start, are read in the background afterwards, at reconcile_rate: until then they are
-// misses, and erases wait for them. Nothing valid is deleted here but what is over the index's
-// share.
+// Reconciler: puts what a start finds into the index. The directory is opened and read, and the
+// index learns what is on the SSD, before anything is served. Files that the catalog doesn't know,
+// beyond the first adopt_at_start, are read in the background afterwards, at reconcile_rate: until
+// then they are misses, and erases wait for them. Nothing valid is deleted here but what is over
+// the index's share.
 //
 //   open ──> idle ──next()──> reading ──> placing ──pause──> idle … ──all known──> done
 //                                            │ ▲
@@ -27,17 +27,18 @@ class Reconciler {
   Reconciler(const Reconciler&) = delete;  // jobs point here
   Reconciler& operator=(const Reconciler&) = delete;
 
-  /// On the calling thread, before the loop runs. Returns: what SsdTier::open and recover return.
+  /// Opens the directory, on the calling thread, before the loop runs. Returns: what SsdTier::open
+  /// and recover return.
   Status open();
-  /// Every file of the start is known: what an erase must reach.
+  /// True if every file of the start is known: an erase must reach all of them.
   bool all_known() const { return found_.all_known(); }
-  /// The call waits for that: until it has ended the pauses of reconcile_rate are left out.
+  /// Leaves out the pauses of reconcile_rate until `call` has ended, which waits for all_known().
   void hurry(const std::shared_ptr<CallBase>& call);
-  /// The name behind which the scrubber goes on, as it was kept over the restart.
+  /// The place behind which the scrubber goes on, kept over the restart.
   uint16_t scrubbed_place() const { return scrubbed_; }
 
  private:
-  /// A record that has its place in the index, and what is on the SSD of it.
+  /// A record that has its place in the index, and its file.
   struct Adopted {
     Record* record;
     const KnownObject* known;
@@ -68,8 +69,8 @@ class Reconciler {
   Spiller& spiller_;
   RamRoom& room_;
   WarmStart& warm_;
-  Charge read_buffers_;                                    // of the tier, all but one
-  bool reading_ = false;                                   // its objects come to the loop
+  Charge read_buffers_;                                    // all of the tier's but one
+  bool reading_ = false;                                   // a read is under way
   std::vector<KnownObject> unplaced_;                      // read, and not yet in the index
   std::map<Id, std::shared_ptr<const Profile>> profiles_;  // until all is read
   std::vector<std::weak_ptr<CallBase>> hurried_;           // calls that wait

@@ -16,7 +16,7 @@ constexpr uint32_t set_of(std::initializer_list<Disk> states) {
   return out;
 }
 
-// By state: where it may go.
+// States that each state may move to.
 constexpr std::array<uint32_t, kDiskStates> kArrows = {
     /* absent     */ set_of({waiting, queued, known}),
     /* refused    */ set_of({waiting, queued, known}),

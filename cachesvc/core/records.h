@@ -1,9 +1,9 @@
 // Records: the state of every object between RAM and the SSD, and the only writer of it.
 //
 // Each record of the index that has a state is in the list of that state. A move between two states
-// is checked against the arrows below and keeps the sums. What an object is said to be (`spilled`,
-// `durable`) is read off its state alone. Loop thread only. Called by whoever learns something of
-// an object: a commit, a spill, a read, a sync, an eviction, an erase.
+// is checked against the arrows below and keeps the sums. An object's level (`spilled`, `durable`)
+// follows from its state alone. Loop thread only. Callers are those that learn something of an
+// object: a commit, a spill, a read, a sync, an eviction, an erase.
 //
 // clang-format off
 //
@@ -52,19 +52,19 @@ class Records {
   /// True if one object may go from one state to the other.
   static bool may_move(Disk from, Disk to);
 
-  /// A start found its file. The record is new.
+  /// A start found the file. Precondition: the record is new.
   void found(Record& record, uint64_t file_bytes, uint64_t allocated_bytes, uint64_t recency);
-  /// A client's bytes: RAM has the object now, and the file that was there is an old one. The
-  /// record has none in RAM, and its file (if any) is not verified.
+  /// A client gave the bytes: RAM has the object now, and a file of its name is an old one.
+  /// Precondition: the record is not in RAM, and its file (if any) not verified.
   void given(Record& record, RamObject object);
   /// A spill is asked for: the object waits for the queue, enters it, is written.
   void wait(Record& record) { move(record, Disk::waiting); }
   void enqueue(Record& record) { move(record, Disk::queued); }
   void begin_write(Record& record) { move(record, Disk::writing); }
   void fail_write(Record& record) { move(record, Disk::failed); }
-  /// Nobody waits for the object any more: one before it is gone.
+  /// The wait for the queue ends: an ancestor is gone.
   void forget_wait(Record& record) { move(record, Disk::absent); }
-  /// Its bytes are in a visible file.
+  /// The bytes are in a visible file.
   void written(Record& record, Durability reached, uint64_t allocated_bytes);
   /// Every byte of a file was read and is right; `object` (if set) is what RAM gets.
   void read(Record& record, RamObject object);
@@ -73,12 +73,12 @@ class Records {
   void old_file(Record& record, uint64_t file_bytes) { record.file_bytes = file_bytes; }
   /// A read failed, which says nothing about the bytes: a miss until `retry_at`.
   void unreadable(Record& record, Clock::time_point retry_at);
-  /// Its file counts as just found: `renamed` and `durable` are said no longer. Not in RAM.
+  /// The file counts as just found: no longer `renamed` or `durable`. Precondition: not in RAM.
   void doubt(Record& record) { move(record, Disk::known); }
   /// The SSD has no such file any more. Without RAM the record is gone. `made_room`: it is not
   /// written again by itself.
   void lost(Record& record, bool made_room = false);
-  /// Its bytes leave RAM. Returns: true if the record is gone with them.
+  /// The bytes leave RAM. Returns: true if the record is gone with them.
   bool leave_ram(Record& record);
   void remove(Record& record);  ///< from both tiers and the index
 

@@ -25,8 +25,8 @@ void ObjectIndex::forget_orphan(Record& record, EntryKey key) {
   record.orphan.reset();
 }
 
-// Its record stays the same one, so that whoever knows it by its serial still does; its key and
-// with it its place in the SSD's order are new.
+// The orphan's record and serial stay, so PinnedNames of it stay valid; its key and with it its
+// place in the SSD's order are new.
 bool ObjectIndex::link_orphan(Record& record, RealmState& realm) {
   const Object& o = record.orphan->header;
   bool ours = realm.realm == Realm{o.ns, o.fingerprint, o.profile};

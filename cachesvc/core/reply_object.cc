@@ -17,7 +17,7 @@ Plane decoded_shape(const Plane& plane, FetchForm form) {
   return out;
 }
 
-// One reply under way. Its scratch is there if some plane is decoded and then cut.
+// Planes of one reply. `scratch` is set if some plane is decoded and then cut.
 class ReplyPlanes {
  public:
   ReplyPlanes(const Codec& codec, FetchForm form, const Selection& selection,

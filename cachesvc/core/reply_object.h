@@ -11,7 +11,7 @@
 
 namespace kv {
 
-DType dtype_of(FetchForm form);  ///< not of stored
+DType dtype_of(FetchForm form);  ///< not for FetchForm::stored
 
 /// Bytes of the pool that one reply object takes.
 struct ReplyBytes {

@@ -124,7 +124,7 @@ void Reservations::reserve(uint64_t session, ReserveRequest request, Deadline de
   env_.on_worker(hash, go_on);
 }
 
-// Its ids are known: what is there is pinned, and room made for what is missing.
+// Continues a reserve whose ids are known: pins existing objects, asks for room for missing ones.
 void Reservations::reserve_hashed(Reservation reservation, const CallPtr& call) {
   if (call->finished()) return;
   auto r = std::make_shared<Reservation>(std::move(reservation));

@@ -24,10 +24,10 @@ struct Reservation {
   Query query;
   std::vector<Id> blocks;         ///< ids of the complete blocks
   Id tail;                        ///< zero if the length is a multiple of block_tokens
-  EndRules ends;                  ///< which block ends beside its own are welcome
-  std::set<ObjectName> existed;   ///< there at reserve or at a put, so pinned
-  std::vector<Need> required;     ///< what the client was asked for and can't leave out
-  std::vector<ObjectName> given;  ///< by the client, with rows that were there already
+  EndRules ends;                  ///< block ends that are welcome beside its own
+  std::set<ObjectName> existed;   ///< objects there at reserve or at a put, so pinned
+  std::vector<Need> required;     ///< needs that the client can't leave out
+  std::vector<ObjectName> given;  ///< put by the client, with rows that were there already
   struct Finished {
     RamObject object;
     Charge index;
@@ -35,10 +35,10 @@ struct Reservation {
   std::map<ObjectName, Finished> finished;  ///< encoded, and invisible
   std::set<ObjectName> foreign;             ///< put, but another commit's bytes were there first
   std::set<ObjectName> encoding;            ///< puts under way
-  Charge stored, index;                     ///< what its missing objects will need
+  Charge stored, index;                     ///< for its missing objects
   Charge query_charge;                      ///< for `query` and `blocks`
   Pins pins;
-  Clock::time_point expires, last;  ///< when it ends, and at the latest
+  Clock::time_point expires, last;  ///< its end, and the latest possible one
   std::unique_ptr<Timer> timer;
 
   uint32_t tokens() const { return static_cast<uint32_t>(query.tokens.size()); }
@@ -60,19 +60,19 @@ class Reservations {
   void abort(uint64_t session, uint64_t id, Deadline deadline, std::function<void(Status)> done);
 
   Reservation* find(uint64_t session, uint64_t id);
-  /// A put has brought something: its time begins anew.
+  /// Restarts the timeout, as a put has brought something.
   void prolong(Reservation& r);
-  /// `then` follows when its memory is free, on a worker.
+  /// Ends it; `then` follows on the loop when a worker has freed its memory.
   void end(uint64_t id, std::function<void()> then = {});
-  /// Its caller's from now on: no time and no session ends it. It is there.
+  /// Hands it to the caller: no timeout and no session ends it any more. Precondition: it is there.
   Reservation take(uint64_t id);
-  /// Ends one that was taken.
+  /// Ends a reservation that was taken.
   void free(Reservation reservation, std::function<void()> then = {});
   void end_session(uint64_t session);
   void close() { reservations_.clear(); }
   size_t size() const { return reservations_.size(); }
   size_t size_of(const std::string& ns) const;
-  /// Checks that what was said to be there is pinned until the commit.
+  /// Checks that objects reported as there are pinned until the commit.
   void check_invariants() const;
 
  private:

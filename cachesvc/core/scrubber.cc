@@ -131,7 +131,7 @@ void Scrubber::list() {
   });
 }
 
-// It is in quarantine by now.
+// Follows the damage of a file, which is in quarantine by now.
 void Scrubber::damaged(FileKind kind, const PinnedName& which) {
   ++env_.count.scrub_damaged;
   ++env_.count.quarantined;

@@ -1,8 +1,8 @@
 // Scrubber: reads the files of the SSD one by one, at scrub_bytes_per_second, in the order of their
 // names and round again, so that one that rots while nobody asks for it is found. Damaged objects
 // go to quarantine and are a miss, or are written anew from RAM; damaged records are written anew.
-// It gives way to promotions, to whoever waits for RAM, and to a start and a device that has its
-// hands full.
+// It gives way to promotions, requests that wait for RAM, the start's reads, and a device that
+// hangs.
 //
 //   listing ──> next file ──(gives way)──> verifying ──pace──> next file … ──> pass over: pause
 //
@@ -24,7 +24,7 @@ class Scrubber {
   Scrubber(const Scrubber&) = delete;  // jobs point here
   Scrubber& operator=(const Scrubber&) = delete;
 
-  /// Goes on behind the place that a process before has reached.
+  /// Begins behind the place that an earlier process reached.
   void begin(uint16_t place);
 
  private:
@@ -46,10 +46,10 @@ class Scrubber {
   Spiller& spiller_;
   RamRoom& room_;
   Promoter& promoter_;
-  WriteBudget pace_;              // of reads
-  std::deque<ListedFile> files_;  // the next ones
-  std::string after_;             // the last one of those before; empty: a pass begins
-  uint32_t waited_ = 0;           // times for the next one
+  WriteBudget pace_;              // limits reads
+  std::deque<ListedFile> files_;  // the next files
+  std::string after_;             // name of the last file before these; empty: a pass begins
+  uint32_t waited_ = 0;           // times that the next file waited
   Timer timer_;
 };
 
