@@ -10,11 +10,11 @@
 namespace kv {
 namespace {
 
-// One part while victims are chosen.
+// A part's state while victims are chosen.
 struct Giver {
   EvictionOrder::Walk walk;
   uint64_t limit;
-  uint64_t bytes;  // that it has, or asks for
+  uint64_t bytes;  // used or asked for
   bool dry = false;
 };
 

@@ -1,11 +1,11 @@
-// Shares: one tier's bytes, divided among namespaces, and which object goes when bytes are short.
+// Shares: one tier's bytes, divided among namespaces, and the choice of the object that goes when
+// bytes are short.
 //
-// A namespace with a quota has a share of its own and an order of going of its own; all others have
-// what is left together, and one order. One rule chooses: the share that is used most, as a part of
-// itself, loses its least recently used object; whoever asks is counted with what it asks for. So
-// what one does not use others may, and they give it back first. A share over its limit that has
-// only dirty objects is waited for: nobody under his loses a clean one for it.
-// Loop thread only.
+// A namespace with a quota has a share and an eviction order of its own; all others have the rest
+// and one order together. One rule chooses: the share used most, relative to its limit, loses its
+// least recently used object; the asker's use includes the bytes it asks for. So others may use
+// what a share leaves, and give it back first. A share over its limit with only dirty objects is
+// waited for: no share under its limit loses a clean object for it. Loop thread only.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@
 
 namespace kv {
 
-/// Number of a namespace (core/namespaces.h); 0: any without a table.
+/// Number of a namespace (core/namespaces.h); 0: every one without a quota.
 using ShareId = uint16_t;
 inline constexpr ShareId kCommonShare = 0;
 
@@ -33,33 +33,33 @@ class Shares {
   bool erase(ShareId share, EntryKey key);
   EvictionOrder& of(ShareId share) { return parts_[part_of_[share]].order; }
   const EvictionOrder& of(ShareId share) const { return parts_[part_of_[share]].order; }
-  /// So many more are about to be inserted, of whichever namespace.
+  /// Reserves capacity for `entries` more, of any namespace.
   void expect(size_t entries) { parts_[0].order.expect(entries); }
 
-  /// As EvictionOrder::next_victims, among all.
+  /// The next victims among all shares; as EvictionOrder::next_victims.
   EvictionOrder::Victims next_victims(uint64_t bytes_needed, bool dirty_too,
                                       Asker asker = {}) const;
 
   size_t size() const;
   uint64_t bytes(ShareId share) const { return bytes_[share]; }
-  /// 0: it has none of its own.
+  /// The namespace's own limit; 0: none.
   uint64_t limit(ShareId share) const {
     return part_of_[share] == 0 ? 0 : parts_[part_of_[share]].limit;
   }
-  /// Its own, or what is left for all that have none, together.
+  /// The namespace's own limit, or the common one of all that have none.
   uint64_t part_limit(ShareId share) const { return parts_[part_of_[share]].limit; }
   size_t count() const { return bytes_.size(); }
   /// Ends the process if sums of parts and of namespaces disagree.
   void check_invariants() const;
 
  private:
-  /// An order of going and what it may have.
+  /// An eviction order and its limit.
   struct Part {
     uint64_t limit = 0;
     uint64_t bytes = 0;
     EvictionOrder order;
   };
-  std::vector<Part> parts_;        // the common one first
+  std::vector<Part> parts_;        // the common part first
   std::vector<uint16_t> part_of_;  // by ShareId
   std::vector<uint64_t> bytes_;    // by ShareId
 };

@@ -29,7 +29,7 @@ struct SpillBatch {
   Pins pins;
   Charge scratch;        ///< for packed bytes
   size_t unpacked = 0;   ///< items whose packing is under way
-  bool codes = false;    ///< are packed too
+  bool codes = false;    ///< codes are packed too
   bool retried = false;  ///< the SSD was full once
   std::set<ModelState*> records_tried;
 };

@@ -210,8 +210,8 @@ void Spiller::item_written(const SpillItem& item, const PutResult& result) {
   env_.count.spill_packed_bytes += item.image->stored_bytes();
 }
 
-// Its bytes could not be written anew. The file that was there is as good as before, unless the
-// write found it damaged and moved it away.
+// Checks the old file of an object whose rewrite failed: it is as good as before, unless the write
+// found it damaged and moved it away.
 void Spiller::check_old_file(const Record& record) {
   if (record.file_bytes == 0) return;
   PinnedName which{record.name, record.serial};

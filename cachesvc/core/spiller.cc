@@ -12,7 +12,7 @@ bool on_its_way(const Record& r) {
   return r.on_ssd() || r.disk == Disk::queued || r.disk == Disk::writing;
 }
 
-// Nothing is above it.
+// True if the record has no ancestors.
 bool is_root(const Record& r) {
   if (r.name.kind == ObjectKind::snapshot) return r.node == kRootNode;
   return r.name.kind != ObjectKind::supplement && r.realm->tree.parent(r.node) == kRootNode;
@@ -39,7 +39,7 @@ Spiller::Spiller(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, 
 Spiller::Asked Spiller::ask(Record& record) {
   if (!lane_ || !record.realm) return Asked::in_vain;
   if (on_its_way(record)) return Asked::on_its_way;
-  // Its ancestors first; a hole among them means that nobody could ever reach it.
+  // Ancestors first; a missing one means that the object could never be reached on the SSD.
   std::vector<Record*> way;
   for (Record* at = &record; !on_its_way(*at);) {
     if (!at->ram) return Asked::in_vain;
@@ -121,8 +121,7 @@ void Spiller::fail(Record& record) {
   arm_retry();
 }
 
-// One of those that failed, to see whether the device is well; if others were written meanwhile,
-// all of them.
+// Retries one object that failed, to test the device; all of them if others were written meanwhile.
 void Spiller::arm_retry() {
   if (env_.draining() || retry_timer_.armed() || !records_.first(Disk::failed)) return;
   retry_timer_.arm_in(env_.options.io_backoff);

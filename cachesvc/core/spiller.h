@@ -1,12 +1,13 @@
-// Spiller: RAM to SSD, root first, in batches: packed on workers, written one batch at a time, the
-// next one packed meanwhile. An object is written only when its parent is on the SSD or earlier in
-// the batch. Bounded: the queue in bytes, a batch in files and bytes, writes by a budget.
+// Spiller: writes objects from RAM to the SSD, root first, in batches: packed on workers, written
+// one batch at a time, the next one packed meanwhile. An object is written only when its parent is
+// on the SSD or earlier in the batch. Bounded: the queue in bytes, a batch in files and bytes,
+// writes by a budget.
 //
 //   ask ──> queue (or waiting: it is full) ──> batch: packing ──> writing ──> records: renamed
 //             ▲                                                     │
 //             └──── io_backoff ◄──── failed ◄───────────────────────┘
 //
-// pump() moves whatever can move, and is asked with progress(). Loop thread only.
+// pump() takes every step that is possible; progress() calls it. Loop thread only.
 #pragma once
 
 #include "cachesvc/core/model_records.h"
@@ -19,10 +20,10 @@ namespace kv {
 
 class Spiller {
  public:
-  /// The answer to a wish that an object be on the SSD.
+  /// The answer to a request for an object to be on the SSD.
   enum class Asked : uint8_t {
     on_its_way,  ///< there, queued or being written
-    waits,       ///< for the queue
+    waits,       ///< waits for the queue
     in_vain,     ///< no SSD; or nobody could ever reach it there
   };
 
@@ -31,24 +32,25 @@ class Spiller {
   Spiller(const Spiller&) = delete;  // jobs point here
   Spiller& operator=(const Spiller&) = delete;
 
-  /// The object and all above it are to be on the SSD.
+  /// Asks for the object and its ancestors to be written to the SSD.
   Asked ask(Record& record);
-  /// True if it is spilled by itself: it did not make room on the SSD, nor fail to be written.
+  /// True if the object is spilled unasked: it did not make room on the SSD, nor fail to be
+  /// written.
   static bool may_spill(const Record& record) {
     return record.disk == Disk::absent || record.disk == Disk::waiting;
   }
   /// Sends dirty objects on their way, so that `bytes` can be dropped. Returns: false if nothing is
   /// on its way.
   bool ask_for_room(Asker asker);
-  /// A drain: all that RAM alone has, and what failed, is asked for once more.
+  /// Asks once more for all objects that RAM alone has, and for those that failed; for a drain.
   void ask_for_all();
   void pump();
-  /// The SSD has no right file of it any longer: it is written again from RAM, or gone.
+  /// Handles an object whose file is gone or wrong: it is written again from RAM, or gone.
   void file_lost(Record& record);
 
-  /// A batch is packed or written.
+  /// True while a batch is packed or written.
   bool busy() const { return packing_ || writing_; }
-  /// Nothing will be written for as long as anybody may be made to wait for room.
+  /// True if no write begins for as long as a request may wait for room.
   bool held_up() const;
 
  private:
@@ -83,7 +85,7 @@ class Spiller {
   Syncer& syncer_;
   WritePace& pace_;
   BatchPtr packing_, writing_;
-  bool works_ = false;  // one was written since failed ones were last tried
+  bool works_ = false;  // an object was written since failed ones were last tried
   Timer retry_timer_;
 };
 

@@ -1,13 +1,13 @@
-// SsdLane: all that changes the SSD, one job after another; and files that are to go.
+// SsdLane: runs all jobs that change the SSD, one after another, and unlinks files.
 //
-// Jobs run in the order of their calls. Unlinks of what was erased run behind them with a share of
-// turns of their own, so that others' writes pass them; until they are done nothing is written of
-// their names. What could not be unlinked is left: remembered, and tried again with every later
-// erase and whenever room is made, so an erase that says it is done has left none.
+// Jobs run in the order of their calls. Unlinks of erased files run behind them with their own
+// share of turns, so that others' writes pass them; until they are done nothing is written under
+// their names. Files that could not be unlinked are tried again with every later erase and whenever
+// room is made, so an erase that succeeds has left none.
 //
-// When no job has ended for io_timeout the device hangs, and whoever waits for it is answered
-// without it (progress); when one ends, all goes on. Reads don't run here (core/promoter.h).
-// Loop thread only, but for the jobs.
+// The device hangs when no job has ended for io_timeout: waits for it are answered without it
+// (progress), until a job ends. Reads don't run here (core/promoter.h). Loop thread only, but for
+// the jobs.
 #pragma once
 
 #include <list>
@@ -32,9 +32,9 @@ class SsdLane {
   SsdLane(const SsdLane&) = delete;  // jobs point here
   SsdLane& operator=(const SsdLane&) = delete;
 
-  /// The SSD tier begins.
+  /// Sets the tier.
   void open(std::shared_ptr<SsdTier> tier);
-  /// The tier's end waits for the device, so it comes where the device's other work is done.
+  /// Ends the tier where its other work is done, as the end waits for the device.
   void close();
   /// Null: no SSD tier.
   const std::shared_ptr<SsdTier>& ssd() const { return ssd_; }
@@ -45,7 +45,7 @@ class SsdLane {
   void run(Job job, Then then) {
     lane_->submit(counted(std::move(job), std::move(then)));
   }
-  /// Runs the job behind the unlinks of erases too: what they removed is gone by then.
+  /// Runs the job behind the unlinks of erases too: their files are gone by then.
   template <typename Job, typename Then>
   void run_last(Job job, Then then) {
     lane_->submit_behind(counted(std::move(job), std::move(then)), true);
@@ -55,33 +55,33 @@ class SsdLane {
   template <typename Job, typename Then>
   void run_with_room(uint64_t bytes, Job job, Then then);
 
-  // Files that go. Their records are gone by then, or know that they have none.
-  /// Ahead of all that is written later: what made room in the index.
+  // Unlinks. The files' records are gone by then, or know that they have no file.
+  /// Unlinks files ahead of all later writes: those of objects that made room in the index.
   void unlink(std::vector<ObjectName> names);
-  /// Behind others. `fence`: behind all jobs of now, one of which writes one of the names. `then`
-  /// gets the first error.
+  /// Unlinks files behind other work. `fence`: also behind all jobs queued now, one of which writes
+  /// one of the names. `then` gets the first error.
   void unlink_behind(std::vector<ObjectName> names, bool fence,
                      std::function<void(Status)> then = {});
-  /// True if a file of this name is to go behind others: nothing may be written of it.
+  /// True if unlink_behind has this name to do: nothing may be written under it.
   bool unlinking(const ObjectName& name) const { return unlinking_.contains(name); }
-  /// Tries again, ahead of later writes, what could not be unlinked.
+  /// Tries files again that could not be unlinked, ahead of later writes.
   void unlink_left();
-  /// True if some file that was to go is there. What was stored anew under its name doesn't count.
+  /// True if some file that was to go is still there. One stored anew under its name doesn't count.
   bool some_left();
 
-  /// No job has ended for io_timeout: nobody waits for them.
+  /// True if no job has ended for io_timeout: nothing waits for the device then.
   bool hangs() const { return hangs_; }
   /// Tells that a write has failed; `name` null: folders, records.
   void write_failed(const ObjectName* name, const Status& status) const;
 
-  /// While files are read behind the start: the names whose files have gone meanwhile.
+  /// Notes the names of files that go, while files are read after the start.
   void remember_losses(bool on);
   void note_loss(const ObjectName& name) {
     if (remembers_) lost_.insert(name);
   }
   bool was_lost(const ObjectName& name) const { return lost_.contains(name); }
 
-  /// Kept over a restart: the write budget's hours and the scrubber's place.
+  /// State kept over a restart: the write budget's hours and the scrubber's place.
   void keep_hours(HourBytes written);
   void keep_place(uint16_t scrubbed);
 
@@ -92,9 +92,9 @@ class SsdLane {
   /// Files on their way to SsdTier::erase: a job's input and result.
   struct Unlinks {
     Parts parts;
-    Parts gone;           ///< of them, those that are unlinked
+    Parts gone;           ///< parts that are unlinked
     bool behind = false;  ///< the names are among `unlinking_`
-    /// Worker. Tries all parts. Returns: the first error of SsdTier::erase.
+    /// Tries all parts, on a worker. Returns: the first error of SsdTier::erase.
     Status run(SsdTier& ssd);
   };
   template <typename Job, typename Then>
@@ -121,11 +121,11 @@ class SsdLane {
   std::shared_ptr<Lane> lane_;
   std::shared_ptr<SsdTier> ssd_;
   uint64_t jobs_ = 0, ended_ = 0;
-  uint64_t ended_before_ = 0;  // when the watch was set
+  uint64_t ended_before_ = 0;  // `ended_` when the watch was set
   bool hangs_ = false;
   Timer watch_;
-  Parts left_;                           // that are to go and could not
-  std::multiset<ObjectName> unlinking_;  // that go behind others
+  Parts left_;                           // files that could not be unlinked
+  std::multiset<ObjectName> unlinking_;  // names that unlink_behind has to do
   bool remembers_ = false;
   std::set<ObjectName> lost_;
   KeptState kept_;
@@ -136,7 +136,7 @@ void SsdLane::run_with_room(uint64_t bytes, Job job, Then then) {
   auto gone = std::make_shared<Unlinks>();
   gone->parts.push_back(take_victims(bytes));
   sort_out_left();
-  // One part of what failed before: all of it ahead of the job might be taken for a hang.
+  // Only one part of those that failed: all of them ahead of the job might look like a hang.
   if (!left_.empty()) gone->parts.splice(gone->parts.end(), left_, left_.begin());
   run(
       [ssd = ssd_, gone, job = std::move(job)]() mutable {
@@ -144,7 +144,7 @@ void SsdLane::run_with_room(uint64_t bytes, Job job, Then then) {
         return job();
       },
       [this, gone, then = std::move(then)](auto out) mutable {
-        unlinked(*gone);  // what is left goes back first
+        unlinked(*gone);  // files that are left go back first
         then(std::move(out));
       });
 }

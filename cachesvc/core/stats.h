@@ -1,5 +1,5 @@
-// Stats: what the owners count, by the names in cache_core.h: of the whole service for whoever has
-// the right, else of the session's namespace. Reads them all; loop thread only.
+// Stats: the owners' counters and gauges, by the names in cache_core.h: of the whole service for a
+// session with the right to it, else of its namespace. Reads all owners; loop thread only.
 #pragma once
 
 #include "cachesvc/core/calls.h"

@@ -1,4 +1,5 @@
-// Syncer: renamed -> durable. One sync of the folders for all that became visible before it.
+// Syncer: makes renamed files durable, by one sync of the folders for all that became visible
+// before it.
 //
 //   idle ──schedule──> armed (durable_group_delay) ──> syncing ──> idle; progress()
 //
@@ -17,11 +18,11 @@ class Syncer {
         lane_(lane),
         delay_(env.loop, env.handler([this] { run(); })) {}
 
-  /// A sync within durable_group_delay, with companions.
+  /// Syncs within durable_group_delay, for several at once.
   void schedule();
-  /// A sync now, unless one is under way.
+  /// Syncs now, unless a sync is under way.
   void run();
-  /// Syncs that failed: whoever has waited since before one is answered without it.
+  /// Number of failed syncs: a wait that began before one is answered without it.
   uint64_t failed() const { return failed_; }
 
  private:

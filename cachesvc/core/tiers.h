@@ -1,5 +1,5 @@
-// Tiers: which records are in RAM and on the SSD, pinned or free to go, and the order in which they
-// go. Loop thread only.
+// Tiers: records in RAM and on the SSD, pinned or free to go, and the order in which they go. Loop
+// thread only.
 #pragma once
 
 #include <optional>
@@ -26,17 +26,17 @@ class Tiers {
   void set_disk(Record& record, Disk to, uint64_t allocated_bytes, std::optional<uint64_t> recency);
   void pin(Record& record);
   void unpin(Record& record);
-  void touch(const std::vector<Record*>& records);  ///< of one namespace
-  /// Its urgency has changed (drop_urgency).
+  void touch(const std::vector<Record*>& records);  ///< records of one namespace
+  /// Gives the record its new place, as its drop_urgency has changed.
   void reorder(const Record& record);
-  /// The record goes: it is in no tier, and unpinned.
+  /// Forgets a record that goes. Precondition: in no tier, and unpinned.
   void forget(Record& record);
-  /// An orphan was linked: its place in the SSD's order goes over from the key that it had before.
+  /// Moves the place of a linked orphan in the SSD's order from the key that it had before.
   void key_changed(const Record& record, EntryKey before);
 
   Shares& ram() { return ram_; }
   Shares& ssd() { return ssd_; }
-  /// The record's own orders.
+  /// The eviction orders of the record's share.
   EvictionOrder& ram_of(const Record& record) { return ram_.of(record.share); }
   EvictionOrder& ssd_of(const Record& record) { return ssd_.of(record.share); }
   uint64_t pins() const { return pins_; }

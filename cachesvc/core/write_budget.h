@@ -1,4 +1,4 @@
-// WriteBudget: how many bytes may go to the SSD, a second and a day.
+// WriteBudget: limits the bytes written to the SSD per second and per day.
 //
 // A write may begin while both accounts allow it; it may overdraw them, and the next one waits. So
 // in any 24 hours at most bytes_per_day and one batch more are written, and in any span at most
@@ -26,14 +26,14 @@ class WriteBudget {
       : per_second_(bytes_per_second), per_day_(bytes_per_day) {}
 
   bool limited() const { return per_second_ > 0 || per_day_ > 0; }
-  /// When the next write may begin; not after `now`: at once.
+  /// Time when the next write may begin; not after `now`: at once.
   Time next(Time now) const;
   void spent(uint64_t bytes, Time now);
   /// Bytes of the last 24 hours and the begun one before them.
   uint64_t spent_in_day(Time now) const;
 
-  /// Takes over what kept() gave the process before. Before the first spent(); `now` and `wall` are
-  /// the same moment.
+  /// Restores what kept() gave an earlier process. Call it before the first spent(); `now` and
+  /// `wall` are the same moment.
   void restore(const HourBytes& written, Time now, Wall wall);
   HourBytes kept(Time now, Wall wall) const;
   /// The day's limit in equal parts over the 24 hours before the one at hand: a budget that is
@@ -43,18 +43,18 @@ class WriteBudget {
   static int64_t hour_of(Wall wall);
 
  private:
-  static constexpr int64_t kHours = kKeptHours;  ///< the begun one counts whole
+  static constexpr int64_t kHours = kKeptHours;  ///< a begun hour counts whole
   int64_t hour_at(Time at) const;
   void add(int64_t number, uint64_t bytes);
 
   const uint64_t per_second_, per_day_;
-  Time ready_{};                        ///< of the second's account
+  Time ready_{};                        ///< when the per-second account allows a write
   std::chrono::nanoseconds offset_{0};  ///< from the monotonic clock to the wall's, as of restore()
   struct Hour {
     int64_t number = INT64_MIN;
     uint64_t bytes = 0;
   };
-  std::array<Hour, kHours> hours_{};  ///< number modulo kHours is its place
+  std::array<Hour, kHours> hours_{};  ///< place: number modulo kHours
 };
 
 }  // namespace kv

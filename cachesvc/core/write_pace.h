@@ -1,4 +1,4 @@
-// WritePace: when the SSD may be written, by the write budget, and what of it is spent, over
+// WritePace: applies the write budget: when the SSD may be written, and what was spent, over
 // restarts too. Loop thread only.
 #pragma once
 
@@ -16,16 +16,16 @@ class WritePace {
   WritePace& operator=(const WritePace&) = delete;
 
   bool limited() const { return budget_.limited(); }
-  /// Something may be written now; if not, progress() follows when it may.
+  /// True if a write may begin now; if not, progress() follows when it may.
   bool may_write();
-  /// A write waits for the budget.
+  /// True while a write waits for the budget.
   bool held() const { return timer_.armed(); }
-  /// None may begin for longer than `time`.
+  /// True if no write may begin within `time`.
   bool held_beyond(Milliseconds time) const;
-  /// Takes off the budget what the device was given since the last call.
+  /// Charges the budget with the bytes that the device was given since the last call.
   void charge();
   uint64_t day_bytes() const;  ///< given to the device in 24 hours
-  /// A start: what earlier processes wrote.
+  /// Charges what earlier processes wrote; for a start.
   void restore(const Recovery& found);
 
  private:
@@ -34,7 +34,7 @@ class WritePace {
   Env& env_;
   SsdLane& lane_;
   WriteBudget budget_;
-  uint64_t charged_ = 0;  // of what the device was given
+  uint64_t charged_ = 0;  // bytes charged of those that the device was given
   Timer timer_;
 };
 
