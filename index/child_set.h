@@ -84,14 +84,12 @@ class ChildSet {
     return single(empty() || order(only_, key) || order(key, only_));
   }
 
-  /// It is not there. Throws std::bad_alloc, with nothing changed.
+  /// It is not there.
   void insert(uint32_t id, const Order& order) {
     if (many_) return void(many_->insert(id));
     if (empty()) return void(only_ = id);
-    auto many = std::make_unique<Set>(order);
-    many->insert(only_);
-    many->insert(id);
-    many_ = std::move(many);
+    many_ = std::make_unique<Set>(order);
+    many_->insert({only_, id});
     only_ = kNone;
   }
   /// It is there.

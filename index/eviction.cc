@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 #include <set>
 #include <unordered_map>
 
@@ -49,14 +48,7 @@ void EvictionOrder::change(Entry& e, Change&& apply) {
 bool EvictionOrder::insert(EntryKey key, const EntryOptions& options) {
   if (key == kNoEntry || options.parent == key || find(key) != nullptr) return false;
   Entry& own = made(key);
-  Entry* parent = nullptr;
-  try {
-    if (options.parent != kNoEntry) parent = &made(options.parent);
-  } catch (const std::bad_alloc&) {
-    if (own.children == 0) entries_.erase(key);
-    throw;
-  }
-  if (parent != nullptr) change(*parent, [](Entry& e) { ++e.children; });
+  if (options.parent != kNoEntry) change(made(options.parent), [](Entry& e) { ++e.children; });
   const uint64_t newest = (uint64_t{1} << kRecencyBits) - 1;
   const uint64_t recency = std::min(options.recency.value_or(clock_ + 1), newest);
   clock_ = std::max(clock_, recency);

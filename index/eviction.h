@@ -4,8 +4,7 @@
 // An entry is a victim only while it has no resident child and no pin. Supplements and snapshots
 // are entries too, with their block as parent: so they go before it, and apart from it. Recency is
 // a counter, never the clock on the wall. All operations are O(log n). One thread at a time (the
-// loop). Only insert and next_victims take memory; those that find none (bad_alloc) change
-// nothing.
+// loop).
 #pragma once
 
 #include <boost/intrusive/set.hpp>

@@ -5,7 +5,6 @@
 #include "index/prefix_tree.h"
 
 #include <algorithm>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -88,29 +87,21 @@ Result<PrefixTree::Inserted> PrefixTree::find_or_insert(NodeId parent,
     nodes_[found].hollow = false;
     return Inserted{found, false};
   }
-  TokenRun own_tokens(tokens);
-  std::unique_ptr<const std::vector<Extra>> own_extras;
-  if (!extras.empty()) {
-    own_extras = std::make_unique<const std::vector<Extra>>(extras.begin(), extras.end());
-  }
   const NodeId id = take_slot();
   if (id == kNoNode) {
     return Status(StatusCode::resource_exhausted,
                   "prefix tree: limit of " + std::to_string(kMaxTreeNodes) + " nodes");
   }
   Node& node = nodes_[id];
-  node.tokens = std::move(own_tokens);
-  node.extras = std::move(own_extras);
+  node.tokens = TokenRun(tokens);
+  if (!extras.empty()) {
+    node.extras = std::make_unique<const std::vector<Extra>>(extras.begin(), extras.end());
+  }
   node.parent = parent;
   node.depth = nodes_[parent].depth + 1;
   node.hollow = false;
   node.alive = true;
-  try {
-    insert_child(parent, id);
-  } catch (const std::bad_alloc&) {
-    give_slot(id);
-    throw;
-  }
+  insert_child(parent, id);
   ++live_nodes_;
   payload_bytes_ += node.tokens.memory_bytes();
   for (const Extra& e : extras) payload_bytes_ += sizeof(Extra) + e.bytes.size();
@@ -134,19 +125,12 @@ void PrefixTree::give_slot(NodeId id) {
   node.parent = std::exchange(free_slots_, id);
 }
 
-// Both places or none.
 void PrefixTree::insert_child(NodeId parent, NodeId id) {
   Node& p = nodes_[parent];
   p.children.insert(id, Order{this});
   if (!is_tail(id)) return;
-  try {
-    if (!p.tail_lengths) p.tail_lengths = std::make_unique<TailLengths>();
-    ++(*p.tail_lengths)[nodes_[id].tokens.size()];
-  } catch (const std::bad_alloc&) {
-    if (p.tail_lengths && p.tail_lengths->empty()) p.tail_lengths.reset();
-    p.children.erase(id);
-    throw;
-  }
+  if (!p.tail_lengths) p.tail_lengths = std::make_unique<TailLengths>();
+  ++(*p.tail_lengths)[nodes_[id].tokens.size()];
 }
 
 NodeId PrefixTree::find_child(NodeId parent, std::span<const Token> tokens,

@@ -65,7 +65,6 @@ class PrefixTree {
   /// The child of `parent` with exactly these tokens and extras, made if there is none: a block if
   /// it has block_tokens tokens, else a tail. A hollow node found here is hollow no longer.
   /// `extras` positions are absolute, ascending, within the child's tokens.
-  /// Without memory (bad_alloc) nothing changes.
   /// Returns: invalid_argument (parent, number of tokens, extras), resource_exhausted (nodes).
   Result<Inserted> find_or_insert(NodeId parent, std::span<const Token> tokens,
                                   std::span<const Extra> extras);
@@ -83,7 +82,7 @@ class PrefixTree {
   /// A node without children is removed, and with it every hollow ancestor that has no child left.
   /// A node with children becomes hollow: it stays as a step of the walk. Root and dead handles:
   /// no-op.
-  /// Takes no memory. Returns: the number of nodes removed.
+  /// Returns: the number of nodes removed.
   size_t erase(NodeId node);
 
   /// `tokens` is the whole query; `extras` positions are absolute and ascending.

@@ -33,7 +33,7 @@ class ShardedMap {
     if (first != shard.cend(shard.bucket(key))) prefetch_bytes(&*first, sizeof(*first));
   }
   const Value* find(const Key& key) const { return const_cast<ShardedMap*>(this)->find(key); }
-  /// Made if there is none. If there is no memory for it (bad_alloc), nothing has changed.
+  /// Made if there is none.
   Value& operator[](const Key& key) {
     auto [it, made] = shard_of(key).try_emplace(key);
     size_ += made;

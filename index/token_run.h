@@ -18,7 +18,7 @@ namespace kv {
 class TokenRun {
  public:
   TokenRun() = default;
-  /// At most 2^32 - 1 tokens. Throws std::bad_alloc.
+  /// At most 2^32 - 1 tokens.
   explicit TokenRun(std::span<const Token> tokens);
 
   uint32_t size() const { return size_; }

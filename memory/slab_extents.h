@@ -37,14 +37,15 @@ class SlabExtents {
   SlabExtents(const SlabExtents&) = delete;  // owns the regions
   SlabExtents& operator=(const SlabExtents&) = delete;
 
-  /// `size` > 0 bytes, rounded up to pages. Throws std::bad_alloc, with nothing changed.
+  /// `size` > 0 bytes, rounded up to pages. Throws std::bad_alloc, with nothing changed: large
+  /// memory is asked for, and who gets none goes on (a job answers busy, make_ready leaves it).
   uint8_t* take(size_t size);
   /// Back from take(size). Its memory stays and counts in bytes(), or goes (`keep` false).
   void give(uint8_t* begin, size_t size, bool keep = true) noexcept;
   /// Gives memory of free extents back to the system until it is at most `keep_bytes`.
   void trim(uint64_t keep_bytes) noexcept;
   /// A region of kRegionBytes, all free, with memory: it counts in bytes() at once. Takes
-  /// milliseconds, outside of the lock. Throws std::bad_alloc, with nothing changed.
+  /// milliseconds, outside of the lock. Throws std::bad_alloc, as take().
   void prepare();
   /// Memory that free extents may have.
   uint64_t bytes() const;
