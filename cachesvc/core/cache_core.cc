@@ -192,7 +192,7 @@ void CacheCore::announce(std::vector<uint32_t> segments,
   if (own_->env->closed()) return done({});
   own_->env->run([&] {
     Env& env = *own_->env;
-    Room room;  // until it counts as set aside
+    Room room;  // held until the segments count as set aside
     for (uint32_t id : segments) room.promotion += env.pool->segments()->missing_bytes(id);
     auto run = [&env, segments = std::move(segments),
                 done = std::move(done)](Result<std::shared_ptr<RoomCharges>> got) {

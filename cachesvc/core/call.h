@@ -45,8 +45,7 @@ class Call final : public CallBase {
   ~Call() override {
     try {
       finish(T(Status(StatusCode::unavailable, "ended")));
-    } catch (
-        const std::bad_alloc&) {  // during the end of a step that found no memory: the core ends
+    } catch (const std::bad_alloc&) {  // the end of a step that found no memory: the core ends
     }
   }
   void finish(T result) {

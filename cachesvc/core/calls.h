@@ -49,7 +49,7 @@ class Calls {
     add(session, call, deadline);
     return call;
   }
-  /// Every call under way gets `unavailable`.
+  /// Ends every call under way with `unavailable`.
   void end_all(const char* why);
 
   size_t sessions() const { return sessions_.size(); }

@@ -10,11 +10,11 @@ namespace {
 
 constexpr uint64_t kPointer = sizeof(void*);
 constexpr uint64_t kOwnPageBytes = 4096;      // large blocks are pages of their own
-constexpr uint64_t kLargeBytes = 128u << 10;  // from here on, as malloc may have it
-constexpr uint64_t kReasonBytes = 64;         // of a report
+constexpr uint64_t kLargeBytes = 128u << 10;  // malloc's lowest threshold for them
+constexpr uint64_t kReasonBytes = 64;         // reason text of a report
 constexpr uint64_t kMaxCodedDim = 512;        // longer vectors are never coded
-constexpr uint64_t kSides = 3;                // a codec keeps a place for each
-constexpr uint64_t kFixedBytes = 4096;        // what doesn't grow with the model
+constexpr uint64_t kSides = 3;                // k, v, other: a codec has a place for each
+constexpr uint64_t kFixedBytes = 4096;        // the part that doesn't grow with the model
 
 // Bytes of one allocation, malloc's overhead included.
 uint64_t heap(uint64_t bytes) {

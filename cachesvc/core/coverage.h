@@ -28,7 +28,7 @@ bool left_out(const Reservation& r);
 
 /// The objects that serve the entry's tokens, old and new.
 std::vector<PinnedName> serving(const Reservation& r, uint32_t tokens);
-/// Everything that the entry consists of, root first; `serving` too.
+/// All objects of the entry, root first; `serving` too.
 std::vector<PinnedName> path_of(ObjectIndex& index, const Reservation& r,
                                 const std::vector<PinnedName>& serving);
 

@@ -10,7 +10,7 @@
 namespace kv {
 namespace {
 
-constexpr size_t kCopyStepBytes = 64 << 10;  // of a payload into the pool: fits a core's cache
+constexpr size_t kCopyStepBytes = 64 << 10;  // a copy's step: fits a core's cache
 
 std::string where(uint16_t layer, uint16_t part, Side side) {
   return "layer " + std::to_string(layer) + " part " + std::to_string(part) + " side " +

@@ -35,13 +35,12 @@ struct EncodeWork {
   Charge stored;   ///< pays for the result
   Charge staging;  ///< pays for input and scratch; lives as long as the work
 
-  // Between workers.
+  // State shared by the workers.
   struct Slot {
     uint16_t layer = 0, part = 0;
     Side side = Side::k;
     const Plane* given = nullptr;
-    std::span<uint8_t> place =
-        {};  ///< the result's place in `payload`; empty: not known beforehand
+    std::span<uint8_t> place = {};  ///< its place in `payload`; empty: not known beforehand
   };
   std::once_flag placed;      ///< `payload` and the slots' places are set, or never will be
   PoolBuffer payload;         ///< planes, then states

@@ -83,7 +83,7 @@ bool Ends::end_lives(const Record& attached) {
 void Ends::mark(RealmState& realm, const std::vector<NodeId>& path, uint32_t n) {
   if (path.empty() || !(realm.has_supplements() || realm.has_snapshots())) return;
   const Record* end = realm.nodes.at(path.back()).main;
-  for (size_t i = 0; i <= path.size(); ++i) {  // what hangs on the root, then on each node
+  for (size_t i = 0; i <= path.size(); ++i) {  // attached objects of the root, then of each node
     NodeId next = i < path.size() ? path[i] : kNoNode;
     for (Record* r : attached_on(realm, i == 0 ? kRootNode : path[i - 1], next)) {
       size_t behind =

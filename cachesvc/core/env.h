@@ -52,7 +52,7 @@ class Env : public std::enable_shared_from_this<Env> {
   const Namespaces namespaces;
   const boost::asio::any_io_executor loop, workers, disk;
   const std::shared_ptr<RamPool> pool;
-  const std::shared_ptr<LoopGate> gate;  ///< of objects that may outlive the core, such as leases
+  const std::shared_ptr<LoopGate> gate;  ///< for objects that outlive the core, as leases do
   mutable Counters count;
 
   /// Sets what the core does when something has moved, when room was given back that somebody waits
@@ -73,9 +73,9 @@ class Env : public std::enable_shared_from_this<Env> {
     gate->close();
   }
 
-  /// Something has changed: every owner that waits checks again, soon.
+  /// Has every owner that waits check again soon: something has changed.
   void progress() { progress_->ask(); }
-  /// Bytes or pins were given back.
+  /// Wakes RamRoom if a request waits: bytes or pins were given back.
   void room_freed() {
     if (room_wanted) room_->ask();
   }

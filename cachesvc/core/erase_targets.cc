@@ -113,7 +113,7 @@ class OfEntry : public EraseTargets {
   std::vector<Record*> next(size_t most) override {
     std::vector<Record*> out;
     for (; next_ < targets_.size() && out.size() < most; ++next_) {
-      if (Record* r = index_.find(targets_[next_])) out.push_back(r);  // else evicted meanwhile
+      if (Record* r = index_.find(targets_[next_])) out.push_back(r);  // null: evicted meanwhile
     }
     done_ = next_ == targets_.size();
     return out;

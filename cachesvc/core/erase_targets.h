@@ -30,7 +30,8 @@ class EraseTargets {
   EraseTargets(const EraseTargets&) = delete;  // a position in the index
   EraseTargets& operator=(const EraseTargets&) = delete;
 
-  /// At most `most` of them (> 0); perhaps none, though some are left. Children before parents.
+  /// Returns at most `most` (> 0) objects, children before parents; perhaps none, though some are
+  /// left.
   virtual std::vector<Record*> next(size_t most) = 0;
   /// True if none is left.
   bool done() const { return done_; }

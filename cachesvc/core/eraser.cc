@@ -7,7 +7,7 @@ namespace kv {
 namespace {
 
 constexpr size_t kUnlinkedAtATime = 8;  // files of one job: a few milliseconds each
-constexpr size_t kPartsAtATime = 4;     // of so many objects, in one handler
+constexpr size_t kPartsAtATime = 4;     // groups of kUnlinkedAtATime objects per handler
 
 // Worker.
 Status forget(SsdTier& ssd, const std::vector<Id>& models) {
@@ -111,7 +111,7 @@ void Eraser::begin(Waiting erase) {
   job->whole = scope->whole;
   job->of_namespace = scope->of_namespace;
   job->targets = std::move(scope->targets);
-  lane_.unlink_left();  // ahead, so that the end of this erase finds it done
+  lane_.unlink_left();  // unlinked ahead, so that this erase ends after them
   removing_.push_back(job);
   step(job);
 }
@@ -156,7 +156,7 @@ void Eraser::all_removed(const JobPtr& job) {
         return {};
       },
       [this, job](Status status) {
-        env_.room_freed();  // not before: others would be evicted for what is about to be free
+        env_.room_freed();  // only now: earlier, others would be evicted for room about to be free
         ended(job, std::move(status));
       });
   if (lane_ && job->of_namespace) {

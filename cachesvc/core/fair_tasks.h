@@ -20,7 +20,7 @@ class FairTasks {
 
   FairTasks(boost::asio::any_io_executor to, size_t threads)
       : to_(std::move(to)), most_(threads * kPerThread) {}
-  FairTasks(const FairTasks&) = delete;  // what follows its tasks points here
+  FairTasks(const FairTasks&) = delete;  // steps after its tasks point here
   FairTasks& operator=(const FairTasks&) = delete;
 
   /// The task's step on the loop calls ended() first. `bytes`: the cost of its job.

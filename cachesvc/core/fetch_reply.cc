@@ -62,7 +62,7 @@ void Fetches::reply(const FetchPtr& f, Found& found) {
 struct Fetches::Making {
   FetchReply reply;
   Prefix out;
-  std::vector<uint64_t> bytes;  // of the objects' results and scratch, as far as they are known
+  std::vector<uint64_t> bytes;  // results and scratch, by object, as far as known
   std::shared_ptr<RoomCharges> room;
   size_t begun = 0;  // objects
   size_t left = 0;   // objects that are not made yet

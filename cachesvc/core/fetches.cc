@@ -8,9 +8,9 @@ namespace {
 
 using Patience = RunningFetch::Patience;
 
-constexpr uint32_t kMaxFetchRounds = 16;  // each follows a lost object or a tighter limit
-constexpr uint32_t kMaxFitRounds = 64;    // of planning within one of those; each is shorter
-constexpr size_t kObjectsAtATime = 32;    // in one handler: a long prompt has hundreds
+constexpr uint32_t kMaxFetchRounds = 16;  // a round follows a lost object or a tighter limit
+constexpr uint32_t kMaxFitRounds = 64;    // plans in one round; each is shorter
+constexpr size_t kObjectsAtATime = 32;    // per handler: a long prompt has hundreds
 constexpr uint64_t kWindowShare = 8;      // one fetch reads at most budget / 8 at a time
 
 Result<LookupReply> look(const Env& env, RealmState& realm, const Query& query,
@@ -94,7 +94,7 @@ void Fetches::fetch(uint64_t session, FetchRequest request, Deadline deadline,
 
 FetchCost Fetches::cost_of(const RunningFetch& f, const Hit& hit) const {
   FetchCost cost;
-  uint64_t block = 0;  // all complete blocks are alike, if they come whole
+  uint64_t block = 0;  // bytes of any complete block that comes whole: all are alike
   for (const Hit::Use& u : hit.uses) {
     bool is_block = u.record->name.kind == ObjectKind::block && f.request.selection.from_token == 0;
     uint64_t decoded = is_block && block > 0 ? block : decoded_bytes_of(f, *u.record);
@@ -338,7 +338,7 @@ void Fetches::begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch
     Room need = Promoter::room_for(*r);
     bool fits = need.promotion <= batch->window && need.stored <= batch->room->stored.bytes();
     if (!fits && batch->left > 1) break;  // the next window's
-    if (!fits) continue;  // somebody else's read of it had failed: the next step plans for it
+    if (!fits) continue;  // another call's read of it had failed: the next step plans for it
     batch->window -= need.promotion;
     // Charge(): the window pays for the promotion.
     promoter_.promote(*r, batch->room->stored.split(need.stored), Charge(), one_done, batch->room);

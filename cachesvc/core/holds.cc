@@ -12,7 +12,7 @@ namespace kv {
 namespace {
 
 constexpr int kMaxFits = 8;                // plans of one call, each shorter
-constexpr uint64_t kBytesPerObject = 160;  // its name, its serial, and what counts its holds
+constexpr uint64_t kBytesPerObject = 160;  // name, serial, and the count of its holds
 
 uint64_t random_number() {
   std::random_device source;

@@ -7,7 +7,7 @@ namespace kv {
 namespace {
 
 constexpr size_t kLookedAt = 256;      // least recently used objects, for one that may go
-constexpr size_t kUnlinkedAtOnce = 8;  // files of one job behind others
+constexpr size_t kUnlinkedAtOnce = 8;  // files per job behind others
 
 // True if nothing hangs on the record or goes on from it.
 bool is_leaf(const Record& r) {

@@ -14,7 +14,7 @@ namespace kv {
 class Leaving {
  public:
   explicit Leaving(Env& env) : env_(env) {}
-  Leaving(const Leaving&) = delete;  // what follows its jobs points here
+  Leaving(const Leaving&) = delete;  // steps after its jobs point here
   Leaving& operator=(const Leaving&) = delete;
 
   /// Payload of objects that are not free yet.

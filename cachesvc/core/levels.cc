@@ -6,8 +6,8 @@
 namespace kv {
 namespace {
 
-constexpr size_t kFilesOfOneCommit = 4;    // read at a time
-constexpr Milliseconds kAnswerAhead{100};  // at most a tenth of the time: before the deadline
+constexpr size_t kFilesOfOneCommit = 4;    // files read at a time
+constexpr Milliseconds kAnswerAhead{100};  // before the deadline; at most a tenth of the time
 
 Durability level_of_record(const Record* record) {
   if (!record) return Durability::none;

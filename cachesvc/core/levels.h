@@ -25,11 +25,11 @@ struct CommitWait {
 
   // Used by Levels alone.
   enum class Read : uint8_t { none, wanted, under_way, no_room };
-  Read read = Read::none;     ///< of files unread since the start
+  Read read = Read::none;     ///< reads of files unread since the start
   size_t awaited = SIZE_MAX;  ///< place in the path of an object under way; SIZE_MAX: none is known
   bool awaits_sync = false;   ///< the whole path is written, its sync is awaited
   uint64_t failed_syncs = 0;  ///< the syncer's count when the wait began
-  Clock::time_point answer_at = Clock::time_point::max();  ///< with the level reached by then
+  Clock::time_point answer_at = Clock::time_point::max();  ///< whatever was reached
   std::unique_ptr<Timer> timer;
 };
 

@@ -72,7 +72,7 @@ void ModelRecords::rewrite(bool is_profile, const Id& id) {
     write(*model);
   }
   if (!is_profile) return;
-  for (const auto& realm : index_.realms().all()) {  // that no model has in force, but objects need
+  for (const auto& realm : index_.realms().all()) {  // profiles not in force that objects need
     if (realm->realm.profile != id || realm->in_force) continue;
     lane_.run([ssd = lane_.ssd(), profile = realm->profile] { return ssd->put_profile(*profile); },
               [](Status) {});

@@ -36,7 +36,7 @@ struct ModelState {
 /// A model that nobody holds and nothing is stored of. Its records are on the SSD: the profile is
 /// in force again when it is opened.
 struct RestingModel {
-  Id profile, key;  ///< its CodedModel's
+  Id profile, key;  ///< as in CodedModel
   uint64_t serial = 0;
   uint64_t since = 0;        ///< place in the order in which models came to rest
   uint64_t coded_bytes = 0;  ///< memory that it takes once opened

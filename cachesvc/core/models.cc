@@ -6,8 +6,8 @@
 namespace kv {
 namespace {
 
-constexpr uint64_t kRamShare = 4;   // at most budget / 4 bytes are models'
-constexpr uint64_t kSsdShare = 16;  // at most limit / 16 bytes are their records'
+constexpr uint64_t kRamShare = 4;   // models take at most budget / 4 bytes
+constexpr uint64_t kSsdShare = 16;  // their records take at most limit / 16 bytes
 
 // Ends a model on a worker, wherever the last pointer to it goes: thousands of small pieces take
 // milliseconds, and malloc is to give them back before others are promised their bytes.
@@ -20,7 +20,7 @@ struct LastOfModel {
   std::shared_ptr<CodedModel> model;
   std::shared_ptr<RamPool> pool;
   std::shared_ptr<LoopGate> gate;
-  boost::asio::any_io_executor workers;  ///< there while the gate is open
+  boost::asio::any_io_executor workers;  ///< valid while the gate is open
   PostMemory to_loop, to_worker;
 };
 
@@ -49,7 +49,7 @@ void Models::found(ModelRecord record,
                    const std::map<Id, std::shared_ptr<const Profile>>& profiles) {
   auto room = env_.pool->try_charge(ChargeKind::model,
                                     held_bytes(record.model) + groups_bytes(record.model));
-  if (!room) return;  // as if its record were lost: what is stored of it stays on the SSD
+  if (!room) return;  // treated as if its record were lost: its objects stay on the SSD
   auto spec = charged(std::make_shared<const ModelSpec>(std::move(record.model)), std::move(*room));
   auto state = std::make_shared<ModelState>();
   state->ns = record.ns;
@@ -258,7 +258,7 @@ uint64_t Models::records_on_ssd(const std::string& ns, const CodedModel& with) c
   for (const auto& [name, model] : models_) {
     if (name != key) bytes += model->record_bytes.model;
   }
-  for (const auto& realm : index_.realms().all()) {  // in force, or still named by objects
+  for (const auto& realm : index_.realms().all()) {  // profiles in force, or still named by objects
     auto [at, is_new] = profiles.try_emplace(realm->realm.profile, 0);
     if (is_new) at->second = record_bytes(*realm->model, *realm->profile).profile;
   }

@@ -6,7 +6,7 @@
 namespace kv {
 
 Namespaces::Namespaces(const std::map<std::string, NamespaceQuota>& quotas) {
-  for (const auto& [name, quota] : quotas) {  // in their order, so sorted
+  for (const auto& [name, quota] : quotas) {  // sorted, as the map is
     names_.push_back(name);
     quotas_.push_back(quota);
   }

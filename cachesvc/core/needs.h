@@ -17,7 +17,7 @@ struct EndPosition {
 };
 /// Rules that make a block end a restorable one beside an entry's own end.
 struct EndRules {
-  uint32_t interval = 0;  ///< every so many blocks from the root; 0: none
+  uint32_t interval = 0;  ///< blocks between such ends, from the root on; 0: none
   uint32_t branch = 0;    ///< the last block end that another entry shares; 0: none
 };
 /// The entry's own ends: n, n - 1 (a repeat of the same prompt) and the newest block end; then the

@@ -72,7 +72,7 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
   r.name = object.name;
   r.share = realm.share;
   EntryKey before = link(r, realm, node, object);
-  if (known) {  // its parent is back
+  if (known) {  // an orphan whose parent is back
     tiers_.key_changed(r, before);
     forget_orphan(r, before);
   }
@@ -84,7 +84,7 @@ Record* ObjectIndex::add(RealmState& realm, const Object& object, Charge&& index
 void ObjectIndex::expect(size_t objects) {
   by_name_.expect(objects);
   tiers_.ssd().expect(objects);
-  for (auto& r : realms_.all()) {  // as if each had the same share of them
+  for (auto& r : realms_.all()) {  // an equal share for each
     r->node_of.expect(objects / realms_.all().size());
   }
 }

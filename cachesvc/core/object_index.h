@@ -29,7 +29,7 @@ class ObjectIndex {
   /// Forgets realms that hold nothing and that nobody else holds. Returns: the ids of their
   /// profiles, less those that a realm or an orphan still names.
   std::vector<Id> release_realms();
-  bool names_profile(const Id& profile) const;  ///< some realm or orphan does
+  bool names_profile(const Id& profile) const;  ///< true if a realm or orphan does
 
   Record* find(const ObjectName& name);
   const Record* find(const ObjectName& name) const;
@@ -86,7 +86,7 @@ class ObjectIndex {
   Realms realms_;
   Orphans orphans_;
   ShardedMap<ObjectName, Record, ObjectNameHash> by_name_;
-  std::unordered_map<EntryKey, Record*> by_key_;  // all but blocks and tails, which nodes have
+  std::unordered_map<EntryKey, Record*> by_key_;  // records that no node names
   Tiers tiers_;
   uint64_t next_serial_ = 1;
 };

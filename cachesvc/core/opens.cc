@@ -12,7 +12,7 @@ struct Opens::Job {
   OpenRequest request;
   OpenPlan plan;
   std::shared_ptr<const CodedModel> coded;
-  Charge making;  ///< what else it takes until its records are written
+  Charge making;  ///< pays for the rest until the records are written
   std::shared_ptr<Call<Result<OpenReply>>> call;
 };
 
@@ -30,7 +30,7 @@ void Opens::open(uint64_t session, OpenRequest request, Deadline deadline,
 
 void Opens::next() {
   if (under_way_) return;
-  if (queue_.empty()) return models_.rest_unused();  // those that were left while one was opened
+  if (queue_.empty()) return models_.rest_unused();  // models left unused while one was opened
   under_way_ = std::move(queue_.front());
   queue_.pop_front();
   models_.hold(true);

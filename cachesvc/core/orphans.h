@@ -34,7 +34,7 @@ class Orphans {
   using ModelName = std::pair<std::string, Id>;  ///< namespace, fingerprint
   struct OfModel {
     std::map<EntryKey, Record*> orphans;
-    std::map<Id, size_t> profiles;  ///< how many name each
+    std::map<Id, size_t> profiles;  ///< number of orphans that name each
   };
   std::unordered_multimap<Id, Record*, IdHash> by_parent_;
   std::map<ModelName, OfModel> by_model_;

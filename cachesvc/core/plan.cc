@@ -171,7 +171,7 @@ uint32_t shorter(const RealmState& realm, const Hit& hit, uint64_t needed, uint6
     end = std::min(end, realm.tree.first_token(r.node));
   }
   if (end < hit.plan.tokens) return end;
-  const uint32_t block = realm.block_tokens();  // no block: the next state before this one
+  const uint32_t block = realm.block_tokens();  // no block went: the next state before
   return end == 0 ? 0 : (end - 1) / block * block;
 }
 

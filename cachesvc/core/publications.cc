@@ -11,8 +11,8 @@ struct Publications::Publication {
   Reservation r;
   uint32_t tokens = 0;
   CommitWait wait;
-  std::vector<ObjectName> order;  // of what was given, root first
-  size_t next = 0;                // of them
+  std::vector<ObjectName> order;  // names of the given objects, root first
+  size_t next = 0;                // position in `order`
   std::vector<PinnedName> fresh;  // objects that have their place by now
   std::vector<PinnedName> serving;
 };

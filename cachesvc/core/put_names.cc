@@ -144,7 +144,7 @@ void cut_rows(const Reservation& r, Object& o) {
   for (const Record* other : r.realm->nodes.at(*node).attached.supplements()) {
     if (other->name.group != o.name.group) continue;
     if (!other->usable(kUnreadableIsMissing))
-      continue;  // its reads failed: these may be asked for again
+      continue;  // unreadable: its rows may be asked for again
     uint32_t c = other->name.first_row, d = other->name.end_row;
     if (c <= a && d >= b) {
       o.name = other->name;

@@ -37,7 +37,7 @@ void Puts::start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges
     r.foreign.insert(o.name);
     r.existed.insert(o.name);
     r.given.push_back(asked);
-    r.pins.add(*there);  // what was acked stays, or the commit names it
+    r.pins.add(*there);  // an acked object stays, or the commit names it as lost
     ++env_.count.puts_duplicate;
     return call->finish(Status());
   }
@@ -220,7 +220,7 @@ void Puts::finish(const JobPtr& job, Result<RamObject> result) {
   if (result.ok()) {
     auto [at, is_new] = r->finished.try_emplace(job->name);
     at->second = {std::move(*result), std::move(job->index)};
-    if (is_new) reservations_.prolong(*r);  // what brings nothing prolongs nothing
+    if (is_new) reservations_.prolong(*r);  // a put that brings nothing prolongs nothing
     r->given.push_back(job->asked);
   } else {
     r->index.merge(std::move(job->index));

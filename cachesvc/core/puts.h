@@ -40,7 +40,7 @@ class Puts {
     uint64_t session = 0, reservation = 0;
     std::shared_ptr<RoomCharges> room;
     ObjectName name;
-    ObjectName asked;  ///< as the client gave it, with rows that were there already
+    ObjectName asked;  ///< its name as the client gave it, rows that were there already included
     std::shared_ptr<EncodeWork> work = std::make_shared<EncodeWork>();
     Charge index;
     size_t runners = 0;

@@ -10,10 +10,10 @@ namespace {
 // Evicted in one handler for one waiter: bytes, and one object more; objects.
 constexpr uint64_t kEvictedAtATime = 4u << 20;
 constexpr size_t kObjectsAtATime = 64;
-// Bytes of those that the handler frees itself: a worker's answer takes longer than that.
+// Evicted bytes that the handler frees itself: a worker's answer takes longer than that.
 constexpr uint64_t kFreedHere = 256u << 10;
-constexpr Milliseconds kFreedSoon{1};   // until a waiter looks whether a worker has freed
-constexpr uint64_t kReplyQuarters = 3;  // of the budget, at most, are decoded replies
+constexpr Milliseconds kFreedSoon{1};   // pause before a waiter looks whether a worker has freed
+constexpr uint64_t kReplyQuarters = 3;  // the most of the budget that replies take
 
 }  // namespace
 
@@ -213,7 +213,7 @@ void RamRoom::timed_out(Waiters::iterator waiter) {
   }
   Waiter ended = std::move(*waiter);
   waiters_.erase(waiter);
-  env_.room_freed();  // for those behind it
+  env_.room_freed();  // the waiters behind it look again
   if (step.charges) return ended.done(std::move(step.charges));
   ++env_.count.busy;
   ended.done(busy(ended.room));

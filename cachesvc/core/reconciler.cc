@@ -10,8 +10,8 @@ namespace kv {
 namespace {
 
 constexpr uint64_t kBudgetPerReadBuffer = 64u << 20;
-constexpr uint64_t kReadAtATime = 256;    // of the background; the SSD's other work goes in between
-constexpr Milliseconds kRetryPause{100};  // until what failed, or found no room in RAM, is tried
+constexpr uint64_t kReadAtATime = 256;    // files per job; the SSD's other work goes in between
+constexpr Milliseconds kRetryPause{100};  // pause after a failure, or without room in RAM
 
 }  // namespace
 
@@ -154,7 +154,7 @@ void Reconciler::place() {
   found_.settled(unplaced_.size());
   unplaced_.clear();
   if (all_known()) return done();
-  lane_.remember_losses(false);  // of files that have their place by now
+  lane_.remember_losses(false);  // forgets those of files that have their place by now
   lane_.remember_losses(true);
   const uint64_t rate = env_.options.reconcile_rate;
   if (rate == 0 || in_hurry()) return next();

@@ -69,10 +69,10 @@ class Reconciler {
   Spiller& spiller_;
   RamRoom& room_;
   WarmStart& warm_;
-  Charge read_buffers_;                                    // all of the tier's but one
+  Charge read_buffers_;                                    // pays for the tier's, all but one
   bool reading_ = false;                                   // a read is under way
   std::vector<KnownObject> unplaced_;                      // read, and not yet in the index
-  std::map<Id, std::shared_ptr<const Profile>> profiles_;  // until all is read
+  std::map<Id, std::shared_ptr<const Profile>> profiles_;  // kept until all is read
   std::vector<std::weak_ptr<CallBase>> hurried_;           // calls that wait
   uint16_t scrubbed_ = 0;
   Timer pause_;

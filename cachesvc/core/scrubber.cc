@@ -7,10 +7,10 @@ namespace kv {
 namespace {
 
 constexpr size_t kFilesAtATime = 256;       // listed at once; read one after another
-constexpr Milliseconds kGiveWay{100};       // until it asks again
-constexpr uint32_t kGiveWayAtMost = 100;    // times for one file; then it is read all the same
-constexpr Milliseconds kPassPause{60'000};  // between two passes, however small the store
-constexpr uint64_t kLeastBytes = 4096;      // that a file counts as
+constexpr Milliseconds kGiveWay{100};       // pause before it asks again
+constexpr uint32_t kGiveWayAtMost = 100;    // times per file; then it is read all the same
+constexpr Milliseconds kPassPause{60'000};  // pause between two passes, however small the store
+constexpr uint64_t kLeastBytes = 4096;      // the least that a file counts as
 
 // The scrubber's place: names of files begin with their id. Two bytes of it tell nobody what was
 // stored, even after it was erased.
@@ -76,7 +76,7 @@ void Scrubber::next() {
   files_.pop_front();
   after_ = file.name;
   lane_.keep_place(place_of(after_));
-  if (!memory) return next_in({});  // too large for what RAM has left: in the next pass
+  if (!memory) return next_in({});  // too large for RAM now: left to the next pass
   verify(file, std::move(*memory));
 }
 

@@ -27,7 +27,7 @@ struct SpillBatch {
   State state = State::packing;
   std::vector<SpillItem> items;
   Pins pins;
-  Charge scratch;        ///< for packed bytes
+  Charge scratch;        ///< pays for packed bytes
   size_t unpacked = 0;   ///< items whose packing is under way
   bool codes = false;    ///< codes are packed too
   bool retried = false;  ///< the SSD was full once

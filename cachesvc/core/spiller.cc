@@ -71,7 +71,7 @@ void Spiller::ask_for_all() {
   std::vector<Record*> absent;
   absent.reserve(records_.count(Disk::absent));
   for (const Record& r : records_.all(Disk::absent)) absent.push_back(index_.find(r.name));
-  for (Record* r : absent) ask(*r);  // what nobody could ever reach stays where it is
+  for (Record* r : absent) ask(*r);  // an object that could never be reached stays as it is
   pump();
 }
 
@@ -139,7 +139,7 @@ void Spiller::retry(size_t most) {
 // was reused goes first.
 bool Spiller::hold() {
   if (!pace_.limited()) return false;
-  if (writing_) return true;  // what it writes counts first
+  if (writing_) return true;  // the batch's bytes are charged first
   if (!pace_.may_write()) return true;
   order_by_use();
   return false;

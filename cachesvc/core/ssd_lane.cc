@@ -108,7 +108,7 @@ std::vector<ObjectName> SsdLane::take_victims(uint64_t bytes) {
     KV_CHECK(r && r->on_ssd());
     note_loss(r->name);
     names.push_back(r->name);
-    records_.lost(*r, true);  // what had to go is not written again at once
+    records_.lost(*r, true);  // an object that had to go is not written again at once
   }
   env_.count.ssd_evicted += names.size();
   env_.event(

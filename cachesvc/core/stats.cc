@@ -8,7 +8,7 @@
 namespace kv {
 namespace {
 
-constexpr size_t kMaxReportedParts = 1024;  // of all models in one reply
+constexpr size_t kMaxReportedParts = 1024;  // in one reply, of all models together
 
 uint64_t microseconds(Clock::duration time) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(time).count());

@@ -9,7 +9,7 @@ using std::chrono::hours;
 
 namespace {
 
-constexpr std::chrono::minutes kMaxDrift{30};  // of the wall clock in one process; more was set
+constexpr std::chrono::minutes kMaxDrift{30};  // a larger one means that the clock was set
 
 }  // namespace
 

@@ -48,8 +48,8 @@ class WriteBudget {
   void add(int64_t number, uint64_t bytes);
 
   const uint64_t per_second_, per_day_;
-  Time ready_{};                        ///< when the per-second account allows a write
-  std::chrono::nanoseconds offset_{0};  ///< from the monotonic clock to the wall's, as of restore()
+  Time ready_{};                        ///< time at which the per-second account allows a write
+  std::chrono::nanoseconds offset_{0};  ///< wall clock less monotonic clock, as of restore()
   struct Hour {
     int64_t number = INT64_MIN;
     uint64_t bytes = 0;

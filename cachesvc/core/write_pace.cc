@@ -54,7 +54,7 @@ void WritePace::restore(const Recovery& found) {
   budget_.restore(written, Clock::now(), wall);
   lane_.keep_hours(budget_.kept(Clock::now(), wall));
   bool known = found.state && (more.empty() || more.rbegin()->first <= WriteBudget::hour_of(wall));
-  if (!known) (void)lane_.ssd()->checkpoint();  // from now on it is
+  if (!known) (void)lane_.ssd()->checkpoint();  // makes it known from now on
 }
 
 }  // namespace kv
