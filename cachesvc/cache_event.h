@@ -9,14 +9,14 @@
 namespace kv {
 
 enum class EventKind : uint8_t {
-  write_failed,  ///< what was to be written stays in RAM
+  write_failed,  ///< the objects stay in RAM
   read_failed,   ///< a miss; the file stays
   ssd_full,      ///< limit or device, and nothing that may go makes room
   ssd_evicted,   ///< `count` objects made room for others
   index_full,    ///< the index has its share of RAM: `count` objects left both tiers
   quarantined,   ///< a file that does not verify, or does not fit its model
   ram_damaged,   ///< an object in RAM lost its checksum
-  erase_failed,  ///< something of what was to be erased may be left
+  erase_failed,  ///< some objects to erase may be left
   hang,          ///< an SSD job has run for io_timeout: nobody waits for it
   hang_over,
   no_memory,  ///< a small allocation failed: the core has ended
@@ -26,9 +26,9 @@ inline constexpr size_t kEventKinds = 11;
 struct CacheEvent {
   EventKind kind = EventKind::write_failed;
   std::string text;    ///< the reason, perhaps with a file's name
-  uint64_t count = 1;  ///< of objects
+  uint64_t count = 1;  ///< number of objects
 };
-/// May not call the cache.
+/// Event handler; may not call the cache.
 using OnEvent = std::function<void(const CacheEvent&)>;
 
 }  // namespace kv

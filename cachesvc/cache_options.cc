@@ -34,7 +34,7 @@ Result<uint64_t> mem_available() {
   return Status(StatusCode::io_error, "/proc/meminfo has no MemAvailable");
 }
 
-// What the limits of this process's cgroup (v2) and its parents leave; no limit: the largest
+// Bytes that the limits of this process's cgroup (v2) and its parents leave; no limit: the largest
 // number.
 uint64_t cgroup_left() {
   uint64_t left = std::numeric_limits<uint64_t>::max();

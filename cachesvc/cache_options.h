@@ -21,14 +21,14 @@ namespace kv {
 
 using Milliseconds = std::chrono::milliseconds;
 
-/// When new objects enter the write queue of the SSD tier.
+/// Time at which new objects enter the write queue of the SSD tier.
 enum class SpillWhen : uint8_t {
   commit,  ///< as soon as they are committed
   evict,   ///< only when RAM is short: less wear, and a crash loses what was never evicted
 };
 
-/// Whether codes are packed for the SSD. That saves some 5 % of them, and they unpack more slowly
-/// than a fast device reads. Rows kept exact, of which it saves 15 to 32 %, are packed in any case.
+/// Packing of codes for the SSD. It saves some 5 % of them, and they unpack more slowly than a fast
+/// device reads. Rows kept exact, of which it saves 15 to 32 %, are packed in any case.
 enum class PackCodes : uint8_t {
   scarce,  ///< once three quarters of the SSD tier are used, or where writes have a budget
   always,
@@ -68,9 +68,9 @@ inline constexpr double kHoldFraction = 0.5;
 
 struct CacheOptions {
   // RAM
-  uint64_t ram_budget_bytes = 0;  ///< 0: ram_fraction of the memory available at start
-  double ram_fraction = 0.5;      ///< of MemAvailable, or of the cgroup's limit if that is lower
-  double staging_fraction = kStagingFraction;  ///< of the budget: bytes in transit or in encoding
+  uint64_t ram_budget_bytes = 0;               ///< 0: ram_fraction of the memory available at start
+  double ram_fraction = 0.5;                   ///< part of MemAvailable, or of a lower cgroup limit
+  double staging_fraction = kStagingFraction;  ///< part of the budget: bytes in transit or encoding
   /// An object in RAM is compared with its checksum beside the first of its uses that comes so long
   /// after the last time (0: before each use, which waits for it), and always before it is written
   /// to the SSD or rows are copied from it. At most a year.
@@ -83,7 +83,7 @@ struct CacheOptions {
   /// memory waits then.
   bool segments = false;
   uint64_t warm_start_bytes = 0;  ///< the most recently used objects to promote at start; 0: none
-  double index_fraction = 0.25;   ///< of the budget: tokens and names of everything in both tiers
+  double index_fraction = 0.25;   ///< part of the budget: tokens and names of both tiers
 
   // SSD
   std::string ssd_dir;  ///< empty: no SSD tier
@@ -91,8 +91,9 @@ struct CacheOptions {
   uint64_t ssd_min_free_bytes = 1ull << 30;
   uint64_t ssd_quarantine_bytes = kQuarantineBytes;  ///< damaged files kept to be looked at
   std::shared_ptr<const SealKey> ssd_key;            ///< seals what is written; null: it is plain
-  /// After a start: files that the catalog doesn't know. So many of them are read before anything
-  /// is served, the others in the background, so many a second (0: as fast as can be).
+  /// Files that the catalog doesn't know at a start: `adopt_at_start` of them are read before
+  /// anything is served, the others in the background, `reconcile_rate` a second (0: as fast as can
+  /// be).
   uint64_t adopt_at_start = kAdoptAtStart;
   uint64_t reconcile_rate = kReconcileRate;
   /// Told what a start found, without its objects: on return from create(), and once more when the
@@ -113,7 +114,7 @@ struct CacheOptions {
   /// Limits of everything written to the SSD, the catalog too; 0: none. While they hold spills up,
   /// what was reused most is written first, and what leaves RAM before its turn is not written.
   uint64_t write_bytes_per_second = 0;
-  uint64_t write_bytes_per_day = 0;  ///< in any 24 hours, restarts included
+  uint64_t write_bytes_per_day = 0;  ///< bytes in any 24 hours, restarts included
   PackCodes pack_codes = kPackCodes;
   uint32_t spill_batch_files = kSpillBatchFiles;  ///< written by one job
   /// The longest a durable commit waits for companions.
@@ -123,30 +124,30 @@ struct CacheOptions {
   uint32_t workers = 2;
   uint32_t max_sessions = 1024;
   uint32_t max_models = 256;  ///< (namespace, model) pairs that are open or stored of
-  uint32_t max_reservations = kMaxReservations;  ///< of all sessions
-  uint64_t max_put_bytes = UINT64_MAX;           ///< of one object, as its front end takes it in
+  uint32_t max_reservations = kMaxReservations;  ///< all sessions together
+  uint64_t max_put_bytes = UINT64_MAX;  ///< bytes of one object, as its front end takes it in
   /// Calls that wait for room or for a promotion; more get busy.
   uint32_t max_waiting_calls = kMaxWaitingCalls;
-  Milliseconds reservation_timeout = kReservationTimeout;  ///< without a put, commit or abort
-  uint32_t max_holds = kMaxHolds;                          ///< of a namespace
+  Milliseconds reservation_timeout = kReservationTimeout;  ///< time without a put, commit or abort
+  uint32_t max_holds = kMaxHolds;                          ///< per namespace
   Milliseconds max_hold_time = kMaxHoldTime;               ///< longer ones are clipped
-  double hold_fraction = kHoldFraction;  ///< of a namespace's RAM or SSD, for its holds
+  double hold_fraction = kHoldFraction;  ///< part of a namespace's RAM or SSD for its holds
   /// The longest a call waits for spills and leases to free RAM.
   Milliseconds room_wait = kRoomWait;
   /// A read that takes longer is a miss, and until it returns nothing more is read from the SSD; a
   /// write that does is given up by whoever waits for it. RAM goes on.
   Milliseconds io_timeout = kIoTimeout;
   uint32_t disk_threads = kDiskThreads;  ///< reads and writes of the SSD at a time
-  /// After a failed read a miss, after a failed spill no try.
+  /// Time of misses after a failed read, and without tries after a failed spill.
   Milliseconds io_backoff = kIoBackoff;
   Milliseconds drain_timeout{10'000};  ///< TieredCache's destructor; 0: nothing more is written
 
-  /// By namespace: what it may have. Those that are not here have the rest together.
+  /// Quotas by namespace. Namespaces not listed have the rest together.
   std::map<std::string, NamespaceQuota> quotas;
 
   // Coding and serving
   CodingSettings coding{8, 4};  ///< (the preset `auto`) for models opened without a profile
-  /// By model fingerprint: instead of the plain profile.
+  /// Profiles by model fingerprint, instead of the plain one.
   std::map<Id, std::shared_ptr<const Profile>> profiles;
   Nonfinite nonfinite = Nonfinite::refuse;
   uint32_t min_prefix_tokens = kMinPrefixTokens;  ///< shorter hits are misses

@@ -19,15 +19,15 @@ inline constexpr const char* kEveryNamespace = "*";
 /// Limits of a namespace; 0: none of its own. RAM and SSD are shares that it can count on:
 /// more is its own while nobody else needs it.
 struct NamespaceQuota {
-  uint64_t ram_bytes = 0;  ///< of objects
+  uint64_t ram_bytes = 0;  ///< RAM of its objects
   uint64_t ssd_bytes = 0;  ///< allocated bytes of its files
   uint32_t connections = 0;
   uint32_t reservations = 0;
   uint32_t models = 0;
-  uint32_t requests = 0;  ///< under way at a time
+  uint32_t requests = 0;  ///< calls under way at a time
   bool operator==(const NamespaceQuota&) const = default;
 };
-inline constexpr size_t kMaxNamespaces = 256;  ///< with a quota, or a table of the configuration
+inline constexpr size_t kMaxNamespaces = 256;  ///< with a quota or a configuration table
 
 inline constexpr size_t kMinTokenBytes = 16;
 
@@ -36,7 +36,7 @@ struct NamespaceRule {
   std::string name;
   std::vector<uint32_t> users;  ///< user ids that need no token
   std::string token_file;       ///< path; empty: none
-  std::string token;            ///< of the file; empty: none. Never in a log or message
+  std::string token;            ///< the file's content; empty: none. Never in a log or message
   NamespaceQuota quota;
 };
 

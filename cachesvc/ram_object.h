@@ -13,7 +13,7 @@ namespace kv {
 
 struct RamObject {
   ObjectPtr object;
-  Xxh128 sum;  ///< of all planes' bytes in order, then all states'
+  Xxh128 sum;  ///< sum of all planes' bytes in order, then all states'
 
   explicit operator bool() const { return object != nullptr; }
   const Object* operator->() const { return object.get(); }

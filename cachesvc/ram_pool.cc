@@ -10,11 +10,11 @@ namespace kv {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-// At most budget / 8 bytes wait for reuse, or half of what is in use: what is evicted is followed
-// by what it makes room for, and memory that went back to the system has to be cleared anew.
+// Limits of bytes that wait for reuse: budget / 8, or half of those in use. An eviction is followed
+// by the allocation that it makes room for, and memory from the system has to be cleared anew.
 constexpr uint64_t kRecycledShare = 8, kRecycledShareInUse = 2;
 constexpr uint64_t kSegmentShare = 32;   // a segment is budget / 32
-constexpr uint64_t kAnnouncedShare = 2;  // at most budget / 2 is announced
+constexpr uint64_t kAnnouncedShare = 2;  // announced ones take at most budget / 2
 
 size_t round_up(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
 
@@ -52,7 +52,7 @@ struct RamPool::Notify {
   std::function<void()> released;
 };
 
-// One buffer's memory and its charge; the last Bytes that points here frees both.
+// Memory of one buffer and its charge; the last Bytes that points here frees both.
 struct PoolBuffer::Slab {
   Slab(std::shared_ptr<RamPool> owner, Charge paid, uint64_t size, std::string_view ns)
       : pool(std::move(owner)), charge(std::move(paid)), bytes(size) {
@@ -196,7 +196,7 @@ PoolBuffer RamPool::allocate(size_t size, Charge& charge, std::string_view ns) {
   PoolBuffer out;
   out.slab_ =
       std::make_shared<PoolBuffer::Slab>(shared_from_this(), charge.split(bytes), bytes, ns);
-  // What waits for reuse is held by the process too: with this buffer not over the budget.
+  // Recycled slabs are the process's memory too: with this buffer they stay within the budget.
   keep_waiting(budget_ - std::min(budget_, backed_bytes()));
   out.data_ = out.slab_->data;
   out.size_ = size;
@@ -211,7 +211,7 @@ void RamPool::keep_waiting(uint64_t most_bytes) noexcept {
 }
 
 bool RamPool::lacks_ready(uint64_t bytes) const {
-  if (segments_) return false;  // of which namespace nobody knows
+  if (segments_) return false;  // the namespace is not known beforehand
   uint64_t have = recycled_bytes() + kRegionBytes;
   return have <= std::min(bytes, budget_ / kRecycledShare) && backed_bytes() <= budget_ - have;
 }
@@ -231,8 +231,8 @@ void RamPool::trim() {
   trim_heap();
 }
 
-// One at a time: where another allocator stands in for glibc's (ThreadSanitizer), two first calls
-// would race to set that up.
+// Calls run one at a time: where another allocator replaces glibc's (ThreadSanitizer), two first
+// calls would race to set that up.
 void RamPool::trim_heap() {
   static std::mutex one_at_a_time;
   std::lock_guard lock(one_at_a_time);

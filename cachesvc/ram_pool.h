@@ -2,13 +2,12 @@
 //
 // Every byte that the service owns is charged before it is allocated, and the charge goes back when
 // the last reference dies, on whatever thread that is. used_bytes() <= budget_bytes(), always.
-// Buffers are slabs of a SlabStore: in huge pages where the system has them, and what is freed
-// waits there for reuse. Backed by segments, what is allocated for a namespace lies in its segments
-// (memory/segment.h), if it is a page or more and there may be another one; the rest as before.
-// Free memory of announced segments can't go back: with segments an eighth of the budget is set
-// aside for it, more while it is more, and budget_bytes() is what is left. At most half of the
-// budget is announced: of the rest every byte that is freed can be anybody's. Any thread may call
-// anything here.
+// Buffers are slabs of a SlabStore, in huge pages where the system has them; freed slabs wait there
+// for reuse. Backed by segments, a namespace's buffers of a page or more lie in its segments
+// (memory/segment.h), as far as there may be another one; the rest in slabs. Free memory of
+// announced segments can't go back: with segments an eighth of the budget is set aside for it, more
+// while it is more, and budget_bytes() is the rest. At most half of the budget is announced, so
+// that freed bytes of the other half can serve any namespace. Any thread may call anything here.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +41,7 @@ enum class ChargeKind : uint8_t {
 inline constexpr size_t kChargeKinds = 8;
 const char* to_string(ChargeKind kind);
 
-/// With segments: of the budget, what may lie idle in announced ones.
+/// Idle memory of announced segments is at most budget / kSetAsideShare.
 inline constexpr uint64_t kSetAsideShare = 8;
 
 /// Memory of buffers that are allocated for a namespace.
@@ -126,25 +125,24 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   uint64_t used_bytes(ChargeKind kind) const {
     return accounts_[static_cast<size_t>(kind)].load(std::memory_order_relaxed);
   }
-  /// At most used_bytes(): without what is charged as `stored` and is no slab yet, as all that is
-  /// charged so will be. Memory reserved for a promotion leaves that of evicted slabs in place: it
-  /// is what the promotion takes.
+  /// Charged bytes less those charged as `stored` that are no slab yet: at most used_bytes().
+  /// Recycled slabs thus stay in place while memory is reserved for a promotion, which takes them.
   uint64_t backed_bytes() const { return backed_.load(std::memory_order_relaxed); }
   /// Null: the pool has none.
   SegmentStore* segments() const { return segments_.get(); }
-  /// With it no more would be announced than may be, and no more of that lie idle than is set
-  /// aside.
+  /// True if with this segment announced ones stay within their limit, and their idle memory within
+  /// what is set aside.
   bool may_announce(uint32_t segment) const;
-  /// Announced segments have more free memory than is set aside: one should be retired.
+  /// True if announced segments have more free memory than is set aside: one should be retired.
   bool segments_idle() const;
   /// Slabs kept for reuse, uncharged: freed bytes that the process still holds. With
   /// backed_bytes() at most the budget.
   uint64_t recycled_bytes() const;
-  /// Has recycled slabs hold about `bytes`, of fresh memory if there are fewer: what is allocated
-  /// next waits for no first touch. Less where the budget (or the recycled slabs' share of it) has
-  /// no room for them. Takes milliseconds.
+  /// Fills recycled slabs up to about `bytes`, with fresh memory if there are fewer: the next
+  /// allocation waits for no page faults. Less where the budget (or the recycled slabs' share of
+  /// it) has no room. Takes milliseconds.
   void make_ready(uint64_t bytes) noexcept;
-  /// Whether make_ready(bytes) has anything to do.
+  /// True if make_ready(bytes) has anything to do.
   bool lacks_ready(uint64_t bytes) const;
   /// Gives recycled slabs, and what the allocator keeps, back to the system. May take milliseconds.
   void trim();

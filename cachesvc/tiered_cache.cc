@@ -17,7 +17,7 @@
 namespace kv {
 namespace {
 
-// Where a caller waits for its answer. On its stack.
+// Waiter: a caller that waits for its answer; lies on its stack.
 template <typename T>
 class Waiter {
  public:

@@ -1,8 +1,8 @@
-// FairQueue: items of several parties, and which is next.
+// FairQueue: items of several parties, and the choice of the next.
 //
-// Next is an item of the party that has spent least; a party's own items keep their order. One that
-// comes, or comes back, begins where the last one served stood, unless it has spent more: nobody
-// saves turns up by asking for none, nor gains any by leaving in between. One thread.
+// Next is an item of the party that has spent least; a party's own items keep their order. A party
+// that comes, or comes back, begins with what the last one served had spent, unless it has spent
+// more: no party saves up turns by not asking, nor gains any by leaving in between. One thread.
 #pragma once
 
 #include <algorithm>
@@ -64,8 +64,8 @@ class FairQueue {
   }
 
   std::map<Party, Account> accounts_;
-  std::set<std::pair<uint64_t, Party>> waiting_;  // those with items, by what they have spent
-  uint64_t floor_ = 0;                            // what the last one served had spent
+  std::set<std::pair<uint64_t, Party>> waiting_;  // parties with items, by what they have spent
+  uint64_t floor_ = 0;                            // spent by the party served last
 };
 
 }  // namespace kv

@@ -1,5 +1,5 @@
-// What Asio tells as a handler begins. What comes before, the wait for an event and whatever else
-// woke the loop meanwhile, keeps nobody waiting, and LoopWatch leaves it out.
+// Handler begins: the time at which Asio begins a handler. The time before, spent waiting for an
+// event, keeps nobody waiting, and LoopWatch leaves it out.
 //
 // Asio itself includes this file wherever it is used (BOOST_ASIO_CUSTOM_HANDLER_TRACKING, which
 // kv_cachesvc hands on to all that link it) and wants every macro below; only the first has a body.
@@ -12,14 +12,14 @@
 
 namespace kv {
 
-/// What the calling thread has used of the processor.
+/// Processor time of the calling thread.
 inline std::chrono::nanoseconds thread_time() {
   timespec t{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
 }
 
-/// When the first handler began since `awaited` was set.
+/// Begin of the first handler since `awaited` was set.
 struct HandlerBegin {
   bool awaited = false;
   std::chrono::steady_clock::time_point wall;

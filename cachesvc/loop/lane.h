@@ -1,9 +1,9 @@
-// Lane: worker tasks one after another, of which some let others pass.
+// Lane: worker tasks run one after another, in two lists.
 //
 // The front list runs in the order of its calls, and so does the one behind. While both have tasks
-// they take turns: one that comes to the front waits for what runs and at most one from behind,
-// however many are there, and those behind wait for one front task each. Any thread may submit; a
-// task runs on a worker, never two at a time. Internal to cachesvc/.
+// they take turns: a front task waits for the running one and at most one from behind, and a task
+// behind for one front task. Any thread may submit; a task runs on a worker, never two at a time.
+// Internal to cachesvc/.
 #pragma once
 
 #include <mutex>
@@ -17,14 +17,14 @@ class Lane : public std::enable_shared_from_this<Lane> {
   explicit Lane(boost::asio::any_io_executor workers) : workers_(std::move(workers)) {}
   Lane(const Lane&) = delete;  // handlers lie in it
   Lane& operator=(const Lane&) = delete;
-  /// Behind all others of the front.
+  /// Adds a task to the end of the front list.
   void submit(std::shared_ptr<WorkerTask> task) noexcept {
     std::lock_guard lock(mutex_);
     ++submitted_;
     add(front_, std::move(task));
   }
-  /// Behind all others of its kind; those of the front pass. `fence`: but for those of now, which
-  /// come before it.
+  /// Adds a task to the end of the list behind; front tasks pass it. `fence`: it runs after the
+  /// front tasks of now.
   void submit_behind(std::shared_ptr<WorkerTask> task, bool fence = false) noexcept {
     std::lock_guard lock(mutex_);
     task->after_ = fence ? submitted_ : 0;
@@ -83,10 +83,10 @@ class Lane : public std::enable_shared_from_this<Lane> {
   }
 
   boost::asio::any_io_executor workers_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   List front_, behind_;
-  uint64_t submitted_ = 0, begun_ = 0;  // of the front
-  bool was_behind_ = false;             // the last one that ran
+  uint64_t submitted_ = 0, begun_ = 0;  // front tasks
+  bool was_behind_ = false;             // the last one that ran was from behind
   bool running_ = false;
   PostMemory memory_;
 };

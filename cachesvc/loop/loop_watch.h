@@ -1,10 +1,10 @@
 // LoopWatch: runs the loop and times its handlers. While one runs, every client waits: the longest
 // one of late is a gauge (loop_longest_us), those above kLong are counted (loop_over_1ms).
 //
-// A service of the io_context, so whoever has the loop's executor finds it. A handler is timed from
-// its own begin to its end by the wall clock, so one that waits for a lock, a device or a processor
-// shows. What it took of the processor is told by itself (loop_longest_cpu_us, loop_over_1ms_cpu):
-// the scheduler's part is not in it. Loop thread only.
+// LoopWatch is a service of the io_context, so the loop's executor leads to it. A handler is timed
+// from its own begin to its end by the wall clock, so one that waits for a lock, a device or a
+// processor shows. Its processor time is told apart (loop_longest_cpu_us, loop_over_1ms_cpu):
+// without the scheduler's part. Loop thread only.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class LoopWatch final : public boost::asio::execution_context::service {
     return of(boost::asio::query(loop, boost::asio::execution::context));
   }
 
-  /// As io.run().
+  /// Runs handlers as io.run() does.
   static void run(boost::asio::io_context& io) {
     LoopWatch& watch = of(io);
     while (true) {
@@ -58,15 +58,15 @@ class LoopWatch final : public boost::asio::execution_context::service {
     if (took.wall > kLong) ++over_1ms_;
     if (took.cpu > kLong) ++over_1ms_cpu_;
   }
-  /// Of the last one to two kSpans.
+  /// Longest times of the last one to two kSpans.
   Took longest(Clock::time_point now) {
     turn(now);
     return longer(longest_, before_);
   }
-  // Since the start.
+  // Counts since the start.
   uint64_t handlers() const { return handlers_; }
-  uint64_t over_1ms() const { return over_1ms_; }          ///< by the wall clock
-  uint64_t over_1ms_cpu() const { return over_1ms_cpu_; }  ///< of the processor
+  uint64_t over_1ms() const { return over_1ms_; }          ///< wall clock time
+  uint64_t over_1ms_cpu() const { return over_1ms_cpu_; }  ///< processor time
 
  private:
   void shutdown() override {}
@@ -81,7 +81,7 @@ class LoopWatch final : public boost::asio::execution_context::service {
   }
 
   Clock::time_point begun_{};
-  Took longest_, before_;  // of the span that has begun; of the last one
+  Took longest_, before_;  // this span's; the last one's
   uint64_t handlers_ = 0, over_1ms_ = 0, over_1ms_cpu_ = 0;
 };
 

@@ -1,9 +1,9 @@
-// Posting that cannot fail: the memory of a handler is taken when the process that needs it begins.
+// Posting that cannot fail: a handler's memory is taken when the operation that needs it begins.
 //
-// A result that could not be delivered would leave its process half done for ever, and destructors
-// of leases and charges post too. So whoever must post later owns a PostMemory from the start. Asio
-// takes it for io_context and thread_pool; before another executor, a thread that finds no memory
-// waits for some. Any thread.
+// A result that could not be delivered would leave its operation half done for ever, and
+// destructors of leases and charges post too. So an object that must post later owns a PostMemory
+// from the start. Asio takes it for io_context and thread_pool; before another executor, a thread
+// that finds no memory waits for some. Any thread.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 
 namespace kv {
 
-/// For one handler at a time: free again when it begins to run. Outlives it.
+/// Memory for one handler at a time: free again when that begins to run. Outlives the handler.
 class PostMemory {
  public:
   PostMemory() = default;

@@ -1,7 +1,7 @@
-// WorkerTask: a job for a worker, and what follows on the loop.
+// WorkerTask: a job for a worker, and its continuation on the loop.
 //
-// A job returns a value; what follows gets it on the loop, in a step of the owner (Owner::run), or
-// is destroyed unrun once the owner is closed or gone. A job that finds no memory (it asks for
+// A job returns a value; the continuation gets it on the loop, in a step of the owner (Owner::run),
+// or is destroyed unrun once the owner is closed or gone. A job that finds no memory (it asks for
 // large pieces: images, decoded planes) has the status `busy` where its result can say so; else its
 // owner ends, as it does when a step of the loop finds none. Internal to cachesvc/.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace kv {
 
-/// What answers a request for which there was no memory. Takes none itself.
+/// Answer to a request for which there was no memory; takes none itself.
 inline Status out_of_memory() { return {StatusCode::busy, "out of memory"}; }
 
 /// Ends a value on a worker: the system takes milliseconds to get megabytes back.
@@ -33,11 +33,11 @@ class WorkerTask : public std::enable_shared_from_this<WorkerTask> {
   virtual ~WorkerTask() = default;
   WorkerTask(const WorkerTask&) = delete;  // handlers lie in it
   WorkerTask& operator=(const WorkerTask&) = delete;
-  /// To a worker of its own.
+  /// Runs the task on a worker.
   void submit(const boost::asio::any_io_executor& workers) {
     post_surely(workers, memory_, [self = shared_from_this()] { self->run(); });
   }
-  /// On this worker: the job, then what follows is on its way to the loop.
+  /// Runs the job on this worker, then posts the continuation to the loop.
   void run() noexcept {
     work();
     post_surely(loop_, memory_, [self = shared_from_this()] { self->conclude(); });
@@ -51,7 +51,7 @@ class WorkerTask : public std::enable_shared_from_this<WorkerTask> {
  private:
   friend class Lane;
   boost::asio::any_io_executor loop_;
-  std::shared_ptr<WorkerTask> next_;  // in a Lane
+  std::shared_ptr<WorkerTask> next_;  // the next in a Lane
   uint64_t after_ = 0;                // its fence: front tasks that have begun
   PostMemory memory_;
 };

@@ -1,6 +1,6 @@
 // Timer: fires its handler once on the loop, unless it is gone or cancelled by then.
 //
-// Whoever owns the timer owns what the handler touches: the timer ends first. Arming an armed timer
+// The timer's owner also owns what the handler touches: the timer ends first. Arming an armed timer
 // moves it. The memory of its wait is taken when the timer is made. Loop thread only.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The loops of a cache: one thread runs its handlers, some run its jobs. A std::bad_alloc that no
-// owner has taken (core/env.h) ends the loop's run: it comes out of run_loop().
+// Workers: the threads of a cache: one runs its handlers, some run its jobs. A std::bad_alloc that
+// no owner has taken (core/env.h) ends the loop's run: it comes out of run_loop().
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -21,7 +21,7 @@ class Workers {
   Workers& operator=(const Workers&) = delete;
 
   boost::asio::io_context::executor_type get_executor() { return jobs_.get_executor(); }
-  /// Ends without what has not begun.
+  /// Ends; jobs that have not begun never run.
   void stop() { jobs_.stop(); }
   /// Waits for all jobs.
   void join();
