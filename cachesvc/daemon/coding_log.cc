@@ -8,7 +8,7 @@
 
 namespace kv {
 
-// Once for each model and profile: what is coded, and what can't be.
+// Logs, once for each model and profile, the layers that are coded and those that can't be.
 void CodingLog::opened(const std::string& model, const OpenReply& reply,
                        const CodingSettings& own) {
   if (reported_.size() >= kMaxReported) reported_.clear();

@@ -1,4 +1,4 @@
-// CodingLog: what of a model is coded is logged once for each model and profile, to the last
+// CodingLog: logs the coded layers of a model once for each model and profile, of the last
 // kMaxReported of them. Loop thread only.
 #pragma once
 

@@ -36,14 +36,14 @@ struct Config {
   Amount ssd_min_free{1ull << 30, 0};
   std::string key_file;                       ///< or "ephemeral"
   std::string profile_files;                  ///< separated by commas
-  std::string file;                           ///< that was read; empty: none
+  std::string file;                           ///< the file read; empty: none
   std::map<std::string, std::string> source;  ///< key -> "default", "file:line", variable or flag
 };
 
-/// One setting as given somewhere.
+/// A setting as it was given.
 struct Setting {
   std::string key;    ///< "tier.ram.budget"
-  std::string value;  ///< as text
+  std::string value;  ///< the value as text
   std::string where;  ///< for messages: "--ram"
 };
 
@@ -51,7 +51,7 @@ struct ConfigSources {
   std::optional<std::string> file;  ///< must exist; without one, the default place, which need not
   bool read_default_file = true;
   std::function<std::optional<std::string>(const std::string&)> env;  ///< null: the process's own
-  std::function<std::vector<std::string>()> env_names;                ///< of all; null: the same
+  std::function<std::vector<std::string>()> env_names;  ///< names of all; null: the process's own
   std::vector<Setting> flags;
 };
 

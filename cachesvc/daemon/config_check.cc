@@ -23,7 +23,7 @@ struct Words {
   }
 };
 
-// A token is no way in for somebody who may not even connect.
+// Refuses token files that nobody can use: a token admits no user who may not connect.
 Status check_tokens(const Config& config) {
   const ServerOptions& server = config.server;
   bool others = !server.allow_uids.empty();

@@ -5,7 +5,7 @@
 
 namespace kv {
 
-/// Settings that are right alone and can't hold together; what nobody set gives way. Returns:
+/// Settings that are right alone and can't hold together; a default gives way. Returns:
 /// invalid_argument, naming both with their places.
 Status check_together(const Config& config);
 

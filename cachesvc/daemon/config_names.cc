@@ -1,4 +1,4 @@
-// Settings that went, and guesses.
+// Former settings, and guesses.
 #include "cachesvc/daemon/config_names.h"
 
 #include <unistd.h>

@@ -17,7 +17,7 @@ constexpr uint32_t kNobody = UINT32_MAX;
 constexpr uint64_t kMinQuotaBytes = 1ull << 20;
 constexpr uint32_t kMaxQuotaCount = 1u << 20;
 
-// One table under way.
+// A table while it is read.
 struct Reading {
   NamespaceRule rule;
   std::string where;  // file:line: namespace.KEY

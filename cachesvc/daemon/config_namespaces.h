@@ -1,4 +1,4 @@
-// The tables [[namespace]] of the configuration's file: whose a namespace is. Any thread.
+// Tables [[namespace]] of the configuration file: the owners of namespaces. Any thread.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace kv {
 /// naming file and line: an unknown key, a value that can't be honoured, two tables of one name.
 Result<std::vector<NamespaceRule>> read_namespaces(const std::string& file);
 
-/// The tables as they are read back; of tokens the files' names.
+/// The tables in the form that is read back; tokens as their files' names.
 std::string print_namespaces(const std::vector<NamespaceRule>& rules);
 
 }  // namespace kv

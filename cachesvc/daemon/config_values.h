@@ -17,7 +17,7 @@ namespace kv {
 /// Bytes, or a share of something that is known later (memory, file system).
 struct Amount {
   uint64_t bytes = 0;
-  double fraction = 0;  ///< over 0: the share; bytes is 0 then
+  double fraction = 0;  ///< above 0: a share; `bytes` is 0 then
 };
 
 /// A whole number. Returns: invalid_argument.

@@ -1,4 +1,4 @@
-// Drainer: what signals do to the service. TERM, INT and QUIT drain by a limit, then the loop ends;
+// Drainer: handles the service's signals. TERM, INT and QUIT drain by a limit, then the loop ends;
 // another one at least kRepeat later ends the process as a crash would (timeout(1) sends two within
 // a millisecond). HUP is logged and changes nothing; USR1 and USR2 are ignored. Loop thread only.
 #pragma once
@@ -16,10 +16,10 @@ class Drainer {
  public:
   static constexpr std::chrono::seconds kRepeat{1};
 
-  /// Ignores signals that would end a process that does not ask for them: before anything else.
+  /// Ignores signals that would end the process by default. Call it before anything else.
   static void ignore_others();
   Drainer(boost::asio::io_context& io, CacheCore& core, Server& server, Milliseconds limit);
-  Drainer(const Drainer&) = delete;  // its handler points here
+  Drainer(const Drainer&) = delete;  // handlers point here
   Drainer& operator=(const Drainer&) = delete;
 
  private:

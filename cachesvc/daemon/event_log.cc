@@ -10,7 +10,7 @@ namespace {
 
 namespace level = spdlog::level;
 
-// In order of EventKind. What a cache does all day is no warning.
+// Kinds in order of EventKind. A cache's daily work is no warning.
 constexpr std::array<LineKind, kEventKinds> kEvents = {{
     {"ssd_write_failed", level::warn, "ssd: a write failed", "writes"},
     {"ssd_read_failed", level::warn, "ssd: a read failed", "reads"},

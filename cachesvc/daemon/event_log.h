@@ -1,6 +1,6 @@
-// EventLog: lines that may come in floods: the first of a kind at once, those that follow within a
-// minute counted and told together. What is told: a cache's events, connections refused, models
-// opened. No clock and no log of its own; one thread at a time.
+// EventLog: log lines that may come in floods: the first of a kind is told at once, those that
+// follow within a minute are counted and told together. Kinds: a cache's events, connections
+// refused, models opened. No clock and no log of its own; one thread at a time.
 #pragma once
 
 #include <spdlog/common.h>
@@ -16,10 +16,10 @@ namespace kv {
 
 /// A kind of line. Static: known by its address.
 struct LineKind {
-  const char* name;  ///< for who queries the log: "ssd_evicted"
+  const char* name;  ///< key for log queries: "ssd_evicted"
   spdlog::level::level_enum level;
   const char* words;     ///< "ssd: evicted to make room"
-  const char* things;    ///< what is counted: "objects"
+  const char* things;    ///< the counted things: "objects"
   uint32_t at_once = 1;  ///< lines a minute before the counting begins
 };
 
@@ -40,17 +40,17 @@ class EventLog {
   void on(const CacheEvent& event, Time now) {
     on(line_kind(event.kind), event.text, event.count, now);
   }
-  /// Tells what was held back and is due. Call it every now and then.
+  /// Tells counts that are due. Call it every now and then.
   void flush(Time now);
-  /// Tells all that was held back.
+  /// Tells all counts that were held back.
   void flush_all();
 
  private:
   struct State {
     Time quiet_until{};
-    uint32_t told = 0;  ///< in this minute
-    uint64_t held = 0;  ///< things
-    std::string last;   ///< text among these
+    uint32_t told = 0;  ///< lines in this minute
+    uint64_t held = 0;  ///< things not told yet
+    std::string last;   ///< text of the last of them
   };
   void tell(const LineKind& kind, State& state);
 

@@ -1,4 +1,4 @@
-// Exit codes: what the program's end says to its supervisor (cachesvc.service).
+// Exit codes: meanings of the program's end for its supervisor (cachesvc.service).
 #pragma once
 
 namespace kv {

@@ -1,7 +1,7 @@
 // FetchFrames: the reply of a fetch as frames: header, objects, done.
 //
-// Made some objects at a time, as a long prompt has hundreds. The lease lives until the last of its
-// frames is sent. Loop thread only.
+// Frames are made for some objects at a time, as a long prompt has hundreds. The lease lives until
+// the last of its frames is sent. Loop thread only.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class FetchFrames {
   /// Objects whose frames are made in one step of the loop.
   static constexpr size_t kObjectsPerStep = 32;
 
-  /// The reply to `request`, whose client takes at most so many bytes of objects.
+  /// The reply to `request`, whose client takes at most `max_reply_bytes` of objects.
   FetchFrames(CacheCore& core, uint64_t request, FetchReply reply, uint64_t max_reply_bytes);
 
   /// True once all frames are made, or an error() says why not.
@@ -33,7 +33,7 @@ class FetchFrames {
   const uint64_t request_, max_reply_bytes_;
   const std::shared_ptr<const Lease> lease_;
   FetchHeader header_;
-  std::vector<OutFrame> frames_;  ///< the first one's place is the header's
+  std::vector<OutFrame> frames_;  ///< the first place is the header's
   Status error_;
 };
 

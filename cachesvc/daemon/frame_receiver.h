@@ -14,8 +14,8 @@
 
 namespace kv {
 
-/// Bodies of requests above this are charged to the RAM ledger before they are taken; of those
-/// under way together not more than twice as much is not charged.
+/// Request bodies above this are charged to the RAM ledger before they are taken. Uncharged bodies
+/// under way take at most twice as much together.
 inline constexpr uint64_t kMaxUnchargedBytes = 32u << 10;
 
 class FrameReceiver {
@@ -36,7 +36,7 @@ class FrameReceiver {
     virtual void received(Frame frame, std::shared_ptr<RoomCharges> room, Status dropped) = 0;
     /// Asks the core for the room of a body (CacheCore::allocate_staging).
     virtual void ask_for_staging(uint64_t bytes, StagingFor use, Done<Result<Staging>> done) = 0;
-    /// The stream is out of step.
+    /// Refuses a stream that is out of step.
     virtual void refuse(const Status& status) = 0;
     virtual void close(std::string_view why) = 0;
 
@@ -56,7 +56,7 @@ class FrameReceiver {
   void drop() { staging_ = {}; }
   bool at_boundary() const { return parser_.at_boundary(); }
   Clock::time_point last_read() const { return last_read_; }
-  /// A frame stopped half way, or comes too slowly.
+  /// True if a frame stopped half way, or comes too slowly.
   bool stuck(Clock::time_point now, Milliseconds progress_timeout) const;
 
  private:
@@ -71,7 +71,7 @@ class FrameReceiver {
   Socket& socket_;
   FrameParser parser_;
   bool pumping_ = false, armed_ = false;
-  bool asking_ = false;           ///< for staging
+  bool asking_ = false;           ///< staging was asked for
   Staging staging_;               ///< the body that is arriving
   Status staging_error_;          ///< why it is dropped instead
   uint64_t uncharged_bytes_ = 0;  ///< bodies taken since none was in flight

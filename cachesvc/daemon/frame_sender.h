@@ -1,7 +1,6 @@
 // FrameSender: a connection's frames on their way out, sent from where they lie, some bytes a turn.
 //
-// Unsent frames are queued; how many bytes they may be is for the connection to decide, which asks
-// unsent_bytes(). Loop thread only.
+// Unsent frames are queued; the connection limits them by unsent_bytes(). Loop thread only.
 #pragma once
 
 #include <boost/asio/local/stream_protocol.hpp>
@@ -19,8 +18,8 @@ namespace kv {
 
 /// Bytes that one connection may move before others get their turn.
 inline constexpr size_t kTurnBytes = 128u << 10;
-/// A frame, and replies that are owed, move at least so fast (after progress_timeout), or the
-/// connection is cut.
+/// Lowest speed of a frame, and of unsent replies, after progress_timeout; else the connection is
+/// cut.
 inline constexpr uint64_t kMinBytesPerSecond = 1u << 20;
 /// True if `moved_bytes` are behind kMinBytesPerSecond, after a time for their start: a peer that
 /// stops or dribbles is told from one that has much to move by what has moved, not by what shall.
@@ -41,8 +40,8 @@ class FrameSender {
     virtual bool closed() const = 0;
     /// Runs `turn` later, when it is the connection's turn.
     virtual void take_turn(std::function<void()> turn) = 0;
-    virtual void reply_sent() = 0;  ///< the last frame of one
-    virtual void turn_over() = 0;   ///< of sending
+    virtual void reply_sent() = 0;  ///< after the last frame of a reply
+    virtual void turn_over() = 0;   ///< after a turn of sending
     virtual void close(std::string_view why) = 0;
 
    protected:
@@ -58,11 +57,11 @@ class FrameSender {
   /// `last`: of its request's reply.
   void queue(OutFrame frame, bool last);
   void flush();
-  void drop();  ///< all that is queued
+  void drop();  ///< drops all queued frames
   bool empty() const { return out_.empty(); }
   uint64_t unsent_bytes() const { return unsent_bytes_; }
   Clock::time_point last_write() const { return last_write_; }
-  /// The peer takes nothing, or too slowly.
+  /// True if the peer takes nothing, or too slowly.
   bool stuck(Clock::time_point now, Milliseconds progress_timeout) const;
 
  private:
@@ -78,7 +77,7 @@ class FrameSender {
   Socket& socket_;
   std::deque<Outgoing> out_;
   uint64_t unsent_bytes_ = 0, front_sent_ = 0;
-  uint64_t sent_since_ = 0;  ///< since there is something unsent
+  uint64_t sent_since_ = 0;  ///< bytes since something is unsent
   bool armed_ = false, flushing_ = false;
   Clock::time_point last_write_ = Clock::now(), unsent_since_ = last_write_;
 };

@@ -1,4 +1,4 @@
-// Gate: who may connect, and who may name which namespace.
+// Gate: users that may connect, and namespaces that each may enter.
 //
 // The service's own user and root name any namespace, with the admin right; so do the users and the
 // token of the table named "*".
@@ -26,7 +26,7 @@ class Gate {
   /// `own`: the user that the service runs as.
   Gate(const ServerOptions& options, uint32_t own);
 
-  /// Somebody beside the service's own user and root may connect.
+  /// True if users beside the service's own and root may connect.
   bool opens_to_others() const { return !users_.empty(); }
   /// Returns: denied.
   Status may_connect(uint32_t user) const;
@@ -38,7 +38,7 @@ class Gate {
 
   const uint32_t own_;
   const std::vector<NamespaceRule> rules_;
-  const std::vector<uint32_t> users_;  ///< sorted: who else may connect
+  const std::vector<uint32_t> users_;  ///< sorted: others that may connect
 };
 
 }  // namespace kv

@@ -76,7 +76,7 @@ Log::Log(const LogOptions& options) {
   auto logger = std::make_shared<spdlog::logger>("cachesvc",
                                                  std::make_shared<QueueSink>(STDERR_FILENO, json));
   logger->set_level(spdlog::level::from_str(options.level == "warn" ? "warning" : options.level));
-  logger->set_error_handler([](const std::string&) {});  // its own would write, and wait
+  logger->set_error_handler([](const std::string&) {});  // the default one would wait
   spdlog::set_default_logger(std::move(logger));
 }
 

@@ -1,7 +1,7 @@
 // The service's log: lines with a kind and numbers, on stderr, by spdlog's default logger.
 //
-// Whoever logs never waits for whoever reads: lines go through a LogQueue. Set up once, in main; in
-// a test that sets up nothing lines go to spdlog's own place. Never prompt content, never tokens.
+// Logging never waits for the reader: lines go through a LogQueue. Set up once, in main; in a test
+// that sets up nothing lines go to spdlog's own place. Never prompt content, never tokens.
 #pragma once
 
 #include <spdlog/common.h>
@@ -20,15 +20,15 @@ class Log {
  public:
   explicit Log(const LogOptions& options);
   ~Log();
-  Log(const Log&) = delete;  // one a process
+  Log(const Log&) = delete;  // one per process
   Log& operator=(const Log&) = delete;
 };
 
-/// One line; `fields` are JSON's beside the message.
+/// Logs one line; `fields` are JSON's beside the message.
 void log_line(spdlog::level::level_enum level, const LogFields& fields, const std::string& message);
-/// Before _exit: waits a bounded time for lines on their way.
+/// Waits a bounded time for lines on their way; before _exit.
 void flush_log();
-/// One line on stderr without the log, for a program that ends: waits a bounded time if none reads.
+/// Writes one line to stderr without the log, for a program that ends; waits a bounded time for it.
 void say_last(const std::string& line);
 
 /// Layers whose active codec is not the requested one, one text for each reason:

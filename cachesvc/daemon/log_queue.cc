@@ -16,16 +16,16 @@
 namespace kv {
 namespace {
 
-constexpr std::chrono::milliseconds kNoMemory{100};  // until the notice is tried again
+constexpr std::chrono::milliseconds kNoMemory{100};  // pause before the notice is tried again
 
-// The whole of it, however long that takes. False if the descriptor takes no more for good.
+// Writes all bytes, however long that takes. False if the descriptor takes no more for good.
 bool write_all(int fd, const char* data, size_t size) {
   while (size > 0) {
     ssize_t n = ::write(fd, data, size);
     if (n > 0) {
       data += n;
       size -= static_cast<size_t>(n);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {  // it was given to us non-blocking
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {  // the descriptor is non-blocking
       pollfd ready{fd, POLLOUT, 0};
       ::poll(&ready, 1, -1);
     } else if (errno != EINTR) {
@@ -52,7 +52,7 @@ struct LogQueue::State {
     used += line.size();
     return true;
   }
-  // With the lock held. The notice comes where the lines were lost: nothing was queued since.
+  // Puts the notice where lines were lost: nothing was queued since. Call it with the lock held.
   // False: no memory for it now.
   bool tell_dropped() {
     uint64_t count = std::exchange(dropped, 0);
@@ -77,7 +77,7 @@ struct LogQueue::State {
       const char* from = ring.data() + begin;
       size_t size = contiguous();
       lock.unlock();
-      (void)write_all(fd, from, size);  // who closed it wants no lines
+      (void)write_all(fd, from, size);  // a closed one wants no lines
       lock.lock();
       begin = (begin + size) % ring.size();
       used -= size;

@@ -1,4 +1,4 @@
-// The frames of a mapped reply. What is numbered is numbered in the order in which it is sent.
+// Frames of a mapped reply. Headers and objects are numbered in the order in which they are sent.
 #include "cachesvc/daemon/mapped_frames.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ void MappedFrames::prepare(Part& part) {
   if (!mappings_.knows(*part.place)) part.encoded = encoded(place_words(part));
 }
 
-// The whole words for an object that the client does not know; its number comes last.
+// The full description of an object that the client does not know; its number comes last.
 MappedObject MappedFrames::place_words(const Part& part) {
   MappedObject words;
   words.place = ObjectPlace::mapped;
@@ -89,7 +89,7 @@ bool MappedFrames::step(uint64_t unsent_bytes) {
   if (prepared_ < parts_.size()) {
     const size_t end = std::min(parts_.size(), prepared_ + FetchFrames::kObjectsPerStep);
     for (; prepared_ < end; ++prepared_) prepare(parts_[prepared_]);
-    // What follows has a step of its own if there are many.
+    // The rest has a step of its own if there are many parts.
     if (parts_.size() > FetchFrames::kObjectsPerStep) return false;
   }
   finish(unsent_bytes);
@@ -102,7 +102,7 @@ void MappedFrames::finish(uint64_t unsent_bytes) {
   if (mapped) reply_.lease = mappings_.hold(lease_);
   uint64_t total = 0;
   for (Part& part : parts_) {
-    // Without a lease nothing is mapped; and a segment may have been revoked since.
+    // Nothing is mapped without a lease; and a segment may have been revoked since.
     const bool gone = part.place && !mappings_.given(part.place->segment);
     if (part.place && (gone || reply_.lease == 0)) stream(part);
     const uint64_t body = part.frame ? part.frame->bytes() - kFrameHeaderBytes : 0;
@@ -136,8 +136,8 @@ void MappedFrames::say_places(uint64_t unsent_bytes) {
   if (!first.hold) refuse({StatusCode::busy, "fetch_mapped_ok: no RAM for its bytes now"});
 }
 
-// Its words in the reply were encoded before, all but the number: a long prompt's are half a
-// megabyte.
+// Completes an object's part of the reply, encoded before but for the number: half a megabyte for a
+// long prompt.
 void MappedFrames::tell(Part& part) {
   Mappings::Told told;
   if (part.place) told = mappings_.tell(*part.place);
@@ -149,7 +149,7 @@ void MappedFrames::tell(Part& part) {
     places_.push_back(Bytes::adopt(encoded(words)));
     return;
   }
-  // Empty if the client has forgotten it since.
+  // `encoded` is empty if the client has forgotten the header since.
   if (part.encoded.empty()) part.encoded = encoded(place_words(part));
   set_number(part.encoded, told.number);
   places_.push_back(Bytes::adopt(std::move(part.encoded)));

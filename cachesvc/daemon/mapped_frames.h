@@ -1,9 +1,9 @@
-// MappedFrames: the reply of a fetch_mapped as frames: where its objects lie, then those that lie
-// in no segment that the client has.
+// MappedFrames: the reply of a fetch_mapped as frames: places of its objects, then the objects that
+// lie in no segment that the client has.
 //
-// Made some objects at a time, as a long prompt has hundreds. Of a client that asked for some
-// layers or parts of stored objects the whole objects are mapped, as it selects them itself; what
-// is streamed is cut. Loop thread only.
+// Frames are made for some objects at a time, as a long prompt has hundreds. Stored objects are
+// mapped whole even if the client asked for some layers or parts, as it selects them itself;
+// streamed ones are cut. Loop thread only.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace kv {
 
-/// A fetch_mapped's own: what of the call its reply depends on.
+/// Fields of a fetch_mapped that its reply depends on.
 struct MappedCall {
   Selection selection;
   uint64_t max_reply_bytes = 0;
@@ -29,7 +29,7 @@ class MappedFrames {
   MappedFrames(CacheCore& core, Mappings& mappings, const std::string& ns, uint64_t request,
                const MappedCall& call, FetchReply reply);
 
-  /// Segments that the client has to be given first.
+  /// Segments that must be given to the client first.
   std::vector<uint32_t> unknown() const;
   /// True once all frames are made, or an error() says why not. Headers and leases count as told
   /// from then on. `unsent_bytes`: of the connection.
@@ -42,9 +42,9 @@ class MappedFrames {
   struct Part {
     FetchedObject object;
     std::optional<SegmentPlace> place;
-    uint64_t payload_bytes = 0;     ///< of what the selection takes
-    std::vector<uint8_t> encoded;   ///< as MappedObject, with no number yet
-    std::optional<OutFrame> frame;  ///< if it is streamed
+    uint64_t payload_bytes = 0;     ///< bytes of the selection
+    std::vector<uint8_t> encoded;   ///< a MappedObject, without its number
+    std::optional<OutFrame> frame;  ///< the frame if it is streamed
   };
   static MappedObject place_words(const Part& part);
   void prepare(Part& part);

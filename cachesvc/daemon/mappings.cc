@@ -1,4 +1,4 @@
-// Places, leases and what has been told.
+// Places, leases and known headers.
 #include "cachesvc/daemon/mappings.h"
 
 #include <utility>
@@ -11,7 +11,7 @@ constexpr uint64_t kKnownBytes = kKnownHeaders * 128;
 // A lease, and an object of its prefix.
 constexpr uint64_t kLeaseBytes = 256, kLeasedObjectBytes = 32;
 
-// Where a stored object's payload begins: all of it lies in one buffer, planes first.
+// Begin of a stored object's payload: all of it lies in one buffer, planes first.
 const uint8_t* payload_of(const Object& object) {
   for (const Plane& p : object.planes) {
     if (!p.bytes.empty()) return p.bytes.data();

@@ -1,11 +1,11 @@
-// Mappings: what one connection has of the pool's segments: which it was given, the leases that it
-// holds, and the headers that it was told.
+// Mappings: one connection's part of the pool's segments: segments given to it, its leases, and the
+// headers that it was told.
 //
 //   segment:  ──announced, once──> given ──revoked──> leaving ──unmapped──> (none)
 //   lease:    ──a mapped fetch──> held ──ended, no frame for lease_timeout──> (none)
 //
-// Both end with the connection. Bounded: leases, and headers that are known (both sides keep the
-// newest kKnownHeaders); all of it is charged. Loop thread only. PROTOCOL.md, "Pools".
+// Segments and leases end with the connection. Bounded: leases, and known headers (both sides keep
+// the newest kKnownHeaders); all of it is charged. Loop thread only. PROTOCOL.md, "Pools".
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace kv {
 
-inline constexpr size_t kMaxLeases = 1024;  ///< of one connection
+inline constexpr size_t kMaxLeases = 1024;  ///< per connection
 
 class Mappings {
  public:
@@ -28,20 +28,20 @@ class Mappings {
   Mappings(const Mappings&) = delete;  // calls point here
   Mappings& operator=(const Mappings&) = delete;
 
-  /// The client named kFeatureSegments: true if the pool has segments, and RAM room for what is
-  /// kept here.
+  /// Begins for a client that named kFeatureSegments: true if the pool has segments, and RAM has
+  /// room for the members below.
   bool enable();
   bool enabled() const { return room_ != nullptr; }
 
   /// Place of a stored or decoded object, for clients of `ns`.
   std::optional<SegmentPlace> place_of(const std::string& ns, const Object& object) const;
-  /// The client has been given it, and was not told to let it go.
+  /// True if the client was given the segment, and not told to let it go.
   bool given(uint32_t segment) const { return given_.contains(segment); }
   bool leaving(uint32_t segment) const { return leaving_.contains(segment); }
   /// The frame that gives it; it may be named in replies from then on.
   OutFrame give(const std::shared_ptr<const SegmentView>& view);
 
-  /// The client has this object's header.
+  /// True if the client has this object's header.
   bool knows(const SegmentPlace& place) const { return known_.contains(slot_of(place)); }
   /// The number under which a reply names an object in a given segment.
   struct Told {
@@ -51,17 +51,17 @@ class Mappings {
   Told tell(const SegmentPlace& place);
   /// Number of a new lease; 0: no more may be held now.
   uint64_t hold(std::shared_ptr<const Lease> lease);
-  /// A reply was not sent: its lease and its headers are not the client's.
+  /// Takes back lease and headers of a reply that was not sent.
   void forget(uint64_t lease, const std::vector<SegmentPlace>& told);
 
   /// Returns: corruption (the frame can't be read). Leases and segments that are not there are no
   /// error: they may have been taken back meanwhile.
   Status ended(const Frame& frame);
   Status unmapped(const Frame& frame);
-  /// True if the client has it mapped, and is to be told.
+  /// True if the client has the segment mapped, and is to be told.
   bool revoke(uint32_t segment);
   void take_back_all() { leases_.clear(); }
-  void drop();  ///< all: the connection is gone
+  void drop();  ///< drops everything: the connection is gone
 
  private:
   struct Slot {
@@ -81,11 +81,11 @@ class Mappings {
   static Slot slot_of(const SegmentPlace& p) { return {p.segment, p.offset, p.generation}; }
 
   CacheCore& core_;
-  std::shared_ptr<const void> room_;  ///< of known headers; null: not enabled
+  std::shared_ptr<const void> room_;  ///< pays for known headers; null: not enabled
   std::unordered_map<uint32_t, std::shared_ptr<const SegmentView>> given_, leaving_;
   std::unordered_map<uint64_t, Held> leases_;
   std::unordered_map<Slot, uint64_t, SlotHash> known_;  // numbers of headers
-  std::vector<Slot> ring_;                              // of the newest kKnownHeaders
+  std::vector<Slot> ring_;                              // the newest kKnownHeaders
   uint64_t last_number_ = 0, last_lease_ = 0;
 };
 

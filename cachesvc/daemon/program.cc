@@ -30,7 +30,7 @@ int fail(const std::string& what, int code) {
 struct CommandLine {
   ConfigSources sources;
   std::string file, check_file;
-  std::map<std::string, std::string> values;  // key -> text, of flags
+  std::map<std::string, std::string> values;  // flags' key -> text
   std::vector<std::string> sets;              // KEY=VALUE
   int ready_fd = -1;
 };
@@ -63,7 +63,7 @@ Status collect(const CLI::App* command, CommandLine& line) {
   return {};
 }
 
-// Closed at the start, 0 to 2 would become files or connections of ours, and messages go there.
+// Opens descriptors 0 to 2 if they are closed: messages go there, and they must be no file of ours.
 void hold_standard_descriptors() {
   int fd = 0;
   while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);

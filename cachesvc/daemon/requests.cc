@@ -1,4 +1,4 @@
-// Each request of a connection: decode, call the core, answer. PROTOCOL.md, "Messages".
+// Requests of a connection: decode, call the core, answer. PROTOCOL.md, "Messages".
 #include "cachesvc/daemon/requests.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ bool Requests::decode_or_refuse(const Request& in, T& message, Deadline& deadlin
   return true;
 }
 
-// then(message, deadline) at once; of a long body in a turn of its own, as reading hundreds of
+// Runs then(message, deadline) at once; for a long body in its own turn, as reading hundreds of
 // thousands of tokens is enough for one handler.
 template <typename T, typename Then>
 void Requests::decoded(const Request& in, Then then) {
@@ -58,7 +58,7 @@ uint64_t expected_bytes(const OpenReply& reply) {
 
 }  // namespace
 
-// One frame, within its limit; a long one has room in the RAM ledger until it is sent.
+// Sends one frame, within its limit; a long one has room in the RAM ledger until it is sent.
 template <typename T>
 void Requests::reply(uint64_t request, FrameType type, const T& message) {
   auto no_room = [&](uint64_t bytes) {
@@ -98,7 +98,7 @@ Done<Result<T>> Requests::replier(const Request& in, FrameType type) {
   };
 }
 
-// Likewise of a call that gives the reply or its one field.
+// The callback of a call that gives the reply or its one field.
 template <typename Reply, typename T>
 Done<Result<T>> Requests::replier_of(const Request& in, FrameType type) {
   return [done = replier<Reply>(in, type)](Result<T> result) {
@@ -282,7 +282,7 @@ void Requests::handle_fetch(const Request& in) {
   });
 }
 
-// All frames of a reply, together.
+// Queues all frames of a reply together.
 void Requests::queue(std::vector<OutFrame> frames) {
   for (OutFrame& frame : frames) host_.out().queue(std::move(frame), &frame == &frames.back());
   host_.out().flush();

@@ -1,4 +1,4 @@
-// Requests: what one connection asks of the core, and the frames that answer it.
+// Requests: one connection's calls of the core, and the frames that answer them.
 //
 // Each frame is answered under its request's id; a long reply has room in the RAM ledger until it
 // is sent, or is refused. Loop thread only. PROTOCOL.md, "Messages".
@@ -27,11 +27,11 @@ class Requests {
     virtual FrameSender& out() = 0;
     /// Runs `turn` later, when it is the connection's turn.
     virtual void take_turn(std::function<void()> turn) = 0;
-    /// Whether the peer may enter its namespace. Returns: the core's session, denied, and as
+    /// Enters the namespace if the peer may. Returns: the core's session, denied, and as
     /// CacheCore::connect.
     virtual Result<uint64_t> enter(const HelloRequest& hello) = 0;
     virtual void greeted() = 0;
-    virtual void last_request() = 0;  ///< nothing more is taken; it closes once all is sent
+    virtual void last_request() = 0;  ///< takes no more requests; closes once all is sent
 
    protected:
     ~Host() = default;
@@ -55,10 +55,10 @@ class Requests {
   /// Tells a client that has the segment mapped to let it go.
   void revoke(uint32_t segment);
   Mappings& mappings() { return mappings_; }
-  /// The core forgets what is not committed.
+  /// Ends the core's session: uncommitted objects are forgotten.
   void disconnect();
-  uint64_t session() const { return session_; }  ///< of the core; 0: no hello yet
-  const std::string& ns() const { return ns_; }  ///< from the hello; empty: none yet
+  uint64_t session() const { return session_; }  ///< the core's; 0: no hello yet
+  const std::string& ns() const { return ns_; }  ///< the hello's; empty: none yet
 
  private:
   struct Request {

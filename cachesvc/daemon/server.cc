@@ -41,7 +41,8 @@ Status prepare_directory(const fs::path& directory, bool others) {
     if (made && others && ::chmod(part.c_str(), 0711) != 0) {
       return errno_status("server.socket: chmod " + part.string());
     }
-    // It isn't ours to open: a group or an access list may let the right users through, too.
+    // The directory isn't ours to open: a group or an access list may let the right users through,
+    // too.
     struct stat st;
     if (others && ::stat(part.c_str(), &st) == 0 && (st.st_mode & 0001) == 0) {
       char mode[8];
@@ -134,7 +135,7 @@ Status Server::listen() {
   mode_t before = ::umask(0177);  // the socket is 0600 from its first moment
   if (!ec) acceptor_.bind(Protocol::endpoint(path), ec);
   ::umask(before);
-  // Anybody may connect then; who stays is the gate's to say.
+  // Anybody may connect then; the gate decides who stays.
   if (!ec && others && ::chmod(path.c_str(), 0666) != 0) {
     return errno_status("server.socket: chmod " + path);
   }
@@ -172,7 +173,7 @@ void Server::accept() {
   });
 }
 
-// The user at the other end, if it may connect.
+// The peer's user, if it may connect.
 Result<uint32_t> Server::check_peer(int fd) const {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -187,7 +188,7 @@ Result<uint32_t> Server::check_peer(int fd) const {
   return peer.uid;
 }
 
-// A few need no room, so that somebody can look when RAM is full of what others hold.
+// Checks a new session's room. A few sessions need none, so that stats can be had when RAM is full.
 Status Server::check_room(const std::shared_ptr<const void>& room) const {
   auto unpaid = std::count_if(sessions_.begin(), sessions_.end(),
                               [](const auto& entry) { return !entry.second->paid(); });
@@ -246,7 +247,7 @@ void Server::retire_segments(SegmentStore& segments) {
   }
 }
 
-// Often enough for the shortest of the limits.
+// Sweep interval, short enough for the shortest of the limits.
 void Server::sweep_later() {
   auto shortest = std::min(options_.handshake_timeout, options_.progress_timeout);
   if (options_.idle_timeout.count() > 0) shortest = std::min(shortest, options_.idle_timeout);

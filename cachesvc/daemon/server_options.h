@@ -1,4 +1,4 @@
-// ServerOptions: what the socket and its connections may take. Plain values.
+// ServerOptions: limits of the socket and its connections. Plain values.
 //
 // The first group are settings (config_keys.cc); the second has constants: a daemon keeps to them,
 // a test may shorten them in its own copy.
@@ -23,8 +23,8 @@ inline constexpr uint64_t kMaxPutBytes = 256ull << 20;
 inline constexpr uint64_t kMaxUnsentBytes = 64ull << 20;
 inline constexpr Milliseconds kHandshakeTimeout{5'000};  ///< accept to hello
 inline constexpr Milliseconds kProgressTimeout{30'000};  ///< a frame or reply half way, no byte
-inline constexpr Milliseconds kIdleTimeout{3'600'000};   ///< nothing asked, nothing owed
-/// Leases of a connection that sends nothing for so long are taken back.
+inline constexpr Milliseconds kIdleTimeout{3'600'000};   ///< no request, no reply owed
+/// Time without a frame after which a connection's leases are taken back.
 inline constexpr Milliseconds kLeaseTimeout{600'000};
 inline constexpr Milliseconds kRequestTimeout{600'000};  ///< the longest that a request may wait
 

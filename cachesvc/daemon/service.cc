@@ -34,7 +34,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kMallocShare = 64;  // one in so many bytes of the RAM budget
+constexpr uint64_t kMallocShare = 64;  // malloc's part: budget / 64
 
 int complain(const Status& status, int code) {
   say_last("cachesvc: " + status.message());
@@ -68,7 +68,7 @@ Status make_parents(const std::string& directory) {
   return {};
 }
 
-// Tells what was held back, also if nothing more happens.
+// Tells counts that the log held back, also if nothing more happens.
 class EventFlush {
  public:
   EventFlush(boost::asio::io_context& io, EventLog& events)
@@ -105,7 +105,7 @@ void join_disk(Workers& disk, Milliseconds limit) {
   ::_exit(kTemporary);
 }
 
-// The loop, until it is stopped.
+// Runs the loop until it is stopped.
 void run_or_end(boost::asio::io_context& io) {
   try {
     run_loop(io);
@@ -129,14 +129,14 @@ void bound_malloc() {
   (void)::mallopt(M_MXFAST, 0);
 }
 
-// No core, no other process may look: memory holds the key and what it seals.
+// Forbids core dumps and other processes to read memory: it holds the key and what that seals.
 void close_memory() {
   rlimit none{0, 0};
   (void)::setrlimit(RLIMIT_CORE, &none);
   (void)::prctl(PR_SET_DUMPABLE, 0);  // the limit does not hold where cores go to a program
 }
 
-// The process as the service needs it, before its first thread.
+// Sets the process up for the service, before its first thread.
 int prepare_process(const Config& config, int ready_fd) {
   bound_malloc();
   if (ready_fd >= 0 && ::fcntl(ready_fd, F_SETFD, FD_CLOEXEC) != 0) {

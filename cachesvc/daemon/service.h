@@ -1,5 +1,5 @@
-// The service as a process: what it is made of, in which order it begins and ends. Main thread
-// only, once.
+// The service as a process: its parts, and the order in which they begin and end. Main thread only,
+// once.
 #pragma once
 
 #include "cachesvc/daemon/config.h"

@@ -29,13 +29,13 @@ class Session;
 struct SessionHost {
   CacheCore& core;
   const ServerOptions& options;
-  /// Once, when the session closes; `why` is for the log.
+  /// Called once, when the session closes; `why` is for the log.
   std::function<void(Session&, std::string_view why)> closed;
   CodingLog& codings;
   const Gate& gate;
   EventLog& events;
   std::shared_ptr<Turns> turns;
-  BootToken boot{};  ///< of this start
+  BootToken boot{};  ///< this start's
 };
 
 /// A connection's charge for its uncharged bodies and replies, and for what it reads ahead.

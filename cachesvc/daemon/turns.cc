@@ -1,4 +1,4 @@
-// One turn a handler.
+// Turns, one per handler.
 #include "cachesvc/daemon/turns.h"
 
 #include <boost/asio/post.hpp>
@@ -23,11 +23,11 @@ void Turns::next() {
   using Clock = std::chrono::steady_clock;
   posted_ = false;
   auto [party, turn] = queue_.pop();
-  // Before the turn: whatever comes out of it, those behind it have theirs.
+  // Posted before the turn: those behind it have theirs even if it throws.
   if (!queue_.empty()) go_on();
   const auto begun = Clock::now();
   turn();
-  turn = nullptr;  // what it ends is a part of it
+  turn = nullptr;  // destructors count as part of the turn
   queue_.spend(party, static_cast<uint64_t>((Clock::now() - begun) / std::chrono::nanoseconds(1)));
 }
 

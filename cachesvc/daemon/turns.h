@@ -1,9 +1,9 @@
 // Turns: the loop's time, divided among namespaces.
 //
-// Whatever a connection has to do, some bytes or a request, is a turn of its namespace, of which
-// one runs in each handler. Next is the namespace whose turns have taken least time, so one with
-// many connections and requests leaves others theirs. Connections that come, until their hello, are
-// one party together: that is their pace. Loop thread only.
+// Each piece of a connection's work, some bytes or a request, is a turn of its namespace; one turn
+// runs in each handler. Next is the namespace whose turns have taken least time, so one with many
+// connections and requests leaves others theirs. Connections without a hello are one party
+// together, which limits their pace. Loop thread only.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

@@ -1,4 +1,4 @@
-// The program's version, as --version, the log and hello_ok say it.
+// Version of the program, for --version, the log and hello_ok.
 #pragma once
 
 namespace kv {
