@@ -1,6 +1,5 @@
-// ChildSet: the children of a node in an order of the caller's; a single one, as on a path that
-// nothing branches from, takes no memory beside. Iterators go both ways and end with the next
-// change.
+// ChildSet: the children of a node in the caller's order; a single child, as on a path without
+// branches, takes no further memory. Iterators go both ways and end with the next change.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@ namespace kv {
 template <typename Order>
 class ChildSet;
 
-/// Of a ChildSet.
+/// Iterator of a ChildSet.
 template <typename Order>
 class ChildIterator {
  public:
@@ -49,7 +48,7 @@ class ChildIterator {
   typename std::set<uint32_t, Order>::const_iterator at_{};
   uint32_t only_ = UINT32_MAX;
   bool of_many_ = false;
-  bool past_ = true;  // not of many
+  bool past_ = true;  // single child: behind it
 };
 
 /// `Order` compares ids and keys transparently and strictly; each call gets the same one.
@@ -84,7 +83,7 @@ class ChildSet {
     return single(empty() || order(only_, key) || order(key, only_));
   }
 
-  /// It is not there.
+  /// Precondition: `id` is not there.
   void insert(uint32_t id, const Order& order) {
     if (many_) return void(many_->insert(id));
     if (empty()) return void(only_ = id);
@@ -92,7 +91,7 @@ class ChildSet {
     many_->insert({only_, id});
     only_ = kNone;
   }
-  /// It is there.
+  /// Precondition: `id` is there.
   void erase(uint32_t id) {
     only_ = kNone;
     if (!many_) return;

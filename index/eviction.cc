@@ -85,7 +85,7 @@ bool EvictionOrder::touch(EntryKey key) {
   return resident(key);
 }
 
-// Some are found before the first of them is changed, so that their waits for memory overlap.
+// Entries are found in groups before the first is changed, so that their cache misses overlap.
 void EvictionOrder::touch_all(std::span<const EntryKey> keys) {
   ++clock_;
   std::array<Entry*, 32> found;
@@ -127,7 +127,7 @@ bool EvictionOrder::unpin(EntryKey key) {
   return true;
 }
 
-// Beside each set the parents that the victims so far set free.
+// State of a walk: a place in each set, and the parents that the victims so far set free.
 struct EvictionOrder::Walk::State {
   const EvictionOrder& order;
   Ranks::const_iterator clean, dirty;
@@ -205,7 +205,7 @@ DropUrgency EvictionOrder::urgency(EntryKey key) const {
 }
 
 uint64_t EvictionOrder::memory_bytes() const {
-  constexpr uint64_t kMapNodeBytes = sizeof(Entry) + 32;  // with malloc
+  constexpr uint64_t kMapNodeBytes = sizeof(Entry) + 32;  // with malloc's overhead
   return entries_.size() * kMapNodeBytes + entries_.bucket_count() * sizeof(void*);
 }
 

@@ -1,10 +1,9 @@
-// EvictionOrder: which entries of one tier go first when bytes are needed: leaf-first LRU with
-// charges and pins. One object per tier; entries of all trees share it.
+// EvictionOrder: the order in which entries of one tier go when bytes are needed: leaf-first LRU
+// with charges and pins. One object per tier; entries of all trees share it.
 //
 // An entry is a victim only while it has no resident child and no pin. Supplements and snapshots
-// are entries too, with their block as parent: so they go before it, and apart from it. Recency is
-// a counter, never the clock on the wall. All operations are O(log n). One thread at a time (the
-// loop).
+// are entries too, with their block as parent: they go before it, and apart from it. Recency is a
+// counter, never a clock. All operations are O(log n). One thread at a time (the loop).
 #pragma once
 
 #include <boost/intrusive/set.hpp>
@@ -23,8 +22,8 @@ namespace kv {
 using EntryKey = uint64_t;
 inline constexpr EntryKey kNoEntry = UINT64_MAX;
 
-/// Among entries that may go, those of a higher urgency go before all of a lower one; equal ones by
-/// recency. 0: like everything else; in between, supplements far from an entry's end by their
+/// Urgency of an entry that may go: a higher one goes before all of a lower one, equal ones by
+/// recency. 0: an ordinary entry; in between: supplements far from an entry's end, by their
 /// distance.
 using DropUrgency = uint32_t;
 inline constexpr DropUrgency kDropLast = 0;
@@ -34,7 +33,7 @@ inline constexpr DropUrgency kDropFirst = UINT32_MAX;           ///< serves noth
 struct EntryOptions {
   EntryKey parent = kNoEntry;  ///< need not be resident, now or ever
   uint64_t charge_bytes = 0;
-  bool dirty = false;  ///< not yet in the tier below: dropping it loses it
+  bool dirty = false;  ///< missing in the tier below: dropping it loses it
   DropUrgency urgency = kDropLast;
   /// Set at load, so that a restart keeps the order; below 2^62. Without it: newest.
   std::optional<uint64_t> recency = std::nullopt;
@@ -55,7 +54,7 @@ class EvictionOrder {
     };
     /// nullopt: no clean one is left, nor a dirty one if `dirty_too`.
     std::optional<Victim> next(bool dirty_too);
-    /// Some dirty one is left.
+    /// True if some dirty one is left.
     bool has_dirty() const;
 
    private:
@@ -65,20 +64,22 @@ class EvictionOrder {
 
   /// False if `key` is already resident or is kNoEntry or its own parent: nothing changes.
   bool insert(EntryKey key, const EntryOptions& options);
-  /// So many more are about to be inserted. Children before their parents take the least time: only
-  /// what may go has a place to be found.
+  /// Reserves capacity for `entries` more. Insert children before their parents: an entry with
+  /// resident children needs no place among the victims, which saves time.
   void expect(size_t entries) { entries_.expect(entries); }
-  /// Also legal with resident children (a lost interior block). False if not resident or pinned.
+  /// Erases an entry, also one with resident children (a lost interior block). False if not
+  /// resident or pinned.
   bool erase(EntryKey key);
 
-  // Each returns false if `key` is not resident (unpin: or not pinned).
+  // These return false if `key` is not resident (unpin: or not pinned).
   bool touch(EntryKey key);
   bool set_dirty(EntryKey key, bool dirty);
   bool set_urgency(EntryKey key, DropUrgency urgency);
-  /// Counted: as many unpins as pins. A pin keeps all resident ancestors too, as they have a child.
+  /// Pins are counted: as many unpins as pins. A pin keeps all resident ancestors too, as they have
+  /// a child.
   bool pin(EntryKey key);
   bool unpin(EntryKey key);
-  /// One tick for all: within a path the deepest still goes first, as it is the leaf.
+  /// Touches all with one tick: within a path the deepest still goes first, as it is the leaf.
   void touch_all(std::span<const EntryKey> keys);
 
   /// The entries to drop, in this order (a parent after its last child), until their charges reach
@@ -134,7 +135,7 @@ class EvictionOrder {
 
   static bool free_to_go(const Entry& e) { return e.resident && e.children == 0 && e.pins == 0; }
   Ranks& victims_of(const Entry& e) { return e.dirty ? dirty_victims_ : clean_victims_; }
-  Entry& made(EntryKey key);  ///< if there is none
+  Entry& made(EntryKey key);  ///< inserted if it is new
   Entry* find(EntryKey key);
   const Entry* find(EntryKey key) const;
   template <typename Change>

@@ -1,5 +1,5 @@
-// prefetch_bytes: memory that will soon be read is on its way into the processor's cache. A hint
-// that changes nothing; any address will do. Any thread.
+// prefetch_bytes: loads memory that will soon be read into the processor's cache. A hint that
+// changes nothing; any address is legal. Any thread.
 #pragma once
 
 #include <cstddef>

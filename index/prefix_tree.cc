@@ -202,9 +202,9 @@ void PrefixTree::add_whole_tails(const Node& parent, const Symbols& rest, uint32
   }
 }
 
-// On a path that nothing branches from, a comparison would wait for memory again and again: for a
-// node, its tokens, and the query's. While a level is compared, the tokens of the level below, both
-// the node's and the query's, are on their way, and so is the node below that one.
+// Prefetch of a path without branches, where each comparison would wait for memory: for a node, its
+// tokens, and the query's. While a level is compared, the tokens of the level below, the node's and
+// the query's, are loaded, and the node below that one.
 void PrefixTree::prefetch_below(NodeId parent, const Symbols& rest) const {
   const NodeId compared = nodes_[parent].children.only();
   if (compared == kNoNode) return;

@@ -1,6 +1,6 @@
-// PrefixTree: which stored blocks and tails share a prefix with a query, for one realm (namespace,
-// model, profile). It holds tokens and structure only; what data a node has, and in which tier, is
-// the caller's business.
+// PrefixTree: finds stored blocks and tails that share a prefix with a query, for one realm
+// (namespace, model, profile). It holds tokens and structure only; a node's data and its tier are
+// the caller's.
 //
 // Invariants: a block has exactly block_tokens tokens, a tail fewer and no children; siblings are
 // ordered by (token, extras) symbol by symbol, so the siblings nearest to a query are those that
@@ -68,8 +68,8 @@ class PrefixTree {
   /// Returns: invalid_argument (parent, number of tokens, extras), resource_exhausted (nodes).
   Result<Inserted> find_or_insert(NodeId parent, std::span<const Token> tokens,
                                   std::span<const Extra> extras);
-  /// Whether tokens and extras could follow the node, as find_or_insert asks: fewer tokens than a
-  /// block, extras ascending within them. `parent` is alive. Returns: invalid_argument.
+  /// Checks that tokens and extras could follow the node, as find_or_insert asks: fewer tokens than
+  /// a block, extras ascending within them. `parent` is alive. Returns: invalid_argument.
   Status check_part(NodeId parent, std::span<const Token> tokens,
                     std::span<const Extra> extras) const;
   /// kNoNode if there is no such child.
@@ -102,14 +102,14 @@ class PrefixTree {
                                   std::span<const Extra> extras) const;
 
   bool alive(NodeId node) const { return node < nodes_.size() && nodes_[node].alive; }
-  // All below: `node` is alive.
+  // Precondition of the following: `node` is alive.
   NodeId parent(NodeId node) const { return nodes_[node].parent; }
-  /// In the siblings' order. The root's are those of the first level.
+  /// Children in the siblings' order. The root's are those of the first level.
   std::vector<NodeId> children(NodeId node) const;
   size_t child_count(NodeId node) const { return nodes_[node].children.size(); }
   bool has_tails(NodeId node) const {
     return nodes_[node].tail_lengths != nullptr;
-  }  ///< as children
+  }  ///< true if the node has tails as children
   /// Calls visit(child) for `node`'s children whose own tokens and extras begin with these, in the
   /// siblings' order, until it returns false. `extras` positions are absolute. O(log n) and the
   /// visits.
@@ -141,7 +141,7 @@ class PrefixTree {
   Symbols symbols(NodeId node) const;
 
   uint32_t block_tokens() const { return block_tokens_; }
-  /// Without the root.
+  /// Number of nodes, without the root.
   size_t size() const { return live_nodes_; }
   /// Memory held, for the RAM ledger: an estimate within a few per cent of the allocations.
   uint64_t memory_bytes() const;
@@ -163,7 +163,7 @@ class PrefixTree {
     std::unique_ptr<const std::vector<Extra>> extras;  ///< null: none
     Children children;
     std::unique_ptr<TailLengths> tail_lengths;  ///< null: none
-    NodeId parent = kNoNode;                    ///< of a dead node: the next free slot
+    NodeId parent = kNoNode;                    ///< a dead node's: the next free slot
     uint32_t depth = 0;
     bool hollow = false;
     bool alive = false;

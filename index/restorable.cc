@@ -14,14 +14,14 @@
 namespace kv {
 namespace {
 
-/// What all holdings together have for one group, clipped to the query.
+/// Rows and positions that all holdings together have for one group, clipped to the query.
 class GroupCover {
  public:
   explicit GroupCover(const PartSpec& part) : part_(&part) {}
 
   void add_rows(RowRange rows) { rows_.push_back(rows); }
   void add_position(uint32_t at) { positions_.push_back(at); }
-  /// Once, after the last add.
+  /// Call it once, after the last add.
   void finish() {
     std::sort(positions_.begin(), positions_.end());
     std::sort(rows_.begin(), rows_.end(),
@@ -111,7 +111,7 @@ class GroupCover {
   }
 
   uint32_t chunk_at_most(uint32_t n) const {
-    const uint32_t start = n - n % part_->chunk;  // may be served whatever is present
+    const uint32_t start = n - n % part_->chunk;  // always servable
     while (n > start) {
       const RowRange run = newest_run(n);
       if (run.end <= start) break;
@@ -130,8 +130,8 @@ class GroupCover {
   }
 
   const PartSpec* part_;
-  std::vector<RowRange> rows_;       // after finish(): disjoint, not adjacent, ascending
-  std::vector<uint32_t> positions_;  // of carries or snapshots
+  std::vector<RowRange> rows_;       // disjoint, not adjacent, ascending after finish()
+  std::vector<uint32_t> positions_;  // positions of carries or snapshots
 };
 
 /// The rows that a holding has of this query.

@@ -1,6 +1,6 @@
-// restorable(n): the one rule that says which prefix lengths of a query may be served, and from
-// which objects: those at which all that a cache of n tokens holds (proto/demand.h) is present.
-// Servable lengths are no interval. Pure functions, any thread.
+// restorable(n): the one rule for prefix lengths of a query that may be served, and the objects
+// that serve them: n is restorable if everything that a cache of n tokens holds (proto/demand.h) is
+// present. Restorable lengths form no interval. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 namespace kv {
 
 enum class HoldingKind : uint8_t { rows, carry, snapshot };
-/// Where an object stands to the query; also the order of preference (tails: see Plan::served).
+/// An object's relation to the query; also the order of preference (tails: see Plan::served).
 enum class HoldingPlace : uint8_t {
   tail,   ///< a tail, on the query's path or diverging from it
   path,   ///< a block that the query matches wholly, its supplements and snapshots
   other,  ///< a block that diverges from the query, its supplements and snapshots
 };
 
-/// One thing that one object holds for one part group.
+/// Rows, a carry or a state that one object holds for one part group.
 struct Holding {
   uint64_t object = 0;  ///< the caller's reference, handed back untouched
   uint16_t group = 0;   ///< index into part_groups(model)
@@ -45,7 +45,7 @@ struct RestorableQuery {
   uint32_t common = 0;        ///< L: longest common prefix with anything stored
   uint32_t max_tokens = UINT32_MAX;
   uint32_t min_tokens = 0;      ///< a shorter n is served as 0: not worth a restore
-  bool round_to_block = false;  ///< only multiples of block_tokens
+  bool round_to_block = false;  ///< serve multiples of block_tokens only
 };
 
 enum class ShortReason : uint8_t {
@@ -60,14 +60,14 @@ enum class ShortReason : uint8_t {
 };
 const char* to_string(ShortReason reason);
 
-/// Why n is shorter than the common prefix. The missing_* reasons name the part group that limits n
-/// most, and what it lacks at the length `wanted`.
+/// The reason why n is shorter than the common prefix. The missing_* reasons name the part group
+/// that limits n most, and what it lacks at the length `wanted`.
 struct Shortfall {
   ShortReason reason = ShortReason::none;
   uint16_t group = 0;
   uint32_t wanted = 0;          ///< the largest length that the request allowed
   uint32_t first = 0, end = 0;  ///< missing_rows: the first gap; else end is the position
-  std::string text;             ///< for people; empty if reason is none
+  std::string text;             ///< message; empty if reason is none
 };
 
 /// Rows [first, end) of a group (or its carry or snapshot at `end`) come from this holding.
@@ -82,7 +82,7 @@ struct RestorePlan {
   /// Each row comes from the shortest tail that matches through n, else from the path's blocks,
   /// else from others (exact before coded, then in the order given). Tiers have no say.
   std::vector<Served> served;
-  Tier tier = Tier::none;        ///< of all that is served
+  Tier tier = Tier::none;        ///< tier of all that is served
   HitForm form = HitForm::none;  ///< exact_tail if the newest row of every group comes from such
   Shortfall shortfall;
 };

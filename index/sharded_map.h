@@ -1,8 +1,8 @@
-// ShardedMap: a hash map that never rehashes all at once: its entries are in many small maps, and
-// one of them grows at a time. A std::unordered_map of a million entries stops its thread for tens
-// of milliseconds when it grows.
+// ShardedMap: a hash map that never rehashes all at once: entries are in many small maps, one of
+// which grows at a time. A std::unordered_map of a million entries stops its thread for tens of
+// milliseconds when it grows.
 //
-// Values stay where they are until they are erased. As std::unordered_map with threads.
+// Values stay where they are until they are erased. Thread safety is that of std::unordered_map.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ class ShardedMap {
   }
   void erase(const Key& key) { size_ -= shard_of(key).erase(key); }
   size_t size() const { return size_; }
-  /// So many more are about to come.
+  /// Reserves capacity for `entries` more.
   void expect(size_t entries) {
     // Shards differ: the fullest of them has room too, but for bad luck.
     const size_t each = (size_ + entries) / kShards;
@@ -62,7 +62,7 @@ class ShardedMap {
 
  private:
   using Shard = std::unordered_map<Key, Value, Hash>;
-  // At a million entries a shard has 16,000, which rehash in less than a millisecond.
+  // Shards of a million entries have 16,000 each, which rehash in less than a millisecond.
   static constexpr int kShardBits = 6;
   static constexpr size_t kShards = size_t{1} << kShardBits;
 

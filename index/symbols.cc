@@ -50,7 +50,7 @@ bool symbols_less(const Symbols& a, const Symbols& b) {
   const uint32_t c = common_symbols(a, b);
   if (c == a.size() || c == b.size()) return a.size() < b.size();
   if (a.at(c) != b.at(c)) return a.at(c) < b.at(c);
-  // Same token at c, so the extras at c differ: fewer of them is less, then their bytes.
+  // The token at c is the same, so the extras differ: fewer of them is less, then their bytes.
   const size_t i = first_other_extra(a.extras, b.extras);
   const uint32_t at_a = position_or_end(a.extras, i), at_b = position_or_end(b.extras, i);
   if (at_a != at_b) return at_a > at_b;

@@ -1,6 +1,6 @@
 // Symbols: sequences as strings whose letters are a token and the extras at its position, and their
-// order. In it, the strings that share most with a query are the neighbours of its upper bound.
-// Pure functions, any thread.
+// order. The strings that share most with a query are the neighbours of its upper bound. Pure
+// functions, any thread.
 #pragma once
 
 #include <cstdint>

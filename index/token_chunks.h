@@ -11,7 +11,7 @@ namespace kv {
 
 inline constexpr uint32_t kChunkTokens = 64;
 
-/// One way to compare. Each function: how many whole chunks equal, from the first of `chunks` on.
+/// A way to compare. Functions return the number of equal whole chunks, from the first of `chunks`.
 struct ChunkCompare {
   /// 16 bits a token: chunks * 128 bytes at `low`.
   uint32_t (*bits16)(const uint8_t* low, const Token* other, uint32_t chunks);

@@ -1,5 +1,5 @@
 // TokenRun: the tokens of one node, packed: 16 bits each where all are below 2^16, 20 bits below
-// 2^20, else 32. What a stored block costs in memory is mostly these.
+// 2^20, else 32. Most of a stored block's index memory is these.
 //
 // Packed in chunks of 64 (the last one may be shorter), compared whole (token_chunks.h). Immutable;
 // one allocation. Any thread.
@@ -18,20 +18,20 @@ namespace kv {
 class TokenRun {
  public:
   TokenRun() = default;
-  /// At most 2^32 - 1 tokens.
+  /// Packs at most 2^32 - 1 tokens.
   explicit TokenRun(std::span<const Token> tokens);
 
   uint32_t size() const { return size_; }
   Token operator[](uint32_t i) const;
-  /// How many tokens both begin with.
+  /// Number of tokens that both begin with.
   uint32_t common(std::span<const Token> other) const;
   uint32_t common(const TokenRun& other) const;
   std::vector<Token> all() const;
-  /// The packed tokens are on their way into the processor's cache: common() will be asked soon.
+  /// Loads the packed tokens into the processor's cache: common() will be asked soon.
   void prefetch() const { prefetch_bytes(bytes_.get(), memory_bytes()); }
-  /// Of the packed tokens.
+  /// Bytes of the packed tokens.
   uint64_t memory_bytes() const { return bytes(form_, size_); }
-  /// What the packed form of these takes.
+  /// Bytes of the packed form of these.
   static uint64_t packed_bytes(std::span<const Token> tokens);
 
  private:

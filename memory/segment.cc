@@ -91,7 +91,7 @@ int make_memfd(size_t bytes) {
   return fd;
 }
 
-// At a multiple of 2 MiB, so that huge pages fit both sides.
+// Maps at a multiple of 2 MiB, so that huge pages fit both sides.
 uint8_t* map_shared(int fd, size_t bytes) {
   const size_t room = bytes + kHugePageBytes;
   void* reserved = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -154,7 +154,7 @@ std::atomic<uint64_t>& Segment::generation_at(size_t page) const {
 }
 
 uint64_t Segment::generation(size_t offset) const {
-  // Before it is announced nothing is raised, and the table has no memory.
+  // Generations are 0 before the announcement: the table has no memory.
   if (state_ == State::open) return 0;
   return generation_at(offset / kSlotPageBytes).load(std::memory_order_relaxed);
 }
@@ -215,7 +215,8 @@ void Segment::take_whole(size_t first, size_t pages, uint64_t spare_bytes,
   }
 }
 
-// One small page with memory is what the system makes a huge one of: `known_page`, which gets it.
+// Collapses a huge page: the system needs one small page with memory for that, `known_page`, which
+// gets it.
 bool Segment::make_huge(size_t huge_page, size_t known_page) {
   if (::fallocate(fd_, 0, static_cast<off_t>(known_page * kSlotPageBytes), kSlotPageBytes) != 0) {
     return false;
@@ -300,7 +301,7 @@ void Segment::seal_begun() {
   paged_pages_ += assign(paged_, 0, bytes_ / kSlotPageBytes, true);
 }
 
-// As good as it gets: what the kernel has no huge page for has small ones.
+// Seals with huge pages as far as the kernel has them, else with small ones.
 bool Segment::seal() {
   bool huge = true;
   for (size_t page = 0; huge && page < bytes_ / kHugePageBytes; ++page) {

@@ -4,8 +4,8 @@
 //
 // A slot begins at a page, and the generation of that page, a u64 at 8 times its number in the
 // table that the segment begins with, is raised when the slot is given back: before anything new is
-// written there. So who was told of a slot reads its bytes, then the generation, and knows whether
-// they were still its own. Neither size nor bytes can be changed through another's mapping.
+// written there. A reader of a slot reads its bytes, then the generation, and knows whether they
+// were still the slot's. No other process can change size or bytes.
 //
 //   open ──seal_begun──> sealing ──seal_ended──> announced ──retire──> retired
 //     ^────── refused ───────┘
@@ -13,8 +13,8 @@
 // open: nobody else has seen it, free pages may go back to the system. A huge page in which nothing
 // has memory yet gets all of it at its first slot, if what lies idle beside the slot may: small
 // pages would have to be copied when the segment is sealed. From sealing on all pages have memory
-// and keep it: what was registered somewhere (a GPU) must never read old bytes. retired: nothing
-// new comes. SegmentStore alone uses this, under its lock; back(), seal() and discard() outside.
+// and keep it: a registered mapping (a GPU's) must never read old bytes. retired: no new slots.
+// SegmentStore alone uses this, under its lock; back(), seal() and discard() outside.
 #pragma once
 
 #include <atomic>
@@ -66,7 +66,7 @@ class Segment {
   uint8_t* begin() const { return begin_; }
   State state() const { return state_; }
   bool announced() const { return state_ == State::announced || state_ == State::retired; }
-  /// Of the table of generations.
+  /// Bytes of the table of generations.
   static size_t table_bytes(size_t bytes);
   size_t live_bytes() const { return live_pages_ * kSlotPageBytes; }
   /// Memory beside live slots; the table counts once it has memory.
@@ -97,7 +97,7 @@ class Segment {
   bool discarding() const { return leaving_pages_ > 0; }
 
   void seal_begun();
-  bool seal();  ///< all memory, huge pages if there are any, the seals; takes milliseconds
+  bool seal();  ///< gets all memory, huge pages if any, and the seals; takes milliseconds
   void seal_ended(bool sealed);
   void retire();
   /// Null: no descriptor.

@@ -10,7 +10,7 @@
 
 namespace kv {
 
-// With the lock, as all that follow.
+// Counts a segment. Called with the lock held, as all that follow.
 void SegmentStore::count(const Segment& segment, bool add) {
   auto sum = [add](std::atomic<uint64_t>& into, uint64_t bytes) {
     add ? into.fetch_add(bytes, std::memory_order_relaxed)
@@ -122,7 +122,7 @@ void SegmentStore::give(uint8_t* slot, size_t bytes) noexcept {
   change(*s, [&](Segment& segment) { segment.give(slot, bytes); });
 }
 
-// One step of a trim; false if there is nothing to do, or the system refuses.
+// Does a step of a trim; false if there is nothing to do, or the system refuses.
 bool SegmentStore::give_back(uint64_t keep_bytes) {
   std::unique_lock lock(mutex_);
   const uint64_t have = idle_bytes();
@@ -148,7 +148,7 @@ void SegmentStore::trim(uint64_t keep_bytes) noexcept {
     std::unique_ptr<Segment> gone;  // unmapped outside of the lock
     std::lock_guard lock(mutex_);
     gone = take_empty([most = over()](const Segment& s) {
-      return s.announced() || s.idle_bytes() <= most;  // of others a part can go
+      return s.announced() || s.idle_bytes() <= most;  // others can give back a part
     });
     more = gone != nullptr;
   }
@@ -191,7 +191,7 @@ std::shared_ptr<const SegmentView> SegmentStore::announce(uint32_t id) {
   if (s == nullptr || s->state() == Segment::State::sealing || s->discarding()) return nullptr;
   if (s->announced()) return s->view();
   change(*s, [](Segment& segment) { segment.seal_begun(); });
-  lock.unlock();  // while it is sealed it stays here
+  lock.unlock();  // a segment that is being sealed stays
   const bool sealed = s->seal();
   lock.lock();
   change(*s, [sealed](Segment& segment) { segment.seal_ended(sealed); });

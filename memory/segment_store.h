@@ -4,9 +4,8 @@
 // larger than a segment gets its own. Huge pages get their memory then, as whole ones, as far as
 // the caller spares what lies idle beside the slot. Free memory of segments that nobody else has
 // seen goes back by trim(), page by page; of announced ones only all of one that nobody has mapped
-// and nothing lives in. Uninitialised and uncharged: who may hold how much is the caller's
-// business. Any thread; one short lock, system calls over many pages outside of it. Give and trim
-// can't fail.
+// and nothing lives in. Uninitialised and uncharged: limits are the caller's business. Any thread;
+// one short lock, system calls over many pages outside of it. Give and trim can't fail.
 #pragma once
 
 #include <atomic>
@@ -25,11 +24,11 @@ namespace kv {
 inline constexpr size_t kMinSegmentBytes = 2u << 20, kMaxSegmentBytes = 256u << 20;
 inline constexpr size_t kMaxSegments = 256;
 
-/// Where a slot lies for whoever maps its segment.
+/// Place of a slot, for a client that maps its segment.
 struct SegmentPlace {
   uint32_t segment = 0;
   uint64_t offset = 0, generation = 0;
-  bool announced = false;  ///< its segment is
+  bool announced = false;  ///< the segment's state
 };
 
 class SegmentStore {
@@ -50,7 +49,7 @@ class SegmentStore {
   std::optional<SegmentPlace> place_of(std::string_view owner, const uint8_t* slot) const;
   /// Memory that a segment gets when it is announced; 0 for one that is, or is gone.
   uint64_t missing_bytes(uint32_t id) const;
-  /// Of the segment; 0 for one that is announced, or is gone.
+  /// Bytes of the segment; 0 for one that is announced, or is gone.
   uint64_t bytes_once_announced(uint32_t id) const;
   /// Memory beside live slots that it has then; 0 for one that is announced, or is gone.
   uint64_t idle_once_announced(uint32_t id) const;
@@ -73,7 +72,7 @@ class SegmentStore {
   void check_invariants() const;
 
  private:
-  using Segments = std::map<const uint8_t*, std::unique_ptr<Segment>>;  // by where they begin
+  using Segments = std::map<const uint8_t*, std::unique_ptr<Segment>>;  // by their first byte
   Segment* find(uint32_t id) const;
   Segment* holder(const uint8_t* at) const;
   bool give_back(uint64_t keep_bytes);

@@ -22,7 +22,7 @@ struct Extent {
   SlabRegion* region = nullptr;
   uint8_t* begin = nullptr;
   size_t size = 0;
-  size_t paged = 0;   // of a free one: bytes that may have memory
+  size_t paged = 0;   // bytes that may have memory, if free
   bool free = false;  // live, or busy in a trim
 };
 
@@ -77,7 +77,7 @@ struct SlabExtents::State {
   void split(Extent& e, size_t size, std::unique_ptr<Extent> rest);
 };
 
-// With the lock, as all that follow.
+// Adds a free extent. Called with the lock held, as all that follow.
 void SlabExtents::State::add_free(Extent& e) {
   e.paged = e.region->paged_bytes(e.begin, e.size);
   e.free = true;
@@ -141,7 +141,7 @@ SlabExtents::State::Range SlabExtents::State::whole_huge_pages(Extent& e, uint64
   return {&e, begin, static_cast<size_t>(end - begin)};
 }
 
-// What goes back first: whole huge pages, else all of the extent that has most.
+// The range that goes back first: whole huge pages, else all of the extent that has most.
 SlabExtents::State::Range SlabExtents::State::choose(uint64_t need) {
   size_t scanned = 0;
   for (auto it = by_paged.rbegin(); it != by_paged.rend() && it->paged > 0; ++it) {
@@ -154,7 +154,7 @@ SlabExtents::State::Range SlabExtents::State::choose(uint64_t need) {
   return {&*most, most->begin, most->size};
 }
 
-// One step of a trim; false if there is nothing to do, or the system refuses.
+// Does a step of a trim; false if there is nothing to do, or the system refuses.
 bool SlabExtents::State::give_back(uint64_t keep_bytes) {
   std::unique_lock lock(mutex);
   uint64_t have = paged_bytes.load(std::memory_order_relaxed);
@@ -168,7 +168,8 @@ bool SlabExtents::State::give_back(uint64_t keep_bytes) {
   return discard(lock, e, range);
 }
 
-// Of `e`, in no tree of free ones: gives the range's memory back and releases it. False: refused.
+// Gives the memory of a range of `e` back and releases `e`, which is in no tree of free ones.
+// False: refused.
 bool SlabExtents::State::discard(std::unique_lock<std::mutex>& lock, Extent& e, Range range) {
   auto what = e.region->forget(range.begin, range.size);
   lock.unlock();  // nobody takes or joins `e` meanwhile
@@ -181,7 +182,7 @@ bool SlabExtents::State::discard(std::unique_lock<std::mutex>& lock, Extent& e, 
   return unmap(lock, joined) && gone;
 }
 
-// All of the region, in no tree of free ones yet.
+// Adds a region as one extent, in no tree of free ones yet.
 Extent& SlabExtents::State::add(std::unique_ptr<SlabRegion> region,
                                 std::unique_ptr<Extent> extent) {
   extent->begin = region->begin();
@@ -222,7 +223,7 @@ void SlabExtents::State::split(Extent& e, size_t size, std::unique_ptr<Extent> r
   order.insert(*rest.release());
 }
 
-// Where there is no address space for a whole one: as little as will do.
+// A new region; as small as will do where there is no address space for a whole one.
 std::unique_ptr<SlabRegion> SlabExtents::new_region(size_t size) {
   const size_t least = round_up(size, kHugePageBytes);
   if (least < kRegionBytes) {

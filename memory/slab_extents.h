@@ -5,9 +5,9 @@
 // Two free neighbours are one extent, but for a moment while memory of one goes back. A buffer goes
 // where free pages with memory are, best fit, else where any free pages are, else into a new
 // region. Regions are kRegionBytes, or larger for one larger buffer, or just large enough where the
-// address space has no more. What free extents hold is counted by pages (slab_region.h), but for
-// what is on its way out; trim() bounds it, whole huge pages first, and a region that is free and
-// without memory is unmapped. Give and trim allocate nothing and can't fail.
+// address space has no more. Memory of free extents is counted by pages (slab_region.h), without
+// memory that is being given back; trim() bounds it, whole huge pages first, and a region that is
+// free and without memory is unmapped. Give and trim allocate nothing and can't fail.
 //
 // Uninitialised and uncharged; SlabStore alone calls this. Any thread; one short lock, and system
 // calls over many pages outside of it.
@@ -22,9 +22,9 @@ namespace kv {
 inline constexpr size_t kRegionBytes = 32u << 20;
 inline constexpr size_t kMaxTrimScan = 64;  ///< extents looked at for a whole huge page, per step
 
-/// What regions are made of. Huge: touched and looked up several times faster, and all of one comes
+/// Pages of regions. Huge: touched and looked up several times faster; a page gets all its memory
 /// at its first touch. Where a hypervisor takes free memory back, that touch can take milliseconds
-/// (seen: 5 to 8), once. Small: what is touched comes, mostly memory that was in use just before.
+/// (seen: 5 to 8), once. Small: only touched pages get memory, mostly memory in use just before.
 enum class Pages : uint8_t { small, huge };
 
 class SlabRegion;
@@ -32,7 +32,7 @@ class SlabRegion;
 class SlabExtents {
  public:
   explicit SlabExtents(Pages pages = Pages::huge);
-  /// All taken extents are back.
+  /// Precondition: all taken extents are back.
   ~SlabExtents();
   SlabExtents(const SlabExtents&) = delete;  // owns the regions
   SlabExtents& operator=(const SlabExtents&) = delete;

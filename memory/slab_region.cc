@@ -16,7 +16,7 @@ namespace kv {
 namespace {
 
 constexpr size_t kWordBits = 64;
-std::atomic<int64_t> advised_small{0};  // of the process, as the limit is
+std::atomic<int64_t> advised_small{0};  // the process's, like the limit
 
 // Calls use(word, mask) for the words that hold the bits [first, last).
 template <class Words, class Use>
@@ -137,7 +137,7 @@ void SlabRegion::make_small(size_t huge) {
   make_all_small();
 }
 
-// For good: one mapping again, so that this is never one too many.
+// Makes all pages small for good: one mapping again, so that the limit of mappings holds.
 void SlabRegion::make_all_small() {
   (void)::madvise(begin_, size_, MADV_NOHUGEPAGE);
   advised_small.fetch_sub(std::count(kinds_.begin(), kinds_.end(), Kind::advised_small));

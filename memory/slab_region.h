@@ -1,4 +1,4 @@
-// SlabRegion: one mapping that asks for huge pages, and which of its pages may have memory.
+// SlabRegion: one mapping that asks for huge pages, and a bit for each page that may have memory.
 //
 // A page whose bit is clear has no memory. The first touch of a huge page without memory brings it
 // whole, so touch() sets all its bits. Where memory goes back beside live bytes (forget), that huge
@@ -26,11 +26,11 @@ inline constexpr size_t kHugePageBytes = 2u << 20;
 /// good.
 inline constexpr int64_t kMaxSmallHugePages = 8192;
 
-/// Of the system: 4,096 on x86-64.
+/// The system's page size: 4,096 on x86-64.
 size_t page_bytes();
 constexpr size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-/// Under ASan: whether touching these bytes is a defect.
+/// Marks under ASan that touching these bytes is a defect, or is none.
 void poison(const uint8_t* begin, size_t size);
 void unpoison(const uint8_t* begin, size_t size);
 
@@ -48,20 +48,20 @@ class SlabRegion {
   /// False if the system refuses; the mapping is there then.
   bool unmap();
 
-  /// How many of these bytes may have memory. Ranges here are of whole pages of this mapping.
+  /// Number of these bytes that may have memory. Ranges here are whole pages of this mapping.
   size_t paged_bytes(const uint8_t* begin, size_t size) const;
   /// Offset of the first byte of `begin` + [0, size) that may have memory; 0 if none has.
   size_t first_paged(const uint8_t* begin, size_t size) const;
-  /// Before the first touch of these bytes.
+  /// Notes the first touch of these bytes. Call it before.
   void touch(const uint8_t* begin, size_t size);
   /// Touches all of it. Nobody else may know the region yet: no lock. Takes milliseconds.
   void populate();
 
-  /// What forget() leaves to do.
+  /// Work that forget() leaves to discard().
   struct Discard {
     uint8_t* begin;
     size_t size;
-    uint8_t* huge_begin;  ///< to be huge pages again, if any
+    uint8_t* huge_begin;  ///< range to be huge pages again, if any
     size_t huge_size;
   };
   /// The memory of these bytes, none of them live, is about to go: clears their bits. Nobody may
@@ -85,8 +85,8 @@ class SlabRegion {
   const int64_t max_small_;
   uint8_t* begin_ = nullptr;
   enum class Kind : uint8_t { huge, advised_small, small };  // small: with all its region
-  std::vector<Kind> kinds_;                                  // of each huge page
-  std::vector<uint64_t> pages_;                              // a bit each
+  std::vector<Kind> kinds_;                                  // kind of each huge page
+  std::vector<uint64_t> pages_;                              // a bit per page
 };
 
 }  // namespace kv

@@ -30,7 +30,7 @@ class SlabStore::SmallLists {
   struct Link {
     Link* more;
   };
-  // In the first buffer of its size.
+  // List head, in the first buffer of its size.
   struct First : boost::intrusive::set_base_hook<> {
     explicit First(size_t bytes) : size(bytes) {}
     const size_t size;
@@ -78,7 +78,7 @@ uint8_t* SlabStore::take_small(size_t size) {
 
 void SlabStore::give(uint8_t* slab, size_t size, uint64_t keep_bytes) noexcept {
   if (size >= kMinExtentBytes) {
-    bool keep = size <= keep_bytes;  // else it goes alone
+    bool keep = size <= keep_bytes;  // false: it goes back alone
     extents_.give(slab, size, keep);
     return trim(keep_bytes);
   }

@@ -1,10 +1,10 @@
 // SlabStore: buffers, and freed memory that waits for reuse. First touch of fresh memory costs
 // several times a copy into memory used before, and most of it in small pages.
 //
-// From kMinExtentBytes on, buffers are pages of regions (slab_extents.h), huge ones if asked for:
-// what waits is any free part of them. Smaller ones come from operator new and wait by exact size;
-// the lists of them lie in what waits, so that giving back takes no memory.
-// Uncharged and uninitialised: who may hold how much is the caller's business. Any thread.
+// Buffers from kMinExtentBytes on are pages of regions (slab_extents.h), huge ones if asked for;
+// any free part of them waits for reuse. Smaller ones come from operator new and wait by exact
+// size; their lists lie in the waiting buffers, so that giving back takes no memory. Uncharged and
+// uninitialised: limits are the caller's business. Any thread.
 #pragma once
 
 #include <atomic>
@@ -52,7 +52,7 @@ class SlabStore {
 
   SlabExtents extents_;
   std::mutex mutex_;
-  std::unique_ptr<SmallLists> free_;  // under the mutex
+  std::unique_ptr<SmallLists> free_;  // guarded by mutex_
   std::atomic<uint64_t> small_bytes_{0};
 };
 
