@@ -10,7 +10,7 @@
 namespace kv {
 namespace {
 
-constexpr uint32_t kMaxReads = 5;  // each in another run
+constexpr uint32_t kMaxReads = 5;  // reads, each in another run
 
 // Files of one tick of the clock have no order. Rows get one in which each finds its parent before
 // it.
@@ -53,7 +53,7 @@ void Adoption::run(uint64_t max_files, Recovery& out) {
   out.unread = unread_.size();
 }
 
-// Of the next kAdoptedAtATime and those of the last one's time, as far as that can be.
+// Number of the next files: kAdoptedAtATime, and those of the last one's time, up to a limit.
 uint64_t Adoption::whole_ticks(uint64_t max_files) const {
   uint64_t count = std::min(max_files, kAdoptedAtATime);
   const uint64_t most = std::min(max_files, 2 * kAdoptedAtATime);
@@ -98,7 +98,7 @@ bool Adoption::read(UnreadFile& file, std::vector<KnownObject>& adopted, Recover
   return true;
 }
 
-// Nobody will ever open what another key that was in memory only sealed.
+// Removes a file sealed with another process's key in memory: nobody can open it any more.
 bool Adoption::drop_dead(const std::string& path, const FileInfo& info) {
   if (!dir_.files().unlink(path).ok()) return false;
   dir_.ledger().remove(info.allocated_bytes);

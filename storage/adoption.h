@@ -1,6 +1,6 @@
 // Adoption: files that no good catalog row describes are read, checked, and given a row.
 //
-// After a crash these are the last batch's; after the loss of the catalog all there are, and then
+// Such files are the last batch's after a crash, and all files after the loss of the catalog: then
 // they are read in the background, some at a time, while puts, reads and erases go on. The ledger
 // counts them from the start. Internal to storage/; called under the tier's writer lock.
 #pragma once
@@ -20,7 +20,7 @@ namespace kv {
 struct UnreadFile {
   ObjectName name;
   int64_t modified_ns = 0;
-  uint64_t recency = 0;   ///< of its bad row; 0: none, by age then
+  uint64_t recency = 0;   ///< its bad row's; 0: none, ordered by age
   bool has_row = false;   ///< a row that contradicts it, or can't be opened: goes if the file is
                           ///< neither taken nor another key's
   uint32_t failures = 0;  ///< reads that said nothing about the file: no descriptor, an I/O error
@@ -35,13 +35,12 @@ class Adoption {
 
   void add(UnreadFile file) { unread_.push_back(file); }
   uint64_t unread() const { return unread_.size(); }
-  /// All are added: orders them by age and gives those without a row their recency, above
-  /// `max_recency`. Files without rows are the newest (their writer died before the row) or all
-  /// there is: the order in which they were written is the best that there is. Returns: the highest
-  /// recency.
+  /// Call it when all are added: orders them by age and gives those without a row their recency,
+  /// above `max_recency`. Files without rows are the newest (their writer died before the row) or
+  /// all files: the order of their writing is the best one. Returns: the highest recency.
   uint64_t settle(uint64_t max_recency);
-  /// Reads at most `max_files`, the oldest first, and adds what it finds to `out`. What can't be
-  /// read just now stays unread, behind the others, until it has failed kMaxReads times.
+  /// Reads at most `max_files`, the oldest first, and adds what it finds to `out`. A file that
+  /// can't be read now stays unread, behind the others, until it has failed kMaxReads times.
   void run(uint64_t max_files, Recovery& out);
   /// Files a failed file by what is wrong with it. Returns: true if it stays as another key's.
   bool reject(const std::string& path, const ParsedName& name, const Status& status,

@@ -1,7 +1,7 @@
-// Beside: a job that a thread lent by the caller does meanwhile.
+// Beside: a job that runs meanwhile on a thread lent by the caller.
 //
-// Libraries make no threads; who has some lends them (RunBeside). Nobody waits for a thread that
-// has not come: the owner does the job then. So an executor that nobody runs does no harm.
+// Libraries make no threads; callers lend them (RunBeside). The owner never waits for a thread that
+// has not come, but does the job itself. So an executor that nobody runs does no harm.
 #pragma once
 
 #include <condition_variable>
@@ -25,7 +25,8 @@ class Beside {
     shared_->job = std::move(job);
     if (run) run([shared = shared_] { shared->run(); });
   }
-  /// What the job refers to may go: it is at its end, or never begins.
+  /// Waits for a job that has begun; one that has not never begins. References of the job may end
+  /// then.
   ~Beside() {
     if (!shared_->claim()) shared_->wait();
   }
@@ -68,7 +69,7 @@ class Beside {
     std::optional<Out> out;
     std::mutex mutex;
     std::condition_variable changed;
-    Stage stage = Stage::waiting;  // under the mutex
+    Stage stage = Stage::waiting;  // guarded by `mutex`
   };
   std::shared_ptr<Shared> shared_;
 };

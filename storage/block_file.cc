@@ -17,7 +17,7 @@ Result<std::vector<uint64_t>> piece_sizes(const Object& header) {
   for (const auto& state : header.states) sizes.push_back(state.bytes.size());
   uint64_t total = 0;
   for (uint64_t size : sizes) {
-    // Each term is capped before it is added, so the sum can't overflow.
+    // Terms are capped before they are added, so the sum can't overflow.
     if (size > kMaxObjectBytes || (total += size) > kMaxObjectBytes) {
       return corruption("planes and states need more than the limit of " +
                         std::to_string(kMaxObjectBytes) + " bytes");
@@ -87,7 +87,7 @@ Status check_piece(const Piece& piece, uint64_t expected, size_t index) {
   return {};
 }
 
-// What encode_header writes without asking must also be what decode_header accepts.
+// Limits that decode_header checks: encode_header may write nothing beyond them.
 Status check_limits(const Object& o) {
   if (o.ns.size() > kMaxNamespaceBytes) return invalid_argument("namespace over its limit");
   if (o.tokens.size() > kMaxBlockTokens) return invalid_argument("tokens over their limit");

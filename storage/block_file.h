@@ -1,10 +1,10 @@
-// One stored object as one file: encoding, and decoding that trusts nothing. FORMAT.md, "Object
+// Object files: encoding of a stored object, and decoding that trusts nothing. FORMAT.md, "Object
 // file".
 //
 // A FileImage holds planes and states as they lie on disk: already packed by the caller (storage
 // knows no compression). Decoding checks lengths before allocating, then the checksum over every
-// byte, then that the id follows from the content; what passes is exactly what was encoded. Pure
-// functions, any thread.
+// byte, then that the id follows from the content; an accepted file is exactly what was encoded.
+// Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace kv {
 
-/// How a piece's bytes are stored. FORMAT.md, "Packing".
+/// Form of a piece's bytes. FORMAT.md, "Packing".
 enum class Packing : uint8_t { raw = 0, zstd = 1, split = 2 };
 /// "raw", "zstd", "split".
 const char* to_string(Packing packing);
@@ -30,7 +30,7 @@ const char* to_string(Packing packing);
 struct Piece {
   Packing packing = Packing::raw;
   uint64_t unpacked_bytes = 0;  ///< raw: bytes.size()
-  Bytes bytes;                  ///< at most unpacked_bytes
+  Bytes bytes;                  ///< no more than unpacked_bytes
 };
 
 /// One object, packed. `header` is an Object whose planes carry no bytes and whose states carry
@@ -70,8 +70,8 @@ Result<EncodedFile> encode_file(const FileImage& image);
 /// The fixed first bytes of every file. FORMAT.md, "Prefix".
 inline constexpr size_t kPrefixBytes = 56;
 inline constexpr uint16_t kFileVersion = 1;
-/// Of object files with a split piece; all else is as in kFileVersion. Two bits away from the other
-/// versions: no flipped bit makes one of another.
+/// Version of object files with a split piece; all else is as in kFileVersion. It differs from the
+/// other versions in two bits: no flipped bit makes one of another.
 inline constexpr uint16_t kSplitVersion = 4;
 
 struct FilePrefix {
@@ -79,23 +79,23 @@ struct FilePrefix {
   FileKind kind = FileKind::block;
   uint32_t header_bytes = 0;
   uint64_t payload_bytes = 0;
-  Xxh128 header_hash;  ///< over bytes [0, 24) and the header
-  Xxh128 file_hash;    ///< over bytes [0, 40), the header and the payload
+  Xxh128 header_hash;  ///< hash of bytes [0, 24) and the header
+  Xxh128 file_hash;    ///< hash of bytes [0, 40), the header and the payload
   uint64_t file_bytes() const { return kPrefixBytes + header_bytes + payload_bytes; }
 };
 /// Reads the prefix of a file that is `file_bytes` long; lengths are capped and agree with it.
 /// Returns: corruption; unsupported (another format version).
 Result<FilePrefix> decode_prefix(std::span<const uint8_t> prefix, uint64_t file_bytes);
 
-/// What a header alone says: enough for recovery and listings, payload unread.
+/// A decoded header: enough for recovery and listings, payload unread.
 struct HeaderView {
   Object header;  ///< planes without bytes, states with lengths only
   uint64_t unpacked_bytes = 0;
   std::vector<Piece> pieces;  ///< packing and sizes; `bytes` are empty slices with a length
 };
-/// Where a reader puts the stored payload: memory for all pieces, one after the other, that
-/// outlives the image made of them. Called when the header is verified, the payload not; again, if
-/// the file is read again. What it returns as an error ends the read.
+/// Gives memory for the stored payload: all pieces, one after the other; it outlives the image made
+/// of them. Called when the header is verified, the payload not; again, if the file is read again.
+/// An error ends the read.
 using PlacePayload = std::function<Result<std::span<uint8_t>>(const HeaderView& head)>;
 /// `head` is the prefix and the header, at least kPrefixBytes + header_bytes long. Verifies the
 /// header hash and the id. Returns: corruption; unsupported (another version, or a record file).

@@ -105,7 +105,7 @@ Catalog::~Catalog() {
 
 Status Catalog::failure(const char* what) const {
   int rc = db_ == nullptr ? SQLITE_NOMEM : sqlite3_extended_errcode(db_);
-  // As everybody's lack of memory. What is under way ends with the connection.
+  // A lack of memory is thrown, as everywhere. A transaction under way ends with the connection.
   if ((rc & 0xff) == SQLITE_NOMEM) throw std::bad_alloc();
   return {code_of(rc), std::string("catalog: ") + what + ": " + sqlite3_errmsg(db_)};
 }

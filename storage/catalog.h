@@ -1,10 +1,10 @@
 // Catalog: a SQLite mirror of the files, so that a restart knows every object without opening
 // files.
 //
-// Disposable: losing it costs time, never an object, and nothing it says is believed without the id
-// that follows from it. The only user of SQLite in the project, with one connection in exclusive
-// mode (so there is no -shm file and a second opener is refused). Not thread-safe: the tier
-// serialises.
+// The catalog is disposable: losing it costs time, never an object, and no row is believed without
+// the id that follows from it. It is the project's only user of SQLite, with one connection in
+// exclusive mode (so there is no -shm file and a second opener is refused). Not thread-safe: the
+// tier serialises.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ namespace kv {
 /// An object as the catalog and a recovery know it: everything but its payload.
 struct KnownObject {
   Object header;                 ///< identity and tokens; planes and states are empty
-  uint64_t unpacked_bytes = 0;   ///< of its planes and states in memory
+  uint64_t unpacked_bytes = 0;   ///< bytes of its planes and states in memory
   uint64_t file_bytes = 0;       ///< length of its file
   uint64_t allocated_bytes = 0;  ///< freed by erasing it
   uint64_t recency = 0;          ///< higher: used later
@@ -56,18 +56,18 @@ class Catalog {
     /// are set.
     std::vector<KnownObject> sealed;
   };
-  /// Every row, verified. Returns: corruption, io_error.
+  /// Loads every row, verified. Returns: corruption, io_error.
   Result<Rows> load();
 
   /// The file names of all rows. Returns: corruption, io_error.
   Result<std::vector<std::string>> files();
 
-  /// Each call is one transaction: all of it or nothing. Return: io_error, resource_exhausted (disk
-  /// full), corruption.
+  /// Calls are transactions: all or nothing. Return: io_error, resource_exhausted (disk full),
+  /// corruption.
   Status upsert(std::span<const KnownObject> objects);
   Status remove(std::span<const std::string> files);
   Status set_recency(std::span<const std::pair<std::string, uint64_t>> recency);
-  /// What set_state() wrote last; none if nothing did, or it is damaged. Returns: corruption,
+  /// State that set_state() wrote last; none if nothing did, or it is damaged. Returns: corruption,
   /// io_error.
   Result<std::optional<KeptState>> state();
   Status set_state(const KeptState& state);
@@ -97,8 +97,8 @@ class Catalog {
   template <typename Body>
   Status transaction(Body body);
 
-  std::optional<SealedRows> sealed_;  // none without a key
-  bool has_state_ = true;             // false: of a version that had no table for it
+  std::optional<SealedRows> sealed_;  // nullopt without a key
+  bool has_state_ = true;             // false: an older version without a table for it
   sqlite3* db_ = nullptr;
   sqlite3_stmt* upsert_ = nullptr;
   sqlite3_stmt* remove_ = nullptr;

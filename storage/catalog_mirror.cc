@@ -166,7 +166,7 @@ uint64_t CatalogMirror::room_to_compact() const {
   return 2 * (database_bytes_ + database_bytes_ / 64 + kLogBytes);
 }
 
-// Those whose removal failed are among the rows without a file.
+// Drops rows without a file: among them are those whose removal failed.
 void CatalogMirror::drop_left_rows() {
   if (!left_rows_) return;
   auto files = catalog_->files();

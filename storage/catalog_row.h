@@ -1,5 +1,5 @@
-// One row of the catalog's table of objects, to and from a statement. FORMAT.md, "Catalog".
-// Internal to the catalog.
+// Rows of the catalog's table of objects, to and from a statement. FORMAT.md, "Catalog". Internal
+// to the catalog.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace kv {
 
 enum class RowState : uint8_t {
   good,
-  bad,     ///< it contradicts itself
-  sealed,  ///< it can't be opened: of `out` only the name and the numbers are set
+  bad,     ///< contradicts itself
+  sealed,  ///< can't be opened: only name and numbers of `out` are set
 };
 
 /// `sealed`: null without a key. `file` is set in any case.

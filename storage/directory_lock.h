@@ -1,7 +1,7 @@
-// DirectoryLock: what a store's directory must be, and the locks that make it one owner's.
+// DirectoryLock: checks of a store's directory, and the locks that make it one owner's.
 //
-// Held by the tier for its whole life. The directory's own lock holds though somebody removes the
-// file LOCK; earlier versions know only the file's.
+// The tier has the locks for its whole life. The directory's own lock stays if the file LOCK is
+// removed; earlier versions know only the file's.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,7 @@
 namespace kv {
 namespace {
 
-constexpr size_t kHeaderHashAt = 24;  // what stands before it is what it covers of the prefix
+constexpr size_t kHeaderHashAt = 24;  // it covers the prefix before it
 
 void write_hash(ByteWriter& out, const Xxh128& hash) {
   out.u64(hash.low);

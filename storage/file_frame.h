@@ -1,6 +1,6 @@
 // The frame around every file: prefix, header section, payload, two checksums. FORMAT.md, "Prefix".
 //
-// Knows nothing of what header and payload mean. Pure functions, any thread.
+// Header and payload are opaque here. Pure functions, any thread.
 #pragma once
 
 #include <span>
@@ -16,13 +16,13 @@ namespace kv {
 Result<EncodedFile> frame_file(FileKind kind, std::span<const uint8_t> header,
                                std::vector<Bytes> payload, uint16_t version = kFileVersion);
 
-/// What every file begins with.
+/// First bytes of every file.
 inline constexpr char kFileMagic[8] = {'c', 'a', 'c', 'h', 'e', 's', 'v', 'c'};
 
-/// Left as it is where the input has ended.
+/// Reads an id; leaves it as it is where the input has ended.
 void read_id(ByteReader& in, Id& id);
 
-/// Of the prefix, what the file's hash covers: all before the hash itself.
+/// Bytes of the prefix that the file's hash covers: all before the hash itself.
 inline constexpr size_t kFileHashAt = 40;
 
 /// A file taken apart, every byte verified. Header and payload share the file's owner.
@@ -31,7 +31,8 @@ struct UnframedFile {
   Bytes header;
   Bytes payload;
 };
-/// Any bytes are safe input. Returns: corruption; unsupported (another format version).
+/// Takes a file apart; any bytes are safe input. Returns: corruption; unsupported (another format
+/// version).
 Result<UnframedFile> unframe_file(const Bytes& file);
 
 /// Returns: corruption if the header hash in the prefix is not that of its bytes.

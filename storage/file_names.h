@@ -29,14 +29,14 @@ inline bool is_record(FileKind kind) {
   return kind == FileKind::profile || kind == FileKind::model_record;
 }
 
-inline constexpr uint32_t kFolders = 16;  ///< one per first hex digit of the id
+inline constexpr uint32_t kFolders = 16;  ///< by the first hex digit of the id
 inline constexpr const char* kTempFolder = "tmp";
 inline constexpr const char* kQuarantineFolder = "quarantine";
 inline constexpr const char* kLockFile = "LOCK";
 inline constexpr const char* kCatalogFile = "catalog.db";
 inline constexpr const char* kTempSuffix = ".tmp";
 
-/// What a file name says. For objects `object` is the whole name; for records its id alone counts.
+/// A parsed file name. For objects `object` is the whole name; for records its id alone counts.
 struct ParsedName {
   FileKind kind = FileKind::block;
   ObjectName object;

@@ -9,7 +9,7 @@
 namespace kv {
 namespace {
 
-constexpr uint64_t kStepBytes = 4 << 20;  // of a sealed file: read, then opened
+constexpr uint64_t kStepBytes = 4 << 20;  // step of a sealed file: read, then opened
 
 struct OpenFile {
   uint64_t bytes = 0;

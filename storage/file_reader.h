@@ -1,9 +1,9 @@
 // Reading whole files and headers through Files, sizes checked before memory is taken. Any thread.
 // Objects: object_reader.h.
 //
-// What is read may be sealed (sealed_file.h): it is opened here, and all that follows sees the
-// plain file. Without `key`, or with another, a sealed file is `unsupported` and stays as it is;
-// sealed_by_other() tells it from a file of another version.
+// Sealed files (sealed_file.h) are opened here, and callers see the plain file. Without `key`, or
+// with another, a sealed file is `unsupported` and stays as it is; sealed_by_other() tells it from
+// a file of another version.
 #pragma once
 
 #include <cstdint>

@@ -45,7 +45,7 @@ auto retry(Call call) {
   return result;
 }
 
-// Every entry but the folder itself and its parent, in no order.
+// Visits every entry but the folder itself and its parent, in no order.
 template <typename Visit>
 Status walk(const std::string& path, Visit visit) {
   std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(path.c_str()), ::closedir);
@@ -77,7 +77,7 @@ FileInfo info_of(const struct stat& st) {
 bool all_cached(Fd fd) {
   struct Range {
     uint64_t offset, length;
-  } range{0, 0};  // to the end
+  } range{0, 0};  // length 0: to the end
   struct {
     uint64_t cached, dirty, writeback, evicted, recently_evicted;
   } pages{};
@@ -114,7 +114,7 @@ class PosixFiles final : public Files {
 
   Result<Fd> open_stream(const std::string& path) override {
     KV_ASSIGN_OR_RETURN(Fd fd, open_read(path));
-    if (!all_cached(fd)) (void)::fcntl(fd, F_SETFL, O_NONBLOCK | O_DIRECT);  // not everywhere
+    if (!all_cached(fd)) (void)::fcntl(fd, F_SETFL, O_NONBLOCK | O_DIRECT);  // may fail
     return fd;
   }
 
@@ -142,11 +142,12 @@ class PosixFiles final : public Files {
   }
 
   void drop_cached(Fd fd) override {
-    (void)::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);  // what is not on the device yet stays
+    (void)::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);  // dirty pages stay
   }
 
   Status fdatasync(Fd fd) override {
-    // Never retried: after a failed sync the kernel may have dropped the pages it could not write.
+    // A failed sync is never retried: the kernel may have dropped the pages that it could not
+    // write.
     if (::fdatasync(fd) == 0) return {};
     return error("fdatasync", fd_path(fd));
   }
@@ -241,7 +242,8 @@ class PosixFiles final : public Files {
 }  // namespace
 
 Files& posix_files() {
-  // Not destroyed: a thread that a device has held may still close its files as the process ends.
+  // The instance is never destroyed: a thread that a device held may close its files as the process
+  // ends.
   static Files& files = *new PosixFiles;
   return files;
 }

@@ -25,7 +25,7 @@ struct FileInfo {
   bool is_file = false, is_dir = false;
 };
 
-/// One directory entry. `type_known` is false on file systems that don't tell without a stat.
+/// A directory entry. `type_known` is false on file systems that don't tell without a stat.
 struct DirEntry {
   std::string name;
   bool is_file = false, is_dir = false, type_known = false;
@@ -38,7 +38,7 @@ struct ListedFile {
   bool readable = false;  ///< false: its stat failed, `info` says nothing
 };
 
-inline constexpr size_t kDirectAlign = 4096;  ///< of direct reads; no device asks for more
+inline constexpr size_t kDirectAlign = 4096;  ///< for direct reads; no device asks for more
 
 /// An open descriptor, or -1. The caller closes it through Files::close.
 using Fd = int;
@@ -53,9 +53,9 @@ class Files {
   /// A new file for writing; fails if the name exists.
   virtual Result<Fd> create(const std::string& path) = 0;
   virtual Result<Fd> open_read(const std::string& path) = 0;
-  /// As open_read, for one pass over the whole file: past the page cache (which would take longer
-  /// and push out what others need) unless all of it is there. For that, reads keep memory, offset
-  /// and length multiples of kDirectAlign; others work, through the page cache.
+  /// Opens for one pass over the whole file, past the page cache (which would take longer and push
+  /// out others' pages) unless all of it is there. Reads keep memory, offset and length multiples
+  /// of kDirectAlign for that; others work, through the page cache. Returns: as open_read.
   virtual Result<Fd> open_stream(const std::string& path) { return open_read(path); }
   /// Bytes written: may be fewer than given, never 0 for a non-empty span.
   virtual Result<size_t> pwrite(Fd fd, std::span<const uint8_t> bytes, uint64_t offset) = 0;
@@ -92,7 +92,7 @@ class Files {
 /// The operating system. One instance for the process.
 Files& posix_files();
 
-/// All of `bytes` from `offset`, through short writes. Returns: what pwrite returns.
+/// Writes all of `bytes` from `offset`, through short writes. Returns: what pwrite returns.
 Status write_all(Files& files, Fd fd, std::span<const uint8_t> bytes, uint64_t offset);
 /// Fills `into` from `offset`. Returns: corruption if the file ends before, else what pread
 /// returns.
@@ -108,7 +108,7 @@ class FdGuard {
   FdGuard(const FdGuard&) = delete;  // owns the descriptor
   FdGuard& operator=(const FdGuard&) = delete;
   Fd get() const { return fd_; }
-  void release() { fd_ = -1; }  ///< somebody else closes it
+  void release() { fd_ = -1; }  ///< the caller closes it
 
  private:
   Files& files_;

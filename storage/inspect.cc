@@ -11,7 +11,7 @@
 namespace kv {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of foreign folders
+constexpr int kMaxDepth = 16;  // deepest foreign folders
 
 // `sealed_as`: the file's name in its own folder.
 Status read_record(Files& files, const std::string& path, const SealKey* key,

@@ -1,6 +1,6 @@
 // inspect: a store's directory read from outside, for cachectl. Never writes, locks or creates.
 //
-// Works on the files alone (the catalog adds nothing but recency), through the same decoders as the
+// Input is the files alone (the catalog adds nothing but recency), through the same decoders as the
 // tier. `key` opens sealed files; null: none. Safe beside a running owner: a file that vanishes
 // meanwhile is skipped. Any thread.
 #pragma once
@@ -24,13 +24,13 @@ enum class InspectDepth : uint8_t {
   verify,   ///< every byte
 };
 
-/// One file under one of the 16 folders.
+/// A file under one of the 16 folders.
 struct InspectedFile {
   std::string path;  ///< relative to the directory
   Status
       status;  ///< ok; corruption with the reason; unsupported (foreign name or version); io_error
   FileKind kind = FileKind::block;
-  ObjectName name;                 ///< from the file name; records: id only
+  ObjectName name;                 ///< read off the file name; records: id only
   uint64_t serial = 0;             ///< model records
   std::optional<KeyId> other_key;  ///< sealed with it, and that is not the given one: unsupported
   uint64_t file_bytes = 0;
@@ -53,7 +53,7 @@ struct InspectTotals {
   struct PerKind {
     uint64_t files = 0, file_bytes = 0, allocated_bytes = 0, unpacked_bytes = 0;
   };
-  std::map<std::string, PerKind> kinds;  ///< by to_string(FileKind); damaged files are not in here
+  std::map<std::string, PerKind> kinds;  ///< key: to_string(FileKind); without damaged files
   uint64_t damaged_files = 0;
   uint64_t unknown_files = 0;    ///< foreign names and other versions
   uint64_t other_key_files = 0;  ///< sealed with another key than the given one
@@ -63,7 +63,7 @@ struct InspectTotals {
 
 struct Inspection {
   std::vector<InspectedFile> files;    ///< sorted by path
-  std::vector<StrayFile> temporary;    ///< of a write under way, or of a dead process
+  std::vector<StrayFile> temporary;    ///< files of a write under way, or of a dead process
   std::vector<StrayFile> quarantined;  ///< oldest first
   InspectTotals totals;
 };
@@ -71,12 +71,12 @@ struct Inspection {
 /// Returns: not_found (no such directory), invalid_argument (it holds no store), io_error.
 Result<Inspection> inspect_directory(const std::string& directory, InspectDepth depth,
                                      const SealKey* key = nullptr, Files& files = posix_files());
-/// What is wrong with a file of Inspection::quarantined, by reading it again.
-/// Returns: corruption with the reason; ok if it verifies (its content was found wrong); not_found;
-/// unsupported (not the store's, or sealed with another key); io_error.
+/// Reads a file of Inspection::quarantined again, to find its defect. Returns: corruption with the
+/// reason; ok if it verifies (its content was found wrong); not_found; unsupported (not the
+/// store's, or sealed with another key); io_error.
 Status inspect_quarantined(const std::string& directory, const StrayFile& file,
                            const SealKey* key = nullptr, Files& files = posix_files());
-/// One object, every byte verified; nothing is quarantined. Returns: not_found, corruption,
+/// Reads one object, every byte verified; nothing is quarantined. Returns: not_found, corruption,
 /// unsupported, io_error.
 Result<FileImage> inspect_object(const std::string& directory, const ObjectName& name,
                                  const SealKey* key = nullptr, Files& files = posix_files());

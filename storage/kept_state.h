@@ -1,5 +1,5 @@
-// KeptState: what an owner wants to know after a restart that the files don't tell. FORMAT.md,
-// "Catalog". A plain value; what is decoded is checked whole.
+// KeptState: an owner's state for the next start that the files don't tell. FORMAT.md, "Catalog". A
+// plain value; decoding checks all of it.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace kv {
 using HourBytes = std::map<int64_t, uint64_t>;
 
 inline constexpr size_t kKeptHours = 25;               ///< a day, and the hour that has begun
-inline constexpr uint64_t kMaxHourBytes = 1ull << 56;  ///< so that sums of a day never overflow
+inline constexpr uint64_t kMaxHourBytes = 1ull << 56;  ///< sums of a day never overflow
 
 struct KeptState {
-  HourBytes written;      ///< to the device; at most kKeptHours, each of at most kMaxHourBytes
+  HourBytes written;      ///< device bytes; at most kKeptHours, each at most kMaxHourBytes
   uint16_t scrubbed = 0;  ///< the first 16 bits of the id of the file that was verified last
 
   bool operator==(const KeptState&) const = default;

@@ -1,4 +1,4 @@
-// Ledger: what the store's directory has allocated and what is promised to writes under way.
+// Ledger: bytes that the store's directory has allocated, and bytes promised to writes under way.
 //
 // Invariant: used + reserved never exceeds limit through reserve(); bookkeeping that must not fail
 // (deletes) may take from the headroom below the limit. Any thread.
@@ -28,7 +28,7 @@ class Ledger {
   uint64_t limit() const { return limit_; }
   uint64_t used() const;
   uint64_t reserved() const;
-  /// What reserve() would still grant.
+  /// Bytes that reserve() would still grant.
   uint64_t left() const;
 
  private:

@@ -89,12 +89,12 @@ class PlainBytes {
   Files& files_;
   Fd fd_;
   std::span<uint8_t> buffer_, ready_;  // ready_: read, opened, not taken
-  uint64_t at_ = 0, left_ = 0;         // of the file
+  uint64_t at_ = 0, left_ = 0;         // position in the file, bytes left
   uint64_t plain_bytes_ = 0;
   std::vector<uint8_t> front_;
   std::optional<FileOpener> opener_;
 };
-// All tags are in the first request.
+// The first request has all tags.
 static_assert(kEnvelopeBytes + (2 + kMaxObjectBytes / kSealedChunkBytes) * kSealTagBytes <
               kReadBufferBytes);
 

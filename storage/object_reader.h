@@ -1,7 +1,7 @@
-// Reading one object's file to its end: front to back through a recycled buffer, verified on the
-// way, its payload copied once to where it shall lie. Any thread.
+// Reading one object's file: front to back through a recycled buffer, verified on the way, its
+// payload copied once to its final place. Any thread.
 //
-// What is read may be sealed: it is opened in the buffer, see file_reader.h.
+// Sealed files are opened in the buffer, see file_reader.h.
 #pragma once
 
 #include <string>

@@ -82,7 +82,7 @@ void ObjectWriter::write_item(Item& item, FailedIds& failed) {
 
 void ObjectWriter::publish_item(Item& item, FailedIds& failed) {
   const Object& o = item.image->header;
-  // Its parent may have failed after this one was written.
+  // The parent may have failed after this one was written.
   auto parent = failed.find(o.name.kind == ObjectKind::supplement ? o.name.id : o.parent);
   if (parent != failed.end()) {
     publisher_.abandon(item.pending);
@@ -104,7 +104,7 @@ void ObjectWriter::publish_item(Item& item, FailedIds& failed) {
 }
 
 void ObjectWriter::sync_items(std::span<Item> items) {
-  // All dirty folders, not only this batch's: then the path to the root is durable as well.
+  // Syncs all dirty folders, not only this batch's: then the path to the root is durable as well.
   Status any = dir_.sync_folders();
   for (auto& item : items) {
     if (item.result->reached != Durability::spilled) continue;

@@ -1,7 +1,7 @@
 // ObjectWriter: objects on their way to the directory: a batch is written, synced, renamed in the
 // caller's order, and only then told to the catalog. FORMAT.md, "Publish and delete".
 //
-// An object whose file is there, with these very bytes, is left alone. Internal to storage/; called
+// Objects whose file is there, with these very bytes, are left alone. Internal to storage/; called
 // under the tier's writer lock, room_needed() and count() from any thread.
 #pragma once
 
@@ -22,10 +22,9 @@ namespace kv {
 
 struct PutResult {
   Status status;
-  /// What was reached even if status is an error: none, spilled (renamed) or durable (folder
-  /// synced).
+  /// Level reached, even if status is an error: none, spilled (renamed) or durable (folder synced).
   Durability reached = Durability::none;
-  bool existed = false;  ///< a file of these very bytes was there, and stands
+  bool existed = false;  ///< a file of these very bytes was there, and stays
   uint64_t allocated_bytes = 0;
 };
 
@@ -42,12 +41,12 @@ class ObjectWriter {
   void count(SsdStats& out) const;
 
  private:
-  /// One object of a put on its way through the steps.
+  /// An object of a put on its way through the steps.
   struct Item {
     const FileImage* image = nullptr;
     PutResult* result = nullptr;
     PendingFile pending;
-    bool alive = false;  ///< not failed, and not there before
+    bool alive = false;  ///< neither failed nor there before
   };
   /// Ids whose object failed in this put: what depends on them fails too.
   using FailedIds = std::map<Id, Status>;

@@ -36,7 +36,7 @@ bool OtherKeys::make_room(uint64_t bytes) {
     File file = order_.begin()->second;
     take_out(order_.begin());
     std::string path = dir_.folder_path(file.folder) + "/" + file.name;
-    if (!sealed_by_other(dir_.files(), path, dir_.key())) continue;  // not what was listed
+    if (!sealed_by_other(dir_.files(), path, dir_.key())) continue;  // another file than was listed
     if (!dir_.files().unlink(path).ok()) continue;  // stays, and stays counted in the ledger
     dir_.ledger().remove(file.allocated_bytes);
     dir_.mark_dirty(file.folder);

@@ -1,10 +1,9 @@
 // OtherKeys: the files here that are sealed with a key which is not this owner's.
 //
-// They serve nothing as long as this owner runs, so they make room when a write needs some, the
-// newest first, so that what is left when their key returns has its parents; model records and
-// profiles last, without which nothing is served. Else they stay. Their bytes are in the ledger.
-// Internal to storage/; called under the tier's writer lock, bytes() and the counts from any
-// thread.
+// Such files serve nothing while this owner runs, so they make room when a write needs some: the
+// newest first, so that the rest has its parents when their key returns; model records and profiles
+// last, without which nothing is served. Else they stay. Their bytes are in the ledger. Internal to
+// storage/; called under the tier's writer lock, bytes() and the counts from any thread.
 #pragma once
 
 #include <atomic>
@@ -16,7 +15,7 @@
 
 namespace kv {
 
-inline constexpr size_t kMaxListedOthers = 100'000;  ///< some 300 bytes of memory each
+inline constexpr size_t kMaxListedOthers = 100'000;  ///< each takes some 300 bytes of memory
 
 class OtherKeys {
  public:
@@ -32,7 +31,7 @@ class OtherKeys {
 
   uint64_t files() const { return files_.load(std::memory_order_relaxed); }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }      ///< allocated
-  uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }  ///< by make_room
+  uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }  ///< made room
 
  private:
   struct File {

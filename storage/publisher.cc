@@ -6,7 +6,7 @@
 namespace kv {
 namespace {
 
-constexpr size_t kRunBytes = 1 << 20;  // of one pwrite; smaller pieces are gathered into runs
+constexpr size_t kRunBytes = 1 << 20;  // bytes of one pwrite; smaller pieces are gathered
 constexpr uint64_t kBlockBytes = 4096;
 
 // Gathers small pieces and passes large ones through.
@@ -22,7 +22,7 @@ class RunWriter {
     run_.insert(run_.end(), bytes.begin(), bytes.end());
     return {};
   }
-  /// As append, of what `sealer` makes of `bytes`.
+  /// Appends what `sealer` makes of `bytes`.
   Status append_sealed(FileSealer& sealer, std::span<const uint8_t> bytes) {
     while (!bytes.empty()) {
       if (run_.size() == kRunBytes) KV_RETURN_IF_ERROR(flush());
@@ -104,7 +104,7 @@ Status Publisher::write_pieces(const EncodedFile& file, const PendingFile& pendi
   KV_RETURN_IF_ERROR(writer.flush());
   if (dir_.key() == nullptr) return {};
   KV_RETURN_IF_ERROR(write_all(dir_.files(), pending.file->get(), sealer.tags(), kEnvelopeBytes));
-  dir_.files().write_behind(pending.file->get());  // while the next file is sealed
+  dir_.files().write_behind(pending.file->get());  // runs while the next file is sealed
   return {};
 }
 
@@ -192,7 +192,7 @@ void Publisher::settle(PendingFile& pending) {
 void Publisher::abandon(PendingFile& pending) {
   pending.file.reset();
   if (!pending.temp_path.empty()) {
-    // It may still be there: its bytes stay charged until the next start removes it.
+    // The file may still be there: its bytes stay charged until the next start removes it.
     bool gone = dir_.files().unlink(pending.temp_path).ok();
     if (!gone) dir_.ledger().add(file_room(pending.bytes));
     pending.temp_path.clear();

@@ -21,15 +21,15 @@
 
 namespace kv {
 
-/// One file on its way. Filled by write_temp; every one ends in publish or abandon.
+/// A file on its way. Filled by write_temp; every one ends in publish or abandon.
 struct PendingFile {
-  std::string name;             ///< its file name
+  std::string name;             ///< file name
   Id id;                        ///< decides its folder
   std::string temp_path;        ///< empty before write_temp and after publish or abandon
   std::optional<FdGuard> file;  ///< open from write_temp to sync_temp
   uint64_t reserved = 0;        ///< promised by the ledger
   uint64_t bytes = 0;
-  uint64_t allocated_bytes = 0;  ///< after publish
+  uint64_t allocated_bytes = 0;  ///< set by publish
 };
 
 /// Upper bound of what a file of `bytes` takes while it is being published: whole blocks, extents,
@@ -55,7 +55,7 @@ class Publisher {
   /// Unlinks a file. Its folder is not synced. Returns: its allocated bytes; not_found, io_error.
   Result<uint64_t> remove(const Id& id, const std::string& name);
 
-  /// Of all temporary files, any thread.
+  /// Bytes written to all temporary files. Any thread.
   uint64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
 
   /// Files, any thread.
@@ -75,7 +75,7 @@ class Publisher {
   StepObserver observer_;
   uint64_t next_temp_ = 0;
   std::atomic<uint64_t> bytes_written_{0}, removed_{0};
-  std::vector<uint8_t> run_;  // of writes under way; has all its memory from the start
+  std::vector<uint8_t> run_;  // buffer of writes under way; has all its memory from the start
 };
 
 }  // namespace kv

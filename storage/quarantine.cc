@@ -55,7 +55,7 @@ void Quarantine::trim(uint64_t incoming_bytes) {
   size_t max_files = limit_bytes_ == 0 ? 0 : kMaxQuarantineFiles;
   while (!entries_.empty() &&
          (bytes_ + incoming_bytes > limit_bytes_ || entries_.size() + room > max_files)) {
-    if (!remove_oldest().ok()) return;  // still there, still counted
+    if (!remove_oldest().ok()) return;  // the file stays, and stays counted
   }
 }
 
@@ -76,7 +76,7 @@ Status Quarantine::remove_file(const Entry& entry) {
 
 Status Quarantine::clear() {
   Status first;
-  for (size_t i = entries_.size(); i > 0; --i) {  // each once; what stays is the newest last again
+  for (size_t i = entries_.size(); i > 0; --i) {  // each once; those that stay keep their order
     Status status = remove_file(entries_.front());
     if (!status.ok()) entries_.push_back(std::move(entries_.front()));
     entries_.pop_front();

@@ -46,7 +46,7 @@ class Quarantine {
   StoreDir& dir_;
   uint64_t limit_bytes_;
   std::deque<Entry> entries_;                  // oldest first
-  std::atomic<uint64_t> bytes_{0}, files_{0};  // of entries_
+  std::atomic<uint64_t> bytes_{0}, files_{0};  // sums of entries_
   uint64_t next_ = 0;
 };
 

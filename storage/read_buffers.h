@@ -1,6 +1,6 @@
-// ReadBuffers: aligned memory that files are read through, used again and again: first touch of
-// fresh memory costs more than the read. Bounded: there are at most so many; a reader holds one at
-// a time, and waits for another's where all are held. Any thread.
+// ReadBuffers: aligned memory that files are read through, reused: first touch of fresh memory
+// costs more than the read. Bounded in number: a reader holds one at a time, and waits while all
+// are held. Any thread.
 #pragma once
 
 #include <condition_variable>
@@ -11,7 +11,7 @@
 
 namespace kv {
 
-inline constexpr size_t kReadBufferBytes = 4 << 20;  ///< one request; two huge pages
+inline constexpr size_t kReadBufferBytes = 4 << 20;  ///< bytes of one request; two huge pages
 inline constexpr size_t kMostReadBuffers = 4;        ///< the usual number of disk threads
 
 class ReadBuffers {
@@ -22,7 +22,7 @@ class ReadBuffers {
   ReadBuffers(const ReadBuffers&) = delete;  // owns what waits
   ReadBuffers& operator=(const ReadBuffers&) = delete;
 
-  /// One buffer, given back at the end of a scope. Its bytes are whatever was read before.
+  /// A buffer, given back at the end of a scope. Its content is undefined.
   class Hold {
    public:
     /// Waits for one.
@@ -42,10 +42,10 @@ class ReadBuffers {
     uint8_t* data_;
   };
 
-  /// Until all wait or are held, makes some whose memory is there already: what a system takes to
-  /// find and clear it is more than a file's read takes. Without memory: fewer.
+  /// Makes the missing buffers, with their memory: the system takes longer to find and clear it
+  /// than a file's read takes. Fewer, if there is no memory.
   void make_ready();
-  /// Gives what waits back to the system: nothing that was read stays in it.
+  /// Gives waiting buffers back to the system: no read bytes stay in memory.
   void clear();
 
  private:
@@ -57,8 +57,8 @@ class ReadBuffers {
   std::mutex mutex_;  // guards the rest
   std::condition_variable free_;
   uint8_t* waiting_[kMostReadBuffers] = {};
-  size_t count_ = 0;  // that wait
-  size_t made_ = 0;   // those, and those held
+  size_t count_ = 0;  // waiting ones
+  size_t made_ = 0;   // waiting and held ones
 };
 
 }  // namespace kv

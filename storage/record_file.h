@@ -17,7 +17,7 @@ namespace kv {
 struct ModelRecord {
   std::string ns;  ///< namespace
   ModelSpec model;
-  Id profile;           ///< in force
+  Id profile;           ///< the profile in force
   uint64_t serial = 0;  ///< the highest one counts
   bool operator==(const ModelRecord&) const = default;
 };
@@ -25,7 +25,8 @@ struct ModelRecord {
 /// Returns: invalid_argument if a field is over its limit.
 Result<EncodedFile> encode_profile_file(const Profile& profile);
 Result<EncodedFile> encode_model_record(const ModelRecord& record);
-/// Any bytes are safe input. Return: corruption with the reason; unsupported (another version).
+/// Decode a record file; any bytes are safe input. Return: corruption with the reason; unsupported
+/// (another version).
 Result<Profile> decode_profile_file(const Bytes& file);
 Result<ModelRecord> decode_model_record(const Bytes& file);
 

@@ -28,11 +28,11 @@ class RecordStore {
   Status erase_model_records(const Id& model);
 
  private:
-  using Serials = std::vector<std::pair<uint64_t, std::string>>;  // with their files' names
-  /// Of a model's records, the lowest first.
+  using Serials = std::vector<std::pair<uint64_t, std::string>>;  // serials and file names
+  /// Serials of a model's records, the lowest first.
   Result<Serials> serials_of(const Id& model) const;
   Status put(const EncodedFile& file, const Id& id, const std::string& name);
-  /// No file of that name, but one that another key sealed.
+  /// Removes the file of that name, unless another key sealed it.
   Status remove(const Id& id, const std::string& name);
 
   StoreDir& dir_;

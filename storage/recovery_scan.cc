@@ -10,8 +10,8 @@
 namespace kv {
 namespace {
 
-constexpr int kMaxUnknownDepth = 16;  // of foreign folders that are measured
-constexpr size_t kPlacesPerRow = 2;   // in the table, at least
+constexpr int kMaxUnknownDepth = 16;  // deepest foreign folders that are measured
+constexpr size_t kPlacesPerRow = 2;   // least places of the table per row
 
 int64_t hour_of(const FoundObject& found) {
   std::chrono::nanoseconds modified(found.modified_ns);

@@ -1,4 +1,5 @@
-// RecoveryScan: what is in the directory, and a catalog that agrees with it. FORMAT.md, "Recovery".
+// RecoveryScan: finds all files of the directory, and makes the catalog agree with them. FORMAT.md,
+// "Recovery".
 //
 // Any mixture of files, rows and leftovers is legal: a kill may come between any two steps. Removes
 // temporary files and rows only; damaged files move to quarantine. Internal to storage/; runs once,
@@ -23,8 +24,8 @@ struct FoundObject {
   int64_t modified_ns = 0;
 };
 
-/// One folder as it is listed: with 10^6 files most of what a start keeps for a moment, so names
-/// are kept only of what is no object.
+/// A folder's listing: with 10^6 files most of a start's memory, so names are kept only of files
+/// that are no objects.
 struct FolderFiles {
   uint32_t folder = 0;
   std::vector<FoundObject> objects;
@@ -33,8 +34,8 @@ struct FolderFiles {
 
 class RecoveryScan {
  public:
-  /// Of the options: reindex, adopt_at_start, hour, beside. `adoption` gets the files without a
-  /// good row.
+  /// Options used: reindex, adopt_at_start, hour, beside. `adoption` gets the files without a good
+  /// row.
   RecoveryScan(StoreDir& dir, CatalogMirror& catalog, Quarantine& quarantine, Adoption& adoption,
                const SsdOptions& options)
       : dir_(dir),
@@ -47,7 +48,7 @@ class RecoveryScan {
         beside_(options.beside) {}
   /// Returns: io_error if a folder can't be listed.
   Result<Recovery> run();
-  /// No object, known or unread, has a higher one.
+  /// The highest recency of any object, known or unread.
   uint64_t max_recency() const { return max_recency_; }
 
  private:
@@ -77,9 +78,9 @@ class RecoveryScan {
   int64_t hour_;
   const RunBeside beside_;
   Recovery out_;
-  std::vector<KnownObject> rows_;  // the sealed ones last
+  std::vector<KnownObject> rows_;  // sealed ones last
   size_t good_rows_ = 0;
-  std::vector<Row> fate_;         // of each row
+  std::vector<Row> fate_;         // by row
   std::vector<uint32_t> row_at_;  // a hash table of the rows by name: number + 1, or 0
   uint64_t max_recency_ = 0;
 };

@@ -1,10 +1,10 @@
 // SealKey: the secret that the store's files and catalog rows are sealed with. FORMAT.md, "Sealed
 // files".
 //
-// 32 bytes, from a file of the user's or made anew in memory. They are wiped when the key goes, and
-// no message, log or file names them: what is shown is the key's id. The master key encrypts
-// nothing itself: every file and every run of rows has a subkey of its own, derived with a random
-// salt of 256 bits, so that no (key, nonce) is ever used twice. Immutable: any thread.
+// The key is 32 bytes, from a file of the user's or made anew in memory. They are wiped when the
+// key goes, and no message, log or file names them: only the key's id is shown. The master key
+// encrypts nothing itself: every file and every run of rows has a subkey of its own, derived with a
+// random salt of 256 bits, so that no (key, nonce) is ever used twice. Immutable: any thread.
 #pragma once
 
 #include <array>
@@ -69,14 +69,14 @@ class SealKey {
 /// Returns: invalid_argument naming what is wrong: no regular file, of another user, readable or
 /// writable by others (mode & 077), of another length; io_error.
 Result<std::shared_ptr<const SealKey>> read_key_file(const std::string& path);
-/// What `tier.ssd.key_file` means: null if empty, a random key for "ephemeral", else
-/// read_key_file. Returns: as they do.
+/// The key of `tier.ssd.key_file`: null if empty, a random key for "ephemeral", else read_key_file.
+/// Returns: as they do.
 Result<std::shared_ptr<const SealKey>> seal_key_of(const std::string& setting);
 
 /// Fills `out` from the operating system's generator. Returns: io_error.
 Status random_fill(std::span<uint8_t> out);
 
-/// One direction of AES-256-GCM under one subkey, message by message. One thread at a time.
+/// AES-256-GCM in one direction under one subkey, message by message. One thread at a time.
 class Gcm {
  public:
   enum class Direction : uint8_t { seal, open };

@@ -25,7 +25,7 @@ void write_envelope(const Envelope& e, ByteWriter& out) {
   KV_CHECK(out.size() == kEnvelopeBytes);
 }
 
-// What every tag covers beside its message.
+// Associated data that every tag covers beside its message.
 std::vector<uint8_t> associate(std::span<const uint8_t> envelope, std::string_view name) {
   std::vector<uint8_t> out(envelope.begin(), envelope.end());
   out.insert(out.end(), name.begin(), name.end());

@@ -1,11 +1,10 @@
-// The envelope around a sealed file: what it looks like, sealing and opening. FORMAT.md, "Sealed
-// files".
+// The envelope around a sealed file: its layout, sealing and opening. FORMAT.md, "Sealed files".
 //
-// What is sealed is a whole plain file: its prefix and header section as one message, its payload
-// in messages of 1 MiB, each with a tag of its own that covers the envelope, the file's name, its
+// The content is a whole plain file: its prefix and header section are one message, its payload
+// messages of 1 MiB, each with a tag of its own that covers the envelope, the file's name, its
 // place and whether it is the last. So bytes of another file, place, length or version don't open.
-// All tags stand before the head, so a reader opens in place what it has while the rest is on its
-// way, and a writer fills them in at the end. Pure, any thread.
+// All tags stand before the head, so a reader opens each part in place while the rest is being
+// read, and a writer fills them in at the end. Pure, any thread.
 #pragma once
 
 #include <optional>
@@ -18,13 +17,13 @@
 
 namespace kv {
 
-inline constexpr uint16_t kSealedVersion = 2;           ///< in the place of kFileVersion
-inline constexpr size_t kEnvelopeBytes = 72;            ///< before the tags
-inline constexpr uint64_t kSealedChunkBytes = 1 << 20;  ///< of payload under one tag
+inline constexpr uint16_t kSealedVersion = 2;           ///< stands in the place of kFileVersion
+inline constexpr size_t kEnvelopeBytes = 72;            ///< bytes before the tags
+inline constexpr uint64_t kSealedChunkBytes = 1 << 20;  ///< bytes of payload under one tag
 
 /// The plain first bytes of a sealed file.
 struct Envelope {
-  bool ephemeral = false;      ///< its key was in memory only
+  bool ephemeral = false;      ///< the key was in memory only
   uint32_t head_bytes = 0;     ///< the plain file's prefix and header section
   uint64_t payload_bytes = 0;  ///< the plain file's payload
   KeyId key_id{};
@@ -32,7 +31,7 @@ struct Envelope {
 
   uint64_t chunks() const { return (payload_bytes + kSealedChunkBytes - 1) / kSealedChunkBytes; }
   uint64_t plain_bytes() const { return head_bytes + payload_bytes; }
-  /// Where the head begins, and the plain file once it is opened in place.
+  /// Offset of the head, and of the plain file once it is opened in place.
   uint64_t head_at() const { return kEnvelopeBytes + (1 + chunks()) * kSealTagBytes; }
   uint64_t file_bytes() const { return head_at() + plain_bytes(); }
 };
@@ -56,7 +55,7 @@ class FileSealer {
                std::span<const uint8_t> head, const SealSalt& salt);
   /// The file's bytes before its payload; the tags are complete after all of the payload only.
   std::span<const uint8_t> front() const { return front_; }
-  /// Of front(), at kEnvelopeBytes.
+  /// Tags, part of front(), at kEnvelopeBytes.
   std::span<const uint8_t> tags() const {
     return std::span(front_).subspan(kEnvelopeBytes, (1 + chunks_) * kSealTagBytes);
   }
@@ -66,7 +65,7 @@ class FileSealer {
  private:
   Gcm gcm_;
   std::vector<uint8_t> front_, associated_;
-  uint64_t chunks_ = 0, chunk_ = 0;  // of the payload; the one under way, from 1
+  uint64_t chunks_ = 0, chunk_ = 0;  // the payload's; the one under way, from 1
   uint64_t payload_left_ = 0, chunk_left_ = 0;
 };
 
@@ -81,14 +80,14 @@ class FileOpener {
   /// The head and then the payload in order, in parts of any size, each opened in place.
   /// Returns: corruption; io_error.
   Status open(std::span<uint8_t> bytes);
-  /// All was opened, and every tag was right.
+  /// True if all was opened, and every tag was right.
   bool done() const { return left_ == 0; }
 
  private:
   Gcm gcm_;
   std::vector<uint8_t> associated_;
   std::span<const uint8_t> tags_;
-  uint64_t messages_ = 0, message_ = 0;   // in the file; the one under way
+  uint64_t messages_ = 0, message_ = 0;   // the file's; the one under way
   uint64_t left_ = 0, message_left_ = 0;  // bytes
 };
 

@@ -1,6 +1,7 @@
-// SealedRows: what a catalog row tells about a prompt, as one sealed value. FORMAT.md, "Catalog".
+// SealedRows: the part of a catalog row that tells of a prompt, as one sealed value. FORMAT.md,
+// "Catalog".
 //
-// Each value names the salt of the run that wrote it; within a run a counter is the nonce. Opening
+// A value names the salt of the run that wrote it; within a run a counter is the nonce. Opening
 // keeps the last run's subkey, as rows of one run lie together. Not thread-safe.
 #pragma once
 

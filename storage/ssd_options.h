@@ -13,13 +13,13 @@
 
 namespace kv {
 
-/// Where a put or an erase is, for tests that stop it there. FORMAT.md, "Publish and delete".
+/// Steps of a put or an erase, for tests that stop there. FORMAT.md, "Publish and delete".
 enum class Step : uint8_t {
   temp_created,     ///< an empty temporary file exists
-  temp_first_byte,  ///< its first bytes are written
+  temp_first_byte,  ///< the first bytes are written
   temp_synced,      ///< complete and on the device
   renamed,          ///< visible under its name
-  folders_synced,   ///< its name is on the device too (durable only)
+  folders_synced,   ///< the name is on the device too (durable only)
   row_written,      ///< the catalog knows it
   row_removed,      ///< erase: the catalog has forgotten it
   unlinked,         ///< erase: the name is gone
@@ -32,19 +32,19 @@ inline constexpr uint64_t kHeadroomBytes = 2ull << 20;
 inline constexpr size_t kMaxBatchFiles = 64;  ///< open temporary files at a time within one put
 
 struct SsdOptions {
-  uint64_t limit_bytes = 0;                 ///< of allocated bytes in the directory
+  uint64_t limit_bytes = 0;                 ///< limit of allocated bytes in the directory
   uint64_t min_free_bytes = 0;              ///< left free on the file system by puts
-  uint64_t quarantine_bytes = 64ull << 20;  ///< of damaged files kept for inspection; 0: none
+  uint64_t quarantine_bytes = 64ull << 20;  ///< limit of damaged files kept for inspection
   /// Files without a good row whose headers recover() reads; adopt_more() reads the others.
   uint64_t adopt_at_start = UINT64_MAX;
-  bool reindex = false;  ///< recover() reads every header and writes the catalog anew; of the old
-                         ///< one only recency counts
-  int64_t hour = 0;      ///< it is, since 1970 (UTC): recover() tells what was written in the day
-  /// Every file and row that is written is sealed with it; null: they are plain. Plain files are
-  /// read in any case.
+  bool reindex = false;  ///< recover() reads every header and writes the catalog anew, with the old
+                         ///< one's recency
+  int64_t hour = 0;  ///< current hour since 1970 (UTC): recover() tells what was written in the day
+  /// Key that seals every file and row that is written; null: they are plain. Plain files are read
+  /// in any case.
   std::shared_ptr<const SealKey> key;
   Files* files = nullptr;   ///< nullptr: the operating system
-  size_t read_buffers = 4;  ///< of 4 MiB, that files are read through: at most kMostReadBuffers
+  size_t read_buffers = 4;  ///< buffers of 4 MiB for reads: at most kMostReadBuffers
   RunBeside beside;         ///< recover() lists the folders there while it reads the catalog; null:
                             ///< one after the other
   StepObserver observer;    ///< called inside put and erase; may not call the tier

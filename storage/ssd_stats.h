@@ -1,4 +1,4 @@
-// SsdStats: what the tier and its owners count. A plain value.
+// SsdStats: counters of the tier and its parts. A plain value.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@ namespace kv {
 /// Counters since open, and gauges. Bytes are allocated bytes.
 struct SsdStats {
   uint64_t limit_bytes = 0;
-  uint64_t used_bytes = 0;      ///< everything in the directory
+  uint64_t used_bytes = 0;      ///< all bytes of the directory
   uint64_t reserved_bytes = 0;  ///< promised to writes under way and to the catalog's growth
   uint64_t quarantine_bytes = 0, quarantine_files = 0;
-  uint64_t unknown_bytes = 0;                         ///< as of recover()
+  uint64_t unknown_bytes = 0;                         ///< counted by recover()
   uint64_t other_key_files = 0, other_key_bytes = 0;  ///< sealed with another key
-  uint64_t other_key_dropped = 0;                     ///< of these, removed to make room
+  uint64_t other_key_dropped = 0;                     ///< files of these removed to make room
   uint64_t files_written = 0, bytes_written = 0;      ///< lengths of published files
-  /// What the device was given: file bytes, also of files that failed, and the catalog's pages (to
+  /// Bytes given to the device: file bytes, also of files that failed, and the catalog's pages (to
   /// its log, and at most as many to the database).
   uint64_t device_bytes_written = 0, catalog_bytes_written = 0;
   uint64_t reads = 0, bytes_read = 0;

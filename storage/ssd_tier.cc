@@ -10,7 +10,7 @@
 namespace kv {
 namespace {
 
-constexpr uint64_t kQuarantineShare = 8;  // at most limit_bytes / 8 of damaged files
+constexpr uint64_t kQuarantineShare = 8;  // damaged files take at most limit_bytes / 8
 constexpr size_t kEraseBatch = 64;        // rows that go before their files do
 
 }  // namespace
@@ -43,7 +43,7 @@ SsdTier::SsdTier(const std::string& directory, SsdOptions options, Files& files,
       objects_(dir_, publisher_, catalog_, reader_),
       records_(dir_, publisher_),
       adoption_(dir_, catalog_, quarantine_, other_keys_) {
-  dir_.mark_all_dirty();  // who knows what the last owner synced
+  dir_.mark_all_dirty();  // the last owner's syncs are unknown
 }
 
 // The catalog is closed before the lock is given up: the next owner finds it free.
@@ -173,7 +173,7 @@ Status SsdTier::checkpoint() {
   return catalog_.checkpoint();
 }
 
-// No put is under way: a temporary file that is there could not be unlinked when its put failed.
+// Temporary files of now could not be unlinked when their puts failed: no put is under way.
 Status SsdTier::wipe() {
   std::lock_guard lock(writer_mutex_);
   catalog_.flush_touches();

@@ -75,16 +75,16 @@ class SsdTier {
   /// whose room_needed fits will find it.
   uint64_t room_left() const { return ledger_.left() + other_keys_.bytes(); }
 
-  /// Every byte verified. The pieces lie where `place` says, or share one buffer.
+  /// Reads an object, every byte verified. The pieces lie where `place` says, or share one buffer.
   /// Returns: not_found; io_error (the file stays; try again later); corruption (read twice, then
   /// quarantined and forgotten); unsupported (another format version or key; it stays); busy (no
   /// memory); what `place` returned (not corruption: that would be the file's).
   Result<FileImage> read(const ObjectName& name, const PlacePayload& place = {});
-  /// Memory that the first reads go through is there afterwards, or what there is. Any thread.
+  /// Makes memory for the first reads, as far as there is any. Any thread.
   void make_ready() { reader_.make_ready(); }
 
-  /// To verify the whole store, file by file: the next files (objects, profiles and model records;
-  /// at least one, at most `most`) in the order of their names after `name`, with their lengths;
+  /// The next files (objects, profiles and model records; at least one, at most `most`) in the
+  /// order of their names after `name`, with their lengths, for a verification of the whole store;
   /// none after the last. An empty `name`: from the first. Returns: io_error.
   Result<std::vector<ListedFile>> files_after(const std::string& name, size_t most);
   /// Reads one of those from the device, every byte verified. Takes memory of its length.
@@ -101,31 +101,32 @@ class SsdTier {
   /// Marks objects as used now, the last one latest. Reaches the catalog in batches.
   void touch(std::span<const ObjectName> names);
 
-  /// What recover() gives back after a restart: the last one before a checkpoint (an own one, or of
-  /// the catalog's log) or the tier's end. Waits for nobody.
+  /// Keeps state that recover() gives back after a restart: the last one before a checkpoint (an
+  /// own one, or of the catalog's log) or the tier's end. Waits for nobody.
   void keep(const KeptState& state) { catalog_.keep(state); }
 
   /// Makes everything published so far durable. Returns: io_error.
   Status sync();
   /// Writes pending touches and empties the catalog's log, so that erased tokens are gone from it.
   Status checkpoint();
-  /// After an erase: no byte of what was erased stays in any file. Removes every temporary and
-  /// quarantined file (whose a damaged one is nobody can tell) and writes the catalog anew; takes
+  /// Leaves no byte of erased objects in any file, after an erase. Removes every temporary and
+  /// quarantined file (the owner of a damaged one is unknown) and writes the catalog anew; takes
   /// room and memory of the catalog's size. Returns: resource_exhausted, busy (another process has
   /// the catalog open, no memory), io_error: something may be left.
   Status wipe();
-  /// What wipe() needs of the limit: one that is exhausted can be made room for.
+  /// Bytes of the limit that wipe() needs, so that room can be made for it.
   uint64_t wipe_room();
 
   /// Records are durable on return, before the first block that names them.
   Status put_profile(const Profile& profile);
   Result<std::shared_ptr<const Profile>> read_profile(const Id& id);
-  /// One that another key sealed stays: so do the files that name it. So do such model records.
+  /// Erases a profile. Profiles and model records that another key sealed stay, like the files that
+  /// name them.
   Status erase_profile(const Id& id);
-  /// Becomes the one in force: its serial is raised above those that are there. The others go, but
+  /// Puts a model record in force: its serial is raised above the existing ones. The others go, but
   /// for those that another key sealed. Returns: invalid_argument if the highest serial is there.
   Status put_model_record(const ModelRecord& record);
-  /// Every serial of this (namespace, model), see model_id().
+  /// Erases every serial of this (namespace, model), see model_id().
   Status erase_model_records(const Id& model);
 
   SsdStats stats() const;

@@ -14,7 +14,7 @@ Status StoreDir::check_free(uint64_t room) const {
               " free, of which min_free_bytes " + std::to_string(min_free_bytes_) + " are kept"};
 }
 
-// One that is a link would have files elsewhere written, and removed.
+// Makes a folder. A link is refused: files elsewhere would be written, and removed.
 Status StoreDir::make_folder(const std::string& path) {
   KV_RETURN_IF_ERROR(files_.make_dir(path));
   KV_ASSIGN_OR_RETURN(FileInfo info, files_.stat(path));
@@ -63,7 +63,7 @@ void StoreDir::measure(uint32_t folder) {
   (void)measure_place(kTempPlace);
 }
 
-// One folder at a time, of which the first `most` names are kept.
+// Folders are read one at a time, the first `most` names of each are kept.
 Result<std::vector<ListedFile>> StoreDir::files_after(const std::string& name, size_t most) const {
   std::vector<ListedFile> out;
   auto after = parse_file_name(name);

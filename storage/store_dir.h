@@ -18,8 +18,8 @@
 
 namespace kv {
 
-/// What a batch may add to the folders it touches, per file: two blocks in tmp/ and up to three in
-/// the target when a directory leaf splits, of 4 KiB each.
+/// Growth of the folders that a batch touches, per file: two blocks in tmp/ and up to three in the
+/// target when a directory leaf splits, of 4 KiB each.
 inline constexpr uint64_t kFolderGrowthBytes = 5 * 4096;
 
 class StoreDir {
@@ -74,7 +74,7 @@ class StoreDir {
 
  private:
   Status make_folder(const std::string& path);
-  // Behind the 16 folders.
+  // Places behind the 16 folders.
   static constexpr uint32_t kTempPlace = kFolders, kQuarantinePlace = kFolders + 1,
                             kOwnPlace = kFolders + 2;
   std::string measured_path(uint32_t place) const;
@@ -85,7 +85,7 @@ class StoreDir {
   Ledger& ledger_;
   const std::shared_ptr<const SealKey> key_;
   const uint64_t min_free_bytes_;
-  std::array<uint64_t, kOwnPlace + 1> sizes_;  // by place
+  std::array<uint64_t, kOwnPlace + 1> sizes_;  // bytes by place
   std::array<bool, kFolders> dirty_{};
 };
 

@@ -76,7 +76,7 @@ Status VerifiedReader::move_away(const Id& id, const std::string& file) {
   return moved;
 }
 
-// From the device and not from memory, and nobody asked for it afterwards.
+// Reads from the device and not from memory, and leaves nothing in the page cache.
 Status VerifiedReader::verify(const std::string& file) {
   auto name = parse_file_name(file);
   if (!name) return invalid_argument(file + ": no file of a store has this name");

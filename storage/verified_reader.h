@@ -1,5 +1,5 @@
-// VerifiedReader: files read whole and verified, and what happens to one that fails: it is read
-// once more, and if it fails again it leaves the store for quarantine.
+// VerifiedReader: reads whole files and verifies them. A file that fails is read once more, and if
+// it fails again it leaves the store for quarantine.
 //
 // read() and verify() run on any thread beside each other and one writer: only a file that fails
 // takes the tier's writer lock, for its second read and its move, so that the file that fails is
@@ -33,12 +33,12 @@ class VerifiedReader {
   Status verify(const std::string& file);
   void make_ready() { buffers_.make_ready(); }
 
-  /// As read(), by who has the writer lock; counts no read.
+  /// Reads like read(), for a caller that has the writer lock; counts no read.
   Result<FileImage> read_as_writer(const ObjectName& name);
-  /// A damaged file leaves the store: its row goes, then the file moves to quarantine. Returns:
-  /// io_error.
+  /// Takes a damaged file out of the store: its row goes, then the file moves to quarantine.
+  /// Returns: io_error.
   Status move_away(const Id& id, const std::string& file);
-  /// Nothing that was read stays in memory.
+  /// Clears the buffers: no read bytes stay in memory.
   void clear() { buffers_.clear(); }
 
   /// reads, bytes_read, read_errors, corruptions, rereads_saved. Any thread.
