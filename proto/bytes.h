@@ -87,7 +87,7 @@ class ByteWriter {
     raw({reinterpret_cast<const uint8_t*>(v.data()), v.size_bytes()});
   }
 
-  /// So many bytes more are written without moving those that are there.
+  /// Reserves room for `more` bytes, which then move nothing.
   void reserve(size_t more) { bytes_.reserve(bytes_.size() + more); }
   size_t size() const { return bytes_.size(); }
   std::span<const uint8_t> span() const { return bytes_; }
@@ -153,7 +153,7 @@ class ByteReader {
     why_ = std::move(why);
   }
   bool failed() const { return failed_; }
-  /// What was given and what was expected; empty unless failed.
+  /// Message with given and expected values; empty unless failed.
   const std::string& why() const { return why_; }
   size_t left() const { return bytes_.size() - at_; }
   size_t at() const { return at_; }

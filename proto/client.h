@@ -1,4 +1,4 @@
-// Client: what an engine calls to store and fetch prompt caches, and the values it exchanges.
+// Client: the interface by which an engine stores and fetches prompt caches, and its values.
 //
 // Implemented by the socket client (proto/socket_client.h) and by the tiered cache in process
 // (cachesvc/tiered_cache.h); callers cannot tell which. All calls block, are thread-safe, and end
@@ -31,7 +31,7 @@ inline Deadline deadline_in(std::chrono::milliseconds ms) {
   return std::chrono::steady_clock::now() + ms;
 }
 
-/// What a codec setting means for one part: requested against active, and why they differ.
+/// Effect of a codec setting on one part: requested against active, and why they differ.
 struct CodingReport {
   uint16_t layer = 0;
   uint16_t part = 0;
@@ -51,7 +51,7 @@ struct OpenRequest {
 struct OpenReply {
   uint32_t model = 0;  ///< handle for later calls of this client
   Realm realm;
-  std::shared_ptr<const Profile> profile;  ///< in force
+  std::shared_ptr<const Profile> profile;  ///< the one in force
   std::vector<CodingReport> parts;
 };
 
@@ -65,20 +65,20 @@ struct Query {
 struct QueryRequest {
   uint32_t model = 0;
   Query query;
-  Id profile{};  ///< in force, or the answer is profile_changed; zero: that of the last open
+  Id profile{};  ///< must be in force, else profile_changed; zero: the last open's
 };
 
 struct PrefetchRequest {
   uint32_t model = 0;
   Query query;        ///< empty where `hold` is given
-  Id profile{};       ///< as in QueryRequest
+  Id profile{};       ///< see QueryRequest
   bool wait = false;  ///< answer when what it begins to promote has come, or can't
-  uint64_t hold = 0;  ///< of a hold: its query and its length
+  uint64_t hold = 0;  ///< a hold's number: its query and its length
 };
 
 enum class Tier : uint8_t { none = 0, ram = 1, ssd = 2, mixed = 3 };
 const char* to_string(Tier tier);
-/// In which form the last rows of a hit came: a tail as given, or coded blocks only.
+/// Form of the last rows of a hit: a tail as given, or coded blocks only.
 enum class HitForm : uint8_t { none = 0, exact_tail = 1, coded = 2 };
 const char* to_string(HitForm form);
 
@@ -87,23 +87,23 @@ struct LookupReply {
   uint32_t common = 0;  ///< longest common prefix with anything stored
   Tier tier = Tier::none;
   HitForm form = HitForm::none;
-  std::string reason;  ///< why n < common, if it is and not by the query - 1 rule
+  std::string reason;  ///< reason of n < common, but for the query - 1 rule
 };
 
 /// A lookup whose find stays for a while: neither tier evicts it.
 struct HoldRequest {
   uint32_t model = 0;
   Query query;
-  Id profile{};                       ///< as in QueryRequest
+  Id profile{};                       ///< see QueryRequest
   std::chrono::milliseconds time{0};  ///< at least 1; the service clips it
 };
 struct HoldReply {
-  uint64_t number = 0;  ///< for fetch, prefetch, renew and release; 0: nothing was found
+  uint64_t number = 0;  ///< names it in later calls; 0: nothing was found
   std::chrono::milliseconds time{0};
   LookupReply found;  ///< `tokens` of it are held; `reason` says too why fewer are than were found
 };
 
-/// One thing that a store lacks. block_index counts from 0; the tail has the highest.
+/// An object that a store lacks. block_index counts from 0; the tail has the highest.
 struct Need {
   ObjectKind kind = ObjectKind::block;
   uint32_t block_index = 0;
@@ -126,7 +126,7 @@ struct CopyRows {
   ObjectName source;
   uint32_t first_row = 0, end_row = 0;
 };
-/// One object for a reservation. Planes are all exact (a complete block's are then coded by the
+/// Puts one object of a reservation. Planes are all exact (a complete block's are then coded by the
 /// service) or already coded under the profile. With `copies`, planes begin where the last one
 /// ends.
 struct PutRequest {
@@ -151,10 +151,10 @@ struct FetchRequest {
   bool wait = true;                  ///< false: answer "pending" instead of waiting for a promotion
   uint32_t max_tokens = UINT32_MAX;  ///< serve at most so many
   bool round_to_block = false;       ///< n down to a block end
-  Id profile{};  ///< in force, or the answer is profile_changed; zero: that of the last open
+  Id profile{};           ///< must be in force, else profile_changed; zero: the last open's
   Selection selection{};  ///< the part of the hit that is sent; n is the same whatever it is
-  uint64_t hold = 0;      ///< of a hold: its query, at most its length; `query` is empty then
-  /// Not sent: the caller selects layers and parts of objects in stored form itself.
+  uint64_t hold = 0;      ///< a hold's number: its query, at most its length; `query` is empty then
+  /// Local, not sent: the caller selects layers and parts of objects in stored form itself.
   bool whole_objects = false;
 };
 
@@ -211,7 +211,7 @@ struct FetchReply {
   uint32_t tokens = 0;  ///< n; 0 is a miss
   uint32_t common = 0;
   bool pending = false;    ///< a promotion is under way; ask again
-  Tier tier = Tier::none;  ///< where the objects lay when the call came
+  Tier tier = Tier::none;  ///< place of the objects when the call came
   HitForm form = HitForm::none;
   std::string reason;
   Lease lease;
@@ -220,7 +220,7 @@ struct FetchReply {
 /// Named counters and gauges; names are stable and listed in PROTOCOL.md.
 struct StatsReply {
   std::vector<std::pair<std::string, uint64_t>> values;
-  std::vector<std::pair<std::string, std::vector<CodingReport>>> models;  ///< by model name
+  std::vector<std::pair<std::string, std::vector<CodingReport>>> models;  ///< reports by model name
 };
 
 class Client {
@@ -281,7 +281,7 @@ class Client {
                                                       Deadline deadline);
   virtual std::vector<Result<FetchReply>> fetch_all(std::span<const FetchRequest> requests,
                                                     Deadline deadline);
-  /// All of one reservation.
+  /// Puts all requests, of one reservation.
   virtual std::vector<Status> put_all(std::vector<PutRequest> requests, Deadline deadline);
 };
 

@@ -1,5 +1,5 @@
-// What a cache of exactly n tokens holds, part by part: the demands behind restorable(n)
-// (index/restorable.h), what a store at n must cover, and what an engine takes over at n.
+// Demands: the rows and states of a cache of exactly n tokens, part by part. restorable(n)
+// (index/restorable.h) asks for them, a store at n must cover them, an engine takes them over at n.
 //
 //   full, latent: rows [0, n)         window{W, keep}: rows [max(0, n-W+1), n), [0, min(keep, n))
 //   chunk{C}: rows [floor(n/C)*C, n)  state, opaque: a snapshot at n
@@ -22,8 +22,8 @@ struct RowRange {
   bool operator==(const RowRange&) const = default;
 };
 
-/// What `part` needs at n: for windows the sinks first, then the newest rows, not overlapping; none
-/// for state and opaque.
+/// Rows that `part` needs at n: for windows the sinks first, then the newest rows, not overlapping;
+/// none for state and opaque.
 std::vector<RowRange> demanded_rows(const PartSpec& part, uint32_t n);
 /// True if `part` needs a carry with bytes at n (pooled only).
 bool demands_carry(const PartSpec& part, uint32_t n);

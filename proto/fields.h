@@ -4,10 +4,10 @@
 //   template <typename Io> void fields(Io& io, Of<Io, AbortRequest>& m) {
 //     io.number("reservation", m.reservation);
 //   }
-// FieldWriter appends them to a ByteWriter. FieldReader fills them from a ByteReader: what is
-// short, over its limit or out of its range fails the reader, whose why() then names the field (of
-// a list by its place: "planes[3].dim"), what was given and the limit. Nothing is allocated before
-// its limit is checked. One thread at a time.
+// FieldWriter appends them to a ByteWriter. FieldReader fills them from a ByteReader: a field that
+// is short, over its limit or out of its range fails the reader, whose why() then names the field
+// (in a list by its place: "planes[3].dim"), the given value and the limit. Nothing is allocated
+// before its limit is checked. One thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -126,7 +126,7 @@ class FieldReader {
   }
   bool failed() const { return in_.failed(); }
   ByteReader& in() { return in_; }
-  /// After the fields of a part of its own, read by somebody else: says in which one it failed.
+  /// Names the part in the error, after another reader has failed in the fields of that part.
   void named(const char* name) {
     if (!in_.failed() || named_) return;
     named_ = true;

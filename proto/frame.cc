@@ -140,7 +140,7 @@ class FrameParser::Body {
   }
   Bytes release(size_t size) {
     if (size == 0) return {};
-    uint8_t* data = std::exchange(data_, nullptr);  // its owner frees it, also one half made
+    uint8_t* data = std::exchange(data_, nullptr);  // `owner` frees it, even if its making fails
     capacity_ = 0;
     std::shared_ptr<const void> owner(data, [](const void* p) { std::free(const_cast<void*>(p)); });
     return {std::move(owner), data, size};
@@ -166,7 +166,7 @@ std::span<uint8_t> FrameParser::prepare() {
   uint64_t left = header_.length - got_;
   switch (state_) {
     case State::body: {
-      // Never more than a step beyond what has arrived.
+      // Memory grows at most a step beyond the bytes that have arrived.
       body_->grow_to(std::min<uint64_t>(header_.length, got_ + kBodyStepBytes));
       return {body_->data() + got_, body_->capacity() - got_};
     }

@@ -1,4 +1,4 @@
-// Frames: what the socket carries. A fixed 32-byte header, then `length` bytes of body.
+// Frames: the messages on the socket. A fixed 32-byte header, then `length` bytes of body.
 //
 // Sans-io: FrameParser takes bytes as they arrive and gives whole frames; it never reads a socket.
 // It checks every header before it allocates, and its memory is at most what has arrived plus
@@ -82,7 +82,7 @@ struct FrameHeader {
   bool operator==(const FrameHeader&) const = default;
 };
 
-inline constexpr uint64_t kMaxHelloBytes = 8192;         ///< any frame before the hello is answered
+inline constexpr uint64_t kMaxHelloBytes = 8192;  ///< limit of frames before the hello's answer
 inline constexpr uint64_t kMaxControlBytes = 64u << 10;  ///< frames without tokens or lists
 inline constexpr uint64_t kMaxQueryBytes = 24u << 20;    ///< frames with a token sequence or a list
 inline constexpr uint64_t kMaxOpenBytes = kMaxProfileBytes + (4u << 20);
@@ -121,10 +121,10 @@ class FrameParser {
   /// put bodies wait for use_buffer or skip_body: awaiting() names them. For a server that charges
   /// them before it takes them.
   void set_external_puts(bool external) { external_puts_ = external; }
-  /// So do all other bodies of more than `bytes`, once greeted.
+  /// Bodies of more than `bytes` of other frames do so too, once greeted.
   void set_external_above(uint64_t bytes) { external_above_ = bytes; }
 
-  /// Where received bytes go next; never empty unless a frame is ready, awaiting() or failed.
+  /// Place of the next received bytes; never empty unless a frame is ready, awaiting() or failed.
   std::span<uint8_t> prepare();
   /// `bytes` of the span from prepare() were filled. Returns: as decode_frame_header, and
   /// invalid_argument for a length over its cap. An error repeats for good.

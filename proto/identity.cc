@@ -5,9 +5,9 @@ namespace kv {
 namespace {
 
 constexpr uint8_t kFormatVersion = 1;
-constexpr size_t kUsualBytes = 256;  // of all fields but namespace, tokens and extras
+constexpr size_t kUsualBytes = 256;  // all fields but namespace, tokens and extras
 
-// One field: tag, u64 length, bytes.
+// Writes a field: tag, u64 length, bytes.
 void field(ByteWriter& out, char tag, std::span<const uint8_t> bytes) {
   out.u8(static_cast<uint8_t>(tag));
   out.u64(bytes.size());

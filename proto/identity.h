@@ -1,4 +1,4 @@
-// Identity: how the ids of blocks, tails, snapshots and model records are made.
+// Identity: makes the ids of blocks, tails, snapshots and model records.
 //
 // Every id is SHA-256 over tagged, length-prefixed fields (FORMAT.md, "Ids"), so no two different
 // field lists give the same bytes. The id names a computation, not bytes. Pure functions.
@@ -11,7 +11,7 @@
 
 namespace kv {
 
-/// What all ids of one (namespace, model, profile) share.
+/// Fields that all ids of one (namespace, model, profile) share.
 struct Realm {
   std::string ns;
   Id fingerprint;

@@ -8,7 +8,8 @@
 namespace kv {
 namespace {
 
-// ------------------------------------------------------------------ what several messages have
+// ------------------------------------------------------------------ fields that several messages
+// have
 
 template <typename Io>
 void query_fields(Io& io, Of<Io, Query>& q) {
@@ -79,7 +80,7 @@ void model_field(FieldWriter& io, const ModelSpec& model) {
   io.out().blob(blob.span());
 }
 
-// It may be the most of a message: encoded in its place.
+// A profile may be the most of a message: it is encoded in its place.
 void profile_field(FieldWriter& io, const std::shared_ptr<const Profile>& profile) {
   ByteWriter& out = io.out();
   const uint64_t bytes = encoded_bytes(*profile);

@@ -17,14 +17,14 @@ namespace kv {
 
 inline constexpr uint32_t kMaxMessageBytes = 4096;  ///< text of an error or a reason
 inline constexpr uint32_t kMaxProgramBytes = 128;   ///< name and version of a peer
-inline constexpr uint32_t kMaxTokenBytes = 256;     ///< of a namespace, in hello
-inline constexpr uint32_t kMaxNeeds = 1u << 20;     ///< in one reply
-inline constexpr uint32_t kMaxNames = 1u << 18;     ///< in one list of object names
-inline constexpr uint32_t kMaxCopies = 4096;        ///< in one put
+inline constexpr uint32_t kMaxTokenBytes = 256;     ///< token of a namespace, in hello
+inline constexpr uint32_t kMaxNeeds = 1u << 20;     ///< limit of one reply
+inline constexpr uint32_t kMaxNames = 1u << 18;     ///< limit of one list of object names
+inline constexpr uint32_t kMaxCopies = 4096;        ///< limit of one put
 inline constexpr uint32_t kMaxStatValues = 4096;
 inline constexpr uint32_t kMaxStatNameBytes = 256;
 inline constexpr uint32_t kMaxFetchObjects = 1u << 20;
-inline constexpr size_t kPayloadAlignment = 64;  ///< of a payload within its body
+inline constexpr size_t kPayloadAlignment = 64;  ///< alignment of a payload within its body
 
 /// Random, new at each start of the service: whoever sees another one knows that all handles,
 /// numbers and mappings that it got before are of a service that is gone.
@@ -33,10 +33,10 @@ using BootToken = std::array<uint8_t, 16>;
 /// The first frame of a connection.
 struct HelloRequest {
   uint16_t min_version = kProtocolVersion, max_version = kProtocolVersion;
-  uint32_t features = 0;  ///< what the client can do beyond this version (segment_message.h)
+  uint32_t features = 0;  ///< bits of abilities beyond this version (segment_message.h)
   std::string ns;         ///< namespace of every later call
-  std::string program;    ///< for logs
-  std::string token;      ///< of the namespace; empty: none. Never in a log
+  std::string program;    ///< name for logs
+  std::string token;      ///< the namespace's; empty: none. Never in a log
   bool operator==(const HelloRequest&) const = default;
 };
 struct HelloReply {
@@ -77,7 +77,7 @@ struct ReleaseRequest {
 };
 struct FetchCall {
   FetchRequest request;
-  uint64_t max_reply_bytes = UINT64_MAX;  ///< of all object frames; more is resource_exhausted
+  uint64_t max_reply_bytes = UINT64_MAX;  ///< all object frames; more: resource_exhausted
 };
 /// Answers a fetch; `objects` fetch_object frames and a fetch_done follow.
 struct FetchHeader {
@@ -124,8 +124,8 @@ void encode(const EraseCount& m, ByteWriter& out);
 void encode(const StatsReply& m, ByteWriter& out);
 inline void encode(const Empty&, ByteWriter&) {}
 
-// Each fills `m` or fails `in`, whose why() names the field. Fields that are not sizes (dims, rows)
-// are checked by whoever uses them: validate() of model, profile and object.
+// Decoders fill `m` or fail `in`, whose why() names the field. Fields that are not sizes (dims,
+// rows) are checked by their users: validate() of model, profile and object.
 void decode(ByteReader& in, HelloRequest& m);
 void decode(ByteReader& in, HelloReply& m);
 void decode(ByteReader& in, ErrorReply& m);
@@ -152,7 +152,7 @@ void decode(ByteReader& in, EraseCount& m);
 void decode(ByteReader& in, StatsReply& m);
 inline void decode(ByteReader&, Empty&) {}
 
-/// Why a message's body can't be read: the field, what was given, and the limit.
+/// Error of an unreadable body: the field, the given value, and the limit.
 Status bad_body(FrameType type, const ByteReader& in);
 
 /// Returns: corruption.

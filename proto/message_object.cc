@@ -25,7 +25,7 @@ std::vector<Bytes> put_object(const Object& object, ByteWriter& out) {
   return pieces;
 }
 
-// `in` stands at the object's header and reads `body` from its first byte.
+// Reads an object. `in` stands at its header and reads `body` from the first byte.
 Result<Object> get_object(ByteReader& in, const Bytes& body, FrameType type) {
   ByteReader header(in.blob(kMaxObjectHeaderBytes));
   if (in.failed()) in.fail("object header: " + in.why());

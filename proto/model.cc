@@ -63,13 +63,13 @@ void fields(Io& io, Of<Io, ModelSpec>& m) {
   });
 }
 
-// Every field: two parts are one group if none differs.
+// All fields: two parts are one group if none differs.
 auto all_of(const PartSpec& p) {
   return std::tie(p.kind, p.dtype, p.heads, p.k_dim, p.v_dim, p.window, p.keep, p.chunk, p.rate,
                   p.overlap, p.snapshot, p.label);
 }
 
-// Any total order will do: equal parts find each other in it without a look at all groups.
+// Some total order of specs, so that equal parts are found without a search of all groups.
 struct BySpec {
   bool operator()(const PartSpec* a, const PartSpec* b) const { return all_of(*a) < all_of(*b); }
 };

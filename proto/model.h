@@ -1,4 +1,4 @@
-// ModelSpec: what a model's cache looks like, described by values and never by class names.
+// ModelSpec: the shape of a model's cache, described by values and never by class names.
 //
 // A model is its identity (name, fingerprint) and its geometry: one LayerSpec per layer, each with
 // zero or more parts (a plain layer has one; one that shares another's KV has none).
@@ -21,13 +21,13 @@ enum class DType : uint8_t { f32 = 1, f16 = 2, bf16 = 3 };
 uint32_t dtype_bytes(DType dtype);
 const char* to_string(DType dtype);
 
-/// Which rows of a part a hit at length n needs: proto/client.h and index/restorable.h.
+/// Kind of a part: it decides the rows that a hit at length n needs (proto/demand.h).
 enum class PartKind : uint8_t {
   full = 1,    ///< rows [0, n)
   window = 2,  ///< the newest `window` positions and the first `keep`
   chunk = 3,   ///< rows since the last multiple of `chunk`
   latent = 4,  ///< MLA: rows [0, n), never coded
-  pooled = 5,  ///< one row per `rate` tokens, and a carry
+  pooled = 5,  ///< a row per `rate` tokens, and a carry
   state = 6,   ///< recurrent state: a snapshot at exactly n, whose bytes are values of its dtype
   opaque = 7,  ///< bytes that only the engine understands: a snapshot at exactly n
 };
@@ -36,13 +36,13 @@ const char* to_string(PartKind kind);
 enum class Side : uint8_t { k = 0, v = 1, other = 2 };
 const char* to_string(Side side);
 
-/// Where a `state`/`opaque` part is exported.
+/// Place where a `state`/`opaque` part is exported.
 enum class SnapshotPlace : uint8_t { checkpoint = 0, block_end = 1 };
 
-/// One part of a layer. Fields that its kind doesn't use are 0.
+/// A part of a layer. Fields that its kind doesn't use are 0.
 struct PartSpec {
   PartKind kind = PartKind::full;
-  DType dtype = DType::f16;  ///< as the engine holds it
+  DType dtype = DType::f16;  ///< the engine's dtype
   uint32_t heads = 0;        ///< kv heads; 1 for latent and pooled
   uint32_t k_dim = 0;        ///< values per row and head of K (or of the one storage)
   uint32_t v_dim = 0;        ///< values per row and head of V; 0: K and V are one storage (`other`)
@@ -67,7 +67,7 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
-/// One side of a part: heads x dim values per row.
+/// A side of a part: heads x dim values per row.
 struct SideSpec {
   Side side;
   uint32_t heads;
@@ -77,7 +77,7 @@ struct SideSpec {
 std::vector<SideSpec> sides_of(const PartSpec& part);
 
 struct ModelSpec {
-  std::string name;  ///< for people; not part of the identity
+  std::string name;  ///< label; not part of the identity
   Id fingerprint;    ///< SHA-256 over weights, dtype, rope, adapter: the identity
   std::vector<LayerSpec> layers;
   bool operator==(const ModelSpec&) const = default;
@@ -88,12 +88,12 @@ struct ModelSpec {
 Status validate(const ModelSpec& model, uint32_t block_tokens);
 
 void encode(const ModelSpec& model, ByteWriter& out);
-/// Any bytes are safe input. Returns: corruption.
+/// Decodes a model; any bytes are safe input. Returns: corruption.
 Result<ModelSpec> decode_model(ByteReader& in);
 
-/// All parts that are equal in every field, numbered by first appearance.
+/// A group of parts that are equal in every field, numbered by first appearance.
 struct PartGroup {
-  PartSpec spec;  ///< of its first part
+  PartSpec spec;  ///< the first part's
   struct Member {
     uint16_t layer;
     uint16_t part;

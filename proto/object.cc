@@ -169,7 +169,8 @@ void state_size(FieldReader& io, StateBlob& s, uint64_t most) {
   s.bytes = Bytes(nullptr, nullptr, io.failed() ? 0 : bytes);
 }
 
-// Of the payload, at most kMaxObjectBytes: it is capped as it grows, by 2^50 bytes at a time.
+// Fields of the payload, at most kMaxObjectBytes: the sum is capped as it grows, by 2^50 bytes at
+// a time.
 template <typename Io>
 void payload_fields(Io& io, Of<Io, Object>& o) {
   uint64_t payload = 0;

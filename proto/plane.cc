@@ -8,7 +8,7 @@ namespace {
 
 // Appends rows [first, end) of a code run with `run_rows` rows to per-head code and scale streams.
 struct CodeStreams {
-  std::vector<std::vector<uint8_t>> codes, scales;  // one per head
+  std::vector<std::vector<uint8_t>> codes, scales;  // streams by head
 };
 
 void take_codes(const Plane& p, const uint8_t* run, uint64_t run_rows, uint64_t first, uint64_t end,
@@ -123,7 +123,7 @@ Result<Plane> join_rows(const std::vector<Plane>& planes) {
   const Plane& a = planes.front();
   PlaneBuilder builder(a);
   uint32_t next = a.first_row;
-  uint8_t bits = 0;  // of all code runs; 0 until one is seen
+  uint8_t bits = 0;  // bits of all code runs; 0 until one is seen
   for (size_t i = 0; i < planes.size(); ++i) {
     const Plane& p = planes[i];
     bool same = p.layer == a.layer && p.part == a.part && p.side == a.side && p.heads == a.heads &&

@@ -1,4 +1,4 @@
-// Plane, StateBlob and Object: what is stored, in memory, on the wire and on disk.
+// Plane, StateBlob and Object: the stored values, in memory, on the wire and on disk.
 //
 // A plane is the bytes of one side (K, V or other) of one part over a row range: a list of row
 // runs, each `exact` (rows as given) or `codes`. An object is one unit of storage: a block, a tail,
@@ -38,8 +38,8 @@ struct Plane {
   uint16_t layer = 0;
   uint16_t part = 0;
   Side side = Side::k;
-  DType dtype = DType::f16;  ///< of exact runs
-  uint8_t bits = 0;          ///< of code runs; 0 if there are none
+  DType dtype = DType::f16;  ///< dtype of exact runs
+  uint8_t bits = 0;          ///< bits of code runs; 0 if there are none
   uint32_t heads = 0;
   uint32_t dim = 0;
   /// Absolute: the position of the first row's token (pooled: position / rate).
@@ -56,7 +56,7 @@ struct Plane {
 uint64_t code_bytes(uint32_t dim, uint8_t bits);
 /// Bytes of `rows` rows in this form, scales included.
 uint64_t run_bytes(const Plane& plane, RunForm form, uint64_t rows);
-/// What `plane.bytes` must have, from the runs.
+/// Length that `plane.bytes` must have, from the runs.
 uint64_t plane_bytes(const Plane& plane);
 /// Rows [first, end) of `plane` as a new plane with bytes of its own (slicing commutes with the
 /// codec: nothing is decoded). Returns: invalid_argument if the plane lacks a row.
@@ -73,7 +73,7 @@ struct StateBlob {
   bool operator==(const StateBlob&) const = default;
 };
 
-/// What changes a block beside its tokens: media or an adapter at a position (absolute).
+/// A further input of a block beside its tokens: media or an adapter at a position (absolute).
 struct Extra {
   uint32_t position = 0;
   std::vector<uint8_t> bytes;
@@ -108,7 +108,7 @@ struct Object {
   Id parent;  ///< the block before this one (snapshot: before its position); zero at the root
   Id profile;
   std::string ns;            ///< namespace
-  Id fingerprint;            ///< of the model
+  Id fingerprint;            ///< the model's
   uint32_t first_token = 0;  ///< absolute position of tokens[0]
   /// block: block_tokens of them; tail: 1 … block_tokens − 1; snapshot: those from its parent's end
   /// up to its position (0 … block_tokens − 1); supplement: its block's.

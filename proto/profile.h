@@ -38,11 +38,11 @@ struct Profile {
   uint16_t codec_version = 1;
   uint32_t block_tokens = 256;
   PrefillMode prefill = PrefillMode::exact;
-  DType raw_dtype = DType::f16;  ///< of every exact row of full, window and chunk parts
+  DType raw_dtype = DType::f16;  ///< dtype of exact rows of full, window and chunk parts
   uint64_t rotation_seed = 42;   ///< codec/TURBOQUANT.md, "Signs"
   uint16_t codebook = 1;         ///< 1: Lloyd-Max for N(0,1), codec/TURBOQUANT.md
   uint32_t exact_tokens = 4;     ///< positions [0, exact_tokens) are never coded
-  uint8_t requested_k_bits = 0;  ///< what was asked for, where a part's kind allows it
+  uint8_t requested_k_bits = 0;  ///< as requested, where a part's kind allows it
   uint8_t requested_v_bits = 0;
   /// parts[layer][part], the same shape as the model's layers: what is in force.
   std::vector<std::vector<PartCoding>> parts;
@@ -55,7 +55,7 @@ struct Profile {
 void encode(const Profile& profile, ByteWriter& out);
 /// Length of the encoded form; nothing is encoded for it.
 uint64_t encoded_bytes(const Profile& profile);
-/// Any bytes are safe input. Returns: corruption.
+/// Decodes a profile; any bytes are safe input. Returns: corruption.
 Result<Profile> decode_profile(ByteReader& in);
 /// Shapes against the model's geometry; bits only where the kind may be coded (engine/MODELS.md).
 /// Returns: invalid_argument naming layer, part, expected and given.

@@ -11,7 +11,7 @@
 namespace kv {
 namespace {
 
-constexpr size_t kMaxDescriptors = 8;  // that wait for their frame
+constexpr size_t kMaxDescriptors = 8;  // descriptors that wait for their frame
 
 }  // namespace
 
@@ -43,7 +43,7 @@ ssize_t SegmentLink::receive(int socket, std::span<uint8_t> to) {
   if (n <= 0) return n;
   keep_descriptors(message);
   if ((message.msg_flags & MSG_CTRUNC) == 0 && descriptors_.size() <= kMaxDescriptors) return n;
-  errno = EPROTO;  // some may be lost: which is whose can't be told any more
+  errno = EPROTO;  // some may be lost, so their frames are unknown
   return -1;
 }
 

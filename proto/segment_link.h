@@ -1,5 +1,5 @@
-// SegmentLink: what a connection of a client does for shared pools: it takes the descriptors that
-// come beside bytes, the frames that nobody asked for, and says which leases and mappings ended.
+// SegmentLink: the shared pools' part of a client's connection: it takes the descriptors that come
+// beside bytes and the unrequested frames, and reports ended leases and mappings.
 //
 // A descriptor belongs to the segment frame whose first byte it came with; both come in order.
 // Closed with its connection. One thread at a time. PROTOCOL.md, "Pools".
@@ -24,15 +24,15 @@ class SegmentLink {
   SegmentLink(const SegmentLink&) = delete;  // owns descriptors
   SegmentLink& operator=(const SegmentLink&) = delete;
 
-  /// Both sides have kFeatureSegments.
+  /// Enables it: both sides have kFeatureSegments.
   void enable() { enabled_ = true; }
   bool enabled() const { return enabled_; }
   SegmentMap& map() { return map_; }
 
-  /// As recv(): keeps the descriptors that come. -1 with EPROTO if there are more than may be.
+  /// Receives like recv(), and keeps descriptors that come. -1 with EPROTO if there are too many.
   ssize_t receive(int socket, std::span<uint8_t> to);
   static bool takes(FrameType type);
-  /// A frame that says something of segments. Returns: corruption, unavailable (mmap).
+  /// Takes a frame about segments. Returns: corruption, unavailable (mmap).
   Status take(const Frame& frame);
   /// Frames that the service has to have before its next request: leases and mappings that ended.
   std::vector<uint8_t> owed();
@@ -41,7 +41,7 @@ class SegmentLink {
   void keep_descriptors(msghdr& message);
 
   bool enabled_ = false;
-  std::deque<int> descriptors_;  // whose frame is still to come
+  std::deque<int> descriptors_;  // descriptors whose frame is still to come
   SegmentMap map_;
 };
 

@@ -28,7 +28,7 @@ class MappedLease final : public LeaseCheck {
     slots_.push_back(slot);
   }
   bool valid() const override {
-    std::atomic_thread_fence(std::memory_order_acquire);  // what was read was read before this
+    std::atomic_thread_fence(std::memory_order_acquire);  // reads come before this
     return std::all_of(slots_.begin(), slots_.end(), [](const Slot& s) {
       return s.counter->load(std::memory_order_relaxed) == s.generation;
     });
@@ -37,7 +37,7 @@ class MappedLease final : public LeaseCheck {
  private:
   const uint64_t number_;
   const std::shared_ptr<EndedLeases> ended_;
-  std::vector<ObjectPtr> objects_;  // and so their mappings
+  std::vector<ObjectPtr> objects_;  // they keep their mappings
   std::vector<Slot> slots_;
 };
 

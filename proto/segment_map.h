@@ -1,10 +1,10 @@
 // SegmentMap: the segments that one connection of a client has mapped, and the objects in them
 // whose headers it was told.
 //
-// A mapping lives as long as anybody reads in it: this map, or a lease. A revoked segment leaves
-// the map at once; once its last lease has ended unmapped() names it. What the service says is
-// checked: a descriptor that can shrink, or a place outside of its segment, is an error of the
-// connection. One thread at a time, but for leases: theirs end on any thread.
+// A mapping lives as long as it has a reader: this map, or a lease. A revoked segment leaves the
+// map at once; once its last lease has ended unmapped() names it. The service's frames are checked:
+// a descriptor that can shrink, or a place outside of its segment, is an error of the connection.
+// One thread at a time, but for leases: theirs end on any thread.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ class SegmentMapping {
 class EndedLeases {
  public:
   void add(uint64_t lease);
-  /// At most kMaxEndedLeases of them.
+  /// Takes at most kMaxEndedLeases of them.
   std::vector<uint64_t> take();
 
  private:
@@ -59,7 +59,7 @@ class SegmentMap {
   /// Maps what was announced; `fd` is the caller's, and may be closed afterwards. Returns:
   /// corruption (no such descriptor as was said, a second one of that number), unavailable (mmap).
   Status add(const SegmentAnnounced& announced, int fd);
-  /// Nothing new is there; objects that were told of are forgotten.
+  /// Takes a segment out of the map: it gets no new objects, and known ones in it are forgotten.
   void revoke(uint32_t segment);
   /// Revoked segments whose mapping has gone; once each.
   std::vector<uint32_t> unmapped();
@@ -83,7 +83,7 @@ class SegmentMap {
 
   std::map<uint32_t, std::shared_ptr<const SegmentMapping>> segments_;
   std::vector<std::pair<uint32_t, std::weak_ptr<const SegmentMapping>>> revoked_;
-  std::vector<Known> known_ = std::vector<Known>(kKnownHeaders);  // by number modulo its size
+  std::vector<Known> known_ = std::vector<Known>(kKnownHeaders);  // index: number modulo its size
   const std::shared_ptr<EndedLeases> ended_;
 };
 

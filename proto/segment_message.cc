@@ -1,4 +1,4 @@
-// Their fields, as in PROTOCOL.md, "Pools".
+// Fields of the messages in PROTOCOL.md, "Pools".
 #include "proto/segment_message.h"
 
 #include "proto/fields.h"
@@ -85,7 +85,7 @@ std::vector<uint8_t> encoded(const MappedObject& object) {
 }
 
 void set_number(std::vector<uint8_t>& encoded_object, uint64_t number) {
-  constexpr size_t kAt = sizeof(uint8_t) + sizeof(uint32_t);  // behind place and end_token
+  constexpr size_t kAt = sizeof(uint8_t) + sizeof(uint32_t);  // offset behind place and end_token
   KV_CHECK(encoded_object.size() >= kAt + sizeof(number));
   std::memcpy(encoded_object.data() + kAt, &number, sizeof(number));
 }

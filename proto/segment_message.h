@@ -13,7 +13,7 @@ namespace kv {
 
 /// Bit of hello's features: the client takes descriptors and maps segments.
 inline constexpr uint32_t kFeatureSegments = 1u << 0;
-inline constexpr uint32_t kMaxEndedLeases = 1024;  ///< in one frame
+inline constexpr uint32_t kMaxEndedLeases = 1024;  ///< limit of one frame
 /// Object headers of a connection that both sides keep: of each new one number n, those up to
 /// n - kKnownHeaders go.
 inline constexpr uint64_t kKnownHeaders = 1024;
@@ -22,7 +22,7 @@ inline constexpr uint64_t kKnownHeaders = 1024;
 struct SegmentAnnounced {
   uint32_t segment = 0;
   uint64_t bytes = 0;
-  uint64_t page_bytes = 0;  ///< in force
+  uint64_t page_bytes = 0;  ///< page size in force
   bool operator==(const SegmentAnnounced&) const = default;
 };
 /// Service to client: to be unmapped as soon as no lease needs it; nothing new comes there.
@@ -41,21 +41,21 @@ struct LeasesEnded {
   bool operator==(const LeasesEnded&) const = default;
 };
 
-/// Where an object of a mapped fetch is.
+/// Place of an object of a mapped fetch.
 enum class ObjectPlace : uint8_t {
-  streamed = 0,  ///< in a fetch_object frame that follows
-  mapped = 1,    ///< in a segment; its header is here, and is known from now on
-  known = 2,     ///< in a segment, under a number that was given before
+  streamed = 0,  ///< follows in a fetch_object frame
+  mapped = 1,    ///< lies in a segment; its header is here, and is known from now on
+  known = 2,     ///< lies in a segment; its header's number was given before
 };
 struct MappedObject {
   ObjectPlace place = ObjectPlace::streamed;
   uint32_t end_token = 0;
-  uint64_t number = 0;  ///< of the header: mapped, known
-  // Of mapped ones:
+  uint64_t number = 0;  ///< the header's: mapped, known
+  // Mapped objects only:
   uint32_t segment = 0;
-  uint64_t offset = 0;  ///< of the payload
+  uint64_t offset = 0;  ///< the payload's
   uint64_t generation = 0;
-  std::vector<uint8_t> header;  ///< as encode_header() writes it
+  std::vector<uint8_t> header;  ///< encoded by encode_header()
   bool operator==(const MappedObject&) const = default;
 };
 /// Answers a fetch_mapped; a fetch_object for each streamed object follows, in their order.
@@ -66,7 +66,7 @@ struct MappedReply {
   HitForm form = HitForm::none;
   std::string reason;
   uint64_t lease = 0;           ///< 0: nothing is mapped
-  uint32_t lease_ms = 0;        ///< so long without a frame of the client ends it
+  uint32_t lease_ms = 0;        ///< time without a frame of the client that ends it
   uint64_t streamed_bytes = 0;  ///< lengths of the fetch_object frames together
   std::vector<MappedObject> objects;
   bool operator==(const MappedReply&) const = default;

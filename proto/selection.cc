@@ -1,4 +1,4 @@
-// What a selection takes of an object.
+// Selections of objects' planes, states, rows and heads.
 #include "proto/selection.h"
 
 #include <algorithm>
@@ -88,7 +88,7 @@ void copy_heads(const Plane& plane, std::span<const uint8_t> src, const Selectio
   const uint64_t first = takes_all_heads(selection, plane.heads) ? 0 : selection.heads.first;
   const uint8_t* from = src.data();
   uint8_t* to = dst.data();
-  // `all` heads of `one` bytes each lie together.
+  // Copies the selected heads of `one` bytes each, out of plane.heads that lie together.
   auto copy = [&](uint64_t one) {
     to = std::copy_n(from + first * one, heads * one, to);
     from += plane.heads * one;

@@ -2,7 +2,7 @@
 // on.
 //
 // An engine that loads layer by layer asks for one layer at a time, a rank of several for its heads
-// of the full entry, and nobody fetches rows that he has. Pure functions, any thread.
+// of the full entry, and any engine only for rows that it lacks. Pure functions, any thread.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace kv {
 
-/// Each range is [first, end); end kToEnd: all from first on.
+/// Ranges are [first, end); end kToEnd: all from first on.
 struct Selection {
   static constexpr uint16_t kToEnd = UINT16_MAX;
   struct Range {

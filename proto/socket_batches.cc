@@ -12,7 +12,7 @@ namespace {
 
 Status no_answer() { return {StatusCode::unavailable, "no answer came"}; }
 
-// One answer for each request, filled as they come.
+// Answers by request, filled as they come.
 template <typename T>
 std::vector<T> answers(size_t count, const Status& until_then) {
   std::vector<T> all;
@@ -24,9 +24,9 @@ std::vector<T> answers(size_t count, const Status& until_then) {
 // The requests of a batch by their number in it.
 struct Batch {
   size_t count = 0;
-  /// Its frame under this id, or why it is not sent.
+  /// Makes the request's frame under this id, or tells why it is not sent.
   std::function<Result<OutFrame>(size_t, uint64_t id)> frame;
-  /// A frame of its reply. True: the last one. An error breaks the connection.
+  /// Takes a frame of its reply. True: the last one. An error breaks the connection.
   std::function<Result<bool>(size_t, const Frame&)> take;
   std::function<void(size_t, const Status&)> fail;
 };

@@ -1,4 +1,4 @@
-// Each verb as one exchange on one of the pool's connections.
+// Verbs, each as one exchange on one of the pool's connections.
 #include "proto/socket_client.h"
 
 #include "proto/socket_pool.h"
@@ -25,7 +25,7 @@ BootToken SocketClient::boot_token() const { return pool_->boot_token(); }
 
 namespace {
 
-// One exchange whose reply is one frame.
+// Exchanges one request for a reply of one frame.
 template <typename Reply, typename Request>
 Result<Reply> exchange(const SocketPool::Use& use, FrameType type, FrameType expected,
                        const Request& request, Deadline deadline) {

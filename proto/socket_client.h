@@ -1,12 +1,12 @@
 // SocketClient: the Client interface over the service's Unix socket (PROTOCOL.md).
 //
 // A small pool of connections, one call at a time on each; a store's calls stay on the connection
-// that reserved it. A connection that fails is dropped and the next call makes another:
-// models are opened there again, reservations of the lost one are gone (not_found). Nothing is
-// retried. Planes of a fetch lie in the service's segments, mapped read-only and unchanged while
-// the lease is valid(); those of objects that are in none, or all if map_segments is false, in one
-// received buffer per object. A lease that ended is given back with the next call on its
-// connection. Any thread may call.
+// that reserved it. A connection that fails is dropped and the next call makes another: models are
+// opened there again, reservations of the lost one are gone (not_found). Nothing is retried. Planes
+// of a fetch lie in the service's segments, mapped read-only and unchanged while the lease is
+// valid(); those of objects that are in none, or all if map_segments is false, in one received
+// buffer per object. An ended lease is given back with the next call on its connection. Any thread
+// may call.
 #pragma once
 
 #include <memory>
@@ -22,16 +22,16 @@ class SocketPool;
 struct SocketClientOptions {
   std::chrono::milliseconds connect_timeout{
       5'000};                    ///< connect and hello, within the call's deadline
-  uint32_t max_connections = 4;  ///< at least 1; calls beyond wait
+  uint32_t max_connections = 4;  ///< limit, at least 1; calls beyond wait
   uint32_t max_reservations = 256;
-  /// One that its holder left alone for so long makes room for another when there are that many;
-  /// services end them sooner (after 2 minutes).
+  /// Idle time after which a reservation makes room for another when there are that many; services
+  /// end them sooner (after 2 minutes).
   std::chrono::seconds abandoned_after{180};
-  uint64_t max_reply_bytes = 16ull << 30;       ///< of one fetch; more is resource_exhausted
+  uint64_t max_reply_bytes = 16ull << 30;       ///< limit of one fetch; more is resource_exhausted
   bool map_segments = true;                     ///< false: every fetch is streamed
   uint64_t recycle_bytes = 256ull << 20;        ///< memory of ended leases kept for later replies
-  std::string program = "cachesvc-client 0.1";  ///< for the service's log
-  std::string token;                            ///< of the namespace, where one is asked for
+  std::string program = "cachesvc-client 0.1";  ///< name for the service's log
+  std::string token;                            ///< the namespace's, where one is asked for
 };
 
 class SocketClient final : public Client {
@@ -50,7 +50,7 @@ class SocketClient final : public Client {
   /// that it was started anew. Models are opened again by themselves, reservations are gone.
   BootToken boot_token() const;
 
-  // Beside the errors of Client: unavailable where the service can't be reached.
+  // Errors are those of Client, and unavailable where the service can't be reached.
   Result<OpenReply> open(const OpenRequest& request, Deadline deadline) override;
   Result<LookupReply> lookup(const QueryRequest& request, Deadline deadline) override;
   Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) override;

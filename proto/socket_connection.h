@@ -19,9 +19,10 @@ namespace kv {
 /// fetch more than the socket does. Shared by a client's connections; any thread.
 class ReplyBodies : public std::enable_shared_from_this<ReplyBodies> {
  public:
-  /// At most `keep_bytes` wait for reuse.
+  /// Bodies of at most `keep_bytes` wait for reuse.
   explicit ReplyBodies(uint64_t keep_bytes) : keep_bytes_(keep_bytes) {}
-  /// At least `size` bytes, uninitialised, back here when the last copy of the owner goes.
+  /// Takes at least `size` bytes, uninitialised; they come back when the last copy of the owner
+  /// goes.
   std::shared_ptr<uint8_t> take(uint64_t size);
   uint64_t waiting_bytes() const { return store_.bytes(); }
 
@@ -47,7 +48,7 @@ class SocketConnection {
   bool stale();
   bool broken() const { return broken_; }
   const HelloReply& hello() const { return hello_; }
-  /// Both sides know segments: fetches may be mapped.
+  /// True if both sides know segments: fetches may be mapped.
   bool maps_segments() const { return segments_.enabled(); }
   SegmentMap& segments() { return segments_.map(); }
   /// Bytes of frames that the service has to have before its next request.
@@ -71,7 +72,7 @@ class SocketConnection {
   Result<uint64_t> send_some(const OutFrame& frame, uint64_t from);
   /// A frame that is here whole. Returns: as receive, but for errors that are replies.
   Result<std::optional<Frame>> arrived();
-  /// Until something may be read or, with `to_send`, written. Returns: deadline_exceeded.
+  /// Waits until something may be read or, with `to_send`, written. Returns: deadline_exceeded.
   Status wait_for_peer(bool to_send, Deadline deadline);
   /// The frame as a reply to `request`. Returns: as receive.
   Result<Frame> reply_of(uint64_t request, Frame frame);
@@ -96,7 +97,7 @@ class SocketConnection {
   HelloReply hello_;
   FrameParser parser_;
   const std::shared_ptr<ReplyBodies> bodies_;
-  std::shared_ptr<uint8_t> body_;  // of the large frame that is arriving
+  std::shared_ptr<uint8_t> body_;  // body of the large frame that is arriving
   SegmentLink segments_;
 };
 

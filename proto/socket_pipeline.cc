@@ -29,7 +29,7 @@ bool SocketPipeline::send_more() {
     some = true;
     offset_ += *bytes;
     if (offset_ < frames_[sent_].bytes()) continue;
-    frames_[sent_++] = {};  // its bytes may go
+    frames_[sent_++] = {};  // frees its bytes
     offset_ = 0;
   }
   return some;

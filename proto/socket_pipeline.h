@@ -37,8 +37,8 @@ class SocketPipeline {
   std::vector<OutFrame> frames_;
   std::vector<bool> answered_;
   size_t sent_ = 0, done_ = 0;  ///< requests
-  uint64_t offset_ = 0;         ///< of the one that is being sent
-  Status closed_;               ///< why nothing more can be sent
+  uint64_t offset_ = 0;         ///< bytes sent of the current request
+  Status closed_;               ///< reason why nothing more can be sent
 };
 
 }  // namespace kv

@@ -40,7 +40,7 @@ Status SocketPool::check_process() const {
                                        "; after a fork the child makes a client of its own"};
 }
 
-// With mutex_ held; some are idle.
+// Precondition: mutex_ is held, and some connections are idle.
 std::vector<SocketPool::ConnectionPtr>::iterator SocketPool::least_reserved() {
   std::map<const SocketConnection*, size_t> held;
   for (const auto& [id, r] : reservations_) ++held[r.connection.get()];
@@ -182,7 +182,7 @@ void SocketPool::release(const ConnectionPtr& c) {
   changed_.notify_all();
 }
 
-// With mutex_ held: the connection and its reservations are gone.
+// Forgets a connection and its reservations. Precondition: mutex_ is held.
 void SocketPool::forget(const ConnectionPtr& c) {
   --connections_;
   std::erase_if(reservations_, [&](const auto& r) { return r.second.connection == c; });

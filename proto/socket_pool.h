@@ -1,4 +1,4 @@
-// SocketPool: the connections of a SocketClient, and what is bound to them.
+// SocketPool: the connections of a SocketClient, and the reservations and handles bound to them.
 //
 // A call takes a connection for itself (Use) and gives it back; a broken one is dropped and the
 // next call makes another. A reservation names the connection that holds it. Handles of models are
@@ -20,8 +20,7 @@
 
 namespace kv {
 
-/// What the service gets to answer within: a little less than the caller has, so that its answer
-/// wins.
+/// Time given to the service: a little less than the caller has, so that its answer wins.
 uint32_t timeout_ms(Deadline deadline);
 
 class SocketPool {
@@ -30,7 +29,7 @@ class SocketPool {
 
   SocketPool(std::string path, std::string ns, SocketClientOptions options);
   const SocketClientOptions& options() const { return options_; }
-  BootToken boot_token() const;  ///< of the newest connection's service
+  BootToken boot_token() const;  ///< from the newest connection's service
 
   /// A connection of the caller's own until this ends.
   class Use {
@@ -47,15 +46,16 @@ class SocketPool {
     ConnectionPtr c_;
   };
 
-  /// Of the idle ones the one with the fewest reservations, unused for longest: puts hold up others
-  /// least. Returns: deadline_exceeded (all in use), unavailable (after a fork), and what
+  /// Takes the idle connection with the fewest reservations, unused for longest, whose puts delay
+  /// others least. Returns: deadline_exceeded (all in use), unavailable (after a fork), and what
   /// SocketConnection::open returns.
   Result<Use> acquire(Deadline deadline);
   /// The connection that holds reservation `id`, once it is idle; `remote`: the service's number.
   /// Returns: not_found (ended, or its connection did), deadline_exceeded.
   Result<Use> acquire_for(uint64_t id, Deadline deadline, uint64_t& remote);
 
-  /// What nobody has used for options().abandoned_after makes room.
+  /// True if there is no place for a reservation. Those unused for options().abandoned_after make
+  /// room.
   bool reservations_full();
   uint64_t add_reservation(const ConnectionPtr& c, uint64_t remote);
   void end_reservation(uint64_t id);
@@ -75,7 +75,7 @@ class SocketPool {
     std::chrono::steady_clock::time_point used;
   };
   struct OpenedModel {
-    OpenRequest again;  ///< with the profile that was in force
+    OpenRequest again;  ///< the request, with the profile that was in force
     Realm realm;
   };
   Status check_process() const;
@@ -83,10 +83,10 @@ class SocketPool {
   void release(const ConnectionPtr& c);
   void forget(const ConnectionPtr& c);
 
-  const int process_;  // that may call
+  const int process_;  // the process that may call
   const std::string path_;
   const SocketClientOptions options_;
-  HelloRequest hello_;  // of every connection; constant
+  HelloRequest hello_;  // every connection's; constant
   const std::shared_ptr<ReplyBodies> bodies_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

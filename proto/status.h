@@ -17,18 +17,18 @@ namespace kv {
 /// The value on the wire is the value in the code (PROTOCOL.md, "Status codes"). Never renumber.
 enum class StatusCode : uint8_t {
   ok = 0,
-  not_found = 1,           ///< nothing is stored there: a miss
+  not_found = 1,           ///< a miss: nothing is stored there
   invalid_argument = 2,    ///< the request is wrong; repeating it won't help
   corruption = 3,          ///< stored bytes don't verify; the object is a miss from now on
   unsupported = 4,         ///< known, and refused by name
   resource_exhausted = 5,  ///< can never fit the budget or the limit as it stands
   io_error = 6,            ///< the device or the peer failed
   internal = 7,            ///< a bug of ours
-  busy = 8,                ///< no room now; try later
+  busy = 8,                ///< not enough room now; try later
   deadline_exceeded = 9,   ///< the caller's deadline passed
   profile_changed = 10,    ///< another profile is in force; open the model again
   unavailable = 11,        ///< the service is closing or the connection is gone
-  denied = 12,             ///< this user, token or right does not allow it
+  denied = 12,             ///< user, token or right does not allow it
 };
 
 const char* to_string(StatusCode code);
