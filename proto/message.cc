@@ -8,8 +8,7 @@
 namespace kv {
 namespace {
 
-// ------------------------------------------------------------------ fields that several messages
-// have
+// ------------------------------------------------------------ fields that several messages have
 
 template <typename Io>
 void query_fields(Io& io, Of<Io, Query>& q) {

@@ -43,8 +43,7 @@ struct Recovery {
   uint64_t other_key_bytes = 0;     ///< allocated by them
   uint64_t ephemeral_dropped = 0;   ///< sealed with a dead owner's key in memory: removed, if this
                                     ///< owner's key is such a one too
-  std::string
-      catalog_rebuilt;  ///< why the catalog was started anew or left out; empty: it was good
+  std::string catalog_rebuilt;      ///< why it was started anew or left out; empty: it was good
   std::vector<RejectedFile> rejected;  ///< the first kMaxRejectedNames of `quarantined`,
                                        ///< `unreadable`, and files of other versions and keys
   uint64_t unread = 0;                 ///< files left to adopt_more(): counted, not yet known
