@@ -212,6 +212,5 @@ Result<std::string> Tokenizer::decode(std::span<const Token> tokens) const {
 
 uint32_t Tokenizer::vocab_size() const { return static_cast<uint32_t>(tables_->texts.size()); }
 Token Tokenizer::eos() const { return tables_->eos; }
-Token Tokenizer::bos() const { return tables_->bos; }
 
 }  // namespace kv

@@ -40,7 +40,6 @@ class Tokenizer {
 
   uint32_t vocab_size() const;
   Token eos() const;  ///< -1 if the file names none
-  Token bos() const;  ///< what encode() puts first; -1 for a model that wants none
 
  private:
   struct Tables;

@@ -199,10 +199,6 @@ bool EvictionOrder::dirty(EntryKey key) const {
   const Entry* e = find(key);
   return e != nullptr && e->dirty;
 }
-DropUrgency EvictionOrder::urgency(EntryKey key) const {
-  const Entry* e = find(key);
-  return e != nullptr ? e->urgency : kDropLast;
-}
 
 uint64_t EvictionOrder::memory_bytes() const {
   constexpr uint64_t kMapNodeBytes = sizeof(Entry) + 32;  // with malloc's overhead

@@ -98,7 +98,6 @@ class EvictionOrder {
   uint64_t recency(EntryKey key) const;
   uint32_t pins(EntryKey key) const;
   bool dirty(EntryKey key) const;
-  DropUrgency urgency(EntryKey key) const;
 
   size_t size() const { return resident_; }
   /// Memory held, for the RAM ledger (an estimate).

@@ -128,8 +128,6 @@ class PrefixTree {
     return common_symbols(symbols(node), symbols(other)) == nodes_[other].tokens.size();
   }
   bool is_hollow(NodeId node) const { return nodes_[node].hollow; }
-  /// Number of nodes from the root's child to this one: 1 for a child of the root, 0 for the root.
-  uint32_t depth(NodeId node) const { return nodes_[node].depth; }
   uint32_t first_token(NodeId node) const;
   uint32_t end_token(NodeId node) const;
   /// Valid while the node lives.
@@ -164,7 +162,7 @@ class PrefixTree {
     Children children;
     std::unique_ptr<TailLengths> tail_lengths;  ///< null: none
     NodeId parent = kNoNode;                    ///< a dead node's: the next free slot
-    uint32_t depth = 0;
+    uint32_t depth = 0;                         ///< 1 for a child of the root, 0 for the root
     bool hollow = false;
     bool alive = false;
   };

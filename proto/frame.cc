@@ -200,20 +200,6 @@ Status FrameParser::commit(size_t bytes) {
   return advance();
 }
 
-Result<size_t> FrameParser::feed(std::span<const uint8_t> bytes) {
-  size_t taken = 0;
-  if (state_ == State::failed) return error_;
-  while (taken < bytes.size()) {
-    auto to = prepare();
-    if (to.empty()) break;
-    size_t n = std::min(to.size(), bytes.size() - taken);
-    std::copy_n(bytes.begin() + taken, n, to.begin());
-    taken += n;
-    KV_RETURN_IF_ERROR(commit(n));
-  }
-  return taken;
-}
-
 Status FrameParser::advance() {
   if (state_ == State::header && stage_end_ - stage_begin_ >= kFrameHeaderBytes) {
     KV_RETURN_IF_ERROR(take_header());

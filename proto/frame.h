@@ -129,9 +129,6 @@ class FrameParser {
   /// `bytes` of the span from prepare() were filled. Returns: as decode_frame_header, and
   /// invalid_argument for a length over its cap. An error repeats for good.
   Status commit(size_t bytes);
-  /// prepare and commit for bytes that lie elsewhere; takes at most `bytes`, returns how many it
-  /// took. Fewer only if a frame is ready or awaiting(). Errors as commit.
-  Result<size_t> feed(std::span<const uint8_t> bytes);
 
   /// The next complete frame. A body read into an external buffer is not in it. Taking one parses
   /// the header of the next: after nullopt, ask error().

@@ -34,7 +34,6 @@ class Adoption {
       : dir_(dir), catalog_(catalog), quarantine_(quarantine), others_(others) {}
 
   void add(UnreadFile file) { unread_.push_back(file); }
-  uint64_t unread() const { return unread_.size(); }
   /// Call it when all are added: orders them by age and gives those without a row their recency,
   /// above `max_recency`. Files without rows are the newest (their writer died before the row) or
   /// all files: the order of their writing is the best one. Returns: the highest recency.

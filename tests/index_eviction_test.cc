@@ -61,7 +61,6 @@ void check_entries(const EvictionOrder& order, const Oracle& oracle) {
     ASSERT_EQ(order.recency(key), e.recency);
     ASSERT_EQ(order.pins(key), e.pins);
     ASSERT_EQ(order.dirty(key), e.dirty);
-    ASSERT_EQ(order.urgency(key), e.urgency);
   }
   ASSERT_EQ(order.size(), oracle.entries.size());
 }

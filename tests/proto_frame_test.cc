@@ -8,6 +8,7 @@
 namespace kv {
 namespace {
 
+using testing::feed;
 using testing::flatten;
 using testing::Random;
 
@@ -24,7 +25,7 @@ std::vector<Frame> parse(std::span<const uint8_t> stream, NextSize next_size, St
   std::vector<Frame> frames;
   while (!stream.empty()) {
     auto piece = stream.first(std::min<size_t>(stream.size(), next_size()));
-    auto taken = parser.feed(piece);
+    auto taken = feed(parser, piece);
     if (!taken.ok()) {
       status = taken.status();
       return frames;
@@ -107,7 +108,7 @@ TEST(FrameParser, LengthsOverTheirCapAllocateNothing) {
   for (uint64_t length : {uint64_t{4} << 30, UINT64_MAX, kMaxObjectFrameBytes + 1}) {
     FrameParser parser;
     parser.set_greeted(true);
-    auto taken = parser.feed(header_bytes({kProtocolVersion, FrameType::put, 1, length, 0}));
+    auto taken = feed(parser, header_bytes({kProtocolVersion, FrameType::put, 1, length, 0}));
     ASSERT_FALSE(taken.ok());
     EXPECT_EQ(taken.status().code(), StatusCode::invalid_argument);
     EXPECT_NE(taken.status().message().find(std::to_string(length)), std::string::npos);
@@ -120,17 +121,17 @@ TEST(FrameParser, LengthsOverTheirCapAllocateNothing) {
 TEST(FrameParser, CapsDifferBeforeAndAfterTheHello) {
   auto header = header_bytes({kProtocolVersion, FrameType::fetch, 1, kMaxHelloBytes + 1, 0});
   FrameParser fresh;
-  EXPECT_FALSE(fresh.feed(header).ok());
+  EXPECT_FALSE(feed(fresh, header).ok());
   FrameParser greeted;
   greeted.set_greeted(true);
-  EXPECT_TRUE(greeted.feed(header).ok());
+  EXPECT_TRUE(feed(greeted, header).ok());
   for (auto type : {FrameType::commit, FrameType::hello, static_cast<FrameType>(0x1234)}) {
     FrameParser at_cap, over;
     at_cap.set_greeted(true);
     over.set_greeted(true);
-    EXPECT_TRUE(at_cap.feed(header_bytes({kProtocolVersion, type, 1, kMaxControlBytes, 0})).ok());
+    EXPECT_TRUE(feed(at_cap, header_bytes({kProtocolVersion, type, 1, kMaxControlBytes, 0})).ok());
     EXPECT_FALSE(
-        over.feed(header_bytes({kProtocolVersion, type, 1, kMaxControlBytes + 1, 0})).ok());
+        feed(over, header_bytes({kProtocolVersion, type, 1, kMaxControlBytes + 1, 0})).ok());
   }
 }
 
@@ -139,7 +140,7 @@ TEST(FrameParser, MemoryFollowsWhatHasArrived) {
   parser.set_greeted(true);
   constexpr uint64_t kClaim = 900u << 20;
   ASSERT_TRUE(
-      parser.feed(header_bytes({kProtocolVersion, FrameType::fetch_object, 1, kClaim, 0})).ok());
+      feed(parser, header_bytes({kProtocolVersion, FrameType::fetch_object, 1, kClaim, 0})).ok());
   uint64_t arrived = 0;
   for (int i = 0; i < 200; ++i) {
     auto to = parser.prepare();
@@ -180,7 +181,7 @@ TEST(FrameParser, PutsWaitForAnExternalBufferOrAreSkipped) {
     std::vector<FrameType> types;
     int puts = 0;
     for (std::span<const uint8_t> left = stream; !left.empty();) {
-      auto taken = parser.feed(left.first(std::min(step, left.size())));
+      auto taken = feed(parser, left.first(std::min(step, left.size())));
       ASSERT_TRUE(taken.ok());
       left = left.subspan(*taken);
       bool busy = true;

@@ -12,6 +12,7 @@ namespace kv {
 namespace {
 
 using testing::decode_any;
+using testing::feed;
 using testing::flatten;
 using testing::Random;
 using testing::sample_frames;
@@ -32,7 +33,7 @@ void write_file(const std::string& path, std::span<const uint8_t> bytes) {
 Frame frame_of(const std::vector<uint8_t>& bytes) {
   FrameParser parser;
   parser.set_greeted(true);
-  auto taken = parser.feed(bytes);
+  auto taken = feed(parser, bytes);
   EXPECT_TRUE(taken.ok());
   auto frame = parser.next();
   EXPECT_TRUE(frame.has_value());

@@ -65,6 +65,8 @@ PLANTED = [  # (rule that must speak, file, its content)
     ("only-tests", "proto/a.h", GOOD_HEADER + "int forgotten(int x);\n"),
     ("only-tests", "proto/a.h", GOOD_HEADER + "struct Forgotten {\n  int x;\n};\n"),
     ("only-tests", "proto/value.h", VALUE % "\n  int forgotten(int x) const;"),
+    ("only-tests", "proto/value.h", VALUE % "\n  int known() const;\n"
+     "  int two(int known) const { return known; }"),
     ("file", "python/cachesvc/a.py", '"""A value."""\n' + "x = 1\n" * 400),
     ("opening", "python/cachesvc/a.py", "import b\n"),
     ("opening", "tools/a.py", "#!/usr/bin/env python3\n# A tool.\n"),

@@ -1,9 +1,10 @@
 """Names that only tests use: functions and types that a room's header shows and no program needs.
 
 Found by their words, not by a compiler: a name counts as used when it stands anywhere outside
-tests/, comments and literals, but in its declaration, its definition or, for a type, its own body.
-So names that several things share hide each other; whatever is reported is used by tests alone, or
-by nobody. A rule of tools/tidy.py.
+tests/, comments and literals, but in its declaration, its definition or, for a type, its own body;
+a member function where it is called, whatever variables have its name. So members of one name hide
+each other, as do other names; whatever is reported is used by tests alone, or by nobody. A
+rule of tools/tidy.py.
 """
 import collections
 import os
@@ -14,7 +15,9 @@ ALLOWED = {  # name: why it may be there for tests alone
     "passes": "how often a batch reads shared codes: no answer of it shows that",
     "body_capacity": "memory that a peer's frame may take: no answer shows it",
     "waiting_bytes": "memory that waits for the next reply: no answer shows it",
+    "mapped_bytes": "address space of a slab store's regions: the system counts other memory too",
     "trimmed": "a client's own verb on what it fetched",
+    "lookup_all": "a client's own verb, as in Python",
 }
 PROTOCOL = {  # names that the language or the standard library calls
     "iterator_category", "value_type", "difference_type", "pointer", "reference", "allocate",
@@ -62,6 +65,8 @@ def declared(code):
                 scopes[-1] = "shown" if found.group(1) == "public" else "hidden"
             continue
         named = name_of(head) if shown and found.group(0) != "}" else None
+        if named and named[1] == "function" and any(of is not None for of in opened):
+            named = (named[0], "member")
         if found.group(0) == "{":
             scopes.append(scope_of(head))
             opened.append(len(names) if named and named[1] == "type" else None)
@@ -74,6 +79,24 @@ def declared(code):
             line = code.count("\n", 0, at - len(head.lstrip())) + 1
             names.append(Name(line, *named, at, at))
     return names
+
+
+NO_TYPES = {"return", "co_return", "co_await", "co_yield", "else", "throw", "case", "not", "and"}
+
+
+def member_uses(code, names):
+    """How often each of these is called, or taken as `&Class::name`; behind a type it is declared
+    or defined."""
+    uses = collections.Counter(re.findall(r"&\w[\w:]*::(\w+)\b(?!\s*\()", code))
+    for found in re.finditer(r"\b(\w+)(?:<[^<>()]*>)?\(", code):
+        if found.group(1) not in names:
+            continue
+        before = code[max(0, found.start() - 200):found.start()]
+        before = re.sub(r"(\w+(<[^<>]*>)?::)+$", "", before)
+        behind = re.search(r"(\w+|\w>|>>)[&*]*\s+[&*]*$", before)
+        if not behind or behind.group(1) in NO_TYPES:
+            uses[found.group(1)] += 1
+    return uses
 
 
 def definitions(code):
@@ -91,13 +114,17 @@ def findings(files):
         words[path] = collections.Counter(re.findall(r"\w+", code))
         defined.update(definitions(code))
     everywhere = sum(words.values(), collections.Counter())
+    members = {n.text for names in shown.values() for n in names if n.kind == "member"}
+    of_members = sum((member_uses(code, members) for code in rooms.values()), collections.Counter())
     in_class = collections.Counter(n.text for path, names in shown.items() for n in names
                                    if n.text not in set(definitions(rooms[path])))
     for path, names in sorted(shown.items()):
         for name in names:
             if name.text in ALLOWED or name.text in PROTOCOL:
                 continue
-            if name.kind == "function":
+            if name.kind == "member":
+                uses = of_members[name.text]
+            elif name.kind == "function":
                 uses = everywhere[name.text] - defined[name.text] - in_class[name.text]
             else:
                 own = rooms[path][:name.begin] + rooms[path][name.end:]

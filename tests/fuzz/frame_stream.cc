@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   kv::FrameParser parser;
   parser.set_greeted(true);
   while (!left.empty()) {
-    auto taken = parser.feed(left.first(std::min(step, left.size())));
+    auto taken = kv::testing::feed(parser, left.first(std::min(step, left.size())));
     if (!taken.ok()) return 0;
     left = left.subspan(*taken);
     if (parser.body_capacity() > size + kv::kBodyStepBytes) __builtin_trap();

@@ -1,6 +1,7 @@
 // Shared by the tests of frames and messages: fixed samples of every frame, and random messages.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <string>
@@ -292,6 +293,21 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   std::map<std::string, std::vector<uint8_t>> out;
   for (const auto& [key, frame] : frames) out[key] = flatten(frame);
   return out;
+}
+
+/// Bytes that lie elsewhere into the parser, as many as it takes. Returns: how many.
+inline Result<size_t> feed(FrameParser& parser, std::span<const uint8_t> bytes) {
+  size_t taken = 0;
+  if (!parser.error().ok()) return parser.error();
+  while (taken < bytes.size()) {
+    const auto to = parser.prepare();
+    if (to.empty()) break;
+    const size_t n = std::min(to.size(), bytes.size() - taken);
+    std::copy_n(bytes.begin() + static_cast<ptrdiff_t>(taken), n, to.begin());
+    taken += n;
+    KV_RETURN_IF_ERROR(parser.commit(n));
+  }
+  return taken;
 }
 
 /// Decodes the body of a frame that names or answers a hold.

@@ -30,7 +30,8 @@ struct TinyGguf {
   /// scores -1, -2, ….
   std::vector<std::string> sentencepiece;
   bool space_prefix = false, add_bos = true;  ///< its settings
-  static constexpr int32_t kTwoLines = 4, kThreeLines = 5, kFirstByte = 6, kFirstPiece = 262;
+  static constexpr int32_t kBegin = 2, kTwoLines = 4, kThreeLines = 5, kFirstByte = 6,
+                           kFirstPiece = 262;
 
   /// Byte tokens 0 … 255, merges 256 …, then specials; eos is "<|end|>".
   std::vector<std::string> tokens, merges;
@@ -137,7 +138,7 @@ struct TinyGguf {
       append(meta_, &score, 4);
     }
     number("tokenizer.ggml.eos_token_id", 1);
-    number("tokenizer.ggml.bos_token_id", 2);
+    number("tokenizer.ggml.bos_token_id", kBegin);
     flag("tokenizer.ggml.add_bos_token", add_bos);
     flag("tokenizer.ggml.add_space_prefix", space_prefix);
   }
