@@ -1,8 +1,9 @@
 // index: a lookup of 32K tokens against one XXH3-128 pass over the same tokens, the rule's cost for
-// it, and the cost of inserting and evicting at 10^3 and 10^6 blocks.
+// it, and the cost of looking up, inserting and evicting at 10^3 and 10^6 blocks.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <random>
 
@@ -84,6 +85,38 @@ void yard_compare_32k(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kSequenceTokens);
 }
 BENCHMARK(yard_compare_32k)->Arg(1)->Arg(1000)->Unit(benchmark::kMicrosecond);
+
+/// A query of 1,024 tokens, one of all that are stored, in a tree of range(0) blocks of 16 tokens.
+/// What a query is made of has just arrived; the tree's nodes lie where they were left.
+void lookup_1k(benchmark::State& state) {
+  constexpr uint32_t kSmallBlock = 16, kTokens = 1024;
+  const auto sequences = static_cast<uint64_t>(state.range(0)) / (kTokens / kSmallBlock);
+  std::vector<Token> query(kTokens);
+  auto make_query = [&](uint64_t number) {
+    std::minstd_rand rng(static_cast<uint32_t>(number + 1));
+    for (Token& t : query) t = static_cast<Token>(rng() % 128000);
+  };
+  PrefixTree tree(kSmallBlock);
+  for (uint64_t s = 0; s < sequences; ++s) {
+    make_query(s);
+    NodeId node = kRootNode;
+    for (uint32_t first = 0; first < kTokens; first += kSmallBlock) {
+      node = tree.find_or_insert(node, std::span(query).subspan(first, kSmallBlock), {})->node;
+    }
+  }
+  std::mt19937_64 rng(4);
+  for (auto _ : state) {
+    make_query(rng() % sequences);
+    const auto begin = std::chrono::steady_clock::now();
+    auto match = tree.match(query, {});
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    state.SetIterationTime(took.count());
+    if (match->common != kTokens) state.SkipWithError("not a full match");
+    benchmark::DoNotOptimize(match);
+  }
+  state.counters["blocks"] = static_cast<double>(tree.size());
+}
+BENCHMARK(lookup_1k)->Arg(1000)->Arg(1000000)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 /// The rule for a full model over 128 blocks, with the holdings made anew from the path.
 void plan_restore_32k(benchmark::State& state) {

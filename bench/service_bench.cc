@@ -16,6 +16,7 @@
 #include <fstream>
 #include <thread>
 
+#include "bench/storage_select.h"
 #include "proto/socket_client.h"
 #include "storage/ssd_tier.h"
 #include "tests/support/cachesvc_server.h"
@@ -454,20 +455,28 @@ Status fill(const std::string& dir, const ModelSpec& model) {
   return {};
 }
 
-// From nothing to a service that answers: directory, catalog, index. The page cache is warm, as
-// after a crash of the process.
-void BM_Ready(benchmark::State& state) {
+struct FilledStore {
   TempDir dir;
   ModelSpec model = model_of({LayerSpec{{full_part(1, 32)}}});
   Status filled = fill(dir.store(), model);
-  if (!filled.ok()) return state.SkipWithError(filled.to_string().c_str());
+};
+const FilledStore& filled_store() {
+  static const FilledStore store;
+  return store;
+}
+
+// From nothing to a service that answers: directory, catalog, index. The page cache is warm, as
+// after a crash of the process.
+void BM_Ready(benchmark::State& state) {
+  const FilledStore& store = filled_store();
+  if (!store.filled.ok()) return state.SkipWithError(store.filled.to_string().c_str());
   double bytes = 0;
   for (auto _ : state) {
     size_t before = ::mallinfo2().uordblks;
-    auto cache = open_cache(many_blocks(dir.store()));
+    auto cache = open_cache(many_blocks(store.dir.store()));
     state.PauseTiming();
     bytes = static_cast<double>(::mallinfo2().uordblks - before);
-    auto b = Bench::open(*cache, model);
+    auto b = Bench::open(*cache, store.model);
     if (b.stat("ssd_objects") != small_blocks() + 1) {
       return state.SkipWithError("blocks are missing");
     }
@@ -478,6 +487,20 @@ void BM_Ready(benchmark::State& state) {
   state.counters["bytes_per_block"] = bytes / small_blocks();
 }
 BENCHMARK(BM_Ready)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// Yardstick: the rows that such a start reads, by SQLite alone.
+void BM_SelectRows(benchmark::State& state) {
+  const FilledStore& store = filled_store();
+  if (!store.filled.ok()) return state.SkipWithError(store.filled.to_string().c_str());
+  RowSelect select(store.dir.store() + "/catalog.db");
+  for (auto _ : state) {
+    uint64_t bytes = 0;
+    if (select.read_all(bytes) != small_blocks() + 1)
+      return state.SkipWithError("rows are missing");
+    benchmark::DoNotOptimize(bytes);
+  }
+}
+BENCHMARK(BM_SelectRows)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 // The same without a catalog: the files are counted, most of them read in the background
 // (`background_s`, at the rate of the settings).

@@ -6,13 +6,13 @@
 // chooses the directory (default /tmp).
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
-#include <sqlite3.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <random>
 
+#include "bench/storage_select.h"
 #include "proto/identity.h"
 #include "storage/catalog.h"
 #include "storage/ssd_tier.h"
@@ -255,23 +255,15 @@ BENCHMARK(catalog_load)->UseRealTime()->Unit(benchmark::kMillisecond);
 void yard_select(benchmark::State& state) {
   std::string directory = fresh_directory();
   std::string path = filled_catalog(directory);
-  sqlite3* db = nullptr;
-  sqlite3_stmt* stmt = nullptr;
-  KV_CHECK(sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE, nullptr) == SQLITE_OK);
-  KV_CHECK(sqlite3_prepare_v2(db, "SELECT * FROM objects", -1, &stmt, nullptr) == SQLITE_OK);
-  for (auto _ : state) {
-    int64_t rows = 0, bytes = 0;
-    while (sqlite3_step(stmt) == SQLITE_ROW) {
-      ++rows;
-      for (int c = 0; c < sqlite3_column_count(stmt); ++c) bytes += sqlite3_column_bytes(stmt, c);
+  {
+    RowSelect select(path);
+    for (auto _ : state) {
+      uint64_t bytes = 0;
+      KV_CHECK(select.read_all(bytes) == kRows);
+      benchmark::DoNotOptimize(bytes);
     }
-    sqlite3_reset(stmt);
-    KV_CHECK(rows == kRows);
-    benchmark::DoNotOptimize(bytes);
   }
   state.SetItemsProcessed(state.iterations() * kRows);
-  sqlite3_finalize(stmt);
-  sqlite3_close(db);
   fs::remove_all(directory);
 }
 BENCHMARK(yard_select)->UseRealTime()->Unit(benchmark::kMillisecond);
