@@ -24,7 +24,7 @@ bool Requests::decode_or_refuse(const Request& in, T& message, Deadline& deadlin
   uint32_t timeout_ms = 0;
   auto decoded = decode_request<T>(in.frame.header.type, in.frame.body.span(), timeout_ms);
   if (!decoded.ok()) {
-    send_error(in.frame.header.request, decoded.status());
+    send_error(host_, in.frame.header.request, decoded.status());
     return false;
   }
   message = std::move(*decoded);
@@ -62,8 +62,9 @@ uint64_t expected_bytes(const OpenReply& reply) {
 template <typename T>
 void Requests::reply(uint64_t request, FrameType type, const T& message) {
   auto no_room = [&](uint64_t bytes) {
-    send_error(request, {StatusCode::busy, std::string(to_string(type)) + ": no RAM for " +
-                                               std::to_string(bytes) + " bytes of reply now"});
+    send_error(host_, request,
+               {StatusCode::busy, std::string(to_string(type)) + ": no RAM for " +
+                                      std::to_string(bytes) + " bytes of reply now"});
   };
   std::shared_ptr<const void> room;
   uint64_t bytes = expected_bytes(message);
@@ -75,16 +76,17 @@ void Requests::reply(uint64_t request, FrameType type, const T& message) {
   bytes = frame.bytes() - kFrameHeaderBytes;
   const uint64_t limit = max_body_bytes(type, true);
   if (bytes > limit) {
-    return send_error(request, {StatusCode::resource_exhausted,
-                                std::string(to_string(type)) + ": over the limit of " +
-                                    std::to_string(limit) + " bytes"});
+    return send_error(
+        host_, request,
+        {StatusCode::resource_exhausted,
+         std::string(to_string(type)) + ": over the limit of " + std::to_string(limit) + " bytes"});
   }
   if (!room && host_.out().unsent_bytes() + bytes > kMaxUnchargedReplyBytes &&
       !(room = core_.reply_room(bytes))) {
     return no_room(bytes);
   }
   frame.hold = std::move(room);
-  send(std::move(frame), true);
+  send(host_, std::move(frame), true);
 }
 
 // The callback of a call whose reply is one frame.
@@ -93,7 +95,7 @@ Done<Result<T>> Requests::replier(const Request& in, FrameType type) {
   return [this, keep = host_.keep(), request = in.frame.header.request, type,
           room = in.room](Result<T> result) {
     if (host_.closed()) return;
-    if (!result.ok()) return send_error(request, result.status());
+    if (!result.ok()) return send_error(host_, request, result.status());
     reply(request, type, *result);
   };
 }
@@ -111,8 +113,8 @@ Done<Result<T>> Requests::replier_of(const Request& in, FrameType type) {
 Done<Status> Requests::acknowledge(uint64_t request, FrameType type) {
   return [this, keep = host_.keep(), request, type](Status status) {
     if (host_.closed()) return;
-    if (!status.ok()) return send_error(request, status);
-    send(reply_frame(type, request, Empty{}), true);
+    if (!status.ok()) return send_error(host_, request, status);
+    send(host_, reply_frame(type, request, Empty{}), true);
   };
 }
 
@@ -127,7 +129,7 @@ void Requests::forward(const Request& in, FrameType type,
 }
 
 void Requests::answer(Frame frame, std::shared_ptr<RoomCharges> room, const Status& dropped) {
-  if (!dropped.ok()) return send_error(frame.header.request, dropped);
+  if (!dropped.ok()) return send_error(host_, frame.header.request, dropped);
   dispatch({std::move(frame), std::move(room)});
 }
 
@@ -136,7 +138,8 @@ void Requests::dispatch(const Request& in) {
   if (type == FrameType::hello) return handle_hello(in);
   if (session_ == 0) {
     host_.last_request();
-    return send_error(in.frame.header.request, invalid_argument("the first frame must be a hello"));
+    return send_error(host_, in.frame.header.request,
+                      invalid_argument("the first frame must be a hello"));
   }
   switch (type) {
     case FrameType::open:
@@ -172,7 +175,7 @@ void Requests::dispatch(const Request& in) {
       return handle_stats(in);
     default:
       return send_error(
-          in.frame.header.request,
+          host_, in.frame.header.request,
           unsupported("frame type " + std::to_string(static_cast<uint16_t>(type)) +
                       " is no request of version " + std::to_string(kProtocolVersion)));
   }
@@ -199,7 +202,7 @@ void Requests::handle_hello(const Request& in) {
   }
   if (!refused.ok()) {
     host_.last_request();
-    return send_error(id, refused);
+    return send_error(host_, id, refused);
   }
   ns_ = hello->ns;
   host_.greeted();
@@ -212,7 +215,7 @@ void Requests::handle_hello(const Request& in) {
   reply.max_put_bytes = options_.max_put_bytes;
   reply.ns = hello->ns;
   reply.program = std::string("cachesvc ") + kProgramVersion;
-  send(reply_frame(FrameType::hello_ok, id, reply), true);
+  send(host_, reply_frame(FrameType::hello_ok, id, reply), true);
 }
 
 void Requests::handle_open(const Request& in) {
@@ -248,7 +251,7 @@ void Requests::handle_put(const Request& in) {
   uint64_t id = in.frame.header.request;
   uint32_t timeout_ms = 0;
   auto put = decode_put(in.frame.body, timeout_ms);
-  if (!put.ok()) return send_error(id, put.status());
+  if (!put.ok()) return send_error(host_, id, put.status());
   core_.put(session_, std::move(*put), in.room, deadline_of(timeout_ms),
             acknowledge(id, FrameType::put_ok));
 }
@@ -270,85 +273,22 @@ void Requests::handle_abort(const Request& in) {
 }
 
 void Requests::handle_fetch(const Request& in) {
-  decoded<FetchCall>(in, [this, id = in.frame.header.request, room = in.room](FetchCall m,
-                                                                              Deadline deadline) {
-    core_.fetch(
-        session_, std::move(m.request), deadline,
-        [this, keep = host_.keep(), id, max = m.max_reply_bytes, room](Result<FetchReply> reply) {
-          if (host_.closed()) return;
-          if (!reply.ok()) return send_error(id, reply.status());
-          send_fetch(id, std::make_shared<FetchFrames>(core_, id, std::move(*reply), max));
-        });
-  });
-}
-
-// Queues all frames of a reply together.
-void Requests::queue(std::vector<OutFrame> frames) {
-  for (OutFrame& frame : frames) host_.out().queue(std::move(frame), &frame == &frames.back());
-  host_.out().flush();
-}
-
-void Requests::send_fetch(uint64_t id, const std::shared_ptr<FetchFrames>& reply) {
-  if (host_.closed()) return;
-  if (!reply->step()) {
-    return host_.take_turn([this, keep = host_.keep(), id, reply] { send_fetch(id, reply); });
-  }
-  if (!reply->error().ok()) return send_error(id, reply->error());
-  queue(reply->take());
+  decoded<FetchCall>(
+      in, [this, id = in.frame.header.request, room = in.room](FetchCall m, Deadline deadline) {
+        fetches_.fetch(session_, id, std::move(m), deadline, room);
+      });
 }
 
 void Requests::handle_fetch_mapped(const Request& in) {
   const uint64_t id = in.frame.header.request;
   if (!mappings_.enabled()) {
-    return send_error(id, unsupported("fetch_mapped: hello_ok did not name the feature segments"));
+    return send_error(host_, id,
+                      unsupported("fetch_mapped: hello_ok did not name the feature "
+                                  "segments"));
   }
   decoded<FetchCall>(in, [this, id, room = in.room](FetchCall m, Deadline deadline) {
-    m.request.whole_objects = true;
-    MappedCall call{m.request.selection, m.max_reply_bytes, options_.lease_timeout};
-    core_.fetch(session_, std::move(m.request), deadline,
-                [this, keep = host_.keep(), id, call, room](Result<FetchReply> reply) {
-                  if (host_.closed()) return;
-                  if (!reply.ok()) return send_error(id, reply.status());
-                  place(id, call, std::move(*reply));
-                });
+    fetches_.fetch_mapped(session_, ns_, id, std::move(m), deadline, room);
   });
-}
-
-// The places of hundreds of objects are found in a turn of their own.
-void Requests::place(uint64_t id, const MappedCall& call, FetchReply reply) {
-  const size_t objects = reply.lease.prefix().objects.size();
-  auto place = [this, keep = host_.keep(), id, call,
-                own = std::make_shared<FetchReply>(std::move(reply))] {
-    if (host_.closed()) return;
-    announce_then_send(
-        id, std::make_shared<MappedFrames>(core_, mappings_, ns_, id, call, std::move(*own)));
-  };
-  if (objects <= FetchFrames::kObjectsPerStep) return place();
-  host_.take_turn(std::move(place));
-}
-
-// Segments that the client doesn't have yet come before the reply that names them.
-void Requests::announce_then_send(uint64_t id, const std::shared_ptr<MappedFrames>& reply) {
-  auto unknown = reply->unknown();
-  if (unknown.empty()) return send_mapped(id, reply);
-  core_.announce(std::move(unknown), [this, keep = host_.keep(), id, reply](
-                                         std::vector<std::shared_ptr<const SegmentView>> views) {
-    if (host_.closed()) return;
-    for (const auto& view : views) {
-      const bool has = mappings_.given(view->id()) || mappings_.leaving(view->id());
-      if (!has) host_.out().queue(mappings_.give(view), false);
-    }
-    send_mapped(id, reply);
-  });
-}
-
-void Requests::send_mapped(uint64_t id, const std::shared_ptr<MappedFrames>& reply) {
-  if (host_.closed()) return;
-  if (!reply->step(host_.out().unsent_bytes())) {
-    return host_.take_turn([this, keep = host_.keep(), id, reply] { send_mapped(id, reply); });
-  }
-  if (!reply->error().ok()) return send_error(id, reply->error());
-  queue(reply->take());
 }
 
 bool Requests::took(const Frame& frame, Status& status) {
@@ -362,7 +302,7 @@ bool Requests::took(const Frame& frame, Status& status) {
 
 void Requests::revoke(uint32_t segment) {
   if (host_.closed() || !mappings_.revoke(segment)) return;
-  send(reply_frame(FrameType::segment_revoked, 0, SegmentRevoked{segment}), false);
+  send(host_, reply_frame(FrameType::segment_revoked, 0, SegmentRevoked{segment}), false);
 }
 
 void Requests::handle_erase(const Request& in) {
@@ -378,16 +318,6 @@ void Requests::handle_stats(const Request& in) {
   Deadline deadline;
   if (!decode_or_refuse(in, m, deadline)) return;
   core_.stats(session_, deadline, replier<StatsReply>(in, FrameType::stats_ok));
-}
-
-void Requests::send_error(uint64_t request, const Status& status) {
-  send(error_frame(request, status), true);
-}
-
-void Requests::send(OutFrame frame, bool last) {
-  if (host_.closed()) return;
-  host_.out().queue(std::move(frame), last);
-  host_.out().flush();
 }
 
 void Requests::disconnect() {

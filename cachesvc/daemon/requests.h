@@ -4,29 +4,20 @@
 // is sent, or is refused. Loop thread only. PROTOCOL.md, "Messages".
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "cachesvc/daemon/coding_log.h"
-#include "cachesvc/daemon/fetch_frames.h"
-#include "cachesvc/daemon/frame_sender.h"
-#include "cachesvc/daemon/mapped_frames.h"
-#include "cachesvc/daemon/mappings.h"
+#include "cachesvc/daemon/fetch_replies.h"
 #include "proto/message.h"
 
 namespace kv {
 
 class Requests {
  public:
-  /// The connection. It owns the requests.
-  class Host {
+  /// The connection's other side: what only requests need of it.
+  class Host : public Connection {
    public:
-    virtual std::shared_ptr<void> keep() = 0;  ///< alive while a call is under way
-    virtual bool closed() const = 0;
-    virtual FrameSender& out() = 0;
-    /// Runs `turn` later, when it is the connection's turn.
-    virtual void take_turn(std::function<void()> turn) = 0;
     /// Enters the namespace if the peer may. Returns: the core's session, denied, and as
     /// CacheCore::connect.
     virtual Result<uint64_t> enter(const HelloRequest& hello) = 0;
@@ -44,7 +35,8 @@ class Requests {
         options_(options),
         codings_(codings),
         boot_(boot),
-        mappings_(core) {}
+        mappings_(core),
+        fetches_(host, core, mappings_, options) {}
   Requests(const Requests&) = delete;  // calls point here
   Requests& operator=(const Requests&) = delete;
 
@@ -93,13 +85,6 @@ class Requests {
   void reply(uint64_t request, FrameType type, const T& message);
   Done<Status> acknowledge(uint64_t request, FrameType type);
   Deadline deadline_of(uint32_t timeout_ms) const;
-  void send_fetch(uint64_t request, const std::shared_ptr<FetchFrames>& reply);
-  void place(uint64_t request, const MappedCall& call, FetchReply reply);
-  void announce_then_send(uint64_t request, const std::shared_ptr<MappedFrames>& reply);
-  void send_mapped(uint64_t request, const std::shared_ptr<MappedFrames>& reply);
-  void queue(std::vector<OutFrame> frames);
-  void send_error(uint64_t request, const Status& status);
-  void send(OutFrame frame, bool last);
 
   Host& host_;
   CacheCore& core_;
@@ -107,6 +92,7 @@ class Requests {
   CodingLog& codings_;
   const BootToken& boot_;
   Mappings mappings_;
+  FetchReplies fetches_;
   std::string ns_;
   uint64_t session_ = 0;
 };

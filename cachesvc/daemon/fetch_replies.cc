@@ -1,0 +1,86 @@
+// How a connection's fetches are answered, some objects in each turn.
+#include "cachesvc/daemon/fetch_replies.h"
+
+#include <utility>
+#include <vector>
+
+namespace kv {
+
+void FetchReplies::fetch(uint64_t session, uint64_t id, FetchCall call, Deadline deadline,
+                         std::shared_ptr<RoomCharges> room) {
+  core_.fetch(
+      session, std::move(call.request), deadline,
+      [this, keep = to_.keep(), id, max = call.max_reply_bytes, room](Result<FetchReply> reply) {
+        if (to_.closed()) return;
+        if (!reply.ok()) return send_error(to_, id, reply.status());
+        send_fetch(id, std::make_shared<FetchFrames>(core_, id, std::move(*reply), max));
+      });
+}
+
+// All frames of a reply, together.
+void FetchReplies::queue(std::vector<OutFrame> frames) {
+  for (OutFrame& frame : frames) to_.out().queue(std::move(frame), &frame == &frames.back());
+  to_.out().flush();
+}
+
+void FetchReplies::send_fetch(uint64_t id, const std::shared_ptr<FetchFrames>& reply) {
+  if (to_.closed()) return;
+  if (!reply->step()) {
+    return to_.take_turn([this, keep = to_.keep(), id, reply] { send_fetch(id, reply); });
+  }
+  if (!reply->error().ok()) return send_error(to_, id, reply->error());
+  queue(reply->take());
+}
+
+void FetchReplies::fetch_mapped(uint64_t session, const std::string& ns, uint64_t id,
+                                FetchCall call, Deadline deadline,
+                                std::shared_ptr<RoomCharges> room) {
+  call.request.whole_objects = true;
+  MappedCall mapped{call.request.selection, call.max_reply_bytes, options_.lease_timeout};
+  core_.fetch(session, std::move(call.request), deadline,
+              [this, keep = to_.keep(), &ns, id, mapped, room](Result<FetchReply> reply) {
+                if (to_.closed()) return;
+                if (!reply.ok()) return send_error(to_, id, reply.status());
+                place(ns, id, mapped, std::move(*reply));
+              });
+}
+
+// The places of hundreds of objects are found in a turn of their own.
+void FetchReplies::place(const std::string& ns, uint64_t id, const MappedCall& call,
+                         FetchReply reply) {
+  const size_t objects = reply.lease.prefix().objects.size();
+  auto place = [this, keep = to_.keep(), &ns, id, call,
+                own = std::make_shared<FetchReply>(std::move(reply))] {
+    if (to_.closed()) return;
+    announce_then_send(
+        id, std::make_shared<MappedFrames>(core_, mappings_, ns, id, call, std::move(*own)));
+  };
+  if (objects <= FetchFrames::kObjectsPerStep) return place();
+  to_.take_turn(std::move(place));
+}
+
+// Segments that the client doesn't have yet come before the reply that names them.
+void FetchReplies::announce_then_send(uint64_t id, const std::shared_ptr<MappedFrames>& reply) {
+  auto unknown = reply->unknown();
+  if (unknown.empty()) return send_mapped(id, reply);
+  core_.announce(std::move(unknown), [this, keep = to_.keep(), id, reply](
+                                         std::vector<std::shared_ptr<const SegmentView>> views) {
+    if (to_.closed()) return;
+    for (const auto& view : views) {
+      const bool has = mappings_.given(view->id()) || mappings_.leaving(view->id());
+      if (!has) to_.out().queue(mappings_.give(view), false);
+    }
+    send_mapped(id, reply);
+  });
+}
+
+void FetchReplies::send_mapped(uint64_t id, const std::shared_ptr<MappedFrames>& reply) {
+  if (to_.closed()) return;
+  if (!reply->step(to_.out().unsent_bytes())) {
+    return to_.take_turn([this, keep = to_.keep(), id, reply] { send_mapped(id, reply); });
+  }
+  if (!reply->error().ok()) return send_error(to_, id, reply->error());
+  queue(reply->take());
+}
+
+}  // namespace kv
