@@ -238,7 +238,7 @@ class Stored {
     if (known && (orphan || known->realm)) return o.name.id;
     Record* r = orphan ? index.add_orphan(o, Charge()) : index.add(realm, o, Charge());
     EXPECT_NE(r, nullptr);
-    if (!known) records.found(*r, 1000, 4096, objects_.size());
+    if (!known) records.found(*r, 900, 1000, 4096, objects_.size());
     objects_[o.name] = {&realm, tokens, first, parent};
     if (kind == ObjectKind::block && !orphan) index.relink(realm, o.name.id);
     return o.name.id;

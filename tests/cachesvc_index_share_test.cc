@@ -243,7 +243,7 @@ class IndexBytes : public ::testing::Test {
           stamp(o, realm);
           Record* r = orphans ? index.add_orphan(o, Charge()) : index.add(*state, o, Charge());
           EXPECT_NE(r, nullptr);
-          records.found(*r, 1000, 4096, static_cast<uint64_t>(p * kBlocks + b));
+          records.found(*r, 900, 1000, 4096, static_cast<uint64_t>(p * kBlocks + b));
           charged += orphans ? orphan_bytes(o.tokens.size()) : index_bytes(kind, o.tokens);
           if (kind == ObjectKind::block) parent = o.name.id;
         }

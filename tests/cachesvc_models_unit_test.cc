@@ -48,6 +48,29 @@ TEST_F(ModelsUnit, OneThatNobodyUsesRestsAndItsRecordsStay) {
   EXPECT_NE(c.models.find(key_), nullptr);
 }
 
+// Steps, as others are served while a realm of many objects gets its place.
+TEST_F(ModelsUnit, ObjectsUnderAProfileNoLongerInForceGoFirst) {
+  CoreOwners c(options());
+  ModelSpec second = plain_model();
+  second.fingerprint.bytes[0] ^= 1;
+  Record& oldest = c.give_block(c.open_model(second));
+  const auto keep = c.model;
+  RealmState& realm = c.open_model(spec_);
+  for (int i = 0; i < 300; ++i) c.give_block(realm);
+  auto going_before_oldest = [&] {
+    const auto order = c.index.tiers().ram().next_victims(UINT64_MAX, true).keys;
+    return std::find(order.begin(), order.end(), oldest.key) - order.begin();
+  };
+  EXPECT_EQ(going_before_oldest(), 0);
+  auto charge = c.env->pool->try_charge(ChargeKind::model, 8u << 20);
+  auto other = make_coded_model(spec_, *make_profile(spec_, 4), *charge);
+  ASSERT_TRUE(other.ok()) << other.status().to_string();
+  c.model = c.models.put_in_force("test", c.models.shared(std::move(*other)), {});
+  EXPECT_LT(going_before_oldest(), 300) << "one step had all of them";
+  c.run();
+  EXPECT_EQ(going_before_oldest(), 300);
+}
+
 TEST_F(ModelsUnit, OneThatIsHeldOrStoredOfStays) {
   CoreOwners c(options());
   RealmState& realm = c.open_model(spec_);

@@ -36,8 +36,7 @@ class RecordsTest : public ::testing::Test {
   }
   Record& found() {
     Record& r = fresh(object());
-    r.payload_bytes = 100;
-    records_.found(r, 4000, 4096, 1);
+    records_.found(r, 100, 4000, 4096, 1);
     return r;
   }
   Record& written(Durability reached = Durability::spilled) {

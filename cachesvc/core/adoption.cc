@@ -66,7 +66,7 @@ RealmState* Reconciler::realm_of(const Object& o) {
   if (!model || profile == profiles_.end()) return nullptr;
   if (!validate(*profile->second, *model->spec).ok()) return nullptr;
   RealmState* made = index_.realm(realm, model->spec, profile->second).get();
-  made->in_force = false;  // the model record names another profile
+  index_.set_in_force(*made, false);  // the model record names another profile
   return made;
 }
 
@@ -92,7 +92,7 @@ void Reconciler::adopt(const std::vector<KnownObject>& objects) {
   }
   for (auto it = linked.rbegin(); it != linked.rend(); ++it) {
     const KnownObject& k = *it->known;
-    records_.found(*it->record, k.file_bytes, k.allocated_bytes, k.recency);
+    records_.found(*it->record, k.unpacked_bytes, k.file_bytes, k.allocated_bytes, k.recency);
   }
   found_.objects(linked.size(), skipped);
   room_.drop_files(std::move(dropped));  // RAM has less for the index than its share
@@ -107,7 +107,6 @@ bool Reconciler::link(const KnownObject& known, std::vector<Adopted>& linked) {
   Record* r = charge ? index_.add(*realm, o, std::move(*charge)) : nullptr;
   if (!r) return false;
   linked.push_back({r, &known});
-  r->payload_bytes = known.unpacked_bytes;
   if (o.name.kind != ObjectKind::snapshot) index_.relink(*realm, o.name.id);
   return true;
 }
@@ -121,8 +120,7 @@ bool Reconciler::adopt_orphan(const KnownObject& known) {
       room_.index_full(bytes) ? std::nullopt : env_.pool->try_charge(ChargeKind::index, bytes);
   if (!charge) return false;
   Record* r = index_.add_orphan(o, std::move(*charge));
-  r->payload_bytes = known.unpacked_bytes;
-  records_.found(*r, known.file_bytes, known.allocated_bytes, known.recency);
+  records_.found(*r, known.unpacked_bytes, known.file_bytes, known.allocated_bytes, known.recency);
   return true;
 }
 

@@ -58,6 +58,16 @@ SessionState* Calls::session(uint64_t id) {
   return it == sessions_.end() ? nullptr : &it->second;
 }
 
+uint32_t Calls::opened(uint64_t session, const std::shared_ptr<ModelState>& model) {
+  SessionState& state = sessions_.at(session);
+  auto at = std::find(state.models.begin(), state.models.end(), model);
+  const auto handle = static_cast<uint32_t>(at - state.models.begin()) + 1;
+  if (at == state.models.end()) state.models.push_back(model);
+  state.profiles.resize(state.models.size());
+  state.profiles[handle - 1] = model->realm->realm.profile;
+  return handle;
+}
+
 Result<std::shared_ptr<ModelState>> Calls::model(uint64_t session, uint32_t handle) {
   SessionState* state = this->session(session);
   if (!state) return Status(StatusCode::not_found, "no such session");

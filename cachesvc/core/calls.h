@@ -35,6 +35,8 @@ class Calls {
   /// Ends the session; its waiting calls get `unavailable`.
   void disconnect(uint64_t session);
   SessionState* session(uint64_t id);  ///< null: there is none
+  /// The session has opened the model, under the profile in force. Returns: its handle.
+  uint32_t opened(uint64_t session, const std::shared_ptr<ModelState>& model);
   /// Returns: not_found (session), invalid_argument (handle).
   Result<std::shared_ptr<ModelState>> model(uint64_t session, uint32_t handle);
   /// The model under `profile` (zero: that of the handle's last open). Also profile_changed:

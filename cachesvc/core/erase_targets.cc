@@ -62,7 +62,7 @@ class BeginningWith : public EraseTargets {
       add_orphans(most, out);
       return out;
     }
-    for (RealmState* realm : index_.realms().of(ns_, fingerprint_)) {
+    for (const auto& realm : index_.realms().of(ns_, fingerprint_)) {
       if (realm->index < realm_) continue;
       realm_ = realm->index;
       add_of_tree(*realm, query_, most, out);
@@ -215,7 +215,7 @@ std::unique_ptr<EraseTargets> EraseTargets::of_namespace(ObjectIndex& index, std
 Result<std::unique_ptr<EraseTargets>> EraseTargets::beginning_with(ObjectIndex& index,
                                                                    const ModelState& model,
                                                                    Query query) {
-  for (RealmState* realm : index.realms().of(model.ns, model.spec->fingerprint)) {
+  for (const auto& realm : index.realms().of(model.ns, model.spec->fingerprint)) {
     KV_RETURN_IF_ERROR(realm->tree.beginning_with(query.tokens, query.extras, 0).status());
   }
   return std::unique_ptr<EraseTargets>(
@@ -226,7 +226,7 @@ Result<std::unique_ptr<EraseTargets>> EraseTargets::of_entry(ObjectIndex& index,
                                                              const ModelState& model,
                                                              const Query& query) {
   std::vector<Record*> targets;
-  for (RealmState* realm : index.realms().of(model.ns, model.spec->fingerprint)) {
+  for (const auto& realm : index.realms().of(model.ns, model.spec->fingerprint)) {
     KV_ASSIGN_OR_RETURN(auto match, realm->tree.match(query.tokens, query.extras));
     const NodeId end = match.path.empty() ? kRootNode : match.path.back();
     EntryWalk(*realm, query).add(end, targets);

@@ -40,7 +40,7 @@ void Fetches::reply(const FetchPtr& f, Found& found) {
     if (!all_rows_below(*r.ram.object, *f->realm->model, f->request.selection)) {
       prefix.objects.push_back({r.ram.object, u.end_token});
     }
-    ++u.record->uses;
+    index_.tiers().served(*u.record);
     if (!f->promoted.count(r.name)) continue;
     ++promoted;
     uint32_t first = is_main(r.name.kind) ? f->realm->tree.first_token(r.node) : u.end_token;

@@ -222,8 +222,7 @@ void Fetches::keep_warm(const RunningFetch& f, const Hit& hit) {
   }
   std::sort(path.begin(), path.end());
   path.erase(std::unique(path.begin(), path.end()), path.end());
-  index_.tiers().touch(path);
-  for (Record* r : path) r->use_untold = true;
+  index_.tiers().use(path);
 }
 
 // Answers `pending`; the promotion goes on without a caller.

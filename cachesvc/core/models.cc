@@ -67,16 +67,17 @@ void Models::found(ModelRecord record,
 
 // Keeps one copy of each part: those that a start found or other sessions made are dropped.
 std::shared_ptr<ModelState> Models::put_in_force(const std::string& ns,
-                                                 std::shared_ptr<const CodedModel> coded) {
+                                                 std::shared_ptr<const CodedModel> coded,
+                                                 RecordsOnSsd records) {
   auto spec = part_of(coded, coded->spec);
   auto profile = part_of(coded, coded->profile);
   const Realm realm{ns, spec->fingerprint, coded->profile_id};
   auto state = index_.realm(realm, spec, profile);
   index_.relink(*state, Id{});  // stored before its profile or model record was lost
-  for (RealmState* other : index_.realms().of(ns, realm.fingerprint)) {
-    if (other->in_force != (other == state.get())) {
-      index_.set_in_force(*other, other == state.get());
-    }
+  for (const auto& other : index_.realms().of(ns, realm.fingerprint)) {
+    if (other->in_force == (other == state)) continue;
+    index_.set_in_force(*other, other == state);
+    reorder(other, kRootNode);
   }
   state->others_lost = index_.orphans().has(ns, realm.fingerprint, realm.profile);
   state->model = spec;
@@ -84,14 +85,25 @@ std::shared_ptr<ModelState> Models::put_in_force(const std::string& ns,
   state->codec = part_of(coded, coded->codec);
   state->groups = PartGroups(spec, part_of(coded, coded->groups));
   auto& slot = models_[{ns, realm.fingerprint}];
-  if (!slot) slot = std::make_shared<ModelState>();
+  const bool is_new = !slot;
+  if (is_new) slot = std::make_shared<ModelState>();
   slot->ns = ns;
+  slot->serial = std::max(slot->serial, records.serial);
+  if (records.durable || is_new) slot->records_durable = records.durable.value_or(false);
   slot->record_bytes = record_bytes(*spec, *profile);
   slot->spec = std::move(spec);
   slot->realm = std::move(state);
   slot->coded = std::move(coded);
   resting_.erase({ns, realm.fingerprint});
   return slot;
+}
+
+// All that is stored of a realm, in steps: a step of so many nodes takes tens of microseconds.
+void Models::reorder(const std::shared_ptr<RealmState>& realm, NodeId first) {
+  constexpr size_t kNodesAtATime = 128;
+  const NodeId next = index_.reorder(*realm, first, kNodesAtATime);
+  if (next == kNoNode) return;
+  env_.later([this, realm, next] { reorder(realm, next); });
 }
 
 std::shared_ptr<const CodedModel> Models::shared(std::shared_ptr<CodedModel> made) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "cachesvc/core/model_state.h"
 #include "cachesvc/core/ssd_lane.h"
@@ -34,9 +35,15 @@ class Models {
 
   /// Adds a model whose record a start found.
   void found(ModelRecord record, const std::map<Id, std::shared_ptr<const Profile>>& profiles);
+  /// What an open knows of the records of the model that it puts in force.
+  struct RecordsOnSsd {
+    uint64_t serial = 0;          ///< of the model record
+    std::optional<bool> durable;  ///< nullopt: as before
+  };
   /// An open puts `coded` in force. Returns: the model as sessions hold it.
   std::shared_ptr<ModelState> put_in_force(const std::string& ns,
-                                           std::shared_ptr<const CodedModel> coded);
+                                           std::shared_ptr<const CodedModel> coded,
+                                           RecordsOnSsd records);
   /// The equal model under the same profile that is in use already, else `made`.
   std::shared_ptr<const CodedModel> shared(std::shared_ptr<CodedModel> made);
 
@@ -67,6 +74,7 @@ class Models {
 
  private:
   void rest();
+  void reorder(const std::shared_ptr<RealmState>& realm, NodeId first);
   bool unused(const std::shared_ptr<ModelState>& model) const;
   RestingModel rested(const ModelState& model);
   bool forget_oldest();

@@ -148,11 +148,15 @@ void ObjectIndex::prune(RealmState& realm, NodeId node) {
   realm.tree.erase(node);
 }
 
-void ObjectIndex::set_in_force(RealmState& realm, bool in_force) {
-  realm.in_force = in_force;
-  by_name_.for_each([&](const ObjectName&, Record& record) {
-    if (record.realm == &realm) tiers_.reorder(record);
-  });
+NodeId ObjectIndex::reorder(const RealmState& realm, NodeId first, size_t most) {
+  const size_t end = std::min<size_t>(realm.nodes.size(), first + most);
+  for (NodeId node = first; node < end; ++node) {
+    std::vector<Record*> own;
+    realm.nodes[node].attached.list(SIZE_MAX, own);
+    if (realm.nodes[node].main) own.push_back(realm.nodes[node].main);
+    for (Record* record : own) tiers_.reorder(*record);
+  }
+  return end < realm.nodes.size() ? static_cast<NodeId>(end) : kNoNode;
 }
 
 void ObjectIndex::check_invariants() {

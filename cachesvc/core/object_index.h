@@ -53,8 +53,12 @@ class ObjectIndex {
   /// Forgets the object in both tiers. Pinned or not.
   void remove(Record& record);
 
-  /// Objects of a realm that is not in force go before others.
-  void set_in_force(RealmState& realm, bool in_force);
+  /// Objects of a realm that is not in force go before others: those that come from now on, and
+  /// those that are there by reorder().
+  void set_in_force(RealmState& realm, bool in_force) { realm.in_force = in_force; }
+  /// Gives what hangs on at most `most` nodes, `first` and those after it, its place among what
+  /// goes first. Returns: the node after them; kNoNode: there is none.
+  NodeId reorder(const RealmState& realm, NodeId first, size_t most);
 
   Tiers& tiers() { return tiers_; }
   size_t size() const { return by_name_.size(); }

@@ -76,7 +76,7 @@ void Opens::run(const JobPtr& job) {
   const bool in_force = known && known->coded && !job->request.replace;
   const bool written = !lane_ || plan.records_durable;
   if (in_force && written && plan.profile->prefill == plan.prefill) {
-    job->call->finish(reply(*session, known));
+    job->call->finish(reply(*job, known));
     return end_turn(job);
   }
   if (plan.is_new) {
@@ -139,23 +139,16 @@ void Opens::made(const JobPtr& job, OpenMade made) {
 void Opens::put_in_force(const JobPtr& job, bool records_written) {
   const OpenPlan& plan = job->plan;
   const bool is_new = !models_.find({plan.ns, plan.spec->fingerprint});
-  auto model = models_.put_in_force(plan.ns, job->coded);
-  model->serial = std::max(model->serial, plan.serial);
-  if (is_new || plan.write_records) model->records_durable = records_written;
-  if (SessionState* session = calls_.session(job->session)) {
-    job->call->finish(reply(*session, model));
-  }
+  Models::RecordsOnSsd records{plan.serial, std::nullopt};
+  if (is_new || plan.write_records) records.durable = records_written;
+  auto model = models_.put_in_force(plan.ns, job->coded, records);
+  if (calls_.session(job->session)) job->call->finish(reply(*job, model));
   end_turn(job);
   models_.release_realms();  // the profile in force no more, if nothing is stored under it
 }
 
-OpenReply Opens::reply(SessionState& session, const std::shared_ptr<ModelState>& model) {
-  auto& models = session.models;
-  auto at = std::find(models.begin(), models.end(), model);
-  auto handle = static_cast<uint32_t>(at - models.begin()) + 1;
-  if (at == models.end()) models.push_back(model);
-  session.profiles.resize(models.size());
-  session.profiles[handle - 1] = model->realm->realm.profile;
+OpenReply Opens::reply(const Job& job, const std::shared_ptr<ModelState>& model) {
+  const uint32_t handle = calls_.opened(job.session, model);
   return {handle, model->realm->realm, model->realm->profile, model->coded->reports};
 }
 

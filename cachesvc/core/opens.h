@@ -45,7 +45,7 @@ class Opens {
   void make(const JobPtr& job);
   void made(const JobPtr& job, OpenMade made);
   void put_in_force(const JobPtr& job, bool records_written);
-  OpenReply reply(SessionState& session, const std::shared_ptr<ModelState>& model);
+  OpenReply reply(const Job& job, const std::shared_ptr<ModelState>& model);
   void fail(const JobPtr& job, const Status& status);
   void end_turn(const JobPtr& job);
 

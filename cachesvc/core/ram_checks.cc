@@ -20,7 +20,7 @@ void RamChecks::check(const std::vector<Record*>& records, std::function<void()>
   auto all = std::make_shared<std::vector<Checked>>();
   all->reserve(records.size());
   for (Record* r : records) {
-    r->checked = Clock::now();
+    index_.tiers().checked(*r);
     all->push_back({{r->name, r->serial}, r->ram, r->ram.object.get()});
   }
   env_.count.ram_verified += all->size();

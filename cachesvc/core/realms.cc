@@ -30,10 +30,10 @@ RealmState* Realms::by_number(uint64_t index) {
   return at != realms_.end() && (*at)->index == index ? at->get() : nullptr;
 }
 
-std::vector<RealmState*> Realms::of(const std::string& ns, const Id& fingerprint) {
-  std::vector<RealmState*> out;
+std::vector<std::shared_ptr<RealmState>> Realms::of(const std::string& ns, const Id& fingerprint) {
+  std::vector<std::shared_ptr<RealmState>> out;
   for (auto& r : realms_) {
-    if (r->realm.ns == ns && r->realm.fingerprint == fingerprint) out.push_back(r.get());
+    if (r->realm.ns == ns && r->realm.fingerprint == fingerprint) out.push_back(r);
   }
   return out;
 }

@@ -18,7 +18,7 @@ class Realms {
   RealmState* find(const Realm& realm);
   RealmState* by_number(uint64_t index);  ///< RealmState::index; null: the realm is gone
   /// Realms of a model, in any profile.
-  std::vector<RealmState*> of(const std::string& ns, const Id& fingerprint);
+  std::vector<std::shared_ptr<RealmState>> of(const std::string& ns, const Id& fingerprint);
   bool names_profile(const Id& profile) const;
   /// Forgets realms that hold nothing and that nobody else holds. Returns: the ids of their
   /// profiles.

@@ -25,7 +25,7 @@ bool Recency::take(Clock::time_point now) {
 void Recency::tell(Record& record) {
   if (!lane_ || !record.use_untold || !record.on_ssd() || lane_.hangs()) return;
   if (!take(Clock::now())) return;
-  record.use_untold = false;
+  index_.tiers().told(record);
   touch({record.name});
 }
 
@@ -42,7 +42,7 @@ void Recency::tell_last() {
   if (uses.size() > kRowsAtEnd) uses.erase(uses.begin(), uses.end() - kRowsAtEnd);
   std::vector<ObjectName> names;
   for (auto& [recency, record] : uses) {
-    record->use_untold = false;
+    index_.tiers().told(*record);
     names.push_back(record->name);
   }
   if (!names.empty()) touch(std::move(names));

@@ -64,8 +64,9 @@ void Records::move(Record& record, Disk to, uint64_t allocated_bytes,
   enter(record);
 }
 
-void Records::found(Record& record, uint64_t file_bytes, uint64_t allocated_bytes,
-                    uint64_t recency) {
+void Records::found(Record& record, uint64_t payload_bytes, uint64_t file_bytes,
+                    uint64_t allocated_bytes, uint64_t recency) {
+  record.payload_bytes = payload_bytes;
   move(record, known, allocated_bytes, recency);
   record.file_bytes = std::max<uint64_t>(1, file_bytes);
   record.syncs_before = syncs_;

@@ -53,7 +53,8 @@ class Records {
   static bool may_move(Disk from, Disk to);
 
   /// A start found the file. Precondition: the record is new.
-  void found(Record& record, uint64_t file_bytes, uint64_t allocated_bytes, uint64_t recency);
+  void found(Record& record, uint64_t payload_bytes, uint64_t file_bytes, uint64_t allocated_bytes,
+             uint64_t recency);
   /// A client gave the bytes: RAM has the object now, and a file of its name is an old one.
   /// Precondition: the record is not in RAM, and its file (if any) not verified.
   void given(Record& record, RamObject object);

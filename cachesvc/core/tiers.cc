@@ -22,7 +22,7 @@ void Tiers::set_ram(Record& record, RamObject object) {
     ram_of(record).pin(record.key);
   record.payload_bytes = payload_bytes;
   record.ram = std::move(object);
-  record.checked = std::chrono::steady_clock::now();
+  checked(record);
 }
 
 void Tiers::drop_ram(Record& record) {
@@ -74,6 +74,11 @@ void Tiers::touch(const std::vector<Record*>& records) {
   }
   ram_of(*records.front()).touch_all(keys);
   ssd_of(*records.front()).touch_all(keys);
+}
+
+void Tiers::use(const std::vector<Record*>& records) {
+  touch(records);
+  for (Record* r : records) r->use_untold = true;
 }
 
 void Tiers::reorder(const Record& record) {

@@ -67,7 +67,7 @@ class CoreOwners : PumpedContexts, public Owners {
     EXPECT_TRUE(charge.has_value());
     auto coded = make_coded_model(spec, *profile, *charge);
     EXPECT_TRUE(coded.ok()) << coded.status().to_string();
-    model = models.put_in_force("test", models.shared(std::move(*coded)));
+    model = models.put_in_force("test", models.shared(std::move(*coded)), {});
     if (lane) model_records.write(*model);
     run();
     return *model->realm;
@@ -129,10 +129,7 @@ class CoreOwners : PumpedContexts, public Owners {
   /// A session that has opened the model of open_model() as its handle 1.
   uint64_t connect(const std::string& ns = "test") {
     const uint64_t id = *calls.connect(ns);
-    SessionState& session = *calls.session(id);
-    session.models.push_back(model);
-    session.profiles.push_back(model->realm->realm.profile);
-    session.profiles.push_back(model->realm->realm.profile);
+    calls.opened(id, model);
     return id;
   }
   /// Runs as CacheCore does: whoever waits looks again after each progress.
