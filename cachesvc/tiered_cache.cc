@@ -1,5 +1,7 @@
 // Blocking calls over CacheCore: each posts to the loop and waits for its callback, which the core
 // runs by the call's deadline; one that is dropped, for lack of memory, has answered unavailable.
+// The process is somebody else's: no call throws for lack of memory, nor does the loop's end leave
+// one waiting.
 #include "cachesvc/tiered_cache.h"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -98,7 +100,8 @@ class TieredCache::Threads {
           contexts_->loop, [start = std::move(start), answer = std::move(answer)]() mutable {
             start([answer = std::move(answer)](T value) { answer->set(std::move(value)); });
           });
-    } catch (const std::bad_alloc&) {  // dropped, so answered
+    } catch (const std::bad_alloc&) {  // nothing has begun, and there may be no answer to drop
+      return T(Status(StatusCode::unavailable, "out of memory"));
     }
     return waiter.get();
   }

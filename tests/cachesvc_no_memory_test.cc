@@ -1,5 +1,6 @@
 // The promise about memory: a failed small allocation ends the core, and loses nothing that was
-// acked. The cache's own threads fail, the test's doesn't (tests/support/failing_new.h).
+// acked. The cache's own threads fail, the test's only where it says so
+// (tests/support/failing_new.h).
 #include "cachesvc/tiered_cache.h"
 #include "tests/support/cachesvc_testing.h"
 #include "tests/support/failing_new.h"
@@ -13,6 +14,8 @@ class NoMemory : public ::testing::Test {
     options_.on_event = [this](const CacheEvent& e) {
       if (e.kind == kEnd) ended_ = true;
     };
+    options_.ssd_min_free_bytes = 0;
+    options_.ram_budget_bytes = 32ull << 20;
   }
   ~NoMemory() override { FailingNew::disarm(); }
 
@@ -21,8 +24,6 @@ class NoMemory : public ::testing::Test {
   bool ends_at(int64_t nth) {
     TempDir dir;
     options_.ssd_dir = dir.store();
-    options_.ssd_min_free_bytes = 0;
-    options_.ram_budget_bytes = 32ull << 20;
     options_.drain_timeout = Milliseconds(0);  // as a kill
     ended_ = false;
     const Sequence kept = random_tokens(rng_, 100), other = random_tokens(rng_, 100);
@@ -51,6 +52,9 @@ class NoMemory : public ::testing::Test {
     return ended_;
   }
 
+  CacheOptions options_;
+  std::atomic<bool> ended_{false};
+
  private:
   static constexpr EventKind kEnd = EventKind::no_memory;
   void expect_unavailable(Bench& b) {
@@ -60,8 +64,6 @@ class NoMemory : public ::testing::Test {
     EXPECT_EQ(b.client.erase(0, {}, soon()).status().code(), StatusCode::unavailable);
   }
   Unwatched unwatched_;
-  CacheOptions options_;
-  std::atomic<bool> ended_{false};
   std::mt19937 rng_{3};
 };
 
@@ -71,6 +73,23 @@ TEST_F(NoMemory, ASmallAllocationThatFailsEndsTheCoreAndLosesNothing) {
     ended += ends_at(nth);
   }
   EXPECT_GE(ended, 5) << "the others were jobs', which answer busy";
+}
+
+TEST_F(NoMemory, ACallerWithoutMemoryIsToldAndTheCacheGoesOn) {
+  TempDir dir;
+  options_.ssd_dir = dir.store();
+  auto cache = TieredCache::create(options_, "test");
+  ASSERT_TRUE(cache.ok());
+  Status told;
+  FailingNew::arm(1, 0);
+  {
+    Unwatched watched(true);
+    told = (*cache)->stats(soon()).status();
+  }
+  FailingNew::disarm();
+  EXPECT_EQ(told.code(), StatusCode::unavailable);
+  EXPECT_TRUE((*cache)->stats(soon()).ok());
+  EXPECT_FALSE(ended_);
 }
 
 }  // namespace
