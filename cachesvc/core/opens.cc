@@ -7,6 +7,11 @@ namespace kv {
 
 struct Opens::Job {
   enum class State : uint8_t { queued, making, records, done };
+  void move(State to) {
+    const bool ends = to == State::done && state != State::done;
+    KV_CHECK(ends || static_cast<int>(to) == static_cast<int>(state) + 1);
+    state = to;
+  }
   State state = State::queued;
   uint64_t session = 0;
   OpenRequest request;
@@ -39,7 +44,7 @@ void Opens::next() {
 
 void Opens::end_turn(const JobPtr& job) {
   if (job->state == Job::State::done) return;
-  job->state = Job::State::done;
+  job->move(Job::State::done);
   if (under_way_ != job) return;
   under_way_.reset();
   models_.hold(false);
@@ -61,6 +66,14 @@ void Opens::go_on() {
 void Opens::close() {
   queue_.clear();
   under_way_.reset();
+}
+
+void Opens::check_invariants() const {
+  for (const JobPtr& job : queue_) KV_CHECK(job->state == Job::State::queued);
+  if (!under_way_) return;
+  const Job::State now = under_way_->state;
+  KV_CHECK(now == Job::State::making || now == Job::State::records);
+  KV_CHECK(!models_.may_forget());
 }
 
 void Opens::run(const JobPtr& job) {
@@ -89,7 +102,7 @@ void Opens::run(const JobPtr& job) {
 }
 
 void Opens::make(const JobPtr& job) {
-  job->state = Job::State::making;
+  job->move(Job::State::making);
   Room room;
   room.share = env_.namespaces.share(job->plan.ns);
   room.model = job->plan.bytes + job->plan.making_bytes;
@@ -127,7 +140,7 @@ void Opens::made(const JobPtr& job, OpenMade made) {
   if (Status full = models_.room_for_records(plan.ns, *job->coded); !full.ok()) {
     return fail(job, full);
   }
-  job->state = Job::State::records;
+  job->move(Job::State::records);
   ModelRecord record{plan.ns, *plan.spec, profile, plan.serial};
   auto model = models_.share({plan.ns, plan.spec->fingerprint});
   model_records_.put(std::move(record), job->coded->profile, std::move(model),

@@ -1,7 +1,8 @@
 // Opens: choose the profile in force, write the model's records, make the codec. Opens that change
 // something run one at a time, so that two clients can't put two profiles in force.
 //
-//   queued ──its turn──> planned ──room──> making (worker) ──> records (SSD) ──> in force, answered
+//   queued ──its turn──> making (worker) ──> records (SSD) ──> done: in force, answered
+//      └──────────────────────┴──> done: in force without them, or failed
 //
 // The loop decides by names and ids; whatever grows with the model (its checks, its codec, ids of
 // profiles) is done by a worker, and paid for before. A device that hangs ends an open without its
@@ -35,6 +36,8 @@ class Opens {
   /// Gives up waiting for a device that hangs; the next open has its turn.
   void go_on();
   void close();
+  /// Ends the process if a turn and its model's hold disagree.
+  void check_invariants() const;
 
  private:
   struct Job;

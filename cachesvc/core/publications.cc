@@ -7,6 +7,10 @@
 namespace kv {
 
 struct Publications::Publication {
+  void move(State to) {
+    KV_CHECK(may_move(state, to));
+    state = to;
+  }
   State state = State::counting;
   Reservation r;
   uint32_t tokens = 0;
@@ -37,6 +41,11 @@ std::vector<ObjectName> root_first(const Reservation& r, uint32_t tokens) {
 
 }  // namespace
 
+bool Publications::may_move(State from, State to) {
+  const bool shorter = from < State::ordering && to == State::ordering;
+  return shorter || static_cast<int>(to) == static_cast<int>(from) + 1;
+}
+
 void Publications::publish(Reservation reservation, Durability wait_for, CallPtr call) {
   auto p = std::make_shared<Publication>();
   p->r = std::move(reservation);
@@ -56,7 +65,7 @@ void Publications::step(const Ptr& p) {
       case State::counting:
         p->tokens = find_lost(index_, p->r, p->wait.reply);
         // The rest is not looked at if it names something.
-        p->state = p->tokens == p->r.tokens() ? State::naming : State::ordering;
+        p->move(p->tokens == p->r.tokens() ? State::naming : State::ordering);
         break;
       case State::naming:
         if (!cover(*p, check_blocks(index_, p->r), State::covering)) return;
@@ -66,7 +75,7 @@ void Publications::step(const Ptr& p) {
         break;
       case State::ordering:
         p->order = root_first(p->r, p->tokens);
-        p->state = State::adding;
+        p->move(State::adding);
         break;
       case State::adding:
         add_some(*p);
@@ -76,7 +85,7 @@ void Publications::step(const Ptr& p) {
         break;
       case State::planning:
         p->serving = serving(p->r, p->tokens);
-        p->state = State::joining;
+        p->move(State::joining);
         break;
       case State::joining:
         join(*p);
@@ -101,7 +110,7 @@ void Publications::step(const Ptr& p) {
 // that was there at the reserve has gone: the reply names it. False: refused, as the client has
 // left something out.
 bool Publications::cover(Publication& p, Gap gap, State next) {
-  p.state = gap.status.ok() ? next : State::ordering;
+  p.move(gap.status.ok() ? next : State::ordering);
   if (gap.status.ok()) return true;
   if (!left_out(p.r)) {
     p.wait.reply.lost.push_back(gap.name);
@@ -136,7 +145,7 @@ void Publications::add_some(Publication& p) {
     p.fresh.push_back({record->name, record->serial});
     ++env_.count.objects_committed;
   }
-  if (p.next == p.order.size()) p.state = State::linking;
+  if (p.next == p.order.size()) p.move(State::linking);
 }
 
 void Publications::link(Publication& p) {
@@ -149,12 +158,12 @@ void Publications::link(Publication& p) {
   supersede_tails(r, p.tokens);
   auto query = std::span<const Token>(r.query.tokens).first(p.tokens);
   ends_.mark(*r.realm, r.realm->tree.find_path(query, r.query.extras), p.tokens);
-  p.state = State::planning;
+  p.move(State::planning);
 }
 
 void Publications::join(Publication& p) {
   p.wait.path = path_of(index_, p.r, p.serving);
-  p.state = State::touching;
+  p.move(State::touching);
 }
 
 void Publications::touch(Publication& p) {
@@ -164,7 +173,7 @@ void Publications::touch(Publication& p) {
     if (Record* record = index_.find(name)) path.push_back(record);
   }
   index_.tiers().touch(path);
-  p.state = State::spilling;
+  p.move(State::spilling);
 }
 
 // Tails whose tokens the new tail or a new block holds too go first from now on.
@@ -182,7 +191,7 @@ void Publications::supersede_tails(const Reservation& r, uint32_t tokens) {
 }
 
 void Publications::ask_for_spill(Publication& p) {
-  p.state = State::freeing;
+  p.move(State::freeing);
   const bool wants_ssd = p.wait.wait_for >= Durability::spilled;
   if (lane_ && wants_ssd && !p.r.model->records_durable) model_records_.write(*p.r.model);
   if (!wants_ssd && env_.options.spill_when != SpillWhen::commit) return;
@@ -207,7 +216,7 @@ void Publications::free(Publication& p) {
     Record* record = index_.find(f.first);
     return record && record->ram.object == f.second.object.object;
   });
-  p.state = State::ending;
+  p.move(State::ending);
 }
 
 void Publications::end(Publication& p) {

@@ -1,7 +1,7 @@
 // Publications: make the objects of commits visible, and hand their paths to Levels.
 //
 //   counting ──> naming ──> covering     what it lost is known, all blocks are there, all rows are
-//      └───────────┴───────────┴──> ordering     something has gone: with fewer tokens
+//      └───────────┴───────────┴──> ordering     or something has gone: with fewer tokens
 //                  └───────────┴──> refused      the client has left something out
 //   ordering ──> adding ──> linking      all its objects have their place, root first; tails
 //                                        superseded, its end marked
@@ -62,6 +62,7 @@ class Publications {
     freeing,
     ending
   };
+  static bool may_move(State from, State to);
   struct Publication;
   using Ptr = std::shared_ptr<Publication>;
 

@@ -26,6 +26,13 @@ FileImage packed_image(const Object& object, bool pack_codes) {
 
 }  // namespace
 
+void SpillBatch::move(State to) {
+  if (to == state_) return;
+  const bool again = state_ == State::writing && to == State::records;
+  KV_CHECK(again || static_cast<int>(to) == static_cast<int>(state_) + 1);
+  state_ = to;
+}
+
 uint64_t exact_bytes(const Object& object) {
   uint64_t bytes = 0;
   for (const Plane& p : object.planes) bytes += p.bits == 0 ? p.bytes.size() : 0;

@@ -21,10 +21,13 @@ struct SpillItem {
 };
 
 struct SpillBatch {
-  /// packing ──> packed ──> writing ──> done
-  ///               └─> records ─┘        a profile or model record is being written first
-  enum class State : uint8_t { packing, packed, records, writing };
-  State state = State::packing;
+  /// packing ──> packed ──> records ──> writing ──> done
+  ///                           ▲           │
+  ///                           └───────────┘       the SSD was full: once more, with others' room
+  enum class State : uint8_t { packing, packed, records, writing };  ///< records: of models, first
+  State state() const { return state_; }
+  /// Ends the process where no arrow leads there.
+  void move(State to);
   std::vector<SpillItem> items;
   Pins pins;
   Charge scratch;        ///< pays for packed bytes
@@ -32,6 +35,9 @@ struct SpillBatch {
   bool codes = false;    ///< codes are packed too
   bool retried = false;  ///< the SSD was full once
   std::set<ModelState*> records_tried;
+
+ private:
+  State state_ = State::packing;
 };
 
 /// Bytes of rows and states that are not coded.

@@ -92,7 +92,7 @@ void Spiller::pack(const BatchPtr& batch) {
             if (r) checks_.damaged(*r);
           }
           if (--batch->unpacked > 0) return;
-          batch->state = State::packed;
+          batch->move(State::packed);
           pump();
         });
   }
@@ -136,13 +136,13 @@ void Spiller::keep_writable(SpillBatch& batch) {
 // The batch is packed: from here on it is the one being written, and the next may be packed.
 void Spiller::begin_writing(const BatchPtr& batch) {
   const BatchPtr own = batch;  // `batch` may be writing_
-  if (own->state == State::packed) env_.progress();
+  if (own->state() == State::packed) env_.progress();
   writing_ = own;
-  own->state = State::records;
+  own->move(State::records);
   if (wait_for_records(*own)) return;
   keep_writable(*own);
   if (own->items.empty()) return end_batch(own);
-  own->state = State::writing;
+  own->move(State::writing);
   lane_.run(
       [ssd = lane_.ssd(), images = images_of(own->items)]() -> Result<Attempt> {
         uint64_t needed = 0, left = ssd->room_left();

@@ -87,8 +87,8 @@ bool Spiller::ask_for_room(Asker asker) {
 
 void Spiller::pump() {
   if (!lane_) return;
-  if (writing_ && writing_->state == SpillBatch::State::records) begin_writing(writing_);
-  if (packing_ && packing_->state == SpillBatch::State::packed && !writing_) {
+  if (writing_ && writing_->state() == SpillBatch::State::records) begin_writing(writing_);
+  if (packing_ && packing_->state() == SpillBatch::State::packed && !writing_) {
     begin_writing(std::exchange(packing_, nullptr));
   }
   if (packing_) return;
@@ -111,6 +111,21 @@ void Spiller::file_lost(Record& record) {
   if (!again) return;
   ask(record);
   env_.progress();
+}
+
+void Spiller::check_invariants() const {
+  size_t written = 0;
+  for (const BatchPtr& batch : {packing_, writing_}) {
+    for (const SpillItem& item : batch ? batch->items : std::vector<SpillItem>{}) {
+      const Record* r = index_.find(item.which);
+      written += r && r->disk == Disk::writing;
+    }
+  }
+  KV_CHECK(written == records_.count(Disk::writing));
+  KV_CHECK(!packing_ || packing_->state() <= SpillBatch::State::packed);
+  KV_CHECK(!writing_ || writing_->state() >= SpillBatch::State::records);
+  KV_CHECK(records_.queue_bytes() <= env_.options.spill_queue_bytes ||
+           records_.count(Disk::queued) + records_.count(Disk::writing) == 1);
 }
 
 // Retries.

@@ -52,6 +52,8 @@ class Spiller {
   bool busy() const { return packing_ || writing_; }
   /// True if no write begins for as long as a request may wait for room.
   bool held_up() const;
+  /// Ends the process if batches and queue disagree with the objects' states.
+  void check_invariants() const;
 
  private:
   using BatchPtr = std::shared_ptr<SpillBatch>;

@@ -25,6 +25,12 @@ Session::Session(SessionHost& host, Socket socket, uint32_t user, uint64_t numbe
 
 Session::~Session() = default;
 
+// Every arrow leads on; a last request may be followed by another reason to finish.
+void Session::move(State to) {
+  KV_CHECK(to > state_ || (to == State::finishing && state_ == State::finishing));
+  state_ = to;
+}
+
 void Session::start() {
   int fd = socket_.native_handle();
   ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof(kSocketBufferBytes));
@@ -41,7 +47,7 @@ std::string Session::peer() const {
 
 void Session::close(std::string_view why) {
   if (closed()) return;
-  state_ = State::closed;
+  move(State::closed);
   auto self = shared_from_this();  // the host lets go of us
   boost::system::error_code ignored;
   socket_.close(ignored);
@@ -53,7 +59,7 @@ void Session::close(std::string_view why) {
 
 void Session::finish() {
   if (closed()) return;
-  state_ = State::finishing;
+  move(State::finishing);
   if (in_flight_ == 0 && sender_.empty()) close("the service is closing");
 }
 
@@ -116,12 +122,12 @@ Result<uint64_t> Session::enter(const HelloRequest& hello) {
 }
 
 void Session::greeted() {
-  state_ = State::serving;
+  move(State::serving);
   receiver_.greeted();
 }
 
 void Session::last_request() {
-  if (!closed()) state_ = State::finishing;
+  if (!closed()) move(State::finishing);
 }
 
 }  // namespace kv

@@ -75,6 +75,7 @@ class Session final : public std::enable_shared_from_this<Session>,
 
  private:
   enum class State : uint8_t { greeting, serving, finishing, closed };
+  void move(State to);
 
   // Called by all three.
   std::shared_ptr<void> keep() override { return shared_from_this(); }
