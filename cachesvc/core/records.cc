@@ -21,7 +21,7 @@ constexpr std::array<uint32_t, kDiskStates> kArrows = {
     /* absent     */ set_of({waiting, queued, known}),
     /* refused    */ set_of({waiting, queued, known}),
     /* waiting    */ set_of({absent, queued, known}),
-    /* queued     */ set_of({writing, failed, known}),
+    /* queued     */ set_of({writing, known}),
     /* writing    */ set_of({renamed, durable, failed, known}),
     /* failed     */ set_of({waiting, queued, known}),
     /* known      */ set_of({absent, renamed, durable, unreadable}),

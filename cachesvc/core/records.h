@@ -20,6 +20,7 @@
 //   waiting -> absent                         nobody could ever reach it on the SSD
 //   absent .. failed -> known                 RAM lost its bytes: the old file serves again, if
 //                                             there is one; without one the record is gone
+//   writing -> durable                        it was synced when it was written
 //   known, unreadable -> absent               a client gave the bytes anew
 //   renamed, durable -> absent, refused       the file is gone, RAM has its bytes; refused: it made
 //                                             room for others. Without RAM the record is gone
