@@ -273,6 +273,10 @@ Result<StatsReply> TieredCache::stats(Deadline deadline) {
       [&](auto done) { threads_->core().stats(session_, deadline, done); });
 }
 
+void TieredCache::check_invariants() {
+  threads_->call_surely([this] { threads_->core().check_invariants(); });
+}
+
 Status TieredCache::drain(Deadline deadline) { return threads_->drain(deadline); }
 
 }  // namespace kv

@@ -40,6 +40,8 @@ class TieredCache final : public Client {
   Status drain(Deadline deadline);
   /// Another client of the same cache, perhaps in another namespace. The cache ends with the last.
   Result<std::unique_ptr<Client>> connect(const std::string& ns);
+  /// For tests: CacheCore::check_invariants between two steps of the loop.
+  void check_invariants();
 
  private:
   class Threads;

@@ -128,9 +128,10 @@ TEST_F(LevelsTest, FilesThatNobodyHasReadAreReadWhileOthersAreWritten) {
   }
   path.push_back(&core().give_block(realm));
   core().spiller.ask(*path.back());
-  core().records.begin_write(*path.back());
+  core().workers_hang = true;  // so it is packed for ever
   wait(path, Durability::spilled);
   core().run_all();
+  EXPECT_EQ(path.back()->disk, Disk::writing);
   EXPECT_FALSE(reply_);
   path.pop_back();
   for (const Record* r : path) EXPECT_TRUE(r->verified());

@@ -134,6 +134,7 @@ class Walk {
       } else {
         restart();
       }
+      if (cache_) cache_->check_invariants();
     }
     check_leases();
     if (!::testing::Test::HasFailure()) check_gauges();

@@ -225,13 +225,9 @@ std::shared_ptr<const Lease> CacheCore::share(Lease lease) {
 
 void CacheCore::no_memory() { own_->env->no_memory(); }
 
+// A core that has ended for lack of memory may have ended in the middle of a step.
 void CacheCore::check_invariants() const {
-  own_->records.check_invariants();
-  own_->lane.check_invariants();
-  own_->room.check_invariants();
-  own_->holds.check_invariants();
-  own_->reservations.check_invariants();
-  own_->calls.check_invariants();
+  if (!own_->env->closed()) own_->check_invariants();
 }
 const std::shared_ptr<RamPool>& CacheCore::pool() const { return own_->env->pool; }
 const CacheOptions& CacheCore::options() const { return own_->env->options; }

@@ -30,6 +30,7 @@ class Drain {
   void begin(Deadline deadline, std::function<void(Status)> done);
   void go_on();
   void close() { waiting_.clear(); }
+  void check_invariants() const { KV_CHECK(waiting_.empty() || env_.draining()); }
 
  private:
   using CallPtr = std::shared_ptr<Call<Status>>;

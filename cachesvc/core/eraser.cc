@@ -86,6 +86,15 @@ void Eraser::publication_ends(const std::string& ns) {
   if (!waiting_.empty() || env_.draining()) env_.progress();
 }
 
+void Eraser::check_invariants() const {
+  std::set<std::string> namespaces;
+  for (const JobPtr& job : removing_) {
+    KV_CHECK(namespaces.insert(job->ns).second && !publishing_.contains(job->ns));
+    KV_CHECK(job->left == 0);
+  }
+  for (const Waiting& erase : waiting_) KV_CHECK(erase.find && erase.call);
+}
+
 void Eraser::queue(Waiting erase) {
   if (may_begin(erase)) return begin(std::move(erase));
   reconciler_.hurry(erase.call);

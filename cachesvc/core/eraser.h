@@ -53,6 +53,8 @@ class Eraser {
   void go_on();
   /// Ends with the core: files of erases that have begun go, behind all other work of the SSD.
   void close();
+  /// Ends the process if two of one namespace are at work at once.
+  void check_invariants() const;
 
  private:
   using CallPtr = std::shared_ptr<Call<Result<uint64_t>>>;

@@ -34,6 +34,10 @@ class FairTasks {
   }
   /// Tasks that have not begun never will.
   void close() { waiting_ = {}; }
+  /// Ends the process if one waits without need, or too many run.
+  void check_invariants() const {
+    KV_CHECK(under_way_ <= most_ && (waiting_.empty() || under_way_ == most_));
+  }
 
  private:
   struct Waiting {

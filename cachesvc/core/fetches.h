@@ -42,6 +42,7 @@ class Fetches {
                 std::function<void(Result<LookupReply>)> done);
   void fetch(uint64_t session, FetchRequest request, Deadline deadline,
              std::function<void(Result<FetchReply>)> done);
+  void check_invariants() const { decodes_.check_invariants(); }
 
  private:
   using FetchPtr = std::shared_ptr<RunningFetch>;

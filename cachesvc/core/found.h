@@ -27,6 +27,9 @@ class Found {
   bool others_may_name_records() const { return sums_.other_key_files > 0; }
   uint64_t objects() const { return objects_; }
   uint64_t skipped() const { return skipped_; }  ///< objects that serve nothing
+  void check_invariants() const {
+    KV_CHECK(skipped_ <= objects_ && sums_.rejected.size() <= kMaxRejectedNames);
+  }
 
  private:
   Recovery sums_;

@@ -131,6 +131,15 @@ void Levels::answer() {
   read_paths();
 }
 
+void Levels::check_invariants() const {
+  KV_CHECK(!reading_);
+  for (const WaitPtr& wait : waits_) {
+    KV_CHECK(wait->read != CommitWait::Read::wanted);
+    KV_CHECK(wait->awaited == SIZE_MAX || wait->awaited < wait->path.size());
+    KV_CHECK(!wait->awaits_sync || wait->wait_for == Durability::durable);
+  }
+}
+
 // A path without one of its objects is nowhere; the reply says which.
 void Levels::finish(CommitWait& wait) {
   if (wait.call->finished()) return;

@@ -51,6 +51,8 @@ class Levels {
   /// Answers waits whose level is reached or can't be; asks for what the others need.
   void answer();
   void close() { waits_.clear(); }
+  /// Ends the process if a wait has been left half looked at.
+  void check_invariants() const;
 
  private:
   using WaitPtr = std::shared_ptr<CommitWait>;

@@ -212,6 +212,19 @@ void Models::release(std::vector<Id> gone_models, std::vector<Id> gone_profiles)
       [](bool) {});
 }
 
+void Models::check_invariants() const {
+  for (const auto& [key, model] : models_) {
+    KV_CHECK(!resting_.contains(key));
+    KV_CHECK(Key(model->ns, model->spec->fingerprint) == key);
+    if (!model->realm) continue;
+    const RealmState& realm = *model->realm;
+    KV_CHECK(Key(realm.realm.ns, realm.realm.fingerprint) == key);
+    KV_CHECK(index_.realms().find(realm.realm) == &realm);
+    KV_CHECK(!model->coded || (realm.in_force && model->coded->profile_id == realm.realm.profile));
+  }
+  for (const auto& [key, rests] : resting_) KV_CHECK(rests.since <= rests_);
+}
+
 uint64_t Models::ram_limit() const { return env_.pool->most_bytes() / kRamShare; }
 
 size_t Models::count_of(const std::string& ns) const {

@@ -71,6 +71,8 @@ class Models {
   bool may_forget() const { return !held_ && !found_.files_unknown(); }
   /// Forgets the resting models of `ns`. Returns: the ids of their records.
   std::vector<Id> forget_resting(const std::string& ns);
+  /// Ends the process if a model is in two places, or in force by another name.
+  void check_invariants() const;
 
  private:
   void rest();

@@ -40,4 +40,26 @@ void Owners::close(const char* why) {
   lane.close();
 }
 
+void Owners::check_invariants() {
+  found.check_invariants();
+  records.check_invariants();  // with the index and its tiers
+  lane.check_invariants();
+  recency.check_invariants();
+  models.check_invariants();
+  pace.check_invariants();
+  spiller.check_invariants();
+  room.check_invariants();
+  promoter.check_invariants();
+  reconciler.check_invariants();
+  scrubber.check_invariants();
+  calls.check_invariants();
+  levels.check_invariants();
+  eraser.check_invariants();
+  holds.check_invariants();
+  reservations.check_invariants();
+  fetches.check_invariants();
+  opens.check_invariants();
+  drain.check_invariants();
+}
+
 }  // namespace kv

@@ -60,6 +60,8 @@ struct Owners {
   void go_on();
   /// Answers all calls and stops all steps; the SSD does what is due, then ends.
   void close(const char* why);
+  /// Ends the process if what some owner keeps disagrees with itself or with those below it.
+  void check_invariants();
 };
 
 }  // namespace kv

@@ -62,6 +62,16 @@ void Promoter::promote(Record& record, Charge stored, Charge promotion, Done don
   reads_.submit(record.realm->realm.ns, record.file_bytes, std::move(read));
 }
 
+void Promoter::check_invariants() const {
+  for (const auto& [name, p] : promotions_) {
+    KV_CHECK(!p.waiters.empty() && p.watch->armed());
+    KV_CHECK(p.job->name == name && !p.job->late);
+    const Record* r = index_.find(PinnedName{name, p.serial});
+    KV_CHECK(!r || r->pins > 0);
+  }
+  reads_.check_invariants();
+}
+
 void Promoter::watch(Promotion& p, Clock::duration limit) {
   p.ended_before = ended_;
   p.watch->arm_in(limit);

@@ -42,6 +42,8 @@ class Promoter {
     promotions_.clear();
     reads_.close();
   }
+  /// Ends the process if a promotion has nobody who waits, or its object is not pinned.
+  void check_invariants() const;
 
  private:
   struct Promotion {

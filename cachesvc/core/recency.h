@@ -24,6 +24,7 @@ class Recency {
   bool leave_ram(Record& record);
   /// Writes the most recent uses, in their order, at an orderly end.
   void tell_last();
+  void check_invariants() const { KV_CHECK(rows_ <= kRowsPerMinute); }
 
  private:
   bool take(Clock::time_point now);

@@ -103,6 +103,14 @@ bool Reconciler::in_hurry() {
   return !hurried_.empty();
 }
 
+void Reconciler::check_invariants() const {
+  KV_CHECK(unplaced_.size() <= kReadAtATime && unplaced_.size() <= found_.sums().unread);
+  KV_CHECK(!reading_ || unplaced_.empty());
+  const bool at_work = !unplaced_.empty() || !profiles_.empty();
+  KV_CHECK(!at_work || reading_ || pause_.armed() || env_.draining());
+  KV_CHECK(!all_known() || profiles_.empty());
+}
+
 // Reads a part of the unread files, then pauses by the rate. Nothing more is read while read
 // objects wait for room in RAM.
 void Reconciler::next() {

@@ -36,6 +36,8 @@ class Reconciler {
   void hurry(const std::shared_ptr<CallBase>& call);
   /// The place behind which the scrubber goes on, kept over the restart.
   uint16_t scrubbed_place() const { return scrubbed_; }
+  /// Ends the process if what was read and has no place is counted wrongly, or nothing will go on.
+  void check_invariants() const;
 
  private:
   /// A record that has its place in the index, and its file.

@@ -116,6 +116,15 @@ void Scrubber::verified(FileKind kind, const PinnedName& which, const std::strin
   if (status.code() == StatusCode::io_error) env_.event(EventKind::read_failed, reason);
 }
 
+void Scrubber::check_invariants() const {
+  KV_CHECK(files_.size() <= kFilesAtATime);
+  const std::string* before = &after_;
+  for (const ListedFile& file : files_) {
+    KV_CHECK(*before < file.name);
+    before = &file.name;
+  }
+}
+
 void Scrubber::list() {
   auto files = [ssd = lane_.ssd(), after = after_] {
     return ssd->files_after(after, kFilesAtATime);

@@ -26,6 +26,8 @@ class Scrubber {
 
   /// Begins behind the place that an earlier process reached.
   void begin(uint16_t place);
+  /// Ends the process if its files are not the next ones, in order.
+  void check_invariants() const;
 
  private:
   void next_in(Clock::duration pause);

@@ -27,6 +27,8 @@ class WritePace {
   uint64_t day_bytes() const;  ///< given to the device in 24 hours
   /// Charges what earlier processes wrote; for a start.
   void restore(const Recovery& found);
+  /// Ends the process if a write waits that need not.
+  void check_invariants() const { KV_CHECK(!held() || limited()); }
 
  private:
   std::chrono::system_clock::time_point wall_now() const;

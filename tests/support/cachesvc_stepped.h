@@ -39,7 +39,9 @@ class Stepped final : public Client {
     loop.restart();
     workers.restart();
     disk.restart();
-    return loop.poll() + workers.poll() + (hangs ? 0 : disk.poll()) > 0;
+    const bool ran = loop.poll() + workers.poll() + (hangs ? 0 : disk.poll()) > 0;
+    if (core && checks) core->check_invariants();
+    return ran;
   }
   /// Until nothing is ready: without end where a timer comes due again before its work is done.
   void run() {
@@ -111,6 +113,7 @@ class Stepped final : public Client {
 
   boost::asio::io_context loop, workers, disk;
   bool hangs = false;  ///< the disk: no job of it runs
+  bool checks = true;  ///< the core's invariants after each round
   std::unique_ptr<CacheCore> core;
   uint64_t session = 0;
 };
