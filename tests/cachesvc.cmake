@@ -11,7 +11,7 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_eraser_test.cc cachesvc_eraser_beside_test.cc
         cachesvc_promoter_test.cc cachesvc_recency_test.cc
         cachesvc_index_share_test.cc cachesvc_steps_test.cc cachesvc_loop_parts_test.cc
-        cachesvc_publications_test.cc
+        cachesvc_publications_whole_test.cc
         cachesvc_ram_room_test.cc cachesvc_stores_test.cc cachesvc_put_test.cc
         cachesvc_spiller_test.cc cachesvc_ram_checks_test.cc cachesvc_scrubber_test.cc
         cachesvc_write_budget_test.cc cachesvc_ssd_lane_test.cc cachesvc_reconciler_test.cc
@@ -46,7 +46,10 @@ kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
         cachesvc_scrubber_unit_test.cc
         cachesvc_reconciler_unit_test.cc
         cachesvc_coverage_test.cc cachesvc_adopt_test.cc
-        cachesvc_stats_test.cc cachesvc_shares_test.cc)
+        cachesvc_stats_test.cc cachesvc_shares_test.cc
+        cachesvc_object_index_test.cc cachesvc_found_test.cc cachesvc_model_records_test.cc
+        cachesvc_write_pace_test.cc cachesvc_publications_test.cc cachesvc_ends_unit_test.cc
+        cachesvc_spill_batch_test.cc)
 # The table of cases that every client runs (conformance/README.md).
 kv_tests(conformance_test LABELS cachesvc DEPS kv_server nlohmann_json::nlohmann_json
   FILES conformance_test.cc

@@ -1,0 +1,82 @@
+// Ends by themselves: which end a supplement serves, and that a superseded tail goes first.
+#include "cachesvc/core/ends.h"
+#include "tests/support/cachesvc_owners.h"
+
+namespace kv {
+namespace {
+
+class EndsUnit : public ::testing::Test {
+ protected:
+  EndsUnit() : core_(small_options()) {
+    core_.open_model(model_of({LayerSpec{{full_part()}}, LayerSpec{{window_part(10, 3)}}}));
+    session_ = core_.connect();
+  }
+  std::vector<Record*> all_of(ObjectKind kind) {
+    std::vector<Record*> out;
+    for (Disk state : {Disk::absent, Disk::waiting, Disk::queued}) {
+      for (const Record& r : core_.records.all(state)) {
+        if (r.name.kind == kind) out.push_back(core_.index.find(r.name));
+      }
+    }
+    return out;
+  }
+  ObjectName first_victim() {
+    return core_.index.find_key(core_.index.tiers().ram().next_victims(1, true).keys.at(0))->name;
+  }
+  CoreOwners core_;
+  std::mt19937 rng_{51};
+  uint64_t session_ = 0;
+};
+
+TEST_F(EndsUnit, RowsOfAWindowServeTheEndBehindThem) {
+  core_.store(session_, random_tokens(rng_, 40));
+  size_t ours = 0;
+  for (const Record* rows : all_of(ObjectKind::supplement)) {
+    if (rows->name.end_row <= 3) {  // the window's sinks
+      EXPECT_TRUE(serves_end(*rows, 40) && serves_end(*rows, 400));
+      continue;
+    }
+    ++ours;
+    EXPECT_TRUE(serves_end(*rows, 40)) << rows->name.first_row;
+    EXPECT_FALSE(serves_end(*rows, 80)) << "they are out of its window";
+  }
+  EXPECT_GT(ours, 0u);
+}
+
+TEST_F(EndsUnit, ASupersededTailAndWhatHangsOnItGoFirst) {
+  core_.store(session_, random_tokens(rng_, 8));
+  auto older = all_of(ObjectKind::tail);
+  const auto tokens = random_tokens(rng_, 24);
+  core_.store(session_, tokens);
+  ASSERT_EQ(older.size(), 1u);
+  for (Record* tail : all_of(ObjectKind::tail)) {
+    if (tail == older[0]) continue;
+    EXPECT_NE(first_victim(), tail->name) << "used last";
+    core_.ends.supersede(*tail);
+    EXPECT_EQ(drop_urgency(*tail), kDropSuperseded);
+    for (const Record* rows : tail->realm->nodes.at(tail->node).attached.supplements()) {
+      EXPECT_EQ(drop_urgency(*rows), kDropSuperseded);
+    }
+    const NodeId gone = core_.index.find(first_victim())->node;
+    EXPECT_EQ(gone, tail->node) << "the tail, or its rows";
+  }
+}
+
+// As after a start, which finds objects and no ends.
+TEST_F(EndsUnit, ALongerTailIsFoundToSupersedeTheShorterOne) {
+  const auto tokens = random_tokens(rng_, 24);
+  core_.store(session_, slice(tokens, 0, 20));
+  Record* shorter = all_of(ObjectKind::tail).at(0);
+  core_.store(session_, tokens);
+  EXPECT_TRUE(shorter->superseded);
+  shorter->superseded = false;
+  core_.index.tiers().reorder(*shorter);
+  core_.ends.find_all();
+  EXPECT_TRUE(shorter->superseded);
+  for (const Record* tail : all_of(ObjectKind::tail)) {
+    EXPECT_EQ(tail->superseded, tail == shorter);
+  }
+}
+
+}  // namespace
+}  // namespace kv
