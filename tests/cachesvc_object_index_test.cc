@@ -76,16 +76,21 @@ TEST_F(ObjectIndexTest, ANodeLivesAsLongAsSomethingIsBelowIt) {
   EXPECT_TRUE(realm_.empty());
 }
 
-TEST_F(ObjectIndexTest, WhatIsNotInForceGoesFirst) {
+TEST_F(ObjectIndexTest, WhatIsNotInForceGoesFirstOnceItsNodesAreReordered) {
   Record& old = core_.give_block(realm_);
   const Realm other_name{"other", realm_.realm.fingerprint, realm_.realm.profile};
   auto other = index_.realm(other_name, realm_.model, realm_.profile);
-  Record& newest = core_.give_block(*other);
+  Record& newer = core_.give_block(*other);
+  Record& newest = core_.give_block(*other, &newer);
   auto first = [this] { return index_.tiers().ram().next_victims(1, true).keys.at(0); };
   EXPECT_EQ(first(), old.key) << "used less recently";
   index_.set_in_force(*other, false);
-  EXPECT_EQ(first(), newest.key);
+  size_t steps = 0;
+  for (NodeId at = kRootNode; at != kNoNode; ++steps) at = index_.reorder(*other, at, 1);
+  EXPECT_EQ(steps, 3u) << "the root and two blocks";
+  EXPECT_EQ(first(), newest.key) << "a leaf";
   index_.set_in_force(*other, true);
+  EXPECT_EQ(index_.reorder(*other, kRootNode, 3), kNoNode);
   EXPECT_EQ(first(), old.key);
 }
 
