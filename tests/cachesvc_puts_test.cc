@@ -35,16 +35,16 @@ class PutsTest : public ::testing::Test {
 
 TEST_F(PutsTest, AFinishedObjectIsInvisibleUntilItsCommit) {
   ASSERT_TRUE(put(request(0)).ok());
-  EXPECT_EQ(reservation().finished.size(), 1u);
+  EXPECT_EQ(reservation().objects.finished.size(), 1u);
   EXPECT_EQ(visible(), 0u);
-  const auto& [name, finished] = *reservation().finished.begin();
+  const auto& [name, finished] = *reservation().objects.finished.begin();
   EXPECT_TRUE(intact(finished.object));
 }
 
 TEST_F(PutsTest, TheSameObjectAgainIsCountedAndKeptOnce) {
   ASSERT_TRUE(put(request(0)).ok());
   ASSERT_TRUE(put(request(0)).ok());
-  EXPECT_EQ(reservation().finished.size(), 1u);
+  EXPECT_EQ(reservation().objects.finished.size(), 1u);
   EXPECT_EQ(core_.env->count.puts_duplicate, 1u);
 }
 
@@ -53,8 +53,8 @@ TEST_F(PutsTest, WhatIsStoredAlreadyIsNamedAndPinned) {
   core_.store(other, tokens_);
   const uint64_t pins = core_.index.tiers().pins();
   ASSERT_TRUE(put(request(0)).ok());
-  EXPECT_EQ(reservation().foreign.size(), 1u);
-  EXPECT_TRUE(reservation().finished.empty());
+  EXPECT_EQ(reservation().objects.foreign.size(), 1u);
+  EXPECT_TRUE(reservation().objects.finished.empty());
   EXPECT_EQ(core_.index.tiers().pins(), pins + 1);
 }
 
@@ -64,7 +64,7 @@ TEST_F(PutsTest, APlaneTooFewIsRefusedByName) {
   Status status = put(std::move(wrong));
   EXPECT_EQ(status.code(), StatusCode::invalid_argument);
   EXPECT_NE(status.message().find("layer 1 part 0 side V"), std::string::npos) << status.message();
-  EXPECT_TRUE(reservation().finished.empty());
+  EXPECT_TRUE(reservation().objects.finished.empty());
   EXPECT_TRUE(put(request(0)).ok()) << "a refused one may be put again";
 }
 

@@ -88,15 +88,15 @@ TEST_F(RamChecksUnit, AnObjectIsDueOnceItsLastCheckIsLongAgo) {
   RealmState& realm = c.open_model();
   const auto before = Clock::now();
   Record& block = c.give_block(realm);
-  const auto in_ram_since = block.checked;
+  const auto in_ram_since = block.use.checked;
   EXPECT_GE(in_ram_since, before);
   EXPECT_FALSE(c.checks.due(block, in_ram_since + Milliseconds(999)));
   EXPECT_TRUE(c.checks.due(block, in_ram_since + Milliseconds(1000)));
   EXPECT_TRUE(checked(c, block));
-  EXPECT_GT(block.checked, in_ram_since);
-  EXPECT_FALSE(c.checks.due(block, block.checked + Milliseconds(999)));
+  EXPECT_GT(block.use.checked, in_ram_since);
+  EXPECT_FALSE(c.checks.due(block, block.use.checked + Milliseconds(999)));
   c.index.tiers().drop_ram(block);
-  EXPECT_FALSE(c.checks.due(block, block.checked + Milliseconds(1000)));
+  EXPECT_FALSE(c.checks.due(block, block.use.checked + Milliseconds(1000)));
   c.records.remove(block);
 }
 

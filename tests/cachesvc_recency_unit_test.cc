@@ -14,13 +14,13 @@ class RecencyUnit : public ::testing::Test {
     for (Record* r : out) c.spiller.ask(*r);
     c.spiller.pump();
     c.run();
-    for (Record* r : out) r->use_untold = true;
+    for (Record* r : out) r->use.untold = true;
     c.index.tiers().touch(out);
     return out;
   }
   static size_t untold(const std::vector<Record*>& records) {
     return static_cast<size_t>(
-        std::count_if(records.begin(), records.end(), [](Record* r) { return r->use_untold; }));
+        std::count_if(records.begin(), records.end(), [](Record* r) { return r->use.untold; }));
   }
   TempDir dir_;
 };
@@ -36,7 +36,7 @@ TEST_F(RecencyUnit, EightRowsAMinuteAtMost) {
 TEST_F(RecencyUnit, WhatIsToldAlreadyTakesNoRow) {
   CoreOwners c(small_options(dir_.store()));
   auto records = used(c, 2 * Recency::kRowsPerMinute);
-  for (size_t i = 0; i < records.size(); i += 2) records[i]->use_untold = false;
+  for (size_t i = 0; i < records.size(); i += 2) records[i]->use.untold = false;
   for (Record* r : records) c.recency.leave_ram(*r);
   EXPECT_EQ(untold(records), 0u);
 }
@@ -46,7 +46,7 @@ TEST_F(RecencyUnit, WhatHasNoFileIsGoneAndTakesNoRow) {
   auto records = used(c, Recency::kRowsPerMinute);
   for (size_t i = 0; i < Recency::kRowsPerMinute; ++i) {
     Record& dirty = c.give_block(*records[0]->realm);
-    dirty.use_untold = true;
+    dirty.use.untold = true;
     const ObjectName name = dirty.name;
     EXPECT_TRUE(c.recency.leave_ram(dirty));
     EXPECT_EQ(c.index.find(name), nullptr);

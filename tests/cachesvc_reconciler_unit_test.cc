@@ -123,7 +123,7 @@ TEST_F(ReconcilerUnit, BytesThatAClientGaveComeBeforeAnUnreadFile) {
   c.run();
   for (const Record* given : {&root, &child}) {
     EXPECT_EQ(given->disk, Disk::absent);
-    EXPECT_GT(given->file_bytes, 0u) << "an old file, which serves if RAM loses its bytes";
+    EXPECT_GT(given->file.bytes, 0u) << "an old file, which serves if RAM loses its bytes";
   }
 }
 

@@ -228,7 +228,7 @@ TEST_F(RecordsTest, AFileThatCouldNotBeReadIsWrittenAgainWhenItIsGiven) {
   EXPECT_FALSE(r.usable(Records::Clock::now() - std::chrono::hours(1)));
   records_.given(r, in_ram(object()));
   EXPECT_EQ(r.disk, Disk::absent);
-  EXPECT_EQ(r.file_bytes, 4000u) << "the old file";
+  EXPECT_EQ(r.file.bytes, 4000u) << "the old file";
   records_.enqueue(r);
   EXPECT_EQ(records_.count(Disk::queued), 1u);
 }
@@ -267,8 +267,9 @@ TEST_F(RecordsTest, ASyncMakesDurableWhatWasRenamedBeforeItBegan) {
 
 TEST_F(RecordsTest, TheQueueTakesAnotherOrderAndKeepsEqualOnes) {
   Record &a = in(Disk::queued), &b = in(Disk::queued), &c = in(Disk::queued);
-  b.uses = 5;
-  records_.order_queue([](const Record& x, const Record& y) { return x.uses > y.uses; });
+  b.use.fetches = 5;
+  records_.order_queue(
+      [](const Record& x, const Record& y) { return x.use.fetches > y.use.fetches; });
   std::vector<const Record*> order;
   for (const Record& r : records_.all(Disk::queued)) order.push_back(&r);
   EXPECT_EQ(order, (std::vector<const Record*>{&b, &a, &c}));

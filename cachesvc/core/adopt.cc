@@ -48,7 +48,7 @@ struct Sources {
 // `own` gets the rows that the entry's own objects hold.
 Sources sources_of(const Reservation& r, std::vector<Holding>& own) {
   Sources sources;
-  for (const auto& [name, finished] : r.finished) {
+  for (const auto& [name, finished] : r.objects.finished) {
     if (name.kind == ObjectKind::supplement && name.first_row < name.end_row) {
       own.push_back(held_rows(name.group, {name.first_row, name.end_row}));
     }
@@ -132,7 +132,7 @@ std::vector<AdoptedPut> point_puts(ObjectIndex& index, const Reservation& r,
     if (block >= r.blocks.size()) continue;
     ObjectName name = source->name;
     name.id = r.blocks[block];
-    bool there = index.find(name) || r.finished.count(name);
+    bool there = index.find(name) || r.objects.finished.count(name);
     if (there || !taken.insert(name).second) continue;
     PutRequest& put = puts.emplace_back(AdoptedPut{{}, source}).put;
     put.object.name = name;

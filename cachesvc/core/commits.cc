@@ -35,7 +35,7 @@ void Commits::adopt(Reservation& r, Deadline deadline) {
 bool Commits::may_publish(const Waiting& commit) {
   if (commit.call->finished()) return true;
   const Reservation* r = reservations_.find(commit.session, commit.id);
-  return !r || (r->encoding.empty() && eraser_.may_publish(r->model->ns));
+  return !r || (r->objects.encoding.empty() && eraser_.may_publish(r->model->ns));
 }
 
 void Commits::go_on() {

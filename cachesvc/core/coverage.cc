@@ -35,7 +35,8 @@ Status coverage_error(const RealmState& realm, const Shortfall& s, uint32_t toke
 uint32_t find_lost(ObjectIndex& index, const Reservation& r, CommitReply& reply) {
   const uint32_t block = r.realm->block_tokens(), n = r.tokens();
   auto lost = [&](const ObjectName& name) {
-    return r.existed.count(name) && !r.finished.count(name) && !index.find_usable(name);
+    return r.objects.existed.count(name) && !r.objects.finished.count(name) &&
+           !index.find_usable(name);
   };
   for (uint32_t i = 0; i < r.blocks.size(); ++i) {
     if (!lost(r.block_name(i))) continue;
@@ -50,7 +51,7 @@ uint32_t find_lost(ObjectIndex& index, const Reservation& r, CommitReply& reply)
 Gap check_blocks(ObjectIndex& index, const Reservation& r) {
   const uint32_t tokens = r.tokens(), block = r.realm->block_tokens();
   auto given = [&](const ObjectName& name) {
-    return r.finished.count(name) || index.find_usable(name);
+    return r.objects.finished.count(name) || index.find_usable(name);
   };
   auto wanting = [&](const ObjectName& name, const std::string& what, uint32_t first) {
     return Gap{invalid_argument("store of " + std::to_string(tokens) + " tokens: expected " + what +
@@ -76,7 +77,7 @@ Gap check_coverage(const Reservation& r) {
   const uint32_t tokens = r.tokens();
   const RealmState& realm = *r.realm;
   std::vector<Holding> finished;
-  for (const auto& [name, given_object] : r.finished) {
+  for (const auto& [name, given_object] : r.objects.finished) {
     const RamObject& object = given_object.object;
     Holding like;
     like.place = name.kind == ObjectKind::tail ? HoldingPlace::tail : HoldingPlace::path;
@@ -107,10 +108,11 @@ bool left_out(const Reservation& r) {
       ObjectName name{ObjectKind::snapshot, {}, 0, 0, 0};
       name.id = snapshot_id(r.realm->realm, parent, tokens_between(r.query, first, at),
                             extras_in(r.query.extras, first, at));
-      return std::find(r.given.begin(), r.given.end(), name) != r.given.end();
+      return std::find(r.objects.given.begin(), r.objects.given.end(), name) !=
+             r.objects.given.end();
     }
     std::vector<Holding> held;
-    for (const ObjectName& name : r.given) {
+    for (const ObjectName& name : r.objects.given) {
       if (name.kind != need.kind || name.group != need.group) continue;
       if (name.kind != ObjectKind::supplement) {
         if (name.id == r.id_of(need.first_row / block)) return true;
@@ -127,7 +129,7 @@ bool left_out(const Reservation& r) {
     return need.first_row < need.end_row && need.kind == ObjectKind::supplement &&
            missing_rows({need.first_row, need.end_row}, need.group, held).empty();
   };
-  return !std::all_of(r.required.begin(), r.required.end(), gave);
+  return !std::all_of(r.objects.required.begin(), r.objects.required.end(), gave);
 }
 
 std::vector<PinnedName> serving(const Reservation& r, uint32_t tokens) {
@@ -152,7 +154,7 @@ std::vector<PinnedName> path_of(ObjectIndex& index, const Reservation& r,
   for (const Id& id : r.blocks) add(index.find(ObjectName{ObjectKind::block, id, 0, 0, 0}));
   if (!r.tail.is_zero()) add(index.find(r.tail_name()));
   for (const PinnedName& name : serving) add(index.find(name));
-  for (const auto& [name, object] : r.finished) add(index.find(name));
+  for (const auto& [name, object] : r.objects.finished) add(index.find(name));
   return path;
 }
 

@@ -285,7 +285,7 @@ void Fetches::promote(const FetchPtr& f, Found found) {
   // it takes several windows, so that what was read serves if the rest can't be.
   if (cost.reading <= f->window_bytes) {
     std::stable_partition(missing.begin(), missing.end(),
-                          [](const Record* r) { return r->file_bytes < r->payload_bytes; });
+                          [](const Record* r) { return r->file.bytes < r->payload_bytes; });
   }
   for (const Record* r : missing) batch->wanted.push_back({r->name, r->serial});
   batch->pins = std::move(found.pins);

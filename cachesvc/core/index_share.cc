@@ -66,7 +66,7 @@ bool RamRoom::make_index_room(uint64_t bytes, bool dirty_too, size_t most_object
   while (index_full(bytes) && objects < most_objects) {
     Record* r = index_victim(dirty_too);
     if (!r) break;
-    if (r->file_bytes > 0) {
+    if (r->file.bytes > 0) {
       lane_.note_loss(r->name);
       files.push_back(r->name);
     }

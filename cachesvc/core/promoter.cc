@@ -12,7 +12,7 @@ Room Promoter::room_for(const Record& record) {
   room.share = record.share;
   room.stored = RamPool::slab_bytes(record.payload_bytes);
   // Upper bound of packed bytes, unpacked bytes and the read buffer.
-  room.promotion = record.file_bytes + record.payload_bytes;
+  room.promotion = record.file.bytes + record.payload_bytes;
   return room;
 }
 
@@ -59,7 +59,7 @@ void Promoter::promote(Record& record, Charge stored, Charge promotion, Done don
                           reads_.ended();
                           returned(job, serial, std::move(result));
                         });
-  reads_.submit(record.realm->realm.ns, record.file_bytes, std::move(read));
+  reads_.submit(record.realm->realm.ns, record.file.bytes, std::move(read));
 }
 
 void Promoter::check_invariants() const {

@@ -26,7 +26,7 @@ namespace {
 // Blocks and tails come before what hangs on them.
 std::vector<ObjectName> root_first(const Reservation& r, uint32_t tokens) {
   std::vector<const Object*> objects;
-  for (const auto& [name, finished] : r.finished) {
+  for (const auto& [name, finished] : r.objects.finished) {
     if (finished.object->end_token() <= tokens) objects.push_back(finished.object.object.get());
   }
   std::sort(objects.begin(), objects.end(), [](const Object* x, const Object* y) {
@@ -58,7 +58,7 @@ void Publications::publish(Reservation reservation, Durability wait_for, CallPtr
 
 // A long publication runs one state per handler: one pass over hundreds of objects is enough.
 void Publications::step(const Ptr& p) {
-  const size_t objects = std::max(p->r.blocks.size(), p->r.finished.size());
+  const size_t objects = std::max(p->r.blocks.size(), p->r.objects.finished.size());
   const bool at_once = objects <= kObjectsPerStep;
   do {
     switch (p->state) {
@@ -128,10 +128,10 @@ void Publications::add_some(Publication& p) {
   Reservation& r = p.r;
   const size_t end = std::min(p.order.size(), p.next + kObjectsPerStep);
   for (; p.next < end; ++p.next) {
-    Reservation::Finished& finished = r.finished.at(p.order[p.next]);
+    Reservation::Finished& finished = r.objects.finished.at(p.order[p.next]);
     const RamObject& object = finished.object;
     if (Record* there = index_.find_usable(object->name)) {
-      r.foreign.insert(object->name);
+      r.objects.foreign.insert(object->name);
       r.pins.add(*there);
       continue;
     }
@@ -206,13 +206,13 @@ void Publications::ask_for_spill(Publication& p) {
 void Publications::free(Publication& p) {
   Reservation& r = p.r;
   CommitReply& reply = p.wait.reply;
-  reply.foreign.assign(r.foreign.begin(), r.foreign.end());
+  reply.foreign.assign(r.objects.foreign.begin(), r.objects.foreign.end());
   env_.count.commits_foreign += reply.foreign.size();
   env_.count.objects_lost += reply.lost.size();
   ++env_.count.commits;
   // Objects that the index has stay with it alone, to be free as soon as they go; the rest is freed
   // here.
-  std::erase_if(r.finished, [this](const auto& f) {
+  std::erase_if(r.objects.finished, [this](const auto& f) {
     Record* record = index_.find(f.first);
     return record && record->ram.object == f.second.object.object;
   });

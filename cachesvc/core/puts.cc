@@ -34,14 +34,14 @@ void Puts::start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges
   const ObjectName asked = o.name;
   cut_rows(r, o);
   if (Record* there = index_.find_usable(o.name)) {
-    r.foreign.insert(o.name);
-    r.existed.insert(o.name);
-    r.given.push_back(asked);
+    r.objects.foreign.insert(o.name);
+    r.objects.existed.insert(o.name);
+    r.objects.given.push_back(asked);
     r.pins.add(*there);  // an acked object stays, or the commit names it as lost
     ++env_.count.puts_duplicate;
     return call->finish(Status());
   }
-  if (r.finished.count(o.name) || !r.encoding.insert(o.name).second) {
+  if (r.objects.finished.count(o.name) || !r.objects.encoding.insert(o.name).second) {
     ++env_.count.puts_duplicate;
     return call->finish(Status());
   }
@@ -158,8 +158,8 @@ void Puts::charge(const JobPtr& job) {
     wanted -= part;
   };
   // Room that the reservation set aside first, then what came with the frame.
-  take(r->stored, room.stored, w.stored);
-  take(r->index, room.index, job->index);
+  take(r->charges.stored, room.stored, w.stored);
+  take(r->charges.index, room.index, job->index);
   if (job->room) {
     take(job->room->stored, room.stored, w.stored);
     take(job->room->index, room.index, job->index);
@@ -215,17 +215,17 @@ void Puts::finish(const JobPtr& job, Result<RamObject> result) {
   job->work.reset();
   Reservation* r = reservations_.find(job->session, job->reservation);
   if (!r) return job->call->fail(reservation_ended());
-  r->encoding.erase(job->name);
-  r->stored.merge(std::move(left));
+  r->objects.encoding.erase(job->name);
+  r->charges.stored.merge(std::move(left));
   if (result.ok()) {
-    auto [at, is_new] = r->finished.try_emplace(job->name);
+    auto [at, is_new] = r->objects.finished.try_emplace(job->name);
     at->second = {std::move(*result), std::move(job->index)};
     if (is_new) reservations_.prolong(*r);  // a put that brings nothing prolongs nothing
-    r->given.push_back(job->asked);
+    r->objects.given.push_back(job->asked);
   } else {
-    r->index.merge(std::move(job->index));
+    r->charges.index.merge(std::move(job->index));
   }
-  if (r->encoding.empty()) env_.progress();  // a commit may wait for it
+  if (r->objects.encoding.empty()) env_.progress();  // a commit may wait for it
   job->call->finish(result.status());
 }
 

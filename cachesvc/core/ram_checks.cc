@@ -8,7 +8,7 @@
 namespace kv {
 
 bool RamChecks::due(const Record& record, Clock::time_point now) const {
-  return record.ram && now - record.checked >= env_.options.verify_after;
+  return record.ram && now - record.use.checked >= env_.options.verify_after;
 }
 
 void RamChecks::check(const std::vector<Record*>& records, std::function<void()> done) {

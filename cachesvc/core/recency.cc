@@ -23,7 +23,7 @@ bool Recency::take(Clock::time_point now) {
 
 // A device that hangs isn't told.
 void Recency::tell(Record& record) {
-  if (!lane_ || !record.use_untold || !record.on_ssd() || lane_.hangs()) return;
+  if (!lane_ || !record.use.untold || !record.on_ssd() || lane_.hangs()) return;
   if (!take(Clock::now())) return;
   index_.tiers().told(record);
   touch({record.name});
@@ -34,7 +34,7 @@ void Recency::tell_last() {
   std::vector<std::pair<uint64_t, Record*>> uses;
   for (Disk state : {Disk::known, Disk::renamed, Disk::durable}) {
     for (const Record& r : records_.all(state)) {
-      if (r.use_untold)
+      if (r.use.untold)
         uses.emplace_back(index_.tiers().ssd_of(r).recency(r.key), index_.find(r.name));
     }
   }

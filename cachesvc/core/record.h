@@ -61,6 +61,22 @@ struct Attachment {
   uint64_t end_serial = 0;
 };
 
+/// The file of a record's name.
+struct RecordFile {
+  /// Upper bound of its bytes; 0: no file is known. While in RAM only: an old file, which a spill
+  /// replaces if it holds other bytes, and which serves again if RAM loses the object.
+  uint64_t bytes = 0;
+  uint64_t syncs_before = 0;  ///< syncs begun before it was known; later ones make it durable
+  std::chrono::steady_clock::time_point retry_at{};  ///< unreadable: a miss until then
+};
+
+/// What a record's use has left. Only Tiers changes it.
+struct RecordUse {
+  uint32_t fetches = 0;                             ///< that it served
+  bool untold = false;                              ///< the last one is not written to the SSD
+  std::chrono::steady_clock::time_point checked{};  ///< time of its last check or of its arrival
+};
+
 /// One object in some tier.
 struct Record {
   ObjectName name;
@@ -71,20 +87,14 @@ struct Record {
   uint64_t serial = 0;    ///< tells two records of one name apart in time
   NodeId node = kNoNode;  ///< block, tail: own; supplement: its block's; snapshot: its parent's
   uint32_t pins = 0;
-  uint32_t uses = 0;             ///< fetches that it served
-  bool use_untold = false;       ///< its last use is not written to the SSD
+  RecordUse use;
   ShareId share = kCommonShare;  ///< its namespace's
   bool superseded = false;       ///< a tail whose tokens a longer tail or a block holds too
   Disk disk = Disk::absent;
   DiskHook disk_hook;
-  RamObject ram;                                    ///< null: not in RAM
-  std::chrono::steady_clock::time_point checked{};  ///< time of its last check or of its arrival
-  uint64_t payload_bytes = 0;                       ///< planes and states in memory
-  /// Upper bound of its file's bytes; 0: no file is known. While in RAM only: an old file, which a
-  /// spill replaces if it holds other bytes, and which serves again if RAM loses the object.
-  uint64_t file_bytes = 0;
-  uint64_t syncs_before = 0;  ///< syncs begun before its file was known; later ones make it durable
-  std::chrono::steady_clock::time_point retry_at{};  ///< unreadable: a miss until then
+  RamObject ram;               ///< null: not in RAM
+  uint64_t payload_bytes = 0;  ///< planes and states in memory
+  RecordFile file;
   Charge index_charge;
 
   bool on_ssd() const { return kv::on_ssd(disk); }
@@ -92,7 +102,7 @@ struct Record {
   /// The file's bytes were written or read since the start.
   bool verified() const { return disk == Disk::renamed || disk == Disk::durable; }
   bool usable(std::chrono::steady_clock::time_point now) const {
-    return ram || (on_ssd() && (disk != Disk::unreadable || retry_at <= now));
+    return ram || (on_ssd() && (disk != Disk::unreadable || file.retry_at <= now));
   }
 };
 

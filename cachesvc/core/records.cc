@@ -68,8 +68,8 @@ void Records::found(Record& record, uint64_t payload_bytes, uint64_t file_bytes,
                     uint64_t allocated_bytes, uint64_t recency) {
   record.payload_bytes = payload_bytes;
   move(record, known, allocated_bytes, recency);
-  record.file_bytes = std::max<uint64_t>(1, file_bytes);
-  record.syncs_before = syncs_;
+  record.file.bytes = std::max<uint64_t>(1, file_bytes);
+  record.file.syncs_before = syncs_;
 }
 
 void Records::given(Record& record, RamObject object) {
@@ -80,8 +80,8 @@ void Records::given(Record& record, RamObject object) {
 
 void Records::written(Record& record, Durability reached, uint64_t allocated_bytes) {
   move(record, reached == Durability::durable ? durable : renamed, allocated_bytes);
-  record.file_bytes = std::max<uint64_t>(1, allocated_bytes);
-  record.syncs_before = syncs_;
+  record.file.bytes = std::max<uint64_t>(1, allocated_bytes);
+  record.file.syncs_before = syncs_;
 }
 
 void Records::read(Record& record, RamObject object) {
@@ -92,19 +92,19 @@ void Records::read(Record& record, RamObject object) {
 void Records::verified(Record& record) {
   if (record.disk == Disk::unreadable) move(record, known);
   if (record.disk != known) return;
-  bool was_synced = record.syncs_before < synced_;
+  bool was_synced = record.file.syncs_before < synced_;
   move(record, was_synced ? durable : renamed);
-  if (!was_synced) record.syncs_before = syncs_;
+  if (!was_synced) record.file.syncs_before = syncs_;
 }
 
 void Records::unreadable(Record& record, Clock::time_point retry_at) {
   if (record.ram || !record.on_ssd()) return;
   move(record, Disk::unreadable);
-  record.retry_at = retry_at;
+  record.file.retry_at = retry_at;
 }
 
 void Records::lost(Record& record, bool made_room) {
-  record.file_bytes = 0;
+  record.file.bytes = 0;
   if (!record.ram) return remove(record);
   if (record.on_ssd()) move(record, made_room ? refused : absent);
 }
@@ -114,12 +114,12 @@ bool Records::leave_ram(Record& record) {
     index_.tiers().drop_ram(record);
     return false;
   }
-  if (record.file_bytes == 0) {
+  if (record.file.bytes == 0) {
     remove(record);
     return true;
   }
-  move(record, known, record.file_bytes);
-  record.syncs_before = syncs_;
+  move(record, known, record.file.bytes);
+  record.file.syncs_before = syncs_;
   index_.tiers().drop_ram(record);
   return false;
 }
@@ -131,7 +131,7 @@ void Records::remove(Record& record) {
 
 bool Records::synced(uint64_t sync, size_t most) {
   List& unsynced = list(renamed);
-  for (; !unsynced.empty() && unsynced.front().syncs_before < sync; --most) {
+  for (; !unsynced.empty() && unsynced.front().file.syncs_before < sync; --most) {
     if (most == 0) return false;
     move(unsynced.front(), durable);
   }
@@ -153,7 +153,7 @@ void Records::check_invariants() const {
     for (const Record& r : lists_[i]) {
       ++count;
       KV_CHECK(r.disk == static_cast<Disk>(i));
-      KV_CHECK(r.on_ssd() ? r.file_bytes > 0 : static_cast<bool>(r.ram));
+      KV_CHECK(r.on_ssd() ? r.file.bytes > 0 : static_cast<bool>(r.ram));
       KV_CHECK(!r.ram || !without_ram(r.disk));
       KV_CHECK(index_.tiers().ssd_of(r).resident(r.key) == r.on_ssd() &&
                index_.tiers().ram_of(r).resident(r.key) == static_cast<bool>(r.ram));

@@ -72,7 +72,7 @@ class Records {
   void read(Record& record, RamObject object);
   void verified(Record& record);
   /// A file of its name was seen on the SSD while RAM has the object.
-  void old_file(Record& record, uint64_t file_bytes) { record.file_bytes = file_bytes; }
+  void old_file(Record& record, uint64_t file_bytes) { record.file.bytes = file_bytes; }
   /// A read failed, which says nothing about the bytes: a miss until `retry_at`.
   void unreadable(Record& record, Clock::time_point retry_at);
   /// The file counts as just found: no longer `renamed` or `durable`. Precondition: not in RAM.

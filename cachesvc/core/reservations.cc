@@ -146,10 +146,10 @@ void Reservations::ask_for_room(const std::shared_ptr<Reservation>& r,
       [this, call, r, needs, query_bytes](Result<std::shared_ptr<RoomCharges>> charges) {
         if (call->finished()) return;
         if (!charges.ok()) return call->fail(charges.status());
-        r->stored = std::move((*charges)->stored);
-        r->index = std::move((*charges)->index);
-        r->query_charge = r->index.split(query_bytes);
-        std::copy_if(needs->begin(), needs->end(), std::back_inserter(r->required),
+        r->charges.stored = std::move((*charges)->stored);
+        r->charges.index = std::move((*charges)->index);
+        r->charges.query = r->charges.index.split(query_bytes);
+        std::copy_if(needs->begin(), needs->end(), std::back_inserter(r->objects.required),
                      [](const Need& need) { return need.required; });
         call->finish(ReserveReply{keep(std::move(*r)), std::move(*needs)});
       });
@@ -176,7 +176,7 @@ std::vector<Need> Reservations::plan(Reservation& r) {
   auto look = [&](const ObjectName& name, uint32_t index) {
     if (Record* found = index_.find_usable(name)) {
       present.push_back(found);
-      r.existed.insert(found->name);
+      r.objects.existed.insert(found->name);
     } else {
       needs.push_back({name.kind, index, 0, index * block, std::min(n, (index + 1) * block), true});
     }
@@ -270,7 +270,7 @@ Reservation Reservations::take(uint64_t id) {
 void Reservations::free(Reservation r, std::function<void()> then) {
   r.pins.release();
   env_.on_worker(
-      [finished = std::move(r.finished)]() mutable {
+      [finished = std::move(r.objects.finished)]() mutable {
         finished.clear();
         return true;
       },
@@ -300,11 +300,11 @@ void Reservations::abort(uint64_t session, uint64_t id, Deadline deadline,
 
 void Reservations::check_invariants() const {
   for (const auto& [id, r] : reservations_) {
-    for (const ObjectName& name : r.existed) {
+    for (const ObjectName& name : r.objects.existed) {
       const Record* known = index_.find(name);
-      KV_CHECK(!known || known->pins > 0 || r.finished.contains(name));
+      KV_CHECK(!known || known->pins > 0 || r.objects.finished.contains(name));
     }
-    for (const auto& [name, finished] : r.finished) KV_CHECK(finished.object->name == name);
+    for (const auto& [name, finished] : r.objects.finished) KV_CHECK(finished.object->name == name);
   }
 }
 

@@ -17,26 +17,31 @@
 namespace kv {
 
 struct Reservation {
+  struct Finished {
+    RamObject object;
+    Charge index;
+  };
   uint64_t id = 0;
   uint64_t session = 0;
   std::shared_ptr<ModelState> model;
   std::shared_ptr<RealmState> realm;
   Query query;
-  std::vector<Id> blocks;         ///< ids of the complete blocks
-  Id tail;                        ///< zero if the length is a multiple of block_tokens
-  EndRules ends;                  ///< block ends that are welcome beside its own
-  std::set<ObjectName> existed;   ///< objects there at reserve or at a put, so pinned
-  std::vector<Need> required;     ///< needs that the client can't leave out
-  std::vector<ObjectName> given;  ///< put by the client, with rows that were there already
-  struct Finished {
-    RamObject object;
-    Charge index;
-  };
-  std::map<ObjectName, Finished> finished;  ///< encoded, and invisible
-  std::set<ObjectName> foreign;             ///< put, but another commit's bytes were there first
-  std::set<ObjectName> encoding;            ///< puts under way
-  Charge stored, index;                     ///< for its missing objects
-  Charge query_charge;                      ///< for `query` and `blocks`
+  std::vector<Id> blocks;  ///< ids of the complete blocks
+  Id tail;                 ///< zero if the length is a multiple of block_tokens
+  EndRules ends;           ///< block ends that are welcome beside its own
+  /// Objects of the sequence, as the puts bring them.
+  struct {
+    std::set<ObjectName> existed;   ///< there at reserve or at a put, so pinned
+    std::vector<Need> required;     ///< needs that the client can't leave out
+    std::vector<ObjectName> given;  ///< put by the client, with rows that were there already
+    std::map<ObjectName, Finished> finished;  ///< encoded, and invisible
+    std::set<ObjectName> foreign;             ///< put, but another commit's bytes were there first
+    std::set<ObjectName> encoding;            ///< puts under way
+  } objects;
+  struct {
+    Charge stored, index;  ///< for its missing objects
+    Charge query;          ///< for `query` and `blocks`
+  } charges;
   Pins pins;
   Clock::time_point expires, last;  ///< its end, and the latest possible one
   std::unique_ptr<Timer> timer;

@@ -213,7 +213,7 @@ void Spiller::item_written(const SpillItem& item, const PutResult& result) {
 // Checks the old file of an object whose rewrite failed: it is as good as before, unless the write
 // found it damaged and moved it away.
 void Spiller::check_old_file(const Record& record) {
-  if (record.file_bytes == 0) return;
+  if (record.file.bytes == 0) return;
   PinnedName which{record.name, record.serial};
   lane_.run([ssd = lane_.ssd(), name = record.name] { return ssd->read(name).status(); },
             [this, which](Status status) {

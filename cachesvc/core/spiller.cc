@@ -168,9 +168,9 @@ void Spiller::order_by_use() {
   for (const Record& queued : records_.all(Disk::queued)) {
     Record* at = index_.find(queued.name);
     for (; at && at->disk == Disk::queued; at = parent_of(*at)) {
-      auto [it, fresh] = uses.try_emplace(at, queued.uses);
-      if (!fresh && it->second >= queued.uses) break;
-      it->second = queued.uses;
+      auto [it, fresh] = uses.try_emplace(at, queued.use.fetches);
+      if (!fresh && it->second >= queued.use.fetches) break;
+      it->second = queued.use.fetches;
     }
   }
   records_.order_queue([&](const Record& a, const Record& b) { return uses.at(&a) > uses.at(&b); });

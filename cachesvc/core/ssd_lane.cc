@@ -82,7 +82,7 @@ void SsdLane::sort_out_left() {
   for (auto& part : left_) {
     std::erase_if(part, [&](const ObjectName& name) {
       const Record* r = index_.find(name);
-      return r && (r->file_bytes > 0 || r->disk == Disk::queued || r->disk == Disk::writing);
+      return r && (r->file.bytes > 0 || r->disk == Disk::queued || r->disk == Disk::writing);
     });
   }
   left_.remove_if([](const auto& part) { return part.empty(); });

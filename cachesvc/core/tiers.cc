@@ -78,7 +78,7 @@ void Tiers::touch(const std::vector<Record*>& records) {
 
 void Tiers::use(const std::vector<Record*>& records) {
   touch(records);
-  for (Record* r : records) r->use_untold = true;
+  for (Record* r : records) r->use.untold = true;
 }
 
 void Tiers::reorder(const Record& record) {

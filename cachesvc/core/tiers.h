@@ -30,9 +30,9 @@ class Tiers {
   void touch(const std::vector<Record*>& records);
   /// As touch, of what a fetch used: the SSD is to be told.
   void use(const std::vector<Record*>& records);
-  void served(Record& record) { ++record.uses; }            ///< a fetch used it
-  void told(Record& record) { record.use_untold = false; }  ///< the SSD knows its last use
-  void checked(Record& record) { record.checked = std::chrono::steady_clock::now(); }
+  void served(Record& record) { ++record.use.fetches; }     ///< a fetch used it
+  void told(Record& record) { record.use.untold = false; }  ///< the SSD knows its last use
+  void checked(Record& record) { record.use.checked = std::chrono::steady_clock::now(); }
   /// Gives the record its new place, as its drop_urgency has changed.
   void reorder(const Record& record);
   /// Forgets a record that goes. Precondition: in no tier, and unpinned.
