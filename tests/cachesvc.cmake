@@ -1,23 +1,27 @@
 # tests of cachesvc/: the core, the tiered cache, the daemon, its socket and its configuration
 kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
-  FILES cachesvc_config_test.cc cachesvc_cache_core_test.cc cachesvc_input_test.cc
+  FILES cachesvc_config_test.cc cachesvc_cache_core_test.cc cachesvc_encode_test.cc
         cachesvc_ram_pool_test.cc cachesvc_loop_watch_test.cc
-        cachesvc_media_test.cc cachesvc_models_test.cc
-        cachesvc_models_bytes_test.cc
+        cachesvc_plan_test.cc cachesvc_models_whole_test.cc
+        cachesvc_coded_model_test.cc
         cachesvc_tiered_cache_test.cc cachesvc_tiered_cache_parts_test.cc
-        cachesvc_tiered_cache_pressure_test.cc cachesvc_selection_test.cc
-        cachesvc_ends_test.cc cachesvc_orphans_test.cc
+        cachesvc_tiered_cache_pressure_test.cc cachesvc_fetch_reply_test.cc
+        cachesvc_ends_whole_test.cc cachesvc_orphans_test.cc
         cachesvc_records_test.cc cachesvc_ack_property_test.cc
-        cachesvc_eraser_test.cc cachesvc_eraser_beside_test.cc
-        cachesvc_promoter_test.cc cachesvc_recency_test.cc
-        cachesvc_index_share_test.cc cachesvc_steps_test.cc cachesvc_loop_parts_test.cc
+        cachesvc_eraser_whole_test.cc cachesvc_eraser_beside_test.cc
+        cachesvc_promoter_whole_test.cc cachesvc_recency_whole_test.cc
+        cachesvc_index_share_test.cc cachesvc_cache_core_steps_test.cc cachesvc_timer_test.cc
         cachesvc_publications_whole_test.cc
-        cachesvc_ram_room_test.cc cachesvc_stores_test.cc cachesvc_put_test.cc
-        cachesvc_spiller_test.cc cachesvc_ram_checks_test.cc cachesvc_scrubber_test.cc
-        cachesvc_write_budget_test.cc cachesvc_ssd_lane_test.cc cachesvc_reconciler_test.cc
+        cachesvc_ram_room_whole_test.cc cachesvc_reservations_whole_test.cc
+        cachesvc_puts_whole_test.cc
+        cachesvc_spiller_whole_test.cc cachesvc_ram_checks_whole_test.cc
+        cachesvc_scrubber_whole_test.cc
+        cachesvc_write_budget_test.cc cachesvc_ssd_lane_whole_test.cc
+        cachesvc_reconciler_whole_test.cc
         cachesvc_property_test.cc cachesvc_kill_test.cc
-        cachesvc_limits_test.cc cachesvc_server_test.cc cachesvc_hello_test.cc cachesvc_gate_test.cc
-        cachesvc_batches_test.cc cachesvc_served_test.cc cachesvc_resident_test.cc
+        cachesvc_session_limits_test.cc cachesvc_server_test.cc cachesvc_session_test.cc
+        cachesvc_gate_test.cc
+        cachesvc_requests_test.cc cachesvc_opens_whole_test.cc cachesvc_server_memory_test.cc
         cachesvc_log_test.cc
         cachesvc_drainer_test.cc cachesvc_turns_test.cc
         cachesvc_socket_pool_test.cc cachesvc_main_test.cc
@@ -27,7 +31,7 @@ kv_program(daemon_with_limits SOURCES support/daemon_with_limits.cc DEPS kv_serv
 add_dependencies(cachesvc_test cachesvc daemon_with_limits)
 # Clients that map the RAM tier of a real daemon.
 kv_tests(cachesvc_mapped_test LABELS cachesvc DEPS kv_server
-  FILES cachesvc_mapped_test.cc cachesvc_mapped_property_test.cc
+  FILES cachesvc_mappings_test.cc cachesvc_mapped_property_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(cachesvc_mapped_test cachesvc daemon_with_limits)
 # Owners of the core one by one (support/cachesvc_owners.h): seconds to build and to run.
