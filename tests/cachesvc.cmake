@@ -38,21 +38,21 @@ add_dependencies(cachesvc_mapped_test cachesvc daemon_with_limits)
 kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
   FILES cachesvc_env_test.cc cachesvc_attached_test.cc cachesvc_holds_test.cc
         cachesvc_pins_test.cc cachesvc_syncer_test.cc
-        cachesvc_ssd_lane_unit_test.cc cachesvc_recency_unit_test.cc
-        cachesvc_ram_checks_unit_test.cc cachesvc_models_unit_test.cc
-        cachesvc_spiller_unit_test.cc cachesvc_ram_room_unit_test.cc
-        cachesvc_promoter_unit_test.cc cachesvc_calls_test.cc cachesvc_levels_test.cc
+        cachesvc_ssd_lane_test.cc cachesvc_recency_test.cc
+        cachesvc_ram_checks_test.cc cachesvc_models_test.cc
+        cachesvc_spiller_test.cc cachesvc_ram_room_test.cc
+        cachesvc_promoter_test.cc cachesvc_calls_test.cc cachesvc_levels_test.cc
         cachesvc_reservations_test.cc cachesvc_needs_test.cc cachesvc_puts_test.cc
         cachesvc_commits_test.cc cachesvc_fetches_test.cc
         cachesvc_drain_test.cc cachesvc_opens_test.cc
         cachesvc_warm_start_test.cc
-        cachesvc_eraser_unit_test.cc cachesvc_erase_targets_test.cc
-        cachesvc_scrubber_unit_test.cc
-        cachesvc_reconciler_unit_test.cc
+        cachesvc_eraser_test.cc cachesvc_erase_targets_test.cc
+        cachesvc_scrubber_test.cc
+        cachesvc_reconciler_test.cc
         cachesvc_coverage_test.cc cachesvc_adopt_test.cc
         cachesvc_stats_test.cc cachesvc_shares_test.cc
         cachesvc_object_index_test.cc cachesvc_found_test.cc cachesvc_model_records_test.cc
-        cachesvc_write_pace_test.cc cachesvc_publications_test.cc cachesvc_ends_unit_test.cc
+        cachesvc_write_pace_test.cc cachesvc_publications_test.cc cachesvc_ends_test.cc
         cachesvc_spill_batch_test.cc)
 # The table of cases that every client runs (conformance/README.md).
 kv_tests(conformance_test LABELS cachesvc DEPS kv_server nlohmann_json::nlohmann_json
