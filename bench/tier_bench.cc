@@ -249,7 +249,7 @@ BENCHMARK(BM_FirstTouch)
 void BM_ReadDirect(benchmark::State& state) {
   auto files = state.range(0) == 1 ? std::vector{stored().one_file} : stored().files;
   ReadBuffers buffers;
-  ReadBuffers::Hold buffer(buffers);
+  ReadBuffers::Use buffer(buffers);
   for (auto _ : state) {
     uint64_t bytes = 0;
     for (const auto& file : files) {
@@ -308,7 +308,7 @@ void BM_ReadCopySum(benchmark::State& state) {
     std::atomic<size_t> next = 0;
     std::atomic<uint64_t> bytes = 0;
     auto read = [&] {
-      ReadBuffers::Hold buffer(buffers);
+      ReadBuffers::Use buffer(buffers);
       for (size_t i; (i = next++) < files.size();) {
         bytes += read_copy_sum(files[i], buffer.span(), &out[i * kCopiedFileBytes]);
       }

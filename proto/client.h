@@ -187,9 +187,9 @@ class LeaseCheck {
 class Lease {
  public:
   Lease() = default;
-  /// `check`: in `hold`; null: it is always valid.
-  Lease(Prefix prefix, std::shared_ptr<const void> hold, const LeaseCheck* check = nullptr)
-      : prefix_(std::move(prefix)), hold_(std::move(hold)), check_(check) {}
+  /// `check`: in `kept`; null: it is always valid.
+  Lease(Prefix prefix, std::shared_ptr<const void> kept, const LeaseCheck* check = nullptr)
+      : prefix_(std::move(prefix)), kept_(std::move(kept)), check_(check) {}
   Lease(Lease&&) = default;
   Lease& operator=(Lease&&) = default;
   Lease(const Lease&) = delete;
@@ -197,13 +197,13 @@ class Lease {
 
   const Prefix& prefix() const { return prefix_; }
   /// Keeps the planes' memory where it is: for a lease of other views of them.
-  const std::shared_ptr<const void>& hold() const { return hold_; }
+  const std::shared_ptr<const void>& kept() const { return kept_; }
   /// Asked after the last read: false if the service took the memory back (mapped leases only).
   bool valid() const { return check_ == nullptr || check_->valid(); }
 
  private:
   Prefix prefix_;
-  std::shared_ptr<const void> hold_;
+  std::shared_ptr<const void> kept_;
   const LeaseCheck* check_ = nullptr;
 };
 

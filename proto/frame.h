@@ -171,10 +171,10 @@ class FrameParser {
 /// A frame on its way out: `head` is the header and the body's first bytes, `pieces` the rest of
 /// the body, sent from where they lie.
 struct OutFrame {
-  std::shared_ptr<const void> hold;  ///< kept until the frame is sent, and goes after `pieces`
+  std::shared_ptr<const void> kept;  ///< alive until the frame is sent, and goes after `pieces`
   std::vector<uint8_t> head;
   std::vector<Bytes> pieces;
-  int descriptor = -1;     ///< goes beside the first byte; `hold` keeps it open
+  int descriptor = -1;     ///< goes beside the first byte; `kept` keeps it open
   uint64_t bytes() const;  ///< header and body
 };
 

@@ -107,7 +107,7 @@ OutFrame fetch_object_frame(uint64_t request, const FetchedObject& m) {
   auto pieces = put_object(*m.object, out);
   OutFrame frame =
       finish_frame(FrameType::fetch_object, request, std::move(out), std::move(pieces));
-  frame.hold = m.object;
+  frame.kept = m.object;
   return frame;
 }
 

@@ -23,7 +23,7 @@ class MappedLease final : public LeaseCheck {
   ~MappedLease() override { ended_->add(number_); }
   MappedLease(const MappedLease&) = delete;  // ends once
   MappedLease& operator=(const MappedLease&) = delete;
-  void hold(ObjectPtr object, Slot slot) {
+  void add(ObjectPtr object, Slot slot) {
     objects_.push_back(std::move(object));
     slots_.push_back(slot);
   }
@@ -143,7 +143,7 @@ Result<MappedPrefix> SegmentMap::take(const MappedReply& reply, const Selection&
     if (!object) return bad("an object of which nothing was asked for");
     // A copy of the pointer holds the lease.
     out.prefix.objects.push_back({ObjectPtr(lease, object.get()), told.end_token});
-    lease->hold(std::move(object), {known.counter, known.generation});
+    lease->add(std::move(object), {known.counter, known.generation});
   }
   out.lease = std::move(lease);
   return out;

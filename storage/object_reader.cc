@@ -125,7 +125,7 @@ Result<FileImage> read_object(Files& files, ReadBuffers& buffers, const std::str
                               std::string_view sealed_as, const PlacePayload& place) {
   KV_ASSIGN_OR_RETURN(Fd fd, files.open_stream(path));
   FdGuard guard(files, fd);
-  ReadBuffers::Hold buffer(buffers);
+  ReadBuffers::Use buffer(buffers);
   if (!buffer) return Status(StatusCode::busy, "out of memory: no buffer to read through");
   PlainBytes file(files, fd, buffer.span());
   if (sealed_as.empty()) sealed_as = std::string_view(path).substr(path.rfind('/') + 1);

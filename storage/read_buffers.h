@@ -23,15 +23,15 @@ class ReadBuffers {
   ReadBuffers& operator=(const ReadBuffers&) = delete;
 
   /// A buffer, given back at the end of a scope. Its content is undefined.
-  class Hold {
+  class Use {
    public:
     /// Waits for one.
-    explicit Hold(ReadBuffers& from) : from_(from), data_(from.take()) {}
-    ~Hold() {
+    explicit Use(ReadBuffers& from) : from_(from), data_(from.take()) {}
+    ~Use() {
       if (data_ != nullptr) from_.give(data_);
     }
-    Hold(const Hold&) = delete;  // owns the buffer
-    Hold& operator=(const Hold&) = delete;
+    Use(const Use&) = delete;  // owns the buffer
+    Use& operator=(const Use&) = delete;
     /// False: there is no memory for one.
     explicit operator bool() const { return data_ != nullptr; }
     /// kReadBufferBytes, aligned to a huge page.

@@ -93,9 +93,9 @@ TEST_F(ModelRecordsTest, AForgottenNamespacesRecordsAreToldAndWrittenWithTheNext
   core_.open_model();
   EXPECT_TRUE(core_.model_records.forget("other").empty());
   EXPECT_TRUE(core_.model->records_durable);
-  core_.models.hold(true);
+  core_.models.suspend(true);
   EXPECT_TRUE(core_.model_records.forget("test").empty()) << "an open is under way";
-  core_.models.hold(false);
+  core_.models.suspend(false);
   EXPECT_EQ(core_.model_records.forget("test"),
             std::vector{model_id("test", core_.model->spec->fingerprint)});
   EXPECT_FALSE(core_.model->records_durable);

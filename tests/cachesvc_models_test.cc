@@ -81,10 +81,10 @@ TEST_F(ModelsUnit, OneThatIsHeldOrStoredOfStays) {
   EXPECT_NE(c.models.find(key_), nullptr) << "a block is stored of it";
   EXPECT_EQ(c.models.of(block), c.models.find(key_));
   c.records.remove(block);
-  c.models.hold(true);
+  c.models.suspend(true);
   leave(c);
   EXPECT_NE(c.models.find(key_), nullptr) << "an open is under way";
-  c.models.hold(false);
+  c.models.suspend(false);
   leave(c);
   EXPECT_EQ(c.models.find(key_), nullptr);
 }

@@ -36,7 +36,7 @@ TEST(PinsUnit, OfAnObjectThatIsGoneLeaveItsSuccessorAlone) {
 TEST(PinsUnit, ALeaseGivesThemBackOnTheLoop) {
   CoreOwners c(small_options());
   Record& block = c.give_block(c.open_model());
-  auto lease = hold(*c.env, Pins(*c.env, c.index, {&block}));
+  auto lease = keep(*c.env, Pins(*c.env, c.index, {&block}));
   std::thread([lease = std::move(lease)]() mutable { lease.reset(); }).join();
   EXPECT_EQ(block.pins, 1u) << "not on the thread that ended it";
   c.run();
@@ -47,7 +47,7 @@ TEST(PinsUnit, ALeaseMayOutliveTheCore) {
   std::shared_ptr<const void> lease;
   {
     CoreOwners c(small_options());
-    lease = hold(*c.env, Pins(*c.env, c.index, {&c.give_block(c.open_model())}));
+    lease = keep(*c.env, Pins(*c.env, c.index, {&c.give_block(c.open_model())}));
   }
   lease.reset();
 }

@@ -83,10 +83,10 @@ TEST(Files, AStreamAlsoReadsWhatIsNotAligned) {
 TEST(ReadBuffers, WhatIsMadeReadyIsThere) {
   auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   auto pages_there = [page](ReadBuffers& buffers) {
-    std::vector<std::unique_ptr<ReadBuffers::Hold>> held;
+    std::vector<std::unique_ptr<ReadBuffers::Use>> held;
     size_t there = 0;
     for (size_t i = 0; i < kMostReadBuffers; ++i) {
-      held.push_back(std::make_unique<ReadBuffers::Hold>(buffers));
+      held.push_back(std::make_unique<ReadBuffers::Use>(buffers));
       std::vector<unsigned char> pages(kReadBufferBytes / page);
       EXPECT_EQ(::mincore(held.back()->span().data(), kReadBufferBytes, pages.data()), 0);
       for (unsigned char p : pages) there += p & 1;

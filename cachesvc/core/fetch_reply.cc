@@ -52,7 +52,7 @@ void Fetches::reply(const FetchPtr& f, Found& found) {
                : promoted == 0    ? Tier::ram
                : promoted == used ? Tier::ssd
                                   : Tier::mixed;
-  auto held = used == 0 ? nullptr : hold(env_, std::move(found.pins));
+  auto held = used == 0 ? nullptr : keep(env_, std::move(found.pins));
   reply.lease = Lease(std::move(prefix), std::move(held));
   const bool done = !f->needs_work() || reply.lease.prefix().objects.empty();
   if (done) return finish(*f, std::move(reply));
@@ -140,7 +140,7 @@ void Fetches::made_all(const FetchPtr& f, Making& making) {
   if (f->copies())
     making.reply.lease = Lease(std::move(making.out), nullptr);
   else
-    making.reply.lease = Lease(std::move(making.out), making.reply.lease.hold());
+    making.reply.lease = Lease(std::move(making.out), making.reply.lease.kept());
   finish(*f, std::move(making.reply));
 }
 

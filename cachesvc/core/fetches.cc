@@ -356,7 +356,7 @@ void Fetches::read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch) 
     batch->pins.release();
     return step(f);
   }
-  hold(env_, std::move(batch->pins)).reset();  // in steps
+  keep(env_, std::move(batch->pins)).reset();  // in steps
   env_.later([this, f] { step(f); });
 }
 

@@ -212,7 +212,7 @@ void Holds::end(uint64_t number) {
     share.bytes -= counted->bytes;
     share.objects.erase(serial);
   }
-  kv::hold(env_, std::move(ended.pins)).reset();  // in steps
+  kv::keep(env_, std::move(ended.pins)).reset();  // in steps
   arm();
 }
 

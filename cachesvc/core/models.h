@@ -58,17 +58,17 @@ class Models {
 
   /// Puts unused models to rest, which frees their codecs.
   void rest_unused() {
-    if (!held_) rest();
+    if (!suspended_) rest();
   }
   /// Releases realms without objects that no model has in force, and their profiles that nothing
   /// names.
   void release_realms() {
-    if (!held_) release({}, {});
+    if (!suspended_) release({}, {});
   }
   /// Suspends both while an open is under way: nothing names its profile yet.
-  void hold(bool on) { held_ = on; }
+  void suspend(bool on) { suspended_ = on; }
   /// True if no open is under way, and no file is unknown.
-  bool may_forget() const { return !held_ && !found_.files_unknown(); }
+  bool may_forget() const { return !suspended_ && !found_.files_unknown(); }
   /// Forgets the resting models of `ns`. Returns: the ids of their records.
   std::vector<Id> forget_resting(const std::string& ns);
   /// Ends the process if a model is in two places, or in force by another name.
@@ -94,7 +94,7 @@ class Models {
   std::map<Key, RestingModel> resting_;
   uint64_t rests_ = 0;
   std::map<Id, std::weak_ptr<const CodedModel>> coded_;  // by key
-  bool held_ = false;
+  bool suspended_ = false;
 };
 
 }  // namespace kv

@@ -38,7 +38,7 @@ void Opens::next() {
   if (queue_.empty()) return models_.rest_unused();  // models left unused while one was opened
   under_way_ = std::move(queue_.front());
   queue_.pop_front();
-  models_.hold(true);
+  models_.suspend(true);
   run(under_way_);
 }
 
@@ -47,7 +47,7 @@ void Opens::end_turn(const JobPtr& job) {
   job->move(Job::State::done);
   if (under_way_ != job) return;
   under_way_.reset();
-  models_.hold(false);
+  models_.suspend(false);
   env_.progress();
 }
 

@@ -22,7 +22,7 @@ void release(const std::shared_ptr<Held>& held) {
 
 }  // namespace
 
-std::shared_ptr<const void> hold(Env& env, Pins pins) {
+std::shared_ptr<const void> keep(Env& env, Pins pins) {
   auto held = std::make_shared<Held>();
   held->gate = env.gate;
   held->pins = std::move(pins);

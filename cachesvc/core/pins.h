@@ -65,6 +65,6 @@ class Pins {
 
 /// Owner of the pins that may die on any thread; they are given back on the loop, some in each
 /// handler.
-std::shared_ptr<const void> hold(Env& env, Pins pins);
+std::shared_ptr<const void> keep(Env& env, Pins pins);
 
 }  // namespace kv

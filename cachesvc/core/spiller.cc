@@ -94,7 +94,7 @@ void Spiller::pump() {
   if (packing_) return;
   arm_retry();
   refill_queue();
-  if (records_.first(Disk::queued) && !hold()) start_batch();
+  if (records_.first(Disk::queued) && !waits_for_budget()) start_batch();
 }
 
 void Spiller::refill_queue() {
@@ -150,9 +150,9 @@ void Spiller::retry(size_t most) {
   }
 }
 
-// True if nothing may be written now; what waits is asked again when something may, and then what
-// was reused goes first.
-bool Spiller::hold() {
+// True if nothing may be written now; pump() follows when it may, and then the objects used most go
+// first.
+bool Spiller::waits_for_budget() {
   if (!pace_.limited()) return false;
   if (writing_) return true;  // the batch's bytes are charged first
   if (!pace_.may_write()) return true;

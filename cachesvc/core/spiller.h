@@ -61,7 +61,7 @@ class Spiller {
   void fail(Record& record);
   void arm_retry();
   void retry(size_t most);
-  bool hold();
+  bool waits_for_budget();
   void order_by_use();
   bool packs_codes() const;
 

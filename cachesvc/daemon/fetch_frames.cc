@@ -21,7 +21,7 @@ bool FetchFrames::step() {
   const size_t end = std::min<size_t>(objects.size(), header_.objects + kObjectsPerStep);
   for (; header_.objects < end; ++header_.objects) {
     OutFrame& frame = frames_.emplace_back(fetch_object_frame(request_, objects[header_.objects]));
-    frame.hold = lease_;
+    frame.kept = lease_;
     const uint64_t body = frame.bytes() - kFrameHeaderBytes;
     header_.object_bytes += body;
     if (body <= kMaxObjectFrameBytes && header_.object_bytes <= max_reply_bytes_) continue;

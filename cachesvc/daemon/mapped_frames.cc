@@ -82,7 +82,7 @@ void MappedFrames::stream(Part& part) {
   part.place.reset();
   const FetchedObject cut{select_parts(part.object.object, call_.selection), part.object.end_token};
   part.frame = fetch_object_frame(request_, cut);
-  part.frame->hold = lease_;
+  part.frame->kept = lease_;
 }
 
 bool MappedFrames::step(uint64_t unsent_bytes) {
@@ -99,7 +99,7 @@ bool MappedFrames::step(uint64_t unsent_bytes) {
 void MappedFrames::finish(uint64_t unsent_bytes) {
   const bool mapped =
       std::any_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.place.has_value(); });
-  if (mapped) reply_.lease = mappings_.hold(lease_);
+  if (mapped) reply_.lease = mappings_.keep(lease_);
   uint64_t total = 0;
   for (Part& part : parts_) {
     // Nothing is mapped without a lease; and a segment may have been revoked since.
@@ -132,8 +132,8 @@ void MappedFrames::say_places(uint64_t unsent_bytes) {
                                              " bytes is over its frame: ask for fewer tokens"});
   }
   if (unsent_bytes + body <= kMaxUnchargedReplyBytes) return;
-  first.hold = core_.reply_room(body);
-  if (!first.hold) refuse({StatusCode::busy, "fetch_mapped_ok: no RAM for its bytes now"});
+  first.kept = core_.reply_room(body);
+  if (!first.kept) refuse({StatusCode::busy, "fetch_mapped_ok: no RAM for its bytes now"});
 }
 
 // Completes an object's part of the reply, encoded before but for the number: half a megabyte for a

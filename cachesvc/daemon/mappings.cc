@@ -40,7 +40,7 @@ OutFrame Mappings::give(const std::shared_ptr<const SegmentView>& view) {
   OutFrame frame = reply_frame(FrameType::segment, 0,
                                SegmentAnnounced{view->id(), view->bytes(), view->page_bytes()});
   frame.descriptor = view->fd();
-  frame.hold = view;
+  frame.kept = view;
   return frame;
 }
 
@@ -56,7 +56,7 @@ Mappings::Told Mappings::tell(const SegmentPlace& place) {
   return {number, false};
 }
 
-uint64_t Mappings::hold(std::shared_ptr<const Lease> lease) {
+uint64_t Mappings::keep(std::shared_ptr<const Lease> lease) {
   if (leases_.size() >= kMaxLeases) return 0;
   const auto& objects = lease->prefix().objects;
   auto room = core_.session_room(kLeaseBytes + objects.size() * kLeasedObjectBytes);

@@ -50,7 +50,7 @@ class Mappings {
   };
   Told tell(const SegmentPlace& place);
   /// Number of a new lease; 0: no more may be held now.
-  uint64_t hold(std::shared_ptr<const Lease> lease);
+  uint64_t keep(std::shared_ptr<const Lease> lease);
   /// Takes back lease and headers of a reply that was not sent.
   void forget(uint64_t lease, const std::vector<SegmentPlace>& told);
 

@@ -64,14 +64,14 @@ Status collect(const CLI::App* command, CommandLine& line) {
 }
 
 // Opens descriptors 0 to 2 if they are closed: messages go there, and they must be no file of ours.
-void hold_standard_descriptors() {
+void open_standard_descriptors() {
   int fd = 0;
   while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
   ::close(fd);
 }
 
 int run(int argc, char** argv, const std::function<void(Config&)>& adjust) {
-  hold_standard_descriptors();
+  open_standard_descriptors();
   CLI::App app{"cachesvc: a cache of prompts' KV for inference servers"};
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("cachesvc ") + kProgramVersion + ", protocol " +

@@ -85,7 +85,7 @@ void Requests::reply(uint64_t request, FrameType type, const T& message) {
       !(room = core_.reply_room(bytes))) {
     return no_room(bytes);
   }
-  frame.hold = std::move(room);
+  frame.kept = std::move(room);
   send(host_, std::move(frame), true);
 }
 
