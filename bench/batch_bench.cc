@@ -39,7 +39,7 @@ Fixture* fixture() {
   return made.get();
 }
 
-// What a cache would serve of a prompt: sequences that adopt it share its bytes. Its rows are
+// What a cache would serve of a prompt: sequences that restore it share its bytes. Its rows are
 // noise: speed doesn't depend on them.
 struct Stored {
   std::vector<Token> tokens;
@@ -84,7 +84,7 @@ std::vector<std::unique_ptr<Batch::Row>> make_rows(const Fixture& f, uint32_t ro
   for (uint32_t i = 0; i < rows; ++i) {
     const Stored& stored = kept[shared ? 0 : i];
     KvCache cache = f.cache();
-    KV_CHECK(cache.adopt(Lease(Prefix(stored.prefix), nullptr), stored.tokens).ok());
+    KV_CHECK(cache.restore(Lease(Prefix(stored.prefix), nullptr), stored.tokens).ok());
     out.push_back(std::make_unique<Batch::Row>(std::move(cache), 100 + i));
   }
   return out;

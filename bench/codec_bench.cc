@@ -67,7 +67,7 @@ Plane raw_plane(const Shape& shape, Side side, uint32_t first_row) {
   plane.dim = shape.dim;
   plane.first_row = first_row;
   plane.runs = {{RunForm::exact, shape.rows}};
-  plane.bytes = Bytes::adopt(random_halves(size_t{shape.rows} * shape.heads * shape.dim));
+  plane.bytes = Bytes::owning(random_halves(size_t{shape.rows} * shape.heads * shape.dim));
   return plane;
 }
 

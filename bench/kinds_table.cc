@@ -101,7 +101,7 @@ uint64_t carry_bytes(const PartSpec& p, uint32_t n) {
   return 2 * (inputs + previous);
 }
 
-Bytes zeros(uint64_t n) { return Bytes::adopt(std::vector<uint8_t>(n)); }
+Bytes zeros(uint64_t n) { return Bytes::owning(std::vector<uint8_t>(n)); }
 
 PutRequest make_put(const ModelSpec& model, const Kind& kind, uint32_t block, const Need& need,
                     uint64_t reservation) {

@@ -428,7 +428,7 @@ void write_blocks(const std::string& dir, const Realm& realm) {
       p.dim = 32;
       p.first_row = o.first_token;
       p.runs = {{RunForm::codes, kSmallTokens}};
-      p.bytes = Bytes::adopt(std::vector<uint8_t>(plane_bytes(p), static_cast<uint8_t>(rng())));
+      p.bytes = Bytes::owning(std::vector<uint8_t>(plane_bytes(p), static_cast<uint8_t>(rng())));
       o.planes.push_back(std::move(p));
     }
     stamp(o, realm);

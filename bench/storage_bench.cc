@@ -50,7 +50,7 @@ Object block_of(std::mt19937_64& rng, const Id& parent, uint32_t index, bool pla
       p.runs = {{RunForm::codes, kBlockTokens}};
       std::vector<uint8_t> bytes(plane_bytes(p));
       for (auto& b : bytes) b = static_cast<uint8_t>(rng());
-      p.bytes = Bytes::adopt(std::move(bytes));
+      p.bytes = Bytes::owning(std::move(bytes));
       o.planes.push_back(std::move(p));
     }
   }

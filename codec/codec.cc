@@ -270,7 +270,7 @@ Result<Plane> Codec::decoded(const Plane& plane, DType out) const {
   result.bits = 0;
   result.runs.clear();
   if (rows > 0) result.runs.push_back({RunForm::exact, rows});
-  result.bytes = Bytes::adopt(std::move(bytes));
+  result.bytes = Bytes::owning(std::move(bytes));
   return result;
 }
 

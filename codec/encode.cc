@@ -106,7 +106,7 @@ class PlaneEncoder {
         if (overflow_) break;
       }
     }
-    out_.bytes = placed ? Bytes(nullptr, begin, size) : Bytes::adopt(std::move(own));
+    out_.bytes = placed ? Bytes(nullptr, begin, size) : Bytes::owning(std::move(own));
     return std::move(out_);
   }
   /// The plane that `in` becomes, without bytes.

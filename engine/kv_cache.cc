@@ -1,4 +1,5 @@
-// Growing, sealing, states, and the objects to store. See kv_cache.h; adopting: kv_cache_adopt.cc.
+// Growing, sealing, states, and the objects to store. See kv_cache.h; restoring:
+// kv_cache_restore.cc.
 #include "engine/kv_cache.h"
 
 #include <algorithm>

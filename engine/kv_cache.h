@@ -33,12 +33,12 @@ class KvCache {
   KvCache& operator=(KvCache&&) = default;
 
   /// Takes over a fetched prefix in place of everything here; `tokens` are the query's, at least
-  /// prefix.tokens of them. Holds the lease until the next adopt or the end.
+  /// prefix.tokens of them. Holds the lease until the next restore() or the end.
   /// Returns: profile_changed (an object of another profile than realm().profile: its codes mean
   /// other values), corruption (another namespace or model, rows missing or of other tokens, a
   /// wrong shape, a value or scale that is not finite), not_found (no carry or snapshot at exactly
   /// prefix.tokens); the cache is empty then.
-  Status adopt(Lease lease, std::span<const Token> tokens);
+  Status restore(Lease lease, std::span<const Token> tokens);
   /// Asked after the last read: false if the lease's memory was taken back meanwhile.
   bool valid() const { return lease_.valid(); }
 
@@ -49,7 +49,7 @@ class KvCache {
   uint32_t tokens() const { return static_cast<uint32_t>(tokens_.size()); }
   std::span<const Token> sequence() const { return tokens_; }
   /// Length of the prefix that was taken over.
-  uint32_t adopted_tokens() const { return lease_.prefix().tokens; }
+  uint32_t restored_tokens() const { return lease_.prefix().tokens; }
   const Codec& codec() const { return *codec_; }
   /// Whose objects may be taken over, and whose these are.
   const Realm& realm() const { return realm_; }
@@ -97,7 +97,7 @@ class KvCache {
   /// Complete blocks, in order.
   const std::vector<ObjectPtr>& blocks() const { return blocks_; }
   /// A store of the first tokens() tokens, as they are now, stays possible while later ones follow:
-  /// until the next mark, adopt, or rewind before here. In place of an earlier mark.
+  /// until the next mark, restore() or rewind before here. In place of an earlier mark.
   void mark();
   /// The tokens after the last complete block of the first `tokens`, which are all, those at the
   /// mark or whole blocks, as a tail; nullptr if there are none.
@@ -105,14 +105,14 @@ class KvCache {
   /// What answers a need of a store of the first `tokens` tokens, as of tail(); nullptr if it is
   /// not held (rows out of a window, a carry or snapshot of a position that was not kept).
   Result<ObjectPtr> object(const Need& need, uint32_t tokens) const;
-  /// Positions at which checkpoints were kept since adopt, ascending.
+  /// Positions at which checkpoints were kept since restore(), ascending.
   std::vector<uint32_t> checkpoints() const;
   /// Names of the blocks and the tail that this sequence was taken over from, if nothing was
   /// appended since; else of its own.
   std::vector<ObjectName> names() const;
   /// Payload bytes of all that a cache of tokens() holds, as it lies here.
   uint64_t payload_bytes() const;
-  /// Back to `position`, a block end at or after the adopted prefix; for models with checkpoint
+  /// Back to `position`, a block end at or after the restored prefix; for models with checkpoint
   /// parts one of the two newest. Returns: invalid_argument where its states were not kept.
   Status rewind(uint32_t position);
 
@@ -125,11 +125,11 @@ class KvCache {
   };
   struct Piece;  // rows of one stored plane that a fetch may use
   void clear();
-  Status adopt_all(const Prefix& prefix, std::span<const Token> tokens);
-  Status adopt_blocks(const Prefix& prefix);
-  Status adopt_rows(const Prefix& prefix);
-  Status adopt_part(uint32_t layer, uint32_t part, std::vector<Piece>& pieces, uint32_t n);
-  Status adopt_states(const Prefix& prefix);
+  Status restore_all(const Prefix& prefix, std::span<const Token> tokens);
+  Status restore_blocks(const Prefix& prefix);
+  Status restore_rows(const Prefix& prefix);
+  Status restore_part(uint32_t layer, uint32_t part, std::vector<Piece>& pieces, uint32_t n);
+  Status restore_states(const Prefix& prefix);
   void keep_states();
   bool checkpoint_wanted(uint32_t position) const;
   Object new_object(ObjectKind kind, uint32_t first, uint32_t end) const;

@@ -141,7 +141,7 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> toke
     return Hit{};
   }
   KvCache taken = new_cache(cache.checkpoint_interval());
-  KV_RETURN_IF_ERROR(taken.adopt(std::move(reply.lease), tokens));
+  KV_RETURN_IF_ERROR(taken.restore(std::move(reply.lease), tokens));
   if (reply.tokens >= tokens.size() || storable(taken, reply.tokens) != reply.tokens) {
     return Status(StatusCode::internal, "fetch: more than was asked for");
   }
@@ -156,13 +156,13 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> toke
 // whole.
 std::vector<Need> StoredPrompts::own_rows(const KvCache& cache, uint32_t tokens) const {
   std::vector<Need> out;
-  const uint32_t block = cache.block_tokens(), adopted = cache.adopted_tokens() / block * block;
+  const uint32_t block = cache.block_tokens(), restored = cache.restored_tokens() / block * block;
   auto groups = part_groups(codec_->model());
   for (uint16_t g = 0; g < groups.size(); ++g) {
     const PartSpec& spec = groups[g].spec;
     if (!spec.has_rows() || spec.rows_in_block()) continue;
     for (const RowRange& rows : demanded_rows(spec, tokens)) {
-      for (uint32_t at = std::max(rows.first, adopted); at < rows.end;) {
+      for (uint32_t at = std::max(rows.first, restored); at < rows.end;) {
         uint32_t end = std::min(rows.end, (at / block + 1) * block);
         out.push_back({ObjectKind::supplement, at / block, g, at, end, false});
         at = end;
@@ -212,7 +212,7 @@ Status StoredPrompts::put_all(const KvCache& cache, uint32_t tokens, const Reser
     }
   }
   for (uint32_t at : cache.checkpoints()) {
-    if (at <= cache.adopted_tokens() || at >= tokens || given.count(at) > 0) continue;
+    if (at <= cache.restored_tokens() || at >= tokens || given.count(at) > 0) continue;
     KV_ASSIGN_OR_RETURN(ObjectPtr object,
                         cache.object({ObjectKind::snapshot, 0, 0, at, at, false}, tokens));
     if (!object) continue;

@@ -29,12 +29,12 @@ class Bytes {
   Bytes(std::shared_ptr<const void> owner, const uint8_t* data, size_t size)
       : owner_(std::move(owner)), data_(data), size_(size) {}
 
-  static Bytes adopt(std::vector<uint8_t> bytes) {
+  static Bytes owning(std::vector<uint8_t> bytes) {
     auto owner = std::make_shared<const std::vector<uint8_t>>(std::move(bytes));
     return {owner, owner->data(), owner->size()};
   }
   static Bytes copy_of(std::span<const uint8_t> bytes) {
-    return adopt(std::vector<uint8_t>(bytes.begin(), bytes.end()));
+    return owning(std::vector<uint8_t>(bytes.begin(), bytes.end()));
   }
 
   const uint8_t* data() const { return data_; }

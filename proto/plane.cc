@@ -44,7 +44,7 @@ class PlaneBuilder {
   Plane finish(uint32_t first_row) {
     flush_codes();
     out_.first_row = first_row;
-    out_.bytes = Bytes::adopt(std::move(bytes_));
+    out_.bytes = Bytes::owning(std::move(bytes_));
     return std::move(out_);
   }
 

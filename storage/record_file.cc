@@ -24,7 +24,7 @@ Result<EncodedFile> encode_profile_file(const Profile& profile) {
   encode(profile, payload);
   ByteWriter header;
   header.raw(sha256(payload.span()).bytes);
-  return frame_file(FileKind::profile, header.span(), {Bytes::adopt(payload.take())});
+  return frame_file(FileKind::profile, header.span(), {Bytes::owning(payload.take())});
 }
 
 Result<Profile> decode_profile_file(const Bytes& file) {
@@ -52,7 +52,7 @@ Result<EncodedFile> encode_model_record(const ModelRecord& record) {
   header.u64(record.serial);
   ByteWriter payload;
   encode(record.model, payload);
-  return frame_file(FileKind::model_record, header.span(), {Bytes::adopt(payload.take())});
+  return frame_file(FileKind::model_record, header.span(), {Bytes::owning(payload.take())});
 }
 
 Result<ModelRecord> decode_model_record(const Bytes& file) {

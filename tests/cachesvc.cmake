@@ -49,7 +49,7 @@ kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
         cachesvc_eraser_test.cc cachesvc_erase_targets_test.cc
         cachesvc_scrubber_test.cc
         cachesvc_reconciler_test.cc
-        cachesvc_coverage_test.cc cachesvc_adopt_test.cc
+        cachesvc_coverage_test.cc cachesvc_row_copies_test.cc
         cachesvc_stats_test.cc cachesvc_shares_test.cc
         cachesvc_object_index_test.cc cachesvc_found_test.cc cachesvc_model_records_test.cc
         cachesvc_write_pace_test.cc cachesvc_publications_test.cc cachesvc_ends_test.cc

@@ -138,7 +138,7 @@ Bytes with_nan(const Bytes& given) {
   std::vector<uint8_t> bytes(given.span().begin(), given.span().end());
   bytes[6] = 0x00;
   bytes[7] = 0x7E;  // f16 NaN
-  return Bytes::adopt(std::move(bytes));
+  return Bytes::owning(std::move(bytes));
 }
 
 // Stores with a NaN in the first plane of every object and in every state of a `state` part.
@@ -203,7 +203,7 @@ PutRequest as_f32_with_nan(PutRequest put) {
     std::vector<uint8_t> bytes(p.bytes.span().begin(), p.bytes.span().end());
     const float nan = std::nanf("");
     std::memcpy(&bytes[12], &nan, sizeof nan);
-    p.bytes = Bytes::adopt(std::move(bytes));
+    p.bytes = Bytes::owning(std::move(bytes));
   }
   return put;
 }

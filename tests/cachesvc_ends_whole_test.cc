@@ -1,4 +1,4 @@
-// Where entries end: which supplements a store is asked for, what a growing conversation adopts,
+// Where entries end: which supplements a store is asked for, what a growing conversation copies,
 // and what goes first when bytes are short.
 #include "cachesvc/core/ends.h"
 #include "cachesvc/core/needs.h"
@@ -37,7 +37,7 @@ Plane widened(const Plane& p) {
   std::vector<uint8_t> bytes(values.size() * sizeof(float));
   std::memcpy(bytes.data(), values.data(), bytes.size());
   out.dtype = DType::f32;
-  out.bytes = Bytes::adopt(std::move(bytes));
+  out.bytes = Bytes::owning(std::move(bytes));
   return out;
 }
 
@@ -127,7 +127,7 @@ TEST(Ends, AGrownConversationServesEveryTurnsEndWithoutItsTails) {
       ASSERT_TRUE(b.store({tokens.begin(), tokens.begin() + n}).ok());
     }
     EXPECT_EQ(b.stat("superseded_tails"), 4u) << "one each";
-    EXPECT_GT(b.stat("adopted_supplements"), 0u);
+    EXPECT_GT(b.stat("copied_supplements"), 0u);
     for (uint32_t n : turns) {
       std::vector<Token> query(tokens.begin(), tokens.begin() + n);
       query.push_back(-1);
@@ -141,7 +141,7 @@ TEST(Ends, AGrownConversationServesEveryTurnsEndWithoutItsTails) {
 }
 
 // Each turn takes over what its predecessor has in one piece, however often that was done before.
-TEST(Ends, AConversationThatGrowsByATokenAdoptsOneRunATurn) {
+TEST(Ends, AConversationThatGrowsByATokenCopiesOneRunATurn) {
   ModelSpec model = window_model(200, 0);
   auto cache = open_cache(small_options());
   auto b = Bench::open(*cache, model, make_profile(model, 4, 64));
@@ -150,8 +150,8 @@ TEST(Ends, AConversationThatGrowsByATokenAdoptsOneRunATurn) {
   for (uint32_t n = 21; n <= 60; ++n) {
     ASSERT_TRUE(b.store({tokens.begin(), tokens.begin() + n}).ok());
   }
-  EXPECT_EQ(b.stat("adopted_supplements"), 39u);
-  EXPECT_EQ(b.stat("ram_objects"), 40u + 40u + 39u) << "tails, each one's own rows, adopted ones";
+  EXPECT_EQ(b.stat("copied_supplements"), 39u);
+  EXPECT_EQ(b.stat("ram_objects"), 40u + 40u + 39u) << "tails, each one's own rows, copied ones";
   tokens.push_back(-1);
   auto hit = b.fetch(tokens);
   ASSERT_EQ(hit->tokens, 60u) << hit->reason;
@@ -181,9 +181,9 @@ TEST(Ends, RowsGivenInF32AreStoredLikeAllOthers) {
   ASSERT_TRUE(hit.ok());
   EXPECT_EQ(hit->tokens, 26u) << hit->reason;
   b.expect_serves(second, *hit);
-  uint64_t before = b.stat("adopted_supplements");
+  uint64_t before = b.stat("copied_supplements");
   ASSERT_TRUE(b.store(tokens).ok());
-  EXPECT_EQ(b.stat("adopted_supplements") - before, 1u) << "16-25 in one piece";
+  EXPECT_EQ(b.stat("copied_supplements") - before, 1u) << "16-25 in one piece";
 }
 
 // Pressure that takes the superseded tails and no more leaves every turn's end servable.
@@ -227,7 +227,7 @@ TEST(Ends, CarriesAndBlockEndStatesOfSupersededTailsOutliveThem) {
 }
 
 // Room for the copies is made like any other: a full RAM is its usual state.
-TEST(Ends, ATailAdoptsRowsInAFullRam) {
+TEST(Ends, ATailCopiesRowsInAFullRam) {
   CacheOptions options = small_options();
   options.ram_budget_bytes = 4ull << 20;
   options.room_wait = Milliseconds(10);
@@ -243,11 +243,11 @@ TEST(Ends, ATailAdoptsRowsInAFullRam) {
   for (int i = 0; i < 4000 && b.stat("ram_evicted_dirty") < 4; ++i) {
     ASSERT_TRUE(small.store(random_tokens(rng, 2)).ok());
   }
-  uint64_t before = b.stat("adopted_supplements");
+  uint64_t before = b.stat("copied_supplements");
   for (uint32_t n : {20u, 26u, 30u}) {
     ASSERT_TRUE(b.store({tokens.begin(), tokens.begin() + n}).ok());
   }
-  EXPECT_EQ(b.stat("adopted_supplements") - before, 2u) << "16-19, then these and 20-25";
+  EXPECT_EQ(b.stat("copied_supplements") - before, 2u) << "16-19, then these and 20-25";
 }
 
 // The index alone: one entry's path, what hangs on it, and the order in which it would go.

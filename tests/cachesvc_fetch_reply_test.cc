@@ -19,7 +19,7 @@ void expect_cut(const Plane& got, const Object& whole, const Selection& selectio
     Plane expected = shape_of_heads(p, selection);
     std::vector<uint8_t> bytes(plane_bytes(expected));
     copy_heads(p, p.bytes.span(), selection, bytes);
-    expected.bytes = Bytes::adopt(std::move(bytes));
+    expected.bytes = Bytes::owning(std::move(bytes));
     EXPECT_EQ(got, expected);
     return;
   }

@@ -76,7 +76,7 @@ Plane make_plane(uint64_t seed, Side side, uint32_t first, uint32_t rows) {
     bytes[i] = static_cast<uint8_t>(random());
     bytes[i + 1] = static_cast<uint8_t>(random() & 0x3b);  // finite f16, positive, below 2
   }
-  p.bytes = Bytes::adopt(std::move(bytes));
+  p.bytes = Bytes::owning(std::move(bytes));
   return p;
 }
 

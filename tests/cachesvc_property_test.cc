@@ -343,11 +343,11 @@ class Walk {
       ASSERT_TRUE(reply->lost.empty());
       ASSERT_GE(reply->level, level);
     }
-    // What was evicted moves the branch: then the rows before any block end may have been adopted.
+    // What was evicted moves the branch: then the rows before any block end may have been copied.
     uint32_t interval = budgets_.ample() ? options_.block_end_interval : 1;
     uint32_t branch = oracle_.branch(t.known, hashes);
     for (const Need& need : put) oracle_.add(t.known, hashes, need);
-    oracle_.adopt(t.known, hashes, interval, branch);
+    oracle_.copy_rows(t.known, hashes, interval, branch);
     t.stored.push_back(query);
     if (welcome || !crashed_) note_spilled(t, query, reply->level);
     if (early) ++stores_while_reading;

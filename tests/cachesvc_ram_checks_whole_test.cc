@@ -152,7 +152,7 @@ TEST_F(Verify, RowsOfADamagedSourceAreNotCopied) {
 }
 
 // Nor is a carry that a block takes over from a tail before it.
-TEST_F(Verify, StatesOfADamagedTailAreNotAdopted) {
+TEST_F(Verify, StatesOfADamagedTailAreNotCopied) {
   ModelSpec model = model_of({LayerSpec{{state_part(SnapshotPlace::block_end)}}});
   Sequence turn(tokens_.begin(), tokens_.begin() + 21);
   for (bool damaged : {false, true}) {
@@ -168,7 +168,7 @@ TEST_F(Verify, StatesOfADamagedTailAreNotAdopted) {
       }
     }
     ASSERT_TRUE(b.store(tokens_).ok());
-    EXPECT_EQ(b.stat("adopted_supplements"), damaged ? 0u : 1u);
+    EXPECT_EQ(b.stat("copied_supplements"), damaged ? 0u : 1u);
     EXPECT_EQ(b.stat("ram_damaged"), damaged ? 1u : 0u);
     auto hit = b.fetch(plus_one(turn));
     EXPECT_EQ(hit->tokens == 21, !damaged) << hit->tokens;

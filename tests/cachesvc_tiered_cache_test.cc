@@ -160,7 +160,7 @@ TEST(Tiered, PackedAndRawPiecesOfOneFileComeBack) {
     for (const Need& need : reserved->needs) {
       PutRequest put = make_put(b.model, 16, tokens, need, reserved->reservation);
       for (Plane& p : put.object.planes) {
-        if (p.layer % 2 == 1) p.bytes = Bytes::adopt(std::vector<uint8_t>(p.bytes.size()));
+        if (p.layer % 2 == 1) p.bytes = Bytes::owning(std::vector<uint8_t>(p.bytes.size()));
       }
       ASSERT_TRUE(b.client.put(std::move(put), soon()).ok());
     }
@@ -359,7 +359,7 @@ TEST(Tiered, NotFiniteIsRefused) {
       std::vector<uint8_t> bytes(given.begin(), given.end());
       bytes[7 * 2] = 0x00;
       bytes[7 * 2 + 1] = 0x7E;  // f16 NaN
-      put.object.planes[2].bytes = Bytes::adopt(std::move(bytes));
+      put.object.planes[2].bytes = Bytes::owning(std::move(bytes));
       Status s = b.client.put(std::move(put), soon());
       EXPECT_EQ(s.code(), StatusCode::invalid_argument);
       EXPECT_NE(s.message().find("layer 1"), std::string::npos) << s.message();

@@ -281,7 +281,7 @@ TEST(CodecPlane, RandomPlanesGiveAStatusNeverACrash) {
     if (random.below(4) == 0) size = random.below(5000);
     std::vector<uint8_t> bytes(size);
     for (auto& b : bytes) b = static_cast<uint8_t>(random.next());
-    p.bytes = Bytes::adopt(std::move(bytes));
+    p.bytes = Bytes::owning(std::move(bytes));
     auto decoded = codec->decoded(p, DType::f16);
     if (decoded.ok()) {
       ++accepted;
@@ -301,7 +301,7 @@ TEST(CodecPlane, CheckFindsDamagedScales) {
   std::vector<uint8_t> bytes(coded.bytes.data(), coded.bytes.data() + coded.bytes.size());
   bytes.back() = 0x7C;  // the last scale: infinity
   bytes[bytes.size() - 2] = 0;
-  coded.bytes = Bytes::adopt(std::move(bytes));
+  coded.bytes = Bytes::owning(std::move(bytes));
   EXPECT_FALSE(codec->check(coded).ok());
   EXPECT_EQ(codec->decoded(coded, DType::f32).status().code(), StatusCode::corruption);
 }

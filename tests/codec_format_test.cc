@@ -110,7 +110,7 @@ Object object_of(ObjectKind kind, const Id& parent, uint32_t first, uint32_t end
 Bytes counted_bytes(size_t count) {
   std::vector<uint8_t> out(count);
   for (size_t i = 0; i < count; ++i) out[i] = static_cast<uint8_t>(i % 60);
-  return Bytes::adopt(std::move(out));
+  return Bytes::owning(std::move(out));
 }
 
 std::map<std::string, Object> format_objects(const Codec& codec) {
@@ -152,7 +152,7 @@ FileImage packed_image(const Object& object) {
                                   : pack_split(plane.bytes.span(), dtype_bytes(plane.dtype));
     if (!packed) continue;
     image.pieces[i].packing = plane.bits != 0 ? Packing::zstd : Packing::split;
-    image.pieces[i].bytes = Bytes::adopt(std::move(*packed));
+    image.pieces[i].bytes = Bytes::owning(std::move(*packed));
   }
   return image;
 }
@@ -164,7 +164,7 @@ std::string golden_path(const std::string& name) {
 Bytes golden(const std::string& name) {
   std::ifstream in(golden_path(name), std::ios::binary);
   std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(in)), {});
-  return Bytes::adopt(std::move(bytes));
+  return Bytes::owning(std::move(bytes));
 }
 
 void write_golden(const std::string& name, const EncodedFile& file) {
@@ -178,7 +178,7 @@ Result<Bytes> unpacked(const Piece& piece) {
   std::vector<uint8_t> out(piece.unpacked_bytes);
   auto way = piece.packing == Packing::split ? unpack_split : unpack;
   KV_RETURN_IF_ERROR(way(piece.bytes.span(), out));
-  return Bytes::adopt(std::move(out));
+  return Bytes::owning(std::move(out));
 }
 
 std::string crc_text(std::span<const uint8_t> bytes) {

@@ -163,7 +163,7 @@ Plane coded_row(const std::vector<float>& x, uint8_t bits, const Kernels& kernel
   uint16_t scale = 0;
   kernels.encode(work.data(), dim, rotation_signs(42, dim).data(), bits, bytes.data(), &scale);
   std::memcpy(bytes.data() + bytes.size() - 2, &scale, 2);
-  plane.bytes = Bytes::adopt(std::move(bytes));
+  plane.bytes = Bytes::owning(std::move(bytes));
   return plane;
 }
 

@@ -168,7 +168,7 @@ TEST(CodecPreset, StoredRatioIsThatOfRealPlanes) {
         plane.heads = 2;
         plane.dim = side == Side::k ? 64 : 128;
         plane.runs = {{RunForm::exact, rows}};
-        plane.bytes = Bytes::adopt(std::vector<uint8_t>(plane_bytes(plane), 1));
+        plane.bytes = Bytes::owning(std::vector<uint8_t>(plane_bytes(plane), 1));
         stored += static_cast<double>(codec->encode(plane)->bytes.size());
       }
       EXPECT_DOUBLE_EQ(stored_ratio(model, profile, rows), stored / (rows * 2 * (64 + 128) * 2));

@@ -298,7 +298,7 @@ TEST(AttentionKinds, AGgufWithAnotherKindOfAttentionIsRefused) {
        {"llama.attention.kv_lora_rank", "llama.ssm.state_size", "llama.attention.sliding_window"}) {
     TinyGguf gguf;
     gguf.extra_key = key;
-    auto file = GgufFile::parse(Bytes::adopt(gguf.write()));
+    auto file = GgufFile::parse(Bytes::owning(gguf.write()));
     ASSERT_TRUE(file.ok());
     auto model = Model::load(std::move(*file));
     ASSERT_FALSE(model.ok()) << key;
@@ -307,7 +307,7 @@ TEST(AttentionKinds, AGgufWithAnotherKindOfAttentionIsRefused) {
   }
   TinyGguf deepseek;
   deepseek.architecture = "deepseek2";
-  auto file = GgufFile::parse(Bytes::adopt(deepseek.write()));
+  auto file = GgufFile::parse(Bytes::owning(deepseek.write()));
   ASSERT_TRUE(file.ok());
   EXPECT_THAT(Model::load(std::move(*file)).status().to_string(), HasSubstr("deepseek2"));
 }

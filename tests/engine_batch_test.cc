@@ -32,7 +32,7 @@ std::shared_ptr<const Model> poisoned_model(bool windows = false) {
     tiny.heads = 4;
     tiny.width = 128;
     auto bytes = tiny.write();
-    auto file = GgufFile::parse(Bytes::adopt(std::vector<uint8_t>(bytes)));
+    auto file = GgufFile::parse(Bytes::owning(std::vector<uint8_t>(bytes)));
     KV_CHECK(file.ok());
     auto rows = file->tensor("token_embd.weight")->data;
     auto found = std::search(bytes.begin(), bytes.end(), rows.begin(), rows.end());
@@ -43,7 +43,7 @@ std::shared_ptr<const Model> poisoned_model(bool windows = false) {
       found[static_cast<ptrdiff_t>(at)] = 0;
       found[static_cast<ptrdiff_t>(at + 1)] = 0x7c;
     }
-    file = GgufFile::parse(Bytes::adopt(std::move(bytes)));
+    file = GgufFile::parse(Bytes::owning(std::move(bytes)));
     KV_CHECK(file.ok());
     auto loaded = Model::load(std::move(*file));
     KV_CHECK(loaded.ok());
@@ -89,7 +89,7 @@ KvCache empty_cache(const std::shared_ptr<const Codec>& codec) {
   return KvCache(codec, {"test", codec->model().fingerprint, codec->profile().id()});
 }
 
-// What a cache would serve: sequences that adopt it share the objects' bytes.
+// What a cache would serve: sequences that restore it share the objects' bytes.
 struct Stored {
   std::vector<Token> tokens;
   std::vector<ObjectPtr> objects;
@@ -106,7 +106,7 @@ KvCache cache_of(const std::shared_ptr<const Codec>& codec, const Stored& stored
   KvCache cache = empty_cache(codec);
   auto tokens = stored.tokens;
   tokens.push_back(0);
-  KV_CHECK(stored.tokens.empty() || cache.adopt(lease_of(stored), tokens).ok());
+  KV_CHECK(stored.tokens.empty() || cache.restore(lease_of(stored), tokens).ok());
   return cache;
 }
 

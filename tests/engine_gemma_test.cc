@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 Result<std::shared_ptr<const Model>> load(TinyGguf tiny) {
   tiny.architecture = "gemma3";
-  KV_ASSIGN_OR_RETURN(auto file, GgufFile::parse(Bytes::adopt(tiny.write())));
+  KV_ASSIGN_OR_RETURN(auto file, GgufFile::parse(Bytes::owning(tiny.write())));
   return Model::load(std::move(file));
 }
 

@@ -493,23 +493,23 @@ TEST(EngineParts, WhatDoesNotFitIsRefused) {
   ASSERT_TRUE(reply.ok());
   ASSERT_EQ(reply->tokens, 45u);
   const Prefix good = reply->lease.prefix();
-  auto adopt = [&](const std::function<void(Prefix&)>& change, std::span<const Token> query) {
+  auto restore = [&](const std::function<void(Prefix&)>& change, std::span<const Token> query) {
     Prefix prefix = good;
     change(prefix);
     KvCache taken = stored->new_cache(0);
-    Status status = taken.adopt(Lease(std::move(prefix), nullptr), query);
+    Status status = taken.restore(Lease(std::move(prefix), nullptr), query);
     EXPECT_EQ(taken.tokens(), status.ok() ? 45u : 0u);
     return status.code();
   };
-  EXPECT_EQ(adopt([](Prefix&) {}, tokens), StatusCode::ok);
+  EXPECT_EQ(restore([](Prefix&) {}, tokens), StatusCode::ok);
   for (size_t i = 0; i < good.objects.size(); ++i) {
     auto without = [&](Prefix& p) { p.objects.erase(p.objects.begin() + static_cast<long>(i)); };
-    EXPECT_NE(adopt(without, tokens), StatusCode::ok) << "object " << i;
+    EXPECT_NE(restore(without, tokens), StatusCode::ok) << "object " << i;
     auto clipped = [&](Prefix& p) {
       p.objects[i].end_token = std::min(p.objects[i].end_token, 44u);
     };
     if (good.objects[i].end_token == 45) {
-      EXPECT_NE(adopt(clipped, tokens), StatusCode::ok) << "object " << i;
+      EXPECT_NE(restore(clipped, tokens), StatusCode::ok) << "object " << i;
     }
   }
   auto shifted = [&](ObjectKind kind) {
@@ -525,13 +525,13 @@ TEST(EngineParts, WhatDoesNotFitIsRefused) {
       }
     };
   };
-  EXPECT_EQ(adopt(shifted(ObjectKind::snapshot), tokens), StatusCode::not_found);
-  EXPECT_EQ(adopt(shifted(ObjectKind::supplement), tokens), StatusCode::not_found);
+  EXPECT_EQ(restore(shifted(ObjectKind::snapshot), tokens), StatusCode::not_found);
+  EXPECT_EQ(restore(shifted(ObjectKind::supplement), tokens), StatusCode::not_found);
   auto wrong = tokens;
   wrong[20] = (wrong[20] + 1) % 64;
-  EXPECT_EQ(adopt([](Prefix&) {}, wrong), StatusCode::corruption);
+  EXPECT_EQ(restore([](Prefix&) {}, wrong), StatusCode::corruption);
   KvCache taken = stored->new_cache(0);
-  ASSERT_TRUE(taken.adopt(Lease(good, nullptr), tokens).ok());
+  ASSERT_TRUE(taken.restore(Lease(good, nullptr), tokens).ok());
   taken.state(0, 1).pop_back();
   EXPECT_EQ(network.check(taken).code(), StatusCode::invalid_argument);
 }

@@ -167,7 +167,7 @@ ObjectPtr with_infinity(const Object& o) {
     std::vector<uint8_t> bytes(p.bytes.data(), p.bytes.data() + p.bytes.size());
     bytes[bytes.size() - 2] = 0x00;  // fp16, little-endian
     bytes[bytes.size() - 1] = 0x7C;
-    p.bytes = Bytes::adopt(std::move(bytes));
+    p.bytes = Bytes::owning(std::move(bytes));
     break;
   }
   return std::make_shared<const Object>(std::move(out));

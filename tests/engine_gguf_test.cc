@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 Result<std::shared_ptr<const Model>> load(std::vector<uint8_t> bytes) {
-  auto file = GgufFile::parse(Bytes::adopt(std::move(bytes)));
+  auto file = GgufFile::parse(Bytes::owning(std::move(bytes)));
   if (!file.ok()) return file.status();
   return Model::load(std::move(*file));
 }
@@ -59,14 +59,14 @@ TEST(EngineGguf, TheFingerprintInTheDocumentIsTrue) {
       bytes.push_back(static_cast<uint8_t>(std::stoul(word, nullptr, 16)));
     }
   }
-  auto file = GgufFile::parse(Bytes::adopt(std::move(bytes)));
+  auto file = GgufFile::parse(Bytes::owning(std::move(bytes)));
   ASSERT_TRUE(file.ok()) << file.status().to_string();
   EXPECT_THAT(document, HasSubstr("`" + fingerprint(*file).hex() + "`"));
 }
 
 TEST(EngineGguf, FingerprintFollowsArchitectureKeysAndNoOthers) {
   auto of = [](TinyGguf tiny) {
-    auto file = GgufFile::parse(Bytes::adopt(tiny.write()));
+    auto file = GgufFile::parse(Bytes::owning(tiny.write()));
     EXPECT_TRUE(file.ok()) << file.status().to_string();
     return fingerprint(*file);
   };
@@ -143,7 +143,7 @@ TEST(EngineGguf, EveryTruncationIsAStatus) {
   auto bytes = TinyGguf().write();
   for (size_t size = 0; size + 64 < bytes.size(); size += size < 12000 ? 7 : 997) {
     auto cut = std::vector<uint8_t>(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size));
-    EXPECT_FALSE(GgufFile::parse(Bytes::adopt(std::move(cut))).ok()) << size;
+    EXPECT_FALSE(GgufFile::parse(Bytes::owning(std::move(cut))).ok()) << size;
   }
 }
 

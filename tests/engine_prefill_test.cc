@@ -18,7 +18,7 @@ class EngineBlocks : public ::testing::TestWithParam<uint32_t> {
     TinyGguf tiny;
     tiny.architecture = architecture;
     tiny.layers = 3;
-    auto file = GgufFile::parse(Bytes::adopt(tiny.write()));
+    auto file = GgufFile::parse(Bytes::owning(tiny.write()));
     KV_CHECK(file.ok());
     auto model = Model::load(std::move(*file));
     KV_CHECK(model.ok());

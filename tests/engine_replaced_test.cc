@@ -252,7 +252,7 @@ TEST_F(EngineReplaced, ForeignObjectsAreNotTakenOver) {
   ASSERT_TRUE(stored.ok());
   auto codec = *Codec::create(tiny_model()->spec(), profiles_[0]);
   Realm realm{"test", tiny_model()->spec().fingerprint, ids_[0]};
-  auto adopt = [&](void (*change)(Object&)) {
+  auto restore = [&](void (*change)(Object&)) {
     Prefix prefix;
     for (const ObjectName& name : stored->prompt_objects) {
       auto object = std::make_shared<Object>(*client.objects.at(name.id));
@@ -261,12 +261,12 @@ TEST_F(EngineReplaced, ForeignObjectsAreNotTakenOver) {
       if (prefix.objects.size() == 2) change(*object);
     }
     KvCache cache(codec, realm);
-    return cache.adopt(Lease(std::move(prefix), nullptr), prompts_[0]).code();
+    return cache.restore(Lease(std::move(prefix), nullptr), prompts_[0]).code();
   };
-  EXPECT_EQ(adopt([](Object&) {}), StatusCode::ok);
-  EXPECT_EQ(adopt([](Object& o) { o.profile.bytes[31] ^= 1; }), StatusCode::profile_changed);
-  EXPECT_EQ(adopt([](Object& o) { o.fingerprint.bytes[0] ^= 1; }), StatusCode::corruption);
-  EXPECT_EQ(adopt([](Object& o) { o.ns += "x"; }), StatusCode::corruption);
+  EXPECT_EQ(restore([](Object&) {}), StatusCode::ok);
+  EXPECT_EQ(restore([](Object& o) { o.profile.bytes[31] ^= 1; }), StatusCode::profile_changed);
+  EXPECT_EQ(restore([](Object& o) { o.fingerprint.bytes[0] ^= 1; }), StatusCode::corruption);
+  EXPECT_EQ(restore([](Object& o) { o.ns += "x"; }), StatusCode::corruption);
 }
 
 }  // namespace

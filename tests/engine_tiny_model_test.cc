@@ -147,7 +147,7 @@ TEST_P(TinyModels, BatchedRowsAreSingleRuns) {
     if (prefix_of(r) == 0) return cache;
     FetchReply reply = bench.fetch(prefix_of(r));
     EXPECT_EQ(reply.tokens, prefix_of(r));
-    EXPECT_TRUE(cache.adopt(std::move(reply.lease), bench.prompt()).ok());
+    EXPECT_TRUE(cache.restore(std::move(reply.lease), bench.prompt()).ok());
     return cache;
   };
   for (uint32_t r = 0; r < kRows; ++r) {

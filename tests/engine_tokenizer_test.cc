@@ -81,7 +81,7 @@ Tokenizer sentencepiece(bool space_prefix = false, bool begin = true) {
                         "th", "the", "\u2581the", "in", "\u00e9"};
   tiny.space_prefix = space_prefix;
   tiny.add_bos = begin;
-  auto file = GgufFile::parse(Bytes::adopt(tiny.write()));
+  auto file = GgufFile::parse(Bytes::owning(tiny.write()));
   KV_CHECK(file.ok());
   auto tokenizer = Tokenizer::load(*file);
   KV_CHECK(tokenizer.ok());
@@ -103,7 +103,7 @@ TEST(EngineSentencePiece, TokensThatReachOverASpaceAreFound) {
   TinyGguf tiny;
   tiny.sentencepiece = {"e\u2581", "\u2581\u2581", "e\u2581t", "t", "h", "e", "\u2581", "\u2581t"};
   tiny.space_prefix = tiny.add_bos = false;
-  auto file = GgufFile::parse(Bytes::adopt(tiny.write()));
+  auto file = GgufFile::parse(Bytes::owning(tiny.write()));
   ASSERT_TRUE(file.ok());
   auto t = Tokenizer::load(*file);
   ASSERT_TRUE(t.ok());

@@ -95,13 +95,13 @@ TEST(ByteReader, LengthsAreCappedBeforeAnythingIsAllocated) {
 TEST(Bytes, SlicesShareTheirOwnerAndOutliveTheWhole) {
   Bytes part;
   {
-    Bytes whole = Bytes::adopt({1, 2, 3, 4, 5});
+    Bytes whole = Bytes::owning({1, 2, 3, 4, 5});
     part = whole.slice(1, 3);
     EXPECT_EQ(part.data(), whole.data() + 1);
   }
-  EXPECT_EQ(part, Bytes::adopt({2, 3, 4}));
-  EXPECT_FALSE(part == Bytes::adopt({2, 3, 5}));
-  EXPECT_FALSE(part == Bytes::adopt({2, 3}));
+  EXPECT_EQ(part, Bytes::owning({2, 3, 4}));
+  EXPECT_FALSE(part == Bytes::owning({2, 3, 5}));
+  EXPECT_FALSE(part == Bytes::owning({2, 3}));
   EXPECT_EQ(part.slice(3, 0), Bytes());
   EXPECT_DEATH((void)part.slice(2, 2), "broken invariant");
 }
@@ -109,7 +109,7 @@ TEST(Bytes, SlicesShareTheirOwnerAndOutliveTheWhole) {
 TEST(Bytes, ALengthWithoutBytesEqualsOnlyItsLike) {
   Bytes length_only(nullptr, nullptr, 4);  // as decode_header leaves a state's bytes
   EXPECT_EQ(length_only, length_only);
-  EXPECT_FALSE(length_only == Bytes::adopt({0, 0, 0, 0}));
+  EXPECT_FALSE(length_only == Bytes::owning({0, 0, 0, 0}));
 }
 
 }  // namespace

@@ -215,7 +215,7 @@ TEST(FrameParser, PutsWaitForAnExternalBufferOrAreSkipped) {
 TEST(Gather, GivesEveryByteFromAnyOffset) {
   Random random(5);
   OutFrame frame{nullptr, random.bytes(40), {}};
-  for (size_t n : {3u, 0u, 17u, 1u}) frame.pieces.push_back(Bytes::adopt(random.bytes(n)));
+  for (size_t n : {3u, 0u, 17u, 1u}) frame.pieces.push_back(Bytes::owning(random.bytes(n)));
   auto whole = flatten(frame);
   ASSERT_EQ(frame.bytes(), whole.size());
   for (size_t at = 0; at < whole.size(); ++at) {

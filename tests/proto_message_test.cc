@@ -44,7 +44,7 @@ Frame frame_of(const std::vector<uint8_t>& bytes) {
 Frame with_body(const Frame& frame, std::vector<uint8_t> body) {
   Frame out = frame;
   out.header.length = body.size();
-  out.body = Bytes::adopt(std::move(body));
+  out.body = Bytes::owning(std::move(body));
   return out;
 }
 
@@ -139,7 +139,7 @@ TEST(Decoders, CountsOverTheirLimitAllocateNothing) {
   lookup.u32(UINT32_MAX);  // tokens
   lookup.u32(0);
   EXPECT_FALSE(
-      decode_any({{kProtocolVersion, FrameType::lookup, 1, 0, 0}, Bytes::adopt(lookup.take())})
+      decode_any({{kProtocolVersion, FrameType::lookup, 1, 0, 0}, Bytes::owning(lookup.take())})
           .ok());
   ByteWriter at_limit;  // a count within the limit whose items aren't there
   at_limit.u32(0);
@@ -147,12 +147,12 @@ TEST(Decoders, CountsOverTheirLimitAllocateNothing) {
   at_limit.raw(Id{}.bytes);
   at_limit.u32(kMaxTokens);
   EXPECT_FALSE(
-      decode_any({{kProtocolVersion, FrameType::lookup, 1, 0, 0}, Bytes::adopt(at_limit.take())})
+      decode_any({{kProtocolVersion, FrameType::lookup, 1, 0, 0}, Bytes::owning(at_limit.take())})
           .ok());
   ByteWriter stats;
   stats.u32(kMaxStatValues + 1);
   EXPECT_FALSE(
-      decode_any({{kProtocolVersion, FrameType::stats_ok, 1, 0, 0}, Bytes::adopt(stats.take())})
+      decode_any({{kProtocolVersion, FrameType::stats_ok, 1, 0, 0}, Bytes::owning(stats.take())})
           .ok());
 }
 

@@ -64,7 +64,7 @@ Plane plane_with_runs(Rng& rng) {
     p.runs.push_back({static_cast<RunForm>(rng() % 2), pick(rng, 1, 7)});
     if (p.runs.back().form == RunForm::codes) p.bits = bits;
   }
-  p.bytes = Bytes::adopt(random_vector(rng, plane_bytes(p)));
+  p.bytes = Bytes::owning(random_vector(rng, plane_bytes(p)));
   return p;
 }
 
@@ -168,7 +168,7 @@ TEST(Object, ValidOnesPassAndHeadersComeBack) {
     auto back = decode_header(r);
     ASSERT_TRUE(back.ok() && r.done()) << seed;
     EXPECT_EQ(expected_payload_bytes(*back), payload.size());
-    Bytes bytes = Bytes::adopt(payload.take());
+    Bytes bytes = Bytes::owning(payload.take());
     if (!bytes.empty()) {
       Object cut = *back;
       EXPECT_EQ(attach_payload(cut, bytes.slice(0, bytes.size() - 1)).code(),

@@ -340,7 +340,7 @@ TEST(MappedReply, FromPiecesIsTheSameFrame) {
     other.number += 1;  // as if it was not known yet
     std::vector<uint8_t> bytes = encoded(other);
     if (object.place != ObjectPlace::streamed) set_number(bytes, object.number);
-    pieces.push_back(Bytes::adopt(std::move(bytes)));
+    pieces.push_back(Bytes::owning(std::move(bytes)));
   }
   MappedReply rest = whole;
   rest.objects.clear();

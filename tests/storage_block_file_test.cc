@@ -33,7 +33,7 @@ TEST(BlockFile, EveryKindRoundTrips) {
                           sample_supplement(rng, tail, 0, 16, 21), sample_snapshot(rng, block, 0),
                           sample_snapshot(rng, block, 3)}) {
     FileImage image = raw_image(o);
-    auto decoded = decode_file(Bytes::adopt(bytes_of(image)));
+    auto decoded = decode_file(Bytes::owning(bytes_of(image)));
     ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
     expect_same(image, *decoded);
     auto object = to_object(*decoded, [](const Piece&) { return Result<Bytes>(Bytes()); });
@@ -49,7 +49,7 @@ TEST(BlockFile, PackedPiecesKeepBothSizes) {
   FileImage image = raw_image(block);
   Bytes plain = image.pieces[1].bytes;
   image.pieces[1] = {Packing::zstd, plain.size(), random_payload(rng, plain.size() / 2)};
-  auto decoded = decode_file(Bytes::adopt(bytes_of(image)));
+  auto decoded = decode_file(Bytes::owning(bytes_of(image)));
   ASSERT_TRUE(decoded.ok());
   expect_same(image, *decoded);
   size_t calls = 0;
@@ -93,7 +93,7 @@ TEST(BlockFile, OnlyASplitPieceMakesTheNextVersion) {
     return frame_file(kind, header, std::move(file.payload), version)->flatten();
   };
   auto code = [](std::vector<uint8_t> file) {
-    return decode_file(Bytes::adopt(std::move(file))).status().code();
+    return decode_file(Bytes::owning(std::move(file))).status().code();
   };
   EXPECT_EQ(code(rewritten(kSplitVersion, FileKind::block, 0)), StatusCode::ok);
   EXPECT_EQ(code(rewritten(kSplitVersion, FileKind::block, 3)), StatusCode::corruption);
@@ -180,7 +180,7 @@ TEST(BlockFile, RandomHeadersUnderARightChecksumNeverCrash) {
     file_hash.update(std::span(whole).subspan(56));
     h = file_hash.digest();
     std::memcpy(whole.data() + 40, &h, 16);
-    auto decoded = decode_file(Bytes::adopt(std::move(whole)));
+    auto decoded = decode_file(Bytes::owning(std::move(whole)));
     // Fields outside the id (plane shapes of equal size) may change: the id names a computation.
     if (decoded.ok()) {
       ++accepted;
@@ -266,7 +266,7 @@ TEST(BlockFile, GoldenFiles) {
   FileImage packed = raw_image(tail);
   packed.pieces[0] = {Packing::zstd, packed.pieces[0].unpacked_bytes, random_payload(rng, 3)};
   FileImage split = packed;
-  split.pieces[1] = {Packing::split, split.pieces[1].unpacked_bytes, Bytes::adopt({2, 0, 1})};
+  split.pieces[1] = {Packing::split, split.pieces[1].unpacked_bytes, Bytes::owning({2, 0, 1})};
   std::vector<std::pair<std::string, std::vector<uint8_t>>> files = {
       {"block", bytes_of(raw_image(block))},
       {"tail", bytes_of(packed)},
@@ -297,7 +297,7 @@ TEST(BlockFile, TheExampleInTheFormatIsTrue) {
   plane.heads = 1;
   plane.dim = 2;
   plane.runs = {{RunForm::exact, 1}};
-  plane.bytes = Bytes::adopt({0x00, 0x3c, 0x00, 0xc0});  // 1.0, -2.0
+  plane.bytes = Bytes::owning({0x00, 0x3c, 0x00, 0xc0});  // 1.0, -2.0
   tail.planes = {plane};
   Realm realm;
   realm.ns = "a";

@@ -68,7 +68,7 @@ TEST(Damage, EveryLengthOfABlockFileButItsOwnIsNoticed) {
   Bytes longer = [&] {
     std::vector<uint8_t> more = bytes;
     more.resize(more.size() + 100, 0);
-    return Bytes::adopt(std::move(more));
+    return Bytes::owning(std::move(more));
   }();
   for (size_t size = 0; size <= longer.size(); ++size) {
     if (size == bytes.size()) continue;

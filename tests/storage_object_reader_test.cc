@@ -76,7 +76,7 @@ TEST(Files, AStreamAlsoReadsWhatIsNotAligned) {
   std::vector<uint8_t> read(5'001);
   Status status = read_all(posix_files(), *fd, read, 4'097);
   ASSERT_TRUE(status.ok()) << status.to_string();
-  EXPECT_EQ(Bytes::adopt(read), bytes.slice(4'097, 5'001));
+  EXPECT_EQ(Bytes::owning(read), bytes.slice(4'097, 5'001));
 }
 
 // Every page of it is there before anybody reads through it; of what is not made ready none is.

@@ -32,7 +32,7 @@ constexpr const char* kExtra = "EXTRAEXTRA";
 Bytes canary_rows(size_t size) {
   std::vector<uint8_t> out(size);
   for (size_t i = 0; i < size; ++i) out[i] = static_cast<uint8_t>(kRows[i % 8]);
-  return Bytes::adopt(std::move(out));
+  return Bytes::owning(std::move(out));
 }
 
 Object canary_block(std::mt19937_64& rng, const Id& parent, uint32_t first_token) {

@@ -492,7 +492,7 @@ TEST_F(Quality, TuneWritesAProfileThatTheEngineTakes) {
   // Another model's file is refused by name, a damaged one too.
   TinyGguf other;
   other.seed = 9;
-  auto file = GgufFile::parse(Bytes::adopt(other.write()));
+  auto file = GgufFile::parse(Bytes::owning(other.write()));
   ASSERT_TRUE(file.ok());
   auto stranger = Model::load(std::move(*file));
   ASSERT_TRUE(stranger.ok());

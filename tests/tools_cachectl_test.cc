@@ -209,7 +209,7 @@ TEST_F(Cachectl, VerifyChecksContentAgainstTheProfile) {
   Object bad = second_;
   std::vector<uint8_t> raw(bad.planes[0].bytes.span().begin(), bad.planes[0].bytes.span().end());
   raw[raw.size() - 1] = 0x7e;  // the last scale becomes a NaN (f16 0x7eXX)
-  bad.planes[0].bytes = Bytes::adopt(raw);
+  bad.planes[0].bytes = Bytes::owning(raw);
   auto bytes = encode_file(raw_image(bad))->flatten();
   spew(path(second_), std::string(bytes.begin(), bytes.end()));
   expect_damaged(second_, "content: ", true);
@@ -265,7 +265,7 @@ TEST_F(Cachectl, RepairMovesWhatIsDamagedAndGcEmptiesTheQuarantine) {
   Object bad = second_;
   std::vector<uint8_t> raw(bad.planes[0].bytes.span().begin(), bad.planes[0].bytes.span().end());
   raw[raw.size() - 1] = 0x7e;
-  bad.planes[0].bytes = Bytes::adopt(raw);
+  bad.planes[0].bytes = Bytes::owning(raw);
   auto file = encode_file(raw_image(bad))->flatten();
   spew(path(second_), std::string(file.begin(), file.end()));
   Ran ran = run_changing("verify --deep --repair --json " + store());

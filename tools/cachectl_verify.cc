@@ -84,7 +84,7 @@ class Verifier {
                           Status status = way(piece.bytes.span(), bytes);
                           if (!status.ok()) return Result<Bytes>(status);
                           ++unpacked;
-                          return Result<Bytes>(Bytes::adopt(std::move(bytes)));
+                          return Result<Bytes>(Bytes::owning(std::move(bytes)));
                         }));
     report_.unpacked_pieces += unpacked;
     return verify_content(object);

@@ -52,11 +52,11 @@ FLOORS = """
     ram_room index_share
     promoter
     warm_start
-    reconciler adoption, scrubber
+    reconciler reconciler_adoption, scrubber
     calls
     levels
     eraser, holds, reservations
-    put_names, adopt, coverage, running_fetch
+    put_names, row_copies, coverage, running_fetch
     puts, publications
     commits, fetches fetch_reply, opens
     drain, stats

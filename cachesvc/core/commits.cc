@@ -1,33 +1,33 @@
-// commit: what it adopts, and its turn.
+// Commits: their row copies, and their turns.
 #include "cachesvc/core/commits.h"
 
-#include "cachesvc/core/adopt.h"
+#include "cachesvc/core/row_copies.h"
 
 namespace kv {
 
-// However it ends, the reservation ends with it.
+// The reservation ends with the commit, however that ends.
 void Commits::commit(uint64_t session, uint64_t id, Durability wait_for, Deadline deadline,
                      std::function<void(Result<CommitReply>)> done) {
   Reservation* r = reservations_.find(session, id);
   auto call = calls_.begin<Result<CommitReply>>(session, deadline, std::move(done));
   if (!r) return call->fail({StatusCode::not_found, "no such reservation"});
   if (call->finished()) return reservations_.end(id);
-  adopt(*r, deadline);
+  copy_rows(*r, deadline);
   Waiting commit{session, id, wait_for, std::move(call)};
   if (may_publish(commit)) return publish(commit);
   waiting_.push_back(std::move(commit));
 }
 
-// A row that can't be adopted now stays where it is: the commit checks what is there.
-void Commits::adopt(Reservation& r, Deadline deadline) {
+// Puts the row copies. A row that can't be copied now stays where it is: the commit checks
+// coverage.
+void Commits::copy_rows(Reservation& r, Deadline deadline) {
   const uint64_t session = r.session, id = r.id;
-  for (AdoptedPut& adoption : adoptions(index_, r)) {
+  for (CopyPut& copy : row_copies(index_, r)) {
     Reservation* still = reservations_.find(session, id);
-    if (!still || !identify(*still, adoption.put.object).ok()) return;
-    auto call = calls_.begin<Status>(
-        session, deadline, [this](Status s) { env_.count.adopted_supplements += s.ok(); });
-    puts_.start(*still, std::move(adoption.put), nullptr, std::move(call),
-                std::move(adoption.states_of));
+    if (!still || !identify(*still, copy.put.object).ok()) return;
+    auto call = calls_.begin<Status>(session, deadline,
+                                     [this](Status s) { env_.count.copied_supplements += s.ok(); });
+    puts_.start(*still, std::move(copy.put), nullptr, std::move(call), std::move(copy.states_of));
   }
 }
 

@@ -1,7 +1,7 @@
-// Commits: commits that wait for their turn. Rows that a commit adopts are put first, then it
-// becomes visible (Publications).
+// Commits: commits that wait for their turn. Row copies (core/row_copies.h) are put first, then the
+// commit becomes visible (Publications).
 //
-//   adopting ──its puts have ended──> no erase of its namespace ──> Publications ──> Levels
+//   copying ──its puts have ended──> no erase of its namespace ──> Publications ──> Levels
 //
 // A commit waits for its turn in a list, and looks again with progress(). Loop thread only.
 #pragma once
@@ -41,7 +41,7 @@ class Commits {
     CallPtr call;
   };
   bool may_publish(const Waiting& commit);
-  void adopt(Reservation& r, Deadline deadline);
+  void copy_rows(Reservation& r, Deadline deadline);
   void publish(const Waiting& commit);
 
   Env& env_;

@@ -1,4 +1,4 @@
-// The start, and the reading of files after it. Adoption: core/adoption.cc.
+// The start, and the reading of files after it. Adoption: core/reconciler_adoption.cc.
 #include "cachesvc/core/reconciler.h"
 
 #include <algorithm>

@@ -185,7 +185,7 @@ std::vector<Need> Reservations::plan(Reservation& r) {
   if (!r.tail.is_zero()) look(r.tail_name(), n / block);
   auto found = candidates(*r.realm, r.query, {{}, kUnreadableIsMissing});
   const Candidates held = found.ok() ? std::move(*found) : Candidates();
-  // Rows that other entries hold are adopted at commit; their carries only where they have one.
+  // Rows that other entries have are copied at commit; their carries only where they have one.
   std::vector<Holding> own;
   for (const Holding& h : held.holdings) {
     Record* record = held.record_of(h);

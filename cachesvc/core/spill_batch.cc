@@ -19,7 +19,7 @@ FileImage packed_image(const Object& object, bool pack_codes) {
                         : pack_split(piece.bytes.span(), plane ? dtype_bytes(plane->dtype) : 4);
     if (!packed) continue;
     piece.packing = codes ? Packing::zstd : Packing::split;
-    piece.bytes = Bytes::adopt(std::move(*packed));
+    piece.bytes = Bytes::owning(std::move(*packed));
   }
   return image;
 }

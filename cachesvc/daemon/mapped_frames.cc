@@ -146,13 +146,13 @@ void MappedFrames::tell(Part& part) {
     words.place = part.place ? ObjectPlace::known : ObjectPlace::streamed;
     words.end_token = part.object.end_token;
     words.number = told.number;
-    places_.push_back(Bytes::adopt(encoded(words)));
+    places_.push_back(Bytes::owning(encoded(words)));
     return;
   }
   // `encoded` is empty if the client has forgotten the header since.
   if (part.encoded.empty()) part.encoded = encoded(place_words(part));
   set_number(part.encoded, told.number);
-  places_.push_back(Bytes::adopt(std::move(part.encoded)));
+  places_.push_back(Bytes::owning(std::move(part.encoded)));
   told_.push_back(*part.place);
 }
 

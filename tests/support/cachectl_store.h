@@ -137,7 +137,7 @@ class Cachectl : public ::testing::Test {
       auto small = codes ? pack(piece.bytes.span()) : pack_split(piece.bytes.span(), 2);
       if (!small) continue;
       piece.packing = codes ? Packing::zstd : Packing::split;
-      piece.bytes = Bytes::adopt(std::move(*small));
+      piece.bytes = Bytes::owning(std::move(*small));
       ++(codes ? zstd_pieces_ : split_pieces_);
     }
     return image;

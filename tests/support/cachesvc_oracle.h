@@ -61,8 +61,8 @@ class Oracle {
   /// others had are in objects of its own now, and all those of the tails that it supersedes.
   /// `interval`: the rows before every so many block ends are needed too; 0: none. `branch`: as
   /// branch() before the store.
-  void adopt(const Model& m, const std::vector<uint64_t>& hashes, uint32_t interval,
-             uint32_t branch) {
+  void copy_rows(const Model& m, const std::vector<uint64_t>& hashes, uint32_t interval,
+                 uint32_t branch) {
     auto n = static_cast<uint32_t>(hashes.size());
     std::set<uint32_t> ends{n, n - 1, n / m.block_tokens * m.block_tokens, branch};
     for (uint32_t at = 0; interval > 0 && at <= n; at += interval * m.block_tokens) ends.insert(at);

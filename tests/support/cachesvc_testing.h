@@ -162,7 +162,7 @@ inline Plane exact_rows(const ModelSpec& model, const std::vector<uint64_t>& has
   }
   std::vector<uint8_t> bytes(values.size() * 2);
   if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  p.bytes = Bytes::adopt(std::move(bytes));
+  p.bytes = Bytes::owning(std::move(bytes));
   return p;
 }
 
@@ -173,7 +173,7 @@ inline StateBlob state_at(const std::vector<uint64_t>& hashes, uint16_t layer, u
     uint16_t value = half_value(mix(hashes[n - 1], layer, part, 9, i));
     std::memcpy(&bytes[i], &value, 2);
   }
-  return {layer, part, Bytes::adopt(std::move(bytes))};
+  return {layer, part, Bytes::owning(std::move(bytes))};
 }
 
 /// What `need` asks for; hashes[i] stands for tokens [0, i].

@@ -172,7 +172,7 @@ class TinyBench {
   void expect_resumes(FetchReply reply, const TinyRun& cold) {
     uint32_t n = reply.tokens;
     KvCache sequence = empty();
-    Status s = sequence.adopt(std::move(reply.lease), prompt());
+    Status s = sequence.restore(std::move(reply.lease), prompt());
     EXPECT_TRUE(s.ok()) << s.to_string();
     s = network->check(sequence);
     EXPECT_TRUE(s.ok()) << s.to_string();

@@ -105,7 +105,7 @@ inline Plane random_plane(Rng& rng, const SideSpec& side, DType dtype, uint8_t b
   uint32_t coded_from = bits == 0 ? end : std::min(end, std::max(first, exact_rows));
   if (coded_from > first) p.runs.push_back({RunForm::exact, coded_from - first});
   if (end > coded_from) p.runs.push_back({RunForm::codes, end - coded_from}), p.bits = bits;
-  p.bytes = Bytes::adopt(random_vector(rng, plane_bytes(p)));
+  p.bytes = Bytes::owning(random_vector(rng, plane_bytes(p)));
   return p;
 }
 
@@ -139,7 +139,7 @@ inline Object random_object(Rng& rng, const ModelSpec& model, const Profile& pro
     }
   }
   if (rng() % 3 == 0)
-    o.states.push_back({0, 0, Bytes::adopt(random_vector(rng, pick(rng, 1, 40)))});
+    o.states.push_back({0, 0, Bytes::owning(random_vector(rng, pick(rng, 1, 40)))});
   stamp(o, {"tenant", model.fingerprint, profile.id()});
   return o;
 }

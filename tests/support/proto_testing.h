@@ -141,10 +141,10 @@ class Random {
       p.first_row = static_cast<uint32_t>(below(1000));
       p.runs = {{RunForm::exact, 1 + static_cast<uint32_t>(below(5))}};
       if (p.bits != 0) p.runs.push_back({RunForm::codes, 1 + static_cast<uint32_t>(below(9))});
-      p.bytes = Bytes::adopt(bytes(plane_bytes(p)));
+      p.bytes = Bytes::owning(bytes(plane_bytes(p)));
     }
     o.states.resize(below(3));
-    for (auto& s : o.states) s = {1, 2, Bytes::adopt(bytes(below(50)))};
+    for (auto& s : o.states) s = {1, 2, Bytes::owning(bytes(below(50)))};
     return o;
   }
   std::mt19937_64 rng;
@@ -193,9 +193,9 @@ inline Object sample_object() {
   k.runs = {{RunForm::codes, 2}, {RunForm::exact, 1}};
   std::vector<uint8_t> bytes(plane_bytes(k));
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i);
-  k.bytes = Bytes::adopt(bytes);
+  k.bytes = Bytes::owning(bytes);
   o.planes = {k};
-  o.states = {{0, 0, Bytes::adopt({7, 8, 9})}};
+  o.states = {{0, 0, Bytes::owning({7, 8, 9})}};
   return o;
 }
 

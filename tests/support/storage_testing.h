@@ -57,7 +57,7 @@ inline Realm sample_realm(const std::string& ns = "tenant") {
 inline Bytes random_payload(std::mt19937_64& rng, size_t size) {
   std::vector<uint8_t> out(size);
   for (auto& b : out) b = static_cast<uint8_t>(rng());
-  return Bytes::adopt(std::move(out));
+  return Bytes::owning(std::move(out));
 }
 
 /// A plane of exact rows with random bytes.

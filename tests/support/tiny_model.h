@@ -10,7 +10,7 @@ namespace kv {
 
 inline std::shared_ptr<const Model> tiny_model() {
   static std::shared_ptr<const Model> model = [] {
-    auto file = GgufFile::parse(Bytes::adopt(TinyGguf().write()));
+    auto file = GgufFile::parse(Bytes::owning(TinyGguf().write()));
     KV_CHECK(file.ok());
     auto loaded = Model::load(std::move(*file));
     KV_CHECK(loaded.ok());

@@ -43,10 +43,10 @@ struct KvCache::Piece {
   bool coded = true;  ///< of a block, not of a tail
 };
 
-Status KvCache::adopt(Lease lease, std::span<const Token> tokens) {
+Status KvCache::restore(Lease lease, std::span<const Token> tokens) {
   clear();
   lease_ = std::move(lease);
-  Status status = adopt_all(lease_.prefix(), tokens);
+  Status status = restore_all(lease_.prefix(), tokens);
   if (!status.ok()) {
     clear();
     return status;
@@ -57,7 +57,7 @@ Status KvCache::adopt(Lease lease, std::span<const Token> tokens) {
   return {};
 }
 
-Status KvCache::adopt_all(const Prefix& prefix, std::span<const Token> tokens) {
+Status KvCache::restore_all(const Prefix& prefix, std::span<const Token> tokens) {
   if (prefix.tokens > tokens.size()) return corruption("fetch: more rows than the query has");
   for (const FetchedObject& f : prefix.objects) {
     const Object& o = *f.object;
@@ -70,13 +70,13 @@ Status KvCache::adopt_all(const Prefix& prefix, std::span<const Token> tokens) {
     if (!same) return corruption("fetch: an object of other tokens");
   }
   tokens_.assign(tokens.begin(), tokens.begin() + prefix.tokens);
-  KV_RETURN_IF_ERROR(adopt_rows(prefix));
-  KV_RETURN_IF_ERROR(adopt_blocks(prefix));
-  return adopt_states(prefix);
+  KV_RETURN_IF_ERROR(restore_rows(prefix));
+  KV_RETURN_IF_ERROR(restore_blocks(prefix));
+  return restore_states(prefix);
 }
 
 // The complete blocks: as fetched, or made of the rows (none) where a model keeps nothing in them.
-Status KvCache::adopt_blocks(const Prefix& prefix) {
+Status KvCache::restore_blocks(const Prefix& prefix) {
   std::map<uint32_t, ObjectPtr> fetched;
   for (const FetchedObject& f : prefix.objects) {
     bool whole = f.object->name.kind == ObjectKind::block && f.end_token >= f.object->end_token();
@@ -101,7 +101,7 @@ Status KvCache::adopt_blocks(const Prefix& prefix) {
   return {};
 }
 
-Status KvCache::adopt_rows(const Prefix& prefix) {
+Status KvCache::restore_rows(const Prefix& prefix) {
   std::map<std::pair<uint32_t, uint32_t>, std::vector<Piece>> found;
   for (const FetchedObject& f : prefix.objects) {
     const Object& o = *f.object;
@@ -135,14 +135,15 @@ Status KvCache::adopt_rows(const Prefix& prefix) {
   }
   for (uint32_t l = 0; l < parts_.size(); ++l) {
     for (uint32_t p = 0; p < parts_[l].size(); ++p) {
-      if (parts_[l][p].rows) KV_RETURN_IF_ERROR(adopt_part(l, p, found[{l, p}], tokens()));
+      if (parts_[l][p].rows) KV_RETURN_IF_ERROR(restore_part(l, p, found[{l, p}], tokens()));
     }
   }
   return {};
 }
 
 // Every demanded row from the best piece that has it.
-Status KvCache::adopt_part(uint32_t layer, uint32_t part, std::vector<Piece>& pieces, uint32_t n) {
+Status KvCache::restore_part(uint32_t layer, uint32_t part, std::vector<Piece>& pieces,
+                             uint32_t n) {
   PartRows& rows = *parts_[layer][part].rows;
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const Piece& a, const Piece& b) { return a.rank < b.rank; });
@@ -172,7 +173,7 @@ Status KvCache::adopt_part(uint32_t layer, uint32_t part, std::vector<Piece>& pi
   return rows.take(sources, n);
 }
 
-Status KvCache::adopt_states(const Prefix& prefix) {
+Status KvCache::restore_states(const Prefix& prefix) {
   uint32_t n = tokens();
   for (uint32_t l = 0; l < parts_.size(); ++l) {
     for (uint32_t p = 0; p < parts_[l].size(); ++p) {

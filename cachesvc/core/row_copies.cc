@@ -1,5 +1,5 @@
-// Rows and states that an entry takes over from others, before its commit.
-#include "cachesvc/core/adopt.h"
+// Rows and states that an entry copies from others, before its commit.
+#include "cachesvc/core/row_copies.h"
 
 #include <algorithm>
 #include <iterator>
@@ -8,7 +8,7 @@
 namespace kv {
 namespace {
 
-constexpr size_t kCopiesPerAdoption = 16;  // per put: their runs fit into one plane's
+constexpr size_t kCopiesPerPut = 16;  // per put: their runs fit into one plane's
 
 // Rows of [first, end) that one of the ends demands.
 std::vector<RowRange> demanded_of(const PartSpec& spec, const std::vector<EndPosition>& ends,
@@ -32,7 +32,7 @@ Holding held_rows(uint16_t group, RowRange range) {
   return h;
 }
 
-// Rows and states of others that an entry could take over.
+// Rows and states of others that an entry could copy.
 struct Sources {
   struct Rows {
     ObjectName name;
@@ -107,8 +107,7 @@ std::vector<PutRequest> row_puts(const Reservation& r, const Sources& sources,
     PutRequest* last = puts.empty() ? nullptr : &puts.back();
     bool follows = grows && t.resident && last->object.name.group == t.group &&
                    last->object.first_token == first_token &&
-                   last->object.name.end_row == t.rows.first &&
-                   last->copies.size() < kCopiesPerAdoption;
+                   last->object.name.end_row == t.rows.first && last->copies.size() < kCopiesPerPut;
     if (!follows) {
       last = &puts.emplace_back();
       last->object.name = {ObjectKind::supplement, {}, t.group, t.rows.first, t.rows.end};
@@ -123,9 +122,8 @@ std::vector<PutRequest> row_puts(const Reservation& r, const Sources& sources,
 
 // Carries and states of superseded tails, copied to blocks only: a tail that copied those of all
 // tails before it would cost more with every token.
-std::vector<AdoptedPut> point_puts(ObjectIndex& index, const Reservation& r,
-                                   const Sources& sources) {
-  std::vector<AdoptedPut> puts;
+std::vector<CopyPut> point_puts(ObjectIndex& index, const Reservation& r, const Sources& sources) {
+  std::vector<CopyPut> puts;
   std::set<ObjectName> taken;
   for (const RamObject& source : sources.points) {
     uint32_t block = (source->name.end_row - 1) / r.realm->block_tokens();
@@ -134,7 +132,7 @@ std::vector<AdoptedPut> point_puts(ObjectIndex& index, const Reservation& r,
     name.id = r.blocks[block];
     bool there = index.find(name) || r.objects.finished.count(name);
     if (there || !taken.insert(name).second) continue;
-    PutRequest& put = puts.emplace_back(AdoptedPut{{}, source}).put;
+    PutRequest& put = puts.emplace_back(CopyPut{{}, source}).put;
     put.object.name = name;
     put.object.first_token = block * r.realm->block_tokens();
     put.object.states = source->states;
@@ -144,7 +142,7 @@ std::vector<AdoptedPut> point_puts(ObjectIndex& index, const Reservation& r,
 
 }  // namespace
 
-std::vector<AdoptedPut> adoptions(ObjectIndex& index, const Reservation& r) {
+std::vector<CopyPut> row_copies(ObjectIndex& index, const Reservation& r) {
   if (!r.realm->has_supplements()) return {};
   std::vector<Holding> own;
   Sources sources = sources_of(r, own);

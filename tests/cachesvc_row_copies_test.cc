@@ -1,11 +1,11 @@
-// Adoption by itself: window rows and carries that an entry takes over from those before it.
-#include "cachesvc/core/adopt.h"
+// Row copies by themselves: window rows and carries that an entry copies from those before it.
+#include "cachesvc/core/row_copies.h"
 #include "tests/support/cachesvc_owners.h"
 
 namespace kv {
 namespace {
 
-class AdoptTest : public ::testing::Test {
+class RowCopiesTest : public ::testing::Test {
  protected:
   void open(const std::vector<PartSpec>& parts) {
     core_ = std::make_unique<CoreOwners>(small_options());
@@ -15,11 +15,11 @@ class AdoptTest : public ::testing::Test {
     session_ = core_->connect();
   }
   // The longer prompt's reservation, and what it could take over of what is stored.
-  std::vector<AdoptedPut> adopted(const std::vector<Token>& tokens) {
+  std::vector<CopyPut> copies(const std::vector<Token>& tokens) {
     auto reply = core_->reserve(session_, tokens);
     EXPECT_TRUE(reply.ok()) << reply.status().to_string();
     reply_ = *reply;
-    return adoptions(core_->index, *core_->reservations.find(session_, reply->reservation));
+    return row_copies(core_->index, *core_->reservations.find(session_, reply->reservation));
   }
   std::unique_ptr<CoreOwners> core_;
   std::mt19937 rng_{13};
@@ -27,22 +27,22 @@ class AdoptTest : public ::testing::Test {
   ReserveReply reply_;
 };
 
-TEST_F(AdoptTest, NothingWithoutSupplements) {
+TEST_F(RowCopiesTest, NothingWithoutSupplements) {
   open({full_part()});
   const auto tokens = random_tokens(rng_, 40);
   core_->store(session_, slice(tokens, 0, 24));
-  EXPECT_TRUE(adopted(tokens).empty());
+  EXPECT_TRUE(copies(tokens).empty());
 }
 
 // A turn of a chat supersedes the tail before it, and takes its rows.
-TEST_F(AdoptTest, RowsOfASupersededTailAreCopiedOnceEach) {
+TEST_F(RowCopiesTest, RowsOfASupersededTailAreCopiedOnceEach) {
   open({full_part(), window_part(20, 0)});
   const auto tokens = random_tokens(rng_, 40);
   core_->store(session_, slice(tokens, 0, 24));
   std::set<uint32_t> rows;
-  for (const AdoptedPut& adoption : adopted(tokens)) {
-    EXPECT_EQ(adoption.put.object.name.kind, ObjectKind::supplement);
-    for (const CopyRows& copy : adoption.put.copies) {
+  for (const CopyPut& source : copies(tokens)) {
+    EXPECT_EQ(source.put.object.name.kind, ObjectKind::supplement);
+    for (const CopyRows& copy : source.put.copies) {
       EXPECT_LE(copy.end_row, 24u) << "what the tail has";
       for (uint32_t r = copy.first_row; r < copy.end_row; ++r) {
         EXPECT_TRUE(rows.insert(r).second) << "row " << r << " twice";
@@ -52,38 +52,38 @@ TEST_F(AdoptTest, RowsOfASupersededTailAreCopiedOnceEach) {
   for (uint32_t r = 16; r < 24; ++r) EXPECT_TRUE(rows.count(r)) << "row " << r;
 }
 
-// Rows that were adopted need not be put: a commit without them is whole.
-TEST_F(AdoptTest, ACommitTakesOverWhatItsClientWasNotAskedFor) {
+// Rows that were copied need not be put: a commit without them is whole.
+TEST_F(RowCopiesTest, ACommitTakesOverWhatItsClientWasNotAskedFor) {
   open({full_part(), window_part(20, 0)});
   const auto tokens = random_tokens(rng_, 40);
   core_->store(session_, slice(tokens, 0, 39));
   core_->store(session_, tokens);
-  EXPECT_GT(core_->env->count.adopted_supplements, 0u);
+  EXPECT_GT(core_->env->count.copied_supplements, 0u);
   auto hit = core_->fetch(session_, plus_one(tokens));
   ASSERT_TRUE(hit && hit->ok());
   EXPECT_EQ((*hit)->tokens, 40u);
 }
 
-TEST_F(AdoptTest, RowsBeyondTheCommonPrefixAreAnothersAndStay) {
+TEST_F(RowCopiesTest, RowsBeyondTheCommonPrefixAreAnothersAndStay) {
   open({full_part(), window_part(20, 0)});
   auto tokens = random_tokens(rng_, 40);
   core_->store(session_, tokens);
   tokens[20] += 1;
-  for (const AdoptedPut& adoption : adopted(tokens)) {
-    for (const CopyRows& copy : adoption.put.copies) EXPECT_LE(copy.end_row, 20u);
+  for (const CopyPut& source : copies(tokens)) {
+    for (const CopyRows& copy : source.put.copies) EXPECT_LE(copy.end_row, 20u);
   }
 }
 
 // A block that completes takes the carries of the tail that it supersedes.
-TEST_F(AdoptTest, CarriesOfASupersededTailGoToTheBlockThatCompletes) {
+TEST_F(RowCopiesTest, CarriesOfASupersededTailGoToTheBlockThatCompletes) {
   open({full_part(), pooled_part(4, true)});
   const auto tokens = random_tokens(rng_, 40);
   core_->store(session_, slice(tokens, 0, 26));
   bool carries = false;
-  for (const AdoptedPut& adoption : adopted(tokens)) {
-    if (!adoption.states_of) continue;
+  for (const CopyPut& source : copies(tokens)) {
+    if (!source.states_of) continue;
     carries = true;
-    EXPECT_EQ(adoption.put.object.states.size(), adoption.states_of->states.size());
+    EXPECT_EQ(source.put.object.states.size(), source.states_of->states.size());
   }
   EXPECT_TRUE(carries);
 }
