@@ -21,8 +21,8 @@ void Fetches::finish(const RunningFetch& f, FetchReply reply) {
   f.call->finish(std::move(reply));
 }
 
-void Fetches::reply(const FetchPtr& f, Found& found) {
-  const Hit& hit = found.hit;
+void Fetches::reply(const FetchPtr& f, Planned& planned) {
+  const Hit& hit = planned.hit;
   FetchReply reply;
   reply.tokens = hit.plan.tokens;
   reply.common = hit.common;
@@ -52,7 +52,7 @@ void Fetches::reply(const FetchPtr& f, Found& found) {
                : promoted == 0    ? Tier::ram
                : promoted == used ? Tier::ssd
                                   : Tier::mixed;
-  auto held = used == 0 ? nullptr : keep(env_, std::move(found.pins));
+  auto held = used == 0 ? nullptr : keep(env_, std::move(planned.pins));
   reply.lease = Lease(std::move(prefix), std::move(held));
   const bool done = !f->needs_work() || reply.lease.prefix().objects.empty();
   if (done) return finish(*f, std::move(reply));

@@ -174,14 +174,14 @@ void Fetches::step(const FetchPtr& f) {
   ++f->rounds;
   auto hit = plan(*f);
   if (!hit.ok()) return f->call->fail(hit.status());
-  auto found = std::make_shared<Found>(pinned(std::move(*hit)));
-  next(f, found, [this, f, found] {
-    keep_warm(*f, found->hit);
-    next(f, found, [this, f, found] { use(f, *found); });
+  auto planned = std::make_shared<Planned>(pinned(std::move(*hit)));
+  next(f, planned, [this, f, planned] {
+    keep_warm(*f, planned->hit);
+    next(f, planned, [this, f, planned] { use(f, *planned); });
   });
 }
 
-Fetches::Found Fetches::pinned(Hit hit) {
+Fetches::Planned Fetches::pinned(Hit hit) {
   std::vector<Record*> used;
   used.reserve(hit.uses.size());
   for (const Hit::Use& u : hit.uses) used.push_back(u.record);
@@ -191,26 +191,26 @@ Fetches::Found Fetches::pinned(Hit hit) {
 
 // Runs then() at once; for a long hit in its own handler, unless part of it was erased by then.
 template <typename Then>
-void Fetches::next(const FetchPtr& f, const FoundPtr& found, Then then) {
-  if (found->hit.uses.size() <= kObjectsAtATime) return then();
-  env_.later([this, f, found, then = std::move(then)] {
+void Fetches::next(const FetchPtr& f, const PlannedPtr& planned, Then then) {
+  if (planned->hit.uses.size() <= kObjectsAtATime) return then();
+  env_.later([this, f, planned, then = std::move(then)] {
     if (f->call->finished()) return;
-    if (found->pins.all_there()) return then();
-    found->pins.release();
+    if (planned->pins.all_there()) return then();
+    planned->pins.release();
     step(f);
   });
 }
 
-void Fetches::use(const FetchPtr& f, Found& found) {
+void Fetches::use(const FetchPtr& f, Planned& planned) {
   bool missing = false;
-  for (const Hit::Use& u : found.hit.uses) {
+  for (const Hit::Use& u : planned.hit.uses) {
     if (u.record->ram) continue;
     missing = true;
     f->promoted.insert(u.record->name);
   }
-  if (!missing) return check(f, found);
-  if (!f->request.wait) return answer_pending(f, found);
-  promote(f, std::move(found));
+  if (!missing) return check(f, planned);
+  if (!f->request.wait) return answer_pending(f, planned);
+  promote(f, std::move(planned));
 }
 
 // Blocks on the path that hold nothing which this hit uses are kept warm with it.
@@ -226,8 +226,8 @@ void Fetches::keep_warm(const RunningFetch& f, const Hit& hit) {
 }
 
 // Answers `pending`; the promotion goes on without a caller.
-void Fetches::answer_pending(const FetchPtr& f, Found& found) {
-  const Hit& hit = found.hit;
+void Fetches::answer_pending(const FetchPtr& f, Planned& planned) {
+  const Hit& hit = planned.hit;
   FetchReply reply;
   reply.tokens = hit.plan.tokens;
   reply.common = hit.common;
@@ -238,24 +238,24 @@ void Fetches::answer_pending(const FetchPtr& f, Found& found) {
   auto call = std::exchange(f->call, nullptr);
   f->deadline = Clock::now() + env_.options.room_wait;
   f->query.reset();
-  promote(f, std::move(found));
+  promote(f, std::move(planned));
   call->finish(std::move(reply));
 }
 
 // Checks that are due run beside the answer; with verify_after 0 they come first, and the hit is
 // planned anew, as some of it may have been damaged.
-void Fetches::check(const FetchPtr& f, Found& found) {
+void Fetches::check(const FetchPtr& f, Planned& planned) {
   const auto now = Clock::now();
   std::vector<Record*> due;
-  for (const Hit::Use& u : found.hit.uses) {
+  for (const Hit::Use& u : planned.hit.uses) {
     if (checks_.due(*u.record, now)) due.push_back(u.record);
   }
-  if (due.empty() || std::exchange(f->checked, true)) return reply(f, found);
+  if (due.empty() || std::exchange(f->checked, true)) return reply(f, planned);
   if (env_.options.verify_after > Milliseconds(0)) {
     checks_.check(due, [] {});
-    return reply(f, found);
+    return reply(f, planned);
   }
-  auto pins = std::make_shared<Pins>(std::move(found.pins));
+  auto pins = std::make_shared<Pins>(std::move(planned.pins));
   checks_.check(due, [this, f, pins] {
     pins->release();
     env_.later([this, f] { step(f); });  // a long prompt's plan is enough for one handler
@@ -273,8 +273,8 @@ struct Fetches::Batch {
   std::shared_ptr<RoomCharges> room;
 };
 
-void Fetches::promote(const FetchPtr& f, Found found) {
-  const Hit& hit = found.hit;
+void Fetches::promote(const FetchPtr& f, Planned planned) {
+  const Hit& hit = planned.hit;
   auto batch = std::make_shared<Batch>();
   const FetchCost cost = cost_of(*f, hit);
   std::vector<Record*> missing;
@@ -288,7 +288,7 @@ void Fetches::promote(const FetchPtr& f, Found found) {
                           [](const Record* r) { return r->file.bytes < r->payload_bytes; });
   }
   for (const Record* r : missing) batch->wanted.push_back({r->name, r->serial});
-  batch->pins = std::move(found.pins);
+  batch->pins = std::move(planned.pins);
   Room room;
   room.share = f->realm->share;
   room.stored = cost.missing;

@@ -48,30 +48,31 @@ class Fetches {
   using FetchPtr = std::shared_ptr<RunningFetch>;
   struct Batch;
   struct Making;
-  struct Found {
+  /// A planned hit.
+  struct Planned {
     Hit hit;
     Pins pins;  ///< the pins of all that it uses
   };
-  using FoundPtr = std::shared_ptr<Found>;
+  using PlannedPtr = std::shared_ptr<Planned>;
 
   void step(const FetchPtr& f);
   Result<Hit> plan(RunningFetch& f);
   FetchCost cost_of(const RunningFetch& f, const Hit& hit) const;
   uint64_t room_beside(const Hit& hit, ShareId share, uint64_t wanted);
   void keep_warm(const RunningFetch& f, const Hit& hit);
-  void answer_pending(const FetchPtr& f, Found& found);
-  Found pinned(Hit hit);
+  void answer_pending(const FetchPtr& f, Planned& planned);
+  Planned pinned(Hit hit);
   template <typename Then>
-  void next(const FetchPtr& f, const FoundPtr& found, Then then);
-  void use(const FetchPtr& f, Found& found);
-  void check(const FetchPtr& f, Found& found);
-  void promote(const FetchPtr& f, Found found);
+  void next(const FetchPtr& f, const PlannedPtr& planned, Then then);
+  void use(const FetchPtr& f, Planned& planned);
+  void check(const FetchPtr& f, Planned& planned);
+  void promote(const FetchPtr& f, Planned planned);
   void ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch, Room room);
   void promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void no_room(RunningFetch& f, const Status& status);
-  void reply(const FetchPtr& f, Found& found);
+  void reply(const FetchPtr& f, Planned& planned);
   void make_objects(const FetchPtr& f, FetchReply reply);
   void ask_for_reply_room(const FetchPtr& f, const std::shared_ptr<Making>& making);
   void begin_making(const FetchPtr& f, const std::shared_ptr<Making>& making);
