@@ -39,7 +39,7 @@ FLOORS = """
     record attached realm_state
     realms, orphans, tiers, paths
     plan
-    index_bytes, object_index relink
+    index_bytes, object_index object_index_relink
     ends, orphan_match
     model_state, pins, found
     records, erase_targets
@@ -49,7 +49,7 @@ FLOORS = """
     syncer, models, read_job, write_pace
     spill_batch, open_plan, model_records
     spiller spill_write
-    ram_room index_share
+    ram_room ram_room_index
     promoter
     warm_start
     reconciler reconciler_adoption, scrubber

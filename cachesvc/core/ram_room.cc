@@ -1,4 +1,4 @@
-// Room for requests. The index's share: core/index_share.cc.
+// Room for requests. The index's share: core/ram_room_index.cc.
 #include "cachesvc/core/ram_room.h"
 
 #include <algorithm>
