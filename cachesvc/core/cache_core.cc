@@ -9,12 +9,12 @@ namespace {
 
 constexpr size_t kTouchedBytes = 4096;  // a page, or less
 
-// Worker. The system takes milliseconds for memory that nobody has touched before.
+// Runs on a worker: the system takes milliseconds for memory that nobody has touched before.
 void touch_pages(PoolBuffer& buffer) {
   for (size_t at = 0; at < buffer.size(); at += kTouchedBytes) buffer.data()[at] = 0;
 }
 
-// The longest that a reply waits for room for the memory of segments; then it is streamed.
+// Longest wait of a reply for room for the memory of segments; then it is streamed.
 constexpr Milliseconds kAnnounceWait{100};
 
 // Worker.
@@ -150,7 +150,7 @@ void CacheCore::allocate_staging(uint64_t session, uint64_t bytes, StagingFor wh
     room.share = own_->calls.session(session)->share;
     room.staging = 2 * body;
     if (what == StagingFor::put) {
-      // Codes are smaller than what they are made of; rows copied from elsewhere are reserved for.
+      // Codes are smaller than their input; copied rows have room from their reservation.
       room.staging = std::max(body, std::min(2 * body, limit));
       room.index = most_index_bytes(kMaxBlockTokens);
       uint64_t rest = pool.most_bytes() - std::min(pool.most_bytes(), room.total());

@@ -40,7 +40,7 @@ void Calls::disconnect(uint64_t session) {
   if (ended == sessions_.end()) return;
   --uses_[ended->second.share].sessions;
   sessions_.erase(ended);
-  // Whatever a callback does to the list, the search goes on behind the call that it was told of.
+  // The search goes on behind the call just ended, as its callback may change the list.
   for (auto at = calls_.begin(); at != calls_.end();) {
     CallBase* key = at->first;
     auto call = at->second.lock();
@@ -91,7 +91,7 @@ Result<std::shared_ptr<ModelState>> Calls::model(uint64_t session, uint32_t hand
   return state;
 }
 
-// Returns: ok, if the session (null: none) may have one more call under way.
+// Returns: ok if the session (null: none) may have one more call under way.
 Status Calls::room_for(const SessionState* session) const {
   if (calls_.size() >= env_.options.max_waiting_calls) {
     ++env_.count.busy;

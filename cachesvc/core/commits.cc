@@ -31,7 +31,8 @@ void Commits::copy_rows(Reservation& r, Deadline deadline) {
   }
 }
 
-// True also if there is nothing to wait for any more.
+// True if the commit's puts have ended and the eraser lets it publish, or there is nothing to wait
+// for any more.
 bool Commits::may_publish(const Waiting& commit) {
   if (commit.call->finished()) return true;
   const Reservation* r = reservations_.find(commit.session, commit.id);

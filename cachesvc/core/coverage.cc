@@ -13,7 +13,7 @@ std::string range(uint32_t first, uint32_t end) {
   return "[" + std::to_string(first) + ", " + std::to_string(end) + ")";
 }
 
-// The first part of the group that the plan found wanting, what it should have and what it lacks.
+// Error naming the first part of the missing group, the rows or state expected and those given.
 Status coverage_error(const RealmState& realm, const Shortfall& s, uint32_t tokens) {
   const PartGroup& group = realm.groups[s.group];
   std::string at = "layer " + std::to_string(group.members[0].layer) + " part " +

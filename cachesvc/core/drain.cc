@@ -13,7 +13,7 @@ void Drain::begin(Deadline deadline, std::function<void(Status)> done) {
   go_on();
 }
 
-// Batches go on by themselves; what neither budget nor device lets through is left.
+// Batches go on by themselves; objects that neither budget nor device lets through are left.
 bool Drain::spills_over() const {
   if (spiller_.busy()) return false;
   if (pace_.held()) return spiller_.held_up();
@@ -39,7 +39,8 @@ void Drain::go_on() {
   }
 }
 
-// Whatever waits for eviction, is leased, failed, or found the queue full when it was committed.
+// Asks for all objects that wait for eviction, are leased, failed, or found the queue full at their
+// commit.
 void Drain::ask_for_all() {
   if (!lane_) return;
   model_records_.write_missing();

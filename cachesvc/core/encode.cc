@@ -139,15 +139,15 @@ bool only_not_finite(const Plane& p, const Codec& codec) {
          !finite_values(p.bytes.data(), p.bytes.size() / dtype_bytes(p.dtype), p.dtype);
 }
 
-// `made`, unless only values that aren't finite stood in its way: counted, and kept if the service
-// is set so.
+// Result of coding a plane: `made`, but a failure by values that aren't finite alone is counted,
+// and the plane kept as given if the service is set so.
 Result<Plane> or_as_given(EncodeWork& w, const Plane& plane, Result<Plane> made) {
   if (made.ok() || !only_not_finite(plane, *w.codec)) return made;
   w.nonfinite.fetch_add(1);
   return w.keep_nonfinite ? w.codec->raw_of_any(plane) : std::move(made);
 }
 
-// Given rows that others are copied in front of, in the form of those.
+// The given rows in the form of the copied rows before them.
 Result<Plane> beside_copies(EncodeWork& w, const Plane& given) {
   const SideCoding* side = w.codec->side(given.layer, given.part, given.side);
   if (given.bits != 0 || !side || given.dtype == side->raw_dtype) return given;
@@ -261,7 +261,7 @@ bool in_place(const EncodeWork& w, const Object& object) {
   return true;
 }
 
-// Rows copied from RAM were right, if their source still is.
+// Copied rows are right if their source still has its checksum.
 Status check_sources(EncodeWork& w) {
   std::vector<RamObject> all = w.sources;
   if (w.states_of) all.push_back(w.states_of);

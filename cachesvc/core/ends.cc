@@ -1,4 +1,4 @@
-// Entries' ends, and what goes first because it serves none.
+// Entries' ends, and objects that go first because they serve none.
 #include "cachesvc/core/ends.h"
 
 #include <algorithm>
@@ -108,7 +108,7 @@ void Ends::find_all() {
   }
 }
 
-// Siblings that begin with a tail's tokens stand right behind it.
+// A tail's superseding siblings begin with its tokens, and stand right behind it.
 void Ends::find_superseded(RealmState& realm) {
   for (NodeId node = kRootNode; node < realm.nodes.size(); ++node) {
     if (!realm.tree.alive(node) || !realm.tree.has_tails(node)) continue;

@@ -1,4 +1,4 @@
-// The three kinds of erase, and how each finds its objects.
+// The three kinds of erase, each with its search for objects.
 #include "cachesvc/core/erase_targets.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kScannedAtATime = 256;  // orphans of one call that may be no targets
 
-// Adds objects of the realm whose nodes begin with the query, until there are `most`; of an empty
-// query what hangs on the root too.
+// Adds objects of the realm whose nodes begin with the query, until there are `most`; for an empty
+// query also those that hang on the root.
 void add_of_tree(const RealmState& realm, const Query& query, size_t most,
                  std::vector<Record*>& out) {
   if (out.size() >= most) return;
@@ -176,7 +176,7 @@ class EntryWalk {
     if (its.main) out.push_back(its.main);
   }
 
-  // Adds what is the entry's own at this node. Returns: true if all of it is, and the node goes.
+  // Adds the entry's own objects at this node. Returns: true if all are its own, and the node goes.
   bool add_own(std::vector<Record*>& out) const {
     for (NodeId tail : tails_) {
       const std::vector<Token> tokens = tree_.tokens(tail).all();

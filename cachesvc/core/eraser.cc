@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kUnlinkedAtATime = 8;  // files of one job: a few milliseconds each
 constexpr size_t kPartsAtATime = 4;     // groups of kUnlinkedAtATime objects per handler
 
-// Worker.
+// Runs on a worker.
 Status forget(SsdTier& ssd, const std::vector<Id>& models) {
   Status first;
   for (const Id& id : models) {
@@ -125,8 +125,8 @@ void Eraser::begin(Waiting erase) {
   step(job);
 }
 
-// The next of its objects leave the index; their unlinks are queued. Others' writes pass those, but
-// nothing is written of the names until they are done.
+// Takes the next objects out of the index and queues their unlinks. Others' writes pass those, but
+// nothing is written under the names until they are done.
 void Eraser::step(const JobPtr& job) {
   for (size_t part = 0; part < kPartsAtATime && !job->targets->done(); ++part) {
     bool writing = false;
@@ -154,8 +154,8 @@ std::vector<ObjectName> Eraser::remove_next(Job& job, size_t most, bool& writing
   return names;
 }
 
-// RAM is freed on a worker: of a model or namespace the memory goes back to the system, not only to
-// the pool.
+// RAM is freed on a worker; a whole model's or namespace's goes back to the system, not only to the
+// pool.
 void Eraser::all_removed(const JobPtr& job) {
   ++job->left;
   env_.on_worker(
@@ -179,7 +179,7 @@ void Eraser::all_removed(const JobPtr& job) {
   env_.progress();
 }
 
-// The folders are synced and the catalog forgets the tokens; of a namespace nothing of them is left
+// Syncs the folders and has the catalog forget the tokens; of a namespace no byte of them is left
 // in it. A full SSD makes room for the new catalog once, as it does for objects.
 void Eraser::wipe_traces(const JobPtr& job) {
   ++job->left;
@@ -216,8 +216,7 @@ void Eraser::ended(const JobPtr& job, Status status) {
   job->call->fail(said);
 }
 
-// An erase that says it is done has left nothing, also of one that was queued before it and has
-// failed since.
+// Status of the erase: ok only if no file is left, also of an earlier erase that has failed since.
 Status Eraser::verdict(const Job& job) {
   const Recovery& found = found_.sums();
   const uint64_t unknown = found.other_key_files + found.newer_files;

@@ -1,4 +1,4 @@
-// A fetch's reply: a lease of what lies in RAM, or of what is made of it for this client.
+// Replies of fetches: leases of objects in RAM, or of objects made from them for the client.
 #include <algorithm>
 #include <numeric>
 
@@ -98,7 +98,7 @@ void Fetches::ask_for_reply_room(const FetchPtr& f, const std::shared_ptr<Making
       making->room = *got;
       return begin_making(f, making);
     }
-    // The same as without room to promote: what there is room for by now, in the end none.
+    // Lowers the aim as without room to promote: to what there is room for, in the end to none.
     making->reply.lease = Lease();
     if (f->patience == RunningFetch::Patience::ram_only) f->max_tokens = 0;
     no_room(*f, got.status());
@@ -136,7 +136,7 @@ void Fetches::make_one(const FetchPtr& f, const std::shared_ptr<Making>& making,
 void Fetches::made_all(const FetchPtr& f, Making& making) {
   if (!making.error.ok()) return f->call->fail(making.error);
   std::erase_if(making.out.objects, [](const FetchedObject& o) { return !o.object; });
-  // Objects that own their bytes: the stored ones need no pin any more.
+  // Made objects own their bytes: the stored ones need no pin any more.
   if (f->copies())
     making.reply.lease = Lease(std::move(making.out), nullptr);
   else

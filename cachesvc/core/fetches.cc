@@ -37,7 +37,7 @@ void Fetches::lookup(uint64_t session, QueryRequest request, Deadline deadline,
   call->finish(look(env_, *(*state)->realm, request.query, UINT32_MAX));
 }
 
-// The call's answer comes before the reads or, if it waits, after them; they don't end with it.
+// The call is answered before the reads or, if it waits, after them; they don't end with it.
 void Fetches::prefetch(uint64_t session, PrefetchRequest request, Deadline deadline,
                        std::function<void(Result<LookupReply>)> done) {
   auto call = calls_.begin<Result<LookupReply>>(session, deadline, std::move(done));
@@ -157,8 +157,8 @@ Result<Hit> Fetches::plan(RunningFetch& f) {
   }
 }
 
-// Bytes that are free, or would be after dropping what may go and the hit does not use; counted up
-// to `wanted`.
+// Bytes that are free, or would be after dropping objects that may go and that the hit does not
+// use; counted up to `wanted`.
 uint64_t Fetches::room_beside(const Hit& hit, ShareId share, uint64_t wanted) {
   uint64_t free = env_.pool->free_bytes();
   if (free >= wanted) return free;
@@ -213,7 +213,7 @@ void Fetches::use(const FetchPtr& f, Planned& planned) {
   promote(f, std::move(planned));
 }
 
-// Blocks on the path that hold nothing which this hit uses are kept warm with it.
+// Touches the hit's objects, and blocks on its path of which it uses nothing.
 void Fetches::keep_warm(const RunningFetch& f, const Hit& hit) {
   std::vector<Record*> path;
   for (const Hit::Use& u : hit.uses) path.push_back(u.record);
@@ -262,8 +262,8 @@ void Fetches::check(const FetchPtr& f, Planned& planned) {
   });
 }
 
-// Reads what is missing, a window at a time: room for all first, then the reads; then the next
-// step.
+// Reads of the missing objects, a window at a time: room for all first, then the reads; then the
+// next step.
 struct Fetches::Batch {
   Pins pins;                       // objects in RAM already make no room for the rest
   std::vector<PinnedName> wanted;  // reads from `next` on have not begun
@@ -281,8 +281,8 @@ void Fetches::promote(const FetchPtr& f, Planned planned) {
   for (const Hit::Use& u : hit.uses) {
     if (!u.record->ram) missing.push_back(u.record);
   }
-  // Packed files first, so that they are unpacked while the others are read; but root first where
-  // it takes several windows, so that what was read serves if the rest can't be.
+  // Packed files first, so that they are unpacked while the others are read; but root first if
+  // there are several windows, so that objects read serve even if the rest can't be read.
   if (cost.reading <= f->window_bytes) {
     std::stable_partition(missing.begin(), missing.end(),
                           [](const Record* r) { return r->file.bytes < r->payload_bytes; });

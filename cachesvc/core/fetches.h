@@ -7,8 +7,8 @@
 //    │ └──missing──> room for all of it ──> windows of reads ──┐
 //    └──────────────────────────────────────────────────────────┘
 //
-// What does not fit is served shorter, with the reason: less patience at each failure to get room
-// (RunningFetch::Patience). Loop thread only.
+// A hit that does not fit is served shorter, with the reason: less patience at each failure to get
+// room (RunningFetch::Patience). Loop thread only.
 #pragma once
 
 #include "cachesvc/core/fair_tasks.h"

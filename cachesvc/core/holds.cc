@@ -1,4 +1,4 @@
-// Holds: what is pinned for a time, counted by share.
+// Holds: objects pinned for a time, counted by share.
 #include "cachesvc/core/holds.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ Holds::Holds(Env& env, ObjectIndex& index, RamRoom& room, Calls& calls)
     const auto share = static_cast<ShareId>(i);
     const auto its_ram = static_cast<double>(ram.part_limit(share));
     auto its_ssd = static_cast<double>(ssd.part_limit(share));
-    // SSD that no quota has is shared out as RAM is.
+    // The part of the SSD without a quota is shared out as RAM is.
     if (ssd.limit(share) == 0) its_ssd *= its_ram / static_cast<double>(env.pool->most_bytes());
     const double least = env.options.ssd_dir.empty() ? its_ram : std::min(its_ram, its_ssd);
     shares_[i].limit = static_cast<uint64_t>(env.options.hold_fraction * least);
@@ -87,8 +87,8 @@ Milliseconds Holds::clipped(Milliseconds time) const {
   return std::min(time, env_.options.max_hold_time);
 }
 
-// Plans until what the holds of the share do not pin yet, and the hold's own, fits beside what they
-// have.
+// Plans until the bytes that the share's holds don't pin yet, and the hold's own, fit beside
+// theirs.
 Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply) {
   const Share& share = share_of(realm);
   const uint64_t room = share.limit - std::min(share.limit, share.bytes);

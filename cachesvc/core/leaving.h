@@ -1,5 +1,5 @@
 // Leaving: evicted objects that a worker frees, because the system takes a millisecond to get a few
-// megabytes back. They are charged until then; bytes() says how much room is on its way.
+// megabytes back. The objects are charged until then; bytes() tells how much room is on its way.
 // Loop thread only.
 #pragma once
 

@@ -29,7 +29,7 @@ bool spills(const Record& record) {
          record.disk == Disk::writing;
 }
 
-// True if nothing under way can raise the level of this one. `held`: no write will end soon.
+// True if nothing under way can raise the record's level. `held`: no write will end soon.
 bool is_stuck(const Record* record, bool held, bool no_reads) {
   if (!record) return true;
   if (spills(*record)) return held;
@@ -92,7 +92,7 @@ Levels::Standing Levels::standing(const CommitWait& wait) {
   return out;
 }
 
-// True if the object that the path was found to wait for is where it was: no need to look at all.
+// True if the object that the path waits for is where it was, so that the path needs no search.
 bool Levels::still_under_way(const CommitWait& wait) {
   if (wait.awaited == SIZE_MAX || standing_of_model(wait).stuck) return false;
   const Record* record = index_.find(wait.path[wait.awaited]);
@@ -140,7 +140,7 @@ void Levels::check_invariants() const {
   }
 }
 
-// A path without one of its objects is nowhere; the reply says which.
+// Answers a wait. A path without one of its objects has no level; the reply names the lost ones.
 void Levels::finish(CommitWait& wait) {
   if (wait.call->finished()) return;
   if (wait.reply.level == Durability::none) {
@@ -166,7 +166,7 @@ void Levels::read_paths() {
   reading_ = false;
 }
 
-// The next files of the path that nobody has read since the start.
+// Reads the next files of the path that are unread since the start.
 void Levels::read_path(const WaitPtr& wait) {
   wait->read = CommitWait::Read::none;
   size_t under_way = 0;

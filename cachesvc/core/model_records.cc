@@ -1,4 +1,4 @@
-// The writing of profiles and model records.
+// Writes of profiles and model records.
 #include "cachesvc/core/model_records.h"
 
 namespace kv {
@@ -12,7 +12,7 @@ struct PutRecords {
   uint64_t needed = 0;  // upper bound of what they take on the SSD
 };
 
-// Worker.
+// Runs on a worker.
 PutRecords put_both(SsdTier& ssd, const ModelRecord& record, const Profile& profile) {
   PutRecords out;
   out.needed = encoded_bytes(profile) + held_bytes(record.model) + kRecordSlackBytes;
@@ -23,8 +23,8 @@ PutRecords put_both(SsdTier& ssd, const ModelRecord& record, const Profile& prof
 
 }  // namespace
 
-// A full SSD makes room for them once, as it does for objects; not once another profile is in
-// force: the last record that is written names it.
+// A full SSD makes room for the records once, as it does for objects; but not after another profile
+// came into force: the last record written must name that one.
 void ModelRecords::put(ModelRecord record, std::shared_ptr<const Profile> profile,
                        std::shared_ptr<ModelState> model, std::function<void(Status)> done) {
   if (model) model->records_writing = true;
@@ -80,8 +80,8 @@ void ModelRecords::rewrite(bool is_profile, const Id& id) {
   }
 }
 
-// A model that is open has its record written anew with the next object of it; one that is being
-// written now is of what comes.
+// Forgets a namespace's name. An open model's record is written anew with its next object; a record
+// being written now belongs to objects to come.
 std::vector<Id> ModelRecords::forget(const std::string& ns) {
   if (!models_.may_forget()) return {};
   std::vector<Id> gone = models_.forget_resting(ns);

@@ -1,4 +1,4 @@
-// Models in use and at rest, and what they share.
+// Models in use and at rest, and the values that they share.
 #include "cachesvc/core/models.h"
 
 #include <algorithm>
@@ -9,8 +9,8 @@ namespace {
 constexpr uint64_t kRamShare = 4;   // models take at most budget / 4 bytes
 constexpr uint64_t kSsdShare = 16;  // their records take at most limit / 16 bytes
 
-// Ends a model on a worker, wherever the last pointer to it goes: thousands of small pieces take
-// milliseconds, and malloc is to give them back before others are promised their bytes.
+// Ends a model on a worker, wherever its last pointer goes: thousands of small pieces take
+// milliseconds, and malloc must give them back before others are promised their bytes.
 struct LastOfModel {
   void end() {
     Charge paid = std::move(model->charge);
@@ -125,7 +125,7 @@ std::shared_ptr<const CodedModel> Models::shared(std::shared_ptr<CodedModel> mad
   return shared;
 }
 
-// True if nobody holds the model, and nothing is stored of it in any profile.
+// True if the model has no holders, and no stored objects in any profile.
 bool Models::unused(const std::shared_ptr<ModelState>& model) const {
   const Id& fingerprint = model->spec->fingerprint;
   if (model.use_count() > 1 || model->records_writing) return false;
@@ -169,7 +169,7 @@ RestingModel Models::rested(const ModelState& model) {
   return out;
 }
 
-// Forgets the one that has rested longest, its records too. Returns: false if none rests.
+// Forgets the model that has rested longest, its records too. Returns: false if none rests.
 bool Models::forget_oldest() {
   auto oldest = std::min_element(
       resting_.begin(), resting_.end(),
@@ -191,7 +191,7 @@ std::vector<Id> Models::forget_resting(const std::string& ns) {
   return gone;
 }
 
-// `gone_profiles`: perhaps, if nothing else names them.
+// `gone_profiles` go if nothing else names them.
 void Models::release(std::vector<Id> gone_models, std::vector<Id> gone_profiles) {
   if (found_.files_unknown()) return;
   auto profiles = index_.release_realms();
@@ -268,7 +268,7 @@ Status Models::room_for(const std::string& name, uint64_t bytes) {
               ", and those that are open or stored of take " + std::to_string(used())};
 }
 
-// A start reads all records: they must fit what models may take of RAM.
+// Limit of record bytes: a start reads all records, so they must fit the models' share of RAM.
 uint64_t Models::record_limit() const {
   return std::min(env_.options.ssd_limit_bytes / kSsdShare, ram_limit());
 }
@@ -296,7 +296,7 @@ uint64_t Models::records_on_ssd(const std::string& ns, const CodedModel& with) c
   return bytes;
 }
 
-// Records of resting models go first, and never anybody's objects for more than the share.
+// Records of resting models go first; no objects go for records beyond their share.
 Status Models::room_for_records(const std::string& ns, const CodedModel& model) {
   const uint64_t limit = record_limit();
   while (records_on_ssd(ns, model) > limit && forget_oldest()) {

@@ -9,7 +9,7 @@
 namespace kv {
 namespace {
 
-// Rows and positions that are there, by part group; cost of a question: logarithmic.
+// Rows and positions that are there, by part group; a query costs logarithmic time.
 class Held {
  public:
   explicit Held(const std::vector<Holding>& held) {

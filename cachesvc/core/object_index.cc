@@ -89,7 +89,7 @@ void ObjectIndex::expect(size_t objects) {
   }
 }
 
-// A place for it in the tree, and a key that it has not had before. Returns: its key until now.
+// Gives the record a place in the tree, and a new key. Returns: its key until now.
 EntryKey ObjectIndex::link(Record& r, RealmState& realm, NodeId node, const Object& object) {
   RealmState::Node& n = realm.nodes[node];
   std::unique_ptr<Attachment> attachment;

@@ -1,4 +1,4 @@
-// The plan of an open, and what a worker makes of it.
+// Plans of opens, and the workers' part.
 #include "cachesvc/core/open_plan.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ Status check_profile_bytes(const Profile& profile) {
                           std::to_string(kMaxProfileBytes));
 }
 
-// Worker. The profile that rests on the SSD; null if it can't be read, or is for other layers.
+// The resting profile, read on a worker; null if it can't be read, or is for other layers.
 std::shared_ptr<const Profile> resting_profile(SsdTier& ssd, const Id& id, const ModelSpec& spec) {
   auto read = ssd.read_profile(id);
   return read.ok() && validate(**read, spec).ok() ? *read : nullptr;
@@ -74,7 +74,7 @@ Result<OpenMade> make_open(const OpenPlan& plan, SsdTier* ssd, Charge charge) {
   return made;
 }
 
-// Decided on the loop: nothing here grows with the model but a comparison.
+// Plans on the loop: the cost grows with the model by one comparison only.
 Result<OpenPlan> plan_open(const Env& env, const Models& models, const std::string& ns,
                            OpenRequest& request) {
   OpenPlan plan;

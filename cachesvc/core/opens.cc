@@ -56,7 +56,7 @@ void Opens::fail(const JobPtr& job, const Status& status) {
   end_turn(job);
 }
 
-// A device that hangs is not waited for.
+// Goes on without a device that hangs.
 void Opens::go_on() {
   const JobPtr job = under_way_;
   if (job && job->state == Job::State::records && lane_.hangs()) put_in_force(job, false);
@@ -122,8 +122,8 @@ void Opens::make(const JobPtr& job) {
                   });
 }
 
-// The model is in force: the one that was made, or the same of another session; its records follow,
-// if the SSD has not got them.
+// Puts the model in force: the one that was made, or another session's equal one; its records
+// follow if they are not on the SSD.
 void Opens::made(const JobPtr& job, OpenMade made) {
   OpenPlan& plan = job->plan;
   job->making = std::move(made.making);

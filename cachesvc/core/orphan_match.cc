@@ -8,7 +8,7 @@
 namespace kv {
 namespace {
 
-// True if the sequence is the query's, as far as both go.
+// True if the sequence equals the query, as far as both go.
 bool agrees(const Symbols& own, const Query& query) {
   const auto n = static_cast<uint32_t>(query.tokens.size());
   if (own.first >= n) return true;
@@ -21,7 +21,7 @@ bool OrphanMatch::may_begin(const Orphan& orphan) {
   auto n = static_cast<uint32_t>(query_.tokens.size());
   if (n == 0) return true;
   if (orphan.header.end_token() < n) return false;
-  // Up from orphan to orphan, until something decides.
+  // The walk goes up from orphan to orphan until one decides.
   for (const Orphan* at = &orphan; at;) {
     const Object& o = at->header;
     if (!agrees({o.first_token, o.tokens, o.extras}, query_)) return false;

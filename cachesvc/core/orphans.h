@@ -1,7 +1,7 @@
 // Orphans: objects on the SSD whose parent block, model or profile is missing, by their parent and
-// by their model. They serve nothing; ObjectIndex::relink gives them their place when what they
-// lack returns, and they are erased when they may belong to what is erased (core/orphan_match.h).
-// Loop thread only.
+// by their model. Orphans serve nothing; ObjectIndex::relink gives them their place when the
+// missing part returns, and an erase takes those that it may cover (core/orphan_match.h). Loop
+// thread only.
 #pragma once
 
 #include <map>

@@ -22,7 +22,7 @@ Symbols symbols_from(const Query& query, uint32_t first) {
           extras_in(query.extras, first, UINT32_MAX)};
 }
 
-// Up to the first block that is the query's own: its id stands for everything before its end.
+// The walk goes up to the first block of the query: its id stands for everything before its end.
 uint32_t common_with(const Record& record, const Query& query, std::span<const Id> blocks) {
   const RealmState& realm = *record.realm;
   const uint32_t block = realm.block_tokens();

@@ -1,4 +1,4 @@
-// Reads under way, their time limits, and what their ends say of the files.
+// Reads under way, their time limits, and their results.
 #include "cachesvc/core/promoter.h"
 
 #include <algorithm>

@@ -64,7 +64,7 @@ void Publications::step(const Ptr& p) {
     switch (p->state) {
       case State::counting:
         p->tokens = find_lost(index_, p->r, p->wait.reply);
-        // The rest is not looked at if it names something.
+        // No further check if the reply names a lost object.
         p->move(p->tokens == p->r.tokens() ? State::naming : State::ordering);
         break;
       case State::naming:
@@ -106,9 +106,9 @@ void Publications::step(const Ptr& p) {
   env_.later([this, p] { step(p); });
 }
 
-// Decides on a gap of the store. Fewer tokens than the reservation's become visible if something
+// Decides on a gap of the store. Fewer tokens than the reservation's become visible if an object
 // that was there at the reserve has gone: the reply names it. False: refused, as the client has
-// left something out.
+// left an object out.
 bool Publications::cover(Publication& p, Gap gap, State next) {
   p.move(gap.status.ok() ? next : State::ordering);
   if (gap.status.ok()) return true;
@@ -176,7 +176,7 @@ void Publications::touch(Publication& p) {
   p.move(State::spilling);
 }
 
-// Tails whose tokens the new tail or a new block holds too go first from now on.
+// Supersedes tails whose tokens the new tail or a new block holds too.
 void Publications::supersede_tails(const Reservation& r, uint32_t tokens) {
   auto match = r.realm->tree.match(r.query.tokens, r.query.extras);
   if (!match.ok()) return;
@@ -210,8 +210,8 @@ void Publications::free(Publication& p) {
   env_.count.commits_foreign += reply.foreign.size();
   env_.count.objects_lost += reply.lost.size();
   ++env_.count.commits;
-  // Objects that the index has stay with it alone, to be free as soon as they go; the rest is freed
-  // here.
+  // Drops references to objects that the index has, so that they are free as soon as they go; end()
+  // frees the others.
   std::erase_if(r.objects.finished, [this](const auto& f) {
     Record* record = index_.find(f.first);
     return record && record->ram.object == f.second.object.object;

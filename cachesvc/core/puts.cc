@@ -1,4 +1,4 @@
-// put: from arrival to finished and invisible.
+// Puts, from arrival to finished and invisible.
 #include "cachesvc/core/puts.h"
 
 #include <algorithm>
@@ -67,7 +67,7 @@ void Puts::start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges
   gather(job);
 }
 
-// Rows depend on all tokens before them, so they may come from an entry that begins with the same.
+// Sources must share all tokens before the rows, as rows depend on them.
 Status Puts::check_copy(const Reservation& r, const CopyRows& copy, const Record& source) {
   if (source.name.kind == ObjectKind::snapshot) {
     return invalid_argument("copy source " + copy.source.id.hex() +
@@ -80,7 +80,7 @@ Status Puts::check_copy(const Reservation& r, const CopyRows& copy, const Record
                           std::to_string(common) + " tokens with the reservation");
 }
 
-// Copies read their sources from RAM: what is on the SSD comes first.
+// Brings the sources of copies into RAM first.
 void Puts::gather(const JobPtr& job) {
   Reservation* r = reservations_.find(job->session, job->reservation);
   if (!r || job->call->finished()) return finish(job, reservation_ended());
@@ -157,7 +157,7 @@ void Puts::charge(const JobPtr& job) {
     if (part > 0) into.merge(from.split(part));
     wanted -= part;
   };
-  // Room that the reservation set aside first, then what came with the frame.
+  // The reservation's room is used first, then the frame's.
   take(r->charges.stored, room.stored, w.stored);
   take(r->charges.index, room.index, job->index);
   if (job->room) {

@@ -7,7 +7,7 @@
 namespace kv {
 namespace {
 
-// Evicted in one handler for one waiter: bytes, and one object more; objects.
+// Limits of evictions in one handler for one waiter: bytes, and one object more; objects.
 constexpr uint64_t kEvictedAtATime = 4u << 20;
 constexpr size_t kObjectsAtATime = 64;
 // Evicted bytes that the handler frees itself: a worker's answer takes longer than that.
@@ -35,8 +35,8 @@ uint64_t RamRoom::share_of(ShareId share) const {
   return quota == 0 ? UINT64_MAX : quota;
 }
 
-// True if it waits for others' staging or replies, however much RAM is free: nothing is evicted for
-// it then, and those behind it have their turn.
+// True if the request's account (staging, replies) is full, however much RAM is free: nothing is
+// evicted for it then, and waiters behind it have their turn.
 bool RamRoom::account_full(const Room& room) const {
   auto full = [this](ChargeKind kind, uint64_t bytes, uint64_t limit) {
     return bytes > 0 && env_.pool->used_bytes(kind) + bytes > limit;
@@ -45,8 +45,8 @@ bool RamRoom::account_full(const Room& room) const {
          full(ChargeKind::reply, room.reply, reply_limit());
 }
 
-// Looks first: giving back a part would count as a release, and wake whoever waits for this very
-// room to try again, for ever.
+// Free bytes are checked first: giving back a part would count as a release, and wake the waiter
+// for this very room again and again.
 std::shared_ptr<RoomCharges> RamRoom::try_room(const Room& room) {
   RamPool& pool = *env_.pool;
   if (pool.used_bytes() + room.total() > pool.budget_bytes()) return nullptr;
@@ -186,7 +186,7 @@ void RamRoom::pump() {
   if (pumping_) return;
   pumping_ = true;
   while (true) {
-    // Armed before the attempt, so that no release falls between attempt and wait.
+    // The notice is armed before the attempt, so that no release falls between attempt and wait.
     env_.pool->notify_once();
     auto first = std::find_if(waiters_.begin(), waiters_.end(),
                               [this](const Waiter& w) { return !account_full(w.room); });

@@ -1,4 +1,4 @@
-// The index's share of RAM: what leaves it when it is full, and the files of what left.
+// The index's share of RAM: evictions when it is full, and unlinks of the evicted files.
 #include <algorithm>
 
 #include "cachesvc/core/ram_room.h"

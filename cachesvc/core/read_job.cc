@@ -1,4 +1,5 @@
-// The read itself. The sum is taken on the way, while the bytes are in the processor's cache.
+// Reads of object files. The sum is computed on the way, while the bytes are in the processor's
+// cache.
 #include "cachesvc/core/read_job.h"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ Result<RamObject> ReadJob::run() {
   return read();
 }
 
-// Into one pool buffer; what is packed lies beside it first.
+// Reads into one pool buffer; packed pieces lie beside it first.
 Result<RamObject> ReadJob::read() {
   KV_ASSIGN_OR_RETURN(FileImage image,
                       ssd->read(name, [this](const HeaderView& head) { return place(head); }));
@@ -68,7 +69,7 @@ Result<std::span<uint8_t>> ReadJob::place(const HeaderView& head) {
   return std::span(packed.get(), stored_bytes);
 }
 
-// Returns the sum of what they unpack to.
+// Returns the sum of the unpacked bytes.
 Result<Xxh128> ReadJob::unpack_pieces(const std::vector<Piece>& pieces) {
   Xxh128Stream sum;
   std::span<uint8_t> rest(payload.data(), payload.size());

@@ -1,4 +1,4 @@
-// Kinds of objects that a realm may have, and their order of going.
+// Kinds of objects that a realm may have, and their drop urgency.
 #include "cachesvc/core/realm_state.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Uses that are told to the SSD.
+// Uses that are written to the SSD.
 #include "cachesvc/core/recency.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ bool Recency::take(Clock::time_point now) {
   return true;
 }
 
-// A device that hangs isn't told.
+// Nothing is written to a device that hangs.
 void Recency::tell(Record& record) {
   if (!lane_ || !record.use.untold || !record.on_ssd() || lane_.hangs()) return;
   if (!take(Clock::now())) return;

@@ -156,7 +156,7 @@ void Reconciler::place() {
   for (const KnownObject& known : unplaced_) {
     room.index += index_bytes(known.header.name.kind, known.header.tokens);
   }
-  // Given back at once, for adopt() to take.
+  // The room is given back at once, for adopt() to take.
   if (room.index > 0 && !room_.room_now(room)) return pause_.arm_in(kRetryPause);
   adopt(unplaced_);
   found_.settled(unplaced_.size());

@@ -6,7 +6,7 @@
 namespace kv {
 namespace {
 
-// The plane with every row exact in the reply's dtype, or as it is; no bytes.
+// The plane's shape in the reply, without bytes: every row exact in the reply's dtype, or as it is.
 Plane decoded_shape(const Plane& plane, FetchForm form) {
   Plane out = plane;
   out.bytes = {};
@@ -24,7 +24,7 @@ class ReplyPlanes {
               std::span<uint8_t> scratch)
       : codec_(codec), form_(form), selection_(selection), scratch_(scratch) {}
 
-  /// `shape`: what the plane becomes. `dst`: of its size.
+  /// `shape`: the resulting plane. `dst`: of its size.
   Status write(const Plane& plane, const Plane& shape, std::span<uint8_t> dst) const {
     if (form_ == FetchForm::stored) {
       copy_heads(plane, plane.bytes.span(), selection_, dst);

@@ -1,4 +1,4 @@
-// reserve: what a store lacks, object by object; its pins, and the RAM that it will need.
+// Reservations: the objects that a store lacks, its pins, and the RAM that it will need.
 #include "cachesvc/core/reservations.h"
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 namespace kv {
 namespace {
 
-// Times of its time-out that a reservation may live in all, whatever is put.
+// Longest life of a reservation, as a multiple of its time-out, whatever is put.
 constexpr int kMostTimes = 10;
-// Above so many blocks their ids are made on a worker, as each takes microseconds, and planning has
-// a handler of its own.
+// Most blocks whose ids are made on the loop, as each takes microseconds; beyond, a worker makes
+// them, and planning has a handler of its own.
 constexpr uint32_t kBlocksHashedHere = 32;
 
 Status check_query(const Query& query) {
@@ -40,7 +40,7 @@ Status check_query(const Query& query) {
   return {};
 }
 
-// Bytes of its query and the names made of it: two for each block, as an id and among what existed.
+// Bytes of the query and its names: two for each block, in `blocks` and in `existed`.
 uint64_t bytes_of(const Reservation& r) {
   return query_bytes(r.query, r.tokens()) + r.blocks.size() * (sizeof(Id) + 2 * sizeof(ObjectName));
 }
@@ -167,7 +167,7 @@ uint64_t Reservations::keep(Reservation reservation) {
   return id;
 }
 
-// Pins what is there and lists what is missing.
+// Pins existing objects and lists missing ones.
 std::vector<Need> Reservations::plan(Reservation& r) {
   const RealmState& realm = *r.realm;
   const uint32_t block = realm.block_tokens(), n = r.tokens();
@@ -222,7 +222,7 @@ Room Reservations::room_of(const Reservation& r, const std::vector<Need>& needs)
   return room;
 }
 
-// Refuses what can never fit: more than the budget without staging.
+// Refuses a store that can never fit: more than the budget without staging.
 Status Reservations::fits(const Reservation& r, const Room& room) const {
   uint64_t most = env_.pool->most_bytes() - env_.pool->staging_limit_bytes();
   if (room.index > room_.index_limit()) return room_.can_never_fit(room);
@@ -236,7 +236,7 @@ Status Reservations::fits(const Reservation& r, const Room& room) const {
               "; the largest length that fits is " + std::to_string(largest)};
 }
 
-// The timer itself runs on: it looks whether its time has been prolonged.
+// The timer runs on: it checks whether the time has been prolonged.
 void Reservations::prolong(Reservation& r) {
   r.expires = std::min(Clock::now() + env_.options.reservation_timeout, r.last);
 }
@@ -288,7 +288,7 @@ void Reservations::end_session(uint64_t session) {
   for (uint64_t id : ids) end(id);
 }
 
-// Whatever becomes of the answer: what is left of the reservation is of no use.
+// The rest of the reservation is of no use, whatever becomes of the answer.
 void Reservations::abort(uint64_t session, uint64_t id, Deadline deadline,
                          std::function<void(Status)> done) {
   const bool there = find(session, id) != nullptr;

@@ -1,4 +1,4 @@
-// The scrubber's steps, and what it does with damage.
+// The scrubber's steps, and its handling of damage.
 #include "cachesvc/core/scrubber.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Scrubber: reads the files of the SSD one by one, at scrub_bytes_per_second, in the order of their
 // names and round again, so that one that rots while nobody asks for it is found. Damaged objects
 // go to quarantine and are a miss, or are written anew from RAM; damaged records are written anew.
-// It gives way to promotions, requests that wait for RAM, the start's reads, and a device that
+// Reads give way to promotions, requests that wait for RAM, the start's reads, and a device that
 // hangs.
 //
 //   listing ──> next file ──(gives way)──> verifying ──pace──> next file … ──> pass over: pause

@@ -1,4 +1,4 @@
-// The choice of who gives next.
+// The choice of the share that gives next.
 #include "cachesvc/core/shares.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Giver {
   bool dry = false;
 };
 
-// a is used more, as a part of its limit, than b.
+// True if `a` is used more than `b`, relative to the limits.
 bool fuller(const Giver& a, const Giver& b) {
   const uint64_t whole_a = a.bytes / a.limit, whole_b = b.bytes / b.limit;
   if (whole_a != whole_b) return whole_a > whole_b;
@@ -86,7 +86,7 @@ EvictionOrder::Victims Shares::next_victims(uint64_t bytes_needed, bool dirty_to
       giver->bytes -= victim->charge_bytes;
       continue;
     }
-    // Bytes over its limit are on their way to the tier below.
+    // The share's bytes over its limit are on their way to the tier below.
     if (giver->bytes > giver->limit && giver->walk.has_dirty()) break;
     giver->dry = true;
   }

@@ -6,8 +6,8 @@
 namespace kv {
 namespace {
 
-// Planes and states one by one. A state's values are nobody's to know: of four bytes each, those of
-// two split well too.
+// Packs planes and states one by one. The size of a state's values is unknown: four bytes are
+// assumed, and values of two split well too.
 FileImage packed_image(const Object& object, bool pack_codes) {
   FileImage image = raw_image(object);
   for (size_t i = 0; i < image.pieces.size(); ++i) {
@@ -42,7 +42,7 @@ uint64_t exact_bytes(const Object& object) {
 
 PackedImage pack_object(const RamObject& object, bool raw, bool codes) {
   FileImage image = raw ? raw_image(*object) : packed_image(*object, codes);
-  // The packed bytes were right, if their source is now.
+  // The packed bytes are right if their source still has its checksum.
   return {std::make_shared<const FileImage>(std::move(image)), intact(object)};
 }
 

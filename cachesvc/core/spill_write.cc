@@ -1,4 +1,4 @@
-// Batches of the spiller: chosen, packed, written; what their results say of each object.
+// Batches of the spiller: chosen, packed, written; their results by object.
 #include <algorithm>
 
 #include "cachesvc/core/paths.h"
@@ -11,7 +11,7 @@ using State = SpillBatch::State;
 using Image = std::shared_ptr<const FileImage>;
 
 constexpr uint64_t kScarceShare = 4;  // the SSD is scarce with less than limit / 4 left
-// Payload bytes of a batch, and one object more: what a slow device writes in seconds.
+// Payload bytes of a batch, and one object more: a slow device writes them in seconds.
 constexpr uint64_t kSpillBatchBytes = 64u << 20;
 
 std::vector<Image> images_of(const std::vector<SpillItem>& items) {
@@ -20,7 +20,7 @@ std::vector<Image> images_of(const std::vector<SpillItem>& items) {
   return images;
 }
 
-// Worker.
+// Runs on a worker.
 std::vector<FileImage> copies(const std::vector<Image>& images) {
   std::vector<FileImage> out;
   out.reserve(images.size());
@@ -98,8 +98,8 @@ void Spiller::pack(const BatchPtr& batch) {
   }
 }
 
-// A profile and a model record are on the SSD before the first object that names them. True if they
-// are being written. Tried once for each batch.
+// True if the batch waits for records: a profile and a model record must be on the SSD before the
+// first object that names them. Their write is tried once for each batch.
 bool Spiller::wait_for_records(SpillBatch& batch) {
   bool wait = false;
   for (const SpillItem& item : batch.items) {
@@ -112,8 +112,7 @@ bool Spiller::wait_for_records(SpillBatch& batch) {
   return wait;
 }
 
-// Keeps the items that can still be written: neither erased nor damaged, and with all that they
-// rest on.
+// Keeps items that can still be written: neither erased nor damaged, and with all their ancestors.
 void Spiller::keep_writable(SpillBatch& batch) {
   std::vector<SpillItem> items;
   std::set<Record*> earlier;
@@ -133,7 +132,7 @@ void Spiller::keep_writable(SpillBatch& batch) {
   batch.items = std::move(items);
 }
 
-// The batch is packed: from here on it is the one being written, and the next may be packed.
+// Begins the write of a packed batch; the next batch may be packed from here on.
 void Spiller::begin_writing(const BatchPtr& batch) {
   const BatchPtr own = batch;  // `batch` may be writing_
   if (own->state() == State::packed) env_.progress();
@@ -157,7 +156,7 @@ void Spiller::begin_writing(const BatchPtr& batch) {
       });
 }
 
-// A second attempt, with others' room. An object that was erased meanwhile must not be written
+// Writes a second time, with others' room. An object that was erased meanwhile must not be written
 // after its unlink.
 void Spiller::write_in_place(const BatchPtr& batch, uint64_t short_by) {
   std::erase_if(batch->items, [this](const SpillItem& item) { return !index_.find(item.which); });

@@ -53,7 +53,7 @@ Spiller::Asked Spiller::ask(Record& record) {
   }
   for (auto it = way.rbegin(); it != way.rend(); ++it) {
     Record& r = **it;
-    // Into an empty queue anything goes, so that nothing waits for ever.
+    // An empty queue takes any object, so that none waits for ever.
     const uint64_t bytes = records_.queue_bytes();
     if (bytes > 0 && bytes + r.payload_bytes > env_.options.spill_queue_bytes) {
       if (record.disk != Disk::waiting) ++env_.count.spills_deferred;
@@ -162,7 +162,7 @@ bool Spiller::waits_for_budget() {
 
 bool Spiller::held_up() const { return lane_.hangs() || pace_.held_beyond(env_.options.room_wait); }
 
-// An object counts as much as the most used one that rests on it, so parents stay before children.
+// An object's use is that of its most used descendant, so parents stay before children.
 void Spiller::order_by_use() {
   std::map<const Record*, uint32_t> uses;
   for (const Record& queued : records_.all(Disk::queued)) {

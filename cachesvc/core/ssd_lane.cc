@@ -1,4 +1,4 @@
-// Unlinks, what they leave, and the watch for a device that hangs.
+// Unlinks, their failures, and the watch for a device that hangs.
 #include "cachesvc/core/ssd_lane.h"
 
 #include <algorithm>
@@ -77,7 +77,8 @@ void SsdLane::unlinked(Unlinks& files) {
   left_.splice(left_.end(), files.parts);
 }
 
-// A file that was stored anew is left no longer: its record tells of it, or a write is under way.
+// Forgets failed unlinks of files that were stored anew: a record has the file, or a write is under
+// way.
 void SsdLane::sort_out_left() {
   for (auto& part : left_) {
     std::erase_if(part, [&](const ObjectName& name) {
@@ -116,7 +117,7 @@ std::vector<ObjectName> SsdLane::take_victims(uint64_t bytes) {
   return names;
 }
 
-// A device that hangs.
+// Watch for a device that hangs.
 
 void SsdLane::watch() {
   if (watch_.armed() || hangs_) return;
@@ -149,7 +150,7 @@ void SsdLane::write_failed(const ObjectName* name, const Status& status) const {
   });
 }
 
-// Words to the reconciler and to a restart.
+// State for the reconciler and for the next start.
 
 void SsdLane::remember_losses(bool on) {
   remembers_ = on;

@@ -29,7 +29,7 @@ void Stats::stats(uint64_t session, Deadline deadline,
   if (!lane_) return call->finish(now(*asked, {}));
   env_.on_worker([ssd = lane_.ssd()] { return ssd->stats(); },
                  [this, call](SsdStats ssd) {
-                   // The session's end would have ended the call.
+                   // The session is there: its end would have ended the call.
                    if (!call->finished()) call->finish(now(*calls_.session(call->session), ssd));
                  });
 }
@@ -109,7 +109,7 @@ void Stats::ssd(StatsReply& out, const SsdStats& ssd) const {
   add(out, "ssd_written_bytes", ssd.device_bytes_written);
   add(out, "ssd_catalog_written_bytes", ssd.catalog_bytes_written);
   add(out, "ssd_written_day_bytes", pace_.day_bytes());
-  // Physical bytes over those of the objects as they lie in RAM.
+  // Bytes written to the device, in percent of the objects' bytes in RAM.
   const uint64_t raw = env_.count.spill_raw_bytes;  // 0: nothing was spilled yet
   add(out, "ssd_write_percent", raw == 0 ? 0 : 100 * ssd.device_bytes_written / raw);
   add(out, "ssd_hangs", promoter_.hangs() || lane_.hangs());
@@ -139,7 +139,7 @@ void Stats::recovery(StatsReply& out) const {
   add(out, "recovery_ephemeral_dropped", found.ephemeral_dropped);
 }
 
-// Parts beyond the first kMaxReportedParts would be of no use to anybody.
+// Parts beyond the first kMaxReportedParts are left out.
 void Stats::models(StatsReply& out, const SessionState& asked) const {
   size_t parts = 0;
   for (const auto& [key, model] : models_.all()) {

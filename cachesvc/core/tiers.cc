@@ -1,4 +1,4 @@
-// The two orders of going.
+// The eviction orders of the two tiers.
 #include "cachesvc/core/tiers.h"
 
 namespace kv {

@@ -24,7 +24,7 @@ int64_t WriteBudget::hour_at(Time at) const {
 WriteBudget::Time WriteBudget::next(Time now) const {
   Time at = per_second_ > 0 ? std::max(ready_, now) : now;
   if (per_day_ == 0) return at;
-  // The first hour from which on what the hours before it hold is below the limit.
+  // The first hour at which the sum of the hours before it is below the limit.
   for (int64_t hour = hour_at(at);; ++hour) {
     Time begins{hours(hour) - offset_};
     if (spent_in_day(begins) < per_day_) return std::max(at, begins);
@@ -63,8 +63,8 @@ void WriteBudget::restore(const HourBytes& written, Time now, Wall wall) {
   }
 }
 
-// Numbers are those that the wall clock has now: after a process that saw it set, its hours have
-// other numbers than at the start. A drift changes none, so that no restart renews anything.
+// Hours get the wall clock's numbers of now: if the clock was set, they differ from those at the
+// start. A drift changes none, so that no restart renews any budget.
 HourBytes WriteBudget::kept(Time now, Wall wall) const {
   auto set_by = wall.time_since_epoch() - now.time_since_epoch() - offset_;
   bool was_set = std::chrono::abs(set_by) >= kMaxDrift;

@@ -1,12 +1,12 @@
 // WriteBudget: limits the bytes written to the SSD per second and per day.
 //
-// A write may begin while both accounts allow it; it may overdraw them, and the next one waits. So
-// in any 24 hours at most bytes_per_day and one batch more are written, and in any span at most
-// bytes_per_second times its length and one batch more. The day's account is kept over restarts:
-// kept() before, restore() after. Within a process time is the monotonic clock, so the wall clock
-// counts only between the two: one that was set back makes hours that seem to come count as the one
-// at hand, so nothing is forgotten and nothing stays longer than a day; one that was set forward by
-// a day forgets at most a day. No clock of its own; one thread at a time (the loop).
+// A write may begin while both accounts allow it; it may overdraw them, and the next one waits.
+// Thus in any 24 hours at most bytes_per_day and one batch more are written, and in any span at
+// most bytes_per_second times its length and one batch more. The day's account is kept over
+// restarts: kept() before, restore() after. Within a process time is the monotonic clock, so the
+// wall clock counts only between the two: one that was set back makes hours that seem to come count
+// as the one at hand, so nothing is forgotten and nothing stays longer than a day; one that was set
+// forward by a day forgets at most a day. No clock of its own; one thread at a time (the loop).
 #pragma once
 
 #include <array>

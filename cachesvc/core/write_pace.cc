@@ -1,4 +1,4 @@
-// The write budget's clock and its memory.
+// The write budget's clock and its saved state.
 #include "cachesvc/core/write_pace.h"
 
 #include <algorithm>
