@@ -1,6 +1,6 @@
-// restorable(n): each group answers "what is the largest length <= n that you can serve"; asking
-// all of them in turn until nobody objects gives the largest common one. Answers jump over whole
-// gaps, so the search is downwards and exact without trying every length.
+// restorable(n): each group gives the largest length <= n that it can serve; asking all groups in
+// turn until the length stays gives the largest common one. Answers jump over whole gaps, so the
+// search is downwards and exact without trying every length.
 #include "index/restorable.h"
 
 #include <algorithm>

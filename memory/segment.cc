@@ -250,7 +250,7 @@ void Segment::give(uint8_t* slot, size_t bytes) {
   const size_t pages = (bytes + kSlotPageBytes - 1) / kSlotPageBytes;
   if (state_ != State::open) {
     generation_at(first).fetch_add(1, std::memory_order_relaxed);
-    // The raise is seen before the first byte of whoever writes there next.
+    // The raise is visible before the first byte of the next writer there.
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   poison(slot, pages * kSlotPageBytes);
@@ -278,7 +278,7 @@ Segment::Range Segment::idle_range(size_t most_bytes) {
   return range;
 }
 
-// A huge page that somebody faults in just now is not taken apart: its pages are cleared, and stay.
+// A huge page that is being faulted in is not taken apart: its pages are cleared, and stay.
 bool Segment::discard(const Range& range) {
   uint8_t* begin = begin_ + range.first_page * kSlotPageBytes;
   const size_t bytes = range.pages * kSlotPageBytes;

@@ -1,4 +1,4 @@
-// Sums are kept as segments change: what one adds is taken out before, and put back after.
+// Sums follow changes of segments: a segment's part is taken out before, and added after.
 #include "memory/segment_store.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ Segment* SegmentStore::holder(const uint8_t* at) const {
   return at < s->begin() + s->bytes() ? s : nullptr;
 }
 
-// An empty one that nobody else has and that may go, taken out; null: there is none.
+// Takes out an empty segment that no client has and that may go; null: there is none.
 template <class May>
 std::unique_ptr<Segment> SegmentStore::take_empty(May may) {
   for (auto it = segments_.begin(); it != segments_.end(); ++it) {
@@ -70,7 +70,7 @@ Segment* SegmentStore::add(std::string_view owner, size_t bytes, uint64_t owned_
   }
   // A table for n bytes is n / 512 of them.
   const size_t with_table = bytes + bytes / 256 + 2 * kSlotPageBytes;
-  // A quarter of what the owner has: who has little keeps little idle.
+  // A quarter of the owner's memory: an owner with little keeps little idle.
   const size_t usual =
       std::clamp(round_up(owned_bytes / 4, kHugePageBytes), kHugePageBytes, segment_bytes_);
   const size_t size = std::max(usual, round_up(with_table, kHugePageBytes));

@@ -1,4 +1,4 @@
-// Descriptors beside bytes, and the frames of segments.
+// Descriptors that come beside bytes, and the frames of segments.
 #include "proto/segment_link.h"
 
 #include <unistd.h>

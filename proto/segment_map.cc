@@ -1,4 +1,4 @@
-// The mapping itself, and what is checked before a byte of it is believed.
+// Mappings of segments, and their checks before any byte is used.
 #include "proto/segment_map.h"
 
 #include <fcntl.h>

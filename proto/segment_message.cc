@@ -28,7 +28,7 @@ void fields(Io& io, Of<Io, LeasesEnded>& m) {
   io.array("leases", m.leases, kMaxEndedLeases);
 }
 
-// A header is kept as it came: whoever needs it decodes it.
+// A header is kept as it came, and decoded by its users.
 template <typename Io>
 void header_field(Io& io, Of<Io, std::vector<uint8_t>>& header) {
   if constexpr (Io::kReads) {

@@ -141,7 +141,7 @@ Result<uint64_t> SocketConnection::send_some(const OutFrame& frame, uint64_t fro
   }
 }
 
-// The service may have said why before it closed.
+// Reads the error that the service may have sent before it closed.
 Status SocketConnection::last_words(Status closed, Deadline deadline) {
   auto last = receive(0, std::min(deadline, deadline_in(std::chrono::milliseconds(100))));
   broken_ = true;
@@ -167,7 +167,7 @@ Status SocketConnection::send_all(const OutFrame& frame, Deadline deadline) {
   return {};
 }
 
-// False: nothing is there to read.
+// Receives bytes. False: nothing is there to read.
 Result<bool> SocketConnection::read_some() {
   auto to = parser_.prepare();
   while (true) {

@@ -137,7 +137,7 @@ uint32_t SocketPool::remember(const Use& use, const OpenRequest& request, const 
   auto it = std::find_if(models_.begin(), models_.end(),
                          [&](const OpenedModel& m) { return m.realm == reply.realm; });
   if (it == models_.end()) it = models_.insert(it, {again, reply.realm});
-  // The others of the model are opened again under what is in force, not what was.
+  // The model's other handles are opened again under the profile in force now.
   for (OpenedModel& m : models_) {
     if (m.realm.fingerprint == reply.realm.fingerprint) m.again = again;
   }

@@ -211,7 +211,7 @@ Result<std::vector<std::string>> Catalog::files() {
 template <typename Body>
 Status Catalog::transaction(Body body) {
   KV_RETURN_IF_ERROR(exec("BEGIN IMMEDIATE"));
-  // Whatever ends it before the commit; the first error is the one to report.
+  // Rolls back at any end before the commit; the first error is the one reported.
   struct End {
     sqlite3* db;
     ~End() {

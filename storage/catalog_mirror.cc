@@ -142,7 +142,7 @@ void CatalogMirror::keep(const KeptState& state) {
   kept_.swap(whole);
 }
 
-// Lost if it can't be written: the next one that is kept says more.
+// Writes the kept state. It is lost if it can't be written: the next one says more.
 void CatalogMirror::write_state() {
   std::optional<KeptState> state;
   {

@@ -11,7 +11,7 @@
 namespace kv {
 namespace {
 
-// Another user who may write there could replace any file, or put a link to elsewhere in its place.
+// Refuses a directory that others may write: they could replace any file, also by a link.
 Status check_modes(Files& files, const std::string& directory) {
   KV_ASSIGN_OR_RETURN(FileInfo info, files.stat(directory));
   if ((info.mode & 022) == 0) return {};

@@ -16,8 +16,8 @@ namespace {
 
 constexpr size_t kCopyStepBytes = 256 << 10;  // copied and then hashed: stays in a core's cache
 
-// The plain bytes of an open file, front to back. Nothing taken may be used before the last byte
-// was: of a sealed file each byte is checked by then.
+// The plain bytes of an open file, front to back. Bytes may be used only once the last one was
+// taken: a sealed file's bytes are all checked by then.
 class PlainBytes {
  public:
   PlainBytes(Files& files, Fd fd, std::span<uint8_t> buffer)
@@ -51,7 +51,7 @@ class PlainBytes {
   }
 
  private:
-  // Offset, memory and length of the request are such as direct reads need.
+  // Offset, memory and length of the request are aligned for direct reads.
   Status load() {
     size_t wanted = std::min<uint64_t>(left_, buffer_.size());
     if (wanted == 0) return corruption("file ends at byte " + std::to_string(at_));

@@ -36,7 +36,7 @@ std::vector<PutResult> ObjectWriter::put(std::span<const FileImage> images, Dura
 
 namespace {
 
-// True if both are one file: the same header, and the same pieces packed in the same way.
+// True if both images make the same file: the same header, and the same pieces packed alike.
 bool same_bytes(const FileImage& a, const FileImage& b) {
   auto one = encode_file(a), other = encode_file(b);
   return one.ok() && other.ok() && one->head == other->head && one->payload == other->payload;

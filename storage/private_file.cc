@@ -1,4 +1,4 @@
-// Opens, looks, reads.
+// Opens a secret's file, checks owner and mode, reads it.
 #include "storage/private_file.h"
 
 #include <fcntl.h>

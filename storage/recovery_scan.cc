@@ -1,4 +1,4 @@
-// Recovery: rows first, then every folder; the files decide.
+// Recovery: rows are read first, then every folder; the files decide.
 #include "storage/recovery_scan.h"
 
 #include <algorithm>
@@ -98,7 +98,7 @@ void RecoveryScan::give_rows(std::vector<std::string> bad) {
   catalog_.remove(bad);
 }
 
-// The lock is ours, so whoever wrote them is dead.
+// Removes temporary files: the lock is ours, so their writer is dead.
 Status RecoveryScan::remove_temps() {
   KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list(dir_.temp_folder()));
   for (const auto& entry : listed) {
@@ -112,7 +112,7 @@ Status RecoveryScan::remove_temps() {
   return {};
 }
 
-// Depends on nothing but the folders, and may run on another thread.
+// Lists the folders; depends on nothing else, and may run on another thread.
 Result<std::vector<FolderFiles>> RecoveryScan::list_folders() const {
   std::vector<FolderFiles> folders(kFolders);
   for (uint32_t f = 0; f < kFolders; ++f) {
@@ -202,7 +202,7 @@ void RecoveryScan::reject(const ParsedName& name, const std::string& path, const
   adoption_.reject(path, name, status, info.ok() ? *info : FileInfo{}, out_);
 }
 
-// The directory itself: everything but the folders and files that have their own accounts.
+// Charges the directory itself: all but the folders and files that have their own accounts.
 Status RecoveryScan::scan_top() {
   KV_ASSIGN_OR_RETURN(auto listed, dir_.files().list(dir_.path()));
   for (const auto& entry : listed) {

@@ -1,4 +1,4 @@
-// The tier: who owns what, under which lock, and what only the whole can do.
+// The tier: its parts, their locks, and the calls that need several of them.
 #include "storage/ssd_tier.h"
 
 #include <algorithm>
@@ -106,7 +106,7 @@ Result<std::vector<ListedFile>> SsdTier::files_after(const std::string& name, si
 
 Status SsdTier::verify(const std::string& name) { return reader_.verify(name); }
 
-// Rows first: one without a file is dropped at the next start, or when this is repeated.
+// Rows go first: one without a file is dropped at the next start, or when the erase is repeated.
 Status SsdTier::erase_batch(std::span<const ObjectName> batch, EraseReply& reply) {
   std::vector<std::string> files;
   for (const auto& name : batch) files.push_back(file_name(name));

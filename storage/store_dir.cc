@@ -58,7 +58,7 @@ Status StoreDir::measure_all() {
 }
 
 void StoreDir::measure(uint32_t folder) {
-  // An error is charged for; the next measurement corrects it.
+  // A failed measurement charges the bound; the next one corrects it.
   (void)measure_place(folder);
   (void)measure_place(kTempPlace);
 }

@@ -1,4 +1,4 @@
-// Reads that are sure, the second ones, and the store read for its own sake.
+// Verified reads, second reads of failed files, and verification of the store.
 #include "storage/verified_reader.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ Result<FileImage> VerifiedReader::read_as_writer(const ObjectName& name) {
   return image.status().code() == StatusCode::corruption ? read_again(name, {}) : std::move(image);
 }
 
-// The second and last try: a transient error in between disk and memory is over by now.
+// Reads a second and last time: a transient error between disk and memory is over by now.
 Result<FileImage> VerifiedReader::read_again(const ObjectName& name, const PlacePayload& place) {
   auto image = read_once(name, place);
   if (image.ok()) {
