@@ -219,6 +219,16 @@ void SegmentStore::close_retired() noexcept {
   }
 }
 
+uint64_t SegmentStore::announced_bytes(
+    const std::function<bool(const std::string& owner)>& of) const {
+  std::lock_guard lock(mutex_);
+  uint64_t bytes = 0;
+  for (const auto& [begin, s] : segments_) {
+    if (s->announced() && of(s->owner())) bytes += s->bytes();
+  }
+  return bytes;
+}
+
 size_t SegmentStore::segments() const {
   std::lock_guard lock(mutex_);
   return segments_.size();

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -67,6 +68,8 @@ class SegmentStore {
   uint64_t fixed_idle_bytes() const { return fixed_idle_.load(std::memory_order_relaxed); }
   uint64_t retired_idle_bytes() const { return retired_idle_.load(std::memory_order_relaxed); }
   uint64_t announced_bytes() const { return announced_.load(std::memory_order_relaxed); }
+  /// Bytes of the owners' segments that clients may have mapped, retired ones among them.
+  uint64_t announced_bytes(const std::function<bool(const std::string& owner)>& of) const;
   size_t segments() const;
 
   void check_invariants() const;

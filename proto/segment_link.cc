@@ -70,6 +70,11 @@ Status SegmentLink::take(const Frame& frame) {
   return mapped;
 }
 
+std::vector<uint8_t> SegmentLink::farewell() {
+  map_.revoke_all();
+  return owed();
+}
+
 std::vector<uint8_t> SegmentLink::owed() {
   std::vector<uint8_t> out;
   if (!enabled_) return out;

@@ -36,6 +36,8 @@ class SegmentLink {
   Status take(const Frame& frame);
   /// Frames that the service has to have before its next request: leases and mappings that ended.
   std::vector<uint8_t> owed();
+  /// The last frames of a connection: it lets all segments go that no lease needs.
+  std::vector<uint8_t> farewell();
 
  private:
   void keep_descriptors(msghdr& message);

@@ -88,6 +88,10 @@ void SegmentMap::revoke(uint32_t segment) {
   }
 }
 
+void SegmentMap::revoke_all() {
+  while (!segments_.empty()) revoke(segments_.begin()->first);
+}
+
 std::vector<uint32_t> SegmentMap::unmapped() {
   std::vector<uint32_t> out;
   std::erase_if(revoked_, [&out](const auto& r) {

@@ -61,6 +61,8 @@ class SegmentMap {
   Status add(const SegmentAnnounced& announced, int fd);
   /// Takes a segment out of the map: it gets no new objects, and known ones in it are forgotten.
   void revoke(uint32_t segment);
+  /// Revokes all segments: the connection ends.
+  void revoke_all();
   /// Revoked segments whose mapping has gone; once each.
   std::vector<uint32_t> unmapped();
   /// The objects of a reply, whole as they are stored but for the planes and states that

@@ -74,7 +74,12 @@ std::shared_ptr<uint8_t> ReplyBodies::take(uint64_t size) {
   return {store_.take(size), give};
 }
 
-SocketConnection::~SocketConnection() { ::close(fd_); }
+// The service learns what stays unsaid from the end of the process. A forked child says nothing.
+SocketConnection::~SocketConnection() {
+  const auto last = process_ == ::getpid() ? segments_.farewell() : std::vector<uint8_t>();
+  if (!last.empty()) (void)!::send(fd_, last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  ::close(fd_);
+}
 
 Result<std::shared_ptr<SocketConnection>> SocketConnection::open(
     const std::string& path, const HelloRequest& hello, std::shared_ptr<ReplyBodies> bodies,

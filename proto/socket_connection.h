@@ -4,6 +4,9 @@
 // broken() says so and the caller drops it. One thread at a time.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <map>
 #include <memory>
 #include <optional>
@@ -99,6 +102,7 @@ class SocketConnection {
   const std::shared_ptr<ReplyBodies> bodies_;
   std::shared_ptr<uint8_t> body_;  // body of the large frame that is arriving
   SegmentLink segments_;
+  const pid_t process_ = ::getpid();  // whose mappings they are
 };
 
 }  // namespace kv

@@ -11,8 +11,9 @@ TEST_F(ServerTest, DescriptorsForTheSsdAreLeftOrTheStartRefused) {
                                  "64MiB", "--socket", socket()};
   EXPECT_EQ(run(serve, &said, "ulimit -n 200; exec "), 78) << said;
   EXPECT_NE(
-      said.find("server.max_connections 128: with 640 files for the SSD and for segments, 768 must "
-                "be open"),
+      said.find(
+          "server.max_connections 128: with 896 files for the SSD and for segments, 1024 must "
+          "be open"),
       std::string::npos)
       << said;
   EXPECT_NE(said.find("the system allows 200"), std::string::npos) << said;

@@ -17,12 +17,26 @@ void touch_pages(PoolBuffer& buffer) {
 // Longest wait of a reply for room for the memory of segments; then it is streamed.
 constexpr Milliseconds kAnnounceWait{100};
 
+constexpr uint64_t kMappedShare = 2;  // of a namespace's RAM at most half may be mapped
+
+// Bytes of segments that are announced for whoever shares RAM with `ns`.
+uint64_t announced_beside(const Namespaces& namespaces, const SegmentStore& segments,
+                          const std::string& ns) {
+  const bool common = namespaces.quota(ns).ram_bytes == 0;
+  return segments.announced_bytes([&](const std::string& owner) {
+    return owner == ns || (common && namespaces.quota(owner).ram_bytes == 0);
+  });
+}
+
 // Worker.
 std::vector<std::shared_ptr<const SegmentView>> announce_all(
-    const RamPool& pool, const std::vector<uint32_t>& segments) {
+    const Env& env, const std::string& ns, uint64_t limit, const std::vector<uint32_t>& segments) {
+  const RamPool& pool = *env.pool;
   std::vector<std::shared_ptr<const SegmentView>> views;
   for (uint32_t id : segments) {
+    const uint64_t more = pool.segments()->bytes_once_announced(id);
     if (!pool.may_announce(id)) continue;
+    if (more > 0 && announced_beside(env.namespaces, *pool.segments(), ns) + more > limit) continue;
     if (auto view = pool.segments()->announce(id)) views.push_back(std::move(view));
   }
   return views;
@@ -187,21 +201,23 @@ std::shared_ptr<const void> CacheCore::session_room(uint64_t bytes) {
   return got;
 }
 
-void CacheCore::announce(std::vector<uint32_t> segments,
+void CacheCore::announce(const std::string& ns, std::vector<uint32_t> segments,
                          Done<std::vector<std::shared_ptr<const SegmentView>>> done) {
   if (own_->env->closed()) return done({});
   own_->env->run([&] {
     Env& env = *own_->env;
     Room room;  // held until the segments count as set aside
     for (uint32_t id : segments) room.promotion += env.pool->segments()->missing_bytes(id);
-    auto run = [&env, segments = std::move(segments),
+    const uint64_t limit =
+        own_->index.tiers().ram().part_limit(env.namespaces.share(ns)) / kMappedShare;
+    auto run = [&env, ns, limit, segments = std::move(segments),
                 done = std::move(done)](Result<std::shared_ptr<RoomCharges>> got) {
       if (!got.ok()) return done({});
-      env.on_worker(
-          [pool = env.pool, segments, charges = *got] { return announce_all(*pool, segments); },
-          [done](std::vector<std::shared_ptr<const SegmentView>> views) {
-            done(std::move(views));
-          });
+      env.on_worker([own = env.shared_from_this(), ns, limit, segments,
+                     charges = *got] { return announce_all(*own, ns, limit, segments); },
+                    [done](std::vector<std::shared_ptr<const SegmentView>> views) {
+                      done(std::move(views));
+                    });
     };
     if (room.promotion == 0) return run(std::make_shared<RoomCharges>());
     own_->room.with_room(room, Clock::now() + kAnnounceWait, std::move(run));

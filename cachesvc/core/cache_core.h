@@ -82,7 +82,7 @@ enum class StagingFor : uint8_t {
 ///             recovery_adopted_bytes recovery_rows_dropped recovery_quarantined
 ///             recovery_unreadable recovery_unread recovery_ms recovery_ephemeral_dropped
 ///   of one's namespace   namespace_sessions namespace_models namespace_reservations
-///             namespace_holds; of one with a
+///             namespace_holds namespace_segment_bytes; of one with a
 ///             quota also namespace_calls namespace_ram_bytes namespace_ram_quota_bytes
 ///             namespace_ssd_bytes namespace_ssd_quota_bytes
 /// A session with Right::own sees only the gauges of its namespace, and its models.
@@ -155,10 +155,11 @@ class CacheCore {
   /// Room for a connection's memory, likewise.
   std::shared_ptr<const void> session_room(uint64_t bytes);
 
-  /// Prepares segments of the pool for clients that map them: `done` gets a view of each; null for
-  /// one that can't be announced (it is gone; there is no room for all its memory, or more of it
-  /// would lie idle than is set aside).
-  void announce(std::vector<uint32_t> segments,
+  /// Prepares segments of `ns` for clients that map them: `done` gets a view of each that can be
+  /// announced. The others are gone; or there is no room for all their memory, more of it would lie
+  /// idle than is set aside, or more would be mapped than half of what the namespace can count on
+  /// (without a quota: all that have none, together).
+  void announce(const std::string& ns, std::vector<uint32_t> segments,
                 Done<std::vector<std::shared_ptr<const SegmentView>>> done);
 
   /// The lease for many holders: when the last one lets go, a worker frees what it held.

@@ -50,6 +50,10 @@ void Stats::of_namespace(StatsReply& out, const std::string& ns) const {
   add(out, "namespace_models", static_cast<uint64_t>(models));
   add(out, "namespace_reservations", reservations_.size_of(ns));
   add(out, "namespace_holds", holds_.size_of(ns));
+  if (const SegmentStore* segments = env_.pool->segments()) {
+    add(out, "namespace_segment_bytes",
+        segments->announced_bytes([&](const std::string& owner) { return owner == ns; }));
+  }
   const ShareId share = env_.namespaces.share(ns);
   if (share == kCommonShare) return;
   const NamespaceQuota& quota = env_.namespaces.quota(share);

@@ -4,13 +4,14 @@
 #pragma once
 
 #include "cachesvc/daemon/config.h"
+#include "cachesvc/daemon/mapping_peers.h"
 #include "memory/segment_store.h"
 
 namespace kv {
 
-/// Files that stay free for the SSD tier, SQLite, the log, and two of each segment, when every
-/// connection is taken.
-inline constexpr uint64_t kReservedDescriptors = 128 + 2 * kMaxSegments;
+/// Files that stay free for the SSD tier, SQLite, the log, two of each segment, and one of each
+/// process that maps segments, when every connection is taken.
+inline constexpr uint64_t kReservedDescriptors = 128 + 2 * kMaxSegments + kMaxMappingPeers;
 
 /// Raises this process's limit of open files to the connections of the configuration and
 /// kReservedDescriptors. Returns: invalid_argument if the system's limit is lower.

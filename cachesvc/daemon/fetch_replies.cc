@@ -53,25 +53,27 @@ void FetchReplies::place(const std::string& ns, uint64_t id, const MappedCall& c
                 own = std::make_shared<FetchReply>(std::move(reply))] {
     if (to_.closed()) return;
     announce_then_send(
-        id, std::make_shared<MappedFrames>(core_, mappings_, ns, id, call, std::move(*own)));
+        ns, id, std::make_shared<MappedFrames>(core_, mappings_, ns, id, call, std::move(*own)));
   };
   if (objects <= FetchFrames::kObjectsPerStep) return place();
   to_.take_turn(std::move(place));
 }
 
 // Segments that the client doesn't have yet come before the reply that names them.
-void FetchReplies::announce_then_send(uint64_t id, const std::shared_ptr<MappedFrames>& reply) {
+void FetchReplies::announce_then_send(const std::string& ns, uint64_t id,
+                                      const std::shared_ptr<MappedFrames>& reply) {
   auto unknown = reply->unknown();
   if (unknown.empty()) return send_mapped(id, reply);
-  core_.announce(std::move(unknown), [this, keep = to_.keep(), id, reply](
-                                         std::vector<std::shared_ptr<const SegmentView>> views) {
-    if (to_.closed()) return;
-    for (const auto& view : views) {
-      const bool has = mappings_.given(view->id()) || mappings_.leaving(view->id());
-      if (!has) to_.out().queue(mappings_.give(view), false);
-    }
-    send_mapped(id, reply);
-  });
+  core_.announce(
+      ns, std::move(unknown),
+      [this, keep = to_.keep(), id, reply](std::vector<std::shared_ptr<const SegmentView>> views) {
+        if (to_.closed()) return;
+        for (const auto& view : views) {
+          const bool has = mappings_.given(view->id()) || mappings_.leaving(view->id());
+          if (!has) to_.out().queue(mappings_.give(view), false);
+        }
+        send_mapped(id, reply);
+      });
 }
 
 void FetchReplies::send_mapped(uint64_t id, const std::shared_ptr<MappedFrames>& reply) {

@@ -35,7 +35,8 @@ class FetchReplies {
  private:
   void send_fetch(uint64_t request, const std::shared_ptr<FetchFrames>& reply);
   void place(const std::string& ns, uint64_t request, const MappedCall& call, FetchReply reply);
-  void announce_then_send(uint64_t request, const std::shared_ptr<MappedFrames>& reply);
+  void announce_then_send(const std::string& ns, uint64_t request,
+                          const std::shared_ptr<MappedFrames>& reply);
   void send_mapped(uint64_t request, const std::shared_ptr<MappedFrames>& reply);
   void queue(std::vector<OutFrame> frames);
 

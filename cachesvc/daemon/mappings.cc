@@ -78,6 +78,7 @@ Status Mappings::ended(const Frame& frame) {
 
 Status Mappings::unmapped(const Frame& frame) {
   KV_ASSIGN_OR_RETURN(auto m, decode_reply<SegmentUnmapped>(frame.header.type, frame.body.span()));
+  (void)revoke(m.segment);  // of its own accord: the client goes
   leaving_.erase(m.segment);
   return {};
 }
@@ -91,10 +92,14 @@ bool Mappings::revoke(uint32_t segment) {
   return true;
 }
 
-void Mappings::drop() {
+SegmentViews Mappings::drop() {
   take_back_all();
-  given_.clear();
-  leaving_.clear();
+  SegmentViews views;
+  for (auto* held : {&given_, &leaving_}) {
+    for (auto& [id, view] : *held) views.push_back(std::move(view));
+    held->clear();
+  }
+  return views;
 }
 
 }  // namespace kv

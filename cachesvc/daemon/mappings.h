@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cachesvc/core/cache_core.h"
+#include "cachesvc/daemon/mapping_peers.h"
 #include "proto/segment_message.h"
 
 namespace kv {
@@ -61,7 +62,8 @@ class Mappings {
   /// True if the client has the segment mapped, and is to be told.
   bool revoke(uint32_t segment);
   void take_back_all() { leases_.clear(); }
-  void drop();  ///< drops everything: the connection is gone
+  /// Drops everything, as the connection is gone. Returns: the segments that its client had.
+  SegmentViews drop();
 
  private:
   struct Slot {

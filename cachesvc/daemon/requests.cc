@@ -207,7 +207,7 @@ void Requests::handle_hello(const Request& in) {
   ns_ = hello->ns;
   host_.greeted();
   HelloReply reply;
-  if ((hello->features & kFeatureSegments) != 0 && mappings_.enable()) {
+  if ((hello->features & kFeatureSegments) != 0 && host_.may_map() && mappings_.enable()) {
     reply.features = kFeatureSegments;
   }
   reply.boot = boot_;
@@ -320,9 +320,10 @@ void Requests::handle_stats(const Request& in) {
   core_.stats(session_, deadline, replier<StatsReply>(in, FrameType::stats_ok));
 }
 
-void Requests::disconnect() {
-  mappings_.drop();
+SegmentViews Requests::disconnect() {
+  SegmentViews left = mappings_.drop();
   if (session_ != 0) core_.disconnect(session_);
+  return left;
 }
 
 }  // namespace kv

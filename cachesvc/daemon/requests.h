@@ -21,6 +21,8 @@ class Requests {
     /// Enters the namespace if the peer may. Returns: the core's session, denied, and as
     /// CacheCore::connect.
     virtual Result<uint64_t> enter(const HelloRequest& hello) = 0;
+    /// True if the peer's process is known, so that it may be given segments.
+    virtual bool may_map() = 0;
     virtual void greeted() = 0;
     virtual void last_request() = 0;  ///< takes no more requests; closes once all is sent
 
@@ -48,7 +50,7 @@ class Requests {
   void revoke(uint32_t segment);
   Mappings& mappings() { return mappings_; }
   /// Ends the core's session: uncommitted objects are forgotten.
-  void disconnect();
+  SegmentViews disconnect();
   uint64_t session() const { return session_; }  ///< the core's; 0: no hello yet
   const std::string& ns() const { return ns_; }  ///< the hello's; empty: none yet
 

@@ -53,7 +53,8 @@ void Session::close(std::string_view why) {
   socket_.close(ignored);
   sender_.drop();
   receiver_.drop();
-  requests_.disconnect();
+  auto left = requests_.disconnect();
+  if (peer_) peer_->keep(std::move(left));
   host_.closed(*this, why);
 }
 
@@ -119,6 +120,11 @@ Result<uint64_t> Session::enter(const HelloRequest& hello) {
   host_.core.count_denied();
   host_.events.on(kRefusedNamespace, right.status().message(), 1, Clock::now());
   return right.status();
+}
+
+bool Session::may_map() {
+  peer_ = host_.peers->enter(socket_.native_handle());
+  return peer_ != nullptr;
 }
 
 void Session::greeted() {

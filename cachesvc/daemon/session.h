@@ -35,6 +35,7 @@ struct SessionHost {
   const Gate& gate;
   EventLog& events;
   std::shared_ptr<Turns> turns;
+  std::shared_ptr<MappingPeers> peers;
   BootToken boot{};  ///< this start's
 };
 
@@ -95,6 +96,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   // Called by the requests.
   FrameSender& out() override { return sender_; }
   Result<uint64_t> enter(const HelloRequest& hello) override;
+  bool may_map() override;
   void greeted() override;
   void last_request() override;
 
@@ -104,6 +106,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   const uint64_t number_;
   const std::shared_ptr<const void> room_;
   State state_ = State::greeting;
+  std::shared_ptr<MappingPeer> peer_;  // its process, if it may map segments
   size_t in_flight_ = 0;
   const Clock::time_point accepted_ = Clock::now();
   FrameSender sender_;

@@ -68,8 +68,7 @@ class AsyncConnection:
         return connection
 
     def close(self) -> None:
-        hang_up(self._socket, self._process)
-        self._pools.close()
+        hang_up(self._socket, self._process, self._pools)
         self.closed = True
 
     async def run(self, make: Callable[[Session], Script[T]], timeout: float) -> T:

@@ -43,10 +43,14 @@ def named_failures() -> Iterator[None]:
         raise CacheError(Code.RESOURCE_EXHAUSTED, "no memory for a reply") from error
 
 
-def hang_up(stream: socket.socket, process: int) -> None:
-    """Closes a socket that `process` made, for the service too: a forked child may have it open."""
+def hang_up(stream: socket.socket, process: int, pools: Pools) -> None:
+    """Closes a socket that `process` made, for the service too: a forked child may have it open.
+    Segments that no array shows are let go."""
+    last = pools.close()
     if process == os.getpid():
         try:
+            if last:
+                stream.send(last, socket.MSG_DONTWAIT)
             stream.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # the service was first
@@ -113,8 +117,7 @@ class Connection:
             raise
 
     def close(self) -> None:
-        hang_up(self._socket, self._process)
-        self._pools.close()
+        hang_up(self._socket, self._process, self._pools)
         self.closed = True
 
     def __enter__(self) -> Connection:

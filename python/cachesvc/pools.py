@@ -201,12 +201,13 @@ class Pools:
         self._known: Dict[int, _Known] = {}
         self._ended: Deque[int] = collections.deque()
 
-    def close(self) -> None:
-        """Only what arrays still show stays mapped."""
+    def close(self) -> bytes:
+        """Only what arrays still show stays mapped. The frames that say so, for the service."""
         while self.descriptors:
             os.close(self.descriptors.popleft())
-        self._mapped.clear()
-        self._known.clear()
+        for segment in list(self._mapped):
+            self.revoke(segment)
+        return b"".join(self.owed())
 
     def take(self, kind: Type, body: Buffer) -> None:
         """One of UNASKED."""
