@@ -204,6 +204,7 @@ TEST_F(HoldsTest, WhatIsWrongIsSaid) {
   const auto third = hold(tokens);
   EXPECT_EQ(third.status().code(), StatusCode::resource_exhausted);
   EXPECT_NE(third.status().message().find("holds 2, used 2, asked 1"), std::string::npos);
+  EXPECT_EQ(bench().stat("over_quota"), 1u);
   FetchRequest both = of_hold(held->number);
   both.query.tokens = tokens;
   EXPECT_EQ(core_->fetch(both, soon()).status().code(), StatusCode::invalid_argument);

@@ -79,6 +79,7 @@ void Holds::hold(uint64_t session, HoldRequest request, Deadline deadline,
     return call->fail(invalid_argument("time: 0 ms, expected at least 1"));
   }
   auto reply = keep(**model, std::move(request.query), clipped(request.time));
+  if (reply.status().code() == StatusCode::resource_exhausted) ++env_.count.over_quota;
   if (!reply.ok()) return call->fail(reply.status());
   call->finish(std::move(*reply));
 }

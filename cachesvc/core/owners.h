@@ -3,6 +3,14 @@
 // The lowest is first: a part calls only parts before it (tools/tidy.py has the floors). The other
 // way goes Env::progress(), after which go_on() asks every part that may wait. CacheCore has one
 // Owners, and unit tests have one each. Loop thread only.
+//
+// The three long ways, by the files that a reader opens in turn (core/):
+//   put      puts ──> encode (worker) ──> reservations
+//   commit   commits ──> publications: visible ──> levels waits for the level, meanwhile
+//            spiller ──> spill_batch, spill_write (worker packs, SSD writes) ──> records: renamed
+//            ──> syncer ──> records: durable ──> levels answers
+//   fetch    fetches plans ──> ram_room ──> promoter ──> read_job (disk) ──> records: in RAM
+//            ──> fetches plans again ──> fetch_reply
 #pragma once
 
 #include <memory>

@@ -2,7 +2,7 @@
 //
 // A result that could not be delivered would leave its operation half done for ever, and
 // destructors of leases and charges post too. So an object that must post later owns a PostMemory
-// from the start. Asio takes it for io_context and thread_pool; before another executor, a thread
+// from the start. Asio takes it for an io_context; before another executor, a thread
 // that finds no memory waits for some. Any thread.
 #pragma once
 
@@ -11,7 +11,6 @@
 #include <boost/asio/bind_allocator.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -72,9 +71,6 @@ void post_surely(const boost::asio::any_io_executor& to, PostMemory& memory,
   while (true) {
     try {
       if (auto* io = to.target<asio::io_context::executor_type>()) return asio::post(*io, paid);
-      if (auto* pool = to.target<asio::thread_pool::executor_type>()) {
-        return asio::post(*pool, paid);
-      }
       return asio::post(to, paid);
     } catch (const std::bad_alloc&) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
