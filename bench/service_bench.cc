@@ -340,7 +340,30 @@ double percentile_us(std::vector<double>& us, double share) {
   return *at;
 }
 
-enum Beside : int64_t { nobody, a_crowd, a_greedy_tenant, a_revolving_door };
+// Yardstick: two threads that compute, as a greedy tenant and the service's loop do, and ask
+// nothing.
+class TwoBusyThreads {
+ public:
+  TwoBusyThreads() {
+    for (auto& thread : threads_) {
+      thread = std::thread([this] {
+        for (uint64_t i = 0; !stop_; ++i) benchmark::DoNotOptimize(i);
+      });
+    }
+  }
+  ~TwoBusyThreads() {
+    stop_ = true;
+    for (auto& thread : threads_) thread.join();
+  }
+  TwoBusyThreads(const TwoBusyThreads&) = delete;  // the threads point here
+  TwoBusyThreads& operator=(const TwoBusyThreads&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread threads_[2];
+};
+
+enum Beside : int64_t { nobody, a_crowd, a_greedy_tenant, a_revolving_door, two_busy_threads };
 
 // A client's RAM hits over the socket, alone or beside those who do it no good.
 void BM_HealthyFetch(benchmark::State& state) {
@@ -365,10 +388,12 @@ void BM_HealthyFetch(benchmark::State& state) {
   std::unique_ptr<Crowd> crowd;
   std::unique_ptr<GreedyTenant> greedy;
   std::unique_ptr<Revolving> revolving;
+  std::unique_ptr<TwoBusyThreads> busy;
   const int64_t beside = state.range(0);
   if (beside == a_crowd) crowd = std::make_unique<Crowd>(socket, model, tokens);
   if (beside == a_greedy_tenant) greedy = std::make_unique<GreedyTenant>(socket, model);
   if (beside == a_revolving_door) revolving = std::make_unique<Revolving>(socket);
+  if (beside == two_busy_threads) busy = std::make_unique<TwoBusyThreads>();
   if (b.stat("sessions") < (crowd ? crowd->size() : 0)) {
     return state.SkipWithError("the crowd is not there");
   }
@@ -386,7 +411,7 @@ void BM_HealthyFetch(benchmark::State& state) {
 }
 BENCHMARK(BM_HealthyFetch)
     ->ArgName("beside")
-    ->DenseRange(nobody, a_revolving_door)
+    ->DenseRange(nobody, two_busy_threads)
     ->Iterations(5000)
     ->Unit(benchmark::kMicrosecond)
     ->UseRealTime();
