@@ -1,5 +1,5 @@
 // Ends by themselves: which end a supplement serves, and that a superseded tail goes first.
-#include "cachesvc/core/ends.h"
+#include "cachesvc/core/ends_search.h"
 #include "tests/support/cachesvc_owners.h"
 
 namespace kv {
@@ -62,6 +62,32 @@ TEST_F(EndsUnit, ASupersededTailAndWhatHangsOnItGoFirst) {
   }
 }
 
+// Each kind of object goes, and others come, between two steps of a search.
+TEST_F(EndsUnit, ASearchGoesOnWhileObjectsComeAndGo) {
+  const auto shared = random_tokens(rng_, 32);
+  auto store_one = [&] {
+    auto tokens = shared;
+    const auto own = random_tokens(rng_, 20);
+    tokens.insert(tokens.end(), own.begin(), own.end());
+    core_.store(session_, tokens);
+  };
+  for (int i = 0; i < 6; ++i) store_one();
+  EndsSearch search(core_.index, core_.ends);
+  size_t steps = 0;
+  for (; search.step(3); ++steps) {
+    constexpr ObjectKind kKinds[] = {ObjectKind::supplement, ObjectKind::tail, ObjectKind::block};
+    const auto some = all_of(kKinds[steps % 3]);
+    if (steps % 4 == 3) {
+      store_one();
+    } else if (!some.empty()) {
+      core_.records.remove(*some[steps % some.size()]);
+    }
+    core_.check_invariants();
+  }
+  EXPECT_GT(steps, 6u);
+  for (const Record* tail : all_of(ObjectKind::tail)) EXPECT_FALSE(tail->superseded);
+}
+
 // As after a start, which finds objects and no ends.
 TEST_F(EndsUnit, ALongerTailIsFoundToSupersedeTheShorterOne) {
   const auto tokens = random_tokens(rng_, 24);
@@ -71,7 +97,7 @@ TEST_F(EndsUnit, ALongerTailIsFoundToSupersedeTheShorterOne) {
   EXPECT_TRUE(shorter->superseded);
   shorter->superseded = false;
   core_.index.tiers().reorder(*shorter);
-  core_.ends.find_all();
+  find_all_ends(core_.index, core_.ends);
   EXPECT_TRUE(shorter->superseded);
   for (const Record* tail : all_of(ObjectKind::tail)) {
     EXPECT_EQ(tail->superseded, tail == shorter);

@@ -1,5 +1,7 @@
 // WarmStart by itself: what comes back into RAM, and when it keeps away.
+#include "storage/file_names.h"
 #include "tests/support/cachesvc_owners.h"
+#include "tests/support/storage_testing.h"
 
 namespace kv {
 namespace {
@@ -122,6 +124,24 @@ TEST_F(WarmStartUnit, GoesOnPastWhatHasGone) {
   core().hangs = false;
   core().run();
   EXPECT_EQ(in_ram(blocks), blocks.size());
+}
+
+// Else it would be read again for each object below it.
+TEST_F(WarmStartUnit, AReadThatFailsIsNotRepeated) {
+  testing::FaultFiles faults;
+  options_.ssd_files = &faults;
+  core().open_model();
+  std::vector<Record*> path{&on_ssd()};
+  while (path.size() < 8) path.push_back(&on_ssd(path.back()));
+  evict({path.rbegin(), path.rend()});
+  faults.script = [root = file_name(path[0]->name)](const char* call, const std::string& file) {
+    const bool fails = std::string(call) == "pread" && file.find(root) != file.npos;
+    return fails ? Status(StatusCode::io_error, "injected") : Status();
+  };
+  begin();
+  EXPECT_FALSE(path[0]->ram);
+  EXPECT_EQ(core().env->count.promotion_failures, 1u);
+  core_.reset();  // it reads by `faults`
 }
 
 TEST_F(WarmStartUnit, MemoryIsReadyForThePromotionAfterThisOne) {

@@ -41,6 +41,7 @@ FLOORS = """
     plan
     index_bytes, object_index object_index_relink
     ends, orphan_match
+    ends_search
     model_state, pins, found
     records, erase_targets
     ssd_lane

@@ -22,13 +22,13 @@ bool serves_end(const Record& attached, uint32_t n) {
   return false;
 }
 
-namespace {
-
 void serve_end(Record& attached, const Record& end) {
   attached.attachment->end_distance = 0;
   attached.attachment->end_key = end.key;
   attached.attachment->end_serial = end.serial;
 }
+
+namespace {
 
 bool is_snapshot(const Record& r) { return r.name.kind == ObjectKind::snapshot; }
 
@@ -49,7 +49,8 @@ std::vector<Record*> attached_on(const RealmState& realm, NodeId node, NodeId ne
   return out;
 }
 
-// True if two entries or more go on behind the snapshot, each its own way.
+}  // namespace
+
 bool entries_part_at(const Record& snapshot) {
   const RealmState& realm = *snapshot.realm;
   int ways = 0;
@@ -62,8 +63,6 @@ bool entries_part_at(const Record& snapshot) {
       });
   return ways == 2;
 }
-
-}  // namespace
 
 void Ends::supersede(Record& tail) {
   tail.superseded = true;
@@ -97,95 +96,6 @@ void Ends::mark(RealmState& realm, const std::vector<NodeId>& path, uint32_t n) 
             std::max<uint32_t>(1, static_cast<uint32_t>(path.size() - behind));
       }
       index_.tiers().reorder(*r);
-    }
-  }
-}
-
-void Ends::find_all() {
-  for (auto& realm : index_.realms().all()) {
-    find_superseded(*realm);
-    if (realm->has_supplements() || realm->has_snapshots()) find_all_of(*realm);
-  }
-}
-
-// A tail's superseding siblings begin with its tokens, and stand right behind it.
-void Ends::find_superseded(RealmState& realm) {
-  for (NodeId node = kRootNode; node < realm.nodes.size(); ++node) {
-    if (!realm.tree.alive(node) || !realm.tree.has_tails(node)) continue;
-    std::vector<NodeId> children = realm.tree.children(node);
-    for (size_t i = 0; i + 1 < children.size(); ++i) {
-      Record* tail = realm.nodes.at(children[i]).main;
-      bool longer = realm.tree.is_tail(children[i]) &&
-                    realm.tree.begins_with(children[i + 1], children[i]) &&
-                    realm.nodes.at(children[i + 1]).main;
-      if (tail && longer) supersede(*tail);
-    }
-  }
-}
-
-// A snapshot serves the end of its own node, or of one right below it.
-void Ends::find_end(Record& snapshot, const EndDistances& distance) {
-  const RealmState& realm = *snapshot.realm;
-  uint32_t nearest = kNoEnd;
-  const Record* end = nullptr;
-  auto look = [&](NodeId node) {
-    uint32_t d = distance.at(node);
-    nearest = std::min(nearest, d);
-    if (d == 0 && serves_end(snapshot, realm.tree.end_token(node))) {
-      end = realm.nodes.at(node).main;
-    }
-  };
-  realm.tree.visit_children(snapshot.node, snapshot.attachment->tokens, snapshot.attachment->extras,
-                            [&](NodeId child) {
-                              look(child);
-                              return true;
-                            });
-  if (snapshot.attachment->tokens.empty()) {
-    look(snapshot.node);
-    nearest = distance.at(snapshot.node);
-  }
-  if (end) {
-    serve_end(snapshot, *end);
-  } else {
-    uint32_t far = nearest == kNoEnd ? 1 : std::max(1u, nearest);
-    snapshot.attachment->end_distance = entries_part_at(snapshot) ? 0 : far;
-  }
-  index_.tiers().reorder(snapshot);
-}
-
-void Ends::find_all_of(RealmState& realm) {
-  std::vector<NodeId> nodes = realm.tree.all();  // children before parents
-  nodes.push_back(kRootNode);
-  EndDistances distance;
-  for (NodeId node : nodes) {
-    uint32_t nearest = kNoEnd;
-    for (NodeId child : realm.tree.children(node)) {
-      uint32_t d = distance.at(child);
-      if (d != kNoEnd) nearest = std::min(nearest, d + 1);
-    }
-    const Record* main = realm.nodes.at(node).main;
-    bool ends_here = node != kRootNode && nearest == kNoEnd && !(main && main->superseded);
-    distance[node] = ends_here ? 0 : nearest;
-    std::vector<Record*> attached;
-    realm.nodes.at(node).attached.list(SIZE_MAX, attached);
-    for (Record* r : attached) {
-      if (is_snapshot(*r)) {
-        find_end(*r, distance);
-      } else {
-        r->attachment->end_distance = nearest == kNoEnd ? 1 : nearest;
-        index_.tiers().reorder(*r);
-      }
-    }
-  }
-  for (NodeId node : nodes) {
-    if (node == kRootNode || distance.at(node) != 0) continue;
-    const Record* end = realm.nodes.at(node).main;
-    for (NodeId at = node; end && at != kRootNode; at = realm.tree.parent(at)) {
-      for (Record* r : realm.nodes.at(at).attached.supplements()) {
-        if (!serves_end(*r, realm.tree.end_token(node))) continue;
-        serve_end(*r, *end);
-        index_.tiers().reorder(*r);
-      }
     }
   }
 }

@@ -4,7 +4,6 @@
 // only.
 #pragma once
 
-#include <unordered_map>
 #include <vector>
 
 #include "cachesvc/core/object_index.h"
@@ -14,6 +13,10 @@ namespace kv {
 /// True if an entry of n tokens needs this supplement or snapshot to be restorable at one of its
 /// own ends.
 bool serves_end(const Record& attached, uint32_t n);
+/// Has the supplement or snapshot serve this end: the last object of an entry.
+void serve_end(Record& attached, const Record& end);
+/// True if two entries or more go on behind the snapshot, each its own way.
+bool entries_part_at(const Record& snapshot);
 
 class Ends {
  public:
@@ -25,17 +28,9 @@ class Ends {
   void mark(RealmState& realm, const std::vector<NodeId>& path, uint32_t n);
   /// Marks a tail whose tokens a longer tail or a block holds too.
   void supersede(Record& tail);
-  /// Marks everything after recovery: superseded tails, distances of supplements and snapshots from
-  /// an end.
-  void find_all();
 
  private:
-  static constexpr uint32_t kNoEnd = UINT32_MAX;  // no end below it that isn't superseded
-  using EndDistances = std::unordered_map<NodeId, uint32_t>;  // in blocks
   bool end_lives(const Record& attached);
-  void find_superseded(RealmState& realm);
-  void find_end(Record& snapshot, const EndDistances& distance);
-  void find_all_of(RealmState& realm);
 
   ObjectIndex& index_;
 };

@@ -72,7 +72,7 @@ Status Reconciler::open() {
   index_.expect(recovery.objects.size() + recovery.unread);
   adopt(recovery.objects);
   recovery.objects = {};
-  ends_.find_all();
+  find_all_ends(index_, ends_);
   auto took = std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
   recovery.milliseconds = static_cast<uint64_t>(took.count());
   env_.count.quarantined += recovery.quarantined;
@@ -173,9 +173,16 @@ void Reconciler::done() {
   lane_.remember_losses(false);
   profiles_.clear();
   models_.rest_unused();
-  ends_.find_all();
   if (env_.options.on_recovered) env_.options.on_recovered(found_.sums());
   env_.progress();
+  ends_search_ = std::make_unique<EndsSearch>(index_, ends_);
+  find_ends();
+}
+
+void Reconciler::find_ends() {
+  constexpr size_t kNodesAtATime = 128;
+  if (ends_search_->step(kNodesAtATime)) return env_.later([this] { find_ends(); });
+  ends_search_.reset();
   warm_.begin();
 }
 

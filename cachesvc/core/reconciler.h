@@ -14,7 +14,7 @@
 #include <map>
 
 #include "cachesvc/core/call.h"
-#include "cachesvc/core/ends.h"
+#include "cachesvc/core/ends_search.h"
 #include "cachesvc/core/warm_start.h"
 
 namespace kv {
@@ -59,6 +59,7 @@ class Reconciler {
   void place();
   bool in_hurry();
   void done();
+  void find_ends();
 
   Env& env_;
   ObjectIndex& index_;
@@ -77,6 +78,7 @@ class Reconciler {
   std::map<Id, std::shared_ptr<const Profile>> profiles_;  // kept until all is read
   std::vector<std::weak_ptr<CallBase>> hurried_;           // calls that wait
   uint16_t scrubbed_ = 0;
+  std::unique_ptr<EndsSearch> ends_search_;  // behind all that
   Timer pause_;
 };
 

@@ -2,7 +2,6 @@
 #include "cachesvc/core/warm_start.h"
 
 #include <algorithm>
-#include <set>
 
 #include "cachesvc/core/paths.h"
 
@@ -10,51 +9,86 @@ namespace kv {
 namespace {
 
 constexpr size_t kReadsAtATime = 4;
+constexpr size_t kNodesAtATime = 128;
+constexpr size_t kMostObjects = 65'536;
 
 }  // namespace
 
 void WarmStart::begin() {
-  const uint64_t most = env_.options.warm_start_bytes;
-  if (!lane_ || most == 0) return;
-  std::vector<std::pair<uint64_t, Record*>> recent;  // a heap: the most recent first
-  for (auto& realm : index_.realms().all()) {
-    if (!realm->in_force) continue;
-    for (const RealmState::Node& node : realm->nodes) {
-      std::vector<Record*> own;
-      node.attached.list(SIZE_MAX, own);
-      if (node.main) own.push_back(node.main);
-      for (Record* r : own) {
-        if (r->on_ssd()) recent.emplace_back(index_.tiers().ssd_of(*r).recency(r->key), r);
-      }
-    }
+  if (!lane_ || env_.options.warm_start_bytes == 0) return;
+  realms_.clear();
+  for (const auto& realm : index_.realms().all()) realms_.push_back(realm);
+  choose(kRootNode);
+}
+
+// The most recent objects that their bytes allow, among those on so many nodes more.
+void WarmStart::choose(NodeId first) {
+  const auto realm = realms_.empty() ? nullptr : realms_.back().lock();
+  const size_t end = realm && realm->in_force
+                         ? std::min<size_t>(realm->nodes.size(), first + kNodesAtATime)
+                         : first;
+  for (NodeId node = first; node < end; ++node) {
+    std::vector<Record*> own;
+    realm->nodes[node].attached.list(SIZE_MAX, own);
+    if (realm->nodes[node].main) own.push_back(realm->nodes[node].main);
+    for (const Record* r : own) consider(*r);
   }
-  auto older = [](const auto& a, const auto& b) { return a.first < b.first; };
-  std::make_heap(recent.begin(), recent.end(), older);
-  std::set<Record*> chosen;
-  uint64_t bytes = 0;
-  while (!recent.empty() && bytes <= most) {
-    std::pop_heap(recent.begin(), recent.end(), older);
-    Record* r = recent.back().second;
-    recent.pop_back();
-    for (Record* step : path_to(*r)) {  // root first: an object alone serves nothing
-      if (!step->on_ssd() || !chosen.insert(step).second) continue;
-      bytes += RamPool::slab_bytes(step->payload_bytes);
-      if (bytes > most) break;
-      left_.push_back({step->name, step->serial});
-    }
+  if (end > first) return env_.later([this, end] { choose(static_cast<NodeId>(end)); });
+  if (!realms_.empty()) {
+    realms_.pop_back();
+    return env_.later([this] { choose(kRootNode); });
   }
+  std::make_heap(chosen_.begin(), chosen_.end(), Older());
+  bytes_left_ = env_.options.warm_start_bytes;
   for (size_t i = 0; i < kReadsAtATime; ++i) read_next();
 }
 
+void WarmStart::consider(const Record& record) {
+  if (!record.on_ssd()) return;
+  const uint64_t bytes = RamPool::slab_bytes(record.payload_bytes);
+  chosen_.push_back({index_.tiers().ssd_of(record).recency(record.key), bytes,
+                     PinnedName{record.name, record.serial}});
+  std::push_heap(chosen_.begin(), chosen_.end(), Newer());
+  chosen_bytes_ += bytes;
+  while (chosen_bytes_ - chosen_.front().bytes >= env_.options.warm_start_bytes ||
+         chosen_.size() > kMostObjects) {
+    chosen_bytes_ -= chosen_.front().bytes;
+    std::pop_heap(chosen_.begin(), chosen_.end(), Newer());
+    chosen_.pop_back();
+  }
+}
+
+// Root first, as an object alone serves nothing; nor does one below another that can't be read.
+Record* WarmStart::missing_on_path(Record& record) {
+  for (Record* step : path_to(record)) {
+    if (!step->usable(Clock::now())) return nullptr;
+    if (!step->ram && !promoter_.promoting(*step)) return step;
+  }
+  return nullptr;
+}
+
+void WarmStart::end() {
+  chosen_.clear();
+  chosen_bytes_ = 0;
+}
+
 void WarmStart::read_next() {
-  while (!left_.empty() && !promoter_.hangs()) {
-    Record* r = index_.find(left_.front());
-    left_.pop_front();
-    if (!r || r->ram || !r->on_ssd() || promoter_.promoting(*r)) continue;
+  while (!chosen_.empty() && !promoter_.hangs()) {
+    Record* wanted = index_.find(chosen_.front().name);
+    Record* r = wanted ? missing_on_path(*wanted) : nullptr;
+    if (!r) {
+      std::pop_heap(chosen_.begin(), chosen_.end(), Older());
+      chosen_.pop_back();
+      continue;
+    }
+    const uint64_t bytes = RamPool::slab_bytes(r->payload_bytes);
+    if (bytes > bytes_left_) return end();
     auto room = room_.wanted() ? nullptr : room_.try_room(Promoter::room_for(*r));
-    if (!room) return left_.clear();
+    if (!room) return end();
+    bytes_left_ -= bytes;
     return promoter_.promote(*r, std::move(room->stored), std::move(room->promotion),
                              [this](Status status) {
+                               if (status.code() == StatusCode::busy) return end();
                                if (status.ok()) ++env_.count.warm_objects;
                                read_next();
                              });
