@@ -144,7 +144,9 @@ uint64_t RamPool::set_aside_bytes() const {
 
 bool RamPool::may_announce(uint32_t segment) const {
   if (!segments_) return false;
-  const uint64_t idle = segments_->fixed_idle_bytes() + segments_->idle_once_announced(segment);
+  // A process that keeps retired ones mapped takes from its namespace's part alone.
+  const uint64_t idle = segments_->fixed_idle_bytes() - segments_->retired_idle_bytes() +
+                        segments_->idle_once_announced(segment);
   const uint64_t all = segments_->announced_bytes() + segments_->bytes_once_announced(segment);
   return idle <= budget_ / kSetAsideShare && all <= budget_ / kAnnouncedShare;
 }

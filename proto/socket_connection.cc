@@ -74,9 +74,11 @@ std::shared_ptr<uint8_t> ReplyBodies::take(uint64_t size) {
   return {store_.take(size), give};
 }
 
-// The service learns what stays unsaid from the end of the process. A forked child says nothing.
+// The service learns what stays unsaid from the end of the process. A forked child says nothing,
+// nor does anybody amid a frame, whose rest it would be taken for.
 SocketConnection::~SocketConnection() {
-  const auto last = process_ == ::getpid() ? segments_.farewell() : std::vector<uint8_t>();
+  const bool may_say = process_ == ::getpid() && !amid_frame_;
+  const auto last = may_say ? segments_.farewell() : std::vector<uint8_t>();
   if (!last.empty()) (void)!::send(fd_, last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   ::close(fd_);
 }
@@ -140,7 +142,10 @@ Result<uint64_t> SocketConnection::send_some(const OutFrame& frame, uint64_t fro
   message.msg_iovlen = gather(frame, from, iov, kMaxPieces);
   while (true) {
     ssize_t n = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
-    if (n >= 0) return static_cast<uint64_t>(n);
+    if (n >= 0) {
+      amid_frame_ = from + static_cast<uint64_t>(n) < frame.bytes();
+      return static_cast<uint64_t>(n);
+    }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
     if (errno != EINTR) return errno_status("send");
   }

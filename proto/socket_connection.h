@@ -96,6 +96,7 @@ class SocketConnection {
 
   int fd_;
   bool broken_ = false;
+  bool amid_frame_ = false;  // a part of a frame is sent
   uint64_t last_request_ = 0;
   HelloReply hello_;
   FrameParser parser_;

@@ -72,7 +72,6 @@ void Ends::supersede(Record& tail) {
   }
 }
 
-// True if the entry whose end this one serves has not grown, and is still there.
 bool Ends::end_lives(const Record& attached) {
   const Record* end = index_.find_key(attached.attachment->end_key);
   if (!end || end->serial != attached.attachment->end_serial || end->superseded) return false;

@@ -29,9 +29,10 @@ class Ends {
   /// Marks a tail whose tokens a longer tail or a block holds too.
   void supersede(Record& tail);
 
- private:
+  /// True if the entry whose end this one serves has not grown, and is still there.
   bool end_lives(const Record& attached);
 
+ private:
   ObjectIndex& index_;
 };
 

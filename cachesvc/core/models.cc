@@ -103,7 +103,9 @@ void Models::reorder(const std::shared_ptr<RealmState>& realm, NodeId first) {
   constexpr size_t kNodesAtATime = 128;
   const NodeId next = index_.reorder(*realm, first, kNodesAtATime);
   if (next == kNoNode) return;
-  env_.later([this, realm, next] { reorder(realm, next); });
+  env_.later([this, weak = std::weak_ptr<RealmState>(realm), next] {
+    if (auto held = weak.lock()) reorder(held, next);
+  });
 }
 
 std::shared_ptr<const CodedModel> Models::shared(std::shared_ptr<CodedModel> made) {

@@ -23,6 +23,7 @@ void WarmStart::begin() {
 
 // The most recent objects that their bytes allow, among those on so many nodes more.
 void WarmStart::choose(NodeId first) {
+  if (env_.draining()) return end();
   const auto realm = realms_.empty() ? nullptr : realms_.back().lock();
   const size_t end = realm && realm->in_force
                          ? std::min<size_t>(realm->nodes.size(), first + kNodesAtATime)
@@ -58,22 +59,26 @@ void WarmStart::consider(const Record& record) {
   }
 }
 
-// Root first, as an object alone serves nothing; nor does one below another that can't be read.
+// Root first, as an object alone serves nothing; nor does one below another that can't be read or
+// is gone.
 Record* WarmStart::missing_on_path(Record& record) {
+  NodeId above = kRootNode;
   for (Record* step : path_to(record)) {
-    if (!step->usable(Clock::now())) return nullptr;
+    if (!step->usable(Clock::now()) || parent_node(*step) != above) return nullptr;
+    above = step->node;
     if (!step->ram && !promoter_.promoting(*step)) return step;
   }
   return nullptr;
 }
 
 void WarmStart::end() {
-  chosen_.clear();
+  std::vector<Chosen>().swap(chosen_);
   chosen_bytes_ = 0;
 }
 
 void WarmStart::read_next() {
-  while (!chosen_.empty() && !promoter_.hangs()) {
+  if (env_.draining() || promoter_.hangs()) return end();
+  while (!chosen_.empty()) {
     Record* wanted = index_.find(chosen_.front().name);
     Record* r = wanted ? missing_on_path(*wanted) : nullptr;
     if (!r) {
@@ -93,6 +98,7 @@ void WarmStart::read_next() {
                                read_next();
                              });
   }
+  end();
 }
 
 void WarmStart::keep_ready() {

@@ -1,6 +1,7 @@
 // MappingPeers: the processes that were given segments. A mapping outlives its connection, and its
 // memory is in use until it is unmapped: so segments that a connection leaves behind, without a
-// word that they are unmapped, stay those of its process until that has ended (pidfd).
+// word that they are unmapped, stay those of its process until that has ended (pidfd). Children
+// that it has forked are not counted: nobody tells the service of them.
 //
 // Bounded: kMaxMappingPeers processes, each with at most the pool's segments. Loop thread only.
 // PROTOCOL.md, "Pools".

@@ -62,6 +62,8 @@ class Mappings {
   /// True if the client has the segment mapped, and is to be told.
   bool revoke(uint32_t segment);
   void take_back_all() { leases_.clear(); }
+  /// The client has segments.
+  bool any() const { return !given_.empty() || !leaving_.empty(); }
   /// Drops everything, as the connection is gone. Returns: the segments that its client had.
   SegmentViews drop();
 

@@ -74,7 +74,7 @@ void Session::check(Clock::time_point now) {
   if (receiver_.stuck(now, o.progress_timeout)) return close("a frame stopped half way");
   if (now - receiver_.last_read() > o.lease_timeout) mappings().take_back_all();
   bool idle = state_ == State::serving && in_flight_ == 0 && sender_.empty() &&
-              receiver_.at_boundary() && o.idle_timeout.count() > 0;
+              receiver_.at_boundary() && o.idle_timeout.count() > 0 && !mappings().any();
   if (idle && now - std::max(receiver_.last_read(), sender_.last_write()) > o.idle_timeout) {
     close("idle");
   }

@@ -42,6 +42,7 @@ class AsyncConnection:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
         self._process = os.getpid()
+        self._amid_frame = False
 
     @classmethod
     async def connect(cls, path: str, namespace: str, program: str = PROGRAM,
@@ -68,7 +69,7 @@ class AsyncConnection:
         return connection
 
     def close(self) -> None:
-        hang_up(self._socket, self._process, self._pools)
+        hang_up(self._socket, self._process, self._pools, self._amid_frame)
         self.closed = True
 
     async def run(self, make: Callable[[Session], Script[T]], timeout: float) -> T:
@@ -114,6 +115,7 @@ class AsyncConnection:
 
     async def _send(self, buffers: List[Buffer]) -> None:
         loop = asyncio.get_running_loop()
+        self._amid_frame = True
         small = bytearray()
         for buffer in buffers:
             if len(buffer) < SMALL:
@@ -123,6 +125,7 @@ class AsyncConnection:
             small = bytearray()
             await loop.sock_sendall(self._socket, buffer)
         await loop.sock_sendall(self._socket, small)
+        self._amid_frame = False
 
     async def _receive(self, most: int) -> Frame:
         head = memoryview(bytearray(HEADER_BYTES))

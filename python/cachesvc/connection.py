@@ -43,17 +43,17 @@ def named_failures() -> Iterator[None]:
         raise CacheError(Code.RESOURCE_EXHAUSTED, "no memory for a reply") from error
 
 
-def hang_up(stream: socket.socket, process: int, pools: Pools) -> None:
+def hang_up(stream: socket.socket, process: int, pools: Pools, amid_frame: bool) -> None:
     """Closes a socket that `process` made, for the service too: a forked child may have it open.
-    Segments that no array shows are let go."""
+    Segments that no array shows are let go, with a word unless a frame is sent in part."""
     last = pools.close()
     if process == os.getpid():
-        try:
-            if last:
-                stream.send(last, socket.MSG_DONTWAIT)
+        with contextlib.suppress(OSError):  # the service was first, or does not read
+            stream.settimeout(0)
+            if last and not amid_frame:
+                stream.send(last)
+        with contextlib.suppress(OSError):
             stream.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the service was first
     stream.close()
 
 
@@ -104,6 +104,7 @@ class Connection:
         deadline = Deadline(timeout)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._process = os.getpid()
+        self._amid_frame = False
         self.closed = False
         try:
             self._socket.settimeout(deadline.left())
@@ -117,7 +118,7 @@ class Connection:
             raise
 
     def close(self) -> None:
-        hang_up(self._socket, self._process, self._pools)
+        hang_up(self._socket, self._process, self._pools, self._amid_frame)
         self.closed = True
 
     def __enter__(self) -> Connection:
@@ -171,6 +172,7 @@ class Connection:
         while left:
             self._socket.settimeout(deadline.left())
             left = advance(left, self._socket.sendmsg(left[:BUFFERS_AT_ONCE]))
+            self._amid_frame = bool(left)
 
     def _receive(self, most: int, deadline: Deadline) -> Frame:
         head = memoryview(bytearray(HEADER_BYTES))
