@@ -39,8 +39,8 @@ Fixture* fixture() {
   return made.get();
 }
 
-// What a cache would serve of a prompt: sequences that restore it share its bytes. Its rows are
-// noise: speed doesn't depend on them.
+// A prompt as a cache serves it: sequences that restore it share its bytes. Its rows are noise:
+// speed doesn't depend on them.
 struct Stored {
   std::vector<Token> tokens;
   Prefix prefix;

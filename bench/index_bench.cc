@@ -87,7 +87,7 @@ void yard_compare_32k(benchmark::State& state) {
 BENCHMARK(yard_compare_32k)->Arg(1)->Arg(1000)->Unit(benchmark::kMicrosecond);
 
 /// A query of 1,024 tokens, one of all that are stored, in a tree of range(0) blocks of 16 tokens.
-/// What a query is made of has just arrived; the tree's nodes lie where they were left.
+/// Look-ups of tokens that have just arrived, in a tree whose nodes lie where they were left.
 void lookup_1k(benchmark::State& state) {
   constexpr uint32_t kSmallBlock = 16, kTokens = 1024;
   const auto sequences = static_cast<uint64_t>(state.range(0)) / (kTokens / kSmallBlock);

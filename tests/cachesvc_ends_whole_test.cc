@@ -1,5 +1,5 @@
-// Where entries end: which supplements a store is asked for, what a growing conversation copies,
-// and what goes first when bytes are short.
+// Ends of entries: which supplements a store is asked for, what a growing conversation copies, and
+// what goes first when bytes are short.
 #include "cachesvc/core/ends_search.h"
 #include "cachesvc/core/needs.h"
 #include "cachesvc/core/records.h"
@@ -301,7 +301,7 @@ struct Shelf {
     o.name.end_row = end;
     return add(std::move(o));
   }
-  /// Of all checkpoint parts, after these tokens.
+  /// A snapshot of all checkpoint parts, after these tokens.
   Record* snapshot(const std::vector<Token>& tokens) {
     auto whole = static_cast<uint32_t>(tokens.size()) / 16;
     Object o;
@@ -315,7 +315,7 @@ struct Shelf {
   void end(const std::vector<Token>& tokens) {
     ends.mark(*realm, realm->tree.find_path(tokens, {}), static_cast<uint32_t>(tokens.size()));
   }
-  /// As after a start; in the smallest steps.
+  /// The search of a start, in the smallest steps.
   void search() {
     EndsSearch search(index, ends);
     while (search.step(1)) {
@@ -425,7 +425,7 @@ TEST(Ends, SnapshotsOfSupersededTurnsGoFirstTheFarthestFirstInBothTiersAndAfterA
   }
 }
 
-// What superseded turns hold goes before what was used longer ago; then the conversation still
+// Snapshots of superseded turns go before objects used longer ago; then the conversation still
 // resumes from its newest checkpoint.
 TEST(Ends, SnapshotsOfSupersededTurnsGoBeforeOlderEntries) {
   CacheOptions options = small_options();

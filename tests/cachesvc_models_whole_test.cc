@@ -123,7 +123,7 @@ TEST_F(Models, EachKeyFindsItsOwnModelsAndPromptsAgain) {
   }
 }
 
-// What another key sealed holds no model in memory, and keeps the plain records that it needs.
+// Files that another key sealed hold no model in memory, and keep the plain records they need.
 TEST_F(Models, FilesOfAnotherKeyHoldNoModelAndLoseNoRecord) {
   ModelSpec stored = plain_model(2, 2);
   CacheOptions plain = options(1), sealed = options(1), other = options(1);
@@ -312,7 +312,7 @@ TEST_F(Models, AReservationKeepsItsRealm) {
   b.expect_serves(tokens_, *hit);
 }
 
-// What a session left half done holds its model no longer, and nobody looks at it afterwards.
+// A commit that its session left holds its model no longer, and nobody looks at it afterwards.
 TEST_F(Models, ACommitThatItsSessionLeftHoldsNothing) {
   Stepped main(options(2));
   auto& core = *main.core;

@@ -343,7 +343,7 @@ class Walk {
       ASSERT_TRUE(reply->lost.empty());
       ASSERT_GE(reply->level, level);
     }
-    // What was evicted moves the branch: then the rows before any block end may have been copied.
+    // Evictions move the branch: then the rows before any block end may have been copied.
     uint32_t interval = budgets_.ample() ? options_.block_end_interval : 1;
     uint32_t branch = oracle_.branch(t.known, hashes);
     for (const Need& need : put) oracle_.add(t.known, hashes, need);

@@ -24,7 +24,7 @@ class PublicationsUnit : public ::testing::Test {
     core_.put(session_, tokens, *reserved, but);
     return reserved->reservation;
   }
-  // Its answer; what becomes visible at once has its place when this returns.
+  // Answer of the publication; objects that become visible at once have their place by then.
   std::shared_ptr<std::optional<Result<CommitReply>>> publish(
       uint64_t reservation, Durability level = Durability::accepted) {
     auto reply = std::make_shared<std::optional<Result<CommitReply>>>();

@@ -51,7 +51,7 @@ TEST_F(Verify, TheFileServesInPlaceOfItsDamagedCopyInRam) {
   EXPECT_EQ(b.stat("promotions"), 1u);
 }
 
-// What was promoted has a sum of its own.
+// A promoted object has a sum of its own.
 TEST_F(Verify, APromotedObjectIsVerifiedToo) {
   {
     auto cache = open_cache(options(kBeforeEach, true));

@@ -28,7 +28,7 @@ class ScrubberUnit : public ::testing::Test {
     EXPECT_EQ(block.disk, Disk::renamed);
     return block;
   }
-  // As after a start: nobody has read its file.
+  // A block as after a start: nobody has read its file.
   Record& known() {
     Record& block = spilled();
     core().recency.leave_ram(block);

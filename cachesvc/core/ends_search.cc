@@ -85,7 +85,7 @@ void EndsSearch::find_superseded(RealmState& realm, NodeId node) {
   budget_ -= std::min(budget_, children.size());
 }
 
-// From an end upwards, as far as no other one is nearer.
+// Distances from an end upwards, as far as no other end is nearer.
 void EndsSearch::find_distances(const RealmState& realm, NodeId node) {
   if (!ends_at(realm, node)) return;
   uint32_t distance = 0;

@@ -21,11 +21,7 @@ void add_of_tree(const RealmState& realm, const Query& query, size_t most,
   auto nodes = realm.tree.beginning_with(query.tokens, query.extras, most - out.size());
   if (!nodes.ok()) return;  // checked when the erase began
   if (query.tokens.empty()) nodes->push_back(kRootNode);
-  for (NodeId id : *nodes) {
-    const RealmState::Node& node = realm.nodes.at(id);
-    node.attached.list(most, out);
-    if (node.main && out.size() < most) out.push_back(node.main);
-  }
+  for (NodeId id : *nodes) realm.nodes.at(id).list(most, out);
 }
 
 class OfNamespace : public EraseTargets {
@@ -171,9 +167,7 @@ class EntryWalk {
   }
 
   void take(NodeId node, std::vector<Record*>& out) const {
-    const RealmState::Node& its = realm_.nodes.at(node);
-    its.attached.list(SIZE_MAX, out);
-    if (its.main) out.push_back(its.main);
+    realm_.nodes.at(node).list(SIZE_MAX, out);
   }
 
   // Adds the entry's own objects at this node. Returns: true if all are its own, and the node goes.

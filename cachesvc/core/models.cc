@@ -85,11 +85,10 @@ std::shared_ptr<ModelState> Models::put_in_force(const std::string& ns,
   state->codec = part_of(coded, coded->codec);
   state->groups = PartGroups(spec, part_of(coded, coded->groups));
   auto& slot = models_[{ns, realm.fingerprint}];
-  const bool is_new = !slot;
-  if (is_new) slot = std::make_shared<ModelState>();
+  if (!slot) slot = std::make_shared<ModelState>();
   slot->ns = ns;
   slot->serial = std::max(slot->serial, records.serial);
-  if (records.durable || is_new) slot->records_durable = records.durable.value_or(false);
+  slot->records_durable = records.durable.value_or(slot->records_durable);
   slot->record_bytes = record_bytes(*spec, *profile);
   slot->spec = std::move(spec);
   slot->realm = std::move(state);
@@ -98,10 +97,9 @@ std::shared_ptr<ModelState> Models::put_in_force(const std::string& ns,
   return slot;
 }
 
-// All that is stored of a realm, in steps: a step of so many nodes takes tens of microseconds.
+// Goes on in later handlers until the whole realm has its place.
 void Models::reorder(const std::shared_ptr<RealmState>& realm, NodeId first) {
-  constexpr size_t kNodesAtATime = 128;
-  const NodeId next = index_.reorder(*realm, first, kNodesAtATime);
+  const NodeId next = index_.reorder(*realm, first, kNodesPerStep);
   if (next == kNoNode) return;
   env_.later([this, weak = std::weak_ptr<RealmState>(realm), next] {
     if (auto held = weak.lock()) reorder(held, next);

@@ -35,7 +35,7 @@ class Models {
 
   /// Adds a model whose record a start found.
   void found(ModelRecord record, const std::map<Id, std::shared_ptr<const Profile>>& profiles);
-  /// What an open knows of the records of the model that it puts in force.
+  /// State of a model's records on the SSD, as the open that puts it in force knows it.
   struct RecordsOnSsd {
     uint64_t serial = 0;          ///< of the model record
     std::optional<bool> durable;  ///< nullopt: as before

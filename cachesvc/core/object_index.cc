@@ -152,8 +152,7 @@ NodeId ObjectIndex::reorder(const RealmState& realm, NodeId first, size_t most) 
   const size_t end = std::min<size_t>(realm.nodes.size(), first + most);
   for (NodeId node = first; node < end; ++node) {
     std::vector<Record*> own;
-    realm.nodes[node].attached.list(SIZE_MAX, own);
-    if (realm.nodes[node].main) own.push_back(realm.nodes[node].main);
+    realm.nodes[node].list(SIZE_MAX, own);
     for (Record* record : own) tiers_.reorder(*record);
   }
   return end < realm.nodes.size() ? static_cast<NodeId>(end) : kNoNode;

@@ -30,6 +30,11 @@ struct RealmState {
     Id id;
     Record* main = nullptr;
     Attached attached;
+    /// Adds the node's records, what hangs on it first, until there are `most` in `out`.
+    void list(size_t most, std::vector<Record*>& out) const {
+      attached.list(most, out);
+      if (main && out.size() < most) out.push_back(main);
+    }
   };
   Realm realm;
   ShareId share;  ///< its namespace's

@@ -180,9 +180,8 @@ void Reconciler::done() {
 }
 
 void Reconciler::find_ends() {
-  constexpr size_t kNodesAtATime = 128;
   if (env_.draining()) return ends_search_.reset();
-  if (ends_search_->step(kNodesAtATime)) return env_.later([this] { find_ends(); });
+  if (ends_search_->step(kNodesPerStep)) return env_.later([this] { find_ends(); });
   ends_search_.reset();
   warm_.begin();
 }

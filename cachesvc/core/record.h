@@ -70,7 +70,7 @@ struct RecordFile {
   std::chrono::steady_clock::time_point retry_at{};  ///< unreadable: a miss until then
 };
 
-/// What a record's use has left. Only Tiers changes it.
+/// Traces of a record's use. Only Tiers changes them.
 struct RecordUse {
   uint32_t fetches = 0;                             ///< that it served
   bool untold = false;                              ///< the last one is not written to the SSD

@@ -116,7 +116,8 @@ void Spiller::file_lost(Record& record) {
 void Spiller::check_invariants() const {
   size_t written = 0;
   for (const BatchPtr& batch : {packing_, writing_}) {
-    for (const SpillItem& item : batch ? batch->items : std::vector<SpillItem>{}) {
+    if (!batch) continue;
+    for (const SpillItem& item : batch->items) {
       const Record* r = index_.find(item.which);
       written += r && r->disk == Disk::writing;
     }

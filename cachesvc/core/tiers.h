@@ -28,7 +28,7 @@ class Tiers {
   void unpin(Record& record);
   /// Marks these, of one namespace, as used now.
   void touch(const std::vector<Record*>& records);
-  /// As touch, of what a fetch used: the SSD is to be told.
+  /// Touches records that a fetch used: the SSD is to be told.
   void use(const std::vector<Record*>& records);
   void served(Record& record) { ++record.use.fetches; }     ///< a fetch used it
   void told(Record& record) { record.use.untold = false; }  ///< the SSD knows its last use

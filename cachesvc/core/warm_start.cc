@@ -9,7 +9,6 @@ namespace kv {
 namespace {
 
 constexpr size_t kReadsAtATime = 4;
-constexpr size_t kNodesAtATime = 128;
 constexpr size_t kMostObjects = 65'536;
 
 }  // namespace
@@ -25,16 +24,15 @@ void WarmStart::begin() {
 void WarmStart::choose(NodeId first) {
   if (env_.draining()) return end();
   const auto realm = realms_.empty() ? nullptr : realms_.back().lock();
-  const size_t end = realm && realm->in_force
-                         ? std::min<size_t>(realm->nodes.size(), first + kNodesAtATime)
-                         : first;
-  for (NodeId node = first; node < end; ++node) {
+  const size_t behind = realm && realm->in_force
+                            ? std::min<size_t>(realm->nodes.size(), first + kNodesPerStep)
+                            : first;
+  for (NodeId node = first; node < behind; ++node) {
     std::vector<Record*> own;
-    realm->nodes[node].attached.list(SIZE_MAX, own);
-    if (realm->nodes[node].main) own.push_back(realm->nodes[node].main);
+    realm->nodes[node].list(SIZE_MAX, own);
     for (const Record* r : own) consider(*r);
   }
-  if (end > first) return env_.later([this, end] { choose(static_cast<NodeId>(end)); });
+  if (behind > first) return env_.later([this, behind] { choose(static_cast<NodeId>(behind)); });
   if (!realms_.empty()) {
     realms_.pop_back();
     return env_.later([this] { choose(kRootNode); });

@@ -15,7 +15,7 @@ namespace kv {
 
 class Requests {
  public:
-  /// The connection's other side: what only requests need of it.
+  /// The connection, and what requests alone need of it.
   class Host : public Connection {
    public:
     /// Enters the namespace if the peer may. Returns: the core's session, denied, and as
