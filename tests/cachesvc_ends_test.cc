@@ -88,7 +88,33 @@ TEST_F(EndsUnit, ASearchGoesOnWhileObjectsComeAndGo) {
   for (const Record* tail : all_of(ObjectKind::tail)) EXPECT_FALSE(tail->superseded);
 }
 
-// As after a start, which finds objects and no ends.
+// A commit between any two steps of a search marks its own, and the search leaves that alone.
+TEST(EndsSearch, LeavesWhatACommitHasMarked) {
+  std::mt19937 rng(52);
+  const auto before = random_tokens(rng, 40), after = random_tokens(rng, 40);
+  bool searched = true;
+  for (size_t at = 0; searched; ++at) {
+    CoreOwners core(small_options());
+    core.open_model(
+        model_of({LayerSpec{{full_part()}}, LayerSpec{{state_part(SnapshotPlace::checkpoint)}}}));
+    const uint64_t session = core.connect();
+    core.store(session, before);
+    EndsSearch search(core.index, core.ends);
+    for (size_t step = 0; step < at && searched; ++step) searched = search.step(1);
+    core.store(session, after);
+    while (search.step(1)) {
+    }
+    size_t serving = 0;
+    for (const Record& r : core.records.all(Disk::absent)) {
+      if (r.name.kind == ObjectKind::snapshot && r.attachment->position == 40) {
+        serving += r.attachment->end_distance == 0;
+      }
+    }
+    EXPECT_EQ(serving, 2u) << "a commit before step " << at;
+  }
+}
+
+// A start finds objects and no ends.
 TEST_F(EndsUnit, ALongerTailIsFoundToSupersedeTheShorterOne) {
   const auto tokens = random_tokens(rng_, 24);
   core_.store(session_, slice(tokens, 0, 20));

@@ -11,12 +11,10 @@ class MappingPeersTest : public MappedTest {
   static constexpr uint64_t kLeft = 4;        // segments that may lie idle: an eighth of the RAM
   static constexpr uint64_t kAll = kEntries;  // at least so many segments are mapped
 
-  // A process that fetches all entries and closes its connection; `keeps` the hits, or lets them go
+  // The peer fetches all entries and closes its connection; it `keeps` the hits, or lets them go
   // first. It stays.
   void start_peer(bool keeps) {
-    ASSERT_EQ(::pipe2(said_, O_CLOEXEC), 0);
-    peer_ = ::fork();
-    if (peer_ == 0) {
+    ASSERT_TRUE(peer_.start([&](auto stay) {
       auto client = SocketClient::connect(socket(), "test", {});
       std::vector<FetchReply> held;
       {
@@ -26,25 +24,8 @@ class MappingPeersTest : public MappedTest {
       const size_t mapped = mapped_segments().size();
       if (!keeps) held.clear();
       client->reset();
-      const bool right = mapped >= kAll && mapped_segments().size() == (keeps ? mapped : 0);
-      (void)!::write(said_[1], right ? "y" : "n", 1);
-      ::pause();
-      ::_exit(0);
-    }
-    char byte = 0;
-    ASSERT_EQ(::read(said_[0], &byte, 1), 1);
-    ASSERT_EQ(byte, 'y');
-  }
-  void end_peer() {
-    if (peer_ <= 0) return;
-    ::kill(peer_, SIGKILL);
-    ::waitpid(peer_, nullptr, 0);
-    peer_ = 0;
-  }
-  void TearDown() override {
-    end_peer();
-    ::close(said_[0]);
-    ::close(said_[1]);
+      stay(mapped >= kAll && mapped_segments().size() == (keeps ? mapped : 0));
+    }));
   }
   void store_entries() {
     for (int i = 0; i < kEntries; ++i) entries_.push_back(stored(1024));
@@ -66,8 +47,7 @@ class MappingPeersTest : public MappedTest {
   }
 
   std::vector<std::vector<Token>> entries_;
-  pid_t peer_ = 0;
-  int said_[2] = {-1, -1};
+  ForkedClient peer_;
 };
 
 TEST_F(MappingPeersTest, WhatAProcessHasMappedCountsUntilItEnds) {
@@ -80,7 +60,7 @@ TEST_F(MappingPeersTest, WhatAProcessHasMappedCountsUntilItEnds) {
   sweeps();
   EXPECT_GE(bench_->stat("segments"), kAll) << "the test let its mappings go, the peer did not";
   EXPECT_GE(bench_->stat("namespace_segment_bytes"), kAll * (2u << 20));
-  end_peer();
+  peer_.kill();
   wait_until([&] { return bench_->stat("segments") <= kLeft; });
 }
 
@@ -90,7 +70,7 @@ TEST_F(MappingPeersTest, AClientLetsItsSegmentsGoBeforeItCloses) {
   start_peer(false);
   erase_all();
   wait_until([&] { return bench_->stat("segments") <= kLeft; });
-  EXPECT_EQ(::kill(peer_, 0), 0) << "it is there still";
+  EXPECT_TRUE(peer_.lives());
 }
 
 TEST_F(MappingPeersTest, ANamespaceHasHalfOfItsShareMapped) {

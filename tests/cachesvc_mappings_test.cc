@@ -118,27 +118,16 @@ TEST_F(MappedTest, ManyLeasesAndThenNoMore) {
 TEST_F(MappedTest, AKilledClientsLeasesAreGone) {
   begin();
   const auto tokens = stored(100);
-  int said[2];
-  ASSERT_EQ(::pipe2(said, O_CLOEXEC), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  ForkedClient other;
+  ASSERT_TRUE(other.start([&](auto stay) {
     auto client = SocketClient::connect(socket(), "test", {});
     Bench bench = Bench::open(**client, wide_model());
     const FetchReply reply = fetched(bench, tokens);
-    const bool mapped = !segments_of(reply.lease.prefix()).contains("");
-    (void)!::write(said[1], mapped ? "y" : "n", 1);
-    ::pause();
-    ::_exit(0);
-  }
-  char byte = 0;
-  ASSERT_EQ(::read(said[0], &byte, 1), 1);
-  EXPECT_EQ(byte, 'y');
+    stay(!segments_of(reply.lease.prefix()).contains(""));
+  }));
   EXPECT_GT(stat("pins"), 0u);
-  ::kill(child, SIGKILL);
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  other.kill();
   wait_for("pins", 0);
-  ::close(said[0]);
-  ::close(said[1]);
 }
 
 std::set<std::string> shared_memory_files() {

@@ -122,6 +122,30 @@ TEST(RamPool, WhatWaitsAndWhatIsChargedAreTogetherNeverOverTheBudget) {
   EXPECT_EQ(pool->recycled_bytes(), 0u);
 }
 
+// Retired segments that somebody keeps mapped are idle for good: they stop no other announcement.
+TEST(RamPool, RetiredSegmentsLeaveRoomForOthers) {
+  constexpr uint64_t kBudget = 64 << 20;  // an eighth of it is set aside: four segments of 2 MiB
+  auto pool = RamPool::create(kBudget, kBudget, Backing::segments);
+  SegmentStore& segments = *pool->segments();
+  auto stored = [&](const std::string& ns) {
+    auto charge = pool->try_charge(ChargeKind::stored, RamPool::slab_bytes(1 << 20));
+    return pool->allocate(1 << 20, *charge, ns).freeze();
+  };
+  auto segment_of = [&](const std::string& ns, const Bytes& bytes) {
+    return segments.place_of(ns, bytes.data())->segment;
+  };
+  std::vector<std::shared_ptr<const SegmentView>> mapped;
+  while (mapped.size() < 8) {
+    const Bytes bytes = stored("a");
+    mapped.push_back(segments.announce(segment_of("a", bytes)));
+    ASSERT_NE(mapped.back(), nullptr);
+    ASSERT_NE(segments.retire_emptiest(), 0u);
+  }
+  EXPECT_GT(segments.retired_idle_bytes(), kBudget / 8);
+  const Bytes other = stored("b");
+  EXPECT_TRUE(pool->may_announce(segment_of("b", other)));
+}
+
 // The same with memory in segments, some of which are announced and so keep all of theirs.
 TEST(RamPool, WithSegmentsTooNeverOverTheBudget) {
   constexpr uint64_t kBudget = 64 << 20;

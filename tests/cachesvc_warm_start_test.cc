@@ -144,6 +144,27 @@ TEST_F(WarmStartUnit, AReadThatFailsIsNotRepeated) {
   core_.reset();  // it reads by `faults`
 }
 
+TEST_F(WarmStartUnit, NothingBelowAnObjectThatIsGoneComesBack) {
+  core().open_model();
+  std::vector<Record*> path{&on_ssd()};
+  while (path.size() < 4) path.push_back(&on_ssd(path.back()));
+  evict({path.rbegin(), path.rend()});
+  core().records.remove(*path[1]);
+  path.erase(path.begin() + 1);
+  begin();
+  EXPECT_TRUE(path[0]->ram);
+  EXPECT_EQ(in_ram(path), 1u);
+}
+
+TEST_F(WarmStartUnit, ADrainEndsIt) {
+  core().open_model();
+  const std::vector<Record*> blocks = eight_evicted();
+  core().warm.begin();
+  core().env->drain();
+  core().run();
+  EXPECT_EQ(in_ram(blocks), 0u);
+}
+
 TEST_F(WarmStartUnit, MemoryIsReadyForThePromotionAfterThisOne) {
   options_.ram_budget_bytes = 512u << 20;
   options_.warm_start_bytes = 0;

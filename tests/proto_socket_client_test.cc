@@ -1,12 +1,16 @@
 // SocketClient against peers that misbehave: late, gone, lying, out of step. A real service behind
 // it is tested in cachesvc_server_test.cc.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <future>
 #include <thread>
 
 #include "proto/socket_client.h"
@@ -49,14 +53,15 @@ class ScriptedPeer {
     parser_ = std::make_unique<FrameParser>();
     return fd_ >= 0;
   }
-  // Accepts and answers the hello.
-  bool greet() {
+  // Accepts and answers the hello, granting these features.
+  bool greet(uint32_t features = 0) {
     if (!accept()) return false;
     auto frame = receive();
     if (!frame) return false;
     auto hello = decode_reply<HelloRequest>(FrameType::hello, frame->body.span());
     parser_->set_greeted(true);
     HelloReply reply;
+    reply.features = features;
     reply.max_in_flight = 4;
     reply.max_put_bytes = 1 << 20;
     reply.ns = hello->ns;
@@ -73,6 +78,40 @@ class ScriptedPeer {
   }
   void send(const std::vector<uint8_t>& bytes) {
     (void)!::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  // A segment that is sealed as a client wants it, and its frame.
+  void announce(uint32_t segment) {
+    constexpr uint64_t kBytes = 64 << 10;
+    const int memory = ::memfd_create("a segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    KV_CHECK(::ftruncate(memory, kBytes) == 0 && ::fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    auto frame =
+        flatten(reply_frame(FrameType::segment, 0, SegmentAnnounced{segment, kBytes, 4096}));
+    iovec piece{frame.data(), frame.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &memory, sizeof(memory));
+    KV_CHECK(::sendmsg(fd_, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(frame.size()));
+    ::close(memory);
+  }
+  void discard(size_t bytes) {
+    std::vector<uint8_t> some(bytes);
+    KV_CHECK(::recv(fd_, some.data(), bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes));
+  }
+  // Every byte until the client has closed.
+  std::vector<uint8_t> rest() {
+    std::vector<uint8_t> all, some(64 << 10);
+    for (ssize_t n; (n = ::recv(fd_, some.data(), some.size(), 0)) > 0;) {
+      all.insert(all.end(), some.begin(), some.begin() + n);
+    }
+    return all;
   }
   void hang_up() {
     ::close(fd_);
@@ -124,6 +163,54 @@ TEST(SocketClient, SilenceEndsAtTheDeadline) {
   auto stats = client->stats(deadline_in(std::chrono::milliseconds(50)));
   EXPECT_EQ(stats.status().code(), StatusCode::deadline_exceeded) << stats.status().to_string();
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
+}
+
+bool ends_with(const std::vector<uint8_t>& all, const std::vector<uint8_t>& last) {
+  return all.size() >= last.size() && std::equal(last.rbegin(), last.rend(), all.rbegin());
+}
+
+// A client that closes lets its segments go in a frame; but not amid another one, whose rest that
+// frame would be.
+TEST(SocketClient, SaysWhatItHasUnmappedUnlessAFrameIsSentInPart) {
+  const auto farewell = flatten(reply_frame(FrameType::segment_unmapped, 0, SegmentUnmapped{3}));
+  for (bool amid : {false, true}) {
+    std::promise<void> late, room, closed;
+    std::promise<std::vector<uint8_t>> heard;
+    ScriptedPeer peer([&](ScriptedPeer& p) {
+      if (!p.greet(kFeatureSegments)) return;
+      auto stats = p.receive();
+      if (!stats) return;
+      p.announce(3);
+      p.send(flatten(reply_frame(FrameType::stats_ok, stats->header.request, StatsReply{})));
+      late.get_future().wait();
+      if (amid) p.discard(1 << 20);
+      room.set_value();
+      closed.get_future().wait();
+      heard.set_value(p.rest());
+    });
+    HelloRequest hello;
+    hello.ns = "tenant";
+    hello.features = kFeatureSegments;
+    auto connection =
+        SocketConnection::open(peer.path(), hello, std::make_shared<ReplyBodies>(1 << 20), soon());
+    ASSERT_TRUE(connection.ok()) << connection.status().to_string();
+    SocketConnection& ours = **connection;
+    const uint64_t stats = ours.next_request();
+    auto answer = ours.call(request_frame(FrameType::stats, stats, 0, Empty{}), stats,
+                            FrameType::stats_ok, soon());
+    ASSERT_TRUE(answer.ok()) << answer.status().to_string();
+    if (amid) {  // 16 MiB: more than a socket takes that nobody reads
+      QueryRequest query{1, {std::vector<Token>(kMaxTokens, 7), {}}};
+      const OutFrame lookup = request_frame(FrameType::lookup, ours.next_request(), 0, query);
+      EXPECT_EQ(ours.send(lookup, deadline_in(std::chrono::milliseconds(50))).code(),
+                StatusCode::deadline_exceeded);
+    }
+    late.set_value();
+    room.get_future().wait();  // a farewell would find some in the socket
+    *connection = nullptr;
+    closed.set_value();
+    EXPECT_EQ(ends_with(heard.get_future().get(), farewell), !amid);
+  }
 }
 
 TEST(SocketClient, AHangUpIsUnavailableAndTheNextCallReconnects) {

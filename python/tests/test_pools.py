@@ -4,16 +4,20 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import socket
+import time
 from typing import Any, Callable, Dict, List, Set, Tuple
 
 import numpy as np
 import pytest
 
 from cachesvc import Cache, CacheError, FetchOptions, Output, Selection
-from cachesvc.connection import Connection
+from cachesvc.connection import Connection, hang_up
+from cachesvc.frames import Type, encode_header
 from cachesvc.messages import Newest, Tier
 from cachesvc.objects import Object
-from cachesvc.pools import KNOWN, FetchMappedOk, Lease, Place, Pools, Segment, Where
+from cachesvc.pools import (KNOWN, FetchMappedOk, Lease, Place, Pools, Segment, SegmentUnmapped,
+                            Where)
 
 from daemon import ROOT, Daemon
 from given import Array, Computed, plain
@@ -105,6 +109,34 @@ def test_a_connection_that_is_closed_keeps_its_arrays(daemon: Daemon, namespace:
     check_rows(hit, MODEL, TOKENS)
     with Connection(daemon.socket, namespace) as connection:
         assert connection.session.pools is not None
+
+
+@pytest.mark.parametrize("amid_frame", [False, True])
+def test_segments_that_nobody_shows_are_let_go_with_a_word(amid_frame: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        hang_up(ours, os.getpid(), announced(3, memory()), amid_frame)
+        said = theirs.recv(1 << 10)
+    body = SegmentUnmapped(3).encode()
+    told = encode_header(Type.SEGMENT_UNMAPPED, 0, len(body)) + body
+    assert said == (b"" if amid_frame else told)
+
+
+def test_a_service_that_does_not_read_is_left_all_the_same() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                ours.send(bytes(1 << 16))
+        ours.settimeout(60)
+        forked = ours.dup()  # as a child has it
+        begin = time.monotonic()
+        hang_up(ours, os.getpid(), announced(3, memory()), False)
+        assert time.monotonic() - begin < 30
+        while theirs.recv(1 << 20):
+            pass  # and then its end, though the child has not closed
+        forked.close()
 
 
 # ---- services that lie

@@ -57,6 +57,46 @@ inline size_t open_files(const std::string& process = "self") {
 /// Blocks of 64 KiB.
 inline ModelSpec wide_model() { return model_of({{{full_part(4, 128)}}, {{full_part(4, 128)}}}); }
 
+/// A client in a process of its own, forked from the test. It says once whether all went well, and
+/// stays until it is killed.
+class ForkedClient {
+ public:
+  ForkedClient() = default;
+  ~ForkedClient() { kill(); }
+  ForkedClient(const ForkedClient&) = delete;  // owns the process
+  ForkedClient& operator=(const ForkedClient&) = delete;
+
+  /// `act(stay)` runs in the new process, and ends with stay(well). Returns: `well`.
+  template <typename Act>
+  bool start(Act act) {
+    int said[2];
+    if (::pipe2(said, O_CLOEXEC) != 0) return false;
+    process_ = ::fork();
+    if (process_ == 0) {
+      act([&](bool well) {
+        (void)!::write(said[1], well ? "y" : "n", 1);
+        ::pause();
+        ::_exit(0);
+      });
+      ::_exit(1);
+    }
+    ::close(said[1]);
+    char byte = 'n';
+    const bool well = ::read(said[0], &byte, 1) == 1 && byte == 'y';
+    ::close(said[0]);
+    return well;
+  }
+  void kill() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    ::waitpid(std::exchange(process_, 0), nullptr, 0);
+  }
+  bool lives() const { return process_ > 0 && ::kill(process_, 0) == 0; }
+
+ private:
+  pid_t process_ = 0;
+};
+
 class MappedTest : public ServerTest {
  protected:
   void begin(std::vector<std::string> limits = {}) {
