@@ -3,7 +3,7 @@
 Written from proto/PROTOCOL.md and storage/FORMAT.md. Layers, each importing only earlier ones:
 errors, deadline, wire, frames, models, ids, objects, selection, messages, session (calls as
 scripts), intent, hit and store (rows of an entry), entry, bodies, connection, pool and guard,
-cache, aio; beside them geometry (models from configs).
+cache, aio; beside them geometry (models from configs) and keyed (values by key).
 """
 from .aio import AsyncCache, AsyncConnection
 from .cache import Cache
