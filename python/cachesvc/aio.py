@@ -208,16 +208,18 @@ class AsyncCache:
             missed)
 
     async def prefetch(self, model: Model, tokens: Any = (), *, extras: Extras = (),
-                       wait: bool = False, hold: int = 0, timeout: float = 1.0) -> m.LookupOk:
+                       wait: bool = False, hold: int = 0, timeout: float = 1.0,
+                       profile: Optional[Profile] = None) -> m.LookupOk:
         return await self._failing_open(
             "prefetch",
-            lambda s: entry.prefetch(s, model, as_query(tokens, extras), wait, hold), timeout,
-            missed)
+            lambda s: entry.prefetch(s, model, as_query(tokens, extras), wait, hold, profile),
+            timeout, missed)
 
     async def hold(self, model: Model, tokens: Any, seconds: float, *, extras: Extras = (),
-                   timeout: float = 1.0) -> Held:
+                   timeout: float = 1.0, profile: Optional[Profile] = None) -> Held:
         return await self._failing_open(
-            "hold", lambda s: entry.hold(s, model, as_query(tokens, extras), seconds), timeout,
+            "hold",
+            lambda s: entry.hold(s, model, as_query(tokens, extras), seconds, profile), timeout,
             lambda error: Held(found=missed(error)))
 
     async def renew(self, held: Held, seconds: float, *, timeout: float = 1.0) -> float:
@@ -232,10 +234,10 @@ class AsyncCache:
         return await self._failing_open(
             "release", lambda s: intent.release(s, held.number), timeout, lambda _: False)
 
-    async def lookup_all(self, model: Model, queries: Sequence[Any], *,
-                         timeout: float = 1.0) -> List[m.LookupOk]:
+    async def lookup_all(self, model: Model, queries: Sequence[Any], *, timeout: float = 1.0,
+                         profile: Optional[Profile] = None) -> List[m.LookupOk]:
         return await self._failing_open(
-            "lookup_all", lambda s: entry.lookup_all(s, model, queries), timeout,
+            "lookup_all", lambda s: entry.lookup_all(s, model, queries, profile), timeout,
             lambda error: [missed(error)] * len(queries))
 
     # ---- calls that raise
@@ -251,9 +253,10 @@ class AsyncCache:
             "erase", lambda s: entry.erase(s, model, as_query(tokens, extras)), timeout)
 
     async def erase_entry(self, model: Model, tokens: Any, *, extras: Extras = (),
-                          timeout: float = 30.0) -> int:
+                          timeout: float = 30.0, profile: Optional[Profile] = None) -> int:
         return await self._guarded(
-            "erase_entry", lambda s: entry.erase_entry(s, model, as_query(tokens, extras)), timeout)
+            "erase_entry",
+            lambda s: entry.erase_entry(s, model, as_query(tokens, extras), profile), timeout)
 
     async def stats(self, timeout: float = 1.0) -> Dict[str, int]:
         return (await self._guarded("stats", lambda s: s.stats(), timeout))[0]

@@ -101,19 +101,21 @@ class Cache:
             missed)
 
     def prefetch(self, model: Model, tokens: Any = (), *, extras: Extras = (),
-                 wait: bool = False, hold: int = 0, timeout: float = 1.0) -> m.LookupOk:
+                 wait: bool = False, hold: int = 0, timeout: float = 1.0,
+                 profile: Optional[Profile] = None) -> m.LookupOk:
         """Lookup that also begins to bring what lies on the SSD; wait: that answers when it has
         come. hold: the number of a Held, in place of tokens."""
         return self._failing_open(
             "prefetch",
-            lambda s: entry.prefetch(s, model, as_query(tokens, extras), wait, hold), timeout,
-            missed)
+            lambda s: entry.prefetch(s, model, as_query(tokens, extras), wait, hold, profile),
+            timeout, missed)
 
     def hold(self, model: Model, tokens: Any, seconds: float, *, extras: Extras = (),
-             timeout: float = 1.0) -> Held:
+             timeout: float = 1.0, profile: Optional[Profile] = None) -> Held:
         """Lookup whose find stays for so long: no tier evicts it. FetchOptions(hold=its number)."""
         return self._failing_open(
-            "hold", lambda s: entry.hold(s, model, as_query(tokens, extras), seconds), timeout,
+            "hold",
+            lambda s: entry.hold(s, model, as_query(tokens, extras), seconds, profile), timeout,
             lambda error: Held(found=missed(error)))
 
     def renew(self, held: Held, seconds: float, *, timeout: float = 1.0) -> float:
@@ -130,12 +132,12 @@ class Cache:
         return self._failing_open(
             "release", lambda s: intent.release(s, held.number), timeout, lambda _: False)
 
-    def lookup_all(self, model: Model, queries: Sequence[Any], *,
-                   timeout: float = 1.0) -> List[m.LookupOk]:
+    def lookup_all(self, model: Model, queries: Sequence[Any], *, timeout: float = 1.0,
+                   profile: Optional[Profile] = None) -> List[m.LookupOk]:
         """A lookup of each: its tokens, or a Query with extras. One round trip for many; after a
         failure all are misses."""
         return self._failing_open(
-            "lookup_all", lambda s: entry.lookup_all(s, model, queries), timeout,
+            "lookup_all", lambda s: entry.lookup_all(s, model, queries, profile), timeout,
             lambda error: [missed(error)] * len(queries))
 
     # ---- calls that raise
@@ -152,10 +154,11 @@ class Cache:
                              timeout)
 
     def erase_entry(self, model: Model, tokens: Any, *, extras: Extras = (),
-                    timeout: float = 30.0) -> int:
+                    timeout: float = 30.0, profile: Optional[Profile] = None) -> int:
         """Removes one entry, the one that ends with tokens, and all that no other is made of."""
         return self._guarded(
-            "erase_entry", lambda s: entry.erase_entry(s, model, as_query(tokens, extras)), timeout)
+            "erase_entry",
+            lambda s: entry.erase_entry(s, model, as_query(tokens, extras), profile), timeout)
 
     def stats(self, timeout: float = 1.0) -> Dict[str, int]:
         """PROTOCOL.md, "Stats"."""

@@ -125,23 +125,26 @@ def lookup(session: Session, model: Model, query: m.Query
                                       lambda opened: session.lookup(opened, query)))
 
 
-def prefetch(session: Session, model: Model, query: m.Query, wait: bool, held: int
+def prefetch(session: Session, model: Model, query: m.Query, wait: bool, held: int,
+             profile: Optional[Profile] = None
              ) -> Generator[Command, Optional[Frame], m.LookupOk]:
     return (yield from _under_profile(
-        session, model, lambda opened: intent.prefetch(session, opened, query, wait, held)))
+        session, model, lambda opened: intent.prefetch(session, opened, query, wait, held),
+        profile))
 
 
-def hold(session: Session, model: Model, query: m.Query, seconds: float
-         ) -> Generator[Command, Optional[Frame], Held]:
+def hold(session: Session, model: Model, query: m.Query, seconds: float,
+         profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], Held]:
     return (yield from _under_profile(
-        session, model, lambda opened: intent.hold(session, opened, query, seconds)))
+        session, model, lambda opened: intent.hold(session, opened, query, seconds), profile))
 
 
-def lookup_all(session: Session, model: Model, queries: Sequence[Any]
+def lookup_all(session: Session, model: Model, queries: Sequence[Any],
+               profile: Optional[Profile] = None
                ) -> Generator[Command, Optional[Frame], List[m.LookupOk]]:
     asked = [q if isinstance(q, m.Query) else as_query(q, ()) for q in queries]
-    return (yield from _under_profile(session, model,
-                                      lambda opened: session.lookup_all(opened, asked)))
+    return (yield from _under_profile(
+        session, model, lambda opened: session.lookup_all(opened, asked), profile))
 
 
 def reopen(session: Session, model: Model, profile: Optional[Profile], replace: bool
@@ -158,10 +161,10 @@ def erase(session: Session, model: Optional[Model], query: m.Query
     return (yield from session.erase(handle, query))
 
 
-def erase_entry(session: Session, model: Model, query: m.Query
-                ) -> Generator[Command, Optional[Frame], int]:
-    return (yield from _under_profile(session, model,
-                                      lambda opened: session.erase_entry(opened, query)))
+def erase_entry(session: Session, model: Model, query: m.Query,
+                profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], int]:
+    return (yield from _under_profile(
+        session, model, lambda opened: session.erase_entry(opened, query), profile))
 
 
 def _under_profile(session: Session, model: Model,

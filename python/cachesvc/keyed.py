@@ -57,13 +57,13 @@ class Keyed:
     def exists(self, keys: Sequence[bytes], *, timeout: float = 1.0) -> List[bool]:
         """Which keys have a value, as advice: it may go before it is read."""
         queries = [as_query(self._asked(key), self.extras(key)) for key in keys]
-        found = self.cache.lookup_all(self.model, queries, timeout=timeout)
+        found = self.cache.lookup_all(self.model, queries, timeout=timeout, profile=self._profile)
         return [each.tokens == self._length for each in found]
 
     def hold(self, key: bytes, seconds: float, *, timeout: float = 1.0) -> Held:
         """A Held if the key has a value, which then stays so long; else nothing is held."""
         held = self.cache.hold(self.model, self._asked(key), seconds, extras=self.extras(key),
-                               timeout=timeout)
+                               timeout=timeout, profile=self._profile)
         if held and held.found.tokens != self._length:
             self.cache.release(held, timeout=timeout)
             return Held(found=held.found)
@@ -72,12 +72,12 @@ class Keyed:
     def prefetch(self, key: bytes, *, wait: bool = False, timeout: float = 1.0) -> m.LookupOk:
         """Brings a value that lies on the SSD into RAM."""
         return self.cache.prefetch(self.model, self._asked(key), extras=self.extras(key), wait=wait,
-                                   timeout=timeout)
+                                   timeout=timeout, profile=self._profile)
 
     def delete(self, key: bytes, *, timeout: float = 5.0) -> bool:
         """Whether there was a value. Raises a CacheError where it may still be there."""
         return self.cache.erase_entry(self.model, self.tokens(key), extras=self.extras(key),
-                                      timeout=timeout) > 0
+                                      timeout=timeout, profile=self._profile) > 0
 
     def _store(self, key: bytes, rows: RowSource, wait_for: m.Level, timeout: float) -> Stored:
         return self.cache.store_rows(self.model, self.tokens(key), rows, extras=self.extras(key),

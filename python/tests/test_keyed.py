@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, List, Tuple
+from typing import Any, Iterator, List, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,18 @@ from cachesvc.keyed import VALUES, RowValues, Shape, Values
 from cachesvc.objects import Form
 from cachesvc.store import ArrayRows
 
-from daemon import Daemon
+from daemon import Daemon, started
 
 Array = npt.NDArray[Any]
 SHAPE = Shape(layers=2, rows=256, heads=2, dim=64)
 IDENTITY = b"engine, weights, layout"
+
+
+@pytest.fixture(scope="module")
+def coding_daemon() -> Iterator[Daemon]:
+    """One that codes what nobody brings a profile for."""
+    with started("256MiB", "256MiB", "tq4") as running:
+        yield running
 
 
 def rows_of(shape: Shape, seed: int) -> List[Tuple[Array, Array]]:
@@ -149,6 +156,21 @@ def test_coded_rows_are_close_and_small(daemon: Daemon, namespace: str) -> None:
                                options=FetchOptions(Output.STORED))
         assert [(run.form, run.end) for run in hit.pieces(0)] == [(Form.EXACT, 4),
                                                                   (Form.CODES, 256)]
+
+
+@pytest.mark.parametrize("ask", [
+    lambda keyed: keyed.exists([b"key"]), lambda keyed: keyed.hold(b"key", 1.0),
+    lambda keyed: keyed.prefetch(b"key"), lambda keyed: keyed.delete(b"key"),
+    lambda keyed: keyed.get_into(b"key", room_for(SHAPE))],
+    ids=["exists", "hold", "prefetch", "delete", "get_into"])
+def test_whoever_asks_first_sets_the_coding(coding_daemon: Daemon, namespace: str,
+                                            ask: Any) -> None:
+    given, room = rows_of(SHAPE, 1), room_for(SHAPE)
+    with Cache(coding_daemon.socket, namespace, strict=True) as cache:
+        keyed = RowValues(cache, SHAPE, IDENTITY)
+        ask(keyed)
+        assert keyed.put(b"key", given) and keyed.get_into(b"key", room)
+        assert np.array_equal(given, room)
 
 
 @pytest.mark.parametrize("other", [
