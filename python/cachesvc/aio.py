@@ -270,6 +270,7 @@ class AsyncCache:
         except CacheError as error:
             if self._strict:
                 raise
+            error.forget()
             return miss(error)
 
     async def _guarded(self, call: str, make: Callable[[Session], Script[T]], timeout: float) -> T:

@@ -173,6 +173,7 @@ class Cache:
         except CacheError as error:
             if self._strict:
                 raise
+            error.forget()
             return miss(error)
 
     def _guarded(self, call: str, make: Callable[[Session], Script[T]], timeout: float) -> T:

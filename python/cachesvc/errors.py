@@ -38,6 +38,12 @@ class CacheError(Exception):
         """Puts the name of the field that it is about before the message."""
         self.message = f"{name}: {self.message}"
 
+    def forget(self) -> None:
+        """Lets go of the frames that it came through, and of the caller's memory in them."""
+        for each in (self, self.__cause__, self.__context__):
+            if each is not None:
+                each.__traceback__ = None
+
     def __str__(self) -> str:
         during = f"{self.call}: " if self.call else ""
         return f"{during}{self.message} ({self.code.name.lower()})"

@@ -22,7 +22,7 @@ from .entry import Extras, FetchOptions, Stored, as_query
 from .errors import invalid
 from .hit import Hit
 from .intent import Held
-from .models import Dtype, Kind, Model, Part, Profile, full, raw_profile
+from .models import Dtype, Kind, Model, Part, Profile, Side, full, raw_profile
 from .objects import Array
 from .store import ArrayRows, RowSource
 from .wire import Buffer, Tokens
@@ -48,6 +48,13 @@ class Keyed:
         raise NotImplementedError
 
     def extras(self, key: bytes) -> Extras:
+        raise NotImplementedError
+
+    def put(self, key: bytes, value: Any, *, wait_for: m.Level = m.Level.ACCEPTED,
+            timeout: float = 5.0) -> Stored:
+        raise NotImplementedError
+
+    def get_into(self, key: bytes, room: Any, *, hold: int = 0, timeout: float = 1.0) -> bool:
         raise NotImplementedError
 
     def _asked(self, key: bytes) -> Tokens:
@@ -104,14 +111,12 @@ class Values(Keyed):
     def extras(self, key: bytes) -> Extras:
         return ()
 
-    def put(self, key: bytes, value: Buffer, *, replace: bool = False,
-            wait_for: m.Level = m.Level.ACCEPTED, timeout: float = 5.0) -> Stored:
+    def put(self, key: bytes, value: Buffer, *, wait_for: m.Level = m.Level.ACCEPTED,
+            timeout: float = 5.0, replace: bool = False) -> Stored:
         """Stores a copy of a value."""
         if replace:
             self.delete(key, timeout=timeout)
-        state = _head(key) + bytes(memoryview(value))
-        rows = ArrayRows(self.model, VALUE_TOKENS, {}, {(0, 0, VALUE_TOKENS): state})
-        return self._store(key, rows, wait_for, timeout)
+        return self._store(key, _OneState(key, value), wait_for, timeout)
 
     def get(self, key: bytes, *, hold: int = 0, timeout: float = 1.0) -> Optional[bytes]:
         """A copy of a value; None: a miss."""
@@ -129,6 +134,19 @@ class Values(Keyed):
             return False
         np.copyto(into, value)
         return hit.valid()
+
+
+class _OneState:
+    """A RowSource of a value's snapshot, copied if it is asked for: not if it is stored already."""
+
+    def __init__(self, key: bytes, value: Buffer) -> None:
+        self._key, self._value = key, value
+
+    def rows(self, layer: int, part: int, side: Side, first: int, end: int) -> Optional[Array]:
+        return None
+
+    def state(self, layer: int, part: int, position: int) -> Optional[Buffer]:
+        return _head(self._key) + bytes(memoryview(self._value))
 
 
 def _head(key: bytes) -> bytes:
@@ -186,23 +204,23 @@ class RowValues(Keyed):
     def extras(self, key: bytes) -> Extras:
         return [(0, key)]
 
-    def put(self, key: bytes, rows: Sequence[Sequence[Array]], *,
+    def put(self, key: bytes, value: Sequence[Sequence[Array]], *,
             wait_for: m.Level = m.Level.ACCEPTED, timeout: float = 5.0) -> Stored:
         """Stores what `Shape.fits`. Coding takes no NaN and no infinity: an error of the result."""
-        if not self.shape.fits(rows):
+        if not self.shape.fits(value):
             raise invalid("rows", "of another shape", f"as {self.shape}")
-        given: Any = {(layer, 0): sides for layer, sides in enumerate(rows)}
+        given: Any = {(layer, 0): sides for layer, sides in enumerate(value)}
         return self._store(key, ArrayRows(self.model, self.shape.rows, given), wait_for, timeout)
 
-    def get_into(self, key: bytes, rows: Sequence[Sequence[Array]], *, hold: int = 0,
+    def get_into(self, key: bytes, room: Sequence[Sequence[Array]], *, hold: int = 0,
                  timeout: float = 1.0) -> bool:
         """Fills writable arrays that the shape fits. False: a miss, and they hold anything."""
-        if not self.shape.fits(rows):
+        if not self.shape.fits(room):
             raise invalid("rows", "of another shape", f"as {self.shape}")
         hit = self._fetch(key, hold, timeout)
         if hit.tokens != self.shape.rows:
             return False
-        for layer, sides in enumerate(rows):
+        for layer, sides in enumerate(room):
             for into, values in zip(sides, hit.keys_values(layer)):
                 np.copyto(into, values)
         return hit.valid()
