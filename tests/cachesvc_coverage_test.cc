@@ -19,13 +19,14 @@ class CoverageTest : public ::testing::Test {
   }
   Gap gap(const Reservation& r) {
     Gap blocks = check_blocks(core_.index, r);
-    return blocks.status.ok() ? check_coverage(r) : blocks;
+    return blocks.status.ok() ? check_coverage(r, serving_) : blocks;
   }
 
   CoreOwners core_;
   std::mt19937 rng_{12};
   uint64_t session_ = 0;
   ReserveReply reply_;
+  std::optional<std::vector<PinnedName>> serving_;
 };
 
 TEST_F(CoverageTest, TheFirstMissingBlockIsNamedWithTheTokensAboveIt) {
@@ -45,6 +46,21 @@ TEST_F(CoverageTest, AllThatWasAskedForIsEnough) {
   core_.put(session_, tokens, reply_);
   EXPECT_TRUE(gap(r).status.ok()) << gap(r).status.to_string();
   EXPECT_FALSE(left_out(r));
+  EXPECT_TRUE(serving_ && serving_->empty()) << "nothing of it was stored before";
+}
+
+TEST_F(CoverageTest, TheCheckFindsWhatIsStoredOfTheEntry) {
+  const auto tokens = random_tokens(rng_, 56);
+  core_.store(session_, slice(tokens, 0, 32));
+  const Reservation& r = reserve(tokens);
+  core_.put(session_, tokens, reply_);
+  EXPECT_TRUE(gap(r).status.ok()) << gap(r).status.to_string();
+  ASSERT_TRUE(serving_);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(std::any_of(serving_->begin(), serving_->end(), [&](const PinnedName& name) {
+      return name.name == r.block_name(i);
+    })) << i;
+  }
 }
 
 // Blocks alone serve no window: its rows are wanting, by layer and part.

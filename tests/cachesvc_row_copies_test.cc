@@ -88,5 +88,25 @@ TEST_F(RowCopiesTest, CarriesOfASupersededTailGoToTheBlockThatCompletes) {
   EXPECT_TRUE(carries);
 }
 
+// The reserve decides what an entry takes over: a tail that came later keeps its rows, and its turn
+// to go stays its own.
+TEST_F(RowCopiesTest, ATailStoredSinceTheReserveIsNotSuperseded) {
+  open({full_part(), window_part(20, 0)});
+  const auto tokens = random_tokens(rng_, 40);
+  auto reply = core_->reserve(session_, tokens);
+  ASSERT_TRUE(reply.ok());
+  core_->store(session_, slice(tokens, 0, 24));
+  core_->put(session_, tokens, *reply);
+  core_->commit(session_, *reply);
+  EXPECT_EQ(core_->env->count.superseded_tails, 0u);
+  for (size_t n : {24u, 40u}) {
+    auto hit = core_->fetch(session_, plus_one(slice(tokens, 0, n)));
+    ASSERT_TRUE(hit && hit->ok());
+    EXPECT_EQ((*hit)->tokens, n);
+  }
+  core_->store(session_, plus_one(tokens));
+  EXPECT_EQ(core_->env->count.superseded_tails, 2u) << "the next turn knows both";
+}
+
 }  // namespace
 }  // namespace kv

@@ -30,6 +30,14 @@ Status coverage_error(const RealmState& realm, const Shortfall& s, uint32_t toke
                           ")");
 }
 
+// The stored objects that serve a hit.
+std::vector<PinnedName> stored_of(const Hit& hit) {
+  std::vector<PinnedName> names;
+  names.reserve(hit.uses.size());
+  for (const Hit::Use& use : hit.uses) names.push_back({use.record->name, use.record->serial});
+  return names;
+}
+
 }  // namespace
 
 uint32_t find_lost(ObjectIndex& index, const Reservation& r, CommitReply& reply) {
@@ -73,7 +81,7 @@ Gap check_blocks(ObjectIndex& index, const Reservation& r) {
   return {};
 }
 
-Gap check_coverage(const Reservation& r) {
+Gap check_coverage(const Reservation& r, std::optional<std::vector<PinnedName>>& serving) {
   const uint32_t tokens = r.tokens();
   const RealmState& realm = *r.realm;
   std::vector<Holding> finished;
@@ -90,7 +98,10 @@ Gap check_coverage(const Reservation& r) {
   options.limits.common = tokens;  // blocks and tail are there, even if they hold no rows
   auto hit = kv::plan(*r.realm, r.query, options);
   if (!hit.ok()) return {hit.status(), r.tail_name(), 0};
-  if (hit->plan.tokens == tokens) return {};
+  if (hit->plan.tokens == tokens) {
+    serving = stored_of(*hit);
+    return {};
+  }
   const Shortfall& s = hit->plan.shortfall;
   const bool rows = s.reason == ShortReason::missing_rows;
   const uint32_t first = rows ? s.first : tokens, end = rows ? s.end : tokens;
@@ -133,15 +144,11 @@ bool left_out(const Reservation& r) {
 }
 
 std::vector<PinnedName> serving(const Reservation& r, uint32_t tokens) {
-  std::vector<PinnedName> names;
   PlanOptions options{{}, kUnreadableIsMissing};
   options.limits.query_tokens = tokens + 1;
   options.limits.max_tokens = tokens;
   auto hit = kv::plan(*r.realm, r.query, options);
-  if (!hit.ok()) return names;
-  names.reserve(hit->uses.size());
-  for (const Hit::Use& use : hit->uses) names.push_back({use.record->name, use.record->serial});
-  return names;
+  return hit.ok() ? stored_of(*hit) : std::vector<PinnedName>();
 }
 
 std::vector<PinnedName> path_of(ObjectIndex& index, const Reservation& r,

@@ -2,6 +2,7 @@
 // its entry consists of. Queries of the index; loop thread only.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "cachesvc/core/reservations.h"
@@ -21,12 +22,13 @@ struct Gap {
 /// Checks that every block and the tail was given or is there.
 Gap check_blocks(ObjectIndex& index, const Reservation& r);
 /// Checks that what will be visible serves exactly the reservation's tokens; the blocks are there.
-Gap check_coverage(const Reservation& r);
+/// Without a gap `serving` gets the stored objects among what serves them.
+Gap check_coverage(const Reservation& r, std::optional<std::vector<PinnedName>>& serving);
 
 /// True if the client was asked for something and has not given it.
 bool left_out(const Reservation& r);
 
-/// The objects that serve the entry's tokens, old and new.
+/// The stored objects that serve the entry's first `tokens` tokens.
 std::vector<PinnedName> serving(const Reservation& r, uint32_t tokens);
 /// All objects of the entry, root first; `serving` too.
 std::vector<PinnedName> path_of(ObjectIndex& index, const Reservation& r,

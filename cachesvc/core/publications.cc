@@ -15,10 +15,10 @@ struct Publications::Publication {
   Reservation r;
   uint32_t tokens = 0;
   CommitWait wait;
-  std::vector<ObjectName> order;  // names of the given objects, root first
-  size_t next = 0;                // position in `order`
-  std::vector<PinnedName> fresh;  // objects that have their place by now
-  std::vector<PinnedName> serving;
+  std::vector<ObjectName> order;                   // names of the given objects, root first
+  size_t next = 0;                                 // position in `order`
+  std::vector<PinnedName> fresh;                   // objects that have their place by now
+  std::optional<std::vector<PinnedName>> serving;  // known if the check of its coverage found it
 };
 
 namespace {
@@ -71,7 +71,7 @@ void Publications::step(const Ptr& p) {
         if (!cover(*p, check_blocks(index_, p->r), State::covering)) return;
         break;
       case State::covering:
-        if (!cover(*p, check_coverage(p->r), State::ordering)) return;
+        if (!cover(*p, check_coverage(p->r, p->serving), State::ordering)) return;
         break;
       case State::ordering:
         p->order = root_first(p->r, p->tokens);
@@ -84,7 +84,7 @@ void Publications::step(const Ptr& p) {
         link(*p);
         break;
       case State::planning:
-        p->serving = serving(p->r, p->tokens);
+        if (!p->serving) p->serving = serving(p->r, p->tokens);
         p->move(State::joining);
         break;
       case State::joining:
@@ -162,7 +162,7 @@ void Publications::link(Publication& p) {
 }
 
 void Publications::join(Publication& p) {
-  p.wait.path = path_of(index_, p.r, p.serving);
+  p.wait.path = path_of(index_, p.r, *p.serving);
   p.move(State::touching);
 }
 
@@ -178,13 +178,10 @@ void Publications::touch(Publication& p) {
 
 // Supersedes tails whose tokens the new tail or a new block holds too.
 void Publications::supersede_tails(const Reservation& r, uint32_t tokens) {
-  auto match = r.realm->tree.match(r.query.tokens, r.query.extras);
-  if (!match.ok()) return;
-  for (const SideCandidate& c : match->candidates) {
-    Record* tail = r.realm->nodes.at(c.node).main;
-    if (!tail || tail->name.kind != ObjectKind::tail || tail->superseded) continue;
-    uint32_t end = r.realm->tree.end_token(c.node);
-    if (c.common < end || end >= tokens) continue;
+  for (const ObjectName& name : r.objects.tails) {
+    Record* tail = index_.find(name);
+    if (!tail || tail->realm != r.realm.get() || tail->superseded) continue;
+    if (r.realm->tree.end_token(tail->node) >= tokens) continue;
     ends_.supersede(*tail);
     ++env_.count.superseded_tails;
   }

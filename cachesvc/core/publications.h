@@ -5,7 +5,8 @@
 //                  └───────────┴──> refused      the client has left something out
 //   ordering ──> adding ──> linking      all its objects have their place, root first; tails
 //                                        superseded, its end marked
-//   linking ──> planning ──> joining ──> touching     its path is known, and is the newest
+//   linking ──> planning ──> joining ──> touching     its path is known (planned again only if it
+//                                        has fewer tokens), and is the newest
 //   touching ──> spilling ──> freeing ──> ending ──> Levels
 //
 // A long entry takes several steps of the loop; calls between them find a prefix of it. A

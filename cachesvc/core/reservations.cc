@@ -40,9 +40,40 @@ Status check_query(const Query& query) {
   return {};
 }
 
-// Bytes of the query and its names: two for each block, in `blocks` and in `existed`.
+// Bytes of the query, its names (two for each block, in `blocks` and in `existed`) and its sources.
 uint64_t bytes_of(const Reservation& r) {
-  return query_bytes(r.query, r.tokens()) + r.blocks.size() * (sizeof(Id) + 2 * sizeof(ObjectName));
+  return query_bytes(r.query, r.tokens()) +
+         r.blocks.size() * (sizeof(Id) + 2 * sizeof(ObjectName)) +
+         r.objects.sources.size() * sizeof(Reservation::Source) +
+         r.objects.tails.size() * sizeof(ObjectName);
+}
+
+// Tails whose tokens are all among the first of the query: its entry supersedes them.
+std::vector<ObjectName> shorter_tails(const RealmState& realm, const PrefixMatch& match,
+                                      uint32_t n) {
+  std::vector<ObjectName> tails;
+  for (const SideCandidate& c : match.candidates) {
+    const uint32_t end = realm.tree.end_token(c.node);
+    const Record* tail = realm.nodes.at(c.node).main;
+    const bool whole = realm.tree.is_tail(c.node) && c.common == end && end < n;
+    if (whole && tail) tails.push_back(tail->name);
+  }
+  return tails;
+}
+
+// What supplements among the candidates hold for a query of n tokens.
+std::vector<Reservation::Source> sources_of(const RealmState& realm, const Candidates& held,
+                                            uint32_t n) {
+  std::vector<Reservation::Source> sources;
+  for (const Holding& h : held.holdings) {
+    const Record& record = *held.record_of(h);
+    if (record.name.kind != ObjectKind::supplement) continue;
+    const bool superseded =
+        realm.tree.is_tail(record.node) && h.common == h.end_token && h.end_token < n;
+    sources.push_back({record.name, h.kind, h.group, {h.first, h.end}, superseded});
+    if (h.kind == HoldingKind::rows) sources.back().rows.end = std::min(h.end, h.common);
+  }
+  return sources;
 }
 
 // The last block end before the place where n tokens leave another entry's path; 0 if they only
@@ -193,6 +224,8 @@ std::vector<Need> Reservations::plan(Reservation& r) {
     if (!carry || record->name.id == r.id_of((h.end - 1) / block)) own.push_back(h);
     if (record->name.kind >= ObjectKind::supplement) present.push_back(record);
   }
+  r.objects.sources = sources_of(realm, held, n);
+  r.objects.tails = shorter_tails(realm, held.match, n);
   r.ends = {block_end_interval(realm), branch_of(realm.tree, held.match, n)};
   for (Need& need : attached_needs(realm.groups, block, n, r.ends, own)) needs.push_back(need);
   r.pins = Pins(env_, index_, present);

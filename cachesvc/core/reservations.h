@@ -21,6 +21,14 @@ struct Reservation {
     RamObject object;
     Charge index;
   };
+  /// Rows, or a carry or state, that a stored supplement held at the reserve.
+  struct Source {
+    ObjectName name;
+    HoldingKind kind = HoldingKind::rows;
+    uint16_t group = 0;
+    RowRange rows;            ///< those that depend on tokens of the query only
+    bool superseded = false;  ///< of a tail in `tails`
+  };
   uint64_t id = 0;
   uint64_t session = 0;
   std::shared_ptr<ModelState> model;
@@ -37,6 +45,8 @@ struct Reservation {
     std::map<ObjectName, Finished> finished;  ///< encoded, and invisible
     std::set<ObjectName> foreign;             ///< put, but another commit's bytes were there first
     std::set<ObjectName> encoding;            ///< puts under way
+    std::vector<Source> sources;              ///< supplements that it has or may copy from, pinned
+    std::vector<ObjectName> tails;            ///< shorter tails, whose tokens it holds all
   } objects;
   struct {
     Charge stored, index;  ///< for its missing objects

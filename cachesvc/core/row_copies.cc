@@ -46,30 +46,23 @@ struct Sources {
 };
 
 // `own` gets the rows that the entry's own objects hold.
-Sources sources_of(const Reservation& r, std::vector<Holding>& own) {
+Sources sources_of(ObjectIndex& index, const Reservation& r, std::vector<Holding>& own) {
   Sources sources;
   for (const auto& [name, finished] : r.objects.finished) {
     if (name.kind == ObjectKind::supplement && name.first_row < name.end_row) {
       own.push_back(held_rows(name.group, {name.first_row, name.end_row}));
     }
   }
-  auto held = candidates(*r.realm, r.query, {{}, kUnreadableIsMissing});
-  if (!held.ok()) return sources;
-  for (const Holding& h : held->holdings) {
-    const Record& record = *held->record_of(h);
-    if (record.name.kind != ObjectKind::supplement) continue;
-    bool superseded = r.realm->tree.is_tail(record.node) && h.common == h.end_token &&
-                      h.end_token < r.query.tokens.size();
-    if (h.kind != HoldingKind::rows) {
-      if (superseded && record.ram) sources.points.push_back(record.ram);
-      continue;
-    }
-    const uint32_t end = std::min(h.end, h.common);
-    if (record.name.id == r.id_of(h.first / r.realm->block_tokens())) {
-      own.push_back(held_rows(h.group, {h.first, h.end}));
-    } else if (h.first < end) {
-      bool resident = static_cast<bool>(record.ram);
-      sources.rows.push_back({record.name, h.group, {h.first, end}, superseded, resident});
+  for (const Reservation::Source& s : r.objects.sources) {
+    const Record* record = index.find_usable(s.name);
+    if (!record) continue;
+    const bool resident = static_cast<bool>(record->ram);
+    if (s.kind != HoldingKind::rows) {
+      if (s.superseded && resident) sources.points.push_back(record->ram);
+    } else if (s.name.id == r.id_of(s.rows.first / r.realm->block_tokens())) {
+      own.push_back(held_rows(s.group, s.rows));
+    } else if (!s.rows.empty()) {
+      sources.rows.push_back({s.name, s.group, s.rows, s.superseded, resident});
     }
   }
   std::stable_sort(sources.rows.begin(), sources.rows.end(),
@@ -145,7 +138,7 @@ std::vector<CopyPut> point_puts(ObjectIndex& index, const Reservation& r, const 
 std::vector<CopyPut> row_copies(ObjectIndex& index, const Reservation& r) {
   if (!r.realm->has_supplements()) return {};
   std::vector<Holding> own;
-  Sources sources = sources_of(r, own);
+  Sources sources = sources_of(index, r, own);
   auto rows = row_puts(r, sources, own);
   auto out = point_puts(index, r, sources);
   for (PutRequest& put : rows) out.push_back({std::move(put), {}});

@@ -3,7 +3,7 @@
 // all of them (such tails go first), from others those that the entry's ends need. Codes are copied
 // as they are; a tail's exact rows are coded when a block gets them. A block that completes also
 // gets the carries and block-end states of the tails before it, so that their lengths outlive them.
-// Queries of the index; loop thread only.
+// Sources are those of the reserve, which are pinned since. Queries of the index; loop thread only.
 #pragma once
 
 #include <vector>

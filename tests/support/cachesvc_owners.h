@@ -171,8 +171,12 @@ class CoreOwners : PumpedContexts, public Owners {
     auto reserved = reserve(session, tokens);
     ASSERT_TRUE(reserved.ok()) << reserved.status().to_string();
     put(session, tokens, *reserved);
+    commit(session, *reserved, level);
+  }
+  void commit(uint64_t session, const ReserveReply& reserved,
+              Durability level = Durability::accepted) {
     auto reply = std::make_shared<std::optional<Result<CommitReply>>>();
-    commits.commit(session, reserved->reservation, level, soon(),
+    commits.commit(session, reserved.reservation, level, soon(),
                    [reply](Result<CommitReply> r) { reply->emplace(std::move(r)); });
     for (run_all(); !*reply && !hangs; go_on()) run_for(Milliseconds(1));  // a sync has its time
     ASSERT_TRUE(*reply && (*reply)->ok());
