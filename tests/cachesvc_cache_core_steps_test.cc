@@ -307,8 +307,8 @@ TEST_F(LoopTest, ARefusedCommitIsAnsweredWhenItsMemoryIsFree) {
 TEST_F(LoopTest, WhatAFrameNeedsAWorkerAllocates) {
   open(small_options());
   std::optional<Staging> staging;
-  client_->core->allocate_staging(client_->session, 1 << 20, StagingFor::put, soon(),
-                                  [&](Result<Staging> got) { staging = std::move(*got); });
+  client_->core->memory().allocate_staging(client_->session, 1 << 20, StagingFor::put, soon(),
+                                           [&](Result<Staging> got) { staging = std::move(*got); });
   client_->run_loop();
   EXPECT_FALSE(staging.has_value());
   client_->run_workers();
@@ -407,7 +407,7 @@ TEST_F(LoopTest, WhatASharedLeaseHeldAWorkerFrees) {
   ASSERT_TRUE(bench_->store(tokens).ok());
   auto hit = bench_->fetch(plus_one(tokens), FetchForm::f32);
   ASSERT_TRUE(hit.ok());
-  auto lease = client_->core->share(std::move(hit->lease)), other = lease;
+  auto lease = client_->core->memory().share(std::move(hit->lease)), other = lease;
   EXPECT_EQ(lease->prefix().objects.size(), 64u);
   lease.reset();
   client_->run();

@@ -217,11 +217,11 @@ TEST(Room, APutReservesAllThatItNeedsBeforeItsBodyArrives) {
   ASSERT_TRUE(r1.ok() && r2.ok());
   std::optional<Staging> first, second;
   auto ask = [&](std::optional<Staging>& into) {
-    client.core->allocate_staging(client.session, 100 * 1024, StagingFor::put, soon(),
-                                  [&into](Result<Staging> got) {
-                                    ASSERT_TRUE(got.ok()) << got.status().to_string();
-                                    into = std::move(*got);
-                                  });
+    client.core->memory().allocate_staging(client.session, 100 * 1024, StagingFor::put, soon(),
+                                           [&into](Result<Staging> got) {
+                                             ASSERT_TRUE(got.ok()) << got.status().to_string();
+                                             into = std::move(*got);
+                                           });
   };
   ask(first);
   ask(second);

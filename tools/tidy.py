@@ -60,7 +60,7 @@ FLOORS = """
     put_names, row_copies, coverage, running_fetch
     puts, publications
     commits, fetches fetch_reply, opens
-    drain, stats
+    client_memory, drain, stats
     owners
     cache_core
     tiered_cache, daemon/

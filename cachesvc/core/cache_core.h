@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "cachesvc/cache_options.h"
+#include "cachesvc/core/client_memory.h"
 #include "cachesvc/namespace_options.h"
 #include "cachesvc/ram_pool.h"
 #include "proto/client.h"
@@ -40,19 +41,6 @@ namespace kv {
 
 template <typename T>
 using Done = std::function<void(T)>;
-
-struct RoomCharges;  // core/room_request.h
-
-/// A body that is about to arrive from a client, and what working on it will need. Everything is
-/// reserved at once: a call that waits for room holds none.
-struct Staging {
-  PoolBuffer body;
-  std::shared_ptr<RoomCharges> room;
-};
-enum class StagingFor : uint8_t {
-  put,      ///< scratch to encode it, the stored result
-  request,  ///< the decoded message
-};
 
 /// Stats have these names; they are stable. Tokens count served or asked prompt tokens; bytes of
 /// RAM are charged bytes, bytes of SSD allocated bytes.
@@ -145,25 +133,8 @@ class CacheCore {
              Done<Result<uint64_t>> done);
   void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
 
-  /// Allocates memory for a frame of `bytes` that is about to arrive; makes room and waits for it.
-  /// Returns: resource_exhausted (more than the staging limit), busy, deadline_exceeded.
-  void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, Deadline deadline,
-                        Done<Result<Staging>> done);
-
-  /// Room for a reply of so many bytes, for as long as the result lives; null: there is none now.
-  std::shared_ptr<const void> reply_room(uint64_t bytes);
-  /// Room for a connection's memory, likewise.
-  std::shared_ptr<const void> session_room(uint64_t bytes);
-
-  /// Prepares segments of `ns` for clients that map them: `done` gets a view of each that can be
-  /// announced. The others are gone; or there is no room for all their memory, more of it would lie
-  /// idle than is set aside, or more would be mapped than half of what the namespace can count on
-  /// (without a quota: all that have none, together).
-  void announce(const std::string& ns, std::vector<uint32_t> segments,
-                Done<std::vector<std::shared_ptr<const SegmentView>>> done);
-
-  /// The lease for many holders: when the last one lets go, a worker frees what it held.
-  std::shared_ptr<const Lease> share(Lease lease);
+  /// Memory that connections take. As long as the core lives.
+  ClientMemory& memory();
 
   /// SIGTERM: new sessions, stores and opens get `unavailable`; the spill queue is written, the SSD
   /// tier synced and its catalog checkpointed, by the deadline. Returns: deadline_exceeded or

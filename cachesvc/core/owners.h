@@ -16,6 +16,7 @@
 #include <memory>
 #include <utility>
 
+#include "cachesvc/core/client_memory.h"
 #include "cachesvc/core/commits.h"
 #include "cachesvc/core/drain.h"
 #include "cachesvc/core/fetches.h"
@@ -59,6 +60,7 @@ struct Owners {
   Commits commits{*env, index, calls, eraser, reservations, puts, publications};
   Fetches fetches{*env, index, checks, room, promoter, calls, holds};
   Opens opens{*env, lane, models, model_records, room, calls};
+  ClientMemory client_memory{*env, index, room, calls};
   Drain drain{*env, records, lane, recency, model_records, pace, spiller, calls, eraser};
   Stats stats{*env, index,    records, lane,  found,       models,
               pace, promoter, calls,   holds, reservations};

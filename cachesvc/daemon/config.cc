@@ -29,14 +29,14 @@ Status apply_settings(Config& config, const std::vector<Setting>& settings) {
   return {};
 }
 
-using Env = std::function<std::optional<std::string>(const std::string&)>;
+using Variables = std::function<std::optional<std::string>(const std::string&)>;
 
 std::optional<std::string> process_env(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-std::vector<Setting> from_env(const Env& env) {
+std::vector<Setting> from_env(const Variables& env) {
   std::vector<Setting> settings;
   for (const Key& key : config_keys()) {
     const std::string name = env_name(key.name);
@@ -46,14 +46,15 @@ std::vector<Setting> from_env(const Env& env) {
 }
 
 // $XDG_..., else below $HOME, else the system's place.
-std::string place(const Env& env, const char* xdg, const char* below_home, const char* system) {
+std::string place(const Variables& env, const char* xdg, const char* below_home,
+                  const char* system) {
   if (auto dir = env(xdg); dir && dir->starts_with('/')) return *dir;
   auto home = env("HOME");
   if (::geteuid() != 0 && home && home->starts_with('/')) return *home + below_home;
   return system;
 }
 
-void set_default_paths(Config& config, const Env& env) {
+void set_default_paths(Config& config, const Variables& env) {
   std::string per_user = "/tmp/cachesvc-" + std::to_string(::geteuid());
   auto runtime = env("XDG_RUNTIME_DIR");
   if (runtime && runtime->starts_with('/')) {
@@ -65,7 +66,7 @@ void set_default_paths(Config& config, const Env& env) {
 }
 
 // The file to read; empty: none.
-std::string file_of(const ConfigSources& sources, const Env& env) {
+std::string file_of(const ConfigSources& sources, const Variables& env) {
   if (sources.file || !sources.read_default_file) return sources.file.value_or("");
   std::string usual = place(env, "XDG_CONFIG_HOME", "/.config", "/etc") + "/cachesvc/cachesvc.toml";
   std::error_code ec;
@@ -134,7 +135,7 @@ Status finish(Config& config) {
 
 Result<Config> load_config(const ConfigSources& sources) {
   Config config;
-  const Env env = sources.env ? sources.env : process_env;
+  const Variables env = sources.env ? sources.env : process_env;
   set_default_paths(config, env);
   for (const Key& key : config_keys()) config.source[key.name] = "default";
   config.file = file_of(sources, env);

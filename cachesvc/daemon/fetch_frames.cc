@@ -9,7 +9,7 @@ FetchFrames::FetchFrames(CacheCore& core, uint64_t request, FetchReply reply,
                          uint64_t max_reply_bytes)
     : request_(request),
       max_reply_bytes_(max_reply_bytes),
-      lease_(core.share(std::move(reply.lease))),
+      lease_(core.memory().share(std::move(reply.lease))),
       header_{
           reply.tokens, reply.common, reply.pending, reply.tier, reply.form, reply.reason, 0, 0},
       frames_(1) {

@@ -64,7 +64,7 @@ void FetchReplies::announce_then_send(const std::string& ns, uint64_t id,
                                       const std::shared_ptr<MappedFrames>& reply) {
   auto unknown = reply->unknown();
   if (unknown.empty()) return send_mapped(id, reply);
-  core_.announce(
+  core_.memory().announce(
       ns, std::move(unknown),
       [this, keep = to_.keep(), id, reply](std::vector<std::shared_ptr<const SegmentView>> views) {
         if (to_.closed()) return;

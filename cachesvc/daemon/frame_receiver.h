@@ -34,7 +34,7 @@ class FrameReceiver {
     virtual bool none_in_flight() const = 0;
     /// A whole frame. `room` has its body's charges, if it has any; `dropped`: why there is none.
     virtual void received(Frame frame, std::shared_ptr<RoomCharges> room, Status dropped) = 0;
-    /// Asks the core for the room of a body (CacheCore::allocate_staging).
+    /// Asks the core for the room of a body (ClientMemory::allocate_staging).
     virtual void ask_for_staging(uint64_t bytes, StagingFor use, Done<Result<Staging>> done) = 0;
     /// Refuses a stream that is out of step.
     virtual void refuse(const Status& status) = 0;

@@ -40,7 +40,7 @@ MappedFrames::MappedFrames(CacheCore& core, Mappings& mappings, const std::strin
   reply_.tier = reply.tier;
   reply_.form = reply.form;
   reply_.reason = std::move(reply.reason);
-  lease_ = core.share(std::move(reply.lease));
+  lease_ = core.memory().share(std::move(reply.lease));
   const auto& objects = lease_->prefix().objects;
   parts_.reserve(objects.size());
   for (const FetchedObject& o : objects) {
@@ -132,7 +132,7 @@ void MappedFrames::say_places(uint64_t unsent_bytes) {
                                              " bytes is over its frame: ask for fewer tokens"});
   }
   if (unsent_bytes + body <= kMaxUnchargedReplyBytes) return;
-  first.kept = core_.reply_room(body);
+  first.kept = core_.memory().reply_room(body);
   if (!first.kept) refuse({StatusCode::busy, "fetch_mapped_ok: no RAM for its bytes now"});
 }
 

@@ -26,7 +26,7 @@ const uint8_t* payload_of(const Object& object) {
 
 bool Mappings::enable() {
   if (core_.pool()->segments() == nullptr) return false;
-  room_ = core_.session_room(kKnownBytes);
+  room_ = core_.memory().session_room(kKnownBytes);
   return enabled();
 }
 
@@ -59,7 +59,7 @@ Mappings::Told Mappings::tell(const SegmentPlace& place) {
 uint64_t Mappings::keep(std::shared_ptr<const Lease> lease) {
   if (leases_.size() >= kMaxLeases) return 0;
   const auto& objects = lease->prefix().objects;
-  auto room = core_.session_room(kLeaseBytes + objects.size() * kLeasedObjectBytes);
+  auto room = core_.memory().session_room(kLeaseBytes + objects.size() * kLeasedObjectBytes);
   if (!room) return 0;
   leases_[++last_lease_] = {std::move(lease), std::move(room)};
   return last_lease_;

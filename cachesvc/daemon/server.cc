@@ -202,7 +202,7 @@ void Server::admit(Protocol::socket socket) {
   Status status = user.status();
   std::shared_ptr<const void> room;
   if (status.ok()) {
-    room = host_.core.session_room(kSessionBytes);
+    room = host_.core.memory().session_room(kSessionBytes);
     status = check_room(room);
   }
   if (!status.ok()) {

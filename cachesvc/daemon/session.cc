@@ -96,8 +96,8 @@ void Session::received(Frame frame, std::shared_ptr<RoomCharges> room, Status dr
 }
 
 void Session::ask_for_staging(uint64_t bytes, StagingFor use, Done<Result<Staging>> done) {
-  host_.core.allocate_staging(requests_.session(), bytes, use,
-                              deadline_in(host_.options.request_timeout), std::move(done));
+  host_.core.memory().allocate_staging(requests_.session(), bytes, use,
+                                       deadline_in(host_.options.request_timeout), std::move(done));
 }
 
 // Says why, then closes.

@@ -1,0 +1,69 @@
+// ClientMemory: memory that connections of clients take beside the verbs. Bodies and replies on
+// their way, what a connection keeps, segments that clients map, leases with many holders. Called
+// by the daemon. Loop thread only; after the core has ended there is no room.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cachesvc/core/room_request.h"
+#include "proto/client.h"
+
+namespace kv {
+
+class Calls;
+class Env;
+class ObjectIndex;
+class RamRoom;
+class SegmentView;
+
+/// A body that is about to arrive from a client, and what working on it will need. Everything is
+/// reserved at once: a call that waits for room holds none.
+struct Staging {
+  PoolBuffer body;
+  std::shared_ptr<RoomCharges> room;
+};
+enum class StagingFor : uint8_t {
+  put,      ///< scratch to encode it, the stored result
+  request,  ///< the decoded message
+};
+
+class ClientMemory {
+ public:
+  using Views = std::vector<std::shared_ptr<const SegmentView>>;
+
+  ClientMemory(Env& env, ObjectIndex& index, RamRoom& room, Calls& calls)
+      : env_(env), index_(index), room_(room), calls_(calls) {}
+  ClientMemory(const ClientMemory&) = delete;  // calls point here
+  ClientMemory& operator=(const ClientMemory&) = delete;
+
+  /// Allocates memory for a frame of `bytes` that is about to arrive; makes room and waits for it.
+  /// Returns: resource_exhausted (more than the staging limit), busy, deadline_exceeded.
+  void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, Deadline deadline,
+                        std::function<void(Result<Staging>)> done);
+  /// Room for a reply of so many bytes, for as long as the result lives; null: there is none now.
+  std::shared_ptr<const void> reply_room(uint64_t bytes);
+  /// Room for a connection's memory, likewise.
+  std::shared_ptr<const void> session_room(uint64_t bytes);
+  /// Prepares segments of `ns` for clients that map them: `done` gets a view of each that can be
+  /// announced. The others are gone; or there is no room for all their memory, more of it would lie
+  /// idle than is set aside, or more would be mapped than half of what the namespace can count on
+  /// (without a quota: all that have none, together).
+  void announce(const std::string& ns, std::vector<uint32_t> segments,
+                std::function<void(Views)> done);
+  /// The lease for many holders: when the last one lets go, a worker frees what it held.
+  std::shared_ptr<const Lease> share(Lease lease);
+
+ private:
+  Room staging_room(uint64_t session, uint64_t bytes, StagingFor what) const;
+  std::shared_ptr<const void> room_now(const Room& room);
+
+  Env& env_;
+  ObjectIndex& index_;
+  RamRoom& room_;
+  Calls& calls_;
+};
+
+}  // namespace kv
