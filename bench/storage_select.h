@@ -26,14 +26,18 @@ class RowSelect {
 
   /// Reads every column of every row. Returns: rows; `bytes`: of all columns.
   uint64_t read_all(uint64_t& bytes) {
-    uint64_t rows = 0;
     bytes = 0;
-    while (sqlite3_step(rows_) == SQLITE_ROW) {
-      ++rows;
-      for (int c = 0; c < sqlite3_column_count(rows_); ++c) {
-        bytes += static_cast<uint64_t>(sqlite3_column_bytes(rows_, c));
+    return each_row([&](sqlite3_stmt* row) {
+      for (int c = 0; c < sqlite3_column_count(row); ++c) {
+        bytes += static_cast<uint64_t>(sqlite3_column_bytes(row, c));
       }
-    }
+    });
+  }
+  /// Calls `visit` with each row. Returns: rows.
+  template <typename Visit>
+  uint64_t each_row(Visit visit) {
+    uint64_t rows = 0;
+    for (; sqlite3_step(rows_) == SQLITE_ROW; ++rows) visit(rows_);
     sqlite3_reset(rows_);
     return rows;
   }
