@@ -118,13 +118,13 @@ class RecordsTest : public ::testing::Test {
         if (r.ram) records_.leave_ram(r);
         return records_.doubt(r);
       case Disk::renamed:
-        return r.disk == Disk::known ? records_.verified(r)
+        return r.disk == Disk::known ? records_.read(r, {})
                                      : records_.written(r, Durability::spilled, 4096);
       case Disk::durable:
         if (r.disk == Disk::writing) return records_.written(r, Durability::durable, 4096);
         records_.begin_sync();
         EXPECT_TRUE(records_.synced(records_.syncs(), 10));
-        return records_.verified(r);
+        return records_.read(r, {});
       case Disk::unreadable:
         if (r.ram) records_.leave_ram(r);
         return records_.unreadable(r, Records::Clock::now());
@@ -241,7 +241,7 @@ TEST_F(RecordsTest, AReadVerifiesAndASyncMakesDurable) {
   EXPECT_TRUE(records_.synced(records_.syncs(), 10));
   EXPECT_EQ(a.disk, Disk::durable);
   EXPECT_EQ(b.disk, Disk::known) << "nobody has read it";
-  records_.verified(b);
+  records_.read(b, {});
   EXPECT_EQ(b.disk, Disk::durable) << "its folder was synced since it was found";
 }
 

@@ -30,7 +30,7 @@ Record* ObjectIndex::find_usable(const ObjectName& name) {
 }
 
 Record* ObjectIndex::find_key(EntryKey key) {
-  if (is_attached(key)) {
+  if ((key & kAttached) != 0) {
     auto it = by_key_.find(key);
     return it == by_key_.end() ? nullptr : it->second;
   }

@@ -19,6 +19,10 @@ namespace kv {
 /// Nodes in one step of a walk over all that is stored: a step takes tens of microseconds.
 inline constexpr size_t kNodesPerStep = 128;
 
+/// Keys of supplements, snapshots and orphans, which no node names, are serials.
+inline constexpr EntryKey kAttached = 1ull << 63;
+constexpr EntryKey attached_key(uint64_t serial) { return kAttached | serial; }
+
 class ObjectIndex {
  public:
   /// An index without quotas: one share of each tier.
@@ -83,11 +87,6 @@ class ObjectIndex {
   bool link_orphan(Record& record, RealmState& realm);
   void forget_orphan(Record& record, EntryKey key);
   void prune(RealmState& realm, NodeId node);
-
-  // Keys of supplements, snapshots and orphans, which no node names, are serials.
-  static constexpr EntryKey kAttached = 1ull << 63;
-  static constexpr EntryKey attached_key(uint64_t serial) { return kAttached | serial; }
-  static constexpr bool is_attached(EntryKey key) { return (key & kAttached) != 0; }
 
   const Namespaces namespaces_;
   Realms realms_;

@@ -1,8 +1,9 @@
 // Reconciler: puts what a start finds into the index. The directory is opened and read, and the
 // index learns what is on the SSD, before anything is served. Files that the catalog doesn't know,
 // beyond the first adopt_at_start, are read in the background afterwards, at reconcile_rate: until
-// then they are misses, and erases wait for them. Nothing valid is deleted here but what is over
-// the index's share.
+// then they are misses, and erases wait for them. A put of such a name waits for nobody: its bytes
+// come before the file's, which serves again if RAM loses them; SsdLane remembers what goes while
+// files are read. Nothing valid is deleted here but what is over the index's share.
 //
 //   open ──> idle ──next()──> reading ──> placing ──pause──> idle … ──all known──> done
 //                                            │ ▲

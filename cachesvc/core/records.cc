@@ -86,10 +86,6 @@ void Records::written(Record& record, Durability reached, uint64_t allocated_byt
 
 void Records::read(Record& record, RamObject object) {
   if (object.object && !record.ram) index_.tiers().set_ram(record, std::move(object));
-  verified(record);
-}
-
-void Records::verified(Record& record) {
   if (record.disk == Disk::unreadable) move(record, known);
   if (record.disk != known) return;
   bool was_synced = record.file.syncs_before < synced_;

@@ -70,7 +70,6 @@ class Records {
   void written(Record& record, Durability reached, uint64_t allocated_bytes);
   /// Every byte of a file was read and is right; `object` (if set) is what RAM gets.
   void read(Record& record, RamObject object);
-  void verified(Record& record);
   /// A file of its name was seen on the SSD while RAM has the object.
   void old_file(Record& record, uint64_t file_bytes) { record.file.bytes = file_bytes; }
   /// A read failed, which says nothing about the bytes: a miss until `retry_at`.

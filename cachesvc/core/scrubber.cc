@@ -106,7 +106,7 @@ void Scrubber::verified(FileKind kind, const PinnedName& which, const std::strin
                         const Status& status) {
   auto reason = [&] { return name + ": " + status.message(); };
   if (Record* known = status.ok() ? index_.find(which) : nullptr) {
-    records_.verified(*known);
+    records_.read(*known, {});
     env_.progress();
   }
   if (status.code() == StatusCode::corruption) {
