@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import threading
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class Settings:
                      connections=self.connections)
 
     @property
-    def coding(self) -> Optional[Sequence[int]]:
+    def coding(self) -> Optional[Tuple[int, int]]:
         if not self.bits:
             return None
         keys, _, values = self.bits.partition(":")
@@ -90,17 +90,19 @@ def identity_of(*fields: str) -> bytes:
 
 class Shelf:
     """keyed: Values, or RowValues. example: the pattern, laid out as the engine's values are.
-    fewest_bits: of a coded value's rows; 0: lossless."""
+    fewest_bits: of a coded value's rows; 0: lossless. attach_s: how long making one waits for the
+    pattern."""
 
     def __init__(self, keyed: Keyed, identity: bytes, settings: Settings, report: Report,
-                 example: Any, fewest_bits: int = 0) -> None:
+                 example: Any, fewest_bits: int = 0, attach_s: float = 3 * CHECK_S) -> None:
         self._keyed, self._identity, self._report = keyed, identity, report
         self._budget_s, self._verify = settings.budget_ms / 1000, settings.verify
         self._example, self._error = example, LARGEST_ERROR[fewest_bits]
         self._lock = threading.Lock()
-        self._good = self._aside = self._trying = False
+        self._good = self._aside = False
+        self._trying = True
         self._stored = 0
-        self._attach()
+        self._start().join(attach_s)
 
     def exists(self, keys: Sequence[bytes]) -> List[bool]:
         if not self._attached():
@@ -160,8 +162,13 @@ class Shelf:
             if self._good or self._aside or self._trying:
                 return self._good and not self._aside
             self._trying = True
-        threading.Thread(target=self._attach, name="attach", daemon=True).start()
+        self._start()
         return False
+
+    def _start(self) -> threading.Thread:
+        attaching = threading.Thread(target=self._attach, name="attach", daemon=True)
+        attaching.start()
+        return attaching
 
     def _attach(self) -> None:
         try:

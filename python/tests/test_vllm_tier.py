@@ -69,8 +69,9 @@ def test_two_engines_at_once_share_one_daemon(daemon: Daemon, namespace: str,
     for number, engine in enumerate(two):
         engine.call("open", tier=tier(daemon, namespace))
         engine.call("store", numbers=[number * 100 + n for n in range(30)], settle=False)
-    for number, engine in enumerate(two):
-        engine.call("forget")
+    for engine in two:
+        engine.call("forget")  # once its stores are done
+    for engine in two:
         for whose in (0, 1):
             loaded = engine.call("load", numbers=[whose * 100 + n for n in range(30)])
             assert (loaded["found"], loaded["equal"]) == (30, 30)
