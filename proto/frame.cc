@@ -53,6 +53,11 @@ constexpr std::pair<FrameType, const char*> kNames[] = {
     {FrameType::fetch_mapped_ok, "fetch_mapped_ok"},
     {FrameType::segment, "segment"},
     {FrameType::segment_revoked, "segment_revoked"},
+    {FrameType::memory, "memory"},
+    {FrameType::memory_ok, "memory_ok"},
+    {FrameType::memory_ended, "memory_ended"},
+    {FrameType::put_from, "put_from"},
+    {FrameType::put_from_ok, "put_from_ok"},
     {FrameType::error, "error"},
 };
 
@@ -74,6 +79,7 @@ uint64_t max_body_bytes(FrameType type, bool greeted, uint64_t object_bytes) {
     case FrameType::put:
     case FrameType::fetch_object:
       return std::min(object_bytes, kMaxObjectFrameBytes);
+    case FrameType::put_from:
     case FrameType::lookup:
     case FrameType::reserve:
     case FrameType::reserve_ok:

@@ -48,6 +48,9 @@ enum class FrameType : uint16_t {
   leases_ended = 0x0040,
   segment_unmapped = 0x0041,
   fetch_mapped = 0x0042,
+  memory = 0x0045,
+  memory_ended = 0x0046,
+  put_from = 0x0047,
 
   hello_ok = 0x8001,
   open_ok = 0x8002,
@@ -69,6 +72,8 @@ enum class FrameType : uint16_t {
   fetch_mapped_ok = 0x8042,
   segment = 0x8043,
   segment_revoked = 0x8044,
+  memory_ok = 0x8045,
+  put_from_ok = 0x8047,
   error = 0x80ff,
 };
 const char* to_string(FrameType type);  ///< "unknown" for a type of another version

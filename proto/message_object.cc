@@ -2,8 +2,7 @@
 // fixed fields, the object's header, zeros up to a multiple of kPayloadAlignment, the payload.
 #include <algorithm>
 
-#include "proto/fields.h"
-#include "proto/message.h"
+#include "proto/put_fields.h"
 
 namespace kv {
 namespace {
@@ -27,11 +26,7 @@ std::vector<Bytes> put_object(const Object& object, ByteWriter& out) {
 
 // Reads an object. `in` stands at its header and reads `body` from the first byte.
 Result<Object> get_object(ByteReader& in, const Bytes& body, FrameType type) {
-  ByteReader header(in.blob(kMaxObjectHeaderBytes));
-  if (in.failed()) in.fail("object header: " + in.why());
-  if (in.failed()) return bad_body(type, in);
-  KV_ASSIGN_OR_RETURN(Object object, decode_header(header));
-  if (!header.done()) return bad_body(type, header);
+  KV_ASSIGN_OR_RETURN(Object object, read_header(in, type));
   size_t padding = (kPayloadAlignment - in.at() % kPayloadAlignment) % kPayloadAlignment;
   auto zeros = in.raw(padding);
   if (std::any_of(zeros.begin(), zeros.end(), [](uint8_t b) { return b != 0; })) {
@@ -43,23 +38,16 @@ Result<Object> get_object(ByteReader& in, const Bytes& body, FrameType type) {
   return object;
 }
 
-// A put's fields before its object.
-template <typename Io>
-void put_fields(Io& io, Of<Io, uint32_t>& timeout_ms, Of<Io, PutRequest>& m) {
-  io.number("timeout", timeout_ms);
-  io.number("reservation", m.reservation);
-  io.list("copies", m.copies, kMaxCopies, [](Io& item, auto& c) {
-    item.choice("source.kind", c.source.kind, ObjectKind::block, ObjectKind::snapshot);
-    item.id("source.id", c.source.id);
-    item.number("source.group", c.source.group);
-    item.number("source.first_row", c.source.first_row);
-    item.number("source.end_row", c.source.end_row);
-    item.number("first_row", c.first_row);
-    item.number("end_row", c.end_row);
-  });
-}
-
 }  // namespace
+
+Result<Object> read_header(ByteReader& in, FrameType type) {
+  ByteReader header(in.blob(kMaxObjectHeaderBytes));
+  if (in.failed()) in.fail("object header: " + in.why());
+  if (in.failed()) return bad_body(type, in);
+  KV_ASSIGN_OR_RETURN(Object object, decode_header(header));
+  if (!header.done()) return bad_body(type, header);
+  return object;
+}
 
 ByteWriter start_frame() {
   ByteWriter out;

@@ -1,50 +1,17 @@
 // Descriptors that come beside bytes, and the frames of segments.
 #include "proto/segment_link.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <string>
 #include <utility>
 
 namespace kv {
-namespace {
-
-constexpr size_t kMaxDescriptors = 8;  // descriptors that wait for their frame
-
-}  // namespace
-
-SegmentLink::~SegmentLink() {
-  for (int fd : descriptors_) ::close(fd);
-}
-
-void SegmentLink::keep_descriptors(msghdr& message) {
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
-      descriptors_.push_back(fd);
-    }
-  }
-}
 
 ssize_t SegmentLink::receive(int socket, std::span<uint8_t> to) {
   if (!enabled_) return ::recv(socket, to.data(), to.size(), 0);  // the kernel closes what came
-  iovec into{to.data(), to.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
-  msghdr message{};
-  message.msg_iov = &into;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (n <= 0) return n;
-  keep_descriptors(message);
-  if ((message.msg_flags & MSG_CTRUNC) == 0 && descriptors_.size() <= kMaxDescriptors) return n;
-  errno = EPROTO;  // some may be lost, so their frames are unknown
-  return -1;
+  return descriptors_.receive(socket, to);
 }
 
 bool SegmentLink::takes(FrameType type) {
@@ -62,9 +29,8 @@ Status SegmentLink::take(const Frame& frame) {
     return {};
   }
   KV_ASSIGN_OR_RETURN(auto announced, decode_reply<SegmentAnnounced>(type, frame.body.span()));
-  if (descriptors_.empty()) return corruption("segment: it came without its descriptor");
-  const int fd = descriptors_.front();
-  descriptors_.pop_front();
+  const int fd = descriptors_.take();
+  if (fd < 0) return corruption("segment: it came without its descriptor");
   Status mapped = map_.add(announced, fd);
   ::close(fd);
   return mapped;

@@ -5,13 +5,10 @@
 // Closed with its connection. One thread at a time. PROTOCOL.md, "Pools".
 #pragma once
 
-#include <sys/socket.h>
-#include <sys/types.h>
-
-#include <deque>
 #include <span>
 #include <vector>
 
+#include "proto/descriptor_queue.h"
 #include "proto/frame.h"
 #include "proto/segment_map.h"
 
@@ -20,7 +17,6 @@ namespace kv {
 class SegmentLink {
  public:
   SegmentLink() = default;
-  ~SegmentLink();
   SegmentLink(const SegmentLink&) = delete;  // owns descriptors
   SegmentLink& operator=(const SegmentLink&) = delete;
 
@@ -40,10 +36,10 @@ class SegmentLink {
   std::vector<uint8_t> farewell();
 
  private:
-  void keep_descriptors(msghdr& message);
+  static constexpr size_t kMaxDescriptors = 8;  // that wait for their frame
 
   bool enabled_ = false;
-  std::deque<int> descriptors_;  // descriptors whose frame is still to come
+  DescriptorQueue descriptors_{kMaxDescriptors};
   SegmentMap map_;
 };
 

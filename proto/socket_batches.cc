@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "proto/fetch_answer.h"
+#include "proto/memory_message.h"
 #include "proto/socket_client.h"
 #include "proto/socket_pipeline.h"
 #include "proto/socket_pool.h"
@@ -57,6 +58,26 @@ void run(const SocketPool::Use& use, const Batch& batch, Deadline deadline) {
   for (size_t place = 0; !broken.ok() && place < sent.size(); ++place) {
     if (!pipeline.answered(place)) batch.fail(sent[place], broken);
   }
+}
+
+// Where the object's payload lies, in its order. None: some of it lies elsewhere, or it has none.
+std::optional<std::vector<MemoryRun>> runs_in(const OwnMemory& memory, const Object& object) {
+  std::vector<MemoryRun> runs;
+  auto add = [&](const Bytes& bytes) {
+    const auto at = memory.offset_of(bytes.span());
+    const bool follows = at && !runs.empty() && runs.back().offset + runs.back().bytes == *at;
+    if (follows) runs.back().bytes += bytes.size();
+    if (at && !follows && !bytes.empty()) runs.push_back({*at, bytes.size(), 0, 1});
+    return at.has_value();
+  };
+  for (const Plane& p : object.planes) {
+    if (!add(p.bytes)) return {};
+  }
+  for (const StateBlob& s : object.states) {
+    if (!add(s.bytes)) return {};
+  }
+  if (runs.empty()) return {};
+  return runs;
 }
 
 }  // namespace
@@ -128,11 +149,18 @@ std::vector<Status> SocketClient::put_all(std::vector<PutRequest> requests, Dead
   auto replies = answers<Status>(requests.size(), use.ok() ? no_answer() : use.status());
   if (!use.ok()) return replies;
   const uint64_t most = (*use)->hello().max_put_bytes;
+  const std::shared_ptr<OwnMemory>& memory = pool_->options().memory;
+  const Result<uint32_t> offered = (*use)->offer(memory, deadline);
   auto frame = [&](size_t i, uint64_t id) -> Result<OutFrame> {
+    KV_RETURN_IF_ERROR(offered.status());
     if (requests[i].reservation != reservation) {
       return invalid_argument("put_all: puts of several reservations");
     }
     requests[i].reservation = remote;
+    auto runs = *offered > 0 ? runs_in(*memory, requests[i].object) : std::nullopt;
+    if (runs && bytes_of(*runs) <= most) {
+      return put_from_frame(id, timeout_ms(deadline), {requests[i], *offered, std::move(*runs)});
+    }
     OutFrame out = put_frame(id, timeout_ms(deadline), requests[i]);
     const uint64_t body = out.bytes() - kFrameHeaderBytes;
     if (body <= most) return out;
@@ -141,7 +169,8 @@ std::vector<Status> SocketClient::put_all(std::vector<PutRequest> requests, Dead
                                                       std::to_string(most));
   };
   auto take = [&](size_t i, const Frame& got) -> Result<bool> {
-    KV_RETURN_IF_ERROR(check_type(got, FrameType::put_ok));
+    const bool from = got.header.type == FrameType::put_from_ok;
+    KV_RETURN_IF_ERROR(check_type(got, from ? FrameType::put_from_ok : FrameType::put_ok));
     replies[i] = {};
     return true;
   };

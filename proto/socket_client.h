@@ -14,6 +14,7 @@
 
 #include "proto/client.h"
 #include "proto/message.h"
+#include "proto/own_memory.h"
 
 namespace kv {
 
@@ -27,8 +28,10 @@ struct SocketClientOptions {
   /// Idle time after which a reservation makes room for another when there are that many; services
   /// end them sooner (after 2 minutes).
   std::chrono::seconds abandoned_after{180};
-  uint64_t max_reply_bytes = 16ull << 30;       ///< limit of one fetch; more is resource_exhausted
-  bool map_segments = true;                     ///< false: every fetch is streamed
+  uint64_t max_reply_bytes = 16ull << 30;  ///< limit of one fetch; more is resource_exhausted
+  bool map_segments = true;                ///< false: every fetch is streamed
+  /// Rows of puts that lie here whole are read by the service, not sent. Null: all are sent.
+  std::shared_ptr<OwnMemory> memory;
   uint64_t recycle_bytes = 256ull << 20;        ///< memory of ended leases kept for later replies
   std::string program = "cachesvc-client 0.1";  ///< name for the service's log
   std::string token;                            ///< the namespace's, where one is asked for

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "proto/memory_message.h"
+
 namespace kv {
 namespace {
 
@@ -99,9 +101,27 @@ Result<std::shared_ptr<SocketConnection>> SocketConnection::open(
   }
   connection->hello_ = *reply;
   if ((reply->features & hello.features & kFeatureSegments) != 0) connection->segments_.enable();
+  connection->takes_memory_ = (reply->features & hello.features & kFeatureMemory) != 0;
   connection->parser_.set_greeted(true);
   connection->parser_.set_external_above(kMaxControlBytes);
   return connection;
+}
+
+// A refusal is the service's right, and no reason to break: rows are sent then.
+Result<uint32_t> SocketConnection::offer(const std::shared_ptr<OwnMemory>& memory,
+                                         Deadline deadline) {
+  constexpr uint32_t kNumber = 1;  // a connection offers one memory
+  if (!memory || !takes_memory_) return 0u;
+  if (offered_ == memory) return kNumber;
+  const uint64_t id = next_request();
+  OutFrame out = request_frame(FrameType::memory, id, 0, MemoryOffer{kNumber});
+  out.descriptor = memory->fd();
+  auto reply = call(out, id, FrameType::memory_ok, deadline);
+  if (broken_) return reply.status();
+  takes_memory_ = reply.ok();
+  if (!reply.ok()) return 0u;
+  offered_ = memory;
+  return kNumber;
 }
 
 bool SocketConnection::stale() {
@@ -140,6 +160,8 @@ Result<uint64_t> SocketConnection::send_some(const OutFrame& frame, uint64_t fro
   msghdr message{};
   message.msg_iov = iov;
   message.msg_iovlen = gather(frame, from, iov, kMaxPieces);
+  DescriptorSpace space{};
+  if (frame.descriptor >= 0 && from == 0) attach_descriptor(frame.descriptor, space, message);
   while (true) {
     ssize_t n = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
     if (n >= 0) {

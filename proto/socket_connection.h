@@ -14,6 +14,7 @@
 
 #include "memory/slab_store.h"
 #include "proto/message.h"
+#include "proto/own_memory.h"
 #include "proto/segment_link.h"
 
 namespace kv {
@@ -53,6 +54,9 @@ class SocketConnection {
   const HelloReply& hello() const { return hello_; }
   /// True if both sides know segments: fetches may be mapped.
   bool maps_segments() const { return segments_.enabled(); }
+  /// Offers the memory, if that was not done on this connection. Returns: its number here; 0: the
+  /// service takes none, so rows are sent. What breaks the connection.
+  Result<uint32_t> offer(const std::shared_ptr<OwnMemory>& memory, Deadline deadline);
   SegmentMap& segments() { return segments_.map(); }
   /// Bytes of frames that the service has to have before its next request.
   std::vector<uint8_t> owed() { return segments_.owed(); }
@@ -103,7 +107,9 @@ class SocketConnection {
   const std::shared_ptr<ReplyBodies> bodies_;
   std::shared_ptr<uint8_t> body_;  // body of the large frame that is arriving
   SegmentLink segments_;
-  const pid_t process_ = ::getpid();  // whose mappings they are
+  bool takes_memory_ = false;           // the service has granted it, and not refused since
+  std::shared_ptr<OwnMemory> offered_;  // its number is 1
+  const pid_t process_ = ::getpid();    // whose mappings they are
 };
 
 }  // namespace kv

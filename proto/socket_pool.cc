@@ -23,6 +23,7 @@ SocketPool::SocketPool(std::string path, std::string ns, SocketClientOptions opt
   hello_.program = options_.program;
   hello_.token = options_.token;
   hello_.features = options_.map_segments ? kFeatureSegments : 0;
+  if (options_.memory) hello_.features |= kFeatureMemory;
 }
 
 BootToken SocketPool::boot_token() const {

@@ -32,6 +32,7 @@ add_dependencies(cachesvc_test cachesvc daemon_with_limits)
 # Clients that map the RAM tier of a real daemon.
 kv_tests(cachesvc_mapped_test LABELS cachesvc DEPS kv_server
   FILES cachesvc_mappings_test.cc cachesvc_mapped_property_test.cc cachesvc_mapping_peers_test.cc
+        cachesvc_peer_memory_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(cachesvc_mapped_test cachesvc daemon_with_limits)
 # Owners of the core one by one (support/cachesvc_owners.h): seconds to build and to run.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/cachesvc_server.h"
+#include "tests/support/own_memory_testing.h"
 
 namespace kv {
 namespace {
@@ -19,9 +20,14 @@ const json& table() {
   return read;
 }
 
+// How rows pass: hits by the socket, hits read in the service's RAM, or these and stores read in
+// the client's memory.
+enum class Rows { streamed, mapped, own_memory };
+constexpr const char* kRows[] = {" streamed", " mapped", " own memory"};
+
 struct Case {
   json fields;
-  bool mapped;  ///< hits are read in the service's RAM
+  Rows rows;
 };
 
 // ctest shows it beside the test's name.
@@ -107,7 +113,8 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
   // A step's reply, by the names of the table.
   json run(const json& step, const ModelSpec& model) {
     SocketClientOptions options;
-    options.map_segments = GetParam().mapped;
+    options.map_segments = GetParam().rows != Rows::streamed;
+    if (GetParam().rows == Rows::own_memory) options.memory = *OwnMemory::create(16u << 20);
     options.max_reply_bytes = step.value("max_reply_bytes", options.max_reply_bytes);
     auto client = SocketClient::connect(socket(), "conformance", options);
     if (!client.ok()) return {{"error", client.status().to_string()}};
@@ -118,7 +125,7 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     }
     Bench bench = Bench::open(**client, model);
     const Query query = query_of(step);
-    if (call == "store") return stored(bench, query, step);
+    if (call == "store") return stored(bench, query, step, options.memory);
     if (call == "fetch") return fetched(bench, query, step);
     if (call == "hold") return held(bench, query, step);
     if (call == "renew") return renewed(**client, step);
@@ -183,15 +190,18 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     return {{"tokens", found->tokens}, {"common", found->common}, {"tier", to_string(found->tier)}};
   }
 
-  static json stored(Bench& bench, const Query& query, const json& step) {
+  // `memory` null: rows are sent.
+  static json stored(Bench& bench, const Query& query, const json& step,
+                     const std::shared_ptr<OwnMemory>& memory) {
     ReserveRequest request{bench.opened.model, bench.opened.realm.profile, query};
     auto reserved = bench.client.reserve(request, soon());
     if (!reserved.ok()) return failed(reserved.status());
+    uint64_t at = 0;
     for (const Need& need : reserved->needs) {
-      Status put = bench.client.put(make_put(bench.model, bench.opened.profile->block_tokens,
-                                             query.tokens, need, reserved->reservation),
-                                    soon());
-      if (!put.ok()) return failed(put);
+      PutRequest put = make_put(bench.model, bench.opened.profile->block_tokens, query.tokens, need,
+                                reserved->reservation);
+      if (memory) move_rows(memory, put, at);
+      if (Status s = bench.client.put(std::move(put), soon()); !s.ok()) return failed(s);
     }
     const auto level = word_of(step.value("wait_for", "accepted"),
                                {Durability::accepted, Durability::spilled, Durability::durable});
@@ -245,7 +255,7 @@ TEST_P(Conformance, EveryStepAnswersAsTheTableSays) {
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   std::string name = info.param.fields.at("name");
-  name += info.param.mapped ? " mapped" : " streamed";
+  name += kRows[static_cast<size_t>(info.param.rows)];
   std::erase_if(name, [](char c) { return c != ' ' && !std::isalnum(c); });
   std::replace(name.begin(), name.end(), ' ', '_');
   return name;
@@ -254,8 +264,9 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const json& fields : table().at("cases")) {
-    all.push_back({fields, true});
-    all.push_back({fields, false});
+    for (Rows rows : {Rows::streamed, Rows::mapped, Rows::own_memory}) {
+      all.push_back({fields, rows});
+    }
   }
   return all;
 }

@@ -92,7 +92,7 @@ TEST(Golden, TheWorkedExampleInTheProtocolIsReal) {
     }
   }
   auto frames = sample_frames();
-  ASSERT_EQ(examples.size(), 12u);
+  ASSERT_EQ(examples.size(), 13u);
   for (const auto& [frame, bytes] : examples) EXPECT_EQ(bytes, frames[frame]) << frame;
 }
 

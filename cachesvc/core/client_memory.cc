@@ -13,8 +13,9 @@ namespace {
 constexpr size_t kTouchedBytes = 4096;  // a page, or less
 
 // Runs on a worker: the system takes milliseconds for memory that nobody has touched before.
-void touch_pages(PoolBuffer& buffer) {
-  for (size_t at = 0; at < buffer.size(); at += kTouchedBytes) buffer.data()[at] = 0;
+Status touch_pages(std::span<uint8_t> body) {
+  for (size_t at = 0; at < body.size(); at += kTouchedBytes) body[at] = 0;
+  return {};
 }
 
 // Longest wait of a reply for room for the memory of segments; then it is streamed.
@@ -63,18 +64,20 @@ Room ClientMemory::staging_room(uint64_t session, uint64_t bytes, StagingFor wha
 }
 
 void ClientMemory::allocate_staging(uint64_t session, uint64_t bytes, StagingFor what,
-                                    Deadline deadline, std::function<void(Result<Staging>)> done) {
+                                    Deadline deadline, std::function<void(Result<Staging>)> done,
+                                    Fill fill) {
+  if (!fill) fill = touch_pages;
   env_.run([&] {
     auto call = calls_.begin<Result<Staging>>(session, deadline, std::move(done));
     if (call->finished()) return;
-    auto allocate = [env = env_.shared_from_this(), call,
-                     bytes](Result<std::shared_ptr<RoomCharges>> got) {
+    auto allocate = [env = env_.shared_from_this(), call, bytes,
+                     fill = std::move(fill)](Result<std::shared_ptr<RoomCharges>> got) {
       if (call->finished()) return;
       if (!got.ok()) return call->fail(got.status());
       env->on_worker(
-          [pool = env->pool, charges = *got, bytes]() -> Result<Staging> {
+          [pool = env->pool, charges = *got, bytes, fill]() -> Result<Staging> {
             Staging staging{pool->allocate(bytes, charges->staging), charges};
-            touch_pages(staging.body);
+            KV_RETURN_IF_ERROR(fill({staging.body.data(), staging.body.size()}));
             return staging;
           },
           [env = env.get(), call](Result<Staging> staging) {

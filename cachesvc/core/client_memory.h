@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,10 +40,13 @@ class ClientMemory {
   ClientMemory(const ClientMemory&) = delete;  // calls point here
   ClientMemory& operator=(const ClientMemory&) = delete;
 
-  /// Allocates memory for a frame of `bytes` that is about to arrive; makes room and waits for it.
-  /// Returns: resource_exhausted (more than the staging limit), busy, deadline_exceeded.
+  /// Writes a body, on a worker.
+  using Fill = std::function<Status(std::span<uint8_t> body)>;
+  /// Allocates memory for a body of `bytes`; makes room and waits for it. `fill` writes it; null:
+  /// it is about to arrive. Returns: resource_exhausted (more than the staging limit), busy,
+  /// deadline_exceeded, what `fill` says.
   void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, Deadline deadline,
-                        std::function<void(Result<Staging>)> done);
+                        std::function<void(Result<Staging>)> done, Fill fill = {});
   /// Room for a reply of so many bytes, for as long as the result lives; null: there is none now.
   std::shared_ptr<const void> reply_room(uint64_t bytes);
   /// Room for a connection's memory, likewise.

@@ -88,7 +88,10 @@ bool FrameReceiver::read_some(size_t& budget) {
     return false;
   }
   auto to = parser_.prepare();
-  ssize_t n = ::recv(socket_.native_handle(), to.data(), std::min(to.size(), budget), 0);
+  to = to.first(std::min(to.size(), budget));
+  const int socket = socket_.native_handle();
+  const ssize_t n =
+      descriptors_ ? descriptors_->receive(socket, to) : ::recv(socket, to.data(), to.size(), 0);
   if (n > 0) {
     budget -= static_cast<size_t>(n);
     last_read_ = Clock::now();

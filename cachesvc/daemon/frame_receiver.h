@@ -7,10 +7,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "cachesvc/core/cache_core.h"
 #include "cachesvc/daemon/frame_sender.h"
+#include "cachesvc/daemon/peer_memory.h"
+#include "proto/descriptor_queue.h"
 
 namespace kv {
 
@@ -53,6 +56,11 @@ class FrameReceiver {
   /// Goes on after something that stopped it; never recurses into pump.
   void resume();
   void greeted() { parser_.set_greeted(true); }
+  /// From now on descriptors that come beside bytes are kept, for take_descriptor(); before, the
+  /// kernel closes them.
+  void keep_descriptors() { descriptors_.emplace(kMaxWaitingDescriptors); }
+  /// The one that came first, the caller's from now on; -1: none.
+  int take_descriptor() { return descriptors_ ? descriptors_->take() : -1; }
   void drop() { staging_ = {}; }
   bool at_boundary() const { return parser_.at_boundary(); }
   Clock::time_point last_read() const { return last_read_; }
@@ -70,6 +78,7 @@ class FrameReceiver {
   Host& host_;
   Socket& socket_;
   FrameParser parser_;
+  std::optional<DescriptorQueue> descriptors_;
   bool pumping_ = false, armed_ = false;
   bool asking_ = false;           ///< staging was asked for
   Staging staging_;               ///< the body that is arriving

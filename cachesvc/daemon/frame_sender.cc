@@ -8,26 +8,12 @@
 #include <cstring>
 #include <string>
 
+#include "proto/descriptor_queue.h"
+
 namespace kv {
 namespace {
 
 constexpr size_t kMaxPieces = 256;  // per sendmsg
-
-// A descriptor that goes beside the first byte of a message.
-union DescriptorSpace {
-  cmsghdr align;
-  char bytes[CMSG_SPACE(sizeof(int))];
-};
-
-void attach(int descriptor, DescriptorSpace& space, msghdr& message) {
-  message.msg_control = space.bytes;
-  message.msg_controllen = sizeof(space.bytes);
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &descriptor, sizeof(descriptor));
-}
 
 // Cuts the pieces to `bytes` > 0 in all. Returns how many are left.
 size_t cut_to(size_t bytes, iovec* pieces, size_t count) {
@@ -99,7 +85,7 @@ bool FrameSender::write_some(size_t& budget) {
       cut_to(budget, pieces, gather(out_.front().frame, front_sent_, pieces, kMaxPieces));
   DescriptorSpace space{};
   const int descriptor = out_.front().frame.descriptor;
-  if (descriptor >= 0 && front_sent_ == 0) attach(descriptor, space, message);
+  if (descriptor >= 0 && front_sent_ == 0) attach_descriptor(descriptor, space, message);
   ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL);
   if (n > 0) {
     uint64_t sent = static_cast<uint64_t>(n);

@@ -158,6 +158,10 @@ void Requests::dispatch(const Request& in) {
       return forward(in, FrameType::reserve_ok, &CacheCore::reserve);
     case FrameType::put:
       return handle_put(in);
+    case FrameType::memory:
+      return handle_memory(in);
+    case FrameType::put_from:
+      return handle_put_from(in);
     case FrameType::commit:
       return handle_commit(in);
     case FrameType::abort:
@@ -210,6 +214,9 @@ void Requests::handle_hello(const Request& in) {
   if ((hello->features & kFeatureSegments) != 0 && host_.may_map() && mappings_.enable()) {
     reply.features = kFeatureSegments;
   }
+  if ((hello->features & kFeatureMemory) != 0 && host_.may_offer_memory()) {
+    reply.features |= kFeatureMemory;
+  }
   reply.boot = boot_;
   reply.max_in_flight = options_.max_in_flight;
   reply.max_put_bytes = options_.max_put_bytes;
@@ -256,6 +263,56 @@ void Requests::handle_put(const Request& in) {
             acknowledge(id, FrameType::put_ok));
 }
 
+void Requests::handle_memory(const Request& in) {
+  MemoryOffer m;
+  Deadline deadline;
+  const int fd = host_.take_descriptor();
+  if (fd < 0) {
+    return send_error(host_, in.frame.header.request,
+                      invalid_argument("memory: it came without its descriptor, or hello_ok did "
+                                       "not name the feature memory"));
+  }
+  auto taken = PeerMemory::take(fd);
+  if (!decode_or_refuse(in, m, deadline)) return;
+  replier<MemoryReply>(in, FrameType::memory_ok)(memories_.add(m.memory, std::move(taken)));
+}
+
+// The rows are copied out of the client's memory by a worker; then it is a put like any other.
+void Requests::handle_put_from(const Request& in) {
+  const uint64_t id = in.frame.header.request;
+  uint32_t timeout_ms = 0;
+  auto from = decode_put_from(in.frame.body.span(), timeout_ms);
+  if (!from.ok()) return send_error(host_, id, from.status());
+  auto memory = memories_.find(from->memory);
+  if (!memory) {
+    return send_error(host_, id,
+                      {StatusCode::not_found,
+                       "memory " + std::to_string(from->memory) + " is none of this connection's"});
+  }
+  const uint64_t bytes = bytes_of(from->runs);
+  if (bytes == 0 || bytes > options_.max_put_bytes) {
+    return send_error(host_, id,
+                      {StatusCode::resource_exhausted, "put_from: " + std::to_string(bytes) +
+                                                           " bytes, expected 1 to " +
+                                                           std::to_string(options_.max_put_bytes)});
+  }
+  const Deadline deadline = deadline_of(timeout_ms);
+  auto put = std::make_shared<PutRequest>(std::move(from->put));
+  auto read = [memory, runs = std::move(from->runs)](std::span<uint8_t> body) {
+    return memory->read(runs, body);
+  };
+  auto then = [this, keep = host_.keep(), room = in.room, put, deadline,
+               done = acknowledge(id, FrameType::put_from_ok)](Result<Staging> staging) {
+    if (host_.closed()) return;
+    if (!staging.ok()) return done(staging.status());
+    const Bytes body = std::move(staging->body).freeze();
+    if (Status s = attach_payload(put->object, body); !s.ok()) return done(s);
+    core_.put(session_, std::move(*put), std::move(staging->room), deadline, done);
+  };
+  core_.memory().allocate_staging(session_, bytes, StagingFor::put, deadline, std::move(then),
+                                  std::move(read));
+}
+
 void Requests::handle_commit(const Request& in) {
   CommitRequest m;
   Deadline deadline;
@@ -292,6 +349,12 @@ void Requests::handle_fetch_mapped(const Request& in) {
 }
 
 bool Requests::took(const Frame& frame, Status& status) {
+  if (frame.header.type == FrameType::memory_ended) {
+    auto ended = decode_reply<MemoryEnded>(FrameType::memory_ended, frame.body.span());
+    if (ended.ok()) memories_.end(ended->memory);
+    status = ended.status();
+    return true;
+  }
   const bool ended = frame.header.type == FrameType::leases_ended;
   if (!mappings_.enabled() || (!ended && frame.header.type != FrameType::segment_unmapped)) {
     return false;

@@ -9,6 +9,7 @@
 
 #include "cachesvc/daemon/coding_log.h"
 #include "cachesvc/daemon/fetch_replies.h"
+#include "cachesvc/daemon/peer_memory.h"
 #include "proto/message.h"
 
 namespace kv {
@@ -23,6 +24,9 @@ class Requests {
     virtual Result<uint64_t> enter(const HelloRequest& hello) = 0;
     /// True if the peer's process is known, so that it may be given segments.
     virtual bool may_map() = 0;
+    /// True if the peer may hand over memory; its descriptors are kept from then on.
+    virtual bool may_offer_memory() = 0;
+    virtual int take_descriptor() = 0;  ///< the one that came first; -1: none
     virtual void greeted() = 0;
     virtual void last_request() = 0;  ///< takes no more requests; closes once all is sent
 
@@ -62,6 +66,8 @@ class Requests {
   void dispatch(const Request& in);
   void handle_hello(const Request& in);
   void handle_put(const Request& in);
+  void handle_memory(const Request& in);
+  void handle_put_from(const Request& in);
   void handle_open(const Request& in);
   void handle_commit(const Request& in);
   void handle_abort(const Request& in);
@@ -95,6 +101,7 @@ class Requests {
   const BootToken& boot_;
   Mappings mappings_;
   FetchReplies fetches_;
+  PeerMemories memories_;
   std::string ns_;
   uint64_t session_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace kv {
 namespace {
@@ -55,6 +56,7 @@ void Session::close(std::string_view why) {
   receiver_.drop();
   auto left = requests_.disconnect();
   if (peer_) peer_->keep(std::move(left));
+  host_.memory_peers -= std::exchange(offers_memory_, false);
   host_.closed(*this, why);
 }
 
@@ -125,6 +127,14 @@ Result<uint64_t> Session::enter(const HelloRequest& hello) {
 bool Session::may_map() {
   peer_ = host_.peers->enter(socket_.native_handle());
   return peer_ != nullptr;
+}
+
+bool Session::may_offer_memory() {
+  if (host_.memory_peers >= kMaxMemoryPeers) return false;
+  ++host_.memory_peers;
+  offers_memory_ = true;
+  receiver_.keep_descriptors();
+  return true;
 }
 
 void Session::greeted() {

@@ -36,7 +36,8 @@ struct SessionHost {
   EventLog& events;
   std::shared_ptr<Turns> turns;
   std::shared_ptr<MappingPeers> peers;
-  BootToken boot{};  ///< this start's
+  size_t memory_peers = 0;  ///< sessions that may hand over memory, at most kMaxMemoryPeers
+  BootToken boot{};         ///< this start's
 };
 
 /// A connection's charge for its uncharged bodies and replies, and for what it reads ahead.
@@ -97,6 +98,8 @@ class Session final : public std::enable_shared_from_this<Session>,
   FrameSender& out() override { return sender_; }
   Result<uint64_t> enter(const HelloRequest& hello) override;
   bool may_map() override;
+  bool may_offer_memory() override;
+  int take_descriptor() override { return receiver_.take_descriptor(); }
   void greeted() override;
   void last_request() override;
 
@@ -107,6 +110,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   const std::shared_ptr<const void> room_;
   State state_ = State::greeting;
   std::shared_ptr<MappingPeer> peer_;  // its process, if it may map segments
+  bool offers_memory_ = false;         // counted in host_.memory_peers
   size_t in_flight_ = 0;
   const Clock::time_point accepted_ = Clock::now();
   FrameSender sender_;

@@ -1,9 +1,9 @@
 """cachesvc: a client of the KV-cache sidecar. README.md shows it in use.
 
 Written from proto/PROTOCOL.md and storage/FORMAT.md. Layers, each importing only earlier ones:
-errors, deadline, wire, frames, models, ids, objects, selection, messages, session (calls as
-scripts), intent, hit and store (rows of an entry), entry, bodies, connection, pool and guard,
-cache, aio; beside them geometry (models from configs) and keyed (values by key).
+errors, deadline, wire, frames, models, ids, objects, selection, messages, own_memory, session
+(calls as scripts), intent, puts, hit and store (rows of an entry), entry, bodies, connection, pool
+and guard, cache, aio; beside them geometry (models from configs) and keyed (values by key).
 """
 from .aio import AsyncCache, AsyncConnection
 from .cache import Cache
@@ -14,12 +14,13 @@ from .hit import Hit
 from .intent import Held
 from .messages import Level, LookupOk, Newest, Output, Query, Tier
 from .models import Dtype, Kind, Model, Part, Profile, Side, Snapshot, raw_profile
+from .own_memory import OwnMemory
 from .selection import Selection
 from .store import ArrayRows, RowSource
 
 __all__ = [
     "ArrayRows", "AsyncCache", "AsyncConnection", "Cache", "CacheError", "Code", "Connection",
     "Dtype", "FetchOptions", "Held", "Hit", "Kind", "Level", "LookupOk", "Model", "Newest",
-    "Output", "Part", "Profile", "Query", "Refused", "RowSource", "Selection", "Side", "Snapshot",
-    "Stored", "Tier", "raw_profile",
+    "Output", "OwnMemory", "Part", "Profile", "Query", "Refused", "RowSource", "Selection", "Side",
+    "Snapshot", "Stored", "Tier", "raw_profile",
 ]

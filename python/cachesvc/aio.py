@@ -13,7 +13,8 @@ from . import entry, intent
 from . import messages as m
 from .bodies import Bodies
 from .cache import PROGRAM, fetch_missed, missed
-from .connection import Script, check_length, failure, hang_up, named_failures, receive
+from .connection import (Script, check_length, descriptors, failure, hang_up, named_failures,
+                         receive)
 from .deadline import Deadline
 from .entry import Extras, FetchOptions, RowsGiven, Stored, as_query
 from .errors import CacheError, Code, Refused
@@ -22,6 +23,7 @@ from .guard import Guard
 from .hit import Hit
 from .intent import Held
 from .models import Model, Profile
+from .own_memory import OwnMemory
 from .pools import Pools
 from .session import Frame, Opened, Pause, Receive, Send, Session
 from .wire import Buffer
@@ -34,9 +36,10 @@ class AsyncConnection:
     """Runs a Session's scripts; one at a time. Made by `connect`."""
 
     def __init__(self, namespace: str, program: str = PROGRAM, token: bytes = b"",
-                 map_segments: bool = True) -> None:
+                 map_segments: bool = True, memory: Optional[OwnMemory] = None) -> None:
         self._pools = Pools()
-        self.session = Session(namespace, program, token, self._pools if map_segments else None)
+        self.session = Session(namespace, program, token, self._pools if map_segments else None,
+                               memory)
         self._bodies = Bodies()
         self.closed = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -47,8 +50,9 @@ class AsyncConnection:
     @classmethod
     async def connect(cls, path: str, namespace: str, program: str = PROGRAM,
                       timeout: float = 5.0, token: bytes = b"",
-                      map_segments: bool = True) -> AsyncConnection:
-        connection = cls(namespace, program, token, map_segments)
+                      map_segments: bool = True,
+                      memory: Optional[OwnMemory] = None) -> AsyncConnection:
+        connection = cls(namespace, program, token, map_segments, memory)
         loop = asyncio.get_running_loop()
 
         def greet(session: Session) -> Script[Any]:
@@ -102,7 +106,7 @@ class AsyncConnection:
                 reply = None
                 if isinstance(command, Send):
                     try:
-                        await self._send(command.buffers)
+                        await self._send(command)
                     except (BrokenPipeError, ConnectionResetError):
                         script = self.session.farewell()
                 elif isinstance(command, Receive):
@@ -113,10 +117,13 @@ class AsyncConnection:
             value: T = end.value
             return value
 
-    async def _send(self, buffers: List[Buffer]) -> None:
+    async def _send(self, command: Send) -> None:
         loop = asyncio.get_running_loop()
         self._amid_frame = True
         small = bytearray()
+        buffers = command.buffers
+        if command.descriptor >= 0:
+            buffers = [await self._send_descriptor(command), *buffers[1:]]
         for buffer in buffers:
             if len(buffer) < SMALL:
                 small += buffer
@@ -126,6 +133,15 @@ class AsyncConnection:
             await loop.sock_sendall(self._socket, buffer)
         await loop.sock_sendall(self._socket, small)
         self._amid_frame = False
+
+    async def _send_descriptor(self, command: Send) -> Buffer:
+        """Sends the first bytes of a frame with its descriptor; those of its header left over."""
+        header, loop = memoryview(command.buffers[0]), asyncio.get_running_loop()
+        while True:
+            try:
+                return header[self._socket.sendmsg([header], descriptors(command)):]
+            except BlockingIOError:
+                await _ready(loop.add_writer, loop.remove_writer, self._socket)
 
     async def _receive(self, most: int) -> Frame:
         head = memoryview(bytearray(HEADER_BYTES))
@@ -146,20 +162,26 @@ class AsyncConnection:
     async def _readable(self) -> None:
         """asyncio reads no descriptors itself (3.13)."""
         loop = asyncio.get_running_loop()
-        ready = asyncio.Event()
-        loop.add_reader(self._socket, ready.set)
-        try:
-            await ready.wait()
-        finally:
-            loop.remove_reader(self._socket)
+        await _ready(loop.add_reader, loop.remove_reader, self._socket)
+
+
+async def _ready(add: Callable[..., None], remove: Callable[..., Any], stream: socket.socket
+                 ) -> None:
+    ready = asyncio.Event()
+    add(stream, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        remove(stream)
 
 
 class AsyncCache:
     def __init__(self, socket_path: str, namespace: str, *, strict: bool = False,
                  connections: int = 4, program: str = PROGRAM, first_pause: float = 1.0,
-                 token: bytes = b"", map_segments: bool = True) -> None:
+                 token: bytes = b"", map_segments: bool = True,
+                 memory: Optional[OwnMemory] = None) -> None:
         self._path, self._namespace, self._program = socket_path, namespace, program
-        self._token, self._map_segments = token, map_segments
+        self._token, self._map_segments, self._memory = token, map_segments, memory
         self._strict = strict
         self._guard = Guard(first_pause)
         self._free = asyncio.Semaphore(connections)
@@ -305,7 +327,7 @@ class AsyncCache:
                 self._drop_idle()
             connection = await AsyncConnection.connect(self._path, self._namespace, self._program,
                                                        deadline.left(), self._token,
-                                                       self._map_segments)
+                                                       self._map_segments, self._memory)
             return await self._run(connection, make, deadline)
         finally:
             self._free.release()

@@ -21,6 +21,7 @@ from .guard import Guard
 from .hit import Hit
 from .intent import Held
 from .models import Model, Profile
+from .own_memory import OwnMemory
 from .pool import Pool
 from .session import Opened, Session
 
@@ -39,9 +40,10 @@ def fetch_missed(error: CacheError) -> Hit:
 class Cache:
     def __init__(self, socket_path: str, namespace: str, *, strict: bool = False,
                  connections: int = 4, program: str = PROGRAM, first_pause: float = 1.0,
-                 token: bytes = b"", map_segments: bool = True) -> None:
+                 token: bytes = b"", map_segments: bool = True,
+                 memory: Optional[OwnMemory] = None) -> None:
         self._path, self._namespace, self._program = socket_path, namespace, program
-        self._token, self._map_segments = token, map_segments
+        self._token, self._map_segments, self._memory = token, map_segments, memory
         self._strict, self._connections, self._first_pause = strict, connections, first_pause
         self._start()
 
@@ -53,7 +55,7 @@ class Cache:
 
     def _connect(self, timeout: float) -> Connection:
         return Connection(self._path, self._namespace, self._program, timeout, self._token,
-                          self._map_segments)
+                          self._map_segments, self._memory)
 
     def close(self) -> None:
         if self._process == os.getpid():

@@ -10,15 +10,15 @@ import contextlib
 import os
 import socket
 import time
-from typing import Callable, Generator, Iterator, List, Optional, TypeVar
+from typing import Callable, Generator, Iterator, List, Optional, Tuple, TypeVar
 
 from .bodies import Bodies
 from .deadline import Deadline
 from .errors import CacheError, Code, Malformed, Refused
 from .frames import HEADER_BYTES, decode_header
+from .own_memory import OwnMemory
 from .pools import DESCRIPTORS, Pools
 from .session import Command, Frame, Pause, Receive, Send, Session
-from .wire import Buffer
 
 T = TypeVar("T")
 Script = Generator[Command, Optional[Frame], T]
@@ -69,6 +69,14 @@ def advance(buffers: List[memoryview], sent: int) -> List[memoryview]:
     return left
 
 
+def descriptors(command: Send) -> List[Tuple[int, int, bytes]]:
+    """What goes beside a frame's first byte, as sendmsg takes it."""
+    if command.descriptor < 0:
+        return []
+    packed = array.array("i", [command.descriptor]).tobytes()
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)]
+
+
 def check_length(frame_bytes: int, most: int) -> None:
     if frame_bytes > most:
         raise Malformed(f"a body of {frame_bytes} bytes where at most {most} are due")
@@ -94,12 +102,15 @@ def receive(stream: socket.socket, view: memoryview, pools: Optional[Pools]) -> 
 
 class Connection:
     """Connects and says hello within `timeout` seconds. map_segments: hits are read where they lie
-    in the service's RAM, where it grants that."""
+    in the service's RAM, where it grants that. memory: rows of stores that lie there are read by
+    the service, where it takes that."""
 
     def __init__(self, path: str, namespace: str, program: str = "cachesvc python",
-                 timeout: float = 5.0, token: bytes = b"", map_segments: bool = True) -> None:
+                 timeout: float = 5.0, token: bytes = b"", map_segments: bool = True,
+                 memory: Optional[OwnMemory] = None) -> None:
         self._pools = Pools()
-        self.session = Session(namespace, program, token, self._pools if map_segments else None)
+        self.session = Session(namespace, program, token, self._pools if map_segments else None,
+                               memory)
         self._bodies = Bodies()
         deadline = Deadline(timeout)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -156,7 +167,7 @@ class Connection:
                 reply = None
                 if isinstance(command, Send):
                     try:
-                        self._send(command.buffers, deadline)
+                        self._send(command, deadline)
                     except (BrokenPipeError, ConnectionResetError):
                         script = self.session.farewell()
                 elif isinstance(command, Receive):
@@ -167,11 +178,13 @@ class Connection:
             value: T = end.value
             return value
 
-    def _send(self, buffers: List[Buffer], deadline: Deadline) -> None:
-        left = [memoryview(b) for b in buffers if len(b)]
+    def _send(self, command: Send, deadline: Deadline) -> None:
+        left = [memoryview(b) for b in command.buffers if len(b)]
+        beside = descriptors(command)
         while left:
             self._socket.settimeout(deadline.left())
-            left = advance(left, self._socket.sendmsg(left[:BUFFERS_AT_ONCE]))
+            left = advance(left, self._socket.sendmsg(left[:BUFFERS_AT_ONCE], beside))
+            beside = []
             self._amid_frame = bool(left)
 
     def _receive(self, most: int, deadline: Deadline) -> Frame:

@@ -10,7 +10,7 @@ from typing import (Any, Callable, Generator, Iterator, List, Optional, Sequence
 
 import numpy as np
 
-from . import intent
+from . import intent, puts
 from . import messages as m
 from .errors import CacheError, Code, Refused, invalid
 from .hit import Hit, make_hit
@@ -107,8 +107,8 @@ def store(session: Session, model: Model, tokens: Any, extras: Extras, rows: Row
     opened, reserved = yield from _under_profile(session, model, reserve, profile)
     sent = [0]
     try:
-        yield from session.put(reserved.reservation,
-                               _counted(opened, query, reserved, source, sent))
+        yield from puts.put(session, reserved.reservation,
+                            _counted(opened, query, reserved, source, sent))
     except Refused as refused:
         try:
             yield from session.abort(reserved.reservation)

@@ -36,6 +36,9 @@ class Type(enum.IntEnum):
     LEASES_ENDED = 0x0040
     SEGMENT_UNMAPPED = 0x0041
     FETCH_MAPPED = 0x0042
+    MEMORY = 0x0045
+    MEMORY_ENDED = 0x0046
+    PUT_FROM = 0x0047
     HELLO_OK = 0x8001
     OPEN_OK = 0x8002
     LOOKUP_OK = 0x8003
@@ -56,6 +59,8 @@ class Type(enum.IntEnum):
     FETCH_MAPPED_OK = 0x8042
     SEGMENT = 0x8043
     SEGMENT_REVOKED = 0x8044
+    MEMORY_OK = 0x8045
+    PUT_FROM_OK = 0x8047
     ERROR = 0x80FF
 
 
@@ -65,6 +70,7 @@ OTHER_BYTES = 64 << 10
 LONGEST = {
     Type.LOOKUP: 24 * MIB, Type.PREFETCH: 24 * MIB, Type.HOLD: 24 * MIB,
     Type.ERASE: 24 * MIB, Type.ERASE_ENTRY: 24 * MIB, Type.RESERVE: 24 * MIB,
+    Type.PUT_FROM: 24 * MIB,
     Type.FETCH: 24 * MIB, Type.FETCH_MAPPED: 24 * MIB, Type.FETCH_MAPPED_OK: 24 * MIB,
     Type.RESERVE_OK: 24 * MIB, Type.COMMIT_OK: 24 * MIB, Type.STATS_OK: 24 * MIB,
     Type.OPEN: 20 * MIB, Type.OPEN_OK: 20 * MIB,

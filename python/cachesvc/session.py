@@ -11,19 +11,19 @@ import dataclasses
 from typing import Any, Dict, Generator, Iterable, List, Optional, Tuple, TypeVar, Union
 
 from . import messages as m
+from . import own_memory
 from .deadline import Deadline
 from .errors import CacheError, Code, Malformed, Refused
 from .frames import HANDSHAKE_BYTES, LONGEST, VERSION, Hello, HelloOk, Type, encode_header
 from .models import Model, Prefill, Profile
 from .objects import Object, ObjectHeader
+from .own_memory import OwnMemory
 from .pools import FEATURE, UNASKED, FetchMappedOk, Lease, Pools, Where
 from .selection import Selection
 from .wire import Buffer, Record
 
-PUTS_AT_ONCE = 8
 SHORT_BYTES = 64 << 10
 LOOKUPS_AT_ONCE = 32
-BUSY_PAUSE_S = 0.01
 T = TypeVar("T")
 
 
@@ -36,9 +36,11 @@ class Frame:
 
 @dataclasses.dataclass
 class Send:
-    """One frame: its header, then each buffer of bytes whole."""
+    """One frame: its header, then each buffer of bytes whole. descriptor: beside its first byte;
+    -1: none."""
 
     buffers: List[Buffer]
+    descriptor: int = -1
 
 
 @dataclasses.dataclass
@@ -88,12 +90,14 @@ class Outgoing:
 
 class Session:
     # pools: what the driver maps, if it takes descriptors; without them every hit is streamed.
+    # memory: rows that lie there are not sent.
     def __init__(self, namespace: str, program: str, token: bytes = b"",
-                 pools: Optional[Pools] = None) -> None:
-        features = 0 if pools is None else FEATURE
+                 pools: Optional[Pools] = None, memory: Optional[OwnMemory] = None) -> None:
+        features = (0 if pools is None else FEATURE) | (0 if memory is None else own_memory.FEATURE)
         self._hello = Hello(VERSION, VERSION, features, namespace, program, token)
-        self._offered = pools
-        self.pools: Optional[Pools] = None  # once the service has granted them
+        self._offered, self._memory = pools, memory
+        self.pools: Optional[Pools] = None       # once the service has granted them
+        self.memory: Optional[OwnMemory] = None  # once it has taken it
         self._next_id = 0
         self.limits: Optional[HelloOk] = None  # of the service, once it has answered hello
         self.deadline = Deadline(1)            # of the script that runs
@@ -101,22 +105,28 @@ class Session:
 
     # ---- one request, one reply
 
-    def _request(self, kind: Type, body: Record, payload: Iterable[Buffer] = ()
-                 ) -> Generator[Command, Optional[Frame], int]:
+    def request(self, kind: Type, body: Record, payload: Iterable[Buffer] = (),
+                descriptor: int = -1) -> Generator[Command, Optional[Frame], int]:
         """Sends a frame; its request's id."""
         self._next_id += 1
         head: Buffer = m.before_payload(body) if kind == Type.PUT else body.encode()
         buffers = [head, *payload]
         length = sum(len(b) for b in buffers)
-        most = self._longest(kind)
+        most = self.longest(kind)
         if length > most:
             raise Refused(Code.RESOURCE_EXHAUSTED,
                           f"a {kind.name.lower()} of {length} bytes, at most {most}")
         owed = [] if self.pools is None else self.pools.owed()
-        yield Send([*owed, encode_header(kind, self._next_id, length), *buffers])
+        header = encode_header(kind, self._next_id, length)
+        if descriptor < 0:
+            yield Send([*owed, header, *buffers])
+        else:  # beside its own frame's first byte
+            if owed:
+                yield Send([*owed])
+            yield Send([header, *buffers], descriptor)
         return self._next_id
 
-    def _longest(self, kind: Type) -> int:
+    def longest(self, kind: Type) -> int:
         if self.limits is None:
             return HANDSHAKE_BYTES
         return self.limits.max_put_bytes if kind == Type.PUT else LONGEST.get(kind, 64 << 10)
@@ -161,7 +171,7 @@ class Session:
                 raise self._error(frame, -1)
 
     def call(self, kind: Type, body: Record, answer: Type) -> Step:
-        request_id = yield from self._request(kind, body)
+        request_id = yield from self.request(kind, body)
         return (yield from self._reply(request_id, answer))
 
     # ---- calls
@@ -175,6 +185,8 @@ class Session:
                              f"{self._hello.features}")
         if limits.features & FEATURE:
             self.pools = self._offered
+        if not limits.features & own_memory.FEATURE:
+            self._memory = None
         if limits.max_in_flight < 1:
             raise Malformed("max_in_flight is 0")
         self.limits = limits
@@ -226,7 +238,7 @@ class Session:
                 refused = refused or (yield from self._lookup_reply(waiting, found))
             if refused is not None:
                 break
-            request_id = yield from self._request(Type.LOOKUP, self._question(opened, query))
+            request_id = yield from self.request(Type.LOOKUP, self._question(opened, query))
             waiting[request_id] = number
         while waiting:
             refused = (yield from self._lookup_reply(waiting, found)) or refused
@@ -237,13 +249,13 @@ class Session:
     def _lookup_reply(self, waiting: Dict[int, int], found: Dict[int, m.LookupOk]
                       ) -> Generator[Command, Optional[Frame], Optional[Refused]]:
         """One reply to any of the lookups that are on their way."""
-        frame, number = yield from self._any_reply(waiting)
+        frame, number = yield from self.any_reply(waiting)
         if frame.type == Type.LOOKUP_OK:
             found[number] = m.LookupOk.decode(frame.body)
             return None
-        return self._refused(frame)
+        return self.refused(frame)
 
-    def _any_reply(self, waiting: Dict[int, T]
+    def any_reply(self, waiting: Dict[int, T]
                    ) -> Generator[Command, Optional[Frame], Tuple[Frame, T]]:
         """The next reply, and what waits for it no longer."""
         frame = yield from self._next(SHORT_BYTES)
@@ -252,7 +264,7 @@ class Session:
         raise (self._error(frame, -1) if frame.type == Type.ERROR
                else Malformed(f"a reply to request {frame.request_id}, which is not open"))
 
-    def _refused(self, frame: Frame) -> Refused:
+    def refused(self, frame: Frame) -> Refused:
         """An answer that is not the one asked for: the refusal that it holds."""
         if frame.type != Type.ERROR:
             raise Malformed(f"{frame.type.name.lower()} as an answer to request "
@@ -266,59 +278,18 @@ class Session:
                                       Type.RESERVE_OK)
         return m.ReserveOk.decode(frame.body)
 
-    def put(self, reservation: int, objects: Iterable[Outgoing]
-            ) -> Generator[Command, Optional[Frame], None]:
-        """Puts objects, several on their way at a time; busy ones again, until the deadline."""
-        busy = yield from self._put_once(reservation, objects)
-        while busy:
-            if self.deadline.over(2 * BUSY_PAUSE_S):
-                raise Refused(Code.BUSY, f"no room for {len(busy)} objects within the call's time")
-            yield Pause(BUSY_PAUSE_S)
-            busy = yield from self._put_once(reservation, busy)
-
-    def _put_once(self, reservation: int, objects: Iterable[Outgoing]
-                  ) -> Generator[Command, Optional[Frame], List[Outgoing]]:
-        """Puts each object once; those that the service was too busy for."""
-        limits = self.limits
-        assert limits is not None
-        at_once = min(PUTS_AT_ONCE, limits.max_in_flight)
-        waiting: Dict[int, Outgoing] = {}
-        busy: List[Outgoing] = []
-        refused: Optional[CacheError] = None
-        coming = iter(objects)
-        while True:
-            item: Optional[Outgoing] = None
-            try:
-                item = next(coming, None) if refused is None else None
-            except CacheError as error:  # of the rows that the caller gave
-                refused = error
-            if item is None and not waiting:
-                break
-            if item is None or len(waiting) >= at_once:
-                refused = (yield from self._put_reply(waiting, busy)) or refused
-            if item is not None and refused is None:
-                body = m.Put(self.deadline.milliseconds(), reservation, [], item.header)
-                try:
-                    request_id = yield from self._request(Type.PUT, body, item.payload)
-                    waiting[request_id] = item
-                except Refused as too_long:
-                    refused = too_long
-        if refused is not None:
-            raise Refused(refused.code, refused.message)
-        return busy
-
-    def _put_reply(self, waiting: Dict[int, Outgoing], busy: List[Outgoing]
-                   ) -> Generator[Command, Optional[Frame], Optional[Refused]]:
-        """One reply to any of the puts that are on their way."""
-        frame, item = yield from self._any_reply(waiting)
-        if frame.type == Type.PUT_OK:
-            m.Empty.decode(frame.body)
-            return None
-        refused = self._refused(frame)
-        if refused.code == Code.BUSY:
-            busy.append(item)
-            return None
-        return refused
+    def offer_memory(self) -> Generator[Command, Optional[Frame], None]:
+        """Hands the caller's memory over, once; if the service takes none, rows are sent."""
+        offered, self._memory = self._memory, None
+        if offered is None:
+            return
+        body = own_memory.Offer(self.deadline.milliseconds(), own_memory.NUMBER)
+        request_id = yield from self.request(Type.MEMORY, body, descriptor=offered.fd)
+        try:
+            yield from self._reply(request_id, Type.MEMORY_OK)
+        except Refused:
+            return
+        self.memory = offered
 
     def commit(self, reservation: int, wait_for: m.Level
                ) -> Generator[Command, Optional[Frame], m.CommitOk]:
@@ -337,7 +308,7 @@ class Session:
                        wait, round_to_block, max_tokens, max_reply_bytes, selection, hold, query)
         if self.pools is not None:
             return (yield from self._fetch_mapped(opened, body, self.pools))
-        request_id = yield from self._request(Type.FETCH, body)
+        request_id = yield from self.request(Type.FETCH, body)
         frame = yield from self._reply(request_id, Type.FETCH_HEADER, SHORT_BYTES)
         header = m.FetchHeader.decode(frame.body)
         if header.object_bytes > max_reply_bytes:
@@ -357,7 +328,7 @@ class Session:
 
     def _fetch_mapped(self, opened: Opened, body: m.Fetch, pools: Pools
                       ) -> Generator[Command, Optional[Frame], Fetched]:
-        request_id = yield from self._request(Type.FETCH_MAPPED, body)
+        request_id = yield from self.request(Type.FETCH_MAPPED, body)
         frame = yield from self._reply(request_id, Type.FETCH_MAPPED_OK,
                                        LONGEST[Type.FETCH_MAPPED_OK])
         reply = FetchMappedOk.decode(frame.body)

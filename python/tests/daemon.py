@@ -34,6 +34,10 @@ class Daemon:
         with os.fdopen(readable) as ready:
             assert ready.readline(), "the daemon did not start"
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 

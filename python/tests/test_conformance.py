@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cachesvc import (Cache, CacheError, Dtype, FetchOptions, Held, Hit, Kind, Level, Model, Output,
-                      Part, Profile, Selection, Snapshot, raw_profile)
+                      OwnMemory, Part, Profile, Selection, Side, Snapshot, raw_profile)
 
 from daemon import ROOT, Daemon
 from given import Array, Computed
@@ -52,7 +52,8 @@ def selection_of(step: Step) -> Selection:
                         for key, value in given.items()})
 
 
-def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int]) -> Dict[str, Any]:
+def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int],
+        memory: Optional[OwnMemory]) -> Dict[str, Any]:
     """A step's reply, by the names of the table. holds: their numbers, by the table's names."""
     call, tokens, extras = step["call"], tokens_of(step), extras_of(step)
     if call == "open":
@@ -62,8 +63,8 @@ def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int]) -> Dict[s
         return {"profile": "given" if same else "other"}
     if call == "store":
         wait_for = Level[step.get("wait_for", "accepted").upper()]
-        stored = cache.store_rows(model, tokens, Computed(model, tokens), extras=extras,
-                                  wait_for=wait_for, timeout=10)
+        rows = InMemory(memory, model, tokens) if memory else Computed(model, tokens)
+        stored = cache.store_rows(model, tokens, rows, extras=extras, wait_for=wait_for, timeout=10)
         return {"level": min(stored.level, wait_for).name.lower(), "objects": stored.objects,
                 "lost": len(stored.lost)}
     if call == "fetch":
@@ -112,18 +113,39 @@ def widened(hit: Hit) -> Hit:
     return hit
 
 
-@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "streamed"])
+class InMemory(Computed):
+    """Rows and states that lie in memory of the client's own."""
+
+    def __init__(self, memory: OwnMemory, model: Model, tokens: Any) -> None:
+        super().__init__(model, tokens)
+        self._memory = memory
+
+    def _moved(self, given: Array) -> Array:
+        place = self._memory.array(given.shape, given.dtype)
+        place[...] = given
+        return place
+
+    def rows(self, layer: int, part: int, side: Side, first: int, end: int) -> Array:
+        return self._moved(super().rows(layer, part, side, first, end))
+
+    def state(self, layer: int, part: int, position: int) -> bytes:
+        given = np.frombuffer(super().state(layer, part, position), np.uint8)
+        return self._moved(given).data
+
+
+@pytest.mark.parametrize("way", ["streamed", "mapped", "own memory"])
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: str(case["name"]))
-def test_case(daemon: Daemon, namespace: str, case: Dict[str, Any], mapped: bool) -> None:
+def test_case(daemon: Daemon, namespace: str, case: Dict[str, Any], way: str) -> None:
     model = model_of(case["model"])
+    memory = OwnMemory(16 << 20) if way == "own memory" else None
     clients: Dict[int, Cache] = {}
     holds: Dict[str, int] = {}
     for number, step in enumerate(case["steps"]):
         cache = clients.setdefault(step.get("client", 0),
                                    Cache(daemon.socket, namespace, strict=True,
-                                         map_segments=mapped))
+                                         map_segments=way != "streamed", memory=memory))
         try:
-            reply = run(cache, model, step, holds)
+            reply = run(cache, model, step, holds, memory)
         except CacheError as error:
             reply = {"error": error.code.name.lower(), "message": str(error)}
         for key, expected in step["expect"].items():

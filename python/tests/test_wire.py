@@ -9,7 +9,7 @@ from typing import Type as Class
 import numpy as np
 import pytest
 
-from cachesvc import frames, messages, pools
+from cachesvc import frames, messages, own_memory, pools
 from cachesvc.errors import CacheError, Code
 from cachesvc.frames import Type
 from cachesvc.ids import object_id
@@ -43,6 +43,9 @@ BODIES: Dict[Type, Class[Record]] = {
     Type.FETCH_MAPPED: messages.Fetch, Type.FETCH_MAPPED_OK: pools.FetchMappedOk,
     Type.SEGMENT: pools.Segment, Type.SEGMENT_REVOKED: pools.SegmentRevoked,
     Type.SEGMENT_UNMAPPED: pools.SegmentUnmapped, Type.LEASES_ENDED: pools.LeasesEnded,
+    Type.MEMORY: own_memory.Offer, Type.MEMORY_OK: own_memory.OfferOk,
+    Type.MEMORY_ENDED: own_memory.Ended,
+    Type.PUT_FROM: own_memory.PutFrom, Type.PUT_FROM_OK: messages.Empty,
 }
 GOLDEN = {path.stem: path.read_bytes() for path in (ROOT / "tests/golden/proto").glob("*.bin")}
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/memory_message.h"
 #include "proto/message.h"
 #include "proto/segment_message.h"
 
@@ -218,6 +219,20 @@ inline MappedReply sample_mapped_reply() {
   return m;
 }
 
+inline void add_memory_frames(std::map<std::string, OutFrame>& frames) {
+  using T = FrameType;
+  PutFrom put{{42, sample_object(), {}}, 1, {{4096, 8, 256, 2}}};
+  uint64_t bytes = 0;
+  for (const Plane& p : put.put.object.planes) bytes += p.bytes.size();
+  for (const StateBlob& s : put.put.object.states) bytes += s.bytes.size();
+  put.runs.push_back({65536, bytes - bytes_of(put.runs), 0, 1});
+  frames["memory"] = request_frame(T::memory, 18, 100, MemoryOffer{1});
+  frames["memory_ok"] = reply_frame(T::memory_ok, 18, MemoryReply{1 << 20});
+  frames["memory_ended"] = reply_frame(T::memory_ended, 0, MemoryEnded{1});
+  frames["put_from"] = put_from_frame(19, 100, put);
+  frames["put_from_ok"] = reply_frame(T::put_from_ok, 19, Empty{});
+}
+
 inline void add_hold_frames(const Query& query, std::map<std::string, OutFrame>& frames) {
   using T = FrameType;
   const std::chrono::milliseconds time(30'000);
@@ -281,6 +296,7 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   frames["erase_entry"] = request_frame(T::erase_entry, 13, 100, QueryRequest{7, query, id_of(4)});
   frames["erase_entry_ok"] = reply_frame(T::erase_entry_ok, 13, EraseCount{3});
   add_hold_frames(query, frames);
+  add_memory_frames(frames);
   frames["stats"] = request_frame(T::stats, 12, 100, Empty{});
   frames["stats_ok"] = reply_frame(
       T::stats_ok, 12, StatsReply{{{"lookups", 5}, {"busy", 0}}, {{"sample", {report}}}});
@@ -333,6 +349,25 @@ inline Status decode_hold_frame(const Frame& frame) {
   }
 }
 
+/// Decodes the body of a frame about a client's own memory.
+inline Status decode_memory_frame(const Frame& frame) {
+  using T = FrameType;
+  uint32_t ms = 0;
+  auto body = frame.body.span();
+  switch (frame.header.type) {
+    case T::memory:
+      return decode_request<MemoryOffer>(T::memory, body, ms).status();
+    case T::memory_ok:
+      return decode_reply<MemoryReply>(T::memory_ok, body).status();
+    case T::memory_ended:
+      return decode_reply<MemoryEnded>(T::memory_ended, body).status();
+    case T::put_from:
+      return decode_put_from(body, ms).status();
+    default:
+      return decode_hold_frame(frame);
+  }
+}
+
 /// Decodes a frame's body by its type, as a peer would. Returns: corruption, or ok.
 inline Status decode_any(const Frame& frame) {
   using T = FrameType;
@@ -364,6 +399,7 @@ inline Status decode_any(const Frame& frame) {
     case T::put:
       return decode_put(frame.body, ms).status();
     case T::put_ok:
+    case T::put_from_ok:
     case T::abort_ok:
     case T::release_ok:
       return decode_reply<Empty>(frame.header.type, body).status();
@@ -400,7 +436,7 @@ inline Status decode_any(const Frame& frame) {
     case T::stats_ok:
       return decode_reply<StatsReply>(T::stats_ok, body).status();
     default:
-      return decode_hold_frame(frame);
+      return decode_memory_frame(frame);
   }
 }
 

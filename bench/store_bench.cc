@@ -1,0 +1,126 @@
+// Stores of 96 MiB in 12 blocks until they are accepted, in process and over the socket, beside a
+// copy of as many bytes and the codec's own work on them.
+//
+// The entry: 3,072 tokens of 32 layers, 4 kv heads of 64, f16 rows (8 MiB a block). All times are
+// of wall clocks; what makes room for the next store is not timed.
+#include <benchmark/benchmark.h>
+
+#include "proto/socket_client.h"
+#include "tests/support/cachesvc_server.h"
+#include "tests/support/own_memory_testing.h"
+
+namespace kv {
+namespace {
+
+constexpr uint32_t kTokens = 3072, kBlockTokens = 256;
+constexpr uint64_t kEntryBytes = uint64_t{kTokens} * 32 * 2 * 4 * 64 * 2;
+
+ModelSpec bench_model() {
+  return model_of(std::vector<LayerSpec>(32, LayerSpec{{full_part(4, 64)}}));
+}
+
+// One entry's puts, stored again and again under other tokens.
+class Stores {
+ public:
+  explicit Stores(Client& client) : b_(Bench::open(client, bench_model())) {
+    std::mt19937 rng(1);
+    tokens_ = random_tokens(rng, kTokens);
+  }
+  // The puts, for a reservation that lacks everything.
+  Status prepare() {
+    KV_ASSIGN_OR_RETURN(ReserveReply reserved, b_.reserve(tokens_));
+    const auto hashes = prefix_hashes(tokens_);
+    for (const Need& need : reserved.needs) {
+      puts_.push_back(make_put(b_.model, kBlockTokens, tokens_, hashes, need, 0));
+    }
+    return b_.client.abort(reserved.reservation, soon());
+  }
+  Status store() {
+    KV_ASSIGN_OR_RETURN(ReserveReply reserved, b_.reserve(tokens_));
+    std::vector<PutRequest> puts = puts_;
+    for (PutRequest& put : puts) put.reservation = reserved.reservation;
+    for (const Status& put : b_.client.put_all(std::move(puts), soon())) KV_RETURN_IF_ERROR(put);
+    return b_.client.commit(reserved.reservation, Durability::accepted, soon()).status();
+  }
+  Status make_room() {
+    const QueryRequest entry{b_.opened.model, {tokens_, {}}, b_.opened.realm.profile};
+    ++tokens_[0];
+    return b_.client.erase_entry(entry, soon()).status();
+  }
+  // Has the rows lie in `memory` from now on.
+  void move_into(const std::shared_ptr<OwnMemory>& memory) {
+    uint64_t at = 0;
+    for (PutRequest& put : puts_) move_rows(memory, put, at);
+  }
+
+ private:
+  Bench b_;
+  std::vector<Token> tokens_;
+  std::vector<PutRequest> puts_;
+};
+
+void measure(benchmark::State& state, Client& client,
+             const std::shared_ptr<OwnMemory>& memory = nullptr) {
+  Stores stores(client);
+  if (Status s = stores.prepare(); !s.ok()) return state.SkipWithError(s.to_string().c_str());
+  if (memory) stores.move_into(memory);
+  for (auto _ : state) {
+    Status s = stores.store();
+    state.PauseTiming();
+    if (s.ok()) s = stores.make_room();
+    if (!s.ok()) return state.SkipWithError(s.to_string().c_str());
+    state.ResumeTiming();
+  }
+}
+
+// In process. Argument: bits of keys and values; 0: rows as they are.
+void BM_StoreInProcess(benchmark::State& state) {
+  CacheOptions options;
+  options.ram_budget_bytes = 1ull << 30;
+  const auto bits = static_cast<uint8_t>(state.range(0));
+  options.coding = {bits, bits};
+  auto cache = open_cache(options);
+  measure(state, *cache);
+}
+BENCHMARK(BM_StoreInProcess)->Arg(0)->Arg(4)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+void store_to_daemon(benchmark::State& state, std::shared_ptr<OwnMemory> memory) {
+  TempDir dir;
+  const std::string socket = dir.store() + "-run/cachesvc.sock";
+  auto daemon =
+      DaemonProcess::start({"--dir", dir.store(), "--socket", socket, "--ram", "1GiB", "--ssd",
+                            "4GiB", "--codec", state.range(0) == 0 ? "raw" : "tq4", "--set",
+                            "tier.ssd.min_free=0", "--set", "tier.ssd.spill=evict"});
+  SocketClientOptions options;
+  options.memory = memory;
+  auto client = SocketClient::connect(socket, "bench", options);
+  if (!daemon || !client.ok()) return state.SkipWithError("no daemon");
+  measure(state, **client, memory);
+}
+
+// Rows that travel.
+void BM_StoreSocket(benchmark::State& state) { store_to_daemon(state, nullptr); }
+BENCHMARK(BM_StoreSocket)->Arg(0)->Arg(4)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// Rows that the service reads in the client's memory.
+void BM_StoreFromMemory(benchmark::State& state) {
+  auto memory = OwnMemory::create(kEntryBytes);
+  if (!memory.ok()) return state.SkipWithError(memory.status().to_string().c_str());
+  store_to_daemon(state, *memory);
+}
+BENCHMARK(BM_StoreFromMemory)->Arg(0)->Arg(4)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// Yardstick of rows as they are: one copy, into memory that was touched before.
+void BM_Copy(benchmark::State& state) {
+  std::vector<uint8_t> from(kEntryBytes, 3), to(kEntryBytes, 4);
+  for (auto _ : state) {
+    std::memcpy(to.data(), from.data(), to.size());
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK(BM_Copy)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+}  // namespace
+}  // namespace kv
+
+BENCHMARK_MAIN();

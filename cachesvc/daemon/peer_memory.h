@@ -1,0 +1,55 @@
+// PeerMemory: memory that a connection's client owns and has handed over by its descriptor. Rows of
+// puts are read from it; the client may write there at any time.
+//
+// Read with pread alone: a mapping would end the service (SIGBUS) where its owner shrinks it. Only
+// what answers F_GET_SEALS is taken, which no file on a disk and no pipe does: a read cannot block.
+// Bounded: kMaxMemories of a connection, kMaxMemoryPeers connections. PROTOCOL.md, "A client's own
+// memory".
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "proto/memory_message.h"
+
+namespace kv {
+
+/// Connections that may hand over memory, at a time.
+inline constexpr size_t kMaxMemoryPeers = 128;
+/// Descriptors that may wait for their frame on one connection.
+inline constexpr size_t kMaxWaitingDescriptors = 2;
+
+/// One memory. Immutable, any thread.
+class PeerMemory {
+ public:
+  /// Takes the descriptor in any case. Returns: invalid_argument (no memory, or not readable).
+  static Result<std::shared_ptr<const PeerMemory>> take(int fd);
+  ~PeerMemory();
+  PeerMemory(const PeerMemory&) = delete;  // owns the descriptor
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  uint64_t bytes() const;
+  /// Copies all pieces of the runs, one after another. Precondition: `to` has as many bytes.
+  /// Returns: invalid_argument (a piece beyond its end), io_error.
+  Status read(const std::vector<MemoryRun>& runs, std::span<uint8_t> to) const;
+
+ private:
+  explicit PeerMemory(int fd) : fd_(fd) {}
+  const int fd_;
+};
+
+/// One connection's. Loop thread only.
+class PeerMemories {
+ public:
+  /// Returns: the size; invalid_argument (the number is taken), resource_exhausted (kMaxMemories),
+  /// what taking it returned.
+  Result<MemoryReply> add(uint32_t number, Result<std::shared_ptr<const PeerMemory>> taken);
+  void end(uint32_t number) { memories_.erase(number); }
+  /// Null: there is none of this number.
+  std::shared_ptr<const PeerMemory> find(uint32_t number) const;
+
+ private:
+  std::map<uint32_t, std::shared_ptr<const PeerMemory>> memories_;
+};
+
+}  // namespace kv
