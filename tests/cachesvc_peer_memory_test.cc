@@ -167,6 +167,16 @@ TEST_F(PeerMemoryTest, OffersAreCheckedAndBounded) {
   EXPECT_EQ(
       c->call(put_from_frame(id, 100, unknown), id, FrameType::put_from_ok, soon()).status().code(),
       StatusCode::not_found);
+  PutFrom empty{{1, {}, {}}, 1, {}};
+  empty.put.object = testing::sample_object();
+  empty.put.object.planes.clear();
+  empty.put.object.states.clear();
+  const uint64_t next = c->next_request();
+  EXPECT_EQ(c->call(put_from_frame(next, 100, empty), next, FrameType::put_from_ok, soon())
+                .status()
+                .code(),
+            StatusCode::invalid_argument)
+      << "no bytes";
   ASSERT_TRUE(c->send(reply_frame(FrameType::memory_ended, 0, MemoryEnded{2}), soon()).ok());
   EXPECT_TRUE(offer(*c, 9, fd).ok()) << "one has ended";
   for (int each : {fd, pipe[0], pipe[1]}) ::close(each);

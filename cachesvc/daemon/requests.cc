@@ -290,11 +290,14 @@ void Requests::handle_put_from(const Request& in) {
                        "memory " + std::to_string(from->memory) + " is none of this connection's"});
   }
   const uint64_t bytes = bytes_of(from->runs);
-  if (bytes == 0 || bytes > options_.max_put_bytes) {
-    return send_error(host_, id,
-                      {StatusCode::resource_exhausted, "put_from: " + std::to_string(bytes) +
-                                                           " bytes, expected 1 to " +
-                                                           std::to_string(options_.max_put_bytes)});
+  if (bytes == 0) {
+    return send_error(host_, id, invalid_argument("put_from: an object without bytes: put it"));
+  }
+  if (bytes > options_.max_put_bytes) {
+    return send_error(
+        host_, id,
+        {StatusCode::resource_exhausted, "put_from: " + std::to_string(bytes) + " bytes, at most " +
+                                             std::to_string(options_.max_put_bytes)});
   }
   const Deadline deadline = deadline_of(timeout_ms);
   auto put = std::make_shared<PutRequest>(std::move(from->put));
