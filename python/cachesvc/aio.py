@@ -224,9 +224,9 @@ class AsyncCache:
             lambda error: Stored(error=error))
 
     async def lookup(self, model: Model, tokens: Any, *, extras: Extras = (),
-                     timeout: float = 1.0) -> m.LookupOk:
+                     timeout: float = 1.0, profile: Optional[Profile] = None) -> m.LookupOk:
         return await self._failing_open(
-            "lookup", lambda s: entry.lookup(s, model, as_query(tokens, extras)), timeout,
+            "lookup", lambda s: entry.lookup(s, model, as_query(tokens, extras), profile), timeout,
             missed)
 
     async def prefetch(self, model: Model, tokens: Any = (), *, extras: Extras = (),

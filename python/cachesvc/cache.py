@@ -95,11 +95,11 @@ class Cache:
             lambda s: entry.store(s, model, tokens, extras, rows, wait_for, profile), timeout,
             lambda error: Stored(error=error))
 
-    def lookup(self, model: Model, tokens: Any, *, extras: Extras = (),
-               timeout: float = 1.0) -> m.LookupOk:
+    def lookup(self, model: Model, tokens: Any, *, extras: Extras = (), timeout: float = 1.0,
+               profile: Optional[Profile] = None) -> m.LookupOk:
         """What a fetch would give now, as advice."""
         return self._failing_open(
-            "lookup", lambda s: entry.lookup(s, model, as_query(tokens, extras)), timeout,
+            "lookup", lambda s: entry.lookup(s, model, as_query(tokens, extras), profile), timeout,
             missed)
 
     def prefetch(self, model: Model, tokens: Any = (), *, extras: Extras = (),

@@ -119,10 +119,10 @@ def store(session: Session, model: Model, tokens: Any, extras: Extras, rows: Row
     return Stored(reply.level, sent[0], reply.foreign, reply.lost)
 
 
-def lookup(session: Session, model: Model, query: m.Query
+def lookup(session: Session, model: Model, query: m.Query, profile: Optional[Profile] = None
            ) -> Generator[Command, Optional[Frame], m.LookupOk]:
     return (yield from _under_profile(session, model,
-                                      lambda opened: session.lookup(opened, query)))
+                                      lambda opened: session.lookup(opened, query), profile))
 
 
 def prefetch(session: Session, model: Model, query: m.Query, wait: bool, held: int,

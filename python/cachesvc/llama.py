@@ -36,11 +36,10 @@ from .llama_rows import Layout
 from .llama_shadow import Shadow
 from .llama_slots import Slots
 from .llama_upstream import Upstream, UpstreamError
+from .options import add_options, bits_of, check_options, read_secret
 
 PROGRAM = "cachesvc-llama"
 FOLDER = "cachesvc-llama-"  # and a process id, for slot files
-MIN_TOKENS = 64
-SHADOW = 1000
 HARMLESS = {  # options of llama-server, with their values, that change no row
     "-m", "--model", "-a", "--alias", "-c", "--ctx-size", "-np", "--parallel", "-t", "--threads",
     "-tb", "--threads-batch", "-b", "--batch-size", "-ub", "--ubatch-size", "-n", "--predict",
@@ -58,44 +57,20 @@ def arguments(given: Sequence[str]) -> Tuple[argparse.Namespace, List[str]]:
     at = list(given).index("--") if "--" in given else len(given)
     p = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.split("\n\n")[0],
                                 usage=__doc__.split("\n\n")[1].strip())
-    p.add_argument("--socket", required=True, help="of the cachesvc daemon")
-    p.add_argument("--namespace", required=True)
-    p.add_argument("--token-file", help="of the namespace's token, where it has one")
+    add_options(p)
     p.add_argument("--listen", default="127.0.0.1:8080", metavar="HOST:PORT")
     p.add_argument("--upstream", metavar="URL", help="of a server that runs")
     p.add_argument("--slot-folder", metavar="DIR", help="that server's --slot-save-path")
     p.add_argument("--model", metavar="GGUF", help="its model file, if it names none itself")
     p.add_argument("--api-key-file", help="of the server's API key, for calls of the proxy's own")
-    p.add_argument("--bits", metavar="K:V", help="code rows, such as 8:4; default: lossless")
-    p.add_argument("--min-tokens", type=int, default=MIN_TOKENS, help="of a prompt worth a look-up")
-    p.add_argument("--budget-ms", type=int, default=100,
-                   help="how much later than without the cache an answer may come")
-    p.add_argument("--shadow", type=int, default=SHADOW, metavar="N", help="the server computes "
-                   "one hit in N anew, and the two are compared; 0: none (default: %(default)s)")
-    p.add_argument("--tag", default="", help="what else makes this engine's rows its own")
     options = p.parse_args(list(given[:at]))
     command = list(given[at + 1:])
     if bool(command) == bool(options.upstream):
         p.error("either --upstream URL or -- and a command")
     if options.upstream and not options.slot_folder:
         p.error("--upstream wants --slot-folder")
-    if options.shadow < 0:
-        p.error("--shadow wants a number from 0")
-    if options.bits and not all(bits in ("8", "4", "3", "2") for bits in _bits(options.bits)):
-        p.error("--bits wants two of 8, 4, 3 and 2, such as 8:4")
+    check_options(p, options)
     return options, command
-
-
-def _bits(text: str) -> Tuple[str, str]:
-    keys, _, values = text.partition(":")
-    return keys, values
-
-
-def _read_secret(path: Optional[str]) -> bytes:
-    if not path:
-        return b""
-    with open(path, "rb") as file:
-        return file.read(4096).strip()
 
 
 def what_changes_rows(command: Sequence[str]) -> List[str]:
@@ -166,17 +141,14 @@ def make_reuse(upstream: Upstream, options: argparse.Namespace, engine: Engine,
         raise UpstreamError("the server names no model file: --model is needed")
     adapters = props.get("default_generation_settings", {}).get("params", {}).get("lora")
     others = [*engine.others, json.dumps(adapters or [])]
-    gguf, bits = Gguf(path), None
-    if options.bits:
-        keys, values = _bits(options.bits)
-        bits = (int(keys), int(values))
+    gguf, bits = Gguf(path), bits_of(options)
     slots = upstream.slots()
     layout, token_s = attach(upstream, lambda data: Layout(data, gguf, others, bits), slots[-1])
     if layout.opaque:
         report.say("opaque", f"slots are stored whole, and served at their exact length only: "
                              f"{layout.opaque}")
     cache = Cache(options.socket, options.namespace, strict=True, program=PROGRAM,
-                  token=_read_secret(options.token_file))
+                  token=read_secret(options.token_file))
 
     def same() -> bool:  # a server of our own ends with us
         return engine.process is not None or upstream.identity() == identity
@@ -239,7 +211,7 @@ def main(given: Optional[Sequence[str]] = None) -> int:
     with contextlib.ExitStack() as closing:
         engine = Engine(options, command, closing)
         upstream = Upstream(engine.url, engine.folder,
-                            _read_secret(options.api_key_file).decode())
+                            read_secret(options.api_key_file).decode())
         proxy = closing.enter_context(Proxy((host, int(port)), upstream, report))
         print(f"http://{host}:{proxy.server_port}", flush=True)
         threading.Thread(target=await_and_attach, args=(proxy, engine, options),

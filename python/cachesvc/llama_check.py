@@ -6,16 +6,14 @@ before this has passed.
 """
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Tuple
+from typing import Callable, Tuple
 
 import numpy as np
 
+from .checks import pattern
 from .errors import CacheError, Code
-from .hit import Hit
 from .llama_rows import Layout
 from .llama_upstream import Upstream
-from .models import Dtype, Model, Side
-from .objects import Array, Form, Rows
 from .wire import Buffer
 
 TOKENS = np.arange(1, 49, dtype="<i4")
@@ -45,7 +43,7 @@ def attach(upstream: Upstream, layout_of: Callable[[Buffer], Layout],
 
 
 def _pattern_returns(upstream: Upstream, layout: Layout, slot: int) -> bool:
-    given = pattern(layout.model)
+    given = pattern(layout.model, len(TOKENS))
     upstream.restore(slot, layout.file_for(TOKENS, given), CALL_S)
     rows = layout.source(upstream.save(slot, CALL_S))
     if rows.tokens.tolist() != TOKENS.tolist():
@@ -57,18 +55,3 @@ def _pattern_returns(upstream: Upstream, layout: Layout, slot: int) -> bool:
             if found is None or not np.array_equal(found, given.rows(layer, index, side)):
                 return False
     return True
-
-
-def pattern(model: Model) -> Hit:
-    """A hit of rows that differ in every layer, side, position and channel."""
-    chance = np.random.default_rng(20)
-    pieces: Dict[Tuple[int, int, Side], List[Rows]] = {}
-    for layer, index, part in model.parts():
-        first, end = part.newest_rows(len(TOKENS))
-        for side in part.sides:
-            values: Array = chance.uniform(-1, 1, (end - first, part.heads, part.dim(side)))
-            values = values.astype("<f4")
-            values = ((values.view("<u4") >> 16).astype("<u2") if part.dtype == Dtype.BF16
-                      else values.astype(part.dtype.numpy))
-            pieces[layer, index, side] = [Rows(first, end, Form.EXACT, values)]
-    return Hit(len(TOKENS), model=model, _pieces=pieces)

@@ -29,3 +29,8 @@ class Report:
                 return
             self._said.add(what)
         print(f"{self._program}: {text}", file=sys.stderr, flush=True)
+
+    def failed(self, what: str, error: Exception) -> None:
+        """A failure that is a miss: counted, and said the first time."""
+        self.count(f"failed_{what}")
+        self.say(what, f"{what}: {type(error).__name__}: {error} (said once, counted)")

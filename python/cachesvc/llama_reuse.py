@@ -12,30 +12,22 @@ slot that was computed in order under the tokens that its file names (Slot.sound
 from __future__ import annotations
 
 import math
-import queue
-import threading
-import time
 from typing import Any, Callable, Dict, List, Optional
 
+from .adapter import STORE_S, Fetches, Stores
 from .cache import Cache
-from .entry import FetchOptions
+from .checks import BOUND_NATS
 from .errors import CacheError
-from .hit import Hit
 from .llama_prompt import CALL_S, Prompt
 from .llama_report import Report
 from .llama_rows import Layout, SlotRows
-from .llama_shadow import BOUND_NATS, Shadow
+from .llama_shadow import Shadow
 from .llama_slots import NOTHING, Slot, Slots, common
 from .llama_upstream import Upstream
 
-MISMATCHES = 3       # in a row, before reuse steps aside
-BYTES_PER_S = 100e6  # a fetch may take the time of its bytes at this rate besides
-WAIT = 0.5           # of the time that computing takes: so long rows may come from the SSD
-POLL_S = 0.01
-MEASURED = 32        # tokens computed at once that say how fast the server is
-STORE_S = 10.0
-SLOT_S = 10.0        # for the server to save or restore a slot
-WAITING_STORES = 2   # saved slots whose rows wait for the cache; more are dropped
+MISMATCHES = 3  # in a row, before reuse steps aside
+MEASURED = 32   # tokens computed at once that say how fast the server is
+SLOT_S = 10.0   # for the server to save or restore a slot
 
 
 class Reuse:
@@ -44,13 +36,14 @@ class Reuse:
                  same_server: Callable[[], bool] = lambda: True) -> None:
         self.slots = slots
         self._upstream, self._cache, self._layout = upstream, cache, layout
-        self._report, self._min_tokens, self._budget_s = report, min_tokens, budget_s
+        self._report, self._min_tokens = report, min_tokens
+        self._fetches = Fetches(cache, layout.model, layout.profile, layout.token_bytes, budget_s,
+                                report)
         self._token_s = token_s  # what the server takes to compute one of a prompt
         self._shadow = shadow
         self._same_server = same_server  # as when the layout was learnt
         self._mismatches = 0
-        self._stores: "queue.Queue[Callable[[], None]]" = queue.Queue(WAITING_STORES)
-        threading.Thread(target=self._store_all, name="stores", daemon=True).start()
+        self._stores = Stores(report)
 
     # ---- before the answer
 
@@ -59,10 +52,9 @@ class Reuse:
         if self._mismatches >= MISMATCHES or len(prompt.tokens) < self._min_tokens:
             return None
         try:
-            return self._cache.lookup(self._layout.model, prompt.tokens,
-                                      timeout=self._budget_s / 2).tokens
+            return self._fetches.find(prompt.tokens)
         except CacheError as error:
-            self._failed("lookup", error)
+            self._report.failed("lookup", error)
             return None
 
     def restore(self, slot: Slot, prompt: Prompt, found: int) -> int:
@@ -75,33 +67,18 @@ class Reuse:
             self._report.count("hits_in_slot" if there else "misses")
             return 0
         try:
-            hit = self._fetch(prompt, found)
+            hit = self._fetches.fetch(prompt.tokens, found, self._token_s)
             if hit.tokens <= there or not self._still_same():
                 return 0
             self._upstream.restore(slot.number, self._layout.file_for(prompt.tokens, hit), SLOT_S)
         except Exception as error:  # whatever it is, a miss
-            self._failed("restore", error)
+            self._report.failed("restore", error)
             return 0
         self._report.count("hits")
         self._report.count("restored_tokens", hit.tokens)
         slot.tokens, slot.sound = prompt.tokens[:hit.tokens], True
         slot.hit = hit if self._shadow.due() else None
         return hit.tokens
-
-    def _fetch(self, prompt: Prompt, found: int) -> Hit:
-        """Asks again while rows come from the SSD: a daemon that stops then is seen at once."""
-        timeout = self._budget_s / 2 + found * self._layout.token_bytes / BYTES_PER_S
-        end = time.monotonic() + max(self._budget_s / 2, WAIT * self._token_s * found)
-        while True:
-            hit = self._cache.fetch_rows(self._layout.model, prompt.tokens, timeout=timeout,
-                                         profile=self._layout.profile,
-                                         options=FetchOptions(wait=False))
-            if hit or not hit.pending:
-                return hit
-            if time.monotonic() > end:
-                self._report.count("hits_too_slow")
-                return hit
-            time.sleep(POLL_S)
 
     # ---- after the answer
 
@@ -120,14 +97,14 @@ class Reuse:
             same = self._still_same()
         except Exception as error:
             slot.tokens, slot.sound = NOTHING, False
-            self._failed("save", error)
+            self._report.failed("save", error)
             return
         slot.tokens = rows.tokens
         sound = slot.sound = slot.sound and self._in_order(prompt, rows, new)
         if self._diverges(slot, prompt):
             return
         if sound and same:
-            self._later(lambda: self._store(prompt, rows))
+            self._stores.later(lambda: self._store(prompt, rows))
 
     def _measure(self, timings: Dict[str, Any]) -> None:
         computed, took = timings.get("prompt_n"), timings.get("prompt_ms")
@@ -165,7 +142,7 @@ class Reuse:
             nats = self._shadow.divergence(slot.number, prompt.tokens, hit, self._token_s)
         except Exception as error:  # which says nothing about the rows
             slot.tokens, slot.sound = NOTHING, False
-            self._failed("shadow", error)
+            self._report.failed("shadow", error)
             return False
         slot.tokens, slot.sound = prompt.tokens, True
         if math.isnan(nats):
@@ -192,22 +169,6 @@ class Reuse:
                          "context was shifted, say): not stored")
         return False
 
-    def _later(self, store: Callable[[], None]) -> None:
-        try:
-            self._stores.put_nowait(store)
-        except queue.Full:
-            self._report.count("stores_dropped")
-
-    def _store_all(self) -> None:
-        while True:
-            store = self._stores.get()
-            try:
-                store()
-            except Exception as error:  # whatever it was, the next store is another one's
-                self._failed("store", error)
-            finally:
-                self._stores.task_done()
-
     def _store(self, prompt: Prompt, rows: SlotRows) -> None:
         for end in self._ends(prompt, rows):
             stored = self._cache.store_rows(self._layout.model, rows.tokens[:end], rows,
@@ -228,10 +189,6 @@ class Reuse:
                                 prompt.tokens))
         return sorted(end for end in ends if end >= self._min_tokens and rows.storable(end))
 
-    def _failed(self, what: str, error: Exception) -> None:
-        self._report.count(f"failed_{what}")
-        self._report.say(what, f"{what}: {type(error).__name__}: {error} (said once, counted)")
-
     def settle(self) -> None:
         """Waits until all that was saved is with the cache: at the end of the program."""
-        self._stores.join()
+        self._stores.settle()

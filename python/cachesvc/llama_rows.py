@@ -17,7 +17,7 @@ from .hit import Hit
 from .llama_gguf import Gguf
 from .llama_slot import (CELL, LayerRows, SlotCache, SlotFile, checkpoint_of, encode, parse,
                          parse_tokens, unknown)
-from .models import Dtype, Kind, Model, Part, Profile, Side, full, raw_profile, window
+from .models import Dtype, Kind, Model, Part, Side, full, profile_of, window
 from .objects import Array
 from .wire import Buffer, Tokens
 
@@ -50,9 +50,7 @@ class Layout:
         coding = f"bits {bits[0]}:{bits[1]}" if bits and not self.opaque else "as given"
         self.model = Model(f"{gguf.name} in llama.cpp, {coding}"[:200],
                            gguf.fingerprint([*others, coding, self.opaque or dtype.name]), layers)
-        self.profile = raw_profile(self.model, dtype)
-        if bits and not self.opaque:
-            _code(self.profile, *bits)
+        self.profile = profile_of(self.model, dtype, None if self.opaque else bits)
 
     def _layers(self, gguf: Gguf) -> List[List[Part]]:
         size = gguf.of_kind("attention.sliding_window")
@@ -123,12 +121,6 @@ def _part(keys: LayerRows, values: LayerRows, gguf: Gguf) -> Part:
 def _shape(cache: SlotCache) -> Tuple[object, ...]:
     return (cache.streams, [(layer.type, layer.rows.shape[1])
                             for layer in cache.keys + cache.values])
-
-
-def _code(profile: Profile, k_bits: int, v_bits: int) -> None:
-    profile.k_bits, profile.v_bits = k_bits, v_bits
-    for parts in profile.layers:
-        parts[0].k_bits, parts[0].v_bits = k_bits, v_bits
 
 
 def _sources(file: SlotFile) -> List[List[SlotCache]]:

@@ -6,15 +6,14 @@ It runs in the hit's own slot, after its answer, and takes the time of computing
 from __future__ import annotations
 
 import math
-import threading
 from typing import Dict
 
+from .checks import OneIn
 from .hit import Hit
 from .llama_rows import Layout
 from .llama_upstream import Upstream
 from .wire import Tokens
 
-BOUND_NATS = 1.0  # rows of 8 and 4 bits differ by hundredths, those of other tokens by many
 COMPARED = 20     # of the most probable next tokens
 CALL_S = 60.0     # and ten times what computing took before
 
@@ -23,17 +22,11 @@ class Shadow:
     """every: one hit in so many is checked; 0: none. due() is thread-safe."""
 
     def __init__(self, upstream: Upstream, layout: Layout, every: int) -> None:
-        self._upstream, self._layout, self._every = upstream, layout, every
-        self._lock = threading.Lock()
-        self._hits = 0
+        self._upstream, self._layout, self._every = upstream, layout, OneIn(every)
 
     def due(self) -> bool:
         """Whether the hit that comes now is one to check."""
-        if self._every == 0:
-            return False
-        with self._lock:
-            self._hits += 1
-            return self._hits % self._every == 0
+        return self._every.due()
 
     def divergence(self, slot: int, tokens: Tokens, hit: Hit, token_s: float) -> float:
         """Nats by which the token after a prompt differs between the hit's rows and the server's

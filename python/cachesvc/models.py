@@ -217,3 +217,15 @@ def raw_profile(model: Model, raw_dtype: Dtype = Dtype.F16, block_tokens: int = 
     none = np.empty(0, np.float32)
     return Profile(1, block_tokens, Prefill.EXACT, raw_dtype, 0, 1, 4, 0, 0,
                    [[PartCoding(0, 0, none, none) for _ in parts] for parts in model.layers])
+
+
+def profile_of(model: Model, raw_dtype: Dtype, bits: Optional[Tuple[int, int]] = None) -> Profile:
+    """As raw_profile; bits: of K and V (8, 4, 3 or 2), which code rows of both."""
+    profile = raw_profile(model, raw_dtype)
+    if bits:
+        profile.k_bits, profile.v_bits = bits
+        for layer, index, part in model.parts():
+            if part.v_dim:
+                coding = profile.layers[layer][index]
+                coding.k_bits, coding.v_bits = bits
+    return profile

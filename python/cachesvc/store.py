@@ -32,23 +32,31 @@ class ArrayRows:
     """A RowSource over arrays of one sequence of `end` positions.
 
     rows: (layer, part) -> (K, V) or (other,), each (rows, heads, dim), whose last row is the last
-    one of the sequence. states: (layer, part, position) -> bytes.
+    one of the sequence. states: (layer, part, position) -> bytes. sinks: as rows, but from the
+    first one of the sequence on.
     """
 
     def __init__(self, model: Model, end: int, rows: Mapping[Tuple[int, int], Sequence[Array]],
-                 states: Optional[Mapping[Tuple[int, int, int], Buffer]] = None) -> None:
+                 states: Optional[Mapping[Tuple[int, int, int], Buffer]] = None,
+                 sinks: Optional[Mapping[Tuple[int, int], Sequence[Array]]] = None) -> None:
         self._end, self._model = end, model
-        self._arrays: Dict[Tuple[int, int, Side], Array] = {}
         self._states = dict(states or {})
+        self._arrays, self._sinks = self._by_side(rows), self._by_side(sinks or {})
+
+    def _by_side(self, rows: Mapping[Tuple[int, int], Sequence[Array]]
+                 ) -> Dict[Tuple[int, int, Side], Array]:
+        found: Dict[Tuple[int, int, Side], Array] = {}
         for (layer, part), arrays in rows.items():
-            sides = model.part(layer, part).sides
+            sides = self._model.part(layer, part).sides
             if len(arrays) != len(sides):
                 raise invalid(f"layer {layer}, part {part}", f"{len(arrays)} arrays", len(sides))
-            for side, values in zip(sides, arrays):
-                self._arrays[layer, part, side] = values
+            found.update(((layer, part, side), values) for side, values in zip(sides, arrays))
+        return found
 
     def rows(self, layer: int, part: int, side: Side, first: int, end: int) -> Optional[Array]:
-        values = self._arrays.get((layer, part, side))
+        values, sinks = (of.get((layer, part, side)) for of in (self._arrays, self._sinks))
+        if sinks is not None and end <= len(sinks):
+            return sinks[first:end]
         if values is None:
             return None
         start = self._model.part(layer, part).rows_of(0, self._end)[1] - len(values)

@@ -114,3 +114,17 @@ class Proxy:
                         exchange(client, service, frames, change)
                 except (EOFError, OSError):
                     pass
+
+
+def ending(reply: Type, end: Callable[[], None], goes_on: bool) -> Tuple[Change, List[int]]:
+    """A change that calls `end` in the middle of the first such reply, half of which the client
+    gets. goes_on: the connection stays. The list has the frame's number once it came."""
+    ended: List[int] = []
+
+    def change(number: int, frame: bytes) -> Tuple[bytes, bool]:
+        if type_of(frame) != reply or ended:
+            return frame, True
+        ended.append(number)
+        end()
+        return frame[:len(frame) // 2], goes_on
+    return change, ended

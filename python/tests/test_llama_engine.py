@@ -20,10 +20,11 @@ from typing import Any, Callable, Dict, List, Tuple
 import pytest
 
 from cachesvc import Cache
+from cachesvc.checks import pattern
 from cachesvc.errors import CacheError
 from cachesvc.frames import Type
 from cachesvc.llama import what_changes_rows
-from cachesvc.llama_check import TOKENS, pattern
+from cachesvc.llama_check import TOKENS
 from cachesvc.llama_gguf import Gguf
 from cachesvc.llama_rows import Layout
 from cachesvc.llama_slot import encode, parse
@@ -32,7 +33,7 @@ from daemon import PROGRAM, ROOT, Daemon
 from gguf_files import split_in_two
 from llama_engine import (LONG_S, THREADS, Message, Server, bare, model_file, proxied,
                           server_command, text)
-from proxy import Proxy, type_of
+from proxy import Proxy, ending
 
 pytestmark = pytest.mark.engines
 MODELS = ("KV_SMOLLM2_GGUF", "KV_GEMMA3_GGUF")
@@ -99,7 +100,7 @@ def test_rows_of_other_values_end_the_caching(daemon: Daemon, namespace: str,
     # Under the model's own name and tokens a store that has something else.
     others = ["llama.cpp", "", *what_changes_rows(server_command(model)), "[]"]
     layout = Layout((tmp_path / "file").read_bytes(), Gguf(model), others, None)
-    rows = layout.source(b"".join(layout.file_for(TOKENS, pattern(layout.model))))
+    rows = layout.source(b"".join(layout.file_for(TOKENS, pattern(layout.model, len(TOKENS)))))
     with Cache(daemon.socket, namespace, strict=True) as cache:
         cache.open(layout.model, layout.profile)
         cache.store_rows(layout.model, TOKENS, rows, timeout=LONG_S, profile=layout.profile)
@@ -199,14 +200,7 @@ def test_a_daemon_that_ends_within_a_reply_is_a_miss(own_daemon: Daemon, namespa
         first.wait_for("stores")
     with Cache(own_daemon.socket, namespace, strict=True) as cache:
         wait_until(lambda: cache.stats()["spill_queue_bytes"] == 0)
-    ended: List[int] = []
-
-    def change(number: int, frame: bytes) -> Tuple[bytes, bool]:
-        if type_of(frame) != reply or ended:
-            return frame, True
-        ended.append(number)
-        own_daemon.signal(ends)
-        return frame[:len(frame) // 2], ends == signal.SIGSTOP
+    change, ended = ending(reply, lambda: own_daemon.signal(ends), ends == signal.SIGSTOP)
     between = Proxy(own_daemon.socket)
     between.begin(change)
     there = namespace if fetches else namespace + "-empty"

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from cachesvc import Cache
-from cachesvc.llama_check import TOKENS, pattern
+from cachesvc.checks import pattern
+from cachesvc.llama_check import TOKENS
 from cachesvc.llama_gguf import Gguf
 from cachesvc.llama_prompt import Prompt
 from cachesvc.llama_report import Report
@@ -39,7 +40,7 @@ class Given(Upstream):
         self._layout = layout
 
     def save(self, slot: int, timeout: float) -> bytes:
-        hit = pattern(self._layout.model)
+        hit = pattern(self._layout.model, len(TOKENS))
         hit.tokens = len(self.tokens)
         return b"".join(bytes(part) for part in self._layout.file_for(self.tokens, hit))
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from cachesvc import Cache, Hit, Kind, Side
+from cachesvc.checks import pattern
 from cachesvc.errors import CacheError
-from cachesvc.llama_check import TOKENS, pattern
+from cachesvc.llama_check import TOKENS
 from cachesvc.llama_gguf import Gguf
 from cachesvc.llama_rows import Layout, SlotRows
 from cachesvc.llama_slot import parse
@@ -58,7 +59,7 @@ def test_a_layout_says_what_each_layer_keeps(tmp_path: pathlib.Path) -> None:
 
 def test_rows_go_out_and_come_back(tmp_path: pathlib.Path) -> None:
     layout = windowed_layout(tmp_path)
-    given = pattern(layout.model)
+    given = pattern(layout.model, len(TOKENS))
     file = parse(joined(layout.file_for(TOKENS, given)))
     assert file.tokens.tolist() == TOKENS.tolist() and file.checkpoints is None
     assert file.caches[1].positions.tolist() == list(range(48 - WINDOW - 1, 48))
@@ -67,7 +68,7 @@ def test_rows_go_out_and_come_back(tmp_path: pathlib.Path) -> None:
 
 def test_a_first_window_comes_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
     layout = windowed_layout(tmp_path)
-    whole = pattern(layout.model)
+    whole = pattern(layout.model, len(TOKENS))
     short = Hit(10, model=layout.model, _pieces={
         (layer, 0, side): [type(rows[0])(0, 10, rows[0].form, rows[0].values[:10])]
         for (layer, _, side), rows in whole._pieces.items()})
@@ -78,7 +79,7 @@ def test_a_first_window_comes_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
 
 def test_through_the_daemon(daemon: Daemon, namespace: str, tmp_path: pathlib.Path) -> None:
     layout = windowed_layout(tmp_path)
-    given = pattern(layout.model)
+    given = pattern(layout.model, len(TOKENS))
     rows = as_rows(layout, given, TOKENS)
     with Cache(daemon.socket, namespace, strict=True) as cache_:
         assert cache_.store_rows(layout.model, rows.tokens, rows, profile=layout.profile)

@@ -1,0 +1,94 @@
+"""What adapters of all engines share: Fetches asks within a budget, Stores stores from a thread of
+its own. For engines in this process: in_process.py."""
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import Any, Callable
+
+from .cache import Cache
+from .entry import FetchOptions
+from .errors import CacheError, Code
+from .hit import Hit
+from .llama_report import Report
+from .models import Model, Profile
+
+BYTES_PER_S = 100e6  # a fetch may take the time of its bytes at this rate besides
+WAIT = 0.5           # of the time that computing takes: so long rows may come from the SSD
+POLL_S = 0.01
+STORE_S = 10.0
+WAITING_STORES = 2   # entries whose rows wait for the cache; more are dropped
+
+
+class Fetches:
+    """Of one model under one profile. cache: a strict one. token_bytes: about, of a token's rows.
+    Raises CacheError; thread-safe."""
+
+    def __init__(self, cache: Cache, model: Model, profile: Profile, token_bytes: float,
+                 budget_s: float, report: Report) -> None:
+        self._cache, self._model, self._profile = cache, model, profile
+        self._token_bytes, self._budget_s, self._report = token_bytes, budget_s, report
+
+    def find(self, tokens: Any) -> int:
+        """How many tokens are stored; asked within half of the budget."""
+        return self._cache.lookup(self._model, tokens, timeout=self._budget_s / 2,
+                                  profile=self._profile).tokens
+
+    def fetch(self, tokens: Any, found: int, token_s: float) -> Hit:
+        """What was found, within the other half and the time of its bytes. Asks again while rows
+        come from the SSD, as a daemon that stops then is seen at once; no longer than half of
+        computing them takes, at token_s each."""
+        timeout = self._budget_s / 2 + found * self._token_bytes / BYTES_PER_S
+        end = time.monotonic() + max(self._budget_s / 2, WAIT * token_s * found)
+        while True:
+            hit = self._cache.fetch_rows(self._model, tokens, timeout=timeout,
+                                         profile=self._profile, options=FetchOptions(wait=False))
+            if hit or not hit.pending:
+                return self._as_coded(hit)
+            if time.monotonic() > end:
+                self._report.count("hits_too_slow")
+                return hit
+            time.sleep(POLL_S)
+
+    def _as_coded(self, hit: Hit) -> Hit:
+        """Whoever opened the model first, or replaced its profile, may have had rows coded
+        otherwise."""
+        found, own = hit.profile, self._profile
+        if hit and found and ((found.raw_dtype, found.k_bits, found.v_bits)
+                              != (own.raw_dtype, own.k_bits, own.v_bits)):
+            raise CacheError(Code.PROFILE_CHANGED, f"rows are stored as {found.raw_dtype.name} of "
+                             f"{found.k_bits}:{found.v_bits} bits, must be {own.raw_dtype.name} of "
+                             f"{own.k_bits}:{own.v_bits}")
+        return hit
+
+
+class Stores:
+    """Stores in order, from a thread of their own: nobody waits for them."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._waiting: "queue.Queue[Callable[[], None]]" = queue.Queue(WAITING_STORES)
+        threading.Thread(target=self._run, name="stores", daemon=True).start()
+
+    def later(self, store: Callable[[], None]) -> None:
+        try:
+            self._waiting.put_nowait(store)
+        except queue.Full:
+            self._report.count("stores_dropped")
+
+    def _run(self) -> None:
+        while True:
+            self._do(self._waiting.get())  # and keep nothing of it until the next one comes
+
+    def _do(self, store: Callable[[], None]) -> None:
+        try:
+            store()
+        except Exception as error:  # whatever it was, the next store is another one's
+            self._report.failed("store", error)
+        finally:
+            self._waiting.task_done()
+
+    def settle(self) -> None:
+        """Waits until all that was given is done: at the end of a program."""
+        self._waiting.join()
