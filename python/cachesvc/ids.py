@@ -10,7 +10,8 @@ from .wire import NO_ID, Buffer, Tokens
 Extras = Sequence[Tuple[int, bytes]]
 
 
-def _hash(fields: Sequence[Tuple[bytes, Buffer]]) -> bytes:
+def tagged_hash(fields: Sequence[Tuple[bytes, Buffer]]) -> bytes:
+    """Of each field its tag, its length as u64 and its bytes."""
     digest = hashlib.sha256()
     for tag, data in fields:
         digest.update(tag + struct.pack("<Q", len(data)))
@@ -25,7 +26,7 @@ def _packed(extras: Extras) -> bytes:
 def object_id(namespace: str, fingerprint: bytes, profile: bytes, parent: bytes, extras: Extras,
               kind: str, tokens: Tokens) -> bytes:
     """The id of a block, tail or snapshot; a supplement has that of its block or tail."""
-    return _hash([(b"v", b"\1"), (b"n", namespace.encode("utf-8", "surrogateescape")),
+    return tagged_hash([(b"v", b"\1"), (b"n", namespace.encode("utf-8", "surrogateescape")),
                   (b"m", fingerprint), (b"p", profile), (b"b", parent), (b"x", _packed(extras)),
                   (b"k", kind.encode()), (b"t", tokens.astype("<i4", copy=False).tobytes())])
 

@@ -12,8 +12,6 @@ import subprocess
 import sys
 from typing import Any, Callable, Dict
 
-import pytest
-
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -21,18 +19,27 @@ class EngineProcess:
     def __init__(self, engine: str, script: str) -> None:
         python = os.environ.get(f"KV_{engine}_PYTHON", "")
         if not os.path.exists(python):
+            import pytest  # which an engine's own environment has not
             pytest.skip(f"KV_{engine}_PYTHON names nothing (tools/install --engines, --print-env)")
         self._process = subprocess.Popen(
             [python, "-B", str(HERE / script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             text=True, env={**os.environ, "PYTHONPATH": str(HERE.parent)})
 
-    def call(self, name: str, **given: Any) -> Any:
-        assert self._process.stdin is not None and self._process.stdout is not None
+    def begin(self, name: str, **given: Any) -> None:
+        """A call whose answer `end` gives: meanwhile other processes work."""
+        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"call": name, **given}) + "\n")
         self._process.stdin.flush()
+
+    def end(self) -> Any:
+        assert self._process.stdout is not None
         answer = self._process.stdout.readline()
-        assert answer, f"the engine's process ended while it did {name!r}"
+        assert answer, "the engine's process ended while it did what it was told"
         return json.loads(answer)
+
+    def call(self, name: str, **given: Any) -> Any:
+        self.begin(name, **given)
+        return self.end()
 
     def close(self) -> None:
         if self._process.stdin is not None:
