@@ -29,7 +29,8 @@ with tempfile.TemporaryDirectory() as folder:
     needs = [line for line in metadata.splitlines()
              if line.startswith("Requires-Dist") and "extra ==" not in line]
     assert len(needs) == 1 and "numpy" in needs[0], needs
-    modules = {p.name for p in (source / "cachesvc").iterdir() if p.suffix in (".py", ".typed")}
+    modules = {p.name for p in (source / "cachesvc").iterdir()
+               if p.suffix in (".py", ".typed", ".txt")}
     packed = {n.split("/")[1] for n in names if n.startswith("cachesvc/")}
     assert packed == modules, packed ^ modules
     imports = "; ".join(f"import cachesvc.{name[:-3]}" for name in sorted(modules)

@@ -149,6 +149,11 @@ class Cache:
         """The profile in force for the model; replace puts the given one in force."""
         return self._guarded("open", lambda s: entry.reopen(s, model, profile, replace), timeout)
 
+    def known(self, model: Model, profile: Profile, timeout: float = 5.0) -> Opened:
+        """The profile in force; where there is none, none is put in force: `unsupported`.
+        profile: any of the model's, in the mode that is meant."""
+        return self._guarded("known", lambda s: entry.known(s, model, profile), timeout)
+
     def erase(self, model: Optional[Model], tokens: Any = (), *, extras: Extras = (),
               timeout: float = 30.0) -> int:
         """Removes all that begins with tokens, none: all of the model, no model: the namespace."""

@@ -153,6 +153,15 @@ def reopen(session: Session, model: Model, profile: Optional[Profile], replace: 
     return (yield from session.open(model, profile, replace, prefill))
 
 
+def known(session: Session, model: Model, profile: Profile
+          ) -> Generator[Command, Optional[Frame], Opened]:
+    """Opens a model only if a profile is in force: the one that it brings is of another mode than
+    the request, so it can't be put in force."""
+    mode = Prefill(1 - profile.prefill)
+    return (yield from session.open(model, dataclasses.replace(profile, prefill=mode), False,
+                                    profile.prefill))
+
+
 def erase(session: Session, model: Optional[Model], query: m.Query
           ) -> Generator[Command, Optional[Frame], int]:
     handle = 0

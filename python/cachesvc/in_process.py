@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any, Iterable, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Protocol, Sequence, Tuple
 
+from . import calibrate
 from .adapter import STORE_S, Fetches, Stores
 from .cache import Cache
 from .checks import BOUND_NATS, OneIn, divergence, hit_of, pattern, same_rows
 from .errors import CacheError, Code
 from .hit import Hit
 from .llama_report import Report
-from .models import Dtype, Kind, Layers, Model, profile_of
+from .models import Dtype, Kind, Layers, Model, Profile, profile_of
 from .sampled import fingerprint
 from .store import RowSource
 from .wire import Buffer
@@ -57,15 +58,17 @@ class Engine(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """bits: of keys and values, 8, 4, 3 or 2, if rows are coded. tag: what else changes a row, in
-    words. min_tokens: of a prompt worth a look-up. budget_s: how much later than without the cache
-    an answer may come. shadow: one hit in so many is computed again by the engine; 0: none."""
+    """bits: of keys and values, 8, 4, 3 or 2, if rows are coded. encode: text to tokens;
+    without it coded keys have 8 bits. tag: what else changes a row, in words. min_tokens: of a
+    prompt worth a look-up. budget_s: how much later than without the cache an answer may come.
+    shadow: one hit in so many is computed again by the engine; 0: none."""
 
     bits: Optional[Tuple[int, int]] = None
     tag: str = ""
     min_tokens: int = 64
     budget_s: float = 0.1
     shadow: int = 1000
+    encode: Optional[Callable[[str], Sequence[int]]] = None
 
 
 class Adapter:
@@ -91,20 +94,38 @@ class Adapter:
         if len(dtypes) != 1:
             raise CacheError(Code.UNSUPPORTED, f"rows of {len(dtypes)} types, must be of one")
         bits = settings.bits
+        if bits and settings.encode is None:
+            bits = (8, bits[1])
         coding = f"bits {bits[0]}:{bits[1]}" if bits else "lossless"
         engine.model = self.model = Model(
             f"{engine.name}, {coding}"[:200],
             fingerprint(engine.tensors(), [*engine.describe(), coding, settings.tag]), layers)
         self._check(past)
-        self._profile = profile_of(self.model, dtypes.pop(), bits)
+        self._profile = self._opened(profile_of(self.model, dtypes.pop(), bits))
         token_bytes = sum(part.heads * (part.k_dim + part.v_dim) * part.dtype.numpy.itemsize
                           for _, _, part in self.model.parts())
         self._fetches = Fetches(cache, self.model, self._profile, token_bytes, settings.budget_s,
                                 self.report)
+
+    def _opened(self, profile: Profile) -> Profile:
+        """The profile to bring, after the first open: of coded rows with mean and gain of keys,
+        which cost computing a text, unless the service has a profile in force already."""
+        if profile.k_bits and self._settings.encode is not None:
+            try:
+                return self._cache.known(self.model, profile, OPEN_S).profile
+            except CacheError:  # there is none, or nobody to ask
+                profile = self._calibrated(profile, self._settings.encode)
         try:
-            cache.open(self.model, self._profile, timeout=OPEN_S)
+            self._cache.open(self.model, profile, timeout=OPEN_S)
         except CacheError as error:  # a daemon that is not there yet may come
             self.report.failed("open", error)
+        return profile
+
+    def _calibrated(self, profile: Profile, encode: Callable[[str], Sequence[int]]) -> Profile:
+        tokens, past = list(encode(calibrate.text()))[:calibrate.TOKENS], self._engine.empty()
+        self._engine.logits(tokens, past)
+        return calibrate.calibrated(profile, self.model, len(tokens),
+                                    self._engine.rows_of(past, len(tokens)))
 
     def _check(self, past: Any) -> None:
         """The self check: a pattern comes back from the engine's own layout, and the engine goes on

@@ -9,6 +9,7 @@ the answer is given. All calls but that of main come from the server's generatio
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import signal
 import sys
@@ -100,7 +101,8 @@ class Reuse:
         try:
             if provider.draft_model is not None or provider.is_distributed:
                 raise CacheError(Code.UNSUPPORTED, "a draft model, or a model on several machines")
-            self._adapter = Adapter(Mlx(provider), self._cache, self._settings)
+            self._adapter = Adapter(Mlx(provider), self._cache, dataclasses.replace(
+                self._settings, encode=provider.tokenizer.encode))
             self._stores.append(self._adapter.stores)
         except Exception as error:  # whatever it is, the server goes on without
             self._report.say(f"attach {self._key}", f"no caching of {self._key[0]}: {error}")

@@ -9,17 +9,17 @@ from typing import Any, List, Sequence
 import numpy as np
 import pytest
 
-from cachesvc import Cache
+from cachesvc import Cache, calibrate
 from cachesvc.adapter import WAITING_STORES, Stores
 from cachesvc.checks import OneIn, divergence, pattern, same_rows, spans
-from cachesvc.errors import CacheError
+from cachesvc.errors import CacheError, Code, Refused
 from cachesvc.in_process import Adapter, Settings
 from cachesvc.llama_report import Report
-from cachesvc.models import Model, profile_of
+from cachesvc.models import Dtype, Model, Profile, Side, profile_of
 from cachesvc.sampled import PIECE_VALUES, fingerprint, places
 
 import given
-from daemon import Daemon, started
+from daemon import ROOT, Daemon, started
 from toy_engine import Toy, next_token
 
 LONG_S = 20.0
@@ -193,3 +193,56 @@ def test_one_in_and_divergence() -> None:
     assert not any(OneIn(0).due() for _ in range(5))
     assert divergence(np.zeros(4), np.ones(4)) == 0
     assert divergence([0, 0], [np.log(3), 0]) == pytest.approx(0.5 * np.log(4 / 3))
+
+
+def test_coded_keys_have_mean_and_gain_from_the_first_open_on(daemon: Daemon,
+                                                             namespace: str) -> None:
+    first = Setting(daemon.socket, namespace, bits=(4, 4), encode=letters)
+    found = in_force(daemon, namespace, first)
+    computed = len(letters(calibrate.text())[:calibrate.TOKENS])
+    keys = given.values(np.array(letters(calibrate.text())), 1, Side.K, 4, computed, 2, 32)
+    assert (found.k_bits, found.v_bits) == (4, 4)
+    mean, gain = found.layers[1][0].key_mean, found.layers[1][0].key_gain
+    assert np.allclose(mean, keys.mean(0).reshape(-1), atol=1e-3)
+    # What varies less counts more, and nothing on the average.
+    order = np.argsort(keys.var(0)[0])
+    assert gain[order[0]] >= gain[order[-1]] and np.isclose((gain[:32] ** 2).mean(), 1, atol=0.01)
+    second = Setting(daemon.socket, namespace, bits=(4, 4), encode=refused)  # it is not asked
+    assert in_force(daemon, namespace, second).id() == found.id()
+    token = first.answer(PROMPT)
+    assert second.answer(PROMPT[:-1]) is not None and second.count("hits") == 1 and token
+
+
+def test_without_tokens_of_the_text_coded_keys_have_8_bits(daemon: Daemon,
+                                                          namespace: str) -> None:
+    at = Setting(daemon.socket, namespace, bits=(3, 4))
+    found = in_force(daemon, namespace, at)
+    assert (found.k_bits, found.v_bits) == (8, 4) and not len(found.layers[0][0].key_mean)
+
+
+def in_force(daemon: Daemon, namespace: str, at: Setting) -> Profile:
+    with Cache(daemon.socket, namespace, strict=True) as cache:
+        return cache.open(at.adapter.model).profile
+
+
+def letters(text: str) -> List[int]:
+    return [ord(letter) % 97 for letter in text]
+
+
+def refused(text: str) -> List[int]:
+    raise AssertionError("the text is computed a second time")
+
+
+def test_the_text_is_the_engine_s() -> None:
+    source = (ROOT / "engine/calibration_text.cc").read_text(encoding="utf-8")
+    assert f'R"TEXT({calibrate.text()})TEXT"' in source
+
+
+def test_known_puts_no_profile_in_force(daemon: Daemon, namespace: str) -> None:
+    model = given.plain(9)
+    with Cache(daemon.socket, namespace, strict=True) as cache:
+        with pytest.raises(Refused) as error:
+            cache.known(model, profile_of(model, Dtype.F16, (4, 4)))
+        assert error.value.code == Code.UNSUPPORTED
+        assert cache.open(model, profile_of(model, Dtype.F16, (2, 3))).profile.k_bits == 2
+        assert cache.known(model, profile_of(model, Dtype.F16, (4, 4))).profile.k_bits == 2

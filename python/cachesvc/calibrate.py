@@ -1,0 +1,59 @@
+"""Mean and gain of keys, which make coding them cheaper in errors: codec/TURBOQUANT.md, "Mean and
+gain", here without queries."""
+from __future__ import annotations
+
+import copy
+import os
+
+import numpy as np
+
+from .models import Dtype, Model, PartCoding, Profile, Side
+from .objects import Array
+from .store import RowSource
+
+TOKENS = 1024         # of the text, at most
+SKIPPED = 4           # first positions, which are outliers and stay exact
+LEAST_ROWS = 16       # of a part, else it stays as it is
+VARIANCE_FLOOR, GAIN_MOST = 1e-4, 8.0
+
+
+def text() -> str:
+    """Mixed text of some 1,100 tokens: the one that the engine of this project has too."""
+    path = os.path.join(os.path.dirname(__file__), "calibration_text.txt")
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def calibrated(profile: Profile, model: Model, tokens: int, source: RowSource) -> Profile:
+    """The profile with mean and gain of every part whose keys are coded. source: what the engine
+    computed of so many tokens."""
+    made = copy.deepcopy(profile)
+    for layer, index, part in model.parts():
+        coding = made.layers[layer][index]
+        first, end = part.newest_rows(tokens)
+        first = max(first, SKIPPED)
+        if coding.k_bits and end - first >= LEAST_ROWS:
+            keys = source.rows(layer, index, Side.K, first, end)
+            if keys is not None:
+                _fill(coding, floats(keys, part.dtype))
+    return made
+
+
+def floats(rows: Array, dtype: Dtype) -> Array:
+    """Rows in double."""
+    if dtype == Dtype.BF16:
+        rows = (rows.astype("<u4") << 16).view("<f4")
+    return rows.astype(np.float64)
+
+
+def _fill(coding: PartCoding, keys: Array) -> None:
+    """keys: (rows, heads, dim). Gain: (1 / variance) ** 1/4, over its root mean square in a head;
+    1 where a head's keys never change."""
+    mean = keys.mean(0)
+    variance = np.maximum(0, (keys * keys).mean(0) - mean * mean)
+    floor = VARIANCE_FLOOR * variance.mean(1, keepdims=True)
+    changes = floor > 0
+    gain = np.where(changes, np.maximum(variance, np.where(changes, floor, 1)), 1) ** -0.25
+    gain = gain / np.sqrt((gain * gain).mean(1, keepdims=True))
+    coding.key_mean = mean.astype(np.float32).reshape(-1)
+    coding.key_gain = np.clip(gain, 1 / GAIN_MOST, GAIN_MOST).astype(np.float32).reshape(-1)
