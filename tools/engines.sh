@@ -60,3 +60,15 @@ print_engines() {
     ! engine_whole "$engine" || echo "KV_${engine^^}_PYTHON=$venvs/$engine/bin/python"
   done
 }
+
+# SGLang's storage classes and host pools. PyTorch and what else both need is vLLM's; SGLang's own
+# requirements are for GPUs.
+engines+=(sglang)
+engine_sglang() {
+  local packages
+  for packages in "$venvs/$engine"/lib/python3*/site-packages; do
+    echo "${packages/$engine/vllm}" >"$packages/vllm.pth"
+  done
+  pip_into --no-deps sglang==0.5.23 triton==3.9.0 torchvision==0.29.2 dill gguf loguru orjson
+  pip_into ipython
+}

@@ -16,6 +16,8 @@ from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig,
                                        OffloadingParallelConfig)
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
+from cachesvc import Cache
+
 from engine_process import serve
 
 ROW_BYTES = 64 << 10
@@ -39,6 +41,7 @@ class Engine:
              layout: str = "NHD") -> Dict[str, Any]:
         """A new manager, as vLLM makes it from its configuration."""
         self.close()
+        self.service = {"socket_path": tier["socket"], "namespace": tier.get("namespace", "")}
         config = OffloadingConfig(
             groups=(OffloadingGroupConfig(16, ("layer.0", "layer.1"), 0),),
             worker_kv_bytes_per_block=ROW_BYTES, enable_kv_cache_events=False,
@@ -56,10 +59,12 @@ class Engine:
         return {}
 
     def close(self) -> Dict[str, Any]:
+        """Whether the primary tier's memory is given back then."""
         if self.manager is not None:
             self.manager.shutdown()
-            self.manager = None
-        return {}
+        self.manager = None
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            return {"released": "vllm_offload" not in maps.read()}
 
     # ---- what a scheduler does
 
@@ -107,10 +112,14 @@ class Engine:
         return np.frombuffer(self.manager.primary_tier.get_kv_memoryview(),
                              np.uint8).reshape(-1, ROW_BYTES)
 
-    def load(self, numbers: List[int], hints: List[Dict[str, Any]] = []) -> Dict[str, Any]:
+    def load(self, numbers: List[int], hints: List[Dict[str, Any]] = [],
+             lose: bool = False) -> Dict[str, Any]:
         """As for a prompt of these chunks: how many from its beginning there were, of how many
-        the bytes are those that were stored, and how long the longest call took."""
+        the bytes are those that were stored, and how long the longest call took. lose: all goes
+        once it has been found and before it is loaded."""
         context, found, longest = self._begin(numbers, hints), 0, 0.0
+        if lose:
+            self._lose(numbers, context)
         start = time.monotonic()
         for number in numbers:
             result = None
@@ -139,6 +148,17 @@ class Engine:
         self._settle()
         self._end(context)
         return {"found": found, "equal": equal, "seconds": took, "longest": longest}
+
+    def _lose(self, numbers: List[int], context: ReqContext) -> None:
+        tier, end = self._tier(), time.monotonic() + LONG_S
+        keys = [chunk_key(number) for number in numbers]
+        while any(tier.lookup(key, context) is LookupResult.RETRY for key in keys):
+            assert time.monotonic() < end, "no answer"
+            self._step()
+            time.sleep(0.002)
+        assert all(tier.lookup(key, context) is LookupResult.HIT for key in keys)
+        with Cache(**self.service, strict=True) as cache:
+            cache.erase(None)
 
     def forget(self) -> Dict[str, Any]:
         """The primary tier is empty then, as after vLLM's sleep."""
