@@ -53,6 +53,8 @@ class Guard:
             if rested:
                 return
             self._last = error
-            if not isinstance(error, Refused) and error.code != Code.INVALID_ARGUMENT:
+            # Calls that were under way when a rest began fail of what began it.
+            if (not isinstance(error, Refused) and error.code != Code.INVALID_ARGUMENT
+                    and self._clock() >= self._until):
                 self._pause = min(max(self._pause * 2, self._first), self._longest)
                 self._until = self._clock() + self._pause

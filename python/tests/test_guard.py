@@ -56,3 +56,12 @@ def test_a_call_during_a_rest_is_counted_and_makes_it_no_longer() -> None:
     clock.now += 1.1
     assert not rests(guard) and guard.last_error is cause
     assert guard.failures == {"io_error": 1, "unavailable": 5}
+
+
+def test_calls_that_fail_together_make_one_rest() -> None:
+    clock = Clock()
+    guard = Guard(1.0, 60.0, clock)
+    for _ in range(4):  # each on a connection of its own
+        guard.failed(CacheError(Code.UNAVAILABLE, "gone"), False)
+    clock.now += 1.1
+    assert not rests(guard) and guard.failures == {"unavailable": 4}
