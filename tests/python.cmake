@@ -18,7 +18,7 @@ if(NOT KV_SANITIZE)
     # Real engines, unmodified. tools/install --print-env says where they are.
     add_test(NAME python_engines COMMAND ${KV_SYSTEM_PYTHON} -B -m pytest -m engines -rs
              WORKING_DIRECTORY ${python_folder})
-    set_tests_properties(python_engines PROPERTIES PROCESSORS 2 LABELS engines TIMEOUT 600
+    set_tests_properties(python_engines PROPERTIES PROCESSORS 2 LABELS engines TIMEOUT 1800
       ENVIRONMENT "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.")
   endif()
   set_tests_properties(python_client python_types python_wheel PROPERTIES

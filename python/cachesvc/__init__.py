@@ -3,7 +3,9 @@
 Written from proto/PROTOCOL.md and storage/FORMAT.md. Layers, each importing only earlier ones:
 errors, deadline, wire, frames, models, ids, objects, selection, messages, own_memory, session
 (calls as scripts), intent, puts, hit and store (rows of an entry), entry, bodies, connection, pool
-and guard, cache, aio; beside them geometry (models from configs) and keyed (values by key).
+and guard, cache, aio; beside them geometry (models from configs) and keyed (values by key). Above
+them what adapters share: adapter, checks, options; of engines in this process in_process, sampled,
+calibrate, and plugin, weights. Then the adapters: modules named after their engines.
 """
 from .aio import AsyncCache, AsyncConnection
 from .cache import Cache

@@ -104,7 +104,6 @@ class Transformers:
                 kind, number, tensor = states_of(like)[index]
                 given = to_torch(hit.state(layer, index), tensor).view(tensor.shape)
                 getattr(of, f"update_{kind}_state")(given, state_idx=number)
-                of.has_previous_state[number] = True
                 continue
             ring = isinstance(of, kinds.StaticSlidingWindowLayer)
             gone = int(ring and hit.tokens >= part.window)  # a full one's first place, next to go

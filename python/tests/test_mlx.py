@@ -19,6 +19,7 @@ from cachesvc.frames import Type
 from cachesvc.llama import free_port
 
 from daemon import Daemon
+from engine_process import EngineProcess
 from llama_engine import HERE, LONG_S, Message, Server
 from proxy import Proxy, ending
 
@@ -97,7 +98,7 @@ def system_tokens() -> int:
 
 
 @pytest.mark.parametrize("kind,options", [*((kind, ()) for kind in KINDS),
-                                          ("gemma3", ("--bits", "8:4"))])
+                                          ("gemma3", ("--bits", "8:4", "--shadow", "1"))])
 def test_a_fresh_process_reuses_what_another_one_computed(
         daemon: Daemon, namespace: str, models: pathlib.Path, kind: str,
         options: Tuple[str, ...]) -> None:
@@ -233,3 +234,14 @@ def test_what_it_can_not_keep_is_served_without(daemon: Daemon, namespace: str,
                      server=("--draft-model", str(models / "other"))) as server:
             assert server.answer(asked(QUESTIONS[0]))[0]
     assert "no caching of" in (tmp_path / "errors").read_text(encoding="utf-8")
+
+
+# Inside a window, at its end, over it at once and one by one, so that it wraps.
+@pytest.mark.parametrize("steps", [[7], [39, 1], [100], [30, *[1] * 45]], ids=len)
+def test_every_kind_of_cache_goes_both_ways(steps: List[int]) -> None:
+    process = EngineProcess("MLX", "mlx_process.py")
+    for kind in process.call("names"):
+        for dtype in ("float32", "float16", "bfloat16"):
+            assert process.call("round_trip", kind=kind, steps=steps, dtype=dtype), (kind, dtype)
+    assert process.call("odd") == "a cache that holds a object (unsupported)"
+    process.close()

@@ -57,7 +57,9 @@ def test_another_process_gets_the_tokens_and_logits_of_the_cold_run(
     assert hit["hits"] == 1 and hit["reused_tokens"] == 299
     assert (hit["tokens"], hit["logits"]) == (cold["tokens"], cold["logits"])
     static = second.call("static", tokens=prompt)
-    assert static == {"loaded": 299, "same": True}
+    assert static["loaded"] == 299
+    print(f"{kind} {dtype}: logits by a StaticCache {static['apart']:.1e} apart")
+    assert static["apart"] < (5e-6 if dtype == "float32" else 0.05)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -73,7 +73,8 @@ class Engine:
                 "logits": hashlib.sha256(torch.cat(given.logits).float().numpy()).hexdigest()}
 
     def static(self, tokens: List[int], new: int = 8) -> Any:
-        """By a StaticCache that is loaded, or not: how many tokens it had, and the answer."""
+        """By a StaticCache that is loaded, and one that is not: how many tokens the first had, and
+        by how much the logits of the answers are apart."""
         answers = []
         for cached in (True, False):
             past = transformers.StaticCache(self.module.config, max_cache_len=len(tokens) + new)
@@ -81,9 +82,11 @@ class Engine:
             if cached:
                 adapter.load(self.module, ids, past)
                 loaded = int(past.get_seq_length())
-            answers.append(self.module.generate(ids, past_key_values=past, max_new_tokens=new,
-                                                do_sample=False, eos_token_id=None)[0].tolist())
-        return {"loaded": loaded, "same": answers[0] == answers[1]}
+            answers.append(self.module.generate(
+                ids, past_key_values=past, max_new_tokens=new, do_sample=False, eos_token_id=None,
+                output_logits=True, return_dict_in_generate=True).logits)
+        return {"loaded": loaded, "apart": max(
+            float((one - other).abs().max()) for one, other in zip(*answers))}
 
     def divergence(self, tokens: List[int]) -> Any:
         """In nats, of the next token on a stored prefix from that on none."""
