@@ -27,7 +27,7 @@ from .llama_report import Report
 from .plugin import Settings, Shelf, identity_of
 from .weights import weights_of
 
-NOT_OURS = {"backend_name", "module_path", "class_name", "interface_v1", "allocator",
+NOT_OURS = {"backend_name", "module_path", "class_name", "interface_v1", "allocator", "tp_lcm_size",
             "prefetch_threshold", "prefetch_timeout_base", "prefetch_timeout_per_ki_token",
             "hicache_storage_pass_prefix_keys"}  # of SGLang's extra configuration
 PATTERN_BYTES = 1 << 20

@@ -106,6 +106,19 @@ def test_a_daemon_that_comes_later_is_found(own_daemon: Daemon, namespace: str) 
         assert shelf.exists([b"key"]) == [True]
 
 
+def test_a_full_daemon_keeps_what_it_can(own_daemon: Daemon, namespace: str) -> None:
+    values = [np.random.default_rng(n).bytes(4 << 20) for n in range(60)]  # RAM 64 MiB, SSD 128
+    with Cache(own_daemon.socket, namespace) as cache:
+        shelf, room = shelf_of(Values(cache), b"example", verify=1), bytearray(4 << 20)
+        stored = [shelf.put(b"%d" % n, value) for n, value in enumerate(values)]
+        found = [shelf.get_into(b"%d" % n, room) and room == value
+                 for n, value in enumerate(values)]
+        assert not shelf.put(b"huge", bytes(100 << 20))
+        counts = shelf._report.counts()
+    assert sum(stored) > 10 and 0 < sum(found) < 60
+    assert sum(found) == counts["loads"] and "aside" not in counts
+
+
 @pytest.mark.parametrize("given,words", [
     ({"namespace": "n"}, "'socket' is missing"), ({"socket": "s"}, "'namespace' is missing"),
     ({"socket": "s", "namespace": "n", "budget": 5}, "'budget' is unknown"),
