@@ -47,7 +47,7 @@ void BM_Prefill(benchmark::State& state) {
   if (!model) return state.SkipWithError("KV_SMOLLM2_GGUF is not set");
   auto tokens = text_tokens(*model, static_cast<size_t>(state.range(0)));
   Threads threads(kThreads);
-  Prefill prefill(*model, threads, 256);
+  Prefill prefill(*model, threads);
   for (auto _ : state) {
     KvCache cache = new_cache(*model);
     if (!prefill.extend(tokens, cache, Deadline::max()).ok()) state.SkipWithError("prefill");
@@ -67,7 +67,7 @@ void BM_DecodeOnCodes(benchmark::State& state) {
   if (!model) return state.SkipWithError("KV_SMOLLM2_GGUF is not set");
   auto tokens = text_tokens(*model, static_cast<size_t>(state.range(0)));
   Threads threads(kThreads);
-  Prefill prefill(*model, threads, 256);
+  Prefill prefill(*model, threads);
   Decoder decoder(*model, threads);
   KvCache cache = new_cache(*model);
   if (!prefill.extend(tokens, cache, Deadline::max()).ok()) state.SkipWithError("prefill");

@@ -2,6 +2,7 @@
 #include "engine/kernels.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string_view>
 
@@ -13,8 +14,8 @@
 namespace kv {
 namespace {
 
-// 32 weights of a row.
-template <TensorType type>
+// 32 weights of a row; in a product, offsets are added as they are multiplied, with one rounding.
+template <TensorType type, bool in_product = false>
 void widen_group(const uint8_t* row, uint32_t g, float* out) {
   if constexpr (type == TensorType::f32) {
     std::memcpy(out, row + g * 128, 128);
@@ -23,7 +24,10 @@ void widen_group(const uint8_t* row, uint32_t g, float* out) {
   } else {
     const PackedGroup group = unpack_group<type>(row, g);
     for (uint32_t j = 0; j < 32; ++j) {
-      out[j] = static_cast<float>(group.q[j]) * group.scale[j / 16] + group.offset;
+      const auto q = static_cast<float>(group.q[j]);
+      const float scale = group.scale[j / 16];
+      constexpr bool fused = in_product && has_offsets(type);
+      out[j] = fused ? std::fma(q, scale, group.offset) : q * scale + group.offset;
     }
   }
 }
@@ -47,8 +51,10 @@ void multiply(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns
       const float* xb = x.x + b * x.stride;
       float lanes[16] = {}, values[32];
       for (uint32_t g = 0; g < columns / 32; ++g) {
-        widen_group<type>(w, g, values);
-        for (uint32_t j = 0; j < 32; ++j) lanes[j % 16] += values[j] * xb[g * 32 + j];
+        widen_group<type, true>(w, g, values);
+        for (uint32_t j = 0; j < 32; ++j) {
+          lanes[j % 16] = std::fma(values[j], xb[g * 32 + j], lanes[j % 16]);
+        }
       }
       y[b * y_stride + r] = lanes_sum(lanes);
     }
@@ -57,7 +63,7 @@ void multiply(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns
 
 TypeKernels kernels_of(TensorType type) {
   return with_type(type, []<TensorType t>() {
-    return TypeKernels{multiply<t>, scalar_panel_kernel(t), widen<t>};
+    return TypeKernels{multiply<t>, scalar_panel_kernel(t), widen<t>, scalar_widen_panel(t)};
   });
 }
 
@@ -86,7 +92,9 @@ const EngineKernels* avx512_engine_kernels() { return nullptr; }
 #endif
 
 const EngineKernels& scalar_engine_kernels() {
-  static constexpr EngineKernels kScalar = {"scalar", kernels_of, screen, round_row};
+  static constexpr EngineKernels kScalar = {"scalar",        kernels_of,          screen,
+                                            round_row,       scalar_band_product, scalar_transpose,
+                                            scalar_to_floats};
   return kScalar;
 }
 

@@ -1,16 +1,16 @@
-// EngineKernels: products of packed weight rows with rows of float activations, and the screen's
-// (screen.h): scalar, AVX2 and AVX-512.
+// EngineKernels: products of packed weight rows with rows of float activations, those with bands
+// (bands.h), and the screen's (screen.h): scalar, AVX2 and AVX-512.
 //
 // An output depends on its weight row and its row of activations alone, bit for bit, however many
-// of either are computed together. multiply: every weight as fp32, its product added to lane
+// of either are computed together; every set gives the same bits: a multiplication and the addition
+// behind it are fused, everywhere. multiply: every weight as fp32, its product added to lane
 // column % 16 in ascending order of columns, one tree over the lanes at the end. multiply_panels:
 // within each group of one scale, integer weights times activations, even columns and odd ones in
 // two sums; these added, times the scale, added to the output. Of weights of four and five bits:
 // integer sums of products with rounded activations (rounded.h), that of their highest bytes as
 // fp32 times 65536, plus that of their rest as fp32, times the product of both scales, added to the
-// output, then offset times the group's sum.
-// AVX2 and AVX-512 fuse multiplication and addition and agree bit for bit; the scalar set fuses
-// nothing. Pure, unaligned pointers allowed, nothing checked. Any thread.
+// output, then offset times the group's sum. Pure, unaligned pointers allowed, nothing checked. Any
+// thread.
 #pragma once
 
 #include <boost/align/aligned_allocator.hpp>
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "codec/kernels.h"
+#include "engine/bands.h"
 #include "engine/gguf.h"
 #include "engine/screen_block.h"
 
@@ -50,6 +51,9 @@ struct TypeKernels {
                           const Activations& x, float* y, size_t y_stride);
   /// One weight row as fp32: out (columns). Every set gives the same bits.
   void (*widen)(const uint8_t* w, uint32_t columns, float* out);
+  /// Groups [first, end) of a panel as half of a band (bands.h): what widen gives for its rows, out
+  /// (32 * (end - first), kBandColumns), of which kPanelRows are written. Null for f32 and f16.
+  void (*widen_panel)(const uint8_t* panel, uint32_t first, uint32_t end, float* out);
 };
 
 struct EngineKernels {
@@ -58,6 +62,10 @@ struct EngineKernels {
   ScreenKernel screen;  ///< screen_block.h
   /// rounded.h. Every set gives the same bits.
   void (*round)(const float* x, uint32_t columns, int8_t* codes, float* scales, float* sums);
+  BandKernel band_product;
+  TransposeKernel transpose;
+  /// Rows of small integers, one behind the other, as floats `stride` apart.
+  void (*to_floats)(const int16_t* in, uint32_t rows, uint32_t columns, float* out, size_t stride);
 };
 
 const EngineKernels& scalar_engine_kernels();

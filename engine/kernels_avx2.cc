@@ -13,10 +13,6 @@ namespace {
 
 using namespace avx2;
 
-constexpr bool has_offsets(TensorType type) {
-  return type == TensorType::q4_1 || type == TensorType::q4_k;
-}
-
 // 32 weights of a row: columns 8 k … in w[k].
 template <TensorType type>
 KV_AVX2_INLINE void weights_of(const uint8_t* row, uint32_t g, __m256 (&w)[4]) {
@@ -110,7 +106,8 @@ KV_AVX2 void widen(const uint8_t* w, uint32_t columns, float* out) {
 
 TypeKernels kernels_of(TensorType type) {
   return with_type(type, []<TensorType t>() {
-    return TypeKernels{multiply_by_tiles<Avx2, t>, avx2_panel_kernel(t), widen<t>};
+    return TypeKernels{multiply_by_tiles<Avx2, t>, avx2_panel_kernel(t), widen<t>,
+                       avx2_widen_panel(t)};
   });
 }
 
@@ -215,7 +212,8 @@ KV_AVX2 void round_avx2(const float* x, uint32_t columns, int8_t* codes, float* 
 }  // namespace
 
 const EngineKernels* avx2_engine_kernels() {
-  static constexpr EngineKernels kAvx2 = {"avx2", kernels_of, screen, round_avx2};
+  static constexpr EngineKernels kAvx2 = {
+      "avx2", kernels_of, screen, round_avx2, avx2_band_product, avx2_transpose, avx2_to_floats};
   return avx2_kernels() == nullptr ? nullptr : &kAvx2;
 }
 

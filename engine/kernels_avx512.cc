@@ -140,7 +140,7 @@ struct Avx512 {
 TypeKernels kernels_of(TensorType type) {
   return with_type(type, [type]<TensorType t>() {
     return TypeKernels{multiply_by_tiles<Avx512, t>, avx512_panel_kernel(t),
-                       avx2_engine_kernels()->of(type).widen};
+                       avx2_engine_kernels()->of(type).widen, avx512_widen_panel(t)};
   });
 }
 
@@ -150,7 +150,9 @@ const EngineKernels* avx512_engine_kernels() {
   if (avx512_kernels() == nullptr) return nullptr;
   // A screen is read from memory: AVX2 keeps up with that.
   const EngineKernels& avx2 = *avx2_engine_kernels();
-  static const EngineKernels kAvx512 = {"avx512", kernels_of, avx2.screen, avx2.round};
+  static const EngineKernels kAvx512 = {"avx512",      kernels_of,          avx2.screen,
+                                        avx2.round,    avx512_band_product, avx2.transpose,
+                                        avx2.to_floats};
   return &kAvx512;
 }
 

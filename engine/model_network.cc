@@ -52,10 +52,7 @@ class ModelNetwork : public Network {
     }
   }
   Status prefill(std::span<const Token> tokens, KvCache& cache, Deadline deadline) override {
-    return if_memory([&] {
-      Prefill prefill(*model_, threads_, chunk_tokens(cache.codec().profile()));
-      return prefill.extend(tokens, cache, deadline);
-    });
+    return if_memory([&] { return Prefill(*model_, threads_).extend(tokens, cache, deadline); });
   }
 
  private:

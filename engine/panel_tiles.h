@@ -69,6 +69,23 @@ PanelKernel panel_kernel(TensorType type) {
   });
 }
 
+/// TypeKernels::widen_panel of a Set's widen_panel<type>.
+using WidenPanel = decltype(TypeKernels::widen_panel);
+template <typename Set>
+WidenPanel widen_panel_kernel(TensorType type) {
+  return with_type(type, []<TensorType t>() -> WidenPanel {
+    if constexpr (has_panels(t)) return Set::template widen_panel<t>;
+    return nullptr;
+  });
+}
+/// Types whose weights are q * scale + offset with an offset of their own.
+constexpr bool has_offsets(TensorType type) {
+  return type == TensorType::q4_1 || type == TensorType::q4_k;
+}
+
+WidenPanel scalar_widen_panel(TensorType type);
+WidenPanel avx2_widen_panel(TensorType type);
+WidenPanel avx512_widen_panel(TensorType type);
 PanelKernel scalar_panel_kernel(TensorType type);
 PanelKernel avx2_panel_kernel(TensorType type);
 PanelKernel avx512_panel_kernel(TensorType type);

@@ -1,6 +1,7 @@
 // Panels from packed rows, and the scalar product. See panels.h.
 #include "engine/panels.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "engine/packed.h"
@@ -119,59 +120,75 @@ struct ScalarPanels {
     }
   }
 
+  template <TensorType type>
+  static void widen_panel(const uint8_t* panel, uint32_t first, uint32_t end, float* out) {
+    constexpr int least = type == TensorType::q5_0 ? 16 : 0;
+    for (uint32_t j = first * 32; j < end * 32; ++j, out += kBandColumns) {
+      const uint32_t g = j / 32;
+      for (uint32_t r = 0; r < kPanelRows; ++r) {
+        const int code = panel_weight<type>(panel + panel_group(type, g), j % 32, r) - least;
+        out[r] = static_cast<float>(code) * scale_of<type>(panel, g, j % 32, r);
+        if constexpr (has_offsets(type)) out[r] += offset_of<type>(panel, g, r);
+      }
+    }
+  }
+
  private:
+  // The scale of a column of the row in lane r, and what is added to its group's products.
+  template <TensorType type>
+  static float scale_of(const uint8_t* panel, uint32_t g, uint32_t j, uint32_t r) {
+    const uint8_t *scales = panel + panel_group(type, g) + panel_layout(type).scales,
+                  *super = panel + panel_super(type, g);
+    if constexpr (type == TensorType::q4_k) {
+      return half_at(super + size_t{2} * r) * static_cast<float>(scales[r]);
+    } else if constexpr (type == TensorType::q6_k) {
+      return half_at(super + size_t{2} * r) *
+             static_cast<float>(static_cast<int8_t>(scales[j / 16 * 16 + r]));
+    } else {
+      return half_at(scales + size_t{2} * r);
+    }
+  }
+  template <TensorType type>
+  static float offset_of(const uint8_t* panel, uint32_t g, uint32_t r) {
+    const uint8_t *scales = panel + panel_group(type, g) + panel_layout(type).scales,
+                  *super = panel + panel_super(type, g);
+    if constexpr (type == TensorType::q4_1) return half_at(scales + 32 + size_t{2} * r);
+    if constexpr (type == TensorType::q5_0) return -16 * half_at(scales + size_t{2} * r);
+    return -(half_at(super + 32 + size_t{2} * r) * static_cast<float>(scales[16 + r]));
+  }
+
   template <TensorType type>
   static void add_integers(const uint8_t* panel, uint32_t r, uint32_t g, const Activations& x,
                            float& y) {
     const uint8_t* group = panel + panel_group(type, g);
-    const uint8_t *scales = group + panel_layout(type).scales,
-                  *super = panel + panel_super(type, g);
-    float scale, offset;
-    if constexpr (type == TensorType::q4_1) {
-      scale = half_at(scales + size_t{2} * r);
-      offset = half_at(scales + 32 + size_t{2} * r);
-    } else if constexpr (type == TensorType::q5_0) {
-      scale = half_at(scales + size_t{2} * r);
-      offset = -16 * scale;
-    } else {
-      scale = half_at(super + size_t{2} * r) * static_cast<float>(scales[r]);
-      offset = -(half_at(super + 32 + size_t{2} * r) * static_cast<float>(scales[16 + r]));
-    }
+    const float scale = scale_of<type>(panel, g, 0, r), offset = offset_of<type>(panel, g, r);
     int32_t sums[3] = {};  // of the codes' bytes
     for (uint32_t j = 0; j < 32; ++j) {
       const int8_t* code = x.codes + rounded_bytes(g * 32 + j / 8 * 8) + j % 2 * 16 + j % 8 / 2;
       for (uint32_t d = 0; d < 3; ++d) sums[d] += panel_weight<type>(group, j, r) * code[4 * d];
     }
-    const float sum =
-        static_cast<float>(sums[0]) * 65536.0f + static_cast<float>(sums[1] * 256 + sums[2]);
-    y += sum * (scale * x.scales[g]);
-    y += offset * x.sums[g];
+    const float sum = std::fma(static_cast<float>(sums[0]), 65536.0f,
+                               static_cast<float>(sums[1] * 256 + sums[2]));
+    y = std::fma(sum, scale * x.scales[g], y);
+    y = std::fma(offset, x.sums[g], y);
   }
 
   template <TensorType type>
   static void add_floats(const uint8_t* panel, uint32_t r, uint32_t g, const Activations& x,
                          float& y) {
     const uint8_t* group = panel + panel_group(type, g);
-    const uint8_t *scales = group + panel_layout(type).scales,
-                  *super = panel + panel_super(type, g);
-    float s[2] = {}, scale[2];
-    for (uint32_t h = 0; h < 2; ++h) {
-      if constexpr (type == TensorType::q6_k) {
-        scale[h] = half_at(super + size_t{2} * r) *
-                   static_cast<float>(static_cast<int8_t>(scales[16 * h + r]));
-      } else {
-        scale[h] = half_at(scales + size_t{2} * r);
-      }
-    }
+    float s[2] = {};
     for (uint32_t j = 0; j < 32; ++j) {
-      s[j % 2] += static_cast<float>(panel_weight<type>(group, j, r)) * x.x[g * 32 + j];
+      const auto w = static_cast<float>(panel_weight<type>(group, j, r));
+      s[j % 2] = std::fma(w, x.x[g * 32 + j], s[j % 2]);
       if (j != 31 && !(j == 15 && panel_halves<type>)) continue;
-      y += (s[0] + s[1]) * scale[j / 16];
+      y = std::fma(s[0] + s[1], scale_of<type>(panel, g, j, r), y);
       s[0] = s[1] = 0;
     }
   }
 };
 
+WidenPanel scalar_widen_panel(TensorType type) { return widen_panel_kernel<ScalarPanels>(type); }
 PanelKernel scalar_panel_kernel(TensorType type) { return panel_kernel<ScalarPanels>(type); }
 
 }  // namespace kv

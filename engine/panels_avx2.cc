@@ -33,7 +33,7 @@ KV_AVX2_INLINE __m256i picked(__m256i bits, uint32_t from, uint32_t to, int mask
   return _mm256_and_si256(moved, _mm256_set1_epi32(mask));
 }
 
-// 8 rows, from `lane` on, of columns 8 k … 8 k + 7 of a group of Q8_0 or Q6_K.
+// 8 rows, from `lane` on, of columns 8 k … 8 k + 7 of a group.
 template <TensorType type>
 struct Eight {
   KV_AVX2_INLINE Eight(const uint8_t* group, uint32_t k, uint32_t lane)
@@ -41,7 +41,8 @@ struct Eight {
     if constexpr (type == TensorType::q8_0) return;
     low = load32(group + k * 64 + lane * 4);
     const uint8_t* highs = group + panel_layout(type).high + lane * 4;
-    high = shifted(load32(highs + k / 2 * 64), k % 2 * 16);
+    if constexpr (type == TensorType::q5_0) high = shifted(load32(highs), k * 2);
+    if constexpr (type == TensorType::q6_k) high = shifted(load32(highs + k / 2 * 64), k % 2 * 16);
   }
   KV_AVX2_INLINE static __m256i shifted(__m256i v, uint32_t bits) {
     return _mm256_srl_epi32(v, _mm_cvtsi32_si128(static_cast<int>(bits)));
@@ -50,8 +51,14 @@ struct Eight {
   KV_AVX2_INLINE __m256 column(uint32_t i) const {
     if constexpr (type == TensorType::q8_0) return bytes(at + i * kPanelRows);
     __m256i code = picked(low, i * 4, 0, 15);
-    code = _mm256_or_si256(code, picked(high, i * 2, 4, 48));
-    return _mm256_cvtepi32_ps(_mm256_sub_epi32(code, _mm256_set1_epi32(32)));
+    if constexpr (type == TensorType::q6_k) {
+      code = _mm256_or_si256(code, picked(high, i * 2, 4, 48));
+      code = _mm256_sub_epi32(code, _mm256_set1_epi32(32));
+    } else if constexpr (type == TensorType::q5_0) {
+      code = _mm256_or_si256(code, picked(high, i / 2 * 8 + i % 2, 4, 16));
+      code = _mm256_sub_epi32(code, _mm256_set1_epi32(16));
+    }
+    return _mm256_cvtepi32_ps(code);
   }
 
   const uint8_t* at;
@@ -277,10 +284,42 @@ struct Avx2Panels {
       }
     }
   }
+
+  template <TensorType type>
+  KV_AVX2 static void widen_panel(const uint8_t* panel, uint32_t first, uint32_t end, float* out) {
+    for (uint32_t g = first; g < end; ++g) {
+      prefetch_weights(panel + panel_group(type, g), panel_layout(type).group);
+      for (uint32_t lane = 0; lane < kPanelRows; lane += 8) {
+        widen_half<type>(panel, g, lane, out + size_t{g - first} * 32 * kBandColumns + lane);
+      }
+    }
+  }
+
+ private:
+  template <TensorType type>
+  KV_AVX2_INLINE static void widen_half(const uint8_t* panel, uint32_t g, uint32_t lane,
+                                        float* out) {
+    const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
+    const uint8_t* scales = group + panel_layout(type).scales;
+    __m256 offset = _mm256_setzero_ps();
+    if constexpr (has_offsets(type)) offset = offset_of<type>(scales, super, lane);
+#pragma GCC unroll 1
+    for (uint32_t k = 0; k < 4; ++k) {
+      const Eight<type> eight(group, k, lane);
+      const __m256 scale = scale_of<type>(scales, super, k / 2, lane);
+#pragma GCC unroll 8
+      for (uint32_t i = 0; i < 8; ++i, out += kBandColumns) {
+        __m256 w = _mm256_mul_ps(eight.column(i), scale);
+        if constexpr (has_offsets(type)) w = _mm256_add_ps(w, offset);
+        _mm256_storeu_ps(out, w);
+      }
+    }
+  }
 };
 
 }  // namespace
 
+WidenPanel avx2_widen_panel(TensorType type) { return widen_panel_kernel<Avx2Panels>(type); }
 PanelKernel avx2_panel_kernel(TensorType type) { return panel_kernel<Avx2Panels>(type); }
 
 }  // namespace kv

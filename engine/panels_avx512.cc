@@ -32,14 +32,15 @@ KV_AVX512_INLINE __m512 joined(__m512i low, __m512i high, int mask, int least) {
                        _mm512_set1_ps(static_cast<float>(0x800000 + least)));
 }
 
-// Columns 8 k … 8 k + 7 of a group of Q8_0 or Q6_K.
+// Columns 8 k … 8 k + 7 of a group.
 template <TensorType type>
 struct Eight {
   KV_AVX512_INLINE Eight(const uint8_t* group, uint32_t k) : at(group + k * 128) {
     if constexpr (type == TensorType::q8_0) return;
     low = line(group + k * 64);
     const uint8_t* highs = group + panel_layout(type).high;
-    high = shifted(line(highs + k / 2 * 64), k % 2 * 16);
+    if constexpr (type == TensorType::q5_0) high = shifted(line(highs), k * 2);
+    if constexpr (type == TensorType::q6_k) high = shifted(line(highs + k / 2 * 64), k % 2 * 16);
   }
   KV_AVX512_INLINE static __m512i shifted(__m512i v, uint32_t bits) {
     return _mm512_srl_epi32(v, _mm_cvtsi32_si128(static_cast<int>(bits)));
@@ -47,7 +48,10 @@ struct Eight {
   // Column i of them as integers.
   KV_AVX512_INLINE __m512 column(uint32_t i) const {
     if constexpr (type == TensorType::q8_0) return from_bytes(load16(at + i * kPanelRows));
-    return joined(_mm512_srli_epi32(low, i * 4), moved(high, i * 2, 4), 63, 32);
+    const __m512i nibble = _mm512_srli_epi32(low, i * 4);
+    if constexpr (type == TensorType::q6_k) return joined(nibble, moved(high, i * 2, 4), 63, 32);
+    if constexpr (type != TensorType::q5_0) return joined(nibble, nibble, 15, 0);
+    return joined(nibble, moved(high, i / 2 * 8 + i % 2, 4), 31, 16);
   }
 
   const uint8_t* at;
@@ -118,6 +122,29 @@ struct Avx512Panels {
 #pragma GCC unroll 4
       for (uint32_t b = 0; b < count; ++b) {
         _mm512_storeu_ps(y + b * y_stride + p * kPanelRows, acc[p][b]);
+      }
+    }
+  }
+
+  template <TensorType type>
+  KV_AVX512 static void widen_panel(const uint8_t* panel, uint32_t first, uint32_t end,
+                                    float* out) {
+    for (uint32_t g = first; g < end; ++g) {
+      const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
+      const uint8_t* scales = group + panel_layout(type).scales;
+      prefetch_weights(group, panel_layout(type).group);
+      __m512 offset = _mm512_setzero_ps();
+      if constexpr (has_offsets(type)) offset = offset_of<type>(scales, super);
+#pragma GCC unroll 1
+      for (uint32_t k = 0; k < 4; ++k) {
+        const Eight<type> eight(group, k);
+        const __m512 scale = scale_of<type>(scales, super, k / 2);
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < 8; ++i, out += kBandColumns) {
+          __m512 w = _mm512_mul_ps(eight.column(i), scale);
+          if constexpr (has_offsets(type)) w = _mm512_add_ps(w, offset);
+          _mm512_storeu_ps(out, w);
+        }
       }
     }
   }
@@ -251,6 +278,7 @@ struct Avx512Panels {
 
 }  // namespace
 
+WidenPanel avx512_widen_panel(TensorType type) { return widen_panel_kernel<Avx512Panels>(type); }
 PanelKernel avx512_panel_kernel(TensorType type) { return panel_kernel<Avx512Panels>(type); }
 
 }  // namespace kv

@@ -6,10 +6,6 @@
 namespace kv {
 namespace {
 
-// Remainders up to this length are computed token by token: a padded chunk costs as much as
-// some 60.
-constexpr uint32_t kShortRemainder = 32;
-
 bool coded(const KvCache& cache) { return cache.codec().profile().prefill == PrefillMode::coded; }
 
 }  // namespace
@@ -23,13 +19,8 @@ Status compute_prompt(Network& network, std::span<const Token> tokens, KvCache& 
       KV_RETURN_IF_ERROR(network.prefill(tokens.first(cache.tokens() + block), cache, deadline));
     }
   }
-  if (tokens.size() > cache.tokens() + kShortRemainder) {
-    return network.prefill(tokens, cache, deadline);
-  }
-  while (cache.tokens() < tokens.size()) {
-    KV_RETURN_IF_ERROR(network.step(tokens[cache.tokens()], cache, {}));
-  }
-  return {};
+  if (tokens.size() == cache.tokens()) return {};
+  return network.prefill(tokens, cache, deadline);
 }
 
 Status settle_block(Network& network, KvCache& cache, Deadline deadline) {

@@ -2,17 +2,57 @@
 #include "engine/teacher.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <string>
 
+#include "codec/plan.h"
+
 namespace kv {
+namespace {
+
+// What becomes of each layer's rows, and the fp32 rows before them.
+class ForcedRows : public PrefillRows {
+ public:
+  using Own = std::function<Status(uint32_t layer, uint32_t rows, float* k, float* v)>;
+  /// `before` holds `first` rows once `own` was called.
+  ForcedRows(std::shared_ptr<const Codec> raw, const LayerRows* before, uint32_t first, Own own)
+      : raw_(std::move(raw)), before_(before), first_(first), own_(std::move(own)) {}
+
+  Result<const AttentionRows*> take(uint32_t layer, uint32_t rows, float* k, float* v) override {
+    KV_RETURN_IF_ERROR(own_(layer, rows, k, v));
+    if (first_ == 0) return nullptr;
+    view_.emplace(raw_, layer, 0);
+    KV_RETURN_IF_ERROR(view_->add_exact(DType::f32, before_->k[layer].data(),
+                                        before_->v[layer].data(), 0, first_));
+    return &*view_;
+  }
+
+ private:
+  std::shared_ptr<const Codec> raw_;
+  const LayerRows* before_;
+  const uint32_t first_;
+  Own own_;
+  std::optional<AttentionRows> view_;
+};
+
+}  // namespace
 
 Teacher::Teacher(std::shared_ptr<const Model> model, uint32_t threads)
-    : model_(std::move(model)), threads_(threads), prefill_(*model_, threads_, kTeacherBlock) {}
+    : model_(std::move(model)), threads_(threads), prefill_(*model_, threads_) {
+  CodingSettings settings;
+  settings.k_bits = settings.v_bits = 0;
+  auto profile = plain_profile(model_->spec(), settings);
+  KV_CHECK(profile.ok());
+  auto raw = Codec::create(model_->spec(), std::make_shared<const Profile>(std::move(*profile)));
+  KV_CHECK(raw.ok());
+  raw_ = std::move(*raw);
+}
 
 // Final hidden rows of tokens [first, …), one after the other.
 Result<std::vector<float>> Teacher::run(std::span<const Token> tokens, uint32_t first,
-                                        const LayerSource& source, const LayerSink& sink) {
-  KV_RETURN_IF_ERROR(prefill_.run(tokens, first, source, sink, Deadline::max(), true));
+                                        PrefillRows& rows) {
+  KV_RETURN_IF_ERROR(prefill_.run(tokens, first, rows, Deadline::max(), true));
   const size_t width = model_->shape().width;
   const float* from = prefill_.hidden(first);
   return std::vector<float>(from, from + (tokens.size() - first) * width);
@@ -41,13 +81,12 @@ Result<ExactText> Teacher::exact(std::span<const Token> tokens, uint32_t prefix)
       text.queries[layer].insert(text.queries[layer].end(), row, row + q_width);
     }
   });
-  auto nothing = [](uint32_t, Side, uint32_t, float*) { return Status(); };
-  auto keep = [&](uint32_t, uint32_t rows, float* k, float* v) {
+  ForcedRows keep(raw_, nullptr, 0, [&](uint32_t, uint32_t rows, float* k, float* v) {
     text.rows.k.emplace_back(k, k + rows * width);
     text.rows.v.emplace_back(v, v + rows * width);
     return Status();
-  };
-  auto hidden = run(tokens, 0, nothing, keep);
+  });
+  auto hidden = run(tokens, 0, keep);
   prefill_.watch_queries(nullptr);
   if (!hidden.ok()) return hidden.status();
   text.hidden = std::move(*hidden);
@@ -65,15 +104,9 @@ Result<LayerRows> Teacher::coded_prefix(const ExactText& text, const RowCoder& c
 }
 
 Result<std::vector<float>> Teacher::hit(const ExactText& text, const LayerRows& prefix_rows) {
-  const size_t width = size_t{model_->shape().kv_heads} * model_->shape().head_dim;
-  auto source = [&](uint32_t layer, Side side, uint32_t from, float* out) {
-    const auto& rows = side == Side::k ? prefix_rows.k[layer] : prefix_rows.v[layer];
-    std::copy(rows.begin() + static_cast<ptrdiff_t>(from * width),
-              rows.begin() + static_cast<ptrdiff_t>(text.prefix * width), out);
-    return Status();
-  };
-  auto drop = [](uint32_t, uint32_t, float*, float*) { return Status(); };
-  return run(text.tokens, text.prefix, source, drop);
+  ForcedRows drop(raw_, &prefix_rows, text.prefix,
+                  [](uint32_t, uint32_t, float*, float*) { return Status(); });
+  return run(text.tokens, text.prefix, drop);
 }
 
 Result<std::vector<float>> Teacher::whole_by_blocks(const ExactText& text, const RowCoder& coder) {
@@ -85,13 +118,8 @@ Result<std::vector<float>> Teacher::whole_by_blocks(const ExactText& text, const
   std::vector<float> out;
   const auto tokens = static_cast<uint32_t>(text.tokens.size());
   for (uint32_t first = 0; first < tokens; first += kTeacherBlock) {
-    auto source = [&](uint32_t layer, Side side, uint32_t from, float* to) {
-      const auto& held = side == Side::k ? rows.k[layer] : rows.v[layer];
-      std::copy(held.begin() + static_cast<ptrdiff_t>(from * width), held.end(), to);
-      return Status();
-    };
     // Coded behind this block's own attention: the block sees its rows as they are.
-    auto keep = [&](uint32_t layer, uint32_t count, float* k, float* v) -> Status {
+    auto code = [&](uint32_t layer, uint32_t count, float* k, float* v) -> Status {
       for (auto [held, given] : {std::pair(&rows.k[layer], k), std::pair(&rows.v[layer], v)}) {
         held->insert(held->end(), given, given + count * width);
         const Side side = given == k ? Side::k : Side::v;
@@ -99,8 +127,9 @@ Result<std::vector<float>> Teacher::whole_by_blocks(const ExactText& text, const
       }
       return {};
     };
+    ForcedRows keep(raw_, &rows, first, code);
     const uint32_t end = std::min(first + kTeacherBlock, tokens);
-    KV_ASSIGN_OR_RETURN(auto hidden, run(std::span(text.tokens).first(end), first, source, keep));
+    KV_ASSIGN_OR_RETURN(auto hidden, run(std::span(text.tokens).first(end), first, keep));
     if (first > 0) out.insert(out.end(), hidden.begin(), hidden.end());
   }
   return out;
@@ -108,12 +137,12 @@ Result<std::vector<float>> Teacher::whole_by_blocks(const ExactText& text, const
 
 Result<std::vector<float>> Teacher::whole_by_rows(const ExactText& text, const RowCoder& coder) {
   const size_t width = size_t{model_->shape().kv_heads} * model_->shape().head_dim;
-  auto nothing = [](uint32_t, Side, uint32_t, float*) { return Status(); };
   auto code = [&](uint32_t layer, uint32_t rows, float* k, float* v) -> Status {
     KV_RETURN_IF_ERROR(coder(layer, Side::k, 0, {k, rows * width}));
     return coder(layer, Side::v, 0, {v, rows * width});
   };
-  KV_ASSIGN_OR_RETURN(auto hidden, run(text.tokens, 0, nothing, code));
+  ForcedRows coded(raw_, nullptr, 0, code);
+  KV_ASSIGN_OR_RETURN(auto hidden, run(text.tokens, 0, coded));
   hidden.erase(hidden.begin(), hidden.begin() + static_cast<ptrdiff_t>(size_t{kTeacherBlock} *
                                                                        model_->shape().width));
   return hidden;

@@ -94,13 +94,13 @@ class Teacher {
                                                        const LayerRows& coded);
 
  private:
-  Result<std::vector<float>> run(std::span<const Token> tokens, uint32_t first,
-                                 const LayerSource& source, const LayerSink& sink);
+  Result<std::vector<float>> run(std::span<const Token> tokens, uint32_t first, PrefillRows& rows);
   std::vector<float> normed(std::span<const float> hidden) const;
 
   std::shared_ptr<const Model> model_;
   Threads threads_;
   Prefill prefill_;
+  std::shared_ptr<const Codec> raw_;  // of a profile that codes nothing
 };
 
 }  // namespace kv

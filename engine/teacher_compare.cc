@@ -1,6 +1,4 @@
 // Divergence of predictions and of attention outputs between an exact and a coded run. teacher.h.
-#include <cblas.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -139,7 +137,7 @@ std::vector<Divergence> Teacher::compare(const ExactText& text, uint32_t first,
   std::vector<Token> next(text.tokens.begin() + first + 1, text.tokens.end());
   next.push_back(-1);
   std::vector<Fold> folds(positions * runs);
-  std::vector<float> weights(size_t{kTile} * s.width);
+  Floats weights(size_t{kTile} * s.width);  // as bands
   struct Scratch {
     std::vector<float> logits, work;
   };
@@ -147,20 +145,22 @@ std::vector<Divergence> Teacher::compare(const ExactText& text, uint32_t first,
   for (uint32_t tile = 0; tile < s.vocab; tile += kTile) {
     const uint32_t count = std::min(kTile, s.vocab - tile);
     const uint32_t stride = (count + kLanes - 1) / kLanes * kLanes;
-    threads_.run(count, [&](uint32_t row, uint32_t) {
-      dequantise_row(output, tile + row, weights.data() + size_t{row} * s.width);
+    threads_.run((count - 1) / kBandColumns + 1, [&](uint32_t band, uint32_t worker) {
+      widen_band(output, tile + band * kBandColumns, {0, s.width}, scratch[worker].work,
+                 weights.data() + size_t{band} * kBandColumns * s.width);
     });
     threads_.run((positions + kPositions - 1) / kPositions, [&](uint32_t task, uint32_t worker) {
       const uint32_t from = task * kPositions, rows = std::min(kPositions, positions - from);
       Scratch& t = scratch[worker];
       t.logits.assign(runs * rows * stride, kNoLogit);
-      t.work.resize(stride);
+      t.work.resize(std::max<size_t>(t.work.size(), stride));
       for (size_t r = 0; r < runs; ++r) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(rows),
-                    static_cast<int>(count), static_cast<int>(s.width), 1.0f,
-                    inputs[r].data() + size_t{from} * s.width, static_cast<int>(s.width),
-                    weights.data(), static_cast<int>(s.width), 0.0f,
-                    t.logits.data() + r * rows * stride, static_cast<int>(stride));
+        for (uint32_t column = 0; column < count; column += kBandColumns) {
+          engine_kernels().band_product({inputs[r].data() + size_t{from} * s.width, s.width,
+                                         weights.data() + size_t{column} * s.width, kBandColumns,
+                                         t.logits.data() + r * rows * stride + column, stride, rows,
+                                         s.width, std::min(kBandColumns, count - column)});
+        }
       }
       std::vector<float*> at(runs);
       for (uint32_t p = 0; p < rows; ++p) {

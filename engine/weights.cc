@@ -58,6 +58,31 @@ void dequantise_row(const Matrix& w, uint32_t row, float* out) {
   engine_kernels().of(w.type).widen(w.data + row * w.stride, w.columns, out);
 }
 
+void widen_band(const Matrix& w, uint32_t first, BandLines lines, std::vector<float>& work,
+                float* out) {
+  const uint32_t end = std::min(first + kBandColumns, w.rows);
+  if (w.panels == nullptr) {
+    work.resize(size_t{kBandColumns} * w.columns);
+    for (uint32_t row = first; row < end; ++row) {
+      dequantise_row(w, row, work.data() + size_t{row - first} * w.columns);
+    }
+    return engine_kernels().transpose(work.data() + lines.first, w.columns, end - first,
+                                      lines.end - lines.first, out);
+  }
+  const auto widen = engine_kernels().of(w.type).widen_panel;
+  const uint64_t bytes = panel_bytes(w.type, w.columns);
+  for (uint32_t row = first; row < first + kBandColumns; row += kPanelRows) {
+    float* half = out + (row - first);
+    if (row < end) {
+      widen(w.panels + row / kPanelRows * bytes, lines.first / 32, lines.end / 32, half);
+      continue;
+    }
+    for (uint32_t k = lines.first; k < lines.end; ++k, half += kBandColumns) {
+      std::fill_n(half, kPanelRows, 0.0f);
+    }
+  }
+}
+
 LargePages make_panels(std::span<Matrix* const> matrices) {
   auto panels_of = [](const Matrix& w) { return (w.rows - 1) / kPanelRows + 1; };
   uint64_t bytes = 0;

@@ -40,6 +40,16 @@ LargePages make_panels(std::span<Matrix* const> matrices);
 /// One weight row as fp32: out (columns).
 void dequantise_row(const Matrix& w, uint32_t row, float* out);
 
+/// Columns of weight rows, in groups of 32.
+struct BandLines {
+  uint32_t first, end;
+};
+/// Such lines of weight rows first … first + kBandColumns - 1 as a band (bands.h): out (end - first
+/// lines, kBandColumns); zeros for rows that `w` lacks. `first` is a multiple of kBandColumns;
+/// `work` is scratch. Of a matrix without panels whole rows are widened for it.
+void widen_band(const Matrix& w, uint32_t first, BandLines lines, std::vector<float>& work,
+                float* out);
+
 /// y[b * y_stride + row - first] = weight row . row b of x, for weight rows [first, end); of
 /// panels fastest where both are multiples of kPanelRows.
 void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,

@@ -16,18 +16,11 @@
 #include "engine/prefill.h"
 #include "engine/rounded.h"
 #include "engine/threads.h"
+#include "tests/support/engine_kernel_sets.h"
 #include "tests/support/tiny_model.h"
 
 namespace kv {
 namespace {
-
-std::vector<float> random_values(size_t n, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(n);
-  for (float& v : x) v = normal(random);
-  return x;
-}
 
 // Rows that gguf's own dequantisation took apart (tests/scripts/make_packed_golden.py).
 struct PackedRow {
@@ -53,14 +46,6 @@ std::vector<PackedRow> packed_rows() {
     rows.push_back(std::move(row));
   }
   return rows;
-}
-
-std::vector<const EngineKernels*> kernel_sets() {
-  std::vector<const EngineKernels*> sets = {&scalar_engine_kernels()};
-  for (auto* set : {avx2_engine_kernels(), avx512_engine_kernels()}) {
-    if (set != nullptr) sets.push_back(set);
-  }
-  return sets;
 }
 
 TEST(EngineKernels, EveryPackedTypeWidensAsGgufDoes) {
@@ -354,24 +339,24 @@ TEST(EngineKernels, OnlyFloatsHaveNoPanels) {
   }
 }
 
-TEST(EngineKernels, Avx2AndAvx512GiveTheSameBits) {
-  if (avx512_engine_kernels() == nullptr) GTEST_SKIP() << "this machine lacks AVX-512";
+TEST(EngineKernels, EverySetGivesTheSameBits) {
   constexpr uint32_t kColumns = 512, kRows = 300;
   auto x = random_values(kColumns, 4);
+  const EngineKernels& scalar = scalar_engine_kernels();
   for (TensorType type : kTypes) {
     const uint64_t stride = row_bytes(type, kColumns);
     auto w = random_weights(type, kRows, kColumns, 3);
-    std::vector<float> of_avx2(kRows), of_avx512(kRows);
-    avx2_engine_kernels()->of(type).multiply(w.data(), stride, kRows, kColumns, {x.data()},
-                                             of_avx2.data(), 0);
-    avx512_engine_kernels()->of(type).multiply(w.data(), stride, kRows, kColumns, {x.data()},
-                                               of_avx512.data(), 0);
-    EXPECT_EQ(of_avx2, of_avx512) << to_string(type);
-    if (!has_panels(type)) continue;
-    Panels p(type, kColumns, 5);
-    EXPECT_EQ(multiply_panels(*avx2_engine_kernels(), type, p, kColumns, {x.data()}),
-              multiply_panels(*avx512_engine_kernels(), type, p, kColumns, {x.data()}))
-        << to_string(type);
+    std::vector<float> expected(kRows), given(kRows);
+    scalar.of(type).multiply(w.data(), stride, kRows, kColumns, {x.data()}, expected.data(), 0);
+    for (const EngineKernels* k : kernel_sets()) {
+      k->of(type).multiply(w.data(), stride, kRows, kColumns, {x.data()}, given.data(), 0);
+      EXPECT_EQ(given, expected) << k->name << " " << to_string(type);
+      if (!has_panels(type)) continue;
+      Panels p(type, kColumns, 5);
+      EXPECT_EQ(multiply_panels(*k, type, p, kColumns, {x.data()}),
+                multiply_panels(scalar, type, p, kColumns, {x.data()}))
+          << k->name << " " << to_string(type);
+    }
   }
 }
 
@@ -473,15 +458,17 @@ TEST(EnginePrefill, ThreadsDoNotChangeABit) {
   std::vector<float> results[2];
   for (uint32_t count : {1u, 2u}) {
     Threads threads(count);
-    Prefill prefill(*model, threads, 256);
-    auto source = [](uint32_t, Side, uint32_t, float*) { return Status(); };
-    auto sink = [&](uint32_t, uint32_t rows, const float* k, const float* v) {
-      auto& out = results[count - 1];
-      out.insert(out.end(), k, k + rows * 32);
-      out.insert(out.end(), v, v + rows * 32);
-      return Status();
-    };
-    ASSERT_TRUE(prefill.run(tokens, 0, source, sink, Deadline::max(), true).ok());
+    Prefill prefill(*model, threads);
+    struct Keep : PrefillRows {
+      explicit Keep(std::vector<float>& to) : out(to) {}
+      Result<const AttentionRows*> take(uint32_t, uint32_t rows, float* k, float* v) override {
+        out.insert(out.end(), k, k + rows * 32);
+        out.insert(out.end(), v, v + rows * 32);
+        return nullptr;
+      }
+      std::vector<float>& out;
+    } keep(results[count - 1]);
+    ASSERT_TRUE(prefill.run(tokens, 0, keep, Deadline::max(), true).ok());
     auto* hidden = prefill.hidden(699);
     results[count - 1].insert(results[count - 1].end(), hidden, hidden + 64);
   }

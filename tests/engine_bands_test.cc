@@ -1,0 +1,152 @@
+// Products with bands: every set gives the bits of one chain of std::fma per output, whatever is
+// computed beside it; panels and rows widen to the same band; transposition.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <random>
+
+#include "engine/weights.h"
+#include "tests/support/engine_kernel_sets.h"
+
+namespace kv {
+namespace {
+
+std::vector<uint32_t> bits_of(std::span<const float> values) {
+  std::vector<uint32_t> out;
+  for (float v : values) out.push_back(std::bit_cast<uint32_t>(v));
+  return out;
+}
+
+TEST(EngineBands, EverySetGivesTheChainsBitsWhateverStandsBeside) {
+  constexpr uint32_t kRows = 41;
+  for (uint32_t depth : {0u, 1u, 7u, 64u, 257u}) {
+    const size_t a_stride = depth + 5, band_stride = kBandColumns + 3, out_stride = 40;
+    auto a = random_values(kRows * a_stride, depth),
+         b = random_values((depth + 1) * band_stride, 3);
+    std::vector<float> chain(kRows * kBandColumns);
+    for (size_t i = 0; i < chain.size(); ++i) {
+      const size_t r = i / kBandColumns, j = i % kBandColumns;
+      for (size_t k = 0; k < depth; ++k) {
+        chain[i] = std::fma(a[r * a_stride + k], b[k * band_stride + j], chain[i]);
+      }
+    }
+    for (const EngineKernels* set : kernel_sets()) {
+      for (uint32_t rows = 1; rows <= kRows; ++rows) {
+        for (uint32_t columns : {1u, 7u, 8u, 15u, 16u, 17u, 25u, 31u, 32u}) {
+          const uint32_t cut = depth / 3;  // the chain goes on where another product ended
+          const uint32_t from = (rows * 7) % (kRows - rows + 1);
+          std::vector<float> out(rows * out_stride, 77.0f), expected = out;
+          for (uint32_t r = 0; r < rows; ++r) {
+            std::copy_n(&chain[(from + r) * kBandColumns], columns, &expected[r * out_stride]);
+          }
+          BandProduct p{a.data() + from * a_stride,
+                        a_stride,
+                        b.data(),
+                        band_stride,
+                        out.data(),
+                        out_stride,
+                        rows,
+                        cut,
+                        columns};
+          set->band_product(p);
+          p.a += cut;
+          p.band += cut * band_stride;
+          p.depth = depth - cut;
+          p.go_on = true;
+          set->band_product(p);
+          ASSERT_EQ(bits_of(out), bits_of(expected))
+              << set->name << " " << rows << " x " << depth << " x " << columns;
+        }
+      }
+    }
+  }
+}
+
+TEST(EngineBands, TranspositionMovesEveryValueAndFillsUpWithZeros) {
+  for (uint32_t depth : {1u, 8u, 36u, 64u}) {
+    for (uint32_t columns : {0u, 1u, 31u, 32u}) {
+      const size_t stride = depth + 3;
+      auto rows = random_values(kBandColumns * stride, depth);
+      for (const EngineKernels* set : kernel_sets()) {
+        std::vector<float> out(size_t{depth} * kBandColumns, 77.0f);
+        set->transpose(rows.data(), stride, columns, depth, out.data());
+        for (uint32_t k = 0; k < depth; ++k) {
+          for (uint32_t j = 0; j < kBandColumns; ++j) {
+            ASSERT_EQ(out[k * kBandColumns + j], j < columns ? rows[j * stride + k] : 0.0f)
+                << set->name << " " << depth << " " << columns;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(EngineBands, SmallIntegersBecomeFloats) {
+  for (uint32_t columns : {1u, 8u, 36u, 64u}) {
+    std::vector<int16_t> in(5 * columns);
+    for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int16_t>(i * 977 - 20000);
+    for (const EngineKernels* set : kernel_sets()) {
+      std::vector<float> out(5 * (columns + 3), 77.0f);
+      set->to_floats(in.data(), 5, columns, out.data(), columns + 3);
+      for (size_t i = 0; i < out.size(); ++i) {
+        const size_t row = i / (columns + 3), j = i % (columns + 3);
+        ASSERT_EQ(out[i], j < columns ? in[row * columns + j] : 77) << set->name << " " << columns;
+      }
+    }
+  }
+}
+
+// Weights of every type, of which 40 rows are two bands: the second has a panel of 8 rows and none
+// behind it.
+TEST(EngineBands, PanelsWidenToWhatTheirRowsDo) {
+  constexpr uint32_t kRows = 40, kColumns = 512;
+  std::mt19937 random(5);
+  for (TensorType type : {TensorType::f32, TensorType::f16, TensorType::q4_1, TensorType::q5_0,
+                          TensorType::q8_0, TensorType::q4_k, TensorType::q6_k}) {
+    const uint64_t stride = row_bytes(type, kColumns);
+    std::vector<uint8_t> bytes(stride * kRows);
+    std::vector<float> row(kColumns), work;
+    for (uint32_t r = 0; r < kRows; ++r) {
+      do {  // random bytes are weights unless an exponent is all ones
+        for (uint64_t i = 0; i < stride; ++i) {
+          const bool floats = !has_panels(type),
+                     exponent = i % (type == TensorType::f32 ? 4 : 2) != 0;
+          bytes[r * stride + i] =
+              static_cast<uint8_t>(random() & (floats && exponent ? 0xbf : 0xff));
+        }
+        scalar_engine_kernels().of(type).widen(&bytes[r * stride], kColumns, row.data());
+      } while (!std::all_of(row.begin(), row.end(), [](float v) { return std::isfinite(v); }));
+    }
+    Matrix plain{type, kRows, kColumns, bytes.data(), stride}, panels = plain;
+    Matrix* list[] = {&panels};
+    const LargePages memory = make_panels(list);
+    EXPECT_EQ(panels.panels != nullptr, has_panels(type));
+    for (uint32_t first : {0u, kBandColumns}) {
+      std::vector<float> band(size_t{kColumns} * kBandColumns, 77.0f);
+      for (const Matrix* w : {&plain, &panels}) {
+        for (uint32_t line = 0; line < kColumns; line += 256) {
+          widen_band(*w, first, {line, line + 256}, work, &band[line * kBandColumns]);
+        }
+        for (uint32_t r = 0; r < kBandColumns; ++r) {
+          std::ranges::fill(row, 0.0f);
+          if (first + r < kRows) dequantise_row(*w, first + r, row.data());
+          for (uint32_t k = 0; k < kColumns; ++k) {
+            ASSERT_EQ(band[k * kBandColumns + r], row[k]) << to_string(type) << " " << first + r;
+          }
+        }
+      }
+    }
+    if (!has_panels(type)) continue;
+    for (const EngineKernels* set : kernel_sets()) {
+      std::vector<float> half(size_t{kColumns} * kBandColumns), expected = half;
+      set->of(type).widen_panel(panels.panels, 1, kColumns / 32, half.data());
+      scalar_engine_kernels().of(type).widen_panel(panels.panels, 1, kColumns / 32,
+                                                   expected.data());
+      ASSERT_EQ(half, expected) << set->name << " " << to_string(type);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kv
