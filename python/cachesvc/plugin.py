@@ -28,6 +28,7 @@ from .llama_report import Report
 BYTES_PER_S = 100e6  # a value may take the time of its bytes at this rate besides
 STORE_S = 2.0
 CHECK_S = 1.0
+LONGEST_KEY = 900    # with an identity within keyed.ROW_KEY_BYTES; longer ones go by their hash
 LARGEST_ERROR = {0: 0.0, 8: 0.05, 4: 0.3, 3: 0.6, 2: 0.9}  # by bits, of a value's own size
 
 
@@ -107,14 +108,13 @@ class Shelf:
     def exists(self, keys: Sequence[bytes]) -> List[bool]:
         if not self._attached():
             return [False] * len(keys)
-        return self._keyed.exists([self._identity + key for key in keys],
-                                  timeout=self._budget_s / 2)
+        return self._keyed.exists([self._named(key) for key in keys], timeout=self._budget_s / 2)
 
     def hold(self, key: bytes, seconds: float) -> Held:
         """A Held of a value that is there: it stays so long."""
         if not self._attached():
             return Held()
-        return self._keyed.hold(self._identity + key, seconds, timeout=self._budget_s / 2)
+        return self._keyed.hold(self._named(key), seconds, timeout=self._budget_s / 2)
 
     def release(self, held: Held) -> bool:
         return self._keyed.cache.release(held, timeout=self._budget_s)
@@ -122,14 +122,14 @@ class Shelf:
     def prefetch(self, key: bytes) -> bool:
         """Whether a value is there, and in RAM or on its way to it."""
         return self._attached() and self._keyed.prefetch(
-            self._identity + key, timeout=self._budget_s / 2).tokens > 0
+            self._named(key), timeout=self._budget_s / 2).tokens > 0
 
     def get_into(self, key: bytes, room: Any, hold: int = 0) -> bool:
         """False: a miss; what room holds then is undefined."""
         if not self._attached():
             return False
         timeout = self._budget_s / 2 + bytes_of(room) / BYTES_PER_S
-        found = self._keyed.get_into(self._identity + key, room, hold=hold, timeout=timeout)
+        found = self._keyed.get_into(self._named(key), room, hold=hold, timeout=timeout)
         self._report.count("loads" if found else "load_misses")
         return found
 
@@ -137,7 +137,7 @@ class Shelf:
         """Whether the value is stored, now or before."""
         if not self._attached():
             return False
-        stored = self._keyed.put(self._identity + key, value,
+        stored = self._keyed.put(self._named(key), value,
                                  timeout=STORE_S + bytes_of(value) / BYTES_PER_S)
         if stored.error is not None:
             self._failed("store", stored.error)
@@ -149,12 +149,15 @@ class Shelf:
     def delete(self, key: bytes) -> bool:
         """Whether there was a value, and is none any more."""
         try:
-            return self._attached() and self._keyed.delete(self._identity + key, timeout=STORE_S)
+            return self._attached() and self._keyed.delete(self._named(key), timeout=STORE_S)
         except CacheError as error:
             self._failed("delete", error)
             return False
 
     # ---- how
+
+    def _named(self, key: bytes) -> bytes:
+        return self._identity + (key if len(key) <= LONGEST_KEY else hashlib.sha256(key).digest())
 
     def _attached(self) -> bool:
         """The pattern came back before. If it has not, a thread tries; nobody waits for it."""
@@ -173,6 +176,8 @@ class Shelf:
     def _attach(self) -> None:
         try:
             self._good = self._pattern_returns()
+        except CacheError as error:
+            self._failed("attach", error)
         finally:
             self._trying = False
 
@@ -184,10 +189,7 @@ class Shelf:
                 self._failed("attach", stored.error)
             return False
         self._compare("the self check", self._example, room)
-        try:
-            self._keyed.delete(key, timeout=CHECK_S)
-        except CacheError as error:
-            self._failed("attach", error)
+        self._keyed.delete(key, timeout=CHECK_S)
         return True
 
     def _verify_one(self, key: bytes, value: Any) -> None:
@@ -195,7 +197,7 @@ class Shelf:
             due = self._verify > 0 and self._stored % self._verify == 0
             self._stored += 1
         room = room_like(value) if due else None
-        if room is not None and self._keyed.get_into(self._identity + key, room, timeout=CHECK_S):
+        if room is not None and self._keyed.get_into(self._named(key), room, timeout=CHECK_S):
             self._report.count("verified")
             self._compare("a value read again", value, room)
 

@@ -55,6 +55,17 @@ def test_values_come_back_under_one_identity(daemon: Daemon, namespace: str) -> 
         assert cache.stats()["namespace_holds"] == 0
 
 
+@pytest.mark.parametrize("bits", [None, (8, 4)])
+def test_keys_of_any_length(daemon: Daemon, namespace: str, bits: Any) -> None:
+    given, room = rows_of(SHAPE, 1), room_for(SHAPE)
+    with Cache(daemon.socket, namespace) as cache:
+        shelf = shelf_of(RowValues(cache, SHAPE, IDENTITY, bits), given, min(bits or (0,)))
+        for key in (b"", b"k" * 900, b"k" * 901, b"k" * 5000):
+            assert shelf.exists([key]) == [False] and not shelf.get_into(key, room)
+            assert shelf.put(key, given) and shelf.get_into(key, room)
+            assert shelf.hold(key, 1.0) and shelf.prefetch(key) and shelf.delete(key)
+
+
 def test_a_pattern_that_comes_back_as_another_one_ends_it(
         daemon: Daemon, namespace: str, capsys: "pytest.CaptureFixture[str]") -> None:
     with Cache(daemon.socket, namespace) as cache:
