@@ -63,6 +63,7 @@ def test_keys_of_any_length(daemon: Daemon, namespace: str, bits: Any) -> None:
         for key in (b"", b"k" * 900, b"k" * 901, b"k" * 5000):
             assert shelf.exists([key]) == [False] and not shelf.get_into(key, room)
             assert shelf.put(key, given) and shelf.get_into(key, room)
+            assert shelf.exists([b"l" * 5000]) == [False]
             assert shelf.hold(key, 1.0) and shelf.prefetch(key) and shelf.delete(key)
 
 
