@@ -97,8 +97,9 @@ def test_two_weights_of_one_name_share_nothing(daemon: Daemon, namespace: str, f
     at = {"kind": "llama", "socket": daemon.socket, "namespace": namespace}
     one = first.call("attach", **at, seed=1)
     others = [second.call("attach", **at, seed=2), second.call("attach", **at, seed=1, tag="lora"),
-              second.call("attach", **at, seed=1, dtype="bfloat16")]
-    assert len({one, *others}) == 4
+              second.call("attach", **at, seed=1, dtype="bfloat16"),
+              second.call("attach", **{**at, "kind": "llama, other"}, seed=1)]
+    assert len({one, *others}) == 5
     first.call("generate", tokens=text(30, 100))
     for seed, tag, dtype in ((2, "", "float32"), (1, "lora", "float32"), (1, "", "bfloat16")):
         second.call("attach", **at, seed=seed, tag=tag, dtype=dtype)

@@ -18,6 +18,8 @@ SMALL = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "head_d
          "num_attention_heads": 4, "num_key_value_heads": 2}
 CONFIGS: Dict[str, Callable[[], Any]] = {
     "llama": lambda: transformers.LlamaConfig(**SMALL, num_hidden_layers=2),
+    "llama, other": lambda: transformers.LlamaConfig(**SMALL, num_hidden_layers=2,
+                                                     rms_norm_eps=1e-3),
     "gemma3": lambda: transformers.Gemma3TextConfig(**SMALL, num_hidden_layers=6,
                                                     sliding_window=64),
     "qwen3_next": lambda: transformers.Qwen3NextConfig(
