@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from lmcache.v1.distributed.api import (GroupedObjectKeys, MemoryLayoutDesc, Obj
                                         PrefetchTaskSpec)
 from lmcache.v1.distributed.config import parse_args
 from lmcache.v1.distributed.storage_manager import StorageManager
+
+from cachesvc import Cache
 
 from engine_process import serve
 
@@ -28,6 +30,7 @@ class Engine:
              fused: bool = False) -> Dict[str, Any]:
         """A new manager, as `lmcache server` makes it from its command line."""
         self.close()
+        self.service = {"socket_path": params["socket"], "namespace": params["namespace"]}
         adapter = {"type": "plugin", "module_path": "cachesvc.lmcache",
                    "class_name": "CachesvcL2Adapter", "adapter_params": params}
         self.model, self.dtype = model, getattr(torch, dtype)
@@ -99,6 +102,27 @@ class Engine:
             self.manager.finish_read_prefetched(keys[:hits])
         return {"found": hits, "from_l2": l2, "equal": equal, "apart": apart, "seconds": took}
 
+    def lose(self, numbers: List[int]) -> Dict[str, Any]:
+        """The adapter's own calls: how many chunks a lookup finds, and a load brings once all went
+        that had been found."""
+        adapter, keys = self._adapter(), [self._key(number, "") for number in numbers]
+        found = self._wait(adapter.query_lookup_and_lock_result,
+                           adapter.submit_lookup_and_lock_task(keys, {0: self.layout}))
+        with Cache(**self.service, strict=True) as cache:
+            cache.erase(None)
+        chunks = self.manager.reserve_write(keys, self.layout)
+        loaded = self._wait(adapter.query_load_result,
+                            adapter.submit_load_task(keys, [chunks[key] for key in keys]))
+        adapter.submit_unlock(keys)
+        return {"found": found.popcount(), "loaded": loaded.popcount()}
+
+    def _wait(self, query: Callable[[int], Any], task: int) -> Any:
+        end, result = time.monotonic() + LONG_S, None
+        while result is None and time.monotonic() < end:
+            result = query(task)
+            time.sleep(0.001)
+        return result
+
     def forget(self) -> Dict[str, Any]:
         self.manager.clear(force=True)
         return {}
@@ -123,4 +147,4 @@ class Engine:
 if __name__ == "__main__":
     engine = Engine()
     serve({name: getattr(engine, name) for name in
-           ("open", "close", "store", "load", "forget", "delete", "keys", "counts")})
+           ("open", "close", "store", "load", "lose", "forget", "delete", "keys", "counts")})

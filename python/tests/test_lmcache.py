@@ -119,6 +119,15 @@ def test_what_is_not_finite_is_not_coded_and_not_restored(daemon: Daemon, namesp
     assert one.call("load", numbers=[4])["found"] == 1
 
 
+@pytest.mark.parametrize("coding", [{}, CODED], ids=["lossless", "coded"])
+def test_chunks_that_went_between_lookup_and_load_do_not_come(
+        daemon: Daemon, namespace: str, one: EngineProcess, coding: Dict[str, Any]) -> None:
+    one.call("open", params=params(daemon, namespace, **coding))
+    one.call("store", numbers=CHUNKS)
+    one.call("forget")
+    assert one.call("lose", numbers=CHUNKS) == {"found": 20, "loaded": 0}
+
+
 def test_a_daemon_killed_between_and_amid_stores_and_loads(own_daemon: Daemon, namespace: str,
                                                            one: EngineProcess) -> None:
     one.call("open", params=params(own_daemon, namespace))
