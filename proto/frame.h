@@ -115,6 +115,8 @@ inline constexpr size_t kReadAheadBytes = 16u << 10;
 /// Use: while (auto f = next()) …;  read into prepare();  commit(bytes read).
 class FrameParser {
  public:
+  using Message = Frame;
+
   FrameParser();
   ~FrameParser();
   FrameParser(const FrameParser&) = delete;  // callers hold spans into it
@@ -141,7 +143,9 @@ class FrameParser {
   const Status& error() const { return error_; }
   /// The header of a frame whose body needs a place, or nullptr.
   const FrameHeader* awaiting() const { return state_ == State::awaiting ? &header_ : nullptr; }
-  /// The place for the body that is awaited: header.length bytes, alive until next() gives its
+  /// Bytes of the body that is awaited.
+  uint64_t body_bytes() const { return header_.length; }
+  /// The place for the body that is awaited: body_bytes() of them, alive until next() gives its
   /// frame.
   void use_buffer(std::span<uint8_t> buffer);
   /// The awaited body is read and dropped; next() gives its frame without a body.
