@@ -35,6 +35,11 @@ kv_tests(cachesvc_mapped_test LABELS cachesvc DEPS kv_server
         cachesvc_peer_memory_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(cachesvc_mapped_test cachesvc daemon_with_limits)
+# The RESP port of a real daemon.
+kv_tests(cachesvc_resp_test LABELS cachesvc DEPS kv_server
+  FILES cachesvc_resp_test.cc
+  DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
+add_dependencies(cachesvc_resp_test cachesvc daemon_with_limits)
 # Owners of the core one by one (support/cachesvc_owners.h): seconds to build and to run.
 kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
   FILES cachesvc_env_test.cc cachesvc_attached_test.cc cachesvc_holds_test.cc

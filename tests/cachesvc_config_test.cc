@@ -1,5 +1,6 @@
 // Configuration: values, the order of sources, and errors that name their place.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -28,6 +29,12 @@ class ConfigTest : public ::testing::Test {
   std::string write(const std::string& text) {
     std::string path = dir_ + "/test.toml";
     std::ofstream(path) << text;
+    return path;
+  }
+  std::string write_password() {
+    std::string path = dir_ + "/password";
+    std::ofstream(path) << "0123456789abcdef\n";
+    EXPECT_EQ(::chmod(path.c_str(), 0600), 0);
     return path;
   }
   Result<Config> load(std::optional<std::string> file = {}, std::vector<Setting> flags = {}) {
@@ -262,6 +269,10 @@ TEST_F(ConfigTest, ValuesBeyondTheirBoundsAreErrorsWithTheBounds) {
       {"limits.max_models = 65537", {"from 1 to 65536"}},
       {"log.level = \"loud\"", {"one of trace, debug, info, warn, error, critical, off"}},
       {"codec.raw_dtype = \"f8\"", {"one of f16, bf16, f32"}},
+      {"server.resp.listen = \"localhost:6390\"", {"an IPv4 address and a port"}},
+      {"server.resp.listen = \"127.0.0.1\"", {"an IPv4 address and a port"}},
+      {"server.resp.listen = \"127.0.0.1:65536\"", {"an IPv4 address and a port"}},
+      {"server.resp.listen = \"127.0.0.1:0\"", {"an IPv4 address and a port"}},
   };
   for (const auto& [line, words] : cases) {
     const std::string said = error(std::string("\n") + line + "\n");
@@ -269,6 +280,28 @@ TEST_F(ConfigTest, ValuesBeyondTheirBoundsAreErrorsWithTheBounds) {
     EXPECT_EQ(said.rfind(dir_ + "/test.toml:2: " + name + " = ", 0), 0u) << line << ": " << said;
     for (const std::string& word : words) EXPECT_NE(said.find(word), said.npos) << said;
   }
+}
+
+TEST_F(ConfigTest, ARespPortForOtherMachinesWantsAPassword) {
+  const std::string password = write_password();
+  const std::string file = "password_file = \"" + password + "\"\n";
+  EXPECT_EQ(error("[server.resp]\nlisten = \"127.0.0.1:6390\"\n"), "");
+  EXPECT_EQ(error("[server.resp]\nlisten = \"0.0.0.0:6390\"\n" + file), "");
+  EXPECT_NE(error("[server.resp]\nlisten = \"0.0.0.0:6390\"\n").find("server.resp.password_file"),
+            std::string::npos);
+  // What has no effect is an error too.
+  EXPECT_NE(error("[server.resp]\n" + file).find("there is no RESP port"), std::string::npos);
+  EXPECT_NE(error("[server.resp]\nnamespace = \"x\"\n").find("there is no RESP port"),
+            std::string::npos);
+  EXPECT_NE(error("[server.resp]\nlisten = \"127.0.0.1:6390\"\nnamespace = \"\"\n")
+                .find("expected a text of 1 to 64 bytes"),
+            std::string::npos);
+  ASSERT_EQ(::chmod(password.c_str(), 0644), 0);
+  EXPECT_NE(error("[server.resp]\nlisten = \"127.0.0.1:6390\"\n" + file).find("password file"),
+            std::string::npos);
+  auto config = load(write("[server.resp]\nlisten = \"127.1.2.3:65535\"\n"));
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(format_address(config->server.resp.listen), "127.1.2.3:65535");
 }
 
 TEST_F(ConfigTest, ASettingThatWentIsAnErrorThatSaysWhatToWrite) {
@@ -288,8 +321,8 @@ TEST_F(ConfigTest, ASettingThatWentIsAnErrorThatSaysWhatToWrite) {
             std::string::npos);
 }
 
-TEST_F(ConfigTest, ThereAreAtMost25AndEachExplainsItself) {
-  EXPECT_LE(config_keys().size(), 25u);
+TEST_F(ConfigTest, ThereAreAtMost28AndEachExplainsItself) {
+  EXPECT_LE(config_keys().size(), 28u);
   for (const Key& key : config_keys()) {
     EXPECT_FALSE(key.what.empty() || key.accepts.empty() || key.by_default.empty()) << key.name;
     EXPECT_EQ(key.help(), key.what + ". " + key.accepts + ". Default: " + key.by_default + ".");
@@ -303,10 +336,14 @@ TEST_F(ConfigTest, ThereAreAtMost25AndEachExplainsItself) {
 
 // All of it changed, so that no value is right by default.
 TEST_F(ConfigTest, ThePrintedConfigurationIsAConfiguration) {
+  const std::string password = write_password();
   std::vector<Setting> all{{"server.socket", dir_ + "/a\\b\"c\x01", ""},
                            {"server.allow_uids", "1000, 1001", ""},
                            {"server.max_connections", "7", ""},
                            {"server.drain_timeout", "1500ms", ""},
+                           {"server.resp.listen", "10.1.2.3:6390", ""},
+                           {"server.resp.password_file", password, ""},
+                           {"server.resp.namespace", "values", ""},
                            {"tier.ram.budget", "37%", ""},
                            {"tier.ram.index", "12.5%", ""},
                            {"tier.ram.warm_start", "1GiB", ""},

@@ -44,10 +44,12 @@ TEST_F(StatsTest, OfOnesOwnNamespaceAlone) {
   auto before = values(c, mine);
   EXPECT_EQ(before.at("namespace_sessions"), 1u);
   EXPECT_EQ(before.at("namespace_models"), 0u);
+  EXPECT_EQ(before.at("namespace_entries"), 0u);
   const uint64_t other = c.connect();
   c.store(other, random_tokens(rng_, 40));
   EXPECT_EQ(values(c, mine), before);
   EXPECT_EQ(values(c, other).at("namespace_models"), 1u);
+  EXPECT_EQ(values(c, other).at("namespace_entries"), 3u) << "two blocks of 16 tokens and a tail";
   auto reply = c.call<Result<StatsReply>>([&](auto done) { c.stats.stats(mine, soon(), done); });
   EXPECT_TRUE((*reply)->models.empty());
 }

@@ -70,6 +70,7 @@ using Done = std::function<void(T)>;
 ///             recovery_adopted_bytes recovery_rows_dropped recovery_quarantined
 ///             recovery_unreadable recovery_unread recovery_ms recovery_ephemeral_dropped
 ///   of one's namespace   namespace_sessions namespace_models namespace_reservations
+///             namespace_entries (blocks and tails of its open models)
 ///             namespace_holds namespace_segment_bytes; of one with a
 ///             quota also namespace_calls namespace_ram_bytes namespace_ram_quota_bytes
 ///             namespace_ssd_bytes namespace_ssd_quota_bytes

@@ -43,11 +43,15 @@ StatsReply Stats::now(const SessionState& asked, const SsdStats& of_ssd) const {
 }
 
 void Stats::of_namespace(StatsReply& out, const std::string& ns) const {
-  const auto& all = models_.all();
-  auto models = std::count_if(all.begin(), all.end(),
-                              [&](const auto& model) { return model.first.first == ns; });
+  uint64_t models = 0, entries = 0;
+  for (const auto& [key, model] : models_.all()) {
+    if (key.first != ns) continue;
+    ++models;
+    if (model->realm) entries += model->realm->tree.size();
+  }
   add(out, "namespace_sessions", calls_.sessions_of(ns));
-  add(out, "namespace_models", static_cast<uint64_t>(models));
+  add(out, "namespace_models", models);
+  add(out, "namespace_entries", entries);
   add(out, "namespace_reservations", reservations_.size_of(ns));
   add(out, "namespace_holds", holds_.size_of(ns));
   if (const SegmentStore* segments = env_.pool->segments()) {

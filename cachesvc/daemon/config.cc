@@ -12,6 +12,7 @@
 #include "cachesvc/daemon/config_keys.h"
 #include "cachesvc/daemon/config_names.h"
 #include "cachesvc/daemon/config_namespaces.h"
+#include "cachesvc/daemon/config_secret.h"
 #include "cachesvc/daemon/config_toml.h"
 #include "codec/profile_file.h"
 
@@ -118,12 +119,23 @@ Status read_profiles(Config& config) {
   return {};
 }
 
+Status read_password(Config& config) {
+  RespOptions& resp = config.server.resp;
+  if (resp.password_file.empty()) return {};
+  auto password = read_secret("password file", resp.password_file);
+  if (!password.ok())
+    return wrong(config, "server.resp.password_file", password.status().message());
+  resp.password = std::move(*password);
+  return {};
+}
+
 Status finish(Config& config) {
   CacheOptions& cache = config.cache;
   cache.ram_budget_bytes = config.ram_budget.bytes;
   if (config.ram_budget.fraction > 0) cache.ram_fraction = config.ram_budget.fraction;
   KV_RETURN_IF_ERROR(resolve_ssd(config));
   KV_RETURN_IF_ERROR(read_profiles(config));
+  KV_RETURN_IF_ERROR(read_password(config));
   cache.max_sessions = config.server.max_connections;
   for (const NamespaceRule& rule : config.server.namespaces) cache.quotas[rule.name] = rule.quota;
   cache.drain_timeout = config.server.drain_timeout;

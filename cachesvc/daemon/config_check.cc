@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cachesvc/daemon/config_keys.h"
+#include "proto/limits.h"
 #include "storage/ssd_tier.h"
 
 namespace kv {
@@ -37,6 +38,31 @@ Status check_tokens(const Config& config) {
   return {};
 }
 
+// The RESP port's settings say something only where there is one, and who is not on this machine
+// needs the password.
+Status check_resp(const Config& config, const Words& words) {
+  const RespOptions& resp = config.server.resp;
+  if (resp.ns.empty() || resp.ns.size() > kMaxNamespaceBytes) {
+    return words.wrong("server.resp.namespace",
+                       "expected a text of 1 to " + std::to_string(kMaxNamespaceBytes) + " bytes");
+  }
+  if (resp.listen.port != 0) {
+    if (resp.listen.is_loopback() || !resp.password.empty()) return {};
+    return words.wrong(
+        "server.resp.listen",
+        "other machines may connect: set server.resp.password_file too, or listen on "
+        "127.0.0.1");
+  }
+  for (const char* name : {"server.resp.password_file", "server.resp.namespace"}) {
+    if (config.source.at(name) == "default" ||
+        find_key(name)->get(config) == find_key(name)->get(Config{})) {
+      continue;
+    }
+    return words.wrong(name, "there is no RESP port: set server.resp.listen too");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_together(const Config& config) {
@@ -50,6 +76,7 @@ Status check_together(const Config& config) {
                                              format_size(kMinLimitBytes));
   }
   KV_RETURN_IF_ERROR(check_tokens(config));
+  KV_RETURN_IF_ERROR(check_resp(config, words));
   auto set = [&](const char* name) { return config.source.at(name) != "default"; };
   const uint64_t ram = cache.ram_budget_bytes;  // 0: a share
   if (ram > 0 && set("tier.ram.warm_start") && cache.warm_start_bytes > ram) {

@@ -50,6 +50,36 @@ Key allow_uids_key() {
   return key;
 }
 
+Key resp_listen_key() {
+  Key key{"server.resp.listen",
+          "--resp",
+          "The TCP address of the RESP port, on which programs made for Redis keep values by key; "
+          "one that is not the machine's own wants a password, and without one every user of the "
+          "machine may connect",
+          "An IPv4 address and a port, or nothing: there is none",
+          "",
+          TomlForm::text,
+          {},
+          {}};
+  key.set = [](Config& c, const std::string& v) -> Status {
+    KV_ASSIGN_OR_RETURN(c.server.resp.listen, parse_address(v));
+    return {};
+  };
+  key.get = [](const Config& c) { return format_address(c.server.resp.listen); };
+  return key;
+}
+
+void add_resp_keys(std::vector<Key>& keys) {
+  keys.push_back(resp_listen_key());
+  keys.push_back(text_key("server.resp.password_file",
+                          "The password of the RESP port, in a private file of 16 to 256 bytes",
+                          "A path, or nothing: none is asked for",
+                          FIELD(server.resp.password_file)));
+  keys.push_back(text_key("server.resp.namespace",
+                          "The namespace of all that comes by the RESP port",
+                          "A text of 1 to 64 bytes", FIELD(server.resp.ns)));
+}
+
 void add_server_keys(std::vector<Key>& keys) {
   keys.push_back(with_default(
       "cachesvc/cachesvc.sock in $XDG_RUNTIME_DIR, without it /tmp/cachesvc-UID/cachesvc.sock, of "
@@ -200,6 +230,7 @@ void add_policy_keys(std::vector<Key>& keys) {
 std::vector<Key> make_keys() {
   std::vector<Key> keys;
   add_server_keys(keys);
+  add_resp_keys(keys);
   add_ram_keys(keys);
   add_ssd_keys(keys);
   add_codec_keys(keys);

@@ -4,11 +4,10 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <array>
 
+#include "cachesvc/daemon/config_secret.h"
 #include "cachesvc/daemon/config_toml.h"
 #include "proto/message.h"
-#include "storage/private_file.h"
 
 namespace kv {
 namespace {
@@ -47,20 +46,13 @@ Status read_users(const toml::node& node, Reading& at) {
   return {};
 }
 
-// The bytes of the file but for one newline at the end.
 Status read_token(const toml::node& node, Reading& at) {
   auto path = node.value_exact<std::string>();
   if (!path || path->empty()) return wrong(at, "expected a path");
-  std::array<uint8_t, kMaxTokenBytes + 2> text{};
-  auto size = read_private("token file", *path, text);
-  if (!size.ok()) return wrong(at, size.status().message());
-  if (*size > 0 && text[*size - 1] == '\n') --*size;
-  if (*size < kMinTokenBytes || *size > kMaxTokenBytes) {
-    return wrong(at, "token file " + *path + ": expected " + std::to_string(kMinTokenBytes) +
-                         " to " + std::to_string(kMaxTokenBytes) + " bytes and a newline");
-  }
+  auto token = read_secret("token file", *path);
+  if (!token.ok()) return wrong(at, token.status().message());
   at.rule.token_file = *path;
-  at.rule.token.assign(text.begin(), text.begin() + static_cast<ptrdiff_t>(*size));
+  at.rule.token = std::move(*token);
   return {};
 }
 

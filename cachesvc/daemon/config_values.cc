@@ -1,6 +1,8 @@
 // Parsers and printers of configuration values.
 #include "cachesvc/daemon/config_values.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -113,6 +115,19 @@ Result<std::vector<uint32_t>> parse_uids(std::string_view text) {
   return uids;
 }
 
+Result<TcpAddress> parse_address(std::string_view text) {
+  TcpAddress address;
+  if (text.empty()) return address;
+  const size_t colon = text.find(':');
+  const std::string ip(text.substr(0, colon));
+  auto port = parse_count(colon == text.npos ? "" : text.substr(colon + 1), 1, UINT16_MAX);
+  if (!port.ok() || ::inet_pton(AF_INET, ip.c_str(), address.ip.data()) != 1) {
+    return bad(text, "an IPv4 address and a port, such as 127.0.0.1:6390");
+  }
+  address.port = static_cast<uint16_t>(*port);
+  return address;
+}
+
 std::string format_size(uint64_t bytes) {
   constexpr Unit kBinary[] = {
       {"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"KiB", 1ull << 10}};
@@ -162,6 +177,13 @@ std::string nearest(std::string_view given, const std::vector<std::string>& cand
     }
   }
   return best;
+}
+
+std::string format_address(const TcpAddress& address) {
+  if (address.port == 0) return "";
+  std::string out;
+  for (uint8_t part : address.ip) out += (out.empty() ? "" : ".") + std::to_string(part);
+  return out + ":" + std::to_string(address.port);
 }
 
 }  // namespace kv

@@ -4,6 +4,7 @@
 // says what was expected; nothing is rounded silently.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -20,6 +21,13 @@ struct Amount {
   double fraction = 0;  ///< above 0: a share; `bytes` is 0 then
 };
 
+/// An IPv4 address and port.
+struct TcpAddress {
+  std::array<uint8_t, 4> ip{};
+  uint16_t port = 0;  ///< 0: no address
+  bool is_loopback() const { return ip[0] == 127; }
+};
+
 /// A whole number. Returns: invalid_argument.
 Result<uint64_t> parse_count(std::string_view text, uint64_t low, uint64_t high);
 /// "0", "8GiB", "1.5GiB", "512MB", "4096": B, K, KB, KiB … TiB; one letter means the power of two.
@@ -31,10 +39,14 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 /// "1000,1001" or nothing.
 Result<std::vector<uint32_t>> parse_uids(std::string_view text);
 
+/// "127.0.0.1:6390", or nothing.
+Result<TcpAddress> parse_address(std::string_view text);
+
 /// The shortest exact text that the parsers read back.
 std::string format_size(uint64_t bytes);
 std::string format_amount(const Amount& amount);
 std::string format_duration(std::chrono::milliseconds ms);
+std::string format_address(const TcpAddress& address);  ///< empty: no port
 
 /// The candidate that needs the fewest edits, or empty if none is near.
 std::string nearest(std::string_view given, const std::vector<std::string>& candidates);

@@ -39,9 +39,11 @@ std::string line_of(const LineKind& kind, uint64_t count, const char* more,
 const LineKind kRefusedUser{"refused_user", level::warn, "connection refused", "connections"};
 const LineKind kRefusedNamespace{"refused_namespace", level::warn, "namespace refused",
                                  "connections"};
+const LineKind kRefusedPassword{"refused_password", level::warn, "wrong password", "times"};
 const LineKind kRefusedFull{"refused_full", level::warn, "connection refused", "connections"};
 const LineKind kAcceptFailed{"accept_failed", level::warn, "accept failed", "times"};
 const LineKind kModelOpened{"model", level::info, "model", "models", 32};
+const LineKind kRespDropped{"resp_dropped", level::info, "resp: a value was not stored", "values"};
 
 const LineKind& line_kind(EventKind kind) { return kEvents[static_cast<size_t>(kind)]; }
 

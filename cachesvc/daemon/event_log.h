@@ -24,7 +24,8 @@ struct LineKind {
 };
 
 const LineKind& line_kind(EventKind kind);
-extern const LineKind kRefusedUser, kRefusedNamespace, kRefusedFull, kAcceptFailed, kModelOpened;
+extern const LineKind kRefusedUser, kRefusedNamespace, kRefusedPassword, kRefusedFull,
+    kAcceptFailed, kModelOpened, kRespDropped;
 
 class EventLog {
  public:

@@ -3,7 +3,7 @@
 // Unsent frames are queued; the connection limits them by unsent_bytes(). Loop thread only.
 #pragma once
 
-#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -30,7 +30,7 @@ inline bool behind(std::chrono::steady_clock::duration took, Milliseconds start,
 
 class FrameSender {
  public:
-  using Socket = boost::asio::local::stream_protocol::socket;
+  using Socket = boost::asio::generic::stream_protocol::socket;
   using Clock = std::chrono::steady_clock;
 
   /// The connection. It owns the sender.

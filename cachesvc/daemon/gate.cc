@@ -22,8 +22,10 @@ std::vector<uint32_t> all_users(const ServerOptions& options) {
   return all;
 }
 
-// The time tells the lengths at most: every byte of the longest token is looked at.
-bool same_token(const std::string& expected, std::string_view given) {
+}  // namespace
+
+// Every byte of the longest secret is looked at.
+bool same_secret(const std::string& expected, std::string_view given) {
   unsigned different = expected.size() == given.size() ? 0 : 1;
   for (size_t i = 0; i < kMaxTokenBytes; ++i) {
     unsigned a = i < expected.size() ? static_cast<unsigned char>(expected[i]) : 0;
@@ -32,8 +34,6 @@ bool same_token(const std::string& expected, std::string_view given) {
   }
   return different == 0 && !expected.empty();
 }
-
-}  // namespace
 
 Gate::Gate(const ServerOptions& options, uint32_t own)
     : own_(own), rules_(options.namespaces), users_(all_users(options)) {}
@@ -51,7 +51,7 @@ Result<Right> Gate::enter(uint32_t user, const std::string& ns, std::string_view
   bool every = false, this_one = false, has_table = false;
   for (const NamespaceRule& rule : rules_) {
     const bool enters = static_cast<int>(contains(rule.users, user)) |
-                        static_cast<int>(same_token(rule.token, token));
+                        static_cast<int>(same_secret(rule.token, token));
     every |= enters && rule.name == kEveryNamespace;
     this_one |= enters && rule.name == ns;
     has_table |= rule.name == ns;

@@ -21,6 +21,10 @@
 
 namespace kv {
 
+/// Compares a token or password of at most kMaxTokenBytes with the expected one; an empty one is
+/// nobody's. The time tells the lengths at most.
+bool same_secret(const std::string& expected, std::string_view given);
+
 class Gate {
  public:
   /// `own`: the user that the service runs as.

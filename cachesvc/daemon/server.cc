@@ -23,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kUnpaidConnections = 8;
-constexpr Milliseconds kAcceptAgain{100};
 
 Status errno_status(const std::string& what) {
   return {StatusCode::io_error, what + ": " + std::strerror(errno)};
@@ -87,33 +86,42 @@ Status remove_stale(const std::string& path) {
 
 Server::Server(boost::asio::io_context& io, CacheCore& core, EventLog& events,
                ServerOptions options)
-    : io_(io),
-      options_(std::move(options)),
+    : options_(std::move(options)),
       events_(events),
       gate_(options_, ::geteuid()),
       codings_(events),
       host_{core,
             options_,
-            [this](Session& session, std::string_view why) { session_closed(session, why); },
+            [this](ServerConnection& session, std::string_view why) { closed(session, why); },
             codings_,
             gate_,
             events_,
             std::make_shared<Turns>(io.get_executor()),
             std::make_shared<MappingPeers>(io.get_executor()),
             {}},
-      acceptor_(io),
-      accept_later_(io.get_executor(), [this] { accept(); }),
+      acceptor_(io, *host_.turns, events, [this](auto socket) { admit(std::move(socket)); }),
+      resp_(options_.resp.listen.port == 0
+                ? nullptr
+                : std::make_unique<RespListener>(io, *this, core, events, *host_.turns, options_)),
       sweep_timer_(io.get_executor(), [this] { sweep(); }),
-      finish_timer_(io.get_executor(), [this] { close_sessions(); }) {}
+      finish_timer_(io.get_executor(), [this] { close_all(); }) {}
 
 Server::~Server() {
   finished_ = nullptr;
   stop_accepting();
-  close_sessions();
+  close_all();
   if (lock_fd_ >= 0) ::close(lock_fd_);
 }
 
 Status Server::listen() {
+  KV_RETURN_IF_ERROR(take_place());
+  if (resp_) KV_RETURN_IF_ERROR(resp_->listen());
+  acceptor_.begin();
+  sweep_later();
+  return {};
+}
+
+Status Server::take_place() {
   const std::string& path = options_.socket;
   if (path.size() > 107) {
     return invalid_argument("server.socket: " + std::to_string(path.size()) +
@@ -132,46 +140,25 @@ Status Server::listen() {
   }
   KV_RETURN_IF_ERROR(remove_stale(path));
   boost::system::error_code ec;
-  acceptor_.open(Protocol(), ec);
+  auto& socket = acceptor_.socket();
+  socket.open(Protocol(), ec);
   mode_t before = ::umask(0177);  // the socket is 0600 from its first moment
-  if (!ec) acceptor_.bind(Protocol::endpoint(path), ec);
+  if (!ec) socket.bind(Protocol::endpoint(path), ec);
   ::umask(before);
   // Anybody may connect then; the gate decides who stays.
   if (!ec && others && ::chmod(path.c_str(), 0666) != 0) {
     return errno_status("server.socket: chmod " + path);
   }
-  if (!ec) acceptor_.listen(boost::asio::socket_base::max_listen_connections, ec);
+  if (!ec) socket.listen(boost::asio::socket_base::max_listen_connections, ec);
   if (ec) return {StatusCode::io_error, "server.socket: " + path + ": " + ec.message()};
-  listening_ = true;
-  accept();
-  sweep_later();
   return {};
 }
 
 void Server::stop_accepting() {
-  if (!listening_) return;
-  listening_ = false;
-  boost::system::error_code ignored;
-  acceptor_.close(ignored);
-  accept_later_.cancel();
+  if (!acceptor_.taking()) return;
+  acceptor_.stop();
+  if (resp_) resp_->stop();
   ::unlink(options_.socket.c_str());
-}
-
-void Server::accept() {
-  acceptor_.async_accept([this](const boost::system::error_code& ec, Protocol::socket socket) {
-    if (ec == boost::asio::error::operation_aborted || !listening_) return;
-    if (!ec) {
-      auto shared = std::make_shared<Protocol::socket>(std::move(socket));
-      return host_.turns->ask(Turns::kNewcomers, [this, shared] {
-        if (!listening_) return;
-        admit(std::move(*shared));
-        accept();
-      });
-    }
-    // Out of descriptors, most likely, which others give back.
-    accept_later_.arm_in(kAcceptAgain);
-    events_.on(kAcceptFailed, ec.message(), 1, Session::Clock::now());
-  });
 }
 
 // The peer's user, if it may connect.
@@ -182,59 +169,57 @@ Result<uint32_t> Server::check_peer(int fd) const {
     return errno_status("SO_PEERCRED");
   }
   KV_RETURN_IF_ERROR(gate_.may_connect(peer.uid));
-  if (sessions_.size() >= options_.max_connections) {
-    return Status(StatusCode::busy, "server.max_connections " +
-                                        std::to_string(options_.max_connections) + " reached");
-  }
   return peer.uid;
 }
 
-// Checks a new session's room. A few sessions need none, so that stats can be had when RAM is full.
-Status Server::check_room(const std::shared_ptr<const void>& room) const {
-  auto unpaid = std::count_if(sessions_.begin(), sessions_.end(),
+// A few connections need no room, so that stats can be had when RAM is full.
+Result<std::shared_ptr<const void>> Server::make_room() {
+  if (connections_.size() >= options_.max_connections) {
+    return Status(StatusCode::busy, "server.max_connections " +
+                                        std::to_string(options_.max_connections) + " reached");
+  }
+  auto room = host_.core.memory().session_room(kSessionBytes);
+  auto unpaid = std::count_if(connections_.begin(), connections_.end(),
                               [](const auto& entry) { return !entry.second->paid(); });
-  if (room || unpaid < kUnpaidConnections) return {};
-  return {StatusCode::busy, "no RAM for another connection now"};
+  if (room || unpaid < kUnpaidConnections) return room;
+  return Status(StatusCode::busy, "no RAM for another connection now");
 }
 
-void Server::admit(Protocol::socket socket) {
+void Server::admit(FrameSender::Socket socket) {
   auto user = check_peer(socket.native_handle());
-  Status status = user.status();
-  std::shared_ptr<const void> room;
-  if (status.ok()) {
-    room = host_.core.memory().session_room(kSessionBytes);
-    status = check_room(room);
-  }
-  if (!status.ok()) {
-    OutFrame frame = error_frame(0, status);
-    // A fresh socket's buffer takes these few bytes; if not, the peer sees a closed connection.
-    (void)!::send(socket.native_handle(), frame.head.data(), frame.head.size(),
-                  MSG_NOSIGNAL | MSG_DONTWAIT);
-    const bool full = status.code() == StatusCode::busy;
-    if (!full) host_.core.count_denied();
-    events_.on(full ? kRefusedFull : kRefusedUser, status.message(), 1, Session::Clock::now());
-    return;
-  }
-  uint64_t number = ++last_session_;
-  auto session =
-      std::make_shared<Session>(host_, std::move(socket), *user, number, std::move(room));
-  sessions_[number] = session;
-  spdlog::debug("connection {}: accepted", number);
-  session->start();
+  if (!user.ok()) return refuse(socket.native_handle(), user.status());
+  auto room = make_room();
+  if (!room.ok()) return refuse(socket.native_handle(), room.status());
+  add(std::make_shared<Session>(host_, std::move(socket), *user, next_number(), std::move(*room)));
 }
 
-void Server::session_closed(Session& session, std::string_view why) {
-  spdlog::debug("connection {} ({}): {}", session.number(), session.peer(), why);
-  sessions_.erase(session.number());
+void Server::refuse(int fd, const Status& status) {
+  OutFrame frame = error_frame(0, status);
+  // A fresh socket's buffer takes these few bytes; if not, the peer sees a closed connection.
+  (void)!::send(fd, frame.head.data(), frame.head.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const bool full = status.code() == StatusCode::busy;
+  if (!full) host_.core.count_denied();
+  events_.on(full ? kRefusedFull : kRefusedUser, status.message(), 1, Session::Clock::now());
+}
+
+void Server::add(std::shared_ptr<ServerConnection> connection) {
+  connections_[connection->number()] = connection;
+  spdlog::debug("connection {}: accepted", connection->number());
+  connection->start();
+}
+
+void Server::closed(ServerConnection& connection, std::string_view why) {
+  spdlog::debug("connection {} ({}): {}", connection.number(), connection.peer(), why);
+  connections_.erase(connection.number());
   check_finished();
 }
 
-// Looks at every session's time limits.
+// Looks at every connection's time limits.
 void Server::sweep() {
   const auto now = Session::Clock::now();
-  auto sessions = sessions_;  // check() may close and erase
+  auto connections = connections_;  // check() may close and erase
   if (SegmentStore* segments = host_.core.pool()->segments()) retire_segments(*segments);
-  for (auto& [number, session] : sessions) session->check(now);
+  for (auto& [number, connection] : connections) connection->check(now);
   sweep_later();
 }
 
@@ -243,8 +228,8 @@ void Server::retire_segments(SegmentStore& segments) {
   segments.close_retired();
   while (host_.core.pool()->segments_idle()) {
     const uint32_t id = segments.retire_emptiest();
-    auto sessions = sessions_;  // a session may close
-    for (auto& [number, session] : sessions) session->revoke(id);
+    auto connections = connections_;  // one may close
+    for (auto& [number, connection] : connections) connection->revoke(id);
   }
 }
 
@@ -258,18 +243,18 @@ void Server::sweep_later() {
 void Server::finish(Deadline deadline, std::function<void()> done) {
   stop_accepting();
   finished_ = std::move(done);
-  auto sessions = sessions_;
-  for (auto& [number, session] : sessions) session->finish();
+  auto connections = connections_;
+  for (auto& [number, connection] : connections) connection->finish();
   finish_timer_.arm_at(deadline);
   check_finished();
 }
 
-void Server::close_sessions() {
-  while (!sessions_.empty()) sessions_.begin()->second->close("the service is closing");
+void Server::close_all() {
+  while (!connections_.empty()) connections_.begin()->second->close("the service is closing");
 }
 
 void Server::check_finished() {
-  if (!finished_ || !sessions_.empty()) return;
+  if (!finished_ || !connections_.empty()) return;
   auto done = std::move(finished_);
   finished_ = nullptr;
   done();

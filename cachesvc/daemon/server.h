@@ -1,4 +1,4 @@
-// Server: the Unix socket of the service and its connections.
+// Server: the Unix socket of the service, perhaps a RESP port beside it, and their connections.
 //
 // The socket is 0600 in a directory that nobody else may write, a lock file beside it says whose it
 // is, and a peer must be one whom the Gate lets in (with other users than our own and root the
@@ -12,13 +12,15 @@
 #include <map>
 #include <memory>
 
+#include "cachesvc/daemon/acceptor.h"
 #include "cachesvc/daemon/gate.h"
+#include "cachesvc/daemon/resp_listener.h"
 #include "cachesvc/daemon/session.h"
 #include "cachesvc/loop/timer.h"
 
 namespace kv {
 
-class Server {
+class Server final : public RespListener::Host {
  public:
   /// `io`, `core` and `events`, which tells connections refused and models opened, outlive the
   /// server.
@@ -39,29 +41,32 @@ class Server {
 
  private:
   using Protocol = boost::asio::local::stream_protocol;
-  void accept();
-  void admit(Protocol::socket socket);
+  Status take_place();
+  void admit(FrameSender::Socket socket);
+  void refuse(int fd, const Status& status);
   Result<uint32_t> check_peer(int fd) const;
-  Status check_room(const std::shared_ptr<const void>& room) const;
   void sweep();
   void retire_segments(SegmentStore& segments);
   void sweep_later();
-  void session_closed(Session& session, std::string_view why);
-  void close_sessions();
+  void close_all();
   void check_finished();
+  // Called by the listener too.
+  Result<std::shared_ptr<const void>> make_room() override;
+  uint64_t next_number() override { return ++last_number_; }
+  void add(std::shared_ptr<ServerConnection> connection) override;
+  void closed(ServerConnection& connection, std::string_view why) override;
 
-  boost::asio::io_context& io_;
   const ServerOptions options_;
   EventLog& events_;
   const Gate gate_;
   CodingLog codings_;
   SessionHost host_;
-  Protocol::acceptor acceptor_;
-  Timer accept_later_, sweep_timer_, finish_timer_;
-  std::map<uint64_t, std::shared_ptr<Session>> sessions_;
-  uint64_t last_session_ = 0;
+  Acceptor<Protocol> acceptor_;
+  const std::unique_ptr<RespListener> resp_;  ///< null: there is none
+  Timer sweep_timer_, finish_timer_;
+  std::map<uint64_t, std::shared_ptr<ServerConnection>> connections_;
+  uint64_t last_number_ = 0;
   int lock_fd_ = -1;
-  bool listening_ = false;
   std::function<void()> finished_;
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cachesvc/cache_options.h"
+#include "cachesvc/daemon/config_values.h"
 #include "cachesvc/namespace_options.h"
 
 namespace kv {
@@ -28,12 +29,21 @@ inline constexpr Milliseconds kIdleTimeout{3'600'000};   ///< no request, no rep
 inline constexpr Milliseconds kLeaseTimeout{600'000};
 inline constexpr Milliseconds kRequestTimeout{600'000};  ///< the longest that a request may wait
 
+/// The RESP port.
+struct RespOptions {
+  TcpAddress listen;          ///< no port: it is off
+  std::string password_file;  ///< path; empty: none
+  std::string password;       ///< the file's content; empty: none is asked for. Never in a log
+  std::string ns = "resp";    ///< the namespace of all that comes by it
+};
+
 struct ServerOptions {
   std::string socket;  ///< path; its directory is created 0700 (allow_uids: 0711)
   /// Users that connect beside its own and root, as do those of `namespaces`; any: the socket is
   /// 0666.
   std::vector<uint32_t> allow_uids;
   std::vector<NamespaceRule> namespaces;
+  RespOptions resp;
   uint32_t max_connections = 128;
   Milliseconds drain_timeout{20'000};  ///< SIGTERM to exit
 

@@ -18,19 +18,18 @@
 #include "cachesvc/daemon/frame_receiver.h"
 #include "cachesvc/daemon/gate.h"
 #include "cachesvc/daemon/requests.h"
+#include "cachesvc/daemon/server_connection.h"
 #include "cachesvc/daemon/turns.h"
 #include "proto/message.h"
 
 namespace kv {
-
-class Session;
 
 /// A session's server, which outlives it.
 struct SessionHost {
   CacheCore& core;
   const ServerOptions& options;
   /// Called once, when the session closes; `why` is for the log.
-  std::function<void(Session&, std::string_view why)> closed;
+  std::function<void(ServerConnection&, std::string_view why)> closed;
   CodingLog& codings;
   const Gate& gate;
   EventLog& events;
@@ -40,10 +39,8 @@ struct SessionHost {
   BootToken boot{};         ///< this start's
 };
 
-/// A connection's charge for its uncharged bodies and replies, and for what it reads ahead.
-inline constexpr uint64_t kSessionBytes = 128u << 10;
-
 class Session final : public std::enable_shared_from_this<Session>,
+                      public ServerConnection,
                       FrameReceiver::Host,
                       FrameSender::Host,
                       Requests::Host {
@@ -54,26 +51,20 @@ class Session final : public std::enable_shared_from_this<Session>,
   /// `user`: the peer's, by the kernel's word. `room` has kSessionBytes, or is null: it has none.
   Session(SessionHost& host, Socket socket, uint32_t user, uint64_t number,
           std::shared_ptr<const void> room);
-  ~Session();
+  ~Session() override;
   Session(const Session&) = delete;  // handlers point here
   Session& operator=(const Session&) = delete;
 
-  void start();
-  /// Cuts the connection now.
+  void start() override;
   void close(std::string_view why) override;
-  /// Takes no further request; closes once everything owed is sent.
-  void finish();
-  /// Closes if a time limit has passed.
-  void check(Clock::time_point now);
-
-  /// Tells a client that has the segment mapped to let it go.
-  void revoke(uint32_t segment) { requests_.revoke(segment); }
+  void finish() override;
+  void check(Clock::time_point now) override;
+  void revoke(uint32_t segment) override { requests_.revoke(segment); }
   Mappings& mappings() { return requests_.mappings(); }
 
-  uint64_t number() const { return number_; }
-  bool paid() const { return room_ != nullptr; }
-  /// Namespace, from the hello.
-  std::string peer() const;
+  uint64_t number() const override { return number_; }
+  bool paid() const override { return room_ != nullptr; }
+  std::string peer() const override;  ///< namespace, from the hello
 
  private:
   enum class State : uint8_t { greeting, serving, finishing, closed };

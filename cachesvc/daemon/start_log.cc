@@ -22,6 +22,14 @@ void warn(const LogFields& fields, const std::string& message) {
   log_line(spdlog::level::warn, fields, message);
 }
 
+void log_resp(const RespOptions& resp) {
+  if (resp.listen.port == 0) return;
+  info({"resp", {{"password", !resp.password.empty()}}},
+       fmt::format("resp {} namespace {}, {}", format_address(resp.listen), resp.ns,
+                   resp.password.empty() ? "no password: every user of this machine may connect"
+                                         : "with a password"));
+}
+
 void log_ssd(const CacheOptions& cache) {
   if (cache.ssd_dir.empty()) return info({"ssd", {}}, "ssd off");
   info({"ssd", {{"limit_bytes", cache.ssd_limit_bytes}, {"free_bytes", cache.ssd_min_free_bytes}}},
@@ -52,6 +60,7 @@ void log_start(const Config& config, const CacheCore& core) {
   info({"socket", {{"max_connections", config.server.max_connections}}},
        fmt::format("socket {} (at most {} connections)", config.server.socket,
                    config.server.max_connections));
+  log_resp(config.server.resp);
   const RamPool& pool = *core.pool();
   info(
       {"ram", {{"budget_bytes", pool.most_bytes()}, {"staging_bytes", pool.staging_limit_bytes()}}},

@@ -1,0 +1,55 @@
+// Listening and admitting.
+#include "cachesvc/daemon/resp_listener.h"
+
+#include <sys/socket.h>
+
+#include <string>
+#include <utility>
+
+namespace kv {
+
+RespListener::RespListener(boost::asio::io_context& io, Host& host, CacheCore& core,
+                           EventLog& events, Turns& turns, const ServerOptions& options)
+    : host_(host),
+      shared_{core,
+              options,
+              events,
+              turns,
+              [this](ServerConnection& connection, std::string_view why) {
+                host_.closed(connection, why);
+              },
+              RespHolds(core),
+              {}},
+      acceptor_(io, turns, events, [this](auto socket) { admit(std::move(socket)); }) {}
+
+Status RespListener::listen() {
+  const TcpAddress& at = shared_.options.resp.listen;
+  boost::asio::ip::tcp::endpoint endpoint(boost::asio::ip::address_v4(at.ip), at.port);
+  auto& socket = acceptor_.socket();
+  boost::system::error_code ec;
+  socket.open(endpoint.protocol(), ec);
+  if (!ec) socket.set_option(boost::asio::socket_base::reuse_address(true), ec);
+  if (!ec) socket.bind(endpoint, ec);
+  if (!ec) socket.listen(boost::asio::socket_base::max_listen_connections, ec);
+  if (ec) {
+    return {StatusCode::io_error,
+            "server.resp.listen: " + format_address(at) + ": " + ec.message()};
+  }
+  acceptor_.begin();
+  return {};
+}
+
+void RespListener::admit(FrameSender::Socket socket) {
+  auto room = host_.make_room();
+  if (!room.ok()) {
+    static constexpr std::string_view kFull = "-ERR max number of clients reached\r\n";
+    (void)!::send(socket.native_handle(), kFull.data(), kFull.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    shared_.events.on(kRefusedFull, "resp: " + room.status().message(), 1,
+                      FrameSender::Clock::now());
+    return;
+  }
+  host_.add(std::make_shared<RespSession>(shared_, std::move(socket), host_.next_number(),
+                                          std::move(*room)));
+}
+
+}  // namespace kv
