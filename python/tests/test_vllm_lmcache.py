@@ -1,0 +1,138 @@
+"""vLLM and LMCache as their users have them, before the daemon's RESP port: what one life of both
+computed, the next one reads, with the same text."""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import time
+from typing import Any, Iterator, List
+
+import pytest
+
+from daemon import Daemon
+from engine_process import EngineProcess
+
+pytestmark = pytest.mark.engines
+LONG_S = 300.0  # to start vLLM or LMCache on a machine with much to do
+PASSWORD = "a password of tests"
+PROMPT = [i * 37 % 997 for i in range(300)]
+CHUNK = 256  # tokens that LMCache stores together
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Port:
+    """The RESP port of a daemon of its own."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        password = folder / "password"
+        password.touch(0o600)
+        password.write_text(PASSWORD)
+        self.number = free_port()
+        self.daemon = Daemon(str(folder), "--ram", "256MiB", "--ssd", "512MiB",
+                             "--resp", f"127.0.0.1:{self.number}",
+                             "--set", f"server.resp.password_file={password}")
+
+    def ask(self, command: str) -> bytes:
+        """The first line of the answer to an inline command."""
+        with socket.create_connection(("127.0.0.1", self.number), timeout=LONG_S) as peer:
+            peer.sendall(f'AUTH "{PASSWORD}"\r\n{command}\r\n'.encode())
+            with peer.makefile("rb") as answers:
+                assert answers.readline() == b"+OK\r\n"
+                return answers.readline().strip()
+
+    def wait_for_values(self, count: int) -> None:
+        end = time.monotonic() + LONG_S
+        while int(self.ask("DBSIZE")[1:]) < count:
+            assert time.monotonic() < end, f"{count} values never came"
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def port(tmp_path: pathlib.Path) -> Iterator[Port]:
+    its = Port(tmp_path)
+    yield its
+    its.daemon.stop()
+
+
+@contextlib.contextmanager
+def engine() -> Iterator[EngineProcess]:
+    process = EngineProcess("VLLM", "vllm_lmcache_process.py")
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+@contextlib.contextmanager
+def lmcache(resp: int) -> Iterator[int]:
+    """LMCache's server before the port; gives its own."""
+    program = pathlib.Path(os.environ.get("KV_VLLM_PYTHON", "")).with_name("lmcache")
+    number = free_port()
+    adapter = {"type": "resp", "host": "127.0.0.1", "port": resp, "num_workers": 2,
+               "password": PASSWORD}
+    with subprocess.Popen(
+            [str(program), "server", "--port", str(number), "--http-port", str(free_port()),
+             "--supported-transfer-mode", "engine_driven", "--no-l1-use-lazy", "--l1-size-gb", "1",
+             "--eviction-policy", "LRU", "--l2-adapter", json.dumps(adapter)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_for_port(process, number)
+            yield number
+        finally:
+            process.kill()
+
+
+def wait_for_port(process: "subprocess.Popen[bytes]", number: int) -> None:
+    end = time.monotonic() + LONG_S
+    while True:
+        assert process.poll() is None and time.monotonic() < end, "lmcache server did not start"
+        try:
+            socket.create_connection(("127.0.0.1", number)).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+
+
+def test_lmcaches_own_client(port: Port) -> None:
+    some: List[int] = list(range(12))
+    with engine() as lm:
+        lm.call("connect", port=port.number, password=PASSWORD)
+        assert lm.call("exists", numbers=some) == [False] * 12
+        for length in (1, 70_000, 3_000_000):
+            numbers = [length + n for n in some]
+            lm.call("set", numbers=numbers, length=length)
+            assert lm.call("exists", numbers=[*numbers, -1]) == [True] * 12 + [False]
+            assert lm.call("get", numbers=numbers, length=length) == [True] * 12
+        # Values that the cache drops leave each connection in step.
+        lm.call("set", numbers=[-2, -3], length=100_000_000)
+        assert lm.call("exists", numbers=[-2]) == [False]
+        assert lm.call("get", numbers=numbers, length=length) == [True] * 12
+
+
+def lived(port: Port, model: str) -> Any:
+    """One life of vLLM and LMCache's server."""
+    with lmcache(port.number) as number, engine() as vllm:
+        vllm.call("open", model=model, lmcache_port=number)
+        answer = vllm.call("generate", prompt=PROMPT)
+        port.wait_for_values(1)
+        return answer
+
+
+def test_what_one_life_computed_the_next_one_reads(port: Port, tmp_path: pathlib.Path) -> None:
+    model = str(tmp_path / "model")
+    with engine() as maker:
+        maker.call("make_model", folder=model)
+    first = lived(port, model)
+    assert first["cached"] == 0
+    second = lived(port, model)
+    assert second == {"cached": CHUNK, "tokens": first["tokens"]}
