@@ -50,8 +50,10 @@ struct Eight {
     if constexpr (type == TensorType::q8_0) return from_bytes(load16(at + i * kPanelRows));
     const __m512i nibble = _mm512_srli_epi32(low, i * 4);
     if constexpr (type == TensorType::q6_k) return joined(nibble, moved(high, i * 2, 4), 63, 32);
-    if constexpr (type != TensorType::q5_0) return joined(nibble, nibble, 15, 0);
-    return joined(nibble, moved(high, i / 2 * 8 + i % 2, 4), 31, 16);
+    if constexpr (type == TensorType::q5_0) {
+      return joined(nibble, moved(high, i / 2 * 8 + i % 2, 4), 31, 16);
+    }
+    return _mm512_permutexvar_ps(nibble, zero_to_15());  // by the lowest four bits alone
   }
 
   const uint8_t* at;

@@ -17,6 +17,7 @@
 #include "engine/kernels.h"
 #include "engine/model.h"
 #include "engine/threads.h"
+#include "proto/demand.h"
 
 namespace kv {
 
@@ -78,7 +79,7 @@ class PrefillAttention {
   void load(uint32_t kv_head, uint32_t chunk, Scratch& s, float* keys, float* values, Form& k,
             Form& v) const;
   void load_side(const SideCoding& side, const std::vector<AttentionRows::Run>& runs,
-                 uint32_t kv_head, uint32_t chunk, Scratch& s, float* out, size_t stride,
+                 uint32_t kv_head, RowRange rows, Scratch& s, float* out, size_t stride,
                  Form& form) const;
   Chunk chunk_of(const Task& task, uint32_t kv_head, Scratch& s) const;
   uint32_t plan(uint32_t at);

@@ -148,37 +148,39 @@ PrefillAttention::Chunk PrefillAttention::chunk_of(const Task& task, uint32_t kv
 // are not held are left as they are, finite.
 void PrefillAttention::load(uint32_t kv_head, uint32_t chunk, Scratch& s, float* keys,
                             float* values, Form& k, Form& v) const {
-  const uint32_t dim = shape_.head_dim;
-  s.rows.resize(size_t{kRows} * dim);
-  load_side(before_->k_side(), before_->k_runs(), kv_head, chunk, s, s.rows.data(), dim, k);
-  for (uint32_t j = 0; j < kRows; j += kBandColumns) {
-    engine_kernels().transpose(s.rows.data() + size_t{j} * dim, dim, kBandColumns, dim,
-                               keys + size_t{j} * dim);
+  const uint32_t dim = shape_.head_dim, base = chunk * kRows, end = std::min(base + kRows, first_);
+  s.rows.resize(size_t{kBandColumns} * dim);
+  k = Form();
+  v = Form();
+  for (uint32_t at = base; at < end; at += kBandColumns, keys += size_t{kBandColumns} * dim) {
+    load_side(before_->k_side(), before_->k_runs(), kv_head, {at, std::min(at + kBandColumns, end)},
+              s, s.rows.data(), dim, k);
+    engine_kernels().transpose(s.rows.data(), dim, kBandColumns, dim, keys);
   }
-  load_side(before_->v_side(), before_->v_runs(), kv_head, chunk, s, values, values_stride_, v);
+  load_side(before_->v_side(), before_->v_runs(), kv_head, {base, end}, s, values, values_stride_,
+            v);
 }
 
+// Rows of one side, within a chunk.
 void PrefillAttention::load_side(const SideCoding& side,
                                  const std::vector<AttentionRows::Run>& runs, uint32_t kv_head,
-                                 uint32_t chunk, Scratch& s, float* out, size_t stride,
+                                 RowRange rows, Scratch& s, float* out, size_t stride,
                                  Form& form) const {
-  form = Form();
-  const uint32_t base = chunk * kRows, end = std::min(base + kRows, first_);
   auto run = std::partition_point(runs.begin(), runs.end(),
-                                  [&](const AttentionRows::Run& r) { return r.end <= base; });
-  for (; run != runs.end() && run->first < end; ++run) {
-    const uint32_t from = std::max(run->first, base), to = std::min(run->end, end);
-    float* rows = out + (from - base) * stride;
+                                  [&](const AttentionRows::Run& r) { return r.end <= rows.first; });
+  for (; run != runs.end() && run->first < rows.end; ++run) {
+    const uint32_t from = std::max(run->first, rows.first), to = std::min(run->end, rows.end);
+    float* first = out + (from - rows.first) * stride;
     if (run->form == RunForm::exact) {
       form.exact = true;
-      load_exact(*run, side, kv_head, from, to, rows, stride);
+      load_exact(*run, side, kv_head, from, to, first, stride);
       continue;
     }
     form.coded = true;
-    std::fill_n(form.is_coded.begin() + (from - base), to - from, true);
+    std::fill_n(form.is_coded.begin() + from % kRows, to - from, true);
     const size_t at = size_t{kv_head} * run->run_rows + run->run_offset + (from - run->first);
-    engine_codec_kernels().f16_to_f32(run->scales + 2 * at, &form.scale[from - base], to - from);
-    load_codes(run->data + at * code_bytes(side.dim, side.bits), side, to - from, s.codes, rows,
+    engine_codec_kernels().f16_to_f32(run->scales + 2 * at, &form.scale[from % kRows], to - from);
+    load_codes(run->data + at * code_bytes(side.dim, side.bits), side, to - from, s.codes, first,
                stride);
   }
 }
