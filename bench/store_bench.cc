@@ -110,6 +110,44 @@ void BM_StoreFromMemory(benchmark::State& state) {
 }
 BENCHMARK(BM_StoreFromMemory)->Arg(0)->Arg(4)->Unit(benchmark::kMillisecond)->UseRealTime();
 
+// Share of the RAM tier's memory that lies in objects, while entries of mixed lengths come, are
+// read and go, so that it is exchanged some ten times: the rest lies idle in segments that clients
+// have mapped, and can't go back to the system by pieces.
+void BM_SegmentsUnderChurn(benchmark::State& state) {
+  constexpr size_t kStores = 400;
+  TempDir dir;
+  const std::string socket = dir.store() + "-run/cachesvc.sock";
+  auto daemon = DaemonProcess::start({"--dir", dir.store(), "--socket", socket, "--ram", "256MiB",
+                                      "--ssd", "4GiB", "--codec", "raw", "--set",
+                                      "tier.ssd.min_free=0", "--set", "tier.ssd.spill=evict"});
+  auto client = SocketClient::connect(socket, "bench", {});
+  if (!daemon || !client.ok()) return state.SkipWithError("no daemon");
+  Bench b =
+      Bench::open(**client, model_of(std::vector<LayerSpec>(4, LayerSpec{{full_part(4, 64)}})));
+  std::mt19937 rng(5);
+  for (auto _ : state) {
+    std::vector<std::vector<Token>> recent;
+    double sum = 0, least = 1;
+    size_t looks = 0;
+    for (size_t i = 0; i < kStores; ++i) {
+      recent.push_back(random_tokens(rng, 100 + rng() % 6000));
+      if (!b.store(recent.back()).ok()) return state.SkipWithError("a store failed");
+      if (recent.size() > 20) recent.erase(recent.begin());
+      if (!b.fetch(recent[rng() % recent.size()]).ok())
+        return state.SkipWithError("a fetch failed");
+      if (i < kStores / 4) continue;  // the tier fills
+      const auto stored = static_cast<double>(b.stat("ram_stored_bytes"));
+      const double live = stored / (stored + static_cast<double>(b.stat("segment_idle_bytes")));
+      sum += live;
+      least = std::min(least, live);
+      ++looks;
+    }
+    state.counters["live"] = sum / static_cast<double>(looks);
+    state.counters["least"] = least;
+  }
+}
+BENCHMARK(BM_SegmentsUnderChurn)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
+
 // Yardstick of rows as they are: one copy, into memory that was touched before.
 void BM_Copy(benchmark::State& state) {
   std::vector<uint8_t> from(kEntryBytes, 3), to(kEntryBytes, 4);

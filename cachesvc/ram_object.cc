@@ -10,6 +10,16 @@ Xxh128 payload_sum(const Object& object) {
   return sum.digest();
 }
 
+const uint8_t* payload_of(const Object& object) {
+  for (const Plane& p : object.planes) {
+    if (!p.bytes.empty()) return p.bytes.data();
+  }
+  for (const StateBlob& s : object.states) {
+    if (!s.bytes.empty()) return s.bytes.data();
+  }
+  return nullptr;
+}
+
 bool intact(const RamObject& object) { return payload_sum(*object.object) == object.sum; }
 
 }  // namespace kv

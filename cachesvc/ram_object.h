@@ -22,6 +22,8 @@ struct RamObject {
 
 /// XXH3-128 of the payload as it lies in memory now.
 Xxh128 payload_sum(const Object& object);
+/// Begin of the payload, which lies in one buffer, planes first; null: it has no bytes.
+const uint8_t* payload_of(const Object& object);
 /// The payload still has its sum. Reads all of it: not on the loop.
 bool intact(const RamObject& object);
 

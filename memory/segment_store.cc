@@ -210,6 +210,12 @@ uint32_t SegmentStore::retire_emptiest() {
   return emptiest->id();
 }
 
+bool SegmentStore::in_retired(const uint8_t* at) const {
+  std::lock_guard lock(mutex_);
+  const Segment* s = holder(at);
+  return s != nullptr && s->state() == Segment::State::retired;
+}
+
 void SegmentStore::close_retired() noexcept {
   for (bool more = true; more;) {
     std::unique_ptr<Segment> gone;  // unmapped outside of the lock

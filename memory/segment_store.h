@@ -59,6 +59,8 @@ class SegmentStore {
   std::shared_ptr<const SegmentView> announce(uint32_t id);
   /// The announced segment with the most idle memory takes nothing new; 0: none is announced.
   uint32_t retire_emptiest();
+  /// True if `at` lies in a segment that takes nothing new.
+  bool in_retired(const uint8_t* at) const;
   /// Closes retired segments that are empty and that nobody has mapped any more.
   void close_retired() noexcept;
 

@@ -51,7 +51,7 @@ kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
         cachesvc_reservations_test.cc cachesvc_needs_test.cc cachesvc_puts_test.cc
         cachesvc_commits_test.cc cachesvc_fetches_test.cc
         cachesvc_drain_test.cc cachesvc_opens_test.cc
-        cachesvc_warm_start_test.cc
+        cachesvc_warm_start_test.cc cachesvc_compactor_test.cc
         cachesvc_eraser_test.cc cachesvc_erase_targets_test.cc
         cachesvc_scrubber_test.cc
         cachesvc_reconciler_test.cc

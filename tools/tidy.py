@@ -52,7 +52,7 @@ FLOORS = """
     spiller spill_write
     ram_room ram_room_index
     promoter
-    warm_start
+    warm_start, compactor
     reconciler reconciler_adoption, scrubber
     calls
     levels

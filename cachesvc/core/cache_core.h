@@ -53,7 +53,7 @@ using Done = std::function<void(T)>;
 ///             promotions promotion_joins promotion_failures
 ///             ram_evicted_clean ram_evicted_dirty ssd_evicted index_evicted erased_objects
 ///             superseded_tails
-///             copied_supplements warm_objects ram_verified ram_damaged scrubbed_files
+///             copied_supplements warm_objects ram_moved ram_verified ram_damaged scrubbed_files
 ///             scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors io_timeouts
 ///             busy denied (users, tokens) over_quota (more at a
 ///             time than a namespace may have) loop_handlers loop_over_1ms loop_over_1ms_cpu

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cachesvc/core/calls.h"
+#include "cachesvc/core/compactor.h"
 #include "cachesvc/core/index_bytes.h"
 #include "cachesvc/core/ram_room.h"
 
@@ -119,6 +120,10 @@ void ClientMemory::announce(const std::string& ns, std::vector<uint32_t> segment
     if (room.promotion == 0) return run(std::make_shared<RoomCharges>());
     room_.with_room(room, Clock::now() + kAnnounceWait, std::move(run));
   });
+}
+
+void ClientMemory::empty_retired() {
+  if (!env_.closed()) env_.run([&] { compactor_.begin(); });
 }
 
 std::shared_ptr<const Lease> ClientMemory::share(Lease lease) {

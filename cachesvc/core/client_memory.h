@@ -15,6 +15,7 @@
 namespace kv {
 
 class Calls;
+class Compactor;
 class Env;
 class ObjectIndex;
 class RamRoom;
@@ -35,8 +36,8 @@ class ClientMemory {
  public:
   using Views = std::vector<std::shared_ptr<const SegmentView>>;
 
-  ClientMemory(Env& env, ObjectIndex& index, RamRoom& room, Calls& calls)
-      : env_(env), index_(index), room_(room), calls_(calls) {}
+  ClientMemory(Env& env, ObjectIndex& index, RamRoom& room, Compactor& compactor, Calls& calls)
+      : env_(env), index_(index), room_(room), compactor_(compactor), calls_(calls) {}
   ClientMemory(const ClientMemory&) = delete;  // calls point here
   ClientMemory& operator=(const ClientMemory&) = delete;
 
@@ -57,6 +58,8 @@ class ClientMemory {
   /// (without a quota: all that have none, together).
   void announce(const std::string& ns, std::vector<uint32_t> segments,
                 std::function<void(Views)> done);
+  /// Moves what lies in retired segments, as far as nobody has leases of it.
+  void empty_retired();
   /// The lease for many holders: when the last one lets go, a worker frees what it held.
   std::shared_ptr<const Lease> share(Lease lease);
 
@@ -67,6 +70,7 @@ class ClientMemory {
   Env& env_;
   ObjectIndex& index_;
   RamRoom& room_;
+  Compactor& compactor_;
   Calls& calls_;
 };
 

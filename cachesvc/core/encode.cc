@@ -336,14 +336,29 @@ Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge,
   return pool.allocate(bytes, charge, ns);
 }
 
+Result<RamObject> into_buffer(Object object, PoolBuffer buffer) {
+  uint8_t* at = buffer.data();
+  Xxh128Stream sum;
+  auto take = [&](std::span<const uint8_t> bytes) {
+    while (!bytes.empty()) {  // summed while the bytes are in a core's cache
+      const auto step = bytes.first(std::min(bytes.size(), kCopyStepBytes));
+      if (at != step.data()) std::memcpy(at, step.data(), step.size());
+      sum.update({at, step.size()});
+      at += step.size();
+      bytes = bytes.subspan(step.size());
+    }
+  };
+  for (const Plane& p : object.planes) take(p.bytes.span());
+  for (const StateBlob& s : object.states) take(s.bytes.span());
+  KV_RETURN_IF_ERROR(attach_payload(object, std::move(buffer).freeze()));
+  return RamObject{std::make_shared<const Object>(std::move(object)), sum.digest()};
+}
+
 namespace {
 
 // Moves the object's payload into one pool buffer and computes its sum. Planes elsewhere are
 // copied.
 Result<RamObject> into_pool(EncodeWork& w, Object object) {
-  std::vector<Bytes> parts;
-  for (auto& p : object.planes) parts.push_back(p.bytes);
-  for (auto& s : object.states) parts.push_back(s.bytes);
   PoolBuffer buffer;
   if (in_place(w, object)) {
     buffer = std::move(w.payload);
@@ -351,19 +366,7 @@ Result<RamObject> into_pool(EncodeWork& w, Object object) {
     KV_ASSIGN_OR_RETURN(buffer,
                         buffer_in_pool(object.payload_bytes(), *w.pool, w.stored, object.ns));
   }
-  uint8_t* at = buffer.data();
-  Xxh128Stream sum;
-  for (const Bytes& part : parts) {
-    for (auto p = part.span(); !p.empty();) {  // summed while the bytes are in a core's cache
-      auto step = p.first(std::min(p.size(), kCopyStepBytes));
-      if (at != step.data()) std::memcpy(at, step.data(), step.size());
-      sum.update({at, step.size()});
-      at += step.size();
-      p = p.subspan(step.size());
-    }
-  }
-  KV_RETURN_IF_ERROR(attach_payload(object, std::move(buffer).freeze()));
-  return RamObject{std::make_shared<const Object>(std::move(object)), sum.digest()};
+  return into_buffer(std::move(object), std::move(buffer));
 }
 
 }  // namespace

@@ -67,6 +67,10 @@ void encode_planes(EncodeWork& work);
 /// not_found if a source was found damaged, which a copy would have hidden.
 Result<RamObject> assemble(EncodeWork& work);
 
+/// The object with its payload in `buffer`, of payload_bytes(), and its sum. Bytes that lie there
+/// already stay; others are copied. Not on the loop.
+Result<RamObject> into_buffer(Object object, PoolBuffer buffer);
+
 /// Allocates `bytes` of the pool for `ns`, paid by `charge` (and by the pool, if that is too
 /// small). Returns: busy.
 Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge,

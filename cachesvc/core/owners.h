@@ -18,6 +18,7 @@
 
 #include "cachesvc/core/client_memory.h"
 #include "cachesvc/core/commits.h"
+#include "cachesvc/core/compactor.h"
 #include "cachesvc/core/drain.h"
 #include "cachesvc/core/fetches.h"
 #include "cachesvc/core/opens.h"
@@ -46,6 +47,7 @@ struct Owners {
   Spiller spiller{*env, index, records, lane, checks, models, model_records, syncer, pace};
   RamRoom room{*env, index, records, lane, recency, spiller};
   Promoter promoter{*env, index, records, lane, spiller};
+  Compactor compactor{*env, index, checks};
   WarmStart warm{*env, index, lane, room, promoter};
   Reconciler reconciler{*env, index, ends, records, lane, pace, found, models, spiller, room, warm};
   Scrubber scrubber{*env, index, records, lane, found, model_records, spiller, room, promoter};
@@ -60,7 +62,7 @@ struct Owners {
   Commits commits{*env, index, calls, eraser, reservations, puts, publications};
   Fetches fetches{*env, index, checks, room, promoter, calls, holds};
   Opens opens{*env, lane, models, model_records, room, calls};
-  ClientMemory client_memory{*env, index, room, calls};
+  ClientMemory client_memory{*env, index, room, compactor, calls};
   Drain drain{*env, records, lane, recency, model_records, pace, spiller, calls, eraser};
   Stats stats{*env, index,    records, lane,  found,       models,
               pace, promoter, calls,   holds, reservations};

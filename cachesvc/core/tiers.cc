@@ -25,6 +25,11 @@ void Tiers::set_ram(Record& record, RamObject object) {
   checked(record);
 }
 
+void Tiers::moved(Record& record, RamObject object) {
+  KV_CHECK(record.ram && record.pins == 0 && record.payload_bytes == object->payload_bytes());
+  record.ram = std::move(object);
+}
+
 void Tiers::drop_ram(Record& record) {
   if (!record.ram) return;
   if (record.pins > 0) ram_of(record).unpin(record.key);

@@ -20,6 +20,8 @@ class Tiers {
  public:
   Tiers(Shares ram, Shares ssd) : ram_(std::move(ram)), ssd_(std::move(ssd)) {}
   void set_ram(Record& record, RamObject object);
+  /// The bytes that RAM has of it lie elsewhere now. Precondition: it is in RAM, and unpinned.
+  void moved(Record& record, RamObject object);
   void drop_ram(Record& record);  ///< keeps the record, even one that is in no tier now
   /// Called by Records alone. Gives the record its place in the SSD's order, or takes it; `recency`
   /// and `allocated_bytes` are those of a place that is new.

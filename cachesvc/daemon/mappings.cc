@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "cachesvc/ram_object.h"
+
 namespace kv {
 namespace {
 
@@ -10,17 +12,6 @@ namespace {
 constexpr uint64_t kKnownBytes = kKnownHeaders * 128;
 // A lease, and an object of its prefix.
 constexpr uint64_t kLeaseBytes = 256, kLeasedObjectBytes = 32;
-
-// Begin of a stored object's payload: all of it lies in one buffer, planes first.
-const uint8_t* payload_of(const Object& object) {
-  for (const Plane& p : object.planes) {
-    if (!p.bytes.empty()) return p.bytes.data();
-  }
-  for (const StateBlob& s : object.states) {
-    if (!s.bytes.empty()) return s.bytes.data();
-  }
-  return nullptr;
-}
 
 }  // namespace
 

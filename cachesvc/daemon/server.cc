@@ -231,6 +231,7 @@ void Server::retire_segments(SegmentStore& segments) {
     auto connections = connections_;  // one may close
     for (auto& [number, connection] : connections) connection->revoke(id);
   }
+  if (segments.retired_idle_bytes() > 0) host_.core.memory().empty_retired();
 }
 
 // Sweep interval, short enough for the shortest of the limits.

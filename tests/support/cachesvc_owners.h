@@ -26,7 +26,8 @@ class CoreOwners : PumpedContexts, public Owners {
             options, loop_.get_executor(), workers_.get_executor(), disk_.get_executor(),
             RamPool::create(options.ram_budget_bytes,
                             static_cast<uint64_t>(static_cast<double>(options.ram_budget_bytes) *
-                                                  options.staging_fraction)))) {
+                                                  options.staging_fraction),
+                            options.segments ? Backing::segments : Backing::anonymous))) {
     env->begin([this] { ++progress; }, [this] { room.pump(); }, [this] { no_memory = true; });
     env->pool->on_release([wake = env->room_wake()] { wake->ask(); });
     const Status opened = reconciler.open();
@@ -100,7 +101,7 @@ class CoreOwners : PumpedContexts, public Owners {
     Charge stored;
     auto buffer = buffer_in_pool(payload_bytes, *env->pool, stored, object.ns);
     EXPECT_TRUE(buffer.ok()) << buffer.status().to_string();
-    std::memset(buffer->data(), 0, buffer->size());
+    for (size_t i = 0; i < buffer->size(); ++i) buffer->data()[i] = static_cast<uint8_t>(i % 5);
     EXPECT_TRUE(attach_payload(object, std::move(*buffer).freeze()).ok());
     auto shared = std::make_shared<const Object>(std::move(object));
     RamObject ram{shared, payload_sum(*shared)};
