@@ -11,7 +11,7 @@ from .cache import Cache
 from .entry import FetchOptions
 from .errors import CacheError, Code
 from .hit import Hit
-from .llama_report import Report
+from .report import Report
 from .models import Model, Profile
 
 BYTES_PER_S = 100e6  # a fetch may take the time of its bytes at this rate besides

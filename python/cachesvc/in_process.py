@@ -15,7 +15,7 @@ from .cache import Cache
 from .checks import BOUND_NATS, OneIn, divergence, hit_of, pattern, same_rows
 from .errors import CacheError, Code
 from .hit import Hit
-from .llama_report import Report
+from .report import Report
 from .models import Dtype, Kind, Layers, Model, Profile, profile_of
 from .sampled import fingerprint
 from .store import RowSource

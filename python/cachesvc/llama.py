@@ -30,7 +30,7 @@ from .errors import CacheError
 from .llama_check import attach
 from .llama_gguf import Gguf
 from .llama_proxy import Proxy
-from .llama_report import Report
+from .report import Report
 from .llama_reuse import Reuse
 from .llama_rows import Layout
 from .llama_shadow import Shadow

@@ -15,7 +15,7 @@ import time
 from typing import Any, Dict, Optional, Tuple
 
 from .llama_prompt import CHAT_PATHS, TEXT_PATHS, NotOurs, Prompt, prompt_of
-from .llama_report import Report
+from .report import Report
 from .llama_reuse import Reuse
 from .llama_upstream import Upstream, UpstreamError
 

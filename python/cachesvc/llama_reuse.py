@@ -19,7 +19,7 @@ from .cache import Cache
 from .checks import BOUND_NATS
 from .errors import CacheError
 from .llama_prompt import CALL_S, Prompt
-from .llama_report import Report
+from .report import Report
 from .llama_rows import Layout, SlotRows
 from .llama_shadow import Shadow
 from .llama_slots import NOTHING, Slot, Slots, common

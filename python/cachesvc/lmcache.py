@@ -30,7 +30,7 @@ from lmcache.v1.platform.event_notifier import create_event_notifier
 
 from .intent import Held
 from .keyed import RowValues, Shape, Values
-from .llama_report import Report
+from .report import Report
 from .models import Dtype
 from .plugin import Settings, Shelf, identity_of
 from .weights import weights_of

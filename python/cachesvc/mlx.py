@@ -27,7 +27,7 @@ from .cache import Cache
 from .errors import CacheError, Code
 from .hit import Hit
 from .in_process import Adapter, Entry, Settings
-from .llama_report import Report
+from .report import Report
 from .mlx_caches import Past, fill, layers_of, rows_of, to_numpy, tokens_in
 from .models import Kind, Layers, Model
 from .objects import Array

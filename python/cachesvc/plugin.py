@@ -23,7 +23,7 @@ from .cache import Cache
 from .errors import CacheError, invalid
 from .intent import Held
 from .keyed import Keyed
-from .llama_report import Report
+from .report import Report
 
 BYTES_PER_S = 100e6  # a value may take the time of its bytes at this rate besides
 STORE_S = 2.0

@@ -23,7 +23,7 @@ from sglang.srt.mem_cache.hicache_storage import (HiCacheStorage, PoolHitPolicy,
 
 from .errors import CacheError, Code
 from .keyed import VALUES, Values
-from .llama_report import Report
+from .report import Report
 from .plugin import Settings, Shelf, identity_of
 from .weights import weights_of
 

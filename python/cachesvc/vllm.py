@@ -34,7 +34,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, Tra
 
 from .intent import Held
 from .keyed import Values
-from .llama_report import Report
+from .report import Report
 from .plugin import Settings, Shelf, identity_of
 from .weights import weights_of
 

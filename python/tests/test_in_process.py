@@ -14,7 +14,7 @@ from cachesvc.adapter import WAITING_STORES, Stores
 from cachesvc.checks import OneIn, divergence, pattern, same_rows, spans
 from cachesvc.errors import CacheError, Code, Refused
 from cachesvc.in_process import Adapter, Settings
-from cachesvc.llama_report import Report
+from cachesvc.report import Report
 from cachesvc.models import Dtype, Model, Profile, Side, profile_of
 from cachesvc.sampled import PIECE_VALUES, fingerprint, places
 

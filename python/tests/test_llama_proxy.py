@@ -13,7 +13,7 @@ import pytest
 
 from cachesvc.llama import arguments, what_changes_rows
 from cachesvc.llama_proxy import Proxy
-from cachesvc.llama_report import Report
+from cachesvc.report import Report
 from cachesvc.llama_slots import Slots, common
 from cachesvc.llama_upstream import Upstream
 

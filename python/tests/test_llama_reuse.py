@@ -14,7 +14,7 @@ from cachesvc.checks import pattern
 from cachesvc.llama_check import TOKENS
 from cachesvc.llama_gguf import Gguf
 from cachesvc.llama_prompt import Prompt
-from cachesvc.llama_report import Report
+from cachesvc.report import Report
 from cachesvc.llama_reuse import MISMATCHES, Reuse
 from cachesvc.llama_rows import Layout
 from cachesvc.llama_shadow import Shadow, kl

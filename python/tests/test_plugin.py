@@ -12,7 +12,7 @@ import pytest
 
 from cachesvc import Cache, CacheError
 from cachesvc.keyed import Keyed, RowValues, Shape, Values
-from cachesvc.llama_report import Report
+from cachesvc.report import Report
 from cachesvc.plugin import Settings, Shelf, distance, identity_of
 from cachesvc.weights import weights_of
 
