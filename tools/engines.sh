@@ -40,15 +40,10 @@ engine_vllm() {
     'transformers<5.20.0,>=5.16.1' uvicorn watchfiles
 }
 
-# transformers and what reads GGUF files. torch's list of requirements names gigabytes of CUDA's
-# libraries. Without a GPU it needs those that its own name; where the machine has not got the
-# others of these either, all of the list.
+# transformers and what reads GGUF files.
 engine_transformers() {
-  pip_into transformers==5.23.0 gguf==0.19.0 typing_extensions sympy networkx jinja2 fsspec \
-    filelock 'setuptools>=77.0.3'
-  pip_into --no-deps torch==2.15.0 nvidia-nccl-cu13==2.30.7 nvidia-cusparselt-cu13==0.8.1 \
-    nvidia-nvshmem-cu13==3.7.2 nvidia-cufile==1.20.0.107
-  "$venvs/$engine/bin/python" -c 'import torch' 2>/dev/null || pip_into torch==2.15.0
+  install_torch
+  pip_into transformers==5.23.0 gguf==0.19.0 'setuptools>=77.0.3'
 }
 
 engine_mlx() {
