@@ -4,6 +4,7 @@
 // one waiting.
 #include "cachesvc/tiered_cache.h"
 
+#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -105,6 +106,15 @@ class TieredCache::Threads {
     }
     return waiter.get();
   }
+  /// Runs `action` on the loop, soon; never, if there is no memory to say so.
+  template <typename Action>
+  void post_if_memory(Action action) noexcept {
+    try {
+      boost::asio::post(contexts_->loop, std::move(action));
+    } catch (const std::bad_alloc&) {  // who waits has its deadline
+    }
+  }
+  uint64_t next_tag() { return ++last_tag_; }
   /// Runs `action` on the loop, when there is memory for it.
   template <typename Action>
   void call_surely(Action action) {
@@ -165,6 +175,7 @@ class TieredCache::Threads {
   std::shared_ptr<Contexts> contexts_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_;
   std::unique_ptr<CacheCore> core_;
+  std::atomic<uint64_t> last_tag_{0};
   std::thread thread_;
 };
 
@@ -202,75 +213,105 @@ Result<std::unique_ptr<Client>> TieredCache::connect(const std::string& ns) {
   }
 }
 
-Result<OpenReply> TieredCache::open(const OpenRequest& request, Deadline deadline) {
-  return threads_->call<Result<OpenReply>>(
-      [&](auto done) { threads_->core().open(session_, request, deadline, done); });
+// Runs `start(terms, done)` on the loop and waits until `done` was called. A stop that comes before
+// it began is seen there, a later one finds the call by its tag.
+template <typename T, typename Start>
+T TieredCache::call(const Until& until, Start start) {
+  CallTerms terms(until.deadline);
+  auto run = [&](auto done) {
+    until.stop.stop_requested() ? done(T(cancelled())) : start(terms, done);
+  };
+  if (!until.stop.stop_possible()) return threads_->call<T>(run);
+  terms.tag = threads_->next_tag();
+  const std::stop_callback cancel(until.stop, [this, tag = *terms.tag] {
+    threads_->post_if_memory([threads = threads_.get(), session = session_, tag] {
+      threads->core().cancel(session, tag);
+    });
+  });
+  return threads_->call<T>(run);
 }
 
-Result<LookupReply> TieredCache::lookup(const QueryRequest& request, Deadline deadline) {
-  return threads_->call<Result<LookupReply>>(
-      [&](auto done) { threads_->core().lookup(session_, request, deadline, done); });
+Result<OpenReply> TieredCache::open(const OpenRequest& request, const Until& until) {
+  return call<Result<OpenReply>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().open(session_, request, terms, done);
+  });
 }
 
-Result<ReserveReply> TieredCache::reserve(const ReserveRequest& request, Deadline deadline) {
-  return threads_->call<Result<ReserveReply>>(
-      [&](auto done) { threads_->core().reserve(session_, request, deadline, done); });
+Result<LookupReply> TieredCache::lookup(const QueryRequest& request, const Until& until) {
+  return call<Result<LookupReply>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().lookup(session_, request, terms, done);
+  });
 }
 
-Status TieredCache::put(PutRequest request, Deadline deadline) {
-  return threads_->call<Status>([&](auto done) {
-    threads_->core().put(session_, std::move(request), nullptr, deadline, done);
+Result<ReserveReply> TieredCache::reserve(const ReserveRequest& request, const Until& until) {
+  return call<Result<ReserveReply>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().reserve(session_, request, terms, done);
+  });
+}
+
+Status TieredCache::put(PutRequest request, const Until& until) {
+  return call<Status>(until, [&](CallTerms terms, auto done) {
+    threads_->core().put(session_, std::move(request), nullptr, terms, done);
   });
 }
 
 Result<CommitReply> TieredCache::commit(uint64_t reservation, Durability wait_for,
-                                        Deadline deadline) {
-  return threads_->call<Result<CommitReply>>(
-      [&](auto done) { threads_->core().commit(session_, reservation, wait_for, deadline, done); });
+                                        const Until& until) {
+  return call<Result<CommitReply>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().commit(session_, reservation, wait_for, terms, done);
+  });
 }
 
-Status TieredCache::abort(uint64_t reservation, Deadline deadline) {
-  return threads_->call<Status>(
-      [&](auto done) { threads_->core().abort(session_, reservation, deadline, done); });
+Status TieredCache::abort(uint64_t reservation, const Until& until) {
+  return call<Status>(until, [&](CallTerms terms, auto done) {
+    threads_->core().abort(session_, reservation, terms, done);
+  });
 }
 
-Result<FetchReply> TieredCache::fetch(const FetchRequest& request, Deadline deadline) {
-  return threads_->call<Result<FetchReply>>(
-      [&](auto done) { threads_->core().fetch(session_, request, deadline, done); });
+Result<FetchReply> TieredCache::fetch(const FetchRequest& request, const Until& until) {
+  return call<Result<FetchReply>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().fetch(session_, request, terms, done);
+  });
 }
 
-Result<LookupReply> TieredCache::prefetch(const PrefetchRequest& request, Deadline deadline) {
-  return threads_->call<Result<LookupReply>>(
-      [&](auto done) { threads_->core().prefetch(session_, request, deadline, done); });
+Result<LookupReply> TieredCache::prefetch(const PrefetchRequest& request, const Until& until) {
+  return call<Result<LookupReply>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().prefetch(session_, request, terms, done);
+  });
 }
 
-Result<HoldReply> TieredCache::hold(const HoldRequest& request, Deadline deadline) {
-  return threads_->call<Result<HoldReply>>(
-      [&](auto done) { threads_->core().hold(session_, request, deadline, done); });
+Result<HoldReply> TieredCache::hold(const HoldRequest& request, const Until& until) {
+  return call<Result<HoldReply>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().hold(session_, request, terms, done);
+  });
 }
 
-Result<Milliseconds> TieredCache::renew(uint64_t hold, Milliseconds time, Deadline deadline) {
-  return threads_->call<Result<Milliseconds>>(
-      [&](auto done) { threads_->core().renew(session_, hold, time, deadline, done); });
+Result<Milliseconds> TieredCache::renew(uint64_t hold, Milliseconds time, const Until& until) {
+  return call<Result<Milliseconds>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().renew(session_, hold, time, terms, done);
+  });
 }
 
-Status TieredCache::release(uint64_t hold, Deadline deadline) {
-  return threads_->call<Status>(
-      [&](auto done) { threads_->core().release(session_, hold, deadline, done); });
+Status TieredCache::release(uint64_t hold, const Until& until) {
+  return call<Status>(until, [&](CallTerms terms, auto done) {
+    threads_->core().release(session_, hold, terms, done);
+  });
 }
 
-Result<uint64_t> TieredCache::erase(uint32_t model, const Query& query, Deadline deadline) {
-  return threads_->call<Result<uint64_t>>(
-      [&](auto done) { threads_->core().erase(session_, model, query, deadline, done); });
+Result<uint64_t> TieredCache::erase(uint32_t model, const Query& query, const Until& until) {
+  return call<Result<uint64_t>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().erase(session_, model, query, terms, done);
+  });
 }
-Result<uint64_t> TieredCache::erase_entry(const QueryRequest& request, Deadline deadline) {
-  return threads_->call<Result<uint64_t>>(
-      [&](auto done) { threads_->core().erase_entry(session_, request, deadline, done); });
+Result<uint64_t> TieredCache::erase_entry(const QueryRequest& request, const Until& until) {
+  return call<Result<uint64_t>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().erase_entry(session_, request, terms, done);
+  });
 }
 
-Result<StatsReply> TieredCache::stats(Deadline deadline) {
-  return threads_->call<Result<StatsReply>>(
-      [&](auto done) { threads_->core().stats(session_, deadline, done); });
+Result<StatsReply> TieredCache::stats(const Until& until) {
+  return call<Result<StatsReply>>(
+      until, [&](CallTerms terms, auto done) { threads_->core().stats(session_, terms, done); });
 }
 
 void TieredCache::check_invariants() {

@@ -21,20 +21,21 @@ class TieredCache final : public Client {
   TieredCache(const TieredCache&) = delete;  // owns threads
   TieredCache& operator=(const TieredCache&) = delete;
 
-  Result<OpenReply> open(const OpenRequest& request, Deadline deadline) override;
-  Result<LookupReply> lookup(const QueryRequest& request, Deadline deadline) override;
-  Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) override;
-  Status put(PutRequest request, Deadline deadline) override;
-  Result<CommitReply> commit(uint64_t reservation, Durability wait_for, Deadline deadline) override;
-  Status abort(uint64_t reservation, Deadline deadline) override;
-  Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) override;
-  Result<LookupReply> prefetch(const PrefetchRequest& request, Deadline deadline) override;
-  Result<HoldReply> hold(const HoldRequest& request, Deadline deadline) override;
-  Result<Milliseconds> renew(uint64_t hold, Milliseconds time, Deadline deadline) override;
-  Status release(uint64_t hold, Deadline deadline) override;
-  Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) override;
-  Result<uint64_t> erase_entry(const QueryRequest& request, Deadline deadline) override;
-  Result<StatsReply> stats(Deadline deadline) override;
+  Result<OpenReply> open(const OpenRequest& request, const Until& until) override;
+  Result<LookupReply> lookup(const QueryRequest& request, const Until& until) override;
+  Result<ReserveReply> reserve(const ReserveRequest& request, const Until& until) override;
+  Status put(PutRequest request, const Until& until) override;
+  Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
+                             const Until& until) override;
+  Status abort(uint64_t reservation, const Until& until) override;
+  Result<FetchReply> fetch(const FetchRequest& request, const Until& until) override;
+  Result<LookupReply> prefetch(const PrefetchRequest& request, const Until& until) override;
+  Result<HoldReply> hold(const HoldRequest& request, const Until& until) override;
+  Result<Milliseconds> renew(uint64_t hold, Milliseconds time, const Until& until) override;
+  Status release(uint64_t hold, const Until& until) override;
+  Result<uint64_t> erase(uint32_t model, const Query& query, const Until& until) override;
+  Result<uint64_t> erase_entry(const QueryRequest& request, const Until& until) override;
+  Result<StatsReply> stats(const Until& until) override;
 
   /// Writes everything that waits for the SSD. Returns: as CacheCore::drain.
   Status drain(Deadline deadline);
@@ -46,6 +47,8 @@ class TieredCache final : public Client {
  private:
   class Threads;
   TieredCache(std::shared_ptr<Threads> threads, uint64_t session);
+  template <typename T, typename Start>
+  T call(const Until& until, Start start);
   std::shared_ptr<Threads> threads_;
   uint64_t session_;
 };

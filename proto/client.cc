@@ -63,22 +63,22 @@ Result<Prefix> Prefix::trimmed(uint32_t n) const {
 }
 
 std::vector<Result<LookupReply>> Client::lookup_all(std::span<const QueryRequest> requests,
-                                                    Deadline deadline) {
+                                                    const Until& until) {
   std::vector<Result<LookupReply>> replies;
-  for (const QueryRequest& r : requests) replies.push_back(lookup(r, deadline));
+  for (const QueryRequest& r : requests) replies.push_back(lookup(r, until));
   return replies;
 }
 
 std::vector<Result<FetchReply>> Client::fetch_all(std::span<const FetchRequest> requests,
-                                                  Deadline deadline) {
+                                                  const Until& until) {
   std::vector<Result<FetchReply>> replies;
-  for (const FetchRequest& r : requests) replies.push_back(fetch(r, deadline));
+  for (const FetchRequest& r : requests) replies.push_back(fetch(r, until));
   return replies;
 }
 
-std::vector<Status> Client::put_all(std::vector<PutRequest> requests, Deadline deadline) {
+std::vector<Status> Client::put_all(std::vector<PutRequest> requests, const Until& until) {
   std::vector<Status> replies;
-  for (PutRequest& r : requests) replies.push_back(put(std::move(r), deadline));
+  for (PutRequest& r : requests) replies.push_back(put(std::move(r), until));
   return replies;
 }
 

@@ -2,7 +2,8 @@
 //
 // Implemented by the socket client (proto/socket_client.h) and by the tiered cache in process
 // (cachesvc/tiered_cache.h); callers cannot tell which. All calls block, are thread-safe, and end
-// by their deadline. A failed call is a miss for the caller: nothing it stored before is harmed.
+// by their deadline, or `cancelled` by their stop. A failed call is a miss for the caller: nothing
+// it stored before is harmed.
 //
 // One store:   reserve -> put each object it names as missing -> commit
 // One fetch:   fetch -> use the lease's planes -> destroy the lease
@@ -13,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,14 @@ using Deadline = std::chrono::steady_clock::time_point;
 inline Deadline deadline_in(std::chrono::milliseconds ms) {
   return std::chrono::steady_clock::now() + ms;
 }
+/// End of a call: its deadline, or before that a stop. Any thread may ask for the stop; a call that
+/// still waits is then `cancelled`, one that has its answer gives it.
+struct Until {
+  Until(Deadline d, std::stop_token s = {})
+      : deadline(d), stop(std::move(s)) {}  // NOLINT: implicit
+  Deadline deadline;
+  std::stop_token stop;
+};
 
 /// Effect of a codec setting on one part: requested against active, and why they differ.
 struct CodingReport {
@@ -228,38 +238,38 @@ class Client {
   virtual ~Client() = default;
 
   /// Returns: invalid_argument (geometry, profile), unsupported (by name), busy.
-  virtual Result<OpenReply> open(const OpenRequest& request, Deadline deadline) = 0;
+  virtual Result<OpenReply> open(const OpenRequest& request, const Until& until) = 0;
   /// Advice only: fetch decides anew. Returns: invalid_argument (handle), profile_changed.
-  virtual Result<LookupReply> lookup(const QueryRequest& request, Deadline deadline) = 0;
+  virtual Result<LookupReply> lookup(const QueryRequest& request, const Until& until) = 0;
   /// Pins what exists and says what is missing. Returns: profile_changed, resource_exhausted (the
   /// message names the largest length that would fit), busy, invalid_argument.
-  virtual Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) = 0;
+  virtual Result<ReserveReply> reserve(const ReserveRequest& request, const Until& until) = 0;
   /// Returns: invalid_argument (shape, coverage, finiteness), not_found (reservation or copy
   /// source).
-  virtual Status put(PutRequest request, Deadline deadline) = 0;
+  virtual Status put(PutRequest request, const Until& until) = 0;
   /// Makes the entry visible and ends the reservation, whatever it returns. If the level asked for
   /// could not be reached (the device failed, the spill queue is full), the call is ok and the
   /// reply's level says what was. Returns: invalid_argument (coverage), not_found (reservation).
   virtual Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
-                                     Deadline deadline) = 0;
-  virtual Status abort(uint64_t reservation, Deadline deadline) = 0;
+                                     const Until& until) = 0;
+  virtual Status abort(uint64_t reservation, const Until& until) = 0;
   /// Objects as stored mean what their own profile says (Object::profile): that of the request.
   /// Returns: ok with tokens 0 on a miss; invalid_argument; busy; deadline_exceeded; not_found
   /// (hold); profile_changed (open the model again).
-  virtual Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) = 0;
+  virtual Result<FetchReply> fetch(const FetchRequest& request, const Until& until) = 0;
   /// Starts promoting what a fetch of `query` would use. Returns: what lookup returns; also
   /// not_found (hold).
-  virtual Result<LookupReply> prefetch(const PrefetchRequest& request, Deadline deadline) = 0;
+  virtual Result<LookupReply> prefetch(const PrefetchRequest& request, const Until& until) = 0;
   /// Promises what a lookup finds: it is neither evicted nor dropped until the hold is released or
   /// its time is over, whatever becomes of this client. The hold is the namespace's: another client
   /// may fetch by its number. Returns: what lookup returns; also resource_exhausted (holds of the
   /// namespace, bytes that they may pin), busy (no room for the query), unavailable (draining).
-  virtual Result<HoldReply> hold(const HoldRequest& request, Deadline deadline) = 0;
+  virtual Result<HoldReply> hold(const HoldRequest& request, const Until& until) = 0;
   /// The hold lasts at least so long from now on. Returns: how long it does; not_found.
   virtual Result<std::chrono::milliseconds> renew(uint64_t hold, std::chrono::milliseconds time,
-                                                  Deadline deadline) = 0;
+                                                  const Until& until) = 0;
   /// Returns: not_found.
-  virtual Status release(uint64_t hold, Deadline deadline) = 0;
+  virtual Status release(uint64_t hold, const Until& until) = 0;
   /// Removes every entry that begins with `query` from all tiers; an empty query: all of the model;
   /// `model` 0 and an empty query: everything in the namespace, models never opened included.
   /// Blocks that end inside `query` stay, since other entries may share them: a shorter query (or
@@ -268,21 +278,21 @@ class Client {
   /// than tokens that were to be deleted. Damaged files in quarantine are not searched.
   /// Returns the number of objects removed; acked after unlink and directory sync. Also
   /// invalid_argument (extras, length).
-  virtual Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) = 0;
+  virtual Result<uint64_t> erase(uint32_t model, const Query& query, const Until& until) = 0;
   /// Removes one entry, the one that ends with the query's last token, and of what it is made of
   /// all that no other entry has. Earlier turns that it goes on from belong to it; entries that go
   /// on from it stay whole. Returns: how many objects, 0 if there is no such entry; also
   /// profile_changed; else as erase.
-  virtual Result<uint64_t> erase_entry(const QueryRequest& request, Deadline deadline) = 0;
-  virtual Result<StatsReply> stats(Deadline deadline) = 0;
+  virtual Result<uint64_t> erase_entry(const QueryRequest& request, const Until& until) = 0;
+  virtual Result<StatsReply> stats(const Until& until) = 0;
 
   // Batches: an answer for each request, in their order, as of calls one by one.
   virtual std::vector<Result<LookupReply>> lookup_all(std::span<const QueryRequest> requests,
-                                                      Deadline deadline);
+                                                      const Until& until);
   virtual std::vector<Result<FetchReply>> fetch_all(std::span<const FetchRequest> requests,
-                                                    Deadline deadline);
+                                                    const Until& until);
   /// Puts all requests, of one reservation.
-  virtual std::vector<Status> put_all(std::vector<PutRequest> requests, Deadline deadline);
+  virtual std::vector<Status> put_all(std::vector<PutRequest> requests, const Until& until);
 };
 
 }  // namespace kv

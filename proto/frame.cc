@@ -42,6 +42,7 @@ constexpr std::pair<FrameType, const char*> kNames[] = {
     {FrameType::hold, "hold"},
     {FrameType::renew, "renew"},
     {FrameType::release, "release"},
+    {FrameType::cancel, "cancel"},
     {FrameType::hold_ok, "hold_ok"},
     {FrameType::renew_ok, "renew_ok"},
     {FrameType::release_ok, "release_ok"},

@@ -44,6 +44,7 @@ enum class FrameType : uint16_t {
   hold = 0x0010,
   renew = 0x0011,
   release = 0x0012,
+  cancel = 0x0013,
   // 0x0040 - 0x005f and their replies: shared pools.
   leases_ended = 0x0040,
   segment_unmapped = 0x0041,

@@ -139,7 +139,7 @@ void fields(Io& io, Of<Io, HelloReply>& m) {
 
 template <typename Io>
 void fields(Io& io, Of<Io, ErrorReply>& m) {
-  io.choice("code", m.code, StatusCode::not_found, StatusCode::denied);
+  io.choice("code", m.code, StatusCode::not_found, StatusCode::cancelled);
   io.clipped("message", m.message, kMaxMessageBytes);
 }
 
@@ -220,6 +220,11 @@ void fields(Io& io, Of<Io, RenewReply>& m) {
 template <typename Io>
 void fields(Io& io, Of<Io, ReleaseRequest>& m) {
   io.number("hold", m.hold);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, Cancel>& m) {
+  io.number("request", m.request);
 }
 
 template <typename Io>
@@ -321,6 +326,7 @@ KV_MESSAGE(HoldReply)
 KV_MESSAGE(RenewRequest)
 KV_MESSAGE(RenewReply)
 KV_MESSAGE(ReleaseRequest)
+KV_MESSAGE(Cancel)
 KV_MESSAGE(LookupReply)
 KV_MESSAGE(ReserveRequest)
 KV_MESSAGE(ReserveReply)

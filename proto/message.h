@@ -75,6 +75,11 @@ struct RenewReply {
 struct ReleaseRequest {
   uint64_t hold = 0;
 };
+/// Client to service, not answered itself: request `request` of this connection is no longer
+/// wanted.
+struct Cancel {
+  uint64_t request = 0;
+};
 struct FetchCall {
   FetchRequest request;
   uint64_t max_reply_bytes = UINT64_MAX;  ///< all object frames; more: resource_exhausted
@@ -111,6 +116,7 @@ void encode(const HoldReply& m, ByteWriter& out);
 void encode(const RenewRequest& m, ByteWriter& out);
 void encode(const RenewReply& m, ByteWriter& out);
 void encode(const ReleaseRequest& m, ByteWriter& out);
+void encode(const Cancel& m, ByteWriter& out);
 void encode(const LookupReply& m, ByteWriter& out);
 void encode(const ReserveRequest& m, ByteWriter& out);
 void encode(const ReserveReply& m, ByteWriter& out);
@@ -139,6 +145,7 @@ void decode(ByteReader& in, HoldReply& m);
 void decode(ByteReader& in, RenewRequest& m);
 void decode(ByteReader& in, RenewReply& m);
 void decode(ByteReader& in, ReleaseRequest& m);
+void decode(ByteReader& in, Cancel& m);
 void decode(ByteReader& in, LookupReply& m);
 void decode(ByteReader& in, ReserveRequest& m);
 void decode(ByteReader& in, ReserveReply& m);

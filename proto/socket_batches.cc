@@ -83,19 +83,19 @@ std::optional<std::vector<MemoryRun>> runs_in(const OwnMemory& memory, const Obj
 }  // namespace
 
 std::vector<Result<LookupReply>> SocketClient::lookup_all(std::span<const QueryRequest> requests,
-                                                          Deadline deadline) {
-  auto use = pool_->acquire(deadline);
+                                                          const Until& until) {
+  auto use = pool_->acquire(until);
   auto replies =
       answers<Result<LookupReply>>(requests.size(), use.ok() ? no_answer() : use.status());
   if (!use.ok()) return replies;
   std::vector<QueryRequest> remote(requests.begin(), requests.end());
   std::vector<Status> opened;
   for (QueryRequest& r : remote) {
-    opened.push_back(pool_->to_remote(*use, r.model, r.profile, deadline));
+    opened.push_back(pool_->to_remote(*use, r.model, r.profile, until.deadline));
   }
   auto frame = [&](size_t i, uint64_t id) -> Result<OutFrame> {
     KV_RETURN_IF_ERROR(opened[i]);
-    return request_frame(FrameType::lookup, id, timeout_ms(deadline), remote[i]);
+    return request_frame(FrameType::lookup, id, timeout_ms(until.deadline), remote[i]);
   };
   auto take = [&](size_t i, const Frame& got) -> Result<bool> {
     KV_RETURN_IF_ERROR(check_type(got, FrameType::lookup_ok));
@@ -104,13 +104,13 @@ std::vector<Result<LookupReply>> SocketClient::lookup_all(std::span<const QueryR
     return true;
   };
   auto fail = [&](size_t i, const Status& why) { replies[i] = why; };
-  run(*use, {remote.size(), frame, take, fail}, deadline);
+  run(*use, {remote.size(), frame, take, fail}, until.deadline);
   return replies;
 }
 
 std::vector<Result<FetchReply>> SocketClient::fetch_all(std::span<const FetchRequest> requests,
-                                                        Deadline deadline) {
-  auto use = pool_->acquire(deadline);
+                                                        const Until& until) {
+  auto use = pool_->acquire(until);
   auto replies =
       answers<Result<FetchReply>>(requests.size(), use.ok() ? no_answer() : use.status());
   if (!use.ok()) return replies;
@@ -125,11 +125,11 @@ std::vector<Result<FetchReply>> SocketClient::fetch_all(std::span<const FetchReq
     mapped ? coming.emplace_back(max_reply_bytes, (*use)->segments(), r.selection)
            : coming.emplace_back(max_reply_bytes);
     FetchRequest& remote = calls.emplace_back(FetchCall{r, max_reply_bytes}).request;
-    opened.push_back(pool_->to_remote(*use, remote.model, remote.profile, deadline));
+    opened.push_back(pool_->to_remote(*use, remote.model, remote.profile, until.deadline));
   }
   auto frame = [&](size_t i, uint64_t id) -> Result<OutFrame> {
     KV_RETURN_IF_ERROR(opened[i]);
-    return request_frame(type, id, timeout_ms(deadline), calls[i]);
+    return request_frame(type, id, timeout_ms(until.deadline), calls[i]);
   };
   auto take = [&](size_t i, const Frame& got) -> Result<bool> {
     KV_ASSIGN_OR_RETURN(bool last, coming[i].take(got));
@@ -137,20 +137,20 @@ std::vector<Result<FetchReply>> SocketClient::fetch_all(std::span<const FetchReq
     return last;
   };
   auto fail = [&](size_t i, const Status& why) { replies[i] = why; };
-  run(*use, {calls.size(), frame, take, fail}, deadline);
+  run(*use, {calls.size(), frame, take, fail}, until.deadline);
   return replies;
 }
 
-std::vector<Status> SocketClient::put_all(std::vector<PutRequest> requests, Deadline deadline) {
+std::vector<Status> SocketClient::put_all(std::vector<PutRequest> requests, const Until& until) {
   if (requests.empty()) return {};
   const uint64_t reservation = requests.front().reservation;
   uint64_t remote = 0;
-  auto use = pool_->acquire_for(reservation, deadline, remote);
+  auto use = pool_->acquire_for(reservation, until, remote);
   auto replies = answers<Status>(requests.size(), use.ok() ? no_answer() : use.status());
   if (!use.ok()) return replies;
   const uint64_t most = (*use)->hello().max_put_bytes;
   const std::shared_ptr<OwnMemory>& memory = pool_->options().memory;
-  const Result<uint32_t> offered = (*use)->offer(memory, deadline);
+  const Result<uint32_t> offered = (*use)->offer(memory, until.deadline);
   auto frame = [&](size_t i, uint64_t id) -> Result<OutFrame> {
     KV_RETURN_IF_ERROR(offered.status());
     if (requests[i].reservation != reservation) {
@@ -159,9 +159,10 @@ std::vector<Status> SocketClient::put_all(std::vector<PutRequest> requests, Dead
     requests[i].reservation = remote;
     auto runs = *offered > 0 ? runs_in(*memory, requests[i].object) : std::nullopt;
     if (runs && bytes_of(*runs) <= most) {
-      return put_from_frame(id, timeout_ms(deadline), {requests[i], *offered, std::move(*runs)});
+      return put_from_frame(id, timeout_ms(until.deadline),
+                            {requests[i], *offered, std::move(*runs)});
     }
-    OutFrame out = put_frame(id, timeout_ms(deadline), requests[i]);
+    OutFrame out = put_frame(id, timeout_ms(until.deadline), requests[i]);
     const uint64_t body = out.bytes() - kFrameHeaderBytes;
     if (body <= most) return out;
     return Status(StatusCode::resource_exhausted, "put: " + std::to_string(body) +
@@ -175,7 +176,7 @@ std::vector<Status> SocketClient::put_all(std::vector<PutRequest> requests, Dead
     return true;
   };
   auto fail = [&](size_t i, const Status& why) { replies[i] = why; };
-  run(*use, {requests.size(), frame, take, fail}, deadline);
+  run(*use, {requests.size(), frame, take, fail}, until.deadline);
   return replies;
 }
 

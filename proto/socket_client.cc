@@ -28,10 +28,10 @@ namespace {
 // Exchanges one request for a reply of one frame.
 template <typename Reply, typename Request>
 Result<Reply> exchange(const SocketPool::Use& use, FrameType type, FrameType expected,
-                       const Request& request, Deadline deadline) {
+                       const Request& request, const Until& until) {
   uint64_t id = use->next_request();
-  OutFrame out = request_frame(type, id, timeout_ms(deadline), request);
-  KV_ASSIGN_OR_RETURN(Frame frame, use->call(out, id, expected, deadline));
+  OutFrame out = request_frame(type, id, timeout_ms(until.deadline), request);
+  KV_ASSIGN_OR_RETURN(Frame frame, use->call(out, id, expected, until.deadline));
   auto reply = decode_reply<Reply>(expected, frame.body.span());
   if (!reply.ok()) return use->give_up(reply.status());
   return reply;
@@ -39,116 +39,115 @@ Result<Reply> exchange(const SocketPool::Use& use, FrameType type, FrameType exp
 
 }  // namespace
 
-Result<OpenReply> SocketClient::open(const OpenRequest& request, Deadline deadline) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
-  KV_ASSIGN_OR_RETURN(OpenReply reply, SocketPool::open_on(use, request, deadline));
+Result<OpenReply> SocketClient::open(const OpenRequest& request, const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
+  KV_ASSIGN_OR_RETURN(OpenReply reply, SocketPool::open_on(use, request, until.deadline));
   reply.model = pool_->remember(use, request, reply);
   return reply;
 }
 
-Result<LookupReply> SocketClient::lookup(const QueryRequest& request, Deadline deadline) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+Result<LookupReply> SocketClient::lookup(const QueryRequest& request, const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
   QueryRequest remote = request;
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, deadline));
-  return exchange<LookupReply>(use, FrameType::lookup, FrameType::lookup_ok, remote, deadline);
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
+  return exchange<LookupReply>(use, FrameType::lookup, FrameType::lookup_ok, remote, until);
 }
 
-Result<LookupReply> SocketClient::prefetch(const PrefetchRequest& request, Deadline deadline) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+Result<LookupReply> SocketClient::prefetch(const PrefetchRequest& request, const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
   PrefetchRequest remote = request;
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, deadline));
-  return exchange<LookupReply>(use, FrameType::prefetch, FrameType::prefetch_ok, remote, deadline);
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
+  return exchange<LookupReply>(use, FrameType::prefetch, FrameType::prefetch_ok, remote, until);
 }
 
-Result<HoldReply> SocketClient::hold(const HoldRequest& request, Deadline deadline) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+Result<HoldReply> SocketClient::hold(const HoldRequest& request, const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
   HoldRequest remote = request;
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, deadline));
-  return exchange<HoldReply>(use, FrameType::hold, FrameType::hold_ok, remote, deadline);
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
+  return exchange<HoldReply>(use, FrameType::hold, FrameType::hold_ok, remote, until);
 }
 
 Result<std::chrono::milliseconds> SocketClient::renew(uint64_t hold, std::chrono::milliseconds time,
-                                                      Deadline deadline) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+                                                      const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
   KV_ASSIGN_OR_RETURN(auto reply, exchange<RenewReply>(use, FrameType::renew, FrameType::renew_ok,
-                                                       RenewRequest{hold, time}, deadline));
+                                                       RenewRequest{hold, time}, until));
   return reply.time;
 }
 
-Status SocketClient::release(uint64_t hold, Deadline deadline) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+Status SocketClient::release(uint64_t hold, const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
   return exchange<Empty>(use, FrameType::release, FrameType::release_ok, ReleaseRequest{hold},
-                         deadline)
+                         until)
       .status();
 }
 
-Result<uint64_t> SocketClient::erase_entry(const QueryRequest& request, Deadline deadline) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+Result<uint64_t> SocketClient::erase_entry(const QueryRequest& request, const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
   QueryRequest remote = request;
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, deadline));
-  KV_ASSIGN_OR_RETURN(auto reply,
-                      exchange<EraseCount>(use, FrameType::erase_entry, FrameType::erase_entry_ok,
-                                           remote, deadline));
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
+  KV_ASSIGN_OR_RETURN(auto reply, exchange<EraseCount>(use, FrameType::erase_entry,
+                                                       FrameType::erase_entry_ok, remote, until));
   return reply.objects;
 }
 
-Result<uint64_t> SocketClient::erase(uint32_t model, const Query& query, Deadline deadline) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+Result<uint64_t> SocketClient::erase(uint32_t model, const Query& query, const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
   uint32_t remote = 0;  // 0: the whole namespace
   if (model != 0) {
-    KV_ASSIGN_OR_RETURN(remote, pool_->remote_model(use, model, deadline));
+    KV_ASSIGN_OR_RETURN(remote, pool_->remote_model(use, model, until.deadline));
   }
   KV_ASSIGN_OR_RETURN(auto reply, exchange<EraseCount>(use, FrameType::erase, FrameType::erase_ok,
-                                                       EraseRequest{remote, query}, deadline));
+                                                       EraseRequest{remote, query}, until));
   return reply.objects;
 }
 
-Result<StatsReply> SocketClient::stats(Deadline deadline) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
-  return exchange<StatsReply>(use, FrameType::stats, FrameType::stats_ok, Empty{}, deadline);
+Result<StatsReply> SocketClient::stats(const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
+  return exchange<StatsReply>(use, FrameType::stats, FrameType::stats_ok, Empty{}, until);
 }
 
-Result<ReserveReply> SocketClient::reserve(const ReserveRequest& request, Deadline deadline) {
+Result<ReserveReply> SocketClient::reserve(const ReserveRequest& request, const Until& until) {
   if (pool_->reservations_full()) {
     return Status(StatusCode::busy, "reservations of this client: at most " +
                                         std::to_string(pool_->options().max_reservations));
   }
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(deadline));
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
   ReserveRequest remote = request;
-  KV_ASSIGN_OR_RETURN(remote.model, pool_->remote_model(use, request.model, deadline));
+  KV_ASSIGN_OR_RETURN(remote.model, pool_->remote_model(use, request.model, until.deadline));
   KV_ASSIGN_OR_RETURN(auto reply, exchange<ReserveReply>(use, FrameType::reserve,
-                                                         FrameType::reserve_ok, remote, deadline));
+                                                         FrameType::reserve_ok, remote, until));
   reply.reservation = pool_->add_reservation(use.get(), reply.reservation);
   return reply;
 }
 
-Status SocketClient::put(PutRequest request, Deadline deadline) {
+Status SocketClient::put(PutRequest request, const Until& until) {
   std::vector<PutRequest> one;
   one.push_back(std::move(request));
-  return put_all(std::move(one), deadline).front();
+  return put_all(std::move(one), until).front();
 }
 
 Result<CommitReply> SocketClient::commit(uint64_t reservation, Durability wait_for,
-                                         Deadline deadline) {
+                                         const Until& until) {
   uint64_t remote = 0;
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire_for(reservation, deadline, remote));
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire_for(reservation, until, remote));
   auto reply = exchange<CommitReply>(use, FrameType::commit, FrameType::commit_ok,
-                                     CommitRequest{remote, wait_for}, deadline);
+                                     CommitRequest{remote, wait_for}, until);
   pool_->end_reservation(reservation);
   return reply;
 }
 
-Status SocketClient::abort(uint64_t reservation, Deadline deadline) {
+Status SocketClient::abort(uint64_t reservation, const Until& until) {
   uint64_t remote = 0;
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire_for(reservation, deadline, remote));
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire_for(reservation, until, remote));
   auto reply =
-      exchange<Empty>(use, FrameType::abort, FrameType::abort_ok, AbortRequest{remote}, deadline);
+      exchange<Empty>(use, FrameType::abort, FrameType::abort_ok, AbortRequest{remote}, until);
   pool_->end_reservation(reservation);
   return reply.status();
 }
 
-Result<FetchReply> SocketClient::fetch(const FetchRequest& request, Deadline deadline) {
-  return std::move(fetch_all({&request, 1}, deadline).front());
+Result<FetchReply> SocketClient::fetch(const FetchRequest& request, const Until& until) {
+  return std::move(fetch_all({&request, 1}, until).front());
 }
 
 }  // namespace kv

@@ -54,27 +54,28 @@ class SocketClient final : public Client {
   BootToken boot_token() const;
 
   // Errors are those of Client, and unavailable where the service can't be reached.
-  Result<OpenReply> open(const OpenRequest& request, Deadline deadline) override;
-  Result<LookupReply> lookup(const QueryRequest& request, Deadline deadline) override;
-  Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) override;
-  Status put(PutRequest request, Deadline deadline) override;
-  Result<CommitReply> commit(uint64_t reservation, Durability wait_for, Deadline deadline) override;
-  Status abort(uint64_t reservation, Deadline deadline) override;
-  Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) override;
-  Result<LookupReply> prefetch(const PrefetchRequest& request, Deadline deadline) override;
-  Result<HoldReply> hold(const HoldRequest& request, Deadline deadline) override;
+  Result<OpenReply> open(const OpenRequest& request, const Until& until) override;
+  Result<LookupReply> lookup(const QueryRequest& request, const Until& until) override;
+  Result<ReserveReply> reserve(const ReserveRequest& request, const Until& until) override;
+  Status put(PutRequest request, const Until& until) override;
+  Result<CommitReply> commit(uint64_t reservation, Durability wait_for,
+                             const Until& until) override;
+  Status abort(uint64_t reservation, const Until& until) override;
+  Result<FetchReply> fetch(const FetchRequest& request, const Until& until) override;
+  Result<LookupReply> prefetch(const PrefetchRequest& request, const Until& until) override;
+  Result<HoldReply> hold(const HoldRequest& request, const Until& until) override;
   Result<std::chrono::milliseconds> renew(uint64_t hold, std::chrono::milliseconds time,
-                                          Deadline deadline) override;
-  Status release(uint64_t hold, Deadline deadline) override;
-  Result<uint64_t> erase(uint32_t model, const Query& query, Deadline deadline) override;
-  Result<uint64_t> erase_entry(const QueryRequest& request, Deadline deadline) override;
-  Result<StatsReply> stats(Deadline deadline) override;
+                                          const Until& until) override;
+  Status release(uint64_t hold, const Until& until) override;
+  Result<uint64_t> erase(uint32_t model, const Query& query, const Until& until) override;
+  Result<uint64_t> erase_entry(const QueryRequest& request, const Until& until) override;
+  Result<StatsReply> stats(const Until& until) override;
   // Requests of a batch follow each other on one connection without waiting for answers.
   std::vector<Result<LookupReply>> lookup_all(std::span<const QueryRequest> requests,
-                                              Deadline deadline) override;
+                                              const Until& until) override;
   std::vector<Result<FetchReply>> fetch_all(std::span<const FetchRequest> requests,
-                                            Deadline deadline) override;
-  std::vector<Status> put_all(std::vector<PutRequest> requests, Deadline deadline) override;
+                                            const Until& until) override;
+  std::vector<Status> put_all(std::vector<PutRequest> requests, const Until& until) override;
 
  private:
   explicit SocketClient(std::unique_ptr<SocketPool> pool);

@@ -117,7 +117,7 @@ Result<uint32_t> SocketConnection::offer(const std::shared_ptr<OwnMemory>& memor
   OutFrame out = request_frame(FrameType::memory, id, 0, MemoryOffer{kNumber});
   out.descriptor = memory->fd();
   auto reply = call(out, id, FrameType::memory_ok, deadline);
-  if (broken_) return reply.status();
+  if (broken_ || reply.status().code() == StatusCode::cancelled) return reply.status();
   takes_memory_ = reply.ok();
   if (!reply.ok()) return 0u;
   offered_ = memory;
@@ -143,9 +143,10 @@ Status SocketConnection::wait_for_peer(bool to_send, Deadline deadline) {
 
 Status SocketConnection::wait(short events, Deadline deadline) {
   while (true) {
-    pollfd p{fd_, events, 0};
+    pollfd p[] = {{fd_, events, 0}, {stop_.fd(), POLLIN, 0}};  // a negative one is passed over
     int64_t ms = left_ms(deadline);
-    int n = ::poll(&p, 1, static_cast<int>(ms));
+    int n = ::poll(p, std::size(p), static_cast<int>(ms));
+    if (n > 0 && p[1].revents != 0) stop_.see();
     if (n > 0) return {};
     if (n == 0 && std::chrono::steady_clock::now() >= deadline) {
       return give_up({StatusCode::deadline_exceeded, "the service did not answer in time"});
@@ -182,10 +183,20 @@ Status SocketConnection::last_words(Status closed, Deadline deadline) {
 }
 
 Status SocketConnection::send(const OutFrame& frame, Deadline deadline) {
+  if (stop_.asked()) return cancelled();
   OutFrame first;
   first.head = owed();
   KV_RETURN_IF_ERROR(send_all(first, deadline));
   return send_all(frame, deadline);
+}
+
+Status SocketConnection::cancel(std::span<const uint64_t> requests, Deadline deadline) {
+  OutFrame all;
+  for (uint64_t request : requests) {
+    const OutFrame one = reply_frame(FrameType::cancel, 0, Cancel{request});
+    all.head.insert(all.head.end(), one.head.begin(), one.head.end());
+  }
+  return send_all(all, deadline);
 }
 
 Status SocketConnection::send_all(const OutFrame& frame, Deadline deadline) {
@@ -256,8 +267,10 @@ Result<Frame> SocketConnection::reply_of(uint64_t request, Frame frame) {
 
 Result<Frame> SocketConnection::receive(uint64_t request, Deadline deadline) {
   while (true) {
-    KV_ASSIGN_OR_RETURN(std::optional<Frame> frame, arrived());
-    if (frame) return reply_of(request, std::move(*frame));
+    auto frame = arrived();
+    if (!frame.ok()) return frame.status();
+    if (*frame) return reply_of(request, std::move(**frame));
+    if (stop_.take()) KV_RETURN_IF_ERROR(cancel({&request, 1}, deadline));
     KV_RETURN_IF_ERROR(wait(POLLIN, deadline));
   }
 }

@@ -1,7 +1,8 @@
 // SocketConnection: one Unix-socket connection of a client: whole frames out and in, by a deadline.
 //
 // Any failure of the stream itself (closed, out of step, too late) breaks the connection for good:
-// broken() says so and the caller drops it. One thread at a time.
+// broken() says so and the caller drops it. A stop breaks nothing: what is on its way is cancelled
+// and its answer read. One thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -16,6 +17,7 @@
 #include "proto/message.h"
 #include "proto/own_memory.h"
 #include "proto/segment_link.h"
+#include "proto/stop_wake.h"
 
 namespace kv {
 
@@ -61,8 +63,11 @@ class SocketConnection {
   /// Bytes of frames that the service has to have before its next request.
   std::vector<uint8_t> owed() { return segments_.owed(); }
   uint64_t next_request() { return ++last_request_; }
+  /// The stop of the calls from begin() until end(). One that can be asked for takes a descriptor.
+  StopWake& stop() { return stop_; }
 
-  /// Returns: deadline_exceeded, unavailable; or the error that the peer sent before it closed.
+  /// Returns: deadline_exceeded, unavailable, cancelled (before anything is sent); or the error
+  /// that the peer sent before it closed.
   Status send(const OutFrame& frame, Deadline deadline);
   /// The next frame of the reply to `request`; an error frame becomes its status. Returns:
   /// deadline_exceeded, unavailable, corruption, what FrameParser says, or the service's error.
@@ -79,7 +84,11 @@ class SocketConnection {
   Result<uint64_t> send_some(const OutFrame& frame, uint64_t from);
   /// A frame that is here whole. Returns: as receive, but for errors that are replies.
   Result<std::optional<Frame>> arrived();
-  /// Waits until something may be read or, with `to_send`, written. Returns: deadline_exceeded.
+  /// Tells the service that these requests are no longer wanted; no frame is sent in part. Returns:
+  /// as send.
+  Status cancel(std::span<const uint64_t> requests, Deadline deadline);
+  /// Waits until something may be read or, with `to_send`, written, or the stop is asked for.
+  /// Returns: deadline_exceeded.
   Status wait_for_peer(bool to_send, Deadline deadline);
   /// The frame as a reply to `request`. Returns: as receive.
   Result<Frame> reply_of(uint64_t request, Frame frame);
@@ -107,6 +116,7 @@ class SocketConnection {
   const std::shared_ptr<ReplyBodies> bodies_;
   std::shared_ptr<uint8_t> body_;  // body of the large frame that is arriving
   SegmentLink segments_;
+  StopWake stop_;
   bool takes_memory_ = false;           // the service has granted it, and not refused since
   std::shared_ptr<OwnMemory> offered_;  // its number is 1
   const pid_t process_ = ::getpid();    // whose mappings they are

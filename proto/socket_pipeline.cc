@@ -15,7 +15,10 @@ void SocketPipeline::add(OutFrame frame) {
 }
 
 bool SocketPipeline::may_send() const {
-  const size_t window = std::max<size_t>(connection_.hello().max_in_flight, 1);
+  // A cancel is read while fewer than max_in_flight are open.
+  const size_t kept_free = connection_.stop().possible() ? 1 : 0;
+  const size_t window =
+      std::max<size_t>(connection_.hello().max_in_flight, 1 + kept_free) - kept_free;
   return closed_.ok() && sent_ < frames_.size() && sent_ - done_ < window;
 }
 
@@ -53,9 +56,34 @@ Result<bool> SocketPipeline::take_arrived(const Take& take) {
   return true;
 }
 
+void SocketPipeline::drop_unsent(const Take& take) {
+  const size_t kept = sent_ + (offset_ > 0 ? 1 : 0);  // a frame that is sent in part goes on
+  for (size_t place = kept; place < frames_.size(); ++place) {
+    take(place, cancelled());
+    answered_[place] = true;
+  }
+  frames_.resize(kept);
+}
+
+Status SocketPipeline::cancel_sent(Deadline deadline) {
+  std::vector<uint64_t> open;
+  for (size_t place = 0; place < sent_; ++place) {
+    if (!answered_[place]) open.push_back(first_ + place);
+  }
+  return connection_.cancel(open, deadline);
+}
+
 Status SocketPipeline::run(const Take& take, Deadline deadline) {
   answered_.assign(frames_.size(), false);
   while (done_ < frames_.size()) {
+    if (connection_.stop().take()) {
+      drop_unsent(take);
+      cancels_ = true;
+    }
+    if (cancels_ && offset_ == 0) {
+      KV_RETURN_IF_ERROR(cancel_sent(deadline));
+      cancels_ = false;
+    }
     const bool sent = send_more();
     KV_ASSIGN_OR_RETURN(bool came, take_arrived(take));  // the peer's last words too
     if (sent || came) continue;

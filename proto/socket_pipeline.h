@@ -22,14 +22,17 @@ class SocketPipeline {
   /// The id of the next add(); the connection gives out no others meanwhile.
   uint64_t next_id() const { return first_ + frames_.size(); }
   void add(OutFrame frame);
-  /// Ends once every request has its last frame. Returns: what breaks the connection, with requests
-  /// left unanswered.
+  /// Ends once every request has its last frame. After a stop those not sent yet are `cancelled`
+  /// here, the others by the service. Returns: what breaks the connection, with requests left
+  /// unanswered.
   Status run(const Take& take, Deadline deadline);
   bool answered(size_t place) const { return answered_[place]; }
 
  private:
   bool may_send() const;
   bool send_more();
+  void drop_unsent(const Take& take);
+  Status cancel_sent(Deadline deadline);
   Result<bool> take_arrived(const Take& take);
 
   SocketConnection& connection_;
@@ -39,6 +42,7 @@ class SocketPipeline {
   size_t sent_ = 0, done_ = 0;  ///< requests
   uint64_t offset_ = 0;         ///< bytes sent of the current request
   Status closed_;               ///< reason why nothing more can be sent
+  bool cancels_ = false;        ///< the requests sent are to be cancelled
 };
 
 }  // namespace kv

@@ -50,7 +50,23 @@ std::vector<SocketPool::ConnectionPtr>::iterator SocketPool::least_reserved() {
   });
 }
 
-Result<SocketPool::Use> SocketPool::acquire(Deadline deadline) {
+// Waits for a change. Returns: deadline_exceeded, cancelled.
+Status SocketPool::wait(std::unique_lock<std::mutex>& lock, const Until& until, const char* what) {
+  bool again = false;
+  changed_.wait_until(lock, until.stop, until.deadline, [&] { return std::exchange(again, true); });
+  if (until.stop.stop_requested()) return cancelled();
+  if (std::chrono::steady_clock::now() < until.deadline) return {};
+  return {StatusCode::deadline_exceeded, what};
+}
+
+// Precondition: mutex_ is not held.
+Result<SocketPool::Use> SocketPool::use(ConnectionPtr c, const Until& until) {
+  Use taken(*this, std::move(c));
+  KV_RETURN_IF_ERROR(taken->stop().begin(until.stop));
+  return taken;
+}
+
+Result<SocketPool::Use> SocketPool::acquire(const Until& until) {
   KV_RETURN_IF_ERROR(check_process());
   std::unique_lock lock(mutex_);
   while (true) {
@@ -58,29 +74,32 @@ Result<SocketPool::Use> SocketPool::acquire(Deadline deadline) {
       auto chosen = least_reserved();
       ConnectionPtr c = *chosen;
       idle_.erase(chosen);
-      if (!c->stale()) return Use(*this, c);
-      forget(c);
+      if (c->stale()) {
+        forget(c);
+        continue;
+      }
+      lock.unlock();
+      return use(std::move(c), until);
     }
     if (connections_ < options_.max_connections) break;
-    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
-      return Status(StatusCode::deadline_exceeded, "every connection is in use");
-    }
+    KV_RETURN_IF_ERROR(wait(lock, until, "every connection is in use"));
   }
   ++connections_;
   lock.unlock();
   auto c = SocketConnection::open(path_, hello_, bodies_,
-                                  std::min(deadline, deadline_in(options_.connect_timeout)));
+                                  std::min(until.deadline, deadline_in(options_.connect_timeout)));
   lock.lock();
   if (c.ok()) {
     boot_ = (*c)->hello().boot;
-    return Use(*this, *c);
+    lock.unlock();
+    return use(std::move(*c), until);
   }
   --connections_;
   changed_.notify_all();
   return c.status();
 }
 
-Result<SocketPool::Use> SocketPool::acquire_for(uint64_t id, Deadline deadline, uint64_t& remote) {
+Result<SocketPool::Use> SocketPool::acquire_for(uint64_t id, const Until& until, uint64_t& remote) {
   KV_RETURN_IF_ERROR(check_process());
   std::unique_lock lock(mutex_);
   while (true) {
@@ -95,11 +114,10 @@ Result<SocketPool::Use> SocketPool::acquire_for(uint64_t id, Deadline deadline, 
     if (idle != idle_.end()) {
       ConnectionPtr c = *idle;
       idle_.erase(idle);
-      return Use(*this, c);
+      lock.unlock();
+      return use(std::move(c), until);
     }
-    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
-      return Status(StatusCode::deadline_exceeded, "the reservation's connection is in use");
-    }
+    KV_RETURN_IF_ERROR(wait(lock, until, "the reservation's connection is in use"));
   }
 }
 
@@ -174,6 +192,7 @@ Status SocketPool::to_remote(const Use& use, uint32_t& model, Id& profile, Deadl
 }
 
 void SocketPool::release(const ConnectionPtr& c) {
+  c->stop().end();
   std::lock_guard lock(mutex_);
   if (c->broken()) {
     forget(c);

@@ -47,12 +47,12 @@ class SocketPool {
   };
 
   /// Takes the idle connection with the fewest reservations, unused for longest, whose puts delay
-  /// others least. Returns: deadline_exceeded (all in use), unavailable (after a fork), and what
-  /// SocketConnection::open returns.
-  Result<Use> acquire(Deadline deadline);
+  /// others least; its calls stop with `until`. Returns: deadline_exceeded (all in use), cancelled,
+  /// unavailable (after a fork), and what SocketConnection::open returns.
+  Result<Use> acquire(const Until& until);
   /// The connection that holds reservation `id`, once it is idle; `remote`: the service's number.
-  /// Returns: not_found (ended, or its connection did), deadline_exceeded.
-  Result<Use> acquire_for(uint64_t id, Deadline deadline, uint64_t& remote);
+  /// Returns: not_found (ended, or its connection did), deadline_exceeded, cancelled.
+  Result<Use> acquire_for(uint64_t id, const Until& until, uint64_t& remote);
 
   /// True if there is no place for a reservation. Those unused for options().abandoned_after make
   /// room.
@@ -79,6 +79,8 @@ class SocketPool {
     Realm realm;
   };
   Status check_process() const;
+  Status wait(std::unique_lock<std::mutex>& lock, const Until& until, const char* what);
+  Result<Use> use(ConnectionPtr c, const Until& until);
   std::vector<ConnectionPtr>::iterator least_reserved();
   void release(const ConnectionPtr& c);
   void forget(const ConnectionPtr& c);
@@ -89,7 +91,7 @@ class SocketPool {
   HelloRequest hello_;  // every connection's; constant
   const std::shared_ptr<ReplyBodies> bodies_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   BootToken boot_{};
   std::vector<ConnectionPtr> idle_;
   uint32_t connections_ = 0;  // idle, in use, or being made

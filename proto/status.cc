@@ -31,6 +31,8 @@ const char* to_string(StatusCode code) {
       return "unavailable";
     case StatusCode::denied:
       return "denied";
+    case StatusCode::cancelled:
+      return "cancelled";
   }
   return "unknown";
 }

@@ -29,6 +29,7 @@ enum class StatusCode : uint8_t {
   profile_changed = 10,    ///< another profile is in force; open the model again
   unavailable = 11,        ///< the service is closing or the connection is gone
   denied = 12,             ///< user, token or right does not allow it
+  cancelled = 13,          ///< its client no longer wants it
 };
 
 const char* to_string(StatusCode code);
@@ -76,6 +77,8 @@ class [[nodiscard]] Result {
 inline Status invalid_argument(std::string message) {
   return {StatusCode::invalid_argument, std::move(message)};
 }
+/// A call that its caller has stopped.
+inline Status cancelled() { return {StatusCode::cancelled, "stopped by its caller"}; }
 inline Status corruption(std::string message) {
   return {StatusCode::corruption, std::move(message)};
 }

@@ -53,6 +53,26 @@ TEST_F(CallsTest, ASessionsEndEndsItsCallsAndNoOthers) {
   your_call->finish(Status());
 }
 
+TEST_F(CallsTest, ASessionCancelsThoseOfATagAndNoOthers) {
+  CoreOwners c(small_options());
+  const uint64_t mine = *c.calls.connect("mine"), yours = *c.calls.connect("yours");
+  auto begin_tagged = [&](uint64_t session, std::optional<uint64_t> tag) {
+    return c.calls.begin<Status>(session, {soon(), tag},
+                                 [this](Status s) { ends_.push_back(s.code()); });
+  };
+  auto first = begin_tagged(mine, 7), second = begin_tagged(mine, 7), other = begin_tagged(mine, 8);
+  auto untagged = begin_tagged(mine, std::nullopt), your_call = begin_tagged(yours, 7);
+  second->finish(Status());
+  c.calls.cancel(mine, 7);
+  c.calls.cancel(mine, 7);
+  c.calls.cancel(mine, 0);
+  EXPECT_TRUE(first->cancelled);
+  EXPECT_EQ(ends_, (std::vector<StatusCode>{StatusCode::ok, StatusCode::cancelled}));
+  EXPECT_FALSE(other->finished() || untagged->finished() || your_call->finished());
+  EXPECT_EQ(c.calls.under_way(), 3u);
+  for (auto& call : {other, untagged, your_call}) call->finish(Status());
+}
+
 TEST_F(CallsTest, OneThatNobodyOwnsAnyMoreSaysSo) {
   CoreOwners c(small_options());
   begin(c, *c.calls.connect("test"));

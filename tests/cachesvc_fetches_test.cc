@@ -117,5 +117,43 @@ TEST_F(FetchesTest, AQueryThatIsTooLongIsRefused) {
   EXPECT_EQ(refused->status().code(), StatusCode::invalid_argument);
 }
 
+TEST_F(FetchesTest, ACancelledFetchIsAnsweredAtOnceAndLetsGo) {
+  const auto tokens = stored(40, Durability::durable);
+  evict_all();
+  core().hangs = true;
+  const uint64_t before = core().index.tiers().pins();
+  FetchRequest request;
+  request.model = 1;
+  request.query.tokens = plus_one(tokens);
+  std::vector<StatusCode> ends;
+  core().fetches.fetch(session_, request, {soon(), 5},
+                       [&](Result<FetchReply> r) { ends.push_back(r.status().code()); });
+  core().run();
+  EXPECT_GT(core().index.tiers().pins(), before);
+  core().calls.cancel(session_, 5);
+  EXPECT_EQ(ends, std::vector<StatusCode>{StatusCode::cancelled});
+  core().hangs = false;
+  core().run_all();
+  EXPECT_EQ(ends.size(), 1u);
+  EXPECT_EQ(core().index.tiers().pins(), before);
+  EXPECT_EQ((*fetch(plus_one(tokens)))->tier, Tier::ram) << "reads that had begun have ended";
+}
+
+TEST_F(FetchesTest, ACancelledPrefetchBeginsNoMoreReads) {
+  const auto tokens = stored(16 * 100, Durability::durable);
+  evict_all();
+  for (const bool cancelled : {true, false}) {
+    const uint64_t before = core().env->count.promotions;
+    const PrefetchRequest request{1, {plus_one(tokens), {}}, {}, true};
+    std::vector<StatusCode> ends;
+    core().fetches.prefetch(session_, request, {soon(), 5},
+                            [&](Result<LookupReply> r) { ends.push_back(r.status().code()); });
+    if (cancelled) core().calls.cancel(session_, 5);
+    core().run_all();
+    EXPECT_EQ(ends, std::vector<StatusCode>{cancelled ? StatusCode::cancelled : StatusCode::ok});
+    EXPECT_EQ(core().env->count.promotions - before, cancelled ? 0u : 100u);
+  }
+}
+
 }  // namespace
 }  // namespace kv

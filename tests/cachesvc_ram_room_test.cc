@@ -163,5 +163,33 @@ TEST_F(RamRoomUnit, TryingTakesWhatIsFreeAndEvictsNothing) {
   EXPECT_TRUE(c.room.room_now(stored(1)));
 }
 
+TEST_F(RamRoomUnit, OneWhoseCallHasEndedWaitsNoMore) {
+  CoreOwners c(small_options());
+  Charge others = fill(c);
+  const uint64_t session = *c.calls.connect("test");
+  auto waits = [&](uint64_t tag, const Room& room, const std::string& who) {
+    auto call = c.calls.begin<Status>(session, {soon(), tag}, [](Status) {});
+    c.room.with_room(
+        room, soon(),
+        [this, who, call](Result<std::shared_ptr<RoomCharges>> got) {
+          ends_.push_back(who + " " + to_string(got.status().code()));
+        },
+        call);
+  };
+  waits(1, stored(others.bytes()), "large");
+  waits(2, stored(1), "small");
+  others.release();
+  others = fill(c);
+  Charge one = others.split(1);
+  one.release();
+  c.run();
+  EXPECT_EQ(ends_, Ends{}) << "the large one comes first";
+  c.calls.cancel(session, 1);
+  c.run();
+  EXPECT_EQ(ends_, (Ends{"large unavailable", "small ok"}));
+  EXPECT_EQ(c.calls.under_way(), 0u) << "nothing keeps the calls";
+  EXPECT_FALSE(c.room.wanted());
+}
+
 }  // namespace
 }  // namespace kv

@@ -1,4 +1,8 @@
-// Batches over the socket: every request gets the answer that it would get by itself.
+// Batches and cancels over the socket: every request gets the answer that it would get by itself,
+// or is cancelled.
+#include <future>
+#include <stop_token>
+
 #include "tests/support/cachesvc_server.h"
 
 namespace kv {
@@ -105,6 +109,112 @@ TEST_F(BatchesTest, NobodyListensToAnyOfThem) {
        bench().client.lookup_all(std::vector<QueryRequest>(5, lookup_of(tokens)), soon())) {
     EXPECT_EQ(reply.status().code(), StatusCode::unavailable);
   }
+}
+
+class CancelTest : public BatchesTest {
+ protected:
+  // Commits that are to be durable wait for a sync that nobody sees here.
+  void start_slow() { start({}, {"durable_group_delay=60000"}); }
+};
+
+// An opened model and a reservation with all that it lacked, on a connection of one's own.
+struct Storing {
+  Storing(RawPeer& peer, const std::vector<Token>& tokens) {
+    auto call = [&](FrameType type, FrameType answer, auto request, auto reply) {
+      peer.send(testing::flatten(request_frame(type, 2, 0, request)));
+      return *decode_reply<decltype(reply)>(answer, peer.receive()->body.span());
+    };
+    const ModelSpec model = plain_model();
+    const auto opened = call(FrameType::open, FrameType::open_ok,
+                             OpenRequest{model, nullptr, false, PrefillMode::exact}, OpenReply());
+    handle = opened.model;
+    profile = opened.realm.profile;
+    const auto reserved = call(FrameType::reserve, FrameType::reserve_ok,
+                               ReserveRequest{handle, profile, {tokens, {}}}, ReserveReply());
+    reservation = reserved.reservation;
+    for (const Need& need : reserved.needs) {
+      peer.send(testing::flatten(put_frame(3, 0, make_put(model, 16, tokens, need, reservation))));
+      EXPECT_EQ(peer.receive()->header.type, FrameType::put_ok);
+    }
+  }
+  uint32_t handle = 0;
+  Id profile;
+  uint64_t reservation = 0;
+};
+
+TEST_F(CancelTest, OneThatWaitsIsAnsweredOnceAndTheConnectionGoesOn) {
+  start_slow();
+  const auto tokens = random_tokens(rng_, 40);
+  RawPeer peer(socket());
+  peer.hello();
+  const Storing store(peer, tokens);
+  const auto lookup = testing::flatten(request_frame(
+      FrameType::lookup, 12, 0, QueryRequest{store.handle, {plus_one(tokens), {}}, store.profile}));
+  auto cancel_of = [](uint64_t id) {
+    return testing::flatten(reply_frame(FrameType::cancel, 0, Cancel{id}));
+  };
+  peer.send(testing::flatten(request_frame(FrameType::commit, 11, 0,
+                                           CommitRequest{store.reservation, Durability::durable})));
+  peer.send(cancel_of(10));  // never asked for
+  peer.send(lookup);
+  EXPECT_EQ(peer.receive()->header.request, 12u) << "the commit waits";
+  for (uint64_t id : {12, 11, 11}) peer.send(cancel_of(id));
+  auto frame = peer.receive();
+  ASSERT_TRUE(frame && frame->header.type == FrameType::error);
+  EXPECT_EQ(frame->header.request, 11u);
+  EXPECT_EQ(decode_reply<ErrorReply>(FrameType::error, frame->body.span())->code,
+            StatusCode::cancelled);
+  peer.send(lookup);
+  frame = peer.receive();
+  ASSERT_TRUE(frame && frame->header.type == FrameType::lookup_ok);
+  EXPECT_EQ(decode_reply<LookupReply>(FrameType::lookup_ok, frame->body.span())->tokens, 40u);
+}
+
+TEST_F(CancelTest, OneThatIsNoCancelEndsTheConnection) {
+  start();
+  RawPeer early(socket());
+  early.send(testing::flatten(reply_frame(FrameType::cancel, 0, Cancel{1})));
+  EXPECT_EQ(early.receive_error(), StatusCode::invalid_argument);
+  EXPECT_FALSE(early.receive());
+  RawPeer wrong(socket());
+  wrong.hello();
+  wrong.send(testing::flatten(reply_frame(FrameType::cancel, 0, AbortRequest{1})));
+  wrong.send(testing::flatten(reply_frame(FrameType::cancel, 0, Empty{})));
+  EXPECT_EQ(wrong.receive_error(), StatusCode::corruption);
+  EXPECT_FALSE(wrong.receive());
+}
+
+TEST_F(CancelTest, AStopEndsACallAndItsConnectionIsUsedAgain) {
+  start_slow();
+  SocketClientOptions options;
+  options.max_connections = 1;
+  auto client = SocketClient::connect(socket(), "test", options);
+  ASSERT_TRUE(client.ok());
+  const auto tokens = random_tokens(rng_, 40);
+  auto bench = Bench::open(**client, plain_model());
+  auto reserved = bench.reserve(tokens);
+  ASSERT_TRUE(reserved.ok());
+  for (const Need& need : reserved->needs) {
+    ASSERT_TRUE((*client)
+                    ->put(make_put(bench.model, 16, tokens, need, reserved->reservation), soon())
+                    .ok());
+  }
+  std::stop_source stop;
+  auto commit = std::async(std::launch::async, [&] {
+    return (*client)->commit(reserved->reservation, Durability::durable,
+                             {soon(), stop.get_token()});
+  });
+  wait_for("waiting_calls", 2);                       // and that of the stats
+  auto behind = std::async(std::launch::async, [&] {  // waits for the connection
+    return (*client)->stats({soon(), stop.get_token()});
+  });
+  stop.request_stop();
+  EXPECT_EQ(commit.get().status().code(), StatusCode::cancelled);
+  EXPECT_EQ(behind.get().status().code(), StatusCode::cancelled);
+  auto hit = bench.fetch(plus_one(tokens));
+  ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+  EXPECT_EQ(hit->tokens, 40u) << "a commit that had begun went on";
+  EXPECT_EQ(stat("sessions"), 2u) << "it is the connection of before";
 }
 
 }  // namespace

@@ -459,5 +459,35 @@ TEST(Tiered, ReservationsAndPinsEndWithTheirSession) {
   EXPECT_EQ(b.stat("ram_staging_bytes"), 0u);
 }
 
+TEST(Tiered, AStopEndsACallThatWaitsAndNoneAfterIt) {
+  TempDir dir;
+  CacheOptions options = small_options(dir.store());
+  options.durable_group_delay = Milliseconds(60'000);
+  auto cache = open_cache(options);
+  auto b = Bench::open(*cache, plain_model());
+  std::mt19937 rng(3);
+  const auto tokens = random_tokens(rng, 40);
+  auto reserved = b.reserve(tokens);
+  ASSERT_TRUE(reserved.ok());
+  for (const Need& need : reserved->needs) {
+    ASSERT_TRUE(
+        cache->put(make_put(b.model, 16, tokens, need, reserved->reservation), soon()).ok());
+  }
+  std::stop_source stop;
+  Status ended;
+  std::thread commit([&] {
+    ended = cache->commit(reserved->reservation, Durability::durable, {soon(), stop.get_token()})
+                .status();
+  });
+  while (stat_of(*cache, "waiting_calls") < 2) std::this_thread::yield();  // and that of the stats
+  stop.request_stop();
+  commit.join();
+  EXPECT_EQ(ended.code(), StatusCode::cancelled);
+  EXPECT_EQ(cache->stats({soon(), stop.get_token()}).status().code(), StatusCode::cancelled);
+  auto hit = b.fetch(plus(tokens, {1}));
+  ASSERT_TRUE(hit.ok());
+  EXPECT_EQ(hit->tokens, 40u) << "a commit that had begun goes on";
+}
+
 }  // namespace
 }  // namespace kv

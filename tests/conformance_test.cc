@@ -100,6 +100,13 @@ Selection selection_of(const json& step) {
   return {given.value("from_token", 0u), range("layers"), range("parts"), range("heads")};
 }
 
+// The end of a step's call: soon, or now.
+Until until_of(const json& step) {
+  std::stop_source stop;
+  if (step.value("cancelled", false)) stop.request_stop();
+  return {soon(), stop.get_token()};
+}
+
 uint64_t values_of(const FetchReply& reply) {
   uint64_t values = 0;
   for (const FetchedObject& o : reply.lease.prefix().objects) {
@@ -185,7 +192,7 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
   json prefetched(Bench& bench, const Query& query, const json& step) const {
     const PrefetchRequest request{bench.opened.model, query, bench.opened.realm.profile,
                                   step.value("wait", false), hold_of(step)};
-    auto found = bench.client.prefetch(request, soon());
+    auto found = bench.client.prefetch(request, until_of(step));
     if (!found.ok()) return failed(found.status());
     return {{"tokens", found->tokens}, {"common", found->common}, {"tier", to_string(found->tier)}};
   }
@@ -194,7 +201,7 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
   static json stored(Bench& bench, const Query& query, const json& step,
                      const std::shared_ptr<OwnMemory>& memory) {
     ReserveRequest request{bench.opened.model, bench.opened.realm.profile, query};
-    auto reserved = bench.client.reserve(request, soon());
+    auto reserved = bench.client.reserve(request, until_of(step));
     if (!reserved.ok()) return failed(reserved.status());
     uint64_t at = 0;
     for (const Need& need : reserved->needs) {
@@ -225,7 +232,7 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     request.max_tokens = step.value("max_tokens", request.max_tokens);
     request.round_to_block = step.value("round_to_block", false);
     request.selection = selection_of(step);
-    auto reply = bench.client.fetch(request, soon());
+    auto reply = bench.client.fetch(request, until_of(step));
     if (!reply.ok()) return failed(reply.status());
     const bool whole = request.selection == Selection();
     if (reply->tokens > 0 && whole) bench.expect_serves(query.tokens, *reply);

@@ -109,13 +109,13 @@ class WatchedClient : public MemoryClient {
  public:
   std::function<void()> fetched = [] {}, stored = [] {};
 
-  Result<FetchReply> fetch(const FetchRequest& request, Deadline deadline) override {
+  Result<FetchReply> fetch(const FetchRequest& request, const Until& until) override {
     fetched();
-    return MemoryClient::fetch(request, deadline);
+    return MemoryClient::fetch(request, until);
   }
-  Result<ReserveReply> reserve(const ReserveRequest& request, Deadline deadline) override {
+  Result<ReserveReply> reserve(const ReserveRequest& request, const Until& until) override {
     stored();
-    return MemoryClient::reserve(request, deadline);
+    return MemoryClient::reserve(request, until);
   }
 };
 

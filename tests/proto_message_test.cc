@@ -92,7 +92,7 @@ TEST(Golden, TheWorkedExampleInTheProtocolIsReal) {
     }
   }
   auto frames = sample_frames();
-  ASSERT_EQ(examples.size(), 13u);
+  ASSERT_EQ(examples.size(), 14u);
   for (const auto& [frame, bytes] : examples) EXPECT_EQ(bytes, frames[frame]) << frame;
 }
 
@@ -234,6 +234,7 @@ TEST(RoundTrip, RequestsComeBackEqual) {
     auto renew2 = round_trip(renew);
     EXPECT_TRUE(renew2.hold == renew.hold && renew2.time == time);
     EXPECT_EQ(round_trip(ReleaseRequest{renew.hold}).hold, renew.hold);
+    EXPECT_EQ(round_trip(Cancel{renew.hold}).request, renew.hold);
     EraseRequest erase{r.u32(), r.query()};
     auto erase2 = round_trip(erase);
     EXPECT_TRUE(erase2.model == erase.model && same(erase2.query, erase.query));

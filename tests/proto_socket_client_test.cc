@@ -495,5 +495,56 @@ TEST(ReplyBodies, KeepTheNewestWithinTheirLimit) {
   EXPECT_EQ(none->waiting_bytes(), 0u);
 }
 
+// Takes three lookups of a batch, then their cancels, which it answers but for the first; then one
+// lookup more. `taken`: once the three are here.
+void answer_cancels(ScriptedPeer& p, std::promise<void>& taken) {
+  if (!p.greet()) return;
+  OpenReply opened{
+      1, {"tenant", {}, {}}, std::make_shared<const Profile>(testing::sample_profile()), {}};
+  p.send(flatten(reply_frame(FrameType::open_ok, p.receive()->header.request, opened)));
+  std::vector<uint64_t> asked, cancels;
+  for (int i = 0; i < 3; ++i) asked.push_back(p.receive()->header.request);
+  taken.set_value();
+  for (int i = 0; i < 3; ++i) {
+    auto frame = p.receive();
+    if (!frame || frame->header.type != FrameType::cancel || frame->header.request != 0) return;
+    cancels.push_back(decode_reply<Cancel>(FrameType::cancel, frame->body.span())->request);
+  }
+  if (cancels != asked) return;
+  auto found = [](uint64_t id) {
+    return flatten(reply_frame(FrameType::lookup_ok, id, LookupReply()));
+  };
+  p.send(flatten(error_frame(asked[2], {StatusCode::cancelled, "cancelled"})));
+  p.send(found(asked[0]));
+  p.send(flatten(error_frame(asked[1], {StatusCode::cancelled, "cancelled"})));
+  p.send(found(p.receive()->header.request));
+}
+
+TEST(SocketClient, AStopCancelsWhatIsOnItsWayAndSendsNoMore) {
+  std::promise<void> taken;
+  ScriptedPeer peer([&](ScriptedPeer& p) { answer_cancels(p, taken); });
+  auto client = connect(peer);
+  ASSERT_TRUE(client);
+  auto opened = client->open({testing::sample_model(), nullptr, false, PrefillMode::exact}, soon());
+  ASSERT_TRUE(opened.ok());
+  const QueryRequest lookup{opened->model, {{1, 2, 3}, {}}, {}};
+  std::stop_source stop;
+  std::thread stopper([&] {
+    taken.get_future().wait();  // one place less than the service allows is used
+    stop.request_stop();
+  });
+  const auto replies =
+      client->lookup_all(std::vector<QueryRequest>(6, lookup), {soon(), stop.get_token()});
+  stopper.join();
+  EXPECT_TRUE(replies[0].ok()) << "it had its answer";
+  for (size_t i = 1; i < replies.size(); ++i) {
+    EXPECT_EQ(replies[i].status().code(), StatusCode::cancelled) << i;
+  }
+  EXPECT_EQ(client->lookup(lookup, {soon(), stop.get_token()}).status().code(),
+            StatusCode::cancelled)
+      << "nothing is sent";
+  EXPECT_TRUE(client->lookup(lookup, soon()).ok()) << "the same connection";
+}
+
 }  // namespace
 }  // namespace kv

@@ -43,69 +43,70 @@ void CacheCore::disconnect(uint64_t session) {
     own_->models.rest_unused();
   });
 }
-void CacheCore::open(uint64_t session, OpenRequest request, Deadline deadline,
+void CacheCore::open(uint64_t session, OpenRequest request, CallTerms terms,
                      Done<Result<OpenReply>> done) {
-  own_->env->run([&] { own_->opens.open(session, std::move(request), deadline, std::move(done)); });
+  own_->env->run([&] { own_->opens.open(session, std::move(request), terms, std::move(done)); });
 }
-void CacheCore::lookup(uint64_t session, QueryRequest request, Deadline deadline,
+void CacheCore::lookup(uint64_t session, QueryRequest request, CallTerms terms,
                        Done<Result<LookupReply>> done) {
   own_->env->run(
-      [&] { own_->fetches.lookup(session, std::move(request), deadline, std::move(done)); });
+      [&] { own_->fetches.lookup(session, std::move(request), terms, std::move(done)); });
 }
-void CacheCore::prefetch(uint64_t session, PrefetchRequest request, Deadline deadline,
+void CacheCore::prefetch(uint64_t session, PrefetchRequest request, CallTerms terms,
                          Done<Result<LookupReply>> done) {
   own_->env->run(
-      [&] { own_->fetches.prefetch(session, std::move(request), deadline, std::move(done)); });
+      [&] { own_->fetches.prefetch(session, std::move(request), terms, std::move(done)); });
 }
-void CacheCore::hold(uint64_t session, HoldRequest request, Deadline deadline,
+void CacheCore::hold(uint64_t session, HoldRequest request, CallTerms terms,
                      Done<Result<HoldReply>> done) {
-  own_->env->run([&] { own_->holds.hold(session, std::move(request), deadline, std::move(done)); });
+  own_->env->run([&] { own_->holds.hold(session, std::move(request), terms, std::move(done)); });
 }
-void CacheCore::renew(uint64_t session, uint64_t hold, Milliseconds time, Deadline deadline,
+void CacheCore::renew(uint64_t session, uint64_t hold, Milliseconds time, CallTerms terms,
                       Done<Result<Milliseconds>> done) {
-  own_->env->run([&] { own_->holds.renew(session, hold, time, deadline, std::move(done)); });
+  own_->env->run([&] { own_->holds.renew(session, hold, time, terms, std::move(done)); });
 }
-void CacheCore::release(uint64_t session, uint64_t hold, Deadline deadline, Done<Status> done) {
-  own_->env->run([&] { own_->holds.release(session, hold, deadline, std::move(done)); });
+void CacheCore::release(uint64_t session, uint64_t hold, CallTerms terms, Done<Status> done) {
+  own_->env->run([&] { own_->holds.release(session, hold, terms, std::move(done)); });
 }
-void CacheCore::fetch(uint64_t session, FetchRequest request, Deadline deadline,
+void CacheCore::fetch(uint64_t session, FetchRequest request, CallTerms terms,
                       Done<Result<FetchReply>> done) {
-  own_->env->run(
-      [&] { own_->fetches.fetch(session, std::move(request), deadline, std::move(done)); });
+  own_->env->run([&] { own_->fetches.fetch(session, std::move(request), terms, std::move(done)); });
 }
-void CacheCore::reserve(uint64_t session, ReserveRequest request, Deadline deadline,
+void CacheCore::reserve(uint64_t session, ReserveRequest request, CallTerms terms,
                         Done<Result<ReserveReply>> done) {
   own_->env->run(
-      [&] { own_->reservations.reserve(session, std::move(request), deadline, std::move(done)); });
+      [&] { own_->reservations.reserve(session, std::move(request), terms, std::move(done)); });
 }
 void CacheCore::put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
-                    Deadline deadline, Done<Status> done) {
+                    CallTerms terms, Done<Status> done) {
   own_->env->run([&] {
-    own_->puts.put(session, std::move(request), std::move(room), deadline, std::move(done));
+    own_->puts.put(session, std::move(request), std::move(room), terms, std::move(done));
   });
 }
-void CacheCore::commit(uint64_t session, uint64_t reservation, Durability wait_for,
-                       Deadline deadline, Done<Result<CommitReply>> done) {
+void CacheCore::commit(uint64_t session, uint64_t reservation, Durability wait_for, CallTerms terms,
+                       Done<Result<CommitReply>> done) {
   own_->env->run(
-      [&] { own_->commits.commit(session, reservation, wait_for, deadline, std::move(done)); });
+      [&] { own_->commits.commit(session, reservation, wait_for, terms, std::move(done)); });
 }
-void CacheCore::abort(uint64_t session, uint64_t reservation, Deadline deadline,
-                      Done<Status> done) {
-  own_->env->run(
-      [&] { own_->reservations.abort(session, reservation, deadline, std::move(done)); });
+void CacheCore::abort(uint64_t session, uint64_t reservation, CallTerms terms, Done<Status> done) {
+  own_->env->run([&] { own_->reservations.abort(session, reservation, terms, std::move(done)); });
 }
-void CacheCore::erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
+void CacheCore::erase(uint64_t session, uint32_t model, Query query, CallTerms terms,
                       Done<Result<uint64_t>> done) {
   own_->env->run(
-      [&] { own_->eraser.erase(session, model, std::move(query), deadline, std::move(done)); });
+      [&] { own_->eraser.erase(session, model, std::move(query), terms, std::move(done)); });
 }
-void CacheCore::erase_entry(uint64_t session, QueryRequest request, Deadline deadline,
+void CacheCore::erase_entry(uint64_t session, QueryRequest request, CallTerms terms,
                             Done<Result<uint64_t>> done) {
   own_->env->run(
-      [&] { own_->eraser.erase_entry(session, std::move(request), deadline, std::move(done)); });
+      [&] { own_->eraser.erase_entry(session, std::move(request), terms, std::move(done)); });
 }
-void CacheCore::stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done) {
-  own_->env->run([&] { own_->stats.stats(session, deadline, std::move(done)); });
+void CacheCore::stats(uint64_t session, CallTerms terms, Done<Result<StatsReply>> done) {
+  own_->env->run([&] { own_->stats.stats(session, terms, std::move(done)); });
+}
+void CacheCore::cancel(uint64_t session, uint64_t tag) {
+  if (own_->env->closed()) return;
+  own_->env->run([&] { own_->calls.cancel(session, tag); });
 }
 void CacheCore::drain(Deadline deadline, Done<Status> done) {
   own_->env->run([&] { own_->drain.begin(deadline, std::move(done)); });

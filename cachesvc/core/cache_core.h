@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "cachesvc/cache_options.h"
+#include "cachesvc/core/call.h"
 #include "cachesvc/core/client_memory.h"
 #include "cachesvc/namespace_options.h"
 #include "cachesvc/ram_pool.h"
@@ -106,33 +107,36 @@ class CacheCore {
   /// The verbs of Client (proto/client.h), with the same values and errors; also not_found
   /// (session), deadline_exceeded, unavailable (draining: only commit, abort, fetch and stats go
   /// on).
-  void open(uint64_t session, OpenRequest request, Deadline deadline, Done<Result<OpenReply>> done);
-  void lookup(uint64_t session, QueryRequest request, Deadline deadline,
+  void open(uint64_t session, OpenRequest request, CallTerms terms, Done<Result<OpenReply>> done);
+  void lookup(uint64_t session, QueryRequest request, CallTerms terms,
               Done<Result<LookupReply>> done);
-  void reserve(uint64_t session, ReserveRequest request, Deadline deadline,
+  void reserve(uint64_t session, ReserveRequest request, CallTerms terms,
                Done<Result<ReserveReply>> done);
   /// `room`: of the Staging whose body's slices are the object's planes; the put then waits for no
   /// more (busy). Null: the planes are the caller's, charged while the core holds them.
-  void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
-           Deadline deadline, Done<Status> done);
-  void commit(uint64_t session, uint64_t reservation, Durability wait_for, Deadline deadline,
+  void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room, CallTerms terms,
+           Done<Status> done);
+  void commit(uint64_t session, uint64_t reservation, Durability wait_for, CallTerms terms,
               Done<Result<CommitReply>> done);
-  void abort(uint64_t session, uint64_t reservation, Deadline deadline, Done<Status> done);
-  void fetch(uint64_t session, FetchRequest request, Deadline deadline,
+  void abort(uint64_t session, uint64_t reservation, CallTerms terms, Done<Status> done);
+  void fetch(uint64_t session, FetchRequest request, CallTerms terms,
              Done<Result<FetchReply>> done);
-  void prefetch(uint64_t session, PrefetchRequest request, Deadline deadline,
+  void prefetch(uint64_t session, PrefetchRequest request, CallTerms terms,
                 Done<Result<LookupReply>> done);
-  void hold(uint64_t session, HoldRequest request, Deadline deadline, Done<Result<HoldReply>> done);
-  void renew(uint64_t session, uint64_t hold, Milliseconds time, Deadline deadline,
+  void hold(uint64_t session, HoldRequest request, CallTerms terms, Done<Result<HoldReply>> done);
+  void renew(uint64_t session, uint64_t hold, Milliseconds time, CallTerms terms,
              Done<Result<Milliseconds>> done);
-  void release(uint64_t session, uint64_t hold, Deadline deadline, Done<Status> done);
+  void release(uint64_t session, uint64_t hold, CallTerms terms, Done<Status> done);
   /// An erase runs in steps, others are served in between; the namespace's commits and erases wait
   /// for its end.
-  void erase_entry(uint64_t session, QueryRequest request, Deadline deadline,
+  void erase_entry(uint64_t session, QueryRequest request, CallTerms terms,
                    Done<Result<uint64_t>> done);
-  void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
+  void erase(uint64_t session, uint32_t model, Query query, CallTerms terms,
              Done<Result<uint64_t>> done);
-  void stats(uint64_t session, Deadline deadline, Done<Result<StatsReply>> done);
+  void stats(uint64_t session, CallTerms terms, Done<Result<StatsReply>> done);
+  /// Ends the session's calls of this tag that still wait, each with `cancelled`; others are left
+  /// alone. What one held goes. A commit or an erase that has begun goes on, as after its deadline.
+  void cancel(uint64_t session, uint64_t tag);
 
   /// Memory that connections take. As long as the core lives.
   ClientMemory& memory();

@@ -1,17 +1,26 @@
 // Call: one request under way; its callback runs exactly once, whoever ends it first: the result,
-// the deadline, the end of its session, the end of the core, or nobody: the last owner let it drop.
-// Loop thread only.
+// the deadline, its client that cancels it, the end of its session, the end of the core, or nobody:
+// the last owner let it drop. Loop thread only.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "cachesvc/loop/timer.h"
 #include "proto/client.h"
 
 namespace kv {
+
+/// Terms of a call: when it ends at the latest, and the tag by which its session may cancel it.
+struct CallTerms {
+  CallTerms(Deadline d = {}, std::optional<uint64_t> t = {})  // NOLINT: implicit on purpose
+      : deadline(d), tag(t) {}
+  Deadline deadline;
+  std::optional<uint64_t> tag;
+};
 
 class CallBase {
  public:
@@ -22,8 +31,11 @@ class CallBase {
 
   uint64_t session = 0;
   Deadline deadline = Deadline::max();
+  std::optional<uint64_t> tag;
+  bool cancelled = false;  ///< by its client
   std::unique_ptr<Timer> timer;
   std::function<void(CallBase*)> on_finish;  ///< removes the call from its list
+  std::function<void()> on_end;  ///< ends what it waits for; its waiter sets and resets it
 
  protected:
   bool mark_finished() {
@@ -31,6 +43,7 @@ class CallBase {
     finished_ = true;
     timer.reset();
     if (on_finish) std::exchange(on_finish, nullptr)(this);
+    if (on_end) std::exchange(on_end, nullptr)();
     return true;
   }
 

@@ -40,17 +40,32 @@ void Calls::disconnect(uint64_t session) {
   if (ended == sessions_.end()) return;
   --uses_[ended->second.share].sessions;
   sessions_.erase(ended);
-  // The search goes on behind the call just ended, as its callback may change the list.
+  fail_each([session](const CallBase& call) { return call.session == session; },
+            {StatusCode::unavailable, "the session was closed"});
+}
+
+// The search goes on behind the call just ended, as its callback may change the list.
+template <typename Which>
+void Calls::fail_each(Which which, const Status& status) {
   for (auto at = calls_.begin(); at != calls_.end();) {
     CallBase* key = at->first;
     auto call = at->second.lock();
-    if (call && call->session == session) {
-      call->fail({StatusCode::unavailable, "the session was closed"});
+    if (call && which(*call)) {
+      call->fail(status);
       at = calls_.upper_bound(key);
     } else {
       ++at;
     }
   }
+}
+
+void Calls::cancel(uint64_t session, uint64_t tag) {
+  const auto which = [session, tag](CallBase& call) {
+    call.cancelled = call.session == session && call.tag == tag;
+    return call.cancelled;
+  };
+  fail_each(which, {StatusCode::cancelled, "cancelled by its client"});
+  env_.progress();  // a commit or an erase may wait for its turn
 }
 
 SessionState* Calls::session(uint64_t id) {
@@ -110,23 +125,24 @@ void Calls::check_invariants() const {
   }
 }
 
-void Calls::add(uint64_t session, std::shared_ptr<CallBase> call, Deadline deadline) {
+void Calls::add(uint64_t session, std::shared_ptr<CallBase> call, CallTerms terms) {
   call->session = session;
+  call->tag = terms.tag;
   if (env_.closed()) return call->fail({StatusCode::unavailable, "the cache has ended"});
   auto known = sessions_.find(session);
   const SessionState* state = known == sessions_.end() ? nullptr : &known->second;
   if (Status full = room_for(state); !full.ok()) return call->fail(full);
-  if (deadline <= Clock::now()) {
+  if (terms.deadline <= Clock::now()) {
     return call->fail(
         {StatusCode::deadline_exceeded, "the deadline had passed when the call came"});
   }
-  call->deadline = deadline;
+  call->deadline = terms.deadline;
   call->timer =
       std::make_unique<Timer>(env_.loop, env_.handler([weak = std::weak_ptr<CallBase>(call)] {
         auto waiting = weak.lock();
         if (waiting) waiting->fail({StatusCode::deadline_exceeded, "the call's deadline passed"});
       }));
-  call->timer->arm_at(deadline);
+  call->timer->arm_at(call->deadline);
   calls_[call.get()] = call;
   const ShareId share = state ? state->share : kCommonShare;
   ++uses_[share].calls;

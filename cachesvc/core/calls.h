@@ -1,6 +1,6 @@
 // Calls: sessions, and the calls under way. A session is one client, bound to one namespace; each
 // of its calls is answered exactly once, at the latest by its deadline, the session's end or the
-// core's. Loop thread only.
+// core's; before, if the session cancels it by its tag. Loop thread only.
 #pragma once
 
 #include <map>
@@ -46,11 +46,13 @@ class Calls {
   /// A call of the session. The call has ended already if it can't be kept: too many calls, or too
   /// late.
   template <typename T>
-  std::shared_ptr<Call<T>> begin(uint64_t session, Deadline deadline, std::function<void(T)> done) {
+  std::shared_ptr<Call<T>> begin(uint64_t session, CallTerms terms, std::function<void(T)> done) {
     auto call = std::make_shared<Call<T>>(std::move(done));
-    add(session, call, deadline);
+    add(session, call, terms);
     return call;
   }
+  /// Answers the session's calls of this tag that still wait with `cancelled`.
+  void cancel(uint64_t session, uint64_t tag);
   /// Ends every call under way with `unavailable`.
   void end_all(const char* why);
 
@@ -66,7 +68,9 @@ class Calls {
 
  private:
   Status room_for(const SessionState* session) const;
-  void add(uint64_t session, std::shared_ptr<CallBase> call, Deadline deadline);
+  void add(uint64_t session, std::shared_ptr<CallBase> call, CallTerms terms);
+  template <typename Which>
+  void fail_each(Which which, const Status& status);
 
   Env& env_;
   std::map<uint64_t, SessionState> sessions_;

@@ -86,7 +86,7 @@ void ClientMemory::allocate_staging(uint64_t session, uint64_t bytes, StagingFor
             call->finish(std::move(staging));
           });
     };
-    room_.with_room(staging_room(session, bytes, what), deadline, std::move(allocate));
+    room_.with_room(staging_room(session, bytes, what), deadline, std::move(allocate), call);
   });
 }
 

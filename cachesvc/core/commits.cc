@@ -6,13 +6,13 @@
 namespace kv {
 
 // The reservation ends with the commit, however that ends.
-void Commits::commit(uint64_t session, uint64_t id, Durability wait_for, Deadline deadline,
+void Commits::commit(uint64_t session, uint64_t id, Durability wait_for, CallTerms terms,
                      std::function<void(Result<CommitReply>)> done) {
   Reservation* r = reservations_.find(session, id);
-  auto call = calls_.begin<Result<CommitReply>>(session, deadline, std::move(done));
+  auto call = calls_.begin<Result<CommitReply>>(session, terms, std::move(done));
   if (!r) return call->fail({StatusCode::not_found, "no such reservation"});
   if (call->finished()) return reservations_.end(id);
-  copy_rows(*r, deadline);
+  copy_rows(*r, terms.deadline);
   Waiting commit{session, id, wait_for, std::move(call)};
   if (may_publish(commit)) return publish(commit);
   waiting_.push_back(std::move(commit));

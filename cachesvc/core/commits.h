@@ -27,7 +27,7 @@ class Commits {
   Commits(const Commits&) = delete;  // calls point here
   Commits& operator=(const Commits&) = delete;
 
-  void commit(uint64_t session, uint64_t id, Durability wait_for, Deadline deadline,
+  void commit(uint64_t session, uint64_t id, Durability wait_for, CallTerms terms,
               std::function<void(Result<CommitReply>)> done);
   /// Begins commits whose turn has come.
   void go_on();

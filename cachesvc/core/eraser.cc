@@ -21,9 +21,9 @@ Status forget(SsdTier& ssd, const std::vector<Id>& models) {
 
 }  // namespace
 
-void Eraser::erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
+void Eraser::erase(uint64_t session, uint32_t model, Query query, CallTerms terms,
                    std::function<void(Result<uint64_t>)> done) {
-  auto call = calls_.begin<Result<uint64_t>>(session, deadline, std::move(done));
+  auto call = calls_.begin<Result<uint64_t>>(session, terms, std::move(done));
   if (call->finished()) return;
   Find find = [this, session, model, query = std::move(query)]() -> Result<Scope> {
     SessionState* state = calls_.session(session);
@@ -45,9 +45,9 @@ void Eraser::erase(uint64_t session, uint32_t model, Query query, Deadline deadl
   queue({session, std::move(find), std::move(call)});
 }
 
-void Eraser::erase_entry(uint64_t session, QueryRequest request, Deadline deadline,
+void Eraser::erase_entry(uint64_t session, QueryRequest request, CallTerms terms,
                          std::function<void(Result<uint64_t>)> done) {
-  auto call = calls_.begin<Result<uint64_t>>(session, deadline, std::move(done));
+  auto call = calls_.begin<Result<uint64_t>>(session, terms, std::move(done));
   if (call->finished()) return;
   if (request.query.tokens.empty()) {
     return call->fail(invalid_argument("erase_entry: 0 tokens, expected the entry's"));

@@ -37,10 +37,10 @@ class Eraser {
   Eraser& operator=(const Eraser&) = delete;
 
   /// Erases every entry that begins with the query; model 0: everything of the namespace.
-  void erase(uint64_t session, uint32_t model, Query query, Deadline deadline,
+  void erase(uint64_t session, uint32_t model, Query query, CallTerms terms,
              std::function<void(Result<uint64_t>)> done);
   /// Erases the entry that ends with the query's last token.
-  void erase_entry(uint64_t session, QueryRequest request, Deadline deadline,
+  void erase_entry(uint64_t session, QueryRequest request, CallTerms terms,
                    std::function<void(Result<uint64_t>)> done);
   /// True if no erase of the namespace is between two steps, or waits for publications alone.
   bool may_publish(const std::string& ns) const;

@@ -92,18 +92,21 @@ void Fetches::ask_for_reply_room(const FetchPtr& f, const std::shared_ptr<Making
   Room room;
   room.share = f->realm->share;
   room.reply = std::accumulate(making->bytes.begin(), making->bytes.end(), uint64_t{0});
-  room_.with_room(room, f->deadline, [this, f, making](Result<std::shared_ptr<RoomCharges>> got) {
-    if (f->call->finished()) return;
-    if (got.ok()) {
-      making->room = *got;
-      return begin_making(f, making);
-    }
-    // Lowers the aim as without room to promote: to what there is room for, in the end to none.
-    making->reply.lease = Lease();
-    if (f->patience == RunningFetch::Patience::ram_only) f->max_tokens = 0;
-    no_room(*f, got.status());
-    env_.later([this, f] { step(f); });  // its pins are gone by then
-  });
+  room_.with_room(
+      room, f->deadline,
+      [this, f, making](Result<std::shared_ptr<RoomCharges>> got) {
+        if (f->call->finished()) return;
+        if (got.ok()) {
+          making->room = *got;
+          return begin_making(f, making);
+        }
+        // Lowers the aim as without room to promote: to what there is room for, in the end to none.
+        making->reply.lease = Lease();
+        if (f->patience == RunningFetch::Patience::ram_only) f->max_tokens = 0;
+        no_room(*f, got.status());
+        env_.later([this, f] { step(f); });  // its pins are gone by then
+      },
+      f->call);
 }
 
 void Fetches::begin_making(const FetchPtr& f, const std::shared_ptr<Making>& making) {

@@ -26,9 +26,9 @@ Result<LookupReply> look(const Env& env, RealmState& realm, const Query& query,
 
 }  // namespace
 
-void Fetches::lookup(uint64_t session, QueryRequest request, Deadline deadline,
+void Fetches::lookup(uint64_t session, QueryRequest request, CallTerms terms,
                      std::function<void(Result<LookupReply>)> done) {
-  auto call = calls_.begin<Result<LookupReply>>(session, deadline, std::move(done));
+  auto call = calls_.begin<Result<LookupReply>>(session, terms, std::move(done));
   if (call->finished()) return;
   auto state = calls_.model(session, request.model, request.profile);
   if (!state.ok()) return call->fail(state.status());
@@ -38,9 +38,9 @@ void Fetches::lookup(uint64_t session, QueryRequest request, Deadline deadline,
 }
 
 // The call is answered before the reads or, if it waits, after them; they don't end with it.
-void Fetches::prefetch(uint64_t session, PrefetchRequest request, Deadline deadline,
+void Fetches::prefetch(uint64_t session, PrefetchRequest request, CallTerms terms,
                        std::function<void(Result<LookupReply>)> done) {
-  auto call = calls_.begin<Result<LookupReply>>(session, deadline, std::move(done));
+  auto call = calls_.begin<Result<LookupReply>>(session, terms, std::move(done));
   if (call->finished()) return;
   auto state = calls_.model(session, request.model, request.profile);
   if (!state.ok()) return call->fail(state.status());
@@ -52,7 +52,7 @@ void Fetches::prefetch(uint64_t session, PrefetchRequest request, Deadline deadl
   background->query = asked->query;
   background->max_tokens = asked->tokens;
   background->patience = request.wait ? Patience::wait : Patience::now;
-  background->deadline = deadline;
+  background->deadline = terms.deadline;
   const auto answer = [this, call, realm = (*state)->realm, asked = *asked] {
     if (!call->finished()) call->finish(look(env_, *realm, *asked.query, asked.tokens));
   };
@@ -63,15 +63,16 @@ void Fetches::prefetch(uint64_t session, PrefetchRequest request, Deadline deadl
   if (!promotes) return;
   if (request.wait) {
     background->loaded = answer;
+    background->prefetch = call;
   } else {
     background->query.reset();
   }
   promote(background, pinned(std::move(*fit)));
 }
 
-void Fetches::fetch(uint64_t session, FetchRequest request, Deadline deadline,
+void Fetches::fetch(uint64_t session, FetchRequest request, CallTerms terms,
                     std::function<void(Result<FetchReply>)> done) {
-  auto call = calls_.begin<Result<FetchReply>>(session, deadline, std::move(done));
+  auto call = calls_.begin<Result<FetchReply>>(session, terms, std::move(done));
   if (call->finished()) return;
   auto state = calls_.model(session, request.model, request.profile);
   if (!state.ok()) return call->fail(state.status());
@@ -88,7 +89,7 @@ void Fetches::fetch(uint64_t session, FetchRequest request, Deadline deadline,
   f->request = std::move(request);
   f->max_tokens = asked->tokens;
   f->patience = f->request.wait ? Patience::wait : Patience::now;
-  f->deadline = deadline;
+  f->deadline = terms.deadline;
   step(f);
 }
 
@@ -298,15 +299,18 @@ void Fetches::promote(const FetchPtr& f, Planned planned) {
 }
 
 void Fetches::ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch, Room room) {
-  room_.with_room(room, f->deadline, [this, f, batch](Result<std::shared_ptr<RoomCharges>> got) {
-    if (got.ok()) {
-      batch->room = *got;
-      return promote_window(f, batch);
-    }
-    no_room(*f, got.status());
-    batch->pins.release();
-    step(f);
-  });
+  room_.with_room(
+      room, f->deadline,
+      [this, f, batch](Result<std::shared_ptr<RoomCharges>> got) {
+        if (got.ok()) {
+          batch->room = *got;
+          return promote_window(f, batch);
+        }
+        no_room(*f, got.status());
+        batch->pins.release();
+        step(f);
+      },
+      f->asker());
 }
 
 // Lowers the aim from the whole path to what there is room for now, in the end to what RAM holds.
@@ -324,7 +328,8 @@ void Fetches::promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& ba
 // Begins some reads in each handler: a long prompt has hundreds.
 void Fetches::begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
   auto one_done = [this, f, batch](Status) { read_done(f, batch); };
-  for (size_t begun = 0; batch->next < batch->wanted.size() && !promoter_.hangs(); ++batch->next) {
+  for (size_t begun = 0; batch->next < batch->wanted.size() && !f->unwanted() && !promoter_.hangs();
+       ++batch->next) {
     if (begun == kObjectsAtATime) return env_.later([this, f, batch] { begin_reads(f, batch); });
     Record* r = index_.find(batch->wanted[batch->next]);
     if (!r || r->ram || !r->on_ssd()) continue;
@@ -348,7 +353,7 @@ void Fetches::begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch
 
 void Fetches::read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
   if (--batch->left > 0) return;
-  bool stop = promoter_.hangs() || (f->call && f->call->finished());
+  bool stop = promoter_.hangs() || f->unwanted();
   if (batch->next < batch->wanted.size() && !stop) return promote_window(f, batch);
   batch->room->stored.release();  // a read that hangs keeps the window, not the rest of the path
   batch->room.reset();

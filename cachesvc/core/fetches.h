@@ -35,12 +35,12 @@ class Fetches {
   Fetches& operator=(const Fetches&) = delete;
 
   /// Reports what a fetch would serve.
-  void lookup(uint64_t session, QueryRequest request, Deadline deadline,
+  void lookup(uint64_t session, QueryRequest request, CallTerms terms,
               std::function<void(Result<LookupReply>)> done);
   /// Reports likewise, and begins the reads in the background.
-  void prefetch(uint64_t session, PrefetchRequest request, Deadline deadline,
+  void prefetch(uint64_t session, PrefetchRequest request, CallTerms terms,
                 std::function<void(Result<LookupReply>)> done);
-  void fetch(uint64_t session, FetchRequest request, Deadline deadline,
+  void fetch(uint64_t session, FetchRequest request, CallTerms terms,
              std::function<void(Result<FetchReply>)> done);
   void check_invariants() const { decodes_.check_invariants(); }
 

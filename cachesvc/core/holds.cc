@@ -67,9 +67,9 @@ Holds::Share& Holds::share_of(const RealmState& realm) {
   return shares_[index_.tiers().ram().limit(realm.share) == 0 ? kCommonShare : realm.share];
 }
 
-void Holds::hold(uint64_t session, HoldRequest request, Deadline deadline,
+void Holds::hold(uint64_t session, HoldRequest request, CallTerms terms,
                  std::function<void(Result<HoldReply>)> done) {
-  auto call = calls_.begin<Result<HoldReply>>(session, deadline, std::move(done));
+  auto call = calls_.begin<Result<HoldReply>>(session, terms, std::move(done));
   if (call->finished()) return;
   auto model = calls_.model(session, request.model, request.profile);
   if (!model.ok()) return call->fail(model.status());
@@ -176,9 +176,9 @@ Result<Holds::Held> Holds::asked(const ModelState& model, uint64_t number, Query
   return hold->held;
 }
 
-void Holds::renew(uint64_t session, uint64_t number, Milliseconds time, Deadline deadline,
+void Holds::renew(uint64_t session, uint64_t number, Milliseconds time, CallTerms terms,
                   std::function<void(Result<Milliseconds>)> done) {
-  auto call = calls_.begin<Result<Milliseconds>>(session, deadline, std::move(done));
+  auto call = calls_.begin<Result<Milliseconds>>(session, terms, std::move(done));
   if (call->finished()) return;
   Hold* hold = find(session, number);
   if (!hold) return call->fail(no_such_hold(number));
@@ -190,9 +190,9 @@ void Holds::renew(uint64_t session, uint64_t number, Milliseconds time, Deadline
   call->finish(std::chrono::ceil<Milliseconds>(hold->until - now));
 }
 
-void Holds::release(uint64_t session, uint64_t number, Deadline deadline,
+void Holds::release(uint64_t session, uint64_t number, CallTerms terms,
                     std::function<void(Status)> done) {
-  auto call = calls_.begin<Status>(session, deadline, std::move(done));
+  auto call = calls_.begin<Status>(session, terms, std::move(done));
   if (call->finished()) return;
   if (!find(session, number)) return call->fail(no_such_hold(number));
   end(number);

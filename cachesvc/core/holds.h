@@ -31,13 +31,13 @@ class Holds {
   Holds(const Holds&) = delete;  // the timer points here
   Holds& operator=(const Holds&) = delete;
 
-  void hold(uint64_t session, HoldRequest request, Deadline deadline,
+  void hold(uint64_t session, HoldRequest request, CallTerms terms,
             std::function<void(Result<HoldReply>)> done);
   /// Extends the hold to at least `time` from now, clipped to max_hold_time. Returns: not_found.
-  void renew(uint64_t session, uint64_t number, Milliseconds time, Deadline deadline,
+  void renew(uint64_t session, uint64_t number, Milliseconds time, CallTerms terms,
              std::function<void(Result<Milliseconds>)> done);
   /// Returns: not_found.
-  void release(uint64_t session, uint64_t number, Deadline deadline,
+  void release(uint64_t session, uint64_t number, CallTerms terms,
                std::function<void(Status)> done);
 
   struct Held {

@@ -21,9 +21,9 @@ struct Opens::Job {
   std::shared_ptr<Call<Result<OpenReply>>> call;
 };
 
-void Opens::open(uint64_t session, OpenRequest request, Deadline deadline,
+void Opens::open(uint64_t session, OpenRequest request, CallTerms terms,
                  std::function<void(Result<OpenReply>)> done) {
-  auto call = calls_.begin<Result<OpenReply>>(session, deadline, std::move(done));
+  auto call = calls_.begin<Result<OpenReply>>(session, terms, std::move(done));
   if (call->finished()) return;
   auto job = std::make_shared<Job>();
   job->session = session;
@@ -106,20 +106,22 @@ void Opens::make(const JobPtr& job) {
   Room room;
   room.share = env_.namespaces.share(job->plan.ns);
   room.model = job->plan.bytes + job->plan.making_bytes;
-  room_.with_room(room, job->call->deadline,
-                  [this, job](Result<std::shared_ptr<RoomCharges>> charges) {
-                    if (job->call->finished()) return end_turn(job);
-                    if (!charges.ok()) return fail(job, charges.status());
-                    auto make = [plan = job->plan, ssd = lane_.ssd(), charges = *charges] {
-                      return make_open(plan, ssd.get(), std::move(charges->model));
-                    };
-                    auto then = [this, job](Result<OpenMade> result) {
-                      if (!result.ok()) return fail(job, result.status());
-                      made(job, std::move(*result));
-                    };
-                    env_.task(std::move(make), std::move(then))
-                        ->submit(job->plan.resting ? env_.disk : env_.workers);
-                  });
+  room_.with_room(
+      room, job->call->deadline,
+      [this, job](Result<std::shared_ptr<RoomCharges>> charges) {
+        if (job->call->finished()) return end_turn(job);
+        if (!charges.ok()) return fail(job, charges.status());
+        auto make = [plan = job->plan, ssd = lane_.ssd(), charges = *charges] {
+          return make_open(plan, ssd.get(), std::move(charges->model));
+        };
+        auto then = [this, job](Result<OpenMade> result) {
+          if (!result.ok()) return fail(job, result.status());
+          made(job, std::move(*result));
+        };
+        env_.task(std::move(make), std::move(then))
+            ->submit(job->plan.resting ? env_.disk : env_.workers);
+      },
+      job->call);
 }
 
 // Puts the model in force: the one that was made, or another session's equal one; its records

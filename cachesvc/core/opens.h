@@ -31,7 +31,7 @@ class Opens {
   Opens(const Opens&) = delete;  // jobs point here
   Opens& operator=(const Opens&) = delete;
 
-  void open(uint64_t session, OpenRequest request, Deadline deadline,
+  void open(uint64_t session, OpenRequest request, CallTerms terms,
             std::function<void(Result<OpenReply>)> done);
   /// Gives up waiting for a device that hangs; the next open has its turn.
   void go_on();

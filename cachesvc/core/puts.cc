@@ -15,8 +15,8 @@ Status reservation_ended() { return {StatusCode::not_found, "the reservation end
 }  // namespace
 
 void Puts::put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
-               Deadline deadline, std::function<void(Status)> done) {
-  auto call = calls_.begin<Status>(session, deadline, std::move(done));
+               CallTerms terms, std::function<void(Status)> done) {
+  auto call = calls_.begin<Status>(session, terms, std::move(done));
   if (call->finished()) return;
   Reservation* r = reservations_.find(session, request.reservation);
   if (!r) return call->fail({StatusCode::not_found, "no such reservation"});
@@ -178,7 +178,7 @@ void Puts::charge(const JobPtr& job) {
 
 // A put whose body lies in the pool holds a part already, so it does not wait for more.
 void Puts::with_room(const JobPtr& job, Room room, RoomDone done) {
-  if (!job->room) return room_.with_room(room, job->call->deadline, std::move(done));
+  if (!job->room) return room_.with_room(room, job->call->deadline, std::move(done), job->call);
   if (auto charges = room_.room_now(room)) return done(charges);
   ++env_.count.busy;
   done(Status(StatusCode::busy, "no RAM for " + std::to_string(room.total()) +

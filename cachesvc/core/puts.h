@@ -27,8 +27,8 @@ class Puts {
   Puts& operator=(const Puts&) = delete;
 
   /// `room`: came with the object's bytes, which lie in it. Null: the caller's planes.
-  void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
-           Deadline deadline, std::function<void(Status)> done);
+  void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room, CallTerms terms,
+           std::function<void(Status)> done);
   /// Starts the put of an object that identify() has named. `states_of`: the object whose states it
   /// shares; may be null.
   void start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges> room,

@@ -158,10 +158,11 @@ RamRoom::Waiters::iterator RamRoom::queue(const Room& room, RoomDone done) {
   last = std::max(last, turn_) + 1;
   auto at = waiters_.end();
   while (at != waiters_.begin() && std::prev(at)->turn > last) --at;
-  return waiters_.insert(at, {room, {}, std::move(done), nullptr, last});
+  return waiters_.insert(at, {room, {}, std::move(done), nullptr, last, {}, false});
 }
 
-void RamRoom::with_room(Room room, Deadline deadline, RoomDone done) {
+void RamRoom::with_room(Room room, Deadline deadline, RoomDone done,
+                        const std::shared_ptr<CallBase>& call) {
   if (Status never = can_never_fit(room); !never.ok()) return done(never);
   Next next = Next::nothing;
   if (waiters_.empty()) {
@@ -179,6 +180,14 @@ void RamRoom::with_room(Room room, Deadline deadline, RoomDone done) {
   waiter->timer =
       std::make_unique<Timer>(env_.loop, env_.handler([this, waiter] { timed_out(waiter); }));
   waiter->timer->arm_at(waiter->deadline);
+  if (call) {
+    KV_CHECK(!call->on_end);
+    waiter->call = call;
+    call->on_end = [waiter] {
+      waiter->left = true;
+      waiter->timer->arm_in(Milliseconds(0));  // its callback may be the call's last owner
+    };
+  }
   next == Next::evict ? env_.room_freed() : pump();
 }
 
@@ -189,30 +198,38 @@ void RamRoom::pump() {
     // The notice is armed before the attempt, so that no release falls between attempt and wait.
     env_.pool->notify_once();
     auto first = std::find_if(waiters_.begin(), waiters_.end(),
-                              [this](const Waiter& w) { return !account_full(w.room); });
+                              [this](const Waiter& w) { return !w.left && !account_full(w.room); });
     if (first == waiters_.end()) break;
     Step step = step_of(first->room, kEvictedAtATime);
     if (step.next == Next::evict) env_.room_freed();
     if (!step.charges) break;
     turn_ = std::max(turn_, first->turn);
-    RoomDone done = std::move(first->done);
-    waiters_.erase(first);
-    done(std::move(step.charges));
+    take(first).done(std::move(step.charges));
   }
   env_.room_wanted = !waiters_.empty();
   pumping_ = false;
 }
 
+RamRoom::Waiter RamRoom::take(Waiters::iterator waiter) {
+  if (auto call = waiter->call.lock()) call->on_end = nullptr;
+  Waiter taken = std::move(*waiter);
+  waiters_.erase(waiter);
+  return taken;
+}
+
 // Evicts dirty leaves for a waiter whose time is up, in steps; it is served next.
 void RamRoom::timed_out(Waiters::iterator waiter) {
+  if (waiter->left) {
+    env_.room_freed();  // it stood before others
+    return take(waiter).done(Status(StatusCode::unavailable, "the call has ended"));
+  }
   Step step = make_room(waiter->room, true, kEvictedAtATime);
   if (step.next != Next::nothing) {
     waiter->turn = 0;
     waiters_.splice(waiters_.begin(), waiters_, waiter);
     return waiter->timer->arm_in(step.next == Next::freed ? kFreedSoon : Milliseconds(0));
   }
-  Waiter ended = std::move(*waiter);
-  waiters_.erase(waiter);
+  Waiter ended = take(waiter);
   env_.room_freed();  // the waiters behind it look again
   if (step.charges) return ended.done(std::move(step.charges));
   ++env_.count.busy;

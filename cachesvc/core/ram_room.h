@@ -11,6 +11,7 @@
 #include <list>
 #include <vector>
 
+#include "cachesvc/core/call.h"
 #include "cachesvc/core/leaving.h"
 #include "cachesvc/core/room_request.h"
 #include "cachesvc/core/spiller.h"
@@ -24,8 +25,10 @@ class RamRoom {
   RamRoom(const RamRoom&) = delete;  // timers point here
   RamRoom& operator=(const RamRoom&) = delete;
 
-  /// Waits for room; `done` gets all charges, or: resource_exhausted (it can never fit), busy.
-  void with_room(Room room, Deadline deadline, RoomDone done);
+  /// Waits for room; `done` gets all charges, or: resource_exhausted (it can never fit), busy,
+  /// unavailable (`call`, if there is one, has ended: it waits for nothing else meanwhile).
+  void with_room(Room room, Deadline deadline, RoomDone done,
+                 const std::shared_ptr<CallBase>& call = nullptr);
   /// Charges from free RAM; nothing is evicted. Null: too little is free.
   std::shared_ptr<RoomCharges> try_room(const Room& room);
   /// Like try_room, after evicting what may go now; dirty leaves only where no spill can save them.
@@ -58,6 +61,8 @@ class RamRoom {
     RoomDone done;
     std::unique_ptr<Timer> timer;
     uint64_t turn = 0;
+    std::weak_ptr<CallBase> call;
+    bool left = false;  ///< its call has ended
   };
   using Waiters = std::list<Waiter>;
   /// Work left after a step of making room.
@@ -80,6 +85,7 @@ class RamRoom {
   bool make_index_room(uint64_t bytes, bool dirty_too, size_t most_objects, bool& more_may_go);
   void evict(Record& record, bool free_here);
   void tell_index_full(size_t objects) const;
+  Waiter take(Waiters::iterator waiter);
   void timed_out(Waiters::iterator waiter);
   Status busy(const Room& room) const;
 

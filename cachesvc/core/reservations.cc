@@ -132,9 +132,9 @@ size_t Reservations::size_of(const std::string& ns) const {
                     [&](const auto& each) { return each.second.realm->realm.ns == ns; }));
 }
 
-void Reservations::reserve(uint64_t session, ReserveRequest request, Deadline deadline,
+void Reservations::reserve(uint64_t session, ReserveRequest request, CallTerms terms,
                            std::function<void(Result<ReserveReply>)> done) {
-  auto call = calls_.begin<Result<ReserveReply>>(session, deadline, std::move(done));
+  auto call = calls_.begin<Result<ReserveReply>>(session, terms, std::move(done));
   if (call->finished()) return;
   auto model = calls_.model(session, request.model);
   if (!model.ok()) return call->fail(model.status());
@@ -183,7 +183,8 @@ void Reservations::ask_for_room(const std::shared_ptr<Reservation>& r,
         std::copy_if(needs->begin(), needs->end(), std::back_inserter(r->objects.required),
                      [](const Need& need) { return need.required; });
         call->finish(ReserveReply{keep(std::move(*r)), std::move(*needs)});
-      });
+      },
+      call);
 }
 
 uint64_t Reservations::keep(Reservation reservation) {
@@ -322,11 +323,11 @@ void Reservations::end_session(uint64_t session) {
 }
 
 // The rest of the reservation is of no use, whatever becomes of the answer.
-void Reservations::abort(uint64_t session, uint64_t id, Deadline deadline,
+void Reservations::abort(uint64_t session, uint64_t id, CallTerms terms,
                          std::function<void(Status)> done) {
   const bool there = find(session, id) != nullptr;
   env_.count.aborts += there;
-  auto call = calls_.begin<Status>(session, deadline, std::move(done));
+  auto call = calls_.begin<Status>(session, terms, std::move(done));
   if (!there) return call->fail({StatusCode::not_found, "no such reservation"});
   end(id, [call] { call->finish(Status()); });
 }

@@ -70,9 +70,9 @@ class Reservations {
   Reservations(const Reservations&) = delete;  // timers point here
   Reservations& operator=(const Reservations&) = delete;
 
-  void reserve(uint64_t session, ReserveRequest request, Deadline deadline,
+  void reserve(uint64_t session, ReserveRequest request, CallTerms terms,
                std::function<void(Result<ReserveReply>)> done);
-  void abort(uint64_t session, uint64_t id, Deadline deadline, std::function<void(Status)> done);
+  void abort(uint64_t session, uint64_t id, CallTerms terms, std::function<void(Status)> done);
 
   Reservation* find(uint64_t session, uint64_t id);
   /// Restarts the timeout, as a put has brought something.

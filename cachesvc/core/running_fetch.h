@@ -17,7 +17,8 @@ struct RunningFetch {
     ram_only,  ///< takes what RAM holds: no room for a promotion
   };
   std::shared_ptr<Call<Result<FetchReply>>> call;  ///< null: nobody waits for the rest
-  std::function<void()> loaded;  ///< called in place of the next step; null: step() goes on
+  std::function<void()> loaded;        ///< called in place of the next step; null: step() goes on
+  std::shared_ptr<CallBase> prefetch;  ///< the call that waits for `loaded`, if one does
   std::shared_ptr<RealmState> realm;
   std::shared_ptr<const Query> query;
   FetchRequest request;  ///< without its query
@@ -40,6 +41,9 @@ struct RunningFetch {
     const Selection& s = request.selection;
     return copies() || (!request.whole_objects && (!s.layers.all() || !s.parts.all()));
   }
+  std::shared_ptr<CallBase> asker() const { return call ? call : prefetch; }
+  /// Nothing more is to be read: a fetch has ended, or a prefetch was cancelled.
+  bool unwanted() const { return call ? call->finished() : prefetch && prefetch->cancelled; }
   void lose_patience() {
     patience = patience == Patience::wait ? Patience::now : Patience::ram_only;
   }

@@ -20,9 +20,8 @@ void add(StatsReply& out, const char* name, uint64_t value) {
 
 }  // namespace
 
-void Stats::stats(uint64_t session, Deadline deadline,
-                  std::function<void(Result<StatsReply>)> done) {
-  auto call = calls_.begin<Result<StatsReply>>(session, deadline, std::move(done));
+void Stats::stats(uint64_t session, CallTerms terms, std::function<void(Result<StatsReply>)> done) {
+  auto call = calls_.begin<Result<StatsReply>>(session, terms, std::move(done));
   if (call->finished()) return;
   const SessionState* asked = calls_.session(session);
   if (!asked) return call->fail({StatusCode::not_found, "no such session"});

@@ -26,7 +26,7 @@ class Stats {
         holds_(holds),
         reservations_(reservations) {}
 
-  void stats(uint64_t session, Deadline deadline, std::function<void(Result<StatsReply>)> done);
+  void stats(uint64_t session, CallTerms terms, std::function<void(Result<StatsReply>)> done);
 
  private:
   StatsReply now(const SessionState& asked, const SsdStats& ssd) const;

@@ -6,10 +6,10 @@
 
 namespace kv {
 
-void FetchReplies::fetch(uint64_t session, uint64_t id, FetchCall call, Deadline deadline,
+void FetchReplies::fetch(uint64_t session, uint64_t id, FetchCall call, CallTerms terms,
                          std::shared_ptr<RoomCharges> room) {
   core_.fetch(
-      session, std::move(call.request), deadline,
+      session, std::move(call.request), terms,
       [this, keep = to_.keep(), id, max = call.max_reply_bytes, room](Result<FetchReply> reply) {
         if (to_.closed()) return;
         if (!reply.ok()) return send_error(to_, id, reply.status());
@@ -33,11 +33,11 @@ void FetchReplies::send_fetch(uint64_t id, const std::shared_ptr<FetchFrames>& r
 }
 
 void FetchReplies::fetch_mapped(uint64_t session, const std::string& ns, uint64_t id,
-                                FetchCall call, Deadline deadline,
+                                FetchCall call, CallTerms terms,
                                 std::shared_ptr<RoomCharges> room) {
   call.request.whole_objects = true;
   MappedCall mapped{call.request.selection, call.max_reply_bytes, options_.lease_timeout};
-  core_.fetch(session, std::move(call.request), deadline,
+  core_.fetch(session, std::move(call.request), terms,
               [this, keep = to_.keep(), &ns, id, mapped, room](Result<FetchReply> reply) {
                 if (to_.closed()) return;
                 if (!reply.ok()) return send_error(to_, id, reply.status());

@@ -26,11 +26,11 @@ class FetchReplies {
   FetchReplies& operator=(const FetchReplies&) = delete;
 
   /// `room` has the charges of the request's body until the core has answered.
-  void fetch(uint64_t session, uint64_t request, FetchCall call, Deadline deadline,
+  void fetch(uint64_t session, uint64_t request, FetchCall call, CallTerms terms,
              std::shared_ptr<RoomCharges> room);
   /// Likewise, for a client of `ns`, which lives as long as the connection. Segments are enabled.
   void fetch_mapped(uint64_t session, const std::string& ns, uint64_t request, FetchCall call,
-                    Deadline deadline, std::shared_ptr<RoomCharges> room);
+                    CallTerms terms, std::shared_ptr<RoomCharges> room);
 
  private:
   void send_fetch(uint64_t request, const std::shared_ptr<FetchFrames>& reply);

@@ -13,14 +13,15 @@ constexpr size_t kLongBodyBytes = 64 << 10;  // a query of 16,000 tokens
 
 }  // namespace
 
-Deadline Requests::deadline_of(uint32_t timeout_ms) const {
-  Milliseconds limit = options_.request_timeout;
-  return deadline_in(timeout_ms == 0 ? limit : std::min(limit, Milliseconds(timeout_ms)));
+CallTerms Requests::terms_of(const FrameHeader& header, uint32_t timeout_ms) const {
+  const Milliseconds limit = options_.request_timeout;
+  const auto time = timeout_ms == 0 ? limit : std::min(limit, Milliseconds(timeout_ms));
+  return {deadline_in(time), header.request};
 }
 
 // False after a body that can't be read was answered with an error.
 template <typename T>
-bool Requests::decode_or_refuse(const Request& in, T& message, Deadline& deadline) {
+bool Requests::decode_or_refuse(const Request& in, T& message, CallTerms& terms) {
   uint32_t timeout_ms = 0;
   auto decoded = decode_request<T>(in.frame.header.type, in.frame.body.span(), timeout_ms);
   if (!decoded.ok()) {
@@ -28,20 +29,20 @@ bool Requests::decode_or_refuse(const Request& in, T& message, Deadline& deadlin
     return false;
   }
   message = std::move(*decoded);
-  deadline = deadline_of(timeout_ms);
+  terms = terms_of(in.frame.header, timeout_ms);
   return true;
 }
 
-// Runs then(message, deadline) at once; for a long body in its own turn, as reading hundreds of
+// Runs then(message, terms) at once; for a long body in its own turn, as reading hundreds of
 // thousands of tokens is enough for one handler.
 template <typename T, typename Then>
 void Requests::decoded(const Request& in, Then then) {
   auto message = std::make_shared<T>();
-  Deadline deadline;
-  if (!decode_or_refuse(in, *message, deadline)) return;
-  if (in.frame.body.size() <= kLongBodyBytes) return then(std::move(*message), deadline);
-  host_.take_turn([this, keep = host_.keep(), message, deadline, then = std::move(then)] {
-    if (!host_.closed()) then(std::move(*message), deadline);
+  CallTerms terms;
+  if (!decode_or_refuse(in, *message, terms)) return;
+  if (in.frame.body.size() <= kLongBodyBytes) return then(std::move(*message), terms);
+  host_.take_turn([this, keep = host_.keep(), message, terms, then = std::move(then)] {
+    if (!host_.closed()) then(std::move(*message), terms);
   });
 }
 
@@ -121,11 +122,11 @@ Done<Status> Requests::acknowledge(uint64_t request, FrameType type) {
 // A call whose message and reply are one frame each.
 template <typename Message, typename T, typename Reply>
 void Requests::forward(const Request& in, FrameType type,
-                       void (CacheCore::*verb)(uint64_t, Message, Deadline, Done<Result<T>>)) {
-  decoded<Message>(
-      in, [this, verb, done = replier_of<Reply, T>(in, type)](Message m, Deadline deadline) {
-        (core_.*verb)(session_, std::move(m), deadline, done);
-      });
+                       void (CacheCore::*verb)(uint64_t, Message, CallTerms, Done<Result<T>>)) {
+  decoded<Message>(in,
+                   [this, verb, done = replier_of<Reply, T>(in, type)](Message m, CallTerms terms) {
+                     (core_.*verb)(session_, std::move(m), terms, done);
+                   });
 }
 
 void Requests::answer(Frame frame, std::shared_ptr<RoomCharges> room, const Status& dropped) {
@@ -227,11 +228,11 @@ void Requests::handle_hello(const Request& in) {
 
 void Requests::handle_open(const Request& in) {
   OpenRequest m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
+  CallTerms terms;
+  if (!decode_or_refuse(in, m, terms)) return;
   auto done = replier<OpenReply>(in, FrameType::open_ok);
   std::string name = m.model.name;
-  core_.open(session_, std::move(m), deadline,
+  core_.open(session_, std::move(m), terms,
              [this, keep = host_.keep(), name, done = std::move(done)](Result<OpenReply> r) {
                if (r.ok() && !host_.closed()) codings_.opened(name, *r, core_.options().coding);
                done(std::move(r));
@@ -240,17 +241,17 @@ void Requests::handle_open(const Request& in) {
 
 void Requests::handle_renew(const Request& in) {
   RenewRequest m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
-  core_.renew(session_, m.hold, m.time, deadline,
+  CallTerms terms;
+  if (!decode_or_refuse(in, m, terms)) return;
+  core_.renew(session_, m.hold, m.time, terms,
               replier_of<RenewReply, Milliseconds>(in, FrameType::renew_ok));
 }
 
 void Requests::handle_release(const Request& in) {
   ReleaseRequest m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
-  core_.release(session_, m.hold, deadline,
+  CallTerms terms;
+  if (!decode_or_refuse(in, m, terms)) return;
+  core_.release(session_, m.hold, terms,
                 acknowledge(in.frame.header.request, FrameType::release_ok));
 }
 
@@ -259,13 +260,13 @@ void Requests::handle_put(const Request& in) {
   uint32_t timeout_ms = 0;
   auto put = decode_put(in.frame.body, timeout_ms);
   if (!put.ok()) return send_error(host_, id, put.status());
-  core_.put(session_, std::move(*put), in.room, deadline_of(timeout_ms),
+  core_.put(session_, std::move(*put), in.room, terms_of(in.frame.header, timeout_ms),
             acknowledge(id, FrameType::put_ok));
 }
 
 void Requests::handle_memory(const Request& in) {
   MemoryOffer m;
-  Deadline deadline;
+  CallTerms terms;
   const int fd = host_.take_descriptor();
   if (fd < 0) {
     return send_error(host_, in.frame.header.request,
@@ -273,7 +274,7 @@ void Requests::handle_memory(const Request& in) {
                                        "not name the feature memory"));
   }
   auto taken = PeerMemory::take(fd);
-  if (!decode_or_refuse(in, m, deadline)) return;
+  if (!decode_or_refuse(in, m, terms)) return;
   replier<MemoryReply>(in, FrameType::memory_ok)(memories_.add(m.memory, std::move(taken)));
 }
 
@@ -299,43 +300,43 @@ void Requests::handle_put_from(const Request& in) {
         {StatusCode::resource_exhausted, "put_from: " + std::to_string(bytes) + " bytes, at most " +
                                              std::to_string(options_.max_put_bytes)});
   }
-  const Deadline deadline = deadline_of(timeout_ms);
+  const CallTerms terms = terms_of(in.frame.header, timeout_ms);
   auto put = std::make_shared<PutRequest>(std::move(from->put));
   auto read = [memory, runs = std::move(from->runs)](std::span<uint8_t> body) {
     return memory->read(runs, body);
   };
-  auto then = [this, keep = host_.keep(), room = in.room, put, deadline,
+  auto then = [this, keep = host_.keep(), room = in.room, put, terms,
                done = acknowledge(id, FrameType::put_from_ok)](Result<Staging> staging) {
     if (host_.closed()) return;
     if (!staging.ok()) return done(staging.status());
     const Bytes body = std::move(staging->body).freeze();
     if (Status s = attach_payload(put->object, body); !s.ok()) return done(s);
-    core_.put(session_, std::move(*put), std::move(staging->room), deadline, done);
+    core_.put(session_, std::move(*put), std::move(staging->room), terms, done);
   };
-  core_.memory().allocate_staging(session_, bytes, StagingFor::put, deadline, std::move(then),
+  core_.memory().allocate_staging(session_, bytes, StagingFor::put, terms.deadline, std::move(then),
                                   std::move(read));
 }
 
 void Requests::handle_commit(const Request& in) {
   CommitRequest m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
-  core_.commit(session_, m.reservation, m.wait_for, deadline,
+  CallTerms terms;
+  if (!decode_or_refuse(in, m, terms)) return;
+  core_.commit(session_, m.reservation, m.wait_for, terms,
                replier<CommitReply>(in, FrameType::commit_ok));
 }
 
 void Requests::handle_abort(const Request& in) {
   AbortRequest m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
-  core_.abort(session_, m.reservation, deadline,
+  CallTerms terms;
+  if (!decode_or_refuse(in, m, terms)) return;
+  core_.abort(session_, m.reservation, terms,
               acknowledge(in.frame.header.request, FrameType::abort_ok));
 }
 
 void Requests::handle_fetch(const Request& in) {
   decoded<FetchCall>(
-      in, [this, id = in.frame.header.request, room = in.room](FetchCall m, Deadline deadline) {
-        fetches_.fetch(session_, id, std::move(m), deadline, room);
+      in, [this, id = in.frame.header.request, room = in.room](FetchCall m, CallTerms terms) {
+        fetches_.fetch(session_, id, std::move(m), terms, room);
       });
 }
 
@@ -346,44 +347,23 @@ void Requests::handle_fetch_mapped(const Request& in) {
                       unsupported("fetch_mapped: hello_ok did not name the feature "
                                   "segments"));
   }
-  decoded<FetchCall>(in, [this, id, room = in.room](FetchCall m, Deadline deadline) {
-    fetches_.fetch_mapped(session_, ns_, id, std::move(m), deadline, room);
+  decoded<FetchCall>(in, [this, id, room = in.room](FetchCall m, CallTerms terms) {
+    fetches_.fetch_mapped(session_, ns_, id, std::move(m), terms, room);
   });
 }
 
-bool Requests::took(const Frame& frame, Status& status) {
-  if (frame.header.type == FrameType::memory_ended) {
-    auto ended = decode_reply<MemoryEnded>(FrameType::memory_ended, frame.body.span());
-    if (ended.ok()) memories_.end(ended->memory);
-    status = ended.status();
-    return true;
-  }
-  const bool ended = frame.header.type == FrameType::leases_ended;
-  if (!mappings_.enabled() || (!ended && frame.header.type != FrameType::segment_unmapped)) {
-    return false;
-  }
-  status = ended ? mappings_.ended(frame) : mappings_.unmapped(frame);
-  return true;
-}
-
-void Requests::revoke(uint32_t segment) {
-  if (host_.closed() || !mappings_.revoke(segment)) return;
-  send(host_, reply_frame(FrameType::segment_revoked, 0, SegmentRevoked{segment}), false);
-}
-
 void Requests::handle_erase(const Request& in) {
-  decoded<EraseRequest>(in,
-                        [this, done = replier_of<EraseCount, uint64_t>(in, FrameType::erase_ok)](
-                            EraseRequest m, Deadline deadline) {
-                          core_.erase(session_, m.model, std::move(m.query), deadline, done);
-                        });
+  decoded<EraseRequest>(in, [this, done = replier_of<EraseCount, uint64_t>(
+                                       in, FrameType::erase_ok)](EraseRequest m, CallTerms terms) {
+    core_.erase(session_, m.model, std::move(m.query), terms, done);
+  });
 }
 
 void Requests::handle_stats(const Request& in) {
   Empty m;
-  Deadline deadline;
-  if (!decode_or_refuse(in, m, deadline)) return;
-  core_.stats(session_, deadline, replier<StatsReply>(in, FrameType::stats_ok));
+  CallTerms terms;
+  if (!decode_or_refuse(in, m, terms)) return;
+  core_.stats(session_, terms, replier<StatsReply>(in, FrameType::stats_ok));
 }
 
 SegmentViews Requests::disconnect() {

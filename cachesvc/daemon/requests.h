@@ -48,7 +48,7 @@ class Requests {
 
   /// `room` has the body's charges, if it has any; `dropped`: why there is no body.
   void answer(Frame frame, std::shared_ptr<RoomCharges> room, const Status& dropped);
-  /// True for frames that have no answer: leases and mappings that have ended.
+  /// True for frames that have no answer: leases and mappings that have ended, and cancels.
   bool took(const Frame& frame, Status& status);
   /// Tells a client that has the segment mapped to let it go.
   void revoke(uint32_t segment);
@@ -77,14 +77,15 @@ class Requests {
   void handle_stats(const Request& in);
   void handle_renew(const Request& in);
   void handle_release(const Request& in);
+  Status cancel(const Frame& frame);
 
   template <typename T>
-  bool decode_or_refuse(const Request& in, T& message, Deadline& deadline);
+  bool decode_or_refuse(const Request& in, T& message, CallTerms& terms);
   template <typename T, typename Then>
   void decoded(const Request& in, Then then);
   template <typename Message, typename T, typename Reply = T>
   void forward(const Request& in, FrameType type,
-               void (CacheCore::*verb)(uint64_t, Message, Deadline, Done<Result<T>>));
+               void (CacheCore::*verb)(uint64_t, Message, CallTerms, Done<Result<T>>));
   template <typename T>
   Done<Result<T>> replier(const Request& in, FrameType type);
   template <typename Reply, typename T>
@@ -92,7 +93,7 @@ class Requests {
   template <typename T>
   void reply(uint64_t request, FrameType type, const T& message);
   Done<Status> acknowledge(uint64_t request, FrameType type);
-  Deadline deadline_of(uint32_t timeout_ms) const;
+  CallTerms terms_of(const FrameHeader& header, uint32_t timeout_ms) const;
 
   Host& host_;
   CacheCore& core_;

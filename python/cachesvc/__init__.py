@@ -2,13 +2,14 @@
 
 Written from proto/PROTOCOL.md and storage/FORMAT.md. Layers, each importing only earlier ones:
 errors, deadline, wire, frames, models, ids, objects, selection, messages, own_memory, session
-(calls as scripts), intent, puts, hit and store (rows of an entry), entry, bodies, connection, pool
-and guard, cache, aio; beside them geometry (models from configs) and keyed (values by key). Above
+(calls as scripts), intent, puts, hit and store (rows of an entry), entry, bodies, cancel,
+connection, pool and guard, cache, aio; beside them geometry (models from configs) and keyed (values by key). Above
 them what adapters share: adapter, checks, options; of engines in this process in_process, sampled,
 calibrate, and plugin, weights. Then the adapters: modules named after their engines.
 """
 from .aio import AsyncCache, AsyncConnection
 from .cache import Cache
+from .cancel import Cancel
 from .connection import Connection
 from .entry import FetchOptions, Stored
 from .errors import CacheError, Code, Refused
@@ -21,8 +22,8 @@ from .selection import Selection
 from .store import ArrayRows, RowSource
 
 __all__ = [
-    "ArrayRows", "AsyncCache", "AsyncConnection", "Cache", "CacheError", "Code", "Connection",
-    "Dtype", "FetchOptions", "Held", "Hit", "Kind", "Level", "LookupOk", "Model", "Newest",
-    "Output", "OwnMemory", "Part", "Profile", "Query", "Refused", "RowSource", "Selection", "Side",
-    "Snapshot", "Stored", "Tier", "raw_profile",
+    "ArrayRows", "AsyncCache", "AsyncConnection", "Cache", "CacheError", "Cancel", "Code",
+    "Connection", "Dtype", "FetchOptions", "Held", "Hit", "Kind", "Level", "LookupOk", "Model",
+    "Newest", "Output", "OwnMemory", "Part", "Profile", "Query", "Refused", "RowSource",
+    "Selection", "Side", "Snapshot", "Stored", "Tier", "raw_profile",
 ]

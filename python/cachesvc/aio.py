@@ -1,10 +1,11 @@
 """AsyncCache: a Cache for asyncio. Same calls, same promises; made and used in one running loop.
 
-A call that is cancelled closes its connection: what was on its way is lost, nothing else.
+A task that is cancelled takes its call back: the service ends it at once, and its connection stays.
 """
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, TypeVar
@@ -30,6 +31,7 @@ from .wire import Buffer
 
 T = TypeVar("T")
 SMALL = 64 << 10  # buffers below it are joined before they are sent
+TAKE_BACK_S = 0.5  # a service that has not ended a cancelled call by then is left
 
 
 class AsyncConnection:
@@ -80,19 +82,54 @@ class AsyncConnection:
         if self.closed:
             raise CacheError(Code.UNAVAILABLE, "the connection is closed")
         done = False
-        self.session.deadline = Deadline(timeout)
+        self.session.begin(Deadline(timeout))
+        running = asyncio.ensure_future(self._named(make(self.session)))
         try:
-            value = await asyncio.wait_for(self._named(make(self.session)), timeout)
+            if running not in (await asyncio.wait({running}, timeout=timeout))[0]:
+                raise CacheError(Code.DEADLINE_EXCEEDED, "the call's time is over")
+            value = running.result()
             done = True
             return value
         except Refused:
             done = True
             raise
-        except asyncio.TimeoutError:
-            raise CacheError(Code.DEADLINE_EXCEEDED, "the call's time is over") from None
+        except asyncio.CancelledError:
+            done = await self._take_back(running)
+            raise
         finally:
             if not done:
-                self.close()
+                await self._give_up(running)
+
+    async def _give_up(self, running: "asyncio.Future[Any]") -> None:
+        running.cancel()
+        try:
+            await asyncio.wait({running})  # it lets go of the socket
+        finally:
+            self.close()
+        if not running.cancelled():
+            running.exception()  # seen
+
+    async def _take_back(self, running: "asyncio.Future[Any]") -> bool:
+        """Cancels what the script asked for, and reads the answers; whether they came."""
+        self.session.cancelled = True
+        if not self._amid_frame:
+            self._send_cancels()
+        ended = await asyncio.wait({running}, timeout=TAKE_BACK_S)
+        if running not in ended[0] or running.cancelled():
+            return False
+        error = running.exception()
+        return error is None or isinstance(error, Refused)
+
+    def _send_cancels(self) -> None:
+        """All of them, now: nothing else comes between. What can't be sent so ends the script."""
+        cancels = self.session.cancels()
+        try:
+            whole = self._socket.send(cancels) == len(cancels)
+        except OSError:
+            whole = False
+        if not whole:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     async def _named(self, script: Script[T]) -> T:
         with named_failures():  # within wait_for: a time that is over is no error of the system
@@ -133,6 +170,8 @@ class AsyncConnection:
             await loop.sock_sendall(self._socket, buffer)
         await loop.sock_sendall(self._socket, small)
         self._amid_frame = False
+        if self.session.cancelled:
+            self._send_cancels()
 
     async def _send_descriptor(self, command: Send) -> Buffer:
         """Sends the first bytes of a frame with its descriptor; those of its header left over."""

@@ -3,8 +3,9 @@
 fetch_rows, store_rows, lookup, lookup_all, prefetch, hold, renew and release fail open: a failure
 of the cache is a miss with `error`, counted in `failures`; strict=True raises it. open, erase,
 erase_entry and stats always raise. What the caller's own RowSource raises goes through. Every call
-has a timeout in seconds. Thread-safe: each call has a connection of its own, at most `connections`
-at a time, the others wait within their timeout. A forked child begins anew, its failures too.
+has a timeout in seconds; fetch_rows, store_rows and prefetch end sooner by a Cancel. Thread-safe:
+each call has a connection of its own, at most `connections` at a time, the others wait within their
+timeout. A forked child begins anew, its failures too.
 """
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, TypeV
 
 from . import entry, intent
 from . import messages as m
+from .cancel import Cancel
 from .connection import Connection, Script
 from .deadline import Deadline
 from .entry import Extras, FetchOptions, RowsGiven, Stored, as_query
@@ -80,20 +82,20 @@ class Cache:
 
     def fetch_rows(self, model: Model, tokens: Any, *, extras: Extras = (),
                    options: Optional[FetchOptions] = None, timeout: float = 1.0,
-                   profile: Optional[Profile] = None) -> Hit:
+                   profile: Optional[Profile] = None, cancel: Optional[Cancel] = None) -> Hit:
         """The longest prefix of tokens that is stored, at most all but the last one."""
         return self._failing_open(
             "fetch_rows", lambda s: entry.fetch(s, model, tokens, extras, options, profile),
-            timeout, fetch_missed)
+            timeout, fetch_missed, cancel)
 
     def store_rows(self, model: Model, tokens: Any, rows: RowsGiven, *, extras: Extras = (),
                    wait_for: m.Level = m.Level.ACCEPTED, timeout: float = 5.0,
-                   profile: Optional[Profile] = None) -> Stored:
+                   profile: Optional[Profile] = None, cancel: Optional[Cancel] = None) -> Stored:
         """Stores what is not there yet. rows: a RowSource, or (K, V) of each layer."""
         return self._failing_open(
             "store_rows",
             lambda s: entry.store(s, model, tokens, extras, rows, wait_for, profile), timeout,
-            lambda error: Stored(error=error))
+            lambda error: Stored(error=error), cancel)
 
     def lookup(self, model: Model, tokens: Any, *, extras: Extras = (), timeout: float = 1.0,
                profile: Optional[Profile] = None) -> m.LookupOk:
@@ -104,13 +106,14 @@ class Cache:
 
     def prefetch(self, model: Model, tokens: Any = (), *, extras: Extras = (),
                  wait: bool = False, hold: int = 0, timeout: float = 1.0,
-                 profile: Optional[Profile] = None) -> m.LookupOk:
+                 profile: Optional[Profile] = None,
+                 cancel: Optional[Cancel] = None) -> m.LookupOk:
         """Lookup that also begins to bring what lies on the SSD; wait: that answers when it has
         come. hold: the number of a Held, in place of tokens."""
         return self._failing_open(
             "prefetch",
             lambda s: entry.prefetch(s, model, as_query(tokens, extras), wait, hold, profile),
-            timeout, missed)
+            timeout, missed, cancel)
 
     def hold(self, model: Model, tokens: Any, seconds: float, *, extras: Extras = (),
              timeout: float = 1.0, profile: Optional[Profile] = None) -> Held:
@@ -174,23 +177,24 @@ class Cache:
     # ---- how
 
     def _failing_open(self, call: str, make: Callable[[Session], Script[T]], timeout: float,
-                      miss: Callable[[CacheError], T]) -> T:
+                      miss: Callable[[CacheError], T], cancel: Optional[Cancel] = None) -> T:
         try:
-            return self._guarded(call, make, timeout)
+            return self._guarded(call, make, timeout, cancel)
         except CacheError as error:
             if self._strict:
                 raise
             error.forget()
             return miss(error)
 
-    def _guarded(self, call: str, make: Callable[[Session], Script[T]], timeout: float) -> T:
+    def _guarded(self, call: str, make: Callable[[Session], Script[T]], timeout: float,
+                 cancel: Optional[Cancel] = None) -> T:
         if self._process != os.getpid():
             self._start()
         resting = True
         try:
             self._guard.check()
             resting = False
-            value = self._lent(make, Deadline(timeout))
+            value = self._lent(make, Deadline(timeout), cancel)
         except CacheError as error:
             error.call = call
             self._guard.failed(error, resting)
@@ -198,15 +202,16 @@ class Cache:
         self._guard.good()
         return value
 
-    def _lent(self, make: Callable[[Session], Script[T]], deadline: Deadline) -> T:
+    def _lent(self, make: Callable[[Session], Script[T]], deadline: Deadline,
+              cancel: Optional[Cancel]) -> T:
         """Runs a script on a connection; once more on a new one if a waiting one had ended."""
         connection, new = self._pool.take(deadline)
         try:
-            return connection.run(make, deadline.left())
+            return connection.run(make, deadline.left(), cancel)
         except CacheError as error:
             if new or isinstance(error, Refused) or error.code != Code.UNAVAILABLE:
                 raise
         finally:
             self._pool.give_back(connection)
         self._pool.drop_idle()
-        return self._lent(make, deadline)
+        return self._lent(make, deadline, cancel)

@@ -1,7 +1,8 @@
 """Connection: a socket that runs a Session's scripts, blocking, with a deadline on every call.
 
-Not thread-safe: one thread at a time (Cache lends each call a connection of its own). After an
-error other than Refused the connection is closed. After a fork it is the parent's alone.
+Not thread-safe: one thread at a time (Cache lends each call a connection of its own), but that any
+thread may cancel its call. After an error other than Refused the connection is closed. After a fork
+it is the parent's alone.
 """
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ import array
 import contextlib
 import os
 import socket
+import threading
 import time
 from typing import Callable, Generator, Iterator, List, Optional, Tuple, TypeVar
 
 from .bodies import Bodies
+from .cancel import Cancel
 from .deadline import Deadline
 from .errors import CacheError, Code, Malformed, Refused
 from .frames import HEADER_BYTES, decode_header
@@ -115,11 +118,13 @@ class Connection:
         deadline = Deadline(timeout)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._process = os.getpid()
+        self._sending = threading.Lock()  # who writes frames
         self._amid_frame = False
         self.closed = False
         try:
             self._socket.settimeout(deadline.left())
             self._socket.connect(path)
+            self.session.begin(deadline)
             self._run(self.session.hello(), deadline)
         except OSError as error:
             self.close()
@@ -138,14 +143,33 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, make: Callable[[Session], Script[T]], timeout: float) -> T:
+    def run(self, make: Callable[[Session], Script[T]], timeout: float,
+            cancel: Optional[Cancel] = None) -> T:
         """Runs a script of this connection's session: `connection.run(lambda s: s.stats(), 1)`."""
         if self.closed:
             raise CacheError(Code.UNAVAILABLE, "the connection is closed")
-        return self._run(make(self.session), Deadline(timeout))
+        deadline = Deadline(timeout)
+        self.session.begin(deadline)
+        if cancel is None:
+            return self._run(make(self.session), deadline)
+        with cancel.over(self._take_back):
+            return self._run(make(self.session), deadline)
+
+    def _take_back(self) -> None:
+        """Cancels what the script asked for; any thread."""
+        self.session.cancelled = True
+        with self._sending:
+            self._send_cancels()
+
+    def _send_cancels(self) -> None:
+        cancels = self.session.cancels()
+        if self._amid_frame or not cancels:
+            return  # the script sends no more, or has sent nothing
+        with contextlib.suppress(OSError):  # the script sees it too
+            if self._socket.send(cancels) < len(cancels):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def _run(self, script: Script[T], deadline: Deadline) -> T:
-        self.session.deadline = deadline
         done = False
         try:
             with named_failures():
@@ -181,11 +205,14 @@ class Connection:
     def _send(self, command: Send, deadline: Deadline) -> None:
         left = [memoryview(b) for b in command.buffers if len(b)]
         beside = descriptors(command)
-        while left:
-            self._socket.settimeout(deadline.left())
-            left = advance(left, self._socket.sendmsg(left[:BUFFERS_AT_ONCE], beside))
-            beside = []
-            self._amid_frame = bool(left)
+        with self._sending:
+            while left:
+                self._socket.settimeout(deadline.left())
+                left = advance(left, self._socket.sendmsg(left[:BUFFERS_AT_ONCE], beside))
+                beside = []
+                self._amid_frame = bool(left)
+            if self.session.cancelled:
+                self._send_cancels()
 
     def _receive(self, most: int, deadline: Deadline) -> Frame:
         head = memoryview(bytearray(HEADER_BYTES))

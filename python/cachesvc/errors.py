@@ -23,6 +23,7 @@ class Code(enum.IntEnum):
     PROFILE_CHANGED = 10
     UNAVAILABLE = 11
     DENIED = 12
+    CANCELLED = 13
 
 
 class CacheError(Exception):

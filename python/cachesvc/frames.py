@@ -33,6 +33,7 @@ class Type(enum.IntEnum):
     HOLD = 0x0010
     RENEW = 0x0011
     RELEASE = 0x0012
+    CANCEL = 0x0013
     LEASES_ENDED = 0x0040
     SEGMENT_UNMAPPED = 0x0041
     FETCH_MAPPED = 0x0042

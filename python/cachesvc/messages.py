@@ -216,6 +216,14 @@ class Release(Record):
 
 
 @dataclasses.dataclass
+class Cancel(Record):
+    """Not answered itself; the request is then, if it was not."""
+
+    request: int
+    CODECS = (u64,)
+
+
+@dataclasses.dataclass
 class Need(Record):
     kind: ObjectKind
     required: bool

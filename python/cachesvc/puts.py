@@ -32,9 +32,7 @@ def put(session: Session, reservation: int, objects: Iterable[Outgoing]
 def _put_once(session: Session, reservation: int, objects: Iterable[Outgoing]
               ) -> Generator[Command, Optional[Frame], List[Outgoing]]:
     """Puts each object once; those that the service was too busy for."""
-    limits = session.limits
-    assert limits is not None
-    at_once = min(PUTS_AT_ONCE, limits.max_in_flight)
+    at_once = min(PUTS_AT_ONCE, session.in_flight())
     waiting: Dict[int, Outgoing] = {}
     busy: List[Outgoing] = []
     refused: Optional[CacheError] = None

@@ -3,7 +3,8 @@
 A script is a generator that yields what to do next, Send or Receive, and returns its call's
 result. connection.py drives scripts with a socket, aio.py with asyncio. One script runs at a time.
 A Refused leaves the connection as it was; after any other error its stream is out of step, and the
-driver closes it. Replies are read to the end before a Refused is raised.
+driver closes it. Replies are read to the end before a Refused is raised,
+also of a script that is cancelled.
 """
 from __future__ import annotations
 
@@ -101,13 +102,34 @@ class Session:
         self._next_id = 0
         self.limits: Optional[HelloOk] = None  # of the service, once it has answered hello
         self.deadline = Deadline(1)            # of the script that runs
+        self._first_id = 1                     # of its requests
+        self.cancelled = False                 # it is no longer wanted
         self._opened: Dict[bytes, Opened] = {}
+
+    def begin(self, deadline: Deadline) -> None:
+        """A script is to run."""
+        self.deadline, self.cancelled, self._first_id = deadline, False, self._next_id + 1
+
+    def cancels(self) -> bytes:
+        """Frames that take back what the script asked for; those answered already are left alone.
+        Driver: behind a whole frame, and again behind each that the script sends after it."""
+        first = max(self._first_id, self._next_id + 1 - self.in_flight())
+        bodies = [m.Cancel(number).encode() for number in range(first, self._next_id + 1)]
+        return b"".join(encode_header(Type.CANCEL, 0, len(body)) + body for body in bodies)
+
+    def in_flight(self) -> int:
+        """Requests that may be open at a time: one fewer than the service allows where that leaves
+        one, since it reads a cancel only while fewer are."""
+        most = 1 if self.limits is None else self.limits.max_in_flight
+        return max(1, most - 1)
 
     # ---- one request, one reply
 
     def request(self, kind: Type, body: Record, payload: Iterable[Buffer] = (),
                 descriptor: int = -1) -> Generator[Command, Optional[Frame], int]:
         """Sends a frame; its request's id."""
+        if self.cancelled and kind != Type.ABORT:
+            raise Refused(Code.CANCELLED, "cancelled by its caller")
         self._next_id += 1
         head: Buffer = m.before_payload(body) if kind == Type.PUT else body.encode()
         buffers = [head, *payload]
@@ -227,9 +249,7 @@ class Session:
     def lookup_all(self, opened: Opened, queries: Iterable[m.Query]
                    ) -> Generator[Command, Optional[Frame], List[m.LookupOk]]:
         """A lookup of each query, many on their way at a time; the first refusal is raised."""
-        limits = self.limits
-        assert limits is not None
-        at_once = min(LOOKUPS_AT_ONCE, limits.max_in_flight)
+        at_once = min(LOOKUPS_AT_ONCE, self.in_flight())
         waiting: Dict[int, int] = {}  # numbers of queries by their requests' ids
         found: Dict[int, m.LookupOk] = {}
         refused: Optional[Refused] = None
@@ -280,9 +300,10 @@ class Session:
 
     def offer_memory(self) -> Generator[Command, Optional[Frame], None]:
         """Hands the caller's memory over, once; if the service takes none, rows are sent."""
-        offered, self._memory = self._memory, None
-        if offered is None:
+        offered = self._memory
+        if offered is None or self.cancelled:
             return
+        self._memory = None
         body = own_memory.Offer(self.deadline.milliseconds(), own_memory.NUMBER)
         request_id = yield from self.request(Type.MEMORY, body, descriptor=offered.fd)
         try:

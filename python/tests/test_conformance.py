@@ -7,8 +7,9 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 import pytest
 
-from cachesvc import (Cache, CacheError, Dtype, FetchOptions, Held, Hit, Kind, Level, Model, Output,
-                      OwnMemory, Part, Profile, Selection, Side, Snapshot, raw_profile)
+from cachesvc import (Cache, CacheError, Cancel, Dtype, FetchOptions, Held, Hit, Kind, Level,
+                      Model, Output, OwnMemory, Part, Profile, Selection, Side, Snapshot,
+                      raw_profile)
 
 from daemon import ROOT, Daemon
 from given import Array, Computed
@@ -52,6 +53,13 @@ def selection_of(step: Step) -> Selection:
                         for key, value in given.items()})
 
 
+def cancel_of(step: Step) -> Cancel:
+    cancel = Cancel()
+    if step.get("cancelled", False):
+        cancel.now()
+    return cancel
+
+
 def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int],
         memory: Optional[OwnMemory]) -> Dict[str, Any]:
     """A step's reply, by the names of the table. holds: their numbers, by the table's names."""
@@ -64,7 +72,8 @@ def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int],
     if call == "store":
         wait_for = Level[step.get("wait_for", "accepted").upper()]
         rows = InMemory(memory, model, tokens) if memory else Computed(model, tokens)
-        stored = cache.store_rows(model, tokens, rows, extras=extras, wait_for=wait_for, timeout=10)
+        stored = cache.store_rows(model, tokens, rows, extras=extras, wait_for=wait_for, timeout=10,
+                                  cancel=cancel_of(step))
         return {"level": min(stored.level, wait_for).name.lower(), "objects": stored.objects,
                 "lost": len(stored.lost)}
     if call == "fetch":
@@ -79,7 +88,8 @@ def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int],
         return {"released": cache.release(Held(holds[step["hold"]]))}
     if call == "prefetch":
         found = cache.prefetch(model, tokens, extras=extras, wait=step.get("wait", False),
-                               hold=holds.get(step.get("hold", ""), 0), timeout=10)
+                               hold=holds.get(step.get("hold", ""), 0), timeout=10,
+                               cancel=cancel_of(step))
         return {"tokens": found.tokens, "common": found.common, "tier": found.tier.name.lower()}
     if call == "erase":
         return {"removed": cache.erase(model if "tokens" in step else None, tokens) > 0}
@@ -97,6 +107,7 @@ def fetched(cache: Cache, model: Model, step: Step, holds: Dict[str, int]) -> Di
     if "hold" in step:
         limits["hold"] = holds[step["hold"]]
     hit = cache.fetch_rows(model, tokens, extras=extras_of(step), timeout=10,
+                           cancel=cancel_of(step),
                            options=FetchOptions(output, selection=selection_of(step), **limits))
     if hit:
         check_rows(widened(hit) if output == Output.BF16 else hit, model, tokens)

@@ -39,6 +39,7 @@ BODIES: Dict[Type, Class[Record]] = {
     Type.HOLD: messages.Hold, Type.HOLD_OK: messages.HoldOk,
     Type.RENEW: messages.Renew, Type.RENEW_OK: messages.RenewOk,
     Type.RELEASE: messages.Release, Type.RELEASE_OK: messages.Empty,
+    Type.CANCEL: messages.Cancel,
     Type.STATS: messages.Stats, Type.STATS_OK: messages.StatsOk,
     Type.FETCH_MAPPED: messages.Fetch, Type.FETCH_MAPPED_OK: pools.FetchMappedOk,
     Type.SEGMENT: pools.Segment, Type.SEGMENT_REVOKED: pools.SegmentRevoked,

@@ -67,48 +67,54 @@ class Stepped final : public Client {
     }
     return std::move(*out);
   }
-  Result<OpenReply> open(const OpenRequest& r, Deadline d) override {
-    return call<Result<OpenReply>>([&](auto done) { core->open(session, r, d, done); });
+  Result<OpenReply> open(const OpenRequest& r, const Until& d) override {
+    return call<Result<OpenReply>>([&](auto done) { core->open(session, r, d.deadline, done); });
   }
-  Result<LookupReply> lookup(const QueryRequest& r, Deadline d) override {
-    return call<Result<LookupReply>>([&](auto done) { core->lookup(session, r, d, done); });
+  Result<LookupReply> lookup(const QueryRequest& r, const Until& d) override {
+    return call<Result<LookupReply>>(
+        [&](auto done) { core->lookup(session, r, d.deadline, done); });
   }
-  Result<ReserveReply> reserve(const ReserveRequest& r, Deadline d) override {
-    return call<Result<ReserveReply>>([&](auto done) { core->reserve(session, r, d, done); });
+  Result<ReserveReply> reserve(const ReserveRequest& r, const Until& d) override {
+    return call<Result<ReserveReply>>(
+        [&](auto done) { core->reserve(session, r, d.deadline, done); });
   }
-  Status put(PutRequest r, Deadline d) override {
-    return call<Status>([&](auto done) { core->put(session, std::move(r), nullptr, d, done); });
+  Status put(PutRequest r, const Until& d) override {
+    return call<Status>(
+        [&](auto done) { core->put(session, std::move(r), nullptr, d.deadline, done); });
   }
-  Result<CommitReply> commit(uint64_t id, Durability level, Deadline d) override {
-    return call<Result<CommitReply>>([&](auto done) { core->commit(session, id, level, d, done); });
+  Result<CommitReply> commit(uint64_t id, Durability level, const Until& d) override {
+    return call<Result<CommitReply>>(
+        [&](auto done) { core->commit(session, id, level, d.deadline, done); });
   }
-  Status abort(uint64_t id, Deadline d) override {
-    return call<Status>([&](auto done) { core->abort(session, id, d, done); });
+  Status abort(uint64_t id, const Until& d) override {
+    return call<Status>([&](auto done) { core->abort(session, id, d.deadline, done); });
   }
-  Result<FetchReply> fetch(const FetchRequest& r, Deadline d) override {
-    return call<Result<FetchReply>>([&](auto done) { core->fetch(session, r, d, done); });
+  Result<FetchReply> fetch(const FetchRequest& r, const Until& d) override {
+    return call<Result<FetchReply>>([&](auto done) { core->fetch(session, r, d.deadline, done); });
   }
-  Result<LookupReply> prefetch(const PrefetchRequest& r, Deadline d) override {
-    return call<Result<LookupReply>>([&](auto done) { core->prefetch(session, r, d, done); });
+  Result<LookupReply> prefetch(const PrefetchRequest& r, const Until& d) override {
+    return call<Result<LookupReply>>(
+        [&](auto done) { core->prefetch(session, r, d.deadline, done); });
   }
-  Result<HoldReply> hold(const HoldRequest& r, Deadline d) override {
-    return call<Result<HoldReply>>([&](auto done) { core->hold(session, r, d, done); });
+  Result<HoldReply> hold(const HoldRequest& r, const Until& d) override {
+    return call<Result<HoldReply>>([&](auto done) { core->hold(session, r, d.deadline, done); });
   }
-  Result<Milliseconds> renew(uint64_t hold, Milliseconds time, Deadline d) override {
+  Result<Milliseconds> renew(uint64_t hold, Milliseconds time, const Until& d) override {
     return call<Result<Milliseconds>>(
-        [&](auto done) { core->renew(session, hold, time, d, done); });
+        [&](auto done) { core->renew(session, hold, time, d.deadline, done); });
   }
-  Status release(uint64_t hold, Deadline d) override {
-    return call<Status>([&](auto done) { core->release(session, hold, d, done); });
+  Status release(uint64_t hold, const Until& d) override {
+    return call<Status>([&](auto done) { core->release(session, hold, d.deadline, done); });
   }
-  Result<uint64_t> erase(uint32_t m, const Query& q, Deadline d) override {
-    return call<Result<uint64_t>>([&](auto done) { core->erase(session, m, q, d, done); });
+  Result<uint64_t> erase(uint32_t m, const Query& q, const Until& d) override {
+    return call<Result<uint64_t>>([&](auto done) { core->erase(session, m, q, d.deadline, done); });
   }
-  Result<uint64_t> erase_entry(const QueryRequest& r, Deadline d) override {
-    return call<Result<uint64_t>>([&](auto done) { core->erase_entry(session, r, d, done); });
+  Result<uint64_t> erase_entry(const QueryRequest& r, const Until& d) override {
+    return call<Result<uint64_t>>(
+        [&](auto done) { core->erase_entry(session, r, d.deadline, done); });
   }
-  Result<StatsReply> stats(Deadline d) override {
-    return call<Result<StatsReply>>([&](auto done) { core->stats(session, d, done); });
+  Result<StatsReply> stats(const Until& d) override {
+    return call<Result<StatsReply>>([&](auto done) { core->stats(session, d.deadline, done); });
   }
 
   boost::asio::io_context loop, workers, disk;

@@ -44,6 +44,7 @@ const std::map<std::string, Limit>& limits() {
       {"idle_timeout", duration(FIELD(server.idle_timeout))},
       {"lease_timeout", duration(FIELD(server.lease_timeout))},
       {"room_wait", duration(FIELD(cache.room_wait))},
+      {"durable_group_delay", duration(FIELD(cache.durable_group_delay))},
       {"adopt_at_start", count(FIELD(cache.adopt_at_start))},
       {"reconcile_rate", count(FIELD(cache.reconcile_rate))},
   };

@@ -18,7 +18,7 @@ class MemoryClient : public Client {
   uint64_t puts = 0;
   std::map<Id, ObjectPtr> objects;
 
-  Result<OpenReply> open(const OpenRequest& request, Deadline) override {
+  Result<OpenReply> open(const OpenRequest& request, const Until&) override {
     KV_CHECK(request.profile != nullptr);
     KV_RETURN_IF_ERROR(kv::validate(*request.profile, request.model));
     auto profile = profile_ && !request.replace ? profile_ : request.profile;
@@ -29,7 +29,7 @@ class MemoryClient : public Client {
     KV_ASSIGN_OR_RETURN(codec_, Codec::create(model_, profile_));
     return OpenReply{1, realm_, profile_, {}};
   }
-  Result<ReserveReply> reserve(const ReserveRequest& request, Deadline) override {
+  Result<ReserveReply> reserve(const ReserveRequest& request, const Until&) override {
     if (fail) return down();
     KV_CHECK(request.profile == realm_.profile && pending_.empty());
     query_ = request.query.tokens;
@@ -43,7 +43,7 @@ class MemoryClient : public Client {
     }
     return reply;
   }
-  Status put(PutRequest request, Deadline) override {
+  Status put(PutRequest request, const Until&) override {
     if (fail) return down();
     KV_RETURN_IF_ERROR(kv::validate(request.object, model_, *profile_));
     for (const Plane& p : request.object.planes) KV_RETURN_IF_ERROR(codec_->check(p));
@@ -53,7 +53,7 @@ class MemoryClient : public Client {
     pending_.push_back(std::make_shared<const Object>(std::move(request.object)));
     return {};
   }
-  Result<CommitReply> commit(uint64_t, Durability wait_for, Deadline) override {
+  Result<CommitReply> commit(uint64_t, Durability wait_for, const Until&) override {
     CommitReply reply{wait_for, {}, {}};
     for (const ObjectPtr& o : pending_) {
       if (!objects.emplace(o->name.id, o).second) reply.foreign.push_back(o->name);
@@ -64,12 +64,12 @@ class MemoryClient : public Client {
     }
     return reply;
   }
-  Status abort(uint64_t, Deadline) override {
+  Status abort(uint64_t, const Until&) override {
     pending_.clear();
     return {};
   }
   /// Blocks of the longest path, then a tail that ends at n, else the rows of one more block.
-  Result<FetchReply> fetch(const FetchRequest& request, Deadline) override {
+  Result<FetchReply> fetch(const FetchRequest& request, const Until&) override {
     if (fail) return down();
     if (!request.profile.is_zero() && request.profile != realm_.profile) {
       return Status(StatusCode::profile_changed, "in force is " + realm_.profile.hex());
@@ -107,16 +107,17 @@ class MemoryClient : public Client {
     reply.lease = Lease(std::move(prefix), nullptr);
     return reply;
   }
-  Result<LookupReply> lookup(const QueryRequest&, Deadline) override { return down(); }
-  Result<LookupReply> prefetch(const PrefetchRequest&, Deadline) override { return down(); }
-  Result<HoldReply> hold(const HoldRequest&, Deadline) override { return down(); }
-  Result<std::chrono::milliseconds> renew(uint64_t, std::chrono::milliseconds, Deadline) override {
+  Result<LookupReply> lookup(const QueryRequest&, const Until&) override { return down(); }
+  Result<LookupReply> prefetch(const PrefetchRequest&, const Until&) override { return down(); }
+  Result<HoldReply> hold(const HoldRequest&, const Until&) override { return down(); }
+  Result<std::chrono::milliseconds> renew(uint64_t, std::chrono::milliseconds,
+                                          const Until&) override {
     return down();
   }
-  Status release(uint64_t, Deadline) override { return down(); }
-  Result<uint64_t> erase_entry(const QueryRequest&, Deadline) override { return down(); }
-  Result<uint64_t> erase(uint32_t, const Query&, Deadline) override { return down(); }
-  Result<StatsReply> stats(Deadline) override { return down(); }
+  Status release(uint64_t, const Until&) override { return down(); }
+  Result<uint64_t> erase_entry(const QueryRequest&, const Until&) override { return down(); }
+  Result<uint64_t> erase(uint32_t, const Query&, const Until&) override { return down(); }
+  Result<StatsReply> stats(const Until&) override { return down(); }
 
  private:
   static Status down() { return {StatusCode::busy, "the test's cache is down"}; }

@@ -243,6 +243,7 @@ inline void add_hold_frames(const Query& query, std::map<std::string, OutFrame>&
   frames["renew_ok"] = reply_frame(T::renew_ok, 16, RenewReply{time});
   frames["release"] = request_frame(T::release, 17, 100, ReleaseRequest{11});
   frames["release_ok"] = reply_frame(T::release_ok, 17, Empty{});
+  frames["cancel"] = reply_frame(T::cancel, 0, Cancel{10});
 }
 
 inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
@@ -344,6 +345,8 @@ inline Status decode_hold_frame(const Frame& frame) {
       return decode_reply<RenewReply>(T::renew_ok, body).status();
     case T::release:
       return decode_request<ReleaseRequest>(T::release, body, ms).status();
+    case T::cancel:
+      return decode_reply<Cancel>(T::cancel, body).status();
     default:
       return unsupported("a frame of another kind");
   }
