@@ -280,6 +280,12 @@ Result<LookupReply> TieredCache::prefetch(const PrefetchRequest& request, const 
   });
 }
 
+Result<DemoteReply> TieredCache::demote(const DemoteRequest& request, const Until& until) {
+  return call<Result<DemoteReply>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().demote(session_, request, terms, done);
+  });
+}
+
 Result<HoldReply> TieredCache::hold(const HoldRequest& request, const Until& until) {
   return call<Result<HoldReply>>(until, [&](CallTerms terms, auto done) {
     threads_->core().hold(session_, request, terms, done);

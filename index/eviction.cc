@@ -195,6 +195,10 @@ uint32_t EvictionOrder::pins(EntryKey key) const {
   const Entry* e = find(key);
   return e != nullptr ? e->pins : 0;
 }
+bool EvictionOrder::has_children(EntryKey key) const {
+  const Entry* e = find(key);
+  return e != nullptr && e->children > 0;
+}
 bool EvictionOrder::dirty(EntryKey key) const {
   const Entry* e = find(key);
   return e != nullptr && e->dirty;

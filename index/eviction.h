@@ -98,6 +98,7 @@ class EvictionOrder {
   uint64_t recency(EntryKey key) const;
   uint32_t pins(EntryKey key) const;
   bool dirty(EntryKey key) const;
+  bool has_children(EntryKey key) const;  ///< resident ones
 
   size_t size() const { return resident_; }
   /// Memory held, for the RAM ledger (an estimate).

@@ -19,6 +19,22 @@ const char* to_string(Tier tier) {
   return "unknown";
 }
 
+const char* to_string(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::accepted:
+      return "accepted";
+    case Outcome::clipped:
+      return "clipped";
+    case Outcome::deferred:
+      return "deferred";
+    case Outcome::rejected:
+      return "rejected";
+    case Outcome::missing:
+      return "missing";
+  }
+  return "unknown";
+}
+
 const char* to_string(HitForm form) {
   switch (form) {
     case HitForm::none:

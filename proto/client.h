@@ -113,6 +113,28 @@ struct HoldReply {
   LookupReply found;  ///< `tokens` of it are held; `reason` says too why fewer are than were found
 };
 
+/// What became of a wish. Of several that fit the first one of these, but for `accepted`.
+enum class Outcome : uint8_t {
+  accepted = 1,  ///< done
+  clipped = 2,   ///< done in part, now or later; the reason says which
+  deferred = 3,  ///< done as soon as it can be, nothing left out
+  rejected = 4,  ///< not done; the reason says why
+  missing = 5,   ///< nothing is stored that it is about
+};
+const char* to_string(Outcome outcome);
+
+struct DemoteRequest {
+  uint32_t model = 0;
+  Query query;        ///< empty where `hold` is given
+  Id profile{};       ///< see QueryRequest
+  uint64_t hold = 0;  ///< a hold's number: its query and its length
+};
+struct DemoteReply {
+  Outcome outcome = Outcome::missing;
+  uint32_t tokens = 0;  ///< that a fetch of the query would have served
+  std::string reason;
+};
+
 /// An object that a store lacks. block_index counts from 0; the tail has the highest.
 struct Need {
   ObjectKind kind = ObjectKind::block;
@@ -260,6 +282,10 @@ class Client {
   /// Starts promoting what a fetch of `query` would use. Returns: what lookup returns; also
   /// not_found (hold).
   virtual Result<LookupReply> prefetch(const PrefetchRequest& request, const Until& until) = 0;
+  /// What a fetch of `query` would use leaves RAM and stays on the SSD: at once, or `deferred`
+  /// until it is written there. What is pinned by others than the request's hold stays, and what
+  /// other entries in RAM go on from. Returns: what prefetch returns.
+  virtual Result<DemoteReply> demote(const DemoteRequest& request, const Until& until) = 0;
   /// Promises what a lookup finds: it is neither evicted nor dropped until the hold is released or
   /// its time is over, whatever becomes of this client. The hold is the namespace's: another client
   /// may fetch by its number. Returns: what lookup returns; also resource_exhausted (holds of the

@@ -43,6 +43,8 @@ constexpr std::pair<FrameType, const char*> kNames[] = {
     {FrameType::renew, "renew"},
     {FrameType::release, "release"},
     {FrameType::cancel, "cancel"},
+    {FrameType::demote, "demote"},
+    {FrameType::demote_ok, "demote_ok"},
     {FrameType::hold_ok, "hold_ok"},
     {FrameType::renew_ok, "renew_ok"},
     {FrameType::release_ok, "release_ok"},
@@ -90,6 +92,7 @@ uint64_t max_body_bytes(FrameType type, bool greeted, uint64_t object_bytes) {
     case FrameType::fetch_mapped_ok:
     case FrameType::prefetch:
     case FrameType::hold:
+    case FrameType::demote:
     case FrameType::erase:
     case FrameType::erase_entry:
     case FrameType::stats_ok:

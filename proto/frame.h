@@ -45,6 +45,7 @@ enum class FrameType : uint16_t {
   renew = 0x0011,
   release = 0x0012,
   cancel = 0x0013,
+  demote = 0x0014,
   // 0x0040 - 0x005f and their replies: shared pools.
   leases_ended = 0x0040,
   segment_unmapped = 0x0041,
@@ -68,6 +69,7 @@ enum class FrameType : uint16_t {
   hold_ok = 0x8010,
   renew_ok = 0x8011,
   release_ok = 0x8012,
+  demote_ok = 0x8014,
   fetch_object = 0x8020,
   fetch_done = 0x8021,
   fetch_mapped_ok = 0x8042,

@@ -193,6 +193,20 @@ void fields(Io& io, Of<Io, LookupReply>& m) {
 }
 
 template <typename Io>
+void fields(Io& io, Of<Io, DemoteRequest>& m) {
+  question_fields(io, m);
+  io.number("hold", m.hold);
+  query_fields(io, m.query);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, DemoteReply>& m) {
+  io.choice("outcome", m.outcome, Outcome::accepted, Outcome::missing);
+  io.number("tokens", m.tokens);
+  io.clipped("reason", m.reason, kMaxMessageBytes);
+}
+
+template <typename Io>
 void fields(Io& io, Of<Io, HoldRequest>& m) {
   question_fields(io, m);
   time_field(io, m.time);
@@ -321,6 +335,8 @@ KV_MESSAGE(OpenReply)
 KV_MESSAGE(QueryRequest)
 KV_MESSAGE(EraseRequest)
 KV_MESSAGE(PrefetchRequest)
+KV_MESSAGE(DemoteRequest)
+KV_MESSAGE(DemoteReply)
 KV_MESSAGE(HoldRequest)
 KV_MESSAGE(HoldReply)
 KV_MESSAGE(RenewRequest)

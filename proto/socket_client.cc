@@ -60,6 +60,13 @@ Result<LookupReply> SocketClient::prefetch(const PrefetchRequest& request, const
   return exchange<LookupReply>(use, FrameType::prefetch, FrameType::prefetch_ok, remote, until);
 }
 
+Result<DemoteReply> SocketClient::demote(const DemoteRequest& request, const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
+  DemoteRequest remote = request;
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
+  return exchange<DemoteReply>(use, FrameType::demote, FrameType::demote_ok, remote, until);
+}
+
 Result<HoldReply> SocketClient::hold(const HoldRequest& request, const Until& until) {
   KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
   HoldRequest remote = request;

@@ -63,6 +63,7 @@ class SocketClient final : public Client {
   Status abort(uint64_t reservation, const Until& until) override;
   Result<FetchReply> fetch(const FetchRequest& request, const Until& until) override;
   Result<LookupReply> prefetch(const PrefetchRequest& request, const Until& until) override;
+  Result<DemoteReply> demote(const DemoteRequest& request, const Until& until) override;
   Result<HoldReply> hold(const HoldRequest& request, const Until& until) override;
   Result<std::chrono::milliseconds> renew(uint64_t hold, std::chrono::milliseconds time,
                                           const Until& until) override;

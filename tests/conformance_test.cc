@@ -138,6 +138,7 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     if (call == "renew") return renewed(**client, step);
     if (call == "release") return released(**client, step);
     if (call == "prefetch") return prefetched(bench, query, step);
+    if (call == "demote") return demoted(bench, query, step);
     if (call == "erase") return erased((*client)->erase(bench.opened.model, query, soon()));
     const QueryRequest request{bench.opened.model, query, bench.opened.realm.profile};
     if (call == "erase_entry") return erased((*client)->erase_entry(request, soon()));
@@ -195,6 +196,13 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     auto found = bench.client.prefetch(request, until_of(step));
     if (!found.ok()) return failed(found.status());
     return {{"tokens", found->tokens}, {"common", found->common}, {"tier", to_string(found->tier)}};
+  }
+
+  json demoted(Bench& bench, const Query& query, const json& step) const {
+    auto reply = bench.client.demote(
+        {bench.opened.model, query, bench.opened.realm.profile, hold_of(step)}, soon());
+    if (!reply.ok()) return failed(reply.status());
+    return {{"outcome", to_string(reply->outcome)}, {"tokens", reply->tokens}};
   }
 
   // `memory` null: rows are sent.

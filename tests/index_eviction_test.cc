@@ -60,6 +60,7 @@ void check_entries(const EvictionOrder& order, const Oracle& oracle) {
     ASSERT_EQ(order.charge_bytes(key), e.charge);
     ASSERT_EQ(order.recency(key), e.recency);
     ASSERT_EQ(order.pins(key), e.pins);
+    ASSERT_EQ(order.has_children(key), oracle.has_child(key));
     ASSERT_EQ(order.dirty(key), e.dirty);
   }
   ASSERT_EQ(order.size(), oracle.entries.size());

@@ -234,6 +234,10 @@ TEST(RoundTrip, RequestsComeBackEqual) {
     auto renew2 = round_trip(renew);
     EXPECT_TRUE(renew2.hold == renew.hold && renew2.time == time);
     EXPECT_EQ(round_trip(ReleaseRequest{renew.hold}).hold, renew.hold);
+    DemoteRequest demote{r.u32(), r.query(), r.id(), r.rng()};
+    auto demote2 = round_trip(demote);
+    EXPECT_TRUE(demote2.model == demote.model && demote2.profile == demote.profile &&
+                demote2.hold == demote.hold && same(demote2.query, demote.query));
     EXPECT_EQ(round_trip(Cancel{renew.hold}).request, renew.hold);
     EraseRequest erase{r.u32(), r.query()};
     auto erase2 = round_trip(erase);

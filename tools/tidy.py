@@ -59,7 +59,7 @@ FLOORS = """
     eraser, holds, reservations
     put_names, row_copies, coverage, running_fetch
     puts, publications
-    commits, fetches fetch_reply, opens
+    commits, fetches fetch_reply, demotes, opens
     client_memory, drain, stats
     owners
     cache_core

@@ -57,6 +57,11 @@ void CacheCore::prefetch(uint64_t session, PrefetchRequest request, CallTerms te
   own_->env->run(
       [&] { own_->fetches.prefetch(session, std::move(request), terms, std::move(done)); });
 }
+void CacheCore::demote(uint64_t session, DemoteRequest request, CallTerms terms,
+                       Done<Result<DemoteReply>> done) {
+  own_->env->run(
+      [&] { own_->demotes.demote(session, std::move(request), terms, std::move(done)); });
+}
 void CacheCore::hold(uint64_t session, HoldRequest request, CallTerms terms,
                      Done<Result<HoldReply>> done) {
   own_->env->run([&] { own_->holds.hold(session, std::move(request), terms, std::move(done)); });

@@ -54,10 +54,10 @@ using Done = std::function<void(T)>;
 ///             promotions promotion_joins promotion_failures
 ///             ram_evicted_clean ram_evicted_dirty ssd_evicted index_evicted erased_objects
 ///             superseded_tails
-///             copied_supplements warm_objects ram_moved ram_verified ram_damaged scrubbed_files
-///             scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors io_timeouts
-///             busy denied (users, tokens) over_quota (more at a
-///             time than a namespace may have) loop_handlers loop_over_1ms loop_over_1ms_cpu
+///             copied_supplements demoted_objects warm_objects ram_moved ram_verified ram_damaged
+///             scrubbed_files scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors
+///             io_timeouts busy denied (users, tokens) over_quota (more at a time than a namespace
+///             may have) loop_handlers loop_over_1ms loop_over_1ms_cpu
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_session_bytes ram_model_bytes ram_recycled_bytes
@@ -123,6 +123,8 @@ class CacheCore {
              Done<Result<FetchReply>> done);
   void prefetch(uint64_t session, PrefetchRequest request, CallTerms terms,
                 Done<Result<LookupReply>> done);
+  void demote(uint64_t session, DemoteRequest request, CallTerms terms,
+              Done<Result<DemoteReply>> done);
   void hold(uint64_t session, HoldRequest request, CallTerms terms, Done<Result<HoldReply>> done);
   void renew(uint64_t session, uint64_t hold, Milliseconds time, CallTerms terms,
              Done<Result<Milliseconds>> done);

@@ -15,9 +15,9 @@ namespace kv {
   X(spills_written) X(spills_failed) X(spills_dropped) X(spill_raw_bytes) X(spill_packed_bytes) \
   X(promotions) X(promotion_joins) X(promotion_failures) X(ram_evicted_clean) \
   X(ram_evicted_dirty) X(ssd_evicted) X(index_evicted) X(erased_objects) X(superseded_tails) \
-  X(copied_supplements) X(warm_objects) X(ram_moved) X(ram_verified) X(ram_damaged) \
-  X(scrubbed_files) X(scrubbed_bytes) X(scrub_passes) X(scrub_damaged) X(quarantined) \
-  X(read_io_errors) X(io_timeouts) X(busy) X(denied) X(over_quota)
+  X(copied_supplements) X(demoted_objects) X(warm_objects) X(ram_moved) X(ram_verified) \
+  X(ram_damaged) X(scrubbed_files) X(scrubbed_bytes) X(scrub_passes) X(scrub_damaged) \
+  X(quarantined) X(read_io_errors) X(io_timeouts) X(busy) X(denied) X(over_quota)
 // clang-format on
 struct Counters {
 #define KV_COUNTER(name) uint64_t name = 0;

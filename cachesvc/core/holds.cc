@@ -176,6 +176,13 @@ Result<Holds::Held> Holds::asked(const ModelState& model, uint64_t number, Query
   return hold->held;
 }
 
+bool Holds::holds(uint64_t number, const Record& record) const {
+  auto it = holds_.find(number);
+  if (it == holds_.end()) return false;
+  const std::vector<uint64_t>& all = it->second.objects;
+  return std::find(all.begin(), all.end(), record.serial) != all.end();
+}
+
 void Holds::renew(uint64_t session, uint64_t number, Milliseconds time, CallTerms terms,
                   std::function<void(Result<Milliseconds>)> done) {
   auto call = calls_.begin<Result<Milliseconds>>(session, terms, std::move(done));

@@ -48,6 +48,9 @@ class Holds {
   /// not_found, invalid_argument (a query beside it, another model, lengths), profile_changed.
   Result<Held> asked(const ModelState& model, uint64_t number, Query query);
 
+  /// True if the hold pins the record.
+  bool holds(uint64_t number, const Record& record) const;
+
   size_t size() const { return holds_.size(); }
   size_t size_of(const std::string& ns) const;
   uint64_t bytes() const;  ///< pinned by all holds, and their own

@@ -23,16 +23,10 @@ Durability level_of_record(const Record* record) {
   }
 }
 
-// True if a write of the object is to come or under way.
-bool spills(const Record& record) {
-  return record.disk == Disk::waiting || record.disk == Disk::queued ||
-         record.disk == Disk::writing;
-}
-
 // True if nothing under way can raise the record's level. `held`: no write will end soon.
 bool is_stuck(const Record* record, bool held, bool no_reads) {
   if (!record) return true;
-  if (spills(*record)) return held;
+  if (record->spills()) return held;
   switch (record->disk) {
     case Disk::known:
       return no_reads;
@@ -98,7 +92,7 @@ bool Levels::still_under_way(const CommitWait& wait) {
   const Record* record = index_.find(wait.path[wait.awaited]);
   if (!record) return false;
   if (wait.awaits_sync) return record->disk == Disk::renamed;
-  return spills(*record) && !spiller_.held_up();
+  return record->spills() && !spiller_.held_up();
 }
 
 // True if the wait is over.

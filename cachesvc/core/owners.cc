@@ -18,6 +18,7 @@ void Owners::go_on() {
   levels.answer();
   eraser.go_on();
   commits.go_on();
+  demotes.go_on();
   drain.go_on();
   warm.keep_ready();
 }
@@ -31,6 +32,7 @@ void Owners::close(const char* why) {
   room.close();
   levels.close();
   commits.close();
+  demotes.close();
   opens.close();
   drain.close();
   promoter.close();
@@ -58,6 +60,7 @@ void Owners::check_invariants() {
   holds.check_invariants();
   reservations.check_invariants();
   fetches.check_invariants();
+  demotes.check_invariants();
   opens.check_invariants();
   drain.check_invariants();
 }

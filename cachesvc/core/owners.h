@@ -19,6 +19,7 @@
 #include "cachesvc/core/client_memory.h"
 #include "cachesvc/core/commits.h"
 #include "cachesvc/core/compactor.h"
+#include "cachesvc/core/demotes.h"
 #include "cachesvc/core/drain.h"
 #include "cachesvc/core/fetches.h"
 #include "cachesvc/core/opens.h"
@@ -61,6 +62,7 @@ struct Owners {
                             model_records, spiller, levels, eraser,  reservations};
   Commits commits{*env, index, calls, eraser, reservations, puts, publications};
   Fetches fetches{*env, index, checks, room, promoter, calls, holds};
+  Demotes demotes{*env, index, lane, recency, spiller, calls, holds};
   Opens opens{*env, lane, models, model_records, room, calls};
   ClientMemory client_memory{*env, index, room, compactor, calls};
   Drain drain{*env, records, lane, recency, model_records, pace, spiller, calls, eraser};

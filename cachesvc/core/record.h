@@ -98,6 +98,10 @@ struct Record {
   Charge index_charge;
 
   bool on_ssd() const { return kv::on_ssd(disk); }
+  /// A write of the object is to come or under way.
+  bool spills() const {
+    return disk == Disk::waiting || disk == Disk::queued || disk == Disk::writing;
+  }
   bool dirty() const { return ram && !on_ssd(); }
   /// The file's bytes were written or read since the start.
   bool verified() const { return disk == Disk::renamed || disk == Disk::durable; }

@@ -149,6 +149,8 @@ void Requests::dispatch(const Request& in) {
       return forward(in, FrameType::lookup_ok, &CacheCore::lookup);
     case FrameType::prefetch:
       return forward(in, FrameType::prefetch_ok, &CacheCore::prefetch);
+    case FrameType::demote:
+      return forward(in, FrameType::demote_ok, &CacheCore::demote);
     case FrameType::hold:
       return forward(in, FrameType::hold_ok, &CacheCore::hold);
     case FrameType::renew:

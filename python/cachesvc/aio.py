@@ -11,9 +11,10 @@ import socket
 from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, TypeVar
 
 from . import entry, intent
+from . import intent_messages as im
 from . import messages as m
 from .bodies import Bodies
-from .cache import PROGRAM, fetch_missed, missed
+from .cache import PROGRAM, fetch_missed, missed, not_demoted
 from .connection import (Script, check_length, descriptors, failure, hang_up, named_failures,
                          receive)
 from .deadline import Deadline
@@ -275,6 +276,13 @@ class AsyncCache:
             "prefetch",
             lambda s: entry.prefetch(s, model, as_query(tokens, extras), wait, hold, profile),
             timeout, missed)
+
+    async def demote(self, model: Model, tokens: Any = (), *, extras: Extras = (), hold: int = 0,
+                     timeout: float = 1.0,
+                     profile: Optional[Profile] = None) -> im.DemoteOk:
+        return await self._failing_open(
+            "demote", lambda s: entry.demote(s, model, as_query(tokens, extras), hold, profile),
+            timeout, not_demoted)
 
     async def hold(self, model: Model, tokens: Any, seconds: float, *, extras: Extras = (),
                    timeout: float = 1.0, profile: Optional[Profile] = None) -> Held:

@@ -1,11 +1,10 @@
 """Cache: store and fetch whole sequences, blocking. What engines and adapters use.
 
-fetch_rows, store_rows, lookup, lookup_all, prefetch, hold, renew and release fail open: a failure
-of the cache is a miss with `error`, counted in `failures`; strict=True raises it. open, erase,
-erase_entry and stats always raise. What the caller's own RowSource raises goes through. Every call
-has a timeout in seconds; fetch_rows, store_rows and prefetch end sooner by a Cancel. Thread-safe:
-each call has a connection of its own, at most `connections` at a time, the others wait within their
-timeout. A forked child begins anew, its failures too.
+open, erase, erase_entry and stats raise a failure of the cache. The other calls fail open: it is a
+miss with `error`, counted in `failures`; strict=True raises it. What the caller's own RowSource
+raises goes through. Every call has a timeout in seconds; fetch_rows, store_rows and prefetch end
+sooner by a Cancel. Thread-safe: each call has a connection of its own, at most `connections` at a
+time, the others wait within their timeout. A forked child begins anew, its failures too.
 """
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ import os
 from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, TypeVar
 
 from . import entry, intent
+from . import intent_messages as im
 from . import messages as m
 from .cancel import Cancel
 from .connection import Connection, Script
@@ -33,6 +33,10 @@ PROGRAM = "cachesvc python 0.1.0"
 
 def missed(error: CacheError) -> m.LookupOk:
     return m.LookupOk(0, 0, m.Tier.NONE, m.Newest.NONE, str(error))
+
+
+def not_demoted(error: CacheError) -> im.DemoteOk:
+    return im.DemoteOk(im.Outcome.REJECTED, 0, str(error))
 
 
 def fetch_missed(error: CacheError) -> Hit:
@@ -114,6 +118,14 @@ class Cache:
             "prefetch",
             lambda s: entry.prefetch(s, model, as_query(tokens, extras), wait, hold, profile),
             timeout, missed, cancel)
+
+    def demote(self, model: Model, tokens: Any = (), *, extras: Extras = (), hold: int = 0,
+               timeout: float = 1.0, profile: Optional[Profile] = None) -> im.DemoteOk:
+        """What a fetch would use leaves RAM and stays on the SSD, but for what others need. hold:
+        as of prefetch."""
+        return self._failing_open(
+            "demote", lambda s: entry.demote(s, model, as_query(tokens, extras), hold, profile),
+            timeout, not_demoted)
 
     def hold(self, model: Model, tokens: Any, seconds: float, *, extras: Extras = (),
              timeout: float = 1.0, profile: Optional[Profile] = None) -> Held:

@@ -10,8 +10,10 @@ from typing import (Any, Callable, Generator, Iterator, List, Optional, Sequence
 
 import numpy as np
 
-from . import intent, puts
+from . import intent
+from . import intent_messages as im
 from . import messages as m
+from . import puts
 from .errors import CacheError, Code, Refused, invalid
 from .hit import Hit, make_hit
 from .intent import NO_QUERY, Held
@@ -131,6 +133,12 @@ def prefetch(session: Session, model: Model, query: m.Query, wait: bool, held: i
     return (yield from _under_profile(
         session, model, lambda opened: intent.prefetch(session, opened, query, wait, held),
         profile))
+
+
+def demote(session: Session, model: Model, query: m.Query, held: int,
+           profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], im.DemoteOk]:
+    return (yield from _under_profile(
+        session, model, lambda opened: intent.demote(session, opened, query, held), profile))
 
 
 def hold(session: Session, model: Model, query: m.Query, seconds: float,

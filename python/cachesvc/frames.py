@@ -34,6 +34,7 @@ class Type(enum.IntEnum):
     RENEW = 0x0011
     RELEASE = 0x0012
     CANCEL = 0x0013
+    DEMOTE = 0x0014
     LEASES_ENDED = 0x0040
     SEGMENT_UNMAPPED = 0x0041
     FETCH_MAPPED = 0x0042
@@ -55,6 +56,7 @@ class Type(enum.IntEnum):
     HOLD_OK = 0x8010
     RENEW_OK = 0x8011
     RELEASE_OK = 0x8012
+    DEMOTE_OK = 0x8014
     FETCH_OBJECT = 0x8020
     FETCH_DONE = 0x8021
     FETCH_MAPPED_OK = 0x8042
@@ -69,7 +71,7 @@ class Type(enum.IntEnum):
 HANDSHAKE_BYTES = 8 << 10
 OTHER_BYTES = 64 << 10
 LONGEST = {
-    Type.LOOKUP: 24 * MIB, Type.PREFETCH: 24 * MIB, Type.HOLD: 24 * MIB,
+    Type.LOOKUP: 24 * MIB, Type.PREFETCH: 24 * MIB, Type.HOLD: 24 * MIB, Type.DEMOTE: 24 * MIB,
     Type.ERASE: 24 * MIB, Type.ERASE_ENTRY: 24 * MIB, Type.RESERVE: 24 * MIB,
     Type.PUT_FROM: 24 * MIB,
     Type.FETCH: 24 * MIB, Type.FETCH_MAPPED: 24 * MIB, Type.FETCH_MAPPED_OK: 24 * MIB,

@@ -5,6 +5,7 @@ import dataclasses
 import math
 from typing import Generator, Optional
 
+from . import intent_messages as im
 from . import messages as m
 from .errors import invalid
 from .frames import Type
@@ -30,29 +31,37 @@ class Held:
 
 def hold(session: Session, opened: Opened, query: m.Query, seconds: float
          ) -> Generator[Command, Optional[Frame], Held]:
-    body = m.Hold(session.deadline.milliseconds(), opened.handle, opened.profile_id,
+    body = im.Hold(session.deadline.milliseconds(), opened.handle, opened.profile_id,
                   _milliseconds(seconds), query)
-    reply = m.HoldOk.decode((yield from session.call(Type.HOLD, body, Type.HOLD_OK)).body)
+    reply = im.HoldOk.decode((yield from session.call(Type.HOLD, body, Type.HOLD_OK)).body)
     return Held(reply.number, reply.time_ms / 1000, reply.found)
 
 
 def prefetch(session: Session, opened: Opened, query: m.Query, wait: bool, held: int
              ) -> Generator[Command, Optional[Frame], m.LookupOk]:
-    body = m.Prefetch(session.deadline.milliseconds(), opened.handle, opened.profile_id, wait,
+    body = im.Prefetch(session.deadline.milliseconds(), opened.handle, opened.profile_id, wait,
                       held, NO_QUERY if held else query)
     frame = yield from session.call(Type.PREFETCH, body, Type.PREFETCH_OK)
     return m.LookupOk.decode(frame.body)
 
 
+def demote(session: Session, opened: Opened, query: m.Query, held: int
+           ) -> Generator[Command, Optional[Frame], im.DemoteOk]:
+    body = im.Demote(session.deadline.milliseconds(), opened.handle, opened.profile_id, held,
+                    NO_QUERY if held else query)
+    frame = yield from session.call(Type.DEMOTE, body, Type.DEMOTE_OK)
+    return im.DemoteOk.decode(frame.body)
+
+
 def renew(session: Session, number: int, seconds: float
           ) -> Generator[Command, Optional[Frame], float]:
-    body = m.Renew(session.deadline.milliseconds(), number, _milliseconds(seconds))
-    reply = m.RenewOk.decode((yield from session.call(Type.RENEW, body, Type.RENEW_OK)).body)
+    body = im.Renew(session.deadline.milliseconds(), number, _milliseconds(seconds))
+    reply = im.RenewOk.decode((yield from session.call(Type.RENEW, body, Type.RENEW_OK)).body)
     return reply.time_ms / 1000
 
 
 def release(session: Session, number: int) -> Generator[Command, Optional[Frame], bool]:
-    body = m.Release(session.deadline.milliseconds(), number)
+    body = im.Release(session.deadline.milliseconds(), number)
     m.Empty.decode((yield from session.call(Type.RELEASE, body, Type.RELEASE_OK)).body)
     return True
 

@@ -164,66 +164,6 @@ class LookupOk(Record):
 
 
 @dataclasses.dataclass
-class Prefetch(Record):
-    """hold: of a hold, whose query it is then; 0: none."""
-
-    timeout_ms: int
-    handle: int
-    profile_id: bytes
-    wait: bool
-    hold: int
-    query: Query
-    CODECS = (u32, u32, identity, boolean, u64, Query.codec())
-
-
-@dataclasses.dataclass
-class Hold(Record):
-    timeout_ms: int
-    handle: int
-    profile_id: bytes
-    time_ms: int
-    query: Query
-    CODECS = (u32, u32, identity, u32, Query.codec())
-
-
-@dataclasses.dataclass
-class HoldOk(Record):
-    number: int
-    time_ms: int
-    found: LookupOk
-    CODECS = (u64, u32, LookupOk.codec())
-
-
-@dataclasses.dataclass
-class Renew(Record):
-    timeout_ms: int
-    hold: int
-    time_ms: int
-    CODECS = (u32, u64, u32)
-
-
-@dataclasses.dataclass
-class RenewOk(Record):
-    time_ms: int
-    CODECS = (u32,)
-
-
-@dataclasses.dataclass
-class Release(Record):
-    timeout_ms: int
-    hold: int
-    CODECS = (u32, u64)
-
-
-@dataclasses.dataclass
-class Cancel(Record):
-    """Not answered itself; the request is then, if it was not."""
-
-    request: int
-    CODECS = (u64,)
-
-
-@dataclasses.dataclass
 class Need(Record):
     kind: ObjectKind
     required: bool

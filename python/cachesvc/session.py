@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Dict, Generator, Iterable, List, Optional, Tuple, TypeVar, Union
 
+from . import intent_messages as im
 from . import messages as m
 from . import own_memory
 from .deadline import Deadline
@@ -114,7 +115,7 @@ class Session:
         """Frames that take back what the script asked for; those answered already are left alone.
         Driver: behind a whole frame, and again behind each that the script sends after it."""
         first = max(self._first_id, self._next_id + 1 - self.in_flight())
-        bodies = [m.Cancel(number).encode() for number in range(first, self._next_id + 1)]
+        bodies = [im.Cancel(number).encode() for number in range(first, self._next_id + 1)]
         return b"".join(encode_header(Type.CANCEL, 0, len(body)) + body for body in bodies)
 
     def in_flight(self) -> int:

@@ -91,6 +91,9 @@ def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int],
                                hold=holds.get(step.get("hold", ""), 0), timeout=10,
                                cancel=cancel_of(step))
         return {"tokens": found.tokens, "common": found.common, "tier": found.tier.name.lower()}
+    if call == "demote":
+        reply = cache.demote(model, tokens, extras=extras, hold=holds.get(step.get("hold", ""), 0))
+        return {"outcome": reply.outcome.name.lower(), "tokens": reply.tokens}
     if call == "erase":
         return {"removed": cache.erase(model if "tokens" in step else None, tokens) > 0}
     if call == "erase_entry":

@@ -1,4 +1,5 @@
-"""Holds through both caches: what was promised comes by its number, and a lost one is a miss."""
+"""Holds and demotes through both caches: what was promised comes by its number, a lost hold is a
+miss, and what leaves RAM says so."""
 from __future__ import annotations
 
 import asyncio
@@ -6,7 +7,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from cachesvc import AsyncCache, Cache, CacheError, Code, FetchOptions, Held, Level, Tier
+from cachesvc import (AsyncCache, Cache, CacheError, Code, FetchOptions, Held, Level, Outcome,
+                      Tier)
 
 from daemon import Daemon
 from given import Computed, plain
@@ -63,3 +65,19 @@ def test_tasks_hold_wait_and_fetch(daemon: Daemon, namespace: str) -> None:
             assert await cache.release(held)
             assert not cache.failures
     asyncio.run(main())
+
+
+def test_what_leaves_ram_is_on_the_ssd(daemon: Daemon, namespace: str) -> None:
+    model, tokens = plain(), np.arange(700)
+
+    async def main() -> None:
+        async with AsyncCache(daemon.socket, namespace, strict=True) as cache:
+            assert (await cache.demote(model, tokens)).outcome == Outcome.MISSING
+            await cache.store_rows(model, tokens, Computed(model, tokens), wait_for=Level.SPILLED)
+            assert (await cache.demote(model, tokens)).outcome == Outcome.ACCEPTED
+            assert (await cache.lookup(model, tokens)).tier == Tier.SSD
+            assert (await cache.fetch_rows(model, tokens)).tokens == 699
+    asyncio.run(main())
+    with Cache(daemon.socket, namespace) as other:
+        assert other.demote(model, hold=5).outcome == Outcome.REJECTED  # a failure, said
+        assert other.failures == {"not_found": 1}

@@ -9,7 +9,7 @@ from typing import Type as Class
 import numpy as np
 import pytest
 
-from cachesvc import frames, messages, own_memory, pools
+from cachesvc import frames, intent_messages, messages, own_memory, pools
 from cachesvc.errors import CacheError, Code
 from cachesvc.frames import Type
 from cachesvc.ids import object_id
@@ -27,7 +27,7 @@ BODIES: Dict[Type, Class[Record]] = {
     Type.HELLO: frames.Hello, Type.HELLO_OK: frames.HelloOk, Type.ERROR: messages.Error,
     Type.OPEN: messages.Open, Type.OPEN_OK: messages.OpenOk,
     Type.LOOKUP: messages.Question, Type.LOOKUP_OK: messages.LookupOk,
-    Type.PREFETCH: messages.Prefetch, Type.PREFETCH_OK: messages.LookupOk,
+    Type.PREFETCH: intent_messages.Prefetch, Type.PREFETCH_OK: messages.LookupOk,
     Type.RESERVE: messages.Question, Type.RESERVE_OK: messages.ReserveOk,
     Type.PUT: messages.Put, Type.PUT_OK: messages.Empty,
     Type.COMMIT: messages.Commit, Type.COMMIT_OK: messages.CommitOk,
@@ -36,10 +36,11 @@ BODIES: Dict[Type, Class[Record]] = {
     Type.FETCH_OBJECT: messages.FetchObject, Type.FETCH_DONE: messages.FetchDone,
     Type.ERASE: messages.Erase, Type.ERASE_OK: messages.EraseOk,
     Type.ERASE_ENTRY: messages.Question, Type.ERASE_ENTRY_OK: messages.EraseOk,
-    Type.HOLD: messages.Hold, Type.HOLD_OK: messages.HoldOk,
-    Type.RENEW: messages.Renew, Type.RENEW_OK: messages.RenewOk,
-    Type.RELEASE: messages.Release, Type.RELEASE_OK: messages.Empty,
-    Type.CANCEL: messages.Cancel,
+    Type.HOLD: intent_messages.Hold, Type.HOLD_OK: intent_messages.HoldOk,
+    Type.RENEW: intent_messages.Renew, Type.RENEW_OK: intent_messages.RenewOk,
+    Type.RELEASE: intent_messages.Release, Type.RELEASE_OK: messages.Empty,
+    Type.CANCEL: intent_messages.Cancel,
+    Type.DEMOTE: intent_messages.Demote, Type.DEMOTE_OK: intent_messages.DemoteOk,
     Type.STATS: messages.Stats, Type.STATS_OK: messages.StatsOk,
     Type.FETCH_MAPPED: messages.Fetch, Type.FETCH_MAPPED_OK: pools.FetchMappedOk,
     Type.SEGMENT: pools.Segment, Type.SEGMENT_REVOKED: pools.SegmentRevoked,

@@ -96,6 +96,10 @@ class Stepped final : public Client {
     return call<Result<LookupReply>>(
         [&](auto done) { core->prefetch(session, r, d.deadline, done); });
   }
+  Result<DemoteReply> demote(const DemoteRequest& r, const Until& d) override {
+    return call<Result<DemoteReply>>(
+        [&](auto done) { core->demote(session, r, d.deadline, done); });
+  }
   Result<HoldReply> hold(const HoldRequest& r, const Until& d) override {
     return call<Result<HoldReply>>([&](auto done) { core->hold(session, r, d.deadline, done); });
   }

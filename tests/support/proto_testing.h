@@ -243,6 +243,9 @@ inline void add_hold_frames(const Query& query, std::map<std::string, OutFrame>&
   frames["renew_ok"] = reply_frame(T::renew_ok, 16, RenewReply{time});
   frames["release"] = request_frame(T::release, 17, 100, ReleaseRequest{11});
   frames["release_ok"] = reply_frame(T::release_ok, 17, Empty{});
+  frames["demote"] = request_frame(T::demote, 18, 100, DemoteRequest{7, {}, id_of(4), 11});
+  frames["demote_ok"] =
+      reply_frame(T::demote_ok, 18, DemoteReply{Outcome::clipped, 3, "1 of 4 objects stay"});
   frames["cancel"] = reply_frame(T::cancel, 0, Cancel{10});
 }
 
@@ -345,6 +348,10 @@ inline Status decode_hold_frame(const Frame& frame) {
       return decode_reply<RenewReply>(T::renew_ok, body).status();
     case T::release:
       return decode_request<ReleaseRequest>(T::release, body, ms).status();
+    case T::demote:
+      return decode_request<DemoteRequest>(T::demote, body, ms).status();
+    case T::demote_ok:
+      return decode_reply<DemoteReply>(T::demote_ok, body).status();
     case T::cancel:
       return decode_reply<Cancel>(T::cancel, body).status();
     default:
