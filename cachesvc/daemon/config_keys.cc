@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 #define FIELD(path) \
   [](Config & c) -> auto& { return c.path; }
 
-constexpr Milliseconds kNone{0}, kSecond{1'000}, kDay{86'400'000};
+constexpr Milliseconds kNone{0}, kDay{86'400'000};
 
 Key with_flag(const char* flag, Key key) {
   key.flag = flag;
@@ -206,10 +206,6 @@ void add_policy_keys(std::vector<Key>& keys) {
                            "Models, of each namespace its own, that are open or have something "
                            "stored",
                            FIELD(cache.max_models), 1, 65'536));
-  keys.push_back(duration_key("limits.hold_time",
-                              "The longest time of a client's hold; longer ones are clipped. What "
-                              "all holds pin together is limited whatever it is",
-                              FIELD(cache.max_hold_time), kSecond, kDay));
   keys.push_back(choice_key<Nonfinite>(
       "policy.nonfinite",
       "Rows and states with NaN or infinite values: their put fails, or they are stored as given",
