@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "proto/memory_message.h"
+
 namespace kv {
 
 uint32_t timeout_ms(Deadline deadline) {
