@@ -79,6 +79,7 @@ Status SocketPipeline::run(const Take& take, Deadline deadline) {
     if (connection_.stop().take()) {
       drop_unsent(take);
       cancels_ = true;
+      continue;  // perhaps nothing is on its way
     }
     if (cancels_ && offset_ == 0) {
       KV_RETURN_IF_ERROR(cancel_sent(deadline));

@@ -10,11 +10,10 @@ TEST_F(ServerTest, DescriptorsForTheSsdAreLeftOrTheStartRefused) {
   std::vector<std::string> serve{"serve", "--dir",    dir_.store(), "--ssd",
                                  "64MiB", "--socket", socket()};
   EXPECT_EQ(run(serve, &said, "ulimit -n 200; exec "), 78) << said;
-  EXPECT_NE(
-      said.find(
-          "server.max_connections 128: with 896 files for the SSD and for segments, 1024 must "
-          "be open"),
-      std::string::npos)
+  EXPECT_NE(said.find("server.max_connections 128: with 1280 files for the SSD, segments and "
+                      "clients' memories, 1408 must "
+                      "be open"),
+            std::string::npos)
       << said;
   EXPECT_NE(said.find("the system allows 200"), std::string::npos) << said;
   // The soft limit is raised: the start ends later, for want of its ready descriptor's reader.

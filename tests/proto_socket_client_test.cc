@@ -543,6 +543,10 @@ TEST(SocketClient, AStopCancelsWhatIsOnItsWayAndSendsNoMore) {
   EXPECT_EQ(client->lookup(lookup, {soon(), stop.get_token()}).status().code(),
             StatusCode::cancelled)
       << "nothing is sent";
+  const Deadline short_time = deadline_in(std::chrono::milliseconds(500));
+  EXPECT_EQ(client->lookup_all({&lookup, 1}, {short_time, stop.get_token()})[0].status().code(),
+            StatusCode::cancelled)
+      << "a batch doesn't wait for what it has not sent, whose time would end the connection";
   EXPECT_TRUE(client->lookup(lookup, soon()).ok()) << "the same connection";
 }
 

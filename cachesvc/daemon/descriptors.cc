@@ -13,11 +13,12 @@ Status raise_descriptor_limit(const Config& config) {
     limit.rlim_cur = needed;
     if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) return {};
   }
-  return invalid_argument(
-      "server.max_connections " + std::to_string(config.server.max_connections) + ": with " +
-      std::to_string(kReservedDescriptors) + " files for the SSD and for segments, " +
-      std::to_string(needed) + " must be open at a time; the system allows " +
-      std::to_string(limit.rlim_max) + " (ulimit -n, LimitNOFILE)");
+  return invalid_argument("server.max_connections " +
+                          std::to_string(config.server.max_connections) + ": with " +
+                          std::to_string(kReservedDescriptors) +
+                          " files for the SSD, segments and clients' memories, " +
+                          std::to_string(needed) + " must be open at a time; the system allows " +
+                          std::to_string(limit.rlim_max) + " (ulimit -n, LimitNOFILE)");
 }
 
 }  // namespace kv

@@ -15,7 +15,7 @@
 namespace kv {
 
 /// Connections that may hand over memory, at a time.
-inline constexpr size_t kMaxMemoryPeers = 128;
+inline constexpr size_t kMaxMemoryPeers = 64;
 /// Descriptors that may wait for their frame on one connection.
 inline constexpr size_t kMaxWaitingDescriptors = 2;
 
