@@ -38,12 +38,12 @@ size_t keyed_head_bytes(std::string_view key) {
 }
 
 void write_keyed_head(std::string_view key, std::span<uint8_t> state) {
-  ByteWriter head;
-  head.blob(bytes_of(key));
   const size_t bytes = keyed_head_bytes(key);
   KV_CHECK(key.size() <= kMaxKeyBytes && state.size() >= bytes);
-  auto end = std::copy(head.span().begin(), head.span().end(), state.begin());
-  std::fill(end, state.begin() + static_cast<ptrdiff_t>(bytes), 0);
+  const auto length = static_cast<uint32_t>(key.size());
+  std::fill_n(state.data(), bytes, uint8_t{0});
+  std::memcpy(state.data(), &length, sizeof(length));
+  if (length > 0) std::memcpy(state.data() + sizeof(length), key.data(), length);
 }
 
 std::optional<Bytes> keyed_value(const Bytes& state, std::string_view key) {
