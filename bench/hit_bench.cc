@@ -1,4 +1,4 @@
-// What m new tokens after n stored ones cost the engine, on the real model (KV_SMOLLM2_GGUF), rows
+// Cost of m new tokens after n stored ones in the engine, on the real model (KV_SMOLLM2_GGUF), rows
 // coded as by default (tq84): on 2 threads by the clock, and on one by the processor's time, which
 // others on the machine disturb less.
 //
@@ -75,7 +75,7 @@ class Hits {
     compute(n);
     return ms_of(threads_, [&] { compute(n + m); });
   }
-  /// What these m tokens would take as a part of a long prefill.
+  /// Time that these m tokens would take as a part of a long prefill.
   double work_ms(double n, double m) const {
     const double a = kLong[0], b = kLong[1];
     const double square = (long_ms_[1] / b - long_ms_[0] / a) / (b - a);

@@ -1,4 +1,4 @@
-// What commands cost on the RESP port of the real daemon, by the number and the size of its values.
+// Cost of commands on the RESP port of the real daemon, by the number and the size of its values.
 //
 // Keys: with 1,000 and more stored, one DEL, and one SET that evicts; of a value of 100 bytes. Both
 // go round by TCP. Bytes: SET and GET of values of a size, one after the other, as LMCache's client

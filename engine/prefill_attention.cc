@@ -216,7 +216,7 @@ void PrefillAttention::split_weights(uint32_t queries, Stretch at, const Form& f
   }
 }
 
-// What a block's queries get from all chunks, in order.
+// Results of a block's queries: those of all chunks, merged in order.
 void PrefillAttention::merge(const Block& block, uint32_t kv_head, float* heads, size_t stride) {
   const Kernels& kernels = engine_codec_kernels();
   for (uint32_t i = 0; i < block.count * group_; ++i) {

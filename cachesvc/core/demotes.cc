@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kObjectsAtATime = 64;  // per handler: a long prompt has hundreds
 
-// What serves the hit, and what hangs on its blocks; children before their parents.
+// Objects that serve the hit or hang on its blocks, children before their parents.
 std::vector<PinnedName> objects_of(const RealmState& realm, const Hit& hit) {
   std::vector<Record*> all;
   for (const Hit::Use& u : hit.uses) all.push_back(u.record);
@@ -88,7 +88,7 @@ void Demotes::ask(Job& job, const PinnedName& name) {
     ++job.left;
     return;
   }
-  // What is being written is pinned by that.
+  // An object that is being written is pinned by that.
   const bool comes =
       waits && deferred_.size() < kMostDeferred && spiller_.ask(*r) != Spiller::Asked::in_vain;
   ++(comes ? job.deferred : job.stay);

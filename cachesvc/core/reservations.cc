@@ -61,7 +61,7 @@ std::vector<ObjectName> shorter_tails(const RealmState& realm, const PrefixMatch
   return tails;
 }
 
-// What supplements among the candidates hold for a query of n tokens.
+// Rows, carries and states of the supplements among the candidates, for a query of n tokens.
 std::vector<Reservation::Source> sources_of(const RealmState& realm, const Candidates& held,
                                             uint32_t n) {
   std::vector<Reservation::Source> sources;

@@ -1,4 +1,4 @@
-// What each command does. Texts of errors are Redis 7's.
+// The commands, one by one. Texts of errors are Redis 7's.
 #include "cachesvc/daemon/resp_commands.h"
 
 #include <algorithm>

@@ -14,7 +14,7 @@ inline constexpr const char* kRespVersion = "7.0.15";
 /// The stat that DBSIZE tells.
 inline constexpr const char* kKeysStat = "namespace_entries";
 
-/// What the port has seen since the start.
+/// Counts of the port since the start.
 struct RespCounts {
   uint64_t connections = 0, commands = 0, hits = 0, misses = 0, dropped = 0;
 };

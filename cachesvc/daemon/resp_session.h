@@ -22,7 +22,7 @@
 
 namespace kv {
 
-/// What the connections of a port share. It outlives them.
+/// The port that its connections share. It outlives them.
 struct RespHost {
   CacheCore& core;
   const ServerOptions& options;

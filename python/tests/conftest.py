@@ -1,12 +1,13 @@
-"""Fixtures: a daemon, and a namespace that held nothing."""
+"""Fixtures: a daemon, a namespace that held nothing, and processes of a test file's engine."""
 from __future__ import annotations
 
 import uuid
-from typing import Iterator
+from typing import Iterator, List
 
 import pytest
 
 from daemon import Daemon, started
+from engine_process import EngineProcess
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +27,17 @@ def own_daemon() -> Iterator[Daemon]:
 @pytest.fixture
 def namespace() -> str:
     return uuid.uuid4().hex
+
+
+@pytest.fixture(scope="module")
+def two(request: pytest.FixtureRequest) -> Iterator[List[EngineProcess]]:
+    """Two processes of the test file's ENGINE, which run its SCRIPT."""
+    engines = [EngineProcess(request.module.ENGINE, request.module.SCRIPT) for _ in range(2)]
+    yield engines
+    for engine in engines:
+        engine.close()
+
+
+@pytest.fixture
+def one(two: List[EngineProcess]) -> EngineProcess:
+    return two[0]

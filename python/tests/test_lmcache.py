@@ -7,7 +7,7 @@ import pathlib
 import signal
 import threading
 import time
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, List
 
 import pytest
 
@@ -15,29 +15,12 @@ from cachesvc import Cache
 
 from daemon import Daemon
 from engine_process import EngineProcess
-from test_vllm_tier import weights
+from plugged import settings, weights
 
 pytestmark = pytest.mark.engines
+ENGINE, SCRIPT = "VLLM", "lmcache_process.py"  # of the fixtures
 CHUNKS = list(range(20))
 CODED: Dict[str, Any] = {"bits": "8:4", "head_dim": 64}
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[List[EngineProcess]]:
-    engines = [EngineProcess("VLLM", "lmcache_process.py") for _ in range(2)]
-    yield engines
-    for engine in engines:
-        engine.close()
-
-
-@pytest.fixture
-def one(two: List[EngineProcess]) -> EngineProcess:
-    return two[0]
-
-
-def params(daemon: Daemon, namespace: str, **more: Any) -> Dict[str, Any]:
-    """Its budget is one that a busy machine keeps."""
-    return {"socket": daemon.socket, "namespace": namespace, "budget_ms": 20000, **more}
 
 
 @pytest.mark.parametrize("coding", [{}, CODED], ids=["lossless", "coded"])
@@ -46,7 +29,7 @@ def test_a_fresh_process_reads_what_another_one_stored(
         daemon: Daemon, namespace: str, two: List[EngineProcess], coding: Dict[str, Any],
         dtype: str) -> None:
     first, second = two
-    given = params(daemon, namespace, **coding)
+    given = settings(daemon, namespace, **coding)
     assert first.call("open", params=given, dtype=dtype) == {}
     assert first.call("load", numbers=CHUNKS)["found"] == 0
     first.call("store", numbers=CHUNKS)
@@ -69,7 +52,7 @@ def test_a_fresh_process_reads_what_another_one_stored(
 def test_two_engines_at_once_share_one_daemon(daemon: Daemon, namespace: str,
                                               two: List[EngineProcess]) -> None:
     for number, engine in enumerate(two):
-        engine.call("open", params=params(daemon, namespace))
+        engine.call("open", params=settings(daemon, namespace))
         engine.call("store", numbers=[number * 100 + n for n in range(20)], settle=number == 1)
     for engine in two:
         for whose in (0, 1):
@@ -84,12 +67,12 @@ def test_two_engines_at_once_share_one_daemon(daemon: Daemon, namespace: str,
 def test_another_models_chunks_are_a_miss(daemon: Daemon, namespace: str, one: EngineProcess,
                                           tmp_path: pathlib.Path, other: str) -> None:
     path = weights(tmp_path, "first", b"w" * 300000)
-    one.call("open", params=params(daemon, namespace), model=path)
+    one.call("open", params=settings(daemon, namespace), model=path)
     one.call("store", numbers=CHUNKS)
     if other == "weights":
         (pathlib.Path(path) / "model.safetensors").write_bytes(b"w" * 299999 + b"v")
     more = {"tag": {"tag": "other"}, "bits": CODED}.get(other, {})
-    one.call("open", params=params(daemon, namespace, **more), model=path, fused=other == "shape",
+    one.call("open", params=settings(daemon, namespace, **more), model=path, fused=other == "shape",
              dtype="bfloat16" if other == "dtype" else "float16")
     loaded = one.call("load", numbers=CHUNKS, salt="other" if other == "salt" else "")
     assert loaded["found"] == 0
@@ -99,7 +82,7 @@ def test_chunks_that_cannot_be_coded_stay_lossless(daemon: Daemon, namespace: st
                                                    one: EngineProcess) -> None:
     odd = {**CODED, "head_dim": 60}
     for first, more, fused in ((0, CODED, True), (100, {"bits": "8:4"}, False), (200, odd, False)):
-        one.call("open", params=params(daemon, namespace, **more), fused=fused)
+        one.call("open", params=settings(daemon, namespace, **more), fused=fused)
         one.call("store", numbers=[first, first + 1])
         one.call("forget")
         assert one.call("load", numbers=[first, first + 1])["equal"] == 2
@@ -107,13 +90,13 @@ def test_chunks_that_cannot_be_coded_stay_lossless(daemon: Daemon, namespace: st
 
 def test_what_is_not_finite_is_not_coded_and_not_restored(daemon: Daemon, namespace: str,
                                                           one: EngineProcess) -> None:
-    one.call("open", params=params(daemon, namespace, **CODED))
+    one.call("open", params=settings(daemon, namespace, **CODED))
     one.call("store", numbers=[1])
     one.call("store", numbers=[2, 3], bad=True)
     assert one.call("counts")["failed_store"] == 2 and one.call("counts")["is_healthy"]
     one.call("forget")
     assert one.call("load", numbers=[1, 2, 3])["found"] == 1
-    one.call("open", params=params(daemon, namespace))  # lossless: any bytes
+    one.call("open", params=settings(daemon, namespace))  # lossless: any bytes
     one.call("store", numbers=[4], bad=True)
     one.call("forget")
     assert one.call("load", numbers=[4])["found"] == 1
@@ -122,7 +105,7 @@ def test_what_is_not_finite_is_not_coded_and_not_restored(daemon: Daemon, namesp
 @pytest.mark.parametrize("coding", [{}, CODED], ids=["lossless", "coded"])
 def test_chunks_that_went_between_lookup_and_load_do_not_come(
         daemon: Daemon, namespace: str, one: EngineProcess, coding: Dict[str, Any]) -> None:
-    one.call("open", params=params(daemon, namespace, **coding))
+    one.call("open", params=settings(daemon, namespace, **coding))
     one.call("store", numbers=CHUNKS)
     one.call("forget")
     assert one.call("lose", numbers=CHUNKS) == {"found": 20, "loaded": 0}
@@ -130,7 +113,7 @@ def test_chunks_that_went_between_lookup_and_load_do_not_come(
 
 def test_a_daemon_killed_between_and_amid_stores_and_loads(own_daemon: Daemon, namespace: str,
                                                            one: EngineProcess) -> None:
-    one.call("open", params=params(own_daemon, namespace))
+    one.call("open", params=settings(own_daemon, namespace))
     one.call("store", numbers=CHUNKS)
     for moment in range(3):
         one.call("store", numbers=[1000 + 20 * moment + n for n in range(20)], settle=False)
@@ -154,7 +137,7 @@ def test_a_daemon_killed_between_and_amid_stores_and_loads(own_daemon: Daemon, n
 
 def test_a_daemon_that_stops_costs_its_budget_once(own_daemon: Daemon, namespace: str,
                                                    one: EngineProcess) -> None:
-    one.call("open", params=params(own_daemon, namespace, budget_ms=100))
+    one.call("open", params=settings(own_daemon, namespace, budget_ms=100))
     one.call("store", numbers=CHUNKS)
     one.call("forget")
     own_daemon.signal(signal.SIGSTOP)
@@ -166,7 +149,7 @@ def test_a_daemon_that_stops_costs_its_budget_once(own_daemon: Daemon, namespace
 
 def test_keys_are_listed_counted_and_deleted(daemon: Daemon, namespace: str,
                                              one: EngineProcess) -> None:
-    one.call("open", params=params(daemon, namespace))
+    one.call("open", params=settings(daemon, namespace))
     one.call("store", numbers=CHUNKS)
     until, page = time.monotonic() + 60, one.call("keys", page=15)
     while page["bytes"] < 20 * 262144 and time.monotonic() < until:  # told once a task has ended
@@ -182,9 +165,9 @@ def test_keys_are_listed_counted_and_deleted(daemon: Daemon, namespace: str,
     assert one.call("load", numbers=CHUNKS[2:])["equal"] == 18
 
 
-@pytest.mark.parametrize("settings,words", [
+@pytest.mark.parametrize("given,words", [
     ({"sockets": "x"}, "sockets"), ({"bits": "5:4", "head_dim": 64}, "bits")])
 def test_a_setting_that_is_wrong_is_named_at_the_start(
-        daemon: Daemon, namespace: str, one: EngineProcess, settings: Dict[str, Any],
+        daemon: Daemon, namespace: str, one: EngineProcess, given: Dict[str, Any],
         words: str) -> None:
-    assert words in one.call("open", params=params(daemon, namespace, **settings))["error"]
+    assert words in one.call("open", params=settings(daemon, namespace, **given))["error"]

@@ -7,7 +7,7 @@ import pathlib
 import signal
 import threading
 import time
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, List
 
 import pytest
 
@@ -16,29 +16,12 @@ from cachesvc.keyed import Values
 
 from daemon import Daemon
 from engine_process import EngineProcess
-from test_vllm_tier import weights
+from plugged import settings, weights
 
 pytestmark = pytest.mark.engines
+ENGINE, SCRIPT = "SGLANG", "sglang_process.py"  # of the fixtures
 PAGES = list(range(30))
 LAYOUTS = ("layer_first", "page_first", "page_first_direct")
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[List[EngineProcess]]:
-    engines = [EngineProcess("SGLANG", "sglang_process.py") for _ in range(2)]
-    yield engines
-    for engine in engines:
-        engine.close()
-
-
-@pytest.fixture
-def one(two: List[EngineProcess]) -> EngineProcess:
-    return two[0]
-
-
-def extra(daemon: Daemon, namespace: str, **more: Any) -> Dict[str, Any]:
-    """Its budget is one that a busy machine keeps."""
-    return {"socket": daemon.socket, "namespace": namespace, "budget_ms": 20000, **more}
 
 
 def all_of(pages: int) -> Dict[str, int]:
@@ -55,7 +38,7 @@ def loaded(engine: EngineProcess, numbers: List[int], **given: Any) -> Dict[str,
 def test_a_fresh_process_reads_what_another_one_stored(
         daemon: Daemon, namespace: str, two: List[EngineProcess], layout: str, dtype: str) -> None:
     first, second = two
-    given = {"extra": extra(daemon, namespace), "layout": layout, "dtype": dtype}
+    given = {"extra": settings(daemon, namespace), "layout": layout, "dtype": dtype}
     assert "error" not in first.call("open", **given)
     assert loaded(first, PAGES) == all_of(0)
     assert first.call("store", numbers=PAGES) == {"stored": 30}
@@ -69,14 +52,14 @@ def test_a_fresh_process_reads_what_another_one_stored(
 
 
 def test_a_host_pool_that_is_a_memfd(daemon: Daemon, namespace: str, one: EngineProcess) -> None:
-    assert one.call("open", extra=extra(daemon, namespace), allocator="shm") == {"memfd": True}
+    assert one.call("open", extra=settings(daemon, namespace), allocator="shm") == {"memfd": True}
     one.call("store", numbers=PAGES)
     assert loaded(one, PAGES) == all_of(30)
 
 
 def test_extra_pools_decide_what_may_be_restored(daemon: Daemon, namespace: str,
                                                  one: EngineProcess) -> None:
-    one.call("open", extra=extra(daemon, namespace))
+    one.call("open", extra=settings(daemon, namespace))
     one.call("store", numbers=PAGES[:8])
     assert one.call("restorable", numbers=PAGES[:9], policy="all_pages")["pages"] == 0
     assert one.call("store_extra", numbers=[0, 1, 2, 5, 6]) == {"stored": 5}
@@ -93,14 +76,14 @@ def test_extra_pools_decide_what_may_be_restored(daemon: Daemon, namespace: str,
 def test_another_models_pages_are_a_miss(daemon: Daemon, namespace: str, one: EngineProcess,
                                          tmp_path: pathlib.Path, other: str) -> None:
     path = weights(tmp_path, "first", b"w" * 300000)
-    one.call("open", extra=extra(daemon, namespace), model=path)
+    one.call("open", extra=settings(daemon, namespace), model=path)
     one.call("store", numbers=PAGES)
     if other == "weights":
         (pathlib.Path(path) / "model.safetensors").write_bytes(b"w" * 299999 + b"v")
     changed: Dict[str, Dict[str, Any]] = {
         "dtype": {"dtype": "bfloat16"}, "layout": {"layout": "layer_first"},
         "rank": {"tp_rank": 1, "tp_size": 2}}
-    one.call("open", extra=extra(daemon, namespace, tag="other" if other == "tag" else ""),
+    one.call("open", extra=settings(daemon, namespace, tag="other" if other == "tag" else ""),
              model=path, **changed.get(other, {}))
     assert loaded(one, PAGES) == all_of(0)
 
@@ -108,7 +91,7 @@ def test_another_models_pages_are_a_miss(daemon: Daemon, namespace: str, one: En
 def test_ranks_of_mla_share_their_pages(daemon: Daemon, namespace: str,
                                         two: List[EngineProcess]) -> None:
     for rank, engine in enumerate(two):
-        engine.call("open", extra=extra(daemon, namespace), is_mla_model=True, tp_rank=rank,
+        engine.call("open", extra=settings(daemon, namespace), is_mla_model=True, tp_rank=rank,
                     tp_size=2)
     two[0].call("store", numbers=PAGES)
     assert loaded(two[1], PAGES) == all_of(30)
@@ -116,13 +99,13 @@ def test_ranks_of_mla_share_their_pages(daemon: Daemon, namespace: str,
 
 def test_a_pool_that_is_not_what_it_says_is_refused(daemon: Daemon, namespace: str,
                                                     one: EngineProcess) -> None:
-    answer = one.call("open", extra=extra(daemon, namespace), broken=True)
+    answer = one.call("open", extra=settings(daemon, namespace), broken=True)
     assert "self check" in answer["error"] and "'kv'" in answer["error"]
 
 
 def test_a_daemon_killed_between_and_amid_stores_and_loads(own_daemon: Daemon, namespace: str,
                                                            one: EngineProcess) -> None:
-    one.call("open", extra=extra(own_daemon, namespace))
+    one.call("open", extra=settings(own_daemon, namespace))
     one.call("store", numbers=PAGES)
     for after in (0.002, 0.01, 0.03):
         for call in ("store", "load"):
@@ -147,7 +130,7 @@ def test_a_daemon_killed_between_and_amid_stores_and_loads(own_daemon: Daemon, n
 
 def test_a_daemon_that_stops_costs_its_budget_once(own_daemon: Daemon, namespace: str,
                                                    one: EngineProcess) -> None:
-    one.call("open", extra=extra(own_daemon, namespace, budget_ms=100))
+    one.call("open", extra=settings(own_daemon, namespace, budget_ms=100))
     one.call("store", numbers=PAGES)
     own_daemon.signal(signal.SIGSTOP)
     answers = [one.call("load", numbers=PAGES) for _ in range(3)]
@@ -160,7 +143,7 @@ def test_a_daemon_that_stops_costs_its_budget_once(own_daemon: Daemon, namespace
 def test_two_engines_at_once_and_a_clear(daemon: Daemon, namespace: str,
                                          two: List[EngineProcess]) -> None:
     for number, engine in enumerate(two):
-        engine.call("open", extra=extra(daemon, namespace))
+        engine.call("open", extra=settings(daemon, namespace))
         engine.call("store", numbers=[100 * number + n for n in PAGES])
     for engine in two:
         for whose in (0, 1):
@@ -173,8 +156,8 @@ def test_two_engines_at_once_and_a_clear(daemon: Daemon, namespace: str,
 
 
 def test_odd_calls_have_answers(daemon: Daemon, namespace: str, one: EngineProcess) -> None:
-    one.call("open", extra=extra(daemon, namespace))
+    one.call("open", extra=settings(daemon, namespace))
     assert one.call("odd_calls") == {"v1": [False, False], "v2": [False, False], "get": True,
                                      "set": False, "batch_set": False}
-    wrong = extra(daemon, namespace, sockets="x")
+    wrong = settings(daemon, namespace, sockets="x")
     assert "sockets" in one.call("open", extra=wrong)["error"]

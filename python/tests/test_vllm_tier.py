@@ -7,7 +7,7 @@ import pathlib
 import signal
 import threading
 import time
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, List
 
 import pytest
 
@@ -15,48 +15,22 @@ from cachesvc import Cache
 
 from daemon import Daemon
 from engine_process import EngineProcess
+from plugged import settings, weights
 
 pytestmark = pytest.mark.engines
+ENGINE, SCRIPT = "VLLM", "vllm_process.py"  # of the fixtures
 CHUNKS = list(range(40))
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[List[EngineProcess]]:
-    """Two engines."""
-    engines = [EngineProcess("VLLM", "vllm_process.py") for _ in range(2)]
-    yield engines
-    for engine in engines:
-        engine.close()
-
-
-@pytest.fixture
-def one(two: List[EngineProcess]) -> EngineProcess:
-    return two[0]
-
-
-def tier(daemon: Daemon, namespace: str, **more: Any) -> Dict[str, Any]:
-    """Its budget is one that a busy machine keeps."""
-    return {"socket": daemon.socket, "namespace": namespace, "budget_ms": 20000, **more}
-
-
-def weights(folder: pathlib.Path, name: str, data: bytes) -> str:
-    """A model's folder, always under the same name."""
-    path = folder / name / "model"
-    path.mkdir(parents=True)
-    (path / "config.json").write_text("{}")
-    (path / "model.safetensors").write_bytes(data)
-    return str(path)
 
 
 def test_a_fresh_process_reads_what_another_one_computed(
         daemon: Daemon, namespace: str, two: List[EngineProcess]) -> None:
     first, second = two
-    assert first.call("open", tier=tier(daemon, namespace)) == {}
+    assert first.call("open", tier=settings(daemon, namespace)) == {}
     assert first.call("load", numbers=CHUNKS)["found"] == 0
     first.call("store", numbers=CHUNKS)
     counts = first.call("counts")
     assert (counts["stores"], counts["verified"]) == (40, 1) and "aside" not in counts
-    second.call("open", tier=tier(daemon, namespace))
+    second.call("open", tier=settings(daemon, namespace))
     loaded = second.call("load", numbers=[*CHUNKS, 99])
     assert (loaded["found"], loaded["equal"]) == (40, 40)
     assert second.call("counts")["loads"] == 40
@@ -67,7 +41,7 @@ def test_a_fresh_process_reads_what_another_one_computed(
 def test_two_engines_at_once_share_one_daemon(daemon: Daemon, namespace: str,
                                               two: List[EngineProcess]) -> None:
     for number, engine in enumerate(two):
-        engine.call("open", tier=tier(daemon, namespace))
+        engine.call("open", tier=settings(daemon, namespace))
         engine.call("store", numbers=[number * 100 + n for n in range(30)], settle=False)
     for engine in two:
         engine.call("forget")  # once its stores are done
@@ -82,18 +56,18 @@ def test_another_model_under_the_same_name_is_a_miss(
         daemon: Daemon, namespace: str, one: EngineProcess, tmp_path: pathlib.Path,
         other: str) -> None:
     path = weights(tmp_path, "first", b"w" * 300000)
-    one.call("open", tier=tier(daemon, namespace), model=path)
+    one.call("open", tier=settings(daemon, namespace), model=path)
     one.call("store", numbers=CHUNKS)
     if other == "weights":
         (pathlib.Path(path) / "model.safetensors").write_bytes(b"w" * 299999 + b"v")
-    one.call("open", tier=tier(daemon, namespace, tag=other if other == "tag" else ""), model=path,
-             layout="HND" if other == "layout" else "NHD")
+    one.call("open", tier=settings(daemon, namespace, tag=other if other == "tag" else ""),
+             model=path, layout="HND" if other == "layout" else "NHD")
     assert one.call("load", numbers=CHUNKS)["found"] == 0
 
 
 def test_a_daemon_killed_between_and_amid_stores_and_loads(
         own_daemon: Daemon, namespace: str, one: EngineProcess) -> None:
-    one.call("open", tier=tier(own_daemon, namespace))
+    one.call("open", tier=settings(own_daemon, namespace))
     one.call("store", numbers=CHUNKS)
     for moment in range(4):  # amid stores, as they are not waited for
         one.call("store", numbers=[1000 + 20 * moment + n for n in range(20)], settle=False)
@@ -124,7 +98,7 @@ def test_a_daemon_killed_between_and_amid_stores_and_loads(
 
 def test_a_daemon_that_stops_costs_its_budget_once(own_daemon: Daemon, namespace: str,
                                                    one: EngineProcess) -> None:
-    one.call("open", tier=tier(own_daemon, namespace, budget_ms=100))
+    one.call("open", tier=settings(own_daemon, namespace, budget_ms=100))
     one.call("store", numbers=CHUNKS)
     one.call("forget")
     own_daemon.signal(signal.SIGSTOP)
@@ -139,7 +113,7 @@ def test_a_daemon_that_stops_costs_its_budget_once(own_daemon: Daemon, namespace
 def test_an_engine_that_starts_before_the_daemon_finds_it_later(
         own_daemon: Daemon, namespace: str, one: EngineProcess) -> None:
     own_daemon.kill()
-    assert one.call("open", tier=tier(own_daemon, namespace)) == {}
+    assert one.call("open", tier=settings(own_daemon, namespace)) == {}
     one.call("store", numbers=CHUNKS)
     own_daemon.start()
     until = time.monotonic() + 60
@@ -153,7 +127,7 @@ def test_an_engine_that_starts_before_the_daemon_finds_it_later(
 
 def test_chunks_that_went_are_computed_again(daemon: Daemon, namespace: str,
                                              one: EngineProcess) -> None:
-    one.call("open", tier=tier(daemon, namespace))
+    one.call("open", tier=settings(daemon, namespace))
     one.call("store", numbers=CHUNKS)
     one.call("forget")
     assert one.call("load", numbers=CHUNKS, lose=True)["found"] == 0
@@ -169,7 +143,7 @@ def action(name: str, of: str, **payload: Any) -> Dict[str, Any]:
 
 def test_hints_pin_prefetch_and_release_with_an_outcome(daemon: Daemon, namespace: str,
                                                         one: EngineProcess) -> None:
-    one.call("open", tier=tier(daemon, namespace))
+    one.call("open", tier=settings(daemon, namespace))
     with Cache(daemon.socket, namespace, strict=True) as cache:
         one.call("store", numbers=CHUNKS, hints=[action("a", "kv.pin", ttl_seconds=60)])
         assert one.call("outcome", action="a") == "accepted"
@@ -187,11 +161,11 @@ def test_hints_pin_prefetch_and_release_with_an_outcome(daemon: Daemon, namespac
         assert one.call("outcome", action="h") == one.call("outcome", action="i") == "missing"
 
 
-@pytest.mark.parametrize("settings,words", [
+@pytest.mark.parametrize("wrong,words", [
     ({"sockets": "x"}, "sockets"), ({"budget_ms": "soon"}, "budget_ms"), ({"namespace": ""},
                                                                          "namespace")])
 def test_a_setting_that_is_wrong_is_named_at_the_start(daemon: Daemon, namespace: str,
-                                                       one: EngineProcess, settings: Dict[str, Any],
+                                                       one: EngineProcess, wrong: Dict[str, Any],
                                                        words: str) -> None:
-    given = {**tier(daemon, namespace), **settings}
+    given = {**settings(daemon, namespace), **wrong}
     assert words in one.call("open", tier=given)["error"]
