@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "proto/memory_message.h"
 
@@ -112,7 +113,7 @@ Result<uint32_t> SocketConnection::offer(const std::shared_ptr<OwnMemory>& memor
                                          Deadline deadline) {
   constexpr uint32_t kNumber = 1;  // a connection offers one memory
   if (!memory || !takes_memory_) return 0u;
-  if (offered_ == memory) return kNumber;
+  if (offered_) return kNumber;
   const uint64_t id = next_request();
   OutFrame out = request_frame(FrameType::memory, id, 0, MemoryOffer{kNumber});
   out.descriptor = memory->fd();
@@ -120,7 +121,7 @@ Result<uint32_t> SocketConnection::offer(const std::shared_ptr<OwnMemory>& memor
   if (broken_ || reply.status().code() == StatusCode::cancelled) return reply.status();
   takes_memory_ = reply.ok();
   if (!reply.ok()) return 0u;
-  offered_ = memory;
+  offered_ = true;
   return kNumber;
 }
 
@@ -266,11 +267,14 @@ Result<Frame> SocketConnection::reply_of(uint64_t request, Frame frame) {
 }
 
 Result<Frame> SocketConnection::receive(uint64_t request, Deadline deadline) {
+  bool told = false;  // the service knows that the stop was asked for
   while (true) {
     auto frame = arrived();
     if (!frame.ok()) return frame.status();
     if (*frame) return reply_of(request, std::move(**frame));
-    if (stop_.take()) KV_RETURN_IF_ERROR(cancel({&request, 1}, deadline));
+    if (stop_.asked() && !std::exchange(told, true)) {
+      KV_RETURN_IF_ERROR(cancel({&request, 1}, deadline));
+    }
     KV_RETURN_IF_ERROR(wait(POLLIN, deadline));
   }
 }

@@ -117,9 +117,9 @@ class SocketConnection {
   std::shared_ptr<uint8_t> body_;  // body of the large frame that is arriving
   SegmentLink segments_;
   StopWake stop_;
-  bool takes_memory_ = false;           // the service has granted it, and not refused since
-  std::shared_ptr<OwnMemory> offered_;  // its number is 1
-  const pid_t process_ = ::getpid();    // whose mappings they are
+  bool takes_memory_ = false;         // the service has granted it, and not refused since
+  bool offered_ = false;              // the memory of all its calls, under number 1
+  const pid_t process_ = ::getpid();  // whose mappings they are
 };
 
 }  // namespace kv

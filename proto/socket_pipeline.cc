@@ -2,6 +2,7 @@
 #include "proto/socket_pipeline.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kv {
 
@@ -76,7 +77,7 @@ Status SocketPipeline::cancel_sent(Deadline deadline) {
 Status SocketPipeline::run(const Take& take, Deadline deadline) {
   answered_.assign(frames_.size(), false);
   while (done_ < frames_.size()) {
-    if (connection_.stop().take()) {
+    if (connection_.stop().asked() && !std::exchange(stopped_, true)) {
       drop_unsent(take);
       cancels_ = true;
       continue;  // perhaps nothing is on its way

@@ -42,6 +42,7 @@ class SocketPipeline {
   size_t sent_ = 0, done_ = 0;  ///< requests
   uint64_t offset_ = 0;         ///< bytes sent of the current request
   Status closed_;               ///< reason why nothing more can be sent
+  bool stopped_ = false;        ///< the stop of the call is taken in
   bool cancels_ = false;        ///< the requests sent are to be cancelled
 };
 

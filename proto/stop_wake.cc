@@ -33,13 +33,7 @@ void StopWake::end() {
   eventfd_t count;
   (void)!::eventfd_read(fd_, &count);
   stop_ = {};
-  seen_ = taken_ = false;
-}
-
-bool StopWake::take() {
-  if (!asked() || taken_) return false;
-  taken_ = seen_ = true;
-  return true;
+  seen_ = false;
 }
 
 }  // namespace kv

@@ -26,12 +26,10 @@ class StopWake {
   /// Readable once the stop is asked for; -1 if it can't be, or was seen.
   int fd() const { return callback_ && !seen_ ? fd_ : -1; }
   void see() { seen_ = true; }
-  /// True once in a call: its stop is asked for.
-  bool take();
 
  private:
   int fd_ = -1;  // an eventfd, made for the first call that can be stopped
-  bool seen_ = false, taken_ = false;
+  bool seen_ = false;
   std::stop_token stop_;
   std::optional<std::stop_callback<std::function<void()>>> callback_;
 };

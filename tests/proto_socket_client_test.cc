@@ -550,5 +550,43 @@ TEST(SocketClient, AStopCancelsWhatIsOnItsWayAndSendsNoMore) {
   EXPECT_TRUE(client->lookup(lookup, soon()).ok()) << "the same connection";
 }
 
+// The stop comes while the client's memory is offered: the puts behind that are not sent.
+TEST(SocketClient, AStopWhileMemoryIsOfferedEndsTheBatchBehindIt) {
+  std::stop_source stop;
+  ScriptedPeer peer([&](ScriptedPeer& p) {
+    if (!p.greet(kFeatureMemory)) return;
+    OpenReply opened{
+        1, {"tenant", {}, {}}, std::make_shared<const Profile>(testing::sample_profile()), {}};
+    p.send(flatten(reply_frame(FrameType::open_ok, p.receive()->header.request, opened)));
+    p.send(flatten(
+        reply_frame(FrameType::reserve_ok, p.receive()->header.request, ReserveReply{42, {}})));
+    const auto offer = p.receive();
+    if (!offer || offer->header.type != FrameType::memory) return;
+    stop.request_stop();
+    const auto cancel = p.receive();
+    if (!cancel || cancel->header.type != FrameType::cancel) return;
+    p.send(flatten(reply_frame(FrameType::memory_ok, offer->header.request, MemoryReply{4096})));
+    const auto stats = p.receive();
+    if (!stats || stats->header.type != FrameType::stats) return;
+    p.send(flatten(reply_frame(FrameType::stats_ok, stats->header.request, StatsReply())));
+  });
+  SocketClientOptions options;
+  options.memory = *OwnMemory::create(4096);
+  auto client = SocketClient::connect(peer.path(), "tenant", options);
+  ASSERT_TRUE(client.ok());
+  auto opened =
+      (*client)->open({testing::sample_model(), nullptr, false, PrefillMode::exact}, soon());
+  ASSERT_TRUE(opened.ok());
+  auto reserved = (*client)->reserve({opened->model, {}, {{1, 2, 3}, {}}}, soon());
+  ASSERT_TRUE(reserved.ok());
+  const Deadline short_time = deadline_in(std::chrono::milliseconds(2000));
+  EXPECT_EQ((*client)
+                ->put({reserved->reservation, testing::sample_object(), {}},
+                      {short_time, stop.get_token()})
+                .code(),
+            StatusCode::cancelled);
+  EXPECT_TRUE((*client)->stats(deadline_in(std::chrono::milliseconds(2000))).ok());
+}
+
 }  // namespace
 }  // namespace kv
