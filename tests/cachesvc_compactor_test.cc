@@ -91,6 +91,21 @@ TEST_F(CompactorUnit, APinThatComesWhileItIsCopiedWins) {
   EXPECT_EQ(core_.env->count.ram_moved, 0u);
 }
 
+// A lease may last for minutes: what it pins is not looked for again and again.
+TEST_F(CompactorUnit, AWalkThatHasMovedNothingIsTheLastForAWhile) {
+  retire();
+  std::vector<Record*> all = blocks_;
+  Pins pins(*core_.env, core_.index, all);
+  core_.workers_hang = true;  // nothing that is pinned is copied, even in vain
+  core_.compactor.begin();
+  EXPECT_FALSE(core_.compactor.idle());
+  run_until_idle();
+  core_.workers_hang = false;
+  pins.release();
+  core_.compactor.begin();
+  EXPECT_TRUE(core_.compactor.idle()) << "it rests";
+}
+
 TEST_F(CompactorUnit, WithoutRoomNothingMoves) {
   retire();
   RamPool& pool = *core_.env->pool;

@@ -19,8 +19,9 @@ void Compactor::move(State to) {
 }
 
 void Compactor::begin() {
-  if (!idle() || !env_.pool->segments()) return;
+  if (!idle() || !env_.pool->segments() || Clock::now() < not_before_) return;
   move(State::looking);
+  moved_ = false;
   realms_.clear();
   for (const auto& realm : index_.realms().all()) realms_.push_back(realm);
   next_ = kRootNode;
@@ -37,26 +38,30 @@ void Compactor::look() {
       realms_.pop_back();
       next_ = kRootNode;
     } else {
-      budget -= look_at(*realm, next_++);
+      look_at(*realm, next_++);
+      --budget;
     }
   }
   if (!found_.empty()) {
     move(State::moving);
     return next();
   }
-  if (realms_.empty()) return move(State::idle);
+  if (realms_.empty()) return end_walk();
   env_.later([this] { look(); });
 }
 
-// False: there is no such node any more.
-bool Compactor::look_at(RealmState& realm, NodeId node) {
-  if (!realm.tree.alive(node)) return false;
+void Compactor::end_walk() {
+  move(State::idle);
+  if (!moved_) not_before_ = Clock::now() + kRest;
+}
+
+void Compactor::look_at(RealmState& realm, NodeId node) {
+  if (!realm.tree.alive(node)) return;
   std::vector<Record*> records;
   realm.nodes.at(node).list(SIZE_MAX, records);
   for (const Record* record : records) {
     if (may_move(record)) found_.push_back({record->name, record->serial});
   }
-  return true;
 }
 
 bool Compactor::may_move(const Record* record) const {
@@ -91,10 +96,13 @@ void Compactor::copy(const Record& record) {
       [pool = env_.pool, from, paid]() -> Result<RamObject> {
         return into_buffer(*from, pool->allocate(from->payload_bytes(), *paid, from->ns));
       },
-      [this, which, from](Result<RamObject> to) { copied(which, from, std::move(to)); });
+      [this, which, from](Result<RamObject> to) mutable {
+        copied(which, std::move(from), std::move(to));
+      });
 }
 
-void Compactor::copied(const PinnedName& which, const RamObject& from, Result<RamObject> to) {
+// Either copy may be the last of its bytes here: a worker frees it.
+void Compactor::copied(const PinnedName& which, RamObject from, Result<RamObject> to) {
   Record* record = index_.find(which);
   const bool same = record && record->ram.object == from.object;
   if (same && to.ok() && to->sum != from.sum) {
@@ -102,9 +110,10 @@ void Compactor::copied(const PinnedName& which, const RamObject& from, Result<Ra
   } else if (same && to.ok() && record->pins == 0) {
     index_.tiers().moved(*record, std::move(*to));
     ++env_.count.ram_moved;
+    moved_ = true;
   }
-  if (to.ok()) free_on(env_.workers, std::move(*to));
   const uint64_t bytes = from->payload_bytes();
+  free_on(env_.workers, std::pair(std::move(from), std::move(to)));
   pause_.arm_in(std::chrono::duration_cast<Clock::duration>(
       std::chrono::microseconds(bytes * 1'000'000 / kBytesPerSecond)));
 }

@@ -7,7 +7,8 @@
 //     └──────────────────┴────────────────────────────┘
 //
 // Moves what nobody has pinned: a lease pins. One object at a time, at most kBytesPerSecond, each
-// copy checked against its sum. Loop thread only; copies on workers.
+// copy checked against its sum. A walk that has moved nothing is the last one for kRest: what is
+// left is pinned, or mapped for nothing. Loop thread only; copies on workers.
 #pragma once
 
 #include <memory>
@@ -23,12 +24,13 @@ class Compactor {
  public:
   static constexpr uint64_t kBytesPerSecond = 256u << 20;
   static constexpr size_t kFoundAtATime = 64;
+  static constexpr std::chrono::seconds kRest{60};
 
   Compactor(Env& env, ObjectIndex& index, RamChecks& checks);
   Compactor(const Compactor&) = delete;  // steps point here
   Compactor& operator=(const Compactor&) = delete;
 
-  /// Looks at all that is stored, once, unless that is under way.
+  /// Looks at all that is stored, once, unless that is under way or rests.
   void begin();
   bool idle() const { return state_ == State::idle; }
   void check_invariants() const { KV_CHECK(state_ == State::moving || found_.empty()); }
@@ -37,11 +39,12 @@ class Compactor {
   enum class State : uint8_t { idle, looking, moving };
   void move(State to);
   void look();
-  bool look_at(RealmState& realm, NodeId node);
+  void look_at(RealmState& realm, NodeId node);
+  void end_walk();
   bool may_move(const Record* record) const;
   void next();
   void copy(const Record& record);
-  void copied(const PinnedName& which, const RamObject& from, Result<RamObject> to);
+  void copied(const PinnedName& which, RamObject from, Result<RamObject> to);
 
   Env& env_;
   ObjectIndex& index_;
@@ -50,6 +53,8 @@ class Compactor {
   std::vector<std::weak_ptr<RealmState>> realms_;  // the last one is looked at
   NodeId next_ = kRootNode;                        // the first that is not looked at
   std::vector<PinnedName> found_;
+  bool moved_ = false;              // by this walk
+  Clock::time_point not_before_{};  // of the next one
   Timer pause_;
 };
 
