@@ -51,6 +51,7 @@ void Calls::fail_each(Which which, const Status& status) {
     CallBase* key = at->first;
     auto call = at->second.lock();
     if (call && which(*call)) {
+      call->cancelled = status.code() == StatusCode::cancelled;
       call->fail(status);
       at = calls_.upper_bound(key);
     } else {
@@ -60,9 +61,8 @@ void Calls::fail_each(Which which, const Status& status) {
 }
 
 void Calls::cancel(uint64_t session, uint64_t tag) {
-  const auto which = [session, tag](CallBase& call) {
-    call.cancelled = call.session == session && call.tag == tag;
-    return call.cancelled;
+  const auto which = [session, tag](const CallBase& call) {
+    return call.session == session && call.tag == tag;
   };
   fail_each(which, {StatusCode::cancelled, "cancelled by its client"});
   env_.progress();  // a commit or an erase may wait for its turn

@@ -65,11 +65,11 @@ Room ClientMemory::staging_room(uint64_t session, uint64_t bytes, StagingFor wha
 }
 
 void ClientMemory::allocate_staging(uint64_t session, uint64_t bytes, StagingFor what,
-                                    Deadline deadline, std::function<void(Result<Staging>)> done,
+                                    CallTerms terms, std::function<void(Result<Staging>)> done,
                                     Fill fill) {
   if (!fill) fill = touch_pages;
   env_.run([&] {
-    auto call = calls_.begin<Result<Staging>>(session, deadline, std::move(done));
+    auto call = calls_.begin<Result<Staging>>(session, terms, std::move(done));
     if (call->finished()) return;
     auto allocate = [env = env_.shared_from_this(), call, bytes,
                      fill = std::move(fill)](Result<std::shared_ptr<RoomCharges>> got) {
@@ -86,7 +86,7 @@ void ClientMemory::allocate_staging(uint64_t session, uint64_t bytes, StagingFor
             call->finish(std::move(staging));
           });
     };
-    room_.with_room(staging_room(session, bytes, what), deadline, std::move(allocate), call);
+    room_.with_room(staging_room(session, bytes, what), terms.deadline, std::move(allocate), call);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cachesvc/core/call.h"
 #include "cachesvc/core/room_request.h"
 #include "proto/client.h"
 
@@ -46,7 +47,7 @@ class ClientMemory {
   /// Allocates memory for a body of `bytes`; makes room and waits for it. `fill` writes it; null:
   /// it is about to arrive. Returns: resource_exhausted (more than the staging limit), busy,
   /// deadline_exceeded, what `fill` says.
-  void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, Deadline deadline,
+  void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, CallTerms terms,
                         std::function<void(Result<Staging>)> done, Fill fill = {});
   /// Room for a reply of so many bytes, for as long as the result lives; null: there is none now.
   std::shared_ptr<const void> reply_room(uint64_t bytes);

@@ -70,7 +70,9 @@ void Demotes::demote(uint64_t session, DemoteRequest request, CallTerms terms,
   step(job);
 }
 
+// A call that has ended moves nothing more.
 void Demotes::step(const JobPtr& job) {
+  if (job->call->finished()) return leaving_.go();
   const size_t end = std::min(job->objects.size(), job->at + kObjectsAtATime);
   while (job->at < end) ask(*job, job->objects[job->at++]);
   leaving_.go();

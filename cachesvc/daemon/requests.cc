@@ -315,7 +315,7 @@ void Requests::handle_put_from(const Request& in) {
     if (Status s = attach_payload(put->object, body); !s.ok()) return done(s);
     core_.put(session_, std::move(*put), std::move(staging->room), terms, done);
   };
-  core_.memory().allocate_staging(session_, bytes, StagingFor::put, terms.deadline, std::move(then),
+  core_.memory().allocate_staging(session_, bytes, StagingFor::put, terms, std::move(then),
                                   std::move(read));
 }
 
