@@ -282,6 +282,23 @@ TEST_F(RespTest, TwoWritersOfOneKeyLeaveOneOfTheirValues) {
   EXPECT_EQ(peer.call({"GET", "key"}), bulk("last"));
 }
 
+// Another program has put a new profile in force: a connection that asks EXISTS alone learns of it.
+TEST_F(RespTest, ExistsFollowsTheProfileInForce) {
+  start_resp();
+  RespPeer asks(port_);
+  EXPECT_EQ(asks.call({"EXISTS", "key"}), ":0\r\n");
+  auto client = connect("resp");
+  auto opened = client->open({keyed_model(), nullptr, false, PrefillMode::exact}, soon());
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  auto other = std::make_shared<Profile>(*opened->profile);
+  other->block_tokens *= 2;
+  ASSERT_TRUE(client->open({keyed_model(), other, true, PrefillMode::exact}, soon()).ok());
+  RespPeer stores(port_);
+  EXPECT_EQ(stores.call({"SET", "key", "value"}), kOk);
+  asks.call({"EXISTS", "key"});
+  EXPECT_EQ(asks.call({"EXISTS", "key"}), ":1\r\n");
+}
+
 TEST_F(RespTest, ConnectionsCountAmongTheServers) {
   start_resp({"--set", "server.max_connections=3"});
   auto client = connect();

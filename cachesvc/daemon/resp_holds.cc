@@ -5,9 +5,9 @@
 
 namespace kv {
 
-// Where nothing more can be held, a lookup tells.
+// A lookup tells where nothing more can be held.
 void RespHolds::find(uint64_t session, const QueryRequest& query, Deadline deadline,
-                     std::function<void(bool)> done) {
+                     std::function<void(Result<bool>)> done) {
   HoldRequest request{query.model, query.query, query.profile, kRespHoldTime};
   core_.hold(session, std::move(request), deadline,
              [this, session, query, deadline, done = std::move(done)](Result<HoldReply> hold) {
@@ -18,7 +18,8 @@ void RespHolds::find(uint64_t session, const QueryRequest& query, Deadline deadl
                }
                core_.lookup(session, query, deadline,
                             [this, session, key, deadline, done](Result<LookupReply> reply) {
-                              const bool found = reply.ok() && reply->tokens == kKeyedTokens;
+                              if (!reply.ok()) return done(reply.status());
+                              const bool found = reply->tokens == kKeyedTokens;
                               if (found) promise(session, key, 0, deadline);
                               done(found);
                             });

@@ -29,7 +29,7 @@ class RespHolds {
 
   /// Looks a key up by its query, and promises what is found. `done`: whether there is a value.
   void find(uint64_t session, const QueryRequest& query, Deadline deadline,
-            std::function<void(bool)> done);
+            std::function<void(Result<bool>)> done);
   /// Ends the promise of the key with these tokens in its query. True if there was one.
   bool end(uint64_t session, const std::vector<Token>& tokens, Deadline deadline);
 

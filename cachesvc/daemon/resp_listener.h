@@ -14,7 +14,7 @@ namespace kv {
 
 class RespListener {
  public:
-  /// Whose connections they are. It outlives the listener.
+  /// The owner of the connections. It outlives the listener.
   class Host {
    public:
     /// Room for one more connection; null: it needs none. Returns: busy.

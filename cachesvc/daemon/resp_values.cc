@@ -103,9 +103,12 @@ void RespValues::get(const std::string& key,
 void RespValues::exists(const std::string& key, std::function<void(bool)> done) {
   with_model([this, key, done = std::move(done)](const Status& status) {
     if (!status.ok()) return done(false);
-    holds_.find(session_, query_of(key), soon(), [this, keep = host_.keep(), done](bool found) {
-      if (!host_.closed()) done(found);
-    });
+    holds_.find(session_, query_of(key), soon(),
+                [this, keep = host_.keep(), done](Result<bool> found) {
+                  if (host_.closed()) return;
+                  note(found.status());
+                  done(found.ok() && *found);
+                });
   });
 }
 

@@ -18,7 +18,7 @@ inline constexpr Milliseconds kRespTimeout{10'000};
 
 class RespValues {
  public:
-  /// How a SET ended.
+  /// The end of a SET.
   enum class End : uint8_t {
     stored,
     dropped,  ///< nothing is stored under the key, an earlier value neither

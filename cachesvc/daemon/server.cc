@@ -115,10 +115,9 @@ Server::~Server() {
 
 Status Server::listen() {
   KV_RETURN_IF_ERROR(take_place());
-  if (resp_) KV_RETURN_IF_ERROR(resp_->listen());
   acceptor_.begin();
   sweep_later();
-  return {};
+  return resp_ ? resp_->listen() : Status();
 }
 
 Status Server::take_place() {
