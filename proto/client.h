@@ -113,7 +113,7 @@ struct HoldReply {
   LookupReply found;  ///< `tokens` of it are held; `reason` says too why fewer are than were found
 };
 
-/// What became of a wish. Of several that fit the first one of these, but for `accepted`.
+/// The end of a wish. Of several that fit the first one of these, but for `accepted`.
 enum class Outcome : uint8_t {
   accepted = 1,  ///< done
   clipped = 2,   ///< done in part, now or later; the reason says which

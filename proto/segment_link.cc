@@ -1,4 +1,4 @@
-// Descriptors that come beside bytes, and the frames of segments.
+// Frames of segments, ended leases and mappings.
 #include "proto/segment_link.h"
 
 #include <sys/socket.h>

@@ -64,10 +64,11 @@ void run(const SocketPool::Use& use, const Batch& batch, Deadline deadline) {
 std::optional<std::vector<MemoryRun>> runs_in(const OwnMemory& memory, const Object& object) {
   std::vector<MemoryRun> runs;
   auto add = [&](const Bytes& bytes) {
+    if (bytes.empty()) return true;
     const auto at = memory.offset_of(bytes.span());
     const bool follows = at && !runs.empty() && runs.back().offset + runs.back().bytes == *at;
     if (follows) runs.back().bytes += bytes.size();
-    if (at && !follows && !bytes.empty()) runs.push_back({*at, bytes.size(), 0, 1});
+    if (at && !follows) runs.push_back({*at, bytes.size(), 0, 1});
     return at.has_value();
   };
   for (const Plane& p : object.planes) {
@@ -160,7 +161,7 @@ std::vector<Status> SocketClient::put_all(std::vector<PutRequest> requests, cons
     auto runs = *offered > 0 ? runs_in(*memory, requests[i].object) : std::nullopt;
     if (runs && bytes_of(*runs) <= most) {
       return put_from_frame(id, timeout_ms(until.deadline),
-                            {requests[i], *offered, std::move(*runs)});
+                            {std::move(requests[i]), *offered, std::move(*runs)});
     }
     OutFrame out = put_frame(id, timeout_ms(until.deadline), requests[i]);
     const uint64_t body = out.bytes() - kFrameHeaderBytes;

@@ -1,6 +1,7 @@
 // EventLog: log lines that may come in floods: the first of a kind is told at once, those that
 // follow within a minute are counted and told together. Kinds: a cache's events, connections
-// refused, models opened. No clock and no log of its own; one thread at a time.
+// and passwords refused, models opened, values of the RESP port dropped. No clock and no log of its
+// own; one thread at a time.
 #pragma once
 
 #include <spdlog/common.h>
