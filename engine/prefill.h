@@ -81,9 +81,10 @@ class Prefill {
   PrefillAttention attention_;
   uint32_t first_ = 0, count_ = 0;  // positions computed
   size_t width_stride_, heads_stride_, ffn_stride_;
-  Floats x_, sum_, q_, k_, v_, up_;  // (count, …)
-  Floats norm_, heads_, gate_;       // (count, …) by strides: what products read
-  Floats rope_[2];                   // (count, head_dim): full, windowed
+  Floats x_, sum_, q_, k_, v_;  // (count, …)
+  Floats norm_, heads_;         // (count, …) by strides: what products read
+  Floats gate_, up_;            // (count but at most kFfnRows, ffn_stride_)
+  Floats rope_[2];              // (count, head_dim): full, windowed
   std::vector<Scratch> scratch_;
   QueryWatch watch_;
 };

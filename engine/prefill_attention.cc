@@ -26,7 +26,6 @@ PrefillAttention::PrefillAttention(const ModelShape& shape, Threads& threads)
       values_stride_(size_t{(shape.head_dim + kBandColumns - 1) / kBandColumns} * kBandColumns),
       k_forms_(shape.kv_heads),
       v_forms_(shape.kv_heads),
-      zeros_(values_stride_),
       scratch_(threads.count()) {}
 
 void PrefillAttention::reserve(uint32_t first, uint32_t end) {

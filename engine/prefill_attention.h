@@ -113,7 +113,7 @@ class PrefillAttention {
   std::vector<Form> k_forms_, v_forms_;  // (kv_heads): of the first chunk, which rows before share
   std::vector<Block> blocks_;
   std::vector<Task> tasks_;
-  Floats partials_, zeros_;
+  Floats partials_;
   std::vector<Scratch> scratch_;
 };
 

@@ -9,30 +9,11 @@
 #include <fstream>
 
 #include "engine/generator.h"
-#include "engine/model_network.h"
 #include "tests/support/engine_stored_rows.h"
-#include "tests/support/tiny_gguf.h"
+#include "tests/support/engine_tiny_network.h"
 
 namespace kv {
 namespace {
-
-std::unique_ptr<Network> tiny_network(const char* architecture) {
-  TinyGguf tiny;
-  tiny.architecture = architecture;
-  tiny.layers = 3;
-  auto file = GgufFile::parse(Bytes::owning(tiny.write()));
-  KV_CHECK(file.ok());
-  auto model = Model::load(std::move(*file));
-  KV_CHECK(model.ok());
-  return *make_network(*model, 2);
-}
-
-std::vector<Token> random_prompt(uint32_t tokens, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<Token> out(tokens);
-  for (Token& t : out) t = static_cast<Token>(random() % 256);
-  return out;
-}
 
 class EngineHits : public ::testing::TestWithParam<std::tuple<const char*, Kept>> {};
 INSTANTIATE_TEST_SUITE_P(
@@ -50,7 +31,7 @@ TEST_P(EngineHits, MNewTokensAfterNStoredOnesAreTheColdRun) {
   const auto& [architecture, kept] = GetParam();
   constexpr uint32_t kN[] = {1, 31, 96, 100, 256, 300}, kM[] = {0, 1, 2, 12, 13, 34, 97, 260};
   expect_hits_are_cold_runs(tiny_network(architecture), kept, 96, kN, kM,
-                            [](uint32_t n) { return random_prompt(n + 261, n); });
+                            [](uint32_t n) { return byte_tokens(n + 261, n); });
 }
 
 // A run of its own process, as the set of kernels is chosen once: to FILE what came of a prompt, on
@@ -67,7 +48,7 @@ TEST(EngineSets, RunsOnAStore) {
   for (const char* architecture : {"llama", "gemma3"}) {
     auto cache = open_cache(small_options(std::getenv(kDir) + std::string(architecture)));
     auto generator = *Generator::open(tiny_network(architecture), *cache, coding, Deadline::max());
-    const auto prompt = random_prompt(420, 3);
+    const auto prompt = byte_tokens(420, 3);
     GenerateOptions options = hit_options(true, true);
     options.wait_for = Durability::spilled;
     options.max_new_tokens = 0;

@@ -5,31 +5,14 @@
 
 #include "codec/plan.h"
 #include "engine/generator.h"
-#include "engine/model_network.h"
 #include "tests/support/engine_memory_client.h"
-#include "tests/support/tiny_gguf.h"
+#include "tests/support/engine_tiny_network.h"
 
 namespace kv {
 namespace {
 
 class EngineBlocks : public ::testing::TestWithParam<uint32_t> {
  protected:
-  static std::unique_ptr<Network> network(const char* architecture) {
-    TinyGguf tiny;
-    tiny.architecture = architecture;
-    tiny.layers = 3;
-    auto file = GgufFile::parse(Bytes::owning(tiny.write()));
-    KV_CHECK(file.ok());
-    auto model = Model::load(std::move(*file));
-    KV_CHECK(model.ok());
-    return *make_network(*model, 2);
-  }
-  static std::vector<Token> prompt(size_t n) {
-    std::mt19937 rng(static_cast<uint32_t>(n));
-    std::vector<Token> out(n);
-    for (Token& t : out) t = static_cast<Token>(rng() % 256);
-    return out;
-  }
   // Logits after the last token: `prefilled` tokens at once, the others one by one.
   std::vector<float> logits(Network& network, std::span<const Token> tokens, size_t prefilled) {
     CodingSettings settings;
@@ -56,8 +39,8 @@ INSTANTIATE_TEST_SUITE_P(Lengths, EngineBlocks,
 
 TEST_P(EngineBlocks, PrefillIsCloseToSingleSteps) {
   for (const char* architecture : {"llama", "gemma3"}) {
-    auto one = network(architecture);
-    auto tokens = prompt(310);
+    auto one = tiny_network(architecture);
+    auto tokens = byte_tokens(310, 310);
     auto expected = logits(*one, tokens, 0);
     for (size_t at_once : {309u, 256u, 100u, 41u}) {
       auto given = logits(*one, tokens, at_once);
@@ -75,13 +58,13 @@ TEST_P(EngineBlocks, AHitIsTheColdRun) {
     coding.calibrate = false;
     coding.block_tokens = GetParam();
     coding.prefill = mode;
-    auto generator = *Generator::open(network("llama"), client, coding, Deadline::max());
+    auto generator = *Generator::open(tiny_network("llama"), client, coding, Deadline::max());
     GenerateOptions options;
     options.cache_waits.least = std::chrono::minutes(1);
     options.max_new_tokens = 6;
     options.keep_logits = true;
     options.stop_at_eos = false;
-    auto tokens = prompt(310);
+    auto tokens = byte_tokens(310, 310);
     auto cold = generator->generate(tokens, options);
     ASSERT_TRUE(cold.ok()) << cold.status().to_string();
     EXPECT_EQ(cold->cache_error, "");
