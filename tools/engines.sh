@@ -5,7 +5,7 @@
 # An engine is its name in `engines` and a function engine_NAME, which installs into a new
 # environment by pip_into. Its text is the version: where that changed, the environment is made
 # anew, as it is when an earlier run was interrupted.
-engines=(vllm transformers mlx)
+engines=(vllm transformers mlx sglang)  # sglang behind vllm, whose packages it uses
 
 # PyTorch of PyPI names gigabytes of CUDA's libraries. Without a GPU it needs those that its own
 # name; where the machine has not got the others of these either, all of the list.
@@ -50,6 +50,17 @@ engine_mlx() {
   pip_into 'mlx[cpu]==0.32.4' mlx-lm==0.32.2
 }
 
+# SGLang's storage classes and host pools. PyTorch and what else both need is vLLM's; SGLang's own
+# requirements are for GPUs.
+engine_sglang() {
+  local packages
+  for packages in "$venvs/$engine"/lib/python3*/site-packages; do
+    echo "${packages/$engine/vllm}" >"$packages/vllm.pth"
+  done
+  pip_into --no-deps sglang==0.5.23 triton==3.9.0 torchvision==0.29.2 dill gguf loguru orjson
+  pip_into ipython
+}
+
 venvs=$PWD/.cache/venvs
 
 # The text of an engine's function.
@@ -81,16 +92,4 @@ print_engines() {
   for engine in "${engines[@]}"; do
     ! engine_whole "$engine" || echo "KV_${engine^^}_PYTHON=$venvs/$engine/bin/python"
   done
-}
-
-# SGLang's storage classes and host pools. PyTorch and what else both need is vLLM's; SGLang's own
-# requirements are for GPUs.
-engines+=(sglang)
-engine_sglang() {
-  local packages
-  for packages in "$venvs/$engine"/lib/python3*/site-packages; do
-    echo "${packages/$engine/vllm}" >"$packages/vllm.pth"
-  done
-  pip_into --no-deps sglang==0.5.23 triton==3.9.0 torchvision==0.29.2 dill gguf loguru orjson
-  pip_into ipython
 }

@@ -15,15 +15,20 @@ from typing import Any, Callable, Dict
 HERE = pathlib.Path(__file__).resolve().parent
 
 
+def interpreter(engine: str) -> str:
+    """An engine's, or the test is skipped."""
+    python = os.environ.get(f"KV_{engine}_PYTHON", "")
+    if not os.path.exists(python):
+        import pytest  # which an engine's own environment has not
+        pytest.skip(f"KV_{engine}_PYTHON names nothing (tools/install --engines, --print-env)")
+    return python
+
+
 class EngineProcess:
     def __init__(self, engine: str, script: str) -> None:
-        python = os.environ.get(f"KV_{engine}_PYTHON", "")
-        if not os.path.exists(python):
-            import pytest  # which an engine's own environment has not
-            pytest.skip(f"KV_{engine}_PYTHON names nothing (tools/install --engines, --print-env)")
         self._process = subprocess.Popen(
-            [python, "-B", str(HERE / script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, env={**os.environ, "PYTHONPATH": str(HERE.parent)})
+            [interpreter(engine), "-B", str(HERE / script)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(HERE.parent)})
 
     def begin(self, name: str, **given: Any) -> None:
         """A call whose answer `end` gives: meanwhile other processes work."""

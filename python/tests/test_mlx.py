@@ -19,7 +19,7 @@ from cachesvc.frames import Type
 from cachesvc.llama import free_port
 
 from daemon import Daemon
-from engine_process import EngineProcess
+from engine_process import EngineProcess, interpreter
 from llama_engine import HERE, LONG_S, Message, Server
 from proxy import Proxy, ending
 
@@ -31,19 +31,12 @@ QUESTIONS = ("How do I start it, please?", "Where does it keep things?", "And if
 QUANTISED = ("--kv-bits", "8", "--kv-group-size", "32", "--quantized-kv-start", "0")
 
 
-def python() -> str:
-    found = os.environ.get("KV_MLX_PYTHON", "")
-    if not os.path.exists(found):
-        pytest.skip("KV_MLX_PYTHON names nothing (tools/install --engines, --print-env)")
-    return found
-
-
 @pytest.fixture(scope="module", name="models")
 def made_models(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("models")
     for kind, name, seed in [*((kind, kind, 1) for kind in KINDS), ("llama", "other", 2)]:
-        subprocess.run([python(), "-B", os.path.join(HERE, "mlx_models.py"), kind, str(seed),
-                        str(folder / name)], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([interpreter("MLX"), "-B", os.path.join(HERE, "mlx_models.py"), kind,
+                        str(seed), str(folder / name)], check=True, stderr=subprocess.DEVNULL)
     return folder
 
 
@@ -70,9 +63,10 @@ def serving(model: pathlib.Path, socket: str, namespace: str, *options: str,
     """Ended by SIGTERM, once all is stored. Its budget is one that a busy machine keeps."""
     port = free_port()
     process = subprocess.Popen(
-        [python(), "-B", "-m", "cachesvc.mlx", "--socket", socket, "--namespace", namespace,
-         "--budget-ms", "20000", *options, "--", "--model", str(model), "--port", str(port),
-         "--log-level", "WARNING", *server], stderr=errors, cwd=os.path.dirname(HERE))
+        [interpreter("MLX"), "-B", "-m", "cachesvc.mlx", "--socket", socket, "--namespace",
+         namespace, "--budget-ms", "20000", *options, "--", "--model", str(model),
+         "--port", str(port), "--log-level", "WARNING", *server],
+        stderr=errors, cwd=os.path.dirname(HERE))
     try:
         mlx, end = Mlx(f"http://127.0.0.1:{port}"), time.monotonic() + LONG_S
         while True:

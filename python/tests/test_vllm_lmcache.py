@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pathlib
 import socket
 import subprocess
@@ -13,21 +12,16 @@ from typing import Any, Iterator, List
 
 import pytest
 
+from cachesvc.llama import free_port
+
 from daemon import Daemon
-from engine_process import EngineProcess
+from engine_process import EngineProcess, interpreter
 
 pytestmark = pytest.mark.engines
 LONG_S = 300.0  # to start vLLM or LMCache on a machine with much to do
 PASSWORD = "a password of tests"
 PROMPT = [i * 37 % 997 for i in range(300)]
 CHUNK = 256  # tokens that LMCache stores together
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Port:
@@ -76,7 +70,7 @@ def engine() -> Iterator[EngineProcess]:
 @contextlib.contextmanager
 def lmcache(resp: int) -> Iterator[int]:
     """LMCache's server before the port; gives its own."""
-    program = pathlib.Path(os.environ.get("KV_VLLM_PYTHON", "")).with_name("lmcache")
+    program = pathlib.Path(interpreter("VLLM")).with_name("lmcache")
     number = free_port()
     adapter = {"type": "resp", "host": "127.0.0.1", "port": resp, "num_workers": 2,
                "password": PASSWORD}
