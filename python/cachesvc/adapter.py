@@ -14,7 +14,7 @@ from .hit import Hit
 from .report import Report
 from .models import Model, Profile
 
-BYTES_PER_S = 100e6  # a fetch may take the time of its bytes at this rate besides
+BYTES_PER_S = 100e6  # rows and values may take the time of their bytes besides
 WAIT = 0.5           # of the time that computing takes: so long rows may come from the SSD
 POLL_S = 0.01
 STORE_S = 10.0

@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from .models import Dtype, Model, PartCoding, Profile, Side
+from .models import Model, PartCoding, Profile, Side, widened
 from .objects import Array
 from .store import RowSource
 
@@ -35,15 +35,8 @@ def calibrated(profile: Profile, model: Model, tokens: int, source: RowSource) -
         if coding.k_bits and end - first >= LEAST_ROWS:
             keys = source.rows(layer, index, Side.K, first, end)
             if keys is not None:
-                _fill(coding, floats(keys, part.dtype))
+                _fill(coding, widened(keys).astype(np.float64))
     return made
-
-
-def floats(rows: Array, dtype: Dtype) -> Array:
-    """Rows in double."""
-    if dtype == Dtype.BF16:
-        rows = (rows.astype("<u4") << 16).view("<f4")
-    return rows.astype(np.float64)
 
 
 def _fill(coding: PartCoding, keys: Array) -> None:

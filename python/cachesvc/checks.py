@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 
 from .hit import Hit
-from .models import Dtype, Model, Part, Side
+from .models import Model, Part, Side, packed
 from .objects import Array, Form, Rows
 from .store import RowSource
 
@@ -62,11 +62,8 @@ def pattern(model: Model, tokens: int, other: Optional[Hit] = None) -> Hit:
         for side in part.sides:
             for first, end in spans(part, tokens):
                 values: Array = chance.uniform(-1, 1, (end - first, part.heads, part.dim(side)))
-                values = values.astype("<f4")
-                values = ((values.view("<u4") >> 16).astype("<u2") if part.dtype == Dtype.BF16
-                          else values.astype(part.dtype.numpy))
                 pieces.setdefault((layer, index, side), []).append(
-                    Rows(first, end, Form.EXACT, values))
+                    Rows(first, end, Form.EXACT, packed(values.astype("<f4"), part.dtype)))
     return Hit(tokens, model=model, _pieces=pieces, _states=other._states if other else {})
 
 

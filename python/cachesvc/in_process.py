@@ -15,8 +15,9 @@ from .cache import Cache
 from .checks import BOUND_NATS, OneIn, divergence, hit_of, pattern, same_rows
 from .errors import CacheError, Code
 from .hit import Hit
-from .report import Report
 from .models import Dtype, Kind, Layers, Model, Profile, profile_of
+from .options import BUDGET_MS, MIN_TOKENS, SHADOW
+from .report import Report
 from .sampled import fingerprint
 from .store import RowSource
 from .wire import Buffer
@@ -65,9 +66,9 @@ class Settings:
 
     bits: Optional[Tuple[int, int]] = None
     tag: str = ""
-    min_tokens: int = 64
-    budget_s: float = 0.1
-    shadow: int = 1000
+    min_tokens: int = MIN_TOKENS
+    budget_s: float = BUDGET_MS / 1000
+    shadow: int = SHADOW
     encode: Optional[Callable[[str], Sequence[int]]] = None
 
 

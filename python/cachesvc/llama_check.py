@@ -10,7 +10,7 @@ from typing import Callable, Tuple
 
 import numpy as np
 
-from .checks import pattern
+from .checks import pattern, same_rows
 from .errors import CacheError, Code
 from .llama_rows import Layout
 from .llama_upstream import Upstream
@@ -46,12 +46,4 @@ def _pattern_returns(upstream: Upstream, layout: Layout, slot: int) -> bool:
     given = pattern(layout.model, len(TOKENS))
     upstream.restore(slot, layout.file_for(TOKENS, given), CALL_S)
     rows = layout.source(upstream.save(slot, CALL_S))
-    if rows.tokens.tolist() != TOKENS.tolist():
-        return False
-    for layer, index, part in layout.model.parts():
-        first, end = part.newest_rows(len(TOKENS))
-        for side in part.sides:
-            found = rows.rows(layer, index, side, first, end)
-            if found is None or not np.array_equal(found, given.rows(layer, index, side)):
-                return False
-    return True
+    return rows.tokens.tolist() == TOKENS.tolist() and same_rows(given, rows)

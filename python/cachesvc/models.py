@@ -42,6 +42,18 @@ class Dtype(enum.IntEnum):
         return np.dtype({1: "<f4", 2: "<f2", 3: "<u2"}[int(self)])
 
 
+def packed(values: npt.NDArray[np.float32], dtype: Dtype) -> npt.NDArray[Any]:
+    """Rows of a dtype, from f32; of bf16 the upper halves, not rounded."""
+    if dtype == Dtype.BF16:
+        return (values.view("<u4") >> 16).astype("<u2")
+    return values.astype(dtype.numpy)
+
+
+def widened(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """bf16 rows as f32, others as they are."""
+    return (rows.astype("<u4") << 16).view("<f4") if rows.dtype == np.uint16 else rows
+
+
 class Snapshot(enum.IntEnum):
     """Where the states of a state or opaque part are kept."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 import argparse
 from typing import Optional, Tuple
 
+from .errors import CacheError, invalid
+
 MIN_TOKENS, BUDGET_MS, SHADOW = 64, 100, 1000
 
 
@@ -24,16 +26,23 @@ def check_options(p: argparse.ArgumentParser, options: argparse.Namespace) -> No
     """Ends the program where one has a value that it can't have."""
     if options.shadow < 0:
         p.error("--shadow wants a number from 0")
-    if options.bits and not all(bits in ("8", "4", "3", "2")
-                                for bits in options.bits.partition(":")[::2]):
-        p.error("--bits wants two of 8, 4, 3 and 2, such as 8:4")
+    try:
+        bits_of(options)
+    except CacheError as error:
+        p.error(error.message)
 
 
 def bits_of(options: argparse.Namespace) -> Optional[Tuple[int, int]]:
-    """Of keys and of values; None: lossless."""
-    if not options.bits:
+    return parse_bits("--bits", options.bits)
+
+
+def parse_bits(name: str, given: Optional[str]) -> Optional[Tuple[int, int]]:
+    """Of keys and of values; None: lossless. CacheError, with the option's name: neither."""
+    if not given:
         return None
-    keys, _, values = options.bits.partition(":")
+    keys, _, values = given.partition(":")
+    if not all(each in ("8", "4", "3", "2") for each in (keys, values)):
+        raise invalid(name, repr(given), "two of 8, 4, 3 and 2, such as 8:4")
     return int(keys), int(values)
 
 

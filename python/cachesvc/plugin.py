@@ -1,10 +1,13 @@
 """Shelf: the values of one engine, for plug-ins that run inside it.
 
-No call raises, and none takes longer than its budget: whatever fails is a miss or a value that is
-not stored, counted and said once. Before anything else a pattern goes through the cache and must
-come back; later one new value in N is read again and compared (Settings.verify). Where either is
-other than what was given, the shelf steps aside for good. While a daemon does not answer, and until
-the pattern has come back from it, all is a miss.
+No call raises: whatever fails is a miss or a value that is not stored, counted and said once.
+Questions and loads keep to the budget (Settings.budget_ms). A put may take STORE_S and the time of
+its bytes, and CHECK_S and that time again where it is read again; a delete STORE_S.
+
+Before anything else a pattern goes through the cache and must come back; later one new value in N
+is read again and compared (Settings.verify). Where either is other than what was given, the shelf
+steps aside for good. While a daemon does not answer, and until the pattern has come back from it,
+all is a miss.
 
 Thread-safe. Keys begin with the hash of what makes an engine's values its own.
 """
@@ -19,16 +22,18 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
+from .adapter import BYTES_PER_S
 from .cache import Cache
 from .errors import CacheError, invalid
 from .intent import Held
 from .keyed import Keyed
+from .models import widened
+from .options import parse_bits, read_secret
 from .report import Report
 
-BYTES_PER_S = 100e6  # a value may take the time of its bytes at this rate besides
-STORE_S = 2.0
+STORE_S = 2.0      # and CHECK_S: beside the time of a value's bytes
 CHECK_S = 1.0
-LONGEST_KEY = 900    # with an identity within keyed.ROW_KEY_BYTES; longer ones go by their hash
+LONGEST_KEY = 900  # with an identity within keyed.ROW_KEY_BYTES; longer ones go by their hash
 LARGEST_ERROR = {0: 0.0, 8: 0.05, 4: 0.3, 3: 0.6, 2: 0.9}  # by bits, of a value's own size
 
 
@@ -67,21 +72,12 @@ class Settings:
         return cls(**given)
 
     def cache(self, program: str) -> Cache:
-        token = b""
-        if self.token_file:
-            with open(self.token_file, "rb") as file:
-                token = file.read(4096).strip()
-        return Cache(self.socket, self.namespace, program=program, token=token,
-                     connections=self.connections)
+        return Cache(self.socket, self.namespace, program=program,
+                     token=read_secret(self.token_file), connections=self.connections)
 
     @property
     def coding(self) -> Optional[Tuple[int, int]]:
-        if not self.bits:
-            return None
-        keys, _, values = self.bits.partition(":")
-        if not all(each in ("8", "4", "3", "2") for each in (keys, values)):
-            raise invalid("setting 'bits'", repr(self.bits), "two of 8, 4, 3 and 2, such as 8:4")
-        return int(keys), int(values)
+        return parse_bits("setting 'bits'", self.bits)
 
 
 def identity_of(*fields: str) -> bytes:
@@ -128,8 +124,8 @@ class Shelf:
         """False: a miss; what room holds then is undefined."""
         if not self._attached():
             return False
-        timeout = self._budget_s / 2 + bytes_of(room) / BYTES_PER_S
-        found = self._keyed.get_into(self._named(key), room, hold=hold, timeout=timeout)
+        found = self._keyed.get_into(self._named(key), room, hold=hold,
+                                     timeout=with_bytes(self._budget_s / 2, room))
         self._report.count("loads" if found else "load_misses")
         return found
 
@@ -137,10 +133,9 @@ class Shelf:
         """Whether the value is stored, now or before."""
         if not self._attached():
             return False
-        stored = self._keyed.put(self._named(key), value,
-                                 timeout=STORE_S + bytes_of(value) / BYTES_PER_S)
+        stored = self._keyed.put(self._named(key), value, timeout=with_bytes(STORE_S, value))
         if stored.error is not None:
-            self._failed("store", stored.error)
+            self._report.failed("store", stored.error)
         elif stored.objects and not stored.foreign:
             self._report.count("stores")
             self._verify_one(key, value)
@@ -151,7 +146,7 @@ class Shelf:
         try:
             return self._attached() and self._keyed.delete(self._named(key), timeout=STORE_S)
         except CacheError as error:
-            self._failed("delete", error)
+            self._report.failed("delete", error)
             return False
 
     # ---- how
@@ -177,16 +172,17 @@ class Shelf:
         try:
             self._good = self._pattern_returns()
         except CacheError as error:
-            self._failed("attach", error)
+            self._report.failed("attach", error)
         finally:
             self._trying = False
 
     def _pattern_returns(self) -> bool:
         key, room = self._identity + b"pattern" + os.urandom(16), room_like(self._example)
-        stored = self._keyed.put(key, self._example, timeout=CHECK_S)
-        if not stored or not self._keyed.get_into(key, room, timeout=CHECK_S):
+        timeout = with_bytes(CHECK_S, self._example)
+        stored = self._keyed.put(key, self._example, timeout=timeout)
+        if not stored or not self._keyed.get_into(key, room, timeout=timeout):
             if stored.error is not None:
-                self._failed("attach", stored.error)
+                self._report.failed("attach", stored.error)
             return False
         self._compare("the self check", self._example, room)
         self._keyed.delete(key, timeout=CHECK_S)
@@ -197,7 +193,8 @@ class Shelf:
             due = self._verify > 0 and self._stored % self._verify == 0
             self._stored += 1
         room = room_like(value) if due else None
-        if room is not None and self._keyed.get_into(self._named(key), room, timeout=CHECK_S):
+        if room is not None and self._keyed.get_into(self._named(key), room,
+                                                     timeout=with_bytes(CHECK_S, value)):
             self._report.count("verified")
             self._compare("a value read again", value, room)
 
@@ -208,10 +205,6 @@ class Shelf:
             self._report.count("aside")
             self._report.say("aside", f"no more caching: {what} differs from what was stored (by "
                              f"{error:.2f} of its size, at most {self._error:.2f})")
-
-    def _failed(self, what: str, error: CacheError) -> None:
-        self._report.count(f"failed_{what}")
-        self._report.say(what, f"{what}: {error} (said once, counted)")
 
 
 def arrays_of(value: Any) -> List[Any]:
@@ -225,6 +218,11 @@ def bytes_of(value: Any) -> int:
     return sum(each.nbytes for each in arrays_of(value))
 
 
+def with_bytes(least_s: float, value: Any) -> float:
+    """A timeout: so long and the time of a value's bytes."""
+    return least_s + bytes_of(value) / BYTES_PER_S
+
+
 def room_like(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [[np.empty_like(side) for side in sides] for sides in value]
@@ -236,14 +234,8 @@ def distance(value: Any, other: Any) -> float:
     if not isinstance(value, (list, tuple)):
         return 0.0 if np.array_equal(*(arrays_of(each)[0] for each in (value, other))) else np.inf
     apart = size = 0.0
-    for one, two in zip(arrays_of(value), arrays_of(other)):
-        apart += float(np.square(as_float(one) - as_float(two)).sum())
-        size += float(np.square(as_float(one)).sum())
+    for sides in zip(arrays_of(value), arrays_of(other)):
+        one, two = (widened(side).astype(np.float64) for side in sides)
+        apart += float(np.square(one - two).sum())
+        size += float(np.square(one).sum())
     return float(np.sqrt(apart / size)) if size else float(apart > 0)
-
-
-def as_float(rows: Any) -> Any:
-    """bf16 rows come as uint16."""
-    if rows.dtype == np.uint16:
-        return (rows.astype("<u4") << 16).view("<f4").astype(np.float64)
-    return rows.astype(np.float64)

@@ -12,7 +12,7 @@ import numpy as np
 from . import messages as m
 from .errors import Malformed, invalid
 from .ids import Path, extras_in
-from .models import Dtype, Model, Part, Side
+from .models import Dtype, Model, Part, Side, widened
 from .objects import Array, Form, ObjectHeader, ObjectKind, ObjectName, Plane, Run, State
 from .session import Opened, Outgoing
 from .wire import NO_ID, Buffer
@@ -184,7 +184,7 @@ def sent(given: Array, stored: Dtype) -> Tuple[Dtype, Array]:
     if kind == np.uint16:
         if stored == Dtype.BF16:
             return stored, np.ascontiguousarray(values)
-        return Dtype.F32, (values.astype("<u4") << 16).view("<f4")
+        return Dtype.F32, widened(values)
     if kind.kind != "f":
         raise invalid("rows", f"of dtype {kind}", "floats, or bf16 as uint16")
     dtype = stored if kind == stored.numpy else Dtype.F32

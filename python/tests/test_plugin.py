@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import pathlib
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List
 
 import numpy as np
 import pytest
 
 from cachesvc import Cache, CacheError
+from cachesvc.entry import Stored
 from cachesvc.keyed import Keyed, RowValues, Shape, Values
 from cachesvc.report import Report
 from cachesvc.plugin import Settings, Shelf, distance, identity_of
@@ -65,6 +66,32 @@ def test_keys_of_any_length(daemon: Daemon, namespace: str, bits: Any) -> None:
             assert shelf.put(key, given) and shelf.get_into(key, room)
             assert shelf.exists([b"l" * 5000]) == [False]
             assert shelf.hold(key, 1.0) and shelf.prefetch(key) and shelf.delete(key)
+
+
+class Timed(Values):
+    """What calls may take, in order."""
+
+    def __init__(self, cache: Cache) -> None:
+        super().__init__(cache)
+        self.puts: List[float] = []
+        self.gets: List[float] = []
+
+    def put(self, key: bytes, value: Any, *, timeout: float = 0.0, **more: Any) -> Stored:
+        self.puts.append(timeout)
+        return super().put(key, value, timeout=timeout, **more)
+
+    def get_into(self, key: bytes, room: Any, *, hold: int = 0, timeout: float = 0.0) -> bool:
+        self.gets.append(timeout)
+        return super().get_into(key, room, hold=hold, timeout=timeout)
+
+
+def test_the_checks_may_take_the_time_of_their_bytes(daemon: Daemon, namespace: str) -> None:
+    with Cache(daemon.socket, namespace) as cache:
+        keyed = Timed(cache)
+        shelf = shelf_of(keyed, bytes(1_000_000))
+        assert shelf.put(b"key", bytes(2_000_000))
+        assert keyed.puts == pytest.approx([1.01, 2.02])  # the pattern, the value
+        assert keyed.gets == pytest.approx([1.01, 1.02])
 
 
 def test_a_pattern_that_comes_back_as_another_one_ends_it(
