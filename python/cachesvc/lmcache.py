@@ -31,7 +31,7 @@ from lmcache.v1.platform.event_notifier import create_event_notifier
 from .intent import Held
 from .keyed import RowValues, Shape, Values
 from .report import Report
-from .models import Dtype
+from .models import Dtype, packed
 from .plugin import Settings, Shelf, identity_of
 from .weights import weights_of
 
@@ -151,9 +151,7 @@ class Shelves:
         keyed = RowValues(self.cache, shape, identity, bits)
         chance = np.random.default_rng(20)
         flat = chance.normal(0, 1, (2, shape.layers, shape.rows, shape.heads * shape.dim))
-        chunk = np.ascontiguousarray(flat, "<f4")
-        chunk = ((chunk.view("<u4") >> 16).astype("<u2") if shape.dtype == Dtype.BF16
-                 else chunk.astype(shape.dtype.numpy))
+        chunk = packed(np.ascontiguousarray(flat, "<f4"), shape.dtype)
         return Shelf(keyed, identity, self._settings, self._report,
                      rows_in(chunk.reshape(-1).view(np.uint8).data, shape), min(bits),
                      attach_s=self._settings.budget_ms / 2000)
@@ -205,10 +203,10 @@ class CachesvcL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         with self._lock:
             new = [(key, size) for key, size in stored if key not in self._kept]
             self._kept.update(new)
-            while len(self._kept) > KEPT_KEYS:
-                self._kept.popitem(last=False)
+            old = [self._kept.popitem(last=False) for _ in range(len(self._kept) - KEPT_KEYS)]
         if new:
             self._notify_keys_stored([key for key, _ in new], [size for _, size in new])
+        self._tell_gone(old)
         return L2StoreResult(len(stored) == len(keys), sum(size for _, size in stored))
 
     # ---- lookup and lock
@@ -289,6 +287,10 @@ class CachesvcL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             if shelf.delete(name):
                 with self._lock:
                     gone.append((key, self._kept.pop(key, 0)))
+        self._tell_gone(gone)
+
+    def _tell_gone(self, gone: List[Tuple[Any, int]]) -> None:
+        """Keys and bytes that are not counted any more, to LMCache; outside the lock."""
         if gone:
             self._notify_keys_deleted([key for key, _ in gone], [size for _, size in gone])
 

@@ -14,7 +14,7 @@ from lmcache.v1.distributed.api import (GroupedObjectKeys, MemoryLayoutDesc, Obj
 from lmcache.v1.distributed.config import parse_args
 from lmcache.v1.distributed.storage_manager import StorageManager
 
-from cachesvc import Cache
+from cachesvc import Cache, lmcache as plugin
 
 from engine_process import serve
 
@@ -27,9 +27,11 @@ class Engine:
         self.manager: Any = None
 
     def open(self, params: Dict[str, Any], model: str = "model", dtype: str = "float16",
-             fused: bool = False) -> Dict[str, Any]:
-        """A new manager, as `lmcache server` makes it from its command line."""
+             fused: bool = False, kept: int = plugin.KEPT_KEYS) -> Dict[str, Any]:
+        """A new manager, as `lmcache server` makes it from its command line. kept: how many keys
+        the adapter knows of."""
         self.close()
+        plugin.KEPT_KEYS = kept
         self.service = {"socket_path": params["socket"], "namespace": params["namespace"]}
         adapter = {"type": "plugin", "module_path": "cachesvc.lmcache",
                    "class_name": "CachesvcL2Adapter", "adapter_params": params}

@@ -165,6 +165,20 @@ def test_keys_are_listed_counted_and_deleted(daemon: Daemon, namespace: str,
     assert one.call("load", numbers=CHUNKS[2:])["equal"] == 18
 
 
+def test_keys_that_it_does_not_know_of_any_more_are_not_counted(
+        daemon: Daemon, namespace: str, one: EngineProcess) -> None:
+    one.call("open", params=settings(daemon, namespace), kept=15)
+    one.call("store", numbers=CHUNKS)
+    one.call("store", numbers=[100])
+    until, page = time.monotonic() + 60, one.call("keys", page=99)
+    while ((len(page["keys"]), page["bytes"]) != (15, 15 * 262144)
+           and time.monotonic() < until):  # told once a task has ended
+        page = one.call("keys", page=99)
+    assert (len(page["keys"]), page["bytes"]) == (15, 15 * 262144)
+    one.call("forget")
+    assert one.call("load", numbers=CHUNKS)["equal"] == 20
+
+
 @pytest.mark.parametrize("given,words", [
     ({"sockets": "x"}, "sockets"), ({"bits": "5:4", "head_dim": 64}, "bits")])
 def test_a_setting_that_is_wrong_is_named_at_the_start(
