@@ -2,7 +2,7 @@
 # xllamacpp; what needs an unset one is skipped.
 set(engine_definitions KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden"
                        KV_SCRIPTS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/scripts")
-kv_tests(engine_test LABELS engine tiny DEPS kv_engine_tiny kv_cachesvc
+kv_tests(engine_test LABELS engine tiny DEPS kv_tiny kv_cachesvc
   FILES engine_gguf_test.cc engine_tokenizer_test.cc engine_kernels_test.cc
         engine_bands_test.cc engine_screen_test.cc
         engine_attention_kinds_test.cc engine_generator_test.cc engine_gemma_test.cc
@@ -13,7 +13,7 @@ kv_tests(engine_test LABELS engine tiny DEPS kv_engine_tiny kv_cachesvc
               KV_MODELS_FILE="${CMAKE_SOURCE_DIR}/engine/MODELS.md")
 add_dependencies(engine_test cachesvc daemon_with_limits)
 if(KV_MODEL_TESTS)
-  kv_tests(engine_model_test LABELS engine model DEPS kv_engine_tiny kv_cachesvc
+  kv_tests(engine_model_test LABELS engine model DEPS kv_tiny kv_cachesvc
     FILES engine_model_test.cc engine_batch_model_test.cc engine_restore_test.cc
           engine_generator_model_test.cc engine_tiny_model_sweep_test.cc
           engine_hits_model_test.cc

@@ -7,8 +7,8 @@
 #include "codec/plan.h"
 #include "engine/attention_kinds.h"
 #include "engine/model.h"
-#include "engine/tiny/tiny_model.h"
 #include "tests/support/tiny_gguf.h"
+#include "tests/tiny/tiny_model.h"
 
 namespace kv {
 namespace {

@@ -15,24 +15,19 @@
 #include "cachesvc/tiered_cache.h"
 #include "codec/preset.h"
 #include "engine/generator.h"
-#include "engine/model_network.h"
-#include "engine/tiny/tiny_model.h"
 #include "proto/socket_client.h"
+#include "tools/demo_network.h"
 
 namespace kv {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kTiny = "tiny:";  // before the name of a model of engine/tiny
-
 struct Options {
   std::string model, mode, place, ns, calibration, coding = "tq4", prefill = "exact";
   uint32_t new_tokens = 64;
   uint32_t threads = 2;
   uint32_t checkpoint_interval = 0;
-
-  bool tiny() const { return model.starts_with(kTiny); }
 };
 
 Deadline soon() { return deadline_in(std::chrono::minutes(10)); }
@@ -48,17 +43,10 @@ Result<std::unique_ptr<Client>> make_client(const Options& options) {
   return std::unique_ptr<Client>(std::move(client));
 }
 
-Result<std::unique_ptr<Network>> make_network(const Options& options) {
-  if (options.tiny()) return tiny::make_tiny(options.model.substr(kTiny.size()), 1);
-  KV_ASSIGN_OR_RETURN(auto model, Model::load(options.model));
-  return kv::make_network(std::move(model), options.threads);
-}
-
 // A preset, or the path of a profile file.
 Result<CodingOptions> coding_of(const Options& options) {
   CodingOptions coding;
   coding.prefill = options.prefill == "coded" ? PrefillMode::coded : PrefillMode::exact;
-  coding.calibrate = !options.tiny();
   coding.calibration_file = options.calibration;
   if (options.coding.find('/') != std::string::npos) {
     coding.profile_file = options.coding;
@@ -172,7 +160,7 @@ int serve(const Options& options) {
     std::cout << error(made.status()) << std::endl;
     return 1;
   }
-  auto network = make_network(options);
+  auto network = demo_network(options.model, options.threads);
   if (!network.ok()) {
     std::cout << error(network.status()) << std::endl;
     return 1;
@@ -208,8 +196,7 @@ int serve(const Options& options) {
 int main(int argc, char** argv) {
   kv::Options options;
   CLI::App app{"one engine process of tools/demo"};
-  app.add_option("--model", options.model, "GGUF file, or tiny: and a name of engine/tiny")
-      ->required();
+  app.add_option("--model", options.model, "GGUF file")->required();
   app.add_option("--mode", options.mode)->required()->check(CLI::IsMember({"embedded", "socket"}));
   app.add_option("--place", options.place, "cache directory (embedded) or socket path")->required();
   app.add_option("--namespace", options.ns)->required();

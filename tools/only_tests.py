@@ -18,6 +18,8 @@ ALLOWED = {  # name: why it may be there for tests alone
     "mapped_bytes": "address space of a slab store's regions: the system counts other memory too",
     "trimmed": "a client's own verb on what it fetched",
     "lookup_all": "a client's own verb, as in Python",
+    "append_rows": "of networks whose K and V are one storage: tests/tiny has those",
+    "row": "how those networks read such rows",
 }
 PROTOCOL = {  # names that the language or the standard library calls
     "iterator_category", "value_type", "difference_type", "pointer", "reference", "allocate",

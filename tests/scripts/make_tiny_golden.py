@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/engine/tiny_NAME.txt: what transformers computes for the engine's tiny models.
+"""Makes tests/golden/engine/tiny_NAME.txt: what transformers computes for tests/tiny.
 
 usage: make_tiny_golden.py [NAME…]
 Needs torch and transformers 5.23. Weights and prompt come from the formula of
-engine/tiny/formula.h, written here a second time. Every forward is uncached, fp32, on the CPU, with
+tests/tiny/formula.h, written here a second time. Every forward is uncached, fp32, on the CPU, with
 eager attention; sinks and chunks are transformers' Llama under masks of their own. Of the seeds 1,
 2, … the first is taken whose two best logits differ by MARGIN at every greedy step (and by a little
 at every prompt position, so that the argmax of each is certain). Run once by hand; the test run

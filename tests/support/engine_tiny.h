@@ -15,8 +15,8 @@
 #include "cachesvc/ram_object.h"
 #include "codec/plan.h"
 #include "engine/network.h"
-#include "engine/tiny/tiny_model.h"
 #include "tests/support/cachesvc_testing.h"
+#include "tests/tiny/tiny_model.h"
 
 namespace kv {
 

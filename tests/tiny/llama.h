@@ -1,8 +1,8 @@
 // The tiny Llama shapes: attention sinks (windows that keep their first rows) and chunks.
 #pragma once
 
-#include "engine/tiny/experts.h"
-#include "engine/tiny/tiny_model.h"
+#include "tests/tiny/experts.h"
+#include "tests/tiny/tiny_model.h"
 
 namespace kv::tiny {
 

@@ -3,7 +3,7 @@
 //
 // Four layers of width 64 over 256 tokens, at most 1,024 positions. Computes token by token, also
 // in prefill, on the stored form of what is before: logits are a function of the tokens and of the
-// stored rows, bit for bit. States and carries: engine/tiny/state.h. Immutable: any thread.
+// stored rows, bit for bit. States and carries: tests/tiny/state.h. Immutable: any thread.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 #include <string>
 
 #include "engine/network.h"
-#include "engine/tiny/formula.h"
-#include "engine/tiny/math.h"
+#include "tests/tiny/formula.h"
+#include "tests/tiny/math.h"
 
 namespace kv::tiny {
 

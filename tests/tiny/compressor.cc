@@ -1,10 +1,10 @@
 // See compressor.h.
-#include "engine/tiny/compressor.h"
+#include "tests/tiny/compressor.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "engine/tiny/state.h"
+#include "tests/tiny/state.h"
 
 namespace kv::tiny {
 

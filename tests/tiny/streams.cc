@@ -1,5 +1,5 @@
 // See streams.h; formulas: transformers 5.23, models/deepseek_v4 (DeepseekV4HyperConnection).
-#include "engine/tiny/streams.h"
+#include "tests/tiny/streams.h"
 
 namespace kv::tiny {
 namespace {

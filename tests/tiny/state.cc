@@ -1,11 +1,11 @@
 // See state.h.
-#include "engine/tiny/state.h"
+#include "tests/tiny/state.h"
 
 #include <bit>
 #include <cstring>
 #include <string>
 
-#include "engine/tiny/qwen3_next.h"
+#include "tests/tiny/qwen3_next.h"
 
 namespace kv::tiny {
 

@@ -10,7 +10,7 @@
 // and its gates (2 * dim each with overlap, else dim). Empty if there is nothing of either.
 #pragma once
 
-#include "engine/tiny/tiny_model.h"
+#include "tests/tiny/tiny_model.h"
 
 namespace kv::tiny {
 

@@ -1,14 +1,14 @@
 // What the tiny models share, and their catalogue. See tiny_model.h.
-#include "engine/tiny/tiny_model.h"
+#include "tests/tiny/tiny_model.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "engine/tiny/deepseek_v3.h"
-#include "engine/tiny/deepseek_v4.h"
-#include "engine/tiny/llama.h"
-#include "engine/tiny/qwen3_next.h"
-#include "engine/tiny/state.h"
+#include "tests/tiny/deepseek_v3.h"
+#include "tests/tiny/deepseek_v4.h"
+#include "tests/tiny/llama.h"
+#include "tests/tiny/qwen3_next.h"
+#include "tests/tiny/state.h"
 
 namespace kv::tiny {
 namespace {

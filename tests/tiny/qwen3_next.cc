@@ -1,11 +1,11 @@
 // See qwen3_next.h; formulas: transformers 5.23, models/qwen3_next (the recurrent form of the
 // rule).
-#include "engine/tiny/qwen3_next.h"
+#include "tests/tiny/qwen3_next.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "engine/tiny/state.h"
+#include "tests/tiny/state.h"
 
 namespace kv::tiny {
 namespace {

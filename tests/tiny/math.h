@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/tiny/formula.h"
+#include "tests/tiny/formula.h"
 
 namespace kv::tiny {
 

@@ -5,8 +5,8 @@
 // kv_b_proj once, and so is its weighted sum.
 #pragma once
 
-#include "engine/tiny/experts.h"
-#include "engine/tiny/tiny_model.h"
+#include "tests/tiny/experts.h"
+#include "tests/tiny/tiny_model.h"
 
 namespace kv::tiny {
 

@@ -1,5 +1,5 @@
 // See math.h. Rotations are computed in float as transformers does.
-#include "engine/tiny/math.h"
+#include "tests/tiny/math.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,9 +7,9 @@
 
 #include <optional>
 
-#include "engine/tiny/compressor.h"
-#include "engine/tiny/experts.h"
-#include "engine/tiny/streams.h"
+#include "tests/tiny/compressor.h"
+#include "tests/tiny/experts.h"
+#include "tests/tiny/streams.h"
 
 namespace kv::tiny {
 

@@ -1,5 +1,5 @@
 // SplitMix64 and the table of offsets and scales. See formula.h.
-#include "engine/tiny/formula.h"
+#include "tests/tiny/formula.h"
 
 #include <cmath>
 #include <string_view>

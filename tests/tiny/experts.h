@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "engine/tiny/math.h"
+#include "tests/tiny/math.h"
 
 namespace kv::tiny {
 

@@ -6,8 +6,8 @@
 
 #include <optional>
 
-#include "engine/tiny/experts.h"
-#include "engine/tiny/tiny_model.h"
+#include "tests/tiny/experts.h"
+#include "tests/tiny/tiny_model.h"
 
 namespace kv::tiny {
 

@@ -1,5 +1,5 @@
 // See deepseek_v3.h; formulas: transformers 5.23, models/deepseek_v3.
-#include "engine/tiny/deepseek_v3.h"
+#include "tests/tiny/deepseek_v3.h"
 
 #include <algorithm>
 #include <cmath>

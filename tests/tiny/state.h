@@ -8,8 +8,8 @@
 
 namespace kv::tiny {
 
-/// Floats of a part's state at position n. A pooled part's carry: engine/tiny/compressor.h; a
-/// recurrent state: engine/tiny/qwen3_next.h.
+/// Floats of a part's state at position n. A pooled part's carry: tests/tiny/compressor.h; a
+/// recurrent state: tests/tiny/qwen3_next.h.
 size_t state_floats(const PartSpec& part, uint32_t n);
 /// The values of this part's state at cache.tokens(), zeros at position 0. Returns:
 /// invalid_argument naming layer, part, expected and given (size, position).

@@ -1,5 +1,5 @@
 // See deepseek_v4.h; formulas: transformers 5.23, models/deepseek_v4.
-#include "engine/tiny/deepseek_v4.h"
+#include "tests/tiny/deepseek_v4.h"
 
 #include <algorithm>
 #include <cmath>

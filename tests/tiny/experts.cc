@@ -1,5 +1,5 @@
 // See experts.h.
-#include "engine/tiny/experts.h"
+#include "tests/tiny/experts.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // hidden row, collapsed into one before a block and mixed with its result after it.
 #pragma once
 
-#include "engine/tiny/tiny_model.h"
+#include "tests/tiny/tiny_model.h"
 
 namespace kv::tiny {
 

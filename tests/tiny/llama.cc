@@ -1,5 +1,5 @@
 // See llama.h.
-#include "engine/tiny/llama.h"
+#include "tests/tiny/llama.h"
 
 #include <cmath>
 
