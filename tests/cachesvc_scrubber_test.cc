@@ -142,7 +142,7 @@ TEST_F(ScrubberUnit, KeepsItsPaceAndItsPlace) {
   core().run_for(Milliseconds(5));
   EXPECT_EQ(count().scrubbed_files, 1u);
   core_.reset();
-  EXPECT_NE(core().reconciler.scrubbed_place(), 0u);
+  EXPECT_NE(core().lane.scrubbed_place(), 0u);
 }
 
 TEST_F(ScrubberUnit, WithoutARateOrInADrainItReadsNothing) {

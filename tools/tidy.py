@@ -33,8 +33,9 @@ ROOMS = {  # room: rooms that it may include besides itself
 FLOORS = """
     loop/, ram_object, ram_pool, cache_event cache_options namespace_options
     shares
-    counters, call, namespaces, fair_tasks, room_request, write_budget, encode, needs, reply_object
-    env
+    counters, call, namespaces, fair_tasks, room_request, write_budget, object_buffer, needs
+    reply_object
+    env, encode encode_input encode_plane
     leaving, coded_model part_groups
     record attached realm_state
     realms, orphans, tiers, paths
@@ -53,7 +54,8 @@ FLOORS = """
     ram_room ram_room_index
     promoter
     warm_start, compactor
-    reconciler reconciler_adoption, scrubber
+    placer, scrubber
+    reconciler
     calls
     levels
     eraser, holds, reservations

@@ -19,7 +19,7 @@ Result<std::unique_ptr<CacheCore>> CacheCore::create(CacheOptions options,
   Owners& own = *core->own_;
   own.begin();
   KV_RETURN_IF_ERROR(own.reconciler.open());
-  own.scrubber.begin(own.reconciler.scrubbed_place());
+  own.scrubber.begin(own.lane.scrubbed_place());
   env->progress();
   return core;
 }

@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "cachesvc/core/encode.h"
+#include "cachesvc/core/object_buffer.h"
 #include "cachesvc/core/ram_checks.h"
 #include "cachesvc/loop/timer.h"
 

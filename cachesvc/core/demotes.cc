@@ -6,7 +6,7 @@
 namespace kv {
 namespace {
 
-constexpr size_t kObjectsAtATime = 64;  // per handler: a long prompt has hundreds
+constexpr size_t kDemotedAtATime = 64;  // per handler: a long prompt has hundreds
 
 // Objects that serve the hit or hang on its blocks, children before their parents.
 std::vector<PinnedName> objects_of(const RealmState& realm, const Hit& hit) {
@@ -73,7 +73,7 @@ void Demotes::demote(uint64_t session, DemoteRequest request, CallTerms terms,
 // A call that has ended moves nothing more.
 void Demotes::step(const JobPtr& job) {
   if (job->call->finished()) return leaving_.go();
-  const size_t end = std::min(job->objects.size(), job->at + kObjectsAtATime);
+  const size_t end = std::min(job->objects.size(), job->at + kDemotedAtATime);
   while (job->at < end) ask(*job, job->objects[job->at++]);
   leaving_.go();
   if (end < job->objects.size()) return env_.later([this, job] { step(job); });
@@ -128,7 +128,7 @@ void Demotes::answer(const Job& job) const {
 void Demotes::go_on() {
   if (lane_.hangs()) deferred_.clear();
   for (size_t n = 0; !deferred_.empty(); ++n) {
-    if (n == kObjectsAtATime) {
+    if (n == kDemotedAtATime) {
       env_.progress();
       break;
     }

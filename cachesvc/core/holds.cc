@@ -137,6 +137,7 @@ Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds
     counted.bytes = bytes_of(*r);
     share.bytes += counted.bytes;
   }
+  std::sort(hold.objects.begin(), hold.objects.end());
   hold.until = Clock::now() + time;
   reply.number = next_;
   reply.time = time;
@@ -180,7 +181,7 @@ bool Holds::holds(uint64_t number, const Record& record) const {
   auto it = holds_.find(number);
   if (it == holds_.end()) return false;
   const std::vector<uint64_t>& all = it->second.objects;
-  return std::find(all.begin(), all.end(), record.serial) != all.end();
+  return std::binary_search(all.begin(), all.end(), record.serial);
 }
 
 void Holds::renew(uint64_t session, uint64_t number, Milliseconds time, CallTerms terms,
@@ -263,6 +264,7 @@ void Holds::check_invariants() const {
   for (const auto& [number, hold] : holds_) {
     ++counts[hold.ns];
     all += hold.own_bytes();
+    KV_CHECK(std::is_sorted(hold.objects.begin(), hold.objects.end()));
     for (uint64_t serial : hold.objects) ++holds[serial];
     KV_CHECK(by_end_.contains({hold.until, number}));
   }

@@ -63,7 +63,7 @@ class Holds {
     std::string ns;
     std::shared_ptr<RealmState> realm;
     Held held;
-    std::vector<uint64_t> objects;  ///< Record::serial
+    std::vector<uint64_t> objects;  ///< Record::serial, sorted
     Pins pins;
     std::shared_ptr<RoomCharges> room;  ///< pays for the query and the lists
     Clock::time_point until;

@@ -50,7 +50,8 @@ struct Owners {
   Promoter promoter{*env, index, records, lane, spiller};
   Compactor compactor{*env, index, checks};
   WarmStart warm{*env, index, lane, room, promoter};
-  Reconciler reconciler{*env, index, ends, records, lane, pace, found, models, spiller, room, warm};
+  Placer placer{*env, index, records, found, models, room};
+  Reconciler reconciler{*env, index, ends, records, lane, pace, found, placer, room, warm};
   Scrubber scrubber{*env, index, records, lane, found, model_records, spiller, room, promoter};
   Calls calls{*env};
   Levels levels{*env, index, lane, spiller, syncer, room, promoter};

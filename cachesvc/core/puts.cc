@@ -52,18 +52,21 @@ void Puts::start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges
   job->room = std::move(room);
   job->name = o.name;
   job->asked = asked;
-  EncodeWork& w = *job->work;
-  w.keep = {o.name.first_row, o.name.end_row};
+  EncodeWork& work = *job->work;
+  EncodeInput& in = work.input;
+  in.keep = {o.name.first_row, o.name.end_row};
   bool whole = o.tokens.size() == r.realm->block_tokens();
-  w.encode = whole && (o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::supplement);
-  w.object = std::move(o);
-  w.copies = std::move(request.copies);
-  w.states_of = std::move(states_of);
-  w.keep_nonfinite = env_.options.nonfinite == Nonfinite::raw;
-  w.codec = r.realm->codec;
-  w.groups = r.realm->groups.shared();
-  w.pool = env_.pool;
-  if (Status s = prepare(w); !s.ok()) return finish(job, s);
+  in.encode = whole && (o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::supplement);
+  in.object = std::move(o);
+  in.copies = std::move(request.copies);
+  in.states_of = std::move(states_of);
+  in.keep_nonfinite = env_.options.nonfinite == Nonfinite::raw;
+  in.codec = r.realm->codec;
+  in.groups = r.realm->groups.shared();
+  work.pool = env_.pool;
+  auto slots = plane_slots(in);
+  if (!slots.ok()) return finish(job, slots.status());
+  work.slots = std::move(*slots);
   gather(job);
 }
 
@@ -84,9 +87,9 @@ Status Puts::check_copy(const Reservation& r, const CopyRows& copy, const Record
 void Puts::gather(const JobPtr& job) {
   Reservation* r = reservations_.find(job->session, job->reservation);
   if (!r || job->call->finished()) return finish(job, reservation_ended());
-  EncodeWork& w = *job->work;
-  w.sources.clear();
-  for (const CopyRows& copy : w.copies) {
+  EncodeInput& in = job->work->input;
+  in.sources.clear();
+  for (const CopyRows& copy : in.copies) {
     Record* source = index_.find(copy.source);
     if (!source || source->realm != r->realm.get()) {
       return finish(job, Status(StatusCode::not_found,
@@ -94,9 +97,9 @@ void Puts::gather(const JobPtr& job) {
     }
     if (Status s = check_copy(*r, copy, *source); !s.ok()) return finish(job, s);
     if (!source->ram) return read_source(job, *source);
-    w.sources.push_back(source->ram);
+    in.sources.push_back(source->ram);
   }
-  env_.count.copies += w.copies.size();
+  env_.count.copies += in.copies.size();
   charge(job);
 }
 
@@ -119,24 +122,24 @@ void Puts::read_source(const JobPtr& job, Record& source) {
 }
 
 // An upper estimate of the object's stored payload.
-uint64_t Puts::stored_bytes(const Reservation& r, const EncodeWork& w) {
-  const Object& o = w.object;
+uint64_t Puts::stored_bytes(const Reservation& r, const EncodeInput& in) {
+  const Object& o = in.object;
   uint64_t bytes = 0;
   for (const auto& s : o.states) bytes += s.bytes.size();
   Need need{o.name.kind, 0, o.name.group, o.first_token, o.end_token(), true};
   if (o.name.kind == ObjectKind::supplement) {
-    if (!w.encode) {  // rows of a tail are kept as given, or as they lie in their sources
+    if (!in.encode) {  // rows of a tail are kept as given, or as they lie in their sources
       bytes = o.payload_bytes();
-      for (size_t i = 0; i < w.sources.size(); ++i) {
-        const ObjectName& from = w.sources[i]->name;
-        uint64_t all = w.sources[i]->payload_bytes(), rows = from.end_row - from.first_row;
-        uint64_t copied = w.copies[i].end_row - w.copies[i].first_row;
+      for (size_t i = 0; i < in.sources.size(); ++i) {
+        const ObjectName& from = in.sources[i]->name;
+        uint64_t all = in.sources[i]->payload_bytes(), rows = from.end_row - from.first_row;
+        uint64_t copied = in.copies[i].end_row - in.copies[i].first_row;
         bytes += rows > copied ? (all * copied + rows - 1) / rows : all;
       }
       return bytes;
     }
-    need.first_row = w.keep.first;
-    need.end_row = w.keep.end;
+    need.first_row = in.keep.first;
+    need.end_row = in.keep.end;
   }
   return bytes + need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);
 }
@@ -145,13 +148,14 @@ void Puts::charge(const JobPtr& job) {
   Reservation* r = reservations_.find(job->session, job->reservation);
   if (!r) return finish(job, reservation_ended());
   EncodeWork& w = *job->work;
-  uint64_t out = stored_bytes(*r, w);
+  const Object& object = w.input.object;
+  uint64_t out = stored_bytes(*r, w.input);
   Room room;
   room.share = r->realm->share;
   room.stored = RamPool::slab_bytes(out);
-  room.index = index_bytes(w.object.name.kind, w.object.tokens);
+  room.index = index_bytes(object.name.kind, object.tokens);
   room.staging = out;
-  if (!job->room) room.staging += w.object.payload_bytes();
+  if (!job->room) room.staging += object.payload_bytes();
   auto take = [](Charge& from, uint64_t& wanted, Charge& into) {
     uint64_t part = std::min(from.bytes(), wanted);
     if (part > 0) into.merge(from.split(part));
@@ -188,7 +192,7 @@ void Puts::with_room(const JobPtr& job, Room room, RoomDone done) {
 void Puts::encode(const JobPtr& job) {
   size_t planes = job->work->slots.size();
   job->runners = std::clamp<size_t>(planes / kPlanesPerRunner, 1, env_.options.workers);
-  env_.count.encoded_planes += job->work->encode ? planes : 0;
+  env_.count.encoded_planes += job->work->input.encode ? planes : 0;
   for (size_t i = 0, runners = job->runners; i < runners; ++i) {
     env_.on_worker(
         [work = job->work]() -> Status {
@@ -196,7 +200,7 @@ void Puts::encode(const JobPtr& job) {
           return {};
         },
         [this, job](Status status) {
-          if (!status.ok()) fail(*job->work, status);
+          if (!status.ok()) job->work->error.set(status);
           if (--job->runners > 0) return;
           env_.on_worker([work = job->work] { return assemble(*work); },
                          [this, job](Result<RamObject> object) { finish(job, std::move(object)); });
@@ -205,8 +209,8 @@ void Puts::encode(const JobPtr& job) {
 }
 
 void Puts::finish(const JobPtr& job, Result<RamObject> result) {
-  env_.count.encode_raw_fallbacks += job->work->raw_fallbacks.load();
-  env_.count.nonfinite_planes += job->work->nonfinite.load();
+  env_.count.encode_raw_fallbacks += job->work->counts.raw_fallbacks.load();
+  env_.count.nonfinite_planes += job->work->counts.nonfinite.load();
   for (const ObjectPtr& damaged : job->work->damaged) {
     Record* source = index_.find(damaged->name);
     if (source && source->ram.object == damaged) checks_.damaged(*source);

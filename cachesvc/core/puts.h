@@ -54,7 +54,7 @@ class Puts {
   void with_room(const JobPtr& job, Room room, RoomDone done);
   void encode(const JobPtr& job);
   void finish(const JobPtr& job, Result<RamObject> result);
-  static uint64_t stored_bytes(const Reservation& r, const EncodeWork& work);
+  static uint64_t stored_bytes(const Reservation& r, const EncodeInput& in);
 
   Env& env_;
   ObjectIndex& index_;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cachesvc/core/encode.h"
+#include "cachesvc/core/object_buffer.h"
 #include "codec/lossless.h"
 
 namespace kv {

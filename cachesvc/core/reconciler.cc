@@ -1,4 +1,4 @@
-// The start, and the reading of files after it. Adoption: core/reconciler_adoption.cc.
+// The start, and the reading of files after it.
 #include "cachesvc/core/reconciler.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ constexpr Milliseconds kRetryPause{100};  // pause after a failure, or without r
 }  // namespace
 
 Reconciler::Reconciler(Env& env, ObjectIndex& index, Ends& ends, Records& records, SsdLane& lane,
-                       WritePace& pace, Found& found, Models& models, Spiller& spiller,
-                       RamRoom& room, WarmStart& warm)
+                       WritePace& pace, Found& found, Placer& placer, RamRoom& room,
+                       WarmStart& warm)
     : env_(env),
       index_(index),
       ends_(ends),
@@ -25,8 +25,7 @@ Reconciler::Reconciler(Env& env, ObjectIndex& index, Ends& ends, Records& record
       lane_(lane),
       pace_(pace),
       found_(found),
-      models_(models),
-      spiller_(spiller),
+      placer_(placer),
       room_(room),
       warm_(warm),
       pause_(env.loop, env.handler([this] { next(); })) {}
@@ -45,7 +44,6 @@ Status Reconciler::open_tier(Recovery& recovery) {
   // is.
   auto charge =
       env_.pool->try_charge(ChargeKind::promotion, (ssd.read_buffers - 1) * kReadBufferBytes);
-  if (charge) read_buffers_ = std::move(*charge);
   ssd.files = o.ssd_files;
   ssd.beside = [disk = env_.disk](std::function<void()> job) {
     boost::asio::post(disk, std::move(job));
@@ -55,7 +53,7 @@ Status Reconciler::open_tier(Recovery& recovery) {
   ssd.hour = WriteBudget::hour_of(wall);
   KV_ASSIGN_OR_RETURN(auto tier, SsdTier::open(o.ssd_dir, std::move(ssd)));
   KV_ASSIGN_OR_RETURN(recovery, tier->recover());
-  lane_.open(std::move(tier));
+  lane_.open(std::move(tier), charge ? std::move(*charge) : Charge());
   return {};
 }
 
@@ -64,13 +62,12 @@ Status Reconciler::open() {
   auto start = Clock::now();
   Recovery recovery;
   KV_RETURN_IF_ERROR(open_tier(recovery));
-  if (recovery.state) scrubbed_ = recovery.state->scrubbed;
-  lane_.keep_place(scrubbed_);
+  lane_.keep_place(recovery.state ? recovery.state->scrubbed : 0);
   pace_.restore(recovery);
-  adopt_models(recovery);
-  keep_most_recent(recovery.objects);
+  placer_.models(recovery);
+  placer_.keep_most_recent(recovery.objects);
   index_.expect(recovery.objects.size() + recovery.unread);
-  adopt(recovery.objects);
+  placer_.objects(recovery.objects);
   recovery.objects = {};
   find_all_ends(index_, ends_);
   auto took = std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
@@ -82,8 +79,7 @@ Status Reconciler::open() {
     lane_.remember_losses(true);
     pause_.arm_in({});
   } else {
-    profiles_.clear();
-    models_.rest_unused();
+    placer_.done();
     env_.later([this] { warm_.begin(); });
   }
   return {};
@@ -106,9 +102,9 @@ bool Reconciler::in_hurry() {
 void Reconciler::check_invariants() const {
   KV_CHECK(unplaced_.size() <= kReadAtATime && unplaced_.size() <= found_.sums().unread);
   KV_CHECK(!reading_ || unplaced_.empty());
-  const bool at_work = !unplaced_.empty() || !profiles_.empty();
+  const bool at_work = !unplaced_.empty() || placer_.keeps_profiles();
   KV_CHECK(!at_work || reading_ || pause_.armed() || env_.draining());
-  KV_CHECK(!all_known() || profiles_.empty());
+  KV_CHECK(!all_known() || !placer_.keeps_profiles());
 }
 
 // Reads a part of the unread files, then pauses by the rate. Nothing more is read while read
@@ -150,15 +146,15 @@ void Reconciler::place() {
     if (stored && !stored->on_ssd()) records_.old_file(*stored, known.file_bytes);
     return stored || lane_.was_lost(name);
   });
-  drop_over_share(unplaced_);
+  placer_.drop_over_share(unplaced_);
   found_.settled(before - unplaced_.size());
   Room room;
   for (const KnownObject& known : unplaced_) {
     room.index += index_bytes(known.header.name.kind, known.header.tokens);
   }
-  // The room is given back at once, for adopt() to take.
+  // The room is given back at once, for the placer to take.
   if (room.index > 0 && !room_.room_now(room)) return pause_.arm_in(kRetryPause);
-  adopt(unplaced_);
+  placer_.objects(unplaced_);
   found_.settled(unplaced_.size());
   unplaced_.clear();
   if (all_known()) return done();
@@ -171,8 +167,7 @@ void Reconciler::place() {
 
 void Reconciler::done() {
   lane_.remember_losses(false);
-  profiles_.clear();
-  models_.rest_unused();
+  placer_.done();
   if (env_.options.on_recovered) env_.options.on_recovered(found_.sums());
   env_.progress();
   ends_search_ = std::make_unique<EndsSearch>(index_, ends_);

@@ -12,10 +12,9 @@
 // Loop thread only.
 #pragma once
 
-#include <map>
-
 #include "cachesvc/core/call.h"
 #include "cachesvc/core/ends_search.h"
+#include "cachesvc/core/placer.h"
 #include "cachesvc/core/warm_start.h"
 
 namespace kv {
@@ -23,8 +22,7 @@ namespace kv {
 class Reconciler {
  public:
   Reconciler(Env& env, ObjectIndex& index, Ends& ends, Records& records, SsdLane& lane,
-             WritePace& pace, Found& found, Models& models, Spiller& spiller, RamRoom& room,
-             WarmStart& warm);
+             WritePace& pace, Found& found, Placer& placer, RamRoom& room, WarmStart& warm);
   Reconciler(const Reconciler&) = delete;  // jobs point here
   Reconciler& operator=(const Reconciler&) = delete;
 
@@ -35,25 +33,11 @@ class Reconciler {
   bool all_known() const { return found_.all_known(); }
   /// Leaves out the pauses of reconcile_rate until `call` has ended, which waits for all_known().
   void hurry(const std::shared_ptr<CallBase>& call);
-  /// The place behind which the scrubber goes on, kept over the restart.
-  uint16_t scrubbed_place() const { return scrubbed_; }
   /// Ends the process if what was read and has no place is counted wrongly, or nothing will go on.
   void check_invariants() const;
 
  private:
-  /// A record that has its place in the index, and its file.
-  struct Adopted {
-    Record* record;
-    const KnownObject* known;
-  };
   Status open_tier(Recovery& recovery);
-  void adopt_models(Recovery& recovery);
-  RealmState* realm_of(const Object& object);
-  void adopt(const std::vector<KnownObject>& objects);
-  bool link(const KnownObject& known, std::vector<Adopted>& linked);
-  bool adopt_orphan(const KnownObject& known);
-  void keep_most_recent(std::vector<KnownObject>& objects);
-  void drop_over_share(std::vector<KnownObject>& objects);
   void next();
   uint64_t files_at_a_time() const;
   void read_files();
@@ -69,17 +53,13 @@ class Reconciler {
   SsdLane& lane_;
   WritePace& pace_;
   Found& found_;
-  Models& models_;
-  Spiller& spiller_;
+  Placer& placer_;
   RamRoom& room_;
   WarmStart& warm_;
-  Charge read_buffers_;                                    // pays for the tier's, all but one
-  bool reading_ = false;                                   // a read is under way
-  std::vector<KnownObject> unplaced_;                      // read, and not yet in the index
-  std::map<Id, std::shared_ptr<const Profile>> profiles_;  // kept until all is read
-  std::vector<std::weak_ptr<CallBase>> hurried_;           // calls that wait
-  uint16_t scrubbed_ = 0;
-  std::unique_ptr<EndsSearch> ends_search_;  // behind all that
+  bool reading_ = false;                          // a read is under way
+  std::vector<KnownObject> unplaced_;             // read, and not yet in the index
+  std::vector<std::weak_ptr<CallBase>> hurried_;  // calls that wait
+  std::unique_ptr<EndsSearch> ends_search_;       // behind all that
   Timer pause_;
 };
 

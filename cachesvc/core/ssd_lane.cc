@@ -14,7 +14,10 @@ SsdLane::SsdLane(Env& env, ObjectIndex& index, Records& records)
       lane_(std::make_shared<Lane>(env.disk)),
       watch_(env.loop, env.handler([this] { look(); })) {}
 
-void SsdLane::open(std::shared_ptr<SsdTier> tier) { ssd_ = std::move(tier); }
+void SsdLane::open(std::shared_ptr<SsdTier> tier, Charge read_buffers) {
+  ssd_ = std::move(tier);
+  read_buffers_ = std::move(read_buffers);
+}
 
 void SsdLane::close() {
   watch_.cancel();

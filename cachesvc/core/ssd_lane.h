@@ -32,8 +32,8 @@ class SsdLane {
   SsdLane(const SsdLane&) = delete;  // jobs point here
   SsdLane& operator=(const SsdLane&) = delete;
 
-  /// Sets the tier.
-  void open(std::shared_ptr<SsdTier> tier);
+  /// Sets the tier; `read_buffers` pays for those it has, but the first.
+  void open(std::shared_ptr<SsdTier> tier, Charge read_buffers);
   /// Ends the tier where its other work is done, as the end waits for the device.
   void close();
   /// Null: no SSD tier.
@@ -84,6 +84,7 @@ class SsdLane {
   /// State kept over a restart: the write budget's hours and the scrubber's place.
   void keep_hours(HourBytes written);
   void keep_place(uint16_t scrubbed);
+  uint16_t scrubbed_place() const { return kept_.scrubbed; }
 
   void check_invariants() const;
 
@@ -119,6 +120,7 @@ class SsdLane {
   ObjectIndex& index_;
   Records& records_;
   std::shared_ptr<Lane> lane_;
+  Charge read_buffers_;
   std::shared_ptr<SsdTier> ssd_;
   uint64_t jobs_ = 0, ended_ = 0;
   uint64_t ended_before_ = 0;  // `ended_` when the watch was set

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kNoMost = SIZE_MAX;
 constexpr const char* kUser = "default";
-constexpr const char* kFull = "ERR max number of clients reached";
+constexpr size_t kShown = 128;  // bytes of a client's words in an error
 constexpr const char* kNoAuth = "NOAUTH Authentication required.";
 constexpr const char* kWrongPass = "WRONGPASS invalid username-password pair or user is disabled.";
 constexpr const char* kNoPassword =
@@ -32,8 +32,6 @@ std::string lower(std::string text) {
   });
   return text;
 }
-
-std::string upper_of(const std::string& text) { return resp_name({{text}, {}, {}}); }
 
 }  // namespace
 
@@ -72,7 +70,7 @@ const RespCommands::Verb* RespCommands::find(const std::string& name) {
 void RespCommands::run(RespRequest in) {
   ++counts_.commands;
   const Arguments& arguments = in.command.arguments;
-  const std::string name = resp_name(in.command);
+  const std::string name = resp_word(in.command.arguments[0]);
   if (name == "POST" || name == "HOST:") return host_.close("a browser's request");
   const Verb* verb = find(name);
   if (verb == nullptr) return refuse_unknown(arguments);
@@ -87,7 +85,6 @@ void RespCommands::run(RespRequest in) {
 }
 
 void RespCommands::refuse_unknown(const Arguments& arguments) {
-  constexpr size_t kShown = 128;
   std::string text =
       "ERR unknown command '" + arguments[0].substr(0, kShown) + "', with args beginning with: ";
   std::string shown;
@@ -118,7 +115,7 @@ void RespCommands::auth(RespRequest& in) {
 // False after the core's refusal was told.
 bool RespCommands::enter() {
   if (host_.enter().ok()) return true;
-  resp_error(host_, kFull);
+  resp_error(host_, kRespFull);
   return false;
 }
 
@@ -132,7 +129,7 @@ void RespCommands::hello(RespRequest& in) {
     if (*version != 2) return resp_error(host_, "NOPROTO unsupported protocol version");
   }
   for (size_t i = 2; i < words.size();) {
-    const std::string option = upper_of(words[i]);
+    const std::string option = resp_word(words[i]);
     if (option == "AUTH" && i + 2 < words.size()) {
       if (!options_.password.empty() && !log_in(words[i + 1], words[i + 2])) {
         return resp_error(host_, kWrongPass);
@@ -143,7 +140,7 @@ void RespCommands::hello(RespRequest& in) {
       i += 2;
     } else {
       return resp_error(host_,
-                        "ERR Syntax error in HELLO option '" + words[i].substr(0, 128) + "'");
+                        "ERR Syntax error in HELLO option '" + words[i].substr(0, kShown) + "'");
     }
   }
   host_.session() == 0 ? resp_error(host_, kHelloFirst) : greet();
@@ -163,13 +160,14 @@ void RespCommands::greet() {
 
 void RespCommands::client(RespRequest& in) {
   const Arguments& words = in.command.arguments;
-  const std::string what = upper_of(words[1]);
+  const std::string what = resp_word(words[1]);
   if (what == "ID" && words.size() == 2) return resp_integer(host_, host_.number());
   const bool taken = (what == "SETNAME" && words.size() == 3) ||
                      (what == "SETINFO" && words.size() == 4) ||
                      ((what == "NO-EVICT" || what == "NO-TOUCH") && words.size() == 3);
   if (taken) return resp_ok(host_);
-  resp_error(host_, "ERR unknown subcommand '" + words[1].substr(0, 128) + "'. Try CLIENT HELP.");
+  resp_error(host_,
+             "ERR unknown subcommand '" + words[1].substr(0, kShown) + "'. Try CLIENT HELP.");
 }
 
 // Clients ask for help on commands, and do without.

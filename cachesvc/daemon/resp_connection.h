@@ -12,6 +12,8 @@
 
 namespace kv {
 
+inline constexpr std::string_view kRespFull = "ERR max number of clients reached";
+
 class RespConnection {
  public:
   virtual std::shared_ptr<void> keep() = 0;  ///< alive while a call is under way

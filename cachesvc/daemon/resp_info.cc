@@ -21,9 +21,8 @@ struct Section {
 bool is_asked(const std::vector<std::string>& words, const std::string& section) {
   if (words.size() < 2) return true;
   return std::any_of(words.begin() + 1, words.end(), [&](const std::string& word) {
-    const std::string name = resp_name({{word}, {}, {}});
-    return name == resp_name({{section}, {}, {}}) || name == "ALL" || name == "DEFAULT" ||
-           name == "EVERYTHING";
+    const std::string name = resp_word(word);
+    return name == resp_word(section) || name == "ALL" || name == "DEFAULT" || name == "EVERYTHING";
   });
 }
 

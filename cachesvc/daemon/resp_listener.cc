@@ -42,8 +42,8 @@ Status RespListener::listen() {
 void RespListener::admit(FrameSender::Socket socket) {
   auto room = host_.make_room();
   if (!room.ok()) {
-    static constexpr std::string_view kFull = "-ERR max number of clients reached\r\n";
-    (void)!::send(socket.native_handle(), kFull.data(), kFull.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const std::string full = "-" + std::string(kRespFull) + "\r\n";
+    (void)!::send(socket.native_handle(), full.data(), full.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     shared_.events.on(kRefusedFull, "resp: " + room.status().message(), 1,
                       FrameSender::Clock::now());
     return;

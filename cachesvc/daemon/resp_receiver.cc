@@ -8,12 +8,11 @@
 
 namespace kv {
 
-std::string resp_name(const RespCommand& command) {
-  std::string name = command.arguments.front();
-  std::transform(name.begin(), name.end(), name.begin(), [](char c) {
+std::string resp_word(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
     return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   });
-  return name;
+  return text;
 }
 
 void RespReceiver::hand_on(RespCommand command) {
@@ -23,7 +22,7 @@ void RespReceiver::hand_on(RespCommand command) {
 void RespReceiver::find_place() {
   const RespBulk& bulk = *parser_.awaiting();
   const RespCommand& command = bulk.command;
-  const bool a_value = command.arguments.size() == 2 && resp_name(command) == "SET" &&
+  const bool a_value = command.arguments.size() == 2 && resp_word(command.arguments[0]) == "SET" &&
                        !command.dropped && !newcomer_;
   if (!a_value || command.arguments[1].size() > kMaxKeyBytes) {
     return skip({StatusCode::resource_exhausted,

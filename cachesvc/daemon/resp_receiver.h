@@ -43,7 +43,7 @@ class RespReceiver final : public StreamReceiver<RespParser> {
   bool newcomer_ = false;
 };
 
-/// The command's name in capitals.
-std::string resp_name(const RespCommand& command);
+/// `text` in capitals: names of commands and of options are compared so.
+std::string resp_word(std::string text);
 
 }  // namespace kv

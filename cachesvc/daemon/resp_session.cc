@@ -36,7 +36,7 @@ void RespSession::start() {
   receiver_.set_newcomer(wants_password);
   if (!wants_password && !enter().ok()) {
     last_command();
-    return resp_error(*this, "ERR max number of clients reached");
+    return resp_error(*this, kRespFull);
   }
   receiver_.pump();
 }

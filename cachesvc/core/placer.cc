@@ -1,10 +1,10 @@
-// Files that a start found: models, objects and orphans get their place in the index; objects over
-// its share are deleted.
+// Places of found objects in the index; files over its share.
+#include "cachesvc/core/placer.h"
+
 #include <algorithm>
 #include <unordered_map>
 
 #include "cachesvc/core/index_bytes.h"
-#include "cachesvc/core/reconciler.h"
 #include "proto/identity.h"
 
 namespace kv {
@@ -48,7 +48,7 @@ std::vector<size_t> by_recency(const std::vector<KnownObject>& objects) {
 
 }  // namespace
 
-void Reconciler::adopt_models(Recovery& recovery) {
+void Placer::models(Recovery& recovery) {
   for (auto& p : recovery.profiles) {
     if (auto room = env_.pool->try_charge(ChargeKind::model, held_bytes(*p)))
       profiles_[p->id()] = charged(p, std::move(*room));
@@ -58,7 +58,7 @@ void Reconciler::adopt_models(Recovery& recovery) {
 }
 
 // The realm of an object that was found; null without its model record or profile.
-RealmState* Reconciler::realm_of(const Object& o) {
+RealmState* Placer::realm_of(const Object& o) {
   Realm realm{o.ns, o.fingerprint, o.profile};
   if (RealmState* known = index_.realms().find(realm)) return known;
   const ModelState* model = models_.find({o.ns, o.fingerprint});
@@ -73,7 +73,7 @@ RealmState* Reconciler::realm_of(const Object& o) {
 // Objects mostly come in the order of their writing, parents first and near their children; the
 // others are linked in a second pass. All enter the SSD's eviction order afterwards, children
 // first.
-void Reconciler::adopt(const std::vector<KnownObject>& objects) {
+void Placer::objects(const std::vector<KnownObject>& objects) {
   std::vector<const KnownObject*> others;
   std::vector<Adopted> linked;
   linked.reserve(objects.size());
@@ -99,7 +99,7 @@ void Reconciler::adopt(const std::vector<KnownObject>& objects) {
 }
 
 // Links the object into its tree. False if it has no place (yet).
-bool Reconciler::link(const KnownObject& known, std::vector<Adopted>& linked) {
+bool Placer::link(const KnownObject& known, std::vector<Adopted>& linked) {
   const Object& o = known.header;
   RealmState* realm = realm_of(o);
   if (!realm) return false;
@@ -113,7 +113,7 @@ bool Reconciler::link(const KnownObject& known, std::vector<Adopted>& linked) {
 
 // An object without its parent, model or profile serves nothing, but stays on the SSD until that
 // returns or bytes are needed there. False: the index has no room for it.
-bool Reconciler::adopt_orphan(const KnownObject& known) {
+bool Placer::adopt_orphan(const KnownObject& known) {
   const Object& o = known.header;
   const uint64_t bytes = orphan_bytes(o.tokens.size());
   auto charge =
@@ -126,7 +126,7 @@ bool Reconciler::adopt_orphan(const KnownObject& known) {
 
 // Keeps the most recently used of the objects found, each with its ancestors, if the index's share
 // is smaller than in the run before; deletes the files of the others.
-void Reconciler::keep_most_recent(std::vector<KnownObject>& objects) {
+void Placer::keep_most_recent(std::vector<KnownObject>& objects) {
   uint64_t all = 0;
   for (const KnownObject& o : objects) all += index_bytes(o);
   if (all <= room_.index_limit()) return;
@@ -147,7 +147,7 @@ void Reconciler::keep_most_recent(std::vector<KnownObject>& objects) {
 }
 
 // Deletes files read in the background that exceed the share: objects in the index were used later.
-void Reconciler::drop_over_share(std::vector<KnownObject>& objects) {
+void Placer::drop_over_share(std::vector<KnownObject>& objects) {
   uint64_t bytes = 0;
   std::vector<ObjectName> dropped;
   std::erase_if(objects, [&](const KnownObject& o) {
@@ -157,6 +157,11 @@ void Reconciler::drop_over_share(std::vector<KnownObject>& objects) {
     return true;
   });
   room_.drop_files(std::move(dropped));
+}
+
+void Placer::done() {
+  profiles_.clear();
+  models_.rest_unused();
 }
 
 }  // namespace kv

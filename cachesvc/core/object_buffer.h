@@ -1,0 +1,20 @@
+// Objects' payloads in buffers of the RAM pool. On workers.
+#pragma once
+
+#include <string_view>
+
+#include "cachesvc/ram_object.h"
+#include "cachesvc/ram_pool.h"
+
+namespace kv {
+
+/// Allocates `bytes` of the pool for `ns`, paid by `charge` (and by the pool, if that is too
+/// small). Returns: busy.
+Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge,
+                                  std::string_view ns);
+
+/// The object with its payload in `buffer`, of payload_bytes(), and its sum. Bytes that lie there
+/// already stay; others are copied. Not on the loop.
+Result<RamObject> into_buffer(Object object, PoolBuffer buffer);
+
+}  // namespace kv
