@@ -50,6 +50,8 @@ struct Divergence {
   uint32_t predicted = 0;   ///< positions that have a next token
   double exact_nll = 0;     ///< sum over those of -log of the next token's probability
   double coded_nll = 0;
+
+  void append(const Divergence& more);  ///< later positions
 };
 
 /// Relative error of a layer's attention output on coded rows, for the exact run's queries: root of

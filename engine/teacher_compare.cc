@@ -87,6 +87,14 @@ Divergence divergence_of(std::span<const Fold> folds, size_t runs, size_t run,
 
 }  // namespace
 
+void Divergence::append(const Divergence& more) {
+  kld.insert(kld.end(), more.kld.begin(), more.kld.end());
+  agreements += more.agreements;
+  predicted += more.predicted;
+  exact_nll += more.exact_nll;
+  coded_nll += more.coded_nll;
+}
+
 std::vector<Divergence> compare_logits(std::span<const std::vector<float>> runs, uint32_t vocab,
                                        std::span<const Token> next) {
   for (const auto& run : runs) KV_CHECK(run.size() == next.size() * vocab);

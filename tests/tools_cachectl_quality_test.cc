@@ -213,7 +213,7 @@ TEST_F(Quality, BothProtocolsAreTheEngines) {
   ASSERT_TRUE(exact.ok());
   const size_t width = model_->shape().width;
   Profile coded = profile("tq2");
-  auto coder = coder_of(codec(coded));
+  auto coder = *coder_of(codec(coded));
   auto rows = Teacher::coded_prefix(*exact, coder);
   ASSERT_TRUE(rows.ok()) << rows.status().to_string();
   const auto head = std::span(ids).first(kPrefix + 1);
@@ -424,7 +424,7 @@ TEST_F(Quality, TuneTakesTheGainWithTheLeastAttentionError) {
     for (auto& parts : tried.parts) {
       for (float& gain : parts[0].key_gain) gain = std::pow(gain, gains[g].second);
     }
-    auto rows = Teacher::coded_prefix(*exact, coder_of(codec(tried)));
+    auto rows = Teacher::coded_prefix(*exact, *coder_of(codec(tried)));
     const auto found = *teacher.attention_errors(*exact, *rows);
     for (uint32_t l = 0; l < 2; ++l) {
       EXPECT_EQ(plan->parts[l][0].key_mean, tried.parts[l][0].key_mean);

@@ -2,13 +2,12 @@
 #include "tools/cachectl_llama.h"
 
 #include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <memory>
-#include <utility>
+
+#include "tools/cachectl_child.h"
 
 namespace kv::cachectl {
 namespace {
@@ -23,15 +22,9 @@ using File = std::unique_ptr<FILE, CloseFile>;
 Status failed(const std::string& what) { return {StatusCode::io_error, "llama.cpp: " + what}; }
 
 // A running program and what it writes.
-class Child {
+class Running {
  public:
-  explicit Child(const LlamaProgram& program) : program_(program) {}
-  ~Child() {
-    output_.reset();  // a program that writes on ends by that
-    if (process_ > 0) ::waitpid(process_, nullptr, 0);
-  }
-  Child(const Child&) = delete;  // owns the process
-  Child& operator=(const Child&) = delete;
+  explicit Running(const LlamaProgram& program) : program_(program) {}
 
   // With `tokens` as its standard input, from a file without a name.
   Status start(std::span<const Token> tokens) {
@@ -45,28 +38,13 @@ class Child {
     if (::pipe2(ends, O_CLOEXEC) != 0) return failed("no pipe");
     output_.reset(::fdopen(ends[0], "rb"));
     KV_CHECK(output_ != nullptr);
-    std::vector<std::string> words = {"sh",
-                                      "-c",
-                                      program_.command + " \"$@\"",
-                                      "sh",
-                                      program_.model,
-                                      std::to_string(program_.threads),
-                                      std::to_string(kLlamaBatch),
-                                      "f16"};
-    for (const LlamaType& type : kLlamaTypes) words.emplace_back(type.name);
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    ::posix_spawn_file_actions_init(&files);
-    ::posix_spawn_file_actions_adddup2(&files, ::fileno(input.get()), STDIN_FILENO);
-    ::posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
-    const int error =
-        ::posix_spawn(&process_, "/bin/sh", &files, nullptr, arguments.data(), environ);
-    ::posix_spawn_file_actions_destroy(&files);
+    std::vector<std::string> arguments = {program_.model, std::to_string(program_.threads),
+                                          std::to_string(kLlamaBatch), "f16"};
+    for (const LlamaType& type : kLlamaTypes) arguments.emplace_back(type.name);
+    const Status started =
+        child_.start(program_.command, arguments, ::fileno(input.get()), ends[1]);
     ::close(ends[1]);
-    if (error != 0) process_ = -1;
-    return error == 0 ? Status() : failed("can't start a shell");
+    return started;
   }
 
   template <typename T>
@@ -80,32 +58,22 @@ class Child {
   Status finish() {
     const bool more = std::fgetc(output_.get()) != EOF;
     output_.reset();
-    int status = 0;
-    const pid_t ended = ::waitpid(std::exchange(process_, -1), &status, 0);
+    const bool well = child_.wait();
     if (more) return failed("\"" + program_.command + "\" gives more logits than were asked for");
-    if (ended > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-    return failed("\"" + program_.command + "\" fails");
+    return well ? Status() : failed("\"" + program_.command + "\" fails");
   }
 
  private:
   const LlamaProgram& program_;
-  File output_;
-  pid_t process_ = -1;
+  Child child_;
+  File output_;  // closed before the child is waited for: a program that writes on ends by that
 };
-
-void append(Divergence& to, const Divergence& more) {
-  to.kld.insert(to.kld.end(), more.kld.begin(), more.kld.end());
-  to.agreements += more.agreements;
-  to.predicted += more.predicted;
-  to.exact_nll += more.exact_nll;
-  to.coded_nll += more.coded_nll;
-}
 
 }  // namespace
 
 Result<std::vector<Divergence>> llama_divergences(const LlamaProgram& program,
                                                   std::span<const Token> tokens) {
-  Child child(program);
+  Running child(program);
   KV_RETURN_IF_ERROR(child.start(tokens));
   uint32_t vocab = 0;
   KV_RETURN_IF_ERROR(child.read(std::span(&vocab, 1)));
@@ -125,7 +93,7 @@ Result<std::vector<Divergence>> llama_divergences(const LlamaProgram& program,
     }
     if (first < kTeacherBlock) continue;
     const auto compared = compare_logits(logits, vocab, std::span(next).subspan(first, count));
-    for (size_t i = 0; i < out.size(); ++i) append(out[i], compared[i]);
+    for (size_t i = 0; i < out.size(); ++i) out[i].append(compared[i]);
   }
   KV_RETURN_IF_ERROR(child.finish());
   return out;

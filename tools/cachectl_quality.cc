@@ -2,7 +2,8 @@
 //
 // Every text is computed exactly once; then for each setting its prefix is coded (hit), the whole
 // of it runs on coded rows (whole), and attention outputs are compared layer by layer. See
-// engine/teacher.h for both protocols.
+// engine/teacher.h for both protocols. A teacher's program (engine/TEACHER.md) in place of the
+// engine measures hits only.
 #include "tools/cachectl_quality.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "tools/cachectl_llama.h"
 #include "tools/cachectl_quality_settings.h"
+#include "tools/cachectl_teacher.h"
 #include "tools/quality_texts/texts.h"
 
 namespace kv::cachectl {
@@ -20,7 +22,7 @@ constexpr uint32_t kMinTokens = 2 * kTeacherBlock;
 constexpr uint32_t kMaxQualityTokens = 32'768;
 
 struct QualityOptions {
-  std::string model, settings = kDefaultSettings, llama, json, svg;
+  std::string model, settings = kDefaultSettings, llama, teacher, json, svg;
   std::vector<std::string> texts;
   uint32_t tokens = 4096;
   uint32_t threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxEngineThreads);
@@ -32,8 +34,10 @@ struct Text {
   std::vector<Token> tokens;
 };
 
+using Encode = std::function<Result<std::vector<Token>>(std::string_view text)>;
+
 // The first `tokens` ids of each text; too short a text is refused.
-Result<std::vector<Text>> load_texts(const QualityOptions& options, const Model& model) {
+Result<std::vector<Text>> load_texts(const QualityOptions& options, const Encode& encode) {
   std::vector<std::pair<std::string, std::string>> given;
   for (const std::string& path : options.texts) {
     KV_ASSIGN_OR_RETURN(std::string text, read_text(path));
@@ -47,7 +51,7 @@ Result<std::vector<Text>> load_texts(const QualityOptions& options, const Model&
   }
   std::vector<Text> out;
   for (const auto& [name, text] : given) {
-    KV_ASSIGN_OR_RETURN(auto ids, model.tokenizer().encode(text));
+    KV_ASSIGN_OR_RETURN(auto ids, encode(text));
     if (ids.size() < options.tokens) {
       return invalid_argument("text " + name + " has " + std::to_string(ids.size()) +
                               " tokens, --tokens asks for " + std::to_string(options.tokens));
@@ -112,6 +116,20 @@ Status measure_text(Teacher& teacher, const Text& text, const QualityOptions& op
   return {};
 }
 
+// The same by a teacher's program, hits alone.
+Status measure_taught(TeacherLink& teacher, const Text& text, const QualityOptions& options,
+                      std::span<const QualitySetting> settings, StatusLine& line,
+                      std::vector<SettingResult>& results) {
+  line.show(text.name + ": exact");
+  KV_ASSIGN_OR_RETURN(TaughtText exact, teacher.exact(0, text.tokens, prefix_of(options.tokens)));
+  for (size_t i = 0; i < settings.size(); ++i) {
+    line.show(text.name + ": " + settings[i].name);
+    KV_ASSIGN_OR_RETURN(const Divergence found, teacher.hit(exact, settings[i].coder));
+    results[i].hit.add(found);
+  }
+  return {};
+}
+
 // llama.cpp's own predictions, into the results behind the settings'.
 Status measure_llama(const Text& text, const QualityOptions& options, const ModelShape& shape,
                      std::span<SettingResult> results) {
@@ -171,7 +189,7 @@ Json json_of(const ProtocolResult& r) {
 
 Json json_of(std::span<const SettingResult> results, const QualityOptions& options,
              const CalibratedModel& model, std::span<const Text> texts) {
-  Json out = {{"model", model.model->spec().name},
+  Json out = {{"model", model.spec.name},
               {"tokens", options.tokens},
               {"prefix", prefix_of(options.tokens)},
               {"texts", Json::array()},
@@ -200,6 +218,36 @@ Status check(const QualityOptions& options) {
   if (options.hit_only && !options.llama.empty()) {
     return invalid_argument("--llama measures the protocol that --hit-only leaves out");
   }
+  if (!options.teacher.empty() && !options.llama.empty()) {
+    return invalid_argument("--llama measures a protocol that no --teacher has");
+  }
+  return {};
+}
+
+// The model, calibrated, and whose it is: `teacher` is empty for the engine's.
+Result<CalibratedModel> load_model(const QualityOptions& options,
+                                   std::unique_ptr<TeacherProgram>& teacher) {
+  if (options.teacher.empty()) return load_calibrated(options.model, options.threads);
+  KV_ASSIGN_OR_RETURN(teacher, TeacherProgram::start(options.teacher, options.model));
+  return calibrated_by(teacher->link());
+}
+
+Status measure_texts(const QualityOptions& options, const CalibratedModel& model,
+                     TeacherProgram* taught, std::span<const Text> texts,
+                     std::span<const QualitySetting> settings, StatusLine& line,
+                     std::vector<SettingResult>& results) {
+  std::optional<Teacher> teacher;
+  if (taught == nullptr) teacher.emplace(model.model, options.threads);
+  const double share = 1.0 / static_cast<double>(texts.size());
+  for (const Text& text : texts) {
+    KV_RETURN_IF_ERROR(
+        taught == nullptr ? measure_text(*teacher, text, options, settings, share, line, results)
+                          : measure_taught(taught->link(), text, options, settings, line, results));
+    if (options.llama.empty()) continue;
+    line.show(text.name + ": llama.cpp");
+    KV_RETURN_IF_ERROR(measure_llama(text, options, model.model->shape(),
+                                     std::span(results).subspan(settings.size())));
+  }
   return {};
 }
 
@@ -207,8 +255,12 @@ Status measure(const QualityOptions& options) {
   KV_RETURN_IF_ERROR(check(options));
   StatusLine line;
   line.show("loading and calibrating");
-  KV_ASSIGN_OR_RETURN(CalibratedModel model, load_calibrated(options.model, options.threads));
-  KV_ASSIGN_OR_RETURN(auto texts, load_texts(options, *model.model));
+  std::unique_ptr<TeacherProgram> taught;
+  KV_ASSIGN_OR_RETURN(const CalibratedModel model, load_model(options, taught));
+  KV_ASSIGN_OR_RETURN(auto texts, load_texts(options, [&](std::string_view text) {
+                        return taught == nullptr ? model.model->tokenizer().encode(text)
+                                                 : taught->link().encode(text, options.tokens);
+                      }));
   KV_ASSIGN_OR_RETURN(auto settings, load_settings(options, model, prefix_of(options.tokens)));
   std::vector<SettingResult> results;
   for (const QualitySetting& s : settings) results.push_back({s.name, s.ratio, {}, {}, {}});
@@ -217,23 +269,15 @@ Status measure(const QualityOptions& options) {
       results.push_back({std::string("llama.cpp ") + type.name, type.ratio, {}, {}, {}});
     }
   }
-  Teacher teacher(model.model, options.threads);
-  const double share = 1.0 / static_cast<double>(texts.size());
-  for (const Text& text : texts) {
-    KV_RETURN_IF_ERROR(measure_text(teacher, text, options, settings, share, line, results));
-    if (options.llama.empty()) continue;
-    line.show(text.name + ": llama.cpp");
-    KV_RETURN_IF_ERROR(measure_llama(text, options, model.model->shape(),
-                                     std::span(results).subspan(settings.size())));
-  }
+  KV_RETURN_IF_ERROR(measure_texts(options, model, taught.get(), texts, settings, line, results));
   line.show("");
-  print_table(results, options.hit_only);
+  print_table(results, options.hit_only || taught != nullptr);
   if (!options.json.empty()) {
     const Json json = json_of(results, options, model, texts);
     KV_RETURN_IF_ERROR(write_text(options.json, json.dump(1) + "\n"));
   }
   if (options.svg.empty()) return {};
-  return write_text(options.svg, quality_svg(model.model->spec().name, results));
+  return write_text(options.svg, quality_svg(model.spec.name, results));
 }
 
 }  // namespace
@@ -269,7 +313,8 @@ void add_quality(CLI::App& app, std::function<Exit()>& chosen) {
   CLI::App* sub = app.add_subcommand(
       "quality", "what codings of keys and values do to a model's predictions, measured");
   auto options = std::make_shared<QualityOptions>();
-  sub->add_option("MODEL", options->model, "a GGUF file")->required();
+  sub->add_option("MODEL", options->model, "a GGUF file, or what the teacher takes")->required();
+  sub->add_option("--teacher", options->teacher, kTeacherHelp);
   sub->add_option("--text", options->texts,
                   "text files, each of --tokens tokens or more; else four of our own");
   sub->add_option("--tokens", options->tokens,

@@ -20,6 +20,10 @@ void add_quality(CLI::App& app, std::function<Exit()>& chosen);
 void add_tune(CLI::App& app, std::function<Exit()>& chosen);
 void add_kinds(CLI::App& app, std::function<Exit()>& chosen);
 
+inline constexpr const char* kTeacherHelp =
+    "a program that predicts in place of our engine (engine/TEACHER.md): \"python3 -m "
+    "cachesvc.teacher\" for models of transformers";
+
 /// What one protocol found for one setting, over all texts.
 struct ProtocolResult {
   std::vector<float> kld;   ///< of every position

@@ -10,18 +10,23 @@
 #include "codec/profile_file.h"
 #include "engine/calibration.h"
 #include "engine/model_network.h"
+#include "tools/cachectl_teacher.h"
 
 namespace kv::cachectl {
 namespace {
 
 constexpr uint32_t kBlockValues = 32;  // of llama.cpp's formats
 
-Result<QualitySetting> blocks(const std::string& name, const ModelShape& shape, double block_bytes,
+Result<QualitySetting> blocks(const std::string& name, const ModelSpec& spec, double block_bytes,
                               void (*round)(float*)) {
-  const size_t width = size_t{shape.kv_heads} * shape.head_dim;
-  if (width % kBlockValues != 0) {
-    return invalid_argument("setting " + name + ": rows of " + std::to_string(width) +
-                            " values are no whole blocks of 32");
+  KV_ASSIGN_OR_RETURN(auto parts, row_parts(spec));
+  for (const RowPart& part : parts) {
+    for (const SideSpec& side : sides_of(part.spec)) {
+      const uint32_t width = side.heads * side.dim;
+      if (width % kBlockValues == 0) continue;
+      return invalid_argument("setting " + name + ": rows of " + std::to_string(width) +
+                              " values are no whole blocks of 32");
+    }
   }
   QualitySetting setting{name, block_bytes / (2 * kBlockValues), true, {}};
   setting.coder = [round](uint32_t, Side, uint32_t, std::span<float> rows) -> Status {
@@ -36,7 +41,7 @@ Result<QualitySetting> profiled(const std::string& name, const ModelSpec& spec, 
   QualitySetting setting{name, stored_ratio(spec, profile, tokens), false, {}};
   KV_ASSIGN_OR_RETURN(auto codec,
                       Codec::create(spec, std::make_shared<const Profile>(std::move(profile))));
-  setting.coder = coder_of(std::move(codec));
+  KV_ASSIGN_OR_RETURN(setting.coder, coder_of(std::move(codec)));
   return setting;
 }
 
@@ -49,11 +54,18 @@ Result<Profile> plain(const ModelSpec& spec, uint8_t k_bits, uint8_t v_bits) {
   return plain_profile(spec, settings);
 }
 
-Result<QualitySetting> words3(const ModelSpec& spec, const ModelShape& shape, uint32_t tokens) {
+Result<QualitySetting> words3(const ModelSpec& spec, uint32_t tokens) {
   KV_ASSIGN_OR_RETURN(Profile profile, plain(spec, 3, 3));
   KV_ASSIGN_OR_RETURN(QualitySetting setting, profiled("words3", spec, std::move(profile), tokens));
-  const double words = (shape.head_dim + 9) / 10;
-  setting.ratio = (words * 4 + 4) / (2.0 * shape.head_dim);
+  KV_ASSIGN_OR_RETURN(auto parts, row_parts(spec));
+  double words = 0, whole = 0;  // bytes of a row
+  for (const RowPart& part : parts) {
+    for (const SideSpec& side : sides_of(part.spec)) {
+      words += side.heads * ((side.dim + 9) / 10 * 4.0 + 4);
+      whole += side.heads * (2.0 * side.dim);
+    }
+  }
+  setting.ratio = words / whole;
   setting.by_rows = true;
   return setting;
 }
@@ -63,21 +75,32 @@ Result<QualitySetting> words3(const ModelSpec& spec, const ModelShape& shape, ui
 Result<CalibratedModel> load_calibrated(const std::string& path, uint32_t threads) {
   CalibratedModel out;
   KV_ASSIGN_OR_RETURN(out.model, Model::load(path));
+  out.spec = out.model->spec();
   KV_ASSIGN_OR_RETURN(auto network, make_network(out.model, threads));
   CodingSettings settings;
   settings.k_bits = settings.v_bits = 8;
-  KV_ASSIGN_OR_RETURN(Profile base, plain_profile(out.model->spec(), settings));
+  KV_ASSIGN_OR_RETURN(Profile base, plain_profile(out.spec, settings));
   KV_ASSIGN_OR_RETURN(out.profile, calibrate(*network, base, Deadline::max()));
   return out;
 }
 
-RowCoder coder_of(std::shared_ptr<const Codec> codec) {
-  return [codec = std::move(codec)](uint32_t layer, Side side, uint32_t first,
-                                    std::span<float> rows) -> Status {
-    const SideCoding* coding = codec->side(layer, 0, side);
+Result<CalibratedModel> calibrated_by(TeacherLink& link) {
+  CalibratedModel out{nullptr, link.spec(), {}};
+  KV_ASSIGN_OR_RETURN(out.profile, calibrate(link));
+  return out;
+}
+
+Result<RowCoder> coder_of(std::shared_ptr<const Codec> codec) {
+  KV_ASSIGN_OR_RETURN(auto parts, row_parts(codec->model()));
+  std::vector<uint32_t> part_of(codec->model().layers.size());
+  for (const RowPart& part : parts) part_of[part.layer] = part.part;
+  return RowCoder([codec = std::move(codec), part_of = std::move(part_of)](
+                      uint32_t layer, Side side, uint32_t first, std::span<float> rows) -> Status {
+    const SideCoding* coding = codec->side(layer, part_of[layer], side);
     KV_CHECK(coding != nullptr && coding->heads > 0);
     Plane plane;
     plane.layer = static_cast<uint16_t>(layer);
+    plane.part = static_cast<uint8_t>(part_of[layer]);
     plane.side = side;
     plane.dtype = DType::f32;
     plane.heads = coding->heads;
@@ -89,7 +112,7 @@ RowCoder coder_of(std::shared_ptr<const Codec> codec) {
     plane.bytes = Bytes(nullptr, bytes, rows.size_bytes());
     KV_ASSIGN_OR_RETURN(Plane stored, codec->encode(plane));
     return codec->decode_rows(stored, first, first + count, DType::f32, {bytes, rows.size_bytes()});
-  };
+  });
 }
 
 // ggml-quants.c, quantize_row_q8_0_ref: the scale is rounded to fp16 after the codes are made.
@@ -117,11 +140,10 @@ void round_q4_0(float* block) {
 
 Result<QualitySetting> make_setting(const std::string& name, const CalibratedModel& model,
                                     uint32_t tokens) {
-  const ModelSpec& spec = model.model->spec();
-  const ModelShape& shape = model.model->shape();
-  if (name == "q8_0") return blocks(name, shape, 34, round_q8_0);
-  if (name == "q4_0") return blocks(name, shape, 18, round_q4_0);
-  if (name == "words3") return words3(spec, shape, tokens);
+  const ModelSpec& spec = model.spec;
+  if (name == "q8_0") return blocks(name, spec, 34, round_q8_0);
+  if (name == "q4_0") return blocks(name, spec, 18, round_q4_0);
+  if (name == "words3") return words3(spec, tokens);
   if (name.find('/') != name.npos) {
     KV_ASSIGN_OR_RETURN(Profile profile, read_profile_file(name, spec, nullptr));
     return profiled(name.substr(name.rfind('/') + 1), spec, std::move(profile), tokens);
@@ -141,12 +163,12 @@ Result<QualitySetting> make_setting(const std::string& name, const CalibratedMod
     return profiled(name, spec, std::move(profile), tokens);
   }
   Profile profile = model.profile;
-  for (auto& parts : profile.parts) {
-    for (PartCoding& part : parts) {
-      part.k_bits = preset->k_bits;
-      part.v_bits = preset->v_bits;
-      if (kind == "mean") std::ranges::fill(part.key_gain, 1.0f);
-    }
+  KV_ASSIGN_OR_RETURN(auto rows, row_parts(spec));
+  for (const RowPart& at : rows) {
+    PartCoding& part = profile.parts[at.layer][at.part];
+    part.k_bits = preset->k_bits;
+    part.v_bits = preset->v_bits;
+    if (kind == "mean") std::ranges::fill(part.key_gain, 1.0f);
   }
   return profiled(name, spec, std::move(profile), tokens);
 }

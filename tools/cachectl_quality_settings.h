@@ -8,17 +8,20 @@
 
 #include "codec/codec.h"
 #include "engine/model.h"
-#include "engine/teacher.h"
+#include "engine/teacher_link.h"
 
 namespace kv::cachectl {
 
 /// A model with what calibration finds of its keys.
 struct CalibratedModel {
-  std::shared_ptr<const Model> model;
-  Profile profile;  ///< 8 bits on every side, with key means and gains
+  std::shared_ptr<const Model> model;  ///< none: a teacher's
+  ModelSpec spec;
+  Profile profile;  ///< 8 bits on every side that may be coded, with key means and gains
 };
 /// Returns: what Model::load and calibrate return.
 Result<CalibratedModel> load_calibrated(const std::string& path, uint32_t threads);
+/// Returns: what the teacher's calibrate returns.
+Result<CalibratedModel> calibrated_by(TeacherLink& link);
 
 struct QualitySetting {
   std::string name;
@@ -40,8 +43,8 @@ inline constexpr const char* kDefaultSettings =
 Result<QualitySetting> make_setting(const std::string& name, const CalibratedModel& model,
                                     uint32_t tokens);
 
-/// Rows through the codec and back. The model has one part per layer.
-RowCoder coder_of(std::shared_ptr<const Codec> codec);
+/// Rows of row_parts() through the codec and back. Returns: what row_parts returns.
+Result<RowCoder> coder_of(std::shared_ptr<const Codec> codec);
 /// What llama.cpp's blocks give back for 32 values; in place.
 void round_q8_0(float* block);
 void round_q4_0(float* block);
