@@ -2,7 +2,7 @@
 # prove the client, so a sanitizer's build leaves them out.
 if(NOT KV_SANITIZE)
   find_program(KV_SYSTEM_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
-  add_dependencies(python_tests cachesvc)
+  add_dependencies(python_tests cachesvc cachectl demo_step)
   set(python_folder ${CMAKE_SOURCE_DIR}/python)
   add_test(NAME python_client COMMAND ${KV_SYSTEM_PYTHON} -B -m pytest
            WORKING_DIRECTORY ${python_folder})
@@ -17,7 +17,7 @@ if(NOT KV_SANITIZE)
   if(KV_MODEL_TESTS)
     # Real engines, unmodified, each by itself: tools/install --print-env says where they are, and
     # one that is not there is skipped, which the test's output says.
-    foreach(engine llama_engine transformers mlx vllm_tier vllm_lmcache lmcache sglang)
+    foreach(engine llama_engine transformers teacher mlx vllm_tier vllm_lmcache lmcache sglang)
       add_test(NAME python_engines.${engine} COMMAND ${KV_SYSTEM_PYTHON} -B -m pytest -m engines -rs
                tests/test_${engine}.py WORKING_DIRECTORY ${python_folder})
       set_tests_properties(python_engines.${engine} PROPERTIES PROCESSORS 2 LABELS engines

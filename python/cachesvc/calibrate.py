@@ -1,12 +1,14 @@
 """Mean and gain of keys, which make coding them cheaper in errors: codec/TURBOQUANT.md, "Mean and
-gain", here without queries."""
+gain", here without queries. And plans, which have them and bits for each side."""
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 
 import numpy as np
 
+from .errors import invalid
 from .models import Model, PartCoding, Profile, Side, widened
 from .objects import Array
 from .store import RowSource
@@ -14,6 +16,7 @@ from .store import RowSource
 TOKENS = 1024         # of the text, at most
 SKIPPED = 4           # first positions, which are outliers and stay exact
 LEAST_ROWS = 16       # of a part, else it stays as it is
+PLAN_HEAD, PLAN_BYTES = 100, 16 << 20  # of a plan's file; both with its profile
 VARIANCE_FLOOR, GAIN_MOST = 1e-4, 8.0
 
 
@@ -22,6 +25,19 @@ def text() -> str:
     path = os.path.join(os.path.dirname(__file__), "calibration_text.txt")
     with open(path, encoding="utf-8") as file:
         return file.read()
+
+
+def plan(path: str, model: Model) -> Profile:
+    """The profile in a file of `cachectl tune` (codec/profile_file.h), made for this model.
+    OSError; CacheError: it is no such file, is damaged, or is another model's."""
+    with open(path, "rb") as file:
+        data = file.read(PLAN_BYTES + 1)
+    told, body = data[68:PLAN_HEAD], data[PLAN_HEAD:]
+    if data[:4] != b"KCL1" or len(data) > PLAN_BYTES or hashlib.sha256(body).digest() != told:
+        raise invalid(f"plan {path}", "other bytes", "a file of cachectl tune, whole")
+    if data[4:36] != model.fingerprint:
+        raise invalid(f"plan {path}", f"for the model {data[4:36].hex()}", model.fingerprint.hex())
+    return Profile.decode(body)
 
 
 def calibrated(profile: Profile, model: Model, tokens: int, source: RowSource) -> Profile:

@@ -26,6 +26,7 @@ PROBE = list(range(1, 33))  # tokens that are computed at attach
 PATTERN_TOKENS = 4096       # of the self check, at most
 SAME_NATS = 0.01            # between two computations of one token by one engine
 OPEN_S = 1.0
+PLAN_BITS = (4, 4)          # in the fingerprint of a model whose rows a plan codes
 Entry = Tuple[Sequence[int], RowSource]
 
 
@@ -60,16 +61,25 @@ class Engine(Protocol):
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """bits: of keys and values, 8, 4, 3 or 2, if rows are coded. encode: text to tokens;
-    without it coded keys have 8 bits. tag: what else changes a row, in words. min_tokens: of a
-    prompt worth a look-up. budget_s: how much later than without the cache an answer may come.
-    shadow: one hit in so many is computed again by the engine; 0: none."""
+    without it coded keys have 8 bits. plan: in place of both, a file of `cachectl tune`. tag:
+    what else changes a row, in words. min_tokens: of a prompt worth a look-up. budget_s: how much
+    later than without the cache an answer may come. shadow: one hit in so many is computed again
+    by the engine; 0: none."""
 
     bits: Optional[Tuple[int, int]] = None
+    plan: str = ""
     tag: str = ""
     min_tokens: int = MIN_TOKENS
     budget_s: float = BUDGET_MS / 1000
     shadow: int = SHADOW
     encode: Optional[Callable[[str], Sequence[int]]] = None
+
+
+def model_of(engine: Engine, layers: Layers, bits: Optional[Tuple[int, int]], tag: str) -> Model:
+    """The engine's model, of which rows are stored in these bits; None: as they are."""
+    coding = f"bits {bits[0]}:{bits[1]}" if bits else "lossless"
+    return Model(f"{engine.name}, {coding}"[:200],
+                 fingerprint(engine.tensors(), [*engine.describe(), coding, tag]), layers)
 
 
 class Adapter:
@@ -86,7 +96,7 @@ class Adapter:
         self._to_check: List[Tuple[Sequence[int], int, Any]] = []  # prompt, tokens in a past, it
         past, start = engine.empty(), time.monotonic()
         engine.logits(PROBE[:-1], past)
-        self._token_s = (time.monotonic() - start) / len(PROBE)
+        self._token_s = (time.monotonic() - start) / len(PROBE[:-1])
         layers = engine.layers(past)
         parts = [part for parts in layers for part in parts]
         dtypes = {part.dtype for part in parts if part.sides}
@@ -95,12 +105,11 @@ class Adapter:
         if len(dtypes) != 1:
             raise CacheError(Code.UNSUPPORTED, f"rows of {len(dtypes)} types, must be of one")
         bits = settings.bits
-        if bits and settings.encode is None:
+        if settings.plan:
+            bits = PLAN_BITS
+        elif bits and settings.encode is None:
             bits = (8, bits[1])
-        coding = f"bits {bits[0]}:{bits[1]}" if bits else "lossless"
-        engine.model = self.model = Model(
-            f"{engine.name}, {coding}"[:200],
-            fingerprint(engine.tensors(), [*engine.describe(), coding, settings.tag]), layers)
+        engine.model = self.model = model_of(engine, layers, bits, settings.tag)
         self._check(past)
         self._profile = self._opened(profile_of(self.model, dtypes.pop(), bits))
         token_bytes = sum(part.heads * (part.k_dim + part.v_dim) * part.dtype.numpy.itemsize
@@ -111,7 +120,9 @@ class Adapter:
     def _opened(self, profile: Profile) -> Profile:
         """The profile to bring, after the first open: of coded rows with mean and gain of keys,
         which cost computing a text, unless the service has a profile in force already."""
-        if profile.k_bits and self._settings.encode is not None:
+        if self._settings.plan:
+            profile = calibrate.plan(self._settings.plan, self.model)
+        elif profile.k_bits and self._settings.encode is not None:
             try:
                 return self._cache.known(self.model, profile, OPEN_S).profile
             except CacheError:  # there is none, or nobody to ask

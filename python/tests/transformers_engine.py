@@ -47,6 +47,11 @@ def module_of(kind: str, seed: int, dtype: str) -> Any:
     return modules[kind, seed, dtype]
 
 
+def letters(text: str) -> List[int]:
+    """Tokens of a text, for models that have no tokenizer."""
+    return [ord(letter) % 250 for letter in text]
+
+
 class Engine:
     """What a test calls. One model is in use: the last one that was attached."""
     module: Any
@@ -56,7 +61,7 @@ class Engine:
         self.module = module_of(kind, seed, dtype)
         settings = {"budget_s": 20.0, **settings}  # one that a busy machine keeps
         if settings.get("bits") == [4, 4]:
-            settings["encode"] = lambda text: [ord(letter) % 250 for letter in text]
+            settings["encode"] = letters
         try:
             attached = adapter.attach(self.module, socket, namespace, **settings)
         except CacheError as error:
@@ -108,6 +113,12 @@ class Engine:
         adapter.store(self.module, two[:1, :80], past)
         return {"loaded": past.get_seq_length() - 100, **self.counts()}
 
+    def in_force(self) -> str:
+        """The id of the profile that the service has for the model."""
+        attached = self.module.cachesvc
+        opened = attached._cache.known(attached.model, attached._profile)
+        return str(opened.profile_id.hex())
+
     def counts(self) -> Dict[str, int]:
         self.module.cachesvc.stores.settle()
         return {"hits": 0, "stores": 0, **self.module.cachesvc.report.counts()}
@@ -118,4 +129,4 @@ if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     engine = Engine()
     serve({name: getattr(engine, name) for name in (
-        "attach", "generate", "static", "divergence", "bad", "counts")})
+        "attach", "generate", "static", "divergence", "bad", "counts", "in_force")})
