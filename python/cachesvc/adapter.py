@@ -1,5 +1,5 @@
-"""What adapters of all engines share: Fetches asks within a budget, Stores stores from a thread of
-its own. For engines in this process: in_process.py."""
+"""The parts that adapters of all engines share: Fetches asks within a budget, Stores stores from
+a thread of its own. For engines in this process: in_process.py."""
 from __future__ import annotations
 
 import queue
@@ -31,14 +31,14 @@ class Fetches:
         self._token_bytes, self._budget_s, self._report = token_bytes, budget_s, report
 
     def find(self, tokens: Any) -> int:
-        """How many tokens are stored; asked within half of the budget."""
+        """The number of stored tokens; asked within half of the budget."""
         return self._cache.lookup(self._model, tokens, timeout=self._budget_s / 2,
                                   profile=self._profile).tokens
 
     def fetch(self, tokens: Any, found: int, token_s: float) -> Hit:
-        """What was found, within the other half and the time of its bytes. Asks again while rows
-        come from the SSD, as a daemon that stops then is seen at once; no longer than half of
-        computing them takes, at token_s each."""
+        """The rows that were found, within the other half and the time of their bytes. Asks again
+        while rows come from the SSD, as a daemon that stops then is seen at once; no longer than
+        half of computing them takes, at token_s each."""
         timeout = self._budget_s / 2 + found * self._token_bytes / BYTES_PER_S
         end = time.monotonic() + max(self._budget_s / 2, WAIT * token_s * found)
         while True:

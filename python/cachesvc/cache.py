@@ -54,7 +54,7 @@ class Cache:
         self._start()
 
     def _start(self) -> None:
-        """What belongs to one process: after a fork the parent's locks may stay held for ever."""
+        """The state of one process: after a fork the parent's locks may stay held for ever."""
         self._process = os.getpid()
         self._guard = Guard(self._first_pause)
         self._pool = Pool(self._connect, self._connections)
@@ -75,7 +75,7 @@ class Cache:
 
     @property
     def failures(self) -> Counter[str]:
-        """How often each kind of failure was a miss, by its code's name."""
+        """Counts of failures that were a miss, by their code's name."""
         return self._guard.failures
 
     @property
@@ -103,7 +103,7 @@ class Cache:
 
     def lookup(self, model: Model, tokens: Any, *, extras: Extras = (), timeout: float = 1.0,
                profile: Optional[Profile] = None) -> m.LookupOk:
-        """What a fetch would give now, as advice."""
+        """The answer that a fetch would give now, as advice."""
         return self._failing_open(
             "lookup", lambda s: entry.lookup(s, model, as_query(tokens, extras), profile), timeout,
             missed)
@@ -121,8 +121,8 @@ class Cache:
 
     def demote(self, model: Model, tokens: Any = (), *, extras: Extras = (), hold: int = 0,
                timeout: float = 1.0, profile: Optional[Profile] = None) -> im.DemoteOk:
-        """What a fetch would use leaves RAM and stays on the SSD, but for what others need. hold:
-        as of prefetch."""
+        """The rows that a fetch would use leave RAM and stay on the SSD, but for what others
+        need. hold: as of prefetch."""
         return self._failing_open(
             "demote", lambda s: entry.demote(s, model, as_query(tokens, extras), hold, profile),
             timeout, not_demoted)

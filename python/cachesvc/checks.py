@@ -78,10 +78,11 @@ def divergence(own: Any, other: Any) -> float:
 
 
 class OneIn:
-    """True once in so many times; of 0: never. Thread-safe."""
+    """True once in so many times, the last of them or, if asked for, the first; of 0: never.
+    Thread-safe."""
 
-    def __init__(self, many: int) -> None:
-        self._many, self._times = many, 0
+    def __init__(self, many: int, first: bool = False) -> None:
+        self._many, self._times = many, many - 1 if first else 0
         self._lock = threading.Lock()
 
     def due(self) -> bool:

@@ -61,7 +61,7 @@ def hang_up(stream: socket.socket, process: int, pools: Pools, amid_frame: bool)
 
 
 def advance(buffers: List[memoryview], sent: int) -> List[memoryview]:
-    """What is left of buffers whose first `sent` bytes are gone."""
+    """The rest of buffers whose first `sent` bytes are gone."""
     at = 0
     while at < len(buffers) and sent >= len(buffers[at]):
         sent -= len(buffers[at])
@@ -73,7 +73,7 @@ def advance(buffers: List[memoryview], sent: int) -> List[memoryview]:
 
 
 def descriptors(command: Send) -> List[Tuple[int, int, bytes]]:
-    """What goes beside a frame's first byte, as sendmsg takes it."""
+    """The data beside a frame's first byte, as sendmsg takes it."""
     if command.descriptor < 0:
         return []
     packed = array.array("i", [command.descriptor]).tobytes()

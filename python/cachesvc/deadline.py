@@ -27,6 +27,6 @@ class Deadline:
         return left
 
     def milliseconds(self) -> int:
-        """What a request tells the service, whose own answer then comes before the time is over."""
+        """The time that a request tells the service, whose own answer then comes before the end."""
         left = self.left()
         return max(1, int((left - min(left / 10, ANSWER_S)) * 1000))

@@ -26,7 +26,7 @@ class Guard:
 
     @property
     def failures(self) -> Counter[str]:
-        """How often each kind of failure was a miss, by its code's name."""
+        """Counts of failures that were a miss, by their code's name."""
         with self._lock:
             return self._counts.copy()
 

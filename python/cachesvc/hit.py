@@ -22,7 +22,7 @@ Where = Tuple[int, int]
 
 
 def _count(part: Part, positions: int) -> int:
-    """How many rows of a part belong to so many positions."""
+    """The number of a part's rows of so many positions."""
     return part.rows_of(0, positions)[1]
 
 

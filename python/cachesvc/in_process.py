@@ -37,7 +37,8 @@ class Engine(Protocol):
     model: Model  # given to it, once its layers are known
 
     def describe(self) -> List[str]:
-        """What may change a row and is in no tensor: the engine's name, its configuration, …"""
+        """Words for all that may change a row and is in no tensor: the engine's name, its
+        configuration, …"""
 
     def tensors(self) -> Iterable[Tuple[str, Iterable[Buffer]]]:
         """Of sampled.fingerprint."""
@@ -52,7 +53,7 @@ class Engine(Protocol):
         """Of a past that holds tokens. CacheError: a kind of cache that is not known, by name."""
 
     def rows_of(self, past: Any, tokens: int) -> RowSource:
-        """What a past of so many tokens holds; nothing changes it any more."""
+        """The contents of a past of so many tokens; nothing changes them any more."""
 
     def fill(self, past: Any, hit: Hit) -> None:
         """An empty past holds the hit's tokens then, and no view of its rows."""

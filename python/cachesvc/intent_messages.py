@@ -9,7 +9,7 @@ from .wire import Record, boolean, choice, identity, u32, u64
 
 
 class Outcome(enum.IntEnum):
-    """What became of a wish. CLIPPED: done in part, now or later; DEFERRED: as soon as it can
+    """The outcome of a wish. CLIPPED: done in part, now or later; DEFERRED: as soon as it can
     be."""
 
     ACCEPTED = 1

@@ -38,7 +38,7 @@ BITS = (2, 3, 4, 8)
 
 
 class Keyed:
-    """What Values and RowValues share: a key's tokens and extras in one model of a Cache."""
+    """The base of Values and RowValues: a key's tokens and extras in one model of a Cache."""
 
     def __init__(self, cache: Cache, model: Model, length: int, profile: Optional[Profile]) -> None:
         self.cache, self.model = cache, model
@@ -62,7 +62,7 @@ class Keyed:
         return np.append(self.tokens(key), np.int32(0))
 
     def exists(self, keys: Sequence[bytes], *, timeout: float = 1.0) -> List[bool]:
-        """Which keys have a value, as advice: it may go before it is read."""
+        """True for each key that has a value, as advice: it may go before it is read."""
         queries = [as_query(self._asked(key), self.extras(key)) for key in keys]
         found = self.cache.lookup_all(self.model, queries, timeout=timeout, profile=self._profile)
         return [each.tokens == self._length for each in found]
@@ -82,7 +82,7 @@ class Keyed:
                                    timeout=timeout, profile=self._profile)
 
     def delete(self, key: bytes, *, timeout: float = 5.0) -> bool:
-        """Whether there was a value. Raises a CacheError where it may still be there."""
+        """True: there was a value. Raises a CacheError where it may still be there."""
         return self.cache.erase_entry(self.model, self.tokens(key), extras=self.extras(key),
                                       timeout=timeout, profile=self._profile) > 0
 

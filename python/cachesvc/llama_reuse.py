@@ -48,7 +48,7 @@ class Reuse:
     # ---- before the answer
 
     def find(self, prompt: Prompt) -> Optional[int]:
-        """How many tokens of a prompt are stored. None: leave the request alone."""
+        """The number of a prompt's tokens that are stored. None: leave the request alone."""
         if self._mismatches >= MISMATCHES or len(prompt.tokens) < self._min_tokens:
             return None
         try:

@@ -67,7 +67,7 @@ class Layout:
         return layers
 
     def source(self, data: Buffer) -> "SlotRows":
-        """What a slot file that the server wrote has to store. It must be of this layout."""
+        """The contents to store of a slot file that the server wrote. It must be of this layout."""
         if self.opaque:
             return SlotRows(self.model, parse_tokens(data), [], [], data)
         file = parse(data)
@@ -195,7 +195,7 @@ class SlotRows:
 
 
 def _owners(caches: List[SlotCache], places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Which of the caches holds each place."""
+    """The cache that holds each place."""
     ends = np.cumsum([len(cache.cells) for cache in caches])
     owners: npt.NDArray[np.int64] = np.searchsorted(ends, places, side="right")
     return owners

@@ -25,7 +25,7 @@ class Shadow:
         self._upstream, self._layout, self._every = upstream, layout, OneIn(every)
 
     def due(self) -> bool:
-        """Whether the hit that comes now is one to check."""
+        """True: the hit that comes now is one to check."""
         return self._every.due()
 
     def divergence(self, slot: int, tokens: Tokens, hit: Hit, token_s: float) -> float:

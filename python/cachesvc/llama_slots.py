@@ -34,7 +34,7 @@ class Slot:
 
 
 def common(a: Tokens, b: Tokens) -> int:
-    """How many tokens both begin with."""
+    """The number of tokens that both begin with."""
     count = min(len(a), len(b))
     differ = np.flatnonzero(a[:count] != b[:count])
     return int(differ[0]) if len(differ) else count

@@ -96,8 +96,8 @@ class Tasks:
 
 
 class Shelves:
-    """Where chunks are: all lossless ones on one shelf, coded ones on one for each model and shape.
-    Thread-safe."""
+    """The shelves of chunks: one for all lossless ones, one for each model and shape of coded
+    ones. Thread-safe."""
 
     def __init__(self, params: Dict[str, Any], report: Report) -> None:
         given = dict(params)
@@ -239,7 +239,7 @@ class CachesvcL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         return found
 
     def _lock_one(self, key: Any, shelf: Shelf, name: bytes) -> bool:
-        """Whether a chunk that was there still is, held if there is room for a hold."""
+        """True: a chunk that was there still is, held if there is room for a hold."""
         with self._lock:
             room = sum(len(held) for held in self._held.values()) < LOCKS
         held = shelf.hold(name, LOCK_S) if room else None

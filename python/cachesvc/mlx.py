@@ -120,8 +120,8 @@ class Reuse:
         return past, self._adapter.load(tokens, past, there)
 
     def store(self, key: Any, tokens: Sequence[int], past: Past) -> None:
-        """What the server keeps. Before the first token of an answer nothing is copied: what comes
-        inside a prompt waits for what comes behind its answer."""
+        """The caches that the server keeps. Before the first token of an answer nothing is copied:
+        what comes inside a prompt waits for what comes behind its answer."""
         if self._adapter is None or key != self._key:
             return
         given = (list(tokens), list(past))

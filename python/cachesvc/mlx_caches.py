@@ -57,7 +57,7 @@ def layers_of(past: Past) -> Layers:
 
 
 def tokens_in(past: Past) -> int:
-    """How many tokens a past holds; 0 if no cache of it counts them."""
+    """The number of tokens that a past holds; 0 if no cache of it counts them."""
     return max((cache.offset for layer in past for cache in subs_of(layer)
                 if isinstance(getattr(cache, "offset", None), int)), default=0)
 
@@ -75,7 +75,7 @@ def rows(values: mx.array) -> Array:
 
 
 def rows_of(model: Model, past: Past, like: Past, tokens: int) -> ArrayRows:
-    """What a past of so many tokens holds, copied. like: one of the same kinds."""
+    """The contents of a past of so many tokens, copied. like: one of the same kinds."""
     newest, states, sinks = {}, {}, {}
     for layer, index, cache, other in _parts(past, like):
         if type(cache) is not type(other):
@@ -121,7 +121,7 @@ def packed(state: Any) -> bytes:
 # ---- into caches
 
 def unpacked(data: Array) -> Any:
-    """What `packed` was given."""
+    """The values that `packed` was given."""
     try:
         end = 4 + int(data[:4].view("<u4")[0])
         leaves = []

@@ -55,7 +55,7 @@ def widened(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 class Snapshot(enum.IntEnum):
-    """Where the states of a state or opaque part are kept."""
+    """The places where the states of a state or opaque part are kept."""
 
     CHECKPOINTS = 0
     BLOCK_ENDS = 1

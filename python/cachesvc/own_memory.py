@@ -115,7 +115,7 @@ class OwnMemory:
         return at if 0 <= at and at + values.nbytes <= self.size else None
 
     def runs(self, payload: Sequence[Any]) -> Optional[List[Run]]:
-        """Where buffers lie, those that follow each other as one. None: some lie elsewhere."""
+        """The places of buffers, those that follow each other as one. None: some lie elsewhere."""
         found: List[Run] = []
         for buffer in payload:
             values: Array = np.frombuffer(buffer, np.uint8)

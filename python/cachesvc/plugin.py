@@ -24,6 +24,7 @@ import numpy as np
 
 from .adapter import BYTES_PER_S
 from .cache import Cache
+from .checks import OneIn
 from .errors import CacheError, invalid
 from .intent import Held
 from .keyed import Keyed
@@ -39,7 +40,7 @@ LARGEST_ERROR = {0: 0.0, 8: 0.05, 4: 0.3, 3: 0.6, 2: 0.9}  # by bits, of a value
 
 @dataclasses.dataclass
 class Settings:
-    """What a plug-in's configuration may say.
+    """The words of a plug-in's configuration.
 
     tag: what else makes this engine's values its own: weights that changed under their name, say.
     bits: of K and V, such as "8:4", where a plug-in can code; else lossless. budget_ms: of a
@@ -93,12 +94,11 @@ class Shelf:
     def __init__(self, keyed: Keyed, identity: bytes, settings: Settings, report: Report,
                  example: Any, fewest_bits: int = 0, attach_s: float = 3 * CHECK_S) -> None:
         self._keyed, self._identity, self._report = keyed, identity, report
-        self._budget_s, self._verify = settings.budget_ms / 1000, settings.verify
+        self._budget_s, self._due = settings.budget_ms / 1000, OneIn(settings.verify, first=True)
         self._example, self._error = example, LARGEST_ERROR[fewest_bits]
         self._lock = threading.Lock()
         self._good = self._aside = False
         self._trying = True
-        self._stored = 0
         self._start().join(attach_s)
 
     def exists(self, keys: Sequence[bytes]) -> List[bool]:
@@ -116,7 +116,7 @@ class Shelf:
         return self._keyed.cache.release(held, timeout=self._budget_s)
 
     def prefetch(self, key: bytes) -> bool:
-        """Whether a value is there, and in RAM or on its way to it."""
+        """True: a value is there, and in RAM or on its way to it."""
         return self._attached() and self._keyed.prefetch(
             self._named(key), timeout=self._budget_s / 2).tokens > 0
 
@@ -130,7 +130,7 @@ class Shelf:
         return found
 
     def put(self, key: bytes, value: Any) -> bool:
-        """Whether the value is stored, now or before."""
+        """True: the value is stored, now or before."""
         if not self._attached():
             return False
         stored = self._keyed.put(self._named(key), value, timeout=with_bytes(STORE_S, value))
@@ -142,7 +142,7 @@ class Shelf:
         return bool(stored)
 
     def delete(self, key: bytes) -> bool:
-        """Whether there was a value, and is none any more."""
+        """True: there was a value, and is none any more."""
         try:
             return self._attached() and self._keyed.delete(self._named(key), timeout=STORE_S)
         except CacheError as error:
@@ -189,10 +189,7 @@ class Shelf:
         return True
 
     def _verify_one(self, key: bytes, value: Any) -> None:
-        with self._lock:
-            due = self._verify > 0 and self._stored % self._verify == 0
-            self._stored += 1
-        room = room_like(value) if due else None
+        room = room_like(value) if self._due.due() else None
         if room is not None and self._keyed.get_into(self._named(key), room,
                                                      timeout=with_bytes(CHECK_S, value)):
             self._report.count("verified")

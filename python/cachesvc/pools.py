@@ -74,7 +74,7 @@ _segment = number("I", least=1)
 
 @dataclasses.dataclass
 class Place(Record):
-    """Where an object of a mapped fetch is; fields that its place has not are 0."""
+    """The place of an object of a mapped fetch; fields that its place has not are 0."""
 
     where: Where
     end_token: int
@@ -192,7 +192,7 @@ class _Known:
 
 
 class Pools:
-    """What one connection has of them."""
+    """The pools of one connection."""
 
     def __init__(self) -> None:
         self.descriptors: Deque[int] = collections.deque()

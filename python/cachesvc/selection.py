@@ -32,7 +32,7 @@ class Selection(Record):
         return _within(self.layers, layer) and _within(self.parts, part)
 
     def heads_of(self, heads: int) -> int:
-        """How many of so many heads come."""
+        """The number of heads that come, of so many."""
         if heads <= 1 or self.heads == ALL:
             return heads
         return min(self.heads[1], heads) - min(self.heads[0], heads)

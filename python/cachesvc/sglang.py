@@ -94,7 +94,7 @@ class CachesvcStorage(HiCacheStorage):  # type: ignore[misc]
         pool.set_from_flat_data_page(at, torch.zeros_like(page))
 
     def _name(self, pool: str) -> bytes:
-        """What keys of a pool's pages begin with: whatever makes them what they are."""
+        """The beginning of keys of a pool's pages: whatever makes them what they are."""
         if pool not in self._names:
             config, of = self._config, self.registered_pools[pool]
             # SGLang keeps MLA's rows on all tensor-parallel ranks alike, Mamba's states never.
@@ -177,7 +177,7 @@ class CachesvcStorage(HiCacheStorage):  # type: ignore[misc]
         return PoolTransferResult(max(restorable, default=0), hits, sorted(restorable))
 
     def _there(self, names: List[str], keys: List[str]) -> Dict[str, List[bool]]:
-        """Which pages each pool has; all in one question."""
+        """The pages that each pool has; all in one question."""
         known = [name for name in names if name in self.registered_pools]
         found = self._shelf.exists([self._key(name, key) for name in known for key in keys])
         pages = {name: found[place * len(keys):][:len(keys)] for place, name in enumerate(known)}

@@ -1,4 +1,4 @@
-"""What a store sends: the objects that a reservation asks for, cut out of the caller's rows.
+"""The objects of a store: those that a reservation asks for, cut out of the caller's rows.
 
 A RowSource gives rows on demand, ArrayRows from arrays of the whole sequence. Rows go out as they
 lie in memory where they are contiguous and of the stored dtype or f32, else they are copied once.
@@ -19,7 +19,7 @@ from .wire import NO_ID, Buffer
 
 
 class RowSource(Protocol):
-    """What the caller computed. None: not there, which only a welcome need may meet."""
+    """The caller's rows. None: not there, which only a welcome need may meet."""
 
     def rows(self, layer: int, part: int, side: Side, first: int, end: int) -> Optional[Array]:
         """Rows [first, end) as (rows, heads, dim), f32, f16 or bf16 (as uint16)."""

@@ -121,7 +121,7 @@ def narrowed(rows: Array, dtype: Any) -> Array:
 
 
 class Asked:
-    """What comes from cachectl, field by field. Ended: nothing more."""
+    """The questions of cachectl, field by field. Ended: nothing more."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

@@ -56,7 +56,7 @@ class Lookups(AsyncLookupManager):  # type: ignore[misc]
 
 
 class Wishes:
-    """What one request's hints want, as vLLM keeps it with the request."""
+    """The wishes of one request's hints, as vLLM keeps it with the request."""
 
     def __init__(self, actions: List[Any]) -> None:
         self.actions = actions

@@ -191,6 +191,9 @@ def test_one_in_and_divergence() -> None:
     third = OneIn(3)
     assert [third.due() for _ in range(6)] == [False, False, True] * 2
     assert not any(OneIn(0).due() for _ in range(5))
+    first = OneIn(3, first=True)
+    assert [first.due() for _ in range(5)] == [True, False, False, True, False]
+    assert not OneIn(0, first=True).due()
     assert divergence(np.zeros(4), np.ones(4)) == 0
     assert divergence([0, 0], [np.log(3), 0]) == pytest.approx(0.5 * np.log(4 / 3))
 
