@@ -286,6 +286,18 @@ Result<DemoteReply> TieredCache::demote(const DemoteRequest& request, const Unti
   });
 }
 
+Result<RetainReply> TieredCache::retain(const RetainRequest& request, const Until& until) {
+  return call<Result<RetainReply>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().retain(session_, request, terms, done);
+  });
+}
+
+Result<ExpireReply> TieredCache::expire(const ExpireRequest& request, const Until& until) {
+  return call<Result<ExpireReply>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().expire(session_, request, terms, done);
+  });
+}
+
 Result<HoldReply> TieredCache::hold(const HoldRequest& request, const Until& until) {
   return call<Result<HoldReply>>(until, [&](CallTerms terms, auto done) {
     threads_->core().hold(session_, request, terms, done);

@@ -30,6 +30,8 @@ class TieredCache final : public Client {
   Status abort(uint64_t reservation, const Until& until) override;
   Result<FetchReply> fetch(const FetchRequest& request, const Until& until) override;
   Result<LookupReply> prefetch(const PrefetchRequest& request, const Until& until) override;
+  Result<RetainReply> retain(const RetainRequest& request, const Until& until) override;
+  Result<ExpireReply> expire(const ExpireRequest& request, const Until& until) override;
   Result<DemoteReply> demote(const DemoteRequest& request, const Until& until) override;
   Result<HoldReply> hold(const HoldRequest& request, const Until& until) override;
   Result<Milliseconds> renew(uint64_t hold, Milliseconds time, const Until& until) override;

@@ -23,10 +23,11 @@ using EntryKey = uint64_t;
 inline constexpr EntryKey kNoEntry = UINT64_MAX;
 
 /// Urgency of an entry that may go: a higher one goes before all of a lower one, equal ones by
-/// recency. 0: an ordinary entry; in between: supplements far from an entry's end, by their
-/// distance.
+/// recency. Between the ordinary and the superseded ones: supplements far from an entry's end, by
+/// their distance.
 using DropUrgency = uint32_t;
-inline constexpr DropUrgency kDropLast = 0;
+inline constexpr DropUrgency kDropRetained = 0;                 ///< a client asked for it to stay
+inline constexpr DropUrgency kDropLast = 1;                     ///< an ordinary entry
 inline constexpr DropUrgency kDropSuperseded = UINT32_MAX - 1;  ///< a longer one holds its tokens
 inline constexpr DropUrgency kDropFirst = UINT32_MAX;           ///< serves nothing: orphans
 

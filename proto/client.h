@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/entry_words.h"
 #include "proto/identity.h"
 #include "proto/model.h"
 #include "proto/plane.h"
@@ -135,6 +136,35 @@ struct DemoteReply {
   std::string reason;
 };
 
+/// A lookup whose find goes after everything else of its share of the cache, as long as it lasts.
+struct RetainRequest {
+  uint32_t model = 0;
+  Query query;
+  Id profile{};                       ///< see QueryRequest
+  std::chrono::milliseconds time{0};  ///< at least 1; the service clips it
+};
+struct RetainReply {
+  Outcome outcome = Outcome::missing;
+  uint64_t number = 0;  ///< names it in renew and release, as a hold's does; 0: nothing is retained
+  std::chrono::milliseconds time{0};
+  uint32_t tokens = 0;  ///< that are retained
+  std::string reason;
+};
+
+/// Stored objects that are to go by themselves, whatever room there is.
+struct ExpireRequest {
+  uint32_t model = 0;
+  Query query;
+  Id profile{};        ///< see QueryRequest
+  bool whole = false;  ///< all that begins with the query, as erase; else one entry, as erase_entry
+  std::chrono::seconds time{0};  ///< from now; 0: they have no such time any more
+};
+struct ExpireReply {
+  Outcome outcome = Outcome::missing;
+  uint64_t objects = 0;  ///< that have the time now
+  std::string reason;
+};
+
 /// An object that a store lacks. block_index counts from 0; the tail has the highest.
 struct Need {
   ObjectKind kind = ObjectKind::block;
@@ -147,6 +177,10 @@ struct ReserveRequest {
   uint32_t model = 0;
   Id profile;   ///< must be the one in force, else profile_changed
   Query query;  ///< the whole sequence to be stored; its length is N
+  /// Ends in it that are to stay restorable, as of the system prompt and of each turn: numbers of
+  /// tokens, 1 to N, ascending, at most kMaxNamedEnds.
+  std::vector<uint32_t> ends{};
+  EntryWords words{};  ///< kept with the entry in place of earlier ones; empty: those stay
 };
 struct ReserveReply {
   uint64_t reservation = 0;
@@ -169,10 +203,18 @@ struct PutRequest {
 
 enum class Durability : uint8_t { none = 0, accepted = 1, spilled = 2, durable = 3 };
 const char* to_string(Durability level);
+/// An end that the reserve named, after the commit.
+struct NamedEnd {
+  uint32_t tokens = 0;
+  bool restorable = false;
+  std::string reason;  ///< why not
+  bool operator==(const NamedEnd&) const = default;
+};
 struct CommitReply {
   Durability level = Durability::none;  ///< the lowest over the whole path
   std::vector<ObjectName> foreign;      ///< another commit's bytes are stored under these names
   std::vector<ObjectName> lost;         ///< gone since reserve: these and all after aren't stored
+  std::vector<NamedEnd> ends{};         ///< one for each that the reserve named
 };
 
 enum class FetchForm : uint8_t { stored = 0, f32 = 1, f16 = 2, bf16 = 3 };
@@ -263,8 +305,9 @@ class Client {
   virtual Result<OpenReply> open(const OpenRequest& request, const Until& until) = 0;
   /// Advice only: fetch decides anew. Returns: invalid_argument (handle), profile_changed.
   virtual Result<LookupReply> lookup(const QueryRequest& request, const Until& until) = 0;
-  /// Pins what exists and says what is missing. Returns: profile_changed, resource_exhausted (the
-  /// message names the largest length that would fit), busy, invalid_argument.
+  /// Pins what exists and says what is missing; what named ends need is welcome, not required.
+  /// Returns: profile_changed, resource_exhausted (the message names the largest length that would
+  /// fit), busy, invalid_argument.
   virtual Result<ReserveReply> reserve(const ReserveRequest& request, const Until& until) = 0;
   /// Returns: invalid_argument (shape, coverage, finiteness), not_found (reservation or copy
   /// source).
@@ -296,6 +339,14 @@ class Client {
                                                   const Until& until) = 0;
   /// Returns: not_found.
   virtual Status release(uint64_t hold, const Until& until) = 0;
+  /// As hold, but nothing is pinned: what was found goes after everything else of the namespace's
+  /// share, of what may go at once. Ends by release, its time, or the service's end. Returns: what
+  /// lookup returns.
+  virtual Result<RetainReply> retain(const RetainRequest& request, const Until& until) = 0;
+  /// Gives what erase_entry (`whole`: erase) would remove now a time at which it is removed, kept
+  /// over restarts. A later store of an entry that has some of it takes its time away. Returns:
+  /// what lookup returns; also busy (no room for the times).
+  virtual Result<ExpireReply> expire(const ExpireRequest& request, const Until& until) = 0;
   /// Removes every entry that begins with `query` from all tiers; an empty query: all of the model;
   /// `model` 0 and an empty query: everything in the namespace, models never opened included.
   /// Blocks that end inside `query` stay, since other entries may share them: a shorter query (or

@@ -45,6 +45,10 @@ constexpr std::pair<FrameType, const char*> kNames[] = {
     {FrameType::cancel, "cancel"},
     {FrameType::demote, "demote"},
     {FrameType::demote_ok, "demote_ok"},
+    {FrameType::retain, "retain"},
+    {FrameType::retain_ok, "retain_ok"},
+    {FrameType::expire, "expire"},
+    {FrameType::expire_ok, "expire_ok"},
     {FrameType::hold_ok, "hold_ok"},
     {FrameType::renew_ok, "renew_ok"},
     {FrameType::release_ok, "release_ok"},
@@ -93,6 +97,8 @@ uint64_t max_body_bytes(FrameType type, bool greeted, uint64_t object_bytes) {
     case FrameType::prefetch:
     case FrameType::hold:
     case FrameType::demote:
+    case FrameType::retain:
+    case FrameType::expire:
     case FrameType::erase:
     case FrameType::erase_entry:
     case FrameType::stats_ok:

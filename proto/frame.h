@@ -46,6 +46,8 @@ enum class FrameType : uint16_t {
   release = 0x0012,
   cancel = 0x0013,
   demote = 0x0014,
+  retain = 0x0015,
+  expire = 0x0016,
   // 0x0040 - 0x005f and their replies: shared pools.
   leases_ended = 0x0040,
   segment_unmapped = 0x0041,
@@ -70,6 +72,8 @@ enum class FrameType : uint16_t {
   renew_ok = 0x8011,
   release_ok = 0x8012,
   demote_ok = 0x8014,
+  retain_ok = 0x8015,
+  expire_ok = 0x8016,
   fetch_object = 0x8020,
   fetch_done = 0x8021,
   fetch_mapped_ok = 0x8042,

@@ -25,6 +25,7 @@ inline constexpr uint32_t kMaxObjectHeaderBytes = 16u << 20;
 /// Limit of an encoded profile, and of the rest of a record file. Means and gains of the largest
 /// known models take 1 MiB.
 inline constexpr uint32_t kMaxProfileBytes = 16u << 20;
+inline constexpr uint32_t kMaxNamedEnds = 64;           ///< of one reserve
 inline constexpr uint32_t kMaxModelsPerNamespace = 64;  ///< open, or with something stored
 
 }  // namespace kv

@@ -72,6 +72,16 @@ void time_field(FieldReader& io, std::chrono::milliseconds& time) {
   time = std::chrono::milliseconds(given);
 }
 
+// A u32 of seconds.
+void seconds_field(FieldWriter& io, std::chrono::seconds time) {
+  io.out().u32(static_cast<uint32_t>(std::clamp<int64_t>(time.count(), 0, UINT32_MAX)));
+}
+void seconds_field(FieldReader& io, std::chrono::seconds& time) {
+  uint32_t given = 0;
+  io.number("time", given);
+  time = std::chrono::seconds(given);
+}
+
 // Models and profiles stand in a message as blobs: their bytes' count, then they.
 void model_field(FieldWriter& io, const ModelSpec& model) {
   ByteWriter blob;
@@ -207,6 +217,37 @@ void fields(Io& io, Of<Io, DemoteReply>& m) {
 }
 
 template <typename Io>
+void fields(Io& io, Of<Io, RetainRequest>& m) {
+  question_fields(io, m);
+  time_field(io, m.time);
+  query_fields(io, m.query);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, RetainReply>& m) {
+  io.choice("outcome", m.outcome, Outcome::accepted, Outcome::missing);
+  io.number("number", m.number);
+  time_field(io, m.time);
+  io.number("tokens", m.tokens);
+  io.clipped("reason", m.reason, kMaxMessageBytes);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, ExpireRequest>& m) {
+  question_fields(io, m);
+  io.boolean("whole", m.whole);
+  seconds_field(io, m.time);
+  query_fields(io, m.query);
+}
+
+template <typename Io>
+void fields(Io& io, Of<Io, ExpireReply>& m) {
+  io.choice("outcome", m.outcome, Outcome::accepted, Outcome::missing);
+  io.number("objects", m.objects);
+  io.clipped("reason", m.reason, kMaxMessageBytes);
+}
+
+template <typename Io>
 void fields(Io& io, Of<Io, HoldRequest>& m) {
   question_fields(io, m);
   time_field(io, m.time);
@@ -244,6 +285,9 @@ void fields(Io& io, Of<Io, Cancel>& m) {
 template <typename Io>
 void fields(Io& io, Of<Io, ReserveRequest>& m) {
   question_fields(io, m);
+  io.array("ends", m.ends, kMaxNamedEnds);
+  io.number("prefill_ms", m.words.prefill_ms);
+  io.text("label", m.words.label, kMaxLabelBytes);
   query_fields(io, m.query);
 }
 
@@ -271,6 +315,11 @@ void fields(Io& io, Of<Io, CommitReply>& m) {
   io.choice("level", m.level, Durability::none, Durability::durable);
   names_field(io, "foreign", m.foreign);
   names_field(io, "lost", m.lost);
+  io.list("ends", m.ends, kMaxNamedEnds, [](Io& item, auto& e) {
+    item.number("tokens", e.tokens);
+    item.boolean("restorable", e.restorable);
+    item.clipped("reason", e.reason, kMaxMessageBytes);
+  });
 }
 
 template <typename Io>
@@ -337,6 +386,10 @@ KV_MESSAGE(EraseRequest)
 KV_MESSAGE(PrefetchRequest)
 KV_MESSAGE(DemoteRequest)
 KV_MESSAGE(DemoteReply)
+KV_MESSAGE(RetainRequest)
+KV_MESSAGE(RetainReply)
+KV_MESSAGE(ExpireRequest)
+KV_MESSAGE(ExpireReply)
 KV_MESSAGE(HoldRequest)
 KV_MESSAGE(HoldReply)
 KV_MESSAGE(RenewRequest)

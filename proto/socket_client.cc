@@ -67,6 +67,20 @@ Result<DemoteReply> SocketClient::demote(const DemoteRequest& request, const Unt
   return exchange<DemoteReply>(use, FrameType::demote, FrameType::demote_ok, remote, until);
 }
 
+Result<RetainReply> SocketClient::retain(const RetainRequest& request, const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
+  RetainRequest remote = request;
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
+  return exchange<RetainReply>(use, FrameType::retain, FrameType::retain_ok, remote, until);
+}
+
+Result<ExpireReply> SocketClient::expire(const ExpireRequest& request, const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
+  ExpireRequest remote = request;
+  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
+  return exchange<ExpireReply>(use, FrameType::expire, FrameType::expire_ok, remote, until);
+}
+
 Result<HoldReply> SocketClient::hold(const HoldRequest& request, const Until& until) {
   KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
   HoldRequest remote = request;

@@ -63,6 +63,8 @@ class SocketClient final : public Client {
   Status abort(uint64_t reservation, const Until& until) override;
   Result<FetchReply> fetch(const FetchRequest& request, const Until& until) override;
   Result<LookupReply> prefetch(const PrefetchRequest& request, const Until& until) override;
+  Result<RetainReply> retain(const RetainRequest& request, const Until& until) override;
+  Result<ExpireReply> expire(const ExpireRequest& request, const Until& until) override;
   Result<DemoteReply> demote(const DemoteRequest& request, const Until& until) override;
   Result<HoldReply> hold(const HoldRequest& request, const Until& until) override;
   Result<std::chrono::milliseconds> renew(uint64_t hold, std::chrono::milliseconds time,

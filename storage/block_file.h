@@ -18,6 +18,7 @@
 #include "proto/plane.h"
 #include "proto/status.h"
 #include "storage/file_names.h"
+#include "storage/object_note.h"
 
 namespace kv {
 
@@ -42,6 +43,7 @@ struct FileImage {
   /// XXH3-128 of the pieces as stored, one after the other: of a file read with a PlacePayload,
   /// taken where they were placed.
   std::optional<Xxh128> placed_sum{};
+  ObjectNote note{};  ///< for the catalog: not in the file
 
   uint64_t stored_bytes() const;    ///< sum of the pieces as stored
   uint64_t unpacked_bytes() const;  ///< sum of the pieces in memory

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #include "storage/catalog_columns.h"
 #include "storage/catalog_row.h"
@@ -14,8 +15,10 @@ namespace kv {
 namespace {
 
 constexpr int kApplicationId = 0x6b766373;  // "kvcs"
-constexpr int kUserVersion = 2;
-constexpr int kVersionWithoutState = 1;  // read as it is; becomes kUserVersion with its first state
+constexpr int kUserVersion = 3;
+// Earlier versions are read as they are, and become kUserVersion with the first row, state or note.
+constexpr int kFirstWithState = 2;
+constexpr int kFirstWithNotes = 3;
 constexpr uint64_t kPageBytes = 4096;
 
 constexpr const char* kSchema = R"(
@@ -36,19 +39,28 @@ CREATE TABLE objects (
   unpacked_bytes INTEGER NOT NULL,
   file_bytes INTEGER NOT NULL,
   allocated_bytes INTEGER NOT NULL,
-  recency INTEGER NOT NULL
+  recency INTEGER NOT NULL,
+  note BLOB NOT NULL DEFAULT (x'')
 ) STRICT;
 )";
+constexpr const char* kAddNotes =
+    "ALTER TABLE objects ADD COLUMN note BLOB NOT NULL DEFAULT (x'');";
 constexpr const char* kStateSchema = "CREATE TABLE state (value BLOB NOT NULL) STRICT;";
 
 // Columns in the order of kSchema; read_row() and bind_row() follow it.
 constexpr const char* kSelect = R"(
 SELECT file, kind, id, part_group, first_row, end_row, parent, profile, namespace, fingerprint,
-  first_token, tokens, extras, unpacked_bytes, file_bytes, allocated_bytes, recency FROM objects)";
+  first_token, tokens, extras, unpacked_bytes, file_bytes, allocated_bytes, recency, note
+  FROM objects)";
+constexpr const char* kSelectWithoutNotes = R"(
+SELECT file, kind, id, part_group, first_row, end_row, parent, profile, namespace, fingerprint,
+  first_token, tokens, extras, unpacked_bytes, file_bytes, allocated_bytes, recency, x''
+  FROM objects)";
 constexpr const char* kUpsert = R"(
-INSERT OR REPLACE INTO objects VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?))";
+INSERT OR REPLACE INTO objects VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?))";
 constexpr const char* kRemove = "DELETE FROM objects WHERE file = ?";
 constexpr const char* kTouch = "UPDATE objects SET recency = ? WHERE file = ?";
+constexpr const char* kNote = "UPDATE objects SET note = ? WHERE file = ?";
 constexpr const char* kSelectState = "SELECT value FROM state";
 constexpr const char* kInsertState = "INSERT INTO state VALUES (?)";
 
@@ -92,14 +104,14 @@ Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, Files& f
   bool fresh = false;
   KV_RETURN_IF_ERROR(catalog->check_identity(fresh));
   if (fresh) KV_RETURN_IF_ERROR(catalog->create_schema());
-  KV_RETURN_IF_ERROR(catalog->prepare(kUpsert, &catalog->upsert_));
   KV_RETURN_IF_ERROR(catalog->prepare(kRemove, &catalog->remove_));
   KV_RETURN_IF_ERROR(catalog->prepare(kTouch, &catalog->touch_));
+  if (catalog->version_ == kUserVersion) KV_RETURN_IF_ERROR(catalog->prepare_writes());
   return catalog;
 }
 
 Catalog::~Catalog() {
-  for (sqlite3_stmt* stmt : {upsert_, remove_, touch_}) sqlite3_finalize(stmt);
+  for (sqlite3_stmt* stmt : {upsert_, remove_, touch_, note_}) sqlite3_finalize(stmt);
   sqlite3_close(db_);
 }
 
@@ -155,13 +167,13 @@ Status Catalog::check_identity(bool& fresh) {
   KV_ASSIGN_OR_RETURN(std::string version, query_one("PRAGMA user_version"));
   KV_ASSIGN_OR_RETURN(std::string tables, query_one("SELECT count(*) FROM sqlite_schema"));
   fresh = application == "0" && version == "0" && tables == "0";
+  version_ = fresh ? kUserVersion : std::atoi(version.c_str());
   if (fresh) return {};
   if (application != std::to_string(kApplicationId)) {
     return unsupported("catalog: application id " + application + ", expected " +
                        std::to_string(kApplicationId));
   }
-  has_state_ = version != std::to_string(kVersionWithoutState);
-  if (has_state_ && version != std::to_string(kUserVersion)) {
+  if (version_ < 1 || version_ > kUserVersion) {
     return unsupported("catalog: schema version " + version + ", this program reads " +
                        std::to_string(kUserVersion));
   }
@@ -175,9 +187,29 @@ Status Catalog::create_schema() {
   return exec(sql.c_str());
 }
 
+// Statements that name every column.
+Status Catalog::prepare_writes() {
+  KV_RETURN_IF_ERROR(prepare(kUpsert, &upsert_));
+  return prepare(kNote, &note_);
+}
+
+void Catalog::drop_writes() {
+  for (sqlite3_stmt** stmt : {&upsert_, &note_}) sqlite3_finalize(std::exchange(*stmt, nullptr));
+}
+
+// Makes a transaction of an earlier version's catalog begin with its change to this version.
+Status Catalog::upgrade() {
+  if (version_ == kUserVersion) return {};
+  std::string sql = kAddNotes;
+  if (version_ < kFirstWithState) sql += kStateSchema;
+  KV_RETURN_IF_ERROR(exec((sql + version_pragma()).c_str()));
+  return prepare_writes();
+}
+
 Result<Catalog::Rows> Catalog::load() {
   sqlite3_stmt* stmt = nullptr;
-  KV_RETURN_IF_ERROR(prepare(kSelect, &stmt));
+  const bool notes = version_ >= kFirstWithNotes;
+  KV_RETURN_IF_ERROR(prepare(notes ? kSelect : kSelectWithoutNotes, &stmt));
   std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> owned(stmt, sqlite3_finalize);
   KV_ASSIGN_OR_RETURN(std::string count, query_one("SELECT count(*) FROM objects"));
   Rows rows;
@@ -223,9 +255,21 @@ Status Catalog::transaction(Body body) {
   return exec("COMMIT");
 }
 
+// A transaction that writes what an earlier version has no place for.
+template <typename Body>
+Status Catalog::change(Body body) {
+  Status status = transaction([&]() -> Status {
+    KV_RETURN_IF_ERROR(upgrade());
+    return body();
+  });
+  if (status.ok()) version_ = kUserVersion;
+  if (version_ != kUserVersion) drop_writes();  // they name columns that are not there
+  return status;
+}
+
 Status Catalog::upsert(std::span<const KnownObject> objects) {
   if (objects.empty()) return {};
-  return transaction([&]() -> Status {
+  return change([&]() -> Status {
     for (const auto& object : objects) {
       std::string file = file_name(object.header.name);
       KV_RETURN_IF_ERROR(bind_row(upsert_, sealed_ ? &*sealed_ : nullptr, file, object));
@@ -263,9 +307,23 @@ Status Catalog::set_recency(std::span<const std::pair<std::string, uint64_t>> re
   });
 }
 
+Status Catalog::set_notes(std::span<const std::pair<std::string, ObjectNote>> notes) {
+  if (notes.empty()) return {};
+  return change([&]() -> Status {
+    for (const auto& [file, note] : notes) {
+      KV_ASSIGN_OR_RETURN(auto bytes, encode_note(sealed_ ? &*sealed_ : nullptr, file, note));
+      Binder(note_).blob(bytes).text(file);
+      int rc = sqlite3_step(note_);
+      sqlite3_reset(note_);
+      if (rc != SQLITE_DONE) return failure("set_notes");
+    }
+    return {};
+  });
+}
+
 Result<std::optional<KeptState>> Catalog::state() {
   std::optional<KeptState> state;
-  if (!has_state_) return state;
+  if (version_ < kFirstWithState) return state;
   sqlite3_stmt* stmt = nullptr;
   KV_RETURN_IF_ERROR(prepare(kSelectState, &stmt));
   std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> owned(stmt, sqlite3_finalize);
@@ -280,8 +338,7 @@ Result<std::optional<KeptState>> Catalog::state() {
 }
 
 Status Catalog::set_state(const KeptState& state) {
-  Status status = transaction([&]() -> Status {
-    if (!has_state_) KV_RETURN_IF_ERROR(exec((kStateSchema + version_pragma()).c_str()));
+  return change([&]() -> Status {
     KV_RETURN_IF_ERROR(exec("DELETE FROM state"));
     sqlite3_stmt* stmt = nullptr;
     KV_RETURN_IF_ERROR(prepare(kInsertState, &stmt));
@@ -289,8 +346,6 @@ Status Catalog::set_state(const KeptState& state) {
     Binder(stmt).blob(encode_kept_state(state));
     return sqlite3_step(stmt) == SQLITE_DONE ? Status() : failure("set_state");
   });
-  has_state_ |= status.ok();
-  return status;
 }
 
 Status Catalog::checkpoint() {
@@ -313,7 +368,7 @@ uint64_t Catalog::bytes_written() const {
 }
 
 uint64_t Catalog::growth_bound(const Object& header) {
-  uint64_t row = 768 + header.tokens.size() * sizeof(Token);
+  uint64_t row = 1024 + header.tokens.size() * sizeof(Token);
   for (const auto& e : header.extras) row += 8 + e.bytes.size();
   // The row's own pages, and at most ten more of the two trees that splits and merges touch.
   uint64_t pages = row / (kPageBytes - 64) + 1 + 10;

@@ -19,6 +19,7 @@
 #include "proto/status.h"
 #include "storage/files.h"
 #include "storage/kept_state.h"
+#include "storage/object_note.h"
 #include "storage/sealed_rows.h"
 
 struct sqlite3;
@@ -33,7 +34,10 @@ struct KnownObject {
   uint64_t file_bytes = 0;       ///< length of its file
   uint64_t allocated_bytes = 0;  ///< freed by erasing it
   uint64_t recency = 0;          ///< higher: used later
+  ObjectNote note{};
 };
+
+using NotedName = std::pair<ObjectName, ObjectNote>;
 
 class Catalog {
  public:
@@ -67,6 +71,7 @@ class Catalog {
   Status upsert(std::span<const KnownObject> objects);
   Status remove(std::span<const std::string> files);
   Status set_recency(std::span<const std::pair<std::string, uint64_t>> recency);
+  Status set_notes(std::span<const std::pair<std::string, ObjectNote>> notes);
   /// State that set_state() wrote last; none if nothing did, or it is damaged. Returns: corruption,
   /// io_error.
   Result<std::optional<KeptState>> state();
@@ -93,16 +98,22 @@ class Catalog {
   Status configure();
   Status check_identity(bool& fresh);
   Status create_schema();
+  Status prepare_writes();
+  void drop_writes();
+  Status upgrade();
   Status failure(const char* what) const;
   template <typename Body>
   Status transaction(Body body);
+  template <typename Body>
+  Status change(Body body);
 
   std::optional<SealedRows> sealed_;  // nullopt without a key
-  bool has_state_ = true;             // false: an older version without a table for it
+  int version_ = 0;                   // of the schema: an earlier one until the first change
   sqlite3* db_ = nullptr;
   sqlite3_stmt* upsert_ = nullptr;
   sqlite3_stmt* remove_ = nullptr;
   sqlite3_stmt* touch_ = nullptr;
+  sqlite3_stmt* note_ = nullptr;
 };
 
 }  // namespace kv

@@ -136,6 +136,16 @@ void CatalogMirror::set_recency(std::span<const std::pair<std::string, uint64_t>
   });
 }
 
+void CatalogMirror::note(std::span<const NotedName> notes) {
+  in_batches(notes, kRowsPerBatch, [&](std::span<const NotedName> batch) {
+    std::vector<std::pair<std::string, ObjectNote>> rows;
+    for (const auto& [name, note] : batch) rows.emplace_back(file_name(name), note);
+    if (!catalog_) return;
+    (void)apply([&] { return catalog_->set_notes(rows); },
+                batch.size() * Catalog::growth_bound({}));
+  });
+}
+
 void CatalogMirror::keep(const KeptState& state) {
   std::optional<KeptState> whole = state;
   std::lock_guard lock(kept_mutex_);

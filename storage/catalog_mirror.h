@@ -47,6 +47,8 @@ class CatalogMirror {
   /// Used now, the last one latest. Reaches the catalog in batches.
   void touch(std::span<const ObjectName> names);
   void flush_touches();
+  /// Sets the note of objects that have a row.
+  void note(std::span<const NotedName> notes);
 
   /// Returns: io_error and others of Catalog::checkpoint.
   Status checkpoint();

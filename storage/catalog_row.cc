@@ -64,7 +64,60 @@ bool read_fields(Columns& columns, Object& o, SealedRows* sealed, const std::str
   return true;
 }
 
+// Bits of a note's first byte.
+constexpr uint8_t kNamedEnd = 1, kWords = 2, kSealedWords = 4, kExpires = 8;
+constexpr std::string_view kNoteWords = " words";  // no file's name goes on so
+
+// What of the note can't be read is none: it is advice.
+ObjectNote read_note(std::span<const uint8_t> blob, SealedRows* sealed, const std::string& file) {
+  ObjectNote note;
+  if (blob.empty()) return note;
+  note.named_end = (blob[0] & kNamedEnd) != 0;
+  ByteReader front(blob.subspan(1));
+  if ((blob[0] & kExpires) != 0) note.expires = front.u64();
+  if (front.failed()) return note;
+  std::span<const uint8_t> words = front.raw(front.left());
+  std::vector<uint8_t> opened;
+  if ((blob[0] & kSealedWords) != 0) {
+    auto plain = sealed ? sealed->open(file, kNoteWords, words)
+                        : Result<std::vector<uint8_t>>(corruption("sealed"));
+    if (!plain.ok()) return note;
+    opened = std::move(*plain);
+    words = opened;
+  }
+  if ((blob[0] & (kWords | kSealedWords)) == 0) return note;
+  ByteReader in(words);
+  EntryWords said;
+  said.prefill_ms = in.u32();
+  said.label = in.string(kMaxLabelBytes);
+  if (in.done() && check_label(said.label).ok()) note.words = std::move(said);
+  return note;
+}
+
 }  // namespace
+
+Result<std::vector<uint8_t>> encode_note(SealedRows* sealed, const std::string& file,
+                                         const ObjectNote& note) {
+  if (note.empty()) return std::vector<uint8_t>();
+  ByteWriter out;
+  const bool words = !note.words.empty();
+  uint8_t bits = note.named_end ? kNamedEnd : 0;
+  if (words) bits |= sealed ? kSealedWords : kWords;
+  if (note.expires > 0) bits |= kExpires;
+  out.u8(bits);
+  if (note.expires > 0) out.u64(note.expires);
+  if (!words) return out.take();
+  ByteWriter said;
+  said.u32(note.words.prefill_ms);
+  said.string(note.words.label);
+  if (!sealed) {
+    out.raw(said.span());
+  } else {
+    KV_ASSIGN_OR_RETURN(auto bytes, sealed->seal(file, kNoteWords, said.span()));
+    out.raw(bytes);
+  }
+  return out.take();
+}
 
 RowState read_row(sqlite3_stmt* stmt, SealedRows* sealed, std::string& file, KnownObject& out) {
   Columns columns(stmt);
@@ -82,6 +135,7 @@ RowState read_row(sqlite3_stmt* stmt, SealedRows* sealed, std::string& file, Kno
   out.file_bytes = columns.integer();
   out.allocated_bytes = columns.integer();
   out.recency = columns.integer();
+  out.note = read_note(columns.blob(), sealed, file);
   bool fits = columns.ok() && o.ns.size() <= kMaxNamespaceBytes && o.first_token <= kMaxTokens &&
               out.unpacked_bytes <= kMaxObjectBytes && file_name(o.name) == file;
   if (!fits || (opened && !id_matches(o))) return RowState::bad;
@@ -110,10 +164,12 @@ Status bind_row(sqlite3_stmt* stmt, SealedRows* sealed, const std::string& file,
         .blob({reinterpret_cast<const uint8_t*>(o.tokens.data()), o.tokens.size() * sizeof(Token)})
         .blob(encode_extras(o.extras));
   }
+  KV_ASSIGN_OR_RETURN(auto note, encode_note(sealed, file, row.note));
   binder.integer(row.unpacked_bytes)
       .integer(row.file_bytes)
       .integer(row.allocated_bytes)
-      .integer(row.recency);
+      .integer(row.recency)
+      .blob(note);
   return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "storage/catalog.h"
 
@@ -20,5 +21,9 @@ RowState read_row(sqlite3_stmt* stmt, SealedRows* sealed, std::string& file, Kno
 /// Values that `row` has must outlive the statement's next step. Returns: what sealing finds.
 Status bind_row(sqlite3_stmt* stmt, SealedRows* sealed, const std::string& file,
                 const KnownObject& row);
+
+/// The column `note`. Returns: what sealing finds.
+Result<std::vector<uint8_t>> encode_note(SealedRows* sealed, const std::string& file,
+                                         const ObjectNote& note);
 
 }  // namespace kv

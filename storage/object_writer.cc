@@ -136,6 +136,7 @@ void ObjectWriter::mirror_items(std::span<Item> items) {
     row.file_bytes = item.pending.bytes;
     row.allocated_bytes = item.pending.allocated_bytes;
     row.recency = catalog_.next_recency();
+    row.note = item.image->note;
     rows.push_back(std::move(row));
   }
   catalog_.upsert(rows);

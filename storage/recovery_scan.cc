@@ -18,6 +18,10 @@ int64_t hour_of(const FoundObject& found) {
   return std::chrono::floor<std::chrono::hours>(modified).count();
 }
 
+uint64_t seconds_of(const FoundObject& found) {
+  return static_cast<uint64_t>(std::max<int64_t>(0, found.modified_ns / 1'000'000'000));
+}
+
 bool is_temp(const DirEntry& entry) { return entry.name.ends_with(kTempSuffix); }
 
 }  // namespace
@@ -171,6 +175,7 @@ void RecoveryScan::scan_object(const FoundObject& found) {
   bool sealed = number > good_rows_, same_length = row.file_bytes == found.bytes;
   if (!reindex_ && same_length && !sealed) {
     row.allocated_bytes = found.allocated_bytes;
+    if (row.note.expires <= seconds_of(found)) row.note.expires = 0;
     fate_[number - 1] = Row::used;
     ++out_.rows_used;
     return;

@@ -57,6 +57,13 @@ std::span<const uint8_t> bytes_of(const std::string& text) {
 }  // namespace
 
 Result<std::vector<uint8_t>> SealedRows::seal(const std::string& file, const Object& header) {
+  ByteWriter fields;
+  write_fields(header, fields);
+  return seal(file, {}, fields.span());
+}
+
+Result<std::vector<uint8_t>> SealedRows::seal(const std::string& file, std::string_view what,
+                                              std::span<const uint8_t> plain) {
   if (!sealing_.ready) {
     KV_RETURN_IF_ERROR(random_fill(sealing_.salt));
     Subkey subkey;
@@ -67,10 +74,11 @@ Result<std::vector<uint8_t>> SealedRows::seal(const std::string& file, const Obj
   ByteWriter out;
   out.raw(sealing_.salt);
   out.u64(next_);
-  write_fields(header, out);
+  out.raw(plain);
   auto fields = std::span(out.bytes()).subspan(kFrontBytes);
   std::array<uint8_t, kSealTagBytes> tag;
-  KV_RETURN_IF_ERROR(sealing_.gcm.start(nonce_of(next_++), bytes_of(file)));
+  const std::string bound = file + std::string(what);
+  KV_RETURN_IF_ERROR(sealing_.gcm.start(nonce_of(next_++), bytes_of(bound)));
   KV_RETURN_IF_ERROR(sealing_.gcm.update(fields, fields.data()));
   KV_RETURN_IF_ERROR(sealing_.gcm.finish_seal(tag));
   out.raw(tag);
@@ -78,6 +86,13 @@ Result<std::vector<uint8_t>> SealedRows::seal(const std::string& file, const Obj
 }
 
 Status SealedRows::open(const std::string& file, std::span<const uint8_t> sealed, Object& header) {
+  KV_ASSIGN_OR_RETURN(auto fields, open(file, {}, sealed));
+  ByteReader opened(fields);
+  return read_fields(opened, header) ? Status() : corruption("sealed row: fields don't decode");
+}
+
+Result<std::vector<uint8_t>> SealedRows::open(const std::string& file, std::string_view what,
+                                              std::span<const uint8_t> sealed) {
   if (sealed.size() < kFrontBytes + kSealTagBytes) return corruption("sealed row is truncated");
   ByteReader in(sealed);
   auto salt = in.raw(kSealSaltBytes);
@@ -92,11 +107,11 @@ Status SealedRows::open(const std::string& file, std::span<const uint8_t> sealed
   }
   auto text = in.raw(in.left() - kSealTagBytes);
   std::vector<uint8_t> fields(text.size());
-  KV_RETURN_IF_ERROR(opening_.gcm.start(nonce_of(counter), bytes_of(file)));
+  const std::string bound = file + std::string(what);
+  KV_RETURN_IF_ERROR(opening_.gcm.start(nonce_of(counter), bytes_of(bound)));
   KV_RETURN_IF_ERROR(opening_.gcm.update(text, fields.data()));
   KV_RETURN_IF_ERROR(opening_.gcm.finish_open(in.raw(kSealTagBytes).first<kSealTagBytes>()));
-  ByteReader opened(fields);
-  return read_fields(opened, header) ? Status() : corruption("sealed row: fields don't decode");
+  return fields;
 }
 
 }  // namespace kv

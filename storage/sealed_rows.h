@@ -5,6 +5,7 @@
 // keeps the last run's subkey, as rows of one run lie together. Not thread-safe.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "proto/bytes.h"
@@ -21,6 +22,11 @@ class SealedRows {
   /// Parent, profile, namespace, fingerprint, first token, tokens and extras of `header`, bound to
   /// the row's `file` name. Returns: io_error.
   Result<std::vector<uint8_t>> seal(const std::string& file, const Object& header);
+  /// The same of any bytes: `what` tells them from the row's fields.
+  Result<std::vector<uint8_t>> seal(const std::string& file, std::string_view what,
+                                    std::span<const uint8_t> fields);
+  Result<std::vector<uint8_t>> open(const std::string& file, std::string_view what,
+                                    std::span<const uint8_t> sealed);
   /// Fills these fields. Any bytes are safe input. Returns: corruption (also if another key sealed
   /// it); io_error.
   Status open(const std::string& file, std::span<const uint8_t> sealed, Object& header);

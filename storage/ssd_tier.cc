@@ -156,6 +156,11 @@ void SsdTier::touch(std::span<const ObjectName> names) {
   catalog_.touch(names);
 }
 
+void SsdTier::note(std::span<const NotedName> notes) {
+  std::lock_guard lock(writer_mutex_);
+  catalog_.note(notes);
+}
+
 Status SsdTier::sync() {
   std::lock_guard lock(writer_mutex_);
   return sync_now();

@@ -101,6 +101,10 @@ class SsdTier {
   /// Marks objects as used now, the last one latest. Reaches the catalog in batches.
   void touch(std::span<const ObjectName> names);
 
+  /// Keeps notes of objects in place of earlier ones; recover() gives them back as long as the
+  /// catalog is there. They are in it on return.
+  void note(std::span<const NotedName> notes);
+
   /// Keeps state that recover() gives back after a restart: the last one before a checkpoint (an
   /// own one, or of the catalog's log) or the tier's end. Waits for nobody.
   void keep(const KeptState& state) { catalog_.keep(state); }

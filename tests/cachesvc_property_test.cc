@@ -11,13 +11,16 @@
 // spilled is served all the same, and still nothing longer than was stored. In half of the walks
 // with small budgets a day's write budget is one of them, and the wall clock jumps back and forward
 // between processes, with the times of the files.
+// Stores name ends, and a commit's word on each is the oracle's. Some entries go by their time.
 // KV_SEEDS=first-last runs other seeds than the fixed ones.
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <set>
 #include <thread>
 
 #include "proto/identity.h"
@@ -107,7 +110,7 @@ class Walk {
     options_.pack_codes = static_cast<PackCodes>(below(3));
     crashes_ = below(2);
     if (!budgets.ample() && below(2)) options_.write_bytes_per_day = 2 * budgets.ssd;
-    options_.wall_clock = [this] { return wall_; };
+    options_.wall_clock = [this] { return wall_.load(); };
     auto all = shapes(budgets.scale);
     // Two models in two namespaces; the second namespace has the first one's fingerprint too.
     add_tenant("a", all[seed % all.size()], 1);
@@ -128,7 +131,7 @@ class Walk {
       } else if (action < 90) {
         fetch(t);
       } else if (action < 93) {
-        erase(t);
+        action == 92 && below(2) && all_read() ? expire(t) : erase(t);
       } else if (action < 97 && !t.stored.empty()) {
         spill(t);
       } else {
@@ -144,6 +147,7 @@ class Walk {
 
   uint64_t fetches = 0, hits = 0, evicted = 0, stores_while_reading = 0;
   uint64_t crashes = 0, held_to_it = 0;  ///< fetches after a crash of what was spilled before it
+  uint64_t ends_kept = 0, expired = 0;   ///< named ends that are restorable; calls of expire
   uint64_t highest = 0;                  ///< of the directory's sampled sizes, with small budgets
 
  private:
@@ -227,10 +231,11 @@ class Walk {
   }
   void jump() {
     auto some = [this] { return std::chrono::seconds(below(4 * 86'400)) - hours(48); };
-    wall_ += some();
+    wall_ = wall_.load() + some();
     for (const auto& e : std::filesystem::recursive_directory_iterator(dir_.store())) {
       if (!e.is_regular_file() || below(2)) continue;
-      timespec at{std::chrono::system_clock::to_time_t(wall_ + some()), 0}, times[] = {at, at};
+      timespec at{std::chrono::system_clock::to_time_t(wall_.load() + some()), 0},
+          times[] = {at, at};
       ASSERT_EQ(::utimensat(AT_FDCWD, e.path().c_str(), times, 0), 0);
     }
   }
@@ -313,7 +318,7 @@ class Walk {
     SCOPED_TRACE("store of " + std::to_string(query.tokens.size()));
     bool early = stat("recovery_unread") > 0;
     auto hashes = query_hashes(query);
-    ReserveRequest request{t.opened.model, t.opened.realm.profile, query};
+    ReserveRequest request{t.opened.model, t.opened.realm.profile, query, some_ends(query)};
     auto reserved = client(t).reserve(request, soon());
     ASSERT_TRUE(reserved.ok() || refused(reserved.status())) << reserved.status().to_string();
     if (!reserved.ok()) return;
@@ -347,7 +352,8 @@ class Walk {
     uint32_t interval = budgets_.ample() ? options_.block_end_interval : 1;
     uint32_t branch = oracle_.branch(t.known, hashes);
     for (const Need& need : put) oracle_.add(t.known, hashes, need);
-    oracle_.copy_rows(t.known, hashes, interval, branch);
+    oracle_.copy_rows(t.known, hashes, interval, branch, request.ends);
+    check_ends(t, hashes, request.ends, reply->ends);
     t.stored.push_back(query);
     if (welcome || !crashed_) note_spilled(t, query, reply->level);
     if (early) ++stores_while_reading;
@@ -380,6 +386,46 @@ class Walk {
       ASSERT_EQ(reply->level, Durability::durable);
     }
     if (!crashed_) note_spilled(t, query, reply->level);
+  }
+
+  std::vector<uint32_t> some_ends(const Query& query) {
+    std::set<uint32_t> ends;
+    for (uint32_t i = below(4); i > 0; --i) {
+      ends.insert(1 + below(static_cast<uint32_t>(query.tokens.size())));
+    }
+    return {ends.begin(), ends.end()};
+  }
+
+  // Never more than the oracle's, and no less where nothing may be missing.
+  void check_ends(const Tenant& t, const std::vector<uint64_t>& hashes,
+                  const std::vector<uint32_t>& named, const std::vector<NamedEnd>& told) {
+    ASSERT_EQ(told.size(), named.size());
+    for (size_t i = 0; i < told.size(); ++i) {
+      ASSERT_EQ(told[i].tokens, named[i]);
+      const bool there = oracle_.serves(t.known, hashes, named[i]);
+      ASSERT_TRUE(there || !told[i].restorable) << named[i];
+      if (!budgets_.ample() || !serves_all()) continue;
+      ASSERT_EQ(told[i].restorable, there) << named[i] << ": " << told[i].reason;
+      ends_kept += there;
+    }
+  }
+
+  // What an erase of the query would take goes by its time.
+  void expire(Tenant& t) {
+    const Query query = base(t);
+    const uint64_t before = stat("expired_objects");
+    auto reply =
+        client(t).expire({t.opened.model, query, {}, true, std::chrono::seconds(1)}, soon());
+    ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+    wall_ = wall_.load() + std::chrono::seconds(2);
+    while (stat("expired_objects") < before + reply->objects) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    ++expired;
+    Query nothing{{-77}, {}};  // its erase comes behind that of the rest
+    ASSERT_TRUE(client(t).erase(t.opened.model, nothing, soon()).ok());
+    oracle_.erase(t.known, query_hashes(query));
+    std::erase_if(t.spilled, [&](const Query& own) { return crashed_ || !is_whole(t, own); });
   }
 
   void erase(Tenant& t) {
@@ -486,7 +532,8 @@ class Walk {
   bool stored_early_ = false;  ///< something was stored while files were unread
   bool crashes_ = false, crash_next_ = false;
   bool crashed_ = false;  ///< the oracle may know more than is left
-  std::chrono::system_clock::time_point wall_{hours(500'000)};
+  std::atomic<std::chrono::system_clock::time_point> wall_{
+      std::chrono::system_clock::time_point(hours(500'000))};
 };
 
 // KV_SEEDS=7 or KV_SEEDS=7-900 walks others.

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/support/cachesvc_server.h"
 #include "tests/support/own_memory_testing.h"
@@ -127,6 +128,10 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     auto client = SocketClient::connect(socket(), "conformance", options);
     if (!client.ok()) return {{"error", client.status().to_string()}};
     const std::string call = step.at("call");
+    if (call == "wait") {
+      std::this_thread::sleep_for(std::chrono::seconds(step.at("seconds")));
+      return json::object();
+    }
     if (call == "open") return opened(**client, model, step);
     if (call == "erase" && !step.contains("tokens")) {
       return erased((*client)->erase(0, {}, soon()));
@@ -136,6 +141,8 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     if (call == "store") return stored(bench, query, step, options.memory);
     if (call == "fetch") return fetched(bench, query, step);
     if (call == "hold") return held(bench, query, step);
+    if (call == "retain") return retained(bench, query, step);
+    if (call == "expire") return expired(bench, query, step);
     if (call == "renew") return renewed(**client, step);
     if (call == "release") return released(**client, step);
     if (call == "prefetch") return prefetched(bench, query, step);
@@ -179,6 +186,24 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     return {{"held", reply->number != 0}, {"tokens", reply->found.tokens}};
   }
 
+  json retained(Bench& bench, const Query& query, const json& step) {
+    const std::chrono::milliseconds time(step.at("time_ms"));
+    auto reply =
+        bench.client.retain({bench.opened.model, query, bench.opened.realm.profile, time}, soon());
+    if (!reply.ok()) return failed(reply.status());
+    holds_[step.at("as")] = reply->number;
+    return {{"outcome", to_string(reply->outcome)}, {"tokens", reply->tokens}};
+  }
+
+  static json expired(Bench& bench, const Query& query, const json& step) {
+    auto reply = bench.client.expire(
+        {bench.opened.model, query, bench.opened.realm.profile, step.value("whole", false),
+         std::chrono::seconds(step.value("seconds", 0))},
+        soon());
+    if (!reply.ok()) return failed(reply.status());
+    return {{"outcome", to_string(reply->outcome)}, {"objects", reply->objects}};
+  }
+
   json renewed(Client& client, const json& step) const {
     const std::chrono::milliseconds time(step.at("time_ms"));
     auto left = client.renew(hold_of(step), time, soon());
@@ -206,10 +231,23 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     return {{"outcome", to_string(reply->outcome)}, {"tokens", reply->tokens}};
   }
 
+  static std::vector<uint32_t> restorable(const CommitReply& reply) {
+    std::vector<uint32_t> ends;
+    for (const NamedEnd& end : reply.ends) {
+      if (end.restorable) ends.push_back(end.tokens);
+    }
+    return ends;
+  }
+
   // `memory` null: rows are sent.
   static json stored(Bench& bench, const Query& query, const json& step,
                      const std::shared_ptr<OwnMemory>& memory) {
-    ReserveRequest request{bench.opened.model, bench.opened.realm.profile, query};
+    const auto ends = step.value("ends", std::vector<uint32_t>());
+    ReserveRequest request{bench.opened.model,
+                           bench.opened.realm.profile,
+                           query,
+                           ends,
+                           {step.value("prefill_ms", 0u), step.value("label", "")}};
     auto reserved = bench.client.reserve(request, until_of(step));
     if (!reserved.ok()) return failed(reserved.status());
     uint64_t at = 0;
@@ -225,7 +263,8 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     if (!reply.ok()) return failed(reply.status());
     return {{"level", to_string(std::min(reply->level, level))},
             {"objects", reserved->needs.size()},
-            {"lost", reply->lost.size()}};
+            {"lost", reply->lost.size()},
+            {"ends", restorable(*reply)}};
   }
 
   json fetched(Bench& bench, const Query& query, const json& step) const {

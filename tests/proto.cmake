@@ -4,7 +4,7 @@ kv_tests(proto_test LABELS proto DEPS kv_proto
         proto_profile_test.cc proto_identity_test.cc proto_object_test.cc proto_frame_test.cc
         proto_message_test.cc proto_selection_test.cc proto_client_test.cc
         proto_socket_client_test.cc proto_segment_link_test.cc proto_resp_test.cc
-        proto_keyed_test.cc
+        proto_keyed_test.cc proto_entry_words_test.cc
   DEFINITIONS KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/proto"
               KV_CORPUS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus"
               KV_PROTOCOL_FILE="${CMAKE_SOURCE_DIR}/proto/PROTOCOL.md")

@@ -92,7 +92,7 @@ TEST(Golden, TheWorkedExampleInTheProtocolIsReal) {
     }
   }
   auto frames = sample_frames();
-  ASSERT_EQ(examples.size(), 14u);
+  ASSERT_EQ(examples.size(), 16u);
   for (const auto& [frame, bytes] : examples) EXPECT_EQ(bytes, frames[frame]) << frame;
 }
 
@@ -220,32 +220,15 @@ TEST(RoundTrip, RequestsComeBackEqual) {
     auto query2 = round_trip(query);
     EXPECT_TRUE(query2.model == query.model && query2.profile == query.profile &&
                 same(query2.query, query.query));
-    const std::chrono::milliseconds time(r.u32());
-    PrefetchRequest prefetch{r.u32(), r.query(), r.id(), r.coin(), r.rng()};
-    auto prefetch2 = round_trip(prefetch);
-    EXPECT_TRUE(prefetch2.model == prefetch.model && prefetch2.profile == prefetch.profile &&
-                prefetch2.wait == prefetch.wait && prefetch2.hold == prefetch.hold &&
-                same(prefetch2.query, prefetch.query));
-    HoldRequest hold{r.u32(), r.query(), r.id(), time};
-    auto hold2 = round_trip(hold);
-    EXPECT_TRUE(hold2.model == hold.model && hold2.profile == hold.profile && hold2.time == time &&
-                same(hold2.query, hold.query));
-    RenewRequest renew{r.rng(), time};
-    auto renew2 = round_trip(renew);
-    EXPECT_TRUE(renew2.hold == renew.hold && renew2.time == time);
-    EXPECT_EQ(round_trip(ReleaseRequest{renew.hold}).hold, renew.hold);
-    DemoteRequest demote{r.u32(), r.query(), r.id(), r.rng()};
-    auto demote2 = round_trip(demote);
-    EXPECT_TRUE(demote2.model == demote.model && demote2.profile == demote.profile &&
-                demote2.hold == demote.hold && same(demote2.query, demote.query));
-    EXPECT_EQ(round_trip(Cancel{renew.hold}).request, renew.hold);
     EraseRequest erase{r.u32(), r.query()};
     auto erase2 = round_trip(erase);
     EXPECT_TRUE(erase2.model == erase.model && same(erase2.query, erase.query));
-    ReserveRequest reserve{r.u32(), r.id(), r.query()};
+    ReserveRequest reserve{
+        r.u32(), r.id(), r.query(), {r.u32(), r.u32()}, {r.u32(), r.text(kMaxLabelBytes)}};
     auto reserve2 = round_trip(reserve);
     EXPECT_TRUE(reserve2.model == reserve.model && reserve2.profile == reserve.profile &&
-                same(reserve2.query, reserve.query));
+                same(reserve2.query, reserve.query) && reserve2.ends == reserve.ends &&
+                reserve2.words == reserve.words);
     CommitRequest commit{r.rng(), r.pick<Durability>(0, 3)};
     auto commit2 = round_trip(commit);
     EXPECT_TRUE(commit2.reservation == commit.reservation && commit2.wait_for == commit.wait_for);
@@ -272,6 +255,49 @@ TEST(RoundTrip, RequestsComeBackEqual) {
                 fetch2.request.max_tokens == fetch.request.max_tokens &&
                 fetch2.request.round_to_block == fetch.request.round_to_block &&
                 fetch2.max_reply_bytes == fetch.max_reply_bytes);
+  }
+}
+
+TEST(RoundTrip, IntentComesBackEqual) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Random r(seed);
+    const std::chrono::milliseconds time(r.u32());
+    PrefetchRequest prefetch{r.u32(), r.query(), r.id(), r.coin(), r.rng()};
+    auto prefetch2 = round_trip(prefetch);
+    EXPECT_TRUE(prefetch2.model == prefetch.model && prefetch2.profile == prefetch.profile &&
+                prefetch2.wait == prefetch.wait && prefetch2.hold == prefetch.hold &&
+                same(prefetch2.query, prefetch.query));
+    HoldRequest hold{r.u32(), r.query(), r.id(), time};
+    auto hold2 = round_trip(hold);
+    EXPECT_TRUE(hold2.model == hold.model && hold2.profile == hold.profile && hold2.time == time &&
+                same(hold2.query, hold.query));
+    RenewRequest renew{r.rng(), time};
+    auto renew2 = round_trip(renew);
+    EXPECT_TRUE(renew2.hold == renew.hold && renew2.time == time);
+    EXPECT_EQ(round_trip(ReleaseRequest{renew.hold}).hold, renew.hold);
+    RetainRequest retain{r.u32(), r.query(), r.id(), time};
+    auto retain2 = round_trip(retain);
+    EXPECT_TRUE(retain2.model == retain.model && retain2.profile == retain.profile &&
+                retain2.time == time && same(retain2.query, retain.query));
+    ExpireRequest expire{r.u32(), r.query(), r.id(), r.coin(), std::chrono::seconds(r.u32())};
+    auto expire2 = round_trip(expire);
+    EXPECT_TRUE(expire2.model == expire.model && expire2.profile == expire.profile &&
+                expire2.whole == expire.whole && expire2.time == expire.time &&
+                same(expire2.query, expire.query));
+    DemoteRequest demote{r.u32(), r.query(), r.id(), r.rng()};
+    auto demote2 = round_trip(demote);
+    EXPECT_TRUE(demote2.model == demote.model && demote2.profile == demote.profile &&
+                demote2.hold == demote.hold && same(demote2.query, demote.query));
+    EXPECT_EQ(round_trip(Cancel{renew.hold}).request, renew.hold);
+    RetainReply kept{r.pick<Outcome>(1, 5), r.rng(), time, r.u32(), r.text(30)};
+    auto kept2 = round_trip(kept);
+    EXPECT_TRUE(kept2.outcome == kept.outcome && kept2.number == kept.number &&
+                kept2.time == time && kept2.tokens == kept.tokens && kept2.reason == kept.reason);
+    ExpireReply given{r.pick<Outcome>(1, 5), r.rng(), r.text(30)};
+    auto given2 = round_trip(given);
+    EXPECT_TRUE(given2.outcome == given.outcome && given2.objects == given.objects &&
+                given2.reason == given.reason);
   }
 }
 
@@ -314,10 +340,13 @@ TEST(RoundTrip, RepliesComeBackEqual) {
       EXPECT_TRUE(a.kind == b.kind && a.block_index == b.block_index && a.group == b.group &&
                   a.first_row == b.first_row && a.end_row == b.end_row && a.required == b.required);
     }
-    CommitReply commit{r.pick<Durability>(0, 3), {r.name(), r.name()}, {r.name()}};
+    CommitReply commit{r.pick<Durability>(0, 3),
+                       {r.name(), r.name()},
+                       {r.name()},
+                       {{r.u32(), r.coin(), r.text(30)}, {r.u32(), r.coin(), ""}}};
     auto commit2 = round_trip(commit);
     EXPECT_TRUE(commit2.level == commit.level && commit2.foreign == commit.foreign &&
-                commit2.lost == commit.lost);
+                commit2.lost == commit.lost && commit2.ends == commit.ends);
     FetchHeader fetch{r.u32(),
                       r.u32(),
                       r.coin(),

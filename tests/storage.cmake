@@ -1,7 +1,8 @@
 # tests of storage/
 kv_tests(storage_test LABELS storage DEPS kv_storage SQLite::SQLite3
   FILES storage_block_file_test.cc storage_sealed_file_test.cc storage_object_reader_test.cc
-        storage_inspect_test.cc storage_kept_state_test.cc storage_ssd_tier_test.cc
+        storage_inspect_test.cc storage_kept_state_test.cc storage_object_note_test.cc
+        storage_ssd_tier_test.cc
         storage_store_dir_test.cc
         storage_ssd_tier_sealed_test.cc storage_recovery_test.cc storage_beside_test.cc
         storage_damage_test.cc

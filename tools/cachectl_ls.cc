@@ -23,12 +23,20 @@ Json entry_json(const StoreView& store, const Entry& e) {
           {"stored_bytes", e.stored_bytes},
           {"fp16_bytes", e.fp16_bytes},
           {"ratio", json_ratio(e.stored_bytes, e.fp16_bytes)},
-          {"codec", codec_summary(e.files)}};
+          {"codec", codec_summary(e.files)},
+          {"prefill_ms", store.words_of(*e.leaf).prefill_ms},
+          {"label", store.words_of(*e.leaf).label}};
+}
+
+std::string prefill_text(const EntryWords& words) {
+  return words.prefill_ms == 0 ? "-" : std::to_string(words.prefill_ms) + " ms";
 }
 
 void list_entries(const StoreView& store, bool json) {
   Json out = Json::array();
-  Table table({"ID", "KIND", "MODEL", "NAMESPACE", "CODEC", "TOKENS", "STORED", "OF FP16"}, 5);
+  Table table({"ID", "KIND", "MODEL", "NAMESPACE", "CODEC", "TOKENS", "STORED", "OF FP16",
+               "PREFILL", "LABEL"},
+              5);
   uint64_t broken = 0;
   for (const Entry& e : store.entries()) {
     if (json) {
@@ -37,10 +45,12 @@ void list_entries(const StoreView& store, bool json) {
     }
     const Object& leaf = e.leaf->header;
     if (!e.complete) ++broken;
+    const EntryWords words = store.words_of(*e.leaf);
     table.add({short_id(leaf.name.id), to_string(e.leaf->kind), printable(store.model_name(leaf)),
                printable(leaf.ns), codec_summary(e.files),
                std::to_string(leaf.end_token()) + (e.complete ? "" : "*"),
-               human_bytes(e.stored_bytes), human_ratio(e.stored_bytes, e.fp16_bytes)});
+               human_bytes(e.stored_bytes), human_ratio(e.stored_bytes, e.fp16_bytes),
+               prefill_text(words), printable(words.label)});
   }
   if (json) return print_json(out);
   table.print();

@@ -119,6 +119,9 @@ Json show_json(const StoreView& store, const Shown& s, const Request& request) {
               {"path_fp16_bytes", s.entry.fp16_bytes},
               {"files", files},
               {"coding", profile_json(s)}};
+  const EntryWords words = store.words_of(*s.main);
+  out["prefill_ms"] = words.prefill_ms;
+  out["label"] = words.label;
   if (request.tokens) out["tokens"] = o.tokens;
   return out;
 }
@@ -141,6 +144,9 @@ void print_identity(const StoreView& store, const Shown& s) {
   line("parent", o.parent.is_zero() ? "none: the root" : o.parent.hex());
   line("tokens", range(o.first_token, o.end_token()));
   if (!o.extras.empty()) line("extras", std::to_string(o.extras.size()));
+  const EntryWords words = store.words_of(*s.main);
+  if (!words.label.empty()) line("label", printable(words.label));
+  if (words.prefill_ms > 0) line("prefill", std::to_string(words.prefill_ms) + " ms");
   line("path", counted(s.entry.path.size(), "object") + ", " + human_bytes(s.entry.stored_bytes) +
                    ", " + human_ratio(s.entry.stored_bytes, s.entry.fp16_bytes) + " of fp16" +
                    (s.entry.complete ? "" : "; the block before the first one is MISSING"));

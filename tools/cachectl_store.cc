@@ -54,7 +54,13 @@ Result<StoreView> StoreView::load(const Request& request) {
   for (const auto& file : view.inspection_->files) {
     if (file.status.ok()) view.add(file);
   }
+  view.notes_ = read_notes(request);
   return view;
+}
+
+EntryWords StoreView::words_of(const InspectedFile& leaf) const {
+  auto note = notes_.find(leaf.name);
+  return note == notes_.end() ? EntryWords() : note->second.words;
 }
 
 void StoreView::add(const InspectedFile& file) {

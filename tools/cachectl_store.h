@@ -13,6 +13,7 @@
 #include "storage/inspect.h"
 #include "storage/ssd_tier.h"
 #include "tools/cachectl.h"
+#include "tools/cachectl_notes.h"
 
 namespace kv::cachectl {
 
@@ -56,6 +57,8 @@ class StoreView {
   /// Blocks, tails and snapshots that name it as their parent.
   std::vector<const InspectedFile*> children_of(const Id& id) const;
   Entry entry_of(const InspectedFile& leaf) const;
+  /// What a client said of the entry that ends with this file; empty: nothing.
+  EntryWords words_of(const InspectedFile& leaf) const;
   /// Sorted by namespace, model, then id.
   std::vector<Entry> entries() const;
 
@@ -69,6 +72,7 @@ class StoreView {
   std::unordered_multimap<Id, const InspectedFile*, IdHash> children_;  // blocks, tails, snapshots
   std::map<Id, std::shared_ptr<const ModelRecord>> models_;  // by model_id, highest serial
   std::map<Id, std::shared_ptr<const Profile>> profiles_;
+  std::map<ObjectName, ObjectNote> notes_;
 };
 
 }  // namespace kv::cachectl

@@ -38,6 +38,7 @@ FLOORS = """
     env, encode encode_input encode_plane
     leaving, coded_model part_groups
     record attached realm_state
+    entry_record, expiries
     realms, orphans, tiers, paths
     plan
     index_bytes, object_index object_index_relink
@@ -61,7 +62,7 @@ FLOORS = """
     eraser, holds, reservations
     put_names, row_copies, coverage, running_fetch
     puts, publications
-    commits, fetches fetch_reply, demotes, opens
+    commits, fetches fetch_reply, demotes, expirer, opens
     client_memory, drain, stats
     owners
     cache_core

@@ -19,6 +19,7 @@ Result<std::unique_ptr<CacheCore>> CacheCore::create(CacheOptions options,
   Owners& own = *core->own_;
   own.begin();
   KV_RETURN_IF_ERROR(own.reconciler.open());
+  own.expirer.begin();
   own.scrubber.begin(own.lane.scrubbed_place());
   env->progress();
   return core;
@@ -61,6 +62,15 @@ void CacheCore::demote(uint64_t session, DemoteRequest request, CallTerms terms,
                        Done<Result<DemoteReply>> done) {
   own_->env->run(
       [&] { own_->demotes.demote(session, std::move(request), terms, std::move(done)); });
+}
+void CacheCore::retain(uint64_t session, RetainRequest request, CallTerms terms,
+                       Done<Result<RetainReply>> done) {
+  own_->env->run([&] { own_->holds.retain(session, std::move(request), terms, std::move(done)); });
+}
+void CacheCore::expire(uint64_t session, ExpireRequest request, CallTerms terms,
+                       Done<Result<ExpireReply>> done) {
+  own_->env->run(
+      [&] { own_->expirer.expire(session, std::move(request), terms, std::move(done)); });
 }
 void CacheCore::hold(uint64_t session, HoldRequest request, CallTerms terms,
                      Done<Result<HoldReply>> done) {

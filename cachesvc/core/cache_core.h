@@ -47,17 +47,16 @@ using Done = std::function<void(T)>;
 /// RAM are charged bytes, bytes of SSD allocated bytes.
 ///   counters  lookups fetches stores commits aborts reservations_expired
 ///             hit_tokens_ram hit_tokens_ssd miss_tokens fetch_misses
-///             puts_duplicate copies objects_committed objects_lost commits_foreign
-///             encoded_planes encode_raw_fallbacks nonfinite_planes
-///             spills_queued spills_deferred spills_held spills_written spills_failed
-///             spills_dropped spill_raw_bytes spill_packed_bytes
-///             promotions promotion_joins promotion_failures
-///             ram_evicted_clean ram_evicted_dirty ssd_evicted index_evicted erased_objects
-///             superseded_tails
-///             copied_supplements demoted_objects warm_objects ram_moved ram_verified ram_damaged
-///             scrubbed_files scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors
-///             io_timeouts busy denied (users, tokens) over_quota (more at a time than a namespace
-///             may have) loop_handlers loop_over_1ms loop_over_1ms_cpu
+///             puts_duplicate copies objects_committed objects_lost commits_foreign ends_kept
+///             ends_missed prefill_ms_told prefill_ms_saved encoded_planes encode_raw_fallbacks
+///             nonfinite_planes spills_queued spills_deferred spills_held spills_written
+///             spills_failed spills_dropped spill_raw_bytes spill_packed_bytes promotions
+///             promotion_joins promotion_failures ram_evicted_clean ram_evicted_dirty ssd_evicted
+///             index_evicted erased_objects expired_objects superseded_tails copied_supplements
+///             demoted_objects warm_objects ram_moved ram_verified ram_damaged scrubbed_files
+///             scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors io_timeouts
+///             busy denied (users, tokens) over_quota (more at a time than a namespace may have)
+///             loop_handlers loop_over_1ms loop_over_1ms_cpu
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_session_bytes ram_model_bytes ram_recycled_bytes
@@ -125,6 +124,10 @@ class CacheCore {
                 Done<Result<LookupReply>> done);
   void demote(uint64_t session, DemoteRequest request, CallTerms terms,
               Done<Result<DemoteReply>> done);
+  void retain(uint64_t session, RetainRequest request, CallTerms terms,
+              Done<Result<RetainReply>> done);
+  void expire(uint64_t session, ExpireRequest request, CallTerms terms,
+              Done<Result<ExpireReply>> done);
   void hold(uint64_t session, HoldRequest request, CallTerms terms, Done<Result<HoldReply>> done);
   void renew(uint64_t session, uint64_t hold, Milliseconds time, CallTerms terms,
              Done<Result<Milliseconds>> done);

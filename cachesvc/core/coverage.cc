@@ -143,6 +143,19 @@ bool left_out(const Reservation& r) {
   return !std::all_of(r.objects.required.begin(), r.objects.required.end(), gave);
 }
 
+NamedEnd named_end(const Reservation& r, uint32_t tokens, uint32_t min_tokens) {
+  PlanOptions options{{}, kUnreadableIsMissing};
+  options.limits.query_tokens = tokens + 1;
+  options.limits.max_tokens = tokens;
+  options.limits.min_tokens = min_tokens;
+  auto hit = kv::plan(*r.realm, r.query, options);
+  if (!hit.ok()) return {tokens, false, hit.status().message()};
+  if (hit->plan.tokens == tokens) return {tokens, true, ""};
+  std::string reason = shortfall_of(*r.realm, *hit);
+  if (reason.empty()) reason = "only " + std::to_string(hit->common) + " tokens are stored";
+  return {tokens, false, std::move(reason)};
+}
+
 std::vector<PinnedName> serving(const Reservation& r, uint32_t tokens) {
   PlanOptions options{{}, kUnreadableIsMissing};
   options.limits.query_tokens = tokens + 1;

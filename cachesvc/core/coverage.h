@@ -28,6 +28,10 @@ Gap check_coverage(const Reservation& r, std::optional<std::vector<PinnedName>>&
 /// True if the client was asked for something and has not given it.
 bool left_out(const Reservation& r);
 
+/// Says whether the first `tokens` tokens, of what is visible now, are restorable to a query that
+/// goes on from them; fewer than `min_tokens` are never served.
+NamedEnd named_end(const Reservation& r, uint32_t tokens, uint32_t min_tokens);
+
 /// The stored objects that serve the entry's first `tokens` tokens.
 std::vector<PinnedName> serving(const Reservation& r, uint32_t tokens);
 /// All objects of the entry, root first; `serving` too.

@@ -7,19 +7,20 @@
 
 namespace kv {
 
+bool demanded_at(const Record& attached, uint32_t n) {
+  const bool snapshot = attached.name.kind == ObjectKind::snapshot;
+  const uint32_t first = snapshot ? attached.attachment->position : attached.name.first_row;
+  const uint32_t end = snapshot ? attached.attachment->position : attached.name.end_row;
+  if (first == end) return end == n;
+  const auto rows = demanded_rows(attached.realm->groups[attached.name.group].spec, n);
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const RowRange& r) { return r.first < end && first < r.end; });
+}
+
 bool serves_end(const Record& attached, uint32_t n) {
-  bool snapshot = attached.name.kind == ObjectKind::snapshot;
-  uint32_t first = snapshot ? attached.attachment->position : attached.name.first_row;
-  uint32_t end = snapshot ? attached.attachment->position : attached.name.end_row;
-  for (EndPosition at : end_positions(attached.realm->block_tokens(), n, {})) {
-    if (first == end && end == at.n) return true;
-    if (snapshot) continue;
-    const PartSpec& spec = attached.realm->groups[attached.name.group].spec;
-    for (const RowRange& rows : demanded_rows(spec, at.n)) {
-      if (first < end && rows.first < end && first < rows.end) return true;
-    }
-  }
-  return false;
+  const auto ends = end_positions(attached.realm->block_tokens(), n, {});
+  return std::any_of(ends.begin(), ends.end(),
+                     [&](const EndPosition& at) { return demanded_at(attached, at.n); });
 }
 
 void serve_end(Record& attached, const Record& end) {
@@ -78,6 +79,27 @@ bool Ends::end_lives(const Record& attached) {
   return end->realm->tree.child_count(end->node) == 0;
 }
 
+void Ends::keep(Record& attached) {
+  attached.attachment->named = true;
+  attached.attachment->end_distance = 0;
+  index_.tiers().reorder(attached);
+}
+
+std::vector<Ends::Kept> Ends::keep(const RealmState& realm, const std::vector<NodeId>& path,
+                                   uint32_t n) {
+  std::vector<Kept> kept;
+  for (size_t i = 0; i <= path.size(); ++i) {
+    const NodeId node = i == 0 ? kRootNode : path[i - 1];
+    if (node != kRootNode && realm.tree.first_token(node) >= n) break;
+    for (Record* r : attached_on(realm, node, i < path.size() ? path[i] : kNoNode)) {
+      if (!demanded_at(*r, n)) continue;
+      kept.push_back({r, !r->attachment->named});
+      keep(*r);
+    }
+  }
+  return kept;
+}
+
 void Ends::mark(RealmState& realm, const std::vector<NodeId>& path, uint32_t n) {
   if (path.empty() || !(realm.has_supplements() || realm.has_snapshots())) return;
   const Record* end = realm.nodes.at(path.back()).main;
@@ -90,7 +112,7 @@ void Ends::mark(RealmState& realm, const std::vector<NodeId>& path, uint32_t n) 
         serve_end(*r, *end);
       } else if (is_snapshot(*r) && entries_part_at(*r)) {
         r->attachment->end_distance = 0;
-      } else if (r->attachment->end_distance > 0 || !end_lives(*r)) {
+      } else if (!r->attachment->named && (r->attachment->end_distance > 0 || !end_lives(*r))) {
         r->attachment->end_distance =
             std::max<uint32_t>(1, static_cast<uint32_t>(path.size() - behind));
       }

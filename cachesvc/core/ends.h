@@ -1,7 +1,7 @@
 // Ends: the ends of entries, and the objects evicted first because they serve none: superseded
 // tails with all that hangs on them, then supplements and snapshots far from any end, the farthest
-// first. So no other object is evicted to keep a turn that a longer one has superseded. Loop thread
-// only.
+// first, but for those of ends that a client named. So no other object is evicted to keep a turn
+// that a longer one has superseded. Loop thread only.
 #pragma once
 
 #include <vector>
@@ -10,6 +10,8 @@
 
 namespace kv {
 
+/// True if the supplement or snapshot is of what a cache of n tokens holds.
+bool demanded_at(const Record& attached, uint32_t n);
 /// True if an entry of n tokens needs this supplement or snapshot to be restorable at one of its
 /// own ends.
 bool serves_end(const Record& attached, uint32_t n);
@@ -26,6 +28,15 @@ class Ends {
   /// supplements and snapshots that serve it stay like everything else, the path's others go the
   /// earlier the farther away they are. Snapshots where entries part stay too.
   void mark(RealmState& realm, const std::vector<NodeId>& path, uint32_t n);
+  /// Keeps what the path has for an end that a client named: it goes like everything else from now
+  /// on, whatever becomes of the entry.
+  struct Kept {
+    Record* record;
+    bool is_new;  ///< no earlier end had it
+  };
+  std::vector<Kept> keep(const RealmState& realm, const std::vector<NodeId>& path, uint32_t n);
+  /// Keeps a supplement or snapshot of which the SSD says that an end was named.
+  void keep(Record& attached);
   /// Marks a tail whose tokens a longer tail or a block holds too.
   void supersede(Record& tail);
 

@@ -107,6 +107,7 @@ void EndsSearch::find_attached(RealmState& realm, NodeId node) {
   std::vector<Record*> attached;
   realm.nodes.at(node).attached.list(SIZE_MAX, attached);
   for (Record* r : attached) {
+    if (r->attachment->named) continue;
     if (r->attachment->end_distance == 0 && ends_.end_lives(*r)) continue;  // a commit marked it
     if (r->name.kind == ObjectKind::snapshot) {
       find_end(*r);

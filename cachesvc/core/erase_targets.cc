@@ -24,6 +24,19 @@ void add_of_tree(const RealmState& realm, const Query& query, size_t most,
   for (NodeId id : *nodes) realm.nodes.at(id).list(most, out);
 }
 
+// Adds snapshots that begin with the query, after the last block that it matches wholly.
+void add_snapshots(const RealmState& realm, const Query& query, size_t most,
+                   std::vector<Record*>& out) {
+  if (query.tokens.empty()) return;  // the root's are the tree's
+  const auto n = static_cast<uint32_t>(query.tokens.size());
+  const uint32_t whole = n - n % realm.block_tokens();
+  const auto path =
+      realm.tree.find_path(tokens_between(query, 0, whole), extras_in(query.extras, 0, whole));
+  const NodeId last = path.empty() ? kRootNode : path.back();
+  const Symbols rest = symbols_from(query, realm.tree.end_token(last));
+  realm.nodes.at(last).attached.snapshots_beginning_with(rest, most, out);
+}
+
 class OfNamespace : public EraseTargets {
  public:
   OfNamespace(ObjectIndex& index, std::string ns) : index_(index), ns_(std::move(ns)) {}
@@ -62,7 +75,7 @@ class BeginningWith : public EraseTargets {
       if (realm->index < realm_) continue;
       realm_ = realm->index;
       add_of_tree(*realm, query_, most, out);
-      if (out.empty()) add_snapshots(*realm, most, out);
+      if (out.empty()) add_snapshots(*realm, query_, most, out);
       if (!out.empty()) return out;
     }
     done_ = true;
@@ -80,17 +93,6 @@ class BeginningWith : public EraseTargets {
     orphans_done_ = looked_at.size() < kScannedAtATime;
   }
 
-  void add_snapshots(const RealmState& realm, size_t most, std::vector<Record*>& out) const {
-    if (query_.tokens.empty()) return;  // the root's are the tree's
-    const auto n = static_cast<uint32_t>(query_.tokens.size());
-    const uint32_t whole = n - n % realm.block_tokens();
-    const auto path =
-        realm.tree.find_path(tokens_between(query_, 0, whole), extras_in(query_.extras, 0, whole));
-    const NodeId last = path.empty() ? kRootNode : path.back();
-    const Symbols rest = symbols_from(query_, realm.tree.end_token(last));
-    realm.nodes.at(last).attached.snapshots_beginning_with(rest, most, out);
-  }
-
   ObjectIndex& index_;
   const std::string ns_;
   const Id fingerprint_;
@@ -103,9 +105,8 @@ class BeginningWith : public EraseTargets {
 
 class OfEntry : public EraseTargets {
  public:
-  OfEntry(ObjectIndex& index, const std::vector<Record*>& targets) : index_(index) {
-    for (const Record* r : targets) targets_.push_back({r->name, r->serial});
-  }
+  OfEntry(ObjectIndex& index, std::vector<PinnedName> targets)
+      : index_(index), targets_(std::move(targets)) {}
   std::vector<Record*> next(size_t most) override {
     std::vector<Record*> out;
     for (; next_ < targets_.size() && out.size() < most; ++next_) {
@@ -200,6 +201,18 @@ class EntryWalk {
   std::vector<Record*> snapshots_;
 };
 
+// The entry that ends with the query's last token, with what no other entry has.
+Result<std::vector<Record*>> entry_now(ObjectIndex& index, const ModelState& model,
+                                       const Query& query) {
+  std::vector<Record*> targets;
+  for (const auto& realm : index.realms().of(model.ns, model.spec->fingerprint)) {
+    KV_ASSIGN_OR_RETURN(auto match, realm->tree.match(query.tokens, query.extras));
+    const NodeId end = match.path.empty() ? kRootNode : match.path.back();
+    EntryWalk(*realm, query).add(end, targets);
+  }
+  return targets;
+}
+
 }  // namespace
 
 std::unique_ptr<EraseTargets> EraseTargets::of_namespace(ObjectIndex& index, std::string ns) {
@@ -219,13 +232,37 @@ Result<std::unique_ptr<EraseTargets>> EraseTargets::beginning_with(ObjectIndex& 
 Result<std::unique_ptr<EraseTargets>> EraseTargets::of_entry(ObjectIndex& index,
                                                              const ModelState& model,
                                                              const Query& query) {
-  std::vector<Record*> targets;
-  for (const auto& realm : index.realms().of(model.ns, model.spec->fingerprint)) {
-    KV_ASSIGN_OR_RETURN(auto match, realm->tree.match(query.tokens, query.extras));
-    const NodeId end = match.path.empty() ? kRootNode : match.path.back();
-    EntryWalk(*realm, query).add(end, targets);
+  KV_ASSIGN_OR_RETURN(auto targets, entry_now(index, model, query));
+  std::vector<PinnedName> names;
+  for (const Record* r : targets) names.push_back({r->name, r->serial});
+  return of_names(index, std::move(names));
+}
+
+std::unique_ptr<EraseTargets> EraseTargets::of_names(ObjectIndex& index,
+                                                     std::vector<PinnedName> names) {
+  return std::make_unique<OfEntry>(index, std::move(names));
+}
+
+Result<std::vector<Record*>> EraseTargets::found_now(ObjectIndex& index, const ModelState& model,
+                                                     const Query& query, bool whole, size_t most) {
+  if (!whole) return entry_now(index, model, query);
+  std::vector<Record*> found;
+  OrphanMatch orphans(index, query);
+  EntryKey last = 0;
+  for (bool more = true; more && found.size() <= most;) {
+    const auto some = index.orphans().of(model.ns, model.spec->fingerprint, last, kScannedAtATime);
+    for (Record* r : some) {
+      last = r->key;
+      if (orphans.may_begin(*r->orphan)) found.push_back(r);
+    }
+    more = some.size() == kScannedAtATime;
   }
-  return std::unique_ptr<EraseTargets>(std::make_unique<OfEntry>(index, targets));
+  for (const auto& realm : index.realms().of(model.ns, model.spec->fingerprint)) {
+    KV_RETURN_IF_ERROR(realm->tree.beginning_with(query.tokens, query.extras, 0).status());
+    add_of_tree(*realm, query, most + 1, found);
+    add_snapshots(*realm, query, most + 1, found);
+  }
+  return found;
 }
 
 }  // namespace kv

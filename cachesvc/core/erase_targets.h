@@ -26,6 +26,13 @@ class EraseTargets {
   static Result<std::unique_ptr<EraseTargets>> of_entry(ObjectIndex& index, const ModelState& model,
                                                         const Query& query);
 
+  /// These objects, those of them that are there.
+  static std::unique_ptr<EraseTargets> of_names(ObjectIndex& index, std::vector<PinnedName> names);
+  /// What beginning_with() (`whole`) or of_entry() would find now, at most `most` objects and
+  /// perhaps more; it stays in the index. Returns: as above.
+  static Result<std::vector<Record*>> found_now(ObjectIndex& index, const ModelState& model,
+                                                const Query& query, bool whole, size_t most);
+
   virtual ~EraseTargets() = default;
   EraseTargets(const EraseTargets&) = delete;  // a position in the index
   EraseTargets& operator=(const EraseTargets&) = delete;

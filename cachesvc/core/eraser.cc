@@ -42,7 +42,20 @@ void Eraser::erase(uint64_t session, uint32_t model, Query query, CallTerms term
     KV_ASSIGN_OR_RETURN(scope.targets, EraseTargets::beginning_with(index_, *its, query));
     return scope;
   };
-  queue({session, std::move(find), std::move(call)});
+  queue({ns_of(session), std::move(find), std::move(call)});
+}
+
+std::string Eraser::ns_of(uint64_t session) const {
+  const SessionState* state = calls_.session(session);
+  return state ? state->ns : "";
+}
+
+void Eraser::expire(const std::string& ns, std::vector<PinnedName> names) {
+  env_.count.expired_objects += names.size();
+  Find find = [this, names = std::move(names)]() -> Result<Scope> {
+    return Scope{EraseTargets::of_names(index_, names)};
+  };
+  queue({ns, std::move(find), nullptr});
 }
 
 void Eraser::erase_entry(uint64_t session, QueryRequest request, CallTerms terms,
@@ -58,7 +71,7 @@ void Eraser::erase_entry(uint64_t session, QueryRequest request, CallTerms terms
     KV_ASSIGN_OR_RETURN(scope.targets, EraseTargets::of_entry(index_, *its, request.query));
     return scope;
   };
-  queue({session, std::move(find), std::move(call)});
+  queue({ns_of(session), std::move(find), std::move(call)});
 }
 
 bool Eraser::removing(const std::string& ns) const {
@@ -67,18 +80,15 @@ bool Eraser::removing(const std::string& ns) const {
 }
 
 bool Eraser::may_begin(const Waiting& erase) const {
-  const SessionState* session = calls_.session(erase.session);
-  if (!reconciler_.all_known()) return false;
-  return !session || !(removing(session->ns) || publishing_.contains(session->ns));
+  if (erase.call && !reconciler_.all_known()) return false;
+  return !removing(erase.ns) && !publishing_.contains(erase.ns);
 }
 
 bool Eraser::may_publish(const std::string& ns) const {
   if (removing(ns)) return false;
   if (!publishing_.contains(ns) || !reconciler_.all_known()) return true;
-  return std::none_of(waiting_.begin(), waiting_.end(), [&](const Waiting& erase) {
-    const SessionState* session = calls_.session(erase.session);
-    return session && session->ns == ns && !erase.call->finished();
-  });
+  return std::none_of(waiting_.begin(), waiting_.end(),
+                      [&](const Waiting& erase) { return erase.ns == ns && !erase.over(); });
 }
 
 void Eraser::publication_ends(const std::string& ns) {
@@ -92,22 +102,22 @@ void Eraser::check_invariants() const {
     KV_CHECK(namespaces.insert(job->ns).second && !publishing_.contains(job->ns));
     KV_CHECK(job->left == 0);
   }
-  for (const Waiting& erase : waiting_) KV_CHECK(erase.find && erase.call);
+  for (const Waiting& erase : waiting_) KV_CHECK(erase.find != nullptr);
 }
 
 void Eraser::queue(Waiting erase) {
   if (may_begin(erase)) return begin(std::move(erase));
-  reconciler_.hurry(erase.call);
+  if (erase.call) reconciler_.hurry(erase.call);
   waiting_.push_back(std::move(erase));
 }
 
 void Eraser::go_on() {
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     auto at = it++;
-    if (!at->call->finished() && !may_begin(*at)) continue;
+    if (!at->over() && !may_begin(*at)) continue;
     Waiting erase = std::move(*at);
     waiting_.erase(at);
-    if (!erase.call->finished()) begin(std::move(erase));
+    if (!erase.over()) begin(std::move(erase));
   }
 }
 
@@ -115,7 +125,7 @@ void Eraser::begin(Waiting erase) {
   auto scope = erase.find();
   if (!scope.ok()) return erase.call->fail(scope.status());
   auto job = std::make_shared<Job>();
-  job->ns = calls_.session(erase.session)->ns;
+  job->ns = std::move(erase.ns);
   job->call = std::move(erase.call);
   job->whole = scope->whole;
   job->of_namespace = scope->of_namespace;
@@ -211,9 +221,9 @@ void Eraser::ended(const JobPtr& job, Status status) {
   if (job->first_error.ok()) job->first_error = std::move(status);
   if (--job->left > 0) return;
   Status said = verdict(*job);
-  if (said.ok()) return job->call->finish(job->removed);
-  env_.event(EventKind::erase_failed, [&] { return said.message(); });
-  job->call->fail(said);
+  if (!said.ok()) env_.event(EventKind::erase_failed, [&] { return said.message(); });
+  if (!job->call) return;
+  said.ok() ? job->call->finish(job->removed) : job->call->fail(said);
 }
 
 // Status of the erase: ok only if no file is left, also of an earlier erase that has failed since.

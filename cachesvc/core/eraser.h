@@ -42,6 +42,9 @@ class Eraser {
   /// Erases the entry that ends with the query's last token.
   void erase_entry(uint64_t session, QueryRequest request, CallTerms terms,
                    std::function<void(Result<uint64_t>)> done);
+  /// Erases objects of a namespace whose time is over, in turn with its other erases. Nobody is
+  /// answered, and files that a start has still to read are not waited for.
+  void expire(const std::string& ns, std::vector<PinnedName> names);
   /// True if no erase of the namespace is between two steps, or waits for publications alone.
   bool may_publish(const std::string& ns) const;
   /// Notes that something of the namespace is becoming visible (core/publications.h).
@@ -66,9 +69,10 @@ class Eraser {
   };
   using Find = std::function<Result<Scope>()>;  // called when the erase's turn has come
   struct Waiting {
-    uint64_t session;
+    std::string ns;
     Find find;
-    CallPtr call;
+    CallPtr call;  ///< null: nobody waits for it
+    bool over() const { return call && call->finished(); }
   };
   struct Job {
     std::string ns;
@@ -82,6 +86,7 @@ class Eraser {
   };
   using JobPtr = std::shared_ptr<Job>;
 
+  std::string ns_of(uint64_t session) const;
   void queue(Waiting erase);
   bool removing(const std::string& ns) const;
   bool may_begin(const Waiting& erase) const;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cachesvc/core/entry_record.h"
 #include "cachesvc/core/fetches.h"
 #include "cachesvc/core/reply_object.h"
 
@@ -34,18 +35,20 @@ void Fetches::reply(const FetchPtr& f, Planned& planned) {
   prefix.tokens = reply.tokens;
   prefix.objects.reserve(hit.uses.size());
   size_t promoted = 0;
-  uint64_t ssd_tokens = 0;
+  uint64_t ssd_tokens = 0, saved = 0;
   for (const Hit::Use& u : hit.uses) {
     const Record& r = *u.record;
     if (!all_rows_below(*r.ram.object, *f->realm->model, f->request.selection)) {
       prefix.objects.push_back({r.ram.object, u.end_token});
     }
     index_.tiers().served(*u.record);
+    saved = std::max(saved, saved_ms(r, reply.tokens));
     if (!f->promoted.count(r.name)) continue;
     ++promoted;
     uint32_t first = is_main(r.name.kind) ? f->realm->tree.first_token(r.node) : u.end_token;
     ssd_tokens += u.end_token - std::min(u.end_token, first);
   }
+  env_.count.prefill_ms_saved += saved;
   f->ssd_tokens = std::min<uint64_t>(ssd_tokens, reply.tokens);
   const size_t used = hit.uses.size();
   reply.tier = used == 0          ? Tier::none

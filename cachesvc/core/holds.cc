@@ -12,6 +12,7 @@ namespace kv {
 namespace {
 
 constexpr int kMaxFits = 8;                // plans of one call, each shorter
+constexpr size_t kLetGoAtATime = 256;      // per handler
 constexpr uint64_t kBytesPerObject = 160;  // name, serial, and the count of its holds
 
 uint64_t random_number() {
@@ -78,19 +79,49 @@ void Holds::hold(uint64_t session, HoldRequest request, CallTerms terms,
   if (request.time <= Milliseconds(0)) {
     return call->fail(invalid_argument("time: 0 ms, expected at least 1"));
   }
-  auto reply = keep(**model, std::move(request.query), clipped(request.time));
+  bool less = false;
+  auto reply =
+      keep(**model, std::move(request.query), clipped(request.time, Kind::pins), Kind::pins, less);
   if (reply.status().code() == StatusCode::resource_exhausted) ++env_.count.over_quota;
   if (!reply.ok()) return call->fail(reply.status());
   call->finish(std::move(*reply));
 }
 
-Milliseconds Holds::clipped(Milliseconds time) const {
-  return std::min(time, env_.options.max_hold_time);
+void Holds::retain(uint64_t session, RetainRequest request, CallTerms terms,
+                   std::function<void(Result<RetainReply>)> done) {
+  auto call = calls_.begin<Result<RetainReply>>(session, terms, std::move(done));
+  if (call->finished()) return;
+  auto model = calls_.model(session, request.model, request.profile);
+  if (!model.ok()) return call->fail(model.status());
+  if (Status s = check_lengths(request.query); !s.ok()) return call->fail(s);
+  if (request.time <= Milliseconds(0)) {
+    return call->fail(invalid_argument("time: 0 ms, expected at least 1"));
+  }
+  if (env_.draining()) {
+    return call->finish(RetainReply{Outcome::rejected, 0, {}, 0, "the service is draining"});
+  }
+  const Milliseconds time = clipped(request.time, Kind::retains);
+  bool less = time < request.time;
+  auto kept = keep(**model, std::move(request.query), time, Kind::retains, less);
+  if (kept.status().code() == StatusCode::resource_exhausted) {
+    ++env_.count.over_quota;
+    return call->finish(RetainReply{Outcome::rejected, 0, {}, 0, kept.status().message()});
+  }
+  if (!kept.ok()) return call->fail(kept.status());
+  const Outcome outcome = kept->number == 0 ? Outcome::missing
+                          : less            ? Outcome::clipped
+                                            : Outcome::accepted;
+  call->finish(RetainReply{outcome, kept->number, kept->time, kept->found.tokens,
+                           std::move(kept->found.reason)});
+}
+
+Milliseconds Holds::clipped(Milliseconds time, Kind kind) const {
+  return std::min(time, kind == Kind::pins ? env_.options.max_hold_time : kMostRetainTime);
 }
 
 // Plans until the bytes that the share's holds don't pin yet, and the hold's own, fit beside
 // theirs.
-Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply) {
+Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply, bool& clipped) {
   const Share& share = share_of(realm);
   const uint64_t room = share.limit - std::min(share.limit, share.bytes);
   auto added = [&](const Record& r) { return share.objects.find(r.serial) ? 0 : bytes_of(r); };
@@ -108,15 +139,17 @@ Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply)
     options.limits.max_tokens = shorter(realm, hit, needed, room, added);
     if (options.limits.max_tokens == 0) return over;
     reply.found.reason = over.message();
+    clipped = true;
   }
   return Status(StatusCode::resource_exhausted, reply.found.reason);
 }
 
-Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds time) {
+Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds time, Kind kind,
+                              bool& clipped) {
   RealmState& realm = *model.realm;
   KV_RETURN_IF_ERROR(within_quota(model.ns, "holds", env_.options.max_holds, size_of(model.ns), 1));
   HoldReply reply;
-  KV_ASSIGN_OR_RETURN(Hit hit, plan(realm, query, reply));
+  KV_ASSIGN_OR_RETURN(Hit hit, plan(realm, query, reply, clipped));
   if (hit.plan.tokens == 0) return reply;
   std::vector<Record*> records;
   for (const Hit::Use& u : hit.uses) records.push_back(u.record);
@@ -138,6 +171,15 @@ Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds
     share.bytes += counted.bytes;
   }
   std::sort(hold.objects.begin(), hold.objects.end());
+  if (kind == Kind::retains) {
+    for (Record* r : records) {
+      index_.tiers().retain(*r);
+      hold.retained.push_back({r->name, r->serial});
+    }
+    hold.pins = {};
+    hold.retains = true;
+    ++retains_;
+  }
   hold.until = Clock::now() + time;
   reply.number = next_;
   reply.time = time;
@@ -192,7 +234,8 @@ void Holds::renew(uint64_t session, uint64_t number, Milliseconds time, CallTerm
   if (!hold) return call->fail(no_such_hold(number));
   const auto now = Clock::now();
   by_end_.erase({hold->until, number});
-  hold->until = std::max(hold->until, now + clipped(time));
+  hold->until =
+      std::max(hold->until, now + clipped(time, hold->retains ? Kind::retains : Kind::pins));
   by_end_.insert({hold->until, number});
   arm();
   call->finish(std::chrono::ceil<Milliseconds>(hold->until - now));
@@ -221,8 +264,20 @@ void Holds::end(uint64_t number) {
     share.bytes -= counted->bytes;
     share.objects.erase(serial);
   }
+  retains_ -= ended.retains;
   kv::keep(env_, std::move(ended.pins)).reset();  // in steps
+  let_go(std::move(ended.retained));
   arm();
+}
+
+// Some in each handler.
+void Holds::let_go(std::vector<PinnedName> names) {
+  for (size_t n = 0; n < kLetGoAtATime && !names.empty(); ++n) {
+    if (Record* r = index_.find(names.back())) index_.tiers().let_go(*r);
+    names.pop_back();
+  }
+  if (names.empty()) return;
+  env_.later([this, names = std::move(names)]() mutable { let_go(std::move(names)); });
 }
 
 // Ends one hold per handler: it may have hundreds of objects.
@@ -242,6 +297,8 @@ void Holds::arm() {
 void Holds::close() {
   timer_.cancel();
   holds_.clear();
+  for (Share& share : shares_) share = {share.limit, 0, {}};
+  retains_ = 0;
   by_end_.clear();
   counts_.clear();
 }
@@ -261,7 +318,9 @@ void Holds::check_invariants() const {
   std::map<uint64_t, uint32_t> holds;
   std::map<std::string, uint32_t> counts;
   uint64_t all = 0;
+  size_t retains = 0;
   for (const auto& [number, hold] : holds_) {
+    retains += hold.retains;
     ++counts[hold.ns];
     all += hold.own_bytes();
     KV_CHECK(std::is_sorted(hold.objects.begin(), hold.objects.end()));
@@ -269,7 +328,7 @@ void Holds::check_invariants() const {
     KV_CHECK(by_end_.contains({hold.until, number}));
   }
   KV_CHECK(by_end_.size() == holds_.size());
-  KV_CHECK(counts == counts_);
+  KV_CHECK(counts == counts_ && retains == retains_);
   size_t counted = 0;
   for (const Share& share : shares_) counted += share.objects.size();
   KV_CHECK(counted == holds.size());

@@ -6,6 +6,9 @@
 //                                                     │  ▲────────┘
 //                                                     └── release, or its time ──> gone
 //
+// A retain is a hold that pins nothing: its objects only go after all others of their share. It
+// lasts longer, at most max_retain_time, and is named, counted and bounded like one.
+//
 // Bounds: max_holds of a namespace, max_hold_time, and hold_fraction of its share of RAM or of the
 // SSD, whichever is smaller, for what all of its holds pin and for their own queries, which are
 // kept as far as they are held; an object that several of them pin counts once. Other shares thus
@@ -25,6 +28,8 @@
 
 namespace kv {
 
+inline constexpr Milliseconds kMostRetainTime = std::chrono::hours(24);
+
 class Holds {
  public:
   Holds(Env& env, ObjectIndex& index, RamRoom& room, Calls& calls);
@@ -33,6 +38,9 @@ class Holds {
 
   void hold(uint64_t session, HoldRequest request, CallTerms terms,
             std::function<void(Result<HoldReply>)> done);
+  /// As hold, but what was found only goes last.
+  void retain(uint64_t session, RetainRequest request, CallTerms terms,
+              std::function<void(Result<RetainReply>)> done);
   /// Extends the hold to at least `time` from now, clipped to max_hold_time. Returns: not_found.
   void renew(uint64_t session, uint64_t number, Milliseconds time, CallTerms terms,
              std::function<void(Result<Milliseconds>)> done);
@@ -51,7 +59,8 @@ class Holds {
   /// True if the hold pins the record.
   bool holds(uint64_t number, const Record& record) const;
 
-  size_t size() const { return holds_.size(); }
+  size_t size() const { return holds_.size() - retains_; }
+  size_t retains() const { return retains_; }
   size_t size_of(const std::string& ns) const;
   uint64_t bytes() const;  ///< pinned by all holds, and their own
   void close();
@@ -65,6 +74,8 @@ class Holds {
     Held held;
     std::vector<uint64_t> objects;  ///< Record::serial, sorted
     Pins pins;
+    std::vector<PinnedName> retained;  ///< of a retain: its objects, which nothing pins
+    bool retains = false;
     std::shared_ptr<RoomCharges> room;  ///< pays for the query and the lists
     Clock::time_point until;
     uint64_t own_bytes() const { return room->session.bytes(); }
@@ -79,9 +90,13 @@ class Holds {
   };
 
   Share& share_of(const RealmState& realm);
-  Result<Hit> plan(RealmState& realm, const Query& query, HoldReply& reply);
-  Result<HoldReply> keep(const ModelState& model, Query query, Milliseconds time);
-  Milliseconds clipped(Milliseconds time) const;
+  Result<Hit> plan(RealmState& realm, const Query& query, HoldReply& reply, bool& clipped);
+  enum class Kind : uint8_t { pins, retains };
+  /// `clipped`: set where it is shorter than what was found.
+  Result<HoldReply> keep(const ModelState& model, Query query, Milliseconds time, Kind kind,
+                         bool& clipped);
+  void let_go(std::vector<PinnedName> names);
+  Milliseconds clipped(Milliseconds time, Kind kind) const;
   Hold* find(const std::string& ns, uint64_t number);
   Hold* find(uint64_t session, uint64_t number);
   void end(uint64_t number);
@@ -96,6 +111,7 @@ class Holds {
   std::map<uint64_t, Hold> holds_;
   std::map<std::string, uint32_t> counts_;  // by namespace
   std::set<std::pair<Clock::time_point, uint64_t>> by_end_;
+  size_t retains_ = 0;
   uint64_t next_;  // odd; begins at random: no number of an earlier start means anything
   Timer timer_;
 };

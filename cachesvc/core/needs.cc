@@ -94,8 +94,8 @@ class Needs {
   std::vector<Need> needs_;
 };
 
-void group_needs(const PartSpec& spec, uint16_t group, uint32_t block, uint32_t n, EndRules rules,
-                 Needs& needs) {
+void group_needs(const PartSpec& spec, uint16_t group, uint32_t block, uint32_t n,
+                 const EndRules& rules, Needs& needs) {
   for (EndPosition at : end_positions(block, n, rules)) {
     if (spec.has_rows() && !spec.rows_in_block()) {
       for (const RowRange& range : demanded_rows(spec, at.n)) {
@@ -112,12 +112,14 @@ void group_needs(const PartSpec& spec, uint16_t group, uint32_t block, uint32_t 
     for (uint64_t at = step; step > 0 && at < n; at += step) {
       needs.snapshot(group, static_cast<uint32_t>(at), false);
     }
+    for (uint32_t at : rules.named) needs.snapshot(group, at, false);
     return;
   }
   needs.at(group, HoldingKind::snapshot, n, true);
   for (uint32_t end = block; end <= n; end += block) {
     needs.at(group, HoldingKind::snapshot, end, false);
   }
+  for (uint32_t at : rules.named) needs.at(group, HoldingKind::snapshot, at, false);
 }
 
 }  // namespace
@@ -126,17 +128,17 @@ std::span<const Token> tokens_between(const Query& query, uint32_t first, uint32
   return std::span<const Token>(query.tokens).subspan(first, end - first);
 }
 
-std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, EndRules rules) {
+std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, const EndRules& rules) {
   std::vector<EndPosition> out{{n, true}};
   uint32_t block_end = n / block_tokens * block_tokens;
   if (n > 1) out.push_back({n - 1, false});
   if (block_end > 0) out.push_back({block_end, false});
   if (rules.branch > 0) out.push_back({rules.branch, false});
   uint64_t step = uint64_t{rules.interval} * block_tokens;
-  if (step == 0) return out;
-  for (uint64_t at = n / step * step; at > 0; at -= step) {
+  for (uint64_t at = step == 0 ? 0 : n / step * step; at > 0; at -= step) {
     out.push_back({static_cast<uint32_t>(at), false});
   }
+  for (uint32_t at : rules.named) out.push_back({at, false});
   return out;
 }
 
@@ -164,7 +166,8 @@ std::vector<RowRange> missing_rows(RowRange wanted, uint16_t group,
 }
 
 std::vector<Need> attached_needs(std::span<const PartGroup> groups, uint32_t block_tokens,
-                                 uint32_t n, EndRules rules, const std::vector<Holding>& held) {
+                                 uint32_t n, const EndRules& rules,
+                                 const std::vector<Holding>& held) {
   Needs needs(block_tokens, held);
   for (size_t g = 0; g < groups.size(); ++g) {
     group_needs(groups[g].spec, static_cast<uint16_t>(g), block_tokens, n, rules, needs);

@@ -17,12 +17,13 @@ struct EndPosition {
 };
 /// Rules that make a block end a restorable one beside an entry's own end.
 struct EndRules {
-  uint32_t interval = 0;  ///< blocks between such ends, from the root on; 0: none
-  uint32_t branch = 0;    ///< the last block end that another entry shares; 0: none
+  uint32_t interval = 0;          ///< blocks between such ends, from the root on; 0: none
+  uint32_t branch = 0;            ///< the last block end that another entry shares; 0: none
+  std::vector<uint32_t> named{};  ///< by the client, at any token of the entry, ascending
 };
 /// The entry's own ends: n, n - 1 (a repeat of the same prompt) and the newest block end; then the
-/// branch, and every `interval` blocks, the newest first.
-std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, EndRules rules);
+/// branch, every `interval` blocks, the newest first, and the named ones.
+std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, const EndRules& rules);
 
 /// Rows of [first, end) that no holding of the group has, ascending.
 std::vector<RowRange> missing_rows(RowRange wanted, uint16_t group,
@@ -30,9 +31,10 @@ std::vector<RowRange> missing_rows(RowRange wanted, uint16_t group,
 
 /// Supplements and snapshots that a store of `n` tokens lacks, given what is held already: rows and
 /// carries that each of its end_positions demands (restorable.h), block-end states at every block
-/// end, checkpoints at n and where the rules say.
+/// end, checkpoints at n and where the rules say; both at named ends.
 std::vector<Need> attached_needs(std::span<const PartGroup> groups, uint32_t block_tokens,
-                                 uint32_t n, EndRules rules, const std::vector<Holding>& held);
+                                 uint32_t n, const EndRules& rules,
+                                 const std::vector<Holding>& held);
 
 /// Bytes of planes that an object for this need takes when stored (states: 0, their size is
 /// unknown).

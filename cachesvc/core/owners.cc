@@ -33,6 +33,7 @@ void Owners::close(const char* why) {
   levels.close();
   commits.close();
   demotes.close();
+  expirer.close();
   opens.close();
   drain.close();
   promoter.close();
@@ -47,6 +48,7 @@ void Owners::check_invariants() {
   records.check_invariants();  // with the index and its tiers
   lane.check_invariants();
   recency.check_invariants();
+  expiries.check_invariants();
   models.check_invariants();
   pace.check_invariants();
   spiller.check_invariants();

@@ -21,6 +21,7 @@
 #include "cachesvc/core/compactor.h"
 #include "cachesvc/core/demotes.h"
 #include "cachesvc/core/drain.h"
+#include "cachesvc/core/expirer.h"
 #include "cachesvc/core/fetches.h"
 #include "cachesvc/core/opens.h"
 #include "cachesvc/core/scrubber.h"
@@ -37,6 +38,7 @@ struct Owners {
   Found found;
   ObjectIndex index{env->namespaces, env->pool->most_bytes(), env->options.ssd_limit_bytes};
   Ends ends{index};
+  Expiries expiries;
   Records records{index};
   SsdLane lane{*env, index, records};
   Recency recency{*env, index, records, lane};
@@ -50,7 +52,7 @@ struct Owners {
   Promoter promoter{*env, index, records, lane, spiller};
   Compactor compactor{*env, index, checks};
   WarmStart warm{*env, index, lane, room, promoter};
-  Placer placer{*env, index, records, found, models, room};
+  Placer placer{*env, index, ends, expiries, records, found, models, room};
   Reconciler reconciler{*env, index, ends, records, lane, pace, found, placer, room, warm};
   Scrubber scrubber{*env, index, records, lane, found, model_records, spiller, room, promoter};
   Calls calls{*env};
@@ -59,11 +61,12 @@ struct Owners {
   Holds holds{*env, index, room, calls};
   Reservations reservations{*env, index, room, calls};
   Puts puts{*env, index, checks, room, promoter, calls, reservations};
-  Publications publications{*env,          index,   ends,   records, lane,
+  Publications publications{*env,          index,   ends,   records, lane,        expiries,
                             model_records, spiller, levels, eraser,  reservations};
   Commits commits{*env, index, calls, eraser, reservations, puts, publications};
   Fetches fetches{*env, index, checks, room, promoter, calls, holds};
   Demotes demotes{*env, index, lane, recency, spiller, calls, holds};
+  Expirer expirer{*env, index, lane, found, expiries, calls, eraser};
   Opens opens{*env, lane, models, model_records, room, calls};
   ClientMemory client_memory{*env, index, room, compactor, calls};
   Drain drain{*env, records, lane, recency, model_records, pace, spiller, calls, eraser};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "cachesvc/core/entry_record.h"
 #include "cachesvc/core/index_bytes.h"
 #include "proto/identity.h"
 
@@ -106,9 +107,19 @@ bool Placer::link(const KnownObject& known, std::vector<Adopted>& linked) {
   auto charge = env_.pool->try_charge(ChargeKind::index, index_bytes(known));
   Record* r = charge ? index_.add(*realm, o, std::move(*charge)) : nullptr;
   if (!r) return false;
+  keep_note(*r, known.note);
   linked.push_back({r, &known});
   if (o.name.kind != ObjectKind::snapshot) index_.relink(*realm, o.name.id);
   return true;
+}
+
+// A note that the index has no room for is lost, but for a time: that object waits for no room.
+void Placer::keep_note(Record& record, const ObjectNote& note) {
+  if (note.named_end && record.attachment) ends_.keep(record);
+  if (is_main(record.name.kind) && !note.words.empty()) (void)say(env_, record, note.words);
+  if (note.expires == 0) return;
+  auto charge = env_.pool->try_charge(ChargeKind::index, Expiries::kBytes);
+  expiries_.set(record, note.expires, charge ? std::move(*charge) : Charge());
 }
 
 // An object without its parent, model or profile serves nothing, but stays on the SSD until that
@@ -121,6 +132,7 @@ bool Placer::adopt_orphan(const KnownObject& known) {
   if (!charge) return false;
   Record* r = index_.add_orphan(o, std::move(*charge));
   records_.found(*r, known.unpacked_bytes, known.file_bytes, known.allocated_bytes, known.recency);
+  keep_note(*r, known.note);
   return true;
 }
 

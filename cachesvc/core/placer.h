@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "cachesvc/core/ends.h"
+#include "cachesvc/core/expiries.h"
 #include "cachesvc/core/found.h"
 #include "cachesvc/core/models.h"
 #include "cachesvc/core/ram_room.h"
@@ -16,9 +18,16 @@ namespace kv {
 
 class Placer {
  public:
-  Placer(Env& env, ObjectIndex& index, Records& records, Found& found, Models& models,
-         RamRoom& room)
-      : env_(env), index_(index), records_(records), found_(found), models_(models), room_(room) {}
+  Placer(Env& env, ObjectIndex& index, Ends& ends, Expiries& expiries, Records& records,
+         Found& found, Models& models, RamRoom& room)
+      : env_(env),
+        index_(index),
+        ends_(ends),
+        expiries_(expiries),
+        records_(records),
+        found_(found),
+        models_(models),
+        room_(room) {}
   Placer(const Placer&) = delete;
   Placer& operator=(const Placer&) = delete;
 
@@ -46,9 +55,12 @@ class Placer {
   RealmState* realm_of(const Object& object);
   bool link(const KnownObject& known, std::vector<Adopted>& linked);
   bool adopt_orphan(const KnownObject& known);
+  void keep_note(Record& record, const ObjectNote& note);
 
   Env& env_;
   ObjectIndex& index_;
+  Ends& ends_;
+  Expiries& expiries_;
   Records& records_;
   Found& found_;
   Models& models_;

@@ -19,6 +19,8 @@ struct Publications::Publication {
   size_t next = 0;                                 // position in `order`
   std::vector<PinnedName> fresh;                   // objects that have their place by now
   std::optional<std::vector<PinnedName>> serving;  // known if the check of its coverage found it
+  std::vector<PinnedName> kept;                    // what named ends need beside blocks and tail
+  std::vector<PinnedName> noted;                   // objects of which the SSD is to know more
 };
 
 namespace {
@@ -82,6 +84,9 @@ void Publications::step(const Ptr& p) {
         break;
       case State::linking:
         link(*p);
+        break;
+      case State::keeping:
+        keep_end(*p);
         break;
       case State::planning:
         if (!p->serving) p->serving = serving(p->r, p->tokens);
@@ -157,11 +162,40 @@ void Publications::link(Publication& p) {
   }
   supersede_tails(r, p.tokens);
   auto query = std::span<const Token>(r.query.tokens).first(p.tokens);
-  ends_.mark(*r.realm, r.realm->tree.find_path(query, r.query.extras), p.tokens);
-  p.move(State::planning);
+  const std::vector<NodeId> path = r.realm->tree.find_path(query, r.query.extras);
+  ends_.mark(*r.realm, path, p.tokens);
+  if (p.tokens == r.tokens() && !path.empty()) keep_words(p, path.back());
+  p.move(State::keeping);
+}
+
+// Keeps what the client says of the entry with its last object, if that is there.
+void Publications::keep_words(Publication& p, NodeId end) {
+  const EntryWords& words = p.r.words;
+  Record* last = p.r.realm->nodes.at(end).main;
+  if (words.empty() || !last || !say(env_, *last, words)) return;
+  env_.count.prefill_ms_told += words.prefill_ms;
+  p.noted.push_back({last->name, last->serial});
+}
+
+// Keeps the next of the ends that the client named, and says whether it is restorable.
+void Publications::keep_end(Publication& p) {
+  const Reservation& r = p.r;
+  std::vector<NamedEnd>& told = p.wait.reply.ends;
+  if (told.size() == r.ends.named.size()) return p.move(State::planning);
+  const NamedEnd& end =
+      told.emplace_back(named_end(r, r.ends.named[told.size()], env_.options.min_prefix_tokens));
+  ++(end.restorable ? env_.count.ends_kept : env_.count.ends_missed);
+  if (!end.restorable) return;
+  auto query = std::span<const Token>(r.query.tokens).first(p.tokens);
+  for (const Ends::Kept& kept :
+       ends_.keep(*r.realm, r.realm->tree.find_path(query, r.query.extras), end.tokens)) {
+    p.kept.push_back({kept.record->name, kept.record->serial});
+    if (kept.is_new) p.noted.push_back(p.kept.back());
+  }
 }
 
 void Publications::join(Publication& p) {
+  p.serving->insert(p.serving->end(), p.kept.begin(), p.kept.end());
   p.wait.path = path_of(index_, p.r, *p.serving);
   p.move(State::touching);
 }
@@ -173,6 +207,9 @@ void Publications::touch(Publication& p) {
     if (Record* record = index_.find(name)) path.push_back(record);
   }
   index_.tiers().touch(path);
+  for (Record* record : path) {  // another entry has them now, which has no time
+    if (expiries_.lift(*record)) p.noted.push_back({record->name, record->serial});
+  }
   p.move(State::spilling);
 }
 
@@ -219,7 +256,14 @@ void Publications::free(Publication& p) {
 void Publications::end(Publication& p) {
   eraser_.publication_ends(p.r.model->ns);
   reservations_.free(std::move(p.r));
-  levels_.wait(std::move(p.wait));
+  std::vector<NotedName> notes;  // of others: theirs come with their files
+  for (const PinnedName& name : p.noted) {
+    const Record* r = index_.find(name);
+    if (r && r->on_ssd()) notes.emplace_back(name.name, r->note());
+  }
+  const bool synced = p.wait.wait_for == Durability::durable;
+  auto wait = std::make_shared<CommitWait>(std::move(p.wait));
+  lane_.note(std::move(notes), synced, [this, wait] { levels_.wait(std::move(*wait)); });
 }
 
 }  // namespace kv

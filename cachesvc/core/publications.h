@@ -5,8 +5,10 @@
 //                  └───────────┴──> refused      the client has left something out
 //   ordering ──> adding ──> linking      all its objects have their place, root first; tails
 //                                        superseded, its end marked
-//   linking ──> planning ──> joining ──> touching     its path is known (planned again only if it
-//                                        has fewer tokens), and is the newest
+//   linking ──> keeping ──> planning     what the ends that the client named need goes no sooner
+//                                        than all else, one end at a time
+//   planning ──> joining ──> touching    its path is known (planned again only if it has fewer
+//                                        tokens), and is the newest
 //   touching ──> spilling ──> freeing ──> ending ──> Levels
 //
 // A long entry takes several steps of the loop; calls between them find a prefix of it. A
@@ -16,7 +18,9 @@
 
 #include "cachesvc/core/coverage.h"
 #include "cachesvc/core/ends.h"
+#include "cachesvc/core/entry_record.h"
 #include "cachesvc/core/eraser.h"
+#include "cachesvc/core/expiries.h"
 #include "cachesvc/core/levels.h"
 #include "cachesvc/core/reservations.h"
 
@@ -29,13 +33,14 @@ class Publications {
   static constexpr size_t kObjectsPerStep = 32;
 
   Publications(Env& env, ObjectIndex& index, Ends& ends, Records& records, SsdLane& lane,
-               ModelRecords& model_records, Spiller& spiller, Levels& levels, Eraser& eraser,
-               Reservations& reservations)
+               Expiries& expiries, ModelRecords& model_records, Spiller& spiller, Levels& levels,
+               Eraser& eraser, Reservations& reservations)
       : env_(env),
         index_(index),
         ends_(ends),
         records_(records),
         lane_(lane),
+        expiries_(expiries),
         model_records_(model_records),
         spiller_(spiller),
         levels_(levels),
@@ -56,6 +61,7 @@ class Publications {
     ordering,
     adding,
     linking,
+    keeping,
     planning,
     joining,
     touching,
@@ -71,6 +77,8 @@ class Publications {
   bool cover(Publication& p, Gap gap, State next);
   void add_some(Publication& p);
   void link(Publication& p);
+  void keep_words(Publication& p, NodeId end);
+  void keep_end(Publication& p);
   void join(Publication& p);
   void touch(Publication& p);
   void supersede_tails(const Reservation& r, uint32_t tokens);
@@ -83,6 +91,7 @@ class Publications {
   Ends& ends_;
   Records& records_;
   SsdLane& lane_;
+  Expiries& expiries_;
   ModelRecords& model_records_;
   Spiller& spiller_;
   Levels& levels_;

@@ -25,11 +25,12 @@ NodeId parent_node(const Record& record) {
 
 DropUrgency drop_urgency(const Record& record) {
   if (!record.realm || !record.realm->in_force) return kDropFirst;
+  if (record.retained > 0) return kDropRetained;
   if (record.superseded) return kDropSuperseded;
   if (record.name.kind < ObjectKind::supplement) return kDropLast;
   const Record* main = record.realm->nodes.at(record.node).main;
   if (main && main->superseded) return kDropSuperseded;
-  return record.attachment->end_distance;
+  return kDropLast + record.attachment->end_distance;
 }
 
 }  // namespace kv

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <boost/intrusive/list_hook.hpp>
+#include <boost/intrusive/set_hook.hpp>
 #include <chrono>
 #include <memory>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cachesvc/ram_pool.h"
 #include "index/eviction.h"
 #include "index/prefix_tree.h"
+#include "storage/object_note.h"
 
 namespace kv {
 
@@ -50,6 +52,15 @@ constexpr bool on_ssd(Disk disk) {
 using DiskHook =
     boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
 
+struct Record;
+/// The time at which an object is removed. Leaves the order of all of them when it goes.
+struct Expiry
+    : boost::intrusive::set_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
+  uint64_t at = 0;  ///< whole seconds since 1970, UTC
+  Record* record = nullptr;
+  Charge charge;  ///< pays for it
+};
+
 /// Fields that only supplements and snapshots have, which hang on a node.
 struct Attachment {
   std::vector<Token> tokens;  ///< snapshots only: those after the parent's end
@@ -57,6 +68,7 @@ struct Attachment {
   uint32_t position = 0;      ///< snapshots only
   /// Blocks to an entry's end; 0: it serves one, or (snapshots) the place where entries part.
   uint32_t end_distance = 0;
+  bool named = false;           ///< it serves an end that a client named: its distance stays 0
   EntryKey end_key = kNoEntry;  ///< the last object of the entry whose end it serves
   uint64_t end_serial = 0;
 };
@@ -87,9 +99,12 @@ struct Record {
   uint64_t serial = 0;    ///< tells two records of one name apart in time
   NodeId node = kNoNode;  ///< block, tail: own; supplement: its block's; snapshot: its parent's
   uint32_t pins = 0;
+  uint32_t retained = 0;  ///< clients that asked for it to stay longer
   RecordUse use;
-  ShareId share = kCommonShare;  ///< its namespace's
-  bool superseded = false;       ///< a tail whose tokens a longer tail or a block holds too
+  ShareId share = kCommonShare;             ///< its namespace's
+  std::unique_ptr<const EntryWords> words;  ///< set for blocks and tails alone; null: none
+  std::unique_ptr<Expiry> expiry;           ///< null: it is removed at no time
+  bool superseded = false;  ///< a tail whose tokens a longer tail or a block holds too
   Disk disk = Disk::absent;
   DiskHook disk_hook;
   RamObject ram;               ///< null: not in RAM
@@ -98,6 +113,10 @@ struct Record {
   Charge index_charge;
 
   bool on_ssd() const { return kv::on_ssd(disk); }
+  ObjectNote note() const {
+    return {attachment && attachment->named, words ? *words : EntryWords(),
+            expiry ? expiry->at : 0};
+  }
   /// A write of the object is to come or under way.
   bool spills() const {
     return disk == Disk::waiting || disk == Disk::queued || disk == Disk::writing;

@@ -40,12 +40,26 @@ Status check_query(const Query& query) {
   return {};
 }
 
+Status check_ends(const std::vector<uint32_t>& ends, size_t tokens) {
+  if (ends.size() > kMaxNamedEnds) {
+    return invalid_argument("ends " + std::to_string(ends.size()) + " over " +
+                            std::to_string(kMaxNamedEnds));
+  }
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const uint32_t before = i == 0 ? 0 : ends[i - 1];
+    if (ends[i] > before && ends[i] <= tokens) continue;
+    return invalid_argument("ends[" + std::to_string(i) + "] " + std::to_string(ends[i]) +
+                            ": expected ascending ones, 1 to " + std::to_string(tokens));
+  }
+  return {};
+}
+
 // Bytes of the query, its names (two for each block, in `blocks` and in `existed`) and its sources.
 uint64_t bytes_of(const Reservation& r) {
   return query_bytes(r.query, r.tokens()) +
          r.blocks.size() * (sizeof(Id) + 2 * sizeof(ObjectName)) +
          r.objects.sources.size() * sizeof(Reservation::Source) +
-         r.objects.tails.size() * sizeof(ObjectName);
+         r.objects.tails.size() * sizeof(ObjectName) + r.ends.named.size() * sizeof(uint32_t);
 }
 
 // Tails whose tokens are all among the first of the query: its entry supersedes them.
@@ -116,6 +130,8 @@ BlockIds block_ids(const Realm& realm, uint32_t block, const Query& query) {
 Status Reservations::check(const ReserveRequest& request, const ModelState& model) {
   if (env_.draining()) return {StatusCode::unavailable, "the cache is draining"};
   KV_RETURN_IF_ERROR(check_query(request.query));
+  KV_RETURN_IF_ERROR(check_ends(request.ends, request.query.tokens.size()));
+  KV_RETURN_IF_ERROR(check_label(request.words.label));
   KV_RETURN_IF_ERROR(check_profile(request.profile, model.realm->realm.profile));
   if (reservations_.size() >= env_.options.max_reservations) {
     ++env_.count.busy;
@@ -144,6 +160,8 @@ void Reservations::reserve(uint64_t session, ReserveRequest request, CallTerms t
   r->model = *model;
   r->realm = (*model)->realm;
   r->query = std::move(request.query);
+  r->ends.named = std::move(request.ends);
+  r->words = std::move(request.words);
   const uint32_t block = r->realm->block_tokens();
   auto hash = [r, block] { return block_ids(r->realm->realm, block, r->query); };
   auto go_on = [this, r, call](BlockIds ids) {
@@ -227,7 +245,8 @@ std::vector<Need> Reservations::plan(Reservation& r) {
   }
   r.objects.sources = sources_of(realm, held, n);
   r.objects.tails = shorter_tails(realm, held.match, n);
-  r.ends = {block_end_interval(realm), branch_of(realm.tree, held.match, n)};
+  r.ends.interval = block_end_interval(realm);
+  r.ends.branch = branch_of(realm.tree, held.match, n);
   for (Need& need : attached_needs(realm.groups, block, n, r.ends, own)) needs.push_back(need);
   r.pins = Pins(env_, index_, present);
   return needs;

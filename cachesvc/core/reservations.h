@@ -36,7 +36,8 @@ struct Reservation {
   Query query;
   std::vector<Id> blocks;  ///< ids of the complete blocks
   Id tail;                 ///< zero if the length is a multiple of block_tokens
-  EndRules ends;           ///< block ends that are welcome beside its own
+  EntryWords words;        ///< of the client on the entry
+  EndRules ends;           ///< ends that are welcome beside its own
   /// Objects of the sequence, as the puts bring them.
   struct {
     std::set<ObjectName> existed;   ///< there at reserve or at a put, so pinned

@@ -18,6 +18,7 @@ struct SpillItem {
   bool raw = false;                        ///< no room to pack it
   bool damaged = false;
   bool again = false;  ///< the SSD was full
+  ObjectNote note{};   ///< the record's as the write began
 };
 
 struct SpillBatch {

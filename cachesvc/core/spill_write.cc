@@ -14,17 +14,22 @@ constexpr uint64_t kScarceShare = 4;  // the SSD is scarce with less than limit 
 // Payload bytes of a batch, and one object more: a slow device writes them in seconds.
 constexpr uint64_t kSpillBatchBytes = 64u << 20;
 
-std::vector<Image> images_of(const std::vector<SpillItem>& items) {
-  std::vector<Image> images;
-  for (const auto& item : items) images.push_back(item.image);
-  return images;
+// What one write has of each item.
+struct Written {
+  Image image;
+  ObjectNote note;
+};
+std::vector<Written> written_of(const std::vector<SpillItem>& items) {
+  std::vector<Written> all;
+  for (const auto& item : items) all.push_back({item.image, item.note});
+  return all;
 }
 
 // Runs on a worker.
-std::vector<FileImage> copies(const std::vector<Image>& images) {
+std::vector<FileImage> copies(const std::vector<Written>& all) {
   std::vector<FileImage> out;
-  out.reserve(images.size());
-  for (const Image& image : images) out.push_back(*image);
+  out.reserve(all.size());
+  for (const Written& each : all) out.emplace_back(*each.image).note = each.note;
   return out;
 }
 
@@ -127,6 +132,7 @@ void Spiller::keep_writable(SpillBatch& batch) {
       continue;
     }
     earlier.insert(r);
+    item.note = r->note();
     items.push_back(std::move(item));
   }
   batch.items = std::move(items);
@@ -143,11 +149,11 @@ void Spiller::begin_writing(const BatchPtr& batch) {
   if (own->items.empty()) return end_batch(own);
   own->move(State::writing);
   lane_.run(
-      [ssd = lane_.ssd(), images = images_of(own->items)]() -> Result<Attempt> {
+      [ssd = lane_.ssd(), all = written_of(own->items)]() -> Result<Attempt> {
         uint64_t needed = 0, left = ssd->room_left();
-        for (const Image& image : images) needed += ssd->room_needed(*image);
+        for (const Written& each : all) needed += ssd->room_needed(*each.image);
         if (needed > left) return Attempt{needed - left, {}};
-        return Attempt{0, ssd->put(copies(images), Durability::spilled)};
+        return Attempt{0, ssd->put(copies(all), Durability::spilled)};
       },
       [this, own](Result<Attempt> attempt) {
         if (!attempt.ok()) return written(own, attempt.status());
@@ -162,8 +168,8 @@ void Spiller::write_in_place(const BatchPtr& batch, uint64_t short_by) {
   std::erase_if(batch->items, [this](const SpillItem& item) { return !index_.find(item.which); });
   if (batch->items.empty()) return end_batch(batch);
   auto job = [ssd = lane_.ssd(),
-              images = images_of(batch->items)]() -> Result<std::vector<PutResult>> {
-    return ssd->put(copies(images), Durability::spilled);
+              all = written_of(batch->items)]() -> Result<std::vector<PutResult>> {
+    return ssd->put(copies(all), Durability::spilled);
   };
   lane_.run_with_room(short_by, std::move(job),
                       [this, batch](Result<std::vector<PutResult>> results) {
@@ -203,6 +209,9 @@ void Spiller::item_written(const SpillItem& item, const PutResult& result) {
   }
   const bool stands = r->disk == Disk::writing || r->disk == Disk::known;  // known: lost by RAM
   if (stands) records_.written(*r, result.reached, result.allocated_bytes);
+  // A row that was there before has its own note.
+  const ObjectNote note = r->note();
+  if (item.note != note || (result.existed && !note.empty())) lane_.note({{r->name, note}});
   works_ = true;
   ++env_.count.spills_written;
   env_.count.spill_raw_bytes += item.image->unpacked_bytes();

@@ -170,6 +170,21 @@ void SsdLane::keep_place(uint16_t scrubbed) {
   ssd_->keep(kept_);
 }
 
+void SsdLane::note(std::vector<NotedName> notes, bool synced, std::function<void()> then) {
+  if (notes.empty() || !ssd_ || hangs_) {
+    if (then) then();
+    return;
+  }
+  run(
+      [ssd = ssd_, synced, notes = std::move(notes)] {
+        ssd->note(notes);
+        return synced ? ssd->checkpoint() : Status();
+      },
+      [then = std::move(then)](Status) mutable {
+        if (then) then();
+      });
+}
+
 void SsdLane::check_invariants() const {
   KV_CHECK(ended_ <= jobs_);
   KV_CHECK(remembers_ || lost_.empty());

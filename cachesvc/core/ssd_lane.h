@@ -55,6 +55,10 @@ class SsdLane {
   template <typename Job, typename Then>
   void run_with_room(uint64_t bytes, Job job, Then then);
 
+  /// Writes notes of files to the catalog, in place of earlier ones. `synced`: so that they survive
+  /// a power cut. `then` follows in any case.
+  void note(std::vector<NotedName> notes, bool synced = false, std::function<void()> then = {});
+
   // Unlinks. The files' records are gone by then, or know that they have no file.
   /// Unlinks files ahead of all later writes: those of objects that made room in the index.
   void unlink(std::vector<ObjectName> names);

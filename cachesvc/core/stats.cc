@@ -78,6 +78,7 @@ void Stats::service(StatsReply& out, const SsdStats& of_ssd) const {
   add(out, "models", models_.all().size());
   add(out, "waiting_calls", calls_.under_way());
   add(out, "holds", holds_.size());
+  add(out, "retains", holds_.retains());
   add(out, "held_bytes", holds_.bytes());
   loop(out);
   recovery(out);

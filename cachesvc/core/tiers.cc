@@ -70,6 +70,15 @@ void Tiers::unpin(Record& record) {
   if (record.on_ssd()) ssd_of(record).unpin(record.key);
 }
 
+void Tiers::retain(Record& record) {
+  if (++record.retained == 1) reorder(record);
+}
+
+void Tiers::let_go(Record& record) {
+  KV_CHECK(record.retained > 0);
+  if (--record.retained == 0) reorder(record);
+}
+
 void Tiers::touch(const std::vector<Record*>& records) {
   if (records.empty()) return;
   std::vector<EntryKey> keys;

@@ -28,6 +28,9 @@ class Tiers {
   void set_disk(Record& record, Disk to, uint64_t allocated_bytes, std::optional<uint64_t> recency);
   void pin(Record& record);
   void unpin(Record& record);
+  /// The record goes after all that is not retained; as many calls of let_go end it.
+  void retain(Record& record);
+  void let_go(Record& record);
   /// Marks these, of one namespace, as used now.
   void touch(const std::vector<Record*>& records);
   /// Touches records that a fetch used: the SSD is to be told.

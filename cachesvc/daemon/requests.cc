@@ -151,6 +151,10 @@ void Requests::dispatch(const Request& in) {
       return forward(in, FrameType::prefetch_ok, &CacheCore::prefetch);
     case FrameType::demote:
       return forward(in, FrameType::demote_ok, &CacheCore::demote);
+    case FrameType::retain:
+      return forward(in, FrameType::retain_ok, &CacheCore::retain);
+    case FrameType::expire:
+      return forward(in, FrameType::expire_ok, &CacheCore::expire);
     case FrameType::hold:
       return forward(in, FrameType::hold_ok, &CacheCore::hold);
     case FrameType::renew:

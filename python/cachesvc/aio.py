@@ -10,11 +10,11 @@ import os
 import socket
 from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, TypeVar
 
-from . import entry, intent
-from . import intent_messages as im
+from . import entry
 from . import messages as m
+from .aio_intent import IntentCalls
 from .bodies import Bodies
-from .cache import PROGRAM, fetch_missed, missed, not_demoted
+from .cache import PROGRAM, fetch_missed, missed
 from .connection import (Script, check_length, descriptors, failure, hang_up, named_failures,
                          receive)
 from .deadline import Deadline
@@ -23,7 +23,6 @@ from .errors import CacheError, Code, Refused
 from .frames import HEADER_BYTES, decode_header
 from .guard import Guard
 from .hit import Hit
-from .intent import Held
 from .models import Model, Profile
 from .own_memory import OwnMemory
 from .pools import Pools
@@ -215,7 +214,7 @@ async def _ready(add: Callable[..., None], remove: Callable[..., Any], stream: s
         remove(stream)
 
 
-class AsyncCache:
+class AsyncCache(IntentCalls):
     def __init__(self, socket_path: str, namespace: str, *, strict: bool = False,
                  connections: int = 4, program: str = PROGRAM, first_pause: float = 1.0,
                  token: bytes = b"", map_segments: bool = True,
@@ -257,11 +256,13 @@ class AsyncCache:
 
     async def store_rows(self, model: Model, tokens: Any, rows: RowsGiven, *, extras: Extras = (),
                          wait_for: m.Level = m.Level.ACCEPTED, timeout: float = 5.0,
-                         profile: Optional[Profile] = None) -> Stored:
+                         profile: Optional[Profile] = None, ends: Sequence[int] = (),
+                         prefill_ms: float = 0, label: str = "") -> Stored:
         return await self._failing_open(
             "store_rows",
-            lambda s: entry.store(s, model, tokens, extras, rows, wait_for, profile), timeout,
-            lambda error: Stored(error=error))
+            lambda s: entry.store(s, model, tokens, extras, rows, wait_for, profile, ends,
+                                  prefill_ms, label),
+            timeout, lambda error: Stored(error=error))
 
     async def lookup(self, model: Model, tokens: Any, *, extras: Extras = (),
                      timeout: float = 1.0, profile: Optional[Profile] = None) -> m.LookupOk:
@@ -276,32 +277,6 @@ class AsyncCache:
             "prefetch",
             lambda s: entry.prefetch(s, model, as_query(tokens, extras), wait, hold, profile),
             timeout, missed)
-
-    async def demote(self, model: Model, tokens: Any = (), *, extras: Extras = (), hold: int = 0,
-                     timeout: float = 1.0,
-                     profile: Optional[Profile] = None) -> im.DemoteOk:
-        return await self._failing_open(
-            "demote", lambda s: entry.demote(s, model, as_query(tokens, extras), hold, profile),
-            timeout, not_demoted)
-
-    async def hold(self, model: Model, tokens: Any, seconds: float, *, extras: Extras = (),
-                   timeout: float = 1.0, profile: Optional[Profile] = None) -> Held:
-        return await self._failing_open(
-            "hold",
-            lambda s: entry.hold(s, model, as_query(tokens, extras), seconds, profile), timeout,
-            lambda error: Held(found=missed(error)))
-
-    async def renew(self, held: Held, seconds: float, *, timeout: float = 1.0) -> float:
-        if not held:
-            return 0.0
-        return await self._failing_open(
-            "renew", lambda s: intent.renew(s, held.number, seconds), timeout, lambda _: 0.0)
-
-    async def release(self, held: Held, *, timeout: float = 1.0) -> bool:
-        if not held:
-            return False
-        return await self._failing_open(
-            "release", lambda s: intent.release(s, held.number), timeout, lambda _: False)
 
     async def lookup_all(self, model: Model, queries: Sequence[Any], *, timeout: float = 1.0,
                          profile: Optional[Profile] = None) -> List[m.LookupOk]:

@@ -9,7 +9,7 @@ time, the others wait within their timeout. A forked child begins anew, its fail
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, TypeVar
+from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, TypeVar, Union
 
 from . import entry, intent
 from . import intent_messages as im
@@ -21,7 +21,7 @@ from .entry import Extras, FetchOptions, RowsGiven, Stored, as_query
 from .errors import CacheError, Code, Refused
 from .guard import Guard
 from .hit import Hit
-from .intent import Held
+from .intent import Held, Retained
 from .models import Model, Profile
 from .own_memory import OwnMemory
 from .pool import Pool
@@ -37,6 +37,14 @@ def missed(error: CacheError) -> m.LookupOk:
 
 def not_demoted(error: CacheError) -> im.DemoteOk:
     return im.DemoteOk(im.Outcome.REJECTED, 0, str(error))
+
+
+def not_retained(error: CacheError) -> Retained:
+    return Retained(im.Outcome.REJECTED, reason=str(error))
+
+
+def not_expired(error: CacheError) -> im.ExpireOk:
+    return im.ExpireOk(im.Outcome.REJECTED, 0, str(error))
 
 
 def fetch_missed(error: CacheError) -> Hit:
@@ -94,12 +102,18 @@ class Cache:
 
     def store_rows(self, model: Model, tokens: Any, rows: RowsGiven, *, extras: Extras = (),
                    wait_for: m.Level = m.Level.ACCEPTED, timeout: float = 5.0,
-                   profile: Optional[Profile] = None, cancel: Optional[Cancel] = None) -> Stored:
-        """Stores what is not there yet. rows: a RowSource, or (K, V) of each layer."""
+                   profile: Optional[Profile] = None, cancel: Optional[Cancel] = None,
+                   ends: Sequence[int] = (),
+                   prefill_ms: float = 0, label: str = "") -> Stored:
+        """Stores what is not there yet. rows: a RowSource, or (K, V) of each layer. ends: numbers
+        of tokens that are to stay restorable, as of the system prompt and of each turn.
+        prefill_ms, label: what computing the rows cost, and a word for people, both kept with
+        the entry and shown by cachectl; the label has nothing of a prompt."""
         return self._failing_open(
             "store_rows",
-            lambda s: entry.store(s, model, tokens, extras, rows, wait_for, profile), timeout,
-            lambda error: Stored(error=error), cancel)
+            lambda s: entry.store(s, model, tokens, extras, rows, wait_for, profile, ends,
+                                  prefill_ms, label),
+            timeout, lambda error: Stored(error=error), cancel)
 
     def lookup(self, model: Model, tokens: Any, *, extras: Extras = (), timeout: float = 1.0,
                profile: Optional[Profile] = None) -> m.LookupOk:
@@ -135,14 +149,35 @@ class Cache:
             lambda s: entry.hold(s, model, as_query(tokens, extras), seconds, profile), timeout,
             lambda error: Held(found=missed(error)))
 
-    def renew(self, held: Held, seconds: float, *, timeout: float = 1.0) -> float:
+    def retain(self, model: Model, tokens: Any, seconds: float, *, extras: Extras = (),
+               timeout: float = 1.0, profile: Optional[Profile] = None) -> Retained:
+        """Lookup whose find goes after all else of the namespace's share, for so long; nothing is
+        pinned. renew and release take it as they do a Held."""
+        return self._failing_open(
+            "retain",
+            lambda s: entry.retain(s, model, as_query(tokens, extras), seconds, profile), timeout,
+            not_retained)
+
+    def expire(self, model: Model, tokens: Any, seconds: Optional[float], *,
+               extras: Extras = (), whole: bool = False, timeout: float = 1.0,
+               profile: Optional[Profile] = None) -> im.ExpireOk:
+        """What erase_entry (whole: erase) would remove now goes by itself so many seconds from
+        now, None: no longer; a restart keeps that. Storing an entry that has some of it does
+        away with it."""
+        return self._failing_open(
+            "expire",
+            lambda s: entry.expire(s, model, as_query(tokens, extras), whole, seconds, profile),
+            timeout, not_expired)
+
+    def renew(self, held: Union[Held, Retained], seconds: float, *,
+              timeout: float = 1.0) -> float:
         """It stays at least so long from now on; how long it does, 0.0 if it does not."""
         if not held:
             return 0.0
         return self._failing_open(
             "renew", lambda s: intent.renew(s, held.number, seconds), timeout, lambda _: 0.0)
 
-    def release(self, held: Held, *, timeout: float = 1.0) -> bool:
+    def release(self, held: Union[Held, Retained], *, timeout: float = 1.0) -> bool:
         """Ends a hold before its time; False if there was none."""
         if not held:
             return False

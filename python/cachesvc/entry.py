@@ -5,6 +5,7 @@ All open the model where the connection has not yet, and once anew where its pro
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import (Any, Callable, Generator, Iterator, List, Optional, Sequence, Tuple, TypeVar,
                     Union)
 
@@ -16,7 +17,7 @@ from . import messages as m
 from . import puts
 from .errors import CacheError, Code, Refused, invalid
 from .hit import Hit, make_hit
-from .intent import NO_QUERY, Held
+from .intent import NO_QUERY, Held, Retained
 from .models import Model, Prefill, Profile
 from .objects import Array, ObjectName
 from .selection import Selection
@@ -28,6 +29,8 @@ T = TypeVar("T")
 Extras = Sequence[Tuple[int, bytes]]
 RowsGiven = Union[RowSource, Sequence[Sequence[Array]]]
 MAX_REPLY_BYTES = 1 << 40
+MOST_TOKENS = 1 << 22
+MOST_MS = (1 << 32) - 1
 
 
 @dataclasses.dataclass
@@ -35,7 +38,8 @@ class Stored:
     """level: the durability reached; NONE: nothing was stored, and `error` says why.
 
     objects: how many were sent. foreign: somebody else's bytes are stored under these names. lost:
-    these went meanwhile; they and all after them are not stored.
+    these went meanwhile; they and all after them are not stored. ends: what became of those that
+    the store named.
     """
 
     level: m.Level = m.Level.NONE
@@ -43,6 +47,7 @@ class Stored:
     foreign: List[ObjectName] = dataclasses.field(default_factory=list)
     lost: List[ObjectName] = dataclasses.field(default_factory=list)
     error: Optional[CacheError] = None
+    ends: List[m.NamedEnd] = dataclasses.field(default_factory=list)
 
     def __bool__(self) -> bool:
         return self.level != m.Level.NONE
@@ -69,6 +74,21 @@ def as_query(tokens: Any, extras: Extras) -> m.Query:
     except (TypeError, ValueError) as error:
         raise invalid("extras", error, "pairs of a position and bytes") from None
     return m.Query(as_tokens(tokens), given)
+
+
+def as_ends(ends: Sequence[int]) -> List[int]:
+    named = sorted({int(end) for end in ends})
+    if len(named) > m.MAX_ENDS:
+        raise invalid("ends", len(named), f"at most {m.MAX_ENDS}")
+    if named and not 0 < named[0] <= named[-1] <= MOST_TOKENS:
+        raise invalid("ends", f"{named[0]} to {named[-1]}", "numbers of tokens")
+    return named
+
+
+def as_cost(prefill_ms: float) -> int:
+    if not 0 <= prefill_ms < math.inf:
+        raise invalid("prefill_ms", prefill_ms, "milliseconds, at least 0")
+    return min(math.ceil(prefill_ms), MOST_MS)
 
 
 def as_source(model: Model, query: m.Query, rows: RowsGiven) -> RowSource:
@@ -100,12 +120,13 @@ def fetch(session: Session, model: Model, tokens: Any, extras: Extras,
 
 
 def store(session: Session, model: Model, tokens: Any, extras: Extras, rows: RowsGiven,
-          wait_for: m.Level, profile: Optional[Profile] = None
-          ) -> Generator[Command, Optional[Frame], Stored]:
+          wait_for: m.Level, profile: Optional[Profile] = None, ends: Sequence[int] = (),
+          prefill_ms: float = 0, label: str = "") -> Generator[Command, Optional[Frame], Stored]:
     query = as_query(tokens, extras)
+    named, cost = as_ends(ends), as_cost(prefill_ms)
     source = as_source(model, query, rows)
     def reserve(opened: Opened) -> Generator[Command, Optional[Frame], Tuple[Opened, m.ReserveOk]]:
-        return opened, (yield from session.reserve(opened, query))
+        return opened, (yield from session.reserve(opened, query, named, cost, label))
     opened, reserved = yield from _under_profile(session, model, reserve, profile)
     sent = [0]
     try:
@@ -118,7 +139,7 @@ def store(session: Session, model: Model, tokens: Any, extras: Extras, rows: Row
             pass  # the reservation was gone
         raise refused
     reply = yield from session.commit(reserved.reservation, wait_for)
-    return Stored(reply.level, sent[0], reply.foreign, reply.lost)
+    return Stored(reply.level, sent[0], reply.foreign, reply.lost, ends=reply.ends)
 
 
 def lookup(session: Session, model: Model, query: m.Query, profile: Optional[Profile] = None
@@ -145,6 +166,19 @@ def hold(session: Session, model: Model, query: m.Query, seconds: float,
          profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], Held]:
     return (yield from _under_profile(
         session, model, lambda opened: intent.hold(session, opened, query, seconds), profile))
+
+
+def retain(session: Session, model: Model, query: m.Query, seconds: float,
+           profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], Retained]:
+    return (yield from _under_profile(
+        session, model, lambda opened: intent.retain(session, opened, query, seconds), profile))
+
+
+def expire(session: Session, model: Model, query: m.Query, whole: bool, seconds: Optional[float],
+           profile: Optional[Profile] = None) -> Generator[Command, Optional[Frame], im.ExpireOk]:
+    return (yield from _under_profile(
+        session, model, lambda opened: intent.expire(session, opened, query, whole, seconds),
+        profile))
 
 
 def lookup_all(session: Session, model: Model, queries: Sequence[Any],

@@ -37,6 +37,38 @@ def hold(session: Session, opened: Opened, query: m.Query, seconds: float
     return Held(reply.number, reply.time_ms / 1000, reply.found)
 
 
+@dataclasses.dataclass
+class Retained:
+    """A prefix that goes after everything else of its share, for `seconds` from the reply on.
+    number: what renew and release name it by, on any connection of the namespace."""
+
+    outcome: im.Outcome
+    number: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return self.number != 0
+
+
+def retain(session: Session, opened: Opened, query: m.Query, seconds: float
+           ) -> Generator[Command, Optional[Frame], Retained]:
+    body = im.Retain(session.deadline.milliseconds(), opened.handle, opened.profile_id,
+                     _milliseconds(seconds), query)
+    reply = im.RetainOk.decode((yield from session.call(Type.RETAIN, body, Type.RETAIN_OK)).body)
+    return Retained(reply.outcome, reply.number, reply.time_ms / 1000, reply.tokens, reply.reason)
+
+
+def expire(session: Session, opened: Opened, query: m.Query, whole: bool,
+           seconds: Optional[float]) -> Generator[Command, Optional[Frame], im.ExpireOk]:
+    given = 0 if seconds is None else math.ceil(_milliseconds(seconds) / 1000)
+    body = im.Expire(session.deadline.milliseconds(), opened.handle, opened.profile_id, whole,
+                     given, query)
+    frame = yield from session.call(Type.EXPIRE, body, Type.EXPIRE_OK)
+    return im.ExpireOk.decode(frame.body)
+
+
 def prefetch(session: Session, opened: Opened, query: m.Query, wait: bool, held: int
              ) -> Generator[Command, Optional[Frame], m.LookupOk]:
     body = im.Prefetch(session.deadline.milliseconds(), opened.handle, opened.profile_id, wait,

@@ -73,6 +73,51 @@ class HoldOk(Record):
 
 
 @dataclasses.dataclass
+class Retain(Record):
+    timeout_ms: int
+    handle: int
+    profile_id: bytes
+    time_ms: int
+    query: Query
+    CODECS = (u32, u32, identity, u32, Query.codec())
+
+
+@dataclasses.dataclass
+class RetainOk(Record):
+    """number: as a hold's; 0: nothing is retained. tokens: how many are."""
+
+    outcome: Outcome
+    number: int
+    time_ms: int
+    tokens: int
+    reason: str
+    CODECS = (choice(Outcome), u64, u32, u32, WORDS)
+
+
+@dataclasses.dataclass
+class Expire(Record):
+    """whole: all that begins with the query. seconds: from now; 0: no time any more."""
+
+    timeout_ms: int
+    handle: int
+    profile_id: bytes
+    whole: bool
+    seconds: int
+    query: Query
+    CODECS = (u32, u32, identity, boolean, u32, Query.codec())
+
+
+@dataclasses.dataclass
+class ExpireOk(Record):
+    """objects: how many have the time now."""
+
+    outcome: Outcome
+    objects: int
+    reason: str
+    CODECS = (choice(Outcome), u64, WORDS)
+
+
+@dataclasses.dataclass
 class Renew(Record):
     timeout_ms: int
     hold: int

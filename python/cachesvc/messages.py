@@ -20,6 +20,8 @@ from .wire import (HEADER_BYTES, SEQUENCE_TOKENS, Buffer, Reader, Record, Tokens
 WORDS = text(4096)
 MAX_NEEDS = 1 << 20
 MAX_NAMES = 262_144
+MAX_ENDS = 64
+MAX_LABEL_BYTES = 128
 RECORD_BYTES = 16 << 20
 PAYLOAD_ALIGNMENT = 64
 
@@ -136,7 +138,7 @@ class OpenOk(Record):
 
 @dataclasses.dataclass
 class Question(Record):
-    """lookup, reserve and erase_entry. profile_id: in force, or it is refused."""
+    """lookup and erase_entry. profile_id: in force, or it is refused."""
 
     timeout_ms: int
     handle: int
@@ -161,6 +163,22 @@ class LookupOk(Record):
     newest: Newest
     reason: str
     CODECS = (u32, u32, choice(Tier), choice(Newest), WORDS)
+
+
+@dataclasses.dataclass
+class Reserve(Record):
+    """ends: numbers of tokens, ascending, that are to stay restorable. prefill_ms, label: kept with
+    the entry for people; 0 and empty: nothing is said."""
+
+    timeout_ms: int
+    handle: int
+    profile_id: bytes
+    ends: List[int]
+    prefill_ms: int
+    label: str
+    query: Query
+    CODECS = (u32, u32, identity, sequence(u32, MAX_ENDS, 4), u32, text(MAX_LABEL_BYTES),
+              Query.codec())
 
 
 @dataclasses.dataclass
@@ -240,11 +258,22 @@ class Commit(Record):
 
 
 @dataclasses.dataclass
+class NamedEnd(Record):
+    """What became of an end that a store named; reason: why it is not restorable."""
+
+    tokens: int
+    restorable: bool
+    reason: str
+    CODECS = (u32, boolean, WORDS)
+
+
+@dataclasses.dataclass
 class CommitOk(Record):
     level: Level
     foreign: List[ObjectName]
     lost: List[ObjectName]
-    CODECS = (choice(Level), names_codec, names_codec)
+    ends: List[NamedEnd]
+    CODECS = (choice(Level), names_codec, names_codec, sequence(NamedEnd.codec(), MAX_ENDS, 9))
 
 
 @dataclasses.dataclass

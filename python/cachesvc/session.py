@@ -293,11 +293,12 @@ class Session:
         error = self._error(frame, frame.request_id)
         return Refused(error.code, error.message)
 
-    def reserve(self, opened: Opened, query: m.Query
+    def reserve(self, opened: Opened, query: m.Query, ends: Iterable[int] = (),
+                prefill_ms: int = 0, label: str = ""
                 ) -> Generator[Command, Optional[Frame], m.ReserveOk]:
-        frame = yield from self.call(Type.RESERVE, self._question(opened, query),
-                                      Type.RESERVE_OK)
-        return m.ReserveOk.decode(frame.body)
+        body = m.Reserve(self.deadline.milliseconds(), opened.handle, opened.profile_id,
+                         list(ends), prefill_ms, label, query)
+        return m.ReserveOk.decode((yield from self.call(Type.RESERVE, body, Type.RESERVE_OK)).body)
 
     def offer_memory(self) -> Generator[Command, Optional[Frame], None]:
         """Hands the caller's memory over, once; if the service takes none, rows are sent."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -73,9 +74,12 @@ def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int],
         wait_for = Level[step.get("wait_for", "accepted").upper()]
         rows = InMemory(memory, model, tokens) if memory else Computed(model, tokens)
         stored = cache.store_rows(model, tokens, rows, extras=extras, wait_for=wait_for, timeout=10,
-                                  cancel=cancel_of(step))
+                                  cancel=cancel_of(step), ends=step.get("ends", []),
+                                  prefill_ms=step.get("prefill_ms", 0),
+                                  label=step.get("label", ""))
         return {"level": min(stored.level, wait_for).name.lower(), "objects": stored.objects,
-                "lost": len(stored.lost)}
+                "lost": len(stored.lost),
+                "ends": [end.tokens for end in stored.ends if end.restorable]}
     if call == "fetch":
         return fetched(cache, model, step, holds)
     if call == "hold":
@@ -94,6 +98,17 @@ def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int],
     if call == "demote":
         reply = cache.demote(model, tokens, extras=extras, hold=holds.get(step.get("hold", ""), 0))
         return {"outcome": reply.outcome.name.lower(), "tokens": reply.tokens}
+    if call == "retain":
+        kept = cache.retain(model, tokens, step["time_ms"] / 1000, extras=extras)
+        holds[step["as"]] = kept.number
+        return {"outcome": kept.outcome.name.lower(), "tokens": kept.tokens}
+    if call == "expire":
+        given = cache.expire(model, tokens, step.get("seconds"), extras=extras,
+                             whole=step.get("whole", False))
+        return {"outcome": given.outcome.name.lower(), "objects": given.objects}
+    if call == "wait":
+        time.sleep(step["seconds"])
+        return {}
     if call == "erase":
         return {"removed": cache.erase(model if "tokens" in step else None, tokens) > 0}
     if call == "erase_entry":

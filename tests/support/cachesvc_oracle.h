@@ -60,11 +60,12 @@ class Oracle {
   /// A store of this sequence holds the window and chunk rows that it needs by itself: those that
   /// others had are in objects of its own now, and all those of the tails that it supersedes.
   /// `interval`: the rows before every so many block ends are needed too; 0: none. `branch`: as
-  /// branch() before the store.
+  /// branch() before the store. `named`: ends that the store named.
   void copy_rows(const Model& m, const std::vector<uint64_t>& hashes, uint32_t interval,
-                 uint32_t branch) {
+                 uint32_t branch, const std::vector<uint32_t>& named) {
     auto n = static_cast<uint32_t>(hashes.size());
     std::set<uint32_t> ends{n, n - 1, n / m.block_tokens * m.block_tokens, branch};
+    ends.insert(named.begin(), named.end());
     for (uint32_t at = 0; interval > 0 && at <= n; at += interval * m.block_tokens) ends.insert(at);
     std::set<std::pair<uint16_t, uint32_t>> rows;  // group, row
     for (uint16_t g = 0; g < m.groups.size(); ++g) {

@@ -100,6 +100,14 @@ class Stepped final : public Client {
     return call<Result<DemoteReply>>(
         [&](auto done) { core->demote(session, r, d.deadline, done); });
   }
+  Result<RetainReply> retain(const RetainRequest& r, const Until& d) override {
+    return call<Result<RetainReply>>(
+        [&](auto done) { core->retain(session, r, d.deadline, done); });
+  }
+  Result<ExpireReply> expire(const ExpireRequest& r, const Until& d) override {
+    return call<Result<ExpireReply>>(
+        [&](auto done) { core->expire(session, r, d.deadline, done); });
+  }
   Result<HoldReply> hold(const HoldRequest& r, const Until& d) override {
     return call<Result<HoldReply>>([&](auto done) { core->hold(session, r, d.deadline, done); });
   }

@@ -110,6 +110,8 @@ class MemoryClient : public Client {
   Result<LookupReply> lookup(const QueryRequest&, const Until&) override { return down(); }
   Result<LookupReply> prefetch(const PrefetchRequest&, const Until&) override { return down(); }
   Result<DemoteReply> demote(const DemoteRequest&, const Until&) override { return down(); }
+  Result<RetainReply> retain(const RetainRequest&, const Until&) override { return down(); }
+  Result<ExpireReply> expire(const ExpireRequest&, const Until&) override { return down(); }
   Result<HoldReply> hold(const HoldRequest&, const Until&) override { return down(); }
   Result<std::chrono::milliseconds> renew(uint64_t, std::chrono::milliseconds,
                                           const Until&) override {

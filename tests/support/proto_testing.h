@@ -246,6 +246,12 @@ inline void add_hold_frames(const Query& query, std::map<std::string, OutFrame>&
   frames["demote"] = request_frame(T::demote, 18, 100, DemoteRequest{7, {}, id_of(4), 11});
   frames["demote_ok"] =
       reply_frame(T::demote_ok, 18, DemoteReply{Outcome::clipped, 3, "1 of 4 objects stay"});
+  frames["retain"] = request_frame(T::retain, 20, 100, RetainRequest{7, query, id_of(4), time});
+  frames["retain_ok"] =
+      reply_frame(T::retain_ok, 20, RetainReply{Outcome::clipped, 13, time, 3, "held bytes"});
+  frames["expire"] = request_frame(
+      T::expire, 21, 100, ExpireRequest{7, query, id_of(4), true, std::chrono::seconds(3600)});
+  frames["expire_ok"] = reply_frame(T::expire_ok, 21, ExpireReply{Outcome::accepted, 5, ""});
   frames["cancel"] = reply_frame(T::cancel, 0, Cancel{10});
 }
 
@@ -274,7 +280,8 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
       request_frame(T::prefetch, 4, 100, PrefetchRequest{7, {}, id_of(4), true, 11});
   frames["prefetch_ok"] =
       reply_frame(T::prefetch_ok, 4, LookupReply{3, 3, Tier::ssd, HitForm::coded, ""});
-  frames["reserve"] = request_frame(T::reserve, 5, 100, ReserveRequest{7, id_of(4), query});
+  frames["reserve"] = request_frame(T::reserve, 5, 100,
+                                    ReserveRequest{7, id_of(4), query, {2, 4}, {1500, "chat 17"}});
   frames["reserve_ok"] = reply_frame(T::reserve_ok, 5,
                                      ReserveReply{42,
                                                   {{ObjectKind::block, 0, 0, 0, 4, true},
@@ -282,8 +289,9 @@ inline std::map<std::string, std::vector<uint8_t>> sample_frames() {
   frames["put"] = put_frame(6, 100, PutRequest{42, sample_object(), {{name, 16, 20}}});
   frames["put_ok"] = reply_frame(T::put_ok, 6, Empty{});
   frames["commit"] = request_frame(T::commit, 7, 100, CommitRequest{42, Durability::spilled});
-  frames["commit_ok"] =
-      reply_frame(T::commit_ok, 7, CommitReply{Durability::spilled, {name}, {name, name}});
+  frames["commit_ok"] = reply_frame(
+      T::commit_ok, 7,
+      CommitReply{Durability::spilled, {name}, {name, name}, {{2, true, ""}, {4, false, "gone"}}});
   frames["abort"] = request_frame(T::abort, 8, 100, AbortRequest{42});
   frames["abort_ok"] = reply_frame(T::abort_ok, 8, Empty{});
   FetchRequest fetch{7,    query, FetchForm::f16, false,
@@ -352,6 +360,14 @@ inline Status decode_hold_frame(const Frame& frame) {
       return decode_request<DemoteRequest>(T::demote, body, ms).status();
     case T::demote_ok:
       return decode_reply<DemoteReply>(T::demote_ok, body).status();
+    case T::retain:
+      return decode_request<RetainRequest>(T::retain, body, ms).status();
+    case T::retain_ok:
+      return decode_reply<RetainReply>(T::retain_ok, body).status();
+    case T::expire:
+      return decode_request<ExpireRequest>(T::expire, body, ms).status();
+    case T::expire_ok:
+      return decode_reply<ExpireReply>(T::expire_ok, body).status();
     case T::cancel:
       return decode_reply<Cancel>(T::cancel, body).status();
     default:
