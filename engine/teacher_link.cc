@@ -5,8 +5,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "proto/demand.h"
-
 namespace kv {
 namespace {
 
@@ -26,10 +24,6 @@ std::span<const uint8_t> bytes_of(std::span<const float> values) {
 
 Status bad(const std::string& field, const std::string& found, const std::string& expected) {
   return corruption("the teacher's " + field + ": " + found + ", expected " + expected);
-}
-
-RowRange rows_at(const RowPart& part, uint32_t position) {
-  return demanded_rows(part.spec, position).front();
 }
 
 // Values of one row of both sides.
@@ -53,6 +47,11 @@ Result<std::vector<RowPart>> row_parts(const ModelSpec& model) {
     }
   }
   return out;
+}
+
+RowRange prefix_rows(const PartSpec& part, uint32_t prefix) {
+  const auto rows = demanded_rows(part, prefix);
+  return rows.empty() ? RowRange{prefix, prefix} : rows.front();
 }
 
 Result<TeacherLink> TeacherLink::open(TeacherStream stream) {
@@ -161,7 +160,7 @@ Result<TaughtText> TeacherLink::exact(uint32_t number, std::span<const Token> to
   text.rows.k.resize(spec_.layers.size());
   text.rows.v.resize(spec_.layers.size());
   for (const RowPart& part : parts_) {
-    const RowRange range = rows_at(part, prefix);
+    const RowRange range = prefix_rows(part.spec, prefix);
     const size_t row = size_t{range.end - range.first} * part.spec.heads;
     text.rows.k[part.layer].resize(row * part.spec.k_dim);
     text.rows.v[part.layer].resize(row * part.spec.v_dim);
@@ -180,8 +179,9 @@ Result<Divergence> TeacherLink::hit(const TaughtText& text, const RowCoder& code
   for (const RowPart& part : parts_) {
     for (Side side : {Side::k, Side::v}) {
       const auto& exact = (side == Side::k ? text.rows.k : text.rows.v)[part.layer];
+      if (exact.empty()) continue;
       std::vector<float> coded = exact;
-      KV_RETURN_IF_ERROR(coder(part.layer, side, rows_at(part, text.prefix).first, coded));
+      KV_RETURN_IF_ERROR(coder(part.layer, side, prefix_rows(part.spec, text.prefix).first, coded));
       if (coded == exact) continue;  // the teacher has those
       ++count;
       places.u16(static_cast<uint16_t>(part.layer));

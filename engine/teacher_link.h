@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/teacher.h"
+#include "proto/demand.h"
 #include "proto/model.h"
 
 namespace kv {
@@ -35,6 +36,9 @@ struct RowPart {
 };
 /// In order of layers. Returns: unsupported for two in one layer, and for windows with sinks.
 Result<std::vector<RowPart>> row_parts(const ModelSpec& model);
+
+/// Rows of a part that a prefix's cache needs; none at a chunk's end.
+RowRange prefix_rows(const PartSpec& part, uint32_t prefix);
 
 /// One text as the teacher's model computes it.
 struct TaughtText {

@@ -34,13 +34,14 @@ struct Script {
   std::vector<uint8_t> asked;
   size_t at = 0;
 
-  void hello(uint8_t version = 1, uint32_t vocab = kVocab, uint32_t context = 100) {
+  void hello(uint8_t version = 1, uint32_t vocab = kVocab, uint32_t context = 100,
+             const ModelSpec& spec = taught_model()) {
     for (char c : std::string("KVTEACH")) says.u8(static_cast<uint8_t>(c));
     says.u8(version);
     says.u32(vocab);
     says.u32(context);
     ByteWriter model;
-    encode(taught_model(), model);
+    encode(spec, model);
     says.blob(model.span());
   }
   void floats(std::initializer_list<float> values) {
@@ -202,6 +203,30 @@ TEST(TeacherLink, LengthsHaveLimits) {
   const Status got = link->exact(0, std::span(tokens).first(300), 3).status();
   EXPECT_THAT(got.message(), HasSubstr("at most 268435456"));
   EXPECT_TRUE(teacher.asked.empty()) << "nothing is asked that can't be taken";
+}
+
+TEST(TeacherLink, APartMayHaveNoRowsAtAPrefix) {
+  ModelSpec model = taught_model();
+  model.layers[2].parts[1].kind = PartKind::chunk;
+  model.layers[2].parts[1].window = 0;
+  model.layers[2].parts[1].chunk = kPrefix;  // ends where the prefix does
+  Script teacher;
+  teacher.hello(1, kVocab, 100, model);
+  teacher.says.u8(0);
+  teacher.floats({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  teacher.floats({0, 0, 0, 0, 0, 1});
+  teacher.says.u8(0);
+  teacher.floats({0, 0, 0, 0, 0, 1});
+  auto link = TeacherLink::open(teacher.stream());
+  ASSERT_TRUE(link.ok()) << link.status().to_string();
+  auto text = link->exact(0, kWords, kPrefix);
+  ASSERT_TRUE(text.ok()) << text.status().to_string();
+  EXPECT_TRUE(text->rows.k[2].empty());
+  RowCoder coder = [](uint32_t layer, Side, uint32_t, std::span<float>) {
+    EXPECT_EQ(layer, 0u) << "nothing to code";
+    return Status();
+  };
+  EXPECT_TRUE(link->hit(*text, coder).ok());
 }
 
 // The sample that the fuzz target starts from is a whole conversation.

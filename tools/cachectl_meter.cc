@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "codec/calibrate.h"
-#include "proto/demand.h"
 
 namespace kv::cachectl {
 namespace {
@@ -101,7 +100,7 @@ Status TaughtMeter::add_text(std::string_view text) {
                       link_.exact(static_cast<uint32_t>(texts_.size()), tokens, prefix));
   KV_ASSIGN_OR_RETURN(auto parts, row_parts(link_.spec()));
   for (const RowPart& at : parts) {
-    const uint32_t first = demanded_rows(at.spec, prefix).front().first;
+    const uint32_t first = prefix_rows(at.spec, prefix).first;
     KV_RETURN_IF_ERROR(keys_.add_keys(at.layer, at.part, first, exact.rows.k[at.layer]));
   }
   texts_.push_back(std::move(exact));

@@ -9,7 +9,6 @@
 #include "codec/calibrate.h"
 #include "codec/plan.h"
 #include "engine/calibration.h"
-#include "proto/demand.h"
 
 namespace kv::cachectl {
 
@@ -67,7 +66,7 @@ Result<Profile> calibrate(TeacherLink& link) {
   KV_ASSIGN_OR_RETURN(Profile base, plain_profile(link.spec(), settings));
   KeyStatistics statistics(link.spec());
   for (const RowPart& part : parts) {
-    const uint32_t first = demanded_rows(part.spec, all).front().first;
+    const uint32_t first = prefix_rows(part.spec, all).first;
     KV_RETURN_IF_ERROR(statistics.add_keys(part.layer, part.part, first, text.rows.k[part.layer]));
   }
   return statistics.calibrated(base);
