@@ -6,6 +6,7 @@
 #include "engine/batch.h"
 #include "engine/model_network.h"
 #include "engine/prompt.h"
+#include "proto/demand.h"
 
 namespace kv {
 namespace {
@@ -96,6 +97,7 @@ void Generator::Impl::look_up(Run& run, KvCache& cache) {
   run.result.reused_tokens = hit->tokens;
   run.result.tier = hit->tier;
   run.result.form = hit->form;
+  run.result.reason = hit->reason;
 }
 
 Result<StoredPrompts::Hit> Generator::Impl::look_up_until(Run& run, KvCache& cache,
@@ -153,7 +155,7 @@ void Generator::Impl::describe(Run& run, const KvCache& cache) const {
   }
   for (const ObjectPtr& block : cache.blocks()) r.block_bytes += block->payload_bytes();
   r.stored_bytes = cache.payload_bytes();
-  r.fp16_bytes = fp16_bytes(cache.tokens());
+  r.fp16_bytes = fp16_rows_bytes(network_->spec(), cache.tokens());
 }
 
 // Everything before the last prompt token: its rows, as they are stored.

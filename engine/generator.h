@@ -50,7 +50,8 @@ struct GenerateResult {
   uint32_t reused_tokens = 0;  ///< n of the fetch
   Tier tier = Tier::none;
   HitForm form = HitForm::none;
-  double ttft_ms = 0;                   ///< ids in hand -> first generated id
+  std::string reason;  ///< of a hit shorter than what is stored of the prompt, or of a miss
+  double ttft_ms = 0;  ///< ids in hand -> first generated id
   double fetch_ms = 0, prefill_ms = 0;  ///< shares of ttft_ms
   double store_ms = 0;                  ///< of the first commit, between the first two tokens
   double decode_ms_per_token = 0;       ///< of the tokens after the first, without store_ms
@@ -58,7 +59,7 @@ struct GenerateResult {
   std::vector<ObjectName> prompt_objects;
   uint64_t stored_bytes = 0;            ///< payload bytes that a cache of these N-1 tokens holds
   uint64_t block_bytes = 0;             ///< of its complete blocks only, without supplements
-  uint64_t fp16_bytes = 0;              ///< the same N-1 rows in fp16
+  uint64_t fp16_bytes = 0;              ///< of the rows that it holds, in fp16
   Durability level = Durability::none;  ///< reached by the first commit
   std::string cache_error;              ///< the first failed cache call, if any; generation went on
 };

@@ -138,7 +138,7 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> toke
                     cache.block_tokens();
   if (reply.tokens == 0 || reply.tokens < at_least) {
     if (branch > cache.tokens()) cache.keep_checkpoint(branch);
-    return Hit{};
+    return Hit{.reason = std::move(reply.reason)};
   }
   KvCache taken = new_cache(cache.checkpoint_interval());
   KV_RETURN_IF_ERROR(taken.restore(std::move(reply.lease), tokens));
@@ -149,7 +149,7 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> toke
   if (taken.tokens() != reply.tokens) return corruption("fetch: another length than it says");
   cache = std::move(taken);
   if (branch > cache.tokens()) cache.keep_checkpoint(branch);
-  return Hit{reply.tokens, reply.tier, reply.form};
+  return Hit{reply.tokens, reply.tier, reply.form, std::move(reply.reason)};
 }
 
 // The window and chunk rows that a cache of `tokens` needs, of the blocks that it did not take over

@@ -69,6 +69,7 @@ class StoredPrompts {
     uint32_t tokens = 0;  ///< n; 0: `cache` holds what it held
     Tier tier = Tier::none;
     HitForm form = HitForm::none;
+    std::string reason;  ///< the cache's own words: why no more, if more than n is shared
   };
   /// Puts the longest stored prefix of `tokens` less the last one in place of what `cache` holds,
   /// if it has `at_least` tokens and `network` takes its states. Where more tokens are shared than

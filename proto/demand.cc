@@ -39,6 +39,19 @@ std::vector<RowRange> demanded_rows(const PartSpec& part, uint32_t n) {
   return out;
 }
 
+uint64_t fp16_rows_bytes(const ModelSpec& model, uint32_t n) {
+  uint64_t bytes = 0;
+  for (const auto& layer : model.layers) {
+    for (const auto& part : layer.parts) {
+      uint64_t row = 0, rows = 0;
+      for (const auto& side : sides_of(part)) row += uint64_t{side.heads} * side.dim * 2;
+      for (const RowRange& range : demanded_rows(part, n)) rows += range.end - range.first;
+      bytes += row * rows;
+    }
+  }
+  return bytes;
+}
+
 bool demands_carry(const PartSpec& part, uint32_t n) {
   return part.kind == PartKind::pooled && (n % part.rate != 0 || (part.overlap && n >= part.rate));
 }

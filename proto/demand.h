@@ -25,6 +25,9 @@ struct RowRange {
 /// Rows that `part` needs at n: for windows the sinks first, then the newest rows, not overlapping;
 /// none for state and opaque.
 std::vector<RowRange> demanded_rows(const PartSpec& part, uint32_t n);
+/// Bytes in fp16 of the rows that a cache of n tokens holds (of windows and chunks no others): what
+/// ratios shown to people are of.
+uint64_t fp16_rows_bytes(const ModelSpec& model, uint32_t n);
 /// True if `part` needs a carry with bytes at n (pooled only).
 bool demands_carry(const PartSpec& part, uint32_t n);
 /// True if `part` needs a snapshot at n (state and opaque, n > 0).

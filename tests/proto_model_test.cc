@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "proto/demand.h"
 #include "proto/model.h"
 #include "tests/support/proto_specs.h"
 
@@ -189,6 +190,25 @@ TEST(Model, Fp16BytesCountEveryRowOnce) {
   EXPECT_EQ(fp16_bytes_per_token(m), 512u + 128u);
   m.layers[1].parts[0].rate = 0;
   EXPECT_GT(fp16_bytes_per_token(m), 0u) << "an unchecked model from a file must not trap";
+}
+
+TEST(Model, Fp16RowsAreThoseThatACacheHolds) {
+  ModelSpec m = two_layers();
+  const uint64_t row = 2 * 2 * 64 * 2;  // sides, heads, dim, bytes
+  EXPECT_EQ(fp16_rows_bytes(m, 100), 2 * 100 * row);
+  PartSpec& part = m.layers[1].parts[0];
+  part.kind = PartKind::window;
+  part.window = 31;
+  EXPECT_EQ(fp16_rows_bytes(m, 20), 2 * 20 * row) << "a window that is not full yet";
+  EXPECT_EQ(fp16_rows_bytes(m, 100), (100 + 30) * row);
+  part.keep = 4;
+  EXPECT_EQ(fp16_rows_bytes(m, 100), (100 + 34) * row);
+  part.kind = PartKind::chunk;
+  part.chunk = 30;
+  EXPECT_EQ(fp16_rows_bytes(m, 100), (100 + 10) * row);
+  part.kind = PartKind::pooled;
+  part.rate = 8;
+  EXPECT_EQ(fp16_rows_bytes(m, 100), 100 * row + 12 * row);
 }
 
 }  // namespace
