@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Runs tools/demo on a real prompt and checks its table.
+"""Runs tools/demo and checks what it shows: its turns and its repeats.
 
-Every hit must reuse N-1 tokens (with coded prefill: all complete blocks) and give the cold run's
-very tokens and logits, in both modes, before and after kill -9. A second prompt that shares some
-beginning reuses what its kind of cache allows. For the real models the entry's files and those of
-all complete blocks have bounds against their fp16 rows. Whatever the figures, the demo must say
-whether its speeds are what is promised.
+Turns: every one goes on from the one before, the sixth from the SSD after kill -9, and another
+conversation from the end of the system prompt, whatever the kind of cache, in both modes; the table
+fits 80 columns, the picture is an SVG with a bar for each row.
+Repeats: every hit must reuse N-1 tokens (with coded prefill: all complete blocks) and give the cold
+run's very tokens and logits, in both modes, before and after kill -9. A second prompt that shares
+some beginning reuses what its kind of cache allows, and is spoken of by itself. For the real models
+the entry's files and those of all complete blocks have bounds against the fp16 rows that an engine
+holds. Whatever the figures, the demo must say whether its speeds are what is promised.
 
 usage: tools_demo_check.py PATH_TO_DEMO PATH_TO_CACHECTL smollm2|gemma3|tiny
        (exit 77: skipped, no model file; 0: good; 1: not)
@@ -15,6 +18,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
+import xml.dom.minidom
 from dataclasses import dataclass
 
 BATCH, BLOCK = 8, 256
@@ -27,7 +32,7 @@ class Case:
     new: int
     shared: int  # tokens that the second prompt reuses
     arguments: tuple = ()
-    most: float = 0  # bytes of the entry's files over those of its fp16 rows; 0: not compared
+    most: float = 0  # bytes of the entry's files over its fp16 cache's; 0: not compared
 
     @property
     def coded(self):
@@ -116,11 +121,10 @@ def check_batch(rows):
         fail(f"complete blocks take {rows[-1]['blocks_of_fp16']} of fp16")
 
 
-def run_demo(case, demo, scratch, *more):
+def run_demo(demo, scratch, model, *more):
     """The rows of one run and what it printed."""
     out = os.path.join(scratch, "rows.json")
-    command = [demo, "--model", case.model, "--tokens", str(case.tokens), "--new", str(case.new),
-               "--json", out, *case.arguments, *more]
+    command = [demo, "--model", model, "--json", out, *more]
     ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     print(" ".join(command), ran.stdout, sep="\n")
     if ran.returncode != 0:
@@ -131,11 +135,15 @@ def run_demo(case, demo, scratch, *more):
 
 def check_case(case, demo, cachectl):
     real = case.most > 0
+    given = ("--tokens", str(case.tokens), "--new", str(case.new), "--coding", "tq4",
+             *case.arguments)
     with tempfile.TemporaryDirectory() as scratch:
         store = os.path.join(scratch, "store")
-        rows, said = run_demo(case, demo, scratch, "--dir", store)
+        rows, said = run_demo(demo, scratch, case.model, "--repeat", *given, "--dir", store)
         if said.count("sooner than cold") != (2 if real else 0):
             fail("tools/demo does not say how its speeds compare with what is promised")
+        if said.count("shared hit, ") != 2 or said.count(": missed: ") != (0 if case.shared else 2):
+            fail("tools/demo does not say what became of the shared half, and why")
         check_rows(case, rows)
         for mode in ("embedded", "socket") if real else ():
             check_blocks(case, cachectl, os.path.join(store, mode))
@@ -143,9 +151,86 @@ def check_case(case, demo, cachectl):
             return
         if os.environ.get("KV_PYTHON"):
             check_llama(case, rows)
-        rows, _ = run_demo(case, demo, scratch, "--batch", str(BATCH), "--dir",
+        rows, _ = run_demo(demo, scratch, case.model, "--batch", str(BATCH), *given, "--dir",
                            os.path.join(scratch, "batch"))
         check_batch(rows)
+
+
+def check_turn(row, before, system):
+    """A turn's row of a mode with a cache, and the one before it in its conversation."""
+    least = before["prompt_tokens"] if before else system if row["conversation"] == 2 else 0
+    if not least <= row["reused_tokens"] < row["prompt_tokens"]:
+        fail(f"{row['mode']}: reused {row['reused_tokens']}, not {least} or more: {row}")
+    if row["after_kill"] and row["tier"] != "ssd" or (row["tier"] == "none") != (not least):
+        fail(f"reused from another tier: {row}")
+    if bool(row["reason"]) != (least == 0) and row["conversation"] == 1:
+        fail(f"a reason, or none, where there should be: {row}")
+    if not 0 <= row["kld"] < 0.01 or row["text_equal"] != row["tokens_equal"]:
+        fail(f"far from the run without cache: {row}")
+    if row["text_equal"] != (row["first_difference"] is None):
+        fail(f"the answer differs nowhere, or does not, at a place: {row}")
+
+
+def check_turns(model, tokens, demo, llama):
+    """The demo as people run it first, with a shorter system prompt."""
+    import turns
+    with tempfile.TemporaryDirectory() as scratch:
+        picture = os.path.join(scratch, "bars.svg")
+        rows, said = run_demo(demo, scratch, model, "--tokens", str(tokens), "--new", "12", "--svg",
+                              picture, *(() if llama else ("--no-llama",)))
+        bars = xml.dom.minidom.parse(picture).getElementsByTagName("rect")
+    places = [(1, turn) for turn in range(1, 7)] + [(2, 1)]
+    modes = ["bare", "embedded", "socket"] + ["bare"] * llama
+    if [((r["conversation"], r["turn"]), r["mode"]) for r in rows] != [
+            (place, mode) for place in places for mode in modes]:
+        fail("not a row for each turn and mode")
+    if len(bars) != len(rows) + 1 or any(float(bar.getAttribute("width")) <= 0 for bar in bars):
+        fail("not a bar for each row")
+    before = {}
+    for row in rows:
+        if tuple(row) != turns.KEYS or row["after_kill"] != ((row["conversation"], row["turn"]) ==
+                                                             (1, 6)):
+            fail(f"not the keys of a row: {row}")
+        if row["new_tokens"] + row["reused_tokens"] != row["prompt_tokens"] or row["ttft_ms"] <= 0:
+            fail(f"bad row {row}")
+        mode = row["engine"], row["mode"], row["conversation"]
+        if row["mode"] != "bare":
+            check_turn(row, before.get(mode), tokens)
+        elif row["engine"] == "own" and row["reused_tokens"]:
+            fail(f"a run without cache reused {row}")
+        before[mode] = row
+    lines = said.splitlines()[1:]
+    if max(map(len, lines)) > 80 or sum(line.startswith("---") for line in lines) != 2:
+        fail("the table is wider than 80 columns, or does not tell of the kill")
+    for word in ("missed: turn 1 (embedded, socket)", "repeats: turn 6 asked again gave the same",
+                 "embedded and socket: the same", "hits on a shorter prefix: "):
+        if word not in said:
+            fail(f"tools/demo does not say '{word}'")
+
+
+def check_odd_ones(demo):
+    """Prompts that were refused, and lengths that should be."""
+    from demo_engine import Place
+    with tempfile.TemporaryDirectory() as scratch:
+        short = os.path.join(scratch, "short")
+        with open(short, "w", encoding="utf-8") as file:
+            file.write("forty letters of text, and then a second")
+        run_demo(demo, scratch, "sinks", "--repeat", "--text", short, "--tokens", "30")
+        for options in (["--tokens", "0"], ["--repeat", "--svg", os.path.join(scratch, "s")]):
+            if subprocess.run([demo, "--model", "sinks", *options], check=False,
+                              stderr=subprocess.DEVNULL).returncode != 2:
+                fail(f"tools/demo takes {options}")
+        options = types.SimpleNamespace(
+            bin=os.path.join(os.path.dirname(os.path.dirname(demo)), "build", "release", "bin"),
+            model="chunks", model_path="chunks", new=4, threads=1, coding="", prefill="exact",
+            checkpoint_interval=0, calibration="")
+        place = Place(options, "embedded", scratch)
+        try:
+            step, text = place.start(), list(b"a text of some length" * 30)
+            for tokens in (600, 513, 300, 40):  # each begins what is stored
+                step.ask(cmd="run", tokens=text[:tokens], lookup=True)
+        finally:
+            place.close()
 
 
 def main():
@@ -154,6 +239,13 @@ def main():
     if variable and not os.environ.get(variable):
         print(f"skipped: {variable} names no model file (tools/install downloads one)")
         return 77
+    sys.path.insert(0, os.path.dirname(demo))  # its modules
+    if name == "tiny":
+        for model in ("sinks", "chunks", "deepseek_v3", "deepseek_v4", "qwen3_next"):
+            check_turns(model, 300, demo, False)
+        check_odd_ones(demo)
+    else:
+        check_turns(name, 700, demo, name == "smollm2" and bool(os.environ.get("KV_PYTHON")))
     for case in {"smollm2": (SMOLLM2,), "gemma3": (GEMMA3,), "tiny": TINY}[name]:
         check_case(case, demo, cachectl)
     print("demo check: ok")
