@@ -218,13 +218,13 @@ def run_llama(options, work, task):
     return [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
 
 
-def print_bytes(row):
+def print_bytes(row, what):
     """The files of a row's entry beside the cache that an engine holds."""
     if row["stored_bytes"] is None:
         return
-    stored, held = row["stored_bytes"], row["fp16_bytes"]
-    print(f"stored: {stored / 2**20:.1f} MiB in files, {stored / held:.2f} of the "
-          f"{held / 2**20:.1f} MiB of an engine's fp16 cache")
+    stored, held = row["stored_bytes"] / 2**20, row["fp16_bytes"] / 2**20
+    print(f"{what}: {stored:.1f} MiB in files; an engine's fp16 cache: {held:.1f} MiB "
+          f"({stored / held:.2f})")
 
 
 def text_ids(options):

@@ -147,7 +147,7 @@ def run(options, work):
     print(f"{os.path.basename(options.model)}: a prompt of {options.tokens:,} tokens, and one that "
           f"shares {min(1500, options.tokens // 2):,} of them")
     print_table(rows)
-    print_bytes(rows[0])
+    print_bytes(rows[0], "stored")
     if options.model not in TINY:
         print_speeds(rows)
     return rows, print_verdicts(rows)
