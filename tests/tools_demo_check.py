@@ -223,8 +223,8 @@ def check_odd_ones(demo):
                 fail(f"tools/demo takes {options}")
         options = types.SimpleNamespace(
             bin=os.path.join(os.path.dirname(os.path.dirname(demo)), "build", "release", "bin"),
-            model="chunks", model_path="chunks", new=4, threads=1, coding="", prefill="exact",
-            checkpoint_interval=0, calibration="")
+            model="deepseek_v3", model_path="deepseek_v3", new=4, threads=1, coding="",
+            prefill="exact", checkpoint_interval=0, calibration="")
         place = Place(options, "embedded", scratch)
         try:
             step, text = place.start(), list(b"a text of some length" * 30)
