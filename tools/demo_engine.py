@@ -223,8 +223,7 @@ def print_bytes(row, what):
     if row["stored_bytes"] is None:
         return
     stored, held = row["stored_bytes"] / 2**20, row["fp16_bytes"] / 2**20
-    print(f"{what}: {stored:.1f} MiB in files; an engine's fp16 cache: {held:.1f} MiB "
-          f"({stored / held:.2f})")
+    print(f"{what}: {stored:.1f} MiB in files, {stored / held:.2f} of an engine's fp16 cache")
 
 
 def text_ids(options):

@@ -236,7 +236,7 @@ def run(options, work):
     turns.print_table(rows, LABELS)
     turns.print_misses(rows, LABELS)
     print_bytes(next(r for r in rows if r["after_kill"] and r["mode"] == "embedded"),
-                "turn 6 and all ends before it")
+                "turn 6 and ends before it")
     print_speeds(rows)
     if options.svg:
         turns.write_text(options.svg, turns.bars(rows, LABELS, title))
