@@ -4,8 +4,8 @@
 // the machine.
 #include <immintrin.h>
 
+#include "engine/avx2.h"
 #include "engine/band_tiles.h"
-#include "engine/packed_avx2.h"
 
 namespace kv {
 namespace {

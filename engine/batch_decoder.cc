@@ -144,20 +144,19 @@ void BatchDecoder::logits() {
                out_.data() + asking[i] * width, x);
     rms_norm(x, model_.output_norm(), model_.shape().rms_eps, norm_.data() + i * width);
   });
-  const Activations input{norm_.data(), width, count};
   if (count == 0) return;
-  const Product head = {&model_.output(), nullptr};
-  each_strip(threads_, std::initializer_list<Product>{head},
-             [&](const Product& p, uint32_t first, uint32_t end, uint32_t worker) {
-               const uint32_t n = end - first;
-               Floats& strip = strips_[worker];
-               strip.resize(std::max(strip.size(), size_t{count} * n));
-               multiply(*p.weights, input, first, end, strip.data(), n);
-               for (uint32_t i = 0; i < count; ++i) {
-                 std::copy_n(strip.data() + size_t{i} * n, n,
-                             rows_[asking[i]]->logits.data() + first);
-               }
-             });
+  Activations input{norm_.data(), width, count};
+  const std::initializer_list<Product> head = {{&model_.output(), nullptr}};
+  if (wants_rounding(head)) input = rounded_.round(input, model_.shape().width);
+  each_strip(threads_, head, [&](const Product& p, uint32_t first, uint32_t end, uint32_t worker) {
+    const uint32_t n = end - first;
+    Floats& strip = strips_[worker];
+    strip.resize(std::max(strip.size(), size_t{count} * n));
+    multiply(*p.weights, input, first, end, strip.data(), n);
+    for (uint32_t i = 0; i < count; ++i) {
+      std::copy_n(strip.data() + size_t{i} * n, n, rows_[asking[i]]->logits.data() + first);
+    }
+  });
 }
 
 }  // namespace kv

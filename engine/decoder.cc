@@ -2,10 +2,7 @@
 #include "engine/decoder.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "codec/plan.h"
-#include "engine/calibration.h"
 #include "engine/kernels.h"
 #include "engine/layer_ops.h"
 #include "engine/network.h"
@@ -23,34 +20,6 @@ Decoder::Decoder(const Model& model, Threads& threads) : model_(model), threads_
   queries_.resize(s.kv_heads);
   limits_.resize(s.heads / s.kv_heads);
   scratch_.resize(threads.count());
-  if (Screen::pays(model.output())) {
-    screen_.emplace(model.output(), typical_inputs(), threads);
-  }
-}
-
-// What the output matrix is multiplied by in the first steps of a text, about; ones where there is
-// no telling.
-std::vector<float> Decoder::typical_inputs() {
-  constexpr size_t kSteps = 24;
-  std::vector<float> typical(model_.shape().width, 1.0f);
-  auto text = model_.tokenizer().encode(kCalibrationText);
-  auto profile = plain_profile(model_.spec(), {});
-  if (!text.ok() || !profile.ok()) return typical;
-  auto codec = Codec::create(model_.spec(), std::make_shared<const Profile>(std::move(*profile)));
-  if (!codec.ok()) return typical;
-  KvCache cache(*codec, Realm{});
-  std::vector<float> sums(typical.size());
-  for (size_t i = 0; i < std::min(kSteps, text->size()); ++i) {
-    if (!step((*text)[i], cache, {}).ok()) return typical;
-    output_norm(x_.data());
-    for (size_t j = 0; j < sums.size(); ++j) sums[j] += std::fabs(norm_[j]);
-  }
-  return sums;
-}
-
-// norm_: what the output matrix is multiplied by.
-void Decoder::output_norm(const float* hidden) {
-  rms_norm(hidden, model_.output_norm(), model_.shape().rms_eps, norm_.data());
 }
 
 // All products of one input.
@@ -140,20 +109,9 @@ Status Decoder::step(Token token, KvCache& cache, std::span<float> logits) {
   return {};
 }
 
-Result<Token> Decoder::next(Token token, KvCache& cache) {
-  KV_RETURN_IF_ERROR(step(token, cache, {}));
-  if (screen_) {
-    output_norm(x_.data());
-    if (auto row = screen_->best(norm_.data())) return static_cast<Token>(*row);
-  }
-  logits_.resize(model_.shape().vocab);
-  logits_of(x_.data(), logits_);
-  return best_token(logits_);
-}
-
 void Decoder::logits_of(const float* hidden, std::span<float> logits) {
   KV_CHECK(logits.size() == model_.shape().vocab);
-  output_norm(hidden);
+  rms_norm(hidden, model_.output_norm(), model_.shape().rms_eps, norm_.data());
   products({{&model_.output(), logits.data()}}, norm_);
 }
 

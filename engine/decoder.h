@@ -5,14 +5,12 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/kv_cache.h"
 #include "engine/model.h"
 #include "engine/rounded.h"
-#include "engine/screen.h"
 #include "engine/threads.h"
 
 namespace kv {
@@ -26,8 +24,6 @@ class Decoder {
   /// where nobody asks. Returns: invalid_argument (context full, token outside the vocabulary,
   /// values beyond the profile's raw dtype).
   Status step(Token token, KvCache& cache, std::span<float> logits);
-  /// step() and the token of the highest logit, of equal ones the lowest id. Returns: as step.
-  Result<Token> next(Token token, KvCache& cache);
   /// logits (vocab) of one final hidden row (width).
   void logits_of(const float* hidden, std::span<float> logits);
 
@@ -40,8 +36,6 @@ class Decoder {
   void attend(const AttentionRows& rows, const RowLimit& limit);
   Status attention(uint32_t layer, KvCache& cache);
   void feed_forward(const LayerWeights& layer);
-  std::vector<float> typical_inputs();
-  void output_norm(const float* hidden);
 
   const Model& model_;
   Threads& threads_;
@@ -52,8 +46,6 @@ class Decoder {
   std::vector<RowLimit> limits_;
   Floats partials_;
   RoundedRows rounded_;
-  std::optional<Screen> screen_;  // of the output matrix, where it pays
-  std::vector<float> logits_;     // where the screen does not know
 };
 
 /// What a step refuses: context full, token outside the vocabulary (invalid_argument).

@@ -215,15 +215,11 @@ Result<GenerateResult> Generator::Impl::generate(std::span<const Token> prompt,
                                                  const GenerateOptions& options) {
   Run run{prompt, options, {}};
   KV_ASSIGN_OR_RETURN(KvCache cache, begin(run));
-  std::vector<float> logits(options.keep_logits ? network_->vocab() : 0);
+  std::vector<float> logits(network_->vocab());
   Token token = prompt.back();
   for (bool more = options.max_new_tokens > 0; more; token = run.result.tokens.back()) {
-    if (options.keep_logits) {
-      KV_RETURN_IF_ERROR(network_->step(token, cache, logits));
-      token = best_token(logits);
-    } else {
-      KV_ASSIGN_OR_RETURN(token, network_->next(token, cache));
-    }
+    KV_RETURN_IF_ERROR(network_->step(token, cache, logits));
+    token = best_token(logits);
     KV_RETURN_IF_ERROR(settle_block(*network_, cache, options.deadline));
     KV_ASSIGN_OR_RETURN(more, take(run, token, logits, cache));
   }

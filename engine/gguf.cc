@@ -311,7 +311,24 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
   ::close(fd);
   KV_RETURN_IF_ERROR(read);
   ::mprotect(data, size, PROT_READ);
-  return parse(Bytes(std::move(owner), static_cast<const uint8_t*>(data), done));
+  KV_ASSIGN_OR_RETURN(auto file,
+                      parse(Bytes(std::move(owner), static_cast<const uint8_t*>(data), done)));
+  file.own_memory_ = true;
+  return file;
+}
+
+void GgufFile::drop_data() {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  uintptr_t first = UINTPTR_MAX, end = 0;
+  for (GgufTensor& t : tensors_) {
+    first = std::min(first, reinterpret_cast<uintptr_t>(t.data.data()));
+    end = std::max(end, reinterpret_cast<uintptr_t>(t.data.data() + t.data.size()));
+    t.data = {};
+  }
+  first = (first + page - 1) / page * page;
+  if (own_memory_ && first < end) {  // the last page is the file's to its end
+    ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+  }
 }
 
 namespace {

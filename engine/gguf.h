@@ -76,10 +76,14 @@ class GgufFile {
   const GgufTensor* tensor(std::string_view name) const;
   const std::vector<GgufTensor>& tensors() const { return tensors_; }  ///< in file order
   const Bytes& bytes() const { return bytes_; }
+  /// Empties all tensors; of a file that open() read their memory goes back to the system, whoever
+  /// holds bytes() for what stands before them.
+  void drop_data();
 
  private:
   friend class GgufParser;
   Bytes bytes_;
+  bool own_memory_ = false;
   std::map<std::string_view, GgufValue, std::less<>> values_;
   std::map<std::string_view, std::span<const uint8_t>, std::less<>> entries_;
   std::vector<GgufTensor> tensors_;

@@ -1,16 +1,14 @@
-// EngineKernels: products of packed weight rows with rows of float activations, those with bands
-// (bands.h), and the screen's (screen.h): scalar, AVX2 and AVX-512.
+// EngineKernels: products of packed weights (panels.h) with rows of float activations, and those
+// with bands (bands.h): scalar, AVX2 and AVX-512.
 //
 // An output depends on its weight row and its row of activations alone, bit for bit, however many
 // of either are computed together; every set gives the same bits: a multiplication and the addition
-// behind it are fused, everywhere. multiply: every weight as fp32, its product added to lane
-// column % 16 in ascending order of columns, one tree over the lanes at the end. multiply_panels:
-// within each group of one scale, integer weights times activations, even columns and odd ones in
-// two sums; these added, times the scale, added to the output. Of weights of four and five bits:
-// integer sums of products with rounded activations (rounded.h), that of their highest bytes as
-// fp32 times 65536, plus that of their rest as fp32, times the product of both scales, added to the
-// output, then offset times the group's sum. Pure, unaligned pointers allowed, nothing checked. Any
-// thread.
+// behind it are fused, everywhere. multiply: within each group of one scale, weights as they are
+// (values or integers) times activations, even columns and odd ones in two sums; these added, times
+// the scale, added to the output. Of weights of four and five bits: integer sums of products with
+// rounded activations (rounded.h), that of their highest bytes as fp32 times 65536, plus that of
+// their rest as fp32, times the product of both scales, added to the output, then offset times the
+// group's sum. Pure, unaligned pointers allowed, nothing checked. Any thread.
 #pragma once
 
 #include <boost/align/aligned_allocator.hpp>
@@ -21,7 +19,6 @@
 #include "codec/kernels.h"
 #include "engine/bands.h"
 #include "engine/gguf.h"
-#include "engine/screen_block.h"
 
 namespace kv {
 
@@ -41,25 +38,18 @@ struct Activations {
 
 /// The functions of one tensor type.
 struct TypeKernels {
-  /// y[b * y_stride + r] = weight row r times row b of x, for `rows` weight rows `stride` bytes
-  /// apart; columns a multiple of 32, of 256 for Q4_K and Q6_K.
-  void (*multiply)(const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
+  /// y[b * y_stride + 16 * p + r] = row r of panel p times row b of x, for `count` panels `stride`
+  /// bytes apart. Of panel_integers() with rounded activations, which x then has.
+  void (*multiply)(const uint8_t* panels, uint64_t stride, uint32_t count, uint32_t columns,
                    const Activations& x, float* y, size_t y_stride);
-  /// The same of panels (engine/panels.h), `stride` bytes apart: 16 outputs each, side by side.
-  /// Of panel_integers() with rounded activations, which x then has. Null for f32 and f16.
-  void (*multiply_panels)(const uint8_t* panels, uint64_t stride, uint32_t count, uint32_t columns,
-                          const Activations& x, float* y, size_t y_stride);
-  /// One weight row as fp32: out (columns). Every set gives the same bits.
-  void (*widen)(const uint8_t* w, uint32_t columns, float* out);
-  /// Groups [first, end) of a panel as half of a band (bands.h): what widen gives for its rows, out
-  /// (32 * (end - first), kBandColumns), of which kPanelRows are written. Null for f32 and f16.
-  void (*widen_panel)(const uint8_t* panel, uint32_t first, uint32_t end, float* out);
+  /// Groups [first, end) of a panel as half of a band (bands.h): out (32 * (end - first),
+  /// kBandColumns), of which kPanelRows are written. Every set gives the same bits.
+  void (*widen)(const uint8_t* panel, uint32_t first, uint32_t end, float* out);
 };
 
 struct EngineKernels {
   const char* name;
   TypeKernels (*of)(TensorType type);
-  ScreenKernel screen;  ///< screen_block.h
   /// rounded.h. Every set gives the same bits.
   void (*round)(const float* x, uint32_t columns, int8_t* codes, float* scales, float* sums);
   BandKernel band_product;

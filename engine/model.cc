@@ -9,18 +9,18 @@
 
 namespace kv {
 
-Status Model::read_layer(uint32_t index, std::vector<std::string>& used) {
+Status Model::read_layer(const GgufFile& file, uint32_t index, std::vector<std::string>& used) {
   const ModelShape& s = shape_;
   LayerWeights& l = layers_[index];
   std::string at = "blk." + std::to_string(index) + ".";
   auto matrix = [&](const char* name, uint32_t rows, uint32_t columns, Matrix& out) -> Status {
     used.push_back(at + name);
-    KV_ASSIGN_OR_RETURN(out, as_matrix(file_, used.back(), rows, columns));
+    KV_ASSIGN_OR_RETURN(out, as_matrix(file, used.back(), rows, columns));
     return {};
   };
-  auto vector = [&](const char* name, uint32_t size, std::span<const float>& out) -> Status {
+  auto vector = [&](const char* name, uint32_t size, std::vector<float>& out) -> Status {
     used.push_back(at + name);
-    KV_ASSIGN_OR_RETURN(out, as_vector(file_, used.back(), size));
+    KV_ASSIGN_OR_RETURN(out, as_vector(file, used.back(), size));
     return {};
   };
   uint32_t q_width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
@@ -40,19 +40,18 @@ Status Model::read_layer(uint32_t index, std::vector<std::string>& used) {
   return vector("post_ffw_norm.weight", s.width, l.post_ffn_norm);
 }
 
-Status Model::read_weights() {
+Status Model::read_weights(const GgufFile& file) {
   const ModelShape& s = shape_;
   std::vector<std::string> used = {"token_embd.weight", "output.weight", "output_norm.weight"};
-  KV_ASSIGN_OR_RETURN(embedding_, as_matrix(file_, used[0], s.vocab, s.width));
-  output_ = embedding_;
-  if (file_.tensor(used[1]) != nullptr) {
-    KV_ASSIGN_OR_RETURN(output_, as_matrix(file_, used[1], s.vocab, s.width));
+  KV_ASSIGN_OR_RETURN(embedding_, as_matrix(file, used[0], s.vocab, s.width));
+  if (file.tensor(used[1]) != nullptr) {
+    KV_ASSIGN_OR_RETURN(output_, as_matrix(file, used[1], s.vocab, s.width));
   }
-  KV_ASSIGN_OR_RETURN(output_norm_, as_vector(file_, used[2], s.width));
+  KV_ASSIGN_OR_RETURN(output_norm_, as_vector(file, used[2], s.width));
   layers_.resize(s.layers);
-  for (uint32_t i = 0; i < s.layers; ++i) KV_RETURN_IF_ERROR(read_layer(i, used));
+  for (uint32_t i = 0; i < s.layers; ++i) KV_RETURN_IF_ERROR(read_layer(file, i, used));
   std::sort(used.begin(), used.end());
-  for (const GgufTensor& t : file_.tensors()) {
+  for (const GgufTensor& t : file.tensors()) {
     if (!std::binary_search(used.begin(), used.end(), t.name)) {
       return unsupported("tensor '" + std::string(t.name) + "' (not part of a plain " +
                          to_string(s.architecture) + ")");
@@ -61,13 +60,14 @@ Status Model::read_weights() {
   return {};
 }
 
-// Of the layers only: their products of a step are many and small.
 void Model::make_panels() {
-  std::vector<Matrix*> matrices;
+  std::vector<Matrix*> matrices = {&embedding_};
+  if (output_.data != nullptr) matrices.push_back(&output_);
   for (LayerWeights& l : layers_) {
     matrices.insert(matrices.end(), {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down});
   }
   panels_ = kv::make_panels(matrices);
+  if (output_.panels == nullptr) output_ = embedding_;
 }
 
 void Model::make_rope() {
@@ -86,11 +86,11 @@ void Model::rope(bool windowed, uint32_t position, float* out) const {
   }
 }
 
-void Model::make_spec() {
+void Model::make_spec(const GgufFile& file) {
   const ModelShape& s = shape_;
-  spec_.fingerprint = fingerprint(file_);
+  spec_.fingerprint = fingerprint(file);
   spec_.name = to_string(s.architecture);
-  if (auto name = file_.text("general.name"); name.ok()) {
+  if (auto name = file.text("general.name"); name.ok()) {
     spec_.name = std::string((*name).substr(0, kMaxModelNameBytes));
   }
   PartSpec full;
@@ -107,15 +107,16 @@ void Model::make_spec() {
 
 Result<std::shared_ptr<const Model>> Model::load(GgufFile file) {
   if (auto kernels = select_kernels(); !kernels.ok()) return kernels.status();
-  std::shared_ptr<Model> model(new Model(std::move(file)));
-  if (auto known = read_architecture(model->file_); !known.ok()) return known.status();
-  KV_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::load(model->file_));
+  std::shared_ptr<Model> model(new Model());
+  if (auto known = read_architecture(file); !known.ok()) return known.status();
+  KV_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::load(file));
   model->tokenizer_ = std::make_unique<Tokenizer>(std::move(tokenizer));
-  KV_ASSIGN_OR_RETURN(model->shape_, read_shape(model->file_, model->tokenizer_->vocab_size()));
-  KV_RETURN_IF_ERROR(model->read_weights());
-  model->make_panels();
+  KV_ASSIGN_OR_RETURN(model->shape_, read_shape(file, model->tokenizer_->vocab_size()));
+  KV_RETURN_IF_ERROR(model->read_weights(file));
   model->make_rope();
-  model->make_spec();
+  model->make_spec(file);
+  model->make_panels();
+  file.drop_data();
   return std::shared_ptr<const Model>(std::move(model));
 }
 

@@ -1,8 +1,9 @@
 // Model: a Llama- or Gemma-3-family model as loaded from its GGUF: shape, packed weights,
 // tokenizer, identity.
 //
-// Immutable after load and shared as shared_ptr<const Model>: any thread. Weights stay packed in
-// the mapped file. How a layer computes: layer_ops.h.
+// Immutable after load and shared as shared_ptr<const Model>: any thread. Weights stay packed, as
+// panels (panels.h); while they are made the file is in memory too. How a layer computes:
+// layer_ops.h.
 #pragma once
 
 #include <array>
@@ -51,12 +52,12 @@ Result<ModelShape> read_shape(const GgufFile& file, uint32_t vocab);
 Result<Architecture> read_architecture(const GgufFile& file);
 
 struct LayerWeights {
-  std::span<const float> attn_norm, ffn_norm;  // (width)
+  std::vector<float> attn_norm, ffn_norm;  // (width)
   Matrix q, k, v, o;      // (heads*head_dim | kv_heads*head_dim, width), o: (width, heads*head_dim)
   Matrix gate, up, down;  // (ffn, width), (ffn, width), (width, ffn)
   // Empty where the architecture has none.
-  std::span<const float> q_norm, k_norm;                      // (head_dim)
-  std::span<const float> post_attention_norm, post_ffn_norm;  // (width)
+  std::vector<float> q_norm, k_norm;                      // (head_dim)
+  std::vector<float> post_attention_norm, post_ffn_norm;  // (width)
 };
 
 class Model {
@@ -81,21 +82,20 @@ class Model {
   void rope(bool windowed, uint32_t position, float* out) const;
 
  private:
-  explicit Model(GgufFile file) : file_(std::move(file)) {}
-  Status read_weights();
-  Status read_layer(uint32_t index, std::vector<std::string>& used);
+  Model() = default;
+  Status read_weights(const GgufFile& file);
+  Status read_layer(const GgufFile& file, uint32_t index, std::vector<std::string>& used);
   void make_panels();
   void make_rope();
-  void make_spec();
+  void make_spec(const GgufFile& file);
 
-  GgufFile file_;
   ModelShape shape_;
   ModelSpec spec_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::vector<LayerWeights> layers_;
-  LargePages panels_;  // of the layers' matrices
+  LargePages panels_;  // of all matrices
   Matrix embedding_, output_;
-  std::span<const float> output_norm_;
+  std::vector<float> output_norm_;
   std::array<std::vector<double>, 2>
       rope_steps_;  // angle per position of each pair: full, windowed
 };

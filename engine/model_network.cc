@@ -39,9 +39,6 @@ class ModelNetwork : public Network {
   Status step(Token token, KvCache& cache, std::span<float> logits) override {
     return if_memory([&] { return decoder_.step(token, cache, logits); });
   }
-  Result<Token> next(Token token, KvCache& cache) override {
-    return if_memory([&] { return decoder_.next(token, cache); });
-  }
   void step_rows(std::span<StepRow> rows) override {
     Status status = if_memory([&] {
       batch_.step(rows);

@@ -8,8 +8,7 @@
 
 namespace kv {
 
-/// `threads`: 1 … kMaxEngineThreads, the caller included; they live as long as the network. Where
-/// the output matrix is large, copies it for next() (screen.h).
+/// `threads`: 1 … kMaxEngineThreads, the caller included; they live as long as the network.
 /// Returns: invalid_argument (threads).
 Result<std::unique_ptr<Network>> make_network(std::shared_ptr<const Model> model, uint32_t threads);
 

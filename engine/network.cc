@@ -24,12 +24,6 @@ Result<std::vector<Token>> Network::encode(std::string_view) const {
   return unsupported("the network of model " + spec().name + " has no tokenizer");
 }
 
-Result<Token> Network::next(Token token, KvCache& cache) {
-  std::vector<float> logits(vocab());
-  KV_RETURN_IF_ERROR(step(token, cache, logits));
-  return best_token(logits);
-}
-
 void Network::step_rows(std::span<StepRow> rows) {
   KV_CHECK(rows.size() <= kMaxBatchRows);
   for (StepRow& row : rows) row.status = step(row.token, *row.cache, row.logits);

@@ -49,8 +49,6 @@ class Network {
   /// invalid_argument (context full, token outside the vocabulary, values beyond the raw dtype, a
   /// state of a wrong size), resource_exhausted (no memory); the cache is then unusable.
   virtual Status step(Token token, KvCache& cache, std::span<float> logits) = 0;
-  /// step() and best_token() of its logits, which need not all be computed. Returns: as step.
-  virtual Result<Token> next(Token token, KvCache& cache);
   /// step() of up to kMaxBatchRows sequences, of which no two have the same cache, all of one
   /// codec: each row's cache, logits and status are those of a step by itself, bit for bit,
   /// whatever rows stand beside it. A network may share work between rows; unless it does, they are

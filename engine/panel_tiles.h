@@ -14,8 +14,14 @@
 
 namespace kv {
 
-/// TypeKernels::multiply_panels.
-using PanelKernel = decltype(TypeKernels::multiply_panels);
+/// Asks for the `bytes` of weights that stand `ahead` of `w`. A tile asks for the same group of the
+/// next one: the machine does not guess that from reading two panels at once, and a fixed distance
+/// would ask for what the tile has read already. Without this a product took up to three times as
+/// long.
+[[gnu::always_inline]] inline void prefetch_weights(const uint8_t* w, size_t bytes, size_t ahead) {
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(w + ahead + i);
+}
+inline constexpr size_t kWidenAhead = 8192;  // of a panel that is widened part by part
 
 /// A scale per 16 columns.
 template <TensorType type>
@@ -61,21 +67,11 @@ void multiply_panels_by_tiles(const uint8_t* panels, uint64_t stride, uint32_t m
   }
 }
 
+/// The kernels of a Set, whose widen<type> is TypeKernels::widen.
 template <typename Set>
-PanelKernel panel_kernel(TensorType type) {
-  return with_type(type, []<TensorType t>() -> PanelKernel {
-    if constexpr (has_panels(t)) return multiply_panels_by_tiles<Set, t>;
-    return nullptr;
-  });
-}
-
-/// TypeKernels::widen_panel of a Set's widen_panel<type>.
-using WidenPanel = decltype(TypeKernels::widen_panel);
-template <typename Set>
-WidenPanel widen_panel_kernel(TensorType type) {
-  return with_type(type, []<TensorType t>() -> WidenPanel {
-    if constexpr (has_panels(t)) return Set::template widen_panel<t>;
-    return nullptr;
+TypeKernels panel_kernels(TensorType type) {
+  return with_type(type, []<TensorType t>() {
+    return TypeKernels{multiply_panels_by_tiles<Set, t>, Set::template widen<t>};
   });
 }
 /// Types whose weights are q * scale + offset with an offset of their own.
@@ -83,11 +79,8 @@ constexpr bool has_offsets(TensorType type) {
   return type == TensorType::q4_1 || type == TensorType::q4_k;
 }
 
-WidenPanel scalar_widen_panel(TensorType type);
-WidenPanel avx2_widen_panel(TensorType type);
-WidenPanel avx512_widen_panel(TensorType type);
-PanelKernel scalar_panel_kernel(TensorType type);
-PanelKernel avx2_panel_kernel(TensorType type);
-PanelKernel avx512_panel_kernel(TensorType type);
+TypeKernels scalar_panels(TensorType type);
+TypeKernels avx2_panels(TensorType type);
+TypeKernels avx512_panels(TensorType type);
 
 }  // namespace kv

@@ -14,6 +14,15 @@ void put_lane(uint8_t* line, uint32_t r, uint32_t word) {
   std::memcpy(line + size_t{4} * r, &word, 4);
 }
 
+// One group of row r of a type whose weights are values.
+template <TensorType type>
+void put_values(const uint8_t* values, uint32_t r, uint8_t* group) {
+  const size_t size = row_bytes(type, 1);
+  for (uint32_t j = 0; j < 32; ++j) {
+    std::memcpy(group + (j * kPanelRows + r) * size, values + j * size, size);
+  }
+}
+
 // The codes of one group of row r; `least` makes them unsigned.
 template <TensorType type>
 void put_codes(const PackedGroup& packed, int least, uint32_t r, uint8_t* group) {
@@ -43,7 +52,12 @@ void put_row(const uint8_t* row, uint32_t r, uint32_t columns, uint8_t* out) {
   for (uint32_t g = 0; g < columns / 32; ++g) {
     uint8_t* group = out + panel_group(type, g);
     uint8_t *scales = group + at.scales, *super = out + panel_super(type, g);
-    put_codes<type>(unpack_group<type>(row, g), least, r, group);
+    if constexpr (panel_values(type)) {
+      put_values<type>(row + row_bytes(type, g * 32), r, group);
+      continue;
+    } else {
+      put_codes<type>(unpack_group<type>(row, g), least, r, group);
+    }
     if constexpr (type == TensorType::q4_k) {
       const uint8_t* b = row + g / 8 * 144;
       uint32_t scale, minimum;
@@ -57,7 +71,7 @@ void put_row(const uint8_t* row, uint32_t r, uint32_t columns, uint8_t* out) {
       scales[r] = b[192 + g % 8 * 2];
       scales[16 + r] = b[193 + g % 8 * 2];
       std::memcpy(super + size_t{2} * r, b + 208, 2);
-    } else {
+    } else if constexpr (!panel_values(type)) {
       const uint8_t* b = row + g * (row_bytes(type, 32));
       std::memcpy(scales + size_t{2} * r, b, 2);
       if (type == TensorType::q4_1) std::memcpy(scales + 32 + size_t{2} * r, b + 2, 2);
@@ -70,17 +84,15 @@ void put_row(const uint8_t* row, uint32_t r, uint32_t columns, uint8_t* out) {
 void make_panel(TensorType type, const uint8_t* w, uint64_t stride, uint32_t rows, uint32_t columns,
                 uint8_t* out) {
   with_type(type, [&]<TensorType t>() {
-    if constexpr (has_panels(t)) {
-      for (uint32_t r = 0; r < rows; ++r) put_row<t>(w + r * stride, r, columns, out);
-    }
+    for (uint32_t r = 0; r < rows; ++r) put_row<t>(w + r * stride, r, columns, out);
   });
 }
 
 namespace {
 
-// A column of the row in lane r, as a small integer: unsigned codes of panel_integers().
+// A column of the row in lane r as a small integer: unsigned codes of panel_integers().
 template <TensorType type>
-int panel_weight(const uint8_t* group, uint32_t j, uint32_t r) {
+int panel_code(const uint8_t* group, uint32_t j, uint32_t r) {
   auto lane = [r](const uint8_t* line) {
     uint32_t word;
     std::memcpy(&word, line + size_t{4} * r, 4);
@@ -100,6 +112,19 @@ int panel_weight(const uint8_t* group, uint32_t j, uint32_t r) {
   return code;
 }
 
+// A column of the row in lane r: a value, or a small integer; unsigned codes of panel_integers().
+template <TensorType type>
+auto panel_weight(const uint8_t* group, uint32_t j, uint32_t r) {
+  if constexpr (type == TensorType::f32) {
+    float value;
+    std::memcpy(&value, group + (j * kPanelRows + r) * 4, 4);
+    return value;
+  } else if constexpr (type == TensorType::f16) {
+    return half_at(group + (j * kPanelRows + r) * 2);
+  } else {
+    return panel_code<type>(group, j, r);
+  }
+}
 }  // namespace
 
 struct ScalarPanels {
@@ -121,12 +146,12 @@ struct ScalarPanels {
   }
 
   template <TensorType type>
-  static void widen_panel(const uint8_t* panel, uint32_t first, uint32_t end, float* out) {
+  static void widen(const uint8_t* panel, uint32_t first, uint32_t end, float* out) {
     constexpr int least = type == TensorType::q5_0 ? 16 : 0;
     for (uint32_t j = first * 32; j < end * 32; ++j, out += kBandColumns) {
       const uint32_t g = j / 32;
       for (uint32_t r = 0; r < kPanelRows; ++r) {
-        const int code = panel_weight<type>(panel + panel_group(type, g), j % 32, r) - least;
+        const auto code = panel_weight<type>(panel + panel_group(type, g), j % 32, r) - least;
         out[r] = static_cast<float>(code) * scale_of<type>(panel, g, j % 32, r);
         if constexpr (has_offsets(type)) out[r] += offset_of<type>(panel, g, r);
       }
@@ -139,7 +164,9 @@ struct ScalarPanels {
   static float scale_of(const uint8_t* panel, uint32_t g, uint32_t j, uint32_t r) {
     const uint8_t *scales = panel + panel_group(type, g) + panel_layout(type).scales,
                   *super = panel + panel_super(type, g);
-    if constexpr (type == TensorType::q4_k) {
+    if constexpr (panel_values(type)) {
+      return 1;
+    } else if constexpr (type == TensorType::q4_k) {
       return half_at(super + size_t{2} * r) * static_cast<float>(scales[r]);
     } else if constexpr (type == TensorType::q6_k) {
       return half_at(super + size_t{2} * r) *
@@ -188,7 +215,6 @@ struct ScalarPanels {
   }
 };
 
-WidenPanel scalar_widen_panel(TensorType type) { return widen_panel_kernel<ScalarPanels>(type); }
-PanelKernel scalar_panel_kernel(TensorType type) { return panel_kernel<ScalarPanels>(type); }
+TypeKernels scalar_panels(TensorType type) { return panel_kernels<ScalarPanels>(type); }
 
 }  // namespace kv

@@ -3,12 +3,13 @@
 //
 // A panel is 16 rows (the last one filled up with zeros), made of groups of 32 columns, one behind
 // the other. A group (sizes in bytes; lane r belongs to row r):
-//   codes   low nibbles  4 lines of 16 32-bit lanes: nibble i of line k is column 8 k + i (all
-//                        but Q8_0)
+//   codes   low nibbles  4 lines of 16 32-bit lanes: nibble i of line k is column 8 k + i (Q4_1,
+//                        Q5_0, Q4_K, Q6_K)
 //           fifth bits   1 line: bit panel_fifth_bit(j) is column j's                      (Q5_0)
 //           high pairs   2 lines: bits 2 i … of line k are column 16 k + i's               (Q6_K)
-//           bytes        32 x 16: column by column                                         (Q8_0)
-//   scales  fp16 x 16; Q4_1 also fp16 x 16 offsets; Q4_K uint8 x 16 scales and x 16 minima; Q6_K
+//           values       32 x 16: column by column             (Q8_0: bytes; F16; F32)
+//   scales  none of F16 and F32; fp16 x 16; Q4_1 also fp16 x 16 offsets; Q4_K uint8 x 16 scales and
+//   x 16 minima; Q6_K
 //           int8 x 16 for columns 0-15 and x 16 for 16-31
 // Before every 8 groups: Q4_K fp16 x 16 scales of scales and x 16 of minima, Q6_K fp16 x 16 scales
 // of scales. Weights are those of packed.h. Pure, any thread.
@@ -28,6 +29,10 @@ struct PanelLayout {
 };
 constexpr PanelLayout panel_layout(TensorType type) {
   switch (type) {
+    case TensorType::f32:
+      return {2048, 2048, 2048, 0};
+    case TensorType::f16:
+      return {1024, 1024, 1024, 0};
     case TensorType::q4_1:
       return {256, 256, 320, 0};
     case TensorType::q5_0:
@@ -38,11 +43,17 @@ constexpr PanelLayout panel_layout(TensorType type) {
       return {256, 256, 288, 64};
     case TensorType::q6_k:
       return {256, 384, 416, 32};
-    default:
-      return {};
   }
+  return {};
 }
-constexpr bool has_panels(TensorType type) { return panel_layout(type).group != 0; }
+/// Types whose weights are values as they are.
+constexpr bool panel_values(TensorType type) {
+  return type == TensorType::f32 || type == TensorType::f16;
+}
+/// Bytes of a value that stands by itself, or 0 where bits of several columns share a lane.
+constexpr uint32_t panel_value_bytes(TensorType type) {
+  return type == TensorType::f32 ? 4 : type == TensorType::f16 ? 2 : type == TensorType::q8_0;
+}
 /// Types of four and five bits: products are of integers, with rounded activations (rounded.h);
 /// codes are unsigned and have offsets.
 constexpr bool panel_integers(TensorType type) {

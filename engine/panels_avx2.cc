@@ -7,8 +7,7 @@
 
 #include <cstring>
 
-#include "engine/kernel_tiles.h"
-#include "engine/packed_avx2.h"
+#include "engine/avx2.h"
 #include "engine/panel_tiles.h"
 
 namespace kv {
@@ -37,8 +36,8 @@ KV_AVX2_INLINE __m256i picked(__m256i bits, uint32_t from, uint32_t to, int mask
 template <TensorType type>
 struct Eight {
   KV_AVX2_INLINE Eight(const uint8_t* group, uint32_t k, uint32_t lane)
-      : at(group + k * 128 + lane) {
-    if constexpr (type == TensorType::q8_0) return;
+      : at(group + (k * 128 + lane) * kValue) {
+    if constexpr (kValue != 0) return;
     low = load32(group + k * 64 + lane * 4);
     const uint8_t* highs = group + panel_layout(type).high + lane * 4;
     if constexpr (type == TensorType::q5_0) high = shifted(load32(highs), k * 2);
@@ -47,8 +46,12 @@ struct Eight {
   KV_AVX2_INLINE static __m256i shifted(__m256i v, uint32_t bits) {
     return _mm256_srl_epi32(v, _mm_cvtsi32_si128(static_cast<int>(bits)));
   }
-  // Column i of them as integers.
+  // Column i of them as they are.
   KV_AVX2_INLINE __m256 column(uint32_t i) const {
+    if constexpr (type == TensorType::f32) {
+      return _mm256_loadu_ps(reinterpret_cast<const float*>(at + i * kPanelRows * 4));
+    }
+    if constexpr (type == TensorType::f16) return halves(at + i * kPanelRows * 2);
     if constexpr (type == TensorType::q8_0) return bytes(at + i * kPanelRows);
     __m256i code = picked(low, i * 4, 0, 15);
     if constexpr (type == TensorType::q6_k) {
@@ -61,6 +64,7 @@ struct Eight {
     return _mm256_cvtepi32_ps(code);
   }
 
+  static constexpr uint32_t kValue = panel_value_bytes(type);
   const uint8_t* at;
   __m256i low = {}, high = {};
 };
@@ -68,7 +72,9 @@ struct Eight {
 template <TensorType type>
 KV_AVX2_INLINE __m256 scale_of(const uint8_t* scales, const uint8_t* super, uint32_t half_group,
                                uint32_t lane) {
-  if constexpr (type == TensorType::q4_k) {
+  if constexpr (panel_values(type)) {
+    return _mm256_set1_ps(1);
+  } else if constexpr (type == TensorType::q4_k) {
     return _mm256_mul_ps(halves(super + lane * 2), unsigned_bytes(scales + lane));
   } else if constexpr (type == TensorType::q6_k) {
     return _mm256_mul_ps(halves(super + lane * 2), bytes(scales + half_group * 16 + lane));
@@ -97,13 +103,16 @@ KV_AVX2_INLINE __m256i four_of(const int8_t* codes) {  // four neighbours, in ev
 // 8 rows of one panel with `count` rows of activations, as floats.
 template <TensorType type, uint32_t count>
 struct HalfTile {
-  KV_AVX2_INLINE static void run(const uint8_t* panel, uint32_t lane, uint32_t columns,
-                                 const Activations& x, float* y, size_t y_stride) {
+  KV_AVX2_INLINE static void run(const uint8_t* panel, uint64_t stride, uint32_t lane,
+                                 uint32_t columns, const Activations& x, float* y,
+                                 size_t y_stride) {
     __m256 acc[count];
 #pragma GCC unroll 4  // here and below so that the arrays are registers
     for (uint32_t b = 0; b < count; ++b) acc[b] = _mm256_setzero_ps();
     for (uint32_t g = 0; g < columns / 32; ++g) {
-      if (lane == 0) prefetch_weights(panel + panel_group(type, g), panel_layout(type).group);
+      if (lane == 0) {
+        prefetch_weights(panel + panel_group(type, g), panel_layout(type).group, stride);
+      }
       add_floats(panel, lane, g, x, acc);
     }
 #pragma GCC unroll 4
@@ -151,14 +160,14 @@ struct IntegerTile {
   // As many lines' products fit in 16 bits: of 16 columns up to 15 * 128 each, of 8 up to 31 * 128.
   static constexpr uint32_t kLines = type == TensorType::q5_0 ? 2 : 4;
 
-  KV_AVX2_INLINE static void run(const uint8_t* panel, uint32_t columns, const Activations& x,
-                                 float* y, size_t y_stride) {
+  KV_AVX2_INLINE static void run(const uint8_t* panel, uint64_t stride, uint32_t columns,
+                                 const Activations& x, float* y, size_t y_stride) {
     __m256 acc[count][2];
 #pragma GCC unroll 2  // here and below so that the arrays are registers
     for (uint32_t b = 0; b < count; ++b) acc[b][0] = acc[b][1] = _mm256_setzero_ps();
     for (uint32_t g = 0; g < columns / 32; ++g) {
       const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
-      prefetch_weights(group, panel_layout(type).group);
+      prefetch_weights(group, panel_layout(type).group, stride);
       Sums sums;
       add_lines(group, x.codes + rounded_bytes(g * 32), columns, sums);
       add_group(group + panel_layout(type).scales, super, columns / 32, g, x, sums, acc);
@@ -270,25 +279,25 @@ struct Avx2Panels {
   static constexpr uint32_t kMostRows = 4, kPanels = 1;
 
   template <TensorType type, uint32_t panels, uint32_t count>
-  KV_AVX2 static void tile(const uint8_t* panel, uint64_t, uint32_t columns, const Activations& x,
-                           float* y, size_t y_stride) {
+  KV_AVX2 static void tile(const uint8_t* panel, uint64_t stride, uint32_t columns,
+                           const Activations& x, float* y, size_t y_stride) {
     if constexpr (panel_integers(type)) {
-      IntegerTile<type, std::min(count, 2u)>::run(panel, columns, x, y, y_stride);
+      IntegerTile<type, std::min(count, 2u)>::run(panel, stride, columns, x, y, y_stride);
       if constexpr (count > 2) {  // sums of more don't fit in registers
-        IntegerTile<type, count - 2>::run(panel, columns, rows_from(x, 2, columns),
+        IntegerTile<type, count - 2>::run(panel, stride, columns, rows_from(x, 2, columns),
                                           y + 2 * y_stride, y_stride);
       }
     } else {
       for (uint32_t lane = 0; lane < kPanelRows; lane += 8) {
-        HalfTile<type, count>::run(panel, lane, columns, x, y, y_stride);
+        HalfTile<type, count>::run(panel, stride, lane, columns, x, y, y_stride);
       }
     }
   }
 
   template <TensorType type>
-  KV_AVX2 static void widen_panel(const uint8_t* panel, uint32_t first, uint32_t end, float* out) {
+  KV_AVX2 static void widen(const uint8_t* panel, uint32_t first, uint32_t end, float* out) {
     for (uint32_t g = first; g < end; ++g) {
-      prefetch_weights(panel + panel_group(type, g), panel_layout(type).group);
+      prefetch_weights(panel + panel_group(type, g), panel_layout(type).group, kWidenAhead);
       for (uint32_t lane = 0; lane < kPanelRows; lane += 8) {
         widen_half<type>(panel, g, lane, out + size_t{g - first} * 32 * kBandColumns + lane);
       }
@@ -319,7 +328,6 @@ struct Avx2Panels {
 
 }  // namespace
 
-WidenPanel avx2_widen_panel(TensorType type) { return widen_panel_kernel<Avx2Panels>(type); }
-PanelKernel avx2_panel_kernel(TensorType type) { return panel_kernel<Avx2Panels>(type); }
+TypeKernels avx2_panels(TensorType type) { return panel_kernels<Avx2Panels>(type); }
 
 }  // namespace kv

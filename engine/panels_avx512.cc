@@ -4,9 +4,8 @@
 
 #include <cstring>
 
+#include "engine/avx2.h"
 #include "engine/avx512.h"
-#include "engine/kernel_tiles.h"
-#include "engine/packed_avx2.h"
 #include "engine/panel_tiles.h"
 
 namespace kv {
@@ -35,8 +34,8 @@ KV_AVX512_INLINE __m512 joined(__m512i low, __m512i high, int mask, int least) {
 // Columns 8 k … 8 k + 7 of a group.
 template <TensorType type>
 struct Eight {
-  KV_AVX512_INLINE Eight(const uint8_t* group, uint32_t k) : at(group + k * 128) {
-    if constexpr (type == TensorType::q8_0) return;
+  KV_AVX512_INLINE Eight(const uint8_t* group, uint32_t k) : at(group + k * 128 * kValue) {
+    if constexpr (kValue != 0) return;
     low = line(group + k * 64);
     const uint8_t* highs = group + panel_layout(type).high;
     if constexpr (type == TensorType::q5_0) high = shifted(line(highs), k * 2);
@@ -45,8 +44,10 @@ struct Eight {
   KV_AVX512_INLINE static __m512i shifted(__m512i v, uint32_t bits) {
     return _mm512_srl_epi32(v, _mm_cvtsi32_si128(static_cast<int>(bits)));
   }
-  // Column i of them as integers.
+  // Column i of them as they are.
   KV_AVX512_INLINE __m512 column(uint32_t i) const {
+    if constexpr (type == TensorType::f32) return _mm512_loadu_ps(at + i * kPanelRows * 4);
+    if constexpr (type == TensorType::f16) return halves(at + i * kPanelRows * 2);
     if constexpr (type == TensorType::q8_0) return from_bytes(load16(at + i * kPanelRows));
     const __m512i nibble = _mm512_srli_epi32(low, i * 4);
     if constexpr (type == TensorType::q6_k) return joined(nibble, moved(high, i * 2, 4), 63, 32);
@@ -56,13 +57,16 @@ struct Eight {
     return _mm512_permutexvar_ps(nibble, zero_to_15());  // by the lowest four bits alone
   }
 
+  static constexpr uint32_t kValue = panel_value_bytes(type);
   const uint8_t* at;
   __m512i low = {}, high = {};
 };
 
 template <TensorType type>
 KV_AVX512_INLINE __m512 scale_of(const uint8_t* scales, const uint8_t* super, uint32_t half_group) {
-  if constexpr (type == TensorType::q4_k) {
+  if constexpr (panel_values(type)) {
+    return _mm512_set1_ps(1);
+  } else if constexpr (type == TensorType::q4_k) {
     return _mm512_mul_ps(halves(super), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load16(scales))));
   } else if constexpr (type == TensorType::q6_k) {
     return _mm512_mul_ps(halves(super), from_bytes(load16(scales + half_group * 16)));
@@ -111,7 +115,8 @@ struct Avx512Panels {
     for (uint32_t g = 0; g < columns / 32; ++g) {
 #pragma GCC unroll 2
       for (uint32_t p = 0; p < panels; ++p) {
-        prefetch_weights(panel + panel_group(type, g) + p * stride, panel_layout(type).group);
+        prefetch_weights(panel + panel_group(type, g) + p * stride, panel_layout(type).group,
+                         panels * stride);
       }
       if constexpr (panel_integers(type)) {
         add_integers<type, panels, count>(panel, stride, g, columns, x, acc);
@@ -129,12 +134,11 @@ struct Avx512Panels {
   }
 
   template <TensorType type>
-  KV_AVX512 static void widen_panel(const uint8_t* panel, uint32_t first, uint32_t end,
-                                    float* out) {
+  KV_AVX512 static void widen(const uint8_t* panel, uint32_t first, uint32_t end, float* out) {
     for (uint32_t g = first; g < end; ++g) {
       const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
       const uint8_t* scales = group + panel_layout(type).scales;
-      prefetch_weights(group, panel_layout(type).group);
+      prefetch_weights(group, panel_layout(type).group, kWidenAhead);
       __m512 offset = _mm512_setzero_ps();
       if constexpr (has_offsets(type)) offset = offset_of<type>(scales, super);
 #pragma GCC unroll 1
@@ -280,7 +284,14 @@ struct Avx512Panels {
 
 }  // namespace
 
-WidenPanel avx512_widen_panel(TensorType type) { return widen_panel_kernel<Avx512Panels>(type); }
-PanelKernel avx512_panel_kernel(TensorType type) { return panel_kernel<Avx512Panels>(type); }
+TypeKernels avx512_panels(TensorType type) { return panel_kernels<Avx512Panels>(type); }
+
+const EngineKernels* avx512_engine_kernels() {
+  if (avx512_kernels() == nullptr) return nullptr;
+  const EngineKernels& avx2 = *avx2_engine_kernels();
+  static const EngineKernels kAvx512 = {
+      "avx512", avx512_panels, avx2.round, avx512_band_product, avx2.transpose, avx2.to_floats};
+  return &kAvx512;
+}
 
 }  // namespace kv

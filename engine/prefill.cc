@@ -111,18 +111,17 @@ void Prefill::products(std::initializer_list<Product> list, const float* in, siz
 void Prefill::multiply_band(const Product& p, uint32_t column, const float* in, size_t stride,
                             RowRange rows, Scratch& s) {
   const uint32_t columns = p.weights->columns;
-  const uint32_t lines = p.weights->panels != nullptr ? kLinesAtOnce : columns;
-  s.band.resize(std::max(s.band.size(), size_t{lines} * kBandColumns));
+  s.band.resize(size_t{kLinesAtOnce} * kBandColumns);
   BandProduct product{in, stride, s.band.data()};
   product.out = p.out + rows.first * p.stride + column;
   product.out_stride = p.stride;
   product.rows = rows.end - rows.first;
   product.columns = std::min(kBandColumns, p.weights->rows - column);
-  for (uint32_t line = 0; line < columns; line += lines) {
-    product.depth = std::min(lines, columns - line);
+  for (uint32_t line = 0; line < columns; line += kLinesAtOnce) {
+    product.depth = std::min(kLinesAtOnce, columns - line);
     product.go_on = line > 0;
     product.a = in + line;
-    widen_band(*p.weights, column, {line, line + product.depth}, s.work, s.band.data());
+    widen_band(*p.weights, column, {line, line + product.depth}, s.band.data());
     engine_kernels().band_product(product);
   }
 }

@@ -153,8 +153,8 @@ std::vector<Divergence> Teacher::compare(const ExactText& text, uint32_t first,
   for (uint32_t tile = 0; tile < s.vocab; tile += kTile) {
     const uint32_t count = std::min(kTile, s.vocab - tile);
     const uint32_t stride = (count + kLanes - 1) / kLanes * kLanes;
-    threads_.run((count - 1) / kBandColumns + 1, [&](uint32_t band, uint32_t worker) {
-      widen_band(output, tile + band * kBandColumns, {0, s.width}, scratch[worker].work,
+    threads_.run((count - 1) / kBandColumns + 1, [&](uint32_t band, uint32_t) {
+      widen_band(output, tile + band * kBandColumns, {0, s.width},
                  weights.data() + size_t{band} * kBandColumns * s.width);
     });
     threads_.run((positions + kPositions - 1) / kPositions, [&](uint32_t task, uint32_t worker) {

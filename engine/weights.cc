@@ -1,10 +1,9 @@
-// Views of packed tensors and their dequantisation. See weights.h.
+// Packed tensors as panels, and their dequantisation. See weights.h.
 #include "engine/weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
-
-#include "engine/rounded.h"
 
 namespace kv {
 namespace {
@@ -38,42 +37,36 @@ Result<Matrix> as_matrix(const GgufFile& file, std::string_view name, uint32_t r
     return unsupported("tensor '" + std::string(name) + "': rows of " + std::to_string(columns) +
                        " values, expected a multiple of 32");
   }
-  return Matrix{t->type, rows, columns, t->data.data(), row_bytes(t->type, columns)};
+  return Matrix{t->type, rows, columns, t->data.data(), nullptr};
 }
 
-Result<std::span<const float>> as_vector(const GgufFile& file, std::string_view name,
-                                         uint32_t size) {
+Result<std::vector<float>> as_vector(const GgufFile& file, std::string_view name, uint32_t size) {
   KV_ASSIGN_OR_RETURN(const GgufTensor* t, find(file, name, 1, size));
   if (t->type != TensorType::f32) {
     return unsupported("tensor '" + std::string(name) + "': type " + to_string(t->type) +
                        ", expected F32");
   }
-  if (reinterpret_cast<uintptr_t>(t->data.data()) % alignof(float) != 0) {
-    return corruption("tensor '" + std::string(name) + "': not aligned");
-  }
-  return std::span<const float>(reinterpret_cast<const float*>(t->data.data()), size);
+  std::vector<float> out(size);
+  std::memcpy(out.data(), t->data.data(), t->data.size());
+  return out;
 }
 
 void dequantise_row(const Matrix& w, uint32_t row, float* out) {
-  engine_kernels().of(w.type).widen(w.data + row * w.stride, w.columns, out);
+  const auto widen = engine_kernels().of(w.type).widen;
+  const uint8_t* panel = w.panels + row / kPanelRows * panel_bytes(w.type, w.columns);
+  float group[32 * kBandColumns];
+  for (uint32_t g = 0; g < w.columns / 32; ++g) {
+    widen(panel, g, g + 1, group);
+    for (uint32_t j = 0; j < 32; ++j) *out++ = group[j * kBandColumns + row % kPanelRows];
+  }
 }
 
-void widen_band(const Matrix& w, uint32_t first, BandLines lines, std::vector<float>& work,
-                float* out) {
-  const uint32_t end = std::min(first + kBandColumns, w.rows);
-  if (w.panels == nullptr) {
-    work.resize(size_t{kBandColumns} * w.columns);
-    for (uint32_t row = first; row < end; ++row) {
-      dequantise_row(w, row, work.data() + size_t{row - first} * w.columns);
-    }
-    return engine_kernels().transpose(work.data() + lines.first, w.columns, end - first,
-                                      lines.end - lines.first, out);
-  }
-  const auto widen = engine_kernels().of(w.type).widen_panel;
+void widen_band(const Matrix& w, uint32_t first, BandLines lines, float* out) {
+  const auto widen = engine_kernels().of(w.type).widen;
   const uint64_t bytes = panel_bytes(w.type, w.columns);
   for (uint32_t row = first; row < first + kBandColumns; row += kPanelRows) {
     float* half = out + (row - first);
-    if (row < end) {
+    if (row < w.rows) {
       widen(w.panels + row / kPanelRows * bytes, lines.first / 32, lines.end / 32, half);
       continue;
     }
@@ -90,52 +83,32 @@ LargePages make_panels(std::span<Matrix* const> matrices) {
   LargePages out = zeroed_large_pages(bytes);
   uint8_t* at = out.data();
   for (Matrix* w : matrices) {
-    if (!has_panels(w->type)) continue;
+    const uint64_t stride = row_bytes(w->type, w->columns);
     w->panels = at;
     for (uint32_t row = 0; row < w->rows; row += kPanelRows) {
-      make_panel(w->type, w->data + row * w->stride, w->stride, std::min(kPanelRows, w->rows - row),
+      make_panel(w->type, w->data + row * stride, stride, std::min(kPanelRows, w->rows - row),
                  w->columns, at);
       at += panel_bytes(w->type, w->columns);
     }
+    w->data = nullptr;
   }
   return out;
 }
 
-namespace {
-
-void multiply_panels(const Matrix& w, Activations x, uint32_t first, uint32_t end, float* y,
-                     size_t y_stride) {
-  const auto kernel = engine_kernels().of(w.type).multiply_panels;
-  const uint64_t stride = panel_bytes(w.type, w.columns);
-  RoundedRows rounded;
-  if (x.codes == nullptr && panel_integers(w.type)) x = rounded.round(x, w.columns);
-  while (first < end) {
-    const uint32_t lane = first % kPanelRows, whole = lane == 0 ? (end - first) / kPanelRows : 0;
-    const uint8_t* panels = w.panels + first / kPanelRows * stride;
-    if (whole > 0) {
-      kernel(panels, stride, whole, w.columns, x, y, y_stride);
-      y += whole * kPanelRows;
-      first += whole * kPanelRows;
-      continue;
-    }
-    const uint32_t rows = std::min(kPanelRows - lane, end - first);
-    std::vector<float> panel(size_t{x.count} * kPanelRows);
-    kernel(panels, stride, 1, w.columns, x, panel.data(), kPanelRows);
-    for (uint32_t b = 0; b < x.count; ++b) {
-      std::copy_n(panel.data() + size_t{b} * kPanelRows + lane, rows, y + b * y_stride);
-    }
-    y += rows;
-    first += rows;
-  }
-}
-
-}  // namespace
-
 void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
               size_t y_stride) {
-  if (w.panels != nullptr) return multiply_panels(w, x, first, end, y, y_stride);
-  engine_kernels().of(w.type).multiply(w.data + first * w.stride, w.stride, end - first, w.columns,
-                                       x, y, y_stride);
+  KV_CHECK(first % kPanelRows == 0);
+  const auto kernel = engine_kernels().of(w.type).multiply;
+  const uint64_t stride = panel_bytes(w.type, w.columns);
+  const uint8_t* panels = w.panels + first / kPanelRows * stride;
+  const uint32_t whole = (end - first) / kPanelRows, rest = (end - first) % kPanelRows;
+  kernel(panels, stride, whole, w.columns, x, y, y_stride);
+  if (rest == 0) return;
+  std::vector<float> last(size_t{x.count} * kPanelRows);
+  kernel(panels + whole * stride, stride, 1, w.columns, x, last.data(), kPanelRows);
+  for (uint32_t b = 0; b < x.count; ++b) {
+    std::copy_n(last.data() + size_t{b} * kPanelRows, rest, y + b * y_stride + whole * kPanelRows);
+  }
 }
 
 }  // namespace kv

@@ -3,8 +3,7 @@
 set(engine_definitions KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden"
                        KV_SCRIPTS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/scripts")
 kv_tests(engine_test LABELS engine tiny DEPS kv_tiny kv_cachesvc
-  FILES engine_gguf_test.cc engine_tokenizer_test.cc engine_kernels_test.cc
-        engine_bands_test.cc engine_screen_test.cc
+  FILES engine_gguf_test.cc engine_tokenizer_test.cc engine_kernels_test.cc engine_bands_test.cc
         engine_attention_kinds_test.cc engine_generator_test.cc engine_gemma_test.cc
         engine_generator_parts_test.cc engine_batch_test.cc engine_tiny_model_test.cc
         engine_replaced_test.cc engine_prefill_test.cc engine_hits_test.cc

@@ -17,6 +17,7 @@
 #include "engine/rounded.h"
 #include "engine/threads.h"
 #include "tests/support/engine_kernel_sets.h"
+#include "tests/support/engine_packed.h"
 #include "tests/support/tiny_model.h"
 
 namespace kv {
@@ -48,16 +49,12 @@ std::vector<PackedRow> packed_rows() {
   return rows;
 }
 
-TEST(EngineKernels, EveryPackedTypeWidensAsGgufDoes) {
+TEST(EngineKernels, EveryPackedTypeIsTakenApartAsGgufDoes) {
   auto rows = packed_rows();
   ASSERT_EQ(rows.size(), 5u);
   for (const PackedRow& row : rows) {
     ASSERT_EQ(row.bytes.size(), row_bytes(row.type, 512));
-    for (const EngineKernels* k : kernel_sets()) {
-      std::vector<float> out(512);
-      k->of(row.type).widen(row.bytes.data(), 512, out.data());
-      EXPECT_EQ(out, row.values) << k->name << " " << to_string(row.type);
-    }
+    EXPECT_EQ(dequantised(row.type, row.bytes.data(), 512), row.values) << to_string(row.type);
   }
 }
 
@@ -89,83 +86,6 @@ double panel_tolerance(TensorType type, const std::vector<float>& row, const flo
   return near;
 }
 
-TEST(EngineKernels, EveryPackedTypeMultipliesAsItWidens) {
-  auto x = random_values(512, 8);
-  for (const PackedRow& row : packed_rows()) {
-    double exact, near = tolerance(row.values, x.data(), exact);
-    for (const EngineKernels* k : kernel_sets()) {
-      float y = 0;
-      k->of(row.type).multiply(row.bytes.data(), 0, 1, 512, {x.data()}, &y, 0);
-      EXPECT_NEAR(y, exact, near) << k->name << " " << to_string(row.type);
-    }
-  }
-}
-
-constexpr TensorType kTypes[] = {TensorType::f32,  TensorType::f16,  TensorType::q4_1,
-                                 TensorType::q5_0, TensorType::q8_0, TensorType::q4_k,
-                                 TensorType::q6_k};
-
-// Random bytes are valid weights of every type but for exponents of all ones.
-std::vector<uint8_t> random_weights(TensorType type, uint32_t rows, uint32_t columns,
-                                    uint32_t seed) {
-  std::mt19937 random(seed);
-  const uint64_t stride = row_bytes(type, columns);
-  std::vector<uint8_t> w(stride * rows);
-  std::vector<float> values(columns);
-  for (uint8_t* row = w.data(); row != w.data() + w.size(); row += stride) {
-    do {
-      for (size_t i = 0; i < stride; ++i) row[i] = static_cast<uint8_t>(random());
-      if (type == TensorType::f32) {
-        auto floats = random_values(columns, static_cast<uint32_t>(random()));
-        std::memcpy(row, floats.data(), columns * sizeof(float));
-      } else if (type == TensorType::f16) {
-        for (uint32_t j = 0; j < columns; ++j) row[2 * j + 1] &= 0xbf;
-      }
-      scalar_engine_kernels().of(type).widen(row, columns, values.data());
-    } while (!std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); }));
-  }
-  return w;
-}
-
-// Up to 9 weight rows with up to 17 rows of activations that lie apart, as in any split of a
-// product: every output is what its two rows give alone.
-TEST(EngineKernels, AnOutputIsWhatItsTwoRowsGiveAlone) {
-  for (uint32_t columns : {256u, 768u}) {
-    for (TensorType type : kTypes) {
-      const uint32_t rows = 9, count = 17;
-      const uint64_t stride = row_bytes(type, columns);
-      auto w = random_weights(type, rows, columns, columns);
-      const size_t x_stride = columns + 3;
-      auto x = random_values(count * x_stride, 6);
-      for (const EngineKernels* k : kernel_sets()) {
-        auto multiply = k->of(type).multiply;
-        std::vector<float> alone(count * rows), row(columns);
-        for (uint32_t b = 0; b < count; ++b) {
-          for (uint32_t r = 0; r < rows; ++r) {
-            multiply(w.data() + r * stride, stride, 1, columns, {x.data() + b * x_stride},
-                     &alone[b * rows + r], 0);
-            k->of(type).widen(w.data() + r * stride, columns, row.data());
-            double exact, near = tolerance(row, x.data() + b * x_stride, exact);
-            ASSERT_NEAR(alone[b * rows + r], exact, near) << k->name << " " << to_string(type);
-          }
-        }
-        for (uint32_t n = 1; n <= count; ++n) {
-          for (uint32_t m = 1; m <= rows; ++m) {
-            const uint32_t b = count - n, r = rows - m;
-            std::vector<float> y(n * (m + 2), 77.0f), expected = y;
-            for (uint32_t i = 0; i < n; ++i) {
-              std::copy_n(&alone[(b + i) * rows + r], m, &expected[i * (m + 2)]);
-            }
-            multiply(w.data() + r * stride, stride, m, columns,
-                     {x.data() + b * x_stride, x_stride, n}, y.data(), m + 2);
-            ASSERT_EQ(y, expected) << k->name << " " << to_string(type) << " " << m << " x " << n;
-          }
-        }
-      }
-    }
-  }
-}
-
 // 37 weight rows as three panels, of which the last is not full.
 struct Panels {
   Panels(TensorType type, uint32_t columns, uint32_t seed)
@@ -182,12 +102,12 @@ struct Panels {
   uint64_t stride;
 };
 
-std::vector<float> multiply_panels(const EngineKernels& k, TensorType type, const Panels& p,
-                                   uint32_t columns, const Activations& x) {
+std::vector<float> products(const EngineKernels& k, TensorType type, const Panels& p,
+                            uint32_t columns, const Activations& x) {
   RoundedRows rounded;
   std::vector<float> y(size_t{x.count} * Panels::kOut);
-  k.of(type).multiply_panels(p.bytes.data(), p.stride, Panels::kPanels, columns,
-                             rounded.round(x, columns), y.data(), Panels::kOut);
+  k.of(type).multiply(p.bytes.data(), p.stride, Panels::kPanels, columns, rounded.round(x, columns),
+                      y.data(), Panels::kOut);
   return y;
 }
 
@@ -195,20 +115,19 @@ TEST(EngineKernels, PanelsMultiplyAsTheirRowsWidenWhateverStandsBeside) {
   constexpr uint32_t kCount = 17;
   for (uint32_t columns : {96u, 256u, 768u}) {
     for (TensorType type : kTypes) {
-      if (!has_panels(type) || row_bytes(type, columns) == 0) continue;  // rows of whole groups
+      if (row_bytes(type, columns) == 0) continue;  // rows of whole groups
       Panels p(type, columns, columns);
       const size_t x_stride = columns + 3;
       auto x = random_values(kCount * x_stride, 6);
-      std::vector<float> row(columns);
       for (const EngineKernels* k : kernel_sets()) {
-        auto all = multiply_panels(*k, type, p, columns, {x.data(), x_stride, kCount});
+        auto all = products(*k, type, p, columns, {x.data(), x_stride, kCount});
         for (uint32_t n : {2u, 3u}) {  // tiles that 17 rows and single ones don't come to
-          auto some = multiply_panels(*k, type, p, columns, {x.data(), x_stride, n});
+          auto some = products(*k, type, p, columns, {x.data(), x_stride, n});
           ASSERT_TRUE(std::equal(some.begin(), some.end(), all.begin()))
               << k->name << " " << to_string(type) << " " << n << " rows";
         }
         for (uint32_t b = 0; b < kCount; ++b) {
-          auto one = multiply_panels(*k, type, p, columns, {x.data() + b * x_stride});
+          auto one = products(*k, type, p, columns, {x.data() + b * x_stride});
           ASSERT_TRUE(std::equal(one.begin(), one.end(), all.begin() + b * Panels::kOut))
               << k->name << " " << to_string(type) << " row " << b;
           for (uint32_t r = 0; r < Panels::kOut; ++r) {
@@ -216,7 +135,7 @@ TEST(EngineKernels, PanelsMultiplyAsTheirRowsWidenWhateverStandsBeside) {
               ASSERT_EQ(one[r], 0.0f) << k->name << " " << to_string(type);
               continue;
             }
-            k->of(type).widen(p.w.data() + r * row_bytes(type, columns), columns, row.data());
+            auto row = dequantised(type, p.w.data() + r * row_bytes(type, columns), columns);
             double exact, near = panel_tolerance(type, row, x.data() + b * x_stride, exact);
             ASSERT_NEAR(one[r], exact, near) << k->name << " " << to_string(type) << " " << r;
           }
@@ -305,7 +224,7 @@ TEST(EngineRounded, TheLargestSumsAreExact) {
       double exact = 0;
       for (float v : x) exact += 15.0 * v;
       for (const EngineKernels* k : kernel_sets()) {
-        for (float y : multiply_panels(*k, type, p, kN, {x.data()})) {
+        for (float y : products(*k, type, p, kN, {x.data()})) {
           ASSERT_NEAR(y, exact, 1e-6 * std::fabs(exact))
               << k->name << " " << to_string(type) << " " << x[1];
         }
@@ -321,7 +240,7 @@ TEST(EngineRounded, WhatIsNotFiniteMakesEveryOutputNaN) {
       auto x = random_values(256, 6);
       x[77] = bad;
       for (const EngineKernels* k : kernel_sets()) {
-        for (float y : multiply_panels(*k, type, p, 256, {x.data()})) {
+        for (float y : products(*k, type, p, 256, {x.data()})) {
           EXPECT_TRUE(std::isnan(y)) << k->name << " " << to_string(type) << " " << bad;
         }
       }
@@ -329,32 +248,15 @@ TEST(EngineRounded, WhatIsNotFiniteMakesEveryOutputNaN) {
   }
 }
 
-TEST(EngineKernels, OnlyFloatsHaveNoPanels) {
-  for (const EngineKernels* k : kernel_sets()) {
-    for (TensorType type : kTypes) {
-      const bool floats = type == TensorType::f32 || type == TensorType::f16;
-      EXPECT_EQ(has_panels(type), !floats);
-      EXPECT_EQ(k->of(type).multiply_panels == nullptr, floats) << k->name;
-    }
-  }
-}
-
 TEST(EngineKernels, EverySetGivesTheSameBits) {
-  constexpr uint32_t kColumns = 512, kRows = 300;
+  constexpr uint32_t kColumns = 512;
   auto x = random_values(kColumns, 4);
   const EngineKernels& scalar = scalar_engine_kernels();
   for (TensorType type : kTypes) {
-    const uint64_t stride = row_bytes(type, kColumns);
-    auto w = random_weights(type, kRows, kColumns, 3);
-    std::vector<float> expected(kRows), given(kRows);
-    scalar.of(type).multiply(w.data(), stride, kRows, kColumns, {x.data()}, expected.data(), 0);
+    Panels p(type, kColumns, 5);
     for (const EngineKernels* k : kernel_sets()) {
-      k->of(type).multiply(w.data(), stride, kRows, kColumns, {x.data()}, given.data(), 0);
-      EXPECT_EQ(given, expected) << k->name << " " << to_string(type);
-      if (!has_panels(type)) continue;
-      Panels p(type, kColumns, 5);
-      EXPECT_EQ(multiply_panels(*k, type, p, kColumns, {x.data()}),
-                multiply_panels(scalar, type, p, kColumns, {x.data()}))
+      EXPECT_EQ(products(*k, type, p, kColumns, {x.data()}),
+                products(scalar, type, p, kColumns, {x.data()}))
           << k->name << " " << to_string(type);
     }
   }
@@ -362,23 +264,21 @@ TEST(EngineKernels, EverySetGivesTheSameBits) {
 
 TEST(EngineKernels, AMatrixMultipliesTheRowsAskedFor) {
   auto model = tiny_model();
-  for (const LayerWeights& l : model->layers()) {
-    for (const Matrix* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) {
-      EXPECT_EQ(w->panels != nullptr, has_panels(w->type));
-    }
-  }
   for (const Matrix* w : {&model->layers()[0].gate, &model->layers()[0].v, &model->embedding()}) {
     auto x = random_values(w->columns, 6);
-    std::vector<float> all(w->rows), one(w->rows), row(w->columns);
-    multiply(*w, {x.data()}, 0, w->rows, all.data(), 0);
+    RoundedRows rounded;
+    const Activations input = rounded.round({x.data()}, w->columns);
+    std::vector<float> all(w->rows), row(w->columns);
+    multiply(*w, input, 0, w->rows, all.data(), 0);
     for (uint32_t r = 0; r < w->rows; ++r) {
-      multiply(*w, {x.data()}, r, r + 1, &one[r], 0);
+      const uint32_t first = r / kPanelRows * kPanelRows;
+      std::vector<float> some(r + 1 - first);
+      multiply(*w, input, first, r + 1, some.data(), 0);
+      ASSERT_TRUE(std::equal(some.begin(), some.end(), all.begin() + first)) << r;
       dequantise_row(*w, r, row.data());
-      const TensorType type = w->panels != nullptr ? w->type : TensorType::f32;
-      double exact, near = panel_tolerance(type, row, x.data(), exact);
-      ASSERT_NEAR(one[r], exact, near) << r;
+      double exact, near = panel_tolerance(w->type, row, x.data(), exact);
+      ASSERT_NEAR(all[r], exact, near) << r;
     }
-    EXPECT_EQ(all, one);
   }
 }
 

@@ -191,22 +191,6 @@ TEST_P(EngineModel, GreedyContinuationIsLlamaCpps) {
   EXPECT_LE(different, theirs.size() / 6);
 }
 
-// In a text and in what the model makes of it, where the screen (Gemma-3's) has little to go by.
-TEST_P(EngineModel, TheNextTokenIsTheBestOfItsLogits) {
-  auto network = make_network(model_, 2);
-  ASSERT_TRUE(network.ok());
-  KvCache one = exact_cache(*model_), other = exact_cache(*model_);
-  std::vector<float> logits(model_->shape().vocab);
-  Token token = tokens_[0];
-  for (size_t i = 0; i < 120; ++i) {
-    ASSERT_TRUE((*network)->step(token, one, logits).ok());
-    auto next = (*network)->next(token, other);
-    ASSERT_TRUE(next.ok());
-    ASSERT_EQ(*next, best_token(logits)) << i;
-    token = i < 60 ? tokens_[i + 1] : *next;
-  }
-}
-
 TEST_P(EngineModel, CalibrationIsTheSameEveryTime) {
   auto base = plain_profile(model_->spec(), {});
   ASSERT_TRUE(base.ok());
