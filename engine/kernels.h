@@ -39,9 +39,13 @@ struct Activations {
 /// The functions of one tensor type.
 struct TypeKernels {
   /// y[b * y_stride + 16 * p + r] = row r of panel p times row b of x, for `count` panels `stride`
-  /// bytes apart. Of panel_integers() with rounded activations, which x then has.
+  /// bytes apart; of panel_integers() with rounded activations, which x then has.
   void (*multiply)(const uint8_t* panels, uint64_t stride, uint32_t count, uint32_t columns,
                    const Activations& x, float* y, size_t y_stride);
+  /// The same as products with bands (bands.h) of what widen gives: for a few rows of activations,
+  /// none of them rounded, as it leaves the bands out.
+  void (*chain)(const uint8_t* panels, uint64_t stride, uint32_t count, uint32_t columns,
+                const Activations& x, float* y, size_t y_stride);
   /// Groups [first, end) of a panel as half of a band (bands.h): out (32 * (end - first),
   /// kBandColumns), of which kPanelRows are written. Every set gives the same bits.
   void (*widen)(const uint8_t* panel, uint32_t first, uint32_t end, float* out);

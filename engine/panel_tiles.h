@@ -1,7 +1,8 @@
 // For the kernel files only: products of panels (panels.h) from tiles of some panels times some
 // rows of activations whose sums fit in registers.
 //
-// A Set says how many: kPanels and kMostRows; its tile<type, panels, count> does one.
+// A Set says how many: kPanels and kMostRows; its tile<type, panels, count> does one, its
+// chain<type, panels, count> one of TypeKernels::chain.
 #pragma once
 
 #include <algorithm>
@@ -44,17 +45,18 @@ inline Activations rows_from(Activations x, uint32_t b, uint32_t columns) {
   return x;
 }
 
-template <typename Set, TensorType type, uint32_t panels, size_t... i>
+template <typename Set, TensorType type, uint32_t panels, bool chained, size_t... i>
 constexpr std::array<PanelTile, sizeof...(i)> panel_tiles(std::index_sequence<i...>) {
+  if constexpr (chained) return {Set::template chain<type, panels, i + 1>...};
   return {Set::template tile<type, panels, i + 1>...};
 }
 
-template <typename Set, TensorType type>
+template <typename Set, TensorType type, bool chained>
 void multiply_panels_by_tiles(const uint8_t* panels, uint64_t stride, uint32_t many,
                               uint32_t columns, const Activations& x, float* y, size_t y_stride) {
   constexpr auto counts = std::make_index_sequence<Set::kMostRows>();
-  static constexpr auto kSome = panel_tiles<Set, type, Set::kPanels>(counts);
-  static constexpr auto kOne = panel_tiles<Set, type, 1>(counts);
+  static constexpr auto kSome = panel_tiles<Set, type, Set::kPanels, chained>(counts);
+  static constexpr auto kOne = panel_tiles<Set, type, 1, chained>(counts);
   for (uint32_t p = 0; p < many;) {
     const bool some = many - p >= Set::kPanels;
     for (uint32_t b = 0; b < x.count; b += Set::kMostRows) {
@@ -71,7 +73,8 @@ void multiply_panels_by_tiles(const uint8_t* panels, uint64_t stride, uint32_t m
 template <typename Set>
 TypeKernels panel_kernels(TensorType type) {
   return with_type(type, []<TensorType t>() {
-    return TypeKernels{multiply_panels_by_tiles<Set, t>, Set::template widen<t>};
+    return TypeKernels{multiply_panels_by_tiles<Set, t, false>,
+                       multiply_panels_by_tiles<Set, t, true>, Set::template widen<t>};
   });
 }
 /// Types whose weights are q * scale + offset with an offset of their own.

@@ -1,6 +1,7 @@
 // Panels from packed rows, and the scalar product. See panels.h.
 #include "engine/panels.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -140,6 +141,21 @@ struct ScalarPanels {
           add_integers<type>(panel, r, g, x, y[r]);
         } else {
           add_floats<type>(panel, r, g, x, y[r]);
+        }
+      }
+    }
+  }
+
+  template <TensorType type, uint32_t panels, uint32_t count>
+  static void chain(const uint8_t* panel, uint64_t, uint32_t columns, const Activations& x,
+                    float* y, size_t) {
+    float w[32 * kBandColumns];
+    std::fill_n(y, kPanelRows, 0.0f);
+    for (uint32_t g = 0; g < columns / 32; ++g) {
+      widen<type>(panel, g, g + 1, w);
+      for (uint32_t j = 0; j < 32; ++j) {
+        for (uint32_t r = 0; r < kPanelRows; ++r) {
+          y[r] = std::fma(x.x[g * 32 + j], w[j * kBandColumns + r], y[r]);
         }
       }
     }

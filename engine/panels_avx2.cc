@@ -94,6 +94,19 @@ KV_AVX2_INLINE __m256 offset_of(const uint8_t* scales, const uint8_t* super, uin
   return _mm256_xor_ps(minimum, _mm256_set1_ps(-0.0f));
 }
 
+// What a product with a band has: has_offsets() types have an offset, others 0.
+template <TensorType type>
+KV_AVX2_INLINE __m256 added_offset_of(const uint8_t* scales, const uint8_t* super, uint32_t lane) {
+  if constexpr (has_offsets(type)) return offset_of<type>(scales, super, lane);
+  return _mm256_setzero_ps();
+}
+template <TensorType type>
+KV_AVX2_INLINE __m256 weight_of(__m256 column, __m256 scale, __m256 offset) {
+  if constexpr (panel_values(type)) return column;
+  const __m256 w = _mm256_mul_ps(column, scale);
+  return has_offsets(type) ? _mm256_add_ps(w, offset) : w;
+}
+
 KV_AVX2_INLINE __m256i four_of(const int8_t* codes) {  // four neighbours, in every lane
   int32_t four;
   std::memcpy(&four, codes, 4);
@@ -294,6 +307,23 @@ struct Avx2Panels {
     }
   }
 
+  template <TensorType type, uint32_t panels, uint32_t count>
+  KV_AVX2 static void chain(const uint8_t* panel, uint64_t stride, uint32_t columns,
+                            const Activations& x, float* y, size_t y_stride) {
+    __m256 acc[count][2];
+#pragma GCC unroll 4
+    for (uint32_t b = 0; b < count; ++b) acc[b][0] = acc[b][1] = _mm256_setzero_ps();
+    for (uint32_t g = 0; g < columns / 32; ++g) {
+      prefetch_weights(panel + panel_group(type, g), panel_layout(type).group, stride);
+      chain_group<type, count>(panel, g, x, acc);
+    }
+#pragma GCC unroll 4
+    for (uint32_t b = 0; b < count; ++b) {
+      _mm256_storeu_ps(y + b * y_stride, acc[b][0]);
+      _mm256_storeu_ps(y + b * y_stride + 8, acc[b][1]);
+    }
+  }
+
   template <TensorType type>
   KV_AVX2 static void widen(const uint8_t* panel, uint32_t first, uint32_t end, float* out) {
     for (uint32_t g = first; g < end; ++g) {
@@ -305,22 +335,45 @@ struct Avx2Panels {
   }
 
  private:
+  template <TensorType type, uint32_t count>
+  KV_AVX2_INLINE static void chain_group(const uint8_t* panel, uint32_t g, const Activations& x,
+                                         __m256 (&acc)[count][2]) {
+    const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
+    const uint8_t* scales = group + panel_layout(type).scales;
+    const __m256 offset[2] = {added_offset_of<type>(scales, super, 0),
+                              added_offset_of<type>(scales, super, 8)};
+#pragma GCC unroll 1
+    for (uint32_t k = 0; k < 4; ++k) {
+      const Eight<type> eights[2] = {{group, k, 0}, {group, k, 8}};
+      const __m256 scale[2] = {scale_of<type>(scales, super, k / 2, 0),
+                               scale_of<type>(scales, super, k / 2, 8)};
+#pragma GCC unroll 8
+      for (uint32_t i = 0; i < 8; ++i) {
+        const __m256 w[2] = {weight_of<type>(eights[0].column(i), scale[0], offset[0]),
+                             weight_of<type>(eights[1].column(i), scale[1], offset[1])};
+#pragma GCC unroll 4
+        for (uint32_t b = 0; b < count; ++b) {
+          const __m256 xb = _mm256_broadcast_ss(x.x + b * x.stride + g * 32 + k * 8 + i);
+          acc[b][0] = _mm256_fmadd_ps(xb, w[0], acc[b][0]);
+          acc[b][1] = _mm256_fmadd_ps(xb, w[1], acc[b][1]);
+        }
+      }
+    }
+  }
+
   template <TensorType type>
   KV_AVX2_INLINE static void widen_half(const uint8_t* panel, uint32_t g, uint32_t lane,
                                         float* out) {
     const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
     const uint8_t* scales = group + panel_layout(type).scales;
-    __m256 offset = _mm256_setzero_ps();
-    if constexpr (has_offsets(type)) offset = offset_of<type>(scales, super, lane);
+    const __m256 offset = added_offset_of<type>(scales, super, lane);
 #pragma GCC unroll 1
     for (uint32_t k = 0; k < 4; ++k) {
       const Eight<type> eight(group, k, lane);
       const __m256 scale = scale_of<type>(scales, super, k / 2, lane);
 #pragma GCC unroll 8
       for (uint32_t i = 0; i < 8; ++i, out += kBandColumns) {
-        __m256 w = _mm256_mul_ps(eight.column(i), scale);
-        if constexpr (has_offsets(type)) w = _mm256_add_ps(w, offset);
-        _mm256_storeu_ps(out, w);
+        _mm256_storeu_ps(out, weight_of<type>(eight.column(i), scale, offset));
       }
     }
   }

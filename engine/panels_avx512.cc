@@ -86,6 +86,19 @@ KV_AVX512_INLINE __m512 offset_of(const uint8_t* scales, const uint8_t* super) {
   return _mm512_xor_ps(minimum, _mm512_set1_ps(-0.0f));
 }
 
+// What a product with a band has: has_offsets() types have an offset, others 0.
+template <TensorType type>
+KV_AVX512_INLINE __m512 added_offset_of(const uint8_t* scales, const uint8_t* super) {
+  if constexpr (has_offsets(type)) return offset_of<type>(scales, super);
+  return _mm512_setzero_ps();
+}
+template <TensorType type>
+KV_AVX512_INLINE __m512 weight_of(__m512 column, __m512 scale, __m512 offset) {
+  if constexpr (panel_values(type)) return column;
+  const __m512 w = _mm512_mul_ps(column, scale);
+  return has_offsets(type) ? _mm512_add_ps(w, offset) : w;
+}
+
 KV_AVX512_INLINE __m512i four_of(const int8_t* codes) {  // four neighbours, in every lane
   int32_t four;
   std::memcpy(&four, codes, 4);
@@ -133,29 +146,82 @@ struct Avx512Panels {
     }
   }
 
+  template <TensorType type, uint32_t panels, uint32_t count>
+  KV_AVX512 static void chain(const uint8_t* panel, uint64_t stride, uint32_t columns,
+                              const Activations& x, float* y, size_t y_stride) {
+    __m512 acc[panels][count];
+#pragma GCC unroll 2
+    for (uint32_t p = 0; p < panels; ++p) {
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) acc[p][b] = _mm512_setzero_ps();
+    }
+    for (uint32_t g = 0; g < columns / 32; ++g) {
+#pragma GCC unroll 2
+      for (uint32_t p = 0; p < panels; ++p) {
+        prefetch_weights(panel + panel_group(type, g) + p * stride, panel_layout(type).group,
+                         panels * stride);
+      }
+      chain_group<type, panels, count>(panel, stride, g, x, acc);
+    }
+#pragma GCC unroll 2
+    for (uint32_t p = 0; p < panels; ++p) {
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) {
+        _mm512_storeu_ps(y + b * y_stride + p * kPanelRows, acc[p][b]);
+      }
+    }
+  }
+
   template <TensorType type>
   KV_AVX512 static void widen(const uint8_t* panel, uint32_t first, uint32_t end, float* out) {
     for (uint32_t g = first; g < end; ++g) {
       const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
       const uint8_t* scales = group + panel_layout(type).scales;
       prefetch_weights(group, panel_layout(type).group, kWidenAhead);
-      __m512 offset = _mm512_setzero_ps();
-      if constexpr (has_offsets(type)) offset = offset_of<type>(scales, super);
+      const __m512 offset = added_offset_of<type>(scales, super);
 #pragma GCC unroll 1
       for (uint32_t k = 0; k < 4; ++k) {
         const Eight<type> eight(group, k);
         const __m512 scale = scale_of<type>(scales, super, k / 2);
 #pragma GCC unroll 8
         for (uint32_t i = 0; i < 8; ++i, out += kBandColumns) {
-          __m512 w = _mm512_mul_ps(eight.column(i), scale);
-          if constexpr (has_offsets(type)) w = _mm512_add_ps(w, offset);
-          _mm512_storeu_ps(out, w);
+          _mm512_storeu_ps(out, weight_of<type>(eight.column(i), scale, offset));
         }
       }
     }
   }
 
  private:
+  template <TensorType type, uint32_t panels, uint32_t count>
+  KV_AVX512_INLINE static void chain_group(const uint8_t* panel, uint64_t stride, uint32_t g,
+                                           const Activations& x, __m512 (&acc)[panels][count]) {
+    const uint8_t *group = panel + panel_group(type, g), *super = panel + panel_super(type, g);
+    const uint8_t* scales = group + panel_layout(type).scales;
+    const size_t last = (panels - 1) * stride;
+    const __m512 offset[2] = {added_offset_of<type>(scales, super),
+                              added_offset_of<type>(scales + last, super + last)};
+#pragma GCC unroll 1
+    for (uint32_t k = 0; k < 4; ++k) {
+      const Eight<type> eights[2] = {{group, k}, {group + last, k}};
+      const __m512 scale[2] = {scale_of<type>(scales, super, k / 2),
+                               scale_of<type>(scales + last, super + last, k / 2)};
+#pragma GCC unroll 8
+      for (uint32_t i = 0; i < 8; ++i) {
+        __m512 w[panels];
+#pragma GCC unroll 2
+        for (uint32_t p = 0; p < panels; ++p) {
+          w[p] = weight_of<type>(eights[p].column(i), scale[p], offset[p]);
+        }
+#pragma GCC unroll 4
+        for (uint32_t b = 0; b < count; ++b) {
+          const __m512 xb = _mm512_set1_ps(x.x[b * x.stride + g * 32 + k * 8 + i]);
+#pragma GCC unroll 2
+          for (uint32_t p = 0; p < panels; ++p) acc[p][b] = _mm512_fmadd_ps(xb, w[p], acc[p][b]);
+        }
+      }
+    }
+  }
+
   template <TensorType type, uint32_t panels, uint32_t count>
   KV_AVX512_INLINE static void add_integers(const uint8_t* panel, uint64_t stride, uint32_t g,
                                             uint32_t columns, const Activations& x,

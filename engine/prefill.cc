@@ -5,10 +5,12 @@
 
 #include "engine/kernels.h"
 #include "engine/layer_ops.h"
+#include "engine/strips.h"
 
 namespace kv {
 namespace {
 
+constexpr uint32_t kFewRows = 4;        // for which no band is widened
 constexpr uint32_t kRowsAtOnce = 480;   // rows of a product for which a band is widened once
 constexpr uint32_t kLinesAtOnce = 128;  // of a band: half of an L1 cache
 constexpr uint32_t kFfnRows = 1920;     // rows whose inner values are held at a time
@@ -90,9 +92,16 @@ void Prefill::start(std::span<const Token> tokens) {
   });
 }
 
-// All products of one input. A task is one band of weights times some rows.
+// All products of one input. A task is a strip of weights where rows are few, else one band of
+// weights times some rows.
 void Prefill::products(std::initializer_list<Product> list, const float* in, size_t stride,
                        uint32_t rows) {
+  if (rows <= kFewRows) {
+    return each_strip(
+        threads_, list, [&](const Product& p, uint32_t first, uint32_t end, uint32_t) {
+          multiply_in_chains(*p.weights, {in, stride, rows}, first, end, p.out + first, p.stride);
+        });
+  }
   auto bands_of = [](const Product& p) { return (p.weights->rows - 1) / kBandColumns + 1; };
   uint32_t bands = 0;
   for (const Product& p : list) bands += bands_of(p);

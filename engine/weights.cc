@@ -95,10 +95,11 @@ LargePages make_panels(std::span<Matrix* const> matrices) {
   return out;
 }
 
-void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
-              size_t y_stride) {
+namespace {
+
+void multiply_by(decltype(TypeKernels::multiply) kernel, const Matrix& w, const Activations& x,
+                 uint32_t first, uint32_t end, float* y, size_t y_stride) {
   KV_CHECK(first % kPanelRows == 0);
-  const auto kernel = engine_kernels().of(w.type).multiply;
   const uint64_t stride = panel_bytes(w.type, w.columns);
   const uint8_t* panels = w.panels + first / kPanelRows * stride;
   const uint32_t whole = (end - first) / kPanelRows, rest = (end - first) % kPanelRows;
@@ -109,6 +110,18 @@ void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t en
   for (uint32_t b = 0; b < x.count; ++b) {
     std::copy_n(last.data() + size_t{b} * kPanelRows, rest, y + b * y_stride + whole * kPanelRows);
   }
+}
+
+}  // namespace
+
+void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
+              size_t y_stride) {
+  multiply_by(engine_kernels().of(w.type).multiply, w, x, first, end, y, y_stride);
+}
+
+void multiply_in_chains(const Matrix& w, const Activations& x, uint32_t first, uint32_t end,
+                        float* y, size_t y_stride) {
+  multiply_by(engine_kernels().of(w.type).chain, w, x, first, end, y, y_stride);
 }
 
 }  // namespace kv

@@ -52,5 +52,8 @@ void widen_band(const Matrix& w, uint32_t first, BandLines lines, float* out);
 /// is a multiple of kPanelRows. Of panel_integers() x has rounded activations.
 void multiply(const Matrix& w, const Activations& x, uint32_t first, uint32_t end, float* y,
               size_t y_stride);
+/// The same as products with bands: what widen_band() and EngineKernels::band_product give.
+void multiply_in_chains(const Matrix& w, const Activations& x, uint32_t first, uint32_t end,
+                        float* y, size_t y_stride);
 
 }  // namespace kv

@@ -97,6 +97,33 @@ TEST(EngineBands, SmallIntegersBecomeFloats) {
   }
 }
 
+// Every set's chains of up to 9 rows have the bits of products with the bands.
+void expect_chains(const Matrix& w) {
+  constexpr uint32_t kMost = 9;
+  const size_t stride = w.columns + 3;
+  auto x = random_values(kMost * stride, 7);
+  std::vector<float> expected(kMost * kBandColumns), band(size_t{w.columns} * kBandColumns);
+  widen_band(w, 0, {0, w.columns}, band.data());
+  scalar_band_product({x.data(), stride, band.data(), kBandColumns, expected.data(), kBandColumns,
+                       kMost, w.columns});
+  for (const EngineKernels* set : kernel_sets()) {
+    for (uint32_t rows = 1; rows <= kMost; ++rows) {
+      for (uint32_t panels : {1u, 2u}) {
+        std::vector<float> y(kMost * kBandColumns);
+        set->of(w.type).chain(w.panels, panel_bytes(w.type, w.columns), panels, w.columns,
+                              {x.data(), stride, rows}, y.data(), kBandColumns);
+        for (uint32_t b = 0; b < rows; ++b) {
+          for (uint32_t r = 0; r < panels * kPanelRows; ++r) {
+            const uint32_t at = b * kBandColumns + r;
+            ASSERT_EQ(std::bit_cast<uint32_t>(y[at]), std::bit_cast<uint32_t>(expected[at]))
+                << set->name << " " << to_string(w.type) << " " << rows << " x " << panels;
+          }
+        }
+      }
+    }
+  }
+}
+
 // Weights of every type, of which 40 rows are two bands: the second has a panel of 8 rows and none
 // behind it.
 TEST(EngineBands, PanelsWidenToWhatTheirRowsAre) {
@@ -123,6 +150,7 @@ TEST(EngineBands, PanelsWidenToWhatTheirRowsAre) {
         }
       }
     }
+    expect_chains(w);
     for (const EngineKernels* set : kernel_sets()) {
       std::vector<float> half(size_t{kColumns} * kBandColumns), expected = half;
       set->of(type).widen(w.panels, 1, kColumns / 32, half.data());
