@@ -234,7 +234,7 @@ void register_all() {
     for (const Kernels* kernels : {avx512_kernels(), avx2_kernels(), &scalar_kernels()}) {
       if (kernels == nullptr) continue;
       const std::string name = kernels->name;
-      for (int bits : {2, 3, 4, 8}) {
+      for (int bits : {1, 2, 3, 4, 8}) {
         const auto b = static_cast<uint8_t>(bits);
         const std::string coded = "fp16_to_" + std::to_string(bits) + "bit_" + shape + "/" + name;
         RegisterBenchmark(("BM_encode/" + coded).c_str(), encode, s, b, kernels);

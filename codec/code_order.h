@@ -18,6 +18,7 @@ struct CodePlane {
 };
 constexpr CodePlane code_plane(uint32_t dim, uint8_t bits) {
   if (bits == 8) return {1, 0, dim};
+  if (bits == 1) return {8, 1, (dim + 7) / 8};
   return bits == 4 ? CodePlane{2, 4, dim / 2} : CodePlane{4, 2, dim / 4};
 }
 

@@ -28,7 +28,7 @@ inline constexpr uint32_t kSumGroup = 8;
 /// Kernels read whole registers: up to this many bytes past the codes that they are given.
 inline constexpr size_t kCodeSlack = 128;
 /// Values of a query in a kernel set's order: whole registers per slice of a row.
-constexpr uint32_t query_width(uint32_t dim) { return dim + 128; }
+constexpr uint32_t query_width(uint32_t dim) { return dim + 256; }
 
 /// What became of one vector in encode_rows.
 enum class VectorState : uint8_t { ok = 0, scale_overflow = 1, not_finite = 2 };
@@ -57,7 +57,7 @@ struct Kernels {
   /// unless the state returned says otherwise.
   VectorState (*encode)(float* x, uint32_t dim, const float* signs, uint8_t bits, uint8_t* codes,
                         uint16_t* scale);
-  /// `rows` adjacent code vectors → (rows, dim) code values: units of 1/512 (2, 3, 4 bit) or 1 (8).
+  /// `rows` adjacent code vectors → (rows, dim) code values: units of 1/512 (1 to 4 bit) or 1 (8).
   void (*unpack)(const uint8_t* codes, size_t rows, uint32_t dim, uint8_t bits, int16_t* out);
   /// One vector: out = signs * (M values) * factor, the transform exact, one rounding at the end.
   void (*decode)(const int16_t* values, uint32_t dim, const float* signs, float factor, float* out);

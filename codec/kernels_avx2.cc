@@ -372,7 +372,8 @@ KV_INLINE VectorState encode_dim(float* x, uint32_t dim, const float* signs, uin
   alignas(32) uint8_t index[kMaxCodedDim + 32];
   uint32_t square_sum = bits == 4   ? quantize<4>(x, dim, norm, index)
                         : bits == 3 ? quantize<3>(x, dim, norm, index)
-                                    : quantize<2>(x, dim, norm, index);
+                        : bits == 2 ? quantize<2>(x, dim, norm, index)
+                                    : quantize<1>(x, dim, norm, index);
   *scale = corrected_scale(norm, square_sum);
   if (!scale_fits(*scale)) return VectorState::scale_overflow;
   if (*scale == 0) {

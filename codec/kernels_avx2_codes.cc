@@ -321,6 +321,8 @@ template <typename F>
 KV_INLINE void with_shape(uint32_t dim, uint8_t bits, size_t count, F f) {
   const bool paired = is_paired(dim, bits);
   switch (bits) {
+    case 1:
+      return paired ? with_count<1, true>(count, f) : with_count<1, false>(count, f);
     case 2:
       return paired ? with_count<2, true>(count, f) : with_count<2, false>(count, f);
     case 3:

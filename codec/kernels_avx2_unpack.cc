@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "codec/code_order.h"
 #include "codec/kernels.h"
 #include "codec/kernels_avx2.h"
 #include "codec/turboquant.h"
@@ -63,9 +64,9 @@ KV_INLINE __m256i two_bits(const uint8_t* codes, uint32_t r) {
   }
 }
 
-// Bit 2 of dims 32 r … 32 r + 31 at its place, from the third plane.
+// `value` where the bit of a dim is set, of dims 32 r … 32 r + 31, from a plane of one bit each.
 template <uint32_t dim>
-KV_INLINE __m256i third_bit(const uint8_t* plane, uint32_t r) {
+KV_INLINE __m256i one_bit(const uint8_t* plane, uint32_t r, char value) {
   const int bit = static_cast<int>(32 * r / (dim / 8));  // bit of the first dim
   __m256i bytes, mask;
   if constexpr (dim == 256) {
@@ -89,7 +90,7 @@ KV_INLINE __m256i third_bit(const uint8_t* plane, uint32_t r) {
         _mm256_sllv_epi32(_mm256_set1_epi32(0x01010101), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
   __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, mask), mask);
-  return _mm256_and_si256(set, _mm256_set1_epi8(4));
+  return _mm256_and_si256(set, _mm256_set1_epi8(value));
 }
 
 template <uint32_t dim, uint8_t bits>
@@ -109,9 +110,14 @@ KV_INLINE void unpack_rows(const uint8_t* codes, size_t rows, int16_t* out) {
         unpack4<dim>(codes, tables, out);
       } else {
         for (uint32_t r = 0; r < dim / 32; ++r) {
-          __m256i index = two_bits<dim>(codes, r);
+          __m256i index;
+          if constexpr (bits == 1) {
+            index = one_bit<dim>(codes, r, 1);
+          } else {
+            index = two_bits<dim>(codes, r);
+          }
           if constexpr (bits == 3) {
-            index = _mm256_or_si256(index, third_bit<dim>(codes + dim / 4, r));
+            index = _mm256_or_si256(index, one_bit<dim>(codes + dim / 4, r, 4));
           }
           look_up(tables, index, out + 32 * r);
         }
@@ -123,6 +129,8 @@ KV_INLINE void unpack_rows(const uint8_t* codes, size_t rows, int16_t* out) {
 template <uint32_t dim>
 KV_INLINE void unpack_dim(const uint8_t* codes, size_t rows, uint8_t bits, int16_t* out) {
   switch (bits) {
+    case 1:
+      return unpack_rows<dim, 1>(codes, rows, out);
     case 2:
       return unpack_rows<dim, 2>(codes, rows, out);
     case 3:
@@ -139,7 +147,7 @@ template <uint8_t bits>
 KV_INLINE void unpack_slices(const uint8_t* codes, uint32_t dim, int16_t* out) {
   static constexpr ByteTable kLow = value_table<bits>(0), kHigh = value_table<bits>(8);
   const ValueTables tables{kLow.load_both(), kHigh.load_both()};
-  constexpr uint32_t kSlices = bits == 4 ? 2 : 4, kShift = bits == 4 ? 4 : 2;
+  constexpr uint32_t kSlices = code_plane(32, bits).slices, kShift = code_plane(32, bits).shift;
   const uint32_t bytes = dim / kSlices, third = dim / 8;
   alignas(32) uint8_t plane[kMaxCodedDim / 2 + 32];
   // Bit 2 s of byte i is the third bit of dim i of slice s: of even and of odd bits of its plane.
@@ -178,6 +186,9 @@ __attribute__((noinline)) void unpack_other(const uint8_t* codes, size_t rows, u
   }
   for (size_t r = 0; r < rows; ++r, codes += code_bytes(dim, bits), out += dim) {
     switch (bits) {
+      case 1:
+        unpack_slices<1>(codes, dim, out);
+        break;
       case 2:
         unpack_slices<2>(codes, dim, out);
         break;

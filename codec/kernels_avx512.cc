@@ -380,6 +380,8 @@ KV_INLINE void with_count(size_t count, F f) {
 template <typename F>
 KV_INLINE void with_shape(uint8_t bits, size_t count, F f) {
   switch (bits) {
+    case 1:
+      return with_count<1>(count, f);
     case 2:
       return with_count<2>(count, f);
     case 3:
@@ -418,8 +420,10 @@ void add_codes(const int16_t* weights, const float* factors, size_t count, const
       add_tile<4, 8>(weights + i * kTileRows, factors + i, codes, dim, acc + i * stride, stride);
     }
   }
-  for (; i < count; i += kQueryGroup) {
-    with_shape(bits, count - i, [=](auto b, auto n) {
+  // The sums of eight slices leave registers for two.
+  const size_t most = bits == 1 ? 2 : kQueryGroup;
+  for (; i < count; i += most) {
+    with_shape(bits, std::min(count - i, most), [=](auto b, auto n) {
       add_tile<b(), n()>(weights + i * kTileRows, factors + i, codes, dim, acc + i * stride,
                          stride);
     });

@@ -257,7 +257,8 @@ VectorState encode(float* x, uint32_t dim, const float* signs, uint8_t bits, uin
   uint8_t index[kMaxCodedDim + kIndexSlack];
   const uint32_t square_sum = bits == 4   ? quantize<4>(x, dim, norm, index)
                               : bits == 3 ? quantize<3>(x, dim, norm, index)
-                                          : quantize<2>(x, dim, norm, index);
+                              : bits == 2 ? quantize<2>(x, dim, norm, index)
+                                          : quantize<1>(x, dim, norm, index);
   *scale = corrected_scale(norm, square_sum);
   if (!scale_fits(*scale)) return VectorState::scale_overflow;
   if (*scale == 0) {

@@ -233,6 +233,8 @@ void add_tile(const int16_t* weights, const float* factors, const uint8_t* codes
 template <typename F>
 KV_INLINE void with_bits(uint8_t bits, F f) {
   switch (bits) {
+    case 1:
+      return f(std::integral_constant<uint8_t, 1>());
     case 2:
       return f(std::integral_constant<uint8_t, 2>());
     case 3:

@@ -45,14 +45,14 @@ inline void pack_two_bits(const uint8_t* index, uint32_t dim, uint8_t* out) {
   });
 }
 
-/// Byte j holds bit 2 of the indices of dims j + b slice at bit b, slice = dim/8 rounded up. Writes
-/// `slice` bytes; bits of no dim are 0.
-inline void pack_third_bit(const uint8_t* index, uint32_t dim, uint8_t* out) {
+/// Byte j holds bit `bit` of the indices of dims j + b slice at bit b, slice = dim/8 rounded up.
+/// Writes `slice` bytes; bits of no dim are 0.
+inline void pack_bit(const uint8_t* index, uint32_t dim, int bit, uint8_t* out) {
   const uint32_t slice = (dim + 7) / 8;
   pack_words(slice, out, [=](uint32_t j) {
     uint64_t packed = 0;
     for (uint32_t s = 0; s < 8; ++s) {
-      packed |= ((index_word(index + s * slice + j) >> 2) & 0x0101010101010101ull) << s;
+      packed |= ((index_word(index + s * slice + j) >> bit) & 0x0101010101010101ull) << s;
     }
     return packed;
   });
@@ -66,11 +66,12 @@ inline void pack_nibbles(const uint8_t* index, uint32_t dim, uint8_t* out) {
   });
 }
 
-/// `bits` is 2, 3 or 4.
+/// `bits` is 1, 2, 3 or 4.
 inline void pack_indices(const uint8_t* index, uint32_t dim, uint8_t bits, uint8_t* out) {
   if (bits == 4) return pack_nibbles(index, dim, out);
+  if (bits == 1) return pack_bit(index, dim, 0, out);
   pack_two_bits(index, dim, out);
-  if (bits == 3) pack_third_bit(index, dim, out + dim / 4);
+  if (bits == 3) pack_bit(index, dim, 2, out + dim / 4);
 }
 
 /// Index of dim j in a packed vector: the layouts, read one value at a time.
@@ -80,6 +81,7 @@ inline uint32_t index_at(const uint8_t* codes, uint32_t dim, uint8_t bits, uint3
     return j < half ? codes[j] & 15u : codes[j - half] >> 4;
   }
   uint32_t quarter = dim / 4, eighth = (dim + 7) / 8;
+  if (bits == 1) return (codes[j % eighth] >> (j / eighth)) & 1u;
   uint32_t index = (codes[j % quarter] >> (2 * (j / quarter))) & 3u;
   if (bits == 3) index |= ((codes[quarter + j % eighth] >> (j / eighth)) & 1u) << 2;
   return index;

@@ -15,9 +15,8 @@ bool may_code(const PartSpec& part) {
 }
 
 Status check_bits(uint8_t bits, const std::string& what) {
-  if (bits == 0 || bits == 2 || bits == 3 || bits == 4 || bits == 8) return {};
-  return invalid_argument("coding: " + what + " " + std::to_string(bits) +
-                          ", expected 0, 2, 3, 4 or 8");
+  if (valid_bits(bits)) return {};
+  return invalid_argument("coding: " + what + " " + std::to_string(bits) + ", " + kValidBits);
 }
 
 Status check_settings(const ModelSpec& model, const CodingSettings& s) {

@@ -21,7 +21,7 @@ struct LayerBits {
 };
 
 struct CodingSettings {
-  uint8_t k_bits = 4;  ///< 0 raw, 2, 3, 4 or 8
+  uint8_t k_bits = 4;  ///< 0 raw, 1 to 4 or 8
   uint8_t v_bits = 4;
   uint32_t exact_tokens = 4;
   uint32_t block_tokens = 256;

@@ -17,7 +17,7 @@ namespace kv {
 
 struct Preset {
   const char* name;
-  uint8_t k_bits;  ///< 0 raw, 2, 3, 4 or 8
+  uint8_t k_bits;  ///< 0 raw, 1 to 4 or 8
   uint8_t v_bits;
 };
 

@@ -13,7 +13,7 @@
 
 namespace kv {
 
-/// Code values of 2, 3 and 4 bit are multiples of 1/512 of a standard deviation.
+/// Code values of 1 to 4 bit are multiples of 1/512 of a standard deviation.
 inline constexpr float kCodeUnit = 1.0f / 512.0f;
 /// Rotated values are compared on a grid of 1/8192 of a standard deviation.
 inline constexpr float kGrid = 8192.0f;
@@ -36,6 +36,7 @@ struct HalfCodebook {
 };
 
 namespace codebook_detail {
+inline constexpr std::array<double, 1> kCentroids1{0.797884560802865356};
 // Lloyd-Max for N(0,1) to 18 decimals (Newton in quad precision); MSE .11748, .034548, .0095010.
 inline constexpr std::array<double, 2> kCentroids2{0.452780034636492009, 1.510417608499095402};
 inline constexpr std::array<double, 1> kThresholds2{0.981598821567793706};
@@ -68,6 +69,13 @@ constexpr HalfCodebook make(const std::array<double, N>& centroids,
 }
 }  // namespace codebook_detail
 
+/// The square counts as 1: of one bit the error is least with Lloyd-Max's own scale, a tenth less
+/// than with the original's norm.
+inline constexpr HalfCodebook kCodebook1 = [] {
+  HalfCodebook book = codebook_detail::make(codebook_detail::kCentroids1, {});
+  book.square[0] = 8192;
+  return book;
+}();
 inline constexpr HalfCodebook kCodebook2 =
     codebook_detail::make(codebook_detail::kCentroids2, codebook_detail::kThresholds2);
 inline constexpr HalfCodebook kCodebook3 =
@@ -75,9 +83,9 @@ inline constexpr HalfCodebook kCodebook3 =
 inline constexpr HalfCodebook kCodebook4 =
     codebook_detail::make(codebook_detail::kCentroids4, codebook_detail::kThresholds4);
 
-/// `bits` is 2, 3 or 4.
+/// `bits` is 1, 2, 3 or 4.
 constexpr const HalfCodebook& half_codebook(uint8_t bits) {
-  return bits == 2 ? kCodebook2 : bits == 3 ? kCodebook3 : kCodebook4;
+  return bits == 1 ? kCodebook1 : bits == 2 ? kCodebook2 : bits == 3 ? kCodebook3 : kCodebook4;
 }
 
 /// The value of code `index` in units of 1/512; indices ascend with the value.

@@ -52,7 +52,7 @@ struct Plane {
   bool operator==(const Plane&) const = default;
 };
 
-/// Bytes of one coded vector without its scale: dim * bits / 8, rounded up. `bits` is 2, 3, 4 or 8.
+/// Bytes of one coded vector without its scale: dim * bits / 8, rounded up. `bits` is 1 to 4 or 8.
 uint64_t code_bytes(uint32_t dim, uint8_t bits);
 /// Bytes of `rows` rows in this form, scales included.
 uint64_t run_bytes(const Plane& plane, RunForm form, uint64_t rows);

@@ -27,7 +27,7 @@ Status check_channels(const std::vector<float>& values, size_t expected, bool po
 
 Status validate_part(const PartCoding& c, const PartSpec& p, const std::string& where) {
   if (!valid_bits(c.k_bits) || !valid_bits(c.v_bits)) {
-    return invalid_argument(where + "bits must be 0, 2, 3, 4 or 8");
+    return invalid_argument(where + "bits must be 0, 1, 2, 3, 4 or 8");
   }
   bool may_code = p.v_dim > 0 && (p.kind == PartKind::full || p.kind == PartKind::window ||
                                   p.kind == PartKind::chunk);
@@ -104,7 +104,7 @@ Status validate(const Profile& profile, const ModelSpec& model) {
     return invalid_argument("profile: block_tokens outside 1.." + std::to_string(kMaxBlockTokens));
   }
   if (!valid_bits(profile.requested_k_bits) || !valid_bits(profile.requested_v_bits)) {
-    return invalid_argument("profile: requested bits must be 0, 2, 3, 4 or 8");
+    return invalid_argument("profile: requested bits must be 0, 1, 2, 3, 4 or 8");
   }
   if (profile.parts.size() != model.layers.size()) {
     return invalid_argument("profile: expected " + std::to_string(model.layers.size()) +

@@ -17,15 +17,13 @@
 namespace kv {
 
 /// Bits per value of a coded side; 0: kept raw.
-inline bool valid_bits(uint8_t bits) {
-  return bits == 0 || bits == 2 || bits == 3 || bits == 4 || bits == 8;
-}
-inline constexpr const char* kValidBits = "expected 0, 2, 3, 4 or 8";
+inline bool valid_bits(uint8_t bits) { return bits <= 4 || bits == 8; }
+inline constexpr const char* kValidBits = "expected 0, 1, 2, 3, 4 or 8";
 
 /// Exact prefill, or prefill that runs block by block on the codes of the blocks before.
 enum class PrefillMode : uint8_t { exact = 0, coded = 1 };
 
-/// Bits per value of one side: 0 raw, 2/3/4 TurboQuant, 8 rotated int8.
+/// Bits per value of one side: 0 raw, 1 to 4 TurboQuant, 8 rotated int8.
 struct PartCoding {
   uint8_t k_bits = 0;
   uint8_t v_bits = 0;

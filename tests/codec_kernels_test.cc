@@ -29,7 +29,7 @@ class CodecKernels : public testing::TestWithParam<std::tuple<const Kernels*, ui
 TEST_P(CodecKernels, Encode) {
   const auto signs = rotation_signs(42, dim);
   SplitMix64 random{dim};
-  for (uint8_t bits : {2, 3, 4, 8}) {
+  for (uint8_t bits : {1, 2, 3, 4, 8}) {
     for (int round = 0; round < 400; ++round) {
       std::vector<float> x(dim);
       const float scale = static_cast<float>(std::exp2(random.uniform() * 100 - 50));
@@ -89,7 +89,7 @@ TEST_P(CodecKernels, EncodeSumsTheNormInOneOrder) {
 
 TEST_P(CodecKernels, UnpackEveryByteAndLayout) {
   SplitMix64 random{dim * 3};
-  for (uint8_t bits : {2, 3, 4, 8}) {
+  for (uint8_t bits : {1, 2, 3, 4, 8}) {
     const size_t rows = 37, bytes = code_bytes(dim, bits);
     std::vector<uint8_t> codes(rows * bytes);
     for (auto& c : codes) c = static_cast<uint8_t>(random.next());
@@ -172,7 +172,7 @@ TEST_P(CodecKernels, ScoresAndSums) {
 
 TEST_P(CodecKernels, ProductsAndSumsOfCodes) {
   SplitMix64 random{dim + 12};
-  for (uint8_t bits : {2, 3, 4, 8}) {
+  for (uint8_t bits : {1, 2, 3, 4, 8}) {
     std::vector<uint8_t> codes(kScoreRows * code_bytes(dim, bits) + kCodeSlack);
     for (auto& c : codes) c = static_cast<uint8_t>(random.next());
     for (size_t count = 1; count <= kScoreGroup; ++count) {

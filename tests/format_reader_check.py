@@ -258,10 +258,11 @@ def half_bits(x):
     return struct.unpack("<H", struct.pack("<e", x))[0]
 
 
-VALUES = {2: (232, 773), 3: (125, 387, 688, 1102), 4: (66, 199, 336, 482, 643, 828, 1059, 1399)}
-SQUARES = {2: (1679, 18689), 3: (492, 4682, 14796, 37936),
+VALUES = {1: (409,), 2: (232, 773), 3: (125, 387, 688, 1102),
+          4: (66, 199, 336, 482, 643, 828, 1059, 1399)}
+SQUARES = {1: (8192,), 2: (1679, 18689), 3: (492, 4682, 14796, 37936),
            4: (135, 1234, 3533, 7275, 12928, 21447, 35069, 61170)}
-THRESHOLDS = {2: (8041,), 3: (4100, 8601, 14319),
+THRESHOLDS = {1: (), 2: (8041,), 3: (4100, 8601, 14319),
               4: (2115, 4279, 6549, 9005, 11773, 15102, 19667)}
 
 
@@ -312,8 +313,10 @@ def transform(x):
 def index_of(codes, d, bits, j):
     if bits == 4:
         return codes[j] & 15 if j < d // 2 else codes[j - d // 2] >> 4
-    low = codes[j % (d // 4)] >> 2 * (j // (d // 4)) & 3
     e = (d + 7) // 8
+    if bits == 1:
+        return codes[j % e] >> j // e & 1
+    low = codes[j % (d // 4)] >> 2 * (j // (d // 4)) & 3
     return low if bits == 2 else low | (codes[d // 4 + j % e] >> j // e & 1) << 2
 
 
@@ -346,6 +349,9 @@ def pack_indices(index, d, bits):
     if bits == 4:
         return bytes(index[j] | index[j + d // 2] << 4 for j in range(d // 2))
     q, e = d // 4, (d + 7) // 8
+    if bits == 1:
+        return bytes(sum(index[j + k * e] << k for k in range(8) if j + k * e < d)
+                     for j in range(e))
     out = bytes(sum((index[j + s * q] & 3) << 2 * s for s in range(4)) for j in range(q))
     if bits == 3:
         out += bytes(sum((index[j + k * e] >> 2) << k for k in range(8) if j + k * e < d)
@@ -498,7 +504,7 @@ def check_vectors(text, show):
         mean = [float(37 * j % 101 - 50) for j in range(d)]
         gain = [1 + j % 7 / 8 for j in range(d)]
         both = ([], [])
-        for bits, cell in zip((2, 3, 4, 8), row[1:]):
+        for bits, cell in zip((1, 2, 3, 4, 8), row[1:]):
             codes, scale = encode_vector(golden_input(d), bits, 42)
             require(f"{zlib.crc32(codes):08x} {scale:04x}" == cell, f"codes of d {d}, {bits} bit")
             both[0].append(crc_of(decode_vector(codes, scale, d, bits, 42)))
@@ -515,7 +521,7 @@ def check_vectors(text, show):
 def check_worked_example(text):
     example = text.split("## Worked example")[1].split("## Golden")[0]
     rows = re.findall(r"^\| (\d) \| ([0-9a-f]+) \| ([0-9a-f]{4}) ", example, re.M)
-    require(len(rows) == 4, "worked example: no rows")
+    require(len(rows) == 5, "worked example: no rows")
     for bits, codes, scale in rows:
         given = encode_vector(golden_input(32), int(bits), 42)
         require(given == (bytes.fromhex(codes), int(scale, 16)), f"worked example, {bits} bit")

@@ -454,7 +454,7 @@ TEST(Refusal, NamesFieldsOfAModelAProfileAndAnObject) {
   profile.parts[0][0].v_bits = 5;
   open.profile = std::make_shared<const Profile>(profile);
   EXPECT_EQ(refusal<OpenRequest>(FrameType::open, body(FrameType::open, open)),
-            "open: profile: profile: layers[0].parts[0].v_bits: 5, expected 0, 2, 3, 4 or 8");
+            "open: profile: profile: layers[0].parts[0].v_bits: 5, expected 0, 1, 2, 3, 4 or 8");
   PutRequest put{1, r.object(), {}};
   put.object.planes.resize(1);
   put.object.states.clear();

@@ -106,7 +106,7 @@ TEST(Profile, RefusalsNameLayerPartExpectedAndGiven) {
   EXPECT_THAT(message([](Profile& p) { p.parts[1].pop_back(); }),
               HasSubstr("layer 1: expected 2 parts, given 1"));
   EXPECT_THAT(message([](Profile& p) { p.parts[1][0].k_bits = 5; }),
-              HasSubstr("layer 1 part 0: bits must be 0, 2, 3, 4 or 8"));
+              HasSubstr("layer 1 part 0: bits must be 0, 1, 2, 3, 4 or 8"));
   EXPECT_THAT(message([](Profile& p) { p.parts[1][1].k_bits = 4; }),
               HasSubstr("layer 1 part 1: a latent part is never coded"));
   EXPECT_THAT(message([](Profile& p) { p.parts[0][0].key_mean.assign(15, 0.f); }),

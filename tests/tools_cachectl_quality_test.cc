@@ -256,7 +256,7 @@ TEST_F(Quality, AttentionErrorsTellKeysFromValues) {
 TEST_F(Quality, TheCommandMeasuresEverySetting) {
   Ran ran = cachectl(
       "quality model.gguf --tokens 768 --text text.txt --text other.txt --settings "
-      "lossless,tq8,tq4,tq4-plain,tq2,q8_0,q4_0,words3 --json out.json --svg "
+      "lossless,tq8,tq4,tq4-plain,tq2,tq1,q8_0,q4_0,words3 --json out.json --svg "
       "out.svg");
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(ran.err, "") << "progress is for terminals";
@@ -264,7 +264,7 @@ TEST_F(Quality, TheCommandMeasuresEverySetting) {
   std::ifstream in(path("out.json"));
   const json found = json::parse(in);
   EXPECT_EQ(found["prefix"], kPrefix);
-  ASSERT_EQ(found["settings"].size(), 8u);
+  ASSERT_EQ(found["settings"].size(), 9u);
   std::map<std::string, json> by_name;
   for (const json& s : found["settings"]) by_name[s["name"]] = s;
   auto kld = [&](const char* name, const char* protocol) {
@@ -274,6 +274,7 @@ TEST_F(Quality, TheCommandMeasuresEverySetting) {
     EXPECT_LT(kld("lossless", protocol), 1e-5) << protocol;
     EXPECT_LT(kld("tq8", protocol), 0.2 * kld("tq4", protocol)) << protocol;
     EXPECT_LT(kld("tq4", protocol), 0.2 * kld("tq2", protocol)) << protocol;
+    EXPECT_LT(kld("tq2", protocol), kld("tq1", protocol)) << protocol;
     EXPECT_LT(kld("q8_0", protocol), 0.2 * kld("q4_0", protocol)) << protocol;
     EXPECT_LT(kld("tq4", protocol), kld("words3", protocol)) << protocol;
     EXPECT_GE(by_name["tq8"][protocol]["agreement"], by_name["tq2"][protocol]["agreement"]);
@@ -281,6 +282,7 @@ TEST_F(Quality, TheCommandMeasuresEverySetting) {
   EXPECT_DOUBLE_EQ(by_name["q4_0"]["ratio"], 18.0 / 64);
   EXPECT_DOUBLE_EQ(by_name["words3"]["ratio"], (4 * 4 + 4) / 64.0);
   EXPECT_NEAR(by_name["tq4"]["ratio"], (4.0 * 64 + 508 * 18) / (512 * 64), 1e-12);
+  EXPECT_NEAR(by_name["tq1"]["ratio"], (4.0 * 64 + 508 * 6) / (512 * 64), 1e-12);
   EXPECT_EQ(by_name["tq4"]["attention_error"].size(), 2u);
   std::ifstream svg(path("out.svg"));
   const std::string drawn(std::istreambuf_iterator<char>(svg), {});

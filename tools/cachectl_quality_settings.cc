@@ -45,6 +45,11 @@ Result<QualitySetting> profiled(const std::string& name, const ModelSpec& spec, 
   return setting;
 }
 
+// One bit is no preset: nobody would want it.
+Result<Preset> bits_of(const std::string& name) {
+  return name == "tq1" ? Preset{"tq1", 1, 1} : find_preset(name);
+}
+
 // Without means, gains and exact tokens.
 Result<Profile> plain(const ModelSpec& spec, uint8_t k_bits, uint8_t v_bits) {
   CodingSettings settings;
@@ -150,13 +155,14 @@ Result<QualitySetting> make_setting(const std::string& name, const CalibratedMod
   }
   const size_t dash = name.find('-');
   const std::string kind = dash == name.npos ? "" : name.substr(dash + 1);
-  auto preset = find_preset(name.substr(0, dash));
+  auto preset = bits_of(name.substr(0, dash));
   if (!preset.ok() || (!kind.empty() && kind != "mean" && kind != "plain")) {
     std::string known;
     for (const Preset& p : presets()) known += std::string(p.name) + ", ";
-    return invalid_argument("setting \"" + name + "\": expected one of " + known +
-                            "the same with -mean or -plain, q8_0, q4_0, words3, or the path of a "
-                            "profile file (with a /)");
+    return invalid_argument(
+        "setting \"" + name + "\": expected one of " + known +
+        "tq1, the same with -mean or -plain, q8_0, q4_0, words3, or the path of a "
+        "profile file (with a /)");
   }
   if (kind == "plain") {
     KV_ASSIGN_OR_RETURN(Profile profile, plain(spec, preset->k_bits, preset->v_bits));

@@ -32,9 +32,10 @@ struct QualitySetting {
 
 /// What is compared where nobody says.
 inline constexpr const char* kDefaultSettings =
-    "lossless,tq8,tq84,tq4,tq3,tq2,tq4-plain,q8_0,q4_0,words3";
+    "lossless,tq8,tq84,tq4,tq3,tq2,tq1,tq4-plain,q8_0,q4_0,words3";
 
-/// A preset (codec/preset.h), calibrated and with exact first tokens as an engine uses it; with
+/// A preset (codec/preset.h) or `tq1` (both sides 1 bit), calibrated and with exact first tokens as
+/// an engine uses it; with
 /// "-mean" means only, with "-plain" neither those nor exact tokens. `q8_0`, `q4_0`: llama.cpp's
 /// blocks of 32 values with an fp16 scale. `words3`: 10 codes of 3 bits per 32-bit word and a
 /// 32-bit norm per vector; its rows are our plain 3-bit ones, which share rotation and codebook.

@@ -162,7 +162,7 @@ Key coding_key() {
           "How keys and values are coded, for models that come without a profile; what is stored "
           "keeps the profile it has",
           "One of " + listed(presets(), [](const Preset& p) { return p.name; }) +
-              ", or bits for both sides: 0, 2, 3, 4, 8",
+              ", or bits for both sides: 0, 1, 2, 3, 4, 8",
           "",
           TomlForm::text,
           {},

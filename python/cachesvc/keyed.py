@@ -34,7 +34,7 @@ VALUES = Model("values", hashlib.sha256(b"cachesvc values 1").digest(),
                [[Part(Kind.OPAQUE, Dtype.F32)]])
 ROW_KEY_BYTES = 1024  # of one extra
 EXACT_EVERY = 64      # rows of a value for each that is never coded, up to four
-BITS = (2, 3, 4, 8)
+BITS = (1, 2, 3, 4, 8)
 
 
 class Keyed:
@@ -182,7 +182,7 @@ class Shape:
 
 
 class RowValues(Keyed):
-    """Rows by key, in `bits` of (K, V), each 2, 3, 4 or 8; none: lossless.
+    """Rows by key, in `bits` of (K, V), each 1, 2, 3, 4 or 8; none: lossless.
 
     identity: whatever makes these rows what they are besides their shape: engine, weights, layout.
     bf16 rows are uint16 arrays. A key has at most 1,024 bytes.
