@@ -24,7 +24,7 @@ namespace kv {
 /// later ones get the profile in force (OpenReply::profile).
 struct CodingOptions {
   bool exact = false;  ///< raw planes in fp32: for comparisons with other implementations
-  uint8_t k_bits = 4;  ///< 0 (raw fp16), 2, 3, 4 or 8
+  uint8_t k_bits = 4;  ///< 0 (raw fp16), 1, 2, 3, 4 or 8
   uint8_t v_bits = 4;
   uint32_t block_tokens = 256;
   /// coded: the prompt runs block by block on the codes of the blocks before, so that stored bytes

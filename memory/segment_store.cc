@@ -185,16 +185,31 @@ uint64_t SegmentStore::idle_once_announced(uint32_t id) const {
   return s == nullptr || s->announced() ? 0 : s->bytes() - s->live_bytes();
 }
 
+std::vector<uint32_t> SegmentStore::open_of(std::string_view owner) const {
+  std::lock_guard lock(mutex_);
+  std::vector<uint32_t> ids;
+  for (const auto& [id, s] : by_id_) {
+    const bool open = s->state() == Segment::State::open;
+    if (open && s->live_bytes() > 0 && s->owner() == owner) ids.push_back(id);
+  }
+  return ids;
+}
+
 std::shared_ptr<const SegmentView> SegmentStore::announce(uint32_t id) {
   std::unique_lock lock(mutex_);
-  Segment* s = find(id);
-  if (s == nullptr || s->state() == Segment::State::sealing || s->discarding()) return nullptr;
+  Segment* s = nullptr;
+  sealed_.wait(lock, [&] {
+    s = find(id);
+    return s == nullptr || s->state() != Segment::State::sealing;
+  });
+  if (s == nullptr || s->discarding()) return nullptr;
   if (s->announced()) return s->view();
   change(*s, [](Segment& segment) { segment.seal_begun(); });
   lock.unlock();  // a segment that is being sealed stays
   const bool sealed = s->seal();
   lock.lock();
   change(*s, [sealed](Segment& segment) { segment.seal_ended(sealed); });
+  sealed_.notify_all();
   return sealed ? s->view() : nullptr;
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -54,8 +55,11 @@ class SegmentStore {
   uint64_t bytes_once_announced(uint32_t id) const;
   /// Memory beside live slots that it has then; 0 for one that is announced, or is gone.
   uint64_t idle_once_announced(uint32_t id) const;
-  /// Seals it, if that is not done, and gives what a reader maps. Takes milliseconds. Null: it is
-  /// gone, at work in another call, or the system refuses.
+  /// Segments of `owner` with something in them that were not announced.
+  std::vector<uint32_t> open_of(std::string_view owner) const;
+  /// Seals it, if that is not done, and gives what a reader maps. Takes milliseconds, also where
+  /// another thread is at it. Null: it is gone, memory of it goes back just now, or the system
+  /// refuses.
   std::shared_ptr<const SegmentView> announce(uint32_t id);
   /// The announced segment with the most idle memory takes nothing new; 0: none is announced.
   uint32_t retire_emptiest();
@@ -91,6 +95,7 @@ class SegmentStore {
 
   const size_t segment_bytes_;
   mutable std::mutex mutex_;  // guards the segments
+  std::condition_variable sealed_;
   Segments segments_;
   std::map<uint32_t, Segment*> by_id_;  // the oldest first: it fills first
   uint32_t last_id_ = 0;

@@ -188,6 +188,21 @@ TEST_F(MappedTest, AHolderOfAllItCanGetLeavesHalf) {
   }
 }
 
+// The first hit of what was stored finds its segments sealed.
+TEST_F(MappedTest, WhatAClientStoresIsAnnouncedBeforeItAsks) {
+  begin();
+  stored(1024);
+  const Deadline deadline = soon();
+  while (bench_->stat("segment_announced_bytes") == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  }
+  EXPECT_TRUE(mapped_segments().empty()) << "nothing is sent";
+  for (int i = 0; i < 8; ++i) stored(1024);  // 4 MiB each
+  const auto last = stored(16);
+  EXPECT_LE(bench_->stat("segment_announced_bytes"), 8u << 20) << "an eighth of the budget";
+  fetched(*bench_, last);
+}
+
 // Segments go back whole once their objects have gone and their clients have let go.
 TEST_F(MappedTest, EmptySegmentsAreRevokedAndGoBack) {
   begin({"handshake_timeout=100"});

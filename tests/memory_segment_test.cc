@@ -336,6 +336,24 @@ bool has_huge_pages() {
   return huge;
 }
 
+TEST(Segment, TwoThatAnnounceItAtOnceBothGetIt) {
+  for (int round = 0; round < 20; ++round) {
+    SegmentStore store(8u << 20);
+    uint8_t* slot = store.take("tenant", 8192, 0);
+    const uint32_t id = store.place_of("tenant", slot)->segment;
+    EXPECT_EQ(store.open_of("tenant"), std::vector<uint32_t>{id});
+    EXPECT_TRUE(store.open_of("other").empty());
+    std::shared_ptr<const SegmentView> one;
+    std::thread beside([&] { one = store.announce(id); });
+    const auto two = store.announce(id);
+    beside.join();
+    EXPECT_TRUE(one && one == two) << round;
+    EXPECT_TRUE(store.open_of("tenant").empty());
+    store.give(slot, 8192);
+    store.check_invariants();
+  }
+}
+
 TEST(Segment, AHugePageComesWholeWhereItsRestMayLieIdle) {
   if (!has_huge_pages()) GTEST_SKIP() << "this system has no huge pages for shared memory";
   constexpr size_t kSlot = 64u << 10, kTable = 4096;

@@ -57,8 +57,8 @@ Plane plane_with_runs(Rng& rng) {
   p.dtype = static_cast<DType>(pick(rng, 1, 3));
   p.heads = pick(rng, 1, 4);
   p.dim = pick(rng, 1, 5) * 8;
-  constexpr uint8_t kBits[] = {2, 3, 4, 8};
-  uint8_t bits = kBits[rng() % 4];
+  constexpr uint8_t kBits[] = {1, 2, 3, 4, 8};
+  uint8_t bits = kBits[rng() % std::size(kBits)];
   p.first_row = pick(rng, 0, 1000);
   for (uint32_t runs = pick(rng, 1, 5); runs > 0; --runs) {
     p.runs.push_back({static_cast<RunForm>(rng() % 2), pick(rng, 1, 7)});

@@ -22,6 +22,7 @@ Status touch_pages(std::span<uint8_t> body) {
 // Longest wait of a reply for room for the memory of segments; then it is streamed.
 constexpr Milliseconds kAnnounceWait{100};
 
+constexpr uint64_t kAheadShare = 8;   // of the budget may be announced before anybody asks
 constexpr uint64_t kMappedShare = 2;  // of a namespace's RAM at most half may be mapped
 
 // Bytes of segments that are announced for whoever shares RAM with `ns`.
@@ -120,6 +121,21 @@ void ClientMemory::announce(const std::string& ns, std::vector<uint32_t> segment
     if (room.promotion == 0) return run(std::make_shared<RoomCharges>());
     room_.with_room(room, Clock::now() + kAnnounceWait, std::move(run));
   });
+}
+
+void ClientMemory::announce_ahead(const std::string& ns) {
+  const SegmentStore* segments = env_.pool->segments();
+  if (env_.closed() || segments == nullptr) return;
+  std::vector<uint32_t> open = segments->open_of(ns);
+  uint64_t all = segments->announced_bytes(), missing = 0;
+  for (uint32_t id : open) {
+    all += segments->bytes_once_announced(id);
+    missing += segments->missing_bytes(id);
+  }
+  if (open.empty() || all > env_.pool->most_bytes() / kAheadShare) return;
+  // Given back at once, for announce() to take.
+  if (!env_.pool->try_charge(ChargeKind::promotion, missing)) return;
+  announce(ns, std::move(open), [](const Views&) {});
 }
 
 void ClientMemory::empty_retired() {

@@ -59,6 +59,10 @@ class ClientMemory {
   /// (without a quota: all that have none, together).
   void announce(const std::string& ns, std::vector<uint32_t> segments,
                 std::function<void(Views)> done);
+  /// Announces what `ns` has stored, so that its first hit doesn't wait for it: as long as
+  /// announced segments take less than kAheadShare of the budget, and nothing has to go for their
+  /// memory.
+  void announce_ahead(const std::string& ns);
   /// Moves what lies in retired segments, as far as nobody has leases of it.
   void empty_retired();
   /// The lease for many holders: when the last one lets go, a worker frees what it held.

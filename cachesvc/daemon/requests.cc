@@ -328,7 +328,12 @@ void Requests::handle_commit(const Request& in) {
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
   core_.commit(session_, m.reservation, m.wait_for, terms,
-               replier<CommitReply>(in, FrameType::commit_ok));
+               [this, keep = host_.keep(),
+                done = replier<CommitReply>(in, FrameType::commit_ok)](Result<CommitReply> r) {
+                 const bool stored = r.ok();
+                 done(std::move(r));
+                 if (stored && mappings_.enabled()) core_.memory().announce_ahead(ns_);
+               });
 }
 
 void Requests::handle_abort(const Request& in) {

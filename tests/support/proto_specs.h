@@ -66,8 +66,8 @@ inline ModelSpec random_model(Rng& rng) {
 }
 
 inline uint8_t random_bits(Rng& rng) {
-  constexpr uint8_t kBits[] = {0, 2, 3, 4, 8};
-  return kBits[rng() % 5];
+  constexpr uint8_t kBits[] = {0, 1, 2, 3, 4, 8};
+  return kBits[rng() % std::size(kBits)];
 }
 
 inline Profile random_profile(Rng& rng, const ModelSpec& model, uint32_t block_tokens = 16) {
