@@ -119,57 +119,13 @@ struct Avx512Panels {
   template <TensorType type, uint32_t panels, uint32_t count>
   KV_AVX512 static void tile(const uint8_t* panel, uint64_t stride, uint32_t columns,
                              const Activations& x, float* y, size_t y_stride) {
-    __m512 acc[panels][count];
-#pragma GCC unroll 2  // here and below so that the arrays are registers
-    for (uint32_t p = 0; p < panels; ++p) {
-#pragma GCC unroll 4
-      for (uint32_t b = 0; b < count; ++b) acc[p][b] = _mm512_setzero_ps();
-    }
-    for (uint32_t g = 0; g < columns / 32; ++g) {
-#pragma GCC unroll 2
-      for (uint32_t p = 0; p < panels; ++p) {
-        prefetch_weights(panel + panel_group(type, g) + p * stride, panel_layout(type).group,
-                         panels * stride);
-      }
-      if constexpr (panel_integers(type)) {
-        add_integers<type, panels, count>(panel, stride, g, columns, x, acc);
-      } else {
-        add_floats<type, panels, count>(panel, stride, g, x, acc);
-      }
-    }
-#pragma GCC unroll 2
-    for (uint32_t p = 0; p < panels; ++p) {
-#pragma GCC unroll 4
-      for (uint32_t b = 0; b < count; ++b) {
-        _mm512_storeu_ps(y + b * y_stride + p * kPanelRows, acc[p][b]);
-      }
-    }
+    walk<type, panels, count, false>(panel, stride, columns, x, y, y_stride);
   }
 
   template <TensorType type, uint32_t panels, uint32_t count>
   KV_AVX512 static void chain(const uint8_t* panel, uint64_t stride, uint32_t columns,
                               const Activations& x, float* y, size_t y_stride) {
-    __m512 acc[panels][count];
-#pragma GCC unroll 2
-    for (uint32_t p = 0; p < panels; ++p) {
-#pragma GCC unroll 4
-      for (uint32_t b = 0; b < count; ++b) acc[p][b] = _mm512_setzero_ps();
-    }
-    for (uint32_t g = 0; g < columns / 32; ++g) {
-#pragma GCC unroll 2
-      for (uint32_t p = 0; p < panels; ++p) {
-        prefetch_weights(panel + panel_group(type, g) + p * stride, panel_layout(type).group,
-                         panels * stride);
-      }
-      chain_group<type, panels, count>(panel, stride, g, x, acc);
-    }
-#pragma GCC unroll 2
-    for (uint32_t p = 0; p < panels; ++p) {
-#pragma GCC unroll 4
-      for (uint32_t b = 0; b < count; ++b) {
-        _mm512_storeu_ps(y + b * y_stride + p * kPanelRows, acc[p][b]);
-      }
-    }
+    walk<type, panels, count, true>(panel, stride, columns, x, y, y_stride);
   }
 
   template <TensorType type>
@@ -192,6 +148,38 @@ struct Avx512Panels {
   }
 
  private:
+  template <TensorType type, uint32_t panels, uint32_t count, bool chained>
+  KV_AVX512_INLINE static void walk(const uint8_t* panel, uint64_t stride, uint32_t columns,
+                                    const Activations& x, float* y, size_t y_stride) {
+    __m512 acc[panels][count];
+#pragma GCC unroll 2  // here and below so that the arrays are registers
+    for (uint32_t p = 0; p < panels; ++p) {
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) acc[p][b] = _mm512_setzero_ps();
+    }
+    for (uint32_t g = 0; g < columns / 32; ++g) {
+#pragma GCC unroll 2
+      for (uint32_t p = 0; p < panels; ++p) {
+        prefetch_weights(panel + panel_group(type, g) + p * stride, panel_layout(type).group,
+                         panels * stride);
+      }
+      if constexpr (chained) {
+        chain_group<type, panels, count>(panel, stride, g, x, acc);
+      } else if constexpr (panel_integers(type)) {
+        add_integers<type, panels, count>(panel, stride, g, columns, x, acc);
+      } else {
+        add_floats<type, panels, count>(panel, stride, g, x, acc);
+      }
+    }
+#pragma GCC unroll 2
+    for (uint32_t p = 0; p < panels; ++p) {
+#pragma GCC unroll 4
+      for (uint32_t b = 0; b < count; ++b) {
+        _mm512_storeu_ps(y + b * y_stride + p * kPanelRows, acc[p][b]);
+      }
+    }
+  }
+
   template <TensorType type, uint32_t panels, uint32_t count>
   KV_AVX512_INLINE static void chain_group(const uint8_t* panel, uint64_t stride, uint32_t g,
                                            const Activations& x, __m512 (&acc)[panels][count]) {

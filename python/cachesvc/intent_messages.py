@@ -73,13 +73,8 @@ class HoldOk(Record):
 
 
 @dataclasses.dataclass
-class Retain(Record):
-    timeout_ms: int
-    handle: int
-    profile_id: bytes
-    time_ms: int
-    query: Query
-    CODECS = (u32, u32, identity, u32, Query.codec())
+class Retain(Hold):
+    """Fields as a hold's."""
 
 
 @dataclasses.dataclass
