@@ -62,24 +62,24 @@ void names_field(Io& io, const char* name, Of<Io, std::vector<ObjectName>>& name
   });
 }
 
-// A u32 of milliseconds; longer ones are written as the longest.
-void time_field(FieldWriter& io, std::chrono::milliseconds time) {
+// A u32 of the field's own unit; longer ones are written as the longest.
+template <typename Duration>
+void time_field(FieldWriter& io, Duration time) {
   io.out().u32(static_cast<uint32_t>(std::clamp<int64_t>(time.count(), 0, UINT32_MAX)));
 }
-void time_field(FieldReader& io, std::chrono::milliseconds& time) {
+template <typename Duration>
+void time_field(FieldReader& io, Duration& time) {
   uint32_t given = 0;
   io.number("time", given);
-  time = std::chrono::milliseconds(given);
+  time = Duration(given);
 }
 
-// A u32 of seconds.
-void seconds_field(FieldWriter& io, std::chrono::seconds time) {
-  io.out().u32(static_cast<uint32_t>(std::clamp<int64_t>(time.count(), 0, UINT32_MAX)));
-}
-void seconds_field(FieldReader& io, std::chrono::seconds& time) {
-  uint32_t given = 0;
-  io.number("time", given);
-  time = std::chrono::seconds(given);
+// A query about an open model, and for how long.
+template <typename Io, typename M>
+void timed_query_fields(Io& io, M& m) {
+  question_fields(io, m);
+  time_field(io, m.time);
+  query_fields(io, m.query);
 }
 
 // Models and profiles stand in a message as blobs: their bytes' count, then they.
@@ -218,9 +218,7 @@ void fields(Io& io, Of<Io, DemoteReply>& m) {
 
 template <typename Io>
 void fields(Io& io, Of<Io, RetainRequest>& m) {
-  question_fields(io, m);
-  time_field(io, m.time);
-  query_fields(io, m.query);
+  timed_query_fields(io, m);
 }
 
 template <typename Io>
@@ -236,7 +234,7 @@ template <typename Io>
 void fields(Io& io, Of<Io, ExpireRequest>& m) {
   question_fields(io, m);
   io.boolean("whole", m.whole);
-  seconds_field(io, m.time);
+  time_field(io, m.time);
   query_fields(io, m.query);
 }
 
@@ -249,9 +247,7 @@ void fields(Io& io, Of<Io, ExpireReply>& m) {
 
 template <typename Io>
 void fields(Io& io, Of<Io, HoldRequest>& m) {
-  question_fields(io, m);
-  time_field(io, m.time);
-  query_fields(io, m.query);
+  timed_query_fields(io, m);
 }
 
 template <typename Io>

@@ -37,6 +37,15 @@ Result<Reply> exchange(const SocketPool::Use& use, FrameType type, FrameType exp
   return reply;
 }
 
+// The same for a request about an open model, whose handle is the client's own.
+template <typename Reply, typename Request>
+Result<Reply> ask(SocketPool& pool, FrameType type, FrameType expected, Request request,
+                  const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool.acquire(until));
+  KV_RETURN_IF_ERROR(pool.to_remote(use, request.model, request.profile, until.deadline));
+  return exchange<Reply>(use, type, expected, request, until);
+}
+
 }  // namespace
 
 Result<OpenReply> SocketClient::open(const OpenRequest& request, const Until& until) {
@@ -47,45 +56,27 @@ Result<OpenReply> SocketClient::open(const OpenRequest& request, const Until& un
 }
 
 Result<LookupReply> SocketClient::lookup(const QueryRequest& request, const Until& until) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
-  QueryRequest remote = request;
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
-  return exchange<LookupReply>(use, FrameType::lookup, FrameType::lookup_ok, remote, until);
+  return ask<LookupReply>(*pool_, FrameType::lookup, FrameType::lookup_ok, request, until);
 }
 
 Result<LookupReply> SocketClient::prefetch(const PrefetchRequest& request, const Until& until) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
-  PrefetchRequest remote = request;
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
-  return exchange<LookupReply>(use, FrameType::prefetch, FrameType::prefetch_ok, remote, until);
+  return ask<LookupReply>(*pool_, FrameType::prefetch, FrameType::prefetch_ok, request, until);
 }
 
 Result<DemoteReply> SocketClient::demote(const DemoteRequest& request, const Until& until) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
-  DemoteRequest remote = request;
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
-  return exchange<DemoteReply>(use, FrameType::demote, FrameType::demote_ok, remote, until);
+  return ask<DemoteReply>(*pool_, FrameType::demote, FrameType::demote_ok, request, until);
 }
 
 Result<RetainReply> SocketClient::retain(const RetainRequest& request, const Until& until) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
-  RetainRequest remote = request;
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
-  return exchange<RetainReply>(use, FrameType::retain, FrameType::retain_ok, remote, until);
+  return ask<RetainReply>(*pool_, FrameType::retain, FrameType::retain_ok, request, until);
 }
 
 Result<ExpireReply> SocketClient::expire(const ExpireRequest& request, const Until& until) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
-  ExpireRequest remote = request;
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
-  return exchange<ExpireReply>(use, FrameType::expire, FrameType::expire_ok, remote, until);
+  return ask<ExpireReply>(*pool_, FrameType::expire, FrameType::expire_ok, request, until);
 }
 
 Result<HoldReply> SocketClient::hold(const HoldRequest& request, const Until& until) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
-  HoldRequest remote = request;
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
-  return exchange<HoldReply>(use, FrameType::hold, FrameType::hold_ok, remote, until);
+  return ask<HoldReply>(*pool_, FrameType::hold, FrameType::hold_ok, request, until);
 }
 
 Result<std::chrono::milliseconds> SocketClient::renew(uint64_t hold, std::chrono::milliseconds time,
@@ -104,11 +95,8 @@ Status SocketClient::release(uint64_t hold, const Until& until) {
 }
 
 Result<uint64_t> SocketClient::erase_entry(const QueryRequest& request, const Until& until) {
-  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
-  QueryRequest remote = request;
-  KV_RETURN_IF_ERROR(pool_->to_remote(use, remote.model, remote.profile, until.deadline));
-  KV_ASSIGN_OR_RETURN(auto reply, exchange<EraseCount>(use, FrameType::erase_entry,
-                                                       FrameType::erase_entry_ok, remote, until));
+  KV_ASSIGN_OR_RETURN(auto reply, ask<EraseCount>(*pool_, FrameType::erase_entry,
+                                                  FrameType::erase_entry_ok, request, until));
   return reply.objects;
 }
 
