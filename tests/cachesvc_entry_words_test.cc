@@ -1,4 +1,4 @@
-// What a client says of an entry, a label and what its prefill cost: kept with the entry's last
+// Words of a client about an entry, a label and what its prefill cost: kept with the entry's last
 // object, known after a restart, and counted when a hit saves it.
 #include "tests/support/cachesvc_owners.h"
 
@@ -28,7 +28,7 @@ class EntryWordsTest : public ::testing::Test {
   EntryWords said(const std::vector<Token>& tokens) {
     RealmState& realm = *core_->index.realms().find(core_->model->realm->realm);
     const Record* last = realm.nodes.at(realm.tree.find_path(tokens, {}).back()).main;
-    return last && last->words ? *last->words : EntryWords();
+    return last && last->wishes.words ? *last->wishes.words : EntryWords();
   }
 
   TempDir dir_;

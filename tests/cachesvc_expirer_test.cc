@@ -47,7 +47,7 @@ class ExpirerTest : public ::testing::Test {
   size_t times() {
     size_t all = 0;
     for (const auto& realm : core_->index.realms().all()) {
-      for (const auto& node : realm->nodes) all += node.main && node.main->expiry;
+      for (const auto& node : realm->nodes) all += node.main && node.main->wishes.expiry;
     }
     return all;
   }

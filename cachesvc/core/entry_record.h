@@ -1,5 +1,5 @@
-// What clients say of entries, kept with the record of their last object. Functions; loop thread
-// only.
+// Words of clients about entries, kept with the record of an entry's last object. Functions; loop
+// thread only.
 #pragma once
 
 #include "cachesvc/core/env.h"

@@ -91,7 +91,7 @@ void Expirer::due() {
   std::map<std::string, std::vector<PinnedName>> over;
   for (size_t n = 0; n < kTimesAtATime; ++n) {
     Record* r = expiries_.next();
-    if (!r || r->expiry->at > now) break;
+    if (!r || r->wishes.expiry->at > now) break;
     over[r->realm ? r->realm->realm.ns : r->orphan->header.ns].push_back({r->name, r->serial});
     expiries_.lift(*r);
   }
@@ -102,7 +102,7 @@ void Expirer::due() {
 void Expirer::arm() {
   Record* next = expiries_.next();
   if (!next || env_.draining()) return timer_.cancel();
-  const uint64_t now = wall_seconds(env_), at = next->expiry->at;
+  const uint64_t now = wall_seconds(env_), at = next->wishes.expiry->at;
   const auto left = std::chrono::seconds(at > now ? at - now : 0);
   timer_.arm_in(std::min<Milliseconds>(left, kLongestWait));
 }

@@ -4,26 +4,26 @@
 namespace kv {
 
 void Expiries::set(Record& record, uint64_t at, Charge charge) {
-  if (!record.expiry) {
-    record.expiry = std::make_unique<Expiry>();
-    record.expiry->charge = std::move(charge);
+  if (!record.wishes.expiry) {
+    record.wishes.expiry = std::make_unique<Expiry>();
+    record.wishes.expiry->charge = std::move(charge);
   }
-  record.expiry->unlink();
-  record.expiry->at = at;
-  record.expiry->record = &record;
-  order_.insert(*record.expiry);
+  record.wishes.expiry->unlink();
+  record.wishes.expiry->at = at;
+  record.wishes.expiry->record = &record;
+  order_.insert(*record.wishes.expiry);
 }
 
 bool Expiries::lift(Record& record) {
-  if (!record.expiry) return false;
-  record.expiry.reset();
+  if (!record.wishes.expiry) return false;
+  record.wishes.expiry.reset();
   return true;
 }
 
 Record* Expiries::next() { return order_.empty() ? nullptr : order_.begin()->record; }
 
 void Expiries::check_invariants() const {
-  for (const Expiry& each : order_) KV_CHECK(each.record->expiry.get() == &each);
+  for (const Expiry& each : order_) KV_CHECK(each.record->wishes.expiry.get() == &each);
 }
 
 uint64_t wall_seconds(const Env& env) {

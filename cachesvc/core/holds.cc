@@ -15,6 +15,11 @@ constexpr int kMaxFits = 8;                // plans of one call, each shorter
 constexpr size_t kLetGoAtATime = 256;      // per handler
 constexpr uint64_t kBytesPerObject = 160;  // name, serial, and the count of its holds
 
+Status check_asked(const Query& query, Milliseconds time) {
+  KV_RETURN_IF_ERROR(check_lengths(query));
+  return time > Milliseconds(0) ? Status() : invalid_argument("time: 0 ms, expected at least 1");
+}
+
 uint64_t random_number() {
   std::random_device source;
   return (uint64_t{source()} << 32 | source()) | 1;
@@ -75,13 +80,9 @@ void Holds::hold(uint64_t session, HoldRequest request, CallTerms terms,
   auto model = calls_.model(session, request.model, request.profile);
   if (!model.ok()) return call->fail(model.status());
   if (env_.draining()) return call->fail({StatusCode::unavailable, "the service is draining"});
-  if (Status s = check_lengths(request.query); !s.ok()) return call->fail(s);
-  if (request.time <= Milliseconds(0)) {
-    return call->fail(invalid_argument("time: 0 ms, expected at least 1"));
-  }
+  if (Status s = check_asked(request.query, request.time); !s.ok()) return call->fail(s);
   bool less = false;
-  auto reply =
-      keep(**model, std::move(request.query), clipped(request.time, Kind::pins), Kind::pins, less);
+  auto reply = keep(**model, std::move(request.query), request.time, Kind::pins, less);
   if (reply.status().code() == StatusCode::resource_exhausted) ++env_.count.over_quota;
   if (!reply.ok()) return call->fail(reply.status());
   call->finish(std::move(*reply));
@@ -93,16 +94,12 @@ void Holds::retain(uint64_t session, RetainRequest request, CallTerms terms,
   if (call->finished()) return;
   auto model = calls_.model(session, request.model, request.profile);
   if (!model.ok()) return call->fail(model.status());
-  if (Status s = check_lengths(request.query); !s.ok()) return call->fail(s);
-  if (request.time <= Milliseconds(0)) {
-    return call->fail(invalid_argument("time: 0 ms, expected at least 1"));
-  }
+  if (Status s = check_asked(request.query, request.time); !s.ok()) return call->fail(s);
   if (env_.draining()) {
     return call->finish(RetainReply{Outcome::rejected, 0, {}, 0, "the service is draining"});
   }
-  const Milliseconds time = clipped(request.time, Kind::retains);
-  bool less = time < request.time;
-  auto kept = keep(**model, std::move(request.query), time, Kind::retains, less);
+  bool less = false;
+  auto kept = keep(**model, std::move(request.query), request.time, Kind::retains, less);
   if (kept.status().code() == StatusCode::resource_exhausted) {
     ++env_.count.over_quota;
     return call->finish(RetainReply{Outcome::rejected, 0, {}, 0, kept.status().message()});
@@ -121,7 +118,7 @@ Milliseconds Holds::clipped(Milliseconds time, Kind kind) const {
 
 // Plans until the bytes that the share's holds don't pin yet, and the hold's own, fit beside
 // theirs.
-Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply, bool& clipped) {
+Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply, bool& less) {
   const Share& share = share_of(realm);
   const uint64_t room = share.limit - std::min(share.limit, share.bytes);
   auto added = [&](const Record& r) { return share.objects.find(r.serial) ? 0 : bytes_of(r); };
@@ -139,17 +136,19 @@ Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply,
     options.limits.max_tokens = shorter(realm, hit, needed, room, added);
     if (options.limits.max_tokens == 0) return over;
     reply.found.reason = over.message();
-    clipped = true;
+    less = true;
   }
   return Status(StatusCode::resource_exhausted, reply.found.reason);
 }
 
-Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds time, Kind kind,
-                              bool& clipped) {
+Result<HoldReply> Holds::keep(const ModelState& model, Query query, Milliseconds asked, Kind kind,
+                              bool& less) {
   RealmState& realm = *model.realm;
+  const Milliseconds time = clipped(asked, kind);
+  less = time < asked;
   KV_RETURN_IF_ERROR(within_quota(model.ns, "holds", env_.options.max_holds, size_of(model.ns), 1));
   HoldReply reply;
-  KV_ASSIGN_OR_RETURN(Hit hit, plan(realm, query, reply, clipped));
+  KV_ASSIGN_OR_RETURN(Hit hit, plan(realm, query, reply, less));
   if (hit.plan.tokens == 0) return reply;
   std::vector<Record*> records;
   for (const Hit::Use& u : hit.uses) records.push_back(u.record);

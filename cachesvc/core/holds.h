@@ -7,7 +7,7 @@
 //                                                     └── release, or its time ──> gone
 //
 // A retain is a hold that pins nothing: its objects only go after all others of their share. It
-// lasts longer, at most max_retain_time, and is named, counted and bounded like one.
+// lasts longer, at most kMostRetainTime, and is named, counted and bounded like one.
 //
 // Bounds: max_holds of a namespace, max_hold_time, and hold_fraction of its share of RAM or of the
 // SSD, whichever is smaller, for what all of its holds pin and for their own queries, which are
@@ -90,11 +90,11 @@ class Holds {
   };
 
   Share& share_of(const RealmState& realm);
-  Result<Hit> plan(RealmState& realm, const Query& query, HoldReply& reply, bool& clipped);
+  Result<Hit> plan(RealmState& realm, const Query& query, HoldReply& reply, bool& less);
   enum class Kind : uint8_t { pins, retains };
-  /// `clipped`: set where it is shorter than what was found.
-  Result<HoldReply> keep(const ModelState& model, Query query, Milliseconds time, Kind kind,
-                         bool& clipped);
+  /// `less`: whether its time is shorter than asked for, or its prefix than what was found.
+  Result<HoldReply> keep(const ModelState& model, Query query, Milliseconds asked, Kind kind,
+                         bool& less);
   void let_go(std::vector<PinnedName> names);
   Milliseconds clipped(Milliseconds time, Kind kind) const;
   Hold* find(const std::string& ns, uint64_t number);

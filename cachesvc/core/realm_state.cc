@@ -25,7 +25,7 @@ NodeId parent_node(const Record& record) {
 
 DropUrgency drop_urgency(const Record& record) {
   if (!record.realm || !record.realm->in_force) return kDropFirst;
-  if (record.retained > 0) return kDropRetained;
+  if (record.wishes.retained > 0) return kDropRetained;
   if (record.superseded) return kDropSuperseded;
   if (record.name.kind < ObjectKind::supplement) return kDropLast;
   const Record* main = record.realm->nodes.at(record.node).main;

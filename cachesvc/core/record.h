@@ -89,6 +89,13 @@ struct RecordUse {
   std::chrono::steady_clock::time_point checked{};  ///< time of its last check or of its arrival
 };
 
+/// Wishes of clients for an object.
+struct RecordWishes {
+  uint32_t retained = 0;                    ///< clients that asked for it to stay longer
+  std::unique_ptr<const EntryWords> words;  ///< set for blocks and tails alone; null: none
+  std::unique_ptr<Expiry> expiry;           ///< null: it is removed at no time
+};
+
 /// One object in some tier.
 struct Record {
   ObjectName name;
@@ -99,12 +106,10 @@ struct Record {
   uint64_t serial = 0;    ///< tells two records of one name apart in time
   NodeId node = kNoNode;  ///< block, tail: own; supplement: its block's; snapshot: its parent's
   uint32_t pins = 0;
-  uint32_t retained = 0;  ///< clients that asked for it to stay longer
   RecordUse use;
-  ShareId share = kCommonShare;             ///< its namespace's
-  std::unique_ptr<const EntryWords> words;  ///< set for blocks and tails alone; null: none
-  std::unique_ptr<Expiry> expiry;           ///< null: it is removed at no time
-  bool superseded = false;  ///< a tail whose tokens a longer tail or a block holds too
+  RecordWishes wishes;
+  ShareId share = kCommonShare;  ///< its namespace's
+  bool superseded = false;       ///< a tail whose tokens a longer tail or a block holds too
   Disk disk = Disk::absent;
   DiskHook disk_hook;
   RamObject ram;               ///< null: not in RAM
@@ -114,8 +119,8 @@ struct Record {
 
   bool on_ssd() const { return kv::on_ssd(disk); }
   ObjectNote note() const {
-    return {attachment && attachment->named, words ? *words : EntryWords(),
-            expiry ? expiry->at : 0};
+    return {attachment && attachment->named, wishes.words ? *wishes.words : EntryWords(),
+            wishes.expiry ? wishes.expiry->at : 0};
   }
   /// A write of the object is to come or under way.
   bool spills() const {

@@ -71,12 +71,12 @@ void Tiers::unpin(Record& record) {
 }
 
 void Tiers::retain(Record& record) {
-  if (++record.retained == 1) reorder(record);
+  if (++record.wishes.retained == 1) reorder(record);
 }
 
 void Tiers::let_go(Record& record) {
-  KV_CHECK(record.retained > 0);
-  if (--record.retained == 0) reorder(record);
+  KV_CHECK(record.wishes.retained > 0);
+  if (--record.wishes.retained == 0) reorder(record);
 }
 
 void Tiers::touch(const std::vector<Record*>& records) {
