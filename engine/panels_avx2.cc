@@ -94,7 +94,7 @@ KV_AVX2_INLINE __m256 offset_of(const uint8_t* scales, const uint8_t* super, uin
   return _mm256_xor_ps(minimum, _mm256_set1_ps(-0.0f));
 }
 
-// What a product with a band has: has_offsets() types have an offset, others 0.
+// The offset in a product with a band: 0 for types that have none.
 template <TensorType type>
 KV_AVX2_INLINE __m256 added_offset_of(const uint8_t* scales, const uint8_t* super, uint32_t lane) {
   if constexpr (has_offsets(type)) return offset_of<type>(scales, super, lane);

@@ -86,7 +86,7 @@ KV_AVX512_INLINE __m512 offset_of(const uint8_t* scales, const uint8_t* super) {
   return _mm512_xor_ps(minimum, _mm512_set1_ps(-0.0f));
 }
 
-// What a product with a band has: has_offsets() types have an offset, others 0.
+// The offset in a product with a band: 0 for types that have none.
 template <TensorType type>
 KV_AVX512_INLINE __m512 added_offset_of(const uint8_t* scales, const uint8_t* super) {
   if constexpr (has_offsets(type)) return offset_of<type>(scales, super);

@@ -68,7 +68,7 @@ bool read_fields(Columns& columns, Object& o, SealedRows* sealed, const std::str
 constexpr uint8_t kNamedEnd = 1, kWords = 2, kSealedWords = 4, kExpires = 8;
 constexpr std::string_view kNoteWords = " words";  // no file's name goes on so
 
-// What of the note can't be read is none: it is advice.
+// A note is advice: of one that can't be read, what can be is taken.
 ObjectNote read_note(std::span<const uint8_t> blob, SealedRows* sealed, const std::string& file) {
   ObjectNote note;
   if (blob.empty()) return note;

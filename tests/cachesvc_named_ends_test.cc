@@ -133,7 +133,7 @@ TEST_F(NamedEnds, WhatNobodyNamedGoesBeforeThem) {
   }
 }
 
-// What lies on the SSD before it is named gets its note there.
+// An object that lies on the SSD before it is named gets its note there.
 TEST_F(NamedEnds, OfWhatIsOnTheSsdAlreadyAreKnownAfterARestart) {
   start(window_model());
   const auto tokens = fresh(16 * 3 + 9);

@@ -410,7 +410,7 @@ class Walk {
     }
   }
 
-  // What an erase of the query would take goes by its time.
+  // The objects that an erase of the query would take go by their time.
   void expire(Tenant& t) {
     const Query query = base(t);
     const uint64_t before = stat("expired_objects");

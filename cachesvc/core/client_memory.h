@@ -60,7 +60,7 @@ class ClientMemory {
   void announce(const std::string& ns, std::vector<uint32_t> segments,
                 std::function<void(Views)> done);
   /// Announces what `ns` has stored, so that its first hit doesn't wait for it: as long as
-  /// announced segments take less than kAheadShare of the budget, and nothing has to go for their
+  /// announced segments take at most an eighth of the budget, and nothing has to go for their
   /// memory.
   void announce_ahead(const std::string& ns);
   /// Moves what lies in retired segments, as far as nobody has leases of it.

@@ -28,8 +28,8 @@ class EraseTargets {
 
   /// These objects, those of them that are there.
   static std::unique_ptr<EraseTargets> of_names(ObjectIndex& index, std::vector<PinnedName> names);
-  /// What beginning_with() (`whole`) or of_entry() would find now, at most `most` objects and
-  /// perhaps more; it stays in the index. Returns: as above.
+  /// The objects that beginning_with() (`whole`) or of_entry() would find now; they stay in the
+  /// index. The search ends soon after `most`. Returns: as above.
   static Result<std::vector<Record*>> found_now(ObjectIndex& index, const ModelState& model,
                                                 const Query& query, bool whole, size_t most);
 

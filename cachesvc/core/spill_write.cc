@@ -14,7 +14,7 @@ constexpr uint64_t kScarceShare = 4;  // the SSD is scarce with less than limit 
 // Payload bytes of a batch, and one object more: a slow device writes them in seconds.
 constexpr uint64_t kSpillBatchBytes = 64u << 20;
 
-// What one write has of each item.
+// An item as one write has it.
 struct Written {
   Image image;
   ObjectNote note;

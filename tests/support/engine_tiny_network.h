@@ -10,7 +10,7 @@
 
 namespace kv {
 
-/// Of "llama" or "gemma3".
+/// A network of three layers; architecture: "llama" or "gemma3".
 inline std::unique_ptr<Network> tiny_network(const char* architecture) {
   TinyGguf tiny;
   tiny.architecture = architecture;
