@@ -107,4 +107,8 @@ void Expirer::arm() {
   timer_.arm_in(std::min<Milliseconds>(left, kLongestWait));
 }
 
+void Expirer::check_invariants() const {
+  KV_CHECK(!timer_.armed() || *timer_.due() <= Clock::now() + kLongestWait);
+}
+
 }  // namespace kv

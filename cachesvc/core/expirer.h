@@ -30,6 +30,8 @@ class Expirer {
   /// Looks at the times that a start has found.
   void begin() { arm(); }
   void close() { timer_.cancel(); }
+  /// Ends the process if the next look at the clock is more than a minute away.
+  void check_invariants() const;
 
  private:
   struct Job;

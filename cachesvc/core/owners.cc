@@ -49,6 +49,7 @@ void Owners::check_invariants() {
   lane.check_invariants();
   recency.check_invariants();
   expiries.check_invariants();
+  expirer.check_invariants();
   models.check_invariants();
   pace.check_invariants();
   spiller.check_invariants();

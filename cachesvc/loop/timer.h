@@ -37,6 +37,8 @@ class Timer {
     state_->timer.cancel();
   }
   bool armed() const { return state_->at.has_value(); }
+  /// The time at which it fires; none: it is not armed.
+  std::optional<Clock::time_point> due() const { return state_->at; }
 
  private:
   struct State {
