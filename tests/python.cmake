@@ -17,7 +17,8 @@ if(NOT KV_SANITIZE)
   if(KV_MODEL_TESTS)
     # Real engines, unmodified, each by itself: tools/install --print-env says where they are, and
     # one that is not there is skipped, which the test's output says.
-    foreach(engine llama_engine transformers teacher mlx vllm_tier vllm_lmcache lmcache sglang)
+    foreach(engine llama_engine llama_programs transformers teacher mlx vllm_tier vllm_lmcache
+            lmcache sglang)
       add_test(NAME python_engines.${engine} COMMAND ${KV_SYSTEM_PYTHON} -B -m pytest -m engines -rs
                tests/test_${engine}.py WORKING_DIRECTORY ${python_folder})
       set_tests_properties(python_engines.${engine} PROPERTIES PROCESSORS 2 LABELS engines

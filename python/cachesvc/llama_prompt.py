@@ -22,7 +22,8 @@ class NotOurs(Exception):
 
 @dataclasses.dataclass
 class Prompt:
-    """system_end: the text up to the end of a chat's system message; empty: there is none."""
+    """system_end: the text up to a chat's first message behind its system message; empty: there
+    is none."""
 
     tokens: Tokens
     system_end: str = ""
@@ -72,4 +73,8 @@ def _up_to_system(text: str, messages: Any) -> str:
         return ""
     content = first.get("content")
     at = text.find(content) if isinstance(content, str) and content else -1
-    return text[:at + len(content)] if at >= 0 and isinstance(content, str) else ""
+    if at < 0 or not isinstance(content, str):
+        return ""
+    second = messages[1].get("content") if len(messages) > 1 else None
+    end = at + len(content)
+    return text[:max(end, text.find(second, end) if isinstance(second, str) and second else -1)]

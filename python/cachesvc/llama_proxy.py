@@ -91,6 +91,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         with reuse.slots.taken(prompt.tokens) as slot:
             restored = reuse.restore(slot, prompt, found)
+            begin += reuse.stop_at_system(slot, prompt, found)
             if restored == 0:  # with what it waited for a slot
                 report.count("added_to_misses_us", int((time.monotonic() - begin) * 1e6))
             tail = self._pass(_pinned(body, slot.number))

@@ -12,18 +12,21 @@ slot that was computed in order under the tokens that its file names (Slot.sound
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import numpy as np
 
 from .adapter import STORE_S, Fetches, Stores
 from .cache import Cache
 from .checks import BOUND_NATS
 from .errors import CacheError
 from .llama_prompt import CALL_S, Prompt
-from .report import Report
 from .llama_rows import Layout, SlotRows
 from .llama_shadow import Shadow
 from .llama_slots import NOTHING, Slot, Slots, common
 from .llama_upstream import Upstream
+from .models import Profile
+from .report import Report
 
 MISMATCHES = 3  # in a row, before reuse steps aside
 MEASURED = 32   # tokens computed at once that say how fast the server is
@@ -31,15 +34,16 @@ SLOT_S = 10.0   # for the server to save or restore a slot
 
 
 class Reuse:
-    def __init__(self, upstream: Upstream, cache: Cache, layout: Layout, slots: Slots,
-                 report: Report, min_tokens: int, budget_s: float, token_s: float, shadow: Shadow,
-                 same_server: Callable[[], bool] = lambda: True) -> None:
+    """profile: to store under. token_s: what the server takes to compute a token of a prompt."""
+
+    def __init__(self, upstream: Upstream, cache: Cache, layout: Layout, profile: Profile,
+                 slots: Slots, report: Report, min_tokens: int, budget_s: float, token_s: float,
+                 shadow: Shadow, same_server: Callable[[], bool] = lambda: True) -> None:
         self.slots = slots
         self._upstream, self._cache, self._layout = upstream, cache, layout
-        self._report, self._min_tokens = report, min_tokens
-        self._fetches = Fetches(cache, layout.model, layout.profile, layout.token_bytes, budget_s,
-                                report)
-        self._token_s = token_s  # what the server takes to compute one of a prompt
+        self._profile, self._report, self._min_tokens = profile, report, min_tokens
+        self._fetches = Fetches(cache, layout.model, profile, layout.token_bytes, budget_s, report)
+        self._token_s = token_s
         self._shadow = shadow
         self._same_server = same_server  # as when the layout was learnt
         self._mismatches = 0
@@ -80,11 +84,42 @@ class Reuse:
         slot.hit = hit if self._shadow.due() else None
         return hit.tokens
 
+    def stop_at_system(self, slot: Slot, prompt: Prompt, found: int) -> float:
+        """A slot that is stored whole has lost by the end of an answer what it held at the end of a
+        system message: the server computes up to there first, and the slot is saved as it is then.
+        Returns the seconds that it computed, of what it had to compute in any case."""
+        if not self._layout.opaque or not prompt.system_end:
+            return 0.0
+        try:
+            end = self._system_tokens(prompt)
+            if max(found, self._min_tokens - 1, common(slot.tokens, prompt.tokens)) >= end:
+                return 0.0
+            reused, computed_s = self._upstream.advance(slot.number, prompt.tokens[:end],
+                                            CALL_S + 10 * self._token_s * end)
+            rows = self._layout.source(self._upstream.save(slot.number, SLOT_S))
+        except Exception as error:  # the server computes the prompt itself
+            slot.tokens, slot.sound = NOTHING, False
+            self._report.failed("save", error)
+            return 0.0
+        slot.sound = slot.sound or reused == 0
+        slot.tokens = rows.tokens
+        if slot.sound and np.array_equal(rows.tokens, prompt.tokens[:end]):
+            slot.kept = rows
+        return computed_s
+
+    def _system_tokens(self, prompt: Prompt) -> int:
+        return common(self._upstream.tokens_of(prompt.system_end, CALL_S), prompt.tokens)
+
     # ---- after the answer
 
     def finish(self, slot: Slot, prompt: Prompt, restored: int, timings: Dict[str, Any]) -> None:
         """Once the answer has ended, while the slot is still taken. timings: of the answer; empty
         where it broke off, as when its client left."""
+        with self._report.timed("added_to_answers_us"):  # who comes next to this slot waits
+            self._finish(slot, prompt, restored, timings)
+
+    def _finish(self, slot: Slot, prompt: Prompt, restored: int, timings: Dict[str, Any]) -> None:
+        kept, slot.kept = slot.kept, None
         reused, new = timings.get("cache_n"), timings.get("predicted_n")
         self.slots.close(slot, prompt.tokens)
         if isinstance(reused, int):
@@ -104,7 +139,7 @@ class Reuse:
         if self._diverges(slot, prompt):
             return
         if sound and same:
-            self._stores.later(lambda: self._store(prompt, rows))
+            self._stores.later(lambda: self._store(prompt, rows, kept))
 
     def _measure(self, timings: Dict[str, Any]) -> None:
         computed, took = timings.get("prompt_n"), timings.get("prompt_ms")
@@ -169,26 +204,37 @@ class Reuse:
                          "context was shifted, say): not stored")
         return False
 
-    def _store(self, prompt: Prompt, rows: SlotRows) -> None:
-        for end in self._ends(prompt, rows):
-            stored = self._cache.store_rows(self._layout.model, rows.tokens[:end], rows,
-                                            timeout=STORE_S, profile=self._layout.profile)
-            self._report.count("stores")
-            self._report.count("stored_objects", stored.objects)
+    def _store(self, prompt: Prompt, rows: SlotRows, kept: Optional[SlotRows]) -> None:
+        if kept is not None:
+            self._store_entry(kept, len(kept.tokens), [])
+        end, ends = self._ends(prompt, rows)
+        if end >= self._min_tokens:
+            self._store_entry(rows, end, ends)
 
-    def _ends(self, prompt: Prompt, rows: SlotRows) -> List[int]:
-        """Lengths worth an entry: all of it; where rows are served at few lengths, the prompt
-        without its last token and the end of its system message too."""
-        ends = {len(rows.tokens)}
-        if self._layout.windowed:
-            before = len(prompt.tokens) - 1
-            kept = [end for end in (before, *rows.checkpoints) if end <= before]
-            ends.add(max(filter(rows.storable, kept), default=0))
-            if prompt.system_end:
-                ends.add(common(self._upstream.tokens_of(prompt.system_end, CALL_S),
-                                prompt.tokens))
-        return sorted(end for end in ends if end >= self._min_tokens and rows.storable(end))
+    def _store_entry(self, rows: SlotRows, end: int, ends: List[int]) -> None:
+        with self._report.timed("stores_us"):
+            stored = self._cache.store_rows(self._layout.model, rows.tokens[:end], rows,
+                                            timeout=STORE_S, profile=self._profile, ends=ends)
+        self._report.count("stores")
+        self._report.count("stored_objects", stored.objects)
+        self._report.count("stored_ends", sum(each.restorable for each in stored.ends))
+
+    def _ends(self, prompt: Prompt, rows: SlotRows) -> Tuple[int, List[int]]:
+        """The length of the entry, and those within it that are to stay restorable: where rows are
+        served at few lengths, the prompt without its last token and its system message."""
+        last = max(filter(rows.storable, (len(rows.tokens), *rows.checkpoints)), default=0)
+        if not self._layout.windowed:
+            return last, []
+        def most(end: int) -> int:
+            """The longest that can be stored, of this end and the server's own before it."""
+            kept = [end, *(each for each in rows.checkpoints if each < end)]
+            return max(filter(rows.storable, kept), default=0)
+        ends = {most(len(prompt.tokens) - 1)}
+        if prompt.system_end:
+            ends.add(most(self._system_tokens(prompt)))
+        return last, sorted(end for end in ends if self._min_tokens <= end < last)
 
     def settle(self) -> None:
-        """Waits until all that was saved is with the cache: at the end of the program."""
+        """Waits until all of given answers is with the cache: at the end of the program."""
+        self.slots.settle()
         self._stores.settle()

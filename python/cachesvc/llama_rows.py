@@ -22,7 +22,8 @@ from .objects import Array
 from .wire import Buffer, Tokens
 
 DTYPES = {0: Dtype.F32, 1: Dtype.F16, 30: Dtype.BF16}  # ggml's types
-ROWS_MORE = 2  # than attention sees: without them the server does not go on at a window's end
+ROWS_MORE = 1  # than going on takes: a server goes on from a checkpoint one token earlier
+CLAIMED = 2    # rows before a window's first: a server goes on from checkpoints that name them
 
 
 class Layout:
@@ -49,7 +50,8 @@ class Layout:
         dtype = layers[0][0].dtype
         coding = f"bits {bits[0]}:{bits[1]}" if bits and not self.opaque else "as given"
         self.model = Model(f"{gguf.name} in llama.cpp, {coding}"[:200],
-                           gguf.fingerprint([*others, coding, self.opaque or dtype.name]), layers)
+                           gguf.fingerprint([*others, coding, self.opaque or dtype.name,
+                                             *["windows 2"] * self.windowed]), layers)
         self.profile = profile_of(self.model, dtype, None if self.opaque else bits)
 
     def _layers(self, gguf: Gguf) -> List[List[Part]]:
@@ -97,14 +99,13 @@ class Layout:
                                           .view(np.uint8)))
                 layer += 1
             caches.append(cache)
-        checkpoints = [checkpoint_of(cache) for cache in caches[1:] if cache.positions[0] == 0]
+        checkpoints = [checkpoint_of(cache, CLAIMED) for cache in caches[1:]]
         return encode(SlotFile(tokens[:hit.tokens], caches, checkpoints or None))
 
     def proof(self, tokens: int) -> int:
-        """`cache_n` of an answer after a restore of so many tokens, at least. A server goes on
-        inside a first window only from a checkpoint, and one token earlier."""
-        first, _ = self.model.layers[-1][0].newest_rows(tokens)
-        return tokens - 1 if self.windowed and first == 0 else tokens
+        """`cache_n` of an answer after a restore of so many tokens, at least. With windows a server
+        goes on from a checkpoint, and one token earlier."""
+        return tokens - 1 if self.windowed else tokens
 
 
 def _part(keys: LayerRows, values: LayerRows, gguf: Gguf) -> Part:

@@ -212,12 +212,14 @@ def encode(file: SlotFile) -> List[Buffer]:
     return buffers
 
 
-def checkpoint_of(cache: SlotCache) -> Checkpoint:
-    """A checkpoint that holds what a windowed cache, in order of its positions, holds now."""
+def checkpoint_of(cache: SlotCache, claimed: int) -> Checkpoint:
+    """A checkpoint that holds what a windowed cache, in order of its positions, holds now. A server
+    writes as the first position that of its ring, which has more rows than the checkpoint: so many
+    `claimed` ones."""
     blob: List[Buffer] = [_numbers(STATE_MAGIC, 0)]
     _write_cache(blob, cache)
     first, last = int(cache.positions[0]), int(cache.positions[-1])
-    return Checkpoint(last + 1, first, last, cache, [blob, [], []])
+    return Checkpoint(last + 1, max(0, first - claimed), last, cache, [blob, [], []])
 
 
 def _numbers(*values: int) -> bytes:

@@ -14,6 +14,7 @@ from typing import Iterator, List, Optional, Sequence
 import numpy as np
 
 from .hit import Hit
+from .llama_rows import SlotRows
 from .wire import Tokens
 
 NOTHING = np.empty(0, "<i4")
@@ -23,13 +24,15 @@ NOTHING = np.empty(0, "<i4")
 class Slot:
     """tokens: what it held when it was saved last. sound: whatever it holds was computed in order,
     under the tokens that it names, so that its rows may be stored. hit: what was restored for the
-    answer that it computes, if that is to be checked. It belongs to who has taken it.
+    answer that it computes, if that is to be checked. kept: what it held at the end of a system
+    message on the way there. It belongs to who has taken it.
     """
 
     number: int
     tokens: Tokens = dataclasses.field(default_factory=lambda: NOTHING)
     sound: bool = False
     hit: Optional[Hit] = None
+    kept: Optional[SlotRows] = None
     used: int = 0
 
 
@@ -88,3 +91,8 @@ class Slots:
             slot.tokens = tokens
             self._closing.append(slot)
             self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Waits until what the slots of given answers hold has been saved."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closing)

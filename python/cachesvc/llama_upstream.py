@@ -79,6 +79,15 @@ class Upstream:
             "temperature": 0}, timeout)
         return float(_field(_field(answer, "timings"), "prompt_ms")) / 1000 / len(tokens)
 
+    def advance(self, slot: int, tokens: Tokens, timeout: float) -> Tuple[int, float]:
+        """Has a slot hold these tokens, going on from what it holds of them: how many it had, and
+        the seconds that computing the others took."""
+        answer = self.call("/completion", {
+            "prompt": tokens.tolist(), "n_predict": 0, "id_slot": slot, "cache_prompt": True},
+            timeout)
+        timings = _field(answer, "timings")
+        return int(_field(timings, "cache_n")), float(_field(timings, "prompt_ms")) / 1000
+
     def next_token(self, slot: int, tokens: Tokens, reuse: bool, most: int,
                    timeout: float) -> Tuple[Dict[int, float], int]:
         """Log probabilities of the `most` most probable tokens after a prompt; and how many of its

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import signal
 import sys
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Counter, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -91,6 +92,7 @@ class Reuse:
         self._cache, self._settings, self._report = cache, settings, Report(PROGRAM)
         self._adapter: Optional[Adapter] = None
         self._stores: List[Stores] = []  # one for each model that was loaded
+        self._reports: List[Report] = []
         self._key: Any = None
         self._prompts: List[List[int]] = []  # whose answers are not done
         self._early: List[Tuple[List[int], Past]] = []  # caches that came before theirs
@@ -104,6 +106,7 @@ class Reuse:
             self._adapter = Adapter(Mlx(provider), self._cache, dataclasses.replace(
                 self._settings, encode=provider.tokenizer.encode))
             self._stores.append(self._adapter.stores)
+            self._reports.append(self._adapter.report)
         except Exception as error:  # whatever it is, the server goes on without
             self._report.say(f"attach {self._key}", f"no caching of {self._key[0]}: {error}")
 
@@ -145,6 +148,10 @@ class Reuse:
             longer = any(other[:len(tokens)] == tokens for other, _ in given[number + 1:])
             if (full or held <= len(tokens)) and not (full and longer):
                 yield tokens[:held], past
+
+    def counts(self) -> Dict[str, int]:
+        """Of all models that were loaded."""
+        return dict(sum((Counter(report.counts()) for report in self._reports), Counter()))
 
     def settle(self) -> None:
         """At the end of the program: all that was to be stored is."""
@@ -209,6 +216,7 @@ def main(given: Optional[Sequence[str]] = None) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server ends on it in order
     server.main()
     reuse.settle()
+    print(f"{PROGRAM}: {json.dumps(reuse.counts())}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(0)  # the interpreter's own end often aborts: its threads meet mlx's, also without us
 

@@ -104,7 +104,9 @@ class Shelf:
     def exists(self, keys: Sequence[bytes]) -> List[bool]:
         if not self._attached():
             return [False] * len(keys)
-        return self._keyed.exists([self._named(key) for key in keys], timeout=self._budget_s / 2)
+        with self._report.timed("lookups_us"):
+            return self._keyed.exists([self._named(key) for key in keys],
+                                      timeout=self._budget_s / 2)
 
     def hold(self, key: bytes, seconds: float) -> Held:
         """A Held of a value that is there: it stays so long."""
@@ -133,7 +135,8 @@ class Shelf:
         """True: the value is stored, now or before."""
         if not self._attached():
             return False
-        stored = self._keyed.put(self._named(key), value, timeout=with_bytes(STORE_S, value))
+        with self._report.timed("stores_us"):
+            stored = self._keyed.put(self._named(key), value, timeout=with_bytes(STORE_S, value))
         if stored.error is not None:
             self._report.failed("store", stored.error)
         elif stored.objects and not stored.foreign:

@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import sys
 import threading
-from typing import Counter, Dict, Set
+import time
+from typing import Counter, Dict, Iterator, Set
 
 
 class Report:
@@ -17,6 +19,15 @@ class Report:
     def count(self, name: str, by: int = 1) -> None:
         with self._lock:
             self._counts[name] += by
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Counts the microseconds that its body takes."""
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.count(name, int((time.monotonic() - begin) * 1e6))
 
     def counts(self) -> Dict[str, int]:
         with self._lock:

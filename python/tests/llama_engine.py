@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 import pytest
 
@@ -35,6 +35,13 @@ def model_file(name: str) -> str:
 
 def text(begin: int, length: int) -> str:
     return (ROOT / "cachesvc/OPERATING.md").read_text(encoding="utf-8")[begin:begin + length]
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + LONG_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 class Server:
@@ -102,6 +109,10 @@ def running(command: Sequence[str]) -> Iterator[Server]:
 def server_command(model: str, *options: str) -> List[str]:
     return [os.environ["KV_PYTHON"], str(ROOT / "tools/llama_server.py"), "-m", model,
             "-c", "2048", "-t", THREADS, *options]
+
+
+def launched(model: str, *options: str) -> List[str]:
+    return ["--", *server_command(model, *options)]
 
 
 @contextlib.contextmanager

@@ -10,11 +10,7 @@ import random
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 import urllib.request
-import xml.dom.minidom
 from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
@@ -31,8 +27,8 @@ from cachesvc.llama_slot import encode, parse
 
 from daemon import PROGRAM, ROOT, Daemon
 from gguf_files import split_in_two
-from llama_engine import (LONG_S, THREADS, Message, Server, bare, model_file, proxied,
-                          server_command, text)
+from llama_engine import (LONG_S, Message, Server, bare, launched, model_file, proxied,
+                          server_command, text, wait_until)
 from proxy import Proxy, ending
 
 pytestmark = pytest.mark.engines
@@ -43,10 +39,6 @@ QUESTIONS = ("How do I start it?", "Where does it keep things?", "And if it is k
 
 def asked(system: str, question: str) -> List[Message]:
     return [{"role": "system", "content": system}, {"role": "user", "content": question}]
-
-
-def launched(model: str, *options: str) -> List[str]:
-    return ["--", *server_command(model, *options)]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -122,10 +114,26 @@ def test_a_window_is_restored_beyond_its_first_rows(daemon: Daemon, namespace: s
         cold = first.chat(question)
         assert cold.prompt > 600
         first.wait_for("stores")
-    with proxied(daemon.socket, namespace, launched(model)) as second:
+    with proxied(daemon.socket, namespace, launched(model), "--shadow", "1") as second:
         again = second.chat(question)
-        assert again.reused == cold.prompt - 1, second.counts()
-        assert again.text == cold.text and "mismatches" not in second.counts()
+        assert again.reused == cold.prompt - 2, second.counts()  # from a checkpoint
+        counts = second.wait_for("shadows", "failed_shadow", "shadows_unproved")
+        assert counts["shadow_millinats"] < 100 and "mismatches" not in counts
+        print(f"{counts['shadow_millinats']} thousandths of a nat")
+
+
+def test_a_system_message_is_kept_that_a_ring_loses(daemon: Daemon, namespace: str) -> None:
+    """Its question is longer than a window: the server's own checkpoint has the rows."""
+    model = model_file("KV_GEMMA3_GGUF")
+    system = text(0, 1900)
+    with proxied(daemon.socket, namespace, launched(model)) as first:
+        first.chat(asked(system, text(2000, 3400)))
+        assert first.wait_for("stores")["stored_ends"] == 2
+    with proxied(daemon.socket, namespace, launched(model), "--shadow", "1") as second:
+        again = second.chat(asked(system, QUESTIONS[0]))
+        assert again.reused > 512 and again.prompt - 40 < again.reused < again.prompt
+        counts = second.wait_for("shadows", "failed_shadow", "shadows_unproved")
+        assert counts["shadow_millinats"] < 100 and "mismatches" not in counts
 
 
 def test_a_model_in_two_files_is_served(daemon: Daemon, namespace: str,
@@ -158,13 +166,20 @@ def test_a_client_that_leaves_is_no_loss(daemon: Daemon, namespace: str) -> None
 def test_coded_rows_are_reused_too(daemon: Daemon, namespace: str) -> None:
     model = model_file("KV_SMOLLM2_GGUF")
     question = asked(text(0, 900), QUESTIONS[0])
-    with proxied(daemon.socket, namespace, launched(model), "--bits", "8:4") as first:
+    with proxied(daemon.socket, namespace, launched(model), "--bits", "4:4") as first:
         cold = first.chat(question)
         assert cold.prompt > 256
-        first.wait_for("stores")
-    with proxied(daemon.socket, namespace, launched(model), "--bits", "8:4") as second:
+        assert first.wait_for("stores")["calibrated"] == 1
+    with proxied(daemon.socket, namespace, launched(model), "--bits", "4:4", "--shadow",
+                 "1") as second:
         again = second.chat(question)
         assert again.reused == cold.prompt - 1 and again.text
+        counts = second.wait_for("shadows", "failed_shadow", "shadows_unproved")
+        assert "calibrated" not in counts and "shadows_diverged" not in counts
+        print(f"4 bits: {counts['shadow_millinats']} thousandths of a nat")
+    with proxied(daemon.socket, namespace + "-small", launched(model, "-c", "512"), "--bits",
+                 "4:4") as small:
+        assert small.counts()["not_calibrated"] == 1 and small.chat(question).text
 
 
 def test_five_turns_with_a_daemon_that_is_killed_and_one_that_is_stopped(
@@ -264,8 +279,10 @@ def test_quantised_rows_are_kept_whole_and_served_at_their_exact_length(
     longer = question + [{"role": "assistant", "content": answer.text},
                          {"role": "user", "content": QUESTIONS[1]}]
     with proxied(daemon.socket, namespace, launched(model, *options)) as second:
+        other = second.chat(asked(text(0, 400), QUESTIONS[2]))
+        assert other.prompt - 30 < other.reused < other.prompt, "of the system message"
         assert second.chat(longer).reused >= answer.prompt
-        assert second.counts()["hits"] == 1
+        assert second.counts()["hits"] == 2
 
 
 def test_before_a_server_that_runs_and_what_it_does_not_understand(
@@ -295,75 +312,6 @@ def test_before_a_server_that_runs_and_what_it_does_not_understand(
     if "KV_GEMMA3_GGUF" in os.environ:
         with bare(model_file("KV_GEMMA3_GGUF"), folder) as server:
             check_codec(server, folder)
-
-
-def test_the_chat_demo_shows_what_a_kill_costs(tmp_path: pathlib.Path) -> None:
-    model_file("KV_SMOLLM2_GGUF")
-    given, rows_file, bars = tmp_path / "text", tmp_path / "rows", tmp_path / "bars.svg"
-    given.write_text(text(0, 700), encoding="utf-8")
-    subprocess.run([str(ROOT / "tools/chat_demo"), "--bin", os.path.dirname(PROGRAM), "--text",
-                    str(given), "--threads", THREADS, "--json", str(rows_file), "--svg", str(bars),
-                    "--budget-ms", "20000"], check=True, timeout=5 * LONG_S)
-    rows = json.loads(rows_file.read_text(encoding="utf-8"))
-    assert [(row["mode"], row["turn"]) for row in rows] == [
-        (mode, turn) for mode in ("bare", "cachesvc") for turn in range(1, 6)]
-    alone, kept = (row for row in rows if row["after_kill"])
-    assert alone["reused_tokens"] == 0
-    assert kept["reused_tokens"] > kept["prompt_tokens"] - 60  # all but the last turn's words
-    assert len(xml.dom.minidom.parse(str(bars)).getElementsByTagName("rect")) == 11
-
-
-def started_with(word: str) -> List[str]:
-    """Command lines of processes that have the word in theirs."""
-    lines = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in lines if word in line]
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONG_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-SLOW_START = """
-import subprocess, time
-start = subprocess.Popen._execute_child
-def slowly(*given):
-    start(*given)
-    time.sleep(0.5)  # the child runs, and its parent has no note of it yet
-subprocess.Popen._execute_child = slowly
-"""
-
-
-@pytest.mark.parametrize("program", ["chat_demo", "demo", "cachesvc-llama"])
-def test_what_is_stopped_leaves_nothing(program: str, tmp_path: pathlib.Path) -> None:
-    """Even where the signal falls into the start of the first process that it starts."""
-    folder = tmp_path / "stopped"  # in the command line of what is started
-    folder.mkdir()
-    model = folder / "model.gguf"
-    model.symlink_to(model_file("KV_SMOLLM2_GGUF"))
-    (folder / "sitecustomize.py").write_text(SLOW_START, encoding="utf-8")
-    demo = [str(ROOT / "tools" / program), "--bin", os.path.dirname(PROGRAM)]
-    proxy = [sys.executable, "-m", "cachesvc.llama", "--socket", str(folder / "s"), "--namespace",
-             "n", "--listen", "127.0.0.1:0", *launched(str(model))]
-    commands = {"chat_demo": demo, "demo": [*demo, "--dir", str(folder)], "cachesvc-llama": proxy}
-    started = subprocess.Popen(commands[program], cwd=ROOT / "python", stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL,
-                               env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(folder)})
-    try:
-        own = ("llama_server.py", "demo_step")  # the first that it starts
-        wait_until(lambda: any(word in line for line in started_with(str(folder)) for word in own
-                               if "cachesvc.llama" not in line))
-        started.terminate()
-        assert started.wait(LONG_S) == (0 if program == "cachesvc-llama" else 1)
-        wait_until(lambda: not started_with(str(folder)))
-    finally:
-        started.kill()
-        started.wait()
 
 
 def plain(events: bytes) -> bytes:

@@ -4,14 +4,14 @@ from __future__ import annotations
 import math
 import pathlib
 import time
-from typing import Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 import pytest
 
 from cachesvc import Cache
 from cachesvc.checks import pattern
-from cachesvc.llama_check import TOKENS
+from cachesvc.llama_check import TOKENS, profile_of_keys
 from cachesvc.llama_gguf import Gguf
 from cachesvc.llama_prompt import Prompt
 from cachesvc.report import Report
@@ -19,7 +19,8 @@ from cachesvc.llama_reuse import MISMATCHES, Reuse
 from cachesvc.llama_rows import Layout
 from cachesvc.llama_shadow import Shadow, kl
 from cachesvc.llama_slots import NOTHING, Slot, Slots
-from cachesvc.llama_upstream import Upstream
+from cachesvc.llama_upstream import Upstream, UpstreamError
+from cachesvc.models import Side
 from cachesvc.wire import Buffer, Tokens
 
 import gguf_files
@@ -37,7 +38,7 @@ class Given(Upstream):
         self.tokens, self.restored = TOKENS, 0
         self.own = self.after_hit = {1: -0.1, 2: -3.0}  # the next token
         self.taken = len(TOKENS) - 1  # of a restored slot, by its word
-        self._layout = layout
+        self.full, self._layout = False, layout
 
     def save(self, slot: int, timeout: float) -> bytes:
         hit = pattern(self._layout.model, len(TOKENS))
@@ -47,6 +48,16 @@ class Given(Upstream):
     def restore(self, slot: int, file: Sequence[Buffer], timeout: float) -> None:
         self.restored += 1
 
+    def tokens_of(self, text: str, timeout: float) -> Tokens:
+        return TOKENS
+
+    def compute(self, slot: int, tokens: Sequence[int], timeout: float) -> float:
+        if self.full:
+            raise UpstreamError("no room for so many")
+        return 0.01
+
+    def erase(self, slot: int, timeout: float) -> None:
+        pass
 
     def next_token(self, slot: int, tokens: Tokens, reuse: bool, most: int,
                    timeout: float) -> Tuple[Dict[int, float], int]:
@@ -55,12 +66,12 @@ class Given(Upstream):
 
 class Setting:
     def __init__(self, socket: str, namespace: str, folder: pathlib.Path,
-                 shifts: bool = False, every: int = 0) -> None:
-        data = slot_file(range(8), [cache(range(8), 2, 16)])
+                 shifts: bool = False, every: int = 0, row_bytes: int = 16) -> None:
+        data = slot_file(range(8), [cache(range(8), 2, row_bytes)])
         self.layout = Layout(data, Gguf(gguf_files.written(folder)), ["llama.cpp"])
         self.server, self.report = Given(self.layout), Report("test")
         self.reuse = Reuse(self.server, Cache(socket, namespace, strict=True), self.layout,
-                           Slots([0], shifts), self.report, 8, 20.0, 0.01,
+                           self.layout.profile, Slots([0], shifts), self.report, 8, 20.0, 0.01,
                            Shadow(self.server, self.layout, every))
         self.prompt = Prompt(TOKENS)
         self.slot = Slot(0)  # once a turn was taken, that of the turn
@@ -196,6 +207,31 @@ def test_rows_on_the_ssd_are_waited_for(own_daemon: Daemon, namespace: str,
     after = Setting(own_daemon.socket, namespace, tmp_path)
     assert after.reuse.find(after.prompt) == len(TOKENS) - 1
     assert after.reuse.restore(Slot(0), after.prompt, len(TOKENS) - 1) == len(TOKENS) - 1
+
+
+def test_keys_have_the_mean_and_gain_of_what_the_server_computes(
+        daemon: Daemon, namespace: str, tmp_path: pathlib.Path) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path, row_bytes=128)
+    gguf = Gguf(gguf_files.written(tmp_path))
+    layout = Layout(at.server.save(0, 0), gguf, ["llama.cpp"], (4, 4))
+    rows = layout.source(at.server.save(0, 0))
+    with Cache(daemon.socket, namespace, strict=True) as cache_:
+        def asked() -> Any:
+            return profile_of_keys(at.server, cache_, layout, 0, 0.01, at.report)
+        at.server.full = True
+        assert asked() is None, "a slot that computes no text"
+        at.server.full, at.server.tokens = False, TOKENS[:20]
+        assert asked() is None, "a slot that holds something else"
+        at.server.tokens = TOKENS
+        made = asked()
+        keys = rows.rows(1, 0, Side.K, 4, len(TOKENS))
+        assert keys is not None
+        assert np.allclose(made.layers[1][0].key_mean, keys.astype("f8").mean(0).reshape(-1), 1e-3)
+        assert made.layers[1][0].key_gain.size == keys[0].size
+        cache_.open(layout.model, made)
+        at.server.full = True
+        assert asked().encode() == made.encode(), "it is in force"
+        assert at.report.counts() == {"calibrated": 1}
 
 
 def test_short_prompts_are_left_alone(daemon: Daemon, namespace: str,

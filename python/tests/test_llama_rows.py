@@ -52,29 +52,32 @@ def test_a_layout_says_what_each_layer_keeps(tmp_path: pathlib.Path) -> None:
     kinds = [parts[0].kind for parts in layout.model.layers]
     assert kinds == [Kind.FULL] * 2 + [Kind.WINDOW] * 3
     part = layout.model.part(4, 0)
-    assert (part.window, part.heads, part.k_dim, part.v_dim) == (WINDOW + 2, 2, 4, 4)
+    assert (part.window, part.heads, part.k_dim, part.v_dim) == (WINDOW + 1, 2, 4, 4)
     assert not layout.opaque and layout.windowed
-    assert [layout.proof(n) for n in (5, WINDOW + 1, WINDOW + 2)] == [4, WINDOW, WINDOW + 2]
+    assert [layout.proof(n) for n in (5, WINDOW + 2)] == [4, WINDOW + 1]
 
 
 def test_rows_go_out_and_come_back(tmp_path: pathlib.Path) -> None:
     layout = windowed_layout(tmp_path)
     given = pattern(layout.model, len(TOKENS))
     file = parse(joined(layout.file_for(TOKENS, given)))
-    assert file.tokens.tolist() == TOKENS.tolist() and file.checkpoints is None
-    assert file.caches[1].positions.tolist() == list(range(48 - WINDOW - 1, 48))
+    assert file.tokens.tolist() == TOKENS.tolist()
+    assert file.caches[1].positions.tolist() == list(range(48 - WINDOW, 48))
     check_same(layout, as_rows(layout, given, TOKENS), given)
 
 
-def test_a_first_window_comes_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
+def test_a_window_comes_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
+    """It names two rows more than it has, as a server's own do, or that server does not take it."""
     layout = windowed_layout(tmp_path)
     whole = pattern(layout.model, len(TOKENS))
     short = Hit(10, model=layout.model, _pieces={
         (layer, 0, side): [type(rows[0])(0, 10, rows[0].form, rows[0].values[:10])]
         for (layer, _, side), rows in whole._pieces.items()})
-    (kept,) = parse(joined(layout.file_for(TOKENS, short))).checkpoints or []
-    assert (kept.tokens, kept.first, kept.last) == (10, 0, 9)
-    assert kept.cache is not None and kept.cache.positions.tolist() == list(range(10))
+    for given, last, first in ((short, 9, 0), (whole, 47, 48 - WINDOW)):
+        (kept,) = parse(joined(layout.file_for(TOKENS, given))).checkpoints or []
+        assert (kept.tokens, kept.first, kept.last) == (last + 1, max(0, first - 2), last)
+        assert kept.cache is not None
+        assert kept.cache.positions.tolist() == list(range(first, last + 1))
 
 
 def test_through_the_daemon(daemon: Daemon, namespace: str, tmp_path: pathlib.Path) -> None:

@@ -1,25 +1,27 @@
-"""vLLM and LMCache as their users have them, before the daemon's RESP port: what one life of both
-computed, the next one reads, with the same text."""
+"""vLLM and LMCache as their users have them, before the daemon's RESP port and with our plug-in of
+LMCache: what one life of both computed, the next one reads, with the same text."""
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pathlib
 import socket
 import subprocess
 import time
-from typing import Any, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
+from cachesvc import Cache
 from cachesvc.llama import free_port
 
 from daemon import Daemon
-from engine_process import EngineProcess, interpreter
+from engine_process import HERE, EngineProcess, interpreter
 
 pytestmark = pytest.mark.engines
 LONG_S = 300.0  # to start vLLM or LMCache on a machine with much to do
-PASSWORD = "a password of tests"
+PASSWORD, NAMESPACE = "a password of tests", "plugged"
 PROMPT = [i * 37 % 997 for i in range(300)]
 CHUNK = 256  # tokens that LMCache stores together
 
@@ -44,12 +46,6 @@ class Port:
                 assert answers.readline() == b"+OK\r\n"
                 return answers.readline().strip()
 
-    def wait_for_values(self, count: int) -> None:
-        end = time.monotonic() + LONG_S
-        while int(self.ask("DBSIZE")[1:]) < count:
-            assert time.monotonic() < end, f"{count} values never came"
-            time.sleep(0.1)
-
 
 @pytest.fixture
 def port(tmp_path: pathlib.Path) -> Iterator[Port]:
@@ -67,18 +63,28 @@ def engine() -> Iterator[EngineProcess]:
         process.close()
 
 
+def resp(port: Port) -> Dict[str, Any]:
+    return {"type": "resp", "host": "127.0.0.1", "port": port.number, "num_workers": 2,
+            "password": PASSWORD}
+
+
+def plugin(port: Port) -> Dict[str, Any]:
+    return {"type": "plugin", "module_path": "cachesvc.lmcache", "class_name": "CachesvcL2Adapter",
+            "adapter_params": {"socket": port.daemon.socket, "namespace": NAMESPACE,
+                               "budget_ms": 20000}}
+
+
 @contextlib.contextmanager
-def lmcache(resp: int) -> Iterator[int]:
-    """LMCache's server before the port; gives its own."""
+def lmcache(adapter: Dict[str, Any]) -> Iterator[int]:
+    """LMCache's server with an L2 adapter; gives its port."""
     program = pathlib.Path(interpreter("VLLM")).with_name("lmcache")
     number = free_port()
-    adapter = {"type": "resp", "host": "127.0.0.1", "port": resp, "num_workers": 2,
-               "password": PASSWORD}
     with subprocess.Popen(
             [str(program), "server", "--port", str(number), "--http-port", str(free_port()),
              "--supported-transfer-mode", "engine_driven", "--no-l1-use-lazy", "--l1-size-gb", "1",
              "--eviction-policy", "LRU", "--l2-adapter", json.dumps(adapter)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(HERE.parent)}) as process:
         try:
             wait_for_port(process, number)
             yield number
@@ -113,20 +119,38 @@ def test_lmcaches_own_client(port: Port) -> None:
         assert lm.call("get", numbers=numbers, length=length) == [True] * 12
 
 
-def lived(port: Port, model: str) -> Any:
-    """One life of vLLM and LMCache's server."""
-    with lmcache(port.number) as number, engine() as vllm:
+def lived(adapter: Dict[str, Any], model: str, stored: Callable[[], bool]) -> Any:
+    """One life of vLLM and LMCache's server, until what it computed is stored."""
+    with lmcache(adapter) as number, engine() as vllm:
         vllm.call("open", model=model, lmcache_port=number)
-        answer = vllm.call("generate", prompt=PROMPT)
-        port.wait_for_values(1)
+        answer, end = vllm.call("generate", prompt=PROMPT), time.monotonic() + LONG_S
+        while not stored():
+            assert time.monotonic() < end, "nothing was stored"
+            time.sleep(0.1)
         return answer
 
 
-def test_what_one_life_computed_the_next_one_reads(port: Port, tmp_path: pathlib.Path) -> None:
-    model = str(tmp_path / "model")
+def committed(port: Port) -> int:
+    """Values that the plug-in's namespace was given."""
+    with Cache(port.daemon.socket, NAMESPACE, strict=True) as cache:
+        return cache.stats()["objects_committed"]
+
+
+@pytest.mark.parametrize("adapter", [resp, plugin], ids=["resp", "plugin"])
+def test_what_one_life_computed_the_next_one_reads(
+        port: Port, tmp_path: pathlib.Path, adapter: Callable[[Port], Dict[str, Any]]) -> None:
+    model, pattern = str(tmp_path / "model"), 1  # a value that the plug-in stores as it starts
     with engine() as maker:
         maker.call("make_model", folder=model)
-    first = lived(port, model)
+
+    def stored() -> bool:
+        return (adapter is resp and int(port.ask("DBSIZE")[1:]) > 0) or committed(port) > pattern
+    first = lived(adapter(port), model, stored)
     assert first["cached"] == 0
-    second = lived(port, model)
+    with Cache(port.daemon.socket, NAMESPACE, strict=True) as cache:
+        while cache.stats()["spill_queue_bytes"]:
+            time.sleep(0.1)
+    port.daemon.kill()
+    port.daemon.start()
+    second = lived(adapter(port), model, lambda: True)
     assert second == {"cached": CHUNK, "tokens": first["tokens"]}

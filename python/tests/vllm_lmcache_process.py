@@ -18,15 +18,18 @@ ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HU
                "VLLM_NO_USAGE_STATS": "1"}
 
 
-def make_model(folder: str) -> None:
+def make_model(folder: str, large: bool = False) -> int:
+    """Bytes of a token's rows. large: with a prefill that takes seconds."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     torch.manual_seed(7)
+    layers = 8 * LAYERS if large else LAYERS
     config = LlamaConfig(vocab_size=1000, hidden_size=256, intermediate_size=512,
-                         num_hidden_layers=LAYERS, num_attention_heads=4,
+                         num_hidden_layers=layers, num_attention_heads=4,
                          num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM,
-                         max_position_embeddings=2048, bos_token_id=None, eos_token_id=None)
+                         max_position_embeddings=8192, bos_token_id=None, eos_token_id=None)
     LlamaForCausalLM(config).save_pretrained(folder)
+    return 2 * layers * KV_HEADS * HEAD_DIM * 4  # f32
 
 
 class Engine:
@@ -35,22 +38,22 @@ class Engine:
     def __init__(self) -> None:
         self._llm: Any = None
 
-    def open(self, model: str, lmcache_port: Optional[int]) -> None:
+    def open(self, model: str, lmcache_port: Optional[int], length: int = 1024) -> None:
         from vllm import LLM
         from vllm.config import KVTransferConfig
         transfer = lmcache_port and KVTransferConfig(
             kv_connector="LMCacheMPConnector", kv_role="kv_both",
             kv_connector_extra_config={"lmcache.mp.host": "tcp://localhost",
                                        "lmcache.mp.port": lmcache_port})
-        self._llm = LLM(model=model, skip_tokenizer_init=True, dtype="float32", max_model_len=1024,
-                        enforce_eager=True, kv_transfer_config=transfer)
+        self._llm = LLM(model=model, skip_tokenizer_init=True, dtype="float32",
+                        max_model_len=length, enforce_eager=True, kv_transfer_config=transfer)
 
-    def generate(self, prompt: List[int]) -> Dict[str, Any]:
+    def generate(self, prompt: List[int], most: int = 16) -> Dict[str, Any]:
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
         answer = self._llm.generate(
             TokensPrompt(prompt_token_ids=prompt),
-            SamplingParams(temperature=0, max_tokens=16, detokenize=False), use_tqdm=False)[0]
+            SamplingParams(temperature=0, max_tokens=most, detokenize=False), use_tqdm=False)[0]
         return {"cached": answer.num_cached_tokens, "tokens": list(answer.outputs[0].token_ids)}
 
 
