@@ -40,6 +40,13 @@ kv_tests(cachesvc_resp_test LABELS cachesvc DEPS kv_server
   FILES cachesvc_resp_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(cachesvc_resp_test cachesvc daemon_with_limits)
+# The HTTP port: its parts, a fuzz target of what they read, and a real daemon's.
+kv_tests(cachesvc_http_test LABELS cachesvc DEPS kv_server FILES cachesvc_http_test.cc)
+add_executable(fuzz_http fuzz/http.cc fuzz/replay_main.cc)
+target_link_libraries(fuzz_http PRIVATE kv_server)
+add_dependencies(cachesvc_tests fuzz_http)
+add_test(NAME fuzz_http COMMAND fuzz_http ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/http)
+set_tests_properties(fuzz_http PROPERTIES LABELS cachesvc TIMEOUT 600 COST 60)
 # Owners of the core one by one (support/cachesvc_owners.h): seconds to build and to run.
 kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
   FILES cachesvc_env_test.cc cachesvc_attached_test.cc cachesvc_holds_test.cc
@@ -77,6 +84,16 @@ add_test(NAME cachesvc_settings_check COMMAND Python3::Interpreter
          ${CMAKE_CURRENT_SOURCE_DIR}/cachesvc_settings_check.py $<TARGET_FILE:cachesvc>
          ${CMAKE_SOURCE_DIR}/cachesvc/OPERATING.md)
 set_tests_properties(cachesvc_settings_check PROPERTIES LABELS cachesvc)
+# What the HTTP port answers, and the monitoring files beside it; its page in Chromium, where that
+# is installed.
+add_test(NAME cachesvc_http_check COMMAND Python3::Interpreter -B
+         ${CMAKE_CURRENT_SOURCE_DIR}/cachesvc_http_check.py $<TARGET_FILE:cachesvc>
+         ${CMAKE_SOURCE_DIR}/cachesvc/daemon/monitoring)
+add_test(NAME cachesvc_page_check COMMAND Python3::Interpreter -B
+         ${CMAKE_CURRENT_SOURCE_DIR}/cachesvc_page_check.py $<TARGET_FILE:cachesvc>
+         ${CMAKE_CURRENT_BINARY_DIR})
+set_tests_properties(cachesvc_http_check cachesvc_page_check PROPERTIES LABELS cachesvc
+  SKIP_RETURN_CODE 77 TIMEOUT 300)
 # The systemd unit, where systemd-analyze is installed.
 add_test(NAME cachesvc_unit_check COMMAND Python3::Interpreter
          ${CMAKE_CURRENT_SOURCE_DIR}/cachesvc_unit_check.py

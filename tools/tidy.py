@@ -33,12 +33,15 @@ ROOMS = {  # room: rooms that it may include besides itself
 FLOORS = """
     loop/, ram_object, ram_pool, cache_event cache_options namespace_options
     shares
-    counters, call, namespaces, fair_tasks, room_request, write_budget, object_buffer, needs
+    histogram
+    measures
+    counters, call, namespaces, metrics, fair_tasks, room_request, write_budget, object_buffer
+    needs
     reply_object
     env, encode encode_input encode_plane
     leaving, coded_model part_groups
     record attached realm_state
-    entry_record, expiries
+    entry_record, expiries, ages
     realms, orphans, tiers, paths
     plan
     index_bytes, object_index object_index_relink
@@ -62,7 +65,7 @@ FLOORS = """
     eraser, holds, reservations
     put_names, row_copies, coverage, running_fetch
     puts, publications
-    commits, fetches fetch_reply, demotes, expirer, opens
+    commits, fetches fetch_reply, demotes, sweeps, expirer, opens
     client_memory, drain, stats
     owners
     cache_core
@@ -74,6 +77,7 @@ THIRD_PARTY = {  # header prefix: files or rooms that may include it
     "zstd": ("codec/lossless.cc",),
     "sqlite3.h": ("storage/catalog", "tests/storage", "tests/support/storage", "bench/storage"),
     "boost/asio": ("cachesvc/", "tests/cachesvc", "tests/support/cachesvc", "bench/cachesvc"),
+    "boost/beast": ("cachesvc/daemon/http_parser.cc",),
     "boost/crc": ("proto/checksum.cc",),
     "xxhash.h": ("proto/checksum.cc", "bench/"),
     "openssl": ("proto/checksum.cc", "storage/seal_key.cc", "tests/storage_sealed_file"),

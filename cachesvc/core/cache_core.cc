@@ -48,6 +48,16 @@ void CacheCore::open(uint64_t session, OpenRequest request, CallTerms terms,
                      Done<Result<OpenReply>> done) {
   own_->env->run([&] { own_->opens.open(session, std::move(request), terms, std::move(done)); });
 }
+Result<uint32_t> CacheCore::attach(uint64_t session, const std::string& model) {
+  Result<uint32_t> handle = Status(StatusCode::unavailable, "the cache has ended");
+  if (own_->env->closed()) return handle;
+  own_->env->run([&] {
+    std::vector<std::shared_ptr<ModelState>> in_use;
+    for (const auto& [key, state] : own_->models.all()) in_use.push_back(state);
+    handle = own_->calls.attach(session, model, in_use);
+  });
+  return handle;
+}
 void CacheCore::lookup(uint64_t session, QueryRequest request, CallTerms terms,
                        Done<Result<LookupReply>> done) {
   own_->env->run(
@@ -62,6 +72,9 @@ void CacheCore::demote(uint64_t session, DemoteRequest request, CallTerms terms,
                        Done<Result<DemoteReply>> done) {
   own_->env->run(
       [&] { own_->demotes.demote(session, std::move(request), terms, std::move(done)); });
+}
+void CacheCore::demote_all(uint64_t session, CallTerms terms, Done<Result<DemoteAllReply>> done) {
+  own_->env->run([&] { own_->sweeps.demote(session, terms, std::move(done)); });
 }
 void CacheCore::retain(uint64_t session, RetainRequest request, CallTerms terms,
                        Done<Result<RetainReply>> done) {
@@ -118,6 +131,12 @@ void CacheCore::erase_entry(uint64_t session, QueryRequest request, CallTerms te
 }
 void CacheCore::stats(uint64_t session, CallTerms terms, Done<Result<StatsReply>> done) {
   own_->env->run([&] { own_->stats.stats(session, terms, std::move(done)); });
+}
+void CacheCore::metrics(Done<Metrics> done) {
+  own_->env->run([&] { own_->stats.metrics(std::move(done)); });
+}
+std::string CacheCore::not_ready() const {
+  return own_->env->closed() ? "the cache has ended" : own_->stats.not_ready();
 }
 void CacheCore::cancel(uint64_t session, uint64_t tag) {
   if (own_->env->closed()) return;

@@ -34,6 +34,7 @@
 #include "cachesvc/cache_options.h"
 #include "cachesvc/core/call.h"
 #include "cachesvc/core/client_memory.h"
+#include "cachesvc/core/metrics.h"
 #include "cachesvc/namespace_options.h"
 #include "cachesvc/ram_pool.h"
 #include "proto/client.h"
@@ -107,6 +108,9 @@ class CacheCore {
   /// (session), deadline_exceeded, unavailable (draining: only commit, abort, fetch and stats go
   /// on).
   void open(uint64_t session, OpenRequest request, CallTerms terms, Done<Result<OpenReply>> done);
+  /// A handle of a model of the session's namespace that is in use, by its name, for verbs that
+  /// need no more of it. Returns: not_found, invalid_argument (several have the name).
+  Result<uint32_t> attach(uint64_t session, const std::string& model);
   void lookup(uint64_t session, QueryRequest request, CallTerms terms,
               Done<Result<LookupReply>> done);
   void reserve(uint64_t session, ReserveRequest request, CallTerms terms,
@@ -124,6 +128,9 @@ class CacheCore {
                 Done<Result<LookupReply>> done);
   void demote(uint64_t session, DemoteRequest request, CallTerms terms,
               Done<Result<DemoteReply>> done);
+  /// As demote, for everything of the namespace that nothing pins: what is on the SSD leaves RAM,
+  /// the rest is asked to be written. Never loses anything.
+  void demote_all(uint64_t session, CallTerms terms, Done<Result<DemoteAllReply>> done);
   void retain(uint64_t session, RetainRequest request, CallTerms terms,
               Done<Result<RetainReply>> done);
   void expire(uint64_t session, ExpireRequest request, CallTerms terms,
@@ -139,6 +146,11 @@ class CacheCore {
   void erase(uint64_t session, uint32_t model, Query query, CallTerms terms,
              Done<Result<uint64_t>> done);
   void stats(uint64_t session, CallTerms terms, Done<Result<StatsReply>> done);
+  /// Everything that is counted, of the whole service, without a session. `done` never, if the core
+  /// ends before.
+  void metrics(Done<Metrics> done);
+  /// The reason why clients had better wait; empty: there is none.
+  std::string not_ready() const;
   /// Ends the session's calls of this tag that still wait, each with `cancelled`; others are left
   /// alone. What one held goes. A commit or an erase that has begun goes on, as after its deadline.
   void cancel(uint64_t session, uint64_t tag);

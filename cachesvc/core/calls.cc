@@ -83,6 +83,24 @@ uint32_t Calls::opened(uint64_t session, const std::shared_ptr<ModelState>& mode
   return handle;
 }
 
+Result<uint32_t> Calls::attach(uint64_t session, const std::string& name,
+                               const std::vector<std::shared_ptr<ModelState>>& in_use) {
+  const SessionState* state = this->session(session);
+  if (!state) return Status(StatusCode::not_found, "no such session");
+  std::shared_ptr<ModelState> found;
+  for (const auto& model : in_use) {
+    if (model->ns != state->ns || model->spec->name != name || !model->realm) continue;
+    if (found) {
+      return invalid_argument("namespace \"" + state->ns + "\" has several models \"" + name +
+                              "\", of different weights");
+    }
+    found = model;
+  }
+  if (found) return opened(session, found);
+  return Status(StatusCode::not_found,
+                "namespace \"" + state->ns + "\" has no model \"" + name + "\"");
+}
+
 Result<std::shared_ptr<ModelState>> Calls::model(uint64_t session, uint32_t handle) {
   SessionState* state = this->session(session);
   if (!state) return Status(StatusCode::not_found, "no such session");

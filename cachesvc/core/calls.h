@@ -37,6 +37,10 @@ class Calls {
   SessionState* session(uint64_t id);  ///< null: there is none
   /// The session has opened the model, under the profile in force. Returns: its handle.
   uint32_t opened(uint64_t session, const std::shared_ptr<ModelState>& model);
+  /// The same for a model of the session's namespace that is in use, by its name. Returns:
+  /// not_found, invalid_argument (several have the name).
+  Result<uint32_t> attach(uint64_t session, const std::string& name,
+                          const std::vector<std::shared_ptr<ModelState>>& in_use);
   /// Returns: not_found (session), invalid_argument (handle).
   Result<std::shared_ptr<ModelState>> model(uint64_t session, uint32_t handle);
   /// The model under `profile` (zero: that of the handle's last open). Also profile_changed:
@@ -58,6 +62,10 @@ class Calls {
 
   size_t sessions() const { return sessions_.size(); }
   size_t sessions_of(const std::string& ns) const;
+  template <typename Look>
+  void each_namespace(Look look) const {  ///< once for each session
+    for (const auto& [id, session] : sessions_) look(session.ns);
+  }
   size_t under_way() const { return calls_.size(); }
   /// Sessions and calls under way of a namespace with a quota.
   struct Use {

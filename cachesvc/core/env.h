@@ -1,5 +1,5 @@
-// Env: the base of every owner of the core: options, executors, the ledger, counters, events, and
-// the core's phase.
+// Env: the base of every owner of the core: options, executors, the ledger, counters, measures,
+// events, and the core's phase.
 //
 // Owners are made with an Env& and call only owners below them (tools/tidy.py has their floors).
 // Each step of the loop runs in run(): a verb, what follows a job, a timer, a wake. So there is one
@@ -23,6 +23,7 @@
 
 #include "cachesvc/cache_options.h"
 #include "cachesvc/core/counters.h"
+#include "cachesvc/core/measures.h"
 #include "cachesvc/core/namespaces.h"
 #include "cachesvc/loop/post.h"
 #include "cachesvc/loop/task.h"
@@ -54,6 +55,15 @@ class Env : public std::enable_shared_from_this<Env> {
   const std::shared_ptr<RamPool> pool;
   const std::shared_ptr<LoopGate> gate;  ///< for objects that outlive the core, as leases do
   mutable Counters count;
+  mutable Measures measures;
+  /// Whole seconds since the core began, at least 1.
+  uint32_t seconds() const {
+    return 1 + static_cast<uint32_t>((Clock::now() - began_) / std::chrono::seconds(1));
+  }
+  /// Milliseconds of a clock that wraps after 49 days.
+  uint32_t milliseconds() const {
+    return static_cast<uint32_t>((Clock::now() - began_) / std::chrono::milliseconds(1));
+  }
 
   /// Sets what the core does when something has moved, when room was given back that somebody waits
   /// for, and when a small allocation has failed. Called once, before the first step.
@@ -144,6 +154,7 @@ class Env : public std::enable_shared_from_this<Env> {
   }
 
  private:
+  const Clock::time_point began_ = Clock::now();
   Phase phase_ = Phase::serving;
   bool running_ = false;
   std::shared_ptr<Wake> progress_, room_;

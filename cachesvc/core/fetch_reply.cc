@@ -19,6 +19,15 @@ void Fetches::finish(const RunningFetch& f, FetchReply reply) {
   env_.count.hit_tokens_ram += n - f.ssd_tokens;
   env_.count.miss_tokens += f.query->tokens.size() - n;
   if (n == 0) ++env_.count.fetch_misses;
+  ModelUse& use = env_.measures.models.of(f.realm->realm.ns, f.realm->model->name);
+  ++use.fetches;
+  use.misses += n == 0;
+  use.hit_tokens_ssd += f.ssd_tokens;
+  use.hit_tokens_ram += n - f.ssd_tokens;
+  use.miss_tokens += f.query->tokens.size() - n;
+  use.prefill_ms_saved += f.saved_ms;
+  env_.measures.fetch[static_cast<size_t>(reply.tier)].add(
+      Measures::microseconds(Clock::now() - f.begun));
   f.call->finish(std::move(reply));
 }
 
@@ -49,6 +58,7 @@ void Fetches::reply(const FetchPtr& f, Planned& planned) {
     ssd_tokens += u.end_token - std::min(u.end_token, first);
   }
   env_.count.prefill_ms_saved += saved;
+  f->saved_ms = saved;
   f->ssd_tokens = std::min<uint64_t>(ssd_tokens, reply.tokens);
   const size_t used = hit.uses.size();
   reply.tier = used == 0          ? Tier::none

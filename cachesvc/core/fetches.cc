@@ -223,6 +223,7 @@ void Fetches::keep_warm(const RunningFetch& f, const Hit& hit) {
   }
   std::sort(path.begin(), path.end());
   path.erase(std::unique(path.begin(), path.end()), path.end());
+  note_uses(env_, path);
   index_.tiers().use(path);
 }
 

@@ -11,6 +11,7 @@
 // room (RunningFetch::Patience). Loop thread only.
 #pragma once
 
+#include "cachesvc/core/ages.h"
 #include "cachesvc/core/fair_tasks.h"
 #include "cachesvc/core/holds.h"
 #include "cachesvc/core/promoter.h"

@@ -62,6 +62,10 @@ class Holds {
   size_t size() const { return holds_.size() - retains_; }
   size_t retains() const { return retains_; }
   size_t size_of(const std::string& ns) const;
+  template <typename Look>
+  void each_namespace(Look look) const {  ///< with the number of its holds
+    for (const auto& [ns, number] : counts_) look(ns, number);
+  }
   uint64_t bytes() const;  ///< pinned by all holds, and their own
   void close();
   /// Ends the process if the pinned objects are not the sum of the holds.

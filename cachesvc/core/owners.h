@@ -26,6 +26,7 @@
 #include "cachesvc/core/opens.h"
 #include "cachesvc/core/scrubber.h"
 #include "cachesvc/core/stats.h"
+#include "cachesvc/core/sweeps.h"
 
 namespace kv {
 
@@ -66,6 +67,7 @@ struct Owners {
   Commits commits{*env, index, calls, eraser, reservations, puts, publications};
   Fetches fetches{*env, index, checks, room, promoter, calls, holds};
   Demotes demotes{*env, index, lane, recency, spiller, calls, holds};
+  Sweeps sweeps{*env, index, lane, recency, spiller, models, calls};
   Expirer expirer{*env, index, lane, found, expiries, calls, eraser};
   Opens opens{*env, lane, models, model_records, room, calls};
   ClientMemory client_memory{*env, index, room, compactor, calls};

@@ -124,11 +124,19 @@ void Promoter::end(const ObjectName& name, uint64_t serial, Result<RamObject> re
   promotions_.erase(it);
   Record* record = index_.find(PinnedName{p.job->name, serial});
   Status status = record ? result.status() : Status(StatusCode::not_found, "was erased");
-  if (record && status.ok()) records_.read(*record, *result);
+  if (record && status.ok()) {
+    records_.read(*record, *result);
+    measure(p);
+  }
   if (record && !status.ok()) failed(*record, status);
   p.pins.release();
   for (auto& waiter : p.waiters) waiter(status);
   env_.progress();
+}
+
+void Promoter::measure(const Promotion& p) const {
+  env_.measures.promotion.add(Measures::microseconds(Clock::now() - p.begun));
+  env_.measures.read_wait.add(Measures::microseconds(p.job->began.load() - p.begun));
 }
 
 void Promoter::failed(Record& record, const Status& status) {

@@ -53,6 +53,7 @@ class Promoter {
     std::shared_ptr<ReadJob> job;
     uint64_t ended_before = 0;  ///< `ended_` when its watch was set
     std::unique_ptr<Timer> watch;
+    Clock::time_point begun = Clock::now();
   };
   Promotion* find(const ObjectName& name, uint64_t serial);
   void watch(Promotion& promotion, Clock::duration limit);
@@ -60,6 +61,7 @@ class Promoter {
   void returned(const std::shared_ptr<ReadJob>& job, uint64_t serial, Result<RamObject> result);
   void late_word(const ReadJob& job, uint64_t serial, const Status& status);
   void end(const ObjectName& name, uint64_t serial, Result<RamObject> result);
+  void measure(const Promotion& promotion) const;
   void failed(Record& record, const Status& status);
   bool lose_file(Record& record, const Status& status);
 

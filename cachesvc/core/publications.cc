@@ -146,6 +146,7 @@ void Publications::add_some(Publication& p) {
       continue;
     }
     records_.given(*record, object);
+    note_birth(env_, *record);
     r.pins.add(*record);
     p.fresh.push_back({record->name, record->serial});
     ++env_.count.objects_committed;
@@ -244,6 +245,8 @@ void Publications::free(Publication& p) {
   env_.count.commits_foreign += reply.foreign.size();
   env_.count.objects_lost += reply.lost.size();
   ++env_.count.commits;
+  ++env_.measures.models.of(r.model->ns, r.model->spec->name).stores;
+  env_.measures.store.add(Measures::microseconds(Clock::now() - r.begun));
   // Drops references to objects that the index has, so that they are free as soon as they go; end()
   // frees the others.
   std::erase_if(r.objects.finished, [this](const auto& f) {

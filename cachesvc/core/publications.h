@@ -16,6 +16,7 @@
 // erases of its namespace wait for its end (Eraser). Loop thread only.
 #pragma once
 
+#include "cachesvc/core/ages.h"
 #include "cachesvc/core/coverage.h"
 #include "cachesvc/core/ends.h"
 #include "cachesvc/core/entry_record.h"

@@ -74,6 +74,7 @@ std::shared_ptr<RoomCharges> RamRoom::try_room(const Room& room) {
 
 void RamRoom::evict(Record& record, bool free_here) {
   if (!free_here) leaving_.add(record.ram, record.payload_bytes);
+  note_eviction(env_, record, Leaves::ram, !record.on_ssd());
   bool gone = recency_.leave_ram(record);
   ++(gone ? env_.count.ram_evicted_dirty : env_.count.ram_evicted_clean);
 }
@@ -158,7 +159,7 @@ RamRoom::Waiters::iterator RamRoom::queue(const Room& room, RoomDone done) {
   last = std::max(last, turn_) + 1;
   auto at = waiters_.end();
   while (at != waiters_.begin() && std::prev(at)->turn > last) --at;
-  return waiters_.insert(at, {room, {}, std::move(done), nullptr, last, {}, false});
+  return waiters_.insert(at, {room, {}, std::move(done), nullptr, last, {}, false, Clock::now()});
 }
 
 void RamRoom::with_room(Room room, Deadline deadline, RoomDone done,
@@ -212,6 +213,7 @@ void RamRoom::pump() {
 
 RamRoom::Waiter RamRoom::take(Waiters::iterator waiter) {
   if (auto call = waiter->call.lock()) call->on_end = nullptr;
+  env_.measures.room_wait.add(Measures::microseconds(Clock::now() - waiter->since));
   Waiter taken = std::move(*waiter);
   waiters_.erase(waiter);
   return taken;

@@ -11,6 +11,7 @@
 #include <list>
 #include <vector>
 
+#include "cachesvc/core/ages.h"
 #include "cachesvc/core/call.h"
 #include "cachesvc/core/leaving.h"
 #include "cachesvc/core/room_request.h"
@@ -63,6 +64,7 @@ class RamRoom {
     uint64_t turn = 0;
     std::weak_ptr<CallBase> call;
     bool left = false;  ///< its call has ended
+    Clock::time_point since = Clock::now();
   };
   using Waiters = std::list<Waiter>;
   /// Work left after a step of making room.

@@ -70,6 +70,7 @@ bool RamRoom::make_index_room(uint64_t bytes, bool dirty_too, size_t most_object
       lane_.note_loss(r->name);
       files.push_back(r->name);
     }
+    note_eviction(env_, *r, r->on_ssd() ? Leaves::ssd : Leaves::ram, true);
     records_.remove(*r);
     ++objects;
   }

@@ -89,6 +89,12 @@ struct RecordUse {
   std::chrono::steady_clock::time_point checked{};  ///< time of its last check or of its arrival
 };
 
+/// Seconds of the core (Env::seconds) at which an object was stored and last used; 0: not known, as
+/// of one that a start found. Only core/ages.h changes them.
+struct RecordAge {
+  uint32_t stored = 0, used = 0;
+};
+
 /// Wishes of clients for an object.
 struct RecordWishes {
   uint32_t retained = 0;                    ///< clients that asked for it to stay longer
@@ -107,10 +113,12 @@ struct Record {
   NodeId node = kNoNode;  ///< block, tail: own; supplement: its block's; snapshot: its parent's
   uint32_t pins = 0;
   RecordUse use;
+  RecordAge age;
   RecordWishes wishes;
   ShareId share = kCommonShare;  ///< its namespace's
   bool superseded = false;       ///< a tail whose tokens a longer tail or a block holds too
   Disk disk = Disk::absent;
+  uint32_t queued_ms = 0;  ///< of a clock that wraps: when it entered the write queue
   DiskHook disk_hook;
   RamObject ram;               ///< null: not in RAM
   uint64_t payload_bytes = 0;  ///< planes and states in memory

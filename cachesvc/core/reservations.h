@@ -54,6 +54,7 @@ struct Reservation {
     Charge query;          ///< for `query` and `blocks`
   } charges;
   Pins pins;
+  Clock::time_point begun = Clock::now();
   Clock::time_point expires, last;  ///< its end, and the latest possible one
   std::unique_ptr<Timer> timer;
 
@@ -88,6 +89,10 @@ class Reservations {
   void close() { reservations_.clear(); }
   size_t size() const { return reservations_.size(); }
   size_t size_of(const std::string& ns) const;
+  template <typename Look>
+  void each_namespace(Look look) const {  ///< once for each reservation
+    for (const auto& [id, reservation] : reservations_) look(reservation.realm->realm.ns);
+  }
   /// Checks that objects reported as there are pinned until the commit.
   void check_invariants() const;
 

@@ -30,6 +30,8 @@ struct RunningFetch {
   std::string limit_reason;
   std::set<ObjectName> promoted;  ///< objects that were not in RAM at first
   uint64_t ssd_tokens = 0;        ///< the hit's tokens in promoted blocks and tails
+  uint64_t saved_ms = 0;          ///< of prefill, as far as clients told
+  Clock::time_point begun = Clock::now();
   uint32_t rounds = 0;
 
   /// The reply's planes are made for it: decoded, or cut to some heads.

@@ -71,7 +71,11 @@ void Spiller::start_batch() {
   }
   if (batch->items.empty()) return;  // the end of an unlink goes on
   batch->pins = Pins(env_, index_, keep);
-  for (const SpillItem& item : batch->items) records_.begin_write(*index_.find(item.which));
+  for (const SpillItem& item : batch->items) {
+    Record& r = *index_.find(item.which);
+    env_.measures.spill_wait.add(uint64_t{env_.milliseconds() - r.queued_ms} * 1000);
+    records_.begin_write(r);
+  }
   auto scratch = env_.pool->try_charge(ChargeKind::spill, bytes);
   if (scratch) batch->scratch = std::move(*scratch);
   for (auto& item : batch->items) item.raw = !scratch;

@@ -61,6 +61,7 @@ Spiller::Asked Spiller::ask(Record& record) {
       return Asked::waits;
     }
     records_.enqueue(r);
+    r.queued_ms = env_.milliseconds();
     ++env_.count.spills_queued;
   }
   return Asked::on_its_way;

@@ -112,6 +112,7 @@ std::vector<ObjectName> SsdLane::take_victims(uint64_t bytes) {
     KV_CHECK(r && r->on_ssd());
     note_loss(r->name);
     names.push_back(r->name);
+    note_eviction(env_, *r, Leaves::ssd, !r->ram);
     records_.lost(*r, true);  // an object that had to go is not written again at once
   }
   env_.count.ssd_evicted += names.size();

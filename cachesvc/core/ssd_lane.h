@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cachesvc/core/ages.h"
 #include "cachesvc/core/env.h"
 #include "cachesvc/core/found.h"
 #include "cachesvc/core/records.h"

@@ -41,6 +41,63 @@ StatsReply Stats::now(const SessionState& asked, const SsdStats& of_ssd) const {
   return out;
 }
 
+void Stats::metrics(std::function<void(Metrics)> done) {
+  auto gather = [this, done = std::move(done)](const SsdStats& of_ssd) {
+    Metrics out;
+    service(out.stats, of_ssd);
+    out.measures = env_.measures;
+    out.namespaces = namespaces();
+    out.not_ready = not_ready();
+    out.seconds = env_.seconds();
+    done(std::move(out));
+  };
+  if (!lane_) return gather({});
+  env_.on_worker([ssd = lane_.ssd()] { return ssd->stats(); }, std::move(gather));
+}
+
+std::string Stats::not_ready() const {
+  if (env_.draining()) return "draining";
+  if (promoter_.hangs() || lane_.hangs()) return "the SSD hangs";
+  if (found_.all_known()) return "";
+  return "recovering: " + std::to_string(found_.sums().unread) + " files are still to be read";
+}
+
+// Those with a quota, a session or a model; beyond kMaxNamespaceUses their sums.
+std::map<std::string, NamespaceUse> Stats::namespaces() const {
+  std::map<std::string, NamespaceUse> out;
+  const auto of = [&out](const std::string& ns) -> NamespaceUse& {
+    auto at = out.find(ns);
+    if (at != out.end()) return at->second;
+    return out[out.size() < Metrics::kMaxNamespaceUses ? ns : ""];
+  };
+  for (size_t share = 1; share < env_.namespaces.count(); ++share) {
+    const auto id = static_cast<ShareId>(share);
+    const NamespaceQuota& quota = env_.namespaces.quota(id);
+    NamespaceUse& use = of(env_.namespaces.name(id));
+    use.has_quota = true;
+    use.calls += calls_.use(id).calls;
+    use.ram_bytes += index_.tiers().ram().bytes(id);
+    use.ram_quota_bytes += quota.ram_bytes;
+    use.ssd_bytes += index_.tiers().ssd().bytes(id);
+    use.ssd_quota_bytes += quota.ssd_bytes;
+  }
+  calls_.each_namespace([&](const std::string& ns) { ++of(ns).sessions; });
+  for (const auto& [key, model] : models_.all()) {
+    NamespaceUse& use = of(key.first);
+    ++use.models;
+    if (model->realm) use.entries += model->realm->tree.size();
+  }
+  reservations_.each_namespace([&](const std::string& ns) { ++of(ns).reservations; });
+  holds_.each_namespace([&](const std::string& ns, size_t number) { of(ns).holds += number; });
+  if (const SegmentStore* segments = env_.pool->segments()) {
+    for (auto& [ns, use] : out) {
+      use.segment_bytes =
+          segments->announced_bytes([&](const std::string& owner) { return owner == ns; });
+    }
+  }
+  return out;
+}
+
 void Stats::of_namespace(StatsReply& out, const std::string& ns) const {
   uint64_t models = 0, entries = 0;
   for (const auto& [key, model] : models_.all()) {

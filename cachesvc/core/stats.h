@@ -4,6 +4,7 @@
 
 #include "cachesvc/core/calls.h"
 #include "cachesvc/core/holds.h"
+#include "cachesvc/core/metrics.h"
 #include "cachesvc/core/promoter.h"
 #include "cachesvc/core/reservations.h"
 
@@ -27,9 +28,14 @@ class Stats {
         reservations_(reservations) {}
 
   void stats(uint64_t session, CallTerms terms, std::function<void(Result<StatsReply>)> done);
+  /// Everything of the whole service, for monitoring. `done` never, if the core ends before.
+  void metrics(std::function<void(Metrics)> done);
+  /// The reason why clients had better wait; empty: there is none.
+  std::string not_ready() const;
 
  private:
   StatsReply now(const SessionState& asked, const SsdStats& ssd) const;
+  std::map<std::string, NamespaceUse> namespaces() const;
   void service(StatsReply& out, const SsdStats& ssd) const;
   void of_namespace(StatsReply& out, const std::string& ns) const;
   void ram_and_index(StatsReply& out) const;

@@ -129,6 +129,15 @@ Status read_password(Config& config) {
   return {};
 }
 
+Status read_http_token(Config& config) {
+  HttpOptions& http = config.server.http;
+  if (http.token_file.empty()) return {};
+  auto token = read_secret("token file", http.token_file);
+  if (!token.ok()) return wrong(config, "server.http.token_file", token.status().message());
+  http.token = std::move(*token);
+  return {};
+}
+
 Status finish(Config& config) {
   CacheOptions& cache = config.cache;
   cache.ram_budget_bytes = config.ram_budget.bytes;
@@ -136,6 +145,7 @@ Status finish(Config& config) {
   KV_RETURN_IF_ERROR(resolve_ssd(config));
   KV_RETURN_IF_ERROR(read_profiles(config));
   KV_RETURN_IF_ERROR(read_password(config));
+  KV_RETURN_IF_ERROR(read_http_token(config));
   cache.max_sessions = config.server.max_connections;
   for (const NamespaceRule& rule : config.server.namespaces) cache.quotas[rule.name] = rule.quota;
   cache.drain_timeout = config.server.drain_timeout;

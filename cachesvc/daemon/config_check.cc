@@ -63,6 +63,21 @@ Status check_resp(const Config& config, const Words& words) {
   return {};
 }
 
+// Every user of the machine may connect to a TCP address.
+Status check_http(const Config& config, const Words& words) {
+  const HttpOptions& http = config.server.http;
+  if (http.address.port != 0 && http.token.empty()) {
+    return words.wrong("server.http.listen",
+                       "every user of this machine may connect: set server.http.token_file too, or "
+                       "listen on a Unix socket");
+  }
+  if (http.on() && http.socket == config.server.socket) {
+    return words.wrong("server.http.listen", "the same as " + words.given("server.socket"));
+  }
+  if (http.on() || http.token_file.empty()) return {};
+  return words.wrong("server.http.token_file", "there is no HTTP port: set server.http.listen too");
+}
+
 }  // namespace
 
 Status check_together(const Config& config) {
@@ -77,6 +92,7 @@ Status check_together(const Config& config) {
   }
   KV_RETURN_IF_ERROR(check_tokens(config));
   KV_RETURN_IF_ERROR(check_resp(config, words));
+  KV_RETURN_IF_ERROR(check_http(config, words));
   auto set = [&](const char* name) { return config.source.at(name) != "default"; };
   const uint64_t ram = cache.ram_budget_bytes;  // 0: a share
   if (ram > 0 && set("tier.ram.warm_start") && cache.warm_start_bytes > ram) {

@@ -80,6 +80,48 @@ void add_resp_keys(std::vector<Key>& keys) {
                           "A text of 1 to 64 bytes", FIELD(server.resp.ns)));
 }
 
+Key http_listen_key() {
+  Key key{"server.http.listen",
+          "--http",
+          "Where health, metrics, the status page and admin verbs are had by HTTP: a Unix socket "
+          "that its owner alone may open, or a TCP address of this machine, which wants a token",
+          "A path that begins with /, or an address such as 127.0.0.1:9390, or nothing: there is "
+          "no HTTP port",
+          "",
+          TomlForm::text,
+          {},
+          {}};
+  key.set = [](Config& c, const std::string& v) -> Status {
+    HttpOptions& http = c.server.http;
+    http.listen = v;
+    http.socket = v.starts_with('/') ? v : "";
+    http.address = {};
+    if (v.empty() || !http.socket.empty()) return {};
+    auto address = parse_address(v);
+    if (!address.ok()) {
+      return not_expected(v, "a path that begins with /, or an address such as 127.0.0.1:9390");
+    }
+    if (!address->is_loopback()) {
+      return not_expected(v,
+                          "a path, or an address of this machine alone (127.x.x.x): other "
+                          "machines get here by a proxy or ssh -L, as nothing is encrypted");
+    }
+    http.address = *address;
+    return {};
+  };
+  key.get = [](const Config& c) { return c.server.http.listen; };
+  return key;
+}
+
+void add_http_keys(std::vector<Key>& keys) {
+  keys.push_back(http_listen_key());
+  keys.push_back(text_key("server.http.token_file",
+                          "The token of the HTTP port, in a private file of 16 to 256 bytes: all "
+                          "but /healthz and /readyz want it, and a POST is denied where there is "
+                          "none",
+                          "A path, or nothing: there is none", FIELD(server.http.token_file)));
+}
+
 void add_server_keys(std::vector<Key>& keys) {
   keys.push_back(with_default(
       "cachesvc/cachesvc.sock in $XDG_RUNTIME_DIR, without it /tmp/cachesvc-UID/cachesvc.sock, of "
@@ -231,6 +273,7 @@ std::vector<Key> make_keys() {
   std::vector<Key> keys;
   add_server_keys(keys);
   add_resp_keys(keys);
+  add_http_keys(keys);
   add_ram_keys(keys);
   add_ssd_keys(keys);
   add_codec_keys(keys);

@@ -12,74 +12,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 
-#include "cachesvc/daemon/log.h"
+#include "cachesvc/daemon/socket_place.h"
 
 namespace kv {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int kUnpaidConnections = 8;
 
 Status errno_status(const std::string& what) {
   return {StatusCode::io_error, what + ": " + std::strerror(errno)};
-}
-
-// The socket's directory: made 0700 with its parents (0711 if `others` shall reach the socket), or
-// one that only we (or root) can write.
-Status prepare_directory(const fs::path& directory, bool others) {
-  for (fs::path part; const auto& name : fs::absolute(directory)) {
-    part /= name;
-    bool made = ::mkdir(part.c_str(), 0700) == 0;
-    if (!made && errno != EEXIST && errno != EROFS && errno != EACCES) {
-      return errno_status("server.socket: mkdir " + part.string());
-    }
-    if (made && others && ::chmod(part.c_str(), 0711) != 0) {
-      return errno_status("server.socket: chmod " + part.string());
-    }
-    // The directory isn't ours to open: a group or an access list may let the right users through,
-    // too.
-    struct stat st;
-    if (others && ::stat(part.c_str(), &st) == 0 && (st.st_mode & 0001) == 0) {
-      char mode[8];
-      std::snprintf(mode, sizeof(mode), "%o", st.st_mode & 07777);
-      log_line(
-          spdlog::level::warn, {"closed_directory", {}},
-          "server.allow_uids: " + part.string() + " is closed to other users (mode " + mode +
-              "): " + "they cannot connect unless a group or an access list lets them through");
-    }
-  }
-  struct stat st;
-  if (::stat(directory.c_str(), &st) != 0) {
-    return errno_status("server.socket: directory " + directory.string());
-  }
-  bool ours = st.st_uid == ::geteuid() || st.st_uid == 0;
-  if (!S_ISDIR(st.st_mode) || !ours || (st.st_mode & 0022) != 0) {
-    return invalid_argument("server.socket: " + directory.string() +
-                            " must be a directory of this user that nobody else can write");
-  }
-  return {};
-}
-
-// Removes a socket that nobody listens on. Only called with the lock held.
-Status remove_stale(const std::string& path) {
-  struct stat st;
-  if (::lstat(path.c_str(), &st) != 0) {
-    return errno == ENOENT ? Status() : errno_status("server.socket: " + path);
-  }
-  if (!S_ISSOCK(st.st_mode) || st.st_uid != ::geteuid()) {
-    return invalid_argument("server.socket: " + path + " exists and is no socket of this user");
-  }
-  boost::asio::io_context io;
-  boost::asio::local::stream_protocol::socket probe(io);
-  boost::system::error_code ec;
-  probe.connect(boost::asio::local::stream_protocol::endpoint(path), ec);
-  if (!ec) return {StatusCode::busy, "server.socket: another program listens on " + path};
-  if (::unlink(path.c_str()) != 0) return errno_status("server.socket: unlink " + path);
-  return {};
 }
 
 }  // namespace
@@ -103,6 +46,9 @@ Server::Server(boost::asio::io_context& io, CacheCore& core, EventLog& events,
       resp_(options_.resp.listen.port == 0
                 ? nullptr
                 : std::make_unique<RespListener>(io, *this, core, events, *host_.turns, options_)),
+      http_(options_.http.on()
+                ? std::make_unique<HttpListener>(io, *this, core, events, *host_.turns, options_)
+                : nullptr),
       sweep_timer_(io.get_executor(), [this] { sweep(); }),
       finish_timer_(io.get_executor(), [this] { close_all(); }) {}
 
@@ -117,27 +63,24 @@ Status Server::listen() {
   KV_RETURN_IF_ERROR(take_place());
   acceptor_.begin();
   sweep_later();
-  return resp_ ? resp_->listen() : Status();
+  if (resp_) KV_RETURN_IF_ERROR(resp_->listen());
+  return http_ ? http_->listen() : Status();
 }
 
 Status Server::take_place() {
   const std::string& path = options_.socket;
-  if (path.size() > 107) {
-    return invalid_argument("server.socket: " + std::to_string(path.size()) +
-                            " bytes, expected at most 107");
-  }
   if (::getrandom(host_.boot.data(), host_.boot.size(), 0) !=
       static_cast<ssize_t>(host_.boot.size())) {
     return errno_status("getrandom");
   }
   bool others = gate_.opens_to_others();
-  KV_RETURN_IF_ERROR(prepare_directory(fs::absolute(path).parent_path(), others));
+  KV_RETURN_IF_ERROR(prepare_socket_directory("server.socket", path, others));
   lock_fd_ = ::open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (lock_fd_ < 0) return errno_status("server.socket: " + path + ".lock");
   if (::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
     return {StatusCode::busy, "server.socket: another service holds " + path};
   }
-  KV_RETURN_IF_ERROR(remove_stale(path));
+  KV_RETURN_IF_ERROR(remove_stale_socket("server.socket", path));
   boost::system::error_code ec;
   auto& socket = acceptor_.socket();
   socket.open(Protocol(), ec);
@@ -157,6 +100,7 @@ void Server::stop_accepting() {
   if (!acceptor_.taking()) return;
   acceptor_.stop();
   if (resp_) resp_->stop();
+  if (http_) http_->stop();
   ::unlink(options_.socket.c_str());
 }
 

@@ -1,4 +1,5 @@
-// Server: the Unix socket of the service, perhaps a RESP port beside it, and their connections.
+// Server: the Unix socket of the service, perhaps a RESP and an HTTP port beside it, and
+// their connections.
 //
 // The socket is 0600 in a directory that nobody else may write, a lock file beside it says whose it
 // is, and a peer must be one whom the Gate lets in (with other users than our own and root the
@@ -14,6 +15,7 @@
 
 #include "cachesvc/daemon/acceptor.h"
 #include "cachesvc/daemon/gate.h"
+#include "cachesvc/daemon/http_listener.h"
 #include "cachesvc/daemon/resp_listener.h"
 #include "cachesvc/daemon/session.h"
 #include "cachesvc/loop/timer.h"
@@ -63,6 +65,7 @@ class Server final : public RespListener::Host {
   SessionHost host_;
   Acceptor<Protocol> acceptor_;
   const std::unique_ptr<RespListener> resp_;  ///< null: there is none
+  const std::unique_ptr<HttpListener> http_;  ///< null: there is none
   Timer sweep_timer_, finish_timer_;
   std::map<uint64_t, std::shared_ptr<ServerConnection>> connections_;
   uint64_t last_number_ = 0;

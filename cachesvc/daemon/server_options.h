@@ -22,9 +22,10 @@ inline constexpr uint32_t kMaxInFlight = 16;
 inline constexpr uint64_t kMaxPutBytes = 256ull << 20;
 /// Replies that a connection may have queued and still be read.
 inline constexpr uint64_t kMaxUnsentBytes = 64ull << 20;
-inline constexpr Milliseconds kHandshakeTimeout{5'000};  ///< accept to hello
-inline constexpr Milliseconds kProgressTimeout{30'000};  ///< a frame or reply half way, no byte
-inline constexpr Milliseconds kIdleTimeout{3'600'000};   ///< no request, no reply owed
+inline constexpr Milliseconds kHandshakeTimeout{5'000};   ///< accept to hello
+inline constexpr Milliseconds kProgressTimeout{30'000};   ///< a frame or reply half way, no byte
+inline constexpr Milliseconds kIdleTimeout{3'600'000};    ///< no request, no reply owed
+inline constexpr Milliseconds kHttpIdleTimeout{300'000};  ///< between two scrapes, say
 /// Time without a frame after which a connection's leases are taken back.
 inline constexpr Milliseconds kLeaseTimeout{600'000};
 inline constexpr Milliseconds kRequestTimeout{600'000};  ///< the longest that a request may wait
@@ -37,6 +38,16 @@ struct RespOptions {
   std::string ns = "resp";    ///< the namespace of all that comes by it
 };
 
+/// The HTTP port.
+struct HttpOptions {
+  std::string listen;      ///< as it was given; empty: the port is off
+  std::string socket;      ///< path; empty: it is an address
+  TcpAddress address;      ///< of this machine
+  std::string token_file;  ///< path; empty: none
+  std::string token;       ///< the file's content; empty: none. Never in a log
+  bool on() const { return !listen.empty(); }
+};
+
 struct ServerOptions {
   std::string socket;  ///< path; its directory is created 0700 (allow_uids: 0711)
   /// Users that connect beside its own and root, as do those of `namespaces`; any: the socket is
@@ -44,6 +55,7 @@ struct ServerOptions {
   std::vector<uint32_t> allow_uids;
   std::vector<NamespaceRule> namespaces;
   RespOptions resp;
+  HttpOptions http;
   uint32_t max_connections = 128;
   Milliseconds drain_timeout{20'000};  ///< SIGTERM to exit
 
@@ -53,6 +65,7 @@ struct ServerOptions {
   Milliseconds handshake_timeout = kHandshakeTimeout;
   Milliseconds progress_timeout = kProgressTimeout;
   Milliseconds idle_timeout = kIdleTimeout;  ///< 0: never
+  Milliseconds http_idle_timeout = kHttpIdleTimeout;
   Milliseconds lease_timeout = kLeaseTimeout;
   Milliseconds request_timeout = kRequestTimeout;
 };

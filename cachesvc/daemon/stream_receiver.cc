@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "cachesvc/daemon/http_parser.h"
 #include "proto/frame.h"
 #include "proto/resp.h"
 
@@ -140,5 +141,6 @@ void StreamReceiver<Parser>::skip(Status why) {
 
 template class StreamReceiver<FrameParser>;
 template class StreamReceiver<RespParser>;
+template class StreamReceiver<HttpParser>;
 
 }  // namespace kv

@@ -1,5 +1,5 @@
 // StreamReceiver: a connection's messages on their way in, some bytes a turn, out of a sans-io
-// parser (FrameParser, RespParser).
+// parser (FrameParser, RespParser, HttpParser).
 //
 // Bounded: the length of every message, by the parser, and its time. A long body is charged to the
 // RAM ledger before its bytes are taken, and received into the pool; without room it is read and

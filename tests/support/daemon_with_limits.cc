@@ -42,6 +42,7 @@ const std::map<std::string, Limit>& limits() {
       {"handshake_timeout", duration(FIELD(server.handshake_timeout))},
       {"progress_timeout", duration(FIELD(server.progress_timeout))},
       {"idle_timeout", duration(FIELD(server.idle_timeout))},
+      {"http_idle_timeout", duration(FIELD(server.http_idle_timeout))},
       {"lease_timeout", duration(FIELD(server.lease_timeout))},
       {"room_wait", duration(FIELD(cache.room_wait))},
       {"durable_group_delay", duration(FIELD(cache.durable_group_delay))},
