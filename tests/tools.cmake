@@ -13,6 +13,13 @@ if(KV_MODEL_TESTS)
   add_dependencies(tools_model_test cachectl)
 endif()
 
+# The Debian package, in a clean system made for it (a minute).
+if(KV_MODEL_TESTS)
+  add_test(NAME package_check
+           COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/package_check.sh ${CMAKE_BINARY_DIR})
+  set_tests_properties(package_check PROPERTIES LABELS package SKIP_RETURN_CODE 77 TIMEOUT 900)
+endif()
+
 # README's lines of client code, compiled as they stand and run against a daemon.
 set(readme ${CMAKE_SOURCE_DIR}/README.md)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${readme})
