@@ -359,6 +359,69 @@ def check_posted_verbs(program):
         assert d.call_resp("DBSIZE") == b":0\r\n"
 
 
+def check_readiness_says_why_not(program):
+    with Daemon(program) as d:
+        fill(d)
+        wait_for(d, "cachesvc_write_queue_bytes", 0)
+        with tempfile.TemporaryDirectory() as folder:
+            store = os.path.join(folder, "store")
+            d.process.terminate()
+            d.process.wait()
+            shutil.copytree(os.path.join(d.folder.name, "store"), store)
+            for path in glob.glob(os.path.join(store, "*catalog*")):
+                os.unlink(path)
+            limits = ["adopt_at_start=1", "reconcile_rate=1"]
+            with Daemon(program, limits=limits, store=store) as other:
+                code, _, body = other.request("GET", "/readyz", token=None)
+                assert code == 503 and body.startswith(b"recovering: "), (code, body)
+                assert other.request("GET", "/healthz", token=None)[0] == 200
+                assert samples(other.get("/metrics"))["cachesvc_ready"] == 0
+                assert "not ready: recovering" in other.get("/status")
+
+
+def check_ages_and_waits_are_told(program):
+    with Daemon(program) as d:
+        fill(d, keys=300, size=400_000)  # twice RAM, and the SSD
+        now = samples(d.get("/metrics"))
+        evicted = now["cachesvc_ram_evicted_clean_objects_total"] + \
+            now["cachesvc_ram_evicted_dirty_objects_total"]
+        assert evicted > 50 and now["cachesvc_ssd_evicted_objects_total"] > 50
+        idle = "cachesvc_object_idle_before_eviction_seconds_count"
+        assert now[idle + '{tier="ram"}'] == evicted
+        assert now[idle + '{tier="ssd"}'] == now["cachesvc_ssd_evicted_objects_total"]
+        assert 0 < now["cachesvc_object_lifetime_seconds_count"] <= \
+            evicted + now["cachesvc_ssd_evicted_objects_total"]
+        for i in range(150, 300):
+            d.call_resp("GET", f"k{i}")
+        now = samples(d.get("/metrics"))
+        reads = now["cachesvc_promotions_total"] - now["cachesvc_promotion_failures_total"]
+        assert now["cachesvc_promotion_duration_seconds_count"] == reads > 0
+        assert now['cachesvc_queue_wait_seconds_count{queue="read"}'] == reads
+        served = now['cachesvc_fetch_duration_seconds_count{tier="ssd"}'] + \
+            now['cachesvc_fetch_duration_seconds_count{tier="mixed"}']
+        assert 0 < served <= reads
+
+
+def check_what_is_in_ram_only_is_written_before_it_leaves(program):
+    with Daemon(program, more=["--set", "tier.ssd.spill=evict"]) as d:
+        fill(d)
+        assert samples(d.get("/metrics"))["cachesvc_ssd_objects"] == 0
+        reply = json.loads(d.post("/demote", "namespace=resp")[2])
+        assert reply == {"left_objects": 0, "deferred_objects": 40, "staying_objects": 0}, reply
+        wait_for(d, "cachesvc_ssd_objects", 40)
+        reply = json.loads(d.post("/demote", "namespace=resp")[2])
+        assert reply == {"left_objects": 40, "deferred_objects": 0, "staying_objects": 0}, reply
+        for i in range(20):
+            assert d.call_resp("GET", f"k{i}") == b"$100000\r\n", "lost"
+        assert d.call_resp("EXISTS", "k7") == b":1\r\n"  # holds it
+        reply = json.loads(d.post("/demote", "namespace=resp")[2])
+        assert reply["staying_objects"] > 0, reply
+    with Daemon(program, ssd="0") as d:
+        fill(d)
+        code, _, body = d.post("/demote", "namespace=resp")
+        assert code == 503 and b"there is no SSD" in body, body
+
+
 def check_many_namespaces(program):
     tables = "".join(f'[[namespace]]\nname = "tenant-{i}"\nram = "1MiB"\n' for i in range(50))
     with Daemon(program, config=tables + '[[namespace]]\nname = "a\\"b\\\\c\\nd"\n') as d:

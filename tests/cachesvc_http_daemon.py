@@ -17,7 +17,8 @@ def free_port():
 class Daemon:
     """`program serve` in a folder of its own; `limits`: of daemon_with_limits beside it."""
 
-    def __init__(self, program, unix=False, token=True, more=(), limits=(), config=""):
+    def __init__(self, program, unix=False, token=True, more=(), limits=(), config="",
+                 store=None, ssd="64MiB"):
         self.folder = tempfile.TemporaryDirectory()
         place = self.folder.name
         self.port, self.resp = free_port(), free_port()
@@ -26,8 +27,9 @@ class Daemon:
         self.config = os.path.join(place, "config.toml")
         with open(self.config, "w") as file:
             file.write(config)
-        args = ["serve", "--config", self.config, "--dir", os.path.join(place, "store"),
-                "--socket", self.client, "--ram", "64MiB", "--ssd", "64MiB",
+        args = ["serve", "--config", self.config, "--ssd", ssd,
+                "--dir", store or os.path.join(place, "store"), "--socket", self.client,
+                "--ram", "64MiB",
                 "--codec", "raw", "--set", "tier.ssd.min_free=0", "--log-level", "info",
                 "--resp", f"127.0.0.1:{self.resp}",
                 "--http", self.path or f"127.0.0.1:{self.port}", *more]
