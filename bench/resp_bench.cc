@@ -19,7 +19,7 @@ class Port {
   Port(const char* ram, const char* ssd) : port_(free_port()) {
     daemon_ = DaemonProcess::start({"--dir", dir_.store(), "--socket",
                                     dir_.store() + "-run/cachesvc.sock", "--ram", ram, "--ssd", ssd,
-                                    "--set", "tier.ssd.min_free=0", "--set", "tier.ram.index=0.7",
+                                    "--set", "tier.ssd.min_free=0", "--set", "tier.ram.index=70%",
                                     "--resp", "127.0.0.1:" + std::to_string(port_)});
     KV_CHECK(daemon_ != nullptr);
     peer_ = std::make_unique<RespPeer>(port_);
@@ -63,7 +63,7 @@ void BM_RespDel(benchmark::State& state) {
   }
   state.counters["stored"] = static_cast<double>(port.keys());
 }
-BENCHMARK(BM_RespDel)->ArgName("keys")->Arg(1000)->Arg(100'000)->UseRealTime();
+BENCHMARK(BM_RespDel)->ArgName("keys")->Arg(1000)->Arg(1'000'000)->UseRealTime();
 
 // The tier is full: each value takes the place of the one that was used least.
 void BM_RespEvict(benchmark::State& state) {
@@ -81,7 +81,7 @@ void BM_RespEvict(benchmark::State& state) {
   }
   state.counters["stored"] = static_cast<double>(port.keys());
 }
-BENCHMARK(BM_RespEvict)->ArgName("MiB")->Arg(16)->Arg(1024)->UseRealTime();
+BENCHMARK(BM_RespEvict)->ArgName("MiB")->Arg(8)->Arg(2300)->UseRealTime();
 
 void BM_RespSet(benchmark::State& state) {
   Port port("1GiB", "0");

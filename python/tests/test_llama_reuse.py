@@ -11,7 +11,8 @@ import pytest
 
 from cachesvc import Cache
 from cachesvc.checks import pattern
-from cachesvc.llama_check import TOKENS, profile_of_keys
+from cachesvc.errors import CacheError
+from cachesvc.llama_check import TOKENS, attach, profile_of_keys
 from cachesvc.llama_gguf import Gguf
 from cachesvc.llama_prompt import Prompt
 from cachesvc.report import Report
@@ -25,7 +26,7 @@ from cachesvc.wire import Buffer, Tokens
 
 import gguf_files
 from daemon import Daemon
-from slot_files import cache, slot_file
+from slot_files import Q8_0, cache, slot_file
 
 ANSWERED = {"cache_n": 0, "predicted_n": 1}
 
@@ -62,6 +63,21 @@ class Given(Upstream):
     def next_token(self, slot: int, tokens: Tokens, reuse: bool, most: int,
                    timeout: float) -> Tuple[Dict[int, float], int]:
         return (self.after_hit, self.taken) if reuse else (self.own, 0)
+
+
+class Echo(Given):
+    """A server whose slot holds what was restored last, perhaps with another last byte."""
+
+    def __init__(self, layout: Layout, data: bytes, damage: bool) -> None:
+        super().__init__(layout)
+        self._data, self._damage = data, damage
+
+    def save(self, slot: int, timeout: float) -> bytes:
+        return self._data
+
+    def restore(self, slot: int, file: Sequence[Buffer], timeout: float) -> None:
+        self._data = b"".join(bytes(part) for part in file)
+        self._data = self._data[:-1] + b"!" if self._damage else self._data
 
 
 class Setting:
@@ -207,6 +223,25 @@ def test_rows_on_the_ssd_are_waited_for(own_daemon: Daemon, namespace: str,
     after = Setting(own_daemon.socket, namespace, tmp_path)
     assert after.reuse.find(after.prompt) == len(TOKENS) - 1
     assert after.reuse.restore(Slot(0), after.prompt, len(TOKENS) - 1) == len(TOKENS) - 1
+
+
+@pytest.mark.parametrize("opaque", [False, True], ids=["rows", "whole"])
+def test_the_self_check_refuses_a_server_that_gives_back_other_rows(
+        daemon: Daemon, namespace: str, tmp_path: pathlib.Path, opaque: bool) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path)
+    gguf = Gguf(gguf_files.written(tmp_path))
+    data = (slot_file(TOKENS.tolist(), [cache(range(len(TOKENS)), 2, 34, kind=Q8_0)]) if opaque
+            else at.server.save(0, 0))
+    for damage in (False, True):
+        echo = Echo(at.layout, data, damage)
+
+        def attached(server: Echo = echo) -> Layout:
+            return attach(server, lambda data: Layout(data, gguf, ["llama.cpp"]), 0)[0]
+        if damage:
+            with pytest.raises(CacheError, match="self check"):
+                attached()
+        else:
+            assert bool(attached().opaque) == opaque
 
 
 def test_keys_have_the_mean_and_gain_of_what_the_server_computes(
