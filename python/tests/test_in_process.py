@@ -75,7 +75,7 @@ def test_a_window_comes_back_at_the_ends_that_were_asked_for(daemon: Daemon,
 def test_short_prompts_are_left_alone(daemon: Daemon, namespace: str) -> None:
     at = Setting(daemon.socket, namespace)
     at.answer(PROMPT[:50])
-    assert at.adapter.report.counts() == {}
+    assert set(at.adapter.report.counts()) <= {"copied_us"}
 
 
 def test_rows_that_come_back_as_others_are_refused_by_name(daemon: Daemon, namespace: str) -> None:
