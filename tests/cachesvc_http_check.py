@@ -168,15 +168,16 @@ def ends(s):
 
 
 def check_slow_peers_are_cut(program):
-    limits = ["handshake_timeout=300", "progress_timeout=300", "http_idle_timeout=600"]
+    with Daemon(program, limits=["handshake_timeout=1500"]) as d, d.connect() as silent:
+        assert ends(silent), "no request in time"
+    limits = ["progress_timeout=500", "http_idle_timeout=1500"]
     with Daemon(program, limits=limits) as d:
-        with d.connect() as silent, d.connect() as half:
+        with d.connect() as half:
             half.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")
-            assert ends(silent) and ends(half)
+            assert ends(half)
         with d.connect() as idle:
             idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            begun = time.monotonic()
-            assert ends(idle) and time.monotonic() - begun > 0.5
+            assert ends(idle)
         with d.connect() as dribbles:
             dribbles.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             try:
@@ -322,7 +323,6 @@ def check_numbers(program):
         assert checked > 100
         assert "values" in d.get("/status?model=values")
         assert f"{label}" not in d.get("/status?model=other").replace("&quot;", '"')
-        assert "<script>alert" not in d.get("/status?model=%3Cscript%3Ealert")
 
 
 def check_posted_verbs(program):
@@ -424,11 +424,14 @@ def check_what_is_in_ram_only_is_written_before_it_leaves(program):
 
 def check_many_namespaces(program):
     tables = "".join(f'[[namespace]]\nname = "tenant-{i}"\nram = "1MiB"\n' for i in range(50))
-    with Daemon(program, config=tables + '[[namespace]]\nname = "a\\"b\\\\c\\nd"\n') as d:
+    tables += '[[namespace]]\nname = "a\\"b\\\\c\\nd"\n[[namespace]]\nname = "<script>&\\"x"\n'
+    with Daemon(program, config=tables) as d:
         now = samples(d.get("/metrics"))
         assert now['cachesvc_namespace_quota_bytes{namespace="tenant-7",tier="ram"}'] == 1 << 20
         assert now['cachesvc_namespace_sessions{namespace="a\\"b\\\\x5cc\\\\x0ad"}'] == 0
         json.loads(d.get("/status.json"))
+        page = d.get("/status")
+        assert "&lt;script&gt;&amp;&quot;x" in page and "<script>&" not in page
 
 
 def check_monitoring(program, folder):

@@ -116,7 +116,7 @@ def read_reply(stream, only_head=False):
         while (line := stream.readline().decode().strip()):
             name, value = line.split(": ", 1)
             headers[name.lower()] = value
-        size = 0 if only_head else int(headers["content-length"])
+        size = -1 if only_head else int(headers["content-length"])  # -1: to the connection's end
         return int(status.split()[1]), headers, stream.read(size)
     except ConnectionError:
         return 0, {}, b""
