@@ -33,7 +33,7 @@ from engine_process import EngineProcess  # noqa: E402
 from llama_engine import bare, proxied, server_command  # noqa: E402
 
 SPACE, CODED_SPACE = "bench", "bench-coded"
-REQUESTS, REQUEST_TOKENS, ANSWER_TOKENS = 12, 300, 16
+REQUESTS, REQUEST_TOKENS, ANSWER_TOKENS = 6, 200, 16
 TEXT = "/usr/share/common-licenses/GPL-3"
 
 
