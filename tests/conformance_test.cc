@@ -1,4 +1,5 @@
-// The cases of tests/conformance over the socket with the C++ client; python/ runs the same table.
+// The cases of tests/conformance over the socket with the C++ client, and in process, where the
+// same interface has no socket; python/ runs the same table.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,10 +22,10 @@ const json& table() {
   return read;
 }
 
-// How rows pass: hits by the socket, hits read in the service's RAM, or these and stores read in
-// the client's memory.
-enum class Rows { streamed, mapped, own_memory };
-constexpr const char* kRows[] = {" streamed", " mapped", " own memory"};
+// How rows pass: hits by the socket, hits read in the service's RAM, these and stores read in the
+// client's memory, or nothing passes as the cache is embedded.
+enum class Rows { streamed, mapped, own_memory, in_process };
+constexpr const char* kRows[] = {" streamed", " mapped", " own memory", " in process"};
 
 struct Case {
   json fields;
@@ -119,13 +120,23 @@ uint64_t values_of(const FetchReply& reply) {
 
 class Conformance : public ServerTest, public ::testing::WithParamInterface<Case> {
  protected:
+  // The service, or the embedded cache with the same settings.
+  void begin() {
+    if (GetParam().rows != Rows::in_process) return start({"--set", "codec.block_tokens=256"});
+    CacheOptions options = small_options(dir_.store());
+    options.coding = {0, 0};
+    options.coding.block_tokens = 256;
+    cache_ = open_cache(options, kNamespace);
+    ASSERT_TRUE(cache_);
+  }
+
   // A step's reply, by the names of the table.
   json run(const json& step, const ModelSpec& model) {
     SocketClientOptions options;
     options.map_segments = GetParam().rows != Rows::streamed;
     if (GetParam().rows == Rows::own_memory) options.memory = *OwnMemory::create(16u << 20);
     options.max_reply_bytes = step.value("max_reply_bytes", options.max_reply_bytes);
-    auto client = SocketClient::connect(socket(), "conformance", options);
+    auto client = connect(options);
     if (!client.ok()) return {{"error", client.status().to_string()}};
     const std::string call = step.at("call");
     if (call == "wait") {
@@ -156,6 +167,14 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
   }
 
  private:
+  static constexpr const char* kNamespace = "conformance";
+
+  Result<std::unique_ptr<Client>> connect(const SocketClientOptions& options) {
+    if (cache_) return cache_->connect(kNamespace);
+    KV_ASSIGN_OR_RETURN(auto client, SocketClient::connect(socket(), kNamespace, options));
+    return std::unique_ptr<Client>(std::move(client));
+  }
+
   static json failed(const Status& status) { return {{"error", to_string(status.code())}}; }
 
   static json opened(Client& client, const ModelSpec& model, const json& step) {
@@ -291,11 +310,13 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
             {"values", values_of(*reply)}};
   }
 
+  std::unique_ptr<TieredCache> cache_;     // null: the service has it
   std::map<std::string, uint64_t> holds_;  // their numbers, by the table's names
 };
 
 TEST_P(Conformance, EveryStepAnswersAsTheTableSays) {
-  start({"--set", "codec.block_tokens=256"});
+  begin();
+  if (HasFatalFailure()) return;
   const json& given = GetParam().fields;
   const ModelSpec model = model_named(given.at("model"));
   for (const json& step : given.at("steps")) {
@@ -316,10 +337,18 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   return name;
 }
 
+// A reply's bytes are limited where they travel: in process none do.
+bool names_a_limit_of_replies(const json& fields) {
+  const json& steps = fields.at("steps");
+  return std::any_of(steps.begin(), steps.end(),
+                     [](const json& step) { return step.contains("max_reply_bytes"); });
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const json& fields : table().at("cases")) {
-    for (Rows rows : {Rows::streamed, Rows::mapped, Rows::own_memory}) {
+    for (Rows rows : {Rows::streamed, Rows::mapped, Rows::own_memory, Rows::in_process}) {
+      if (rows == Rows::in_process && names_a_limit_of_replies(fields)) continue;
       all.push_back({fields, rows});
     }
   }
