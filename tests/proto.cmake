@@ -7,7 +7,8 @@ kv_tests(proto_test LABELS proto DEPS kv_proto
         proto_keyed_test.cc proto_entry_words_test.cc
   DEFINITIONS KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/proto"
               KV_CORPUS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus"
-              KV_PROTOCOL_FILE="${CMAKE_SOURCE_DIR}/proto/PROTOCOL.md")
+              KV_PROTOCOL_FILE="${CMAKE_SOURCE_DIR}/proto/PROTOCOL.md"
+              KV_EXAMPLES_FILE="${CMAKE_SOURCE_DIR}/proto/EXAMPLES.md")
 
 # Fuzz targets of a room, replayed over a small corpus and mutations of it.
 function(kv_fuzz_replay room name)

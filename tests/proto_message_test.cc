@@ -76,10 +76,9 @@ TEST(Golden, EveryFrameHasItsBytes) {
   }
 }
 
-// PROTOCOL.md's worked example: lines of hex between "<!-- hex NAME -->" and "<!-- end -->".
-TEST(Golden, TheWorkedExampleInTheProtocolIsReal) {
-  std::ifstream in(KV_PROTOCOL_FILE);
-  std::map<std::string, std::vector<uint8_t>> examples;
+// Lines of hex between "<!-- hex NAME -->" and "<!-- end -->".
+void read_examples(const char* file, std::map<std::string, std::vector<uint8_t>>& examples) {
+  std::ifstream in(file);
   std::string line, name;
   while (std::getline(in, line)) {
     if (line.rfind("<!-- hex ", 0) == 0) name = line.substr(9, line.find(" -->") - 9);
@@ -91,9 +90,17 @@ TEST(Golden, TheWorkedExampleInTheProtocolIsReal) {
       examples[name].push_back(static_cast<uint8_t>(std::stoul(byte, nullptr, 16)));
     }
   }
-  auto frames = sample_frames();
-  ASSERT_EQ(examples.size(), 16u);
-  for (const auto& [frame, bytes] : examples) EXPECT_EQ(bytes, frames[frame]) << frame;
+}
+
+TEST(Golden, EveryFrameHasAnExampleInTheDocuments) {
+  std::map<std::string, std::vector<uint8_t>> examples, others;
+  read_examples(KV_PROTOCOL_FILE, examples);
+  read_examples(KV_EXAMPLES_FILE, others);
+  const size_t both = examples.size() + others.size();
+  examples.merge(others);
+  EXPECT_EQ(both, examples.size()) << "a frame has two";
+  for (const auto& [name, bytes] : sample_frames()) EXPECT_EQ(examples[name], bytes) << name;
+  EXPECT_EQ(examples.size(), sample_frames().size()) << "an example is of no frame";
 }
 
 TEST(Decoders, EveryPrefixOfEveryBodyIsATypedError) {
