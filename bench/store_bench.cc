@@ -5,6 +5,9 @@
 // of wall clocks; what makes room for the next store is not timed.
 #include <benchmark/benchmark.h>
 
+#include <atomic>
+#include <thread>
+
 #include "proto/socket_client.h"
 #include "tests/support/cachesvc_server.h"
 #include "tests/support/own_memory_testing.h"
@@ -46,6 +49,27 @@ class Stores {
     const QueryRequest entry{b_.opened.model, {tokens_, {}}, b_.opened.realm.profile};
     ++tokens_[0];
     return b_.client.erase_entry(entry, soon()).status();
+  }
+  // The codec's own work on all rows, on two threads, into memory that was touched. False: refused.
+  bool encode_alone(std::vector<uint8_t>& to) const {
+    std::vector<const Plane*> planes;
+    for (const PutRequest& put : puts_) {
+      for (const Plane& plane : put.object.planes) planes.push_back(&plane);
+    }
+    const uint64_t most = to.size() / planes.size();
+    std::atomic<size_t> next = 0;
+    std::atomic<bool> good = true;
+    auto work = [&] {
+      for (size_t i = next++; i < planes.size(); i = next++) {
+        const uint64_t size = *b_.codec->encoded_bytes(*planes[i]);
+        const auto place = std::span(to).subspan(i * most, size);
+        if (!b_.codec->encode(*planes[i], place).ok()) good = false;
+      }
+    };
+    std::thread other(work);
+    work();
+    other.join();
+    return good;
   }
   // Has the rows lie in `memory` from now on.
   void move_into(const std::shared_ptr<OwnMemory>& memory) {
@@ -147,6 +171,21 @@ void BM_SegmentsUnderChurn(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_SegmentsUnderChurn)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
+
+// Yardstick of coded rows.
+void BM_EncodeAlone(benchmark::State& state) {
+  CacheOptions options;
+  options.ram_budget_bytes = 1ull << 30;
+  options.coding = {4, 4};
+  auto cache = open_cache(options);
+  Stores stores(*cache);
+  if (Status s = stores.prepare(); !s.ok()) return state.SkipWithError(s.to_string().c_str());
+  std::vector<uint8_t> to(kEntryBytes, 1);
+  for (auto _ : state) {
+    if (!stores.encode_alone(to)) return state.SkipWithError("not encoded");
+  }
+}
+BENCHMARK(BM_EncodeAlone)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 // Yardstick of rows as they are: one copy, into memory that was touched before.
 void BM_Copy(benchmark::State& state) {

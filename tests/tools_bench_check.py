@@ -21,7 +21,7 @@ def load(path):
 
 def main():
     bench = load(sys.argv[1])
-    programs = {r.program for r in bench.ROWS if r.program and r.program not in bench.SOURCES}
+    programs = {r.program for r in bench.ROWS if r.program not in bench.SOURCES}
     if not programs:
         sys.exit("bench check: the table names no program")
     checked = 0
@@ -39,9 +39,6 @@ def main():
     gone = counted - bench.listed_names(os.path.join(sys.argv[2], "codec_bench"))
     if gone or not counted:
         sys.exit(f"bench check: bench/instructions names {sorted(gone) or 'nothing'}")
-    for row in bench.ROWS:
-        if bool(row.missing) == bool(row.program) or (row.missing and not row.goals):
-            sys.exit(f"bench check: row '{row.work}' needs a program, or a reason and a goal")
     print(f"bench check: ok, {checked} names in {len(programs)} programs")
 
 
