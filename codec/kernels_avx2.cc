@@ -262,17 +262,30 @@ KV_INLINE __m256i grid16(const float* z, __m256 to_grid) {
   return _mm256_max_epi16(_mm256_packs_epi32(a, b), _mm256_set1_epi16(-kGridMax));
 }
 
-// Cell numbers of 16 grid values.
+// Low or high bytes of the cells' steps: those of the upper half of indices, from cell 0 on.
 template <uint8_t bits>
-KV_INLINE __m256i cells16(__m256i grid) {
-  constexpr const HalfCodebook& book = half_codebook(bits);
-  __m256i magnitude = _mm256_abs_epi16(grid), cell = _mm256_setzero_si256();
-  for (int k = 0; k + 1 < book.cells; ++k) {
-    cell =
-        _mm256_sub_epi16(cell, _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(book.threshold[k])));
+constexpr ByteTable step_table(int shift) {
+  ByteTable t{};
+  for (uint32_t i = 0; i < 16; ++i) {
+    const uint32_t cell_0 = static_cast<uint32_t>(half_codebook(bits).cells) << kStepBits;
+    t.bytes[i] =
+        static_cast<uint8_t>(static_cast<uint16_t>(index_steps(bits)[i] - cell_0) >> shift);
   }
-  return cell;
+  return t;
 }
+
+// Cell numbers of 16 grid values. A bucket's number stands in the low byte of its word, and the
+// high one looks up the tables' first entries, which are 0.
+struct Cells {
+  __m256i low, high;
+  KV_INLINE __m256i of(__m256i grid) const {
+    const __m256i magnitude = _mm256_abs_epi16(grid);
+    const __m256i bucket = _mm256_srli_epi16(magnitude, kStepBits);
+    const __m256i above = _mm256_slli_epi16(_mm256_shuffle_epi8(high, bucket), 8);
+    const __m256i step = _mm256_or_si256(_mm256_shuffle_epi8(low, bucket), above);
+    return _mm256_srli_epi16(_mm256_add_epi16(magnitude, step), kStepBits);
+  }
+};
 
 template <uint8_t bits>
 constexpr ByteTable square_table(int shift) {
@@ -300,6 +313,9 @@ constexpr uint32_t round_up32(uint32_t n) { return (n + 31) / 32 * 32; }
 template <uint8_t bits>
 KV_INLINE uint32_t quantize(const float* z, uint32_t dim, float norm, uint8_t* index) {
   static constexpr ByteTable kLow = square_table<bits>(0), kHigh = square_table<bits>(8);
+  static constexpr ByteTable kLowStep = step_table<bits>(0), kHighStep = step_table<bits>(8);
+  static_assert(kLowStep.bytes[0] == 0 && kHighStep.bytes[0] == 0);
+  const Cells cells{kLowStep.load_both(), kHighStep.load_both()};
   const __m256i low = kLow.load_both(), high = kHigh.load_both();
   const __m256 to_grid = _mm256_set1_ps(kGrid / (norm * rotation_spread(dim)));
   const __m256i half = _mm256_set1_epi8(1 << (bits - 1)), all = _mm256_set1_epi8((1 << bits) - 1);
@@ -307,7 +323,7 @@ KV_INLINE uint32_t quantize(const float* z, uint32_t dim, float norm, uint8_t* i
   __m256i low_sum = zero, high_sum = zero;
   for_each_32(z, dim, [&](const float* values, uint32_t j) KV_LAMBDA_INLINE {
     __m256i g0 = grid16(values, to_grid), g1 = grid16(values + 16, to_grid);
-    __m256i cell = _mm256_packus_epi16(cells16<bits>(g0), cells16<bits>(g1));
+    __m256i cell = _mm256_packus_epi16(cells.of(g0), cells.of(g1));
     low_sum = _mm256_add_epi64(low_sum, _mm256_sad_epu8(_mm256_shuffle_epi8(low, cell), zero));
     high_sum = _mm256_add_epi64(high_sum, _mm256_sad_epu8(_mm256_shuffle_epi8(high, cell), zero));
     __m256i negative = _mm256_packs_epi16(_mm256_srai_epi16(g0, 15), _mm256_srai_epi16(g1, 15));

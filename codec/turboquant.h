@@ -88,6 +88,33 @@ constexpr const HalfCodebook& half_codebook(uint8_t bits) {
   return bits == 1 ? kCodebook1 : bits == 2 ? kCodebook2 : bits == 3 ? kCodebook3 : kCodebook4;
 }
 
+/// Indices without compares. Thresholds are more than 2,048 grid steps apart, so that among as many
+/// from a multiple on the index has at most one step, and that of a grid value u is
+/// (u + step[u >> 11]) >> 11 in words of 16 bits that wrap.
+inline constexpr int kStepBits = 11;
+using IndexSteps = std::array<uint16_t, 32>;
+constexpr IndexSteps index_steps(uint8_t bits) {
+  const HalfCodebook& book = half_codebook(bits);
+  auto index_of = [&](int32_t u) {
+    int32_t cell = 0;
+    for (int k = 0; k + 1 < book.cells; ++k) cell += (u < 0 ? -u : u) > book.threshold[k];
+    return u < 0 ? book.cells - 1 - cell : book.cells + cell;
+  };
+  IndexSteps steps{};
+  for (int32_t bucket = -16; bucket < 16; ++bucket) {
+    const int32_t first = bucket * (1 << kStepBits), last = first + (1 << kStepBits) - 1;
+    int32_t index = index_of(first), from = first;
+    for (int k = 0; k + 1 < book.cells && index_of(last) > index; ++k) {
+      const int32_t at = first < 0 ? -book.threshold[k] : book.threshold[k] + 1;
+      if (at > first && at <= last) from = at;
+    }
+    if (from > first) ++index;
+    steps[static_cast<uint32_t>(bucket + 32) % 32] =
+        static_cast<uint16_t>(index * (1 << kStepBits) - from);
+  }
+  return steps;
+}
+
 /// The value of code `index` in units of 1/512; indices ascend with the value.
 constexpr int16_t code_value(uint8_t bits, uint32_t index) {
   const HalfCodebook& book = half_codebook(bits);

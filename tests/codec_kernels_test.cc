@@ -26,6 +26,21 @@ class CodecKernels : public testing::TestWithParam<std::tuple<const Kernels*, ui
   const uint32_t dim = std::get<1>(GetParam());
 };
 
+// Of every grid value: the compares of the specification.
+TEST(CodecSteps, GiveTheIndexOfEveryGridValue) {
+  for (uint8_t bits : {1, 2, 3, 4}) {
+    const HalfCodebook& book = half_codebook(bits);
+    const IndexSteps steps = index_steps(bits);
+    for (int32_t u = -kGridMax; u <= kGridMax; ++u) {
+      int32_t cell = 0;
+      for (int k = 0; k + 1 < book.cells; ++k) cell += std::abs(u) > book.threshold[k];
+      const auto word = static_cast<uint16_t>(u);
+      const auto found = static_cast<uint16_t>(word + steps[word >> kStepBits]) >> kStepBits;
+      ASSERT_EQ(found, u < 0 ? book.cells - 1 - cell : book.cells + cell) << u;
+    }
+  }
+}
+
 TEST_P(CodecKernels, Encode) {
   const auto signs = rotation_signs(42, dim);
   SplitMix64 random{dim};
