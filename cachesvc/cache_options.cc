@@ -92,8 +92,10 @@ Status validate(const CacheOptions& o) {
   KV_RETURN_IF_ERROR(within<uint32_t>("disk_threads", o.disk_threads, 1, kMaxWorkers));
   KV_RETURN_IF_ERROR(positive("io_backoff", o.io_backoff));
   KV_RETURN_IF_ERROR(within<int64_t>("drain_timeout", o.drain_timeout.count(), 0, 86'400'000));
-  KV_RETURN_IF_ERROR(
-      within<uint32_t>("block_end_interval", o.block_end_interval, 0, kMaxBlockTokens));
+  if (o.block_end_interval != kEndsByPrice) {
+    KV_RETURN_IF_ERROR(
+        within<uint32_t>("block_end_interval", o.block_end_interval, 0, kMaxBlockTokens));
+  }
   KV_RETURN_IF_ERROR(within<size_t>("quotas", o.quotas.size(), 0, kMaxNamespaces));
   return within<uint32_t>("min_prefix_tokens", o.min_prefix_tokens, 1, kMaxTokens);
 }

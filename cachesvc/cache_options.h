@@ -62,6 +62,7 @@ inline constexpr Milliseconds kIoTimeout{10'000};
 inline constexpr uint32_t kDiskThreads = 4;
 inline constexpr Milliseconds kIoBackoff{30'000};
 inline constexpr uint32_t kMinPrefixTokens = 1;
+inline constexpr uint32_t kEndsByPrice = UINT32_MAX;  ///< of block_end_interval
 inline constexpr uint32_t kMaxHolds = 1024;
 inline constexpr Milliseconds kMaxHoldTime{600'000};
 inline constexpr double kHoldFraction = 0.5;
@@ -153,8 +154,10 @@ struct CacheOptions {
   uint32_t min_prefix_tokens = kMinPrefixTokens;  ///< shorter hits are misses
   /// Window and chunk rows, pooled carries and checkpoints are welcome at every so many block ends
   /// (0: none) beside an entry's own ends and the place where it leaves another entry, and go first
-  /// when bytes are short. With coded prefill, which resumes at block ends only, 0 means 1.
-  uint32_t block_end_interval = 0;
+  /// when bytes are short. kEndsByPrice: rows and carries at as many as take no more bytes than the
+  /// entry itself (proto/end_price.h). With coded prefill, which resumes at block ends only, either
+  /// means 1.
+  uint32_t block_end_interval = kEndsByPrice;
 };
 
 /// Returns: invalid_argument naming the option and its limits.

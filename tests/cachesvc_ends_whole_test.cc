@@ -90,6 +90,36 @@ TEST(Ends, TheSettingReachesReserveAndCodedPrefillMeansEveryBlockEnd) {
   EXPECT_EQ(welcome(0, PrefillMode::coded), own + 3);
 }
 
+// One system prompt, many questions, and nobody names its end: by default the second one is a hit,
+// and what makes it one takes no more than the entry.
+TEST(Ends, ByPriceServeTheSecondQuestionOfASystemPrompt) {
+  for (const PartSpec& part : {window_part(10, 3), chunk_part(24), pooled_part(4, true)}) {
+    SCOPED_TRACE(to_string(part.kind));
+    ModelSpec model = model_of({LayerSpec{{full_part()}}, LayerSpec{{part}}});
+    uint64_t bytes[2];
+    for (bool by_price : {false, true}) {
+      CacheOptions options = small_options();
+      if (by_price) options.block_end_interval = CacheOptions().block_end_interval;
+      auto cache = open_cache(options);
+      auto b = Bench::open(*cache, model);
+      std::mt19937 rng(6);
+      auto first = random_tokens(rng, 95), second = first;
+      second[55] = -5;
+      ASSERT_TRUE(b.store(first).ok());
+      bytes[by_price] = b.stat("ram_stored_bytes");
+      auto hit = b.fetch(second);
+      ASSERT_TRUE(hit.ok());
+      if (by_price) {
+        EXPECT_GE(hit->tokens, 32u) << hit->reason;
+        b.expect_serves(second, *hit);
+      } else if (part.kind != PartKind::chunk) {  // of which no row is needed at 48
+        EXPECT_LT(hit->tokens, 16u);
+      }
+    }
+    EXPECT_LE(bytes[1], 2 * bytes[0]);
+  }
+}
+
 // One system prompt, many questions: the second one shows that it is shared, the third one profits.
 TEST(Ends, ThePlaceWhereTwoEntriesPartServesTheThird) {
   auto cache = open_cache(small_options());

@@ -80,6 +80,50 @@ uint32_t restorable(const Case& c, uint32_t n, const std::vector<Holding>& held)
 
 class NeedsProperty : public ::testing::TestWithParam<uint32_t> {};
 
+// Rows and carries that the needs have, by the same sizes as the price.
+uint64_t bytes_of(const Case& c, const ModelSpec& model, const Profile& profile,
+                  const EndRules& rules) {
+  uint64_t bytes = 0;
+  for (const Need& need : attached_needs(c.groups, c.block, c.n, rules, {})) {
+    if (need.kind == ObjectKind::supplement && need.first_row < need.end_row) {
+      bytes += need_bytes(model, profile, c.groups, need);
+    }
+  }
+  return bytes;
+}
+
+TEST_P(NeedsProperty, EndsByPriceTakeNoMoreThanTheirEntry) {
+  std::mt19937 rng(GetParam());
+  int kept = 0;
+  for (int round = 0; round < 300; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(GetParam()) + " round " + std::to_string(round));
+    Case c = random_case(rng);
+    std::vector<LayerSpec> layers;
+    for (const PartGroup& g : c.groups) layers.push_back(LayerSpec{{g.spec}});
+    const ModelSpec model = model_of(layers);
+    c.groups = part_groups(model);
+    Profile profile = *make_profile(model, rng() % 2 ? 4 : 0);
+    profile.block_tokens = c.block;
+    profile.exact_tokens = 0;
+    const EndPrice price(model, profile);
+    const uint32_t interval = price.interval(c.n);
+    EXPECT_TRUE((interval & (interval - 1)) == 0 && interval * c.block < c.n) << interval;
+    const EndRules own, by_price{interval, 0, {}, false};
+    const uint64_t more = bytes_of(c, model, profile, by_price) - bytes_of(c, model, profile, own);
+    EXPECT_LE(more, price.ends(c.n, interval));
+    EXPECT_LE(more, price.entry(c.n));
+    kept += more > 0;
+    const bool nothing =
+        bytes_of(c, model, profile, {1, 0, {}, false}) == bytes_of(c, model, profile, own);
+    if (interval == 0 && !nothing) {  // not even one end is cheap enough
+      uint32_t most = 1;
+      while (most * 2 * c.block < c.n) most *= 2;
+      EXPECT_GT(price.ends(c.n, most), price.entry(c.n));
+    }
+  }
+  EXPECT_GT(kept, 20);
+}
+
 TEST_P(NeedsProperty, RowsAreThoseThatSomeEndDemandsEachOnce) {
   std::mt19937 rng(GetParam());
   for (int round = 0; round < 100; ++round) {

@@ -106,7 +106,7 @@ void group_needs(const PartSpec& spec, uint16_t group, uint32_t block, uint32_t 
   }
   if (spec.has_rows()) return;
   if (spec.snapshot == SnapshotPlace::checkpoint) {
-    uint64_t step = uint64_t{rules.interval} * block;
+    uint64_t step = rules.checkpoints ? uint64_t{rules.interval} * block : 0;
     needs.snapshot(group, n, true);
     if (rules.branch > 0) needs.snapshot(group, rules.branch, false);
     for (uint64_t at = step; step > 0 && at < n; at += step) {
@@ -173,19 +173,6 @@ std::vector<Need> attached_needs(std::span<const PartGroup> groups, uint32_t blo
     group_needs(groups[g].spec, static_cast<uint16_t>(g), block_tokens, n, rules, needs);
   }
   return needs.take();
-}
-
-DType raw_dtype(const PartSpec& part, const Profile& profile) {
-  bool codable = part.v_dim > 0 && part.kind != PartKind::latent && part.kind != PartKind::pooled;
-  return codable ? profile.raw_dtype : part.dtype;
-}
-
-uint64_t stored_rows_bytes(const SideSpec& side, DType raw, uint8_t bits, uint32_t exact_tokens,
-                           uint32_t first, uint32_t end) {
-  uint64_t exact = bits == 0 ? end - first : std::min(end, std::max(first, exact_tokens)) - first;
-  uint64_t coded = end - first - exact;
-  uint64_t values = uint64_t{side.heads} * side.dim;
-  return exact * values * dtype_bytes(raw) + coded * side.heads * (code_bytes(side.dim, bits) + 2);
 }
 
 namespace {

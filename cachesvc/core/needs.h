@@ -7,6 +7,7 @@
 
 #include "index/restorable.h"
 #include "proto/client.h"
+#include "proto/end_price.h"
 
 namespace kv {
 
@@ -20,6 +21,7 @@ struct EndRules {
   uint32_t interval = 0;          ///< blocks between such ends, from the root on; 0: none
   uint32_t branch = 0;            ///< the last block end that another entry shares; 0: none
   std::vector<uint32_t> named{};  ///< by the client, at any token of the entry, ascending
+  bool checkpoints = true;        ///< at every `interval` too; false: the client sees to them
 };
 /// The entry's own ends: n, n - 1 (a repeat of the same prompt) and the newest block end; then the
 /// branch, every `interval` blocks, the newest first, and the named ones.
@@ -45,13 +47,6 @@ uint64_t need_bytes(const ModelSpec& model, const Profile& profile,
 /// that are then cut to some heads.
 uint64_t decoded_bytes(const ModelSpec& model, std::span<const PartGroup> groups, const Need& need,
                        DType out, const Selection& selection);
-
-/// Bytes that rows [first, end) of one side take when they are stored in coded form.
-uint64_t stored_rows_bytes(const SideSpec& side, DType raw, uint8_t bits, uint32_t exact_tokens,
-                           uint32_t first, uint32_t end);
-
-/// The part's raw dtype under the profile.
-DType raw_dtype(const PartSpec& part, const Profile& profile);
 
 std::span<const Token> tokens_between(const Query& query, uint32_t first, uint32_t end);
 

@@ -50,6 +50,25 @@ Key allow_uids_key() {
   return key;
 }
 
+Key block_ends_key() {
+  Key key = count_key("policy.block_end_interval",
+                      "Window rows and states are kept at every so many block ends, so that "
+                      "prompts that part there are hits; 0: only where entries end or part; auto: "
+                      "rows at as many as take no more bytes than the entry itself",
+                      FIELD(cache.block_end_interval), 0, kMaxBlockTokens);
+  key.accepts = "auto, or a" + key.accepts.substr(1);
+  key.form = TomlForm::text;
+  key.set = [number = key.set](Config& c, const std::string& v) -> Status {
+    if (v != "auto") return number(c, v);
+    c.cache.block_end_interval = kEndsByPrice;
+    return {};
+  };
+  key.get = [number = key.get](const Config& c) {
+    return c.cache.block_end_interval == kEndsByPrice ? "auto" : number(c);
+  };
+  return key;
+}
+
 Key resp_listen_key() {
   Key key{"server.resp.listen",
           "--resp",
@@ -252,12 +271,7 @@ void add_policy_keys(std::vector<Key>& keys) {
       "policy.nonfinite",
       "Rows and states with NaN or infinite values: their put fails, or they are stored as given",
       FIELD(cache.nonfinite), {{"refuse", Nonfinite::refuse}, {"raw", Nonfinite::raw}}));
-  keys.push_back(with_flag(
-      "--block-end-interval",
-      count_key("policy.block_end_interval",
-                "Window rows and states are kept at every so many block ends, so that prompts that "
-                "part there are hits; 0: only where entries end or part",
-                FIELD(cache.block_end_interval), 0, kMaxBlockTokens)));
+  keys.push_back(with_flag("--block-end-interval", block_ends_key()));
   keys.push_back(with_flag(
       "--log-level", word_key("log.level", "The least of what is logged", FIELD(log.level),
                               {"trace", "debug", "info", "warn", "error", "critical", "off"})));

@@ -411,6 +411,7 @@ inline CacheOptions small_options(const std::string& ssd_dir = "") {
   o.scrub_bytes_per_second = 0;
   o.coding.block_tokens = 16;
   o.coding.k_bits = o.coding.v_bits = 0;
+  o.block_end_interval = 0;  // ends by price have tests of their own
   return o;
 }
 

@@ -215,6 +215,7 @@ inline CacheOptions tiny_options(const std::string& ssd_dir) {
   o.ssd_dir = ssd_dir;
   o.ssd_limit_bytes = 4ull << 30;
   o.ssd_min_free_bytes = 0;
+  o.block_end_interval = 0;  // lengths are then those of entries' own ends
   return o;
 }
 
