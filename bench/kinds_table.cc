@@ -1,21 +1,30 @@
-// Which lengths of a conversation can be restored, and what that costs, for every kind of model.
+// What the kinds of cache give back, and what that costs: the real engine over the real cache, in
+// RAM, 4 bits, blocks of 256 tokens, with a network whose rows and states are zeros of the right
+// sizes.
 //
-// A conversation of 4,096 tokens in 8 turns (384 tokens of prompt, 128 of answer; each turn is
-// committed twice, before the prompt's last token and at the answer's end) is stored in the real
-// cache, in RAM, 4 bits, blocks of 256 tokens; then every length is looked up. Beside it "exact or
-// nothing": each of the 16 commits as a whole cache of its own in fp16, served at its own length.
-// Prints a Markdown table. Bytes are those of planes and states; values are zeros.
+// 1. A conversation of 4,096 tokens in 8 turns (384 tokens of prompt, 128 of answer; each turn is
+//    committed twice, before the prompt's last token and at the answer's end): how many lengths are
+//    served then, beside "exact or nothing", each of the 16 commits as a whole cache of its own in
+//    fp16.
+// 2. A system prompt of 1,500 tokens and ten questions of 60, each with an answer of 100 tokens:
+// what
+//    the second, third and tenth reuse, and the bytes of all of it, with no ends but the entries'
+//    own, with ends by price (the default), and with the end of the system prompt named.
+// Prints two Markdown tables.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "cachesvc/tiered_cache.h"
-#include "index/restorable.h"
+#include "engine/generator.h"
+#include "proto/demand.h"
 
 namespace kv {
 namespace {
 
 constexpr uint32_t kTurns = 8, kTurn = 512, kAnswer = 128, kTokens = kTurns * kTurn;
+constexpr uint32_t kSystem = 1500, kQuestion = 60, kReply = 100, kQuestions = 10;
 
 Deadline soon() { return deadline_in(std::chrono::seconds(60)); }
 
@@ -101,52 +110,55 @@ uint64_t carry_bytes(const PartSpec& p, uint32_t n) {
   return 2 * (inputs + previous);
 }
 
-Bytes zeros(uint64_t n) { return Bytes::owning(std::vector<uint8_t>(n)); }
+class Zeros : public Network {
+ public:
+  Zeros(ModelSpec spec, uint64_t state_bytes) : spec_(std::move(spec)), state_bytes_(state_bytes) {}
+  const ModelSpec& spec() const override { return spec_; }
+  uint32_t vocab() const override { return 1u << 20; }
+  uint32_t context() const override { return kMaxTokens; }
 
-PutRequest make_put(const ModelSpec& model, const Kind& kind, uint32_t block, const Need& need,
-                    uint64_t reservation) {
-  PutRequest put;
-  put.reservation = reservation;
-  Object& o = put.object;
-  o.name.kind = need.kind;
-  o.first_token = need.block_index * block;
-  auto groups = part_groups(model);
-  auto add_rows = [&](PartGroup::Member m, const PartSpec& spec, uint32_t first, uint32_t end) {
-    for (const SideSpec& side : sides_of(spec)) {
-      Plane p{m.layer, m.part, side.side, DType::f16, 0, side.heads, side.dim, first, {}, {}};
-      p.runs = {{RunForm::exact, end - first}};
-      p.bytes = zeros(plane_bytes(p));
-      o.planes.push_back(std::move(p));
-    }
-  };
-  if (need.kind == ObjectKind::supplement) {
-    o.name.group = need.group;
-    o.name.first_row = need.first_row;
-    o.name.end_row = need.end_row;
-  } else if (need.kind == ObjectKind::snapshot) {
-    o.name.end_row = need.end_row;
+  Status step(Token token, KvCache& cache, std::span<float> logits) override {
+    if (!logits.empty()) std::fill(logits.begin(), logits.end(), 0.0f);
+    return stretch({&token, 1}, cache);
   }
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const PartSpec& spec = groups[g].spec;
-    for (auto m : groups[g].members) {
-      if (need.kind == ObjectKind::supplement) {
-        if (g != need.group) continue;
-        if (need.first_row < need.end_row) {
-          add_rows(m, spec, need.first_row, need.end_row);
-        } else {
-          o.states.push_back({m.layer, m.part, zeros(carry_bytes(spec, need.end_row))});
-        }
-      } else if (need.kind == ObjectKind::snapshot) {
-        if (!spec.has_rows()) o.states.push_back({m.layer, m.part, zeros(kind.state_bytes)});
-      } else if (spec.has_rows() && spec.rows_in_block()) {
-        uint32_t rate = spec.kind == PartKind::pooled ? spec.rate : 1;
-        uint32_t first = need.first_row / rate, end = need.end_row / rate;
-        if (first < end) add_rows(m, spec, first, end);
+  Status prefill(std::span<const Token> tokens, KvCache& cache, Deadline) override {
+    while (cache.tokens() < tokens.size()) {
+      const auto end =
+          std::min<size_t>({tokens.size(), cache.advance_limit(), cache.tokens() + 256});
+      KV_RETURN_IF_ERROR(stretch(tokens.subspan(cache.tokens(), end - cache.tokens()), cache));
+    }
+    return {};
+  }
+
+ private:
+  Status stretch(std::span<const Token> tokens, KvCache& cache) {
+    const uint32_t end = cache.tokens() + static_cast<uint32_t>(tokens.size());
+    for (uint32_t l = 0; l < spec_.layers.size(); ++l) {
+      for (uint32_t p = 0; p < spec_.layers[l].parts.size(); ++p) {
+        KV_RETURN_IF_ERROR(part(l, p, cache, end));
       }
+      KV_RETURN_IF_ERROR(cache.seal(l));
     }
+    cache.advance(tokens);
+    return {};
   }
-  return put;
-}
+  Status part(uint32_t l, uint32_t p, KvCache& cache, uint32_t end) {
+    const PartSpec& spec = spec_.layers[l].parts[p];
+    const bool pooled = spec.kind == PartKind::pooled;
+    if (!spec.has_rows()) cache.state(l, p).assign(state_bytes_, 0);
+    if (pooled) cache.state(l, p).assign(demands_carry(spec, end) ? carry_bytes(spec, end) : 0, 0);
+    if (!spec.has_rows()) return {};
+    const uint32_t rate = pooled ? spec.rate : 1, rows = end / rate - cache.tokens() / rate;
+    const size_t width = size_t{spec.heads} * std::max(spec.k_dim, spec.v_dim);
+    zeros_.resize(std::max(zeros_.size(), rows * width));
+    if (spec.v_dim > 0) return cache.append(l, p, rows, zeros_.data(), zeros_.data());
+    return rows == 0 ? Status() : cache.append_rows(l, p, rows, zeros_.data());
+  }
+
+  const ModelSpec spec_;
+  const uint64_t state_bytes_;
+  std::vector<float> zeros_;
+};
 
 // A whole cache of n tokens in fp16.
 uint64_t whole_bytes(const ModelSpec& model, const Kind& kind, uint32_t n) {
@@ -165,79 +177,120 @@ uint64_t whole_bytes(const ModelSpec& model, const Kind& kind, uint32_t n) {
   return bytes;
 }
 
-struct Measured {
-  uint32_t lengths = 0;
-  uint64_t bytes = 0;
+struct Way {
+  const char* name;
+  uint32_t block_end_interval, checkpoint_interval;
+  bool named;
+};
+constexpr Way kWays[] = {{"entries' own ends", 0, 0, false},
+                         {"by price", kEndsByPrice, kCheckpointsByPrice, false},
+                         {"named", 0, 0, true}};
+
+// The engine in front of a cache.
+struct Bench {
+  std::unique_ptr<TieredCache> cache;
+  std::unique_ptr<Generator> generator;
+  GenerateOptions options;
+
+  static Result<Bench> open(const ModelSpec& model, const Kind& kind, const Way& way) {
+    CacheOptions cache;
+    cache.ram_budget_bytes = 4ull << 30;
+    cache.block_end_interval = way.block_end_interval;
+    Bench b;
+    KV_ASSIGN_OR_RETURN(b.cache, TieredCache::create(cache, "table"));
+    CodingOptions coding;
+    coding.calibrate = false;
+    auto network = std::make_unique<Zeros>(model, kind.state_bytes);
+    KV_ASSIGN_OR_RETURN(b.generator, Generator::open(std::move(network), *b.cache, coding, soon()));
+    b.options.checkpoint_interval = way.checkpoint_interval;
+    b.options.cache_waits.least = std::chrono::minutes(1);
+    b.options.stop_at_eos = false;
+    return b;
+  }
+  Result<uint32_t> ask(const std::vector<Token>& prompt, uint32_t answer) {
+    options.max_new_tokens = answer;
+    KV_ASSIGN_OR_RETURN(auto result, generator->generate(prompt, options));
+    if (!result.cache_error.empty()) return Status(StatusCode::internal, result.cache_error);
+    return result.reused_tokens;
+  }
+  Result<double> mebibytes() {
+    KV_ASSIGN_OR_RETURN(StatsReply stats, cache->stats(soon()));
+    for (const auto& [name, value] : stats.values) {
+      if (name == "ram_stored_bytes") return static_cast<double>(value) / (1 << 20);
+    }
+    return 0.0;
+  }
 };
 
-Result<Measured> measure(const ModelSpec& model, const Kind& kind, uint32_t interval,
-                         const std::vector<uint32_t>& ends) {
-  CacheOptions options;
-  options.ram_budget_bytes = 3ull << 30;
-  options.block_end_interval = interval;
-  KV_ASSIGN_OR_RETURN(auto cache, TieredCache::create(options, "table"));
-  OpenRequest open;
-  open.model = model;
-  KV_ASSIGN_OR_RETURN(OpenReply opened, cache->open(open, soon()));
-  std::vector<Token> tokens(kTokens);
-  for (uint32_t i = 0; i < kTokens; ++i) tokens[i] = static_cast<Token>(i);
-  for (uint32_t n : ends) {
-    Query query{{tokens.begin(), tokens.begin() + n}, {}};
-    KV_ASSIGN_OR_RETURN(ReserveReply r,
-                        cache->reserve({opened.model, opened.realm.profile, query}, soon()));
-    for (const Need& need : r.needs) {
-      auto put = make_put(model, kind, opened.profile->block_tokens, need, r.reservation);
-      KV_RETURN_IF_ERROR(cache->put(std::move(put), soon()));
+// 1. Lengths served of a conversation.
+Status conversation(const ModelSpec& model, const Kind& kind, const Way& way) {
+  KV_ASSIGN_OR_RETURN(Bench b, Bench::open(model, kind, way));
+  std::vector<Token> tokens;
+  double whole = 0;
+  for (uint32_t turn = 1; turn <= kTurns; ++turn) {
+    for (uint32_t i = 0; i < kTurn - kAnswer; ++i) tokens.push_back(static_cast<Token>(1 + i));
+    KV_RETURN_IF_ERROR(b.ask(tokens, kAnswer + 1).status());
+    tokens.resize(turn * kTurn, 0);  // the answer
+    for (uint32_t n : {turn * kTurn - kAnswer - 1, turn * kTurn}) {
+      whole += static_cast<double>(whole_bytes(model, kind, n)) / (1 << 20);
     }
-    KV_ASSIGN_OR_RETURN(CommitReply done,
-                        cache->commit(r.reservation, Durability::accepted, soon()));
-    (void)done;
   }
-  Measured out;
+  uint32_t lengths = 0;
   for (uint32_t n = 1; n <= kTokens; ++n) {
     Query query{{tokens.begin(), tokens.begin() + n}, {}};
     query.tokens.push_back(-1);
-    KV_ASSIGN_OR_RETURN(LookupReply reply, cache->lookup({opened.model, query}, soon()));
-    out.lengths += reply.tokens == n;
+    KV_ASSIGN_OR_RETURN(LookupReply reply,
+                        b.cache->lookup({b.generator->opened().model, query}, soon()));
+    lengths += reply.tokens == n;
   }
-  KV_ASSIGN_OR_RETURN(StatsReply stats, cache->stats(soon()));
-  for (const auto& [name, value] : stats.values) {
-    if (name == "ram_stored_bytes") out.bytes = value;
+  KV_ASSIGN_OR_RETURN(double stored, b.mebibytes());
+  std::printf("| %s | %s | %u | %.1f | %u: %.0f |\n", kind.name.c_str(), way.name, lengths, stored,
+              2 * kTurns, whole);
+  return {};
+}
+
+// 2. Questions on one system prompt.
+Status questions(const ModelSpec& model, const Kind& kind, const Way& way) {
+  KV_ASSIGN_OR_RETURN(Bench b, Bench::open(model, kind, way));
+  if (way.named) b.options.ends = {kSystem};
+  std::vector<uint32_t> reused;
+  double first = 0;
+  for (uint32_t q = 1; q <= kQuestions; ++q) {
+    std::vector<Token> prompt;
+    for (uint32_t i = 0; i < kSystem; ++i) prompt.push_back(static_cast<Token>(1 + i));
+    for (uint32_t i = 0; i < kQuestion; ++i) prompt.push_back(static_cast<Token>(10'000 * q + i));
+    KV_ASSIGN_OR_RETURN(uint32_t n, b.ask(prompt, kReply));
+    reused.push_back(n);
+    if (q > 1) continue;
+    KV_ASSIGN_OR_RETURN(first, b.mebibytes());
   }
-  return out;
+  KV_ASSIGN_OR_RETURN(double all, b.mebibytes());
+  std::printf("| %s | %s | %u | %u | %u | %.1f | %.1f |\n", kind.name.c_str(), way.name, reused[1],
+              reused[2], reused[9], first, all);
+  return {};
 }
 
 int run() {
-  std::vector<uint32_t> ends;
-  for (uint32_t turn = 1; turn <= kTurns; ++turn) {
-    ends.push_back(turn * kTurn - kAnswer - 1);
-    ends.push_back(turn * kTurn);
-  }
-  std::puts("| model | block ends kept | restorable lengths | MiB | exact or nothing | MiB |");
-  std::puts("|---|---|---|---|---|---|");
-  for (const Kind& kind : kinds()) {
-    ModelSpec model;
-    model.name = kind.name;
-    model.fingerprint.bytes[0] = 1;
-    model.layers = kind.layers;
-    uint64_t whole = 0;
-    for (uint32_t n : ends) whole += whole_bytes(model, kind, n);
-    for (uint32_t interval : {0u, 4u, 1u}) {
-      auto measured = measure(model, kind, interval, ends);
-      if (!measured.ok()) {
-        std::fprintf(stderr, "kinds_table: %s: %s\n", kind.name.c_str(),
-                     measured.status().to_string().c_str());
-        return 1;
+  for (bool asks : {true, false}) {
+    std::puts(asks ? "| model | ends | second reuses | third | tenth | MiB after the first | after "
+                     "ten |\n|---|---|---|---|---|---|---|"
+                   : "\n| model | ends | lengths served | MiB | exact or nothing: lengths: MiB |\n"
+                     "|---|---|---|---|---|");
+    for (const Kind& kind : kinds()) {
+      ModelSpec model;
+      model.name = kind.name;
+      model.fingerprint.bytes[0] = 1;
+      model.layers = kind.layers;
+      for (const Way& way : kWays) {
+        if (!asks && way.named) continue;
+        Status done = asks ? questions(model, kind, way) : conversation(model, kind, way);
+        if (!done.ok()) {
+          std::fprintf(stderr, "kinds_table: %s: %s\n", kind.name.c_str(),
+                       done.to_string().c_str());
+          return 1;
+        }
+        std::fflush(stdout);
       }
-      std::string kept = interval == 0   ? "its own ends"
-                         : interval == 1 ? "all"
-                                         : "every " + std::to_string(interval);
-      std::printf("| %s | %s | %u (%.1f %%) | %.1f | %zu (%.1f %%) | %.1f |\n", kind.name.c_str(),
-                  kept.c_str(), measured->lengths, 100.0 * measured->lengths / kTokens,
-                  static_cast<double>(measured->bytes) / (1 << 20), ends.size(),
-                  100.0 * static_cast<double>(ends.size()) / kTokens,
-                  static_cast<double>(whole) / (1 << 20));
-      std::fflush(stdout);
     }
   }
   return 0;

@@ -41,6 +41,8 @@ class Generator::Impl {
     GenerateResult result;
     Clock::time_point start = Clock::now(), first_done{};
 
+    std::vector<uint32_t> ends{};  // those of the options that a cache can be stored at
+
     std::span<const Token> before_last() const { return prompt.first(prompt.size() - 1); }
     void note(const Status& status) {
       if (!status.ok() && result.cache_error.empty()) result.cache_error = status.to_string();
@@ -53,8 +55,9 @@ class Generator::Impl {
   void look_up(Run& run, KvCache& cache);
   Result<StoredPrompts::Hit> look_up_until(Run& run, KvCache& cache, Deadline until);
   Status compute(Run& run, KvCache& cache);
-  Durability store(Run& run, const KvCache& cache, uint32_t tokens, Durability wait_for);
+  CommitReply store(Run& run, const KvCache& cache, uint32_t tokens, Durability wait_for);
   void store_prompt(Run& run, const KvCache& cache);
+  void store_as_prompt(Run& run, const KvCache& cache);
   void describe(Run& run, const KvCache& cache) const;
   Result<KvCache> begin(Run& run);
   Result<bool> take(Run& run, Token token, std::span<const float> logits, const KvCache& cache);
@@ -79,6 +82,14 @@ Status Generator::Impl::check(std::span<const Token> prompt, const GenerateOptio
       return invalid_argument("prompt: id " + std::to_string(prompt[i]) + " at " +
                               std::to_string(i) + " outside the vocabulary");
     }
+  }
+  const auto& ends = options.ends;
+  bool ascend = std::is_sorted(ends.begin(), ends.end(), std::less_equal<>());
+  if (!ascend || ends.size() > kMaxNamedEnds ||
+      (!ends.empty() && (ends.front() == 0 || ends.back() > prompt.size()))) {
+    return invalid_argument("ends: expected at most " + std::to_string(kMaxNamedEnds) +
+                            " ascending numbers from 1 to the prompt's " +
+                            std::to_string(prompt.size()) + " tokens");
   }
   return {};
 }
@@ -117,19 +128,19 @@ Status Generator::Impl::compute(Run& run, KvCache& cache) {
   return {};
 }
 
-// Stores the first `tokens` tokens of `cache`. Returns the level reached.
-Durability Generator::Impl::store(Run& run, const KvCache& cache, uint32_t tokens,
-                                  Durability wait_for) {
+// Stores the first `tokens` tokens of `cache`. Returns the commit's answer.
+CommitReply Generator::Impl::store(Run& run, const KvCache& cache, uint32_t tokens,
+                                   Durability wait_for) {
   const GenerateOptions& o = run.options;
   auto until = calls_.begin(o.cache_waits, fp16_bytes(tokens), tokens, o.deadline);
-  Result<Durability> level = until.status();
+  Result<CommitReply> done = until.status();
   if (until.ok()) {
     Deadline longest = std::min(o.deadline, deadline_in(kLongestWaitForLevel));
-    level = stored_.store(cache, tokens, wait_for, *until, longest);
-    calls_.ended(level.status());
+    done = stored_.store(cache, tokens, {run.ends, wait_for, *until, longest});
+    calls_.ended(done.status());
   }
-  run.note(level.status());
-  return level.ok() ? *level : Durability::none;
+  run.note(done.status());
+  return done.ok() ? std::move(*done) : CommitReply();
 }
 
 // The first commit: what `cache` held of the prompt's first N-1 tokens.
@@ -142,7 +153,9 @@ void Generator::Impl::store_prompt(Run& run, const KvCache& cache) {
   if (whole_hit && run.options.wait_for <= Durability::accepted) {
     r.level = Durability::accepted;
   } else {
-    r.level = store(run, cache, tokens, run.options.wait_for);
+    CommitReply done = store(run, cache, tokens, run.options.wait_for);
+    r.level = done.level;
+    r.ends = std::move(done.ends);
   }
   r.store_ms = ms_since(start);
 }
@@ -166,6 +179,12 @@ Result<KvCache> Generator::Impl::begin(Run& run) {
   KvCache cache = stored_.new_cache(run.options.checkpoint_interval);
   look_up(run, cache);
   r.fetch_ms = ms_since(run.start);
+  for (uint32_t end : run.options.ends) {
+    end = stored_.storable(cache, end);
+    if (end == 0 || (!run.ends.empty() && run.ends.back() == end)) continue;
+    run.ends.push_back(end);
+    cache.keep_end(end);
+  }
   KV_RETURN_IF_ERROR(compute(run, cache));
   r.prefill_ms = ms_since(run.start) - r.fetch_ms;
   describe(run, cache);
@@ -196,6 +215,21 @@ Result<bool> Generator::Impl::take(Run& run, Token token, std::span<const float>
                 "decode: after " + std::to_string(r.tokens.size()) + " tokens");
 }
 
+// The second commit of what is stored as given: rows of the answer as a prompt has them, so that a
+// hit on them gives a cold run's logits. What was stored of the prompt is taken from there.
+void Generator::Impl::store_as_prompt(Run& run, const KvCache& cache) {
+  if (!run.result.cache_error.empty()) return;  // all would be computed again
+  std::vector<Token> tokens(cache.sequence().begin(), cache.sequence().end());
+  tokens.push_back(run.result.tokens.back());
+  GenerateOptions again = run.options;
+  again.max_new_tokens = 0;
+  again.use_lookup = true;
+  again.wait_for = Durability::accepted;
+  auto stored = generate(tokens, again);
+  run.note(stored.status());
+  if (stored.ok() && run.result.cache_error.empty()) run.result.cache_error = stored->cache_error;
+}
+
 // After the last token: the second commit.
 Result<GenerateResult> Generator::Impl::finish(Run& run, const KvCache& cache) {
   if (!cache.valid()) {  // the lease's memory went while it was read: as if it had been a miss
@@ -205,7 +239,10 @@ Result<GenerateResult> Generator::Impl::finish(Run& run, const KvCache& cache) {
   }
   uint32_t tokens = stored_.storable(cache, cache.tokens());
   bool answered = cache.tokens() > run.prompt.size() && tokens > 0;
-  if (run.options.commit && run.options.commit_answer && answered) {
+  if (!run.options.commit || !run.options.commit_answer || !answered) return std::move(run.result);
+  if (stored_.as_given()) {
+    store_as_prompt(run, cache);
+  } else {
     store(run, cache, tokens, Durability::accepted);
   }
   return std::move(run.result);

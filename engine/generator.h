@@ -36,8 +36,12 @@ struct GenerateOptions {
   Durability wait_for = Durability::accepted;
   CacheWaits cache_waits;  ///< of the look-up, and of each of the two commits
   /// Every so many tokens the states of checkpoint parts are stored too; 0: only before the last
-  /// prompt token and at the end.
-  uint32_t checkpoint_interval = 0;
+  /// prompt token, at named ends and at the end.
+  uint32_t checkpoint_interval = kCheckpointsByPrice;
+  /// Ends in the prompt, in tokens, ascending, at most kMaxNamedEnds, from which later prompts are
+  /// to go on whatever kind of cache the model has: of its system prompt, of each turn. With coded
+  /// prefill the block ends before them.
+  std::vector<uint32_t> ends{};
   bool keep_logits = false;
   bool stop_at_eos = true;
   Deadline deadline = Deadline::max();  ///< checked between layers and tokens
@@ -61,7 +65,8 @@ struct GenerateResult {
   uint64_t block_bytes = 0;             ///< of its complete blocks only, without supplements
   uint64_t fp16_bytes = 0;              ///< of the rows that it holds, in fp16
   Durability level = Durability::none;  ///< reached by the first commit
-  std::string cache_error;              ///< the first failed cache call, if any; generation went on
+  std::vector<NamedEnd> ends;  ///< what became of them, by the first commit if there was one
+  std::string cache_error;     ///< the first failed cache call, if any; generation went on
 };
 
 class Generator {

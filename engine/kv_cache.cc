@@ -11,6 +11,8 @@ KvCache::KvCache(std::shared_ptr<const Codec> codec, Realm realm, uint32_t check
       realm_(std::move(realm)),
       block_tokens_(codec_->profile().block_tokens),
       checkpoint_interval_(checkpoint_interval),
+      checkpoints_every_(checkpoint_interval == kCheckpointsByPrice ? block_tokens_
+                                                                    : checkpoint_interval),
       groups_(part_groups(codec_->model())) {
   clear();
 }
@@ -99,8 +101,9 @@ Status KvCache::seal(uint32_t layer) {
 uint32_t KvCache::advance_limit() const {
   if (!has_states_) return kMaxTokens;
   uint32_t limit = (tokens() / block_tokens_ + 1) * block_tokens_;
-  if (checkpoint_interval_ == 0) return limit;
-  return std::min(limit, (tokens() / checkpoint_interval_ + 1) * checkpoint_interval_);
+  if (auto end = ends_.upper_bound(tokens()); end != ends_.end()) limit = std::min(limit, *end);
+  if (checkpoints_every_ == 0) return limit;
+  return std::min(limit, (tokens() / checkpoints_every_ + 1) * checkpoints_every_);
 }
 
 void KvCache::advance(std::span<const Token> tokens) {
@@ -119,8 +122,21 @@ void KvCache::advance(std::span<const Token> tokens) {
 }
 
 bool KvCache::checkpoint_wanted(uint32_t position) const {
-  return (checkpoint_interval_ != 0 && position % checkpoint_interval_ == 0) ||
-         (extra_checkpoint_ != 0 && position == extra_checkpoint_);
+  return (checkpoints_every_ != 0 && position % checkpoints_every_ == 0) ||
+         ends_.contains(position);
+}
+
+// Checkpoints by price: twice as far apart until they take no more than blocks and one of them.
+void KvCache::thin_checkpoints() {
+  uint64_t one = 0, blocks = 0;
+  each_part([&](uint32_t, uint32_t, const PartSpec& spec, const Part& part) {
+    if (demands_snapshot(spec, tokens()) && spec.snapshot == SnapshotPlace::checkpoint) {
+      one += part.state.size();
+    }
+  });
+  if (one == 0) return;
+  for (const ObjectPtr& block : blocks_) blocks += block->payload_bytes();
+  while (tokens() / checkpoints_every_ * one > blocks + one) checkpoints_every_ *= 2;
 }
 
 // Carries and block-end states stay for the store; checkpoints too where they were asked for, else
@@ -129,13 +145,14 @@ void KvCache::keep_states() {
   uint32_t at = tokens();
   bool block_end = at % block_tokens_ == 0;
   if (!block_end && !checkpoint_wanted(at)) return;
+  if (checkpoint_interval_ == kCheckpointsByPrice) thin_checkpoints();
   for (size_t l = 0; l < parts_.size(); ++l) {
     for (size_t p = 0; p < parts_[l].size(); ++p) {
       Part& part = parts_[l][p];
       if (!part.has_state) continue;
       const PartSpec& spec = codec_->model().layers[l].parts[p];
       bool rare = !spec.has_rows() && spec.snapshot == SnapshotPlace::checkpoint;
-      if (!rare && !block_end) continue;
+      if (!rare && !block_end && !ends_.contains(at)) continue;
       std::erase_if(part.kept, [&](const auto& k) {
         return rare && k.first + block_tokens_ < at && k.first != marked_ &&
                !checkpoint_wanted(k.first);

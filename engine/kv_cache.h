@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -24,10 +25,14 @@
 
 namespace kv {
 
+/// Checkpoints at as many block ends as take no more bytes than the blocks and one of them, apart
+/// by a power of two of blocks: so those of a longer sequence are among a shorter one's.
+inline constexpr uint32_t kCheckpointsByPrice = UINT32_MAX;
+
 class KvCache {
  public:
   /// The profile and model are the codec's. `checkpoint_interval`: every so many tokens the states
-  /// of checkpoint parts are kept for a store; 0: never.
+  /// of checkpoint parts are kept for a store; 0: never; or kCheckpointsByPrice.
   KvCache(std::shared_ptr<const Codec> codec, Realm realm, uint32_t checkpoint_interval = 0);
   KvCache(KvCache&&) = default;
   KvCache& operator=(KvCache&&) = default;
@@ -42,9 +47,8 @@ class KvCache {
   /// Asked after the last read: false if the lease's memory was taken back meanwhile.
   bool valid() const { return lease_.valid(); }
 
-  /// The states of checkpoint parts at `position`, a block end after tokens(), are kept for a store
-  /// too, in place of an earlier such wish.
-  void keep_checkpoint(uint32_t position) { extra_checkpoint_ = position; }
+  /// Carries and states at this position, if it is after tokens(), are kept for a store too.
+  void keep_end(uint32_t position) { ends_.insert(position); }
 
   uint32_t tokens() const { return static_cast<uint32_t>(tokens_.size()); }
   std::span<const Token> sequence() const { return tokens_; }
@@ -88,8 +92,8 @@ class KvCache {
   /// go beyond advance_limit().
   void advance(std::span<const Token> tokens);
   /// How far the next advance() may go, in tokens from the start: for models with carries, states
-  /// or opaque parts the next block end or checkpoint, so that their bytes there can be kept; else
-  /// no limit.
+  /// or opaque parts the next block end, checkpoint or kept end, so that their bytes there can be
+  /// kept; else no limit.
   uint32_t advance_limit() const;
 
   // ---- what is stored
@@ -131,6 +135,7 @@ class KvCache {
   Status restore_part(uint32_t layer, uint32_t part, std::vector<Piece>& pieces, uint32_t n);
   Status restore_states(const Prefix& prefix);
   void keep_states();
+  void thin_checkpoints();
   bool checkpoint_wanted(uint32_t position) const;
   Object new_object(ObjectKind kind, uint32_t first, uint32_t end) const;
   std::shared_ptr<Object> new_block(size_t index) const;
@@ -147,7 +152,8 @@ class KvCache {
   Realm realm_;
   uint32_t block_tokens_;
   uint32_t checkpoint_interval_;
-  uint32_t extra_checkpoint_ = 0;
+  uint32_t checkpoints_every_;  // the interval, or what its price allows so far; 0: none
+  std::set<uint32_t> ends_;
   uint32_t marked_ = 0;      // tokens() at the last mark(); 0: none
   bool has_states_ = false;  // some part has carries, state or opaque bytes
   std::vector<PartGroup> groups_;

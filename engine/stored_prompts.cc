@@ -106,7 +106,9 @@ Status StoredPrompts::refresh(Deadline deadline) {
 
 KvCache StoredPrompts::new_cache(uint32_t checkpoint_interval) const {
   uint32_t block = codec_->profile().block_tokens;
-  if (coded_prefill()) checkpoint_interval = (checkpoint_interval + block - 1) / block * block;
+  if (coded_prefill() && checkpoint_interval != kCheckpointsByPrice) {
+    checkpoint_interval = (checkpoint_interval + block - 1) / block * block;
+  }
   return KvCache(codec_, opened_.realm, checkpoint_interval);
 }
 
@@ -137,7 +139,7 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> toke
   uint32_t branch = std::min<size_t>(reply.common, tokens.size() - 1) / cache.block_tokens() *
                     cache.block_tokens();
   if (reply.tokens == 0 || reply.tokens < at_least) {
-    if (branch > cache.tokens()) cache.keep_checkpoint(branch);
+    if (branch > cache.tokens()) cache.keep_end(branch);
     return Hit{.reason = std::move(reply.reason)};
   }
   KvCache taken = new_cache(cache.checkpoint_interval());
@@ -148,7 +150,7 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> toke
   KV_RETURN_IF_ERROR(network.check(taken));
   if (taken.tokens() != reply.tokens) return corruption("fetch: another length than it says");
   cache = std::move(taken);
-  if (branch > cache.tokens()) cache.keep_checkpoint(branch);
+  if (branch > cache.tokens()) cache.keep_end(branch);
   return Hit{reply.tokens, reply.tier, reply.form, std::move(reply.reason)};
 }
 
@@ -222,28 +224,28 @@ Status StoredPrompts::put_all(const KvCache& cache, uint32_t tokens, const Reser
   return {StatusCode::unavailable, "store: the memory that was fetched was taken back"};
 }
 
-Result<Durability> StoredPrompts::store(const KvCache& cache, uint32_t tokens, Durability wait_for,
-                                        Deadline calls, Deadline level) {
+Result<CommitReply> StoredPrompts::store(const KvCache& cache, uint32_t tokens,
+                                         const Terms& terms) {
   KV_CHECK(tokens > 0 && tokens == storable(cache, tokens));
   ReserveRequest request;
   request.model = opened_.model;
   request.profile = cache.realm().profile;
   request.query.tokens.assign(cache.sequence().begin(), cache.sequence().begin() + tokens);
-  auto answer = client_->reserve(request, calls);
+  request.ends.assign(terms.ends.begin(),
+                      std::upper_bound(terms.ends.begin(), terms.ends.end(), tokens));
+  auto answer = client_->reserve(request, terms.calls);
   bool changed = answer.status().code() == StatusCode::profile_changed;
   stale_ = stale_ || (changed && cache.realm() == opened_.realm);
   KV_ASSIGN_OR_RETURN(ReserveReply reserved, std::move(answer));
-  if (Status s = put_all(cache, tokens, reserved, calls); !s.ok()) {
-    (void)client_->abort(reserved.reservation, calls);
+  if (Status s = put_all(cache, tokens, reserved, terms.calls); !s.ok()) {
+    (void)client_->abort(reserved.reservation, terms.calls);
     return s;
   }
-  bool waits = wait_for > Durability::accepted;
-  auto commit = client_->commit(reserved.reservation, wait_for, waits ? level : calls);
-  if (!commit.ok()) {
-    (void)client_->abort(reserved.reservation, calls);
-    return commit.status();
-  }
-  return commit->level;
+  bool waits = terms.wait_for > Durability::accepted;
+  auto commit =
+      client_->commit(reserved.reservation, terms.wait_for, waits ? terms.level : terms.calls);
+  if (!commit.ok()) (void)client_->abort(reserved.reservation, terms.calls);
+  return commit;
 }
 
 }  // namespace kv

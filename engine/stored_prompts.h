@@ -53,6 +53,11 @@ class StoredPrompts {
   const Codec& codec() const { return *codec_; }
   /// The same after every open.
   bool coded_prefill() const { return opened_.profile->prefill == PrefillMode::coded; }
+  /// True if no row is coded, and none is computed block by block.
+  bool as_given() const {
+    const Profile& p = *opened_.profile;
+    return !coded_prefill() && p.requested_k_bits == 0 && p.requested_v_bits == 0;
+  }
   /// An empty sequence under the profile of the last open.
   KvCache new_cache(uint32_t checkpoint_interval) const;
   /// How many of the first `tokens` tokens of a sequence like `cache` are stored: all, or with
@@ -79,13 +84,18 @@ class StoredPrompts {
   Result<Hit> fetch(std::span<const Token> tokens, const Network& network, uint32_t at_least,
                     KvCache& cache, Deadline deadline);
 
+  struct Terms {
+    std::span<const uint32_t>
+        ends;  ///< named, ascending, storable; those after `tokens` aren't told
+    Durability wait_for = Durability::accepted;
+    Deadline calls;  ///< of the calls
+    Deadline level;  ///< of a commit that waits for more than accepted
+  };
   /// Stores the first `tokens` tokens of `cache`, which are storable: all that it holds, those at
-  /// its mark or, with coded prefill, whole blocks. `calls` is the deadline of the calls, `level`
-  /// of a commit that waits for more than accepted. Where objects of these tokens are stored
-  /// already, they stay, and perhaps another run computed them. Returns the level reached;
+  /// its mark or, with coded prefill, whole blocks. Where objects of these tokens are stored
+  /// already, they stay, and perhaps another run computed them. Returns the commit's answer;
   /// profile_changed (since `cache` was begun: nothing is stored, refresh opens again).
-  Result<Durability> store(const KvCache& cache, uint32_t tokens, Durability wait_for,
-                           Deadline calls, Deadline level);
+  Result<CommitReply> store(const KvCache& cache, uint32_t tokens, const Terms& terms);
 
  private:
   explicit StoredPrompts(Client& client) : client_(&client) {}

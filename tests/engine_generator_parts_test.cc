@@ -146,10 +146,11 @@ std::vector<std::vector<float>> store_run(StoredPrompts& stored, SyntheticNetwor
   }
   cache.mark();
   EXPECT_TRUE(network.step(tokens.back(), cache, {}).ok());
-  auto done = stored.store(cache, static_cast<uint32_t>(tokens.size()), level, soon(), soon());
+  auto done =
+      stored.store(cache, static_cast<uint32_t>(tokens.size()), {{}, level, soon(), soon()});
   EXPECT_TRUE(done.ok()) << done.status().to_string();
   if (done.ok()) {
-    EXPECT_EQ(*done, level);
+    EXPECT_EQ(done->level, level);
   }
   return logits;
 }
@@ -249,6 +250,41 @@ TEST(EngineParts, TheSamePromptGivesTheSameTokensColdFromRamAndFromSsd) {
       }
     }
   }
+}
+
+// With nothing coded a hit on an answer gives a cold run's logits too, though its rows were
+// computed one by one first.
+TEST(EngineParts, LosslessHitsOnAnswersGiveTheColdRunsLogits) {
+  for (const Shape& shape : shapes()) {
+    SCOPED_TRACE(shape.name);
+    auto cache = open_cache(small_options()), empty = open_cache(small_options());
+    ModelSpec model = model_of(shape.layers);
+    auto generator = open_generator(*cache, model, coding_of(0));
+    auto turn = random_prompt(45, 4);
+    auto first = run_parts(*generator, turn, answer(25));
+    turn.insert(turn.end(), first.tokens.begin(), first.tokens.end());
+    for (Token t : random_prompt(9, 5)) turn.push_back(t);
+    auto hit = run_parts(*generator, turn, answer(10));
+    auto cold = run_parts(*open_generator(*empty, model, coding_of(0)), turn, answer(10));
+    EXPECT_EQ(hit.reused_tokens, 69u) << hit.reason;
+    EXPECT_EQ(hit.tokens, cold.tokens);
+    EXPECT_EQ(hit.logits, cold.logits);
+  }
+}
+
+// Ends in the prompt that can't be: refused before anything is computed.
+TEST(EngineParts, EndsAreAscendingAndInThePrompt) {
+  auto cache = open_cache(small_options());
+  auto generator = open_generator(*cache, plain_model(), coding_of(4));
+  auto options = answer(1);
+  const std::vector<uint32_t> many(kMaxNamedEnds + 1, 3);
+  for (const auto& ends : {std::vector<uint32_t>{0}, {31}, {5, 5}, {9, 5}, many}) {
+    options.ends = ends;
+    auto result = generator->generate(random_prompt(30, 1), options);
+    EXPECT_EQ(result.status().code(), StatusCode::invalid_argument);
+  }
+  options.ends = {30};
+  EXPECT_TRUE(generator->generate(random_prompt(30, 1), options).ok());
 }
 
 // An entry holds coded the rows that a shorter one, which leaves it early, has exact at its end:

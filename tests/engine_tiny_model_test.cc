@@ -177,5 +177,52 @@ TEST_P(TinyModels, BatchedRowsAreSingleRuns) {
   }
 }
 
+// A second conversation on a stored system prompt, whose end the first one named or nobody did: on
+// every kind of cache it goes on from what is stored, with a cold run's tokens.
+TEST_P(TinyModels, TheSecondQuestionOnASystemPromptHits) {
+  constexpr uint32_t kSystem = 500;
+  const TinyGolden golden(GetParam());
+  std::vector<Token> first(golden.tokens.begin(), golden.tokens.begin() + 560), second = first;
+  for (uint32_t at = kSystem; at < second.size(); ++at) second[at] = first[at - 300];
+  GenerateOptions options;
+  options.cache_waits.least = std::chrono::minutes(1);
+  options.max_new_tokens = 8;
+  options.keep_logits = true;
+  auto ask = [&](Client& cache, const std::vector<Token>& prompt, const GenerateOptions& how) {
+    CodingOptions coding;
+    coding.k_bits = coding.v_bits = 0;
+    coding.block_tokens = 128;
+    auto generator =
+        Generator::open(*tiny::make_tiny(GetParam(), golden.seed), cache, coding, soon());
+    KV_CHECK(generator.ok());
+    auto result = (*generator)->generate(prompt, how);
+    KV_CHECK(result.ok());
+    EXPECT_EQ(result->cache_error, "");
+    return std::move(*result);
+  };
+  CacheOptions by_default = tiny_options("");
+  by_default.block_end_interval = CacheOptions().block_end_interval;
+  const auto cold = ask(*open_cache(by_default), second, options);
+  for (bool named : {false, true}) {
+    SCOPED_TRACE(named);
+    auto cache = open_cache(by_default);
+    GenerateOptions naming = options;
+    if (named) naming.ends = {kSystem};
+    const auto told = ask(*cache, first, naming).ends;
+    if (named) {
+      EXPECT_EQ(told, (std::vector<NamedEnd>{{kSystem, true, ""}}));
+    }
+    const auto hit = ask(*cache, second, options);
+    EXPECT_GE(hit.reused_tokens, named ? kSystem : kSystem / 2) << hit.reason;
+    EXPECT_LE(hit.reused_tokens, kSystem);
+    EXPECT_EQ(hit.tokens, cold.tokens);
+    float most = 0;
+    for (size_t i = 0; i < hit.logits.size(); ++i) {
+      most = std::max(most, std::abs(hit.logits[i] - cold.logits[i]));
+    }
+    EXPECT_LE(most, 1e-3f);
+  }
+}
+
 }  // namespace
 }  // namespace kv

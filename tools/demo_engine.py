@@ -52,7 +52,6 @@ class Step:
                    "--mode", mode, "--place", place, "--namespace", namespace,
                    "--new", str(options.new), "--threads", str(options.threads),
                    "--coding", options.coding, "--prefill", options.prefill,
-                   "--checkpoint-interval", str(options.checkpoint_interval),
                    "--calibration", options.calibration]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True)

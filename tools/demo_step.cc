@@ -3,7 +3,8 @@
 //
 //   {"cmd":"tokenize","file":PATH or "text":TEXT}          -> {"tokens":[…]}
 //   {"cmd":"run","tokens":[…],"lookup":bool,"logits":PATH} -> one generation (keys: describe())
-//     "new": tokens to generate, else --new; "stop": at the end of an answer; "store": false
+//     "new": tokens to generate, else --new; "stop": at the end of an answer; "store": false;
+//     "ends": [numbers of tokens from which others will go on]
 //   {"cmd":"batch","prompts":[[…],…],"logits":[PATH,…]}    -> {"rows":[…]}, decoded together
 //   {"cmd":"compare","a":PATH,"b":PATH,"positions":N}      -> {"kld":mean}, of logits files
 // Every run that stores waits at its end until all of it is `spilled`, so that the caller may kill
@@ -30,7 +31,6 @@ struct Options {
   std::string model, mode, place, ns, calibration, coding, prefill = "exact";
   uint32_t new_tokens = 64;
   uint32_t threads = 2;
-  uint32_t checkpoint_interval = 0;
 };
 
 Deadline soon() { return deadline_in(std::chrono::minutes(10)); }
@@ -101,7 +101,6 @@ GenerateOptions how_to(const Options& options) {
   how.max_new_tokens = options.new_tokens;
   how.keep_logits = true;
   how.stop_at_eos = false;
-  how.checkpoint_interval = options.checkpoint_interval;
   return how;
 }
 
@@ -138,6 +137,7 @@ json run(Generator& generator, Client& client, const Options& options, const jso
   how.max_new_tokens = command.value("new", options.new_tokens);
   how.stop_at_eos = command.value("stop", false);
   how.commit = command.value("store", true);
+  how.ends = command.value("ends", std::vector<uint32_t>());
   how.wait_for = Durability::spilled;
   const auto logits_path = command.value("logits", std::string());
   how.keep_logits = !logits_path.empty();
@@ -256,8 +256,6 @@ int main(int argc, char** argv) {
   app.add_option("--coding", options.coding,
                  "a preset, or the path of a profile file (with a /); none: the daemon's default");
   app.add_option("--prefill", options.prefill)->check(CLI::IsMember({"exact", "coded"}));
-  app.add_option("--checkpoint-interval", options.checkpoint_interval,
-                 "states are stored every so many tokens too; 0: at ends only");
   app.add_option("--calibration", options.calibration, "file that keeps the calibrated profile");
   CLI11_PARSE(app, argc, argv);
   return kv::serve(options);

@@ -79,17 +79,19 @@ class Chat:
                 place.start()
             words = Words(self.places[turns.BARE].step, self.options)
             history, given = {1: words.system, 2: words.system}, []
+            ends = {1: [], 2: []}  # of the system prompt and of each turn
             for ask in words.asks():
                 if ask.after_kill:
                     self.kill()
+                ends[ask.conversation].append(len(history[ask.conversation]))
                 prompt = history[ask.conversation] + ask.words
-                replies = self.ask_all(ask, prompt, len(words.system))
+                replies = self.ask_all(ask, prompt, ends[ask.conversation])
                 answer = replies["embedded"]["tokens"]
                 if answer[-1] == ask.words[0]:  # its end, which the next words bring
                     answer = answer[:-1]
                 history[ask.conversation] = prompt + answer
                 if ask.after_kill:
-                    self.repeat(prompt, replies)
+                    self.repeat(prompt, ends[ask.conversation], replies)
                 given.append(ask)
             for place in self.places.values():
                 place.step.close()
@@ -104,16 +106,13 @@ class Chat:
             self.places[mode].kill()
             self.places[mode].start()
 
-    def ask_all(self, ask, prompt, system):
+    def ask_all(self, ask, prompt, ends):
         """The turn's rows; returns replies by mode."""
         replies = {}
         for mode, place in self.places.items():
             say(f"  conversation {ask.conversation}, turn {ask.turn}: {mode} …")
-            named = None
-            if ask.turn == 1 and mode != turns.BARE:
-                named = self.name_end(place, prompt[:system + 1])
-            replies[mode] = self.ask(place, prompt, f"{ask.conversation}-{ask.turn}")
-            self.note(ask, mode, prompt, replies[mode], named)
+            replies[mode] = self.ask(place, prompt, ends, f"{ask.conversation}-{ask.turn}")
+            self.note(ask, mode, prompt, replies[mode])
         for row in self.rows[-len(replies):]:
             if row["mode"] != turns.BARE:
                 row |= compared(self.places[turns.BARE].step, replies[row["mode"]],
@@ -124,42 +123,33 @@ class Chat:
             os.remove(replies[mode]["logits"])
         return replies
 
-    def ask(self, place, prompt, name):
+    @staticmethod
+    def ask(place, prompt, ends, name):
         logits = os.path.join(place.scratch, name + ".logits")
         cached = place.mode != turns.BARE
         reply = place.step.ask(cmd="run", tokens=prompt, lookup=cached, store=cached, stop=True,
-                               logits=logits)
+                               ends=ends, logits=logits)
         return reply | {"logits": logits}
 
-    @staticmethod
-    def name_end(place, tokens):
-        """Stores what the conversation shares with others as an entry of its own, so that any kind
-        of cache goes on from its end: part of the first turn's time."""
-        return place.step.ask(cmd="run", tokens=tokens, lookup=True, new=0)
-
-    def note(self, ask, mode, prompt, reply, named):
-        first = named or reply  # who looked first says what was stored before the turn
-        hit = reply if not named or first["reused_tokens"] else first
-        ttft = reply["ttft_ms"] + (sum(named[k] for k in ("fetch_ms", "prefill_ms", "store_ms"))
-                                   if named else 0)
+    def note(self, ask, mode, prompt, reply):
         stored = None
         if mode != turns.BARE:
             stored = stored_bytes(self.options, self.places[mode], reply)
-        reused = hit["reused_tokens"]
-        reason = hit["reason"] if mode != turns.BARE else None
+        reused = reply["reused_tokens"]
+        reason = reply["reason"] if mode != turns.BARE else None
         if mode != turns.BARE and not reused and not reason:
             reason = "nothing stored begins like this prompt"
         self.rows.append(turns.row(
             engine="own", mode=mode, conversation=ask.conversation, turn=ask.turn,
-            after_kill=ask.after_kill, tier=first["tier"], prompt_tokens=len(prompt),
-            new_tokens=len(prompt) - reused, reused_tokens=reused, ttft_ms=ttft,
+            after_kill=ask.after_kill, tier=reply["tier"], prompt_tokens=len(prompt),
+            new_tokens=len(prompt) - reused, reused_tokens=reused, ttft_ms=reply["ttft_ms"],
             reason=reason or None, stored_bytes=stored, fp16_bytes=reply["fp16_bytes"]))
 
-    def repeat(self, prompt, replies):
+    def repeat(self, prompt, ends, replies):
         """The last turn's very prompt again, where a cache is."""
         say("  the same turn again …")
         for mode in CACHED:
-            again = self.ask(self.places[mode], prompt, "again")
+            again = self.ask(self.places[mode], prompt, ends, "again")
             self.repeats.append(again["reused_tokens"] == len(prompt) - 1 and
                                 equal(again, replies[mode]))
             os.remove(again["logits"])
@@ -218,9 +208,17 @@ def print_verdicts(chat):
     worst = max((r["kld"] for r in hits), default=0)
     print(f"hits on a shorter prefix: {same} of {len(hits)} answers as without cache; KLD at most "
           f"{worst:.1e}")
+    for name, of_turn in turns.grouped([r for r in hits if not r["text_equal"]]):
+        for at in sorted({r["first_difference"] for r in of_turn}):
+            modes = ", ".join(r["mode"] for r in of_turn if r["first_difference"] == at)
+            print(f"  turn {name} ({modes}): other tokens from the answer's {at + 1}. on")
+    exact = chat.coding != "lossless" or all(r["logits_equal"] for r in hits)
+    if chat.coding == "lossless":
+        print("lossless: " + ("every hit gave the logits of the run without cache, bit for bit"
+                              if exact else "FAILED: a hit gave other logits than without cache"))
     if missed:
         print(f"hits: FAILED: {len(missed)} of {len(hits) + len(missed)} turns missed")
-    return repeated and chat.socket_equal and not missed
+    return repeated and chat.socket_equal and exact and not missed
 
 
 def run(options, work):
