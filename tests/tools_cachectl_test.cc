@@ -541,11 +541,14 @@ TEST_F(Cachectl, KindsSaysWhatACacheIsMadeOfBeforeAnythingIsStored) {
   json text = {{"model_type", "gemma3_text"}, {"num_hidden_layers", 6},   {"sliding_window", 512},
                {"num_attention_heads", 4},    {"num_key_value_heads", 1}, {"head_dim", 256}};
   std::string command = config({{"model_type", "gemma3"}, {"text_config", text}});
-  EXPECT_THAT(run(command).out,
-              AllOf(HasSubstr("6 layers"),
-                    HasSubstr("layers 0-4 part 0 window of 512, 1 head, K 256 V 256"),
-                    HasSubstr("layers 5 part 0 full, 1 head, K 256 V 256"),
-                    HasSubstr("layers 0-4 part 0 window K: requested tq4, active tq4")));
+  EXPECT_THAT(
+      run(command).out,
+      AllOf(HasSubstr("6 layers"),
+            HasSubstr("layers 0-4 part 0 window of 512, 1 head, K 256 V 256"),
+            HasSubstr("layers 5 part 0 full, 1 head, K 256 V 256"),
+            HasSubstr("layers 0-4 part 0 window K: requested tq4, active tq4"),
+            HasSubstr("1024 tokens take 908.7 KiB, ends kept every 256 tokens at most 651.3 KiB"),
+            HasSubstr("16384 tokens take 4.7 MiB, ends kept every 2048 tokens")));
   command = config({{"model_type", "deepseek_v3"},
                     {"num_hidden_layers", 3},
                     {"kv_lora_rank", 512},
@@ -554,6 +557,8 @@ TEST_F(Cachectl, KindsSaysWhatACacheIsMadeOfBeforeAnythingIsStored) {
               AllOf(HasSubstr("layers 0-2 part 0 latent, 1 head, K and V in one storage of 576"),
                     HasSubstr("latent other: requested tq4, active raw: latent")));
   json found = run(command + " --json").parsed();
+  EXPECT_EQ(found["ends"][0]["end_interval"], 0) << "any length is served";
+  EXPECT_EQ(found["ends"][1]["entry_bytes"], 4096 * 3 * 576 * 2);
   EXPECT_EQ(found["parts"][2]["kind"], "latent");
   EXPECT_EQ(found["parts"][2]["k_dim"], 576);
   EXPECT_EQ(found["coding"][2]["active"], "raw");

@@ -1,6 +1,7 @@
 // cachectl kinds: which kind of cache each layer of a model has, and what a coding does with it,
 // from its configuration (a Hugging Face config.json) or its GGUF, before anything is stored.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 
@@ -8,6 +9,7 @@
 #include "codec/preset.h"
 #include "engine/attention_kinds.h"
 #include "engine/model.h"
+#include "proto/end_price.h"
 #include "tools/cachectl_coding.h"
 #include "tools/cachectl_quality.h"
 
@@ -84,6 +86,43 @@ void print_kinds(const ModelSpec& spec) {
   for (const std::string& line : lines_by_text(said)) std::printf("  %s\n", line.c_str());
 }
 
+constexpr uint32_t kPricedTokens[] = {1024, 4096, 16384};
+
+// What it costs that prompts which part inside an entry are hits, where nobody names its ends.
+Json prices_json(const EndPrice& price, uint32_t block) {
+  Json out = Json::array();
+  for (uint32_t n : kPricedTokens) {
+    const uint32_t interval = price.interval(n);
+    out.push_back({{"tokens", n},
+                   {"entry_bytes", price.entry(n)},
+                   {"end_interval", interval * block},
+                   {"end_bytes", interval == 0 ? 0 : price.ends(n, interval)}});
+  }
+  return out;
+}
+
+void print_prices(const Json& prices, bool any_length, bool states) {
+  for (const Json& p : prices) {
+    const std::string entry = std::to_string(p["tokens"].get<uint32_t>()) + " tokens take " +
+                              human_bytes(p["entry_bytes"].get<uint64_t>());
+    const uint32_t interval = p["end_interval"];
+    std::string said = ", ends kept: its own";
+    if (any_length) said = ", any length is served";
+    if (interval > 0) {
+      said = ", ends kept every " + std::to_string(interval) + " tokens at most " +
+             human_bytes(p["end_bytes"].get<uint64_t>()) + " more";
+    }
+    std::printf("  %s%s\n", (entry + said).c_str(), states ? ", and states" : "");
+  }
+}
+
+bool some_part(const ModelSpec& spec, const std::function<bool(const PartSpec&)>& is) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (std::any_of(layer.parts.begin(), layer.parts.end(), is)) return true;
+  }
+  return false;
+}
+
 Exit run_kinds(const KindsOptions& options) {
   auto preset = find_preset(options.coding);
   if (!preset.ok()) return exit_of(preset.status());
@@ -96,14 +135,22 @@ Exit run_kinds(const KindsOptions& options) {
   auto profile = plain_profile(*spec, settings);
   if (!profile.ok()) return report_error(profile.status());
   std::vector<PartReport> coding = report(*spec, *profile);
+  const Json prices = prices_json(EndPrice(*spec, *profile), profile->block_tokens);
   if (options.json) {
     print_json({{"layers", spec->layers.size()},
                 {"parts", parts_json(*spec)},
-                {"coding", report_json(coding)}});
+                {"coding", report_json(coding)},
+                {"ends", prices}});
     return Exit::ok;
   }
   std::printf("coding %s\n", preset->name);
   for (const std::string& line : report_lines(coding)) std::printf("  %s\n", line.c_str());
+  std::printf("ends, where nobody names any\n");
+  const bool states = some_part(*spec, [](const PartSpec& p) { return !p.has_rows(); });
+  const bool any_length = !states && !some_part(*spec, [](const PartSpec& p) {
+    return p.kind == PartKind::pooled || !p.rows_in_block();
+  });
+  print_prices(prices, any_length, states);
   return Exit::ok;
 }
 
