@@ -101,6 +101,8 @@ struct CacheOptions {
   /// background has read the rest. On the loop; may not call the cache.
   std::function<void(const Recovery& found)> on_recovered;
   OnEvent on_event;
+  /// Handler of each fetch and lookup as it is answered; may not call the cache. Null: none.
+  std::function<void(const RequestRecord&)> on_request;
   /// Rate of reading files from the SSD to verify them, though nobody asks for them; 0: none.
   uint64_t scrub_bytes_per_second = 1u << 20;
   Files* ssd_files = nullptr;  ///< for tests; null: the operating system

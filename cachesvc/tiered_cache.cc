@@ -327,6 +327,12 @@ Result<uint64_t> TieredCache::erase_entry(const QueryRequest& request, const Unt
   });
 }
 
+Result<WhyReply> TieredCache::why(const WhyRequest& request, const Until& until) {
+  return call<Result<WhyReply>>(until, [&](CallTerms terms, auto done) {
+    threads_->core().why(session_, request, terms, done);
+  });
+}
+
 Result<StatsReply> TieredCache::stats(const Until& until) {
   return call<Result<StatsReply>>(
       until, [&](CallTerms terms, auto done) { threads_->core().stats(session_, terms, done); });

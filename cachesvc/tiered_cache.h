@@ -38,6 +38,7 @@ class TieredCache final : public Client {
   Status release(uint64_t hold, const Until& until) override;
   Result<uint64_t> erase(uint32_t model, const Query& query, const Until& until) override;
   Result<uint64_t> erase_entry(const QueryRequest& request, const Until& until) override;
+  Result<WhyReply> why(const WhyRequest& request, const Until& until) override;
   Result<StatsReply> stats(const Until& until) override;
 
   /// Writes everything that waits for the SSD. Returns: as CacheCore::drain.

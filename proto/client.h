@@ -24,6 +24,7 @@
 #include "proto/model.h"
 #include "proto/plane.h"
 #include "proto/profile.h"
+#include "proto/request_record.h"
 #include "proto/selection.h"
 #include "proto/status.h"
 
@@ -362,6 +363,10 @@ class Client {
   /// profile_changed; else as erase.
   virtual Result<uint64_t> erase_entry(const QueryRequest& request, const Until& until) = 0;
   virtual Result<StatsReply> stats(const Until& until) = 0;
+  /// Recent fetches and lookups of the client's namespace (of one with Right::all: of every one),
+  /// newest first; or, with tokens, what each model of the namespace would serve of them now, and
+  /// why no more. Returns: invalid_argument (limit); not_found (number).
+  virtual Result<WhyReply> why(const WhyRequest& request, const Until& until) = 0;
 
   // Batches: an answer for each request, in their order, as of calls one by one.
   virtual std::vector<Result<LookupReply>> lookup_all(std::span<const QueryRequest> requests,

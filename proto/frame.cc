@@ -39,6 +39,8 @@ constexpr std::pair<FrameType, const char*> kNames[] = {
     {FrameType::erase_ok, "erase_ok"},
     {FrameType::stats_ok, "stats_ok"},
     {FrameType::erase_entry_ok, "erase_entry_ok"},
+    {FrameType::why, "why"},
+    {FrameType::why_ok, "why_ok"},
     {FrameType::hold, "hold"},
     {FrameType::renew, "renew"},
     {FrameType::release, "release"},
@@ -101,6 +103,8 @@ uint64_t max_body_bytes(FrameType type, bool greeted, uint64_t object_bytes) {
     case FrameType::expire:
     case FrameType::erase:
     case FrameType::erase_entry:
+    case FrameType::why:
+    case FrameType::why_ok:
     case FrameType::stats_ok:
       return kMaxQueryBytes;
     default:

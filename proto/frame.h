@@ -40,6 +40,7 @@ enum class FrameType : uint16_t {
   erase = 0x000a,
   stats = 0x000b,
   erase_entry = 0x000c,
+  why = 0x000d,
   // 0x0010 - 0x001f and their replies: intent.
   hold = 0x0010,
   renew = 0x0011,
@@ -68,6 +69,7 @@ enum class FrameType : uint16_t {
   erase_ok = 0x800a,
   stats_ok = 0x800b,
   erase_entry_ok = 0x800c,
+  why_ok = 0x800d,
   hold_ok = 0x8010,
   renew_ok = 0x8011,
   release_ok = 0x8012,

@@ -111,6 +111,11 @@ Result<uint64_t> SocketClient::erase(uint32_t model, const Query& query, const U
   return reply.objects;
 }
 
+Result<WhyReply> SocketClient::why(const WhyRequest& request, const Until& until) {
+  KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
+  return exchange<WhyReply>(use, FrameType::why, FrameType::why_ok, request, until);
+}
+
 Result<StatsReply> SocketClient::stats(const Until& until) {
   KV_ASSIGN_OR_RETURN(auto use, pool_->acquire(until));
   return exchange<StatsReply>(use, FrameType::stats, FrameType::stats_ok, Empty{}, until);

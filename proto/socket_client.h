@@ -72,6 +72,7 @@ class SocketClient final : public Client {
   Status release(uint64_t hold, const Until& until) override;
   Result<uint64_t> erase(uint32_t model, const Query& query, const Until& until) override;
   Result<uint64_t> erase_entry(const QueryRequest& request, const Until& until) override;
+  Result<WhyReply> why(const WhyRequest& request, const Until& until) override;
   Result<StatsReply> stats(const Until& until) override;
   // Requests of a batch follow each other on one connection without waiting for answers.
   std::vector<Result<LookupReply>> lookup_all(std::span<const QueryRequest> requests,

@@ -67,7 +67,7 @@ kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
         cachesvc_object_index_test.cc cachesvc_found_test.cc cachesvc_model_records_test.cc
         cachesvc_write_pace_test.cc cachesvc_publications_test.cc cachesvc_ends_test.cc
         cachesvc_named_ends_test.cc cachesvc_entry_words_test.cc
-        cachesvc_expirer_test.cc cachesvc_retains_test.cc
+        cachesvc_expirer_test.cc cachesvc_retains_test.cc cachesvc_why_test.cc
         cachesvc_spill_batch_test.cc)
 # The table of cases that every client runs (conformance/README.md).
 kv_tests(conformance_test LABELS cachesvc DEPS kv_server nlohmann_json::nlohmann_json

@@ -296,6 +296,19 @@ TEST(RoundTrip, IntentComesBackEqual) {
     auto demote2 = round_trip(demote);
     EXPECT_TRUE(demote2.model == demote.model && demote2.profile == demote.profile &&
                 demote2.hold == demote.hold && same(demote2.query, demote.query));
+    WhyRequest why{r.rng(), static_cast<uint32_t>(1 + r.rng() % kMaxWhyRecords), r.coin(),
+                   r.text(kMaxNamespaceBytes), r.query().tokens};
+    auto why2 = round_trip(why);
+    EXPECT_TRUE(why2.number == why.number && why2.limit == why.limit && why2.ns == why.ns &&
+                why2.missed == why.missed && why2.tokens == why.tokens);
+    RequestRecord record = sample_record();
+    record.missing = r.pick<Missing>(0, 16);
+    record.kind = r.pick<RequestKind>(1, 3);
+    record.number = r.rng();
+    record.reason = r.text(kMaxReasonBytes);
+    record.missed_ms = r.u32();
+    auto told = round_trip(WhyReply{r.rng(), r.rng(), {record, sample_record()}});
+    EXPECT_EQ(told.records, (std::vector<RequestRecord>{record, sample_record()}));
     EXPECT_EQ(round_trip(Cancel{renew.hold}).request, renew.hold);
     RetainReply kept{r.pick<Outcome>(1, 5), r.rng(), time, r.u32(), r.text(30)};
     auto kept2 = round_trip(kept);

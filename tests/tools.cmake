@@ -4,7 +4,7 @@ set(tools_definitions KV_CACHECTL_BIN="$<TARGET_FILE:cachectl>"
                       KV_TOOLS="${CMAKE_SOURCE_DIR}/tools")
 kv_tests(tools_test LABELS tools DEPS kv_storage kv_quality nlohmann_json::nlohmann_json
   FILES tools_cachectl_test.cc tools_cachectl_delete_test.cc tools_cachectl_notes_test.cc
-        tools_cachectl_quality_test.cc
+        tools_cachectl_quality_test.cc tools_cachectl_why_test.cc
   DEFINITIONS ${tools_definitions})
 add_dependencies(tools_test cachectl cachesvc)
 if(KV_MODEL_TESTS)

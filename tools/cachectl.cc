@@ -3,11 +3,16 @@
 #include "tools/cachectl.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <numeric>
 
+#include "cachesvc/daemon/version.h"
 #include "storage/seal_key.h"
 #include "tools/cachectl_quality.h"
+#include "tools/cachectl_status.h"
+#include "tools/cachectl_why.h"
 
 namespace kv::cachectl {
 namespace {
@@ -35,10 +40,41 @@ void add_removing(Request& request, Command command) {
   remove->add_flag("--dry-run", request.dry_run, "only say how much it is; safe beside a daemon");
 }
 
+// Changes of one letter each that make one word the other.
+size_t distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t corner = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = corner + (a[i - 1] != b[j - 1]);
+      corner = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+    }
+  }
+  return row.back();
+}
+
+// The command that was most likely meant, on standard error.
+void suggest(CLI::App& app, const std::string& given) {
+  constexpr size_t kMistyped = 2;
+  std::string nearest;
+  size_t least = kMistyped + 1;
+  for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    const size_t is = distance(given, command->get_name());
+    if (is == 0) return;
+    if (is >= least) continue;
+    least = is;
+    nearest = command->get_name();
+  }
+  if (!nearest.empty()) std::fprintf(stderr, "Did you mean `cachectl %s`?\n", nearest.c_str());
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "cachectl: looks into a store's directory (only verify --repair, reindex, gc, delete "
       "and purge change it), and measures codings on a model"};
+  app.set_version_flag("--version", std::string("cachectl ") + kProgramVersion);
   app.require_subcommand(1);
   app.footer("exit codes: 0 ok, 1 damage or runtime error, 2 usage, 4 not found");
   Request request;
@@ -55,6 +91,10 @@ int run(int argc, char** argv) {
   };
   CLI::App* ls = command("ls", "the stored token sequences", run_ls);
   ls->add_flag("--blocks", request.blocks, "list files instead");
+  ls->add_option("--namespace", request.ns, "only entries of this namespace");
+  ls->add_option("--model", request.model, "only entries of a model of this name");
+  ls->add_option("--sort", request.sort, "the most first: tokens, bytes or prefill")
+      ->check(CLI::IsMember({"tokens", "bytes", "prefill"}));
   CLI::App* show = command("show", "one object: identity, path, planes, coding", run_show);
   show->add_option("ID", request.id, "its id, or a beginning that no other id has")->required();
   show->add_flag("--tokens", request.tokens, "also the token ids (they reveal the prompt)");
@@ -73,13 +113,18 @@ int run(int argc, char** argv) {
   counters->add_option("SOCKET", request.socket, "where it listens")->required();
   counters->add_flag("--json", request.json, "for programs");
   counters->callback([&] { chosen = [&request] { return run_counters(request); }; });
+  add_status(app, chosen);
+  add_doctor(app, chosen);
+  add_why(app, chosen);
   add_kinds(app, chosen);
   add_quality(app, chosen);
   add_tune(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(Exit::usage);
+    if (app.exit(error) == 0) return 0;
+    if (argc > 1) suggest(app, argv[1]);
+    return static_cast<int>(Exit::usage);
   }
   if (!request.key_file.empty()) {
     auto key = read_key_file(request.key_file);

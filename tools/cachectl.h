@@ -27,7 +27,9 @@ struct Request {
   std::string directory;
   std::string socket;    ///< counters: of the daemon
   std::string id;        ///< show, delete: an id or the beginning of one
-  std::string ns;        ///< purge: the namespace
+  std::string ns;        ///< purge: the namespace; ls: only its entries
+  std::string model;     ///< ls: only entries of a model of this name
+  std::string sort;      ///< ls: by tokens, bytes or prefill; empty: by namespace, model and id
   std::string key_file;  ///< opens sealed files; empty: they are counted and left alone
   std::shared_ptr<const SealKey> key;  ///< from key_file
   bool json = false;                   ///< exact bytes for programs instead of a table for people

@@ -1,4 +1,7 @@
 // cachectl ls: the stored sequences of a directory, or its files.
+#include <algorithm>
+#include <map>
+
 #include "tools/cachectl_print.h"
 #include "tools/cachectl_store.h"
 
@@ -32,13 +35,76 @@ std::string prefill_text(const EntryWords& words) {
   return words.prefill_ms == 0 ? "-" : std::to_string(words.prefill_ms) + " ms";
 }
 
-void list_entries(const StoreView& store, bool json) {
+// Allocated bytes of a directory, each file in one of the sums.
+struct Totals {
+  uint64_t unique = 0;  ///< of files that one entry has
+  uint64_t shared = 0;  ///< of files that several entries have, each counted once
+  uint64_t others = 0;  ///< of files that no entry has: records, damaged, foreign, temporary
+  uint64_t rest = 0;    ///< of the catalog, the lock and the folders
+  uint64_t saved = 0;   ///< that sharing saves: what entries have in common, counted again
+};
+
+Totals totals_of(const Inspection& all, const std::vector<Entry>& entries) {
+  std::map<const InspectedFile*, uint64_t> users;
+  for (const Entry& e : entries) {
+    for (const InspectedFile* f : e.files) ++users[f];
+  }
+  Totals out;
+  for (const InspectedFile& f : all.files) {
+    auto found = users.find(&f);
+    const uint64_t n = found == users.end() ? 0 : found->second;
+    (n == 0 ? out.others : n == 1 ? out.unique : out.shared) += f.allocated_bytes;
+    if (n > 1) out.saved += (n - 1) * f.allocated_bytes;
+  }
+  for (const auto* stray : {&all.temporary, &all.quarantined}) {
+    for (const StrayFile& f : *stray) out.others += f.allocated_bytes;
+  }
+  out.rest = all.totals.directory_bytes - out.unique - out.shared - out.others;
+  return out;
+}
+
+void print_totals(const StoreView& store, const std::vector<Entry>& entries) {
+  const Totals t = totals_of(store.inspection(), entries);
+  std::printf(
+      "%s: %s of their own + %s shared (saves %s) + %s in other files + %s of catalog and "
+      "folders = %s on disk\n",
+      entries.size() == 1 ? "1 entry" : (std::to_string(entries.size()) + " entries").c_str(),
+      human_bytes(t.unique).c_str(), human_bytes(t.shared).c_str(), human_bytes(t.saved).c_str(),
+      human_bytes(t.others).c_str(), human_bytes(t.rest).c_str(),
+      human_bytes(store.inspection().totals.directory_bytes).c_str());
+}
+
+// Entries of the request's namespace and model, in its order.
+std::vector<Entry> chosen(const StoreView& store, const Request& request,
+                          const std::vector<Entry>& all) {
+  std::vector<Entry> out;
+  for (const Entry& e : all) {
+    const bool wanted =
+        (request.ns.empty() || e.leaf->header.ns == request.ns) &&
+        (request.model.empty() || store.model_name(e.leaf->header) == request.model);
+    if (wanted) out.push_back(e);
+  }
+  auto by = [&](auto value) {
+    std::stable_sort(out.begin(), out.end(),
+                     [&](const Entry& a, const Entry& b) { return value(a) > value(b); });
+  };
+  if (request.sort == "tokens") by([](const Entry& e) { return e.leaf->header.end_token(); });
+  if (request.sort == "bytes") by([](const Entry& e) { return e.stored_bytes; });
+  if (request.sort == "prefill") {
+    by([&](const Entry& e) { return store.words_of(*e.leaf).prefill_ms; });
+  }
+  return out;
+}
+
+void list_entries(const StoreView& store, const Request& request) {
+  const bool json = request.json;
+  const std::vector<Entry> all = store.entries();
   Json out = Json::array();
   Table table({"ID", "KIND", "MODEL", "NAMESPACE", "CODEC", "TOKENS", "STORED", "OF FP16",
                "PREFILL", "LABEL"},
               5);
   uint64_t broken = 0;
-  for (const Entry& e : store.entries()) {
+  for (const Entry& e : chosen(store, request, all)) {
     if (json) {
       out.push_back(entry_json(store, e));
       continue;
@@ -54,6 +120,7 @@ void list_entries(const StoreView& store, bool json) {
   }
   if (json) return print_json(out);
   table.print();
+  print_totals(store, all);
   if (broken > 0) std::puts("* a block before it is missing: not served until that one returns");
 }
 
@@ -117,7 +184,7 @@ void list_files(const StoreView& store, bool json) {
 Exit run_ls(const Request& request) {
   auto store = StoreView::load(request);
   if (!store.ok()) return report_error(store.status());
-  request.blocks ? list_files(*store, request.json) : list_entries(*store, request.json);
+  request.blocks ? list_files(*store, request.json) : list_entries(*store, request);
   if (uint64_t n = store->inspection().totals.damaged_files; n > 0) {
     std::fprintf(stderr, "cachectl: %s: see `cachectl verify`\n",
                  counted(n, "damaged file").c_str());

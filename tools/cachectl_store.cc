@@ -94,6 +94,12 @@ std::shared_ptr<const ModelRecord> StoreView::model_of(const Object& object) con
   return found == models_.end() ? nullptr : found->second;
 }
 
+std::vector<std::shared_ptr<const ModelRecord>> StoreView::models() const {
+  std::vector<std::shared_ptr<const ModelRecord>> all;
+  for (const auto& [id, record] : models_) all.push_back(record);
+  return all;
+}
+
 std::shared_ptr<const Profile> StoreView::profile(const Id& id) const {
   auto found = profiles_.find(id);
   return found == profiles_.end() ? nullptr : found->second;

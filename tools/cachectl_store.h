@@ -50,6 +50,8 @@ class StoreView {
   /// The record in force for the object's (namespace, model); null if there is none.
   std::shared_ptr<const ModelRecord> model_of(const Object& object) const;
   std::shared_ptr<const Profile> profile(const Id& id) const;
+  /// The records in force, of all namespaces.
+  std::vector<std::shared_ptr<const ModelRecord>> models() const;
   /// The model's name, or the beginning of its fingerprint.
   std::string model_name(const Object& object) const;
   /// Blocks from the root down to `file`, itself included, then the path's completeness.

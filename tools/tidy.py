@@ -39,13 +39,15 @@ FLOORS = """
     needs
     reply_object
     env, encode encode_input encode_plane
+    departures
+    request_ring
     leaving, coded_model part_groups
     record attached realm_state
     entry_record, expiries, ages
     realms, orphans, tiers, paths
     plan
     index_bytes, object_index object_index_relink
-    ends, orphan_match
+    ends, orphan_match, misses
     ends_search
     model_state, pins, found
     records, erase_targets
@@ -66,7 +68,7 @@ FLOORS = """
     put_names, row_copies, coverage, running_fetch
     puts, publications
     commits, fetches fetch_reply, demotes, sweeps, expirer, opens
-    client_memory, drain, stats
+    client_memory, drain, stats, why
     owners
     cache_core
     tiered_cache, daemon/

@@ -129,6 +129,11 @@ void CacheCore::erase_entry(uint64_t session, QueryRequest request, CallTerms te
   own_->env->run(
       [&] { own_->eraser.erase_entry(session, std::move(request), terms, std::move(done)); });
 }
+void CacheCore::why(uint64_t session, WhyRequest request, CallTerms terms,
+                    Done<Result<WhyReply>> done) {
+  own_->env->run(
+      [&] { own_->why_missed.why(session, std::move(request), terms, std::move(done)); });
+}
 void CacheCore::stats(uint64_t session, CallTerms terms, Done<Result<StatsReply>> done) {
   own_->env->run([&] { own_->stats.stats(session, terms, std::move(done)); });
 }

@@ -58,6 +58,8 @@ using Done = std::function<void(T)>;
 ///             scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors io_timeouts
 ///             busy denied (users, tokens) over_quota (more at a time than a namespace may have)
 ///             loop_handlers loop_over_1ms loop_over_1ms_cpu
+///             short_REASON (fetches and lookups that were not served whole, by the reason of
+///             proto/request_record.h: short_never_stored, short_evicted_ssd, …)
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes
 ///             ram_promotion_bytes ram_spill_bytes ram_reply_bytes ram_index_bytes
 ///             ram_session_bytes ram_model_bytes ram_recycled_bytes
@@ -151,6 +153,7 @@ class CacheCore {
   void metrics(Done<Metrics> done);
   /// The reason why clients had better wait; empty: there is none.
   std::string not_ready() const;
+  void why(uint64_t session, WhyRequest request, CallTerms terms, Done<Result<WhyReply>> done);
   /// Ends the session's calls of this tag that still wait, each with `cancelled`; others are left
   /// alone. What one held goes. A commit or an erase that has begun goes on, as after its deadline.
   void cancel(uint64_t session, uint64_t tag);

@@ -17,6 +17,10 @@ bool say(const Env& env, Record& record, const EntryWords& words) {
   if (!charge) return false;
   const uint64_t before = record.wishes.words ? bytes_of(*record.wishes.words) : 0;
   record.wishes.words = std::move(kept);
+  if (words.prefill_ms > 0) {
+    const auto end = static_cast<float>(record.realm->tree.end_token(record.node));
+    record.realm->ms_per_token = static_cast<float>(words.prefill_ms) / end;
+  }
   record.index_charge.merge(std::move(*charge));
   (void)record.index_charge.split(before);
   return true;

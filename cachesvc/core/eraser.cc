@@ -157,7 +157,7 @@ std::vector<ObjectName> Eraser::remove_next(Job& job, size_t most, bool& writing
     names.push_back(r->name);
     if (r->ram) job.freed.push_back(r->ram);
     writing |= r->disk == Disk::writing;
-    records_.remove(*r);
+    records_.remove(*r, {job.call ? Missing::erased : Missing::expired});
   }
   job.removed += names.size();
   env_.count.erased_objects += names.size();

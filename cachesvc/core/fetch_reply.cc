@@ -13,7 +13,20 @@ constexpr size_t kMadeAtATime = 32;
 
 }  // namespace
 
-void Fetches::finish(const RunningFetch& f, FetchReply reply) {
+void Fetches::describe(const RealmState& realm, const Query& query, const Hit& hit, Missing limit,
+                       const std::string& reason, RequestRecord& record) const {
+  misses_.explain(realm, query, hit, hit.plan.tokens, limit, record);
+  if (record.missing != Missing::nothing) record.reason.assign(reason, 0, kMaxReasonBytes);
+}
+
+void Fetches::note(Clock::time_point began, RequestRecord& record) {
+  const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
+  record.total_us = std::max(1u, static_cast<uint32_t>(took.count()));
+  record.at_ms = now_ms();
+  ring_.add(record);
+}
+
+void Fetches::finish(RunningFetch& f, FetchReply reply) {
   uint64_t n = reply.tokens;
   env_.count.hit_tokens_ssd += f.ssd_tokens;
   env_.count.hit_tokens_ram += n - f.ssd_tokens;
@@ -28,6 +41,9 @@ void Fetches::finish(const RunningFetch& f, FetchReply reply) {
   use.prefill_ms_saved += f.saved_ms;
   env_.measures.fetch[static_cast<size_t>(reply.tier)].add(
       Measures::microseconds(Clock::now() - f.begun));
+  f.record.ssd_tokens = static_cast<uint32_t>(f.ssd_tokens);
+  f.record.ram_tokens = static_cast<uint32_t>(n - f.ssd_tokens);
+  note(f.begun, f.record);
   f.call->finish(std::move(reply));
 }
 
@@ -59,6 +75,9 @@ void Fetches::reply(const FetchPtr& f, Planned& planned) {
   }
   env_.count.prefill_ms_saved += saved;
   f->saved_ms = saved;
+  describe(*f->realm, *f->query, hit, limited ? Missing::no_room : Missing::nothing, reply.reason,
+           f->record);
+  f->record.saved_ms = static_cast<uint32_t>(saved);
   f->ssd_tokens = std::min<uint64_t>(ssd_tokens, reply.tokens);
   const size_t used = hit.uses.size();
   reply.tier = used == 0          ? Tier::none
@@ -105,11 +124,14 @@ void Fetches::ask_for_reply_room(const FetchPtr& f, const std::shared_ptr<Making
   Room room;
   room.share = f->realm->share;
   room.reply = std::accumulate(making->bytes.begin(), making->bytes.end(), uint64_t{0});
+  f->step_began = Clock::now();
   room_.with_room(
       room, f->deadline,
       [this, f, making](Result<std::shared_ptr<RoomCharges>> got) {
+        f->step_ended(&RequestRecord::wait_us);
         if (f->call->finished()) return;
         if (got.ok()) {
+          f->step_began = Clock::now();
           making->room = *got;
           return begin_making(f, making);
         }
@@ -150,6 +172,7 @@ void Fetches::make_one(const FetchPtr& f, const std::shared_ptr<Making>& making,
 }
 
 void Fetches::made_all(const FetchPtr& f, Making& making) {
+  f->step_ended(&RequestRecord::make_us);
   if (!making.error.ok()) return f->call->fail(making.error);
   std::erase_if(making.out.objects, [](const FetchedObject& o) { return !o.object; });
   // Made objects own their bytes: the stored ones need no pin any more.

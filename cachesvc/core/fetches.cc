@@ -13,15 +13,23 @@ constexpr uint32_t kMaxFitRounds = 64;    // plans in one round; each is shorter
 constexpr size_t kObjectsAtATime = 32;    // per handler: a long prompt has hundreds
 constexpr uint64_t kWindowShare = 8;      // one fetch reads at most budget / 8 at a time
 
-Result<LookupReply> look(const Env& env, RealmState& realm, const Query& query,
-                         uint32_t max_tokens) {
+Result<Hit> planned_hit(const Env& env, RealmState& realm, const Query& query,
+                        uint32_t max_tokens) {
   PlanOptions options{{}, Clock::now()};
   options.limits.query_tokens = static_cast<uint32_t>(query.tokens.size());
   options.limits.min_tokens = env.options.min_prefix_tokens;
   options.limits.max_tokens = max_tokens;
-  KV_ASSIGN_OR_RETURN(Hit hit, kv::plan(realm, query, options));
-  return LookupReply{hit.plan.tokens, hit.common, hit.plan.tier, hit.plan.form,
-                     shortfall_of(realm, hit)};
+  return kv::plan(realm, query, options);
+}
+
+LookupReply reply_of(const RealmState& realm, const Hit& hit) {
+  return {hit.plan.tokens, hit.common, hit.plan.tier, hit.plan.form, shortfall_of(realm, hit)};
+}
+
+Result<LookupReply> look(const Env& env, RealmState& realm, const Query& query,
+                         uint32_t max_tokens) {
+  KV_ASSIGN_OR_RETURN(Hit hit, planned_hit(env, realm, query, max_tokens));
+  return reply_of(realm, hit);
 }
 
 }  // namespace
@@ -34,7 +42,16 @@ void Fetches::lookup(uint64_t session, QueryRequest request, CallTerms terms,
   if (!state.ok()) return call->fail(state.status());
   if (Status s = check_lengths(request.query); !s.ok()) return call->fail(s);
   ++env_.count.lookups;
-  call->finish(look(env_, *(*state)->realm, request.query, UINT32_MAX));
+  const auto began = Clock::now();
+  auto hit = planned_hit(env_, *(*state)->realm, request.query, UINT32_MAX);
+  if (!hit.ok()) return call->fail(hit.status());
+  RequestRecord record;
+  record.kind = RequestKind::lookup;
+  LookupReply reply = reply_of(*(*state)->realm, *hit);
+  describe(*(*state)->realm, request.query, *hit, Missing::nothing, reply.reason, record);
+  split_tiers(*(*state)->realm, *hit, record);
+  note(began, record);
+  call->finish(std::move(reply));
 }
 
 // The call is answered before the reads or, if it waits, after them; they don't end with it.
@@ -237,6 +254,9 @@ void Fetches::answer_pending(const FetchPtr& f, Planned& planned) {
   reply.tier = hit.plan.tier;
   reply.form = hit.plan.form;
   reply.reason = "being promoted";
+  describe(*f->realm, *f->query, hit, Missing::pending, reply.reason, f->record);
+  f->record.missing = Missing::pending;
+  note(f->begun, f->record);
   auto call = std::exchange(f->call, nullptr);
   f->deadline = Clock::now() + env_.options.room_wait;
   f->query.reset();
@@ -300,9 +320,11 @@ void Fetches::promote(const FetchPtr& f, Planned planned) {
 }
 
 void Fetches::ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch, Room room) {
+  f->step_began = Clock::now();
   room_.with_room(
       room, f->deadline,
       [this, f, batch](Result<std::shared_ptr<RoomCharges>> got) {
+        f->step_ended(&RequestRecord::wait_us);
         if (got.ok()) {
           batch->room = *got;
           return promote_window(f, batch);
@@ -321,6 +343,7 @@ void Fetches::no_room(RunningFetch& f, const Status& status) {
 }
 
 void Fetches::promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
+  f->step_began = Clock::now();
   batch->left = 1;
   batch->window = batch->room->promotion.bytes();
   begin_reads(f, batch);
@@ -354,6 +377,7 @@ void Fetches::begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch
 
 void Fetches::read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
   if (--batch->left > 0) return;
+  f->step_ended(&RequestRecord::read_us);
   bool stop = promoter_.hangs() || f->unwanted();
   if (batch->next < batch->wanted.size() && !stop) return promote_window(f, batch);
   batch->room->stored.release();  // a read that hangs keeps the window, not the rest of the path

@@ -14,8 +14,10 @@
 #include "cachesvc/core/ages.h"
 #include "cachesvc/core/fair_tasks.h"
 #include "cachesvc/core/holds.h"
+#include "cachesvc/core/misses.h"
 #include "cachesvc/core/promoter.h"
 #include "cachesvc/core/ram_room.h"
+#include "cachesvc/core/request_ring.h"
 #include "cachesvc/core/running_fetch.h"
 
 namespace kv {
@@ -23,7 +25,7 @@ namespace kv {
 class Fetches {
  public:
   Fetches(Env& env, ObjectIndex& index, RamChecks& checks, RamRoom& room, Promoter& promoter,
-          Calls& calls, Holds& holds)
+          Calls& calls, Holds& holds, const Misses& misses, RequestRing& ring)
       : env_(env),
         index_(index),
         checks_(checks),
@@ -31,6 +33,8 @@ class Fetches {
         promoter_(promoter),
         calls_(calls),
         holds_(holds),
+        misses_(misses),
+        ring_(ring),
         decodes_(env.workers, env.options.workers) {}
   Fetches(const Fetches&) = delete;  // calls point here
   Fetches& operator=(const Fetches&) = delete;
@@ -79,7 +83,10 @@ class Fetches {
   void begin_making(const FetchPtr& f, const std::shared_ptr<Making>& making);
   void make_one(const FetchPtr& f, const std::shared_ptr<Making>& making, size_t at);
   void made_all(const FetchPtr& f, Making& making);
-  void finish(const RunningFetch& f, FetchReply reply);
+  void describe(const RealmState& realm, const Query& query, const Hit& hit, Missing limit,
+                const std::string& reason, RequestRecord& record) const;
+  void note(Clock::time_point began, RequestRecord& record);
+  void finish(RunningFetch& f, FetchReply reply);
 
   Env& env_;
   ObjectIndex& index_;
@@ -88,6 +95,8 @@ class Fetches {
   Promoter& promoter_;
   Calls& calls_;
   Holds& holds_;
+  const Misses& misses_;
+  RequestRing& ring_;
   FairTasks decodes_;
 };
 

@@ -45,6 +45,7 @@ void Owners::close(const char* why) {
 
 void Owners::check_invariants() {
   found.check_invariants();
+  ring.check_invariants();
   records.check_invariants();  // with the index and its tiers
   lane.check_invariants();
   recency.check_invariants();

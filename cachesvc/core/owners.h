@@ -27,6 +27,7 @@
 #include "cachesvc/core/scrubber.h"
 #include "cachesvc/core/stats.h"
 #include "cachesvc/core/sweeps.h"
+#include "cachesvc/core/why.h"
 
 namespace kv {
 
@@ -37,10 +38,13 @@ struct Owners {
 
   const std::shared_ptr<Env> env;
   Found found;
+  Departures departures{*env};
+  RequestRing ring{*env};
   ObjectIndex index{env->namespaces, env->pool->most_bytes(), env->options.ssd_limit_bytes};
   Ends ends{index};
   Expiries expiries;
-  Records records{index};
+  Records records{index, &departures};
+  Misses misses{*env, index, departures};
   SsdLane lane{*env, index, records};
   Recency recency{*env, index, records, lane};
   RamChecks checks{*env, index, recency};
@@ -65,15 +69,16 @@ struct Owners {
   Publications publications{*env,          index,   ends,   records, lane,        expiries,
                             model_records, spiller, levels, eraser,  reservations};
   Commits commits{*env, index, calls, eraser, reservations, puts, publications};
-  Fetches fetches{*env, index, checks, room, promoter, calls, holds};
+  Fetches fetches{*env, index, checks, room, promoter, calls, holds, misses, ring};
+  Why why_missed{*env, index, calls, misses, ring};
   Demotes demotes{*env, index, lane, recency, spiller, calls, holds};
   Sweeps sweeps{*env, index, lane, recency, spiller, models, calls};
   Expirer expirer{*env, index, lane, found, expiries, calls, eraser};
   Opens opens{*env, lane, models, model_records, room, calls};
   ClientMemory client_memory{*env, index, room, compactor, calls};
   Drain drain{*env, records, lane, recency, model_records, pace, spiller, calls, eraser};
-  Stats stats{*env, index,    records, lane,  found,       models,
-              pace, promoter, calls,   holds, reservations};
+  Stats stats{*env, index,    records, lane,  found,        models,
+              pace, promoter, calls,   holds, reservations, ring};
 
   void begin();
   /// Has every part that waits check again; follows progress().

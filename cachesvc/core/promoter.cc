@@ -166,7 +166,8 @@ bool Promoter::lose_file(Record& record, const Status& status) {
     env_.event(EventKind::quarantined,
                [&] { return file_name(record.name) + ": " + status.message(); });
   }
-  spiller_.file_lost(record);
+  spiller_.file_lost(record,
+                     code == StatusCode::corruption ? Missing::damaged : Missing::file_gone);
   return true;
 }
 

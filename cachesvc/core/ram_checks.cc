@@ -42,7 +42,7 @@ void RamChecks::check(const std::vector<Record*>& records, std::function<void()>
 void RamChecks::damaged(Record& record) {
   ++env_.count.ram_damaged;
   env_.event(EventKind::ram_damaged, [&] { return file_name(record.name); });
-  recency_.leave_ram(record);
+  recency_.leave_ram(record, {Missing::damaged});
 }
 
 }  // namespace kv

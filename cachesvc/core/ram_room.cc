@@ -72,10 +72,10 @@ std::shared_ptr<RoomCharges> RamRoom::try_room(const Room& room) {
   return out;
 }
 
-void RamRoom::evict(Record& record, bool free_here) {
+void RamRoom::evict(Record& record, ShareId by, bool free_here) {
   if (!free_here) leaving_.add(record.ram, record.payload_bytes);
   note_eviction(env_, record, Leaves::ram, !record.on_ssd());
-  bool gone = recency_.leave_ram(record);
+  bool gone = recency_.leave_ram(record, {Missing::evicted_ram, by});
   ++(gone ? env_.count.ram_evicted_dirty : env_.count.ram_evicted_clean);
 }
 
@@ -114,7 +114,7 @@ RamRoom::Step RamRoom::evict_for(const Room& room, bool dirty_too, uint64_t most
       KV_CHECK(r && r->ram);
       evicted += r->payload_bytes;
       ++objects;
-      evict(*r, at_once || evicted <= kFreedHere);
+      evict(*r, room.share, at_once || evicted <= kFreedHere);
     }
     if (auto charges = try_room(room)) return {std::move(charges)};
   }

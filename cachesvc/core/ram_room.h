@@ -85,7 +85,7 @@ class RamRoom {
   Record* index_victim(bool dirty_too);
   /// False if nothing may go, or `most_objects` have gone; `more_may_go` tells which.
   bool make_index_room(uint64_t bytes, bool dirty_too, size_t most_objects, bool& more_may_go);
-  void evict(Record& record, bool free_here);
+  void evict(Record& record, ShareId by, bool free_here);
   void tell_index_full(size_t objects) const;
   Waiter take(Waiters::iterator waiter);
   void timed_out(Waiters::iterator waiter);

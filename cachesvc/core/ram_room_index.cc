@@ -71,7 +71,7 @@ bool RamRoom::make_index_room(uint64_t bytes, bool dirty_too, size_t most_object
       files.push_back(r->name);
     }
     note_eviction(env_, *r, r->on_ssd() ? Leaves::ssd : Leaves::ram, true);
-    records_.remove(*r);
+    records_.remove(*r, {Missing::evicted_index});
     ++objects;
   }
   lane_.unlink(std::move(files));

@@ -47,6 +47,7 @@ struct RealmState {
   std::deque<Node> nodes;  ///< by NodeId; a node that the tree doesn't have is empty
   ShardedMap<Id, NodeId, IdHash> node_of;
   bool in_force = true;
+  float ms_per_token = 0;    ///< prefill, by what a client last told of an entry; 0: nothing
   bool others_lost = false;  ///< objects of this model are stored whose profile is lost
   bool empty() const { return tree.size() == 0 && nodes[kRootNode].attached.empty(); }
   bool has_supplements() const;  ///< some part's rows, carries or states come apart from blocks

@@ -5,9 +5,9 @@
 
 namespace kv {
 
-bool Recency::leave_ram(Record& record) {
+bool Recency::leave_ram(Record& record, Cause cause) {
   tell(record);
-  return records_.leave_ram(record);
+  return records_.leave_ram(record, cause);
 }
 
 // True if one more row may be written now; it is counted then.

@@ -21,7 +21,7 @@ class Recency {
 
   /// Drops the object's bytes from RAM. Returns: true if it is gone, as no file of it is on the
   /// SSD.
-  bool leave_ram(Record& record);
+  bool leave_ram(Record& record, Cause cause = {});
   /// Writes the most recent uses, in their order, at an orderly end.
   void tell_last();
   void check_invariants() const { KV_CHECK(rows_ <= kRowsPerMinute); }

@@ -99,19 +99,19 @@ void Records::unreadable(Record& record, Clock::time_point retry_at) {
   record.file.retry_at = retry_at;
 }
 
-void Records::lost(Record& record, bool made_room) {
+void Records::lost(Record& record, bool made_room, Cause cause) {
   record.file.bytes = 0;
-  if (!record.ram) return remove(record);
+  if (!record.ram) return remove(record, cause);
   if (record.on_ssd()) move(record, made_room ? refused : absent);
 }
 
-bool Records::leave_ram(Record& record) {
+bool Records::leave_ram(Record& record, Cause cause) {
   if (record.on_ssd()) {
     index_.tiers().drop_ram(record);
     return false;
   }
   if (record.file.bytes == 0) {
-    remove(record);
+    remove(record, cause);
     return true;
   }
   move(record, known, record.file.bytes);
@@ -120,7 +120,8 @@ bool Records::leave_ram(Record& record) {
   return false;
 }
 
-void Records::remove(Record& record) {
+void Records::remove(Record& record, Cause cause) {
+  if (departures_) departures_->note(record.name, cause);
   leave(record);
   index_.remove(record);
 }

@@ -33,6 +33,7 @@
 #include <boost/intrusive/list.hpp>
 #include <functional>
 
+#include "cachesvc/core/departures.h"
 #include "cachesvc/core/object_index.h"
 #include "proto/client.h"
 
@@ -46,7 +47,9 @@ class Records {
                              boost::intrusive::member_hook<Record, DiskHook, &Record::disk_hook>,
                              boost::intrusive::constant_time_size<false>>;
 
-  explicit Records(ObjectIndex& index) : index_(index) {}
+  /// `departures`: of what is gone, with its cause; null: nobody asks.
+  explicit Records(ObjectIndex& index, Departures* departures = nullptr)
+      : index_(index), departures_(departures) {}
   Records(const Records&) = delete;  // lists point into it
   Records& operator=(const Records&) = delete;
 
@@ -78,10 +81,10 @@ class Records {
   void doubt(Record& record) { move(record, Disk::known); }
   /// The SSD has no such file any more. Without RAM the record is gone. `made_room`: it is not
   /// written again by itself.
-  void lost(Record& record, bool made_room = false);
+  void lost(Record& record, bool made_room = false, Cause cause = {});
   /// The bytes leave RAM. Returns: true if the record is gone with them.
-  bool leave_ram(Record& record);
-  void remove(Record& record);  ///< from both tiers and the index
+  bool leave_ram(Record& record, Cause cause = {});
+  void remove(Record& record, Cause cause = {});  ///< from both tiers and the index
 
   /// Numbers syncs; a file that becomes visible before sync n begins is durable when it ends.
   void begin_sync() { ++syncs_; }
@@ -109,6 +112,7 @@ class Records {
   void leave(Record& record);
 
   ObjectIndex& index_;
+  Departures* departures_;
   std::array<List, kDiskStates> lists_;
   std::array<size_t, kDiskStates> counts_{};
   uint64_t queue_bytes_ = 0;

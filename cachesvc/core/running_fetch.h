@@ -33,6 +33,8 @@ struct RunningFetch {
   uint64_t saved_ms = 0;          ///< of prefill, as far as clients told
   Clock::time_point begun = Clock::now();
   uint32_t rounds = 0;
+  RequestRecord record;            ///< for RequestRing; filled when the hit is known
+  Clock::time_point step_began{};  ///< of the wait, the reads or the making under way
 
   /// The reply's planes are made for it: decoded, or cut to some heads.
   bool copies() const {
@@ -42,6 +44,12 @@ struct RunningFetch {
   bool needs_work() const {
     const Selection& s = request.selection;
     return copies() || (!request.whole_objects && (!s.layers.all() || !s.parts.all()));
+  }
+  /// Adds the time since the step began to one of the record's.
+  void step_ended(uint32_t RequestRecord::*time) {
+    const auto took = Clock::now() - step_began;
+    record.*time +=
+        static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count());
   }
   std::shared_ptr<CallBase> asker() const { return call ? call : prefetch; }
   /// Nothing more is to be read: a fetch has ended, or a prefetch was cancelled.

@@ -150,7 +150,7 @@ void Scrubber::damaged(FileKind kind, const PinnedName& which) {
   Record* r = index_.find(which);
   if (!r) return;
   if (r->on_ssd()) lane_.note_loss(r->name);
-  spiller_.file_lost(*r);
+  spiller_.file_lost(*r, Missing::damaged);
 }
 
 }  // namespace kv

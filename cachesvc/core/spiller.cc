@@ -106,9 +106,9 @@ void Spiller::refill_queue() {
   }
 }
 
-void Spiller::file_lost(Record& record) {
+void Spiller::file_lost(Record& record, Missing why) {
   const bool again = record.ram && record.on_ssd();
-  records_.lost(record);
+  records_.lost(record, false, {why});
   if (!again) return;
   ask(record);
   env_.progress();

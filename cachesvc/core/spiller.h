@@ -46,7 +46,7 @@ class Spiller {
   void ask_for_all();
   void pump();
   /// Handles an object whose file is gone or wrong: it is written again from RAM, or gone.
-  void file_lost(Record& record);
+  void file_lost(Record& record, Missing why = Missing::file_gone);
 
   /// True while a batch is packed or written.
   bool busy() const { return packing_ || writing_; }

@@ -113,7 +113,8 @@ std::vector<ObjectName> SsdLane::take_victims(uint64_t bytes) {
     note_loss(r->name);
     names.push_back(r->name);
     note_eviction(env_, *r, Leaves::ssd, !r->ram);
-    records_.lost(*r, true);  // an object that had to go is not written again at once
+    // An object that had to go is not written again at once.
+    records_.lost(*r, true, {Missing::evicted_ssd});
   }
   env_.count.ssd_evicted += names.size();
   env_.event(

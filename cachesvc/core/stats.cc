@@ -128,6 +128,10 @@ void Stats::service(StatsReply& out, const SsdStats& of_ssd) const {
 #define KV_COUNTER(name) add(out, #name, env_.count.name);
   KV_CACHE_COUNTERS(KV_COUNTER)
 #undef KV_COUNTER
+  for (size_t i = 1; i < kMissings; ++i) {
+    const auto missing = static_cast<Missing>(i);
+    out.values.emplace_back(std::string("short_") + to_string(missing), ring_.count(missing));
+  }
   ram_and_index(out);
   ssd(out, of_ssd);
   add(out, "reservations", reservations_.size());

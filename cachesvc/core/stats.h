@@ -6,6 +6,7 @@
 #include "cachesvc/core/holds.h"
 #include "cachesvc/core/metrics.h"
 #include "cachesvc/core/promoter.h"
+#include "cachesvc/core/request_ring.h"
 #include "cachesvc/core/reservations.h"
 
 namespace kv {
@@ -14,7 +15,7 @@ class Stats {
  public:
   Stats(Env& env, ObjectIndex& index, const Records& records, SsdLane& lane, const Found& found,
         const Models& models, const WritePace& pace, const Promoter& promoter, Calls& calls,
-        const Holds& holds, const Reservations& reservations)
+        const Holds& holds, const Reservations& reservations, const RequestRing& ring)
       : env_(env),
         index_(index),
         records_(records),
@@ -25,7 +26,8 @@ class Stats {
         promoter_(promoter),
         calls_(calls),
         holds_(holds),
-        reservations_(reservations) {}
+        reservations_(reservations),
+        ring_(ring) {}
 
   void stats(uint64_t session, CallTerms terms, std::function<void(Result<StatsReply>)> done);
   /// Everything of the whole service, for monitoring. `done` never, if the core ends before.
@@ -55,6 +57,7 @@ class Stats {
   Calls& calls_;
   const Holds& holds_;
   const Reservations& reservations_;
+  const RequestRing& ring_;
 };
 
 }  // namespace kv

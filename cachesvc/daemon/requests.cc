@@ -153,6 +153,8 @@ void Requests::dispatch(const Request& in) {
       return forward(in, FrameType::demote_ok, &CacheCore::demote);
     case FrameType::retain:
       return forward(in, FrameType::retain_ok, &CacheCore::retain);
+    case FrameType::why:
+      return forward(in, FrameType::why_ok, &CacheCore::why);
     case FrameType::expire:
       return forward(in, FrameType::expire_ok, &CacheCore::expire);
     case FrameType::hold:

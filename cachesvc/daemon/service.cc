@@ -153,6 +153,16 @@ int prepare_process(const Config& config, int ready_fd) {
   return kOk;
 }
 
+// A request in the words of `cachectl why`.
+void log_request(const RequestRecord& r) {
+  std::string text;
+  for (const std::string& line : words(r, r.at_ms)) text += (text.empty() ? "" : "; ") + line;
+  log_line(spdlog::level::debug,
+           {"request",
+            {{"number", r.number}, {"asked", r.asked}, {"served", r.served()}, {"us", r.total_us}}},
+           "request " + std::to_string(r.number) + ", " + to_string(r.kind) + ": " + text);
+}
+
 Result<CacheOptions> core_options(const Config& config, EventLog& events) {
   CacheOptions options = config.cache;
   options.max_put_bytes = config.server.max_put_bytes;
@@ -161,6 +171,9 @@ Result<CacheOptions> core_options(const Config& config, EventLog& events) {
   // Malloc keeps the more freed pieces of the index the larger it is: they are in the budget too.
   options.ram_budget_bytes = std::max(kMinRamBudgetBytes, budget - budget / kMallocShare);
   options.on_recovered = log_recovery;
+  if (config.log.level == "debug" || config.log.level == "trace") {
+    options.on_request = log_request;
+  }
   options.on_event = [&events](const CacheEvent& e) {
     if (e.kind == EventKind::no_memory) end_without_memory();
     events.on(e, Clock::now());

@@ -22,11 +22,12 @@ from .models import Dtype, Kind, Model, Part, Profile, Side, Snapshot, raw_profi
 from .own_memory import OwnMemory
 from .selection import Selection
 from .store import ArrayRows, RowSource
+from .why_messages import Missing, RequestRecord
 
 __all__ = [
     "ArrayRows", "AsyncCache", "AsyncConnection", "Cache", "CacheError", "Cancel", "Code",
     "Connection", "DemoteOk", "Dtype", "ExpireOk", "FetchOptions", "Held", "Hit", "Kind",
-    "Level", "LookupOk", "Model", "NamedEnd", "Newest", "Outcome", "Output", "OwnMemory",
-    "Part", "Profile", "Query", "Refused", "Retained", "RowSource", "Selection", "Side",
-    "Snapshot", "Stored", "Tier", "raw_profile",
+    "Level", "LookupOk", "Missing", "Model", "NamedEnd", "Newest", "Outcome", "Output",
+    "OwnMemory", "Part", "Profile", "Query", "Refused", "RequestRecord", "Retained", "RowSource",
+    "Selection", "Side", "Snapshot", "Stored", "Tier", "raw_profile",
 ]

@@ -27,7 +27,8 @@ from .models import Model, Profile
 from .own_memory import OwnMemory
 from .pools import Pools
 from .session import Frame, Opened, Pause, Receive, Send, Session
-from .wire import Buffer
+from .why_messages import RequestRecord
+from .wire import Buffer, as_tokens
 
 T = TypeVar("T")
 SMALL = 64 << 10  # buffers below it are joined before they are sent
@@ -304,6 +305,13 @@ class AsyncCache(IntentCalls):
 
     async def stats(self, timeout: float = 1.0) -> Dict[str, int]:
         return (await self._guarded("stats", lambda s: s.stats(), timeout))[0]
+
+    async def why(self, number: int = 0, *, limit: int = 32, missed: bool = False,
+                  namespace: str = "", tokens: Any = (), timeout: float = 1.0
+                  ) -> List[RequestRecord]:
+        reply = await self._guarded(
+            "why", lambda s: s.why(number, limit, missed, namespace, as_tokens(tokens)), timeout)
+        return reply.records
 
     # ---- how
 

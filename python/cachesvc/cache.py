@@ -26,6 +26,8 @@ from .models import Model, Profile
 from .own_memory import OwnMemory
 from .pool import Pool
 from .session import Opened, Session
+from .why_messages import RequestRecord
+from .wire import as_tokens
 
 T = TypeVar("T")
 PROGRAM = "cachesvc python 0.1.0"
@@ -220,6 +222,14 @@ class Cache:
     def stats(self, timeout: float = 1.0) -> Dict[str, int]:
         """PROTOCOL.md, "Stats"."""
         return self._guarded("stats", lambda s: s.stats(), timeout)[0]
+
+    def why(self, number: int = 0, *, limit: int = 32, missed: bool = False, namespace: str = "",
+            tokens: Any = (), timeout: float = 1.0) -> List[RequestRecord]:
+        """Recent requests, the newest first: what was served of each and why no more. `number`:
+        that one alone. `tokens`: what each model would serve of them now instead."""
+        return self._guarded(
+            "why", lambda s: s.why(number, limit, missed, namespace, as_tokens(tokens)),
+            timeout).records
 
     # ---- how
 

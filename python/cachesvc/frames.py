@@ -30,6 +30,7 @@ class Type(enum.IntEnum):
     ERASE = 0x000A
     STATS = 0x000B
     ERASE_ENTRY = 0x000C
+    WHY = 0x000D
     HOLD = 0x0010
     RENEW = 0x0011
     RELEASE = 0x0012
@@ -55,6 +56,7 @@ class Type(enum.IntEnum):
     ERASE_OK = 0x800A
     STATS_OK = 0x800B
     ERASE_ENTRY_OK = 0x800C
+    WHY_OK = 0x800D
     HOLD_OK = 0x8010
     RENEW_OK = 0x8011
     RELEASE_OK = 0x8012
@@ -76,7 +78,7 @@ HANDSHAKE_BYTES = 8 << 10
 OTHER_BYTES = 64 << 10
 LONGEST = {
     Type.LOOKUP: 24 * MIB, Type.PREFETCH: 24 * MIB, Type.HOLD: 24 * MIB, Type.DEMOTE: 24 * MIB,
-    Type.RETAIN: 24 * MIB, Type.EXPIRE: 24 * MIB,
+    Type.RETAIN: 24 * MIB, Type.EXPIRE: 24 * MIB, Type.WHY: 24 * MIB, Type.WHY_OK: 24 * MIB,
     Type.ERASE: 24 * MIB, Type.ERASE_ENTRY: 24 * MIB, Type.RESERVE: 24 * MIB,
     Type.PUT_FROM: 24 * MIB,
     Type.FETCH: 24 * MIB, Type.FETCH_MAPPED: 24 * MIB, Type.FETCH_MAPPED_OK: 24 * MIB,

@@ -14,6 +14,7 @@ from typing import Any, Dict, Generator, Iterable, List, Optional, Tuple, TypeVa
 from . import intent_messages as im
 from . import messages as m
 from . import own_memory
+from . import why_messages as wm
 from .deadline import Deadline
 from .errors import CacheError, Code, Malformed, Refused
 from .frames import HANDSHAKE_BYTES, LONGEST, VERSION, Hello, HelloOk, Type, encode_header
@@ -22,7 +23,7 @@ from .objects import Object, ObjectHeader
 from .own_memory import OwnMemory
 from .pools import FEATURE, UNASKED, FetchMappedOk, Lease, Pools, Where
 from .selection import Selection
-from .wire import Buffer, Record
+from .wire import Buffer, Record, Tokens
 
 SHORT_BYTES = 64 << 10
 LOOKUPS_AT_ONCE = 32
@@ -385,6 +386,11 @@ class Session:
         frame = yield from self.call(Type.ERASE_ENTRY, self._question(opened, query),
                                       Type.ERASE_ENTRY_OK)
         return m.EraseOk.decode(frame.body).objects
+
+    def why(self, number: int, limit: int, missed: bool, ns: str, tokens: Tokens
+            ) -> Generator[Command, Optional[Frame], wm.WhyOk]:
+        body = wm.Why(self.deadline.milliseconds(), number, limit, missed, ns, tokens)
+        return wm.WhyOk.decode((yield from self.call(Type.WHY, body, Type.WHY_OK)).body)
 
     def stats(self) -> Generator[Command, Optional[Frame],
                                  Tuple[Dict[str, int], List[m.ModelReports]]]:

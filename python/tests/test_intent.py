@@ -7,7 +7,7 @@ from typing import Optional
 import numpy as np
 import pytest
 
-from cachesvc import AsyncCache, Cache, CacheError, Code, Model, Outcome, Side
+from cachesvc import AsyncCache, Cache, CacheError, Code, Missing, Model, Outcome, Side
 
 from daemon import Daemon
 from given import Array, Computed, plain, windowed
@@ -59,3 +59,28 @@ def test_what_is_retained_and_what_expires(daemon: Daemon, namespace: str) -> No
     with Cache("/nowhere", namespace) as down:
         assert not down.retain(model, tokens, 5.0)
         assert down.expire(model, tokens, 5.0).outcome == Outcome.REJECTED
+
+
+def test_why_says_what_became_of_requests(daemon: Daemon, namespace: str) -> None:
+    """Hits, misses and a question about tokens, by both caches."""
+    model, tokens = plain(), np.arange(300)
+    with Cache(daemon.socket, namespace, strict=True) as cache:
+        cache.store_rows(model, tokens, Computed(model, tokens))
+        cache.fetch_rows(model, tokens)
+        cache.fetch_rows(model, tokens + 1000)
+        missed, whole = cache.why(namespace=namespace)
+        assert (whole.missing, whole.ram_tokens, whole.asked) == (Missing.NOTHING, 299, 300)
+        assert missed.missing == Missing.NEVER_STORED and missed.number == whole.number + 1
+        assert [r.number for r in cache.why(whole.number)] == [whole.number]
+        assert len(cache.why(namespace=namespace, missed=True)) == 1
+        told = cache.why(tokens=np.append(tokens, [7, 7]), namespace=namespace)
+        assert [(r.missing_from, r.missing) for r in told] == [(300, Missing.NEVER_STORED)]
+        with pytest.raises(CacheError) as error:
+            cache.why(10**9)
+        assert error.value.code == Code.NOT_FOUND
+
+    async def same() -> None:
+        async with AsyncCache(daemon.socket, namespace, strict=True) as cache:
+            assert [r.number for r in await cache.why(namespace=namespace)] == [
+                missed.number, whole.number]
+    asyncio.run(same())

@@ -9,7 +9,7 @@ from typing import Type as Class
 import numpy as np
 import pytest
 
-from cachesvc import frames, intent_messages, messages, own_memory, pools
+from cachesvc import frames, intent_messages, messages, own_memory, pools, why_messages
 from cachesvc.errors import CacheError, Code
 from cachesvc.frames import Type
 from cachesvc.ids import object_id
@@ -43,6 +43,7 @@ BODIES: Dict[Type, Class[Record]] = {
     Type.DEMOTE: intent_messages.Demote, Type.DEMOTE_OK: intent_messages.DemoteOk,
     Type.RETAIN: intent_messages.Retain, Type.RETAIN_OK: intent_messages.RetainOk,
     Type.EXPIRE: intent_messages.Expire, Type.EXPIRE_OK: intent_messages.ExpireOk,
+    Type.WHY: why_messages.Why, Type.WHY_OK: why_messages.WhyOk,
     Type.STATS: messages.Stats, Type.STATS_OK: messages.StatsOk,
     Type.FETCH_MAPPED: messages.Fetch, Type.FETCH_MAPPED_OK: pools.FetchMappedOk,
     Type.SEGMENT: pools.Segment, Type.SEGMENT_REVOKED: pools.SegmentRevoked,

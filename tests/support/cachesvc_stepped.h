@@ -125,6 +125,9 @@ class Stepped final : public Client {
     return call<Result<uint64_t>>(
         [&](auto done) { core->erase_entry(session, r, d.deadline, done); });
   }
+  Result<WhyReply> why(const WhyRequest& r, const Until& d) override {
+    return call<Result<WhyReply>>([&](auto done) { core->why(session, r, d.deadline, done); });
+  }
   Result<StatsReply> stats(const Until& d) override {
     return call<Result<StatsReply>>([&](auto done) { core->stats(session, d.deadline, done); });
   }

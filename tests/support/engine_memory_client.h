@@ -121,6 +121,7 @@ class MemoryClient : public Client {
   Result<uint64_t> erase_entry(const QueryRequest&, const Until&) override { return down(); }
   Result<uint64_t> erase(uint32_t, const Query&, const Until&) override { return down(); }
   Result<StatsReply> stats(const Until&) override { return down(); }
+  Result<WhyReply> why(const WhyRequest&, const Until&) override { return down(); }
 
  private:
   static Status down() { return {StatusCode::busy, "the test's cache is down"}; }

@@ -233,6 +233,30 @@ inline void add_memory_frames(std::map<std::string, OutFrame>& frames) {
   frames["put_from_ok"] = reply_frame(T::put_from_ok, 19, Empty{});
 }
 
+inline RequestRecord sample_record() {
+  RequestRecord r;
+  r.number = 42;
+  r.at_ms = 1'764'313'200'500;
+  r.ns = "chat";
+  r.model = "tiny";
+  r.fingerprint = id_of(1);
+  r.profile = id_of(2);
+  r.block_tokens = 256;
+  r.asked = 4097;
+  r.ram_tokens = 1024;
+  r.ssd_tokens = 512;
+  r.common = r.missing_from = 1536;
+  r.end = 1503;
+  r.label = "system";
+  r.missing = Missing::evicted_ssd;
+  r.since_ms = 1'764'313'000'000;
+  r.total_us = 2500;
+  r.read_us = 1900;
+  r.saved_ms = 620;
+  r.missed_ms = 1030;
+  return r;
+}
+
 inline void add_hold_frames(const Query& query, std::map<std::string, OutFrame>& frames) {
   using T = FrameType;
   const std::chrono::milliseconds time(30'000);
@@ -252,6 +276,9 @@ inline void add_hold_frames(const Query& query, std::map<std::string, OutFrame>&
   frames["expire"] = request_frame(
       T::expire, 21, 100, ExpireRequest{7, query, id_of(4), true, std::chrono::seconds(3600)});
   frames["expire_ok"] = reply_frame(T::expire_ok, 21, ExpireReply{Outcome::accepted, 5, ""});
+  WhyRequest why{0, 8, true, "chat", {}};
+  frames["why"] = request_frame(T::why, 22, 100, why);
+  frames["why_ok"] = reply_frame(T::why_ok, 22, WhyReply{42, 512, {sample_record()}});
   frames["cancel"] = reply_frame(T::cancel, 0, Cancel{10});
 }
 
@@ -368,6 +395,10 @@ inline Status decode_hold_frame(const Frame& frame) {
       return decode_request<ExpireRequest>(T::expire, body, ms).status();
     case T::expire_ok:
       return decode_reply<ExpireReply>(T::expire_ok, body).status();
+    case T::why:
+      return decode_request<WhyRequest>(T::why, body, ms).status();
+    case T::why_ok:
+      return decode_reply<WhyReply>(T::why_ok, body).status();
     case T::cancel:
       return decode_reply<Cancel>(T::cancel, body).status();
     default:

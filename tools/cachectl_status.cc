@@ -1,0 +1,162 @@
+// cachectl status: one screen of a daemon: tiers, hit rate in tokens, prefill saved, last misses.
+#include "tools/cachectl_status.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "tools/cachectl_place.h"
+#include "tools/cachectl_print.h"
+
+namespace kv::cachectl {
+namespace {
+
+constexpr size_t kShownMisses = 8;
+constexpr uint32_t kAsked = 256;  // records, for the doctor's medians
+constexpr int kBarCells = 24;
+
+struct StatusArguments {
+  std::string socket;
+  bool json = false;
+};
+
+uint64_t percent(uint64_t part, uint64_t whole) { return whole == 0 ? 0 : 100 * part / whole; }
+
+std::string bar(uint64_t part, uint64_t whole) {
+  const uint64_t full = whole == 0 ? 0 : std::min<uint64_t>(kBarCells, kBarCells * part / whole);
+  return "[" + std::string(full, '#') + std::string(kBarCells - full, '.') + "]";
+}
+
+// Columns of the terminal; what is piped is not cut.
+size_t columns() {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+void line(const std::string& text) {
+  const size_t most = columns();
+  std::printf("%s\n",
+              (most > 3 && text.size() > most ? text.substr(0, most - 2) + ".." : text).c_str());
+}
+
+std::string of(uint64_t part, uint64_t whole) {
+  return human_bytes(part) + " of " + human_bytes(whole) + " (" +
+         std::to_string(percent(part, whole)) + " %)";
+}
+
+// "12 never stored, 4 evicted ssd": reasons of all requests since the start, the most frequent
+// first.
+std::vector<std::pair<uint64_t, std::string>> reasons(const Seen& seen) {
+  std::vector<std::pair<uint64_t, std::string>> out;
+  for (size_t i = 1; i < kMissings; ++i) {
+    const std::string name = to_string(static_cast<Missing>(i));
+    if (const uint64_t n = seen["short_" + name]; n > 0) out.emplace_back(n, name);
+  }
+  std::sort(out.rbegin(), out.rend());
+  return out;
+}
+
+void print_status(const Seen& seen) {
+  line("RAM    " + bar(seen["ram_used_bytes"], seen["ram_budget_bytes"]) + " " +
+       of(seen["ram_used_bytes"], seen["ram_budget_bytes"]) + ", " +
+       counted(seen["ram_objects"], "object"));
+  if (seen["ssd_limit_bytes"] > 0) {
+    line("SSD    " + bar(seen["ssd_used_bytes"], seen["ssd_limit_bytes"]) + " " +
+         of(seen["ssd_used_bytes"], seen["ssd_limit_bytes"]) + ", " +
+         counted(seen["ssd_objects"], "object") + ", " +
+         human_bytes(seen["ssd_written_day_bytes"]) + " written in a day");
+  } else {
+    line("SSD    none");
+  }
+  const uint64_t ram = seen["hit_tokens_ram"], ssd = seen["hit_tokens_ssd"];
+  const uint64_t all = ram + ssd + seen["miss_tokens"];
+  line("hits   " + bar(ram + ssd, all) + " " + std::to_string(percent(ram + ssd, all)) + " % of " +
+       std::to_string(all) + " tokens: " + std::to_string(percent(ram, all)) + " % RAM, " +
+       std::to_string(percent(ssd, all)) + " % SSD");
+  line("asked  " + std::to_string(seen["fetches"]) + " fetches, " +
+       std::to_string(seen["fetch_misses"]) + " of them found nothing; " +
+       std::to_string(seen["lookups"]) + " lookups; " + std::to_string(seen["commits"]) +
+       " stores");
+  line("saved  " +
+       (seen["prefill_ms_told"] == 0
+            ? std::string("not known: no client told what its prefill cost")
+            : time_words(seen["prefill_ms_saved"]) + " of prefill, by what clients told"));
+  std::string models;
+  for (const std::string& name : seen.models)
+    models += (models.empty() ? "" : ", ") + printable(name);
+  line("models " + (models.empty() ? "none open" : models));
+  std::string why;
+  for (const auto& [n, name] : reasons(seen)) {
+    why += (why.empty() ? "" : ", ") + std::to_string(n) + " " + name;
+  }
+  line("short  " + (why.empty() ? "no request: each was served whole" : why));
+  if (seen.missed.empty()) return;
+  line("");
+  line("the last requests that were not served whole (`cachectl why REQUEST` says more):");
+  for (size_t i = 0; i < std::min(seen.missed.size(), kShownMisses); ++i) {
+    const RequestRecord& r = seen.missed[i];
+    line("  " + std::to_string(r.number) + ", " +
+         time_words(seen.at_ms - std::min(seen.at_ms, r.at_ms)) + " ago, " + printable(r.ns) +
+         ": " + std::to_string(r.served()) + " of " + std::to_string(r.asked) + " tokens; " +
+         printable(miss_words(r, seen.at_ms)));
+  }
+}
+
+Exit run_status(const StatusArguments& args) {
+  auto seen = see(args.socket);
+  if (!seen.ok()) return report_error(seen.status());
+  if (!args.json) {
+    print_status(*seen);
+    return Exit::ok;
+  }
+  Json missed = Json::array();
+  for (const RequestRecord& r : seen->missed) {
+    missed.push_back({{"number", r.number},
+                      {"namespace", r.ns},
+                      {"asked", r.asked},
+                      {"served", r.served()},
+                      {"missing", to_string(r.missing)},
+                      {"words", miss_words(r, seen->at_ms)}});
+  }
+  print_json({{"stats", seen->stats}, {"models", seen->models}, {"missed", missed}});
+  return Exit::ok;
+}
+
+}  // namespace
+
+uint64_t Seen::operator[](const std::string& name) const {
+  auto found = stats.find(name);
+  return found == stats.end() ? 0 : found->second;
+}
+
+Result<Seen> see(const std::string& socket) {
+  KV_ASSIGN_OR_RETURN(auto client, daemon_at(socket, "cachectl"));
+  KV_ASSIGN_OR_RETURN(StatsReply stats, client->stats(deadline_in(kPatience)));
+  WhyRequest request;
+  request.limit = kAsked;
+  request.missed = true;
+  KV_ASSIGN_OR_RETURN(WhyReply why, client->why(request, deadline_in(kPatience)));
+  Seen seen;
+  for (const auto& [name, value] : stats.values) seen.stats[name] = value;
+  for (const auto& [name, parts] : stats.models) seen.models.push_back(name);
+  seen.missed = std::move(why.records);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  seen.at_ms =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+  return seen;
+}
+
+void add_status(CLI::App& app, std::function<Exit()>& chosen) {
+  auto args = std::make_shared<StatusArguments>();
+  CLI::App* status = app.add_subcommand(
+      "status", "one screen of a running daemon: tiers, hit rate, prefill saved, last misses");
+  status->add_option("--socket", args->socket,
+                     "the daemon's; default: where `cachesvc serve` listens");
+  status->add_flag("--json", args->json, "exact values for programs");
+  status->callback([&chosen, args] { chosen = [args] { return run_status(*args); }; });
+}
+
+}  // namespace kv::cachectl

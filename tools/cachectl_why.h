@@ -1,0 +1,18 @@
+// cachectl why: its arguments, and the answer of a directory without a daemon. One thread.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "proto/request_record.h"
+#include "tools/cachectl_store.h"
+
+namespace kv::cachectl {
+
+void add_why(CLI::App& app, std::function<Exit()>& chosen);
+/// What each model of the store would serve of these tokens from its files alone; those that have
+/// most of them first. `ns`: of this namespace only; empty: of all.
+std::vector<RequestRecord> why_of(const StoreView& store, const std::vector<Token>& tokens,
+                                  const std::string& ns);
+
+}  // namespace kv::cachectl
