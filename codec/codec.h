@@ -59,7 +59,8 @@ class Codec {
   /// head), or for one that the raw dtype cannot hold.
   Result<Plane> encode(const Plane& rows) const { return encode(rows, {}); }
   /// The same, written to `place` if it takes exactly that many bytes: the result's bytes are then
-  /// a view of `place` without an owner. What else it takes lies in memory of its own.
+  /// a view of `place` without an owner. What else it takes lies in memory of its own. `place` may
+  /// be where the rows are, if they stay raw and of their dtype.
   Result<Plane> encode(const Plane& rows, std::span<uint8_t> place) const;
   /// Bytes of encode(rows) where every scale fits. Returns: invalid_argument as encode, for a wrong
   /// shape, dtype or size.

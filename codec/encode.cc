@@ -161,15 +161,15 @@ class PlaneEncoder {
     return row + piece.first + r;
   }
 
-  // Rows that are of the raw dtype already: copied, and checked while they are in the cache. False:
-  // some value isn't finite.
+  // Rows that are of the raw dtype already: copied, if they don't lie there, and checked while they
+  // are in the cache. False: some value isn't finite.
   bool copy_rows(const Piece& piece, uint8_t* out) const {
     constexpr size_t kAtOnce = 32u << 10;
     const size_t row_bytes = width_ * dtype_bytes(in_.dtype), bytes = piece.rows * row_bytes;
     const uint8_t* from = in_.bytes.data() + piece.in_offset + piece.first * row_bytes;
     for (size_t at = 0; at < bytes; at += kAtOnce) {
       const size_t some = std::min(kAtOnce, bytes - at);
-      std::memcpy(out + at, from + at, some);
+      if (out != from) std::memcpy(out + at, from + at, some);
       const bool good =
           any_value_ || finite_values(out + at, some / dtype_bytes(in_.dtype), in_.dtype);
       if (!good) return false;

@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include "cachesvc/daemon/peer_memory.h"
 #include "proto/memory_message.h"
 #include "proto/socket_connection.h"
@@ -131,6 +133,72 @@ TEST_F(PeerMemoryTest, RowsAreReadWhereTheyLieAndBelongToTheClientAfterwards) {
   const FetchReply reply = fetched(*bench_, tokens);
   ASSERT_EQ(reply.tokens, 100u);
   bench_->expect_serves(plus_one(tokens), reply);
+}
+
+// Blocks of rows that are stored as they are: read into the place where they stay.
+class KeptAsGiven : public PeerMemoryTest {
+ protected:
+  static constexpr uint64_t kBlockBytes = 2u << 20;
+  void begin() {
+    start({"--set", "codec.block_tokens=512"});
+    memory_ = *OwnMemory::create(2 * kBlockBytes);
+    SocketClientOptions options;
+    options.memory = memory_;
+    client_ = *SocketClient::connect(socket(), "test", options);
+    bench_ = std::make_unique<Bench>(Bench::open(*client_, wide_model()));
+    tokens_ = random_tokens(rng_, 512);
+    puts_ = puts_of(*bench_, tokens_);
+    ASSERT_EQ(puts_.size(), 1u);
+    ASSERT_EQ(puts_[0].object.payload_bytes(), kBlockBytes);
+  }
+  Status put() {
+    uint64_t at = 0;
+    move_rows(memory_, puts_[0], at);
+    return client_->put(puts_[0], soon());
+  }
+  void expect_served() {
+    const uint64_t reservation = puts_[0].reservation;
+    ASSERT_TRUE(client_->commit(reservation, Durability::accepted, soon()).ok());
+    const FetchReply reply = fetched(*bench_, tokens_);
+    ASSERT_EQ(reply.tokens, 512u);
+    bench_->expect_serves(plus_one(tokens_), reply);
+  }
+
+  std::vector<Token> tokens_;
+  std::vector<PutRequest> puts_;
+};
+
+TEST_F(KeptAsGiven, TakesNoRoomOnItsWay) {
+  begin();
+  ASSERT_TRUE(client_->put(puts_[0], soon()).ok());  // the rows travel
+  const uint64_t travelled = stat("ram_peak_bytes");
+  daemon_->kill();
+  begin();
+  ASSERT_TRUE(put().ok());
+  EXPECT_LE(stat("ram_peak_bytes") + kBlockBytes, travelled);
+  EXPECT_GE(stat("ram_stored_bytes"), kBlockBytes);
+  std::memset(memory_->data(), 0xee, memory_->bytes());
+  expect_served();
+}
+
+TEST_F(KeptAsGiven, PlanesInAnyOrderAreRight) {
+  begin();
+  std::reverse(puts_[0].object.planes.begin(), puts_[0].object.planes.end());
+  ASSERT_TRUE(put().ok());
+  expect_served();
+}
+
+TEST_F(KeptAsGiven, WhatIsNotFiniteIsRefusedAndGone) {
+  begin();
+  uint64_t at = 0;
+  move_rows(memory_, puts_[0], at);
+  const uint16_t infinite = 0x7c00;
+  std::memcpy(memory_->data() + kBlockBytes / 2, &infinite, sizeof infinite);
+  const uint64_t reserved = stat("ram_stored_bytes");
+  EXPECT_EQ(client_->put(puts_[0], soon()).code(), StatusCode::invalid_argument);
+  wait_for("ram_stored_bytes", reserved);
+  std::memcpy(memory_->data() + kBlockBytes / 2, memory_->data(), sizeof infinite);
+  EXPECT_TRUE(client_->put(puts_[0], soon()).ok()) << "may be put again";
 }
 
 TEST_F(PeerMemoryTest, AClientThatShrinksItsMemoryGetsAnError) {

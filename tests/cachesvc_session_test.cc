@@ -1,5 +1,6 @@
 // The beginning of a connection, and frames that are wrong: versions, the boot token, framing
 // errors, bodies that can't be read.
+#include "proto/memory_message.h"
 #include "tests/support/cachesvc_server.h"
 
 namespace kv {
@@ -27,6 +28,9 @@ TEST_F(ServerTest, TheFirstFrameMustBeAHello) {
   early.send(flatten(request_frame(FrameType::stats, 4, 0, Empty{})));
   EXPECT_EQ(early.receive_error(), StatusCode::invalid_argument);
   EXPECT_FALSE(early.receive().has_value()) << "closed";
+  RawPeer unasked(socket());
+  unasked.send(flatten(reply_frame(FrameType::memory_ended, 0, MemoryEnded{1})));
+  EXPECT_EQ(unasked.receive_error(), StatusCode::invalid_argument) << "nor one without an answer";
   for (uint16_t version : {1, 3}) {
     RawPeer other(socket());
     HelloRequest hello;

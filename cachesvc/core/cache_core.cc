@@ -111,6 +111,9 @@ void CacheCore::put(uint64_t session, PutRequest request, std::shared_ptr<RoomCh
     own_->puts.put(session, std::move(request), std::move(room), terms, std::move(done));
   });
 }
+bool CacheCore::keeps_as_given(uint64_t session, const PutRequest& request) {
+  return !own_->env->closed() && own_->puts.keeps_as_given(session, request);
+}
 void CacheCore::commit(uint64_t session, uint64_t reservation, Durability wait_for, CallTerms terms,
                        Done<Result<CommitReply>> done) {
   own_->env->run(

@@ -121,6 +121,9 @@ class CacheCore {
   /// more (busy). Null: the planes are the caller's, charged while the core holds them.
   void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room, CallTerms terms,
            Done<Status> done);
+  /// True if the object's payload is stored byte for byte as it comes: its body may be allocated as
+  /// StagingFor::kept and go into the room's `payload`, with the planes as views of it.
+  bool keeps_as_given(uint64_t session, const PutRequest& request);
   void commit(uint64_t session, uint64_t reservation, Durability wait_for, CallTerms terms,
               Done<Result<CommitReply>> done);
   void abort(uint64_t session, uint64_t reservation, CallTerms terms, Done<Status> done);

@@ -12,11 +12,27 @@ namespace kv {
 namespace {
 
 constexpr size_t kTouchedBytes = 4096;  // a page, or less
+// Bodies up to this are allocated on the loop: handing one to a worker and back costs more, most of
+// all where others keep the processors busy.
+constexpr size_t kSmallBytes = 64u << 10;
 
 // Runs on a worker: the system takes milliseconds for memory that nobody has touched before.
 Status touch_pages(std::span<uint8_t> body) {
   for (size_t at = 0; at < body.size(); at += kTouchedBytes) body[at] = 0;
   return {};
+}
+
+Staging allocated(RamPool& pool, const std::string& ns, uint64_t bytes,
+                  std::shared_ptr<RoomCharges> charges) {
+  // What stays lies among the namespace's objects from the start.
+  if (charges->staging.bytes() == 0) return {pool.allocate(bytes, charges->stored, ns), charges};
+  return {pool.allocate(bytes, charges->staging), charges};
+}
+
+Result<Staging> allocated_now(Env& env, uint64_t bytes, std::shared_ptr<RoomCharges> charges) try {
+  return allocated(*env.pool, {}, bytes, std::move(charges));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 // Longest wait of a reply for room for the memory of segments; then it is streamed.
@@ -57,6 +73,12 @@ Room ClientMemory::staging_room(uint64_t session, uint64_t bytes, StagingFor wha
   room.share = calls_.session(session)->share;
   room.staging = 2 * body;
   if (what == StagingFor::request) return room;
+  if (what == StagingFor::kept) {
+    room.staging = 0;
+    room.stored = body;
+    room.index = most_index_bytes(kMaxBlockTokens);
+    return room;
+  }
   // Codes are smaller than their input; copied rows have room from their reservation.
   room.staging = std::max(body, std::min(2 * body, limit));
   room.index = most_index_bytes(kMaxBlockTokens);
@@ -68,17 +90,19 @@ Room ClientMemory::staging_room(uint64_t session, uint64_t bytes, StagingFor wha
 void ClientMemory::allocate_staging(uint64_t session, uint64_t bytes, StagingFor what,
                                     CallTerms terms, std::function<void(Result<Staging>)> done,
                                     Fill fill) {
+  const bool small = !fill && bytes <= kSmallBytes;
   if (!fill) fill = touch_pages;
   env_.run([&] {
     auto call = calls_.begin<Result<Staging>>(session, terms, std::move(done));
     if (call->finished()) return;
-    auto allocate = [env = env_.shared_from_this(), call, bytes,
-                     fill = std::move(fill)](Result<std::shared_ptr<RoomCharges>> got) {
+    auto allocate = [env = env_.shared_from_this(), call, ns = calls_.session(session)->ns, bytes,
+                     small, fill = std::move(fill)](Result<std::shared_ptr<RoomCharges>> got) {
       if (call->finished()) return;
       if (!got.ok()) return call->fail(got.status());
+      if (small) return call->finish(allocated_now(*env, bytes, *got));
       env->on_worker(
-          [pool = env->pool, charges = *got, bytes, fill]() -> Result<Staging> {
-            Staging staging{pool->allocate(bytes, charges->staging), charges};
+          [pool = env->pool, charges = *got, ns, bytes, fill]() -> Result<Staging> {
+            Staging staging = allocated(*pool, ns, bytes, charges);
             KV_RETURN_IF_ERROR(fill({staging.body.data(), staging.body.size()}));
             return staging;
           },

@@ -13,6 +13,18 @@ bool as_given(const EncodeInput& in, const Plane& p) {
          (p.first_row == in.keep.first && p.end_row() == in.keep.end);
 }
 
+// True if the planes given are all of the buffer, one after another, and of the results' sizes.
+bool lie_in(PoolBuffer& buffer, const std::vector<PlaneSlot>& slots,
+            const std::vector<uint64_t>& sizes) {
+  const uint8_t* at = buffer.data();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Bytes& given = slots[i].given->bytes;
+    if (given.data() != at || given.size() != sizes[i]) return false;
+    at += sizes[i];
+  }
+  return at == buffer.data() + buffer.size();
+}
+
 // Gives every plane its place in one pool buffer, if all sizes can be told from the input.
 // Otherwise none has one: a plane's errors are reported when it is coded.
 void set_places(EncodeWork& w) {
@@ -28,8 +40,14 @@ void set_places(EncodeWork& w) {
     total += *size;
   }
   for (const StateBlob& s : in.object.states) total += s.bytes.size();
-  if (total == 0 || RamPool::slab_bytes(total) > w.stored.bytes()) return;
-  w.payload = w.pool->allocate(total, w.stored, in.object.ns);
+  if (total == 0) return;
+  if (lie_in(w.kept, w.slots, sizes)) {
+    w.payload = std::move(w.kept);
+  } else if (RamPool::slab_bytes(total) <= w.stored.bytes()) {
+    w.payload = w.pool->allocate(total, w.stored, in.object.ns);
+  } else {
+    return;
+  }
   uint8_t* at = w.payload.data();
   for (size_t i = 0; i < sizes.size(); at += sizes[i++]) w.slots[i].place = {at, sizes[i]};
 }

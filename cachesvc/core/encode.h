@@ -38,6 +38,8 @@ struct EncodeWork {
   std::shared_ptr<RamPool> pool;
   Charge stored;   ///< pays for the result
   Charge staging;  ///< pays for input and scratch; lives as long as the work
+  /// Has the bytes of the input's planes, and may become the result's payload; or is empty.
+  PoolBuffer kept;
 
   // State shared by the workers.
   std::once_flag placed;      ///< `payload` and the slots' places are set, or never will be

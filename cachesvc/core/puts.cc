@@ -28,6 +28,18 @@ void Puts::put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges
   start(*r, std::move(request), std::move(room), call);
 }
 
+bool Puts::keeps_as_given(uint64_t session, const PutRequest& request) {
+  const Reservation* r = reservations_.find(session, request.reservation);
+  const Object& o = request.object;
+  if (r == nullptr || o.name.kind != ObjectKind::block) return false;  // others are small
+  if (!request.copies.empty() || !o.states.empty()) return false;
+  return std::all_of(o.planes.begin(), o.planes.end(), [&](const Plane& p) {
+    const SideCoding* side = r->realm->codec->side(p.layer, p.part, p.side);
+    return side != nullptr && side->bits == 0 && side->raw_dtype == p.dtype && p.bits == 0 &&
+           p.runs.size() == 1;
+  });
+}
+
 void Puts::start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges> room,
                  std::shared_ptr<Call<Status>> call, RamObject states_of) {
   Object& o = request.object;
@@ -64,6 +76,7 @@ void Puts::start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges
   in.codec = r.realm->codec;
   in.groups = r.realm->groups.shared();
   work.pool = env_.pool;
+  if (job->room) work.kept = std::move(job->room->payload);
   auto slots = plane_slots(in);
   if (!slots.ok()) return finish(job, slots.status());
   work.slots = std::move(*slots);
@@ -156,6 +169,10 @@ void Puts::charge(const JobPtr& job) {
   room.index = index_bytes(object.name.kind, object.tokens);
   room.staging = out;
   if (!job->room) room.staging += object.payload_bytes();
+  if (w.kept.size() > 0) {  // paid for
+    room.stored -= std::min(room.stored, RamPool::slab_bytes(w.kept.size()));
+    room.staging = 0;
+  }
   auto take = [](Charge& from, uint64_t& wanted, Charge& into) {
     uint64_t part = std::min(from.bytes(), wanted);
     if (part > 0) into.merge(from.split(part));

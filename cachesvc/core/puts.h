@@ -29,6 +29,8 @@ class Puts {
   /// `room`: came with the object's bytes, which lie in it. Null: the caller's planes.
   void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room, CallTerms terms,
            std::function<void(Status)> done);
+  /// True if the object's payload is stored byte for byte as it comes, once it is found good.
+  bool keeps_as_given(uint64_t session, const PutRequest& request);
   /// Starts the put of an object that identify() has named. `states_of`: the object whose states it
   /// shares; may be null.
   void start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges> room,

@@ -313,16 +313,19 @@ void Requests::handle_put_from(const Request& in) {
   auto read = [memory, runs = std::move(from->runs)](std::span<uint8_t> body) {
     return memory->read(runs, body);
   };
-  auto then = [this, keep = host_.keep(), room = in.room, put, terms,
+  const bool kept = core_.keeps_as_given(session_, *put);
+  auto then = [this, keep = host_.keep(), room = in.room, put, terms, kept,
                done = acknowledge(id, FrameType::put_from_ok)](Result<Staging> staging) {
     if (host_.closed()) return;
     if (!staging.ok()) return done(staging.status());
-    const Bytes body = std::move(staging->body).freeze();
+    const Bytes body = kept ? Bytes(nullptr, staging->body.data(), staging->body.size())
+                            : std::move(staging->body).freeze();
+    if (kept) staging->room->payload = std::move(staging->body);
     if (Status s = attach_payload(put->object, body); !s.ok()) return done(s);
     core_.put(session_, std::move(*put), std::move(staging->room), terms, done);
   };
-  core_.memory().allocate_staging(session_, bytes, StagingFor::put, terms, std::move(then),
-                                  std::move(read));
+  core_.memory().allocate_staging(session_, bytes, kept ? StagingFor::kept : StagingFor::put, terms,
+                                  std::move(then), std::move(read));
 }
 
 void Requests::handle_commit(const Request& in) {

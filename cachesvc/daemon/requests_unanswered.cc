@@ -4,7 +4,7 @@
 namespace kv {
 
 bool Requests::took(const Frame& frame, Status& status) {
-  if (frame.header.type == FrameType::memory_ended) {
+  if (frame.header.type == FrameType::memory_ended && session_ != 0) {
     auto ended = decode_reply<MemoryEnded>(FrameType::memory_ended, frame.body.span());
     if (ended.ok()) memories_.end(ended->memory);
     status = ended.status();
