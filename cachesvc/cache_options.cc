@@ -120,7 +120,8 @@ Result<uint64_t> ram_budget(const CacheOptions& options) {
   if (options.ram_budget_bytes != 0) return options.ram_budget_bytes;
   KV_ASSIGN_OR_RETURN(uint64_t available, mem_available());
   double bytes = options.ram_fraction * static_cast<double>(std::min(available, cgroup_left()));
-  return std::max(kMinRamBudgetBytes, static_cast<uint64_t>(bytes));
+  const uint64_t most = options.ram_most_bytes == 0 ? UINT64_MAX : options.ram_most_bytes;
+  return std::max(kMinRamBudgetBytes, std::min(most, static_cast<uint64_t>(bytes)));
 }
 
 }  // namespace kv

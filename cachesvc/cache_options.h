@@ -43,6 +43,9 @@ enum class Nonfinite : uint8_t {
 
 inline constexpr uint64_t kMinRamBudgetBytes = 1ull << 20;
 inline constexpr double kMinRamFraction = 0.001, kMaxRamFraction = 0.95;
+/// A guest's share of the memory available, and its limit: the machine is the engine's.
+inline constexpr double kRamFraction = 0.125;
+inline constexpr uint64_t kMostRamBytes = 4ull << 30;
 
 inline constexpr double kStagingFraction = 0.25;
 inline constexpr Milliseconds kVerifyAfter{60'000};
@@ -70,7 +73,8 @@ inline constexpr double kHoldFraction = 0.5;
 struct CacheOptions {
   // RAM
   uint64_t ram_budget_bytes = 0;               ///< 0: ram_fraction of the memory available at start
-  double ram_fraction = 0.5;                   ///< part of MemAvailable, or of a lower cgroup limit
+  double ram_fraction = kRamFraction;          ///< part of MemAvailable, or of a lower cgroup limit
+  uint64_t ram_most_bytes = kMostRamBytes;     ///< limit of that part; 0: none
   double staging_fraction = kStagingFraction;  ///< part of the budget: bytes in transit or encoding
   /// An object in RAM is compared with its checksum beside the first of its uses that comes so long
   /// after the last time (0: before each use, which waits for it), and always before it is written

@@ -75,8 +75,14 @@ TEST(ConfigValues, Sizes) {
   }
   EXPECT_DOUBLE_EQ(parse_amount("20%")->fraction, 0.2);
   EXPECT_EQ(parse_amount("1MiB")->bytes, 1u << 20);
-  for (const char* bad : {"0%", "101%", "%", "-5%", "5%%"})
+  auto limited = parse_amount("12.5%, at most 4GiB");
+  ASSERT_TRUE(limited.ok()) << limited.status().to_string();
+  EXPECT_DOUBLE_EQ(limited->fraction, 0.125);
+  EXPECT_EQ(limited->most_bytes, 4ull << 30);
+  for (const char* bad : {"0%", "101%", "%", "-5%", "5%%", "5%, at most", "5%, at most 0",
+                          "5%, at most 5%", "1GiB, at most 2GiB"}) {
     EXPECT_FALSE(parse_amount(bad).ok()) << bad;
+  }
 }
 
 TEST(ConfigValues, DurationsCountsAndLists) {
@@ -107,6 +113,7 @@ TEST(ConfigValues, PrintedValuesReadBack) {
     EXPECT_EQ(parse_duration(format_duration(Milliseconds(ms)))->count(), ms);
   }
   EXPECT_DOUBLE_EQ(parse_amount(format_amount({0, 0.125}))->fraction, 0.125);
+  EXPECT_EQ(format_amount(*parse_amount("20%, at most 1.5GiB")), "20%, at most 1536MiB");
 }
 
 TEST_F(ConfigTest, NothingGivenServes) {
@@ -170,6 +177,48 @@ TEST_F(ConfigTest, ErrorsNameTheirLine) {
   EXPECT_NE(error("[server\n").find(file + ":1"), std::string::npos);
   EXPECT_NE(error("[server]\nallow_uids = [\"root\"]\n").find(":2"), std::string::npos);
   EXPECT_FALSE(load(dir_ + "/absent.toml").ok());
+}
+
+TEST_F(ConfigTest, AllMistakesAreToldAtOnce) {
+  env_["CACHESVC_LOG_LEVEL"] = "loud";
+  env_["CACHESVC_NOTHING"] = "1";
+  auto config = load(write("[tier.ram]\nbuget = \"1GiB\"\nwarm_start = 0.5\n[limits]\nworkers = 0\n"
+                           "[[namespace]]\nname = \"\"\nusers = 5\n[[namespace]]\nname = \"a\"\n"
+                           "[[namespace]]\nname = \"a\"\n"),
+                     {{"tier.ssd.limit", "lots", "--ssd"}});
+  ASSERT_FALSE(config.ok());
+  const std::string& said = config.status().message();
+  for (const char* line : {"test.toml:2: unknown key", "test.toml:3: tier.ram.warm_start",
+                           "test.toml:5: limits.workers", "test.toml:7: namespace.name",
+                           "test.toml:8: namespace.users", "test.toml:11: namespace.name",
+                           "CACHESVC_LOG_LEVEL: ", "CACHESVC_NOTHING: ", "--ssd: "}) {
+    EXPECT_NE(said.find(line), std::string::npos) << line << " is not in\n" << said;
+  }
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 8) << said;
+}
+
+TEST_F(ConfigTest, ContradictionsAreToldAtOnceToo) {
+  auto config =
+      load(write("[server]\nsocket = \"\"\n[tier.ssd]\nlimit = \"0\"\n"
+                 "write_rate = \"1MiB\"\nwrite_per_day = \"1GiB\"\n"));
+  ASSERT_FALSE(config.ok());
+  const std::string& said = config.status().message();
+  for (const char* line :
+       {":2: server.socket", ":5: tier.ssd.write_rate", ":6: tier.ssd.write_per"}) {
+    EXPECT_NE(said.find(line), std::string::npos) << line << " is not in\n" << said;
+  }
+}
+
+TEST_F(ConfigTest, AGuestTakesAnEighthAndFourGibibytesAtMost) {
+  auto config = load();
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  CacheOptions& cache = config->cache;
+  EXPECT_DOUBLE_EQ(cache.ram_fraction, 0.125);
+  EXPECT_EQ(cache.ram_most_bytes, 4ull << 30);
+  cache.ram_most_bytes = 16 << 20;
+  EXPECT_EQ(*ram_budget(cache), 16u << 20);
+  auto own = load({}, {{"tier.ram.budget", "50%", "--ram"}});
+  EXPECT_EQ(own->cache.ram_most_bytes, 0u) << "whoever says a share has no other limit";
 }
 
 TEST_F(ConfigTest, ErrorsNameVariableAndFlag) {
@@ -321,8 +370,8 @@ TEST_F(ConfigTest, ASettingThatWentIsAnErrorThatSaysWhatToWrite) {
             std::string::npos);
 }
 
-TEST_F(ConfigTest, ThereAreAtMost28AndEachExplainsItself) {
-  EXPECT_LE(config_keys().size(), 28u);
+TEST_F(ConfigTest, ThereAreAtMost30AndEachExplainsItself) {
+  EXPECT_LE(config_keys().size(), 30u);
   for (const Key& key : config_keys()) {
     EXPECT_FALSE(key.what.empty() || key.accepts.empty() || key.by_default.empty()) << key.name;
     EXPECT_EQ(key.help(), key.what + ". " + key.accepts + ". Default: " + key.by_default + ".");
@@ -344,6 +393,8 @@ TEST_F(ConfigTest, ThePrintedConfigurationIsAConfiguration) {
                            {"server.resp.listen", "10.1.2.3:6390", ""},
                            {"server.resp.password_file", password, ""},
                            {"server.resp.namespace", "values", ""},
+                           {"server.http.listen", "127.0.0.1:9410", ""},
+                           {"server.http.token_file", password, ""},
                            {"tier.ram.budget", "37%", ""},
                            {"tier.ram.index", "12.5%", ""},
                            {"tier.ram.warm_start", "1GiB", ""},

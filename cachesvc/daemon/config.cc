@@ -10,6 +10,7 @@
 
 #include "cachesvc/daemon/config_check.h"
 #include "cachesvc/daemon/config_keys.h"
+#include "cachesvc/daemon/config_mistakes.h"
 #include "cachesvc/daemon/config_names.h"
 #include "cachesvc/daemon/config_namespaces.h"
 #include "cachesvc/daemon/config_secret.h"
@@ -19,15 +20,17 @@
 namespace kv {
 namespace {
 
-Status apply_settings(Config& config, const std::vector<Setting>& settings) {
-  for (const Setting& s : settings) {
-    const Key* key = find_key(s.key);
-    if (key == nullptr) return unknown_key(s.where, s.key);
-    Status status = key->set(config, s.value);
-    if (!status.ok()) return invalid_argument(s.where + ": " + s.key + " = " + status.message());
-    config.source[s.key] = s.where;
-  }
+Status apply(Config& config, const Setting& s) {
+  const Key* key = find_key(s.key);
+  if (key == nullptr) return unknown_key(s.where, s.key);
+  Status status = key->set(config, s.value);
+  if (!status.ok()) return invalid_argument(s.where + ": " + s.key + " = " + status.message());
+  config.source[s.key] = s.where;
   return {};
+}
+
+void apply_all(Config& config, const std::vector<Setting>& settings, Mistakes& mistakes) {
+  for (const Setting& s : settings) mistakes.add(apply(config, s));
 }
 
 using Variables = std::function<std::optional<std::string>(const std::string&)>;
@@ -92,7 +95,9 @@ uint64_t file_system_bytes(const std::string& path) {
 
 uint64_t resolve(const Amount& amount, const std::string& path) {
   if (amount.fraction <= 0) return amount.bytes;
-  return static_cast<uint64_t>(amount.fraction * static_cast<double>(file_system_bytes(path)));
+  const auto share =
+      static_cast<uint64_t>(amount.fraction * static_cast<double>(file_system_bytes(path)));
+  return amount.most_bytes == 0 ? share : std::min(share, amount.most_bytes);
 }
 
 Status resolve_ssd(Config& config) {
@@ -142,14 +147,17 @@ Status finish(Config& config) {
   CacheOptions& cache = config.cache;
   cache.ram_budget_bytes = config.ram_budget.bytes;
   if (config.ram_budget.fraction > 0) cache.ram_fraction = config.ram_budget.fraction;
-  KV_RETURN_IF_ERROR(resolve_ssd(config));
-  KV_RETURN_IF_ERROR(read_profiles(config));
-  KV_RETURN_IF_ERROR(read_password(config));
-  KV_RETURN_IF_ERROR(read_http_token(config));
+  cache.ram_most_bytes = config.ram_budget.most_bytes;
+  Mistakes mistakes;
+  mistakes.add(resolve_ssd(config));
+  mistakes.add(read_profiles(config));
+  mistakes.add(read_password(config));
+  mistakes.add(read_http_token(config));
   cache.max_sessions = config.server.max_connections;
   for (const NamespaceRule& rule : config.server.namespaces) cache.quotas[rule.name] = rule.quota;
   cache.drain_timeout = config.server.drain_timeout;
-  KV_RETURN_IF_ERROR(check_together(config));
+  check_together(config, mistakes);
+  KV_RETURN_IF_ERROR(mistakes.all());
   return validate(cache);
 }
 
@@ -161,15 +169,16 @@ Result<Config> load_config(const ConfigSources& sources) {
   set_default_paths(config, env);
   for (const Key& key : config_keys()) config.source[key.name] = "default";
   config.file = file_of(sources, env);
+  Mistakes mistakes;
   if (!config.file.empty()) {
-    KV_ASSIGN_OR_RETURN(auto settings, read_toml(config.file));
-    KV_RETURN_IF_ERROR(apply_settings(config, settings));
-    KV_ASSIGN_OR_RETURN(config.server.namespaces, read_namespaces(config.file));
+    KV_ASSIGN_OR_RETURN(auto settings, read_toml(config.file, mistakes));
+    apply_all(config, settings, mistakes);
+    config.server.namespaces = read_namespaces(config.file, mistakes);
   }
-  KV_RETURN_IF_ERROR(
-      check_env_names(sources.env_names ? sources.env_names() : process_env_names()));
-  KV_RETURN_IF_ERROR(apply_settings(config, from_env(env)));
-  KV_RETURN_IF_ERROR(apply_settings(config, sources.flags));
+  check_env_names(sources.env_names ? sources.env_names() : process_env_names(), mistakes);
+  apply_all(config, from_env(env), mistakes);
+  apply_all(config, sources.flags, mistakes);
+  KV_RETURN_IF_ERROR(mistakes.all());  // what follows from a wrong value says nothing
   KV_RETURN_IF_ERROR(finish(config));
   return config;
 }

@@ -30,7 +30,7 @@ struct Config {
   CacheOptions cache;
   LogOptions log;
   // Amounts as they were given; resolved into `cache` at the end of load_config.
-  Amount ram_budget{0, 0.5};
+  Amount ram_budget{0, kRamFraction, kMostRamBytes};
   std::string ssd_dir;
   Amount ssd_limit{32ull << 30, 0};  ///< 0: no SSD tier
   Amount ssd_min_free{1ull << 30, 0};
@@ -55,7 +55,8 @@ struct ConfigSources {
   std::vector<Setting> flags;
 };
 
-/// Returns: invalid_argument, naming place, key, value and what was expected.
+/// Returns: invalid_argument, a line for each mistake, naming place, key, value and what was
+/// expected. Contradictions between settings are looked for when each alone is right.
 Result<Config> load_config(const ConfigSources& sources);
 
 }  // namespace kv

@@ -78,31 +78,35 @@ Status check_http(const Config& config, const Words& words) {
   return words.wrong("server.http.token_file", "there is no HTTP port: set server.http.listen too");
 }
 
-}  // namespace
-
-Status check_together(const Config& config) {
-  const Words words{config};
+void check_tiers(const Config& config, const Words& words, Mistakes& mistakes) {
   const CacheOptions& cache = config.cache;
   const bool ssd = !cache.ssd_dir.empty();
-  if (config.server.socket.empty()) return words.wrong("server.socket", "expected a path");
   if (ssd && cache.ssd_limit_bytes < kMinLimitBytes) {
-    return words.wrong("tier.ssd.limit", "that is " + std::to_string(cache.ssd_limit_bytes) +
-                                             " bytes, expected at least " +
-                                             format_size(kMinLimitBytes));
+    mistakes.add(words.wrong("tier.ssd.limit", "that is " + std::to_string(cache.ssd_limit_bytes) +
+                                                   " bytes, expected at least " +
+                                                   format_size(kMinLimitBytes)));
   }
-  KV_RETURN_IF_ERROR(check_tokens(config));
-  KV_RETURN_IF_ERROR(check_resp(config, words));
-  KV_RETURN_IF_ERROR(check_http(config, words));
   auto set = [&](const char* name) { return config.source.at(name) != "default"; };
   const uint64_t ram = cache.ram_budget_bytes;  // 0: a share
   if (ram > 0 && set("tier.ram.warm_start") && cache.warm_start_bytes > ram) {
-    return words.wrong("tier.ram.warm_start", "more than all of " + words.given("tier.ram.budget"));
+    mistakes.add(
+        words.wrong("tier.ram.warm_start", "more than all of " + words.given("tier.ram.budget")));
   }
   for (const char* name : {"tier.ssd.key_file", "tier.ssd.write_rate", "tier.ssd.write_per_day"}) {
     if (ssd || !set(name) || find_key(name)->get(config) == find_key(name)->get(Config{})) continue;
-    return words.wrong(name, "there is no SSD tier: " + words.given("tier.ssd.limit"));
+    mistakes.add(words.wrong(name, "there is no SSD tier: " + words.given("tier.ssd.limit")));
   }
-  return {};
+}
+
+}  // namespace
+
+void check_together(const Config& config, Mistakes& mistakes) {
+  const Words words{config};
+  if (config.server.socket.empty()) mistakes.add(words.wrong("server.socket", "expected a path"));
+  mistakes.add(check_tokens(config));
+  mistakes.add(check_resp(config, words));
+  mistakes.add(check_http(config, words));
+  check_tiers(config, words, mistakes);
 }
 
 }  // namespace kv

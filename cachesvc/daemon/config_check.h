@@ -2,11 +2,12 @@
 #pragma once
 
 #include "cachesvc/daemon/config.h"
+#include "cachesvc/daemon/config_mistakes.h"
 
 namespace kv {
 
-/// Settings that are right alone and can't hold together; a default gives way. Returns:
-/// invalid_argument, naming both with their places.
-Status check_together(const Config& config);
+/// Looks for settings that are right alone and can't hold together; a default gives way. Mistakes
+/// name both with their places.
+void check_together(const Config& config, Mistakes& mistakes);
 
 }  // namespace kv

@@ -107,7 +107,8 @@ Key amount_key(const char* name, const char* what, Field field, const AmountBoun
   if (b.low > 0) bounds += " of at least " + format_size(b.low);
   bounds += ", or a share ";
   if (b.low_share > 0) bounds += "from " + format_amount({0, b.low_share}) + " ";
-  bounds += "up to " + format_amount({0, b.high_share}) + " of " + b.whole;
+  bounds += "up to " + format_amount({0, b.high_share}) + " of " + b.whole +
+            ", perhaps limited: " + format_amount({0, 0.2, 4ull << 30});
   key.accepts = or_zero ? bounds : "A" + bounds.substr(1);
   key.set = [=](Config& c, const std::string& v) -> Status {
     KV_ASSIGN_OR_RETURN(Amount amount, parse_amount(v));

@@ -70,6 +70,15 @@ const Removed* find_removed(const std::string& key) {
   return gone == std::end(kRemoved) ? nullptr : gone;
 }
 
+Status unknown_variable(const std::string& name, const std::vector<std::string>& names) {
+  for (const Removed& gone : kRemoved) {
+    if (env_name(gone.name) == name) return unknown_key(name, gone.name);
+  }
+  const std::string guess = nearest(name, names);
+  return invalid_argument(name + ": the environment has no such setting" +
+                          (guess.empty() ? std::string() : ", did you mean " + guess + "?"));
+}
+
 }  // namespace
 
 std::string env_name(const std::string& key) {
@@ -98,20 +107,14 @@ std::vector<std::string> process_env_names() {
   return out;
 }
 
-Status check_env_names(const std::vector<std::string>& given) {
+void check_env_names(const std::vector<std::string>& given, Mistakes& mistakes) {
   std::vector<std::string> names;
   for (const Key& key : config_keys()) names.push_back(env_name(key.name));
   for (const std::string& name : given) {
     if (!name.starts_with(kEnvPrefix)) continue;
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    for (const Removed& gone : kRemoved) {
-      if (env_name(gone.name) == name) return unknown_key(name, gone.name);
-    }
-    const std::string guess = nearest(name, names);
-    return invalid_argument(name + ": the environment has no such setting" +
-                            (guess.empty() ? std::string() : ", did you mean " + guess + "?"));
+    mistakes.add(unknown_variable(name, names));
   }
-  return {};
 }
 
 }  // namespace kv

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/status.h"
+#include "cachesvc/daemon/config_mistakes.h"
 
 namespace kv {
 
@@ -18,8 +18,7 @@ Status unknown_key(const std::string& where, const std::string& key);
 
 /// Names of the process's environment.
 std::vector<std::string> process_env_names();
-/// Checks variables with our prefix: one that is no setting's would have no effect. Returns:
-/// invalid_argument, as unknown_key.
-Status check_env_names(const std::vector<std::string>& given);
+/// Checks variables with our prefix: one that is no setting's would have no effect.
+void check_env_names(const std::vector<std::string>& given, Mistakes& mistakes);
 
 }  // namespace kv

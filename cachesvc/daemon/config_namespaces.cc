@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cachesvc/daemon/config_secret.h"
 #include "cachesvc/daemon/config_toml.h"
@@ -108,50 +109,62 @@ Status read_key(const std::string& name, const toml::node& node, Reading& at) {
   return wrong(at, "unknown key" + (guess.empty() ? "" : ", did you mean \"" + guess + "\"?"));
 }
 
-Result<NamespaceRule> read_table(const toml::node& node, const std::string& file) {
+// The table's rule, unless it has no name.
+std::optional<NamespaceRule> read_table(const toml::node& node, const std::string& file,
+                                        Mistakes& mistakes) {
   Reading at;
   at.where = file + ":" + std::to_string(node.source().begin.line) + ": namespace";
   const toml::table* table = node.as_table();
-  if (table == nullptr) return wrong(at, "expected tables [[namespace]]");
+  if (table == nullptr) {
+    mistakes.add(wrong(at, "expected tables [[namespace]]"));
+    return std::nullopt;
+  }
   for (const auto& [key, value] : *table) {
     const std::string name(key.str());
     at.where = file + ":" + std::to_string(value.source().begin.line) + ": namespace." + name;
-    KV_RETURN_IF_ERROR(read_key(name, value, at));
+    mistakes.add(read_key(name, value, at));
   }
-  if (at.rule.name.empty()) {
-    at.where = file + ":" + std::to_string(node.source().begin.line) + ": namespace.name";
-    return wrong(at, "a table without it");
-  }
+  at.where = file + ":" + std::to_string(node.source().begin.line) + ": namespace.name";
+  if (!table->contains("name")) mistakes.add(wrong(at, "a table without it"));
   if (at.rule.name == kEveryNamespace && at.rule.quota != NamespaceQuota{}) {
-    return wrong(at, "the table \"*\" has no quota: it is of no one namespace");
+    mistakes.add(wrong(at, "the table \"*\" has no quota: it is of no one namespace"));
   }
+  if (at.rule.name.empty()) return std::nullopt;
   return std::move(at.rule);
+}
+
+void add_rule(NamespaceRule& rule, const toml::node& node, const std::string& file,
+              std::vector<NamespaceRule>& rules, Mistakes& mistakes) {
+  const bool twice = std::any_of(rules.begin(), rules.end(),
+                                 [&](const NamespaceRule& r) { return r.name == rule.name; });
+  if (twice) {
+    mistakes.add(invalid_argument(file + ":" + std::to_string(node.source().begin.line) +
+                                  ": namespace.name: a second table of \"" + rule.name + "\""));
+  } else {
+    rules.push_back(std::move(rule));
+  }
 }
 
 }  // namespace
 
-Result<std::vector<NamespaceRule>> read_namespaces(const std::string& file) {
+std::vector<NamespaceRule> read_namespaces(const std::string& file, Mistakes& mistakes) {
   std::vector<NamespaceRule> rules;
   try {
     const toml::table table = toml::parse_file(file);
     const toml::array* all = table["namespace"].as_array();
     if (all == nullptr) return rules;  // a value of another kind is no setting (read_toml)
     if (all->size() > kMaxNamespaces) {
-      return invalid_argument(file + ": " + std::to_string(all->size()) +
-                              " tables [[namespace]], at most " + std::to_string(kMaxNamespaces));
+      mistakes.add(invalid_argument(file + ": " + std::to_string(all->size()) +
+                                    " tables [[namespace]], at most " +
+                                    std::to_string(kMaxNamespaces)));
+      return rules;
     }
     for (const toml::node& node : *all) {
-      KV_ASSIGN_OR_RETURN(NamespaceRule rule, read_table(node, file));
-      bool twice = std::any_of(rules.begin(), rules.end(),
-                               [&](const NamespaceRule& r) { return r.name == rule.name; });
-      if (twice) {
-        return invalid_argument(file + ":" + std::to_string(node.source().begin.line) +
-                                ": namespace.name: a second table of \"" + rule.name + "\"");
-      }
-      rules.push_back(std::move(rule));
+      if (auto rule = read_table(node, file, mistakes))
+        add_rule(*rule, node, file, rules, mistakes);
     }
   } catch (const toml::parse_error& e) {
-    return invalid_argument(file + ": " + std::string(e.description()));
+    mistakes.add(invalid_argument(file + ": " + std::string(e.description())));
   }
   return rules;
 }

@@ -39,27 +39,30 @@ std::optional<std::string> list_of(const toml::array& items) {
   return list;
 }
 
-Status flatten(const toml::table& table, const std::string& prefix, const std::string& file,
-               std::vector<Setting>& out) {
+void flatten(const toml::table& table, const std::string& prefix, const std::string& file,
+             std::vector<Setting>& out, Mistakes& mistakes) {
   for (const auto& [name, node] : table) {
     const std::string key = prefix + std::string(name.str());
     if (key == "namespace" && node.is_array()) continue;  // config_namespaces.h
     if (const auto* sub = node.as_table()) {
-      KV_RETURN_IF_ERROR(flatten(*sub, key + ".", file, out));
+      flatten(*sub, key + ".", file, out, mistakes);
       continue;
     }
     const std::string where = file + ":" + std::to_string(node.source().begin.line);
     const Key* known = find_key(key);
-    if (known == nullptr) return unknown_key(where, key);
+    if (known == nullptr) {
+      mistakes.add(unknown_key(where, key));
+      continue;
+    }
     const bool list = is_list(known->form);
     auto value = list && node.is_array() ? list_of(*node.as_array()) : text_of(node);
-    if (!value) {
-      return invalid_argument(where + ": " + key + ": expected a string or a whole number" +
-                              (list ? ", or a list of these" : ""));
+    if (value) {
+      out.push_back({key, *value, where});
+    } else {
+      mistakes.add(invalid_argument(where + ": " + key + ": expected a string or a whole number" +
+                                    (list ? ", or a list of these" : "")));
     }
-    out.push_back({key, *value, where});
   }
-  return {};
 }
 
 std::string toml_value(TomlForm form, const std::string& value) {
@@ -115,7 +118,7 @@ std::string toml_text(std::string_view text) {
   return out + "\"";
 }
 
-Result<std::vector<Setting>> read_toml(const std::string& file) {
+Result<std::vector<Setting>> read_toml(const std::string& file, Mistakes& mistakes) {
   toml::table table;
   try {
     table = toml::parse_file(file);
@@ -124,7 +127,7 @@ Result<std::vector<Setting>> read_toml(const std::string& file) {
                             std::string(e.description()));
   }
   std::vector<Setting> settings;
-  KV_RETURN_IF_ERROR(flatten(table, "", file, settings));
+  flatten(table, "", file, settings, mistakes);
   return settings;
 }
 

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "cachesvc/daemon/config.h"
+#include "cachesvc/daemon/config_mistakes.h"
 
 namespace kv {
 
-/// Returns: invalid_argument naming file and line: no TOML, an unknown key, a value of no kind that
-/// a setting has. Values themselves are not looked at.
-Result<std::vector<Setting>> read_toml(const std::string& file);
+/// Reads the texts; values themselves are not looked at. Mistakes name file and line: an unknown
+/// key, a value of no kind that a setting has. Returns: invalid_argument naming both: it is no
+/// TOML.
+Result<std::vector<Setting>> read_toml(const std::string& file, Mistakes& mistakes);
 
 /// The text as a basic string of TOML, quotes included.
 std::string toml_text(std::string_view text);

@@ -37,6 +37,8 @@ Status bad(std::string_view text, const char* expected) {
   return invalid_argument("\"" + std::string(text) + "\": expected " + expected);
 }
 
+constexpr std::string_view kAtMost = "%, at most ";
+
 // The number that `text` begins with; `rest` is what follows it. NaN if there is none.
 double leading_number(std::string_view text, std::string_view& rest) {
   double value = 0;
@@ -79,13 +81,18 @@ Result<uint64_t> parse_size(std::string_view text) {
 }
 
 Result<Amount> parse_amount(std::string_view text) {
-  if (text.ends_with('%')) {
+  if (text.find('%') != text.npos) {
     std::string_view rest;
     double percent = leading_number(text, rest);
-    if (std::isnan(percent) || rest != "%" || percent <= 0 || percent > 100) {
-      return bad(text, "a share above 0% and up to 100%");
+    const bool limited = rest.starts_with(kAtMost);
+    if (std::isnan(percent) || (rest != "%" && !limited) || percent <= 0 || percent > 100) {
+      return bad(text, "a share above 0% and up to 100%, such as 20%, or 20%, at most 4GiB");
     }
-    return Amount{0, percent / 100};
+    Amount share{0, percent / 100};
+    if (!limited) return share;
+    KV_ASSIGN_OR_RETURN(share.most_bytes, parse_size(rest.substr(kAtMost.size())));
+    if (share.most_bytes == 0) return bad(text, "a limit above 0");
+    return share;
   }
   auto bytes = with_unit(text, kSizeUnits, "a size such as 8GiB or 512MB, or a share such as 20%");
   if (!bytes.ok()) return bytes.status();
@@ -144,7 +151,8 @@ std::string format_amount(const Amount& amount) {
   std::string percent = std::to_string(amount.fraction * 100);
   percent.erase(percent.find_last_not_of('0') + 1);
   if (percent.ends_with('.')) percent.pop_back();
-  return percent + "%";
+  if (amount.most_bytes == 0) return percent + "%";
+  return percent + std::string(kAtMost) + format_size(amount.most_bytes);
 }
 
 std::string format_duration(std::chrono::milliseconds ms) {

@@ -18,7 +18,8 @@ namespace kv {
 /// Bytes, or a share of something that is known later (memory, file system).
 struct Amount {
   uint64_t bytes = 0;
-  double fraction = 0;  ///< above 0: a share; `bytes` is 0 then
+  double fraction = 0;      ///< above 0: a share; `bytes` is 0 then
+  uint64_t most_bytes = 0;  ///< of a share: its limit; 0: none
 };
 
 /// An IPv4 address and port.
@@ -32,7 +33,7 @@ struct TcpAddress {
 Result<uint64_t> parse_count(std::string_view text, uint64_t low, uint64_t high);
 /// "0", "8GiB", "1.5GiB", "512MB", "4096": B, K, KB, KiB … TiB; one letter means the power of two.
 Result<uint64_t> parse_size(std::string_view text);
-/// A size as parse_size reads it, or "20%".
+/// A size as parse_size reads it, or "20%", or "20%, at most 4GiB".
 Result<Amount> parse_amount(std::string_view text);
 /// "250ms", "20s", "5m", "1h", "0".
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);
