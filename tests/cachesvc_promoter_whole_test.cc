@@ -59,6 +59,7 @@ TEST(WarmStart, MemoryIsReadyForPromotions) {
     auto b = Bench::open(*cache, model, exact);
     EXPECT_EQ(ready(b, 2 * kRegionBytes), 2 * kRegionBytes);
     uint64_t known = b.stat("ram_index_bytes") + b.stat("ram_model_bytes");
+    known += b.stat("ram_session_bytes");
     known += (kMostReadBuffers - 1) * kReadBufferBytes;  // of the tier
     EXPECT_EQ(b.stat("ram_used_bytes"), known) << "nobody pays for it";
     ASSERT_EQ(b.fetch(plus_one(tokens))->tokens, 3072u);
