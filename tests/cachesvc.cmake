@@ -94,6 +94,10 @@ add_test(NAME cachesvc_page_check COMMAND Python3::Interpreter -B
          ${CMAKE_CURRENT_BINARY_DIR})
 set_tests_properties(cachesvc_http_check cachesvc_page_check PROPERTIES LABELS cachesvc
   SKIP_RETURN_CODE 77 TIMEOUT 300)
+# The service manager's side: readiness, signs of life, a passed socket, SIGHUP.
+add_test(NAME cachesvc_supervisor_check COMMAND Python3::Interpreter
+         ${CMAKE_CURRENT_SOURCE_DIR}/cachesvc_supervisor_check.py $<TARGET_FILE:cachesvc>)
+set_tests_properties(cachesvc_supervisor_check PROPERTIES LABELS cachesvc TIMEOUT 120)
 # The systemd unit, where systemd-analyze is installed.
 add_test(NAME cachesvc_unit_check COMMAND Python3::Interpreter
          ${CMAKE_CURRENT_SOURCE_DIR}/cachesvc_unit_check.py

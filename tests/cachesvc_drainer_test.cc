@@ -91,7 +91,7 @@ TEST_F(ServerTest, OtherSignalsAreNoticedOrNotAndEndNothing) {
     EXPECT_TRUE(connect()) << "after signal " << signal;
   }
   EXPECT_EQ(daemon_->stop(), 0);
-  EXPECT_EQ(log.lines_with("SIGHUP: settings are read at a start only"), 2u) << log.text();
+  EXPECT_EQ(log.lines_with("reload: users and tokens read anew"), 2u) << log.text();
 }
 
 TEST_F(ServerTest, SigquitDrainsToo) {

@@ -169,8 +169,8 @@ TEST_P(EngineExact, AShorterHitChangesLittle) {
   KvCache whole = stored->new_cache(0);
   auto cold = forced(**network, whole, tokens, length);
   ASSERT_TRUE(stored
-                  ->store(whole, stored->storable(whole, whole.tokens()), Durability::accepted,
-                          soon(), soon())
+                  ->store(whole, stored->storable(whole, whole.tokens()),
+                          {{}, Durability::accepted, soon(), soon()})
                   .ok());
   for (uint32_t cut : GetParam().cuts) {
     std::vector<Token> query(tokens.begin(), tokens.begin() + cut);

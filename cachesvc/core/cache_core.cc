@@ -154,6 +154,10 @@ void CacheCore::drain(Deadline deadline, Done<Status> done) {
   own_->env->run([&] { own_->drain.begin(deadline, std::move(done)); });
 }
 
+void CacheCore::limit_writes(uint64_t bytes_per_second, uint64_t bytes_per_day) {
+  own_->env->run([&] { own_->pace.limit(bytes_per_second, bytes_per_day); });
+}
+
 ClientMemory& CacheCore::memory() { return own_->client_memory; }
 void CacheCore::no_memory() { own_->env->no_memory(); }
 

@@ -161,6 +161,9 @@ class CacheCore {
   /// alone. What one held goes. A commit or an erase that has begun goes on, as after its deadline.
   void cancel(uint64_t session, uint64_t tag);
 
+  /// Limits of what is written to the SSD from now on, in place of the options' (0: none).
+  void limit_writes(uint64_t bytes_per_second, uint64_t bytes_per_day);
+
   /// Memory that connections take. As long as the core lives.
   ClientMemory& memory();
 

@@ -44,8 +44,7 @@ struct Attempt {
 bool Spiller::packs_codes() const {
   const CacheOptions& o = env_.options;
   if (o.pack_codes != PackCodes::scarce) return o.pack_codes == PackCodes::always;
-  return o.write_bytes_per_second > 0 || o.write_bytes_per_day > 0 ||
-         lane_.ssd()->room_left() < o.ssd_limit_bytes / kScarceShare;
+  return pace_.limited() || lane_.ssd()->room_left() < o.ssd_limit_bytes / kScarceShare;
 }
 
 void Spiller::start_batch() {

@@ -25,6 +25,12 @@ class WriteBudget {
   WriteBudget(uint64_t bytes_per_second, uint64_t bytes_per_day)
       : per_second_(bytes_per_second), per_day_(bytes_per_day) {}
 
+  /// Limits from now on; what was spent counts.
+  void limit(uint64_t bytes_per_second, uint64_t bytes_per_day) {
+    per_second_ = bytes_per_second;
+    per_day_ = bytes_per_day;
+    ready_ = {};
+  }
   bool limited() const { return per_second_ > 0 || per_day_ > 0; }
   /// Time when the next write may begin; not after `now`: at once.
   Time next(Time now) const;
@@ -47,7 +53,7 @@ class WriteBudget {
   int64_t hour_at(Time at) const;
   void add(int64_t number, uint64_t bytes);
 
-  const uint64_t per_second_, per_day_;
+  uint64_t per_second_, per_day_;
   Time ready_{};                        ///< time at which the per-second account allows a write
   std::chrono::nanoseconds offset_{0};  ///< wall clock less monotonic clock, as of restore()
   struct Hour {

@@ -11,6 +11,12 @@ WritePace::WritePace(Env& env, SsdLane& lane)
       budget_(env.options.write_bytes_per_second, env.options.write_bytes_per_day),
       timer_(env.loop, env.handler([this] { env_.progress(); })) {}
 
+void WritePace::limit(uint64_t bytes_per_second, uint64_t bytes_per_day) {
+  budget_.limit(bytes_per_second, bytes_per_day);
+  timer_.cancel();
+  env_.progress();
+}
+
 bool WritePace::may_write() {
   auto now = Clock::now(), at = budget_.next(now);
   if (at <= now) return true;

@@ -16,6 +16,8 @@ class WritePace {
   WritePace& operator=(const WritePace&) = delete;
 
   bool limited() const { return budget_.limited(); }
+  /// Limits from now on, 0: none; a write that waits asks anew.
+  void limit(uint64_t bytes_per_second, uint64_t bytes_per_day);
   /// True if a write may begin now; if not, progress() follows when it may.
   bool may_write();
   /// True while a write waits for the budget.

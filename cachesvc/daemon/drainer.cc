@@ -16,8 +16,16 @@ void Drainer::ignore_others() {
   for (int signal : {SIGHUP, SIGUSR1, SIGUSR2}) ::signal(signal, SIG_IGN);
 }
 
-Drainer::Drainer(boost::asio::io_context& io, CacheCore& core, Server& server, Milliseconds limit)
-    : io_(io), core_(core), server_(server), limit_(limit), signals_(io, SIGTERM, SIGINT, SIGQUIT) {
+Drainer::Drainer(boost::asio::io_context& io, CacheCore& core, Server& server,
+                 const Supervisor& supervisor, Milliseconds limit,
+                 std::function<Milliseconds()> reload)
+    : io_(io),
+      core_(core),
+      server_(server),
+      supervisor_(supervisor),
+      limit_(limit),
+      reload_(std::move(reload)),
+      signals_(io, SIGTERM, SIGINT, SIGQUIT) {
   signals_.add(SIGHUP);
   wait();
 }
@@ -33,7 +41,8 @@ void Drainer::wait() {
 void Drainer::on_signal(int signal) {
   const LogFields fields{"signal", {{"signal", static_cast<uint64_t>(signal)}}};
   if (signal == SIGHUP) {
-    return log_line(level::info, fields, "SIGHUP: settings are read at a start only");
+    if (!draining_) limit_ = reload_();
+    return;
   }
   if (!draining_) {
     draining_ = true;
@@ -51,6 +60,7 @@ void Drainer::on_signal(int signal) {
 
 void Drainer::drain() {
   Deadline deadline = deadline_in(limit_);
+  supervisor_.stopping();
   server_.stop_accepting();
   core_.drain(deadline, [this, deadline](Status status) { drained(status, deadline); });
 }

@@ -7,7 +7,7 @@
 //   a namespace with a table of its own: the users that it lists, and whoever brings its token;
 //   without a table: `uid-N` alone, where N is the user's id.
 // Tokens are compared in a time that does not depend on where they differ, and no answer tells a
-// namespace that is not there from one that is somebody else's. Immutable: any thread.
+// namespace that is not there from one that is somebody else's. Replaced as a whole.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,9 @@ class Gate {
  private:
   bool is_admin(uint32_t user) const;
 
-  const uint32_t own_;
-  const std::vector<NamespaceRule> rules_;
-  const std::vector<uint32_t> users_;  ///< sorted: others that may connect
+  uint32_t own_;
+  std::vector<NamespaceRule> rules_;
+  std::vector<uint32_t> users_;  ///< sorted: others that may connect
 };
 
 }  // namespace kv

@@ -75,9 +75,9 @@ Log::Log(const LogOptions& options) {
       options.format == "json" || (options.format == "auto" && ::isatty(STDERR_FILENO) == 0);
   auto logger = std::make_shared<spdlog::logger>("cachesvc",
                                                  std::make_shared<QueueSink>(STDERR_FILENO, json));
-  logger->set_level(spdlog::level::from_str(options.level == "warn" ? "warning" : options.level));
   logger->set_error_handler([](const std::string&) {});  // the default one would wait
   spdlog::set_default_logger(std::move(logger));
+  set_log_level(options.level);
 }
 
 Log::~Log() { spdlog::shutdown(); }
@@ -86,6 +86,10 @@ void log_line(spdlog::level::level_enum level, const LogFields& fields,
               const std::string& message) {
   LogFieldsScope scope(fields);
   spdlog::log(level, "{}", message);
+}
+
+void set_log_level(const std::string& level) {
+  spdlog::set_level(spdlog::level::from_str(level == "warn" ? "warning" : level));
 }
 
 void flush_log() { spdlog::default_logger_raw()->flush(); }

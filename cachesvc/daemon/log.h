@@ -26,6 +26,8 @@ class Log {
 
 /// Logs one line; `fields` are JSON's beside the message.
 void log_line(spdlog::level::level_enum level, const LogFields& fields, const std::string& message);
+/// The least of what is logged from now on: a value of log.level.
+void set_log_level(const std::string& level);
 /// Waits a bounded time for lines on their way; before _exit.
 void flush_log();
 /// Writes one line to stderr without the log, for a program that ends; waits a bounded time for it.

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <map>
 #include <new>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,10 @@
 namespace kv {
 namespace {
 
+// Says each line of `what`.
 int fail(const std::string& what, int code) {
-  say_last("cachesvc: " + what);
+  std::stringstream lines(what);
+  for (std::string line; std::getline(lines, line);) say_last("cachesvc: " + line);
   return code;
 }
 
@@ -98,7 +101,12 @@ int run(int argc, char** argv, const std::function<void(Config&)>& adjust) {
   } else if (Status s = collect(serving->parsed() ? serving : print, line); !s.ok()) {
     return fail(s.message(), kUsage);
   }
-  auto config = load_config(line.sources);
+  auto read = [sources = line.sources, adjust]() -> Result<Config> {
+    auto config = load_config(sources);
+    if (config.ok() && adjust) adjust(*config);
+    return config;
+  };
+  auto config = serving->parsed() ? read() : load_config(line.sources);
   if (!config.ok()) return fail(config.status().message(), kConfig);
   if (check->parsed()) {
     std::cout << "ok: " << (config->file.empty() ? "defaults (no file)" : config->file) << "\n";
@@ -108,8 +116,7 @@ int run(int argc, char** argv, const std::function<void(Config&)>& adjust) {
     std::cout << print_config(*config);
     return kOk;
   }
-  if (adjust) adjust(*config);
-  return serve(*config, line.ready_fd);
+  return serve(std::move(*config), line.ready_fd, read);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -68,11 +69,32 @@ Status Server::listen() {
 }
 
 Status Server::take_place() {
-  const std::string& path = options_.socket;
   if (::getrandom(host_.boot.data(), host_.boot.size(), 0) !=
       static_cast<ssize_t>(host_.boot.size())) {
     return errno_status("getrandom");
   }
+  return options_.listening_fd >= 0 ? take_listening() : bind_place();
+}
+
+// The manager that opened the socket says who may connect, beside the gate, and whose place it is.
+Status Server::take_listening() {
+  sockaddr_un address{};
+  socklen_t size = sizeof(address);
+  if (::getsockname(options_.listening_fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return errno_status("LISTEN_FDS");
+  }
+  const std::string path(address.sun_path, ::strnlen(address.sun_path, sizeof(address.sun_path)));
+  if (path != options_.socket) {
+    return invalid_argument("server.socket: " + options_.socket +
+                            ", but the service manager passed a socket at \"" + path + "\"");
+  }
+  boost::system::error_code ec;
+  acceptor_.socket().assign(Protocol(), options_.listening_fd, ec);
+  return ec ? Status(StatusCode::io_error, "LISTEN_FDS: " + ec.message()) : Status();
+}
+
+Status Server::bind_place() {
+  const std::string& path = options_.socket;
   bool others = gate_.opens_to_others();
   KV_RETURN_IF_ERROR(prepare_socket_directory("server.socket", path, others));
   lock_fd_ = ::open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -96,12 +118,22 @@ Status Server::take_place() {
   return {};
 }
 
+Status Server::admit_by(const ServerOptions& options) {
+  Gate gate(options, ::geteuid());
+  if (gate.opens_to_others() != gate_.opens_to_others()) {
+    return {StatusCode::unsupported,
+            "users beside our own, where there were none, or none any more"};
+  }
+  gate_ = std::move(gate);
+  return {};
+}
+
 void Server::stop_accepting() {
   if (!acceptor_.taking()) return;
   acceptor_.stop();
   if (resp_) resp_->stop();
   if (http_) http_->stop();
-  ::unlink(options_.socket.c_str());
+  if (options_.listening_fd < 0) ::unlink(options_.socket.c_str());
 }
 
 // The peer's user, if it may connect.

@@ -31,10 +31,14 @@ class Server final : public RespListener::Host {
   Server(const Server&) = delete;  // handlers point here
   Server& operator=(const Server&) = delete;
 
-  /// Takes the socket's place and listens. A socket file that nobody listens on is replaced if it
-  /// is ours. Returns: busy (another service is there), invalid_argument (path, directory),
-  /// io_error.
+  /// Takes the socket's place and listens, or goes on listening on the one that the options pass. A
+  /// socket file that nobody listens on is replaced if it is ours. Returns: busy (another service
+  /// is there), invalid_argument (path, directory), io_error.
   Status listen();
+  /// Users, tokens and namespaces of `options` from now on: of connections that come, and of those
+  /// without a hello. Returns: unsupported, with nothing changed: users beside our own are let in
+  /// now and were not before, or the reverse, which is the socket's mode.
+  Status admit_by(const ServerOptions& options);
   /// Takes no more connections and removes the socket file.
   void stop_accepting();
   /// Lets sessions send what they owe and closes them; `done` once, when none is left or at
@@ -44,6 +48,8 @@ class Server final : public RespListener::Host {
  private:
   using Protocol = boost::asio::local::stream_protocol;
   Status take_place();
+  Status bind_place();
+  Status take_listening();
   void admit(FrameSender::Socket socket);
   void refuse(int fd, const Status& status);
   Result<uint32_t> check_peer(int fd) const;
@@ -60,7 +66,7 @@ class Server final : public RespListener::Host {
 
   const ServerOptions options_;
   EventLog& events_;
-  const Gate gate_;
+  Gate gate_;
   CodingLog codings_;
   SessionHost host_;
   Acceptor<Protocol> acceptor_;

@@ -50,6 +50,9 @@ struct HttpOptions {
 
 struct ServerOptions {
   std::string socket;  ///< path; its directory is created 0700 (allow_uids: 0711)
+  /// A socket that listens there already, opened by a service manager, which keeps its file; the
+  /// server closes it. -1: none.
+  int listening_fd = -1;
   /// Users that connect beside its own and root, as do those of `namespaces`; any: the socket is
   /// 0666.
   std::vector<uint32_t> allow_uids;

@@ -25,6 +25,7 @@
 #include "cachesvc/daemon/exit_code.h"
 #include "cachesvc/daemon/log.h"
 #include "cachesvc/daemon/server.h"
+#include "cachesvc/daemon/signs.h"
 #include "cachesvc/daemon/start_log.h"
 #include "cachesvc/loop/timer.h"
 #include "cachesvc/loop/workers.h"
@@ -183,13 +184,17 @@ Result<CacheOptions> core_options(const Config& config, EventLog& events) {
 
 // Runs from the first connection that may come to the last answer that is sent.
 int run_server(boost::asio::io_context& io, CacheCore& core, EventLog& events, const Config& config,
-               int ready_fd) {
+               int ready_fd, const Supervisor& supervisor, ReadConfig again) {
   Server server(io, core, events, config.server);
-  Drainer drainer(io, core, server, config.server.drain_timeout);
+  Reloader reloader(config, std::move(again), core, server, supervisor);
+  Drainer drainer(io, core, server, supervisor, config.server.drain_timeout,
+                  [&reloader] { return reloader.reload(); });
   EventFlush flush(io, events);
   if (Status s = server.listen(); !s.ok()) return complain(s);
   log_start(config, core);
   log_line(spdlog::level::info, {"ready", {}}, "ready");
+  supervisor.ready();
+  Signs signs(io, core, supervisor);
   if (ready_fd >= 0) {
     if (Status s = write_ready(ready_fd); !s.ok()) return complain(s, kRuntime);
   }
@@ -199,8 +204,12 @@ int run_server(boost::asio::io_context& io, CacheCore& core, EventLog& events, c
 
 }  // namespace
 
-int serve(const Config& config, int ready_fd) {
+int serve(Config config, int ready_fd, ReadConfig again) {
   if (int code = prepare_process(config, ready_fd); code != kOk) return code;
+  const Supervisor supervisor = Supervisor::from_environment();
+  auto passed = supervisor.listening_socket();
+  if (!passed.ok()) return complain(passed.status());
+  config.server.listening_fd = *passed;
   Log log(config.log);
   if (!config.cache.ssd_dir.empty()) {
     if (Status s = make_parents(config.cache.ssd_dir); !s.ok()) return complain(s, kConfig);
@@ -213,7 +222,8 @@ int serve(const Config& config, int ready_fd) {
   auto core =
       CacheCore::create(*options, io.get_executor(), workers.get_executor(), disk.get_executor());
   if (!core.ok()) return complain(core.status());
-  if (int code = run_server(io, **core, events, config, ready_fd); code != kOk) return code;
+  const int code = run_server(io, **core, events, config, ready_fd, supervisor, std::move(again));
+  if (code != kOk) return code;
   (*core).reset();
   events.flush_all();
   workers.join();
