@@ -22,7 +22,7 @@ if(NOT KV_SANITIZE)
       add_test(NAME python_engines.${engine} COMMAND ${KV_SYSTEM_PYTHON} -B -m pytest -m engines -rs
                tests/test_${engine}.py WORKING_DIRECTORY ${python_folder})
       set_tests_properties(python_engines.${engine} PROPERTIES PROCESSORS 2 LABELS engines
-        TIMEOUT 900 ENVIRONMENT "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.")
+        TIMEOUT 1800 ENVIRONMENT "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.")
     endforeach()
   endif()
   set_tests_properties(python_client python_types python_wheel PROPERTIES

@@ -90,9 +90,9 @@ std::map<std::string, NamespaceUse> Stats::namespaces() const {
   reservations_.each_namespace([&](const std::string& ns) { ++of(ns).reservations; });
   holds_.each_namespace([&](const std::string& ns, size_t number) { of(ns).holds += number; });
   if (const SegmentStore* segments = env_.pool->segments()) {
-    for (auto& [ns, use] : out) {
-      use.segment_bytes =
-          segments->announced_bytes([&](const std::string& owner) { return owner == ns; });
+    for (auto& each : out) {
+      each.second.segment_bytes =
+          segments->announced_bytes([&](const std::string& owner) { return owner == each.first; });
     }
   }
   return out;
