@@ -262,8 +262,8 @@ def check_wrong_settings(program):
         assert other.get("/readyz") == "ready\n"
 
 
-def fill(d, keys=20, size=100_000):
-    for i in range(keys):
+def fill(d, keys=20, size=100_000, first=0):
+    for i in range(first, first + keys):
         assert d.call_resp("SET", f"k{i}", os.urandom(size)) == b"+OK\r\n"
         assert d.call_resp("GET", f"k{i}") == b"$%d\r\n" % size
     for _ in range(3):
@@ -381,7 +381,9 @@ def check_readiness_says_why_not(program):
 
 def check_ages_and_waits_are_told(program):
     with Daemon(program) as d:
-        fill(d, keys=300, size=400_000)  # twice RAM, and the SSD
+        for first in range(0, 300, 25):  # twice RAM, and the SSD, which is let keep up
+            fill(d, keys=25, size=400_000, first=first)
+            wait_for(d, "cachesvc_write_queue_bytes", 0)
         now = samples(d.get("/metrics"))
         evicted = now["cachesvc_ram_evicted_clean_objects_total"] + \
             now["cachesvc_ram_evicted_dirty_objects_total"]
