@@ -2,7 +2,6 @@
 #include "cachesvc/daemon/http_listener.h"
 
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <string>
@@ -27,37 +26,16 @@ HttpListener::HttpListener(boost::asio::io_context& io, Host& host, CacheCore& c
       tcp_(io, turns, events, [this](auto socket) { admit(std::move(socket)); }) {}
 
 Status HttpListener::listen() {
-  return shared_.options.http.socket.empty() ? listen_at_address() : listen_at_path();
-}
-
-Status HttpListener::listen_at_path() {
-  const std::string& path = shared_.options.http.socket;
-  KV_RETURN_IF_ERROR(prepare_socket_place("server.http.listen", path, false));
-  boost::system::error_code ec;
-  auto& socket = local_.socket();
-  socket.open(Local(), ec);
-  const mode_t before = ::umask(0177);  // the socket is 0600 from its first moment
-  if (!ec) socket.bind(Local::endpoint(path), ec);
-  ::umask(before);
-  if (!ec) socket.listen(boost::asio::socket_base::max_listen_connections, ec);
-  if (ec) return {StatusCode::io_error, "server.http.listen: " + path + ": " + ec.message()};
-  local_.begin();
-  return {};
-}
-
-Status HttpListener::listen_at_address() {
-  const TcpAddress& at = shared_.options.http.address;
-  boost::system::error_code ec;
-  auto& socket = tcp_.socket();
-  socket.open(Tcp::v4(), ec);
-  if (!ec) socket.set_option(boost::asio::socket_base::reuse_address(true), ec);
-  if (!ec) socket.bind(Tcp::endpoint(boost::asio::ip::address_v4(at.ip), at.port), ec);
-  if (!ec) socket.listen(boost::asio::socket_base::max_listen_connections, ec);
-  if (ec) {
-    return {StatusCode::io_error,
-            "server.http.listen: " + format_address(at) + ": " + ec.message()};
+  constexpr const char* kSetting = "server.http.listen";
+  const HttpOptions& http = shared_.options.http;
+  if (http.socket.empty()) {
+    KV_RETURN_IF_ERROR(listen_at_address(kSetting, http.address, tcp_.socket()));
+    tcp_.begin();
+    return {};
   }
-  tcp_.begin();
+  KV_RETURN_IF_ERROR(prepare_socket_place(kSetting, http.socket, false));
+  KV_RETURN_IF_ERROR(listen_at_path(kSetting, http.socket, false, local_.socket()));
+  local_.begin();
   return {};
 }
 

@@ -32,8 +32,6 @@ class HttpListener {
  private:
   using Local = boost::asio::local::stream_protocol;
   using Tcp = boost::asio::ip::tcp;
-  Status listen_at_path();
-  Status listen_at_address();
   void admit(FrameSender::Socket socket);
 
   Host& host_;

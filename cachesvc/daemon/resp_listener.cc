@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "cachesvc/daemon/socket_place.h"
+
 namespace kv {
 
 RespListener::RespListener(boost::asio::io_context& io, Host& host, CacheCore& core,
@@ -23,18 +25,8 @@ RespListener::RespListener(boost::asio::io_context& io, Host& host, CacheCore& c
       acceptor_(io, turns, events, [this](auto socket) { admit(std::move(socket)); }) {}
 
 Status RespListener::listen() {
-  const TcpAddress& at = shared_.options.resp.listen;
-  boost::asio::ip::tcp::endpoint endpoint(boost::asio::ip::address_v4(at.ip), at.port);
-  auto& socket = acceptor_.socket();
-  boost::system::error_code ec;
-  socket.open(endpoint.protocol(), ec);
-  if (!ec) socket.set_option(boost::asio::socket_base::reuse_address(true), ec);
-  if (!ec) socket.bind(endpoint, ec);
-  if (!ec) socket.listen(boost::asio::socket_base::max_listen_connections, ec);
-  if (ec) {
-    return {StatusCode::io_error,
-            "server.resp.listen: " + format_address(at) + ": " + ec.message()};
-  }
+  KV_RETURN_IF_ERROR(
+      listen_at_address("server.resp.listen", shared_.options.resp.listen, acceptor_.socket()));
   acceptor_.begin();
   return {};
 }

@@ -103,19 +103,7 @@ Status Server::bind_place() {
     return {StatusCode::busy, "server.socket: another service holds " + path};
   }
   KV_RETURN_IF_ERROR(remove_stale_socket("server.socket", path));
-  boost::system::error_code ec;
-  auto& socket = acceptor_.socket();
-  socket.open(Protocol(), ec);
-  mode_t before = ::umask(0177);  // the socket is 0600 from its first moment
-  if (!ec) socket.bind(Protocol::endpoint(path), ec);
-  ::umask(before);
-  // Anybody may connect then; the gate decides who stays.
-  if (!ec && others && ::chmod(path.c_str(), 0666) != 0) {
-    return errno_status("server.socket: chmod " + path);
-  }
-  if (!ec) socket.listen(boost::asio::socket_base::max_listen_connections, ec);
-  if (ec) return {StatusCode::io_error, "server.socket: " + path + ": " + ec.message()};
-  return {};
+  return listen_at_path("server.socket", path, others, acceptor_.socket());
 }
 
 Status Server::admit_by(const ServerOptions& options) {

@@ -1,4 +1,4 @@
-// Directories and stale sockets.
+// Directories, stale sockets, and listening.
 #include "cachesvc/daemon/socket_place.h"
 
 #include <sys/stat.h>
@@ -90,6 +90,34 @@ Status remove_stale_socket(const std::string& setting, const std::string& path) 
 Status prepare_socket_place(const std::string& setting, const std::string& path, bool others) {
   KV_RETURN_IF_ERROR(prepare_socket_directory(setting, path, others));
   return remove_stale_socket(setting, path);
+}
+
+Status listen_at_path(const std::string& setting, const std::string& path, bool others,
+                      LocalAcceptor& acceptor) {
+  using Protocol = boost::asio::local::stream_protocol;
+  boost::system::error_code ec;
+  acceptor.open(Protocol(), ec);
+  const mode_t before = ::umask(0177);
+  if (!ec) acceptor.bind(Protocol::endpoint(path), ec);
+  ::umask(before);
+  if (!ec && others && ::chmod(path.c_str(), 0666) != 0) {
+    return place_error(setting + ": chmod " + path);
+  }
+  if (!ec) acceptor.listen(boost::asio::socket_base::max_listen_connections, ec);
+  return ec ? Status(StatusCode::io_error, setting + ": " + path + ": " + ec.message()) : Status();
+}
+
+Status listen_at_address(const std::string& setting, const TcpAddress& address,
+                         TcpAcceptor& acceptor) {
+  const boost::asio::ip::tcp::endpoint endpoint(boost::asio::ip::address_v4(address.ip),
+                                                address.port);
+  boost::system::error_code ec;
+  acceptor.open(endpoint.protocol(), ec);
+  if (!ec) acceptor.set_option(boost::asio::socket_base::reuse_address(true), ec);
+  if (!ec) acceptor.bind(endpoint, ec);
+  if (!ec) acceptor.listen(boost::asio::socket_base::max_listen_connections, ec);
+  if (!ec) return {};
+  return {StatusCode::io_error, setting + ": " + format_address(address) + ": " + ec.message()};
 }
 
 }  // namespace kv

@@ -1,8 +1,12 @@
-// The place of a Unix socket: a directory that nobody else may write, and no other listener.
+// Places of sockets that listen: of a Unix socket a directory that nobody else may write, and no
+// other listener; of TCP an address.
 #pragma once
 
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <string>
 
+#include "cachesvc/daemon/config_values.h"
 #include "proto/status.h"
 
 namespace kv {
@@ -16,5 +20,16 @@ Status prepare_socket_directory(const std::string& setting, const std::string& p
 Status remove_stale_socket(const std::string& setting, const std::string& path);
 /// Both.
 Status prepare_socket_place(const std::string& setting, const std::string& path, bool others);
+
+using LocalAcceptor = boost::asio::local::stream_protocol::acceptor;
+using TcpAcceptor = boost::asio::ip::tcp::acceptor;
+
+/// Binds and listens at a path that is prepared; the socket is 0600 from its first moment, 0666
+/// then if `others` shall reach it. Returns: io_error.
+Status listen_at_path(const std::string& setting, const std::string& path, bool others,
+                      LocalAcceptor& acceptor);
+/// Binds and listens at an address. Returns: io_error.
+Status listen_at_address(const std::string& setting, const TcpAddress& address,
+                         TcpAcceptor& acceptor);
 
 }  // namespace kv
