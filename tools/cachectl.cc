@@ -3,11 +3,10 @@
 #include "tools/cachectl.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <numeric>
 
+#include "cachesvc/daemon/config_values.h"
 #include "cachesvc/daemon/version.h"
 #include "storage/seal_key.h"
 #include "tools/cachectl_quality.h"
@@ -40,34 +39,15 @@ void add_removing(Request& request, Command command) {
   remove->add_flag("--dry-run", request.dry_run, "only say how much it is; safe beside a daemon");
 }
 
-// Changes of one letter each that make one word the other.
-size_t distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t corner = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = corner + (a[i - 1] != b[j - 1]);
-      corner = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
-    }
-  }
-  return row.back();
-}
-
 // The command that was most likely meant, on standard error.
 void suggest(CLI::App& app, const std::string& given) {
-  constexpr size_t kMistyped = 2;
-  std::string nearest;
-  size_t least = kMistyped + 1;
+  std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-    const size_t is = distance(given, command->get_name());
-    if (is == 0) return;
-    if (is >= least) continue;
-    least = is;
-    nearest = command->get_name();
+    names.push_back(command->get_name());
   }
-  if (!nearest.empty()) std::fprintf(stderr, "Did you mean `cachectl %s`?\n", nearest.c_str());
+  const std::string meant = nearest(given, names);
+  if (meant.empty() || meant == given) return;
+  std::fprintf(stderr, "Did you mean `cachectl %s`?\n", meant.c_str());
 }
 
 int run(int argc, char** argv) {
