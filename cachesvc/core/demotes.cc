@@ -49,9 +49,7 @@ void Demotes::demote(uint64_t session, DemoteRequest request, CallTerms terms,
   auto asked = holds_.asked(**state, request.hold, std::move(request.query));
   if (!asked.ok()) return call->fail(asked.status());
   RealmState& realm = *(*state)->realm;
-  PlanOptions options{{}, Clock::now()};
-  options.limits.query_tokens = static_cast<uint32_t>(asked->query->tokens.size());
-  options.limits.min_tokens = env_.options.min_prefix_tokens;
+  PlanOptions options = plan_options(env_, *asked->query);
   options.limits.max_tokens = asked->tokens;
   auto hit = plan(realm, *asked->query, options);
   if (!hit.ok()) return call->fail(hit.status());

@@ -12,7 +12,7 @@ constexpr size_t kMaxChunks = 64;        // 3 MiB, 131,072 ids
 
 }  // namespace
 
-Departures::Departures(Env& env) : complete_since_s_(now_s()) {
+Departures::Departures(Env& env) : env_(env), complete_since_s_(now_s()) {
   if (env.pool->most_bytes() < kLeastRememberingBudget) return;
   const uint64_t bytes = env.pool->most_bytes() / kMemoryShare;
   const size_t chunks = std::clamp<size_t>(bytes / sizeof(Chunk), 1, kMaxChunks);
@@ -20,11 +20,6 @@ Departures::Departures(Env& env) : complete_since_s_(now_s()) {
   if (!charge) return;
   charge_ = std::move(*charge);
   chunks_.resize(chunks);
-}
-
-uint32_t Departures::now_s() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
 }
 
 Departures::Key Departures::key_of(const Id& id, ObjectKind kind) {

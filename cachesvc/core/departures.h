@@ -40,7 +40,7 @@ class Departures {
   void note(const ObjectName& name, Cause cause, uint32_t at_s);
   /// A block's supplements stand under its id, all as one.
   std::optional<Departure> find(const Id& id, ObjectKind kind) const;
-  /// What left later than this is remembered: the start, or the last that was forgotten.
+  /// The time from which on all that left is remembered: the start, or the last that was forgotten.
   uint64_t complete_since_ms() const { return uint64_t{complete_since_s_} * 1000; }
 
  private:
@@ -54,11 +54,12 @@ class Departures {
   using Chunk = std::array<std::array<Entry, kWays>, kSets>;
   static_assert(sizeof(Chunk) <= 64u << 10);  // small memory (cache_core.h)
 
-  static uint32_t now_s();
+  uint32_t now_s() const { return static_cast<uint32_t>(env_.wall_ms() / 1000); }
   static Key key_of(const Id& id, ObjectKind kind);
   size_t chunk_of(const Key& key) const { return (key[0] >> 8) % chunks_.size(); }
   static size_t set_of(const Key& key) { return key[0] % kSets; }
 
+  const Env& env_;
   std::vector<std::unique_ptr<Chunk>> chunks_;  // null: nothing of it has left yet
   Charge charge_;                               // pays for all of them
   uint32_t complete_since_s_;

@@ -56,6 +56,16 @@ class Env : public std::enable_shared_from_this<Env> {
   const std::shared_ptr<LoopGate> gate;  ///< for objects that outlive the core, as leases do
   mutable Counters count;
   mutable Measures measures;
+  /// The time of day.
+  std::chrono::system_clock::time_point wall_now() const {
+    return options.wall_clock ? options.wall_clock() : std::chrono::system_clock::now();
+  }
+  /// The same in milliseconds since 1970.
+  uint64_t wall_ms() const {
+    const auto now = wall_now().time_since_epoch();
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+  }
   /// Whole seconds since the core began, at least 1.
   uint32_t seconds() const {
     return 1 + static_cast<uint32_t>((Clock::now() - began_) / std::chrono::seconds(1));

@@ -27,9 +27,7 @@ void Expiries::check_invariants() const {
 }
 
 uint64_t wall_seconds(const Env& env) {
-  const auto now =
-      env.options.wall_clock ? env.options.wall_clock() : std::chrono::system_clock::now();
-  const auto whole = std::chrono::floor<std::chrono::seconds>(now.time_since_epoch());
+  const auto whole = std::chrono::floor<std::chrono::seconds>(env.wall_now().time_since_epoch());
   return static_cast<uint64_t>(std::max<int64_t>(0, whole.count()));
 }
 

@@ -22,7 +22,7 @@ void Fetches::describe(const RealmState& realm, const Query& query, const Hit& h
 void Fetches::note(Clock::time_point began, RequestRecord& record) {
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
   record.total_us = std::max(1u, static_cast<uint32_t>(took.count()));
-  record.at_ms = now_ms();
+  record.at_ms = env_.wall_ms();
   ring_.add(record);
 }
 

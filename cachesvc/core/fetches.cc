@@ -15,9 +15,7 @@ constexpr uint64_t kWindowShare = 8;      // one fetch reads at most budget / 8 
 
 Result<Hit> planned_hit(const Env& env, RealmState& realm, const Query& query,
                         uint32_t max_tokens) {
-  PlanOptions options{{}, Clock::now()};
-  options.limits.query_tokens = static_cast<uint32_t>(query.tokens.size());
-  options.limits.min_tokens = env.options.min_prefix_tokens;
+  PlanOptions options = plan_options(env, query);
   options.limits.max_tokens = max_tokens;
   return kv::plan(realm, query, options);
 }
@@ -132,9 +130,7 @@ FetchCost Fetches::cost_of(const RunningFetch& f, const Hit& hit) const {
 // call that does not wait, its missing part into RAM that is free or may be freed now.
 Result<Hit> Fetches::plan(RunningFetch& f) {
   const RamPool& pool = *env_.pool;
-  PlanOptions options{{}, Clock::now()};
-  options.limits.query_tokens = static_cast<uint32_t>(f.query->tokens.size());
-  options.limits.min_tokens = env_.options.min_prefix_tokens;
+  PlanOptions options = plan_options(env_, *f.query);
   options.limits.round_to_block = f.request.round_to_block;
   for (uint32_t round = 0;; ++round) {
     options.limits.max_tokens = std::min(f.request.max_tokens, f.max_tokens);

@@ -122,9 +122,7 @@ Result<Hit> Holds::plan(RealmState& realm, const Query& query, HoldReply& reply,
   const Share& share = share_of(realm);
   const uint64_t room = share.limit - std::min(share.limit, share.bytes);
   auto added = [&](const Record& r) { return share.objects.find(r.serial) ? 0 : bytes_of(r); };
-  PlanOptions options{{}, Clock::now()};
-  options.limits.query_tokens = static_cast<uint32_t>(query.tokens.size());
-  options.limits.min_tokens = env_.options.min_prefix_tokens;
+  PlanOptions options = plan_options(env_, query);
   for (int round = 0; round < kMaxFits; ++round) {
     KV_ASSIGN_OR_RETURN(Hit hit, kv::plan(realm, query, options));
     uint64_t needed = hit.plan.tokens == 0 ? 0 : own_bytes(query, hit);

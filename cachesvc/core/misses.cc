@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cachesvc/core/entry_record.h"
+#include "index/symbols.h"
 
 namespace kv {
 namespace {
@@ -12,18 +13,10 @@ constexpr size_t kLookedBack = 64;        // nodes, for the nearest end
 constexpr size_t kOtherRealms = 16;       // looked at for the same tokens
 constexpr uint32_t kLeastElsewhere = 16;  // tokens more than here, else it is another prompt
 
-std::span<const Extra> extras_between(const Query& query, uint32_t first, uint32_t end) {
-  auto begin = std::lower_bound(query.extras.begin(), query.extras.end(), first,
-                                [](const Extra& e, uint32_t at) { return e.position < at; });
-  auto last = std::lower_bound(begin, query.extras.end(), end,
-                               [](const Extra& e, uint32_t at) { return e.position < at; });
-  return {begin, last};
-}
-
 Id id_between(const RealmState& realm, const Id& parent, const Query& query, uint32_t first,
               uint32_t end, bool snapshot = false) {
   const std::span<const Token> tokens = std::span(query.tokens).subspan(first, end - first);
-  const auto extras = extras_between(query, first, end);
+  const auto extras = extras_in(query.extras, first, end);
   if (snapshot) return snapshot_id(realm.realm, parent, tokens, extras);
   const bool whole = end - first == realm.block_tokens();
   return block_id(realm.realm, parent, tokens, extras,

@@ -142,6 +142,13 @@ std::vector<Hit::Use> uses_of(const Candidates& held, const RestorePlan& plan) {
 
 }  // namespace
 
+PlanOptions plan_options(const Env& env, const Query& query) {
+  PlanOptions options{{}, Clock::now()};
+  options.limits.query_tokens = static_cast<uint32_t>(query.tokens.size());
+  options.limits.min_tokens = env.options.min_prefix_tokens;
+  return options;
+}
+
 Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& options) {
   KV_ASSIGN_OR_RETURN(Candidates held, candidates(realm, query, options));
   Hit hit;

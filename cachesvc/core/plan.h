@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cachesvc/core/env.h"
 #include "cachesvc/core/paths.h"
 #include "index/restorable.h"
 
@@ -42,6 +43,8 @@ struct PlanOptions {
   bool ram_only = false;
   const std::vector<Holding>* more = nullptr;
 };
+/// Options of a query's plan now, all of it, by the core's limits.
+PlanOptions plan_options(const Env& env, const Query& query);
 Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& options);
 Result<Candidates> candidates(RealmState& realm, const Query& query, const PlanOptions& options);
 

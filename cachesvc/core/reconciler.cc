@@ -49,8 +49,7 @@ Status Reconciler::open_tier(Recovery& recovery) {
     boost::asio::post(disk, std::move(job));
   };
   ssd.observer = o.ssd_observer;
-  auto wall = o.wall_clock ? o.wall_clock() : std::chrono::system_clock::now();
-  ssd.hour = WriteBudget::hour_of(wall);
+  ssd.hour = WriteBudget::hour_of(env_.wall_now());
   KV_ASSIGN_OR_RETURN(auto tier, SsdTier::open(o.ssd_dir, std::move(ssd)));
   KV_ASSIGN_OR_RETURN(recovery, tier->recover());
   lane_.open(std::move(tier), charge ? std::move(*charge) : Charge());

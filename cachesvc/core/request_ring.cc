@@ -13,11 +13,6 @@ constexpr uint64_t kRingSlotBytes = sizeof(RequestRecord) + 2 * kMaxNamespaceByt
 
 }  // namespace
 
-uint64_t now_ms() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-}
-
 RequestRing::RequestRing(Env& env) : env_(env) {
   if (env.pool->most_bytes() < kLeastRememberingBudget) return;
   const size_t most =

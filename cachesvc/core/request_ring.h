@@ -37,7 +37,4 @@ class RequestRing {
   std::array<uint64_t, kMissings> counts_{};
 };
 
-/// Milliseconds since 1970.
-uint64_t now_ms();
-
 }  // namespace kv

@@ -60,13 +60,11 @@ Result<WhyReply> Why::records(const WhyRequest& request, const SessionState& ask
   return reply;
 }
 
-// What every model of the namespace would serve; those that know most of the tokens first.
+// Hits in every model of the namespace; those that know most of the tokens first.
 Result<WhyReply> Why::question(WhyRequest request, const SessionState& asker) const {
   WhyReply reply{ring_.newest(), ring_.size()};
   const Query query{std::move(request.tokens), {}};
-  PlanOptions options{{}, Clock::now()};
-  options.limits.query_tokens = static_cast<uint32_t>(query.tokens.size());
-  options.limits.min_tokens = env_.options.min_prefix_tokens;
+  const PlanOptions options = plan_options(env_, query);
   for (const auto& realm : index_.realms().all()) {
     if (!realm->in_force || !may_see(asker, realm->realm.ns)) continue;
     if (!request.ns.empty() && realm->realm.ns != request.ns) continue;
@@ -74,7 +72,7 @@ Result<WhyReply> Why::question(WhyRequest request, const SessionState& asker) co
     KV_ASSIGN_OR_RETURN(Hit hit, plan(*realm, query, options));
     RequestRecord r;
     r.kind = RequestKind::question;
-    r.at_ms = now_ms();
+    r.at_ms = env_.wall_ms();
     misses_.explain(*realm, query, hit, hit.plan.tokens, Missing::nothing, r);
     r.reason = shortfall_of(*realm, hit).substr(0, kMaxReasonBytes);
     split_tiers(*realm, hit, r);

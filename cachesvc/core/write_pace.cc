@@ -36,19 +36,15 @@ void WritePace::charge() {
   uint64_t written = lane_.ssd()->stats().device_bytes_written;
   budget_.spent(written - std::min(written, charged_), Clock::now());
   charged_ = written;
-  lane_.keep_hours(budget_.kept(Clock::now(), wall_now()));
+  lane_.keep_hours(budget_.kept(Clock::now(), env_.wall_now()));
 }
 
 uint64_t WritePace::day_bytes() const { return budget_.spent_in_day(Clock::now()); }
 
-std::chrono::system_clock::time_point WritePace::wall_now() const {
-  return env_.options.wall_clock ? env_.options.wall_clock() : std::chrono::system_clock::now();
-}
-
 // The budget of a store that has files but no state (its catalog was lost) begins as spent. A
 // process that was killed wrote more than it kept: at least what lies in the files of each hour.
 void WritePace::restore(const Recovery& found) {
-  auto wall = wall_now();
+  auto wall = env_.wall_now();
   HourBytes written = found.written;
   bool files = found.rows_used + found.adopted + found.unread + found.other_key_files > 0;
   HourBytes more;

@@ -33,8 +33,6 @@ class WritePace {
   void check_invariants() const { KV_CHECK(!held() || limited()); }
 
  private:
-  std::chrono::system_clock::time_point wall_now() const;
-
   Env& env_;
   SsdLane& lane_;
   WriteBudget budget_;
