@@ -2,6 +2,7 @@
 // of one thread.
 #pragma once
 
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -25,5 +26,13 @@ class Mistakes {
  private:
   std::vector<std::string> said_;
 };
+
+/// Lines of the status that Mistakes::all() gave.
+inline std::vector<std::string> lines_of(const Status& status) {
+  std::vector<std::string> lines;
+  std::stringstream message(status.message());
+  for (std::string line; std::getline(message, line);) lines.push_back(line);
+  return lines;
+}
 
 }  // namespace kv

@@ -8,11 +8,11 @@
 #include <iostream>
 #include <map>
 #include <new>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "cachesvc/daemon/config_keys.h"
+#include "cachesvc/daemon/config_mistakes.h"
 #include "cachesvc/daemon/config_toml.h"
 #include "cachesvc/daemon/exit_code.h"
 #include "cachesvc/daemon/log.h"
@@ -23,10 +23,12 @@
 namespace kv {
 namespace {
 
-// Says each line of `what`.
 int fail(const std::string& what, int code) {
-  std::stringstream lines(what);
-  for (std::string line; std::getline(lines, line);) say_last("cachesvc: " + line);
+  say_last("cachesvc: " + what);
+  return code;
+}
+int fail(const Status& status, int code) {
+  for (const std::string& line : lines_of(status)) fail(line, code);
   return code;
 }
 
@@ -107,7 +109,7 @@ int run(int argc, char** argv, const std::function<void(Config&)>& adjust) {
     return config;
   };
   auto config = serving->parsed() ? read() : load_config(line.sources);
-  if (!config.ok()) return fail(config.status().message(), kConfig);
+  if (!config.ok()) return fail(config.status(), kConfig);
   if (check->parsed()) {
     std::cout << "ok: " << (config->file.empty() ? "defaults (no file)" : config->file) << "\n";
     return kOk;

@@ -1,10 +1,10 @@
-// What changes while the service runs, and what does not.
+// Settings that change while the service runs, and those that do not.
 #include "cachesvc/daemon/reloader.h"
 
 #include <algorithm>
-#include <sstream>
 
-#include "cachesvc/daemon/config_keys.h"
+#include "cachesvc/daemon/config_kinds.h"
+#include "cachesvc/daemon/config_mistakes.h"
 #include "cachesvc/daemon/log.h"
 
 namespace kv {
@@ -27,9 +27,7 @@ bool same_tables(const Config& a, const Config& b) {
 }
 
 std::string joined(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
+  return listed(names, [](const std::string& name) { return name; });
 }
 
 }  // namespace
@@ -49,8 +47,7 @@ Milliseconds Reloader::reload() {
   if (read.ok()) {
     take_over(*read);
   } else {
-    std::stringstream lines(read.status().message());
-    for (std::string line; std::getline(lines, line);) {
+    for (const std::string& line : lines_of(read.status())) {
       log_line(spdlog::level::err, {"reload_refused", {}}, "reload: " + line);
     }
     log_line(spdlog::level::err, {"reload_refused", {}}, "reload: nothing was changed");
@@ -60,23 +57,25 @@ Milliseconds Reloader::reload() {
 }
 
 void Reloader::take_over(const Config& read) {
-  std::vector<std::string> changed;
+  std::vector<std::string> later = need_restart(now_, read), changed;
+  const Status admitted = server_.admit_by(read.server);
+  if (!admitted.ok()) later.push_back(admitted.message());
+  if (admitted.ok()) changed.emplace_back("users and tokens read anew");
+  const uint64_t rate = now_.cache.write_bytes_per_second, day = now_.cache.write_bytes_per_day;
   for (const Key& key : config_keys()) {
-    if (!is_live(key.name) || key.get(now_) == key.get(read)) continue;
-    changed.push_back(key.name + " = " + key.get(read));
+    const std::string value = key.get(read);
+    if (!is_live(key.name) || key.get(now_) == value) continue;
+    if (key.name == "server.allow_uids" && !admitted.ok()) continue;
+    (void)key.set(now_, value);  // it was read once
+    changed.push_back(key.name + " = " + value);
   }
-  std::vector<std::string> later = need_restart(now_, read);
-  set_log_level(read.log.level);
-  core_.limit_writes(read.cache.write_bytes_per_second, read.cache.write_bytes_per_day);
-  if (Status s = server_.admit_by(read.server); !s.ok()) later.push_back(s.message());
-  now_.log.level = read.log.level;
-  now_.server.drain_timeout = read.server.drain_timeout;
-  now_.cache.write_bytes_per_second = read.cache.write_bytes_per_second;
-  now_.cache.write_bytes_per_day = read.cache.write_bytes_per_day;
-  now_.server.allow_uids = read.server.allow_uids;
+  set_log_level(now_.log.level);
+  const CacheOptions& cache = now_.cache;
+  if (cache.write_bytes_per_second != rate || cache.write_bytes_per_day != day) {
+    core_.limit_writes(cache.write_bytes_per_second, cache.write_bytes_per_day);
+  }
   log_line(spdlog::level::info, {"reloaded", {{"changed", changed.size()}}},
-           "reload: users and tokens read anew" +
-               (changed.empty() ? std::string() : ", " + joined(changed)));
+           "reload: " + (changed.empty() ? "nothing to change" : joined(changed)));
   if (later.empty()) return;
   log_line(spdlog::level::warn, {"reload_needs_restart", {{"count", later.size()}}},
            "reload: takes effect at the next start only: " + joined(later));

@@ -5,17 +5,12 @@
 
 #include <string_view>
 
+#include "cachesvc/daemon/http_status.h"
+
 namespace kv {
 namespace {
 
 constexpr std::chrono::seconds kStatusInterval{10};
-
-uint64_t value_of(const StatsReply& stats, std::string_view name) {
-  for (const auto& [known, value] : stats.values) {
-    if (known == name) return value;
-  }
-  return 0;
-}
 
 std::string part_of(const char* tier, uint64_t used, uint64_t limit) {
   constexpr double kGiB = 1ull << 30;
@@ -25,8 +20,8 @@ std::string part_of(const char* tier, uint64_t used, uint64_t limit) {
 
 }  // namespace
 
-std::string status_line(const StatsReply& stats) {
-  auto value = [&](std::string_view name) { return value_of(stats, name); };
+std::string status_line(const Metrics& metrics) {
+  auto value = [&](std::string_view name) { return stat_of_metrics(metrics, name); };
   std::string line = part_of("RAM", value("ram_used_bytes"), value("ram_budget_bytes"));
   if (const uint64_t limit = value("ssd_limit_bytes"); limit > 0) {
     line += ", " + part_of("SSD", value("ssd_used_bytes"), limit);
@@ -54,7 +49,7 @@ void Signs::alive() {
 void Signs::status() {
   status_timer_.arm_in(kStatusInterval);
   core_.metrics([&supervisor = supervisor_](const Metrics& metrics) {
-    supervisor.status(status_line(metrics.stats));
+    supervisor.status(status_line(metrics));
   });
 }
 

@@ -28,6 +28,6 @@ class Signs {
 };
 
 /// "RAM 3.1 of 4.0 GiB, SSD 20.0 of 32.0 GiB, 61 % of tokens were hits".
-std::string status_line(const StatsReply& stats);
+std::string status_line(const Metrics& metrics);
 
 }  // namespace kv
