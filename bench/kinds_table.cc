@@ -1,5 +1,5 @@
-// What the kinds of cache give back, and what that costs: the real engine over the real cache, in
-// RAM, 4 bits, blocks of 256 tokens, with a network whose rows and states are zeros of the right
+// Tokens that each kind of cache gives back, and their bytes: the real engine over the real cache,
+// in RAM, 4 bits, blocks of 256 tokens, with a network whose rows and states are zeros of the right
 // sizes.
 //
 // 1. A conversation of 4,096 tokens in 8 turns (384 tokens of prompt, 128 of answer; each turn is

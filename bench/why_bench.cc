@@ -1,4 +1,4 @@
-// What recording a request costs (core/request_ring.h, core/misses.h), beside the fetch in process
+// The cost of recording a request (core/request_ring.h, core/misses.h), beside the fetch in process
 // that it belongs to: 12 blocks of 256 tokens, all in RAM. RecordMiss: a prompt that parts from the
 // stored one in its middle, with the namespace's other model asked for the same tokens.
 #include <benchmark/benchmark.h>

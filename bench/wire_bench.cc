@@ -1,4 +1,4 @@
-// What a client waits for beside the service: small fetches in batches, the first hit of a client
+// Waits of a client beside the service: small fetches in batches, the first hit of a client
 // that has nothing mapped, rows decoded into the pool, further blocks of a hit, and leases of a
 // client that was killed.
 //

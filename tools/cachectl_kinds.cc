@@ -88,7 +88,7 @@ void print_kinds(const ModelSpec& spec) {
 
 constexpr uint32_t kPricedTokens[] = {1024, 4096, 16384};
 
-// What it costs that prompts which part inside an entry are hits, where nobody names its ends.
+// The price of hits for prompts that part inside an entry, where nobody names its ends.
 Json prices_json(const EndPrice& price, uint32_t block) {
   Json out = Json::array();
   for (uint32_t n : kPricedTokens) {

@@ -27,7 +27,7 @@ bool is_damaged(const StoreView& store, const Id& id) {
          });
 }
 
-// How far the files go, and the id of the first that is not there.
+// The sequence as far as the files go, and the first that is not there.
 RequestRecord of_realm(const StoreView& store, const ModelRecord& model, uint32_t block,
                        const std::vector<Token>& tokens) {
   RequestRecord r;

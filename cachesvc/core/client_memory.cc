@@ -24,7 +24,7 @@ Status touch_pages(std::span<uint8_t> body) {
 
 Staging allocated(RamPool& pool, const std::string& ns, uint64_t bytes,
                   std::shared_ptr<RoomCharges> charges) {
-  // What stays lies among the namespace's objects from the start.
+  // A body that is kept lies among the namespace's objects from the start.
   if (charges->staging.bytes() == 0) return {pool.allocate(bytes, charges->stored, ns), charges};
   return {pool.allocate(bytes, charges->staging), charges};
 }

@@ -62,7 +62,7 @@ std::string Stats::not_ready() const {
   return "recovering: " + std::to_string(found_.sums().unread) + " files are still to be read";
 }
 
-// Those with a quota, a session or a model; beyond kMaxNamespaceUses their sums.
+// Namespaces with a quota, a session or a model; beyond kMaxNamespaceUses their sums.
 std::map<std::string, NamespaceUse> Stats::namespaces() const {
   std::map<std::string, NamespaceUse> out;
   const auto of = [&out](const std::string& ns) -> NamespaceUse& {

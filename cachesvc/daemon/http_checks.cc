@@ -35,7 +35,7 @@ int value_of(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-// What follows the scheme, compared without regard to case; empty: it is another scheme.
+// The text behind the scheme, which is compared without regard to case; empty: it is another one.
 std::string_view after(std::string_view text, std::string_view scheme) {
   if (text.size() <= scheme.size() || in_lower_case(text.substr(0, scheme.size())) != scheme) {
     return {};

@@ -19,7 +19,7 @@ struct PageTerms {
 };
 
 std::string status_page(const Metrics& metrics, const PageTerms& terms);
-/// What a posted form did, with a way back.
+/// The page that tells the outcome of a posted form, with a way back.
 std::string result_page(std::string_view said);
 /// A new one for each answer.
 std::string page_nonce();
