@@ -182,19 +182,21 @@ TEST_F(ConfigTest, ErrorsNameTheirLine) {
 TEST_F(ConfigTest, AllMistakesAreToldAtOnce) {
   env_["CACHESVC_LOG_LEVEL"] = "loud";
   env_["CACHESVC_NOTHING"] = "1";
-  auto config = load(write("[tier.ram]\nbuget = \"1GiB\"\nwarm_start = 0.5\n[limits]\nworkers = 0\n"
-                           "[[namespace]]\nname = \"\"\nusers = 5\n[[namespace]]\nname = \"a\"\n"
-                           "[[namespace]]\nname = \"a\"\n"),
-                     {{"tier.ssd.limit", "lots", "--ssd"}});
+  auto config = load(
+      write("[tier.ram]\nbuget = \"1GiB\"\nwarm_start = 0.5\n[limits]\nworkers = 0\n"
+            "max_models = 0\n[[namespace]]\nname = \"\"\nusers = 5\n[[namespace]]\nname = \"a\"\n"
+            "[[namespace]]\nname = \"a\"\n"),
+      {{"tier.ssd.limit", "lots", "--ssd"}});
   ASSERT_FALSE(config.ok());
   const std::string& said = config.status().message();
-  for (const char* line : {"test.toml:2: unknown key", "test.toml:3: tier.ram.warm_start",
-                           "test.toml:5: limits.workers", "test.toml:7: namespace.name",
-                           "test.toml:8: namespace.users", "test.toml:11: namespace.name",
-                           "CACHESVC_LOG_LEVEL: ", "CACHESVC_NOTHING: ", "--ssd: "}) {
+  for (const char* line :
+       {"test.toml:2: unknown key", "test.toml:3: tier.ram.warm_start",
+        "test.toml:5: limits.workers", "test.toml:6: limits.max_models",
+        "test.toml:8: namespace.name", "test.toml:9: namespace.users",
+        "test.toml:12: namespace.name", "CACHESVC_LOG_LEVEL: ", "CACHESVC_NOTHING: ", "--ssd: "}) {
     EXPECT_NE(said.find(line), std::string::npos) << line << " is not in\n" << said;
   }
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 8) << said;
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 9) << said;
 }
 
 TEST_F(ConfigTest, ContradictionsAreToldAtOnceToo) {

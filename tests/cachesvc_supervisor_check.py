@@ -66,7 +66,13 @@ class Daemon:
 
     def said(self):
         """All that it says until its end."""
-        text = self.unread + self.process.stderr.read()
+        stream, text = self.process.stderr.fileno(), self.unread
+        while True:
+            assert select.select([stream], [], [], LONGEST)[0], f"it goes on after {text}"
+            data = os.read(stream, 65536)
+            if not data:
+                break
+            text += data
         self.process.wait(LONGEST)
         return text.decode()
 

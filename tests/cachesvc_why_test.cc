@@ -21,6 +21,7 @@ class WhyTest : public ::testing::Test {
     CacheOptions options = small_options(ssd.value_or(dir_.store()));
     options.ssd_files = &faults_;
     options.room_wait = Milliseconds(20);
+    options.quotas = quotas_;
     options.wall_clock = [this] {
       return std::chrono::system_clock::time_point(std::chrono::seconds(wall_.load()));
     };
@@ -61,6 +62,15 @@ class WhyTest : public ::testing::Test {
     KV_CHECK(why.ok() && !why->records.empty());
     return why->records.front();
   }
+  /// Somebody of this share needs RAM: the object used least recently goes.
+  void evict_last(ShareId share) {
+    RamPool& pool = *core_->env->pool;
+    Charge all = *pool.try_charge(ChargeKind::stored, pool.free_bytes());
+    Room room;
+    room.stored = 1;
+    room.share = share;
+    EXPECT_TRUE(core_->room.room_now(room)) << "the last object goes";
+  }
   std::vector<Record*> path(const std::vector<Token>& tokens) {
     RealmState& realm = *core_->model->realm;
     std::vector<Record*> out;
@@ -81,6 +91,7 @@ class WhyTest : public ::testing::Test {
   TempDir dir_;
   testing::FaultFiles faults_;
   std::atomic<int64_t> wall_{1'000'000};
+  std::map<std::string, NamespaceQuota> quotas_;
   std::unique_ptr<CoreOwners> core_;
   uint64_t session_ = 0;
   std::mt19937 rng_{7};
@@ -108,13 +119,31 @@ TEST_F(WhyTest, WhatNobodyStored) {
 TEST_F(WhyTest, WhatLeftRamUnderPressure) {
   start({}, "");
   const auto tokens = stored(40);
-  RamPool& pool = *core_->env->pool;
-  Charge all = *pool.try_charge(ChargeKind::stored, pool.free_bytes());
-  Room room;
-  room.stored = 1;
-  EXPECT_TRUE(core_->room.room_now(room)) << "the last object goes";
-  all.release();
+  evict_last(kCommonShare);
   expect(plus_one(tokens), Missing::evicted_ram, 32, "evicted from RAM 5 s ago by pressure");
+}
+
+TEST_F(WhyTest, WhoNeededTheRoomIsToldToWhoMaySeeThem) {
+  quotas_["greedy"].ram_bytes = 1 << 20;
+  start({}, "");
+  const auto tokens = stored(40);
+  evict_last(core_->env->namespaces.share("greedy"));
+  EXPECT_EQ(fetched(plus_one(tokens)).by, "greedy");
+  const uint64_t own = *core_->calls.connect("test", Right::own);
+  EXPECT_EQ(ask({}, own)->records.front().by, "");
+}
+
+TEST_F(WhyTest, WhatTheIndexHadNoRoomFor) {
+  start({}, "");
+  const auto tokens = stored(40);
+  RamPool& pool = *core_->env->pool;
+  Charge most = *pool.try_charge(ChargeKind::index,
+                                 core_->room.index_limit() - pool.used_bytes(ChargeKind::index));
+  Room room;
+  room.index = 1;
+  EXPECT_TRUE(core_->room.room_now(room)) << "the last object goes";
+  most.release();
+  expect(plus_one(tokens), Missing::evicted_index, 32, "evicted 5 s ago: the index was full");
 }
 
 TEST_F(WhyTest, WhatMadeRoomOnTheSsd) {
