@@ -35,7 +35,7 @@ class Served {
     RequestRecord r;
     core_.misses.explain(*core_.model->realm, query, hit, hit.plan.tokens, Missing::nothing, r);
     split_tiers(*core_.model->realm, hit, r);
-    r.at_ms = now_ms();
+    r.at_ms = core_.env->wall_ms();
     core_.ring.add(r);
   }
   std::vector<Token> tokens, missing;
