@@ -11,17 +11,6 @@ namespace {
 
 constexpr std::string_view kLineEnd = "\r\n";
 
-// A number as Redis reads it: no sign but a minus, no leading zero, nothing behind it.
-std::optional<int64_t> number(std::string_view text) {
-  int64_t value = 0;
-  const char* end = text.data() + text.size();
-  auto [at, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || at != end) return std::nullopt;
-  const std::string_view digits = text.substr(text[0] == '-' ? 1 : 0);
-  const bool plain = digits[0] != '0' || text == "0";
-  return plain ? std::optional(value) : std::nullopt;
-}
-
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 int hex_digit(char c) {
@@ -108,6 +97,16 @@ std::optional<std::vector<std::string>> words_of(std::string_view line) {
 
 }  // namespace
 
+std::optional<int64_t> resp_number(std::string_view text) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || at != end) return std::nullopt;
+  const std::string_view digits = text.substr(text[0] == '-' ? 1 : 0);
+  const bool plain = digits[0] != '0' || text == "0";
+  return plain ? std::optional(value) : std::nullopt;
+}
+
 Status RespParser::fail(const std::string& what) {
   state_ = State::failed;
   error_ = invalid_argument("Protocol error: " + what);
@@ -193,7 +192,7 @@ std::optional<std::string_view> RespParser::take_line() {
 Status RespParser::take_head(std::string_view line) {
   if (line.empty() || line[0] != '*') return take_inline(line);
   const uint32_t most = newcomer_ ? kMaxRespNewcomerArguments : kMaxRespArguments;
-  auto count = number(line.substr(1));
+  auto count = resp_number(line.substr(1));
   if (!count || (*count > most && !newcomer_)) return fail("invalid multibulk length");
   if (*count > most) return fail("unauthenticated multibulk length");
   arguments_left_ = static_cast<uint64_t>(std::max<int64_t>(*count, 0));
@@ -218,7 +217,7 @@ Status RespParser::take_bulk_head(std::string_view line) {
   if (line.empty() || line[0] != '$') {
     return fail("expected '$', got '" + std::string(1, line.empty() ? ' ' : line[0]) + "'");
   }
-  auto bytes = number(line.substr(1));
+  auto bytes = resp_number(line.substr(1));
   if (!bytes || *bytes < 0 || static_cast<uint64_t>(*bytes) > kMaxRespBulkBytes) {
     return fail("invalid bulk length");
   }

@@ -27,6 +27,9 @@ inline constexpr size_t kMaxRespKeptBytes = 32u << 10;       ///< of a command, 
 inline constexpr uint32_t kMaxRespNewcomerArguments = 10;
 inline constexpr uint64_t kMaxRespNewcomerBulkBytes = 16u << 10;
 
+/// A number as Redis reads it: no sign but a minus, no leading zero, nothing behind it.
+std::optional<int64_t> resp_number(std::string_view text);
+
 struct RespCommand {
   std::vector<std::string> arguments;  ///< its name first; one that isn't kept is empty
   std::optional<size_t> buffered;      ///< the argument that lies in a buffer

@@ -4,6 +4,7 @@ kv_tests(proto_test LABELS proto DEPS kv_proto
         proto_profile_test.cc proto_identity_test.cc proto_object_test.cc proto_frame_test.cc
         proto_message_test.cc proto_selection_test.cc proto_client_test.cc
         proto_socket_client_test.cc proto_segment_link_test.cc proto_resp_test.cc
+        proto_resp_reply_test.cc
         proto_keyed_test.cc proto_entry_words_test.cc
   DEFINITIONS KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/proto"
               KV_CORPUS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus"
@@ -23,5 +24,6 @@ kv_fuzz_replay(proto message ${CMAKE_CURRENT_SOURCE_DIR}/golden/proto)
 kv_fuzz_replay(proto segments ${CMAKE_CURRENT_SOURCE_DIR}/golden/proto)
 kv_fuzz_replay(proto object_header ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/object)
 kv_fuzz_replay(proto resp ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/resp)
+kv_fuzz_replay(proto resp_reply ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/resp_reply)
 kv_fuzz_replay(proto profile ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/profile)
 kv_fuzz_replay(proto model ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/model)
