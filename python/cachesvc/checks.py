@@ -9,7 +9,7 @@ import numpy as np
 
 from .hit import Hit
 from .models import Model, Part, Side, packed
-from .objects import Array, Form, Rows
+from .objects import Array, Form, Rows, pieces_of
 from .store import RowSource
 
 BOUND_NATS = 1.0  # rows of 8 and 4 bits differ by hundredths, those of other tokens by many
@@ -28,7 +28,7 @@ def hit_of(model: Model, tokens: int, source: RowSource) -> Hit:
     for layer, index, part in model.parts():
         given = source.state(layer, index, tokens) if part.is_state else None
         if given is not None:
-            states[layer, index] = np.frombuffer(given, np.uint8)
+            states[layer, index] = pieces_of(given).joined()
         for side in part.sides:
             found = [(first, end, source.rows(layer, index, side, first, end))
                      for first, end in spans(part, tokens)]

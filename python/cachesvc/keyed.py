@@ -12,7 +12,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import struct
-from typing import Any, List, Optional, Sequence, Tuple
+import threading
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -23,13 +24,15 @@ from .errors import invalid
 from .hit import Hit
 from .intent import Held
 from .models import Dtype, Kind, Model, Part, Profile, Side, full, raw_profile
-from .objects import Array
+from .objects import Array, Pieces, pieces_of
+from .own_memory import OwnMemory
 from .store import ArrayRows, RowSource
 from .wire import Buffer, Tokens
 
 KEY_BYTES = 4096
 VALUE_ALIGN = 64
 VALUE_TOKENS = 8
+HEAD_ROOM = 1024      # of what a value begins with
 VALUES = Model("values", hashlib.sha256(b"cachesvc values 1").digest(),
                [[Part(Kind.OPAQUE, Dtype.F32)]])
 ROW_KEY_BYTES = 1024  # of one extra
@@ -98,10 +101,12 @@ class Keyed:
 
 class Values(Keyed):
     """Bytes by key: 0 to 4,096 bytes of key; a value and its key within the service's max_put_bytes
-    and 1 GiB."""
+    and 1 GiB. memory: the cache's. What a value begins with goes there, and so a value that lies
+    there whole does not travel."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, memory: Optional[OwnMemory] = None) -> None:
         super().__init__(cache, VALUES, VALUE_TOKENS, None)
+        self._memory, self._of_thread = memory, threading.local()
 
     def tokens(self, key: bytes) -> Tokens:
         if len(key) > KEY_BYTES:
@@ -111,12 +116,28 @@ class Values(Keyed):
     def extras(self, key: bytes) -> Extras:
         return ()
 
-    def put(self, key: bytes, value: Buffer, *, wait_for: m.Level = m.Level.ACCEPTED,
-            timeout: float = 5.0, replace: bool = False) -> Stored:
+    def put(self, key: bytes, value: Union[Buffer, Pieces], *,
+            wait_for: m.Level = m.Level.ACCEPTED, timeout: float = 5.0,
+            replace: bool = False) -> Stored:
         """Stores a copy of a value."""
         if replace:
             self.delete(key, timeout=timeout)
-        return self._store(key, _OneState(key, value), wait_for, timeout)
+        state = Pieces([self._placed(_head(key)), *pieces_of(value).arrays])
+        return self._store(key, _OneState(state), wait_for, timeout)
+
+    def _placed(self, head: bytes) -> Buffer:
+        """The head in this thread's room in the memory, if there is one: a put ends before the
+        thread's next one begins."""
+        if self._memory is None or len(head) > HEAD_ROOM:
+            return head
+        room: Optional[Array] = getattr(self._of_thread, "room", None)
+        try:
+            if room is None:
+                room = self._of_thread.room = self._memory.array((HEAD_ROOM,), np.uint8)
+        except MemoryError:  # more threads than it was made for
+            return head
+        room[:len(head)] = np.frombuffer(head, np.uint8)
+        return room[:len(head)].data
 
     def get(self, key: bytes, *, hold: int = 0, timeout: float = 1.0) -> Optional[bytes]:
         """A copy of a value; None: a miss."""
@@ -137,16 +158,16 @@ class Values(Keyed):
 
 
 class _OneState:
-    """A RowSource of a value's snapshot, copied if it is asked for: not if it is stored already."""
+    """A RowSource of a value's snapshot."""
 
-    def __init__(self, key: bytes, value: Buffer) -> None:
-        self._key, self._value = key, value
+    def __init__(self, state: Pieces) -> None:
+        self._state = state
 
     def rows(self, layer: int, part: int, side: Side, first: int, end: int) -> Optional[Array]:
         return None
 
-    def state(self, layer: int, part: int, position: int) -> Optional[Buffer]:
-        return _head(self._key) + bytes(memoryview(self._value))
+    def state(self, layer: int, part: int, position: int) -> Optional[Pieces]:
+        return self._state
 
 
 def _head(key: bytes) -> bytes:

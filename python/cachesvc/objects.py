@@ -7,17 +7,35 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterable, List, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import Malformed
 from .models import Dtype, Side
-from .wire import (OBJECT_BYTES, OBJECT_TOKENS, Codec, Reader, Record, Tokens, Writer, array, blob,
-                   choice, identity, namespace_text, number, sequence, u16, u32, u64, u8)
+from .wire import (OBJECT_BYTES, OBJECT_TOKENS, Buffer, Codec, Reader, Record, Tokens, Writer,
+                   array, blob, choice, identity, namespace_text, number, sequence, u16, u32, u64,
+                   u8)
 
 Array = npt.NDArray[Any]
+
+
+class Pieces:
+    """Bytes that lie in several buffers, in order."""
+
+    def __init__(self, buffers: Iterable[Union[Buffer, Array]]) -> None:
+        self.arrays: List[Array] = [np.frombuffer(each, np.uint8) for each in buffers
+                                    if len(each)]
+        self.nbytes = sum(each.nbytes for each in self.arrays)
+
+    def joined(self) -> Array:
+        """A copy in one."""
+        return np.concatenate([np.empty(0, np.uint8), *self.arrays])
+
+
+def pieces_of(given: Union[Buffer, Pieces]) -> Pieces:
+    return given if isinstance(given, Pieces) else Pieces([given])
 
 
 class ObjectKind(enum.IntEnum):

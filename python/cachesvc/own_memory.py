@@ -72,19 +72,27 @@ class PutFrom(Record):
 
 
 class OwnMemory:
-    """`size` bytes, in zeros. Raises OSError where the system has none."""
+    """`size` bytes, in zeros. Raises OSError where the system has none.
 
-    def __init__(self, size: int) -> None:
+    pool: the memfd of an engine and all of it as mapped, from its beginning. What lies there is not
+    sent either, and the `size` bytes are behind its end, by which it grows.
+    """
+
+    def __init__(self, size: int, pool: Optional[Tuple[int, Array]] = None) -> None:
         self.size = size
-        self.fd = os.memfd_create("cachesvc-client", os.MFD_CLOEXEC)
+        self.fd = (os.memfd_create("cachesvc-client", os.MFD_CLOEXEC) if pool is None
+                   else os.dup(pool[0]))
         try:
-            os.ftruncate(self.fd, size)
-            self._map = mmap.mmap(self.fd, size)
+            begin = -(-os.fstat(self.fd).st_size // mmap.PAGESIZE) * mmap.PAGESIZE
+            os.ftruncate(self.fd, begin + size)
+            self._map = mmap.mmap(self.fd, size, offset=begin)
         except BaseException:
             os.close(self.fd)
             raise
         self._bytes: Array = np.frombuffer(self._map, np.uint8)
-        self._begin = self._bytes.__array_interface__["data"][0]
+        self._mapped = [(self._bytes, begin)]
+        if pool is not None:
+            self._mapped.append((pool[1], 0))
         self._lock = threading.Lock()
         self._taken = 0
 
@@ -111,8 +119,11 @@ class OwnMemory:
 
     def offset_of(self, values: Array) -> Optional[int]:
         """Place of a contiguous array of bytes that lies here whole; None: it lies elsewhere."""
-        at = values.__array_interface__["data"][0] - self._begin
-        return at if 0 <= at and at + values.nbytes <= self.size else None
+        for mapped, begin in self._mapped:
+            at = _address(values) - _address(mapped)
+            if 0 <= at and at + values.nbytes <= mapped.nbytes:
+                return begin + at
+        return None
 
     def runs(self, payload: Sequence[Any]) -> Optional[List[Run]]:
         """The places of buffers, those that follow each other as one. None: some lie elsewhere."""
@@ -129,3 +140,8 @@ class OwnMemory:
             else:
                 found.append(Run(at, values.nbytes, 0, 1))
         return found if 0 < len(found) <= MAX_PIECES else None
+
+
+def _address(values: Array) -> int:
+    address: int = values.__array_interface__["data"][0]
+    return address

@@ -29,7 +29,9 @@ from .errors import CacheError, invalid
 from .intent import Held
 from .keyed import Keyed
 from .models import widened
+from .objects import Pieces
 from .options import parse_bits, read_secret
+from .own_memory import OwnMemory
 from .report import Report
 
 STORE_S = 2.0      # and CHECK_S: beside the time of a value's bytes
@@ -72,8 +74,8 @@ class Settings:
                 raise invalid(f"setting {name!r}", "missing", "given")
         return cls(**given)
 
-    def cache(self, program: str) -> Cache:
-        return Cache(self.socket, self.namespace, program=program,
+    def cache(self, program: str, memory: Optional[OwnMemory] = None) -> Cache:
+        return Cache(self.socket, self.namespace, program=program, memory=memory,
                      token=read_secret(self.token_file), connections=self.connections)
 
     @property
@@ -209,13 +211,16 @@ class Shelf:
 
 def arrays_of(value: Any) -> List[Any]:
     """Of bytes one array, of rows those of each layer and side."""
+    if isinstance(value, Pieces):
+        return [value.joined()]
     if isinstance(value, (list, tuple)):
         return [side for sides in value for side in sides]
     return [np.frombuffer(value, np.uint8)]
 
 
 def bytes_of(value: Any) -> int:
-    return sum(each.nbytes for each in arrays_of(value))
+    return value.nbytes if isinstance(value, Pieces) else sum(
+        each.nbytes for each in arrays_of(value))
 
 
 def with_bytes(least_s: float, value: Any) -> float:
@@ -226,7 +231,7 @@ def with_bytes(least_s: float, value: Any) -> float:
 def room_like(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [[np.empty_like(side) for side in sides] for sides in value]
-    return bytearray(np.frombuffer(value, np.uint8).nbytes)
+    return bytearray(bytes_of(value))
 
 
 def distance(value: Any, other: Any) -> float:

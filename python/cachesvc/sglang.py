@@ -6,14 +6,14 @@
         "socket": "/run/user/1000/cachesvc.sock", "namespace": "mine"}'
 
 SGLang names a page by a hash, so pages are values by key, lossless and flat as its host pools give
-them, in every layout and for every kind of pool (KV, indexer, Mamba states…). Pages are copied from
-and to the host pool here, even where that pool is a memfd ("allocator": "shm"), which the service
-cannot read and write by itself yet.
+them, in every layout and for every kind of pool (KV, indexer, Mamba states…). With "allocator":
+"shm" the KV pool is a memfd, from which the service reads the pages of stores by itself; other
+pages are sent. Pages that are read are copied into the pool here.
 """
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set
 
 import numpy as np
 import sglang
@@ -22,7 +22,9 @@ from sglang.srt.mem_cache.hicache_storage import (HiCacheStorage, PoolHitPolicy,
                                                   PoolTransferResult)
 
 from .errors import CacheError, Code
-from .keyed import VALUES, Values
+from .keyed import HEAD_ROOM, VALUES, Values
+from .objects import Pieces
+from .own_memory import OwnMemory
 from .report import Report
 from .plugin import Settings, Shelf, identity_of
 from .weights import weights_of
@@ -31,6 +33,7 @@ NOT_OURS = {"backend_name", "module_path", "class_name", "interface_v1", "alloca
             "prefetch_threshold", "prefetch_timeout_base", "prefetch_timeout_per_ki_token",
             "hicache_storage_pass_prefix_keys"}  # of SGLang's extra configuration
 PATTERN_BYTES = 1 << 20
+THREADS = 64  # that store at the same time, without sending pages of a memfd
 CLEAR_S = 30.0
 KV = str(PoolName.KV)
 
@@ -38,6 +41,27 @@ KV = str(PoolName.KV)
 def bytes_in(page: Any) -> Any:
     """A flat page's bytes, where they are."""
     return memoryview(page.detach().contiguous().view(torch.uint8).numpy())
+
+
+def pieces_in(page: Any) -> Iterator[Any]:
+    """A page's bytes in order, in pieces, each where it is."""
+    if page.is_contiguous():
+        yield bytes_in(page)
+    else:
+        for part in page:
+            yield from pieces_in(part)
+
+
+def memory_of(pool: Any) -> Optional[OwnMemory]:
+    """A host pool that is a memfd, with room behind it for what each value begins with."""
+    descriptor = getattr(pool, "fd", None)
+    mapped = getattr(getattr(pool, "allocator", None), "mm", None)
+    if descriptor is None or mapped is None:
+        return None
+    try:
+        return OwnMemory(THREADS * HEAD_ROOM, (descriptor, np.frombuffer(mapped, np.uint8)))
+    except OSError:  # one that can't grow
+        return None
 
 
 class CachesvcStorage(HiCacheStorage):  # type: ignore[misc]
@@ -51,24 +75,34 @@ class CachesvcStorage(HiCacheStorage):  # type: ignore[misc]
         self.report = Report("cachesvc.sglang")
         if settings.bits:
             self.report.say("bits", "pages of whatever layout are not coded: lossless")
-        self._config, self._tag = storage_config, settings.tag
+        self._config, self._settings = storage_config, settings
         self._weights = weights_of(storage_config.model_name or "")
-        self._cache = settings.cache("cachesvc.sglang")
-        self._shelf = Shelf(Values(self._cache), identity_of("sglang", sglang.__version__),
-                            settings, self.report, np.random.default_rng(20).bytes(PATTERN_BYTES))
         self._rooms = threading.local()
         self._names: Dict[str, bytes] = {}
+        self._in_pieces: Set[str] = set()  # pools whose pages are, piece by piece, their flat ones
         self.registered_pools: Dict[str, Any] = {}
+        self._open(None)
+
+    def _open(self, memory: Optional[OwnMemory]) -> None:
+        self._cache = self._settings.cache("cachesvc.sglang", memory)
+        self._shelf = Shelf(Values(self._cache, memory), identity_of("sglang", sglang.__version__),
+                            self._settings, self.report,
+                            np.random.default_rng(20).bytes(PATTERN_BYTES))
 
     # ---- host pools
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         super().register_mem_pool_host(mem_pool_host)
         self.register_mem_host_pool_v2(mem_pool_host, KV)
+        memory = memory_of(mem_pool_host)
+        if memory is not None:
+            self._cache.close()
+            self._open(memory)
 
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
         self.registered_pools[str(host_pool_name)] = host_pool
         self._names.pop(str(host_pool_name), None)
+        self._in_pieces.discard(str(host_pool_name))
 
     def on_host_pools_registered(self) -> None:
         """Attaching fails here, by name, if a page does not come back through the pool's layout."""
@@ -91,6 +125,8 @@ class CachesvcStorage(HiCacheStorage):  # type: ignore[misc]
         if bytes_in(pool.get_data_page(at, flat=True)) != given:
             raise CacheError(Code.UNSUPPORTED, f"the self check: a page of pool {name!r}, layout "
                                                f"{pool.layout!r}, came back as another one")
+        if np.array_equal(self._pieces(pool, at).joined(), np.frombuffer(given, np.uint8)):
+            self._in_pieces.add(name)
         pool.set_from_flat_data_page(at, torch.zeros_like(page))
 
     def _name(self, pool: str) -> bytes:
@@ -101,7 +137,7 @@ class CachesvcStorage(HiCacheStorage):  # type: ignore[misc]
             shared = config.is_mla_model and pool != str(PoolName.MAMBA)
             ranks = ("pp", "attn_cp", "dcp") if shared else ("tp", "pp", "attn_cp", "dcp")
             self._names[pool] = identity_of(
-                pool, self._tag, str(config.model_name), self._weights,
+                pool, self._settings.tag, str(config.model_name), self._weights,
                 *(f"{rank} {getattr(config, rank + '_rank')} of {getattr(config, rank + '_size')}"
                   for rank in ranks),
                 type(of).__name__, str(of.layout), str(of.dtype), str(of.page_size),
@@ -148,7 +184,12 @@ class CachesvcStorage(HiCacheStorage):  # type: ignore[misc]
                 for place, key in enumerate(keys)]
 
     def _write(self, name: str, pool: Any, key: str, at: int) -> bool:
-        return self._shelf.put(self._key(name, key), bytes_in(pool.get_data_page(at, flat=True)))
+        page = (self._pieces(pool, at) if name in self._in_pieces
+                else bytes_in(pool.get_data_page(at, flat=True)))
+        return self._shelf.put(self._key(name, key), page)
+
+    def _pieces(self, pool: Any, at: int) -> Pieces:
+        return Pieces(pieces_in(pool.get_data_page(at, flat=False)))
 
     def _read(self, name: str, pool: Any, key: str, at: int) -> bool:
         """By way of a page of this thread's own: the pool's is written only if all of it came."""

@@ -5,7 +5,8 @@ lie in memory where they are contiguous and of the stored dtype or f32, else the
 """
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import (Any, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple,
+                    Union)
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from . import messages as m
 from .errors import Malformed, invalid
 from .ids import Path, extras_in
 from .models import Dtype, Model, Part, Side, widened
-from .objects import Array, Form, ObjectHeader, ObjectKind, ObjectName, Plane, Run, State
+from .objects import (Array, Form, ObjectHeader, ObjectKind, ObjectName, Pieces, Plane, Run,
+                      State, pieces_of)
 from .session import Opened, Outgoing
 from .wire import NO_ID, Buffer
 
@@ -24,7 +26,7 @@ class RowSource(Protocol):
     def rows(self, layer: int, part: int, side: Side, first: int, end: int) -> Optional[Array]:
         """Rows [first, end) as (rows, heads, dim), f32, f16 or bf16 (as uint16)."""
 
-    def state(self, layer: int, part: int, position: int) -> Optional[Buffer]:
+    def state(self, layer: int, part: int, position: int) -> Union[None, Buffer, Pieces]:
         """The bytes of a state part, or of a pooled part's carry, at a position."""
 
 
@@ -157,8 +159,9 @@ class _Maker:
             data = self._source.state(layer, index, position)
             if data is None:
                 raise _Missing(f"state of layer {layer}, part {index} at {position}")
-            header.states.append(State(layer, index, memoryview(data).nbytes))
-            payload.append(np.frombuffer(data, np.uint8).data)
+            pieces = pieces_of(data)
+            header.states.append(State(layer, index, pieces.nbytes))
+            payload += [each.data for each in pieces.arrays]
         return Outgoing(header, payload)
 
     def _plane(self, layer: int, index: int, part: Part, side: Side, first: int,

@@ -38,6 +38,10 @@ class Daemon:
     def pid(self) -> int:
         return self._process.pid
 
+    def bytes_read(self) -> int:
+        """Of files and memory; what comes by sockets doesn't count."""
+        return int(pathlib.Path(f"/proc/{self.pid}/io").read_text(encoding="ascii").split()[1])
+
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 

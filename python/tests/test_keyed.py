@@ -2,17 +2,20 @@
 byte or as close as its bits, and nothing else does."""
 from __future__ import annotations
 
+import mmap
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterator, List, Tuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cachesvc import Cache, CacheError, Code, Dtype, FetchOptions, Level, Output, raw_profile
-from cachesvc.keyed import VALUES, RowValues, Shape, Values
-from cachesvc.objects import Form
+from cachesvc import (Cache, CacheError, Code, Dtype, FetchOptions, Level, Output, OwnMemory,
+                      raw_profile)
+from cachesvc.keyed import HEAD_ROOM, VALUES, RowValues, Shape, Values
+from cachesvc.objects import Form, Pieces
 from cachesvc.store import ArrayRows
 
 from daemon import Daemon, started
@@ -68,6 +71,29 @@ def test_any_bytes_come_back(daemon: Daemon, namespace: str, key: bytes, size: i
         room = bytearray(size)
         assert values.get_into(key, room) and bytes(room) == value
         assert not values.get_into(key, bytearray(size + 1))
+
+
+def test_a_value_in_an_engines_own_memory_does_not_travel(daemon: Daemon, namespace: str) -> None:
+    pool = os.memfd_create("an engine's")
+    os.ftruncate(pool, 1 << 20)
+    mapped: Array = np.frombuffer(mmap.mmap(pool, 1 << 20), np.uint8)
+    mapped[:] = np.frombuffer(os.urandom(1 << 20), np.uint8)
+    memory = OwnMemory(HEAD_ROOM, (pool, mapped))  # for one thread
+    pieces = [mapped[at:at + 50_000].data for at in (500_000, 0, 200_001)]
+    value = b"".join(pieces)
+    with Cache(daemon.socket, namespace, strict=True, memory=memory) as cache:
+        values = Values(cache, memory)
+        before = daemon.bytes_read()
+        assert values.put(b"first", Pieces(pieces)).objects == 2
+        assert daemon.bytes_read() - before >= len(value)
+        mapped[:] = 0
+        assert values.get(b"first") == value and values.get(b"second") is None
+        for key, given in ((b"elsewhere", value), (b"k" * 4096, b""), (b"empty", b"")):
+            assert values.put(key, given) and values.get(key) == given
+        with ThreadPoolExecutor() as another:  # for which there is no room
+            assert another.submit(values.put, b"sent", Pieces([value, value])).result()
+        assert values.get(b"sent") == 2 * value
+    os.close(pool)
 
 
 def test_a_key_is_compared_not_its_hash(daemon: Daemon, namespace: str) -> None:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import asyncio
-import pathlib
 from typing import Any, List, Tuple
 
 import numpy as np
@@ -33,11 +32,6 @@ def rows_in(memory: OwnMemory, model: Model) -> List[Tuple[Array, Array]]:
     return rows
 
 
-def bytes_read(daemon: Daemon) -> int:
-    """What the daemon has read of files and memory; what came by sockets doesn't count."""
-    return int(pathlib.Path(f"/proc/{daemon.pid}/io").read_text().split()[1])
-
-
 def check(hit: Any, model: Model) -> None:
     source = Computed(model, TOKENS, Dtype.F16)
     assert hit.tokens == len(TOKENS) - 1
@@ -50,9 +44,9 @@ def test_rows_do_not_travel_and_may_change_afterwards(daemon: Daemon, namespace:
     model, memory = plain(), OwnMemory(1 << 20)
     rows = rows_in(memory, model)
     with Cache(daemon.socket, namespace, strict=True, memory=memory) as cache:
-        before = bytes_read(daemon)
+        before = daemon.bytes_read()
         assert cache.store_rows(model, TOKENS, rows).objects == 3
-        assert bytes_read(daemon) - before >= sum(side.nbytes for sides in rows for side in sides)
+        assert daemon.bytes_read() - before >= sum(side.nbytes for sides in rows for side in sides)
         for sides in rows:
             for side in sides:
                 side[:] = 0
@@ -64,9 +58,9 @@ def test_rows_elsewhere_are_sent(daemon: Daemon, namespace: str) -> None:
     rows = rows_in(memory, model)
     rows[0] = (rows[0][0].copy(), rows[0][1])
     with Cache(daemon.socket, namespace, strict=True, memory=memory) as cache:
-        before = bytes_read(daemon)
+        before = daemon.bytes_read()
         assert cache.store_rows(model, TOKENS, rows).objects == 3
-        assert bytes_read(daemon) - before < rows[0][0].nbytes
+        assert daemon.bytes_read() - before < rows[0][0].nbytes
         check(cache.fetch_rows(model, TOKENS), model)
 
 
@@ -76,9 +70,9 @@ def test_asyncio_hands_it_over_too(daemon: Daemon, namespace: str) -> None:
 
     async def store() -> Any:
         async with AsyncCache(daemon.socket, namespace, strict=True, memory=memory) as cache:
-            before = bytes_read(daemon)
+            before = daemon.bytes_read()
             assert (await cache.store_rows(model, TOKENS, rows)).objects == 3
-            assert bytes_read(daemon) - before >= rows[0][0].nbytes
+            assert daemon.bytes_read() - before >= rows[0][0].nbytes
             return await cache.fetch_rows(model, TOKENS)
     check(asyncio.run(store()), model)
 

@@ -21,6 +21,7 @@ from plugged import settings, weights
 pytestmark = pytest.mark.engines
 ENGINE, SCRIPT = "SGLANG", "sglang_process.py"  # of the fixtures
 PAGES = list(range(30))
+PAGE_BYTES = 2 * 2 * 16 * 2 * 64 * 2  # sides, layers, tokens, heads, values of 2 bytes
 LAYOUTS = ("layer_first", "page_first", "page_first_direct")
 
 
@@ -52,10 +53,19 @@ def test_a_fresh_process_reads_what_another_one_stored(
     assert loaded(first, [50]) == all_of(1)
 
 
-def test_a_host_pool_that_is_a_memfd(daemon: Daemon, namespace: str, one: EngineProcess) -> None:
-    assert one.call("open", extra=settings(daemon, namespace), allocator="shm") == {"memfd": True}
-    one.call("store", numbers=PAGES)
-    assert loaded(one, PAGES) == all_of(30)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pages_of_a_host_pool_that_is_a_memfd_do_not_travel(
+        daemon: Daemon, namespace: str, two: List[EngineProcess], layout: str) -> None:
+    first, second = two
+    given = {"extra": settings(daemon, namespace), "layout": layout, "dtype": "bfloat16"}
+    assert first.call("open", **given, allocator="shm") == {"memfd": True}
+    before = daemon.bytes_read()
+    assert first.call("store", numbers=PAGES) == {"stored": 30}
+    assert daemon.bytes_read() - before >= 30 * PAGE_BYTES
+    second.call("open", **given)  # from a pool of the usual kind the same values are sent
+    assert loaded(second, PAGES) == all_of(30)
+    second.call("store", numbers=[50])
+    assert loaded(first, [50]) == all_of(1)
 
 
 def test_extra_pools_decide_what_may_be_restored(daemon: Daemon, namespace: str,
