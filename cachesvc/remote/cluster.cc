@@ -1,0 +1,226 @@
+// Requests: to whom, what an answer means, when they end. The map: cluster_map.cc.
+#include "cachesvc/remote/cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kv {
+namespace {
+
+constexpr int kMaxRedirects = 5;
+constexpr size_t kMaxAsked = 3;  // nodes that break under one request
+
+Status unavailable(std::string why) { return {StatusCode::unavailable, std::move(why)}; }
+
+std::string text_of(const NodeAddress& a) { return a.host + ":" + std::to_string(a.port); }
+
+// Answers of a node that is up and of no use.
+bool no_service(std::string_view error) {
+  return error.starts_with("LOADING") || error.starts_with("CLUSTERDOWN") ||
+         error.starts_with("MASTERDOWN");
+}
+
+bool no_right(std::string_view error) {
+  return error.starts_with("NOAUTH") || error.starts_with("WRONGPASS") ||
+         error.starts_with("NOPERM");
+}
+
+}  // namespace
+
+RedisCluster::RedisCluster(boost::asio::io_context& loop, RedisOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      deadlines_(loop.get_executor(), [this] { expire(); }),
+      refresh_(loop.get_executor(), [this] { refresh(); }) {}
+
+RedisCluster::~RedisCluster() { close(); }
+
+void RedisCluster::close() {
+  if (std::exchange(closed_, true)) return;
+  deadlines_.cancel();
+  refresh_.cancel();
+  waiting_.clear();
+  while (!calls_.empty()) end(calls_.begin()->second, unavailable("the shared tier is closing"));
+  for (auto& [address, node] : nodes_) {
+    for (auto& link : {node->question, node->value}) {
+      if (link) link->close(unavailable("the shared tier is closing"));
+    }
+  }
+  nodes_.clear();
+}
+
+std::vector<RedisNodeState> RedisCluster::nodes() const {
+  std::vector<RedisNodeState> out;
+  for (const auto& [address, node] : nodes_) {
+    out.push_back({address, node->breaker.state(), node->last_error});
+  }
+  return out;
+}
+
+void RedisCluster::run(RedisRequest request) {
+  if (closed_) return request.done(unavailable("the shared tier is closed"));
+  if (calls_.size() >= kMaxRemoteRequests) {
+    return request.done(Status(StatusCode::busy, "too many requests of the shared tier"));
+  }
+  ++counts_.requests;
+  auto call = std::make_shared<Call>();
+  call->request = std::move(request);
+  call->place = calls_.emplace(call->request.deadline, call);
+  arm();
+  if (mapped_) return attempt(call);
+  waiting_.push_back(call);
+  refresh();
+}
+
+// The earliest deadline's timer.
+void RedisCluster::arm() {
+  if (calls_.empty()) return deadlines_.cancel();
+  if (deadlines_.due() != calls_.begin()->first) deadlines_.arm_at(calls_.begin()->first);
+}
+
+void RedisCluster::expire() {
+  const auto now = Clock::now();
+  while (!calls_.empty() && calls_.begin()->first <= now) {
+    end(calls_.begin()->second,
+        Status(StatusCode::deadline_exceeded, "the shared tier did not answer in time"));
+  }
+  arm();
+}
+
+// A copy of the call: its place in calls_ may be the last one that keeps it.
+void RedisCluster::end(CallRef call, Result<RespReply> result) {
+  if (std::exchange(call->ended, true)) return;
+  calls_.erase(call->place);
+  auto done = std::move(call->request.done);
+  call->request.bytes.clear();
+  done(std::move(result));
+}
+
+RedisCluster::NodeRef RedisCluster::node(const NodeAddress& address) {
+  NodeRef& there = nodes_[address];
+  if (!there) {
+    there = std::make_shared<Node>();
+    there->address = address;
+  }
+  return there;
+}
+
+// The master, or for reads a replica if the master is not there; null: nobody is.
+RedisCluster::NodeRef RedisCluster::choose(const Call& call) {
+  const Shard* shard = map_.shard_of(call.request.slot);
+  if (shard == nullptr) return nullptr;
+  const auto now = Clock::now();
+  auto usable = [&](const NodeAddress& a) -> NodeRef {
+    if (std::count(call.asked.begin(), call.asked.end(), a) > 0) return nullptr;
+    NodeRef n = node(a);
+    return n->breaker.allow(now) ? n : nullptr;
+  };
+  if (NodeRef master = usable(shard->master)) return master;
+  if (call.request.writes) return nullptr;
+  const size_t first = turn_++;
+  for (size_t i = 0; i < shard->replicas.size(); ++i) {
+    if (NodeRef n = usable(shard->replicas[(first + i) % shard->replicas.size()])) {
+      ++counts_.to_replicas;
+      return n;
+    }
+  }
+  return nullptr;
+}
+
+void RedisCluster::attempt(const CallRef& call) {
+  if (call->ended) return;
+  NodeRef to = choose(*call);
+  if (to) return send(call, to, false);
+  refresh_soon();
+  end(call, unavailable("no node serves slot " + std::to_string(call->request.slot) + " now"));
+}
+
+RemoteLink& RedisCluster::link_of(Node& to, RedisRequest::Way way) {
+  auto& link = way == RedisRequest::Way::question ? to.question : to.value;
+  if (!link || link->closed()) {
+    link = std::make_shared<RemoteLink>(loop_, to.address, options_.link);
+    link->start();
+  }
+  return *link;
+}
+
+void RedisCluster::send(const CallRef& call, const NodeRef& to, bool asking) {
+  RemoteLink& link = link_of(*to, call->request.way);
+  if (!link.has_room()) {
+    if (to->breaker.state() == BreakerState::probing) count_failure(*to, "too many commands wait");
+    return end(call, Status(StatusCode::busy, text_of(to->address) + ": too many commands wait"));
+  }
+  if (asking) {
+    static const Bytes ask = remote_words({"ASKING"});
+    link.send({{ask}, {}, nullptr, [](const Result<RespReply>&) {}});
+  }
+  const RedisRequest& r = call->request;
+  link.send({r.bytes, r.into, r.keep,
+             [this, call, to](Result<RespReply> reply) { answered(call, to, std::move(reply)); }});
+}
+
+void RedisCluster::answered(const CallRef& call, const NodeRef& from, Result<RespReply> reply) {
+  if (!reply.ok()) return broke(call, from, reply.status());
+  if (reply->type == RespType::error) return refused(call, from, reply->text);
+  from->breaker.answered();
+  end(call, std::move(reply));
+}
+
+void RedisCluster::refused(const CallRef& call, const NodeRef& from, const std::string& error) {
+  if (no_service(error))
+    return broke(call, from, unavailable(text_of(from->address) + ": " + error));
+  if (no_right(error)) {
+    const Status why(StatusCode::denied, text_of(from->address) + ": " + error);
+    count_failure(*from, why.message());
+    return end(call, why);
+  }
+  from->breaker.answered();
+  if (auto redirect = parse_redirect(error, from->address)) return redirected(call, *redirect);
+  if (error.starts_with("READONLY")) {
+    refresh_soon();
+    return end(call, unavailable(text_of(from->address) + " is a replica now"));
+  }
+  const bool full = error.starts_with("OOM");
+  end(call, Status(full ? StatusCode::resource_exhausted : StatusCode::io_error,
+                   text_of(from->address) + ": " + error));
+}
+
+void RedisCluster::redirected(const CallRef& call, const Redirect& redirect) {
+  ++counts_.redirects;
+  if (!redirect.ask) {
+    map_.moved(redirect.slot, redirect.to);
+    refresh_soon();
+  }
+  if (call->ended) return;
+  if (closed_ || ++call->redirects > kMaxRedirects) {
+    return end(call, unavailable("slot " + std::to_string(redirect.slot) + " moves too often"));
+  }
+  if (!redirect.ask) return attempt(call);
+  NodeRef to = node(redirect.to);
+  if (to->breaker.allow(Clock::now())) return send(call, to, true);
+  end(call, unavailable(text_of(redirect.to) + " is not there"));
+}
+
+// A node did not answer: reads are tried elsewhere.
+void RedisCluster::broke(const CallRef& call, const NodeRef& from, const Status& why) {
+  if (!closed_) {
+    count_failure(*from, why.message());
+    refresh_soon();
+  }
+  if (call->ended) return;
+  call->asked.push_back(from->address);
+  if (closed_ || call->request.writes || call->asked.size() >= kMaxAsked ||
+      why.code() == StatusCode::denied) {
+    return end(call, why);
+  }
+  NodeRef to = choose(*call);
+  to ? send(call, to, false) : end(call, why);
+}
+
+void RedisCluster::count_failure(Node& of, const std::string& why) {
+  if (of.breaker.state() != BreakerState::open) ++counts_.failures;
+  of.breaker.failed(Clock::now());
+  of.last_error = why;
+}
+
+}  // namespace kv

@@ -1,0 +1,116 @@
+// RemoteTier: objects in the shared tier: found, taken, put if absent, erased. REMOTE.md.
+//
+// Whatever fails is a miss with a reason, and is counted. What get() gives was verified, down to
+// the id that follows from its content. Nothing is tried again but reads, at a replica. Memory:
+// values under way are charged against max_bytes_in_flight, until the last byte that the network
+// may still write. Loop thread only; verifying is done there too, so it is not the core's.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cachesvc/remote/cluster.h"
+#include "cachesvc/remote/value.h"
+
+namespace kv {
+
+inline constexpr size_t kMaxRemoteNames = 4096;  ///< of one find() or erase()
+
+struct RemoteTierOptions {
+  std::string ns;                           ///< namespace
+  std::shared_ptr<const SealKey> key;       ///< values are sealed with it; null: plain
+  std::chrono::seconds ttl{7 * 24 * 3600};  ///< of what is put
+  uint64_t max_bytes_in_flight = 64 << 20;
+};
+
+/// An answer of find().
+struct RemoteFound {
+  enum class State : uint8_t {
+    absent,
+    there,
+    foreign,    ///< of another version or key: a miss that stays
+    damaged,    ///< its first bytes are no value's
+    unreached,  ///< nobody said
+  };
+  RemoteName name;
+  State state = State::absent;
+  RemoteFront front;  ///< there: how long it is, and whose
+};
+
+enum class RemotePut : uint8_t { stored, existed };
+
+struct RemoteErased {
+  uint64_t erased = 0;     ///< names that were there, and are gone
+  uint64_t unreached = 0;  ///< names that may be there still
+};
+
+struct RemoteCounts {
+  uint64_t asked = 0, found = 0;                    // names
+  uint64_t hits = 0, bytes_in = 0;                  // objects taken
+  uint64_t stored = 0, existed = 0, bytes_out = 0;  // objects put
+  uint64_t misses_absent = 0, misses_damaged = 0;   // of get(): by reason
+  uint64_t misses_foreign = 0, misses_unreached = 0;
+  uint64_t busy = 0, put_failures = 0, refused_full = 0;
+  uint64_t unlinked = 0;  // damaged ones
+};
+
+class RemoteTier {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// `cluster` outlives the tier, and is closed before it goes.
+  RemoteTier(RedisCluster& cluster, RemoteTierOptions options);
+  RemoteTier(const RemoteTier&) = delete;  // handlers point here
+  RemoteTier& operator=(const RemoteTier&) = delete;
+
+  /// Asks for all names at once; answers in their order. At most kMaxRemoteNames.
+  void find(std::vector<RemoteName> names, Clock::time_point deadline,
+            std::function<void(std::vector<RemoteFound>)> done);
+  /// The object that was found `there`. Statuses: not_found (gone, or replaced, meanwhile);
+  /// corruption (it is unlinked); unsupported; unavailable; deadline_exceeded; busy (no room).
+  void get(const RemoteFound& found, Clock::time_point deadline,
+           std::function<void(Result<FileImage>)> done);
+  /// Puts the object unless its name is there. Statuses: resource_exhausted (the engine is full);
+  /// invalid_argument; unavailable; deadline_exceeded; busy.
+  void put(const FileImage& image, const Id& tag, Clock::time_point deadline,
+           std::function<void(Result<RemotePut>)> done);
+  /// Unlinks all parts of these. At most kMaxRemoteNames.
+  void erase(std::vector<RemoteName> names, Clock::time_point deadline,
+             std::function<void(RemoteErased)> done);
+
+  const RemoteCounts& counts() const { return counts_; }
+  uint64_t bytes_in_flight() const { return *in_flight_; }
+
+ private:
+  struct Getting;
+  struct Putting;
+  using GettingRef = std::shared_ptr<Getting>;
+  using PuttingRef = std::shared_ptr<Putting>;
+  using Reply = Result<RespReply>;
+
+  std::shared_ptr<const void> charge(uint64_t bytes);
+  void run(const std::string& key, bool writes, RedisRequest::Way way, Clock::time_point deadline,
+           std::vector<Bytes> command, std::function<void(Reply)> done);
+  RemoteFound judge(const RemoteName& name, const Reply& reply) const;
+  void take_part(const GettingRef& getting, uint64_t index, const Reply& reply);
+  void got_all(const GettingRef& getting);
+  void count_miss(const Status& why);
+  void drop(const RemoteName& name, const RemoteFront& front, Clock::time_point deadline);
+  void unlink(const RemoteName& name, const RemoteFront& front, Clock::time_point deadline,
+              std::function<void(bool all)> done);
+  void put_rest(const PuttingRef& putting);
+  void put_first(const PuttingRef& putting);
+  void put_part(const PuttingRef& putting, uint64_t index, bool only_if_absent,
+                std::function<void(Reply)> done);
+  void end_put(const PuttingRef& putting, Result<RemotePut> result);
+
+  RedisCluster& cluster_;
+  const RemoteTierOptions options_;
+  const std::string prefix_;
+  std::shared_ptr<uint64_t> in_flight_ = std::make_shared<uint64_t>(0);
+  RemoteCounts counts_;
+};
+
+}  // namespace kv
