@@ -77,6 +77,41 @@ TEST_F(FetchesTest, WhatLiesOnTheSsdIsPromotedFirst) {
   EXPECT_EQ((*fetch(plus_one(tokens)))->tier, Tier::ram);
 }
 
+// Another conversation on a stored system prompt, whose own tail lies on the SSD: a longer entry's
+// block has the same rows in RAM.
+TEST_F(FetchesTest, AHitOnAPartReadsNothingThatRamHas) {
+  const auto prompt = stored(40, Durability::durable);
+  evict_all();
+  auto longer = prompt, another = prompt;
+  for (auto* t : {&longer, &another}) t->resize(60);
+  for (size_t i = 40; i < 60; ++i) another[i] = (longer[i] = static_cast<Token>(i)) + 1;
+  core().store(session_, longer, Durability::accepted);
+  ASSERT_EQ((*fetch(plus_one(longer)))->tier, Tier::mixed) << "the first two blocks are read";
+  const uint64_t before = core().env->count.promotions;
+  auto hit = fetch(another);
+  ASSERT_TRUE(hit && hit->ok());
+  EXPECT_EQ((*hit)->tokens, 40u);
+  EXPECT_EQ((*hit)->tier, Tier::ram);
+  EXPECT_EQ((*hit)->form, HitForm::coded);
+  auto held = core().call<Result<HoldReply>>([&](auto done) {
+    core().holds.hold(session_, {1, {another, {}}, {}, Milliseconds(60'000)}, soon(), done);
+  });
+  ASSERT_TRUE(held && held->ok());
+  FetchRequest by_number;
+  by_number.model = 1;
+  by_number.hold = (*held)->number;
+  auto same = core().call<Result<FetchReply>>(
+      [&](auto done) { core().fetches.fetch(session_, by_number, soon(), done); });
+  ASSERT_TRUE(same && same->ok());
+  EXPECT_EQ((*same)->tokens, 40u);
+  EXPECT_EQ((*same)->form, HitForm::coded) << "what the hold pins";
+  EXPECT_EQ(core().env->count.promotions, before);
+  auto repeat = fetch(plus_one(prompt));
+  ASSERT_TRUE(repeat && repeat->ok());
+  EXPECT_EQ((*repeat)->form, HitForm::exact_tail);
+  EXPECT_EQ(core().env->count.promotions, before + 1);
+}
+
 TEST_F(FetchesTest, WhoDoesNotWaitIsToldThatItIsPending) {
   const auto tokens = stored(40, Durability::durable);
   evict_all();

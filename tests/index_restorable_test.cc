@@ -177,13 +177,14 @@ class World {
         std::mismatch(s.begin(), s.begin() + end, query.begin(), query.end()).first - s.begin());
     longest = std::max(longest, shared > first ? shared : 0);
     const bool tail = end - first < kBlock;
+    const Tier tier = random_below(rng, 2) == 0 ? Tier::ram : Tier::ssd;
     for (uint16_t g = 0; g < groups.size(); ++g) {
       Holding h;
       h.object = objects.size();
       h.group = g;
       h.common = shared;
       h.end_token = end;
-      h.tier = random_below(rng, 2) == 0 ? Tier::ram : Tier::ssd;
+      h.tier = tier;
       h.form = tail ? HitForm::exact_tail : HitForm::coded;
       h.place =
           tail ? HoldingPlace::tail : (shared == end ? HoldingPlace::path : HoldingPlace::other);
@@ -230,6 +231,7 @@ class World {
 
 struct Counts {
   size_t lengths = 0, servable = 0, wrong = 0, missed = 0;
+  size_t from_ram = 0, mixed = 0, repeats = 0;
 };
 
 /// All that is served is what the simulated cache holds: nothing else, nothing twice, nothing
@@ -252,6 +254,41 @@ void check_served(const World& w, const RestorePlan& plan) {
     ASSERT_EQ(count, served.size());
     ASSERT_EQ(served, simulate(w.groups[g].spec, w.query, plan.tokens)) << "group " << g;
   }
+}
+
+/// Every object that is read from the SSD has something that is demanded and that RAM lacks.
+void check_reads(const World& w, const RestorePlan& plan) {
+  std::map<uint64_t, bool> read;  // object -> has something that RAM lacks
+  for (const Served& s : plan.served) {
+    const Holding& h = w.holdings[s.holding];
+    if (h.tier == Tier::ssd) read.emplace(h.object, false);
+  }
+  for (uint16_t g = 0; g < w.groups.size(); ++g) {
+    Items lacking = simulate(w.groups[g].spec, w.query, plan.tokens);
+    for (size_t i = 0; i < w.holdings.size(); ++i) {
+      if (w.holdings[i].group != g || w.holdings[i].tier != Tier::ram) continue;
+      for (const Item& item : *w.contents[i]) lacking.erase(item);
+    }
+    for (size_t i = 0; i < w.holdings.size(); ++i) {
+      auto it = read.find(w.holdings[i].object);
+      if (w.holdings[i].group != g || it == read.end()) continue;
+      for (const Item& item : *w.contents[i]) it->second |= lacking.contains(item);
+    }
+  }
+  for (const auto& [object, needed] : read) ASSERT_TRUE(needed) << "object " << object;
+}
+
+/// A repeat is served by the same objects, whichever of them lie in RAM.
+void check_no_tier_decides(const World& w, const RestorableQuery& q, const RestorePlan& plan) {
+  std::vector<Holding> elsewhere = w.holdings;
+  for (Holding& h : elsewhere) h.tier = h.object % 3 == 0 ? Tier::ssd : Tier::ram;
+  const RestorePlan other = plan_restore(w.groups, q, elsewhere);
+  auto chosen = [](const RestorePlan& p) {
+    std::vector<std::array<uint32_t, 3>> out;
+    for (const Served& s : p.served) out.push_back({s.holding, s.first, s.end});
+    return out;
+  };
+  ASSERT_EQ(chosen(plan), chosen(other));
 }
 
 void check_world(const World& w, Counts& counts) {
@@ -277,6 +314,14 @@ void check_world(const World& w, Counts& counts) {
     counts.missed += plan.tokens != n && truth;
     ASSERT_EQ(plan.tokens, best) << "at most " << n << " " << plan.shortfall.text;
     ASSERT_NO_FATAL_FAILURE(check_served(w, plan));
+    if (plan.tokens + 1 < len) {
+      ASSERT_NO_FATAL_FAILURE(check_reads(w, plan));
+      counts.from_ram += plan.tokens > 0 && plan.tier == Tier::ram;
+      counts.mixed += plan.tier == Tier::mixed;
+    } else {
+      ASSERT_NO_FATAL_FAILURE(check_no_tier_decides(w, q, plan));
+      ++counts.repeats;
+    }
     const bool missing = plan.shortfall.reason >= ShortReason::missing_rows;
     ASSERT_EQ(missing, plan.tokens < n) << to_string(plan.shortfall.reason);
     q.round_to_block = true;
@@ -297,6 +342,7 @@ TEST(Restorable, EqualsSimulatedCachesForAllPartKinds) {
   EXPECT_EQ(counts.missed, 0u);
   EXPECT_GT(counts.servable, counts.lengths / 20);  // both answers occur often
   EXPECT_LT(counts.servable, counts.lengths * 19 / 20);
+  for (size_t often : {counts.from_ram, counts.mixed, counts.repeats}) EXPECT_GT(often, 100u);
 }
 
 TEST(Restorable, DemandsAreExactlyWhatTheSimulatedCacheHolds) {
@@ -397,7 +443,7 @@ TEST(Restorable, ExactHitLeavesOneTokenToCompute) {
   EXPECT_EQ(plan_restore(groups, {.query_tokens = 0, .common = 0}, holdings).tokens, 0u);
 }
 
-TEST(Restorable, ShortestTailThatMatchesThroughNIsServedWhateverItsTier) {
+TEST(Restorable, OfARepeatTheShortestTailIsServedWhateverItsTier) {
   const std::vector<PartGroup> groups{group_of(PartKind::full)};
   std::vector<Holding> holdings{
       rows_of(1, HoldingPlace::path, 0, 256, 256), rows_of(2, HoldingPlace::path, 256, 512, 512),
@@ -416,6 +462,25 @@ TEST(Restorable, ShortestTailThatMatchesThroughNIsServedWhateverItsTier) {
   plan = plan_restore(groups, query, holdings);
   EXPECT_EQ(plan.tokens, 300u);
   EXPECT_EQ(plan.form, HitForm::coded);
+}
+
+// Another conversation on one system prompt: the prompt's own tail lies on the SSD, the first
+// conversation's block in RAM, and both have its rows.
+TEST(Restorable, AHitOnAPartReadsNothingThatRamHas) {
+  const std::vector<PartGroup> groups{group_of(PartKind::full)};
+  std::vector<Holding> holdings{rows_of(1, HoldingPlace::path, 0, 256, 256),
+                                rows_of(2, HoldingPlace::tail, 256, 300, 300),
+                                rows_of(3, HoldingPlace::other, 256, 512, 300)};
+  holdings[1].tier = Tier::ssd;
+  auto served = [&](uint32_t query_tokens) {
+    const auto plan = plan_restore(groups, {.query_tokens = query_tokens, .common = 300}, holdings);
+    EXPECT_EQ(plan.tokens, 300u);
+    return holdings[plan.served.back().holding].object;
+  };
+  EXPECT_EQ(served(301), 2u) << "a repeat has the bits that it had";
+  EXPECT_EQ(served(302), 3u);
+  holdings[2].tier = Tier::ssd;
+  EXPECT_EQ(served(302), 2u) << "both must be read: the order of preference";
 }
 
 // FORMAT.md, "More than one file for a row": neither the lower first row nor the longer range

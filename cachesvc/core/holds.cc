@@ -33,17 +33,24 @@ Status no_such_hold(uint64_t number) {
 
 uint64_t bytes_of(const Record& record) { return Promoter::room_for(record).stored; }
 
-// The query's first n tokens, and one more, which every fetch computes.
+// The tokens of a query that a hold keeps: those held, the one to compute and, where there is more,
+// another one, which tells the plan that this is no repeat.
+uint32_t held_tokens(const Query& query, uint32_t n) {
+  return std::min(n + 2, static_cast<uint32_t>(query.tokens.size()));
+}
+
 Query held_part(Query query, uint32_t n) {
-  query.tokens.resize(n + 1);
+  const uint32_t kept = held_tokens(query, n);
+  query.tokens.resize(kept);
   query.tokens.shrink_to_fit();
-  query.extras.resize(extras_in(query.extras, 0, n + 1).size());
+  query.extras.resize(extras_in(query.extras, 0, kept).size());
   return query;
 }
 
 // The hold's own memory.
 uint64_t own_bytes(const Query& query, const Hit& hit) {
-  return query_bytes(query, hit.plan.tokens + 1) + hit.uses.size() * kBytesPerObject;
+  return query_bytes(query, held_tokens(query, hit.plan.tokens)) +
+         hit.uses.size() * kBytesPerObject;
 }
 
 }  // namespace
