@@ -63,5 +63,22 @@ TEST_F(DrainTest, ADeviceThatHangsIsNotWaitedForBeyondTheDeadline) {
   EXPECT_EQ((*status)->code(), StatusCode::deadline_exceeded);
 }
 
+TEST_F(DrainTest, NotReadySaysThatItDrainsOrThatTheDeviceHangs) {
+  CacheOptions options = small_options(dir_.store());
+  options.io_timeout = Milliseconds(20);
+  CoreOwners c(options);
+  c.open_model();
+  EXPECT_EQ(c.stats.not_ready(), "");
+  c.hangs = true;
+  c.store(c.connect(), random_tokens(rng_, 40));
+  while (!c.lane.hangs()) c.run_for(Milliseconds(1));
+  EXPECT_EQ(c.stats.not_ready(), "the SSD hangs");
+  c.hangs = false;
+  c.run_all();
+  EXPECT_EQ(c.stats.not_ready(), "");
+  drain(c);
+  EXPECT_EQ(c.stats.not_ready(), "draining");
+}
+
 }  // namespace
 }  // namespace kv

@@ -20,7 +20,7 @@ import time
 
 from cachesvc_http_daemon import TOKEN, Daemon, read_reply, samples
 
-READS = ("/metrics", "/status", "/status.json")
+READS = ("/metrics", "/status", "/status.json", "/requests")
 POSTS = ("/purge", "/erase", "/demote", "/expire")
 
 
@@ -377,6 +377,45 @@ def check_readiness_says_why_not(program):
                 assert other.request("GET", "/healthz", token=None)[0] == 200
                 assert samples(other.get("/metrics"))["cachesvc_ready"] == 0
                 assert "not ready: recovering" in other.get("/status")
+
+
+def check_readiness_says_that_it_drains(program):
+    more = ["--set", "tier.ssd.spill=evict", "--set", "tier.ssd.write_rate=4096"]
+    with Daemon(program, more=more) as d:
+        fill(d)
+        d.process.terminate()
+        deadline = time.monotonic() + 30
+        while (code := d.request("GET", "/readyz", token=None))[0] == 200:
+            assert time.monotonic() < deadline
+        assert (code[0], code[2]) == (503, b"draining\n"), code
+        assert d.request("GET", "/healthz", token=None)[0] == 200
+        time.sleep(1.1)
+        d.process.terminate()  # the second one ends it at once
+
+
+def check_requests_say_why(program):
+    with Daemon(program) as d:
+        fill(d, keys=5)
+        told = json.loads(d.get("/requests"))
+        assert told["schema"] == "cachesvc-requests-1"
+        assert told["newest"] == told["kept"] > 5
+        served = [r for r in told["requests"] if r["missing"] == "nothing"]
+        assert served and all(r["ram_tokens"] == r["served"] > 0 for r in served), served
+        missed = json.loads(d.get("/requests?missed=1&limit=2&namespace=resp"))["requests"]
+        assert [r["missing"] for r in missed] == ["never_stored"] * 2, missed
+        assert any("never stored" in line for line in missed[0]["words"]), missed[0]
+        one = json.loads(d.get(f"/requests?number={missed[1]['number']}"))["requests"]
+        assert len(one) == 1 and one[0]["number"] == missed[1]["number"]
+        assert json.loads(d.get("/requests?namespace=none"))["requests"] == []
+        for query, code in (("limit=0", 400), ("limit=x", 400), ("missed=2", 400), ("x=1", 400),
+                            ("number=0", 400), ("number=99999", 404)):
+            assert d.request("GET", "/requests?" + query)[0] == code, query
+        page = d.get("/status")
+        now = samples(d.get("/metrics"))
+        short = now["cachesvc_short_never_stored_requests_total"]
+        assert short > 2 and "never stored <span" in page
+        assert f'_requests_total" data-value="{int(short)}"' in page, short
+        assert "short_erased" not in page.split('id="stats"')[0]
 
 
 def check_ages_and_waits_are_told(program):

@@ -187,6 +187,31 @@ void models(Page& page) {
   page.end();
 }
 
+// Requests that were not served whole, by what the first missing token lacked.
+void misses(Page& page) {
+  page.section("misses", "Why requests were not served whole");
+  double most = 0;
+  std::vector<std::pair<std::string, std::string>> rows;  // stat, words
+  for (size_t i = 1; i < kMissings; ++i) {
+    std::string words = to_string(static_cast<Missing>(i));
+    const std::string stat = "short_" + words;
+    if (find_stat_name(stat) == nullptr || page.stat(stat.c_str()) == 0) continue;
+    std::replace(words.begin(), words.end(), '_', ' ');
+    rows.emplace_back(stat, words);
+    most = std::max(most, page.stat(stat.c_str()));
+  }
+  if (rows.empty()) page.out += "<p class=\"dim\">Each was.</p>\n";
+  for (const auto& [stat, words] : rows) {
+    page.out += "<div>" + words + " " + page.counted(stat.c_str(), count_text) +
+                "<div class=\"bar\"><i class=\"ssd\" " + width(page.stat(stat.c_str()), most) +
+                "></i></div></div>\n";
+  }
+  page.out +=
+      "<p class=\"dim\"><a href=\"/requests?missed=1\">The last ones, each with its "
+      "reason in words</a></p>\n";
+  page.end();
+}
+
 void clear_forms(Page& page, const std::string& ns) {
   const std::string name = html_text(ns);
   page.out +=
@@ -313,6 +338,7 @@ std::string status_page(const Metrics& metrics, const PageTerms& terms) {
   filter(page);
   hits(page);
   tiers(page);
+  misses(page);
   models(page);
   namespaces(page);
   charts(page);

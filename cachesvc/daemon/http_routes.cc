@@ -2,6 +2,7 @@
 #include "cachesvc/daemon/http_routes.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "cachesvc/daemon/gate.h"
@@ -9,6 +10,7 @@
 #include "cachesvc/daemon/http_json.h"
 #include "cachesvc/daemon/http_metrics.h"
 #include "cachesvc/daemon/http_page.h"
+#include "cachesvc/daemon/http_requests.h"
 #include "cachesvc/daemon/http_status.h"
 
 namespace kv {
@@ -18,6 +20,11 @@ constexpr const char* kFormType = "application/x-www-form-urlencoded";
 
 bool wants_html(const HttpRequest& request) {
   return request.accept.find("text/html") != request.accept.npos;
+}
+
+uint64_t unix_ms() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
 }
 
 bool is_form(const HttpRequest& request) {
@@ -40,6 +47,7 @@ const std::vector<HttpRoutes::Route>& HttpRoutes::routes() {
                                       {"/metrics", false, false, &HttpRoutes::metrics},
                                       {"/status", false, false, &HttpRoutes::page},
                                       {"/status.json", false, false, &HttpRoutes::json},
+                                      {"/requests", false, false, &HttpRoutes::requests},
                                       {"/purge", true, false, &HttpRoutes::verb<read_purge>},
                                       {"/erase", true, false, &HttpRoutes::verb<read_erase>},
                                       {"/demote", true, false, &HttpRoutes::verb<read_demote>},
@@ -114,6 +122,20 @@ void HttpRoutes::json(const HttpRequest&, Answer answer) {
   core_.metrics([answer = std::move(answer)](const Metrics& metrics) {
     answer({200, status_json(metrics), kJson});
   });
+}
+
+void HttpRoutes::requests(const HttpRequest& request, Answer answer) {
+  auto form = HttpForm::read(split_target(request.target).second);
+  auto asked = form.ok() ? read_requests(*form) : Result<WhyRequest>(form.status());
+  if (!asked.ok()) return answer(http_error(asked.status()));
+  auto session = core_.connect("requests", Right::all);
+  if (!session.ok()) return answer(http_error(session.status()));
+  core_.why(*session, std::move(*asked), deadline_in(options_.request_timeout),
+            [&core = core_, id = *session, answer = std::move(answer)](Result<WhyReply> reply) {
+              core.disconnect(id);
+              if (!reply.ok()) return answer(http_error(reply.status()));
+              answer({200, requests_json(*reply, unix_ms()), kJson});
+            });
 }
 
 void HttpRoutes::page(const HttpRequest& request, Answer answer) {

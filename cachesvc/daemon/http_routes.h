@@ -2,6 +2,7 @@
 //
 //   GET   /healthz /readyz                    everybody
 //         /metrics /status /status.json       whoever brings the token; without one, everybody
+//         /requests
 //   POST  /purge /erase /demote /expire       whoever brings the token
 //
 // A request is looked at in this order: its host (421), its path (404), its method (405), its
@@ -44,6 +45,7 @@ class HttpRoutes {
   void metrics(const HttpRequest& request, Answer answer);
   void page(const HttpRequest& request, Answer answer);
   void json(const HttpRequest& request, Answer answer);
+  void requests(const HttpRequest& request, Answer answer);
   template <Result<HttpVerb> (*read)(const HttpForm&)>
   void verb(const HttpRequest& request, Answer answer);
 

@@ -56,6 +56,7 @@ Server::Server(boost::asio::io_context& io, CacheCore& core, EventLog& events,
 Server::~Server() {
   finished_ = nullptr;
   stop_accepting();
+  if (http_) http_->stop();
   close_all();
   if (lock_fd_ >= 0) ::close(lock_fd_);
 }
@@ -120,7 +121,6 @@ void Server::stop_accepting() {
   if (!acceptor_.taking()) return;
   acceptor_.stop();
   if (resp_) resp_->stop();
-  if (http_) http_->stop();
   if (options_.listening_fd < 0) ::unlink(options_.socket.c_str());
 }
 
@@ -206,6 +206,7 @@ void Server::sweep_later() {
 
 void Server::finish(Deadline deadline, std::function<void()> done) {
   stop_accepting();
+  if (http_) http_->stop();
   finished_ = std::move(done);
   auto connections = connections_;
   for (auto& [number, connection] : connections) connection->finish();

@@ -39,7 +39,7 @@ class Server final : public RespListener::Host {
   /// without a hello. Returns: unsupported, with nothing changed: users beside our own are let in
   /// now and were not before, or the reverse, which is the socket's mode.
   Status admit_by(const ServerOptions& options);
-  /// Takes no more connections and removes the socket file.
+  /// Takes no more connections and removes the socket file. The HTTP port answers until finish().
   void stop_accepting();
   /// Lets sessions send what they owe and closes them; `done` once, when none is left or at
   /// `deadline`.
