@@ -80,6 +80,7 @@ class Inspector {
     if (info.ok()) {
       f.file_bytes = info->bytes;
       f.allocated_bytes = info->allocated_bytes;
+      f.modified_ns = info->modified_ns;
     }
     count(f);
     out_.files.push_back(std::move(f));

@@ -35,6 +35,7 @@ struct InspectedFile {
   std::optional<KeyId> other_key;  ///< sealed with it, and that is not the given one: unsupported
   uint64_t file_bytes = 0;
   uint64_t allocated_bytes = 0;
+  int64_t modified_ns = 0;                   ///< when it was written, since 1970
   uint64_t unpacked_bytes = 0;               ///< objects: planes and states in memory
   Object header;                             ///< objects, if ok: planes without bytes
   std::vector<Piece> pieces;                 ///< objects, if ok: packing and sizes, no bytes

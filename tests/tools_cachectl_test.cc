@@ -3,7 +3,6 @@
 #include "proto/socket_client.h"
 #include "tests/support/cachectl_store.h"
 #include "tests/support/daemon_process.h"
-#include "tests/support/tiny_gguf.h"
 
 namespace kv {
 namespace {
@@ -532,64 +531,9 @@ TEST_F(Cachectl, CountersAreThoseOfTheRunningDaemon) {
   EXPECT_EQ(run_changing("counters " + socket).code, 1);
 }
 
-// A nested text config of windows and full layers, one of latents, one of a kind that isn't known.
-TEST_F(Cachectl, KindsSaysWhatACacheIsMadeOfBeforeAnythingIsStored) {
-  auto config = [&](const json& c) {
-    spew(dir_.path() + "/config.json", c.dump());
-    return "kinds --coding tq4 " + dir_.path() + "/config.json";
-  };
-  json text = {{"model_type", "gemma3_text"}, {"num_hidden_layers", 6},   {"sliding_window", 512},
-               {"num_attention_heads", 4},    {"num_key_value_heads", 1}, {"head_dim", 256}};
-  std::string command = config({{"model_type", "gemma3"}, {"text_config", text}});
-  EXPECT_THAT(
-      run(command).out,
-      AllOf(HasSubstr("6 layers"),
-            HasSubstr("layers 0-4 part 0 window of 512, 1 head, K 256 V 256"),
-            HasSubstr("layers 5 part 0 full, 1 head, K 256 V 256"),
-            HasSubstr("layers 0-4 part 0 window K: requested tq4, active tq4"),
-            HasSubstr("1024 tokens take 908.7 KiB, ends kept every 256 tokens at most 651.3 KiB"),
-            HasSubstr("16384 tokens take 4.7 MiB, ends kept every 2048 tokens")));
-  command = config({{"model_type", "deepseek_v3"},
-                    {"num_hidden_layers", 3},
-                    {"kv_lora_rank", 512},
-                    {"qk_rope_head_dim", 64}});
-  EXPECT_THAT(run(command).out,
-              AllOf(HasSubstr("layers 0-2 part 0 latent, 1 head, K and V in one storage of 576"),
-                    HasSubstr("latent other: requested tq4, active raw: latent")));
-  json found = run(command + " --json").parsed();
-  EXPECT_EQ(found["ends"][0]["end_interval"], 0) << "any length is served";
-  EXPECT_EQ(found["ends"][1]["entry_bytes"], 4096 * 3 * 576 * 2);
-  EXPECT_EQ(found["parts"][2]["kind"], "latent");
-  EXPECT_EQ(found["parts"][2]["k_dim"], 576);
-  EXPECT_EQ(found["coding"][2]["active"], "raw");
-  Ran refused = run(config({{"model_type", "rwkv9"}, {"num_hidden_layers", 3}}));
-  EXPECT_EQ(refused.code, 1);
-  EXPECT_THAT(refused.err, HasSubstr("unknown kind of attention: model_type \"rwkv9\""));
-  EXPECT_EQ(run("kinds " + dir_.path() + "/missing.json").code, 4);
-  EXPECT_EQ(run(config(text) + " --coding tq5").code, 2);
-}
-
-TEST_F(Cachectl, KindsReadsAGgufToo) {
-  TinyGguf gguf;
-  gguf.architecture = "gemma3";
-  gguf.layers = 3;
-  auto kinds = [&] {
-    std::vector<uint8_t> bytes = gguf.write();
-    spew(dir_.path() + "/tiny.gguf", {bytes.begin(), bytes.end()});
-    return run("kinds " + dir_.path() + "/tiny.gguf");
-  };
-  EXPECT_THAT(kinds().out, AllOf(HasSubstr("layers 0-1 part 0 window of 40, 1 head, K 32 V 32"),
-                                 HasSubstr("layers 2 part 0 full, 1 head, K 32 V 32"),
-                                 HasSubstr("layers 0-1 part 0 window K: requested int8")));
-  gguf.extra_key = "gemma3.attention.kv_lora_rank";
-  Ran refused = kinds();
-  EXPECT_EQ(refused.code, 1);
-  EXPECT_THAT(refused.err, HasSubstr("gemma3.attention.kv_lora_rank"));
-}
-
 TEST_F(Cachectl, WrongArgumentsExitWithTwo) {
-  const std::vector<std::string> wrong{"", "ls", "wipe " + store(), "ls --frobnicate " + store(),
-                                       "show " + store()};
+  const std::vector<std::string> wrong{"", "show", "wipe " + store(), "ls --frobnicate " + store(),
+                                       "show --dir " + store()};
   for (const auto& arguments : wrong) {
     EXPECT_EQ(run(arguments).code, 2) << arguments;
   }

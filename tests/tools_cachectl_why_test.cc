@@ -124,6 +124,18 @@ TEST_F(CachectlWhy, TotalsOfLsAreTheDirectorysBytes) {
   EXPECT_THAT(out, HasSubstr("2 entries: " + kib(own) + " of their own + " + kib(shared) +
                              " shared (saves " + kib(shared) + ")"));
   EXPECT_THAT(out, HasSubstr("= " + kib(whole) + " on disk"));
+  json sums = run("status --json " + store()).parsed();
+  EXPECT_EQ(sums["unique_bytes"], own);
+  EXPECT_EQ(sums["shared_bytes"], shared);
+  EXPECT_EQ(sums["directory_bytes"], whole);
+  uint64_t all = 0;
+  for (const char* part : {"unique_bytes", "shared_bytes", "other_bytes", "rest_bytes"}) {
+    all += sums[part].get<uint64_t>();
+  }
+  EXPECT_EQ(all, whole);
+  json newest = run("ls --json --sort written " + store()).parsed();
+  EXPECT_GE(newest[0]["written_ms"], newest[1]["written_ms"]);
+  EXPECT_EQ(newest[0]["shared_bytes"], shared);
   EXPECT_EQ(run("ls --json --namespace nobody " + store()).parsed().size(), 0u);
   EXPECT_EQ(run("ls --json --model two-layers " + store()).parsed().size(), 2u);
   json sorted = run("ls --json --sort tokens " + store()).parsed();

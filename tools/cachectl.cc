@@ -8,7 +8,8 @@
 
 #include "cachesvc/daemon/config_values.h"
 #include "cachesvc/daemon/version.h"
-#include "storage/seal_key.h"
+#include "tools/cachectl_place.h"
+#include "tools/cachectl_print.h"
 #include "tools/cachectl_quality.h"
 #include "tools/cachectl_status.h"
 #include "tools/cachectl_why.h"
@@ -16,28 +17,83 @@
 namespace kv::cachectl {
 namespace {
 
-using Run = Exit (*)(const Request&);
+constexpr const char* kFooter =
+    "PLACE is a store's directory or a daemon's socket. Without one it is the daemon that answers "
+    "where `cachesvc serve` would listen here, by the same settings, else the directory that it "
+    "would use; standard error names it.\n"
+    "exit codes: 0 ok, 1 damage or runtime error, 2 usage, 4 not found";
 
-// The commands that remove something.
-template <typename Command>
-void add_removing(Request& request, Command command) {
-  CLI::App* gc = command("gc",
-                         "remove what serves nothing: quarantine, leftovers, unreachable "
-                         "objects, unused profiles (no daemon may run)",
-                         run_gc);
-  gc->add_flag("--dry-run", request.dry_run, "only name it; safe beside a daemon");
-  CLI::App* purge = command(
-      "purge", "remove every trace of a namespace, and all of quarantine (no daemon may run)",
-      run_purge);
-  purge->add_option("NAMESPACE", request.ns, "whose objects, records and rows go")->required();
-  purge->add_flag("--dry-run", request.dry_run, "only say how much it is; safe beside a daemon");
-  CLI::App* remove = command(
-      "delete",
-      "remove one stored token sequence, and every block that no other one has (no daemon may run)",
-      run_delete);
-  remove->add_option("ID", request.id, "as `ls` names it, or its beginning")->required();
-  remove->add_flag("--dry-run", request.dry_run, "only say how much it is; safe beside a daemon");
-}
+// Verbs on a directory, and their arguments.
+class Verbs {
+ public:
+  Verbs(CLI::App& app, std::function<Exit()>& chosen) : app_(app), chosen_(chosen) {}
+
+  void add_looking() {
+    CLI::App* ls = verb("ls", "the stored token sequences", run_ls);
+    ls->add_flag("--blocks", request_.blocks, "list files instead");
+    ls->add_option("--namespace", request_.ns, "only entries of this namespace");
+    ls->add_option("--model", request_.model, "only entries of a model of this name");
+    ls->add_option("--sort", request_.sort,
+                   "the most first: tokens, bytes or prefill; or written, the newest first")
+        ->check(CLI::IsMember({"tokens", "bytes", "prefill", "written"}));
+    CLI::App* show = verb("show", "one object: identity, path, planes, coding", run_show,
+                          request_.id, "ID", "its id, or a beginning that no other id has");
+    show->add_flag("--tokens", request_.tokens, "also the token ids (they reveal the prompt)");
+    CLI::App* verify =
+        verb("verify", "read every byte of every file; name the damaged ones", run_verify);
+    verify->add_flag("--deep", request_.deep, "also unpack everything and check every value");
+    verify->add_flag(
+        "--repair", request_.repair,
+        "move damaged files to quarantine and make the catalog agree (no daemon may run)");
+    verb("stats", "totals of the directory, and per model", run_stats);
+  }
+
+  void add_changing() {
+    verb("reindex", "write the catalog anew from the files' headers (no daemon may run)",
+         run_reindex);
+    dry(verb("gc",
+             "remove what serves nothing: quarantine, leftovers, unreachable objects, unused "
+             "profiles (no daemon may run)",
+             run_gc),
+        "only name it; safe beside a daemon");
+    dry(verb("purge",
+             "remove every trace of a namespace, and all of quarantine (no daemon may run)",
+             run_purge, request_.ns, "NAMESPACE", "whose objects, records and rows go"),
+        "only say how much it is; safe beside a daemon");
+    dry(verb("delete",
+             "remove one stored token sequence, and every block that no other one has (no daemon "
+             "may run)",
+             run_delete, request_.id, "ID", "as `ls` names it, or its beginning"),
+        "only say how much it is; safe beside a daemon");
+  }
+
+ private:
+  CLI::App* verb(const char* name, const char* about, Run function) {
+    CLI::App* sub = app_.add_subcommand(name, about);
+    add_place(*sub, given_, "exact values for programs");
+    sub->callback([this, function] {
+      chosen_ = [this, function] { return on_directory(given_, request_, function); };
+    });
+    return sub;
+  }
+  CLI::App* verb(const char* name, const char* about, Run function, std::string& operand,
+                 const char* operand_name, const char* text) {
+    CLI::App* sub = verb(name, about, function);
+    sub->add_option(operand_name, operand, text);
+    sub->callback([this, function, &operand, operand_name] {
+      take_operand(given_, operand, true);
+      if (operand.empty()) throw CLI::RequiredError(operand_name);
+      chosen_ = [this, function] { return on_directory(given_, request_, function); };
+    });
+    return sub;
+  }
+  void dry(CLI::App* sub, const char* text) { sub->add_flag("--dry-run", request_.dry_run, text); }
+
+  CLI::App& app_;
+  std::function<Exit()>& chosen_;
+  Given given_;
+  Request request_;
+};
 
 // The command that was most likely meant, on standard error.
 void suggest(CLI::App& app, const std::string& given) {
@@ -52,50 +108,23 @@ void suggest(CLI::App& app, const std::string& given) {
 
 int run(int argc, char** argv) {
   CLI::App app{
-      "cachectl: looks into a store's directory (only verify --repair, reindex, gc, delete "
-      "and purge change it), and measures codings on a model"};
+      "cachectl: looks into a store's directory and at its daemon (only verify --repair, reindex, "
+      "gc, delete and purge change the directory), and measures codings on a model"};
   app.set_version_flag("--version", std::string("cachectl ") + kProgramVersion);
   app.require_subcommand(1);
-  app.footer("exit codes: 0 ok, 1 damage or runtime error, 2 usage, 4 not found");
-  Request request;
+  app.footer(kFooter);
   std::function<Exit()> chosen;
-  auto command = [&](const char* name, const char* what, Run function) {
-    CLI::App* sub = app.add_subcommand(name, what);
-    sub->add_option("DIR", request.directory, "the store's directory")->required();
-    sub->add_flag("--json", request.json, "exact values for programs");
-    sub->add_option("--key-file", request.key_file, "the key of sealed files");
-    sub->callback([&chosen, &request, function] {
-      chosen = [&request, function] { return function(request); };
-    });
-    return sub;
-  };
-  CLI::App* ls = command("ls", "the stored token sequences", run_ls);
-  ls->add_flag("--blocks", request.blocks, "list files instead");
-  ls->add_option("--namespace", request.ns, "only entries of this namespace");
-  ls->add_option("--model", request.model, "only entries of a model of this name");
-  ls->add_option("--sort", request.sort, "the most first: tokens, bytes or prefill")
-      ->check(CLI::IsMember({"tokens", "bytes", "prefill"}));
-  CLI::App* show = command("show", "one object: identity, path, planes, coding", run_show);
-  show->add_option("ID", request.id, "its id, or a beginning that no other id has")->required();
-  show->add_flag("--tokens", request.tokens, "also the token ids (they reveal the prompt)");
-  CLI::App* verify =
-      command("verify", "read every byte of every file; name the damaged ones", run_verify);
-  verify->add_flag("--deep", request.deep, "also unpack everything and check every value");
-  verify->add_flag(
-      "--repair", request.repair,
-      "move damaged files to quarantine and make the catalog agree (no daemon may run)");
-  command("reindex", "write the catalog anew from the files' headers (no daemon may run)",
-          run_reindex);
-  add_removing(request, command);
-  command("stats", "totals of the directory, and per model", run_stats);
-  CLI::App* counters = app.add_subcommand(
-      "counters", "what a running daemon counts: hits, spills, bytes written, recovery");
-  counters->add_option("SOCKET", request.socket, "where it listens")->required();
-  counters->add_flag("--json", request.json, "for programs");
-  counters->callback([&] { chosen = [&request] { return run_counters(request); }; });
+  Verbs verbs(app, chosen);
   add_status(app, chosen);
-  add_doctor(app, chosen);
+  add_top(app, chosen);
   add_why(app, chosen);
+  add_doctor(app, chosen);
+  add_try(app, chosen);
+  verbs.add_looking();
+  add_tree(app, chosen);
+  add_counters(app, chosen);
+  verbs.add_changing();
+  add_export(app, chosen);
   add_kinds(app, chosen);
   add_quality(app, chosen);
   add_tune(app, chosen);
@@ -105,14 +134,6 @@ int run(int argc, char** argv) {
     if (app.exit(error) == 0) return 0;
     if (argc > 1) suggest(app, argv[1]);
     return static_cast<int>(Exit::usage);
-  }
-  if (!request.key_file.empty()) {
-    auto key = read_key_file(request.key_file);
-    if (!key.ok()) {
-      std::fprintf(stderr, "cachectl: %s\n", key.status().message().c_str());
-      return static_cast<int>(Exit::usage);
-    }
-    request.key = *key;
   }
   Exit code = chosen();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

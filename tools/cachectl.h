@@ -23,21 +23,28 @@ enum class Exit : int {
   not_found = 4,  ///< no such store, or no such id in it
 };
 
+/// The place that a verb is to look at, and how.
+struct Given {
+  std::string place, socket, directory;  ///< as named; all empty: to be found (cachectl_place.h)
+  std::string key_file;                  ///< opens sealed files; empty: they are left alone
+  bool json = false;                     ///< exact values for programs
+};
+
+/// A verb on a directory.
 struct Request {
   std::string directory;
-  std::string socket;    ///< counters: of the daemon
-  std::string id;        ///< show, delete: an id or the beginning of one
-  std::string ns;        ///< purge: the namespace; ls: only its entries
-  std::string model;     ///< ls: only entries of a model of this name
-  std::string sort;      ///< ls: by tokens, bytes or prefill; empty: by namespace, model and id
-  std::string key_file;  ///< opens sealed files; empty: they are counted and left alone
-  std::shared_ptr<const SealKey> key;  ///< from key_file
-  bool json = false;                   ///< exact bytes for programs instead of a table for people
-  bool blocks = false;                 ///< ls: files instead of entries
-  bool tokens = false;                 ///< show: also the token ids, which reveal the prompt
-  bool deep = false;                   ///< verify: unpack and check values too
-  bool repair = false;                 ///< verify: move damaged files to quarantine
-  bool dry_run = false;                ///< gc, purge, delete: only say what would go
+  std::string id;     ///< show, delete: an id or the beginning of one
+  std::string ns;     ///< purge: the namespace; ls: only its entries
+  std::string model;  ///< ls: only entries of a model of this name
+  std::string sort;   ///< ls: by tokens, bytes or prefill; empty: by namespace, model and id
+  std::shared_ptr<const SealKey>
+      key;               ///< opens sealed files; null: they are counted and left alone
+  bool json = false;     ///< exact bytes for programs instead of a table for people
+  bool blocks = false;   ///< ls: files instead of entries
+  bool tokens = false;   ///< show: also the token ids, which reveal the prompt
+  bool deep = false;     ///< verify: unpack and check values too
+  bool repair = false;   ///< verify: move damaged files to quarantine
+  bool dry_run = false;  ///< gc, purge, delete: only say what would go
 };
 
 /// Results go to standard output, errors and remarks to standard error.
@@ -49,7 +56,5 @@ Exit run_gc(const Request& request);
 Exit run_purge(const Request& request);
 Exit run_delete(const Request& request);
 Exit run_stats(const Request& request);
-/// Asks the daemon, not its directory.
-Exit run_counters(const Request& request);
 
 }  // namespace kv::cachectl

@@ -1,25 +1,22 @@
 // cachectl counters: what a running daemon counts (proto/PROTOCOL.md, "Stats"), and how it codes
 // the models that are open, over its socket.
-#include "proto/socket_client.h"
 #include "tools/cachectl_coding.h"
+#include "tools/cachectl_place.h"
 #include "tools/cachectl_print.h"
+#include "tools/cachectl_status.h"
 
 namespace kv::cachectl {
 namespace {
 
-constexpr std::chrono::seconds kPatience{10};
-
-Result<StatsReply> ask(const std::string& socket) {
-  SocketClientOptions options;
-  options.program = "cachectl";
-  KV_ASSIGN_OR_RETURN(auto client, SocketClient::connect(socket, "cachectl", options));
+Result<StatsReply> ask(const Given& given) {
+  KV_ASSIGN_OR_RETURN(const Place place, find_place(given));
+  say_place(place);
+  KV_ASSIGN_OR_RETURN(auto client, daemon_of(place));
   return client->stats(deadline_in(kPatience));
 }
 
-}  // namespace
-
-Exit run_counters(const Request& request) {
-  auto stats = ask(request.socket);
+Exit run_counters(const Given& given) {
+  auto stats = ask(given);
   if (!stats.ok()) return report_error(stats.status());
   Json values = Json::object();
   Table table({"NAME", "VALUE"}, 1);
@@ -27,7 +24,7 @@ Exit run_counters(const Request& request) {
     values[name] = value;
     table.add({printable(name), std::to_string(value)});
   }
-  if (request.json) {
+  if (given.json) {
     Json& coding = values["coding"] = Json::array();
     for (const auto& [model, report] : stats->models) {
       coding.push_back({{"model", model}, {"parts", report_json(report)}});
@@ -43,6 +40,16 @@ Exit run_counters(const Request& request) {
     }
   }
   return Exit::ok;
+}
+
+}  // namespace
+
+void add_counters(CLI::App& app, std::function<Exit()>& chosen) {
+  auto given = std::make_shared<Given>();
+  CLI::App* counters = app.add_subcommand(
+      "counters", "what a running daemon counts: hits, spills, bytes written, recovery");
+  add_place(*counters, *given, "for programs");
+  counters->callback([given, &chosen] { chosen = [given] { return run_counters(*given); }; });
 }
 
 }  // namespace kv::cachectl

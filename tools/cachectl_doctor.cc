@@ -1,143 +1,48 @@
-// cachectl doctor: what a daemon's counters mean, in sentences that say what to do.
-#include <algorithm>
-
+// cachectl doctor: what a daemon's counters, or a directory's files, mean, in sentences that say
+// what to do (cachectl_findings.cc, cachectl_status_store.cc).
 #include "tools/cachectl_print.h"
 #include "tools/cachectl_status.h"
 
 namespace kv::cachectl {
 namespace {
 
-constexpr uint64_t kEnough = 20;  // requests, before anything is said of rates
-
-uint64_t median(std::vector<uint64_t> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
-
-// Times from an eviction to the request that missed what had gone, of this kind.
-std::vector<uint64_t> reuse_after(const Seen& seen, Missing missing) {
-  std::vector<uint64_t> out;
-  for (const RequestRecord& r : seen.missed) {
-    if (r.missing == missing && r.since_ms > 0)
-      out.push_back(r.at_ms - std::min(r.at_ms, r.since_ms));
-  }
-  return out;
-}
-
-void say_device(const Seen& seen, std::vector<std::string>& out) {
-  if (seen["ssd_hangs"] > 0)
-    out.push_back("The SSD hangs: nothing waits for it, and nothing is read from it.");
-  if (const uint64_t n = seen["quarantined"]; n > 0) {
-    out.push_back(counted(n, "file") +
-                  " did not verify and went to quarantine: the device or somebody "
-                  "else changes files (`cachectl verify` reads them all).");
-  }
-  if (const uint64_t n = seen["ram_damaged"]; n > 0) {
-    out.push_back(counted(n, "object") +
-                  " in RAM lost their checksum: test this machine's memory.");
-  }
-  if (const uint64_t n = seen["spills_failed"]; n > 0) {
-    out.push_back(counted(n, "write") + " to the SSD failed; the log says which.");
-  }
-}
-
-void say_size(const Seen& seen, std::vector<std::string>& out) {
-  if (const auto gone = reuse_after(seen, Missing::evicted_ssd); !gone.empty()) {
-    out.push_back("The SSD tier is too small: " + counted(gone.size(), "recent request") +
-                  " asked for what it had evicted, " + time_words(median(gone)) +
-                  " before in the middle; tier.ssd.limit is " +
-                  human_bytes(seen["ssd_limit_bytes"]) + ".");
-  }
-  if (const auto gone = reuse_after(seen, Missing::evicted_ram); !gone.empty()) {
-    out.push_back(counted(gone.size(), "recent request") +
-                  " asked for what had left RAM before it was on the SSD, " +
-                  time_words(median(gone)) + " before in the middle: " +
-                  (seen["ssd_limit_bytes"] == 0
-                       ? "an SSD tier would have it."
-                       : "the SSD does not keep up, or RAM is too small."));
-  }
-  if (const uint64_t n = seen["short_evicted_index"]; n > 0) {
-    out.push_back("The index is full (" + std::to_string(n) +
-                  " requests missed what it dropped): more RAM.");
-  }
-  if (const uint64_t n = seen["short_no_room"]; n > 0) {
-    out.push_back(std::to_string(n) +
-                  " requests were served shorter, as RAM had no room to read "
-                  "the rest of them: more RAM, or fewer at a time.");
-  }
-}
-
-void say_use(const Seen& seen, std::vector<std::string>& out) {
-  const uint64_t asked = seen["fetches"] + seen["lookups"];
-  if (asked < kEnough) {
-    out.push_back("Only " + counted(asked, "request") + " so far: too few to judge.");
-    return;
-  }
-  const uint64_t ssd = seen["hit_tokens_ssd"], hits = seen["hit_tokens_ram"] + ssd;
-  if (seen["commits"] > 0 && hits == 0) {
-    out.push_back("Stores steadily, nothing is read: this cache costs and saves nothing.");
-  } else if (ssd == 0 && seen["ssd_written_bytes"] > 0) {
-    out.push_back("The SSD tier was written " + human_bytes(seen["ssd_written_bytes"]) +
-                  " and nothing was read of it since the start: it pays at the next restart only.");
-  }
-  const uint64_t other = seen["short_other_model"] + seen["short_other_profile"];
-  if (10 * other > asked) {
-    out.push_back(std::to_string(other) +
-                  " requests asked for tokens that are stored under another "
-                  "model or profile: do all servers of the model compute the same fingerprint?");
-  }
-  if (2 * seen["short_part"] > asked) {
-    out.push_back(
-        "Most hits end where rows or states were not stored: name the ends that shall be "
-        "restorable (PROTOCOL.md, reserve).");
-  }
-}
-
-void say_wear(const Seen& seen, std::vector<std::string>& out) {
-  if (const uint64_t bytes = seen["ssd_written_day_bytes"]; bytes > 0) {
-    out.push_back("The last day wrote " + human_bytes(bytes) + " to the SSD, " +
-                  human_bytes(365 * bytes) + " in a year at that rate.");
-  }
-}
-
-struct DoctorArguments {
-  std::string socket;
-  bool json = false;
-};
-
-Exit run_doctor(const DoctorArguments& args) {
-  auto seen = see(args.socket);
-  if (!seen.ok()) return report_error(seen.status());
-  const std::vector<std::string> said = findings(*seen);
-  if (args.json) {
+Exit say(const std::vector<std::string>& said, bool json) {
+  if (json) {
     print_json(Json(said));
     return Exit::ok;
   }
-  for (const std::string& sentence : said) std::printf("%s\n", sentence.c_str());
+  for (const std::string& sentence : said) std::printf("%s\n", printable(sentence).c_str());
   return Exit::ok;
+}
+
+Exit run_doctor(const Given& given) {
+  auto place = find_place(given);
+  if (!place.ok()) return report_error(place.status());
+  if (place->socket.empty()) {
+    Request request;
+    request.json = given.json;
+    return on_directory(given, request, run_store_doctor);
+  }
+  say_place(*place);
+  auto seen = see(*place);
+  if (!seen.ok()) return report_error(seen.status());
+  return say(findings(*seen), given.json);
 }
 
 }  // namespace
 
-std::vector<std::string> findings(const Seen& seen) {
-  std::vector<std::string> out;
-  say_device(seen, out);
-  say_size(seen, out);
-  say_use(seen, out);
-  if (out.empty()) out.push_back("Nothing is wrong.");
-  say_wear(seen, out);
-  return out;
+Exit run_store_doctor(const Request& request) {
+  auto store = StoreView::load(request);
+  if (!store.ok()) return report_error(store.status());
+  return say(findings(*store), request.json);
 }
 
 void add_doctor(CLI::App& app, std::function<Exit()>& chosen) {
-  auto args = std::make_shared<DoctorArguments>();
-  CLI::App* doctor =
-      app.add_subcommand("doctor", "what a running daemon's counters mean, in sentences");
-  doctor->add_option("--socket", args->socket,
-                     "the daemon's; default: where `cachesvc serve` listens");
-  doctor->add_flag("--json", args->json, "a list of the sentences");
-  doctor->callback([&chosen, args] { chosen = [args] { return run_doctor(*args); }; });
+  auto given = std::make_shared<Given>();
+  CLI::App* doctor = app.add_subcommand(
+      "doctor", "what a daemon's counters, or a directory's files, mean, in sentences");
+  add_place(*doctor, *given, "a list of the sentences");
+  doctor->callback([&chosen, given] { chosen = [given] { return run_doctor(*given); }; });
 }
 
 }  // namespace kv::cachectl

@@ -1,5 +1,7 @@
 // cachectl kinds: which kind of cache each layer of a model has, and what a coding does with it,
 // from its configuration (a Hugging Face config.json) or its GGUF, before anything is stored.
+#include "tools/cachectl_kinds.h"
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -33,6 +35,10 @@ Result<ModelSpec> read_spec(const std::string& path) {
     KV_ASSIGN_OR_RETURN(auto model, Model::load(path));
     return model->spec();
   }
+  const auto known = known_configs();
+  const auto named = std::find_if(known.begin(), known.end(),
+                                  [&](const KnownConfig& k) { return k.name == path; });
+  if (named != known.end()) return spec_of_config(named->config);
   KV_ASSIGN_OR_RETURN(std::string config, read_text(path));
   AttentionKinds kinds;
   Id fingerprint = sha256({reinterpret_cast<const uint8_t*>(config.data()), config.size()});
@@ -86,6 +92,8 @@ void print_kinds(const ModelSpec& spec) {
   for (const std::string& line : lines_by_text(said)) std::printf("  %s\n", line.c_str());
 }
 
+constexpr uint64_t kGib = 1ull << 30;
+constexpr uint32_t kTableTokens = 4096;
 constexpr uint32_t kPricedTokens[] = {1024, 4096, 16384};
 
 // The price of hits for prompts that part inside an entry, where nobody names its ends.
@@ -95,6 +103,8 @@ Json prices_json(const EndPrice& price, uint32_t block) {
     const uint32_t interval = price.interval(n);
     out.push_back({{"tokens", n},
                    {"entry_bytes", price.entry(n)},
+                   {"bytes_per_token", price.entry(n) / n},
+                   {"prompts_per_gib", price.entry(n) == 0 ? 0 : kGib / price.entry(n)},
                    {"end_interval", interval * block},
                    {"end_bytes", interval == 0 ? 0 : price.ends(n, interval)}});
   }
@@ -104,7 +114,9 @@ Json prices_json(const EndPrice& price, uint32_t block) {
 void print_prices(const Json& prices, bool any_length, bool states) {
   for (const Json& p : prices) {
     const std::string entry = std::to_string(p["tokens"].get<uint32_t>()) + " tokens take " +
-                              human_bytes(p["entry_bytes"].get<uint64_t>());
+                              human_bytes(p["entry_bytes"].get<uint64_t>()) + ", " +
+                              human_bytes(p["bytes_per_token"].get<uint64_t>()) + " a token, " +
+                              std::to_string(p["prompts_per_gib"].get<uint64_t>()) + " in a GiB";
     const uint32_t interval = p["end_interval"];
     std::string said = ", ends kept: its own";
     if (any_length) said = ", any length is served";
@@ -154,16 +166,95 @@ Exit run_kinds(const KindsOptions& options) {
   return Exit::ok;
 }
 
+// "window 512 + full": the kinds of a model's layers, each once, the rarest last.
+std::string kinds_of(const ModelSpec& spec) {
+  std::vector<std::pair<size_t, std::string>> kinds;
+  for (const LayerSpec& layer : spec.layers) {
+    for (const PartSpec& p : layer.parts) {
+      std::string kind = to_string(p.kind);
+      if (p.kind == PartKind::window) kind += " " + std::to_string(p.window);
+      auto found =
+          std::find_if(kinds.begin(), kinds.end(), [&](const auto& k) { return k.second == kind; });
+      if (found == kinds.end()) {
+        kinds.emplace_back(1, kind);
+      } else {
+        ++found->first;
+      }
+    }
+  }
+  std::sort(kinds.rbegin(), kinds.rend());
+  std::string out;
+  for (const auto& [n, kind] : kinds) out += (out.empty() ? "" : " + ") + kind;
+  return out;
+}
+
+Result<uint64_t> price_of(const ModelSpec& spec, const Preset& preset) {
+  CodingSettings settings;
+  settings.k_bits = preset.k_bits;
+  settings.v_bits = preset.v_bits;
+  KV_ASSIGN_OR_RETURN(const Profile profile, plain_profile(spec, settings));
+  return EndPrice(spec, profile).entry(kTableTokens);
+}
+
+// Rows of the known models; states are not in them, as only the engine knows their size.
+Result<Json> known_json(const Preset& preset) {
+  Json out = Json::array();
+  for (const KnownConfig& known : known_configs()) {
+    KV_ASSIGN_OR_RETURN(const ModelSpec spec, spec_of_config(known.config));
+    KV_ASSIGN_OR_RETURN(const uint64_t whole, price_of(spec, {"", 0, 0}));
+    KV_ASSIGN_OR_RETURN(const uint64_t coded, price_of(spec, preset));
+    out.push_back({{"model", known.name},
+                   {"source", std::string("https://huggingface.co/") + known.name},
+                   {"layers", spec.layers.size()},
+                   {"kinds", kinds_of(spec)},
+                   {"tokens", kTableTokens},
+                   {"lossless_bytes_per_token", whole / kTableTokens},
+                   {"bytes_per_token", coded / kTableTokens},
+                   {"prompts_per_gib", kGib / coded}});
+  }
+  return out;
+}
+
+Exit run_known(const KindsOptions& options) {
+  auto preset = find_preset(options.coding);
+  if (!preset.ok()) return exit_of(preset.status());
+  auto known = known_json(*preset);
+  if (!known.ok()) return report_error(known.status());
+  if (options.json) {
+    print_json(*known);
+    return Exit::ok;
+  }
+  Table table({"MODEL", "CACHE", "LAYERS", "LOSSLESS", "CODED", "PROMPTS IN A GIB"}, 2);
+  for (const Json& m : *known) {
+    table.add({m["model"], m["kinds"], std::to_string(m["layers"].get<uint64_t>()),
+               human_bytes(m["lossless_bytes_per_token"].get<uint64_t>()),
+               human_bytes(m["bytes_per_token"].get<uint64_t>()),
+               std::to_string(m["prompts_per_gib"].get<uint64_t>())});
+  }
+  table.print();
+  std::printf(
+      "bytes a token of a prompt of %u tokens, and how many such prompts, coded as %s; states not "
+      "counted\nfrom the models' config.json at huggingface.co/MODEL; `cachectl kinds MODEL` says "
+      "more of one\n",
+      kTableTokens, preset->name);
+  return Exit::ok;
+}
+
 }  // namespace
 
 void add_kinds(CLI::App& app, std::function<Exit()>& chosen) {
   CLI::App* sub = app.add_subcommand(
       "kinds", "which kind of cache each layer of a model has, and how it would be coded");
   auto options = std::make_shared<KindsOptions>();
-  sub->add_option("MODEL", options->path, "its config.json, or a GGUF file")->required();
+  sub->add_option("MODEL", options->path,
+                  "its config.json, or a GGUF file, or a name of the table; none: that table");
   sub->add_option("--coding", options->coding, "a preset")->capture_default_str();
   sub->add_flag("--json", options->json, "for programs");
-  sub->callback([options, &chosen] { chosen = [options] { return run_kinds(*options); }; });
+  sub->callback([options, &chosen] {
+    chosen = [options] {
+      return options->path.empty() ? run_known(*options) : run_kinds(*options);
+    };
+  });
 }
 
 }  // namespace kv::cachectl

@@ -1,9 +1,11 @@
 // cachectl ls: the stored sequences of a directory, or its files.
 #include <algorithm>
-#include <map>
+#include <chrono>
 
+#include "proto/request_record.h"
 #include "tools/cachectl_print.h"
 #include "tools/cachectl_store.h"
+#include "tools/cachectl_totals.h"
 
 namespace kv::cachectl {
 namespace {
@@ -12,7 +14,14 @@ constexpr size_t kShownIdDigits = 16;  // enough to be unique in any store that 
 
 std::string short_id(const Id& id) { return id.hex().substr(0, kShownIdDigits); }
 
-Json entry_json(const StoreView& store, const Entry& e) {
+int64_t written_ms(const Entry& e) { return e.leaf->modified_ns / 1'000'000; }
+
+// "12 s": since the entry's last object was written.
+std::string age(const Entry& e, int64_t now_ms) {
+  return time_words(static_cast<uint64_t>(std::max<int64_t>(now_ms - written_ms(e), 0)));
+}
+
+Json entry_json(const StoreView& store, const Entry& e, const FileUsers& users) {
   const Object& leaf = e.leaf->header;
   return {{"id", leaf.name.id.hex()},
           {"kind", to_string(e.leaf->kind)},
@@ -24,9 +33,11 @@ Json entry_json(const StoreView& store, const Entry& e) {
           {"complete", e.complete},
           {"files", e.files.size()},
           {"stored_bytes", e.stored_bytes},
+          {"shared_bytes", shared_bytes(e, users)},
           {"fp16_bytes", e.fp16_bytes},
           {"ratio", json_ratio(e.stored_bytes, e.fp16_bytes)},
           {"codec", codec_summary(e.files)},
+          {"written_ms", written_ms(e)},
           {"prefill_ms", store.words_of(*e.leaf).prefill_ms},
           {"label", store.words_of(*e.leaf).label}};
 }
@@ -35,36 +46,9 @@ std::string prefill_text(const EntryWords& words) {
   return words.prefill_ms == 0 ? "-" : std::to_string(words.prefill_ms) + " ms";
 }
 
-// Allocated bytes of a directory, each file in one of the sums.
-struct Totals {
-  uint64_t unique = 0;  ///< of files that one entry has
-  uint64_t shared = 0;  ///< of files that several entries have, each counted once
-  uint64_t others = 0;  ///< of files that no entry has: records, damaged, foreign, temporary
-  uint64_t rest = 0;    ///< of the catalog, the lock and the folders
-  uint64_t saved = 0;   ///< that sharing saves: what entries have in common, counted again
-};
-
-Totals totals_of(const Inspection& all, const std::vector<Entry>& entries) {
-  std::map<const InspectedFile*, uint64_t> users;
-  for (const Entry& e : entries) {
-    for (const InspectedFile* f : e.files) ++users[f];
-  }
-  Totals out;
-  for (const InspectedFile& f : all.files) {
-    auto found = users.find(&f);
-    const uint64_t n = found == users.end() ? 0 : found->second;
-    (n == 0 ? out.others : n == 1 ? out.unique : out.shared) += f.allocated_bytes;
-    if (n > 1) out.saved += (n - 1) * f.allocated_bytes;
-  }
-  for (const auto* stray : {&all.temporary, &all.quarantined}) {
-    for (const StrayFile& f : *stray) out.others += f.allocated_bytes;
-  }
-  out.rest = all.totals.directory_bytes - out.unique - out.shared - out.others;
-  return out;
-}
-
-void print_totals(const StoreView& store, const std::vector<Entry>& entries) {
-  const Totals t = totals_of(store.inspection(), entries);
+void print_totals(const StoreView& store, const std::vector<Entry>& entries,
+                  const FileUsers& users) {
+  const StoreTotals t = totals_of(store.inspection(), users);
   std::printf(
       "%s: %s of their own + %s shared (saves %s) + %s in other files + %s of catalog and "
       "folders = %s on disk\n",
@@ -90,6 +74,7 @@ std::vector<Entry> chosen(const StoreView& store, const Request& request,
   };
   if (request.sort == "tokens") by([](const Entry& e) { return e.leaf->header.end_token(); });
   if (request.sort == "bytes") by([](const Entry& e) { return e.stored_bytes; });
+  if (request.sort == "written") by([](const Entry& e) { return e.leaf->modified_ns; });
   if (request.sort == "prefill") {
     by([&](const Entry& e) { return store.words_of(*e.leaf).prefill_ms; });
   }
@@ -99,14 +84,17 @@ std::vector<Entry> chosen(const StoreView& store, const Request& request,
 void list_entries(const StoreView& store, const Request& request) {
   const bool json = request.json;
   const std::vector<Entry> all = store.entries();
+  const FileUsers users = users_of(all);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
   Json out = Json::array();
-  Table table({"ID", "KIND", "MODEL", "NAMESPACE", "CODEC", "TOKENS", "STORED", "OF FP16",
-               "PREFILL", "LABEL"},
+  Table table({"ID", "KIND", "MODEL", "NAMESPACE", "CODEC", "TOKENS", "STORED", "SHARED", "OF FP16",
+               "WRITTEN", "PREFILL", "LABEL"},
               5);
   uint64_t broken = 0;
   for (const Entry& e : chosen(store, request, all)) {
     if (json) {
-      out.push_back(entry_json(store, e));
+      out.push_back(entry_json(store, e, users));
       continue;
     }
     const Object& leaf = e.leaf->header;
@@ -115,12 +103,13 @@ void list_entries(const StoreView& store, const Request& request) {
     table.add({short_id(leaf.name.id), to_string(e.leaf->kind), printable(store.model_name(leaf)),
                printable(leaf.ns), codec_summary(e.files),
                std::to_string(leaf.end_token()) + (e.complete ? "" : "*"),
-               human_bytes(e.stored_bytes), human_ratio(e.stored_bytes, e.fp16_bytes),
-               prefill_text(words), printable(words.label)});
+               human_bytes(e.stored_bytes), human_bytes(shared_bytes(e, users)),
+               human_ratio(e.stored_bytes, e.fp16_bytes), age(e, now_ms), prefill_text(words),
+               printable(words.label)});
   }
   if (json) return print_json(out);
   table.print();
-  print_totals(store, all);
+  print_totals(store, all, users);
   if (broken > 0) std::puts("* a block before it is missing: not served until that one returns");
 }
 

@@ -1,6 +1,7 @@
 // Tables, sizes, JSON and progress of cachectl.
 #include "tools/cachectl_print.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,6 +66,17 @@ void Table::print() const {
     line.erase(line.find_last_not_of(' ') + 1);
     std::printf("%s\n", line.c_str());
   }
+}
+
+Screen screen() {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return {};
+  return {size.ws_col, size.ws_row};
+}
+
+std::string cut(const std::string& line) {
+  const size_t most = screen().columns;
+  return most > 3 && line.size() > most ? line.substr(0, most - 2) + ".." : line;
 }
 
 void print_json(const Json& json) {

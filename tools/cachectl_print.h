@@ -39,6 +39,14 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+/// Columns and rows of the terminal at standard output; 0, 0: it is none.
+struct Screen {
+  size_t columns = 0, rows = 0;
+};
+Screen screen();
+/// The line as far as the terminal has columns; whole where there is none.
+std::string cut(const std::string& line);
+
 void print_json(const Json& json);
 /// Prints "cachectl: message" on standard error. Returns: not_found for a missing store, else
 /// failed.

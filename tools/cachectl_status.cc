@@ -1,9 +1,6 @@
 // cachectl status: one screen of a daemon: tiers, hit rate in tokens, prefill saved, last misses.
 #include "tools/cachectl_status.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 
@@ -17,29 +14,11 @@ constexpr size_t kShownMisses = 8;
 constexpr uint32_t kAsked = 256;  // records, for the doctor's medians
 constexpr int kBarCells = 24;
 
-struct StatusArguments {
-  std::string socket;
-  bool json = false;
-};
-
 uint64_t percent(uint64_t part, uint64_t whole) { return whole == 0 ? 0 : 100 * part / whole; }
 
 std::string bar(uint64_t part, uint64_t whole) {
   const uint64_t full = whole == 0 ? 0 : std::min<uint64_t>(kBarCells, kBarCells * part / whole);
   return "[" + std::string(full, '#') + std::string(kBarCells - full, '.') + "]";
-}
-
-// Columns of the terminal; what is piped is not cut.
-size_t columns() {
-  winsize size{};
-  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
-  return size.ws_col;
-}
-
-void line(const std::string& text) {
-  const size_t most = columns();
-  std::printf("%s\n",
-              (most > 3 && text.size() > most ? text.substr(0, most - 2) + ".." : text).c_str());
 }
 
 std::string of(uint64_t part, uint64_t whole) {
@@ -59,7 +38,62 @@ std::vector<std::pair<uint64_t, std::string>> reasons(const Seen& seen) {
   return out;
 }
 
-void print_status(const Seen& seen) {
+Exit run_status(const Given& given) {
+  auto place = find_place(given);
+  if (!place.ok()) return report_error(place.status());
+  if (place->socket.empty()) {
+    Request request;
+    request.json = given.json;
+    return on_directory(given, request, run_store_status);
+  }
+  say_place(*place);
+  auto seen = see(*place);
+  if (!seen.ok()) return report_error(seen.status());
+  if (!given.json) {
+    for (const std::string& line : status_lines(*seen)) std::printf("%s\n", cut(line).c_str());
+    return Exit::ok;
+  }
+  Json missed = Json::array();
+  for (const RequestRecord& r : seen->missed) {
+    missed.push_back({{"number", r.number},
+                      {"namespace", r.ns},
+                      {"asked", r.asked},
+                      {"served", r.served()},
+                      {"missing", to_string(r.missing)},
+                      {"words", miss_words(r, seen->at_ms)}});
+  }
+  print_json({{"stats", seen->stats}, {"models", seen->models}, {"missed", missed}});
+  return Exit::ok;
+}
+
+}  // namespace
+
+Result<Seen> see(const Place& place) {
+  KV_ASSIGN_OR_RETURN(auto client, daemon_of(place));
+  return see(*client);
+}
+
+Result<Seen> see(Client& client) {
+  KV_ASSIGN_OR_RETURN(StatsReply stats, client.stats(deadline_in(kPatience)));
+  WhyRequest request;
+  request.limit = kAsked;
+  request.missed = true;
+  KV_ASSIGN_OR_RETURN(WhyReply why, client.why(request, deadline_in(kPatience)));
+  Seen seen;
+  for (const auto& [name, value] : stats.values) seen.stats[name] = value;
+  for (const auto& [name, parts] : stats.models) seen.models.push_back(name);
+  std::sort(seen.models.begin(), seen.models.end());  // one of each namespace
+  seen.models.erase(std::unique(seen.models.begin(), seen.models.end()), seen.models.end());
+  seen.missed = std::move(why.records);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  seen.at_ms =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+  return seen;
+}
+
+std::vector<std::string> status_lines(const Seen& seen) {
+  std::vector<std::string> out;
+  auto line = [&out](const std::string& text) { out.push_back(text); };
   line("RAM    " + bar(seen["ram_used_bytes"], seen["ram_budget_bytes"]) + " " +
        of(seen["ram_used_bytes"], seen["ram_budget_bytes"]) + ", " +
        counted(seen["ram_objects"], "object"));
@@ -93,7 +127,7 @@ void print_status(const Seen& seen) {
     why += (why.empty() ? "" : ", ") + std::to_string(n) + " " + name;
   }
   line("short  " + (why.empty() ? "no request: each was served whole" : why));
-  if (seen.missed.empty()) return;
+  if (seen.missed.empty()) return out;
   line("");
   line("the last requests that were not served whole (`cachectl why REQUEST` says more):");
   for (size_t i = 0; i < std::min(seen.missed.size(), kShownMisses); ++i) {
@@ -103,60 +137,16 @@ void print_status(const Seen& seen) {
          ": " + std::to_string(r.served()) + " of " + std::to_string(r.asked) + " tokens; " +
          printable(miss_words(r, seen.at_ms)));
   }
-}
-
-Exit run_status(const StatusArguments& args) {
-  auto seen = see(args.socket);
-  if (!seen.ok()) return report_error(seen.status());
-  if (!args.json) {
-    print_status(*seen);
-    return Exit::ok;
-  }
-  Json missed = Json::array();
-  for (const RequestRecord& r : seen->missed) {
-    missed.push_back({{"number", r.number},
-                      {"namespace", r.ns},
-                      {"asked", r.asked},
-                      {"served", r.served()},
-                      {"missing", to_string(r.missing)},
-                      {"words", miss_words(r, seen->at_ms)}});
-  }
-  print_json({{"stats", seen->stats}, {"models", seen->models}, {"missed", missed}});
-  return Exit::ok;
-}
-
-}  // namespace
-
-uint64_t Seen::operator[](const std::string& name) const {
-  auto found = stats.find(name);
-  return found == stats.end() ? 0 : found->second;
-}
-
-Result<Seen> see(const std::string& socket) {
-  KV_ASSIGN_OR_RETURN(auto client, daemon_at(socket, "cachectl"));
-  KV_ASSIGN_OR_RETURN(StatsReply stats, client->stats(deadline_in(kPatience)));
-  WhyRequest request;
-  request.limit = kAsked;
-  request.missed = true;
-  KV_ASSIGN_OR_RETURN(WhyReply why, client->why(request, deadline_in(kPatience)));
-  Seen seen;
-  for (const auto& [name, value] : stats.values) seen.stats[name] = value;
-  for (const auto& [name, parts] : stats.models) seen.models.push_back(name);
-  seen.missed = std::move(why.records);
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  seen.at_ms =
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-  return seen;
+  return out;
 }
 
 void add_status(CLI::App& app, std::function<Exit()>& chosen) {
-  auto args = std::make_shared<StatusArguments>();
+  auto given = std::make_shared<Given>();
   CLI::App* status = app.add_subcommand(
-      "status", "one screen of a running daemon: tiers, hit rate, prefill saved, last misses");
-  status->add_option("--socket", args->socket,
-                     "the daemon's; default: where `cachesvc serve` listens");
-  status->add_flag("--json", args->json, "exact values for programs");
-  status->callback([&chosen, args] { chosen = [args] { return run_status(*args); }; });
+      "status",
+      "one screen: tiers, hit rate, prefill saved, last misses; or what a directory holds");
+  add_place(*status, *given, "exact values for programs");
+  status->callback([&chosen, given] { chosen = [given] { return run_status(*given); }; });
 }
 
 }  // namespace kv::cachectl

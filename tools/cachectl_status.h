@@ -1,33 +1,38 @@
-// cachectl status and doctor: what a daemon counts, for people. One thread.
+// cachectl status, doctor and counters: what a daemon counts, or a directory holds, for people. One
+// thread.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "proto/client.h"
-#include "tools/cachectl.h"
+#include "tools/cachectl_findings.h"
+#include "tools/cachectl_place.h"
+#include "tools/cachectl_store.h"
 
 namespace kv::cachectl {
 
 void add_status(CLI::App& app, std::function<Exit()>& chosen);
 void add_doctor(CLI::App& app, std::function<Exit()>& chosen);
+void add_top(CLI::App& app, std::function<Exit()>& chosen);
+void add_try(CLI::App& app, std::function<Exit()>& chosen);  ///< ping, put, get
+void add_tree(CLI::App& app, std::function<Exit()>& chosen);
+void add_export(CLI::App& app, std::function<Exit()>& chosen);  ///< and import
+void add_counters(CLI::App& app, std::function<Exit()>& chosen);
 
-/// A daemon's counters by name, and its recent requests that were not served whole.
-struct Seen {
-  std::map<std::string, uint64_t> stats;
-  std::vector<std::string> models;  ///< names of those that are open
-  std::vector<RequestRecord> missed;
-  uint64_t at_ms = 0;  ///< time of the answer, since 1970
+/// Returns: what the daemon or connecting returns.
+Result<Seen> see(const Place& place);
+Result<Seen> see(Client& client);
 
-  uint64_t operator[](const std::string& name) const;  ///< 0: it has no such value
-};
-/// `socket` empty: the default place's. Returns: what the daemon or connecting returns.
-Result<Seen> see(const std::string& socket);
+/// The screen of status, a line each. Pure.
+std::vector<std::string> status_lines(const Seen& seen);
 
-/// The doctor's sentences, the worst first. Pure.
-std::vector<std::string> findings(const Seen& seen);
+/// What is wrong with a directory's files, in sentences.
+std::vector<std::string> findings(const StoreView& store);
+/// status on a directory.
+Exit run_store_status(const Request& request);
+Exit run_store_doctor(const Request& request);
 
 }  // namespace kv::cachectl

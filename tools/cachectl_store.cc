@@ -166,6 +166,12 @@ std::vector<const InspectedFile*> StoreView::children_of(const Id& id) const {
   return out;
 }
 
+std::vector<const InspectedFile*> StoreView::entry_files(const InspectedFile& step) const {
+  std::vector<const InspectedFile*> files = with_id(step.name.id);
+  for (const InspectedFile* snapshot : snapshots_at(step)) files.push_back(snapshot);
+  return files;
+}
+
 Entry StoreView::entry_of(const InspectedFile& leaf) const {
   Entry entry;
   entry.leaf = &leaf;

@@ -58,6 +58,8 @@ class StoreView {
   std::vector<const InspectedFile*> path_to(const InspectedFile& file, bool& complete) const;
   /// Blocks, tails and snapshots that name it as their parent.
   std::vector<const InspectedFile*> children_of(const Id& id) const;
+  /// A block or tail with its supplements and the snapshots at its end.
+  std::vector<const InspectedFile*> entry_files(const InspectedFile& step) const;
   Entry entry_of(const InspectedFile& leaf) const;
   /// What a client said of the entry that ends with this file; empty: nothing.
   EntryWords words_of(const InspectedFile& leaf) const;

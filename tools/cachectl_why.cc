@@ -7,7 +7,6 @@
 #include <chrono>
 #include <fstream>
 
-#include "storage/seal_key.h"
 #include "tools/cachectl_place.h"
 #include "tools/cachectl_print.h"
 
@@ -15,28 +14,15 @@ namespace kv::cachectl {
 namespace {
 
 struct WhyArguments {
-  std::string what, socket, directory, ns, key_file;
+  Given given;
+  std::string what, ns;
   uint32_t limit = 20;
-  bool missed = false, json = false;
+  bool missed = false;
 };
 
 uint64_t unix_ms() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-}
-
-// A list of token ids, or an object whose "tokens" is one. Returns: invalid_argument.
-Result<std::vector<Token>> tokens_in(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) return invalid_argument(file + ": neither a request's number nor a readable file");
-  Json read = Json::parse(in, nullptr, false);
-  if (read.is_object() && read.contains("tokens")) read = Json(read["tokens"]);
-  const bool good = read.is_array() && !read.empty() &&
-                    std::all_of(read.begin(), read.end(), [](const Json& token) {
-                      return token.is_number_integer() && token >= INT32_MIN && token <= INT32_MAX;
-                    });
-  if (!good) return invalid_argument(file + ": expected a JSON list of token ids");
-  return read.get<std::vector<Token>>();
 }
 
 Json record_json(const RequestRecord& r, uint64_t now) {
@@ -92,7 +78,7 @@ void print_table(const std::vector<RequestRecord>& records, uint64_t now) {
 
 Exit show(const WhyReply& reply, const WhyArguments& args, bool one) {
   const uint64_t now = unix_ms();
-  if (args.json) {
+  if (args.given.json) {
     Json out = Json::array();
     for (const RequestRecord& r : reply.records) out.push_back(record_json(r, now));
     print_json(out);
@@ -110,19 +96,23 @@ Exit show(const WhyReply& reply, const WhyArguments& args, bool one) {
 }
 
 Result<WhyReply> ask_directory(const WhyArguments& args, const WhyRequest& request) {
-  Request store;
-  store.directory = args.directory;
-  if (!args.key_file.empty()) {
-    KV_ASSIGN_OR_RETURN(store.key, read_key_file(args.key_file));
-  }
   if (request.tokens.empty()) {
     return invalid_argument(
         "a directory remembers no requests: give a file of tokens, or --socket");
   }
+  KV_ASSIGN_OR_RETURN(const Request store, directory_request(args.given, {}));
   KV_ASSIGN_OR_RETURN(StoreView view, StoreView::load(store));
   WhyReply reply;
   reply.records = why_of(view, request.tokens, args.ns);
   return reply;
+}
+
+Result<WhyReply> ask(const WhyArguments& args, const WhyRequest& request) {
+  KV_ASSIGN_OR_RETURN(const Place place, find_place(args.given));
+  if (place.socket.empty()) return ask_directory(args, request);
+  say_place(place);
+  KV_ASSIGN_OR_RETURN(auto client, daemon_of(place, args.ns));
+  return client->why(request, deadline_in(kPatience));
 }
 
 Exit run_why(const WhyArguments& args) {
@@ -143,36 +133,41 @@ Exit run_why(const WhyArguments& args) {
       request.tokens = std::move(*tokens);
     }
   }
-  Result<WhyReply> reply = Status(StatusCode::internal, "");
-  if (!args.directory.empty()) {
-    reply = ask_directory(args, request);
-  } else {
-    auto client = daemon_at(args.socket, args.ns.empty() ? "cachectl" : args.ns);
-    if (!client.ok()) return report_error(client.status());
-    reply = (*client)->why(request, deadline_in(kPatience));
-  }
+  auto reply = ask(args, request);
   if (!reply.ok()) return report_error(reply.status());
   return show(*reply, args, request.number > 0 || !request.tokens.empty());
 }
 
 }  // namespace
 
+Result<std::vector<Token>> tokens_in(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) return invalid_argument(file + ": neither a request's number nor a readable file");
+  Json read = Json::parse(in, nullptr, false);
+  if (read.is_object() && read.contains("tokens")) read = Json(read["tokens"]);
+  const bool good = read.is_array() && !read.empty() &&
+                    std::all_of(read.begin(), read.end(), [](const Json& token) {
+                      return token.is_number_integer() && token >= INT32_MIN && token <= INT32_MAX;
+                    });
+  if (!good) return invalid_argument(file + ": expected a JSON list of token ids");
+  return read.get<std::vector<Token>>();
+}
+
 void add_why(CLI::App& app, std::function<Exit()>& chosen) {
   auto args = std::make_shared<WhyArguments>();
   CLI::App* why = app.add_subcommand(
       "why", "recent requests and why they were not served whole; or what would be of some tokens");
+  add_place(*why, args->given, "exact values for programs");
   why->add_option(
       "WHAT", args->what,
       "a request's number, or a file with a JSON list of token ids; none: the last ones");
-  why->add_option("--socket", args->socket,
-                  "the daemon's; default: where `cachesvc serve` listens");
-  why->add_option("--dir", args->directory, "ask a store's directory, with no daemon");
   why->add_option("--namespace", args->ns, "of this namespace only");
   why->add_option("--limit", args->limit, "at most so many requests");
-  why->add_option("--key-file", args->key_file, "the key of sealed files, with --dir");
   why->add_flag("--missed", args->missed, "only requests that were not served whole");
-  why->add_flag("--json", args->json, "exact values for programs");
-  why->callback([&chosen, args] { chosen = [args] { return run_why(*args); }; });
+  why->callback([&chosen, args] {
+    take_operand(args->given, args->what, false);
+    chosen = [args] { return run_why(*args); };
+  });
 }
 
 }  // namespace kv::cachectl

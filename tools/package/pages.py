@@ -90,8 +90,11 @@ def program_page(program, section, version):
         for title in ("Positionals", "Options"):
             listed = [item for item in one.sections.get(title, []) if "--help" not in item[0]]
             body += items(listed)
-    if whole.rest:
-        body += ".SH EXIT STATUS\n" + roff("\n".join(whole.rest)) + "\n"
+    codes = [line for line in whole.rest if line.startswith("exit codes")]
+    rest = [line for line in whole.rest if line not in codes]
+    for title, lines in (("NOTES", rest), ("EXIT STATUS", codes)):
+        if lines:
+            body += f".SH {title}\n" + roff("\n".join(lines)) + "\n"
     return page(name, section, version, whole.about, body)
 
 
