@@ -6,8 +6,9 @@
 
 LMCache names a chunk by a hash, so chunks are values by key, lossless and as LMCache lays them out.
 With "bits": "8:4" and "head_dim": 128 the keys and values of chunks of shape (2, layers, tokens,
-heads x head_dim) are coded, each head's row for itself. Other shapes (fused K and V, MLA, several
-groups) stay lossless: what their last dimension holds is not told.
+heads x head_dim) are coded, each head's row for itself, and with "fused": true those of shape
+(layers, tokens, heads x 2 x head_dim). Other shapes (MLA, several groups) stay lossless: what their
+last dimension holds is not told.
 
 LMCache's lock is a hold: what a lookup found stays until it is unlocked, or for LOCK_S.
 """
@@ -101,7 +102,7 @@ class Shelves:
 
     def __init__(self, params: Dict[str, Any], report: Report) -> None:
         given = dict(params)
-        self._head_dim = given.pop("head_dim", 0)
+        self._head_dim, self._fused = given.pop("head_dim", 0), bool(given.pop("fused", False))
         self._settings, self._report = Settings.of(given), report
         self._bits = self._settings.coding
         if self._bits and not self._head_dim:
@@ -140,28 +141,32 @@ class Shelves:
         if not self._bits or not self._head_dim or len(layout) != 1:
             return None
         sizes, dtype = layout[0]
-        if len(sizes) != 4 or sizes[0] != 2 or sizes[3] % self._head_dim or dtype not in DTYPES:
+        before = () if self._fused else (2,)
+        values = self._head_dim * (2 if self._fused else 1)
+        if (sizes[:-3] != before or len(sizes) < 3 or sizes[-1] % values or dtype not in DTYPES):
             self._report.say("shape", f"chunks of {sizes}, {dtype} are not coded: lossless")
             return None
-        return Shape(sizes[1], sizes[2], sizes[3] // self._head_dim, self._head_dim, DTYPES[dtype])
+        layers, tokens, width = sizes[-3:]
+        return Shape(layers, tokens, width // values, self._head_dim, DTYPES[dtype])
 
     def _shelf(self, identity: bytes, shape: Shape) -> Shelf:
         bits = self._bits
         assert bits is not None
-        keyed = RowValues(self.cache, shape, identity, bits)
+        keyed = RowValues(self.cache, shape, identity + b"fused" * self._fused, bits)
         chance = np.random.default_rng(20)
         flat = chance.normal(0, 1, (2, shape.layers, shape.rows, shape.heads * shape.dim))
         chunk = packed(np.ascontiguousarray(flat, "<f4"), shape.dtype)
         return Shelf(keyed, identity, self._settings, self._report,
-                     rows_in(chunk.reshape(-1).view(np.uint8).data, shape), min(bits),
+                     self.rows_in(chunk.reshape(-1).view(np.uint8).data, shape), min(bits),
                      attach_s=self._settings.budget_ms / 2000)
 
-
-def rows_in(data: Any, shape: Shape) -> List[Tuple[Any, Any]]:
-    """The (K, V) of each layer in a chunk's bytes, where they are."""
-    sides = np.frombuffer(data, shape.dtype.numpy).reshape(
-        2, shape.layers, shape.rows, shape.heads, shape.dim)
-    return list(zip(sides[0], sides[1]))
+    def rows_in(self, data: Any, shape: Shape) -> List[Tuple[Any, Any]]:
+        """The (K, V) of each layer in a chunk's bytes, where they are."""
+        values = np.frombuffer(data, shape.dtype.numpy)
+        one = (shape.layers, shape.rows, shape.heads)
+        keys, others = (np.moveaxis(values.reshape(*one, 2, shape.dim), 3, 0) if self._fused
+                        else values.reshape(2, *one, shape.dim))
+        return list(zip(keys, others))
 
 
 class CachesvcL2Adapter(L2AdapterInterface):  # type: ignore[misc]
@@ -341,4 +346,4 @@ class CachesvcL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         with self._lock:
             self._layouts[key.model_name, key.object_group_id] = layout
         shelf, name, shape = self._shelves.place(key, layout)
-        return move(shelf, name, data if shape is None else rows_in(data, shape))
+        return move(shelf, name, data if shape is None else self._shelves.rows_in(data, shape))

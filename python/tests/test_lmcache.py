@@ -21,21 +21,22 @@ pytestmark = pytest.mark.engines
 ENGINE, SCRIPT = "VLLM", "lmcache_process.py"  # of the fixtures
 CHUNKS = list(range(20))
 CODED: Dict[str, Any] = {"bits": "8:4", "head_dim": 64}
+FUSED = {**CODED, "fused": True}
 
 
-@pytest.mark.parametrize("coding", [{}, CODED], ids=["lossless", "coded"])
+@pytest.mark.parametrize("coding", [{}, CODED, FUSED], ids=["lossless", "coded", "fused"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_a_fresh_process_reads_what_another_one_stored(
         daemon: Daemon, namespace: str, two: List[EngineProcess], coding: Dict[str, Any],
         dtype: str) -> None:
     first, second = two
-    given = settings(daemon, namespace, **coding)
-    assert first.call("open", params=given, dtype=dtype) == {}
+    given, fused = settings(daemon, namespace, **coding), "fused" in coding
+    assert first.call("open", params=given, dtype=dtype, fused=fused) == {}
     assert first.call("load", numbers=CHUNKS)["found"] == 0
     first.call("store", numbers=CHUNKS)
     counts = first.call("counts")
     assert (counts["stores"], counts["verified"]) == (20, 1) and counts["is_healthy"]
-    second.call("open", params=given, dtype=dtype)
+    second.call("open", params=given, dtype=dtype, fused=fused)
     loaded = second.call("load", numbers=[*CHUNKS, 99])
     assert (loaded["found"], loaded["from_l2"]) == (20, 20)
     assert loaded["equal"] == (0 if coding else 20)
@@ -80,8 +81,9 @@ def test_another_models_chunks_are_a_miss(daemon: Daemon, namespace: str, one: E
 
 def test_chunks_that_cannot_be_coded_stay_lossless(daemon: Daemon, namespace: str,
                                                    one: EngineProcess) -> None:
-    odd = {**CODED, "head_dim": 60}
-    for first, more, fused in ((0, CODED, True), (100, {"bits": "8:4"}, False), (200, odd, False)):
+    odd: Dict[str, Any] = {**CODED, "head_dim": 60}
+    for first, more, fused in ((0, CODED, True), (100, {"bits": "8:4"}, False), (200, odd, False),
+                               (300, FUSED, False), (400, {**odd, "fused": True}, True)):
         one.call("open", params=settings(daemon, namespace, **more), fused=fused)
         one.call("store", numbers=[first, first + 1])
         one.call("forget")
