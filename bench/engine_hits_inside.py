@@ -66,7 +66,8 @@ def _transformers(model: str, socket: str, namespace: str, tokens: int, text: st
 
 def _mlx(model: str, socket: str, namespace: str, tokens: int, text: str,
          bits: Optional[List[int]]) -> Dict[str, Any]:
-    """As the server goes: a look-up, the prompt without its last token in steps, the last one."""
+    """As the server goes: a look-up, the prompt without its last token in steps, the last one.
+    Without a text for mean and gain of keys: on a processor mlx takes minutes for that."""
     import mlx.core as mx
     from mlx_lm import load
     from mlx_lm.models.cache import save_prompt_cache
@@ -78,7 +79,7 @@ def _mlx(model: str, socket: str, namespace: str, tokens: int, text: str,
     options = argparse.Namespace(kv_bits=None, kv_group_size=64, quantized_kv_start=0)
     engine = Mlx(types.SimpleNamespace(model=of, cli_args=options))
     adapter = Adapter(engine, Cache(socket, namespace, strict=True), Settings(
-        bits=(bits[0], bits[1]) if bits else None, budget_s=BUDGET_S, encode=tokenizer.encode))
+        bits=(bits[0], bits[1]) if bits else None, budget_s=BUDGET_S))
     prompt = list(tokenizer.encode(pathlib.Path(text).read_text(encoding="utf-8")))[:tokens]
     engine.logits(prompt[-WARMING:], adapter.empty())
     begin, past = time.perf_counter(), adapter.empty()
