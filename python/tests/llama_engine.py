@@ -1,4 +1,5 @@
-"""Proxied: the real cachesvc-llama before the real llama.cpp server of the xllamacpp wheel.
+"""Proxied: the real cachesvc-llama before the real llama.cpp server: that of the xllamacpp wheel,
+or the program that KV_LLAMA_SERVER names.
 
 KV_PYTHON names the interpreter that has xllamacpp, KV_SMOLLM2_GGUF and KV_GEMMA3_GGUF the models;
 `tools/install --print-env` prints all three.
@@ -15,6 +16,8 @@ import urllib.request
 from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 import pytest
+
+from cachesvc.llama import free_port
 
 from daemon import ROOT
 
@@ -49,6 +52,14 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self.url = url
+
+    def listens(self) -> bool:
+        """It has loaded its model."""
+        try:
+            self.raw("/health")
+        except OSError:
+            return False
+        return True
 
     def raw(self, path: str, body: Any = None) -> bytes:
         data = None if body is None else json.dumps(body).encode()
@@ -107,8 +118,10 @@ def running(command: Sequence[str]) -> Iterator[Server]:
 
 
 def server_command(model: str, *options: str) -> List[str]:
-    return [os.environ["KV_PYTHON"], str(ROOT / "tools/llama_server.py"), "-m", model,
-            "-c", "2048", "-t", THREADS, *options]
+    program = os.environ.get("KV_LLAMA_SERVER")
+    server = ([program, "-np", "1", "-lv", "0"] if program
+              else [os.environ["KV_PYTHON"], str(ROOT / "tools/llama_server.py")])
+    return [*server, "-m", model, "-c", "2048", "-t", THREADS, *options]
 
 
 def launched(model: str, *options: str) -> List[str]:
@@ -117,9 +130,16 @@ def launched(model: str, *options: str) -> List[str]:
 
 @contextlib.contextmanager
 def bare(model: str, folder: str, *options: str) -> Iterator[Server]:
-    with running([*server_command(model), "--slot-save-path", folder + "/", "--port", "0",
-                  *options]) as server:
+    port = free_port()
+    command = server_command(model, "--slot-save-path", folder + "/", "--port", str(port), *options)
+    process, server = subprocess.Popen(command, stdout=subprocess.DEVNULL), Server(
+        f"http://127.0.0.1:{port}")
+    try:
+        wait_until(lambda: process.poll() is not None or server.listens())
         yield server
+    finally:
+        process.terminate()
+        process.wait(LONG_S)
 
 
 @contextlib.contextmanager
