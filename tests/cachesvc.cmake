@@ -24,7 +24,7 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_requests_test.cc cachesvc_opens_whole_test.cc cachesvc_server_memory_test.cc
         cachesvc_log_test.cc
         cachesvc_drainer_test.cc cachesvc_turns_test.cc
-        cachesvc_socket_pool_test.cc cachesvc_main_test.cc
+        cachesvc_socket_pool_test.cc cachesvc_main_test.cc cachesvc_frame_sender_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 # The daemon of tests that want limits which no setting changes.
 kv_program(daemon_with_limits SOURCES support/daemon_with_limits.cc DEPS kv_server)

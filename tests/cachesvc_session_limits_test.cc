@@ -50,7 +50,7 @@ TEST_F(ServerTest, ALongReplyIsManySteps) {
   auto hit = b.fetch(plus_one(tokens));
   ASSERT_TRUE(hit.ok());
   EXPECT_EQ(hit->tokens, 512u);
-  EXPECT_GE(b.stat("loop_handlers") - before, (16u << 20) / kTurnBytes);
+  EXPECT_GE(b.stat("loop_handlers") - before, (16u << 20) / kLongTurnBytes);
 }
 
 // Bursts that each use up a turn (the daemon is stopped meanwhile, to find each whole) give a frame

@@ -56,6 +56,7 @@ bool FrameSender::stuck(Clock::time_point now, Milliseconds progress_timeout) co
 void FrameSender::turn() {
   auto keep = host_.keep();
   flushing_ = true;
+  turn_bytes_ = kTurnBytes;
   size_t budget = kTurnBytes;
   while (!host_.closed() && !out_.empty() && write_some(budget)) {
   }
@@ -70,9 +71,17 @@ void FrameSender::turn_later() {
   });
 }
 
+// Makes the turn longer, unless others wait or it is a long one already.
+bool FrameSender::may_go_on(size_t& budget) {
+  if (turn_bytes_ >= kLongTurnBytes || host_.others_wait()) return false;
+  turn_bytes_ += kTurnBytes;
+  budget = kTurnBytes;
+  return true;
+}
+
 // False if writing goes on later.
 bool FrameSender::write_some(size_t& budget) {
-  if (budget == 0) {
+  if (budget == 0 && !may_go_on(budget)) {
     armed_ = true;
     turn_later();
     return false;

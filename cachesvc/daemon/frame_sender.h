@@ -18,6 +18,9 @@ namespace kv {
 
 /// Bytes that one connection may move before others get their turn.
 inline constexpr size_t kTurnBytes = 128u << 10;
+/// Bytes that it may send in one turn while no other connection waits for one: a step of the loop
+/// costs a few microseconds, whatever it sends.
+inline constexpr size_t kLongTurnBytes = 1u << 20;
 /// Lowest speed of a frame, and of unsent replies, after progress_timeout; else the connection is
 /// cut.
 inline constexpr uint64_t kMinBytesPerSecond = 1u << 20;
@@ -40,8 +43,9 @@ class FrameSender {
     virtual bool closed() const = 0;
     /// Runs `turn` later, when it is the connection's turn.
     virtual void take_turn(std::function<void()> turn) = 0;
-    virtual void reply_sent() = 0;  ///< after the last frame of a reply
-    virtual void turn_over() = 0;   ///< after a turn of sending
+    virtual bool others_wait() const = 0;  ///< for a turn
+    virtual void reply_sent() = 0;         ///< after the last frame of a reply
+    virtual void turn_over() = 0;          ///< after a turn of sending
     virtual void close(std::string_view why) = 0;
 
    protected:
@@ -72,12 +76,14 @@ class FrameSender {
   void turn();
   void turn_later();
   bool write_some(size_t& budget);
+  bool may_go_on(size_t& budget);
 
   Host& host_;
   Socket& socket_;
   std::deque<Outgoing> out_;
   uint64_t unsent_bytes_ = 0, front_sent_ = 0;
   uint64_t sent_since_ = 0;  ///< bytes since something is unsent
+  size_t turn_bytes_ = 0;    ///< that this turn may send at most
   bool armed_ = false, flushing_ = false;
   Clock::time_point last_write_ = Clock::now(), unsent_since_ = last_write_;
 };

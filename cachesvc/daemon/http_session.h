@@ -63,6 +63,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   std::shared_ptr<void> keep() override { return shared_from_this(); }
   bool closed() const override { return state_ == State::closed; }
   void take_turn(std::function<void()> turn) override;
+  bool others_wait() const override { return !host_.turns.none_waits(); }
   // Called by the receiver.
   bool may_read() const override { return state_ == State::open && !busy_ && sender_.empty(); }
   void received(HttpRequest request) override;

@@ -65,6 +65,7 @@ class RespSession final : public std::enable_shared_from_this<RespSession>,
   std::shared_ptr<void> keep() override { return shared_from_this(); }
   bool closed() const override { return state_ == State::closed; }
   void take_turn(std::function<void()> turn) override;
+  bool others_wait() const override { return !host_.turns.none_waits(); }
   // Called by the receiver.
   bool may_read() const override;
   void received(RespRequest request) override;

@@ -76,6 +76,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   void take_turn(std::function<void()> turn) override {
     host_.turns->ask(requests_.ns(), std::move(turn));
   }
+  bool others_wait() const override { return !host_.turns->none_waits(); }
   // Called by the receiver.
   bool may_read() const override;
   bool none_in_flight() const override { return in_flight_ == 0; }

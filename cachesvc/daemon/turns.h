@@ -27,6 +27,7 @@ class Turns : public std::enable_shared_from_this<Turns> {
 
   /// Runs `turn` in a handler of its own, later; never, if the turns end before.
   void ask(const std::string& party, Turn turn);
+  bool none_waits() const { return queue_.empty(); }
 
  private:
   void go_on();
