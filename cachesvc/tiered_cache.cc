@@ -16,6 +16,7 @@
 
 #include "cachesvc/loop/task.h"
 #include "cachesvc/loop/workers.h"
+#include "proto/into.h"
 
 namespace kv {
 namespace {
@@ -269,9 +270,11 @@ Status TieredCache::abort(uint64_t reservation, const Until& until) {
 }
 
 Result<FetchReply> TieredCache::fetch(const FetchRequest& request, const Until& until) {
-  return call<Result<FetchReply>>(until, [&](CallTerms terms, auto done) {
+  auto reply = call<Result<FetchReply>>(until, [&](CallTerms terms, auto done) {
     threads_->core().fetch(session_, request, terms, done);
   });
+  if (!reply.ok() || request.into.empty()) return reply;
+  return copied_into(std::move(*reply), request.into);
 }
 
 Result<LookupReply> TieredCache::prefetch(const PrefetchRequest& request, const Until& until) {

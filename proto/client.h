@@ -218,6 +218,9 @@ struct CommitReply {
   std::vector<NamedEnd> ends{};         ///< one for each that the reserve named
 };
 
+/// Memory of a caller's, one piece after another.
+using Pieces = std::vector<std::span<uint8_t>>;
+
 enum class FetchForm : uint8_t { stored = 0, f32 = 1, f16 = 2, bf16 = 3 };
 struct FetchRequest {
   uint32_t model = 0;
@@ -231,6 +234,11 @@ struct FetchRequest {
   uint64_t hold = 0;      ///< a hold's number: its query, at most its length; `query` is empty then
   /// Local, not sent: the caller selects layers and parts of objects in stored form itself.
   bool whole_objects = false;
+  /// Local: the payload is to lie here: of each object in order every plane, then every state,
+  /// without gaps. The reply's objects point here (what lies in several pieces has no bytes), and
+  /// its lease keeps nothing. Too short: resource_exhausted. What a failed call leaves here may be
+  /// anything. Pieces that lie in the client's own memory are written by the service itself.
+  Pieces into{};
 };
 
 /// An object of a hit and the part of it that the hit may use: rows of positions [0, end_token).

@@ -46,7 +46,20 @@ Status FetchAnswer::take_places(const Frame& frame) {
   return check_size();
 }
 
+Status FetchAnswer::take_placed(const Frame& frame) {
+  KV_RETURN_IF_ERROR(check_type(frame, FrameType::fetch_placed));
+  KV_ASSIGN_OR_RETURN(FetchedObject object, decode_fetch_placed(frame.body.span()));
+  ++streamed_;
+  bytes_ += payload_bytes_of(*object.object);
+  if (bytes_ > header_.object_bytes) {
+    return corruption("fetch: objects of more bytes than their header says");
+  }
+  objects_.prefix.objects.push_back(std::move(object));
+  return {};
+}
+
 Status FetchAnswer::take_object(const Frame& frame) {
+  if (into_ != nullptr) return take_placed(frame);
   bytes_ += frame.header.length;
   if (frame.header.type != FrameType::fetch_object || bytes_ > header_.object_bytes) {
     return corruption("fetch: object frames differ from their header");
@@ -64,6 +77,7 @@ Status FetchAnswer::take_object(const Frame& frame) {
 }
 
 FetchReply FetchAnswer::reply() {
+  if (into_ != nullptr) KV_CHECK(place(objects_.prefix, *into_, false).ok());
   const LeaseCheck* check = objects_.lease.get();
   return FetchReply{header_.tokens,
                     header_.common,

@@ -67,6 +67,8 @@ constexpr std::pair<FrameType, const char*> kNames[] = {
     {FrameType::memory_ended, "memory_ended"},
     {FrameType::put_from, "put_from"},
     {FrameType::put_from_ok, "put_from_ok"},
+    {FrameType::fetch_into, "fetch_into"},
+    {FrameType::fetch_placed, "fetch_placed"},
     {FrameType::error, "error"},
 };
 
@@ -89,6 +91,8 @@ uint64_t max_body_bytes(FrameType type, bool greeted, uint64_t object_bytes) {
     case FrameType::fetch_object:
       return std::min(object_bytes, kMaxObjectFrameBytes);
     case FrameType::put_from:
+    case FrameType::fetch_into:
+    case FrameType::fetch_placed:
     case FrameType::lookup:
     case FrameType::reserve:
     case FrameType::reserve_ok:

@@ -56,6 +56,7 @@ enum class FrameType : uint16_t {
   memory = 0x0045,
   memory_ended = 0x0046,
   put_from = 0x0047,
+  fetch_into = 0x0048,
 
   hello_ok = 0x8001,
   open_ok = 0x8002,
@@ -78,6 +79,7 @@ enum class FrameType : uint16_t {
   expire_ok = 0x8016,
   fetch_object = 0x8020,
   fetch_done = 0x8021,
+  fetch_placed = 0x8022,
   fetch_mapped_ok = 0x8042,
   segment = 0x8043,
   segment_revoked = 0x8044,

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -35,6 +36,18 @@ Result<std::shared_ptr<OwnMemory>> OwnMemory::create(uint64_t bytes) {
 OwnMemory::~OwnMemory() {
   ::munmap(begin_, bytes_);
   ::close(fd_);
+}
+
+void OwnMemory::touch(std::span<uint8_t> bytes) {
+  const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const uint64_t at = static_cast<uint64_t>(bytes.data() - begin_), first = at / page * page;
+  const uint64_t end = at + bytes.size();
+#ifdef MADV_POPULATE_WRITE
+  if (::madvise(begin_ + first, end - first, MADV_POPULATE_WRITE) == 0) return;
+#endif
+  for (uint64_t each = first; each < end; each += page) {
+    __atomic_fetch_or(begin_ + std::max(each, at), uint8_t{0}, __ATOMIC_RELAXED);
+  }
 }
 
 std::optional<uint64_t> OwnMemory::offset_of(std::span<const uint8_t> bytes) const {

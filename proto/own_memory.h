@@ -1,5 +1,6 @@
-// OwnMemory: memory of this process that a service may read rows of puts from, instead of having
-// them sent. An engine that computes its rows here stores them without a copy of its own.
+// OwnMemory: memory of this process that a service may read rows of puts from and write what was
+// fetched into, instead of having it sent. An engine that has its rows here stores and fetches them
+// without a copy of its own.
 //
 // A memfd of fixed size, mapped writable. Its pages are this process's, in every account. The
 // service copies what a put names while the put is open; what is written here later changes nothing
@@ -29,6 +30,9 @@ class OwnMemory {
   int fd() const { return fd_; }
   /// Place of bytes that lie in it whole.
   std::optional<uint64_t> offset_of(std::span<const uint8_t> bytes) const;
+  /// Has pages of its own for bytes that lie in it, which keep their values: a service writes into
+  /// no others.
+  void touch(std::span<uint8_t> bytes);
 
  private:
   OwnMemory(int fd, uint8_t* begin, uint64_t bytes) : fd_(fd), begin_(begin), bytes_(bytes) {}

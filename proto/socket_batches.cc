@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "proto/fetch_answer.h"
-#include "proto/memory_message.h"
+#include "proto/into.h"
 #include "proto/socket_client.h"
 #include "proto/socket_pipeline.h"
 #include "proto/socket_pool.h"
@@ -81,6 +81,19 @@ std::optional<std::vector<MemoryRun>> runs_in(const OwnMemory& memory, const Obj
   return runs;
 }
 
+// The request's memory part, if the service writes the payload. None: the pieces lie elsewhere, or
+// it takes no memory. Returns: what breaks the connection.
+Result<std::optional<FetchInto>> place_in(const SocketPool::Use& use,
+                                          const std::shared_ptr<OwnMemory>& memory,
+                                          const Pieces& pieces, Deadline deadline) {
+  if (pieces.empty() || !memory) return std::optional<FetchInto>();
+  auto runs = runs_of(*memory, pieces);
+  if (!runs) return std::optional<FetchInto>();
+  KV_ASSIGN_OR_RETURN(const uint32_t number, use->offer(memory, deadline));
+  if (number == 0) return std::optional<FetchInto>();
+  return std::optional<FetchInto>(FetchInto{number, std::move(*runs), {}});
+}
+
 }  // namespace
 
 std::vector<Result<LookupReply>> SocketClient::lookup_all(std::span<const QueryRequest> requests,
@@ -122,20 +135,35 @@ std::vector<Result<FetchReply>> SocketClient::fetch_all(std::span<const FetchReq
   std::vector<FetchAnswer> coming;
   coming.reserve(requests.size());
   std::vector<Status> opened;
+  std::vector<std::optional<FetchInto>> into;  // those that the service writes where they belong
   for (const FetchRequest& r : requests) {
-    mapped ? coming.emplace_back(max_reply_bytes, (*use)->segments(), r.selection)
-           : coming.emplace_back(max_reply_bytes);
     FetchRequest& remote = calls.emplace_back(FetchCall{r, max_reply_bytes}).request;
-    opened.push_back(pool_->to_remote(*use, remote.model, remote.profile, until.deadline));
+    Status ready = pool_->to_remote(*use, remote.model, remote.profile, until.deadline);
+    auto place = place_in(*use, pool_->options().memory, r.into, until.deadline);
+    if (ready.ok()) ready = place.status();
+    opened.push_back(std::move(ready));
+    into.push_back(place.ok() ? std::move(*place) : std::nullopt);
+    if (into.back())
+      coming.emplace_back(max_reply_bytes, r.into);
+    else if (mapped)
+      coming.emplace_back(max_reply_bytes, (*use)->segments(), r.selection);
+    else
+      coming.emplace_back(max_reply_bytes);
   }
   auto frame = [&](size_t i, uint64_t id) -> Result<OutFrame> {
     KV_RETURN_IF_ERROR(opened[i]);
-    return request_frame(type, id, timeout_ms(until.deadline), calls[i]);
+    const uint32_t timeout = timeout_ms(until.deadline);
+    if (!into[i]) return request_frame(type, id, timeout, calls[i]);
+    into[i]->call = std::move(calls[i]);
+    return request_frame(FrameType::fetch_into, id, timeout, *into[i]);
   };
   auto take = [&](size_t i, const Frame& got) -> Result<bool> {
     KV_ASSIGN_OR_RETURN(bool last, coming[i].take(got));
-    if (last) replies[i] = coming[i].reply();
-    return last;
+    if (!last) return false;
+    replies[i] = coming[i].reply();
+    const bool elsewhere = !requests[i].into.empty() && !into[i];
+    if (elsewhere) replies[i] = copied_into(std::move(*replies[i]), requests[i].into);
+    return true;
   };
   auto fail = [&](size_t i, const Status& why) { replies[i] = why; };
   run(*use, {calls.size(), frame, take, fail}, until.deadline);

@@ -1,11 +1,15 @@
-// Memory of a client's own: puts whose rows the daemon reads there, and clients that mean no good.
+// Memory of a client's own: puts whose rows the daemon reads there, fetches whose rows it writes
+// there, and clients that mean no good.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "cachesvc/daemon/peer_memory.h"
-#include "proto/memory_message.h"
+#include "proto/into.h"
 #include "proto/socket_connection.h"
 #include "tests/support/mapped_testing.h"
 #include "tests/support/own_memory_testing.h"
@@ -42,6 +46,26 @@ TEST(PeerMemory, PiecesFollowEachOther) {
   const Status beyond = (*memory)->read({{8190, 4, 0, 1}}, to(4));
   EXPECT_EQ(beyond.code(), StatusCode::invalid_argument);
   EXPECT_NE(beyond.message().find("8192 bytes"), std::string::npos) << beyond.message();
+}
+
+TEST(PeerMemory, WritesPiecesUntilItIsToStop) {
+  const int fd = memfd(8192);
+  write_at(fd, 0, std::string(4096, '.'));
+  auto memory = PeerMemory::take(fd);
+  ASSERT_TRUE(memory.ok());
+  const auto bytes = [](std::string_view text) {
+    return Bytes(nullptr, reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  };
+  const std::vector<Bytes> from{bytes("ab"), {}, bytes("cdefg")};
+  std::atomic<bool> stop{false};
+  ASSERT_TRUE((*memory)->write({{10, 3, 5, 2}, {1, 1, 0, 1}}, from, stop).ok());
+  std::string out(20, '-');
+  ASSERT_EQ(::pread(fd, out.data(), out.size(), 0), 20);
+  EXPECT_EQ(out, ".g........abc..def..");
+  ASSERT_TRUE((*memory)->write({{0, 3, 0, 1}, {8190, 9, 0, 1}}, {from.begin(), 1}, stop).ok())
+      << "pieces that stay empty need no page";
+  stop = true;
+  EXPECT_EQ((*memory)->write({{0, 7, 0, 1}}, from, stop).code(), StatusCode::cancelled);
 }
 
 TEST(PeerMemory, OnlyReadableMemoryIsTaken) {
@@ -216,6 +240,195 @@ TEST_F(PeerMemoryTest, AClientThatShrinksItsMemoryGetsAnError) {
                         FrameType::put_from_ok, soon());
   EXPECT_EQ(answer.status().code(), StatusCode::invalid_argument) << answer.status().to_string();
   EXPECT_FALSE(c->broken());
+}
+
+// Fetches whose rows are to lie in the client's memory.
+class IntoMemory : public PeerMemoryTest {
+ protected:
+  static constexpr uint32_t kStored = 300;
+  void begin() {
+    begin_with_memory();
+    tokens_ = random_tokens(rng_, kStored);
+    ASSERT_TRUE(bench_->store(tokens_).ok());
+    whole_ = fetched(*bench_, tokens_);
+    ASSERT_EQ(whole_.tokens, kStored);
+    bytes_ = payload_bytes_of(whole_.lease.prefix());
+    std::memset(memory_->data(), 0xee, memory_->bytes());
+  }
+  FetchRequest request(Pieces into) const {
+    FetchRequest request;
+    request.model = bench_->opened.model;
+    request.query.tokens = plus_one(tokens_);
+    request.into = std::move(into);
+    return request;
+  }
+  std::span<uint8_t> part(uint64_t at, uint64_t bytes) const {
+    return {memory_->data() + at, bytes};
+  }
+  std::vector<uint8_t> expected() const {
+    std::vector<uint8_t> all;
+    for (const FetchedObject& o : whole_.lease.prefix().objects) {
+      for (const Plane& p : o.object->planes) {
+        all.insert(all.end(), p.bytes.span().begin(), p.bytes.span().end());
+      }
+    }
+    return all;
+  }
+  // What the daemon has written to files and memory.
+  uint64_t bytes_written() const {
+    std::ifstream io("/proc/" + std::to_string(daemon_->pid()) + "/io");
+    std::string name;
+    uint64_t bytes = 0;
+    while (io >> name >> bytes) {
+      if (name == "wchar:") return bytes;
+    }
+    ADD_FAILURE() << "no wchar";
+    return 0;
+  }
+  // A connection of its own frames, with the model opened: what its fetch into `fd` answers.
+  Status fetch_into(int fd, std::vector<MemoryRun> runs) {
+    auto c = bare();
+    KV_RETURN_IF_ERROR(offer(*c, 1, fd));
+    uint64_t id = c->next_request();
+    KV_RETURN_IF_ERROR(
+        c->call(request_frame(FrameType::open, id, 1000,
+                              OpenRequest{bench_->model, nullptr, false, PrefillMode::exact}),
+                id, FrameType::open_ok, soon())
+            .status());
+    FetchRequest asked = request({});
+    asked.model = 1;
+    id = c->next_request();
+    const FetchInto call{1, std::move(runs), {asked, 1 << 30}};
+    return c
+        ->call(request_frame(FrameType::fetch_into, id, 1000, call), id, FrameType::fetch_header,
+               soon())
+        .status();
+  }
+
+  std::vector<Token> tokens_;
+  FetchReply whole_;
+  uint64_t bytes_ = 0;
+};
+
+TEST_F(IntoMemory, RowsAreWrittenWhereTheyBelong) {
+  begin();
+  const uint64_t before = bytes_written();
+  auto reply = client_->fetch(request({part(8192, bytes_)}), soon());
+  ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+  EXPECT_GE(bytes_written() - before, bytes_) << "they travelled";
+  bench_->expect_serves(plus_one(tokens_), *reply);
+  const uint8_t* first = reply->lease.prefix().objects[0].object->planes[0].bytes.data();
+  EXPECT_EQ(first, memory_->data() + 8192);
+  EXPECT_EQ(memory_->data()[8191], 0xee);
+  EXPECT_EQ(memory_->data()[8192 + bytes_], 0xee);
+}
+
+TEST_F(IntoMemory, PiecesAreFilledInTheirOrderAndNoFurther) {
+  begin();
+  Pieces pieces;  // pages of an engine, the last first
+  const uint64_t count = bytes_ / 2000 + 2;
+  for (uint64_t i = 0; i < count; ++i) pieces.push_back(part((count - i) * 3000, 2000));
+  auto reply = client_->fetch(request(pieces), soon());
+  ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+  ASSERT_EQ(reply->tokens, kStored);
+  const auto all = expected();
+  for (uint64_t i = 0; i < count; ++i) {
+    for (uint64_t j = 0; j < 2000; ++j) {
+      const uint64_t at = i * 2000 + j;
+      ASSERT_EQ(pieces[i][j], at < all.size() ? all[at] : 0xee) << at;
+    }
+    ASSERT_EQ(pieces[i].data()[2000], 0xee) << "behind a piece";
+  }
+}
+
+TEST_F(IntoMemory, TooShortOrNotThereIsRefusedAndWritesNothing) {
+  begin();
+  EXPECT_EQ(client_->fetch(request({part(0, bytes_ - 1)}), soon()).status().code(),
+            StatusCode::resource_exhausted);
+  EXPECT_EQ(*std::min_element(memory_->data(), memory_->data() + bytes_), 0xee);
+  const int fd = memfd(kMemoryBytes);
+  const std::vector<uint8_t> touched(bytes_, 0xee);
+  write_at(fd, 0, {reinterpret_cast<const char*>(touched.data()), touched.size()});
+  EXPECT_TRUE(fetch_into(fd, {{0, bytes_, 0, 1}}).ok());
+  struct stat before {
+  }, after{};
+  ASSERT_EQ(::fstat(fd, &before), 0);
+  EXPECT_EQ(fetch_into(fd, {{kMemoryBytes - bytes_, bytes_, 0, 1}}).code(),
+            StatusCode::invalid_argument)
+      << "pages that the client has not touched";
+  EXPECT_EQ(fetch_into(fd, {{bytes_ / 2, bytes_, 0, 1}}).code(), StatusCode::invalid_argument);
+  EXPECT_EQ(fetch_into(fd, {{kMemoryBytes - 100, bytes_, 0, 1}}).code(),
+            StatusCode::invalid_argument)
+      << "beyond its end";
+  ASSERT_EQ(::fstat(fd, &after), 0);
+  EXPECT_EQ(before.st_blocks, after.st_blocks) << "the service brought pages";
+  ASSERT_EQ(::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+  EXPECT_EQ(fetch_into(fd, {{0, bytes_, 0, 1}}).code(), StatusCode::invalid_argument);
+  const std::string path = "/proc/self/fd/" + std::to_string(memory_->fd());
+  const int read_only = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(fetch_into(read_only, {{0, bytes_, 0, 1}}).code(), StatusCode::invalid_argument);
+  EXPECT_EQ(fetched(*bench_, tokens_).tokens, kStored) << "the service goes on";
+  ::close(read_only);
+  ::close(fd);
+}
+
+TEST_F(IntoMemory, AClientThatShrinksItsMemoryGetsAnErrorAndNobodyElseDoes) {
+  begin();
+  const int fd = memfd(kMemoryBytes);
+  const std::vector<uint8_t> touched(bytes_, 1);
+  write_at(fd, 0, {reinterpret_cast<const char*>(touched.data()), touched.size()});
+  std::atomic<bool> stop{false};
+  std::thread shrinks([&] {
+    while (!stop) {
+      KV_CHECK(::ftruncate(fd, 4096) == 0 && ::ftruncate(fd, kMemoryBytes) == 0);
+      write_at(fd, 0, {reinterpret_cast<const char*>(touched.data()), touched.size()});
+    }
+  });
+  for (int i = 0; i < 50; ++i) {
+    const Status status = fetch_into(fd, {{0, bytes_, 0, 1}});
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::invalid_argument) << status.to_string();
+  }
+  stop = true;
+  shrinks.join();
+  ::close(fd);
+  EXPECT_EQ(fetched(*bench_, tokens_).tokens, kStored);
+}
+
+TEST_F(IntoMemory, RowsElsewhereAreCopiedThere) {
+  begin();
+  std::vector<uint8_t> there(bytes_, 0xee);
+  auto reply = client_->fetch(request({std::span(there)}), soon());
+  ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+  bench_->expect_serves(plus_one(tokens_), *reply);
+  EXPECT_EQ(there, expected());
+}
+
+// Nothing of a client that goes amid its fetches stays: no lease, no descriptor.
+TEST_F(IntoMemory, AClientThatGoesMeanwhileLeavesNothing) {
+  begin();
+  whole_ = {};
+  const std::string pid = std::to_string(daemon_->pid());
+  const size_t before = open_files(pid);
+  for (int i = 0; i < 20; ++i) {
+    auto c = bare();
+    ASSERT_TRUE(offer(*c, 1, memory_->fd()).ok());
+    uint64_t id = c->next_request();
+    ASSERT_TRUE(
+        c->call(request_frame(FrameType::open, id, 1000,
+                              OpenRequest{bench_->model, nullptr, false, PrefillMode::exact}),
+                id, FrameType::open_ok, soon())
+            .ok());
+    FetchRequest asked = request({});
+    asked.model = 1;
+    asked.form = FetchForm::f32;
+    const FetchInto call{1, {{0, kMemoryBytes, 0, 1}}, {asked, 1 << 30}};
+    ASSERT_TRUE(c->send(request_frame(FrameType::fetch_into, ++id, 1000, call), soon()).ok());
+  }
+  wait_for("ram_reply_bytes", 0);
+  const Deadline deadline = soon();
+  while (open_files(pid) > before) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  EXPECT_TRUE(client_->erase(bench_->opened.model, {}, soon()).ok());
+  wait_for("ram_stored_bytes", 0);
 }
 
 TEST_F(PeerMemoryTest, OffersAreCheckedAndBounded) {

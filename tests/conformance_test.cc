@@ -22,8 +22,8 @@ const json& table() {
   return read;
 }
 
-// How rows pass: hits by the socket, hits read in the service's RAM, these and stores read in the
-// client's memory, or nothing passes as the cache is embedded.
+// How rows pass: hits by the socket, hits read in the service's RAM, stores read in the client's
+// memory and hits written there, or nothing passes as the cache is embedded.
 enum class Rows { streamed, mapped, own_memory, in_process };
 constexpr const char* kRows[] = {" streamed", " mapped", " own memory", " in process"};
 
@@ -150,7 +150,7 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     Bench bench = Bench::open(**client, model);
     const Query query = query_of(step);
     if (call == "store") return stored(bench, query, step, options.memory);
-    if (call == "fetch") return fetched(bench, query, step);
+    if (call == "fetch") return fetched(bench, query, step, options.memory);
     if (call == "hold") return held(bench, query, step);
     if (call == "retain") return retained(bench, query, step);
     if (call == "expire") return expired(bench, query, step);
@@ -286,7 +286,39 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
             {"ends", restorable(*reply)}};
   }
 
-  json fetched(Bench& bench, const Query& query, const json& step) const {
+  // A hit's rows and states, one object's after the other's.
+  static std::vector<uint8_t> payload_of(const FetchReply& reply) {
+    std::vector<uint8_t> all;
+    auto add = [&](const Bytes& bytes) {
+      all.insert(all.end(), bytes.span().begin(), bytes.span().end());
+    };
+    for (const FetchedObject& o : reply.lease.prefix().objects) {
+      for (const Plane& p : o.object->planes) add(p.bytes);
+      for (const StateBlob& s : o.object->states) add(s.bytes);
+    }
+    return all;
+  }
+
+  // In process a hit is fetched into memory of the caller's too, in pieces.
+  void fetch_again(Bench& bench, FetchRequest request, const FetchReply& first) const {
+    const std::vector<uint8_t> expected = payload_of(first);
+    if (!cache_ || expected.empty()) return;
+    std::vector<uint8_t> there(expected.size() + 1, 0xee);
+    const std::span all(there);
+    const size_t half = expected.size() / 2;
+    request.into = {all.first(half), all.subspan(half, 0), all.subspan(half)};
+    auto reply = bench.client.fetch(request, soon());
+    ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+    EXPECT_EQ(reply->tokens, first.tokens);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), there.begin()));
+    EXPECT_EQ(there.back(), 0xee);
+    request.into = {all.first(expected.size() - 1)};
+    EXPECT_EQ(bench.client.fetch(request, soon()).status().code(), StatusCode::resource_exhausted);
+  }
+
+  // `memory`: hits are written there.
+  json fetched(Bench& bench, const Query& query, const json& step,
+               const std::shared_ptr<OwnMemory>& memory) const {
     static const std::map<std::string, FetchForm> forms = {{"stored", FetchForm::stored},
                                                            {"f32", FetchForm::f32},
                                                            {"f16", FetchForm::f16},
@@ -299,8 +331,10 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     request.max_tokens = step.value("max_tokens", request.max_tokens);
     request.round_to_block = step.value("round_to_block", false);
     request.selection = selection_of(step);
+    if (memory) request.into = {{memory->data(), memory->bytes()}};
     auto reply = bench.client.fetch(request, until_of(step));
     if (!reply.ok()) return failed(reply.status());
+    fetch_again(bench, request, *reply);
     const bool whole = request.selection == Selection();
     if (reply->tokens > 0 && whole) bench.expect_serves(query.tokens, *reply);
     return {{"tokens", reply->tokens},

@@ -115,6 +115,33 @@ void ClientMemory::allocate_staging(uint64_t session, uint64_t bytes, StagingFor
   });
 }
 
+void ClientMemory::write_out(uint64_t session, CallTerms terms, WriteOut write,
+                             std::function<void(Status)> done) {
+  struct Writing {
+    std::atomic<bool> stop{false};
+    bool under_way = false;
+    Status ended;  // the call's end, while it is under way
+    std::function<void(Status)> done;
+  };
+  env_.run([&] {
+    auto writing = std::make_shared<Writing>();
+    writing->done = std::move(done);
+    auto call = calls_.begin<Status>(session, terms, [writing](Status status) {
+      writing->stop = true;
+      writing->ended = status;
+      if (!writing->under_way) writing->done(std::move(status));
+    });
+    if (call->finished()) return;
+    writing->under_way = true;
+    env_.on_worker([writing, write = std::move(write)] { return write(writing->stop); },
+                   [writing, call](Status status) {
+                     writing->under_way = false;
+                     if (!call->finished()) return call->finish(std::move(status));
+                     writing->done(std::move(writing->ended));
+                   });
+  });
+}
+
 std::shared_ptr<const void> ClientMemory::room_now(const Room& room) {
   std::shared_ptr<const void> got;
   if (!env_.closed()) env_.run([&] { got = room_.room_now(room); });

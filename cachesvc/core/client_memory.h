@@ -3,6 +3,7 @@
 // by the daemon. Loop thread only; after the core has ended there is no room.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -50,6 +51,11 @@ class ClientMemory {
   /// deadline_exceeded, what `fill` says.
   void allocate_staging(uint64_t session, uint64_t bytes, StagingFor what, CallTerms terms,
                         std::function<void(Result<Staging>)> done, Fill fill = {});
+  /// Has a worker write something out, to memory of the client's; it looks at `stop` now and then.
+  /// `done` comes once nothing is written any more, also where the call ends early.
+  using WriteOut = std::function<Status(const std::atomic<bool>& stop)>;
+  void write_out(uint64_t session, CallTerms terms, WriteOut write,
+                 std::function<void(Status)> done);
   /// Room for a reply of so many bytes, for as long as the result lives; null: there is none now.
   std::shared_ptr<const void> reply_room(uint64_t bytes);
   /// Room for a connection's memory, likewise.

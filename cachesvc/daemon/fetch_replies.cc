@@ -1,6 +1,7 @@
 // How a connection's fetches are answered, some objects in each turn.
 #include "cachesvc/daemon/fetch_replies.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -23,13 +24,45 @@ void FetchReplies::queue(std::vector<OutFrame> frames) {
   to_.out().flush();
 }
 
-void FetchReplies::send_fetch(uint64_t id, const std::shared_ptr<FetchFrames>& reply) {
+void FetchReplies::made(uint64_t id, const std::shared_ptr<FetchFrames>& reply, const Then& then) {
   if (to_.closed()) return;
   if (!reply->step()) {
-    return to_.take_turn([this, keep = to_.keep(), id, reply] { send_fetch(id, reply); });
+    return to_.take_turn([this, keep = to_.keep(), id, reply, then] { made(id, reply, then); });
   }
   if (!reply->error().ok()) return send_error(to_, id, reply->error());
-  queue(reply->take());
+  then(reply);
+}
+
+void FetchReplies::send_fetch(uint64_t id, const std::shared_ptr<FetchFrames>& reply) {
+  made(id, reply, [this](const auto& whole) { queue(whole->take()); });
+}
+
+void FetchReplies::fetch_into(uint64_t session, uint64_t id, FetchInto call,
+                              std::shared_ptr<const PeerMemory> memory, CallTerms terms,
+                              std::shared_ptr<RoomCharges> room) {
+  const uint64_t most = std::min(call.call.max_reply_bytes, bytes_of(call.runs));
+  auto write = [this, session, id, terms, memory = std::move(memory),
+                runs = std::move(call.runs)](const std::shared_ptr<FetchFrames>& reply) {
+    auto done = [this, keep = to_.keep(), id, reply](const Status& written) {
+      if (to_.closed()) return;
+      written.ok() ? queue(reply->take()) : send_error(to_, id, written);
+    };
+    core_.memory().write_out(
+        session, terms,
+        [memory, runs, reply, payload = reply->payload()](const std::atomic<bool>& stop) {
+          return memory->write(runs, payload, stop);
+        },
+        std::move(done));
+  };
+  core_.fetch(session, std::move(call.call.request), terms,
+              [this, keep = to_.keep(), id, most, room, write](Result<FetchReply> reply) {
+                if (to_.closed()) return;
+                if (!reply.ok()) return send_error(to_, id, reply.status());
+                made(id,
+                     std::make_shared<FetchFrames>(core_, id, std::move(*reply), most,
+                                                   FetchFrames::Objects::headers),
+                     write);
+              });
 }
 
 void FetchReplies::fetch_mapped(uint64_t session, const std::string& ns, uint64_t id,

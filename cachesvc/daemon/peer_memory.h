@@ -1,12 +1,15 @@
 // PeerMemory: memory that a connection's client owns and has handed over by its descriptor. Rows of
-// puts are read from it; the client may write there at any time.
+// puts are read from it, payloads of fetches written into it; the client may write there, shrink it
+// or take its pages away at any time.
 //
-// Read with pread alone: a mapping would end the service (SIGBUS) where its owner shrinks it. Only
-// what answers F_GET_SEALS is taken, which no file on a disk and no pipe does: a read cannot block.
-// Bounded: kMaxMemories of a connection, kMaxMemoryPeers connections. PROTOCOL.md, "A client's own
-// memory".
+// Read and written with pread and pwritev alone: a mapping that is touched would end the service
+// (SIGBUS) where its owner shrinks it. Only what answers F_GET_SEALS is taken, which no file on a
+// disk and no pipe does: neither can block. Pages that are not there would be the service's in
+// every account, so only those that the client has touched are written. Bounded: kMaxMemories of a
+// connection, kMaxMemoryPeers connections. PROTOCOL.md, "A client's own memory".
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 
@@ -32,6 +35,11 @@ class PeerMemory {
   /// Copies all pieces of the runs, one after another. Precondition: `to` has as many bytes.
   /// Returns: invalid_argument (a piece beyond its end), io_error.
   Status read(const std::vector<MemoryRun>& runs, std::span<uint8_t> to) const;
+  /// Writes `from`, one after another, into the pieces of the runs, which are long enough; some
+  /// bytes at a time, until `stop`. Returns: invalid_argument (a piece beyond its end, a page that
+  /// is not there, sealed, opened for reading alone), io_error, cancelled (stopped).
+  Status write(const std::vector<MemoryRun>& runs, std::span<const Bytes> from,
+               const std::atomic<bool>& stop) const;
 
  private:
   explicit PeerMemory(int fd) : fd_(fd) {}
@@ -45,8 +53,8 @@ class PeerMemories {
   /// what taking it returned.
   Result<MemoryReply> add(uint32_t number, Result<std::shared_ptr<const PeerMemory>> taken);
   void end(uint32_t number) { memories_.erase(number); }
-  /// Null: there is none of this number.
-  std::shared_ptr<const PeerMemory> find(uint32_t number) const;
+  /// Returns: not_found.
+  Result<std::shared_ptr<const PeerMemory>> find(uint32_t number) const;
 
  private:
   std::map<uint32_t, std::shared_ptr<const PeerMemory>> memories_;

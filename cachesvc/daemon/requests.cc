@@ -177,6 +177,8 @@ void Requests::dispatch(const Request& in) {
       return handle_abort(in);
     case FrameType::fetch:
       return handle_fetch(in);
+    case FrameType::fetch_into:
+      return handle_fetch_into(in);
     case FrameType::fetch_mapped:
       return handle_fetch_mapped(in);
     case FrameType::erase:
@@ -293,11 +295,7 @@ void Requests::handle_put_from(const Request& in) {
   auto from = decode_put_from(in.frame.body.span(), timeout_ms);
   if (!from.ok()) return send_error(host_, id, from.status());
   auto memory = memories_.find(from->memory);
-  if (!memory) {
-    return send_error(host_, id,
-                      {StatusCode::not_found,
-                       "memory " + std::to_string(from->memory) + " is none of this connection's"});
-  }
+  if (!memory.ok()) return send_error(host_, id, memory.status());
   const uint64_t bytes = bytes_of(from->runs);
   if (bytes == 0) {
     return send_error(host_, id, invalid_argument("put_from: an object without bytes: put it"));
@@ -310,7 +308,7 @@ void Requests::handle_put_from(const Request& in) {
   }
   const CallTerms terms = terms_of(in.frame.header, timeout_ms);
   auto put = std::make_shared<PutRequest>(std::move(from->put));
-  auto read = [memory, runs = std::move(from->runs)](std::span<uint8_t> body) {
+  auto read = [memory = *memory, runs = std::move(from->runs)](std::span<uint8_t> body) {
     return memory->read(runs, body);
   };
   const bool kept = core_.keeps_as_given(session_, *put);
@@ -353,6 +351,15 @@ void Requests::handle_fetch(const Request& in) {
   decoded<FetchCall>(
       in, [this, id = in.frame.header.request, room = in.room](FetchCall m, CallTerms terms) {
         fetches_.fetch(session_, id, std::move(m), terms, room);
+      });
+}
+
+void Requests::handle_fetch_into(const Request& in) {
+  decoded<FetchInto>(
+      in, [this, id = in.frame.header.request, room = in.room](FetchInto m, CallTerms terms) {
+        auto memory = memories_.find(m.memory);
+        if (!memory.ok()) return send_error(host_, id, memory.status());
+        fetches_.fetch_into(session_, id, std::move(m), *memory, terms, room);
       });
 }
 

@@ -72,6 +72,7 @@ class Requests {
   void handle_commit(const Request& in);
   void handle_abort(const Request& in);
   void handle_fetch(const Request& in);
+  void handle_fetch_into(const Request& in);
   void handle_fetch_mapped(const Request& in);
   void handle_erase(const Request& in);
   void handle_stats(const Request& in);

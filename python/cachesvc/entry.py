@@ -14,7 +14,7 @@ import numpy as np
 from . import intent
 from . import intent_messages as im
 from . import messages as m
-from . import puts
+from . import placed, puts
 from .errors import CacheError, Code, Refused, invalid
 from .hit import Hit, make_hit
 from .intent import NO_QUERY, Held, Retained
@@ -57,7 +57,10 @@ class Stored:
 class FetchOptions:
     """output: as which values rows come; STORED: codes where the profile has them; none: of the
     model's dtype, which is that of its first part with rows. selection: the rows that come. hold:
-    the number of a Held of the same tokens, which do not travel then; no more than it has comes."""
+    the number of a Held of the same tokens, which do not travel then; no more than it has comes.
+    into: a writable array, long enough for all rows and states: they lie there, one object's after
+    the other's, and stay; in an OwnMemory of the cache's the service writes them itself. What a
+    failed fetch leaves there may be anything."""
 
     output: Optional[m.Output] = None
     wait: bool = True
@@ -66,6 +69,7 @@ class FetchOptions:
     max_reply_bytes: int = MAX_REPLY_BYTES
     selection: Selection = Selection()
     hold: int = 0
+    into: Optional[Array] = None
 
 
 def as_query(tokens: Any, extras: Extras) -> m.Query:
@@ -107,12 +111,15 @@ def fetch(session: Session, model: Model, tokens: Any, extras: Extras,
           ) -> Generator[Command, Optional[Frame], Hit]:
     query, wanted = as_query(tokens, extras), options or FetchOptions()
     output = output_for(model) if wanted.output is None else wanted.output
+    into = None if wanted.into is None else placed.as_place(wanted.into)
 
     def ask(opened: Opened) -> Generator[Command, Optional[Frame], Hit]:
         asked = NO_QUERY if wanted.hold else query
-        got = yield from session.fetch(opened, asked, output, wanted.wait,
-                                       wanted.round_to_block, wanted.max_tokens,
-                                       wanted.max_reply_bytes, wanted.selection, wanted.hold)
+        question = session.question(opened, asked, output, wanted.wait, wanted.round_to_block,
+                                    wanted.max_tokens, wanted.max_reply_bytes, wanted.selection,
+                                    wanted.hold)
+        got = yield from (session.fetch(opened, question) if into is None else
+                          placed.fetch(session, opened, question, into))
         hit = make_hit(model, opened.namespace, query, got.header, got.objects, wanted.selection)
         hit.profile, hit.lease = opened.profile, got.lease
         return hit

@@ -44,6 +44,7 @@ class Type(enum.IntEnum):
     MEMORY = 0x0045
     MEMORY_ENDED = 0x0046
     PUT_FROM = 0x0047
+    FETCH_INTO = 0x0048
     HELLO_OK = 0x8001
     OPEN_OK = 0x8002
     LOOKUP_OK = 0x8003
@@ -65,6 +66,7 @@ class Type(enum.IntEnum):
     EXPIRE_OK = 0x8016
     FETCH_OBJECT = 0x8020
     FETCH_DONE = 0x8021
+    FETCH_PLACED = 0x8022
     FETCH_MAPPED_OK = 0x8042
     SEGMENT = 0x8043
     SEGMENT_REVOKED = 0x8044
@@ -80,7 +82,7 @@ LONGEST = {
     Type.LOOKUP: 24 * MIB, Type.PREFETCH: 24 * MIB, Type.HOLD: 24 * MIB, Type.DEMOTE: 24 * MIB,
     Type.RETAIN: 24 * MIB, Type.EXPIRE: 24 * MIB, Type.WHY: 24 * MIB, Type.WHY_OK: 24 * MIB,
     Type.ERASE: 24 * MIB, Type.ERASE_ENTRY: 24 * MIB, Type.RESERVE: 24 * MIB,
-    Type.PUT_FROM: 24 * MIB,
+    Type.PUT_FROM: 24 * MIB, Type.FETCH_INTO: 24 * MIB, Type.FETCH_PLACED: 24 * MIB,
     Type.FETCH: 24 * MIB, Type.FETCH_MAPPED: 24 * MIB, Type.FETCH_MAPPED_OK: 24 * MIB,
     Type.RESERVE_OK: 24 * MIB, Type.COMMIT_OK: 24 * MIB, Type.STATS_OK: 24 * MIB,
     Type.OPEN: 20 * MIB, Type.OPEN_OK: 20 * MIB,

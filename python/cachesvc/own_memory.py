@@ -1,5 +1,6 @@
-"""OwnMemory: memory of this process from which the service reads the rows of stores, instead of
-having them sent. Rows that an engine keeps here are stored without a copy of its own.
+"""OwnMemory: memory of this process from which the service reads the rows of stores, and into which
+it writes those of fetches, instead of having them sent. An engine that keeps its rows here stores
+and fetches them without a copy of its own.
 
 PROTOCOL.md, "A client's own memory". A memfd of fixed size, whose pages are this process's in every
 account. The service copies what a store names while the store's call lasts; what is written here
@@ -140,6 +141,13 @@ class OwnMemory:
             else:
                 found.append(Run(at, values.nbytes, 0, 1))
         return found if 0 < len(found) <= MAX_PIECES else None
+
+
+def touch(values: Array) -> None:
+    """Has memory for an array of bytes, which keep their values: the service writes into no pages
+    that nobody has touched."""
+    values[::mmap.PAGESIZE] |= 0
+    values[-1:] |= 0
 
 
 def _address(values: Array) -> int:

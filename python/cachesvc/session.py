@@ -165,7 +165,7 @@ class Session:
                 raise Malformed(f"a {frame.type.name.lower()} that nobody asked for")
             self.pools.take(frame.type, frame.body)
 
-    def _reply(self, request_id: int, kind: Type, most: int = LONGEST[Type.FETCH_OBJECT]) -> Step:
+    def reply(self, request_id: int, kind: Type, most: int = LONGEST[Type.FETCH_OBJECT]) -> Step:
         """The next frame of a request: of this type, else an error."""
         frame = yield from self._next(most)
         if frame.type == Type.ERROR:
@@ -196,7 +196,7 @@ class Session:
 
     def call(self, kind: Type, body: Record, answer: Type) -> Step:
         request_id = yield from self.request(kind, body)
-        return (yield from self._reply(request_id, answer))
+        return (yield from self.reply(request_id, answer))
 
     # ---- calls
 
@@ -310,7 +310,7 @@ class Session:
         body = own_memory.Offer(self.deadline.milliseconds(), own_memory.NUMBER)
         request_id = yield from self.request(Type.MEMORY, body, descriptor=offered.fd)
         try:
-            yield from self._reply(request_id, Type.MEMORY_OK)
+            yield from self.reply(request_id, Type.MEMORY_OK)
         except Refused:
             return
         self.memory = offered
@@ -324,28 +324,29 @@ class Session:
         body = m.Abort(self.deadline.milliseconds(), reservation)
         m.Empty.decode((yield from self.call(Type.ABORT, body, Type.ABORT_OK)).body)
 
-    def fetch(self, opened: Opened, query: m.Query, output: m.Output, wait: bool,
-              round_to_block: bool, max_tokens: int, max_reply_bytes: int,
-              selection: Selection = Selection(), hold: int = 0
-              ) -> Generator[Command, Optional[Frame], Fetched]:
-        body = m.Fetch(self.deadline.milliseconds(), opened.handle, opened.profile_id, output,
+    def question(self, opened: Opened, query: m.Query, output: m.Output, wait: bool,
+                 round_to_block: bool, max_tokens: int, max_reply_bytes: int,
+                 selection: Selection = Selection(), hold: int = 0) -> m.Fetch:
+        return m.Fetch(self.deadline.milliseconds(), opened.handle, opened.profile_id, output,
                        wait, round_to_block, max_tokens, max_reply_bytes, selection, hold, query)
+
+    def fetch(self, opened: Opened, body: m.Fetch) -> Generator[Command, Any, Fetched]:
         if self.pools is not None:
             return (yield from self._fetch_mapped(opened, body, self.pools))
         request_id = yield from self.request(Type.FETCH, body)
-        frame = yield from self._reply(request_id, Type.FETCH_HEADER, SHORT_BYTES)
+        frame = yield from self.reply(request_id, Type.FETCH_HEADER, SHORT_BYTES)
         header = m.FetchHeader.decode(frame.body)
-        if header.object_bytes > max_reply_bytes:
-            raise Malformed(f"{header.object_bytes} bytes of objects, asked for {max_reply_bytes}")
+        if header.object_bytes > body.max_reply_bytes:
+            raise Malformed(f"{header.object_bytes} bytes of objects, over {body.max_reply_bytes}")
         objects: List[Object] = []
         left = header.object_bytes
         for _ in range(header.objects):
-            frame = yield from self._reply(request_id, Type.FETCH_OBJECT, left)
+            frame = yield from self.reply(request_id, Type.FETCH_OBJECT, left)
             left -= len(frame.body)
             objects.append(m.fetched_object(frame.body))
             if objects[-1].header.profile != opened.profile_id:
                 raise Malformed("an object under another profile than was asked for")
-        frame = yield from self._reply(request_id, Type.FETCH_DONE, 64)
+        frame = yield from self.reply(request_id, Type.FETCH_DONE, 64)
         if m.FetchDone.decode(frame.body).objects != header.objects or left:
             raise Malformed("a fetch_done that does not fit its fetch_header")
         return Fetched(header, objects)
@@ -353,7 +354,7 @@ class Session:
     def _fetch_mapped(self, opened: Opened, body: m.Fetch, pools: Pools
                       ) -> Generator[Command, Optional[Frame], Fetched]:
         request_id = yield from self.request(Type.FETCH_MAPPED, body)
-        frame = yield from self._reply(request_id, Type.FETCH_MAPPED_OK,
+        frame = yield from self.reply(request_id, Type.FETCH_MAPPED_OK,
                                        LONGEST[Type.FETCH_MAPPED_OK])
         reply = FetchMappedOk.decode(frame.body)
         if reply.streamed_bytes > body.max_reply_bytes:
@@ -366,7 +367,7 @@ class Session:
         left = reply.streamed_bytes
         for each in found:
             if each is None:
-                frame = yield from self._reply(request_id, Type.FETCH_OBJECT, left)
+                frame = yield from self.reply(request_id, Type.FETCH_OBJECT, left)
                 left -= len(frame.body)
                 each = m.fetched_object(frame.body)
             objects.append(each)

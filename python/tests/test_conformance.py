@@ -19,6 +19,7 @@ from test_cache import check_rows
 TABLE: Dict[str, Any] = json.loads(
     (ROOT / "tests/conformance/cases.json").read_text(encoding="utf-8"))
 Step = Dict[str, Any]
+INTO_BYTES = 4 << 20
 
 
 def model_of(name: str) -> Model:
@@ -81,7 +82,7 @@ def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int],
                 "lost": len(stored.lost),
                 "ends": [end.tokens for end in stored.ends if end.restorable]}
     if call == "fetch":
-        return fetched(cache, model, step, holds)
+        return fetched(cache, model, step, holds, memory)
     if call == "hold":
         held = cache.hold(model, tokens, step["time_ms"] / 1000, extras=extras)
         holds[step["as"]] = held.number
@@ -118,7 +119,14 @@ def run(cache: Cache, model: Model, step: Step, holds: Dict[str, int],
     return {"tokens": found.tokens, "common": found.common}
 
 
-def fetched(cache: Cache, model: Model, step: Step, holds: Dict[str, int]) -> Dict[str, Any]:
+def fetched(cache: Cache, model: Model, step: Step, holds: Dict[str, int],
+            memory: Optional[OwnMemory]) -> Dict[str, Any]:
+    """memory: rows come there, instead of by the socket."""
+    into = None
+    if memory is not None:
+        memory.clear()
+        into = memory.array((INTO_BYTES,), np.uint8)
+        into[:] = 0xee
     tokens, output = tokens_of(step), Output[step.get("form", "f16").upper()]
     limits = {key: step[key] for key in ("max_tokens", "max_reply_bytes", "round_to_block")
               if key in step}
@@ -126,7 +134,8 @@ def fetched(cache: Cache, model: Model, step: Step, holds: Dict[str, int]) -> Di
         limits["hold"] = holds[step["hold"]]
     hit = cache.fetch_rows(model, tokens, extras=extras_of(step), timeout=10,
                            cancel=cancel_of(step),
-                           options=FetchOptions(output, selection=selection_of(step), **limits))
+                           options=FetchOptions(output, selection=selection_of(step), into=into,
+                                                **limits))
     if hit:
         check_rows(widened(hit) if output == Output.BF16 else hit, model, tokens)
     values = sum(piece.values.size for pieces in hit._pieces.values() for piece in pieces)

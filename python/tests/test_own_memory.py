@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import asyncio
+import pathlib
 from typing import Any, List, Tuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cachesvc import AsyncCache, Cache, OwnMemory
+from cachesvc import AsyncCache, Cache, CacheError, Code, FetchOptions, OwnMemory
 from cachesvc.models import Dtype, Model
 
 from daemon import Daemon
@@ -86,3 +87,44 @@ def test_arrays_follow_each_other_until_there_is_no_room() -> None:
     memory.clear()
     assert memory.array((4096,), np.uint8).nbytes == 4096
     assert memory.offset_of(np.zeros(3, np.uint8)) is None
+
+
+def bytes_written(daemon: Daemon) -> int:
+    lines = pathlib.Path(f"/proc/{daemon.pid}/io").read_text().splitlines()
+    return int(lines[1].split()[1])
+
+
+def test_a_hit_is_written_where_it_belongs(daemon: Daemon, namespace: str) -> None:
+    model, memory = plain(), OwnMemory(1 << 20)
+    with Cache(daemon.socket, namespace, strict=True, memory=memory) as cache:
+        cache.store_rows(model, TOKENS, Computed(model, TOKENS, Dtype.F16))
+        into = memory.array((1 << 19,), np.uint8)
+        before = bytes_written(daemon)
+        hit = cache.fetch_rows(model, TOKENS, options=FetchOptions(into=into))
+        rows = sum(each.header.payload_bytes() for each in hit.objects)
+        assert bytes_written(daemon) - before >= rows
+        check(hit, model)
+        assert np.shares_memory(hit.pieces(0)[0].values, into)
+        elsewhere = np.full((1 << 18,), 7, np.uint16)
+        hit = cache.fetch_rows(model, TOKENS, options=FetchOptions(into=elsewhere))
+        check(hit, model)
+        assert hit.valid() and np.shares_memory(hit.pieces(0)[0].values, elsewhere)
+        for wrong in (into[::2], b"no array"):
+            with pytest.raises(CacheError, match="writable, contiguous"):
+                cache.fetch_rows(model, TOKENS, options=FetchOptions(into=wrong))  # type: ignore
+        for short in (into[:rows - 1], elsewhere[:8]):
+            with pytest.raises(CacheError) as refused:
+                cache.fetch_rows(model, TOKENS, options=FetchOptions(into=short))
+            assert refused.value.code == Code.RESOURCE_EXHAUSTED
+        assert cache.fetch_rows(model, TOKENS, options=FetchOptions(into=into[:rows])).tokens
+
+
+def test_asyncio_has_it_written_too(daemon: Daemon, namespace: str) -> None:
+    model, memory = plain(), OwnMemory(1 << 20)
+
+    async def fetch() -> Any:
+        async with AsyncCache(daemon.socket, namespace, strict=True, memory=memory) as cache:
+            await cache.store_rows(model, TOKENS, Computed(model, TOKENS, Dtype.F16))
+            into = memory.array((1 << 19,), np.uint8)
+            return await cache.fetch_rows(model, TOKENS, options=FetchOptions(into=into))
+    check(asyncio.run(fetch()), model)

@@ -9,7 +9,7 @@ from typing import Type as Class
 import numpy as np
 import pytest
 
-from cachesvc import frames, intent_messages, messages, own_memory, pools, why_messages
+from cachesvc import frames, intent_messages, messages, own_memory, placed, pools, why_messages
 from cachesvc.errors import CacheError, Code
 from cachesvc.frames import Type
 from cachesvc.ids import object_id
@@ -50,6 +50,7 @@ BODIES: Dict[Type, Class[Record]] = {
     Type.SEGMENT_UNMAPPED: pools.SegmentUnmapped, Type.LEASES_ENDED: pools.LeasesEnded,
     Type.MEMORY: own_memory.Offer, Type.MEMORY_OK: own_memory.OfferOk,
     Type.MEMORY_ENDED: own_memory.Ended,
+    Type.FETCH_INTO: placed.FetchInto, Type.FETCH_PLACED: placed.FetchPlaced,
     Type.PUT_FROM: own_memory.PutFrom, Type.PUT_FROM_OK: messages.Empty,
 }
 GOLDEN = {path.stem: path.read_bytes() for path in (ROOT / "tests/golden/proto").glob("*.bin")}

@@ -231,6 +231,15 @@ inline void add_memory_frames(std::map<std::string, OutFrame>& frames) {
   frames["memory_ended"] = reply_frame(T::memory_ended, 0, MemoryEnded{1});
   frames["put_from"] = put_from_frame(19, 100, put);
   frames["put_from_ok"] = reply_frame(T::put_from_ok, 19, Empty{});
+  FetchRequest held;
+  held.model = 7;
+  held.profile = id_of(4);
+  held.form = FetchForm::f16;
+  held.hold = 11;
+  const FetchInto into{1, {{4096, 1024, 4096, 2}, {65536, 500, 0, 1}}, {held, 1 << 30}};
+  frames["fetch_into"] = request_frame(T::fetch_into, 23, 100, into);
+  frames["fetch_placed"] =
+      fetch_placed_frame(23, {std::make_shared<const Object>(sample_object()), 6});
 }
 
 inline RequestRecord sample_record() {
@@ -420,6 +429,10 @@ inline Status decode_memory_frame(const Frame& frame) {
       return decode_reply<MemoryEnded>(T::memory_ended, body).status();
     case T::put_from:
       return decode_put_from(body, ms).status();
+    case T::fetch_into:
+      return decode_request<FetchInto>(T::fetch_into, body, ms).status();
+    case T::fetch_placed:
+      return decode_fetch_placed(body).status();
     default:
       return decode_hold_frame(frame);
   }
