@@ -31,6 +31,13 @@ inline constexpr DropUrgency kDropLast = 1;                     ///< an ordinary
 inline constexpr DropUrgency kDropSuperseded = UINT32_MAX - 1;  ///< a longer one holds its tokens
 inline constexpr DropUrgency kDropFirst = UINT32_MAX;           ///< serves nothing: orphans
 
+/// What computing an entry anew costs, beside others: the logarithm, to 2, of its time a byte over
+/// their mean. A dearer entry counts as used later than it was, a cheaper one as used earlier, each
+/// by a part of the time that ordinary entries stay now: so of equal ones the cheap go first, and
+/// no cost keeps for good what nobody uses.
+using Worth = int8_t;
+inline constexpr Worth kMostWorth = 2;  ///< up or down
+
 struct EntryOptions {
   EntryKey parent = kNoEntry;  ///< need not be resident, now or ever
   uint64_t charge_bytes = 0;
@@ -38,6 +45,7 @@ struct EntryOptions {
   DropUrgency urgency = kDropLast;
   /// Set at load, so that a restart keeps the order; below 2^62. Without it: newest.
   std::optional<uint64_t> recency = std::nullopt;
+  Worth worth = 0;  ///< of one that is newest
 };
 
 class EvictionOrder {
@@ -81,7 +89,7 @@ class EvictionOrder {
   bool pin(EntryKey key);
   bool unpin(EntryKey key);
   /// Touches all with one tick: within a path the deepest still goes first, as it is the leaf.
-  void touch_all(std::span<const EntryKey> keys);
+  void touch_all(std::span<const EntryKey> keys, Worth worth = 0);
 
   /// The entries to drop, in this order (a parent after its last child), until their charges reach
   /// `bytes_needed`: clean ones; dirty ones too, after all clean ones that are free at that moment,
@@ -131,11 +139,17 @@ class EvictionOrder {
   struct Before {
     bool operator()(const Entry& a, const Entry& b) const { return rank(a) < rank(b); }
   };
+  struct BeforeRank {
+    bool operator()(const Entry& a, const Rank& b) const { return rank(a) < b; }
+    bool operator()(const Rank& a, const Entry& b) const { return a < rank(b); }
+  };
   using Ranks = boost::intrusive::set<Entry, boost::intrusive::compare<Before>,
                                       boost::intrusive::constant_time_size<false>>;
 
   static bool free_to_go(const Entry& e) { return e.resident && e.children == 0 && e.pins == 0; }
   Ranks& victims_of(const Entry& e) { return e.dirty ? dirty_victims_ : clean_victims_; }
+  uint64_t ordinary_stay() const;
+  uint64_t newest_of(Worth worth) const;
   Entry& made(EntryKey key);  ///< inserted if it is new
   Entry* find(EntryKey key);
   const Entry* find(EntryKey key) const;

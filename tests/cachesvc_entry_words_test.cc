@@ -1,5 +1,6 @@
 // Words of a client about an entry, a label and what its prefill cost: kept with the entry's last
 // object, known after a restart, and counted when a hit saves it.
+#include "cachesvc/core/entry_record.h"
 #include "tests/support/cachesvc_owners.h"
 
 namespace kv {
@@ -64,6 +65,38 @@ TEST_F(EntryWordsTest, OfAHitCountWhatItSaved) {
   other[32] = -1;  // leaves it before its last object
   core_->fetch(session_, other);
   EXPECT_EQ(core_->env->count.prefill_ms_saved, 790u);
+}
+
+// By what clients told of both models, beside each other.
+TEST_F(EntryWordsTest, WhatIsCheapToComputeGoesBeforeWhatWasUsedWithIt) {
+  RealmState& cheap = *core_->model->realm;
+  ModelSpec other = plain_model();
+  other.fingerprint.bytes[0] ^= 1;
+  RealmState& dear = core_->open_model(other);
+  std::vector<Record*> of_cheap, of_dear;
+  for (int i = 0; i < 40; ++i) {
+    of_cheap.push_back(&core_->give_block(cheap));
+    of_dear.push_back(&core_->give_block(dear));
+  }
+  Tiers& tiers = core_->index.tiers();
+  auto use_both = [&] {
+    tiers.touch({of_dear[0]});
+    tiers.touch({of_cheap[0]});
+    const EvictionOrder& order = tiers.ram_of(*of_dear[0]);
+    return order.recency(of_cheap[0]->key) > order.recency(of_dear[0]->key);
+  };
+  EXPECT_TRUE(use_both()) << "nobody has told anything";
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(say(*core_->env, *of_cheap[0], {10u + static_cast<uint32_t>(i % 2), ""}));
+    tiers.told_cost(*of_cheap[0]);
+  }
+  EXPECT_TRUE(use_both()) << "alone it is neither cheap nor dear";
+  for (int i = 0; i < 40; ++i) {
+    tiers.told_cost(*of_cheap[0]);
+    (void)say(*core_->env, *of_dear[0], {100u, ""});
+    tiers.told_cost(*of_dear[0]);
+  }
+  EXPECT_FALSE(use_both());
 }
 
 TEST_F(EntryWordsTest, AreChargedToTheIndexOnce) {

@@ -161,6 +161,51 @@ TEST(EvictionOrder, PathGoesLeafFirstAndSupplementsBeforeTheirBlock) {
   EXPECT_EQ(order.next_victims(100, true).keys, (std::vector<EntryKey>{100}));
 }
 
+// Entries 0 to 99 in chains of two, used in turn; even chains are dear, odd ones cheap.
+EvictionOrder of_two_costs(Worth dear, Worth cheap) {
+  EvictionOrder order;
+  for (EntryKey key = 0; key < 100; ++key) {
+    EntryOptions options;
+    options.parent = key % 2 == 0 ? kNoEntry : key - 1;
+    options.charge_bytes = 1;
+    order.insert(key, options);
+  }
+  for (EntryKey key = 0; key < 100; key += 2) {
+    const std::vector<EntryKey> path{key, key + 1};
+    order.touch_all(path, key % 4 == 0 ? dear : cheap);
+  }
+  return order;
+}
+
+TEST(EvictionOrder, OfEqualOnesTheCheapGoFirst) {
+  EvictionOrder plain = of_two_costs(0, 0), priced = of_two_costs(2, -2);
+  auto dear_of = [](EvictionOrder& order, uint64_t first) {
+    const auto keys = order.next_victims(first, true).keys;
+    return std::count_if(keys.begin(), keys.end(), [](EntryKey key) { return key % 4 < 2; });
+  };
+  EXPECT_EQ(dear_of(plain, 24), 12);
+  EXPECT_EQ(dear_of(priced, 24), 2);
+  EXPECT_GE(dear_of(priced, 64), 26) << "what nobody uses goes, whatever it cost";
+  const auto all = priced.next_victims(100, true).keys;
+  std::map<EntryKey, size_t> place;
+  for (size_t i = 0; i < all.size(); ++i) place[all[i]] = i;
+  for (EntryKey key = 0; key < 100; key += 2) EXPECT_LT(place[key + 1], place[key]) << "leaf first";
+}
+
+TEST(EvictionOrder, NoCostOutweighsUrgencyPinsOrBeingClean) {
+  EvictionOrder order;
+  for (EntryKey key = 0; key < 64; ++key) order.insert(key, {.charge_bytes = 1});
+  order.insert(100, {.charge_bytes = 1, .worth = kMostWorth});
+  order.set_urgency(100, kDropSuperseded);
+  EXPECT_EQ(order.next_victims(1, true).keys, std::vector<EntryKey>{100});
+  order.insert(101, {.charge_bytes = 1, .dirty = true, .worth = -kMostWorth});
+  order.insert(102, {.charge_bytes = 1, .worth = -kMostWorth});
+  order.pin(102);
+  const auto all = order.next_victims(200, true).keys;
+  EXPECT_EQ(all.back(), 101u);
+  EXPECT_EQ(std::count(all.begin(), all.end(), 102u), 0);
+}
+
 TEST(EvictionOrder, ALongPathIsTouchedWhole) {
   EvictionOrder order;
   std::vector<EntryKey> path;

@@ -1,6 +1,8 @@
 // Words and their charge.
 #include "cachesvc/core/entry_record.h"
 
+#include <algorithm>
+
 #include "cachesvc/core/realm_state.h"
 
 namespace kv {
@@ -19,7 +21,11 @@ bool say(const Env& env, Record& record, const EntryWords& words) {
   record.wishes.words = std::move(kept);
   if (words.prefill_ms > 0) {
     const auto end = static_cast<float>(record.realm->tree.end_token(record.node));
+    const uint32_t first = record.realm->tree.first_token(record.node);
     record.realm->ms_per_token = static_cast<float>(words.prefill_ms) / end;
+    const auto bytes = static_cast<float>(std::max<uint64_t>(1, record.payload_bytes));
+    record.realm->ms_per_mib =
+        record.realm->ms_per_token * (end - static_cast<float>(first)) / bytes * (1 << 20);
   }
   record.index_charge.merge(std::move(*charge));
   (void)record.index_charge.split(before);

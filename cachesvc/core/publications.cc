@@ -175,6 +175,7 @@ void Publications::keep_words(Publication& p, NodeId end) {
   Record* last = p.r.realm->nodes.at(end).main;
   if (words.empty() || !last || !say(env_, *last, words)) return;
   env_.count.prefill_ms_told += words.prefill_ms;
+  if (words.prefill_ms > 0) index_.tiers().told_cost(*last);
   p.noted.push_back({last->name, last->serial});
 }
 

@@ -48,6 +48,7 @@ struct RealmState {
   ShardedMap<Id, NodeId, IdHash> node_of;
   bool in_force = true;
   float ms_per_token = 0;    ///< prefill, by what a client last told of an entry; 0: nothing
+  float ms_per_mib = 0;      ///< the same of a MiB that is stored
   bool others_lost = false;  ///< objects of this model are stored whose profile is lost
   bool empty() const { return tree.size() == 0 && nodes[kRootNode].attached.empty(); }
   bool has_supplements() const;  ///< some part's rows, carries or states come apart from blocks

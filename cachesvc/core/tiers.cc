@@ -1,12 +1,36 @@
 // The eviction orders of the two tiers.
 #include "cachesvc/core/tiers.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace kv {
+namespace {
+
+constexpr float kNewWeight = 1.0f / 16;  // of the newest cost in the mean
+
+}  // namespace
+
+void Tiers::told_cost(const Record& record) {
+  const float ms = record.realm->ms_per_mib;
+  if (!(ms > 0)) return;
+  const auto [mean, is_first] = mean_cost_.try_emplace(record.share, std::log2(ms));
+  mean->second += (std::log2(ms) - mean->second) * kNewWeight;
+}
+
+Worth Tiers::worth_of(const Record& record) const {
+  const auto mean = mean_cost_.find(record.share);
+  const float ms = record.realm ? record.realm->ms_per_mib : 0;
+  if (mean == mean_cost_.end() || !(ms > 0)) return 0;
+  const float over = std::round(std::log2(ms) - mean->second);
+  return static_cast<Worth>(std::clamp<float>(over, -kMostWorth, kMostWorth));
+}
 
 EntryOptions Tiers::entry_options(const Record& record, uint64_t charge_bytes) const {
   EntryOptions options;
   options.charge_bytes = charge_bytes;
   options.urgency = drop_urgency(record);
+  options.worth = worth_of(record);
   if (record.realm) {
     const NodeId parent = parent_node(record);
     if (parent != kRootNode) options.parent = node_key(*record.realm, parent);
@@ -86,8 +110,9 @@ void Tiers::touch(const std::vector<Record*>& records) {
     KV_CHECK(r->share == records.front()->share);
     keys.push_back(r->key);
   }
-  ram_of(*records.front()).touch_all(keys);
-  ssd_of(*records.front()).touch_all(keys);
+  const Worth worth = worth_of(*records.front());  // all are of one model, or nearly so
+  ram_of(*records.front()).touch_all(keys, worth);
+  ssd_of(*records.front()).touch_all(keys, worth);
 }
 
 void Tiers::use(const std::vector<Record*>& records) {

@@ -2,6 +2,7 @@
 // thread only.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -35,6 +36,9 @@ class Tiers {
   void touch(const std::vector<Record*>& records);
   /// Touches records that a fetch used: the SSD is to be told.
   void use(const std::vector<Record*>& records);
+  /// A client has told what the record's model costs: the records of its share are weighed by the
+  /// mean of what was told.
+  void told_cost(const Record& record);
   void served(Record& record) { ++record.use.fetches; }     ///< a fetch used it
   void told(Record& record) { record.use.untold = false; }  ///< the SSD knows its last use
   void checked(Record& record) { record.use.checked = std::chrono::steady_clock::now(); }
@@ -53,11 +57,13 @@ class Tiers {
   uint64_t pins() const { return pins_; }
 
  private:
+  Worth worth_of(const Record& record) const;
   EntryOptions entry_options(const Record& record, uint64_t charge_bytes) const;
   void quit_ssd(const Record& record);
 
   Shares ram_, ssd_;
   uint64_t pins_ = 0;
+  std::map<ShareId, float> mean_cost_;  ///< logarithm of ms a MiB, to 2
 };
 
 }  // namespace kv
