@@ -118,6 +118,22 @@ TEST_F(DemotesTest, WhatIsPinnedStaysButForTheHoldThatAsks) {
   release(mine);
 }
 
+// An object may be written while the batch that wrote it still pins it: for others of it the SSD
+// was full, and they are tried again.
+TEST_F(DemotesTest, WhatItsOwnSpillPinsLeavesWhenThatEnds) {
+  const auto tokens = stored_in_ram(fresh(5));  // a tail
+  EXPECT_EQ(demote(plus_one(tokens)).outcome, Outcome::deferred);
+  Record* tail = core().records.first(Disk::writing);
+  ASSERT_NE(tail, nullptr);
+  core().records.written(*tail, Durability::spilled, 4096);
+  core().demotes.go_on();
+  EXPECT_EQ(in_ram(), 1u) << "its bytes are being written";
+  EXPECT_EQ(demote(plus_one(tokens)).outcome, Outcome::deferred) << "not pinned by anybody else";
+  core().hangs = false;
+  core().run_all();
+  EXPECT_EQ(in_ram(), 0u);
+}
+
 TEST_F(DemotesTest, AHitThatIsPinnedMeanwhileStays) {
   const auto tokens = stored_in_ram(fresh(40));
   EXPECT_EQ(demote(plus_one(tokens)).outcome, Outcome::deferred);

@@ -84,6 +84,31 @@ TEST_F(PutsTest, APutWhoseReservationEndsMeanwhileSaysSo) {
   EXPECT_EQ(core_.env->pool->used_bytes(ChargeKind::stored), 0u);
 }
 
+// What is cancelled is answered at once, and nothing of it stays, however far it had come.
+TEST_F(PutsTest, ACancelledPutLeavesNothingAndMayBePutAgain) {
+  for (bool encoded : {false, true}) {
+    std::optional<Status> ended;
+    core_.workers_hang = !encoded;
+    core_.puts.put(session_, request(0), nullptr, {soon(), 7}, [&](Status s) { ended = s; });
+    if (encoded) {
+      core_.run_workers();  // the results wait for the loop
+    } else {
+      core_.run_all();
+    }
+    ASSERT_FALSE(ended);
+    core_.calls.cancel(session_, 7);
+    ASSERT_TRUE(ended);
+    EXPECT_EQ(ended->code(), StatusCode::cancelled);
+    core_.workers_hang = false;
+    core_.run_all();
+    EXPECT_TRUE(reservation().objects.finished.empty()) << encoded;
+    EXPECT_TRUE(reservation().objects.encoding.empty()) << encoded;
+    EXPECT_EQ(core_.env->pool->used_bytes(ChargeKind::staging), 0u);
+  }
+  ASSERT_TRUE(put(request(0)).ok());
+  EXPECT_EQ(reservation().objects.finished.size(), 1u);
+}
+
 TEST_F(PutsTest, RowsOfAnEntryThatBeginsWithTheSameAreCopied) {
   const uint64_t other = core_.connect();
   core_.store(other, slice(tokens_, 0, 24));  // a block and a tail of 8 rows

@@ -82,7 +82,8 @@ void Demotes::step(const JobPtr& job) {
 void Demotes::ask(Job& job, const PinnedName& name) {
   Record* r = index_.find(name);
   if (!r || !r->ram) return;
-  const bool waits = !r->verified() || job.deferred > 0;  // a parent does as its children do
+  // A parent does as its children do.
+  const bool waits = !r->verified() || job.deferred > 0 || spiller_.pins(*r);
   if (!waits && may_leave(*r, job.hold)) {
     leave(*r);
     ++job.left;
@@ -132,7 +133,7 @@ void Demotes::go_on() {
     }
     const Deferred next = deferred_.front();
     Record* r = index_.find(next.name);
-    if (r && r->ram && r->spills()) break;
+    if (r && r->ram && (r->spills() || spiller_.pins(*r))) break;
     deferred_.pop_front();
     if (r && r->ram && r->verified() && may_leave(*r, next.hold)) leave(*r);
   }

@@ -54,6 +54,11 @@ class Pins {
     return std::all_of(names_.begin(), names_.end(),
                        [this](const PinnedName& name) { return index_->find(name) != nullptr; });
   }
+  bool has(const Record& record) const {
+    return std::any_of(names_.begin(), names_.end(), [&](const PinnedName& name) {
+      return name.serial == record.serial && name.name == record.name;
+    });
+  }
   /// Drops the pins without giving them back: the core is closed.
   void forget() { env_.reset(); }
 

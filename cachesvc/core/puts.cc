@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kPlanesPerRunner = 4;  // fewer aren't worth another worker
 
+Status no_longer_wanted() { return {StatusCode::cancelled, "the put was cancelled"}; }
 Status reservation_ended() { return {StatusCode::not_found, "the reservation ended"}; }
 
 }  // namespace
@@ -207,6 +208,9 @@ void Puts::with_room(const JobPtr& job, Room room, RoomDone done) {
 }
 
 void Puts::encode(const JobPtr& job) {
+  job->call->on_end = [call = job->call.get(), work = job->work] {
+    if (call->cancelled) work->error.set(no_longer_wanted());
+  };
   size_t planes = job->work->slots.size();
   job->runners = std::clamp<size_t>(planes / kPlanesPerRunner, 1, env_.options.workers);
   env_.count.encoded_planes += job->work->input.encode ? planes : 0;
@@ -234,6 +238,8 @@ void Puts::finish(const JobPtr& job, Result<RamObject> result) {
   }
   Charge left = std::move(job->work->stored);
   job->work.reset();
+  job->call->on_end = nullptr;
+  if (job->call->cancelled && result.ok()) result = no_longer_wanted();
   Reservation* r = reservations_.find(job->session, job->reservation);
   if (!r) return job->call->fail(reservation_ended());
   r->objects.encoding.erase(job->name);

@@ -50,6 +50,11 @@ class Spiller {
 
   /// True while a batch is packed or written.
   bool busy() const { return packing_ || writing_; }
+  /// True if a batch under way pins the record, perhaps written already or the parent of one that
+  /// is; the end of the batch makes progress.
+  bool pins(const Record& record) const {
+    return (packing_ && packing_->pins.has(record)) || (writing_ && writing_->pins.has(record));
+  }
   /// True if no write begins for as long as a request may wait for room.
   bool held_up() const;
   /// Ends the process if batches and queue disagree with the objects' states.

@@ -51,6 +51,8 @@ class CoreOwners : PumpedContexts, public Owners {
       check_invariants();
     }
   }
+  /// The workers alone: their results wait for the loop.
+  void run_workers() { poll(workers_); }
   void run_for(Milliseconds time) {
     const auto end = Clock::now() + time;
     while (Clock::now() < end) {
