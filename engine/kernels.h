@@ -53,6 +53,7 @@ struct TypeKernels {
 
 struct EngineKernels {
   const char* name;
+  uint32_t few_rows;  ///< of activations: up to so many TypeKernels::chain is quicker than a band
   TypeKernels (*of)(TensorType type);
   /// rounded.h. Every set gives the same bits.
   void (*round)(const float* x, uint32_t columns, int8_t* codes, float* scales, float* sums);

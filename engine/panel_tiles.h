@@ -1,8 +1,8 @@
 // For the kernel files only: products of panels (panels.h) from tiles of some panels times some
 // rows of activations whose sums fit in registers.
 //
-// A Set says how many: kPanels and kMostRows; its tile<type, panels, count> does one, its
-// chain<type, panels, count> one of TypeKernels::chain.
+// A Set says how many: kPanels, and kMostRows for its tile<type, panels, count>, kMostChained for
+// its chain<type, panels, count>, which is one of TypeKernels::chain.
 #pragma once
 
 #include <algorithm>
@@ -47,20 +47,24 @@ inline Activations rows_from(Activations x, uint32_t b, uint32_t columns) {
 
 template <typename Set, TensorType type, uint32_t panels, bool chained, size_t... i>
 constexpr std::array<PanelTile, sizeof...(i)> panel_tiles(std::index_sequence<i...>) {
-  if constexpr (chained) return {Set::template chain<type, panels, i + 1>...};
-  return {Set::template tile<type, panels, i + 1>...};
+  if constexpr (chained) {
+    return {Set::template chain<type, panels, i + 1>...};
+  } else {
+    return {Set::template tile<type, panels, i + 1>...};
+  }
 }
 
 template <typename Set, TensorType type, bool chained>
 void multiply_panels_by_tiles(const uint8_t* panels, uint64_t stride, uint32_t many,
                               uint32_t columns, const Activations& x, float* y, size_t y_stride) {
-  constexpr auto counts = std::make_index_sequence<Set::kMostRows>();
+  constexpr uint32_t kMost = chained ? Set::kMostChained : Set::kMostRows;
+  constexpr auto counts = std::make_index_sequence<kMost>();
   static constexpr auto kSome = panel_tiles<Set, type, Set::kPanels, chained>(counts);
   static constexpr auto kOne = panel_tiles<Set, type, 1, chained>(counts);
   for (uint32_t p = 0; p < many;) {
     const bool some = many - p >= Set::kPanels;
-    for (uint32_t b = 0; b < x.count; b += Set::kMostRows) {
-      const uint32_t count = std::min(Set::kMostRows, x.count - b);
+    for (uint32_t b = 0; b < x.count; b += kMost) {
+      const uint32_t count = std::min(kMost, x.count - b);
       (some ? kSome : kOne)[count - 1](panels + p * stride, stride, columns,
                                        rows_from(x, b, columns), y + b * y_stride + p * kPanelRows,
                                        y_stride);

@@ -129,7 +129,7 @@ auto panel_weight(const uint8_t* group, uint32_t j, uint32_t r) {
 }  // namespace
 
 struct ScalarPanels {
-  static constexpr uint32_t kMostRows = 1, kPanels = 1;
+  static constexpr uint32_t kMostRows = 1, kMostChained = 1, kPanels = 1;
 
   template <TensorType type, uint32_t panels, uint32_t count>
   static void tile(const uint8_t* panel, uint64_t, uint32_t columns, const Activations& x, float* y,

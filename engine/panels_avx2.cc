@@ -100,11 +100,12 @@ KV_AVX2_INLINE __m256 added_offset_of(const uint8_t* scales, const uint8_t* supe
   if constexpr (has_offsets(type)) return offset_of<type>(scales, super, lane);
   return _mm256_setzero_ps();
 }
+// A code times its scale is exact (4 bits times at most 17), so a fused sum is the separate one.
 template <TensorType type>
 KV_AVX2_INLINE __m256 weight_of(__m256 column, __m256 scale, __m256 offset) {
   if constexpr (panel_values(type)) return column;
-  const __m256 w = _mm256_mul_ps(column, scale);
-  return has_offsets(type) ? _mm256_add_ps(w, offset) : w;
+  if constexpr (has_offsets(type)) return _mm256_fmadd_ps(column, scale, offset);
+  return _mm256_mul_ps(column, scale);
 }
 
 KV_AVX2_INLINE __m256i four_of(const int8_t* codes) {  // four neighbours, in every lane
@@ -289,7 +290,7 @@ struct IntegerTile {
 };
 
 struct Avx2Panels {
-  static constexpr uint32_t kMostRows = 4, kPanels = 1;
+  static constexpr uint32_t kMostRows = 4, kMostChained = 4, kPanels = 1;
 
   template <TensorType type, uint32_t panels, uint32_t count>
   KV_AVX2 static void tile(const uint8_t* panel, uint64_t stride, uint32_t columns,

@@ -92,11 +92,12 @@ KV_AVX512_INLINE __m512 added_offset_of(const uint8_t* scales, const uint8_t* su
   if constexpr (has_offsets(type)) return offset_of<type>(scales, super);
   return _mm512_setzero_ps();
 }
+// A code times its scale is exact (4 bits times at most 17), so a fused sum is the separate one.
 template <TensorType type>
 KV_AVX512_INLINE __m512 weight_of(__m512 column, __m512 scale, __m512 offset) {
   if constexpr (panel_values(type)) return column;
-  const __m512 w = _mm512_mul_ps(column, scale);
-  return has_offsets(type) ? _mm512_add_ps(w, offset) : w;
+  if constexpr (has_offsets(type)) return _mm512_fmadd_ps(column, scale, offset);
+  return _mm512_mul_ps(column, scale);
 }
 
 KV_AVX512_INLINE __m512i four_of(const int8_t* codes) {  // four neighbours, in every lane
@@ -114,7 +115,7 @@ KV_AVX512_INLINE void add_products(__m512i& sum, __m512i weights, __m512i codes)
 // Two panels: each row of activations is loaded once for both, and sums enough are under way to
 // hide an addition's latency.
 struct Avx512Panels {
-  static constexpr uint32_t kMostRows = 4, kPanels = 2;
+  static constexpr uint32_t kMostRows = 4, kMostChained = 8, kPanels = 2;
 
   template <TensorType type, uint32_t panels, uint32_t count>
   KV_AVX512 static void tile(const uint8_t* panel, uint64_t stride, uint32_t columns,
@@ -154,7 +155,7 @@ struct Avx512Panels {
     __m512 acc[panels][count];
 #pragma GCC unroll 2  // here and below so that the arrays are registers
     for (uint32_t p = 0; p < panels; ++p) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (uint32_t b = 0; b < count; ++b) acc[p][b] = _mm512_setzero_ps();
     }
     for (uint32_t g = 0; g < columns / 32; ++g) {
@@ -173,7 +174,7 @@ struct Avx512Panels {
     }
 #pragma GCC unroll 2
     for (uint32_t p = 0; p < panels; ++p) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (uint32_t b = 0; b < count; ++b) {
         _mm512_storeu_ps(y + b * y_stride + p * kPanelRows, acc[p][b]);
       }
@@ -200,7 +201,7 @@ struct Avx512Panels {
         for (uint32_t p = 0; p < panels; ++p) {
           w[p] = weight_of<type>(eights[p].column(i), scale[p], offset[p]);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (uint32_t b = 0; b < count; ++b) {
           const __m512 xb = _mm512_set1_ps(x.x[b * x.stride + g * 32 + k * 8 + i]);
 #pragma GCC unroll 2
@@ -344,7 +345,7 @@ const EngineKernels* avx512_engine_kernels() {
   if (avx512_kernels() == nullptr) return nullptr;
   const EngineKernels& avx2 = *avx2_engine_kernels();
   static const EngineKernels kAvx512 = {
-      "avx512", avx512_panels, avx2.round, avx512_band_product, avx2.transpose, avx2.to_floats};
+      "avx512", 8, avx512_panels, avx2.round, avx512_band_product, avx2.transpose, avx2.to_floats};
   return &kAvx512;
 }
 

@@ -10,7 +10,6 @@
 namespace kv {
 namespace {
 
-constexpr uint32_t kFewRows = 4;        // for which no band is widened
 constexpr uint32_t kRowsAtOnce = 480;   // rows of a product for which a band is widened once
 constexpr uint32_t kLinesAtOnce = 128;  // of a band: half of an L1 cache
 constexpr uint32_t kFfnRows = 1920;     // rows whose inner values are held at a time
@@ -96,7 +95,7 @@ void Prefill::start(std::span<const Token> tokens) {
 // weights times some rows.
 void Prefill::products(std::initializer_list<Product> list, const float* in, size_t stride,
                        uint32_t rows) {
-  if (rows <= kFewRows) {
+  if (rows <= engine_kernels().few_rows) {
     return each_strip(
         threads_, list, [&](const Product& p, uint32_t first, uint32_t end, uint32_t) {
           multiply_in_chains(*p.weights, {in, stride, rows}, first, end, p.out + first, p.stride);
