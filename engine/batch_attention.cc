@@ -122,9 +122,14 @@ bool BatchAttention::score(std::span<const Row> rows, uint32_t heads, float scal
   limits_.resize(kv_heads);
   const auto places = static_cast<uint32_t>(placed_.size());
   shared_.resize(size_t{places} * chunks_);
-  threads_.run(kv_heads + places, [&](uint32_t task, uint32_t) {
+  auto begin = [&](uint32_t task, uint32_t) {
     task < kv_heads ? prepare(task, scale) : compare(task - kv_heads);
-  });
+  };
+  if (places == 1) {  // too little to hand out
+    for (uint32_t task = 0; task <= kv_heads; ++task) begin(task, 0);
+  } else {
+    threads_.run(kv_heads + places, begin);
+  }
   make_groups();
   partials_.resize(floats_ * kv_heads);
   threads_.run(static_cast<uint32_t>(groups_.size() * kv_heads), [&](uint32_t i, uint32_t worker) {

@@ -3,7 +3,6 @@
 
 #include <new>
 
-#include "engine/batch_decoder.h"
 #include "engine/decoder.h"
 #include "engine/prefill.h"
 #include "engine/threads.h"
@@ -24,10 +23,7 @@ auto if_memory(const Body& body) -> decltype(body()) {
 class ModelNetwork : public Network {
  public:
   ModelNetwork(std::shared_ptr<const Model> model, uint32_t threads)
-      : model_(std::move(model)),
-        threads_(threads),
-        decoder_(*model_, threads_),
-        batch_(*model_, threads_) {}
+      : model_(std::move(model)), threads_(threads), decoder_(*model_, threads_) {}
 
   const ModelSpec& spec() const override { return model_->spec(); }
   uint32_t vocab() const override { return model_->shape().vocab; }
@@ -41,7 +37,7 @@ class ModelNetwork : public Network {
   }
   void step_rows(std::span<StepRow> rows) override {
     Status status = if_memory([&] {
-      batch_.step(rows);
+      decoder_.step(rows);
       return Status();
     });
     for (StepRow& row : rows) {
@@ -56,7 +52,6 @@ class ModelNetwork : public Network {
   std::shared_ptr<const Model> model_;
   Threads threads_;
   Decoder decoder_;
-  BatchDecoder batch_;
 };
 
 }  // namespace

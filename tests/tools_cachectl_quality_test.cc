@@ -109,7 +109,8 @@ class Quality : public ::testing::Test {
     Threads threads(1);
     Decoder decoder(*model_, threads);
     std::vector<float> out(model_->shape().vocab);
-    decoder.logits_of(hidden, out);
+    const std::span<float> one(out);
+    decoder.logits_of(hidden, {&one, 1});
     return out;
   }
   // The engine's logits of the last of `tokens` behind the others in the form they are stored.
