@@ -21,7 +21,7 @@ import time
 from cachesvc_http_daemon import TOKEN, Daemon, read_reply, samples
 
 READS = ("/metrics", "/status", "/status.json", "/requests")
-POSTS = ("/purge", "/erase", "/demote", "/expire")
+POSTS = ("/clear", "/purge", "/erase", "/demote", "/expire")
 
 
 def basic(token):
@@ -357,6 +357,35 @@ def check_posted_verbs(program):
                                      headers=["Accept: text/html"])
         assert code == 200 and b"erased_objects" in body and "html" in headers["content-type"]
         assert d.call_resp("DBSIZE") == b":0\r\n"
+
+
+def check_the_ssd_is_cleared_alone(program):
+    with Daemon(program) as d:
+        fill(d)
+        wait_for(d, "cachesvc_write_queue_bytes", 0)
+        files = os.path.join(d.folder.name, "store", "?", "*.*")
+        objects = len([f for f in glob.glob(files) if not f.endswith((".model", ".profile"))])
+        assert objects == samples(d.get("/metrics"))["cachesvc_ssd_objects"] == 40
+        for form, code in (("namespace=resp", 400), ("namespace=resp&confirm=rasp", 400),
+                           ("namespace=none&confirm=none", 404)):
+            assert d.post("/clear", form)[0] == code, form
+        code, _, body = d.post("/clear", "namespace=resp&confirm=resp")
+        assert json.loads(body) == {"removed_files": 40, "staying_files": 0}, body
+        assert not [f for f in glob.glob(files) if not f.endswith((".model", ".profile"))]
+        assert samples(d.get("/metrics"))["cachesvc_ssd_objects"] == 0
+        for i in range(20):
+            assert d.call_resp("GET", f"k{i}") == b"$100000\r\n", "RAM has it"
+        # What RAM has goes back to the SSD when it must; what only the SSD has is lost.
+        d.post("/demote", "namespace=resp")
+        wait_for(d, "cachesvc_ssd_objects", 40)
+        assert json.loads(d.post("/demote", "namespace=resp")[2])["left_objects"] == 40
+        body = d.post("/clear", "namespace=resp&confirm=resp")[2]
+        assert json.loads(body)["removed_files"] == 40, body
+        assert d.call_resp("DBSIZE") == b":0\r\n"
+        assert d.call_resp("SET", "k1", b"again") == b"+OK\r\n"
+        assert d.call_resp("GET", "k1") == b"$5\r\n"
+    with Daemon(program, ssd="0") as d:
+        assert d.post("/clear", "namespace=resp&confirm=resp")[0] == 503
 
 
 def check_readiness_says_why_not(program):

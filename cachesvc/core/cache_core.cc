@@ -76,6 +76,10 @@ void CacheCore::demote(uint64_t session, DemoteRequest request, CallTerms terms,
 void CacheCore::demote_all(uint64_t session, CallTerms terms, Done<Result<DemoteAllReply>> done) {
   own_->env->run([&] { own_->sweeps.demote(session, terms, std::move(done)); });
 }
+
+void CacheCore::clear_ssd(uint64_t session, CallTerms terms, Done<Result<DemoteAllReply>> done) {
+  own_->env->run([&] { own_->sweeps.clear_ssd(session, terms, std::move(done)); });
+}
 void CacheCore::retain(uint64_t session, RetainRequest request, CallTerms terms,
                        Done<Result<RetainReply>> done) {
   own_->env->run([&] { own_->holds.retain(session, std::move(request), terms, std::move(done)); });

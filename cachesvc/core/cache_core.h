@@ -136,6 +136,8 @@ class CacheCore {
   /// As demote, for everything of the namespace that nothing pins: what is on the SSD leaves RAM,
   /// the rest is asked to be written. Never loses anything.
   void demote_all(uint64_t session, CallTerms terms, Done<Result<DemoteAllReply>> done);
+  /// The namespace's files go: what RAM has too stays there, the rest is lost (`left`: both).
+  void clear_ssd(uint64_t session, CallTerms terms, Done<Result<DemoteAllReply>> done);
   void retain(uint64_t session, RetainRequest request, CallTerms terms,
               Done<Result<RetainReply>> done);
   void expire(uint64_t session, ExpireRequest request, CallTerms terms,

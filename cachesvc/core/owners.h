@@ -72,7 +72,7 @@ struct Owners {
   Fetches fetches{*env, index, checks, room, promoter, calls, holds, misses, ring};
   Why why_missed{*env, index, calls, misses, ring};
   Demotes demotes{*env, index, lane, recency, spiller, calls, holds};
-  Sweeps sweeps{*env, index, lane, recency, spiller, models, calls};
+  Sweeps sweeps{*env, index, records, lane, found, recency, spiller, models, calls};
   Expirer expirer{*env, index, lane, found, expiries, calls, eraser};
   Opens opens{*env, lane, models, model_records, room, calls};
   ClientMemory client_memory{*env, index, room, compactor, calls};

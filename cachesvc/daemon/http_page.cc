@@ -220,6 +220,12 @@ void clear_forms(Page& page, const std::string& ns) {
       "value=\"" +
       name +
       "\"><button>RAM: all of it goes to the SSD</button></form>"
+      "<form method=\"post\" action=\"/clear\"><input type=\"hidden\" name=\"namespace\" "
+      "value=\"" +
+      name +
+      "\"><label>SSD, for good; what RAM has stays there. Type its name: "
+      "<input name=\"confirm\" autocomplete=\"off\" required></label> "
+      "<button>erase files</button></form>"
       "<form method=\"post\" action=\"/purge\"><input type=\"hidden\" name=\"namespace\" "
       "value=\"" +
       name +

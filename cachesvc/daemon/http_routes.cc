@@ -51,6 +51,7 @@ const std::vector<HttpRoutes::Route>& HttpRoutes::routes() {
                                       {"/purge", true, false, &HttpRoutes::verb<read_purge>},
                                       {"/erase", true, false, &HttpRoutes::verb<read_erase>},
                                       {"/demote", true, false, &HttpRoutes::verb<read_demote>},
+                                      {"/clear", true, false, &HttpRoutes::verb<read_clear>},
                                       {"/expire", true, false, &HttpRoutes::verb<read_expire>}};
   return all;
 }

@@ -3,7 +3,7 @@
 //   GET   /healthz /readyz                    everybody
 //         /metrics /status /status.json       whoever brings the token; without one, everybody
 //         /requests
-//   POST  /purge /erase /demote /expire       whoever brings the token
+//   POST  /purge /erase /demote /clear /expire whoever brings the token
 //
 // A request is looked at in this order: its host (421), its path (404), its method (405), its
 // origin (403), its token (401; a POST without a configured one: 403). Loop thread only.

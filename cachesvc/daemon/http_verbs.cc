@@ -110,6 +110,26 @@ Result<HttpVerb> read_demote(const HttpForm& form) {
   return verb;
 }
 
+Result<HttpVerb> read_clear(const HttpForm& form) {
+  KV_ASSIGN_OR_RETURN(HttpVerb verb, begun(form, {"namespace", "confirm"}));
+  if (form.get("confirm") != verb.ns) {
+    return invalid_argument("expected confirm=, the namespace's name again: its files go");
+  }
+  verb.run = [](CacheCore& core, uint64_t session, uint32_t, CallTerms terms,
+                HttpVerb::Reply reply) {
+    core.clear_ssd(session, terms, [reply = std::move(reply)](Result<DemoteAllReply> r) {
+      if (!r.ok()) return reply(r.status());
+      if (r->left + r->stay == 0) {
+        return reply(Status(StatusCode::not_found, "nothing of the namespace is on the SSD"));
+      }
+      JsonText out;
+      out.open('{').field("removed_files", static_cast<double>(r->left));
+      reply(out.field("staying_files", static_cast<double>(r->stay)).close('}').take());
+    });
+  };
+  return verb;
+}
+
 Result<HttpVerb> read_expire(const HttpForm& form) {
   KV_ASSIGN_OR_RETURN(HttpVerb verb,
                       begun(form, {"namespace", "model", "tokens", "seconds", "whole"}));

@@ -4,6 +4,7 @@
 //   purge   namespace, confirm (the namespace again)      everything of it
 //   erase   namespace, model, tokens                      what begins with them
 //   demote  namespace [, model, tokens]                   out of RAM, onto the SSD: all, or a hit
+//   clear   namespace, confirm (the namespace again)      off the SSD; what RAM has stays there
 //   expire  namespace, model, tokens, seconds [, whole=1] what is to go by itself
 #pragma once
 
@@ -27,6 +28,7 @@ struct HttpVerb {
 Result<HttpVerb> read_purge(const HttpForm& form);
 Result<HttpVerb> read_erase(const HttpForm& form);
 Result<HttpVerb> read_demote(const HttpForm& form);
+Result<HttpVerb> read_clear(const HttpForm& form);
 Result<HttpVerb> read_expire(const HttpForm& form);
 
 class HttpVerbs {
