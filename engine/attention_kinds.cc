@@ -14,7 +14,7 @@ using nlohmann::json;
 constexpr uint32_t kMaxTokensOfWindow = 1u << 24;
 constexpr int kMaxNesting = 3;
 
-enum class Attention : uint8_t { plain, latent, deepseek_v4, mamba };
+enum class Attention : uint8_t { plain, latent, deepseek_v4, mamba, pattern };
 
 /// How a family's layers are told apart where the configuration has no layer_types.
 struct Family {
@@ -42,6 +42,18 @@ const Family kFamilies[] = {
     {.name = "smollm3", .architecture = "SmolLM3"},
     {.name = "glm", .architecture = "Glm"},
     {.name = "glm4", .architecture = "Glm4"},
+    {.name = "glm4_moe", .architecture = "Glm4Moe"},
+    {.name = "granite", .architecture = "Granite"},
+    {.name = "granitemoe", .architecture = "GraniteMoe"},
+    {.name = "starcoder2", .architecture = "Starcoder2", .window_everywhere = true},
+    {.name = "phi", .architecture = "Phi"},
+    {.name = "stablelm", .architecture = "StableLm"},
+    {.name = "seed_oss", .architecture = "SeedOss"},
+    {.name = "hunyuan_v1_dense", .architecture = "HunYuanDenseV1"},
+    {.name = "gpt_neox", .architecture = "GPTNeoX"},
+    {.name = "ernie4_5", .architecture = "Ernie4_5"},
+    {.name = "falcon", .architecture = "Falcon"},
+    {.name = "exaone4", .architecture = "Exaone4", .full_every = 4},
     {.name = "olmo2", .architecture = "Olmo2"},
     {.name = "olmo3", .architecture = "Olmo3", .full_every = 4},
     {.name = "gemma", .architecture = "Gemma"},
@@ -60,6 +72,8 @@ const Family kFamilies[] = {
     {.name = "jamba", .architecture = "Jamba", .recurrent = "mamba"},
     {.name = "mamba2", .architecture = "Mamba2", .attention = Attention::mamba,
      .recurrent = "mamba"},
+    {.name = "nemotron_h", .architecture = "NemotronH", .attention = Attention::pattern,
+     .recurrent = "mamba"},
 };
 // clang-format on
 
@@ -75,11 +89,11 @@ const TellingKey kTellingKeys[] = {
     {"index_topk", Attention::deepseek_v4},
     {"state_size", Attention::mamba},
     {"ssm_cfg", std::nullopt},
-    {"ssm_state_size", std::nullopt},
+    {"ssm_state_size", Attention::pattern},
     {"lru_width", std::nullopt},
     {"conv_L_cache", std::nullopt},
     {"linear_attn_config", std::nullopt},
-    {"hybrid_override_pattern", std::nullopt},
+    {"hybrid_override_pattern", Attention::pattern},
     {"block_types", std::nullopt},
     {"attn_type_list", std::nullopt},
     {"sparse_config", std::nullopt},
@@ -252,6 +266,8 @@ Result<std::vector<std::string>> layer_types(const Family& f, const json& c, uin
   return out;
 }
 
+constexpr const char* kNoCache = "no cache";
+
 PartSpec state_part(const Family& f) {
   PartSpec p;
   p.kind = PartKind::state;
@@ -259,24 +275,53 @@ PartSpec state_part(const Family& f) {
   return p;
 }
 
+// Falcon's words for the heads of K and V.
+Result<uint32_t> falcon_heads(const json& c, uint32_t heads) {
+  if (c.value("new_decoder_architecture", json()) == true) {
+    return number(c, "num_kv_heads", kMaxHeads, heads);
+  }
+  return c.value("multi_query", json(true)) == true ? 1 : heads;
+}
+
+// Layers of a model that names each by a letter: M recurrent, * attention, - and E without a cache.
+Result<std::vector<std::string>> pattern_types(const Family& f, const json& c, uint32_t layers) {
+  const json letters = c.value("hybrid_override_pattern", json());
+  if (!letters.is_string() || letters.get<std::string>().size() != layers) {
+    return bad_field("hybrid_override_pattern", "has no letter for every layer");
+  }
+  std::vector<std::string> out;
+  for (const char letter : letters.get<std::string>()) {
+    const bool known = letter == 'M' || letter == '*' || letter == '-' || letter == 'E';
+    if (!known) return bad_field("hybrid_override_pattern", "has a letter that is not known");
+    out.push_back(letter == 'M' ? f.recurrent : letter == '*' ? "full_attention" : kNoCache);
+  }
+  return out;
+}
+
 // K and V rows of a plain layer.
 Result<PartSpec> plain_part(const Family& f, const json& c) {
   PartSpec p;
   KV_ASSIGN_OR_RETURN(uint32_t heads, number(c, "num_attention_heads", kMaxHeads, f.heads));
   uint32_t other = f.kv_heads > 0 ? f.kv_heads : heads;
-  KV_ASSIGN_OR_RETURN(p.heads, number(c, "num_key_value_heads", kMaxHeads, other));
+  if (f.name == std::string("falcon")) {
+    KV_ASSIGN_OR_RETURN(p.heads, falcon_heads(c, heads));
+  } else {
+    KV_ASSIGN_OR_RETURN(p.heads, number(c, "num_key_value_heads", kMaxHeads, other));
+  }
   uint32_t dim = f.head_dim;
-  if (dim == 0 && !present(c, "head_dim")) {
+  const char* key = present(c, "attention_head_dim") ? "attention_head_dim" : "head_dim";
+  if (dim == 0 && !present(c, key)) {
     KV_ASSIGN_OR_RETURN(uint32_t width, number(c, "hidden_size", 1u << 20));
     if (width % heads != 0) return bad_field("hidden_size", "is no multiple of the heads");
     dim = width / heads;
   }
-  KV_ASSIGN_OR_RETURN(p.k_dim, number(c, "head_dim", kMaxDim, dim));
+  KV_ASSIGN_OR_RETURN(p.k_dim, number(c, key, kMaxDim, dim));
   p.v_dim = p.k_dim;
   return p;
 }
 
 Result<LayerSpec> plain_layer(const Family& f, const json& c, const std::string& type) {
+  if (f.attention == Attention::pattern && type == kNoCache) return LayerSpec{};
   if (f.recurrent != nullptr && type == f.recurrent) return LayerSpec{{state_part(f)}};
   KV_ASSIGN_OR_RETURN(PartSpec p, plain_part(f, c));
   if (type == "sliding_attention") {
@@ -378,6 +423,8 @@ Result<ModelSpec> spec_of_config(std::string_view config) {
   std::vector<std::string> types(layers, "full_attention");
   if (family->attention == Attention::deepseek_v4) {
     KV_ASSIGN_OR_RETURN(types, compressed_types(c, layers));
+  } else if (family->attention == Attention::pattern) {
+    KV_ASSIGN_OR_RETURN(types, pattern_types(*family, c, layers));
   } else if (family->attention != Attention::latent) {
     KV_ASSIGN_OR_RETURN(types, layer_types(*family, c, layers));
   }

@@ -60,8 +60,9 @@ std::string shape(const Result<ModelSpec>& spec) {
 std::string shape(const json& config) { return shape(spec_of_config(config.dump())); }
 
 TEST(AttentionKinds, PlainFamiliesAreFull) {
-  for (const char* type :
-       {"llama", "qwen2", "qwen3", "glm4", "phi3", "gemma", "smollm3", "mistral"}) {
+  for (const char* type : {"llama", "qwen2", "qwen3", "glm4", "phi3", "gemma", "smollm3", "mistral",
+                           "granite", "glm4_moe", "starcoder2", "phi", "stablelm", "seed_oss",
+                           "hunyuan_v1_dense", "gpt_neox", "ernie4_5"}) {
     EXPECT_EQ(shape(plain(type)), "F:2x16 F:2x16 F:2x16 F:2x16") << type;
   }
   json c = plain("llama");
@@ -69,6 +70,28 @@ TEST(AttentionKinds, PlainFamiliesAreFull) {
   c.erase("num_key_value_heads");
   EXPECT_EQ(shape(c), "F:4x32 F:4x32 F:4x32 F:4x32");
   EXPECT_EQ(spec_of_config(c.dump())->layers[0].parts[0].dtype, DType::bf16);
+}
+
+TEST(AttentionKinds, FalconsHeadsAndNemotronsLetters) {
+  json c = plain("falcon");
+  EXPECT_EQ(shape(c), "F:1x16 F:1x16 F:1x16 F:1x16") << "multi_query is its default";
+  c["multi_query"] = false;
+  EXPECT_EQ(shape(c), "F:4x16 F:4x16 F:4x16 F:4x16");
+  c["new_decoder_architecture"] = true;
+  c["num_kv_heads"] = 2;
+  EXPECT_EQ(shape(c), "F:2x16 F:2x16 F:2x16 F:2x16");
+  c = plain("nemotron_h");
+  c["hybrid_override_pattern"] = "M-*M";
+  c["ssm_state_size"] = 128;
+  c["attention_head_dim"] = 8;
+  EXPECT_EQ(shape(c), "S  F:2x8 S") << "a layer without a cache has no part";
+  c["hybrid_override_pattern"] = "M-*";
+  EXPECT_THAT(shape(c), HasSubstr("hybrid_override_pattern has no letter for every layer"));
+  c["hybrid_override_pattern"] = "M-*X";
+  EXPECT_THAT(shape(c), HasSubstr("a letter that is not known"));
+  c = plain("llama");
+  c["hybrid_override_pattern"] = "M-*M";
+  EXPECT_THAT(shape(c), HasSubstr("not its kind of attention"));
 }
 
 TEST(AttentionKinds, WindowsByFamily) {
@@ -79,6 +102,8 @@ TEST(AttentionKinds, WindowsByFamily) {
   };
   EXPECT_EQ(shape(with("mistral")), "W9:2x16 W9:2x16 W9:2x16 W9:2x16");
   EXPECT_EQ(shape(with("phi3")), "W9:2x16 W9:2x16 W9:2x16 W9:2x16");
+  EXPECT_EQ(shape(with("starcoder2")), "W9:2x16 W9:2x16 W9:2x16 W9:2x16");
+  EXPECT_EQ(shape(with("exaone4")), "W9:2x16 W9:2x16 W9:2x16 F:2x16");
   EXPECT_EQ(shape(with("gemma2")), "W9:2x16 F:2x16 W9:2x16 F:2x16");
   EXPECT_EQ(shape(with("gpt_oss")), "W9:2x16 F:2x16 W9:2x16 F:2x16");
   EXPECT_EQ(shape(with("cohere2")), "W9:2x16 W9:2x16 W9:2x16 F:2x16");
