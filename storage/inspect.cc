@@ -2,6 +2,10 @@
 #include "storage/inspect.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <set>
+#include <thread>
 
 #include "storage/file_reader.h"
 #include "storage/object_reader.h"
@@ -26,6 +30,13 @@ Status read_record(Files& files, const std::string& path, const SealKey* key,
   return {};
 }
 
+// The files of one of the 16 folders.
+struct Folder {
+  Status status;
+  std::vector<InspectedFile> files;
+  uint64_t allocated_bytes = 0;  // with all that lies in it, and its own
+};
+
 class Inspector {
  public:
   Inspector(const std::string& directory, InspectDepth depth, const SealKey* key, Files& files)
@@ -36,41 +47,79 @@ class Inspector {
     bool store =
         std::any_of(top.begin(), top.end(), [](const DirEntry& e) { return e.name == kLockFile; });
     if (!store) return invalid_argument(directory_ + " holds no store (no " + kLockFile + ")");
-    for (uint32_t f = 0; f < kFolders; ++f) KV_RETURN_IF_ERROR(folder(folder_name(f)));
+    std::array<Folder, kFolders> folders;
+    read_all(folders);
+    auto info = files_.stat(directory_);
+    uint64_t& bytes = out_.totals.directory_bytes;
+    bytes = info.ok() ? info->allocated_bytes : 0;
+    std::set<std::string> own;
+    for (uint32_t f = 0; f < kFolders; ++f) {
+      KV_RETURN_IF_ERROR(folders[f].status);
+      own.insert(folder_name(f));
+      bytes += folders[f].allocated_bytes;
+      for (InspectedFile& file : folders[f].files) {
+        count(file);
+        out_.files.push_back(std::move(file));
+      }
+    }
+    for (const DirEntry& e : top) {
+      if (!own.contains(e.name)) bytes += allocated(directory_ + "/" + e.name, 1);
+    }
     list_strays(kTempFolder, out_.temporary);
     list_strays(kQuarantineFolder, out_.quarantined);
     std::stable_sort(out_.quarantined.begin(), out_.quarantined.end(),
                      [](const StrayFile& a, const StrayFile& b) {
                        return quarantine_number(a.path) < quarantine_number(b.path);
                      });
-    out_.totals.directory_bytes = allocated(directory_, 0);
     std::sort(out_.files.begin(), out_.files.end(),
               [](const InspectedFile& a, const InspectedFile& b) { return a.path < b.path; });
     return std::move(out_);
   }
 
  private:
-  Status folder(const std::string& name) {
-    auto listed = files_.list(directory_ + "/" + name);
-    if (!listed.ok() && listed.status().code() == StatusCode::not_found) return {};
-    if (!listed.ok()) return listed.status();
-    for (const auto& entry : *listed) file(name, entry.name);
-    return {};
+  // Heads on all processors: most of the work is system calls, one file after the other. Whole
+  // files one by one: the device is what they wait for.
+  void read_all(std::array<Folder, kFolders>& folders) {
+    const bool heads = depth_ == InspectDepth::headers && &files_ == &posix_files();
+    const uint32_t most = heads ? std::min(std::thread::hardware_concurrency(), kFolders) : 1;
+    std::atomic<uint32_t> next{0};
+    auto work = [&] {
+      ReadBuffers buffers;
+      for (uint32_t f = next++; f < kFolders; f = next++) {
+        folder(folder_name(f), buffers, folders[f]);
+      }
+    };
+    std::vector<std::thread> threads;
+    for (uint32_t i = 1; i < most; ++i) threads.emplace_back(work);
+    work();
+    for (std::thread& thread : threads) thread.join();
   }
 
-  void file(const std::string& folder, const std::string& name) {
+  void folder(const std::string& name, ReadBuffers& buffers, Folder& out) {
+    const std::string path = directory_ + "/" + name;
+    auto info = files_.stat(path);
+    if (info.ok()) out.allocated_bytes = info->allocated_bytes;
+    auto listed = files_.list(path);
+    if (!listed.ok() && listed.status().code() == StatusCode::not_found) return;
+    out.status = listed.status();
+    if (!listed.ok()) return;
+    for (const auto& entry : *listed) file(name, entry.name, buffers, out);
+  }
+
+  void file(const std::string& folder, const std::string& name, ReadBuffers& buffers, Folder& out) {
     InspectedFile f;
     f.path = folder + "/" + name;
     std::string path = directory_ + "/" + f.path;
     auto info = files_.stat(path);
     if (!info.ok() && info.status().code() == StatusCode::not_found) return;
+    if (info.ok()) out.allocated_bytes += info->is_dir ? allocated(path, 2) : info->allocated_bytes;
     auto parsed = parse_file_name(name);
     if (!info.ok()) {
       f.status = info.status();
     } else if (!parsed || folder_name(folder_of(parsed->object.id)) != folder) {
       f.status = unsupported("foreign name");
     } else {
-      f.status = read(path, *parsed, f);
+      f.status = read(path, *parsed, buffers, f);
       if (f.status.code() == StatusCode::not_found) return;  // gone since it was listed
       if (f.status.code() == StatusCode::unsupported) {
         auto seal = sealed_by_other(files_, path, key_);
@@ -82,17 +131,17 @@ class Inspector {
       f.allocated_bytes = info->allocated_bytes;
       f.modified_ns = info->modified_ns;
     }
-    count(f);
-    out_.files.push_back(std::move(f));
+    out.files.push_back(std::move(f));
   }
 
-  Status read(const std::string& path, const ParsedName& parsed, InspectedFile& f) {
+  Status read(const std::string& path, const ParsedName& parsed, ReadBuffers& buffers,
+              InspectedFile& f) {
     f.kind = parsed.kind;
     f.name = parsed.object;
     f.serial = parsed.serial;
     if (is_record(f.kind)) return read_record(files_, path, key_, {}, f);
     if (depth_ == InspectDepth::verify) {
-      KV_ASSIGN_OR_RETURN(FileImage image, read_object(files_, buffers_, path, f.name, key_));
+      KV_ASSIGN_OR_RETURN(FileImage image, read_object(files_, buffers, path, f.name, key_));
       f.unpacked_bytes = image.unpacked_bytes();
       f.header = std::move(image.header);
       for (const auto& piece : image.pieces) {
@@ -153,7 +202,6 @@ class Inspector {
   InspectDepth depth_;
   const SealKey* key_;
   Files& files_;
-  ReadBuffers buffers_;
   Inspection out_;
 };
 

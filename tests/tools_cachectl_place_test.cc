@@ -146,6 +146,27 @@ TEST_F(CachectlPlace, WhatPutStoresGetReadsBack) {
   EXPECT_EQ(run_changing("put --tokens 0").code, 2);
 }
 
+TEST_F(CachectlPlace, DeleteAndPurgeAskTheDaemon) {
+  auto daemon = serve();
+  ASSERT_TRUE(daemon);
+  ASSERT_EQ(run_changing("put").code, 0);
+  ASSERT_EQ(run_changing("put --tokens 900").code, 0);
+  ASSERT_EQ(run_changing("put --namespace other").code, 0);
+  json all = run_changing("ls --json --sort tokens").parsed();
+  ASSERT_EQ(all.size(), 3u);
+  const std::string id = all[0]["id"];
+  // The shorter one, from which it goes on, goes with it.
+  EXPECT_THAT(run_changing("delete --dry-run " + id).out, HasSubstr("would remove 5 objects"));
+  EXPECT_THAT(run_changing("delete " + id).out, HasSubstr("removed 5 objects"));
+  EXPECT_EQ(run_changing("delete " + id).code, 4);
+  EXPECT_EQ(run_changing("get").code, 4) << "gone from RAM too";
+  EXPECT_EQ(run_changing("purge cachectk").code, 4);
+  EXPECT_EQ(run_changing("get --namespace other").code, 0);
+  EXPECT_THAT(run_changing("purge other").out, HasSubstr("removed 3 objects"));
+  EXPECT_EQ(run_changing("get --namespace other").code, 4);
+  EXPECT_EQ(run_changing("ls --json").parsed().size(), 0u);
+}
+
 TEST_F(CachectlPlace, ImportThenExportIsTheIdentity) {
   const std::string first = home_.path() + "/first.safetensors";
   const std::string second = home_.path() + "/second.safetensors";

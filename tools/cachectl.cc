@@ -56,13 +56,13 @@ class Verbs {
              "profiles (no daemon may run)",
              run_gc),
         "only name it; safe beside a daemon");
-    dry(verb("purge",
-             "remove every trace of a namespace, and all of quarantine (no daemon may run)",
-             run_purge, request_.ns, "NAMESPACE", "whose objects, records and rows go"),
+    dry(verb(
+            "purge",
+            "remove every trace of a namespace, and all of quarantine; of a running daemon all but "
+            "quarantine",
+            run_purge, request_.ns, "NAMESPACE", "whose objects, records and rows go"),
         "only say how much it is; safe beside a daemon");
-    dry(verb("delete",
-             "remove one stored token sequence, and every block that no other one has (no daemon "
-             "may run)",
+    dry(verb("delete", "remove one stored token sequence, and every block that no other one has",
              run_delete, request_.id, "ID", "as `ls` names it, or its beginning"),
         "only say how much it is; safe beside a daemon");
   }

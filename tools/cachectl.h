@@ -33,10 +33,11 @@ struct Given {
 /// A verb on a directory.
 struct Request {
   std::string directory;
-  std::string id;     ///< show, delete: an id or the beginning of one
-  std::string ns;     ///< purge: the namespace; ls: only its entries
-  std::string model;  ///< ls: only entries of a model of this name
-  std::string sort;   ///< ls: by tokens, bytes or prefill; empty: by namespace, model and id
+  std::string socket;  ///< a daemon's that has it; empty: none is known
+  std::string id;      ///< show, delete: an id or the beginning of one
+  std::string ns;      ///< purge: the namespace; ls: only its entries
+  std::string model;   ///< ls: only entries of a model of this name
+  std::string sort;    ///< ls: by tokens, bytes or prefill; empty: by namespace, model and id
   std::shared_ptr<const SealKey>
       key;               ///< opens sealed files; null: they are counted and left alone
   bool json = false;     ///< exact bytes for programs instead of a table for people

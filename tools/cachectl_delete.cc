@@ -9,6 +9,7 @@
 #include <set>
 
 #include "index/prefix_tree.h"
+#include "tools/cachectl_place.h"
 #include "tools/cachectl_print.h"
 #include "tools/cachectl_store.h"
 
@@ -96,7 +97,27 @@ struct Removed {
   size_t objects = 0;
 };
 
+// By the daemon, which takes it out of RAM too.
+Result<Removed> remove_live(const Request& request) {
+  KV_ASSIGN_OR_RETURN(StoreView store, StoreView::load(request));
+  const auto entries = store.entries();
+  KV_ASSIGN_OR_RETURN(const size_t gone, find_entry(entries, request.id));
+  const Object& leaf = entries[gone].leaf->header;
+  const auto record = store.model_of(leaf);
+  if (!record || !entries[gone].complete)
+    return invalid_argument("nothing serves it: `cachectl gc`");
+  KV_ASSIGN_OR_RETURN(auto client, daemon_of({request.socket, {}, {}, {}}, leaf.ns));
+  KV_ASSIGN_OR_RETURN(const OpenReply model,
+                      client->open({record->model, nullptr}, deadline_in(kPatience)));
+  Sequence sequence(entries[gone]);
+  const QueryRequest query{
+      model.model, {std::move(sequence.tokens), std::move(sequence.extras)}, leaf.profile};
+  KV_ASSIGN_OR_RETURN(const uint64_t objects, client->erase_entry(query, deadline_in(kPatience)));
+  return Removed{leaf.name.id.hex(), objects};
+}
+
 Result<Removed> remove(const Request& request) {
+  if (!request.socket.empty() && !request.dry_run) return remove_live(request);
   std::unique_ptr<SsdTier> tier;
   if (!request.dry_run) {
     KV_ASSIGN_OR_RETURN(tier, own_store(request, {}));

@@ -153,6 +153,7 @@ Result<std::unique_ptr<SocketClient>> daemon_of(const Place& place, const std::s
 Result<Request> directory_request(const Given& given, Request request) {
   KV_ASSIGN_OR_RETURN(const Place place, find_place(given));
   request.json = given.json;
+  request.socket = place.socket;
   KV_ASSIGN_OR_RETURN(request.directory, directory_of(place));
   if (!place.key_file.empty()) {
     KV_ASSIGN_OR_RETURN(request.key, read_key_file(place.key_file));

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "proto/identity.h"
+#include "tools/cachectl_place.h"
 #include "tools/cachectl_print.h"
 #include "tools/cachectl_store.h"
 
@@ -84,8 +85,21 @@ Status remove(SsdTier& tier, const Traces& traces) {
   return tier.wipe();
 }
 
+// By the daemon, of RAM and the SSD; quarantine stays.
+Result<Traces> purge_live(const Request& request) {
+  KV_ASSIGN_OR_RETURN(auto client, daemon_of({request.socket, {}, {}, {}}, request.ns));
+  KV_ASSIGN_OR_RETURN(const uint64_t objects, client->erase(0, {}, deadline_in(kPatience)));
+  if (objects == 0) {
+    return Status(StatusCode::not_found, "namespace " + request.ns + " has nothing there");
+  }
+  Traces out;
+  out.objects.resize(objects);
+  return out;
+}
+
 // A name that isn't there is most likely mistyped: nothing is touched then.
 Result<Traces> purge(const Request& request) {
+  if (!request.socket.empty() && !request.dry_run) return purge_live(request);
   KV_ASSIGN_OR_RETURN(
       Inspection inspected,
       inspect_directory(request.directory, InspectDepth::headers, request.key.get()));
