@@ -433,6 +433,8 @@ def check_requests_say_why(program):
         missed = json.loads(d.get("/requests?missed=1&limit=2&namespace=resp"))["requests"]
         assert [r["missing"] for r in missed] == ["never_stored"] * 2, missed
         assert any("never stored" in line for line in missed[0]["words"]), missed[0]
+        every = json.loads(d.get("/requests?missed=1"))["requests"]
+        assert every and all(r["missing"] != "nothing" for r in every), every
         one = json.loads(d.get(f"/requests?number={missed[1]['number']}"))["requests"]
         assert len(one) == 1 and one[0]["number"] == missed[1]["number"]
         assert json.loads(d.get("/requests?namespace=none"))["requests"] == []
