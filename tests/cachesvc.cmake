@@ -42,7 +42,8 @@ kv_tests(cachesvc_resp_test LABELS cachesvc DEPS kv_server
 add_dependencies(cachesvc_resp_test cachesvc daemon_with_limits)
 # The shared tier over real Redis servers, where they are installed.
 kv_tests(cachesvc_remote_test LABELS cachesvc DEPS kv_remote
-  FILES cachesvc_remote_test.cc cachesvc_remote_cluster_test.cc)
+  FILES cachesvc_remote_parts_test.cc cachesvc_remote_test.cc
+        cachesvc_remote_cluster_test.cc)
 # The HTTP port: its parts, a fuzz target of what they read, and a real daemon's.
 kv_tests(cachesvc_http_test LABELS cachesvc DEPS kv_server FILES cachesvc_http_test.cc)
 add_executable(fuzz_http fuzz/http.cc fuzz/replay_main.cc)

@@ -6,7 +6,11 @@
 namespace kv {
 namespace {
 
+using testing::expect_same;
 using testing::RedisShards;
+using testing::RemoteChain;
+using testing::RemoteTierRig;
+using Found = RemoteFound::State;
 
 // What is found and right of a chain; what is found and wrong fails the test.
 size_t served(RemoteTierRig& rig, const RemoteChain& chain) {
@@ -159,6 +163,36 @@ TEST(RemoteCluster, AStoppedMasterIsReadAtItsReplica) {
   EXPECT_GT(rig.cluster.counts().to_replicas, 0u);
   shards[victim].signal(SIGCONT);
   rig.run_until([&] { return served(rig, chain) == 48; });
+}
+
+TEST(RemoteCluster, ANamespaceIsErasedOnEveryNodeAndNoOther) {
+  KV_NEEDS_REDIS();
+  RedisShards shards;
+  RemoteTierOptions others;
+  others.ns = "other";
+  RemoteTierRig rig({shards[0].address()}), other({shards[1].address()}, others);
+  std::mt19937_64 rng(26);
+  RemoteChain chain(rng, 1500);  // more than one answer of each node
+  size_t stored = 0;
+  for (size_t i = 0; i < chain.names.size(); ++i) {
+    rig.tier.put(chain.images[i], chain.names[i].tag, rig.soon(),
+                 [&](const Result<RemotePut>& put) { stored += put.ok(); });
+    if (i % 100 == 99) rig.run_until([&] { return stored == i + 1; });
+  }
+  // Of this one two parts.
+  const FileImage large = raw_image(testing::sample_block(rng, {}, 0, 256, 900));
+  ASSERT_TRUE(rig.put(large, large.header.name.id).ok());
+  ASSERT_TRUE(other.put(chain.images[0], chain.names[0].tag).ok());
+  EXPECT_EQ(rig.erase_all().erased, 1501u);
+  for (const RemoteFound& found : rig.find(chain.names)) EXPECT_EQ(found.state, Found::absent);
+  EXPECT_EQ(other.find({chain.names[0]})[0].state, Found::there);
+  int keys = 0;
+  for (size_t i = 0; i < 3; ++i) keys += std::stoi(shards[i].cli({"DBSIZE"}));
+  EXPECT_EQ(keys, 1);
+  shards[0].kill();
+  const RemoteErased erased = rig.erase_all();
+  EXPECT_EQ(erased.erased, 0u);
+  EXPECT_EQ(erased.unreached, 1u);
 }
 
 TEST(RemoteCluster, WithoutOneShardTheOthersServe) {

@@ -1,4 +1,4 @@
-// The shared tier's parts, and the tier over one real Redis server.
+// The shared tier over one real Redis server.
 #include <gtest/gtest.h>
 
 #include "tests/support/cachesvc_redis.h"
@@ -8,6 +8,7 @@ namespace {
 
 using testing::expect_same;
 using testing::free_port;
+using testing::key_of;
 using testing::output_of;
 using testing::RedisServer;
 using testing::RemoteChain;
@@ -17,163 +18,6 @@ using testing::sample_snapshot;
 using testing::sample_supplement;
 using testing::TempDir;
 using Found = RemoteFound::State;
-
-std::shared_ptr<const SealKey> key_of(uint8_t byte) {
-  std::array<uint8_t, kSealKeyBytes> secret;
-  secret.fill(byte);
-  return *SealKey::create(secret);
-}
-
-TEST(RemoteSlots, AreThoseOfRedis) {
-  EXPECT_EQ(key_slot("123456789"), 0x31c3);
-  EXPECT_EQ(key_slot("foo{bar}x"), key_slot("bar"));
-  EXPECT_EQ(key_slot("{bar}.{x}"), key_slot("bar"));
-  EXPECT_EQ(key_slot("foo{{bar}}zap"), key_slot("{bar"));
-  EXPECT_EQ(key_slot("foo{}{bar}"), 8363);
-  EXPECT_EQ(key_slot(""), 0);
-}
-
-TEST(RemoteSlots, RedirectsAreReadAndAnythingElseIsNone) {
-  const NodeAddress asked{"10.0.0.1", 6379};
-  auto moved = parse_redirect("MOVED 3999 127.0.0.1:6381", asked);
-  ASSERT_TRUE(moved.has_value());
-  EXPECT_FALSE(moved->ask);
-  EXPECT_EQ(moved->slot, 3999);
-  EXPECT_EQ(moved->to, (NodeAddress{"127.0.0.1", 6381}));
-  auto ask = parse_redirect("ASK 1 :7000", asked);
-  ASSERT_TRUE(ask.has_value());
-  EXPECT_TRUE(ask->ask);
-  EXPECT_EQ(ask->to, (NodeAddress{"10.0.0.1", 7000}));
-  EXPECT_EQ(parse_redirect("MOVED 1 fe80::1:7000", asked)->to.host, "fe80::1");
-  for (const char* bad : {"MOVED", "MOVED 1", "MOVED 16384 a:1", "MOVED -1 a:1", "MOVED 1 a:0",
-                          "ASK 1 a:65536", "ASK 1 a", "ERR MOVED 1 a:1"}) {
-    EXPECT_FALSE(parse_redirect(bad, asked).has_value()) << bad;
-  }
-}
-
-RespReply bulk(const std::string& text) { return {RespType::bulk, text, 0, false, {}}; }
-RespReply number(int64_t n) { return {RespType::integer, "", n, false, {}}; }
-RespReply list(std::vector<RespReply> items) {
-  return {RespType::array, "", 0, false, std::move(items)};
-}
-
-TEST(RemoteSlots, TheMapIsWhatANodeSaysWithinBounds) {
-  const NodeAddress asked{"10.0.0.1", 6379};
-  auto map = SlotMap::decode(
-      list({list({number(0), number(99), list({bulk("a"), number(1)}), list({bulk("b"), number(2)}),
-                  list({bulk("?"), number(3)})}),
-            list({number(100), number(16383), list({RespReply{}, number(4), bulk("id")})}),
-            list({number(50), number(60), list({bulk("a"), number(1)})})}),
-      asked);
-  ASSERT_TRUE(map.ok()) << map.status().to_string();
-  ASSERT_EQ(map->shards().size(), 2u);
-  EXPECT_EQ(map->shard_of(55)->master, (NodeAddress{"a", 1}));
-  EXPECT_EQ(map->shard_of(55)->replicas, (std::vector<NodeAddress>{{"b", 2}}));
-  EXPECT_EQ(map->shard_of(16383)->master, (NodeAddress{"10.0.0.1", 4}));
-  map->moved(55, {"c", 9});
-  EXPECT_EQ(map->shard_of(55)->master, (NodeAddress{"c", 9}));
-  EXPECT_EQ(map->shard_of(56)->master, (NodeAddress{"a", 1}));
-  EXPECT_EQ(SlotMap().shard_of(0), nullptr);
-  auto of = [](int64_t first, int64_t last, RespReply node) {
-    return list({list({number(first), number(last), std::move(node)})});
-  };
-  EXPECT_FALSE(SlotMap::decode(bulk("x"), asked).ok());
-  EXPECT_FALSE(SlotMap::decode(of(-1, 5, list({bulk("a"), number(1)})), asked).ok());
-  EXPECT_FALSE(SlotMap::decode(of(5, 16384, list({bulk("a"), number(1)})), asked).ok());
-  EXPECT_FALSE(SlotMap::decode(of(5, 4, list({bulk("a"), number(1)})), asked).ok());
-  EXPECT_FALSE(SlotMap::decode(list({list({number(1), number(2)})}), asked).ok());
-  std::vector<RespReply> many;
-  for (int64_t i = 0; i <= static_cast<int64_t>(kMaxShards); ++i) {
-    many.push_back(list({number(i), number(i), list({bulk("a"), number(i + 1)})}));
-  }
-  EXPECT_FALSE(SlotMap::decode(list(std::move(many)), asked).ok());
-}
-
-TEST(RemoteBreaker, EveryArrow) {
-  Breaker b;
-  auto now = Breaker::Clock::now();
-  EXPECT_TRUE(b.allow(now));
-  b.failed(now);
-  b.failed(now);  // another command of the same connection
-  EXPECT_EQ(b.state(), BreakerState::open);
-  EXPECT_FALSE(b.allow(now + Breaker::kFirstPause / 2));
-  now += Breaker::kFirstPause;
-  EXPECT_TRUE(b.allow(now));
-  EXPECT_EQ(b.state(), BreakerState::probing);
-  EXPECT_FALSE(b.allow(now));  // one is under way
-  b.failed(now);
-  EXPECT_FALSE(b.allow(now + Breaker::kFirstPause));  // the pause has doubled
-  now += 2 * Breaker::kFirstPause;
-  EXPECT_TRUE(b.allow(now));
-  b.answered();
-  EXPECT_EQ(b.state(), BreakerState::closed);
-  b.failed(now);
-  EXPECT_TRUE(b.allow(now + Breaker::kFirstPause));  // and is short again
-  for (int i = 0; i < 20; ++i) {
-    b.failed(now);
-    now += Breaker::kLongestPause;
-    EXPECT_TRUE(b.allow(now));
-  }
-}
-
-TEST(RemoteNames, SixteenBlocksOfAPathShareASlotAndSupplementsTheirBlocks) {
-  std::mt19937_64 rng(1);
-  RemoteChain chain(rng, 40);
-  const std::string prefix = remote_prefix("tenant");
-  for (size_t i = 0; i < 40; ++i) {
-    EXPECT_EQ(chain.names[i].tag, chain.images[i / 16 * 16].header.name.id);
-    const std::string key = remote_key(prefix, chain.names[i]);
-    EXPECT_EQ(key_slot(key), key_slot(chain.names[i].tag.hex()));
-    EXPECT_EQ(key_slot(remote_part_key(key, {}, 1)), key_slot(key));
-  }
-  EXPECT_NE(remote_prefix("tenant"), remote_prefix("other"));
-}
-
-TEST(RemoteValue, EveryByteChangedAndEveryOtherLengthIsNotOpened) {
-  std::mt19937_64 rng(2);
-  const FileImage image = raw_image(sample_block(rng));
-  for (const auto& key : {std::shared_ptr<const SealKey>(), key_of(1)}) {
-    auto value = make_remote_value(image, key.get());
-    ASSERT_TRUE(value.ok()) << value.status().to_string();
-    std::vector<uint8_t> bytes;
-    for (const Bytes& piece : value->part(0)) {
-      bytes.insert(bytes.end(), piece.data(), piece.data() + piece.size());
-    }
-    ASSERT_EQ(bytes.size(), value->front.file_bytes);
-    auto open = [&](const std::vector<uint8_t>& b, size_t size, const SealKey* with) {
-      std::shared_ptr<uint8_t[]> copy(new uint8_t[size]);
-      std::copy_n(b.begin(), size, copy.get());
-      return open_remote_value(copy, size, image.header.name, with);
-    };
-    auto good = open(bytes, bytes.size(), key.get());
-    ASSERT_TRUE(good.ok()) << good.status().to_string();
-    expect_same(image, *good);
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      std::vector<uint8_t> bad = bytes;
-      bad[i] ^= static_cast<uint8_t>(1u << (i % 8));
-      EXPECT_FALSE(open(bad, bad.size(), key.get()).ok()) << i;
-      EXPECT_FALSE(open(bytes, i, key.get()).ok()) << i;
-    }
-    EXPECT_EQ(open(bytes, bytes.size(), key_of(2).get()).status().code(), StatusCode::unsupported);
-  }
-}
-
-TEST(RemoteValue, OfAnotherNameIsDamageOrDoesNotOpen) {
-  std::mt19937_64 rng(3);
-  const FileImage a = raw_image(sample_block(rng)), b = raw_image(sample_block(rng));
-  for (const auto& key : {std::shared_ptr<const SealKey>(), key_of(1)}) {
-    auto value = make_remote_value(a, key.get());
-    ASSERT_TRUE(value.ok());
-    std::shared_ptr<uint8_t[]> copy(new uint8_t[value->front.file_bytes]);
-    size_t at = 0;
-    for (const Bytes& piece : value->pieces) {
-      std::copy_n(piece.data(), piece.size(), copy.get() + at);
-      at += piece.size();
-    }
-    auto opened = open_remote_value(copy, at, b.header.name, key.get());
-    EXPECT_EQ(opened.status().code(), StatusCode::corruption);
-  }
-}
 
 void round_trip(const std::shared_ptr<const SealKey>& key) {
   RedisServer server;
@@ -248,7 +92,6 @@ TEST(RemoteTier, ALargeValueLiesInPartsAndIsAMissWithoutOne) {
   auto got = rig.get(found[0]);
   ASSERT_TRUE(got.ok()) << got.status().to_string();
   expect_same(image, *got);
-  // Another writer of the same id: its parts are its own, and its first one comes too late.
   const std::string first = remote_key(remote_prefix("tenant"), name);
   server.cli({"DEL", remote_part_key(first, found[0].front.sum, 2)});
   EXPECT_EQ(rig.get(found[0]).status().code(), StatusCode::corruption);
@@ -347,6 +190,40 @@ TEST(RemoteTier, ValuesOfAnotherKeyAreMissesAndStay) {
   EXPECT_EQ(plain.find(chain.names)[0].state, Found::there);
 }
 
+TEST(RemoteTier, AValueReplacedBetweenQuestionAndFetchIsAMissAndStays) {
+  KV_NEEDS_REDIS();
+  RedisServer server;
+  std::mt19937_64 rng(17);
+  RemoteTierOptions sealed;
+  sealed.key = key_of(3);  // a salt for each writer: other bytes
+  RemoteTierRig one({server.address()}, sealed), other({server.address()}, sealed);
+  const FileImage image = large_image(rng);
+  const RemoteName name{image.header.name, image.header.name.id};
+  ASSERT_TRUE(one.put(image, name.tag).ok());
+  const RemoteFound found = one.find({name})[0];
+  EXPECT_EQ(other.erase({name}).erased, 1u);
+  ASSERT_TRUE(other.put(image, name.tag).ok());
+  EXPECT_EQ(one.get(found).status().code(), StatusCode::not_found);
+  EXPECT_EQ(one.tier.counts().unlinked, 0u);
+  EXPECT_TRUE(one.get(one.find({name})[0]).ok());
+}
+
+TEST(RemoteTier, WhatMayNotBeUnlinkedIsToldAndTheNodeIsAskedOn) {
+  KV_NEEDS_REDIS();
+  RedisServer server({"--user", "alice", "on", ">zebra", "~*", "+@all", "-unlink"});
+  RemoteLinkOptions link;
+  link.user = "alice";
+  link.password = "zebra";
+  RemoteTierRig rig({server.address()}, {}, link);
+  std::mt19937_64 rng(18);
+  RemoteChain chain(rng, 2);
+  ASSERT_TRUE(rig.put(chain.images[0], chain.names[0].tag).ok());
+  const RemoteErased erased = rig.erase(chain.names);
+  EXPECT_EQ(erased.erased, 0u);
+  EXPECT_EQ(erased.unreached, 1u);
+  EXPECT_EQ(rig.find(chain.names)[0].state, Found::there);
+}
+
 TEST(RemoteTier, BytesUnderWayAreBounded) {
   KV_NEEDS_REDIS();
   RedisServer server;
@@ -394,6 +271,12 @@ TEST(RemoteTier, PasswordsRightAndWrong) {
   EXPECT_EQ(state("alice", "zebra"), Found::there);
   EXPECT_EQ(state("alice", "secret"), Found::unreached);
   EXPECT_EQ(state("", "not zebra"), Found::unreached);
+  // Nothing but the greeting was sent where the password was wrong.
+  const std::string stats = server.cli({"--no-auth-warning", "-a", "secret", "INFO", "all"});
+  const size_t exists = stats.find("cmdstat_exists:calls=2,");
+  ASSERT_NE(exists, std::string::npos);
+  EXPECT_NE(stats.substr(exists, stats.find('\n', exists) - exists).find("rejected_calls=0"),
+            std::string::npos);
   EXPECT_EQ(state("", ""), Found::unreached);
 }
 
@@ -555,6 +438,18 @@ TEST(RemoteTier, AServerThatIsKilledAndReturnsEmptyIsFilledAgain) {
   EXPECT_TRUE(rig.get(rig.find(chain.names)[0]).ok());
 }
 
+TEST(RemoteTier, OneNodeAnswersAsManyNamesAsAQuestionMayHave) {
+  KV_NEEDS_REDIS();
+  RedisServer server;
+  RemoteTierRig rig({server.address()});
+  std::vector<RemoteName> names(kMaxRemoteNames);
+  for (size_t i = 0; i < names.size(); ++i) {
+    names[i].object.id.bytes[0] = static_cast<uint8_t>(i);
+    names[i].object.id.bytes[1] = static_cast<uint8_t>(i >> 8);
+  }
+  for (const RemoteFound& found : rig.find(names)) ASSERT_EQ(found.state, Found::absent);
+}
+
 TEST(RemoteTier, WithoutAnyServerEveryVerbEnds) {
   RemoteTierRig rig({{"127.0.0.1", free_port()}, {"no-such-host.invalid", 1}});
   std::mt19937_64 rng(16);
@@ -562,6 +457,7 @@ TEST(RemoteTier, WithoutAnyServerEveryVerbEnds) {
   EXPECT_EQ(rig.find(chain.names)[1].state, Found::unreached);
   EXPECT_EQ(rig.put(chain.images[0], chain.names[0].tag).status().code(), StatusCode::unavailable);
   EXPECT_EQ(rig.erase(chain.names).unreached, 2u);
+  EXPECT_EQ(rig.erase_all().unreached, 1u);
   bool ended = false;
   rig.tier.find(chain.names, rig.soon(), [&](const std::vector<RemoteFound>&) { ended = true; });
   rig.cluster.close();

@@ -8,7 +8,7 @@ namespace kv {
 namespace {
 
 constexpr int kMaxRedirects = 5;
-constexpr size_t kMaxAsked = 3;  // nodes that break under one request
+constexpr size_t kMaxAsked = 3;                    // nodes that break under one request
 
 Status unavailable(std::string why) { return {StatusCode::unavailable, std::move(why)}; }
 
@@ -21,8 +21,7 @@ bool no_service(std::string_view error) {
 }
 
 bool no_right(std::string_view error) {
-  return error.starts_with("NOAUTH") || error.starts_with("WRONGPASS") ||
-         error.starts_with("NOPERM");
+  return error.starts_with("NOAUTH") || error.starts_with("WRONGPASS");
 }
 
 }  // namespace
@@ -31,7 +30,8 @@ RedisCluster::RedisCluster(boost::asio::io_context& loop, RedisOptions options)
     : loop_(loop),
       options_(std::move(options)),
       deadlines_(loop.get_executor(), [this] { expire(); }),
-      refresh_(loop.get_executor(), [this] { refresh(); }) {}
+      refresh_(loop.get_executor(), [this] { refresh(); }),
+      hedge_(loop.get_executor(), [this] { hedge(); }) {}
 
 RedisCluster::~RedisCluster() { close(); }
 
@@ -39,6 +39,8 @@ void RedisCluster::close() {
   if (std::exchange(closed_, true)) return;
   deadlines_.cancel();
   refresh_.cancel();
+  hedge_.cancel();
+  hedges_.clear();
   waiting_.clear();
   while (!calls_.empty()) end(calls_.begin()->second, unavailable("the shared tier is closing"));
   for (auto& [address, node] : nodes_) {
@@ -54,6 +56,12 @@ std::vector<RedisNodeState> RedisCluster::nodes() const {
   for (const auto& [address, node] : nodes_) {
     out.push_back({address, node->breaker.state(), node->last_error});
   }
+  return out;
+}
+
+std::vector<NodeAddress> RedisCluster::masters() const {
+  std::vector<NodeAddress> out;
+  for (const Shard& shard : map_.shards()) out.push_back(shard.master);
   return out;
 }
 
@@ -105,17 +113,20 @@ RedisCluster::NodeRef RedisCluster::node(const NodeAddress& address) {
   return there;
 }
 
-// The master, or for reads a replica if the master is not there; null: nobody is.
-RedisCluster::NodeRef RedisCluster::choose(const Call& call) {
-  const Shard* shard = map_.shard_of(call.request.slot);
-  if (shard == nullptr) return nullptr;
+// The master, or for reads a replica if the master is not there, or is slow; null: nobody is.
+RedisCluster::NodeRef RedisCluster::choose(const Call& call, bool at_replica) {
   const auto now = Clock::now();
   auto usable = [&](const NodeAddress& a) -> NodeRef {
     if (std::count(call.asked.begin(), call.asked.end(), a) > 0) return nullptr;
     NodeRef n = node(a);
     return n->breaker.allow(now) ? n : nullptr;
   };
-  if (NodeRef master = usable(shard->master)) return master;
+  if (call.request.node) return usable(*call.request.node);
+  const Shard* shard = map_.shard_of(call.request.slot);
+  if (shard == nullptr) return nullptr;
+  if (!at_replica) {
+    if (NodeRef master = usable(shard->master)) return master;
+  }
   if (call.request.writes) return nullptr;
   const size_t first = turn_++;
   for (size_t i = 0; i < shard->replicas.size(); ++i) {
@@ -129,10 +140,39 @@ RedisCluster::NodeRef RedisCluster::choose(const Call& call) {
 
 void RedisCluster::attempt(const CallRef& call) {
   if (call->ended) return;
-  NodeRef to = choose(*call);
-  if (to) return send(call, to, false);
+  NodeRef to = choose(*call, call->request.at_replica);
+  if (to) {
+    hedge_later(call);
+    return send(call, to, false);
+  }
   refresh_soon();
-  end(call, unavailable("no node serves slot " + std::to_string(call->request.slot) + " now"));
+  const RedisRequest& r = call->request;
+  const std::string of = r.node ? text_of(*r.node) : "slot " + std::to_string(r.slot);
+  end(call, unavailable(of + " is not served now"));
+}
+
+// Questions only: what is read into a place may be written there by one node at a time.
+void RedisCluster::hedge_later(const CallRef& call) {
+  const RedisRequest& r = call->request;
+  if (r.writes || !r.into.empty() || r.at_replica || call->hedged) return;
+  if (options_.hedge_after.count() == 0 || hedges_.size() >= kMaxRemoteRequests) return;
+  call->hedged = true;
+  hedges_.emplace_back(Clock::now() + options_.hedge_after, call);
+  if (!hedge_.armed()) hedge_.arm_at(hedges_.front().first);
+}
+
+void RedisCluster::hedge() {
+  const auto now = Clock::now();
+  while (!hedges_.empty() && hedges_.front().first <= now) {
+    const CallRef call = std::move(hedges_.front().second);
+    hedges_.pop_front();
+    if (call->ended || closed_) continue;
+    NodeRef to = choose(*call, true);
+    if (!to) continue;
+    ++counts_.hedges;
+    send(call, to, false);
+  }
+  if (!hedges_.empty()) hedge_.arm_at(hedges_.front().first);
 }
 
 RemoteLink& RedisCluster::link_of(Node& to, RedisRequest::Way way) {
@@ -180,9 +220,10 @@ void RedisCluster::refused(const CallRef& call, const NodeRef& from, const std::
     refresh_soon();
     return end(call, unavailable(text_of(from->address) + " is a replica now"));
   }
-  const bool full = error.starts_with("OOM");
-  end(call, Status(full ? StatusCode::resource_exhausted : StatusCode::io_error,
-                   text_of(from->address) + ": " + error));
+  const StatusCode code = error.starts_with("OOM")      ? StatusCode::resource_exhausted
+                          : error.starts_with("NOPERM") ? StatusCode::denied
+                                                        : StatusCode::io_error;
+  end(call, Status(code, text_of(from->address) + ": " + error));
 }
 
 void RedisCluster::redirected(const CallRef& call, const Redirect& redirect) {
@@ -213,7 +254,7 @@ void RedisCluster::broke(const CallRef& call, const NodeRef& from, const Status&
       why.code() == StatusCode::denied) {
     return end(call, why);
   }
-  NodeRef to = choose(*call);
+  NodeRef to = choose(*call, call->request.at_replica);
   to ? send(call, to, false) : end(call, why);
 }
 

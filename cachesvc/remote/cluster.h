@@ -8,10 +8,12 @@
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,12 +29,16 @@ inline constexpr size_t kMaxRemoteRequests = 8192;
 struct RedisOptions {
   std::vector<NodeAddress> seeds;  ///< who is asked for the map first
   RemoteLinkOptions link;
+  /// A read that its master has not answered by then is asked of a replica too; 0: never.
+  std::chrono::milliseconds hedge_after{50};
 };
 
 struct RedisRequest {
   enum class Way : uint8_t { question, value };  ///< which of a node's connections
   uint16_t slot = 0;
+  std::optional<NodeAddress> node{};  ///< asked instead of the slot's
   bool writes = false;
+  bool at_replica = false;  ///< a read that its master is slow with
   Way way = Way::question;
   std::chrono::steady_clock::time_point deadline{};
   std::vector<Bytes> bytes;          ///< the command, see remote_words()
@@ -50,7 +56,8 @@ struct RedisNodeState {
 };
 
 struct RedisCounts {
-  uint64_t requests = 0, redirects = 0, maps = 0, failures = 0, to_replicas = 0;
+  uint64_t requests = 0, redirects = 0, maps = 0, failures = 0;
+  uint64_t to_replicas = 0, hedges = 0;  // of requests; `hedges` of questions alone
 };
 
 class RedisCluster {
@@ -67,6 +74,10 @@ class RedisCluster {
   void close();
   std::vector<RedisNodeState> nodes() const;
   const RedisCounts& counts() const { return counts_; }
+  /// Of the map as it is known; none before the first request has ended.
+  std::vector<NodeAddress> masters() const;
+  boost::asio::io_context& loop() { return loop_; }
+  std::chrono::milliseconds hedge_after() const { return options_.hedge_after; }
   bool single() const { return single_; }  ///< a server without a cluster
 
  private:
@@ -79,6 +90,7 @@ class RedisCluster {
   struct Call {
     RedisRequest request;
     int redirects = 0;
+    bool hedged = false;
     std::vector<NodeAddress> asked;  // that did not answer
     bool ended = false;
     std::multimap<Clock::time_point, std::shared_ptr<Call>>::iterator place;
@@ -87,7 +99,7 @@ class RedisCluster {
   using NodeRef = std::shared_ptr<Node>;
 
   NodeRef node(const NodeAddress& address);
-  NodeRef choose(const Call& call);
+  NodeRef choose(const Call& call, bool at_replica);
   void attempt(const CallRef& call);
   void send(const CallRef& call, const NodeRef& to, bool asking);
   void answered(const CallRef& call, const NodeRef& from, Result<RespReply> reply);
@@ -97,6 +109,8 @@ class RedisCluster {
   void end(CallRef call, Result<RespReply> result);
   void count_failure(Node& of, const std::string& why);
   RemoteLink& link_of(Node& to, RedisRequest::Way way);
+  void hedge_later(const CallRef& call);
+  void hedge();
   void expire();
   void arm();
 
@@ -114,11 +128,13 @@ class RedisCluster {
   std::map<NodeAddress, NodeRef> nodes_;
   std::multimap<Clock::time_point, CallRef> calls_;  // by deadline
   std::vector<CallRef> waiting_;                     // for the first map
+  std::deque<std::pair<Clock::time_point, CallRef>>
+      hedges_;  // questions, by when a replica is asked
   bool refreshing_ = false;
   Clock::time_point refreshed_{};
   size_t turn_ = 0;  // of nodes asked for the map, and of replicas
   RedisCounts counts_;
-  Timer deadlines_, refresh_;
+  Timer deadlines_, refresh_, hedge_;
 };
 
 }  // namespace kv

@@ -45,8 +45,7 @@ Bytes remote_words(std::initializer_list<std::string_view> words) {
 }
 
 RemoteLink::RemoteLink(asio::io_context& loop, NodeAddress to, const RemoteLinkOptions& options)
-    : loop_(loop),
-      to_(std::move(to)),
+    : to_(std::move(to)),
       options_(options),
       resolver_(loop),
       socket_(loop),

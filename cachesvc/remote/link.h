@@ -91,7 +91,6 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
     tls_ ? f(*tls_) : f(socket_);
   }
 
-  boost::asio::io_context& loop_;
   const NodeAddress to_;
   const RemoteLinkOptions& options_;
   State state_ = State::connecting;

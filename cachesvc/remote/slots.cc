@@ -45,7 +45,7 @@ uint16_t key_slot(std::string_view key) {
   return static_cast<uint16_t>((crc & 0xffff) % kSlots);
 }
 
-std::optional<NodeAddress> parse_address(std::string_view text) {
+std::optional<NodeAddress> parse_node(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (colon == text.npos || colon > 255) return std::nullopt;
   auto number = resp_number(text.substr(colon + 1));
@@ -119,7 +119,7 @@ std::optional<Redirect> parse_redirect(std::string_view error, const NodeAddress
   const size_t space = error.find(' ');
   if (space == error.npos) return std::nullopt;
   auto slot = resp_number(error.substr(0, space));
-  auto to = parse_address(error.substr(space + 1));
+  auto to = parse_node(error.substr(space + 1));
   if (!slot || *slot < 0 || *slot >= kSlots || !to) return std::nullopt;
   if (to->host.empty()) to->host = asked.host;
   return Redirect{ask, static_cast<uint16_t>(*slot), std::move(*to)};

@@ -31,7 +31,7 @@ struct NodeAddress {
   auto operator<=>(const NodeAddress&) const = default;
 };
 /// "host:port", or nothing. An IPv6 address stands in brackets, or bare as Redis writes it.
-std::optional<NodeAddress> parse_address(std::string_view text);
+std::optional<NodeAddress> parse_node(std::string_view text);
 
 struct Shard {
   NodeAddress master;

@@ -36,13 +36,23 @@ Bytes set_end(std::chrono::seconds ttl, bool only_if_absent) {
 
 }  // namespace
 
+// A get(), whose object is asked for once, and once more of replicas if that is slow.
 struct RemoteTier::Getting {
   RemoteFound found;
   Clock::time_point deadline;
-  std::function<void(Result<FileImage>)> done;
+  std::function<void(Result<FileImage>)> done;  // null: it has ended
+  int under_way = 0;                            // attempts
+  Status failure;                               // of the attempt at masters
+  std::unique_ptr<Timer> hedge;
+};
+
+struct RemoteTier::Attempt {
+  GettingRef getting;
+  bool at_replica = false;
   std::shared_ptr<uint8_t[]> buffer;
-  uint64_t missing = 0;  // parts
-  bool ended = false;
+  uint64_t missing = 0;    // parts that have not answered
+  bool has_front = false;  // the first one has come
+  Status failure;          // the first part's, else that of the first to fail
 };
 
 struct RemoteTier::Putting {
@@ -129,39 +139,60 @@ void RemoteTier::find(std::vector<RemoteName> names, Clock::time_point deadline,
 void RemoteTier::get(const RemoteFound& found, Clock::time_point deadline,
                      std::function<void(Result<FileImage>)> done) {
   KV_CHECK(found.state == TierState::there);
-  const uint64_t size = found.front.file_bytes;
-  auto room = charge(size);
-  if (!room) return done(Status(StatusCode::busy, "no room for a value of the shared tier"));
-  auto memory = file_buffer(size);
-  if (!memory.ok()) return done(memory.status());
   auto getting = std::make_shared<Getting>();
   getting->found = found;
   getting->deadline = deadline;
   getting->done = std::move(done);
-  getting->buffer = *memory;
-  getting->missing = found.front.parts();
+  if (cluster_.hedge_after().count() > 0) {
+    getting->hedge = std::make_unique<Timer>(cluster_.loop().get_executor(),
+                                             [this, weak = std::weak_ptr<Getting>(getting)] {
+                                               auto slow = weak.lock();
+                                               if (slow && slow->done) (void)attempt(slow, true);
+                                             });
+    getting->hedge->arm_in(cluster_.hedge_after());
+  }
+  Status begun = attempt(getting, false);
+  if (begun.ok() || !getting->done) return;
+  getting->hedge.reset();
+  std::exchange(getting->done, nullptr)(begun);
+}
+
+// Asks for all parts. Returns: busy.
+Status RemoteTier::attempt(const GettingRef& getting, bool at_replica) {
+  const RemoteFound& found = getting->found;
+  const uint64_t size = found.front.file_bytes, parts = found.front.parts();
+  auto room = charge(size);
+  if (!room) return {StatusCode::busy, "no room for a value of the shared tier"};
+  KV_ASSIGN_OR_RETURN(auto memory, file_buffer(size));
+  auto attempt = std::make_shared<Attempt>();
+  attempt->getting = getting;
+  attempt->at_replica = at_replica;
+  attempt->buffer = memory;
+  attempt->missing = parts;
+  ++getting->under_way;
   using Kept = std::pair<std::shared_ptr<uint8_t[]>, std::shared_ptr<const void>>;
-  auto keep = std::make_shared<const Kept>(getting->buffer, std::move(room));
+  auto keep = std::make_shared<const Kept>(memory, std::move(room));
   const std::string first = remote_key(prefix_, found.name);
-  for (uint64_t i = 0; i < found.front.parts(); ++i) {
+  for (uint64_t i = 0; i < parts; ++i) {
     const std::string key = i == 0 ? first : remote_part_key(first, found.front.sum, i);
     const uint64_t at = i * kRemotePartBytes;
     RedisRequest request;
     request.slot = key_slot(key);
+    request.at_replica = at_replica;
     request.way = RedisRequest::Way::value;
-    request.deadline = deadline;
+    request.deadline = getting->deadline;
     request.bytes = {remote_words({"GET", key})};
-    request.into = {getting->buffer.get() + at, std::min(kRemotePartBytes, size - at)};
+    request.into = {memory.get() + at, std::min(kRemotePartBytes, size - at)};
     request.keep = keep;
-    request.done = [this, getting, i](const Reply& reply) { take_part(getting, i, reply); };
+    request.done = [this, attempt, i](const Reply& reply) { take_part(*attempt, i, reply); };
     cluster_.run(std::move(request));
   }
+  return {};
 }
 
-void RemoteTier::take_part(const GettingRef& getting, uint64_t index, const Reply& reply) {
-  if (getting->ended) return;
-  const RemoteFront& front = getting->found.front;
-  const uint64_t bytes = std::min(kRemotePartBytes, front.file_bytes - index * kRemotePartBytes);
+void RemoteTier::take_part(Attempt& attempt, uint64_t index, const Reply& reply) {
+  const uint64_t all = attempt.getting->found.front.file_bytes;
+  const uint64_t bytes = std::min(kRemotePartBytes, all - index * kRemotePartBytes);
   Status status;
   if (!reply.ok()) {
     status = reply.status();
@@ -173,39 +204,46 @@ void RemoteTier::take_part(const GettingRef& getting, uint64_t index, const Repl
     status = corruption("part of " + std::to_string(reply->integer) + " bytes, " +
                         std::to_string(bytes) + " expected");
   }
-  if (status.ok()) return --getting->missing == 0 ? got_all(getting) : void();
-  getting->ended = true;
-  count_miss(status);
-  if (status.code() == StatusCode::corruption) {
-    drop(getting->found.name, front, getting->deadline);
-  }
-  std::exchange(getting->done, nullptr)(status);
+  if (index == 0) attempt.has_front = status.ok();
+  if (!status.ok() && (attempt.failure.ok() || index == 0)) attempt.failure = std::move(status);
+  if (--attempt.missing == 0) end_attempt(attempt);
 }
 
-void RemoteTier::got_all(const GettingRef& getting) {
-  getting->ended = true;
-  const RemoteFound& found = getting->found;
+// All parts have answered. Of a value that another one has replaced, further parts may be gone.
+void RemoteTier::end_attempt(Attempt& attempt) {
+  Getting& getting = *attempt.getting;
+  --getting.under_way;
+  if (!getting.done) return;
+  const RemoteFound& found = getting.found;
   const SealKey* key = options_.key.get();
   const uint64_t size = found.front.file_bytes;
-  auto done = std::exchange(getting->done, nullptr);
-  auto front = decode_remote_front({getting->buffer.get(), size}, key);
-  if (front.ok() && *front != found.front) {
-    const Status why(StatusCode::not_found, "replaced meanwhile");
-    count_miss(why);
-    return done(why);
+  auto buffer = std::exchange(attempt.buffer, nullptr);
+  Status failure = attempt.failure;
+  if (attempt.has_front) {
+    auto front = decode_remote_front({buffer.get(), size}, key);
+    if (front.ok() && *front != found.front) {
+      failure = {StatusCode::not_found, "replaced meanwhile"};
+    }
   }
-  auto image =
-      open_remote_value(std::exchange(getting->buffer, nullptr), size, found.name.object, key);
-  if (image.ok()) {
-    ++counts_.hits;
-    counts_.bytes_in += size;
-    return done(std::move(image));
+  if (failure.ok()) {
+    auto image = open_remote_value(std::move(buffer), size, found.name.object, key);
+    if (image.ok()) {
+      ++counts_.hits;
+      counts_.bytes_in += size;
+      getting.hedge.reset();
+      return std::exchange(getting.done, nullptr)(std::move(image));
+    }
+    failure = image.status();
   }
-  count_miss(image.status());
-  if (image.status().code() == StatusCode::corruption) {
-    drop(found.name, found.front, getting->deadline);
+  if (!attempt.at_replica) getting.failure = failure;
+  if (getting.under_way > 0) return;
+  getting.hedge.reset();
+  // The master's word: a replica may not have all parts yet.
+  count_miss(getting.failure);
+  if (getting.failure.code() == StatusCode::corruption) {
+    drop(found.name, found.front, getting.deadline);
   }
-  done(image.status());
+  std::exchange(getting.done, nullptr)(getting.failure);
 }
 
 void RemoteTier::count_miss(const Status& why) {
@@ -231,10 +269,10 @@ void RemoteTier::put(const FileImage& image, const Id& tag, Clock::time_point de
   putting->key = remote_key(prefix_, putting->name);
   putting->deadline = deadline;
   putting->done = std::move(done);
+  auto room = charge(image.stored_bytes());
+  if (!room) return end_put(putting, Status(StatusCode::busy, "no room for a value"));
   auto value = make_remote_value(image, options_.key.get());
   if (!value.ok()) return end_put(putting, value.status());
-  auto room = charge(value->front.file_bytes);
-  if (!room) return end_put(putting, Status(StatusCode::busy, "no room for a value"));
   putting->value.front = value->front;
   for (const Bytes& piece : value->pieces) {  // the charge goes with the last of the bytes
     using Kept = std::pair<Bytes, std::shared_ptr<const void>>;

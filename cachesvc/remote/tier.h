@@ -12,12 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "cachesvc/loop/timer.h"
 #include "cachesvc/remote/cluster.h"
 #include "cachesvc/remote/value.h"
 
 namespace kv {
 
-inline constexpr size_t kMaxRemoteNames = 4096;  ///< of one find() or erase()
+/// Of one find() or erase(): one node may have them all (kMaxLinkCommands).
+inline constexpr size_t kMaxRemoteNames = 2048;
 
 struct RemoteTierOptions {
   std::string ns;                           ///< namespace
@@ -80,12 +82,18 @@ class RemoteTier {
   void erase(std::vector<RemoteName> names, Clock::time_point deadline,
              std::function<void(RemoteErased)> done);
 
+  /// Unlinks all of the namespace, node by node in steps; `unreached` counts nodes.
+  void erase_all(Clock::time_point deadline, std::function<void(RemoteErased)> done);
+
   const RemoteCounts& counts() const { return counts_; }
   uint64_t bytes_in_flight() const { return *in_flight_; }
 
  private:
   struct Getting;
+  struct Attempt;
   struct Putting;
+  struct Erasing;
+  using ErasingRef = std::shared_ptr<Erasing>;
   using GettingRef = std::shared_ptr<Getting>;
   using PuttingRef = std::shared_ptr<Putting>;
   using Reply = Result<RespReply>;
@@ -94,12 +102,15 @@ class RemoteTier {
   void run(const std::string& key, bool writes, RedisRequest::Way way, Clock::time_point deadline,
            std::vector<Bytes> command, std::function<void(Reply)> done);
   RemoteFound judge(const RemoteName& name, const Reply& reply) const;
-  void take_part(const GettingRef& getting, uint64_t index, const Reply& reply);
-  void got_all(const GettingRef& getting);
+  Status attempt(const GettingRef& getting, bool at_replica);
+  void take_part(Attempt& attempt, uint64_t index, const Reply& reply);
+  void end_attempt(Attempt& attempt);
   void count_miss(const Status& why);
   void drop(const RemoteName& name, const RemoteFront& front, Clock::time_point deadline);
   void unlink(const RemoteName& name, const RemoteFront& front, Clock::time_point deadline,
               std::function<void(bool all)> done);
+  void scan(const ErasingRef& erasing, const NodeAddress& node, const std::string& cursor);
+  void scanned(const ErasingRef& erasing, const NodeAddress& node, const RespReply& reply);
   void put_rest(const PuttingRef& putting);
   void put_first(const PuttingRef& putting);
   void put_part(const PuttingRef& putting, uint64_t index, bool only_if_absent,

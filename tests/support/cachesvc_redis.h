@@ -103,7 +103,7 @@ class RedisServer {
     while (!accepts()) {
       if (::waitpid(pid_, nullptr, WNOHANG) != 0) {
         pid_ = -1;
-        FAIL() << "redis-server ended: " << output_of({"cat", dir_.path() + "/redis.log"});
+        return;  // its port was taken: what asks it finds nobody
       }
       ::usleep(5000);
     }
@@ -146,20 +146,9 @@ class RedisServer {
 class RedisShards {
  public:
   RedisShards() {
-    std::vector<std::string> create = {"redis-cli", "--cluster", "create"};
-    for (int i = 0; i < 6; ++i) {
-      servers_.push_back(std::make_unique<RedisServer>(std::vector<std::string>{
-          "--cluster-enabled", "yes", "--cluster-port", std::to_string(free_port()),
-          "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"}));
-      create.push_back("127.0.0.1:" + std::to_string(servers_.back()->port()));
-    }
-    create.insert(create.end(), {"--cluster-replicas", "1", "--cluster-yes"});
-    created_ = output_of(create);
-    for (auto& s : servers_) {
-      while (s->cli({"CLUSTER", "INFO"}).find("cluster_state:ok") == std::string::npos) {
-        ::usleep(20'000);
-      }
-    }
+    // A port that was free may be taken by another's connection meanwhile.
+    for (int i = 0; i < 5 && !create(); ++i) servers_.clear();
+    if (servers_.empty()) ADD_FAILURE() << "no cluster: " << created_;
   }
   RedisServer& operator[](size_t i) { return *servers_[i]; }
   size_t size() const { return servers_.size(); }
@@ -191,6 +180,27 @@ class RedisShards {
   }
 
  private:
+  bool create() {
+    std::vector<std::string> words = {"redis-cli", "--cluster", "create"};
+    for (int i = 0; i < 6; ++i) {
+      servers_.push_back(std::make_unique<RedisServer>(std::vector<std::string>{
+          "--cluster-enabled", "yes", "--cluster-port", std::to_string(free_port()),
+          "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"}));
+      words.push_back("127.0.0.1:" + std::to_string(servers_.back()->port()));
+    }
+    words.insert(words.end(), {"--cluster-replicas", "1", "--cluster-yes"});
+    created_ = output_of(words);
+    for (int i = 0; i < 1000; ++i) {
+      size_t ready = 0;
+      for (auto& s : servers_) {
+        ready += s->cli({"CLUSTER", "INFO"}).find("cluster_state:ok") != std::string::npos;
+      }
+      if (ready == servers_.size()) return true;
+      ::usleep(20'000);
+    }
+    return false;
+  }
+
   std::vector<std::unique_ptr<RedisServer>> servers_;
   std::string created_;
 };
@@ -200,8 +210,9 @@ class RemoteTierRig {
  public:
   using Clock = RemoteTier::Clock;
   explicit RemoteTierRig(std::vector<NodeAddress> seeds, RemoteTierOptions options = {},
-                         RemoteLinkOptions link = {})
-      : cluster(io, RedisOptions{std::move(seeds), std::move(link)}),
+                         RemoteLinkOptions link = {},
+                         std::chrono::milliseconds hedge_after = std::chrono::seconds(10))
+      : cluster(io, RedisOptions{std::move(seeds), std::move(link), hedge_after}),
         tier(cluster, named(std::move(options))) {}
   ~RemoteTierRig() {
     cluster.close();
@@ -226,6 +237,9 @@ class RemoteTierRig {
   RemoteErased erase(const std::vector<RemoteName>& names) {
     return wait<RemoteErased>([&](auto done) { tier.erase(names, soon(), std::move(done)); });
   }
+  RemoteErased erase_all() {
+    return wait<RemoteErased>([&](auto done) { tier.erase_all(soon(), std::move(done)); });
+  }
   /// Runs the loop until `begin` has called what it is given.
   template <typename T, typename Begin>
   T wait(Begin begin) {
@@ -234,9 +248,14 @@ class RemoteTierRig {
     while (!result) io.run_one();
     return std::move(*result);
   }
+  /// Runs the loop until it is so; a minute of waiting fails the test.
   template <typename Predicate>
   void run_until(Predicate over) {
-    while (!over()) io.run_one_for(std::chrono::milliseconds(5));
+    const auto end = Clock::now() + std::chrono::minutes(1);
+    while (!over()) {
+      if (Clock::now() > end) FAIL() << "in vain for a minute";
+      io.run_one_for(std::chrono::milliseconds(5));
+    }
   }
 
   boost::asio::io_context io;
@@ -252,6 +271,13 @@ class RemoteTierRig {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_{
       io.get_executor()};
 };
+
+/// A key to seal with.
+inline std::shared_ptr<const SealKey> key_of(uint8_t byte) {
+  std::array<uint8_t, kSealKeyBytes> secret;
+  secret.fill(byte);
+  return *SealKey::create(secret);
+}
 
 /// A chain of blocks with their names in the shared tier.
 struct RemoteChain {
