@@ -195,6 +195,34 @@ TEST(RemoteCluster, ANamespaceIsErasedOnEveryNodeAndNoOther) {
   EXPECT_EQ(erased.unreached, 1u);
 }
 
+// The master stays silent, and its connection whole: what its replica has is there.
+TEST(RemoteCluster, ASlowMastersQuestionsAndValuesAreAskedOfAReplicaToo) {
+  KV_NEEDS_REDIS();
+  RedisShards shards;
+  RemoteLinkOptions link;
+  link.answer_timeout = std::chrono::minutes(2);
+  RemoteTierRig rig({shards[0].address()}, {}, link, std::chrono::milliseconds(20));
+  std::mt19937_64 rng(25);
+  RemoteChain chain(rng, 16);
+  for (size_t i = 0; i < chain.names.size(); ++i) {
+    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i].tag).ok());
+  }
+  const size_t victim = shards.master_of(key_slot(keys_of_chain(chain)[0]));
+  ASSERT_EQ(shards[victim].cli({"WAIT", "1", "5000"}), "1");
+  rig.run_until([&] { return served(rig, chain) == 16; });
+  shards[victim].signal(SIGSTOP);
+  const auto found = rig.find(chain.names);
+  ASSERT_EQ(found[15].state, Found::there);
+  EXPECT_GE(rig.cluster.counts().hedges, 16u);
+  const auto got = rig.get(found[15]);
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  expect_same(chain.images[15], *got);
+  EXPECT_GT(rig.tier.bytes_in_flight(), 0u);  // the master may still write there
+  shards[victim].signal(SIGCONT);
+  rig.run_until([&] { return rig.tier.bytes_in_flight() == 0; });
+  EXPECT_EQ(served(rig, chain), 16u);
+}
+
 TEST(RemoteCluster, WithoutOneShardTheOthersServe) {
   KV_NEEDS_REDIS();
   RedisShards shards;

@@ -8,6 +8,7 @@ namespace kv {
 namespace {
 
 constexpr int kMaxRedirects = 5;
+constexpr auto kMapAge = std::chrono::minutes(1);  // a replica may have come
 constexpr size_t kMaxAsked = 3;                    // nodes that break under one request
 
 Status unavailable(std::string why) { return {StatusCode::unavailable, std::move(why)}; }
@@ -142,6 +143,7 @@ void RedisCluster::attempt(const CallRef& call) {
   if (call->ended) return;
   NodeRef to = choose(*call, call->request.at_replica);
   if (to) {
+    if (Clock::now() > refreshed_ + kMapAge) refresh_soon();
     hedge_later(call);
     return send(call, to, false);
   }

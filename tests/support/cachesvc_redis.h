@@ -154,16 +154,17 @@ class RedisShards {
   size_t size() const { return servers_.size(); }
   const std::string& created() const { return created_; }
   std::string id_of(size_t i) { return servers_[i]->cli({"CLUSTER", "MYID"}); }
-  /// The slots as one of the servers sees them, by the client's own parser.
-  SlotMap map() {
+  /// The slots as a server sees them, by the client's own parser.
+  SlotMap map(size_t server = 0) {
     boost::asio::io_context io;
     const RemoteLinkOptions options;
     SlotMap map;
-    auto link = std::make_shared<RemoteLink>(io, servers_[0]->address(), options);
+    auto link = std::make_shared<RemoteLink>(io, servers_[server]->address(), options);
     link->start();
     link->send({{remote_words({"CLUSTER", "SLOTS"})}, {}, nullptr, [&](Result<RespReply> reply) {
-                  KV_CHECK(reply.ok());
-                  map = *SlotMap::decode(*reply, servers_[0]->address());
+                  auto decoded = reply.ok() ? SlotMap::decode(*reply, servers_[server]->address())
+                                            : Result<SlotMap>(reply.status());
+                  if (decoded.ok()) map = std::move(*decoded);
                   link->close({StatusCode::unavailable, "it has answered"});
                 }});
     io.run();
@@ -192,8 +193,12 @@ class RedisShards {
     created_ = output_of(words);
     for (int i = 0; i < 1000; ++i) {
       size_t ready = 0;
-      for (auto& s : servers_) {
-        ready += s->cli({"CLUSTER", "INFO"}).find("cluster_state:ok") != std::string::npos;
+      for (size_t s = 0; s < servers_.size(); ++s) {
+        const std::string info = servers_[s]->cli({"CLUSTER", "INFO"});
+        size_t whole = 0;  // shards that it knows with their replica
+        const SlotMap seen = map(s);
+        for (const Shard& shard : seen.shards()) whole += shard.replicas.size() == 1;
+        ready += whole == 3 && info.find("cluster_state:ok") != std::string::npos;
       }
       if (ready == servers_.size()) return true;
       ::usleep(20'000);
