@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <set>
-#include <thread>
 
 #include "storage/file_reader.h"
 #include "storage/object_reader.h"
@@ -39,8 +37,9 @@ struct Folder {
 
 class Inspector {
  public:
-  Inspector(const std::string& directory, InspectDepth depth, const SealKey* key, Files& files)
-      : directory_(directory), depth_(depth), key_(key), files_(files) {}
+  Inspector(const std::string& directory, InspectDepth depth, const SealKey* key, Files& files,
+            const RunAll& run)
+      : directory_(directory), depth_(depth), key_(key), files_(files), run_(run) {}
 
   Result<Inspection> run() {
     KV_ASSIGN_OR_RETURN(auto top, files_.list(directory_));
@@ -48,7 +47,10 @@ class Inspector {
         std::any_of(top.begin(), top.end(), [](const DirEntry& e) { return e.name == kLockFile; });
     if (!store) return invalid_argument(directory_ + " holds no store (no " + kLockFile + ")");
     std::array<Folder, kFolders> folders;
-    read_all(folders);
+    run_(kFolders, [&](uint32_t f) {
+      ReadBuffers buffers;
+      folder(folder_name(f), buffers, folders[f]);
+    });
     auto info = files_.stat(directory_);
     uint64_t& bytes = out_.totals.directory_bytes;
     bytes = info.ok() ? info->allocated_bytes : 0;
@@ -77,24 +79,6 @@ class Inspector {
   }
 
  private:
-  // Heads on all processors: most of the work is system calls, one file after the other. Whole
-  // files one by one: the device is what they wait for.
-  void read_all(std::array<Folder, kFolders>& folders) {
-    const bool heads = depth_ == InspectDepth::headers && &files_ == &posix_files();
-    const uint32_t most = heads ? std::min(std::thread::hardware_concurrency(), kFolders) : 1;
-    std::atomic<uint32_t> next{0};
-    auto work = [&] {
-      ReadBuffers buffers;
-      for (uint32_t f = next++; f < kFolders; f = next++) {
-        folder(folder_name(f), buffers, folders[f]);
-      }
-    };
-    std::vector<std::thread> threads;
-    for (uint32_t i = 1; i < most; ++i) threads.emplace_back(work);
-    work();
-    for (std::thread& thread : threads) thread.join();
-  }
-
   void folder(const std::string& name, ReadBuffers& buffers, Folder& out) {
     const std::string path = directory_ + "/" + name;
     auto info = files_.stat(path);
@@ -202,14 +186,19 @@ class Inspector {
   InspectDepth depth_;
   const SealKey* key_;
   Files& files_;
+  const RunAll& run_;
   Inspection out_;
 };
 
 }  // namespace
 
 Result<Inspection> inspect_directory(const std::string& directory, InspectDepth depth,
-                                     const SealKey* key, Files& files) {
-  return Inspector(directory, depth, key, files).run();
+                                     const SealKey* key, Files& files, const RunAll& run) {
+  return Inspector(directory, depth, key, files, run).run();
+}
+
+void run_in_order(uint32_t count, const std::function<void(uint32_t)>& work) {
+  for (uint32_t i = 0; i < count; ++i) work(i);
 }
 
 Status inspect_quarantined(const std::string& directory, const StrayFile& file, const SealKey* key,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,9 +70,16 @@ struct Inspection {
   InspectTotals totals;
 };
 
-/// Returns: not_found (no such directory), invalid_argument (it holds no store), io_error.
+/// Calls work(i) once for each i below `count`, and returns when all have returned.
+using RunAll = std::function<void(uint32_t count, const std::function<void(uint32_t)>& work)>;
+void run_in_order(uint32_t count, const std::function<void(uint32_t)>& work);
+
+/// `run` reads the folders, one by one or, with `files` that any thread may call, on threads of the
+/// caller's: of heads, most of the work is system calls, one file after the other. Returns:
+/// not_found (no such directory), invalid_argument (it holds no store), io_error.
 Result<Inspection> inspect_directory(const std::string& directory, InspectDepth depth,
-                                     const SealKey* key = nullptr, Files& files = posix_files());
+                                     const SealKey* key = nullptr, Files& files = posix_files(),
+                                     const RunAll& run = run_in_order);
 /// Reads a file of Inspection::quarantined again, to find its defect. Returns: corruption with the
 /// reason; ok if it verifies (its content was found wrong); not_found; unsupported (not the
 /// store's, or sealed with another key); io_error.

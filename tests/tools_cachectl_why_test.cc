@@ -2,6 +2,7 @@
 // directory alone, in the same words.
 #include <sys/stat.h>
 
+#include <chrono>
 #include <fstream>
 
 #include "proto/socket_client.h"
@@ -133,8 +134,14 @@ TEST_F(CachectlWhy, TotalsOfLsAreTheDirectorysBytes) {
     all += sums[part].get<uint64_t>();
   }
   EXPECT_EQ(all, whole);
+  const auto now = fs::file_time_type::clock::now();
+  for (const int hours : {-1, 1}) {
+    fs::last_write_time(path(tail_), now + std::chrono::hours(hours));
+    const json newest = run("ls --json --sort written " + store()).parsed();
+    EXPECT_EQ(newest[hours > 0 ? 0 : 1]["tokens"], 37);
+    EXPECT_GT(newest[0]["written_ms"], newest[1]["written_ms"]);
+  }
   json newest = run("ls --json --sort written " + store()).parsed();
-  EXPECT_GE(newest[0]["written_ms"], newest[1]["written_ms"]);
   EXPECT_EQ(newest[0]["shared_bytes"], shared);
   EXPECT_EQ(run("ls --json --namespace nobody " + store()).parsed().size(), 0u);
   EXPECT_EQ(run("ls --json --model two-layers " + store()).parsed().size(), 2u);

@@ -2,12 +2,27 @@
 #include "tools/cachectl_store.h"
 
 #include <algorithm>
+#include <atomic>
 #include <set>
+#include <thread>
+#include <vector>
 
 #include "codec/plan.h"
 #include "proto/identity.h"
 
 namespace kv::cachectl {
+namespace {
+
+void run_on_all_processors(uint32_t count, const std::function<void(uint32_t)>& work) {
+  std::atomic<uint32_t> next{0};
+  auto take = [&] {
+    for (uint32_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::jthread> threads(std::clamp(std::thread::hardware_concurrency(), 1u, count));
+  for (std::jthread& thread : threads) thread = std::jthread(take);
+}
+
+}  // namespace
 
 uint64_t fp16_bytes(const Object& object) {
   uint64_t bytes = 0;
@@ -46,9 +61,9 @@ Result<std::unique_ptr<SsdTier>> own_store(const Request& request, SsdOptions op
 }
 
 Result<StoreView> StoreView::load(const Request& request) {
-  KV_ASSIGN_OR_RETURN(
-      Inspection inspection,
-      inspect_directory(request.directory, InspectDepth::headers, request.key.get()));
+  KV_ASSIGN_OR_RETURN(Inspection inspection,
+                      inspect_directory(request.directory, InspectDepth::headers, request.key.get(),
+                                        posix_files(), run_on_all_processors));
   StoreView view;
   view.inspection_ = std::make_shared<const Inspection>(std::move(inspection));
   for (const auto& file : view.inspection_->files) {
