@@ -45,7 +45,8 @@ def main():
     program_has = defaults(printed)
     assert list(flat(tomllib.loads(printed))) == list(program_has), "names are not tables and keys"
     with open(document, encoding="utf-8") as file:
-        rows = re.findall(r"^\| `([a-z_.]+)` \| ([^|]*) \| [^|]+ \|$", file.read(), flags=re.M)
+        table = file.read().split("\n## Settings\n")[1]
+    rows = re.findall(r"^\| `([a-z_.]+)` \| ([^|]*) \| [^|]+ \|$", table, flags=re.M)
     listed = {name: default.replace("`", "") for name, default in rows}
     for name in sorted(program_has.keys() | listed.keys()):
         assert program_has.get(name) == listed.get(name), (
