@@ -105,4 +105,10 @@ uint32_t crc32c(std::span<const uint8_t> bytes) {
   return crc.checksum();
 }
 
+uint16_t crc16(std::span<const uint8_t> bytes) {
+  boost::crc_optimal<16, 0x1021, 0, 0, false, false> crc;
+  crc.process_bytes(bytes.data(), bytes.size());
+  return crc.checksum();
+}
+
 }  // namespace kv

@@ -1,7 +1,8 @@
-// The three hashes of the project, each for one job:
+// The hashes of the project, each for one job:
 //   sha256      identities (collision-resistant; ids are compared by untrusting parties)
 //   xxh3_128    integrity of whole files and payloads (memory speed)
 //   crc32c      frame headers (28 bytes)
+//   crc16       slots of a Redis cluster
 // Pure functions, any thread. sha256 and Xxh128Stream take memory: they may throw std::bad_alloc.
 #pragma once
 
@@ -58,5 +59,7 @@ class Xxh128Stream {
 
 /// CRC-32C (Castagnoli, reflected, init and xorout ~0): "123456789" gives e3069283.
 uint32_t crc32c(std::span<const uint8_t> bytes);
+/// CRC-16 (XMODEM, as Redis Cluster's specification has it): "123456789" gives 31c3.
+uint16_t crc16(std::span<const uint8_t> bytes);
 
 }  // namespace kv

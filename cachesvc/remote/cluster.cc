@@ -13,8 +13,6 @@ constexpr size_t kMaxAsked = 3;                    // nodes that break under one
 
 Status unavailable(std::string why) { return {StatusCode::unavailable, std::move(why)}; }
 
-std::string text_of(const NodeAddress& a) { return a.host + ":" + std::to_string(a.port); }
-
 // Answers of a node that is up and of no use.
 bool no_service(std::string_view error) {
   return error.starts_with("LOADING") || error.starts_with("CLUSTERDOWN") ||
@@ -149,7 +147,7 @@ void RedisCluster::attempt(const CallRef& call) {
   }
   refresh_soon();
   const RedisRequest& r = call->request;
-  const std::string of = r.node ? text_of(*r.node) : "slot " + std::to_string(r.slot);
+  const std::string of = r.node ? to_string(*r.node) : "slot " + std::to_string(r.slot);
   end(call, unavailable(of + " is not served now"));
 }
 
@@ -190,7 +188,7 @@ void RedisCluster::send(const CallRef& call, const NodeRef& to, bool asking) {
   RemoteLink& link = link_of(*to, call->request.way);
   if (!link.has_room()) {
     if (to->breaker.state() == BreakerState::probing) count_failure(*to, "too many commands wait");
-    return end(call, Status(StatusCode::busy, text_of(to->address) + ": too many commands wait"));
+    return end(call, Status(StatusCode::busy, to_string(to->address) + ": too many commands wait"));
   }
   if (asking) {
     static const Bytes ask = remote_words({"ASKING"});
@@ -210,9 +208,9 @@ void RedisCluster::answered(const CallRef& call, const NodeRef& from, Result<Res
 
 void RedisCluster::refused(const CallRef& call, const NodeRef& from, const std::string& error) {
   if (no_service(error))
-    return broke(call, from, unavailable(text_of(from->address) + ": " + error));
+    return broke(call, from, unavailable(to_string(from->address) + ": " + error));
   if (no_right(error)) {
-    const Status why(StatusCode::denied, text_of(from->address) + ": " + error);
+    const Status why(StatusCode::denied, to_string(from->address) + ": " + error);
     count_failure(*from, why.message());
     return end(call, why);
   }
@@ -220,12 +218,12 @@ void RedisCluster::refused(const CallRef& call, const NodeRef& from, const std::
   if (auto redirect = parse_redirect(error, from->address)) return redirected(call, *redirect);
   if (error.starts_with("READONLY")) {
     refresh_soon();
-    return end(call, unavailable(text_of(from->address) + " is a replica now"));
+    return end(call, unavailable(to_string(from->address) + " is a replica now"));
   }
   const StatusCode code = error.starts_with("OOM")      ? StatusCode::resource_exhausted
                           : error.starts_with("NOPERM") ? StatusCode::denied
                                                         : StatusCode::io_error;
-  end(call, Status(code, text_of(from->address) + ": " + error));
+  end(call, Status(code, to_string(from->address) + ": " + error));
 }
 
 void RedisCluster::redirected(const CallRef& call, const Redirect& redirect) {
@@ -241,7 +239,7 @@ void RedisCluster::redirected(const CallRef& call, const Redirect& redirect) {
   if (!redirect.ask) return attempt(call);
   NodeRef to = node(redirect.to);
   if (to->breaker.allow(Clock::now())) return send(call, to, true);
-  end(call, unavailable(text_of(redirect.to) + " is not there"));
+  end(call, unavailable(to_string(redirect.to) + " is not there"));
 }
 
 // A node did not answer: reads are tried elsewhere.

@@ -74,7 +74,7 @@ class RedisCluster {
   void close();
   std::vector<RedisNodeState> nodes() const;
   const RedisCounts& counts() const { return counts_; }
-  /// Of the map as it is known; none before the first request has ended.
+  /// Masters of the map as it is known; none before the first request has ended.
   std::vector<NodeAddress> masters() const;
   boost::asio::io_context& loop() { return loop_; }
   std::chrono::milliseconds hedge_after() const { return options_.hedge_after; }

@@ -103,7 +103,7 @@ void RedisCluster::take_map(SlotMap map) {
   wake({});
 }
 
-// What waited for the first map goes on, or ends with `why`.
+// Calls that waited for the first map go on, or end with `why`.
 void RedisCluster::wake(const Status& why) {
   for (const CallRef& call : std::exchange(waiting_, {})) {
     why.ok() ? attempt(call) : end(call, why);

@@ -52,8 +52,7 @@ RemoteLink::RemoteLink(asio::io_context& loop, NodeAddress to, const RemoteLinkO
       timer_(loop.get_executor(), [this] { watch(); }) {}
 
 Status RemoteLink::failure(const char* what, const error_code& error) const {
-  return {StatusCode::unavailable,
-          to_.host + ":" + std::to_string(to_.port) + ": " + what + ": " + error.message()};
+  return {StatusCode::unavailable, to_string(to_) + ": " + what + ": " + error.message()};
 }
 
 void RemoteLink::start() {
@@ -84,8 +83,7 @@ void RemoteLink::greet() {
                        : remote_words({"AUTH", options_.password});
     first(std::move(auth), [this](const Result<RespReply>& reply) {
       if (!reply.ok() || reply->type != RespType::error) return;
-      close({StatusCode::denied,
-             to_.host + ":" + std::to_string(to_.port) + " refuses user or password"});
+      close({StatusCode::denied, to_string(to_) + " refuses user or password"});
     });
   }
   first(remote_words({"READONLY"}), [this](const Result<RespReply>& reply) {
@@ -179,7 +177,7 @@ void RemoteLink::write() {
 
 void RemoteLink::read() {
   auto to = parser_.prepare();
-  // What a bulk is read into stays until the read is over.
+  // Memory that a bulk is read into stays until the read is over.
   std::shared_ptr<const void> keep = waiting_.empty() ? nullptr : waiting_.front().keep;
   auto got = [this, keep, self = shared_from_this()](const error_code& e, size_t n) {
     if (closed()) return;
@@ -212,14 +210,12 @@ void RemoteLink::received(size_t bytes) {
 // The time without progress is over, or the timer was armed for an earlier one.
 void RemoteLink::watch() {
   if (state_ == State::connecting) {
-    return close({StatusCode::unavailable,
-                  to_.host + ":" + std::to_string(to_.port) + ": no connection in time"});
+    return close({StatusCode::unavailable, to_string(to_) + ": no connection in time"});
   }
   if (waiting_.empty()) return;
   const auto due = progress_ + options_.answer_timeout;
   if (Clock::now() < due) return timer_.arm_at(due);
-  close(
-      {StatusCode::unavailable, to_.host + ":" + std::to_string(to_.port) + ": no answer in time"});
+  close({StatusCode::unavailable, to_string(to_) + ": no answer in time"});
 }
 
 void RemoteLink::close(const Status& why) {

@@ -1,22 +1,13 @@
-// CRC16, and the answers that name nodes.
+// Keys' slots, and the answers that name nodes.
 #include "cachesvc/remote/slots.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "proto/checksum.h"
+
 namespace kv {
 namespace {
-
-constexpr std::array<uint16_t, 256> crc_table() {
-  std::array<uint16_t, 256> table{};
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t crc = i << 8;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc << 1) ^ ((crc & 0x8000) != 0 ? 0x1021 : 0);
-    table[i] = static_cast<uint16_t>(crc);
-  }
-  return table;
-}
-constexpr std::array<uint16_t, 256> kCrc = crc_table();
 
 std::optional<uint16_t> port_of(int64_t port) {
   if (port < 1 || port > 65535) return std::nullopt;
@@ -40,9 +31,12 @@ uint16_t key_slot(std::string_view key) {
   const size_t open = key.find('{');
   const size_t close = open == key.npos ? key.npos : key.find('}', open);
   if (close != key.npos && close > open + 1) key = key.substr(open + 1, close - open - 1);
-  uint32_t crc = 0;
-  for (char c : key) crc = ((crc << 8) ^ kCrc[((crc >> 8) ^ static_cast<uint8_t>(c)) & 0xff]);
-  return static_cast<uint16_t>((crc & 0xffff) % kSlots);
+  return static_cast<uint16_t>(crc16({reinterpret_cast<const uint8_t*>(key.data()), key.size()}) %
+                               kSlots);
+}
+
+std::string to_string(const NodeAddress& address) {
+  return address.host + ":" + std::to_string(address.port);
 }
 
 std::optional<NodeAddress> parse_node(std::string_view text) {

@@ -30,6 +30,7 @@ struct NodeAddress {
   uint16_t port = 0;
   auto operator<=>(const NodeAddress&) const = default;
 };
+std::string to_string(const NodeAddress& address);  ///< "host:port"
 /// "host:port", or nothing. An IPv6 address stands in brackets, or bare as Redis writes it.
 std::optional<NodeAddress> parse_node(std::string_view text);
 

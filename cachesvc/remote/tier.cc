@@ -92,6 +92,14 @@ void RemoteTier::run(const std::string& key, bool writes, RedisRequest::Way way,
   cluster_.run(std::move(request));
 }
 
+// The first bytes of a value. `as_write`: the master's word, as a replica may not know yet.
+void RemoteTier::ask_front(const std::string& key, bool as_write, Clock::time_point deadline,
+                           std::function<void(Reply)> done) {
+  run(key, as_write, RedisRequest::Way::question, deadline,
+      {remote_words({"GETRANGE", key, "0", std::to_string(kRemoteFrontBytes - 1)})},
+      std::move(done));
+}
+
 RemoteFound RemoteTier::judge(const RemoteName& name, const Reply& reply) const {
   RemoteFound found{name, TierState::unreached, {}};
   if (!reply.ok()) return found;
@@ -123,16 +131,13 @@ void RemoteTier::find(std::vector<RemoteName> names, Clock::time_point deadline,
   finding->done = std::move(done);
   counts_.asked += names.size();
   for (size_t i = 0; i < names.size(); ++i) {
-    const std::string key = remote_key(prefix_, names[i]);
     auto answer = [this, finding, i, deadline, name = names[i]](const Reply& reply) {
       RemoteFound& found = finding->found[i] = judge(name, reply);
       if (found.state == TierState::there) ++counts_.found;
       if (found.state == TierState::damaged) drop(name, {}, deadline);
       if (--finding->missing == 0) finding->done(std::move(finding->found));
     };
-    run(key, false, RedisRequest::Way::question, deadline,
-        {remote_words({"GETRANGE", key, "0", std::to_string(kRemoteFrontBytes - 1)})},
-        std::move(answer));
+    ask_front(remote_key(prefix_, names[i]), false, deadline, std::move(answer));
   }
 }
 

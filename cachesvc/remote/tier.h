@@ -18,7 +18,7 @@
 
 namespace kv {
 
-/// Of one find() or erase(): one node may have them all (kMaxLinkCommands).
+/// Names of one find() or erase(): one node may have them all (kMaxLinkCommands).
 inline constexpr size_t kMaxRemoteNames = 2048;
 
 struct RemoteTierOptions {
@@ -101,14 +101,20 @@ class RemoteTier {
   std::shared_ptr<const void> charge(uint64_t bytes);
   void run(const std::string& key, bool writes, RedisRequest::Way way, Clock::time_point deadline,
            std::vector<Bytes> command, std::function<void(Reply)> done);
+  void ask_front(const std::string& key, bool as_write, Clock::time_point deadline,
+                 std::function<void(Reply)> done);
   RemoteFound judge(const RemoteName& name, const Reply& reply) const;
   Status attempt(const GettingRef& getting, bool at_replica);
   void take_part(Attempt& attempt, uint64_t index, const Reply& reply);
   void end_attempt(Attempt& attempt);
   void count_miss(const Status& why);
   void drop(const RemoteName& name, const RemoteFront& front, Clock::time_point deadline);
-  void unlink(const RemoteName& name, const RemoteFront& front, Clock::time_point deadline,
-              std::function<void(bool all)> done);
+  struct Unlinked {
+    bool all = true;      // every key was reached
+    uint64_t values = 0;  // first parts that were there
+  };
+  void unlink(std::vector<std::string> keys, Clock::time_point deadline,
+              std::function<void(Unlinked)> done);
   void scan(const ErasingRef& erasing, const NodeAddress& node, const std::string& cursor);
   void scanned(const ErasingRef& erasing, const NodeAddress& node, const RespReply& reply);
   void put_rest(const PuttingRef& putting);

@@ -21,29 +21,33 @@ std::vector<std::string> keys_of(const std::string& first, const RemoteFront& fr
 }  // namespace
 
 // A key each: several in one command are refused while their slot moves.
-void RemoteTier::unlink(const RemoteName& name, const RemoteFront& front,
-                        Clock::time_point deadline, std::function<void(bool all)> done) {
+void RemoteTier::unlink(std::vector<std::string> keys, Clock::time_point deadline,
+                        std::function<void(Unlinked)> done) {
   struct Unlinking {
+    Unlinked result;
     size_t missing = 0;
-    bool all = true;
-    std::function<void(bool)> done;
+    std::function<void(Unlinked)> done;
   };
-  const std::vector<std::string> keys = keys_of(remote_key(prefix_, name), front);
+  if (keys.empty()) return done({});
   auto unlinking = std::make_shared<Unlinking>();
   unlinking->missing = keys.size();
   unlinking->done = std::move(done);
   for (const std::string& key : keys) {
+    const bool first = std::count(key.begin(), key.end(), ':') == kColonsOfFirst;
     run(key, true, RedisRequest::Way::question, deadline, {remote_words({"UNLINK", key})},
-        [unlinking](const Reply& reply) {
-          unlinking->all = unlinking->all && reply.ok();
-          if (--unlinking->missing == 0) unlinking->done(unlinking->all);
+        [unlinking, first](const Reply& reply) {
+          Unlinked& result = unlinking->result;
+          result.all = result.all && reply.ok();
+          if (first && reply.ok()) result.values += static_cast<uint64_t>(reply->integer);
+          if (--unlinking->missing == 0) unlinking->done(result);
         });
   }
 }
 
 void RemoteTier::drop(const RemoteName& name, const RemoteFront& front,
                       Clock::time_point deadline) {
-  unlink(name, front, deadline, [this](bool all) { counts_.unlinked += all ? 1 : 0; });
+  unlink(keys_of(remote_key(prefix_, name), front), deadline,
+         [this](const Unlinked& result) { counts_.unlinked += result.all ? 1 : 0; });
 }
 
 // An erase, until its last part has ended.
@@ -68,17 +72,15 @@ void RemoteTier::erase(std::vector<RemoteName> names, Clock::time_point deadline
   erasing->missing = names.size();
   for (const RemoteName& name : names) {
     const std::string key = remote_key(prefix_, name);
-    auto answer = [this, erasing, name](const Reply& reply) {
+    auto answer = [this, erasing, name, key](const Reply& reply) {
       const RemoteFound found = judge(name, reply);
       if (found.state == RemoteFound::State::absent) return erasing->one(0, 0);
       if (found.state == RemoteFound::State::unreached) return erasing->one(0, 1);
-      unlink(name, found.front, erasing->deadline,
-             [erasing](bool all) { all ? erasing->one(1, 0) : erasing->one(0, 1); });
+      unlink(keys_of(key, found.front), erasing->deadline, [erasing](const Unlinked& result) {
+        result.all ? erasing->one(1, 0) : erasing->one(0, 1);
+      });
     };
-    // As a write: a replica may not know yet what is there.
-    run(key, true, RedisRequest::Way::question, deadline,
-        {remote_words({"GETRANGE", key, "0", std::to_string(kRemoteFrontBytes - 1)})},
-        std::move(answer));
+    ask_front(key, true, deadline, std::move(answer));
   }
 }
 
@@ -114,30 +116,14 @@ void RemoteTier::scan(const ErasingRef& erasing, const NodeAddress& node,
 void RemoteTier::scanned(const ErasingRef& erasing, const NodeAddress& node,
                          const RespReply& reply) {
   if (reply.items.size() != 2 || reply.items[0].type != RespType::bulk) return erasing->one(0, 1);
-  struct Step {
-    uint64_t erased = 0;
-    size_t missing = 1;
-    bool all = true;
-  };
-  auto step = std::make_shared<Step>();
-  auto ended = [this, erasing, node, step, cursor = reply.items[0].text] {
-    if (--step->missing > 0) return;
-    erasing->result.erased += step->erased;
-    if (!step->all || cursor == "0") return erasing->one(0, step->all ? 0 : 1);
-    scan(erasing, node, cursor);
-  };
-  step->missing += reply.items[1].items.size();
-  for (const RespReply& item : reply.items[1].items) {
-    const std::string& key = item.text;
-    const bool first = std::count(key.begin(), key.end(), ':') == kColonsOfFirst;
-    run(key, true, RedisRequest::Way::question, erasing->deadline, {remote_words({"UNLINK", key})},
-        [step, first, ended](const Reply& unlinked) {
-          step->all = step->all && unlinked.ok();
-          step->erased += first && unlinked.ok() ? static_cast<uint64_t>(unlinked->integer) : 0;
-          ended();
-        });
-  }
-  ended();
+  std::vector<std::string> keys;
+  for (const RespReply& item : reply.items[1].items) keys.push_back(item.text);
+  unlink(std::move(keys), erasing->deadline,
+         [this, erasing, node, cursor = reply.items[0].text](const Unlinked& unlinked) {
+           erasing->result.erased += unlinked.values;
+           if (!unlinked.all || cursor == "0") return erasing->one(0, unlinked.all ? 0 : 1);
+           scan(erasing, node, cursor);
+         });
 }
 
 }  // namespace kv
