@@ -42,21 +42,6 @@ struct Sequence {
   std::vector<Extra> extras;
 };
 
-// The one whose last object's id begins with `id`. Returns: not_found, invalid_argument (several).
-Result<size_t> find_entry(const std::vector<Entry>& entries, const std::string& id) {
-  std::vector<size_t> found;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].leaf->name.id.hex().starts_with(id)) found.push_back(i);
-  }
-  if (found.size() == 1) return found[0];
-  if (found.empty()) {
-    return Status(StatusCode::not_found, "no stored sequence has the id " + id +
-                                             ": expected one that `ls` names, or its beginning");
-  }
-  return invalid_argument("id " + id + ": " + std::to_string(found.size()) +
-                          " sequences begin with it, expected one");
-}
-
 // What nobody needs without entries[gone].
 Files files_of(const StoreView& store, const std::vector<Entry>& entries, size_t gone) {
   const Sequence sequence(entries[gone]);

@@ -60,19 +60,12 @@ Result<Object> read_whole(const Request& request, const ObjectName& name) {
   });
 }
 
-// The one whose last object's id begins so. Returns: not_found, invalid_argument.
-Result<Entry> entry_named(const StoreView& store, const std::string& id) {
-  std::vector<Entry> found;
-  for (Entry& entry : store.entries()) {
-    if (entry.leaf->name.id.hex().starts_with(id)) found.push_back(std::move(entry));
-  }
-  if (found.empty()) return Status(StatusCode::not_found, "no stored sequence has the id " + id);
-  if (found.size() > 1) return invalid_argument("several sequences have an id that begins so");
-  if (!found[0].complete) return invalid_argument("a block before it is missing");
-  return std::move(found[0]);
-}
-
-Result<Safetensors> content_of(const Request& request, const StoreView& store, Entry entry) {
+Result<Safetensors> content_of(const Request& request, const StoreView& store,
+                               const std::string& id) {
+  std::vector<Entry> entries = store.entries();
+  KV_ASSIGN_OR_RETURN(const size_t at, find_entry(entries, id));
+  Entry& entry = entries[at];
+  if (!entry.complete) return invalid_argument("a block before it is missing");
   const Object& leaf = entry.leaf->header;
   auto record = store.model_of(leaf);
   auto profile = store.profile(leaf.profile);
@@ -111,9 +104,7 @@ Exit run_export(const ExportArguments& args) {
   if (!request.ok()) return report_error(request.status());
   auto store = StoreView::load(*request);
   if (!store.ok()) return report_error(store.status());
-  auto entry = entry_named(*store, args.id);
-  if (!entry.ok()) return report_error(entry.status());
-  auto content = content_of(*request, *store, std::move(*entry));
+  auto content = content_of(*request, *store, args.id);
   if (!content.ok()) return report_error(content.status());
   const Status written = write_safetensors(args.file, *content);
   if (!written.ok()) return report_error(written);

@@ -1,8 +1,8 @@
 // cachectl ls: the stored sequences of a directory, or its files.
 #include <algorithm>
-#include <chrono>
 
 #include "proto/request_record.h"
+#include "proto/unix_ms.h"
 #include "tools/cachectl_print.h"
 #include "tools/cachectl_store.h"
 #include "tools/cachectl_totals.h"
@@ -85,8 +85,7 @@ void list_entries(const StoreView& store, const Request& request) {
   const bool json = request.json;
   const std::vector<Entry> all = store.entries();
   const FileUsers users = users_of(all);
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  const auto now_ms = static_cast<int64_t>(unix_ms());
   Json out = Json::array();
   Table table({"ID", "KIND", "MODEL", "NAMESPACE", "CODEC", "TOKENS", "STORED", "SHARED", "OF FP16",
                "WRITTEN", "PREFILL", "LABEL"},

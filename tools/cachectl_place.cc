@@ -73,11 +73,13 @@ Result<Place> default_place() {
   KV_ASSIGN_OR_RETURN(const Config config, load_config({}));
   Place place{config.server.socket, config.ssd_dir, config.key_file, {}};
   if (place.key_file == "ephemeral") place.key_file.clear();
-  if (Listener(place.socket).pid() == 0) {
-    place.socket = Listener(kPackageSocket).pid() == 0 ? "" : kPackageSocket;
+  int pid = Listener(place.socket).pid();
+  if (pid == 0) {
+    pid = Listener(kPackageSocket).pid();
+    place.socket = pid == 0 ? "" : kPackageSocket;
   }
-  if (!place.socket.empty()) {
-    const std::string held = directory_held_by(Listener(place.socket).pid());
+  if (pid != 0) {
+    const std::string held = directory_held_by(pid);
     if (!held.empty() || !is_store(place.directory)) place.directory = held;
   } else if (!is_store(place.directory) && is_store(kPackageDirectory)) {
     place.directory = kPackageDirectory;

@@ -2,8 +2,8 @@
 #include "tools/cachectl_status.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "proto/unix_ms.h"
 #include "tools/cachectl_place.h"
 #include "tools/cachectl_print.h"
 
@@ -85,9 +85,7 @@ Result<Seen> see(Client& client) {
   std::sort(seen.models.begin(), seen.models.end());  // one of each namespace
   seen.models.erase(std::unique(seen.models.begin(), seen.models.end()), seen.models.end());
   seen.missed = std::move(why.records);
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  seen.at_ms =
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+  seen.at_ms = unix_ms();
   return seen;
 }
 

@@ -24,6 +24,20 @@ void run_on_all_processors(uint32_t count, const std::function<void(uint32_t)>& 
 
 }  // namespace
 
+Result<size_t> find_entry(const std::vector<Entry>& entries, const std::string& id) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].leaf->name.id.hex().starts_with(id)) found.push_back(i);
+  }
+  if (found.size() == 1) return found[0];
+  if (found.empty()) {
+    return Status(StatusCode::not_found, "no stored sequence has the id " + id +
+                                             ": expected one that `ls` names, or its beginning");
+  }
+  return invalid_argument("id " + id + ": " + std::to_string(found.size()) +
+                          " sequences begin with it, expected one");
+}
+
 uint64_t fp16_bytes(const Object& object) {
   uint64_t bytes = 0;
   for (const auto& plane : object.planes) {
@@ -51,6 +65,10 @@ std::string codec_summary(const std::vector<const InspectedFile*>& files) {
 }
 
 bool is_object(const InspectedFile& file) { return !is_record(file.kind); }
+
+bool goes_on(const Object& parent, const Object& child) {
+  return parent.end_token() == child.first_token && parent.first_token < child.first_token;
+}
 
 Result<std::unique_ptr<SsdTier>> own_store(const Request& request, SsdOptions options) {
   auto lock = posix_files().stat(request.directory + "/" + kLockFile);
@@ -133,10 +151,7 @@ std::vector<const InspectedFile*> StoreView::path_to(const InspectedFile& file,
   while (!path.back()->header.parent.is_zero()) {
     const Object& child = path.back()->header;
     const InspectedFile* parent = block(child.parent);
-    if (parent == nullptr || parent->header.end_token() != child.first_token ||
-        parent->header.first_token >= child.first_token) {
-      break;
-    }
+    if (parent == nullptr || !goes_on(parent->header, child)) break;
     path.push_back(parent);
   }
   const Object& first = path.back()->header;

@@ -27,11 +27,18 @@ struct Entry {
   uint64_t fp16_bytes = 0;                  ///< the same rows in fp16
 };
 
+/// The entry whose last object's id begins with `id`. Returns: not_found, invalid_argument
+/// (several).
+Result<size_t> find_entry(const std::vector<Entry>& entries, const std::string& id);
+
 /// Rows in fp16, states as they are.
 uint64_t fp16_bytes(const Object& object);
 /// How the planes of these files are coded, e.g. "tq4", "raw", "K tq4 V tq3", "tq4+raw".
 std::string codec_summary(const std::vector<const InspectedFile*>& files);
 bool is_object(const InspectedFile& file);
+/// True if the child begins where its parent ends, and the parent before it: damaged or hostile
+/// files make no loop, as the position rises.
+bool goes_on(const Object& parent, const Object& child);
 
 /// Takes the request's store over, exclusively, with no limit on its bytes; never creates one.
 /// Returns: busy (a daemon has it), not_found or invalid_argument (no store), io_error.

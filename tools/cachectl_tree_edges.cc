@@ -16,16 +16,12 @@ bool is_step(const InspectedFile& file) {
   return file.kind == FileKind::block || file.kind == FileKind::tail;
 }
 
-// Blocks and tails that go on from a block; damaged or hostile files make no loop, as the position
-// rises.
+// Blocks and tails that go on from a block.
 Steps next_of(const StoreView& store, const InspectedFile& block) {
   Steps out;
   if (block.kind != FileKind::block) return out;
   for (const InspectedFile* child : store.children_of(block.name.id)) {
-    if (is_step(*child) && child->header.first_token == block.header.end_token() &&
-        child->header.first_token > block.header.first_token) {
-      out.push_back(child);
-    }
+    if (is_step(*child) && goes_on(block.header, child->header)) out.push_back(child);
   }
   return out;
 }
@@ -109,10 +105,7 @@ std::vector<RealmTree> trees_of(const StoreView& store, const std::string& ns,
     const Object& o = file.header;
     if ((!ns.empty() && o.ns != ns) || (!model.empty() && store.model_name(o) != model)) continue;
     const InspectedFile* parent = o.parent.is_zero() ? nullptr : store.block(o.parent);
-    if (parent != nullptr && parent->header.end_token() == o.first_token &&
-        parent->header.first_token < o.first_token) {
-      continue;
-    }
+    if (parent != nullptr && goes_on(parent->header, o)) continue;
     RealmTree& tree = trees[key_of(o)];
     tree.any = &file;
     Builder(store, tree).add_root(file);

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <fstream>
 
+#include "proto/request_fields.h"
+#include "proto/unix_ms.h"
 #include "tools/cachectl_place.h"
 #include "tools/cachectl_print.h"
 
@@ -20,41 +21,15 @@ struct WhyArguments {
   bool missed = false;
 };
 
-uint64_t unix_ms() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-}
+Json json_of(uint64_t value) { return value; }
+Json json_of(const std::string& value) { return value; }
+Json json_of(const Id& value) { return value.is_zero() ? Json(nullptr) : Json(value.hex()); }
 
 Json record_json(const RequestRecord& r, uint64_t now) {
-  return {{"number", r.number},
-          {"at_ms", r.at_ms},
-          {"kind", to_string(r.kind)},
-          {"namespace", r.ns},
-          {"model", r.model},
-          {"fingerprint", r.fingerprint.hex()},
-          {"profile", r.profile.hex()},
-          {"block_tokens", r.block_tokens},
-          {"asked", r.asked},
-          {"served", r.served()},
-          {"ram_tokens", r.ram_tokens},
-          {"ssd_tokens", r.ssd_tokens},
-          {"common", r.common},
-          {"end", r.end},
-          {"label", r.label},
-          {"missing", to_string(r.missing)},
-          {"missing_from", r.missing_from},
-          {"since_ms", r.since_ms},
-          {"by", r.by},
-          {"other", r.other.is_zero() ? Json(nullptr) : Json(r.other.hex())},
-          {"other_tokens", r.other_tokens},
-          {"reason", r.reason},
-          {"total_us", r.total_us},
-          {"wait_us", r.wait_us},
-          {"read_us", r.read_us},
-          {"make_us", r.make_us},
-          {"saved_ms", r.saved_ms},
-          {"missed_ms", r.missed_ms},
-          {"words", words(r, now)}};
+  Json out;
+  each_field(r, [&out](const char* name, const auto& value) { out[name] = json_of(value); });
+  out["words"] = words(r, now);
+  return out;
 }
 
 void print_one(const RequestRecord& r, uint64_t now) {

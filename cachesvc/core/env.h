@@ -28,6 +28,7 @@
 #include "cachesvc/loop/post.h"
 #include "cachesvc/loop/task.h"
 #include "cachesvc/ram_pool.h"
+#include "proto/unix_ms.h"
 
 namespace kv {
 
@@ -61,11 +62,7 @@ class Env : public std::enable_shared_from_this<Env> {
     return options.wall_clock ? options.wall_clock() : std::chrono::system_clock::now();
   }
   /// The same in milliseconds since 1970.
-  uint64_t wall_ms() const {
-    const auto now = wall_now().time_since_epoch();
-    return static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-  }
+  uint64_t wall_ms() const { return unix_ms(wall_now()); }
   /// Whole seconds since the core began, at least 1.
   uint32_t seconds() const {
     return 1 + static_cast<uint32_t>((Clock::now() - began_) / std::chrono::seconds(1));

@@ -2,7 +2,6 @@
 #include "cachesvc/daemon/http_routes.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "cachesvc/daemon/gate.h"
@@ -12,6 +11,7 @@
 #include "cachesvc/daemon/http_page.h"
 #include "cachesvc/daemon/http_requests.h"
 #include "cachesvc/daemon/http_status.h"
+#include "proto/unix_ms.h"
 
 namespace kv {
 namespace {
@@ -20,11 +20,6 @@ constexpr const char* kFormType = "application/x-www-form-urlencoded";
 
 bool wants_html(const HttpRequest& request) {
   return request.accept.find("text/html") != request.accept.npos;
-}
-
-uint64_t unix_ms() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
 }
 
 bool is_form(const HttpRequest& request) {
