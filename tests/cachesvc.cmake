@@ -54,7 +54,8 @@ set_tests_properties(fuzz_http PROPERTIES LABELS cachesvc TIMEOUT 600 COST 60)
 # Owners of the core one by one (support/cachesvc_owners.h): seconds to build and to run.
 kv_tests(cachesvc_owners_test LABELS cachesvc DEPS kv_cachesvc
   FILES cachesvc_env_test.cc cachesvc_attached_test.cc cachesvc_holds_test.cc
-        cachesvc_demotes_test.cc cachesvc_pins_test.cc cachesvc_syncer_test.cc
+        cachesvc_demotes_test.cc cachesvc_sweeps_test.cc cachesvc_pins_test.cc
+        cachesvc_syncer_test.cc
         cachesvc_ssd_lane_test.cc cachesvc_recency_test.cc
         cachesvc_ram_checks_test.cc cachesvc_models_test.cc
         cachesvc_spiller_test.cc cachesvc_ram_room_test.cc

@@ -84,16 +84,18 @@ TEST_F(PutsTest, APutWhoseReservationEndsMeanwhileSaysSo) {
   EXPECT_EQ(core_.env->pool->used_bytes(ChargeKind::stored), 0u);
 }
 
-// What is cancelled is answered at once, and nothing of it stays, however far it had come.
+// A cancelled put is answered at once, and nothing of it stays, however far it had come.
 TEST_F(PutsTest, ACancelledPutLeavesNothingAndMayBePutAgain) {
-  for (bool encoded : {false, true}) {
+  enum Stage { waiting, encoded, assembled };
+  for (const Stage stage : {waiting, encoded, assembled}) {
     std::optional<Status> ended;
-    core_.workers_hang = !encoded;
+    core_.workers_hang = true;
     core_.puts.put(session_, request(0), nullptr, {soon(), 7}, [&](Status s) { ended = s; });
-    if (encoded) {
-      core_.run_workers();  // the results wait for the loop
-    } else {
-      core_.run_all();
+    if (stage != encoded) core_.run_all();
+    if (stage != waiting) core_.run_workers();  // the results wait for the loop
+    if (stage == assembled) {
+      core_.run_all();  // its second job
+      core_.run_workers();
     }
     ASSERT_FALSE(ended);
     core_.calls.cancel(session_, 7);
@@ -101,8 +103,8 @@ TEST_F(PutsTest, ACancelledPutLeavesNothingAndMayBePutAgain) {
     EXPECT_EQ(ended->code(), StatusCode::cancelled);
     core_.workers_hang = false;
     core_.run_all();
-    EXPECT_TRUE(reservation().objects.finished.empty()) << encoded;
-    EXPECT_TRUE(reservation().objects.encoding.empty()) << encoded;
+    EXPECT_TRUE(reservation().objects.finished.empty()) << stage;
+    EXPECT_TRUE(reservation().objects.encoding.empty()) << stage;
     EXPECT_EQ(core_.env->pool->used_bytes(ChargeKind::staging), 0u);
   }
   ASSERT_TRUE(put(request(0)).ok());

@@ -58,11 +58,8 @@ void Demotes::demote(uint64_t session, DemoteRequest request, CallTerms terms,
   job->hold = request.hold;
   job->reply.tokens = hit->plan.tokens;
   if (hit->plan.tokens == 0) return call->finish(DemoteReply{Outcome::missing, 0, ""});
-  if (!lane_ || lane_.hangs() || env_.draining()) {
-    return call->finish(DemoteReply{Outcome::rejected, hit->plan.tokens,
-                                    !lane_          ? "there is no SSD"
-                                    : lane_.hangs() ? "the SSD hangs"
-                                                    : "the service is draining"});
+  if (const char* refusal = lane_.refusal()) {
+    return call->finish(DemoteReply{Outcome::rejected, hit->plan.tokens, refusal});
   }
   job->objects = objects_of(realm, *hit);
   step(job);

@@ -40,6 +40,13 @@ class SsdLane {
   /// Null: no SSD tier.
   const std::shared_ptr<SsdTier>& ssd() const { return ssd_; }
   explicit operator bool() const { return ssd_ != nullptr; }
+  /// Reason, in words, that the SSD does nothing at a client's wish now; null: none.
+  /// none.
+  const char* refusal() const {
+    if (!ssd_) return "there is no SSD";
+    if (hangs_) return "the SSD hangs";
+    return env_.draining() ? "the service is draining" : nullptr;
+  }
 
   /// `job` behind all others, then `then(result)` on the loop.
   template <typename Job, typename Then>

@@ -34,29 +34,29 @@ Sweeps::JobPtr Sweeps::begin(uint64_t session, CallTerms terms,
                              std::function<void(Result<DemoteAllReply>)> done) {
   auto call = calls_.begin<Result<DemoteAllReply>>(session, terms, std::move(done));
   if (call->finished()) return nullptr;
-  const SessionState* state = calls_.session(session);
-  if (!state) {
+  if (!calls_.session(session)) {
     call->fail({StatusCode::not_found, "no such session"});
     return nullptr;
   }
-  if (!lane_ || lane_.hangs() || env_.draining()) {
-    call->fail({StatusCode::unavailable, !lane_          ? "there is no SSD"
-                                         : lane_.hangs() ? "the SSD hangs"
-                                                         : "the service is draining"});
+  if (const char* refusal = lane_.refusal()) {
+    call->fail({StatusCode::unavailable, refusal});
     return nullptr;
   }
   auto job = std::make_shared<Job>();
   job->call = call;
-  for (const auto& [key, model] : models_.all()) {
-    if (key.first == state->ns && model->realm) job->realms.push_back(model->realm);
-  }
-  job->begin_round();
   return job;
 }
 
 void Sweeps::demote(uint64_t session, CallTerms terms,
                     std::function<void(Result<DemoteAllReply>)> done) {
-  if (const JobPtr job = begin(session, terms, std::move(done))) step(job);
+  const JobPtr job = begin(session, terms, std::move(done));
+  if (!job) return;
+  const std::string& ns = calls_.session(session)->ns;
+  for (const auto& [key, model] : models_.all()) {
+    if (key.first == ns && model->realm) job->realms.push_back(model->realm);
+  }
+  job->begin_round();
+  step(job);
 }
 
 void Sweeps::clear_ssd(uint64_t session, CallTerms terms,
@@ -68,7 +68,6 @@ void Sweeps::clear_ssd(uint64_t session, CallTerms terms,
   }
   job->off_ssd = true;
   const std::string& ns = calls_.session(session)->ns;
-  job->realms.clear();
   for (const auto& realm : index_.realms().all()) {  // those of earlier profiles too
     if (realm && realm->realm.ns == ns) job->realms.push_back(realm);
   }
@@ -111,7 +110,7 @@ void Sweeps::answer(const JobPtr& job) {
   job->call->finish(job->reply);
 }
 
-// What is being written, pinned, or needed by what goes on from it stays.
+// Records that are being written, pinned, or needed by what goes on from them stay.
 void Sweeps::take_off_ssd(Job& job, Record& record, std::vector<ObjectName>& gone) {
   if (!record.on_ssd()) {
     if (record.spills() || record.file.bytes > 0) ++job.reply.stay;

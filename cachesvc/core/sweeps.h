@@ -1,8 +1,8 @@
 // Sweeps: whole namespaces out of RAM, without losing anything: what is on the SSD leaves, the rest
 // is asked to be written, and leaves with a later sweep. Or off the SSD: what RAM has stays there,
-// the rest is lost. It goes over the nodes of the namespace's
-// trees, some in each handler, children before their parents as far as a round finds them, until a
-// round finds nothing more. Loop thread only.
+// the rest is lost. A sweep goes over the nodes of the namespace's trees, some in each handler,
+// children before their parents as far as a round finds them, until a round finds nothing more.
+// Loop thread only.
 #pragma once
 
 #include <functional>
