@@ -31,7 +31,7 @@ inline constexpr DropUrgency kDropLast = 1;                     ///< an ordinary
 inline constexpr DropUrgency kDropSuperseded = UINT32_MAX - 1;  ///< a longer one holds its tokens
 inline constexpr DropUrgency kDropFirst = UINT32_MAX;           ///< serves nothing: orphans
 
-/// What computing an entry anew costs, beside others: the logarithm, to 2, of its time a byte over
+/// Cost of computing an entry anew, beside others: the logarithm, to 2, of its time a byte over
 /// their mean. A dearer entry counts as used later than it was, a cheaper one as used earlier, each
 /// by a part of the time that ordinary entries stay now: so of equal ones the cheap go first, and
 /// no cost keeps for good what nobody uses.

@@ -37,7 +37,7 @@ void piece_fields(Io& io, Of<Io, std::vector<MemoryRun>>& runs) {
   });
 }
 
-// Those of a put: of one object's bytes together.
+// Runs of a put: of one object's bytes together.
 template <typename Io>
 void run_fields(Io& io, Of<Io, std::vector<MemoryRun>>& runs) {
   piece_fields(io, runs);

@@ -13,9 +13,8 @@ namespace kv {
 
 /// Bit of hello's features: the client may offer memory of its own.
 inline constexpr uint32_t kFeatureMemory = 1u << 1;
-inline constexpr uint32_t kMaxMemories = 4;  ///< of a connection, at a time
-inline constexpr uint64_t kMaxMemoryPieces = 1
-                                             << 16;  ///< of one request: each is a call of its own
+inline constexpr uint32_t kMaxMemories = 4;          ///< of a connection, at a time
+inline constexpr uint64_t kMaxMemoryPieces = 65536;  ///< of one request, each a system call
 inline constexpr uint64_t kMaxMemoryOffset = 1ull << 61;
 inline constexpr uint64_t kMaxMemoryStride = kMaxMemoryOffset / kMaxMemoryPieces;
 

@@ -375,7 +375,7 @@ def check_the_ssd_is_cleared_alone(program):
         assert samples(d.get("/metrics"))["cachesvc_ssd_objects"] == 0
         for i in range(20):
             assert d.call_resp("GET", f"k{i}") == b"$100000\r\n", "RAM has it"
-        # What RAM has goes back to the SSD when it must; what only the SSD has is lost.
+        # RAM's part goes back to the SSD when it must; the part that only the SSD has is lost.
         d.post("/demote", "namespace=resp")
         wait_for(d, "cachesvc_ssd_objects", 40)
         assert json.loads(d.post("/demote", "namespace=resp")[2])["left_objects"] == 40

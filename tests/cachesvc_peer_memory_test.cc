@@ -69,6 +69,26 @@ TEST(PeerMemory, WritesPiecesUntilItIsToStop) {
   EXPECT_EQ((*memory)->write({{0, 7, 0, 1}}, from, stop).code(), StatusCode::cancelled);
 }
 
+// The flag lies in the memory that is written, so the first bytes that arrive set it.
+TEST(PeerMemory, AWriteThatHasBegunStopsSoon) {
+  constexpr uint64_t kBytes = 8u << 20;
+  const int fd = memfd(kBytes);
+  auto memory = PeerMemory::take(fd);
+  ASSERT_TRUE(memory.ok());
+  void* const map = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(map, MAP_FAILED);
+  auto* const bytes = static_cast<uint8_t*>(map);
+  std::fill_n(bytes, kBytes, uint8_t{0});
+  const auto* const stop = new (bytes) std::atomic<bool>(false);
+  static_assert(sizeof(*stop) == 1 && std::atomic<bool>::is_always_lock_free);
+  const std::vector<uint8_t> ones(kBytes, 1);
+  const std::vector<Bytes> from{Bytes(nullptr, ones.data(), ones.size())};
+  EXPECT_EQ((*memory)->write({{0, kBytes, 0, 1}}, from, *stop).code(), StatusCode::cancelled);
+  EXPECT_EQ(bytes[0], 1) << "it had begun";
+  EXPECT_EQ(bytes[kBytes - 1], 0);
+  ::munmap(map, kBytes);
+}
+
 TEST(PeerMemory, OnlyReadableMemoryIsTaken) {
   const size_t before = open_files();
   int pipe[2];
@@ -275,7 +295,7 @@ class IntoMemory : public PeerMemoryTest {
     }
     return all;
   }
-  // What the daemon has written to files and memory.
+  // Bytes that the daemon has written to files and memory.
   uint64_t bytes_written() const {
     std::ifstream io("/proc/" + std::to_string(daemon_->pid()) + "/io");
     std::string name;
