@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
-#include <set>
 #include <tuple>
 
 #include "proto/status.h"
@@ -169,12 +169,17 @@ class Wanted {
   std::map<uint32_t, uint32_t> open_;
 };
 
-/// Smaller goes first: tails that match through n, the shortest first; the path; others. A tail
-/// that diverges before n is one of the others.
-auto preference(const Holding& h, uint32_t n) {
-  const bool serving_tail = h.place == HoldingPlace::tail && h.common >= n;
-  const int place = serving_tail ? 0 : h.place == HoldingPlace::path ? 1 : 2;
-  return std::tuple(place, serving_tail ? h.end_token : 0, h.form != HitForm::exact_tail);
+/// Smaller goes first. Of a repeat: tails that match through n, the shortest first; the path;
+/// others, a tail that diverges before n among them. Of any other hit: the path; other blocks;
+/// tails. No tier has a say: what a hit gives does not depend on what lies where.
+auto preference(const Holding& h, uint32_t n, bool repeat) {
+  enum : int { kTailOfRepeat, kPath, kOther, kTail };
+  const bool tail = h.place == HoldingPlace::tail;
+  const bool through_n = tail && h.common >= n;
+  int place = h.place == HoldingPlace::path ? kPath : kOther;
+  if (tail && !repeat) place = kTail;
+  if (through_n && repeat) place = kTailOfRepeat;
+  return std::tuple(place, through_n ? h.end_token : 0, h.form != HitForm::exact_tail);
 }
 
 std::vector<GroupCover> cover_of(std::span<const PartGroup> groups,
@@ -207,89 +212,42 @@ uint32_t largest_common(const std::vector<GroupCover>& covers, const RestorableQ
   return n;
 }
 
-/// Holdings that serve a plan's length. A repeat, which leaves only the query's last token to
-/// compute, takes all in the order of preference, so that its bits depend on no tier. Any other hit
-/// reads from the SSD only objects with something that RAM lacks, and then takes of these and of
-/// RAM's.
-class Choice {
- public:
-  Choice(std::span<const PartGroup> groups, std::span<const Holding> holdings, uint32_t n)
-      : groups_(groups), holdings_(holdings), n_(n), by_group_(groups.size()) {
-    for (uint32_t i = 0; i < holdings.size(); ++i) {
-      if (holdings[i].group < groups.size()) by_group_[holdings[i].group].push_back(i);
-    }
-    for (std::vector<uint32_t>& order : by_group_) {
-      std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-        return preference(holdings[a], n) < preference(holdings[b], n);
-      });
-    }
-    for (const PartGroup& g : groups) open_.emplace_back(g.spec, n);
-  }
-
-  std::vector<Served> made(bool repeat) {
-    const bool chooses = !repeat && std::any_of(holdings_.begin(), holdings_.end(),
-                                                [](auto& h) { return h.tier != Tier::ram; });
-    for (size_t g = 0; chooses && g < groups_.size(); ++g) read_what_ram_lacks(g);
-    std::vector<Served> all;
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      Open& open = open_[g];
-      take(g, open, [&](const Holding& h) { return !chooses || in_reach(h); });
-      KV_CHECK(open.rows.done() && !open.position);  // the covers said that n can be served
-      std::sort(open.served.begin(), open.served.end(), [&](const Served& a, const Served& b) {
-        return std::tuple(holdings_[a.holding].kind, a.first) <
-               std::tuple(holdings_[b.holding].kind, b.first);
-      });
-      all.insert(all.end(), open.served.begin(), open.served.end());
-    }
-    return all;
-  }
-
- private:
-  /// Needs of one group that are left, and what serves the others.
-  struct Open {
-    Open(const PartSpec& part, uint32_t n)
-        : rows(demanded_rows(part, n)),
-          position(demands_carry(part, n) || demands_snapshot(part, n)) {}
-    Wanted rows;
-    bool position;
-    std::vector<Served> served;
-  };
-
-  bool in_reach(const Holding& h) const { return h.tier == Tier::ram || read_.contains(h.object); }
-
-  void read_what_ram_lacks(size_t g) {
-    Open lacking = open_[g];
-    take(g, lacking, [&](const Holding& h) { return in_reach(h); });
-    lacking.served.clear();
-    take(g, lacking, [](const Holding&) { return true; });
-    for (const Served& s : lacking.served) read_.insert(holdings_[s.holding].object);
-  }
-
-  /// Serves what is open from the group's holdings for which may(holding) is true.
-  template <typename May>
-  void take(size_t g, Open& open, May&& may) const {
-    for (const uint32_t i : by_group_[g]) {
-      const Holding& h = holdings_[i];
-      if (!may(h)) continue;
+/// Fills plan.served for plan.tokens.
+void choose(std::span<const PartGroup> groups, std::span<const Holding> holdings, bool repeat,
+            RestorePlan& plan) {
+  const uint32_t n = plan.tokens;
+  std::vector<uint32_t> order(holdings.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return std::tuple(holdings[a].group, preference(holdings[a], n, repeat)) <
+           std::tuple(holdings[b].group, preference(holdings[b], n, repeat));
+  });
+  auto at = order.begin();
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const PartSpec& part = groups[g].spec;
+    Wanted wanted(demanded_rows(part, n));
+    bool position = demands_carry(part, n) || demands_snapshot(part, n);
+    const size_t begin = plan.served.size();
+    for (; at != order.end() && holdings[*at].group == g; ++at) {
+      const Holding& h = holdings[*at];
       if (h.kind == HoldingKind::rows) {
-        if (open.rows.done()) continue;
-        open.rows.serve(clipped_rows(h, groups_[g].spec), [&](uint32_t first, uint32_t end) {
-          open.served.push_back({i, first, end});
+        if (wanted.done()) continue;
+        wanted.serve(clipped_rows(h, part), [&](uint32_t first, uint32_t end) {
+          plan.served.push_back({*at, first, end});
         });
-      } else if (open.position && h.end == n_ && holds_position(h)) {
-        open.served.push_back({i, n_, n_});
-        open.position = false;
+      } else if (position && h.end == n && holds_position(h)) {
+        plan.served.push_back({*at, n, n});
+        position = false;
       }
     }
+    KV_CHECK(wanted.done() && !position);  // the covers said that n can be served
+    std::sort(plan.served.begin() + static_cast<ptrdiff_t>(begin), plan.served.end(),
+              [&](const Served& a, const Served& b) {
+                return std::tuple(holdings[a.holding].kind, a.first) <
+                       std::tuple(holdings[b.holding].kind, b.first);
+              });
   }
-
-  const std::span<const PartGroup> groups_;
-  const std::span<const Holding> holdings_;
-  const uint32_t n_;
-  std::vector<std::vector<uint32_t>> by_group_;  // holdings, by preference
-  std::vector<Open> open_;                       // by group
-  std::set<uint64_t> read_;                      // objects that come from the SSD
-};
+}
 
 /// Tier over all that is served; form from each group's newest rows (of models without rows: from
 /// their snapshots).
@@ -417,9 +375,7 @@ RestorePlan plan_restore(std::span<const PartGroup> groups, const RestorableQuer
         " tokens are restorable, fewer than min_tokens = " + std::to_string(query.min_tokens);
     plan.tokens = 0;
   }
-  if (plan.tokens > 0) {
-    plan.served = Choice(groups, holdings, plan.tokens).made(plan.tokens >= longest);
-  }
+  if (plan.tokens > 0) choose(groups, holdings, plan.tokens >= longest, plan);
   summarize(holdings, plan);
   return plan;
 }

@@ -79,10 +79,10 @@ struct Served {
 struct RestorePlan {
   uint32_t tokens = 0;  ///< n
   /// Sorted by group, then by first; the rows of one group don't overlap and are all that it needs.
-  /// Each row comes from the shortest tail that matches through n, else from the path's blocks,
-  /// else from others (exact before coded, then in the order given). For a repeat, whose n is
-  /// len - 1, tiers have no say. Any other hit takes of the SSD only objects that have something
-  /// which RAM lacks.
+  /// Each row of a repeat, whose n is len - 1, comes from the shortest tail that matches through n,
+  /// else from the path's blocks, else from others (exact before coded, then in the order given). A
+  /// row of any other hit comes from a tail only where no block has it: every conversation on one
+  /// system prompt then uses the blocks of the first, which stay in RAM. Tiers have no say.
   std::vector<Served> served;
   Tier tier = Tier::none;        ///< tier of all that is served
   HitForm form = HitForm::none;  ///< exact_tail if the newest row of every group comes from such

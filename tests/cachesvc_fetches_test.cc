@@ -77,15 +77,15 @@ TEST_F(FetchesTest, WhatLiesOnTheSsdIsPromotedFirst) {
   EXPECT_EQ((*fetch(plus_one(tokens)))->tier, Tier::ram);
 }
 
-// Another conversation on a stored system prompt, whose own tail lies on the SSD: a longer entry's
-// block has the same rows in RAM.
-TEST_F(FetchesTest, AHitOnAPartReadsNothingThatRamHas) {
+// Another conversation on a stored system prompt, whose own tail lies on the SSD: the block of a
+// longer entry has the same rows, in RAM and later on the SSD too.
+TEST_F(FetchesTest, AHitOnAPartUsesTheBlockOfALongerEntry) {
   const auto prompt = stored(40, Durability::durable);
   evict_all();
   auto longer = prompt, another = prompt;
   for (auto* t : {&longer, &another}) t->resize(60);
   for (size_t i = 40; i < 60; ++i) another[i] = (longer[i] = static_cast<Token>(i)) + 1;
-  core().store(session_, longer, Durability::accepted);
+  core().store(session_, longer, Durability::durable);
   ASSERT_EQ((*fetch(plus_one(longer)))->tier, Tier::mixed) << "the first two blocks are read";
   const uint64_t before = core().env->count.promotions;
   auto hit = fetch(another);
@@ -110,6 +110,12 @@ TEST_F(FetchesTest, AHitOnAPartReadsNothingThatRamHas) {
   ASSERT_TRUE(repeat && repeat->ok());
   EXPECT_EQ((*repeat)->form, HitForm::exact_tail);
   EXPECT_EQ(core().env->count.promotions, before + 1);
+  evict_all();
+  ASSERT_EQ((*fetch(plus_one(prompt)))->form, HitForm::exact_tail) << "the tail is in RAM";
+  const auto again = fetch(another);
+  ASSERT_TRUE(again && again->ok());
+  EXPECT_EQ((*again)->tier, Tier::mixed);
+  EXPECT_EQ((*again)->form, HitForm::coded) << "what it gives does not depend on tiers";
 }
 
 TEST_F(FetchesTest, WhoDoesNotWaitIsToldThatItIsPending) {
