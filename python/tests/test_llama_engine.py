@@ -1,5 +1,11 @@
 """cachesvc-llama, llama.cpp's server and the daemon, all real: what one process computed, the next
-one reuses, with the same text; and whatever is killed, stopped or unknown, an answer comes."""
+one reuses, with the same text; and whatever is killed, stopped or unknown, an answer comes.
+
+Texts are compared of answers that are computed in the same way. A prompt's last token computed
+beside the others or by itself gives logits that differ by tenths of a nat, so that of two tokens
+that are equally likely either may come: after a restore the same text comes as from the server's
+own slot, which may be another one than it was at first.
+"""
 from __future__ import annotations
 
 import contextlib
@@ -33,6 +39,7 @@ from llama_engine import (LONG_S, Message, Server, bare, launched, model_file, p
 from proxy import Proxy, ending
 
 pytestmark = pytest.mark.engines
+COUNTING = ", ".join(str(number) for number in range(1, 130)) + ","
 MODELS = ("KV_SMOLLM2_GGUF", "KV_GEMMA3_GGUF")
 # Half of it is what a stopped daemon costs. One that a busy machine does not keep costs more: each
 # look-up that comes too late doubles the pause before the next one, up to a minute.
@@ -55,14 +62,15 @@ def test_a_fresh_process_reuses_what_another_one_computed(daemon: Daemon, namesp
         cold = first.chat(asked(system, QUESTIONS[0]))
         assert cold.reused == 0
         first.wait_for("stores")
+        own = first.chat(asked(system, QUESTIONS[0]))
     with proxied(daemon.socket, namespace, launched(model)) as second:
         other = second.chat(asked(system, QUESTIONS[1]))
         # All of the system prompt; on Gemma-3 from a checkpoint, one token less.
         assert cold.prompt - 30 < other.reused < other.prompt
         again = second.chat(asked(system, QUESTIONS[0]))
         windowed = int("GEMMA" in name)
-        assert again.reused == cold.prompt - 1 - windowed
-        assert again.text == cold.text
+        assert again.reused == cold.prompt - 1 - windowed == own.reused
+        assert again.text == own.text
         counts = second.counts()
         assert counts["hits"] == 2 and "mismatches" not in counts
         print(f"{name}: cold {cold.seconds:.2f} s, after a restart {again.seconds:.2f} s")
@@ -192,6 +200,7 @@ def test_five_turns_with_a_daemon_that_is_killed_and_one_that_is_stopped(
     model = model_file("KV_SMOLLM2_GGUF")
     with bare(model, str(tmp_path)) as alone:
         expected = talk(alone, {})
+        from_slot = alone.chat(conversation(expected, 4)).text
     happens = {1: lambda: own_daemon.signal(signal.SIGSTOP),
                2: lambda: own_daemon.signal(signal.SIGCONT), 3: own_daemon.kill,
                4: own_daemon.start}
@@ -204,7 +213,7 @@ def test_five_turns_with_a_daemon_that_is_killed_and_one_that_is_stopped(
             proxy.chat(conversation(expected, 4))
     with proxied(own_daemon.socket, namespace, launched(model)) as fresh:
         last = fresh.chat(conversation(expected, 4))
-        assert last.reused == last.prompt - 1 and last.text == expected[4]
+        assert last.reused == last.prompt - 1 and last.text == from_slot
 
 
 @pytest.mark.parametrize("reply,ends", [(Type.FETCH_OBJECT, signal.SIGKILL),
@@ -215,8 +224,10 @@ def test_a_daemon_that_ends_within_a_reply_is_a_miss(own_daemon: Daemon, namespa
     model = model_file("KV_SMOLLM2_GGUF")
     question, fetches = asked(text(0, 2000), QUESTIONS[0]), reply == Type.FETCH_OBJECT
     with proxied(own_daemon.socket, namespace, launched(model)) as first:
-        expected = first.chat(question).text
+        cold = first.chat(question).text
         first.wait_for("stores")
+        from_slot = first.chat(question).text
+        first.wait_for("stores", more_than=1)
     with Cache(own_daemon.socket, namespace, strict=True) as cache:
         wait_until(lambda: cache.stats()["spill_queue_bytes"] == 0)
     change, ended = ending(reply, lambda: own_daemon.signal(ends), ends == signal.SIGSTOP)
@@ -225,7 +236,7 @@ def test_a_daemon_that_ends_within_a_reply_is_a_miss(own_daemon: Daemon, namespa
     there = namespace if fetches else namespace + "-empty"
     with proxied(between.path, there, launched(model), *STOPPED) as second:
         answer = second.chat(question)
-        assert (answer.text, answer.reused) == (expected, 0)
+        assert (answer.text, answer.reused) == (cold, 0)
         second.wait_for("failed_restore" if fetches else "failed_store")
         assert len(ended) == 1 and "hits" not in second.counts()
         own_daemon.stop()
@@ -233,7 +244,8 @@ def test_a_daemon_that_ends_within_a_reply_is_a_miss(own_daemon: Daemon, namespa
     between.close()
     with proxied(own_daemon.socket, there, launched(model)) as third:
         again = third.chat(question)
-        assert again.text == expected and (again.reused > 0) == fetches
+        assert again.text == (from_slot if fetches else cold)
+        assert (again.reused > 0) == fetches
 
 
 def conversation(answers: List[str], turn: int) -> List[Message]:
@@ -296,11 +308,13 @@ def test_before_a_server_that_runs_and_what_it_does_not_understand(
     with bare(model, folder, "-np", "2") as server:
         upstream = ["--upstream", server.url, "--slot-folder", folder]
         with proxied(daemon.socket, namespace, upstream) as proxy:
-            body = {"prompt": text(0, 400), "n_predict": 4, "temperature": 0, "stream": True}
-            proxy.raw("/completion", body)  # from now on the prompt is computed in one way alone
-            through, direct = proxy.raw("/completion", body), server.raw("/completion", body)
-            assert plain(through) == plain(direct)
+            body = {"prompt": COUNTING, "n_predict": 4, "temperature": 0, "stream": True}
+            proxy.raw("/completion", body)  # from now on all but one token of it is in the slot
             proxy.wait_for("stores")
+            through = proxy.raw("/completion", body)
+            proxy.wait_for("stores", more_than=1)
+            direct = server.raw("/completion", body)
+            assert plain(through) == plain(direct)
             assert proxy.raw("/props") == server.raw("/props")
             tokens = server.call("/tokenize", {"content": text(0, 400)})["tokens"]
             theirs: List[Dict[str, Any]] = [{"cache_prompt": False}, {"id_slot": 1},
