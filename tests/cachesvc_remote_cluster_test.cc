@@ -29,7 +29,7 @@ size_t served(RemoteTierRig& rig, const RemoteChain& chain) {
 std::vector<std::string> keys_of_chain(const RemoteChain& chain) {
   std::vector<std::string> keys;
   for (const RemoteName& name : chain.names) {
-    keys.push_back(remote_key(remote_prefix("tenant"), name));
+    keys.push_back(remote_key(name));
   }
   return keys;
 }
@@ -41,7 +41,7 @@ TEST(RemoteCluster, AChainLiesInManyShardsAndIsFoundInOneQuestion) {
   std::mt19937_64 rng(20);
   RemoteChain chain(rng, 160);
   for (size_t i = 0; i < chain.names.size(); ++i) {
-    auto put = rig.put(chain.images[i], chain.names[i].tag);
+    auto put = rig.put(chain.images[i], chain.names[i]);
     ASSERT_TRUE(put.ok()) << put.status().to_string() << shards.created();
   }
   EXPECT_EQ(served(rig, chain), 160u);
@@ -65,7 +65,7 @@ TEST(RemoteCluster, SlotsThatMoveWhileTheyAreReadLoseNothing) {
   std::mt19937_64 rng(21);
   RemoteChain chain(rng, 16);  // one slot
   for (size_t i = 0; i < 8; ++i) {
-    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i].tag).ok());
+    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i]).ok());
   }
   const auto keys = keys_of_chain(chain);
   const uint16_t slot = key_slot(keys[0]);
@@ -80,7 +80,7 @@ TEST(RemoteCluster, SlotsThatMoveWhileTheyAreReadLoseNothing) {
   EXPECT_EQ(served(rig, chain), 8u);
   EXPECT_GT(rig.cluster.counts().redirects, 0u);  // ASK
   // New keys go where the slot goes.
-  ASSERT_TRUE(rig.put(chain.images[8], chain.names[8].tag).ok());
+  ASSERT_TRUE(rig.put(chain.images[8], chain.names[8]).ok());
   EXPECT_EQ(shards[to].cli({"CLUSTER", "COUNTKEYSINSLOT", number}), "5");
   for (size_t i = 4; i < 8; ++i) {
     EXPECT_EQ(shards[from].cli({"MIGRATE", "127.0.0.1", port, keys[i], "0", "5000"}), "OK");
@@ -92,7 +92,7 @@ TEST(RemoteCluster, SlotsThatMoveWhileTheyAreReadLoseNothing) {
   EXPECT_EQ(served(rig, chain), 9u);
   EXPECT_GT(rig.cluster.counts().redirects, before);  // MOVED
   for (size_t i = 9; i < 16; ++i) {
-    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i].tag).ok());
+    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i]).ok());
   }
   const uint64_t known = rig.cluster.counts().redirects;
   EXPECT_EQ(served(rig, chain), 16u);
@@ -108,7 +108,7 @@ TEST(RemoteCluster, AMasterKilledInTheMiddleCostsMissesAndNoWrongByte) {
   std::mt19937_64 rng(22);
   RemoteChain chain(rng, 96, 2000), later(rng, 96, 2000);
   for (size_t i = 0; i < chain.names.size(); ++i) {
-    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i].tag).ok());
+    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i]).ok());
   }
   for (size_t i = 0; i < 3; ++i) ASSERT_EQ(shards[i].cli({"WAIT", "1", "5000"}), "1");
   const size_t victim = shards.master_of(key_slot(keys_of_chain(chain)[0]));
@@ -123,7 +123,7 @@ TEST(RemoteCluster, AMasterKilledInTheMiddleCostsMissesAndNoWrongByte) {
       got += image.ok();
       ++ended;
     });
-    rig.tier.put(later.images[i], later.names[i].tag, rig.soon(), [&, i](Result<RemotePut> put) {
+    rig.tier.put(later.images[i], later.names[i], rig.soon(), [&, i](Result<RemotePut> put) {
       if (put.ok()) stored.push_back(i);
       ++ended;
     });
@@ -138,7 +138,7 @@ TEST(RemoteCluster, AMasterKilledInTheMiddleCostsMissesAndNoWrongByte) {
   // After the failover puts work again, by the new map.
   rig.run_until([&] {
     size_t good = 0;
-    for (size_t i = 0; i < 96; ++i) good += rig.put(later.images[i], later.names[i].tag).ok();
+    for (size_t i = 0; i < 96; ++i) good += rig.put(later.images[i], later.names[i]).ok();
     return good == 96;
   });
   EXPECT_EQ(served(rig, later), 96u);
@@ -154,7 +154,7 @@ TEST(RemoteCluster, AStoppedMasterIsReadAtItsReplica) {
   std::mt19937_64 rng(23);
   RemoteChain chain(rng, 48);
   for (size_t i = 0; i < chain.names.size(); ++i) {
-    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i].tag).ok());
+    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i]).ok());
   }
   for (size_t i = 0; i < 3; ++i) ASSERT_EQ(shards[i].cli({"WAIT", "1", "5000"}), "1");
   const size_t victim = shards.master_of(key_slot(keys_of_chain(chain)[0]));
@@ -168,24 +168,25 @@ TEST(RemoteCluster, AStoppedMasterIsReadAtItsReplica) {
 TEST(RemoteCluster, ANamespaceIsErasedOnEveryNodeAndNoOther) {
   KV_NEEDS_REDIS();
   RedisShards shards;
-  RemoteTierOptions others;
-  others.ns = "other";
-  RemoteTierRig rig({shards[0].address()}), other({shards[1].address()}, others);
+  RemoteTierRig rig({shards[0].address()});
   std::mt19937_64 rng(26);
   RemoteChain chain(rng, 1500);  // more than one answer of each node
+  RemoteName other = chain.names[0];
+  other.space = remote_space("other");
   size_t stored = 0;
   for (size_t i = 0; i < chain.names.size(); ++i) {
-    rig.tier.put(chain.images[i], chain.names[i].tag, rig.soon(),
+    rig.tier.put(chain.images[i], chain.names[i], rig.soon(),
                  [&](const Result<RemotePut>& put) { stored += put.ok(); });
     if (i % 100 == 99) rig.run_until([&] { return stored == i + 1; });
   }
   // Of this one two parts.
   const FileImage large = raw_image(testing::sample_block(rng, {}, 0, 256, 900));
-  ASSERT_TRUE(rig.put(large, large.header.name.id).ok());
-  ASSERT_TRUE(other.put(chain.images[0], chain.names[0].tag).ok());
+  ASSERT_TRUE(
+      rig.put(large, {remote_space("tenant"), large.header.name, large.header.name.id}).ok());
+  ASSERT_TRUE(rig.put(chain.images[0], other).ok());
   EXPECT_EQ(rig.erase_all().erased, 1501u);
   for (const RemoteFound& found : rig.find(chain.names)) EXPECT_EQ(found.state, Found::absent);
-  EXPECT_EQ(other.find({chain.names[0]})[0].state, Found::there);
+  EXPECT_EQ(rig.find({other})[0].state, Found::there);
   int keys = 0;
   for (size_t i = 0; i < 3; ++i) keys += std::stoi(shards[i].cli({"DBSIZE"}));
   EXPECT_EQ(keys, 1);
@@ -205,7 +206,7 @@ TEST(RemoteCluster, ASlowMastersQuestionsAndValuesAreAskedOfAReplicaToo) {
   std::mt19937_64 rng(25);
   RemoteChain chain(rng, 16);
   for (size_t i = 0; i < chain.names.size(); ++i) {
-    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i].tag).ok());
+    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i]).ok());
   }
   const size_t victim = shards.master_of(key_slot(keys_of_chain(chain)[0]));
   ASSERT_EQ(shards[victim].cli({"WAIT", "1", "5000"}), "1");
@@ -235,7 +236,7 @@ TEST(RemoteCluster, WithoutOneShardTheOthersServe) {
   std::mt19937_64 rng(24);
   RemoteChain chain(rng, 160);
   for (size_t i = 0; i < chain.names.size(); ++i) {
-    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i].tag).ok());
+    ASSERT_TRUE(rig.put(chain.images[i], chain.names[i]).ok());
   }
   const SlotMap map = shards.map();
   size_t gone = 0;

@@ -106,14 +106,14 @@ TEST(RemoteBreaker, EveryArrow) {
 TEST(RemoteNames, SixteenBlocksOfAPathShareASlotAndSupplementsTheirBlocks) {
   std::mt19937_64 rng(1);
   RemoteChain chain(rng, 40);
-  const std::string prefix = remote_prefix("tenant");
+  const std::string prefix = remote_prefix(remote_space("tenant"));
   for (size_t i = 0; i < 40; ++i) {
     EXPECT_EQ(chain.names[i].tag, chain.images[i / 16 * 16].header.name.id);
-    const std::string key = remote_key(prefix, chain.names[i]);
+    const std::string key = remote_key(chain.names[i]);
     EXPECT_EQ(key_slot(key), key_slot(chain.names[i].tag.hex()));
     EXPECT_EQ(key_slot(remote_part_key(key, {}, 1)), key_slot(key));
   }
-  EXPECT_NE(remote_prefix("tenant"), remote_prefix("other"));
+  EXPECT_NE(prefix, remote_prefix(remote_space("other")));
 }
 
 TEST(RemoteValue, EveryByteChangedAndEveryOtherLengthIsNotOpened) {

@@ -30,16 +30,16 @@ void round_trip(const std::shared_ptr<const SealKey>& key) {
   Object supplement = sample_supplement(rng, block, 1, block.first_token, block.first_token + 5);
   Object snapshot = sample_snapshot(rng, block, 3);
   chain.images.push_back(raw_image(supplement));
-  chain.names.push_back({supplement.name, chain.names[20].tag});
+  chain.names.push_back({remote_space("tenant"), supplement.name, chain.names[20].tag});
   chain.images.push_back(raw_image(snapshot));
-  chain.names.push_back({snapshot.name, chain.names[20].tag});
+  chain.names.push_back({remote_space("tenant"), snapshot.name, chain.names[20].tag});
   for (const RemoteFound& f : rig.find(chain.names)) EXPECT_EQ(f.state, Found::absent);
   for (size_t i = 0; i < chain.names.size(); ++i) {
-    auto put = rig.put(chain.images[i], chain.names[i].tag);
+    auto put = rig.put(chain.images[i], chain.names[i]);
     ASSERT_TRUE(put.ok()) << put.status().to_string();
     EXPECT_EQ(*put, RemotePut::stored);
   }
-  EXPECT_EQ(*rig.put(chain.images[0], chain.names[0].tag), RemotePut::existed);
+  EXPECT_EQ(*rig.put(chain.images[0], chain.names[0]), RemotePut::existed);
   RemoteTierRig other({server.address()}, options);  // another node
   auto found = other.find(chain.names);
   ASSERT_EQ(found.size(), chain.names.size());
@@ -53,8 +53,7 @@ void round_trip(const std::shared_ptr<const SealKey>& key) {
   EXPECT_TRUE(other.cluster.single());
   EXPECT_EQ(other.tier.counts().hits, chain.names.size());
   EXPECT_EQ(other.tier.bytes_in_flight(), 0u);
-  EXPECT_GT(std::stoll(server.cli({"TTL", remote_key(remote_prefix("tenant"), chain.names[0])})),
-            7 * 24 * 3600 - 100);
+  EXPECT_GT(std::stoll(server.cli({"TTL", remote_key(chain.names[0])})), 7 * 24 * 3600 - 100);
   RemoteErased erased = other.erase(chain.names);
   EXPECT_EQ(erased.erased, chain.names.size());
   EXPECT_EQ(erased.unreached, 0u);
@@ -83,8 +82,8 @@ TEST(RemoteTier, ALargeValueLiesInPartsAndIsAMissWithoutOne) {
   RemoteTierRig rig({server.address()});
   std::mt19937_64 rng(5);
   const FileImage image = large_image(rng);
-  const RemoteName name{image.header.name, image.header.name.id};
-  EXPECT_EQ(*rig.put(image, name.tag), RemotePut::stored);
+  const RemoteName name{remote_space("tenant"), image.header.name, image.header.name.id};
+  EXPECT_EQ(*rig.put(image, name), RemotePut::stored);
   auto found = rig.find({name});
   ASSERT_EQ(found[0].state, Found::there);
   ASSERT_EQ(found[0].front.parts(), 4u);
@@ -92,12 +91,12 @@ TEST(RemoteTier, ALargeValueLiesInPartsAndIsAMissWithoutOne) {
   auto got = rig.get(found[0]);
   ASSERT_TRUE(got.ok()) << got.status().to_string();
   expect_same(image, *got);
-  const std::string first = remote_key(remote_prefix("tenant"), name);
+  const std::string first = remote_key(name);
   server.cli({"DEL", remote_part_key(first, found[0].front.sum, 2)});
   EXPECT_EQ(rig.get(found[0]).status().code(), StatusCode::corruption);
   EXPECT_EQ(rig.find({name})[0].state, Found::absent);  // a question after it: it is unlinked
   EXPECT_EQ(server.cli({"DBSIZE"}), "0");
-  EXPECT_EQ(*rig.put(image, name.tag), RemotePut::stored);
+  EXPECT_EQ(*rig.put(image, name), RemotePut::stored);
   EXPECT_EQ(rig.erase({name}).erased, 1u);
   EXPECT_EQ(server.cli({"DBSIZE"}), "0");
 }
@@ -110,10 +109,10 @@ TEST(RemoteTier, TwoWritersOfOneIdNeverMixTheirParts) {
   RemoteTierRig rig({server.address()}, sealed);
   std::mt19937_64 rng(6);
   const FileImage image = large_image(rng);
-  const RemoteName name{image.header.name, image.header.name.id};
+  const RemoteName name{remote_space("tenant"), image.header.name, image.header.name.id};
   int stored = 0, ended = 0;
   for (int i = 0; i < 3; ++i) {
-    rig.tier.put(image, name.tag, rig.soon(), [&](Result<RemotePut> put) {
+    rig.tier.put(image, name, rig.soon(), [&](Result<RemotePut> put) {
       stored += put.ok() && *put == RemotePut::stored;
       ++ended;
     });
@@ -132,9 +131,9 @@ TEST(RemoteTier, DamagedAndTruncatedAndSwappedValuesAreMissesAndMakeRoom) {
   std::mt19937_64 rng(7);
   RemoteChain chain(rng, 2);
   const RemoteName& name = chain.names[0];
-  const std::string key = remote_key(remote_prefix("tenant"), name);
-  auto store = [&] { return *rig.put(chain.images[0], name.tag); };
-  ASSERT_EQ(*rig.put(chain.images[1], chain.names[1].tag), RemotePut::stored);
+  const std::string key = remote_key(name);
+  auto store = [&] { return *rig.put(chain.images[0], name); };
+  ASSERT_EQ(*rig.put(chain.images[1], chain.names[1]), RemotePut::stored);
   const uint64_t size = make_remote_value(chain.images[0], nullptr)->front.file_bytes;
   // What a peer does to the value before it is asked for, and between question and fetch.
   const std::vector<std::vector<std::string>> deeds = {
@@ -144,7 +143,7 @@ TEST(RemoteTier, DamagedAndTruncatedAndSwappedValuesAreMissesAndMakeRoom) {
       {"APPEND", key, "x"},
       {"SET", key, "short"},
       {"SET", key, std::string(200, 'y')},
-      {"COPY", remote_key(remote_prefix("tenant"), chain.names[1]), key, "REPLACE"},
+      {"COPY", remote_key(chain.names[1]), key, "REPLACE"},
   };
   uint64_t misses = 0;
   for (const auto& deed : deeds) {
@@ -180,12 +179,12 @@ TEST(RemoteTier, ValuesOfAnotherKeyAreMissesAndStay) {
   other.key = key_of(2);
   RemoteTierRig plain({server.address()}), first({server.address()}, one),
       second({server.address()}, other);
-  EXPECT_EQ(*first.put(chain.images[0], chain.names[0].tag), RemotePut::stored);
+  EXPECT_EQ(*first.put(chain.images[0], chain.names[0]), RemotePut::stored);
   EXPECT_EQ(plain.find(chain.names)[0].state, Found::foreign);
   EXPECT_EQ(second.find(chain.names)[0].state, Found::foreign);
   EXPECT_EQ(first.find(chain.names)[0].state, Found::there);
   EXPECT_EQ(first.erase(chain.names).erased, 1u);
-  EXPECT_EQ(*plain.put(chain.images[0], chain.names[0].tag), RemotePut::stored);
+  EXPECT_EQ(*plain.put(chain.images[0], chain.names[0]), RemotePut::stored);
   EXPECT_EQ(first.find(chain.names)[0].state, Found::foreign);  // a forger needs the key
   EXPECT_EQ(plain.find(chain.names)[0].state, Found::there);
 }
@@ -198,11 +197,11 @@ TEST(RemoteTier, AValueReplacedBetweenQuestionAndFetchIsAMissAndStays) {
   sealed.key = key_of(3);  // a salt for each writer: other bytes
   RemoteTierRig one({server.address()}, sealed), other({server.address()}, sealed);
   const FileImage image = large_image(rng);
-  const RemoteName name{image.header.name, image.header.name.id};
-  ASSERT_TRUE(one.put(image, name.tag).ok());
+  const RemoteName name{remote_space("tenant"), image.header.name, image.header.name.id};
+  ASSERT_TRUE(one.put(image, name).ok());
   const RemoteFound found = one.find({name})[0];
   EXPECT_EQ(other.erase({name}).erased, 1u);
-  ASSERT_TRUE(other.put(image, name.tag).ok());
+  ASSERT_TRUE(other.put(image, name).ok());
   EXPECT_EQ(one.get(found).status().code(), StatusCode::not_found);
   EXPECT_EQ(one.tier.counts().unlinked, 0u);
   EXPECT_TRUE(one.get(one.find({name})[0]).ok());
@@ -217,7 +216,7 @@ TEST(RemoteTier, WhatMayNotBeUnlinkedIsToldAndTheNodeIsAskedOn) {
   RemoteTierRig rig({server.address()}, {}, link);
   std::mt19937_64 rng(18);
   RemoteChain chain(rng, 2);
-  ASSERT_TRUE(rig.put(chain.images[0], chain.names[0].tag).ok());
+  ASSERT_TRUE(rig.put(chain.images[0], chain.names[0]).ok());
   const RemoteErased erased = rig.erase(chain.names);
   EXPECT_EQ(erased.erased, 0u);
   EXPECT_EQ(erased.unreached, 1u);
@@ -232,8 +231,8 @@ TEST(RemoteTier, BytesUnderWayAreBounded) {
   small.max_bytes_in_flight = 5 << 20;
   RemoteTierRig rig({server.address()}, small);
   const FileImage image = large_image(rng);
-  const RemoteName name{image.header.name, image.header.name.id};
-  ASSERT_TRUE(rig.put(image, name.tag).ok());
+  const RemoteName name{remote_space("tenant"), image.header.name, image.header.name.id};
+  ASSERT_TRUE(rig.put(image, name).ok());
   const RemoteFound found = rig.find({name})[0];
   int good = 0, busy = 0;
   for (int i = 0; i < 3; ++i) {
@@ -258,7 +257,7 @@ TEST(RemoteTier, PasswordsRightAndWrong) {
     link.user = user;
     link.password = password;
     RemoteTierRig rig({server.address()}, {}, link);
-    auto put = rig.put(chain.images[0], chain.names[0].tag);
+    auto put = rig.put(chain.images[0], chain.names[0]);
     const Found found = rig.find(chain.names)[0].state;
     EXPECT_EQ(put.ok(), found == Found::there) << put.status().to_string();
     if (!put.ok()) {
@@ -312,7 +311,7 @@ TEST(RemoteTier, TlsRightAndWrong) {
                      true);
   std::mt19937_64 rng(11);
   const FileImage image = large_image(rng);
-  const RemoteName name{image.header.name, image.header.name.id};
+  const RemoteName name{remote_space("tenant"), image.header.name, image.header.name.id};
   auto works = [&](const char* ca, const char* cert, const std::string& tls_name) {
     RemoteLinkOptions link;
     link.password = "secret";
@@ -324,7 +323,7 @@ TEST(RemoteTier, TlsRightAndWrong) {
       link.tls = *tls;
     }
     RemoteTierRig rig({server.address()}, {}, link);
-    if (!rig.put(image, name.tag).ok()) return false;
+    if (!rig.put(image, name).ok()) return false;
     auto got = rig.get(rig.find({name})[0]);
     if (got.ok()) expect_same(image, *got);
     return got.ok();
@@ -348,7 +347,7 @@ TEST(RemoteTier, AFullEngineRefusesOrEvictsAndReadsGoOn) {
     RemoteTierRig rig({server.address()});
     size_t stored = 0;
     for (size_t i = 0; i < chain.names.size(); ++i) {
-      auto put = rig.put(chain.images[i], chain.names[i].tag);
+      auto put = rig.put(chain.images[i], chain.names[i]);
       stored += put.ok();
     }
     EXPECT_GT(stored, 5u);
@@ -359,7 +358,7 @@ TEST(RemoteTier, AFullEngineRefusesOrEvictsAndReadsGoOn) {
   RedisServer server({"--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"});
   RemoteTierRig rig({server.address()});
   for (size_t i = 0; i < chain.names.size(); ++i) {
-    EXPECT_TRUE(rig.put(chain.images[i], chain.names[i].tag).ok());
+    EXPECT_TRUE(rig.put(chain.images[i], chain.names[i]).ok());
   }
   size_t there = 0;
   for (const RemoteFound& found : rig.find(chain.names)) {
@@ -377,7 +376,7 @@ TEST(RemoteTier, AStoppedServerIsAMissAtOnceOnceItIsKnownAndServesAfterIt) {
   RemoteTierRig rig({server.address()}, {}, link);
   std::mt19937_64 rng(13);
   RemoteChain chain(rng, 3);
-  for (size_t i = 0; i < 3; ++i) ASSERT_TRUE(rig.put(chain.images[i], chain.names[i].tag).ok());
+  for (size_t i = 0; i < 3; ++i) ASSERT_TRUE(rig.put(chain.images[i], chain.names[i]).ok());
   server.signal(SIGSTOP);
   EXPECT_EQ(rig.find(chain.names)[2].state, Found::unreached);
   ASSERT_EQ(rig.cluster.nodes()[0].breaker, BreakerState::open);
@@ -399,10 +398,10 @@ TEST(RemoteTier, AnAnswerAfterItsDeadlineIsNobodyElses) {
   RemoteTierRig rig({server.address()}, {}, link);
   std::mt19937_64 rng(14);
   const FileImage image = large_image(rng);
-  const RemoteName name{image.header.name, image.header.name.id};
+  const RemoteName name{remote_space("tenant"), image.header.name, image.header.name.id};
   RemoteChain chain(rng, 2);
-  ASSERT_TRUE(rig.put(image, name.tag).ok());
-  ASSERT_TRUE(rig.put(chain.images[0], chain.names[0].tag).ok());
+  ASSERT_TRUE(rig.put(image, name).ok());
+  ASSERT_TRUE(rig.put(chain.images[0], chain.names[0]).ok());
   const RemoteFound found = rig.find({name})[0];
   const RemoteFound small = rig.find(chain.names)[0];
   server.signal(SIGSTOP);
@@ -425,16 +424,16 @@ TEST(RemoteTier, AServerThatIsKilledAndReturnsEmptyIsFilledAgain) {
   RemoteTierRig rig({server.address()});
   std::mt19937_64 rng(15);
   RemoteChain chain(rng, 3);
-  ASSERT_TRUE(rig.put(chain.images[0], chain.names[0].tag).ok());
+  ASSERT_TRUE(rig.put(chain.images[0], chain.names[0]).ok());
   const RemoteFound found = rig.find(chain.names)[0];
   server.kill();
   EXPECT_FALSE(rig.get(found).ok());
-  EXPECT_EQ(rig.put(chain.images[0], chain.names[0].tag).status().code(), StatusCode::unavailable);
+  EXPECT_EQ(rig.put(chain.images[0], chain.names[0]).status().code(), StatusCode::unavailable);
   const RemoteErased erased = rig.erase(chain.names);
   EXPECT_EQ(erased.unreached, 3u);
   server.start();
   rig.run_until([&] { return rig.find(chain.names)[0].state == Found::absent; });
-  EXPECT_EQ(*rig.put(chain.images[0], chain.names[0].tag), RemotePut::stored);
+  EXPECT_EQ(*rig.put(chain.images[0], chain.names[0]), RemotePut::stored);
   EXPECT_TRUE(rig.get(rig.find(chain.names)[0]).ok());
 }
 
@@ -455,7 +454,7 @@ TEST(RemoteTier, WithoutAnyServerEveryVerbEnds) {
   std::mt19937_64 rng(16);
   RemoteChain chain(rng, 2);
   EXPECT_EQ(rig.find(chain.names)[1].state, Found::unreached);
-  EXPECT_EQ(rig.put(chain.images[0], chain.names[0].tag).status().code(), StatusCode::unavailable);
+  EXPECT_EQ(rig.put(chain.images[0], chain.names[0]).status().code(), StatusCode::unavailable);
   EXPECT_EQ(rig.erase(chain.names).unreached, 2u);
   EXPECT_EQ(rig.erase_all().unreached, 1u);
   bool ended = false;

@@ -77,7 +77,7 @@ FLOORS = """
 UNWALLED = ()
 AWAITED = (  # until the core asks the shared tier
     "proto/resp_reply.h", *(f"cachesvc/remote/{name}.h" for name in (
-        "breaker", "cluster", "link", "names", "slots", "tier", "value")))
+        "breaker", "cluster", "link", "names", "shared_tier", "slots", "tier", "value")))
 THIRD_PARTY = {  # header prefix: files or rooms that may include it
     "zstd": ("codec/lossless.cc",),
     "sqlite3.h": ("storage/catalog", "tests/storage", "tests/support/storage", "bench/storage"),

@@ -15,21 +15,26 @@ namespace kv {
 inline constexpr size_t kRemoteTagDepth = 16;          ///< blocks of a path that share a slot
 inline constexpr uint64_t kRemotePartBytes = 1 << 20;  ///< part of the format: "kv1"
 
+/// NS of REMOTE.md: a namespace.
+using RemoteSpace = std::array<uint8_t, 8>;
+RemoteSpace remote_space(std::string_view ns);
+
 /// An object, and what decides its slot.
 struct RemoteName {
+  RemoteSpace space;
   ObjectName object;
   Id tag;
 };
-/// Block `depth` of a path whose blocks have these ids, from the root, and its supplements.
-const Id& remote_tag(std::span<const Id> path, size_t depth);
+/// The depth of the block whose id is the tag of block `depth` of a path, and of its supplements.
+constexpr size_t remote_tag_depth(size_t depth) { return depth - depth % kRemoteTagDepth; }
 
 /// SUM of REMOTE.md: tells one writer's bytes from another's.
 using RemoteSum = std::array<uint8_t, 16>;
 
 /// "kv1:NS:": what all keys of a namespace begin with.
-std::string remote_prefix(std::string_view ns);
-/// Key of the first part. `prefix`: of remote_prefix().
-std::string remote_key(std::string_view prefix, const RemoteName& name);
+std::string remote_prefix(const RemoteSpace& space);
+/// Key of the first part.
+std::string remote_key(const RemoteName& name);
 /// Key of part `index`, from 1, of the value with this first key.
 std::string remote_part_key(std::string_view first, const RemoteSum& sum, uint64_t index);
 

@@ -66,7 +66,7 @@ struct RemoteTier::Putting {
 };
 
 RemoteTier::RemoteTier(RedisCluster& cluster, RemoteTierOptions options)
-    : cluster_(cluster), options_(std::move(options)), prefix_(remote_prefix(options_.ns)) {}
+    : cluster_(cluster), options_(std::move(options)) {}
 
 // Null: no room. It outlives the tier where the network does.
 std::shared_ptr<const void> RemoteTier::charge(uint64_t bytes) {
@@ -137,7 +137,7 @@ void RemoteTier::find(std::vector<RemoteName> names, Clock::time_point deadline,
       if (found.state == TierState::damaged) drop(name, {}, deadline);
       if (--finding->missing == 0) finding->done(std::move(finding->found));
     };
-    ask_front(remote_key(prefix_, names[i]), false, deadline, std::move(answer));
+    ask_front(remote_key(names[i]), false, deadline, std::move(answer));
   }
 }
 
@@ -177,7 +177,7 @@ Status RemoteTier::attempt(const GettingRef& getting, bool at_replica) {
   ++getting->under_way;
   using Kept = std::pair<std::shared_ptr<uint8_t[]>, std::shared_ptr<const void>>;
   auto keep = std::make_shared<const Kept>(memory, std::move(room));
-  const std::string first = remote_key(prefix_, found.name);
+  const std::string first = remote_key(found.name);
   for (uint64_t i = 0; i < parts; ++i) {
     const std::string key = i == 0 ? first : remote_part_key(first, found.front.sum, i);
     const uint64_t at = i * kRemotePartBytes;
@@ -267,11 +267,12 @@ void RemoteTier::count_miss(const Status& why) {
   }
 }
 
-void RemoteTier::put(const FileImage& image, const Id& tag, Clock::time_point deadline,
+void RemoteTier::put(const FileImage& image, const RemoteName& name, Clock::time_point deadline,
                      std::function<void(Result<RemotePut>)> done) {
   auto putting = std::make_shared<Putting>();
-  putting->name = {image.header.name, tag};
-  putting->key = remote_key(prefix_, putting->name);
+  KV_CHECK(image.header.name == name.object);
+  putting->name = name;
+  putting->key = remote_key(putting->name);
   putting->deadline = deadline;
   putting->done = std::move(done);
   auto room = charge(image.stored_bytes());

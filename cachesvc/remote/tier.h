@@ -14,49 +14,14 @@
 
 #include "cachesvc/loop/timer.h"
 #include "cachesvc/remote/cluster.h"
-#include "cachesvc/remote/value.h"
+#include "cachesvc/remote/shared_tier.h"
 
 namespace kv {
 
-/// Names of one find() or erase(): one node may have them all (kMaxLinkCommands).
-inline constexpr size_t kMaxRemoteNames = 2048;
-
 struct RemoteTierOptions {
-  std::string ns;                           ///< namespace
   std::shared_ptr<const SealKey> key;       ///< values are sealed with it; null: plain
   std::chrono::seconds ttl{7 * 24 * 3600};  ///< of what is put
   uint64_t max_bytes_in_flight = 64 << 20;
-};
-
-/// An answer of find().
-struct RemoteFound {
-  enum class State : uint8_t {
-    absent,
-    there,
-    foreign,    ///< of another version or key: a miss that stays
-    damaged,    ///< its first bytes are no value's
-    unreached,  ///< nobody said
-  };
-  RemoteName name;
-  State state = State::absent;
-  RemoteFront front;  ///< there: how long it is, and whose
-};
-
-enum class RemotePut : uint8_t { stored, existed };
-
-struct RemoteErased {
-  uint64_t erased = 0;     ///< names that were there, and are gone
-  uint64_t unreached = 0;  ///< names that may be there still
-};
-
-struct RemoteCounts {
-  uint64_t asked = 0, found = 0;                    // names
-  uint64_t hits = 0, bytes_in = 0;                  // objects taken
-  uint64_t stored = 0, existed = 0, bytes_out = 0;  // objects put
-  uint64_t misses_absent = 0, misses_damaged = 0;   // of get(): by reason
-  uint64_t misses_foreign = 0, misses_unreached = 0;
-  uint64_t busy = 0, put_failures = 0, refused_full = 0;
-  uint64_t unlinked = 0;  // damaged ones
 };
 
 class RemoteTier {
@@ -74,16 +39,17 @@ class RemoteTier {
   /// corruption (it is unlinked); unsupported; unavailable; deadline_exceeded; busy (no room).
   void get(const RemoteFound& found, Clock::time_point deadline,
            std::function<void(Result<FileImage>)> done);
-  /// Puts the object unless its name is there. Statuses: resource_exhausted (the engine is full);
+  /// Puts the object `name` unless it is there. Statuses: resource_exhausted (the engine is full);
   /// invalid_argument; unavailable; deadline_exceeded; busy.
-  void put(const FileImage& image, const Id& tag, Clock::time_point deadline,
+  void put(const FileImage& image, const RemoteName& name, Clock::time_point deadline,
            std::function<void(Result<RemotePut>)> done);
   /// Unlinks all parts of these. At most kMaxRemoteNames.
   void erase(std::vector<RemoteName> names, Clock::time_point deadline,
              std::function<void(RemoteErased)> done);
 
-  /// Unlinks all of the namespace, node by node in steps; `unreached` counts nodes.
-  void erase_all(Clock::time_point deadline, std::function<void(RemoteErased)> done);
+  /// Unlinks all of a namespace, node by node in steps; `unreached` counts nodes.
+  void erase_all(const RemoteSpace& space, Clock::time_point deadline,
+                 std::function<void(RemoteErased)> done);
 
   const RemoteCounts& counts() const { return counts_; }
   uint64_t bytes_in_flight() const { return *in_flight_; }
@@ -125,7 +91,6 @@ class RemoteTier {
 
   RedisCluster& cluster_;
   const RemoteTierOptions options_;
-  const std::string prefix_;
   std::shared_ptr<uint64_t> in_flight_ = std::make_shared<uint64_t>(0);
   RemoteCounts counts_;
 };

@@ -46,7 +46,7 @@ void RemoteTier::unlink(std::vector<std::string> keys, Clock::time_point deadlin
 
 void RemoteTier::drop(const RemoteName& name, const RemoteFront& front,
                       Clock::time_point deadline) {
-  unlink(keys_of(remote_key(prefix_, name), front), deadline,
+  unlink(keys_of(remote_key(name), front), deadline,
          [this](const Unlinked& result) { counts_.unlinked += result.all ? 1 : 0; });
 }
 
@@ -55,6 +55,7 @@ struct RemoteTier::Erasing {
   Clock::time_point deadline;
   std::function<void(RemoteErased)> done;
   RemoteErased result{};
+  std::string prefix{};  // of erase_all()
   size_t missing = 0;
 
   void one(uint64_t erased, uint64_t unreached) {
@@ -71,7 +72,7 @@ void RemoteTier::erase(std::vector<RemoteName> names, Clock::time_point deadline
   auto erasing = std::make_shared<Erasing>(Erasing{deadline, std::move(done)});
   erasing->missing = names.size();
   for (const RemoteName& name : names) {
-    const std::string key = remote_key(prefix_, name);
+    const std::string key = remote_key(name);
     auto answer = [this, erasing, name, key](const Reply& reply) {
       const RemoteFound found = judge(name, reply);
       if (found.state == RemoteFound::State::absent) return erasing->one(0, 0);
@@ -85,15 +86,17 @@ void RemoteTier::erase(std::vector<RemoteName> names, Clock::time_point deadline
 }
 
 // The first question makes sure that the nodes are known.
-void RemoteTier::erase_all(Clock::time_point deadline, std::function<void(RemoteErased)> done) {
+void RemoteTier::erase_all(const RemoteSpace& space, Clock::time_point deadline,
+                           std::function<void(RemoteErased)> done) {
   auto erasing = std::make_shared<Erasing>(Erasing{deadline, std::move(done)});
+  const std::string prefix = erasing->prefix = remote_prefix(space);
   auto begin = [this, erasing](const Reply&) {
     const std::vector<NodeAddress> masters = cluster_.masters();
     erasing->missing = masters.size() + 1;
     for (const NodeAddress& node : masters) scan(erasing, node, "0");
     erasing->one(0, masters.empty() ? 1 : 0);
   };
-  run(prefix_, true, RedisRequest::Way::question, deadline, {remote_words({"EXISTS", prefix_})},
+  run(prefix, true, RedisRequest::Way::question, deadline, {remote_words({"EXISTS", prefix})},
       std::move(begin));
 }
 
@@ -103,8 +106,8 @@ void RemoteTier::scan(const ErasingRef& erasing, const NodeAddress& node,
   request.node = node;
   request.writes = true;
   request.deadline = erasing->deadline;
-  request.bytes = {
-      remote_words({"SCAN", cursor, "MATCH", prefix_ + "*", "COUNT", std::to_string(kScanCount)})};
+  request.bytes = {remote_words(
+      {"SCAN", cursor, "MATCH", erasing->prefix + "*", "COUNT", std::to_string(kScanCount)})};
   request.done = [this, erasing, node](const Reply& reply) {
     if (!reply.ok()) return erasing->one(0, 1);
     scanned(erasing, node, *reply);

@@ -181,27 +181,53 @@ class RedisShards {
   }
 
  private:
+  // All servers meet all others, as news by way of a third take seconds. A replica is told of once
+  // its master has pinged it, which by default takes ten.
   bool create() {
-    std::vector<std::string> words = {"redis-cli", "--cluster", "create"};
+    std::vector<std::string> bus;
     for (int i = 0; i < 6; ++i) {
+      bus.push_back(std::to_string(free_port()));
       servers_.push_back(std::make_unique<RedisServer>(std::vector<std::string>{
-          "--cluster-enabled", "yes", "--cluster-port", std::to_string(free_port()),
-          "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"}));
-      words.push_back("127.0.0.1:" + std::to_string(servers_.back()->port()));
+          "--cluster-enabled", "yes", "--cluster-port", bus.back(), "--cluster-node-timeout",
+          "1000", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}));
     }
-    words.insert(words.end(), {"--cluster-replicas", "1", "--cluster-yes"});
-    created_ = output_of(words);
-    for (int i = 0; i < 1000; ++i) {
-      size_t ready = 0;
-      for (size_t s = 0; s < servers_.size(); ++s) {
-        const std::string info = servers_[s]->cli({"CLUSTER", "INFO"});
+    const std::array<const char*, 4> slots = {"0", "5461", "10923", "16384"};
+    for (size_t i = 0; i < 6; ++i) {
+      const RedisServer& server = *servers_[i];
+      created_ = server.cli({"CLUSTER", "SET-CONFIG-EPOCH", std::to_string(i + 1)});
+      if (i < 3) {
+        const int last = std::stoi(slots[i + 1]) - 1;
+        created_ += server.cli({"CLUSTER", "ADDSLOTSRANGE", slots[i], std::to_string(last)});
+      }
+      for (size_t j = 0; j < i; ++j) {
+        server.cli({"CLUSTER", "MEET", "127.0.0.1", std::to_string(servers_[j]->port()), bus[j]});
+      }
+    }
+    for (size_t i = 3; i < 6; ++i) {
+      const std::string master = id_of(i - 3);
+      if (!soon([&] {
+            created_ = servers_[i]->cli({"CLUSTER", "REPLICATE", master});
+            return created_ == "OK";
+          })) {
+        return false;
+      }
+    }
+    return soon([&] {
+      for (size_t s = 0; s < 6; ++s) {
+        created_ = servers_[s]->cli({"CLUSTER", "INFO"});
+        if (created_.find("cluster_state:ok") == std::string::npos) return false;
         size_t whole = 0;  // shards that it knows with their replica
         const SlotMap seen = map(s);
         for (const Shard& shard : seen.shards()) whole += shard.replicas.size() == 1;
-        ready += whole == 3 && info.find("cluster_state:ok") != std::string::npos;
+        if (whole != 3) return false;
       }
-      if (ready == servers_.size()) return true;
-      ::usleep(20'000);
+      return true;
+    });
+  }
+  template <typename Predicate>
+  static bool soon(Predicate so) {
+    for (int i = 0; i < 1000; ++i, ::usleep(20'000)) {
+      if (so()) return true;
     }
     return false;
   }
@@ -218,7 +244,7 @@ class RemoteTierRig {
                          RemoteLinkOptions link = {},
                          std::chrono::milliseconds hedge_after = std::chrono::seconds(10))
       : cluster(io, RedisOptions{std::move(seeds), std::move(link), hedge_after}),
-        tier(cluster, named(std::move(options))) {}
+        tier(cluster, std::move(options)) {}
   ~RemoteTierRig() {
     cluster.close();
     guard_.reset();
@@ -235,15 +261,16 @@ class RemoteTierRig {
   Result<FileImage> get(const RemoteFound& found) {
     return wait<Result<FileImage>>([&](auto done) { tier.get(found, soon(), std::move(done)); });
   }
-  Result<RemotePut> put(const FileImage& image, const Id& tag) {
+  Result<RemotePut> put(const FileImage& image, const RemoteName& name) {
     return wait<Result<RemotePut>>(
-        [&](auto done) { tier.put(image, tag, soon(), std::move(done)); });
+        [&](auto done) { tier.put(image, name, soon(), std::move(done)); });
   }
   RemoteErased erase(const std::vector<RemoteName>& names) {
     return wait<RemoteErased>([&](auto done) { tier.erase(names, soon(), std::move(done)); });
   }
-  RemoteErased erase_all() {
-    return wait<RemoteErased>([&](auto done) { tier.erase_all(soon(), std::move(done)); });
+  RemoteErased erase_all(const std::string& ns = "tenant") {
+    return wait<RemoteErased>(
+        [&](auto done) { tier.erase_all(remote_space(ns), soon(), std::move(done)); });
   }
   /// Runs the loop until `begin` has called what it is given.
   template <typename T, typename Begin>
@@ -269,10 +296,6 @@ class RemoteTierRig {
   std::chrono::milliseconds patience{20'000};
 
  private:
-  static RemoteTierOptions named(RemoteTierOptions options) {
-    if (options.ns.empty()) options.ns = "tenant";
-    return options;
-  }
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_{
       io.get_executor()};
 };
@@ -291,10 +314,9 @@ struct RemoteChain {
 
   RemoteChain(std::mt19937_64& rng, size_t count, uint32_t dim = 8)
       : images(sample_chain(rng, count, dim)) {
-    std::vector<Id> path;
-    for (const FileImage& image : images) path.push_back(image.header.name.id);
     for (size_t i = 0; i < count; ++i) {
-      names.push_back({images[i].header.name, remote_tag(path, i)});
+      const Id& tag = images[remote_tag_depth(i)].header.name.id;
+      names.push_back({remote_space("tenant"), images[i].header.name, tag});
     }
   }
 };
