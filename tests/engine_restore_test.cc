@@ -14,7 +14,7 @@
 namespace kv {
 namespace {
 
-constexpr uint32_t kRandomLengths = 20;
+constexpr uint32_t kRandomLengths = 8;
 constexpr uint32_t kSeed = 11;
 
 struct RestoredModel {

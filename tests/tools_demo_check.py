@@ -43,7 +43,7 @@ class Case:
         return (self.tokens - 1) // BLOCK * BLOCK if self.coded else self.tokens - 1
 
 
-SMOLLM2 = Case("smollm2", 3000, 64, 1500, most=0.33)
+SMOLLM2 = Case("smollm2", 1290, 32, 645, most=0.33)
 # Its files hold a window's rows for three ends: the prompt's, and by price those of both blocks.
 GEMMA3 = Case("gemma3", 700, 24, 350, ("--no-llama",), most=0.58)
 CODED = ("--prefill", "coded")

@@ -221,10 +221,10 @@ inline CacheOptions tiny_options(const std::string& ssd_dir) {
 }
 
 /// Every prefix whose length `stride` divides, and the longest, is stored while a cold run computes
-/// it; each is then restored from RAM and, after a restart, from the SSD: the same bytes. It goes
-/// on as that run, of those from the SSD every `ssd_stride`th one.
+/// it; each is then restored from RAM and, after a restart, from the SSD: the same bytes. Those
+/// that `ram_stride` and `ssd_stride` divide go on as that run.
 inline void expect_restores_everywhere(const std::string& name, uint8_t bits, uint32_t stride,
-                                       uint32_t ssd_stride = 1) {
+                                       uint32_t ram_stride = 1, uint32_t ssd_stride = 1) {
   TempDir dir;
   auto options = tiny_options(dir.store());
   auto stored = [&](uint32_t n) { return n % stride == 0 || n == kTinyLongest; };
@@ -239,7 +239,7 @@ inline void expect_restores_everywhere(const std::string& name, uint8_t bits, ui
       std::vector<Xxh128> sums;
       for (const auto& o : reply.lease.prefix().objects) sums.push_back(payload_sum(*o.object));
       EXPECT_EQ(in_ram.try_emplace(n, sums).first->second, sums) << n;
-      if (from_ssd && n % ssd_stride != 0 && n != kTinyLongest) continue;
+      if (n % (from_ssd ? ssd_stride : ram_stride) != 0 && n != kTinyLongest) continue;
       bench.expect_resumes(std::move(reply), cold);
     }
   };
