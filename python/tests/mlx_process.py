@@ -6,8 +6,11 @@ from typing import Any, Callable, Dict, List
 
 import mlx.core as mx
 import numpy as np
+from mlx.utils import tree_flatten
+from mlx_lm import load
 from mlx_lm.models import cache as kinds
 
+from cachesvc import files
 from cachesvc.checks import hit_of
 from cachesvc.mlx_caches import fill, layers_of, packed, rows_of, to_numpy, tokens_in
 from cachesvc.models import Model
@@ -79,5 +82,35 @@ def odd() -> str:
     return ""
 
 
+def prompt_cache(model: str, path: str, tokens: List[int]) -> None:
+    """The file that mlx-lm's own call writes of a prompt."""
+    module = load(model)[0]
+    past = kinds.make_prompt_cache(module)
+    module(mx.array([tokens]), cache=past)
+    kinds.save_prompt_cache(path, past, {"model": model})
+
+
+def same_files(one: str, other: str) -> bool:
+    """All that mlx-lm reads of two prompt caches."""
+    found = [kinds.load_prompt_cache(path, return_metadata=True) for path in (one, other)]
+    leaves = [[(name, to_numpy(leaf) if isinstance(leaf, mx.array) else leaf)
+               for name, leaf in tree_flatten([cache.state for cache in past])]
+              for past, _ in found]
+    return len(leaves[0]) > 0 and found[0][1] == found[1][1] and all(
+        name == name2 and np.array_equal(leaf, leaf2)
+        for (name, leaf), (name2, leaf2) in zip(*leaves)) and (
+            [type(cache) for cache in found[0][0]] == [type(cache) for cache in found[1][0]])
+
+
+def same_answers(model: str, one: str, other: str) -> bool:
+    """What the model computes after each of two prompt caches, bit for bit."""
+    module = load(model)[0]
+    said = [to_numpy(module(mx.array([[5, 6, 7]]), cache=kinds.load_prompt_cache(path)).astype(
+        mx.float32)) for path in (one, other)]
+    return bool(np.array_equal(said[0], said[1]))
+
+
 if __name__ == "__main__":
-    serve({"names": lambda: list(MAKE), "round_trip": round_trip, "odd": odd})
+    serve({"names": lambda: list(MAKE), "round_trip": round_trip, "odd": odd,
+           "prompt_cache": prompt_cache, "same_files": same_files,
+           "same_answers": same_answers, "files": files.run})

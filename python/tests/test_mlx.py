@@ -4,6 +4,7 @@ answer comes."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
@@ -238,4 +239,30 @@ def test_every_kind_of_cache_goes_both_ways(steps: List[int]) -> None:
         for dtype in ("float32", "float16", "bfloat16"):
             assert process.call("round_trip", kind=kind, steps=steps, dtype=dtype), (kind, dtype)
     assert process.call("odd") == "a cache that holds a object (unsupported)"
+    process.close()
+
+
+def test_prompt_caches_of_mlx_lm_come_back(models: pathlib.Path, daemon: Daemon, namespace: str,
+                                           tmp_path: pathlib.Path) -> None:
+    """cachesvc-files, of full layers, windows that did not wrap and recurrent states: a model goes
+    on from what comes back as from what save_prompt_cache wrote (which has room for more rows), and
+    that gives itself from then on."""
+    process = EngineProcess("MLX", "mlx_process.py")
+    tokens = [1 + at * 7 % 200 for at in range(60)]
+    prompt = tmp_path / "tokens.json"
+    prompt.write_text(json.dumps(tokens))
+    for kind in KINDS:
+        model, given, back, again = str(models / kind), *(
+            str(tmp_path / f"{kind}-{name}.safetensors") for name in ("given", "back", "again"))
+        process.call("prompt_cache", model=model, path=given, tokens=tokens)
+        common = ["--model", model, "--tokens", str(prompt), "--socket", daemon.socket,
+                  "--namespace"]
+        for verb, file, like, at in (("put", given, given, namespace),
+                                     ("get", back, given, namespace),
+                                     ("put", back, back, namespace + "-2"),
+                                     ("get", again, given, namespace + "-2")):
+            assert "60 tokens" in process.call(
+                "files", given=[verb, file, "--like", like, *common, at])
+        assert process.call("same_answers", model=model, one=given, other=back), kind
+        assert process.call("same_files", one=back, other=again), kind
     process.close()
