@@ -56,6 +56,7 @@ constexpr const char* kSelectWithoutNotes = R"(
 SELECT file, kind, id, part_group, first_row, end_row, parent, profile, namespace, fingerprint,
   first_token, tokens, extras, unpacked_bytes, file_bytes, allocated_bytes, recency, x''
   FROM objects)";
+constexpr const char* kSelectNotes = "SELECT file, note FROM objects WHERE length(note) > 0";
 constexpr const char* kUpsert = R"(
 INSERT OR REPLACE INTO objects VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?))";
 constexpr const char* kRemove = "DELETE FROM objects WHERE file = ?";
@@ -95,12 +96,8 @@ Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, Files& f
     return unsupported("catalog: " + path + " is no regular file");
   }
   std::unique_ptr<Catalog> catalog(new Catalog());
-  if (key != nullptr) catalog->sealed_.emplace(*key);
-  int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
-  if (sqlite3_open_v2(path.c_str(), &catalog->db_, flags, nullptr) != SQLITE_OK) {
-    return catalog->failure("open");
-  }
-  KV_RETURN_IF_ERROR(catalog->configure());
+  KV_RETURN_IF_ERROR(catalog->connect(path, key));
+  KV_RETURN_IF_ERROR(catalog->check_pages());
   bool fresh = false;
   KV_RETURN_IF_ERROR(catalog->check_identity(fresh));
   if (fresh) KV_RETURN_IF_ERROR(catalog->create_schema());
@@ -110,9 +107,33 @@ Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, Files& f
   return catalog;
 }
 
+Result<std::vector<NotedName>> Catalog::notes_of(const std::string& path, const SealKey* key) {
+  std::vector<NotedName> notes;
+  std::unique_ptr<Catalog> catalog(new Catalog());
+  KV_RETURN_IF_ERROR(catalog->connect(path, key));
+  bool fresh = false;
+  KV_RETURN_IF_ERROR(catalog->check_identity(fresh));
+  if (fresh || catalog->version_ < kFirstWithNotes) return notes;
+  sqlite3_stmt* stmt = nullptr;
+  KV_RETURN_IF_ERROR(catalog->prepare(kSelectNotes, &stmt));
+  std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> owned(stmt, sqlite3_finalize);
+  while (sqlite3_step(stmt) == SQLITE_ROW) {
+    auto noted = read_noted(stmt, catalog->sealed_ ? &*catalog->sealed_ : nullptr);
+    if (noted) notes.push_back(std::move(*noted));
+  }
+  return notes;
+}
+
 Catalog::~Catalog() {
   for (sqlite3_stmt* stmt : {upsert_, remove_, touch_, note_}) sqlite3_finalize(stmt);
   sqlite3_close(db_);
+}
+
+Status Catalog::connect(const std::string& path, const SealKey* key) {
+  if (key != nullptr) sealed_.emplace(*key);
+  int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+  if (sqlite3_open_v2(path.c_str(), &db_, flags, nullptr) != SQLITE_OK) return failure("open");
+  return configure();
 }
 
 Status Catalog::failure(const char* what) const {
@@ -160,9 +181,12 @@ Result<std::string> Catalog::query_one(const char* sql) {
   return out;
 }
 
-Status Catalog::check_identity(bool& fresh) {
+Status Catalog::check_pages() {
   KV_ASSIGN_OR_RETURN(std::string check, query_one("PRAGMA quick_check(1)"));
-  if (check != "ok") return corruption("catalog: quick_check: " + check);
+  return check == "ok" ? Status() : corruption("catalog: quick_check: " + check);
+}
+
+Status Catalog::check_identity(bool& fresh) {
   KV_ASSIGN_OR_RETURN(std::string application, query_one("PRAGMA application_id"));
   KV_ASSIGN_OR_RETURN(std::string version, query_one("PRAGMA user_version"));
   KV_ASSIGN_OR_RETURN(std::string tables, query_one("SELECT count(*) FROM sqlite_schema"));

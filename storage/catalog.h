@@ -48,6 +48,9 @@ class Catalog {
   /// `key`: seals what rows tell about prompts, and outlives the catalog; null: they are plain.
   static Result<std::unique_ptr<Catalog>> open(const std::string& path, Files& files,
                                                const SealKey* key);
+  /// Notes and nothing else, of a copy of a catalog, which may be torn and is not checked: what can
+  /// be read counts. Returns: as open.
+  static Result<std::vector<NotedName>> notes_of(const std::string& path, const SealKey* key);
   ~Catalog();
   Catalog(const Catalog&) = delete;  // owns the connection
   Catalog& operator=(const Catalog&) = delete;
@@ -92,11 +95,13 @@ class Catalog {
 
  private:
   Catalog() = default;
+  Status connect(const std::string& path, const SealKey* key);
   Status exec(const char* sql);
   Result<std::string> query_one(const char* sql);
   Status prepare(const char* sql, sqlite3_stmt** out);
   Status configure();
   Status check_identity(bool& fresh);
+  Status check_pages();
   Status create_schema();
   Status prepare_writes();
   void drop_writes();

@@ -142,6 +142,17 @@ RowState read_row(sqlite3_stmt* stmt, SealedRows* sealed, std::string& file, Kno
   return opened ? RowState::good : RowState::sealed;
 }
 
+std::optional<NotedName> read_noted(sqlite3_stmt* stmt, SealedRows* sealed) {
+  Columns columns(stmt);
+  std::string file;
+  columns.text(file);
+  const auto parsed = parse_file_name(file);
+  if (!parsed || is_record(parsed->kind)) return std::nullopt;
+  NotedName noted{parsed->object, read_note(columns.blob(), sealed, file)};
+  if (noted.second.empty()) return std::nullopt;
+  return noted;
+}
+
 Status bind_row(sqlite3_stmt* stmt, SealedRows* sealed, const std::string& file,
                 const KnownObject& row) {
   const Object& o = row.header;

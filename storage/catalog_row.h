@@ -18,6 +18,8 @@ enum class RowState : uint8_t {
 
 /// `sealed`: null without a key. `file` is set in any case.
 RowState read_row(sqlite3_stmt* stmt, SealedRows* sealed, std::string& file, KnownObject& out);
+/// Row of a file's name and its note. nullopt: no object has that name, or the note says nothing.
+std::optional<NotedName> read_noted(sqlite3_stmt* stmt, SealedRows* sealed);
 /// Values that `row` has must outlive the statement's next step. Returns: what sealing finds.
 Status bind_row(sqlite3_stmt* stmt, SealedRows* sealed, const std::string& file,
                 const KnownObject& row);

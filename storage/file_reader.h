@@ -30,8 +30,9 @@ Result<std::shared_ptr<uint8_t[]>> file_buffer(uint64_t bytes);
 Result<Bytes> read_file(Files& files, const std::string& path, const SealKey* key,
                         std::string_view sealed_as = {});
 /// Prefix and header section only, the header's hash verified.
-/// Returns: as read_file.
-Result<HeaderView> read_head(Files& files, const std::string& path, const SealKey* key);
+/// `info`: what the file is, once it is open; null: nobody asks. Returns: as read_file.
+Result<HeaderView> read_head(Files& files, const std::string& path, const SealKey* key,
+                             FileInfo* info = nullptr);
 
 /// The envelope of a file that is sealed with another key than `key`; else nullopt.
 std::optional<Envelope> sealed_by_other(Files& files, const std::string& path, const SealKey* key);

@@ -55,7 +55,10 @@ class Inspector {
     uint64_t& bytes = out_.totals.directory_bytes;
     bytes = info.ok() ? info->allocated_bytes : 0;
     std::set<std::string> own;
-    for (uint32_t f = 0; f < kFolders; ++f) {
+    size_t count_all = 0;
+    for (const Folder& folder : folders) count_all += folder.files.size();
+    out_.files.reserve(count_all);
+    for (uint32_t f = 0; f < kFolders; ++f) {  // in the order of their paths
       KV_RETURN_IF_ERROR(folders[f].status);
       own.insert(folder_name(f));
       bytes += folders[f].allocated_bytes;
@@ -73,8 +76,6 @@ class Inspector {
                      [](const StrayFile& a, const StrayFile& b) {
                        return quarantine_number(a.path) < quarantine_number(b.path);
                      });
-    std::sort(out_.files.begin(), out_.files.end(),
-              [](const InspectedFile& a, const InspectedFile& b) { return a.path < b.path; });
     return std::move(out_);
   }
 
@@ -87,6 +88,9 @@ class Inspector {
     if (!listed.ok() && listed.status().code() == StatusCode::not_found) return;
     out.status = listed.status();
     if (!listed.ok()) return;
+    out.files.reserve(listed->size());
+    std::sort(listed->begin(), listed->end(),
+              [](const DirEntry& a, const DirEntry& b) { return a.name < b.name; });
     for (const auto& entry : *listed) file(name, entry.name, buffers, out);
   }
 
@@ -94,21 +98,25 @@ class Inspector {
     InspectedFile f;
     f.path = folder + "/" + name;
     std::string path = directory_ + "/" + f.path;
-    auto info = files_.stat(path);
-    if (!info.ok() && info.status().code() == StatusCode::not_found) return;
-    if (info.ok()) out.allocated_bytes += info->is_dir ? allocated(path, 2) : info->allocated_bytes;
     auto parsed = parse_file_name(name);
+    const bool ours = parsed && folder_name(folder_of(parsed->object.id)) == folder;
+    Result<FileInfo> info{FileInfo{}};
+    if (ours && !is_record(parsed->kind) && depth_ == InspectDepth::headers) {
+      f.status = head(path, *parsed, f, *info);
+    } else if (!ours) {
+      f.status = unsupported("foreign name");
+    }
+    if (!info->is_file) info = files_.stat(path);  // nothing was opened
     if (!info.ok()) {
       f.status = info.status();
-    } else if (!parsed || folder_name(folder_of(parsed->object.id)) != folder) {
-      f.status = unsupported("foreign name");
-    } else {
+    } else if (ours && (is_record(parsed->kind) || depth_ == InspectDepth::verify)) {
       f.status = read(path, *parsed, buffers, f);
-      if (f.status.code() == StatusCode::not_found) return;  // gone since it was listed
-      if (f.status.code() == StatusCode::unsupported) {
-        auto seal = sealed_by_other(files_, path, key_);
-        if (seal) f.other_key = seal->key_id;
-      }
+    }
+    if (f.status.code() == StatusCode::not_found) return;  // gone since it was listed
+    if (info.ok()) out.allocated_bytes += info->is_dir ? allocated(path, 2) : info->allocated_bytes;
+    if (ours && f.status.code() == StatusCode::unsupported) {
+      auto seal = sealed_by_other(files_, path, key_);
+      if (seal) f.other_key = seal->key_id;
     }
     if (info.ok()) {
       f.file_bytes = info->bytes;
@@ -118,23 +126,28 @@ class Inspector {
     out.files.push_back(std::move(f));
   }
 
+  // A record, or all of an object.
   Status read(const std::string& path, const ParsedName& parsed, ReadBuffers& buffers,
               InspectedFile& f) {
     f.kind = parsed.kind;
     f.name = parsed.object;
     f.serial = parsed.serial;
     if (is_record(f.kind)) return read_record(files_, path, key_, {}, f);
-    if (depth_ == InspectDepth::verify) {
-      KV_ASSIGN_OR_RETURN(FileImage image, read_object(files_, buffers, path, f.name, key_));
-      f.unpacked_bytes = image.unpacked_bytes();
-      f.header = std::move(image.header);
-      for (const auto& piece : image.pieces) {
-        f.pieces.push_back(
-            {piece.packing, piece.unpacked_bytes, Bytes(nullptr, nullptr, piece.bytes.size())});
-      }
-      return {};
+    KV_ASSIGN_OR_RETURN(FileImage image, read_object(files_, buffers, path, f.name, key_));
+    f.unpacked_bytes = image.unpacked_bytes();
+    f.header = std::move(image.header);
+    for (const auto& piece : image.pieces) {
+      f.pieces.push_back(
+          {piece.packing, piece.unpacked_bytes, Bytes(nullptr, nullptr, piece.bytes.size())});
     }
-    KV_ASSIGN_OR_RETURN(HeaderView view, read_head(files_, path, key_));
+    return {};
+  }
+
+  // An object's head; `info` is set if the file could be opened.
+  Status head(const std::string& path, const ParsedName& parsed, InspectedFile& f, FileInfo& info) {
+    f.kind = parsed.kind;
+    f.name = parsed.object;
+    KV_ASSIGN_OR_RETURN(HeaderView view, read_head(files_, path, key_, &info));
     if (view.header.name != f.name) {
       return corruption("the file holds another object than its name says");
     }

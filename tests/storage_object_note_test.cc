@@ -2,7 +2,9 @@
 // earlier version gets them.
 #include <sqlite3.h>
 
+#include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "tests/support/storage_testing.h"
 
@@ -99,6 +101,34 @@ TEST_F(ObjectNotes, AreThereWithAKeyToo) {
   for (const KnownObject& o : found_.objects) {
     const bool noted = o.header.name == images[1].header.name;
     EXPECT_EQ(o.note, noted ? images[1].note : ObjectNote());
+  }
+}
+
+// What a program that must not open the owner's catalog reads: of a copy, also a torn one.
+TEST_F(ObjectNotes, ComeAloneOutOfACopy) {
+  for (const bool with_key : {false, true}) {
+    SsdOptions options;
+    if (with_key) options.key = sample_key(7);
+    auto images = sample_chain(rng_, 40);
+    images[3].note = {true, {7, "said"}, 4'000'000'000};
+    images[9].note.words = {9, "more"};
+    put(*open(options), images);
+    const std::string copy = dir_.path() + "/copy.db";
+    std::filesystem::copy_file(dir_.store() + "/catalog.db", copy,
+                               std::filesystem::copy_options::overwrite_existing);
+    auto notes = Catalog::notes_of(copy, options.key.get());
+    ASSERT_TRUE(notes.ok()) << notes.status().to_string();
+    std::map<ObjectName, ObjectNote> found(notes->begin(), notes->end());
+    EXPECT_EQ(found, (std::map<ObjectName, ObjectNote>{{images[3].header.name, images[3].note},
+                                                       {images[9].header.name, images[9].note}}));
+    const auto whole = std::filesystem::file_size(copy);
+    for (uint64_t bytes = whole - 4096; bytes > 0; bytes -= std::min<uint64_t>(bytes, 4096)) {
+      std::filesystem::resize_file(copy, bytes);
+      auto torn = Catalog::notes_of(copy, options.key.get());
+      if (!torn.ok()) continue;
+      for (const auto& [name, note] : *torn) EXPECT_EQ(found[name], note);
+    }
+    std::filesystem::remove_all(dir_.store());
   }
 }
 

@@ -81,35 +81,54 @@ std::vector<Entry> chosen(const StoreView& store, const Request& request,
   return out;
 }
 
+std::vector<std::string> entry_row(const StoreView& store, const Entry& e, const FileUsers& users,
+                                   int64_t now_ms) {
+  const Object& leaf = e.leaf->header;
+  const EntryWords words = store.words_of(*e.leaf);
+  return {short_id(leaf.name.id),
+          to_string(e.leaf->kind),
+          printable(store.model_name(leaf)),
+          printable(leaf.ns),
+          codec_summary(e.files),
+          std::to_string(leaf.end_token()) + (e.complete ? "" : "*"),
+          human_bytes(e.stored_bytes),
+          human_bytes(shared_bytes(e, users)),
+          human_ratio(e.stored_bytes, e.fp16_bytes),
+          age(e, now_ms),
+          prefill_text(words),
+          printable(words.label)};
+}
+
+// Lines of all entries, made on all processors.
+template <typename Line, typename Make>
+std::vector<Line> lines_of(const std::vector<Entry>& entries, const Make& make) {
+  std::vector<Line> lines(entries.size());
+  for_each_index(lines.size(), [&](size_t i) { lines[i] = make(entries[i]); });
+  return lines;
+}
+
 void list_entries(const StoreView& store, const Request& request) {
-  const bool json = request.json;
   const std::vector<Entry> all = store.entries();
   const FileUsers users = users_of(all);
   const auto now_ms = static_cast<int64_t>(unix_ms());
-  Json out = Json::array();
+  const std::vector<Entry> shown = chosen(store, request, all);
+  if (request.json) {
+    return print_json(
+        lines_of<Json>(shown, [&](const Entry& e) { return entry_json(store, e, users); }));
+  }
   Table table({"ID", "KIND", "MODEL", "NAMESPACE", "CODEC", "TOKENS", "STORED", "SHARED", "OF FP16",
                "WRITTEN", "PREFILL", "LABEL"},
               5);
-  uint64_t broken = 0;
-  for (const Entry& e : chosen(store, request, all)) {
-    if (json) {
-      out.push_back(entry_json(store, e, users));
-      continue;
-    }
-    const Object& leaf = e.leaf->header;
-    if (!e.complete) ++broken;
-    const EntryWords words = store.words_of(*e.leaf);
-    table.add({short_id(leaf.name.id), to_string(e.leaf->kind), printable(store.model_name(leaf)),
-               printable(leaf.ns), codec_summary(e.files),
-               std::to_string(leaf.end_token()) + (e.complete ? "" : "*"),
-               human_bytes(e.stored_bytes), human_bytes(shared_bytes(e, users)),
-               human_ratio(e.stored_bytes, e.fp16_bytes), age(e, now_ms), prefill_text(words),
-               printable(words.label)});
+  using Row = std::vector<std::string>;
+  for (Row& row :
+       lines_of<Row>(shown, [&](const Entry& e) { return entry_row(store, e, users, now_ms); })) {
+    table.add(std::move(row));
   }
-  if (json) return print_json(out);
   table.print();
   print_totals(store, all, users);
-  if (broken > 0) std::puts("* a block before it is missing: not served until that one returns");
+  const bool broken =
+      std::any_of(shown.begin(), shown.end(), [](const Entry& e) { return !e.complete; });
+  if (broken) std::puts("* a block before it is missing: not served until that one returns");
 }
 
 const char* status_word(const InspectedFile& f) {

@@ -42,13 +42,8 @@ std::map<ObjectName, ObjectNote> read_notes(const Request& request) {
   std::error_code failed;
   if (folder.path().empty() || !fs::copy_file(from, to, failed)) return notes;
   fs::copy_file(from + "-wal", to + "-wal", failed);  // none after an orderly end
-  auto catalog = Catalog::open(to, posix_files(), request.key.get());
-  if (!catalog.ok()) return notes;
-  auto rows = (*catalog)->load();
-  if (!rows.ok()) return notes;
-  for (const KnownObject& row : rows->good) {
-    if (!row.note.empty()) notes.emplace(row.header.name, row.note);
-  }
+  auto noted = Catalog::notes_of(to, request.key.get());
+  if (noted.ok()) notes.insert(noted->begin(), noted->end());
   return notes;
 }
 

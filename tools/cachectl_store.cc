@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -12,6 +11,27 @@
 
 namespace kv::cachectl {
 namespace {
+
+// Widths of codes, a bit each.
+struct Widths {
+  uint64_t k = 0, v = 0;
+
+  void add(const Plane& plane) {
+    const uint64_t bit = uint64_t{1} << std::min<uint8_t>(plane.bits, 63);
+    if (plane.side != Side::v) k |= bit;
+    if (plane.side != Side::k) v |= bit;
+  }
+};
+
+// The widest first.
+std::string joined(uint64_t widths) {
+  std::string text;
+  for (int b = 63; b >= 0; --b) {
+    if ((widths >> b & 1) == 0) continue;
+    text += (text.empty() ? "" : "+") + coding_name(static_cast<uint8_t>(b));
+  }
+  return text.empty() ? "-" : text;
+}
 
 void run_on_all_processors(uint32_t count, const std::function<void(uint32_t)>& work) {
   std::atomic<uint32_t> next{0};
@@ -23,6 +43,13 @@ void run_on_all_processors(uint32_t count, const std::function<void(uint32_t)>& 
 }
 
 }  // namespace
+
+void for_each_index(size_t count, const std::function<void(size_t)>& work) {
+  constexpr uint32_t kPieces = 64;
+  run_on_all_processors(kPieces, [&](uint32_t n) {
+    for (size_t i = count * n / kPieces; i < count * (n + 1) / kPieces; ++i) work(i);
+  });
+}
 
 Result<size_t> find_entry(const std::vector<Entry>& entries, const std::string& id) {
   std::vector<size_t> found;
@@ -48,20 +75,12 @@ uint64_t fp16_bytes(const Object& object) {
 }
 
 std::string codec_summary(const std::vector<const InspectedFile*>& files) {
-  std::set<uint8_t, std::greater<>> k, v;  // `other` planes are in both
+  Widths seen;  // `other` planes are in both
   for (const auto* file : files) {
     if (file->kind == FileKind::tail && files.size() > 1) continue;  // mostly exact by design
-    for (const auto& plane : file->header.planes) {
-      if (plane.side != Side::v) k.insert(plane.bits);
-      if (plane.side != Side::k) v.insert(plane.bits);
-    }
+    for (const auto& plane : file->header.planes) seen.add(plane);
   }
-  auto join = [](const auto& bits) {
-    std::string text;
-    for (uint8_t b : bits) text += (text.empty() ? "" : "+") + coding_name(b);
-    return text.empty() ? std::string("-") : text;
-  };
-  return k == v ? join(k) : "K " + join(k) + " V " + join(v);
+  return seen.k == seen.v ? joined(seen.k) : "K " + joined(seen.k) + " V " + joined(seen.v);
 }
 
 bool is_object(const InspectedFile& file) { return !is_record(file.kind); }
@@ -84,6 +103,9 @@ Result<StoreView> StoreView::load(const Request& request) {
                                         posix_files(), run_on_all_processors));
   StoreView view;
   view.inspection_ = std::make_shared<const Inspection>(std::move(inspection));
+  const size_t files = view.inspection_->files.size();
+  view.by_id_.reserve(files);
+  view.children_.reserve(files);
   for (const auto& file : view.inspection_->files) {
     if (file.status.ok()) view.add(file);
   }
@@ -105,14 +127,17 @@ void StoreView::add(const InspectedFile& file) {
   }
   if (is_object(file) && file.kind != FileKind::supplement) {
     children_.emplace(file.header.parent, &file);
+    if (file.kind == FileKind::snapshot) snapshots_ = true;
   }
 }
 
-const InspectedFile* StoreView::block(const Id& id) const {
+const InspectedFile* StoreView::object(const Id& id, FileKind kind) const {
   auto [begin, end] = by_id_.equal_range(id);
-  auto found = std::find_if(begin, end, [](auto& e) { return e.second->kind == FileKind::block; });
+  auto found = std::find_if(begin, end, [&](auto& e) { return e.second->kind == kind; });
   return found == end ? nullptr : found->second;
 }
+
+const InspectedFile* StoreView::block(const Id& id) const { return object(id, FileKind::block); }
 
 std::vector<const InspectedFile*> StoreView::with_id(const Id& id) const {
   std::vector<const InspectedFile*> out;
@@ -164,29 +189,20 @@ std::vector<const InspectedFile*> StoreView::path_to(const InspectedFile& file,
 bool StoreView::stands_alone(const InspectedFile& snapshot) const {
   const Object& s = snapshot.header;
   if (s.tokens.empty()) return block(s.parent) == nullptr;
-  auto [begin, end] = children_.equal_range(s.parent);
-  return std::none_of(begin, end, [&](auto& e) {
-    const Object& o = e.second->header;
-    return e.second->kind == FileKind::tail && o.tokens == s.tokens && o.extras == s.extras &&
-           o.ns == s.ns && o.fingerprint == s.fingerprint && o.profile == s.profile;
-  });
+  const Realm realm{s.ns, s.fingerprint, s.profile};
+  return object(block_id(realm, s.parent, s.tokens, s.extras, ObjectKind::tail), FileKind::tail) ==
+         nullptr;
 }
 
-std::vector<const InspectedFile*> StoreView::snapshots_at(const InspectedFile& leaf) const {
-  std::vector<const InspectedFile*> out;
-  bool after_block = leaf.kind == FileKind::block;
+// The snapshot at the end of a block or tail; null: none. Its id follows from that one's fields, so
+// that no list of a parent's many children is walked.
+const InspectedFile* StoreView::snapshot_at(const InspectedFile& leaf) const {
+  if (!snapshots_ || leaf.kind == FileKind::snapshot) return nullptr;
   const Object& l = leaf.header;
-  auto [begin, end] = children_.equal_range(after_block ? leaf.name.id : l.parent);
-  for (auto at = begin; at != end; ++at) {
-    const Object& o = at->second->header;
-    if (at->second->kind != FileKind::snapshot || at->second == &leaf) continue;
-    if (after_block ? o.tokens.empty()
-                    : o.tokens == l.tokens && o.extras == l.extras && o.ns == l.ns &&
-                          o.fingerprint == l.fingerprint && o.profile == l.profile) {
-      out.push_back(at->second);
-    }
-  }
-  return out;
+  const Realm realm{l.ns, l.fingerprint, l.profile};
+  const Id id = leaf.kind == FileKind::block ? snapshot_id(realm, leaf.name.id, {}, {})
+                                             : snapshot_id(realm, l.parent, l.tokens, l.extras);
+  return object(id, FileKind::snapshot);
 }
 
 std::vector<const InspectedFile*> StoreView::children_of(const Id& id) const {
@@ -198,7 +214,7 @@ std::vector<const InspectedFile*> StoreView::children_of(const Id& id) const {
 
 std::vector<const InspectedFile*> StoreView::entry_files(const InspectedFile& step) const {
   std::vector<const InspectedFile*> files = with_id(step.name.id);
-  for (const InspectedFile* snapshot : snapshots_at(step)) files.push_back(snapshot);
+  if (const InspectedFile* snapshot = snapshot_at(step)) files.push_back(snapshot);
   return files;
 }
 
@@ -209,9 +225,7 @@ Entry StoreView::entry_of(const InspectedFile& leaf) const {
   for (const auto* step : entry.path) {
     for (const auto* file : with_id(step->name.id)) entry.files.push_back(file);
   }
-  if (leaf.kind != FileKind::snapshot) {
-    for (const auto* snapshot : snapshots_at(leaf)) entry.files.push_back(snapshot);
-  }
+  if (const InspectedFile* snapshot = snapshot_at(leaf)) entry.files.push_back(snapshot);
   for (const auto* file : entry.files) {
     entry.stored_bytes += file->file_bytes;
     entry.fp16_bytes += fp16_bytes(file->header);
@@ -219,25 +233,34 @@ Entry StoreView::entry_of(const InspectedFile& leaf) const {
   return entry;
 }
 
+// The last object of a sequence.
+bool StoreView::is_leaf(const InspectedFile& file) const {
+  if (!file.status.ok() || !is_object(file) || file.kind == FileKind::supplement) return false;
+  if (file.kind == FileKind::snapshot) return stands_alone(file);
+  if (file.kind != FileKind::block) return true;
+  auto [begin, end] = children_.equal_range(file.name.id);
+  return std::none_of(begin, end, [&](auto& e) {
+    return e.second->kind != FileKind::snapshot || stands_alone(*e.second);
+  });
+}
+
 std::vector<Entry> StoreView::entries() const {
-  std::vector<Entry> out;
-  for (const auto& file : inspection_->files) {
-    if (!file.status.ok() || !is_object(file) || file.kind == FileKind::supplement) continue;
-    if (file.kind == FileKind::snapshot && !stands_alone(file)) continue;
-    if (file.kind == FileKind::block) {
-      auto [begin, end] = children_.equal_range(file.name.id);
-      if (std::any_of(begin, end, [&](auto& e) {
-            return e.second->kind != FileKind::snapshot || stands_alone(*e.second);
-          })) {
-        continue;
-      }
-    }
-    out.push_back(entry_of(file));
+  const auto& files = inspection_->files;
+  std::vector<uint8_t> leaf(files.size());
+  for_each_index(files.size(), [&](size_t i) { leaf[i] = is_leaf(files[i]) ? 1 : 0; });
+  std::vector<const InspectedFile*> leaves;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (leaf[i] != 0) leaves.push_back(&files[i]);
   }
-  std::stable_sort(out.begin(), out.end(), [](const Entry& a, const Entry& b) {
+  std::vector<Entry> out(leaves.size());
+  for_each_index(out.size(), [&](size_t i) { out[i] = entry_of(*leaves[i]); });
+  auto before = [](const Entry& a, const Entry& b) {
     const Object &x = a.leaf->header, &y = b.leaf->header;
     return std::tie(x.ns, x.fingerprint, x.name.id) < std::tie(y.ns, y.fingerprint, y.name.id);
-  });
+  };
+  if (!std::is_sorted(out.begin(), out.end(), before)) {
+    std::stable_sort(out.begin(), out.end(), before);
+  }
   return out;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -75,8 +76,10 @@ class StoreView {
 
  private:
   void add(const InspectedFile& file);
+  const InspectedFile* object(const Id& id, FileKind kind) const;
   bool stands_alone(const InspectedFile& snapshot) const;
-  std::vector<const InspectedFile*> snapshots_at(const InspectedFile& leaf) const;
+  const InspectedFile* snapshot_at(const InspectedFile& leaf) const;
+  bool is_leaf(const InspectedFile& file) const;
 
   std::shared_ptr<const Inspection> inspection_;
   std::unordered_multimap<Id, const InspectedFile*, IdHash> by_id_;
@@ -84,6 +87,10 @@ class StoreView {
   std::map<Id, std::shared_ptr<const ModelRecord>> models_;  // by model_id, highest serial
   std::map<Id, std::shared_ptr<const Profile>> profiles_;
   std::map<ObjectName, ObjectNote> notes_;
+  bool snapshots_ = false;  // the store has some
 };
+
+/// Calls work(i) once for each i below `count`, on all processors.
+void for_each_index(size_t count, const std::function<void(size_t)>& work);
 
 }  // namespace kv::cachectl
