@@ -4,10 +4,12 @@
 // The entry: 3,072 tokens of 32 layers, 4 kv heads of 64, f16 rows (8 MiB a block). All times are
 // of wall clocks; what makes room for the next store is not timed.
 #include <benchmark/benchmark.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
 
+#include "codec/finite.h"
 #include "proto/socket_client.h"
 #include "tests/support/cachesvc_server.h"
 #include "tests/support/own_memory_testing.h"
@@ -196,6 +198,39 @@ void BM_Copy(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_Copy)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// The least that a store of rows as they are from a client's memory can do, on two threads: each
+// block's bytes read out of the memfd into memory that was touched, by pieces of a plane; argument
+// 1: and looked at whether they are finite, 2: and summed, piece by piece.
+void BM_ReadAlone(benchmark::State& state) {
+  constexpr uint64_t kPiece = 128u << 10, kBlock = kEntryBytes / 12;
+  auto memory = OwnMemory::create(kEntryBytes);
+  if (!memory.ok()) return state.SkipWithError(memory.status().to_string().c_str());
+  std::fill_n((*memory)->data(), kEntryBytes, uint8_t{3});
+  std::vector<uint8_t> to(kEntryBytes, 4);
+  const int fd = (*memory)->fd();
+  std::atomic<uint64_t> wrong = 0;
+  for (auto _ : state) {
+    std::atomic<uint64_t> next = 0;
+    auto work = [&] {
+      for (uint64_t block = next++; block < 12; block = next++) {
+        Xxh128Stream sum;
+        for (uint64_t at = block * kBlock; at < (block + 1) * kBlock; at += kPiece) {
+          const std::span piece(to.data() + at, kPiece);
+          wrong += ::pread(fd, piece.data(), kPiece, static_cast<off_t>(at)) != kPiece;
+          if (state.range(0) >= 1) wrong += !finite_values(piece.data(), kPiece / 2, DType::f16);
+          if (state.range(0) >= 2) sum.update(piece);
+        }
+        wrong += sum.digest() == Xxh128{};
+      }
+    };
+    std::thread other(work);
+    work();
+    other.join();
+  }
+  if (wrong != 0) state.SkipWithError("not read");
+}
+BENCHMARK(BM_ReadAlone)->DenseRange(0, 2)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
 }  // namespace kv

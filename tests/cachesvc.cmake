@@ -31,7 +31,8 @@ kv_program(daemon_with_limits SOURCES support/daemon_with_limits.cc DEPS kv_serv
 add_dependencies(cachesvc_test cachesvc daemon_with_limits)
 # Clients that map the RAM tier of a real daemon.
 kv_tests(cachesvc_mapped_test LABELS cachesvc DEPS kv_server
-  FILES cachesvc_mappings_test.cc cachesvc_mapped_property_test.cc cachesvc_mapping_peers_test.cc
+  FILES cachesvc_mappings_test.cc cachesvc_mapped_kills_test.cc cachesvc_mapped_property_test.cc
+        cachesvc_mapping_peers_test.cc
         cachesvc_peer_memory_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(cachesvc_mapped_test cachesvc daemon_with_limits)

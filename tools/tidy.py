@@ -37,6 +37,7 @@ FLOORS = """
     histogram
     measures
     counters, call, namespaces, metrics, fair_tasks, room_request, write_budget, object_buffer
+    row_source
     needs
     reply_object
     env, encode encode_input encode_plane

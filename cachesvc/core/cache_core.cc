@@ -115,8 +115,12 @@ void CacheCore::put(uint64_t session, PutRequest request, std::shared_ptr<RoomCh
     own_->puts.put(session, std::move(request), std::move(room), terms, std::move(done));
   });
 }
-bool CacheCore::keeps_as_given(uint64_t session, const PutRequest& request) {
-  return !own_->env->closed() && own_->puts.keeps_as_given(session, request);
+bool CacheCore::reads_rows(const PutRequest& request) { return Puts::reads_rows(request); }
+void CacheCore::put_rows(uint64_t session, PutRequest request, RowSource rows, CallTerms terms,
+                         Done<Status> done) {
+  own_->env->run([&] {
+    own_->puts.put_rows(session, std::move(request), std::move(rows), terms, std::move(done));
+  });
 }
 void CacheCore::commit(uint64_t session, uint64_t reservation, Durability wait_for, CallTerms terms,
                        Done<Result<CommitReply>> done) {

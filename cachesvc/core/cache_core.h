@@ -35,6 +35,7 @@
 #include "cachesvc/core/call.h"
 #include "cachesvc/core/client_memory.h"
 #include "cachesvc/core/metrics.h"
+#include "cachesvc/core/row_source.h"
 #include "cachesvc/namespace_options.h"
 #include "cachesvc/ram_pool.h"
 #include "proto/client.h"
@@ -121,9 +122,12 @@ class CacheCore {
   /// more (busy). Null: the planes are the caller's, charged while the core holds them.
   void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room, CallTerms terms,
            Done<Status> done);
-  /// True if the object's payload is stored byte for byte as it comes: its body may be allocated as
-  /// StagingFor::kept and go into the room's `payload`, with the planes as views of it.
-  bool keeps_as_given(uint64_t session, const PutRequest& request);
+  /// A put whose planes lie somewhere else, one after another, and have no bytes: workers bring
+  /// them plane by plane. Precondition: reads_rows(request).
+  void put_rows(uint64_t session, PutRequest request, RowSource rows, CallTerms terms,
+                Done<Status> done);
+  /// True for whole blocks' exact rows alone.
+  static bool reads_rows(const PutRequest& request);
   void commit(uint64_t session, uint64_t reservation, Durability wait_for, CallTerms terms,
               Done<Result<CommitReply>> done);
   void abort(uint64_t session, uint64_t reservation, CallTerms terms, Done<Status> done);

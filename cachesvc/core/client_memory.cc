@@ -22,15 +22,12 @@ Status touch_pages(std::span<uint8_t> body) {
   return {};
 }
 
-Staging allocated(RamPool& pool, const std::string& ns, uint64_t bytes,
-                  std::shared_ptr<RoomCharges> charges) {
-  // A body that is kept lies among the namespace's objects from the start.
-  if (charges->staging.bytes() == 0) return {pool.allocate(bytes, charges->stored, ns), charges};
+Staging allocated(RamPool& pool, uint64_t bytes, std::shared_ptr<RoomCharges> charges) {
   return {pool.allocate(bytes, charges->staging), charges};
 }
 
 Result<Staging> allocated_now(Env& env, uint64_t bytes, std::shared_ptr<RoomCharges> charges) try {
-  return allocated(*env.pool, {}, bytes, std::move(charges));
+  return allocated(*env.pool, bytes, std::move(charges));
 } catch (const std::bad_alloc&) {
   return out_of_memory();
 }
@@ -73,12 +70,6 @@ Room ClientMemory::staging_room(uint64_t session, uint64_t bytes, StagingFor wha
   room.share = calls_.session(session)->share;
   room.staging = 2 * body;
   if (what == StagingFor::request) return room;
-  if (what == StagingFor::kept) {
-    room.staging = 0;
-    room.stored = body;
-    room.index = most_index_bytes(kMaxBlockTokens);
-    return room;
-  }
   // Codes are smaller than their input; copied rows have room from their reservation.
   room.staging = std::max(body, std::min(2 * body, limit));
   room.index = most_index_bytes(kMaxBlockTokens);
@@ -95,14 +86,14 @@ void ClientMemory::allocate_staging(uint64_t session, uint64_t bytes, StagingFor
   env_.run([&] {
     auto call = calls_.begin<Result<Staging>>(session, terms, std::move(done));
     if (call->finished()) return;
-    auto allocate = [env = env_.shared_from_this(), call, ns = calls_.session(session)->ns, bytes,
-                     small, fill = std::move(fill)](Result<std::shared_ptr<RoomCharges>> got) {
+    auto allocate = [env = env_.shared_from_this(), call, bytes, small,
+                     fill = std::move(fill)](Result<std::shared_ptr<RoomCharges>> got) {
       if (call->finished()) return;
       if (!got.ok()) return call->fail(got.status());
       if (small) return call->finish(allocated_now(*env, bytes, *got));
       env->on_worker(
-          [pool = env->pool, charges = *got, ns, bytes, fill]() -> Result<Staging> {
-            Staging staging = allocated(*pool, ns, bytes, charges);
+          [pool = env->pool, charges = *got, bytes, fill]() -> Result<Staging> {
+            Staging staging = allocated(*pool, bytes, charges);
             KV_RETURN_IF_ERROR(fill({staging.body.data(), staging.body.size()}));
             return staging;
           },

@@ -31,7 +31,6 @@ struct Staging {
 };
 enum class StagingFor : uint8_t {
   put,      ///< scratch to encode it, the stored result
-  kept,     ///< nothing: the body is what is stored (CacheCore::keeps_as_given)
   request,  ///< the decoded message
 };
 

@@ -1,6 +1,9 @@
 // Planes given their places and coded, the object put together: all on workers.
 #include "cachesvc/core/encode.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "cachesvc/core/encode_plane.h"
 #include "cachesvc/core/object_buffer.h"
 
@@ -11,18 +14,6 @@ namespace {
 bool as_given(const EncodeInput& in, const Plane& p) {
   return is_main(in.object.name.kind) ||
          (p.first_row == in.keep.first && p.end_row() == in.keep.end);
-}
-
-// True if the planes given are all of the buffer, one after another, and of the results' sizes.
-bool lie_in(PoolBuffer& buffer, const std::vector<PlaneSlot>& slots,
-            const std::vector<uint64_t>& sizes) {
-  const uint8_t* at = buffer.data();
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const Bytes& given = slots[i].given->bytes;
-    if (given.data() != at || given.size() != sizes[i]) return false;
-    at += sizes[i];
-  }
-  return at == buffer.data() + buffer.size();
 }
 
 // Gives every plane its place in one pool buffer, if all sizes can be told from the input.
@@ -41,13 +32,8 @@ void set_places(EncodeWork& w) {
   }
   for (const StateBlob& s : in.object.states) total += s.bytes.size();
   if (total == 0) return;
-  if (lie_in(w.kept, w.slots, sizes)) {
-    w.payload = std::move(w.kept);
-  } else if (RamPool::slab_bytes(total) <= w.stored.bytes()) {
-    w.payload = w.pool->allocate(total, w.stored, in.object.ns);
-  } else {
-    return;
-  }
+  if (RamPool::slab_bytes(total) > w.stored.bytes()) return;
+  w.payload = w.pool->allocate(total, w.stored, in.object.ns);
   uint8_t* at = w.payload.data();
   for (size_t i = 0; i < sizes.size(); at += sizes[i++]) w.slots[i].place = {at, sizes[i]};
 }
@@ -75,31 +61,79 @@ Status check_sources(EncodeWork& w) {
           "source " + w.damaged.front()->name.id.hex() + " was damaged in RAM"};
 }
 
-// Moves the object's payload into one pool buffer and computes its sum. Planes elsewhere are
-// copied.
+// Moves the object's payload into one pool buffer, with its sum. Planes elsewhere are copied.
 Result<RamObject> into_pool(EncodeWork& w, Object object) {
-  PoolBuffer buffer;
-  if (in_place(w, object)) {
-    buffer = std::move(w.payload);
-  } else {
-    KV_ASSIGN_OR_RETURN(buffer,
-                        buffer_in_pool(object.payload_bytes(), *w.pool, w.stored, object.ns));
+  if (in_place(w, object) && w.sum.complete()) {
+    return into_buffer(std::move(object), std::move(w.payload), &w.sum.sum());
   }
+  KV_ASSIGN_OR_RETURN(PoolBuffer buffer,
+                      buffer_in_pool(object.payload_bytes(), *w.pool, w.stored, object.ns));
   return into_buffer(std::move(object), std::move(buffer));
+}
+
+// True if the slot's rows are stored as they come.
+bool stays(const EncodeWork& w, const PlaneSlot& slot) {
+  const SideCoding* side = w.input.codec->side(slot.layer, slot.part, slot.side);
+  return side->bits == 0 && slot.given->dtype == side->raw_dtype;
+}
+
+// The slot's plane, whose rows are brought first: to where they stay, or else to `scratch`.
+Result<Plane> brought_plane(EncodeWork& w, PlaneSlot slot, std::vector<uint8_t>& scratch) {
+  if (!w.read) return finished_plane(w.input, slot, w.counts);
+  const size_t bytes = slot.given->bytes.size();
+  std::span<uint8_t> to = slot.place;
+  if (!stays(w, slot) || to.size() != bytes) {
+    if (scratch.size() < bytes) scratch.resize(bytes);
+    to = std::span(scratch).first(bytes);
+  }
+  KV_RETURN_IF_ERROR(w.read(slot.at, to));
+  Plane given = *slot.given;
+  given.bytes = Bytes(nullptr, to.data(), bytes);
+  slot.given = &given;
+  return finished_plane(w.input, slot, w.counts);
 }
 
 }  // namespace
 
+void SumInOrder::add(size_t part, std::span<const uint8_t> bytes) {
+  std::unique_lock lock(mutex_);
+  ready_[part] = bytes;
+  if (std::exchange(summing_, true)) return;
+  while (summed_ < ready_.size() && ready_[summed_]) {
+    const auto next = *ready_[summed_];
+    lock.unlock();
+    sum_.update(next);
+    lock.lock();
+    ++summed_;
+  }
+  summing_ = false;
+}
+
+uint64_t scratch_bytes(const EncodeWork& w) {
+  uint64_t most = 0;
+  for (const PlaneSlot& slot : w.slots) {
+    if (slot.given && !stays(w, slot)) most = std::max<uint64_t>(most, slot.given->bytes.size());
+  }
+  return most;
+}
+
 void encode_planes(EncodeWork& w) {
   std::call_once(w.placed, [&w] {
     w.planes.resize(w.slots.size());
+    w.sum.expect(w.slots.size());
     set_places(w);
   });
+  std::vector<uint8_t> scratch;
   while (!w.error.failed()) {
     size_t i = w.next.fetch_add(1);
     if (i >= w.slots.size()) return;
-    auto plane = finished_plane(w.input, w.slots[i], w.counts);
-    plane.ok() ? void(w.planes[i] = std::move(*plane)) : w.error.set(plane.status());
+    auto plane = brought_plane(w, w.slots[i], scratch);
+    if (!plane.ok()) {
+      w.error.set(plane.status());
+      return;
+    }
+    w.planes[i] = std::move(*plane);
+    if (w.planes[i].bytes.data() == w.slots[i].place.data()) w.sum.add(i, w.planes[i].bytes.span());
   }
 }
 

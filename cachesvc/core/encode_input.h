@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cachesvc/core/row_source.h"
 #include "cachesvc/ram_object.h"
 #include "codec/codec.h"
 #include "index/restorable.h"
@@ -41,6 +42,7 @@ struct PlaneSlot {
   Side side = Side::k;
   const Plane* given = nullptr;   ///< of the input's object; null: all rows are copied
   std::span<uint8_t> place = {};  ///< its place in the result's payload; empty: not known yet
+  uint64_t at = 0;                ///< of its bytes, where a RowSource brings them
 
   /// "layer 3 part 0 side k: ", as errors begin.
   std::string where() const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 namespace kv {
 namespace {
@@ -22,9 +23,10 @@ Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge,
   return pool.allocate(bytes, charge, ns);
 }
 
-Result<RamObject> into_buffer(Object object, PoolBuffer buffer) {
+Result<RamObject> into_buffer(Object object, PoolBuffer buffer, Xxh128Stream* planes) {
   uint8_t* at = buffer.data();
-  Xxh128Stream sum;
+  std::optional<Xxh128Stream> own;
+  Xxh128Stream& sum = planes ? *planes : own.emplace();
   auto take = [&](std::span<const uint8_t> bytes) {
     while (!bytes.empty()) {  // summed while the bytes are in a core's cache
       const auto step = bytes.first(std::min(bytes.size(), kCopyStepBytes));
@@ -34,7 +36,9 @@ Result<RamObject> into_buffer(Object object, PoolBuffer buffer) {
       bytes = bytes.subspan(step.size());
     }
   };
-  for (const Plane& p : object.planes) take(p.bytes.span());
+  for (const Plane& p : object.planes) {
+    planes ? void(at += p.bytes.size()) : take(p.bytes.span());
+  }
   for (const StateBlob& s : object.states) take(s.bytes.span());
   KV_RETURN_IF_ERROR(attach_payload(object, std::move(buffer).freeze()));
   return RamObject{std::make_shared<const Object>(std::move(object)), sum.digest()};

@@ -14,7 +14,8 @@ Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge,
                                   std::string_view ns);
 
 /// The object with its payload in `buffer`, of payload_bytes(), and its sum. Bytes that lie there
-/// already stay; others are copied. Not on the loop.
-Result<RamObject> into_buffer(Object object, PoolBuffer buffer);
+/// already stay; others are copied. `planes`: the sum of all planes, which lie there; null: it is
+/// computed. Not on the loop.
+Result<RamObject> into_buffer(Object object, PoolBuffer buffer, Xxh128Stream* planes = nullptr);
 
 }  // namespace kv

@@ -10,6 +10,17 @@ namespace {
 
 constexpr size_t kPlanesPerRunner = 4;  // fewer aren't worth another worker
 
+// The slots' begins in what a RowSource brings, in the order of the planes. All of them are given.
+void set_begins(const std::vector<Plane>& planes, std::vector<PlaneSlot>& slots) {
+  std::vector<uint64_t> begins;
+  uint64_t at = 0;
+  for (const Plane& p : planes) {
+    begins.push_back(at);
+    at += p.bytes.size();
+  }
+  for (PlaneSlot& slot : slots) slot.at = begins[static_cast<size_t>(slot.given - planes.data())];
+}
+
 Status no_longer_wanted() { return {StatusCode::cancelled, "the put was cancelled"}; }
 Status reservation_ended() { return {StatusCode::not_found, "the reservation ended"}; }
 
@@ -17,6 +28,26 @@ Status reservation_ended() { return {StatusCode::not_found, "the reservation end
 
 void Puts::put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room,
                CallTerms terms, std::function<void(Status)> done) {
+  put(session, std::move(request), Given{std::move(room), {}, {}}, terms, std::move(done));
+}
+
+bool Puts::reads_rows(const PutRequest& request) {
+  const Object& o = request.object;
+  if (o.name.kind != ObjectKind::block) return false;  // others are small
+  if (!request.copies.empty() || !o.states.empty()) return false;
+  return std::all_of(o.planes.begin(), o.planes.end(),
+                     [](const Plane& p) { return p.bits == 0 && p.runs.size() == 1; });
+}
+
+void Puts::put_rows(uint64_t session, PutRequest request, RowSource rows, CallTerms terms,
+                    std::function<void(Status)> done) {
+  // Sizes are those of the shapes; nothing reads the bytes before they have been brought.
+  for (Plane& p : request.object.planes) p.bytes = Bytes(nullptr, nullptr, plane_bytes(p));
+  put(session, std::move(request), Given{nullptr, std::move(rows), {}}, terms, std::move(done));
+}
+
+void Puts::put(uint64_t session, PutRequest request, Given given, CallTerms terms,
+               std::function<void(Status)> done) {
   auto call = calls_.begin<Status>(session, terms, std::move(done));
   if (call->finished()) return;
   Reservation* r = reservations_.find(session, request.reservation);
@@ -26,23 +57,16 @@ void Puts::put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges
     return call->fail(invalid_argument("planes or copies of one object over their limit"));
   }
   if (Status s = identify(*r, o); !s.ok()) return call->fail(s);
-  start(*r, std::move(request), std::move(room), call);
-}
-
-bool Puts::keeps_as_given(uint64_t session, const PutRequest& request) {
-  const Reservation* r = reservations_.find(session, request.reservation);
-  const Object& o = request.object;
-  if (r == nullptr || o.name.kind != ObjectKind::block) return false;  // others are small
-  if (!request.copies.empty() || !o.states.empty()) return false;
-  return std::all_of(o.planes.begin(), o.planes.end(), [&](const Plane& p) {
-    const SideCoding* side = r->realm->codec->side(p.layer, p.part, p.side);
-    return side != nullptr && side->bits == 0 && side->raw_dtype == p.dtype && p.bits == 0 &&
-           p.runs.size() == 1;
-  });
+  start(*r, std::move(request), std::move(given), call);
 }
 
 void Puts::start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges> room,
                  std::shared_ptr<Call<Status>> call, RamObject states_of) {
+  start(r, std::move(request), Given{std::move(room), {}, std::move(states_of)}, std::move(call));
+}
+
+void Puts::start(Reservation& r, PutRequest request, Given given,
+                 std::shared_ptr<Call<Status>> call) {
   Object& o = request.object;
   const ObjectName asked = o.name;
   cut_rows(r, o);
@@ -62,7 +86,7 @@ void Puts::start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges
   job->call = std::move(call);
   job->session = r.session;
   job->reservation = r.id;
-  job->room = std::move(room);
+  job->room = std::move(given.room);
   job->name = o.name;
   job->asked = asked;
   EncodeWork& work = *job->work;
@@ -72,15 +96,16 @@ void Puts::start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges
   in.encode = whole && (o.name.kind == ObjectKind::block || o.name.kind == ObjectKind::supplement);
   in.object = std::move(o);
   in.copies = std::move(request.copies);
-  in.states_of = std::move(states_of);
+  in.states_of = std::move(given.states_of);
   in.keep_nonfinite = env_.options.nonfinite == Nonfinite::raw;
   in.codec = r.realm->codec;
   in.groups = r.realm->groups.shared();
   work.pool = env_.pool;
-  if (job->room) work.kept = std::move(job->room->payload);
+  work.read = std::move(given.rows);
   auto slots = plane_slots(in);
   if (!slots.ok()) return finish(job, slots.status());
   work.slots = std::move(*slots);
+  if (work.read) set_begins(in.object.planes, work.slots);
   gather(job);
 }
 
@@ -158,6 +183,10 @@ uint64_t Puts::stored_bytes(const Reservation& r, const EncodeInput& in) {
   return bytes + need_bytes(*r.realm->model, *r.realm->profile, r.realm->groups, need);
 }
 
+size_t Puts::runners(const EncodeWork& work) const {
+  return std::clamp<size_t>(work.slots.size() / kPlanesPerRunner, 1, env_.options.workers);
+}
+
 void Puts::charge(const JobPtr& job) {
   Reservation* r = reservations_.find(job->session, job->reservation);
   if (!r) return finish(job, reservation_ended());
@@ -170,10 +199,7 @@ void Puts::charge(const JobPtr& job) {
   room.index = index_bytes(object.name.kind, object.tokens);
   room.staging = out;
   if (!job->room) room.staging += object.payload_bytes();
-  if (w.kept.size() > 0) {  // paid for
-    room.stored -= std::min(room.stored, RamPool::slab_bytes(w.kept.size()));
-    room.staging = 0;
-  }
+  if (w.read) room.staging = scratch_bytes(w) * runners(w);
   auto take = [](Charge& from, uint64_t& wanted, Charge& into) {
     uint64_t part = std::min(from.bytes(), wanted);
     if (part > 0) into.merge(from.split(part));
@@ -211,8 +237,8 @@ void Puts::encode(const JobPtr& job) {
   job->call->on_end = [call = job->call.get(), work = job->work] {
     if (call->cancelled) work->error.set(no_longer_wanted());
   };
-  size_t planes = job->work->slots.size();
-  job->runners = std::clamp<size_t>(planes / kPlanesPerRunner, 1, env_.options.workers);
+  const size_t planes = job->work->slots.size();
+  job->runners = runners(*job->work);
   env_.count.encoded_planes += job->work->input.encode ? planes : 0;
   for (size_t i = 0, runners = job->runners; i < runners; ++i) {
     env_.on_worker(

@@ -29,8 +29,11 @@ class Puts {
   /// `room`: came with the object's bytes, which lie in it. Null: the caller's planes.
   void put(uint64_t session, PutRequest request, std::shared_ptr<RoomCharges> room, CallTerms terms,
            std::function<void(Status)> done);
-  /// True if the object's payload is stored byte for byte as it comes, once it is found good.
-  bool keeps_as_given(uint64_t session, const PutRequest& request);
+  /// True for a put whose planes may have no bytes: whole blocks' exact rows alone.
+  static bool reads_rows(const PutRequest& request);
+  /// A put for which reads_rows() is true; each plane's bytes are brought when it is its turn.
+  void put_rows(uint64_t session, PutRequest request, RowSource rows, CallTerms terms,
+                std::function<void(Status)> done);
   /// Starts the put of an object that identify() has named. `states_of`: the object whose states it
   /// shares; may be null.
   void start(Reservation& r, PutRequest request, std::shared_ptr<RoomCharges> room,
@@ -49,9 +52,21 @@ class Puts {
   };
   using JobPtr = std::shared_ptr<Job>;
 
+  /// A put with its bytes: of `room` (null: the caller's), or brought by `rows`.
+  struct Given {
+    std::shared_ptr<RoomCharges> room;
+    RowSource rows;
+    RamObject states_of;
+  };
+  void put(uint64_t session, PutRequest request, Given given, CallTerms terms,
+           std::function<void(Status)> done);
+  void start(Reservation& r, PutRequest request, Given given, std::shared_ptr<Call<Status>> call);
+
   void gather(const JobPtr& job);
   void read_source(const JobPtr& job, Record& source);
   Status check_copy(const Reservation& r, const CopyRows& copy, const Record& source);
+  /// Workers that one put keeps busy.
+  size_t runners(const EncodeWork& work) const;
   void charge(const JobPtr& job);
   void with_room(const JobPtr& job, Room room, RoomDone done);
   void encode(const JobPtr& job);

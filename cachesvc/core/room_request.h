@@ -19,8 +19,6 @@ struct Room {
 };
 struct RoomCharges {
   Charge stored, staging, promotion, reply, index, session, model;
-  /// An object's payload that came with them, where it may stay (StagingFor::kept); else empty.
-  PoolBuffer payload;
 };
 using RoomDone = std::function<void(Result<std::shared_ptr<RoomCharges>>)>;
 

@@ -139,25 +139,41 @@ uint64_t PeerMemory::bytes() const {
   return ::fstat(fd_, &st) == 0 ? static_cast<uint64_t>(st.st_size) : 0;
 }
 
-Status PeerMemory::read(const std::vector<MemoryRun>& runs, std::span<uint8_t> to) const {
-  auto piece = [&](uint64_t offset, std::span<uint8_t> into) -> Status {
-    while (!into.empty()) {
-      const ssize_t n = ::pread(fd_, into.data(), into.size(), static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return {StatusCode::io_error, std::string("memory: ") + std::strerror(errno)};
-      if (n == 0) {
-        return invalid_argument("memory: rows at " + std::to_string(offset) + ", it has " +
-                                std::to_string(bytes()) + " bytes");
-      }
-      offset += static_cast<uint64_t>(n);
-      into = into.subspan(static_cast<size_t>(n));
+Status PeerMemory::read(uint64_t offset, std::span<uint8_t> to) const {
+  while (!to.empty()) {
+    const ssize_t n = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return {StatusCode::io_error, std::string("memory: ") + std::strerror(errno)};
+    if (n == 0) {
+      return invalid_argument("memory: rows at " + std::to_string(offset) + ", it has " +
+                              std::to_string(bytes()) + " bytes");
     }
-    return {};
-  };
-  for (const MemoryRun& run : runs) {
-    for (uint32_t i = 0; i < run.count; ++i) {
-      KV_RETURN_IF_ERROR(piece(run.offset + i * run.stride, to.first(run.bytes)));
-      to = to.subspan(run.bytes);
+    offset += static_cast<uint64_t>(n);
+    to = to.subspan(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+MemoryRows::MemoryRows(std::shared_ptr<const PeerMemory> memory, std::vector<MemoryRun> runs)
+    : memory_(std::move(memory)), runs_(std::move(runs)) {
+  uint64_t at = 0;
+  for (const MemoryRun& run : runs_) {
+    begins_.push_back(at);
+    at += run.bytes * run.count;
+  }
+}
+
+Status MemoryRows::read(uint64_t at, std::span<uint8_t> to) const {
+  const auto after = std::upper_bound(begins_.begin(), begins_.end(), at);
+  for (auto i = static_cast<size_t>(after - begins_.begin()) - 1; !to.empty(); ++i) {
+    KV_CHECK(i < runs_.size());
+    const MemoryRun& run = runs_[i];
+    uint64_t piece = (at - begins_[i]) / run.bytes, skip = (at - begins_[i]) % run.bytes;
+    for (; piece < run.count && !to.empty(); ++piece, skip = 0) {
+      const uint64_t bytes = std::min<uint64_t>(run.bytes - skip, to.size());
+      KV_RETURN_IF_ERROR(memory_->read(run.offset + piece * run.stride + skip, to.first(bytes)));
+      to = to.subspan(bytes);
+      at += bytes;
     }
   }
   return {};

@@ -32,9 +32,8 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
 
   uint64_t bytes() const;
-  /// Copies all pieces of the runs, one after another. Precondition: `to` has as many bytes.
-  /// Returns: invalid_argument (a piece beyond its end), io_error.
-  Status read(const std::vector<MemoryRun>& runs, std::span<uint8_t> to) const;
+  /// Fills `to` with what lies at `offset`. Returns: invalid_argument (beyond its end), io_error.
+  Status read(uint64_t offset, std::span<uint8_t> to) const;
   /// Writes `from`, one after another, into the pieces of the runs, which are long enough; some
   /// bytes at a time, until `stop`. Returns: invalid_argument (a piece beyond its end, a page that
   /// is not there, sealed, opened for reading alone), io_error, cancelled (stopped).
@@ -44,6 +43,20 @@ class PeerMemory {
  private:
   explicit PeerMemory(int fd) : fd_(fd) {}
   const int fd_;
+};
+
+/// All pieces of all runs, one after another, as one sequence of bytes. Immutable, any thread.
+class MemoryRows {
+ public:
+  MemoryRows(std::shared_ptr<const PeerMemory> memory, std::vector<MemoryRun> runs);
+  /// Fills `to` with bytes from `at` on. Precondition: the runs have so many. Returns: as
+  /// PeerMemory::read.
+  Status read(uint64_t at, std::span<uint8_t> to) const;
+
+ private:
+  std::shared_ptr<const PeerMemory> memory_;
+  std::vector<MemoryRun> runs_;
+  std::vector<uint64_t> begins_;  // of each run's first byte in the sequence
 };
 
 /// One connection's. Loop thread only.

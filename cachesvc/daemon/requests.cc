@@ -288,7 +288,7 @@ void Requests::handle_memory(const Request& in) {
   replier<MemoryReply>(in, FrameType::memory_ok)(memories_.add(m.memory, std::move(taken)));
 }
 
-// The rows are copied out of the client's memory by a worker; then it is a put like any other.
+// The rows are copied out of the client's memory by workers: plane by plane, or all at first.
 void Requests::handle_put_from(const Request& in) {
   const uint64_t id = in.frame.header.request;
   uint32_t timeout_ms = 0;
@@ -308,22 +308,21 @@ void Requests::handle_put_from(const Request& in) {
   }
   const CallTerms terms = terms_of(in.frame.header, timeout_ms);
   auto put = std::make_shared<PutRequest>(std::move(from->put));
-  auto read = [memory = *memory, runs = std::move(from->runs)](std::span<uint8_t> body) {
-    return memory->read(runs, body);
-  };
-  const bool kept = core_.keeps_as_given(session_, *put);
-  auto then = [this, keep = host_.keep(), room = in.room, put, terms, kept,
-               done = acknowledge(id, FrameType::put_from_ok)](Result<Staging> staging) {
+  RowSource read = [rows = MemoryRows(*memory, std::move(from->runs))](
+                       uint64_t at, std::span<uint8_t> to) { return rows.read(at, to); };
+  auto done = acknowledge(id, FrameType::put_from_ok);
+  if (CacheCore::reads_rows(*put)) {
+    return core_.put_rows(session_, std::move(*put), std::move(read), terms, std::move(done));
+  }
+  auto then = [this, keep = host_.keep(), put, terms, done](Result<Staging> staging) {
     if (host_.closed()) return;
     if (!staging.ok()) return done(staging.status());
-    const Bytes body = kept ? Bytes(nullptr, staging->body.data(), staging->body.size())
-                            : std::move(staging->body).freeze();
-    if (kept) staging->room->payload = std::move(staging->body);
+    const Bytes body = std::move(staging->body).freeze();
     if (Status s = attach_payload(put->object, body); !s.ok()) return done(s);
     core_.put(session_, std::move(*put), std::move(staging->room), terms, done);
   };
-  core_.memory().allocate_staging(session_, bytes, kept ? StagingFor::kept : StagingFor::put, terms,
-                                  std::move(then), std::move(read));
+  core_.memory().allocate_staging(session_, bytes, StagingFor::put, terms, std::move(then),
+                                  [read](std::span<uint8_t> body) { return read(0, body); });
 }
 
 void Requests::handle_commit(const Request& in) {
