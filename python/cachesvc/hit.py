@@ -88,7 +88,14 @@ class Hit:
         asked = _count(fields, self.selection.from_token)
         first = max(newest[0], asked) if first is None else first
         end = newest[1] if end is None else end
-        return _join(self.pieces(layer, part, side), first, end, self._empty(layer, part, side))
+        found = self.row_arrays(layer, part, side, first, end)
+        if not found:
+            return self._empty(layer, part, side)
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def row_arrays(self, layer: int, part: int, side: Side, first: int, end: int) -> List[Array]:
+        """Rows [first, end) as arrays in order, each (rows, heads, dim); none is copied."""
+        return _cut(self.pieces(layer, part, side), first, end)
 
     def _empty(self, layer: int, part: int, side: Side) -> Array:
         pieces = self._pieces.get((layer, part, side), [])
@@ -105,7 +112,7 @@ class Hit:
         return self._states.get((layer, part))
 
 
-def _join(pieces: List[Rows], first: int, end: int, empty: Array) -> Array:
+def _cut(pieces: List[Rows], first: int, end: int) -> List[Array]:
     found: List[Array] = []
     at = first
     for piece in pieces:
@@ -116,9 +123,7 @@ def _join(pieces: List[Rows], first: int, end: int, empty: Array) -> Array:
             at = min(piece.end, end)
     if at < end:
         raise invalid(f"row {at}", "not there, or kept as codes", "one of a hit, fetched decoded")
-    if not found:
-        return empty
-    return found[0] if len(found) == 1 else np.concatenate(found)
+    return found
 
 
 def _covers(pieces: List[Rows], first: int, end: int) -> bool:

@@ -74,7 +74,8 @@ class Reuse:
             hit = self._fetches.fetch(prompt.tokens, found, self._token_s)
             if hit.tokens <= there or not self._still_same():
                 return 0
-            self._upstream.restore(slot.number, self._layout.file_for(prompt.tokens, hit), SLOT_S)
+            self._upstream.restore(slot.number, self._layout.file_for(prompt.tokens, hit), SLOT_S,
+                                   hit.valid)
         except Exception as error:  # whatever it is, a miss
             self._report.failed("restore", error)
             return 0

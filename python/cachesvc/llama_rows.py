@@ -79,7 +79,8 @@ class Layout:
         return SlotRows(self.model, file.tokens, _sources(file), ends, b"")
 
     def file_for(self, tokens: Tokens, hit: Hit) -> List[Buffer]:
-        """A slot file that holds the hit's tokens and nothing else, as buffers in order."""
+        """A slot file that holds the hit's tokens and nothing else, as buffers in order: views of
+        the hit, which must be valid() when they have been read."""
         if self.opaque:
             state = hit.state(0)
             if state is None or parse_tokens(state.data).tolist() != tokens[:hit.tokens].tolist():
@@ -94,9 +95,9 @@ class Layout:
             for keys, values in zip(like.keys, like.values):
                 for side, given, rows in ((Side.K, keys, cache.keys),
                                           (Side.V, values, cache.values)):
-                    found = np.ascontiguousarray(hit.rows(layer, 0, side, first, end))
-                    rows.append(LayerRows(given.type, found.reshape(end - first, -1)
-                                          .view(np.uint8)))
+                    found = [np.ascontiguousarray(each).reshape(len(each), -1).view(np.uint8)
+                             for each in hit.row_arrays(layer, 0, side, first, end)]
+                    rows.append(LayerRows(given.type, found[0], found[1:]))
                 layer += 1
             caches.append(cache)
         checkpoints = [checkpoint_of(cache, CLAIMED) for cache in caches[1:]]

@@ -33,7 +33,7 @@ class Shadow:
         own; not a number where the server did not take the hit. The slot holds the prompt then,
         computed. May raise what Upstream and a hit raise."""
         timeout = CALL_S + 10 * token_s * len(tokens)
-        self._upstream.restore(slot, self._layout.file_for(tokens, hit), timeout)
+        self._upstream.restore(slot, self._layout.file_for(tokens, hit), timeout, hit.valid)
         restored, reused = self._upstream.next_token(slot, tokens, True, COMPARED, timeout)
         own, _ = self._upstream.next_token(slot, tokens, False, COMPARED, timeout)
         return kl(own, restored) if reused >= self._layout.proof(hit.tokens) else math.nan

@@ -47,10 +47,12 @@ _layers = number("I", MAX_LAYERS, 1)
 
 @dataclasses.dataclass
 class LayerRows:
-    """One side of one layer: a ggml type, and as many rows of bytes as the cache has cells."""
+    """One side of one layer: a ggml type, and as many rows of bytes as the cache has cells. more:
+    those after `rows`, of a file to be written, which need not lie in one array."""
 
     type: int
     rows: Bytes  # (cells, bytes of a row)
+    more: List[Bytes] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -237,7 +239,9 @@ def _write_cache(buffers: List[Buffer], cache: SlotCache) -> None:
             w = Writer()
             _i32_bits.write(w, layer.type)
             _row_bytes.write(w, layer.rows.shape[1])
-            buffers += [w, np.ascontiguousarray(layer.rows).reshape(-1).data]
+            buffers.append(w)
+            buffers += [np.ascontiguousarray(rows).reshape(-1).data
+                        for rows in (layer.rows, *layer.more)]
     buffers.append(_numbers(*counts[cache.stream + 1:]))
 
 

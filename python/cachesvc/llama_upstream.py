@@ -10,7 +10,7 @@ import json
 import os
 import urllib.parse
 import uuid
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from .wire import Buffer, Tokens, as_tokens
 
@@ -116,12 +116,16 @@ class Upstream:
         finally:
             _remove(path)
 
-    def restore(self, slot: int, file: Sequence[Buffer], timeout: float) -> None:
+    def restore(self, slot: int, file: Sequence[Buffer], timeout: float,
+                valid: Callable[[], bool] = lambda: True) -> None:
+        """valid: asked when the file's bytes have been read; false: an error."""
         name, path = self._new_name()
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
                 for part in file:
                     out.write(part)
+            if not valid():
+                raise UpstreamError("the service took the rows back while they were read")
             self.call(f"/slots/{slot}?action=restore", {"filename": name}, timeout)
         except OSError as error:
             raise UpstreamError(f"the slot file: {error}") from error

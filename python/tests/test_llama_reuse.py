@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import pathlib
 import time
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from cachesvc import Cache
 from cachesvc.checks import pattern
 from cachesvc.errors import CacheError
+from cachesvc.hit import Hit
 from cachesvc.llama_check import TOKENS, attach, profile_of_keys
 from cachesvc.llama_gguf import Gguf
 from cachesvc.llama_prompt import Prompt
@@ -46,7 +47,10 @@ class Given(Upstream):
         hit.tokens = len(self.tokens)
         return b"".join(bytes(part) for part in self._layout.file_for(self.tokens, hit))
 
-    def restore(self, slot: int, file: Sequence[Buffer], timeout: float) -> None:
+    def restore(self, slot: int, file: Sequence[Buffer], timeout: float,
+                valid: Callable[[], bool] = lambda: True) -> None:
+        if not valid():
+            raise UpstreamError("taken back")
         self.restored += 1
 
     def tokens_of(self, text: str, timeout: float) -> Tokens:
@@ -75,7 +79,8 @@ class Echo(Given):
     def save(self, slot: int, timeout: float) -> bytes:
         return self._data
 
-    def restore(self, slot: int, file: Sequence[Buffer], timeout: float) -> None:
+    def restore(self, slot: int, file: Sequence[Buffer], timeout: float,
+                valid: Callable[[], bool] = lambda: True) -> None:
         self._data = b"".join(bytes(part) for part in file)
         self._data = self._data[:-1] + b"!" if self._damage else self._data
 
@@ -118,6 +123,24 @@ def test_an_answer_is_stored_and_restored(daemon: Daemon, namespace: str,
     assert at.reuse.restore(at.slot, at.prompt, len(TOKENS) - 1) == 0  # the slot has it all
     assert at.reuse.restore(Slot(0), at.prompt, len(TOKENS) - 1) == len(TOKENS) - 1
     assert at.server.restored == 1
+
+
+def test_rows_that_the_service_takes_back_while_they_are_read_are_not_restored(
+        daemon: Daemon, namespace: str, tmp_path: pathlib.Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path, every=1)
+    at.turn(ANSWERED)
+    with monkeypatch.context() as changed:
+        changed.setattr(Hit, "valid", lambda self: False)
+        assert at.reuse.restore(Slot(0), at.prompt, len(TOKENS) - 1) == 0
+    counts = at.report.counts()
+    assert counts["failed_restore"] == 1 and "hits" not in counts and at.server.restored == 0
+    hit = pattern(at.layout.model, len(TOKENS))
+    monkeypatch.setattr(Hit, "valid", lambda self: False)
+    with pytest.raises(UpstreamError, match="taken back"):
+        Shadow(at.server, at.layout, 1).divergence(0, TOKENS, hit, 0.01)
+    with pytest.raises(UpstreamError, match="took the rows back"):
+        Upstream("http://127.0.0.1:1", str(tmp_path)).restore(0, [b"rows"], 1.0, hit.valid)
 
 
 def test_three_restores_without_proof_end_it(daemon: Daemon, namespace: str,
