@@ -6,13 +6,14 @@ GET /cachesvc is the proxy's own: what it counted, as JSON. A thread per connect
 """
 from __future__ import annotations
 
+import functools
 import http.client
 import http.server
 import json
 import re
 import threading
 import time
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from .llama_prompt import CHAT_PATHS, TEXT_PATHS, NotOurs, Prompt, prompt_of
 from .report import Report
@@ -26,6 +27,7 @@ ADAPTERS_PATH = "/lora-adapters"  # a POST changes all rows from then on
 ATTACH_S = 60.0          # a completion waits so long while the self check has a slot
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer",
               "proxy-connection", "content-length"}
+LAST = re.compile(rb'(?<!\\)"stop"\s*:\s*true|\[DONE\]')  # of a stream's events
 TIMINGS = re.compile(rb'(?<!\\)"timings"\s*:\s*(\{[^{}]*\})')
 
 
@@ -94,7 +96,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             begin += reuse.stop_at_system(slot, prompt, found)
             if restored == 0:  # with what it waited for a slot
                 report.count("added_to_misses_us", int((time.monotonic() - begin) * 1e6))
-            tail = self._pass(_pinned(body, slot.number))
+            # Who asks for more as soon as he has read the end finds the slot, not another one.
+            tail = self._pass(_pinned(body, slot.number),
+                              functools.partial(reuse.slots.close, slot, prompt.tokens))
             reuse.finish(slot, prompt, restored, _timings(tail))
 
     def _prompt(self, path: str, body: bytes, reuse: Reuse) -> Optional[Prompt]:
@@ -134,8 +138,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise ConnectionError("the client left within its request")
         return data
 
-    def _pass(self, body: bytes) -> bytes:
-        """Has the server answer, and hands the answer on; its last bytes once it is whole."""
+    def _pass(self, body: bytes, before_end: Callable[[], None] = lambda: None) -> bytes:
+        """Has the server answer, and hands the answer on; its last bytes once it is whole.
+        before_end is called once or more before the client has all of the answer."""
         upstream = self.server.upstream.connect()
         try:
             self._send(upstream, body)
@@ -147,7 +152,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 "message": f"llama.cpp's server: {type(error).__name__}"}}).encode())
             return b""
         try:
-            return self._hand_on(reply)
+            return self._hand_on(reply, before_end)
         except (OSError, http.client.HTTPException):
             self.close_connection = True  # whoever is left sees that the answer is not whole
             self.server.report.count("answers_broken")
@@ -164,7 +169,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             upstream.putheader("Content-Length", str(len(body)))
         upstream.endheaders(body or None)
 
-    def _hand_on(self, reply: http.client.HTTPResponse) -> bytes:
+    def _hand_on(self, reply: http.client.HTTPResponse, before_end: Callable[[], None]) -> bytes:
         length = reply.getheader("Content-Length")
         bodyless = self.command == "HEAD" or reply.status in (204, 304) or reply.status < 200
         chunked = length is None and not bodyless
@@ -182,6 +187,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             piece = reply.read1(PIECE_BYTES)
             if not piece:
                 break
+            if reply.length == 0 or LAST.search(piece):
+                before_end()
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
             tail = (tail + piece)[-PIECE_BYTES:]
         if length is not None and reply.length:

@@ -86,10 +86,12 @@ class Slots:
         return max(soon, key=lambda s: (common(s.tokens, tokens), -s.used)) if soon else None
 
     def close(self, slot: Slot, tokens: Tokens) -> None:
-        """The answer of a taken slot is given; it holds these tokens, and some more."""
+        """The answer of a taken slot is given, or its last bytes are about to be; it holds these
+        tokens, and some more."""
         with self._changed:
             slot.tokens = tokens
-            self._closing.append(slot)
+            if slot not in self._closing:
+                self._closing.append(slot)
             self._changed.notify_all()
 
     def settle(self) -> None:
