@@ -204,10 +204,23 @@ TEST(Needs, MissingRowsAreTheGapsOfOneGroup) {
   EXPECT_TRUE(missing_rows({0, 12}, 2, all).empty());
 }
 
+// A client that has a window's rows at a named end alone can give none of those behind it.
+TEST(Needs, NoRunGoesOnBeyondANamedEnd) {
+  const auto groups = part_groups(model_of({LayerSpec{{window_part(20, 0)}}}));
+  auto crossing = [&](const EndRules& rules) {
+    const auto needs = attached_needs(groups, 16, 100, rules, {});
+    return std::count_if(needs.begin(), needs.end(),
+                         [](const Need& n) { return n.first_row < 37 && 37 < n.end_row; });
+  };
+  EXPECT_EQ(crossing({3}), 1) << "of the block end 48";
+  EXPECT_EQ(crossing({3, 0, {37}}), 0);
+}
+
 TEST(Needs, EndsAreTheEntrysOwnThenTheBranchThenEveryInterval) {
   std::vector<uint32_t> ends;
   for (const EndPosition& at : end_positions(16, 70, {2, 48})) ends.push_back(at.n);
   EXPECT_EQ(ends, (std::vector<uint32_t>{70, 69, 64, 48, 64, 32}));
+  EXPECT_EQ(end_positions(16, 70, {0, 0, {21}})[1].n, 21u) << "named ones come before";
 }
 
 }  // namespace

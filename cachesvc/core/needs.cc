@@ -130,6 +130,9 @@ std::span<const Token> tokens_between(const Query& query, uint32_t first, uint32
 
 std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, const EndRules& rules) {
   std::vector<EndPosition> out{{n, true}};
+  // First of those that are welcome: rows are asked for once, and a client that has just those of
+  // a named end cannot give the longer runs of others.
+  for (uint32_t at : rules.named) out.push_back({at, false});
   uint32_t block_end = n / block_tokens * block_tokens;
   if (n > 1) out.push_back({n - 1, false});
   if (block_end > 0) out.push_back({block_end, false});
@@ -138,7 +141,6 @@ std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, const 
   for (uint64_t at = step == 0 ? 0 : n / step * step; at > 0; at -= step) {
     out.push_back({static_cast<uint32_t>(at), false});
   }
-  for (uint32_t at : rules.named) out.push_back({at, false});
   return out;
 }
 

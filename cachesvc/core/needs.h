@@ -23,8 +23,8 @@ struct EndRules {
   std::vector<uint32_t> named{};  ///< by the client, at any token of the entry, ascending
   bool checkpoints = true;        ///< at every `interval` too; false: the client sees to them
 };
-/// The entry's own ends: n, n - 1 (a repeat of the same prompt) and the newest block end; then the
-/// branch, every `interval` blocks, the newest first, and the named ones.
+/// The entry's end n; the named ones; n - 1 (a repeat of the same prompt) and the newest block end;
+/// then the branch, and every `interval` blocks, the newest first.
 std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, const EndRules& rules);
 
 /// Rows of [first, end) that no holding of the group has, ascending.
