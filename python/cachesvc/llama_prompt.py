@@ -71,10 +71,16 @@ def _up_to_system(text: str, messages: Any) -> str:
     first: Optional[Any] = messages[0] if messages else None
     if not isinstance(first, dict) or first.get("role") not in ("system", "developer"):
         return ""
-    content = first.get("content")
-    at = text.find(content) if isinstance(content, str) and content else -1
-    if at < 0 or not isinstance(content, str):
+    content = _trimmed(first)
+    at = text.find(content) if content else -1
+    if at < 0:
         return ""
-    second = messages[1].get("content") if len(messages) > 1 else None
+    second = _trimmed(messages[1]) if len(messages) > 1 else ""
     end = at + len(content)
-    return text[:max(end, text.find(second, end) if isinstance(second, str) and second else -1)]
+    return text[:max(end, text.find(second, end) if second else -1)]
+
+
+def _trimmed(message: Any) -> str:
+    """The text of a message, as templates write it that leave out the spaces around it."""
+    content = message.get("content") if isinstance(message, dict) else None
+    return content.strip() if isinstance(content, str) else ""
