@@ -12,6 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr uint32_t kMaxTokensOfWindow = 1u << 24;
+constexpr uint32_t kMostOfState = 1u << 16;  // of each size of a recurrent layer's state
 constexpr int kMaxNesting = 3;
 
 enum class Attention : uint8_t { plain, latent, deepseek_v4, mamba, pattern };
@@ -50,8 +51,10 @@ const Family kFamilies[] = {
     {.name = "stablelm", .architecture = "StableLm"},
     {.name = "seed_oss", .architecture = "SeedOss"},
     {.name = "hunyuan_v1_dense", .architecture = "HunYuanDenseV1"},
+    {.name = "hunyuan_v1_moe", .architecture = "HunYuanMoEV1"},
     {.name = "gpt_neox", .architecture = "GPTNeoX"},
     {.name = "ernie4_5", .architecture = "Ernie4_5"},
+    {.name = "ernie4_5_moe", .architecture = "Ernie4_5_Moe"},
     {.name = "falcon", .architecture = "Falcon"},
     {.name = "exaone4", .architecture = "Exaone4", .full_every = 4},
     {.name = "olmo2", .architecture = "Olmo2"},
@@ -437,19 +440,64 @@ Result<ModelSpec> spec_of_config(std::string_view config) {
   return spec;
 }
 
-Result<ModelSpec> AttentionKinds::of(const std::string& name, const Id& fingerprint,
-                                     std::string_view config) {
-  std::lock_guard lock(mutex_);
-  auto it = known_.find(fingerprint);
-  if (it == known_.end()) {
-    if (known_.size() >= kMaxRememberedModels) known_.clear();
-    it = known_.emplace(fingerprint, spec_of_config(config)).first;
+namespace {
+
+/// Sizes of a recurrent layer's state, and what the family's configurations leave out: its values
+/// are of[0] * of[1], the state of each of[2]; of[3] groups of keys as long; of[4] taps of the
+/// convolution before.
+struct StateSizes {
+  const char* family;
+  struct {
+    const char* key;
+    uint32_t usual;
+  } of[5];
+};
+const StateSizes kStateSizes[] = {
+    {"qwen3_next",
+     {{"linear_num_value_heads", 32},
+      {"linear_value_head_dim", 128},
+      {"linear_key_head_dim", 128},
+      {"linear_num_key_heads", 16},
+      {"linear_conv_kernel_dim", 4}}},
+    {"jamba",
+     {{"mamba_expand", 2}, {"hidden_size", 0}, {"mamba_d_state", 16}, {}, {"mamba_d_conv", 4}}},
+    {"mamba2",
+     {{"num_heads", 128},
+      {"head_dim", 64},
+      {"state_size", 128},
+      {"n_groups", 8},
+      {"conv_kernel", 4}}},
+    {"nemotron_h",
+     {{"mamba_num_heads", 128},
+      {"mamba_head_dim", 64},
+      {"ssm_state_size", 128},
+      {"n_groups", 8},
+      {"conv_kernel", 4}}},
+};
+
+}  // namespace
+
+Result<uint64_t> state_bytes_of_config(std::string_view config) {
+  KV_ASSIGN_OR_RETURN(ModelSpec spec, spec_of_config(config));
+  const auto states = std::count_if(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) {
+    return !l.parts.empty() && !l.parts[0].has_rows();
+  });
+  if (states == 0) return uint64_t{0};
+  const json whole = json::parse(config);
+  const json& c = text_model(whole);
+  KV_ASSIGN_OR_RETURN(const Family* family, family_of(whole, c));
+  const auto* sizes = std::find_if(std::begin(kStateSizes), std::end(kStateSizes),
+                                   [&](auto& s) { return s.family == std::string(family->name); });
+  if (sizes == std::end(kStateSizes)) {
+    return unsupported(std::string("config: the size of states of ") + family->name);
   }
-  if (!it->second.ok()) return it->second.status();
-  ModelSpec spec = *it->second;
-  spec.name = name;
-  spec.fingerprint = fingerprint;
-  return spec;
+  uint64_t n[5] = {};
+  for (size_t i = 0; i < 5; ++i) {
+    if (sizes->of[i].key == nullptr) continue;
+    KV_ASSIGN_OR_RETURN(n[i], number(c, sizes->of[i].key, kMostOfState, sizes->of[i].usual));
+  }
+  const uint64_t values = n[0] * n[1], history = (n[4] - 1) * (values + 2 * n[3] * n[2]);
+  return static_cast<uint64_t>(states) * (history + values * n[2]) * sizeof(float);
 }
 
 Status check_attention_keys(const GgufFile& file, std::string_view architecture) {

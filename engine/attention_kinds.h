@@ -1,4 +1,4 @@
-// AttentionKinds: from a model's configuration to what its cache looks like, so that nothing that
+// Attention kinds: from a model's configuration to what its cache looks like, so that nothing that
 // is no plain KV is ever taken for it.
 //
 // The configuration is a Hugging Face config.json, its text model at the top or nested
@@ -9,8 +9,6 @@
 // scaling by total length. Any bytes are safe input.
 #pragma once
 
-#include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -20,7 +18,6 @@
 namespace kv {
 
 inline constexpr size_t kMaxConfigBytes = 1u << 20;
-inline constexpr size_t kMaxRememberedModels = 1024;  ///< one more, and all are forgotten
 
 /// The parts of every layer; name and fingerprint are left to the caller. Row dtypes are those of
 /// the configuration's dtype (f16 if it has none).
@@ -28,17 +25,9 @@ inline constexpr size_t kMaxRememberedModels = 1024;  ///< one more, and all are
 /// name: family, layer type, key).
 Result<ModelSpec> spec_of_config(std::string_view config);
 
-/// spec_of_config once per model: later calls for the same fingerprint get the first answer, also a
-/// refusal. Any thread.
-class AttentionKinds {
- public:
-  /// The spec with this name and fingerprint. Returns: as spec_of_config.
-  Result<ModelSpec> of(const std::string& name, const Id& fingerprint, std::string_view config);
-
- private:
-  std::mutex mutex_;
-  std::map<Id, Result<ModelSpec>> known_;
-};
+/// Bytes of what the recurrent layers of such a model hold at one position, in fp32, as engines
+/// keep it; 0: it has none. Returns: as spec_of_config.
+Result<uint64_t> state_bytes_of_config(std::string_view config);
 
 /// For a GGUF that is about to be run as `architecture`: no key of it stands for another kind of
 /// attention than the architecture's own. Returns: unsupported naming the key.

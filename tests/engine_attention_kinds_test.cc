@@ -8,6 +8,7 @@
 #include "engine/attention_kinds.h"
 #include "engine/model.h"
 #include "tests/support/tiny_gguf.h"
+#include "tests/tiny/qwen3_next.h"
 #include "tests/tiny/tiny_model.h"
 
 namespace kv {
@@ -60,9 +61,10 @@ std::string shape(const Result<ModelSpec>& spec) {
 std::string shape(const json& config) { return shape(spec_of_config(config.dump())); }
 
 TEST(AttentionKinds, PlainFamiliesAreFull) {
-  for (const char* type : {"llama", "qwen2", "qwen3", "glm4", "phi3", "gemma", "smollm3", "mistral",
-                           "granite", "glm4_moe", "starcoder2", "phi", "stablelm", "seed_oss",
-                           "hunyuan_v1_dense", "gpt_neox", "ernie4_5"}) {
+  for (const char* type :
+       {"llama", "qwen2", "qwen3", "glm4", "phi3", "gemma", "smollm3", "mistral", "granite",
+        "glm4_moe", "starcoder2", "phi", "stablelm", "seed_oss", "hunyuan_v1_dense",
+        "hunyuan_v1_moe", "gpt_neox", "ernie4_5", "ernie4_5_moe"}) {
     EXPECT_EQ(shape(plain(type)), "F:2x16 F:2x16 F:2x16 F:2x16") << type;
   }
   json c = plain("llama");
@@ -244,6 +246,7 @@ TEST(AttentionKinds, AnyShapeOfConfigIsSafe) {
     json c = plain(types[random() % 8]);
     for (int k = 0; k < 3; ++k) c[keys[random() % keys.size()]] = values[random() % 8];
     (void)spec_of_config(c.dump());
+    (void)state_bytes_of_config(c.dump());
   }
 }
 
@@ -286,6 +289,24 @@ TEST(AttentionKinds, TheTinyModelsAreWhatTheirConfigurationsSay) {
   }
 }
 
+TEST(AttentionKinds, StatesTakeWhatTheirSizesSay) {
+  auto bytes = [](const json& c) { return *state_bytes_of_config(c.dump()); };
+  EXPECT_EQ(bytes(plain("llama")), 0u);
+  json next = plain("qwen3_next");  // as the tiny model: three recurrent layers of four
+  next.update(json{{"linear_num_value_heads", 4},
+                   {"linear_value_head_dim", 16},
+                   {"linear_key_head_dim", 16},
+                   {"linear_num_key_heads", 2}});
+  EXPECT_EQ(bytes(next), 3 * sizeof(float) * tiny::kRecurrentFloats);
+  json jamba = plain("jamba");
+  jamba["layer_types"] = {"mamba", "full_attention", "mamba", "mamba"};
+  EXPECT_EQ(bytes(jamba), 3 * sizeof(float) * (3 * 128 + 128 * 16));
+  json mamba = plain("mamba2");  // 3 taps before, 8192 values and 2 * 8 groups of 128 keys
+  EXPECT_EQ(bytes(mamba), 4 * sizeof(float) * (3 * (8192 + 2048) + 8192 * 128));
+  mamba["conv_kernel"] = 0;
+  EXPECT_THAT(state_bytes_of_config(mamba.dump()).status().to_string(), HasSubstr("conv_kernel"));
+}
+
 TEST(AttentionKinds, KeysOfOtherKindsAreRefusedInAKnownFamily) {
   for (const char* key :
        {"ssm_state_size", "lru_width", "conv_L_cache", "linear_attn_config", "block_types",
@@ -295,27 +316,6 @@ TEST(AttentionKinds, KeysOfOtherKindsAreRefusedInAKnownFamily) {
     c[key] = 4;
     EXPECT_THAT(shape(c), HasSubstr("llama with " + std::string(key)));
   }
-}
-
-TEST(AttentionKinds, AreRememberedPerModel) {
-  AttentionKinds kinds;
-  Id a, b;
-  a.bytes[0] = 1;
-  b.bytes[0] = 2;
-  auto first = kinds.of("one", a, plain("llama").dump());
-  ASSERT_TRUE(first.ok());
-  EXPECT_EQ(first->name, "one");
-  EXPECT_EQ(first->fingerprint, a);
-  EXPECT_EQ(shape(kinds.of("one", a, "not read again")), shape(first));
-  EXPECT_FALSE(kinds.of("two", b, plain("rwkv9").dump()).ok());
-  EXPECT_FALSE(kinds.of("two", b, plain("llama").dump()).ok());
-  for (uint32_t i = 0; i < kMaxRememberedModels; ++i) {
-    Id other;
-    other.bytes[2] = static_cast<uint8_t>(i >> 8);
-    other.bytes[3] = static_cast<uint8_t>(i);
-    EXPECT_TRUE(kinds.of("more", other, plain("llama").dump()).ok());
-  }
-  EXPECT_TRUE(kinds.of("two", b, plain("llama").dump()).ok());  // forgotten: read again
 }
 
 TEST(AttentionKinds, AGgufWithAnotherKindOfAttentionIsRefused) {

@@ -47,7 +47,10 @@ TEST_F(Cachectl, KindsSaysWhatACacheIsMadeOfBeforeAnythingIsStored) {
   EXPECT_EQ(run(config(text) + " --coding tq5").code, 2);
 }
 
-// Bytes by hand: layers x heads x (K and V) x dim x 2, of the rows that a part keeps.
+// Bytes by hand: layers x heads x (K and V) x dim x 2, of the rows that a part keeps. The numbers
+// of Mistral-7B-v0.1, DeepSeek-V3, Qwen3-Next, Jamba and ERNIE-4.5, and of gpt-oss but its layers,
+// are the defaults of transformers' configuration classes, which name these models; the others' are
+// known from their config.json alone.
 TEST_F(Cachectl, KindsHasATableOfKnownModels) {
   json known = run("kinds --json").parsed();
   auto row = [&](const std::string& name) {
@@ -60,6 +63,7 @@ TEST_F(Cachectl, KindsHasATableOfKnownModels) {
   EXPECT_EQ(row("meta-llama/Llama-3.1-8B")["lossless_bytes_per_token"], 32 * 8 * 2 * 128 * 2);
   EXPECT_EQ(row("Qwen/Qwen2.5-7B")["lossless_bytes_per_token"], 28 * 4 * 2 * 128 * 2);
   EXPECT_EQ(row("Qwen/Qwen3-8B")["kinds"], "full");
+  EXPECT_EQ(row("baidu/ERNIE-4.5-21B-A3B-PT")["lossless_bytes_per_token"], 28 * 4 * 2 * 128 * 2);
   EXPECT_EQ(row("mistralai/Mistral-7B-v0.1")["kinds"], "window 4096");
   EXPECT_EQ(row("google/gemma-3-27b-it")["kinds"], "window 1024 + full");
   EXPECT_EQ(row("google/gemma-3-27b-it")["lossless_bytes_per_token"],
@@ -67,12 +71,21 @@ TEST_F(Cachectl, KindsHasATableOfKnownModels) {
   EXPECT_EQ(row("deepseek-ai/DeepSeek-V3")["lossless_bytes_per_token"], 61 * 576 * 2);
   EXPECT_EQ(row("deepseek-ai/DeepSeek-V3")["bytes_per_token"], 61 * 576 * 2) << "never coded";
   EXPECT_EQ(row("Qwen/Qwen3-Next-80B-A3B-Instruct")["kinds"], "state + full");
-  EXPECT_EQ(row("ai21labs/Jamba-v0.1")["lossless_bytes_per_token"], 4 * 8 * 2 * 128 * 2);
+  // 28 recurrent layers of 8,192 values, each with a state of 16 and 3 taps before it.
+  const uint64_t jamba = 28 * 8192 * (16 + 3) * 4;
+  EXPECT_EQ(row("ai21labs/Jamba-v0.1")["state_bytes"], jamba);
+  EXPECT_EQ(row("ai21labs/Jamba-v0.1")["lossless_bytes_per_token"],
+            4 * 8 * 2 * 128 * 2 + jamba / 4096);
+  EXPECT_EQ(row("Qwen/Qwen3-Next-80B-A3B-Instruct")["state_bytes"],
+            36 * (4096 * 128 + 3 * (4096 + 2 * 16 * 128)) * 4);
+  EXPECT_EQ(row("Qwen/Qwen3-8B")["state_bytes"], 0);
   EXPECT_EQ(row("meta-llama/Llama-3.1-8B")["prompts_per_gib"], 5);
   EXPECT_GT(row("meta-llama/Llama-3.1-8B")["lossless_bytes_per_token"],
             row("meta-llama/Llama-3.1-8B")["bytes_per_token"]);
   EXPECT_THAT(run("kinds").out,
               AllOf(HasSubstr("meta-llama/Llama-3.1-8B"), HasSubstr("config.json")));
+  EXPECT_THAT(run("kinds ai21labs/Jamba-v0.1").out,
+              AllOf(HasSubstr("16.6 MiB of it states"), HasSubstr("ends kept: its own")));
   EXPECT_THAT(run("kinds Qwen/Qwen3-8B").out, HasSubstr("layers 0-35 part 0 full, 8 heads"));
 }
 

@@ -30,19 +30,31 @@ bool is_gguf(const std::string& path) {
   return std::string_view(magic, sizeof(magic)) == "GGUF";
 }
 
-Result<ModelSpec> read_spec(const std::string& path) {
+struct Kinds {
+  ModelSpec spec;
+  uint64_t state_bytes = 0;  // at one position; of a GGUF file not known
+};
+
+Result<Kinds> read_kinds(const std::string& path) {
   if (is_gguf(path)) {
     KV_ASSIGN_OR_RETURN(auto model, Model::load(path));
-    return model->spec();
+    return Kinds{model->spec()};
   }
   const auto known = known_configs();
   const auto named = std::find_if(known.begin(), known.end(),
                                   [&](const KnownConfig& k) { return k.name == path; });
-  if (named != known.end()) return spec_of_config(named->config);
-  KV_ASSIGN_OR_RETURN(std::string config, read_text(path));
-  AttentionKinds kinds;
-  Id fingerprint = sha256({reinterpret_cast<const uint8_t*>(config.data()), config.size()});
-  return kinds.of(path, fingerprint, config);
+  std::string config;
+  if (named != known.end()) {
+    config = named->config;
+  } else {
+    KV_ASSIGN_OR_RETURN(config, read_text(path));
+  }
+  Kinds kinds;
+  KV_ASSIGN_OR_RETURN(kinds.spec, spec_of_config(config));
+  KV_ASSIGN_OR_RETURN(kinds.state_bytes, state_bytes_of_config(config));
+  kinds.spec.name = path;
+  kinds.spec.fingerprint = sha256({reinterpret_cast<const uint8_t*>(config.data()), config.size()});
+  return kinds;
 }
 
 // "window of 512 and the first 4, 1 head, K 256 V 256"
@@ -97,21 +109,23 @@ constexpr uint32_t kTableTokens = 4096;
 constexpr uint32_t kPricedTokens[] = {1024, 4096, 16384};
 
 // The price of hits for prompts that part inside an entry, where nobody names its ends.
-Json prices_json(const EndPrice& price, uint32_t block) {
+Json prices_json(const EndPrice& price, uint32_t block, uint64_t state_bytes) {
   Json out = Json::array();
   for (uint32_t n : kPricedTokens) {
     const uint32_t interval = price.interval(n);
+    const uint64_t entry = price.entry(n) + state_bytes;
     out.push_back({{"tokens", n},
-                   {"entry_bytes", price.entry(n)},
-                   {"bytes_per_token", price.entry(n) / n},
-                   {"prompts_per_gib", price.entry(n) == 0 ? 0 : kGib / price.entry(n)},
+                   {"entry_bytes", entry},
+                   {"state_bytes", state_bytes},
+                   {"bytes_per_token", entry / n},
+                   {"prompts_per_gib", entry == 0 ? 0 : kGib / entry},
                    {"end_interval", interval * block},
                    {"end_bytes", interval == 0 ? 0 : price.ends(n, interval)}});
   }
   return out;
 }
 
-void print_prices(const Json& prices, bool any_length, bool states) {
+void print_prices(const Json& prices, bool any_length) {
   for (const Json& p : prices) {
     const std::string entry = std::to_string(p["tokens"].get<uint32_t>()) + " tokens take " +
                               human_bytes(p["entry_bytes"].get<uint64_t>()) + ", " +
@@ -124,7 +138,9 @@ void print_prices(const Json& prices, bool any_length, bool states) {
       said = ", ends kept every " + std::to_string(interval) + " tokens at most " +
              human_bytes(p["end_bytes"].get<uint64_t>()) + " more";
     }
-    std::printf("  %s%s\n", (entry + said).c_str(), states ? ", and states" : "");
+    const uint64_t states = p["state_bytes"];
+    if (states > 0) said = ", " + human_bytes(states) + " of it states" + said;
+    std::printf("  %s%s\n", entry.c_str(), said.c_str());
   }
 }
 
@@ -138,19 +154,21 @@ bool some_part(const ModelSpec& spec, const std::function<bool(const PartSpec&)>
 Exit run_kinds(const KindsOptions& options) {
   auto preset = find_preset(options.coding);
   if (!preset.ok()) return exit_of(preset.status());
-  auto spec = read_spec(options.path);
-  if (!spec.ok()) return report_error(spec.status());
-  if (!options.json) print_kinds(*spec);
+  auto kinds = read_kinds(options.path);
+  if (!kinds.ok()) return report_error(kinds.status());
+  const ModelSpec& spec = kinds->spec;
+  if (!options.json) print_kinds(spec);
   CodingSettings settings;
   settings.k_bits = preset->k_bits;
   settings.v_bits = preset->v_bits;
-  auto profile = plain_profile(*spec, settings);
+  auto profile = plain_profile(spec, settings);
   if (!profile.ok()) return report_error(profile.status());
-  std::vector<PartReport> coding = report(*spec, *profile);
-  const Json prices = prices_json(EndPrice(*spec, *profile), profile->block_tokens);
+  std::vector<PartReport> coding = report(spec, *profile);
+  const Json prices =
+      prices_json(EndPrice(spec, *profile), profile->block_tokens, kinds->state_bytes);
   if (options.json) {
-    print_json({{"layers", spec->layers.size()},
-                {"parts", parts_json(*spec)},
+    print_json({{"layers", spec.layers.size()},
+                {"parts", parts_json(spec)},
                 {"coding", report_json(coding)},
                 {"ends", prices}});
     return Exit::ok;
@@ -158,11 +176,10 @@ Exit run_kinds(const KindsOptions& options) {
   std::printf("coding %s\n", preset->name);
   for (const std::string& line : report_lines(coding)) std::printf("  %s\n", line.c_str());
   std::printf("ends, where nobody names any\n");
-  const bool states = some_part(*spec, [](const PartSpec& p) { return !p.has_rows(); });
-  const bool any_length = !states && !some_part(*spec, [](const PartSpec& p) {
-    return p.kind == PartKind::pooled || !p.rows_in_block();
+  const bool any_length = !some_part(spec, [](const PartSpec& p) {
+    return p.kind == PartKind::pooled || !p.has_rows() || !p.rows_in_block();
   });
-  print_prices(prices, any_length, states);
+  print_prices(prices, any_length);
   return Exit::ok;
 }
 
@@ -196,13 +213,15 @@ Result<uint64_t> price_of(const ModelSpec& spec, const Preset& preset) {
   return EndPrice(spec, profile).entry(kTableTokens);
 }
 
-// Rows of the known models; states are not in them, as only the engine knows their size.
+// Rows of the known models, states included.
 Result<Json> known_json(const Preset& preset) {
   Json out = Json::array();
   for (const KnownConfig& known : known_configs()) {
     KV_ASSIGN_OR_RETURN(const ModelSpec spec, spec_of_config(known.config));
-    KV_ASSIGN_OR_RETURN(const uint64_t whole, price_of(spec, {"", 0, 0}));
-    KV_ASSIGN_OR_RETURN(const uint64_t coded, price_of(spec, preset));
+    KV_ASSIGN_OR_RETURN(const uint64_t states, state_bytes_of_config(known.config));
+    KV_ASSIGN_OR_RETURN(const uint64_t whole_rows, price_of(spec, {"", 0, 0}));
+    KV_ASSIGN_OR_RETURN(const uint64_t coded_rows, price_of(spec, preset));
+    const uint64_t whole = whole_rows + states, coded = coded_rows + states;
     out.push_back({{"model", known.name},
                    {"source", std::string("https://huggingface.co/") + known.name},
                    {"layers", spec.layers.size()},
@@ -210,7 +229,8 @@ Result<Json> known_json(const Preset& preset) {
                    {"tokens", kTableTokens},
                    {"lossless_bytes_per_token", whole / kTableTokens},
                    {"bytes_per_token", coded / kTableTokens},
-                   {"prompts_per_gib", kGib / coded}});
+                   {"prompts_per_gib", kGib / coded},
+                   {"state_bytes", states}});
   }
   return out;
 }
@@ -233,8 +253,8 @@ Exit run_known(const KindsOptions& options) {
   }
   table.print();
   std::printf(
-      "bytes a token of a prompt of %u tokens, and how many such prompts, coded as %s; states not "
-      "counted\nfrom the models' config.json at huggingface.co/MODEL; `cachectl kinds MODEL` says "
+      "bytes a token of a prompt of %u tokens, and how many such prompts, coded as %s, states "
+      "included\nfrom the models' config.json at huggingface.co/MODEL; `cachectl kinds MODEL` says "
       "more of one\n",
       kTableTokens, preset->name);
   return Exit::ok;
