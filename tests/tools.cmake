@@ -44,6 +44,12 @@ add_test(NAME tidy_check COMMAND Python3::Interpreter
          ${CMAKE_CURRENT_SOURCE_DIR}/tools_tidy_check.py ${CMAKE_SOURCE_DIR}/tools/tidy.py)
 set_tests_properties(tidy tidy_check PROPERTIES LABELS tidy)
 
+# top and tree in panes of tmux, where that is installed.
+add_test(NAME tools_terminal_check COMMAND Python3::Interpreter -B
+         ${CMAKE_CURRENT_SOURCE_DIR}/tools_terminal_check.py $<TARGET_FILE:cachesvc>
+         $<TARGET_FILE:cachectl>)
+set_tests_properties(tools_terminal_check PROPERTIES LABELS tools SKIP_RETURN_CODE 77 TIMEOUT 300)
+
 # The list of known features and defects names tests that exist.
 add_test(NAME seeds_check COMMAND Python3::Interpreter
          ${CMAKE_CURRENT_SOURCE_DIR}/seeds_check.py ${CMAKE_CURRENT_SOURCE_DIR})

@@ -249,7 +249,9 @@ void add_export(CLI::App& app, std::function<Exit()>& chosen) {
   to->add_option("--id", out->id, "as `ls` names it, or its beginning")->required();
   to->add_option("--out", out->file, "the file, which must not be there yet")->required();
   to->callback([&chosen, out] { chosen = [out] { return run_export(*out); }; });
-  CLI::App* from = app.add_subcommand("import", "store what export wrote, in a running daemon");
+  CLI::App* from = app.add_subcommand("import",
+                                      "store what export wrote, in a running daemon (what an "
+                                      "engine wrote: cachesvc-files of the Python package)");
   add_place(*from, in->given, "");
   from->add_option("--in", in->file, "the file")->required();
   from->add_option("--namespace", in->ns, "store it there; default: where it was");

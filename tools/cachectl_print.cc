@@ -74,9 +74,18 @@ Screen screen() {
   return {size.ws_col, size.ws_row};
 }
 
-std::string cut(const std::string& line) {
+std::vector<std::string> fitted(std::string line) {
+  constexpr size_t kIndent = 7;
   const size_t most = screen().columns;
-  return most > 3 && line.size() > most ? line.substr(0, most - 2) + ".." : line;
+  std::vector<std::string> out;
+  while (most > 2 * kIndent && line.size() > most) {
+    const size_t space = line.rfind(' ', most);
+    const bool breaks = space != std::string::npos && space > kIndent;
+    out.push_back(line.substr(0, breaks ? space : most));
+    line = std::string(kIndent, ' ') + line.substr(breaks ? space + 1 : most);
+  }
+  out.push_back(std::move(line));
+  return out;
 }
 
 void print_json(const Json& json) {

@@ -44,8 +44,9 @@ struct Screen {
   size_t columns = 0, rows = 0;
 };
 Screen screen();
-/// The line as far as the terminal has columns; whole where there is none.
-std::string cut(const std::string& line);
+/// The line broken at spaces to the terminal's columns, what goes on is indented; whole where there
+/// is no terminal.
+std::vector<std::string> fitted(std::string line);
 
 void print_json(const Json& json);
 /// Prints "cachectl: message" on standard error. Returns: not_found for a missing store, else

@@ -50,7 +50,9 @@ Exit run_status(const Given& given) {
   auto seen = see(*place);
   if (!seen.ok()) return report_error(seen.status());
   if (!given.json) {
-    for (const std::string& line : status_lines(*seen)) std::printf("%s\n", cut(line).c_str());
+    for (const std::string& whole : status_lines(*seen)) {
+      for (const std::string& line : fitted(whole)) std::printf("%s\n", line.c_str());
+    }
     return Exit::ok;
   }
   Json missed = Json::array();

@@ -44,11 +44,15 @@ class Terminal {
   Terminal& operator=(const Terminal&) = delete;
 
   // What is longer than the screen is cut; nothing flickers, as nothing is cleared first.
-  void draw(const std::vector<std::string>& lines) const {
+  void draw(const std::vector<std::string>& whole) const {
+    std::vector<std::string> lines;
+    for (const std::string& line : whole) {
+      for (std::string& part : fitted(line)) lines.push_back(std::move(part));
+    }
     const size_t rows = is_ ? std::max<size_t>(screen().rows, 2) - 1 : lines.size();
     if (is_) std::fputs("\x1b[H", stdout);
     for (size_t i = 0; i < std::min(rows, lines.size()); ++i) {
-      std::printf("%s%s\n", cut(lines[i]).c_str(), is_ ? "\x1b[K" : "");
+      std::printf("%s%s\n", lines[i].c_str(), is_ ? "\x1b[K" : "");
     }
     if (is_) std::fputs("\x1b[J", stdout);
     if (!is_) std::puts("");

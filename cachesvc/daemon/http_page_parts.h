@@ -27,7 +27,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .ssd { background: var(--ssd); }
 .key i { display: inline-block; width: .7rem; height: .7rem; border-radius: 2px;
   margin: 0 .3rem 0 0; }
-.key span { margin-right: 1rem; } .key .miss { background: var(--miss); }
+.key span { margin-right: 1rem; display: inline-block; } .key .miss { background: var(--miss); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; } th, td { text-align: right; padding: .25rem .5rem;
   border-top: 1px solid var(--line); white-space: nowrap; }
