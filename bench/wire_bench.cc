@@ -31,9 +31,10 @@ struct Daemon {
                                     "tier.ssd.min_free=0", "--set", "tier.ssd.spill=evict"});
   }
   std::string socket() const { return dir.store() + "-run/cachesvc.sock"; }
-  std::unique_ptr<SocketClient> connect() const {
+  std::unique_ptr<SocketClient> connect(const std::shared_ptr<OwnMemory>& memory = nullptr) const {
     SocketClientOptions options;
     options.max_connections = 1;
+    options.memory = memory;
     auto client = SocketClient::connect(socket(), "bench", options);
     return client.ok() ? std::move(*client) : nullptr;
   }
@@ -112,6 +113,43 @@ void BM_FirstHit(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_FirstHit)->Iterations(30)->Unit(benchmark::kMicrosecond)->UseRealTime();
+
+// 96 MiB of rows as they are, written by the service into the client's own memory, whose pages are
+// there.
+constexpr uint64_t kIntoBytes = uint64_t{kTokens} * 16 * 2 * 4 * 128 * 2;
+void BM_FetchInto(benchmark::State& state) {
+  auto memory = OwnMemory::create(kIntoBytes);
+  if (!memory.ok()) return state.SkipWithError(memory.status().to_string().c_str());
+  const std::span all((*memory)->data(), kIntoBytes);
+  (*memory)->touch(all);
+  const Daemon daemon("1GiB", "raw");
+  auto client = daemon.connect(*memory);
+  if (!client) return state.SkipWithError("no daemon");
+  std::mt19937 rng(1);
+  const auto tokens = random_tokens(rng, kTokens);
+  Bench b = Bench::open(*client, model_of(std::vector<LayerSpec>(16, {{full_part(4, 128)}})));
+  if (!b.store(tokens).ok()) return state.SkipWithError("not stored");
+  FetchRequest request;
+  request.model = b.opened.model;
+  request.query = {plus_one(tokens), {}};
+  request.into = {all};
+  for (auto _ : state) {
+    auto hit = client->fetch(request, soon());
+    if (!hit.ok()) return state.SkipWithError(hit.status().to_string().c_str());
+    if (hit->tokens != kTokens) return state.SkipWithError("miss");
+  }
+}
+BENCHMARK(BM_FetchInto)->Iterations(30)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// Yardstick of that: as many bytes copied into memory that was touched.
+void BM_CopyAlone(benchmark::State& state) {
+  std::vector<uint8_t> from(kIntoBytes, 3), to(kIntoBytes, 4);
+  for (auto _ : state) {
+    std::memcpy(to.data(), from.data(), to.size());
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK(BM_CopyAlone)->Iterations(30)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 // Rows of 100 MiB of codes as f16, decoded into the pool and mapped.
 void BM_FetchDecoded(benchmark::State& state) {

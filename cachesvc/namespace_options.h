@@ -24,7 +24,8 @@ struct NamespaceQuota {
   uint32_t connections = 0;
   uint32_t reservations = 0;
   uint32_t models = 0;
-  uint32_t requests = 0;  ///< calls under way at a time
+  uint32_t requests = 0;         ///< calls under way at a time
+  uint64_t in_flight_bytes = 0;  ///< bodies and decoded replies under way at a time
   bool operator==(const NamespaceQuota&) const = default;
 };
 inline constexpr size_t kMaxNamespaces = 256;  ///< with a quota or a configuration table

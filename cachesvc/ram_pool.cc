@@ -88,13 +88,14 @@ Charge& Charge::operator=(Charge&& other) noexcept {
     release();
     pool_ = std::move(other.pool_);
     kind_ = other.kind_;
+    payer_ = other.payer_;
     bytes_ = std::exchange(other.bytes_, 0);
   }
   return *this;
 }
 
 void Charge::release() {
-  if (pool_ && bytes_ > 0) pool_->give_back(kind_, bytes_);
+  if (pool_ && bytes_ > 0) pool_->give_back(kind_, payer_, bytes_);
   bytes_ = 0;
   pool_.reset();
 }
@@ -102,7 +103,7 @@ void Charge::release() {
 Charge Charge::split(uint64_t bytes) {
   KV_CHECK(bytes <= bytes_);
   bytes_ -= bytes;
-  return Charge(pool_, kind_, bytes);
+  return Charge(pool_, kind_, payer_, bytes);
 }
 
 void Charge::merge(Charge other) {
@@ -111,7 +112,7 @@ void Charge::merge(Charge other) {
     *this = std::move(other);
     return;
   }
-  KV_CHECK(pool_ == other.pool_ && kind_ == other.kind_);
+  KV_CHECK(pool_ == other.pool_ && kind_ == other.kind_ && payer_ == other.payer_);
   bytes_ += std::exchange(other.bytes_, 0);
 }
 
@@ -156,7 +157,7 @@ bool RamPool::segments_idle() const {
          segments_->fixed_idle_bytes() - segments_->retired_idle_bytes() > budget_ / kSetAsideShare;
 }
 
-std::optional<Charge> RamPool::try_charge(ChargeKind kind, uint64_t bytes) {
+std::optional<Charge> RamPool::try_charge(ChargeKind kind, uint64_t bytes, Payer payer) {
   auto& account = accounts_[static_cast<size_t>(kind)];
   const uint64_t budget = budget_bytes();
   uint64_t cap = kind == ChargeKind::staging ? staging_limit_ : budget;
@@ -175,7 +176,10 @@ std::optional<Charge> RamPool::try_charge(ChargeKind kind, uint64_t bytes) {
   while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
   }
   if (kind != ChargeKind::stored) backed_.fetch_add(bytes);
-  return Charge(shared_from_this(), kind, bytes);
+  auto* of_payer = account_of(kind, payer);
+  if (of_payer) of_payer->fetch_add(bytes);
+  if (!of_payer) payer = 0;
+  return Charge(shared_from_this(), kind, payer, bytes);
 }
 
 uint64_t RamPool::spare_bytes(ChargeKind kind, uint64_t bytes) const {
@@ -251,7 +255,19 @@ void RamPool::on_release(std::function<void()> released) {
   notify_->released = std::move(released);
 }
 
-void RamPool::give_back(ChargeKind kind, uint64_t bytes) {
+std::atomic<uint64_t>* RamPool::account_of(ChargeKind kind, Payer payer) {
+  KV_CHECK(payer < kMaxPayers);
+  if (kind == ChargeKind::staging) return &staging_of_[payer];
+  return kind == ChargeKind::reply ? &replies_of_[payer] : nullptr;
+}
+
+uint64_t RamPool::used_bytes(ChargeKind kind, Payer payer) const {
+  KV_CHECK(kind == ChargeKind::staging || kind == ChargeKind::reply);
+  return (kind == ChargeKind::staging ? staging_of_ : replies_of_).at(payer);
+}
+
+void RamPool::give_back(ChargeKind kind, Payer payer, uint64_t bytes) {
+  if (auto* of_payer = account_of(kind, payer)) of_payer->fetch_sub(bytes);
   if (kind != ChargeKind::stored) backed_.fetch_sub(bytes);
   accounts_[static_cast<size_t>(kind)].fetch_sub(bytes);
   used_.fetch_sub(bytes);

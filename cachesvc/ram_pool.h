@@ -39,6 +39,9 @@ enum class ChargeKind : uint8_t {
   model,       ///< models, profiles and codecs that are open or stored of
 };
 inline constexpr size_t kChargeKinds = 8;
+/// Number of whoever a charge is for; 0: all who have none of their own.
+using Payer = uint16_t;
+inline constexpr size_t kMaxPayers = 257;
 const char* to_string(ChargeKind kind);
 
 /// Idle memory of announced segments is at most budget / kSetAsideShare.
@@ -65,15 +68,16 @@ class Charge {
   void release();
   /// Takes `bytes` of this charge out into one of its own. `bytes` <= bytes().
   Charge split(uint64_t bytes);
-  /// Adds `other`'s bytes, of the same kind and pool.
+  /// Adds `other`'s bytes, of the same kind, payer and pool.
   void merge(Charge other);
 
  private:
   friend class RamPool;
-  Charge(std::shared_ptr<RamPool> pool, ChargeKind kind, uint64_t bytes)
-      : pool_(std::move(pool)), kind_(kind), bytes_(bytes) {}
+  Charge(std::shared_ptr<RamPool> pool, ChargeKind kind, Payer payer, uint64_t bytes)
+      : pool_(std::move(pool)), kind_(kind), payer_(payer), bytes_(bytes) {}
   std::shared_ptr<RamPool> pool_;
   ChargeKind kind_ = ChargeKind::stored;
+  Payer payer_ = 0;
   uint64_t bytes_ = 0;
 };
 
@@ -103,8 +107,9 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   RamPool(const RamPool&) = delete;  // charges point here
   RamPool& operator=(const RamPool&) = delete;
 
-  /// nullopt if the budget (or the staging limit) has no room for all of it.
-  std::optional<Charge> try_charge(ChargeKind kind, uint64_t bytes);
+  /// nullopt if the budget (or the staging limit) has no room for all of it. `payer`: counted of
+  /// staging and replies alone.
+  std::optional<Charge> try_charge(ChargeKind kind, uint64_t bytes, Payer payer = 0);
   /// `size` bytes, uninitialised, paid for out of `charge` (which has at least slab_bytes(size)).
   /// `ns`: the namespace whose clients may map it; empty: nobody else may see it.
   PoolBuffer allocate(size_t size, Charge& charge, std::string_view ns = {});
@@ -125,6 +130,8 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   uint64_t used_bytes(ChargeKind kind) const {
     return accounts_[static_cast<size_t>(kind)].load(std::memory_order_relaxed);
   }
+  /// Of one payer. Precondition: `kind` is staging or reply: the others' payers are not counted.
+  uint64_t used_bytes(ChargeKind kind, Payer payer) const;
   /// Charged bytes less those charged as `stored` that are no slab yet: at most used_bytes().
   /// Recycled slabs thus stay in place while memory is reserved for a promotion, which takes them.
   uint64_t backed_bytes() const { return backed_.load(std::memory_order_relaxed); }
@@ -162,7 +169,9 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   uint64_t most_idle_bytes(uint64_t live_bytes) const;
   uint64_t spare_bytes(ChargeKind kind, uint64_t bytes) const;
   void keep_waiting(uint64_t most_bytes) noexcept;
-  void give_back(ChargeKind kind, uint64_t bytes);
+  void give_back(ChargeKind kind, Payer payer, uint64_t bytes);
+  /// Null: payers of the kind are not counted.
+  std::atomic<uint64_t>* account_of(ChargeKind kind, Payer payer);
 
   const uint64_t budget_;
   const uint64_t staging_limit_;
@@ -170,6 +179,7 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   std::atomic<uint64_t> peak_{0};
   std::atomic<uint64_t> backed_{0};  ///< live slabs of `stored`, and all other charges
   std::array<std::atomic<uint64_t>, kChargeKinds> accounts_{};
+  std::array<std::atomic<uint64_t>, kMaxPayers> staging_of_{}, replies_of_{};
   std::atomic<bool> notify_armed_{false};
   struct Notify;
   std::unique_ptr<Notify> notify_;

@@ -26,7 +26,9 @@ inline constexpr EntryKey kNoEntry = UINT64_MAX;
 /// recency. Between the ordinary and the superseded ones: supplements far from an entry's end, by
 /// their distance.
 using DropUrgency = uint32_t;
-inline constexpr DropUrgency kDropRetained = 0;                 ///< a client asked for it to stay
+/// A client asked for it to stay. A clean one goes before dirty ones all the same: the tier below
+/// has it, and what is dirty would be lost, or waited for.
+inline constexpr DropUrgency kDropRetained = 0;
 inline constexpr DropUrgency kDropLast = 1;                     ///< an ordinary entry
 inline constexpr DropUrgency kDropSuperseded = UINT32_MAX - 1;  ///< a longer one holds its tokens
 inline constexpr DropUrgency kDropFirst = UINT32_MAX;           ///< serves nothing: orphans

@@ -443,7 +443,7 @@ TEST_F(ConfigTest, NamespacesHaveUsersAndTokens) {
                  "users = [7, 8]\ntoken_file = \"" +
                  token +
                  "\"\nram = \"2MiB\"\nssd = \"9MiB\"\nconnections = 3\nreservations = 4\n"
-                 "models = 5\nrequests = 6\n[[namespace]]\nname = \"c\"\n"));
+                 "models = 5\nrequests = 6\nin_flight = \"7MiB\"\n[[namespace]]\nname = \"c\"\n"));
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   auto again = load(write(print_config(*config)));
   ASSERT_TRUE(again.ok()) << again.status().to_string();
@@ -452,7 +452,7 @@ TEST_F(ConfigTest, NamespacesHaveUsersAndTokens) {
     EXPECT_EQ(rules[0].name, "a \"b");
     EXPECT_EQ(rules[0].users, (std::vector<uint32_t>{7, 8}));
     EXPECT_EQ(rules[0].token, "sixteen bytes it is");
-    EXPECT_EQ(rules[0].quota, (NamespaceQuota{2 << 20, 9 << 20, 3, 4, 5, 6}));
+    EXPECT_EQ(rules[0].quota, (NamespaceQuota{2 << 20, 9 << 20, 3, 4, 5, 6, 7 << 20}));
     EXPECT_EQ(rules[1].name, "c");
     EXPECT_EQ(rules[1].quota, NamespaceQuota{});
     EXPECT_EQ(rules[1].token, "");

@@ -217,6 +217,85 @@ TEST(Quotas, WhatCanNeverFitNamesIt) {
   EXPECT_TRUE(c.room.can_never_fit(room).ok());
 }
 
+TEST(Quotas, OfBytesInFlightAreWaitedForAndThenNamed) {
+  NamespaceQuota quota;
+  quota.in_flight_bytes = 1 << 20;
+  CacheOptions options = with_quota(quota);
+  options.room_wait = Milliseconds(20);
+  CoreOwners c(options);
+  const auto room = [&](const char* ns, uint64_t staging, uint64_t reply) {
+    return Room{.staging = staging, .reply = reply, .share = c.env->namespaces.share(ns)};
+  };
+  EXPECT_EQ(c.room.can_never_fit(room("mine", 1 << 19, (1 << 19) + 1)).message(),
+            "namespace \"mine\": quota of bytes in flight 1048576, used 0, asked 1048577");
+  EXPECT_TRUE(c.room.can_never_fit(room("another", 1 << 19, (1 << 19) + 1)).ok());
+  auto under_way = c.room.room_now(room("mine", 1 << 18, 1 << 19));
+  ASSERT_TRUE(under_way);
+  Status said;
+  int served = 0;
+  auto ask = [&] {
+    c.room.with_room(room("mine", (1 << 18) + 1, 0), soon(),
+                     [&](Result<std::shared_ptr<RoomCharges>> got) {
+                       said = got.status();
+                       ++served;
+                     });
+  };
+  ask();
+  EXPECT_EQ(served, 0) << "it waits";
+  EXPECT_TRUE(c.room.room_now(room("another", (1 << 18) + 1, 0))) << "others don't";
+  c.run_for(Milliseconds(60));
+  EXPECT_EQ(said.code(), StatusCode::resource_exhausted);
+  EXPECT_EQ(said.message(),
+            "namespace \"mine\": quota of bytes in flight 1048576, used 786432, asked 262145");
+  EXPECT_EQ(c.env->count.over_quota, 1u);
+  ask();
+  under_way.reset();
+  c.run();
+  EXPECT_EQ(served, 2);
+  EXPECT_TRUE(said.ok()) << said.to_string();
+}
+
+// What a namespace takes of an account in pieces, while others have theirs, until it has to wait.
+std::vector<std::shared_ptr<RoomCharges>> all_it_gets(CoreOwners& c, Room piece) {
+  std::vector<std::shared_ptr<RoomCharges>> out;
+  while (auto got = c.room.room_now(piece)) out.push_back(std::move(got));
+  return out;
+}
+
+TEST(Quotas, AGreedyTenantLeavesAModestOneItsPartOfStagingAndOfReplies) {
+  CacheOptions options = small_options();
+  const uint64_t budget = options.ram_budget_bytes;
+  options.quotas["greedy"].ram_bytes = budget / 2;
+  options.quotas["modest"].ram_bytes = budget / 4;
+  CoreOwners c(options);
+  const uint64_t accounts[] = {c.env->pool->staging_limit_bytes(), budget / 4 * 3};
+  for (int i = 0; i < 2; ++i) {
+    const uint64_t limit = accounts[i], piece = limit / 200;
+    const auto part = [&](const char* ns) {
+      Room room{.share = c.env->namespaces.share(ns)};
+      (i == 0 ? room.staging : room.reply) = piece;
+      return room;
+    };
+    auto greedy = all_it_gets(c, part("greedy"));
+    auto modest = all_it_gets(c, part("modest"));
+    auto others = all_it_gets(c, part("those without a quota"));
+    // Half of the account by shares of 1/2, 1/4 and the rest; the other half had come to one.
+    EXPECT_NEAR(static_cast<double>(greedy.size() * piece), limit * .75, limit * .01);
+    EXPECT_NEAR(static_cast<double>(modest.size() * piece), limit * .125, limit * .01);
+    EXPECT_NEAR(static_cast<double>(others.size() * piece), limit * .125, limit * .01);
+    greedy.clear();
+    EXPECT_NEAR(static_cast<double>(all_it_gets(c, part("modest")).size() * piece), limit * .5,
+                limit * .01)
+        << "what is nobody's it may have, and no more";
+    Room more = part("modest");
+    (i == 0 ? more.staging : more.reply) = limit / 100 * 65;
+    EXPECT_EQ(c.room.can_never_fit(more).code(), StatusCode::resource_exhausted);
+    more.share = c.env->namespaces.share("greedy");
+    EXPECT_TRUE(c.room.can_never_fit(more).ok());
+  }
+  EXPECT_EQ(Transit(*c.env).in_flight(c.env->namespaces.share("modest")), 0u);
+}
+
 TEST(Quotas, ThatCannotAllBeHeldAreAnErrorOfTheStart) {
   CacheOptions options = small_options();
   options.quotas["a"].ram_bytes = options.ram_budget_bytes;

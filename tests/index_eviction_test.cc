@@ -67,7 +67,7 @@ void check_entries(const EvictionOrder& order, const Oracle& oracle) {
 }
 
 DropUrgency random_urgency(Rng& rng) {
-  constexpr DropUrgency kSome[] = {kDropLast, kDropLast,       kDropLast, 1,
+  constexpr DropUrgency kSome[] = {kDropLast, kDropLast,       kDropLast, kDropRetained,
                                    2,         kDropSuperseded, kDropFirst};
   return kSome[rng() % std::size(kSome)];
 }
@@ -201,8 +201,10 @@ TEST(EvictionOrder, NoCostOutweighsUrgencyPinsOrBeingClean) {
   order.insert(101, {.charge_bytes = 1, .dirty = true, .worth = -kMostWorth});
   order.insert(102, {.charge_bytes = 1, .worth = -kMostWorth});
   order.pin(102);
+  order.insert(103, {.charge_bytes = 1, .urgency = kDropRetained});
   const auto all = order.next_victims(200, true).keys;
   EXPECT_EQ(all.back(), 101u);
+  EXPECT_EQ(all[all.size() - 2], 103u) << "one that is to stay, before one that would be lost";
   EXPECT_EQ(std::count(all.begin(), all.end(), 102u), 0);
 }
 

@@ -110,6 +110,8 @@ ROWS = [
         "BM_ReadInPlace/real_time", "BM_ReadPlain/real_time", "ms", [("ratio", "<=", 1.15)]),
     Row("fetch of 100 MiB by streaming, over a Unix socket", "service_bench",
         "BM_FetchSocket/real_time", "BM_UnixSocket/real_time", "ms", [("ratio", "<=", 1.1)]),
+    Row("RAM hit of 96 MiB written into the client's own memory, over memcpy", "wire_bench",
+        "BM_FetchInto/iterations:30/real_time", "BM_CopyAlone/iterations:30/real_time", "ms", []),
     *(Row(f"p99 of a fetch beside {who}, over {over}", "service_bench",
           f"BM_HealthyFetch/beside:{number}/iterations:5000/real_time",
           f"BM_HealthyFetch/beside:{base}/iterations:5000/real_time", "p99_us", goals)
@@ -123,6 +125,9 @@ ROWS = [
           [("ratio", "<=", 1.2)])
       for what, bits, alone in (("raw, over memcpy", 0, "BM_Copy"),
                                 ("coded, over encode alone", 4, "BM_EncodeAlone"))),
+    Row("store of 96 MiB from a client's memory, raw, over its bytes read, checked and summed once",
+        "store_bench", "BM_StoreFromMemory/0/real_time",
+        "BM_ReadAlone/2/real_time", "ms", []),
     Row("RAM hit of 100 MiB of codes as f16, mapped, over the codec alone", "wire_bench",
         "BM_FetchDecoded/iterations:15/real_time", "BM_DecodeAlone/iterations:15/real_time", "ms",
         [("ratio", "<=", 1.2)]),

@@ -59,6 +59,7 @@ FLOORS = """
     syncer, models, read_job, write_pace
     spill_batch, open_plan, model_records
     spiller spill_write
+    transit
     ram_room ram_room_index
     promoter
     warm_start, compactor

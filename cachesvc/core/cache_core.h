@@ -78,6 +78,7 @@ using Done = std::function<void(T)>;
 ///             namespace_holds namespace_segment_bytes; of one with a
 ///             quota also namespace_calls namespace_ram_bytes namespace_ram_quota_bytes
 ///             namespace_ssd_bytes namespace_ssd_quota_bytes
+///             namespace_in_flight_bytes namespace_in_flight_quota_bytes
 /// A session with Right::own sees only the gauges of its namespace, and its models.
 struct Owners;
 

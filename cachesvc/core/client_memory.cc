@@ -64,16 +64,16 @@ std::vector<std::shared_ptr<const SegmentView>> announce_all(
 }  // namespace
 
 Room ClientMemory::staging_room(uint64_t session, uint64_t bytes, StagingFor what) const {
-  const RamPool& pool = *env_.pool;
-  const uint64_t body = RamPool::slab_bytes(bytes), limit = pool.staging_limit_bytes();
   Room room;
   room.share = calls_.session(session)->share;
+  const uint64_t body = RamPool::slab_bytes(bytes),
+                 limit = room_.transit().most_staging(room.share);
   room.staging = 2 * body;
   if (what == StagingFor::request) return room;
   // Codes are smaller than their input; copied rows have room from their reservation.
   room.staging = std::max(body, std::min(2 * body, limit));
   room.index = most_index_bytes(kMaxBlockTokens);
-  const uint64_t rest = pool.most_bytes() - std::min(pool.most_bytes(), room.total());
+  const uint64_t most = env_.pool->most_bytes(), rest = most - std::min(most, room.total());
   room.stored = std::min(body, rest);
   return room;
 }
@@ -138,8 +138,8 @@ std::shared_ptr<const void> ClientMemory::room_now(const Room& room) {
   if (!env_.closed()) env_.run([&] { got = room_.room_now(room); });
   return got;
 }
-std::shared_ptr<const void> ClientMemory::reply_room(uint64_t bytes) {
-  return room_now({.reply = bytes});
+std::shared_ptr<const void> ClientMemory::reply_room(const std::string& ns, uint64_t bytes) {
+  return room_now({.reply = bytes, .share = env_.namespaces.share(ns)});
 }
 std::shared_ptr<const void> ClientMemory::session_room(uint64_t bytes) {
   return room_now({.session = bytes});

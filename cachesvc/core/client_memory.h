@@ -56,7 +56,8 @@ class ClientMemory {
   void write_out(uint64_t session, CallTerms terms, WriteOut write,
                  std::function<void(Status)> done);
   /// Room for a reply of so many bytes, for as long as the result lives; null: there is none now.
-  std::shared_ptr<const void> reply_room(uint64_t bytes);
+  /// `ns`: whose; empty: nobody's.
+  std::shared_ptr<const void> reply_room(const std::string& ns, uint64_t bytes);
   /// Room for a connection's memory, likewise.
   std::shared_ptr<const void> session_room(uint64_t bytes);
   /// Prepares segments of `ns` for clients that map them: `done` gets a view of each that can be

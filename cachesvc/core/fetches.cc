@@ -148,7 +148,8 @@ Result<Hit> Fetches::plan(RunningFetch& f) {
     uint64_t now = f.patience == Patience::wait
                        ? share
                        : std::min(share, room_beside(hit, f.realm->share, wanted));
-    bool reply_never = cost.decoded > room_.reply_limit();
+    const uint64_t most_reply = room_.transit().most_reply(f.realm->share);
+    bool reply_never = cost.decoded > most_reply;
     bool never = cost.all + cost.beside() > most || reply_never;
     if (!never && cost.missing + cost.beside() <= now) {
       f.window_bytes = std::min({ideal, most - cost.all, now - cost.missing});
@@ -165,8 +166,7 @@ Result<Hit> Fetches::plan(RunningFetch& f) {
       return (counted ? Promoter::room_for(r).stored : 0) + decoded_bytes_of(f, r);
     });
     if (reply_never) {
-      f.max_tokens =
-          std::min(f.max_tokens, shorter_reply(f, hit, cost.decoded, room_.reply_limit()));
+      f.max_tokens = std::min(f.max_tokens, shorter_reply(f, hit, cost.decoded, most_reply));
     }
   }
 }

@@ -12,8 +12,7 @@ constexpr uint64_t kEvictedAtATime = 4u << 20;
 constexpr size_t kObjectsAtATime = 64;
 // Evicted bytes that the handler frees itself: a worker's answer takes longer than that.
 constexpr uint64_t kFreedHere = 256u << 10;
-constexpr Milliseconds kFreedSoon{1};   // pause before a waiter looks whether a worker has freed
-constexpr uint64_t kReplyQuarters = 3;  // the most of the budget that replies take
+constexpr Milliseconds kFreedSoon{1};  // pause before a waiter looks whether a worker has freed
 
 }  // namespace
 
@@ -26,23 +25,12 @@ RamRoom::RamRoom(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, 
       recency_(recency),
       spiller_(spiller),
       leaving_(env),
+      transit_(env),
       last_turn_(env.namespaces.count()) {}
-
-uint64_t RamRoom::reply_limit() const { return env_.pool->most_bytes() / 4 * kReplyQuarters; }
 
 uint64_t RamRoom::share_of(ShareId share) const {
   const uint64_t quota = env_.namespaces.quota(share).ram_bytes;
   return quota == 0 ? UINT64_MAX : quota;
-}
-
-// True if the request's account (staging, replies) is full, however much RAM is free: nothing is
-// evicted for it then, and waiters behind it have their turn.
-bool RamRoom::account_full(const Room& room) const {
-  auto full = [this](ChargeKind kind, uint64_t bytes, uint64_t limit) {
-    return bytes > 0 && env_.pool->used_bytes(kind) + bytes > limit;
-  };
-  return full(ChargeKind::staging, room.staging, env_.pool->staging_limit_bytes()) ||
-         full(ChargeKind::reply, room.reply, reply_limit());
 }
 
 // Free bytes are checked first: giving back a part would count as a release, and wake the waiter
@@ -50,7 +38,7 @@ bool RamRoom::account_full(const Room& room) const {
 std::shared_ptr<RoomCharges> RamRoom::try_room(const Room& room) {
   RamPool& pool = *env_.pool;
   if (pool.used_bytes() + room.total() > pool.budget_bytes()) return nullptr;
-  if (account_full(room) || index_full(room.index)) return nullptr;
+  if (transit_.full(room) || index_full(room.index)) return nullptr;
   auto out = std::make_shared<RoomCharges>();
   struct {
     ChargeKind kind;
@@ -65,7 +53,7 @@ std::shared_ptr<RoomCharges> RamRoom::try_room(const Room& room) {
                {ChargeKind::model, room.model, &out->model}};
   for (auto& p : parts) {
     if (p.bytes == 0) continue;
-    auto charge = pool.try_charge(p.kind, p.bytes);
+    auto charge = pool.try_charge(p.kind, p.bytes, room.share);
     if (!charge) return nullptr;
     *p.into = std::move(*charge);
   }
@@ -83,7 +71,7 @@ void RamRoom::evict(Record& record, ShareId by, bool free_here) {
 // needed, freed on this thread.
 RamRoom::Step RamRoom::make_room(const Room& room, bool dirty_too, uint64_t most_bytes) {
   if (auto charges = try_room(room)) return {std::move(charges)};
-  if (account_full(room)) return {};
+  if (transit_.full(room)) return {};
   bool more_may_go = false;
   const size_t most_objects = most_bytes == kNoLimit ? SIZE_MAX : kObjectsAtATime;
   if (!make_index_room(room.index, dirty_too, most_objects, more_may_go)) {
@@ -136,12 +124,14 @@ Status RamRoom::can_never_fit(const Room& room) const {
     return Status(StatusCode::resource_exhausted,
                   "needs " + std::to_string(bytes) + what + std::to_string(limit));
   };
-  const uint64_t staging = env_.pool->staging_limit_bytes(), budget = env_.pool->most_bytes();
+  const uint64_t budget = env_.pool->most_bytes();
+  const uint64_t staging = transit_.most_staging(room.share);
+  const uint64_t reply = transit_.most_reply(room.share);
+  const uint64_t quota = env_.namespaces.quota(room.share).in_flight_bytes;
+  if (quota > 0 && room.staging + room.reply > quota) return transit_.within_quota(room);
   if (room.staging > staging)
     return over(room.staging, " bytes in transit, staging limit ", staging);
-  if (room.reply > reply_limit()) {
-    return over(room.reply, " bytes for a decoded reply, limit ", reply_limit());
-  }
+  if (room.reply > reply) return over(room.reply, " bytes for a decoded reply, limit ", reply);
   if (room.index > index_limit()) {
     return over(room.index, " bytes of index, its share of RAM is ", index_limit());
   }
@@ -198,8 +188,9 @@ void RamRoom::pump() {
   while (true) {
     // The notice is armed before the attempt, so that no release falls between attempt and wait.
     env_.pool->notify_once();
-    auto first = std::find_if(waiters_.begin(), waiters_.end(),
-                              [this](const Waiter& w) { return !w.left && !account_full(w.room); });
+    auto first = std::find_if(waiters_.begin(), waiters_.end(), [this](const Waiter& w) {
+      return !w.left && !transit_.full(w.room);
+    });
     if (first == waiters_.end()) break;
     Step step = step_of(first->room, kEvictedAtATime);
     if (step.next == Next::evict) env_.room_freed();
@@ -239,6 +230,10 @@ void RamRoom::timed_out(Waiters::iterator waiter) {
 }
 
 Status RamRoom::busy(const Room& room) const {
+  if (Status over = transit_.within_quota(room); !over.ok()) {
+    ++env_.count.over_quota;
+    return over;
+  }
   if (index_full(room.index)) {
     return {StatusCode::resource_exhausted, "the index has its share of RAM, " +
                                                 std::to_string(index_limit()) +

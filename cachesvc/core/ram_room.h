@@ -16,6 +16,7 @@
 #include "cachesvc/core/leaving.h"
 #include "cachesvc/core/room_request.h"
 #include "cachesvc/core/spiller.h"
+#include "cachesvc/core/transit.h"
 
 namespace kv {
 
@@ -44,8 +45,8 @@ class RamRoom {
   Status can_never_fit(const Room& room) const;
   /// Bytes of RAM that a namespace's request may have; no limit: UINT64_MAX.
   uint64_t share_of(ShareId share) const;
-  /// Limit of bytes decoded for clients, so that clients that don't read leave others room.
-  uint64_t reply_limit() const;
+  /// The parts that clients' bytes in transit may have.
+  const Transit& transit() const { return transit_; }
   uint64_t index_limit() const;
   /// True if `bytes` more exceed the index's share.
   bool index_full(uint64_t bytes) const;
@@ -77,7 +78,6 @@ class RamRoom {
     std::shared_ptr<RoomCharges> charges;
     Next next = Next::nothing;
   };
-  bool account_full(const Room& room) const;
   Step make_room(const Room& room, bool dirty_too, uint64_t most_bytes);
   Step evict_for(const Room& room, bool dirty_too, uint64_t most_bytes, size_t most_objects);
   Step step_of(const Room& room, uint64_t most_bytes);
@@ -98,6 +98,7 @@ class RamRoom {
   Recency& recency_;
   Spiller& spiller_;
   Leaving leaving_;
+  Transit transit_;
   Waiters waiters_;
   std::vector<uint64_t> last_turn_;  // by ShareId: turn of its last waiter
   uint64_t turn_ = 0;                // turn of the waiter served last

@@ -122,6 +122,8 @@ void Stats::of_namespace(StatsReply& out, const std::string& ns) const {
   add(out, "namespace_ram_quota_bytes", quota.ram_bytes);
   add(out, "namespace_ssd_bytes", index_.tiers().ssd().bytes(share));
   add(out, "namespace_ssd_quota_bytes", quota.ssd_bytes);
+  add(out, "namespace_in_flight_bytes", Transit(env_).in_flight(share));
+  add(out, "namespace_in_flight_quota_bytes", quota.in_flight_bytes);
 }
 
 void Stats::service(StatsReply& out, const SsdStats& of_ssd) const {

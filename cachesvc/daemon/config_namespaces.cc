@@ -74,6 +74,9 @@ Status read_ram(const toml::node& node, Reading& at) {
 Status read_ssd(const toml::node& node, Reading& at) {
   return read_size(node, at, at.rule.quota.ssd_bytes);
 }
+Status read_in_flight(const toml::node& node, Reading& at) {
+  return read_size(node, at, at.rule.quota.in_flight_bytes);
+}
 
 template <uint32_t NamespaceQuota::*field>
 Status read_count(const toml::node& node, Reading& at) {
@@ -97,7 +100,8 @@ constexpr TableKey kKeys[] = {{"name", read_name},
                               {"connections", read_count<&NamespaceQuota::connections>},
                               {"reservations", read_count<&NamespaceQuota::reservations>},
                               {"models", read_count<&NamespaceQuota::models>},
-                              {"requests", read_count<&NamespaceQuota::requests>}};
+                              {"requests", read_count<&NamespaceQuota::requests>},
+                              {"in_flight", read_in_flight}};
 
 Status read_key(const std::string& name, const toml::node& node, Reading& at) {
   std::vector<std::string> names;
@@ -185,6 +189,7 @@ std::string print_quota(const NamespaceQuota& quota) {
   count("reservations", quota.reservations);
   count("models", quota.models);
   count("requests", quota.requests);
+  size("in_flight", quota.in_flight_bytes);
   return out;
 }
 

@@ -95,7 +95,7 @@ void HttpSession::answer(HttpReply reply) {
   if (state_ == State::finishing) keeps_ = false;
   std::shared_ptr<const void> room;
   if (reply.body.size() > kMaxUnchargedReplyBytes &&
-      !(room = host_.core.memory().reply_room(reply.body.size()))) {
+      !(room = host_.core.memory().reply_room({}, reply.body.size()))) {
     reply = http_text(503, "no RAM for the answer now");
   }
   const std::string bytes = http_bytes(reply, only_head_, keeps_);

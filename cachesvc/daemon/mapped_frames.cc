@@ -33,7 +33,7 @@ uint64_t payload_bytes(const Object& object, const Selection& selection) {
 
 MappedFrames::MappedFrames(CacheCore& core, Mappings& mappings, const std::string& ns,
                            uint64_t request, const MappedCall& call, FetchReply reply)
-    : core_(core), mappings_(mappings), request_(request), call_(call) {
+    : core_(core), mappings_(mappings), ns_(ns), request_(request), call_(call) {
   reply_.tokens = reply.tokens;
   reply_.common = reply.common;
   reply_.pending = reply.pending;
@@ -132,7 +132,7 @@ void MappedFrames::say_places(uint64_t unsent_bytes) {
                                              " bytes is over its frame: ask for fewer tokens"});
   }
   if (unsent_bytes + body <= kMaxUnchargedReplyBytes) return;
-  first.kept = core_.memory().reply_room(body);
+  first.kept = core_.memory().reply_room(ns_, body);
   if (!first.kept) refuse({StatusCode::busy, "fetch_mapped_ok: no RAM for its bytes now"});
 }
 

@@ -56,6 +56,7 @@ class MappedFrames {
 
   CacheCore& core_;
   Mappings& mappings_;
+  const std::string ns_;
   const uint64_t request_;
   const MappedCall call_;
   MappedReply reply_;

@@ -70,7 +70,7 @@ void Requests::reply(uint64_t request, FrameType type, const T& message) {
   std::shared_ptr<const void> room;
   uint64_t bytes = expected_bytes(message);
   if (host_.out().unsent_bytes() + bytes > kMaxUnchargedReplyBytes &&
-      !(room = core_.memory().reply_room(bytes))) {
+      !(room = core_.memory().reply_room(ns_, bytes))) {
     return no_room(bytes);
   }
   OutFrame frame = reply_frame(type, request, message);
@@ -83,7 +83,7 @@ void Requests::reply(uint64_t request, FrameType type, const T& message) {
          std::string(to_string(type)) + ": over the limit of " + std::to_string(limit) + " bytes"});
   }
   if (!room && host_.out().unsent_bytes() + bytes > kMaxUnchargedReplyBytes &&
-      !(room = core_.memory().reply_room(bytes))) {
+      !(room = core_.memory().reply_room(ns_, bytes))) {
     return no_room(bytes);
   }
   frame.kept = std::move(room);
