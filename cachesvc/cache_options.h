@@ -69,6 +69,17 @@ inline constexpr uint32_t kEndsByPrice = UINT32_MAX;  ///< of block_end_interval
 inline constexpr uint32_t kMaxHolds = 1024;
 inline constexpr Milliseconds kMaxHoldTime{600'000};
 inline constexpr double kHoldFraction = 0.5;
+inline constexpr uint64_t kRemoteWriteRate = 64ull << 20;
+inline constexpr uint32_t kRemoteMinTokens = 512;
+
+class SharedTier;
+/// Use of a tier that many machines share.
+struct RemoteUse {
+  std::shared_ptr<SharedTier> tier;                    ///< null: there is none
+  uint64_t write_bytes_per_second = kRemoteWriteRate;  ///< what is written to it; 0: no limit
+  /// It is asked where it could restore so many tokens more than local tiers do.
+  uint32_t min_tokens = kRemoteMinTokens;
+};
 
 struct CacheOptions {
   // RAM
@@ -126,6 +137,8 @@ struct CacheOptions {
   uint32_t spill_batch_files = kSpillBatchFiles;  ///< written by one job
   /// The longest a durable commit waits for companions.
   Milliseconds durable_group_delay = kDurableGroupDelay;
+
+  RemoteUse remote;
 
   // Work
   uint32_t workers = 2;

@@ -45,6 +45,11 @@ add_dependencies(cachesvc_resp_test cachesvc daemon_with_limits)
 kv_tests(cachesvc_remote_test LABELS cachesvc DEPS kv_remote
   FILES cachesvc_remote_parts_test.cc cachesvc_remote_test.cc
         cachesvc_remote_cluster_test.cc)
+# Real daemons that share one.
+kv_tests(cachesvc_remote_daemon_test LABELS cachesvc DEPS kv_server
+  FILES cachesvc_remote_daemon_test.cc
+  DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
+add_dependencies(cachesvc_remote_daemon_test cachesvc)
 # The HTTP port: its parts, a fuzz target of what they read, and a real daemon's.
 kv_tests(cachesvc_http_test LABELS cachesvc DEPS kv_server FILES cachesvc_http_test.cc)
 add_executable(fuzz_http fuzz/http.cc fuzz/replay_main.cc)

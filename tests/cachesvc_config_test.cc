@@ -333,6 +333,24 @@ TEST_F(ConfigTest, ValuesBeyondTheirBoundsAreErrorsWithTheBounds) {
   }
 }
 
+TEST_F(ConfigTest, ASharedTierThatCannotBeHonouredIsAnErrorThatNamesTheSetting) {
+  const std::string nodes = "[remote]\nnodes = [\"a:1\", \"[::1]:6379\"]\n";
+  EXPECT_EQ(error(nodes), "");
+  auto says = [&](const std::string& body, const std::string& part) {
+    const std::string said = error(body);
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+  };
+  says("[remote]\nnodes = [\"a:1\", \"b\"]\n",
+       "remote.nodes = \"a:1,b\": \"b\": expected host:port");
+  says(nodes + "[tier.ssd]\nlimit = \"0\"\n", "remote.nodes = \"a:1,[::1]:6379\": there is no SSD");
+  says(nodes + "user = \"u\"\n", "set remote.password_file too");
+  says(nodes + "cert_file = \"c\"\nca_file = \"a\"\n", "set remote.cert_key_file too");
+  says(nodes + "cert_file = \"c\"\ncert_key_file = \"k\"\n", "there is no TLS");
+  says(nodes + "key_file = \"ephemeral\"\n", "remote.key_file: an ephemeral key is nobody else's");
+  says(nodes + "password_file = \"/nowhere/at/all\"\n", "remote.password_file: password file");
+  says("[remote]\nca_file = \"a\"\n", "remote.ca_file = \"a\": there is no shared tier");
+}
+
 TEST_F(ConfigTest, ARespPortForOtherMachinesWantsAPassword) {
   const std::string password = write_password();
   const std::string file = "password_file = \"" + password + "\"\n";
@@ -387,7 +405,9 @@ TEST_F(ConfigTest, ThereAreAtMost30AndEachExplainsItself) {
 
 // All of it changed, so that no value is right by default.
 TEST_F(ConfigTest, ThePrintedConfigurationIsAConfiguration) {
-  const std::string password = write_password();
+  const std::string password = write_password(), key = dir_ + "/shared.key";
+  std::ofstream(key) << std::string(64, 'a') << "\n";
+  ASSERT_EQ(::chmod(key.c_str(), 0600), 0);
   std::vector<Setting> all{{"server.socket", dir_ + "/a\\b\"c\x01", ""},
                            {"server.allow_uids", "1000, 1001", ""},
                            {"server.max_connections", "7", ""},
@@ -408,6 +428,16 @@ TEST_F(ConfigTest, ThePrintedConfigurationIsAConfiguration) {
                            {"tier.ssd.write_rate", "1MiB", ""},
                            {"tier.ssd.write_per_day", "1GB", ""},
                            {"tier.ssd.scrub_rate", "0", ""},
+                           {"remote.nodes", "10.0.0.1:6379,node-2:6380", ""},
+                           {"remote.user", "cachesvc", ""},
+                           {"remote.password_file", password, ""},
+                           {"remote.ca_file", "/etc/ca.pem", ""},
+                           {"remote.cert_file", "/etc/own.pem", ""},
+                           {"remote.cert_key_file", "/etc/own.key", ""},
+                           {"remote.key_file", key, ""},
+                           {"remote.expiry", "36h", ""},
+                           {"remote.write_rate", "8MiB", ""},
+                           {"remote.min_tokens", "1024", ""},
                            {"codec.default", "tq3", ""},
                            {"codec.block_tokens", "16", ""},
                            {"codec.raw_dtype", "bf16", ""},

@@ -31,6 +31,15 @@ std::vector<uint64_t> reuse_after(const Seen& seen, Missing missing) {
 void say_device(const Seen& seen, std::vector<std::string>& out) {
   if (seen["ssd_hangs"] > 0)
     out.push_back("The SSD hangs: nothing waits for it, and nothing is read from it.");
+  if (seen["remote_silent"] > 0) {
+    out.push_back("The shared tier does not answer: what it has is missed, nothing waits for it.");
+  } else if (const uint64_t n = seen["remote_nodes_lost"]; n > 0) {
+    out.push_back(counted(n, "node") + " of the shared tier can't be reached.");
+  }
+  if (const uint64_t n = seen["remote_refused_full"]; n > 0) {
+    out.push_back("The shared tier had no memory for " + counted(n, "object") +
+                  ": its maxmemory-policy should be allkeys-lru or allkeys-lfu.");
+  }
   if (const uint64_t n = seen["quarantined"]; n > 0) {
     out.push_back(counted(n, "file") +
                   " did not verify and went to quarantine: the device or somebody "

@@ -59,6 +59,12 @@ using Done = std::function<void(T)>;
 ///             scrubbed_bytes scrub_passes scrub_damaged quarantined read_io_errors io_timeouts
 ///             busy denied (users, tokens) over_quota (more at a time than a namespace may have)
 ///             loop_handlers loop_over_1ms loop_over_1ms_cpu
+///             with a shared tier also: remote_questions remote_found remote_unreached
+///             remote_objects_read remote_bytes_read remote_read_failures remote_objects_written
+///             remote_bytes_written remote_existed remote_writes_dropped remote_writes_failed
+///             remote_refused_full remote_damaged remote_foreign remote_erased
+///             remote_erase_unreached; gauges: remote_write_queue remote_nodes remote_nodes_lost
+///             remote_silent (1: it did not answer, and is not asked)
 ///             short_REASON (fetches and lookups that were not served whole, by the reason of
 ///             proto/request_record.h: short_never_stored, short_evicted_ssd, …)
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes

@@ -7,6 +7,7 @@ namespace kv {
 namespace {
 
 constexpr size_t kUnlinkedAtATime = 8;  // files of one job: a few milliseconds each
+constexpr size_t kMostShared = 65'536;  // names in the shared tier of one erase
 constexpr size_t kPartsAtATime = 4;     // groups of kUnlinkedAtATime objects per handler
 
 // Runs on a worker.
@@ -132,6 +133,7 @@ void Eraser::begin(Waiting erase) {
   job->targets = std::move(scope->targets);
   lane_.unlink_left();  // unlinked ahead, so that this erase ends after them
   removing_.push_back(job);
+  remote_.begin_erase(job->ns);
   step(job);
 }
 
@@ -156,6 +158,12 @@ std::vector<ObjectName> Eraser::remove_next(Job& job, size_t most, bool& writing
   for (Record* r : job.targets->next(most)) {
     names.push_back(r->name);
     if (r->ram) job.freed.push_back(r->ram);
+    const auto shared = remote_ && !job.of_namespace ? remote_name(*r) : std::nullopt;
+    if (shared && job.shared.size() < kMostShared) {
+      job.shared.push_back(*shared);
+    } else if (shared) {
+      ++job.unnamed;
+    }
     writing |= r->disk == Disk::writing;
     records_.remove(*r, {job.call ? Missing::erased : Missing::expired});
   }
@@ -185,8 +193,20 @@ void Eraser::all_removed(const JobPtr& job) {
         [this, job](Status status) { ended(job, std::move(status)); });
   }
   if (lane_) wipe_traces(job);
+  if (remote_) erase_shared(job);
   models_.release_realms();
   env_.progress();
+}
+
+// Names what this machine knows of: what others stored beside it is there until it expires.
+void Eraser::erase_shared(const JobPtr& job) {
+  ++job->left;
+  auto end = [this, job](Status status) {
+    remote_.end_erase(job->ns);
+    ended(job, std::move(status));
+  };
+  if (job->of_namespace) return remote_.erase_all(job->ns, end);
+  remote_.erase(std::exchange(job->shared, {}), job->unnamed, end);
 }
 
 // Syncs the folders and has the catalog forget the tokens; of a namespace no byte of them is left

@@ -1,7 +1,8 @@
 // Eraser: removes the objects of an erase from the index in steps, then their files, a few at a
-// time behind the SSD's other work. Others are served between the steps, but commits and erases of
-// the namespace wait: nothing is stored on an object about to go, or reported gone before its file
-// is. An erase waits in turn for the namespace's publications, and none begins meanwhile.
+// time behind the SSD's other work, and in the shared tier. Others are served between the steps,
+// but commits and erases of the namespace wait: nothing is stored on an object about to go, or
+// reported gone before its file is. An erase waits in turn for the namespace's publications, and
+// none begins meanwhile.
 //
 //   waiting ──all files of the start are known, no other erase or publication of the namespace──>
 //   removing (steps)
@@ -17,13 +18,15 @@
 #include "cachesvc/core/calls.h"
 #include "cachesvc/core/erase_targets.h"
 #include "cachesvc/core/reconciler.h"
+#include "cachesvc/core/remote_writes.h"
 
 namespace kv {
 
 class Eraser {
  public:
   Eraser(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, const Found& found,
-         Models& models, ModelRecords& model_records, Reconciler& reconciler, Calls& calls)
+         Models& models, ModelRecords& model_records, Reconciler& reconciler, Calls& calls,
+         RemoteWrites& remote)
       : env_(env),
         index_(index),
         records_(records),
@@ -32,7 +35,8 @@ class Eraser {
         models_(models),
         model_records_(model_records),
         reconciler_(reconciler),
-        calls_(calls) {}
+        calls_(calls),
+        remote_(remote) {}
   Eraser(const Eraser&) = delete;  // jobs point here
   Eraser& operator=(const Eraser&) = delete;
 
@@ -80,8 +84,10 @@ class Eraser {
     std::unique_ptr<EraseTargets> targets;
     uint64_t removed = 0;  // objects
     bool whole = false, of_namespace = false;
-    std::vector<RamObject> freed;  // freed on a worker, at the end
-    size_t left = 0;               // jobs that are awaited
+    std::vector<RamObject> freed;    // freed on a worker, at the end
+    std::vector<RemoteName> shared;  // names in the shared tier
+    uint64_t unnamed = 0;            // more than kMostShared
+    size_t left = 0;                 // jobs that are awaited
     Status first_error;
   };
   using JobPtr = std::shared_ptr<Job>;
@@ -95,6 +101,7 @@ class Eraser {
   std::vector<ObjectName> remove_next(Job& job, size_t most, bool& writing);
   void all_removed(const JobPtr& job);
   void wipe_traces(const JobPtr& job);
+  void erase_shared(const JobPtr& job);
   void ended(const JobPtr& job, Status status);
   Status verdict(const Job& job);
 
@@ -107,6 +114,7 @@ class Eraser {
   ModelRecords& model_records_;
   Reconciler& reconciler_;
   Calls& calls_;
+  RemoteWrites& remote_;
   std::list<Waiting> waiting_;
   std::list<JobPtr> removing_;
   std::multiset<std::string> publishing_;  ///< namespaces

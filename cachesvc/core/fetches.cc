@@ -1,4 +1,5 @@
-// Plans, and the steps from a plan to RAM. Leases and decoding: core/fetch_reply.cc.
+// Plans, and the steps from a plan to RAM. Leases and decoding: core/fetch_reply.cc; lookups and
+// the shared tier: core/fetch_lookups.cc.
 #include "cachesvc/core/fetches.h"
 
 #include <algorithm>
@@ -13,77 +14,7 @@ constexpr uint32_t kMaxFitRounds = 64;    // plans in one round; each is shorter
 constexpr size_t kObjectsAtATime = 32;    // per handler: a long prompt has hundreds
 constexpr uint64_t kWindowShare = 8;      // one fetch reads at most budget / 8 at a time
 
-Result<Hit> planned_hit(const Env& env, RealmState& realm, const Query& query,
-                        uint32_t max_tokens) {
-  PlanOptions options = plan_options(env, query);
-  options.limits.max_tokens = max_tokens;
-  return kv::plan(realm, query, options);
-}
-
-LookupReply reply_of(const RealmState& realm, const Hit& hit) {
-  return {hit.plan.tokens, hit.common, hit.plan.tier, hit.plan.form, shortfall_of(realm, hit)};
-}
-
-Result<LookupReply> look(const Env& env, RealmState& realm, const Query& query,
-                         uint32_t max_tokens) {
-  KV_ASSIGN_OR_RETURN(Hit hit, planned_hit(env, realm, query, max_tokens));
-  return reply_of(realm, hit);
-}
-
 }  // namespace
-
-void Fetches::lookup(uint64_t session, QueryRequest request, CallTerms terms,
-                     std::function<void(Result<LookupReply>)> done) {
-  auto call = calls_.begin<Result<LookupReply>>(session, terms, std::move(done));
-  if (call->finished()) return;
-  auto state = calls_.model(session, request.model, request.profile);
-  if (!state.ok()) return call->fail(state.status());
-  if (Status s = check_lengths(request.query); !s.ok()) return call->fail(s);
-  ++env_.count.lookups;
-  const auto began = Clock::now();
-  auto hit = planned_hit(env_, *(*state)->realm, request.query, UINT32_MAX);
-  if (!hit.ok()) return call->fail(hit.status());
-  RequestRecord record;
-  record.kind = RequestKind::lookup;
-  LookupReply reply = reply_of(*(*state)->realm, *hit);
-  describe(*(*state)->realm, request.query, *hit, Missing::nothing, reply.reason, record);
-  split_tiers(*(*state)->realm, *hit, record);
-  note(began, record);
-  call->finish(std::move(reply));
-}
-
-// The call is answered before the reads or, if it waits, after them; they don't end with it.
-void Fetches::prefetch(uint64_t session, PrefetchRequest request, CallTerms terms,
-                       std::function<void(Result<LookupReply>)> done) {
-  auto call = calls_.begin<Result<LookupReply>>(session, terms, std::move(done));
-  if (call->finished()) return;
-  auto state = calls_.model(session, request.model, request.profile);
-  if (!state.ok()) return call->fail(state.status());
-  auto asked = holds_.asked(**state, request.hold, std::move(request.query));
-  if (!asked.ok()) return call->fail(asked.status());
-  ++env_.count.lookups;
-  auto background = std::make_shared<RunningFetch>();
-  background->realm = (*state)->realm;
-  background->query = asked->query;
-  background->max_tokens = asked->tokens;
-  background->patience = request.wait ? Patience::wait : Patience::now;
-  background->deadline = terms.deadline;
-  const auto answer = [this, call, realm = (*state)->realm, asked = *asked] {
-    if (!call->finished()) call->finish(look(env_, *realm, *asked.query, asked.tokens));
-  };
-  auto fit = plan(*background);
-  const auto in_ram = [](const Hit::Use& u) { return static_cast<bool>(u.record->ram); };
-  const bool promotes = fit.ok() && !std::all_of(fit->uses.begin(), fit->uses.end(), in_ram);
-  if (!request.wait || !promotes) answer();
-  if (!promotes) return;
-  if (request.wait) {
-    background->loaded = answer;
-    background->prefetch = call;
-  } else {
-    background->query.reset();
-  }
-  promote(background, pinned(std::move(*fit)));
-}
 
 void Fetches::fetch(uint64_t session, FetchRequest request, CallTerms terms,
                     std::function<void(Result<FetchReply>)> done) {
@@ -188,6 +119,7 @@ void Fetches::step(const FetchPtr& f) {
   ++f->rounds;
   auto hit = plan(*f);
   if (!hit.ok()) return f->call->fail(hit.status());
+  if (ask_remote(f, *hit)) return;
   auto planned = std::make_shared<Planned>(pinned(std::move(*hit)));
   next(f, planned, [this, f, planned] {
     keep_warm(*f, planned->hit);

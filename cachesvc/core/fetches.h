@@ -2,6 +2,7 @@
 // until all of its hit is in RAM; then it leases, decoded or cut to a selection if the client wants
 // it so.
 //
+//   plan ──more in the shared tier──> brought into RAM (RemoteReads) ──> plan
 //   plan ──all in RAM──> lease (checks that are due run beside) ──(decode, select)──> answered
 //    ▲ │
 //    │ └──missing──> room for all of it ──> windows of reads ──┐
@@ -17,6 +18,7 @@
 #include "cachesvc/core/misses.h"
 #include "cachesvc/core/promoter.h"
 #include "cachesvc/core/ram_room.h"
+#include "cachesvc/core/remote_reads.h"
 #include "cachesvc/core/request_ring.h"
 #include "cachesvc/core/running_fetch.h"
 
@@ -25,7 +27,7 @@ namespace kv {
 class Fetches {
  public:
   Fetches(Env& env, ObjectIndex& index, RamChecks& checks, RamRoom& room, Promoter& promoter,
-          Calls& calls, Holds& holds, const Misses& misses, RequestRing& ring)
+          Calls& calls, Holds& holds, const Misses& misses, RequestRing& ring, RemoteReads& remote)
       : env_(env),
         index_(index),
         checks_(checks),
@@ -35,6 +37,7 @@ class Fetches {
         holds_(holds),
         misses_(misses),
         ring_(ring),
+        remote_(remote),
         decodes_(env.workers, env.options.workers) {}
   Fetches(const Fetches&) = delete;  // calls point here
   Fetches& operator=(const Fetches&) = delete;
@@ -60,6 +63,12 @@ class Fetches {
   };
   using PlannedPtr = std::shared_ptr<Planned>;
 
+  using LookupCall = std::shared_ptr<Call<Result<LookupReply>>>;
+  struct Looking;
+  void answer(const Looking& looking, const Hit& hit, const RemoteFinding* more);
+  void prefetch_local(const FetchPtr& background, const std::function<void()>& answer, bool wait);
+  bool ask_remote(const FetchPtr& f, const Hit& hit);
+  void answer_pending(const FetchPtr& f, const RemoteReads::FindingPtr& finding);
   void step(const FetchPtr& f);
   Result<Hit> plan(RunningFetch& f);
   FetchCost cost_of(const RunningFetch& f, const Hit& hit) const;
@@ -97,6 +106,7 @@ class Fetches {
   Holds& holds_;
   const Misses& misses_;
   RequestRing& ring_;
+  RemoteReads& remote_;
   FairTasks decodes_;
 };
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <optional>
 
+#include "codec/lossless.h"
+
 namespace kv {
 namespace {
 
@@ -42,6 +44,34 @@ Result<RamObject> into_buffer(Object object, PoolBuffer buffer, Xxh128Stream* pl
   for (const StateBlob& s : object.states) take(s.bytes.span());
   KV_RETURN_IF_ERROR(attach_payload(object, std::move(buffer).freeze()));
   return RamObject{std::make_shared<const Object>(std::move(object)), sum.digest()};
+}
+
+Result<Xxh128> unpack_pieces(const std::vector<Piece>& pieces, std::span<uint8_t> out) {
+  Xxh128Stream sum;
+  for (const Piece& piece : pieces) {
+    auto to = out.first(piece.unpacked_bytes);
+    out = out.subspan(to.size());
+    if (piece.packing == Packing::raw) {
+      std::copy_n(piece.bytes.data(), to.size(), to.data());
+    } else {
+      auto way = piece.packing == Packing::split ? unpack_split : unpack;
+      KV_RETURN_IF_ERROR(way(piece.bytes.span(), to));
+    }
+    sum.update(to);
+  }
+  return sum.digest();
+}
+
+Result<RamObject> into_pool(FileImage image, RamPool& pool, Charge& charge, const ModelSpec& model,
+                            const Profile& profile) {
+  KV_ASSIGN_OR_RETURN(PoolBuffer buffer,
+                      buffer_in_pool(image.unpacked_bytes(), pool, charge, image.header.ns));
+  KV_ASSIGN_OR_RETURN(Xxh128 sum, unpack_pieces(image.pieces, {buffer.data(), buffer.size()}));
+  Object object = std::move(image.header);
+  KV_RETURN_IF_ERROR(attach_payload(object, std::move(buffer).freeze()));
+  Status fits = validate(object, model, profile);
+  if (!fits.ok()) return corruption("does not fit its model: " + fits.message());
+  return RamObject{std::make_shared<const Object>(std::move(object)), sum};
 }
 
 }  // namespace kv

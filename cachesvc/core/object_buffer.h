@@ -5,6 +5,8 @@
 
 #include "cachesvc/ram_object.h"
 #include "cachesvc/ram_pool.h"
+#include "proto/profile.h"
+#include "storage/block_file.h"
 
 namespace kv {
 
@@ -17,5 +19,14 @@ Result<PoolBuffer> buffer_in_pool(uint64_t bytes, RamPool& pool, Charge& charge,
 /// already stay; others are copied. `planes`: the sum of all planes, which lie there; null: it is
 /// computed. Not on the loop.
 Result<RamObject> into_buffer(Object object, PoolBuffer buffer, Xxh128Stream* planes = nullptr);
+
+/// Unpacks stored pieces, one after the other, into `out`, which has just their unpacked bytes.
+/// Returns: their sum; corruption.
+Result<Xxh128> unpack_pieces(const std::vector<Piece>& pieces, std::span<uint8_t> out);
+
+/// The verified object of `image`, unpacked, in the pool. Returns: busy; corruption, also if it
+/// does not fit its model.
+Result<RamObject> into_pool(FileImage image, RamPool& pool, Charge& charge, const ModelSpec& model,
+                            const Profile& profile);
 
 }  // namespace kv

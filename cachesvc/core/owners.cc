@@ -38,6 +38,7 @@ void Owners::close(const char* why) {
   drain.close();
   promoter.close();
   eraser.close();
+  remote_reads.close();
   holds.close();
   reservations.close();
   lane.close();
@@ -54,6 +55,7 @@ void Owners::check_invariants() {
   models.check_invariants();
   pace.check_invariants();
   spiller.check_invariants();
+  remote_writes.check_invariants();
   room.check_invariants();
   promoter.check_invariants();
   reconciler.check_invariants();

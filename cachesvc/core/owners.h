@@ -10,7 +10,7 @@
 //            spiller ──> spill_batch, spill_write (worker packs, SSD writes) ──> records: renamed
 //            ──> syncer ──> records: durable ──> levels answers
 //   fetch    fetches plans ──> ram_room ──> promoter ──> read_job (disk) ──> records: in RAM
-//            ──> fetches plans again ──> fetch_reply
+//            ──> fetches plans again ──> fetch_reply; what local tiers lack: remote_reads
 #pragma once
 
 #include <memory>
@@ -46,13 +46,15 @@ struct Owners {
   Records records{index, &departures};
   Misses misses{*env, index, departures};
   SsdLane lane{*env, index, records};
+  RemoteWrites remote_writes{*env, index, lane};
   Recency recency{*env, index, records, lane};
   RamChecks checks{*env, index, recency};
   Syncer syncer{*env, records, lane};
   Models models{*env, index, lane, found};
   ModelRecords model_records{*env, index, lane, models};
   WritePace pace{*env, lane};
-  Spiller spiller{*env, index, records, lane, checks, models, model_records, syncer, pace};
+  Spiller spiller{*env,   index,         records, lane, checks,
+                  models, model_records, syncer,  pace, remote_writes};
   RamRoom room{*env, index, records, lane, recency, spiller};
   Promoter promoter{*env, index, records, lane, spiller};
   Compactor compactor{*env, index, checks};
@@ -62,14 +64,16 @@ struct Owners {
   Scrubber scrubber{*env, index, records, lane, found, model_records, spiller, room, promoter};
   Calls calls{*env};
   Levels levels{*env, index, lane, spiller, syncer, room, promoter};
-  Eraser eraser{*env, index, records, lane, found, models, model_records, reconciler, calls};
+  Eraser eraser{*env,   index,         records,    lane,  found,
+                models, model_records, reconciler, calls, remote_writes};
+  RemoteReads remote_reads{*env, index, records, remote_writes, spiller, room, eraser};
   Holds holds{*env, index, room, calls};
   Reservations reservations{*env, index, room, calls};
   Puts puts{*env, index, checks, room, promoter, calls, reservations};
   Publications publications{*env,          index,   ends,   records, lane,        expiries,
                             model_records, spiller, levels, eraser,  reservations};
   Commits commits{*env, index, calls, eraser, reservations, puts, publications};
-  Fetches fetches{*env, index, checks, room, promoter, calls, holds, misses, ring};
+  Fetches fetches{*env, index, checks, room, promoter, calls, holds, misses, ring, remote_reads};
   Why why_missed{*env, index, calls, misses, ring};
   Demotes demotes{*env, index, lane, recency, spiller, calls, holds};
   Sweeps sweeps{*env, index, records, lane, found, recency, spiller, models, calls};
@@ -77,8 +81,8 @@ struct Owners {
   Opens opens{*env, lane, models, model_records, room, calls};
   ClientMemory client_memory{*env, index, room, compactor, calls};
   Drain drain{*env, records, lane, recency, model_records, pace, spiller, calls, eraser};
-  Stats stats{*env, index,    records, lane,  found,        models,
-              pace, promoter, calls,   holds, reservations, ring};
+  Stats stats{*env,     index, records, lane,         found, models,        pace,
+              promoter, calls, holds,   reservations, ring,  remote_writes, remote_reads};
 
   void begin();
   /// Has every part that waits check again; follows progress().

@@ -154,6 +154,7 @@ Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& optio
   Hit hit;
   hit.match = std::move(held.match);
   hit.common = std::max(held.common, options.limits.common);
+  const size_t stored = held.holdings.size();
   if (options.more) {
     for (const Holding& h : *options.more) {
       held.holdings.push_back(h);
@@ -165,6 +166,9 @@ Result<Hit> plan(RealmState& realm, const Query& query, const PlanOptions& optio
   limits.common = hit.common;
   hit.plan = plan_restore(realm.groups, limits, held.holdings);
   hit.uses = uses_of(held, hit.plan);
+  for (const Served& s : hit.plan.served) {
+    if (s.holding >= stored) hit.more_used.push_back(s.holding - stored);
+  }
   return hit;
 }
 

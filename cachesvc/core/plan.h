@@ -22,7 +22,8 @@ struct Hit {
     Record* record;
     uint32_t end_token;
   };
-  std::vector<Use> uses;  ///< each object once: blocks, tails, supplements, snapshots
+  std::vector<Use> uses;          ///< each object once: blocks, tails, supplements, snapshots
+  std::vector<size_t> more_used;  ///< of PlanOptions::more, those that serve
 };
 
 /// Stored objects that a query could use.

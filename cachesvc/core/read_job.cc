@@ -2,10 +2,7 @@
 // cache.
 #include "cachesvc/core/read_job.h"
 
-#include <algorithm>
-
 #include "cachesvc/core/object_buffer.h"
-#include "codec/lossless.h"
 
 namespace kv {
 
@@ -39,7 +36,7 @@ Result<RamObject> ReadJob::read() {
                       ssd->read(name, [this](const HeaderView& head) { return place(head); }));
   Xxh128 sum;
   if (packed) {
-    KV_ASSIGN_OR_RETURN(sum, unpack_pieces(image.pieces));
+    KV_ASSIGN_OR_RETURN(sum, unpack_pieces(image.pieces, {payload.data(), payload.size()}));
   } else {
     sum = image.placed_sum.value();
   }
@@ -67,24 +64,6 @@ Result<std::span<uint8_t>> ReadJob::place(const HeaderView& head) {
   if (all_raw) return std::span(payload.data(), payload.size());
   packed = std::make_unique_for_overwrite<uint8_t[]>(stored_bytes);
   return std::span(packed.get(), stored_bytes);
-}
-
-// Returns the sum of the unpacked bytes.
-Result<Xxh128> ReadJob::unpack_pieces(const std::vector<Piece>& pieces) {
-  Xxh128Stream sum;
-  std::span<uint8_t> rest(payload.data(), payload.size());
-  for (const Piece& piece : pieces) {
-    auto out = rest.first(piece.unpacked_bytes);
-    rest = rest.subspan(out.size());
-    if (piece.packing == Packing::raw) {
-      std::copy_n(piece.bytes.data(), out.size(), out.data());
-    } else {
-      auto way = piece.packing == Packing::split ? unpack_split : unpack;
-      KV_RETURN_IF_ERROR(way(piece.bytes.span(), out));
-    }
-    sum.update(out);
-  }
-  return sum.digest();
 }
 
 }  // namespace kv

@@ -41,7 +41,6 @@ struct ReadJob {
  private:
   Result<RamObject> read();
   Result<std::span<uint8_t>> place(const HeaderView& head);
-  Result<Xxh128> unpack_pieces(const std::vector<Piece>& pieces);
 };
 
 }  // namespace kv

@@ -117,6 +117,7 @@ struct Record {
   RecordWishes wishes;
   ShareId share = kCommonShare;  ///< its namespace's
   bool superseded = false;       ///< a tail whose tokens a longer tail or a block holds too
+  bool shared = false;           ///< the shared tier had it
   Disk disk = Disk::absent;
   uint32_t queued_ms = 0;  ///< of a clock that wraps: when it entered the write queue
   DiskHook disk_hook;

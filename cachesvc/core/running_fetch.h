@@ -26,6 +26,7 @@ struct RunningFetch {
   Patience patience = Patience::wait;
   uint32_t max_tokens = UINT32_MAX;  ///< limit: the hold's length, and what RAM has room for
   bool checked = false;              ///< checks that were due have begun
+  bool asked_remote = false;         ///< the shared tier was asked, or had no part
   uint64_t window_bytes = 0;         ///< room for file and unpacked bytes while the hit is read
   std::string limit_reason;
   std::set<ObjectName> promoted;  ///< objects that were not in RAM at first

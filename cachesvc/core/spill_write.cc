@@ -215,6 +215,7 @@ void Spiller::item_written(const SpillItem& item, const PutResult& result) {
   // A row that was there before has its own note.
   const ObjectNote note = r->note();
   if (item.note != note || (result.existed && !note.empty())) lane_.note({{r->name, note}});
+  if (stands) remote_.stored(*r);
   works_ = true;
   ++env_.count.spills_written;
   env_.count.spill_raw_bytes += item.image->unpacked_bytes();

@@ -21,7 +21,8 @@ bool is_root(const Record& r) {
 }  // namespace
 
 Spiller::Spiller(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, RamChecks& checks,
-                 Models& models, ModelRecords& model_records, Syncer& syncer, WritePace& pace)
+                 Models& models, ModelRecords& model_records, Syncer& syncer, WritePace& pace,
+                 RemoteWrites& remote)
     : env_(env),
       index_(index),
       records_(records),
@@ -31,6 +32,7 @@ Spiller::Spiller(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, 
       model_records_(model_records),
       syncer_(syncer),
       pace_(pace),
+      remote_(remote),
       retry_timer_(env.loop, env.handler([this] {
         retry(std::exchange(works_, false) ? SIZE_MAX : 1);
         pump();

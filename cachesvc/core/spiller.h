@@ -12,6 +12,7 @@
 
 #include "cachesvc/core/model_records.h"
 #include "cachesvc/core/ram_checks.h"
+#include "cachesvc/core/remote_writes.h"
 #include "cachesvc/core/spill_batch.h"
 #include "cachesvc/core/syncer.h"
 #include "cachesvc/core/write_pace.h"
@@ -28,7 +29,8 @@ class Spiller {
   };
 
   Spiller(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, RamChecks& checks,
-          Models& models, ModelRecords& model_records, Syncer& syncer, WritePace& pace);
+          Models& models, ModelRecords& model_records, Syncer& syncer, WritePace& pace,
+          RemoteWrites& remote);
   Spiller(const Spiller&) = delete;  // jobs point here
   Spiller& operator=(const Spiller&) = delete;
 
@@ -91,6 +93,7 @@ class Spiller {
   ModelRecords& model_records_;
   Syncer& syncer_;
   WritePace& pace_;
+  RemoteWrites& remote_;
   BatchPtr packing_, writing_;
   bool works_ = false;  // an object was written since failed ones were last tried
   Timer retry_timer_;

@@ -25,34 +25,41 @@ void Stats::stats(uint64_t session, CallTerms terms, std::function<void(Result<S
   if (call->finished()) return;
   const SessionState* asked = calls_.session(session);
   if (!asked) return call->fail({StatusCode::not_found, "no such session"});
-  if (!lane_) return call->finish(now(*asked, {}));
-  env_.on_worker([ssd = lane_.ssd()] { return ssd->stats(); },
-                 [this, call](SsdStats ssd) {
-                   // The session is there: its end would have ended the call.
-                   if (!call->finished()) call->finish(now(*calls_.session(call->session), ssd));
-                 });
+  with_others([this, call](const Others& others) {
+    // The session is there: its end would have ended the call.
+    if (!call->finished()) call->finish(now(*calls_.session(call->session), others));
+  });
 }
 
-StatsReply Stats::now(const SessionState& asked, const SsdStats& of_ssd) const {
+template <typename Then>
+void Stats::with_others(Then then) {
+  const auto& tier = env_.options.remote.tier;
+  if (!lane_ && !tier) return then(Others());
+  env_.on_worker(
+      [ssd = lane_.ssd(), tier] {
+        return Others{ssd ? ssd->stats() : SsdStats(), tier ? tier->state() : SharedTierState()};
+      },
+      std::move(then));
+}
+
+StatsReply Stats::now(const SessionState& asked, const Others& others) const {
   StatsReply out;
-  if (asked.right == Right::all) service(out, of_ssd);
+  if (asked.right == Right::all) service(out, others);
   of_namespace(out, asked.ns);
   models(out, asked);
   return out;
 }
 
 void Stats::metrics(std::function<void(Metrics)> done) {
-  auto gather = [this, done = std::move(done)](const SsdStats& of_ssd) {
+  with_others([this, done = std::move(done)](const Others& others) {
     Metrics out;
-    service(out.stats, of_ssd);
+    service(out.stats, others);
     out.measures = env_.measures;
     out.namespaces = namespaces();
     out.not_ready = not_ready();
     out.seconds = env_.seconds();
     done(std::move(out));
-  };
-  if (!lane_) return gather({});
-  env_.on_worker([ssd = lane_.ssd()] { return ssd->stats(); }, std::move(gather));
+  });
 }
 
 std::string Stats::not_ready() const {
@@ -126,7 +133,7 @@ void Stats::of_namespace(StatsReply& out, const std::string& ns) const {
   add(out, "namespace_in_flight_quota_bytes", quota.in_flight_bytes);
 }
 
-void Stats::service(StatsReply& out, const SsdStats& of_ssd) const {
+void Stats::service(StatsReply& out, const Others& others) const {
 #define KV_COUNTER(name) add(out, #name, env_.count.name);
   KV_CACHE_COUNTERS(KV_COUNTER)
 #undef KV_COUNTER
@@ -135,7 +142,8 @@ void Stats::service(StatsReply& out, const SsdStats& of_ssd) const {
     out.values.emplace_back(std::string("short_") + to_string(missing), ring_.count(missing));
   }
   ram_and_index(out);
-  ssd(out, of_ssd);
+  ssd(out, others.ssd);
+  if (remote_writes_) remote(out, others.shared);
   add(out, "reservations", reservations_.size());
   add(out, "sessions", calls_.sessions());
   add(out, "models", models_.all().size());
@@ -184,6 +192,31 @@ void Stats::ssd(StatsReply& out, const SsdStats& ssd) const {
   const uint64_t raw = env_.count.spill_raw_bytes;  // 0: nothing was spilled yet
   add(out, "ssd_write_percent", raw == 0 ? 0 : 100 * ssd.device_bytes_written / raw);
   add(out, "ssd_hangs", promoter_.hangs() || lane_.hangs());
+}
+
+void Stats::remote(StatsReply& out, const SharedTierState& shared) const {
+  const RemoteReads::Counts& reads = remote_reads_.counts();
+  const RemoteWrites::Counts& writes = remote_writes_.counts();
+  add(out, "remote_questions", reads.questions);
+  add(out, "remote_found", reads.found);
+  add(out, "remote_unreached", reads.unreached);
+  add(out, "remote_objects_read", reads.objects);
+  add(out, "remote_bytes_read", reads.bytes);
+  add(out, "remote_read_failures", reads.failures);
+  add(out, "remote_objects_written", writes.written);
+  add(out, "remote_bytes_written", writes.bytes);
+  add(out, "remote_existed", writes.existed);
+  add(out, "remote_writes_dropped", writes.dropped);
+  add(out, "remote_writes_failed", writes.failed);
+  add(out, "remote_refused_full", shared.counts.refused_full);
+  add(out, "remote_damaged", shared.counts.misses_damaged);
+  add(out, "remote_foreign", shared.counts.misses_foreign);
+  add(out, "remote_erased", writes.erased);
+  add(out, "remote_erase_unreached", writes.unreached);
+  add(out, "remote_write_queue", remote_writes_.waiting());
+  add(out, "remote_nodes", shared.nodes);
+  add(out, "remote_nodes_lost", shared.nodes_lost);
+  add(out, "remote_silent", remote_reads_.silent());
 }
 
 void Stats::loop(StatsReply& out) const {

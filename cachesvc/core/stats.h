@@ -6,6 +6,7 @@
 #include "cachesvc/core/holds.h"
 #include "cachesvc/core/metrics.h"
 #include "cachesvc/core/promoter.h"
+#include "cachesvc/core/remote_reads.h"
 #include "cachesvc/core/request_ring.h"
 #include "cachesvc/core/reservations.h"
 
@@ -15,7 +16,8 @@ class Stats {
  public:
   Stats(Env& env, ObjectIndex& index, const Records& records, SsdLane& lane, const Found& found,
         const Models& models, const WritePace& pace, const Promoter& promoter, Calls& calls,
-        const Holds& holds, const Reservations& reservations, const RequestRing& ring)
+        const Holds& holds, const Reservations& reservations, const RequestRing& ring,
+        const RemoteWrites& remote_writes, const RemoteReads& remote_reads)
       : env_(env),
         index_(index),
         records_(records),
@@ -27,7 +29,9 @@ class Stats {
         calls_(calls),
         holds_(holds),
         reservations_(reservations),
-        ring_(ring) {}
+        ring_(ring),
+        remote_writes_(remote_writes),
+        remote_reads_(remote_reads) {}
 
   void stats(uint64_t session, CallTerms terms, std::function<void(Result<StatsReply>)> done);
   /// Everything of the whole service, for monitoring. `done` never, if the core ends before.
@@ -36,12 +40,20 @@ class Stats {
   std::string not_ready() const;
 
  private:
-  StatsReply now(const SessionState& asked, const SsdStats& ssd) const;
+  /// What is not the loop's.
+  struct Others {
+    SsdStats ssd;
+    SharedTierState shared;
+  };
+  template <typename Then>
+  void with_others(Then then);
+  StatsReply now(const SessionState& asked, const Others& others) const;
   std::map<std::string, NamespaceUse> namespaces() const;
-  void service(StatsReply& out, const SsdStats& ssd) const;
+  void service(StatsReply& out, const Others& others) const;
   void of_namespace(StatsReply& out, const std::string& ns) const;
   void ram_and_index(StatsReply& out) const;
   void ssd(StatsReply& out, const SsdStats& ssd) const;
+  void remote(StatsReply& out, const SharedTierState& shared) const;
   void loop(StatsReply& out) const;
   void recovery(StatsReply& out) const;
   void models(StatsReply& out, const SessionState& asked) const;
@@ -58,6 +70,8 @@ class Stats {
   const Holds& holds_;
   const Reservations& reservations_;
   const RequestRing& ring_;
+  const RemoteWrites& remote_writes_;
+  const RemoteReads& remote_reads_;
 };
 
 }  // namespace kv

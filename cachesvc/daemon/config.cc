@@ -143,6 +143,22 @@ Status read_http_token(Config& config) {
   return {};
 }
 
+Status read_remote(Config& config) {
+  RemoteSettings& remote = config.remote;
+  if (!remote.password_file.empty()) {
+    auto password = read_secret("password file", remote.password_file);
+    if (!password.ok()) return wrong(config, "remote.password_file", password.status().message());
+    remote.password = std::move(*password);
+  }
+  if (remote.key_file == "ephemeral") {
+    return wrong(config, "remote.key_file", "an ephemeral key is nobody else's: expected a path");
+  }
+  auto key = seal_key_of(remote.key_file);
+  if (!key.ok()) return wrong(config, "remote.key_file", key.status().message());
+  remote.key = *key;
+  return {};
+}
+
 Status finish(Config& config) {
   CacheOptions& cache = config.cache;
   cache.ram_budget_bytes = config.ram_budget.bytes;
@@ -153,6 +169,7 @@ Status finish(Config& config) {
   mistakes.add(read_profiles(config));
   mistakes.add(read_password(config));
   mistakes.add(read_http_token(config));
+  mistakes.add(read_remote(config));
   cache.max_sessions = config.server.max_connections;
   for (const NamespaceRule& rule : config.server.namespaces) cache.quotas[rule.name] = rule.quota;
   cache.drain_timeout = config.server.drain_timeout;

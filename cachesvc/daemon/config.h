@@ -25,10 +25,21 @@ struct LogOptions {
   std::string format = "auto";  ///< text, json; auto: text on a terminal, else json
 };
 
+/// The shared tier as it is configured; serve() connects to it.
+struct RemoteSettings {
+  std::string nodes;  ///< "host:port", separated by commas; empty: there is none
+  std::string user, password_file, password;
+  std::string ca_file, cert_file, cert_key_file;  ///< TLS
+  std::string key_file;                           ///< seals values
+  std::shared_ptr<const SealKey> key;
+  Milliseconds expiry{std::chrono::hours(7 * 24)};
+};
+
 struct Config {
   ServerOptions server;
   CacheOptions cache;
   LogOptions log;
+  RemoteSettings remote;
   // Amounts as they were given; resolved into `cache` at the end of load_config.
   Amount ram_budget{0, kRamFraction, kMostRamBytes};
   std::string ssd_dir;

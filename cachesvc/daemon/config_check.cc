@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cachesvc/daemon/config_keys.h"
+#include "cachesvc/daemon/remote.h"
 #include "proto/limits.h"
 #include "storage/ssd_tier.h"
 
@@ -78,6 +79,34 @@ Status check_http(const Config& config, const Words& words) {
   return words.wrong("server.http.token_file", "there is no HTTP port: set server.http.listen too");
 }
 
+// The shared tier takes what the SSD has, and its settings say something only where it is.
+void check_remote(const Config& config, const Words& words, Mistakes& mistakes) {
+  const RemoteSettings& remote = config.remote;
+  auto nodes = remote_nodes(remote.nodes);
+  if (!nodes.ok()) return mistakes.add(words.wrong("remote.nodes", nodes.status().message()));
+  if (!remote.nodes.empty() && config.cache.ssd_dir.empty()) {
+    mistakes.add(words.wrong("remote.nodes", "there is no SSD tier, from which it is written: " +
+                                                 words.given("tier.ssd.limit")));
+  }
+  if (remote.cert_file.empty() != remote.cert_key_file.empty()) {
+    const bool cert = !remote.cert_file.empty();
+    mistakes.add(words.wrong(cert ? "remote.cert_file" : "remote.cert_key_file",
+                             cert ? "set remote.cert_key_file too" : "set remote.cert_file too"));
+  }
+  if (!remote.cert_file.empty() && remote.ca_file.empty()) {
+    mistakes.add(words.wrong("remote.cert_file", "there is no TLS: set remote.ca_file too"));
+  }
+  if (!remote.user.empty() && remote.password_file.empty()) {
+    mistakes.add(words.wrong("remote.user", "set remote.password_file too"));
+  }
+  if (!remote.nodes.empty()) return;
+  for (const char* name : {"remote.user", "remote.password_file", "remote.ca_file",
+                           "remote.cert_file", "remote.cert_key_file", "remote.key_file"}) {
+    if (find_key(name)->get(config).empty()) continue;
+    mistakes.add(words.wrong(name, "there is no shared tier: set remote.nodes too"));
+  }
+}
+
 void check_tiers(const Config& config, const Words& words, Mistakes& mistakes) {
   const CacheOptions& cache = config.cache;
   const bool ssd = !cache.ssd_dir.empty();
@@ -107,6 +136,7 @@ void check_together(const Config& config, Mistakes& mistakes) {
   mistakes.add(check_resp(config, words));
   mistakes.add(check_http(config, words));
   check_tiers(config, words, mistakes);
+  check_remote(config, words, mistakes);
 }
 
 }  // namespace kv

@@ -208,6 +208,43 @@ void add_ssd_keys(std::vector<Key>& keys) {
                           FIELD(cache.scrub_bytes_per_second), 0, 1ull << 50));
 }
 
+void add_remote_keys(std::vector<Key>& keys) {
+  Key nodes = text_key(
+      "remote.nodes",
+      "Nodes of a Redis or Valkey cluster, or one server, that machines share what "
+      "they store through; some of them are enough",
+      "A list of host:port, separated by commas, or nothing: no shared tier", FIELD(remote.nodes));
+  nodes.form = TomlForm::list_of_texts;
+  keys.push_back(std::move(nodes));
+  keys.push_back(text_key("remote.user", "The user that the nodes know this service by",
+                          "A text, or nothing: the default user", FIELD(remote.user)));
+  keys.push_back(text_key("remote.password_file",
+                          "The password of the nodes, in a private file of 16 to 256 bytes",
+                          "A path, or nothing: none", FIELD(remote.password_file)));
+  keys.push_back(text_key("remote.ca_file",
+                          "The authority that the nodes' certificates are checked against",
+                          "A path, or nothing: no TLS", FIELD(remote.ca_file)));
+  keys.push_back(text_key("remote.cert_file", "This service's certificate, for nodes that want one",
+                          "A path, or nothing: none", FIELD(remote.cert_file)));
+  keys.push_back(text_key("remote.cert_key_file", "The key of that certificate",
+                          "A path, or nothing: none", FIELD(remote.cert_key_file)));
+  keys.push_back(
+      text_key("remote.key_file",
+               "Seals what is written there, with a key in a private file of 32 bytes or "
+               "64 hex digits that all machines share; without one whoever may write "
+               "there is trusted with what is served",
+               "A path, or nothing: not sealed", FIELD(remote.key_file)));
+  keys.push_back(duration_key("remote.expiry", "The time that what is written stays there",
+                              FIELD(remote.expiry), Milliseconds(1000), 365 * kDay));
+  keys.push_back(size_key("remote.write_rate",
+                          "Bytes written there a second, in the background; 0: no limit",
+                          FIELD(cache.remote.write_bytes_per_second), 0, 1ull << 50));
+  keys.push_back(count_key("remote.min_tokens",
+                           "It is asked where it may have so many tokens more than this machine; "
+                           "fewer are computed sooner than they are brought",
+                           FIELD(cache.remote.min_tokens), 1, 1u << 20));
+}
+
 // A preset, or a number of bits for both sides.
 Result<Preset> parse_coding(const std::string& v) {
   if (auto bits = parse_count(v, 0, 8); bits.ok()) {
@@ -290,6 +327,7 @@ std::vector<Key> make_keys() {
   add_http_keys(keys);
   add_ram_keys(keys);
   add_ssd_keys(keys);
+  add_remote_keys(keys);
   add_codec_keys(keys);
   add_policy_keys(keys);
   const Config defaults;

@@ -24,6 +24,7 @@
 #include "cachesvc/daemon/event_log.h"
 #include "cachesvc/daemon/exit_code.h"
 #include "cachesvc/daemon/log.h"
+#include "cachesvc/daemon/remote.h"
 #include "cachesvc/daemon/server.h"
 #include "cachesvc/daemon/signs.h"
 #include "cachesvc/daemon/start_log.h"
@@ -150,7 +151,7 @@ int prepare_process(const Config& config, int ready_fd) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
   Drainer::ignore_others();
-  if (config.cache.ssd_key != nullptr) close_memory();
+  if (config.cache.ssd_key || config.remote.key) close_memory();
   return kOk;
 }
 
@@ -170,7 +171,8 @@ Result<CacheOptions> core_options(const Config& config, EventLog& events) {
   options.segments = true;
   KV_ASSIGN_OR_RETURN(const uint64_t budget, ram_budget(options));
   // Malloc keeps the more freed pieces of the index the larger it is: they are in the budget too.
-  options.ram_budget_bytes = std::max(kMinRamBudgetBytes, budget - budget / kMallocShare);
+  const uint64_t others = budget / kMallocShare + (options.remote.tier ? remote_bytes(budget) : 0);
+  options.ram_budget_bytes = std::max(kMinRamBudgetBytes, budget - others);
   options.on_recovered = log_recovery;
   if (config.log.level == "debug" || config.log.level == "trace") {
     options.on_request = log_request;
@@ -217,6 +219,11 @@ int serve(Config config, int ready_fd, ReadConfig again) {
   boost::asio::io_context io(1);
   Workers workers(config.cache.workers), disk(config.cache.disk_threads);
   EventLog events;
+  auto budget = ram_budget(config.cache);
+  if (!budget.ok()) return complain(budget.status());
+  auto remote = connect_remote(config.remote, remote_bytes(*budget));
+  if (!remote.ok()) return complain(remote.status());
+  config.cache.remote.tier = *remote;
   auto options = core_options(config, events);
   if (!options.ok()) return complain(options.status());
   auto core =
@@ -225,6 +232,7 @@ int serve(Config config, int ready_fd, ReadConfig again) {
   const int code = run_server(io, **core, events, config, ready_fd, supervisor, std::move(again));
   if (code != kOk) return code;
   (*core).reset();
+  if (*remote) (*remote)->close();
   events.flush_all();
   workers.join();
   join_disk(disk, config.cache.io_timeout);

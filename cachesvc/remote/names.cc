@@ -1,19 +1,10 @@
 // Keys as text.
 #include "cachesvc/remote/names.h"
 
-#include <algorithm>
-
 #include "storage/file_names.h"
 #include "storage/seal_key.h"
 
 namespace kv {
-
-RemoteSpace remote_space(std::string_view ns) {
-  const Id id = sha256({reinterpret_cast<const uint8_t*>(ns.data()), ns.size()});
-  RemoteSpace space;
-  std::copy_n(id.bytes.begin(), space.size(), space.begin());
-  return space;
-}
 
 std::string remote_prefix(const RemoteSpace& space) {
   Id id;

@@ -1,6 +1,7 @@
 // Names of objects in the shared tier: tags, keys, parts. REMOTE.md, "Keys". Pure, any thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -17,7 +18,12 @@ inline constexpr uint64_t kRemotePartBytes = 1 << 20;  ///< part of the format: 
 
 /// NS of REMOTE.md: a namespace.
 using RemoteSpace = std::array<uint8_t, 8>;
-RemoteSpace remote_space(std::string_view ns);
+inline RemoteSpace remote_space(std::string_view ns) {
+  const Id id = sha256({reinterpret_cast<const uint8_t*>(ns.data()), ns.size()});
+  RemoteSpace space;
+  std::copy_n(id.bytes.begin(), space.size(), space.begin());
+  return space;
+}
 
 /// An object, and what decides its slot.
 struct RemoteName {

@@ -108,6 +108,11 @@ class RedisServer {
       ::usleep(5000);
     }
   }
+  /// False: it has ended by itself, as when a port was taken.
+  bool runs() {
+    if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = -1;
+    return pid_ > 0;
+  }
   void signal(int which) const { ::kill(pid_, which); }
   void kill() {
     if (pid_ <= 0) return;
@@ -199,11 +204,13 @@ class RedisShards {
         const int last = std::stoi(slots[i + 1]) - 1;
         created_ += server.cli({"CLUSTER", "ADDSLOTSRANGE", slots[i], std::to_string(last)});
       }
+      if (!servers_[i]->runs()) return false;
       for (size_t j = 0; j < i; ++j) {
         server.cli({"CLUSTER", "MEET", "127.0.0.1", std::to_string(servers_[j]->port()), bus[j]});
       }
     }
     for (size_t i = 3; i < 6; ++i) {
+      if (!servers_[i - 3]->runs()) return false;
       const std::string master = id_of(i - 3);
       if (!soon([&] {
             created_ = servers_[i]->cli({"CLUSTER", "REPLICATE", master});
@@ -226,7 +233,7 @@ class RedisShards {
   }
   template <typename Predicate>
   static bool soon(Predicate so) {
-    for (int i = 0; i < 1000; ++i, ::usleep(20'000)) {
+    for (int i = 0; i < 300; ++i, ::usleep(20'000)) {
       if (so()) return true;
     }
     return false;

@@ -316,7 +316,7 @@ struct Bench {
         }
         bool carry = demands_carry(groups[g].spec, n) || demands_snapshot(groups[g].spec, n);
         if (carry) expect_state(m, n, hashes, reply);
-        if (testing::Test::HasFailure()) return;
+        if (::testing::Test::HasFailure()) return;
       }
     }
   }
@@ -333,7 +333,7 @@ struct Bench {
         for (uint32_t row = p.first_row; row < p.end_row(); ++row) {
           if ((row + 1) * rate > o.end_token) break;
           expect_plane_row(p, row, exact_rows(model, hashes, p.layer, p.part, side, row, row + 1));
-          if (testing::Test::HasFailure()) return;
+          if (::testing::Test::HasFailure()) return;
         }
       }
     }

@@ -1,0 +1,310 @@
+// Daemons on directories of their own that share one tier: a real cluster of three shards.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "cachesvc/daemon/http_names.h"
+#include "proto/socket_client.h"
+#include "tests/support/cachesvc_redis.h"
+#include "tests/support/cachesvc_testing.h"
+#include "tests/support/daemon_process.h"
+
+namespace kv {
+namespace {
+
+using testing::RedisServer;
+using testing::RedisShards;
+
+constexpr uint32_t kBlocks = 12;
+constexpr size_t kTokens = kBlocks * 256 + 10;
+const uint32_t kShared = kBlocks * 256;  // tails stay local
+
+/// A machine: a daemon with a directory of its own.
+class Machine {
+ public:
+  explicit Machine(std::vector<std::string> settings) {
+    std::ofstream file(at("c.toml"));
+    file << "[remote]\n";
+    for (const std::string& line : settings) file << line << "\n";
+    file.close();
+    daemon_ = DaemonProcess::start({"--config", at("c.toml"), "--socket", at("s"), "--dir",
+                                    at("store"), "--ram", "64MiB", "--ssd", "256MiB"});
+    EXPECT_NE(daemon_, nullptr);
+  }
+  Bench open(const std::string& ns = "test") {
+    auto client = SocketClient::connect(at("s"), ns, {});
+    EXPECT_TRUE(client.ok()) << client.status().to_string();
+    client_ = std::move(*client);
+    return Bench::open(*client_, plain_model());
+  }
+  uint64_t stat(const std::string& name) { return stat_of(*client_, name); }
+  /// Waits until all that was stored is in the tier, or was tried.
+  void written(uint64_t objects) {
+    for (int i = 0; i < 3000 && stat("remote_objects_written") + stat("remote_existed") < objects;
+         ++i) {
+      ::usleep(10'000);
+    }
+    EXPECT_EQ(stat("remote_objects_written") + stat("remote_existed"), objects);
+  }
+  /// kill -9 of the daemon; its directory is gone.
+  void lose() {
+    client_.reset();
+    daemon_->kill();
+    std::filesystem::remove_all(at("store"));
+  }
+  std::string at(const char* name) const { return dir_.path() + "/" + name; }
+  Client& client() { return *client_; }
+
+ private:
+  testing::TempDir dir_;
+  std::unique_ptr<DaemonProcess> daemon_;
+  std::unique_ptr<Client> client_;
+};
+
+/// One cluster for all tests: each has a namespace of its own.
+RedisShards& shards() {
+  static RedisShards all;
+  return all;
+}
+std::vector<std::string> settings() {
+  return {"nodes = [\"127.0.0.1:" + std::to_string(shards()[0].port()) +
+          "\", \"127.0.0.1:" + std::to_string(shards()[1].port()) + "\"]"};
+}
+
+std::vector<Token> tokens_of(int seed) {
+  std::mt19937 rng(static_cast<unsigned>(seed));
+  return random_tokens(rng, kTokens);
+}
+
+std::vector<std::vector<uint8_t>> bytes_of(const FetchReply& reply) {
+  std::vector<std::vector<uint8_t>> out;
+  for (const FetchedObject& o : reply.lease.prefix().objects) {
+    for (const Plane& p : o.object->planes) {
+      out.emplace_back(p.bytes.data(), p.bytes.data() + p.bytes.size());
+    }
+  }
+  return out;
+}
+
+TEST(RemoteDaemon, WhatOneMachineStoredAnEmptyOneServesAfterItsEnd) {
+  KV_NEEDS_REDIS();
+  const auto tokens = tokens_of(1);
+  const std::vector<Token> asked(tokens.begin(), tokens.begin() + kShared + 1);
+  std::vector<std::vector<uint8_t>> stored;
+  {
+    Machine a(settings());
+    Bench at_a = a.open();
+    ASSERT_TRUE(at_a.store(tokens, Durability::spilled).ok());
+    a.written(kBlocks);
+    auto own = at_a.fetch(asked);
+    ASSERT_TRUE(own.ok());
+    ASSERT_EQ(own->tokens, kShared);
+    stored = bytes_of(*own);
+    EXPECT_EQ(a.stat("remote_questions"), 0u);  // all was there
+    a.lose();
+  }
+  Machine b(settings());
+  Bench at_b = b.open();
+  auto looked = b.client().lookup({at_b.opened.model, {asked, {}}, {}}, soon());
+  ASSERT_TRUE(looked.ok()) << looked.status().to_string();
+  EXPECT_EQ(looked->tokens, kShared);
+  auto got = at_b.fetch(asked);
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  ASSERT_EQ(got->tokens, kShared);
+  at_b.expect_serves(asked, *got);
+  EXPECT_EQ(bytes_of(*got), stored);
+  EXPECT_EQ(b.stat("remote_objects_read"), kBlocks);
+  // It is this machine's now, on its SSD too, and not written back.
+  for (int i = 0; i < 1000 && b.stat("ssd_objects") < kBlocks; ++i) ::usleep(10'000);
+  EXPECT_EQ(b.stat("ssd_objects"), kBlocks);
+  const uint64_t questions = b.stat("remote_questions");
+  ASSERT_EQ(at_b.fetch(asked)->tokens, kShared);
+  EXPECT_EQ(b.stat("remote_questions"), questions);
+  EXPECT_EQ(b.stat("remote_objects_written") + b.stat("remote_existed"), 0u);
+  auto stats = b.client().stats(soon());
+  ASSERT_TRUE(stats.ok());
+  for (const auto& each : stats->values) {
+    if (!each.first.starts_with("remote_")) continue;
+    EXPECT_NE(find_stat_name(each.first), nullptr) << each.first;
+  }
+}
+
+TEST(RemoteDaemon, AFetchThatDoesNotWaitIsPendingAndThenThere) {
+  KV_NEEDS_REDIS();
+  const auto tokens = tokens_of(2);
+  Machine a(settings()), b(settings());
+  Bench at_a = a.open("pending");
+  ASSERT_TRUE(at_a.store(tokens, Durability::spilled).ok());
+  a.written(kBlocks);
+  Bench at_b = b.open("pending");
+  FetchRequest request = fetch_of(at_b, tokens);
+  request.wait = false;
+  auto first = b.client().fetch(request, soon());
+  ASSERT_TRUE(first.ok());
+  EXPECT_TRUE(first->pending);
+  EXPECT_EQ(first->tokens, kShared);
+  auto then = b.client().fetch(request, soon());
+  for (int i = 0; i < 1000 && then.ok() && then->pending; ++i) {
+    ::usleep(5000);
+    then = b.client().fetch(request, soon());
+  }
+  ASSERT_TRUE(then.ok());
+  ASSERT_EQ(then->tokens, kShared);
+  at_b.expect_serves(tokens, *then);
+  // A prefetch brings it likewise.
+  Machine c(settings());
+  Bench at_c = c.open("pending");
+  PrefetchRequest prefetch;
+  prefetch.model = at_c.opened.model;
+  prefetch.query.tokens = tokens;
+  prefetch.wait = true;
+  auto reply = c.client().prefetch(prefetch, soon());
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->tokens, kShared);
+  EXPECT_EQ(reply->tier, Tier::ram);
+}
+
+TEST(RemoteDaemon, AnEraseReachesTheTierAndANamespaceToo) {
+  KV_NEEDS_REDIS();
+  const auto one = tokens_of(3), other = tokens_of(4);
+  Machine a(settings());
+  Bench at_a = a.open("erase");
+  ASSERT_TRUE(at_a.store(one, Durability::spilled).ok());
+  ASSERT_TRUE(at_a.store(other, Durability::spilled).ok());
+  a.written(2 * kBlocks);
+  auto erased = a.client().erase_entry({at_a.opened.model, {one, {}}, {}}, soon());
+  ASSERT_TRUE(erased.ok()) << erased.status().to_string();
+  EXPECT_EQ(a.stat("remote_erased"), kBlocks);
+  {
+    Machine b(settings());
+    Bench at_b = b.open("erase");
+    EXPECT_EQ(at_b.fetch(one)->tokens, 0u);
+    EXPECT_EQ(at_b.fetch(other)->tokens, kShared);
+  }
+  ASSERT_TRUE(a.client().erase(0, {}, soon()).ok());
+  Machine c(settings());
+  Bench at_c = c.open("erase");
+  EXPECT_EQ(at_c.fetch(other)->tokens, 0u);
+}
+
+TEST(RemoteDaemon, ValuesThatWereChangedAreMissesAndMakeRoom) {
+  KV_NEEDS_REDIS();
+  const auto tokens = tokens_of(5);
+  Machine a(settings()), b(settings());
+  Bench at_a = a.open("damage");
+  ASSERT_TRUE(at_a.store(tokens, Durability::spilled).ok());
+  a.written(kBlocks);
+  const std::string prefix = remote_prefix(remote_space("damage"));
+  size_t changed = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    std::stringstream keys(shards()[i].cli({"KEYS", prefix + "*"}));
+    for (std::string key; keys >> key; ++changed) {
+      shards()[i].cli({"SETRANGE", key, "2000", "xxxxxxxx"});
+    }
+  }
+  ASSERT_EQ(changed, kBlocks);
+  Bench at_b = b.open("damage");
+  auto got = at_b.fetch(tokens);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->tokens, 0u);
+  EXPECT_GT(b.stat("remote_damaged"), 0u);
+  EXPECT_EQ(b.stat("remote_objects_read"), 0u);
+}
+
+TEST(RemoteDaemon, AWrongPasswordIsAMissAndIsTold) {
+  KV_NEEDS_REDIS();
+  RedisServer server({"--requirepass", "a password of the test"});
+  const auto tokens = tokens_of(6);
+  testing::TempDir dir;
+  const auto with = [&](const std::string& password) {
+    const std::string path = dir.path() + "/" + std::to_string(password.size());
+    std::ofstream(path) << password << "\n";
+    ::chmod(path.c_str(), 0600);
+    return std::vector<std::string>{"nodes = [\"127.0.0.1:" + std::to_string(server.port()) + "\"]",
+                                    "password_file = \"" + path + "\""};
+  };
+  Machine right(with("a password of the test")), wrong(with("another password of it"));
+  Bench at_right = right.open();
+  ASSERT_TRUE(at_right.store(tokens, Durability::spilled).ok());
+  right.written(kBlocks);
+  Bench at_wrong = wrong.open();
+  auto got = at_wrong.fetch(tokens);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->tokens, 0u);
+  EXPECT_EQ(wrong.stat("remote_unreached"), 1u);
+  EXPECT_EQ(wrong.stat("remote_nodes_lost"), 1u);
+  // What is stored there is stored and served as without the tier.
+  ASSERT_TRUE(at_wrong.store(tokens, Durability::spilled).ok());
+  EXPECT_EQ(at_wrong.fetch(tokens)->tokens, kTokens - 1);
+}
+
+// Nobody waits for a tier that hangs but the one who finds it out.
+TEST(RemoteDaemon, AStoppedTierCostsLocalPathsNoStep) {
+  KV_NEEDS_REDIS();
+  RedisServer server;
+  const std::vector<std::string> nodes = {"nodes = [\"127.0.0.1:" + std::to_string(server.port()) +
+                                          "\"]"};
+  const auto here = tokens_of(7), nowhere = tokens_of(8);
+  Machine a(nodes);
+  Bench at_a = a.open();
+  ASSERT_TRUE(at_a.store(here, Durability::spilled).ok());
+  a.written(kBlocks);
+  server.signal(SIGSTOP);
+  EXPECT_EQ(at_a.fetch(here)->tokens, kTokens - 1);
+  EXPECT_EQ(a.stat("remote_questions"), 0u);
+  EXPECT_EQ(at_a.fetch(nowhere)->tokens, 0u);
+  EXPECT_EQ(a.stat("remote_questions"), 1u);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(at_a.fetch(nowhere)->tokens, 0u);
+    EXPECT_EQ(at_a.fetch(here)->tokens, kTokens - 1);
+  }
+  EXPECT_EQ(a.stat("remote_questions"), 1u);
+  EXPECT_EQ(a.stat("remote_silent"), 1u);
+  server.signal(SIGCONT);
+  for (int i = 0; i < 3000 && a.stat("remote_silent") == 1; ++i) {
+    ::usleep(10'000);
+    (void)at_a.fetch(nowhere);
+  }
+  EXPECT_EQ(a.stat("remote_silent"), 0u);
+}
+
+// Last: one of the cluster's masters is gone after it.
+TEST(RemoteDaemon, AMasterKilledInAFetchCostsAShorterHitAndNoWrongByte) {
+  KV_NEEDS_REDIS();
+  Machine a(settings());
+  Bench at_a = a.open("killed");
+  std::vector<std::vector<Token>> all;
+  for (int i = 0; i < 6; ++i) {
+    all.push_back(tokens_of(20 + i));
+    ASSERT_TRUE(at_a.store(all.back(), Durability::spilled).ok());
+  }
+  a.written(6 * kBlocks);
+  Machine b(settings());
+  Bench at_b = b.open("killed");
+  for (size_t i = 0; i < all.size(); ++i) {
+    FetchRequest request = fetch_of(at_b, all[i]);
+    request.wait = i != 2;  // it dies while this one is brought
+    auto got = b.client().fetch(request, soon());
+    ASSERT_TRUE(got.ok()) << got.status().to_string();
+    if (i == 2) shards()[2].kill();
+    if (request.wait) at_b.expect_serves(all[i], *got);
+  }
+  // After the failover all is there that the master had copied.
+  uint32_t sum = 0;
+  for (int i = 0; i < 600 && sum < 6 * kShared; ++i) {
+    sum = 0;
+    for (const auto& tokens : all) {
+      auto got = at_b.fetch(tokens);
+      ASSERT_TRUE(got.ok());
+      at_b.expect_serves(tokens, *got);
+      sum += got->tokens;
+    }
+    if (sum < 6 * kShared) ::usleep(50'000);
+  }
+  EXPECT_EQ(sum, 6 * kShared);
+}
+
+}  // namespace
+}  // namespace kv
