@@ -405,9 +405,9 @@ TEST_F(ConfigTest, ThereAreAtMost30AndEachExplainsItself) {
 
 // All of it changed, so that no value is right by default.
 TEST_F(ConfigTest, ThePrintedConfigurationIsAConfiguration) {
-  const std::string password = write_password(), key = dir_ + "/shared.key";
-  std::ofstream(key) << std::string(64, 'a') << "\n";
-  ASSERT_EQ(::chmod(key.c_str(), 0600), 0);
+  const std::string password = write_password(), seal = dir_ + "/shared.key";
+  std::ofstream(seal) << std::string(64, 'a') << "\n";
+  ASSERT_EQ(::chmod(seal.c_str(), 0600), 0);
   std::vector<Setting> all{{"server.socket", dir_ + "/a\\b\"c\x01", ""},
                            {"server.allow_uids", "1000, 1001", ""},
                            {"server.max_connections", "7", ""},
@@ -434,7 +434,7 @@ TEST_F(ConfigTest, ThePrintedConfigurationIsAConfiguration) {
                            {"remote.ca_file", "/etc/ca.pem", ""},
                            {"remote.cert_file", "/etc/own.pem", ""},
                            {"remote.cert_key_file", "/etc/own.key", ""},
-                           {"remote.key_file", key, ""},
+                           {"remote.key_file", seal, ""},
                            {"remote.expiry", "36h", ""},
                            {"remote.write_rate", "8MiB", ""},
                            {"remote.min_tokens", "1024", ""},
