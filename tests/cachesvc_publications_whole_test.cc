@@ -159,7 +159,7 @@ TEST_F(PublicationTest, NothingOfItIsEvictedBeforeItsEnd) {
   ASSERT_GT(before, 0u);
   ASSERT_LT(before, kTokens);
   RamPool& pool = *client.core->pool();
-  auto replies = client.core->memory().reply_room(pool.budget_bytes() / 4 * 3);
+  auto replies = client.core->memory().reply_room({}, pool.budget_bytes() / 4 * 3);
   ASSERT_TRUE(replies);
   EXPECT_FALSE(client.core->memory().session_room(pool.budget_bytes() - pool.used_bytes() + 1));
   EXPECT_GE(visible(client, b, plus_one(tokens)), before);
