@@ -113,7 +113,8 @@ TEST(RemoteCluster, AMasterKilledInTheMiddleCostsMissesAndNoWrongByte) {
   for (size_t i = 0; i < 3; ++i) ASSERT_EQ(shards[i].cli({"WAIT", "1", "5000"}), "1");
   const size_t victim = shards.master_of(key_slot(keys_of_chain(chain)[0]));
   const auto found = rig.find(chain.names);
-  // Fetches and stores under way when it dies.
+  // Fetches and stores under way when it dies: stopped, it answers none of them.
+  shards[victim].signal(SIGSTOP);
   size_t ended = 0, got = 0;
   std::vector<size_t> stored;
   for (size_t i = 0; i < 96; ++i) {
