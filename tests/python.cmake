@@ -24,6 +24,11 @@ if(NOT KV_SANITIZE)
       set_tests_properties(python_engines.${engine} PROPERTIES PROCESSORS 2 LABELS engines
         TIMEOUT 1800 ENVIRONMENT "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.")
     endforeach()
+    # llama.cpp's threads wait for each other: on two, beside other work, it takes eight times as
+    # long as on one.
+    set_tests_properties(python_engines.llama_engine python_engines.llama_programs PROPERTIES
+      PROCESSORS 1 COST 200 ENVIRONMENT
+      "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.;KV_LLAMA_THREADS=1")
   endif()
   set_tests_properties(python_client python_types python_wheel PROPERTIES
     LABELS python TIMEOUT 300)
