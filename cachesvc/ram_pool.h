@@ -130,7 +130,8 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   uint64_t used_bytes(ChargeKind kind) const {
     return accounts_[static_cast<size_t>(kind)].load(std::memory_order_relaxed);
   }
-  /// Of one payer. Precondition: `kind` is staging or reply: the others' payers are not counted.
+  /// Bytes of one payer. Precondition: `kind` is staging or reply: the others' payers are not
+  /// counted.
   uint64_t used_bytes(ChargeKind kind, Payer payer) const;
   /// Charged bytes less those charged as `stored` that are no slab yet: at most used_bytes().
   /// Recycled slabs thus stay in place while memory is reserved for a promotion, which takes them.

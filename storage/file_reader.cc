@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kStepBytes = 4 << 20;  // step of a sealed file: read, then opened
 
-// What one read brings at once: most heads, whole.
+// Bytes that the first read brings: most heads, whole.
 constexpr size_t kFirstRead = 4096;
 
 struct OpenFile {

@@ -14,12 +14,6 @@ namespace {
 constexpr uint64_t kBusyBytes = 4u << 20;
 constexpr size_t kRounds = 40;
 
-std::set<std::string> shared_memory() {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator("/dev/shm")) names.insert(entry.path().string());
-  return names;
-}
-
 // Stores rows that travel and rows that lie in its own memory, fetches, holds and lets go, until
 // it is killed.
 class BusyClient {

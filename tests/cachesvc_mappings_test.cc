@@ -130,19 +130,13 @@ TEST_F(MappedTest, AKilledClientsLeasesAreGone) {
   wait_for("pins", 0);
 }
 
-std::set<std::string> shared_memory_files() {
-  std::set<std::string> out;
-  for (const auto& e : fs::directory_iterator("/dev/shm")) out.insert(e.path().string());
-  return out;
-}
-
 TEST_F(MappedTest, AKilledDaemonLeavesNothing) {
-  const auto before = shared_memory_files();
+  const auto before = shared_memory();
   begin();
   const auto tokens = stored(100);
   {
     const FetchReply reply = fetched(*bench_, tokens);
-    EXPECT_EQ(shared_memory_files(), before);
+    EXPECT_EQ(shared_memory(), before);
     daemon_->kill();
     bench_->expect_serves(plus_one(tokens), reply);
     EXPECT_TRUE(reply.lease.valid()) << "nobody writes there any more";
@@ -150,7 +144,7 @@ TEST_F(MappedTest, AKilledDaemonLeavesNothing) {
   }
   client_.reset();
   EXPECT_TRUE(mapped_segments().empty());
-  EXPECT_EQ(shared_memory_files(), before);
+  EXPECT_EQ(shared_memory(), before);
 }
 
 TEST_F(MappedTest, AClientThatSaysNothingLosesItsLeases) {

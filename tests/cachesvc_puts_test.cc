@@ -1,4 +1,7 @@
 // Puts by themselves: an object of a reservation is finished and invisible, or refused and missing.
+#include <algorithm>
+#include <thread>
+
 #include "tests/support/cachesvc_owners.h"
 
 namespace kv {
@@ -105,6 +108,49 @@ TEST_F(PutsTest, ACancelledPutLeavesNothingAndMayBePutAgain) {
     core_.run_all();
     EXPECT_TRUE(reservation().objects.finished.empty()) << stage;
     EXPECT_TRUE(reservation().objects.encoding.empty()) << stage;
+    EXPECT_EQ(core_.env->pool->used_bytes(ChargeKind::staging), 0u);
+  }
+  ASSERT_TRUE(put(request(0)).ok());
+  EXPECT_EQ(reservation().objects.finished.size(), 1u);
+}
+
+// A put whose time is over while its rows are brought reads no more of them, and nothing of it
+// stays.
+TEST_F(PutsTest, ALatePutOfRowsThatAreBroughtLeavesNothingAndMayBePutAgain) {
+  PutRequest from = request(0);
+  ASSERT_TRUE(Puts::reads_rows(from));
+  std::vector<uint8_t> rows;
+  for (const Plane& p : from.object.planes) {
+    rows.insert(rows.end(), p.bytes.span().begin(), p.bytes.span().end());
+  }
+  size_t reads = 0;
+  const RowSource bring = [&](uint64_t at, std::span<uint8_t> to) {
+    ++reads;
+    std::copy_n(rows.begin() + static_cast<ptrdiff_t>(at), to.size(), to.begin());
+    return Status();
+  };
+  for (const bool brought : {false, true}) {
+    std::optional<Status> ended;
+    core_.workers_hang = true;
+    core_.puts.put_rows(session_, from, bring, deadline_in(Milliseconds(20)),
+                        [&](Status s) { ended = std::move(s); });
+    core_.run_all();
+    if (brought) {
+      core_.run_workers();
+      core_.run_all();  // its second job waits for a worker
+    }
+    while (!ended) {
+      std::this_thread::sleep_for(Milliseconds(1));
+      core_.run_all();
+    }
+    EXPECT_EQ(ended->code(), StatusCode::deadline_exceeded);
+    const size_t before = reads;
+    EXPECT_EQ(before > 0, brought);
+    core_.workers_hang = false;
+    core_.run_all();
+    EXPECT_EQ(reads, before);
+    EXPECT_TRUE(reservation().objects.finished.empty()) << brought;
+    EXPECT_TRUE(reservation().objects.encoding.empty()) << brought;
     EXPECT_EQ(core_.env->pool->used_bytes(ChargeKind::staging), 0u);
   }
   ASSERT_TRUE(put(request(0)).ok());

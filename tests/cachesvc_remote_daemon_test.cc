@@ -235,7 +235,7 @@ TEST(RemoteDaemon, AWrongPasswordIsAMissAndIsTold) {
   EXPECT_EQ(got->tokens, 0u);
   EXPECT_EQ(wrong.stat("remote_unreached"), 1u);
   EXPECT_EQ(wrong.stat("remote_nodes_lost"), 1u);
-  // What is stored there is stored and served as without the tier.
+  // Stores and hits are those of a machine without the tier.
   ASSERT_TRUE(at_wrong.store(tokens, Durability::spilled).ok());
   EXPECT_EQ(at_wrong.fetch(tokens)->tokens, kTokens - 1);
 }

@@ -255,7 +255,7 @@ TEST(Quotas, OfBytesInFlightAreWaitedForAndThenNamed) {
   EXPECT_TRUE(said.ok()) << said.to_string();
 }
 
-// What a namespace takes of an account in pieces, while others have theirs, until it has to wait.
+// Pieces of an account that a namespace gets, while others have theirs, until it has to wait.
 std::vector<std::shared_ptr<RoomCharges>> all_it_gets(CoreOwners& c, Room piece) {
   std::vector<std::shared_ptr<RoomCharges>> out;
   while (auto got = c.room.room_now(piece)) out.push_back(std::move(got));

@@ -1,8 +1,7 @@
 // Expiries: the times at which objects are removed, the next one first; wall-clock times, since
 // they outlive the process. A start gives them back from the SSD's catalog. An object that goes
-// takes its time with it. Their bound is the objects' own: a time takes kBytes, once, of the share
-// of RAM that an object's name and tokens take more of, so no client has a part of it by times
-// alone. Loop thread only.
+// takes its time with it. A time takes kBytes of the index's account, less than its object takes
+// there: so the bound of objects is theirs too. Loop thread only.
 #pragma once
 
 #include <boost/intrusive/set.hpp>

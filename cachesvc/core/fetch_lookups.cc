@@ -98,8 +98,10 @@ void Fetches::prefetch(uint64_t session, PrefetchRequest request, CallTerms term
   if (!local.ok() || !remote_.may_help(want, local->plan.tokens)) {
     return prefetch_local(background, answer, request.wait);
   }
-  if (!request.wait) answer();
-  if (!request.wait) want.call = nullptr;
+  if (!request.wait) {
+    answer();
+    want.call = nullptr;
+  }
   remote_.find(std::move(want), local->plan.tokens,
                [this, background, answer, wait = request.wait](RemoteReads::FindingPtr more) {
                  auto rest = [this, background, answer, wait] {
@@ -109,7 +111,7 @@ void Fetches::prefetch(uint64_t session, PrefetchRequest request, CallTerms term
                });
 }
 
-// What local tiers have.
+// The part that local tiers have.
 void Fetches::prefetch_local(const FetchPtr& background, const std::function<void()>& answer,
                              bool wait) {
   auto fit = plan(*background);

@@ -9,6 +9,7 @@ Namespaces::Namespaces(const std::map<std::string, NamespaceQuota>& quotas) {
   for (const auto& [name, quota] : quotas) {  // sorted, as the map is
     names_.push_back(name);
     quotas_.push_back(quota);
+    ram_quotas_ += quota.ram_bytes;
   }
 }
 

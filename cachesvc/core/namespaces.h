@@ -22,6 +22,7 @@ class Namespaces {
   const NamespaceQuota& quota(const std::string& ns) const { return quotas_[share(ns)]; }
   size_t count() const { return names_.size(); }  ///< the common one included
   const std::string& name(ShareId share) const { return names_[share]; }
+  uint64_t ram_quotas() const { return ram_quotas_; }  ///< of all together
 
   /// Shares of the two tiers.
   Shares ram_shares(uint64_t tier_bytes) const;
@@ -30,6 +31,7 @@ class Namespaces {
  private:
   std::vector<std::string> names_{""};
   std::vector<NamespaceQuota> quotas_{{}};  // by number, the common one first: no limits
+  uint64_t ram_quotas_ = 0;
 };
 
 /// resource_exhausted naming namespace, quota, used and asked.

@@ -235,7 +235,7 @@ void Puts::with_room(const JobPtr& job, Room room, RoomDone done) {
 
 void Puts::encode(const JobPtr& job) {
   job->call->on_end = [call = job->call.get(), work = job->work] {
-    // What is answered reads no more of the client's memory, where other rows may lie by now.
+    // An answered put reads no more of the client's memory, where other rows may lie by now.
     if (call->cancelled || work->read) work->error.set(no_longer_wanted());
   };
   const size_t planes = job->work->slots.size();
@@ -264,10 +264,10 @@ void Puts::finish(const JobPtr& job, Result<RamObject> result) {
     if (source && source->ram.object == damaged) checks_.damaged(*source);
   }
   Charge left = std::move(job->work->stored);
-  const bool late = job->call->cancelled || (job->work->read && job->call->finished());
+  // The call ended behind the last worker (encode()).
+  if (result.ok() && job->work->error.failed()) result = job->work->error.status();
   job->work.reset();
   job->call->on_end = nullptr;
-  if (late && result.ok()) result = no_longer_wanted();
   Reservation* r = reservations_.find(job->session, job->reservation);
   if (!r) return job->call->fail(reservation_ended());
   r->objects.encoding.erase(job->name);

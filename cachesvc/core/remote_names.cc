@@ -1,22 +1,10 @@
 // Tags by depth, ids by tokens.
 #include "cachesvc/core/remote_names.h"
 
-#include <algorithm>
-
 #include "cachesvc/core/needs.h"
+#include "index/symbols.h"
 
 namespace kv {
-namespace {
-
-std::span<const Extra> extras_between(const Query& query, uint32_t first, uint32_t end) {
-  const auto before = [](const Extra& extra, uint32_t at) { return extra.position < at; };
-  auto from = std::lower_bound(query.extras.begin(), query.extras.end(), first, before);
-  auto to = std::lower_bound(from, query.extras.end(), end, before);
-  return {from, to};
-}
-
-}  // namespace
-
 std::optional<RemoteName> remote_name(const Record& record) {
   if (!record.realm || record.name.kind == ObjectKind::tail) return std::nullopt;
   const RealmState& realm = *record.realm;
@@ -38,14 +26,14 @@ RemotePath remote_path(const Realm& realm, uint32_t block, const Query& query) {
   Id parent, before;  // the last block that ends before the last token
   for (uint32_t end = block; end <= n; end += block) {
     parent = block_id(realm, parent, tokens_between(query, end - block, end),
-                      extras_between(query, end - block, end), ObjectKind::block);
+                      extras_in(query.extras, end - block, end), ObjectKind::block);
     path.blocks.push_back(parent);
     if (end < n) before = parent;
   }
   if (n == 0) return path;
   const uint32_t first = (n - 1) / block * block;
   path.snapshot = snapshot_id(realm, before, tokens_between(query, first, n - 1),
-                              extras_between(query, first, n - 1));
+                              extras_in(query.extras, first, n - 1));
   return path;
 }
 

@@ -21,7 +21,7 @@
 
 namespace kv {
 
-/// What a call wants of a query.
+/// A query of a call, and how much of it the call wants.
 struct RemoteWant {
   std::shared_ptr<RealmState> realm;
   std::shared_ptr<const Query> query;

@@ -40,7 +40,7 @@ class Stats {
   std::string not_ready() const;
 
  private:
-  /// What is not the loop's.
+  /// State that other threads have.
   struct Others {
     SsdStats ssd;
     SharedTierState shared;

@@ -20,10 +20,7 @@ uint64_t Transit::limit(ChargeKind kind) const {
 uint64_t Transit::kept_for(ChargeKind kind, ShareId share) const {
   const Namespaces& all = env_.namespaces;
   const auto budget = static_cast<double>(env_.pool->most_bytes());
-  double quotas = 0;
-  for (size_t i = 1; i < all.count(); ++i) {
-    quotas += static_cast<double>(all.quota(static_cast<ShareId>(i)).ram_bytes);
-  }
+  const auto quotas = static_cast<double>(all.ram_quotas());
   if (quotas == 0) return 0;
   const double whole = std::max(budget, quotas);
   const double own =

@@ -25,8 +25,8 @@ Result<std::vector<NodeAddress>> remote_nodes(const std::string& list) {
   return nodes;
 }
 
-Result<std::shared_ptr<RedisTier>> connect_remote(const RemoteSettings& settings, uint64_t bytes) {
-  if (settings.nodes.empty()) return std::shared_ptr<RedisTier>();
+Result<std::shared_ptr<SharedTier>> connect_remote(const RemoteSettings& settings, uint64_t bytes) {
+  if (settings.nodes.empty()) return std::shared_ptr<SharedTier>();
   RedisOptions nodes;
   KV_ASSIGN_OR_RETURN(nodes.seeds, remote_nodes(settings.nodes));
   nodes.link.user = settings.user;
@@ -39,7 +39,8 @@ Result<std::shared_ptr<RedisTier>> connect_remote(const RemoteSettings& settings
   options.key = settings.key;
   options.ttl = std::chrono::duration_cast<std::chrono::seconds>(settings.expiry);
   options.max_bytes_in_flight = bytes;
-  return std::make_shared<RedisTier>(std::move(nodes), std::move(options));
+  return std::shared_ptr<SharedTier>(
+      std::make_shared<RedisTier>(std::move(nodes), std::move(options)));
 }
 
 }  // namespace kv

@@ -17,6 +17,6 @@ uint64_t remote_bytes(uint64_t budget_bytes);
 Result<std::vector<NodeAddress>> remote_nodes(const std::string& list);
 
 /// Asks nobody yet. Null: none is configured. Returns: invalid_argument (a TLS file).
-Result<std::shared_ptr<RedisTier>> connect_remote(const RemoteSettings& settings, uint64_t bytes);
+Result<std::shared_ptr<SharedTier>> connect_remote(const RemoteSettings& settings, uint64_t bytes);
 
 }  // namespace kv

@@ -170,8 +170,10 @@ Result<CacheOptions> core_options(const Config& config, EventLog& events) {
   options.max_put_bytes = config.server.max_put_bytes;
   options.segments = true;
   KV_ASSIGN_OR_RETURN(const uint64_t budget, ram_budget(options));
+  const uint64_t remote = remote_bytes(budget);
+  KV_ASSIGN_OR_RETURN(options.remote.tier, connect_remote(config.remote, remote));
   // Malloc keeps the more freed pieces of the index the larger it is: they are in the budget too.
-  const uint64_t others = budget / kMallocShare + (options.remote.tier ? remote_bytes(budget) : 0);
+  const uint64_t others = budget / kMallocShare + (options.remote.tier ? remote : 0);
   options.ram_budget_bytes = std::max(kMinRamBudgetBytes, budget - others);
   options.on_recovered = log_recovery;
   if (config.log.level == "debug" || config.log.level == "trace") {
@@ -219,11 +221,6 @@ int serve(Config config, int ready_fd, ReadConfig again) {
   boost::asio::io_context io(1);
   Workers workers(config.cache.workers), disk(config.cache.disk_threads);
   EventLog events;
-  auto budget = ram_budget(config.cache);
-  if (!budget.ok()) return complain(budget.status());
-  auto remote = connect_remote(config.remote, remote_bytes(*budget));
-  if (!remote.ok()) return complain(remote.status());
-  config.cache.remote.tier = *remote;
   auto options = core_options(config, events);
   if (!options.ok()) return complain(options.status());
   auto core =
@@ -232,7 +229,7 @@ int serve(Config config, int ready_fd, ReadConfig again) {
   const int code = run_server(io, **core, events, config, ready_fd, supervisor, std::move(again));
   if (code != kOk) return code;
   (*core).reset();
-  if (*remote) (*remote)->close();
+  if (options->remote.tier) options->remote.tier->close();
   events.flush_all();
   workers.join();
   join_disk(disk, config.cache.io_timeout);

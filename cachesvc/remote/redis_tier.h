@@ -31,9 +31,7 @@ class RedisTier final : public SharedTier {
   void erase_all(const RemoteSpace& space, Clock::time_point deadline,
                  std::function<void(RemoteErased)> done) override;
   SharedTierState state() override;
-
-  /// Ends the thread; what is under way ends with `unavailable`. Not from a `done`.
-  void close();
+  void close() override;
 
  private:
   SharedTierState state_now() const;

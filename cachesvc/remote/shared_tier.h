@@ -50,7 +50,7 @@ struct RemoteCounts {
   uint64_t unlinked = 0;  // damaged ones
 };
 
-/// What the tier has done, and how it is.
+/// Counts of the tier, and how it is.
 struct SharedTierState {
   RemoteCounts counts;
   uint64_t bytes_in_flight = 0;
@@ -77,6 +77,8 @@ class SharedTier {
                          std::function<void(RemoteErased)> done) = 0;
   /// Waits for the tier's thread. Not on the core's loop.
   virtual SharedTierState state() = 0;
+  /// Ends the tier; what is under way ends with `unavailable`. Not from a `done`.
+  virtual void close() = 0;
 };
 
 }  // namespace kv

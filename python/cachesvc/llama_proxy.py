@@ -96,7 +96,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             begin += reuse.stop_at_system(slot, prompt, found)
             if restored == 0:  # with what it waited for a slot
                 report.count("added_to_misses_us", int((time.monotonic() - begin) * 1e6))
-            # Who asks for more as soon as he has read the end finds the slot, not another one.
+            # A client that asks again as soon as it has read the end finds this slot.
             tail = self._pass(_pinned(body, slot.number),
                               functools.partial(reuse.slots.close, slot, prompt.tokens))
             reuse.finish(slot, prompt, restored, _timings(tail))

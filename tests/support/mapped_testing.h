@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -13,6 +14,16 @@
 #include "tests/support/cachesvc_server.h"
 
 namespace kv {
+
+/// Names of shared memory. Without folders: other tests have theirs there.
+inline std::set<std::string> shared_memory() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    std::error_code gone;
+    if (!entry.is_directory(gone)) names.insert(entry.path().string());
+  }
+  return names;
+}
 
 /// A line of /proc/self/maps that is one of a segment.
 struct MappedRange {
