@@ -123,5 +123,29 @@ TEST_F(SelectionTest, SomeHeadsTakeTheRamOfSomeHeads) {
   EXPECT_EQ(bench_.stat("ram_reply_bytes"), 0u);
 }
 
+// A copy would take the time of a memcpy, and room for the hit a second time.
+TEST(FetchForms, RowsThatAreStoredAsTheyAreAskedForAreLeased) {
+  const ModelSpec model = model_of({{{full_part(4)}}, {{full_part(2)}}});
+  auto cache = open_cache(small_options());
+  Bench bench = Bench::open(*cache, model, make_profile(model, 0));
+  std::mt19937 rng(3);
+  const std::vector<Token> tokens = random_tokens(rng, 70);
+  ASSERT_TRUE(bench.store(tokens).ok());
+  const auto stored = bench.fetch(plus_one(tokens), FetchForm::stored);
+  const auto same = bench.fetch(plus_one(tokens), FetchForm::f16);
+  const auto other = bench.fetch(plus_one(tokens), FetchForm::f32);
+  ASSERT_TRUE(stored.ok() && same.ok() && other.ok());
+  const auto &a = stored->lease.prefix().objects, &b = same->lease.prefix().objects,
+             &c = other->lease.prefix().objects;
+  ASSERT_GT(a.size(), 1u);
+  ASSERT_EQ(b.size(), a.size());
+  ASSERT_EQ(c.size(), a.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(b[i].object, a[i].object);
+    EXPECT_NE(c[i].object, a[i].object);
+    for (const Plane& p : b[i].object->planes) EXPECT_EQ(p.dtype, DType::f16);
+  }
+}
+
 }  // namespace
 }  // namespace kv

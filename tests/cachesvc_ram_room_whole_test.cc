@@ -112,15 +112,16 @@ uint32_t largest_decoded(uint64_t room, FetchForm form) {
 void expect_decoded(const FetchReply& hit, FetchForm form) {
   for (const FetchedObject& o : hit.lease.prefix().objects) {
     for (const Plane& p : o.object->planes) {
-      ASSERT_EQ(p.dtype, form == FetchForm::f32 ? DType::f32 : DType::f16);
+      ASSERT_EQ(p.dtype, form == FetchForm::f32 ? DType::f32 : DType::bf16);
       ASSERT_EQ(p.runs.size(), 1u);
       ASSERT_EQ(p.runs[0].form, RunForm::exact);
     }
   }
 }
 
+// The rows lie in RAM as f16: each of these forms needs a copy.
 TEST(Room, ADecodedFetchIsServedAtTheLargestLengthWhoseRowsFitToo) {
-  for (FetchForm form : {FetchForm::f16, FetchForm::f32}) {
+  for (FetchForm form : {FetchForm::bf16, FetchForm::f32}) {
     for (bool from_ssd : {false, true}) {
       for (bool wait : {true, false}) {
         SCOPED_TRACE(::testing::Message() << "form " << static_cast<int>(form) << " ssd "

@@ -168,16 +168,19 @@ void ClientMemory::announce(const std::string& ns, std::vector<uint32_t> segment
 void ClientMemory::announce_ahead(const std::string& ns) {
   const SegmentStore* segments = env_.pool->segments();
   if (env_.closed() || segments == nullptr) return;
-  std::vector<uint32_t> open = segments->open_of(ns);
-  uint64_t all = segments->announced_bytes(), missing = 0;
-  for (uint32_t id : open) {
-    all += segments->bytes_once_announced(id);
+  uint64_t announced = segments->announced_bytes(), missing = 0;
+  std::vector<uint32_t> taken;
+  for (uint32_t id : segments->open_of(ns)) {
+    const uint64_t bytes = segments->bytes_once_announced(id);
+    if (announced + bytes > env_.pool->most_bytes() / kAheadShare) break;
+    announced += bytes;
     missing += segments->missing_bytes(id);
+    taken.push_back(id);
   }
-  if (open.empty() || all > env_.pool->most_bytes() / kAheadShare) return;
+  if (taken.empty()) return;
   // Given back at once, for announce() to take.
   if (!env_.pool->try_charge(ChargeKind::promotion, missing)) return;
-  announce(ns, std::move(open), [](const Views&) {});
+  announce(ns, std::move(taken), [](const Views&) {});
 }
 
 void ClientMemory::empty_retired() {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "cachesvc/core/reply_object.h"
+
 namespace kv {
 namespace {
 
@@ -33,6 +35,7 @@ void Fetches::fetch(uint64_t session, FetchRequest request, CallTerms terms,
   f->realm = (*state)->realm;
   f->query = asked->query;
   f->request = std::move(request);
+  f->request.form = form_to_make(*f->realm->codec, f->request.form);
   f->max_tokens = asked->tokens;
   f->patience = f->request.wait ? Patience::wait : Patience::now;
   f->deadline = terms.deadline;

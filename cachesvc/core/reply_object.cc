@@ -54,6 +54,20 @@ DType dtype_of(FetchForm form) {
   return form == FetchForm::f32 ? DType::f32 : form == FetchForm::f16 ? DType::f16 : DType::bf16;
 }
 
+FetchForm form_to_make(const Codec& codec, FetchForm form) {
+  if (form == FetchForm::stored) return form;
+  const auto& layers = codec.model().layers;
+  for (uint32_t layer = 0; layer < layers.size(); ++layer) {
+    for (uint32_t part = 0; part < layers[layer].parts.size(); ++part) {
+      for (const SideSpec& spec : sides_of(layers[layer].parts[part])) {
+        const SideCoding& side = *codec.side(layer, part, spec.side);
+        if (side.bits > 0 || side.raw_dtype != dtype_of(form)) return form;
+      }
+    }
+  }
+  return FetchForm::stored;
+}
+
 ReplyBytes reply_bytes(const Object& object, FetchForm form, const Selection& selection) {
   ReplyBytes bytes;
   if (form == FetchForm::stored && selection.heads.all()) return bytes;

@@ -12,6 +12,9 @@
 namespace kv {
 
 DType dtype_of(FetchForm form);  ///< not for FetchForm::stored
+/// FetchForm::stored where every row of the model is stored exactly as `form` has it: such rows are
+/// leased, not copied. Otherwise `form`.
+FetchForm form_to_make(const Codec& codec, FetchForm form);
 
 /// Bytes of the pool that one reply object takes.
 struct ReplyBytes {
