@@ -18,8 +18,8 @@ using testing::RedisServer;
 using testing::RedisShards;
 
 constexpr uint32_t kBlocks = 12;
-constexpr size_t kTokens = kBlocks * 256 + 10;
-const uint32_t kShared = kBlocks * 256;  // tails stay local
+constexpr uint32_t kTokens = kBlocks * 256 + 10;
+constexpr uint32_t kObjects = kBlocks + 1;  // and a tail
 
 /// A machine: a daemon with a directory of its own.
 class Machine {
@@ -33,20 +33,18 @@ class Machine {
                                     at("store"), "--ram", "64MiB", "--ssd", "256MiB"});
     EXPECT_NE(daemon_, nullptr);
   }
-  Bench open(const std::string& ns = "test") {
+  Bench open(const std::string& ns = "test", const ModelSpec& model = plain_model()) {
     auto client = SocketClient::connect(at("s"), ns, {});
     EXPECT_TRUE(client.ok()) << client.status().to_string();
     client_ = std::move(*client);
-    return Bench::open(*client_, plain_model());
+    return Bench::open(*client_, model);
   }
   uint64_t stat(const std::string& name) { return stat_of(*client_, name); }
-  /// Waits until all that was stored is in the tier, or was tried.
+  /// Waits until all that was stored, so many objects, is in the tier.
   void written(uint64_t objects) {
-    for (int i = 0; i < 3000 && stat("remote_objects_written") + stat("remote_existed") < objects;
-         ++i) {
-      ::usleep(10'000);
-    }
-    EXPECT_EQ(stat("remote_objects_written") + stat("remote_existed"), objects);
+    const auto there = [&] { return stat("remote_objects_written") + stat("remote_existed"); };
+    for (int i = 0; i < 6000 && there() < objects; ++i) ::usleep(10'000);
+    EXPECT_EQ(there(), objects);
   }
   /// kill -9 of the daemon; its directory is gone.
   void lose() {
@@ -91,16 +89,16 @@ std::vector<std::vector<uint8_t>> bytes_of(const FetchReply& reply) {
 TEST(RemoteDaemon, WhatOneMachineStoredAnEmptyOneServesAfterItsEnd) {
   KV_NEEDS_REDIS();
   const auto tokens = tokens_of(1);
-  const std::vector<Token> asked(tokens.begin(), tokens.begin() + kShared + 1);
+  const auto asked = plus_one(tokens);
   std::vector<std::vector<uint8_t>> stored;
   {
     Machine a(settings());
     Bench at_a = a.open();
     ASSERT_TRUE(at_a.store(tokens, Durability::spilled).ok());
-    a.written(kBlocks);
+    a.written(kObjects);
     auto own = at_a.fetch(asked);
     ASSERT_TRUE(own.ok());
-    ASSERT_EQ(own->tokens, kShared);
+    ASSERT_EQ(own->tokens, kTokens);
     stored = bytes_of(*own);
     EXPECT_EQ(a.stat("remote_questions"), 0u);  // all was there
     a.lose();
@@ -109,18 +107,18 @@ TEST(RemoteDaemon, WhatOneMachineStoredAnEmptyOneServesAfterItsEnd) {
   Bench at_b = b.open();
   auto looked = b.client().lookup({at_b.opened.model, {asked, {}}, {}}, soon());
   ASSERT_TRUE(looked.ok()) << looked.status().to_string();
-  EXPECT_EQ(looked->tokens, kShared);
+  EXPECT_EQ(looked->tokens, kTokens);
   auto got = at_b.fetch(asked);
   ASSERT_TRUE(got.ok()) << got.status().to_string();
-  ASSERT_EQ(got->tokens, kShared);
+  ASSERT_EQ(got->tokens, kTokens);
   at_b.expect_serves(asked, *got);
   EXPECT_EQ(bytes_of(*got), stored);
-  EXPECT_EQ(b.stat("remote_objects_read"), kBlocks);
+  EXPECT_EQ(b.stat("remote_objects_read"), kObjects);
   // It is this machine's now, on its SSD too, and not written back.
-  for (int i = 0; i < 1000 && b.stat("ssd_objects") < kBlocks; ++i) ::usleep(10'000);
-  EXPECT_EQ(b.stat("ssd_objects"), kBlocks);
+  for (int i = 0; i < 1000 && b.stat("ssd_objects") < kObjects; ++i) ::usleep(10'000);
+  EXPECT_EQ(b.stat("ssd_objects"), kObjects);
   const uint64_t questions = b.stat("remote_questions");
-  ASSERT_EQ(at_b.fetch(asked)->tokens, kShared);
+  ASSERT_EQ(at_b.fetch(asked)->tokens, kTokens);
   EXPECT_EQ(b.stat("remote_questions"), questions);
   EXPECT_EQ(b.stat("remote_objects_written") + b.stat("remote_existed"), 0u);
   auto stats = b.client().stats(soon());
@@ -137,21 +135,21 @@ TEST(RemoteDaemon, AFetchThatDoesNotWaitIsPendingAndThenThere) {
   Machine a(settings()), b(settings());
   Bench at_a = a.open("pending");
   ASSERT_TRUE(at_a.store(tokens, Durability::spilled).ok());
-  a.written(kBlocks);
+  a.written(kObjects);
   Bench at_b = b.open("pending");
   FetchRequest request = fetch_of(at_b, tokens);
   request.wait = false;
   auto first = b.client().fetch(request, soon());
   ASSERT_TRUE(first.ok());
   EXPECT_TRUE(first->pending);
-  EXPECT_EQ(first->tokens, kShared);
+  EXPECT_EQ(first->tokens, kTokens - 1);
   auto then = b.client().fetch(request, soon());
   for (int i = 0; i < 1000 && then.ok() && then->pending; ++i) {
     ::usleep(5000);
     then = b.client().fetch(request, soon());
   }
-  ASSERT_TRUE(then.ok());
-  ASSERT_EQ(then->tokens, kShared);
+  ASSERT_TRUE(then.ok()) << then.status().to_string();
+  ASSERT_EQ(then->tokens, kTokens - 1);
   at_b.expect_serves(tokens, *then);
   // A prefetch brings it likewise.
   Machine c(settings());
@@ -162,7 +160,7 @@ TEST(RemoteDaemon, AFetchThatDoesNotWaitIsPendingAndThenThere) {
   prefetch.wait = true;
   auto reply = c.client().prefetch(prefetch, soon());
   ASSERT_TRUE(reply.ok());
-  EXPECT_EQ(reply->tokens, kShared);
+  EXPECT_EQ(reply->tokens, kTokens - 1);
   EXPECT_EQ(reply->tier, Tier::ram);
 }
 
@@ -173,15 +171,15 @@ TEST(RemoteDaemon, AnEraseReachesTheTierAndANamespaceToo) {
   Bench at_a = a.open("erase");
   ASSERT_TRUE(at_a.store(one, Durability::spilled).ok());
   ASSERT_TRUE(at_a.store(other, Durability::spilled).ok());
-  a.written(2 * kBlocks);
+  a.written(2 * kObjects);
   auto erased = a.client().erase_entry({at_a.opened.model, {one, {}}, {}}, soon());
   ASSERT_TRUE(erased.ok()) << erased.status().to_string();
-  EXPECT_EQ(a.stat("remote_erased"), kBlocks);
+  EXPECT_EQ(a.stat("remote_erased"), kObjects);
   {
     Machine b(settings());
     Bench at_b = b.open("erase");
     EXPECT_EQ(at_b.fetch(one)->tokens, 0u);
-    EXPECT_EQ(at_b.fetch(other)->tokens, kShared);
+    EXPECT_EQ(at_b.fetch(other)->tokens, kTokens - 1);
   }
   ASSERT_TRUE(a.client().erase(0, {}, soon()).ok());
   Machine c(settings());
@@ -195,7 +193,7 @@ TEST(RemoteDaemon, ValuesThatWereChangedAreMissesAndMakeRoom) {
   Machine a(settings()), b(settings());
   Bench at_a = a.open("damage");
   ASSERT_TRUE(at_a.store(tokens, Durability::spilled).ok());
-  a.written(kBlocks);
+  a.written(kObjects);
   const std::string prefix = remote_prefix(remote_space("damage"));
   size_t changed = 0;
   for (size_t i = 0; i < 3; ++i) {
@@ -204,13 +202,84 @@ TEST(RemoteDaemon, ValuesThatWereChangedAreMissesAndMakeRoom) {
       shards()[i].cli({"SETRANGE", key, "2000", "xxxxxxxx"});
     }
   }
-  ASSERT_EQ(changed, kBlocks);
+  ASSERT_EQ(changed, kObjects);
   Bench at_b = b.open("damage");
   auto got = at_b.fetch(tokens);
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->tokens, 0u);
   EXPECT_GT(b.stat("remote_damaged"), 0u);
   EXPECT_EQ(b.stat("remote_objects_read"), 0u);
+}
+
+// Its tail is damaged, or gone: its blocks come all the same.
+TEST(RemoteDaemon, AWrongTailCostsTheTailAlone) {
+  KV_NEEDS_REDIS();
+  const auto tokens = tokens_of(9);
+  Machine a(settings());
+  Bench at_a = a.open("tail");
+  ASSERT_TRUE(at_a.store(tokens, Durability::spilled).ok());
+  a.written(kObjects);
+  size_t changed = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    std::stringstream keys(shards()[i].cli({"KEYS", remote_prefix(remote_space("tail")) + "*"}));
+    for (std::string key; keys >> key;) {
+      if (!key.ends_with(".tail")) continue;
+      shards()[i].cli({"SETRANGE", key, "2000", "xxxxxxxx"});
+      ++changed;
+    }
+  }
+  ASSERT_EQ(changed, 1u);
+  for (int round = 0; round < 2; ++round) {  // it is unlinked by the first
+    Machine b(settings());
+    Bench at_b = b.open("tail");
+    auto got = at_b.fetch(tokens);
+    ASSERT_TRUE(got.ok());
+    EXPECT_EQ(got->tokens, kBlocks * 256);
+    at_b.expect_serves(tokens, *got);
+    EXPECT_EQ(b.stat("remote_damaged"), round == 0 ? 1u : 0u);
+  }
+}
+
+// Of each kind of cache a repeat comes back whole; another sequence goes on from the last block's
+// end where what it needs has names that follow from its tokens, else from an earlier place.
+TEST(RemoteDaemon, EveryKindOfCacheComesBack) {
+  KV_NEEDS_REDIS();
+  struct Kind {
+    const char* name;
+    std::vector<PartSpec> parts;
+    uint32_t least;  // that another sequence goes on from
+  };
+  const std::vector<Kind> kinds = {
+      {"windows", {full_part(), window_part(300, 4)}, 2048},
+      {"chunks", {full_part(), chunk_part(512)}, kBlocks * 256},
+      {"states", {full_part(), state_part(SnapshotPlace::checkpoint)}, 0},
+      {"carries", {latent_part(), state_part(SnapshotPlace::block_end)}, kBlocks * 256},
+      {"pooled", {pooled_part(4, true), window_part(128, 0)}, 2048},
+  };
+  Machine a(settings()), b(settings());
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    SCOPED_TRACE(kinds[i].name);
+    std::vector<LayerSpec> layers;
+    for (const PartSpec& part : kinds[i].parts) layers.push_back({{part}});
+    const ModelSpec model = model_of(layers, static_cast<uint8_t>(40 + i));
+    const auto tokens = tokens_of(30 + static_cast<int>(i));
+    Bench at_a = a.open(kinds[i].name, model);
+    ASSERT_TRUE(at_a.store(tokens, Durability::spilled).ok());
+    a.written(a.stat("ssd_objects"));
+    Bench at_b = b.open(kinds[i].name, model);
+    auto got = at_b.fetch(plus_one(tokens));
+    ASSERT_TRUE(got.ok()) << got.status().to_string();
+    EXPECT_EQ(got->tokens, kTokens) << got->reason;
+    at_b.expect_serves(plus_one(tokens), *got);
+    Machine c(settings());
+    Bench at_c = c.open(kinds[i].name, model);
+    Sequence other = slice(tokens, 0, kBlocks * 256);
+    other.resize(other.size() + 20, 7);
+    got = at_c.fetch(other);
+    ASSERT_TRUE(got.ok()) << got.status().to_string();
+    EXPECT_GE(got->tokens, kinds[i].least) << got->reason;
+    at_c.expect_serves(other, *got);
+  }
 }
 
 TEST(RemoteDaemon, AWrongPasswordIsAMissAndIsTold) {
@@ -228,7 +297,7 @@ TEST(RemoteDaemon, AWrongPasswordIsAMissAndIsTold) {
   Machine right(with("a password of the test")), wrong(with("another password of it"));
   Bench at_right = right.open();
   ASSERT_TRUE(at_right.store(tokens, Durability::spilled).ok());
-  right.written(kBlocks);
+  right.written(kObjects);
   Bench at_wrong = wrong.open();
   auto got = at_wrong.fetch(tokens);
   ASSERT_TRUE(got.ok());
@@ -250,7 +319,7 @@ TEST(RemoteDaemon, AStoppedTierCostsLocalPathsNoStep) {
   Machine a(nodes);
   Bench at_a = a.open();
   ASSERT_TRUE(at_a.store(here, Durability::spilled).ok());
-  a.written(kBlocks);
+  a.written(kObjects);
   server.signal(SIGSTOP);
   EXPECT_EQ(at_a.fetch(here)->tokens, kTokens - 1);
   EXPECT_EQ(a.stat("remote_questions"), 0u);
@@ -280,7 +349,7 @@ TEST(RemoteDaemon, AMasterKilledInAFetchCostsAShorterHitAndNoWrongByte) {
     all.push_back(tokens_of(20 + i));
     ASSERT_TRUE(at_a.store(all.back(), Durability::spilled).ok());
   }
-  a.written(6 * kBlocks);
+  a.written(6 * kObjects);
   Machine b(settings());
   Bench at_b = b.open("killed");
   for (size_t i = 0; i < all.size(); ++i) {
@@ -293,7 +362,7 @@ TEST(RemoteDaemon, AMasterKilledInAFetchCostsAShorterHitAndNoWrongByte) {
   }
   // After the failover all is there that the master had copied.
   uint32_t sum = 0;
-  for (int i = 0; i < 600 && sum < 6 * kShared; ++i) {
+  for (int i = 0; i < 600 && sum < 6 * (kTokens - 1); ++i) {
     sum = 0;
     for (const auto& tokens : all) {
       auto got = at_b.fetch(tokens);
@@ -301,9 +370,9 @@ TEST(RemoteDaemon, AMasterKilledInAFetchCostsAShorterHitAndNoWrongByte) {
       at_b.expect_serves(tokens, *got);
       sum += got->tokens;
     }
-    if (sum < 6 * kShared) ::usleep(50'000);
+    if (sum < 6 * (kTokens - 1)) ::usleep(50'000);
   }
-  EXPECT_EQ(sum, 6 * kShared);
+  EXPECT_EQ(sum, 6 * (kTokens - 1));
 }
 
 }  // namespace

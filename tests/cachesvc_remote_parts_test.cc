@@ -116,6 +116,24 @@ TEST(RemoteNames, SixteenBlocksOfAPathShareASlotAndSupplementsTheirBlocks) {
   EXPECT_NE(prefix, remote_prefix(remote_space("other")));
 }
 
+// REMOTE.md, "Keys": what nodes of one version agree on, byte for byte.
+TEST(RemoteNames, KeysAreThoseOfTheirVersion) {
+  RemoteName name{remote_space("tenant"), {}, {}};
+  name.object.id.bytes[0] = 0xab;
+  name.tag.bytes[31] = 0xcd;
+  const std::string zeros(62, '0'), tag = "{" + zeros + "cd}:", id = "ab" + zeros;
+  const std::string prefix = "kv2:e9da86d351cf9a76:";
+  EXPECT_EQ(remote_key(name), prefix + tag + id + ".block");
+  name.object.kind = ObjectKind::tail;
+  EXPECT_EQ(remote_key(name), prefix + tag + id + ".tail");
+  name.object = {ObjectKind::supplement, name.object.id, 3, 40, 256};
+  EXPECT_EQ(remote_key(name), prefix + tag + id + ".3.40-256.supplement");
+  RemoteSum sum{};
+  sum[0] = 0x12;
+  EXPECT_EQ(remote_part_key("first", sum, 7), "first:12" + std::string(30, '0') + ".7");
+  EXPECT_EQ(kRemotePartBytes, 1'048'512u);
+}
+
 TEST(RemoteValue, EveryByteChangedAndEveryOtherLengthIsNotOpened) {
   std::mt19937_64 rng(2);
   const FileImage image = raw_image(sample_block(rng));

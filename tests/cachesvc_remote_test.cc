@@ -449,6 +449,40 @@ TEST(RemoteTier, OneNodeAnswersAsManyNamesAsAQuestionMayHave) {
   for (const RemoteFound& found : rig.find(names)) ASSERT_EQ(found.state, Found::absent);
 }
 
+// Values of four parts each: more commands than a link takes.
+TEST(RemoteTier, AnEraseOfAllNamesReachesEveryPart) {
+  KV_NEEDS_REDIS();
+  RedisServer server;
+  RemoteTierRig rig({server.address()});
+  std::mt19937_64 rng(19);
+  const FileImage image = large_image(rng);
+  ASSERT_TRUE(rig.put(image, {remote_space("tenant"), image.header.name, {}}).ok());
+  std::vector<RemoteName> names(kMaxRemoteNames);
+  for (size_t i = 0; i < names.size(); ++i) {
+    names[i].object.id.bytes[0] = static_cast<uint8_t>(i);
+    names[i].object.id.bytes[1] = static_cast<uint8_t>(i >> 8);
+    names[i].space = remote_space("tenant");
+  }
+  const std::string key = remote_key(names[0]);
+  const std::string sum =
+      to_hex(rig.find({{remote_space("tenant"), image.header.name, {}}})[0].front.sum);
+  const std::string zeros(60, '0');
+  server.cli({"EVAL",
+              "local front = redis.call('GETRANGE', KEYS[1], 0, 99) "
+              "for i = 0, 2047 do "
+              "local key = ARGV[1] .. string.format('%02x%02x', i % 256, math.floor(i / 256)) .. "
+              "ARGV[2] redis.call('SET', key, front) "
+              "for part = 1, 3 do redis.call('SET', key .. ARGV[3] .. part, 'x') end end",
+              "1", remote_key({remote_space("tenant"), image.header.name, {}}),
+              key.substr(0, key.size() - 64 - std::string(".block").size()), zeros + ".block",
+              ":" + sum + "."});
+  ASSERT_EQ(server.cli({"DBSIZE"}), std::to_string(4 + 4 * kMaxRemoteNames));
+  const RemoteErased erased = rig.erase(names);
+  EXPECT_EQ(erased.erased, kMaxRemoteNames);
+  EXPECT_EQ(erased.unreached, 0u);
+  EXPECT_EQ(server.cli({"DBSIZE"}), "4");
+}
+
 TEST(RemoteTier, WithoutAnyServerEveryVerbEnds) {
   RemoteTierRig rig({{"127.0.0.1", free_port()}, {"no-such-host.invalid", 1}});
   std::mt19937_64 rng(16);

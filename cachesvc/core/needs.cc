@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "cachesvc/cache_options.h"
+
 namespace kv {
 namespace {
 
@@ -126,6 +128,13 @@ void group_needs(const PartSpec& spec, uint16_t group, uint32_t block, uint32_t 
 
 std::span<const Token> tokens_between(const Query& query, uint32_t first, uint32_t end) {
   return std::span<const Token>(query.tokens).subspan(first, end - first);
+}
+
+uint32_t block_end_interval(const ModelSpec& model, const Profile& profile, uint32_t every,
+                            uint32_t n) {
+  const bool chosen = every != 0 && every != kEndsByPrice;
+  if (profile.prefill == PrefillMode::coded && !chosen) return 1;
+  return every == kEndsByPrice ? EndPrice(model, profile).interval(n) : every;
 }
 
 std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, const EndRules& rules) {

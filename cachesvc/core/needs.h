@@ -23,6 +23,10 @@ struct EndRules {
   std::vector<uint32_t> named{};  ///< by the client, at any token of the entry, ascending
   bool checkpoints = true;        ///< at every `interval` too; false: the client sees to them
 };
+/// Blocks between ends that a store of n tokens is asked for. `every`: the setting
+/// block_end_interval, kEndsByPrice included.
+uint32_t block_end_interval(const ModelSpec& model, const Profile& profile, uint32_t every,
+                            uint32_t n);
 /// The entry's end n; the named ones; n - 1 (a repeat of the same prompt) and the newest block end;
 /// then the branch, and every `interval` blocks, the newest first.
 std::vector<EndPosition> end_positions(uint32_t block_tokens, uint32_t n, const EndRules& rules);

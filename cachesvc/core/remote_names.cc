@@ -1,17 +1,20 @@
 // Tags by depth, ids by tokens.
 #include "cachesvc/core/remote_names.h"
 
+#include <algorithm>
+#include <set>
+
 #include "cachesvc/core/needs.h"
 #include "index/symbols.h"
 
 namespace kv {
 std::optional<RemoteName> remote_name(const Record& record) {
-  if (!record.realm || record.name.kind == ObjectKind::tail) return std::nullopt;
+  if (!record.realm) return std::nullopt;
   const RealmState& realm = *record.realm;
   RemoteName name{remote_space(realm.realm.ns), record.name, record.name.id};
-  if (record.node == kRootNode) return name;  // a snapshot before the first block's end
-  if (realm.tree.is_tail(record.node)) return std::nullopt;
   NodeId node = record.node;
+  if (node != kRootNode && realm.tree.is_tail(node)) node = realm.tree.parent(node);
+  if (node == kRootNode) return name;  // nothing lies before it
   size_t depth = realm.tree.first_token(node) / realm.block_tokens();
   for (const size_t tag = remote_tag_depth(depth); depth > tag; --depth) {
     node = realm.tree.parent(node);
@@ -23,54 +26,138 @@ std::optional<RemoteName> remote_name(const Record& record) {
 RemotePath remote_path(const Realm& realm, uint32_t block, const Query& query) {
   RemotePath path;
   const auto n = static_cast<uint32_t>(query.tokens.size());
-  Id parent, before;  // the last block that ends before the last token
+  Id parent;
   for (uint32_t end = block; end <= n; end += block) {
     parent = block_id(realm, parent, tokens_between(query, end - block, end),
                       extras_in(query.extras, end - block, end), ObjectKind::block);
     path.blocks.push_back(parent);
-    if (end < n) before = parent;
   }
-  if (n == 0) return path;
-  const uint32_t first = (n - 1) / block * block;
-  path.snapshot = snapshot_id(realm, before, tokens_between(query, first, n - 1),
-                              extras_in(query.extras, first, n - 1));
+  if (n < 2) return path;
+  for (size_t i = 0; i < path.ends.size(); ++i) {
+    const uint32_t end = n - 1 + static_cast<uint32_t>(i), first = end / block * block;
+    path.ends[i].tokens = end;
+    const Id before = first == 0 ? Id() : path.blocks[first / block - 1];
+    const auto tokens = tokens_between(query, first, end);
+    const auto extras = extras_in(query.extras, first, end);
+    if (first < end) {
+      path.ends[i].tail = block_id(realm, before, tokens, extras, ObjectKind::tail);
+    }
+    if (i == 0) path.snapshot = snapshot_id(realm, before, tokens, extras);
+  }
   return path;
 }
 
-std::vector<RemoteCandidate> remote_candidates(const RealmState& realm, const RemotePath& path,
-                                               uint32_t tokens) {
-  const RemoteSpace space = remote_space(realm.realm.ns);
-  const uint32_t block = realm.block_tokens();
-  std::vector<RemoteCandidate> out;
-  const auto add = [&](ObjectName name, const Id& tag, uint32_t first, uint32_t end) {
-    out.push_back({{space, name, tag}, first, end});
-  };
-  for (size_t depth = 0; depth < path.blocks.size(); ++depth) {
-    const Id& id = path.blocks[depth];
-    const Id& tag = path.blocks[remote_tag_depth(depth)];
-    const auto first = static_cast<uint32_t>(depth) * block;
-    const uint32_t end = first + block;
-    add({ObjectKind::block, id, 0, 0, 0}, tag, first, end);
-    for (size_t g = 0; g < realm.groups.size(); ++g) {
-      const PartSpec& spec = realm.groups[g].spec;
+namespace {
+
+// Collects candidates, each once, by the place of their block or tail on the path.
+class Naming {
+ public:
+  Naming(const RealmState& realm, const RemotePath& path)
+      : realm_(realm), path_(path), block_(realm.block_tokens()) {}
+
+  void block(size_t depth) {
+    const auto first = static_cast<uint32_t>(depth) * block_;
+    add(depth, {ObjectKind::block, path_.blocks[depth], 0, 0, 0}, tag_of(depth), first,
+        first + block_);
+  }
+  void tail(const RemotePath::End& end) {
+    if (end.tail.is_zero()) return;
+    const size_t depth = end.tokens / block_;
+    add(depth, {ObjectKind::tail, end.tail, 0, 0, 0}, tag_behind(depth, end.tail),
+        static_cast<uint32_t>(depth) * block_, end.tokens);
+  }
+  // What a store of end.tokens is asked for.
+  void need(const Need& need, const RemotePath::End& end) {
+    if (need.kind == ObjectKind::snapshot) return snapshot(need.end_row);
+    const size_t depth = need.block_index;
+    const auto first = static_cast<uint32_t>(depth) * block_;
+    const bool tail = depth >= end.tokens / block_;
+    const Id& id = tail ? end.tail : path_.blocks[depth];
+    add(depth, {ObjectKind::supplement, id, need.group, need.first_row, need.end_row},
+        tail ? tag_behind(depth, id) : tag_of(depth), first, tail ? end.tokens : first + block_);
+  }
+  // What a hit that ends with a block takes.
+  void block_end(uint32_t n) {
+    const RemotePath::End end{n, {}};
+    for (size_t g = 0; g < realm_.groups.size(); ++g) {
+      const PartSpec& spec = realm_.groups[g].spec;
       const auto group = static_cast<uint16_t>(g);
-      const bool rows = spec.has_rows() && !spec.rows_in_block();
-      const bool end_state = !spec.has_rows() && spec.snapshot == SnapshotPlace::block_end;
-      if (rows) add({ObjectKind::supplement, id, group, first, end}, tag, first, end);
-      if (spec.kind == PartKind::pooled || end_state) {
-        add({ObjectKind::supplement, id, group, end, end}, tag, first, end);
+      const bool state = demands_snapshot(spec, n) && spec.snapshot == SnapshotPlace::block_end;
+      if (state || demands_carry(spec, n)) {
+        need({ObjectKind::supplement, n / block_ - 1, group, n, n, true}, end);
+      }
+      if (!spec.has_rows() || spec.rows_in_block()) continue;
+      for (const RowRange& rows : demanded_rows(spec, n)) {
+        for (uint32_t at = rows.first; at < rows.end;) {
+          const uint32_t to = std::min(rows.end, (at / block_ + 1) * block_);
+          need({ObjectKind::supplement, at / block_, group, at, to, true}, end);
+          at = to;
+        }
       }
     }
-    if (realm.has_snapshots()) {
-      add({ObjectKind::snapshot, snapshot_id(realm.realm, id, {}, {}), 0, 0, 0}, tag, end, end);
+    if (realm_.has_snapshots()) snapshot(n);
+  }
+  std::vector<RemoteCandidate> take() {
+    std::stable_sort(found_.begin(), found_.end(), [](const Placed& a, const Placed& b) {
+      if (a.depth != b.depth) return a.depth < b.depth;
+      return a.candidate.name.object.kind < b.candidate.name.object.kind;
+    });
+    std::vector<RemoteCandidate> out;
+    for (Placed& each : found_) out.push_back(std::move(each.candidate));
+    return out;
+  }
+
+ private:
+  struct Placed {
+    size_t depth;
+    RemoteCandidate candidate;
+  };
+  const Id& tag_of(size_t depth) const { return path_.blocks[remote_tag_depth(depth)]; }
+  const Id& tag_behind(size_t blocks, const Id& own) const {
+    return blocks == 0 ? own : tag_of(blocks - 1);
+  }
+  void snapshot(uint32_t n) {
+    const size_t blocks = n / block_;
+    const bool after_block = n % block_ == 0;
+    if (!after_block && n != path_.ends[0].tokens) return;
+    const Id id =
+        after_block ? snapshot_id(realm_.realm, path_.blocks[blocks - 1], {}, {}) : path_.snapshot;
+    add(blocks == 0 ? 0 : blocks - 1, {ObjectKind::snapshot, id, 0, 0, 0}, tag_behind(blocks, id),
+        static_cast<uint32_t>(blocks) * block_, n);
+  }
+  void add(size_t depth, const ObjectName& name, const Id& tag, uint32_t first, uint32_t end) {
+    if (!named_.insert(name).second) return;
+    found_.push_back({depth, {{remote_space(realm_.realm.ns), name, tag}, first, end}});
+  }
+
+  const RealmState& realm_;
+  const RemotePath& path_;
+  const uint32_t block_;
+  std::set<ObjectName> named_;
+  std::vector<Placed> found_;
+};
+
+}  // namespace
+
+std::vector<RemoteCandidate> remote_candidates(const RealmState& realm, const RemotePath& path,
+                                               uint32_t interval) {
+  Naming naming(realm, path);
+  const uint32_t block = realm.block_tokens();
+  for (size_t depth = 0; depth < path.blocks.size(); ++depth) naming.block(depth);
+  for (const RemotePath::End& end : path.ends) naming.tail(end);
+  if (!realm.has_supplements() && !realm.has_snapshots()) return naming.take();
+  EndRules rules;
+  rules.interval = interval;
+  for (const RemotePath::End& end : path.ends) {
+    if (end.tokens == 0) continue;
+    for (const Need& need : attached_needs(realm.groups, block, end.tokens, rules, {})) {
+      naming.need(need, end);
     }
   }
-  if (realm.has_snapshots() && tokens > 1 && (tokens - 1) % block != 0) {
-    const size_t blocks = (tokens - 1) / block;
-    const Id& tag = blocks == 0 ? path.snapshot : path.blocks[remote_tag_depth(blocks - 1)];
-    add({ObjectKind::snapshot, path.snapshot, 0, 0, 0}, tag, tokens - 1, tokens - 1);
+  for (size_t depth = 0; depth < path.blocks.size(); ++depth) {
+    naming.block_end(static_cast<uint32_t>(depth + 1) * block);
   }
-  return out;
+  return naming.take();
 }
 
 }  // namespace kv

@@ -2,6 +2,7 @@
 // Functions; remote_path() on a worker, the others on the loop.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -10,24 +11,32 @@
 
 namespace kv {
 
-/// The record's name there; none if it stays local: a tail, and what belongs to one.
+/// The record's name there; none: it is an orphan, whose path is not known.
 std::optional<RemoteName> remote_name(const Record& record);
 
-/// The blocks of a query, and the state at its last position but one.
+/// The ids of a query's blocks, and of what a store of the query, or of all but its last token, has
+/// at its end.
 struct RemotePath {
+  struct End {
+    uint32_t tokens = 0;  ///< 0: there is no such store
+    Id tail;              ///< zero: a block ends there
+  };
   std::vector<Id> blocks;
-  Id snapshot;  ///< at the last token but one
+  std::array<End, 2> ends;  ///< without the last token, and with it
+  Id snapshot;              ///< at the last token but one
 };
 RemotePath remote_path(const Realm& realm, uint32_t block_tokens, const Query& query);
 
 /// An object that would serve a query.
 struct RemoteCandidate {
   RemoteName name;
-  uint32_t first_token = 0, end_token = 0;
+  uint32_t first_token = 0;  ///< where the blocks before it end, or its own begins
+  uint32_t end_token = 0;
 };
-/// Candidates of the path, its blocks in order, each with what hangs on it behind it: rows of whole
-/// blocks, and what block ends need.
+/// Candidates of the path in order: each block, behind it what hangs on it; the tails last. Apart
+/// from blocks and tails these are the pieces that a store from nothing makes: of the query, of all
+/// but its last token, and at each block end. `interval`: as EndRules' of such stores.
 std::vector<RemoteCandidate> remote_candidates(const RealmState& realm, const RemotePath& path,
-                                               uint32_t tokens);
+                                               uint32_t interval);
 
 }  // namespace kv

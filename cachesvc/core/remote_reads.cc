@@ -13,15 +13,16 @@
 namespace kv {
 namespace {
 
-constexpr size_t kMostNames = 2048;  // of one question (kMaxRemoteNames)
-constexpr size_t kReadsAtOnce = 8;   // of one call
+constexpr size_t kMostNames = 2048;   // of one question (kMaxRemoteNames)
+constexpr size_t kReadsAtOnce = 8;    // of one call
+constexpr size_t kMostCompared = 16;  // bringings under way, with the query of a call
 constexpr auto kQuestionTime = std::chrono::milliseconds(250);
 constexpr auto kProbeTime = std::chrono::seconds(1);
 
 Need need_of(const RemoteCandidate& c, uint32_t block) {
   const ObjectName& name = c.name.object;
   Need need{name.kind, c.first_token / block, name.group, name.first_row, name.end_row, true};
-  if (name.kind == ObjectKind::block) need.first_row = c.first_token, need.end_row = c.end_token;
+  if (is_main(name.kind)) need.first_row = c.first_token, need.end_row = c.end_token;
   return need;
 }
 
@@ -37,15 +38,27 @@ struct RemoteReads::Finding {
 bool RemoteReads::may_help(const RemoteWant& want, uint32_t tokens) {
   if (!writes_ || env_.draining()) return false;
   const auto all = static_cast<uint32_t>(want.query->tokens.size());
-  const uint32_t block = want.realm->block_tokens();
   if (all == 0) return false;
-  const bool states = want.realm->has_snapshots();  // at any token
-  const uint32_t there = std::min(states ? all - 1 : all / block * block, all - 1);
-  const uint32_t most = std::min(there, want.limits.max_tokens);
-  if (most < tokens + std::max(1u, env_.options.remote.min_tokens)) return false;
+  const uint32_t most = std::min(all - 1, want.limits.max_tokens);
+  const uint32_t least = std::max(1u, env_.options.remote.min_tokens);
+  if (most < tokens + least && !being_brought(want, tokens)) return false;
   if (writes_.erasing(want.realm->realm.ns)) return false;
   if (breaker_.state() == BreakerState::closed) return true;
   if (breaker_.allow(Clock::now())) probe();
+  return false;
+}
+
+// More than `tokens` of the query is on its way for another call. Its blocks are placed before its
+// tail: a call between the two waits for the tail, however short it is.
+bool RemoteReads::being_brought(const RemoteWant& want, uint32_t tokens) const {
+  size_t looked_at = 0;
+  for (const FindingPtr& each : bringing_) {
+    if (++looked_at > kMostCompared) break;
+    if (each->want.realm != want.realm || each->plan.tokens <= tokens) continue;
+    const auto &a = each->want.query->tokens, &b = want.query->tokens;
+    const size_t most = std::min({a.size(), b.size(), size_t{tokens} + 1});
+    if (most > tokens && std::equal(a.begin(), a.begin() + tokens + 1, b.begin())) return true;
+  }
   return false;
 }
 
@@ -75,9 +88,12 @@ void RemoteReads::find(RemoteWant want, uint32_t tokens, std::function<void(Find
 // Asks for what is not here.
 void RemoteReads::ask(const std::shared_ptr<Finding>& finding, RemotePath path) {
   RemoteFinding& out = *finding->out;
+  const RealmState& realm = *out.want.realm;
   const auto tokens = static_cast<uint32_t>(out.want.query->tokens.size());
+  const uint32_t interval =
+      block_end_interval(*realm.model, *realm.profile, env_.options.block_end_interval, tokens);
   std::vector<RemoteName> names;
-  for (RemoteCandidate& c : remote_candidates(*out.want.realm, path, tokens)) {
+  for (RemoteCandidate& c : remote_candidates(realm, path, interval)) {
     if (index_.find_usable(c.name.object)) continue;
     if (names.size() == kMostNames) break;
     names.push_back(c.name);
@@ -123,6 +139,9 @@ RemoteReads::FindingPtr RemoteReads::judge(Finding& finding,
     Holding like;
     like.common = c.end_token;
     like.tier = Tier::ssd;
+    const bool in_tail = c.end_token % realm.block_tokens() != 0;
+    if (in_tail && c.name.object.kind != ObjectKind::snapshot) like.place = HoldingPlace::tail;
+    like.form = in_tail ? HitForm::exact_tail : HitForm::coded;
     append_holdings(realm, c.name.object, c.first_token, c.end_token, like, more);
     place.resize(more.size(), i);
   }
@@ -137,7 +156,7 @@ RemoteReads::FindingPtr RemoteReads::judge(Finding& finding,
   for (size_t i = 0; i < found.size(); ++i) {
     const RemoteCandidate& c = finding.asked[i];
     const bool block = c.name.object.kind == ObjectKind::block;  // the others hang on it
-    if (found[i].state != RemoteFound::State::there || c.first_token >= chain) continue;
+    if (found[i].state != RemoteFound::State::there || c.first_token > chain) continue;
     if (!(block ? c.first_token < hit->plan.tokens : bool{used[i]})) continue;
     const Need need = need_of(c, realm.block_tokens());
     const uint64_t planes = need_bytes(*realm.model, *realm.profile, realm.groups, need);
@@ -181,7 +200,11 @@ void RemoteReads::bring(const FindingPtr& finding, std::function<void()> done) {
   fit(*finding);
   auto bringing = std::make_shared<Bringing>();
   bringing->finding = finding;
-  bringing->done = std::move(done);
+  bringing_.push_back(finding);
+  bringing->done = [this, finding, done = std::move(done)] {
+    bringing_.remove(finding);
+    done();
+  };
   bringing->came.resize(finding->pieces.size());
   bringing->pins = Pins(env_, index_);
   Room room;
@@ -214,7 +237,7 @@ void RemoteReads::read_some(const BringingPtr& bringing) {
     ++b.under_way;
     read(bringing, b.next++);
   }
-  if (b.under_way > 0) return;
+  if (b.under_way > 0 || !b.done) return;
   b.room.reset();
   auto done = std::exchange(b.done, nullptr);
   done();  // a plan follows at once, which pins what it uses
@@ -268,13 +291,15 @@ void RemoteReads::came(const BringingPtr& bringing, size_t at, Result<RamObject>
   read_some(bringing);
 }
 
-// Places what has come, in order. After a gap nothing more: nobody could reach it.
+// Places what has come, in order. After a gap nothing more: nobody could reach it. One who waits
+// for a piece may have one that this bringing waits for: then its next pieces are placed within.
 void RemoteReads::place_some(Bringing& b) {
-  for (; b.placed < b.came.size() && b.came[b.placed].is; ++b.placed) {
-    const ObjectName name = b.finding->pieces[b.placed].found.name.object;
-    if (!b.ended) b.ended = !place(b, b.placed);
-    b.came[b.placed].object = RamObject();
-    if (!b.came[b.placed].own) continue;
+  while (b.placed < b.came.size() && b.came[b.placed].is) {
+    const size_t at = b.placed++;
+    const ObjectName name = b.finding->pieces[at].found.name.object;
+    if (!b.ended) b.ended = !place(b, at);
+    b.came[at].object = RamObject();
+    if (!b.came[at].own) continue;
     auto it = reads_.find(name);
     auto waiters = std::move(it->second);
     reads_.erase(it);

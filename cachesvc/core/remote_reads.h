@@ -10,6 +10,7 @@
 // may have taken meanwhile is dropped. Loop thread only.
 #pragma once
 
+#include <list>
 #include <map>
 
 #include "cachesvc/core/ages.h"
@@ -60,7 +61,8 @@ class RemoteReads {
   RemoteReads& operator=(const RemoteReads&) = delete;
 
   /// True if the tier is on and answers, and may have enough more than the `tokens` that local
-  /// tiers restore. Begins a probe of a tier that did not answer, if it is time.
+  /// tiers restore, or if more of it is being brought. Begins a probe of a tier that did not
+  /// answer, if it is time.
   bool may_help(const RemoteWant& want, uint32_t tokens);
   /// `done` gets what it has more than `tokens`; null: nothing.
   void find(RemoteWant want, uint32_t tokens, std::function<void(FindingPtr)> done);
@@ -78,13 +80,17 @@ class RemoteReads {
   bool on() const { return static_cast<bool>(writes_); }
   /// The tier did not answer, and is not asked.
   bool silent() const { return breaker_.state() != BreakerState::closed; }
-  void close() { reads_.clear(); }
+  void close() {
+    reads_.clear();
+    bringing_.clear();
+  }
 
  private:
   struct Finding;
   struct Bringing;
   using BringingPtr = std::shared_ptr<Bringing>;
   void probe();
+  bool being_brought(const RemoteWant& want, uint32_t tokens) const;
   void ask(const std::shared_ptr<Finding>& finding, RemotePath path);
   void answered(Finding& finding, const std::vector<RemoteFound>& found);
   FindingPtr judge(Finding& finding, const std::vector<RemoteFound>& found);
@@ -106,6 +112,7 @@ class RemoteReads {
   Breaker breaker_;
   RemoteName probed_{};  // the name that a probe asks for
   std::map<ObjectName, std::vector<std::function<void()>>> reads_;  // under way: who waits
+  std::list<FindingPtr> bringing_;                                  // under way
   Counts counts_;
 };
 

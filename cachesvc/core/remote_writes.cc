@@ -67,13 +67,19 @@ void RemoteWrites::pump() {
   }
 }
 
-// The longest waiting one, unless one of the next goes first.
+// The longest waiting one, unless one of the next goes first; tails, which the next turn
+// supersedes, behind what is no tail.
 RemoteWrites::Waiting RemoteWrites::take_next() {
   const auto end = queue_.begin() + static_cast<ptrdiff_t>(std::min(queue_.size(), kLookedAt));
   auto best = std::find_if(queue_.begin(), end, [this](const Waiting& each) {
     const Record* r = index_.find(each.which);
     return r != nullptr && r->realm != nullptr && goes_first(*r);
   });
+  if (best == end) {
+    best = std::find_if(queue_.begin(), end, [](const Waiting& each) {
+      return each.which.name.kind != ObjectKind::tail;
+    });
+  }
   if (best == end) best = queue_.begin();
   const Waiting next = *best;
   queue_.erase(best);

@@ -245,19 +245,13 @@ std::vector<Need> Reservations::plan(Reservation& r) {
   }
   r.objects.sources = sources_of(realm, held, n);
   r.objects.tails = shorter_tails(realm, held.match, n);
-  r.ends.interval = block_end_interval(realm, n);
+  r.ends.interval =
+      block_end_interval(*realm.model, *realm.profile, env_.options.block_end_interval, n);
   r.ends.checkpoints = env_.options.block_end_interval != kEndsByPrice;
   r.ends.branch = branch_of(realm.tree, held.match, n);
   for (Need& need : attached_needs(realm.groups, block, n, r.ends, own)) needs.push_back(need);
   r.pins = Pins(env_, index_, present);
   return needs;
-}
-
-uint32_t Reservations::block_end_interval(const RealmState& realm, uint32_t n) const {
-  const uint32_t every = env_.options.block_end_interval;
-  const bool chosen = every != 0 && every != kEndsByPrice;
-  if (realm.profile->prefill == PrefillMode::coded && !chosen) return 1;
-  return every == kEndsByPrice ? EndPrice(*realm.model, *realm.profile).interval(n) : every;
 }
 
 Room Reservations::room_of(const Reservation& r, const std::vector<Need>& needs) const {

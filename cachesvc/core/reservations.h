@@ -107,7 +107,6 @@ class Reservations {
   Status fits(const Reservation& r, const Room& room) const;
   uint64_t keep(Reservation r);
   void expired(uint64_t id);
-  uint32_t block_end_interval(const RealmState& realm, uint32_t n) const;
 
   Env& env_;
   ObjectIndex& index_;

@@ -9,7 +9,7 @@ namespace kv {
 std::string remote_prefix(const RemoteSpace& space) {
   Id id;
   std::copy(space.begin(), space.end(), id.bytes.begin());
-  return "kv1:" + id.hex().substr(0, 2 * space.size()) + ":";
+  return "kv2:" + id.hex().substr(0, 2 * space.size()) + ":";
 }
 
 std::string remote_key(const RemoteName& name) {

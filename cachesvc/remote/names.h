@@ -13,8 +13,10 @@
 
 namespace kv {
 
-inline constexpr size_t kRemoteTagDepth = 16;          ///< blocks of a path that share a slot
-inline constexpr uint64_t kRemotePartBytes = 1 << 20;  ///< part of the format: "kv1"
+inline constexpr size_t kRemoteTagDepth = 16;  ///< blocks of a path that share a slot
+/// Part of the format "kv2". With the engine's own header a part takes 1 MiB of its allocator,
+/// whose next size is 1.25 MiB.
+inline constexpr uint64_t kRemotePartBytes = (1 << 20) - 64;
 
 /// NS of REMOTE.md: a namespace.
 using RemoteSpace = std::array<uint8_t, 8>;
@@ -37,7 +39,7 @@ constexpr size_t remote_tag_depth(size_t depth) { return depth - depth % kRemote
 /// SUM of REMOTE.md: tells one writer's bytes from another's.
 using RemoteSum = std::array<uint8_t, 16>;
 
-/// "kv1:NS:": what all keys of a namespace begin with.
+/// "kv2:NS:": what all keys of a namespace begin with.
 std::string remote_prefix(const RemoteSpace& space);
 /// Key of the first part.
 std::string remote_key(const RemoteName& name);

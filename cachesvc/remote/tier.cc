@@ -275,7 +275,13 @@ void RemoteTier::put(const FileImage& image, const RemoteName& name, Clock::time
   putting->key = remote_key(putting->name);
   putting->deadline = deadline;
   putting->done = std::move(done);
-  auto room = charge(image.stored_bytes());
+  const uint64_t bytes = image.stored_bytes(), most = options_.max_bytes_in_flight;
+  if (bytes > most) {
+    return end_put(putting, invalid_argument("a value of " + std::to_string(bytes) +
+                                             " bytes, over the limit of those under way, " +
+                                             std::to_string(most)));
+  }
+  auto room = charge(bytes);
   if (!room) return end_put(putting, Status(StatusCode::busy, "no room for a value"));
   auto value = make_remote_value(image, options_.key.get());
   if (!value.ok()) return end_put(putting, value.status());

@@ -76,11 +76,16 @@ class RemoteTier {
   void count_miss(const Status& why);
   void drop(const RemoteName& name, const RemoteFront& front, Clock::time_point deadline);
   struct Unlinked {
-    bool all = true;      // every key was reached
-    uint64_t values = 0;  // first parts that were there
+    std::vector<bool> failed;  // by key: it may be there still
+    bool all = true;           // none failed
+    uint64_t values = 0;       // first parts that were there
   };
+  struct Unlinking;
   void unlink(std::vector<std::string> keys, Clock::time_point deadline,
               std::function<void(Unlinked)> done);
+  void unlink_some(const std::shared_ptr<Unlinking>& unlinking);
+  void erase_some(const ErasingRef& erasing);
+  void erase_found(const ErasingRef& erasing, const std::vector<RemoteFound>& found);
   void scan(const ErasingRef& erasing, const NodeAddress& node, const std::string& cursor);
   void scanned(const ErasingRef& erasing, const NodeAddress& node, const RespReply& reply);
   void put_rest(const PuttingRef& putting);

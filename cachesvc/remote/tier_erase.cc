@@ -7,8 +7,10 @@
 namespace kv {
 namespace {
 
-constexpr int kScanCount = 500;    // keys of one answer, about
-constexpr int kColonsOfFirst = 3;  // in the key of a first part
+constexpr int kScanCount = 500;          // keys of one answer, about
+constexpr int kColonsOfFirst = 3;        // in the key of a first part
+constexpr size_t kErasedAtOnce = 128;    // names of one step of erase()
+constexpr size_t kUnlinkedAtOnce = 512;  // keys of one unlink(), under way
 
 std::vector<std::string> keys_of(const std::string& first, const RemoteFront& front) {
   std::vector<std::string> keys{first};
@@ -20,28 +22,46 @@ std::vector<std::string> keys_of(const std::string& first, const RemoteFront& fr
 
 }  // namespace
 
+// Keys, some at a time: more at once than a link takes would be refused.
+struct RemoteTier::Unlinking {
+  std::vector<std::string> keys;
+  Clock::time_point deadline;
+  std::function<void(Unlinked)> done;
+  Unlinked result{};
+  size_t next = 0, under_way = 0;
+  bool asking = false;  // an answer that comes at once starts nothing
+};
+
 // A key each: several in one command are refused while their slot moves.
 void RemoteTier::unlink(std::vector<std::string> keys, Clock::time_point deadline,
                         std::function<void(Unlinked)> done) {
-  struct Unlinking {
-    Unlinked result;
-    size_t missing = 0;
-    std::function<void(Unlinked)> done;
-  };
-  if (keys.empty()) return done({});
-  auto unlinking = std::make_shared<Unlinking>();
-  unlinking->missing = keys.size();
-  unlinking->done = std::move(done);
-  for (const std::string& key : keys) {
-    const bool first = std::count(key.begin(), key.end(), ':') == kColonsOfFirst;
-    run(key, true, RedisRequest::Way::question, deadline, {remote_words({"UNLINK", key})},
-        [unlinking, first](const Reply& reply) {
-          Unlinked& result = unlinking->result;
-          result.all = result.all && reply.ok();
-          if (first && reply.ok()) result.values += static_cast<uint64_t>(reply->integer);
-          if (--unlinking->missing == 0) unlinking->done(result);
-        });
+  auto unlinking =
+      std::make_shared<Unlinking>(Unlinking{std::move(keys), deadline, std::move(done)});
+  unlinking->result.failed.resize(unlinking->keys.size());
+  unlink_some(unlinking);
+}
+
+void RemoteTier::unlink_some(const std::shared_ptr<Unlinking>& unlinking) {
+  Unlinking& u = *unlinking;
+  if (std::exchange(u.asking, true)) return;
+  for (; u.next < u.keys.size() && u.under_way < kUnlinkedAtOnce; ++u.next) {
+    const std::string& key = u.keys[u.next];
+    auto answer = [this, unlinking, at = u.next](const Reply& reply) {
+      const std::string& its = unlinking->keys[at];
+      const bool first = std::count(its.begin(), its.end(), ':') == kColonsOfFirst;
+      Unlinked& result = unlinking->result;
+      result.failed[at] = !reply.ok();
+      result.all = result.all && reply.ok();
+      if (first && reply.ok()) result.values += static_cast<uint64_t>(reply->integer);
+      --unlinking->under_way;
+      unlink_some(unlinking);
+    };
+    ++u.under_way;
+    run(key, true, RedisRequest::Way::question, u.deadline, {remote_words({"UNLINK", key})},
+        std::move(answer));
   }
+  u.asking = false;
+  if (u.under_way == 0 && u.done) std::exchange(u.done, nullptr)(u.result);
 }
 
 void RemoteTier::drop(const RemoteName& name, const RemoteFront& front,
@@ -55,7 +75,9 @@ struct RemoteTier::Erasing {
   Clock::time_point deadline;
   std::function<void(RemoteErased)> done;
   RemoteErased result{};
-  std::string prefix{};  // of erase_all()
+  std::string prefix{};             // of erase_all()
+  std::vector<RemoteName> names{};  // of erase()
+  size_t next = 0;                  // of the names
   size_t missing = 0;
 
   void one(uint64_t erased, uint64_t unreached) {
@@ -68,21 +90,47 @@ struct RemoteTier::Erasing {
 void RemoteTier::erase(std::vector<RemoteName> names, Clock::time_point deadline,
                        std::function<void(RemoteErased)> done) {
   KV_CHECK(names.size() <= kMaxRemoteNames);
-  if (names.empty()) return done({});
   auto erasing = std::make_shared<Erasing>(Erasing{deadline, std::move(done)});
-  erasing->missing = names.size();
-  for (const RemoteName& name : names) {
-    const std::string key = remote_key(name);
-    auto answer = [this, erasing, name, key](const Reply& reply) {
-      const RemoteFound found = judge(name, reply);
-      if (found.state == RemoteFound::State::absent) return erasing->one(0, 0);
-      if (found.state == RemoteFound::State::unreached) return erasing->one(0, 1);
-      unlink(keys_of(key, found.front), erasing->deadline, [erasing](const Unlinked& result) {
-        result.all ? erasing->one(1, 0) : erasing->one(0, 1);
-      });
-    };
-    ask_front(key, true, deadline, std::move(answer));
+  erasing->names = std::move(names);
+  erase_some(erasing);
+}
+
+// Asks what the next names have, to know all keys of each.
+void RemoteTier::erase_some(const ErasingRef& erasing) {
+  const size_t count = std::min(kErasedAtOnce, erasing->names.size() - erasing->next);
+  if (count == 0) return erasing->done(erasing->result);
+  auto found = std::make_shared<std::vector<RemoteFound>>(count);
+  erasing->missing = count;
+  for (size_t i = 0; i < count; ++i) {
+    const RemoteName name = erasing->names[erasing->next + i];
+    ask_front(remote_key(name), true, erasing->deadline,
+              [this, erasing, found, i, name](const Reply& reply) {
+                (*found)[i] = judge(name, reply);
+                if (--erasing->missing == 0) erase_found(erasing, *found);
+              });
   }
+}
+
+void RemoteTier::erase_found(const ErasingRef& erasing, const std::vector<RemoteFound>& found) {
+  erasing->next += found.size();
+  std::vector<std::string> keys;
+  std::vector<size_t> ends;  // behind the last key of each name that is there
+  for (const RemoteFound& f : found) {
+    if (f.state == RemoteFound::State::unreached) ++erasing->result.unreached;
+    if (f.state == RemoteFound::State::absent || f.state == RemoteFound::State::unreached) continue;
+    for (std::string& key : keys_of(remote_key(f.name), f.front)) keys.push_back(std::move(key));
+    ends.push_back(keys.size());
+  }
+  unlink(std::move(keys), erasing->deadline, [this, erasing, ends](const Unlinked& unlinked) {
+    auto at = unlinked.failed.begin();
+    for (size_t end : ends) {
+      const auto to = unlinked.failed.begin() + static_cast<ptrdiff_t>(end);
+      const bool left = std::find(at, to, true) != to;
+      ++(left ? erasing->result.unreached : erasing->result.erased);
+      at = to;
+    }
+    erase_some(erasing);
+  });
 }
 
 // The first question makes sure that the nodes are known.
