@@ -9,12 +9,14 @@ run's very tokens and logits, in both modes, before and after kill -9. A second 
 some beginning reuses what its kind of cache allows, and is spoken of by itself. For the real models
 the entry's files and those of all complete blocks have bounds against the fp16 rows that an engine
 holds. Whatever the figures, the demo must say whether its speeds are what is promised.
+Remote: an empty machine gives the tokens and logits of the one that is gone, by a Redis cluster.
 
 usage: tools_demo_check.py PATH_TO_DEMO PATH_TO_CACHECTL smollm2|gemma3|tiny
        (exit 77: skipped, no model file; 0: good; 1: not)
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -218,6 +220,20 @@ def check_lossless(demo, model, tokens):
         fail("tools/demo does not say what lossless gave")
 
 
+def check_remote(demo, model):
+    """Where redis-server is not installed the demo says so, and nothing is checked."""
+    if not shutil.which("redis-server"):
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        rows, said = run_demo(demo, scratch, model, "--remote", "--tokens", "600", "--new", "12")
+    if [r["run"] for r in rows] != ["cold", "remote", "ram"]:
+        fail("not the three runs of --remote")
+    if any(r["reused_tokens"] != 599 or not r["logits_equal"] for r in rows[1:]):
+        fail(f"an empty machine did not go on from what the other one stored: {rows}")
+    if "machine B: the cold run's very tokens and logits" not in said:
+        fail("tools/demo does not say what machine B gave")
+
+
 def check_odd_ones(demo):
     """Prompts that were refused, and lengths that should be."""
     from demo_engine import Place
@@ -254,6 +270,8 @@ def main():
         for model in ("sinks", "chunks", "deepseek_v3", "deepseek_v4", "qwen3_next"):
             check_turns(model, 300, demo, False)
         check_lossless(demo, "sinks", 300)
+        for model in ("deepseek_v4", "qwen3_next"):
+            check_remote(demo, model)
         check_odd_ones(demo)
     else:
         check_turns(name, 700, demo, name == "smollm2" and bool(os.environ.get("KV_PYTHON")))

@@ -82,11 +82,11 @@ class Step:
 class Daemon:
     """`cachesvc serve` on a socket of its own."""
 
-    def __init__(self, programs, directory, socket_path):
+    def __init__(self, programs, directory, socket_path, more=()):
         ready_read, ready_write = os.pipe()
         self.process = subprocess.Popen(
             [os.path.join(programs, "cachesvc"), "serve", "--socket", socket_path,
-             "--dir", directory, "--log-level", "warn", "--ready-fd", str(ready_write)],
+             "--dir", directory, "--log-level", "warn", "--ready-fd", str(ready_write), *more],
             pass_fds=[ready_write])
         os.close(ready_write)
         with os.fdopen(ready_read) as ready:
@@ -104,13 +104,15 @@ class Daemon:
 
 class Place:
     """A store below `work`, and whoever holds its cache: an engine's process (mode embedded) or a
-    daemon with an engine beside it (socket). The scratch folder goes with close()."""
+    daemon with an engine beside it (socket), which is given `more` arguments. The scratch folder
+    goes with close()."""
 
-    def __init__(self, options, mode, work):
-        self.options, self.mode = options, mode
-        self.dir = os.path.join(work, mode)
+    def __init__(self, options, mode, work, name=None, more=()):
+        self.options, self.mode, self.more = options, mode, more
+        self.dir = os.path.join(work, name or mode)
         os.makedirs(self.dir, mode=0o700, exist_ok=True)
         self.scratch = tempfile.mkdtemp(prefix="cachesvc-demo-")
+        self.socket = os.path.join(self.scratch, "s", "cachesvc.sock")
         self.namespace = f"demo-{secrets.token_hex(4)}"
         self.step = self.daemon = None
 
@@ -118,8 +120,8 @@ class Place:
         """An engine, and first the daemon if it is needed and not there."""
         place = self.dir
         if self.mode == "socket":
-            place = os.path.join(self.scratch, "s", "cachesvc.sock")
-            self.daemon = self.daemon or Daemon(self.options.bin, self.dir, place)
+            place = self.socket
+            self.daemon = self.daemon or Daemon(self.options.bin, self.dir, place, self.more)
         engine = "socket" if self.mode == "socket" else "embedded"
         self.step = Step(self.options, engine, place, namespace or self.namespace)
         return self.step

@@ -12,7 +12,7 @@ OTHER_QUESTION = "When was it written, and by whom?"  # of another conversation 
 BARE = "bare"
 KEYS = (
     "engine", "mode",
-    "run",  # of tools/demo --repeat: cold, ram, ssd, shared_cold, shared_hit; None: a turn
+    "run",  # of tools/demo --repeat and --remote: cold, ram, ssd, remote, …; None: a turn
     "conversation", "turn",  # from 1
     "after_kill",  # the first turn after kill -9 of all that held the cache
     "tier", "prompt_tokens",
