@@ -19,7 +19,6 @@ namespace {
 static_assert(int64_t{kTileRows} * 32767 * code_max(4) < (int64_t{1} << 31));
 static_assert(kAttentionChunk % kTileRows == 0);
 constexpr size_t kPrefetchRows = 12;
-constexpr size_t kPartialHead = 16;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
@@ -185,6 +184,15 @@ bool same_chunk(const AttentionRows& a, const AttentionRows& b, uint32_t chunk) 
 }
 
 uint32_t AttentionRows::end_row() const { return k_runs_.empty() ? 0 : k_runs_.back().end; }
+uint32_t AttentionRows::codes_end() const {
+  uint32_t end = 0;
+  for (const auto* runs : {&k_runs_, &v_runs_}) {
+    auto last = std::find_if(runs->rbegin(), runs->rend(),
+                             [](const Run& run) { return run.form == RunForm::codes; });
+    if (last != runs->rend()) end = std::max(end, last->end);
+  }
+  return end;
+}
 uint32_t AttentionRows::first_chunk() const {
   return k_runs_.empty() ? 0 : k_runs_.front().first / kAttentionChunk;
 }
@@ -194,24 +202,22 @@ uint32_t AttentionRows::end_chunk() const {
 
 // ---- one chunk
 
-size_t partial_floats(uint32_t queries, const AttentionRows& rows) {
-  return kPartialHead + size_t{queries} * (2 + 2 * size_t{round_up8(rows.v_side().dim)});
+PartialView::PartialView(float* p, uint32_t queries, uint32_t v_dim)
+    : stride(round_up8(v_dim)),
+      any_rotated(p),
+      any_exact(p + 1),
+      top(p + kHead),
+      sum(top + queries),
+      rotated(sum + queries),
+      exact(rotated + queries * stride) {}
+
+size_t PartialView::floats(uint32_t queries, uint32_t v_dim) {
+  return kHead + size_t{queries} * (2 + 2 * size_t{round_up8(v_dim)});
 }
 
-/// A partial: which of the two kinds of sums there are (0 or 1; sums of no rows are zeros and need
-/// no merging), a cache line of its own; then largest score (count), sum of weights (count), and
-/// per query the weighted sums of coded rows in rotated space and of exact rows, v_stride floats
-/// each.
-struct PartialView {
-  PartialView(float* p, uint32_t query_count, uint32_t stride)
-      : any_rotated(p),
-        any_exact(p + 1),
-        top(p + kPartialHead),
-        sum(top + query_count),
-        rotated(sum + query_count),
-        exact(rotated + size_t{query_count} * stride) {}
-  float *any_rotated, *any_exact, *top, *sum, *rotated, *exact;
-};
+size_t partial_floats(uint32_t queries, const AttentionRows& rows) {
+  return PartialView::floats(queries, rows.v_side().dim);
+}
 
 class ChunkTask {
  public:
@@ -242,7 +248,7 @@ class ChunkTask {
 
   void run(uint32_t chunk, float* partial) {
     first_ = chunk * kAttentionChunk;
-    PartialView out(partial, count_, v_stride_);
+    PartialView out(partial, count_, v_.dim);
     const Run* end = rows_.k_runs().data() + rows_.k_runs().size();
     uint32_t scored = first_;
     for (const Run* r = first_run_after(rows_.k_runs(), first_); r != end && r->first < last();
@@ -460,18 +466,19 @@ class ChunkTask {
 
 class ChunkMerger {
  public:
-  ChunkMerger(uint32_t queries, const AttentionRows& rows, AttentionScratch& scratch)
+  ChunkMerger(uint32_t queries, const SideCoding& v, const Kernels& kernels,
+              AttentionScratch& scratch)
       : count_(queries),
-        v_(rows.v_side()),
-        kernels_(rows.codec().kernels()),
-        stride_(round_up8(v_.dim)),
-        sums_(at_least(scratch.merged, partial_floats(queries, rows)), count_, stride_) {
-    std::fill_n(sums_.any_rotated, partial_floats(queries, rows), 0.0f);
+        v_(v),
+        kernels_(kernels),
+        sums_(at_least(scratch.merged, PartialView::floats(queries, v.dim)), count_, v.dim),
+        stride_(sums_.stride) {
+    std::fill_n(sums_.any_rotated, PartialView::floats(queries, v.dim), 0.0f);
     std::fill_n(sums_.top, count_, kMinusInfinity);
   }
 
   void add(const ChunkPartial& partial) {
-    PartialView p(const_cast<float*>(partial.floats), partial.queries, stride_);  // only read
+    PartialView p(const_cast<float*>(partial.floats), partial.queries, v_.dim);  // only read
     constexpr uint32_t kAtOnce = 4;
     for (uint32_t first = 0; first < count_; first += kAtOnce) {
       const uint32_t end = std::min(first + kAtOnce, count_);
@@ -519,8 +526,8 @@ class ChunkMerger {
   const uint32_t count_;
   const SideCoding& v_;
   const Kernels& kernels_;
-  const uint32_t stride_;
   PartialView sums_;
+  const size_t stride_;
 };
 
 void attend_chunk(const PreparedQueries& queries, QueryRange range, const AttentionRows& rows,
@@ -532,8 +539,14 @@ void attend_chunk(const PreparedQueries& queries, QueryRange range, const Attent
 void merge_chunks(QueryRange range, const AttentionRows& rows,
                   std::span<const ChunkPartial> partials, AttentionScratch& scratch,
                   std::span<float> out) {
-  KV_CHECK(out.size() == size_t{range.count} * rows.v_side().dim);
-  ChunkMerger merger(range.count, rows, scratch);
+  merge_chunks(range, rows.v_side(), rows.codec().kernels(), partials, scratch, out);
+}
+
+void merge_chunks(QueryRange range, const SideCoding& v, const Kernels& kernels,
+                  std::span<const ChunkPartial> partials, AttentionScratch& scratch,
+                  std::span<float> out) {
+  KV_CHECK(out.size() == size_t{range.count} * v.dim);
+  ChunkMerger merger(range.count, v, kernels, scratch);
   for (const ChunkPartial& partial : partials) {
     KV_CHECK(partial.first <= partial.queries && range.count <= partial.queries - partial.first);
     merger.add(partial);
@@ -568,7 +581,7 @@ void attend(const PreparedQueries& queries, const AttentionRows& rows, Attention
   const QueryRange all{0, queries.count()};
   float* partial = at_least(scratch.partial, partial_floats(all.count, rows));
   ChunkTask task(queries, all, rows, scratch);
-  ChunkMerger merger(all.count, rows, scratch);
+  ChunkMerger merger(all.count, rows.v_side(), rows.codec().kernels(), scratch);
   for (uint32_t chunk = rows.first_chunk(); chunk < rows.end_chunk(); ++chunk) {
     task.run(chunk, partial);
     merger.add({partial, all.count, 0});

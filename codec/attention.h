@@ -41,6 +41,7 @@ class AttentionRows {
   void clear();
 
   uint32_t end_row() const;      ///< one past the last row, 0 if there are none
+  uint32_t codes_end() const;    ///< one past the last row of which a side is coded, or 0
   uint32_t first_chunk() const;  ///< chunks [first_chunk(), end_chunk()) hold all rows
   uint32_t end_chunk() const;
   uint32_t layer() const { return layer_; }
@@ -144,6 +145,19 @@ void attend_chunk(const PreparedQueries& queries, const AttentionRows& rows, uin
 void merge_chunks(const PreparedQueries& queries, const AttentionRows& rows,
                   std::span<const float> partials, AttentionScratch& scratch, std::span<float> out);
 
+/// A partial of `queries` queries over values of `v_dim`, for those who write one themselves. Two
+/// flags, 0 or 1, say of which kind there are sums, as zeros of no rows need no merging; they have
+/// a cache line of their own. Then the largest score and the sum of weights (queries), and per
+/// query the weighted sums of coded rows in rotated space and of exact rows, `stride` floats each.
+struct PartialView {
+  PartialView(float* p, uint32_t queries, uint32_t v_dim);
+  static size_t floats(uint32_t queries, uint32_t v_dim);
+  static constexpr size_t kHead = 16;
+
+  size_t stride;
+  float *any_rotated, *any_exact, *top, *sum, *rotated, *exact;
+};
+
 /// What attend_chunk wrote for a range of `queries` queries; the merged ones begin at its `first`.
 struct ChunkPartial {
   const float* floats = nullptr;
@@ -152,6 +166,10 @@ struct ChunkPartial {
 /// out (range.count, v_dim) of the partials of all chunks in ascending order; chunks of which no
 /// query of the range sees a row may be left out.
 void merge_chunks(QueryRange range, const AttentionRows& rows,
+                  std::span<const ChunkPartial> partials, AttentionScratch& scratch,
+                  std::span<float> out);
+/// … where rows are of this side. All kernel sets give the same bits.
+void merge_chunks(QueryRange range, const SideCoding& v, const Kernels& kernels,
                   std::span<const ChunkPartial> partials, AttentionScratch& scratch,
                   std::span<float> out);
 

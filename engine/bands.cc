@@ -26,11 +26,4 @@ void scalar_transpose(const float* rows, size_t stride, uint32_t columns, uint32
   }
 }
 
-void scalar_to_floats(const int16_t* in, uint32_t rows, uint32_t columns, float* out,
-                      size_t stride) {
-  for (uint32_t r = 0; r < rows; ++r, in += columns, out += stride) {
-    for (uint32_t j = 0; j < columns; ++j) out[j] = in[j];
-  }
-}
-
 }  // namespace kv

@@ -39,8 +39,5 @@ void avx512_band_product(const BandProduct& p);
 void scalar_transpose(const float* rows, size_t stride, uint32_t columns, uint32_t depth,
                       float* out);
 void avx2_transpose(const float* rows, size_t stride, uint32_t columns, uint32_t depth, float* out);
-void scalar_to_floats(const int16_t* in, uint32_t rows, uint32_t columns, float* out,
-                      size_t stride);
-void avx2_to_floats(const int16_t* in, uint32_t rows, uint32_t columns, float* out, size_t stride);
 
 }  // namespace kv

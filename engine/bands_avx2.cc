@@ -97,15 +97,4 @@ KV_AVX2 void avx2_transpose(const float* rows, size_t stride, uint32_t columns, 
   }
 }
 
-KV_AVX2 void avx2_to_floats(const int16_t* in, uint32_t rows, uint32_t columns, float* out,
-                            size_t stride) {
-  if (columns % 8 != 0) return scalar_to_floats(in, rows, columns, out, stride);
-  for (uint32_t r = 0; r < rows; ++r, in += columns, out += stride) {
-    for (uint32_t j = 0; j < columns; j += 8) {
-      const __m128i eight = avx2::load16(reinterpret_cast<const uint8_t*>(in + j));
-      _mm256_storeu_ps(out + j, _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(eight)));
-    }
-  }
-}
-
 }  // namespace kv

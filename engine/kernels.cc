@@ -16,8 +16,7 @@ const EngineKernels* avx512_engine_kernels() { return nullptr; }
 
 const EngineKernels& scalar_engine_kernels() {
   static constexpr EngineKernels kScalar = {
-      "scalar",        4, scalar_panels, round_row, scalar_band_product, scalar_transpose,
-      scalar_to_floats};
+      "scalar", 4, scalar_panels, round_row, scalar_band_product, scalar_transpose};
   return kScalar;
 }
 

@@ -59,8 +59,6 @@ struct EngineKernels {
   void (*round)(const float* x, uint32_t columns, int8_t* codes, float* scales, float* sums);
   BandKernel band_product;
   TransposeKernel transpose;
-  /// Rows of small integers, one behind the other, as floats `stride` apart.
-  void (*to_floats)(const int16_t* in, uint32_t rows, uint32_t columns, float* out, size_t stride);
 };
 
 const EngineKernels& scalar_engine_kernels();

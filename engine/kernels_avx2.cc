@@ -71,7 +71,7 @@ KV_AVX2 void round_avx2(const float* x, uint32_t columns, int8_t* codes, float* 
 
 const EngineKernels* avx2_engine_kernels() {
   static constexpr EngineKernels kAvx2 = {
-      "avx2", 4, avx2_panels, round_avx2, avx2_band_product, avx2_transpose, avx2_to_floats};
+      "avx2", 4, avx2_panels, round_avx2, avx2_band_product, avx2_transpose};
   return avx2_kernels() == nullptr ? nullptr : &kAvx2;
 }
 

@@ -345,7 +345,7 @@ const EngineKernels* avx512_engine_kernels() {
   if (avx512_kernels() == nullptr) return nullptr;
   const EngineKernels& avx2 = *avx2_engine_kernels();
   static const EngineKernels kAvx512 = {
-      "avx512", 8, avx512_panels, avx2.round, avx512_band_product, avx2.transpose, avx2.to_floats};
+      "avx512", 8, avx512_panels, avx2.round, avx512_band_product, avx2.transpose};
   return &kAvx512;
 }
 

@@ -1,11 +1,10 @@
-// Blocks, chunks, softmax and merging. See prefill_attention.h; reading stored rows:
+// Blocks, chunks, softmax and merging. See prefill_attention.h; reading exact rows:
 // prefill_rows.cc.
 #include "engine/prefill_attention.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "codec/turboquant.h"
 #include "engine/layer_ops.h"
 
 namespace kv {
@@ -24,9 +23,9 @@ PrefillAttention::PrefillAttention(const ModelShape& shape, Threads& threads)
       threads_(threads),
       group_(shape.heads / shape.kv_heads),
       values_stride_(size_t{(shape.head_dim + kBandColumns - 1) / kBandColumns} * kBandColumns),
-      k_forms_(shape.kv_heads),
-      v_forms_(shape.kv_heads),
-      scratch_(threads.count()) {}
+      scratch_(threads.count()) {
+  exact_values_.dim = shape.head_dim;
+}
 
 void PrefillAttention::reserve(uint32_t first, uint32_t end) {
   first_ = first;
@@ -41,30 +40,38 @@ uint32_t PrefillAttention::oldest_seen(uint32_t position) const {
   return window_ != 0 && position >= window_ ? position + 1 - window_ : 0;
 }
 
-size_t PrefillAttention::partial_floats(uint32_t queries) const {
-  return queries * (2 + (coded_values_ ? 2 : 1) * values_stride_);
+std::span<float> PrefillAttention::partial(const Task& task, uint32_t kv_head) {
+  const size_t floats = PartialView::floats(queries_of(blocks_[task.block]), shape_.head_dim);
+  return std::span(partials_).subspan(task.floats + kv_head * floats, floats);
 }
 
-PrefillAttention::Partial PrefillAttention::partial(const Task& task, uint32_t kv_head) {
-  const size_t queries = size_t{task.block.count} * group_;
-  float* at =
-      partials_.data() + task.floats + kv_head * partial_floats(static_cast<uint32_t>(queries));
-  float* exact = at + 2 * queries;
-  return {at, at + queries, exact, coded_values_ ? exact + queries * values_stride_ : nullptr};
+// Positions of a block from `at` on: as many as kMostPartials has room for, but at least one.
+uint32_t PrefillAttention::block_size(uint32_t at) const {
+  const uint32_t most = std::max(kBlockQueries / group_, 1u);
+  const size_t chunks = (at + most) / kRows + 2 - oldest_seen(at) / kRows;
+  const size_t floats = chunks * shape_.kv_heads * PartialView::floats(group_, shape_.head_dim);
+  const size_t room = std::clamp<size_t>(kMostPartials / floats, 1, most);
+  return std::min(static_cast<uint32_t>(room), end_ - at);
 }
 
 // Blocks and chunks of positions [at, …), as many as kMostPartials has room for. Returns their end.
 uint32_t PrefillAttention::plan(uint32_t at) {
-  const uint32_t most = std::max(kBlockQueries / group_, 1u);
   blocks_.clear();
   tasks_.clear();
   size_t floats = 0;
   while (at < end_ && floats < kMostPartials) {
-    Block block{at, std::min(most, end_ - at), tasks_.size(), 0};
-    const uint32_t last = (at + block.count - 1) / kRows;
-    for (uint32_t chunk = oldest_seen(at) / kRows; chunk <= last; ++chunk) {
-      tasks_.push_back({block, chunk, floats});
-      floats += shape_.kv_heads * partial_floats(block.count * group_);
+    Block block{at, block_size(at), tasks_.size(), 0, oldest_seen(at) < codes_end_};
+    const size_t more = PartialView::floats(queries_of(block), shape_.head_dim) * shape_.kv_heads;
+    auto add = [&](uint32_t chunk, bool coded) {
+      tasks_.push_back({static_cast<uint32_t>(blocks_.size()), chunk, coded, floats});
+      floats += more;
+    };
+    uint32_t chunk = oldest_seen(at) / kRows;
+    for (; block.coded && chunk * kRows < codes_end_; ++chunk) add(chunk, true);
+    if (block.coded) chunk = codes_end_ / kRows;
+    for (; chunk <= (at + block.count - 1) / kRows; ++chunk) add(chunk, false);
+    if (block.coded) {  // about what its prepared queries take
+      floats += size_t{queries_of(block)} * shape_.kv_heads * query_width(shape_.head_dim);
     }
     block.end = tasks_.size();
     blocks_.push_back(block);
@@ -76,183 +83,138 @@ uint32_t PrefillAttention::plan(uint32_t at) {
 
 void PrefillAttention::run(const Rows& own, const AttentionRows* before, uint32_t window,
                            float* heads, size_t stride) {
-  before_ = before;
-  coded_keys_ = before != nullptr && before->k_side().bits != 0;
-  coded_values_ = before != nullptr && before->v_side().bits != 0;
+  q_ = own.q;
   window_ = window;
-  prepare(own.q);
+  see(before);
   put(own);
   const uint32_t kv_heads = shape_.kv_heads;
   for (uint32_t at = first_; at < end_;) {
     at = plan(at);
+    const auto blocks = static_cast<uint32_t>(blocks_.size());
+    if (queries_.size() < size_t{blocks} * kv_heads) queries_.resize(size_t{blocks} * kv_heads);
+    if (codes_end_ != 0) {
+      threads_.run(blocks * kv_heads, [&](uint32_t i, uint32_t worker) {
+        prepare(i / kv_heads, i % kv_heads, scratch_[worker]);
+      });
+    }
     threads_.run(static_cast<uint32_t>(tasks_.size()) * kv_heads, [&](uint32_t i, uint32_t worker) {
       attend(tasks_[i / kv_heads], i % kv_heads, scratch_[worker]);
     });
-    threads_.run(static_cast<uint32_t>(blocks_.size()) * kv_heads, [&](uint32_t i, uint32_t) {
-      merge(blocks_[i / kv_heads], i % kv_heads, heads, stride);
+    threads_.run(blocks * kv_heads, [&](uint32_t i, uint32_t worker) {
+      merge(blocks_[i / kv_heads], i % kv_heads, heads, stride, scratch_[worker]);
     });
   }
+}
+
+// The block's queries of one kv head times `scale`, side by side: (positions, group, head_dim).
+void PrefillAttention::gather(const Block& block, uint32_t kv_head, float scale, Scratch& s) const {
+  const size_t values = size_t{group_} * shape_.head_dim;
+  const size_t width = size_t{shape_.heads} * shape_.head_dim;
+  s.q.resize(block.count * values);
+  const float* in = q_ + (block.first - first_) * width + kv_head * values;
+  float* out = s.q.data();
+  for (uint32_t r = 0; r < block.count; ++r, in += width, out += values) {
+    for (size_t j = 0; j < values; ++j) out[j] = in[j] * scale;
+  }
+}
+
+// A block's queries for coded rows, where it sees any.
+void PrefillAttention::prepare(uint32_t block_index, uint32_t kv_head, Scratch& s) {
+  const Block& block = blocks_[block_index];
+  if (!block.coded) return;
+  s.limits.clear();
+  for (uint32_t i = 0; window_ != 0 && i < queries_of(block); ++i) {
+    s.limits.push_back({.first = oldest_seen(block.first + i / group_)});
+  }
+  gather(block, kv_head, 1, s);
+  queries_[size_t{block_index} * shape_.kv_heads + kv_head].prepare(
+      coded_->codec(), coded_->layer(), coded_->part(), kv_head, s.q, attention_scale(shape_),
+      s.limits);
 }
 
 // The partial of one block's queries over one chunk.
 void PrefillAttention::attend(const Task& task, uint32_t kv_head, Scratch& s) {
-  const uint32_t base = task.chunk * kRows, last = task.block.first + task.block.count - 1;
-  const uint32_t oldest = std::max(oldest_seen(task.block.first), base) - base;
+  const Block& block = blocks_[task.block];
+  const std::span<float> floats = partial(task, kv_head);
+  if (task.coded) {
+    return attend_chunk(queries_[size_t{task.block} * shape_.kv_heads + kv_head],
+                        {0, queries_of(block)}, *coded_, task.chunk, s.attention, floats);
+  }
+  const uint32_t base = task.chunk * kRows, last = block.first + block.count - 1;
+  const uint32_t oldest = std::max({oldest_seen(block.first), codes_end_, base}) - base;
   Stretch at;  // whole bands of what any of them sees
   at.from = oldest / kBandColumns * kBandColumns;
   at.width = (std::min(last - base, kRows - 1) / kBandColumns + 1) * kBandColumns - at.from;
   const Chunk chunk = chunk_of(task, kv_head, s);
-  const Partial out = partial(task, kv_head);
-  score(task, kv_head, chunk, at, s);
-  weigh(task, at, out, s);
-  sum_values(task, chunk, at, out, s);
+  PartialView out(floats.data(), queries_of(block), shape_.head_dim);
+  *out.any_rotated = 0;
+  *out.any_exact = 1;
+  if (codes_end_ != 0) std::fill(out.rotated, out.exact, 0.0f);  // else nobody reads them
+  gather(block, kv_head, attention_scale(shape_), s);
+  score(block, chunk, at, s);
+  weigh(block, base + at.from, at.width, out, s);
+  sum_values(block, chunk, at, out, s);
 }
 
-// The block's queries of one kv head, side by side: (positions, group, head_dim).
-void PrefillAttention::gather(const Task& task, uint32_t kv_head, const Floats& from,
-                              Scratch& s) const {
-  const size_t values = size_t{group_} * shape_.head_dim;
-  const size_t width = size_t{shape_.heads} * shape_.head_dim;
-  s.q.resize(std::max(s.q.size(), task.block.count * values));
-  const float* in = from.data() + (task.block.first - first_) * width + kv_head * values;
-  for (uint32_t r = 0; r < task.block.count; ++r, in += width) {
-    std::copy_n(in, values, s.q.data() + r * values);
+// Scores from s.scores on, kScoreStride from one query to the next.
+void PrefillAttention::score(const Block& block, const Chunk& chunk, Stretch at, Scratch& s) const {
+  const uint32_t queries = queries_of(block), dim = shape_.head_dim;
+  s.scores.resize(std::max(s.scores.size(), queries * kScoreStride));
+  for (uint32_t j = 0; j < at.width; j += kBandColumns) {
+    engine_kernels().band_product({s.q.data(), dim, chunk.keys + size_t{at.from + j} * dim,
+                                   kBandColumns, s.scores.data() + j, kScoreStride, queries, dim,
+                                   kBandColumns});
   }
 }
 
-void PrefillAttention::score(const Task& task, uint32_t kv_head, const Chunk& chunk, Stretch at,
+// Turns scores of `width` positions from `first` on into weights.
+void PrefillAttention::weigh(const Block& block, uint32_t first, uint32_t width, PartialView& out,
                              Scratch& s) const {
-  const uint32_t queries = task.block.count * group_, dim = shape_.head_dim;
-  auto products = [&](const Floats& q, Floats& out) {
-    gather(task, kv_head, q, s);
-    out.resize(std::max(out.size(), size_t{queries} * kScoreStride));
-    for (uint32_t j = at.from; j < at.from + at.width; j += kBandColumns) {
-      engine_kernels().band_product({s.q.data(), dim, chunk.keys + size_t{j} * dim, kBandColumns,
-                                     out.data() + j, kScoreStride, queries, dim, kBandColumns});
-    }
-  };
-  const Form& form = *chunk.k;
-  if (form.exact || !form.coded) products(q_, s.scores);
-  if (!form.coded) return;
-  Floats& dots = form.exact ? s.other : s.scores;
-  products(rotated_, dots);
-  for (uint32_t i = 0; i < queries; ++i) {
-    const uint32_t position = task.block.first - first_ + i / group_;
-    const float mean = means_[size_t{position} * shape_.heads + kv_head * group_ + i % group_];
-    float* coded = dots.data() + i * kScoreStride;
-    for (uint32_t j = at.from; j < at.from + at.width; ++j) {
-      coded[j] = coded[j] * form.scale[j] + mean;
-    }
-    if (!form.exact) continue;
-    float* row = s.scores.data() + i * kScoreStride;
-    for (uint32_t j = at.from; j < at.from + at.width; ++j) {
-      row[j] = form.is_coded[j] ? coded[j] : row[j];
-    }
-  }
-}
-
-// Turns scores into weights.
-void PrefillAttention::weigh(const Task& task, Stretch at, const Partial& out, Scratch& s) const {
   const Kernels& kernels = engine_codec_kernels();
-  const uint32_t base = task.chunk * kRows + at.from;
-  for (uint32_t i = 0; i < task.block.count * group_; ++i) {
-    const uint32_t position = task.block.first + i / group_;
-    float* row = s.scores.data() + i * kScoreStride + at.from;
-    const uint32_t hidden = std::min(at.width, std::max(oldest_seen(position), base) - base);
-    const uint32_t end = position < base ? 0 : std::min(at.width, position + 1 - base);
+  for (uint32_t i = 0; i < queries_of(block); ++i) {
+    const uint32_t position = block.first + i / group_;
+    float* row = s.scores.data() + i * kScoreStride;
+    const uint32_t oldest = std::max({oldest_seen(position), codes_end_, first});
+    const uint32_t hidden = std::min(width, oldest - first);
+    const uint32_t end = position < first ? 0 : std::min(width, position + 1 - first);
     out.top[i] = kMinusInfinity;
     out.sum[i] = 0;
     if (hidden >= end) {
-      std::fill_n(row, at.width, 0.0f);
+      std::fill_n(row, width, 0.0f);
       continue;
     }
     std::fill_n(row, hidden, kMinusInfinity);
-    std::fill(row + end, row + at.width, kMinusInfinity);
-    out.top[i] = kernels.largest(row, at.width);
-    out.sum[i] = kernels.exp_weights(row, at.width, out.top[i]);
+    std::fill(row + end, row + width, kMinusInfinity);
+    out.top[i] = kernels.largest(row, width);
+    out.sum[i] = kernels.exp_weights(row, width, out.top[i]);
   }
 }
 
-void PrefillAttention::sum_values(const Task& task, const Chunk& chunk, Stretch at,
-                                  const Partial& out, Scratch& s) const {
-  const uint32_t queries = task.block.count * group_;
-  const float* values = chunk.values + at.from * values_stride_;
-  auto products = [&](const Floats& weights, float* sums) {
-    for (uint32_t j = 0; j < values_stride_; j += kBandColumns) {
-      engine_kernels().band_product({weights.data() + at.from, kScoreStride, values + j,
-                                     values_stride_, sums + j, values_stride_, queries, at.width,
-                                     kBandColumns});
-    }
-  };
-  const Form& form = *chunk.v;
-  if (form.exact && form.coded) split_weights(queries, at, form, s);
-  if (form.coded) {
-    Floats& weights = form.exact ? s.other : s.scores;
-    for (size_t i = 0; i < queries; ++i) {
-      float* row = weights.data() + i * kScoreStride;
-      for (uint32_t j = at.from; j < at.from + at.width; ++j) row[j] *= form.scale[j];
-    }
-    products(weights, out.coded);
-  } else if (coded_values_) {
-    std::fill_n(out.coded, queries * values_stride_, 0.0f);
-  }
-  if (form.exact || !form.coded) {
-    products(s.scores, out.exact);
-  } else {
-    std::fill_n(out.exact, queries * values_stride_, 0.0f);
-  }
-}
-
-// Weights of coded rows to s.other; in s.scores they become 0.
-void PrefillAttention::split_weights(uint32_t queries, Stretch at, const Form& form, Scratch& s) {
-  s.other.resize(std::max(s.other.size(), size_t{queries} * kScoreStride));
-  for (size_t i = 0; i < queries; ++i) {
-    float *row = s.scores.data() + i * kScoreStride, *coded = s.other.data() + i * kScoreStride;
-    for (uint32_t j = at.from; j < at.from + at.width; ++j) {
-      coded[j] = form.is_coded[j] ? row[j] : 0.0f;
-      row[j] = form.is_coded[j] ? 0.0f : row[j];
-    }
+void PrefillAttention::sum_values(const Block& block, const Chunk& chunk, Stretch at,
+                                  PartialView& out, Scratch& s) const {
+  for (uint32_t j = 0; j < out.stride; j += kBandColumns) {
+    engine_kernels().band_product({s.scores.data(), kScoreStride,
+                                   chunk.values + at.from * values_stride_ + j, values_stride_,
+                                   out.exact + j, out.stride, queries_of(block), at.width,
+                                   std::min(kBandColumns, static_cast<uint32_t>(out.stride) - j)});
   }
 }
 
 // Results of a block's queries: those of all chunks, merged in order.
-void PrefillAttention::merge(const Block& block, uint32_t kv_head, float* heads, size_t stride) {
-  const Kernels& kernels = engine_codec_kernels();
-  for (uint32_t i = 0; i < block.count * group_; ++i) {
-    float top = kMinusInfinity, sum = 0, *exact = nullptr, *coded = nullptr;
-    for (size_t t = block.begin; t < block.end; ++t) {
-      const Partial p = partial(tasks_[t], kv_head);
-      float* more = p.exact + i * values_stride_;
-      float* more_coded = coded_values_ ? p.coded + i * values_stride_ : nullptr;
-      if (p.sum[i] == 0) continue;
-      if (exact == nullptr) {
-        top = p.top[i], sum = p.sum[i], exact = more, coded = more_coded;
-        continue;
-      }
-      const float higher = std::max(top, p.top[i]);
-      float shrink[8] = {top - higher, p.top[i] - higher};
-      kernels.exp_weights(shrink, 8, 0.0f);
-      sum = sum * shrink[0] + p.sum[i] * shrink[1];
-      kernels.merge(exact, shrink[0], more, shrink[1], values_stride_);
-      if (coded != nullptr) kernels.merge(coded, shrink[0], more_coded, shrink[1], values_stride_);
-      top = higher;
-    }
-    finish(sum, exact, coded,
-           heads + (block.first - first_ + i / group_) * stride +
-               (size_t{kv_head} * group_ + i % group_) * shape_.head_dim);
+void PrefillAttention::merge(const Block& block, uint32_t kv_head, float* heads, size_t stride,
+                             Scratch& s) {
+  const size_t values = size_t{group_} * shape_.head_dim;
+  s.partials.clear();
+  for (size_t t = block.begin; t < block.end; ++t) {
+    s.partials.push_back({partial(tasks_[t], kv_head).data(), queries_of(block), 0});
   }
-}
-
-void PrefillAttention::finish(float sum, const float* exact, float* coded, float* out) const {
-  const uint32_t dim = shape_.head_dim;
-  if (coded == nullptr) {
-    for (uint32_t j = 0; j < dim; ++j) out[j] = exact[j] / sum;
-    return;
+  s.out.resize(block.count * values);
+  merge_chunks({0, queries_of(block)}, before_ == nullptr ? exact_values_ : before_->v_side(),
+               engine_codec_kernels(), s.partials, s.attention, s.out);
+  float* out = heads + (block.first - first_) * stride + kv_head * values;
+  for (uint32_t r = 0; r < block.count; ++r, out += stride) {
+    std::copy_n(s.out.data() + r * values, values, out);
   }
-  const SideCoding& v = before_->v_side();
-  engine_codec_kernels().unrotate(coded, dim, v.signs->data());
-  const float unit = code_unit(v.bits) / rotation_norm(dim);
-  for (uint32_t j = 0; j < dim; ++j) out[j] = (coded[j] * unit + exact[j]) / sum;
 }
 
 }  // namespace kv

@@ -82,21 +82,6 @@ TEST(EngineBands, TranspositionMovesEveryValueAndFillsUpWithZeros) {
   }
 }
 
-TEST(EngineBands, SmallIntegersBecomeFloats) {
-  for (uint32_t columns : {1u, 8u, 36u, 64u}) {
-    std::vector<int16_t> in(5 * columns);
-    for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int16_t>(i * 977 - 20000);
-    for (const EngineKernels* set : kernel_sets()) {
-      std::vector<float> out(5 * (columns + 3), 77.0f);
-      set->to_floats(in.data(), 5, columns, out.data(), columns + 3);
-      for (size_t i = 0; i < out.size(); ++i) {
-        const size_t row = i / (columns + 3), j = i % (columns + 3);
-        ASSERT_EQ(out[i], j < columns ? in[row * columns + j] : 77) << set->name << " " << columns;
-      }
-    }
-  }
-}
-
 // Every set's chains of up to 9 rows have the bits of products with the bands.
 void expect_chains(const Matrix& w) {
   constexpr uint32_t kMost = 9;

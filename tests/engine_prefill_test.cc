@@ -1,6 +1,6 @@
-// Blocks of any length, which a setting or any client's profile may ask for: what prefill computes
-// is what single steps compute, and a hit is the cold run. Under ASan: no row is read or written
-// beside its buffer.
+// Blocks of any length, which a setting or any client's profile may ask for: what prefill computes,
+// on exact rows and on codes, is what single steps compute, and a hit is the cold run. Under ASan:
+// no row is read or written beside its buffer.
 #include <gtest/gtest.h>
 
 #include "codec/plan.h"
@@ -13,17 +13,21 @@ namespace {
 
 class EngineBlocks : public ::testing::TestWithParam<uint32_t> {
  protected:
-  // Logits after the last token: `prefilled` tokens at once, the others one by one.
-  std::vector<float> logits(Network& network, std::span<const Token> tokens, size_t prefilled) {
+  // Logits after the last token: of keys and values with so many bits (0: exact) the first `stored`
+  // tokens, those up to `prefilled` at once on them, the others one by one.
+  std::vector<float> logits(Network& network, std::span<const Token> tokens, size_t prefilled,
+                            size_t stored = 0, uint8_t k_bits = 0, uint8_t v_bits = 0) {
     CodingSettings settings;
-    settings.k_bits = settings.v_bits = 0;
+    settings.k_bits = k_bits;
+    settings.v_bits = v_bits;
     settings.raw_dtype = DType::f32;
     settings.block_tokens = GetParam();
     auto profile = std::make_shared<const Profile>(*plain_profile(network.spec(), settings));
     auto codec = *Codec::create(network.spec(), profile);
     KvCache cache(codec, {"test", network.spec().fingerprint, profile->id()});
-    if (prefilled > 0) {
-      Status s = network.prefill(tokens.first(prefilled), cache, Deadline::max());
+    for (size_t end : {stored, prefilled}) {
+      if (end <= cache.tokens()) continue;
+      Status s = network.prefill(tokens.first(end), cache, Deadline::max());
       EXPECT_TRUE(s.ok()) << s.to_string();
     }
     std::vector<float> out(network.vocab());
@@ -46,6 +50,23 @@ TEST_P(EngineBlocks, PrefillIsCloseToSingleSteps) {
       auto given = logits(*one, tokens, at_once);
       for (size_t i = 0; i < given.size(); ++i) {
         ASSERT_NEAR(given[i], expected[i], 1e-3) << architecture << " " << at_once << " at once";
+      }
+    }
+  }
+}
+
+// Where the codes end within a chunk of the softmax, prefill takes it in two.
+TEST_P(EngineBlocks, PrefillOnCodesIsCloseToSingleSteps) {
+  const size_t stored = 300 / GetParam() * GetParam();
+  const size_t end = std::min<size_t>(stored + GetParam() - 1, 310);  // no further block is coded
+  for (const char* architecture : {"llama", "gemma3"}) {
+    auto one = tiny_network(architecture);
+    auto tokens = byte_tokens(end, 310);
+    for (auto [k_bits, v_bits] : {std::pair<uint8_t, uint8_t>{8, 4}, {4, 0}, {0, 3}}) {
+      auto expected = logits(*one, tokens, 0, stored, k_bits, v_bits);
+      auto given = logits(*one, tokens, end - 1, stored, k_bits, v_bits);
+      for (size_t i = 0; i < given.size(); ++i) {
+        ASSERT_NEAR(given[i], expected[i], 1e-3) << architecture << " " << int{k_bits};
       }
     }
   }
