@@ -15,6 +15,8 @@ const char* to_string(Tier tier) {
       return "ssd";
     case Tier::mixed:
       return "mixed";
+    case Tier::remote:
+      return "remote";
   }
   return "unknown";
 }

@@ -88,7 +88,9 @@ struct PrefetchRequest {
   uint64_t hold = 0;  ///< a hold's number: its query and its length
 };
 
-enum class Tier : uint8_t { none = 0, ram = 1, ssd = 2, mixed = 3 };
+/// mixed: of more than one; remote: the tier that machines share.
+enum class Tier : uint8_t { none = 0, ram = 1, ssd = 2, mixed = 3, remote = 4 };
+inline constexpr size_t kTiers = 5;
 const char* to_string(Tier tier);
 /// Form of the last rows of a hit: a tail as given, or coded blocks only.
 enum class HitForm : uint8_t { none = 0, exact_tail = 1, coded = 2 };

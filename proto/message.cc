@@ -197,7 +197,7 @@ template <typename Io>
 void fields(Io& io, Of<Io, LookupReply>& m) {
   io.number("tokens", m.tokens);
   io.number("common", m.common);
-  io.choice("tier", m.tier, Tier::none, Tier::mixed);
+  io.choice("tier", m.tier, Tier::none, Tier::remote);
   io.choice("form", m.form, HitForm::none, HitForm::coded);
   io.clipped("reason", m.reason, kMaxMessageBytes);
 }
@@ -341,7 +341,7 @@ void fields(Io& io, Of<Io, FetchHeader>& m) {
   io.number("tokens", m.tokens);
   io.number("common", m.common);
   io.boolean("pending", m.pending);
-  io.choice("tier", m.tier, Tier::none, Tier::mixed);
+  io.choice("tier", m.tier, Tier::none, Tier::remote);
   io.choice("form", m.form, HitForm::none, HitForm::coded);
   io.clipped("reason", m.reason, kMaxMessageBytes);
   io.number("objects", m.objects, 0, kMaxFetchObjects);

@@ -26,6 +26,7 @@ void each_field(const RequestRecord& r, Field&& field) {
   number("served", r.served());
   number("ram_tokens", r.ram_tokens);
   number("ssd_tokens", r.ssd_tokens);
+  number("remote_tokens", r.remote_tokens);
   number("common", r.common);
   number("end", r.end);
   text("label", r.label);

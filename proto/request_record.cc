@@ -26,6 +26,7 @@ void fields(Io& io, Of<Io, RequestRecord>& m) {
   io.number("asked", m.asked);
   io.number("ram_tokens", m.ram_tokens);
   io.number("ssd_tokens", m.ssd_tokens);
+  io.number("remote_tokens", m.remote_tokens);
   io.number("common", m.common);
   io.number("end", m.end);
   io.text("label", m.label, kMaxLabelBytes);

@@ -47,11 +47,12 @@ struct RequestRecord {
   std::string ns, model;
   Id fingerprint, profile;
   uint32_t block_tokens = 0;
-  uint32_t asked = 0;                       ///< tokens of the query
-  uint32_t ram_tokens = 0, ssd_tokens = 0;  ///< served, by the tier that had them
-  uint32_t common = 0;                      ///< longest common prefix with anything stored
-  uint32_t end = 0;                         ///< the nearest end of an entry up to there; 0: none
-  std::string label;                        ///< of the entry that ends there
+  uint32_t asked = 0;  ///< tokens of the query
+  uint32_t ram_tokens = 0, ssd_tokens = 0,
+           remote_tokens = 0;  ///< served, by the tier that had them
+  uint32_t common = 0;         ///< longest common prefix with anything stored
+  uint32_t end = 0;            ///< the nearest end of an entry up to there; 0: none
+  std::string label;           ///< of the entry that ends there
   Missing missing = Missing::nothing;
   uint32_t missing_from = 0;  ///< the first token that was not served
   uint64_t since_ms = 0;      ///< since when it is missing, in ms since 1970; 0: not known
@@ -65,7 +66,7 @@ struct RequestRecord {
   uint32_t missed_ms = 0;  ///< prefill of the rest, by what was last told of this model
   bool operator==(const RequestRecord&) const = default;
 
-  uint32_t served() const { return ram_tokens + ssd_tokens; }
+  uint32_t served() const { return ram_tokens + ssd_tokens + remote_tokens; }
 };
 
 inline constexpr uint32_t kMaxWhyRecords = 512;   ///< of one reply

@@ -48,9 +48,19 @@ std::string served_words(const RequestRecord& r) {
   std::string out =
       verb + number(r.served()) + " of " + tokens(most) + " (" + percent(r.served(), most) + ")";
   if (r.served() == 0) return out;
-  if (r.ssd_tokens == 0) return out + " from RAM";
-  if (r.ram_tokens == 0) return out + " from SSD";
-  return out + ", " + number(r.ram_tokens) + " from RAM and " + number(r.ssd_tokens) + " from SSD";
+  struct Part {
+    uint32_t tokens;
+    const char* place;
+  };
+  std::vector<Part> parts{
+      {r.ram_tokens, "RAM"}, {r.ssd_tokens, "SSD"}, {r.remote_tokens, "the shared tier"}};
+  std::erase_if(parts, [](const Part& part) { return part.tokens == 0; });
+  if (parts.size() == 1) return out + " from " + parts[0].place;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    out += (i + 1 < parts.size() ? ", " : " and ") + number(parts[i].tokens) + " from " +
+           parts[i].place;
+  }
+  return out;
 }
 
 std::string place_words(const RequestRecord& r) {

@@ -58,7 +58,7 @@ void fields(Io& io, Of<Io, MappedReply>& m) {
   io.number("tokens", m.tokens);
   io.number("common", m.common);
   io.boolean("pending", m.pending);
-  io.choice("tier", m.tier, Tier::none, Tier::mixed);
+  io.choice("tier", m.tier, Tier::none, Tier::remote);
   io.choice("form", m.form, HitForm::none, HitForm::coded);
   io.clipped("reason", m.reason, kMaxMessageBytes);
   io.number("lease", m.lease);

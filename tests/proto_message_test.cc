@@ -497,5 +497,17 @@ TEST(Error, LongTextsAreCut) {
   EXPECT_LE(frame.header.length, kMaxHelloBytes) << "an error may come before the hello";
 }
 
+TEST(RequestWords, EachTierThatServedIsNamed) {
+  RequestRecord r = testing::sample_record();
+  EXPECT_EQ(words(r, r.at_ms)[0],
+            "served: 1,536 of 4,096 tokens (37 %), 1,024 from RAM, 256 from SSD and 256 from the "
+            "shared tier");
+  r.ssd_tokens = 0;
+  EXPECT_EQ(words(r, r.at_ms)[0],
+            "served: 1,280 of 4,096 tokens (31 %), 1,024 from RAM and 256 from the shared tier");
+  r.ram_tokens = 0;
+  EXPECT_EQ(words(r, r.at_ms)[0], "served: 256 of 4,096 tokens (6 %) from the shared tier");
+}
+
 }  // namespace
 }  // namespace kv

@@ -108,7 +108,8 @@ void say_use(const Seen& seen, std::vector<std::string>& out) {
     out.push_back("Only " + counted(asked, "request") + " so far: too few to judge.");
     return;
   }
-  const uint64_t ssd = seen["hit_tokens_ssd"], hits = seen["hit_tokens_ram"] + ssd;
+  const uint64_t ssd = seen["hit_tokens_ssd"],
+                 hits = seen["hit_tokens_ram"] + ssd + seen["hit_tokens_remote"];
   if (seen["commits"] > 0 && hits == 0) {
     out.push_back("Stores steadily, nothing is read: this cache costs and saves nothing.");
   } else if (ssd == 0 && seen["ssd_written_bytes"] > 0) {

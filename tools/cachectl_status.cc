@@ -106,10 +106,13 @@ std::vector<std::string> status_lines(const Seen& seen) {
     line("SSD    none");
   }
   const uint64_t ram = seen["hit_tokens_ram"], ssd = seen["hit_tokens_ssd"];
-  const uint64_t all = ram + ssd + seen["miss_tokens"];
-  line("hits   " + bar(ram + ssd, all) + " " + std::to_string(percent(ram + ssd, all)) + " % of " +
+  const uint64_t remote = seen["hit_tokens_remote"], served = ram + ssd + remote;
+  const uint64_t all = served + seen["miss_tokens"];
+  line("hits   " + bar(served, all) + " " + std::to_string(percent(served, all)) + " % of " +
        std::to_string(all) + " tokens: " + std::to_string(percent(ram, all)) + " % RAM, " +
-       std::to_string(percent(ssd, all)) + " % SSD");
+       std::to_string(percent(ssd, all)) + " % SSD" +
+       (remote == 0 ? std::string()
+                    : ", " + std::to_string(percent(remote, all)) + " % shared tier"));
   line("asked  " + std::to_string(seen["fetches"]) + " fetches, " +
        std::to_string(seen["fetch_misses"]) + " of them found nothing; " +
        std::to_string(seen["lookups"]) + " lookups; " + std::to_string(seen["commits"]) +

@@ -82,8 +82,9 @@ std::string rate_line(const Seen& now, const Seen& before) {
   };
   return "now    " + std::to_string(since("fetches")) + " fetches, " +
          std::to_string(since("commits")) + " stores, " +
-         std::to_string(since("hit_tokens_ram") + since("hit_tokens_ssd")) + " tokens served, " +
-         std::to_string(since("miss_tokens")) + " missed, " +
+         std::to_string(since("hit_tokens_ram") + since("hit_tokens_ssd") +
+                        since("hit_tokens_remote")) +
+         " tokens served, " + std::to_string(since("miss_tokens")) + " missed, " +
          human_bytes(since("ssd_written_bytes")) + " to the SSD, each a second";
 }
 

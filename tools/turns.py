@@ -25,7 +25,7 @@ KEYS = (
     "stored_bytes",  # of the files
     "fp16_bytes")  # of the rows that an engine's cache of the prompt holds
 COLOURS = ("#8b949e", "#1f9d66", "#3b7dd8", "#c9741a")  # of modes, in order of their labels
-TIERS = {"ram": "RAM", "ssd": "SSD", "mixed": "both"}
+TIERS = {"ram": "RAM", "ssd": "SSD", "mixed": "both", "remote": "shared"}
 STYLE = ("text{fill:#24292f}.back{fill:#fff}.quiet{fill:#57606a}.rule{stroke:#57606a}"
          "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.back{fill:#0d1117}"
          ".quiet{fill:#9da7b3}.rule{stroke:#9da7b3}}")

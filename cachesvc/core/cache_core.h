@@ -48,7 +48,7 @@ using Done = std::function<void(T)>;
 /// Stats have these names; they are stable. Tokens count served or asked prompt tokens; bytes of
 /// RAM are charged bytes, bytes of SSD allocated bytes.
 ///   counters  lookups fetches stores commits aborts reservations_expired
-///             hit_tokens_ram hit_tokens_ssd miss_tokens fetch_misses
+///             hit_tokens_ram hit_tokens_ssd hit_tokens_remote miss_tokens fetch_misses
 ///             puts_duplicate copies objects_committed objects_lost commits_foreign ends_kept
 ///             ends_missed prefill_ms_told prefill_ms_saved encoded_planes encode_raw_fallbacks
 ///             nonfinite_planes spills_queued spills_deferred spills_held spills_written

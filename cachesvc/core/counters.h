@@ -9,8 +9,8 @@ namespace kv {
 // clang-format off
 #define KV_CACHE_COUNTERS(X) \
   X(lookups) X(fetches) X(stores) X(commits) X(aborts) X(reservations_expired) X(hit_tokens_ram) \
-  X(hit_tokens_ssd) X(miss_tokens) X(fetch_misses) X(puts_duplicate) X(copies) \
-  X(objects_committed) X(objects_lost) X(commits_foreign) X(ends_kept) X(ends_missed) \
+  X(hit_tokens_ssd) X(hit_tokens_remote) X(miss_tokens) X(fetch_misses) X(puts_duplicate) \
+  X(copies) X(objects_committed) X(objects_lost) X(commits_foreign) X(ends_kept) X(ends_missed) \
   X(prefill_ms_told) X(prefill_ms_saved) X(encoded_planes) X(encode_raw_fallbacks) \
   X(nonfinite_planes) X(spills_queued) X(spills_deferred) X(spills_held) X(spills_written) \
   X(spills_failed) X(spills_dropped) X(spill_raw_bytes) X(spill_packed_bytes) X(promotions) \

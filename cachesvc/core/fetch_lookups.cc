@@ -138,6 +138,9 @@ bool Fetches::ask_remote(const FetchPtr& f, const Hit& hit) {
     if (f->call->finished()) return;
     if (!more) return step(f);
     if (!f->request.wait) return answer_pending(f, more);
+    for (const RemoteFinding::Piece& piece : more->pieces) {
+      f->brought.insert(piece.found.name.object);
+    }
     remote_.bring(more, [this, f] { step(f); });
   });
   return true;

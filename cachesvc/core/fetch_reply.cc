@@ -28,21 +28,25 @@ void Fetches::note(Clock::time_point began, RequestRecord& record) {
 
 void Fetches::finish(RunningFetch& f, FetchReply reply) {
   uint64_t n = reply.tokens;
+  const uint64_t ram_tokens = n - f.ssd_tokens - f.remote_tokens;
   env_.count.hit_tokens_ssd += f.ssd_tokens;
-  env_.count.hit_tokens_ram += n - f.ssd_tokens;
+  env_.count.hit_tokens_remote += f.remote_tokens;
+  env_.count.hit_tokens_ram += ram_tokens;
   env_.count.miss_tokens += f.query->tokens.size() - n;
   if (n == 0) ++env_.count.fetch_misses;
   ModelUse& use = env_.measures.models.of(f.realm->realm.ns, f.realm->model->name);
   ++use.fetches;
   use.misses += n == 0;
   use.hit_tokens_ssd += f.ssd_tokens;
-  use.hit_tokens_ram += n - f.ssd_tokens;
+  use.hit_tokens_remote += f.remote_tokens;
+  use.hit_tokens_ram += ram_tokens;
   use.miss_tokens += f.query->tokens.size() - n;
   use.prefill_ms_saved += f.saved_ms;
   env_.measures.fetch[static_cast<size_t>(reply.tier)].add(
       Measures::microseconds(Clock::now() - f.begun));
   f.record.ssd_tokens = static_cast<uint32_t>(f.ssd_tokens);
-  f.record.ram_tokens = static_cast<uint32_t>(n - f.ssd_tokens);
+  f.record.remote_tokens = static_cast<uint32_t>(f.remote_tokens);
+  f.record.ram_tokens = static_cast<uint32_t>(ram_tokens);
   note(f.begun, f.record);
   f.call->finish(std::move(reply));
 }
@@ -59,8 +63,8 @@ void Fetches::reply(const FetchPtr& f, Planned& planned) {
   Prefix prefix;
   prefix.tokens = reply.tokens;
   prefix.objects.reserve(hit.uses.size());
-  size_t promoted = 0;
-  uint64_t ssd_tokens = 0, saved = 0;
+  size_t promoted = 0, brought = 0;
+  uint64_t ssd_tokens = 0, remote_tokens = 0, saved = 0;
   for (const Hit::Use& u : hit.uses) {
     const Record& r = *u.record;
     if (!all_rows_below(*r.ram.object, *f->realm->model, f->request.selection)) {
@@ -68,10 +72,11 @@ void Fetches::reply(const FetchPtr& f, Planned& planned) {
     }
     index_.tiers().served(*u.record);
     saved = std::max(saved, saved_ms(r, reply.tokens));
-    if (!f->promoted.count(r.name)) continue;
-    ++promoted;
+    const bool remote = f->brought.contains(r.name);
+    if (!remote && !f->promoted.contains(r.name)) continue;
+    ++(remote ? brought : promoted);
     uint32_t first = is_main(r.name.kind) ? f->realm->tree.first_token(r.node) : u.end_token;
-    ssd_tokens += u.end_token - std::min(u.end_token, first);
+    (remote ? remote_tokens : ssd_tokens) += u.end_token - std::min(u.end_token, first);
   }
   env_.count.prefill_ms_saved += saved;
   f->saved_ms = saved;
@@ -79,11 +84,13 @@ void Fetches::reply(const FetchPtr& f, Planned& planned) {
            f->record);
   f->record.saved_ms = static_cast<uint32_t>(saved);
   f->ssd_tokens = std::min<uint64_t>(ssd_tokens, reply.tokens);
+  f->remote_tokens = std::min<uint64_t>(remote_tokens, reply.tokens - f->ssd_tokens);
   const size_t used = hit.uses.size();
-  reply.tier = used == 0          ? Tier::none
-               : promoted == 0    ? Tier::ram
-               : promoted == used ? Tier::ssd
-                                  : Tier::mixed;
+  reply.tier = used == 0                 ? Tier::none
+               : promoted + brought == 0 ? Tier::ram
+               : promoted == used        ? Tier::ssd
+               : brought == used         ? Tier::remote
+                                         : Tier::mixed;
   auto held = used == 0 ? nullptr : keep(env_, std::move(planned.pins));
   reply.lease = Lease(std::move(prefix), std::move(held));
   const bool done = !f->needs_work() || reply.lease.prefix().objects.empty();

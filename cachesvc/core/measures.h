@@ -8,13 +8,14 @@
 #include <utility>
 
 #include "cachesvc/core/histogram.h"
+#include "proto/client.h"
 
 namespace kv {
 
 /// Hits and stores of one model of one namespace.
 struct ModelUse {
   uint64_t fetches = 0, misses = 0, stores = 0;
-  uint64_t hit_tokens_ram = 0, hit_tokens_ssd = 0, miss_tokens = 0;
+  uint64_t hit_tokens_ram = 0, hit_tokens_ssd = 0, hit_tokens_remote = 0, miss_tokens = 0;
   uint64_t prefill_ms_saved = 0;
 };
 
@@ -39,8 +40,9 @@ struct Measures {
   static constexpr unsigned kMicroseconds = 4;  // times of work: 16 us to 67 s
   static constexpr unsigned kSeconds = 0;       // ages: 1 s to 48 days
   /// Fetches from their call to their answer, by the tier that it names.
-  Histogram fetch[4]{Histogram(kMicroseconds), Histogram(kMicroseconds), Histogram(kMicroseconds),
-                     Histogram(kMicroseconds)};
+  Histogram fetch[kTiers]{Histogram(kMicroseconds), Histogram(kMicroseconds),
+                          Histogram(kMicroseconds), Histogram(kMicroseconds),
+                          Histogram(kMicroseconds)};
   Histogram store{kMicroseconds};      ///< reserve to commit, the client's time in it
   Histogram promotion{kMicroseconds};  ///< one object, its wait in it
   // Waits of what got its turn.

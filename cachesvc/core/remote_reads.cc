@@ -138,7 +138,7 @@ RemoteReads::FindingPtr RemoteReads::judge(Finding& finding,
     if (!there || c.first_token > chain) continue;
     Holding like;
     like.common = c.end_token;
-    like.tier = Tier::ssd;
+    like.tier = Tier::remote;
     const bool in_tail = c.end_token % realm.block_tokens() != 0;
     if (in_tail && c.name.object.kind != ObjectKind::snapshot) like.place = HoldingPlace::tail;
     like.form = in_tail ? HitForm::exact_tail : HitForm::coded;

@@ -30,7 +30,9 @@ struct RunningFetch {
   uint64_t window_bytes = 0;         ///< room for file and unpacked bytes while the hit is read
   std::string limit_reason;
   std::set<ObjectName> promoted;  ///< objects that were not in RAM at first
+  std::set<ObjectName> brought;   ///< objects that came from the shared tier
   uint64_t ssd_tokens = 0;        ///< the hit's tokens in promoted blocks and tails
+  uint64_t remote_tokens = 0;     ///< the hit's tokens in brought blocks and tails
   uint64_t saved_ms = 0;          ///< of prefill, as far as clients told
   Clock::time_point begun = Clock::now();
   uint32_t rounds = 0;

@@ -12,7 +12,6 @@ namespace kv {
 namespace {
 
 constexpr double kMicroseconds = 1e-6;
-constexpr const char* kTiers[] = {"none", "ram", "ssd", "mixed"};
 
 std::string label_text(std::string_view name) {
   std::string out;
@@ -142,6 +141,7 @@ constexpr ModelCounter kModelCounters[] = {
     {"cachesvc_model_hit_tokens_total", "Tokens served, by the tier that had them.",
      &ModelUse::hit_tokens_ram, "ram", 1},
     {"cachesvc_model_hit_tokens_total", "", &ModelUse::hit_tokens_ssd, "ssd", 1},
+    {"cachesvc_model_hit_tokens_total", "", &ModelUse::hit_tokens_remote, "remote", 1},
 };
 
 void models(Text& out, const ModelUses& uses) {
@@ -167,9 +167,9 @@ std::string number_text(double number) {
 
 std::vector<NamedHistogram> histograms_of(const Measures& m) {
   std::vector<NamedHistogram> out;
-  for (size_t tier = 0; tier < std::size(kTiers); ++tier) {
+  for (size_t tier = 0; tier < kTiers; ++tier) {
     out.push_back({"fetch_duration_seconds", "Fetches, from their call to their answer.",
-                   kMicroseconds, "tier", kTiers[tier], &m.fetch[tier]});
+                   kMicroseconds, "tier", to_string(static_cast<Tier>(tier)), &m.fetch[tier]});
   }
   constexpr const char* kWaits = "Waits of requests that got their turn.";
   constexpr const char* kIdle = "Time from an object's last use to its eviction.";

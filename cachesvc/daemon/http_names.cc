@@ -24,6 +24,8 @@ constexpr StatName kNames[] = {
     // hits
     {"hit_tokens_ram", kCounter, "hit_tokens_ram", 1, "Prompt tokens served from RAM."},
     {"hit_tokens_ssd", kCounter, "hit_tokens_ssd", 1, "Prompt tokens served from the SSD."},
+    {"hit_tokens_remote", kCounter, "hit_tokens_remote", 1,
+     "Prompt tokens served from the tier that machines share."},
     {"miss_tokens", kCounter, "miss_tokens", 1, "Prompt tokens asked for and not served."},
     {"fetch_misses", kCounter, "fetch_misses", 1, "Fetches that served nothing."},
     {"prefill_ms_told", kCounter, "prefill_told_seconds", kMs,

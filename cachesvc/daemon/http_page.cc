@@ -59,6 +59,7 @@ ModelUse shown_use(const Page& page) {
     sum.stores += use.stores;
     sum.hit_tokens_ram += use.hit_tokens_ram;
     sum.hit_tokens_ssd += use.hit_tokens_ssd;
+    sum.hit_tokens_remote += use.hit_tokens_remote;
     sum.miss_tokens += use.miss_tokens;
     sum.prefill_ms_saved += use.prefill_ms_saved;
   }
@@ -105,10 +106,11 @@ void hits(Page& page) {
   page.section("hits", "Since the start");
   const ModelUse use = shown_use(page);
   const double ram = as_number(use.hit_tokens_ram), ssd = as_number(use.hit_tokens_ssd);
-  const double all = ram + ssd + as_number(use.miss_tokens);
+  const double remote = as_number(use.hit_tokens_remote), served = ram + ssd + remote;
+  const double all = served + as_number(use.miss_tokens);
   page.out += "<div class=\"cards\">";
-  card(page, "Hit rate, in tokens", percent_text(ram + ssd, all),
-       count_text(ram + ssd) + " of " + count_text(all));
+  card(page, "Hit rate, in tokens", percent_text(served, all),
+       count_text(served) + " of " + count_text(all));
   card(page, "Prefill saved", seconds_text(as_number(use.prefill_ms_saved) / 1000),
        "<span class=\"dim\">of what clients told</span>");
   card(page, "Fetches", count_text(as_number(use.fetches)),
@@ -119,10 +121,16 @@ void hits(Page& page) {
   card(page, "Connections", page.counted("sessions", count_text),
        page.counted("waiting_calls", count_text) + " requests under way");
   page.out += "</div>\n<div class=\"bar\"><i class=\"ram\" " + width(ram, all) +
-              "></i><i class=\"ssd\" " + width(ssd, all) + "></i></div>\n";
+              "></i><i class=\"ssd\" " + width(ssd, all) + "></i><i class=\"remote\" " +
+              width(remote, all) + "></i></div>\n";
   page.out += "<div class=\"key dim\"><span><i class=\"ram\"></i>from RAM " +
               percent_text(ram, all) + "</span><span><i class=\"ssd\"></i>from the SSD " +
-              percent_text(ssd, all) + "</span><span><i class=\"miss\"></i>computed " +
+              percent_text(ssd, all) + "</span>";
+  if (remote > 0) {
+    page.out += "<span><i class=\"remote\"></i>from the shared tier " + percent_text(remote, all) +
+                "</span>";
+  }
+  page.out += "<span><i class=\"miss\"></i>computed " +
               percent_text(as_number(use.miss_tokens), all) + "</span></div>\n";
   page.end();
 }
@@ -161,12 +169,13 @@ void model_row(Page& page, const ModelUses::Key& key, const ModelUse& use) {
                                (*tier == 0 ? "" : std::string(",tier=\"") + tier + "\"") + "}";
     page.out += "<td>" + value_of(series, as_number(value), count_text(as_number(value))) + "</td>";
   };
-  const double hit = as_number(use.hit_tokens_ram + use.hit_tokens_ssd);
+  const double hit = as_number(use.hit_tokens_ram + use.hit_tokens_ssd + use.hit_tokens_remote);
   page.out += "<tr><td>" + html_text(key.second.empty() ? "(all others)" : shown_name(key.second)) +
               "</td><td class=\"left name\">" + html_text(shown_name(key.first)) + "</td><td>" +
               percent_text(hit, hit + as_number(use.miss_tokens)) + "</td>";
   cell("hit_tokens_total", use.hit_tokens_ram, "ram");
   cell("hit_tokens_total", use.hit_tokens_ssd, "ssd");
+  cell("hit_tokens_total", use.hit_tokens_remote, "remote");
   cell("miss_tokens_total", use.miss_tokens);
   cell("fetches_total", use.fetches);
   cell("misses_total", use.misses);
@@ -178,7 +187,8 @@ void models(Page& page) {
   page.section("models", "Models");
   page.out +=
       "<div class=\"scroll\"><table><thead><tr><th>model</th><th class=\"left\">namespace"
-      "</th><th>hit rate</th><th>tokens from RAM</th><th>from the SSD</th><th>computed</th>"
+      "</th><th>hit rate</th><th>tokens from RAM</th><th>from the SSD</th>"
+      "<th>from the shared tier</th><th>computed</th>"
       "<th>fetches</th><th>misses</th><th>stores</th></tr></thead><tbody>\n";
   for (const auto& [key, use] : page.m.measures.models.all()) {
     if (page.terms.model.empty() || key.second == page.terms.model) model_row(page, key, use);

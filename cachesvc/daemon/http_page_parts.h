@@ -24,7 +24,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .bar { display: flex; height: .8rem; border-radius: 4px; overflow: hidden; background: var(--miss);
   margin: .3rem 0; }
 .bar i { display: block; height: 100%; } .ram { background: var(--ram); }
-.ssd { background: var(--ssd); }
+.ssd { background: var(--ssd); } .remote { background: var(--good); }
 .key i { display: inline-block; width: .7rem; height: .7rem; border-radius: 2px;
   margin: 0 .3rem 0 0; }
 .key span { margin-right: 1rem; display: inline-block; } .key .miss { background: var(--miss); }

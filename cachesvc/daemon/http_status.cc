@@ -50,6 +50,7 @@ void models(JsonText& out, const Metrics& m) {
     out.field("stores", as_number(use.stores));
     out.field("hit_tokens_ram", as_number(use.hit_tokens_ram));
     out.field("hit_tokens_ssd", as_number(use.hit_tokens_ssd));
+    out.field("hit_tokens_remote", as_number(use.hit_tokens_remote));
     out.field("miss_tokens", as_number(use.miss_tokens));
     out.field("prefill_saved_seconds", as_number(use.prefill_ms_saved) / 1000).close('}');
   }

@@ -26,7 +26,8 @@ std::string status_line(const Metrics& metrics) {
   if (const uint64_t limit = value("ssd_limit_bytes"); limit > 0) {
     line += ", " + part_of("SSD", value("ssd_used_bytes"), limit);
   }
-  const uint64_t hits = value("hit_tokens_ram") + value("hit_tokens_ssd");
+  const uint64_t hits =
+      value("hit_tokens_ram") + value("hit_tokens_ssd") + value("hit_tokens_remote");
   const uint64_t asked = hits + value("miss_tokens");
   if (asked == 0) return line + ", nothing was asked yet";
   return line + fmt::format(", {} % of tokens were hits", hits * 100 / asked);

@@ -31,6 +31,7 @@ class Tier(enum.IntEnum):
     RAM = 1
     SSD = 2
     MIXED = 3
+    REMOTE = 4
 
 
 class Newest(enum.IntEnum):

@@ -54,6 +54,7 @@ class RequestRecord(Record):
     asked: int
     ram_tokens: int
     ssd_tokens: int
+    remote_tokens: int
     common: int
     end: int
     label: str
@@ -71,7 +72,7 @@ class RequestRecord(Record):
     saved_ms: int
     missed_ms: int
     CODECS = (u64, u64, choice(RequestKind), text(64), text(256), identity, identity, u32, u32, u32,
-              u32, u32, u32, text(128), choice(Missing), u32, u64, text(64), identity, u32,
+              u32, u32, u32, u32, text(128), choice(Missing), u32, u64, text(64), identity, u32,
               text(256), u32, u32, u32, u32, u32, u32)
 
 
@@ -93,4 +94,4 @@ class WhyOk(Record):
     newest: int
     kept: int
     records: List[RequestRecord]
-    CODECS = (u64, u64, sequence(RequestRecord.codec(), MAX_RECORDS, 197))
+    CODECS = (u64, u64, sequence(RequestRecord.codec(), MAX_RECORDS, 201))

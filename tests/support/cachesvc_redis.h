@@ -184,6 +184,20 @@ class RedisShards {
     }
     return 0;
   }
+  /// True once the first masters' replicas have all that was written to them.
+  bool copied() {
+    return soon([&] {
+      for (size_t i = 0; i < 3; ++i) {
+        const std::string says = servers_[i]->cli({"INFO", "replication"});
+        const auto number = [&says](const std::string& name) {
+          const size_t at = says.find(name);
+          return at == std::string::npos ? 0 : std::stoull(says.substr(at + name.size()));
+        };
+        if (number(",offset=") < number("master_repl_offset:")) return false;
+      }
+      return true;
+    });
+  }
 
  private:
   // All servers meet all others, as news by way of a third take seconds. A replica is told of once
@@ -194,7 +208,7 @@ class RedisShards {
       bus.push_back(std::to_string(free_port()));
       servers_.push_back(std::make_unique<RedisServer>(std::vector<std::string>{
           "--cluster-enabled", "yes", "--cluster-port", bus.back(), "--cluster-node-timeout",
-          "1000", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}));
+          "2000", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}));
     }
     const std::array<const char*, 4> slots = {"0", "5461", "10923", "16384"};
     for (size_t i = 0; i < 6; ++i) {
@@ -233,7 +247,7 @@ class RedisShards {
   }
   template <typename Predicate>
   static bool soon(Predicate so) {
-    for (int i = 0; i < 300; ++i, ::usleep(20'000)) {
+    for (int i = 0; i < 1500; ++i, ::usleep(20'000)) {
       if (so()) return true;
     }
     return false;

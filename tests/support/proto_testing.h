@@ -253,7 +253,8 @@ inline RequestRecord sample_record() {
   r.block_tokens = 256;
   r.asked = 4097;
   r.ram_tokens = 1024;
-  r.ssd_tokens = 512;
+  r.ssd_tokens = 256;
+  r.remote_tokens = 256;
   r.common = r.missing_from = 1536;
   r.end = 1503;
   r.label = "system";
