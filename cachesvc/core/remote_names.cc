@@ -53,7 +53,10 @@ namespace {
 class Naming {
  public:
   Naming(const RealmState& realm, const RemotePath& path)
-      : realm_(realm), path_(path), block_(realm.block_tokens()) {}
+      : realm_(realm),
+        path_(path),
+        space_(remote_space(realm.realm.ns)),
+        block_(realm.block_tokens()) {}
 
   void block(size_t depth) {
     const auto first = static_cast<uint32_t>(depth) * block_;
@@ -127,11 +130,12 @@ class Naming {
   }
   void add(size_t depth, const ObjectName& name, const Id& tag, uint32_t first, uint32_t end) {
     if (!named_.insert(name).second) return;
-    found_.push_back({depth, {{remote_space(realm_.realm.ns), name, tag}, first, end}});
+    found_.push_back({depth, {{space_, name, tag}, first, end}});
   }
 
   const RealmState& realm_;
   const RemotePath& path_;
+  const RemoteSpace space_;
   const uint32_t block_;
   std::set<ObjectName> named_;
   std::vector<Placed> found_;
