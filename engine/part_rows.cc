@@ -227,8 +227,9 @@ Status PartRows::seal() {
     begin_ = limit;
   }
   for (size_t s = 0; s < sides_.size(); ++s) {
+    // Into memory of their size: that of a long prompt's rows would stay for as long as these.
     auto used = static_cast<ptrdiff_t>((begin_ - exact_first_) * row_bytes_[s]);
-    exact_[s].erase(exact_[s].begin(), exact_[s].begin() + used);
+    exact_[s] = std::vector<uint8_t>(exact_[s].begin() + used, exact_[s].end());
   }
   exact_first_ = begin_;
   return show();
