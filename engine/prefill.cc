@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kRowsAtOnce = 480;   // rows of a product for which a band is widened once
 constexpr uint32_t kLinesAtOnce = 128;  // of a band: half of an L1 cache
-constexpr uint32_t kFfnRows = 1920;     // rows whose inner values are held at a time
+constexpr uint32_t kPieceRows = 2 * kRowsAtOnce;  // of which all of a layer is held at a time
 constexpr uint32_t kRowsOfTask = 8;
 
 // Rows a multiple of 1 KiB apart would share the same few lines of a cache.
@@ -63,9 +63,18 @@ Status Prefill::extend(std::span<const Token> tokens, KvCache& cache, Deadline d
 }
 
 template <typename Body>
-void Prefill::each_row(uint32_t rows, const Body& body) {
-  threads_.run((rows + kRowsOfTask - 1) / kRowsOfTask, [&](uint32_t task, uint32_t worker) {
-    const uint32_t first = task * kRowsOfTask, end = std::min(first + kRowsOfTask, rows);
+void Prefill::each_piece(const Body& body) {
+  for (uint32_t first = 0; first < count_; first += kPieceRows) {
+    body(RowRange{first, std::min(first + kPieceRows, count_)});
+  }
+}
+
+template <typename Body>
+void Prefill::each_row(RowRange rows, const Body& body) {
+  const uint32_t count = rows.end - rows.first;
+  threads_.run((count + kRowsOfTask - 1) / kRowsOfTask, [&](uint32_t task, uint32_t worker) {
+    const uint32_t first = rows.first + task * kRowsOfTask;
+    const uint32_t end = std::min(first + kRowsOfTask, rows.end);
     for (uint32_t row = first; row < end; ++row) body(row, worker);
   });
 }
@@ -73,17 +82,17 @@ void Prefill::each_row(uint32_t rows, const Body& body) {
 // Buffers, and the embeddings and rotations of the rows.
 void Prefill::start(std::span<const Token> tokens) {
   const ModelShape& s = model_.shape();
-  const size_t rows = count_, inner = std::min(count_, kFfnRows);
+  const size_t rows = count_, piece = std::min(count_, kPieceRows);
   x_.resize(rows * s.width);
-  sum_.resize(rows * s.width);
-  norm_.resize(rows * width_stride_);
-  heads_.resize(rows * heads_stride_);
-  q_.resize(rows * s.heads * s.head_dim);
   for (auto* side : {&k_, &v_}) side->resize(rows * s.kv_heads * s.head_dim);
-  for (auto* half : {&gate_, &up_}) half->resize(inner * ffn_stride_);
+  sum_.resize(piece * s.width);
+  norm_.resize(piece * width_stride_);
+  heads_.resize(piece * heads_stride_);
+  q_.resize(piece * s.heads * s.head_dim);
+  for (auto* half : {&gate_, &up_}) half->resize(piece * ffn_stride_);
   for (auto& rope : rope_) rope.resize(rows * s.head_dim);
   attention_.reserve(first_, first_ + count_);
-  each_row(count_, [&](uint32_t row, uint32_t) {
+  each_row({0, count_}, [&](uint32_t row, uint32_t) {
     embed(model_, tokens[first_ + row], x_.data() + size_t{row} * s.width);
     for (int kind = 0; kind < 2; ++kind) {
       model_.rope(kind != 0, first_ + row, rope_[kind].data() + size_t{row} * s.head_dim);
@@ -134,68 +143,71 @@ void Prefill::multiply_band(const Product& p, uint32_t column, const float* in, 
   }
 }
 
-void Prefill::normalise(std::span<const float> weight) {
-  each_row(count_, [&](uint32_t row, uint32_t) {
+// norm_: the piece's rows, normed.
+void Prefill::normalise(std::span<const float> weight, RowRange piece) {
+  each_row(piece, [&](uint32_t row, uint32_t) {
     rms_norm(x_.data() + row * weight.size(), weight, model_.shape().rms_eps,
-             norm_.data() + row * width_stride_);
+             norm_.data() + (row - piece.first) * width_stride_);
   });
 }
 
-void Prefill::queries_keys_values(uint32_t layer, bool need_queries) {
+// A piece's queries, its keys and values, or all of them.
+void Prefill::queries_keys_values(uint32_t layer, RowRange piece, bool queries, bool keys_values) {
   const ModelShape& s = model_.shape();
   const LayerWeights& w = model_.layers()[layer];
   const size_t kv_width = size_t{s.kv_heads} * s.head_dim, q_width = size_t{s.heads} * s.head_dim;
-  normalise(w.attn_norm);
-  const Product q{&w.q, q_.data(), q_width}, k{&w.k, k_.data(), kv_width},
-      v{&w.v, v_.data(), kv_width};
-  if (need_queries) {
-    products({q, k, v}, norm_.data(), width_stride_, count_);
+  const uint32_t rows = piece.end - piece.first;
+  normalise(w.attn_norm, piece);
+  const Product q{&w.q, q_.data(), q_width}, k{&w.k, k_.data() + piece.first * kv_width, kv_width},
+      v{&w.v, v_.data() + piece.first * kv_width, kv_width};
+  if (!keys_values) {
+    products({q}, norm_.data(), width_stride_, rows);
+  } else if (!queries) {
+    products({k, v}, norm_.data(), width_stride_, rows);
   } else {
-    products({k, v}, norm_.data(), width_stride_, count_);
+    products({q, k, v}, norm_.data(), width_stride_, rows);
   }
   const std::span<const float> rope(rope_[s.windowed(layer) ? 1 : 0]);
-  each_row(count_, [&](uint32_t row, uint32_t) {
+  each_row(piece, [&](uint32_t row, uint32_t) {
     const auto at = rope.subspan(size_t{row} * s.head_dim, s.head_dim);
-    finish_heads(s, w.k_norm, at, s.kv_heads, k_.data() + row * kv_width);
-    if (need_queries) finish_heads(s, w.q_norm, at, s.heads, q_.data() + row * q_width);
+    if (keys_values) finish_heads(s, w.k_norm, at, s.kv_heads, k_.data() + row * kv_width);
+    if (!queries) return;
+    finish_heads(s, w.q_norm, at, s.heads, q_.data() + (row - piece.first) * q_width);
   });
 }
 
-// x += attention of all rows.
-void Prefill::attention(uint32_t layer, const AttentionRows* before) {
-  const ModelShape& s = model_.shape();
+// x += attention of the piece's rows.
+void Prefill::attention(uint32_t layer, RowRange piece) {
   const LayerWeights& w = model_.layers()[layer];
-  attention_.run({q_.data(), k_.data(), v_.data()}, before, s.windowed(layer) ? s.window : 0,
-                 heads_.data(), heads_stride_);
-  products({{&w.o, sum_.data(), s.width}}, heads_.data(), heads_stride_, count_);
-  add_branches(w.post_attention_norm);
+  attention_.run(q_.data(), {first_ + piece.first, first_ + piece.end}, heads_.data(),
+                 heads_stride_);
+  products({{&w.o, sum_.data(), model_.shape().width}}, heads_.data(), heads_stride_,
+           piece.end - piece.first);
+  add_branches(w.post_attention_norm, piece);
 }
 
-void Prefill::add_branches(std::span<const float> norm) {
+void Prefill::add_branches(std::span<const float> norm, RowRange piece) {
   const ModelShape& s = model_.shape();
-  each_row(count_, [&](uint32_t row, uint32_t) {
-    const size_t at = size_t{row} * s.width;
-    add_branch(s, norm, sum_.data() + at, x_.data() + at);
+  each_row(piece, [&](uint32_t row, uint32_t) {
+    add_branch(s, norm, sum_.data() + size_t{row - piece.first} * s.width,
+               x_.data() + size_t{row} * s.width);
   });
 }
 
-void Prefill::feed_forward(const LayerWeights& layer) {
+void Prefill::feed_forward(const LayerWeights& layer, RowRange piece) {
   const ModelShape& s = model_.shape();
-  normalise(layer.ffn_norm);
-  for (uint32_t first = 0; first < count_; first += kFfnRows) {
-    const uint32_t rows = std::min(kFfnRows, count_ - first);
-    products({{&layer.gate, gate_.data(), ffn_stride_}, {&layer.up, up_.data(), ffn_stride_}},
-             norm_.data() + first * width_stride_, width_stride_, rows);
-    each_row(rows, [&](uint32_t row, uint32_t worker) {
-      auto& work = scratch_[worker].work;
-      work.resize(std::max<size_t>(work.size(), s.ffn));
-      gate_times(s, gate_.data() + row * ffn_stride_, up_.data() + row * ffn_stride_, work.data(),
-                 engine_codec_kernels());
-    });
-    products({{&layer.down, sum_.data() + size_t{first} * s.width, s.width}}, gate_.data(),
-             ffn_stride_, rows);
-  }
-  add_branches(layer.post_ffn_norm);
+  const uint32_t rows = piece.end - piece.first;
+  normalise(layer.ffn_norm, piece);
+  products({{&layer.gate, gate_.data(), ffn_stride_}, {&layer.up, up_.data(), ffn_stride_}},
+           norm_.data(), width_stride_, rows);
+  each_row({0, rows}, [&](uint32_t row, uint32_t worker) {
+    auto& work = scratch_[worker].work;
+    work.resize(std::max<size_t>(work.size(), s.ffn));
+    gate_times(s, gate_.data() + row * ffn_stride_, up_.data() + row * ffn_stride_, work.data(),
+               engine_codec_kernels());
+  });
+  products({{&layer.down, sum_.data(), s.width}}, gate_.data(), ffn_stride_, rows);
+  add_branches(layer.post_ffn_norm, piece);
 }
 
 Status Prefill::check(std::span<const Token> tokens, uint32_t first) const {
@@ -224,15 +236,27 @@ Status Prefill::run(std::span<const Token> tokens, uint32_t first, PrefillRows& 
     if (std::chrono::steady_clock::now() >= deadline) {
       return {StatusCode::deadline_exceeded, "prefill: at layer " + std::to_string(l)};
     }
-    const bool whole = l + 1 < layers || keep_hidden;  // the last layer's outputs nobody needs
-    queries_keys_values(l, whole);
-    if (watch_ && whole) watch_(l, q_.data());
-    KV_ASSIGN_OR_RETURN(const AttentionRows* before, rows.take(l, count_, k_.data(), v_.data()));
-    if (whole) attention(l, before);
-    KV_RETURN_IF_ERROR(rows.finish(l));
-    if (whole) feed_forward(model_.layers()[l]);
+    // Of the last layer nobody needs the outputs.
+    KV_RETURN_IF_ERROR(layer(l, rows, l + 1 < layers || keep_hidden));
   }
   return {};
+}
+
+// All rows' keys and values, then piece by piece all that follows, if it is computed `whole`.
+Status Prefill::layer(uint32_t layer, PrefillRows& rows, bool whole) {
+  const ModelShape& s = model_.shape();
+  const bool at_once = whole && count_ <= kPieceRows;
+  each_piece([&](RowRange piece) { queries_keys_values(layer, piece, at_once, true); });
+  KV_ASSIGN_OR_RETURN(const AttentionRows* before, rows.take(layer, count_, k_.data(), v_.data()));
+  if (!whole) return rows.finish(layer);
+  attention_.begin(k_.data(), v_.data(), before, s.windowed(layer) ? s.window : 0);
+  each_piece([&](RowRange piece) {
+    if (!at_once) queries_keys_values(layer, piece, true, false);
+    if (watch_) watch_(layer, {first_ + piece.first, first_ + piece.end}, q_.data());
+    attention(layer, piece);
+    feed_forward(model_.layers()[layer], piece);
+  });
+  return rows.finish(layer);
 }
 
 const float* Prefill::hidden(uint32_t position) const {

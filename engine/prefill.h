@@ -4,7 +4,8 @@
 // only rows that were asked for are computed. A row is a function of its token, its position and
 // the rows before it, bit for bit: whatever is computed beside it, however a prompt was cut, with
 // any number of threads and every kernel set. Rows of this prefill are attended to exactly in fp32;
-// those of the prefix as they are held. One thread at a time.
+// those of the prefix as they are held. Of each row only its hidden values and, of one layer, its
+// keys and values are held; all else of kPieceRows at a time. One thread at a time.
 #pragma once
 
 #include <functional>
@@ -32,8 +33,9 @@ class PrefillRows {
   /// After the layer's attention.
   virtual Status finish(uint32_t /*layer*/) { return {}; }
 };
-/// Gets each layer's queries of all computed rows: (rows, heads, head_dim) after rope.
-using QueryWatch = std::function<void(uint32_t layer, const float* q)>;
+/// Gets each layer's queries of all computed rows, some positions at a time, ascending: q
+/// (positions, heads, head_dim) after rope.
+using QueryWatch = std::function<void(uint32_t layer, RowRange positions, const float* q)>;
 
 class Prefill {
  public:
@@ -48,7 +50,7 @@ class Prefill {
   /// `rows` returns. With `keep_hidden` the last layer is computed whole, for hidden().
   Status run(std::span<const Token> tokens, uint32_t first, PrefillRows& rows, Deadline deadline,
              bool keep_hidden = false);
-  /// Called by run() for every layer that is computed whole, before PrefillRows::take.
+  /// Called by run() for every layer that is computed whole.
   void watch_queries(QueryWatch watch) { watch_ = std::move(watch); }
   /// Final hidden row (width) of a position of the last run; the next position's follows it.
   const float* hidden(uint32_t position) const;
@@ -65,26 +67,29 @@ class Prefill {
   };
   Status check(std::span<const Token> tokens, uint32_t first) const;
   void start(std::span<const Token> tokens);
+  Status layer(uint32_t layer, PrefillRows& rows, bool whole);
   template <typename Body>
-  void each_row(uint32_t rows, const Body& body);
+  void each_piece(const Body& body);
+  template <typename Body>
+  void each_row(RowRange rows, const Body& body);
   void products(std::initializer_list<Product> list, const float* in, size_t stride, uint32_t rows);
   static void multiply_band(const Product& p, uint32_t column, const float* in, size_t stride,
                             RowRange rows, Scratch& s);
-  void normalise(std::span<const float> weight);
-  void queries_keys_values(uint32_t layer, bool need_queries);
-  void attention(uint32_t layer, const AttentionRows* before);
-  void feed_forward(const LayerWeights& layer);
-  void add_branches(std::span<const float> norm);
+  void normalise(std::span<const float> weight, RowRange piece);
+  void queries_keys_values(uint32_t layer, RowRange piece, bool queries, bool keys_values);
+  void attention(uint32_t layer, RowRange piece);
+  void feed_forward(const LayerWeights& layer, RowRange piece);
+  void add_branches(std::span<const float> norm, RowRange piece);
 
   const Model& model_;
   Threads& threads_;
   PrefillAttention attention_;
   uint32_t first_ = 0, count_ = 0;  // positions computed
   size_t width_stride_, heads_stride_, ffn_stride_;
-  Floats x_, sum_, q_, k_, v_;  // (count, …)
-  Floats norm_, heads_;         // (count, …) by strides: what products read
-  Floats gate_, up_;            // (count but at most kFfnRows, ffn_stride_)
-  Floats rope_[2];              // (count, head_dim): full, windowed
+  Floats x_, k_, v_;                 // (count, …)
+  Floats rope_[2];                   // (count, head_dim): full, windowed
+  Floats q_, sum_;                   // (rows of a piece, …)
+  Floats norm_, heads_, gate_, up_;  // … by strides: what products read
   std::vector<Scratch> scratch_;
   QueryWatch watch_;
 };

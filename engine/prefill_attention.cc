@@ -51,7 +51,7 @@ uint32_t PrefillAttention::block_size(uint32_t at) const {
   const size_t chunks = (at + most) / kRows + 2 - oldest_seen(at) / kRows;
   const size_t floats = chunks * shape_.kv_heads * PartialView::floats(group_, shape_.head_dim);
   const size_t room = std::clamp<size_t>(kMostPartials / floats, 1, most);
-  return std::min(static_cast<uint32_t>(room), end_ - at);
+  return std::min(static_cast<uint32_t>(room), run_.end - at);
 }
 
 // Blocks and chunks of positions [at, …), as many as kMostPartials has room for. Returns their end.
@@ -59,7 +59,7 @@ uint32_t PrefillAttention::plan(uint32_t at) {
   blocks_.clear();
   tasks_.clear();
   size_t floats = 0;
-  while (at < end_ && floats < kMostPartials) {
+  while (at < run_.end && floats < kMostPartials) {
     Block block{at, block_size(at), tasks_.size(), 0, oldest_seen(at) < codes_end_};
     const size_t more = PartialView::floats(queries_of(block), shape_.head_dim) * shape_.kv_heads;
     auto add = [&](uint32_t chunk, bool coded) {
@@ -81,14 +81,11 @@ uint32_t PrefillAttention::plan(uint32_t at) {
   return at;
 }
 
-void PrefillAttention::run(const Rows& own, const AttentionRows* before, uint32_t window,
-                           float* heads, size_t stride) {
-  q_ = own.q;
-  window_ = window;
-  see(before);
-  put(own);
+void PrefillAttention::run(const float* q, RowRange positions, float* heads, size_t stride) {
+  q_ = q;
+  run_ = positions;
   const uint32_t kv_heads = shape_.kv_heads;
-  for (uint32_t at = first_; at < end_;) {
+  for (uint32_t at = run_.first; at < run_.end;) {
     at = plan(at);
     const auto blocks = static_cast<uint32_t>(blocks_.size());
     if (queries_.size() < size_t{blocks} * kv_heads) queries_.resize(size_t{blocks} * kv_heads);
@@ -111,7 +108,7 @@ void PrefillAttention::gather(const Block& block, uint32_t kv_head, float scale,
   const size_t values = size_t{group_} * shape_.head_dim;
   const size_t width = size_t{shape_.heads} * shape_.head_dim;
   s.q.resize(block.count * values);
-  const float* in = q_ + (block.first - first_) * width + kv_head * values;
+  const float* in = q_ + (block.first - run_.first) * width + kv_head * values;
   float* out = s.q.data();
   for (uint32_t r = 0; r < block.count; ++r, in += width, out += values) {
     for (size_t j = 0; j < values; ++j) out[j] = in[j] * scale;
@@ -211,7 +208,7 @@ void PrefillAttention::merge(const Block& block, uint32_t kv_head, float* heads,
   s.out.resize(block.count * values);
   merge_chunks({0, queries_of(block)}, before_ == nullptr ? exact_values_ : before_->v_side(),
                engine_codec_kernels(), s.partials, s.attention, s.out);
-  float* out = heads + (block.first - first_) * stride + kv_head * values;
+  float* out = heads + (block.first - run_.first) * stride + kv_head * values;
   for (uint32_t r = 0; r < block.count; ++r, out += stride) {
     std::copy_n(s.out.data() + r * values, values, out);
   }

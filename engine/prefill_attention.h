@@ -29,16 +29,13 @@ class PrefillAttention {
 
   /// Positions [first, end) are to be computed in every layer.
   void reserve(uint32_t first, uint32_t end);
-  /// Their queries, keys and values in one layer: q (end - first, heads, head_dim), scaled here, k
-  /// and v (end - first, kv_heads, head_dim).
-  struct Rows {
-    const float *q, *k, *v;
-  };
-  /// heads: what the queries get, `stride` values from one position to the next. Each sees the
-  /// newest `window` positions, itself included, or all if that is 0. `before`: the layer's rows,
-  /// those before `first` of them are seen; null where there are none.
-  void run(const Rows& own, const AttentionRows* before, uint32_t window, float* heads,
-           size_t stride);
+  /// Their keys and values in one layer, (end - first, kv_heads, head_dim), for the runs that
+  /// follow. A query sees the newest `window` positions, its own included, or all if that is 0.
+  /// `before`: the layer's rows, those before `first` of them are seen; null where there are none.
+  void begin(const float* k, const float* v, const AttentionRows* before, uint32_t window);
+  /// Some positions' queries (positions, heads, head_dim), scaled here. heads: what they get,
+  /// `stride` values from one position to the next.
+  void run(const float* q, RowRange positions, float* heads, size_t stride);
 
  private:
   static constexpr uint32_t kRows = kAttentionChunk;
@@ -68,8 +65,7 @@ class PrefillAttention {
   };
 
   void see(const AttentionRows* before);
-  void put(const Rows& own);
-  void put_band(const Rows& own, uint32_t band);
+  void put_band(const float* k, const float* v, uint32_t band);
   void load(uint32_t kv_head, uint32_t chunk, Scratch& s, float* keys, float* values) const;
   static void load_side(const SideCoding& side, const std::vector<AttentionRows::Run>& runs,
                         uint32_t kv_head, RowRange rows, float* out, size_t stride);
@@ -100,6 +96,7 @@ class PrefillAttention {
   Floats values_;      // (kv_heads, chunks, kRows, values_stride)
   // Of the layer at work.
   const float* q_ = nullptr;
+  RowRange run_;  // positions of q_
   const AttentionRows* before_ = nullptr;
   std::optional<AttentionRows> coded_;  // of those the ones up to the last coded one …
   uint32_t codes_end_ = 0;              // … which ends here

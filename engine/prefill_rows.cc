@@ -44,7 +44,10 @@ void PrefillAttention::see(const AttentionRows* before) {
 }
 
 // Own keys and values in chunks, behind the stored rows that begin the first one.
-void PrefillAttention::put(const Rows& own) {
+void PrefillAttention::begin(const float* k, const float* v, const AttentionRows* before,
+                             uint32_t window) {
+  window_ = window;
+  see(before);
   if (std::max(codes_end_, first_chunk_ * kRows) < first_) {
     threads_.run(shape_.kv_heads, [&](uint32_t h, uint32_t worker) {
       load(h, first_chunk_, scratch_[worker], keys_.data() + h * chunks_ * kRows * shape_.head_dim,
@@ -53,10 +56,10 @@ void PrefillAttention::put(const Rows& own) {
   }
   const uint32_t first_band = first_ / kBandColumns;
   threads_.run((end_ - 1) / kBandColumns + 1 - first_band,
-               [&](uint32_t task, uint32_t) { put_band(own, first_band + task); });
+               [&](uint32_t task, uint32_t) { put_band(k, v, first_band + task); });
 }
 
-void PrefillAttention::put_band(const Rows& own, uint32_t band) {
+void PrefillAttention::put_band(const float* k, const float* v, uint32_t band) {
   const uint32_t from = std::max(first_, band * kBandColumns);
   const uint32_t to = std::min(end_, (band + 1) * kBandColumns);
   const size_t dim = shape_.head_dim, width = shape_.kv_heads * dim;
@@ -65,15 +68,15 @@ void PrefillAttention::put_band(const Rows& own, uint32_t band) {
     const size_t in = (from - first_) * width + h * dim;
     float* keys = keys_.data() + (h * chunks_ * kRows + band * kBandColumns - base) * dim;
     if (to - from == kBandColumns) {
-      engine_kernels().transpose(own.k + in, width, kBandColumns, shape_.head_dim, keys);
+      engine_kernels().transpose(k + in, width, kBandColumns, shape_.head_dim, keys);
     } else {
       for (uint32_t p = from; p < to; ++p) {
-        const float* key = own.k + in + (p - from) * width;
+        const float* key = k + in + (p - from) * width;
         for (size_t j = 0; j < dim; ++j) keys[j * kBandColumns + p % kBandColumns] = key[j];
       }
     }
     for (uint32_t p = from; p < to; ++p) {
-      std::copy_n(own.v + in + (p - from) * width, dim,
+      std::copy_n(v + in + (p - from) * width, dim,
                   values_.data() + (h * chunks_ * kRows + p - base) * values_stride_);
     }
   }

@@ -75,9 +75,10 @@ Result<ExactText> Teacher::exact(std::span<const Token> tokens, uint32_t prefix)
   }
   const size_t q_width = size_t{s.heads} * s.head_dim, width = size_t{s.kv_heads} * s.head_dim;
   text.queries.resize(s.layers);
-  prefill_.watch_queries([&](uint32_t layer, const float* q) {
+  prefill_.watch_queries([&](uint32_t layer, RowRange positions, const float* q) {
     for (uint32_t position : text.sampled) {
-      const float* row = q + position * q_width;
+      if (position < positions.first || position >= positions.end) continue;
+      const float* row = q + (position - positions.first) * q_width;
       text.queries[layer].insert(text.queries[layer].end(), row, row + q_width);
     }
   });
