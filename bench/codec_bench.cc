@@ -20,6 +20,8 @@
 #include "codec/codec.h"
 #include "codec/float16.h"
 #include "codec/plan.h"
+#include "codec/transform.h"
+#include "codec/transform_fit.h"
 
 namespace kv {
 namespace {
@@ -106,6 +108,73 @@ void decode(benchmark::State& state, const Shape& shape, uint8_t bits, const Ker
     benchmark::DoNotOptimize(status.ok());
   }
   bytes_rate(state, out.size());
+}
+
+// A coder of one block of rows whose components differ as those of real ones do, and the block.
+struct TransformedRows {
+  std::shared_ptr<const TransformCoder> coder;
+  std::vector<float> rows;
+  std::vector<uint8_t> stream;
+};
+
+TransformedRows transformed(const Shape& shape, uint32_t width, const Kernels* kernels) {
+  const size_t n = size_t{shape.heads} * shape.dim;
+  TransformedRows made;
+  std::mt19937_64 rng(5);
+  std::normal_distribution<float> normal;
+  TransformSet set{{{0, {1}}}, {{true, std::vector<float>(shape.dim / 2, 0.01f)}}, {Transform{}}};
+  Transform& t = set.transforms[0];
+  t.rotation = 0;
+  t.width = width;
+  t.mean.resize(n);
+  t.scale.resize(n, 1.0f / 127);
+  t.basis.resize(n * width);
+  t.table.resize(n);
+  t.low_bits.resize(n);
+  for (size_t c = 0; c < n; ++c) t.basis[c * width + c % width] = 127;
+  made.rows.resize(shape.rows * n);  // 3.5 bits a value
+  for (size_t i = 0; i < made.rows.size(); ++i) {
+    made.rows[i] =
+        15 * std::exp2(-4 * static_cast<float>(i % n) / static_cast<float>(n)) * normal(rng);
+  }
+  auto remake = [&] {
+    auto tables = TransformTables::create(std::make_shared<const TransformSet>(set));
+    KV_CHECK(tables.ok());
+    made.coder = *TransformCoder::create(*tables, 0, shape.heads, shape.dim, kernels);
+  };
+  remake();
+  TableFit fit;
+  fit.add(t, *made.coder->integers(made.rows, 0), shape.rows);
+  set.tables = fit.finish();
+  remake();
+  made.stream = *made.coder->encode(made.rows, 0);
+  return made;
+}
+
+void transform_encode(benchmark::State& state, const Shape& shape, uint32_t width,
+                      const Kernels* kernels) {
+  const TransformedRows made = transformed(shape, width, kernels);
+  for (auto _ : state) benchmark::DoNotOptimize(made.coder->encode(made.rows, 0));
+  bytes_rate(state, 2 * made.rows.size());
+}
+
+void transform_decode(benchmark::State& state, const Shape& shape, uint32_t width,
+                      const Kernels* kernels) {
+  TransformedRows made = transformed(shape, width, kernels);
+  for (auto _ : state) {
+    KV_CHECK(made.coder->decode(made.stream, shape.rows, 0, 0, shape.rows, made.rows).ok());
+  }
+  bytes_rate(state, 2 * made.rows.size());
+  state.counters["bits"] =
+      8 * static_cast<double>(made.stream.size()) / static_cast<double>(made.rows.size());
+}
+
+// The entropy decoder alone: no row is asked for.
+void integer_decode(benchmark::State& state, const Shape& shape, const Kernels* kernels) {
+  const TransformedRows made = transformed(shape, shape.dim, kernels);
+  for (auto _ : state) KV_CHECK(made.coder->decode(made.stream, shape.rows, 0, 0, 0, {}).ok());
+  state.counters["Mvalues/s"] = benchmark::Counter(static_cast<double>(made.rows.size()) * 1e-6,
+                                                   benchmark::Counter::kIsIterationInvariantRate);
 }
 
 struct Context {
@@ -223,7 +292,28 @@ void register_counted(const Shape& shape) {
   }
 }
 
+void register_transforms() {
+  using benchmark::RegisterBenchmark;
+  for (const Kernels* kernels : {avx512_kernels(), avx2_kernels(), &scalar_kernels()}) {
+    if (kernels == nullptr) continue;
+    const std::string name = std::string("/") + kernels->name;
+    RegisterBenchmark(("BM_transform_integers/d64h3r256" + name).c_str(), integer_decode,
+                      Shape{256, 3, 64, 3}, kernels);
+    for (auto [shape, width, text] : {std::tuple(Shape{256, 3, 64, 3}, 192u, "d64h3r256_joint"),
+                                      {Shape{256, 1, 256, 4}, 256u, "d256h1r256"},
+                                      {Shape{256, 8, 128, 4}, 128u, "d128h8r256_per_head"},
+                                      {Shape{256, 8, 128, 4}, 1024u, "d128h8r256_joint"}}) {
+      if (kernels == &scalar_kernels() && width > 192) continue;
+      RegisterBenchmark((std::string("BM_transform_encode/") + text + name).c_str(),
+                        transform_encode, shape, width, kernels);
+      RegisterBenchmark((std::string("BM_transform_decode/") + text + name).c_str(),
+                        transform_decode, shape, width, kernels);
+    }
+  }
+}
+
 void register_all() {
+  register_transforms();
   register_distortion();
   const Shape d128{256, 8, 128, 4}, d64{256, 3, 64, 3};
   register_counted(d128);

@@ -463,6 +463,40 @@ TEST_F(Quality, TuneGivesBitsWhereTheyCount) {
   }
 }
 
+// Transforms of a text's rows hold another text's in the bytes asked for: a smaller budget takes
+// fewer, a larger one diverges less.
+TEST_F(Quality, TransformsAreFittedWrittenAndMeasured) {
+  Ran ran = cachectl("tune model.gguf --coding tc --budget 0.2,0.4 --text text.txt --out model.tc");
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("tc, budget 0.2 "));
+  ran = cachectl(
+      "quality model.gguf --tokens 768 --text other.txt --hit-only --json out.json --settings "
+      "./model.tc.0.2,./model.tc.0.4,lossless");
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  std::ifstream in(path("out.json"));
+  const json found = json::parse(in)["settings"];
+  auto kld = [&](size_t i) { return found[i]["hit"]["kld"].get<double>(); };
+  EXPECT_NEAR(found[0]["ratio"].get<double>(), 0.2, 0.06);
+  EXPECT_NEAR(found[1]["ratio"].get<double>(), 0.4, 0.06);
+  EXPECT_EQ(found[2]["ratio"].get<double>(), 1);
+  EXPECT_LT(kld(1), 0.5 * kld(0)) << ran.out;
+  EXPECT_LT(kld(2), kld(1)) << ran.out;
+
+  std::ifstream whole(path("model.tc.0.4"), std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(whole), {});
+  auto refused = [&](const std::string& what) {
+    std::ofstream(path("other.tc"), std::ios::binary) << bytes;
+    const auto ran_other =
+        cachectl("quality model.gguf --tokens 768 --text other.txt --settings ./other.tc");
+    EXPECT_NE(ran_other.code, 0);
+    EXPECT_THAT(ran_other.err, HasSubstr(what));
+  };
+  bytes[10] = static_cast<char>(bytes[10] ^ 1);
+  refused("made for another model");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  refused("is damaged");
+}
+
 TEST_F(Quality, TuneWritesAProfileThatTheEngineTakes) {
   Ran ran = cachectl("tune model.gguf --budget 0.3 --text text.txt --out plan.profile");
   ASSERT_EQ(ran.code, 0) << ran.err;

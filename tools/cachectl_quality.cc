@@ -270,6 +270,11 @@ Status measure(const QualityOptions& options) {
     }
   }
   KV_RETURN_IF_ERROR(measure_texts(options, model, taught.get(), texts, settings, line, results));
+  for (size_t i = 0; i < settings.size(); ++i) {
+    const CodedBytes* bytes = settings[i].bytes.get();
+    if (bytes == nullptr || bytes->whole == 0) continue;
+    results[i].ratio = static_cast<double>(bytes->stored) / static_cast<double>(bytes->whole);
+  }
   line.show("");
   print_table(results, options.hit_only || taught != nullptr);
   if (!options.json.empty()) {

@@ -11,6 +11,7 @@
 #include "engine/calibration.h"
 #include "engine/model_network.h"
 #include "tools/cachectl_teacher.h"
+#include "tools/cachectl_transforms.h"
 
 namespace kv::cachectl {
 namespace {
@@ -28,7 +29,7 @@ Result<QualitySetting> blocks(const std::string& name, const ModelSpec& spec, do
                               " values are no whole blocks of 32");
     }
   }
-  QualitySetting setting{name, block_bytes / (2 * kBlockValues), true, {}};
+  QualitySetting setting{name, block_bytes / (2 * kBlockValues), true, {}, nullptr};
   setting.coder = [round](uint32_t, Side, uint32_t, std::span<float> rows) -> Status {
     for (size_t at = 0; at < rows.size(); at += kBlockValues) round(rows.data() + at);
     return {};
@@ -38,7 +39,7 @@ Result<QualitySetting> blocks(const std::string& name, const ModelSpec& spec, do
 
 Result<QualitySetting> profiled(const std::string& name, const ModelSpec& spec, Profile profile,
                                 uint32_t tokens) {
-  QualitySetting setting{name, stored_ratio(spec, profile, tokens), false, {}};
+  QualitySetting setting{name, stored_ratio(spec, profile, tokens), false, {}, nullptr};
   KV_ASSIGN_OR_RETURN(auto codec,
                       Codec::create(spec, std::make_shared<const Profile>(std::move(profile))));
   KV_ASSIGN_OR_RETURN(setting.coder, coder_of(std::move(codec)));
@@ -149,6 +150,13 @@ Result<QualitySetting> make_setting(const std::string& name, const CalibratedMod
   if (name == "q8_0") return blocks(name, spec, 34, round_q8_0);
   if (name == "q4_0") return blocks(name, spec, 18, round_q4_0);
   if (name == "words3") return words3(spec, tokens);
+  if (is_transforms_file(name)) {
+    auto bytes = std::make_shared<CodedBytes>();
+    QualitySetting setting{name.substr(name.rfind('/') + 1), 1, false, {}, bytes};
+    KV_ASSIGN_OR_RETURN(const TransformSet transforms, read_transforms(name, spec));
+    KV_ASSIGN_OR_RETURN(setting.coder, transform_coder(spec, transforms, bytes));
+    return setting;
+  }
   if (name.find('/') != name.npos) {
     KV_ASSIGN_OR_RETURN(Profile profile, read_profile_file(name, spec, nullptr));
     return profiled(name.substr(name.rfind('/') + 1), spec, std::move(profile), tokens);

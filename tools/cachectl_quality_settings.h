@@ -23,11 +23,17 @@ Result<CalibratedModel> load_calibrated(const std::string& path, uint32_t thread
 /// Returns: what the teacher's calibrate returns.
 Result<CalibratedModel> calibrated_by(TeacherLink& link);
 
+/// What rows took, by a coding whose bytes depend on them.
+struct CodedBytes {
+  uint64_t stored = 0, whole = 0;  ///< whole: in fp16
+};
+
 struct QualitySetting {
   std::string name;
   double ratio = 1;      ///< bytes of the first `tokens` rows over the same rows in fp16
   bool by_rows = false;  ///< in *whole*, rows are coded before their own block attends to them
   RowCoder coder;
+  std::shared_ptr<const CodedBytes> bytes;  ///< if set, what the ratio is taken from at the end
 };
 
 /// What is compared where nobody says.
@@ -39,8 +45,8 @@ inline constexpr const char* kDefaultSettings =
 /// "-mean" means only, with "-plain" neither those nor exact tokens. `q8_0`, `q4_0`: llama.cpp's
 /// blocks of 32 values with an fp16 scale. `words3`: 10 codes of 3 bits per 32-bit word and a
 /// 32-bit norm per vector; its rows are our plain 3-bit ones, which share rotation and codebook.
-/// Else the path of a profile file. Returns: invalid_argument naming the setting; what
-/// read_profile_file returns.
+/// Else the path of a profile file, or of one of `cachectl tune --coding tc`. Returns:
+/// invalid_argument naming the setting; what read_profile_file returns.
 Result<QualitySetting> make_setting(const std::string& name, const CalibratedModel& model,
                                     uint32_t tokens);
 

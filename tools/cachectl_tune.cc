@@ -19,6 +19,8 @@
 #include "tools/cachectl_meter.h"
 #include "tools/cachectl_quality.h"
 #include "tools/cachectl_teacher.h"
+#include "tools/cachectl_transform_fit.h"
+#include "tools/cachectl_transforms.h"
 
 namespace kv::cachectl {
 namespace {
@@ -44,7 +46,7 @@ constexpr GainChoice kGains[] = {{"none", false, 0.0f},
                                  {"queries", true, 1.0f}};
 
 struct TuneOptions {
-  std::string model, out, teacher;
+  std::string model, out, teacher, coding = "tq";
   std::vector<std::string> texts;
   std::vector<double> budgets = {0.27};
   uint32_t threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxEngineThreads);
@@ -214,6 +216,10 @@ Status print_results(Meter& meter, const CalibratedModel& model,
   return {};
 }
 
+std::string out_file(const TuneOptions& options, double budget) {
+  return options.budgets.size() == 1 ? options.out : options.out + "." + number(budget, "%g");
+}
+
 // A plan for each budget, shown, written and measured.
 Status plan_all(const TuneOptions& options, const CalibratedModel& model, Meter& meter,
                 StatusLine& line) {
@@ -232,13 +238,46 @@ Status plan_all(const TuneOptions& options, const CalibratedModel& model, Meter&
     print_plan(sides, gains, plan);
     plans.emplace_back("budget " + number(budget, "%g"), plan);
     if (options.out.empty()) continue;
-    const std::string file =
-        options.budgets.size() == 1 ? options.out : options.out + "." + number(budget, "%g");
+    const std::string file = out_file(options, budget);
     KV_RETURN_IF_ERROR(write_profile_file(file, model.spec, model.profile.id(), plan));
     std::printf("wrote %s, profile %s\n", file.c_str(), plan.id().hex().substr(0, 12).c_str());
   }
   line.show("plans");
   KV_RETURN_IF_ERROR(print_results(meter, model, plans));
+  return {};
+}
+
+// Transforms for each budget, written and measured.
+Status transform_all(const TuneOptions& options, const CalibratedModel& model, Meter& meter,
+                     StatusLine& line) {
+  TransformFitter fitter(model, meter);
+  KV_RETURN_IF_ERROR(fitter.measure(line));
+  std::vector<RowCoder> codings;
+  std::vector<std::shared_ptr<CodedBytes>> bytes;
+  for (double budget : options.budgets) {
+    line.show("steps for budget " + number(budget, "%g"));
+    KV_ASSIGN_OR_RETURN(const TransformSet set, fitter.fit(budget));
+    bytes.push_back(std::make_shared<CodedBytes>());
+    KV_ASSIGN_OR_RETURN(RowCoder coder, transform_coder(model.spec, set, bytes.back()));
+    codings.push_back(std::move(coder));
+    if (options.out.empty()) continue;
+    const std::string file = out_file(options, budget);
+    KV_RETURN_IF_ERROR(write_transforms(file, model.spec, set));
+    line.show("");
+    std::printf("wrote %s\n", file.c_str());
+  }
+  line.show("predictions");
+  KV_ASSIGN_OR_RETURN(auto found, meter.measure(codings));
+  line.show("");
+  Table table({"coding", "x fp16", "KLD", "p99", "agree"}, 1);
+  for (size_t i = 0; i < codings.size(); ++i) {
+    const double ratio =
+        static_cast<double>(bytes[i]->stored) / static_cast<double>(bytes[i]->whole);
+    table.add({"tc, budget " + number(options.budgets[i], "%g"), number(ratio, "%.4f"),
+               number(found[i].mean_kld(), "%.5f"), number(found[i].p99_kld(), "%.4f"),
+               number(found[i].agreement(), "%.4f")});
+  }
+  table.print();
   return {};
 }
 
@@ -253,7 +292,10 @@ Status tune(const TuneOptions& options) {
     KV_ASSIGN_OR_RETURN(teacher, TeacherProgram::start(options.teacher, options.model));
     KV_ASSIGN_OR_RETURN(model, calibrated_by(teacher->link()));
   }
-  for (double budget : options.budgets) KV_RETURN_IF_ERROR(check_budget(model, budget));
+  const bool transform = options.coding == "tc";
+  for (double budget : options.budgets) {
+    if (!transform) KV_RETURN_IF_ERROR(check_budget(model, budget));
+  }
   const auto owner = teacher == nullptr ? engine_meter(model.model, options.threads)
                                         : taught_meter(teacher->link());
   Meter& meter = *owner;
@@ -262,7 +304,8 @@ Status tune(const TuneOptions& options) {
     KV_ASSIGN_OR_RETURN(std::string text, read_text(path));
     KV_RETURN_IF_ERROR(meter.add_text(text));
   }
-  return plan_all(options, model, meter, line);
+  return transform ? transform_all(options, model, meter, line)
+                   : plan_all(options, model, meter, line);
 }
 
 }  // namespace
@@ -278,6 +321,10 @@ void add_tune(CLI::App& app, std::function<Exit()>& chosen) {
       ->capture_default_str()
       ->delimiter(',')
       ->check(CLI::Range(0.05, 1.0));
+  sub->add_option("--coding", options->coding,
+                  "tq: bits of TurboQuant; tc: transforms, which no store takes yet")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"tq", "tc"}));
   sub->add_option("--text", options->texts,
                   "text files to measure on, the first 4,096 tokens of each; else one of our own");
   sub->add_option("--out", options->out,

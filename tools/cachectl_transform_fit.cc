@@ -1,0 +1,202 @@
+// Bases from rows, steps from what each side alone costs, tables from a sample. See
+// cachectl_transform_fit.h.
+#include "tools/cachectl_transform_fit.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "codec/transform.h"
+#include "tools/cachectl_transforms.h"
+
+namespace kv::cachectl {
+namespace {
+
+constexpr uint32_t kSampleEvery = 8;       // rows
+constexpr uint32_t kMostSample = 1536;     // rows of a side
+constexpr double kMeasuredError = 0.01;    // of a row's variance, when a side is coded alone
+constexpr double kLeastDivergence = 1e-7;  // below it a measurement is noise
+constexpr uint32_t kRatedTokens = 3072;    // as for plans of bits
+constexpr int kScaleSearches = 14;
+const std::vector<IntegerTable> kNoTables = {{0, {1}}};  // everything an escape
+
+Result<std::shared_ptr<const TransformTables>> tables_of(TransformSet set) {
+  return TransformTables::create(std::make_shared<const TransformSet>(std::move(set)));
+}
+
+// One side alone, by integers without their stream.
+RowCoder alone(std::shared_ptr<const TransformCoder> coder) {
+  return [coder = std::move(coder)](uint32_t, Side, uint32_t first, std::span<float> rows) {
+    return each_transformed_block(
+        first, rows, coder->values(), [&](uint32_t at, std::span<float> block) {
+          const auto stream = coder->encode(block, at);
+          const auto count = static_cast<uint32_t>(block.size() / coder->values());
+          return stream ? coder->decode(*stream, count, at, 0, count, block) : Status();
+        });
+  };
+}
+
+void scale_by(Transform& t, double step) {
+  for (float& s : t.scale) s = static_cast<float>(s * step);
+}
+
+}  // namespace
+
+Status write_transforms(const std::string& path, const ModelSpec& spec,
+                        const TransformSet& transforms) {
+  ByteWriter body, out;
+  encode(transforms, body);
+  if (body.size() > kMaxTransformBytes) {
+    return invalid_argument("transforms of " + std::to_string(body.size()) +
+                            " bytes: expected at most " + std::to_string(kMaxTransformBytes));
+  }
+  out.u32(kTransformsMagic);
+  out.raw(spec.fingerprint.bytes);
+  out.raw(sha256(body.span()).bytes);
+  out.raw(body.span());
+  return write_text(path, {reinterpret_cast<const char*>(out.span().data()), out.size()});
+}
+
+TransformFitter::TransformFitter(const CalibratedModel& model, Meter& meter)
+    : model_(model), meter_(meter) {
+  if (model.model == nullptr) return;  // a teacher doesn't tell how it rotates
+  const ModelShape& shape = model.model->shape();
+  for (float base : {shape.rope_base, shape.local_rope_base}) {
+    if (!(base > 0)) break;
+    Rotation rotation{shape.architecture == Architecture::gemma3, {}};
+    for (uint32_t i = 0; i < shape.head_dim / 2; ++i) {
+      rotation.step.push_back(
+          static_cast<float>(std::pow(static_cast<double>(base), -2.0 * i / shape.head_dim)));
+    }
+    turns_.emplace_back(rotation);
+    rotations_.push_back(std::move(rotation));
+  }
+}
+
+const RotaryTurns* TransformFitter::turns_of(const SideFit& side) const {
+  if (side.side != Side::k || turns_.empty()) return nullptr;
+  return &turns_[model_.model->shape().windowed(side.at.layer) ? 1 : 0];
+}
+
+// Statistics and samples of all sides.
+Status TransformFitter::gather() {
+  KV_ASSIGN_OR_RETURN(auto parts, row_parts(model_.spec));
+  std::vector<size_t> first_side(model_.spec.layers.size());
+  for (const RowPart& at : parts) {
+    first_side[at.layer] = sides_.size();
+    for (const SideSpec& spec : sides_of(at.spec)) {
+      SideFit side{at, spec.side, spec.heads, spec.dim, nullptr, {}};
+      side.statistics = std::make_unique<RowStatistics>(spec.heads, spec.dim, turns_of(side));
+      sides_.push_back(std::move(side));
+    }
+  }
+  const RowCoder look = [&](uint32_t layer, Side which, uint32_t first, std::span<float> rows) {
+    SideFit& side = sides_[first_side[layer] + (which == Side::v ? 1 : 0)];
+    const size_t width = size_t{side.heads} * side.dim, skip = kExactTransformTokens;
+    if (first > 0 || rows.size() <= skip * width) return Status();
+    side.statistics->add(rows.subspan(skip * width), static_cast<uint32_t>(skip));
+    for (size_t r = skip; r < rows.size() / width; r += kSampleEvery) {
+      if (side.sample.size() >= kMostSample * width) break;
+      std::vector<float> row(rows.begin() + static_cast<ptrdiff_t>(r * width),
+                             rows.begin() + static_cast<ptrdiff_t>((r + 1) * width));
+      if (const RotaryTurns* turns = turns_of(side)) {
+        turns->turn(row.data(), 1, width, static_cast<uint32_t>(r), side.heads, side.dim, true);
+      }
+      side.sample.insert(side.sample.end(), row.begin(), row.end());
+    }
+    return Status();
+  };
+  return meter_.measure(std::span(&look, 1)).status();
+}
+
+Status TransformFitter::measure(StatusLine& line) {
+  line.show("rows");
+  KV_RETURN_IF_ERROR(gather());
+  unit_.rotations = rotations_;
+  unit_.tables = kNoTables;
+  for (SideFit& side : sides_) {
+    line.show("basis of layer " + std::to_string(side.at.layer));
+    KV_ASSIGN_OR_RETURN(Transform t, side.statistics->transform(side.heads * side.dim));
+    const RotaryTurns* turns = turns_of(side);
+    if (turns != nullptr) t.rotation = static_cast<uint16_t>(turns - turns_.data());
+    side.step = std::sqrt(12 * kMeasuredError * side.statistics->variance());
+    unit_.transforms.push_back(std::move(t));
+  }
+  line.show("sides of layers");
+  TransformSet measured = unit_;
+  for (size_t i = 0; i < sides_.size(); ++i) scale_by(measured.transforms[i], sides_[i].step);
+  KV_ASSIGN_OR_RETURN(auto tables, tables_of(std::move(measured)));
+  std::vector<RowCoder> codings;
+  for (size_t i = 0; i < sides_.size(); ++i) {
+    KV_ASSIGN_OR_RETURN(auto coder,
+                        TransformCoder::create(tables, i, sides_[i].heads, sides_[i].dim));
+    codings.push_back(only(alone(std::move(coder)), sides_[i].at.layer, sides_[i].side));
+  }
+  KV_ASSIGN_OR_RETURN(auto found, meter_.measure(codings));
+  for (size_t i = 0; i < sides_.size(); ++i) {
+    sides_[i].divergence = std::max(found[i].mean_kld(), kLeastDivergence);
+  }
+  return {};
+}
+
+// A step with which a bit more or less costs as much as in every other side: the divergence goes
+// with the step's square, the bits with the side's values.
+double TransformFitter::costly_step(const SideFit& side) {
+  return side.step * std::sqrt(side.heads * side.dim / side.divergence);
+}
+
+// Transforms whose steps are `scale` times those that cost as much a bit; their bytes over fp16's.
+Result<double> TransformFitter::try_scale(double scale, TransformSet& out) const {
+  out = unit_;
+  double usual = 0;  // mean of the logarithms of the steps that cost as much a bit
+  for (const SideFit& side : sides_) {
+    usual += std::log2(costly_step(side) / side.step) / static_cast<double>(sides_.size());
+  }
+  TransformSet plain;  // of samples, whose rotation is undone
+  plain.tables = kNoTables;
+  TableFit fit;
+  std::vector<double> values;
+  for (size_t i = 0; i < sides_.size(); ++i) {
+    const SideFit& side = sides_[i];
+    const auto width = static_cast<double>(side.heads * side.dim);
+    scale_by(out.transforms[i], scale * costly_step(side) / std::exp2(usual));
+    plain.transforms.assign(1, out.transforms[i]);
+    plain.transforms[0].rotation = kNoRotation;
+    KV_ASSIGN_OR_RETURN(auto tables, tables_of(plain));
+    KV_ASSIGN_OR_RETURN(auto coder, TransformCoder::create(tables, 0, side.heads, side.dim));
+    const auto integers = coder->integers(side.sample, 0);
+    if (!integers) return 1.0;  // a step so small that integers don't fit
+    fit.add(out.transforms[i], *integers,
+            static_cast<uint32_t>(side.sample.size() / static_cast<size_t>(width)));
+  }
+  out.tables = plain.tables = fit.finish();
+  double stored = 0, whole = 0;
+  for (size_t i = 0; i < sides_.size(); ++i) {
+    const SideFit& side = sides_[i];
+    plain.transforms.assign(1, out.transforms[i]);
+    plain.transforms[0].rotation = kNoRotation;
+    KV_ASSIGN_OR_RETURN(auto tables, tables_of(plain));
+    KV_ASSIGN_OR_RETURN(auto coder, TransformCoder::create(tables, 0, side.heads, side.dim));
+    const auto stream = coder->encode(side.sample, 0);
+    if (!stream) return 1.0;
+    const double row = 2.0 * side.heads * side.dim;
+    const double rows = static_cast<double>(side.sample.size()) * 2 / row;
+    stored += kExactTransformTokens * row +
+              (kRatedTokens - kExactTransformTokens) * static_cast<double>(stream->size()) / rows;
+    whole += kRatedTokens * row;
+  }
+  return stored / whole;
+}
+
+Result<TransformSet> TransformFitter::fit(double budget) const {
+  double least = -10, most = 10;  // log2 of the scale
+  TransformSet out;
+  for (int i = 0; i < kScaleSearches; ++i) {
+    const double middle = (least + most) / 2;
+    KV_ASSIGN_OR_RETURN(const double ratio, try_scale(std::exp2(middle), out));
+    (ratio > budget ? least : most) = middle;
+  }
+  KV_RETURN_IF_ERROR(try_scale(std::exp2(most), out).status());
+  return out;
+}
+
+}  // namespace kv::cachectl

@@ -1,0 +1,55 @@
+// TransformFitter: transforms for a model from texts, for `cachectl tune --coding tc`.
+//
+// Bases are principal components of all texts' rows; every side of every layer is then coded alone
+// and the divergence of the model's predictions measured, as for plans of bits; a side's step is
+// the larger the less it costs; tables come from a sample. One thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codec/transform_fit.h"
+#include "tools/cachectl_meter.h"
+#include "tools/cachectl_quality_settings.h"
+
+namespace kv::cachectl {
+
+/// As read_transforms reads it. Returns: io_error, invalid_argument (over kMaxTransformBytes).
+Status write_transforms(const std::string& path, const ModelSpec& spec,
+                        const TransformSet& transforms);
+
+/// Keys are fitted with RoPE undone where the engine has the model; a teacher tells no rotation.
+class TransformFitter {
+ public:
+  /// Both outlive this; the meter has its texts.
+  TransformFitter(const CalibratedModel& model, Meter& meter);
+  /// Bases, and what each side alone costs. Returns: what the meter and the fit return.
+  Status measure(StatusLine& line);
+  /// Steps and tables for `budget` of fp16's bytes. Call measure() before.
+  Result<TransformSet> fit(double budget) const;
+
+ private:
+  struct SideFit {
+    RowPart at;
+    Side side = Side::k;
+    uint32_t heads = 0, dim = 0;
+    std::unique_ptr<RowStatistics> statistics;
+    std::vector<float> sample;  // rows, their rotation undone
+    double step = 0;            // with which it was measured
+    double divergence = 0;      // coded alone with that
+  };
+  Status gather();
+  const RotaryTurns* turns_of(const SideFit& side) const;
+  static double costly_step(const SideFit& side);
+  Result<double> try_scale(double scale, TransformSet& out) const;
+
+  const CalibratedModel& model_;
+  Meter& meter_;
+  std::vector<SideFit> sides_;
+  std::vector<Rotation> rotations_;  // none, or of full layers and of windowed ones
+  std::vector<RotaryTurns> turns_;
+  TransformSet unit_;  // with steps of 1, without tables
+};
+
+}  // namespace kv::cachectl
