@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """bench/hit_bench as a table and a picture: what m new tokens after n stored ones cost.
 
-usage: hit_grid.py [--bin build/release/bin/hit_bench | --json FILE] [--threads 2] [--svg FILE]
+usage: hit_grid.py [--bin build/release/bin/hit_bench | --json FILE] [--threads 2]
+                   [--stored N,…] [--new M,…] [--svg FILE]
 
 Runs the grid (KV_SMOLLM2_GGUF) or reads what `hit_bench --benchmark_format=json` printed. A cell
 of the Markdown table is the best time in ms, and how many times the work of these m tokens at the
-speed of a long prefill the time beyond 3 ms is (the goal is 1.15): both of the same run. The
-picture has a line for each n, against the yardstick of n = 0.
+speed of a long prefill the time beyond 3 ms (6 of one thread) is (the goal is 1.15): both of the
+same run. The picture has a line for each n, against the yardstick of n = 0.
 """
 import argparse
 import html
@@ -29,8 +30,10 @@ def measured(options):
     if options.json:
         with open(options.json, encoding="utf-8") as file:
             return json.load(file)
+    threads = f"threads:{options.threads}"
+    stored, new = ("(" + "|".join(some.split(",")) + ")" for some in (options.stored, options.new))
     command = [options.bin, "--benchmark_format=json",
-               f"--benchmark_filter=threads:{options.threads}|^(BM_Plain|BM_Long).*"]
+               f"--benchmark_filter={threads}/n:{stored}/m:{new}/|^(BM_Plain|BM_Long).*/{threads}"]
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if ran.returncode != 0:
         sys.exit(f"hit_grid: {options.bin} failed (exit {ran.returncode})")
@@ -114,6 +117,8 @@ def main():
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "bin", "hit_bench"))
     parser.add_argument("--json", help="a report of hit_bench instead of a run")
     parser.add_argument("--threads", type=int, default=2, choices=(1, 2))
+    parser.add_argument("--stored", metavar="N,…", default="[0-9]+", help="only these n")
+    parser.add_argument("--new", metavar="M,…", default="[0-9]+", help="only these m")
     parser.add_argument("--svg", metavar="FILE", help="write the picture there")
     options = parser.parse_args()
     report = measured(options)
