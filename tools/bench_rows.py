@@ -98,6 +98,23 @@ def promote_rows():
                       f"BM_Promote{name}/real_time", f"{bare}/iterations:5/real_time", "ms", goals)
 
 
+def remote_rows():
+    """The shared tier beside the engine's own tool, and what it costs those who don't need it."""
+    for what, ours, theirs in (("GET", "Get", "Get"), ("SET", "Put", "Set")):
+        yield Row(f"shared tier: {what} of 8 values of three parts, over redis-benchmark",
+                  "remote_bench", f"BM_Remote{ours}/min_time:2.000/real_time",
+                  f"BM_Redis{theirs}/iterations:5/manual_time", "GB/s", [("ratio", ">=", 0.9)])
+    yield Row("shared tier: the question of 32K tokens, over a round trip on loopback",
+              "remote_bench", "BM_RemoteQuestion/real_time", "BM_RoundTrip/real_time", "us",
+              [("ratio", "<=", 1.5)])
+    for tier, how in ((1, "on"), (2, "hanging")):
+        for value, most in (("p50_us", 1.05), ("p99_us", 1.25)):
+            yield Row(f"RAM hit with the shared tier {how}, over without: {value[:3]}",
+                      "remote_bench", f"BM_LocalHit/tier:{tier}/iterations:5000/real_time",
+                      "BM_LocalHit/tier:0/iterations:5000/real_time", value,
+                      [("ratio", "<=", most)])
+
+
 # Names must exist in `PROGRAM --benchmark_list_tests`; tests/tools_bench_check.py sees to it.
 ROWS = [
     Row("RAM-hit fetch of 100 MiB until every plane can be read, over 64 B ping-pong",
@@ -144,6 +161,7 @@ ROWS = [
         ("small fetches in batches over 16 connections", "wire_bench",
          "BM_SmallFetches/iterations:3", "fetches/s", []))),
     *promote_rows(),
+    *remote_rows(),
     Row("promote after a start, over O_DIRECT reads of one file", "tier_bench",
         "BM_PromoteCold/packed:0/ready:1/iterations:5/real_time",
         "BM_ReadDirect/files:1/iterations:5/real_time", "ms"),
