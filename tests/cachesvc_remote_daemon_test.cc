@@ -86,6 +86,22 @@ std::vector<std::vector<uint8_t>> bytes_of(const FetchReply& reply) {
   return out;
 }
 
+// The answer to a call whose question to the tier was answered: on a loaded machine one may wait in
+// vain, which is a miss.
+template <typename Call>
+auto heard(Machine& machine, Call call) {
+  for (int i = 0;; ++i) {
+    const bool asks = machine.stat("remote_silent") == 0;
+    const uint64_t unreached = machine.stat("remote_unreached");
+    auto got = call();
+    if ((asks && machine.stat("remote_unreached") == unreached) || i == 600) return got;
+    ::usleep(100'000);
+  }
+}
+Result<FetchReply> heard(Machine& machine, Bench& bench, const Sequence& tokens) {
+  return heard(machine, [&] { return bench.fetch(tokens); });
+}
+
 TEST(RemoteDaemon, WhatOneMachineStoredAnEmptyOneServesAfterItsEnd) {
   KV_NEEDS_REDIS();
   const auto tokens = tokens_of(1);
@@ -105,11 +121,13 @@ TEST(RemoteDaemon, WhatOneMachineStoredAnEmptyOneServesAfterItsEnd) {
   }
   Machine b(settings());
   Bench at_b = b.open();
-  auto looked = b.client().lookup({at_b.opened.model, {asked, {}}, {}}, soon());
+  auto looked = heard(b, [&] {
+    return b.client().lookup({at_b.opened.model, {asked, {}}, {}}, soon());
+  });
   ASSERT_TRUE(looked.ok()) << looked.status().to_string();
   EXPECT_EQ(looked->tokens, kTokens);
   EXPECT_EQ(looked->tier, Tier::remote);
-  auto got = at_b.fetch(asked);
+  auto got = heard(b, at_b, asked);
   ASSERT_TRUE(got.ok()) << got.status().to_string();
   ASSERT_EQ(got->tokens, kTokens);
   EXPECT_EQ(got->tier, Tier::remote);
@@ -146,12 +164,12 @@ TEST(RemoteDaemon, AFetchThatDoesNotWaitIsPendingAndThenThere) {
   Bench at_b = b.open("pending");
   FetchRequest request = fetch_of(at_b, tokens);
   request.wait = false;
-  auto first = b.client().fetch(request, soon());
+  auto first = heard(b, [&] { return b.client().fetch(request, soon()); });
   ASSERT_TRUE(first.ok());
   EXPECT_TRUE(first->pending);
   EXPECT_EQ(first->tokens, kTokens - 1);
   auto then = b.client().fetch(request, soon());
-  for (int i = 0; i < 12'000 && then.ok() && then->pending; ++i) {
+  for (int i = 0; i < 12'000 && then.ok() && (then->pending || then->tokens == 0); ++i) {
     ::usleep(5000);
     then = b.client().fetch(request, soon());
   }
@@ -165,7 +183,7 @@ TEST(RemoteDaemon, AFetchThatDoesNotWaitIsPendingAndThenThere) {
   prefetch.model = at_c.opened.model;
   prefetch.query.tokens = tokens;
   prefetch.wait = true;
-  auto reply = c.client().prefetch(prefetch, soon());
+  auto reply = heard(c, [&] { return c.client().prefetch(prefetch, soon()); });
   ASSERT_TRUE(reply.ok());
   EXPECT_EQ(reply->tokens, kTokens - 1);
   EXPECT_EQ(reply->tier, Tier::ram);
@@ -185,13 +203,13 @@ TEST(RemoteDaemon, AnEraseReachesTheTierAndANamespaceToo) {
   {
     Machine b(settings());
     Bench at_b = b.open("erase");
-    EXPECT_EQ(at_b.fetch(one)->tokens, 0u);
-    EXPECT_EQ(at_b.fetch(other)->tokens, kTokens - 1);
+    EXPECT_EQ(heard(b, at_b, one)->tokens, 0u);
+    EXPECT_EQ(heard(b, at_b, other)->tokens, kTokens - 1);
   }
   ASSERT_TRUE(a.client().erase(0, {}, soon()).ok());
   Machine c(settings());
   Bench at_c = c.open("erase");
-  EXPECT_EQ(at_c.fetch(other)->tokens, 0u);
+  EXPECT_EQ(heard(c, at_c, other)->tokens, 0u);
 }
 
 TEST(RemoteDaemon, ValuesThatWereChangedAreMissesAndMakeRoom) {
@@ -211,22 +229,11 @@ TEST(RemoteDaemon, ValuesThatWereChangedAreMissesAndMakeRoom) {
   }
   ASSERT_EQ(changed, kObjects);
   Bench at_b = b.open("damage");
-  auto got = at_b.fetch(tokens);
+  auto got = heard(b, at_b, tokens);
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->tokens, 0u);
   EXPECT_GT(b.stat("remote_damaged"), 0u);
   EXPECT_EQ(b.stat("remote_objects_read"), 0u);
-}
-
-// A fetch whose question was answered: on a loaded machine one may wait in vain, which is a miss.
-Result<FetchReply> heard(Machine& machine, Bench& bench, const Sequence& tokens) {
-  for (int i = 0;; ++i) {
-    const bool asks = machine.stat("remote_silent") == 0;
-    const uint64_t unreached = machine.stat("remote_unreached");
-    auto got = bench.fetch(tokens);
-    if ((asks && machine.stat("remote_unreached") == unreached) || i == 600) return got;
-    ::usleep(100'000);
-  }
 }
 
 // Its tail is damaged, or gone: its blocks come all the same.
@@ -327,7 +334,8 @@ TEST(RemoteDaemon, AWrongPasswordIsAMissAndIsTold) {
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->tokens, 0u);
   EXPECT_EQ(wrong.stat("remote_unreached"), 1u);
-  EXPECT_EQ(wrong.stat("remote_nodes_lost"), 1u);
+  for (int i = 0; i < 6000 && wrong.stat("remote_nodes_lost") == 0; ++i) ::usleep(10'000);
+  EXPECT_GE(wrong.stat("remote_nodes_lost"), 1u);
   // Stores and hits are those of a machine without the tier.
   ASSERT_TRUE(at_wrong.store(tokens, Durability::spilled).ok());
   EXPECT_EQ(at_wrong.fetch(tokens)->tokens, kTokens - 1);
