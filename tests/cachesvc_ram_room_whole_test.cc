@@ -103,6 +103,43 @@ TEST(Room, WhatLeasesHoldIsNoRoomAndNobodyIsToldToWaitForIt) {
   }
 }
 
+// A client that polls while its rows are read would fill RAM with its own questions, and then be
+// told of a miss.
+TEST(Room, APollForWhatIsBeingReadTakesNoRoomAndIsPending) {
+  for (FetchForm form : {FetchForm::stored, FetchForm::f32}) {
+    SCOPED_TRACE(static_cast<int>(form));
+    TempDir dir;
+    std::mt19937 rng(9);
+    const auto tokens = store_long_entry(dir.store(), rng);
+    CacheOptions options = small_options(dir.store());
+    options.ram_budget_bytes = 3 << 20;
+    Stepped client(options);
+    auto b = Bench::open(client, plain_model(4));
+    FetchRequest request = fetch_of(b, tokens, false);
+    request.form = form;
+    client.hangs = true;
+    auto hit = client.fetch(request, soon());
+    ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+    ASSERT_TRUE(hit->pending);
+    ASSERT_EQ(hit->tokens, tokens.size() - 1);
+    const uint64_t used = b.stat("ram_used_bytes");
+    for (int i = 0; i < 5; ++i) {
+      hit = client.fetch(request, soon());
+      ASSERT_TRUE(hit.ok());
+      EXPECT_TRUE(hit->pending);
+      EXPECT_EQ(hit->tokens, tokens.size() - 1);
+      EXPECT_EQ(b.stat("ram_used_bytes"), used);
+    }
+    client.hangs = false;
+    client.run();
+    hit = client.fetch(request, soon());
+    ASSERT_TRUE(hit.ok());
+    EXPECT_FALSE(hit->pending);
+    EXPECT_EQ(hit->tokens, tokens.size() - 1);
+    b.expect_serves(tokens, *hit);
+  }
+}
+
 // Blocks as stored (16 KiB each) and as wanted fit together; the rest is not served.
 uint32_t largest_decoded(uint64_t room, FetchForm form) {
   uint64_t block = 16 * 1024, decoded = form == FetchForm::f32 ? 2 * block : block;

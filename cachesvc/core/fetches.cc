@@ -53,7 +53,9 @@ FetchCost Fetches::cost_of(const RunningFetch& f, const Hit& hit) const {
     Room one = Promoter::room_for(*u.record);
     cost.all += one.stored;
     cost.largest = std::max(cost.largest, one.promotion);
+    cost.pending |= f.polls() && !u.record->ram;
     if (u.record->ram || promoter_.promoting(*u.record)) continue;
+    if (f.polls() && coming_.contains(u.record->name)) continue;
     cost.missing += one.stored;
     cost.reading += one.promotion;
   }
@@ -85,11 +87,12 @@ Result<Hit> Fetches::plan(RunningFetch& f) {
     const uint64_t most_reply = room_.transit().most_reply(f.realm->share);
     bool reply_never = cost.decoded > most_reply;
     bool never = cost.all + cost.beside() > most || reply_never;
-    if (!never && cost.missing + cost.beside() <= now) {
+    if (!never && cost.missing + cost.beside_now() <= now) {
       f.window_bytes = std::min({ideal, most - cost.all, now - cost.missing});
       return hit;
     }
-    uint64_t needed = (never ? cost.all : cost.missing) + cost.beside(), has = never ? most : now;
+    uint64_t needed = never ? cost.all + cost.beside() : cost.missing + cost.beside_now();
+    uint64_t has = never ? most : now;
     f.limit_reason = std::to_string(hit.plan.tokens) + " tokens need " + std::to_string(needed) +
                      " bytes of RAM, it has " + std::to_string(has) +
                      (never          ? ""
@@ -232,15 +235,20 @@ void Fetches::promote(const FetchPtr& f, Planned planned) {
   const FetchCost cost = cost_of(*f, hit);
   std::vector<Record*> missing;
   for (const Hit::Use& u : hit.uses) {
-    if (!u.record->ram) missing.push_back(u.record);
+    const bool comes = f->polls() && coming_.contains(u.record->name);
+    if (!u.record->ram && !comes) missing.push_back(u.record);
   }
+  if (missing.empty()) return planned.pins.release();  // another call's batch brings all of it
   // Packed files first, so that they are unpacked while the others are read; but root first if
   // there are several windows, so that objects read serve even if the rest can't be read.
   if (cost.reading <= f->window_bytes) {
     std::stable_partition(missing.begin(), missing.end(),
                           [](const Record* r) { return r->file.bytes < r->payload_bytes; });
   }
-  for (const Record* r : missing) batch->wanted.push_back({r->name, r->serial});
+  for (const Record* r : missing) {
+    batch->wanted.push_back({r->name, r->serial});
+    coming_.insert(r->name);
+  }
   batch->pins = std::move(planned.pins);
   Room room;
   room.share = f->realm->share;
@@ -261,10 +269,16 @@ void Fetches::ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& ba
           return promote_window(f, batch);
         }
         no_room(*f, got.status());
+        came(*batch);
         batch->pins.release();
         step(f);
       },
       f->asker());
+}
+
+// The batch ends: it has brought its objects, or will not.
+void Fetches::came(const Batch& batch) {
+  for (const PinnedName& each : batch.wanted) coming_.erase(coming_.find(each.name));
 }
 
 // Lowers the aim from the whole path to what there is room for now, in the end to what RAM holds.
@@ -313,6 +327,7 @@ void Fetches::read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch) 
   if (batch->next < batch->wanted.size() && !stop) return promote_window(f, batch);
   batch->room->stored.release();  // a read that hangs keeps the window, not the rest of the path
   batch->room.reset();
+  came(*batch);
   if (batch->wanted.size() <= kObjectsAtATime) {
     batch->pins.release();
     return step(f);

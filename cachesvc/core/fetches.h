@@ -12,6 +12,8 @@
 // room (RunningFetch::Patience). Loop thread only.
 #pragma once
 
+#include <set>
+
 #include "cachesvc/core/ages.h"
 #include "cachesvc/core/fair_tasks.h"
 #include "cachesvc/core/holds.h"
@@ -85,6 +87,7 @@ class Fetches {
   void promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
   void read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
+  void came(const Batch& batch);
   void no_room(RunningFetch& f, const Status& status);
   void reply(const FetchPtr& f, Planned& planned);
   void make_objects(const FetchPtr& f, FetchReply reply);
@@ -108,6 +111,7 @@ class Fetches {
   RequestRing& ring_;
   RemoteReads& remote_;
   FairTasks decodes_;
+  std::multiset<ObjectName> coming_;  // of all batches of reads that have not ended
 };
 
 }  // namespace kv

@@ -48,6 +48,8 @@ struct RunningFetch {
     const Selection& s = request.selection;
     return copies() || (!request.whole_objects && (!s.layers.all() || !s.parts.all()));
   }
+  /// It asks again itself: what is not in RAM is answered `pending`.
+  bool polls() const { return !request.wait; }
   /// Adds the time since the step began to one of the record's.
   void step_ended(uint32_t RequestRecord::*time) {
     const auto took = Clock::now() - step_began;
@@ -71,8 +73,11 @@ struct FetchCost {
   uint64_t reading = 0;  ///< file and unpacked bytes of the missing objects
   uint64_t largest = 0;  ///< file and unpacked bytes of the largest object
   uint64_t decoded = 0;  ///< every object as the client wants it; 0: as it lies in RAM
+  bool pending = false;  ///< some object is not in RAM, and the call polls: nothing is decoded yet
   /// Bytes beside the objects: reads need them first, decoding afterwards.
   uint64_t beside() const { return std::max(missing > 0 ? largest : 0, decoded); }
+  /// … of them those that must be free now.
+  uint64_t beside_now() const { return pending ? (missing > 0 ? largest : 0) : beside(); }
 };
 
 /// Bytes of the reply's object made from this record, which may be on the SSD only.
