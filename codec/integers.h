@@ -31,7 +31,7 @@ class IntegerTables {
   const uint32_t* slots(size_t table) const { return coders_[table].slots.data(); }
   /// By value + 128; the escape is -128.
   const Symbol* symbols(size_t table) const { return coders_[table].symbols.data(); }
-  /// Of numbers of `bits` bits, all equally frequent.
+  /// Tables of numbers of `bits` bits, all equally frequent.
   const uint32_t* low_slots(uint32_t bits) const { return slots(coders_.size() - bits); }
   const Symbol* low_symbols(uint32_t bits) const { return symbols(coders_.size() - bits); }
 

@@ -12,7 +12,7 @@ struct Turn {
   double cosine, sine;
 };
 
-// Of an angle of at most 2^25 radians, by Taylor's series within pi / 4.
+// The turn by an angle of at most 2^25 radians, by Taylor's series within pi / 4.
 Turn turn_of(double angle) {
   const double quarters = std::nearbyint(angle * 0x1.45f306dc9c883p-1);
   double r = std::fma(-quarters, 0x1.921fb54442d18p+0, angle);

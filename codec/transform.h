@@ -22,7 +22,7 @@
 
 namespace kv {
 
-/// What the transforms of one set share in memory.
+/// Tables in memory that the transforms of one set share.
 class TransformTables {
  public:
   /// Returns: invalid_argument, as validate.

@@ -18,7 +18,7 @@ inline constexpr uint32_t kStrideValues = 32;
 constexpr size_t padded(size_t values) {
   return (values + kStrideValues - 1) / kStrideValues * kStrideValues;
 }
-/// What decode_integers returns if the words end too early.
+/// The result of decode_integers if the words end too early.
 inline constexpr size_t kNoWords = SIZE_MAX;
 
 /// An entry of a decoding table of kTableTotal slots: count | (slot - start) << 12 | value << 24.
@@ -61,7 +61,7 @@ const TransformKernels& scalar_transform_kernels();
 const TransformKernels& avx2_transform_kernels();    ///< only where avx2_kernels() are
 const TransformKernels& avx512_transform_kernels();  ///< only where avx512_kernels() are
 #endif
-/// Those that go with a set of the other kernels.
+/// The transform's kernels that go with a set of the other kernels.
 const TransformKernels& transform_kernels(const Kernels& kernels);
 
 }  // namespace kv

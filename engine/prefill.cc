@@ -236,7 +236,7 @@ Status Prefill::run(std::span<const Token> tokens, uint32_t first, PrefillRows& 
     if (std::chrono::steady_clock::now() >= deadline) {
       return {StatusCode::deadline_exceeded, "prefill: at layer " + std::to_string(l)};
     }
-    // Of the last layer nobody needs the outputs.
+    // Outputs of the last layer are needed by nobody.
     KV_RETURN_IF_ERROR(layer(l, rows, l + 1 < layers || keep_hidden));
   }
   return {};

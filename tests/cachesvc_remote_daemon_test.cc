@@ -271,7 +271,7 @@ TEST(RemoteDaemon, AWrongTailCostsTheTailAlone) {
   }
 }
 
-// Of each kind of cache a repeat comes back whole; another sequence goes on from the last block's
+// A repeat comes back whole, of each kind of cache; another sequence goes on from the last block's
 // end where what it needs has names that follow from its tokens, else from an earlier place.
 TEST(RemoteDaemon, EveryKindOfCacheComesBack) {
   KV_NEEDS_REDIS();

@@ -437,15 +437,22 @@ TEST(RemoteTier, AServerThatIsKilledAndReturnsEmptyIsFilledAgain) {
   EXPECT_TRUE(rig.get(rig.find(chain.names)[0]).ok());
 }
 
-TEST(RemoteTier, OneNodeAnswersAsManyNamesAsAQuestionMayHave) {
-  KV_NEEDS_REDIS();
-  RedisServer server;
-  RemoteTierRig rig({server.address()});
+/// As many names as a call takes, by the first two bytes of their ids.
+std::vector<RemoteName> most_names(const RemoteSpace& space) {
   std::vector<RemoteName> names(kMaxRemoteNames);
   for (size_t i = 0; i < names.size(); ++i) {
     names[i].object.id.bytes[0] = static_cast<uint8_t>(i);
     names[i].object.id.bytes[1] = static_cast<uint8_t>(i >> 8);
   }
+  for (RemoteName& name : names) name.space = space;
+  return names;
+}
+
+TEST(RemoteTier, OneNodeAnswersAsManyNamesAsAQuestionMayHave) {
+  KV_NEEDS_REDIS();
+  RedisServer server;
+  RemoteTierRig rig({server.address()});
+  const std::vector<RemoteName> names = most_names({});
   for (const RemoteFound& found : rig.find(names)) ASSERT_EQ(found.state, Found::absent);
 }
 
@@ -457,12 +464,7 @@ TEST(RemoteTier, AnEraseOfAllNamesReachesEveryPart) {
   std::mt19937_64 rng(19);
   const FileImage image = large_image(rng);
   ASSERT_TRUE(rig.put(image, {remote_space("tenant"), image.header.name, {}}).ok());
-  std::vector<RemoteName> names(kMaxRemoteNames);
-  for (size_t i = 0; i < names.size(); ++i) {
-    names[i].object.id.bytes[0] = static_cast<uint8_t>(i);
-    names[i].object.id.bytes[1] = static_cast<uint8_t>(i >> 8);
-    names[i].space = remote_space("tenant");
-  }
+  const std::vector<RemoteName> names = most_names(remote_space("tenant"));
   const std::string key = remote_key(names[0]);
   const std::string sum =
       to_hex(rig.find({{remote_space("tenant"), image.header.name, {}}})[0].front.sum);

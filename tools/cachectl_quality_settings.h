@@ -23,7 +23,7 @@ Result<CalibratedModel> load_calibrated(const std::string& path, uint32_t thread
 /// Returns: what the teacher's calibrate returns.
 Result<CalibratedModel> calibrated_by(TeacherLink& link);
 
-/// What rows took, by a coding whose bytes depend on them.
+/// Bytes that rows took, of a coding whose bytes depend on them.
 struct CodedBytes {
   uint64_t stored = 0, whole = 0;  ///< whole: in fp16
 };

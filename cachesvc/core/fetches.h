@@ -111,7 +111,7 @@ class Fetches {
   RequestRing& ring_;
   RemoteReads& remote_;
   FairTasks decodes_;
-  std::multiset<ObjectName> coming_;  // of all batches of reads that have not ended
+  std::multiset<ObjectName> coming_;  // objects of all batches of reads that have not ended
 };
 
 }  // namespace kv

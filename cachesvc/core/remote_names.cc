@@ -69,7 +69,7 @@ class Naming {
     add(depth, {ObjectKind::tail, end.tail, 0, 0, 0}, tag_behind(depth, end.tail),
         static_cast<uint32_t>(depth) * block_, end.tokens);
   }
-  // What a store of end.tokens is asked for.
+  // A need of a store of end.tokens.
   void need(const Need& need, const RemotePath::End& end) {
     if (need.kind == ObjectKind::snapshot) return snapshot(need.end_row);
     const size_t depth = need.block_index;
@@ -79,7 +79,7 @@ class Naming {
     add(depth, {ObjectKind::supplement, id, need.group, need.first_row, need.end_row},
         tail ? tag_behind(depth, id) : tag_of(depth), first, tail ? end.tokens : first + block_);
   }
-  // What a hit that ends with a block takes.
+  // Needs of a hit that ends with a block.
   void block_end(uint32_t n) {
     const RemotePath::End end{n, {}};
     for (size_t g = 0; g < realm_.groups.size(); ++g) {

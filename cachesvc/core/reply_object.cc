@@ -59,9 +59,9 @@ FetchForm form_to_make(const Codec& codec, FetchForm form) {
   const auto& layers = codec.model().layers;
   for (uint32_t layer = 0; layer < layers.size(); ++layer) {
     for (uint32_t part = 0; part < layers[layer].parts.size(); ++part) {
-      for (const SideSpec& spec : sides_of(layers[layer].parts[part])) {
-        const SideCoding& side = *codec.side(layer, part, spec.side);
-        if (side.bits > 0 || side.raw_dtype != dtype_of(form)) return form;
+      for (Side each : {Side::k, Side::v, Side::other}) {  // without the memory of sides_of()
+        const SideCoding* side = codec.side(layer, part, each);
+        if (side && (side->bits > 0 || side->raw_dtype != dtype_of(form))) return form;
       }
     }
   }

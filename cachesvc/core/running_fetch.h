@@ -76,7 +76,7 @@ struct FetchCost {
   bool pending = false;  ///< some object is not in RAM, and the call polls: nothing is decoded yet
   /// Bytes beside the objects: reads need them first, decoding afterwards.
   uint64_t beside() const { return std::max(missing > 0 ? largest : 0, decoded); }
-  /// … of them those that must be free now.
+  /// Bytes of them that must be free now.
   uint64_t beside_now() const { return pending ? (missing > 0 ? largest : 0) : beside(); }
 };
 
