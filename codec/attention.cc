@@ -69,7 +69,7 @@ void append_runs(const Plane& plane, uint32_t first, uint32_t end, std::vector<R
       out.push_back(r);
     }
     row += run.rows;
-    data += run_bytes(plane, run.form, run.rows);
+    data += run_bytes(plane, run);
   }
 }
 
@@ -94,6 +94,9 @@ Status AttentionRows::add(const Plane& k, const Plane& v, uint32_t first, uint32
           "attention: a plane of layer " + std::to_string(plane->layer) + " part " +
           std::to_string(plane->part) + " " + to_string(plane->side) + " given for layer " +
           std::to_string(layer_) + " part " + std::to_string(part_) + " " + to_string(side));
+    }
+    if (coding_word(*plane) == kTransformWord) {
+      return invalid_argument("attention: a plane of streams is decoded first");
     }
     if (first > end || first < plane->first_row || end > plane->end_row()) {
       return invalid_argument("attention: a plane lacks rows of [" + std::to_string(first) + ", " +

@@ -30,7 +30,8 @@ class AttentionRows {
   AttentionRows(std::shared_ptr<const Codec> codec, uint32_t layer, uint32_t part);
 
   /// Rows [first, end) of `k` and `v`, each of any mix of exact and code runs.
-  /// Returns: invalid_argument if a plane doesn't fit the part, lacks a row, or rows don't ascend.
+  /// Returns: invalid_argument if a plane doesn't fit the part, lacks a row, has a stream (whose
+  /// rows are to be decoded first), or rows don't ascend.
   Status add(const Plane& k, const Plane& v, uint32_t first, uint32_t end);
   /// `rows` exact rows from the engine's own buffers, K (rows, heads, k_dim), V (rows, heads,
   /// v_dim). Returns: invalid_argument if rows don't ascend; unsupported for a part without

@@ -8,6 +8,7 @@
 
 #include "codec/finite.h"
 #include "codec/float16.h"
+#include "codec/transform.h"
 #include "codec/turboquant.h"
 
 namespace kv {
@@ -59,15 +60,21 @@ bool codable_dim(uint32_t dim) {
   return spreads;
 }
 
-Status Codec::add_side(uint32_t layer, uint32_t part, const SideSpec& spec) {
+Status Codec::add_side(uint32_t layer, uint32_t part, const SideSpec& spec,
+                       const std::shared_ptr<const TransformTables>& tables) {
   const PartCoding& coding = profile_->coding(layer, part);
   const PartSpec& p = model_.layers[layer].parts[part];
   SideCoding& side = sides_[layer][part][static_cast<size_t>(spec.side)];
   const bool may_code = p.v_dim > 0 && p.kind != PartKind::latent && p.kind != PartKind::pooled;
-  side.bits = spec.side == Side::k ? coding.k_bits : spec.side == Side::v ? coding.v_bits : 0;
+  const uint8_t word = coding.word(spec.side);
+  side.bits = word == kTransformWord ? 0 : word;
   side.heads = spec.heads;
   side.dim = spec.dim;
   side.raw_dtype = may_code ? profile_->raw_dtype : p.dtype;
+  if (word == kTransformWord) {
+    KV_ASSIGN_OR_RETURN(side.coder, TransformCoder::create(tables, coding.transform(spec.side),
+                                                           spec.heads, spec.dim, kernels_));
+  }
   if (side.bits == 0) return {};
   if (!codable_dim(spec.dim)) {
     return unsupported(where(layer, part, spec.side) + "head_dim " + std::to_string(spec.dim) +
@@ -101,13 +108,17 @@ Result<std::shared_ptr<const Codec>> Codec::create(const ModelSpec& model,
     KV_ASSIGN_OR_RETURN(kernels, select_kernels());
   }
   std::shared_ptr<Codec> codec(new Codec(model, std::move(profile), kernels));
+  std::shared_ptr<const TransformTables> tables;
+  if (const auto& shared = codec->profile_->transforms) {
+    KV_ASSIGN_OR_RETURN(tables, TransformTables::create({shared, &shared->set}));
+  }
   codec->sides_.resize(model.layers.size());
   for (uint32_t l = 0; l < model.layers.size(); ++l) {
     const auto& parts = model.layers[l].parts;
     codec->sides_[l].resize(parts.size(), std::vector<SideCoding>(3));
     for (uint32_t p = 0; p < parts.size(); ++p) {
       for (const SideSpec& spec : sides_of(parts[p])) {
-        KV_RETURN_IF_ERROR(codec->add_side(l, p, spec));
+        KV_RETURN_IF_ERROR(codec->add_side(l, p, spec, tables));
       }
     }
   }
@@ -138,6 +149,10 @@ Status Codec::check_shape(const Plane& plane) const {
     if (run.form == RunForm::codes && (s->bits == 0 || plane.bits != s->bits)) {
       return mismatch(plane, "bits", s->bits, plane.bits);
     }
+    if (run.form == RunForm::stream && s->coder == nullptr) {
+      return invalid_argument(where(plane.layer, plane.part, plane.side) +
+                              "a stream, where the profile names no transform");
+    }
     rows += run.rows;
   }
   if (plane.first_row + rows > kMaxTokens) return mismatch(plane, "rows at most", kMaxTokens, rows);
@@ -157,10 +172,11 @@ Status Codec::check(const Plane& plane) const {
         return invalid_argument(where(plane.layer, plane.part, plane.side) +
                                 "an exact value is not finite");
       }
-    } else if (!valid_scales(data + vectors * code_bytes(plane.dim, plane.bits), vectors)) {
+    } else if (run.form == RunForm::codes &&
+               !valid_scales(data + vectors * code_bytes(plane.dim, plane.bits), vectors)) {
       return invalid_argument(where(plane.layer, plane.part, plane.side) + "a scale is not finite");
     }
-    data += run_bytes(plane, run.form, run.rows);
+    data += run_bytes(plane, run);
   }
   return {};
 }
@@ -195,6 +211,21 @@ Status decode_codes(const Kernels& kernels, const SideCoding& side, const Plane&
     }
     write_values(kernels, row.data(), width, out, dst);
   }
+  return {};
+}
+
+// Decodes rows [first, end) of one stream's run (relative to it), whose first one has position
+// `at`, to (rows, heads, dim) of `out`.
+Status decode_stream(const Kernels& kernels, const TransformCoder& coder, const RowRun& run,
+                     uint32_t at, const uint8_t* data, uint32_t first, uint32_t end, DType out,
+                     uint8_t* dst) {
+  if (run.skip > at || uint64_t{run.skip} + run.rows > run.of) {
+    return corruption("a stream of fewer rows than its run");
+  }
+  std::vector<float> rows(size_t{end - first} * coder.values());
+  KV_RETURN_IF_ERROR(coder.decode({data, run.bytes}, run.of, at - run.skip, run.skip + first,
+                                  run.skip + end, rows));
+  write_values(kernels, rows.data(), rows.size(), out, dst);
   return {};
 }
 
@@ -249,13 +280,32 @@ Status Codec::decode_rows(const Plane& plane, uint32_t first_row, uint32_t end_r
       if (run.form == RunForm::codes) {
         KV_RETURN_IF_ERROR(
             decode_codes(*kernels_, s, plane, data, run.rows, a - row, b - row, out, to));
+      } else if (run.form == RunForm::stream) {
+        Status decoded =
+            decode_stream(*kernels_, *s.coder, run, row, data, a - row, b - row, out, to);
+        if (!decoded.ok()) {
+          return corruption(where(plane.layer, plane.part, plane.side) + decoded.message());
+        }
       } else {
         convert_exact(*kernels_, data + (a - row) * run_bytes(plane, RunForm::exact, 1),
                       size_t{b - a} * plane.heads * plane.dim, plane.dtype, out, to);
       }
     }
     row += run.rows;
-    data += run_bytes(plane, run.form, run.rows);
+    data += run_bytes(plane, run);
+  }
+  return {};
+}
+
+Status Codec::check_streams(const Plane& plane) const {
+  std::vector<uint8_t> rows;
+  uint32_t row = plane.first_row;
+  for (const RowRun& run : plane.runs) {
+    const uint32_t first = row;
+    row += run.rows;
+    if (run.form != RunForm::stream) continue;
+    rows.resize(size_t{run.rows} * plane.heads * plane.dim * dtype_bytes(DType::f16));
+    KV_RETURN_IF_ERROR(decode_rows(plane, first, row, DType::f16, rows));
   }
   return {};
 }

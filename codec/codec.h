@@ -1,4 +1,5 @@
-// Codec: exact rows ↔ stored rows of one model under one profile (codec/TURBOQUANT.md).
+// Codec: exact rows ↔ stored rows of one model under one profile (codec/TURBOQUANT.md,
+// codec/TRANSFORM.md).
 //
 // A Codec is immutable after create and shared as shared_ptr<const Codec>: any thread, any number
 // of them. It works per token and head: coding one row or many, slicing before or after, gives the
@@ -18,6 +19,9 @@
 
 namespace kv {
 
+class TransformCoder;
+class TransformTables;
+
 /// True for the vector lengths that can be coded: see kCodableDims.
 bool codable_dim(uint32_t dim);
 inline constexpr const char* kCodableDims =
@@ -25,7 +29,7 @@ inline constexpr const char* kCodableDims =
 
 /// How one side of one part is coded; the vectors are empty where the side has none.
 struct SideCoding {
-  uint8_t bits = 0;                                 ///< 0: kept raw
+  uint8_t bits = 0;                                 ///< of codes; 0: kept raw, or `coder`
   uint32_t heads = 0;                               ///< 0: the part has no such side
   uint32_t dim = 0;                                 ///< values per row and head
   DType raw_dtype = DType::f16;                     ///< of exact rows in the stored form
@@ -33,6 +37,9 @@ struct SideCoding {
   std::vector<float> gain;                          ///< (heads, dim), K only
   std::vector<float> inverse_gain;                  ///< (heads, dim), K only: 1 / gain
   std::shared_ptr<const std::vector<float>> signs;  ///< (dim) of +1 and -1; null if bits == 0
+  std::shared_ptr<const TransformCoder> coder;      ///< null: no transform
+
+  bool coded() const { return bits != 0 || coder != nullptr; }
 };
 
 class Codec {
@@ -51,9 +58,11 @@ class Codec {
   const SideCoding* side(uint32_t layer, uint32_t part, Side side) const;
 
   /// The stored form of `rows`: rows before profile().exact_tokens stay exact (rounded to the raw
-  /// dtype), the others become codes. Exact runs are in the side's raw dtype or f32; runs that are
-  /// codes already are copied as they are. With bits 0 the plane stays raw.
-  /// If the scale of a vector does not fit fp16, all rows that came exact stay exact: the caller
+  /// dtype), the others become codes or, where the side has a transform, a stream for each block.
+  /// Exact runs are in the side's raw dtype or f32; runs that are codes or streams already are
+  /// copied as they are. Where neither is in force the plane stays raw.
+  /// If the scale of a vector does not fit fp16, a value does not fit its transform, or a stream
+  /// would be no shorter than exact rows, all rows that came exact stay exact: the caller
   /// sees an exact run beyond exact_tokens and counts it. Returns: invalid_argument naming layer,
   /// part, side for a wrong shape, dtype or size, for a value that is not finite (naming row and
   /// head), or for one that the raw dtype cannot hold.
@@ -63,7 +72,7 @@ class Codec {
   /// be where the rows are, if they stay raw and of their dtype.
   Result<Plane> encode(const Plane& rows, std::span<uint8_t> place) const;
   /// Bytes of encode(rows) where every scale fits. Returns: invalid_argument as encode, for a wrong
-  /// shape, dtype or size.
+  /// shape, dtype or size; unsupported for a side with a transform, whose streams tell theirs.
   Result<uint64_t> encoded_bytes(const Plane& rows) const;
 
   /// All rows exact in the side's raw dtype, nothing coded: for tails. Takes and refuses what
@@ -75,7 +84,7 @@ class Codec {
   /// Rows [first_row, end_row) (absolute) as (rows, heads, dim) of `out`, token-major, into `dst`,
   /// which has exactly that size. f16 results are clamped to its finite range.
   /// Returns: invalid_argument for a wrong shape or range, corruption for a scale that is not
-  /// finite.
+  /// finite, or a stream that can't be decoded.
   Status decode_rows(const Plane& plane, uint32_t first_row, uint32_t end_row, DType out,
                      std::span<uint8_t> dst) const;
   /// The whole plane as one exact run of dtype `out`. Returns: as decode_rows.
@@ -85,12 +94,17 @@ class Codec {
   /// Returns: invalid_argument naming layer, part, side, expected and given.
   Status check_shape(const Plane& plane) const;
   /// check_shape, and that every exact value and every scale is finite: for planes from a stranger.
+  /// Streams tell when they are decoded.
   Status check(const Plane& plane) const;
+  /// That the plane's streams can be decoded: it decodes them. Returns: as decode_rows.
+  Status check_streams(const Plane& plane) const;
 
  private:
   Codec(ModelSpec model, std::shared_ptr<const Profile> profile, const Kernels* kernels)
       : model_(std::move(model)), profile_(std::move(profile)), kernels_(kernels) {}
-  Status add_side(uint32_t layer, uint32_t part, const SideSpec& spec);
+  Status add_side(uint32_t layer, uint32_t part, const SideSpec& spec,
+                  const std::shared_ptr<const TransformTables>& tables);
+  Result<Plane> encode_streams(const Plane& rows, const SideCoding& side, bool keep_exact) const;
 
   ModelSpec model_;
   std::shared_ptr<const Profile> profile_;

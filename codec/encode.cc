@@ -10,6 +10,7 @@
 #include "codec/codec.h"
 #include "codec/finite.h"
 #include "codec/float16.h"
+#include "codec/transform.h"
 #include "codec/turboquant.h"
 
 namespace kv {
@@ -258,11 +259,98 @@ class PlaneEncoder {
 
 constexpr uint64_t kNever = UINT64_MAX;
 
+// The plane of some rows of an exact run of `in`, without bytes of its own.
+Plane exact_rows(const Plane& in, const uint8_t* data, uint32_t first, uint32_t rows) {
+  Plane out = in;
+  out.first_row = first;
+  out.runs = {{RunForm::exact, rows}};
+  out.bytes = Bytes(nullptr, data, run_bytes(in, RunForm::exact, rows));
+  return out;
+}
+
+// A plane put together of runs and their bytes.
+struct RunsOf {
+  Plane out;
+  std::vector<uint8_t> bytes;
+
+  void add(RowRun run, std::span<const uint8_t> data) {
+    const bool joins =
+        run.form == RunForm::exact && !out.runs.empty() && out.runs.back().form == RunForm::exact;
+    if (joins) {
+      out.runs.back().rows += run.rows;
+    } else {
+      out.runs.push_back(run);
+    }
+    bytes.insert(bytes.end(), data.begin(), data.end());
+  }
+};
+
+std::vector<float> as_floats(const Kernels& kernels, const Plane& rows) {
+  std::vector<float> out(rows.bytes.size() / dtype_bytes(rows.dtype));
+  switch (rows.dtype) {
+    case DType::f32:
+      std::memcpy(out.data(), rows.bytes.data(), rows.bytes.size());
+      break;
+    case DType::f16:
+      kernels.f16_to_f32(rows.bytes.data(), out.data(), out.size());
+      break;
+    case DType::bf16:
+      kernels.bf16_to_f32(rows.bytes.data(), out.data(), out.size());
+      break;
+  }
+  return out;
+}
+
 }  // namespace
+
+// Rows from exact_tokens on as streams, one for each block that the plane has rows of.
+// `keep_exact`: none; streams that came stay. Returns: resource_exhausted if rows are to be kept
+// exact.
+Result<Plane> Codec::encode_streams(const Plane& rows, const SideCoding& s, bool keep_exact) const {
+  RunsOf made{PlaneEncoder::shape({}, s, rows), {}};
+  const uint64_t row_bytes = run_bytes(rows, RunForm::exact, 1);
+  const uint8_t* data = rows.bytes.data();
+  uint32_t at = rows.first_row;
+  for (const RowRun& run : rows.runs) {
+    const uint64_t length = run_bytes(rows, run);
+    if (run.form == RunForm::stream) made.add(run, {data, length});
+    for (uint32_t done = 0; run.form == RunForm::exact && done < run.rows;) {
+      const uint32_t first = at + done, block = profile_->block_tokens;
+      const bool exact = keep_exact || first < profile_->exact_tokens;
+      uint32_t end = exact && !keep_exact ? profile_->exact_tokens : (first / block + 1) * block;
+      end = std::min(end, at + run.rows);
+      const Plane some = exact_rows(rows, data + done * row_bytes, first, end - first);
+      done += end - first;
+      if (exact) {
+        KV_ASSIGN_OR_RETURN(Plane rounded,
+                            PlaneEncoder(*kernels_, s, some).run(lay_out(some, kNever)));
+        made.add({RunForm::exact, end - first}, rounded.bytes.span());
+        continue;
+      }
+      const size_t as_exact = size_t{end - first} * s.heads * s.dim * dtype_bytes(s.raw_dtype);
+      const auto stream = s.coder->encode(as_floats(*kernels_, some), first);
+      if (!stream || stream->size() >= as_exact) {
+        return Status(StatusCode::resource_exhausted, "rows are to be kept exact");
+      }
+      made.add(
+          {RunForm::stream, end - first, static_cast<uint32_t>(stream->size()), 0, end - first},
+          *stream);
+    }
+    data += length;
+    at += run.rows;
+  }
+  made.out.bytes = Bytes::owning(std::move(made.bytes));
+  return std::move(made.out);
+}
 
 Result<Plane> Codec::encode(const Plane& rows, std::span<uint8_t> place) const {
   KV_RETURN_IF_ERROR(check_shape(rows));
   const SideCoding& s = *side(rows.layer, rows.part, rows.side);
+  if (s.coder != nullptr) {
+    Result<Plane> coded = encode_streams(rows, s, false);
+    const bool exact = coded.status().code() == StatusCode::resource_exhausted;
+    return exact ? encode_streams(rows, s, true) : std::move(coded);
+  }
   if (s.bits != 0) {
     PlaneEncoder encoder(*kernels_, s, rows, place);
     Result<Plane> coded = encoder.run(lay_out(rows, profile_->exact_tokens));
@@ -274,20 +362,25 @@ Result<Plane> Codec::encode(const Plane& rows, std::span<uint8_t> place) const {
 Result<uint64_t> Codec::encoded_bytes(const Plane& rows) const {
   KV_RETURN_IF_ERROR(check_shape(rows));
   const SideCoding& s = *side(rows.layer, rows.part, rows.side);
+  if (s.coder != nullptr) return unsupported(where(rows) + "streams tell their bytes when made");
   Layout layout = lay_out(rows, s.bits != 0 ? profile_->exact_tokens : kNever);
   return plane_bytes(PlaneEncoder::shape(layout, s, rows));
 }
 
 Result<Plane> Codec::raw(const Plane& rows) const {
   KV_RETURN_IF_ERROR(check_shape(rows));
-  if (rows.bits != 0) return invalid_argument(where(rows) + "code runs can't be made exact");
+  if (has_coded_runs(rows)) {
+    return invalid_argument(where(rows) + "code runs can't be made exact");
+  }
   return PlaneEncoder(*kernels_, *side(rows.layer, rows.part, rows.side), rows)
       .run(lay_out(rows, kNever));
 }
 
 Result<Plane> Codec::raw_of_any(const Plane& rows) const {
   KV_RETURN_IF_ERROR(check_shape(rows));
-  if (rows.bits != 0) return invalid_argument(where(rows) + "code runs can't be made exact");
+  if (has_coded_runs(rows)) {
+    return invalid_argument(where(rows) + "code runs can't be made exact");
+  }
   return PlaneEncoder(*kernels_, *side(rows.layer, rows.part, rows.side), rows)
       .take_any_value()
       .run(lay_out(rows, kNever));

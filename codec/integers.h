@@ -15,7 +15,6 @@
 
 namespace kv {
 
-inline constexpr uint32_t kMaxStreamRows = 4096;
 /// Rows of one component in memory: a whole number of steps.
 constexpr size_t lane_rows(size_t rows) { return (rows + kLanes - 1) / kLanes * kLanes; }
 

@@ -111,8 +111,7 @@ std::vector<PartReport> report(const ModelSpec& model, const Profile& profile) {
       auto add = [&](Side side) {
         PartReport line{l, p, part.kind, side, 0, 0, ""};
         line.requested_bits = side == Side::v ? profile.requested_v_bits : profile.requested_k_bits;
-        if (side == Side::k) line.active_bits = coding.k_bits;
-        if (side == Side::v) line.active_bits = coding.v_bits;
+        line.active_bits = coding.word(side);
         line.reason = reason_for(part, line.requested_bits, line.active_bits);
         lines.push_back(std::move(line));
       };
@@ -126,6 +125,7 @@ std::vector<PartReport> report(const ModelSpec& model, const Profile& profile) {
 
 std::string coding_name(uint8_t bits) {
   if (bits == 0) return "raw";
+  if (bits == kTransformWord) return "tc";
   return (bits == 8 ? "int" : "tq") + std::to_string(bits);
 }
 

@@ -52,7 +52,7 @@ struct PartReport {
 /// `profile` fits `model` (validate).
 std::vector<PartReport> report(const ModelSpec& model, const Profile& profile);
 
-/// "raw", "tq4", "int8".
+/// "raw", "tq4", "int8", "tc".
 std::string coding_name(uint8_t bits);
 /// What a layer has to say, by ascending layer.
 struct LayerLine {

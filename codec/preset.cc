@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "proto/end_price.h"
 #include "proto/plane.h"
 
 namespace kv {
@@ -37,7 +38,9 @@ Result<Preset> find_preset(std::string_view name) {
 
 std::string preset_name(uint8_t k_bits, uint8_t v_bits) {
   if (const char* both = preset_of(k_bits, v_bits)) return both;
+  if (k_bits == kTransformWord && v_bits == kTransformWord) return "tc";
   auto side = [](uint8_t bits) {
+    if (bits == kTransformWord) return std::string("tc");
     const char* name = preset_of(bits, bits);
     return name ? std::string(name) : std::to_string(bits) + " bits";
   };
@@ -52,13 +55,13 @@ double stored_ratio(const ModelSpec& model, const Profile& profile, uint32_t tok
       const double rows = part.kind == PartKind::pooled ? tokens / part.rate : tokens;
       for (const SideSpec& side : sides_of(part)) {
         const PartCoding& coding = profile.coding(l, p);
-        const uint8_t bits = side.side == Side::k   ? coding.k_bits
-                             : side.side == Side::v ? coding.v_bits
-                                                    : 0;
-        const double exact = bits == 0 ? rows : std::min<double>(rows, profile.exact_tokens);
+        const uint8_t word = coding.word(side.side);
+        const double exact = word == 0 ? rows : std::min<double>(rows, profile.exact_tokens);
         const double row = 2.0 * side.heads * side.dim;
         const double coded =
-            bits == 0 ? 0 : side.heads * (static_cast<double>(code_bytes(side.dim, bits)) + 2);
+            word == kTransformWord
+                ? profile.transforms->row_bytes[coding.transform(side.side)]
+                : static_cast<double>(coded_rows_bytes(profile, coding, side, DType::f16, 1));
         stored += exact * row + (rows - exact) * coded;
         whole += rows * row;
       }

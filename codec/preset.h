@@ -26,11 +26,12 @@ std::span<const Preset> presets();
 /// Also takes the older names `raw` (lossless) and `int8` (tq8). Returns: invalid_argument naming
 /// all presets.
 Result<Preset> find_preset(std::string_view name);
-/// The first preset with these bits, else "K tq8 V tq2".
+/// The first preset with these bits, "tc" for transforms, else "K tq8 V tq2".
 std::string preset_name(uint8_t k_bits, uint8_t v_bits);
 
 /// Bytes of the first `tokens` rows of every part with rows, codes with their scales and exact
-/// rows, over the same rows in fp16. `profile` fits `model`, tokens > 0.
+/// rows, over the same rows in fp16; of transforms the bytes expected. `profile` fits `model`,
+/// tokens > 0.
 double stored_ratio(const ModelSpec& model, const Profile& profile, uint32_t tokens);
 
 }  // namespace kv

@@ -12,6 +12,7 @@
 // One thread at a time; views may be read by many meanwhile.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,6 +30,9 @@ namespace kv {
 /// by a power of two of blocks: so those of a longer sequence are among a shorter one's.
 inline constexpr uint32_t kCheckpointsByPrice = UINT32_MAX;
 
+/// Calls the task for 0 … count - 1, in any order and perhaps at once; returns when all are done.
+using EachTask = std::function<void(uint32_t count, const std::function<void(uint32_t)>& task)>;
+
 class KvCache {
  public:
   /// The profile and model are the codec's. `checkpoint_interval`: every so many tokens the states
@@ -38,12 +42,13 @@ class KvCache {
   KvCache& operator=(KvCache&&) = default;
 
   /// Takes over a fetched prefix in place of everything here; `tokens` are the query's, at least
-  /// prefix.tokens of them. Holds the lease until the next restore() or the end.
-  /// Returns: profile_changed (an object of another profile than realm().profile: its codes mean
-  /// other values), corruption (another namespace or model, rows missing or of other tokens, a
-  /// wrong shape, a value or scale that is not finite), not_found (no carry or snapshot at exactly
-  /// prefix.tokens); the cache is empty then.
-  Status restore(Lease lease, std::span<const Token> tokens);
+  /// prefix.tokens of them. Holds the lease until the next restore() or the end. `each`: over
+  /// parts, whose streams are decoded; null: one after the other. Returns: profile_changed (an
+  /// object of another profile than realm().profile: its codes mean other values), corruption
+  /// (another namespace or model, rows missing or of other tokens, a wrong shape, a value or scale
+  /// that is not finite), not_found (no carry or snapshot at exactly prefix.tokens); the cache is
+  /// empty then.
+  Status restore(Lease lease, std::span<const Token> tokens, const EachTask& each = nullptr);
   /// Asked after the last read: false if the lease's memory was taken back meanwhile.
   bool valid() const { return lease_.valid(); }
 
@@ -129,9 +134,9 @@ class KvCache {
   };
   struct Piece;  // rows of one stored plane that a fetch may use
   void clear();
-  Status restore_all(const Prefix& prefix, std::span<const Token> tokens);
+  Status restore_all(const Prefix& prefix, std::span<const Token> tokens, const EachTask& each);
   Status restore_blocks(const Prefix& prefix);
-  Status restore_rows(const Prefix& prefix);
+  Status restore_rows(const Prefix& prefix, const EachTask& each);
   Status restore_part(uint32_t layer, uint32_t part, std::vector<Piece>& pieces, uint32_t n);
   Status restore_states(const Prefix& prefix);
   void keep_states();

@@ -43,10 +43,10 @@ struct KvCache::Piece {
   bool coded = true;  ///< of a block, not of a tail
 };
 
-Status KvCache::restore(Lease lease, std::span<const Token> tokens) {
+Status KvCache::restore(Lease lease, std::span<const Token> tokens, const EachTask& each) {
   clear();
   lease_ = std::move(lease);
-  Status status = restore_all(lease_.prefix(), tokens);
+  Status status = restore_all(lease_.prefix(), tokens, each);
   if (!status.ok()) {
     clear();
     return status;
@@ -57,7 +57,8 @@ Status KvCache::restore(Lease lease, std::span<const Token> tokens) {
   return {};
 }
 
-Status KvCache::restore_all(const Prefix& prefix, std::span<const Token> tokens) {
+Status KvCache::restore_all(const Prefix& prefix, std::span<const Token> tokens,
+                            const EachTask& each) {
   if (prefix.tokens > tokens.size()) return corruption("fetch: more rows than the query has");
   for (const FetchedObject& f : prefix.objects) {
     const Object& o = *f.object;
@@ -70,7 +71,7 @@ Status KvCache::restore_all(const Prefix& prefix, std::span<const Token> tokens)
     if (!same) return corruption("fetch: an object of other tokens");
   }
   tokens_.assign(tokens.begin(), tokens.begin() + prefix.tokens);
-  KV_RETURN_IF_ERROR(restore_rows(prefix));
+  KV_RETURN_IF_ERROR(restore_rows(prefix, each));
   KV_RETURN_IF_ERROR(restore_blocks(prefix));
   return restore_states(prefix);
 }
@@ -101,7 +102,7 @@ Status KvCache::restore_blocks(const Prefix& prefix) {
   return {};
 }
 
-Status KvCache::restore_rows(const Prefix& prefix) {
+Status KvCache::restore_rows(const Prefix& prefix, const EachTask& each) {
   std::map<std::pair<uint32_t, uint32_t>, std::vector<Piece>> found;
   for (const FetchedObject& f : prefix.objects) {
     const Object& o = *f.object;
@@ -133,10 +134,26 @@ Status KvCache::restore_rows(const Prefix& prefix) {
       pieces.push_back(std::move(piece));
     }
   }
+  struct Task {
+    uint32_t layer, part;
+    std::vector<Piece>* pieces;
+    Status status;
+  };
+  std::vector<Task> tasks;
   for (uint32_t l = 0; l < parts_.size(); ++l) {
     for (uint32_t p = 0; p < parts_[l].size(); ++p) {
-      if (parts_[l][p].rows) KV_RETURN_IF_ERROR(restore_part(l, p, found[{l, p}], tokens()));
+      if (parts_[l][p].rows) tasks.push_back({l, p, &found[{l, p}], {}});
     }
+  }
+  auto one = [&](uint32_t i) {
+    Task& task = tasks[i];
+    task.status = restore_part(task.layer, task.part, *task.pieces, tokens());
+  };
+  const auto count = static_cast<uint32_t>(tasks.size());
+  if (each) each(count, one);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!each) one(i);
+    KV_RETURN_IF_ERROR(tasks[i].status);
   }
   return {};
 }

@@ -47,10 +47,13 @@ class ModelNetwork : public Network {
   Status prefill(std::span<const Token> tokens, KvCache& cache, Deadline deadline) override {
     return if_memory([&] { return Prefill(*model_, threads_).extend(tokens, cache, deadline); });
   }
+  void each(uint32_t count, const std::function<void(uint32_t)>& task) const override {
+    threads_.run(count, [&](uint32_t i, uint32_t) { task(i); });
+  }
 
  private:
   std::shared_ptr<const Model> model_;
-  Threads threads_;
+  mutable Threads threads_;  // of whoever calls, one at a time
   Decoder decoder_;
 };
 

@@ -61,6 +61,10 @@ class Network {
   /// Whether the states of a cache that was taken over fit: sizes, and what else can be seen.
   /// Returns: invalid_argument; the fetch is then a miss.
   virtual Status check(KvCache&) const { return {}; }
+  /// As EachTask, on the network's own threads where it has some.
+  virtual void each(uint32_t count, const std::function<void(uint32_t)>& task) const {
+    for (uint32_t i = 0; i < count; ++i) task(i);
+  }
 };
 
 }  // namespace kv

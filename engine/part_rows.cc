@@ -16,7 +16,7 @@ uint32_t codes_end(const Plane& p) {
   uint32_t row = p.first_row, end = p.first_row;
   for (const RowRun& run : p.runs) {
     row += run.rows;
-    if (run.form == RunForm::codes) end = row;
+    if (run.form != RunForm::exact) end = row;
   }
   return end;
 }
@@ -27,7 +27,10 @@ uint64_t bytes_between(const Plane& p, RowRange rows) {
   uint32_t row = p.first_row;
   for (const RowRun& run : p.runs) {
     uint32_t a = std::max(row, rows.first), b = std::min(row + run.rows, rows.end);
-    if (a < b) bytes += run_bytes(p, run.form, b - a);
+    if (a < b) {
+      bytes += run.form == RunForm::stream ? uint64_t{run.bytes} * (b - a) / run.rows
+                                           : run_bytes(p, run.form, b - a);
+    }
     row += run.rows;
   }
   return bytes;
@@ -319,10 +322,10 @@ Status PartRows::show() {
   RowRange rows = seen();
   if (sides_.size() == 2) {
     attention_.clear();
-    for (const Piece& p : sealed_) {
+    for (Piece& p : sealed_) {
       RowRange r = p.rows();
       if (r.end <= rows.first && r.first >= spec_->keep) continue;
-      KV_RETURN_IF_ERROR(attention_.add(p.sides[0], p.sides[1], r.first, r.end));
+      KV_RETURN_IF_ERROR(show_piece(p));
     }
     return show_open();
   }
@@ -342,12 +345,24 @@ Status PartRows::show_values(RowRange rows, std::vector<float>& out) const {
   return decode(sides_[0].side, rows, out.data() + at);
 }
 
+Status PartRows::show_piece(Piece& piece) {
+  const bool streams = std::ranges::any_of(
+      piece.sides, [](const Plane& p) { return coding_word(p) == kTransformWord; });
+  for (size_t s = piece.decoded.size(); streams && s < piece.sides.size(); ++s) {
+    const Plane& stored = piece.sides[s];
+    const bool stream = coding_word(stored) == kTransformWord;
+    KV_ASSIGN_OR_RETURN(Plane shown,
+                        stream ? codec_->decoded(stored, raw_) : Result<Plane>(stored));
+    piece.decoded.push_back(std::move(shown));
+  }
+  const std::vector<Plane>& sides = streams ? piece.decoded : piece.sides;
+  const RowRange rows = piece.rows();
+  return attention_.add(sides[0], sides[1], rows.first, rows.end);
+}
+
 Status PartRows::show_open() {
   attention_.drop_from(begin_);
-  for (const Piece& p : heads_) {
-    RowRange r = p.rows();
-    KV_RETURN_IF_ERROR(attention_.add(p.sides[0], p.sides[1], r.first, r.end));
-  }
+  for (Piece& p : heads_) KV_RETURN_IF_ERROR(show_piece(p));
   return attention_.add_exact(raw_, exact_[0].data(), exact_[1].data(), exact_first_,
                               end_row() - exact_first_);
 }

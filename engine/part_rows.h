@@ -1,6 +1,7 @@
 // PartRows: the rows of one part of one layer, in the very form in which they are stored.
 //
-// Rows of complete blocks are sealed: coded under the profile where the part is coded. The rest,
+// Rows of complete blocks are sealed: coded under the profile where the part is coded; attention
+// takes streams decoded, once. The rest,
 // the open rows, are exact in the raw dtype, perhaps after code runs from a clipped block.
 // All rows taken over or appended are kept, also those that a window no longer sees: a store may
 // ask for them. Rows count from the sequence's start; pooled parts have one per `rate` tokens.
@@ -80,6 +81,8 @@ class PartRows {
  private:
   struct Piece {  // a stretch of rows, one plane per side
     std::vector<Plane> sides;
+    /// Where a side has streams: both sides as attention takes them, decoded to the raw dtype.
+    std::vector<Plane> decoded{};
     RowRange rows() const { return {sides[0].first_row, sides[0].end_row()}; }
   };
   Result<Piece> cut_piece(RowRange rows) const;
@@ -93,6 +96,7 @@ class PartRows {
   Status show();
   Status show_values(RowRange rows, std::vector<float>& out) const;
   Status show_open();
+  Status show_piece(Piece& piece);
   RowRange seen() const;
 
   std::shared_ptr<const Codec> codec_;

@@ -40,7 +40,7 @@ class CacheRows : public PrefillRows {
   Result<const AttentionRows*> take(uint32_t layer, uint32_t rows, float* k, float* v) override {
     KV_RETURN_IF_ERROR(cache_.append(layer, 0, rows, k, v));
     for (Side side : {Side::k, Side::v}) {
-      if (cache_.codec().side(layer, 0, side)->bits != 0) continue;
+      if (cache_.codec().side(layer, 0, side)->coded()) continue;
       KV_RETURN_IF_ERROR(cache_.decode(layer, 0, side, own_, side == Side::k ? k : v));
     }
     return own_.first == 0 ? nullptr : &cache_.rows(layer, 0);

@@ -143,7 +143,9 @@ Result<StoredPrompts::Hit> StoredPrompts::fetch_once(std::span<const Token> toke
     return Hit{.reason = std::move(reply.reason)};
   }
   KvCache taken = new_cache(cache.checkpoint_interval());
-  KV_RETURN_IF_ERROR(taken.restore(std::move(reply.lease), tokens));
+  KV_RETURN_IF_ERROR(
+      taken.restore(std::move(reply.lease), tokens,
+                    [&](uint32_t count, const auto& task) { network.each(count, task); }));
   if (reply.tokens >= tokens.size() || storable(taken, reply.tokens) != reply.tokens) {
     return Status(StatusCode::internal, "fetch: more than was asked for");
   }

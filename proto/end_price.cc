@@ -23,12 +23,24 @@ DType raw_dtype(const PartSpec& part, const Profile& profile) {
   return codable ? profile.raw_dtype : part.dtype;
 }
 
-uint64_t stored_rows_bytes(const SideSpec& side, DType raw, uint8_t bits, uint32_t exact_tokens,
-                           uint32_t first, uint32_t end) {
-  uint64_t exact = bits == 0 ? end - first : std::min(end, std::max(first, exact_tokens)) - first;
-  uint64_t coded = end - first - exact;
-  uint64_t values = uint64_t{side.heads} * side.dim;
-  return exact * values * dtype_bytes(raw) + coded * side.heads * (code_bytes(side.dim, bits) + 2);
+uint64_t coded_rows_bytes(const Profile& profile, const PartCoding& coding, const SideSpec& side,
+                          DType raw, uint64_t rows) {
+  const uint8_t word = coding.word(side.side);
+  if (word == 0 || rows == 0) return 0;
+  if (word != kTransformWord) return rows * side.heads * (code_bytes(side.dim, word) + 2);
+  constexpr uint64_t kLeastRowBytes = 4, kStreamBytes = 4 + 32 * 4;  // codec/TRANSFORM.md, "Stream"
+  const double row = profile.transforms->row_bytes[coding.transform(side.side)] * 9 / 8;
+  const uint64_t exact = rows * side.heads * side.dim * dtype_bytes(raw);
+  return std::min(exact, rows * (static_cast<uint64_t>(row) + kLeastRowBytes) + kStreamBytes);
+}
+
+uint64_t stored_rows_bytes(const Profile& profile, const PartCoding& coding, const SideSpec& side,
+                           DType raw, uint32_t exact_tokens, uint32_t first, uint32_t end) {
+  const bool coded = coding.word(side.side) != 0;
+  const uint64_t exact = coded ? std::min(end, std::max(first, exact_tokens)) - first : end - first;
+  const uint64_t values = uint64_t{side.heads} * side.dim;
+  return exact * values * dtype_bytes(raw) +
+         coded_rows_bytes(profile, coding, side, raw, end - first - exact);
 }
 
 EndPrice::EndPrice(const ModelSpec& model, const Profile& profile) : block_(profile.block_tokens) {
@@ -39,10 +51,9 @@ EndPrice::EndPrice(const ModelSpec& model, const Profile& profile) : block_(prof
       const PartCoding& coding = profile.coding(l, p);
       Part part{&spec, 0};
       for (const SideSpec& side : sides_of(spec)) {
-        const uint8_t bits = side.side == Side::k   ? coding.k_bits
-                             : side.side == Side::v ? coding.v_bits
-                                                    : 0;
-        part.row_bytes += stored_rows_bytes(side, raw_dtype(spec, profile), bits, 0, 0, 1);
+        part.row_bytes +=
+            stored_rows_bytes(profile, coding, side, raw_dtype(spec, profile), 0, 0, block_) /
+            block_;
       }
       parts_.push_back(part);
     }

@@ -14,9 +14,14 @@
 
 namespace kv {
 
-/// Bytes that rows [first, end) of one side take when they are stored in coded form.
-uint64_t stored_rows_bytes(const SideSpec& side, DType raw, uint8_t bits, uint32_t exact_tokens,
-                           uint32_t first, uint32_t end);
+/// Bytes of `rows` rows of one side of a part that is coded so: of a transform expected, with room
+/// for an eighth more, and no more than exact rows of `raw`. 0 where the side is kept raw.
+uint64_t coded_rows_bytes(const Profile& profile, const PartCoding& coding, const SideSpec& side,
+                          DType raw, uint64_t rows);
+/// Bytes that rows [first, end) of one side take when they are stored in coded form; those before
+/// exact_tokens are exact.
+uint64_t stored_rows_bytes(const Profile& profile, const PartCoding& coding, const SideSpec& side,
+                           DType raw, uint32_t exact_tokens, uint32_t first, uint32_t end);
 /// The part's raw dtype under the profile.
 DType raw_dtype(const PartSpec& part, const Profile& profile);
 

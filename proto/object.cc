@@ -44,14 +44,19 @@ Status validate_shape(const Plane& p, const PartSpec& part, const Profile& profi
 }
 
 Status validate_runs(const Plane& p, const Object& o, const Profile& profile) {
-  const PartCoding& coding = profile.coding(p.layer, p.part);
-  uint8_t bits = p.side == Side::k ? coding.k_bits : p.side == Side::v ? coding.v_bits : 0;
+  const uint8_t word = profile.coding(p.layer, p.part).word(p.side);
+  const uint8_t bits = word == kTransformWord ? 0 : word;
   uint32_t row = p.first_row;
   bool seen_exact = false;
   for (const RowRun& run : p.runs) {
     if (run.rows == 0) return invalid_argument(where(p) + "a run of 0 rows");
-    if (run.form == RunForm::codes) {
-      if (bits == 0 || p.bits != bits) return mismatch(where(p), "bits", bits, p.bits);
+    if (run.form == RunForm::stream && word != kTransformWord) {
+      return invalid_argument(where(p) + "a stream, where the profile names no transform");
+    }
+    if (run.form == RunForm::codes && (bits == 0 || p.bits != bits)) {
+      return mismatch(where(p), "bits", bits, p.bits);
+    }
+    if (run.form != RunForm::exact) {
       if (row < profile.exact_tokens) {
         return mismatch(where(p), "first coded row at least", profile.exact_tokens, row);
       }
@@ -133,6 +138,15 @@ Status validate_kind(const Object& o, const Profile& profile) {
   return {};
 }
 
+// Of a run at row `at`: its stream begins at a row that there is.
+template <typename Io>
+void stream_fields(Io& io, Of<Io, RowRun>& run, uint64_t at) {
+  io.number("bytes", run.bytes, 1, kMaxObjectBytes);
+  io.number("skip", run.skip, 0, std::min<uint64_t>(at, kMaxStreamRows));
+  io.number("of", run.of, 1, kMaxStreamRows);
+  io.check("of", uint64_t{run.skip} + run.rows <= run.of, run.of, "expected at least skip + rows");
+}
+
 template <typename Io>
 void plane_fields(Io& io, Of<Io, Plane>& p) {
   uint8_t zero = 0;
@@ -148,10 +162,11 @@ void plane_fields(Io& io, Of<Io, Plane>& p) {
   io.number("first_row", p.first_row);
   uint64_t rows = p.first_row;
   io.list("runs", p.runs, kMaxRunsPerPlane, [&](Io& item, auto& run) {
-    item.choice("form", run.form, RunForm::exact, RunForm::codes);
-    item.check("form", run.form == RunForm::exact || p.bits != 0, 1,
-               "expected 0 in a plane of bits 0");
+    item.choice("form", run.form, RunForm::exact, RunForm::stream);
+    item.check("form", run.form != RunForm::codes || p.bits != 0, 1,
+               "expected 0 or 2 in a plane of bits 0");
     item.number("rows", run.rows, 1, kMaxTokens);
+    if (run.form == RunForm::stream) stream_fields(item, run, rows);
     rows += run.rows;
     static_assert(kMaxTokens == 4'194'304);
     item.check("rows", rows <= kMaxTokens, rows, "expected their end at most at row 4194304");

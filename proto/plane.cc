@@ -38,7 +38,7 @@ class PlaneBuilder {
       uint64_t a = std::max<uint64_t>(row, first), b = std::min<uint64_t>(row + run.rows, end);
       if (a < b) add_run(p, run, p.bytes.data() + offset, a - row, b - row);
       row += run.rows;
-      offset += run_bytes(p, run.form, run.rows);
+      offset += run_bytes(p, run);
     }
   }
   Plane finish(uint32_t first_row) {
@@ -50,6 +50,9 @@ class PlaneBuilder {
 
  private:
   void add_run(const Plane& p, const RowRun& run, const uint8_t* data, uint64_t a, uint64_t b) {
+    if (run.form == RunForm::stream) {
+      return add_stream(run, data, static_cast<uint32_t>(a), static_cast<uint32_t>(b));
+    }
     if (out_.runs.empty() || out_.runs.back().form != run.form) {
       flush_codes();
       out_.runs.push_back({run.form, 0});
@@ -63,6 +66,22 @@ class PlaneBuilder {
       uint64_t row_bytes = run_bytes(p, RunForm::exact, 1);
       bytes_.insert(bytes_.end(), data + a * row_bytes, data + b * row_bytes);
     }
+  }
+  // A whole stream, of which rows [a, b) of the run are taken. What was cut from one comes together
+  // again.
+  void add_stream(const RowRun& run, const uint8_t* data, uint32_t a, uint32_t b) {
+    RowRun* last = out_.runs.empty() ? nullptr : &out_.runs.back();
+    const bool same = last != nullptr && last->form == RunForm::stream &&
+                      last->bytes == run.bytes && last->of == run.of &&
+                      last->skip + last->rows == run.skip + a &&
+                      std::equal(data, data + run.bytes, bytes_.end() - run.bytes);
+    if (same) {
+      last->rows += b - a;
+      return;
+    }
+    flush_codes();
+    out_.runs.push_back({RunForm::stream, b - a, run.bytes, run.skip + a, run.of});
+    bytes_.insert(bytes_.end(), data, data + run.bytes);
   }
   void flush_codes() {
     if (!pending_) return;
@@ -89,6 +108,21 @@ uint32_t Plane::rows() const {
   return n;
 }
 
+const char* to_string(RunForm form) {
+  return form == RunForm::exact ? "exact" : form == RunForm::codes ? "codes" : "stream";
+}
+
+bool has_coded_runs(const Plane& plane) {
+  return std::ranges::any_of(plane.runs,
+                             [](const RowRun& run) { return run.form != RunForm::exact; });
+}
+
+uint8_t coding_word(const Plane& plane) {
+  const bool stream = std::ranges::any_of(
+      plane.runs, [](const RowRun& run) { return run.form == RunForm::stream; });
+  return stream ? kTransformWord : plane.bits;
+}
+
 uint64_t code_bytes(uint32_t dim, uint8_t bits) { return (uint64_t{dim} * bits + 7) / 8; }
 
 uint64_t run_bytes(const Plane& plane, RunForm form, uint64_t rows) {
@@ -97,9 +131,13 @@ uint64_t run_bytes(const Plane& plane, RunForm form, uint64_t rows) {
   return vectors * (code_bytes(plane.dim, plane.bits) + 2);
 }
 
+uint64_t run_bytes(const Plane& plane, const RowRun& run) {
+  return run.form == RunForm::stream ? run.bytes : run_bytes(plane, run.form, run.rows);
+}
+
 uint64_t plane_bytes(const Plane& plane) {
   uint64_t bytes = 0;
-  for (const auto& run : plane.runs) bytes += run_bytes(plane, run.form, run.rows);
+  for (const auto& run : plane.runs) bytes += run_bytes(plane, run);
   return bytes;
 }
 

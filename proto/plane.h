@@ -8,6 +8,8 @@
 //   exact  (R, H, D) of dtype, row-major by position: token-major
 //   codes  codes (H, R, code_bytes(D, bits)), then scales (H, R) f16: head-major, so that attention
 //          reads one head's rows as one stream
+//   stream of transform coding (codec/TRANSFORM.md), of any length: all its rows, of which the run
+//          has some. Nothing here decodes one: what is cut keeps all of it.
 // Runs lie in `bytes` in order, without gaps, and together cover rows [first_row, end_row()).
 #pragma once
 
@@ -26,11 +28,17 @@ namespace kv {
 
 using Token = int32_t;
 
-enum class RunForm : uint8_t { exact = 0, codes = 1 };
+enum class RunForm : uint8_t { exact = 0, codes = 1, stream = 2 };
+const char* to_string(RunForm form);
+static_assert(kMaxStreamRows >= kMaxBlockTokens, "a block's rows are one stream");
 
 struct RowRun {
   RunForm form = RunForm::exact;
   uint32_t rows = 0;
+  // Of a stream; else 0.
+  uint32_t bytes = 0;  ///< its length
+  uint32_t skip = 0;   ///< its rows before the run's
+  uint32_t of = 0;     ///< all its rows: at least skip + rows
   bool operator==(const RowRun&) const = default;
 };
 
@@ -52,17 +60,25 @@ struct Plane {
   bool operator==(const Plane&) const = default;
 };
 
+/// Whether some run is codes or a stream.
+bool has_coded_runs(const Plane& plane);
+/// kTransformWord if it has a stream, else its bits.
+uint8_t coding_word(const Plane& plane);
 /// Bytes of one coded vector without its scale: dim * bits / 8, rounded up. `bits` is 1 to 4 or 8.
 uint64_t code_bytes(uint32_t dim, uint8_t bits);
-/// Bytes of `rows` rows in this form, scales included.
+/// Bytes of `rows` exact or coded rows, scales included.
 uint64_t run_bytes(const Plane& plane, RunForm form, uint64_t rows);
+/// Bytes of a run of the plane.
+uint64_t run_bytes(const Plane& plane, const RowRun& run);
 /// Length that `plane.bytes` must have, from the runs.
 uint64_t plane_bytes(const Plane& plane);
 /// Rows [first, end) of `plane` as a new plane with bytes of its own (slicing commutes with the
-/// codec: nothing is decoded). Returns: invalid_argument if the plane lacks a row.
+/// codec: nothing is decoded; a stream stays whole). Returns: invalid_argument if the plane lacks a
+/// row.
 Result<Plane> slice_rows(const Plane& plane, uint32_t first, uint32_t end);
 /// Joins planes of one side whose row ranges follow each other into one; adjacent runs of one form
-/// become one run. Returns: invalid_argument naming the first plane that doesn't fit.
+/// become one run, of streams only those that were cut from one. Returns: invalid_argument naming
+/// the first plane that doesn't fit.
 Result<Plane> join_rows(const std::vector<Plane>& planes);
 
 /// The bytes of one state, opaque or carry at exactly one position.
@@ -124,9 +140,9 @@ using ObjectPtr = std::shared_ptr<const Object>;
 
 /// Plane shapes against part and profile; runs against bytes; rows of a block's parts complete;
 /// exact dtypes as the profile demands; code runs only with the profile's bits and only in rows
-/// >= exact_tokens; code runs that are not in blocks or supplements only at the start of a tail.
-/// Finiteness is the codec's job.
-/// Returns: invalid_argument naming layer, part, side, expected and given.
+/// >= exact_tokens; code runs that are not in blocks or supplements only at the start of a tail;
+/// streams likewise, where the profile names a transform. Finiteness is the codec's job. Returns:
+/// invalid_argument naming layer, part, side, expected and given.
 Status validate(const Object& object, const ModelSpec& model, const Profile& profile);
 
 /// The object without its payload: identity, tokens, plane table, state table. The payload follows

@@ -13,27 +13,38 @@
 #include "proto/checksum.h"
 #include "proto/model.h"
 #include "proto/status.h"
+#include "proto/transform.h"
 
 namespace kv {
 
 /// Bits per value of a coded side; 0: kept raw.
 inline bool valid_bits(uint8_t bits) { return bits <= 4 || bits == 8; }
 inline constexpr const char* kValidBits = "expected 0, 1, 2, 3, 4 or 8";
+/// In place of bits: rows are coded by a transform of the profile's set, in streams.
+inline constexpr uint8_t kTransformWord = 16;
+inline constexpr uint16_t kTransformProfile = 2;  ///< codec_version of a profile with a set
 
 /// Exact prefill, or prefill that runs block by block on the codes of the blocks before.
 enum class PrefillMode : uint8_t { exact = 0, coded = 1 };
 
-/// Bits per value of one side: 0 raw, 1 to 4 TurboQuant, 8 rotated int8.
+/// How the sides are coded: 0 raw, 1 to 4 TurboQuant, 8 rotated int8, kTransformWord.
 struct PartCoding {
   uint8_t k_bits = 0;
   uint8_t v_bits = 0;
   std::vector<float> key_mean;  ///< (heads, k_dim), subtracted from K first; empty: zeros
   std::vector<float> key_gain;  ///< (heads, k_dim), multiplies K - mean; all > 0; empty: ones
+  uint16_t k_transform = 0;     ///< kTransformWord: index into the profile's set; else 0
+  uint16_t v_transform = 0;
+  /// 0 for Side::other.
+  uint8_t word(Side side) const {
+    return side == Side::k ? k_bits : side == Side::v ? v_bits : uint8_t{0};
+  }
+  uint16_t transform(Side side) const { return side == Side::k ? k_transform : v_transform; }
   bool operator==(const PartCoding&) const = default;
 };
 
 struct Profile {
-  uint16_t codec_version = 1;
+  uint16_t codec_version = 1;  ///< kTransformProfile with `transforms`, else 1
   uint32_t block_tokens = 256;
   PrefillMode prefill = PrefillMode::exact;
   DType raw_dtype = DType::f16;  ///< dtype of exact rows of full, window and chunk parts
@@ -44,7 +55,8 @@ struct Profile {
   uint8_t requested_v_bits = 0;
   /// parts[layer][part], the same shape as the model's layers: what is in force.
   std::vector<std::vector<PartCoding>> parts;
-  bool operator==(const Profile&) const = default;
+  std::shared_ptr<const SharedTransforms> transforms;  ///< null: nothing is coded by one
+  bool operator==(const Profile& other) const;
 
   Id id() const;  ///< hashes the encoded bytes each time: keep it
   const PartCoding& coding(size_t layer, size_t part) const { return parts[layer][part]; }

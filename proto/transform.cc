@@ -77,7 +77,49 @@ Status validate_one(const TransformSet& set, const Transform& t, const std::stri
   return {};
 }
 
+// Bits of a value by the table: a range coder takes its entropy, an escaped value two bytes more.
+double expected_bits(const IntegerTable& t) {
+  double bits = 0;
+  uint32_t sum = 0;
+  auto add = [&](double count, double beside) {
+    if (count > 0) bits += count / kTableTotal * (std::log2(kTableTotal / count) + beside);
+  };
+  for (uint16_t count : t.counts) {
+    sum += count;
+    add(count, 0);
+  }
+  add(sum < kTableTotal ? kTableTotal - sum : 0, 16);
+  return bits;
+}
+
 }  // namespace
+
+std::shared_ptr<const SharedTransforms> share(TransformSet set) {
+  auto shared = std::make_shared<SharedTransforms>();
+  shared->set = std::move(set);
+  std::vector<double> tables;
+  for (const IntegerTable& t : shared->set.tables) tables.push_back(expected_bits(t));
+  for (const Transform& t : shared->set.transforms) {
+    double bits = 0;
+    for (size_t c = 0; c < t.table.size(); ++c) {
+      bits += (t.table[c] < tables.size() ? tables[t.table[c]] : 0) +
+              (c < t.low_bits.size() ? t.low_bits[c] : 0);
+    }
+    shared->row_bytes.push_back(bits / 8);
+  }
+  return shared;
+}
+
+uint64_t encoded_bytes(const TransformSet& set) {
+  uint64_t bytes = 3 * 4;
+  for (const IntegerTable& t : set.tables) bytes += 1 + 4 + t.counts.size() * 2;
+  for (const Rotation& r : set.rotations) bytes += 1 + 4 + r.step.size() * 4;
+  for (const Transform& t : set.transforms) {
+    bytes += 2 + 4 + 5 * 4 + (t.mean.size() + t.scale.size()) * 4 + t.basis.size() +
+             t.table.size() + t.low_bits.size();
+  }
+  return bytes;
+}
 
 void encode(const TransformSet& set, ByteWriter& out) {
   FieldWriter io(out);

@@ -1,10 +1,12 @@
 // Transforms: what transform coding of rows needs beside the rows (codec/TRANSFORM.md): per side of
 // a part a mean, a basis and a scale per component; tables of integers' frequencies that all share.
 //
-// Immutable values, any thread. Sizes are bounded where they are read: kMaxTransformBytes.
+// Immutable values, any thread. A set is part of a profile, whose limit bounds it:
+// kMaxProfileBytes.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "proto/bytes.h"
@@ -12,12 +14,12 @@
 
 namespace kv {
 
-inline constexpr uint32_t kMaxTransformBytes = 64u << 20;  ///< of one encoded TransformSet
 inline constexpr uint32_t kMaxTransforms = 4096;
 inline constexpr uint32_t kMaxIntegerTables = 256;
 inline constexpr uint32_t kMaxRotations = 64;
 inline constexpr uint32_t kMaxTransformWidth = 1024;  ///< values that are transformed together
 inline constexpr uint32_t kMaxRowValues = 1u << 16;   ///< heads x dim of a transformed side
+inline constexpr uint32_t kMaxStreamRows = 4096;
 inline constexpr uint32_t kMaxLowBits = 7;
 inline constexpr uint32_t kTableTotal = 4096;  ///< sum of a table's counts, the escape's included
 inline constexpr int kMostTableValue = 127;    ///< a table has values -127 ... 127 at most
@@ -58,6 +60,8 @@ struct TransformSet {
 };
 
 void encode(const TransformSet& set, ByteWriter& out);
+/// Length of the encoded form; nothing is encoded for it.
+uint64_t encoded_bytes(const TransformSet& set);
 /// Any bytes are safe input. Returns: corruption.
 Result<TransformSet> decode_transforms(ByteReader& in);
 /// Tables, rotations, and every transform's own sizes and ranges. Returns: invalid_argument naming
@@ -65,5 +69,14 @@ Result<TransformSet> decode_transforms(ByteReader& in);
 Status validate(const TransformSet& set);
 /// That a transform is for rows of this shape. Returns: as validate.
 Status validate_shape(const TransformSet& set, size_t transform, uint32_t heads, uint32_t dim);
+
+/// A set as profiles share it: one copy, however many profiles, codecs and sessions have it.
+struct SharedTransforms {
+  TransformSet set;
+  /// Of each transform, expected: the entropy of its tables. Plans only: streams may take more.
+  std::vector<double> row_bytes;
+};
+/// The set may be any that decode_transforms gives.
+std::shared_ptr<const SharedTransforms> share(TransformSet set);
 
 }  // namespace kv

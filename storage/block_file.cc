@@ -33,7 +33,7 @@ Result<Piece> decode_piece(ByteReader& in, uint16_t version, uint64_t expected, 
   uint64_t stored = in.u64();
   std::string where = "piece " + std::to_string(index) + ": ";
   if (in.failed()) return corruption(where + "table is truncated");
-  const Packing last = version == kSplitVersion ? Packing::split : Packing::zstd;
+  const Packing last = version == kFileVersion ? Packing::zstd : Packing::split;
   if (packing > static_cast<uint8_t>(last)) {
     return corruption(where + "unknown packing " + std::to_string(packing));
   }
@@ -49,6 +49,11 @@ Result<Piece> decode_piece(ByteReader& in, uint16_t version, uint64_t expected, 
   return Piece{static_cast<Packing>(packing), unpacked, Bytes(nullptr, nullptr, stored)};
 }
 
+bool has_streams(const Object& header) {
+  return std::ranges::any_of(header.planes,
+                             [](const Plane& p) { return coding_word(p) == kTransformWord; });
+}
+
 Result<HeaderView> decode_header_section(std::span<const uint8_t> section,
                                          const FilePrefix& prefix) {
   ByteReader in(section);
@@ -56,6 +61,9 @@ Result<HeaderView> decode_header_section(std::span<const uint8_t> section,
   KV_ASSIGN_OR_RETURN(view.header, decode_header(in));
   if (static_cast<uint8_t>(view.header.name.kind) != static_cast<uint8_t>(prefix.kind)) {
     return corruption("header is of another kind than the prefix");
+  }
+  if (has_streams(view.header) != (prefix.version == kStreamVersion)) {
+    return corruption("streams in a file of another version, or none in one of theirs");
   }
   KV_ASSIGN_OR_RETURN(auto sizes, piece_sizes(view.header));
   if (in.u32() != sizes.size() || in.failed()) return corruption("piece table: wrong count");
@@ -182,11 +190,11 @@ Result<EncodedFile> encode_file(const FileImage& image) {
   encode_header(o, header);
   header.u32(static_cast<uint32_t>(image.pieces.size()));
   std::vector<Bytes> payload;
-  uint16_t version = kFileVersion;
+  uint16_t version = has_streams(o) ? kStreamVersion : kFileVersion;
   for (size_t i = 0; i < image.pieces.size(); ++i) {
     const Piece& piece = image.pieces[i];
     KV_RETURN_IF_ERROR(check_piece(piece, (*sizes)[i], i));
-    if (piece.packing == Packing::split) version = kSplitVersion;
+    if (piece.packing == Packing::split && version == kFileVersion) version = kSplitVersion;
     header.u8(static_cast<uint8_t>(piece.packing));
     header.u64(piece.unpacked_bytes);
     header.u64(piece.bytes.size());

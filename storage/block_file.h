@@ -75,6 +75,9 @@ inline constexpr uint16_t kFileVersion = 1;
 /// Version of object files with a split piece; all else is as in kFileVersion. It differs from the
 /// other versions in two bits: no flipped bit makes one of another.
 inline constexpr uint16_t kSplitVersion = 4;
+/// Version of object files with a stream, whose pieces may be split too, and of profiles with a set
+/// of transforms.
+inline constexpr uint16_t kStreamVersion = 7;
 
 struct FilePrefix {
   uint16_t version = kFileVersion;

@@ -77,15 +77,19 @@ Result<FilePrefix> decode_prefix(std::span<const uint8_t> prefix, uint64_t file_
   in.raw(sizeof(kFileMagic));
   FilePrefix out;
   out.version = in.u16();
-  if (out.version != kFileVersion && out.version != kSplitVersion) {
+  if (out.version != kFileVersion && out.version != kSplitVersion &&
+      out.version != kStreamVersion) {
     return unsupported("format version " + std::to_string(out.version) + ", this program reads " +
-                       std::to_string(kFileVersion) + " and " + std::to_string(kSplitVersion));
+                       std::to_string(kFileVersion) + ", " + std::to_string(kSplitVersion) +
+                       " and " + std::to_string(kStreamVersion));
   }
   uint8_t kind = in.u8(), zero = in.u8();
   if (!is_kind(kind) || zero != 0) return corruption("unknown file kind " + std::to_string(kind));
   out.kind = static_cast<FileKind>(kind);
-  if (out.version == kSplitVersion && is_record(out.kind)) {
-    return corruption("a record of the version of split planes");
+  const bool streams = out.version == kStreamVersion;
+  if ((out.version == kSplitVersion && is_record(out.kind)) ||
+      (streams && out.kind == FileKind::model_record)) {
+    return corruption("a record of the version of split planes or streams");
   }
   out.header_bytes = in.u32();
   out.payload_bytes = in.u64();

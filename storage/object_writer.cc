@@ -13,7 +13,7 @@ uint64_t ObjectWriter::room_needed(const FileImage& image) const {
   const Object& o = image.header;
   uint64_t head = kPrefixBytes + 256 + o.ns.size() + o.tokens.size() * sizeof(Token);
   for (const auto& e : o.extras) head += 8 + e.bytes.size();
-  for (const auto& p : o.planes) head += 24 + p.runs.size() * 5;
+  for (const auto& p : o.planes) head += 24 + p.runs.size() * 17;
   head += o.states.size() * 12 + image.pieces.size() * 17;
   uint64_t bytes = head + image.stored_bytes();
   if (dir_.key() != nullptr) bytes = sealed_file_bytes(head, image.stored_bytes());

@@ -24,7 +24,8 @@ Result<EncodedFile> encode_profile_file(const Profile& profile) {
   encode(profile, payload);
   ByteWriter header;
   header.raw(sha256(payload.span()).bytes);
-  return frame_file(FileKind::profile, header.span(), {Bytes::owning(payload.take())});
+  return frame_file(FileKind::profile, header.span(), {Bytes::owning(payload.take())},
+                    profile.transforms ? kStreamVersion : kFileVersion);
 }
 
 Result<Profile> decode_profile_file(const Bytes& file) {
@@ -39,6 +40,9 @@ Result<Profile> decode_profile_file(const Bytes& file) {
   ByteReader in(frame.payload.span());
   KV_ASSIGN_OR_RETURN(Profile profile, decode_profile(in));
   if (!in.done()) return corruption("profile: bytes left over");
+  if ((profile.transforms != nullptr) != (frame.prefix.version == kStreamVersion)) {
+    return corruption("profile: transforms in a file of another version, or none in one of theirs");
+  }
   return profile;
 }
 

@@ -13,7 +13,7 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_index_share_test.cc cachesvc_cache_core_steps_test.cc cachesvc_timer_test.cc
         cachesvc_publications_whole_test.cc
         cachesvc_ram_room_whole_test.cc cachesvc_reservations_whole_test.cc
-        cachesvc_puts_whole_test.cc
+        cachesvc_puts_whole_test.cc cachesvc_streams_test.cc
         cachesvc_spiller_whole_test.cc cachesvc_ram_checks_whole_test.cc
         cachesvc_scrubber_whole_test.cc
         cachesvc_write_budget_test.cc cachesvc_ssd_lane_whole_test.cc

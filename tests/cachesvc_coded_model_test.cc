@@ -139,6 +139,36 @@ TEST_F(ModelBytes, TheChargeIsWhatItHolds) {
   check(huge, *calibrated(huge, 0.5f), "15 MiB of means and gains");
 }
 
+// The set, which the client's profile shared, and the matrices both ways once all sides have coded.
+TEST_F(ModelBytes, TheChargeIsWhatTransformsHold) {
+  if (kSanitized) GTEST_SKIP() << "malloc is not the system's";
+  auto pool = RamPool::create(1u << 30, 1u << 28);
+  const ModelSpec spec = wide_model(8, 2);
+  ByteWriter encoded;
+  encode(with_transforms(*make_profile(spec, 0), spec, 0.125f, true), encoded);
+  auto charge = pool->try_charge(ChargeKind::model, 512u << 20);
+  const uint64_t before = held_by_malloc();
+  std::shared_ptr<CodedModel> made;
+  {
+    ByteReader in(encoded.span());
+    auto profile = decode_profile(in);
+    ASSERT_TRUE(profile.ok());
+    auto coded = make_coded_model(spec, *profile, *charge);
+    ASSERT_TRUE(coded.ok()) << coded.status().to_string();
+    made = *coded;
+  }
+  const std::vector<float> row(256, 0.5f);
+  for (uint32_t l = 0; l < 8; ++l) {
+    for (Side side : {Side::k, Side::v}) {
+      EXPECT_TRUE(made->codec->side(l, 0, side)->coder->encode(row, 4).has_value());
+    }
+  }
+  const uint64_t held = held_by_malloc() - before, charged = made->charge.bytes();
+  EXPECT_GE(held, 9 * encoded.size());
+  EXPECT_GE(charged, held);
+  EXPECT_LE(charged, held + held / 4);
+}
+
 TEST_F(ModelBytes, EqualModelsOfManyNamespacesAreChargedOnce) {
   auto main = cache(options(64u << 20));
   ModelSpec model = wide_model(30, 3);

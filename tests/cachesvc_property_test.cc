@@ -31,6 +31,7 @@ namespace kv {
 namespace {
 
 using std::chrono::hours;
+constexpr uint8_t kWords[] = {0, 4, kTransformWord};  // of codings; no set fits small budgets
 constexpr auto kOverwrite = std::filesystem::copy_options::overwrite_existing;
 
 struct Shape {
@@ -164,7 +165,7 @@ class Walk {
     t.ns = ns;
     t.shape = shape;
     t.model = model_of(shape.layers, fingerprint);
-    t.profile = make_profile(t.model, below(2) ? 4 : 0, shape.block_tokens);
+    t.profile = make_profile(t.model, kWords[below(budgets_.ample() ? 3 : 2)], shape.block_tokens);
     t.known = {static_cast<uint32_t>(tenants_.size()), shape.block_tokens, part_groups(t.model)};
     tenants_.push_back(std::move(t));
   }

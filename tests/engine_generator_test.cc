@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/generator.h"
+#include "tests/support/engine_hits.h"
 #include "tests/support/engine_memory_client.h"
 #include "tests/support/tiny_model.h"
 
@@ -74,6 +75,13 @@ void expect_every_hit_equals_cold(const CodingOptions& coding) {
 
 TEST(EngineGenerator, HitEqualsColdOnCodes) { expect_every_hit_equals_cold(coded()); }
 TEST(EngineGenerator, HitEqualsColdOnMixedBits) { expect_every_hit_equals_cold(coded(8, 0)); }
+TEST(EngineGenerator, HitEqualsColdOnStreams) {
+  TempDir dir;
+  CodingOptions options = coded();
+  options.profile_file = dir.path() + "/profile";
+  write_transforms(options.profile_file, tiny_model()->spec());
+  expect_every_hit_equals_cold(options);
+}
 TEST(EngineGenerator, HitEqualsColdRawHalf) { expect_every_hit_equals_cold(coded(0, 0)); }
 TEST(EngineGenerator, HitEqualsColdExact) { expect_every_hit_equals_cold(exact()); }
 

@@ -19,7 +19,7 @@ class EngineHits : public ::testing::TestWithParam<std::tuple<const char*, Kept>
 INSTANTIATE_TEST_SUITE_P(
     Kinds, EngineHits,
     ::testing::Combine(::testing::Values("llama", "gemma3"),
-                       ::testing::Values(kHalf, kFloat, kCodes,
+                       ::testing::Values(kHalf, kFloat, kCodes, kStreams,
                                          Kept{"coded_values", PrefillMode::coded, 0, 4, false},
                                          Kept{"coded_keys", PrefillMode::coded, 4, 0, false})),
     [](const auto& made) {

@@ -45,6 +45,10 @@ TEST_P(TinyModels, GoOnAfterRestoringCoded) {
   expect_restores_everywhere(GetParam(), 4, 2 * kStride);
 }
 
+TEST_P(TinyModels, GoOnAfterRestoringTransformed) {
+  expect_restores_everywhere(GetParam(), kTransformWord, 8 * kStride);
+}
+
 // Codes asked for: rows with separate K and V get them, nothing else does.
 TEST_P(TinyModels, OnlyPlainRowsAreCoded) {
   TinyBench bench(GetParam(), 4, open_cache(tiny_options("")));

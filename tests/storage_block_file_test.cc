@@ -9,6 +9,7 @@
 #include "storage/record_file.h"
 #include "tests/support/storage_decode_file.h"
 #include "tests/support/storage_testing.h"
+#include "tests/support/transform_profile.h"
 
 namespace kv {
 namespace {
@@ -100,6 +101,49 @@ TEST(BlockFile, OnlyASplitPieceMakesTheNextVersion) {
   EXPECT_EQ(code(rewritten(kFileVersion, FileKind::block, 0)), StatusCode::corruption);
   EXPECT_EQ(code(rewritten(kFileVersion + 2, FileKind::block, 0)), StatusCode::unsupported);
   EXPECT_EQ(code(rewritten(kSplitVersion, FileKind::profile, 0)), StatusCode::corruption);
+}
+
+TEST(BlockFile, StreamsMakeAVersionOfTheirOwn) {
+  std::mt19937_64 rng(8);
+  Object block = sample_block(rng);
+  const FileImage plain = raw_image(block);
+  Plane& p = block.planes[0];
+  p.bits = 0;
+  p.runs = {{RunForm::stream, p.rows(), 33, 0, p.rows()}};
+  p.bytes = random_payload(rng, 33);
+  FileImage image = raw_image(block);
+  const size_t size = image.pieces[1].bytes.size();
+  for (Packing packing : {Packing::raw, Packing::split}) {
+    if (packing != Packing::raw) image.pieces[1] = {packing, size, random_payload(rng, size / 2)};
+    const auto bytes = bytes_of(image);
+    EXPECT_EQ(bytes[8], kStreamVersion);
+    auto decoded = decode_file(Bytes::copy_of(bytes));
+    ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+    expect_same(image, *decoded);
+    EXPECT_EQ(decoded->header.planes[0].runs, p.runs);
+  }
+  auto as_version = [](const FileImage& of, uint16_t version) {
+    EncodedFile file = *encode_file(of);
+    const std::vector<uint8_t> header(file.head.begin() + kPrefixBytes, file.head.end());
+    auto framed = frame_file(FileKind::block, header, std::move(file.payload), version);
+    return decode_file(Bytes::owning(framed->flatten())).status().code();
+  };
+  EXPECT_EQ(as_version(image, kSplitVersion), StatusCode::corruption);
+  EXPECT_EQ(as_version(image, kStreamVersion), StatusCode::ok);
+  EXPECT_EQ(as_version(plain, kStreamVersion), StatusCode::corruption);
+
+  ModelSpec model{"m", Id{{1}}, {{{PartSpec{}}}}};
+  model.layers[0].parts[0].heads = 1;
+  model.layers[0].parts[0].k_dim = model.layers[0].parts[0].v_dim = 8;
+  Profile base;
+  base.parts = {{PartCoding{}}};
+  const Profile profile = with_transforms(base, model);
+  const auto file = encode_profile_file(profile)->flatten();
+  EXPECT_EQ(file[8], kStreamVersion);
+  auto read = decode_profile_file(Bytes::copy_of(file));
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(*read, profile);
+  EXPECT_EQ((*encode_profile_file(base)).flatten()[8], kFileVersion);
 }
 
 TEST(BlockFile, EncodingRefusesWhatDecodingWould) {

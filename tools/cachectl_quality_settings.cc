@@ -11,7 +11,6 @@
 #include "engine/calibration.h"
 #include "engine/model_network.h"
 #include "tools/cachectl_teacher.h"
-#include "tools/cachectl_transforms.h"
 
 namespace kv::cachectl {
 namespace {
@@ -42,7 +41,9 @@ Result<QualitySetting> profiled(const std::string& name, const ModelSpec& spec, 
   QualitySetting setting{name, stored_ratio(spec, profile, tokens), false, {}, nullptr};
   KV_ASSIGN_OR_RETURN(auto codec,
                       Codec::create(spec, std::make_shared<const Profile>(std::move(profile))));
-  KV_ASSIGN_OR_RETURN(setting.coder, coder_of(std::move(codec)));
+  std::shared_ptr<CodedBytes> bytes;  // of streams, which depend on the rows
+  if (codec->profile().transforms) setting.bytes = bytes = std::make_shared<CodedBytes>();
+  KV_ASSIGN_OR_RETURN(setting.coder, coder_of(std::move(codec), std::move(bytes)));
   return setting;
 }
 
@@ -96,12 +97,13 @@ Result<CalibratedModel> calibrated_by(TeacherLink& link) {
   return out;
 }
 
-Result<RowCoder> coder_of(std::shared_ptr<const Codec> codec) {
+Result<RowCoder> coder_of(std::shared_ptr<const Codec> codec, std::shared_ptr<CodedBytes> counted) {
   KV_ASSIGN_OR_RETURN(auto parts, row_parts(codec->model()));
   std::vector<uint32_t> part_of(codec->model().layers.size());
   for (const RowPart& part : parts) part_of[part.layer] = part.part;
-  return RowCoder([codec = std::move(codec), part_of = std::move(part_of)](
-                      uint32_t layer, Side side, uint32_t first, std::span<float> rows) -> Status {
+  return RowCoder([codec = std::move(codec), part_of = std::move(part_of),
+                   counted = std::move(counted)](uint32_t layer, Side side, uint32_t first,
+                                                 std::span<float> rows) -> Status {
     const SideCoding* coding = codec->side(layer, part_of[layer], side);
     KV_CHECK(coding != nullptr && coding->heads > 0);
     Plane plane;
@@ -117,6 +119,11 @@ Result<RowCoder> coder_of(std::shared_ptr<const Codec> codec) {
     auto* bytes = reinterpret_cast<uint8_t*>(rows.data());
     plane.bytes = Bytes(nullptr, bytes, rows.size_bytes());
     KV_ASSIGN_OR_RETURN(Plane stored, codec->encode(plane));
+    if (counted) {
+      counted->whole += 2 * rows.size();
+      counted->stored += stored.bytes.size();
+      KV_ASSIGN_OR_RETURN(stored, codec->decoded(stored, coding->raw_dtype));
+    }
     return codec->decode_rows(stored, first, first + count, DType::f32, {bytes, rows.size_bytes()});
   });
 }
@@ -150,13 +157,6 @@ Result<QualitySetting> make_setting(const std::string& name, const CalibratedMod
   if (name == "q8_0") return blocks(name, spec, 34, round_q8_0);
   if (name == "q4_0") return blocks(name, spec, 18, round_q4_0);
   if (name == "words3") return words3(spec, tokens);
-  if (is_transforms_file(name)) {
-    auto bytes = std::make_shared<CodedBytes>();
-    QualitySetting setting{name.substr(name.rfind('/') + 1), 1, false, {}, bytes};
-    KV_ASSIGN_OR_RETURN(const TransformSet transforms, read_transforms(name, spec));
-    KV_ASSIGN_OR_RETURN(setting.coder, transform_coder(spec, transforms, bytes));
-    return setting;
-  }
   if (name.find('/') != name.npos) {
     KV_ASSIGN_OR_RETURN(Profile profile, read_profile_file(name, spec, nullptr));
     return profiled(name.substr(name.rfind('/') + 1), spec, std::move(profile), tokens);

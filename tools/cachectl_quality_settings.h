@@ -45,13 +45,15 @@ inline constexpr const char* kDefaultSettings =
 /// "-mean" means only, with "-plain" neither those nor exact tokens. `q8_0`, `q4_0`: llama.cpp's
 /// blocks of 32 values with an fp16 scale. `words3`: 10 codes of 3 bits per 32-bit word and a
 /// 32-bit norm per vector; its rows are our plain 3-bit ones, which share rotation and codebook.
-/// Else the path of a profile file, or of one of `cachectl tune --coding tc`. Returns:
+/// Else the path of a profile file. Returns:
 /// invalid_argument naming the setting; what read_profile_file returns.
 Result<QualitySetting> make_setting(const std::string& name, const CalibratedModel& model,
                                     uint32_t tokens);
 
-/// Rows of row_parts() through the codec and back. Returns: what row_parts returns.
-Result<RowCoder> coder_of(std::shared_ptr<const Codec> codec);
+/// Rows of row_parts() through the codec and back. `bytes`, if given, counts what they took, and
+/// rows come back as the raw dtype has them. Returns: what row_parts returns.
+Result<RowCoder> coder_of(std::shared_ptr<const Codec> codec,
+                          std::shared_ptr<CodedBytes> bytes = nullptr);
 /// What llama.cpp's blocks give back for 32 values; in place.
 void round_q8_0(float* block);
 void round_q4_0(float* block);

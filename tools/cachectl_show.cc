@@ -33,8 +33,7 @@ Json planes_json(const InspectedFile& file) {
     const Piece& piece = file.pieces[i];
     Json runs = Json::array();
     for (const auto& run : p.runs) {
-      const char* form = run.form == RunForm::codes ? "codes" : "exact";
-      runs.push_back({{"form", form}, {"rows", run.rows}});
+      runs.push_back({{"form", to_string(run.form)}, {"rows", run.rows}});
     }
     out.push_back({{"layer", p.layer},
                    {"part", p.part},
@@ -161,7 +160,7 @@ std::string runs_text(const Plane& plane) {
   std::string text;
   for (const auto& run : plane.runs) {
     if (!text.empty()) text += ", ";
-    text += (run.form == RunForm::codes ? "codes " : "exact ") + std::to_string(run.rows);
+    text += std::string(to_string(run.form)) + " " + std::to_string(run.rows);
   }
   return text;
 }
@@ -176,9 +175,9 @@ void print_file(const InspectedFile& file) {
     const Plane& p = planes[i];
     const Piece& piece = file.pieces[i];
     table.add({std::to_string(p.layer), std::to_string(p.part), to_string(p.side),
-               to_string(p.dtype), coding_name(p.bits), runs_text(p), to_string(piece.packing),
-               std::to_string(p.heads), std::to_string(p.dim), std::to_string(piece.unpacked_bytes),
-               std::to_string(piece.bytes.size())});
+               to_string(p.dtype), coding_name(coding_word(p)), runs_text(p),
+               to_string(piece.packing), std::to_string(p.heads), std::to_string(p.dim),
+               std::to_string(piece.unpacked_bytes), std::to_string(piece.bytes.size())});
   }
   for (size_t i = 0; i < file.header.states.size(); ++i) {
     const StateBlob& s = file.header.states[i];

@@ -17,7 +17,7 @@ struct Widths {
   uint64_t k = 0, v = 0;
 
   void add(const Plane& plane) {
-    const uint64_t bit = uint64_t{1} << std::min<uint8_t>(plane.bits, 63);
+    const uint64_t bit = uint64_t{1} << std::min<uint8_t>(coding_word(plane), 63);
     if (plane.side != Side::v) k |= bit;
     if (plane.side != Side::k) v |= bit;
   }

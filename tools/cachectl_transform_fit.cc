@@ -6,32 +6,45 @@
 #include <cmath>
 
 #include "codec/transform.h"
-#include "tools/cachectl_transforms.h"
+#include "engine/teacher_link.h"
 
 namespace kv::cachectl {
 namespace {
 
+constexpr uint32_t kExactTokens = 4;       // as profiles have them
 constexpr uint32_t kSampleEvery = 8;       // rows
 constexpr uint32_t kMostSample = 1536;     // rows of a side
 constexpr double kMeasuredError = 0.01;    // of a row's variance, when a side is coded alone
 constexpr double kLeastDivergence = 1e-7;  // below it a measurement is noise
 constexpr uint32_t kRatedTokens = 3072;    // as for plans of bits
 constexpr int kScaleSearches = 14;
-const std::vector<IntegerTable> kNoTables = {{0, {1}}};  // everything an escape
+constexpr uint64_t kMostBasisBytes = kMaxProfileBytes / 16 * 15;  // the rest: means, tables
+const std::vector<IntegerTable> kNoTables = {{0, {1}}};           // everything an escape
 
 Result<std::shared_ptr<const TransformTables>> tables_of(TransformSet set) {
   return TransformTables::create(std::make_shared<const TransformSet>(std::move(set)));
 }
 
-// One side alone, by integers without their stream.
+// `code` on the rows of each block; the first tokens' stay.
+Status each_block(uint32_t first, std::span<float> rows, size_t width,
+                  const std::function<Status(uint32_t, std::span<float>)>& code) {
+  const auto end = static_cast<uint32_t>(first + rows.size() / width);
+  for (uint32_t at = std::max(first, kExactTokens); at < end;) {
+    const uint32_t next = std::min(end, (at / kTeacherBlock + 1) * kTeacherBlock);
+    KV_RETURN_IF_ERROR(code(at, rows.subspan((at - first) * width, (next - at) * width)));
+    at = next;
+  }
+  return {};
+}
+
+// One side alone.
 RowCoder alone(std::shared_ptr<const TransformCoder> coder) {
   return [coder = std::move(coder)](uint32_t, Side, uint32_t first, std::span<float> rows) {
-    return each_transformed_block(
-        first, rows, coder->values(), [&](uint32_t at, std::span<float> block) {
-          const auto stream = coder->encode(block, at);
-          const auto count = static_cast<uint32_t>(block.size() / coder->values());
-          return stream ? coder->decode(*stream, count, at, 0, count, block) : Status();
-        });
+    return each_block(first, rows, coder->values(), [&](uint32_t at, std::span<float> block) {
+      const auto stream = coder->encode(block, at);
+      const auto count = static_cast<uint32_t>(block.size() / coder->values());
+      return stream ? coder->decode(*stream, count, at, 0, count, block) : Status();
+    });
   };
 }
 
@@ -40,21 +53,6 @@ void scale_by(Transform& t, double step) {
 }
 
 }  // namespace
-
-Status write_transforms(const std::string& path, const ModelSpec& spec,
-                        const TransformSet& transforms) {
-  ByteWriter body, out;
-  encode(transforms, body);
-  if (body.size() > kMaxTransformBytes) {
-    return invalid_argument("transforms of " + std::to_string(body.size()) +
-                            " bytes: expected at most " + std::to_string(kMaxTransformBytes));
-  }
-  out.u32(kTransformsMagic);
-  out.raw(spec.fingerprint.bytes);
-  out.raw(sha256(body.span()).bytes);
-  out.raw(body.span());
-  return write_text(path, {reinterpret_cast<const char*>(out.span().data()), out.size()});
-}
 
 TransformFitter::TransformFitter(const CalibratedModel& model, Meter& meter)
     : model_(model), meter_(meter) {
@@ -91,7 +89,7 @@ Status TransformFitter::gather() {
   }
   const RowCoder look = [&](uint32_t layer, Side which, uint32_t first, std::span<float> rows) {
     SideFit& side = sides_[first_side[layer] + (which == Side::v ? 1 : 0)];
-    const size_t width = size_t{side.heads} * side.dim, skip = kExactTransformTokens;
+    const size_t width = size_t{side.heads} * side.dim, skip = kExactTokens;
     if (first > 0 || rows.size() <= skip * width) return Status();
     side.statistics->add(rows.subspan(skip * width), static_cast<uint32_t>(skip));
     for (size_t r = skip; r < rows.size() / width; r += kSampleEvery) {
@@ -111,11 +109,20 @@ Status TransformFitter::gather() {
 Status TransformFitter::measure(StatusLine& line) {
   line.show("rows");
   KV_RETURN_IF_ERROR(gather());
+  // All heads together, unless no profile could hold their bases.
+  uint64_t values = 0;
+  bool joint = true;
+  for (const SideFit& side : sides_) {
+    const uint64_t row = uint64_t{side.heads} * side.dim;
+    values += row * row;
+    joint = joint && row <= kMaxTransformWidth && values <= kMostBasisBytes;
+  }
   unit_.rotations = rotations_;
   unit_.tables = kNoTables;
   for (SideFit& side : sides_) {
     line.show("basis of layer " + std::to_string(side.at.layer));
-    KV_ASSIGN_OR_RETURN(Transform t, side.statistics->transform(side.heads * side.dim));
+    const uint32_t width = joint ? side.heads * side.dim : side.dim;
+    KV_ASSIGN_OR_RETURN(Transform t, side.statistics->transform(width));
     const RotaryTurns* turns = turns_of(side);
     if (turns != nullptr) t.rotation = static_cast<uint16_t>(turns - turns_.data());
     side.step = std::sqrt(12 * kMeasuredError * side.statistics->variance());
@@ -180,8 +187,8 @@ Result<double> TransformFitter::try_scale(double scale, TransformSet& out) const
     if (!stream) return 1.0;
     const double row = 2.0 * side.heads * side.dim;
     const double rows = static_cast<double>(side.sample.size()) * 2 / row;
-    stored += kExactTransformTokens * row +
-              (kRatedTokens - kExactTransformTokens) * static_cast<double>(stream->size()) / rows;
+    stored += kExactTokens * row +
+              (kRatedTokens - kExactTokens) * static_cast<double>(stream->size()) / rows;
     whole += kRatedTokens * row;
   }
   return stored / whole;

@@ -15,10 +15,6 @@
 
 namespace kv::cachectl {
 
-/// As read_transforms reads it. Returns: io_error, invalid_argument (over kMaxTransformBytes).
-Status write_transforms(const std::string& path, const ModelSpec& spec,
-                        const TransformSet& transforms);
-
 /// Keys are fitted with RoPE undone where the engine has the model; a teacher tells no rotation.
 class TransformFitter {
  public:

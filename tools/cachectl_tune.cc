@@ -256,15 +256,19 @@ Status transform_all(const TuneOptions& options, const CalibratedModel& model, M
   std::vector<std::shared_ptr<CodedBytes>> bytes;
   for (double budget : options.budgets) {
     line.show("steps for budget " + number(budget, "%g"));
-    KV_ASSIGN_OR_RETURN(const TransformSet set, fitter.fit(budget));
+    KV_ASSIGN_OR_RETURN(TransformSet set, fitter.fit(budget));
+    KV_ASSIGN_OR_RETURN(const Profile profile, transform_profile(model, std::move(set)));
+    KV_ASSIGN_OR_RETURN(auto codec, Codec::create(model.spec, std::make_shared<Profile>(profile)));
     bytes.push_back(std::make_shared<CodedBytes>());
-    KV_ASSIGN_OR_RETURN(RowCoder coder, transform_coder(model.spec, set, bytes.back()));
+    KV_ASSIGN_OR_RETURN(RowCoder coder, coder_of(std::move(codec), bytes.back()));
     codings.push_back(std::move(coder));
     if (options.out.empty()) continue;
     const std::string file = out_file(options, budget);
-    KV_RETURN_IF_ERROR(write_transforms(file, model.spec, set));
+    KV_RETURN_IF_ERROR(write_profile_file(file, model.spec, model.profile.id(), profile));
     line.show("");
-    std::printf("wrote %s\n", file.c_str());
+    std::printf("wrote %s, profile %s, %.1f MB\n", file.c_str(),
+                profile.id().hex().substr(0, 12).c_str(),
+                static_cast<double>(encoded_bytes(profile)) / 1e6);
   }
   line.show("predictions");
   KV_ASSIGN_OR_RETURN(auto found, meter.measure(codings));
@@ -321,8 +325,7 @@ void add_tune(CLI::App& app, std::function<Exit()>& chosen) {
       ->capture_default_str()
       ->delimiter(',')
       ->check(CLI::Range(0.05, 1.0));
-  sub->add_option("--coding", options->coding,
-                  "tq: bits of TurboQuant; tc: transforms, which no store takes yet")
+  sub->add_option("--coding", options->coding, "tq: bits of TurboQuant; tc: transforms")
       ->capture_default_str()
       ->check(CLI::IsMember({"tq", "tc"}));
   sub->add_option("--text", options->texts,

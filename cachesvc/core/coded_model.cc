@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "codec/plan.h"
+#include "codec/transform.h"
 
 namespace kv {
 namespace {
@@ -63,6 +64,47 @@ uint64_t channel_bytes(const Profile& profile, bool of_codec) {
   return bytes;
 }
 
+// Vectors of a set, each one allocation.
+uint64_t set_bytes(const Profile& profile) {
+  if (!profile.transforms) return 0;
+  const TransformSet& set = profile.transforms->set;
+  uint64_t bytes = sizeof(SharedTransforms) + heap(2 * set.tables.size() * sizeof(IntegerTable)) +
+                   heap(2 * set.rotations.size() * sizeof(Rotation)) +
+                   heap(2 * set.transforms.size() * (sizeof(Transform) + sizeof(double)));
+  for (const IntegerTable& t : set.tables) bytes += heap(t.counts.size() * sizeof(uint16_t));
+  for (const Rotation& r : set.rotations) bytes += heap(r.step.size() * sizeof(float));
+  for (const Transform& t : set.transforms) {
+    bytes +=
+        2 * heap(t.mean.size() * sizeof(float)) + heap(t.basis.size()) + 2 * heap(t.table.size());
+  }
+  return bytes;
+}
+
+// What a codec makes of a set: tables of numbers, turns, and of each side that is coded by a
+// transform the matrices both ways and the mean.
+uint64_t coder_bytes(const ModelSpec& spec, const Profile& profile) {
+  if (!profile.transforms) return 0;
+  const TransformSet& set = profile.transforms->set;
+  constexpr uint64_t kTableBytes =
+      kTableTotal * sizeof(uint32_t) + 256 * sizeof(IntegerTables::Symbol);
+  constexpr uint64_t kNearTurns = 2 * 256 * sizeof(float);  // sine and cosine of near positions
+  uint64_t bytes = kFixedBytes + (set.tables.size() + kMaxLowBits) * (2 * 64 + heap(kTableBytes));
+  for (const Rotation& r : set.rotations) bytes += heap(r.step.size() * (4 + kNearTurns)) + 256;
+  for (size_t l = 0; l < spec.layers.size() && l < profile.parts.size(); ++l) {
+    for (const PartCoding& part : profile.parts[l]) {
+      for (Side side : {Side::k, Side::v}) {
+        if (part.word(side) != kTransformWord) continue;
+        if (part.transform(side) >= set.transforms.size()) continue;  // refused later
+        const Transform& t = set.transforms[part.transform(side)];
+        const uint64_t row = padded(t.width) * sizeof(float);
+        bytes += sizeof(TransformCoder) + 64 + 2 * heap(t.mean.size() * row) +
+                 heap(t.mean.size() / std::max<uint64_t>(t.width, 1) * row);
+      }
+    }
+  }
+  return bytes;
+}
+
 uint64_t part_codings(size_t layers, uint64_t parts) {
   return heap(layers * sizeof(std::vector<PartCoding>)) + layers * heap(1) +
          parts * sizeof(PartCoding);
@@ -106,14 +148,16 @@ uint64_t held_bytes(const ModelSpec& spec) {
 uint64_t held_bytes(const Profile& profile) {
   uint64_t parts = 0;
   for (const auto& layer : profile.parts) parts += layer.size();
-  return kFixedBytes + part_codings(profile.parts.size(), parts) + channel_bytes(profile, false);
+  return kFixedBytes + part_codings(profile.parts.size(), parts) + channel_bytes(profile, false) +
+         set_bytes(profile);
 }
 
 uint64_t coded_model_bytes(const ModelSpec& spec, const Profile* profile) {
   const uint64_t layers = spec.layers.size();
-  const uint64_t codec = held_bytes(spec) + sums_over_parts(spec, side_bytes) +
-                         layers * (sizeof(std::vector<SideCoding>) + heap(1)) +
-                         (profile ? channel_bytes(*profile, true) : 0);
+  const uint64_t codec =
+      held_bytes(spec) + sums_over_parts(spec, side_bytes) +
+      layers * (sizeof(std::vector<SideCoding>) + heap(1)) +
+      (profile ? channel_bytes(*profile, true) + coder_bytes(spec, *profile) : 0);
   const uint64_t coding = profile ? held_bytes(*profile)
                                   : kFixedBytes + part_codings(spec.layers.size(), parts_of(spec));
   return held_bytes(spec) + coding + codec + groups_bytes(spec) +

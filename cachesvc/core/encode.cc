@@ -74,7 +74,7 @@ Result<RamObject> into_pool(EncodeWork& w, Object object) {
 // True if the slot's rows are stored as they come.
 bool stays(const EncodeWork& w, const PlaneSlot& slot) {
   const SideCoding* side = w.input.codec->side(slot.layer, slot.part, slot.side);
-  return side->bits == 0 && slot.given->dtype == side->raw_dtype;
+  return !side->coded() && slot.given->dtype == side->raw_dtype;
 }
 
 // The slot's plane, whose rows are brought first: to where they stay, or else to `scratch`.

@@ -28,7 +28,7 @@ Result<Plane> or_as_given(const EncodeInput& in, const Plane& plane, Result<Plan
 // The given rows in the form of the copied rows before them.
 Result<Plane> beside_copies(const EncodeInput& in, const Plane& given, EncodeCounts& counts) {
   const SideCoding* side = in.codec->side(given.layer, given.part, given.side);
-  if (given.bits != 0 || !side || given.dtype == side->raw_dtype) return given;
+  if (has_coded_runs(given) || !side || given.dtype == side->raw_dtype) return given;
   return or_as_given(in, given, in.encode ? in.codec->encode(given) : in.codec->raw(given), counts);
 }
 
@@ -64,7 +64,7 @@ Result<Plane> with_copies(const EncodeInput& in, const PlaneSlot& slot, EncodeCo
 // True if the codec left rows exact that it should have coded.
 bool fell_back(const Plane& p, const Codec& codec) {
   const SideCoding* side = codec.side(p.layer, p.part, p.side);
-  if (!side || side->bits == 0) return false;
+  if (!side || !side->coded()) return false;
   uint32_t row = p.first_row;
   for (const RowRun& run : p.runs) {
     row += run.rows;
@@ -76,9 +76,9 @@ bool fell_back(const Plane& p, const Codec& codec) {
 // Complete blocks in the profile's codes, tails exact in the raw dtype.
 Result<Plane> stored_form(const EncodeInput& in, const Plane& plane, std::span<uint8_t> place,
                           EncodeCounts& counts) {
-  bool coded = std::any_of(plane.runs.begin(), plane.runs.end(),
-                           [](const RowRun& r) { return r.form == RunForm::codes; });
+  const bool coded = has_coded_runs(plane);
   if (!in.encode || coded) KV_RETURN_IF_ERROR(in.codec->check(plane));
+  KV_RETURN_IF_ERROR(in.codec->check_streams(plane));
   if (!in.encode) {
     const SideCoding* side = in.codec->side(plane.layer, plane.part, plane.side);
     return coded || plane.dtype == side->raw_dtype ? plane : in.codec->raw(plane);

@@ -27,6 +27,12 @@ void Fetches::fetch(uint64_t session, FetchRequest request, CallTerms terms,
   if (Status s = validate(request.selection, *(*state)->realm->model); !s.ok()) {
     return call->fail(s);
   }
+  request.form = form_to_make(*(*state)->realm->codec, request.form);
+  const bool streams = (*state)->realm->profile->transforms != nullptr;
+  if (streams && request.form == FetchForm::stored && !request.selection.heads.all()) {
+    return call->fail(invalid_argument(
+        "selection of heads: a stream has all of a row's; expected a decoded form, given stored"));
+  }
   auto asked = holds_.asked(**state, request.hold, std::move(request.query));
   if (!asked.ok()) return call->fail(asked.status());
   ++env_.count.fetches;
@@ -35,7 +41,6 @@ void Fetches::fetch(uint64_t session, FetchRequest request, CallTerms terms,
   f->realm = (*state)->realm;
   f->query = asked->query;
   f->request = std::move(request);
-  f->request.form = form_to_make(*f->realm->codec, f->request.form);
   f->max_tokens = asked->tokens;
   f->patience = f->request.wait ? Patience::wait : Patience::now;
   f->deadline = terms.deadline;

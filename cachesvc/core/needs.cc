@@ -222,12 +222,9 @@ uint64_t need_bytes(const ModelSpec& model, const Profile& profile,
   bool coded = need.kind == ObjectKind::block || need.kind == ObjectKind::supplement;
   each_side(model, groups, need,
             [&](uint16_t l, uint16_t p, const SideSpec& side, uint32_t first, uint32_t end) {
-              const PartCoding& coding = profile.coding(l, p);
-              uint8_t bits = side.side == Side::k   ? coding.k_bits
-                             : side.side == Side::v ? coding.v_bits
-                                                    : 0;
-              bytes += stored_rows_bytes(side, raw_dtype(model.layers[l].parts[p], profile),
-                                         coded ? bits : 0, profile.exact_tokens, first, end);
+              bytes += stored_rows_bytes(profile, profile.coding(l, p), side,
+                                         raw_dtype(model.layers[l].parts[p], profile),
+                                         coded ? profile.exact_tokens : end, first, end);
             });
   return bytes;
 }

@@ -36,7 +36,7 @@ bool Puts::reads_rows(const PutRequest& request) {
   if (o.name.kind != ObjectKind::block) return false;  // others are small
   if (!request.copies.empty() || !o.states.empty()) return false;
   return std::all_of(o.planes.begin(), o.planes.end(),
-                     [](const Plane& p) { return p.bits == 0 && p.runs.size() == 1; });
+                     [](const Plane& p) { return p.runs.size() == 1 && !has_coded_runs(p); });
 }
 
 void Puts::put_rows(uint64_t session, PutRequest request, RowSource rows, CallTerms terms,

@@ -61,7 +61,7 @@ FetchForm form_to_make(const Codec& codec, FetchForm form) {
     for (uint32_t part = 0; part < layers[layer].parts.size(); ++part) {
       for (Side each : {Side::k, Side::v, Side::other}) {  // without the memory of sides_of()
         const SideCoding* side = codec.side(layer, part, each);
-        if (side && (side->bits > 0 || side->raw_dtype != dtype_of(form))) return form;
+        if (side && (side->coded() || side->raw_dtype != dtype_of(form))) return form;
       }
     }
   }

@@ -28,7 +28,7 @@ struct ReplyBytes {
 ReplyBytes reply_bytes(const Object& object, FetchForm form, const Selection& selection);
 
 /// `charge`: reply_bytes().slabs(). Null: nothing of the object is selected. Returns: corruption (a
-/// scale that is not finite).
+/// scale that is not finite, a stream that can't be decoded).
 Result<ObjectPtr> make_reply_object(const ObjectPtr& object, const Codec& codec, FetchForm form,
                                     const Selection& selection, RamPool& pool, Charge charge);
 

@@ -13,8 +13,9 @@ FileImage packed_image(const Object& object, bool pack_codes) {
   for (size_t i = 0; i < image.pieces.size(); ++i) {
     Piece& piece = image.pieces[i];
     const Plane* plane = i < object.planes.size() ? &object.planes[i] : nullptr;
-    const bool codes = plane != nullptr && plane->bits != 0;
-    if (codes && !pack_codes) continue;
+    const bool codes = plane != nullptr && has_coded_runs(*plane);
+    const bool packed_already = codes && coding_word(*plane) == kTransformWord;
+    if (packed_already || (codes && !pack_codes)) continue;
     auto packed = codes ? pack(piece.bytes.span())
                         : pack_split(piece.bytes.span(), plane ? dtype_bytes(plane->dtype) : 4);
     if (!packed) continue;
@@ -35,7 +36,7 @@ void SpillBatch::move(State to) {
 
 uint64_t exact_bytes(const Object& object) {
   uint64_t bytes = 0;
-  for (const Plane& p : object.planes) bytes += p.bits == 0 ? p.bytes.size() : 0;
+  for (const Plane& p : object.planes) bytes += has_coded_runs(p) ? 0 : p.bytes.size();
   for (const StateBlob& s : object.states) bytes += s.bytes.size();
   return bytes;
 }

@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, ClassVar, Dict, List, Optional, Tuple, Type, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from .wire import (Record, array, boolean, choice, identity, number, sequence, text, u8, u16, u32,
-                   u64)
+from .wire import (Codec, Reader, Record, array, boolean, choice, identity, number, rest, sequence,
+                   text, u8, u16, u32, u64)
 
 MAX_LAYERS = 1024
 MAX_PARTS = 8
@@ -197,12 +197,25 @@ class PartCoding(Record):
     v_bits: int
     key_mean: Floats
     key_gain: Floats
-    CODECS = (_bits, _bits, array("<f4", 1 << 22), array("<f4", 1 << 22))
+    CODECS: ClassVar[Tuple[Codec[Any], ...]] = (
+        _bits, _bits, array("<f4", 1 << 22), array("<f4", 1 << 22))
+
+
+@dataclasses.dataclass
+class TransformCoding(PartCoding):
+    """Of a profile of version 2: where bits are 16, the number of the side's transform."""
+
+    k_transform: int = 0
+    v_transform: int = 0
+    CODECS = PartCoding.CODECS + (u16, u16)
 
 
 class Prefill(enum.IntEnum):
     EXACT = 0
     CODED = 1
+
+
+P = TypeVar("P", bound="Profile")
 
 
 @dataclasses.dataclass
@@ -217,11 +230,28 @@ class Profile(Record):
     k_bits: int
     v_bits: int
     layers: List[List[PartCoding]]
-    CODECS = (u16, number("I", 4096, 1), choice(Prefill), choice(Dtype), u64, u16, u32,
-              _bits, _bits, sequence(sequence(PartCoding.codec(), MAX_PARTS, 10), MAX_LAYERS, 4))
+    CODECS: ClassVar[Tuple[Codec[Any], ...]] = (
+        u16, number("I", 4096, 1), choice(Prefill), choice(Dtype), u64, u16, u32, _bits, _bits,
+        sequence(sequence(PartCoding.codec(), MAX_PARTS, 10), MAX_LAYERS, 4))
+
+    @classmethod
+    def read(cls: Type[P], r: Reader) -> P:
+        version = int.from_bytes(r.ahead(2), "little")
+        kind: Any = TransformProfile if version == TransformProfile.VERSION else Profile
+        return cast(P, super(Profile, kind).read(r))
 
     def id(self) -> bytes:
         return hashlib.sha256(self.encode()).digest()
+
+
+@dataclasses.dataclass
+class TransformProfile(Profile):
+    """A profile of version 2. transforms: its set, encoded, which nothing here looks into."""
+
+    transforms: bytes
+    VERSION: ClassVar[int] = 2
+    CODECS = Profile.CODECS[:-1] + (
+        sequence(sequence(TransformCoding.codec(), MAX_PARTS, 14), MAX_LAYERS, 4), rest)
 
 
 def raw_profile(model: Model, raw_dtype: Dtype = Dtype.F16, block_tokens: int = 256) -> Profile:

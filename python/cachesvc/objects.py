@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any, Dict, Iterable, List, Tuple, Union
+from typing import Any, Dict, Iterable, List, Tuple, Type, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,7 @@ class ObjectKind(enum.IntEnum):
 class Form(enum.IntEnum):
     EXACT = 0
     CODES = 1
+    STREAM = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +65,28 @@ class ObjectName(Record):
 
 @dataclasses.dataclass
 class Run(Record):
+    """bytes, skip, of: a stream's length, its rows before the run's, and all its rows."""
+
     form: Form
     rows: int
+    bytes: int = 0
+    skip: int = 0
+    of: int = 0
     CODECS = (choice(Form), number("I", least=1))
+    STREAM = (number("I", OBJECT_BYTES, 1), number("I", 4096), number("I", 4096, 1))
+
+    @classmethod
+    def read(cls: Type["Run"], r: Reader) -> "Run":
+        run = super().read(r)
+        if run.form == Form.STREAM:
+            run.bytes, run.skip, run.of = (codec.read(r) for codec in cls.STREAM)
+        return run
+
+    def write(self, w: Writer) -> None:
+        super().write(w)
+        if self.form == Form.STREAM:
+            for codec, value in zip(self.STREAM, (self.bytes, self.skip, self.of)):
+                codec.write(w, value)
 
 
 @dataclasses.dataclass
@@ -85,6 +105,8 @@ class Plane(Record):
               number("I", 65536, 1), u32, sequence(Run.codec(), 64, 5))
 
     def run_bytes(self, run: Run) -> int:
+        if run.form == Form.STREAM:
+            return run.bytes
         if run.form == Form.EXACT:
             return run.rows * self.heads * self.dim * self.dtype.numpy.itemsize
         return run.rows * self.heads * ((self.dim * self.bits + 7) // 8 + 2)
@@ -148,7 +170,7 @@ class ObjectHeader(Record):
 class Rows:
     """Rows [first, end) of one plane, all of one form.
 
-    Exact values are (rows, heads, dim) of the plane's dtype; of codes, the whole run's bytes as
+    Exact values are (rows, heads, dim) of the plane's dtype; of others, the whole run's bytes as
     FORMAT.md lays them, also where the run goes on beyond end.
     """
 

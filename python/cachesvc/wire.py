@@ -42,6 +42,10 @@ class Reader:
         self.at += count
         return self._data[self.at - count:self.at]
 
+    def ahead(self, count: int) -> memoryview:
+        """The next bytes, which stay; fewer at the end."""
+        return self._data[self.at:self.at + count]
+
     def end(self) -> None:
         if self.left():
             raise Malformed(f"{self.left()} bytes behind the last field")
@@ -102,6 +106,10 @@ def blob(most: int, least: int = 0) -> Codec[bytes]:
         length.write(w, len(value))
         w += value
     return Codec(lambda r: bytes(r.raw(length.read(r))), write)
+
+
+# All bytes that are left.
+rest: Codec[bytes] = Codec(lambda r: bytes(r.raw(r.left())), lambda w, value: w.extend(value))
 
 
 def text(most: int, least: int = 0) -> Codec[str]:

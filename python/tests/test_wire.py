@@ -13,8 +13,8 @@ from cachesvc import frames, intent_messages, messages, own_memory, placed, pool
 from cachesvc.errors import CacheError, Code
 from cachesvc.frames import Type
 from cachesvc.ids import object_id
-from cachesvc.models import full, latent, raw_profile, window
-from cachesvc.objects import split
+from cachesvc.models import Profile, TransformProfile, full, latent, raw_profile, window
+from cachesvc.objects import Form, ObjectHeader, split
 from cachesvc.store import sent
 from cachesvc.models import Dtype
 from cachesvc.wire import Reader, Record, as_tokens, crc32c
@@ -207,3 +207,16 @@ def test_rows_go_out_as_they_lie_where_they_can() -> None:
     assert dtype == Dtype.F32 and values[0, 0, 0] == 1.0
     with pytest.raises(CacheError):
         sent(np.zeros((1, 1, 1), np.int32), Dtype.F16)
+
+
+def test_a_profile_with_transforms_and_a_plane_with_a_stream_keep_every_byte() -> None:
+    corpus = ROOT / "tests/fuzz/corpus"
+    data = (corpus / "profile/transforms.bin").read_bytes()
+    profile = Profile.decode(data)
+    assert isinstance(profile, TransformProfile) and profile.k_bits == 16
+    assert profile.encode() == data and len(profile.transforms) == 133
+    data = (corpus / "object/stream.bin").read_bytes()
+    header = ObjectHeader.decode(data)
+    run = header.planes[0].runs[0]
+    assert (run.form, run.rows, run.bytes, run.skip, run.of) == (Form.STREAM, 2, 21, 1, 5)
+    assert header.encode() == data and header.payload_bytes() == 21 + 16 + 3

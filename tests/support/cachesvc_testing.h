@@ -12,7 +12,9 @@
 #include "cachesvc/tiered_cache.h"
 #include "codec/codec.h"
 #include "codec/float16.h"
+#include "codec/transform.h"
 #include "index/restorable.h"
+#include "tests/support/transform_profile.h"
 
 namespace kv {
 
@@ -37,6 +39,7 @@ class TempDir {
   TempDir(const TempDir&) = delete;  // owns the directory
   TempDir& operator=(const TempDir&) = delete;
   std::string store() const { return path_ + "/store"; }
+  const std::string& path() const { return path_; }
 
  private:
   std::string path_;
@@ -95,13 +98,15 @@ inline ModelSpec plain_model(uint32_t layers = 2, uint8_t fingerprint = 7) {
   return model_of(std::vector<LayerSpec>(layers, LayerSpec{{full_part()}}), fingerprint);
 }
 
+/// `bits` may be kTransformWord.
 inline std::shared_ptr<const Profile> make_profile(const ModelSpec& model, uint8_t bits,
                                                    uint32_t block_tokens = 16) {
   CodingSettings settings;
-  settings.k_bits = settings.v_bits = bits;
+  settings.k_bits = settings.v_bits = bits == kTransformWord ? 0 : bits;
   settings.block_tokens = block_tokens;
   auto profile = plain_profile(model, settings);
   EXPECT_TRUE(profile.ok()) << profile.status().to_string();
+  if (bits == kTransformWord) *profile = with_transforms(*profile, model);
   return std::make_shared<const Profile>(*profile);
 }
 
@@ -252,6 +257,21 @@ inline uint64_t stat_of(Client& client, const std::string& name) {
   return 0;
 }
 
+/// One exact row as a stream of its own: a row's integers depend on it alone, so that all streams
+/// that have it give the same values.
+inline Plane stream_of(const Codec& codec, const Plane& exact) {
+  const auto& coder = codec.side(exact.layer, exact.part, exact.side)->coder;
+  const Plane floats = *codec.decoded(exact, DType::f32);
+  std::vector<float> values(coder->values());
+  std::memcpy(values.data(), floats.bytes.data(), floats.bytes.size());
+  auto stream = coder->encode(values, exact.first_row);
+  EXPECT_TRUE(stream.has_value());
+  Plane out = exact;
+  out.runs = {{RunForm::stream, 1, static_cast<uint32_t>(stream->size()), 0, 1}};
+  out.bytes = Bytes::owning(std::move(*stream));
+  return out;
+}
+
 /// A client with one model open, and the checks.
 struct Bench {
   Client& client;
@@ -363,6 +383,7 @@ struct Bench {
       if (row >= at && row < at + run.rows) form = run.form;
       at += run.rows;
     }
+    if (form == RunForm::stream) return expect_stream_row(plane, row, exact);
     Plane expected = exact;
     if (form == RunForm::codes) {
       auto coded = codec->encode(exact);
@@ -375,6 +396,14 @@ struct Bench {
       ASSERT_EQ(own->runs, expected.runs) << "row " << row;
       ASSERT_TRUE(own->bytes == expected.bytes) << "row " << row << " has another prefix's bytes";
     }
+  }
+  void expect_stream_row(const Plane& plane, uint32_t row, const Plane& exact) {
+    auto own = slice_rows(plane, row, row + 1);
+    ASSERT_TRUE(own.ok());
+    auto given = codec->decoded(*own, DType::f32);
+    ASSERT_TRUE(given.ok()) << given.status().to_string();
+    ASSERT_EQ(given->bytes, codec->decoded(stream_of(*codec, exact), DType::f32)->bytes)
+        << "row " << row << " is another prefix's";
   }
   void expect_state(PartGroup::Member m, uint32_t n, const std::vector<uint64_t>& hashes,
                     const FetchReply& reply) {

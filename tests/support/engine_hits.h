@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/profile_file.h"
 #include "engine/generator.h"
 #include "tests/support/cachesvc_testing.h"
 
@@ -24,6 +25,17 @@ struct Kept {
 inline constexpr Kept kHalf{"half", PrefillMode::exact, 0, 0, false};
 inline constexpr Kept kFloat{"float", PrefillMode::exact, 0, 0, true};
 inline constexpr Kept kCodes{"codes", PrefillMode::coded, 8, 4, false};
+inline constexpr Kept kStreams{"streams", PrefillMode::coded, kTransformWord, kTransformWord,
+                               false};
+
+/// A profile file of transforms for a network.
+inline void write_transforms(const std::string& path, const ModelSpec& spec) {
+  CodingSettings settings;
+  settings.k_bits = settings.v_bits = 0;
+  auto profile = plain_profile(spec, settings);
+  KV_CHECK(profile.ok());
+  KV_CHECK(write_profile_file(path, spec, {}, with_transforms(*profile, spec, 1.0f / 64)).ok());
+}
 
 inline GenerateOptions hit_options(bool lookup, bool commit) {
   GenerateOptions options;
@@ -48,9 +60,15 @@ inline void expect_hits_are_cold_runs(std::unique_ptr<Network> network, const Ke
   coding.calibrate = false;
   coding.block_tokens = block_tokens;
   coding.prefill = kept.prefill;
-  coding.k_bits = kept.k_bits;
-  coding.v_bits = kept.v_bits;
   coding.exact = kept.exact;
+  TempDir dir;
+  if (kept.k_bits == kTransformWord) {
+    coding.profile_file = dir.path() + "/profile";
+    write_transforms(coding.profile_file, network->spec());
+  } else {
+    coding.k_bits = kept.k_bits;
+    coding.v_bits = kept.v_bits;
+  }
   CacheOptions roomy = small_options();
   roomy.ram_budget_bytes = 512ull << 20;
   auto cache = open_cache(roomy);

@@ -67,18 +67,20 @@ struct TinyRun {
 
 class TinyBench {
  public:
-  /// `bits` 0: exact mode, raw planes in fp32.
+  /// `bits` 0: exact mode, raw planes in fp32; kTransformWord: transforms.
   TinyBench(const std::string& name, uint8_t bits, std::unique_ptr<TieredCache> cache)
       : golden(name), cache_(std::move(cache)) {
     auto made = tiny::make_tiny(name, golden.seed);
     KV_CHECK(made.ok());
     network = std::move(*made);
     CodingSettings settings;
-    settings.k_bits = settings.v_bits = bits;
+    const bool transforms = bits == kTransformWord;
+    settings.k_bits = settings.v_bits = transforms ? 0 : bits;
     settings.raw_dtype = bits == 0 ? DType::f32 : DType::f16;
     settings.block_tokens = 128;
     auto profile = plain_profile(network->spec(), settings);
     KV_CHECK(profile.ok());
+    if (transforms) *profile = with_transforms(*profile, network->spec());
     OpenRequest request;
     request.model = network->spec();
     request.profile = std::make_shared<const Profile>(*profile);

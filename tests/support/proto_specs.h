@@ -8,6 +8,7 @@
 
 #include "proto/client.h"
 #include "proto/identity.h"
+#include "tests/support/transform_profile.h"
 
 namespace kv::testing {
 
@@ -90,7 +91,7 @@ inline Profile random_profile(Rng& rng, const ModelSpec& model, uint32_t block_t
       parts.push_back(std::move(c));
     }
   }
-  return p;
+  return rng() % 4 == 0 ? with_transforms(std::move(p), model, 0.125f, rng() % 2 == 0) : p;
 }
 
 /// Rows [first, end) of one side, coded from `exact_rows` on if `bits` is not 0.
@@ -104,7 +105,13 @@ inline Plane random_plane(Rng& rng, const SideSpec& side, DType dtype, uint8_t b
   p.first_row = first;
   uint32_t coded_from = bits == 0 ? end : std::min(end, std::max(first, exact_rows));
   if (coded_from > first) p.runs.push_back({RunForm::exact, coded_from - first});
-  if (end > coded_from) p.runs.push_back({RunForm::codes, end - coded_from}), p.bits = bits;
+  if (end > coded_from && bits == kTransformWord) {  // cut from a stream of a few rows more
+    const uint32_t skip = pick(rng, 0, std::min(coded_from, 2u)), rows = end - coded_from;
+    p.runs.push_back(
+        {RunForm::stream, rows, pick(rng, 1, 50), skip, skip + rows + pick(rng, 0, 2)});
+  } else if (end > coded_from) {
+    p.runs.push_back({RunForm::codes, end - coded_from}), p.bits = bits;
+  }
   p.bytes = Bytes::owning(random_vector(rng, plane_bytes(p)));
   return p;
 }
