@@ -5,12 +5,14 @@ exact in f32, f16 and bf16.
 """
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cachesvc.models import Dtype, Model, Side, chunk, full, state, window
+from cachesvc.models import (Dtype, Model, Side, TransformCoding, TransformProfile, chunk, full,
+                             raw_profile, state, window)
 
 Array = npt.NDArray[Any]
 HEADS, DIM = 2, 32
@@ -68,3 +70,21 @@ class Computed:
 
     def state(self, layer: int, part: int, position: int) -> bytes:
         return state_bytes(layer, part, position)
+
+
+def transformed(model: Model, step: float = 1 / 16) -> TransformProfile:
+    """A profile that codes all rows, of heads of DIM values, by integers of step."""
+    def numbers(form: str, *given: Any) -> bytes:
+        return struct.pack(f"<I{len(given)}{form}", len(given), *given)
+
+    width = HEADS * DIM
+    basis = [127 if c % DIM == j else 0 for c in range(width) for j in range(DIM)]
+    table = struct.pack("<Ib", 1, -31) + numbers("H", *[60] * 63)
+    transform = (struct.pack("<IHI", 1, 65535, DIM) + numbers("f", *[0.0] * width)
+                 + numbers("f", *[step / 127] * width) + numbers("b", *basis)
+                 + numbers("B", *[0] * width) + numbers("B", *[1] * width))
+    raw = raw_profile(model)
+    coding = TransformCoding(16, 16, np.empty(0, np.float32), np.empty(0, np.float32))
+    return TransformProfile(2, raw.block_tokens, raw.prefill, raw.raw_dtype, 0, 1, 4, 16, 16,
+                            [[coding] for _ in model.layers],
+                            table + struct.pack("<I", 0) + transform)

@@ -9,10 +9,11 @@ import pytest
 from cachesvc import (Cache, CacheError, Code, Dtype, FetchOptions, Hit, Level, Newest, Output,
                       Query, Side, Tier, raw_profile)
 from cachesvc.models import Model, full, state
+from cachesvc.objects import Form
 from cachesvc.wire import as_tokens
 
 from daemon import Daemon
-from given import Array, Computed, chunked, hybrid, plain, sinks, values, windowed
+from given import Array, Computed, chunked, hybrid, plain, sinks, transformed, values, windowed
 
 
 def joined(model: Model, tokens: Array, layer: int, side: Side, span: range) -> Array:
@@ -75,6 +76,22 @@ def test_rows_come_in_the_models_dtype_unless_asked_for_otherwise(daemon: Daemon
         only = Model("m", b"s" * 32, [[state()]])
         cache.store_rows(only, tokens[:-1], Computed(only, tokens))
         assert cache.fetch_rows(only, tokens).tokens == 19
+
+
+def test_streams_come_whole_and_close_when_decoded(daemon: Daemon, namespace: str) -> None:
+    model, tokens = plain(), np.arange(520)
+    with Cache(daemon.socket, namespace, strict=True) as cache:
+        cache.store_rows(model, tokens, Computed(model, tokens), profile=transformed(model))
+        hit = cache.fetch_rows(model, tokens, options=FetchOptions(Output.F16))
+        assert hit.tokens == 519
+        for layer in range(2):
+            for side, rows in zip((Side.K, Side.V), hit.keys_values(layer)):
+                wrong = rows.astype("<f4") - joined(model, tokens, layer, side, range(519))
+                assert not wrong[:4].any() and not wrong[512:].any()
+                assert 0 < np.abs(wrong).max() <= 1 / 32 + 1 / 512
+        stored = cache.fetch_rows(model, tokens, options=FetchOptions(Output.STORED))
+        forms = [rows.form for rows in stored.pieces(0)]
+        assert forms == [Form.EXACT, Form.STREAM, Form.STREAM, Form.EXACT]
 
 
 def test_codes_come_as_codes_and_close_when_decoded(daemon: Daemon, namespace: str) -> None:
