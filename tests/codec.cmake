@@ -9,7 +9,8 @@ kv_fuzz_replay(codec transform ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/transform
 kv_tests(codec_format_test LABELS codec DEPS kv_codec kv_storage
   FILES codec_format_test.cc
   DEFINITIONS KV_FORMAT_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/format"
-              KV_FORMAT_FILE="${CMAKE_SOURCE_DIR}/storage/FORMAT.md")
+              KV_FORMAT_FILE="${CMAKE_SOURCE_DIR}/storage/FORMAT.md"
+              KV_TRANSFORM_FILE="${CMAKE_SOURCE_DIR}/codec/TRANSFORM.md")
 
 # A reader made of the documents alone reads the same files.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -8,11 +8,13 @@
 #include <sstream>
 
 #include "codec/lossless.h"
+#include "codec/transform.h"
 #include "proto/identity.h"
 #include "storage/block_file.h"
 #include "storage/record_file.h"
 #include "tests/support/codec_data.h"
 #include "tests/support/storage_decode_file.h"
+#include "tests/support/transform_golden.h"
 
 namespace kv {
 namespace {
@@ -192,9 +194,9 @@ std::string crc_text(std::span<const uint8_t> bytes) {
   return text;
 }
 
-// FORMAT.md's golden planes: "FILE LAYER SIDE FIRST to LAST" -> CRC-32 of the f32 rows.
-std::map<std::string, std::string> documented_planes() {
-  std::ifstream format(KV_FORMAT_FILE);
+// A document's golden planes: "FILE LAYER SIDE FIRST to LAST" -> CRC-32 of the f32 rows.
+std::map<std::string, std::string> documented_planes(const char* document = KV_FORMAT_FILE) {
+  std::ifstream format(document);
   std::map<std::string, std::string> out;
   bool inside = false;
   for (std::string line; std::getline(format, line);) {
@@ -267,6 +269,81 @@ TEST_F(CodecFormat, EveryKernelSetDecodesTheDocumentedRows) {
       }
     }
     EXPECT_TRUE(documented.empty()) << documented.begin()->first;
+  }
+}
+
+// ---- files of streams, tests/golden/streams: TRANSFORM.md's set
+
+constexpr uint32_t kStreamBlock = 40, kStreamEnd = 50;
+
+Plane stream_rows(Side side, uint32_t first, uint32_t end) {
+  std::vector<float> values;
+  for (uint32_t i = 4 * first; i < 4 * end; ++i) {
+    const auto number = static_cast<int>((37 * i + 5 * static_cast<uint32_t>(side)) % 64);
+    values.push_back(static_cast<float>(number - 32) / 8);
+  }
+  return plane_of(side, 1, 4, first, values);
+}
+
+// The block's rows as the codec has them; the tail begins with rows cut from a longer stream.
+std::map<std::string, Object> stream_objects(const Codec& codec) {
+  const Realm realm{"format", codec.model().fingerprint, codec.profile().id()};
+  Object block = object_of(ObjectKind::block, {}, 0, kStreamBlock);
+  for (Side side : {Side::k, Side::v}) {
+    block.planes.push_back(*codec.encode(stream_rows(side, 0, kStreamBlock)));
+  }
+  stamp(block, realm);
+  Object tail = object_of(ObjectKind::tail, block.name.id, kStreamBlock, kStreamEnd);
+  for (Side side : {Side::k, Side::v}) {
+    Plane plane = *codec.raw(stream_rows(side, kStreamBlock, kStreamEnd));
+    if (side == Side::k) {
+      const Plane longer = stream_rows(side, 30, 60);
+      std::vector<float> values(4 * 30);
+      std::memcpy(values.data(), longer.bytes.data(), longer.bytes.size());
+      auto stream = *codec.side(0, 0, side)->coder->encode(values, 30);
+      plane.runs = {{RunForm::stream, 8, static_cast<uint32_t>(stream.size()), 10, 30}};
+      plane.bytes = Bytes::owning(std::move(stream));
+      plane = *join_rows({plane, *codec.raw(stream_rows(side, 48, kStreamEnd))});
+    }
+    tail.planes.push_back(std::move(plane));
+  }
+  stamp(tail, realm);
+  return {{"block", block}, {"tail", tail}};
+}
+
+TEST(CodecFormatStreams, GoldenFilesHoldTheDocumentedRows) {
+  ModelSpec model;
+  model.name = "streams";
+  model.fingerprint.bytes.fill(0x5b);
+  model.layers = {LayerSpec{{full(1, 4, 4)}}};
+  Profile profile;
+  profile.codec_version = kTransformProfile;
+  profile.block_tokens = kStreamBlock;
+  profile.requested_k_bits = profile.requested_v_bits = kTransformWord;
+  profile.parts = {{PartCoding{kTransformWord, kTransformWord, {}, {}}}};
+  profile.transforms = share(testing::golden_transforms());
+  const ModelRecord record{"format", model, profile.id(), 1};
+  write_golden("../streams/profile", *encode_profile_file(profile));
+  write_golden("../streams/model", *encode_model_record(record));
+  EXPECT_TRUE(*decode_profile_file(golden("../streams/profile")) == profile);
+  EXPECT_TRUE(*decode_model_record(golden("../streams/model")) == record);
+  auto documented = documented_planes(KV_TRANSFORM_FILE);
+  EXPECT_EQ(documented.size(), 4u);
+  const auto codec = codec_of(model, profile);
+  for (const auto& [name, object] : stream_objects(*codec)) {
+    Status valid = validate(object, model, profile);
+    EXPECT_TRUE(valid.ok()) << valid.to_string();
+    write_golden("../streams/" + name, *encode_file(raw_image(object)));
+    auto image = decode_file(golden("../streams/" + name));
+    ASSERT_TRUE(image.ok()) << image.status().to_string();
+    auto stored = to_object(*image, unpacked);
+    ASSERT_TRUE(stored.ok() && stored->planes == object.planes) << name;
+    for (const Plane& plane : stored->planes) {
+      const std::string row = name + ".bin 0 " + to_string(plane.side) + " " +
+                              std::to_string(plane.first_row) + " to " +
+                              std::to_string(plane.end_row() - 1);
+      EXPECT_EQ(documented[row], crc_text(codec->decoded(plane, DType::f32)->bytes.span())) << row;
+    }
   }
 }
 

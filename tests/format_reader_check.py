@@ -4,9 +4,10 @@
 usage: format_reader_check.py ROOT    (exit 0: good; 1: not)
        format_reader_check.py ROOT --print    also prints what it computed, as the documents' tables
 
-Follows storage/FORMAT.md, codec/TURBOQUANT.md and the fingerprint of engine/MODELS.md, and shares
-no code with the programs. From ROOT it takes the documents (their examples and golden tables) and
-tests/golden/format, a profile, a model record and object files. libxxhash and libzstd do what the
+Follows storage/FORMAT.md, codec/TURBOQUANT.md, codec/TRANSFORM.md and the fingerprint of
+engine/MODELS.md, and shares no code with the programs. From ROOT it takes the documents (their
+examples and golden tables), tests/golden/format and tests/golden/streams: a profile, a model record
+and object files each. libxxhash and libzstd do what the
 documents take for known.
 """
 import ctypes
@@ -17,6 +18,8 @@ import re
 import struct
 import sys
 import zlib
+
+from format_reader_streams import Reader, Wrong, decode_stream, f32, read_set, require
 
 
 class XXH128(ctypes.Structure):
@@ -29,42 +32,6 @@ XXHASH.XXH3_128bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
 ZSTD = ctypes.CDLL("libzstd.so.1")
 ZSTD.ZSTD_decompress.restype = ctypes.c_size_t
 ZSTD.ZSTD_decompress.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
-
-
-class Wrong(Exception):
-    """The bytes are not what the documents say."""
-
-
-def require(good, what):
-    if not good:
-        raise Wrong(what)
-
-
-class Reader:
-    """Little-endian fields, one after the other."""
-
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def raw(self, count):
-        require(self.at + count <= len(self.data), "truncated")
-        self.at += count
-        return self.data[self.at - count:self.at]
-
-    def number(self, form):
-        return struct.unpack("<" + form, self.raw(struct.calcsize("<" + form)))[0]
-
-    def numbers(self, forms):
-        return [self.number(f) for f in forms]
-
-    def blob(self):
-        return self.raw(self.number("I"))
-
-    def array(self, form):
-        return [self.number(form) for _ in range(self.number("I"))]
-
-    def end(self):
-        require(self.at == len(self.data), "bytes behind the last field")
 
 
 # ---- FORMAT.md: files
@@ -83,7 +50,7 @@ def read_file(data):
     prefix = Reader(data)
     require(prefix.raw(8) == b"cachesvc", "magic")
     version, kind, zero, header_bytes, payload_bytes = prefix.numbers("HBBIQ")
-    require(version in (1, 4) and zero == 0, "version")
+    require(version in (1, 4, 7) and zero == 0, "version")
     require(len(data) == 56 + header_bytes + payload_bytes, "length")
     header, payload = data[56:56 + header_bytes], data[56 + header_bytes:]
     require(data[24:40] == xxh3(data[:24] + header), "header_hash")
@@ -102,10 +69,14 @@ def code_bytes(dim, bits):
 def read_plane(r):
     p = dict(zip(("layer", "part", "side", "dtype", "bits", "zero", "heads", "dim", "first_row"),
                  r.numbers("HHBBBBIII")))
-    p["runs"] = [r.numbers("BI") for _ in range(r.number("I"))]
+    p["runs"], p["streams"] = [], []
+    for _ in range(r.number("I")):
+        p["runs"].append(r.numbers("BI"))
+        p["streams"].append(r.numbers("III") if p["runs"][-1][0] == 2 else [0, 0, 0])
     vector = p["heads"] * p["dim"] * DTYPES[p["dtype"]][1]
     coded = p["heads"] * (code_bytes(p["dim"], p["bits"]) + 2)
-    p["bytes"] = sum(rows * (coded if form else vector) for form, rows in p["runs"])
+    p["bytes"] = sum(stream[0] or rows * (coded if form else vector)
+                     for (form, rows), stream in zip(p["runs"], p["streams"]))
     return p
 
 
@@ -187,8 +158,13 @@ def read_profile(payload):
     names = ("codec", "block_tokens", "prefill", "raw", "seed", "codebook", "exact_tokens")
     profile = dict(zip(names, r.numbers("HIBBQHI")))
     profile["requested"] = r.numbers("BB")
-    profile["layers"] = [[dict(bits=r.numbers("BB"), mean=r.array("f"), gain=r.array("f"))
+    version = profile["codec"]
+    require(version in (1, 2), "codec version")
+    profile["layers"] = [[dict(bits=r.numbers("BB"), mean=r.array("f"), gain=r.array("f"),
+                               transforms=r.numbers("HH") if version == 2 else [0, 0])
                           for _ in range(r.number("I"))] for _ in range(r.number("I"))]
+    if version == 2:
+        profile["set"] = read_set(r)
     r.end()
     return profile
 
@@ -233,7 +209,8 @@ def check_contents(o, model, profile):
                 exact = min(end, first_coded) - first
                 whole = len(o["tokens"]) == profile["block_tokens"]
                 planes[l, p, side] = (first, end, profile["raw"] if codable else part["dtype"],
-                                      [n for n in ([0, exact], [1, end - first - exact]) if n[1]]
+                                      [n for n in ([0, exact], [2 if bits == 16 else 1,
+                                                                end - first - exact]) if n[1]]
                                       if whole else None)
             if has_state(part, group, o):
                 states.append((l, p))
@@ -249,10 +226,6 @@ def check_contents(o, model, profile):
 
 # ---- TURBOQUANT.md. Doubles hold a product, quotient, root or sum of two fp32 numbers well enough
 # that rounding them to fp32 is the one rounding wanted.
-
-def f32(x):
-    return struct.unpack("<f", struct.pack("<f", x))[0]
-
 
 def half_bits(x):
     return struct.unpack("<H", struct.pack("<e", x))[0]
@@ -399,8 +372,15 @@ def decode_plane(p, profile):
     """(rows, heads, dim) values, one after the other."""
     coding = profile["layers"][p["layer"]][p["part"]]
     heads, d, bits = p["heads"], p["dim"], p["bits"]
-    r, out = Reader(p["data"]), []
-    for form, rows in p["runs"]:
+    r, out, at = Reader(p["data"]), [], p["first_row"]
+    for (form, rows), (length, skip, of) in zip(p["runs"], p["streams"]):
+        at += rows
+        if form == 2:
+            require(coding["bits"][p["side"]] == 16 and skip + rows <= of <= 4096, "stream")
+            out += decode_stream(profile["set"], coding["transforms"][p["side"]], heads, d,
+                                 r.raw(length), of, at - rows - skip)[skip * heads * d:][
+                                     :rows * heads * d]
+            continue
         if form == 0:
             out += exact_values(r.raw(rows * heads * d * DTYPES[p["dtype"]][1]), p["dtype"])
             continue
@@ -560,8 +540,9 @@ def check_golden_files(text, folder, show):
 
 def main():
     root, show = pathlib.Path(sys.argv[1]), "--print" in sys.argv
-    form, codec, models = ((root / name).read_text(encoding="utf-8") for name in
-                           ("storage/FORMAT.md", "codec/TURBOQUANT.md", "engine/MODELS.md"))
+    form, codec, transform, models = (
+        (root / name).read_text(encoding="utf-8") for name in
+        ("storage/FORMAT.md", "codec/TURBOQUANT.md", "codec/TRANSFORM.md", "engine/MODELS.md"))
     try:
         kind, header, payload = read_file(hex_lines(form))
         tail = read_object(kind, header, payload)
@@ -570,6 +551,7 @@ def main():
         check_worked_example(codec)
         check_vectors(codec, show)
         check_golden_files(form, root / "tests/golden/format", show)
+        check_golden_files(transform, root / "tests/golden/streams", show)
         fingerprint = gguf_fingerprint(hex_lines(models))
         require(show or fingerprint in models, f"fingerprint {fingerprint}")
         if show:
