@@ -214,14 +214,18 @@ Status decode_codes(const Kernels& kernels, const SideCoding& side, const Plane&
   return {};
 }
 
+// That a stream's run, whose first row has position `at`, is of rows that there are.
+Status check_run(const RowRun& run, uint32_t at) {
+  if (run.skip <= at && uint64_t{run.skip} + run.rows <= run.of) return {};
+  return corruption("a stream of fewer rows than its run");
+}
+
 // Decodes rows [first, end) of one stream's run (relative to it), whose first one has position
 // `at`, to (rows, heads, dim) of `out`.
 Status decode_stream(const Kernels& kernels, const TransformCoder& coder, const RowRun& run,
                      uint32_t at, const uint8_t* data, uint32_t first, uint32_t end, DType out,
                      uint8_t* dst) {
-  if (run.skip > at || uint64_t{run.skip} + run.rows > run.of) {
-    return corruption("a stream of fewer rows than its run");
-  }
+  KV_RETURN_IF_ERROR(check_run(run, at));
   std::vector<float> rows(size_t{end - first} * coder.values());
   KV_RETURN_IF_ERROR(coder.decode({data, run.bytes}, run.of, at - run.skip, run.skip + first,
                                   run.skip + end, rows));
@@ -298,14 +302,20 @@ Status Codec::decode_rows(const Plane& plane, uint32_t first_row, uint32_t end_r
 }
 
 Status Codec::check_streams(const Plane& plane) const {
-  std::vector<uint8_t> rows;
+  KV_RETURN_IF_ERROR(check_shape(plane));
+  const SideCoding& s = *side(plane.layer, plane.part, plane.side);
+  const uint8_t* data = plane.bytes.data();
   uint32_t row = plane.first_row;
   for (const RowRun& run : plane.runs) {
-    const uint32_t first = row;
+    if (run.form == RunForm::stream) {
+      Status good = check_run(run, row);
+      if (good.ok()) good = s.coder->check({data, run.bytes}, run.of);
+      if (!good.ok()) {
+        return corruption(where(plane.layer, plane.part, plane.side) + good.message());
+      }
+    }
     row += run.rows;
-    if (run.form != RunForm::stream) continue;
-    rows.resize(size_t{run.rows} * plane.heads * plane.dim * dtype_bytes(DType::f16));
-    KV_RETURN_IF_ERROR(decode_rows(plane, first, row, DType::f16, rows));
+    data += run_bytes(plane, run);
   }
   return {};
 }

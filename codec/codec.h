@@ -96,7 +96,7 @@ class Codec {
   /// check_shape, and that every exact value and every scale is finite: for planes from a stranger.
   /// Streams tell when they are decoded.
   Status check(const Plane& plane) const;
-  /// That the plane's streams can be decoded: it decodes them. Returns: as decode_rows.
+  /// check_shape, and that the plane's streams can be decoded. Returns: as decode_rows.
   Status check_streams(const Plane& plane) const;
 
  private:

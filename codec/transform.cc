@@ -188,13 +188,9 @@ void TransformCoder::rows_of(const int16_t* integers, size_t lanes, uint32_t beg
   }
 }
 
-Status TransformCoder::decode(std::span<const uint8_t> stream, uint32_t count, uint32_t first,
-                              uint32_t begin, uint32_t end, std::span<float> out) const {
-  if (begin > end || end > count || out.size() != size_t{end - begin} * values()) {
-    return invalid_argument("transform stream of " + std::to_string(count) + " rows: rows [" +
-                            std::to_string(begin) + ", " + std::to_string(end) + ") into " +
-                            std::to_string(out.size()) + " values");
-  }
+// (values, lane_rows(count)).
+Result<std::vector<int16_t>> TransformCoder::integers_of(std::span<const uint8_t> stream,
+                                                         uint32_t count) const {
   if (count == 0 || count > kMaxStreamRows) {
     return corruption("transform stream: not of 1 to 4096 rows");
   }
@@ -202,6 +198,21 @@ Status TransformCoder::decode(std::span<const uint8_t> stream, uint32_t count, u
   KV_RETURN_IF_ERROR(decode_integers(kernels_, tables_->integers(),
                                      {transform_.table, transform_.low_bits}, stream, count,
                                      integers));
+  return integers;
+}
+
+Status TransformCoder::check(std::span<const uint8_t> stream, uint32_t count) const {
+  return integers_of(stream, count).status();
+}
+
+Status TransformCoder::decode(std::span<const uint8_t> stream, uint32_t count, uint32_t first,
+                              uint32_t begin, uint32_t end, std::span<float> out) const {
+  if (begin > end || end > count || out.size() != size_t{end - begin} * values()) {
+    return invalid_argument("transform stream of " + std::to_string(count) + " rows: rows [" +
+                            std::to_string(begin) + ", " + std::to_string(end) + ") into " +
+                            std::to_string(out.size()) + " values");
+  }
+  KV_ASSIGN_OR_RETURN(const auto integers, integers_of(stream, count));
   for (uint32_t at = begin; at < end; at += kPassRows) {
     const uint32_t some = std::min(kPassRows, end - at);
     float* rows = out.data() + size_t{at - begin} * values();

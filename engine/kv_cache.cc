@@ -91,9 +91,9 @@ std::vector<uint8_t>& KvCache::state(uint32_t layer, uint32_t p) {
   return parts_[layer][p].state;
 }
 
-Status KvCache::seal(uint32_t layer) {
+Status KvCache::seal(uint32_t layer, const EachTask& each) {
   for (Part& part : parts_[layer]) {
-    if (part.rows) KV_RETURN_IF_ERROR(part.rows->seal());
+    if (part.rows) KV_RETURN_IF_ERROR(part.rows->seal(each));
   }
   return {};
 }

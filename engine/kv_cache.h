@@ -12,7 +12,6 @@
 // One thread at a time; views may be read by many meanwhile.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,9 +28,6 @@ namespace kv {
 /// Checkpoints at as many block ends as take no more bytes than the blocks and one of them, apart
 /// by a power of two of blocks: so those of a longer sequence are among a shorter one's.
 inline constexpr uint32_t kCheckpointsByPrice = UINT32_MAX;
-
-/// Calls the task for 0 … count - 1, in any order and perhaps at once; returns when all are done.
-using EachTask = std::function<void(uint32_t count, const std::function<void(uint32_t)>& task)>;
 
 class KvCache {
  public:
@@ -91,8 +87,8 @@ class KvCache {
   /// (proto/demand.h) perhaps empty after a fetch.
   std::vector<uint8_t>& state(uint32_t layer, uint32_t part);
   /// Codes the layer's open rows that now fill blocks. Each layer once between its appends and
-  /// advance(). Returns: as append.
-  Status seal(uint32_t layer);
+  /// advance(). `each`: over sides of blocks; null: one after the other. Returns: as append.
+  Status seal(uint32_t layer, const EachTask& each = nullptr);
   /// After all layers got and sealed the rows of `tokens`: they are part of the sequence. Must not
   /// go beyond advance_limit().
   void advance(std::span<const Token> tokens);

@@ -214,21 +214,56 @@ std::vector<RowRange> PartRows::open_stretches(uint32_t end) const {
   return stretches;
 }
 
-Status PartRows::seal() {
+bool PartRows::sees(RowRange rows) const {
+  return rows.end > seen().first || rows.first < spec_->keep;
+}
+
+// Codes all sides of the pieces, and decodes what attention is to see of streams.
+Status PartRows::code(std::span<Piece> pieces, const EachTask& each) {
+  const size_t sides = sides_.size();
+  std::vector<Status> done(pieces.size() * sides);
+  std::vector<Plane> decoded(done.size());
+  auto one = [&](uint32_t i) {
+    Plane& plane = pieces[i / sides].sides[i % sides];
+    Result<Plane> coded = codec_->encode(plane);
+    done[i] = coded.status();
+    if (!coded.ok()) return;
+    plane = decoded[i] = std::move(*coded);
+    if (coding_word(plane) != kTransformWord || !sees(pieces[i / sides].rows())) return;
+    Result<Plane> shown = codec_->decoded(plane, raw_);
+    done[i] = shown.status();
+    if (shown.ok()) decoded[i] = std::move(*shown);
+  };
+  const auto count = static_cast<uint32_t>(done.size());
+  if (each) each(count, one);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!each) one(i);
+    KV_RETURN_IF_ERROR(done[i]);
+  }
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    const auto first = decoded.begin() + static_cast<ptrdiff_t>(p * sides);
+    const bool stream = std::ranges::any_of(
+        pieces[p].sides, [](const Plane& plane) { return coding_word(plane) == kTransformWord; });
+    if (stream && sees(pieces[p].rows()))
+      pieces[p].decoded.assign(first, first + static_cast<ptrdiff_t>(sides));
+  }
+  return {};
+}
+
+Status PartRows::seal(const EachTask& each) {
   if (end_row() < begin_ + block_rows_) return {};
   KV_RETURN_IF_ERROR(keep_marked());
+  const size_t before = sealed_.size();
   while (end_row() >= begin_ + block_rows_) {
     uint32_t limit = begin_ + block_rows_;
     for (RowRange r : open_stretches(limit)) {
       KV_ASSIGN_OR_RETURN(Piece piece, cut_piece(r));
-      for (Plane& p : piece.sides) {
-        KV_ASSIGN_OR_RETURN(p, codec_->encode(p));
-      }
       sealed_.push_back(std::move(piece));
     }
     heads_.clear();
     begin_ = limit;
   }
+  KV_RETURN_IF_ERROR(code(std::span(sealed_).subspan(before), each));
   for (size_t s = 0; s < sides_.size(); ++s) {
     // Into memory of their size: that of a long prompt's rows would stay for as long as these.
     auto used = static_cast<ptrdiff_t>((begin_ - exact_first_) * row_bytes_[s]);
@@ -323,9 +358,7 @@ Status PartRows::show() {
   if (sides_.size() == 2) {
     attention_.clear();
     for (Piece& p : sealed_) {
-      RowRange r = p.rows();
-      if (r.end <= rows.first && r.first >= spec_->keep) continue;
-      KV_RETURN_IF_ERROR(show_piece(p));
+      if (sees(p.rows())) KV_RETURN_IF_ERROR(show_piece(p));
     }
     return show_open();
   }

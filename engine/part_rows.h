@@ -8,6 +8,7 @@
 // One thread at a time; the views may be read by many meanwhile, until the next change.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -17,6 +18,9 @@
 #include "proto/demand.h"
 
 namespace kv {
+
+/// Calls the task for 0 … count - 1, in any order and perhaps at once; returns when all are done.
+using EachTask = std::function<void(uint32_t count, const std::function<void(uint32_t)>& task)>;
 
 /// The rows of a part whose K and V are one storage, widened to f32.
 struct ValueRows {
@@ -63,8 +67,8 @@ class PartRows {
   /// Appends rows: one (count, heads, dim) f32 per side, rounded to the raw dtype. Returns:
   /// invalid_argument (a value not finite or beyond the raw dtype); the rows are then unusable.
   Status append(uint32_t count, std::span<const float* const> sides);
-  /// Seals the blocks that the open rows fill. Returns: as append.
-  Status seal();
+  /// Seals the blocks that the open rows fill; `each` as for KvCache::seal. Returns: as append.
+  Status seal(const EachTask& each = nullptr);
 
   /// Rows of a stored object that are taken over.
   struct Source {
@@ -97,6 +101,8 @@ class PartRows {
   Status show_values(RowRange rows, std::vector<float>& out) const;
   Status show_open();
   Status show_piece(Piece& piece);
+  Status code(std::span<Piece> pieces, const EachTask& each);
+  bool sees(RowRange rows) const;
   RowRange seen() const;
 
   std::shared_ptr<const Codec> codec_;

@@ -35,7 +35,8 @@ namespace {
 // before stay as they were.
 class CacheRows : public PrefillRows {
  public:
-  CacheRows(KvCache& cache, uint32_t end) : cache_(cache), own_{cache.tokens(), end} {}
+  CacheRows(KvCache& cache, uint32_t end, Threads& threads)
+      : cache_(cache), own_{cache.tokens(), end}, threads_(threads) {}
 
   Result<const AttentionRows*> take(uint32_t layer, uint32_t rows, float* k, float* v) override {
     KV_RETURN_IF_ERROR(cache_.append(layer, 0, rows, k, v));
@@ -45,18 +46,23 @@ class CacheRows : public PrefillRows {
     }
     return own_.first == 0 ? nullptr : &cache_.rows(layer, 0);
   }
-  Status finish(uint32_t layer) override { return cache_.seal(layer); }
+  Status finish(uint32_t layer) override {
+    return cache_.seal(layer, [this](uint32_t count, const auto& task) {
+      threads_.run(count, [&](uint32_t i, uint32_t) { task(i); });
+    });
+  }
 
  private:
   KvCache& cache_;
   const RowRange own_;
+  Threads& threads_;
 };
 
 }  // namespace
 
 Status Prefill::extend(std::span<const Token> tokens, KvCache& cache, Deadline deadline) {
   const uint32_t first = cache.tokens();
-  CacheRows rows(cache, static_cast<uint32_t>(tokens.size()));
+  CacheRows rows(cache, static_cast<uint32_t>(tokens.size()), threads_);
   KV_RETURN_IF_ERROR(run(tokens, first, rows, deadline));
   cache.advance(tokens.subspan(first));
   return {};
