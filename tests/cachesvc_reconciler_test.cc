@@ -133,7 +133,7 @@ TEST_F(ReconcilerUnit, WhatHasGoneMeanwhileDoesNotReturn) {
   auto gone = std::find_if(names_.begin(), names_.end(),
                            [&](const ObjectName& n) { return !c.index.find(n); });
   ASSERT_NE(gone, names_.end());
-  c.lane.note_loss(*gone);
+  c.lane.lost().note(*gone);
   auto call = waiting_call(c);
   c.reconciler.hurry(call);
   c.run();

@@ -145,7 +145,7 @@ TEST_F(SsdLaneUnit, RoomIsMadeByLeavesAndTheyAreNotWrittenAgainByThemselves) {
   RealmState& realm = c.open_model();
   Record& root = spilled(c, realm);
   Record& leaf = spilled(c, realm, &root);
-  c.lane.remember_losses(true);
+  c.lane.lost().remember(true);
   bool gone = false;
   c.lane.run_with_room(
       1, [&c, name = leaf.name] { return !c.lane.ssd()->read(name).ok(); },
@@ -155,9 +155,9 @@ TEST_F(SsdLaneUnit, RoomIsMadeByLeavesAndTheyAreNotWrittenAgainByThemselves) {
   EXPECT_EQ(leaf.disk, Disk::refused);
   EXPECT_FALSE(Spiller::may_spill(leaf));
   EXPECT_EQ(root.disk, Disk::renamed);
-  EXPECT_TRUE(c.lane.was_lost(leaf.name));
-  c.lane.remember_losses(false);
-  EXPECT_FALSE(c.lane.was_lost(leaf.name));
+  EXPECT_TRUE(c.lane.lost().contains(leaf.name));
+  c.lane.lost().remember(false);
+  EXPECT_FALSE(c.lane.lost().contains(leaf.name));
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ FLOORS = """
     ends_search
     model_state, pins, found
     records, erase_targets
+    hang_watch, lost_names
     ssd_lane, to_loop remote_names
     remote_writes
     recency
@@ -71,6 +72,7 @@ FLOORS = """
     eraser, holds, reservations
     remote_reads
     put_names, row_copies, coverage, running_fetch
+    hit_reads, made_replies, fetch_notes
     puts, publications
     commits, fetches fetch_lookups fetch_reply, demotes, sweeps, expirer, opens
     client_memory, drain, stats, why

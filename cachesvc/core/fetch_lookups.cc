@@ -61,9 +61,9 @@ void Fetches::answer(const Looking& looking, const Hit& hit, const RemoteFinding
   RequestRecord record;
   record.kind = RequestKind::lookup;
   LookupReply reply = reply_of(*looking.realm, hit);
-  describe(*looking.realm, *looking.query, hit, Missing::nothing, reply.reason, record);
+  notes_.describe(*looking.realm, *looking.query, hit, Missing::nothing, reply.reason, record);
   split_tiers(*looking.realm, hit, record);
-  note(looking.began, record);
+  notes_.note(looking.began, record);
   if (more && more->plan.tokens > reply.tokens) {
     reply = {more->plan.tokens, more->common, more->plan.tier, more->plan.form,
              more->plan.shortfall.text};
@@ -157,9 +157,9 @@ void Fetches::answer_pending(const FetchPtr& f, const RemoteReads::FindingPtr& m
   reply.tier = more->plan.tier;
   reply.form = more->plan.form;
   reply.reason = "being brought from the shared tier";
-  describe(*f->realm, *f->query, *hit, Missing::pending, reply.reason, f->record);
+  notes_.describe(*f->realm, *f->query, *hit, Missing::pending, reply.reason, f->record);
   f->record.missing = Missing::pending;
-  note(f->begun, f->record);
+  notes_.note(f->begun, f->record);
   auto call = std::exchange(f->call, nullptr);
   f->deadline = Clock::now() + env_.options.room_wait;
   more->want.deadline = f->deadline;

@@ -1,5 +1,5 @@
-// Plans, and the steps from a plan to RAM. Leases and decoding: core/fetch_reply.cc; lookups and
-// the shared tier: core/fetch_lookups.cc.
+// Plans, and the steps from a plan to the answer. Lookups and the shared tier:
+// core/fetch_lookups.cc; leases: core/fetch_reply.cc.
 #include "cachesvc/core/fetches.h"
 
 #include <algorithm>
@@ -13,7 +13,6 @@ using Patience = RunningFetch::Patience;
 
 constexpr uint32_t kMaxFetchRounds = 16;  // a round follows a lost object or a tighter limit
 constexpr uint32_t kMaxFitRounds = 64;    // plans in one round; each is shorter
-constexpr size_t kObjectsAtATime = 32;    // per handler: a long prompt has hundreds
 constexpr uint64_t kWindowShare = 8;      // one fetch reads at most budget / 8 at a time
 
 }  // namespace
@@ -60,7 +59,7 @@ FetchCost Fetches::cost_of(const RunningFetch& f, const Hit& hit) const {
     cost.largest = std::max(cost.largest, one.promotion);
     cost.pending |= f.polls() && !u.record->ram;
     if (u.record->ram || promoter_.promoting(*u.record)) continue;
-    if (f.polls() && coming_.contains(u.record->name)) continue;
+    if (reads_.coming(f, *u.record)) continue;
     cost.missing += one.stored;
     cost.reading += one.promotion;
   }
@@ -193,9 +192,9 @@ void Fetches::answer_pending(const FetchPtr& f, Planned& planned) {
   reply.tier = hit.plan.tier;
   reply.form = hit.plan.form;
   reply.reason = "being promoted";
-  describe(*f->realm, *f->query, hit, Missing::pending, reply.reason, f->record);
+  notes_.describe(*f->realm, *f->query, hit, Missing::pending, reply.reason, f->record);
   f->record.missing = Missing::pending;
-  note(f->begun, f->record);
+  notes_.note(f->begun, f->record);
   auto call = std::exchange(f->call, nullptr);
   f->deadline = Clock::now() + env_.options.room_wait;
   f->query.reset();
@@ -223,122 +222,9 @@ void Fetches::check(const FetchPtr& f, Planned& planned) {
   });
 }
 
-// Reads of the missing objects, a window at a time: room for all first, then the reads; then the
-// next step.
-struct Fetches::Batch {
-  Pins pins;                       // objects in RAM already make no room for the rest
-  std::vector<PinnedName> wanted;  // reads from `next` on have not begun
-  size_t next = 0;
-  size_t left = 0;      // reads of this window that run, and the window itself
-  uint64_t window = 0;  // bytes left for file and unpacked bytes
-  std::shared_ptr<RoomCharges> room;
-};
-
 void Fetches::promote(const FetchPtr& f, Planned planned) {
-  const Hit& hit = planned.hit;
-  auto batch = std::make_shared<Batch>();
-  const FetchCost cost = cost_of(*f, hit);
-  std::vector<Record*> missing;
-  for (const Hit::Use& u : hit.uses) {
-    const bool comes = f->polls() && coming_.contains(u.record->name);
-    if (!u.record->ram && !comes) missing.push_back(u.record);
-  }
-  if (missing.empty()) return planned.pins.release();  // another call's batch brings all of it
-  // Packed files first, so that they are unpacked while the others are read; but root first if
-  // there are several windows, so that objects read serve even if the rest can't be read.
-  if (cost.reading <= f->window_bytes) {
-    std::stable_partition(missing.begin(), missing.end(),
-                          [](const Record* r) { return r->file.bytes < r->payload_bytes; });
-  }
-  for (const Record* r : missing) {
-    batch->wanted.push_back({r->name, r->serial});
-    coming_.insert(r->name);
-  }
-  batch->pins = std::move(planned.pins);
-  Room room;
-  room.share = f->realm->share;
-  room.stored = cost.missing;
-  room.promotion = room.stored > 0 ? f->window_bytes : 0;
-  if (missing.size() <= kObjectsAtATime) return ask_for_window(f, batch, room);
-  env_.later([this, f, batch, room] { ask_for_window(f, batch, room); });
-}
-
-void Fetches::ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch, Room room) {
-  f->step_began = Clock::now();
-  room_.with_room(
-      room, f->deadline,
-      [this, f, batch](Result<std::shared_ptr<RoomCharges>> got) {
-        f->step_ended(&RequestRecord::wait_us);
-        if (got.ok()) {
-          batch->room = *got;
-          return promote_window(f, batch);
-        }
-        no_room(*f, got.status());
-        came(*batch);
-        batch->pins.release();
-        step(f);
-      },
-      f->asker());
-}
-
-// The batch ends: it has brought its objects, or will not.
-void Fetches::came(const Batch& batch) {
-  for (const PinnedName& each : batch.wanted) coming_.erase(coming_.find(each.name));
-}
-
-// Lowers the aim from the whole path to what there is room for now, in the end to what RAM holds.
-void Fetches::no_room(RunningFetch& f, const Status& status) {
-  f.limit_reason = status.message();
-  f.lose_patience();
-}
-
-void Fetches::promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
-  f->step_began = Clock::now();
-  batch->left = 1;
-  batch->window = batch->room->promotion.bytes();
-  begin_reads(f, batch);
-}
-
-// Begins some reads in each handler: a long prompt has hundreds.
-void Fetches::begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
-  auto one_done = [this, f, batch](Status) { read_done(f, batch); };
-  for (size_t begun = 0; batch->next < batch->wanted.size() && !f->unwanted() && !promoter_.hangs();
-       ++batch->next) {
-    if (begun == kObjectsAtATime) return env_.later([this, f, batch] { begin_reads(f, batch); });
-    Record* r = index_.find(batch->wanted[batch->next]);
-    if (!r || r->ram || !r->on_ssd()) continue;
-    ++begun;
-    if (promoter_.promoting(*r)) {
-      promoter_.join(*r, one_done);
-      ++batch->left;
-      continue;
-    }
-    Room need = Promoter::room_for(*r);
-    bool fits = need.promotion <= batch->window && need.stored <= batch->room->stored.bytes();
-    if (!fits && batch->left > 1) break;  // the next window's
-    if (!fits) continue;  // another call's read of it had failed: the next step plans for it
-    batch->window -= need.promotion;
-    // Charge(): the window pays for the promotion.
-    promoter_.promote(*r, batch->room->stored.split(need.stored), Charge(), one_done, batch->room);
-    ++batch->left;
-  }
-  read_done(f, batch);  // the window itself
-}
-
-void Fetches::read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch) {
-  if (--batch->left > 0) return;
-  f->step_ended(&RequestRecord::read_us);
-  bool stop = promoter_.hangs() || f->unwanted();
-  if (batch->next < batch->wanted.size() && !stop) return promote_window(f, batch);
-  batch->room->stored.release();  // a read that hangs keeps the window, not the rest of the path
-  batch->room.reset();
-  came(*batch);
-  if (batch->wanted.size() <= kObjectsAtATime) {
-    batch->pins.release();
-    return step(f);
-  }
-  keep(env_, std::move(batch->pins)).reset();  // in steps
-  env_.later([this, f] { step(f); });
+  const FetchCost cost = cost_of(*f, planned.hit);
+  reads_.read(f, planned.hit, cost, std::move(planned.pins), [this, f] { step(f); });
 }
 
 }  // namespace kv

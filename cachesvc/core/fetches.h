@@ -3,25 +3,23 @@
 // it so.
 //
 //   plan ──more in the shared tier──> brought into RAM (RemoteReads) ──> plan
-//   plan ──all in RAM──> lease (checks that are due run beside) ──(decode, select)──> answered
+//   plan ──all in RAM──> lease (checks that are due run beside) ──(MadeReplies)──> answered
 //    ▲ │
-//    │ └──missing──> room for all of it ──> windows of reads ──┐
-//    └──────────────────────────────────────────────────────────┘
+//    │ └──missing──> read (HitReads) ──┐
+//    └──────────────────────────────────┘
 //
 // A hit that does not fit is served shorter, with the reason: less patience at each failure to get
 // room (RunningFetch::Patience). Loop thread only.
 #pragma once
 
-#include <set>
-
 #include "cachesvc/core/ages.h"
-#include "cachesvc/core/fair_tasks.h"
+#include "cachesvc/core/fetch_notes.h"
+#include "cachesvc/core/hit_reads.h"
 #include "cachesvc/core/holds.h"
-#include "cachesvc/core/misses.h"
+#include "cachesvc/core/made_replies.h"
 #include "cachesvc/core/promoter.h"
 #include "cachesvc/core/ram_room.h"
 #include "cachesvc/core/remote_reads.h"
-#include "cachesvc/core/request_ring.h"
 #include "cachesvc/core/running_fetch.h"
 
 namespace kv {
@@ -37,10 +35,10 @@ class Fetches {
         promoter_(promoter),
         calls_(calls),
         holds_(holds),
-        misses_(misses),
-        ring_(ring),
         remote_(remote),
-        decodes_(env.workers, env.options.workers) {}
+        reads_(env, index, room, promoter),
+        replies_(env, room),
+        notes_(env, misses, ring) {}
   Fetches(const Fetches&) = delete;  // calls point here
   Fetches& operator=(const Fetches&) = delete;
 
@@ -52,12 +50,10 @@ class Fetches {
                 std::function<void(Result<LookupReply>)> done);
   void fetch(uint64_t session, FetchRequest request, CallTerms terms,
              std::function<void(Result<FetchReply>)> done);
-  void check_invariants() const { decodes_.check_invariants(); }
+  void check_invariants() const { replies_.check_invariants(); }
 
  private:
-  using FetchPtr = std::shared_ptr<RunningFetch>;
-  struct Batch;
-  struct Making;
+  using FetchPtr = RunningFetchPtr;
   /// A planned hit.
   struct Planned {
     Hit hit;
@@ -83,21 +79,7 @@ class Fetches {
   void use(const FetchPtr& f, Planned& planned);
   void check(const FetchPtr& f, Planned& planned);
   void promote(const FetchPtr& f, Planned planned);
-  void ask_for_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch, Room room);
-  void promote_window(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
-  void begin_reads(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
-  void read_done(const FetchPtr& f, const std::shared_ptr<Batch>& batch);
-  void came(const Batch& batch);
-  void no_room(RunningFetch& f, const Status& status);
   void reply(const FetchPtr& f, Planned& planned);
-  void make_objects(const FetchPtr& f, FetchReply reply);
-  void ask_for_reply_room(const FetchPtr& f, const std::shared_ptr<Making>& making);
-  void begin_making(const FetchPtr& f, const std::shared_ptr<Making>& making);
-  void make_one(const FetchPtr& f, const std::shared_ptr<Making>& making, size_t at);
-  void made_all(const FetchPtr& f, Making& making);
-  void describe(const RealmState& realm, const Query& query, const Hit& hit, Missing limit,
-                const std::string& reason, RequestRecord& record) const;
-  void note(Clock::time_point began, RequestRecord& record);
   void finish(RunningFetch& f, FetchReply reply);
 
   Env& env_;
@@ -107,11 +89,10 @@ class Fetches {
   Promoter& promoter_;
   Calls& calls_;
   Holds& holds_;
-  const Misses& misses_;
-  RequestRing& ring_;
   RemoteReads& remote_;
-  FairTasks decodes_;
-  std::multiset<ObjectName> coming_;  // objects of all batches of reads that have not ended
+  HitReads reads_;
+  MadeReplies replies_;
+  FetchNotes notes_;
 };
 
 }  // namespace kv

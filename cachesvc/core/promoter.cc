@@ -156,7 +156,7 @@ bool Promoter::lose_file(Record& record, const Status& status) {
       code != StatusCode::unsupported) {
     return false;
   }
-  lane_.note_loss(record.name);
+  lane_.lost().note(record.name);
   // A file that does not verify is in quarantine already; one that verifies and still does not fit
   // its model goes there now.
   if (code == StatusCode::corruption) {

@@ -67,7 +67,7 @@ bool RamRoom::make_index_room(uint64_t bytes, bool dirty_too, size_t most_object
     Record* r = index_victim(dirty_too);
     if (!r) break;
     if (r->file.bytes > 0) {
-      lane_.note_loss(r->name);
+      lane_.lost().note(r->name);
       files.push_back(r->name);
     }
     note_eviction(env_, *r, r->on_ssd() ? Leaves::ssd : Leaves::ram, true);

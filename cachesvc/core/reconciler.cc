@@ -75,7 +75,7 @@ Status Reconciler::open() {
   found_.add(recovery);
   if (env_.options.on_recovered) env_.options.on_recovered(found_.sums());
   if (!all_known()) {
-    lane_.remember_losses(true);
+    lane_.lost().remember(true);
     pause_.arm_in({});
   } else {
     placer_.done();
@@ -143,7 +143,7 @@ void Reconciler::place() {
     const ObjectName& name = known.header.name;
     Record* stored = index_.find(name);  // a client's bytes came first
     if (stored && !stored->on_ssd()) records_.old_file(*stored, known.file_bytes);
-    return stored || lane_.was_lost(name);
+    return stored || lane_.lost().contains(name);
   });
   placer_.drop_over_share(unplaced_);
   found_.settled(before - unplaced_.size());
@@ -157,15 +157,14 @@ void Reconciler::place() {
   found_.settled(unplaced_.size());
   unplaced_.clear();
   if (all_known()) return done();
-  lane_.remember_losses(false);  // forgets those of files that have their place by now
-  lane_.remember_losses(true);
+  lane_.lost().remember(true);  // anew: without those of files that have their place by now
   const uint64_t rate = env_.options.reconcile_rate;
   if (rate == 0 || in_hurry()) return next();
   pause_.arm_in(std::chrono::microseconds(files_at_a_time() * 1'000'000 / rate));
 }
 
 void Reconciler::done() {
-  lane_.remember_losses(false);
+  lane_.lost().remember(false);
   placer_.done();
   if (env_.options.on_recovered) env_.options.on_recovered(found_.sums());
   env_.progress();

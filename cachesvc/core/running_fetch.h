@@ -9,6 +9,9 @@
 
 namespace kv {
 
+/// Objects of a fetch that one handler works on: a long prompt has hundreds.
+inline constexpr size_t kObjectsAtATime = 32;
+
 struct RunningFetch {
   /// Reaction to missing room; lose_patience() alone changes it, downwards.
   enum class Patience : uint8_t {
@@ -62,7 +65,14 @@ struct RunningFetch {
   void lose_patience() {
     patience = patience == Patience::wait ? Patience::now : Patience::ram_only;
   }
+  /// Lowers the aim from the whole path to what there is room for now, in the end to what RAM
+  /// holds.
+  void no_room(const Status& status) {
+    limit_reason = status.message();
+    lose_patience();
+  }
 };
+using RunningFetchPtr = std::shared_ptr<RunningFetch>;
 
 /// RAM that a hit takes. Reads may go one at a time, so file and unpacked bytes count for the
 /// largest object only. Objects in RAM count too (`all`, `largest`): the limit stays while the hit

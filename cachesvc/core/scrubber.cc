@@ -149,7 +149,7 @@ void Scrubber::damaged(FileKind kind, const PinnedName& which) {
   }
   Record* r = index_.find(which);
   if (!r) return;
-  if (r->on_ssd()) lane_.note_loss(r->name);
+  if (r->on_ssd()) lane_.lost().note(r->name);
   spiller_.file_lost(*r, Missing::damaged);
 }
 

@@ -1,4 +1,4 @@
-// Unlinks, their failures, and the watch for a device that hangs.
+// Unlinks and their failures; notes for the next start.
 #include "cachesvc/core/ssd_lane.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ SsdLane::SsdLane(Env& env, ObjectIndex& index, Records& records)
       index_(index),
       records_(records),
       lane_(std::make_shared<Lane>(env.disk)),
-      watch_(env.loop, env.handler([this] { look(); })) {}
+      watch_(env) {}
 
 void SsdLane::open(std::shared_ptr<SsdTier> tier, Charge read_buffers) {
   ssd_ = std::move(tier);
@@ -20,7 +20,7 @@ void SsdLane::open(std::shared_ptr<SsdTier> tier, Charge read_buffers) {
 }
 
 void SsdLane::close() {
-  watch_.cancel();
+  watch_.close();
   if (!ssd_) return;
   auto end = env_.task([ssd = std::move(ssd_)] { return true; }, [](bool) {});
   ssd_.reset();
@@ -110,7 +110,7 @@ std::vector<ObjectName> SsdLane::take_victims(uint64_t bytes) {
   for (EntryKey key : victims.keys) {
     Record* r = index_.find_key(key);
     KV_CHECK(r && r->on_ssd());
-    note_loss(r->name);
+    lost_.note(r->name);
     names.push_back(r->name);
     note_eviction(env_, *r, Leaves::ssd, !r->ram);
     // An object that had to go is not written again at once.
@@ -122,32 +122,6 @@ std::vector<ObjectName> SsdLane::take_victims(uint64_t bytes) {
   return names;
 }
 
-// Watch for a device that hangs.
-
-void SsdLane::watch() {
-  if (watch_.armed() || hangs_) return;
-  ended_before_ = ended_;
-  watch_.arm_in(env_.options.io_timeout);
-}
-
-void SsdLane::look() {
-  if (ended_ == jobs_) return;  // idle
-  if (ended_ != ended_before_) return watch();
-  hangs_ = true;
-  env_.event(EventKind::hang, [] { return "a write"; });
-  ++env_.count.io_timeouts;
-  env_.progress();
-  env_.room_freed();
-}
-
-void SsdLane::returned() {
-  ++ended_;
-  if (!std::exchange(hangs_, false)) return;
-  env_.event(EventKind::hang_over, [] { return "writes"; });
-  if (ended_ < jobs_) watch();
-  env_.progress();
-}
-
 void SsdLane::write_failed(const ObjectName* name, const Status& status) const {
   bool full = status.code() == StatusCode::resource_exhausted;
   env_.event(full ? EventKind::ssd_full : EventKind::write_failed, [&] {
@@ -155,12 +129,7 @@ void SsdLane::write_failed(const ObjectName* name, const Status& status) const {
   });
 }
 
-// State for the reconciler and for the next start.
-
-void SsdLane::remember_losses(bool on) {
-  remembers_ = on;
-  if (!on) lost_.clear();
-}
+// State for the next start.
 
 void SsdLane::keep_hours(HourBytes written) {
   kept_.written = std::move(written);
@@ -173,7 +142,7 @@ void SsdLane::keep_place(uint16_t scrubbed) {
 }
 
 void SsdLane::note(std::vector<NotedName> notes, bool synced, std::function<void()> then) {
-  if (notes.empty() || !ssd_ || hangs_) {
+  if (notes.empty() || !ssd_ || hangs()) {
     if (then) then();
     return;
   }
@@ -188,8 +157,7 @@ void SsdLane::note(std::vector<NotedName> notes, bool synced, std::function<void
 }
 
 void SsdLane::check_invariants() const {
-  KV_CHECK(ended_ <= jobs_);
-  KV_CHECK(remembers_ || lost_.empty());
+  watch_.check_invariants();
   for (const auto& part : left_) KV_CHECK(!part.empty());
 }
 

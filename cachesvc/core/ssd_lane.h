@@ -5,9 +5,8 @@
 // their names. Files that could not be unlinked are tried again with every later erase and whenever
 // room is made, so an erase that succeeds has left none.
 //
-// The device hangs when no job has ended for io_timeout: waits for it are answered without it
-// (progress), until a job ends. Reads don't run here (core/promoter.h). Loop thread only, but for
-// the jobs.
+// While the device hangs (HangWatch) waits for it are answered without it (progress). Reads don't
+// run here (core/promoter.h). Loop thread only, but for the jobs.
 #pragma once
 
 #include <list>
@@ -19,9 +18,10 @@
 #include "cachesvc/core/ages.h"
 #include "cachesvc/core/env.h"
 #include "cachesvc/core/found.h"
+#include "cachesvc/core/hang_watch.h"
+#include "cachesvc/core/lost_names.h"
 #include "cachesvc/core/records.h"
 #include "cachesvc/loop/lane.h"
-#include "cachesvc/loop/timer.h"
 #include "storage/kept_state.h"
 #include "storage/ssd_tier.h"
 
@@ -41,10 +41,9 @@ class SsdLane {
   const std::shared_ptr<SsdTier>& ssd() const { return ssd_; }
   explicit operator bool() const { return ssd_ != nullptr; }
   /// Reason, in words, that the SSD does nothing at a client's wish now; null: none.
-  /// none.
   const char* refusal() const {
     if (!ssd_) return "there is no SSD";
-    if (hangs_) return "the SSD hangs";
+    if (hangs()) return "the SSD hangs";
     return env_.draining() ? "the service is draining" : nullptr;
   }
 
@@ -82,16 +81,12 @@ class SsdLane {
   bool some_left();
 
   /// True if no job has ended for io_timeout: nothing waits for the device then.
-  bool hangs() const { return hangs_; }
+  bool hangs() const { return watch_.hangs(); }
   /// Tells that a write has failed; `name` null: folders, records.
   void write_failed(const ObjectName* name, const Status& status) const;
 
-  /// Notes the names of files that go, while files are read after the start.
-  void remember_losses(bool on);
-  void note_loss(const ObjectName& name) {
-    if (remembers_) lost_.insert(name);
-  }
-  bool was_lost(const ObjectName& name) const { return lost_.contains(name); }
+  LostNames& lost() { return lost_; }
+  const LostNames& lost() const { return lost_; }
 
   /// State kept over a restart: the write budget's hours and the scrubber's place.
   void keep_hours(HourBytes written);
@@ -112,10 +107,9 @@ class SsdLane {
   };
   template <typename Job, typename Then>
   std::shared_ptr<WorkerTask> counted(Job job, Then then) {
-    ++jobs_;
-    watch();
+    watch_.began();
     return env_.task(std::move(job), [this, then = std::move(then)](auto out) mutable {
-      returned();
+      watch_.ended();
       then(std::move(out));
     });
   }
@@ -124,9 +118,6 @@ class SsdLane {
   void unlinked(Unlinks& files);
   std::vector<ObjectName> take_victims(uint64_t bytes);
   void sort_out_left();
-  void watch();
-  void look();
-  void returned();
 
   Env& env_;
   ObjectIndex& index_;
@@ -134,14 +125,10 @@ class SsdLane {
   std::shared_ptr<Lane> lane_;
   Charge read_buffers_;
   std::shared_ptr<SsdTier> ssd_;
-  uint64_t jobs_ = 0, ended_ = 0;
-  uint64_t ended_before_ = 0;  // `ended_` when the watch was set
-  bool hangs_ = false;
-  Timer watch_;
+  HangWatch watch_;
   Parts left_;                           // files that could not be unlinked
   std::multiset<ObjectName> unlinking_;  // names that unlink_behind has to do
-  bool remembers_ = false;
-  std::set<ObjectName> lost_;
+  LostNames lost_;
   KeptState kept_;
 };
 

@@ -122,7 +122,7 @@ void Sweeps::take_off_ssd(Job& job, Record& record, std::vector<ObjectName>& gon
     ++job.reply.stay;
     return;
   }
-  lane_.note_loss(record.name);
+  lane_.lost().note(record.name);
   gone.push_back(record.name);
   ++job.reply.left;
   records_.lost(record, true, {Missing::erased});  // made room: RAM's is not written again at once
