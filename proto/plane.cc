@@ -70,6 +70,7 @@ class PlaneBuilder {
   // A whole stream, of which rows [a, b) of the run are taken. What was cut from one comes together
   // again.
   void add_stream(const RowRun& run, const uint8_t* data, uint32_t a, uint32_t b) {
+    flush_codes();
     RowRun* last = out_.runs.empty() ? nullptr : &out_.runs.back();
     const bool same = last != nullptr && last->form == RunForm::stream &&
                       last->bytes == run.bytes && last->of == run.of &&
@@ -79,7 +80,6 @@ class PlaneBuilder {
       last->rows += b - a;
       return;
     }
-    flush_codes();
     out_.runs.push_back({RunForm::stream, b - a, run.bytes, run.skip + a, run.of});
     bytes_.insert(bytes_.end(), data, data + run.bytes);
   }
