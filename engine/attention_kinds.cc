@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <vector>
+
+#include "engine/attention_kinds_families.h"
 
 namespace kv {
 namespace {
@@ -14,98 +15,6 @@ using nlohmann::json;
 constexpr uint32_t kMaxTokensOfWindow = 1u << 24;
 constexpr uint32_t kMostOfState = 1u << 16;  // of each size of a recurrent layer's state
 constexpr int kMaxNesting = 3;
-
-enum class Attention : uint8_t { plain, latent, deepseek_v4, mamba, pattern };
-
-/// How a family's layers are told apart where the configuration has no layer_types.
-struct Family {
-  const char* name;          // model_type
-  const char* architecture;  // up to "For…"
-  Attention attention = Attention::plain;
-  uint32_t full_every = 0;         // local or recurrent layers but each full_every-th; 0: all full
-  bool window_everywhere = false;  // sliding_window, if any, holds in every layer
-  const char* local = "sliding_attention";
-  const char* recurrent = nullptr;                 // layer type of a recurrent layer
-  uint32_t heads = 0, kv_heads = 0, head_dim = 0;  // what its nested configurations leave out
-};
-
-// clang-format off
-const Family kFamilies[] = {
-    {.name = "llama", .architecture = "Llama"},
-    {.name = "mistral", .architecture = "Mistral", .window_everywhere = true},
-    {.name = "mixtral", .architecture = "Mixtral", .window_everywhere = true},
-    {.name = "ministral", .architecture = "Ministral", .window_everywhere = true},
-    {.name = "phi3", .architecture = "Phi3", .window_everywhere = true},
-    {.name = "qwen2", .architecture = "Qwen2"},
-    {.name = "qwen2_moe", .architecture = "Qwen2Moe"},
-    {.name = "qwen3", .architecture = "Qwen3"},
-    {.name = "qwen3_moe", .architecture = "Qwen3Moe"},
-    {.name = "smollm3", .architecture = "SmolLM3"},
-    {.name = "glm", .architecture = "Glm"},
-    {.name = "glm4", .architecture = "Glm4"},
-    {.name = "glm4_moe", .architecture = "Glm4Moe"},
-    {.name = "granite", .architecture = "Granite"},
-    {.name = "granitemoe", .architecture = "GraniteMoe"},
-    {.name = "starcoder2", .architecture = "Starcoder2", .window_everywhere = true},
-    {.name = "phi", .architecture = "Phi"},
-    {.name = "stablelm", .architecture = "StableLm"},
-    {.name = "seed_oss", .architecture = "SeedOss"},
-    {.name = "hunyuan_v1_dense", .architecture = "HunYuanDenseV1"},
-    {.name = "hunyuan_v1_moe", .architecture = "HunYuanMoEV1"},
-    {.name = "gpt_neox", .architecture = "GPTNeoX"},
-    {.name = "ernie4_5", .architecture = "Ernie4_5"},
-    {.name = "ernie4_5_moe", .architecture = "Ernie4_5_Moe"},
-    {.name = "falcon", .architecture = "Falcon"},
-    {.name = "exaone4", .architecture = "Exaone4", .full_every = 4},
-    {.name = "olmo2", .architecture = "Olmo2"},
-    {.name = "olmo3", .architecture = "Olmo3", .full_every = 4},
-    {.name = "gemma", .architecture = "Gemma"},
-    {.name = "gemma2", .architecture = "Gemma2", .full_every = 2},
-    {.name = "gemma3_text", .architecture = "Gemma3", .full_every = 6,
-     .heads = 8, .kv_heads = 4, .head_dim = 256},
-    {.name = "cohere2", .architecture = "Cohere2", .full_every = 4},
-    {.name = "gpt_oss", .architecture = "GptOss", .full_every = 2},
-    {.name = "llama4_text", .architecture = "Llama4", .full_every = 4,
-     .local = "chunked_attention"},
-    {.name = "deepseek_v2", .architecture = "DeepseekV2", .attention = Attention::latent},
-    {.name = "deepseek_v3", .architecture = "DeepseekV3", .attention = Attention::latent},
-    {.name = "deepseek_v4", .architecture = "DeepseekV4", .attention = Attention::deepseek_v4},
-    {.name = "qwen3_next", .architecture = "Qwen3Next", .full_every = 4,
-     .local = "linear_attention", .recurrent = "linear_attention"},
-    {.name = "jamba", .architecture = "Jamba", .recurrent = "mamba"},
-    {.name = "mamba2", .architecture = "Mamba2", .attention = Attention::mamba,
-     .recurrent = "mamba"},
-    {.name = "nemotron_h", .architecture = "NemotronH", .attention = Attention::pattern,
-     .recurrent = "mamba"},
-};
-// clang-format on
-
-/// Keys that stand for a kind of attention, and which families may have them (null: none).
-struct TellingKey {
-  const char* key;
-  std::optional<Attention> of;
-};
-const TellingKey kTellingKeys[] = {
-    {"kv_lora_rank", Attention::latent},
-    {"compress_rates", Attention::deepseek_v4},
-    {"compress_ratios", Attention::deepseek_v4},
-    {"index_topk", Attention::deepseek_v4},
-    {"state_size", Attention::mamba},
-    {"ssm_cfg", std::nullopt},
-    {"ssm_state_size", Attention::pattern},
-    {"lru_width", std::nullopt},
-    {"conv_L_cache", std::nullopt},
-    {"linear_attn_config", std::nullopt},
-    {"hybrid_override_pattern", Attention::pattern},
-    {"block_types", std::nullopt},
-    {"attn_type_list", std::nullopt},
-    {"sparse_config", std::nullopt},
-    {"sparse_attention_config", std::nullopt},
-    {"attention_sink_size", std::nullopt},
-    {"cross_attention_layers", std::nullopt},
-    {"cla_share_factor", std::nullopt},
-    {"num_kv_shared_layers", std::nullopt},
-};
 
 Status bad_field(const std::string& key, const std::string& what) {
   return invalid_argument("config: " + key + " " + what);
@@ -218,52 +127,115 @@ Result<DType> dtype_of(const json& whole, const json& c) {
   return DType::f16;
 }
 
-// What the layers of a family without layer_types are called.
-Result<std::string> usual_layer(const Family& f, const json& c, uint32_t layer) {
-  if (f.attention == Attention::mamba) return std::string(f.recurrent);
-  if (f.name == std::string("jamba")) {
-    KV_ASSIGN_OR_RETURN(uint32_t period, number(c, "attn_layer_period", kMaxLayers, 8));
-    uint32_t offset = 4;
-    if (present(c, "attn_layer_offset") && c["attn_layer_offset"] != 0) {
-      KV_ASSIGN_OR_RETURN(offset, number(c, "attn_layer_offset", kMaxLayers));
-    } else if (present(c, "attn_layer_offset")) {
-      offset = 0;
-    }
-    return std::string(layer % period == offset ? "full_attention" : f.recurrent);
+// Jamba's period; its offset may be 0.
+Result<bool> is_jambas_attention(const json& c, uint32_t layer) {
+  KV_ASSIGN_OR_RETURN(uint32_t period, number(c, "attn_layer_period", kMaxLayers, 8));
+  uint32_t offset = 0;
+  if (!present(c, "attn_layer_offset") || c["attn_layer_offset"] != 0) {
+    KV_ASSIGN_OR_RETURN(offset, number(c, "attn_layer_offset", kMaxLayers, 4));
   }
+  return layer % period == offset;
+}
+
+// "LLLG": windows and a full layer, again and again; the last layer is full.
+Result<std::string> lettered_layer(const json& letters, uint32_t layer, uint32_t layers) {
+  const std::string text = letters.get<std::string>();
+  const bool known = !text.empty() && text.find_first_not_of("LG") == text.npos;
+  if (!known) {
+    return bad_field("sliding_window_pattern",
+                     "is " + letters.dump().substr(0, 40) + ", expected letters L and G");
+  }
+  return std::string(text[layer % text.size()] == 'L' && layer + 1 < layers ? kWindow : kFull);
+}
+
+// One layer in every `full_every`, or what the configuration says instead.
+Result<std::string> layer_of_period(const Family& f, const json& c, uint32_t layer,
+                                    uint32_t layers) {
+  const bool windows = f.local == std::string(kWindow);
+  if (windows && c.contains("sliding_window") && c["sliding_window"].is_null()) {
+    return std::string(kFull);
+  }
+  const json pattern = c.value("sliding_window_pattern", json());
+  if (windows && pattern.is_string()) return lettered_layer(pattern, layer, layers);
   uint32_t every = f.full_every;
   for (const char* key :
        {"sliding_window_pattern", "full_attention_interval", "no_rope_layer_interval"}) {
-    if (every < 2) break;
     KV_ASSIGN_OR_RETURN(every, number(c, key, kMaxLayers, every));
   }
-  if (every > 0) return std::string((layer + 1) % every == 0 ? "full_attention" : f.local);
+  return std::string((layer + 1) % every == 0 ? kFull : f.local);
+}
+
+// What the layers of a family without layer_types are called.
+Result<std::string> usual_layer(const Family& f, const json& c, uint32_t layer, uint32_t layers) {
+  if (f.attention == Attention::mamba) return std::string(f.recurrent);
+  if (f.state_beside) return std::string("hybrid");
+  if (f.name == std::string("jamba")) {
+    KV_ASSIGN_OR_RETURN(const bool attention, is_jambas_attention(c, layer));
+    return std::string(attention ? kFull : f.recurrent);
+  }
+  if (f.full_every > 0) return layer_of_period(f, c, layer, layers);
+  if (f.recurrent != nullptr && f.attention_layers == nullptr) {
+    return bad_field("layer_types", "is missing");
+  }
+  if (f.attention_layers != nullptr && present(c, f.attention_layers)) {
+    const json& chosen = c[f.attention_layers];
+    if (!chosen.is_array()) return bad_field(f.attention_layers, "is no list of layers");
+    const bool full = std::find(chosen.begin(), chosen.end(), json(layer)) != chosen.end();
+    return std::string(full ? kFull : f.recurrent);
+  }
+  if (f.attention_layers != nullptr) return bad_field(f.attention_layers, "is missing");
   bool window = f.window_everywhere && present(c, "sliding_window");
   if (c.value("use_sliding_window", json()) == true && present(c, "sliding_window")) {
     KV_ASSIGN_OR_RETURN(uint32_t full, number(c, "max_window_layers", kMaxLayers));
     window = layer >= full;
   }
-  return std::string(window ? "sliding_attention" : "full_attention");
+  return std::string(window ? kWindow : kFull);
+}
+
+// The list of layer types, by the name that the configuration gives it; null: it has none.
+const char* types_key(const json& c) {
+  for (const char* key : {"layer_types", "layers_block_type"}) {
+    if (present(c, key)) return key;
+  }
+  return nullptr;
+}
+
+Result<std::vector<std::string>> listed_types(const json& c, const char* key, uint32_t layers) {
+  const json& types = c[key];
+  if (!types.is_array() || types.size() != layers) {
+    return bad_field(key, "is no list of num_hidden_layers " + std::to_string(layers));
+  }
+  std::vector<std::string> out;
+  for (const json& t : types) {
+    if (!t.is_string()) return bad_field(key, "has an entry that is no text");
+    out.push_back(t == "mamba" ? kRecurrent : t == "attention" ? kFull : t.get<std::string>());
+  }
+  return out;
+}
+
+// Llama-4's list where it has no layer_types: 1 for a chunked layer, 0 for a full one.
+Result<std::vector<std::string>> rotated_types(const Family& f, const json& c, uint32_t layers) {
+  const json& list = c["no_rope_layers"];
+  if (!list.is_array() || list.size() != layers) {
+    return bad_field("no_rope_layers", "is no list of num_hidden_layers " + std::to_string(layers));
+  }
+  std::vector<std::string> out;
+  for (const json& rotated : list) {
+    if (rotated != 0 && rotated != 1) return bad_field("no_rope_layers", "has an entry not 0 or 1");
+    out.push_back(rotated == 1 ? f.local : kFull);
+  }
+  return out;
 }
 
 Result<std::vector<std::string>> layer_types(const Family& f, const json& c, uint32_t layers) {
-  std::vector<std::string> out;
-  if (present(c, "layer_types")) {
-    const json& types = c["layer_types"];
-    if (!types.is_array() || types.size() != layers) {
-      return bad_field("layer_types", "is no list of num_hidden_layers " + std::to_string(layers));
-    }
-    for (const json& t : types) {
-      if (!t.is_string()) return bad_field("layer_types", "has an entry that is no text");
-      out.push_back(t.get<std::string>());
-    }
-    return out;
-  }
+  const char* key = types_key(c);
+  if (key != nullptr) return listed_types(c, key, layers);
   if (present(c, "no_rope_layers") && !c["no_rope_layers"].empty() && f.full_every > 0) {
-    return unsupported("config: no_rope_layers without layer_types");
+    return rotated_types(f, c, layers);
   }
+  std::vector<std::string> out;
   for (uint32_t l = 0; l < layers; ++l) {
-    KV_ASSIGN_OR_RETURN(std::string type, usual_layer(f, c, l));
+    KV_ASSIGN_OR_RETURN(std::string type, usual_layer(f, c, l, layers));
     out.push_back(std::move(type));
   }
   return out;
@@ -288,6 +260,13 @@ Result<uint32_t> falcon_heads(const json& c, uint32_t heads) {
 
 // Layers of a model that names each by a letter: M recurrent, * attention, - and E without a cache.
 Result<std::vector<std::string>> pattern_types(const Family& f, const json& c, uint32_t layers) {
+  if (const char* key = types_key(c); key != nullptr) {
+    KV_ASSIGN_OR_RETURN(std::vector<std::string> types, listed_types(c, key, layers));
+    for (std::string& type : types) {
+      if (type == "mlp" || type == "moe") type = kNoCache;
+    }
+    return types;
+  }
   const json letters = c.value("hybrid_override_pattern", json());
   if (!letters.is_string() || letters.get<std::string>().size() != layers) {
     return bad_field("hybrid_override_pattern", "has no letter for every layer");
@@ -296,7 +275,7 @@ Result<std::vector<std::string>> pattern_types(const Family& f, const json& c, u
   for (const char letter : letters.get<std::string>()) {
     const bool known = letter == 'M' || letter == '*' || letter == '-' || letter == 'E';
     if (!known) return bad_field("hybrid_override_pattern", "has a letter that is not known");
-    out.push_back(letter == 'M' ? f.recurrent : letter == '*' ? "full_attention" : kNoCache);
+    out.push_back(letter == 'M' ? f.recurrent : letter == '*' ? kFull : kNoCache);
   }
   return out;
 }
@@ -323,19 +302,25 @@ Result<PartSpec> plain_part(const Family& f, const json& c) {
   return p;
 }
 
+Status unknown_layer(const json& c, const std::string& family, const std::string& type) {
+  const char* key = types_key(c);
+  return unsupported("config: " + std::string(key != nullptr ? key : "layer_types") + " has '" +
+                     type.substr(0, 60) + "', which is no layer of " + family);
+}
+
 Result<LayerSpec> plain_layer(const Family& f, const json& c, const std::string& type) {
   if (f.attention == Attention::pattern && type == kNoCache) return LayerSpec{};
   if (f.recurrent != nullptr && type == f.recurrent) return LayerSpec{{state_part(f)}};
   KV_ASSIGN_OR_RETURN(PartSpec p, plain_part(f, c));
-  if (type == "sliding_attention") {
+  if (f.state_beside && type == "hybrid") return LayerSpec{{p, state_part(f)}};
+  if (type == kWindow) {
     p.kind = PartKind::window;
     KV_ASSIGN_OR_RETURN(p.window, number(c, "sliding_window", kMaxTokensOfWindow));
   } else if (type == "chunked_attention") {
     p.kind = PartKind::chunk;
     KV_ASSIGN_OR_RETURN(p.chunk, number(c, "attention_chunk_size", kMaxTokensOfWindow));
-  } else if (type != "full_attention" && type != "attention") {
-    return unsupported("config: " + std::string(f.name) + " with layer type '" +
-                       type.substr(0, 60) + "'");
+  } else if (type != kFull || f.state_beside) {
+    return unknown_layer(c, f.name, type);
   }
   return LayerSpec{{p}};
 }
@@ -376,7 +361,7 @@ Result<std::vector<std::string>> compressed_types(const json& c, uint32_t layers
   for (uint32_t l = 0; l < layers; ++l) {
     const json& r = ratios[l];
     if (r != 0 && r != 4 && r != 128) return bad_field("compress_ratios", "has " + r.dump());
-    out.push_back(r == 0 ? "sliding_attention" : r == 4 ? kSparse : kHeavy);
+    out.push_back(r == 0 ? kWindow : r == 4 ? kSparse : kHeavy);
   }
   return out;
 }
@@ -398,10 +383,17 @@ Result<LayerSpec> compressed_layer(const json& c, const std::string& type) {
     KV_ASSIGN_OR_RETURN(uint32_t index, number(c, "index_head_dim", kMaxDim));
     layer.parts.push_back(pooled_part(window.k_dim, rate, true));
     layer.parts.push_back(pooled_part(index, rate, true));
-  } else if (type != "sliding_attention") {
-    return unsupported("config: deepseek_v4 with layer type '" + type.substr(0, 60) + "'");
+  } else if (type != kWindow) {
+    return unknown_layer(c, "deepseek_v4", type);
   }
   return layer;
+}
+
+// How many layers a list has; 0: there is none, or one of too many.
+uint32_t number_listed(const json& c) {
+  const char* key = types_key(c);
+  if (key == nullptr || !c[key].is_array() || c[key].size() > kMaxLayers) return 0;
+  return static_cast<uint32_t>(c[key].size());
 }
 
 Result<LayerSpec> layer_of(const Family& f, const json& c, const std::string& type) {
@@ -422,8 +414,9 @@ Result<ModelSpec> spec_of_config(std::string_view config) {
   KV_ASSIGN_OR_RETURN(const Family* family, family_of(whole, c));
   KV_RETURN_IF_ERROR(check_rotation(c));
   KV_ASSIGN_OR_RETURN(DType dtype, dtype_of(whole, c));
-  KV_ASSIGN_OR_RETURN(uint32_t layers, number(c, "num_hidden_layers", kMaxLayers));
-  std::vector<std::string> types(layers, "full_attention");
+  const uint32_t listed = number_listed(c);
+  KV_ASSIGN_OR_RETURN(uint32_t layers, number(c, "num_hidden_layers", kMaxLayers, listed));
+  std::vector<std::string> types(layers, kFull);
   if (family->attention == Attention::deepseek_v4) {
     KV_ASSIGN_OR_RETURN(types, compressed_types(c, layers));
   } else if (family->attention == Attention::pattern) {
@@ -440,63 +433,29 @@ Result<ModelSpec> spec_of_config(std::string_view config) {
   return spec;
 }
 
-namespace {
-
-/// Sizes of a recurrent layer's state, and what the family's configurations leave out: its values
-/// are of[0] * of[1], the state of each of[2]; of[3] groups of keys as long; of[4] taps of the
-/// convolution before.
-struct StateSizes {
-  const char* family;
-  struct {
-    const char* key;
-    uint32_t usual;
-  } of[5];
-};
-const StateSizes kStateSizes[] = {
-    {"qwen3_next",
-     {{"linear_num_value_heads", 32},
-      {"linear_value_head_dim", 128},
-      {"linear_key_head_dim", 128},
-      {"linear_num_key_heads", 16},
-      {"linear_conv_kernel_dim", 4}}},
-    {"jamba",
-     {{"mamba_expand", 2}, {"hidden_size", 0}, {"mamba_d_state", 16}, {}, {"mamba_d_conv", 4}}},
-    {"mamba2",
-     {{"num_heads", 128},
-      {"head_dim", 64},
-      {"state_size", 128},
-      {"n_groups", 8},
-      {"conv_kernel", 4}}},
-    {"nemotron_h",
-     {{"mamba_num_heads", 128},
-      {"mamba_head_dim", 64},
-      {"ssm_state_size", 128},
-      {"n_groups", 8},
-      {"conv_kernel", 4}}},
-};
-
-}  // namespace
-
 Result<uint64_t> state_bytes_of_config(std::string_view config) {
   KV_ASSIGN_OR_RETURN(ModelSpec spec, spec_of_config(config));
   const auto states = std::count_if(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) {
-    return !l.parts.empty() && !l.parts[0].has_rows();
+    return !l.parts.empty() && !l.parts.back().has_rows();
   });
   if (states == 0) return uint64_t{0};
   const json whole = json::parse(config);
   const json& c = text_model(whole);
   KV_ASSIGN_OR_RETURN(const Family* family, family_of(whole, c));
-  const auto* sizes = std::find_if(std::begin(kStateSizes), std::end(kStateSizes),
-                                   [&](auto& s) { return s.family == std::string(family->name); });
-  if (sizes == std::end(kStateSizes)) {
+  if (family->state == nullptr) {
     return unsupported(std::string("config: the size of states of ") + family->name);
   }
   uint64_t n[5] = {};
   for (size_t i = 0; i < 5; ++i) {
-    if (sizes->of[i].key == nullptr) continue;
-    KV_ASSIGN_OR_RETURN(n[i], number(c, sizes->of[i].key, kMostOfState, sizes->of[i].usual));
+    const auto& size = family->state->of[i];
+    if (size.key == nullptr) continue;
+    KV_ASSIGN_OR_RETURN(n[i], number(c, size.key, kMostOfState, size.usual));
   }
-  const uint64_t values = n[0] * n[1], history = (n[4] - 1) * (values + 2 * n[3] * n[2]);
+  uint64_t values = std::max<uint64_t>(n[0], 1) * n[1];
+  if (present(c, "mamba_d_ssm")) {
+    KV_ASSIGN_OR_RETURN(values, number(c, "mamba_d_ssm", kMostOfState));
+  }
+  const uint64_t history = (n[4] - 1) * (values + 2 * n[3] * n[2]);
   return static_cast<uint64_t>(states) * (history + values * n[2]) * sizeof(float);
 }
 

@@ -122,6 +122,68 @@ TEST(AttentionKinds, WindowsByFamily) {
   EXPECT_EQ(shape(c), "F:2x8 W9:2x8 F:2x8 F:2x8");
 }
 
+// EXAONE-4 writes letters, and null where there is no window; Llama-4 a list of ones and zeros.
+TEST(AttentionKinds, WindowsByLettersAndByLists) {
+  json c = plain("exaone4");
+  c["num_hidden_layers"] = 7;
+  c["sliding_window"] = 9;
+  c["sliding_window_pattern"] = "LLG";
+  EXPECT_EQ(shape(c), "W9:2x16 W9:2x16 F:2x16 W9:2x16 W9:2x16 F:2x16 F:2x16") << "the last is full";
+  for (const json& letters : {json(""), json("LLX"), json(0)}) {
+    c["sliding_window_pattern"] = letters;
+    EXPECT_THAT(shape(c), HasSubstr("sliding_window_pattern is " + letters.dump() + ", expected"));
+  }
+  c = plain("exaone4");
+  c["sliding_window"] = nullptr;
+  c["sliding_window_pattern"] = nullptr;
+  EXPECT_EQ(shape(c), "F:2x16 F:2x16 F:2x16 F:2x16");
+  c["layer_types"] = {"full_attention", "sliding_attention", "full_attention", "full_attention"};
+  EXPECT_THAT(shape(c), HasSubstr("sliding_window is missing"));
+  c = plain("llama4_text");
+  c["attention_chunk_size"] = 6;
+  c["no_rope_layers"] = {1, 0, 0, 1};
+  EXPECT_EQ(shape(c), "C6:2x16 F:2x16 F:2x16 C6:2x16");
+  c["no_rope_layers"] = {1, 0, 2, 1};
+  EXPECT_THAT(shape(c), HasSubstr("no_rope_layers has an entry not 0 or 1"));
+  c["no_rope_layers"] = {1, 0};
+  EXPECT_THAT(shape(c), HasSubstr("no_rope_layers is no list of num_hidden_layers 4"));
+}
+
+// Each family's own way of saying which layers are recurrent, with both names of a layer type.
+TEST(AttentionKinds, RecurrentLayersAmongOthers) {
+  const std::string mixed = "S F:2x16 S S";
+  json c = plain("jamba");
+  c["layers_block_type"] = {"mamba", "attention", "mamba", "mamba"};
+  EXPECT_EQ(shape(c), mixed);
+  c["layers_block_type"] = {"linear_attention", "full_attention", "mamba", "linear_attention"};
+  EXPECT_EQ(shape(c), mixed);
+  c["layers_block_type"] = {"mamba", "moe", "mamba", "mamba"};
+  EXPECT_THAT(shape(c), HasSubstr("layers_block_type has 'moe', which is no layer of jamba"));
+  c = plain("bamba");
+  EXPECT_THAT(shape(c), HasSubstr("attn_layer_indices is missing"));
+  c["attn_layer_indices"] = {1};
+  EXPECT_EQ(shape(c), mixed);
+  c = plain("granitemoehybrid");
+  EXPECT_THAT(shape(c), HasSubstr("layer_types is missing"));
+  c["layer_types"] = {"mamba", "attention", "mamba", "mamba"};
+  EXPECT_EQ(shape(c), mixed);
+  c = plain("lfm2");
+  c["conv_L_cache"] = 3;
+  c["full_attn_idxs"] = {1};
+  EXPECT_EQ(shape(c), mixed);
+  c["layer_types"] = {"conv", "full_attention", "conv", "conv"};
+  EXPECT_EQ(shape(c), mixed);
+  c = plain("qwen3_5_text");
+  EXPECT_EQ(shape({{"model_type", "qwen3_5"}, {"text_config", c}}), "S S S F:2x16");
+  c = plain("nemotron_h");
+  c.erase("num_hidden_layers");
+  c["layers_block_type"] = {"linear_attention", "mlp", "full_attention", "moe"};
+  EXPECT_EQ(shape(c), "S  F:2x16 ") << "as many layers as the list has";
+  c = plain("falcon_h1");
+  c["attn_layer_indices"] = nullptr;
+  EXPECT_EQ(shape(c), "F:2x16S F:2x16S F:2x16S F:2x16S");
+}
+
 TEST(AttentionKinds, NestedTextConfigsAreFound) {
   json c = {{"model_type", "gemma3"},
             {"torch_dtype", "float32"},
@@ -235,15 +297,17 @@ TEST(AttentionKinds, AnyShapeOfConfigIsSafe) {
   json whole = plain("gemma3_text");
   for (const char* key :
        {"sliding_window", "layer_types", "head_dim", "rope_scaling", "architectures",
-        "compress_ratios", "compress_rates", "text_config", "no_rope_layers"}) {
+        "compress_ratios", "compress_rates", "text_config", "no_rope_layers", "layers_block_type",
+        "sliding_window_pattern", "attn_layer_indices", "full_attn_idxs", "mamba_d_ssm"}) {
     whole[key] = 3;
   }
   std::vector<std::string> keys;
   for (auto& [key, value] : whole.items()) keys.push_back(key);
   const char* types[] = {"llama",       "gemma3_text", "llama4_text", "deepseek_v3",
-                         "deepseek_v4", "qwen3_next",  "jamba",       "mamba2"};
+                         "deepseek_v4", "qwen3_next",  "jamba",       "mamba2",
+                         "exaone4",     "bamba",       "lfm2",        "falcon_h1"};
   for (int i = 0; i < 4000; ++i) {
-    json c = plain(types[random() % 8]);
+    json c = plain(types[random() % 12]);
     for (int k = 0; k < 3; ++k) c[keys[random() % keys.size()]] = values[random() % 8];
     (void)spec_of_config(c.dump());
     (void)state_bytes_of_config(c.dump());
@@ -305,6 +369,12 @@ TEST(AttentionKinds, StatesTakeWhatTheirSizesSay) {
   EXPECT_EQ(bytes(mamba), 4 * sizeof(float) * (3 * (8192 + 2048) + 8192 * 128));
   mamba["conv_kernel"] = 0;
   EXPECT_THAT(state_bytes_of_config(mamba.dump()).status().to_string(), HasSubstr("conv_kernel"));
+  json falcon = plain("falcon_h1");  // its own width, and one group of 256 keys
+  falcon["mamba_d_ssm"] = 96;
+  EXPECT_EQ(bytes(falcon), 4 * sizeof(float) * (3 * (96 + 2 * 256) + 96 * 256));
+  json convolution = plain("lfm2");  // two taps of 64 values, and nothing else
+  convolution["full_attn_idxs"] = {0, 1, 2};
+  EXPECT_EQ(bytes(convolution), 1 * sizeof(float) * 2 * 64);
 }
 
 TEST(AttentionKinds, KeysOfOtherKindsAreRefusedInAKnownFamily) {

@@ -43,7 +43,9 @@ TEST_F(Cachectl, KindsSaysWhatACacheIsMadeOfBeforeAnythingIsStored) {
   Ran refused = run(config({{"model_type", "rwkv9"}, {"num_hidden_layers", 3}}));
   EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.err, HasSubstr("unknown kind of attention: model_type \"rwkv9\""));
-  EXPECT_EQ(run("kinds " + dir_.path() + "/missing.json").code, 4);
+  refused = run("kinds Qwen/Qwen9");
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_THAT(refused.err, HasSubstr("Qwen/Qwen9: no readable file, and no name of the table"));
   EXPECT_EQ(run(config(text) + " --coding tq5").code, 2);
 }
 
@@ -79,6 +81,10 @@ TEST_F(Cachectl, KindsHasATableOfKnownModels) {
   EXPECT_EQ(row("Qwen/Qwen3-Next-80B-A3B-Instruct")["state_bytes"],
             36 * (4096 * 128 + 3 * (4096 + 2 * 16 * 128)) * 4);
   EXPECT_EQ(row("Qwen/Qwen3-8B")["state_bytes"], 0);
+  EXPECT_EQ(row("LGAI-EXAONE/EXAONE-4.0-32B")["kinds"], "window 4096 + full");
+  EXPECT_EQ(row("tiiuae/Falcon-H1-7B-Instruct")["kinds"], "state + full");
+  EXPECT_EQ(row("tiiuae/Falcon-H1-7B-Instruct")["state_bytes"],
+            44 * (3072 * 256 + 3 * (3072 + 2 * 256)) * 4);
   EXPECT_EQ(row("meta-llama/Llama-3.1-8B")["prompts_per_gib"], 5);
   EXPECT_GT(row("meta-llama/Llama-3.1-8B")["lossless_bytes_per_token"],
             row("meta-llama/Llama-3.1-8B")["bytes_per_token"]);

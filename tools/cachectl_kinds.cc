@@ -47,7 +47,12 @@ Result<Kinds> read_kinds(const std::string& path) {
   if (named != known.end()) {
     config = named->config;
   } else {
-    KV_ASSIGN_OR_RETURN(config, read_text(path));
+    auto read = read_text(path);
+    if (!read.ok() && read.status().code() == StatusCode::not_found) {
+      return Status(StatusCode::not_found,
+                    path + ": no readable file, and no name of the table of `cachectl kinds`");
+    }
+    KV_ASSIGN_OR_RETURN(config, std::move(read));
   }
   Kinds kinds;
   KV_ASSIGN_OR_RETURN(kinds.spec, spec_of_config(config));

@@ -29,6 +29,10 @@ constexpr KnownConfig kKnown[] = {
     {"mistralai/Mistral-Small-24B-Instruct-2501",
      R"({"model_type": "mistral", "num_hidden_layers": 40, "num_attention_heads": 32,
          "num_key_value_heads": 8, "head_dim": 128, "sliding_window": null})"},
+    {"LGAI-EXAONE/EXAONE-4.0-32B",
+     R"({"model_type": "exaone4", "num_hidden_layers": 64, "num_attention_heads": 40,
+         "num_key_value_heads": 8, "head_dim": 128, "sliding_window": 4096,
+         "sliding_window_pattern": "LLLG"})"},
     {"google/gemma-2-9b",
      R"({"model_type": "gemma2", "num_hidden_layers": 42, "num_attention_heads": 16,
          "num_key_value_heads": 8, "head_dim": 256, "sliding_window": 4096})"},
@@ -54,6 +58,10 @@ constexpr KnownConfig kKnown[] = {
      R"({"model_type": "jamba", "num_hidden_layers": 32, "num_attention_heads": 32,
          "num_key_value_heads": 8, "hidden_size": 4096, "attn_layer_period": 8,
          "attn_layer_offset": 4})"},
+    {"tiiuae/Falcon-H1-7B-Instruct",
+     R"({"model_type": "falcon_h1", "num_hidden_layers": 44, "num_attention_heads": 12,
+         "num_key_value_heads": 2, "head_dim": 128, "hidden_size": 3072, "mamba_d_ssm": 3072,
+         "mamba_d_state": 256, "mamba_n_groups": 1, "mamba_d_conv": 4})"},
 };
 
 }  // namespace
