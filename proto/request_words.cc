@@ -122,8 +122,8 @@ std::string miss_words(const RequestRecord& r, uint64_t now_ms) {
       return "nothing is missing";
     case Missing::never_stored:
       if (r.since_ms == 0) return "never stored";
-      return "never stored, as far as is remembered: " +
-             time_words(now_ms - std::min(now_ms, r.since_ms));
+      return "never stored in the " + time_words(now_ms - std::min(now_ms, r.since_ms)) +
+             " that are remembered";
     case Missing::evicted_ram:
       return "evicted from RAM" + ago(r, now_ms) + " by pressure" + need_of(r) +
              ", before it was on the SSD";

@@ -112,7 +112,7 @@ TEST_F(WhyTest, WhatNobodyStored) {
   longer.resize(32);
   const auto more = fresh(30);
   longer.insert(longer.end(), more.begin(), more.end());
-  expect(longer, Missing::never_stored, 32, "never stored, as far as is remembered: 5");
+  expect(longer, Missing::never_stored, 32, "never stored in the 5");
   expect(fresh(20), Missing::never_stored, 0, "served: 0 of 19 tokens (0 %)");
 }
 

@@ -251,7 +251,7 @@ TEST_F(CachectlPlace, TopDrawsAgainAndGivesTheTerminalBack) {
   OnTerminal top("top --every 0.1", 70);
   ASSERT_TRUE(top.shows("RAM    [", 1)) << top.seen;
   ASSERT_EQ(run_changing("put").code, 0);
-  ASSERT_TRUE(top.shows("1 stores")) << top.seen;
+  ASSERT_TRUE(top.shows("1 store")) << top.seen;
   top.press('q');
   EXPECT_EQ(top.wait(), 0);
   EXPECT_THAT(top.seen, AllOf(HasSubstr("\x1b[?1049h"), HasSubstr("\x1b[?25h\x1b[?1049l"),

@@ -31,8 +31,10 @@ std::string of(uint64_t part, uint64_t whole) {
 std::vector<std::pair<uint64_t, std::string>> reasons(const Seen& seen) {
   std::vector<std::pair<uint64_t, std::string>> out;
   for (size_t i = 1; i < kMissings; ++i) {
-    const std::string name = to_string(static_cast<Missing>(i));
-    if (const uint64_t n = seen["short_" + name]; n > 0) out.emplace_back(n, name);
+    std::string name = to_string(static_cast<Missing>(i));
+    const uint64_t n = seen["short_" + name];
+    std::replace(name.begin(), name.end(), '_', ' ');
+    if (n > 0) out.emplace_back(n, name);
   }
   std::sort(out.rbegin(), out.rend());
   return out;
@@ -113,10 +115,10 @@ std::vector<std::string> status_lines(const Seen& seen) {
        std::to_string(percent(ssd, all)) + " % SSD" +
        (remote == 0 ? std::string()
                     : ", " + std::to_string(percent(remote, all)) + " % shared tier"));
-  line("asked  " + std::to_string(seen["fetches"]) + " fetches, " +
-       std::to_string(seen["fetch_misses"]) + " of them found nothing; " +
-       std::to_string(seen["lookups"]) + " lookups; " + std::to_string(seen["commits"]) +
-       " stores");
+  const uint64_t fetches = seen["fetches"];
+  line("asked  " + std::to_string(fetches) + (fetches == 1 ? " fetch" : " fetches") + ", " +
+       std::to_string(seen["fetch_misses"]) + " found nothing; " +
+       counted(seen["lookups"], "lookup") + "; " + counted(seen["commits"], "store"));
   line("saved  " +
        (seen["prefill_ms_told"] == 0
             ? std::string("not known: no client told what its prefill cost")
@@ -129,7 +131,7 @@ std::vector<std::string> status_lines(const Seen& seen) {
   for (const auto& [n, name] : reasons(seen)) {
     why += (why.empty() ? "" : ", ") + std::to_string(n) + " " + name;
   }
-  line("short  " + (why.empty() ? "no request: each was served whole" : why));
+  line("missed " + (why.empty() ? "nothing: each request was served whole" : why));
   if (seen.missed.empty()) return out;
   line("");
   line("the last requests that were not served whole (`cachectl why REQUEST` says more):");

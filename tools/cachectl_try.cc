@@ -302,9 +302,9 @@ Exit run_get(const TryArguments& args) {
                 {"us", got->us}});
     return code;
   }
-  std::printf("%u of %zu tokens of model %s in namespace %s came from %s in %s\n", n,
-              at->tokens.size(), kModelName, printable(at->ns).c_str(), to_string(got->hit.tier),
-              ms(got->us).c_str());
+  const std::string from = n > 0 ? std::string("came from ") + to_string(got->hit.tier) : "came";
+  std::printf("%u of %zu tokens of model %s in namespace %s %s in %s\n", n, at->tokens.size(),
+              kModelName, printable(at->ns).c_str(), from.c_str(), ms(got->us).c_str());
   if (!got->hit.reason.empty()) std::printf("%s\n", printable(got->hit.reason).c_str());
   if (n == 0) {
     std::puts("`cachectl why` says why");

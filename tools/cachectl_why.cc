@@ -65,6 +65,7 @@ Exit show(const WhyReply& reply, const WhyArguments& args, bool one) {
     for (const RequestRecord& r : reply.records) print_one(r, now);
   } else {
     print_table(reply.records, now);
+    std::puts("served whole: all tokens but the last, which every engine computes itself");
     std::puts("`cachectl why REQUEST` says more of one");
   }
   return Exit::ok;
