@@ -229,7 +229,7 @@ TEST_F(CachectlPlace, AStoreOfANewerFormatIsNamedAndUntouched) {
   for (const Object* o : {&first_, &second_, &tail_, &other_}) {
     std::fstream(path(*o), std::ios::in | std::ios::out | std::ios::binary).seekp(8).put(9);
   }
-  const std::string said = "format version 9, this program reads 1 and 4";
+  const std::string said = "format version 9, this program reads 1, 4 and 7";
   EXPECT_THAT(run("verify " + store()).out,
               AllOf(HasSubstr(hex(tail_)), HasSubstr(said), HasSubstr("0 damaged")));
   EXPECT_THAT(run("doctor " + store()).out,
