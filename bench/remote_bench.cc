@@ -148,7 +148,7 @@ void question(benchmark::State& state, size_t count) {
   std::vector<RemoteName> names(count);
   for (size_t i = 0; i < count; ++i) {
     names[i].object.id.bytes[0] = static_cast<uint8_t>(i);
-    names[i].tag.bytes[0] = static_cast<uint8_t>(i / kRemoteTagDepth);
+    names[i].tag.bytes[0] = static_cast<uint8_t>(remote_tag_depth(i));
   }
   (void)node.rig.find(names);
   for (auto _ : state) benchmark::DoNotOptimize(node.rig.find(names));

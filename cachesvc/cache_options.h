@@ -79,6 +79,8 @@ struct RemoteUse {
   uint64_t write_bytes_per_second = kRemoteWriteRate;  ///< what is written to it; 0: no limit
   /// It is asked where it could restore so many tokens more than local tiers do.
   uint32_t min_tokens = kRemoteMinTokens;
+  /// Time between looks at the fleet's profiles, which renew their expiry.
+  Milliseconds profile_check{600'000};
 };
 
 struct CacheOptions {

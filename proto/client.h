@@ -56,8 +56,9 @@ struct CodingReport {
 struct OpenRequest {
   ModelSpec model;
   /// The profile to put in force if the model is new in this namespace; without one, the plain one.
+  /// That of a fleet with a shared tier comes before either.
   std::shared_ptr<const Profile> profile;
-  bool replace = false;                      ///< put `profile` in force even if another one is
+  bool replace = false;  ///< put `profile`, or if that is null the fleet's, in force whatever is
   PrefillMode prefill = PrefillMode::exact;  ///< refused if the profile in force has another
 };
 struct OpenReply {

@@ -47,7 +47,7 @@ kv_tests(cachesvc_remote_test LABELS cachesvc DEPS kv_remote
         cachesvc_remote_cluster_test.cc)
 # Real daemons that share one.
 kv_tests(cachesvc_remote_daemon_test LABELS cachesvc DEPS kv_server
-  FILES cachesvc_remote_daemon_test.cc
+  FILES cachesvc_remote_profiles_test.cc cachesvc_remote_daemon_test.cc
   DEFINITIONS KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>")
 add_dependencies(cachesvc_remote_daemon_test cachesvc)
 # The HTTP port: its parts, a fuzz target of what they read, and a real daemon's.

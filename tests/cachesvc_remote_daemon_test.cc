@@ -2,79 +2,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <filesystem>
-#include <fstream>
+#include <cstdlib>
 
 #include "cachesvc/daemon/http_names.h"
-#include "proto/socket_client.h"
-#include "tests/support/cachesvc_redis.h"
-#include "tests/support/cachesvc_testing.h"
-#include "tests/support/daemon_process.h"
+#include "tests/support/cachesvc_machines.h"
 
 namespace kv {
 namespace {
-
-using testing::RedisServer;
-using testing::RedisShards;
-
-constexpr uint32_t kBlocks = 12;
-constexpr uint32_t kTokens = kBlocks * 256 + 10;
-constexpr uint32_t kObjects = kBlocks + 1;  // and a tail
-
-/// A machine: a daemon with a directory of its own.
-class Machine {
- public:
-  explicit Machine(std::vector<std::string> settings) {
-    std::ofstream file(at("c.toml"));
-    file << "[remote]\n";
-    for (const std::string& line : settings) file << line << "\n";
-    file.close();
-    daemon_ = DaemonProcess::start({"--config", at("c.toml"), "--socket", at("s"), "--dir",
-                                    at("store"), "--ram", "64MiB", "--ssd", "256MiB"});
-    EXPECT_NE(daemon_, nullptr);
-  }
-  Bench open(const std::string& ns = "test", const ModelSpec& model = plain_model()) {
-    auto client = SocketClient::connect(at("s"), ns, {});
-    EXPECT_TRUE(client.ok()) << client.status().to_string();
-    client_ = std::move(*client);
-    return Bench::open(*client_, model);
-  }
-  uint64_t stat(const std::string& name) { return stat_of(*client_, name); }
-  /// Waits until all that was stored, so many objects, is in the tier.
-  void written(uint64_t objects) {
-    const auto there = [&] { return stat("remote_objects_written") + stat("remote_existed"); };
-    for (int i = 0; i < 6000 && there() < objects; ++i) ::usleep(10'000);
-    EXPECT_EQ(there(), objects);
-  }
-  /// kill -9 of the daemon; its directory is gone.
-  void lose() {
-    client_.reset();
-    daemon_->kill();
-    std::filesystem::remove_all(at("store"));
-  }
-  std::string at(const char* name) const { return dir_.path() + "/" + name; }
-  Client& client() { return *client_; }
-
- private:
-  testing::TempDir dir_;
-  std::unique_ptr<DaemonProcess> daemon_;
-  std::unique_ptr<Client> client_;
-};
-
-/// One cluster for all tests: each has a namespace of its own.
-RedisShards& shards() {
-  static RedisShards all;
-  return all;
-}
-std::vector<std::string> settings() {
-  return {"nodes = [\"127.0.0.1:" + std::to_string(shards()[0].port()) +
-          "\", \"127.0.0.1:" + std::to_string(shards()[1].port()) + "\"]"};
-}
-
-std::vector<Token> tokens_of(int seed) {
-  std::mt19937 rng(static_cast<unsigned>(seed));
-  return random_tokens(rng, kTokens);
-}
 
 std::vector<std::vector<uint8_t>> bytes_of(const FetchReply& reply) {
   std::vector<std::vector<uint8_t>> out;
@@ -84,22 +18,6 @@ std::vector<std::vector<uint8_t>> bytes_of(const FetchReply& reply) {
     }
   }
   return out;
-}
-
-// The answer to a call whose question to the tier was answered: on a loaded machine one may wait in
-// vain, which is a miss.
-template <typename Call>
-auto heard(Machine& machine, Call call) {
-  for (int i = 0;; ++i) {
-    const bool asks = machine.stat("remote_silent") == 0;
-    const uint64_t unreached = machine.stat("remote_unreached");
-    auto got = call();
-    if ((asks && machine.stat("remote_unreached") == unreached) || i == 600) return got;
-    ::usleep(100'000);
-  }
-}
-Result<FetchReply> heard(Machine& machine, Bench& bench, const Sequence& tokens) {
-  return heard(machine, [&] { return bench.fetch(tokens); });
 }
 
 TEST(RemoteDaemon, WhatOneMachineStoredAnEmptyOneServesAfterItsEnd) {
@@ -281,11 +199,11 @@ TEST(RemoteDaemon, EveryKindOfCacheComesBack) {
     uint32_t least;  // that another sequence goes on from
   };
   const std::vector<Kind> kinds = {
-      {"windows", {full_part(), window_part(300, 4)}, 2048},
+      {"windows", {full_part(), window_part(300, 4)}, kBlocks * 256},
       {"chunks", {full_part(), chunk_part(512)}, kBlocks * 256},
       {"states", {full_part(), state_part(SnapshotPlace::checkpoint)}, 0},
       {"carries", {latent_part(), state_part(SnapshotPlace::block_end)}, kBlocks * 256},
-      {"pooled", {pooled_part(4, true), window_part(128, 0)}, 2048},
+      {"pooled", {pooled_part(4, true), window_part(128, 0)}, kBlocks * 256},
   };
   Machine a(settings()), b(settings());
   for (size_t i = 0; i < kinds.size(); ++i) {
@@ -310,6 +228,45 @@ TEST(RemoteDaemon, EveryKindOfCacheComesBack) {
     ASSERT_TRUE(got.ok()) << got.status().to_string();
     EXPECT_GE(got->tokens, kinds[i].least) << got->reason;
     at_c.expect_serves(other, *got);
+  }
+}
+
+// A conversation of three turns, one machine's; others go on with it from each of its turns, as far
+// as the machine itself could.
+TEST(RemoteDaemon, ALaterTurnComesBackAsOnTheMachineThatStoredIt) {
+  KV_NEEDS_REDIS();
+  const std::vector<std::pair<const char*, std::vector<PartSpec>>> kinds = {
+      {"windows", {full_part(), window_part(300, 4)}},
+      {"chunks", {full_part(), chunk_part(512)}},
+      {"states", {full_part(), state_part(SnapshotPlace::checkpoint)}},
+  };
+  Machine a(settings());
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    SCOPED_TRACE(kinds[i].first);
+    std::vector<LayerSpec> layers;
+    for (const PartSpec& part : kinds[i].second) layers.push_back({{part}});
+    const ModelSpec model = model_of(layers, static_cast<uint8_t>(50 + i));
+    const std::string ns = std::string("turns ") + kinds[i].first;
+    const auto whole = tokens_of(50 + static_cast<int>(i));
+    Bench at_a = a.open(ns, model);
+    for (const uint32_t turn : {900u, 1300u, 2900u}) {
+      ASSERT_TRUE(at_a.store(slice(whole, 0, turn), Durability::spilled).ok());
+    }
+    a.written(a.stat("spills_written"));
+    Machine b(settings());
+    Bench at_b = b.open(ns, model);
+    for (const uint32_t turn : {900u, 1300u, 2900u}) {
+      SCOPED_TRACE(turn);
+      Sequence asked = slice(whole, 0, turn);
+      asked.resize(asked.size() + 600, 7);
+      auto own = at_a.fetch(asked);
+      ASSERT_TRUE(own.ok()) << own.status().to_string();
+      auto got = heard(b, at_b, asked);
+      ASSERT_TRUE(got.ok()) << got.status().to_string();
+      EXPECT_EQ(got->tokens, own->tokens) << got->reason;
+      EXPECT_EQ(own->tokens, turn);
+      at_b.expect_serves(asked, *got);
+    }
   }
 }
 
@@ -371,6 +328,53 @@ TEST(RemoteDaemon, AStoppedTierCostsLocalPathsNoStep) {
   EXPECT_EQ(a.stat("remote_silent"), 0u);
 }
 
+// Three prompts, more than RAM or the SSD holds, from a daemon that dies and from one on
+// an empty directory. KV_PROMPT_TOKENS: another length.
+TEST(RemoteDaemon, ThreePromptsBeyondRamAndSsdComeBackAlsoAfterTheEndOfEveryDaemon) {
+  KV_NEEDS_REDIS();
+  const char* set = std::getenv("KV_PROMPT_TOKENS");
+  const auto n = static_cast<uint32_t>(set != nullptr ? std::atoi(set) : 6'000);
+  const ModelSpec model = model_of({{{full_part(8, 64)}}, {{full_part(8, 64)}}});
+  const uint64_t prompt = uint64_t{n} * 1700;  // bytes of its blocks, about
+  // Half of the RAM's stored part is for what comes from the tier.
+  const std::string ram = std::to_string(4 * prompt + (1u << 20)),
+                    ssd = std::to_string(prompt * 3 / 2 + (1u << 20));
+  std::vector<std::string> use = settings();
+  use.push_back("min_tokens = 1");  // else less than that is computed sooner than brought
+  std::vector<std::vector<Token>> prompts;
+  uint64_t objects = 0;
+  const auto all_come = [&](Machine& machine, const char* what) {
+    SCOPED_TRACE(what);
+    Bench bench = machine.open("beyond", model);
+    for (const auto& tokens : prompts) {
+      auto got = heard(machine, bench, plus_one(tokens));
+      ASSERT_TRUE(got.ok()) << got.status().to_string();
+      EXPECT_EQ(got->tokens, n) << got->reason;
+      bench.expect_serves(plus_one(tokens), *got);
+    }
+  };
+  {
+    Machine a(use, ram, ssd);
+    Bench at_a = a.open("beyond", model);
+    for (int i = 0; i < 3; ++i) {
+      std::mt19937 rng(70 + static_cast<unsigned>(i));
+      prompts.push_back(random_tokens(rng, n));
+      ASSERT_TRUE(at_a.store(prompts.back(), Durability::spilled).ok());
+      a.written(objects += (n + 255) / 256);
+    }
+    EXPECT_LT(a.stat("ram_objects"), objects);
+    EXPECT_LT(a.stat("ssd_objects"), objects * 2 / 3);
+    all_come(a, "the daemon that stored them");
+    EXPECT_GT(a.stat("hit_tokens_remote"), 0u);
+    a.kill();
+    a.start(use);
+    all_come(a, "its next one, after kill -9");
+    a.kill();
+  }
+  Machine b(use, ram, ssd);
+  all_come(b, "another one on an empty directory");
+}
+
 // Last: one of the cluster's masters is gone after it.
 TEST(RemoteDaemon, AMasterKilledInAFetchCostsAShorterHitAndNoWrongByte) {
   KV_NEEDS_REDIS();
@@ -395,7 +399,7 @@ TEST(RemoteDaemon, AMasterKilledInAFetchCostsAShorterHitAndNoWrongByte) {
   }
   // After the failover all is there that the master had copied.
   uint32_t sum = 0;
-  for (int i = 0; i < 600 && sum < 6 * (kTokens - 1); ++i) {
+  for (int i = 0; i < 2400 && sum < 6 * (kTokens - 1); ++i) {
     sum = 0;
     for (const auto& tokens : all) {
       auto got = at_b.fetch(tokens);

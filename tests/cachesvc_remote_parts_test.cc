@@ -103,12 +103,12 @@ TEST(RemoteBreaker, EveryArrow) {
   }
 }
 
-TEST(RemoteNames, SixteenBlocksOfAPathShareASlotAndSupplementsTheirBlocks) {
+TEST(RemoteNames, BlocksOfAGroupShareASlotAndSupplementsTheirBlocks) {
   std::mt19937_64 rng(1);
   RemoteChain chain(rng, 40);
   const std::string prefix = remote_prefix(remote_space("tenant"));
   for (size_t i = 0; i < 40; ++i) {
-    EXPECT_EQ(chain.names[i].tag, chain.images[i / 16 * 16].header.name.id);
+    EXPECT_EQ(chain.names[i].tag, chain.images[remote_tag_depth(i)].header.name.id);
     const std::string key = remote_key(chain.names[i]);
     EXPECT_EQ(key_slot(key), key_slot(chain.names[i].tag.hex()));
     EXPECT_EQ(key_slot(remote_part_key(key, {}, 1)), key_slot(key));
@@ -122,7 +122,7 @@ TEST(RemoteNames, KeysAreThoseOfTheirVersion) {
   name.object.id.bytes[0] = 0xab;
   name.tag.bytes[31] = 0xcd;
   const std::string zeros(62, '0'), tag = "{" + zeros + "cd}:", id = "ab" + zeros;
-  const std::string prefix = "kv2:e9da86d351cf9a76:";
+  const std::string prefix = "kv3:e9da86d351cf9a76:";
   EXPECT_EQ(remote_key(name), prefix + tag + id + ".block");
   name.object.kind = ObjectKind::tail;
   EXPECT_EQ(remote_key(name), prefix + tag + id + ".tail");
@@ -132,6 +132,30 @@ TEST(RemoteNames, KeysAreThoseOfTheirVersion) {
   sum[0] = 0x12;
   EXPECT_EQ(remote_part_key("first", sum, 7), "first:12" + std::string(30, '0') + ".7");
   EXPECT_EQ(kRemotePartBytes, 1'048'512u);
+  EXPECT_EQ(remote_list_key({name.space, name.object.id, name.tag}), prefix + tag + id + ":list");
+  EXPECT_EQ(remote_profile_key(name.space, name.object.id),
+            "kv3.profile:e9da86d351cf9a76:{" + id + "}");
+  const std::vector<std::pair<size_t, size_t>> tags = {
+      {0, 0},   {1, 1},   {7, 7},   {8, 8},   {9, 8},   {15, 14},   {18, 16},
+      {31, 28}, {32, 32}, {39, 32}, {40, 40}, {79, 64}, {127, 112}, {1000, 992}};
+  for (const auto& [depth, of] : tags) EXPECT_EQ(remote_tag_depth(depth), of) << depth;
+}
+
+TEST(RemoteNames, EntriesOfListsAreReadBackAndNothingElseIs) {
+  const std::vector<std::pair<std::string, RemoteEntry>> entries = {
+      {"t 3082", {ObjectKind::tail, 3082, 0, 0, 0}},
+      {"n 4294967295", {ObjectKind::snapshot, UINT32_MAX, 0, 0, 0}},
+      {"s 0 3 40 256", {ObjectKind::supplement, 0, 3, 40, 256}},
+      {"s 300 65535 256 300", {ObjectKind::supplement, 300, 65535, 256, 300}}};
+  for (const auto& [text, entry] : entries) {
+    EXPECT_EQ(to_text(entry), text);
+    EXPECT_EQ(parse_remote_entry(text), entry) << text;
+  }
+  for (const char* bad :
+       {"", "t", "t ", "t x", "t 1 ", "t  1", "t 01", "t -1", "t 4294967296", "x 1", "n 1 2", "s 1",
+        "s 0 3 40", "s 0 65536 0 1", "s 0 3 40 256 1", "S 0 3 40 256", "t 1\n"}) {
+    EXPECT_FALSE(parse_remote_entry(bad).has_value()) << bad;
+  }
 }
 
 TEST(RemoteValue, EveryByteChangedAndEveryOtherLengthIsNotOpened) {

@@ -71,6 +71,49 @@ TEST(RemoteTier, SealedToo) {
   round_trip(key_of(7));
 }
 
+std::shared_ptr<const Profile> profile_of(uint64_t seed) {
+  Profile profile;
+  profile.rotation_seed = seed;
+  return std::make_shared<const Profile>(profile);
+}
+
+TEST(RemoteTier, TheFirstProfileIsTheFleets) {
+  KV_NEEDS_REDIS();
+  RedisServer server;
+  for (uint8_t sealed = 0; sealed < 2; ++sealed) {
+    server.cli({"FLUSHALL"});
+    RemoteTierOptions options, foreign;
+    if (sealed) options.key = key_of(5);
+    foreign.key = key_of(6);
+    RemoteTierRig a({server.address()}, options), b({server.address()}, options),
+        c({server.address()}, foreign);
+    EXPECT_EQ(b.agree(nullptr).status().code(), StatusCode::not_found);
+    auto first = a.agree(profile_of(1));
+    ASSERT_TRUE(first.ok()) << first.status().to_string();
+    EXPECT_EQ(first->id, profile_of(1)->id());
+    for (const auto& own : {profile_of(2), std::shared_ptr<const Profile>()}) {
+      auto second = b.agree(own);
+      ASSERT_TRUE(second.ok()) << second.status().to_string();
+      EXPECT_EQ(second->id, first->id);
+      EXPECT_EQ(*second->profile, *profile_of(1));
+    }
+    EXPECT_EQ(b.agree(profile_of(2), Id{{1}})->id, profile_of(2)->id());  // another model
+    EXPECT_EQ(c.agree(profile_of(3)).status().code(), StatusCode::unsupported);
+    b.erase_all();  // objects alone
+    const std::string key = remote_profile_key(remote_space("tenant"), {});
+    EXPECT_EQ(server.cli({"EXISTS", key}), "1");
+    EXPECT_GT(std::stoll(server.cli({"TTL", key})), 0);
+    server.cli({"SETRANGE", key, "90", "xxxx"});
+    EXPECT_EQ(b.agree(profile_of(2)).status().code(), StatusCode::corruption);
+    EXPECT_EQ(b.agree(profile_of(2))->id, profile_of(2)->id());  // it made room
+    for (const char* value : {"", "short"}) {
+      server.cli({"SET", key, value});
+      (void)b.agree(profile_of(2));
+      EXPECT_TRUE(b.agree(profile_of(2)).ok());
+    }
+  }
+}
+
 // A block of over three parts.
 FileImage large_image(std::mt19937_64& rng) {
   return raw_image(sample_block(rng, {}, 0, 256, 1800));

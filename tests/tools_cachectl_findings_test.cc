@@ -92,6 +92,9 @@ TEST(Findings, DevicesThatFail) {
   EXPECT_THAT(findings(with({{"ssd_hangs", 1}})), says("The SSD hangs"));
   EXPECT_THAT(findings(with({{"quarantined", 2}})), says("2 files did not verify"));
   EXPECT_THAT(findings(with({{"ram_damaged", 1}})), says("1 object in RAM lost their checksum"));
+  EXPECT_THAT(findings(with({{"remote_profiles_other", 2}})), says("another profile of 2 models"));
+  EXPECT_THAT(findings(with({{"remote_profiles_unheard", 1}})),
+              says("which profile it has of 1 m"));
   EXPECT_THAT(findings(with({{"spills_failed", 3}})), says("3 writes to the SSD failed"));
 }
 

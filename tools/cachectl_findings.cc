@@ -36,6 +36,15 @@ void say_device(const Seen& seen, std::vector<std::string>& out) {
   } else if (const uint64_t n = seen["remote_nodes_lost"]; n > 0) {
     out.push_back(counted(n, "node") + " of the shared tier can't be reached.");
   }
+  if (const uint64_t n = seen["remote_profiles_other"]; n > 0) {
+    out.push_back("The shared tier has another profile of " + counted(n, "model") +
+                  " than is in force here, so nothing that other machines store is found: the log "
+                  "names it; `replace` takes over the fleet's (OPERATING.md, shared tier).");
+  }
+  if (const uint64_t n = seen["remote_profiles_unheard"]; n > 0) {
+    out.push_back("The shared tier did not say which profile it has of " + counted(n, "model") +
+                  ": this machine's own is in force.");
+  }
   if (const uint64_t n = seen["remote_refused_full"]; n > 0) {
     out.push_back("The shared tier had no memory for " + counted(n, "object") +
                   ": its maxmemory-policy should be allkeys-lru or allkeys-lfu.");

@@ -59,7 +59,7 @@ FLOORS = """
     recency
     ram_checks
     syncer, models, read_job, write_pace
-    spill_batch, open_plan, model_records
+    spill_batch, open_plan, model_records, remote_profiles
     spiller spill_write
     transit
     ram_room ram_room_index

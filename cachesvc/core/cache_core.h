@@ -64,7 +64,8 @@ using Done = std::function<void(T)>;
 ///             remote_bytes_written remote_existed remote_writes_dropped remote_writes_failed
 ///             remote_refused_full remote_damaged remote_foreign remote_erased
 ///             remote_erase_unreached; gauges: remote_write_queue remote_nodes remote_nodes_lost
-///             remote_silent (1: it did not answer, and is not asked)
+///             remote_profiles_other remote_profiles_unheard (models) remote_silent (1: it did not
+///             answer, and is not asked)
 ///             short_REASON (fetches and lookups that were not served whole, by the reason of
 ///             proto/request_record.h: short_never_stored, short_evicted_ssd, …)
 ///   gauges    ram_budget_bytes ram_used_bytes ram_peak_bytes ram_stored_bytes ram_staging_bytes

@@ -20,6 +20,15 @@ RecordBytes record_bytes(const ModelSpec& spec, const Profile& profile);
 /// Memory of the encoded copy of a record, while it is written or its id is made.
 uint64_t record_encoding_bytes(const Profile* profile);
 
+/// Whether the shared tier has the profile in force. REMOTE.md, "Profiles".
+enum class FleetProfile : uint8_t {
+  none,     ///< there is no shared tier
+  unasked,  ///< it will be asked soon
+  unheard,  ///< it did not say
+  same,
+  other,  ///< it has another one: nothing that others store is found
+};
+
 /// A model of one namespace. Sessions, reservations and waiting commits hold it; one without
 /// holders and stored objects makes room for others.
 struct ModelState {
@@ -30,6 +39,7 @@ struct ModelState {
   bool records_durable = false;  ///< profile and model record are on the SSD
   bool records_writing = false;  ///< an attempt is under way: spills of the model wait for it
   RecordBytes record_bytes;
+  FleetProfile fleet = FleetProfile::none;
   std::shared_ptr<const CodedModel> coded;  ///< null until it is opened
 };
 

@@ -42,34 +42,61 @@ Status check_block_bytes(const ModelSpec& spec, const Profile& profile, uint64_t
       "block (codec.block_tokens)");
 }
 
-}  // namespace
-
-Result<OpenMade> make_open(const OpenPlan& plan, SsdTier* ssd, Charge charge) {
-  OpenMade made;
+// Checks that a profile may come into force.
+Status check_fits(const OpenPlan& plan, const Profile& profile) {
   const ModelSpec& spec = *plan.spec;
-  std::shared_ptr<const Profile> profile;
-  if (plan.resting && ssd) profile = resting_profile(*ssd, plan.resting->profile, spec);
-  made.rested = profile != nullptr;
-  if (!profile) profile = plan.profile;
-  if (!profile) {
-    KV_RETURN_IF_ERROR(validate(spec, plan.settings.block_tokens));
-    KV_ASSIGN_OR_RETURN(Profile plain, plain_profile(spec, plan.settings));
-    profile = std::make_shared<const Profile>(std::move(plain));
-  }
-  if (profile->prefill != plan.prefill) {
+  if (profile.prefill != plan.prefill) {
     return unsupported("model " + spec.name + " in namespace " + plan.ns +
-                       ": the profile in force has prefill = " + to_text(profile->prefill) +
+                       ": the profile in force has prefill = " + to_text(profile.prefill) +
                        ", the engine is set to " + to_text(plan.prefill) +
                        "; use another namespace");
   }
-  if (profile->block_tokens == 0 || profile->block_tokens > kMaxBlockTokens) {
-    return invalid_argument("profile: block_tokens " + std::to_string(profile->block_tokens) +
+  if (profile.block_tokens == 0 || profile.block_tokens > kMaxBlockTokens) {
+    return invalid_argument("profile: block_tokens " + std::to_string(profile.block_tokens) +
                             " outside 1.." + std::to_string(kMaxBlockTokens));
   }
-  KV_RETURN_IF_ERROR(validate(spec, profile->block_tokens));
-  KV_RETURN_IF_ERROR(validate(*profile, spec));
-  KV_RETURN_IF_ERROR(check_block_bytes(spec, *profile, plan.most_put_bytes));
-  KV_ASSIGN_OR_RETURN(made.coded, make_coded_model(spec, *profile, charge));
+  KV_RETURN_IF_ERROR(validate(spec, profile.block_tokens));
+  KV_RETURN_IF_ERROR(validate(profile, spec));
+  return check_block_bytes(spec, profile, plan.most_put_bytes);
+}
+
+}  // namespace
+
+void OpenPlan::take_fleet(std::shared_ptr<const Profile> theirs) {
+  fleet = std::move(theirs);
+  bytes = std::max(bytes, coded_model_bytes(*spec, fleet.get()));
+  making_bytes = std::max(making_bytes, record_encoding_bytes(fleet.get()));
+}
+
+Result<OwnProfile> own_profile(const OpenPlan& plan, SsdTier* ssd) {
+  const ModelSpec& spec = *plan.spec;
+  OwnProfile own;
+  if (plan.resting && ssd) own.profile = resting_profile(*ssd, plan.resting->profile, spec);
+  own.rested = own.profile != nullptr;
+  if (!own.profile) own.profile = plan.profile;
+  if (!own.profile) {
+    KV_RETURN_IF_ERROR(validate(spec, plan.settings.block_tokens));
+    KV_ASSIGN_OR_RETURN(Profile plain, plain_profile(spec, plan.settings));
+    own.profile = std::make_shared<const Profile>(std::move(plain));
+  }
+  KV_RETURN_IF_ERROR(check_fits(plan, *own.profile));
+  return own;
+}
+
+// The fleet's profile where it fits, though the own one does not exist or is another.
+Result<OpenMade> make_open(const OpenPlan& plan, SsdTier* ssd, Charge charge) {
+  OwnProfile own;
+  const Status fits = plan.fleet ? check_fits(plan, *plan.fleet) : Status();
+  if (plan.fleet && fits.ok()) {
+    own.profile = plan.fleet;
+  } else if (plan.adopt) {
+    return fits;
+  } else {
+    KV_ASSIGN_OR_RETURN(own, own_profile(plan, ssd));
+  }
+  OpenMade made;
+  made.rested = own.rested;
+  KV_ASSIGN_OR_RETURN(made.coded, make_coded_model(*plan.spec, *own.profile, charge));
   made.making = std::move(charge);
   return made;
 }
@@ -88,8 +115,11 @@ Result<OpenPlan> plan_open(const Env& env, const Models& models, const std::stri
     return invalid_argument("model " + request.model.name +
                             ": other layers than stored under the same fingerprint");
   }
-  if (request.replace && !request.profile) {
-    return invalid_argument("replace: the request brings no profile");
+  plan.shared = env.options.remote.tier != nullptr;
+  plan.adopt = request.replace && !request.profile;
+  if (plan.adopt && !plan.shared) {
+    return invalid_argument(
+        "replace: the request brings no profile, and there is no shared tier to take one from");
   }
   if (request.profile) KV_RETURN_IF_ERROR(check_profile_bytes(*request.profile));
   if (known) {
@@ -98,11 +128,11 @@ Result<OpenPlan> plan_open(const Env& env, const Models& models, const std::stri
     if (known->realm) plan.in_force = known->realm->realm.profile;
   } else if (const RestingModel* rests = models.resting({ns, fingerprint})) {
     plan.serial = rests->serial;
-    if (!request.replace) plan.resting = *rests;
+    if (!request.replace || plan.adopt) plan.resting = *rests;
   } else {
     plan.is_new = true;
   }
-  if (known && known->realm && !request.replace) {
+  if (known && known->realm && (!request.replace || plan.adopt)) {
     plan.profile = known->realm->profile;
   } else if (request.profile) {
     plan.profile = request.profile;

@@ -22,11 +22,24 @@ struct OpenPlan {
   uint64_t serial = 0;
   uint64_t bytes = 0, making_bytes = 0;  ///< memory of the model, and more while it is made
   uint64_t most_put_bytes = 0;
+  bool shared = false;                   ///< there is a shared tier
+  bool adopt = false;                    ///< its profile is asked for, whatever is in force
+  std::shared_ptr<const Profile> fleet;  ///< comes into force if it fits; null: not known
+
+  bool asks_fleet() const { return shared && (is_new || resting || adopt); }
+  void take_fleet(std::shared_ptr<const Profile> theirs);
 };
 /// Loop. The cost grows with the model by one comparison only. Takes profile and model out of
 /// `request`. Returns: invalid_argument.
 Result<OpenPlan> plan_open(const Env& env, const Models& models, const std::string& ns,
                            OpenRequest& request);
+
+struct OwnProfile {
+  std::shared_ptr<const Profile> profile;
+  bool rested = false;
+};
+/// Worker. The profile that comes into force unless the fleet has one. Returns: as make_open.
+Result<OwnProfile> own_profile(const OpenPlan& plan, SsdTier* ssd);
 
 struct OpenMade {
   std::shared_ptr<CodedModel> coded;

@@ -6,16 +6,18 @@
 namespace kv {
 
 struct Opens::Job {
-  enum class State : uint8_t { queued, making, records, done };
+  enum class State : uint8_t { queued, asking, making, records, done };
   void move(State to) {
     const bool ends = to == State::done && state != State::done;
-    KV_CHECK(ends || static_cast<int>(to) == static_cast<int>(state) + 1);
+    const bool unasked = state == State::queued && to == State::making;
+    KV_CHECK(ends || unasked || static_cast<int>(to) == static_cast<int>(state) + 1);
     state = to;
   }
   State state = State::queued;
   uint64_t session = 0;
   OpenRequest request;
   OpenPlan plan;
+  std::optional<Result<RemoteProfile>> fleet;  ///< what the shared tier said
   std::shared_ptr<const CodedModel> coded;
   Charge making;  ///< pays for the rest until the records are written
   std::shared_ptr<Call<Result<OpenReply>>> call;
@@ -72,7 +74,7 @@ void Opens::check_invariants() const {
   for (const JobPtr& job : queue_) KV_CHECK(job->state == Job::State::queued);
   if (!under_way_) return;
   const Job::State now = under_way_->state;
-  KV_CHECK(now == Job::State::making || now == Job::State::records);
+  KV_CHECK(now != Job::State::queued && now != Job::State::done);
   KV_CHECK(!models_.may_forget());
 }
 
@@ -95,6 +97,50 @@ void Opens::run(const JobPtr& job) {
   if (plan.is_new) {
     if (Status full = models_.place_for(plan.ns); !full.ok()) return fail(job, full);
   }
+  if (Status full = models_.room_for(plan.spec->name, plan.bytes); !full.ok()) {
+    return fail(job, full);
+  }
+  plan.asks_fleet() ? ask(job) : make(job);
+}
+
+// A profile that comes into force where nothing is stored, or by a client's wish, is the fleet's if
+// that has one. One that may not come into force is not given to the fleet.
+void Opens::ask(const JobPtr& job) {
+  job->move(Job::State::asking);
+  Room room;
+  room.share = env_.namespaces.share(job->plan.ns);
+  room.model = job->plan.bytes;
+  room_.with_room(
+      room, job->call->deadline,
+      [this, job](Result<std::shared_ptr<RoomCharges>> charges) {
+        if (job->call->finished()) return end_turn(job);
+        if (!charges.ok()) return fail(job, charges.status());
+        auto find_own = [plan = job->plan, ssd = lane_.ssd(), charges = *charges] {
+          return own_profile(plan, ssd.get());
+        };
+        auto then = [this, job](const Result<OwnProfile>& own) {
+          const OpenPlan& plan = job->plan;
+          profiles_.agree({plan.ns, plan.spec->fingerprint}, own.ok() ? own->profile : nullptr,
+                          job->call->deadline, [this, job, own](const auto& fleet) {
+                            if (!own.ok() && !fleet.ok()) return fail(job, own.status());
+                            heard(job, fleet);
+                          });
+        };
+        env_.task(std::move(find_own), std::move(then))
+            ->submit(job->plan.resting ? env_.disk : env_.workers);
+      },
+      job->call);
+}
+
+void Opens::heard(const JobPtr& job, const Result<RemoteProfile>& fleet) {
+  OpenPlan& plan = job->plan;
+  if (job->call->finished()) return end_turn(job);
+  if (!fleet.ok() && plan.adopt) {
+    return fail(job, {fleet.status().code(),
+                      "replace: the shared tier's profile: " + fleet.status().message()});
+  }
+  job->fleet = fleet;
+  if (fleet.ok()) plan.take_fleet(fleet->profile);
   if (Status full = models_.room_for(plan.spec->name, plan.bytes); !full.ok()) {
     return fail(job, full);
   }
@@ -157,6 +203,7 @@ void Opens::put_in_force(const JobPtr& job, bool records_written) {
   Models::RecordsOnSsd records{plan.serial, std::nullopt};
   if (is_new || plan.write_records) records.durable = records_written;
   auto model = models_.put_in_force(plan.ns, job->coded, records);
+  profiles_.in_force(*model, job->fleet ? &*job->fleet : nullptr);
   if (calls_.session(job->session)) job->call->finish(reply(*job, model));
   end_turn(job);
   models_.release_realms();  // the profile in force no more, if nothing is stored under it

@@ -1,8 +1,10 @@
 // Opens: choose the profile in force, write the model's records, make the codec. Opens that change
 // something run one at a time, so that two clients can't put two profiles in force.
 //
-//   queued ──its turn──> making (worker) ──> records (SSD) ──> done: in force, answered
-//      └──────────────────────┴──> done: in force without them, or failed
+//   queued ──its turn──> asking (shared tier) ──> making (worker) ──> records (SSD) ──> done: in
+//      │  └──nothing to ask──────────────────────────^   │                │         force, answered
+//      └───────────────────────────────────────────────────┴────────────────┴──> done: in force
+//                                                                      without them, or failed
 //
 // The loop decides by names and ids; whatever grows with the model (its checks, its codec, ids of
 // profiles) is done by a worker, and paid for before. A device that hangs ends an open without its
@@ -15,17 +17,19 @@
 #include "cachesvc/core/model_records.h"
 #include "cachesvc/core/open_plan.h"
 #include "cachesvc/core/ram_room.h"
+#include "cachesvc/core/remote_profiles.h"
 
 namespace kv {
 
 class Opens {
  public:
-  Opens(Env& env, SsdLane& lane, Models& models, ModelRecords& model_records, RamRoom& room,
-        Calls& calls)
+  Opens(Env& env, SsdLane& lane, Models& models, ModelRecords& model_records,
+        RemoteProfiles& profiles, RamRoom& room, Calls& calls)
       : env_(env),
         lane_(lane),
         models_(models),
         model_records_(model_records),
+        profiles_(profiles),
         room_(room),
         calls_(calls) {}
   Opens(const Opens&) = delete;  // jobs point here
@@ -45,6 +49,8 @@ class Opens {
 
   void next();
   void run(const JobPtr& job);
+  void ask(const JobPtr& job);
+  void heard(const JobPtr& job, const Result<RemoteProfile>& fleet);
   void make(const JobPtr& job);
   void made(const JobPtr& job, OpenMade made);
   void put_in_force(const JobPtr& job, bool records_written);
@@ -56,6 +62,7 @@ class Opens {
   SsdLane& lane_;
   Models& models_;
   ModelRecords& model_records_;
+  RemoteProfiles& profiles_;
   RamRoom& room_;
   Calls& calls_;
   std::deque<JobPtr> queue_;

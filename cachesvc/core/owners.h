@@ -52,6 +52,7 @@ struct Owners {
   Syncer syncer{*env, records, lane};
   Models models{*env, index, lane, found};
   ModelRecords model_records{*env, index, lane, models};
+  RemoteProfiles remote_profiles{*env, models};
   WritePace pace{*env, lane};
   Spiller spiller{*env,   index,         records, lane, checks,
                   models, model_records, syncer,  pace, remote_writes};
@@ -78,11 +79,12 @@ struct Owners {
   Demotes demotes{*env, index, lane, recency, spiller, calls, holds};
   Sweeps sweeps{*env, index, records, lane, found, recency, spiller, models, calls};
   Expirer expirer{*env, index, lane, found, expiries, calls, eraser};
-  Opens opens{*env, lane, models, model_records, room, calls};
+  Opens opens{*env, lane, models, model_records, remote_profiles, room, calls};
   ClientMemory client_memory{*env, index, room, compactor, calls};
   Drain drain{*env, records, lane, recency, model_records, pace, spiller, calls, eraser};
-  Stats stats{*env,     index, records, lane,         found, models,        pace,
-              promoter, calls, holds,   reservations, ring,  remote_writes, remote_reads};
+  Stats stats{*env,         index, records,       lane,         found,
+              models,       pace,  promoter,      calls,        holds,
+              reservations, ring,  remote_writes, remote_reads, remote_profiles};
 
   void begin();
   /// Has every part that waits check again; follows progress().

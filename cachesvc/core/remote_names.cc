@@ -8,13 +8,42 @@
 #include "index/symbols.h"
 
 namespace kv {
+namespace {
+
+// Stores of such a model have pieces whose names depend on what was stored before.
+bool has_unnamed(const RealmState& realm) {
+  return realm.has_supplements() || realm.has_snapshots();
+}
+
+// As which the object stands in a list. `tail`: the tail's end that it is or hangs on, or 0.
+RemoteEntry entry_of(const Record& record, uint32_t tail) {
+  const ObjectName& name = record.name;
+  RemoteEntry entry{name.kind, tail, 0, 0, 0};
+  if (name.kind == ObjectKind::snapshot) entry.end = record.attachment->position;
+  if (name.kind != ObjectKind::supplement) return entry;
+  entry.group = name.group;
+  entry.first_row = name.first_row;
+  entry.end_row = name.end_row;
+  return entry;
+}
+
+}  // namespace
+
 std::optional<RemoteName> remote_name(const Record& record) {
   if (!record.realm) return std::nullopt;
   const RealmState& realm = *record.realm;
   RemoteName name{remote_space(realm.realm.ns), record.name, record.name.id};
   NodeId node = record.node;
-  if (node != kRootNode && realm.tree.is_tail(node)) node = realm.tree.parent(node);
+  uint32_t tail = 0;
+  if (node != kRootNode && realm.tree.is_tail(node)) {
+    tail = realm.tree.end_token(node);
+    node = realm.tree.parent(node);
+  }
   if (node == kRootNode) return name;  // nothing lies before it
+  if (record.name.kind != ObjectKind::block && has_unnamed(realm)) {
+    name.block = realm.nodes.at(node).id;
+    name.entry = entry_of(record, tail);
+  }
   size_t depth = realm.tree.first_token(node) / realm.block_tokens();
   for (const size_t tag = remote_tag_depth(depth); depth > tag; --depth) {
     node = realm.tree.parent(node);
@@ -45,6 +74,56 @@ RemotePath remote_path(const Realm& realm, uint32_t block, const Query& query) {
     if (i == 0) path.snapshot = snapshot_id(realm, before, tokens, extras);
   }
   return path;
+}
+
+std::vector<RemoteList> remote_lists(const RealmState& realm, const RemotePath& path) {
+  std::vector<RemoteList> lists;
+  if (!has_unnamed(realm)) return lists;
+  const size_t blocks = path.blocks.size();
+  const RemoteSpace space = remote_space(realm.realm.ns);
+  for (size_t d = blocks - std::min(blocks, kMaxRemoteNames); d < blocks; ++d) {
+    lists.push_back({space, path.blocks[d], path.blocks[remote_tag_depth(d)]});
+  }
+  return lists;
+}
+
+std::vector<RemoteListedName> remote_listed(const Realm& realm, uint32_t block, const Query& query,
+                                            const RemotePath& path,
+                                            const std::vector<RemoteListed>& listed) {
+  std::vector<RemoteListedName> out;
+  const auto n = static_cast<uint32_t>(query.tokens.size());
+  const size_t from = path.blocks.size() - listed.size();
+  for (size_t i = 0; i < listed.size(); ++i) {
+    const size_t depth = from + i;
+    const Id& own = path.blocks[depth];
+    const uint32_t first = static_cast<uint32_t>(depth) * block, behind = first + block;
+    for (const RemoteEntry& e : listed[i]) {
+      if (out.size() == kMaxRemoteNames) return out;
+      ObjectName name{e.kind, own, e.group, e.first_row, e.end_row};
+      if (e.end == 0 && e.kind == ObjectKind::supplement) {
+        if (e.first_row < first || e.first_row > e.end_row || e.end_row > behind) continue;
+        out.push_back({name, depth, first, behind});
+        continue;
+      }
+      if (e.end < behind || e.end >= behind + block || e.end > n) continue;
+      const auto tokens = tokens_between(query, behind, e.end);
+      const auto extras = extras_in(query.extras, behind, e.end);
+      if (e.kind == ObjectKind::snapshot) {
+        name.id = snapshot_id(realm, own, tokens, extras);
+      } else if (e.end == behind) {
+        continue;  // no tail
+      } else {
+        name.id = block_id(realm, own, tokens, extras, ObjectKind::tail);
+      }
+      if (e.kind == ObjectKind::supplement) {
+        if (e.first_row < behind || e.first_row > e.end_row || e.end_row > e.end) continue;
+      } else {
+        name.group = 0, name.first_row = 0, name.end_row = 0;
+      }
+      out.push_back({name, depth + 1, behind, e.end});
+    }
+  }
+  return out;
 }
 
 namespace {
@@ -100,6 +179,13 @@ class Naming {
     }
     if (realm_.has_snapshots()) snapshot(n);
   }
+  void listed(const RemoteListedName& each) {
+    const ObjectName& name = each.object;
+    if (name.kind == ObjectKind::supplement && name.group >= realm_.groups.size()) return;
+    const bool of_block = each.depth < path_.blocks.size() && name.id == path_.blocks[each.depth];
+    add(each.depth, name, of_block ? tag_of(each.depth) : tag_behind(each.depth, name.id),
+        each.first, each.end);
+  }
   std::vector<RemoteCandidate> take() {
     std::stable_sort(found_.begin(), found_.end(), [](const Placed& a, const Placed& b) {
       if (a.depth != b.depth) return a.depth < b.depth;
@@ -144,12 +230,13 @@ class Naming {
 }  // namespace
 
 std::vector<RemoteCandidate> remote_candidates(const RealmState& realm, const RemotePath& path,
+                                               const std::vector<RemoteListedName>& listed,
                                                uint32_t interval) {
   Naming naming(realm, path);
   const uint32_t block = realm.block_tokens();
   for (size_t depth = 0; depth < path.blocks.size(); ++depth) naming.block(depth);
   for (const RemotePath::End& end : path.ends) naming.tail(end);
-  if (!realm.has_supplements() && !realm.has_snapshots()) return naming.take();
+  if (!has_unnamed(realm)) return naming.take();
   EndRules rules;
   rules.interval = interval;
   for (const RemotePath::End& end : path.ends) {
@@ -161,6 +248,7 @@ std::vector<RemoteCandidate> remote_candidates(const RealmState& realm, const Re
   for (size_t depth = 0; depth < path.blocks.size(); ++depth) {
     naming.block_end(static_cast<uint32_t>(depth + 1) * block);
   }
+  for (const RemoteListedName& each : listed) naming.listed(each);
   return naming.take();
 }
 

@@ -31,6 +31,8 @@ Need need_of(const RemoteCandidate& c, uint32_t block) {
 struct RemoteReads::Finding {
   std::shared_ptr<RemoteFinding> out = std::make_shared<RemoteFinding>();
   uint32_t tokens = 0;  // local tiers restore
+  RemotePath path;
+  Deadline deadline{};  // of the question
   std::vector<RemoteCandidate> asked;
   std::function<void(FindingPtr)> done;
 };
@@ -82,18 +84,41 @@ void RemoteReads::find(RemoteWant want, uint32_t tokens, std::function<void(Find
   out.want = std::move(want);
   env_.on_worker([realm = out.want.realm->realm, block = out.want.realm->block_tokens(),
                   query = out.want.query] { return remote_path(realm, block, *query); },
-                 [this, finding](RemotePath path) { ask(finding, std::move(path)); });
+                 [this, finding](RemotePath path) {
+                   finding->path = std::move(path);
+                   finding->deadline =
+                       std::min(finding->out->want.deadline, Clock::now() + kQuestionTime);
+                   list(finding);
+                 });
+}
+
+// What has names that can't be computed is listed at its block.
+void RemoteReads::list(const std::shared_ptr<Finding>& finding) {
+  const RealmState& realm = *finding->out->want.realm;
+  std::vector<RemoteList> lists = remote_lists(realm, finding->path);
+  if (lists.empty()) return ask(finding, {});
+  auto listed = [this, finding](std::vector<RemoteListed> answer) {
+    const RealmState& of = *finding->out->want.realm;
+    env_.on_worker(
+        [finding, answer = std::move(answer), its = of.realm, block = of.block_tokens()] {
+          return remote_listed(its, block, *finding->out->want.query, finding->path, answer);
+        },
+        [this, finding](const std::vector<RemoteListedName>& names) { ask(finding, names); });
+  };
+  writes_.tier().list(std::move(lists), finding->deadline,
+                      to_loop<std::vector<RemoteListed>>(env_, std::move(listed)));
 }
 
 // Asks for what is not here.
-void RemoteReads::ask(const std::shared_ptr<Finding>& finding, RemotePath path) {
+void RemoteReads::ask(const std::shared_ptr<Finding>& finding,
+                      const std::vector<RemoteListedName>& listed) {
   RemoteFinding& out = *finding->out;
   const RealmState& realm = *out.want.realm;
   const auto tokens = static_cast<uint32_t>(out.want.query->tokens.size());
   const uint32_t interval =
       block_end_interval(*realm.model, *realm.profile, env_.options.block_end_interval, tokens);
   std::vector<RemoteName> names;
-  for (RemoteCandidate& c : remote_candidates(realm, path, interval)) {
+  for (RemoteCandidate& c : remote_candidates(realm, finding->path, listed, interval)) {
     if (index_.find_usable(c.name.object)) continue;
     if (names.size() == kMostNames) break;
     names.push_back(c.name);
@@ -102,8 +127,7 @@ void RemoteReads::ask(const std::shared_ptr<Finding>& finding, RemotePath path) 
   if (names.empty()) return finding->done(nullptr);
   ++counts_.questions;
   probed_ = names[0];
-  const auto deadline = std::min(out.want.deadline, Clock::now() + kQuestionTime);
-  writes_.tier().find(std::move(names), deadline,
+  writes_.tier().find(std::move(names), finding->deadline,
                       to_loop<std::vector<RemoteFound>>(
                           env_, [this, finding](const auto& found) { answered(*finding, found); }));
 }

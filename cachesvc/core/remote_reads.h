@@ -91,7 +91,8 @@ class RemoteReads {
   using BringingPtr = std::shared_ptr<Bringing>;
   void probe();
   bool being_brought(const RemoteWant& want, uint32_t tokens) const;
-  void ask(const std::shared_ptr<Finding>& finding, RemotePath path);
+  void list(const std::shared_ptr<Finding>& finding);
+  void ask(const std::shared_ptr<Finding>& finding, const std::vector<RemoteListedName>& listed);
   void answered(Finding& finding, const std::vector<RemoteFound>& found);
   FindingPtr judge(Finding& finding, const std::vector<RemoteFound>& found);
   void fit(RemoteFinding& finding) const;

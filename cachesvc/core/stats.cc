@@ -216,6 +216,8 @@ void Stats::remote(StatsReply& out, const SharedTierState& shared) const {
   add(out, "remote_write_queue", remote_writes_.waiting());
   add(out, "remote_nodes", shared.nodes);
   add(out, "remote_nodes_lost", shared.nodes_lost);
+  add(out, "remote_profiles_other", remote_profiles_.count(FleetProfile::other));
+  add(out, "remote_profiles_unheard", remote_profiles_.count(FleetProfile::unheard));
   add(out, "remote_silent", remote_reads_.silent());
 }
 

@@ -6,6 +6,7 @@
 #include "cachesvc/core/holds.h"
 #include "cachesvc/core/metrics.h"
 #include "cachesvc/core/promoter.h"
+#include "cachesvc/core/remote_profiles.h"
 #include "cachesvc/core/remote_reads.h"
 #include "cachesvc/core/request_ring.h"
 #include "cachesvc/core/reservations.h"
@@ -17,7 +18,8 @@ class Stats {
   Stats(Env& env, ObjectIndex& index, const Records& records, SsdLane& lane, const Found& found,
         const Models& models, const WritePace& pace, const Promoter& promoter, Calls& calls,
         const Holds& holds, const Reservations& reservations, const RequestRing& ring,
-        const RemoteWrites& remote_writes, const RemoteReads& remote_reads)
+        const RemoteWrites& remote_writes, const RemoteReads& remote_reads,
+        const RemoteProfiles& remote_profiles)
       : env_(env),
         index_(index),
         records_(records),
@@ -31,7 +33,8 @@ class Stats {
         reservations_(reservations),
         ring_(ring),
         remote_writes_(remote_writes),
-        remote_reads_(remote_reads) {}
+        remote_reads_(remote_reads),
+        remote_profiles_(remote_profiles) {}
 
   void stats(uint64_t session, CallTerms terms, std::function<void(Result<StatsReply>)> done);
   /// Everything of the whole service, for monitoring. `done` never, if the core ends before.
@@ -72,6 +75,7 @@ class Stats {
   const RequestRing& ring_;
   const RemoteWrites& remote_writes_;
   const RemoteReads& remote_reads_;
+  const RemoteProfiles& remote_profiles_;
 };
 
 }  // namespace kv

@@ -22,6 +22,12 @@ constexpr std::array<LineKind, kEventKinds> kEvents = {{
     {"erase_failed", level::warn, "ssd: an erase is not complete", "times"},
     {"ssd_hangs", level::warn, "ssd: hangs", "times"},
     {"ssd_answers", level::info, "ssd: answers again", "times"},
+    {"remote_profile_other", level::warn,
+     "shared tier: it has another profile, what others store is not found (open with replace, and "
+     "no profile, takes it over)",
+     "models"},
+    {"remote_profile_unheard", level::warn,
+     "shared tier: it did not say which profile it has, this machine's own is in force", "models"},
     {"out_of_memory", level::critical, "out of memory: the core ended", "times"},
 }};
 

@@ -98,6 +98,10 @@ constexpr StatName kNames[] = {
     {"remote_nodes", kGauge, "remote_nodes", 1, "Nodes of the shared tier that are known."},
     {"remote_nodes_lost", kGauge, "remote_nodes_lost", 1,
      "Nodes of the shared tier that are not asked now."},
+    {"remote_profiles_other", kGauge, "remote_profiles_other", 1,
+     "Models of which the shared tier has another profile than is in force here."},
+    {"remote_profiles_unheard", kGauge, "remote_profiles_unheard", 1,
+     "Models of which the shared tier did not say which profile it has."},
     {"remote_silent", kGauge, "remote_silent", 1,
      "1 while the shared tier is not asked, as it did not answer."},
     // requests that were not served whole

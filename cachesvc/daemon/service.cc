@@ -37,6 +37,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kMallocShare = 64;  // malloc's part: budget / 64
+constexpr Milliseconds kProfileCheck = std::chrono::minutes(10);
 
 int complain(const Status& status, int code) {
   say_last("cachesvc: " + status.message());
@@ -172,6 +173,7 @@ Result<CacheOptions> core_options(const Config& config, EventLog& events) {
   KV_ASSIGN_OR_RETURN(const uint64_t budget, ram_budget(options));
   const uint64_t remote = remote_bytes(budget);
   KV_ASSIGN_OR_RETURN(options.remote.tier, connect_remote(config.remote, remote));
+  options.remote.profile_check = std::min(kProfileCheck, config.remote.expiry / 4);
   // Malloc keeps the more freed pieces of the index the larger it is: they are in the budget too.
   const uint64_t others = budget / kMallocShare + (options.remote.tier ? remote : 0);
   options.ram_budget_bytes = std::max(kMinRamBudgetBytes, budget - others);

@@ -11,8 +11,10 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr size_t kWriteBytes = 1 << 20;  // of one write
-constexpr size_t kWritePieces = 64;      // asio's most
+constexpr size_t kWriteBytes = 1 << 20;    // of one write
+constexpr size_t kWritePieces = 64;        // asio's most
+constexpr size_t kSmallPiece = 1024;       // those that follow each other are joined,
+constexpr size_t kJoinedBytes = 64 << 10;  // so many at a time: a question is hundreds of them
 
 }  // namespace
 
@@ -141,11 +143,32 @@ void RemoteLink::send(RemoteCommand command) {
   waiting_.push_back(std::move(command));
   if (state_ != State::open) return;
   if (!timer_.armed()) timer_.arm_in(options_.answer_timeout);
-  write();
+  if (std::exchange(write_soon_, true)) return;
+  // What this handler still sends goes with it.
+  asio::post(socket_.get_executor(), [this, self = shared_from_this()] {
+    write_soon_ = false;
+    write();
+  });
+}
+
+void RemoteLink::join() {
+  size_t count = 0, bytes = 0;
+  while (count < unsent_.size() && unsent_[count].size() <= kSmallPiece && bytes < kJoinedBytes) {
+    bytes += unsent_[count++].size();
+  }
+  if (count < 2) return;
+  std::vector<uint8_t> joined;
+  joined.reserve(bytes);
+  for (; count > 0; --count, unsent_.pop_front()) {
+    const Bytes& piece = unsent_.front();
+    joined.insert(joined.end(), piece.data(), piece.data() + piece.size());
+  }
+  unsent_.push_front(Bytes::owning(std::move(joined)));
 }
 
 void RemoteLink::write() {
   if (writing_ || unsent_.empty() || state_ == State::connecting || closed()) return;
+  join();
   std::vector<asio::const_buffer> buffers;
   size_t bytes = 0;
   for (const Bytes& piece : unsent_) {

@@ -82,6 +82,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   void ready();
   void greeted();
   void write();
+  void join();
   void read();
   void received(size_t bytes);
   void watch();
@@ -100,7 +101,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   std::deque<RemoteCommand> waiting_;  // for their replies, the oldest first
   std::deque<Bytes> unsent_;
   std::deque<Bytes> held_;  // until it is open
-  bool writing_ = false;
+  bool writing_ = false, write_soon_ = false;
   RespReplyParser parser_;
   Clock::time_point progress_;  // bytes went or came
   Timer timer_;

@@ -30,6 +30,13 @@ void RedisTier::find(std::vector<RemoteName> names, Clock::time_point deadline,
   });
 }
 
+void RedisTier::list(std::vector<RemoteList> lists, Clock::time_point deadline,
+                     std::function<void(std::vector<RemoteListed>)> done) {
+  post([this, lists = std::move(lists), deadline, done = std::move(done)]() mutable {
+    tier_.list(std::move(lists), deadline, std::move(done));
+  });
+}
+
 void RedisTier::get(const RemoteFound& found, Clock::time_point deadline,
                     std::function<void(Result<FileImage>)> done) {
   post([this, found, deadline, done = std::move(done)]() mutable {
@@ -42,6 +49,15 @@ void RedisTier::put(FileImage image, const RemoteName& name, Clock::time_point d
   post([this, image = std::move(image), name, deadline, done = std::move(done)]() mutable {
     tier_.put(image, name, deadline, std::move(done));
   });
+}
+
+void RedisTier::agree(const RemoteSpace& space, const Id& fingerprint,
+                      std::shared_ptr<const Profile> own, Clock::time_point deadline,
+                      std::function<void(Result<RemoteProfile>)> done) {
+  post(
+      [this, space, fingerprint, own = std::move(own), deadline, done = std::move(done)]() mutable {
+        tier_.agree(space, fingerprint, std::move(own), deadline, std::move(done));
+      });
 }
 
 void RedisTier::erase(std::vector<RemoteName> names, Clock::time_point deadline,

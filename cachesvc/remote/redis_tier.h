@@ -22,10 +22,14 @@ class RedisTier final : public SharedTier {
 
   void find(std::vector<RemoteName> names, Clock::time_point deadline,
             std::function<void(std::vector<RemoteFound>)> done) override;
+  void list(std::vector<RemoteList> lists, Clock::time_point deadline,
+            std::function<void(std::vector<RemoteListed>)> done) override;
   void get(const RemoteFound& found, Clock::time_point deadline,
            std::function<void(Result<FileImage>)> done) override;
   void put(FileImage image, const RemoteName& name, Clock::time_point deadline,
            std::function<void(Result<RemotePut>)> done) override;
+  void agree(const RemoteSpace& space, const Id& fingerprint, std::shared_ptr<const Profile> own,
+             Clock::time_point deadline, std::function<void(Result<RemoteProfile>)> done) override;
   void erase(std::vector<RemoteName> names, Clock::time_point deadline,
              std::function<void(RemoteErased)> done) override;
   void erase_all(const RemoteSpace& space, Clock::time_point deadline,

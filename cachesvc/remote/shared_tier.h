@@ -1,6 +1,6 @@
 // SharedTier: what the core asks of a tier that many machines share: find, get, put if absent,
-// erase. REMOTE.md says what lies there. The core knows no more of it, so another kind of engine
-// may stand behind it.
+// erase, and agree on a profile. REMOTE.md says what lies there. The core knows no more of it, so
+// another kind of engine may stand behind it.
 //
 // Any thread may call; nothing waits. Each `done` is called once, on a thread of the tier's, unless
 // the tier is closed before.
@@ -31,6 +31,15 @@ struct RemoteFound {
   RemoteName name;
   State state = State::absent;
   RemoteFront front;  ///< there: how long it is, and whose
+};
+
+/// An answer of list(): what stands in the list, in no order; nothing where nobody said.
+using RemoteListed = std::vector<RemoteEntry>;
+
+/// A model's profile in the tier.
+struct RemoteProfile {
+  std::shared_ptr<const Profile> profile;
+  Id id;
 };
 
 enum class RemotePut : uint8_t { stored, existed };
@@ -67,10 +76,15 @@ class SharedTier {
   /// As the verbs of RemoteTier (remote/tier.h).
   virtual void find(std::vector<RemoteName> names, Clock::time_point deadline,
                     std::function<void(std::vector<RemoteFound>)> done) = 0;
+  virtual void list(std::vector<RemoteList> lists, Clock::time_point deadline,
+                    std::function<void(std::vector<RemoteListed>)> done) = 0;
   virtual void get(const RemoteFound& found, Clock::time_point deadline,
                    std::function<void(Result<FileImage>)> done) = 0;
   virtual void put(FileImage image, const RemoteName& name, Clock::time_point deadline,
                    std::function<void(Result<RemotePut>)> done) = 0;
+  virtual void agree(const RemoteSpace& space, const Id& fingerprint,
+                     std::shared_ptr<const Profile> own, Clock::time_point deadline,
+                     std::function<void(Result<RemoteProfile>)> done) = 0;
   virtual void erase(std::vector<RemoteName> names, Clock::time_point deadline,
                      std::function<void(RemoteErased)> done) = 0;
   virtual void erase_all(const RemoteSpace& space, Clock::time_point deadline,

@@ -60,6 +60,8 @@ struct RemoteTier::Putting {
   std::string key;
   Clock::time_point deadline;
   std::function<void(Result<RemotePut>)> done;
+  FileImage image;
+  std::shared_ptr<const void> room;
   RemoteValue value;
   uint64_t missing = 0;  // further parts
   bool ended = false;
@@ -283,21 +285,28 @@ void RemoteTier::put(const FileImage& image, const RemoteName& name, Clock::time
   }
   auto room = charge(bytes);
   if (!room) return end_put(putting, Status(StatusCode::busy, "no room for a value"));
-  auto value = make_remote_value(image, options_.key.get());
+  putting->image = image;
+  putting->room = std::move(room);
+  auto answer = [this, putting](const Reply& reply) {
+    if (!reply.ok()) return end_put(putting, reply.status());
+    if (reply->integer != 0) return end_put(putting, RemotePut::existed);
+    make_value(putting);
+  };
+  run(putting->key, true, RedisRequest::Way::question, deadline,
+      {remote_words({"EXISTS", putting->key})}, std::move(answer));
+}
+
+// Only what is not there is hashed and sealed; others' bytes are on their way meanwhile.
+void RemoteTier::make_value(const PuttingRef& putting) {
+  auto value = make_remote_value(putting->image, options_.key.get());
   if (!value.ok()) return end_put(putting, value.status());
   putting->value.front = value->front;
   for (const Bytes& piece : value->pieces) {  // the charge goes with the last of the bytes
     using Kept = std::pair<Bytes, std::shared_ptr<const void>>;
-    auto kept = std::make_shared<const Kept>(piece, room);
+    auto kept = std::make_shared<const Kept>(piece, putting->room);
     putting->value.pieces.emplace_back(kept, piece.data(), piece.size());
   }
-  auto answer = [this, putting](const Reply& reply) {
-    if (!reply.ok()) return end_put(putting, reply.status());
-    if (reply->integer != 0) return end_put(putting, RemotePut::existed);
-    put_rest(putting);
-  };
-  run(putting->key, true, RedisRequest::Way::question, deadline,
-      {remote_words({"EXISTS", putting->key})}, std::move(answer));
+  put_rest(putting);
 }
 
 // The further parts; the first one makes them visible.
@@ -327,16 +336,21 @@ void RemoteTier::put_part(const PuttingRef& putting, uint64_t index, bool only_i
   const RemoteValue& value = putting->value;
   const std::string key =
       index == 0 ? putting->key : remote_part_key(putting->key, value.front.sum, index);
-  std::vector<Bytes> command = value.part(index);
+  set(key, value.part(index), only_if_absent, putting->deadline, std::move(done));
+}
+
+void RemoteTier::set(const std::string& key, std::vector<Bytes> value, bool only_if_absent,
+                     Clock::time_point deadline, std::function<void(Reply)> done) {
   uint64_t bytes = 0;
-  for (const Bytes& piece : command) bytes += piece.size();
-  command.insert(command.begin(), set_head(key, bytes, only_if_absent));
-  command.push_back(set_end(options_.ttl, only_if_absent));
-  run(key, true, RedisRequest::Way::value, putting->deadline, std::move(command), std::move(done));
+  for (const Bytes& piece : value) bytes += piece.size();
+  value.insert(value.begin(), set_head(key, bytes, only_if_absent));
+  value.push_back(set_end(options_.ttl, only_if_absent));
+  run(key, true, RedisRequest::Way::value, deadline, std::move(value), std::move(done));
 }
 
 void RemoteTier::end_put(const PuttingRef& putting, Result<RemotePut> result) {
   if (std::exchange(putting->ended, true)) return;
+  if (result.ok()) enlist(putting->name, putting->deadline);
   if (result.ok() && *result == RemotePut::stored) {
     ++counts_.stored;
     counts_.bytes_out += putting->value.front.file_bytes;
@@ -347,6 +361,8 @@ void RemoteTier::end_put(const PuttingRef& putting, Result<RemotePut> result) {
     ++(full ? counts_.refused_full : counts_.put_failures);
   }
   putting->value.pieces.clear();
+  putting->image = {};
+  putting->room.reset();
   std::exchange(putting->done, nullptr)(std::move(result));
 }
 

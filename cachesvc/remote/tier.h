@@ -35,14 +35,24 @@ class RemoteTier {
   /// Asks for all names at once; answers in their order. At most kMaxRemoteNames.
   void find(std::vector<RemoteName> names, Clock::time_point deadline,
             std::function<void(std::vector<RemoteFound>)> done);
+  /// Asks for all lists at once; answers in their order. At most kMaxRemoteNames.
+  void list(std::vector<RemoteList> lists, Clock::time_point deadline,
+            std::function<void(std::vector<RemoteListed>)> done);
   /// The object that was found `there`. Statuses: not_found (gone, or replaced, meanwhile);
   /// corruption (it is unlinked); unsupported; unavailable; deadline_exceeded; busy (no room).
   void get(const RemoteFound& found, Clock::time_point deadline,
            std::function<void(Result<FileImage>)> done);
-  /// Puts the object `name` unless it is there. Statuses: resource_exhausted (the engine is full);
-  /// invalid_argument; unavailable; deadline_exceeded; busy.
+  /// Puts the object `name` unless it is there, and has it stand in its block's list. Statuses:
+  /// resource_exhausted (the engine is full); invalid_argument; unavailable; deadline_exceeded;
+  /// busy.
   void put(const FileImage& image, const RemoteName& name, Clock::time_point deadline,
            std::function<void(Result<RemotePut>)> done);
+  /// The fleet's profile of a model: the one that is there, else `own`, which is put. Its expiry
+  /// begins anew. `own` null: nothing is put. Statuses: not_found (nothing is there); corruption
+  /// (it is unlinked); unsupported (of another version or key); unavailable; deadline_exceeded;
+  /// busy; resource_exhausted.
+  void agree(const RemoteSpace& space, const Id& fingerprint, std::shared_ptr<const Profile> own,
+             Clock::time_point deadline, std::function<void(Result<RemoteProfile>)> done);
   /// Unlinks all parts of these. At most kMaxRemoteNames.
   void erase(std::vector<RemoteName> names, Clock::time_point deadline,
              std::function<void(RemoteErased)> done);
@@ -59,6 +69,8 @@ class RemoteTier {
   struct Attempt;
   struct Putting;
   struct Erasing;
+  struct Agreeing;
+  using AgreeingRef = std::shared_ptr<Agreeing>;
   using ErasingRef = std::shared_ptr<Erasing>;
   using GettingRef = std::shared_ptr<Getting>;
   using PuttingRef = std::shared_ptr<Putting>;
@@ -67,6 +79,8 @@ class RemoteTier {
   std::shared_ptr<const void> charge(uint64_t bytes);
   void run(const std::string& key, bool writes, RedisRequest::Way way, Clock::time_point deadline,
            std::vector<Bytes> command, std::function<void(Reply)> done);
+  void set(const std::string& key, std::vector<Bytes> value, bool only_if_absent,
+           Clock::time_point deadline, std::function<void(Reply)> done);
   void ask_front(const std::string& key, bool as_write, Clock::time_point deadline,
                  std::function<void(Reply)> done);
   RemoteFound judge(const RemoteName& name, const Reply& reply) const;
@@ -84,14 +98,21 @@ class RemoteTier {
   void unlink(std::vector<std::string> keys, Clock::time_point deadline,
               std::function<void(Unlinked)> done);
   void unlink_some(const std::shared_ptr<Unlinking>& unlinking);
+  void ask_profile(const AgreeingRef& agreeing);
+  void get_profile(const AgreeingRef& agreeing, uint64_t bytes);
+  void take_profile(const AgreeingRef& agreeing, std::shared_ptr<uint8_t[]> buffer, uint64_t bytes,
+                    std::shared_ptr<const void> room);
+  void put_profile(const AgreeingRef& agreeing);
   void erase_some(const ErasingRef& erasing);
   void erase_found(const ErasingRef& erasing, const std::vector<RemoteFound>& found);
   void scan(const ErasingRef& erasing, const NodeAddress& node, const std::string& cursor);
   void scanned(const ErasingRef& erasing, const NodeAddress& node, const RespReply& reply);
+  void make_value(const PuttingRef& putting);
   void put_rest(const PuttingRef& putting);
   void put_first(const PuttingRef& putting);
   void put_part(const PuttingRef& putting, uint64_t index, bool only_if_absent,
                 std::function<void(Reply)> done);
+  void enlist(const RemoteName& name, Clock::time_point deadline);
   void end_put(const PuttingRef& putting, Result<RemotePut> result);
 
   RedisCluster& cluster_;

@@ -6,6 +6,7 @@
 
 #include "storage/file_frame.h"
 #include "storage/file_names.h"
+#include "storage/record_file.h"
 #include "storage/sealed_file.h"
 
 namespace kv {
@@ -40,14 +41,14 @@ std::vector<Bytes> cut(const std::vector<Bytes>& pieces, uint64_t at, uint64_t s
   return out;
 }
 
-Result<std::vector<Bytes>> seal(const EncodedFile& file, const ObjectName& name,
+Result<std::vector<Bytes>> seal(const EncodedFile& file, std::string_view name,
                                 const SealKey& key) {
   SealSalt salt;
   KV_RETURN_IF_ERROR(random_fill(salt));
   uint64_t payload_bytes = 0;
   for (const Bytes& piece : file.payload) payload_bytes += piece.size();
   FileSealer sealer;
-  KV_RETURN_IF_ERROR(sealer.start(key, file_name(name), payload_bytes, file.head, salt));
+  KV_RETURN_IF_ERROR(sealer.start(key, name, payload_bytes, file.head, salt));
   std::vector<uint8_t> payload(payload_bytes);
   uint64_t at = 0;
   for (const Bytes& piece : file.payload) {
@@ -55,6 +56,17 @@ Result<std::vector<Bytes>> seal(const EncodedFile& file, const ObjectName& name,
     at += piece.size();
   }
   return std::vector<Bytes>{Bytes::copy_of(sealer.front()), Bytes::owning(std::move(payload))};
+}
+
+// Opens a sealed value in place. Returns: where the plain file begins.
+Result<uint64_t> unseal(std::span<uint8_t> all, std::string_view name, const SealKey& key) {
+  KV_ASSIGN_OR_RETURN(Envelope envelope, decode_envelope(all.first(kEnvelopeBytes)));
+  const uint64_t plain_at = envelope.head_at();
+  FileOpener opener;
+  KV_RETURN_IF_ERROR(opener.start(key, name, all.first(plain_at), envelope));
+  KV_RETURN_IF_ERROR(opener.open(all.subspan(plain_at)));
+  KV_CHECK(opener.done());
+  return plain_at;
 }
 
 }  // namespace
@@ -89,7 +101,7 @@ Result<RemoteValue> make_remote_value(const FileImage& image, const SealKey* key
   KV_ASSIGN_OR_RETURN(EncodedFile file, encode_file(image));
   RemoteValue value;
   if (key != nullptr) {
-    KV_ASSIGN_OR_RETURN(value.pieces, seal(file, image.header.name, *key));
+    KV_ASSIGN_OR_RETURN(value.pieces, seal(file, file_name(image.header.name), *key));
   } else {
     value.pieces.push_back(Bytes::owning(std::move(file.head)));
     for (Bytes& piece : file.payload) value.pieces.push_back(std::move(piece));
@@ -105,12 +117,7 @@ Result<FileImage> open_remote_value(std::shared_ptr<uint8_t[]> bytes, uint64_t s
   if (front.file_bytes != size) return corruption("of another length than its front says");
   uint64_t plain_at = 0;
   if (key != nullptr) {
-    KV_ASSIGN_OR_RETURN(Envelope envelope, decode_envelope(all.first(kEnvelopeBytes)));
-    plain_at = envelope.head_at();
-    FileOpener opener;
-    KV_RETURN_IF_ERROR(opener.start(*key, file_name(name), all.first(plain_at), envelope));
-    KV_RETURN_IF_ERROR(opener.open(all.subspan(plain_at)));
-    KV_CHECK(opener.done());
+    KV_ASSIGN_OR_RETURN(plain_at, unseal(all, file_name(name), *key));
   }
   const uint8_t* plain = bytes.get() + plain_at;
   const Bytes file(std::move(bytes), plain, size - plain_at);
@@ -126,6 +133,28 @@ Result<FileImage> open_remote_value(std::shared_ptr<uint8_t[]> bytes, uint64_t s
     at += stored;
   }
   return image;
+}
+
+Result<std::vector<Bytes>> make_remote_profile(const Profile& profile, std::string_view name,
+                                               const SealKey* key) {
+  KV_ASSIGN_OR_RETURN(EncodedFile file, encode_profile_file(profile));
+  if (key != nullptr) return seal(file, name, *key);
+  std::vector<Bytes> pieces{Bytes::owning(std::move(file.head))};
+  for (Bytes& piece : file.payload) pieces.push_back(std::move(piece));
+  return pieces;
+}
+
+Result<Profile> open_remote_profile(std::shared_ptr<uint8_t[]> bytes, uint64_t size,
+                                    std::string_view name, const SealKey* key) {
+  std::span<uint8_t> all(bytes.get(), size);
+  KV_ASSIGN_OR_RETURN(RemoteFront front, decode_remote_front(all, key));
+  if (front.file_bytes != size) return corruption("of another length than its front says");
+  uint64_t plain_at = 0;
+  if (key != nullptr) {
+    KV_ASSIGN_OR_RETURN(plain_at, unseal(all, name, *key));
+  }
+  const uint8_t* plain = bytes.get() + plain_at;
+  return decode_profile_file(Bytes(std::move(bytes), plain, size - plain_at));
 }
 
 }  // namespace kv

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "cachesvc/remote/names.h"
 #include "proto/bytes.h"
+#include "proto/profile.h"
 #include "storage/block_file.h"
 #include "storage/seal_key.h"
 
@@ -42,5 +44,12 @@ Result<RemoteValue> make_remote_value(const FileImage& image, const SealKey* key
 /// io_error (libcrypto).
 Result<FileImage> open_remote_value(std::shared_ptr<uint8_t[]> bytes, uint64_t size,
                                     const ObjectName& name, const SealKey* key);
+
+/// A profile as a value, sealed under `name`. Returns: invalid_argument; io_error.
+Result<std::vector<Bytes>> make_remote_profile(const Profile& profile, std::string_view name,
+                                               const SealKey* key);
+/// The profile in `bytes`, which are opened in place. Returns: as open_remote_value.
+Result<Profile> open_remote_profile(std::shared_ptr<uint8_t[]> bytes, uint64_t size,
+                                    std::string_view name, const SealKey* key);
 
 }  // namespace kv

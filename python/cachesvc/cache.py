@@ -198,7 +198,8 @@ class Cache:
 
     def open(self, model: Model, profile: Optional[Profile] = None, replace: bool = False,
              timeout: float = 5.0) -> Opened:
-        """The profile in force for the model; replace puts the given one in force."""
+        """The profile in force for the model; replace puts the given one in force, or without one
+        that of the fleet with which the service shares a tier."""
         return self._guarded("open", lambda s: entry.reopen(s, model, profile, replace), timeout)
 
     def known(self, model: Model, profile: Profile, timeout: float = 5.0) -> Opened:

@@ -289,6 +289,11 @@ class RemoteTierRig {
   RemoteErased erase(const std::vector<RemoteName>& names) {
     return wait<RemoteErased>([&](auto done) { tier.erase(names, soon(), std::move(done)); });
   }
+  Result<RemoteProfile> agree(std::shared_ptr<const Profile> own, const Id& model = {}) {
+    return wait<Result<RemoteProfile>>([&](auto done) {
+      tier.agree(remote_space("tenant"), model, std::move(own), soon(), std::move(done));
+    });
+  }
   RemoteErased erase_all(const std::string& ns = "tenant") {
     return wait<RemoteErased>(
         [&](auto done) { tier.erase_all(remote_space(ns), soon(), std::move(done)); });
