@@ -161,9 +161,10 @@ class Walk {
 };
 
 TEST(AckProperty, WhatWasAckedIsServedAfterAKill) {
-  for (int i = 0, n = soaked(6); i < n; ++i) {
+  const uint32_t first = first_seed(18);
+  for (uint32_t i = first, n = shared_rounds(18); i < first + n; ++i) {
     SCOPED_TRACE("seed " + std::to_string(i));
-    Walk(static_cast<uint32_t>(i)).run();
+    Walk(i).run();
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -240,9 +241,10 @@ class FullIndexWalk {
 };
 
 TEST(AckProperty, AtAFullIndexARestartServesWhatWasServedAndErasesTakeTheirOwn) {
-  for (int i = 0, n = soaked(4); i < n; ++i) {
+  const uint32_t first = first_seed(12);
+  for (uint32_t i = first, n = shared_rounds(12); i < first + n; ++i) {
     SCOPED_TRACE("seed " + std::to_string(i));
-    FullIndexWalk(static_cast<uint32_t>(i)).run();
+    FullIndexWalk(i).run();
     if (::testing::Test::HasFailure()) return;
   }
 }

@@ -6,8 +6,8 @@ if(NOT KV_SANITIZE)
   set(python_folder ${CMAKE_SOURCE_DIR}/python)
   add_test(NAME python_client COMMAND ${KV_SYSTEM_PYTHON} -B -m pytest
            WORKING_DIRECTORY ${python_folder})
-  # Both processors: its time limits are fractions of a second.
-  set_tests_properties(python_client PROPERTIES PROCESSORS 2
+  # By itself where three run at once (tools/test): its time limits are fractions of a second.
+  set_tests_properties(python_client PROPERTIES PROCESSORS 3
     ENVIRONMENT "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.")
   # Types and syntax as of Python 3.9, and the wheel.
   add_test(NAME python_types COMMAND ${KV_SYSTEM_PYTHON} -B -m mypy
@@ -21,13 +21,13 @@ if(NOT KV_SANITIZE)
             lmcache sglang)
       add_test(NAME python_engines.${engine} COMMAND ${KV_SYSTEM_PYTHON} -B -m pytest -m engines -rs
                tests/test_${engine}.py WORKING_DIRECTORY ${python_folder})
-      set_tests_properties(python_engines.${engine} PROPERTIES PROCESSORS 2 LABELS engines
+      set_tests_properties(python_engines.${engine} PROPERTIES PROCESSORS 3 LABELS engines
         TIMEOUT 1800 ENVIRONMENT "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.")
     endforeach()
     # llama.cpp's threads wait for each other: on two, beside other work, it takes eight times as
-    # long as on one.
+    # long as on one. One other test runs beside it.
     set_tests_properties(python_engines.llama_engine python_engines.llama_programs PROPERTIES
-      PROCESSORS 1 COST 200 ENVIRONMENT
+      PROCESSORS 2 COST 200 ENVIRONMENT
       "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.;KV_LLAMA_THREADS=1")
   endif()
   set_tests_properties(python_client python_types python_wheel PROPERTIES

@@ -1,12 +1,14 @@
-# tests of storage/
-kv_tests(storage_test LABELS storage DEPS kv_storage SQLite::SQLite3
-  FILES storage_block_file_test.cc storage_sealed_file_test.cc storage_object_reader_test.cc
-        storage_inspect_test.cc storage_kept_state_test.cc storage_object_note_test.cc
-        storage_ssd_tier_test.cc
-        storage_store_dir_test.cc
-        storage_ssd_tier_sealed_test.cc storage_recovery_test.cc storage_beside_test.cc
-        storage_damage_test.cc
-        storage_fault_test.cc storage_kill_test.cc storage_power_test.cc
+# tests of storage/; under TSan those with several threads
+set(storage_files storage_ssd_tier_test.cc storage_beside_test.cc)
+if(NOT KV_SANITIZE STREQUAL thread)
+  set(storage_files
+    storage_block_file_test.cc storage_sealed_file_test.cc storage_object_reader_test.cc
+    storage_inspect_test.cc storage_kept_state_test.cc storage_object_note_test.cc
+    storage_ssd_tier_test.cc storage_store_dir_test.cc storage_ssd_tier_sealed_test.cc
+    storage_recovery_test.cc storage_beside_test.cc storage_damage_test.cc
+    storage_fault_test.cc storage_kill_test.cc storage_power_test.cc)
+endif()
+kv_tests(storage_test LABELS storage DEPS kv_storage SQLite::SQLite3 FILES ${storage_files}
   DEFINITIONS KV_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/golden/storage"
               KV_CORPUS_DIR="${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus"
               KV_FORMAT_FILE="${CMAKE_SOURCE_DIR}/storage/FORMAT.md")

@@ -20,7 +20,8 @@ endif()
 if(KV_MODEL_TESTS)
   add_test(NAME package_check
            COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/package_check.sh ${CMAKE_BINARY_DIR})
-  set_tests_properties(package_check PROPERTIES LABELS package SKIP_RETURN_CODE 77 TIMEOUT 900)
+  set_tests_properties(package_check PROPERTIES LABELS package SKIP_RETURN_CODE 77 TIMEOUT 900
+    COST 100)
 endif()
 
 # README's lines of client code, compiled as they stand and run against a daemon.
@@ -69,6 +70,6 @@ if(CMAKE_BINARY_DIR STREQUAL "${CMAKE_SOURCE_DIR}/build/release" AND TARGET demo
              COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools_demo_check.py
                      ${CMAKE_SOURCE_DIR}/tools/demo $<TARGET_FILE:cachectl> ${subject})
     set_tests_properties(tools_demo_${subject} PROPERTIES LABELS tools-model
-                         SKIP_RETURN_CODE 77 TIMEOUT 600 PROCESSORS 2)
+                         SKIP_RETURN_CODE 77 TIMEOUT 600 PROCESSORS 3)
   endforeach()
 endif()
