@@ -337,7 +337,7 @@ TEST(RemoteDaemon, ThreePromptsBeyondRamAndSsdComeBackAlsoAfterTheEndOfEveryDaem
   const ModelSpec model = model_of({{{full_part(8, 64)}}, {{full_part(8, 64)}}});
   const uint64_t prompt = uint64_t{n} * 1700;  // bytes of its blocks, about
   // Half of the RAM's stored part is for what comes from the tier.
-  const std::string ram = std::to_string(4 * prompt + (1u << 20)),
+  const std::string ram = std::to_string(prompt * 17 / 5 + (1u << 20)),
                     ssd = std::to_string(prompt * 3 / 2 + (1u << 20));
   std::vector<std::string> use = settings();
   use.push_back("min_tokens = 1");  // else less than that is computed sooner than brought

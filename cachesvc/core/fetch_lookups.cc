@@ -107,7 +107,7 @@ void Fetches::prefetch(uint64_t session, PrefetchRequest request, CallTerms term
                  auto rest = [this, background, answer, wait] {
                    prefetch_local(background, answer, wait);
                  };
-                 more ? remote_.bring(more, rest) : rest();
+                 more ? bring(background, more, rest) : rest();
                });
 }
 
@@ -141,9 +141,21 @@ bool Fetches::ask_remote(const FetchPtr& f, const Hit& hit) {
     for (const RemoteFinding::Piece& piece : more->pieces) {
       f->brought.insert(piece.found.name.object);
     }
-    remote_.bring(more, [this, f] { step(f); });
+    bring(f, more, [this, f] { step(f); });
   });
   return true;
+}
+
+// Brings what the shared tier has. What the SSD has of the path is pinned meanwhile: else it might
+// make room for what is brought.
+void Fetches::bring(const FetchPtr& f, const RemoteReads::FindingPtr& more,
+                    std::function<void()> then) {
+  auto local = planned_hit(env_, *f->realm, *more->want.query, more->want.limits.max_tokens);
+  auto pins = local.ok() ? keep(env_, pinned(std::move(*local)).pins) : nullptr;
+  remote_.bring(more, [pins = std::move(pins), then = std::move(then)]() mutable {
+    then();  // its plan pins what it uses
+    pins.reset();
+  });
 }
 
 // Answers `pending`; what the shared tier has comes without a caller, then what the SSD has.
@@ -164,7 +176,7 @@ void Fetches::answer_pending(const FetchPtr& f, const RemoteReads::FindingPtr& m
   f->deadline = Clock::now() + env_.options.room_wait;
   more->want.deadline = f->deadline;
   more->want.call = nullptr;
-  remote_.bring(more, [this, f] {
+  bring(f, more, [this, f] {
     prefetch_local(
         f, [] {}, false);
   });

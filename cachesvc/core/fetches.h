@@ -66,6 +66,7 @@ class Fetches {
   void answer(const Looking& looking, const Hit& hit, const RemoteFinding* more);
   void prefetch_local(const FetchPtr& background, const std::function<void()>& answer, bool wait);
   bool ask_remote(const FetchPtr& f, const Hit& hit);
+  void bring(const FetchPtr& f, const RemoteReads::FindingPtr& more, std::function<void()> then);
   void answer_pending(const FetchPtr& f, const RemoteReads::FindingPtr& finding);
   void step(const FetchPtr& f);
   Result<Hit> plan(RunningFetch& f);
