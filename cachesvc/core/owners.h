@@ -9,8 +9,9 @@
 //   commit   commits ──> publications: visible ──> levels waits for the level, meanwhile
 //            spiller ──> spill_batch, spill_write (worker packs, SSD writes) ──> records: renamed
 //            ──> syncer ──> records: durable ──> levels answers
-//   fetch    fetches plans ──> ram_room ──> promoter ──> read_job (disk) ──> records: in RAM
-//            ──> fetches plans again ──> fetch_reply; what local tiers lack: remote_reads
+//   fetch    fetches plans ──> hit_reads ──> ram_room ──> promoter ──> read_job (disk) ──> records:
+//            in RAM ──> fetches plans again ──> fetch_reply ──> made_replies, if rows are decoded
+//            or cut; what local tiers lack: remote_reads
 #pragma once
 
 #include <memory>
