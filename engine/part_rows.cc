@@ -223,13 +223,15 @@ Status PartRows::code(std::span<Piece> pieces, const EachTask& each) {
   const size_t sides = sides_.size();
   std::vector<Status> done(pieces.size() * sides);
   std::vector<Plane> decoded(done.size());
+  std::vector<bool> seen;  // before any side changes: a piece's rows are those of its first one
+  for (const Piece& piece : pieces) seen.push_back(sees(piece.rows()));
   auto one = [&](uint32_t i) {
     Plane& plane = pieces[i / sides].sides[i % sides];
     Result<Plane> coded = codec_->encode(plane);
     done[i] = coded.status();
     if (!coded.ok()) return;
     plane = decoded[i] = std::move(*coded);
-    if (coding_word(plane) != kTransformWord || !sees(pieces[i / sides].rows())) return;
+    if (coding_word(plane) != kTransformWord || !seen[i / sides]) return;
     Result<Plane> shown = codec_->decoded(plane, raw_);
     done[i] = shown.status();
     if (shown.ok()) decoded[i] = std::move(*shown);
@@ -244,8 +246,9 @@ Status PartRows::code(std::span<Piece> pieces, const EachTask& each) {
     const auto first = decoded.begin() + static_cast<ptrdiff_t>(p * sides);
     const bool stream = std::ranges::any_of(
         pieces[p].sides, [](const Plane& plane) { return coding_word(plane) == kTransformWord; });
-    if (stream && sees(pieces[p].rows()))
+    if (stream && seen[p]) {
       pieces[p].decoded.assign(first, first + static_cast<ptrdiff_t>(sides));
+    }
   }
   return {};
 }
