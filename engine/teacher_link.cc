@@ -8,7 +8,7 @@
 namespace kv {
 namespace {
 
-constexpr uint8_t kMagic[8] = {'K', 'V', 'T', 'E', 'A', 'C', 'H', 1};  // the last one: the version
+constexpr uint8_t kMagic[8] = {'K', 'V', 'T', 'E', 'A', 'C', 'H', 2};  // the last one: the version
 constexpr uint8_t kEncode = 1, kExact = 2, kHit = 3;
 constexpr uint32_t kMaxReason = 1024;
 constexpr uint32_t kMaxModelBytes = 1u << 20;
@@ -79,8 +79,25 @@ Status TeacherLink::read_hello() {
   KV_ASSIGN_OR_RETURN(spec_, decode_model(in));
   if (!in.done()) return bad("model", std::to_string(in.left()) + " bytes behind it", "none");
   KV_RETURN_IF_ERROR(validate(spec_, kTeacherBlock));
+  KV_RETURN_IF_ERROR(read_rotations());
   KV_ASSIGN_OR_RETURN(parts_, row_parts(spec_));
   if (parts_.empty()) return unsupported("the teacher's model: no keys and values to code");
+  return {};
+}
+
+Status TeacherLink::read_rotations() {
+  KV_ASSIGN_OR_RETURN(const uint32_t count, read_count("rotations", kMaxTeacherRotations));
+  for (uint32_t i = 0; i < count; ++i) {
+    uint8_t halves = 0;
+    KV_RETURN_IF_ERROR(stream_.read({&halves, 1}));
+    if (halves > 1) return bad("rotation", std::to_string(halves), "0 or 1");
+    KV_ASSIGN_OR_RETURN(const uint32_t pairs, read_count("pairs of a rotation", kMaxTeacherPairs));
+    Rotation rotation{halves == 1, std::vector<float>(pairs)};
+    KV_RETURN_IF_ERROR(read_floats("steps of a rotation", rotation.step));
+    const bool fits = std::ranges::all_of(rotation.step, [](float s) { return s >= 0 && s <= 8; });
+    if (pairs == 0 || !fits) return bad("rotation", "no pairs, or a step", "steps of 0 to 8");
+    rotations_.push_back(std::move(rotation));
+  }
   return {};
 }
 

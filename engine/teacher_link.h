@@ -15,12 +15,15 @@
 #include "engine/teacher.h"
 #include "proto/demand.h"
 #include "proto/model.h"
+#include "proto/transform.h"
 
 namespace kv {
 
 inline constexpr uint32_t kMaxTeacherTokens = 1u << 15;  ///< of one text
 inline constexpr uint32_t kMaxTeacherTexts = 256;        ///< that a teacher keeps
 inline constexpr uint32_t kMaxTeacherVocab = 1u << 20;
+inline constexpr uint32_t kMaxTeacherRotations = 16;
+inline constexpr uint32_t kMaxTeacherPairs = 1u << 12;     ///< of a rotation
 inline constexpr uint64_t kMaxTeacherLogits = 1ull << 28;  ///< of one text: 1 GiB
 
 /// Both ends of the conversation: all bytes or an error.
@@ -57,6 +60,8 @@ class TeacherLink {
   const ModelSpec& spec() const { return spec_; }
   uint32_t vocab() const { return vocab_; }
   uint32_t context() const { return context_; }
+  /// Ways in which keys of this model may be rotated; which layer's are, the rows themselves say.
+  const std::vector<Rotation>& rotations() const { return rotations_; }
 
   /// The first tokens of a text. Returns: corruption; unsupported: the teacher can't, and why.
   Result<std::vector<Token>> encode(std::string_view text, uint32_t most);
@@ -70,6 +75,7 @@ class TeacherLink {
  private:
   explicit TeacherLink(TeacherStream stream) : stream_(std::move(stream)) {}
   Status read_hello();
+  Status read_rotations();
   Status ask(const ByteWriter& question);
   Status read_verdict();
   Result<uint32_t> read_count(const char* what, uint32_t most);
@@ -77,6 +83,7 @@ class TeacherLink {
 
   TeacherStream stream_;
   ModelSpec spec_;
+  std::vector<Rotation> rotations_;
   std::vector<RowPart> parts_;
   uint32_t vocab_ = 0, context_ = 0;
 };

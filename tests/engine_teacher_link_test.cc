@@ -31,10 +31,12 @@ ModelSpec taught_model() {
 // A teacher's words, one after the other, and what was asked of it.
 struct Script {
   ByteWriter says;
+  uint32_t rotations = 0;
+  float step = 1;
   std::vector<uint8_t> asked;
   size_t at = 0;
 
-  void hello(uint8_t version = 1, uint32_t vocab = kVocab, uint32_t context = 100,
+  void hello(uint8_t version = 2, uint32_t vocab = kVocab, uint32_t context = 100,
              const ModelSpec& spec = taught_model()) {
     for (char c : std::string("KVTEACH")) says.u8(static_cast<uint8_t>(c));
     says.u8(version);
@@ -43,6 +45,12 @@ struct Script {
     ByteWriter model;
     encode(spec, model);
     says.blob(model.span());
+    says.u32(rotations);
+    for (uint32_t i = 0; i < rotations; ++i) {
+      says.u8(1);
+      says.u32(1);
+      says.f32(step);
+    }
   }
   void floats(std::initializer_list<float> values) {
     for (float value : values) says.f32(value);
@@ -80,6 +88,7 @@ Status twice_layer_2(uint32_t layer, Side side, uint32_t first, std::span<float>
 
 TEST(TeacherLink, AHitIsAskedForByTheSidesThatChange) {
   Script teacher;
+  teacher.rotations = 2;
   teacher.hello();
   teacher.says.u8(0);
   teacher.says.array(std::span(kWords));
@@ -89,6 +98,7 @@ TEST(TeacherLink, AHitIsAskedForByTheSidesThatChange) {
   auto link = TeacherLink::open(teacher.stream());
   ASSERT_TRUE(link.ok()) << link.status().to_string();
   EXPECT_EQ(link->spec(), taught_model());
+  EXPECT_EQ(link->rotations(), std::vector<Rotation>(2, {true, {1}}));
   auto tokens = link->encode("some text", 9);
   ASSERT_TRUE(tokens.ok()) << tokens.status().to_string();
   EXPECT_EQ(*tokens, kWords);
@@ -153,13 +163,16 @@ TEST(TeacherLink, WhatATeacherSaysIsNotBelieved) {
     std::function<void(Script&)> say;
   };
   for (const Case& c : std::vector<Case>{
-           {"version: 2, expected 1", [](Script& s) { s.hello(2); }},
+           {"version: 1, expected 2", [](Script& s) { s.hello(1); }},
            {"\"KVTEACH\"", [](Script& s) { s.says.string("Loading the model: 12345"); }},
            {"vocabulary: 1048577, expected at most 1048576",
-            [](Script& s) { s.hello(1, kMaxTeacherVocab + 1); }},
+            [](Script& s) { s.hello(2, kMaxTeacherVocab + 1); }},
            {"context: 32769, expected at most 32768",
-            [](Script& s) { s.hello(1, kVocab, kMaxTeacherTokens + 1); }},
-           {"0, expected at least 1", [](Script& s) { s.hello(1, 0); }},
+            [](Script& s) { s.hello(2, kVocab, kMaxTeacherTokens + 1); }},
+           {"0, expected at least 1", [](Script& s) { s.hello(2, 0); }},
+           {"rotations: 17, expected at most 16", [](Script& s) { s.rotations = 17, s.hello(); }},
+           {"a step, expected steps of 0 to 8",
+            [](Script& s) { s.rotations = 1, s.step = 9, s.hello(); }},
            {"verdict: 9", [](Script& s) { s.hello(), s.says.u8(9); }},
            {"bytes of a reason: 5000, expected at most 1024",
             [](Script& s) { s.hello(), s.says.u8(1), s.says.u32(5000); }},
@@ -190,7 +203,7 @@ TEST(TeacherLink, WhatATeacherSaysIsNotBelieved) {
 
 TEST(TeacherLink, LengthsHaveLimits) {
   Script teacher;
-  teacher.hello(1, kMaxTeacherVocab, 1000);
+  teacher.hello(2, kMaxTeacherVocab, 1000);
   auto link = TeacherLink::open(teacher.stream());
   ASSERT_TRUE(link.ok());
   const std::vector<Token> tokens(1001);
@@ -211,7 +224,7 @@ TEST(TeacherLink, APartMayHaveNoRowsAtAPrefix) {
   model.layers[2].parts[1].window = 0;
   model.layers[2].parts[1].chunk = kPrefix;  // ends where the prefix does
   Script teacher;
-  teacher.hello(1, kVocab, 100, model);
+  teacher.hello(2, kVocab, 100, model);
   teacher.says.u8(0);
   teacher.floats({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   teacher.floats({0, 0, 0, 0, 0, 1});
@@ -232,6 +245,7 @@ TEST(TeacherLink, APartMayHaveNoRowsAtAPrefix) {
 // The sample that the fuzz target starts from is a whole conversation.
 TEST(TeacherLink, TheFuzzSampleIsWhole) {
   Script teacher;
+  teacher.rotations = 1;
   teacher.hello();
   teacher.says.u8(0);
   teacher.says.array(std::span(kWords).first(4));

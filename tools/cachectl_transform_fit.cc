@@ -48,16 +48,9 @@ RowCoder alone(std::shared_ptr<const TransformCoder> coder) {
   };
 }
 
-void scale_by(Transform& t, double step) {
-  for (float& s : t.scale) s = static_cast<float>(s * step);
-}
-
-}  // namespace
-
-TransformFitter::TransformFitter(const CalibratedModel& model, Meter& meter)
-    : model_(model), meter_(meter) {
-  if (model.model == nullptr) return;  // a teacher doesn't tell how it rotates
-  const ModelShape& shape = model.model->shape();
+// Rotations of full layers and, where they differ, of windowed ones.
+std::vector<Rotation> rotations_of(const ModelShape& shape) {
+  std::vector<Rotation> out;
   for (float base : {shape.rope_base, shape.local_rope_base}) {
     if (!(base > 0)) break;
     Rotation rotation{shape.architecture == Architecture::gemma3, {}};
@@ -65,14 +58,90 @@ TransformFitter::TransformFitter(const CalibratedModel& model, Meter& meter)
       rotation.step.push_back(
           static_cast<float>(std::pow(static_cast<double>(base), -2.0 * i / shape.head_dim)));
     }
-    turns_.emplace_back(rotation);
-    rotations_.push_back(std::move(rotation));
+    out.push_back(std::move(rotation));
   }
+  return out;
 }
 
-const RotaryTurns* TransformFitter::turns_of(const SideFit& side) const {
-  if (side.side != Side::k || turns_.empty()) return nullptr;
-  return &turns_[model_.model->shape().windowed(side.at.layer) ? 1 : 0];
+// Half the logarithm of the determinant of a covariance (dim, dim), destroyed: Cholesky's diagonal.
+double half_log_determinant(std::vector<double>& m, size_t dim) {
+  double sum = 0;
+  for (size_t i = 0; i < dim; ++i) {
+    for (size_t j = 0; j <= i; ++j) {
+      double x = m[i * dim + j];
+      for (size_t k = 0; k < j; ++k) x -= m[i * dim + k] * m[j * dim + k];
+      m[i * dim + j] = i == j ? std::sqrt(std::max(x, 1e-30)) : x / m[j * dim + j];
+    }
+    sum += std::log(m[i * dim + i]);
+  }
+  return sum;
+}
+
+// How many bits the rows (count, heads, dim) at positions first … take with a basis for each head,
+// but for a constant and a factor: the smaller, the better their rotation is undone.
+double log_spread(std::span<const float> rows, uint32_t first, uint32_t heads, uint32_t dim,
+                  const RotaryTurns* turns) {
+  const size_t width = size_t{heads} * dim, count = rows.size() / width;
+  const size_t every = std::max<size_t>(1, count / kMostSample);
+  std::vector<float> turned;
+  for (size_t r = 0; r < count; r += every) {
+    turned.insert(turned.end(), rows.begin() + static_cast<ptrdiff_t>(r * width),
+                  rows.begin() + static_cast<ptrdiff_t>((r + 1) * width));
+    float* row = turned.data() + turned.size() - width;
+    if (turns) turns->turn(row, 1, width, first + static_cast<uint32_t>(r), heads, dim, true);
+  }
+  const size_t used = turned.size() / width;
+  double sum = 0;
+  for (size_t h = 0; h < heads; ++h) {
+    std::vector<double> mean(dim), covariance(size_t{dim} * dim);
+    for (size_t r = 0; r < used; ++r) {
+      for (size_t i = 0; i < dim; ++i) mean[i] += turned[r * width + h * dim + i];
+    }
+    for (double& m : mean) m /= static_cast<double>(used);
+    for (size_t r = 0; r < used; ++r) {
+      const float* row = turned.data() + r * width + h * dim;
+      for (size_t i = 0; i < dim; ++i) {
+        for (size_t j = 0; j <= i; ++j) {
+          covariance[i * dim + j] += (row[i] - mean[i]) * (row[j] - mean[j]);
+        }
+      }
+    }
+    double trace = 0;  // fewer rows than values: what they lack counts as a thousandth
+    for (size_t i = 0; i < dim; ++i) trace += covariance[i * dim + i];
+    for (size_t i = 0; i < dim; ++i) covariance[i * dim + i] += 1e-3 * trace / dim;
+    sum += half_log_determinant(covariance, dim);
+  }
+  return sum;
+}
+
+void scale_by(Transform& t, double step) {
+  for (float& s : t.scale) s = static_cast<float>(s * step);
+}
+
+}  // namespace
+
+TransformFitter::TransformFitter(const CalibratedModel& model, Meter& meter,
+                                 std::vector<Rotation> told)
+    : model_(model), meter_(meter), rotations_(std::move(told)) {
+  if (model.model != nullptr) rotations_ = rotations_of(model.model->shape());
+  for (const Rotation& rotation : rotations_) turns_.emplace_back(rotation);
+}
+
+// With a side's first rows, those behind the exact tokens: finds out how they were turned.
+void TransformFitter::begin(SideFit& side, uint32_t first, std::span<const float> rows) {
+  if (side.side == Side::k && model_.model != nullptr && !turns_.empty()) {
+    side.turns = &turns_[model_.model->shape().windowed(side.at.layer) ? 1 : 0];
+  } else if (side.side == Side::k) {
+    double least = log_spread(rows, first, side.heads, side.dim, nullptr);
+    for (size_t i = 0; i < turns_.size(); ++i) {
+      if (2 * rotations_[i].step.size() > side.dim) continue;
+      const double spread = log_spread(rows, first, side.heads, side.dim, &turns_[i]);
+      if (spread >= least) continue;
+      least = spread;
+      side.turns = &turns_[i];
+    }
+  }
+  side.statistics = std::make_unique<RowStatistics>(side.heads, side.dim, side.turns);
 }
 
 // Statistics and samples of all sides.
@@ -82,22 +151,24 @@ Status TransformFitter::gather() {
   for (const RowPart& at : parts) {
     first_side[at.layer] = sides_.size();
     for (const SideSpec& spec : sides_of(at.spec)) {
-      SideFit side{at, spec.side, spec.heads, spec.dim, nullptr, {}};
-      side.statistics = std::make_unique<RowStatistics>(spec.heads, spec.dim, turns_of(side));
-      sides_.push_back(std::move(side));
+      sides_.push_back({at, spec.side, spec.heads, spec.dim, nullptr, nullptr, {}});
     }
   }
   const RowCoder look = [&](uint32_t layer, Side which, uint32_t first, std::span<float> rows) {
     SideFit& side = sides_[first_side[layer] + (which == Side::v ? 1 : 0)];
-    const size_t width = size_t{side.heads} * side.dim, skip = kExactTokens;
-    if (first > 0 || rows.size() <= skip * width) return Status();
-    side.statistics->add(rows.subspan(skip * width), static_cast<uint32_t>(skip));
+    const size_t width = size_t{side.heads} * side.dim;
+    const uint32_t skip = kExactTokens - std::min(first, kExactTokens);
+    if (rows.size() <= skip * width) return Status();
+    const auto coded = rows.subspan(skip * width);
+    if (side.statistics == nullptr) begin(side, first + skip, coded);
+    side.statistics->add(coded, first + skip);
     for (size_t r = skip; r < rows.size() / width; r += kSampleEvery) {
       if (side.sample.size() >= kMostSample * width) break;
       std::vector<float> row(rows.begin() + static_cast<ptrdiff_t>(r * width),
                              rows.begin() + static_cast<ptrdiff_t>((r + 1) * width));
-      if (const RotaryTurns* turns = turns_of(side)) {
-        turns->turn(row.data(), 1, width, static_cast<uint32_t>(r), side.heads, side.dim, true);
+      if (side.turns != nullptr) {
+        side.turns->turn(row.data(), 1, width, first + static_cast<uint32_t>(r), side.heads,
+                         side.dim, true);
       }
       side.sample.insert(side.sample.end(), row.begin(), row.end());
     }
@@ -121,10 +192,12 @@ Status TransformFitter::measure(StatusLine& line) {
   unit_.tables = kNoTables;
   for (SideFit& side : sides_) {
     line.show("basis of layer " + std::to_string(side.at.layer));
+    if (side.statistics == nullptr) {
+      return invalid_argument("text: no rows of layer " + std::to_string(side.at.layer));
+    }
     const uint32_t width = joint ? side.heads * side.dim : side.dim;
     KV_ASSIGN_OR_RETURN(Transform t, side.statistics->transform(width));
-    const RotaryTurns* turns = turns_of(side);
-    if (turns != nullptr) t.rotation = static_cast<uint16_t>(turns - turns_.data());
+    if (side.turns != nullptr) t.rotation = static_cast<uint16_t>(side.turns - turns_.data());
     side.step = std::sqrt(12 * kMeasuredError * side.statistics->variance());
     unit_.transforms.push_back(std::move(t));
   }

@@ -15,11 +15,12 @@
 
 namespace kv::cachectl {
 
-/// Keys are fitted with RoPE undone where the engine has the model; a teacher tells no rotation.
+/// Keys are fitted with RoPE undone: as the model's shape says, of a teacher's model as the rows
+/// do.
 class TransformFitter {
  public:
-  /// Both outlive this; the meter has its texts.
-  TransformFitter(const CalibratedModel& model, Meter& meter);
+  /// `model` and `meter` outlive this; the meter has its texts. `told`: a teacher's rotations.
+  TransformFitter(const CalibratedModel& model, Meter& meter, std::vector<Rotation> told);
   /// Bases, and what each side alone costs. Returns: what the meter and the fit return.
   Status measure(StatusLine& line);
   /// Steps and tables for `budget` of fp16's bytes. Call measure() before.
@@ -30,20 +31,21 @@ class TransformFitter {
     RowPart at;
     Side side = Side::k;
     uint32_t heads = 0, dim = 0;
-    std::unique_ptr<RowStatistics> statistics;
-    std::vector<float> sample;  // rows, their rotation undone
-    double step = 0;            // with which it was measured
-    double divergence = 0;      // coded alone with that
+    const RotaryTurns* turns = nullptr;         // undone; null: none
+    std::unique_ptr<RowStatistics> statistics;  // none before its first rows
+    std::vector<float> sample;                  // rows, their rotation undone
+    double step = 0;                            // with which it was measured
+    double divergence = 0;                      // coded alone with that
   };
   Status gather();
-  const RotaryTurns* turns_of(const SideFit& side) const;
+  void begin(SideFit& side, uint32_t first, std::span<const float> rows);
   static double costly_step(const SideFit& side);
   Result<double> try_scale(double scale, TransformSet& out) const;
 
   const CalibratedModel& model_;
   Meter& meter_;
   std::vector<SideFit> sides_;
-  std::vector<Rotation> rotations_;  // none, or of full layers and of windowed ones
+  std::vector<Rotation> rotations_;  // of full layers and of windowed ones, or those told
   std::vector<RotaryTurns> turns_;
   TransformSet unit_;  // with steps of 1, without tables
 };

@@ -249,8 +249,8 @@ Status plan_all(const TuneOptions& options, const CalibratedModel& model, Meter&
 
 // Transforms for each budget, written and measured.
 Status transform_all(const TuneOptions& options, const CalibratedModel& model, Meter& meter,
-                     StatusLine& line) {
-  TransformFitter fitter(model, meter);
+                     std::vector<Rotation> told, StatusLine& line) {
+  TransformFitter fitter(model, meter, std::move(told));
   KV_RETURN_IF_ERROR(fitter.measure(line));
   std::vector<RowCoder> codings;
   std::vector<std::shared_ptr<CodedBytes>> bytes;
@@ -308,8 +308,10 @@ Status tune(const TuneOptions& options) {
     KV_ASSIGN_OR_RETURN(std::string text, read_text(path));
     KV_RETURN_IF_ERROR(meter.add_text(text));
   }
-  return transform ? transform_all(options, model, meter, line)
-                   : plan_all(options, model, meter, line);
+  if (!transform) return plan_all(options, model, meter, line);
+  std::vector<Rotation> told;
+  if (teacher != nullptr) told = teacher->link().rotations();
+  return transform_all(options, model, meter, std::move(told), line);
 }
 
 }  // namespace

@@ -26,11 +26,12 @@ from .objects import Array
 from .store import ArrayRows
 from .transformers import Transformers, to_numpy
 
-MAGIC = b"KVTEACH\x01"
+MAGIC = b"KVTEACH\x02"
 ENCODE, EXACT, HIT = 1, 2, 3
 MOST_TEXT_BYTES = 64 << 20
 MOST_TOKENS = 1 << 15
 MOST_TEXTS = 256
+MOST_ROTATIONS, MOST_PAIRS = 16, 1 << 12
 REPLY_BYTES = 1024
 Encode = Callable[[str], Sequence[int]]
 Place = Tuple[int, int, Side]
@@ -52,18 +53,21 @@ class Text(NamedTuple):
 class Teacher:
     """The answers. predict: logits (tokens, vocabulary) in f32 of tokens that go on from a past.
     Rows of a layer's part with keys and values are told; states stay here, as they were computed.
+    turns: for each way in which RoPE may have turned keys, the radians a position of each pair.
 
     CacheError: the model's caches can't be kept, and why.
     """
 
     def __init__(self, engine: Engine, encode: Encode, vocab: int, context: int,
-                 predict: Callable[[Sequence[int], Any], Array], tag: str = "") -> None:
+                 predict: Callable[[Sequence[int], Any], Array], tag: str = "",
+                 turns: Sequence[Array] = ()) -> None:
         past = engine.empty()
         engine.logits(PROBE[:-1], past)
         engine.model = model_of(engine, engine.layers(past), PLAN_BITS, tag)
         self._engine, self._encode, self._predict = engine, encode, predict
         self._vocab, self._context = vocab, min(context, MOST_TOKENS)
         self._texts: Dict[int, Text] = {}
+        self._turns = turns
         self._places = [(layer, index, side) for layer, index, part in engine.model.parts()
                         for side in part.sides if part.v_dim]
 
@@ -73,7 +77,11 @@ class Teacher:
 
     def hello(self) -> bytes:
         model = self.model.encode()
-        return MAGIC + struct.pack("<III", self._vocab, self._context, len(model)) + model
+        head = MAGIC + struct.pack("<III", self._vocab, self._context, len(model)) + model
+        # Whether pairs are halves of a head or neighbours, the rows tell cachectl.
+        told = [struct.pack("<BI", halves, len(steps)) + steps.astype("<f4").tobytes()
+                for steps in self._turns for halves in (1, 0)][:MOST_ROTATIONS]
+        return head + struct.pack("<I", len(told)) + b"".join(told)
 
     def encode(self, text: str, most: int) -> List[int]:
         return list(self._encode(text))[:most]
@@ -210,12 +218,24 @@ def predictions(module: Any) -> Callable[[Sequence[int], Any], Array]:
     return predict
 
 
+def turns_of(module: Any) -> List[Array]:
+    """Radians a position of each pair, of every RoPE that a module of transformers keeps."""
+    found: List[Array] = []
+    for name, buffer in module.named_buffers():
+        steps = to_numpy(buffer.float()).reshape(-1) if name.endswith("inv_freq") else None
+        if steps is None or not 0 < len(steps) <= MOST_PAIRS or steps.max() > 8:
+            continue
+        if not any(np.array_equal(steps, other) for other in found):
+            found.append(steps)
+    return found
+
+
 def teacher_of(module: Any, encode: Encode, tag: str = "") -> Teacher:
     """A teacher of a model of transformers."""
     config = module.config.get_text_config()
     return Teacher(Transformers(module), encode, config.vocab_size,
                    getattr(config, "max_position_embeddings", MOST_TOKENS), predictions(module),
-                   tag)
+                   tag, turns_of(module))
 
 
 def main(words: Optional[Sequence[str]] = None) -> None:
