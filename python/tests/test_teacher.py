@@ -76,6 +76,19 @@ def test_a_plan_is_in_force_where_an_adapter_has_it(
     assert "tune, whole" in one.call("attach", kind="falcon_h1", plan=str(plan), **at)
 
 
+@pytest.mark.parametrize("kind", ("llama", "gemma3"))
+def test_transforms_are_in_force_where_an_adapter_has_them(
+        daemon: Daemon, namespace: str, tmp_path: pathlib.Path, text: str, one: EngineProcess,
+        kind: str) -> None:
+    plan = tmp_path / "plan"
+    said = cachectl("tune", kind, "--teacher", taught(), "--text", text, "--coding", "tc",
+                    "--budget", "0.4", "--out", str(plan))
+    ratio, kld = (float(word) for word in said.splitlines()[-1].split()[-4:-2])
+    assert ratio < 0.5 and kld < 0.01
+    one.call("attach", kind=kind, plan=str(plan), socket=daemon.socket, namespace=namespace)
+    assert one.call("in_force") == hashlib.sha256(plan.read_bytes()[PLAN_HEAD:]).hexdigest()
+
+
 def test_our_engine_and_transformers_agree_on_a_real_model(tmp_path: pathlib.Path) -> None:
     model, file = os.environ["KV_SMOLLM2_GGUF"], tmp_path / "out.json"
     text = pathlib.Path(HERE.parent / "cachesvc/calibration_text.txt")
