@@ -348,6 +348,12 @@ TEST(RemoteDaemon, ThreePromptsBeyondRamAndSsdComeBackAlsoAfterTheEndOfEveryDaem
     Bench bench = machine.open("beyond", model);
     for (const auto& tokens : prompts) {
       auto got = heard(machine, bench, plus_one(tokens));
+      // A piece that had no time on a busy machine makes a shorter hit: the rest is asked for
+      // again.
+      for (int i = 0; i < 100 && got.ok() && got->tokens < n; ++i) {
+        ::usleep(100'000);
+        got = heard(machine, bench, plus_one(tokens));
+      }
       ASSERT_TRUE(got.ok()) << got.status().to_string();
       EXPECT_EQ(got->tokens, n) << got->reason;
       bench.expect_serves(plus_one(tokens), *got);

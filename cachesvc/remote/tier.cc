@@ -72,7 +72,8 @@ RemoteTier::RemoteTier(RedisCluster& cluster, RemoteTierOptions options)
 
 // Null: no room. It outlives the tier where the network does.
 std::shared_ptr<const void> RemoteTier::charge(uint64_t bytes) {
-  if (bytes > options_.max_bytes_in_flight - std::min(*in_flight_, options_.max_bytes_in_flight)) {
+  if (bytes >
+      options_.max_bytes_in_flight - std::min(in_flight_->load(), options_.max_bytes_in_flight)) {
     ++counts_.busy;
     return nullptr;
   }

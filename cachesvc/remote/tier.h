@@ -6,6 +6,7 @@
 // may still write. Loop thread only; verifying is done there too, so it is not the core's.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -100,8 +101,7 @@ class RemoteTier {
   void unlink_some(const std::shared_ptr<Unlinking>& unlinking);
   void ask_profile(const AgreeingRef& agreeing);
   void get_profile(const AgreeingRef& agreeing, uint64_t bytes);
-  void take_profile(const AgreeingRef& agreeing, std::shared_ptr<uint8_t[]> buffer, uint64_t bytes,
-                    std::shared_ptr<const void> room);
+  void take_profile(const AgreeingRef& agreeing, std::shared_ptr<uint8_t[]> buffer, uint64_t bytes);
   void put_profile(const AgreeingRef& agreeing);
   void erase_some(const ErasingRef& erasing);
   void erase_found(const ErasingRef& erasing, const std::vector<RemoteFound>& found);
@@ -117,7 +117,8 @@ class RemoteTier {
 
   RedisCluster& cluster_;
   const RemoteTierOptions options_;
-  std::shared_ptr<uint64_t> in_flight_ = std::make_shared<uint64_t>(0);
+  // A charge ends where its bytes do, on any thread.
+  std::shared_ptr<std::atomic<uint64_t>> in_flight_ = std::make_shared<std::atomic<uint64_t>>(0);
   RemoteCounts counts_;
 };
 

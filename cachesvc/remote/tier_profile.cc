@@ -39,7 +39,7 @@ void RemoteTier::agree(const RemoteSpace& space, const Id& fingerprint,
 // All of it is the master's word: a replica may lack the profile.
 void RemoteTier::ask_profile(const AgreeingRef& agreeing) {
   if (++agreeing->rounds > kMaxRounds) {  // an empty value, which is there and has no length
-    return take_profile(agreeing, nullptr, 0, nullptr);
+    return take_profile(agreeing, nullptr, 0);
   }
   auto answer = [this, agreeing](const Reply& reply) {
     if (!reply.ok()) return agreeing->done(reply.status());
@@ -52,7 +52,7 @@ void RemoteTier::ask_profile(const AgreeingRef& agreeing) {
 
 void RemoteTier::get_profile(const AgreeingRef& agreeing, uint64_t bytes) {
   if (bytes < kRemoteFrontBytes || bytes > kMaxValueBytes) {
-    return take_profile(agreeing, nullptr, 0, nullptr);
+    return take_profile(agreeing, nullptr, 0);
   }
   auto room = charge(bytes);
   auto memory = file_buffer(bytes);
@@ -68,18 +68,18 @@ void RemoteTier::get_profile(const AgreeingRef& agreeing, uint64_t bytes) {
   request.bytes = {remote_words({"GET", agreeing->key})};
   request.into = {memory->get(), bytes};
   request.keep = std::make_shared<const Kept>(*memory, room);
-  request.done = [this, agreeing, buffer = *memory, bytes, room](const Reply& reply) {
+  request.done = [this, agreeing, buffer = *memory, bytes](const Reply& reply) {
     if (!reply.ok()) return agreeing->done(reply.status());
     if (reply->type == RespType::null) return ask_profile(agreeing);
     const bool whole = reply->placed && static_cast<uint64_t>(reply->integer) == bytes;
-    take_profile(agreeing, whole ? buffer : nullptr, bytes, room);
+    take_profile(agreeing, whole ? buffer : nullptr, bytes);
   };
   cluster_.run(std::move(request));
 }
 
 // `buffer` null: it is none of a profile's length.
 void RemoteTier::take_profile(const AgreeingRef& agreeing, std::shared_ptr<uint8_t[]> buffer,
-                              uint64_t bytes, std::shared_ptr<const void> room) {
+                              uint64_t bytes) {
   Result<Profile> opened = corruption("of another length than a profile's");
   if (buffer) {
     opened = open_remote_profile(std::move(buffer), bytes, agreeing->key, options_.key.get());
@@ -90,16 +90,11 @@ void RemoteTier::take_profile(const AgreeingRef& agreeing, std::shared_ptr<uint8
     if (damaged) unlink({agreeing->key}, agreeing->deadline, [](const Unlinked&) {});
     return agreeing->done(opened.status());
   }
-  struct Kept {
-    Profile profile;
-    std::shared_ptr<const void> room;
-  };
-  auto kept = std::make_shared<const Kept>(Kept{std::move(*opened), std::move(room)});
-  const Id id = kept->profile.id();
+  const auto profile = std::make_shared<const Profile>(std::move(*opened));
   run(agreeing->key, true, RedisRequest::Way::question, agreeing->deadline,
       {remote_words({"EXPIRE", agreeing->key, std::to_string(options_.ttl.count())})},
       [](const Reply&) {});
-  agreeing->done(RemoteProfile{std::shared_ptr<const Profile>(kept, &kept->profile), id});
+  agreeing->done(RemoteProfile{profile, profile->id()});
 }
 
 void RemoteTier::put_profile(const AgreeingRef& agreeing) {
