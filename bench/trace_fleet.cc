@@ -56,7 +56,7 @@ class Blocks {
   size_t shard(uint32_t block, size_t shards) const { return slots_[block] * shards / kSlots; }
 
  private:
-  // Of a block that is the tag of the next ones.
+  // Slot of a block that is the tag of the next ones.
   static uint16_t slot(uint64_t name, size_t depth) {
     ByteWriter bytes;
     bytes.u64(name);

@@ -165,7 +165,7 @@ Result<std::string> layer_of_period(const Family& f, const json& c, uint32_t lay
   return std::string((layer + 1) % every == 0 ? kFull : f.local);
 }
 
-// What the layers of a family without layer_types are called.
+// Name of a layer's type in a family without layer_types.
 Result<std::string> usual_layer(const Family& f, const json& c, uint32_t layer, uint32_t layers) {
   if (f.attention == Attention::mamba) return std::string(f.recurrent);
   if (f.state_beside) return std::string("hybrid");

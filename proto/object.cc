@@ -138,7 +138,7 @@ Status validate_kind(const Object& o, const Profile& profile) {
   return {};
 }
 
-// Of a run at row `at`: its stream begins at a row that there is.
+// Fields of a stream's run at row `at`: the stream begins at a row that there is.
 template <typename Io>
 void stream_fields(Io& io, Of<Io, RowRun>& run, uint64_t at) {
   io.number("bytes", run.bytes, 1, kMaxObjectBytes);

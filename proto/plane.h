@@ -35,7 +35,7 @@ static_assert(kMaxStreamRows >= kMaxBlockTokens, "a block's rows are one stream"
 struct RowRun {
   RunForm form = RunForm::exact;
   uint32_t rows = 0;
-  // Of a stream; else 0.
+  // Fields of a stream, 0 in other runs:
   uint32_t bytes = 0;  ///< its length
   uint32_t skip = 0;   ///< its rows before the run's
   uint32_t of = 0;     ///< all its rows: at least skip + rows

@@ -73,7 +73,8 @@ Status validate_shape(const TransformSet& set, size_t transform, uint32_t heads,
 /// A set as profiles share it: one copy, however many profiles, codecs and sessions have it.
 struct SharedTransforms {
   TransformSet set;
-  /// Of each transform, expected: the entropy of its tables. Plans only: streams may take more.
+  /// Bytes of a row that each transform is expected to take: the entropy of its tables. For plans;
+  /// streams may take more.
   std::vector<double> row_bytes;
 };
 /// The set may be any that decode_transforms gives.

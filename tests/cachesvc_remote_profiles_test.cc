@@ -6,7 +6,7 @@
 namespace kv {
 namespace {
 
-// What a machine's own calibration made of a model.
+// A profile as a machine's own calibration makes it.
 std::shared_ptr<const Profile> calibrated(const ModelSpec& model, float mean) {
   Profile profile = *make_profile(model, 4, 256);
   for (size_t l = 0; l < profile.parts.size(); ++l) {

@@ -80,8 +80,8 @@ uint64_t set_bytes(const Profile& profile) {
   return bytes;
 }
 
-// What a codec makes of a set: tables of numbers, turns, and of each side that is coded by a
-// transform the matrices both ways and the mean.
+// Memory that a codec makes of a set: tables of numbers, turns, and for each side that is coded by
+// a transform the matrices both ways and the mean.
 uint64_t coder_bytes(const ModelSpec& spec, const Profile& profile) {
   if (!profile.transforms) return 0;
   const TransformSet& set = profile.transforms->set;

@@ -56,7 +56,7 @@ void MadeReplies::ask_for_room(const RunningFetchPtr& f, const MakingPtr& making
           return begin(f, making);
         }
         making->reply.lease = Lease();
-        // What RAM holds does not fit either: nothing is left to aim at.
+        // Nothing is left to aim at: a reply of what RAM holds does not fit either.
         if (f->patience == RunningFetch::Patience::ram_only) f->max_tokens = 0;
         f->no_room(got.status());
         env_.later([making] { making->then.no_room(); });  // its pins are gone by then

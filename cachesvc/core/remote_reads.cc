@@ -92,7 +92,7 @@ void RemoteReads::find(RemoteWant want, uint32_t tokens, std::function<void(Find
                  });
 }
 
-// What has names that can't be computed is listed at its block.
+// Objects whose names can't be computed are listed at their blocks.
 void RemoteReads::list(const std::shared_ptr<Finding>& finding) {
   const RealmState& realm = *finding->out->want.realm;
   std::vector<RemoteList> lists = remote_lists(realm, finding->path);

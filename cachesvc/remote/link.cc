@@ -144,7 +144,7 @@ void RemoteLink::send(RemoteCommand command) {
   if (state_ != State::open) return;
   if (!timer_.armed()) timer_.arm_in(options_.answer_timeout);
   if (std::exchange(write_soon_, true)) return;
-  // What this handler still sends goes with it.
+  // One write for all that this handler still sends.
   asio::post(socket_.get_executor(), [this, self = shared_from_this()] {
     write_soon_ = false;
     write();
