@@ -12,8 +12,8 @@ import tempfile
 import zipfile
 
 # Of an engine, which they import.
-WITH_ENGINES = {"lmcache", "mlx", "mlx_caches", "mlx_files", "sglang", "teacher", "transformers",
-                "vllm"}
+WITH_ENGINES = {"lmcache", "mlx", "mlx_caches", "mlx_files", "mlx_teacher", "sglang", "teacher",
+                "transformers", "vllm"}
 source = pathlib.Path(sys.argv[1])
 with tempfile.TemporaryDirectory() as folder:
     copy = pathlib.Path(folder, "python")  # a build leaves files beside its sources

@@ -27,16 +27,16 @@ def text() -> str:
         return file.read()
 
 
-def plan(path: str, model: Model) -> Profile:
-    """The profile in a file of `cachectl tune` (codec/profile_file.h), made for this model.
-    OSError; CacheError: it is no such file, is damaged, or is another model's."""
+def plan(path: str, fingerprint: bytes) -> Profile:
+    """The profile in a file of `cachectl tune` (codec/profile_file.h), made for the model of this
+    fingerprint. OSError; CacheError: it is no such file, is damaged, or is another model's."""
     with open(path, "rb") as file:
         data = file.read(PLAN_BYTES + 1)
     told, body = data[68:PLAN_HEAD], data[PLAN_HEAD:]
     if data[:4] != b"KCL1" or len(data) > PLAN_BYTES or hashlib.sha256(body).digest() != told:
         raise invalid(f"plan {path}", "other bytes", "a file of cachectl tune, whole")
-    if data[4:36] != model.fingerprint:
-        raise invalid(f"plan {path}", f"for the model {data[4:36].hex()}", model.fingerprint.hex())
+    if data[4:36] != fingerprint:
+        raise invalid(f"plan {path}", f"for the model {data[4:36].hex()}", fingerprint.hex())
     return Profile.decode(body)
 
 

@@ -122,7 +122,7 @@ class Adapter:
         """The profile to bring, after the first open: of coded rows with mean and gain of keys,
         which cost computing a text, unless the service has a profile in force already."""
         if self._settings.plan:
-            profile = calibrate.plan(self._settings.plan, self.model)
+            profile = calibrate.plan(self._settings.plan, self.model.fingerprint)
         elif profile.k_bits and self._settings.encode is not None:
             try:
                 return self._cache.known(self.model, profile, OPEN_S).profile

@@ -29,6 +29,7 @@ from .cache import Cache
 from .errors import CacheError
 from .llama_check import attach, profile_of_keys
 from .llama_gguf import Gguf
+from .llama_plan import plan_for
 from .llama_proxy import Proxy
 from .report import Report
 from .llama_reuse import Reuse
@@ -142,10 +143,13 @@ def make_reuse(upstream: Upstream, options: argparse.Namespace, engine: Engine,
     adapters = props.get("default_generation_settings", {}).get("params", {}).get("lora")
     others = [*engine.others, json.dumps(adapters or [])]
     gguf, bits, slots = Gguf(path), bits_of(options), upstream.slots()
+    plan = plan_for(options.plan, gguf, engine.others) if options.plan else None
     cache = Cache(options.socket, options.namespace, strict=True, program=PROGRAM,
                   token=read_secret(options.token_file))
-    layout, token_s = attach(upstream, lambda data: Layout(data, gguf, others, bits), slots[-1])
-    profile = profile_of_keys(upstream, cache, layout, slots[-1], token_s, report)
+    layout, token_s = attach(upstream, lambda data: Layout(data, gguf, others, bits, plan),
+                             slots[-1])
+    profile = layout.profile if plan else profile_of_keys(upstream, cache, layout, slots[-1],
+                                                          token_s, report)
     if profile is None and bits:
         report.count("not_calibrated")
         report.say("keys", "keys have 8 bits: no slot computed a text for their mean and gain")

@@ -2,16 +2,18 @@
 
 The fingerprint is engine/MODELS.md's "sampled" recipe: the whole header (metadata and tensor
 table), the file's size, bytes of every tensor and of places spread evenly over the data, of each
-file if there are several, and in `x` fields what else changes a row. Lengths in a file are compared
-with its end.
+file if there are several, and in `x` fields what else changes a row. That of this project's own
+engine, whose profiles `cachectl tune` makes, is the other recipe there, which reads all weights.
+Lengths in a file are compared with its end.
 """
 from __future__ import annotations
 
 import hashlib
+import math
 import mmap
 import re
 import struct
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import (Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple)
 
 from .errors import CacheError, Code, Malformed
 
@@ -19,8 +21,11 @@ MAGIC, VERSION = b"GGUF", 3
 NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q",
            11: "<q", 12: "<d"}
 STRING, ARRAY = 8, 9
+MAX_DIMENSIONS = 8
 KEPT_VALUES = 4096  # of an array; longer ones (vocabularies) are stepped over
 PLACES, PLACE_BYTES, TENSOR_BYTES = 256, 16 << 10, 4 << 10
+BLOCKS = {0: (1, 4), 1: (1, 2), 3: (32, 20), 6: (32, 22), 8: (32, 34), 12: (256, 144),
+          14: (256, 210)}  # values and bytes of each type that this project's engine reads
 PART = re.compile(r"-00001-of-(\d{5})\.gguf$")  # the first of several files
 
 
@@ -61,6 +66,17 @@ class Gguf:
         return digest.digest()
 
 
+    def engine_fingerprint(self) -> bytes:
+        """Of the model in this project's own engine. CacheError: it does not read such a file."""
+        if len(self._files) != 1:
+            raise CacheError(Code.UNSUPPORTED, "a model in several files, which `cachectl tune` "
+                                               "does not read")
+        digest = hashlib.sha256()
+        for tag, data in [("v", b"\1"), ("f", b"gguf"), *self._files[0].whole_fields()]:
+            digest.update(tag.encode() + struct.pack("<Q", len(data)) + data)
+        return digest.digest()
+
+
 def _other_parts(first: "GgufFile") -> Iterator["GgufFile"]:
     """The files behind the first one of a model that is split, named as llama.cpp names them."""
     count = first.get("split.count", 1)
@@ -85,6 +101,8 @@ class GgufFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self.metadata: Dict[str, Any] = {}
+        self._entries: Dict[bytes, Tuple[int, int]] = {}  # key to where it lies, value and all
+        self._infos: List[_Tensor] = []
         with open(path, "rb") as file:
             self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         try:
@@ -93,14 +111,15 @@ class GgufFile:
                 raise CacheError(Code.UNSUPPORTED, f"{path} is no GGUF file of version {VERSION}")
             tensors, entries = self._number("<Q"), self._number("<Q")
             for _ in range(entries):
-                key = self._text()
+                begin, key = self._at, self._text()
                 self.metadata[key] = self._value(self._number("<I"))
-            offsets = [self._tensor() for _ in range(tensors)]
+                self._entries[key.encode()] = begin, self._at
+            self._infos = [self._tensor() for _ in range(tensors)]
         except (struct.error, UnicodeDecodeError) as error:
             raise Malformed(f"{path}: {error}") from None
         alignment = self.get("general.alignment", 32)
         self.first_data = -(-self._at // alignment) * alignment
-        self._tensors = [self.first_data + offset for offset in offsets]
+        self._tensors = [self.first_data + info.offset for info in self._infos]
 
     def get(self, key: str, default: int) -> int:
         value = self.metadata.get(key, default)
@@ -115,6 +134,24 @@ class GgufFile:
         step = max(1, (len(self._data) - self.first_data) // PLACES)
         for at in range(self.first_data, len(self._data), step):
             field("d", self._data[at:at + PLACE_BYTES])
+
+    def whole_fields(self) -> Iterator[Tuple[str, bytes]]:
+        """Those of this project's engine, behind its first two."""
+        kind = b"general.architecture"
+        prefix = str(self.metadata.get(kind.decode(), "")).encode() + b"."
+        for key, (begin, end) in sorted(self._entries.items()):
+            if key == kind or key.startswith(prefix):
+                yield "k", self._data[begin:end]
+        for info in sorted(self._infos, key=lambda each: each.name):
+            if info.type not in BLOCKS:
+                raise CacheError(Code.UNSUPPORTED, f"{self.path}: a tensor of type {info.type}, "
+                                                   "which `cachectl tune` does not read")
+            values, size = BLOCKS[info.type]
+            begin = self.first_data + info.offset
+            yield "t", info.bytes
+            with memoryview(self._data) as data:
+                yield "d", hashlib.sha256(
+                    data[begin:begin + info.values // values * size]).digest()
 
     # ---- reading
 
@@ -160,10 +197,20 @@ class GgufFile:
             at += 8 + length(data, at)[0]
         self._at = at
 
-    def _tensor(self) -> int:
-        """The offset of a tensor's data."""
-        self._text()
+    def _tensor(self) -> "_Tensor":
+        begin, name = self._at, self._text()
         dimensions = self._number("<I")
-        self._at += 8 * dimensions + 4
-        offset: int = self._number("<Q")
-        return offset
+        if dimensions > MAX_DIMENSIONS:
+            raise Malformed(f"{self.path}: a tensor of {dimensions} dimensions")
+        shape = [self._number("<Q") for _ in range(dimensions)]
+        kind = self._number("<I")
+        return _Tensor(name.encode(), math.prod(shape), kind, self._data[begin:self._at],
+                       self._number("<Q"))
+
+
+class _Tensor(NamedTuple):
+    name: bytes
+    values: int
+    type: int
+    bytes: bytes  # name, dimensions and type as they lie in the file
+    offset: int

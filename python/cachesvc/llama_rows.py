@@ -15,9 +15,10 @@ import numpy.typing as npt
 from .errors import CacheError, Code
 from .hit import Hit
 from .llama_gguf import Gguf
+from .llama_plan import in_slot_order
 from .llama_slot import (CELL, LayerRows, SlotCache, SlotFile, checkpoint_of, encode, parse,
                          parse_tokens, unknown)
-from .models import Dtype, Kind, Model, Part, Side, full, profile_of, window
+from .models import Dtype, Kind, Model, Part, Profile, Side, full, profile_of, window
 from .objects import Array
 from .wire import Buffer, Tokens
 
@@ -27,14 +28,15 @@ CLAIMED = 2    # rows before a window's first: a server goes on from checkpoints
 
 
 class Layout:
-    """model: under its fingerprint. profile: lossless, or as the bits given say.
+    """model: under its fingerprint. profile: lossless, or as the bits or the plan say.
 
-    bits: (K, V) of 8, 4, 3 or 2, or none. opaque: in words, why rows are not told apart.
-    token_bytes: of a slot file, for each token.
+    bits: (K, V) of 8, 4, 3 or 2, or none. plan: of llama_plan.plan_for, in place of bits. opaque:
+    in words, why rows are not told apart. token_bytes: of a slot file, for each token.
+    CacheError: the plan does not fit.
     """
 
     def __init__(self, data: Buffer, gguf: Gguf, others: Sequence[str],
-                 bits: Optional[Tuple[int, int]] = None) -> None:
+                 bits: Optional[Tuple[int, int]] = None, plan: Optional[Profile] = None) -> None:
         self.opaque = ""
         self.token_bytes = len(data) / max(1, len(parse_tokens(data)))
         self._caches: List[SlotCache] = []
@@ -49,10 +51,18 @@ class Layout:
         self.windowed = any(parts[0].kind == Kind.WINDOW for parts in layers)
         dtype = layers[0][0].dtype
         coding = f"bits {bits[0]}:{bits[1]}" if bits and not self.opaque else "as given"
+        if plan is not None:
+            if self.opaque:
+                raise CacheError(Code.UNSUPPORTED, f"a plan for rows that are not told apart: "
+                                                   f"{self.opaque}")
+            coding = f"plan {plan.id().hex()[:16]}"
         self.model = Model(f"{gguf.name} in llama.cpp, {coding}"[:200],
                            gguf.fingerprint([*others, coding, self.opaque or dtype.name,
                                              *["windows 2"] * self.windowed]), layers)
         self.profile = profile_of(self.model, dtype, None if self.opaque else bits)
+        if plan is not None:
+            windowed = sum(parts[0].kind == Kind.WINDOW for parts in layers)
+            self.profile = in_slot_order(plan, gguf, len(layers) - windowed, windowed, dtype)
 
     def _layers(self, gguf: Gguf) -> List[List[Part]]:
         size = gguf.of_kind("attention.sliding_window")

@@ -197,7 +197,7 @@ def main(given: Optional[Sequence[str]] = None) -> None:
     options, others = arguments(sys.argv[1:] if given is None else given)
     cache = Cache(options.socket, options.namespace, strict=True, program=PROGRAM,
                   token=read_secret(options.token_file))
-    reuse = Reuse(cache, Settings(bits=bits_of(options), tag=options.tag,
+    reuse = Reuse(cache, Settings(bits=bits_of(options), plan=options.plan, tag=options.tag,
                                   min_tokens=options.min_tokens,
                                   budget_s=options.budget_ms / 1000, shadow=options.shadow))
 

@@ -14,6 +14,8 @@ def add_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--namespace", required=True)
     p.add_argument("--token-file", help="of the namespace's token, where it has one")
     p.add_argument("--bits", metavar="K:V", help="code rows, such as 8:4; default: lossless")
+    p.add_argument("--plan", metavar="FILE", default="",
+                   help="code rows as a file of `cachectl tune` says, in place of --bits")
     p.add_argument("--min-tokens", type=int, default=MIN_TOKENS, help="of a prompt worth a look-up")
     p.add_argument("--budget-ms", type=int, default=BUDGET_MS,
                    help="how much later than without the cache an answer may come")
@@ -26,6 +28,8 @@ def check_options(p: argparse.ArgumentParser, options: argparse.Namespace) -> No
     """Ends the program where one has a value that it can't have."""
     if options.shadow < 0:
         p.error("--shadow wants a number from 0")
+    if options.plan and options.bits:
+        p.error("--plan has the bits of its rows: no --bits beside it")
     try:
         bits_of(options)
     except CacheError as error:

@@ -22,13 +22,15 @@ def gguf(metadata: Dict[str, Union[str, int]], weights: bytes) -> bytes:
 
 
 def written(folder: pathlib.Path, window: int = 0, heads: int = 2,
-            weights: bytes = bytes(64)) -> str:
+            weights: bytes = bytes(64), kind: str = "tiny", full_every: int = 0) -> str:
     path = folder / "model.gguf"
     metadata: Dict[str, Union[str, int]] = {
-        "general.architecture": "tiny", "general.name": "Tiny",
-        "tiny.attention.head_count_kv": heads}
+        "general.architecture": kind, "general.name": "Tiny",
+        f"{kind}.attention.head_count_kv": heads}
     if window:
-        metadata["tiny.attention.sliding_window"] = window
+        metadata[f"{kind}.attention.sliding_window"] = window
+    if full_every:
+        metadata[f"{kind}.attention.sliding_window_pattern"] = full_every
     path.write_bytes(gguf(metadata, weights))
     return str(path)
 

@@ -5,14 +5,15 @@ exact in f32, f16 and bf16.
 """
 from __future__ import annotations
 
+import hashlib
 import struct
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import numpy.typing as npt
 
-from cachesvc.models import (Dtype, Model, Side, TransformCoding, TransformProfile, chunk, full,
-                             raw_profile, state, window)
+from cachesvc.models import (Dtype, Model, Profile, Side, TransformCoding, TransformProfile, chunk,
+                             full, raw_profile, state, window)
 
 Array = npt.NDArray[Any]
 HEADS, DIM = 2, 32
@@ -72,19 +73,30 @@ class Computed:
         return state_bytes(layer, part, position)
 
 
-def transformed(model: Model, step: float = 1 / 16) -> TransformProfile:
-    """A profile that codes all rows, of heads of DIM values, by integers of step."""
+def transformed(model: Model, step: float = 1 / 16, low_bits: int = 1,
+                halves: Optional[bool] = None) -> TransformProfile:
+    """A profile that codes all rows by integers of step: those below 31 << low_bits in some
+    6 + low_bits bits. Rows of all parts have one shape. halves: pairs of a rotation to undo."""
     def numbers(form: str, *given: Any) -> bytes:
         return struct.pack(f"<I{len(given)}{form}", len(given), *given)
 
-    width = HEADS * DIM
-    basis = [127 if c % DIM == j else 0 for c in range(width) for j in range(DIM)]
+    heads, dim = model.part(0, 0).heads, model.part(0, 0).k_dim
+    width = heads * dim
+    basis = [127 if c % dim == j else 0 for c in range(width) for j in range(dim)]
     table = struct.pack("<Ib", 1, -31) + numbers("H", *[60] * 63)
-    transform = (struct.pack("<IHI", 1, 65535, DIM) + numbers("f", *[0.0] * width)
-                 + numbers("f", *[step / 127] * width) + numbers("b", *basis)
-                 + numbers("B", *[0] * width) + numbers("B", *[1] * width))
-    raw = raw_profile(model)
-    coding = TransformCoding(16, 16, np.empty(0, np.float32), np.empty(0, np.float32))
+    turned = struct.pack("<I", 0) if halves is None else (
+        struct.pack("<IB", 1, halves) + numbers("f", 1.0))
+    transform = (struct.pack("<IHI", 1, 65535 if halves is None else 0, dim)
+                 + numbers("f", *[0.0] * width) + numbers("f", *[step / 127] * width)
+                 + numbers("b", *basis) + numbers("B", *[0] * width)
+                 + numbers("B", *[low_bits] * width))
+    raw, none = raw_profile(model), np.empty(0, np.float32)
     return TransformProfile(2, raw.block_tokens, raw.prefill, raw.raw_dtype, 0, 1, 4, 16, 16,
-                            [[coding] for _ in model.layers],
-                            table + struct.pack("<I", 0) + transform)
+                            [[TransformCoding(16, 16, none, none)] for _ in model.layers],
+                            table + turned + transform)
+
+
+def plan_file(profile: Profile, fingerprint: bytes) -> bytes:
+    """As `cachectl tune` writes it, for a model."""
+    body = profile.encode()
+    return b"KCL1" + fingerprint + bytes(32) + hashlib.sha256(body).digest() + body

@@ -7,7 +7,8 @@ import sys
 
 import torch
 
-from cachesvc.teacher import serve, teacher_of
+from cachesvc.teacher import teacher_of
+from cachesvc.teaching import serve
 from transformers_engine import letters, module_of
 
 if __name__ == "__main__":

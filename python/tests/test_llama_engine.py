@@ -31,9 +31,11 @@ from cachesvc.llama_check import TOKENS
 from cachesvc.llama_gguf import Gguf
 from cachesvc.llama_rows import Layout
 from cachesvc.llama_slot import encode, parse
+from cachesvc.models import Model, full
 
 from daemon import PROGRAM, ROOT, Daemon
 from gguf_files import split_in_two
+from given import plan_file, transformed
 from llama_engine import (LONG_S, Message, Server, bare, launched, model_file, proxied,
                           server_command, text, wait_until)
 from proxy import Proxy, ending
@@ -193,6 +195,34 @@ def test_coded_rows_are_reused_too(daemon: Daemon, namespace: str) -> None:
     with proxied(daemon.socket, namespace + "-small", launched(model, "-c", "512"), "--bits",
                  "4:4") as small:
         assert small.counts()["not_calibrated"] == 1 and small.chat(question).text
+
+
+def test_rows_are_coded_as_a_plan_says(daemon: Daemon, namespace: str,
+                                       tmp_path: pathlib.Path) -> None:
+    model, plan = model_file("KV_SMOLLM2_GGUF"), tmp_path / "plan"
+    profile = transformed(Model("", bytes(32), [[full(3, 64)] for _ in range(30)]), 1 / 16, 3)
+    plan.write_bytes(plan_file(profile, Gguf(model).engine_fingerprint()))
+    question = asked(text(0, 900), QUESTIONS[0])
+    cache = Cache(daemon.socket, namespace, strict=True)
+    before = cache.stats()
+    with proxied(daemon.socket, namespace, launched(model), "--plan", str(plan)) as first:
+        cold = first.chat(question)
+        assert cold.prompt > 256
+        first.wait_for("stores")
+    after = cache.stats()
+    cache.close()
+    assert after["encoded_planes"] - before["encoded_planes"] >= 60
+    assert after["encode_raw_fallbacks"] == before["encode_raw_fallbacks"]
+    with proxied(daemon.socket, namespace, launched(model), "--plan", str(plan), "--shadow",
+                 "1") as second:
+        again = second.chat(question)
+        assert again.reused == cold.prompt - 1 and again.text
+        counts = second.wait_for("shadows", "failed_shadow", "shadows_unproved")
+        assert "shadows_diverged" not in counts and "not_calibrated" not in counts
+        print(f"a plan: {counts['shadow_millinats']} thousandths of a nat")
+    plan.write_bytes(plan_file(profile, b"m" * 32))
+    with proxied(daemon.socket, namespace, launched(model), "--plan", str(plan)) as other:
+        assert other.counts()["refused"] == 1 and other.chat(question).reused == 0
 
 
 def test_five_turns_with_a_daemon_that_is_killed_and_one_that_is_stopped(

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import hashlib
 import pathlib
+import re
 import struct
-from typing import List, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 import pytest
@@ -14,12 +15,15 @@ from cachesvc.checks import pattern
 from cachesvc.errors import CacheError
 from cachesvc.llama_check import TOKENS
 from cachesvc.llama_gguf import Gguf
+from cachesvc.llama_plan import plan_for
 from cachesvc.llama_rows import Layout, SlotRows
 from cachesvc.llama_slot import parse
+from cachesvc.models import Model, Profile, full
 
 import gguf_files
 import slot_files
-from daemon import Daemon
+from daemon import ROOT, Daemon
+from given import plan_file, transformed
 from slot_files import F16, Q8_0, cache, checkpoint, checkpoints, slot_file
 
 WINDOW = 16
@@ -110,6 +114,54 @@ def test_a_ring_and_its_checkpoints_are_one_run(tmp_path: pathlib.Path) -> None:
     without = slot_file(tokens, [cache(tokens, 2, 16), cache(ring, 3, 16)])
     assert not layout.source(without).storable(30)
     assert layout.source(without).rows(3, 0, Side.V, 10, 30) is None
+
+
+def test_a_fingerprint_of_the_engines_own_is_that_of_the_document(tmp_path: pathlib.Path) -> None:
+    text = (ROOT / "engine/MODELS.md").read_text(encoding="utf-8").split("A file of 200 bytes")[1]
+    data = bytes.fromhex("".join(re.findall(r"^[0-9a-f]{4}: ((?:[0-9a-f]{2} ?)+)",
+                                            text.split("```")[1], flags=re.M)))
+    assert len(data) == 200
+    (tmp_path / "model.gguf").write_bytes(data)
+    told = re.findall(r"^`([0-9a-f]{64})`", text, flags=re.M)[0]
+    assert Gguf(str(tmp_path / "model.gguf")).engine_fingerprint().hex() == told
+
+
+def planned(folder: pathlib.Path, kind: str, halves: Optional[bool], of: bytes = b"",
+            options: Sequence[str] = ()) -> Tuple[Gguf, Profile]:
+    """A GGUF of five layers, every second one full, and a plan for it, or for another model."""
+    gguf = Gguf(gguf_files.written(folder, WINDOW, kind=kind, full_every=2))
+    profile = transformed(Model("", bytes(32), [[full(2, 4)] for _ in range(5)]), halves=halves)
+    for layer, parts in enumerate(profile.layers):
+        parts[0].key_mean = np.full(8, layer, np.float32)
+    (folder / "plan").write_bytes(plan_file(profile, of or gguf.engine_fingerprint()))
+    return gguf, plan_for(str(folder / "plan"), gguf, options)
+
+
+def test_a_plan_has_the_order_of_a_slots_layers(tmp_path: pathlib.Path) -> None:
+    data = slot_file(range(8), [cache(range(8), 2, 16), cache(range(8), 3, 16)])
+    gguf, plan = planned(tmp_path, "gemma3", True)
+    layout = Layout(data, gguf, ["llama.cpp"], None, plan)
+    assert [parts[0].key_mean[0] for parts in layout.profile.layers] == [1, 3, 0, 2, 4]
+    assert layout.model.fingerprint != Layout(data, gguf, ["llama.cpp"]).model.fingerprint
+    with pytest.raises(CacheError, match="a slot has 2 and 2"):
+        Layout(slot_file(range(8), [cache(range(8), 2, 16)] * 2), gguf, [], None, plan)
+    with pytest.raises(CacheError, match="ggml type 8"):
+        Layout(slot_file(range(8), [cache(range(8), 2, 16, kind=Q8_0)]), gguf, [], None, plan)
+
+
+def test_a_plan_that_does_not_fit_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+    planned(tmp_path, "llama", False)
+    planned(tmp_path, "tiny", None)
+    planned(tmp_path, "llama", None, options=["--rope-freq-base", "1e6"])
+    for kind, halves, options, says in (
+            ("llama", True, (), "of halves, keys of llama in llama.cpp are turned as neighbours"),
+            ("gemma3", False, (), "of neighbours, keys of gemma3"),
+            ("tiny", True, (), "which one tiny has in llama.cpp is not known"),
+            ("llama", False, ("--rope-freq-base", "1e6"), "--rope-freq-base another")):
+        with pytest.raises(CacheError, match=says):
+            planned(tmp_path, kind, halves, options=options)
+    with pytest.raises(CacheError, match="for the model 6d6d"):
+        planned(tmp_path, "llama", None, of=b"m" * 32)
 
 
 def test_what_is_not_known_is_one_state(tmp_path: pathlib.Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, ContextManager, Iterator, List, Tuple
 
 import pytest
 
+from cachesvc import Cache
 from cachesvc.frames import Type
 from cachesvc.llama import free_port
 
@@ -23,6 +24,7 @@ from daemon import Daemon
 from engine_process import EngineProcess, interpreter
 from llama_engine import HERE, LONG_S, Message, Server
 from proxy import Proxy, ending
+from test_teacher import cachectl
 
 pytestmark = pytest.mark.engines
 KINDS = ("llama", "gemma3", "falcon_h1", "qwen3_next")
@@ -125,6 +127,35 @@ def test_five_turns_and_a_restart_in_the_middle(
         said, reused = talk(second, said, range(3, 5))
     assert said == expected
     assert reused[0] > len("".join(m["content"] for m in conversation(expected, 2)))
+
+
+def test_a_profile_of_transforms_codes_rows(daemon: Daemon, namespace: str, models: pathlib.Path,
+                                            tmp_path: pathlib.Path) -> None:
+    """Tuned to the very model that the server loads, by a teacher of mlx-lm."""
+    plan, words = tmp_path / "plan", tmp_path / "text.txt"
+    words.write_text(" ".join(f"{number} is not {number * number % 97}," for number in range(100)))
+    teacher = f"{interpreter('MLX')} -B -m cachesvc.mlx_teacher"
+    said = cachectl("tune", str(models / "gemma3"), "--teacher", teacher, "--text", str(words),
+                    "--coding", "tc", "--budget", "0.4", "--out", str(plan))
+    ratio, kld = (float(word) for word in said.splitlines()[-1].split()[-4:-2])
+    assert ratio < 0.5 and kld < 0.05
+    at = models / "gemma3", daemon.socket, namespace, "--plan", str(plan)
+    question = asked(QUESTIONS[0] * 12)  # over a block
+    with serving(*at) as first:
+        prompt = first.answer(question)[2]
+        assert prompt > 300
+    with Cache(daemon.socket, namespace, strict=True) as cache:
+        assert cache.stats()["encoded_planes"] > 0
+    with open(tmp_path / "errors", "wb") as errors:
+        with serving(*at, "--shadow", "1", errors=errors) as second:
+            assert second.answer(question)[1:] == (prompt - 1, prompt)
+    counts = json.loads((tmp_path / "errors").read_text(encoding="utf-8").splitlines()[-1]
+                        .partition("cachesvc-mlx: ")[2])
+    assert counts["shadows"] == 1 and "shadows_diverged" not in counts
+    with open(tmp_path / "errors", "wb") as errors:
+        with serving(models / "llama", *at[1:], errors=errors) as other:
+            assert other.answer(question)[1] == 0
+    assert "for the model" in (tmp_path / "errors").read_text(encoding="utf-8")
 
 
 def conversation(answers: List[str], turn: int) -> List[Message]:
