@@ -71,6 +71,7 @@ if(NOT KV_SANITIZE STREQUAL thread)
           cachesvc_promoter_test.cc cachesvc_calls_test.cc cachesvc_levels_test.cc
           cachesvc_reservations_test.cc cachesvc_needs_test.cc cachesvc_puts_test.cc
           cachesvc_commits_test.cc cachesvc_fetches_test.cc cachesvc_hit_reads_test.cc
+          cachesvc_open_questions_test.cc
           cachesvc_drain_test.cc cachesvc_opens_test.cc
           cachesvc_warm_start_test.cc cachesvc_compactor_test.cc
           cachesvc_eraser_test.cc cachesvc_erase_targets_test.cc

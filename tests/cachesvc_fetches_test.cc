@@ -132,7 +132,7 @@ TEST_F(FetchesTest, WhoDoesNotWaitIsToldThatItIsPending) {
   EXPECT_TRUE((*reply)->pending);
   core().hangs = false;
   core().run_all();
-  EXPECT_EQ((*fetch(plus_one(tokens)))->tier, Tier::ram) << "it went on without a caller";
+  EXPECT_EQ((*fetch(plus_one(tokens)))->tier, Tier::ssd) << "which had it when it was first asked";
 }
 
 TEST_F(FetchesTest, ALookupPromotesNothingAPrefetchDoes) {

@@ -143,12 +143,12 @@ class MadeRepliesUnit : public HitReadsUnit {
   }
   void make(const RunningFetchPtr& f) {
     replies_.make(f, leased(),
-                  {[this](FetchReply reply) { made_ = std::move(reply); }, [this] { ++no_room_; }});
+                  {[this](FetchReply reply) { made_ = std::move(reply); }, [this] { ++again_; }});
   }
 
   MadeReplies replies_;
   std::optional<FetchReply> made_;
-  int no_room_ = 0;
+  int again_ = 0;
   bool failed_ = false;
 };
 
@@ -175,10 +175,39 @@ TEST_F(MadeRepliesUnit, WithoutRoomTheFetchAimsLower) {
   f->deadline = deadline_in(Milliseconds(0));
   make(f);
   core_.run_for(Milliseconds(20));
-  EXPECT_EQ(no_room_, 1);
+  EXPECT_EQ(again_, 1);
   EXPECT_FALSE(made_);
   EXPECT_EQ(f->patience, RunningFetch::Patience::now);
   for (const Hit::Use& use : hit_.uses) core_.index.tiers().unpin(*use.record);
+}
+
+// What it pins may be what another one waits for.
+TEST_F(MadeRepliesUnit, AReplyThatWaitsForRoomPinsNothingAndPlansAgain) {
+  std::vector<Record*> used;
+  for (const Hit::Use& use : hit_.uses) used.push_back(use.record);
+  Pins own(*core_.env, core_.index, used);  // of another one: nothing can be evicted
+  auto taken = core_.env->pool->try_charge(ChargeKind::model, core_.env->pool->free_bytes());
+  ASSERT_TRUE(taken);
+  const uint64_t before = core_.index.tiers().pins();
+  const RunningFetchPtr f = wanting(FetchForm::f32);
+  FetchReply reply = leased();
+  reply.lease = Lease(reply.lease.prefix(), keep(*core_.env, Pins(*core_.env, core_.index, used)));
+  EXPECT_GT(core_.index.tiers().pins(), before);
+  replies_.make(f, std::move(reply),
+                {[this](FetchReply r) { made_ = std::move(r); }, [this] { ++again_; }});
+  core_.run();
+  EXPECT_EQ(again_, 0);
+  EXPECT_EQ(core_.index.tiers().pins(), before);
+  taken->release();
+  core_.run();
+  ASSERT_EQ(again_, 1);
+  EXPECT_GT(f->reply_room_bytes(), 0u);
+  EXPECT_EQ(f->patience, RunningFetch::Patience::wait);
+  auto rest = core_.env->pool->try_charge(ChargeKind::model, core_.env->pool->free_bytes());
+  make(f);
+  core_.run();
+  EXPECT_TRUE(made_) << "it has its room";
+  EXPECT_EQ(f->reply_room_bytes(), 0u);
 }
 
 TEST_F(MadeRepliesUnit, ACallThatHasEndedIsNotAnswered) {

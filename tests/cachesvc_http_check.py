@@ -443,9 +443,9 @@ def check_requests_say_why(program):
             assert d.request("GET", "/requests?" + query)[0] == code, query
         page = d.get("/status")
         now = samples(d.get("/metrics"))
-        short = now["cachesvc_short_never_stored_requests_total"]
+        short = now['cachesvc_short_requests_total{reason="never_stored"}']
         assert short > 2 and "never stored <span" in page
-        assert f'_requests_total" data-value="{int(short)}"' in page, short
+        assert f'reason=&quot;never_stored&quot;}}" data-value="{int(short)}"' in page, short
         assert "short_erased" not in page.split('id="stats"')[0]
 
 

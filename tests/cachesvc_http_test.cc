@@ -144,7 +144,7 @@ TEST(HttpNames, EveryStatHasOne) {
       continue;
     }
     const std::string metric = metric_name(*name);
-    EXPECT_TRUE(metrics.emplace(metric, stat).second) << metric;
+    EXPECT_TRUE(metrics.emplace(series_name(*name), stat).second) << metric;
     EXPECT_TRUE(std::regex_match(metric, std::regex("cachesvc_[a-z0-9_]+"))) << metric;
     EXPECT_FALSE(std::regex_search(metric, std::regex("_(ms|us|percent)(_|$)"))) << metric;
   }

@@ -259,6 +259,58 @@ TEST_F(WhyTest, WhatRamHasNoRoomForAndWhatIsBeingRead) {
   EXPECT_EQ(fetched(tokens).missing, Missing::nothing);
 }
 
+// However often a client asks for what is being read, it asked once, and the SSD served it.
+TEST_F(WhyTest, WhatIsAskedAgainIsOneRequest) {
+  const auto tokens = stored(40, Durability::durable);
+  for (Record* r : path(tokens)) core_->recency.leave_ram(*r);
+  const Counters before = core_->env->count;
+  const uint64_t requests = ask({})->newest;
+  FetchRequest request;
+  request.model = 1;
+  request.query.tokens = plus_one(tokens);
+  request.wait = false;
+  const auto asked = [&] {
+    auto reply = core_->call<Result<FetchReply>>(
+        [&](auto done) { core_->fetches.fetch(session_, request, soon(), done); });
+    EXPECT_TRUE(reply && reply->ok());
+    return std::move(**reply);
+  };
+  core_->hangs = true;
+  for (int polls = 0; polls < 3; ++polls) {
+    EXPECT_TRUE(asked().pending);
+    EXPECT_EQ(ask({})->newest, requests + 1);
+  }
+  core_->hangs = false;
+  core_->run_all();
+  const FetchReply reply = asked();
+  EXPECT_EQ(reply.tokens, 40u);
+  EXPECT_EQ(reply.tier, Tier::ssd);
+  EXPECT_EQ(ask({})->newest, requests + 1);
+  const RequestRecord record = ask({})->records.front();
+  EXPECT_EQ(record.missing, Missing::nothing);
+  EXPECT_EQ(record.ssd_tokens, 40u);
+  EXPECT_EQ(core_->env->count.fetches, before.fetches + 1);
+  EXPECT_EQ(core_->env->count.hit_tokens_ssd, before.hit_tokens_ssd + 40);
+  EXPECT_EQ(core_->env->count.hit_tokens_ram, before.hit_tokens_ram);
+}
+
+// Adapters look up first, and fetch only what they find.
+TEST_F(WhyTest, ALookUpThatFindsNothingIsAMissAndIsCountedOnce) {
+  const auto tokens = fresh(40);
+  const Counters before = core_->env->count;
+  auto looked = core_->call<Result<LookupReply>>([&](auto done) {
+    core_->fetches.lookup(session_, QueryRequest{1, {tokens, {}}}, soon(), done);
+  });
+  ASSERT_TRUE(looked && looked->ok());
+  EXPECT_EQ(core_->env->count.miss_tokens, before.miss_tokens + 40);
+  EXPECT_EQ(core_->env->count.fetch_misses, before.fetch_misses + 1);
+  (void)fetched(tokens);
+  EXPECT_EQ(core_->env->count.miss_tokens, before.miss_tokens + 40);
+  EXPECT_EQ(core_->env->count.fetch_misses, before.fetch_misses + 1);
+  (void)fetched(tokens);
+  EXPECT_EQ(core_->env->count.miss_tokens, before.miss_tokens + 80);
+}
+
 TEST_F(WhyTest, WhatWasReadHasItsTimeAndTier) {
   const auto tokens = stored(40, Durability::durable);
   core_->recency.leave_ram(*path(tokens)[1]);

@@ -117,8 +117,8 @@ std::vector<std::string> status_lines(const Seen& seen) {
                     : ", " + std::to_string(percent(remote, all)) + " % shared tier"));
   const uint64_t fetches = seen["fetches"];
   line("asked  " + std::to_string(fetches) + (fetches == 1 ? " fetch" : " fetches") + ", " +
-       std::to_string(seen["fetch_misses"]) + " found nothing; " +
-       counted(seen["lookups"], "lookup") + "; " + counted(seen["commits"], "store"));
+       counted(seen["lookups"], "lookup") + ", " + std::to_string(seen["fetch_misses"]) +
+       " of them found nothing; " + counted(seen["commits"], "store"));
   line("saved  " +
        (seen["prefill_ms_told"] == 0
             ? std::string("not known: no client told what its prefill cost")

@@ -72,7 +72,7 @@ FLOORS = """
     eraser, holds, reservations
     remote_reads
     put_names, row_copies, coverage, running_fetch
-    hit_reads, made_replies, fetch_notes
+    hit_reads, made_replies, fetch_notes, open_questions
     puts, publications
     commits, fetches fetch_lookups fetch_reply, demotes, sweeps, expirer, opens
     client_memory, drain, stats, why

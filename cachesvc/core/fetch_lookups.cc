@@ -68,6 +68,11 @@ void Fetches::answer(const Looking& looking, const Hit& hit, const RemoteFinding
     reply = {more->plan.tokens, more->common, more->plan.tier, more->plan.form,
              more->plan.shortfall.text};
   }
+  if (reply.tokens == 0) {  // few clients fetch then
+    const RealmState& realm = *looking.realm;
+    notes_.missed(realm.realm.ns, realm.model->name, looking.query->tokens.size());
+    open_.keep(realm, *looking.query, {.state = OpenQuestion::State::found_nothing});
+  }
   looking.call->finish(std::move(reply));
 }
 
@@ -169,9 +174,7 @@ void Fetches::answer_pending(const FetchPtr& f, const RemoteReads::FindingPtr& m
   reply.tier = more->plan.tier;
   reply.form = more->plan.form;
   reply.reason = "being brought from the shared tier";
-  notes_.describe(*f->realm, *f->query, *hit, Missing::pending, reply.reason, f->record);
-  f->record.missing = Missing::pending;
-  notes_.note(f->begun, f->record);
+  note_pending(*f, *hit, reply);
   auto call = std::exchange(f->call, nullptr);
   f->deadline = Clock::now() + env_.options.room_wait;
   more->want.deadline = f->deadline;

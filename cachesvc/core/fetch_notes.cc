@@ -11,11 +11,21 @@ void FetchNotes::describe(const RealmState& realm, const Query& query, const Hit
   if (record.missing != Missing::nothing) record.reason.assign(reason, 0, kMaxReasonBytes);
 }
 
-void FetchNotes::note(Clock::time_point began, RequestRecord& record) {
+uint64_t FetchNotes::note(Clock::time_point began, RequestRecord& record) {
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
   record.total_us = std::max(1u, static_cast<uint32_t>(took.count()));
   record.at_ms = env_.wall_ms();
-  ring_.add(record);
+  const uint64_t amended = record.number;
+  amended > 0 ? ring_.amend(record) : ring_.add(record);
+  return amended > 0 ? amended : ring_.newest();
+}
+
+void FetchNotes::missed(const std::string& ns, const std::string& model, uint64_t tokens) {
+  env_.count.miss_tokens += tokens;
+  ++env_.count.fetch_misses;
+  ModelUse& use = env_.measures.models.of(ns, model);
+  ++use.misses;
+  use.miss_tokens += tokens;
 }
 
 void FetchNotes::served(RunningFetch& f, const FetchReply& reply) {
@@ -24,15 +34,18 @@ void FetchNotes::served(RunningFetch& f, const FetchReply& reply) {
   env_.count.hit_tokens_ssd += f.ssd_tokens;
   env_.count.hit_tokens_remote += f.remote_tokens;
   env_.count.hit_tokens_ram += ram_tokens;
-  env_.count.miss_tokens += f.query->tokens.size() - n;
-  if (n == 0) ++env_.count.fetch_misses;
-  ModelUse& use = env_.measures.models.of(f.realm->realm.ns, f.realm->model->name);
+  const Realm& realm = f.realm->realm;
+  ModelUse& use = env_.measures.models.of(realm.ns, f.realm->model->name);
   ++use.fetches;
-  use.misses += n == 0;
+  if (n == 0 && !f.miss_counted) {
+    missed(realm.ns, f.realm->model->name, f.query->tokens.size());
+  } else if (n > 0) {
+    env_.count.miss_tokens += f.query->tokens.size() - n;
+    use.miss_tokens += f.query->tokens.size() - n;
+  }
   use.hit_tokens_ssd += f.ssd_tokens;
   use.hit_tokens_remote += f.remote_tokens;
   use.hit_tokens_ram += ram_tokens;
-  use.miss_tokens += f.query->tokens.size() - n;
   use.prefill_ms_saved += f.saved_ms;
   env_.measures.fetch[static_cast<size_t>(reply.tier)].add(
       Measures::microseconds(Clock::now() - f.begun));

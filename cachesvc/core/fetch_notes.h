@@ -19,10 +19,13 @@ class FetchNotes {
   /// `reason`.
   void describe(const RealmState& realm, const Query& query, const Hit& hit, Missing limit,
                 const std::string& reason, RequestRecord& record) const;
-  /// Puts a record that is described into the ring, with the time since it began.
-  void note(Clock::time_point began, RequestRecord& record);
+  /// Puts a record that is described into the ring, with the time since it began; one that has a
+  /// number in place of that. Returns its number.
+  uint64_t note(Clock::time_point began, RequestRecord& record);
   /// Counts what a fetch is answered with, and notes it.
   void served(RunningFetch& f, const FetchReply& reply);
+  /// Counts a prompt of which nothing was served: a lookup's, or one nobody waits for any more.
+  void missed(const std::string& ns, const std::string& model, uint64_t tokens);
 
  private:
   Env& env_;

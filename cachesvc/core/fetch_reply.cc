@@ -5,6 +5,18 @@
 #include "cachesvc/core/fetches.h"
 
 namespace kv {
+namespace {
+
+// The tier that had a hit's tokens when it was first asked.
+Tier tier_of(uint64_t tokens, uint64_t ssd_tokens, uint64_t remote_tokens) {
+  return tokens == 0                       ? Tier::none
+         : ssd_tokens + remote_tokens == 0 ? Tier::ram
+         : ssd_tokens == tokens            ? Tier::ssd
+         : remote_tokens == tokens         ? Tier::remote
+                                           : Tier::mixed;
+}
+
+}  // namespace
 
 void Fetches::finish(RunningFetch& f, FetchReply reply) {
   notes_.served(f, reply);
@@ -51,6 +63,12 @@ void Fetches::reply(const FetchPtr& f, Planned& planned) {
                : promoted == used        ? Tier::ssd
                : brought == used         ? Tier::remote
                                          : Tier::mixed;
+  if (f->ssd_before + f->remote_before > 0) {  // and it came while the client asked again
+    f->ssd_tokens = std::min<uint64_t>(std::max(f->ssd_tokens, f->ssd_before), reply.tokens);
+    f->remote_tokens = std::min<uint64_t>(std::max(f->remote_tokens, f->remote_before),
+                                          reply.tokens - f->ssd_tokens);
+    reply.tier = tier_of(reply.tokens, f->ssd_tokens, f->remote_tokens);
+  }
   auto held = used == 0 ? nullptr : keep(env_, std::move(planned.pins));
   reply.lease = Lease(std::move(prefix), std::move(held));
   const bool done = !f->needs_work() || reply.lease.prefix().objects.empty();

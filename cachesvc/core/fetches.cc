@@ -34,7 +34,6 @@ void Fetches::fetch(uint64_t session, FetchRequest request, CallTerms terms,
   }
   auto asked = holds_.asked(**state, request.hold, std::move(request.query));
   if (!asked.ok()) return call->fail(asked.status());
-  ++env_.count.fetches;
   auto f = std::make_shared<RunningFetch>();
   f->call = call;
   f->realm = (*state)->realm;
@@ -43,7 +42,41 @@ void Fetches::fetch(uint64_t session, FetchRequest request, CallTerms terms,
   f->max_tokens = asked->tokens;
   f->patience = f->request.wait ? Patience::wait : Patience::now;
   f->deadline = terms.deadline;
+  begin(*f);
   step(f);
+}
+
+// Counts the fetch, unless it is asked again after `pending`: then it goes on from there.
+void Fetches::begin(RunningFetch& f) {
+  const auto open = open_.take(*f.realm, *f.query);
+  const bool again = open && open->state == OpenQuestion::State::pending;
+  f.miss_counted = open && !again;
+  if (!again) {
+    ++env_.count.fetches;
+    return;
+  }
+  f.record.number = open->number;
+  f.begun = open->begun;
+  f.ssd_before = open->ssd_tokens;
+  f.remote_before = open->remote_tokens;
+}
+
+// `reply`: tokens of it that RAM has not yet are the SSD's, and beyond this hit the shared tier's.
+void Fetches::note_pending(RunningFetch& f, const Hit& hit, const FetchReply& reply) {
+  notes_.describe(*f.realm, *f.query, hit, Missing::pending, reply.reason, f.record);
+  f.record.missing = Missing::pending;
+  OpenQuestion open;
+  open.begun = f.begun;
+  split_tiers(*f.realm, hit, f.record);
+  open.ssd_tokens = std::max<uint64_t>(f.ssd_before, f.record.ssd_tokens);
+  open.remote_tokens = std::max<uint64_t>(f.remote_before, reply.tokens - hit.plan.tokens);
+  f.record.ram_tokens = f.record.ssd_tokens = 0;  // nothing is served
+  if (f.record.number == 0) {
+    open.number = notes_.note(f.begun, f.record);
+  } else {
+    open.number = f.record.number;  // noted already
+  }
+  open_.keep(*f.realm, *f.query, std::move(open));
 }
 
 FetchCost Fetches::cost_of(const RunningFetch& f, const Hit& hit) const {
@@ -63,6 +96,7 @@ FetchCost Fetches::cost_of(const RunningFetch& f, const Hit& hit) const {
     cost.missing += one.stored;
     cost.reading += one.promotion;
   }
+  cost.decoded -= std::min(cost.decoded, f.reply_room_bytes());
   return cost;
 }
 
@@ -192,9 +226,7 @@ void Fetches::answer_pending(const FetchPtr& f, Planned& planned) {
   reply.tier = hit.plan.tier;
   reply.form = hit.plan.form;
   reply.reason = "being promoted";
-  notes_.describe(*f->realm, *f->query, hit, Missing::pending, reply.reason, f->record);
-  f->record.missing = Missing::pending;
-  notes_.note(f->begun, f->record);
+  note_pending(*f, hit, reply);
   auto call = std::exchange(f->call, nullptr);
   f->deadline = Clock::now() + env_.options.room_wait;
   f->query.reset();
@@ -222,7 +254,9 @@ void Fetches::check(const FetchPtr& f, Planned& planned) {
   });
 }
 
+// Nobody waits for room and has some.
 void Fetches::promote(const FetchPtr& f, Planned planned) {
+  f->reply_room.reset();
   const FetchCost cost = cost_of(*f, planned.hit);
   reads_.read(f, planned.hit, cost, std::move(planned.pins), [this, f] { step(f); });
 }

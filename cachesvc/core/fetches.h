@@ -17,6 +17,7 @@
 #include "cachesvc/core/hit_reads.h"
 #include "cachesvc/core/holds.h"
 #include "cachesvc/core/made_replies.h"
+#include "cachesvc/core/open_questions.h"
 #include "cachesvc/core/promoter.h"
 #include "cachesvc/core/ram_room.h"
 #include "cachesvc/core/remote_reads.h"
@@ -38,7 +39,8 @@ class Fetches {
         remote_(remote),
         reads_(env, index, room, promoter),
         replies_(env, room),
-        notes_(env, misses, ring) {}
+        notes_(env, misses, ring),
+        open_(env, [this](const OpenQuestion& q) { notes_.missed(q.ns, q.model, q.tokens); }) {}
   Fetches(const Fetches&) = delete;  // calls point here
   Fetches& operator=(const Fetches&) = delete;
 
@@ -50,7 +52,11 @@ class Fetches {
                 std::function<void(Result<LookupReply>)> done);
   void fetch(uint64_t session, FetchRequest request, CallTerms terms,
              std::function<void(Result<FetchReply>)> done);
-  void check_invariants() const { replies_.check_invariants(); }
+  void close() { open_.close(); }
+  void check_invariants() const {
+    replies_.check_invariants();
+    open_.check_invariants();
+  }
 
  private:
   using FetchPtr = RunningFetchPtr;
@@ -68,6 +74,8 @@ class Fetches {
   bool ask_remote(const FetchPtr& f, const Hit& hit);
   void bring(const FetchPtr& f, const RemoteReads::FindingPtr& more, std::function<void()> then);
   void answer_pending(const FetchPtr& f, const RemoteReads::FindingPtr& finding);
+  void begin(RunningFetch& f);
+  void note_pending(RunningFetch& f, const Hit& hit, const FetchReply& reply);
   void step(const FetchPtr& f);
   Result<Hit> plan(RunningFetch& f);
   FetchCost cost_of(const RunningFetch& f, const Hit& hit) const;
@@ -94,6 +102,7 @@ class Fetches {
   HitReads reads_;
   MadeReplies replies_;
   FetchNotes notes_;
+  OpenQuestions open_;
 };
 
 }  // namespace kv

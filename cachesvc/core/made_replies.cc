@@ -13,8 +13,10 @@ struct MadeReplies::Making {
   Prefix out;
   std::vector<uint64_t> bytes;  // results and scratch, by object, as far as known
   std::shared_ptr<RoomCharges> room;
-  size_t begun = 0;  // objects
-  size_t left = 0;   // objects that are not made yet
+  bool answered = false;  // whether there is room
+  bool waited = false;    // for it, without pins
+  size_t begun = 0;       // objects
+  size_t left = 0;        // objects that are not made yet
   Status error;
   Then then;
 };
@@ -45,23 +47,42 @@ void MadeReplies::ask_for_room(const RunningFetchPtr& f, const MakingPtr& making
   room.share = f->realm->share;
   room.reply = std::accumulate(making->bytes.begin(), making->bytes.end(), uint64_t{0});
   f->step_began = Clock::now();
+  if (f->reply_room_bytes() >= room.reply) {
+    making->room = std::move(f->reply_room);
+    return begin(f, making);
+  }
+  f->reply_room.reset();
   room_.with_room(
       room, f->deadline,
       [this, f, making](Result<std::shared_ptr<RoomCharges>> got) {
         f->step_ended(&RequestRecord::wait_us);
+        making->answered = true;
         if (f->call->finished()) return;
+        if (got.ok() && making->waited) {
+          f->reply_room = std::move(*got);
+          return making->then.again();
+        }
         if (got.ok()) {
           f->step_began = Clock::now();
-          making->room = *got;
+          making->room = std::move(*got);
           return begin(f, making);
         }
-        making->reply.lease = Lease();
+        let_go(*making);
         // Nothing is left to aim at: a reply of what RAM holds does not fit either.
         if (f->patience == RunningFetch::Patience::ram_only) f->max_tokens = 0;
         f->no_room(got.status());
-        env_.later([making] { making->then.no_room(); });  // its pins are gone by then
+        env_.later([making] { making->then.again(); });  // its pins are gone by then
       },
       f->call);
+  if (making->answered) return;
+  making->waited = true;
+  let_go(*making);
+}
+
+// Objects that the reply leases may be evicted.
+void MadeReplies::let_go(Making& making) {
+  making.reply.lease = Lease();
+  making.out = {};
 }
 
 void MadeReplies::begin(const RunningFetchPtr& f, const MakingPtr& making) {

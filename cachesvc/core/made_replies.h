@@ -2,6 +2,9 @@
 // to a selection. Room for all of them first, then a job on a worker for each, in turns with other
 // namespaces' (FairTasks).
 //
+// A reply that has to wait for its room pins nothing meanwhile, as what it pins may be what another
+// one waits for: it gets its room, and the fetch plans again.
+//
 // Fetches calls. Loop thread only, but for the jobs.
 #pragma once
 
@@ -25,7 +28,9 @@ class MadeReplies {
   /// which fails it.
   struct Then {
     std::function<void(FetchReply)> made;
-    std::function<void()> no_room;  ///< the fetch aims lower, and its reply's pins are gone
+    /// The fetch plans again, and its reply's pins are gone: it has its room now
+    /// (RunningFetch::reply_room), or there is none and it aims lower.
+    std::function<void()> again;
   };
   /// Puts objects as the fetch wants them in place of those that the reply leases.
   void make(const RunningFetchPtr& f, FetchReply reply, Then then);
@@ -36,6 +41,7 @@ class MadeReplies {
   using MakingPtr = std::shared_ptr<Making>;
   void count_bytes(const RunningFetchPtr& f, const MakingPtr& making);
   void ask_for_room(const RunningFetchPtr& f, const MakingPtr& making);
+  static void let_go(Making& making);
   void begin(const RunningFetchPtr& f, const MakingPtr& making);
   void make_one(const RunningFetchPtr& f, const MakingPtr& making, size_t at);
   void made_all(const RunningFetchPtr& f, Making& making);

@@ -140,7 +140,8 @@ void Misses::nearest_end(const RealmState& realm, const Hit& hit, RequestRecord&
 
 void Misses::explain(const RealmState& realm, const Query& query, const Hit& hit, uint32_t served,
                      Missing limit, RequestRecord& out) const {
-  RequestRecord fresh;  // of a plan before this one only the times stay
+  RequestRecord fresh;  // of a plan before this one only number and times stay
+  fresh.number = out.number;
   fresh.kind = out.kind;
   fresh.wait_us = out.wait_us;
   fresh.read_us = out.read_us;

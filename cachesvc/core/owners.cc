@@ -39,6 +39,7 @@ void Owners::close(const char* why) {
   promoter.close();
   eraser.close();
   remote_reads.close();
+  fetches.close();
   holds.close();
   reservations.close();
   lane.close();

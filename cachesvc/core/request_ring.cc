@@ -37,6 +37,14 @@ void RequestRing::add(RequestRecord& record) {
   }
 }
 
+void RequestRing::amend(RequestRecord& record) {
+  if (find(record.number) == nullptr) return add(record);
+  ++counts_[static_cast<size_t>(record.missing)];
+  if (env_.options.on_request) env_.options.on_request(record);
+  if (record.reason.size() > kMaxReasonBytes) record.reason.resize(kMaxReasonBytes);
+  std::swap(slots_[(record.number - 1) % most_], record);
+}
+
 const RequestRecord* RequestRing::find(uint64_t number) const {
   if (number == 0 || number > newest_ || slots_.empty()) return nullptr;
   const RequestRecord& kept = slots_[(number - 1) % most_];

@@ -20,6 +20,9 @@ class RequestRing {
   /// whoever wants all (CacheOptions::on_request). The record's own strings become those of the
   /// oldest, so that none is allocated anew.
   void add(RequestRecord& record);
+  /// Puts the record in place of the one with its number, if that is remembered: what became of
+  /// that request is known now. Else adds it.
+  void amend(RequestRecord& record);
   /// Null: it is not remembered.
   const RequestRecord* find(uint64_t number) const;
   uint64_t newest() const { return newest_; }

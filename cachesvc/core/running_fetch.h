@@ -6,6 +6,7 @@
 
 #include "cachesvc/core/calls.h"
 #include "cachesvc/core/plan.h"
+#include "cachesvc/core/room_request.h"
 
 namespace kv {
 
@@ -27,16 +28,20 @@ struct RunningFetch {
   FetchRequest request;  ///< without its query
   Deadline deadline;
   Patience patience = Patience::wait;
-  uint32_t max_tokens = UINT32_MAX;  ///< limit: the hold's length, and what RAM has room for
-  bool checked = false;              ///< checks that were due have begun
-  bool asked_remote = false;         ///< the shared tier was asked, or had no part
-  uint64_t window_bytes = 0;         ///< room for file and unpacked bytes while the hit is read
+  uint32_t max_tokens = UINT32_MAX;         ///< limit: the hold's length, and what RAM has room for
+  bool checked = false;                     ///< checks that were due have begun
+  bool asked_remote = false;                ///< the shared tier was asked, or had no part
+  std::shared_ptr<RoomCharges> reply_room;  ///< for made objects, while the fetch plans again
+  uint64_t window_bytes = 0;  ///< room for file and unpacked bytes while the hit is read
   std::string limit_reason;
   std::set<ObjectName> promoted;  ///< objects that were not in RAM at first
   std::set<ObjectName> brought;   ///< objects that came from the shared tier
   uint64_t ssd_tokens = 0;        ///< the hit's tokens in promoted blocks and tails
   uint64_t remote_tokens = 0;     ///< the hit's tokens in brought blocks and tails
   uint64_t saved_ms = 0;          ///< of prefill, as far as clients told
+  uint64_t ssd_before = 0;        ///< tokens of the hit that the SSD had when it was first asked
+  uint64_t remote_before = 0;     ///< likewise the shared tier
+  bool miss_counted = false;      ///< a lookup of the same found nothing, and was counted
   Clock::time_point begun = Clock::now();
   uint32_t rounds = 0;
   RequestRecord record;            ///< for RequestRing; filled when the hit is known
@@ -51,6 +56,7 @@ struct RunningFetch {
     const Selection& s = request.selection;
     return copies() || (!request.whole_objects && (!s.layers.all() || !s.parts.all()));
   }
+  uint64_t reply_room_bytes() const { return reply_room ? reply_room->reply.bytes() : 0; }
   /// It asks again itself: what is not in RAM is answered `pending`.
   bool polls() const { return !request.wait; }
   /// Adds the time since the step began to one of the record's.

@@ -40,13 +40,17 @@ class Text {
 };
 
 void stats(Text& out, const StatsReply& stats) {
+  std::string last;  // stats of one metric stand together
   for (const auto& [stat, value] : stats.values) {
     const StatName* known = find_stat_name(stat);
     const StatName other{stat.c_str(), StatKind::gauge, stat.c_str(), 1, "A stat (PROTOCOL.md)."};
     const StatName& name = known == nullptr ? other : *known;
     const std::string metric = metric_name(name);
-    out.family(metric, name.kind == StatKind::counter ? "counter" : "gauge", name.help);
-    out.sample(metric, "", name.scale * as_number(value));
+    if (metric != last) {
+      out.family(metric, name.kind == StatKind::counter ? "counter" : "gauge", name.help);
+    }
+    last = metric;
+    out.sample(series_name(name), "", name.scale * as_number(value));
   }
 }
 
@@ -132,7 +136,8 @@ struct ModelCounter {
 };
 constexpr ModelCounter kModelCounters[] = {
     {"cachesvc_model_fetches_total", "Fetches of a model.", &ModelUse::fetches, "", 1},
-    {"cachesvc_model_misses_total", "Fetches that served nothing.", &ModelUse::misses, "", 1},
+    {"cachesvc_model_misses_total", "Fetches and lookups that found nothing.", &ModelUse::misses,
+     "", 1},
     {"cachesvc_model_stores_total", "Stores that became visible.", &ModelUse::stores, "", 1},
     {"cachesvc_model_miss_tokens_total", "Tokens asked for and not served.", &ModelUse::miss_tokens,
      "", 1},

@@ -9,6 +9,8 @@ namespace {
 constexpr StatKind kCounter = StatKind::counter, kGauge = StatKind::gauge;
 constexpr double kMs = 1e-3, kUs = 1e-6, kPercent = 1e-2;
 
+constexpr const char* kShort =
+    "Requests served in part or not at all, by what followed lacked (cachectl why has the words).";
 constexpr StatName kNames[] = {
     // requests
     {"lookups", kCounter, "lookups", 1, "Lookups and prefetches."},
@@ -27,7 +29,7 @@ constexpr StatName kNames[] = {
     {"hit_tokens_remote", kCounter, "hit_tokens_remote", 1,
      "Prompt tokens served from the tier that machines share."},
     {"miss_tokens", kCounter, "miss_tokens", 1, "Prompt tokens asked for and not served."},
-    {"fetch_misses", kCounter, "fetch_misses", 1, "Fetches that served nothing."},
+    {"fetch_misses", kCounter, "fetch_misses", 1, "Fetches and lookups that found nothing."},
     {"prefill_ms_told", kCounter, "prefill_told_seconds", kMs,
      "Prefill that stores cost, as clients told."},
     {"prefill_ms_saved", kCounter, "prefill_saved_seconds", kMs,
@@ -105,38 +107,22 @@ constexpr StatName kNames[] = {
     {"remote_silent", kGauge, "remote_silent", 1,
      "1 while the shared tier is not asked, as it did not answer."},
     // requests that were not served whole
-    {"short_never_stored", kCounter, "short_never_stored_requests", 1,
-     "Requests served in part or not at all: nobody had stored what followed."},
-    {"short_evicted_ram", kCounter, "short_evicted_ram_requests", 1,
-     "Requests served in part or not at all: what followed left RAM before the SSD had it."},
-    {"short_evicted_ssd", kCounter, "short_evicted_ssd_requests", 1,
-     "Requests served in part or not at all: what followed made room on the SSD."},
-    {"short_evicted_index", kCounter, "short_evicted_index_requests", 1,
-     "Requests served in part or not at all: the index was full."},
-    {"short_erased", kCounter, "short_erased_requests", 1,
-     "Requests served in part or not at all: a client had erased what followed."},
-    {"short_expired", kCounter, "short_expired_requests", 1,
-     "Requests served in part or not at all: the time of what followed was over."},
-    {"short_damaged", kCounter, "short_damaged_requests", 1,
-     "Requests served in part or not at all: the bytes of what followed were damaged."},
-    {"short_file_gone", kCounter, "short_file_gone_requests", 1,
-     "Requests served in part or not at all: the file of what followed was gone."},
-    {"short_unreadable", kCounter, "short_unreadable_requests", 1,
-     "Requests served in part or not at all: the file of what followed can't be read now."},
-    {"short_part", kCounter, "short_part_requests", 1,
-     "Requests served in part or not at all: rows or a state that belong to a block are missing."},
-    {"short_other_profile", kCounter, "short_other_profile_requests", 1,
-     "Requests served in part or not at all: what followed has another profile."},
-    {"short_other_model", kCounter, "short_other_model_requests", 1,
-     "Requests served in part or not at all: the tokens are stored under another fingerprint."},
-    {"short_no_room", kCounter, "short_no_room_requests", 1,
-     "Requests served in part or not at all: RAM had no room."},
-    {"short_pending", kCounter, "short_pending_requests", 1,
-     "Requests served in part or not at all: it was being read."},
-    {"short_asked_less", kCounter, "short_asked_less_requests", 1,
-     "Requests served in part or not at all: the request wanted no more."},
-    {"short_not_there", kCounter, "short_not_there_requests", 1,
-     "Requests served in part or not at all: a directory has no more."},
+    {"short_never_stored", kCounter, "short_requests", 1, kShort, "never_stored"},
+    {"short_evicted_ram", kCounter, "short_requests", 1, kShort, "evicted_ram"},
+    {"short_evicted_ssd", kCounter, "short_requests", 1, kShort, "evicted_ssd"},
+    {"short_evicted_index", kCounter, "short_requests", 1, kShort, "evicted_index"},
+    {"short_erased", kCounter, "short_requests", 1, kShort, "erased"},
+    {"short_expired", kCounter, "short_requests", 1, kShort, "expired"},
+    {"short_damaged", kCounter, "short_requests", 1, kShort, "damaged"},
+    {"short_file_gone", kCounter, "short_requests", 1, kShort, "file_gone"},
+    {"short_unreadable", kCounter, "short_requests", 1, kShort, "unreadable"},
+    {"short_part", kCounter, "short_requests", 1, kShort, "part"},
+    {"short_other_profile", kCounter, "short_requests", 1, kShort, "other_profile"},
+    {"short_other_model", kCounter, "short_requests", 1, kShort, "other_model"},
+    {"short_no_room", kCounter, "short_requests", 1, kShort, "no_room"},
+    {"short_pending", kCounter, "short_requests", 1, kShort, "pending"},
+    {"short_asked_less", kCounter, "short_requests", 1, kShort, "asked_less"},
+    {"short_not_there", kCounter, "short_requests", 1, kShort, "not_there"},
     // promotion
     {"promotions", kCounter, "promotions", 1, "Objects read from the SSD into RAM."},
     {"promotion_joins", kCounter, "promotion_joins", 1, "Waits for a read that was under way."},
@@ -276,6 +262,12 @@ const StatName* find_stat_name(std::string_view stat) {
 
 std::string metric_name(const StatName& name) {
   return std::string("cachesvc_") + name.metric + (name.kind == StatKind::counter ? "_total" : "");
+}
+
+std::string series_name(const StatName& name) {
+  const std::string label =
+      *name.reason == 0 ? "" : std::string("{reason=\"") + name.reason + "\"}";
+  return metric_name(name) + label;
 }
 
 std::string shown_name(std::string_view name) {

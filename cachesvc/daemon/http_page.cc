@@ -38,7 +38,7 @@ struct Page {
   std::string counted(const char* name, std::string (*text)(double)) const {
     const StatName* known = find_stat_name(name);
     const double value = known->scale * stat(name);
-    return value_of(metric_name(*known), value, text(value));
+    return value_of(series_name(*known), value, text(value));
   }
   std::string rate(const char* name) const {
     return " <span class=\"dim\" data-rate=\"" + metric_name(*find_stat_name(name)) + "\"></span>";
@@ -114,7 +114,7 @@ void hits(Page& page) {
   card(page, "Prefill saved", seconds_text(as_number(use.prefill_ms_saved) / 1000),
        "<span class=\"dim\">of what clients told</span>");
   card(page, "Fetches", count_text(as_number(use.fetches)),
-       count_text(as_number(use.misses)) + " served nothing" +
+       count_text(as_number(use.misses)) + " found nothing, of these and lookups" +
            (page.terms.model.empty() ? page.rate("fetches") : ""));
   card(page, "Stores", count_text(as_number(use.stores)),
        page.terms.model.empty() ? page.rate("commits") : "");
@@ -338,8 +338,8 @@ void all_stats(Page& page) {
     const StatName* name = find_stat_name(stat);
     if (name == nullptr) continue;
     const double number = name->scale * as_number(value);
-    page.out += "<tr><td>" + metric_name(*name) + "</td><td>" +
-                value_of(metric_name(*name), number, number_text(number)) +
+    page.out += "<tr><td>" + html_text(series_name(*name)) + "</td><td>" +
+                value_of(series_name(*name), number, number_text(number)) +
                 "</td><td class=\"left dim\">" + html_text(name->help) + "</td></tr>\n";
   }
   page.out += "</table></div></details>\n";
