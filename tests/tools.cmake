@@ -3,9 +3,11 @@ set(tools_definitions KV_CACHECTL_BIN="$<TARGET_FILE:cachectl>"
                       KV_CACHESVC_BIN="$<TARGET_FILE:cachesvc>"
                       KV_CACHECTL_PAGE="${CMAKE_SOURCE_DIR}/cachesvc/CACHECTL.md"
                       KV_TOOLS="${CMAKE_SOURCE_DIR}/tools")
-kv_tests(tools_test LABELS tools DEPS kv_storage kv_quality kv_findings nlohmann_json::nlohmann_json
+kv_tests(tools_test LABELS tools DEPS kv_cachesvc kv_storage kv_quality kv_findings
+  nlohmann_json::nlohmann_json
   FILES tools_cachectl_test.cc tools_cachectl_delete_test.cc tools_cachectl_notes_test.cc
         tools_cachectl_quality_test.cc tools_cachectl_why_test.cc
+        tools_cachectl_why_store_test.cc
         tools_cachectl_place_test.cc tools_cachectl_kinds_test.cc
         tools_cachectl_findings_test.cc tools_cachectl_json_test.cc
   DEFINITIONS ${tools_definitions})

@@ -1,19 +1,13 @@
 // Why a directory's files serve no more of a sequence.
 #include <algorithm>
+#include <span>
 
+#include "index/holdings.h"
 #include "proto/identity.h"
 #include "tools/cachectl_why.h"
 
 namespace kv::cachectl {
 namespace {
-
-// The undamaged file of this block or tail.
-bool is_there(const StoreView& store, const Id& id) {
-  const auto files = store.with_id(id);
-  return std::any_of(files.begin(), files.end(), [](const InspectedFile* f) {
-    return f->kind == FileKind::block || f->kind == FileKind::tail;
-  });
-}
 
 bool is_damaged(const StoreView& store, const Id& id) {
   const Inspection& all = store.inspection();
@@ -27,7 +21,90 @@ bool is_damaged(const StoreView& store, const Id& id) {
          });
 }
 
-// The sequence as far as the files go, and the first that is not there.
+/// The walk from the root along a sequence, through the files of one (namespace, model, profile):
+/// what they hold for it, as the service would plan it.
+class Walk {
+ public:
+  Walk(const StoreView& store, const ModelRecord& model, uint32_t block_tokens,
+       std::span<const Token> tokens)
+      : store_(store),
+        model_(model),
+        realm_{model.ns, model.model.fingerprint, model.profile},
+        groups_(part_groups(model.model)),
+        block_(block_tokens),
+        tokens_(tokens) {
+    while (step()) {
+    }
+  }
+  /// The longest common prefix with anything that is there.
+  uint32_t common() const { return common_; }
+  /// The block or tail that would go on from the last complete block.
+  const Id& next() const { return next_; }
+  RestorePlan plan() const {
+    RestorableQuery query;
+    query.block_tokens = block_;
+    query.query_tokens = static_cast<uint32_t>(tokens_.size());
+    query.common = common_;
+    return plan_restore(groups_, query, holdings_);
+  }
+
+ private:
+  // True: the block after parent_ is there.
+  bool step() {
+    for (const InspectedFile* file : store_.children_of(parent_)) look(*file);
+    const auto left = static_cast<uint32_t>(tokens_.size()) - at_, own = std::min(block_, left);
+    next_ = own == 0 ? Id{}
+                     : block_id(realm_, parent_, tokens_.subspan(at_, own), {},
+                                own == block_ ? ObjectKind::block : ObjectKind::tail);
+    if (own < block_ || store_.block(next_) == nullptr) return false;
+    at_ += block_;
+    parent_ = next_;
+    return true;
+  }
+  // A block, tail or snapshot that goes on from the path.
+  void look(const InspectedFile& file) {
+    const Object& o = file.header;
+    if (!file.status.ok() || o.ns != realm_.ns || o.fingerprint != realm_.fingerprint ||
+        o.profile != realm_.profile || o.first_token != at_) {
+      return;
+    }
+    auto rest = tokens_.subspan(at_);
+    if (!o.extras.empty())
+      rest = rest.first(std::min<size_t>(rest.size(), o.extras[0].position - at_));
+    const auto end =
+        std::mismatch(o.tokens.begin(), o.tokens.end(), rest.begin(), rest.end()).first;
+    const auto same = static_cast<uint32_t>(end - o.tokens.begin());
+    const bool whole = same == o.tokens.size();
+    Holding like;
+    like.common = at_ + same;
+    like.tier = Tier::ssd;
+    if (o.name.kind == ObjectKind::snapshot && !whole) return;
+    if (o.name.kind == ObjectKind::tail) like.place = HoldingPlace::tail;
+    if (o.name.kind == ObjectKind::block && !whole) like.place = HoldingPlace::other;
+    common_ = std::max(common_, like.common);
+    for (const InspectedFile* each : store_.with_id(o.name.id)) {
+      if (!each->status.ok()) continue;
+      append_holdings(groups_, each->name, o.first_token, o.end_token(), like, holdings_);
+    }
+  }
+
+  const StoreView& store_;
+  const ModelRecord& model_;
+  const Realm realm_;
+  const std::vector<PartGroup> groups_;
+  const uint32_t block_;
+  const std::span<const Token> tokens_;
+  Id parent_{}, next_{};
+  uint32_t at_ = 0, common_ = 0;
+  std::vector<Holding> holdings_;
+};
+
+bool lacks_part(ShortReason reason) {
+  return reason == ShortReason::missing_rows || reason == ShortReason::missing_carry ||
+         reason == ShortReason::missing_snapshot;
+}
+
+// The sequence as far as the files serve it, and the first token that they don't.
 RequestRecord of_realm(const StoreView& store, const ModelRecord& model, uint32_t block,
                        const std::vector<Token>& tokens) {
   RequestRecord r;
@@ -38,36 +115,16 @@ RequestRecord of_realm(const StoreView& store, const ModelRecord& model, uint32_
   r.profile = model.profile;
   r.block_tokens = block;
   r.asked = static_cast<uint32_t>(tokens.size());
-  const Realm realm{model.ns, r.fingerprint, r.profile};
-  Id parent{}, next{};
-  uint32_t at = 0;
-  while (at < r.asked) {
-    const uint32_t end = std::min(at + block, r.asked);
-    const bool whole = end - at == block;
-    auto id_to = [&](uint32_t to) {
-      return block_id(realm, parent, std::span(tokens).subspan(at, to - at), {},
-                      to - at == block ? ObjectKind::block : ObjectKind::tail);
-    };
-    next = id_to(end);
-    if (is_there(store, next)) {
-      at = end;
-      parent = next;
-      continue;
-    }
-    if (is_damaged(store, next)) break;
-    for (uint32_t to = end - (whole ? 1 : 0); to > at; --to) {  // a tail on the way
-      if (!is_there(store, id_to(to))) continue;
-      at = to;
-      break;
-    }
-    break;
-  }
-  r.common = at;
-  r.ssd_tokens = std::min(at, r.asked - 1);
-  r.missing_from = r.ssd_tokens;
-  if (r.ssd_tokens + 1 < r.asked) {
-    r.missing = is_damaged(store, next) ? Missing::damaged : Missing::not_there;
-  }
+  const Walk walk(store, model, block, tokens);
+  const RestorePlan plan = walk.plan();
+  r.common = walk.common();
+  r.ssd_tokens = plan.tokens;
+  r.missing_from = plan.tokens;
+  if (plan.tokens + 1 >= r.asked) return r;
+  r.missing = is_damaged(store, walk.next())      ? Missing::damaged
+              : lacks_part(plan.shortfall.reason) ? Missing::part
+                                                  : Missing::not_there;
+  if (r.missing == Missing::part) r.reason = plan.shortfall.text;
   return r;
 }
 

@@ -90,7 +90,8 @@ Gap check_coverage(const Reservation& r, std::optional<std::vector<PinnedName>>&
     Holding like;
     like.place = name.kind == ObjectKind::tail ? HoldingPlace::tail : HoldingPlace::path;
     like.common = object->end_token();
-    append_holdings(realm, name, object->first_token, object->end_token(), like, finished);
+    append_holdings(*realm.groups.shared(), name, object->first_token, object->end_token(), like,
+                    finished);
   }
   PlanOptions options{{}, kUnreadableIsMissing, false, &finished};
   options.limits.query_tokens = tokens + 1;

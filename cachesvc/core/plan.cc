@@ -33,7 +33,7 @@ struct Gather {
       end = realm.tree.end_token(r.node);
       like.form = realm.tree.is_tail(r.node) ? HitForm::exact_tail : HitForm::coded;
     }
-    append_holdings(realm, r.name, first, end, like, out.holdings);
+    append_holdings(*realm.groups.shared(), r.name, first, end, like, out.holdings);
   }
   void add_node(NodeId node, HoldingPlace place, uint32_t common) {
     RealmState::Node& n = realm.nodes.at(node);
@@ -53,40 +53,6 @@ struct Gather {
 };
 
 }  // namespace
-
-void append_holdings(const RealmState& realm, const ObjectName& name, uint32_t first_token,
-                     uint32_t end_token, const Holding& like, std::vector<Holding>& out) {
-  Holding h = like;
-  h.end_token = end_token;
-  if (name.kind == ObjectKind::supplement) {
-    const PartSpec& spec = realm.groups[name.group].spec;
-    h.group = name.group;
-    h.first = name.first_row;
-    h.end = name.end_row;
-    bool rows = spec.has_rows() && spec.kind != PartKind::pooled;
-    h.kind = rows                            ? HoldingKind::rows
-             : spec.kind == PartKind::pooled ? HoldingKind::carry
-                                             : HoldingKind::snapshot;
-    out.push_back(h);
-    return;
-  }
-  for (size_t g = 0; g < realm.groups.size(); ++g) {
-    const PartSpec& spec = realm.groups[g].spec;
-    h.group = static_cast<uint16_t>(g);
-    if (name.kind == ObjectKind::snapshot) {
-      if (spec.has_rows() || spec.snapshot != SnapshotPlace::checkpoint) continue;
-      h.kind = HoldingKind::snapshot;
-      h.end = end_token;
-    } else {
-      if (!spec.has_rows() || !spec.rows_in_block()) continue;
-      uint32_t rate = spec.kind == PartKind::pooled ? spec.rate : 1;
-      h.kind = HoldingKind::rows;
-      h.first = first_token / rate;
-      h.end = end_token / rate;
-    }
-    out.push_back(h);
-  }
-}
 
 Result<Candidates> candidates(RealmState& realm, const Query& query, const PlanOptions& options) {
   Candidates out;

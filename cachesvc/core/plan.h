@@ -9,7 +9,7 @@
 
 #include "cachesvc/core/env.h"
 #include "cachesvc/core/paths.h"
-#include "index/restorable.h"
+#include "index/holdings.h"
 
 namespace kv {
 
@@ -56,10 +56,5 @@ uint32_t shorter(const RealmState& realm, const Hit& hit, uint64_t needed, uint6
 
 /// The reason why no more is served.
 std::string shortfall_of(const RealmState& realm, const Hit& hit);
-
-/// Appends what an object holds for a model's part groups, as holdings of the given place and
-/// common prefix.
-void append_holdings(const RealmState& realm, const ObjectName& name, uint32_t first_token,
-                     uint32_t end_token, const Holding& like, std::vector<Holding>& out);
 
 }  // namespace kv

@@ -166,7 +166,7 @@ RemoteReads::FindingPtr RemoteReads::judge(Finding& finding,
     const bool in_tail = c.end_token % realm.block_tokens() != 0;
     if (in_tail && c.name.object.kind != ObjectKind::snapshot) like.place = HoldingPlace::tail;
     like.form = in_tail ? HitForm::exact_tail : HitForm::coded;
-    append_holdings(realm, c.name.object, c.first_token, c.end_token, like, more);
+    append_holdings(*realm.groups.shared(), c.name.object, c.first_token, c.end_token, like, more);
     place.resize(more.size(), i);
   }
   PlanOptions options = plan_options(env_, *out.want.query);

@@ -53,6 +53,16 @@ struct Ran {
   json parsed() const { return json::parse(out); }
 };
 
+inline Ran run_cachectl(const std::string& arguments) {
+  TempDir scratch;
+  std::string out = scratch.path() + "/out", err = scratch.path() + "/err";
+  std::string command =
+      std::string(KV_CACHECTL_BIN) + " " + arguments + " >" + out + " 2>" + err + " </dev/null";
+  int status = std::system(command.c_str());
+  EXPECT_TRUE(WIFEXITED(status)) << arguments;
+  return {WEXITSTATUS(status), slurp(out), slurp(err)};
+}
+
 /// One full layer at 4 bit and one latent layer, which is never coded.
 inline ModelSpec two_layer_model() {
   ModelSpec model;
@@ -163,15 +173,7 @@ class Cachectl : public ::testing::Test {
     EXPECT_EQ(before, listing(dir_.path())) << arguments << " changed the directory";
     return ran;
   }
-  Ran run_changing(const std::string& arguments) {
-    TempDir scratch;
-    std::string out = scratch.path() + "/out", err = scratch.path() + "/err";
-    std::string command =
-        std::string(KV_CACHECTL_BIN) + " " + arguments + " >" + out + " 2>" + err + " </dev/null";
-    int status = std::system(command.c_str());
-    EXPECT_TRUE(WIFEXITED(status)) << arguments;
-    return {WEXITSTATUS(status), slurp(out), slurp(err)};
-  }
+  Ran run_changing(const std::string& arguments) { return run_cachectl(arguments); }
   std::string store() const { return dir_.store(); }
   fs::path path(const Object& o) const { return store() + "/" + relative_path(o.name); }
   static std::string hex(const Object& o) { return o.name.id.hex(); }
