@@ -39,6 +39,10 @@ class CacheCalls {
   void ended(const Status& status, Clock::time_point now = Clock::now());
   /// `tokens` of a prompt were computed in this time; too few are not counted.
   void computed(uint64_t tokens, Clock::duration took);
+  /// Milliseconds that computing so many takes, by what was computed so far; 0: not known yet.
+  double ms_to_compute(uint64_t tokens) const {
+    return seconds_per_token_.count() * 1e3 * static_cast<double>(tokens);
+  }
 
  private:
   using Seconds = std::chrono::duration<double>;

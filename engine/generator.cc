@@ -34,6 +34,7 @@ class Generator::Impl {
   const Network& network() const { return *network_; }
 
  private:
+  class Decoding;
   // One generation's working values.
   struct Run {
     std::span<const Token> prompt;
@@ -66,6 +67,7 @@ class Generator::Impl {
   std::unique_ptr<Network> network_;
   StoredPrompts stored_;
   CacheCalls calls_;
+  Clock::duration beside_{0};  // of the prefill under way: steps of other rows
 };
 
 Status Generator::Impl::check(std::span<const Token> prompt, const GenerateOptions& options) const {
@@ -123,8 +125,9 @@ Result<StoredPrompts::Hit> Generator::Impl::look_up_until(Run& run, KvCache& cac
 Status Generator::Impl::compute(Run& run, KvCache& cache) {
   auto start = Clock::now();
   size_t missing = run.before_last().size() - cache.tokens();
+  beside_ = {};
   KV_RETURN_IF_ERROR(compute_prompt(*network_, run.before_last(), cache, run.options.deadline));
-  calls_.computed(missing, Clock::now() - start);
+  calls_.computed(missing, Clock::now() - start - beside_);
   return {};
 }
 
@@ -136,7 +139,8 @@ CommitReply Generator::Impl::store(Run& run, const KvCache& cache, uint32_t toke
   Result<CommitReply> done = until.status();
   if (until.ok()) {
     Deadline longest = std::min(o.deadline, deadline_in(kLongestWaitForLevel));
-    done = stored_.store(cache, tokens, {run.ends, wait_for, *until, longest});
+    done = stored_.store(cache, tokens,
+                         {run.ends, wait_for, *until, longest, calls_.ms_to_compute(tokens)});
     calls_.ended(done.status());
   }
   run.note(done.status());
@@ -263,46 +267,96 @@ Result<GenerateResult> Generator::Impl::generate(std::span<const Token> prompt,
   return finish(run, cache);
 }
 
+// Rows that decode together, those of one generate_all().
+class Generator::Impl::Decoding {
+ public:
+  Decoding(Impl& impl, const GenerateOptions& options)
+      : impl_(impl), options_(options), batch_(*impl.network_) {}
+
+  size_t size() const { return rows_.size(); }
+  void join(size_t index, Run run, KvCache cache) {
+    const Token last = run.prompt.back();
+    auto row = batch_.join(std::make_unique<Batch::Row>(std::move(cache), last));
+    KV_CHECK(row.ok());
+    rows_.push_back(std::make_unique<One>(One{index, std::move(run), *row, nullptr, {}}));
+  }
+  /// A token for each row that goes on.
+  void step() {
+    const auto start = Clock::now();
+    stepping_ = true;
+    batch_.step(options_.deadline);
+    for (const auto& one : rows_) {
+      if (!one->left) take(*one);
+    }
+    stepping_ = false;
+    ended_ = Clock::now();
+    took_ = ended_ - start;
+  }
+  /// While another prompt is computed: half of the time is its own.
+  void step_between() {
+    if (stepping_ || batch_.rows().empty() || Clock::now() - ended_ < took_) return;
+    step();
+    impl_.beside_ += took_;
+  }
+  /// Ends rows that have all their tokens.
+  void collect(std::vector<Result<GenerateResult>>& out) {
+    std::erase_if(rows_, [&](const auto& one) {
+      if (!one->left) return false;
+      out[one->index] = one->status.ok() ? impl_.finish(one->run, one->left->cache) : one->status;
+      return true;
+    });
+  }
+
+ private:
+  struct One {
+    size_t index;
+    Run run;
+    Batch::Row* row;
+    std::unique_ptr<Batch::Row> left;  // it has all its tokens, or failed
+    Status status;
+  };
+  void take(One& one) {
+    Batch::Row& row = *one.row;
+    Result<bool> more = row.status.ok()
+                            ? impl_.take(one.run, best_token(row.logits), row.logits, row.cache)
+                            : Result<bool>(row.status);
+    if (more.ok() && *more) {
+      row.token = one.run.result.tokens.back();
+      return;
+    }
+    one.status = more.status();
+    one.left = batch_.leave(one.row);
+  }
+
+  Impl& impl_;
+  const GenerateOptions& options_;
+  Batch batch_;
+  std::vector<std::unique_ptr<One>> rows_;
+  bool stepping_ = false;  // a step settles blocks, which is a prefill too
+  Clock::time_point ended_{};
+  Clock::duration took_{0};
+};
+
 std::vector<Result<GenerateResult>> Generator::Impl::generate_all(
     std::span<const std::vector<Token>> prompts, const GenerateOptions& options, uint32_t rows) {
   std::vector<Result<GenerateResult>> out(prompts.size(),
                                           Status(StatusCode::internal, "not begun"));
-  struct Decoding {
-    size_t index;
-    Run run;
-    Batch::Row* row;
-  };
-  std::vector<std::unique_ptr<Decoding>> decoding;
-  Batch batch(*network_);
-  for (size_t next = 0; next < prompts.size() || !decoding.empty();) {
+  Decoding decoding(*this, options);
+  for (size_t next = 0; next < prompts.size() || decoding.size() > 0;) {
     if (next < prompts.size() && decoding.size() < rows) {  // a row is free
-      auto d = std::make_unique<Decoding>(Decoding{next, {prompts[next], options, {}}, nullptr});
-      auto cache = begin(d->run);
+      Run run{prompts[next], options, {}};
+      network_->while_prefilling([&] { decoding.step_between(); });
+      auto cache = begin(run);
+      network_->while_prefilling(nullptr);
       if (!cache.ok() || options.max_new_tokens == 0) {
-        out[next] = cache.ok() ? finish(d->run, *cache) : cache.status();
+        out[next] = cache.ok() ? finish(run, *cache) : cache.status();
       } else {
-        auto row =
-            batch.join(std::make_unique<Batch::Row>(std::move(*cache), prompts[next].back()));
-        KV_CHECK(row.ok());
-        d->row = *row;
-        decoding.push_back(std::move(d));
+        decoding.join(next, std::move(run), std::move(*cache));
       }
       ++next;
     }
-    batch.step(options.deadline);
-    std::erase_if(decoding, [&](const auto& d) {
-      Batch::Row& row = *d->row;
-      Result<bool> more = row.status.ok()
-                              ? take(d->run, best_token(row.logits), row.logits, row.cache)
-                              : Result<bool>(row.status);
-      if (more.ok() && *more) {
-        row.token = d->run.result.tokens.back();
-        return false;
-      }
-      auto left = batch.leave(d->row);
-      out[d->index] = more.ok() ? finish(d->run, left->cache) : more.status();
-      return true;
-    });
+    decoding.step();
+    decoding.collect(out);
   }
   return out;
 }

@@ -89,9 +89,10 @@ class Generator {
   Result<GenerateResult> generate(std::span<const Token> prompt, const GenerateOptions& options);
 
   /// generate() of every prompt, in order of `prompts`; up to `rows` (at most kMaxBatchRows) of
-  /// them decode together: one joins per step, when it is computed, and leaves when it ends. Each
-  /// gets the tokens and logits of generate() with what was stored when it began, bit for bit; of
-  /// the times, `ttft_ms` and `decode_ms_per_token` hold what was done for the rows beside it.
+  /// them decode together: one joins per step, when it is computed, while the others go on for half
+  /// of the time, and leaves when it ends. Each gets the tokens and logits of generate() with what
+  /// was stored when it began, bit for bit; of the times, `ttft_ms`, `prefill_ms` and
+  /// `decode_ms_per_token` hold what was done for the rows beside it.
   std::vector<Result<GenerateResult>> generate_all(std::span<const std::vector<Token>> prompts,
                                                    const GenerateOptions& options,
                                                    uint32_t rows = kMaxBatchRows);

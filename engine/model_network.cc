@@ -45,7 +45,11 @@ class ModelNetwork : public Network {
     }
   }
   Status prefill(std::span<const Token> tokens, KvCache& cache, Deadline deadline) override {
-    return if_memory([&] { return Prefill(*model_, threads_).extend(tokens, cache, deadline); });
+    return if_memory([&] {
+      Prefill prefill(*model_, threads_);
+      prefill.pause_with([this] { pause(); });
+      return prefill.extend(tokens, cache, deadline);
+    });
   }
   void each(uint32_t count, const std::function<void(uint32_t)>& task) const override {
     threads_.run(count, [&](uint32_t i, uint32_t) { task(i); });

@@ -58,6 +58,9 @@ class Network {
   /// exactly, those before it as they are held. A network with carries or states advances to
   /// cache.advance_limit() at most at a time. Returns: as step; deadline_exceeded.
   virtual Status prefill(std::span<const Token> tokens, KvCache& cache, Deadline deadline) = 0;
+  /// Has prefill() call `work` between parts of its own, where it may step other caches: rows that
+  /// decode need not wait for a long prompt. Null: nothing. A network may have no such parts.
+  void while_prefilling(std::function<void()> work) { between_ = std::move(work); }
   /// Whether the states of a cache that was taken over fit: sizes, and what else can be seen.
   /// Returns: invalid_argument; the fetch is then a miss.
   virtual Status check(KvCache&) const { return {}; }
@@ -65,6 +68,14 @@ class Network {
   virtual void each(uint32_t count, const std::function<void(uint32_t)>& task) const {
     for (uint32_t i = 0; i < count; ++i) task(i);
   }
+
+ protected:
+  void pause() const {
+    if (between_) between_();
+  }
+
+ private:
+  std::function<void()> between_;
 };
 
 }  // namespace kv

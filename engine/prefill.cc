@@ -261,6 +261,7 @@ Status Prefill::layer(uint32_t layer, PrefillRows& rows, bool whole) {
     if (watch_) watch_(layer, {first_ + piece.first, first_ + piece.end}, q_.data());
     attention(layer, piece);
     feed_forward(model_.layers()[layer], piece);
+    if (pause_) pause_();
   });
   return rows.finish(layer);
 }

@@ -52,6 +52,8 @@ class Prefill {
              bool keep_hidden = false);
   /// Called by run() for every layer that is computed whole.
   void watch_queries(QueryWatch watch) { watch_ = std::move(watch); }
+  /// Called by run() after each piece of a layer, with the threads idle.
+  void pause_with(std::function<void()> pause) { pause_ = std::move(pause); }
   /// Final hidden row (width) of a position of the last run; the next position's follows it.
   const float* hidden(uint32_t position) const;
 
@@ -92,6 +94,7 @@ class Prefill {
   Floats norm_, heads_, gate_, up_;  // … by strides: what products read
   std::vector<Scratch> scratch_;
   QueryWatch watch_;
+  std::function<void()> pause_;
 };
 
 }  // namespace kv

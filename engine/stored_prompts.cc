@@ -2,6 +2,7 @@
 #include "engine/stored_prompts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "codec/plan.h"
@@ -235,6 +236,7 @@ Result<CommitReply> StoredPrompts::store(const KvCache& cache, uint32_t tokens,
   request.query.tokens.assign(cache.sequence().begin(), cache.sequence().begin() + tokens);
   request.ends.assign(terms.ends.begin(),
                       std::upper_bound(terms.ends.begin(), terms.ends.end(), tokens));
+  request.words.prefill_ms = static_cast<uint32_t>(std::min(std::ceil(terms.prefill_ms), 4e9));
   auto answer = client_->reserve(request, terms.calls);
   bool changed = answer.status().code() == StatusCode::profile_changed;
   stale_ = stale_ || (changed && cache.realm() == opened_.realm);

@@ -88,8 +88,9 @@ class StoredPrompts {
     std::span<const uint32_t>
         ends;  ///< named, ascending, storable; those after `tokens` aren't told
     Durability wait_for = Durability::accepted;
-    Deadline calls;  ///< of the calls
-    Deadline level;  ///< of a commit that waits for more than accepted
+    Deadline calls;         ///< of the calls
+    Deadline level;         ///< of a commit that waits for more than accepted
+    double prefill_ms = 0;  ///< what computing the tokens costs; 0: not known
   };
   /// Stores the first `tokens` tokens of `cache`, which are storable: all that it holds, those at
   /// its mark or, with coded prefill, whole blocks. Where objects of these tokens are stored

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/generator.h"
+#include "engine/model_network.h"
 #include "tests/support/engine_hits.h"
 #include "tests/support/engine_memory_client.h"
 #include "tests/support/tiny_model.h"
@@ -239,6 +240,56 @@ TEST(EngineGenerator, PromptsThatDecodeTogetherGetTheirOwnTokens) {
       EXPECT_EQ(results.back().status().code(), StatusCode::invalid_argument);
     }
     EXPECT_EQ(together.objects.size(), alone.objects.size());
+  }
+}
+
+// The real network; counts steps in the middle of a prefill.
+class WatchedNetwork : public Network {
+ public:
+  explicit WatchedNetwork(std::unique_ptr<Network> real) : real_(std::move(real)) {
+    real_->while_prefilling([this] { pause(); });
+  }
+  const ModelSpec& spec() const override { return real_->spec(); }
+  uint32_t vocab() const override { return real_->vocab(); }
+  uint32_t context() const override { return real_->context(); }
+  Status step(Token token, KvCache& cache, std::span<float> logits) override {
+    return real_->step(token, cache, logits);
+  }
+  void step_rows(std::span<StepRow> rows) override {
+    beside_prefill += prefilling_ ? 1 : 0;
+    real_->step_rows(rows);
+  }
+  Status prefill(std::span<const Token> tokens, KvCache& cache, Deadline deadline) override {
+    prefilling_ = true;
+    Status status = real_->prefill(tokens, cache, deadline);
+    prefilling_ = false;
+    return status;
+  }
+
+  int beside_prefill = 0;
+
+ private:
+  std::unique_ptr<Network> real_;
+  bool prefilling_ = false;
+};
+
+TEST(EngineGenerator, RowsDecodeWhileAnotherPromptIsComputed) {
+  MemoryClient together, alone;
+  auto made = make_network(tiny_model(), 2);
+  ASSERT_TRUE(made.ok());
+  auto watched = std::make_unique<WatchedNetwork>(std::move(*made));
+  const WatchedNetwork& network = *watched;
+  auto batched = Generator::open(std::move(watched), together, coded(), Deadline::max());
+  ASSERT_TRUE(batched.ok());
+  const std::vector<std::vector<Token>> prompts = {prompt_of(40, 1), prompt_of(600, 2)};
+  auto results = (*batched)->generate_all(prompts, eight_tokens(), 2);
+  EXPECT_GT(network.beside_prefill, 0);
+  auto single = open(alone, coded());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto own = run(*single, prompts[i], eight_tokens());
+    ASSERT_TRUE(results[i].ok());
+    EXPECT_EQ(results[i]->tokens, own.tokens) << i;
+    EXPECT_EQ(results[i]->logits, own.logits) << i;
   }
 }
 
