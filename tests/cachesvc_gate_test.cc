@@ -138,6 +138,33 @@ TEST_F(ServerTest, ATokenOpensANamespaceToWhoeverMayConnect) {
   EXPECT_EQ(log.text().find(kToken), std::string::npos);
 }
 
+// The connections of its own that a user gets, of as many as it asks for; all are open at a time.
+int connections_as(uid_t uid, const std::string& path, int asks) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(uid, uid, uid) != 0) ::_exit(100);
+    std::vector<std::unique_ptr<RawPeer>> peers;
+    int got = 0;
+    for (int i = 0; i < asks; ++i) {
+      peers.push_back(std::make_unique<RawPeer>(path));
+      peers.back()->say_hello("uid-" + std::to_string(uid));
+      auto answer = peers.back()->receive();
+      got += answer && answer->header.type == FrameType::hello_ok ? 1 : 0;
+    }
+    ::_exit(got);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+TEST_F(ServerTest, AGuestHasHalfOfTheConnectionsAtMost) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  fs::permissions(fs::path(dir_.store()).parent_path(), fs::perms(0711));
+  start({"--set", "server.allow_uids=4321", "--set", "server.max_connections=8"});
+  EXPECT_EQ(connections_as(4321, socket(), 8), 4);
+}
+
 TEST_F(ServerTest, AConnectionOverItsNamespacesQuotaIsRefusedByName) {
   const std::string config = dir_.store() + ".toml";
   std::ofstream(config) << "[[namespace]]\nname = \"batch\"\nconnections = 1\n";

@@ -160,6 +160,18 @@ TEST_F(ReservationsTest, OneTooManyIsBusyAndADrainTakesNoMore) {
   EXPECT_EQ(c.reserve(session, tokens(20)).status().code(), StatusCode::unavailable);
 }
 
+// A guest's namespace without a table of its own leaves half to others.
+TEST(NamespacesTest, AGuestHasCountsOfItsOwn) {
+  const Namespaces all({{"uid-5", {.reservations = 9}}}, {.reservations = 3});
+  EXPECT_EQ(all.quota("uid-4").reservations, 3u);
+  EXPECT_EQ(all.quota("uid-5").reservations, 9u) << "it has a table";
+  EXPECT_EQ(all.quota("default").reservations, 0u);
+  CacheOptions options = small_options();
+  options.max_reservations = 10;
+  const CoreOwners c(options);
+  EXPECT_EQ(c.env->namespaces.quota("uid-4").reservations, 5u);
+}
+
 TEST_F(ReservationsTest, OneWhoseCallEndsWhileItWaitsForRoomIsNone) {
   CoreOwners c(small_options());
   c.open_model();

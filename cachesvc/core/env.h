@@ -41,7 +41,7 @@ class Env : public std::enable_shared_from_this<Env> {
   Env(CacheOptions o, boost::asio::any_io_executor l, boost::asio::any_io_executor w,
       boost::asio::any_io_executor d, std::shared_ptr<RamPool> p)
       : options(std::move(o)),
-        namespaces(options.quotas),
+        namespaces(options.quotas, guest_quota(options)),
         loop(std::move(l)),
         workers(std::move(w)),
         disk(d ? std::move(d) : workers),
@@ -161,6 +161,12 @@ class Env : public std::enable_shared_from_this<Env> {
   }
 
  private:
+  static NamespaceQuota guest_quota(const CacheOptions& options) {
+    NamespaceQuota quota;
+    quota.reservations = std::max<uint32_t>(1, static_cast<uint32_t>(options.max_reservations) / 2);
+    return quota;
+  }
+
   const Clock::time_point began_ = Clock::now();
   Phase phase_ = Phase::serving;
   bool running_ = false;

@@ -5,7 +5,9 @@
 
 namespace kv {
 
-Namespaces::Namespaces(const std::map<std::string, NamespaceQuota>& quotas) {
+Namespaces::Namespaces(const std::map<std::string, NamespaceQuota>& quotas,
+                       const NamespaceQuota& guest)
+    : guest_(guest) {
   for (const auto& [name, quota] : quotas) {  // sorted, as the map is
     names_.push_back(name);
     quotas_.push_back(quota);

@@ -14,12 +14,18 @@ namespace kv {
 class Namespaces {
  public:
   Namespaces() = default;
-  explicit Namespaces(const std::map<std::string, NamespaceQuota>& quotas);
+  /// `guest`: counts that a namespace `uid-N` without a quota may have, as no other user can tell
+  /// how many of these come. Its bytes are not read.
+  explicit Namespaces(const std::map<std::string, NamespaceQuota>& quotas,
+                      const NamespaceQuota& guest = {});
 
   /// The namespace's share; kCommonShare: it has no quota.
   ShareId share(const std::string& ns) const;
   const NamespaceQuota& quota(ShareId share) const { return quotas_[share]; }
-  const NamespaceQuota& quota(const std::string& ns) const { return quotas_[share(ns)]; }
+  const NamespaceQuota& quota(const std::string& ns) const {
+    const ShareId its = share(ns);
+    return its == kCommonShare && ns.starts_with("uid-") ? guest_ : quotas_[its];
+  }
   size_t count() const { return names_.size(); }  ///< the common one included
   const std::string& name(ShareId share) const { return names_[share]; }
   uint64_t ram_quotas() const { return ram_quotas_; }  ///< of all together
@@ -31,6 +37,7 @@ class Namespaces {
  private:
   std::vector<std::string> names_{""};
   std::vector<NamespaceQuota> quotas_{{}};  // by number, the common one first: no limits
+  NamespaceQuota guest_;
   uint64_t ram_quotas_ = 0;
 };
 

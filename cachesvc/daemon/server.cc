@@ -135,6 +135,17 @@ Result<uint32_t> Server::check_peer(int fd) const {
   return peer.uid;
 }
 
+// A guest may have half of all connections: the others stay for the service's own user.
+Status Server::check_guest(uint32_t user) const {
+  if (user == 0 || user == ::geteuid()) return {};
+  const auto its = std::count_if(connections_.begin(), connections_.end(),
+                                 [&](const auto& entry) { return entry.second->guest() == user; });
+  const size_t most = (options_.max_connections + 1) / 2;
+  if (static_cast<size_t>(its) < most) return {};
+  return {StatusCode::busy, "server.max_connections: user " + std::to_string(user) + " has " +
+                                std::to_string(its) + ", half of them, which is the most for one"};
+}
+
 // A few connections need no room, so that stats can be had when RAM is full.
 Result<std::shared_ptr<const void>> Server::make_room() {
   if (connections_.size() >= options_.max_connections) {
@@ -151,6 +162,7 @@ Result<std::shared_ptr<const void>> Server::make_room() {
 void Server::admit(FrameSender::Socket socket) {
   auto user = check_peer(socket.native_handle());
   if (!user.ok()) return refuse(socket.native_handle(), user.status());
+  if (Status s = check_guest(*user); !s.ok()) return refuse(socket.native_handle(), s);
   auto room = make_room();
   if (!room.ok()) return refuse(socket.native_handle(), room.status());
   add(std::make_shared<Session>(host_, std::move(socket), *user, next_number(), std::move(*room)));

@@ -53,6 +53,7 @@ class Server final : public RespListener::Host {
   void admit(FrameSender::Socket socket);
   void refuse(int fd, const Status& status);
   Result<uint32_t> check_peer(int fd) const;
+  Status check_guest(uint32_t user) const;
   void sweep();
   void retire_segments(SegmentStore& segments);
   void sweep_later();

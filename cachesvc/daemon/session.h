@@ -10,6 +10,8 @@
 // reservations. Loop thread only. PROTOCOL.md, "Connections".
 #pragma once
 
+#include <unistd.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -63,6 +65,9 @@ class Session final : public std::enable_shared_from_this<Session>,
   Mappings& mappings() { return requests_.mappings(); }
 
   uint64_t number() const override { return number_; }
+  std::optional<uint32_t> guest() const override {
+    return user_ == 0 || user_ == ::geteuid() ? std::nullopt : std::optional(user_);
+  }
   bool paid() const override { return room_ != nullptr; }
   std::string peer() const override;  ///< namespace, from the hello
 
