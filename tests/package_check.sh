@@ -62,6 +62,11 @@ inside dpkg -i /tmp/first.deb
 owner=$(inside stat -c '%U %a' /var/cache/cachesvc)
 [ "$owner" = "cachesvc 700" ] || fail "/var/cache/cachesvc: $owner, expected cachesvc 700"
 inside cachectl --help >/dev/null
+for file in man/man8/cachesvc.8.gz man/man1/cachectl.1.gz man/man5/cachesvc.toml.5.gz \
+    bash-completion/completions/cachesvc bash-completion/completions/cachectl \
+    doc/cachesvc/monitoring/grafana.json doc/cachesvc/monitoring/alerts.yml; do
+  [ -s "$root/usr/share/$file" ] || fail "/usr/share/$file is not there"
+done
 mkdir "$root/etc/cachesvc"
 printf '[log]\nlevel = "debug"\n' >"$root/etc/cachesvc/cachesvc.toml"
 environment=$(sed -n 's/^Environment=//p' "$root/usr/lib/systemd/system/cachesvc.service")

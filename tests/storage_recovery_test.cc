@@ -10,6 +10,7 @@
 #include <set>
 
 #include "storage/ssd_tier.h"
+#include "tests/support/storage_decode_file.h"
 #include "tests/support/storage_testing.h"
 
 namespace kv {
@@ -380,6 +381,11 @@ class GoldenStore : public ::testing::TestWithParam<const char*> {
          {tail, sample_supplement(rng, last, 1, 40, 48), sample_snapshot(rng, last, 2)}) {
       images_.push_back(raw_image(o));
     }
+    if (GetParam() == std::string("store_of_catalog_3")) {  // and a file of version 4
+      FileImage& split = images_[1];
+      const uint64_t size = split.pieces[1].bytes.size();
+      split.pieces[1] = {Packing::split, size, random_payload(rng, size / 2)};
+    }
     options_ = small_options();
     if (GetParam() == std::string("sealed_store")) options_.key = sample_key(7);
     std::string golden = std::string(KV_GOLDEN_DIR) + "/" + GetParam();
@@ -422,7 +428,7 @@ TEST_P(GoldenStore, IsReadWholeByItsCatalogAndWithoutIt) {
     EXPECT_EQ(found.rows_used, catalog ? images_.size() : 0);
     EXPECT_EQ(found.adopted, catalog ? 0 : images_.size());
     EXPECT_EQ(names_of(found), names_of(images_));
-    bool kept = catalog && GetParam() == std::string("store_of_catalog_2");
+    bool kept = catalog && std::string(GetParam()).starts_with("store_of_catalog_");
     EXPECT_EQ(found.state, kept ? std::optional(kept_) : std::nullopt);
     ASSERT_EQ(found.profiles.size(), 1u);
     EXPECT_EQ(*found.profiles[0], sample_profile(1));
@@ -464,8 +470,49 @@ TEST_P(GoldenStore, OfALaterVersionIsAMissAndStays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, GoldenStore,
-                         ::testing::Values("store", "sealed_store", "store_of_catalog_2"),
+                         ::testing::Values("store", "sealed_store", "store_of_catalog_2",
+                                           "store_of_catalog_3"),
                          [](const auto& of) { return std::string(of.param); });
+
+// The golden files of streams (version 7) as a directory: its catalog is made anew.
+TEST(GoldenStreams, AStoreOfThemIsReadWhole) {
+  TempDir dir;
+  const auto file = [](const char* name) {
+    std::ifstream in(std::string(KV_GOLDEN_DIR) + "/../streams/" + name, std::ios::binary);
+    return Bytes::owning({std::istreambuf_iterator<char>(in), {}});
+  };
+  const auto place = [&](const std::string& path, const Bytes& bytes) {
+    fs::create_directories(fs::path(dir.store() + "/" + path).parent_path());
+    std::ofstream out(dir.store() + "/" + path, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<long>(bytes.size()));
+  };
+  const auto profile = decode_profile_file(file("profile.bin"));
+  const auto record = decode_model_record(file("model.bin"));
+  ASSERT_TRUE(profile.ok() && record.ok());
+  const Id id = profile->id(), model = model_id(record->ns, record->model.fingerprint);
+  place(folder_name(folder_of(id)) + "/" + profile_file_name(id), file("profile.bin"));
+  place(folder_name(folder_of(model)) + "/" + model_record_file_name(model, record->serial),
+        file("model.bin"));
+  std::ofstream(dir.store() + "/LOCK");
+  std::vector<FileImage> images;
+  for (const char* name : {"block.bin", "tail.bin"}) {
+    EXPECT_EQ(file(name).span()[8], kStreamVersion);
+    images.push_back(*decode_file(file(name)));
+    place(relative_path(images.back().header.name), file(name));
+  }
+  Recovery found;
+  auto tier = open_tier(dir, small_options(), &found);
+  ASSERT_TRUE(tier);
+  EXPECT_EQ(names_of(found), names_of(images));
+  ASSERT_EQ(found.profiles.size(), 1u);
+  EXPECT_EQ(*found.profiles[0], *profile);
+  EXPECT_EQ(found.models, std::vector<ModelRecord>{*record});
+  for (const FileImage& image : images) {
+    auto read = tier->read(image.header.name);
+    ASSERT_TRUE(read.ok()) << read.status().to_string();
+    expect_same(image, *read);
+  }
+}
 
 // What is kept free for others is kept by the catalog too: its rows wait, a compaction is refused.
 TEST(Recovery, ARebuiltCatalogLeavesMinFreeAlone) {
