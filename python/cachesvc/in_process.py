@@ -229,7 +229,8 @@ class Adapter:
         for tokens, rows in entries:
             with self.report.timed("stores_us"):
                 stored = self._cache.store_rows(self.model, tokens, rows, timeout=STORE_S,
-                                                profile=self._profile)
+                                                profile=self._profile,
+                                                prefill_ms=1000 * self._token_s * len(tokens))
             self.report.count("stores")
             self.report.count("stored_objects", stored.objects)
 

@@ -215,7 +215,8 @@ class Reuse:
     def _store_entry(self, rows: SlotRows, end: int, ends: List[int]) -> None:
         with self._report.timed("stores_us"):
             stored = self._cache.store_rows(self._layout.model, rows.tokens[:end], rows,
-                                            timeout=STORE_S, profile=self._profile, ends=ends)
+                                            timeout=STORE_S, profile=self._profile, ends=ends,
+                                            prefill_ms=1000 * self._token_s * end)
         self._report.count("stores")
         self._report.count("stored_objects", stored.objects)
         self._report.count("stored_ends", sum(each.restorable for each in stored.ends))
