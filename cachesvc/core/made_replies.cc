@@ -47,7 +47,7 @@ void MadeReplies::ask_for_room(const RunningFetchPtr& f, const MakingPtr& making
   room.share = f->realm->share;
   room.reply = std::accumulate(making->bytes.begin(), making->bytes.end(), uint64_t{0});
   f->step_began = Clock::now();
-  if (f->reply_room_bytes() >= room.reply) {
+  if (f->reply_room && f->reply_room_bytes() >= room.reply) {
     making->room = std::move(f->reply_room);
     return begin(f, making);
   }
