@@ -44,7 +44,7 @@ add_dependencies(cachesvc_resp_test cachesvc daemon_with_limits)
 # The shared tier over real Redis servers, where they are installed.
 kv_tests(cachesvc_remote_test LABELS cachesvc DEPS kv_remote
   FILES cachesvc_remote_parts_test.cc cachesvc_remote_test.cc
-        cachesvc_remote_cluster_test.cc)
+        cachesvc_remote_cluster_test.cc cachesvc_remote_nodes_test.cc)
 # Real daemons that share one.
 kv_tests(cachesvc_remote_daemon_test LABELS cachesvc DEPS kv_server
   FILES cachesvc_remote_profiles_test.cc cachesvc_remote_daemon_test.cc

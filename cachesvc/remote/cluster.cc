@@ -1,4 +1,4 @@
-// Requests: to whom, what an answer means, when they end. The map: cluster_map.cc.
+// Requests: to whom, what an answer means, when they end.
 #include "cachesvc/remote/cluster.h"
 
 #include <algorithm>
@@ -8,8 +8,7 @@ namespace kv {
 namespace {
 
 constexpr int kMaxRedirects = 5;
-constexpr auto kMapAge = std::chrono::minutes(1);  // a replica may have come
-constexpr size_t kMaxAsked = 3;                    // nodes that break under one request
+constexpr size_t kMaxAsked = 3;  // nodes that break under one request
 
 Status unavailable(std::string why) { return {StatusCode::unavailable, std::move(why)}; }
 
@@ -28,8 +27,9 @@ bool no_right(std::string_view error) {
 RedisCluster::RedisCluster(boost::asio::io_context& loop, RedisOptions options)
     : loop_(loop),
       options_(std::move(options)),
+      nodes_(loop, options_.link),
+      map_(loop, nodes_, options_.seeds, [this](const Status& told) { wake(told); }),
       deadlines_(loop.get_executor(), [this] { expire(); }),
-      refresh_(loop.get_executor(), [this] { refresh(); }),
       hedge_(loop.get_executor(), [this] { hedge(); }) {}
 
 RedisCluster::~RedisCluster() { close(); }
@@ -37,31 +37,27 @@ RedisCluster::~RedisCluster() { close(); }
 void RedisCluster::close() {
   if (std::exchange(closed_, true)) return;
   deadlines_.cancel();
-  refresh_.cancel();
+  map_.close();
   hedge_.cancel();
   hedges_.clear();
   waiting_.clear();
   while (!calls_.empty()) end(calls_.begin()->second, unavailable("the shared tier is closing"));
-  for (auto& [address, node] : nodes_) {
-    for (auto& link : {node->question, node->value}) {
-      if (link) link->close(unavailable("the shared tier is closing"));
-    }
-  }
-  nodes_.clear();
+  nodes_.close(unavailable("the shared tier is closing"));
 }
 
 std::vector<RedisNodeState> RedisCluster::nodes() const {
   std::vector<RedisNodeState> out;
-  for (const auto& [address, node] : nodes_) {
+  for (const auto& [address, node] : nodes_.all()) {
     out.push_back({address, node->breaker.state(), node->last_error});
   }
   return out;
 }
 
-std::vector<NodeAddress> RedisCluster::masters() const {
-  std::vector<NodeAddress> out;
-  for (const Shard& shard : map_.shards()) out.push_back(shard.master);
-  return out;
+RedisCounts RedisCluster::counts() const {
+  RedisCounts all = counts_;
+  all.maps = map_.taken();
+  all.failures = nodes_.failures();
+  return all;
 }
 
 void RedisCluster::run(RedisRequest request) {
@@ -74,9 +70,9 @@ void RedisCluster::run(RedisRequest request) {
   call->request = std::move(request);
   call->place = calls_.emplace(call->request.deadline, call);
   arm();
-  if (mapped_) return attempt(call);
+  if (map_.known()) return attempt(call);
   waiting_.push_back(call);
-  refresh();
+  map_.ask();
 }
 
 // The earliest deadline's timer.
@@ -103,21 +99,12 @@ void RedisCluster::end(CallRef call, Result<RespReply> result) {
   done(std::move(result));
 }
 
-RedisCluster::NodeRef RedisCluster::node(const NodeAddress& address) {
-  NodeRef& there = nodes_[address];
-  if (!there) {
-    there = std::make_shared<Node>();
-    there->address = address;
-  }
-  return there;
-}
-
 // The master, or for reads a replica if the master is not there, or is slow; null: nobody is.
 RedisCluster::NodeRef RedisCluster::choose(const Call& call, bool at_replica) {
   const auto now = Clock::now();
   auto usable = [&](const NodeAddress& a) -> NodeRef {
     if (std::count(call.asked.begin(), call.asked.end(), a) > 0) return nullptr;
-    NodeRef n = node(a);
+    NodeRef n = nodes_.at(a);
     return n->breaker.allow(now) ? n : nullptr;
   };
   if (call.request.node) return usable(*call.request.node);
@@ -141,11 +128,11 @@ void RedisCluster::attempt(const CallRef& call) {
   if (call->ended) return;
   NodeRef to = choose(*call, call->request.at_replica);
   if (to) {
-    if (Clock::now() > refreshed_ + kMapAge) refresh_soon();
+    map_.ask_if_old();
     hedge_later(call);
     return send(call, to, false);
   }
-  refresh_soon();
+  map_.ask_soon();
   const RedisRequest& r = call->request;
   const std::string of = r.node ? to_string(*r.node) : "slot " + std::to_string(r.slot);
   end(call, unavailable(of + " is not served now"));
@@ -175,19 +162,10 @@ void RedisCluster::hedge() {
   if (!hedges_.empty()) hedge_.arm_at(hedges_.front().first);
 }
 
-RemoteLink& RedisCluster::link_of(Node& to, RedisRequest::Way way) {
-  auto& link = way == RedisRequest::Way::question ? to.question : to.value;
-  if (!link || link->closed()) {
-    link = std::make_shared<RemoteLink>(loop_, to.address, options_.link);
-    link->start();
-  }
-  return *link;
-}
-
 void RedisCluster::send(const CallRef& call, const NodeRef& to, bool asking) {
-  RemoteLink& link = link_of(*to, call->request.way);
+  RemoteLink& link = nodes_.link(*to, call->request.way);
   if (!link.has_room()) {
-    if (to->breaker.state() == BreakerState::probing) count_failure(*to, "too many commands wait");
+    if (to->breaker.state() == BreakerState::probing) nodes_.failed(*to, "too many commands wait");
     return end(call, Status(StatusCode::busy, to_string(to->address) + ": too many commands wait"));
   }
   if (asking) {
@@ -211,13 +189,13 @@ void RedisCluster::refused(const CallRef& call, const NodeRef& from, const std::
     return broke(call, from, unavailable(to_string(from->address) + ": " + error));
   if (no_right(error)) {
     const Status why(StatusCode::denied, to_string(from->address) + ": " + error);
-    count_failure(*from, why.message());
+    nodes_.failed(*from, why.message());
     return end(call, why);
   }
   from->breaker.answered();
   if (auto redirect = parse_redirect(error, from->address)) return redirected(call, *redirect);
   if (error.starts_with("READONLY")) {
-    refresh_soon();
+    map_.ask_soon();
     return end(call, unavailable(to_string(from->address) + " is a replica now"));
   }
   const StatusCode code = error.starts_with("OOM")      ? StatusCode::resource_exhausted
@@ -228,16 +206,13 @@ void RedisCluster::refused(const CallRef& call, const NodeRef& from, const std::
 
 void RedisCluster::redirected(const CallRef& call, const Redirect& redirect) {
   ++counts_.redirects;
-  if (!redirect.ask) {
-    map_.moved(redirect.slot, redirect.to);
-    refresh_soon();
-  }
+  if (!redirect.ask) map_.moved(redirect.slot, redirect.to);
   if (call->ended) return;
   if (closed_ || ++call->redirects > kMaxRedirects) {
     return end(call, unavailable("slot " + std::to_string(redirect.slot) + " moves too often"));
   }
   if (!redirect.ask) return attempt(call);
-  NodeRef to = node(redirect.to);
+  NodeRef to = nodes_.at(redirect.to);
   if (to->breaker.allow(Clock::now())) return send(call, to, true);
   end(call, unavailable(to_string(redirect.to) + " is not there"));
 }
@@ -245,8 +220,8 @@ void RedisCluster::redirected(const CallRef& call, const Redirect& redirect) {
 // A node did not answer: reads are tried elsewhere.
 void RedisCluster::broke(const CallRef& call, const NodeRef& from, const Status& why) {
   if (!closed_) {
-    count_failure(*from, why.message());
-    refresh_soon();
+    nodes_.failed(*from, why.message());
+    map_.ask_soon();
   }
   if (call->ended) return;
   call->asked.push_back(from->address);
@@ -258,10 +233,11 @@ void RedisCluster::broke(const CallRef& call, const NodeRef& from, const Status&
   to ? send(call, to, false) : end(call, why);
 }
 
-void RedisCluster::count_failure(Node& of, const std::string& why) {
-  if (of.breaker.state() != BreakerState::open) ++counts_.failures;
-  of.breaker.failed(Clock::now());
-  of.last_error = why;
+// Calls that waited for the first map go on, or end with `why`.
+void RedisCluster::wake(const Status& why) {
+  for (const CallRef& call : std::exchange(waiting_, {})) {
+    why.ok() ? attempt(call) : end(call, why);
+  }
 }
 
 }  // namespace kv

@@ -2,15 +2,14 @@
 // REMOTE.md, "Nodes".
 //
 // run() ends every request once: with a reply that is no redirect and no error, or with a status.
-// It never waits for a node that is known not to be there. The map of slots is fetched when it is
-// first needed. Loop thread only.
+// It never waits for a node that is known not to be there. Requests that come before the map of
+// slots is known (ClusterMap) wait for it. Loop thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <deque>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,9 +17,8 @@
 #include <vector>
 
 #include "cachesvc/loop/timer.h"
-#include "cachesvc/remote/breaker.h"
-#include "cachesvc/remote/link.h"
-#include "cachesvc/remote/slots.h"
+#include "cachesvc/remote/cluster_map.h"
+#include "cachesvc/remote/nodes.h"
 
 namespace kv {
 
@@ -34,7 +32,7 @@ struct RedisOptions {
 };
 
 struct RedisRequest {
-  enum class Way : uint8_t { question, value };  ///< which of a node's connections
+  using Way = RedisWay;
   uint16_t slot = 0;
   std::optional<NodeAddress> node{};  ///< asked instead of the slot's
   bool writes = false;
@@ -73,20 +71,14 @@ class RedisCluster {
   /// Ends all requests with `unavailable`; later ones too.
   void close();
   std::vector<RedisNodeState> nodes() const;
-  const RedisCounts& counts() const { return counts_; }
+  RedisCounts counts() const;
   /// Masters of the map as it is known; none before the first request has ended.
-  std::vector<NodeAddress> masters() const;
+  std::vector<NodeAddress> masters() const { return map_.masters(); }
   boost::asio::io_context& loop() { return loop_; }
   std::chrono::milliseconds hedge_after() const { return options_.hedge_after; }
-  bool single() const { return single_; }  ///< a server without a cluster
+  bool single() const { return map_.single(); }  ///< a server without a cluster
 
  private:
-  struct Node {
-    NodeAddress address;
-    Breaker breaker;
-    std::string last_error;
-    std::shared_ptr<RemoteLink> question, value;
-  };
   struct Call {
     RedisRequest request;
     int redirects = 0;
@@ -96,9 +88,8 @@ class RedisCluster {
     std::multimap<Clock::time_point, std::shared_ptr<Call>>::iterator place;
   };
   using CallRef = std::shared_ptr<Call>;
-  using NodeRef = std::shared_ptr<Node>;
+  using NodeRef = RedisNodeRef;
 
-  NodeRef node(const NodeAddress& address);
   NodeRef choose(const Call& call, bool at_replica);
   void attempt(const CallRef& call);
   void send(const CallRef& call, const NodeRef& to, bool asking);
@@ -107,34 +98,24 @@ class RedisCluster {
   void redirected(const CallRef& call, const Redirect& redirect);
   void broke(const CallRef& call, const NodeRef& from, const Status& why);
   void end(CallRef call, Result<RespReply> result);
-  void count_failure(Node& of, const std::string& why);
-  RemoteLink& link_of(Node& to, RedisRequest::Way way);
   void hedge_later(const CallRef& call);
   void hedge();
   void expire();
   void arm();
-
-  void refresh_soon();
-  void refresh();
-  void ask_for_map(std::vector<NodeAddress> candidates);
-  void take_map(SlotMap map);
   void wake(const Status& why);
 
   boost::asio::io_context& loop_;
   const RedisOptions options_;
-  bool closed_ = false, single_ = false;
-  SlotMap map_;
-  bool mapped_ = false;
-  std::map<NodeAddress, NodeRef> nodes_;
+  bool closed_ = false;
+  RedisNodes nodes_;
+  ClusterMap map_;
   std::multimap<Clock::time_point, CallRef> calls_;  // by deadline
   std::vector<CallRef> waiting_;                     // for the first map
   std::deque<std::pair<Clock::time_point, CallRef>>
-      hedges_;  // questions, by when a replica is asked
-  bool refreshing_ = false;
-  Clock::time_point refreshed_{};
-  size_t turn_ = 0;  // of nodes asked for the map, and of replicas
+      hedges_;       // questions, by when a replica is asked
+  size_t turn_ = 0;  // of replicas
   RedisCounts counts_;
-  Timer deadlines_, refresh_, hedge_;
+  Timer deadlines_, hedge_;
 };
 
 }  // namespace kv

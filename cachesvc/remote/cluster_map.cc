@@ -1,113 +1,124 @@
-// The map of slots: asked for when it is first needed and whenever it may have changed.
+// Rounds of questions for the map. See cluster_map.h.
+#include "cachesvc/remote/cluster_map.h"
+
 #include <algorithm>
 #include <utility>
-
-#include "cachesvc/remote/cluster.h"
 
 namespace kv {
 namespace {
 
 constexpr auto kRefreshPause = std::chrono::milliseconds(250);
+constexpr auto kMapAge = std::chrono::minutes(1);
 
 }  // namespace
 
-void RedisCluster::refresh_soon() {
-  if (closed_ || refreshing_ || refresh_.armed()) return;
-  refresh_.arm_at(std::max(Clock::now(), refreshed_ + kRefreshPause));
+ClusterMap::ClusterMap(boost::asio::io_context& loop, RedisNodes& nodes,
+                       const std::vector<NodeAddress>& seeds,
+                       std::function<void(const Status&)> told)
+    : nodes_(nodes),
+      seeds_(seeds),
+      told_(std::move(told)),
+      timer_(loop.get_executor(), [this] { ask(); }) {}
+
+void ClusterMap::close() {
+  closed_ = true;
+  timer_.cancel();
+}
+
+std::vector<NodeAddress> ClusterMap::masters() const {
+  std::vector<NodeAddress> out;
+  for (const Shard& shard : map_.shards()) out.push_back(shard.master);
+  return out;
+}
+
+void ClusterMap::moved(uint16_t slot, const NodeAddress& master) {
+  map_.moved(slot, master);
+  ask_soon();
+}
+
+void ClusterMap::ask_soon() {
+  if (closed_ || asking_ || timer_.armed()) return;
+  timer_.arm_at(std::max(Clock::now(), asked_ + kRefreshPause));
+}
+
+void ClusterMap::ask_if_old() {
+  if (Clock::now() > asked_ + kMapAge) ask_soon();
 }
 
 // Asks one node after the other until one answers: those that are up in turn, then the seeds.
-void RedisCluster::refresh() {
-  if (closed_ || refreshing_) return;
-  if (!mapped_ && Clock::now() < refreshed_ + kRefreshPause && refreshed_ != Clock::time_point()) {
-    return refresh_soon();  // nobody answered just now
+void ClusterMap::ask() {
+  if (closed_ || asking_) return;
+  if (!known_ && Clock::now() < asked_ + kRefreshPause && asked_ != Clock::time_point()) {
+    return ask_soon();  // nobody answered just now
   }
-  refreshing_ = true;
-  refreshed_ = Clock::now();
-  std::vector<NodeAddress> candidates;
-  for (const auto& [address, node] : nodes_) {
-    if (node->breaker.state() == BreakerState::closed) candidates.push_back(address);
-  }
+  asking_ = true;
+  asked_ = Clock::now();
+  std::vector<NodeAddress> candidates = nodes_.up();
   if (!candidates.empty()) {
     std::rotate(candidates.begin(), candidates.begin() + turn_++ % candidates.size(),
                 candidates.end());
   }
-  for (const NodeAddress& seed : options_.seeds) {
+  for (const NodeAddress& seed : seeds_) {
     if (std::count(candidates.begin(), candidates.end(), seed) == 0) candidates.push_back(seed);
   }
   std::reverse(candidates.begin(), candidates.end());  // asked from its end
-  ask_for_map(std::move(candidates));
+  ask_one_of(std::move(candidates));
 }
 
-void RedisCluster::ask_for_map(std::vector<NodeAddress> candidates) {
+void ClusterMap::ask_one_of(std::vector<NodeAddress> candidates) {
   static const Bytes question = remote_words({"CLUSTER", "SLOTS"});
   while (!candidates.empty() && !closed_) {
-    NodeRef to = node(candidates.back());
+    RedisNodeRef to = nodes_.at(candidates.back());
     candidates.pop_back();
     if (!to->breaker.allow(Clock::now())) continue;
-    RemoteLink& link = link_of(*to, RedisRequest::Way::question);
+    RemoteLink& link = nodes_.link(*to, RedisWay::question);
     if (!link.has_room()) {
-      if (to->breaker.state() == BreakerState::probing) count_failure(*to, "no room");
+      if (to->breaker.state() == BreakerState::probing) nodes_.failed(*to, "no room");
       continue;
     }
     auto done = [this, to, candidates = std::move(candidates)](Result<RespReply> reply) mutable {
       if (closed_) return;
       if (!reply.ok()) {
-        count_failure(*to, reply.status().message());
-        return ask_for_map(std::move(candidates));
+        nodes_.failed(*to, reply.status().message());
+        return ask_one_of(std::move(candidates));
       }
       to->breaker.answered();
-      const bool alone = reply->type == RespType::error &&
-                         reply->text.find("cluster support disabled") != std::string::npos;
-      auto map =
-          alone ? Result(SlotMap::single(to->address)) : SlotMap::decode(*reply, to->address);
-      if (!map.ok() || map->shards().empty()) {
-        to->last_error = reply->type == RespType::error ? reply->text : "it serves no slot";
-        return ask_for_map(std::move(candidates));
-      }
-      single_ = alone;
-      take_map(std::move(*map));
+      if (take(to->address, *reply)) return told_({});
+      to->last_error = reply->type == RespType::error ? reply->text : "it serves no slot";
+      ask_one_of(std::move(candidates));
     };
     return link.send({{question}, {}, nullptr, std::move(done)});
   }
-  refreshing_ = false;
-  if (closed_) return;
-  // The reason of the first seed stands for all.
-  const auto seed = options_.seeds.empty() ? nodes_.end() : nodes_.find(options_.seeds[0]);
-  const std::string why = seed == nodes_.end() ? "" : ": " + seed->second->last_error;
-  if (!mapped_) wake({StatusCode::unavailable, "no node says where slots are" + why});
+  in_vain();
 }
 
-void RedisCluster::take_map(SlotMap map) {
-  refreshing_ = false;
-  ++counts_.maps;
-  map_ = std::move(map);
-  mapped_ = true;
-  std::vector<NodeAddress> named = options_.seeds;
+// False if the answer is no map.
+bool ClusterMap::take(const NodeAddress& from, const RespReply& reply) {
+  const bool alone = reply.type == RespType::error &&
+                     reply.text.find("cluster support disabled") != std::string::npos;
+  auto map = alone ? Result(SlotMap::single(from)) : SlotMap::decode(reply, from);
+  if (!map.ok() || map->shards().empty()) return false;
+  map_ = std::move(*map);
+  single_ = alone;
+  known_ = true;
+  asking_ = false;
+  ++taken_;
+  std::vector<NodeAddress> named = seeds_;
   for (const Shard& shard : map_.shards()) {
     named.push_back(shard.master);
     named.insert(named.end(), shard.replicas.begin(), shard.replicas.end());
   }
-  std::sort(named.begin(), named.end());
-  std::vector<NodeRef> gone;
-  for (auto it = nodes_.begin(); it != nodes_.end();) {
-    const bool stays = std::binary_search(named.begin(), named.end(), it->first);
-    if (!stays) gone.push_back(it->second);
-    it = stays ? std::next(it) : nodes_.erase(it);
-  }
-  for (const NodeRef& node : gone) {
-    for (auto& link : {node->question, node->value}) {
-      if (link) link->close({StatusCode::unavailable, "the node left the cluster"});
-    }
-  }
-  wake({});
+  nodes_.keep_only(std::move(named), {StatusCode::unavailable, "the node left the cluster"});
+  return true;
 }
 
-// Calls that waited for the first map go on, or end with `why`.
-void RedisCluster::wake(const Status& why) {
-  for (const CallRef& call : std::exchange(waiting_, {})) {
-    why.ok() ? attempt(call) : end(call, why);
-  }
+void ClusterMap::in_vain() {
+  asking_ = false;
+  if (closed_ || known_) return;
+  // The reason of the first seed stands for all.
+  const RedisNodeRef seed = seeds_.empty() ? nullptr : nodes_.find(seeds_[0]);
+  const std::string why = seed ? ": " + seed->last_error : "";
+  told_({StatusCode::unavailable, "no node says where slots are" + why});
 }
 
 }  // namespace kv
