@@ -103,6 +103,28 @@ TEST(RemoteBreaker, EveryArrow) {
   }
 }
 
+TEST(RemoteCommands, BytesUnderWayAreBoundedUntilTheirLastHolderGoes) {
+  boost::asio::io_context io;
+  RedisCluster cluster(io, {});
+  RemoteCounts counts;
+  std::shared_ptr<const void> longest;
+  {
+    RemoteCommands commands(cluster, {std::chrono::hours(1), 100}, counts);
+    auto first = commands.charge(60), copy = first;
+    ASSERT_NE(first, nullptr);
+    EXPECT_EQ(commands.charge(41), nullptr);
+    EXPECT_EQ(counts.busy, 1u);
+    longest = commands.charge(40);
+    ASSERT_NE(longest, nullptr);
+    first.reset();
+    EXPECT_EQ(commands.bytes_in_flight(), 100u);
+    copy.reset();
+    EXPECT_EQ(commands.bytes_in_flight(), 40u);
+    EXPECT_EQ(commands.charge(101), nullptr);
+  }
+  longest.reset();  // the network may hold it longer than the commands
+}
+
 TEST(RemoteNames, BlocksOfAGroupShareASlotAndSupplementsTheirBlocks) {
   std::mt19937_64 rng(1);
   RemoteChain chain(rng, 40);

@@ -15,25 +15,6 @@ std::span<const uint8_t> bytes_of(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// The head of SET key value …, before the value, and what follows it.
-Bytes set_head(std::string_view key, uint64_t value_bytes, bool only_if_absent) {
-  RespWriter out;
-  out.array(only_if_absent ? 6 : 5);
-  out.bulk("SET");
-  out.bulk(key);
-  out.bulk_head(value_bytes);
-  return Bytes::owning(out.take());
-}
-Bytes set_end(std::chrono::seconds ttl, bool only_if_absent) {
-  RespWriter out;
-  if (only_if_absent) out.bulk("NX");
-  out.bulk("EX");
-  out.bulk(std::to_string(ttl.count()));
-  std::vector<uint8_t> bytes = out.take();
-  bytes.insert(bytes.begin(), {'\r', '\n'});  // the value's end
-  return Bytes::owning(std::move(bytes));
-}
-
 }  // namespace
 
 // A get(), whose object is asked for once, and once more of replicas if that is slow.
@@ -68,40 +49,10 @@ struct RemoteTier::Putting {
 };
 
 RemoteTier::RemoteTier(RedisCluster& cluster, RemoteTierOptions options)
-    : cluster_(cluster), options_(std::move(options)) {}
-
-// Null: no room. It outlives the tier where the network does.
-std::shared_ptr<const void> RemoteTier::charge(uint64_t bytes) {
-  if (bytes >
-      options_.max_bytes_in_flight - std::min(in_flight_->load(), options_.max_bytes_in_flight)) {
-    ++counts_.busy;
-    return nullptr;
-  }
-  *in_flight_ += bytes;
-  return std::shared_ptr<const void>(in_flight_.get(),
-                                     [sum = in_flight_, bytes](const void*) { *sum -= bytes; });
-}
-
-void RemoteTier::run(const std::string& key, bool writes, RedisRequest::Way way,
-                     Clock::time_point deadline, std::vector<Bytes> command,
-                     std::function<void(Reply)> done) {
-  RedisRequest request;
-  request.slot = key_slot(key);
-  request.writes = writes;
-  request.way = way;
-  request.deadline = deadline;
-  request.bytes = std::move(command);
-  request.done = std::move(done);
-  cluster_.run(std::move(request));
-}
-
-// The first bytes of a value. `as_write`: the master's word, as a replica may not know yet.
-void RemoteTier::ask_front(const std::string& key, bool as_write, Clock::time_point deadline,
-                           std::function<void(Reply)> done) {
-  run(key, as_write, RedisRequest::Way::question, deadline,
-      {remote_words({"GETRANGE", key, "0", std::to_string(kRemoteFrontBytes - 1)})},
-      std::move(done));
-}
+    : cluster_(cluster),
+      options_(std::move(options)),
+      commands_(cluster, {options_.ttl, options_.max_bytes_in_flight}, counts_),
+      agreement_(cluster, commands_, options_.key, counts_) {}
 
 RemoteFound RemoteTier::judge(const RemoteName& name, const Reply& reply) const {
   RemoteFound found{name, TierState::unreached, {}};
@@ -140,7 +91,7 @@ void RemoteTier::find(std::vector<RemoteName> names, Clock::time_point deadline,
       if (found.state == TierState::damaged) drop(name, {}, deadline);
       if (--finding->missing == 0) finding->done(std::move(finding->found));
     };
-    ask_front(remote_key(names[i]), false, deadline, std::move(answer));
+    commands_.ask_front(remote_key(names[i]), false, deadline, std::move(answer));
   }
 }
 
@@ -169,7 +120,7 @@ void RemoteTier::get(const RemoteFound& found, Clock::time_point deadline,
 Status RemoteTier::attempt(const GettingRef& getting, bool at_replica) {
   const RemoteFound& found = getting->found;
   const uint64_t size = found.front.file_bytes, parts = found.front.parts();
-  auto room = charge(size);
+  auto room = commands_.charge(size);
   if (!room) return {StatusCode::busy, "no room for a value of the shared tier"};
   KV_ASSIGN_OR_RETURN(auto memory, file_buffer(size));
   auto attempt = std::make_shared<Attempt>();
@@ -284,7 +235,7 @@ void RemoteTier::put(const FileImage& image, const RemoteName& name, Clock::time
                                              " bytes, over the limit of those under way, " +
                                              std::to_string(most)));
   }
-  auto room = charge(bytes);
+  auto room = commands_.charge(bytes);
   if (!room) return end_put(putting, Status(StatusCode::busy, "no room for a value"));
   putting->image = image;
   putting->room = std::move(room);
@@ -293,8 +244,8 @@ void RemoteTier::put(const FileImage& image, const RemoteName& name, Clock::time
     if (reply->integer != 0) return end_put(putting, RemotePut::existed);
     make_value(putting);
   };
-  run(putting->key, true, RedisRequest::Way::question, deadline,
-      {remote_words({"EXISTS", putting->key})}, std::move(answer));
+  commands_.ask(putting->key, true, deadline, remote_words({"EXISTS", putting->key}),
+                std::move(answer));
 }
 
 // Only what is not there is hashed and sealed; others' bytes are on their way meanwhile.
@@ -337,16 +288,7 @@ void RemoteTier::put_part(const PuttingRef& putting, uint64_t index, bool only_i
   const RemoteValue& value = putting->value;
   const std::string key =
       index == 0 ? putting->key : remote_part_key(putting->key, value.front.sum, index);
-  set(key, value.part(index), only_if_absent, putting->deadline, std::move(done));
-}
-
-void RemoteTier::set(const std::string& key, std::vector<Bytes> value, bool only_if_absent,
-                     Clock::time_point deadline, std::function<void(Reply)> done) {
-  uint64_t bytes = 0;
-  for (const Bytes& piece : value) bytes += piece.size();
-  value.insert(value.begin(), set_head(key, bytes, only_if_absent));
-  value.push_back(set_end(options_.ttl, only_if_absent));
-  run(key, true, RedisRequest::Way::value, deadline, std::move(value), std::move(done));
+  commands_.set(key, value.part(index), only_if_absent, putting->deadline, std::move(done));
 }
 
 void RemoteTier::end_put(const PuttingRef& putting, Result<RemotePut> result) {

@@ -7,10 +7,8 @@
 namespace kv {
 namespace {
 
-constexpr int kScanCount = 500;          // keys of one answer, about
-constexpr int kColonsOfFirst = 3;        // in the key of a first part
-constexpr size_t kErasedAtOnce = 128;    // names of one step of erase()
-constexpr size_t kUnlinkedAtOnce = 512;  // keys of one unlink(), under way
+constexpr int kScanCount = 500;        // keys of one answer, about
+constexpr size_t kErasedAtOnce = 128;  // names of one step of erase()
 
 std::vector<std::string> keys_of(const std::string& first, const RemoteFront& front) {
   std::vector<std::string> keys{first};
@@ -22,52 +20,10 @@ std::vector<std::string> keys_of(const std::string& first, const RemoteFront& fr
 
 }  // namespace
 
-// Keys, some at a time: more at once than a link takes would be refused.
-struct RemoteTier::Unlinking {
-  std::vector<std::string> keys;
-  Clock::time_point deadline;
-  std::function<void(Unlinked)> done;
-  Unlinked result{};
-  size_t next = 0, under_way = 0;
-  bool asking = false;  // an answer that comes at once starts nothing
-};
-
-// A key each: several in one command are refused while their slot moves.
-void RemoteTier::unlink(std::vector<std::string> keys, Clock::time_point deadline,
-                        std::function<void(Unlinked)> done) {
-  auto unlinking =
-      std::make_shared<Unlinking>(Unlinking{std::move(keys), deadline, std::move(done)});
-  unlinking->result.failed.resize(unlinking->keys.size());
-  unlink_some(unlinking);
-}
-
-void RemoteTier::unlink_some(const std::shared_ptr<Unlinking>& unlinking) {
-  Unlinking& u = *unlinking;
-  if (std::exchange(u.asking, true)) return;
-  for (; u.next < u.keys.size() && u.under_way < kUnlinkedAtOnce; ++u.next) {
-    const std::string& key = u.keys[u.next];
-    auto answer = [this, unlinking, at = u.next](const Reply& reply) {
-      const std::string& its = unlinking->keys[at];
-      const bool first = std::count(its.begin(), its.end(), ':') == kColonsOfFirst;
-      Unlinked& result = unlinking->result;
-      result.failed[at] = !reply.ok();
-      result.all = result.all && reply.ok();
-      if (first && reply.ok()) result.values += static_cast<uint64_t>(reply->integer);
-      --unlinking->under_way;
-      unlink_some(unlinking);
-    };
-    ++u.under_way;
-    run(key, true, RedisRequest::Way::question, u.deadline, {remote_words({"UNLINK", key})},
-        std::move(answer));
-  }
-  u.asking = false;
-  if (u.under_way == 0 && u.done) std::exchange(u.done, nullptr)(u.result);
-}
-
 void RemoteTier::drop(const RemoteName& name, const RemoteFront& front,
                       Clock::time_point deadline) {
-  unlink(keys_of(remote_key(name), front), deadline,
-         [this](const Unlinked& result) { counts_.unlinked += result.all ? 1 : 0; });
+  commands_.unlink(keys_of(remote_key(name), front), deadline,
+                   [this](const Unlinked& result) { counts_.unlinked += result.all ? 1 : 0; });
 }
 
 // An erase, until its last part has ended.
@@ -103,11 +59,11 @@ void RemoteTier::erase_some(const ErasingRef& erasing) {
   erasing->missing = count;
   for (size_t i = 0; i < count; ++i) {
     const RemoteName name = erasing->names[erasing->next + i];
-    ask_front(remote_key(name), true, erasing->deadline,
-              [this, erasing, found, i, name](const Reply& reply) {
-                (*found)[i] = judge(name, reply);
-                if (--erasing->missing == 0) erase_found(erasing, *found);
-              });
+    commands_.ask_front(remote_key(name), true, erasing->deadline,
+                        [this, erasing, found, i, name](const Reply& reply) {
+                          (*found)[i] = judge(name, reply);
+                          if (--erasing->missing == 0) erase_found(erasing, *found);
+                        });
   }
 }
 
@@ -121,16 +77,17 @@ void RemoteTier::erase_found(const ErasingRef& erasing, const std::vector<Remote
     for (std::string& key : keys_of(remote_key(f.name), f.front)) keys.push_back(std::move(key));
     ends.push_back(keys.size());
   }
-  unlink(std::move(keys), erasing->deadline, [this, erasing, ends](const Unlinked& unlinked) {
-    auto at = unlinked.failed.begin();
-    for (size_t end : ends) {
-      const auto to = unlinked.failed.begin() + static_cast<ptrdiff_t>(end);
-      const bool left = std::find(at, to, true) != to;
-      ++(left ? erasing->result.unreached : erasing->result.erased);
-      at = to;
-    }
-    erase_some(erasing);
-  });
+  commands_.unlink(std::move(keys), erasing->deadline,
+                   [this, erasing, ends](const Unlinked& unlinked) {
+                     auto at = unlinked.failed.begin();
+                     for (size_t end : ends) {
+                       const auto to = unlinked.failed.begin() + static_cast<ptrdiff_t>(end);
+                       const bool left = std::find(at, to, true) != to;
+                       ++(left ? erasing->result.unreached : erasing->result.erased);
+                       at = to;
+                     }
+                     erase_some(erasing);
+                   });
 }
 
 // The first question makes sure that the nodes are known.
@@ -144,8 +101,7 @@ void RemoteTier::erase_all(const RemoteSpace& space, Clock::time_point deadline,
     for (const NodeAddress& node : masters) scan(erasing, node, "0");
     erasing->one(0, masters.empty() ? 1 : 0);
   };
-  run(prefix, true, RedisRequest::Way::question, deadline, {remote_words({"EXISTS", prefix})},
-      std::move(begin));
+  commands_.ask(prefix, true, deadline, remote_words({"EXISTS", prefix}), std::move(begin));
 }
 
 void RemoteTier::scan(const ErasingRef& erasing, const NodeAddress& node,
@@ -169,12 +125,13 @@ void RemoteTier::scanned(const ErasingRef& erasing, const NodeAddress& node,
   if (reply.items.size() != 2 || reply.items[0].type != RespType::bulk) return erasing->one(0, 1);
   std::vector<std::string> keys;
   for (const RespReply& item : reply.items[1].items) keys.push_back(item.text);
-  unlink(std::move(keys), erasing->deadline,
-         [this, erasing, node, cursor = reply.items[0].text](const Unlinked& unlinked) {
-           erasing->result.erased += unlinked.values;
-           if (!unlinked.all || cursor == "0") return erasing->one(0, unlinked.all ? 0 : 1);
-           scan(erasing, node, cursor);
-         });
+  commands_.unlink(std::move(keys), erasing->deadline,
+                   [this, erasing, node, cursor = reply.items[0].text](const Unlinked& unlinked) {
+                     erasing->result.erased += unlinked.values;
+                     if (!unlinked.all || cursor == "0")
+                       return erasing->one(0, unlinked.all ? 0 : 1);
+                     scan(erasing, node, cursor);
+                   });
 }
 
 }  // namespace kv

@@ -28,8 +28,7 @@ void RemoteTier::list(std::vector<RemoteList> lists, Clock::time_point deadline,
       }
       if (--listing->missing == 0) listing->done(std::move(listing->listed));
     };
-    run(key, false, RedisRequest::Way::question, deadline, {remote_words({"SMEMBERS", key})},
-        std::move(answer));
+    commands_.ask(key, false, deadline, remote_words({"SMEMBERS", key}), std::move(answer));
   }
 }
 
@@ -37,11 +36,9 @@ void RemoteTier::list(std::vector<RemoteList> lists, Clock::time_point deadline,
 void RemoteTier::enlist(const RemoteName& name, Clock::time_point deadline) {
   if (name.block.is_zero()) return;
   const std::string key = remote_list_key({name.space, name.block, name.tag});
-  const std::string expiry = std::to_string(options_.ttl.count());
-  run(key, true, RedisRequest::Way::question, deadline,
-      {remote_words({"SADD", key, to_text(name.entry)})}, [](const Reply&) {});
-  run(key, true, RedisRequest::Way::question, deadline, {remote_words({"EXPIRE", key, expiry})},
-      [](const Reply&) {});
+  commands_.ask(key, true, deadline, remote_words({"SADD", key, to_text(name.entry)}),
+                [](const Reply&) {});
+  commands_.renew(key, deadline);
 }
 
 }  // namespace kv

@@ -1,7 +1,8 @@
-// Agreeing on a model's profile: who puts one first decides. REMOTE.md, "Profiles".
+// Steps of an agreement. See profile_agreement.h.
+#include "cachesvc/remote/profile_agreement.h"
+
 #include <utility>
 
-#include "cachesvc/remote/tier.h"
 #include "proto/limits.h"
 #include "storage/file_reader.h"
 
@@ -13,11 +14,7 @@ constexpr int kMaxRounds = 3;  // somebody puts or removes one between two steps
 
 }  // namespace
 
-//   length ──there──> value ──verified──> done: the fleet's
-//     │ ▲────gone meanwhile┘
-//   absent ──> put if absent ──put──> done: one's own
-//     ▲───────────────┘ another one was first
-struct RemoteTier::Agreeing {
+struct ProfileAgreement::Agreeing {
   std::string key;
   std::shared_ptr<const Profile> own;
   Clock::time_point deadline;
@@ -25,36 +22,32 @@ struct RemoteTier::Agreeing {
   int rounds = 0;
 };
 
-void RemoteTier::agree(const RemoteSpace& space, const Id& fingerprint,
-                       std::shared_ptr<const Profile> own, Clock::time_point deadline,
-                       std::function<void(Result<RemoteProfile>)> done) {
-  auto agreeing = std::make_shared<Agreeing>();
-  agreeing->key = remote_profile_key(space, fingerprint);
-  agreeing->own = std::move(own);
-  agreeing->deadline = deadline;
-  agreeing->done = std::move(done);
-  ask_profile(agreeing);
+void ProfileAgreement::agree(std::string key, std::shared_ptr<const Profile> own,
+                             Clock::time_point deadline,
+                             std::function<void(Result<RemoteProfile>)> done) {
+  ask(std::make_shared<Agreeing>(
+      Agreeing{std::move(key), std::move(own), deadline, std::move(done)}));
 }
 
 // All of it is the master's word: a replica may lack the profile.
-void RemoteTier::ask_profile(const AgreeingRef& agreeing) {
+void ProfileAgreement::ask(const AgreeingRef& agreeing) {
   if (++agreeing->rounds > kMaxRounds) {  // an empty value, which is there and has no length
-    return take_profile(agreeing, nullptr, 0);
+    return take(agreeing, nullptr, 0);
   }
   auto answer = [this, agreeing](const Reply& reply) {
     if (!reply.ok()) return agreeing->done(reply.status());
-    if (reply->type == RespType::integer && reply->integer == 0) return put_profile(agreeing);
-    get_profile(agreeing, static_cast<uint64_t>(reply->integer));
+    if (reply->type == RespType::integer && reply->integer == 0) return put(agreeing);
+    get(agreeing, static_cast<uint64_t>(reply->integer));
   };
-  run(agreeing->key, true, RedisRequest::Way::question, agreeing->deadline,
-      {remote_words({"STRLEN", agreeing->key})}, std::move(answer));
+  commands_.ask(agreeing->key, true, agreeing->deadline, remote_words({"STRLEN", agreeing->key}),
+                std::move(answer));
 }
 
-void RemoteTier::get_profile(const AgreeingRef& agreeing, uint64_t bytes) {
+void ProfileAgreement::get(const AgreeingRef& agreeing, uint64_t bytes) {
   if (bytes < kRemoteFrontBytes || bytes > kMaxValueBytes) {
-    return take_profile(agreeing, nullptr, 0);
+    return take(agreeing, nullptr, 0);
   }
-  auto room = charge(bytes);
+  auto room = commands_.charge(bytes);
   auto memory = file_buffer(bytes);
   if (!room || !memory.ok()) {
     return agreeing->done(Status(StatusCode::busy, "no room for a profile"));
@@ -70,40 +63,38 @@ void RemoteTier::get_profile(const AgreeingRef& agreeing, uint64_t bytes) {
   request.keep = std::make_shared<const Kept>(*memory, room);
   request.done = [this, agreeing, buffer = *memory, bytes](const Reply& reply) {
     if (!reply.ok()) return agreeing->done(reply.status());
-    if (reply->type == RespType::null) return ask_profile(agreeing);
+    if (reply->type == RespType::null) return ask(agreeing);
     const bool whole = reply->placed && static_cast<uint64_t>(reply->integer) == bytes;
-    take_profile(agreeing, whole ? buffer : nullptr, bytes);
+    take(agreeing, whole ? buffer : nullptr, bytes);
   };
   cluster_.run(std::move(request));
 }
 
 // `buffer` null: it is none of a profile's length.
-void RemoteTier::take_profile(const AgreeingRef& agreeing, std::shared_ptr<uint8_t[]> buffer,
-                              uint64_t bytes) {
+void ProfileAgreement::take(const AgreeingRef& agreeing, std::shared_ptr<uint8_t[]> buffer,
+                            uint64_t bytes) {
   Result<Profile> opened = corruption("of another length than a profile's");
   if (buffer) {
-    opened = open_remote_profile(std::move(buffer), bytes, agreeing->key, options_.key.get());
+    opened = open_remote_profile(std::move(buffer), bytes, agreeing->key, key_.get());
   }
   if (!opened.ok()) {
     const bool damaged = opened.status().code() == StatusCode::corruption;
     ++(damaged ? counts_.misses_damaged : counts_.misses_foreign);
-    if (damaged) unlink({agreeing->key}, agreeing->deadline, [](const Unlinked&) {});
+    if (damaged) commands_.unlink({agreeing->key}, agreeing->deadline, [](const auto&) {});
     return agreeing->done(opened.status());
   }
   const auto profile = std::make_shared<const Profile>(std::move(*opened));
-  run(agreeing->key, true, RedisRequest::Way::question, agreeing->deadline,
-      {remote_words({"EXPIRE", agreeing->key, std::to_string(options_.ttl.count())})},
-      [](const Reply&) {});
+  commands_.renew(agreeing->key, agreeing->deadline);
   agreeing->done(RemoteProfile{profile, profile->id()});
 }
 
-void RemoteTier::put_profile(const AgreeingRef& agreeing) {
+void ProfileAgreement::put(const AgreeingRef& agreeing) {
   if (!agreeing->own) return agreeing->done(Status(StatusCode::not_found, "none is there"));
-  auto value = make_remote_profile(*agreeing->own, agreeing->key, options_.key.get());
+  auto value = make_remote_profile(*agreeing->own, agreeing->key, key_.get());
   if (!value.ok()) return agreeing->done(value.status());
   uint64_t bytes = 0;
   for (const Bytes& piece : *value) bytes += piece.size();
-  auto room = charge(bytes);
+  auto room = commands_.charge(bytes);
   if (!room) return agreeing->done(Status(StatusCode::busy, "no room for a profile"));
   std::vector<Bytes> charged;  // the charge goes with the last of the bytes
   for (const Bytes& piece : *value) {
@@ -111,12 +102,12 @@ void RemoteTier::put_profile(const AgreeingRef& agreeing) {
     auto kept = std::make_shared<const Kept>(piece, room);
     charged.emplace_back(kept, piece.data(), piece.size());
   }
-  set(agreeing->key, std::move(charged), true, agreeing->deadline,
-      [this, agreeing](const Reply& reply) {
-        if (!reply.ok()) return agreeing->done(reply.status());
-        if (reply->type != RespType::simple) return ask_profile(agreeing);
-        agreeing->done(RemoteProfile{agreeing->own, agreeing->own->id()});
-      });
+  commands_.set(agreeing->key, std::move(charged), true, agreeing->deadline,
+                [this, agreeing](const Reply& reply) {
+                  if (!reply.ok()) return agreeing->done(reply.status());
+                  if (reply->type != RespType::simple) return ask(agreeing);
+                  agreeing->done(RemoteProfile{agreeing->own, agreeing->own->id()});
+                });
 }
 
 }  // namespace kv
