@@ -23,7 +23,7 @@ namespace {
 constexpr uint8_t kPieces[4] = {0, 2, 1, 3};
 constexpr uint32_t kPairedBytes = 16;
 
-bool is_paired(uint32_t dim, uint8_t bits) {
+constexpr bool is_paired(uint32_t dim, uint8_t bits) {
   const CodePlane plane = code_plane(dim, bits);
   return plane.slices > 1 && plane.bytes <= kPairedBytes;
 }
@@ -286,16 +286,16 @@ void add_tile(const int16_t* weights, const float* factors, const uint8_t* codes
   // Constants: the loops over the tile need few address registers. Under a sanitizer, which has no
   // registers to spare, four copies only take g++ minutes.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  switch (dim) {
-    case 64:
-      return add_tile_of<bits, paired, count>(weights, factors, codes, 64, acc, stride);
-    case 128:
-      return add_tile_of<bits, paired, count>(weights, factors, codes, 128, acc, stride);
-    case 256:
-      return add_tile_of<bits, paired, count>(weights, factors, codes, 256, acc, stride);
-    default:
-      break;
-  }
+  bool done = false;
+  unrolled<3>([&](auto i) KV_LAMBDA_INLINE {
+    constexpr uint32_t kDim = 64u << i;  // 64, 128, 256, where they are paired so
+    if constexpr (is_paired(kDim, bits) == paired) {
+      if (dim != kDim) return;
+      add_tile_of<bits, paired, count>(weights, factors, codes, kDim, acc, stride);
+      done = true;
+    }
+  });
+  if (done) return;
 #endif
   add_tile_of<bits, paired, count>(weights, factors, codes, dim, acc, stride);
 }
