@@ -226,10 +226,11 @@ Status decode_stream(const Kernels& kernels, const TransformCoder& coder, const 
                      uint32_t at, const uint8_t* data, uint32_t first, uint32_t end, DType out,
                      uint8_t* dst) {
   KV_RETURN_IF_ERROR(check_run(run, at));
-  std::vector<float> rows(size_t{end - first} * coder.values());
+  const size_t count = size_t{end - first} * coder.values();
+  const auto rows = std::make_unique_for_overwrite<float[]>(count);
   KV_RETURN_IF_ERROR(coder.decode({data, run.bytes}, run.of, at - run.skip, run.skip + first,
-                                  run.skip + end, rows));
-  write_values(kernels, rows.data(), rows.size(), out, dst);
+                                  run.skip + end, {rows.get(), count}));
+  write_values(kernels, rows.get(), count, out, dst);
   return {};
 }
 

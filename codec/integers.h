@@ -28,6 +28,11 @@ class IntegerTables {
   /// Tables that validate() accepts.
   explicit IntegerTables(std::span<const IntegerTable> tables);
   const uint32_t* slots(size_t table) const { return coders_[table].slots.data(); }
+  /// The values that a table has are first … last.
+  struct Range {
+    int first = 0, last = 0;
+  };
+  Range range(size_t table) const { return coders_[table].range; }
   /// By value + 128; the escape is -128.
   const Symbol* symbols(size_t table) const { return coders_[table].symbols.data(); }
   /// Tables of numbers of `bits` bits, all equally frequent.
@@ -38,6 +43,7 @@ class IntegerTables {
   struct Coder {
     std::vector<uint32_t> slots;
     std::vector<Symbol> symbols;
+    Range range;
   };
   void add(int first, std::span<const uint16_t> counts, uint32_t escape);
   std::vector<Coder> coders_;  // the set's, then those of kMaxLowBits … 1 bits
@@ -51,9 +57,48 @@ struct ComponentCoding {
 /// values (components, lane_rows(rows)); 1 to kMaxStreamRows rows.
 std::vector<uint8_t> encode_integers(const IntegerTables& tables, const ComponentCoding& coding,
                                      std::span<const int16_t> values, uint32_t rows);
-/// The inverse; what `values` holds after a component's `rows` is undefined. Returns: corruption.
-Status decode_integers(const TransformKernels& kernels, const IntegerTables& tables,
-                       const ComponentCoding& coding, std::span<const uint8_t> stream,
-                       uint32_t rows, std::span<int16_t> values);
+
+/// Reads a stream: the inverse of encode_integers, some components at a time. One thread.
+class IntegerReader {
+ public:
+  /// What is given stays alive. values (components, lane_rows(rows)): what they hold after a
+  /// component's `rows` stays as it is.
+  IntegerReader(const TransformKernels& kernels, const IntegerTables& tables,
+                const ComponentCoding& coding, uint32_t rows, int16_t* values)
+      : kernels_(kernels), tables_(tables), coding_(coding), rows_(rows), values_(values) {}
+  IntegerReader(const IntegerReader&) = delete;
+  IntegerReader& operator=(const IntegerReader&) = delete;
+
+  /// `rows` are 1 to kMaxStreamRows. Returns: corruption, as all of these.
+  Status open(std::span<const uint8_t> stream);
+  size_t read() const { return component_; }  ///< components that are there
+  /// Has the components before `end`.
+  Status read_to(size_t end);
+  /// What a kernel may read beside what it does; finished if there is nothing. Damage is told by
+  /// the next read_to.
+  IntegerRun& beside();
+  /// After all components: that the stream ends here.
+  Status close();
+
+ private:
+  void begin();
+  bool advance();
+  Status damaged() const;
+
+  const TransformKernels& kernels_;
+  const IntegerTables& tables_;
+  const ComponentCoding coding_;
+  const uint32_t rows_;
+  int16_t* const values_;
+  uint32_t states_[kLanes];
+  std::vector<uint16_t> words_;          // those of the stream, and room for what runs read
+  const uint16_t* words_end_ = nullptr;  // of the stream's
+  std::span<const uint8_t> escapes_;
+  size_t component_ = 0;
+  bool in_low_ = false;  // its low bits are being read
+  bool good_ = true;
+  std::vector<int16_t> low_;
+  IntegerRun run_;
+};
 
 }  // namespace kv

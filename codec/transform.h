@@ -64,23 +64,23 @@ class TransformCoder {
                 uint32_t end, std::span<float> out) const;
 
  private:
-  Result<std::vector<int16_t>> integers_of(std::span<const uint8_t> stream, uint32_t count) const;
+  class Sums;
   TransformCoder(std::shared_ptr<const TransformTables> tables, size_t transform, uint32_t heads,
                  uint32_t dim, const Kernels& kernels);
   size_t groups() const { return values() / transform_.width; }
+  ComponentCoding coding() const { return {transform_.table, transform_.low_bits}; }
   const std::vector<float>& inverses() const;
-  void rows_of(const int16_t* integers, size_t lane_rows, uint32_t begin, uint32_t rows,
-               float* out) const;
+  bool integers_of(const float* rows, size_t count, size_t lanes, int16_t* out) const;
 
   std::shared_ptr<const TransformTables> tables_;
   const Transform& transform_;
   const uint32_t heads_, dim_;
   const TransformKernels& kernels_;
-  size_t stride_;              // of the matrices' rows
-  std::vector<float> matrix_;  // (groups, width components, stride)
+  size_t stride_;              // columns of the matrices: padded(width)
+  std::vector<float> matrix_;  // (groups) of (width components, stride), in panels
   std::vector<float> mean_;    // (groups, stride)
   mutable std::once_flag inverted_;
-  mutable std::vector<float> inverse_;  // (groups, width values, stride); empty: there is none
+  mutable std::vector<float> inverse_;  // (groups) of (width values, stride), in panels; or empty
 };
 
 }  // namespace kv

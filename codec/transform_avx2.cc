@@ -1,4 +1,4 @@
-// The AVX2 kernels of transform coding: eight states a register, eight columns of a product.
+// The AVX2 kernels of transform coding: eight states a register, 4 x 16 values of a product.
 //
 // Everything after the pragma must only run after avx2_kernels() has asked the machine. Pure
 // functions, any thread.
@@ -16,6 +16,8 @@
 
 namespace kv {
 namespace {
+
+constexpr size_t kStepsBeside = 16;  // of a product for one of a run
 
 // For every mask of lanes that take a word: which of the next eight each takes, a byte a lane.
 constexpr std::array<uint64_t, 256> kTakes = [] {
@@ -73,44 +75,86 @@ size_t decode_integers(uint32_t* states, const uint16_t* words, size_t word_coun
   return static_cast<size_t>(at - words);
 }
 
-// Four rows of a tile times sixteen columns.
-KV_INLINE void product_block(const float* in, size_t n, const float* matrix, size_t stride,
-                             const float* init, float* out, size_t out_stride) {
-  __m256 sums[4][2];
-#pragma GCC unroll 4  // so that arrays are registers
-  for (auto& s : sums) s[0] = _mm256_loadu_ps(init), s[1] = _mm256_loadu_ps(init + 8);
-  for (size_t k = 0; k < n; ++k, in += kProductRows, matrix += stride) {
-    const __m256 m0 = _mm256_loadu_ps(matrix), m1 = _mm256_loadu_ps(matrix + 8);
+// A fourth of the run's next step.
+KV_INLINE void take_beside(IntegerRun& run) {
+  if (run.at == run.end) return;
+  uint32_t* states = run.states + run.at % kLanes;
+  __m256i x = avx2::load(states);
+  const __m256i values = step_eight(x, run.words, run.table);
+  avx2::store(states, x);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(run.out + run.at),
+                   _mm256_castsi256_si128(join(values, values)));
+  run.at += 8;
+}
+
+void make_tiles(const int16_t* integers, size_t stride, size_t count, size_t tiles,
+                ProductTile* out) {
+  for (size_t t = 0; t < tiles; t += 4, integers += 16, out += 4) {
+    uint32_t counts[4] = {};
+    for (size_t k = 0; k < count; ++k) {
+      const int16_t* row = integers + k * stride;
 #pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r) {
-      const __m256 x = _mm256_broadcast_ss(in + r);
-      sums[r][0] = _mm256_fmadd_ps(x, m0, sums[r][0]);
-      sums[r][1] = _mm256_fmadd_ps(x, m1, sums[r][1]);
+      for (int i = 0; i < 4; ++i) {
+        const __m128i four = _mm_cvtepi16_epi32(
+            _mm_loadl_epi64(reinterpret_cast<const __m128i*>(row + i * kProductRows)));
+        _mm_storeu_ps(out[i].values[counts[i]], _mm_cvtepi32_ps(four));
+        out[i].which[counts[i]] = static_cast<uint16_t>(k);
+        counts[i] += _mm_testz_si128(four, four) == 0;
+      }
     }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < 4; ++r) {
-    _mm256_storeu_ps(out + r * out_stride, sums[r][0]);
-    _mm256_storeu_ps(out + r * out_stride + 8, sums[r][1]);
+    for (int i = 0; i < 4; ++i) out[i].count = counts[i];
   }
 }
 
-void product(const float* in, size_t tiles, size_t n, const float* matrix, size_t stride,
-             const float* init, float* out, size_t out_stride) {
-  for (size_t j = 0; j < stride; j += 16) {
-    for (size_t tile = 0; tile < tiles; ++tile) {
-      const float* rows = in + tile * n * kProductRows;
-      float* to = out + tile * kProductRows * out_stride + j;
-      product_block(rows, n, matrix + j, stride, init + j, to, out_stride);
-      product_block(rows + 4, n, matrix + j, stride, init + j, to + 4 * out_stride, out_stride);
+// A tile's rows times sixteen columns of `stride`.
+[[gnu::noinline]] void add_tile(const ProductTile& tile, const float* panel, size_t stride,
+                                const float* from, size_t from_stride, float* to, size_t to_stride,
+                                IntegerRun& run) {
+  __m256 sums[kProductRows][2];
+#pragma GCC unroll 4  // so that arrays are registers
+  for (uint32_t r = 0; r < kProductRows; ++r) {
+    sums[r][0] = _mm256_loadu_ps(from + r * from_stride);
+    sums[r][1] = _mm256_loadu_ps(from + r * from_stride + 8);
+  }
+  auto step = [&](size_t k) KV_LAMBDA_INLINE {
+    const float* values = panel + tile.which[k] * stride;
+    const __m256 m0 = _mm256_loadu_ps(values), m1 = _mm256_loadu_ps(values + 8);
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < kProductRows; ++r) {
+      const __m256 x = _mm256_broadcast_ss(&tile.values[k][r]);
+      sums[r][0] = _mm256_fmadd_ps(x, m0, sums[r][0]);
+      sums[r][1] = _mm256_fmadd_ps(x, m1, sums[r][1]);
     }
+  };
+  size_t k = 0;
+  for (; k + 4 <= tile.count; k += 4) {
+    if (k % kStepsBeside == 0) take_beside(run);
+    step(k), step(k + 1), step(k + 2), step(k + 3);
+  }
+  for (; k < tile.count; ++k) step(k);
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < kProductRows; ++r) {
+    _mm256_storeu_ps(to + r * to_stride, sums[r][0]);
+    _mm256_storeu_ps(to + r * to_stride + 8, sums[r][1]);
+  }
+}
+
+void add_product(const ProductTile* in, size_t tiles, const float* panel, size_t columns,
+                 const float* from, size_t from_stride, float* to, size_t to_stride,
+                 IntegerRun& beside) {
+  for (size_t t = 0; t < tiles; ++t) {
+    for (size_t j = 0; j < columns; j += 16) {
+      add_tile(in[t], panel + j, columns, from + j, from_stride, to + j, to_stride, beside);
+    }
+    from += kProductRows * from_stride;
+    to += kProductRows * to_stride;
   }
 }
 
 }  // namespace
 
 const TransformKernels& avx2_transform_kernels() {
-  static constexpr TransformKernels kAvx2 = {decode_integers, product};
+  static constexpr TransformKernels kAvx2 = {decode_integers, make_tiles, add_product};
   return kAvx2;
 }
 

@@ -18,16 +18,34 @@ size_t decode_integers(uint32_t* states, const uint16_t* words, size_t word_coun
   return static_cast<size_t>(at - words);
 }
 
-void product(const float* in, size_t tiles, size_t n, const float* matrix, size_t stride,
-             const float* init, float* out, size_t out_stride) {
-  for (size_t r = 0; r < tiles * kProductRows; ++r) {
-    const float* row = in + r / kProductRows * n * kProductRows + r % kProductRows;
-    float* to = out + r * out_stride;
-    std::copy_n(init, stride, to);
-    for (size_t k = 0; k < n; ++k) {
-      const float x = row[k * kProductRows];
-      const float* values = matrix + k * stride;
-      for (size_t j = 0; j < stride; ++j) to[j] = std::fma(x, values[j], to[j]);
+void make_tiles(const int16_t* integers, size_t stride, size_t count, size_t tiles,
+                ProductTile* out) {
+  for (size_t t = 0; t < (tiles + 3) / 4 * 4; ++t) {
+    ProductTile& tile = out[t];
+    tile.count = 0;
+    for (size_t k = 0; k < count; ++k) {
+      const int16_t* from = integers + k * stride + t * kProductRows;
+      bool any = false;
+      for (size_t r = 0; r < kProductRows; ++r) {
+        tile.values[tile.count][r] = from[r];
+        any |= from[r] != 0;
+      }
+      tile.which[tile.count] = static_cast<uint16_t>(k);
+      tile.count += any ? 1 : 0;
+    }
+  }
+}
+
+void add_product(const ProductTile* in, size_t tiles, const float* panel, size_t columns,
+                 const float* from, size_t from_stride, float* to, size_t to_stride, IntegerRun&) {
+  for (size_t r = 0; r < tiles * kProductRows; ++r, from += from_stride, to += to_stride) {
+    const ProductTile& tile = in[r / kProductRows];
+    if (from != to) std::copy_n(from, columns, to);
+    for (size_t i = 0; i < tile.count; ++i) {
+      const float x = tile.values[i][r % kProductRows];
+      const float* __restrict values = panel + tile.which[i] * columns;
+      float* __restrict sums = to;
+      for (size_t j = 0; j < columns; ++j) sums[j] = std::fma(x, values[j], sums[j]);
     }
   }
 }
@@ -35,7 +53,7 @@ void product(const float* in, size_t tiles, size_t n, const float* matrix, size_
 }  // namespace
 
 const TransformKernels& scalar_transform_kernels() {
-  static constexpr TransformKernels kScalar = {decode_integers, product};
+  static constexpr TransformKernels kScalar = {decode_integers, make_tiles, add_product};
   return kScalar;
 }
 

@@ -1,4 +1,7 @@
-// Kernels of transform coding: its two inner loops as a table of functions.
+// Kernels of transform coding: its inner loops as a table of functions.
+//
+// The product with the basis leaves a processor's integer units idle, which is what the entropy
+// decoder needs: the product takes values of a stream along with it (IntegerRun).
 //
 // The scalar set is the specification (codec/TRANSFORM.md); every other gives the same bits for the
 // same input. Functions are pure; pointers may be unaligned. Any thread.
@@ -11,13 +14,12 @@
 
 namespace kv {
 
-inline constexpr uint32_t kLanes = 32;       ///< interleaved states of one stream
-inline constexpr uint32_t kProductRows = 8;  ///< rows of a tile
-inline constexpr uint32_t kStrideValues = 32;
-/// Values of a matrix's or an output's row: padded with zeros.
-constexpr size_t padded(size_t values) {
-  return (values + kStrideValues - 1) / kStrideValues * kStrideValues;
-}
+inline constexpr uint32_t kLanes = 32;         ///< interleaved states of one stream
+inline constexpr uint32_t kProductRows = 4;    ///< of a tile
+inline constexpr uint32_t kProductTerms = 32;  ///< at most, of a tile
+inline constexpr uint32_t kPanelColumns = 64;  ///< of a matrix at a time; 32 in the last panel
+/// Columns of a matrix (…, n): those that are missing are zeros.
+constexpr size_t padded(size_t n) { return (n + 31) / 32 * 32; }
 /// The result of decode_integers if the words end too early.
 inline constexpr size_t kNoWords = SIZE_MAX;
 
@@ -45,15 +47,39 @@ inline bool step_states(uint32_t* states, const uint16_t*& words, const uint16_t
   return true;
 }
 
+/// What is left of one component's values in a stream, `at` … `end` - 1 of them. `end` is a
+/// multiple of kLanes; words can be read kLanes beyond those of as many values.
+struct IntegerRun {
+  uint32_t* states = nullptr;  ///< kLanes
+  const uint32_t* table = nullptr;
+  const uint16_t* words = nullptr;
+  int16_t* out = nullptr;
+  size_t at = 0, end = 0;
+};
+
+/// Some terms of the sums of kProductRows rows: those that are zero in all of them are left out,
+/// which changes no sum.
+struct ProductTile {
+  uint32_t count = 0;
+  uint16_t which[kProductTerms];
+  float values[kProductTerms][kProductRows];
+};
+
 struct TransformKernels {
   /// `count` values: value i from state i % kLanes. Returns the words taken, or kNoWords.
   size_t (*decode_integers)(uint32_t* states, const uint16_t* words, size_t word_count,
                             const uint32_t* table, size_t count, int16_t* out);
-  /// out[r][j] = init[j], then fma(in[k][r], matrix[k][j], out[r][j]) for k = 0 … n - 1 in order.
-  /// in (tiles, n, kProductRows), matrix (n, stride), init (stride), out (tiles * kProductRows,
-  /// out_stride); stride is a multiple of kStrideValues.
-  void (*product)(const float* in, size_t tiles, size_t n, const float* matrix, size_t stride,
-                  const float* init, float* out, size_t out_stride);
+  /// Tiles of integers (count, stride), count at most kProductTerms. `tiles` is rounded up to a
+  /// multiple of 4: that many are written, and their rows read.
+  void (*make_tiles)(const int16_t* integers, size_t stride, size_t count, size_t tiles,
+                     ProductTile* out);
+  /// For row r of every tile (kProductRows each) and each of `columns` (32 or 64) columns j:
+  /// to[r][j] = from[r][j], then fma(values[i][r], panel[which[i]][j], to[r][j]) for i = 0 … in
+  /// order. panel (…, columns), from and to with the strides given; from_stride may be 0. Some of
+  /// the values of `beside` are decoded along with it.
+  void (*add_product)(const ProductTile* in, size_t tiles, const float* panel, size_t columns,
+                      const float* from, size_t from_stride, float* to, size_t to_stride,
+                      IntegerRun& beside);
 };
 
 const TransformKernels& scalar_transform_kernels();

@@ -2,6 +2,7 @@
 // of TRANSFORM.md alone; damage; what does not fit.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -264,6 +265,57 @@ TEST(CodecTransform, EveryKernelSetAndCutGivesTheSame) {
         joined.insert(joined.end(), rest.begin(), rest.end());
         EXPECT_EQ(std::memcmp(joined.data(), whole.data(), 4 * whole.size()), 0)
             << kernels->name << " " << cut;
+      }
+    }
+  }
+}
+
+// Rows as wide as models have them, whose products run in panels and beside the entropy decoder:
+// with low bits, escapes and components that are nearly always zero.
+TEST(CodecTransform, WideRowsAreWhatTheDocumentSaysWithEveryKernelSetAndCut) {
+  constexpr uint32_t kCount = 70;
+  for (const auto& shape : {std::array{3u, 32u, 96u}, {2u, 64u, 64u}, {1u, 160u, 160u}}) {
+    const uint32_t heads = shape[0], dim = shape[1], width = shape[2];
+    const size_t n = size_t{heads} * dim;
+    SplitMix64 random{heads};
+    Transform t;
+    t.width = width;
+    t.scale.assign(n, 1.0f / 127);
+    t.table.resize(n);
+    t.low_bits.resize(n);
+    for (size_t i = 0; i < n; ++i) t.mean.push_back(random.gaussian());
+    for (size_t i = 0; i < n * width; ++i) {
+      t.basis.push_back(static_cast<int8_t>(
+          i / width % width == i % width ? 127 : static_cast<int>(random.below(9)) - 4));
+    }
+    std::vector<float> rows(kCount * n);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i] = random.gaussian() * std::exp2(6 - 9 * static_cast<float>(i % width) / width);
+    }
+    TransformSet set{{{0, {1}}}, {}, {t}};
+    auto coder = [&](const Kernels* kernels) {
+      const auto tables = *TransformTables::create(std::make_shared<const TransformSet>(set));
+      return *TransformCoder::create(tables, 0, heads, dim, kernels);
+    };
+    TableFit fit;
+    fit.add(set.transforms[0], *coder(nullptr)->integers(rows, 0), kCount);
+    set.tables = fit.finish();
+    const auto stream = coder(&scalar_kernels())->encode(rows, kFirst);
+    ASSERT_TRUE(stream.has_value());
+    Oracle oracle(set, 0);
+    const auto integers = oracle.integers(*stream, kCount);
+    std::vector<float> expected;
+    for (uint32_t r = 0; r < kCount; ++r) {
+      for (float x : oracle.row(integers, r)) expected.push_back(x + 0.0f);
+    }
+    for (const Kernels* kernels : codec_data::all_kernels()) {
+      const auto made = coder(kernels);
+      EXPECT_EQ(made->encode(rows, kFirst), stream) << kernels->name;
+      for (auto [a, b] : {std::pair(0u, kCount), {0u, 1u}, {3u, 60u}, {67u, kCount}}) {
+        std::vector<float> some((b - a) * n);
+        ASSERT_TRUE(made->decode(*stream, kCount, kFirst, a, b, some).ok());
+        EXPECT_EQ(std::memcmp(some.data(), &expected[a * n], 4 * some.size()), 0)
+            << kernels->name << " " << n << " from " << a;
       }
     }
   }
