@@ -14,7 +14,7 @@ class EndsUnit : public ::testing::Test {
   std::vector<Record*> all_of(ObjectKind kind) {
     std::vector<Record*> out;
     for (Disk state : {Disk::absent, Disk::waiting, Disk::queued}) {
-      for (const Record& r : core_.records.all(state)) {
+      for (const Record& r : core_.records.lists().all(state)) {
         if (r.name.kind == kind) out.push_back(core_.index.find(r.name));
       }
     }
@@ -105,7 +105,7 @@ TEST(EndsSearch, LeavesWhatACommitHasMarked) {
     while (search.step(1)) {
     }
     size_t serving = 0;
-    for (const Record& r : core.records.all(Disk::absent)) {
+    for (const Record& r : core.records.lists().all(Disk::absent)) {
       if (r.name.kind == ObjectKind::snapshot && r.attachment->position == 40) {
         serving += r.attachment->end_distance == 0;
       }

@@ -29,7 +29,7 @@ class EraserUnit : public ::testing::Test {
   static void spill_all(CoreOwners& c) {
     c.spiller.ask_for_all();
     c.run_all();
-    EXPECT_EQ(c.records.count(Disk::renamed), c.index.size());
+    EXPECT_EQ(c.records.lists().count(Disk::renamed), c.index.size());
   }
   size_t block_files() {
     size_t n = 0;

@@ -50,7 +50,7 @@ TEST_F(PublicationsUnit, AShortEntryIsWholeAtOnceAndOnItsWayToTheSsd) {
   EXPECT_EQ((**reply)->level, Durability::accepted);
   EXPECT_TRUE((**reply)->lost.empty() && (**reply)->foreign.empty());
   EXPECT_EQ(core_.index.size(), 3u);
-  EXPECT_GT(core_.records.queue_bytes(), 0u);
+  EXPECT_GT(core_.records.lists().queue_bytes(), 0u);
   EXPECT_TRUE(core_.eraser.resting());
   EXPECT_EQ(core_.reservations.size(), 0u);
 }
@@ -58,13 +58,13 @@ TEST_F(PublicationsUnit, AShortEntryIsWholeAtOnceAndOnItsWayToTheSsd) {
 TEST_F(PublicationsWithoutSpills, OneIsSpilledIfItIsWaitedForThere) {
   auto reply = publish(put_all(random_tokens(rng_, 16)));
   ASSERT_TRUE(*reply && (*reply)->ok());
-  EXPECT_EQ(core_.records.count(Disk::absent), 1u) << "until RAM wants its room";
+  EXPECT_EQ(core_.records.lists().count(Disk::absent), 1u) << "until RAM wants its room";
   auto spilled = publish(put_all(random_tokens(rng_, 16)), Durability::spilled);
   EXPECT_FALSE(*spilled);
   core_.run_all();
   ASSERT_TRUE(*spilled && (*spilled)->ok());
   EXPECT_GE((**spilled)->level, Durability::spilled);
-  EXPECT_EQ(core_.records.count(Disk::absent), 1u);
+  EXPECT_EQ(core_.records.lists().count(Disk::absent), 1u);
 }
 
 TEST_F(PublicationsUnit, OneThatLeftSomethingOutIsRefusedAndNothingOfItStays) {

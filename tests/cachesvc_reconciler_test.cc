@@ -23,7 +23,7 @@ class ReconcilerUnit : public ::testing::Test {
       c.spiller.pump();
       c.run();
     }
-    EXPECT_EQ(c.records.count(Disk::renamed), names_.size());
+    EXPECT_EQ(c.records.lists().count(Disk::renamed), names_.size());
   }
   // The catalog is lost: a file is read at once, the others one a second.
   void lose_catalog() {

@@ -1,4 +1,4 @@
-// Records: each legal arrow is taken, each other one ends the process; lists and sums follow.
+// Records: each legal arrow is taken, each other one ends the process; lists follow.
 #include <set>
 
 #include "cachesvc/core/records.h"
@@ -143,11 +143,11 @@ TEST_F(RecordsTest, EachStateIsReachedAndListed) {
   for (Disk state : kAll) {
     Record& r = in(state);
     EXPECT_EQ(r.disk, state);
-    EXPECT_EQ(records_.count(state), 1u);
+    EXPECT_EQ(records_.lists().count(state), 1u);
     EXPECT_EQ(records_.first(state), &r);
     records_.check_invariants();
     records_.remove(r);
-    EXPECT_EQ(records_.count(state), 0u);
+    EXPECT_EQ(records_.lists().count(state), 0u);
     records_.check_invariants();
   }
 }
@@ -201,14 +201,14 @@ TEST_F(RecordsDeathTest, AWishThatIsNoArrowEndsTheProcess) {
 
 TEST_F(RecordsTest, QueueBytesAreThoseQueuedAndWritten) {
   Record &a = in(Disk::queued), &b = in(Disk::writing), &c = in(Disk::waiting);
-  EXPECT_EQ(records_.queue_bytes(), 200u);
+  EXPECT_EQ(records_.lists().queue_bytes(), 200u);
   records_.enqueue(c);
-  EXPECT_EQ(records_.queue_bytes(), 300u);
+  EXPECT_EQ(records_.lists().queue_bytes(), 300u);
   records_.fail_write(b);
   records_.remove(a);
-  EXPECT_EQ(records_.queue_bytes(), 100u);
+  EXPECT_EQ(records_.lists().queue_bytes(), 100u);
   EXPECT_TRUE(records_.leave_ram(c)) << "no file of it is there";
-  EXPECT_EQ(records_.queue_bytes(), 0u);
+  EXPECT_EQ(records_.lists().queue_bytes(), 0u);
 }
 
 TEST_F(RecordsTest, WhatLeavesRamWithAnOldFileIsKnownAndNotSaidToBeWritten) {
@@ -230,7 +230,7 @@ TEST_F(RecordsTest, AFileThatCouldNotBeReadIsWrittenAgainWhenItIsGiven) {
   EXPECT_EQ(r.disk, Disk::absent);
   EXPECT_EQ(r.file.bytes, 4000u) << "the old file";
   records_.enqueue(r);
-  EXPECT_EQ(records_.count(Disk::queued), 1u);
+  EXPECT_EQ(records_.lists().count(Disk::queued), 1u);
 }
 
 TEST_F(RecordsTest, AReadVerifiesAndASyncMakesDurable) {
@@ -263,16 +263,6 @@ TEST_F(RecordsTest, ASyncMakesDurableWhatWasRenamedBeforeItBegan) {
   EXPECT_TRUE(records_.synced(records_.syncs(), 10));
   EXPECT_EQ(a.disk, Disk::renamed);
   EXPECT_EQ(late.disk, Disk::durable);
-}
-
-TEST_F(RecordsTest, TheQueueTakesAnotherOrderAndKeepsEqualOnes) {
-  Record &a = in(Disk::queued), &b = in(Disk::queued), &c = in(Disk::queued);
-  b.use.fetches = 5;
-  records_.order_queue(
-      [](const Record& x, const Record& y) { return x.use.fetches > y.use.fetches; });
-  std::vector<const Record*> order;
-  for (const Record& r : records_.all(Disk::queued)) order.push_back(&r);
-  EXPECT_EQ(order, (std::vector<const Record*>{&b, &a, &c}));
 }
 
 }  // namespace

@@ -38,11 +38,11 @@ TEST_F(SpillerUnit, RootFirst) {
   Record& leaf = c.give_block(realm, &middle);
   EXPECT_EQ(c.spiller.ask(leaf), Asked::on_its_way);
   std::vector<ObjectName> queue;
-  for (const Record& r : c.records.all(Disk::queued)) queue.push_back(r.name);
+  for (const Record& r : c.records.lists().all(Disk::queued)) queue.push_back(r.name);
   EXPECT_EQ(queue, (std::vector{root.name, middle.name, leaf.name}));
   c.spiller.pump();
   c.run();
-  EXPECT_EQ(c.records.count(Disk::renamed), 3u);
+  EXPECT_EQ(c.records.lists().count(Disk::renamed), 3u);
   EXPECT_FALSE(c.spiller.busy());
 }
 

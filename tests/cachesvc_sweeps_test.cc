@@ -59,7 +59,7 @@ TEST_F(SweepsTest, FilesGoAndWhatRamHasStays) {
   EXPECT_EQ(reply->stay, 0u);
   EXPECT_EQ(on_ssd(), 0u);
   EXPECT_EQ(in_ram(), all);
-  EXPECT_EQ(core_.records.count(Disk::refused), all) << "not written again by itself";
+  EXPECT_EQ(core_.records.lists().count(Disk::refused), all) << "not written again by itself";
   EXPECT_EQ(served(tokens), tokens.size() - 1);
 }
 

@@ -98,7 +98,7 @@ TEST_F(SyncerUnit, ManyBecomeDurableByOne) {
   for (int i = 0; i < 200; ++i) renamed();
   c.syncer.run();
   c.run();
-  EXPECT_EQ(c.records.count(Disk::durable), 200u);
+  EXPECT_EQ(c.records.lists().count(Disk::durable), 200u);
   EXPECT_EQ(c.records.syncs(), 1u);
 }
 

@@ -45,7 +45,7 @@ FLOORS = """
     request_ring
     leaving, coded_model part_groups
     record attached realm_state
-    entry_record, expiries, ages
+    entry_record, expiries, ages, disk_lists
     realms, orphans, tiers, paths
     plan
     index_bytes, object_index object_index_relink

@@ -17,7 +17,7 @@ void Drain::begin(Deadline deadline, std::function<void(Status)> done) {
 bool Drain::spills_over() const {
   if (spiller_.busy()) return false;
   if (pace_.held()) return spiller_.held_up();
-  return records_.count(Disk::queued) == 0 || lane_.hangs();
+  return records_.lists().count(Disk::queued) == 0 || lane_.hangs();
 }
 
 void Drain::go_on() {
@@ -51,7 +51,7 @@ void Drain::ask_for_all() {
 void Drain::last_job(const CallPtr& call) {
   pace_.charge();
   Status unwritten;
-  const uint64_t bytes = records_.queue_bytes();
+  const uint64_t bytes = records_.lists().queue_bytes();
   if (bytes > 0 && pace_.limited()) {
     unwritten = {StatusCode::resource_exhausted,
                  "the write budget leaves " + std::to_string(bytes) + " bytes unwritten"};

@@ -33,7 +33,7 @@ void Recency::tell_last() {
   if (!lane_ || lane_.hangs()) return;
   std::vector<std::pair<uint64_t, Record*>> uses;
   for (Disk state : {Disk::known, Disk::renamed, Disk::durable}) {
-    for (const Record& r : records_.all(state)) {
+    for (const Record& r : records_.lists().all(state)) {
       if (r.use.untold)
         uses.emplace_back(index_.tiers().ssd_of(r).recency(r.key), index_.find(r.name));
     }

@@ -1,4 +1,4 @@
-// Records: arrows, lists and sums.
+// Records: arrows, and what each of them changes.
 #include "cachesvc/core/records.h"
 
 #include <algorithm>
@@ -30,7 +30,6 @@ constexpr std::array<uint32_t, kDiskStates> kArrows = {
     /* unreadable */ set_of({absent, known}),
 };
 
-bool in_queue(Disk state) { return state == queued || state == writing; }
 // States of objects that RAM does not have.
 bool without_ram(Disk state) { return state == known || state == Disk::unreadable; }
 
@@ -40,28 +39,15 @@ bool Records::may_move(Disk from, Disk to) {
   return (kArrows[static_cast<size_t>(from)] & bit(to)) != 0;
 }
 
-void Records::enter(Record& record) {
-  list(record.disk).push_back(record);
-  ++counts_[static_cast<size_t>(record.disk)];
-  if (in_queue(record.disk)) queue_bytes_ += record.payload_bytes;
-}
-
-void Records::leave(Record& record) {
-  if (!record.disk_hook.is_linked()) return;
-  record.disk_hook.unlink();
-  --counts_[static_cast<size_t>(record.disk)];
-  if (in_queue(record.disk)) queue_bytes_ -= record.payload_bytes;
-}
-
 void Records::move(Record& record, Disk to, uint64_t allocated_bytes,
                    std::optional<uint64_t> recency) {
   const Disk from = record.disk;
-  if (from == to && record.disk_hook.is_linked()) return;
-  const bool is_new = !record.disk_hook.is_linked();
+  const bool is_new = !DiskLists::listed(record);
+  if (from == to && !is_new) return;
   KV_CHECK(is_new || may_move(from, to));
-  leave(record);
+  lists_.leave(record);
   index_.tiers().set_disk(record, to, allocated_bytes, recency);
-  enter(record);
+  lists_.enter(record);
 }
 
 void Records::found(Record& record, uint64_t payload_bytes, uint64_t file_bytes,
@@ -122,44 +108,31 @@ bool Records::leave_ram(Record& record, Cause cause) {
 
 void Records::remove(Record& record, Cause cause) {
   if (departures_) departures_->note(record.name, cause);
-  leave(record);
+  lists_.leave(record);
   index_.remove(record);
 }
 
 bool Records::synced(uint64_t sync, size_t most) {
-  List& unsynced = list(renamed);
-  for (; !unsynced.empty() && unsynced.front().file.syncs_before < sync; --most) {
-    if (most == 0) return false;
-    move(unsynced.front(), durable);
+  for (Record* r = first(renamed); r && r->file.syncs_before < sync; r = first(renamed)) {
+    if (most-- == 0) return false;
+    move(*r, durable);
   }
   synced_ = sync;
   return true;
 }
 
-Record* Records::first(Disk state) { return list(state).empty() ? nullptr : &list(state).front(); }
-
-void Records::order_queue(const std::function<bool(const Record&, const Record&)>& before) {
-  list(queued).sort(before);
-}
-
 void Records::check_invariants() const {
-  uint64_t in_queue_bytes = 0;
+  lists_.check_invariants();
   size_t listed = 0;
   for (size_t i = 0; i < kDiskStates; ++i) {
-    size_t count = 0;
-    for (const Record& r : lists_[i]) {
-      ++count;
-      KV_CHECK(r.disk == static_cast<Disk>(i));
+    listed += lists_.count(static_cast<Disk>(i));
+    for (const Record& r : lists_.all(static_cast<Disk>(i))) {
       KV_CHECK(r.on_ssd() ? r.file.bytes > 0 : static_cast<bool>(r.ram));
       KV_CHECK(!r.ram || !without_ram(r.disk));
       KV_CHECK(index_.tiers().ssd_of(r).resident(r.key) == r.on_ssd() &&
                index_.tiers().ram_of(r).resident(r.key) == static_cast<bool>(r.ram));
-      if (in_queue(r.disk)) in_queue_bytes += r.payload_bytes;
     }
-    KV_CHECK(count == counts_[i]);
-    listed += count;
   }
-  KV_CHECK(in_queue_bytes == queue_bytes_);
   KV_CHECK(listed == index_.size());
   index_.check_invariants();
 }

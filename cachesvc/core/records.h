@@ -1,7 +1,7 @@
 // Records: the state of every object between RAM and the SSD, and the only writer of it.
 //
-// Each record of the index that has a state is in the list of that state. A move between two states
-// is checked against the arrows below and keeps the sums. An object's level (`spilled`, `durable`)
+// Each record of the index that has a state is in the list of that state (DiskLists). A move
+// between two states is checked against the arrows below. An object's level (`spilled`, `durable`)
 // follows from its state alone. Loop thread only. Callers are those that learn something of an
 // object: a commit, a spill, a read, a sync, an eviction, an erase.
 //
@@ -29,11 +29,10 @@
 // clang-format on
 #pragma once
 
-#include <array>
-#include <boost/intrusive/list.hpp>
 #include <functional>
 
 #include "cachesvc/core/departures.h"
+#include "cachesvc/core/disk_lists.h"
 #include "cachesvc/core/object_index.h"
 #include "proto/client.h"
 
@@ -42,15 +41,11 @@ namespace kv {
 class Records {
  public:
   using Clock = std::chrono::steady_clock;
-  using List =
-      boost::intrusive::list<Record,
-                             boost::intrusive::member_hook<Record, DiskHook, &Record::disk_hook>,
-                             boost::intrusive::constant_time_size<false>>;
 
   /// `departures`: of what is gone, with its cause; null: nobody asks.
   explicit Records(ObjectIndex& index, Departures* departures = nullptr)
       : index_(index), departures_(departures) {}
-  Records(const Records&) = delete;  // lists point into it
+  Records(const Records&) = delete;  // records are linked into its lists
   Records& operator=(const Records&) = delete;
 
   /// True if one object may go from one state to the other.
@@ -93,13 +88,13 @@ class Records {
   /// none is left; the sync is over then.
   bool synced(uint64_t sync, size_t most);
 
-  const List& all(Disk state) const { return lists_[static_cast<size_t>(state)]; }
-  Record* first(Disk state);
-  size_t count(Disk state) const { return counts_[static_cast<size_t>(state)]; }
-  /// Payload bytes of what is queued or being written.
-  uint64_t queue_bytes() const { return queue_bytes_; }
+  const DiskLists& lists() const { return lists_; }
+  /// The one that is longest in the state. Null: none is.
+  Record* first(Disk state) { return lists_.first(state); }
   /// Puts the queue in another order; equal ones keep theirs.
-  void order_queue(const std::function<bool(const Record&, const Record&)>& before);
+  void order_queue(const std::function<bool(const Record&, const Record&)>& before) {
+    lists_.order_queue(before);
+  }
 
   /// Ends the process if a list, a sum or a tier disagrees with a state.
   void check_invariants() const;
@@ -107,15 +102,10 @@ class Records {
  private:
   void move(Record& record, Disk to, uint64_t allocated_bytes = 0,
             std::optional<uint64_t> recency = {});
-  List& list(Disk state) { return lists_[static_cast<size_t>(state)]; }
-  void enter(Record& record);
-  void leave(Record& record);
 
   ObjectIndex& index_;
   Departures* departures_;
-  std::array<List, kDiskStates> lists_;
-  std::array<size_t, kDiskStates> counts_{};
-  uint64_t queue_bytes_ = 0;
+  DiskLists lists_;
   uint64_t syncs_ = 0;   // begun
   uint64_t synced_ = 0;  // the last one that ended well
 };

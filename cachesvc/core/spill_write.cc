@@ -53,7 +53,7 @@ void Spiller::start_batch() {
   std::vector<Record*> keep;
   uint64_t bytes = 0, payload = 0;
   std::set<const Record*> later;  // a file of the name is to go first; so for what hangs on it
-  for (const Record& queued : records_.all(Disk::queued)) {
+  for (const Record& queued : records_.lists().all(Disk::queued)) {
     const size_t items = batch->items.size();
     if (items == env_.options.spill_batch_files) break;
     if (items > 0 && payload + queued.payload_bytes > kSpillBatchBytes) break;
@@ -249,7 +249,7 @@ void Spiller::end_batch(const BatchPtr& batch) {
   own->pins.release();
   free_on(env_.workers, std::pair(std::move(own->scratch), std::exchange(own->items, {})));
   if (writing_ == own) writing_.reset();
-  if (records_.count(Disk::renamed) > kMaxBatchFiles * 64) syncer_.run();
+  if (records_.lists().count(Disk::renamed) > kMaxBatchFiles * 64) syncer_.run();
   pump();
   env_.progress();
   env_.room_freed();

@@ -56,7 +56,7 @@ Spiller::Asked Spiller::ask(Record& record) {
   for (auto it = way.rbegin(); it != way.rend(); ++it) {
     Record& r = **it;
     // An empty queue takes any object, so that none waits for ever.
-    const uint64_t bytes = records_.queue_bytes();
+    const uint64_t bytes = records_.lists().queue_bytes();
     if (bytes > 0 && bytes + r.payload_bytes > env_.options.spill_queue_bytes) {
       if (record.disk != Disk::waiting) ++env_.count.spills_deferred;
       records_.wait(record);
@@ -72,8 +72,8 @@ Spiller::Asked Spiller::ask(Record& record) {
 void Spiller::ask_for_all() {
   retry(SIZE_MAX);
   std::vector<Record*> absent;
-  absent.reserve(records_.count(Disk::absent));
-  for (const Record& r : records_.all(Disk::absent)) absent.push_back(index_.find(r.name));
+  absent.reserve(records_.lists().count(Disk::absent));
+  for (const Record& r : records_.lists().all(Disk::absent)) absent.push_back(index_.find(r.name));
   for (Record* r : absent) ask(*r);  // an object that could never be reached stays as it is
   pump();
 }
@@ -85,7 +85,7 @@ bool Spiller::ask_for_room(Asker asker) {
     if (r && may_spill(*r)) ask(*r);
   }
   pump();
-  return records_.queue_bytes() > 0;
+  return records_.lists().queue_bytes() > 0;
 }
 
 void Spiller::pump() {
@@ -125,11 +125,11 @@ void Spiller::check_invariants() const {
       written += r && r->disk == Disk::writing;
     }
   }
-  KV_CHECK(written == records_.count(Disk::writing));
+  KV_CHECK(written == records_.lists().count(Disk::writing));
   KV_CHECK(!packing_ || packing_->state() <= SpillBatch::State::packed);
   KV_CHECK(!writing_ || writing_->state() >= SpillBatch::State::records);
-  KV_CHECK(records_.queue_bytes() <= env_.options.spill_queue_bytes ||
-           records_.count(Disk::queued) + records_.count(Disk::writing) == 1);
+  KV_CHECK(records_.lists().queue_bytes() <= env_.options.spill_queue_bytes ||
+           records_.lists().count(Disk::queued) + records_.lists().count(Disk::writing) == 1);
 }
 
 // Retries.
@@ -169,7 +169,7 @@ bool Spiller::held_up() const { return lane_.hangs() || pace_.held_beyond(env_.o
 // An object's use is that of its most used descendant, so parents stay before children.
 void Spiller::order_by_use() {
   std::map<const Record*, uint32_t> uses;
-  for (const Record& queued : records_.all(Disk::queued)) {
+  for (const Record& queued : records_.lists().all(Disk::queued)) {
     Record* at = index_.find(queued.name);
     for (; at && at->disk == Disk::queued; at = parent_of(*at)) {
       auto [it, fresh] = uses.try_emplace(at, queued.use.fetches);

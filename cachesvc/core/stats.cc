@@ -183,7 +183,7 @@ void Stats::ssd(StatsReply& out, const SsdStats& ssd) const {
   add(out, "ssd_other_key_files", ssd.other_key_files);
   add(out, "ssd_other_key_bytes", ssd.other_key_bytes);
   add(out, "ssd_other_key_dropped", ssd.other_key_dropped);
-  add(out, "spill_queue_bytes", records_.queue_bytes());
+  add(out, "spill_queue_bytes", records_.lists().queue_bytes());
   add(out, "spill_queue_limit_bytes", env_.options.spill_queue_bytes);
   add(out, "ssd_written_bytes", ssd.device_bytes_written);
   add(out, "ssd_catalog_written_bytes", ssd.catalog_bytes_written);
