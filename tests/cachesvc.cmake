@@ -83,7 +83,8 @@ if(NOT KV_SANITIZE STREQUAL thread)
           cachesvc_write_pace_test.cc cachesvc_publications_test.cc cachesvc_ends_test.cc
           cachesvc_named_ends_test.cc cachesvc_entry_words_test.cc
           cachesvc_expirer_test.cc cachesvc_retains_test.cc cachesvc_why_test.cc
-          cachesvc_spill_batch_test.cc cachesvc_disk_lists_test.cc)
+          cachesvc_spill_batch_test.cc cachesvc_disk_lists_test.cc
+          cachesvc_spill_writer_test.cc)
 endif()
 # The table of cases that every client runs (conformance/README.md).
 kv_tests(conformance_test LABELS cachesvc DEPS kv_server nlohmann_json::nlohmann_json

@@ -59,8 +59,9 @@ FLOORS = """
     recency
     ram_checks
     syncer, models, read_job, write_pace
-    spill_batch, open_plan, model_records, remote_profiles
-    spiller spill_write
+    spill_batch, spill_retries, open_plan, model_records, remote_profiles
+    spill_writer
+    spiller
     transit
     ram_room ram_room_index
     promoter

@@ -55,6 +55,7 @@ void Owners::check_invariants() {
   expirer.check_invariants();
   models.check_invariants();
   pace.check_invariants();
+  spill_writer.check_invariants();
   spiller.check_invariants();
   remote_writes.check_invariants();
   room.check_invariants();

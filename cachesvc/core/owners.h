@@ -7,7 +7,7 @@
 // The three long ways, by the files that a reader opens in turn (core/):
 //   put      puts ──> encode (worker) ──> reservations
 //   commit   commits ──> publications: visible ──> levels waits for the level, meanwhile
-//            spiller ──> spill_batch, spill_write (worker packs, SSD writes) ──> records: renamed
+//            spiller ──> spill_writer (worker packs, SSD writes) ──> records: renamed
 //            ──> syncer ──> records: durable ──> levels answers
 //   fetch    fetches plans ──> hit_reads ──> ram_room ──> promoter ──> read_job (disk) ──> records:
 //            in RAM ──> fetches plans again ──> fetch_reply ──> made_replies, if rows are decoded
@@ -55,8 +55,10 @@ struct Owners {
   ModelRecords model_records{*env, index, lane, models};
   RemoteProfiles remote_profiles{*env, models};
   WritePace pace{*env, lane};
-  Spiller spiller{*env,   index,         records, lane, checks,
-                  models, model_records, syncer,  pace, remote_writes};
+  SpillRetries spill_retries{*env, records};
+  SpillWriter spill_writer{*env,          index,  records, lane,          checks,       models,
+                           model_records, syncer, pace,    remote_writes, spill_retries};
+  Spiller spiller{*env, index, records, lane, pace, spill_retries, spill_writer};
   RamRoom room{*env, index, records, lane, recency, spiller};
   Promoter promoter{*env, index, records, lane, spiller};
   Compactor compactor{*env, index, checks};

@@ -1,4 +1,4 @@
-// The queue, its refill, and retries. Batches: core/spill_write.cc.
+// The queue: who enters it, in which order, and when a batch of it is written.
 #include "cachesvc/core/spiller.h"
 
 #include <algorithm>
@@ -20,23 +20,18 @@ bool is_root(const Record& r) {
 
 }  // namespace
 
-Spiller::Spiller(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, RamChecks& checks,
-                 Models& models, ModelRecords& model_records, Syncer& syncer, WritePace& pace,
-                 RemoteWrites& remote)
+Spiller::Spiller(Env& env, ObjectIndex& index, Records& records, SsdLane& lane, WritePace& pace,
+                 SpillRetries& retries, SpillWriter& writer)
     : env_(env),
       index_(index),
       records_(records),
       lane_(lane),
-      checks_(checks),
-      models_(models),
-      model_records_(model_records),
-      syncer_(syncer),
       pace_(pace),
-      remote_(remote),
-      retry_timer_(env.loop, env.handler([this] {
-        retry(std::exchange(works_, false) ? SIZE_MAX : 1);
-        pump();
-      })) {}
+      retries_(retries),
+      writer_(writer) {
+  retries_.begin([this] { pump(); });
+  writer_.begin({[this] { pump(); }, [this](Record& record) { file_lost(record); }});
+}
 
 Spiller::Asked Spiller::ask(Record& record) {
   if (!lane_ || !record.realm) return Asked::in_vain;
@@ -70,7 +65,7 @@ Spiller::Asked Spiller::ask(Record& record) {
 }
 
 void Spiller::ask_for_all() {
-  retry(SIZE_MAX);
+  retries_.all();
   std::vector<Record*> absent;
   absent.reserve(records_.lists().count(Disk::absent));
   for (const Record& r : records_.lists().all(Disk::absent)) absent.push_back(index_.find(r.name));
@@ -90,14 +85,11 @@ bool Spiller::ask_for_room(Asker asker) {
 
 void Spiller::pump() {
   if (!lane_) return;
-  if (writing_ && writing_->state() == SpillBatch::State::records) begin_writing(writing_);
-  if (packing_ && packing_->state() == SpillBatch::State::packed && !writing_) {
-    begin_writing(std::exchange(packing_, nullptr));
-  }
-  if (packing_) return;
-  arm_retry();
+  writer_.pump();
+  if (writer_.packs()) return;
+  retries_.arm();
   refill_queue();
-  if (records_.first(Disk::queued) && !waits_for_budget()) start_batch();
+  if (records_.first(Disk::queued) && !waits_for_budget()) writer_.start();
 }
 
 void Spiller::refill_queue() {
@@ -117,48 +109,16 @@ void Spiller::file_lost(Record& record, Missing why) {
 }
 
 void Spiller::check_invariants() const {
-  size_t written = 0;
-  for (const BatchPtr& batch : {packing_, writing_}) {
-    if (!batch) continue;
-    for (const SpillItem& item : batch->items) {
-      const Record* r = index_.find(item.which);
-      written += r && r->disk == Disk::writing;
-    }
-  }
-  KV_CHECK(written == records_.lists().count(Disk::writing));
-  KV_CHECK(!packing_ || packing_->state() <= SpillBatch::State::packed);
-  KV_CHECK(!writing_ || writing_->state() >= SpillBatch::State::records);
-  KV_CHECK(records_.lists().queue_bytes() <= env_.options.spill_queue_bytes ||
-           records_.lists().count(Disk::queued) + records_.lists().count(Disk::writing) == 1);
-}
-
-// Retries.
-
-void Spiller::fail(Record& record) {
-  ++env_.count.spills_failed;
-  records_.fail_write(record);
-  arm_retry();
-}
-
-// Retries one object that failed, to test the device; all of them if others were written meanwhile.
-void Spiller::arm_retry() {
-  if (env_.draining() || retry_timer_.armed() || !records_.first(Disk::failed)) return;
-  retry_timer_.arm_in(env_.options.io_backoff);
-}
-
-void Spiller::retry(size_t most) {
-  for (size_t tried = 0; tried < most; ++tried) {
-    Record* r = records_.first(Disk::failed);
-    if (!r) return;
-    records_.wait(*r);
-  }
+  const DiskLists& lists = records_.lists();
+  KV_CHECK(lists.queue_bytes() <= env_.options.spill_queue_bytes ||
+           lists.count(Disk::queued) + lists.count(Disk::writing) == 1);
 }
 
 // True if nothing may be written now; pump() follows when it may, and then the objects used most go
 // first.
 bool Spiller::waits_for_budget() {
   if (!pace_.limited()) return false;
-  if (writing_) return true;  // the batch's bytes are charged first
+  if (writer_.writes()) return true;  // the batch's bytes are charged first
   if (!pace_.may_write()) return true;
   order_by_use();
   return false;

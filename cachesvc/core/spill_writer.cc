@@ -1,8 +1,9 @@
-// Batches of the spiller: chosen, packed, written; their results by object.
+// Batches: chosen, packed, written; their results by object. See spill_writer.h.
+#include "cachesvc/core/spill_writer.h"
+
 #include <algorithm>
 
 #include "cachesvc/core/paths.h"
-#include "cachesvc/core/spiller.h"
 
 namespace kv {
 namespace {
@@ -41,13 +42,20 @@ struct Attempt {
 
 }  // namespace
 
-bool Spiller::packs_codes() const {
+void SpillWriter::pump() {
+  if (writing_ && writing_->state() == State::records) begin_writing(writing_);
+  if (packing_ && packing_->state() == State::packed && !writing_) {
+    begin_writing(std::exchange(packing_, nullptr));
+  }
+}
+
+bool SpillWriter::packs_codes() const {
   const CacheOptions& o = env_.options;
   if (o.pack_codes != PackCodes::scarce) return o.pack_codes == PackCodes::always;
   return pace_.limited() || lane_.ssd()->room_left() < o.ssd_limit_bytes / kScarceShare;
 }
 
-void Spiller::start_batch() {
+void SpillWriter::start() {
   auto batch = std::make_shared<SpillBatch>();
   batch->codes = packs_codes();
   std::vector<Record*> keep;
@@ -82,7 +90,7 @@ void Spiller::start_batch() {
   pack(batch);
 }
 
-void Spiller::pack(const BatchPtr& batch) {
+void SpillWriter::pack(const BatchPtr& batch) {
   batch->unpacked = batch->items.size();
   for (size_t i = 0; i < batch->items.size(); ++i) {
     const SpillItem& item = batch->items[i];
@@ -101,14 +109,14 @@ void Spiller::pack(const BatchPtr& batch) {
           }
           if (--batch->unpacked > 0) return;
           batch->move(State::packed);
-          pump();
+          then_.pump();
         });
   }
 }
 
 // True if the batch waits for records: a profile and a model record must be on the SSD before the
 // first object that names them. Their write is tried once for each batch.
-bool Spiller::wait_for_records(SpillBatch& batch) {
+bool SpillWriter::wait_for_records(SpillBatch& batch) {
   bool wait = false;
   for (const SpillItem& item : batch.items) {
     Record* r = index_.find(item.which);
@@ -121,7 +129,7 @@ bool Spiller::wait_for_records(SpillBatch& batch) {
 }
 
 // Keeps items that can still be written: neither erased nor damaged, and with all their ancestors.
-void Spiller::keep_writable(SpillBatch& batch) {
+void SpillWriter::keep_writable(SpillBatch& batch) {
   std::vector<SpillItem> items;
   std::set<Record*> earlier;
   for (SpillItem& item : batch.items) {
@@ -131,7 +139,7 @@ void Spiller::keep_writable(SpillBatch& batch) {
     ModelState* model = models_.of(*r);
     bool reachable = !parent || parent->on_ssd() || earlier.count(parent);
     if (!reachable || !model || !model->records_durable || !item.image) {
-      fail(*r);
+      retries_.failed(*r);
       continue;
     }
     earlier.insert(r);
@@ -142,7 +150,7 @@ void Spiller::keep_writable(SpillBatch& batch) {
 }
 
 // Begins the write of a packed batch; the next batch may be packed from here on.
-void Spiller::begin_writing(const BatchPtr& batch) {
+void SpillWriter::begin_writing(const BatchPtr& batch) {
   const BatchPtr own = batch;  // `batch` may be writing_
   if (own->state() == State::packed) env_.progress();
   writing_ = own;
@@ -167,7 +175,7 @@ void Spiller::begin_writing(const BatchPtr& batch) {
 
 // Writes a second time, with others' room. An object that was erased meanwhile must not be written
 // after its unlink.
-void Spiller::write_in_place(const BatchPtr& batch, uint64_t short_by) {
+void SpillWriter::write_in_place(const BatchPtr& batch, uint64_t short_by) {
   std::erase_if(batch->items, [this](const SpillItem& item) { return !index_.find(item.which); });
   if (batch->items.empty()) return end_batch(batch);
   auto job = [ssd = lane_.ssd(),
@@ -180,7 +188,7 @@ void Spiller::write_in_place(const BatchPtr& batch, uint64_t short_by) {
                       });
 }
 
-void Spiller::written(const BatchPtr& batch, Result<std::vector<PutResult>> results) {
+void SpillWriter::written(const BatchPtr& batch, Result<std::vector<PutResult>> results) {
   pace_.charge();
   if (!results.ok()) return fail_batch(batch);
   uint64_t needed = 0;
@@ -201,13 +209,13 @@ void Spiller::written(const BatchPtr& batch, Result<std::vector<PutResult>> resu
       needed, [] { return Status(); }, [this, batch](Status) { begin_writing(batch); });
 }
 
-void Spiller::item_written(const SpillItem& item, const PutResult& result) {
+void SpillWriter::item_written(const SpillItem& item, const PutResult& result) {
   Record* r = index_.find(item.which);
   if (!r) return;  // erased meanwhile: its unlink is queued behind this write
   if (result.reached == Durability::none) {
     lane_.write_failed(&item.which.name, result.status);
     check_old_file(*r);
-    if (r->disk == Disk::writing) fail(*r);
+    if (r->disk == Disk::writing) retries_.failed(*r);
     return;
   }
   const bool stands = r->disk == Disk::writing || r->disk == Disk::known;  // known: lost by RAM
@@ -216,7 +224,7 @@ void Spiller::item_written(const SpillItem& item, const PutResult& result) {
   const ObjectNote note = r->note();
   if (item.note != note || (result.existed && !note.empty())) lane_.note({{r->name, note}});
   if (stands) remote_.stored(*r);
-  works_ = true;
+  retries_.wrote();
   ++env_.count.spills_written;
   env_.count.spill_raw_bytes += item.image->unpacked_bytes();
   env_.count.spill_packed_bytes += item.image->stored_bytes();
@@ -224,7 +232,7 @@ void Spiller::item_written(const SpillItem& item, const PutResult& result) {
 
 // Checks the old file of an object whose rewrite failed: it is as good as before, unless the write
 // found it damaged and moved it away.
-void Spiller::check_old_file(const Record& record) {
+void SpillWriter::check_old_file(const Record& record) {
   if (record.file.bytes == 0) return;
   PinnedName which{record.name, record.serial};
   lane_.run([ssd = lane_.ssd(), name = record.name] { return ssd->read(name).status(); },
@@ -232,27 +240,41 @@ void Spiller::check_old_file(const Record& record) {
               bool gone =
                   status.code() == StatusCode::not_found || status.code() == StatusCode::corruption;
               Record* r = gone ? index_.find(which) : nullptr;
-              if (r && !r->verified()) file_lost(*r);
+              if (r && !r->verified()) then_.file_lost(*r);
             });
 }
 
-void Spiller::fail_batch(const BatchPtr& batch) {
+void SpillWriter::fail_batch(const BatchPtr& batch) {
   for (const SpillItem& item : batch->items) {
     Record* r = index_.find(item.which);
-    if (r && r->disk == Disk::writing) fail(*r);
+    if (r && r->disk == Disk::writing) retries_.failed(*r);
   }
   end_batch(batch);
 }
 
-void Spiller::end_batch(const BatchPtr& batch) {
+void SpillWriter::end_batch(const BatchPtr& batch) {
   const BatchPtr own = batch;  // `batch` may be writing_
   own->pins.release();
   free_on(env_.workers, std::pair(std::move(own->scratch), std::exchange(own->items, {})));
   if (writing_ == own) writing_.reset();
   if (records_.lists().count(Disk::renamed) > kMaxBatchFiles * 64) syncer_.run();
-  pump();
+  then_.pump();
   env_.progress();
   env_.room_freed();
+}
+
+void SpillWriter::check_invariants() const {
+  size_t written = 0;
+  for (const BatchPtr& batch : {packing_, writing_}) {
+    if (!batch) continue;
+    for (const SpillItem& item : batch->items) {
+      const Record* r = index_.find(item.which);
+      written += r && r->disk == Disk::writing;
+    }
+  }
+  KV_CHECK(written == records_.lists().count(Disk::writing));
+  KV_CHECK(!packing_ || packing_->state() <= State::packed);
+  KV_CHECK(!writing_ || writing_->state() >= State::records);
 }
 
 }  // namespace kv
