@@ -239,7 +239,7 @@ void RamPool::trim() {
 
 // Calls run one at a time: where another allocator replaces glibc's (ThreadSanitizer), two first
 // calls would race to set that up.
-void RamPool::trim_heap() {
+void trim_heap() {
   static std::mutex one_at_a_time;
   std::lock_guard lock(one_at_a_time);
   (void)::malloc_trim(0);

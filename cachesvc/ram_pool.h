@@ -50,6 +50,9 @@ inline constexpr uint64_t kSetAsideShare = 8;
 /// Memory of buffers that are allocated for a namespace.
 enum class Backing : uint8_t { anonymous, segments };
 
+/// Gives what the allocator keeps back to the system. May take milliseconds.
+void trim_heap();
+
 class RamPool;
 
 /// A right to `bytes()` bytes of the budget; gives them back when destroyed. Move-only: counted
@@ -154,8 +157,6 @@ class RamPool : public std::enable_shared_from_this<RamPool> {
   bool lacks_ready(uint64_t bytes) const;
   /// Gives recycled slabs, and what the allocator keeps, back to the system. May take milliseconds.
   void trim();
-  /// Gives what the allocator keeps back to the system. May take milliseconds.
-  static void trim_heap();
 
   /// `released` is called after the first release of bytes that follows notify_once(), on the
   /// releasing thread, under a lock. It may not throw, nor touch the pool: post somewhere.

@@ -39,7 +39,27 @@ CLEAN = {
     "tests/proto.cmake": "kv_test(proto_a_test LABELS proto DEPS kv_proto)\n",
     "tests/proto_a_test.cc": "// Tests a.\n#include \"proto/a.h\"\nint x = forgotten(1);\n",
 }
+SIZED = GOOD_HEADER + """class Sized final : public Value {
+ public:
+  explicit Sized(int x) : Value(x), f0_(x), f1_{x} {}
+  Sized(const Sized&) = delete;
+  struct Nested {
+    int own() const;
+  };
+  std::function<void(int)> call_ = [](int x) { two(x); };
+%s%s};
+"""
 LONG_FUNCTION = "int f() {\n" + "  g();\n" * 71 + "}\n"
+METHODS = ["  void m%d(int x = {}) const { one(); }\n", "  template <typename T>\n  T m%d() = 0;\n"]
+FIELDS = ["  int f%d_{0};\n", "  std::map<int, std::pair<int, int>> f%d_ = two(1);\n"]
+
+
+def sized(methods, fields):
+    """A class of so many methods and fields, as its words may be."""
+    return SIZED % ("".join(METHODS[i % 2] % i for i in range(methods)),
+                    "".join(FIELDS[i % 2] % i for i in range(fields - 1)))
+
+
 PLANTED = [  # (rule that must speak, file, its content)
     ("floors", "proto/a.cc", GOOD_SOURCE + '#include "codec/codec.h"\n'),
     ("floors", "codec/a.h", GOOD_HEADER + '#include "index/prefix_tree.h"\n'),
@@ -78,6 +98,8 @@ PLANTED = [  # (rule that must speak, file, its content)
     ("co_await", "cachesvc/a.h", GOOD_HEADER + "auto f() {\n  co_await g([] { h(); });\n}\n"),
     ("co_await", "cachesvc/a.h", GOOD_HEADER + "auto f() {\n  co_await g(Name{1});\n}\n"),
     ("type", "proto/z.h", GOOD_HEADER + "class Value {\n  int x_ = two(1);\n};\n"),
+    ("class", "cachesvc/a.h", sized(29, 1)),
+    ("class", "cachesvc/a.h", sized(1, 17)),
     ("folder", "proto/util/a.h", GOOD_HEADER),
     ("machine", "proto/a.h", GOOD_HEADER + "// see /ho" "me/me/notes\n"),
 ]
@@ -102,6 +124,10 @@ def main():
     if code != 0:
         bad += 1
         print(f"the clean tree is reported:\n{out}")
+    out, _ = run(tidy, {"cachesvc/a.h": sized(28, 16)})
+    if ": class: " in out:
+        bad += 1
+        print(f"a class within its limits is reported:\n{out}")
     for rule, path, text in PLANTED:
         out, code = run(tidy, {path: text})
         named = [line for line in out.splitlines()

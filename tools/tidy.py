@@ -7,13 +7,15 @@ Rules: the floors of README "How it is built" (which room may include which) and
 cachesvc/, third-party headers only in the rooms that own them, line, function and file lengths, an
 opening comment (of a Python file a docstring), #pragma once, every source in a CMake list, every
 test registered, no two types of one name (to the linker they are one), no name that only tests use
-(only_tests.py), co_await (g++ 12 destroys a lambda's or a braced temporary's copy twice), no
-leftover markers, no paths of one machine, no util/ or common/.
+(only_tests.py), no large class in cachesvc/ (class_sizes.py), co_await (g++ 12 destroys a lambda's
+or a braced temporary's copy twice), no leftover markers, no paths of one machine, no util/ or
+common/.
 """
 import os
 import re
 import sys
 
+import class_sizes
 import only_tests
 
 ROOMS = {  # room: rooms that it may include besides itself
@@ -295,6 +297,8 @@ def findings(root):
                 yield path, number, rule, what
     for path, number, what in only_tests.findings(code):
         yield path, number, "only-tests", what
+    for path, number, what in class_sizes.findings(code):
+        yield path, number, "class", what
     yield from check_types(code)
     yield from check_lists(root, files)
 

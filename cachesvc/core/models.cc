@@ -15,7 +15,7 @@ struct LastOfModel {
   void end() {
     Charge paid = std::move(model->charge);
     model.reset();
-    pool->trim_heap();
+    trim_heap();
   }
   std::shared_ptr<CodedModel> model;
   std::shared_ptr<RamPool> pool;
