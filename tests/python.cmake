@@ -15,14 +15,20 @@ if(NOT KV_SANITIZE)
   add_test(NAME python_wheel COMMAND ${KV_SYSTEM_PYTHON} -B
            ${CMAKE_CURRENT_SOURCE_DIR}/python_wheel_check.py ${python_folder})
   if(KV_MODEL_TESTS)
-    # Real engines, unmodified, each by itself: tools/install --print-env says where they are, and
-    # one that is not there is skipped, which the test's output says.
+    # README's lines for engines, from PyPI.
+    add_test(NAME python_readme COMMAND ${KV_SYSTEM_PYTHON} -B
+             ${CMAKE_CURRENT_SOURCE_DIR}/python_readme_check.py ${CMAKE_SOURCE_DIR})
+    set_tests_properties(python_readme PROPERTIES LABELS package SKIP_RETURN_CODE 77 TIMEOUT 600)
+    # Real engines, unmodified, each by itself: tools/install --print-env says where they are. One
+    # that is not there is skipped, which python/tests/conftest.py says by 77 (and tools/test says
+    # how to have it).
     foreach(engine llama_engine llama_programs transformers teacher mlx vllm_tier vllm_lmcache
             lmcache sglang)
       add_test(NAME python_engines.${engine} COMMAND ${KV_SYSTEM_PYTHON} -B -m pytest -m engines -rs
                tests/test_${engine}.py WORKING_DIRECTORY ${python_folder})
       set_tests_properties(python_engines.${engine} PROPERTIES PROCESSORS 3 LABELS engines
-        TIMEOUT 1800 ENVIRONMENT "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.")
+        TIMEOUT 1800 SKIP_RETURN_CODE 77
+        ENVIRONMENT "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.")
     endforeach()
     # llama.cpp's threads wait for each other: on two, beside other work, it takes eight times as
     # long as on one. One other test runs beside it.

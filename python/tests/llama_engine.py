@@ -130,7 +130,7 @@ def running(command: Sequence[str]) -> Iterator[Server]:
 def server_command(model: str, *options: str) -> List[str]:
     program = os.environ.get("KV_LLAMA_SERVER")
     server = ([program, "-np", "1", "-lv", "0"] if program
-              else [os.environ["KV_PYTHON"], str(ROOT / "tools/llama_server.py")])
+              else [os.environ["KV_PYTHON"], str(ROOT / "python/cachesvc/llama_server.py")])
     return [*server, "-m", model, "-c", "2048", "-t", THREADS, *options]
 
 

@@ -16,6 +16,7 @@ from cachesvc.calibrate import PLAN_HEAD
 
 from daemon import PROGRAM, Daemon
 from engine_process import HERE, EngineProcess, interpreter
+from llama_engine import model_file
 
 pytestmark = pytest.mark.engines
 ENGINE, SCRIPT = "TRANSFORMERS", "transformers_engine.py"
@@ -90,7 +91,7 @@ def test_transforms_are_in_force_where_an_adapter_has_them(
 
 
 def test_our_engine_and_transformers_agree_on_a_real_model(tmp_path: pathlib.Path) -> None:
-    model, file = os.environ["KV_SMOLLM2_GGUF"], tmp_path / "out.json"
+    model, file = model_file("KV_SMOLLM2_GGUF"), tmp_path / "out.json"
     text = pathlib.Path(HERE.parent / "cachesvc/calibration_text.txt")
     program = f"{interpreter(ENGINE)} -B -m cachesvc.teacher --threads 1 --dtype float32"
     teachers: List[List[str]] = [[], ["--teacher", program]]
