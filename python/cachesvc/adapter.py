@@ -1,11 +1,18 @@
 """The parts that adapters of all engines share: Fetches asks within a budget, Stores stores from
-a thread of its own. For engines in this process: in_process.py."""
+a thread of its own. For engines in this process: in_process.py.
+
+The budget is how long an answer waits, in all, for a daemon that does not move: it neither sends
+nor answers. Half of it is the look-up's. Of the other half a fetch waits half for a byte, then asks
+another question, whose answer may take as long; a daemon that decodes for longer answers it. What
+does move may take the time of its bytes (BYTES_PER_S), and from the SSD half of what computing it
+takes (WAIT), as long as something comes: at least a block in the time of its bytes. The report's
+`waited_us` is the time that all of it took."""
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Tuple
 
 from .cache import Cache
 from .entry import FetchOptions
@@ -17,6 +24,8 @@ from .models import Model, Profile
 BYTES_PER_S = 100e6  # rows and values may take the time of their bytes besides
 WAIT = 0.5           # of the time that computing takes: so long rows may come from the SSD
 POLL_S = 0.01
+SILENCE = 0.25       # of the budget: without a byte, and again for the answer to a question
+MOVES = ("ram_objects", "ram_stored_bytes", "promotions", "remote_bytes_read")  # "Stats"
 STORE_S = 10.0
 WAITING_STORES = 2   # entries whose rows wait for the cache; more are dropped
 
@@ -32,21 +41,32 @@ class Fetches:
 
     def find(self, tokens: Any) -> int:
         """The number of stored tokens; asked within half of the budget."""
-        return self._cache.lookup(self._model, tokens, timeout=self._budget_s / 2,
-                                  profile=self._profile).tokens
+        with self._report.timed("waited_us"):
+            return self._cache.lookup(self._model, tokens, timeout=self._budget_s / 2,
+                                      profile=self._profile).tokens
 
     def fetch(self, tokens: Any, found: int, token_s: float) -> Hit:
-        """The rows that were found, within the other half and the time of their bytes. Asks again
-        while rows come from the SSD, as a daemon that stops then is seen at once; no longer than
-        half of computing them takes, at token_s each."""
-        timeout = self._budget_s / 2 + found * self._token_bytes / BYTES_PER_S
-        end = time.monotonic() + max(self._budget_s / 2, WAIT * token_s * found)
+        """The rows that were found. Asks again while rows come from the SSD, no longer than half of
+        computing them takes, at token_s each."""
+        with self._report.timed("waited_us"):
+            return self._as_coded(self._fetched(tokens, found, token_s))
+
+    def _fetched(self, tokens: Any, found: int, token_s: float) -> Hit:
+        half = self._budget_s / 2
+        timeout = half + found * self._token_bytes / BYTES_PER_S
+        still = half + self._profile.block_tokens * self._token_bytes / BYTES_PER_S
+        began = moved = time.monotonic()
+        before: Tuple[int, ...] = ()
         while True:
             hit = self._cache.fetch_rows(self._model, tokens, timeout=timeout,
-                                         profile=self._profile, options=FetchOptions(wait=False))
+                                         profile=self._profile, options=FetchOptions(wait=False),
+                                         silence=SILENCE * self._budget_s)
             if hit or not hit.pending:
-                return self._as_coded(hit)
-            if time.monotonic() > end:
+                return hit
+            stats = self._cache.stats(half)
+            now, moves = time.monotonic(), tuple(stats.get(name, 0) for name in MOVES)
+            before, moved = moves, moved if moves == before else now
+            if now - began > max(half, WAIT * token_s * found) or now - moved > still:
                 self._report.count("hits_too_slow")
                 return hit
             time.sleep(POLL_S)

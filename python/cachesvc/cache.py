@@ -16,7 +16,7 @@ from . import intent_messages as im
 from . import messages as m
 from .cancel import Cancel
 from .connection import Connection, Script
-from .deadline import Deadline
+from .deadline import Deadline, Patience
 from .entry import Extras, FetchOptions, RowsGiven, Stored, as_query
 from .errors import CacheError, Code, Refused
 from .guard import Guard
@@ -96,11 +96,14 @@ class Cache:
 
     def fetch_rows(self, model: Model, tokens: Any, *, extras: Extras = (),
                    options: Optional[FetchOptions] = None, timeout: float = 1.0,
-                   profile: Optional[Profile] = None, cancel: Optional[Cancel] = None) -> Hit:
-        """The longest prefix of tokens that is stored, at most all but the last one."""
+                   profile: Optional[Profile] = None, cancel: Optional[Cancel] = None,
+                   silence: float = 0.0) -> Hit:
+        """The longest prefix of tokens that is stored, at most all but the last one. silence: the
+        call ends where nothing came for so many seconds and another question was not answered in
+        as many; 0: only by its timeout."""
         return self._failing_open(
             "fetch_rows", lambda s: entry.fetch(s, model, tokens, extras, options, profile),
-            timeout, fetch_missed, cancel)
+            timeout, fetch_missed, cancel, silence)
 
     def store_rows(self, model: Model, tokens: Any, rows: RowsGiven, *, extras: Extras = (),
                    wait_for: m.Level = m.Level.ACCEPTED, timeout: float = 5.0,
@@ -235,9 +238,10 @@ class Cache:
     # ---- how
 
     def _failing_open(self, call: str, make: Callable[[Session], Script[T]], timeout: float,
-                      miss: Callable[[CacheError], T], cancel: Optional[Cancel] = None) -> T:
+                      miss: Callable[[CacheError], T], cancel: Optional[Cancel] = None,
+                      silence: float = 0.0) -> T:
         try:
-            return self._guarded(call, make, timeout, cancel)
+            return self._guarded(call, make, timeout, cancel, silence)
         except CacheError as error:
             if self._strict:
                 raise
@@ -245,14 +249,15 @@ class Cache:
             return miss(error)
 
     def _guarded(self, call: str, make: Callable[[Session], Script[T]], timeout: float,
-                 cancel: Optional[Cancel] = None) -> T:
+                 cancel: Optional[Cancel] = None, silence: float = 0.0) -> T:
         if self._process != os.getpid():
             self._start()
         resting = True
+        patience = Patience(silence, lambda: self._answers(silence)) if silence > 0 else None
         try:
             self._guard.check()
             resting = False
-            value = self._lent(make, Deadline(timeout), cancel)
+            value = self._lent(make, Deadline(timeout, patience), cancel)
         except CacheError as error:
             error.call = call
             self._guard.failed(error, resting)
@@ -260,12 +265,23 @@ class Cache:
         self._guard.good()
         return value
 
+    def _answers(self, seconds: float) -> bool:
+        """The service answers a question beside a call that waits. True also where there is no
+        connection to ask by."""
+        try:
+            self._lent(lambda s: s.stats(), Deadline(seconds), None)
+        except Refused:
+            return True
+        except CacheError:
+            return False
+        return True
+
     def _lent(self, make: Callable[[Session], Script[T]], deadline: Deadline,
               cancel: Optional[Cancel]) -> T:
         """Runs a script on a connection; once more on a new one if a waiting one had ended."""
         connection, new = self._pool.take(deadline)
         try:
-            return connection.run(make, deadline.left(), cancel)
+            return connection.run(make, deadline.left(), cancel, deadline.patience)
         except CacheError as error:
             if new or isinstance(error, Refused) or error.code != Code.UNAVAILABLE:
                 raise

@@ -16,7 +16,7 @@ from typing import Callable, Generator, Iterator, List, Optional, Tuple, TypeVar
 
 from .bodies import Bodies
 from .cancel import Cancel
-from .deadline import Deadline
+from .deadline import Deadline, Patience
 from .errors import CacheError, Code, Malformed, Refused
 from .frames import HEADER_BYTES, decode_header
 from .own_memory import OwnMemory
@@ -144,11 +144,11 @@ class Connection:
         self.close()
 
     def run(self, make: Callable[[Session], Script[T]], timeout: float,
-            cancel: Optional[Cancel] = None) -> T:
+            cancel: Optional[Cancel] = None, patience: Optional[Patience] = None) -> T:
         """Runs a script of this connection's session: `connection.run(lambda s: s.stats(), 1)`."""
         if self.closed:
             raise CacheError(Code.UNAVAILABLE, "the connection is closed")
-        deadline = Deadline(timeout)
+        deadline = Deadline(timeout, patience)
         self.session.begin(deadline)
         if cancel is None:
             return self._run(make(self.session), deadline)
@@ -207,8 +207,13 @@ class Connection:
         beside = descriptors(command)
         with self._sending:
             while left:
-                self._socket.settimeout(deadline.left())
-                left = advance(left, self._socket.sendmsg(left[:BUFFERS_AT_ONCE], beside))
+                self._socket.settimeout(deadline.turn())
+                try:
+                    left = advance(left, self._socket.sendmsg(left[:BUFFERS_AT_ONCE], beside))
+                except socket.timeout:
+                    if not deadline.goes_on():
+                        raise
+                    continue
                 beside = []
                 self._amid_frame = bool(left)
             if self.session.cancelled:
@@ -225,5 +230,9 @@ class Connection:
 
     def _fill(self, view: memoryview, deadline: Deadline) -> None:
         while view:
-            self._socket.settimeout(deadline.left())
-            view = view[receive(self._socket, view, self.session.pools):]
+            self._socket.settimeout(deadline.turn())
+            try:
+                view = view[receive(self._socket, view, self.session.pools):]
+            except socket.timeout:
+                if not deadline.goes_on():
+                    raise

@@ -25,7 +25,7 @@ from .wire import Buffer
 PROBE = list(range(1, 33))  # tokens that are computed at attach
 PATTERN_TOKENS = 4096       # of the self check, at most
 SAME_NATS = 0.01            # between two computations of one token by one engine
-OPEN_S = 1.0
+OPEN_S = 1.0                # where nobody waits
 PLAN_BITS = (4, 4)          # in the fingerprint of a model whose rows a plan codes
 Entry = Tuple[Sequence[int], RowSource]
 
@@ -119,20 +119,26 @@ class Adapter:
                                 self.report)
 
     def _opened(self, profile: Profile) -> Profile:
-        """The profile to bring, after the first open: of coded rows with mean and gain of keys,
-        which cost computing a text, unless the service has a profile in force already."""
+        """The profile to bring: of coded rows with mean and gain of keys, which cost computing a
+        text, unless the service has a profile in force already. It is put in force by the thread
+        of stores: a daemon that does not move keeps no engine from its start."""
         if self._settings.plan:
             profile = calibrate.plan(self._settings.plan, self.model.fingerprint)
         elif profile.k_bits and self._settings.encode is not None:
             try:
-                return self._cache.known(self.model, profile, OPEN_S).profile
+                with self.report.timed("waited_us"):
+                    return self._cache.known(self.model, profile,
+                                             self._settings.budget_s).profile
             except CacheError:  # there is none, or nobody to ask
                 profile = self._calibrated(profile, self._settings.encode)
+        self.stores.later(lambda: self._open(profile))
+        return profile
+
+    def _open(self, profile: Profile) -> None:
         try:
             self._cache.open(self.model, profile, timeout=OPEN_S)
         except CacheError as error:  # a daemon that is not there yet may come
             self.report.failed("open", error)
-        return profile
 
     def _calibrated(self, profile: Profile, encode: Callable[[str], Sequence[int]]) -> Profile:
         tokens, past = list(encode(calibrate.text()))[:calibrate.TOKENS], self._engine.empty()

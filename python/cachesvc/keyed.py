@@ -57,7 +57,8 @@ class Keyed:
             timeout: float = 5.0) -> Stored:
         raise NotImplementedError
 
-    def get_into(self, key: bytes, room: Any, *, hold: int = 0, timeout: float = 1.0) -> bool:
+    def get_into(self, key: bytes, room: Any, *, hold: int = 0, timeout: float = 1.0,
+                 silence: float = 0.0) -> bool:
         raise NotImplementedError
 
     def _asked(self, key: bytes) -> Tokens:
@@ -93,10 +94,10 @@ class Keyed:
         return self.cache.store_rows(self.model, self.tokens(key), rows, extras=self.extras(key),
                                      wait_for=wait_for, timeout=timeout, profile=self._profile)
 
-    def _fetch(self, key: bytes, hold: int, timeout: float) -> Hit:
+    def _fetch(self, key: bytes, hold: int, timeout: float, silence: float = 0.0) -> Hit:
         return self.cache.fetch_rows(self.model, self._asked(key), extras=self.extras(key),
                                      options=FetchOptions(hold=hold), timeout=timeout,
-                                     profile=self._profile)
+                                     profile=self._profile, silence=silence)
 
 
 class Values(Keyed):
@@ -146,10 +147,11 @@ class Values(Keyed):
         copied = None if value is None else value.tobytes()
         return copied if hit.valid() else None
 
-    def get_into(self, key: bytes, room: Buffer, *, hold: int = 0, timeout: float = 1.0) -> bool:
+    def get_into(self, key: bytes, room: Buffer, *, hold: int = 0, timeout: float = 1.0,
+                 silence: float = 0.0) -> bool:
         """Copies a value into writable memory of exactly its length. False: a miss, or a value of
-        another length; what room holds then is undefined."""
-        hit = self._fetch(key, hold, timeout)
+        another length; what room holds then is undefined. silence: of Cache.fetch_rows."""
+        hit = self._fetch(key, hold, timeout, silence)
         value, into = _value_of(hit, key), np.frombuffer(room, np.uint8)
         if value is None or value.size != into.size:
             return False
@@ -234,11 +236,11 @@ class RowValues(Keyed):
         return self._store(key, ArrayRows(self.model, self.shape.rows, given), wait_for, timeout)
 
     def get_into(self, key: bytes, room: Sequence[Sequence[Array]], *, hold: int = 0,
-                 timeout: float = 1.0) -> bool:
+                 timeout: float = 1.0, silence: float = 0.0) -> bool:
         """Fills writable arrays that the shape fits. False: a miss, and they hold anything."""
         if not self.shape.fits(room):
             raise invalid("rows", "of another shape", f"as {self.shape}")
-        hit = self._fetch(key, hold, timeout)
+        hit = self._fetch(key, hold, timeout, silence)
         if hit.tokens != self.shape.rows:
             return False
         for layer, sides in enumerate(room):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import glob
 import json
 import os
@@ -131,9 +132,11 @@ def free_port() -> int:
         return port
 
 
-def make_reuse(upstream: Upstream, options: argparse.Namespace, engine: Engine,
-               report: Report) -> Reuse:
+def make_reuse(proxy: Proxy, options: argparse.Namespace, engine: Engine) -> Reuse:
     """Learns and checks the server. CacheError, UpstreamError or OSError: it is refused."""
+    upstream, report = proxy.upstream, proxy.report
+    alone = functools.partial(proxy.gate.alone, lambda: report.say(
+        "busy", "no moment without a request yet for the self check: no caching until then"))
     shifts = engine.process is None or bool(SHIFTS.intersection(engine.others))
     identity = upstream.identity() if engine.process is None else ()
     props: Any = upstream.call("/props", None, 10)
@@ -147,14 +150,15 @@ def make_reuse(upstream: Upstream, options: argparse.Namespace, engine: Engine,
     cache = Cache(options.socket, options.namespace, strict=True, program=PROGRAM,
                   token=read_secret(options.token_file))
     layout, token_s = attach(upstream, lambda data: Layout(data, gguf, others, bits, plan),
-                             slots[-1])
+                             slots[-1], alone)
     profile = layout.profile if plan else profile_of_keys(upstream, cache, layout, slots[-1],
                                                           token_s, report)
     if profile is None and bits:
         report.count("not_calibrated")
         report.say("keys", "keys have 8 bits: no slot computed a text for their mean and gain")
         bits = (8, bits[1])
-        layout, _ = attach(upstream, lambda data: Layout(data, gguf, others, bits), slots[-1])
+        layout, _ = attach(upstream, lambda data: Layout(data, gguf, others, bits), slots[-1],
+                           alone)
     if layout.opaque:
         report.say("opaque", f"slots are stored whole, and served at their exact length only: "
                              f"{layout.opaque}")
@@ -176,15 +180,12 @@ def await_and_attach(proxy: Proxy, engine: Engine, options: argparse.Namespace) 
             break
         except UpstreamError:
             time.sleep(0.2)  # it loads its model
-    proxy.idle.clear()
     try:
-        proxy.reuse = make_reuse(proxy.upstream, options, engine, proxy.report)
+        proxy.attach(make_reuse(proxy, options, engine))
         proxy.report.count("attached")
     except (CacheError, UpstreamError, OSError) as error:
         proxy.report.count("refused")
         proxy.report.say("refused", f"no caching, requests are passed through: {error}")
-    finally:
-        proxy.idle.set()
 
 
 class Stop:

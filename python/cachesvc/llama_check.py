@@ -7,7 +7,8 @@ before this has passed.
 """
 from __future__ import annotations
 
-from typing import Callable, Optional, Tuple
+import contextlib
+from typing import Callable, ContextManager, Optional, Tuple
 
 import numpy as np
 
@@ -24,28 +25,42 @@ from .wire import Buffer
 TOKENS = np.arange(1, 49, dtype="<i4")
 CALL_S = 60.0
 OPEN_S = 1.0
+TEXT_TRIES = 3  # requests may come between its computing and its saving
 
 
-def attach(upstream: Upstream, layout_of: Callable[[Buffer], Layout],
-           slot: int) -> Tuple[Layout, float]:
+def attach(upstream: Upstream, layout_of: Callable[[Buffer], Layout], slot: int,
+           alone: Callable[[], ContextManager[object]] = contextlib.nullcontext
+           ) -> Tuple[Layout, float]:
     """The layout of a server, learnt and checked on one slot, whose contents are lost; and the
-    seconds that it took to compute a token there.
+    seconds that it took to compute a token there. alone: within it no request is with the server,
+    as one would go on from the pattern, or put rows in its place.
 
     CacheError: it is refused, by name. UpstreamError: the server did not play its part.
     """
     token_s = upstream.compute(slot, TOKENS.tolist(), CALL_S)
     data = upstream.save(slot, CALL_S)
     layout = layout_of(data)
-    if layout.opaque:
-        upstream.restore(slot, [data], CALL_S)
-        same = upstream.save(slot, CALL_S) == data
-    else:
-        same = _pattern_returns(upstream, layout, slot)
+    with alone():
+        try:
+            if layout.opaque:
+                upstream.restore(slot, [data], CALL_S)
+                same = upstream.save(slot, CALL_S) == data
+            else:
+                same = _pattern_returns(upstream, layout, slot)
+        finally:
+            _empty(upstream, slot)
     if not same:
         raise CacheError(Code.UNSUPPORTED, "the self check: a slot that was restored and saved "
                                            "holds other rows")
-    upstream.erase(slot, CALL_S)
     return layout, token_s
+
+
+def _empty(upstream: Upstream, slot: int) -> None:
+    """No request is to go on from a pattern, whatever else failed."""
+    try:
+        upstream.erase(slot, CALL_S)
+    except UpstreamError:
+        upstream.compute(slot, TOKENS.tolist(), CALL_S)
 
 
 def _pattern_returns(upstream: Upstream, layout: Layout, slot: int) -> bool:
@@ -67,12 +82,15 @@ def profile_of_keys(upstream: Upstream, cache: Cache, layout: Layout, slot: int,
         pass
     try:
         tokens = upstream.tokens_of(calibrate.text(), CALL_S)[:calibrate.TOKENS]
-        upstream.compute(slot, tokens.tolist(), CALL_S + 10 * token_s * len(tokens))
-        rows = layout.source(upstream.save(slot, CALL_S))
+        for _ in range(TEXT_TRIES):
+            upstream.compute(slot, tokens.tolist(), CALL_S + 10 * token_s * len(tokens))
+            rows = layout.source(upstream.save(slot, CALL_S))
+            if np.array_equal(rows.tokens[:len(tokens)], tokens):
+                break
+        else:
+            return None  # other requests', each time
         upstream.erase(slot, CALL_S)
     except UpstreamError:  # a slot has no room for so many, say
         return None
-    if not np.array_equal(rows.tokens[:len(tokens)], tokens):
-        return None  # another request's
     report.count("calibrated")
     return calibrate.calibrated(layout.profile, layout.model, len(tokens), rows)

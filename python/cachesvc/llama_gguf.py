@@ -5,6 +5,11 @@ table), the file's size, bytes of every tensor and of places spread evenly over 
 file if there are several, and in `x` fields what else changes a row. That of this project's own
 engine, whose profiles `cachectl tune` makes, is the other recipe there, which reads all weights.
 Lengths in a file are compared with its end.
+
+Nothing remembers a fingerprint by a file's inode, size and time: it is made once a process, by the
+thread that attaches while requests pass, in 30 ms for SmolLM2-135M (93 MiB) and 75 ms for
+Gemma-3-270M (241 MiB), 170 ms where the file has to come from the SSD. It reads the header, 4 KiB a
+tensor and 4 MiB besides, however large the file is.
 """
 from __future__ import annotations
 

@@ -29,20 +29,8 @@ class Prompt:
     system_end: str = ""
 
 
-def prompt_of(upstream: Upstream, path: str, body: Dict[str, Any]) -> Prompt:
-    """May raise NotOurs and UpstreamError."""
-    _check(body)
-    if path in CHAT_PATHS:
-        return _chat(upstream, body)
-    prompt = body.get("prompt")
-    if isinstance(prompt, str):
-        return Prompt(upstream.tokens_of(prompt, CALL_S))
-    if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
-        return Prompt(as_tokens(prompt))
-    raise NotOurs("a prompt that is neither a text nor tokens")
-
-
-def _check(body: Dict[str, Any]) -> None:
+def check(path: str, body: Dict[str, Any]) -> None:
+    """Raises NotOurs; asks nobody."""
     for name in NOT_OURS:
         if name in body:
             raise NotOurs(f"a request with {name}")
@@ -52,10 +40,16 @@ def _check(body: Dict[str, Any]) -> None:
         raise NotOurs("a request for several answers")
     if body.get("n_predict", body.get("max_tokens")) == 0:
         raise NotOurs("a request for no tokens")
+    if path in CHAT_PATHS:
+        _check_messages(body.get("messages"))
+        return
+    prompt = body.get("prompt")
+    if not isinstance(prompt, str) and not (isinstance(prompt, list) and prompt and all(
+            type(token) is int for token in prompt)):
+        raise NotOurs("a prompt that is neither a text nor tokens")
 
 
-def _chat(upstream: Upstream, body: Dict[str, Any]) -> Prompt:
-    messages = body.get("messages")
+def _check_messages(messages: Any) -> None:
     if not isinstance(messages, list):
         raise NotOurs("a chat without messages")
     for message in messages:
@@ -63,8 +57,16 @@ def _chat(upstream: Upstream, body: Dict[str, Any]) -> Prompt:
         if isinstance(content, list) and any(
                 not isinstance(piece, dict) or piece.get("type") != "text" for piece in content):
             raise NotOurs("a chat with media")
-    text = upstream.prompt_of(body, CALL_S)
-    return Prompt(upstream.tokens_of(text, CALL_S), _up_to_system(text, messages))
+
+
+def prompt_of(upstream: Upstream, path: str, body: Dict[str, Any]) -> Prompt:
+    """Of a request that check lets pass. May raise UpstreamError."""
+    if path in CHAT_PATHS:
+        text = upstream.prompt_of(body, CALL_S)
+        return Prompt(upstream.tokens_of(text, CALL_S), _up_to_system(text, body["messages"]))
+    prompt = body["prompt"]
+    return Prompt(upstream.tokens_of(prompt, CALL_S) if isinstance(prompt, str)
+                  else as_tokens(prompt))
 
 
 def _up_to_system(text: str, messages: Any) -> str:

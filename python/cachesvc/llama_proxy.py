@@ -3,9 +3,14 @@
 Requests for completions go by Reuse where it may help; all others, and these too when anything is
 unknown or fails, reach the server byte for byte. Bodies of answers are handed on as they arrive.
 GET /cachesvc is the proxy's own: what it counted, as JSON. A thread per connection.
+
+Until the server is known (llama.await_and_attach) nothing waits for the cache: all is passed
+through. What waits is a request that comes within the moment of the self check in which a slot
+holds a pattern in place of rows (Gate): for the server's own restore, save and erase of it.
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.client
 import http.server
@@ -13,9 +18,9 @@ import json
 import re
 import threading
 import time
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
-from .llama_prompt import CHAT_PATHS, TEXT_PATHS, NotOurs, Prompt, prompt_of
+from .llama_prompt import CHAT_PATHS, TEXT_PATHS, NotOurs, Prompt, check, prompt_of
 from .report import Report
 from .llama_reuse import Reuse
 from .llama_upstream import Upstream, UpstreamError
@@ -24,7 +29,7 @@ BODY_BYTES = 256 << 20   # of a request
 PIECE_BYTES = 64 << 10
 OWN_PATH = "/cachesvc"
 ADAPTERS_PATH = "/lora-adapters"  # a POST changes all rows from then on
-ATTACH_S = 60.0          # a completion waits so long while the self check has a slot
+ALONE_S = 60.0           # without a moment of no requests, until it is said
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer",
               "proxy-connection", "content-length"}
 LAST = re.compile(rb'(?<!\\)"stop"\s*:\s*true|\[DONE\]')  # of a stream's events
@@ -35,8 +40,45 @@ class TooLong(Exception):
     """A request whose body is over its limit."""
 
 
+class Gate:
+    """Moments in which no request is with the server. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside, self._closed = 0, False
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closed)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            self._change(-1, False)
+
+    @contextlib.contextmanager
+    def alone(self, late: Callable[[], None]) -> Iterator[None]:
+        """From a moment without requests on; they wait until its end. late: called where none has
+        come for ALONE_S; requests that keep the server busy are let be."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._inside == 0, ALONE_S):
+                late()
+                self._changed.wait_for(lambda: self._inside == 0)
+            self._closed = True
+        try:
+            yield
+        finally:
+            self._change(0, False)
+
+    def _change(self, inside: int, closed: bool) -> None:
+        with self._changed:
+            self._inside, self._closed = self._inside + inside, closed
+            self._changed.notify_all()
+
+
 class Proxy(http.server.ThreadingHTTPServer):
-    """reuse: none until the server is known; it may be set while requests run."""
+    """reuse: none until the server is known; it may be set (attach) while requests run."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -45,8 +87,19 @@ class Proxy(http.server.ThreadingHTTPServer):
         super().__init__(address, _Handler)
         self.upstream, self.report = upstream, report
         self.reuse: Optional[Reuse] = None
-        self.idle = threading.Event()  # not set: the self check runs
-        self.idle.set()
+        self.gate = Gate()
+        self._doubted = False  # a request came that may leave other rows in a slot than its tokens'
+
+    def attach(self, reuse: Reuse) -> None:
+        self.reuse = reuse
+        if self._doubted:
+            reuse.slots.doubt()
+
+    def doubt(self) -> None:
+        """A request that is not ours goes to the server."""
+        self._doubted = True
+        if self.reuse is not None:
+            self.reuse.slots.doubt()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         self.report.count("connections_broken")
@@ -68,12 +121,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(413, b'{"error":{"code":413,"message":"the body is over its limit"}}')
             return
         path = self.path.split("?")[0]
-        if self.command == "POST" and path in TEXT_PATHS + CHAT_PATHS:
-            self.server.idle.wait(ATTACH_S)
-            self._complete(path, body)
-        elif self.command == "POST" and path == ADAPTERS_PATH and self.server.reuse is not None:
-            self.server.reuse.step_aside("adapters were changed while the server runs")
-            self._pass(body)
+        if self.command == "POST":
+            with self.server.gate.request():
+                self._posted(path, body)
         elif self.command == "GET" and path == OWN_PATH:
             self._answer(200, json.dumps(self.server.report.counts()).encode())
         else:
@@ -81,11 +131,21 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST
 
+    def _posted(self, path: str, body: bytes) -> None:
+        if path in TEXT_PATHS + CHAT_PATHS:
+            self._complete(path, body)
+            return
+        if path == ADAPTERS_PATH:
+            self.server.doubt()
+            if self.server.reuse is not None:
+                self.server.reuse.step_aside("adapters were changed while the server runs")
+        self._pass(body)
+
     # ---- completions
 
     def _complete(self, path: str, body: bytes) -> None:
         reuse, report, begin = self.server.reuse, self.server.report, time.monotonic()
-        prompt = self._prompt(path, body, reuse) if reuse is not None else None
+        prompt = self._prompt(path, body, reuse is not None)
         found = reuse.find(prompt) if reuse is not None and prompt is not None else None
         if reuse is None or prompt is None or found is None:
             report.count("passed_through")
@@ -101,14 +161,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                               functools.partial(reuse.slots.close, slot, prompt.tokens))
             reuse.finish(slot, prompt, restored, _timings(tail))
 
-    def _prompt(self, path: str, body: bytes, reuse: Reuse) -> Optional[Prompt]:
+    def _prompt(self, path: str, body: bytes, wanted: bool) -> Optional[Prompt]:
+        """None: a request that is not ours, or it is not wanted."""
         try:
             given = json.loads(body)
             if not isinstance(given, dict):
                 raise NotOurs("a body that is no object")
-            return prompt_of(self.server.upstream, path, given)
+            check(path, given)
+            return prompt_of(self.server.upstream, path, given) if wanted else None
         except NotOurs as why:
-            reuse.slots.doubt()
+            self.server.doubt()
             self.server.report.say(str(why), f"{why} is passed through as it is (said once)")
         except (ValueError, UpstreamError, RecursionError):
             pass  # the server says what is wrong with it

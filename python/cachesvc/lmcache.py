@@ -8,7 +8,8 @@ LMCache names a chunk by a hash, so chunks are values by key, lossless and as LM
 With "bits": "8:4" and "head_dim": 128 the keys and values of chunks of shape (2, layers, tokens,
 heads x head_dim) are coded, each head's row for itself, and with "fused": true those of shape
 (layers, tokens, heads x 2 x head_dim). Other shapes (MLA, several groups) stay lossless: what their
-last dimension holds is not told.
+last dimension holds is not told. Keys have 8 bits at least: fewer want a mean and gain, for which
+an engine computes a text (calibrate.py), and LMCache has no engine.
 
 LMCache's lock is a hold: what a lookup found stays until it is unlocked, or for LOCK_S.
 """
@@ -18,6 +19,7 @@ import collections
 import concurrent.futures
 import itertools
 import threading
+import time
 from typing import Any, Callable, Dict, List, Optional, OrderedDict, Sequence, Tuple
 
 import lmcache
@@ -40,6 +42,7 @@ LOCK_S = 60.0
 LOCKS = 512             # at a time, of the 1,024 holds of a namespace; more are found, not locked
 KEPT_KEYS = 1 << 17     # that list_l2_keys knows of
 PATTERN_BYTES = 1 << 20
+KEY_BITS = 8            # at least, of coded keys without mean and gain
 DTYPES = {torch.float32: Dtype.F32, torch.float16: Dtype.F16, torch.bfloat16: Dtype.BF16}
 Layout = Tuple[Tuple[Tuple[int, ...], Any], ...]  # shape and dtype of each group of a chunk
 
@@ -104,9 +107,14 @@ class Shelves:
         given = dict(params)
         self._head_dim, self._fused = given.pop("head_dim", 0), bool(given.pop("fused", False))
         self._settings, self._report = Settings.of(given), report
+        self.budget_s = self._settings.budget_ms / 1000
         self._bits = self._settings.coding
         if self._bits and not self._head_dim:
             report.say("bits", "'bits' without 'head_dim': rows can't be told apart, lossless")
+        elif self._bits and self._bits[0] < KEY_BITS:
+            report.say("keys", f"keys have {KEY_BITS} bits, not {self._bits[0]}: LMCache computes "
+                               "no text for their mean and gain")
+            self._bits = (KEY_BITS, self._bits[1])
         self.cache = self._settings.cache("cachesvc.lmcache")
         example = np.random.default_rng(20).bytes(PATTERN_BYTES)
         self.lossless = Shelf(Values(self.cache), identity_of("lmcache"), self._settings, report,
@@ -235,18 +243,19 @@ class CachesvcL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             with self._lock:
                 layout = layout or self._layouts.get((key.model_name, key.object_group_id), ())
             places.append(self._shelves.place(key, layout))
-        found = Bitmap(len(keys))
+        found, end = Bitmap(len(keys)), time.monotonic() + self._shelves.budget_s
         for shelf in {id(place[0]): place[0] for place in places}.values():
             here = [at for at, place in enumerate(places) if place[0] is shelf]
             for at, there in zip(here, shelf.exists([places[at][1] for at in here])):
-                if there and self._lock_one(keys[at], shelf, places[at][1]):
+                if there and self._lock_one(keys[at], shelf, places[at][1],
+                                            time.monotonic() < end):
                     found.set(at)
         return found
 
-    def _lock_one(self, key: Any, shelf: Shelf, name: bytes) -> bool:
-        """True: a chunk that was there still is, held if there is room for a hold."""
+    def _lock_one(self, key: Any, shelf: Shelf, name: bytes, in_time: bool) -> bool:
+        """True: a chunk that was there still is, held if there is room for a hold, and time."""
         with self._lock:
-            room = sum(len(held) for held in self._held.values()) < LOCKS
+            room = in_time and sum(len(held) for held in self._held.values()) < LOCKS
         held = shelf.hold(name, LOCK_S) if room else None
         if held:
             with self._lock:

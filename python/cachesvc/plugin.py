@@ -22,7 +22,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from .adapter import BYTES_PER_S
+from .adapter import BYTES_PER_S, SILENCE
 from .cache import Cache
 from .checks import OneIn
 from .errors import CacheError, invalid
@@ -91,17 +91,17 @@ def identity_of(*fields: str) -> bytes:
 class Shelf:
     """keyed: Values, or RowValues. example: the pattern, laid out as the engine's values are.
     fewest_bits: of a coded value's rows; 0: lossless. attach_s: how long making one waits for the
-    pattern."""
+    pattern; none: for the budget. Until it has come back all is a miss."""
 
     def __init__(self, keyed: Keyed, identity: bytes, settings: Settings, report: Report,
-                 example: Any, fewest_bits: int = 0, attach_s: float = 3 * CHECK_S) -> None:
+                 example: Any, fewest_bits: int = 0, attach_s: Optional[float] = None) -> None:
         self._keyed, self._identity, self._report = keyed, identity, report
         self._budget_s, self._due = settings.budget_ms / 1000, OneIn(settings.verify, first=True)
         self._example, self._error = example, LARGEST_ERROR[fewest_bits]
         self._lock = threading.Lock()
         self._good = self._aside = False
         self._trying = True
-        self._start().join(attach_s)
+        self._start().join(self._budget_s if attach_s is None else attach_s)
 
     def exists(self, keys: Sequence[bytes]) -> List[bool]:
         if not self._attached():
@@ -128,8 +128,10 @@ class Shelf:
         """False: a miss; what room holds then is undefined."""
         if not self._attached():
             return False
-        found = self._keyed.get_into(self._named(key), room, hold=hold,
-                                     timeout=with_bytes(self._budget_s / 2, room))
+        with self._report.timed("waited_us"):
+            found = self._keyed.get_into(self._named(key), room, hold=hold,
+                                         timeout=with_bytes(self._budget_s / 2, room),
+                                         silence=SILENCE * self._budget_s)
         self._report.count("loads" if found else "load_misses")
         return found
 

@@ -25,7 +25,7 @@ class Pool:
         """A connection, and whether it is new."""
         with self._changed:
             while not self._idle and self._lent >= self._most and not self._closed:
-                if deadline.over(0) or not self._changed.wait(deadline.left()):
+                if deadline.over(0) or not self._changed.wait(deadline.first_answer()):
                     raise Refused(Code.DEADLINE_EXCEEDED,
                                   f"all {self._most} connections are in use")
             if self._closed:
@@ -34,7 +34,7 @@ class Pool:
             if self._idle:
                 return self._idle.pop(), False
         try:
-            return self._connect(deadline.left()), True
+            return self._connect(deadline.first_answer()), True
         except BaseException:
             with self._changed:
                 self._lent -= 1

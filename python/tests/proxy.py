@@ -1,9 +1,8 @@
 """Proxy: a hostile service, made of the real one. It stands on a socket before the daemon's, passes
 requests on, and hands each frame of a reply to `change`, which says what the client gets instead.
 
-One client at a time; a thread of its own. When either side ends, or `change` says so, both
-connections are closed and the next client is let in. Descriptors don't pass, so no feature is asked
-for.
+A thread for each client. When either side ends, or `change` says so, both connections are closed.
+Descriptors don't pass, so no feature is asked for.
 """
 from __future__ import annotations
 
@@ -106,14 +105,17 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            with client, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
-                frames, change = self._session
-                try:
-                    service.connect(self._service)
-                    while True:
-                        exchange(client, service, frames, change)
-                except (EOFError, OSError):
-                    pass
+            threading.Thread(target=self._pass_on, args=(client, *self._session),
+                             daemon=True).start()
+
+    def _pass_on(self, client: socket.socket, frames: List[bytes], change: Change) -> None:
+        with client, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
+            try:
+                service.connect(self._service)
+                while True:
+                    exchange(client, service, frames, change)
+            except (EOFError, OSError):
+                pass
 
 
 def ending(reply: Type, end: Callable[[], None], goes_on: bool) -> Tuple[Change, List[int]]:

@@ -34,6 +34,7 @@ class Setting:
         settings = {"budget_s": LONG_S, **settings}
         self.adapter = Adapter(self.engine, Cache(socket, namespace, strict=True),
                                Settings(**settings))
+        self.adapter.stores.settle()  # and the model is open
         self.engine.computed = 0
 
     def answer(self, prompt: List[int], ends: Sequence[int] = ()) -> int:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from cachesvc.llama import arguments, what_changes_rows
-from cachesvc.llama_proxy import Proxy
+from cachesvc import llama_proxy
+from cachesvc.llama_proxy import Gate, Proxy
 from cachesvc.report import Report
 from cachesvc.llama_slots import Slots, common
 from cachesvc.llama_upstream import Upstream
@@ -26,6 +27,7 @@ ANSWERS: Dict[str, Tuple[bytes, int, bytes]] = {  # path: what the server says, 
     "/none": (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
     "/error": (b"HTTP/1.1 503 Loading\r\nContent-Length: 2\r\n\r\n{}", 503, b"{}"),
     "/v1/completions": (CHUNKED + b"5\r\ndata:\r\n0\r\n\r\n", 200, b"data:"),
+    "/v1/chat/completions": (CHUNKED + b"5\r\ndata:\r\n0\r\n\r\n", 200, b"data:"),
 }
 BROKEN = {"/cut/length": HEAD + b"Content-Length: 9\r\n\r\nabcde",
           "/cut/chunk": CHUNKED + b"9\r\nabcde", "/cut/chunks": CHUNKED + b"5\r\nabcde\r\n"}
@@ -79,6 +81,16 @@ def standing() -> Iterator[Tuple[Scripted, http.client.HTTPConnection, Report]]:
         proxy.shutdown()
         proxy.server_close()
         behind.close()
+
+
+def posted(proxy: Proxy, path: str, body: bytes) -> Tuple[int, bytes]:
+    client = http.client.HTTPConnection("127.0.0.1", proxy.server_port, timeout=60)
+    try:
+        client.request("POST", path, body)
+        reply = client.getresponse()
+        return reply.status, reply.read()
+    finally:
+        client.close()
 
 
 def test_answers_come_as_they_are_on_one_connection() -> None:
@@ -138,6 +150,54 @@ def test_a_request_that_breaks_off_does_not_reach_the_server() -> None:
         client.request("POST", "/length", b"whole")
         assert client.getresponse().read() == b"abcde"
         assert len(behind.requests) == 1 and behind.requests[0].endswith(b"whole")
+
+
+def test_requests_wait_for_a_moment_of_none_and_no_longer() -> None:
+    gate, order, late = Gate(), [], threading.Event()
+    first, go, inside, alone = (threading.Event() for _ in range(4))
+
+    def request() -> None:
+        with gate.request():
+            first.set()
+            go.wait()
+
+    def checks() -> None:
+        with gate.alone(late.set):
+            inside.set()
+            alone.wait()
+            order.append("alone")
+    threads = [threading.Thread(target=each) for each in (request, checks)]
+    threads[0].start()
+    first.wait()
+    threads[1].start()
+    with gate.request():  # the check waits for its moment and keeps nobody
+        order.append("request")
+    go.set()
+    inside.wait()
+
+    def next_one() -> None:
+        with gate.request():
+            order.append("next")
+    threads.append(threading.Thread(target=next_one))
+    threads[2].start()
+    alone.set()
+    for thread in threads:
+        thread.join()
+    assert order == ["request", "alone", "next"] and not late.is_set()
+
+
+def test_a_check_says_that_it_found_no_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llama_proxy, "ALONE_S", 0.0)
+    gate, late = Gate(), threading.Event()
+
+    def checks() -> None:
+        with gate.alone(late.set):
+            pass
+    with gate.request():
+        thread = threading.Thread(target=checks)
+        thread.start()
+        late.wait()
+    thread.join()
 
 
 def test_a_request_waits_for_the_slot_that_holds_its_prompt() -> None:

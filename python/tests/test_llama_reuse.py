@@ -1,10 +1,14 @@
 """Reuse with a real daemon, where the server says or does what a good one does not."""
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import math
 import pathlib
+import threading
 import time
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import pytest
@@ -16,6 +20,7 @@ from cachesvc.hit import Hit
 from cachesvc.llama_check import TOKENS, attach, profile_of_keys
 from cachesvc.llama_gguf import Gguf
 from cachesvc.llama_prompt import Prompt
+from cachesvc.llama_proxy import Proxy
 from cachesvc.report import Report
 from cachesvc.llama_reuse import MISMATCHES, Reuse
 from cachesvc.llama_rows import Layout
@@ -28,6 +33,7 @@ from cachesvc.wire import Buffer, Tokens
 import gguf_files
 from daemon import Daemon
 from slot_files import Q8_0, cache, slot_file
+from test_llama_proxy import BROKEN, Scripted, posted
 
 ANSWERED = {"cache_n": 0, "predicted_n": 1}
 
@@ -230,7 +236,8 @@ def test_another_server_ends_it(daemon: Daemon, namespace: str, tmp_path: pathli
 def test_a_daemon_that_is_not_there_is_counted(namespace: str, tmp_path: pathlib.Path) -> None:
     at = Setting(str(tmp_path / "nobody"), namespace, tmp_path)
     assert at.reuse.find(at.prompt) is None and at.reuse.find(at.prompt) is None
-    assert at.report.counts() == {"failed_lookup": 2}
+    counts = at.report.counts()
+    assert counts.pop("waited_us") >= 0 and counts == {"failed_lookup": 2}
     assert at.turn(ANSWERED)["failed_store"] == 1
 
 
@@ -296,3 +303,66 @@ def test_short_prompts_are_left_alone(daemon: Daemon, namespace: str,
                                      tmp_path: pathlib.Path) -> None:
     at = Setting(daemon.socket, namespace, tmp_path)
     assert at.reuse.find(Prompt(TOKENS[:7])) is None and not at.report.counts()
+
+
+BROKEN_STREAM = (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                 b'1d\r\ndata: {"content":"one","st\r\n')
+
+
+@contextlib.contextmanager
+def before(at: Setting) -> Iterator[Tuple[Proxy, Scripted]]:
+    """The proxy with reuse in place, before a server that answers as it is told."""
+    behind = Scripted()
+    proxy = Proxy(("127.0.0.1", 0), Upstream(f"http://127.0.0.1:{behind.port}", ""), at.report)
+    proxy.attach(at.reuse)
+    threading.Thread(target=proxy.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield proxy, behind
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+        behind.close()
+
+
+MEDIA = [{"type": "text", "text": "What is this?"},
+         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+
+
+def test_a_chat_with_media_is_passed_through_as_it_is(
+        daemon: Daemon, namespace: str, tmp_path: pathlib.Path,
+        capsys: "pytest.CaptureFixture[str]") -> None:
+    at = Setting(daemon.socket, namespace, tmp_path)
+    at.turn(ANSWERED)
+    body = json.dumps({"messages": [{"role": "user", "content": MEDIA}]}).encode()
+    with before(at) as (proxy, behind), at.reuse.slots.taken(TOKENS) as slot:
+        assert slot.sound
+        for _ in range(2):
+            assert posted(proxy, "/v1/chat/completions", body) == (200, b"data:")
+        assert [request.split(b"\r\n\r\n", 1)[1] for request in behind.requests] == [body, body]
+        assert not slot.sound, "what it holds by now may be the image's rows"
+    assert at.report.counts()["passed_through"] == 2 and at.server.restored == 0
+    assert capsys.readouterr().err.count("a chat with media") == 1
+
+
+def test_a_server_that_dies_within_its_answer_leaves_nothing_stored(
+        daemon: Daemon, namespace: str, tmp_path: pathlib.Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    at = Setting(daemon.socket, namespace, tmp_path)
+    monkeypatch.setitem(BROKEN, "/completion", BROKEN_STREAM)
+    body = json.dumps({"prompt": TOKENS.tolist(), "stream": True}).encode()
+
+    def dead(slot: int, timeout: float) -> bytes:
+        raise UpstreamError("nobody is there")
+    with before(at) as (proxy, behind):
+        with monkeypatch.context() as dying:
+            dying.setattr(at.server, "save", dead)
+            with pytest.raises(http.client.IncompleteRead):
+                posted(proxy, "/completion", body)
+            at.reuse.settle()
+            assert at.report.counts()["failed_save"] == 1, "once its client knows"
+        assert behind.requests[0].split(b"\r\n\r\n", 1)[1].startswith(b'{"id_slot":0,')
+        assert at.report.counts()["answers_broken"] == 1 and "stores" not in at.report.counts()
+        with at.reuse.slots.taken(TOKENS) as slot:
+            assert not slot.sound and len(slot.tokens) == 0
+    assert at.reuse.find(at.prompt) == 0
+    assert at.turn(ANSWERED)["stores"] == 1, "of one that computes anew"

@@ -90,6 +90,16 @@ def test_chunks_that_cannot_be_coded_stay_lossless(daemon: Daemon, namespace: st
         assert one.call("load", numbers=[first, first + 1])["equal"] == 2
 
 
+def test_keys_of_chunks_have_8_bits_at_least(daemon: Daemon, namespace: str,
+                                             one: EngineProcess) -> None:
+    """Nobody computes a mean and gain for fewer: what 4:4 stores is what 8:4 finds."""
+    one.call("open", params=settings(daemon, namespace, **{**CODED, "bits": "4:4"}))
+    one.call("store", numbers=CHUNKS)
+    one.call("open", params=settings(daemon, namespace, **CODED))
+    loaded = one.call("load", numbers=CHUNKS)
+    assert loaded["from_l2"] == 20 and 0 < loaded["apart"] < 0.2
+
+
 def test_what_is_not_finite_is_not_coded_and_not_restored(daemon: Daemon, namespace: str,
                                                           one: EngineProcess) -> None:
     one.call("open", params=settings(daemon, namespace, **CODED))

@@ -32,8 +32,8 @@ def shelf_of(keyed: Keyed, example: Any, bits: int = 0, **more: Any) -> Shelf:
 class Wrong(Values):
     """An engine's layout that is not what it is thought to be: one byte comes to another place."""
 
-    def get_into(self, key: bytes, room: Any, *, hold: int = 0, timeout: float = 1.0) -> bool:
-        found = super().get_into(key, room, hold=hold, timeout=timeout)
+    def get_into(self, key: bytes, room: Any, **more: Any) -> bool:
+        found = super().get_into(key, room, **more)
         np.frombuffer(room, np.uint8)[:2] = np.frombuffer(room, np.uint8)[1::-1]
         return found
 
@@ -86,9 +86,9 @@ class Timed(Values):
         self.puts.append(timeout)
         return super().put(key, value, timeout=timeout, **more)
 
-    def get_into(self, key: bytes, room: Any, *, hold: int = 0, timeout: float = 0.0) -> bool:
-        self.gets.append(timeout)
-        return super().get_into(key, room, hold=hold, timeout=timeout)
+    def get_into(self, key: bytes, room: Any, **more: Any) -> bool:
+        self.gets.append(more["timeout"])
+        return super().get_into(key, room, **more)
 
 
 def test_the_checks_may_take_the_time_of_their_bytes(daemon: Daemon, namespace: str) -> None:
