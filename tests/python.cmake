@@ -22,8 +22,8 @@ if(NOT KV_SANITIZE)
     # Real engines, unmodified, each by itself: tools/install --print-env says where they are. One
     # that is not there is skipped, which python/tests/conftest.py says by 77 (and tools/test says
     # how to have it).
-    foreach(engine llama_engine llama_programs transformers teacher mlx vllm_tier vllm_lmcache
-            lmcache sglang)
+    foreach(engine llama_engine llama_parallel llama_programs transformers teacher mlx vllm_tier
+            vllm_lmcache lmcache sglang)
       add_test(NAME python_engines.${engine} COMMAND ${KV_SYSTEM_PYTHON} -B -m pytest -m engines -rs
                tests/test_${engine}.py WORKING_DIRECTORY ${python_folder})
       set_tests_properties(python_engines.${engine} PROPERTIES PROCESSORS 3 LABELS engines
@@ -32,8 +32,8 @@ if(NOT KV_SANITIZE)
     endforeach()
     # llama.cpp's threads wait for each other: on two, beside other work, it takes eight times as
     # long as on one. One other test runs beside it.
-    set_tests_properties(python_engines.llama_engine python_engines.llama_programs PROPERTIES
-      PROCESSORS 2 COST 200 ENVIRONMENT
+    set_tests_properties(python_engines.llama_engine python_engines.llama_parallel
+      python_engines.llama_programs PROPERTIES PROCESSORS 2 COST 200 ENVIRONMENT
       "KV_CACHESVC_BIN=$<TARGET_FILE:cachesvc>;PYTHONPATH=.;KV_LLAMA_THREADS=1")
   endif()
   set_tests_properties(python_client python_types python_wheel PROPERTIES

@@ -1,7 +1,9 @@
 """Script of mlx-lm's environment: writes a tiny random model of a kind, with a tokenizer whose
 tokens are characters, into a folder.
 
-    mlx_models.py KIND SEED FOLDER
+    mlx_models.py KIND SEED FOLDER [thinking]
+
+thinking: one whose template begins its answers with <think>, which mlx-lm takes for a mark of its.
 """
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ CONFIGS: Dict[str, Dict[str, Any]] = {
 }
 
 
-def write(kind: str, seed: int, folder: str) -> None:
+def write(kind: str, seed: int, folder: str, thinking: bool) -> None:
     config = {**SMALL, **CONFIGS[kind]}
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
     mx.random.seed(seed)
@@ -53,14 +55,19 @@ def write(kind: str, seed: int, folder: str) -> None:
     mx.save_safetensors(os.path.join(folder, "model.safetensors"), weights)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file)
-    vocabulary = {chr(0x100 + i) if i < 32 or i > 126 else chr(i): i for i in range(255)}
+    marks = ["<think>", "</think>"] if thinking else []
+    letters = 255 - len(marks)
+    vocabulary = {chr(0x100 + i) if i < 32 or i > 126 else chr(i): i for i in range(letters)}
+    vocabulary.update((mark, letters + i) for i, mark in enumerate(marks))
     tokenizer = Tokenizer(models.WordLevel({**vocabulary, "<eos>": 255}, unk_token="\u0100"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>",
-                                   chat_template=TEMPLATE)
+                                   chat_template=TEMPLATE.replace(
+                                       "<assistant>", "<assistant>" + "".join(marks[:1])))
+    fast.add_tokens(marks, special_tokens=True)
     fast.save_pretrained(folder)
 
 
 if __name__ == "__main__":
-    write(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    write(sys.argv[1], int(sys.argv[2]), sys.argv[3], "thinking" in sys.argv[4:])

@@ -28,6 +28,7 @@ from test_teacher import cachectl
 
 pytestmark = pytest.mark.engines
 KINDS = ("llama", "gemma3", "falcon_h1", "qwen3_next")
+THINKING = ("gemma3", "falcon_h1")
 SYSTEM = "You answer in a few words, and only what you know. " * 3
 QUESTIONS = ("How do I start it, please?", "Where does it keep things?", "And if it is killed?",
              "What is a namespace, then?", "Thank you. In one word?")
@@ -37,9 +38,13 @@ QUANTISED = ("--kv-bits", "8", "--kv-group-size", "32", "--quantized-kv-start", 
 @pytest.fixture(scope="module", name="models")
 def made_models(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("models")
-    for kind, name, seed in [*((kind, kind, 1) for kind in KINDS), ("llama", "other", 2)]:
+    for kind, name, seed, more in [*((kind, kind, 1, "") for kind in KINDS),
+                                   ("llama", "other", 2, ""),
+                                   *((kind, f"thinking {kind}", 1, "thinking")
+                                     for kind in THINKING)]:
         subprocess.run([interpreter("MLX"), "-B", os.path.join(HERE, "mlx_models.py"), kind,
-                        str(seed), str(folder / name)], check=True, stderr=subprocess.DEVNULL)
+                        str(seed), str(folder / name), more], check=True,
+                       stderr=subprocess.DEVNULL)
     return folder
 
 
@@ -174,6 +179,22 @@ def talk(server: Mlx, said: List[str], turns: Any) -> Tuple[List[str], List[int]
         said.append(text)
         reused.append(count)
     return said, reused
+
+
+@pytest.mark.parametrize("kind", THINKING)
+def test_a_prompt_is_stored_without_its_thinking_tail(
+        daemon: Daemon, namespace: str, models: pathlib.Path, kind: str) -> None:
+    """The next turn has the answer where the mark <think> stood: what a ring or a recurrent state
+    comes back at is the length before that."""
+    first = asked(QUESTIONS[0])
+    before = len("".join(f"<{m['role']}>{m['content']}</>" for m in first) + "<assistant>")
+    with serving(models / f"thinking {kind}", daemon.socket, namespace) as server:
+        server.answer(first)
+    said = [*first, {"role": "assistant", "content": "By its name."},
+            {"role": "user", "content": QUESTIONS[1]}]
+    with serving(models / f"thinking {kind}", daemon.socket, namespace) as fresh:
+        assert fresh.answer(said)[1] == before
+        assert fresh.answer(first)[1:] == (before, before + 1)
 
 
 def test_a_prompt_that_is_stored_to_its_last_token_is_answered(
