@@ -11,6 +11,7 @@
 
 #include "codec/float16.h"
 #include "codec/turboquant.h"
+#include "codec/values.h"
 
 namespace kv {
 namespace {
@@ -355,17 +356,7 @@ class ChunkTask {
       for (size_t i = 0; i < head_bytes; i += 64) {
         __builtin_prefetch(data + kPrefetchRows * row_bytes + i);
       }
-      switch (run.dtype) {
-        case DType::f32:
-          std::memcpy(out, data, side.dim * sizeof(float));
-          break;
-        case DType::f16:
-          kernels_.f16_to_f32(data, out, side.dim);
-          break;
-        case DType::bf16:
-          kernels_.bf16_to_f32(data, out, side.dim);
-          break;
-      }
+      read_values(kernels_, data, run.dtype, out, side.dim);
       std::fill(out + side.dim, out + stride, 0.0f);
     }
   }

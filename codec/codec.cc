@@ -10,6 +10,7 @@
 #include "codec/float16.h"
 #include "codec/transform.h"
 #include "codec/turboquant.h"
+#include "codec/values.h"
 
 namespace kv {
 namespace {
@@ -22,21 +23,6 @@ std::string where(uint32_t layer, uint32_t part, Side side) {
 Status mismatch(const Plane& p, const std::string& field, uint64_t expected, uint64_t given) {
   return invalid_argument(where(p.layer, p.part, p.side) + field + ": expected " +
                           std::to_string(expected) + ", given " + std::to_string(given));
-}
-
-// Writes n floats as `out` to dst.
-void write_values(const Kernels& kernels, const float* values, size_t n, DType out, uint8_t* dst) {
-  switch (out) {
-    case DType::f32:
-      std::memcpy(dst, values, n * sizeof(float));
-      return;
-    case DType::f16:
-      kernels.f32_to_f16(values, dst, n);
-      return;
-    case DType::bf16:
-      kernels.f32_to_bf16(values, dst, n);
-      return;
-  }
 }
 
 // Scales are finite and not negative: a set sign or full exponent is damage.
@@ -244,18 +230,7 @@ void convert_exact(const Kernels& kernels, const uint8_t* data, size_t n, DType 
   float values[kStep];
   for (size_t i = 0; i < n; i += kStep) {
     const size_t count = std::min(kStep, n - i);
-    const uint8_t* halves = data + 2 * i;
-    switch (in) {
-      case DType::f32:
-        std::memcpy(values, data + i * sizeof(float), count * sizeof(float));
-        break;
-      case DType::f16:
-        kernels.f16_to_f32(halves, values, count);
-        break;
-      case DType::bf16:
-        kernels.bf16_to_f32(halves, values, count);
-        break;
-    }
+    read_values(kernels, data + i * dtype_bytes(in), in, values, count);
     write_values(kernels, values, count, out, dst + i * dtype_bytes(out));
   }
 }

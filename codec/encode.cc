@@ -12,6 +12,7 @@
 #include "codec/float16.h"
 #include "codec/transform.h"
 #include "codec/turboquant.h"
+#include "codec/values.h"
 
 namespace kv {
 namespace {
@@ -134,17 +135,7 @@ class PlaneEncoder {
   void load_row(const Piece& piece, uint32_t r) {
     const uint8_t* data = in_.bytes.data() + piece.in_offset +
                           (size_t{piece.first} + r) * width_ * dtype_bytes(in_.dtype);
-    switch (in_.dtype) {
-      case DType::f32:
-        std::memcpy(row_.data(), data, width_ * sizeof(float));
-        return;
-      case DType::f16:
-        kernels_.f16_to_f32(data, row_.data(), width_);
-        return;
-      case DType::bf16:
-        kernels_.bf16_to_f32(data, row_.data(), width_);
-        return;
-    }
+    read_values(kernels_, data, in_.dtype, row_.data(), width_);
   }
 
   Status bad_value(const Piece& piece, uint32_t r, size_t channel, const std::string& what) const {
@@ -194,22 +185,9 @@ class PlaneEncoder {
                              ? std::string("a value is too large for ") + to_string(side_.raw_dtype)
                              : "a value is not finite");
       }
-      store_row(out);
+      write_values(kernels_, row_.data(), width_, side_.raw_dtype, out);
     }
     return {};
-  }
-  void store_row(uint8_t* out) {
-    switch (side_.raw_dtype) {
-      case DType::f32:
-        std::memcpy(out, row_.data(), width_ * sizeof(float));
-        return;
-      case DType::f16:
-        kernels_.f32_to_f16(row_.data(), out, width_);
-        return;
-      case DType::bf16:
-        kernels_.f32_to_bf16(row_.data(), out, width_);
-        return;
-    }
   }
 
   void copy_codes(const Piece& piece, uint32_t out_rows, uint8_t* out) const {
@@ -287,17 +265,7 @@ struct RunsOf {
 
 std::vector<float> as_floats(const Kernels& kernels, const Plane& rows) {
   std::vector<float> out(rows.bytes.size() / dtype_bytes(rows.dtype));
-  switch (rows.dtype) {
-    case DType::f32:
-      std::memcpy(out.data(), rows.bytes.data(), rows.bytes.size());
-      break;
-    case DType::f16:
-      kernels.f16_to_f32(rows.bytes.data(), out.data(), out.size());
-      break;
-    case DType::bf16:
-      kernels.bf16_to_f32(rows.bytes.data(), out.data(), out.size());
-      break;
-  }
+  read_values(kernels, rows.bytes.data(), rows.dtype, out.data(), out.size());
   return out;
 }
 

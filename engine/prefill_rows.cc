@@ -1,8 +1,8 @@
 // The exact rows that prefill's attention reads: its own, and those stored behind the last coded
 // one. See prefill_attention.h.
 #include <algorithm>
-#include <cstring>
 
+#include "codec/values.h"
 #include "engine/prefill_attention.h"
 #include "proto/plane.h"
 
@@ -18,17 +18,7 @@ void load_exact(const AttentionRows::Run& run, const SideCoding& side, uint32_t 
       run.data + (from - run.first) * row_bytes + kv_head * side.dim * value_bytes;
   const Kernels& kernels = engine_codec_kernels();
   for (uint32_t row = from; row < to; ++row, data += row_bytes, out += stride) {
-    switch (run.dtype) {
-      case DType::f32:
-        std::memcpy(out, data, side.dim * sizeof(float));
-        break;
-      case DType::f16:
-        kernels.f16_to_f32(data, out, side.dim);
-        break;
-      case DType::bf16:
-        kernels.bf16_to_f32(data, out, side.dim);
-        break;
-    }
+    read_values(kernels, data, run.dtype, out, side.dim);
   }
 }
 
