@@ -156,6 +156,33 @@ TEST_F(ServerTest, AProfileFileIsForItsModel) {
   EXPECT_NE(said.find("codec.profiles: no profile file " + file + ".no"), said.npos) << said;
 }
 
+// The daemon's own tokens a block are kept, and its restart serves the same rows.
+TEST_F(ServerTest, AProfileFileMayHaveTransforms) {
+  const ModelSpec model = model_of({LayerSpec{{full_part()}}, LayerSpec{{window_part(20, 2)}}});
+  const auto profile = make_profile(model, kTransformWord, 256);
+  const std::string file = dir_.store() + ".profile";
+  ASSERT_TRUE(write_profile_file(file, model, Id{}, *profile).ok());
+  const auto tokens = random_tokens(rng_, 50);
+  for (const bool first : {true, false}) {
+    start({"--set", "codec.profiles=" + file});
+    auto client = connect();
+    auto b = Bench::open(*client, model);
+    EXPECT_EQ(b.opened.profile->transforms->set, profile->transforms->set);
+    EXPECT_EQ(b.opened.profile->block_tokens, 16u);
+    for (const CodingReport& part : b.opened.parts) EXPECT_EQ(part.active_v_bits, kTransformWord);
+    if (first) {
+      ASSERT_TRUE(b.store(tokens, Durability::spilled).ok());
+    }
+    for (FetchForm form : {FetchForm::stored, FetchForm::f16}) {
+      auto hit = b.fetch(plus_one(tokens), form);
+      ASSERT_TRUE(hit.ok()) << hit.status().to_string();
+      EXPECT_EQ(hit->tokens, 50u);
+      b.expect_serves(tokens, *hit);
+    }
+    daemon_->kill();
+  }
+}
+
 TEST_F(ServerTest, WhatCannotBeCodedIsInTheLogOncePerModel) {
   std::string file = dir_.store() + ".log";
   int own = ::dup(STDERR_FILENO);

@@ -88,8 +88,10 @@ Query query_of(const json& step) {
 
 std::shared_ptr<const Profile> profile_of(const ModelSpec& model, const json& step) {
   if (!step.contains("profile")) return nullptr;
-  Profile profile = *make_profile(model, 0, step["profile"].at("block_tokens"));
-  profile.raw_dtype = dtype_of(step["profile"].at("raw"));
+  const json& given = step["profile"];
+  const uint8_t word = given.value("transforms", false) ? kTransformWord : 0;
+  Profile profile = *make_profile(model, word, given.at("block_tokens"));
+  profile.raw_dtype = dtype_of(given.value("raw", "f16"));
   return std::make_shared<const Profile>(profile);
 }
 
@@ -123,6 +125,7 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
   // The service, or the embedded cache with the same settings.
   void begin() {
     if (GetParam().rows != Rows::in_process) return start({"--set", "codec.block_tokens=256"});
+    cache_.reset();  // a directory has one owner
     CacheOptions options = small_options(dir_.store());
     options.coding = {0, 0};
     options.coding.block_tokens = 256;
@@ -132,6 +135,7 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
 
   // A step's reply, by the names of the table.
   json run(const json& step, const ModelSpec& model) {
+    if (step.at("call") == "restart") return restarted();
     SocketClientOptions options;
     options.map_segments = GetParam().rows != Rows::streamed;
     if (GetParam().rows == Rows::own_memory) options.memory = *OwnMemory::create(16u << 20);
@@ -173,6 +177,12 @@ class Conformance : public ServerTest, public ::testing::WithParamInterface<Case
     if (cache_) return cache_->connect(kNamespace);
     KV_ASSIGN_OR_RETURN(auto client, SocketClient::connect(socket(), kNamespace, options));
     return std::unique_ptr<Client>(std::move(client));
+  }
+
+  json restarted() {
+    if (daemon_) daemon_->kill();
+    begin();
+    return json::object();
   }
 
   static json failed(const Status& status) { return {{"error", to_string(status.code())}}; }

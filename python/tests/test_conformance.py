@@ -13,7 +13,7 @@ from cachesvc import (Cache, CacheError, Cancel, Dtype, FetchOptions, Held, Hit,
                       raw_profile)
 
 from daemon import ROOT, Daemon
-from given import Array, Computed
+from given import Array, Computed, transformed
 from test_cache import check_rows
 
 TABLE: Dict[str, Any] = json.loads(
@@ -46,6 +46,8 @@ def extras_of(step: Step) -> List[Tuple[int, bytes]]:
 
 def profile_of(model: Model, step: Step) -> Optional[Profile]:
     given = step.get("profile")
+    if given and given.get("transforms"):
+        return transformed(model, 1 / 64, 2)  # under which the rows stay what they are
     return given and raw_profile(model, Dtype[given["raw"].upper()], given["block_tokens"])
 
 
@@ -173,12 +175,22 @@ class InMemory(Computed):
 
 @pytest.mark.parametrize("way", ["streamed", "mapped", "own memory"])
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: str(case["name"]))
-def test_case(daemon: Daemon, namespace: str, case: Dict[str, Any], way: str) -> None:
+def test_case(request: pytest.FixtureRequest, namespace: str, case: Dict[str, Any],
+              way: str) -> None:
+    restarts = any(step["call"] == "restart" for step in case["steps"])
+    daemon: Daemon = request.getfixturevalue("own_daemon" if restarts else "daemon")
     model = model_of(case["model"])
     memory = OwnMemory(16 << 20) if way == "own memory" else None
     clients: Dict[int, Cache] = {}
     holds: Dict[str, int] = {}
     for number, step in enumerate(case["steps"]):
+        if step["call"] == "restart":
+            for cache in clients.values():
+                cache.close()
+            clients.clear()
+            daemon.kill()
+            daemon.start()
+            continue
         cache = clients.setdefault(step.get("client", 0),
                                    Cache(daemon.socket, namespace, strict=True,
                                          map_segments=way != "streamed", memory=memory))
