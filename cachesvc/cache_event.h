@@ -19,11 +19,12 @@ enum class EventKind : uint8_t {
   erase_failed,  ///< some objects to erase may be left
   hang,          ///< an SSD job has run for io_timeout: nobody waits for it
   hang_over,
-  profile_other,    ///< the shared tier has another profile of a model than is in force here
-  profile_unheard,  ///< the shared tier did not say which profile it has
-  no_memory,        ///< a small allocation failed: the core has ended
+  profile_other,      ///< the shared tier has another profile of a model than is in force here
+  profile_unheard,    ///< the shared tier did not say which profile it has
+  no_memory,          ///< a small allocation failed: the core has ended
+  transforms_misfit,  ///< rows of a model take other bytes than its profile promises
 };
-inline constexpr size_t kEventKinds = 13;
+inline constexpr size_t kEventKinds = 14;
 
 struct CacheEvent {
   EventKind kind = EventKind::write_failed;

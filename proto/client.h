@@ -50,7 +50,7 @@ struct CodingReport {
   PartKind kind = PartKind::full;
   uint8_t requested_k_bits = 0, requested_v_bits = 0;
   uint8_t active_k_bits = 0, active_v_bits = 0;
-  std::string reason;  ///< empty if active is what was requested
+  std::string reason;  ///< why active isn't what was requested; in stats also how rows fit it
 };
 
 struct OpenRequest {

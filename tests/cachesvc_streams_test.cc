@@ -1,6 +1,7 @@
 // A store under a profile with transforms: what is served in every form, what clients give as
 // streams, what a restart serves, and whose profile is refused.
-#include "tests/support/cachesvc_testing.h"
+#include "tests/support/cachesvc_stepped.h"
+#include "tests/support/fitted_rows.h"
 
 namespace kv {
 namespace {
@@ -110,6 +111,64 @@ TEST(Streams, ARestartServesTheSameBytesAndKeepsTheProfile) {
   EXPECT_EQ(hit->tier, Tier::ssd);
   EXPECT_GE(streams_in(*hit), 4u);
   EXPECT_EQ(rows_of(*b.codec, *hit, DType::f32), before);
+}
+
+// A store of one sequence whose rows are of a kind.
+void store_kind(Bench& b, const RowKind& kind, const Sequence& tokens) {
+  auto reserved = b.reserve(tokens);
+  ASSERT_TRUE(reserved.ok());
+  for (const Need& need : reserved->needs) {
+    PutRequest put =
+        make_put(b.model, b.opened.profile->block_tokens, tokens, need, reserved->reservation);
+    kind.fill(put.object.planes);
+    const Status s = b.client.put(std::move(put), soon());
+    ASSERT_TRUE(s.ok()) << s.to_string();
+  }
+  ASSERT_TRUE(b.client.commit(reserved->reservation, Durability::accepted, soon()).ok());
+}
+
+// What stats say of the model's rows.
+std::string said_of(Client& client) {
+  auto stats = client.stats(soon());
+  EXPECT_TRUE(stats.ok() && stats->models.size() == 1);
+  return stats->models.at(0).second.at(0).reason;
+}
+
+TEST(Streams, TransformsThatDoNotFitTheRowsAreToldOnce) {
+  const ModelSpec model = plain_model(1);
+  const auto base = make_profile(model, 0, 256);
+  const auto profile = std::make_shared<const Profile>(fitted_to({1}, *base, model));
+  struct {
+    RowKind kind;
+    const char* said;
+  } cases[] = {{{1}, ""},
+               {{1, 1.2f}, ""},
+               {{2}, "the transforms do not fit them"},
+               {{1, 0.25f}, "the steps are too coarse for them"}};
+  for (const auto& [kind, said] : cases) {
+    SCOPED_TRACE(said);
+    std::vector<std::string> told;
+    CacheOptions options = small_options();
+    options.on_event = [&told](const CacheEvent& e) {
+      if (e.kind == EventKind::transforms_misfit) told.push_back(e.text);
+    };
+    Stepped client(options);
+    auto b = Bench::open(client, model, profile);
+    std::mt19937 rng(4);
+    store_kind(b, kind, random_tokens(rng, 1024));
+    EXPECT_EQ(said_of(client), "") << "too few rows to judge";
+    for (int i = 0; i < 2; ++i) store_kind(b, kind, random_tokens(rng, 1280));
+    const std::string words = said_of(client);
+    if (std::string(said).empty()) {
+      EXPECT_EQ(words, "");
+      EXPECT_TRUE(told.empty());
+      continue;
+    }
+    EXPECT_NE(words.find(said), words.npos) << words;
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_EQ(told[0].find("model " + model.name + ": its rows take 0."), 0u) << told[0];
+    EXPECT_NE(told[0].find(said), told[0].npos) << told[0];
+  }
 }
 
 TEST(Streams, AProfileOfAnotherModelIsRefused) {

@@ -98,6 +98,12 @@ TEST(Findings, DevicesThatFail) {
   EXPECT_THAT(findings(with({{"spills_failed", 3}})), says("3 writes to the SSD failed"));
 }
 
+TEST(Findings, TransformsThatDoNotFit) {
+  Seen seen = healthy();
+  seen.misfits = {"model X: its rows take 0.310 of fp16 where the profile promises 0.220"};
+  EXPECT_THAT(findings(seen), says("The model X: its rows take 0.310 of fp16"));
+}
+
 TEST(Findings, ServersThatDisagreeAndEndsThatNobodyNamed) {
   EXPECT_THAT(findings(with({{"short_other_model", 6}, {"short_other_profile", 5}})),
               says("11 requests asked for tokens that are stored under another model"));

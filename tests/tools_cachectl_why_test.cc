@@ -8,6 +8,7 @@
 #include "proto/socket_client.h"
 #include "tests/support/cachectl_store.h"
 #include "tests/support/daemon_process.h"
+#include "tests/support/fitted_rows.h"
 
 namespace kv {
 namespace {
@@ -97,6 +98,62 @@ TEST_F(CachectlWhy, OfARunningDaemonInTheSameWords) {
   Ran ran = run_changing("status" + at);
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("no daemon answers at " + socket));
+}
+
+// One block's K and V of a layer, rows of a kind.
+Object block_of(const RowKind& kind, const ModelSpec& model, const Profile& profile,
+                uint32_t block) {
+  Object o;
+  o.first_token = block * profile.block_tokens;
+  for (const SideSpec& side : sides_of(model.layers[0].parts[0])) {
+    Plane& p = o.planes.emplace_back();
+    p.side = side.side;
+    p.heads = side.heads;
+    p.dim = side.dim;
+    p.first_row = o.first_token;
+    p.runs = {{RunForm::exact, profile.block_tokens}};
+  }
+  kind.fill(o.planes);
+  return o;
+}
+
+TEST_F(CachectlWhy, TransformsThatDoNotFitLiveAndInTheFiles) {
+  constexpr uint32_t kBlocks = 9;
+  ModelSpec model = model_;
+  model.name = "misfit";
+  model.fingerprint.bytes[0] ^= 1;
+  model.layers.pop_back();
+  CodingSettings settings;
+  settings.k_bits = settings.v_bits = 0;
+  const Profile profile = fitted_to({1}, *plain_profile(model, settings), model);
+  tier_.reset();  // the daemon takes its lock
+  const std::string socket = dir_.path() + "/run/cachesvc.sock";
+  auto daemon = DaemonProcess::start({"--dir", store(), "--socket", socket, "--ssd", "64MiB"});
+  ASSERT_TRUE(daemon);
+  auto client = SocketClient::connect(socket, realm_.ns, {});
+  ASSERT_TRUE(client.ok()) << client.status().to_string();
+  auto opened =
+      (*client)->open({model, std::make_shared<const Profile>(profile)}, deadline_in(kSoon));
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  ReserveRequest request{opened->model, opened->realm.profile, {}, {}, {}};
+  request.query.tokens.resize(kBlocks * opened->profile->block_tokens, 5);
+  auto reserved = (*client)->reserve(request, deadline_in(kSoon));
+  ASSERT_TRUE(reserved.ok()) << reserved.status().to_string();
+  for (const Need& need : reserved->needs) {
+    PutRequest put{reserved->reservation, block_of({2}, model, profile, need.block_index), {}};
+    const Status s = (*client)->put(std::move(put), deadline_in(kSoon));
+    ASSERT_TRUE(s.ok()) << s.to_string();
+  }
+  ASSERT_TRUE(
+      (*client)->commit(reserved->reservation, Durability::durable, deadline_in(kSoon)).ok());
+  const auto says = AllOf(HasSubstr("odel misfit: its rows take 0."), HasSubstr("do not fit them"));
+  for (const std::string& at : {" --socket " + socket, " " + store()}) {
+    EXPECT_THAT(run_changing("status" + at).out, says);
+    EXPECT_THAT(run_changing("doctor" + at).out, says);
+    EXPECT_EQ(run_changing("status --json" + at).parsed()["misfits"].size(), 1u);
+  }
+  EXPECT_THAT(run_changing("counters --socket " + socket).out,
+              HasSubstr("active tc: its rows take 0."));
 }
 
 TEST_F(CachectlWhy, SaysItsVersionAndRefusesWhatItCannotRead) {

@@ -144,6 +144,12 @@ std::string years(double n) {
   return n > 100 ? "more than 100 years" : counted(static_cast<uint64_t>(n), "year");
 }
 
+void say_misfits(const Seen& seen, std::vector<std::string>& out) {
+  for (const std::string& misfit : seen.misfits) {
+    out.push_back("The " + misfit + " (`cachectl tune MODEL --coding tc --text …`).");
+  }
+}
+
 void say_wear(const Seen& seen, std::vector<std::string>& out) {
   if (const uint64_t bytes = seen["ssd_written_day_bytes"]; bytes > 0) {
     out.push_back(
@@ -165,6 +171,7 @@ std::vector<std::string> findings(const Seen& seen) {
   say_device(seen, out);
   say_size(seen, out);
   say_use(seen, out);
+  say_misfits(seen, out);
   if (out.empty()) out.push_back("Nothing is wrong.");
   say_wear(seen, out);
   return out;

@@ -14,6 +14,8 @@ namespace kv::cachectl {
 struct Seen {
   std::map<std::string, uint64_t> stats;
   std::vector<std::string> models;  ///< names of those that are open
+  /// Of those whose transforms do not fit their rows: "model X: its rows take …".
+  std::vector<std::string> misfits;
   std::vector<RequestRecord> missed;
   uint64_t at_ms = 0;  ///< time of the answer, since 1970
 

@@ -40,6 +40,18 @@ std::vector<std::pair<uint64_t, std::string>> reasons(const Seen& seen) {
   return out;
 }
 
+// What a model's rows say of its transforms: the reason where nothing else was asked for.
+std::string misfit_of(const std::vector<CodingReport>& parts) {
+  for (const CodingReport& part : parts) {
+    const bool as_asked =
+        part.active_k_bits == part.requested_k_bits && part.active_v_bits == part.requested_v_bits;
+    const bool streams =
+        part.active_k_bits == kTransformWord || part.active_v_bits == kTransformWord;
+    if (as_asked && streams && !part.reason.empty()) return part.reason;
+  }
+  return {};
+}
+
 Exit run_status(const Given& given) {
   auto place = find_place(given);
   if (!place.ok()) return report_error(place.status());
@@ -66,7 +78,10 @@ Exit run_status(const Given& given) {
                       {"missing", to_string(r.missing)},
                       {"words", miss_words(r, seen->at_ms)}});
   }
-  print_json({{"stats", seen->stats}, {"models", seen->models}, {"missed", missed}});
+  print_json({{"stats", seen->stats},
+              {"models", seen->models},
+              {"misfits", seen->misfits},
+              {"missed", missed}});
   return Exit::ok;
 }
 
@@ -85,7 +100,12 @@ Result<Seen> see(Client& client) {
   KV_ASSIGN_OR_RETURN(WhyReply why, client.why(request, deadline_in(kPatience)));
   Seen seen;
   for (const auto& [name, value] : stats.values) seen.stats[name] = value;
-  for (const auto& [name, parts] : stats.models) seen.models.push_back(name);
+  for (const auto& [name, parts] : stats.models) {
+    seen.models.push_back(name);
+    if (const std::string said = misfit_of(parts); !said.empty()) {
+      seen.misfits.push_back("model " + name + ": " + said);
+    }
+  }
   std::sort(seen.models.begin(), seen.models.end());  // one of each namespace
   seen.models.erase(std::unique(seen.models.begin(), seen.models.end()), seen.models.end());
   seen.missed = std::move(why.records);
@@ -127,6 +147,7 @@ std::vector<std::string> status_lines(const Seen& seen) {
   for (const std::string& name : seen.models)
     models += (models.empty() ? "" : ", ") + printable(name);
   line("models " + (models.empty() ? "none open" : models));
+  for (const std::string& misfit : seen.misfits) line("fit    " + printable(misfit));
   std::string why;
   for (const auto& [n, name] : reasons(seen)) {
     why += (why.empty() ? "" : ", ") + std::to_string(n) + " " + name;

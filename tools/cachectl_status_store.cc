@@ -1,7 +1,9 @@
 // status and doctor of a directory alone: what its files are, and what is wrong with them.
 #include <map>
 #include <set>
+#include <tuple>
 
+#include "codec/stream_bytes.h"
 #include "tools/cachectl_print.h"
 #include "tools/cachectl_status.h"
 #include "tools/cachectl_totals.h"
@@ -33,6 +35,39 @@ Summary summary_of(const StoreView& store) {
   return out;
 }
 
+// "model X: its rows take …" of each model and profile whose transforms do not fit what is stored.
+std::vector<std::string> misfits_of(const StoreView& store) {
+  struct Stored {
+    std::string model;
+    std::shared_ptr<const Profile> profile;  // null: none with transforms that fits the model
+    uint64_t token_bytes = 0;
+    StreamBytes bytes;
+  };
+  std::map<std::tuple<std::string, Id, Id>, Stored> all;
+  for (const InspectedFile& file : store.inspection().files) {
+    const bool blocks = file.kind == FileKind::block || file.kind == FileKind::supplement;
+    if (!file.status.ok() || !blocks) continue;
+    const Object& o = file.header;
+    const auto [at, is_new] = all.try_emplace({o.ns, o.fingerprint, o.profile});
+    Stored& stored = at->second;
+    if (is_new) {
+      const auto profile = store.profile(o.profile);
+      const auto record = store.model_of(o);
+      if (!profile || !profile->transforms || !record) continue;
+      if (!validate(*profile, record->model).ok()) continue;
+      stored = {store.model_name(o), profile, streamed_token_bytes(record->model, *profile), {}};
+    }
+    if (!stored.profile || o.tokens.size() != stored.profile->block_tokens) continue;
+    for (const Plane& plane : o.planes) stored.bytes += stream_bytes(plane, *stored.profile);
+  }
+  std::vector<std::string> out;
+  for (const auto& [key, stored] : all) {
+    const std::string words = fit_words(fit_of(stored.bytes, stored.token_bytes), stored.bytes);
+    if (!words.empty()) out.push_back("model " + stored.model + ": " + words);
+  }
+  return out;
+}
+
 std::string joined(const std::set<std::string>& names) {
   std::string out;
   for (const std::string& name : names) out += (out.empty() ? "" : ", ") + printable(name);
@@ -55,6 +90,9 @@ void print(const StoreView& store, const Summary& s) {
               human_bytes(s.totals.shared).c_str());
   std::printf("namespaces %s\nmodels     %s\n", joined(s.namespaces).c_str(),
               joined(s.models).c_str());
+  for (const std::string& misfit : misfits_of(store)) {
+    std::printf("fit        %s\n", printable(misfit).c_str());
+  }
   std::printf(
       "left alone %llu damaged, %zu in quarantine, %llu sealed with another key, %llu "
       "foreign or of another version\n",
@@ -118,6 +156,7 @@ std::vector<std::string> findings(const StoreView& store) {
                   "removes them.");
   }
   say_models(store, out);
+  for (const std::string& misfit : misfits_of(store)) out.push_back("The " + misfit + ".");
   if (out.empty()) out.push_back("Nothing is wrong with the files' heads.");
   if (s.entries == 0) out.push_back("Nothing is stored.");
   return out;
@@ -145,6 +184,7 @@ Exit run_store_status(const Request& request) {
               {"tokens", s.tokens},
               {"namespaces", s.namespaces},
               {"models", s.models},
+              {"misfits", misfits_of(*store)},
               {"damaged_files", t.damaged_files},
               {"quarantine_files", store->inspection().quarantined.size()},
               {"sealed_files", t.other_key_files},

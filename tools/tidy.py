@@ -45,7 +45,7 @@ FLOORS = """
     env, encode encode_input encode_plane
     departures
     request_ring
-    leaving, coded_model part_groups
+    leaving, coded_model part_groups, fit_watch
     record attached realm_state
     entry_record, expiries, ages, disk_lists
     realms, orphans, tiers, paths

@@ -11,6 +11,7 @@
 #include "cachesvc/core/row_source.h"
 #include "cachesvc/ram_object.h"
 #include "codec/codec.h"
+#include "codec/stream_bytes.h"
 #include "index/restorable.h"
 #include "proto/client.h"
 
@@ -34,6 +35,17 @@ struct EncodeInput {
 struct EncodeCounts {
   std::atomic<uint64_t> raw_fallbacks{0};
   std::atomic<uint64_t> nonfinite{0};  ///< planes and states with NaN or Inf, kept or refused
+
+  void add(const StreamBytes& more) {
+    taken_ += more.taken;
+    promised_ += more.promised;
+    f16_ += more.f16;
+  }
+  /// What transforms coded. Once the planes are done.
+  StreamBytes streams() const { return {taken_, promised_, f16_}; }
+
+ private:
+  std::atomic<uint64_t> taken_{0}, promised_{0}, f16_{0};
 };
 
 /// One plane that the stored object has.

@@ -85,6 +85,7 @@ Result<Plane> stored_form(const EncodeInput& in, const Plane& plane, std::span<u
   }
   KV_ASSIGN_OR_RETURN(Plane encoded, in.codec->encode(plane, place));
   if (fell_back(encoded, *in.codec)) counts.raw_fallbacks.fetch_add(1);
+  counts.add(stream_bytes(encoded, in.codec->profile()));
   return encoded;
 }
 

@@ -12,11 +12,12 @@
 
 namespace kv {
 
-/// Hits and stores of one model of one namespace.
+/// Hits and stores of one model of one namespace, and what its transforms took.
 struct ModelUse {
   uint64_t fetches = 0, misses = 0, stores = 0;
   uint64_t hit_tokens_ram = 0, hit_tokens_ssd = 0, hit_tokens_remote = 0, miss_tokens = 0;
   uint64_t prefill_ms_saved = 0;
+  uint64_t stream_bytes = 0, stream_promised_bytes = 0;  ///< codec/stream_bytes.h
 };
 
 /// Uses by namespace and model, as many as kMaxModelUses; those of all others have empty names.

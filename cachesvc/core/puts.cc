@@ -259,6 +259,7 @@ void Puts::encode(const JobPtr& job) {
 void Puts::finish(const JobPtr& job, Result<RamObject> result) {
   env_.count.encode_raw_fallbacks += job->work->counts.raw_fallbacks.load();
   env_.count.nonfinite_planes += job->work->counts.nonfinite.load();
+  const StreamBytes streams = job->work->counts.streams();
   for (const ObjectPtr& damaged : job->work->damaged) {
     Record* source = index_.find(damaged->name);
     if (source && source->ram.object == damaged) checks_.damaged(*source);
@@ -273,6 +274,7 @@ void Puts::finish(const JobPtr& job, Result<RamObject> result) {
   r->objects.encoding.erase(job->name);
   r->charges.stored.merge(std::move(left));
   if (result.ok()) {
+    note_fit(*r->realm, streams);
     auto [at, is_new] = r->objects.finished.try_emplace(job->name);
     at->second = {std::move(*result), std::move(job->index)};
     if (is_new) reservations_.prolong(*r);  // a put that brings nothing prolongs nothing
@@ -282,6 +284,17 @@ void Puts::finish(const JobPtr& job, Result<RamObject> result) {
   }
   if (r->objects.encoding.empty()) env_.progress();  // a commit may wait for it
   job->call->finish(result.status());
+}
+
+// Tells once if the transforms of a profile do not fit the rows that it gets.
+void Puts::note_fit(RealmState& realm, const StreamBytes& streams) {
+  if (streams.f16 == 0) return;
+  ModelUse& use = env_.measures.models.of(realm.realm.ns, realm.model->name);
+  use.stream_bytes += streams.taken;
+  use.stream_promised_bytes += streams.promised;
+  if (!realm.fit.add(streams, streamed_token_bytes(*realm.model, *realm.profile))) return;
+  env_.event(EventKind::transforms_misfit,
+             [&] { return "model " + realm.model->name + ": " + realm.fit.words(); });
 }
 
 }  // namespace kv

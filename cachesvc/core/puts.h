@@ -71,6 +71,7 @@ class Puts {
   void with_room(const JobPtr& job, Room room, RoomDone done);
   void encode(const JobPtr& job);
   void finish(const JobPtr& job, Result<RamObject> result);
+  void note_fit(RealmState& realm, const StreamBytes& streams);
   static uint64_t stored_bytes(const Reservation& r, const EncodeInput& in);
 
   Env& env_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cachesvc/core/attached.h"
+#include "cachesvc/core/fit_watch.h"
 #include "cachesvc/core/part_groups.h"
 #include "codec/codec.h"
 #include "index/sharded_map.h"
@@ -43,6 +44,7 @@ struct RealmState {
   std::shared_ptr<const Profile> profile;
   std::shared_ptr<const Codec> codec;  ///< null until the model is opened
   PartGroups groups;
+  FitWatch fit;  ///< of what was stored since the start
   PrefixTree tree;
   std::deque<Node> nodes;  ///< by NodeId; a node that the tree doesn't have is empty
   ShardedMap<Id, NodeId, IdHash> node_of;

@@ -253,6 +253,13 @@ void Stats::models(StatsReply& out, const SessionState& asked) const {
     if (!model->coded || parts + model->coded->reports.size() > kMaxReportedParts) continue;
     parts += model->coded->reports.size();
     out.models.emplace_back(model->spec->name, model->coded->reports);
+    if (const std::string words = model->realm->fit.words(); !words.empty()) {
+      for (CodingReport& report : out.models.back().second) {
+        const bool streams =
+            report.active_k_bits == kTransformWord || report.active_v_bits == kTransformWord;
+        if (streams && report.reason.empty()) report.reason = words;
+      }
+    }
   }
 }
 

@@ -29,6 +29,7 @@ constexpr std::array<LineKind, kEventKinds> kEvents = {{
     {"remote_profile_unheard", level::warn,
      "shared tier: it did not say which profile it has, this machine's own is in force", "models"},
     {"out_of_memory", level::critical, "out of memory: the core ended", "times"},
+    {"transforms_misfit", level::warn, "transforms", "models", 16},
 }};
 
 std::string line_of(const LineKind& kind, uint64_t count, const char* more,
