@@ -17,8 +17,6 @@
 namespace kv {
 namespace {
 
-constexpr size_t kStepsBeside = 16;  // of a product for one of a run
-
 // For every mask of lanes that take a word: which of the next eight each takes, a byte a lane.
 constexpr std::array<uint64_t, 256> kTakes = [] {
   std::array<uint64_t, 256> takes{};
@@ -75,18 +73,6 @@ size_t decode_integers(uint32_t* states, const uint16_t* words, size_t word_coun
   return static_cast<size_t>(at - words);
 }
 
-// A fourth of the run's next step.
-KV_INLINE void take_beside(IntegerRun& run) {
-  if (run.at == run.end) return;
-  uint32_t* states = run.states + run.at % kLanes;
-  __m256i x = avx2::load(states);
-  const __m256i values = step_eight(x, run.words, run.table);
-  avx2::store(states, x);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(run.out + run.at),
-                   _mm256_castsi256_si128(join(values, values)));
-  run.at += 8;
-}
-
 void make_tiles(const int16_t* integers, size_t stride, size_t count, size_t tiles,
                 ProductTile* out) {
   for (size_t t = 0; t < tiles; t += 4, integers += 16, out += 4) {
@@ -108,8 +94,8 @@ void make_tiles(const int16_t* integers, size_t stride, size_t count, size_t til
 
 // A tile's rows times sixteen columns of `stride`.
 [[gnu::noinline]] void add_tile(const ProductTile& tile, const float* panel, size_t stride,
-                                const float* from, size_t from_stride, float* to, size_t to_stride,
-                                IntegerRun& run) {
+                                const float* from, size_t from_stride, float* to,
+                                size_t to_stride) {
   __m256 sums[kProductRows][2];
 #pragma GCC unroll 4  // so that arrays are registers
   for (uint32_t r = 0; r < kProductRows; ++r) {
@@ -128,7 +114,6 @@ void make_tiles(const int16_t* integers, size_t stride, size_t count, size_t til
   };
   size_t k = 0;
   for (; k + 4 <= tile.count; k += 4) {
-    if (k % kStepsBeside == 0) take_beside(run);
     step(k), step(k + 1), step(k + 2), step(k + 3);
   }
   for (; k < tile.count; ++k) step(k);
@@ -141,10 +126,10 @@ void make_tiles(const int16_t* integers, size_t stride, size_t count, size_t til
 
 void add_product(const ProductTile* in, size_t tiles, const float* panel, size_t columns,
                  const float* from, size_t from_stride, float* to, size_t to_stride,
-                 IntegerRun& beside) {
+                 IntegerRun&) {  // eight lanes have no units to spare
   for (size_t t = 0; t < tiles; ++t) {
     for (size_t j = 0; j < columns; j += 16) {
-      add_tile(in[t], panel + j, columns, from + j, from_stride, to + j, to_stride, beside);
+      add_tile(in[t], panel + j, columns, from + j, from_stride, to + j, to_stride);
     }
     from += kProductRows * from_stride;
     to += kProductRows * to_stride;
