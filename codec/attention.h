@@ -74,7 +74,7 @@ class AttentionRows {
   std::vector<Run> k_runs_, v_runs_;
 };
 
-/// Which rows one query sees: row < end and (row >= first or row < keep).
+/// Rows that one query sees: row < end and (row >= first or row < keep).
 struct RowLimit {
   uint32_t end = std::numeric_limits<uint32_t>::max();
   uint32_t first = 0;
@@ -159,7 +159,8 @@ struct PartialView {
   float *any_rotated, *any_exact, *top, *sum, *rotated, *exact;
 };
 
-/// What attend_chunk wrote for a range of `queries` queries; the merged ones begin at its `first`.
+/// The results of attend_chunk for a range of `queries` queries; the merged ones begin at its
+/// `first`.
 struct ChunkPartial {
   const float* floats = nullptr;
   uint32_t queries = 0, first = 0;

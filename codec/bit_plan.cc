@@ -39,7 +39,7 @@ Result<std::vector<size_t>> best_choices(std::span<const std::vector<BitChoice>>
                                                       " bytes are needed, the budget is " +
                                                       std::to_string(budget));
   }
-  // What is left to spend above each item's smallest choice, in steps.
+  // The bits left to spend above each item's smallest choice, in steps.
   const uint64_t spare = std::min(budget - least, most);
   step = std::max<uint64_t>(step, 1);
   const uint64_t widest = std::max<uint64_t>(kMaxPlanCells / std::max<size_t>(items.size(), 1), 1);

@@ -27,7 +27,7 @@ bool codable_dim(uint32_t dim);
 inline constexpr const char* kCodableDims =
     "multiples of 4 from 32 to 512 without a prime factor above 7";
 
-/// How one side of one part is coded; the vectors are empty where the side has none.
+/// The coding of one side of one part; the vectors are empty where the side has none.
 struct SideCoding {
   uint8_t bits = 0;                                 ///< of codes; 0: kept raw, or `coder`
   uint32_t heads = 0;                               ///< 0: the part has no such side

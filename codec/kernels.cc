@@ -1,4 +1,4 @@
-// Which kernels run: the machine's best, or what KV_KERNELS asks for.
+// The kernels that run: the machine's best, or those that KV_KERNELS asks for.
 #include "codec/kernels.h"
 
 #include <cstdlib>

@@ -30,7 +30,7 @@ inline constexpr size_t kCodeSlack = 128;
 /// Values of a query in a kernel set's order: whole registers per slice of a row.
 constexpr uint32_t query_width(uint32_t dim) { return dim + 256; }
 
-/// What became of one vector in encode_rows.
+/// The outcome of one vector in encode_rows.
 enum class VectorState : uint8_t { ok = 0, scale_overflow = 1, not_finite = 2 };
 
 struct Kernels {

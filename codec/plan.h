@@ -38,7 +38,7 @@ struct CodingSettings {
 /// and head_dim where bits were asked for and the codec lacks that dim.
 Result<Profile> plain_profile(const ModelSpec& model, const CodingSettings& settings);
 
-/// What was asked for and what is in force, for one side of one part.
+/// The coding asked for and the one in force, of one side of one part.
 struct PartReport {
   uint32_t layer = 0;
   uint32_t part = 0;
@@ -54,7 +54,7 @@ std::vector<PartReport> report(const ModelSpec& model, const Profile& profile);
 
 /// "raw", "tq4", "int8", "tc".
 std::string coding_name(uint8_t bits);
-/// What a layer has to say, by ascending layer.
+/// Notes on layers, by ascending layer.
 struct LayerLine {
   uint32_t layer = 0;
   std::string text;

@@ -123,7 +123,7 @@ constexpr int16_t code_value(uint8_t bits, uint32_t index) {
                        : static_cast<int16_t>(-book.value[half - 1 - index]);
 }
 
-/// What one unit of an unpacked code is worth before the scale.
+/// The worth of one unit of an unpacked code before the scale.
 constexpr float code_unit(uint8_t bits) { return bits == 8 ? 1.0f : kCodeUnit; }
 /// The largest magnitude of an unpacked code.
 constexpr int32_t code_max(uint8_t bits) {

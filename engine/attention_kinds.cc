@@ -389,7 +389,7 @@ Result<LayerSpec> compressed_layer(const json& c, const std::string& type) {
   return layer;
 }
 
-// How many layers a list has; 0: there is none, or one of too many.
+// The number of a list's layers; 0: there is none, or one of too many.
 uint32_t number_listed(const json& c) {
   const char* key = types_key(c);
   if (key == nullptr || !c[key].is_array() || c[key].size() > kMaxLayers) return 0;

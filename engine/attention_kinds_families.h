@@ -51,7 +51,7 @@ inline constexpr StateSizes kNemotron = {{{"mamba_num_heads", 128},
 inline constexpr StateSizes kShortConvolution = {
     {{nullptr, 0}, {"hidden_size", 0}, {nullptr, 0}, {nullptr, 0}, {"conv_L_cache", 3}}};
 
-/// How a family's layers are told apart where the configuration has no layer_types.
+/// The rule that tells a family's layers apart where the configuration has no layer_types.
 struct Family {
   const char* name;          // model_type
   const char* architecture;  // up to "For…"

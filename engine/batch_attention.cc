@@ -8,7 +8,7 @@
 namespace kv {
 namespace {
 
-// Where the first run of a chunk lies; null if the chunk has no rows. Equal for shared chunks.
+// The place of a chunk's first run; null if the chunk has no rows. Equal for shared chunks.
 const uint8_t* place_of(const AttentionRows& rows, uint32_t chunk) {
   const auto& runs = rows.k_runs();
   const uint32_t first = chunk * kAttentionChunk;
@@ -27,7 +27,7 @@ bool before(const AttentionRows& a, const AttentionRows& b) {
   return a.end_chunk() < b.end_chunk();
 }
 
-// Whether a query of this limit sees any row of the chunk; a partial of others would count nothing.
+// True: a query of this limit sees some row of the chunk; a partial of others would count nothing.
 bool sees(const RowLimit& limit, uint32_t chunk) {
   const uint32_t first = chunk * kAttentionChunk;
   return first < limit.end && (first + kAttentionChunk > limit.first || first < limit.keep);
@@ -60,7 +60,7 @@ void BatchAttention::prepare(uint32_t kv_head, float scale) {
   queries_[kv_head].prepare(any.codec(), any.layer(), any.part(), kv_head, gathered, scale, limits);
 }
 
-// Which chunks a place shares with the one before it.
+// The chunks that a place shares with the one before it.
 void BatchAttention::compare(uint32_t place) {
   for (uint32_t c = 0; c < chunks_; ++c) {
     shared_[size_t{place} * chunks_ + c] =

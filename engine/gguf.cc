@@ -38,7 +38,7 @@ std::string type_name(uint32_t type) {
   return "number " + std::to_string(type);
 }
 
-// How many values of a type are packed together, and in how many bytes; none for unknown types.
+// The values of a type that are packed together, and their bytes; none for unknown types.
 struct Group {
   uint32_t values = 0, bytes = 0;
 };
@@ -111,7 +111,7 @@ class GgufParser {
     return {reinterpret_cast<const char*>(b.data()), b.size()};
   }
 
-  // What was read since `start`.
+  // The bytes read since `start`.
   std::span<const uint8_t> since(size_t start) const {
     return file_.bytes_.span().subspan(start, in_.at() - start);
   }

@@ -56,7 +56,7 @@ class KvCache {
   /// Length of the prefix that was taken over.
   uint32_t restored_tokens() const { return lease_.prefix().tokens; }
   const Codec& codec() const { return *codec_; }
-  /// Whose objects may be taken over, and whose these are.
+  /// The realm whose objects may be taken over, and whose these are.
   const Realm& realm() const { return realm_; }
   uint32_t checkpoint_interval() const { return checkpoint_interval_; }
   uint32_t block_tokens() const { return block_tokens_; }
@@ -92,9 +92,9 @@ class KvCache {
   /// After all layers got and sealed the rows of `tokens`: they are part of the sequence. Must not
   /// go beyond advance_limit().
   void advance(std::span<const Token> tokens);
-  /// How far the next advance() may go, in tokens from the start: for models with carries, states
-  /// or opaque parts the next block end, checkpoint or kept end, so that their bytes there can be
-  /// kept; else no limit.
+  /// The end of the next advance() at most, in tokens from the start: for models with carries,
+  /// states or opaque parts the next block end, checkpoint or kept end, so that their bytes there
+  /// can be kept; else no limit.
   uint32_t advance_limit() const;
 
   // ---- what is stored

@@ -11,7 +11,7 @@ std::string where(uint32_t layer, uint32_t part) {
   return "fetch: layer " + std::to_string(layer) + " part " + std::to_string(part) + ": ";
 }
 
-// Whether `o` is an object of `realm`: only then do its codes mean what the realm's profile says.
+// True: `o` is an object of `realm`: only then do its codes mean what the realm's profile says.
 Status check_realm(const Object& o, const Realm& realm) {
   if (o.ns != realm.ns || o.fingerprint != realm.fingerprint) {
     return corruption("fetch: an object of namespace " + o.ns + ", model " + o.fingerprint.hex() +
@@ -22,7 +22,7 @@ Status check_realm(const Object& o, const Realm& realm) {
                                            ", the model was opened under " + realm.profile.hex()};
 }
 
-// Whether every value and scale is a number: attention on others would give silent nonsense.
+// True: every value and scale is a number: attention on others would give silent nonsense.
 Status check_planes(const Object& o, const Codec& codec) {
   for (const Plane& p : o.planes) {
     if (Status s = codec.check(p); !s.ok()) return corruption("fetch: " + s.message());

@@ -1,5 +1,5 @@
-// What a layer does beside its products and its attention, one row at a time: the same functions
-// for a single step, a batch and prefill, so that they agree.
+// Operations of a layer beside its products and its attention, one row at a time: the same
+// functions for a single step, a batch and prefill, so that they agree.
 //
 // Pure; each order of summation is fixed. Any thread.
 #pragma once

@@ -44,11 +44,11 @@ struct ModelShape {
   bool windowed(uint32_t layer) const { return window != 0 && (layer + 1) % full_every != 0; }
 };
 
-/// What the file says, all keys checked. `vocab` is the tokenizer's size.
+/// The file's words, all keys checked. `vocab` is the tokenizer's size.
 /// Returns: corruption, unsupported (architecture, or a key that the engine doesn't honour; by
 /// name).
 Result<ModelShape> read_shape(const GgufFile& file, uint32_t vocab);
-/// Whether the architecture is one of ours: asked before anything else of the file is read.
+/// True: the architecture is one of ours: asked before anything else of the file is read.
 Result<Architecture> read_architecture(const GgufFile& file);
 
 struct LayerWeights {

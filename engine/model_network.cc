@@ -10,7 +10,7 @@
 namespace kv {
 namespace {
 
-// What `body` returns; a status where it finds no memory. The cache may then hold half a layer.
+// The result of `body`; a status where it finds no memory. The cache may then hold half a layer.
 template <typename Body>
 auto if_memory(const Body& body) -> decltype(body()) {
   try {

@@ -1,4 +1,4 @@
-// What a network has when its architecture says nothing else.
+// The parts of a network whose architecture says nothing else.
 #include "engine/network.h"
 
 #include <algorithm>

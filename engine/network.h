@@ -61,7 +61,7 @@ class Network {
   /// Has prefill() call `work` between parts of its own, where it may step other caches: rows that
   /// decode need not wait for a long prompt. Null: nothing. A network may have no such parts.
   void while_prefilling(std::function<void()> work) { between_ = std::move(work); }
-  /// Whether the states of a cache that was taken over fit: sizes, and what else can be seen.
+  /// True: the states of a cache that was taken over fit: sizes, and what else can be seen.
   /// Returns: invalid_argument; the fetch is then a miss.
   virtual Status check(KvCache&) const { return {}; }
   /// As EachTask, on the network's own threads where it has some.

@@ -23,7 +23,7 @@ namespace kv {
 
 inline constexpr uint32_t kPanelRows = 16;
 
-/// Where the parts of a type's group are; `super` is what stands before every 8 groups.
+/// The places of the parts of a type's group; `super` stands before every 8 groups.
 struct PanelLayout {
   uint32_t high, scales, group, super;
 };
@@ -69,7 +69,7 @@ constexpr uint64_t panel_bytes(TensorType type, uint32_t columns) {
   const PanelLayout at = panel_layout(type);
   return uint64_t{columns / 32} * at.group + uint64_t{columns / 256} * at.super;
 }
-/// Where group `g` of a panel begins, and what stands before its 8 groups.
+/// The begin of group `g` of a panel, and what stands before its 8 groups.
 constexpr uint64_t panel_group(TensorType type, uint32_t g) {
   const PanelLayout at = panel_layout(type);
   return uint64_t{g} * at.group + (at.super == 0 ? 0 : uint64_t{g / 8 + 1} * at.super);

@@ -24,7 +24,7 @@ void load_exact(const AttentionRows::Run& run, const SideCoding& side, uint32_t 
 
 }  // namespace
 
-// Which of the rows before are attended to as codes.
+// The rows before that are attended to as codes.
 void PrefillAttention::see(const AttentionRows* before) {
   before_ = before;
   codes_end_ = before == nullptr ? 0 : std::min(before->codes_end(), first_);

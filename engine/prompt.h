@@ -1,4 +1,4 @@
-// How the rows of a sequence come about, as the profile's prefill mode says.
+// The rows of a sequence come about here, as the profile's prefill mode says.
 //
 // exact: everything that is missing is computed at once, after what the cache holds.
 // coded: block by block, each on the codes of the blocks before, the rest after the last block end

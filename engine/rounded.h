@@ -20,9 +20,9 @@ inline constexpr float kRoundedMost = 127.0f * 65536.0f, kRoundedLeast = 1e-20f;
 /// Bytes of the codes of so many columns.
 constexpr size_t rounded_bytes(uint32_t columns) { return size_t{columns} * 4; }
 
-/// What rounds one row (EngineKernels::round). A code is h 65536 + m 256 + l, bytes from -128 to
-/// 127. codes, rounded_bytes(columns): of each 8 columns two quads, of the even columns and of the
-/// odd ones, 16 bytes each: h of the four, m of the four, l of the four, zeros. scales and sums
+/// The rounding of one row (EngineKernels::round). A code is h 65536 + m 256 + l, bytes from -128
+/// to 127. codes, rounded_bytes(columns): of each 8 columns two quads, of the even columns and of
+/// the odd ones, 16 bytes each: h of the four, m of the four, l of the four, zeros. scales and sums
 /// (columns / 32): a group's scale, and the sum of its codes times that.
 void round_row(const float* x, uint32_t columns, int8_t* codes, float* scales, float* sums);
 

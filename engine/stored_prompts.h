@@ -20,7 +20,7 @@
 
 namespace kv {
 
-/// How the engine wants its cache coded. Only the first open of a model in a namespace decides;
+/// The coding that the engine wants. Only the first open of a model in a namespace decides;
 /// later ones get the profile in force (OpenReply::profile).
 struct CodingOptions {
   bool exact = false;  ///< raw planes in fp32: for comparisons with other implementations
@@ -60,7 +60,7 @@ class StoredPrompts {
   }
   /// An empty sequence under the profile of the last open.
   KvCache new_cache(uint32_t checkpoint_interval) const;
-  /// How many of the first `tokens` tokens of a sequence like `cache` are stored: all, or with
+  /// The number of the first `tokens` tokens of a sequence like `cache` are stored: all, or with
   /// coded prefill the complete blocks'.
   uint32_t storable(const KvCache& cache, uint32_t tokens) const;
 

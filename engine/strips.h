@@ -15,7 +15,7 @@
 
 namespace kv {
 
-/// Whether a product of one of these wants its input rounded (rounded.h).
+/// True: a product of one of these wants its input rounded (rounded.h).
 template <typename Product>
 bool wants_rounding(std::initializer_list<Product> products) {
   return std::any_of(products.begin(), products.end(),

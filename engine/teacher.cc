@@ -11,7 +11,7 @@
 namespace kv {
 namespace {
 
-// What becomes of each layer's rows, and the fp32 rows before them.
+// The outcome of each layer's rows, and the fp32 rows before them.
 class ForcedRows : public PrefillRows {
  public:
   using Own = std::function<Status(uint32_t layer, uint32_t rows, float* k, float* v)>;

@@ -43,7 +43,7 @@ struct ExactText {
   std::vector<std::vector<float>> queries;  ///< [layer]: (sampled, heads, head_dim)
 };
 
-/// How far a coded run's predictions are from the exact ones', position by position.
+/// The distance of a coded run's predictions from the exact ones', position by position.
 struct Divergence {
   std::vector<float> kld;   ///< Kullback-Leibler divergence in nats, at least 0
   uint32_t agreements = 0;  ///< positions with the same best token

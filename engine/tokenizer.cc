@@ -146,7 +146,7 @@ Result<Tokenizer> Tokenizer::load(const GgufFile& file) {
   return Tokenizer(std::move(tables));
 }
 
-// Which special tokens occur in the text at all, longest first: thousands exist, few occur.
+// Special tokens that occur in the text at all, longest first: thousands exist, few occur.
 std::vector<uint32_t> Tokenizer::Tables::specials_in(std::string_view text) const {
   std::vector<bool> seen(specials.size());
   for (size_t at = 0; at < text.size(); ++at) {

@@ -337,7 +337,7 @@ class Client {
   /// Starts promoting what a fetch of `query` would use. Returns: what lookup returns; also
   /// not_found (hold).
   virtual Result<LookupReply> prefetch(const PrefetchRequest& request, const Until& until) = 0;
-  /// What a fetch of `query` would use leaves RAM and stays on the SSD: at once, or `deferred`
+  /// All that a fetch of `query` would use leaves RAM, stays on the SSD: at once, or `deferred`
   /// until it is written there. What is pinned by others than the request's hold stays, and what
   /// other entries in RAM go on from. Returns: what prefetch returns.
   virtual Result<DemoteReply> demote(const DemoteRequest& request, const Until& until) = 0;

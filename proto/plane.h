@@ -60,7 +60,7 @@ struct Plane {
   bool operator==(const Plane&) const = default;
 };
 
-/// Whether some run is codes or a stream.
+/// True: some run is codes or a stream.
 bool has_coded_runs(const Plane& plane);
 /// kTransformWord if it has a stream, else its bits.
 uint8_t coding_word(const Plane& plane);

@@ -27,7 +27,7 @@ inline constexpr uint16_t kTransformProfile = 2;  ///< codec_version of a profil
 /// Exact prefill, or prefill that runs block by block on the codes of the blocks before.
 enum class PrefillMode : uint8_t { exact = 0, coded = 1 };
 
-/// How the sides are coded: 0 raw, 1 to 4 TurboQuant, 8 rotated int8, kTransformWord.
+/// The coding of the sides: 0 raw, 1 to 4 TurboQuant, 8 rotated int8, kTransformWord.
 struct PartCoding {
   uint8_t k_bits = 0;
   uint8_t v_bits = 0;

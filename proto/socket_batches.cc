@@ -60,7 +60,7 @@ void run(const SocketPool::Use& use, const Batch& batch, Deadline deadline) {
   }
 }
 
-// Where the object's payload lies, in its order. None: some of it lies elsewhere, or it has none.
+// The places of the object's payload, in order. None: some of it lies elsewhere, or it has none.
 std::optional<std::vector<MemoryRun>> runs_in(const OwnMemory& memory, const Object& object) {
   std::vector<MemoryRun> runs;
   auto add = [&](const Bytes& bytes) {

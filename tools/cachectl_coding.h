@@ -1,4 +1,4 @@
-// What a profile does with each part of a model, for people and as JSON. Pure functions.
+// The coding of each part of a model by a profile, for people and as JSON. Pure functions.
 #pragma once
 
 #include <string>

@@ -42,7 +42,7 @@ struct Sequence {
   std::vector<Extra> extras;
 };
 
-// What nobody needs without entries[gone].
+// The files that nobody needs without entries[gone].
 Files files_of(const StoreView& store, const std::vector<Entry>& entries, size_t gone) {
   const Sequence sequence(entries[gone]);
   std::vector<std::pair<const Entry*, Sequence>> others;

@@ -5,7 +5,7 @@
 
 namespace kv::cachectl {
 
-/// What of a model's config.json decides its cache, as published at huggingface.co/NAME.
+/// The keys of a model's config.json that decide its cache, as published at huggingface.co/NAME.
 struct KnownConfig {
   const char* name;
   const char* config;

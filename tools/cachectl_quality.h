@@ -24,7 +24,7 @@ inline constexpr const char* kTeacherHelp =
     "a program that predicts in place of our engine (engine/TEACHER.md): \"python3 -m "
     "cachesvc.teacher\" for models of transformers";
 
-/// What one protocol found for one setting, over all texts.
+/// The figures of one protocol for one setting, over all texts.
 struct ProtocolResult {
   std::vector<float> kld;   ///< of every position
   double kld_of_texts = 0;  ///< sums of the texts' means

@@ -36,7 +36,7 @@ struct QualitySetting {
   std::shared_ptr<const CodedBytes> bytes;  ///< if set, what the ratio is taken from at the end
 };
 
-/// What is compared where nobody says.
+/// The settings compared where nobody says.
 inline constexpr const char* kDefaultSettings =
     "lossless,tq8,tq84,tq4,tq3,tq2,tq1,tq4-plain,q8_0,q4_0,words3";
 
@@ -54,7 +54,7 @@ Result<QualitySetting> make_setting(const std::string& name, const CalibratedMod
 /// rows come back as the raw dtype has them. Returns: what row_parts returns.
 Result<RowCoder> coder_of(std::shared_ptr<const Codec> codec,
                           std::shared_ptr<CodedBytes> bytes = nullptr);
-/// What llama.cpp's blocks give back for 32 values; in place.
+/// The 32 values that llama.cpp's blocks give back; in place.
 void round_q8_0(float* block);
 void round_q4_0(float* block);
 

@@ -29,7 +29,7 @@ Result<Seen> see(Client& client);
 /// The screen of status, a line each. Pure.
 std::vector<std::string> status_lines(const Seen& seen);
 
-/// What is wrong with a directory's files, in sentences.
+/// Faults of a directory's files, in sentences.
 std::vector<std::string> findings(const StoreView& store);
 /// status on a directory.
 Exit run_store_status(const Request& request);

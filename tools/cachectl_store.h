@@ -34,7 +34,7 @@ Result<size_t> find_entry(const std::vector<Entry>& entries, const std::string& 
 
 /// Rows in fp16, states as they are.
 uint64_t fp16_bytes(const Object& object);
-/// How the planes of these files are coded, e.g. "tq4", "raw", "K tq4 V tq3", "tq4+raw".
+/// The coding of these files' planes, e.g. "tq4", "raw", "K tq4 V tq3", "tq4+raw".
 std::string codec_summary(const std::vector<const InspectedFile*>& files);
 bool is_object(const InspectedFile& file);
 /// True if the child begins where its parent ends, and the parent before it: damaged or hostile
@@ -69,7 +69,7 @@ class StoreView {
   /// A block or tail with its supplements and the snapshots at its end.
   std::vector<const InspectedFile*> entry_files(const InspectedFile& step) const;
   Entry entry_of(const InspectedFile& leaf) const;
-  /// What a client said of the entry that ends with this file; empty: nothing.
+  /// A client's words on the entry that ends with this file; empty: nothing.
   EntryWords words_of(const InspectedFile& leaf) const;
   /// Sorted by namespace, model, then id.
   std::vector<Entry> entries() const;

@@ -43,7 +43,7 @@ class Terminal {
   Terminal(const Terminal&) = delete;  // owns the terminal's mode
   Terminal& operator=(const Terminal&) = delete;
 
-  // What is longer than the screen is cut; nothing flickers, as nothing is cleared first.
+  // Lines longer than the screen are cut; nothing flickers, as nothing is cleared first.
   void draw(const std::vector<std::string>& whole) const {
     std::vector<std::string> lines;
     for (const std::string& line : whole) {

@@ -19,7 +19,7 @@ struct StoreTotals {
   uint64_t saved = 0;   ///< that sharing saves: what entries have in common, counted again
 };
 
-/// How many entries have each file.
+/// The number of entries that have each file.
 using FileUsers = std::unordered_map<const InspectedFile*, uint64_t>;
 FileUsers users_of(const std::vector<Entry>& entries);
 /// Bytes of the entry's files that others have too.

@@ -77,7 +77,7 @@ double half_log_determinant(std::vector<double>& m, size_t dim) {
   return sum;
 }
 
-// How many bits the rows (count, heads, dim) at positions first … take with a basis for each head,
+// The bits that the rows (count, heads, dim) at positions first … take with a basis for each head,
 // but for a constant and a factor: the smaller, the better their rotation is undone.
 double log_spread(std::span<const float> rows, uint32_t first, uint32_t heads, uint32_t dim,
                   const RotaryTurns* turns) {

@@ -52,7 +52,7 @@ struct TuneOptions {
   uint32_t threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxEngineThreads);
 };
 
-// What one side of one layer costs.
+// The cost of one side of one layer.
 struct Sensitivity {
   RowPart at;
   Side side = Side::k;

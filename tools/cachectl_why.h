@@ -12,8 +12,8 @@ namespace kv::cachectl {
 void add_why(CLI::App& app, std::function<Exit()>& chosen);
 /// A list of token ids, or an object whose "tokens" is one. Returns: invalid_argument.
 Result<std::vector<Token>> tokens_in(const std::string& file);
-/// What each model of the store would serve of these tokens from its files alone; those that have
-/// most of them first. `ns`: of this namespace only; empty: of all.
+/// Hits that each model of the store would serve of these tokens from its files alone, the longest
+/// first. `ns`: of this namespace only; empty: of all.
 std::vector<RequestRecord> why_of(const StoreView& store, const std::vector<Token>& tokens,
                                   const std::string& ns);
 

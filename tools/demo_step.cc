@@ -84,7 +84,7 @@ Status wait_spilled(Client& client, const OpenReply& opened, std::vector<Token> 
   return {StatusCode::io_error, "the answer's entry did not reach the SSD"};
 }
 
-// Whether all that the run stored is spilled: the prompt's entry, for which it has waited, and the
+// True: all that the run stored is spilled: the prompt's entry, for which it has waited, and the
 // answer's, which a cache holds less the last token.
 Status all_spilled(Client& client, const OpenReply& opened, std::vector<Token> tokens,
                    const GenerateResult& result) {
@@ -104,7 +104,7 @@ GenerateOptions how_to(const Options& options) {
   return how;
 }
 
-// What is said of one generation; its logits, if they were kept, go to a file.
+// The words on one generation; its logits, if they were kept, go to a file.
 json describe(const GenerateResult& result, const std::string& logits_path) {
   if (!result.cache_error.empty()) return {{"error", "cache: " + result.cache_error}};
   if (!result.logits.empty()) {

@@ -20,7 +20,7 @@ RecordBytes record_bytes(const ModelSpec& spec, const Profile& profile);
 /// Memory of the encoded copy of a record, while it is written or its id is made.
 uint64_t record_encoding_bytes(const Profile* profile);
 
-/// Whether the shared tier has the profile in force. REMOTE.md, "Profiles".
+/// True: the shared tier has the profile in force. REMOTE.md, "Profiles".
 enum class FleetProfile : uint8_t {
   none,     ///< there is no shared tier
   unasked,  ///< it will be asked soon

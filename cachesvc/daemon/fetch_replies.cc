@@ -1,4 +1,4 @@
-// How a connection's fetches are answered, some objects in each turn.
+// Answers of a connection's fetches, some objects in each turn.
 #include "cachesvc/daemon/fetch_replies.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Which process a connection is of, and its end.
+// The process that a connection is of, and its end.
 #include "cachesvc/daemon/mapping_peers.h"
 
 #include <poll.h>

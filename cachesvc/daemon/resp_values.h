@@ -42,7 +42,7 @@ class RespValues {
   void get(const std::string& key,
            std::function<void(std::optional<Value> value, bool promised)> done);
   void exists(const std::string& key, std::function<void(bool)> done);
-  /// Whether there was a value, or why it may be there yet.
+  /// True: there was a value; else why it may be there yet.
   void remove(const std::string& key, std::function<void(Result<bool>)> done);
   /// `state`: the head that write_keyed_head makes, and the value; `room`: its charges, if it has
   /// any. In place of an earlier value.
