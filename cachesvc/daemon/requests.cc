@@ -14,7 +14,7 @@ constexpr size_t kLongBodyBytes = 64 << 10;  // a query of 16,000 tokens
 }  // namespace
 
 CallTerms Requests::terms_of(const FrameHeader& header, uint32_t timeout_ms) const {
-  const Milliseconds limit = options_.request_timeout;
+  const Milliseconds limit = server_.options.request_timeout;
   const auto time = timeout_ms == 0 ? limit : std::min(limit, Milliseconds(timeout_ms));
   return {deadline_in(time), header.request};
 }
@@ -70,7 +70,7 @@ void Requests::reply(uint64_t request, FrameType type, const T& message) {
   std::shared_ptr<const void> room;
   uint64_t bytes = expected_bytes(message);
   if (host_.out().unsent_bytes() + bytes > kMaxUnchargedReplyBytes &&
-      !(room = core_.memory().reply_room(ns_, bytes))) {
+      !(room = core_.memory().reply_room(peer_.ns(), bytes))) {
     return no_room(bytes);
   }
   OutFrame frame = reply_frame(type, request, message);
@@ -83,7 +83,7 @@ void Requests::reply(uint64_t request, FrameType type, const T& message) {
          std::string(to_string(type)) + ": over the limit of " + std::to_string(limit) + " bytes"});
   }
   if (!room && host_.out().unsent_bytes() + bytes > kMaxUnchargedReplyBytes &&
-      !(room = core_.memory().reply_room(ns_, bytes))) {
+      !(room = core_.memory().reply_room(peer_.ns(), bytes))) {
     return no_room(bytes);
   }
   frame.kept = std::move(room);
@@ -125,7 +125,7 @@ void Requests::forward(const Request& in, FrameType type,
                        void (CacheCore::*verb)(uint64_t, Message, CallTerms, Done<Result<T>>)) {
   decoded<Message>(in,
                    [this, verb, done = replier_of<Reply, T>(in, type)](Message m, CallTerms terms) {
-                     (core_.*verb)(session_, std::move(m), terms, done);
+                     (core_.*verb)(peer_.session(), std::move(m), terms, done);
                    });
 }
 
@@ -137,7 +137,7 @@ void Requests::answer(Frame frame, std::shared_ptr<RoomCharges> room, const Stat
 void Requests::dispatch(const Request& in) {
   FrameType type = in.frame.header.type;
   if (type == FrameType::hello) return handle_hello(in);
-  if (session_ == 0) {
+  if (peer_.session() == 0) {
     host_.last_request();
     return send_error(host_, in.frame.header.request,
                       invalid_argument("the first frame must be a hello"));
@@ -200,37 +200,24 @@ void Requests::handle_hello(const Request& in) {
   uint64_t id = in.frame.header.request;
   auto hello = decode_reply<HelloRequest>(FrameType::hello, in.frame.body.span());
   Status refused;
-  if (session_ != 0)
+  if (peer_.session() != 0)
     refused = invalid_argument("a second hello");
-  else if (!hello.ok())
-    refused = hello.status();
-  else if (hello->min_version > kProtocolVersion || hello->max_version < kProtocolVersion) {
-    refused = unsupported("versions " + std::to_string(hello->min_version) + " to " +
-                          std::to_string(hello->max_version) + ", this service speaks " +
-                          std::to_string(kProtocolVersion));
-  } else {
-    auto session = host_.enter(*hello);
-    if (session.ok())
-      session_ = *session;
-    else
-      refused = session.status();
-  }
+  else
+    refused = hello.ok() ? peer_.enter(*hello) : hello.status();
   if (!refused.ok()) {
     host_.last_request();
     return send_error(host_, id, refused);
   }
-  ns_ = hello->ns;
-  host_.greeted();
+  const bool memory = (hello->features & kFeatureMemory) != 0 && peer_.may_offer_memory();
+  host_.greeted(memory);
   HelloReply reply;
-  if ((hello->features & kFeatureSegments) != 0 && host_.may_map() && mappings_.enable()) {
+  if ((hello->features & kFeatureSegments) != 0 && peer_.may_map() && mappings_.enable()) {
     reply.features = kFeatureSegments;
   }
-  if ((hello->features & kFeatureMemory) != 0 && host_.may_offer_memory()) {
-    reply.features |= kFeatureMemory;
-  }
-  reply.boot = boot_;
-  reply.max_in_flight = options_.max_in_flight;
-  reply.max_put_bytes = options_.max_put_bytes;
+  if (memory) reply.features |= kFeatureMemory;
+  reply.boot = server_.boot;
+  reply.max_in_flight = server_.options.max_in_flight;
+  reply.max_put_bytes = server_.options.max_put_bytes;
   reply.ns = hello->ns;
   reply.program = std::string("cachesvc ") + kProgramVersion;
   send(host_, reply_frame(FrameType::hello_ok, id, reply), true);
@@ -242,9 +229,10 @@ void Requests::handle_open(const Request& in) {
   if (!decode_or_refuse(in, m, terms)) return;
   auto done = replier<OpenReply>(in, FrameType::open_ok);
   std::string name = m.model.name;
-  core_.open(session_, std::move(m), terms,
+  core_.open(peer_.session(), std::move(m), terms,
              [this, keep = host_.keep(), name, done = std::move(done)](Result<OpenReply> r) {
-               if (r.ok() && !host_.closed()) codings_.opened(name, *r, core_.options().coding);
+               if (r.ok() && !host_.closed())
+                 server_.codings.opened(name, *r, core_.options().coding);
                done(std::move(r));
              });
 }
@@ -253,7 +241,7 @@ void Requests::handle_renew(const Request& in) {
   RenewRequest m;
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
-  core_.renew(session_, m.hold, m.time, terms,
+  core_.renew(peer_.session(), m.hold, m.time, terms,
               replier_of<RenewReply, Milliseconds>(in, FrameType::renew_ok));
 }
 
@@ -261,7 +249,7 @@ void Requests::handle_release(const Request& in) {
   ReleaseRequest m;
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
-  core_.release(session_, m.hold, terms,
+  core_.release(peer_.session(), m.hold, terms,
                 acknowledge(in.frame.header.request, FrameType::release_ok));
 }
 
@@ -270,7 +258,7 @@ void Requests::handle_put(const Request& in) {
   uint32_t timeout_ms = 0;
   auto put = decode_put(in.frame.body, timeout_ms);
   if (!put.ok()) return send_error(host_, id, put.status());
-  core_.put(session_, std::move(*put), in.room, terms_of(in.frame.header, timeout_ms),
+  core_.put(peer_.session(), std::move(*put), in.room, terms_of(in.frame.header, timeout_ms),
             acknowledge(id, FrameType::put_ok));
 }
 
@@ -300,11 +288,11 @@ void Requests::handle_put_from(const Request& in) {
   if (bytes == 0) {
     return send_error(host_, id, invalid_argument("put_from: an object without bytes: put it"));
   }
-  if (bytes > options_.max_put_bytes) {
+  if (bytes > server_.options.max_put_bytes) {
     return send_error(
         host_, id,
         {StatusCode::resource_exhausted, "put_from: " + std::to_string(bytes) + " bytes, at most " +
-                                             std::to_string(options_.max_put_bytes)});
+                                             std::to_string(server_.options.max_put_bytes)});
   }
   const CallTerms terms = terms_of(in.frame.header, timeout_ms);
   auto put = std::make_shared<PutRequest>(std::move(from->put));
@@ -312,16 +300,17 @@ void Requests::handle_put_from(const Request& in) {
                        uint64_t at, std::span<uint8_t> to) { return rows.read(at, to); };
   auto done = acknowledge(id, FrameType::put_from_ok);
   if (CacheCore::reads_rows(*put)) {
-    return core_.put_rows(session_, std::move(*put), std::move(read), terms, std::move(done));
+    return core_.put_rows(peer_.session(), std::move(*put), std::move(read), terms,
+                          std::move(done));
   }
   auto then = [this, keep = host_.keep(), put, terms, done](Result<Staging> staging) {
     if (host_.closed()) return;
     if (!staging.ok()) return done(staging.status());
     const Bytes body = std::move(staging->body).freeze();
     if (Status s = attach_payload(put->object, body); !s.ok()) return done(s);
-    core_.put(session_, std::move(*put), std::move(staging->room), terms, done);
+    core_.put(peer_.session(), std::move(*put), std::move(staging->room), terms, done);
   };
-  core_.memory().allocate_staging(session_, bytes, StagingFor::put, terms, std::move(then),
+  core_.memory().allocate_staging(peer_.session(), bytes, StagingFor::put, terms, std::move(then),
                                   [read](std::span<uint8_t> body) { return read(0, body); });
 }
 
@@ -329,12 +318,12 @@ void Requests::handle_commit(const Request& in) {
   CommitRequest m;
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
-  core_.commit(session_, m.reservation, m.wait_for, terms,
+  core_.commit(peer_.session(), m.reservation, m.wait_for, terms,
                [this, keep = host_.keep(),
                 done = replier<CommitReply>(in, FrameType::commit_ok)](Result<CommitReply> r) {
                  const bool stored = r.ok();
                  done(std::move(r));
-                 if (stored && mappings_.enabled()) core_.memory().announce_ahead(ns_);
+                 if (stored && mappings_.enabled()) core_.memory().announce_ahead(peer_.ns());
                });
 }
 
@@ -342,14 +331,14 @@ void Requests::handle_abort(const Request& in) {
   AbortRequest m;
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
-  core_.abort(session_, m.reservation, terms,
+  core_.abort(peer_.session(), m.reservation, terms,
               acknowledge(in.frame.header.request, FrameType::abort_ok));
 }
 
 void Requests::handle_fetch(const Request& in) {
   decoded<FetchCall>(
       in, [this, id = in.frame.header.request, room = in.room](FetchCall m, CallTerms terms) {
-        fetches_.fetch(session_, id, std::move(m), terms, room);
+        fetches_.fetch(peer_.session(), id, std::move(m), terms, room);
       });
 }
 
@@ -358,7 +347,7 @@ void Requests::handle_fetch_into(const Request& in) {
       in, [this, id = in.frame.header.request, room = in.room](FetchInto m, CallTerms terms) {
         auto memory = memories_.find(m.memory);
         if (!memory.ok()) return send_error(host_, id, memory.status());
-        fetches_.fetch_into(session_, id, std::move(m), *memory, terms, room);
+        fetches_.fetch_into(peer_.session(), id, std::move(m), *memory, terms, room);
       });
 }
 
@@ -370,14 +359,14 @@ void Requests::handle_fetch_mapped(const Request& in) {
                                   "segments"));
   }
   decoded<FetchCall>(in, [this, id, room = in.room](FetchCall m, CallTerms terms) {
-    fetches_.fetch_mapped(session_, ns_, id, std::move(m), terms, room);
+    fetches_.fetch_mapped(peer_.session(), peer_.ns(), id, std::move(m), terms, room);
   });
 }
 
 void Requests::handle_erase(const Request& in) {
   decoded<EraseRequest>(in, [this, done = replier_of<EraseCount, uint64_t>(
                                        in, FrameType::erase_ok)](EraseRequest m, CallTerms terms) {
-    core_.erase(session_, m.model, std::move(m.query), terms, done);
+    core_.erase(peer_.session(), m.model, std::move(m.query), terms, done);
   });
 }
 
@@ -385,13 +374,7 @@ void Requests::handle_stats(const Request& in) {
   Empty m;
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
-  core_.stats(session_, terms, replier<StatsReply>(in, FrameType::stats_ok));
-}
-
-SegmentViews Requests::disconnect() {
-  SegmentViews left = mappings_.drop();
-  if (session_ != 0) core_.disconnect(session_);
-  return left;
+  core_.stats(peer_.session(), terms, replier<StatsReply>(in, FrameType::stats_ok));
 }
 
 }  // namespace kv

@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
-#include "cachesvc/daemon/coding_log.h"
 #include "cachesvc/daemon/fetch_replies.h"
 #include "cachesvc/daemon/peer_memory.h"
+#include "cachesvc/daemon/session_peer.h"
 #include "proto/message.h"
 
 namespace kv {
@@ -19,30 +19,23 @@ class Requests {
   /// The connection, and what requests alone need of it.
   class Host : public Connection {
    public:
-    /// Enters the namespace if the peer may. Returns: the core's session, denied, and as
-    /// CacheCore::connect.
-    virtual Result<uint64_t> enter(const HelloRequest& hello) = 0;
-    /// True if the peer's process is known, so that it may be given segments.
-    virtual bool may_map() = 0;
-    /// True if the peer may hand over memory; its descriptors are kept from then on.
-    virtual bool may_offer_memory() = 0;
     virtual int take_descriptor() = 0;  ///< the one that came first; -1: none
-    virtual void greeted() = 0;
+    /// The hello is answered with ok. `keep_descriptors`: those that come from now on are memory.
+    virtual void greeted(bool keep_descriptors) = 0;
     virtual void last_request() = 0;  ///< takes no more requests; closes once all is sent
 
    protected:
     ~Host() = default;
   };
 
-  Requests(Host& host, CacheCore& core, const ServerOptions& options, CodingLog& codings,
-           const BootToken& boot)
+  /// `server` and `peer` outlive the requests.
+  Requests(Host& host, SessionHost& server, SessionPeer& peer)
       : host_(host),
-        core_(core),
-        options_(options),
-        codings_(codings),
-        boot_(boot),
-        mappings_(core),
-        fetches_(host, core, mappings_, options) {}
+        server_(server),
+        core_(server.core),
+        peer_(peer),
+        mappings_(core_),
+        fetches_(host, core_, mappings_, server.options) {}
   Requests(const Requests&) = delete;  // calls point here
   Requests& operator=(const Requests&) = delete;
 
@@ -53,10 +46,6 @@ class Requests {
   /// Tells a client that has the segment mapped to let it go.
   void revoke(uint32_t segment);
   Mappings& mappings() { return mappings_; }
-  /// Ends the core's session: uncommitted objects are forgotten.
-  SegmentViews disconnect();
-  uint64_t session() const { return session_; }  ///< the core's; 0: no hello yet
-  const std::string& ns() const { return ns_; }  ///< the hello's; empty: none yet
 
  private:
   struct Request {
@@ -97,15 +86,12 @@ class Requests {
   CallTerms terms_of(const FrameHeader& header, uint32_t timeout_ms) const;
 
   Host& host_;
+  SessionHost& server_;
   CacheCore& core_;
-  const ServerOptions& options_;
-  CodingLog& codings_;
-  const BootToken& boot_;
+  SessionPeer& peer_;
   Mappings mappings_;
   FetchReplies fetches_;
   PeerMemories memories_;
-  std::string ns_;
-  uint64_t session_ = 0;
 };
 
 }  // namespace kv

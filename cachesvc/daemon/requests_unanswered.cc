@@ -4,13 +4,13 @@
 namespace kv {
 
 bool Requests::took(const Frame& frame, Status& status) {
-  if (frame.header.type == FrameType::memory_ended && session_ != 0) {
+  if (frame.header.type == FrameType::memory_ended && peer_.session() != 0) {
     auto ended = decode_reply<MemoryEnded>(FrameType::memory_ended, frame.body.span());
     if (ended.ok()) memories_.end(ended->memory);
     status = ended.status();
     return true;
   }
-  if (frame.header.type == FrameType::cancel && session_ != 0) {
+  if (frame.header.type == FrameType::cancel && peer_.session() != 0) {
     status = cancel(frame);
     return true;
   }
@@ -27,7 +27,7 @@ Status Requests::cancel(const Frame& frame) {
   auto m = decode_reply<Cancel>(FrameType::cancel, frame.body.span());
   if (!m.ok()) return m.status();
   host_.take_turn([this, keep = host_.keep(), request = m->request] {
-    if (!host_.closed()) core_.cancel(session_, request);
+    if (!host_.closed()) core_.cancel(peer_.session(), request);
   });
   return {};
 }

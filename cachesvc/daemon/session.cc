@@ -17,12 +17,12 @@ Session::Session(SessionHost& host, Socket socket, uint32_t user, uint64_t numbe
                  std::shared_ptr<const void> room)
     : host_(host),
       socket_(std::move(socket)),
-      user_(user),
       number_(number),
       room_(std::move(room)),
+      peer_(host, socket_.native_handle(), user),
       sender_(*this, socket_),
       receiver_(*this, socket_, host.options.max_put_bytes),
-      requests_(*this, host.core, host.options, host.codings, host.boot) {}
+      requests_(*this, host, peer_) {}
 
 Session::~Session() = default;
 
@@ -43,7 +43,7 @@ void Session::start() {
 }
 
 std::string Session::peer() const {
-  return requests_.ns().empty() ? "no hello yet" : "namespace " + requests_.ns();
+  return peer_.ns().empty() ? "no hello yet" : "namespace " + peer_.ns();
 }
 
 void Session::close(std::string_view why) {
@@ -54,9 +54,7 @@ void Session::close(std::string_view why) {
   socket_.close(ignored);
   sender_.drop();
   receiver_.drop();
-  auto left = requests_.disconnect();
-  if (peer_) peer_->keep(std::move(left));
-  host_.memory_peers -= std::exchange(offers_memory_, false);
+  peer_.leave(mappings().drop());
   host_.closed(*this, why);
 }
 
@@ -69,7 +67,7 @@ void Session::finish() {
 void Session::check(Clock::time_point now) {
   if (closed()) return;
   const ServerOptions& o = host_.options;
-  if (requests_.ns().empty() && now - accepted_ > o.handshake_timeout) {
+  if (peer_.ns().empty() && now - accepted_ > o.handshake_timeout) {
     return close("no hello in time");
   }
   if (sender_.stuck(now, o.progress_timeout)) return close("the peer does not read");
@@ -98,7 +96,7 @@ void Session::received(Frame frame, std::shared_ptr<RoomCharges> room, Status dr
 }
 
 void Session::ask_for_staging(uint64_t bytes, StagingFor use, Done<Result<Staging>> done) {
-  host_.core.memory().allocate_staging(requests_.session(), bytes, use,
+  host_.core.memory().allocate_staging(peer_.session(), bytes, use,
                                        deadline_in(host_.options.request_timeout), std::move(done));
 }
 
@@ -116,30 +114,10 @@ void Session::turn_over() {
   over ? close("finished") : receiver_.resume();
 }
 
-Result<uint64_t> Session::enter(const HelloRequest& hello) {
-  auto right = host_.gate.enter(user_, hello.ns, hello.token);
-  if (right.ok()) return host_.core.connect(hello.ns, *right);
-  host_.core.count_denied();
-  host_.events.on(kRefusedNamespace, right.status().message(), 1, Clock::now());
-  return right.status();
-}
-
-bool Session::may_map() {
-  peer_ = host_.peers->enter(socket_.native_handle());
-  return peer_ != nullptr;
-}
-
-bool Session::may_offer_memory() {
-  if (host_.memory_peers >= kMaxMemoryPeers) return false;
-  ++host_.memory_peers;
-  offers_memory_ = true;
-  receiver_.keep_descriptors();
-  return true;
-}
-
-void Session::greeted() {
+void Session::greeted(bool keep_descriptors) {
   move(State::serving);
   receiver_.greeted();
+  if (keep_descriptors) receiver_.keep_descriptors();
 }
 
 void Session::last_request() {

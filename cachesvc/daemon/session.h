@@ -6,8 +6,8 @@
 //
 // Frames come in by its FrameReceiver, are answered by its Requests, in the order in which the core
 // finishes them, and go out by its FrameSender. Bounded: length of every frame, requests in flight,
-// unsent bytes, time without progress. When it closes, for whatever reason, the core forgets its
-// reservations. Loop thread only. PROTOCOL.md, "Connections".
+// unsent bytes, time without progress. When it closes, for whatever reason, its SessionPeer leaves.
+// Loop thread only. PROTOCOL.md, "Connections".
 #pragma once
 
 #include <unistd.h>
@@ -18,28 +18,11 @@
 #include <string_view>
 
 #include "cachesvc/daemon/frame_receiver.h"
-#include "cachesvc/daemon/gate.h"
 #include "cachesvc/daemon/requests.h"
-#include "cachesvc/daemon/server_connection.h"
-#include "cachesvc/daemon/turns.h"
+#include "cachesvc/daemon/session_peer.h"
 #include "proto/message.h"
 
 namespace kv {
-
-/// A session's server, which outlives it.
-struct SessionHost {
-  CacheCore& core;
-  const ServerOptions& options;
-  /// Called once, when the session closes; `why` is for the log.
-  std::function<void(ServerConnection&, std::string_view why)> closed;
-  CodingLog& codings;
-  const Gate& gate;
-  EventLog& events;
-  std::shared_ptr<Turns> turns;
-  std::shared_ptr<MappingPeers> peers;
-  size_t memory_peers = 0;  ///< sessions that may hand over memory, at most kMaxMemoryPeers
-  BootToken boot{};         ///< this start's
-};
 
 class Session final : public std::enable_shared_from_this<Session>,
                       public ServerConnection,
@@ -66,7 +49,8 @@ class Session final : public std::enable_shared_from_this<Session>,
 
   uint64_t number() const override { return number_; }
   std::optional<uint32_t> guest() const override {
-    return user_ == 0 || user_ == ::geteuid() ? std::nullopt : std::optional(user_);
+    const uint32_t user = peer_.user();
+    return user == 0 || user == ::geteuid() ? std::nullopt : std::optional(user);
   }
   bool paid() const override { return room_ != nullptr; }
   std::string peer() const override;  ///< namespace, from the hello
@@ -79,7 +63,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   std::shared_ptr<void> keep() override { return shared_from_this(); }
   bool closed() const override { return state_ == State::closed; }
   void take_turn(std::function<void()> turn) override {
-    host_.turns->ask(requests_.ns(), std::move(turn));
+    host_.turns->ask(peer_.ns(), std::move(turn));
   }
   bool others_wait() const override { return !host_.turns->none_waits(); }
   // Called by the receiver.
@@ -93,23 +77,18 @@ class Session final : public std::enable_shared_from_this<Session>,
   void turn_over() override;
   // Called by the requests.
   FrameSender& out() override { return sender_; }
-  Result<uint64_t> enter(const HelloRequest& hello) override;
-  bool may_map() override;
-  bool may_offer_memory() override;
   int take_descriptor() override { return receiver_.take_descriptor(); }
-  void greeted() override;
+  void greeted(bool keep_descriptors) override;
   void last_request() override;
 
   SessionHost& host_;
   Socket socket_;
-  const uint32_t user_;
   const uint64_t number_;
   const std::shared_ptr<const void> room_;
   State state_ = State::greeting;
-  std::shared_ptr<MappingPeer> peer_;  // its process, if it may map segments
-  bool offers_memory_ = false;         // counted in host_.memory_peers
   size_t in_flight_ = 0;
   const Clock::time_point accepted_ = Clock::now();
+  SessionPeer peer_;
   FrameSender sender_;
   FrameReceiver receiver_;
   Requests requests_;
