@@ -20,7 +20,7 @@ kv_tests(cachesvc_test LABELS cachesvc DEPS kv_server
         cachesvc_reconciler_whole_test.cc
         cachesvc_property_test.cc cachesvc_kill_test.cc
         cachesvc_session_limits_test.cc cachesvc_server_test.cc cachesvc_session_test.cc
-        cachesvc_gate_test.cc cachesvc_session_peer_test.cc
+        cachesvc_gate_test.cc cachesvc_session_peer_test.cc cachesvc_replies_test.cc
         cachesvc_requests_test.cc cachesvc_opens_whole_test.cc cachesvc_server_memory_test.cc
         cachesvc_log_test.cc
         cachesvc_drainer_test.cc cachesvc_turns_test.cc

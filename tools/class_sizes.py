@@ -10,8 +10,6 @@ import re
 MAX_METHODS, MAX_FIELDS = 28, 16
 ALLOWED = {  # class: why it may be larger
     "CacheCore": "a method for each verb of a client, and no state of its own",
-    "Requests": "a method for each frame that a client may send",
-    "Session": "the host of a connection's parts: a method for each question of theirs",
 }
 
 

@@ -21,7 +21,7 @@ CallTerms Requests::terms_of(const FrameHeader& header, uint32_t timeout_ms) con
 
 // False after a body that can't be read was answered with an error.
 template <typename T>
-bool Requests::decode_or_refuse(const Request& in, T& message, CallTerms& terms) {
+bool Requests::decode_or_refuse(const InFrame& in, T& message, CallTerms& terms) {
   uint32_t timeout_ms = 0;
   auto decoded = decode_request<T>(in.frame.header.type, in.frame.body.span(), timeout_ms);
   if (!decoded.ok()) {
@@ -36,7 +36,7 @@ bool Requests::decode_or_refuse(const Request& in, T& message, CallTerms& terms)
 // Runs then(message, terms) at once; for a long body in its own turn, as reading hundreds of
 // thousands of tokens is enough for one handler.
 template <typename T, typename Then>
-void Requests::decoded(const Request& in, Then then) {
+void Requests::decoded(const InFrame& in, Then then) {
   auto message = std::make_shared<T>();
   CallTerms terms;
   if (!decode_or_refuse(in, *message, terms)) return;
@@ -46,87 +46,14 @@ void Requests::decoded(const Request& in, Then then) {
   });
 }
 
-namespace {
-
-// Bytes of a reply before it is encoded, where a client decides how long it is.
-template <typename T>
-uint64_t expected_bytes(const T&) {
-  return 0;
-}
-uint64_t expected_bytes(const OpenReply& reply) {
-  return encoded_bytes(*reply.profile) + reply.parts.size() * sizeof(CodingReport);
-}
-
-}  // namespace
-
-// Sends one frame, within its limit; a long one has room in the RAM ledger until it is sent.
-template <typename T>
-void Requests::reply(uint64_t request, FrameType type, const T& message) {
-  auto no_room = [&](uint64_t bytes) {
-    send_error(host_, request,
-               {StatusCode::busy, std::string(to_string(type)) + ": no RAM for " +
-                                      std::to_string(bytes) + " bytes of reply now"});
-  };
-  std::shared_ptr<const void> room;
-  uint64_t bytes = expected_bytes(message);
-  if (host_.out().unsent_bytes() + bytes > kMaxUnchargedReplyBytes &&
-      !(room = core_.memory().reply_room(peer_.ns(), bytes))) {
-    return no_room(bytes);
-  }
-  OutFrame frame = reply_frame(type, request, message);
-  bytes = frame.bytes() - kFrameHeaderBytes;
-  const uint64_t limit = max_body_bytes(type, true);
-  if (bytes > limit) {
-    return send_error(
-        host_, request,
-        {StatusCode::resource_exhausted,
-         std::string(to_string(type)) + ": over the limit of " + std::to_string(limit) + " bytes"});
-  }
-  if (!room && host_.out().unsent_bytes() + bytes > kMaxUnchargedReplyBytes &&
-      !(room = core_.memory().reply_room(peer_.ns(), bytes))) {
-    return no_room(bytes);
-  }
-  frame.kept = std::move(room);
-  send(host_, std::move(frame), true);
-}
-
-// The callback of a call whose reply is one frame.
-template <typename T>
-Done<Result<T>> Requests::replier(const Request& in, FrameType type) {
-  return [this, keep = host_.keep(), request = in.frame.header.request, type,
-          room = in.room](Result<T> result) {
-    if (host_.closed()) return;
-    if (!result.ok()) return send_error(host_, request, result.status());
-    reply(request, type, *result);
-  };
-}
-
-// The callback of a call that gives the reply or its one field.
-template <typename Reply, typename T>
-Done<Result<T>> Requests::replier_of(const Request& in, FrameType type) {
-  return [done = replier<Reply>(in, type)](Result<T> result) {
-    if (!result.ok()) return done(result.status());
-    done(Reply{std::move(*result)});
-  };
-}
-
-// The callback of a call that gives nothing but its success.
-Done<Status> Requests::acknowledge(uint64_t request, FrameType type) {
-  return [this, keep = host_.keep(), request, type](Status status) {
-    if (host_.closed()) return;
-    if (!status.ok()) return send_error(host_, request, status);
-    send(host_, reply_frame(type, request, Empty{}), true);
-  };
-}
-
 // A call whose message and reply are one frame each.
 template <typename Message, typename T, typename Reply>
-void Requests::forward(const Request& in, FrameType type,
+void Requests::forward(const InFrame& in, FrameType type,
                        void (CacheCore::*verb)(uint64_t, Message, CallTerms, Done<Result<T>>)) {
-  decoded<Message>(in,
-                   [this, verb, done = replier_of<Reply, T>(in, type)](Message m, CallTerms terms) {
-                     (core_.*verb)(peer_.session(), std::move(m), terms, done);
-                   });
+  decoded<Message>(
+      in, [this, verb, done = replies_.of_field<Reply, T>(in, type)](Message m, CallTerms terms) {
+        (core_.*verb)(peer_.session(), std::move(m), terms, done);
+      });
 }
 
 void Requests::answer(Frame frame, std::shared_ptr<RoomCharges> room, const Status& dropped) {
@@ -134,7 +61,7 @@ void Requests::answer(Frame frame, std::shared_ptr<RoomCharges> room, const Stat
   dispatch({std::move(frame), std::move(room)});
 }
 
-void Requests::dispatch(const Request& in) {
+void Requests::dispatch(const InFrame& in) {
   FrameType type = in.frame.header.type;
   if (type == FrameType::hello) return handle_hello(in);
   if (peer_.session() == 0) {
@@ -196,7 +123,7 @@ void Requests::dispatch(const Request& in) {
   }
 }
 
-void Requests::handle_hello(const Request& in) {
+void Requests::handle_hello(const InFrame& in) {
   uint64_t id = in.frame.header.request;
   auto hello = decode_reply<HelloRequest>(FrameType::hello, in.frame.body.span());
   Status refused;
@@ -223,11 +150,11 @@ void Requests::handle_hello(const Request& in) {
   send(host_, reply_frame(FrameType::hello_ok, id, reply), true);
 }
 
-void Requests::handle_open(const Request& in) {
+void Requests::handle_open(const InFrame& in) {
   OpenRequest m;
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
-  auto done = replier<OpenReply>(in, FrameType::open_ok);
+  auto done = replies_.of<OpenReply>(in, FrameType::open_ok);
   std::string name = m.model.name;
   core_.open(peer_.session(), std::move(m), terms,
              [this, keep = host_.keep(), name, done = std::move(done)](Result<OpenReply> r) {
@@ -237,32 +164,32 @@ void Requests::handle_open(const Request& in) {
              });
 }
 
-void Requests::handle_renew(const Request& in) {
+void Requests::handle_renew(const InFrame& in) {
   RenewRequest m;
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
   core_.renew(peer_.session(), m.hold, m.time, terms,
-              replier_of<RenewReply, Milliseconds>(in, FrameType::renew_ok));
+              replies_.of_field<RenewReply, Milliseconds>(in, FrameType::renew_ok));
 }
 
-void Requests::handle_release(const Request& in) {
+void Requests::handle_release(const InFrame& in) {
   ReleaseRequest m;
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
   core_.release(peer_.session(), m.hold, terms,
-                acknowledge(in.frame.header.request, FrameType::release_ok));
+                replies_.acknowledge(in.frame.header.request, FrameType::release_ok));
 }
 
-void Requests::handle_put(const Request& in) {
+void Requests::handle_put(const InFrame& in) {
   uint64_t id = in.frame.header.request;
   uint32_t timeout_ms = 0;
   auto put = decode_put(in.frame.body, timeout_ms);
   if (!put.ok()) return send_error(host_, id, put.status());
   core_.put(peer_.session(), std::move(*put), in.room, terms_of(in.frame.header, timeout_ms),
-            acknowledge(id, FrameType::put_ok));
+            replies_.acknowledge(id, FrameType::put_ok));
 }
 
-void Requests::handle_memory(const Request& in) {
+void Requests::handle_memory(const InFrame& in) {
   MemoryOffer m;
   CallTerms terms;
   const int fd = host_.take_descriptor();
@@ -273,11 +200,11 @@ void Requests::handle_memory(const Request& in) {
   }
   auto taken = PeerMemory::take(fd);
   if (!decode_or_refuse(in, m, terms)) return;
-  replier<MemoryReply>(in, FrameType::memory_ok)(memories_.add(m.memory, std::move(taken)));
+  replies_.of<MemoryReply>(in, FrameType::memory_ok)(memories_.add(m.memory, std::move(taken)));
 }
 
 // The rows are copied out of the client's memory by workers: plane by plane, or all at first.
-void Requests::handle_put_from(const Request& in) {
+void Requests::handle_put_from(const InFrame& in) {
   const uint64_t id = in.frame.header.request;
   uint32_t timeout_ms = 0;
   auto from = decode_put_from(in.frame.body.span(), timeout_ms);
@@ -298,7 +225,7 @@ void Requests::handle_put_from(const Request& in) {
   auto put = std::make_shared<PutRequest>(std::move(from->put));
   RowSource read = [rows = MemoryRows(*memory, std::move(from->runs))](
                        uint64_t at, std::span<uint8_t> to) { return rows.read(at, to); };
-  auto done = acknowledge(id, FrameType::put_from_ok);
+  auto done = replies_.acknowledge(id, FrameType::put_from_ok);
   if (CacheCore::reads_rows(*put)) {
     return core_.put_rows(peer_.session(), std::move(*put), std::move(read), terms,
                           std::move(done));
@@ -314,35 +241,35 @@ void Requests::handle_put_from(const Request& in) {
                                   [read](std::span<uint8_t> body) { return read(0, body); });
 }
 
-void Requests::handle_commit(const Request& in) {
+void Requests::handle_commit(const InFrame& in) {
   CommitRequest m;
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
   core_.commit(peer_.session(), m.reservation, m.wait_for, terms,
                [this, keep = host_.keep(),
-                done = replier<CommitReply>(in, FrameType::commit_ok)](Result<CommitReply> r) {
+                done = replies_.of<CommitReply>(in, FrameType::commit_ok)](Result<CommitReply> r) {
                  const bool stored = r.ok();
                  done(std::move(r));
                  if (stored && mappings_.enabled()) core_.memory().announce_ahead(peer_.ns());
                });
 }
 
-void Requests::handle_abort(const Request& in) {
+void Requests::handle_abort(const InFrame& in) {
   AbortRequest m;
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
   core_.abort(peer_.session(), m.reservation, terms,
-              acknowledge(in.frame.header.request, FrameType::abort_ok));
+              replies_.acknowledge(in.frame.header.request, FrameType::abort_ok));
 }
 
-void Requests::handle_fetch(const Request& in) {
+void Requests::handle_fetch(const InFrame& in) {
   decoded<FetchCall>(
       in, [this, id = in.frame.header.request, room = in.room](FetchCall m, CallTerms terms) {
         fetches_.fetch(peer_.session(), id, std::move(m), terms, room);
       });
 }
 
-void Requests::handle_fetch_into(const Request& in) {
+void Requests::handle_fetch_into(const InFrame& in) {
   decoded<FetchInto>(
       in, [this, id = in.frame.header.request, room = in.room](FetchInto m, CallTerms terms) {
         auto memory = memories_.find(m.memory);
@@ -351,7 +278,7 @@ void Requests::handle_fetch_into(const Request& in) {
       });
 }
 
-void Requests::handle_fetch_mapped(const Request& in) {
+void Requests::handle_fetch_mapped(const InFrame& in) {
   const uint64_t id = in.frame.header.request;
   if (!mappings_.enabled()) {
     return send_error(host_, id,
@@ -363,18 +290,18 @@ void Requests::handle_fetch_mapped(const Request& in) {
   });
 }
 
-void Requests::handle_erase(const Request& in) {
-  decoded<EraseRequest>(in, [this, done = replier_of<EraseCount, uint64_t>(
+void Requests::handle_erase(const InFrame& in) {
+  decoded<EraseRequest>(in, [this, done = replies_.of_field<EraseCount, uint64_t>(
                                        in, FrameType::erase_ok)](EraseRequest m, CallTerms terms) {
     core_.erase(peer_.session(), m.model, std::move(m.query), terms, done);
   });
 }
 
-void Requests::handle_stats(const Request& in) {
+void Requests::handle_stats(const InFrame& in) {
   Empty m;
   CallTerms terms;
   if (!decode_or_refuse(in, m, terms)) return;
-  core_.stats(peer_.session(), terms, replier<StatsReply>(in, FrameType::stats_ok));
+  core_.stats(peer_.session(), terms, replies_.of<StatsReply>(in, FrameType::stats_ok));
 }
 
 }  // namespace kv

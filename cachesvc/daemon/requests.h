@@ -1,7 +1,5 @@
-// Requests: one connection's calls of the core, and the frames that answer them.
-//
-// Each frame is answered under its request's id; a long reply has room in the RAM ledger until it
-// is sent, or is refused. Loop thread only. PROTOCOL.md, "Messages".
+// Requests: one connection's calls of the core. Each is answered once, under its request's id, by
+// Replies or FetchReplies. Loop thread only. PROTOCOL.md, "Messages".
 #pragma once
 
 #include <memory>
@@ -9,6 +7,7 @@
 
 #include "cachesvc/daemon/fetch_replies.h"
 #include "cachesvc/daemon/peer_memory.h"
+#include "cachesvc/daemon/replies.h"
 #include "cachesvc/daemon/session_peer.h"
 #include "proto/message.h"
 
@@ -35,6 +34,7 @@ class Requests {
         core_(server.core),
         peer_(peer),
         mappings_(core_),
+        replies_(host, core_, peer.ns()),
         fetches_(host, core_, mappings_, server.options) {}
   Requests(const Requests&) = delete;  // calls point here
   Requests& operator=(const Requests&) = delete;
@@ -48,41 +48,30 @@ class Requests {
   Mappings& mappings() { return mappings_; }
 
  private:
-  struct Request {
-    Frame frame;
-    std::shared_ptr<RoomCharges> room;
-  };
-  void dispatch(const Request& in);
-  void handle_hello(const Request& in);
-  void handle_put(const Request& in);
-  void handle_memory(const Request& in);
-  void handle_put_from(const Request& in);
-  void handle_open(const Request& in);
-  void handle_commit(const Request& in);
-  void handle_abort(const Request& in);
-  void handle_fetch(const Request& in);
-  void handle_fetch_into(const Request& in);
-  void handle_fetch_mapped(const Request& in);
-  void handle_erase(const Request& in);
-  void handle_stats(const Request& in);
-  void handle_renew(const Request& in);
-  void handle_release(const Request& in);
+  void dispatch(const InFrame& in);
+  void handle_hello(const InFrame& in);
+  void handle_put(const InFrame& in);
+  void handle_memory(const InFrame& in);
+  void handle_put_from(const InFrame& in);
+  void handle_open(const InFrame& in);
+  void handle_commit(const InFrame& in);
+  void handle_abort(const InFrame& in);
+  void handle_fetch(const InFrame& in);
+  void handle_fetch_into(const InFrame& in);
+  void handle_fetch_mapped(const InFrame& in);
+  void handle_erase(const InFrame& in);
+  void handle_stats(const InFrame& in);
+  void handle_renew(const InFrame& in);
+  void handle_release(const InFrame& in);
   Status cancel(const Frame& frame);
 
   template <typename T>
-  bool decode_or_refuse(const Request& in, T& message, CallTerms& terms);
+  bool decode_or_refuse(const InFrame& in, T& message, CallTerms& terms);
   template <typename T, typename Then>
-  void decoded(const Request& in, Then then);
+  void decoded(const InFrame& in, Then then);
   template <typename Message, typename T, typename Reply = T>
-  void forward(const Request& in, FrameType type,
+  void forward(const InFrame& in, FrameType type,
                void (CacheCore::*verb)(uint64_t, Message, CallTerms, Done<Result<T>>));
-  template <typename T>
-  Done<Result<T>> replier(const Request& in, FrameType type);
-  template <typename Reply, typename T>
-  Done<Result<T>> replier_of(const Request& in, FrameType type);
-  template <typename T>
-  void reply(uint64_t request, FrameType type, const T& message);
-  Done<Status> acknowledge(uint64_t request, FrameType type);
   CallTerms terms_of(const FrameHeader& header, uint32_t timeout_ms) const;
 
   Host& host_;
@@ -90,6 +79,7 @@ class Requests {
   CacheCore& core_;
   SessionPeer& peer_;
   Mappings mappings_;
+  Replies replies_;
   FetchReplies fetches_;
   PeerMemories memories_;
 };
