@@ -379,6 +379,16 @@ Result<std::unique_ptr<Generator>> Generator::open(std::shared_ptr<const Model> 
   return open(std::move(network), client, coding, deadline);
 }
 
+Status Generator::warm_up() {
+  constexpr Token kTokens = 33;  // a prefill in bands, and a step
+  std::vector<Token> prompt(kTokens);
+  for (Token t = 0; t < kTokens; ++t) prompt[static_cast<size_t>(t)] = t;
+  GenerateOptions options;
+  options.max_new_tokens = 1;
+  options.use_lookup = options.commit = options.stop_at_eos = false;
+  return generate(prompt, options).status();
+}
+
 Result<GenerateResult> Generator::generate(std::span<const Token> prompt,
                                            const GenerateOptions& options) {
   return impl_->generate(prompt, options);

@@ -84,6 +84,11 @@ class Generator {
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
+  /// Computes a few tokens that nobody asked for, as servers do when they start: a process's first
+  /// use of weights, threads and buffers takes tens of milliseconds. Nothing is fetched or stored.
+  /// Returns: as generate.
+  Status warm_up();
+
   /// Returns: invalid_argument (empty prompt, id outside the vocabulary, prompt + max_new_tokens
   /// over the model's context), deadline_exceeded (also for an overrun inside prefill).
   Result<GenerateResult> generate(std::span<const Token> prompt, const GenerateOptions& options);

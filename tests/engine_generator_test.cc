@@ -273,6 +273,18 @@ class WatchedNetwork : public Network {
   bool prefilling_ = false;
 };
 
+TEST(EngineGenerator, AWarmUpLeavesNothing) {
+  MemoryClient client, other;
+  auto warm = open(client, coded()), cold = open(other, coded());
+  ASSERT_TRUE(warm->warm_up().ok());
+  EXPECT_TRUE(client.objects.empty());
+  const auto prompt = prompt_of(40, 7);
+  const auto a = run(*warm, prompt, eight_tokens()), b = run(*cold, prompt, eight_tokens());
+  EXPECT_EQ(a.reused_tokens, 0u);
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.logits, b.logits);
+}
+
 TEST(EngineGenerator, RowsDecodeWhileAnotherPromptIsComputed) {
   MemoryClient together, alone;
   auto made = make_network(tiny_model(), 2);

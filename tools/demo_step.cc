@@ -215,6 +215,7 @@ json answer(std::unique_ptr<Network>& network, std::unique_ptr<Generator>& gener
     auto opened = open(std::move(network), options, client);
     if (!opened.ok()) return error(opened.status());
     generator = std::move(*opened);
+    if (Status warm = generator->warm_up(); !warm.ok()) return error(warm);
   }
   return what == "batch" ? run_batch(*generator, options, command)
                          : run(*generator, client, options, command);

@@ -3,7 +3,8 @@
 Five turns, then kill -9 of all that holds a cache and the sixth after the restart, then another
 conversation on the same system prompt. Each turn is asked without a cache too (bare), and what
 llama.cpp makes of the same questions with caches of its own stands beside it where it is installed.
-Every mode is given the answers of the embedded one, so that all have the same prompts.
+Every mode is given the answers of the embedded one, so that all have the same prompts. Engines are
+warmed up when they start, llama.cpp too.
 """
 import os
 import sys
