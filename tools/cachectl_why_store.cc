@@ -28,7 +28,6 @@ class Walk {
   Walk(const StoreView& store, const ModelRecord& model, uint32_t block_tokens,
        std::span<const Token> tokens)
       : store_(store),
-        model_(model),
         realm_{model.ns, model.model.fingerprint, model.profile},
         groups_(part_groups(model.model)),
         block_(block_tokens),
@@ -89,7 +88,6 @@ class Walk {
   }
 
   const StoreView& store_;
-  const ModelRecord& model_;
   const Realm realm_;
   const std::vector<PartGroup> groups_;
   const uint32_t block_;
