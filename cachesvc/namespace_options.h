@@ -16,6 +16,9 @@ enum class Right : uint8_t {
 /// The name of the table whose users and token have Right::all.
 inline constexpr const char* kEveryNamespace = "*";
 
+/// Begins the name of a guest's own namespace; its user's number follows.
+inline constexpr const char* kGuestPrefix = "uid-";
+
 /// Limits of a namespace; 0: none of its own. RAM and SSD are shares that it can count on:
 /// more is its own while nobody else needs it.
 struct NamespaceQuota {

@@ -61,7 +61,7 @@ std::vector<uint8_t> encode_integers(const IntegerTables& tables, const Componen
 /// Reads a stream: the inverse of encode_integers, some components at a time. One thread.
 class IntegerReader {
  public:
-  /// What is given stays alive. values (components, lane_rows(rows)): what they hold after a
+  /// The arguments stay alive. values (components, lane_rows(rows)): what they hold after a
   /// component's `rows` stays as it is.
   IntegerReader(const TransformKernels& kernels, const IntegerTables& tables,
                 const ComponentCoding& coding, uint32_t rows, int16_t* values)
@@ -74,8 +74,8 @@ class IntegerReader {
   size_t read() const { return component_; }  ///< components that are there
   /// Has the components before `end`.
   Status read_to(size_t end);
-  /// What a kernel may read beside what it does; finished if there is nothing. Damage is told by
-  /// the next read_to.
+  /// The run that a kernel decodes beside its own work; finished if there is none. Damage is told
+  /// by the next read_to.
   IntegerRun& beside();
   /// After all components: that the stream ends here.
   Status close();

@@ -23,9 +23,8 @@ struct StreamBytes {
   bool operator==(const StreamBytes&) const = default;
 };
 
-/// Of a plane in the stored form of a complete block; zeros where the profile, which fits its own
-/// model, names no transform.
-/// The first tokens, which every coding leaves exact, do not count.
+/// Bytes of a plane in the stored form of a complete block, but for the first tokens, which every
+/// coding leaves exact; zeros where the profile, which fits its own model, names no transform.
 StreamBytes stream_bytes(const Plane& plane, const Profile& profile);
 /// fp16's bytes of one token of all sides that the profile has a transform for. It fits the model.
 uint64_t streamed_token_bytes(const ModelSpec& model, const Profile& profile);
@@ -38,7 +37,7 @@ enum class Fit : uint8_t {
 };
 /// `token_bytes`: of streamed_token_bytes.
 Fit fit_of(const StreamBytes& bytes, uint64_t token_bytes);
-/// What people should know, behind "model X: "; empty for good and unknown.
+/// Words for people, behind "model X: "; empty for good and unknown.
 std::string fit_words(Fit fit, const StreamBytes& bytes);
 
 }  // namespace kv

@@ -165,7 +165,7 @@ const std::vector<float>& TransformCoder::inverses() const {
   return inverse_;
 }
 
-// Of at most kPassRows rows, whose rotation is undone and mean is taken, into (values, lanes).
+// Puts at most kPassRows rows, without their rotation and their mean, into (values, lanes).
 bool TransformCoder::integers_of(const float* rows, size_t count, size_t lanes,
                                  int16_t* out) const {
   const size_t n = transform_.width, tile_count = (count + kProductRows - 1) / kProductRows;

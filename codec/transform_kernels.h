@@ -47,7 +47,7 @@ inline bool step_states(uint32_t* states, const uint16_t*& words, const uint16_t
   return true;
 }
 
-/// What is left of one component's values in a stream, `at` … `end` - 1 of them. `end` is a
+/// The rest of one component's values in a stream, `at` … `end` - 1 of them. `end` is a
 /// multiple of kLanes; words can be read kLanes beyond those of as many values.
 struct IntegerRun {
   uint32_t* states = nullptr;  ///< kLanes

@@ -181,7 +181,7 @@ TEST_F(MadeRepliesUnit, WithoutRoomTheFetchAimsLower) {
   for (const Hit::Use& use : hit_.uses) core_.index.tiers().unpin(*use.record);
 }
 
-// What it pins may be what another one waits for.
+// Objects that it pins may be what another one waits for.
 TEST_F(MadeRepliesUnit, AReplyThatWaitsForRoomPinsNothingAndPlansAgain) {
   std::vector<Record*> used;
   for (const Hit::Use& use : hit_.uses) used.push_back(use.record);

@@ -41,7 +41,7 @@ struct EncodeCounts {
     promised_ += more.promised;
     f16_ += more.f16;
   }
-  /// What transforms coded. Once the planes are done.
+  /// Sums of what transforms coded. Once the planes are done.
   StreamBytes streams() const { return {taken_, promised_, f16_}; }
 
  private:

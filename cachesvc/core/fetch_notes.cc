@@ -15,9 +15,7 @@ uint64_t FetchNotes::note(Clock::time_point began, RequestRecord& record) {
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
   record.total_us = std::max(1u, static_cast<uint32_t>(took.count()));
   record.at_ms = env_.wall_ms();
-  const uint64_t amended = record.number;
-  amended > 0 ? ring_.amend(record) : ring_.add(record);
-  return amended > 0 ? amended : ring_.newest();
+  return ring_.add(record);
 }
 
 void FetchNotes::missed(const std::string& ns, const std::string& model, uint64_t tokens) {

@@ -19,8 +19,8 @@ class FetchNotes {
   /// `reason`.
   void describe(const RealmState& realm, const Query& query, const Hit& hit, Missing limit,
                 const std::string& reason, RequestRecord& record) const;
-  /// Puts a record that is described into the ring, with the time since it began; one that has a
-  /// number in place of that. Returns its number.
+  /// Puts a record that is described into the ring, with the time since it began. Returns: as
+  /// RequestRing::add.
   uint64_t note(Clock::time_point began, RequestRecord& record);
   /// Counts what a fetch is answered with, and notes it.
   void served(RunningFetch& f, const FetchReply& reply);

@@ -7,13 +7,13 @@
 namespace kv {
 namespace {
 
-// The tier that had a hit's tokens when it was first asked.
-Tier tier_of(uint64_t tokens, uint64_t ssd_tokens, uint64_t remote_tokens) {
-  return tokens == 0                       ? Tier::none
-         : ssd_tokens + remote_tokens == 0 ? Tier::ram
-         : ssd_tokens == tokens            ? Tier::ssd
-         : remote_tokens == tokens         ? Tier::remote
-                                           : Tier::mixed;
+// The tier of a hit of `all` tokens or objects, so many of which the SSD and the shared tier had.
+Tier tier_of(uint64_t all, uint64_t ssd, uint64_t remote) {
+  return all == 0            ? Tier::none
+         : ssd + remote == 0 ? Tier::ram
+         : ssd == all        ? Tier::ssd
+         : remote == all     ? Tier::remote
+                             : Tier::mixed;
 }
 
 }  // namespace
@@ -58,11 +58,7 @@ void Fetches::reply(const FetchPtr& f, Planned& planned) {
   f->ssd_tokens = std::min<uint64_t>(ssd_tokens, reply.tokens);
   f->remote_tokens = std::min<uint64_t>(remote_tokens, reply.tokens - f->ssd_tokens);
   const size_t used = hit.uses.size();
-  reply.tier = used == 0                 ? Tier::none
-               : promoted + brought == 0 ? Tier::ram
-               : promoted == used        ? Tier::ssd
-               : brought == used         ? Tier::remote
-                                         : Tier::mixed;
+  reply.tier = tier_of(used, promoted, brought);
   if (f->ssd_before + f->remote_before > 0) {  // and it came while the client asked again
     f->ssd_tokens = std::min<uint64_t>(std::max(f->ssd_tokens, f->ssd_before), reply.tokens);
     f->remote_tokens = std::min<uint64_t>(std::max(f->remote_tokens, f->remote_before),

@@ -22,7 +22,7 @@ class FitWatch {
     if (told_ || words().empty()) return false;
     return told_ = true;
   }
-  /// What people should know of the rows; empty: nothing.
+  /// Words for people on the rows; empty: there is nothing to say.
   std::string words() const { return fit_words(fit_, sum_); }
 
  private:

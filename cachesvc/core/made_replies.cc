@@ -13,10 +13,13 @@ struct MadeReplies::Making {
   Prefix out;
   std::vector<uint64_t> bytes;  // results and scratch, by object, as far as known
   std::shared_ptr<RoomCharges> room;
-  bool answered = false;  // whether there is room
-  bool waited = false;    // for it, without pins
-  size_t begun = 0;       // objects
-  size_t left = 0;        // objects that are not made yet
+  enum class Asked : uint8_t {
+    now,       // for room: the answer may come at once
+    waiting,   // without pins
+    answered,  // there is room, or none
+  } asked = Asked::now;
+  size_t begun = 0;  // objects
+  size_t left = 0;   // objects that are not made yet
   Status error;
   Then then;
 };
@@ -56,9 +59,9 @@ void MadeReplies::ask_for_room(const RunningFetchPtr& f, const MakingPtr& making
       room, f->deadline,
       [this, f, making](Result<std::shared_ptr<RoomCharges>> got) {
         f->step_ended(&RequestRecord::wait_us);
-        making->answered = true;
+        const auto before = std::exchange(making->asked, Making::Asked::answered);
         if (f->call->finished()) return;
-        if (got.ok() && making->waited) {
+        if (got.ok() && before == Making::Asked::waiting) {
           f->reply_room = std::move(*got);
           return making->then.again();
         }
@@ -74,8 +77,8 @@ void MadeReplies::ask_for_room(const RunningFetchPtr& f, const MakingPtr& making
         env_.later([making] { making->then.again(); });  // its pins are gone by then
       },
       f->call);
-  if (making->answered) return;
-  making->waited = true;
+  if (making->asked == Making::Asked::answered) return;
+  making->asked = Making::Asked::waiting;
   let_go(*making);
 }
 

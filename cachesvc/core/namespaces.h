@@ -24,7 +24,7 @@ class Namespaces {
   const NamespaceQuota& quota(ShareId share) const { return quotas_[share]; }
   const NamespaceQuota& quota(const std::string& ns) const {
     const ShareId its = share(ns);
-    return its == kCommonShare && ns.starts_with("uid-") ? guest_ : quotas_[its];
+    return its == kCommonShare && ns.starts_with(kGuestPrefix) ? guest_ : quotas_[its];
   }
   size_t count() const { return names_.size(); }  ///< the common one included
   const std::string& name(ShareId share) const { return names_[share]; }

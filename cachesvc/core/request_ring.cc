@@ -23,26 +23,20 @@ RequestRing::RequestRing(Env& env) : env_(env) {
   most_ = most;
 }
 
-void RequestRing::add(RequestRecord& record) {
+uint64_t RequestRing::add(RequestRecord& record) {
   ++counts_[static_cast<size_t>(record.missing)];
-  record.number = newest_ + 1;
+  if (find(record.number) == nullptr) record.number = newest_ + 1;
   if (env_.options.on_request) env_.options.on_request(record);
-  if (most_ == 0) return;
-  ++newest_;
+  if (most_ == 0) return 0;
+  const uint64_t number = record.number;
+  newest_ = std::max(newest_, number);
   if (record.reason.size() > kMaxReasonBytes) record.reason.resize(kMaxReasonBytes);
-  if (slots_.size() < most_) {
+  if (slots_.size() < newest_ && slots_.size() < most_) {
     slots_.push_back(std::move(record));
   } else {
-    std::swap(slots_[(newest_ - 1) % most_], record);
+    std::swap(slots_[(number - 1) % most_], record);
   }
-}
-
-void RequestRing::amend(RequestRecord& record) {
-  if (find(record.number) == nullptr) return add(record);
-  ++counts_[static_cast<size_t>(record.missing)];
-  if (env_.options.on_request) env_.options.on_request(record);
-  if (record.reason.size() > kMaxReasonBytes) record.reason.resize(kMaxReasonBytes);
-  std::swap(slots_[(record.number - 1) % most_], record);
+  return number;
 }
 
 const RequestRecord* RequestRing::find(uint64_t number) const {

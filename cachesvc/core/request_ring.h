@@ -19,10 +19,9 @@ class RequestRing {
   /// Numbers the record and takes it, in the end in place of the oldest; tells it to
   /// whoever wants all (CacheOptions::on_request). The record's own strings become those of the
   /// oldest, so that none is allocated anew.
-  void add(RequestRecord& record);
-  /// Puts the record in place of the one with its number, if that is remembered: what became of
-  /// that request is known now. Else adds it.
-  void amend(RequestRecord& record);
+  /// A record that has the number of a remembered one takes its place: what became of that
+  /// request is known now. Returns its number; 0: nothing is remembered.
+  uint64_t add(RequestRecord& record);
   /// Null: it is not remembered.
   const RequestRecord* find(uint64_t number) const;
   uint64_t newest() const { return newest_; }

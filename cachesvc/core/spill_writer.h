@@ -22,7 +22,7 @@ namespace kv {
 
 class SpillWriter {
  public:
-  /// What the spiller does when a batch has made a step, and for an object whose old file is gone.
+  /// Calls to the spiller: when a batch has made a step, and for an object whose old file is gone.
   struct Then {
     std::function<void()> pump;
     std::function<void(Record&)> file_lost;

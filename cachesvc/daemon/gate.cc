@@ -47,7 +47,7 @@ Status Gate::may_connect(uint32_t user) const {
 
 Result<Right> Gate::enter(uint32_t user, const std::string& ns, std::string_view token) const {
   if (is_admin(user)) return Right::all;
-  const std::string its_own = "uid-" + std::to_string(user);
+  const std::string its_own = kGuestPrefix + std::to_string(user);
   bool every = false, this_one = false, has_table = false;
   for (const NamespaceRule& rule : rules_) {
     const bool enters = static_cast<int>(contains(rule.users, user)) |

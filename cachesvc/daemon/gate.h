@@ -32,14 +32,14 @@ class Gate {
 
   /// True if users beside the service's own and root may connect.
   bool opens_to_others() const { return !users_.empty(); }
+  /// True for the service's own user and root; all others are guests.
+  bool is_admin(uint32_t user) const;
   /// Returns: denied.
   Status may_connect(uint32_t user) const;
   /// The right with which `user` enters `ns`. Returns: denied.
   Result<Right> enter(uint32_t user, const std::string& ns, std::string_view token) const;
 
  private:
-  bool is_admin(uint32_t user) const;
-
   uint32_t own_;
   std::vector<NamespaceRule> rules_;
   std::vector<uint32_t> users_;  ///< sorted: others that may connect

@@ -137,9 +137,9 @@ Result<uint32_t> Server::check_peer(int fd) const {
 
 // A guest may have half of all connections: the others stay for the service's own user.
 Status Server::check_guest(uint32_t user) const {
-  if (user == 0 || user == ::geteuid()) return {};
+  if (gate_.is_admin(user)) return {};
   const auto its = std::count_if(connections_.begin(), connections_.end(),
-                                 [&](const auto& entry) { return entry.second->guest() == user; });
+                                 [&](const auto& entry) { return entry.second->user() == user; });
   const size_t most = (options_.max_connections + 1) / 2;
   if (static_cast<size_t>(its) < most) return {};
   return {StatusCode::busy, "server.max_connections: user " + std::to_string(user) + " has " +

@@ -29,8 +29,8 @@ class ServerConnection {
   virtual void revoke(uint32_t) {}
 
   virtual uint64_t number() const = 0;
-  /// The user, if it is neither the service's own nor root; none: nobody knows.
-  virtual std::optional<uint32_t> guest() const { return std::nullopt; }
+  /// The peer's user; none: nobody knows.
+  virtual std::optional<uint32_t> user() const { return std::nullopt; }
   virtual bool paid() const = 0;         ///< true if its memory is charged
   virtual std::string peer() const = 0;  ///< for the log
 };

@@ -10,8 +10,6 @@
 // Loop thread only. PROTOCOL.md, "Connections".
 #pragma once
 
-#include <unistd.h>
-
 #include <functional>
 #include <memory>
 #include <string>
@@ -48,10 +46,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   Mappings& mappings() { return requests_.mappings(); }
 
   uint64_t number() const override { return number_; }
-  std::optional<uint32_t> guest() const override {
-    const uint32_t user = peer_.user();
-    return user == 0 || user == ::geteuid() ? std::nullopt : std::optional(user);
-  }
+  std::optional<uint32_t> user() const override { return peer_.user(); }
   bool paid() const override { return room_ != nullptr; }
   std::string peer() const override;  ///< namespace, from the hello
 
